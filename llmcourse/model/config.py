@@ -1,0 +1,126 @@
+"""The numbers that fix the shape of a Llama, and the shapes that the course uses.
+
+Taught in: chapters/10_blueprint.ipynb
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig:
+    """Every number that fixes the shape of a Llama."""
+
+    num_layers: int
+    """Blocks."""
+    width: int
+    """Channels of a token between blocks (D, d_model)."""
+    num_heads: int
+    """Query heads (H)."""
+    num_kv_heads: int
+    """Key/value heads (G); divides num_heads."""
+    head_size: int
+    """Channels of one head (K), even; often, not always, width / num_heads."""
+    hidden: int
+    """Channels inside the feed-forward network (F)."""
+    vocab_size: int
+    """Rows of the embedding (V)."""
+    context_length: int
+    """Longest sequence in tokens (T)."""
+    rope_theta: float = 10_000.0
+    """Base of the rotary positions."""
+    tied_head: bool = True
+    """Whether the output head is the embedding itself."""
+    norm_eps: float = 1e-5
+    """Added to the mean square in every RMSNorm."""
+
+    def __post_init__(self) -> None:
+        """Reject shapes that cannot be built."""
+        for name in (
+            "num_layers",
+            "width",
+            "num_heads",
+            "num_kv_heads",
+            "head_size",
+            "hidden",
+            "vocab_size",
+            "context_length",
+            "rope_theta",
+            "norm_eps",
+        ):
+            if getattr(self, name) <= 0:
+                raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
+        if self.num_heads % self.num_kv_heads:
+            raise ValueError(
+                f"num_kv_heads must divide num_heads = {self.num_heads}, got {self.num_kv_heads}"
+            )
+        if self.head_size % 2:
+            raise ValueError(f"head_size must be even for RoPE, got {self.head_size}")
+
+
+def tiny() -> ModelConfig:
+    """The smallest model that is still a Llama in every part: for tests and first looks."""
+    return ModelConfig(
+        num_layers=2,
+        width=32,
+        num_heads=4,
+        num_kv_heads=2,
+        head_size=8,
+        hidden=64,
+        vocab_size=300,
+        context_length=32,
+    )
+
+
+def stories() -> ModelConfig:
+    """About 0.4 M parameters: writes fluent little stories after half a minute on one CPU core."""
+    return ModelConfig(
+        num_layers=4,
+        width=80,
+        num_heads=4,
+        num_kv_heads=2,
+        head_size=20,
+        hidden=224,
+        vocab_size=512,
+        context_length=96,
+    )
+
+
+def _llama3(num_layers: int, width: int, num_heads: int, hidden: int) -> ModelConfig:
+    """The shape common to the Llama 3 family: Table 3 of https://arxiv.org/abs/2407.21783."""
+    return ModelConfig(
+        num_layers=num_layers,
+        width=width,
+        num_heads=num_heads,
+        num_kv_heads=8,
+        head_size=128,
+        hidden=hidden,
+        vocab_size=128_256,
+        context_length=8_192,
+        rope_theta=500_000.0,
+        tied_head=False,
+    )
+
+
+def llama3_8b() -> ModelConfig:
+    """Llama 3 8B: 8,030,261,248 parameters."""
+    return _llama3(num_layers=32, width=4_096, num_heads=32, hidden=14_336)
+
+
+def llama3_70b() -> ModelConfig:
+    """Llama 3 70B: 70,553,706,496 parameters."""
+    return _llama3(num_layers=80, width=8_192, num_heads=64, hidden=28_672)
+
+
+def llama3_405b() -> ModelConfig:
+    """Llama 3.1 405B: 405,853,388,800 parameters."""
+    return _llama3(num_layers=126, width=16_384, num_heads=128, hidden=53_248)
+
+
+PRESETS = {
+    "tiny": tiny,
+    "stories": stories,
+    "llama3_8b": llama3_8b,
+    "llama3_70b": llama3_70b,
+    "llama3_405b": llama3_405b,
+}
+"""Every preset by the name that the command line uses."""

@@ -1,0 +1,193 @@
+"""The decoder: every module of a Llama, put together from `ops` and `attention`.
+
+One block is   x = x + attention(norm(x));   x = x + feed_forward(norm(x)).
+A token id enters as a row of the embedding, passes all blocks, is normalised once more, and leaves
+as one logit per vocabulary entry.
+
+Shape suffixes:  B batch, T time, D width, H heads, G key/value heads, K head size, F hidden,
+V vocabulary, S time of cached keys, J channel pairs of RoPE.
+
+Taught in: chapters/10_blueprint.ipynb
+"""
+
+import torch
+from jaxtyping import Complex, Float, Int
+from torch import Tensor, nn
+
+from llmcourse.attention import attention_sdpa, rope_adjacent, rope_rotations
+from llmcourse.model.config import ModelConfig
+from llmcourse.ops import embedding, linear, rmsnorm, swiglu
+
+
+class KVCache:
+    """Keys and values of the positions that one layer has seen, so that none is computed twice."""
+
+    def __init__(self, batch_size: int, config: ModelConfig, *, like: Tensor) -> None:
+        shape = (batch_size, config.context_length, config.num_kv_heads, config.head_size)
+        self.keys_BSGK = like.new_empty(shape)
+        self.values_BSGK = like.new_empty(shape)
+        self.length = 0
+
+    def append(
+        self, k_BTGK: Float[Tensor, "B T G K"], v_BTGK: Float[Tensor, "B T G K"]
+    ) -> tuple[Float[Tensor, "B S G K"], Float[Tensor, "B S G K"]]:
+        """Store the keys and values of new positions; return those of all positions so far."""
+        end = self.length + k_BTGK.shape[1]
+        self.keys_BSGK[:, self.length : end] = k_BTGK
+        self.values_BSGK[:, self.length : end] = v_BTGK
+        self.length = end
+        return self.keys_BSGK[:, :end], self.values_BSGK[:, :end]
+
+
+class Attention(nn.Module):
+    """Project to queries, keys and values, rotate, attend, project back."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.head_size = config.head_size
+        query_width = config.num_heads * config.head_size
+        kv_width = config.num_kv_heads * config.head_size
+        self.w_q = nn.Parameter(torch.empty(query_width, config.width))
+        self.w_k = nn.Parameter(torch.empty(kv_width, config.width))
+        self.w_v = nn.Parameter(torch.empty(kv_width, config.width))
+        self.w_o = nn.Parameter(torch.empty(config.width, query_width))
+
+    def forward(
+        self,
+        x_BTD: Float[Tensor, "B T D"],
+        rotations_TJ: Complex[Tensor, "T J"],
+        cache: KVCache | None = None,
+    ) -> Float[Tensor, "B T D"]:
+        """Return what every token reads from itself and the tokens before it."""
+        heads = (-1, self.head_size)
+        q_BTHK = rope_adjacent(linear(x_BTD, self.w_q).unflatten(-1, heads), rotations_TJ)
+        k_BSGK = rope_adjacent(linear(x_BTD, self.w_k).unflatten(-1, heads), rotations_TJ)
+        v_BSGK = linear(x_BTD, self.w_v).unflatten(-1, heads)
+        if cache is not None:
+            k_BSGK, v_BSGK = cache.append(k_BSGK, v_BSGK)
+        return linear(attention_sdpa(q_BTHK, k_BSGK, v_BSGK).flatten(-2), self.w_o)
+
+
+class FeedForward(nn.Module):
+    """SwiGLU: two projections up, one of them a gate, and one down."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.w_gate = nn.Parameter(torch.empty(config.hidden, config.width))
+        self.w_up = nn.Parameter(torch.empty(config.hidden, config.width))
+        self.w_down = nn.Parameter(torch.empty(config.width, config.hidden))
+
+    def forward(self, x_BTD: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
+        """Transform every token by itself."""
+        return swiglu(x_BTD, self.w_gate, self.w_up, self.w_down)
+
+
+class RMSNorm(nn.Module):
+    """Root-mean-square normalisation with a learned gain, 1 at the start."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.gain = nn.Parameter(torch.ones(config.width))
+        self.eps = config.norm_eps
+
+    def forward(self, x_BTD: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
+        """Bring every token to root-mean-square 1, then scale its channels."""
+        return rmsnorm(x_BTD, self.gain, self.eps)
+
+
+class Block(nn.Module):
+    """One layer: attention, then feed-forward, each added to the residual stream."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.attention_norm = RMSNorm(config)
+        self.attention = Attention(config)
+        self.feed_forward_norm = RMSNorm(config)
+        self.feed_forward = FeedForward(config)
+
+    def forward(
+        self,
+        x_BTD: Float[Tensor, "B T D"],
+        rotations_TJ: Complex[Tensor, "T J"],
+        cache: KVCache | None = None,
+    ) -> Float[Tensor, "B T D"]:
+        """Add what the two parts of the layer contribute."""
+        x_BTD = x_BTD + self.attention(self.attention_norm(x_BTD), rotations_TJ, cache)
+        return x_BTD + self.feed_forward(self.feed_forward_norm(x_BTD))
+
+
+class Transformer(nn.Module):
+    """The whole decoder.
+
+    Initialisation: every matrix from N(0, 0.02^2), the two that write into the residual stream
+    (w_o, w_down) divided by sqrt(2 num_layers), every gain 1.
+
+    Args:
+        config: the shape.
+        generator: source of the initial weights; None leaves them uninitialised, for loading or for
+            the meta device.
+
+    Source:
+        Radford et al. 2019, section 2.3 (GPT-2), for 0.02 and the scaled residual writers.
+    """
+
+    def __init__(self, config: ModelConfig, *, generator: torch.Generator | None = None) -> None:
+        super().__init__()
+        self.config = config
+        self.embedding = nn.Parameter(torch.empty(config.vocab_size, config.width))
+        self.blocks = nn.ModuleList(Block(config) for _ in range(config.num_layers))
+        self.norm = RMSNorm(config)
+        if not config.tied_head:
+            self.head = nn.Parameter(torch.empty(config.vocab_size, config.width))
+        rotations_TJ = rope_rotations(
+            config.head_size, config.context_length, theta=config.rope_theta
+        )
+        self.register_buffer("rotations_TJ", rotations_TJ, persistent=False)
+        if generator is not None:
+            self.initialise(generator)
+
+    @property
+    def head_weight(self) -> Float[Tensor, "V D"]:
+        """The output projection: the embedding when tied, its own matrix otherwise."""
+        return self.embedding if self.config.tied_head else self.head
+
+    @torch.no_grad()
+    def initialise(self, generator: torch.Generator) -> None:
+        """Draw all matrices anew, in the order of `named_parameters`."""
+        residual_std = 0.02 / (2 * self.config.num_layers) ** 0.5
+        for name, parameter in self.named_parameters():
+            if name.endswith("gain"):
+                parameter.fill_(1.0)
+            else:
+                writes_residual = name.endswith(("w_o", "w_down"))
+                parameter.normal_(
+                    0.0, residual_std if writes_residual else 0.02, generator=generator
+                )
+
+    def new_cache(self, batch_size: int) -> list[KVCache]:
+        """Return one empty cache per layer."""
+        return [KVCache(batch_size, self.config, like=self.embedding) for _ in self.blocks]
+
+    def forward(
+        self, ids_BT: Int[Tensor, "B T"], *, cache: list[KVCache] | None = None
+    ) -> Float[Tensor, "B T V"]:
+        """Return the logits of the next token at every position.
+
+        Args:
+            ids_BT: token ids; with a cache, only those that come after the cached ones.
+            cache: from `new_cache`; it is extended in place.
+
+        Raises:
+            ValueError: if the sequence, cached part included, is longer than the context.
+        """
+        start = cache[0].length if cache else 0
+        end = start + ids_BT.shape[1]
+        if end > self.config.context_length:
+            raise ValueError(
+                f"{end} tokens do not fit into the context of {self.config.context_length}"
+            )
+        rotations_TJ = self.rotations_TJ[start:end]
+        x_BTD = embedding(ids_BT, self.embedding)
+        for layer, block in enumerate(self.blocks):
+            x_BTD = block(x_BTD, rotations_TJ, cache[layer] if cache else None)
+        return linear(self.norm(x_BTD), self.head_weight)

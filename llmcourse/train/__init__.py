@@ -1,0 +1,50 @@
+"""A training run: its settings, the step in seven phases, the loop, and the command line.
+
+    python -m llmcourse.train --preset stories --out runs/a
+
+Taught in: chapters/01_whole_run.ipynb
+"""
+
+from llmcourse.train.config import PRESETS, TrainConfig
+from llmcourse.train.loop import (
+    FitResult,
+    Validation,
+    fit,
+    resume,
+    sample,
+    start,
+    validate,
+)
+from llmcourse.train.prepare import Prepared, prepare
+from llmcourse.train.step import (
+    Batch,
+    Run,
+    StepReport,
+    TrainingDivergedError,
+    learning_rate,
+    new_run,
+    save,
+    step,
+)
+
+__all__ = [
+    "PRESETS",
+    "Batch",
+    "FitResult",
+    "Prepared",
+    "Run",
+    "StepReport",
+    "TrainConfig",
+    "TrainingDivergedError",
+    "Validation",
+    "fit",
+    "learning_rate",
+    "new_run",
+    "prepare",
+    "resume",
+    "sample",
+    "save",
+    "start",
+    "step",
+    "validate",
+]

@@ -1,0 +1,160 @@
+"""The settings of a training run, and the runs that the course makes.
+
+Taught in: chapters/01_whole_run.ipynb
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from llmcourse import model as models
+from llmcourse.model import ModelConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainConfig:
+    """Every setting of a run; the command line has one flag for each field."""
+
+    model: ModelConfig
+    """Shape of the model."""
+    corpus: Literal["stories", "sotu", "python"] = "stories"
+    """Text to train on: generated stories, presidents' addresses, or Python's own sources."""
+    corpus_bytes: int = 2_000_000
+    """How much of it: bytes to generate, or the most to take."""
+    steps: int = 600
+    """Optimizer steps."""
+    batch_size: int = 24
+    """Sequences per step."""
+    learning_rate: float = 6e-3
+    """Largest learning rate of the schedule."""
+    schedule: Literal["cosine", "wsd"] = "cosine"
+    """Warm-up then half a cosine, or warm-up, flat, then linear decay."""
+    warmup_steps: int = 40
+    """Steps of linear warm-up."""
+    final_share: float = 0.05
+    """Final learning rate as a share of the largest."""
+    decay_steps: int = 0
+    """Steps of the final decay; for the wsd schedule only."""
+    weight_decay: float = 0.1
+    """AdamW's decay, on matrices only."""
+    beta1: float = 0.9
+    """AdamW's memory of the gradient."""
+    beta2: float = 0.95
+    """AdamW's memory of its square."""
+    clip_norm: float = 1.0
+    """Largest global gradient norm."""
+    validate_every: int = 100
+    """Steps between validations; 0 validates at the end only."""
+    validation_tokens: int = 20_000
+    """Most tokens per validation."""
+    sample_every: int = 200
+    """Steps between samples; 0 samples at the end only."""
+    sample_tokens: int = 120
+    """Tokens per sample."""
+    checkpoint_every: int = 200
+    """Steps between checkpoints; 0 saves at the end only."""
+    keep_checkpoints: int = 2
+    """How many of the newest checkpoints stay on disk."""
+    seed: int = 0
+    """Of the weights, the data order, the generated text and the samples."""
+    num_threads: int = 1
+    """Threads of one process."""
+    device: str = "cpu"
+    """cpu, cuda, mps, or auto for the first accelerator."""
+
+    def __post_init__(self) -> None:
+        """Reject settings that cannot run, or that would have no effect."""
+        for name in (
+            "corpus_bytes",
+            "steps",
+            "batch_size",
+            "learning_rate",
+            "clip_norm",
+            "validation_tokens",
+            "sample_tokens",
+            "keep_checkpoints",
+            "num_threads",
+        ):
+            if getattr(self, name) <= 0:
+                raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
+        for name in (
+            "weight_decay",
+            "validate_every",
+            "sample_every",
+            "checkpoint_every",
+            "seed",
+            "decay_steps",
+        ):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} must be 0 or greater, got {getattr(self, name)}")
+        for name in ("beta1", "beta2"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(f"{name} must be in [0, 1), got {getattr(self, name)}")
+        if not 0 <= self.final_share <= 1:
+            raise ValueError(f"final_share must be from 0 to 1, got {self.final_share}")
+        if not 0 <= self.warmup_steps <= self.steps:
+            raise ValueError(
+                f"warmup_steps must be from 0 to steps = {self.steps}, got {self.warmup_steps}"
+            )
+        if self.schedule == "cosine" and self.decay_steps:
+            raise ValueError("decay_steps has no effect with the cosine schedule: leave it at 0")
+        if self.warmup_steps + self.decay_steps > self.steps:
+            raise ValueError(
+                f"warmup_steps + decay_steps must be at most steps = {self.steps}, got "
+                f"{self.warmup_steps} + {self.decay_steps}"
+            )
+
+
+def stories() -> TrainConfig:
+    """Fluent little stories in under a minute on one core."""
+    return TrainConfig(model=models.stories())
+
+
+def tiny() -> TrainConfig:
+    """The whole path in a few seconds; the text stays nonsense."""
+    return TrainConfig(
+        model=models.tiny(),
+        corpus_bytes=60_000,
+        steps=30,
+        batch_size=8,
+        warmup_steps=5,
+        validate_every=10,
+        validation_tokens=2_000,
+        sample_every=0,
+        sample_tokens=40,
+        checkpoint_every=10,
+    )
+
+
+def sotu() -> TrainConfig:
+    """Real prose, 12 MB of presidents' addresses: a few minutes on one core, and not yet fluent."""
+    return TrainConfig(
+        model=replace(
+            models.stories(),
+            width=128,
+            head_size=32,
+            hidden=336,
+            vocab_size=2_048,
+            context_length=64,
+        ),
+        corpus="sotu",
+        corpus_bytes=20_000_000,
+        steps=1_500,
+        batch_size=32,
+        learning_rate=4e-3,
+        warmup_steps=100,
+    )
+
+
+def _with_llama_shape(shape: Callable[[], ModelConfig]) -> Callable[[], TrainConfig]:
+    """Return a preset that would train a Llama 3 on the addresses, if the machine could hold it."""
+    return lambda: TrainConfig(model=shape(), corpus="sotu", corpus_bytes=20_000_000)
+
+
+PRESETS: dict[str, Callable[[], TrainConfig]] = {
+    "stories": stories,
+    "tiny": tiny,
+    "sotu": sotu,
+    **{name: _with_llama_shape(shape) for name, shape in models.PRESETS.items() if "llama" in name},
+}
+"""Every run by the name that the command line uses."""

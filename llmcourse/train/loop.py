@@ -1,0 +1,278 @@
+"""The loop around the step: validation, samples, progress, metrics, interruption, resuming.
+
+Taught in: chapters/01_whole_run.ipynb
+"""
+
+import json
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from llmcourse import checkpoint as checkpoints
+from llmcourse import loss as losses
+from llmcourse import runtime
+from llmcourse.corpus import END_OF_TEXT
+from llmcourse.data import TokenShards
+from llmcourse.model import ModelConfig, generate
+from llmcourse.train.config import TrainConfig
+from llmcourse.train.prepare import prepare
+from llmcourse.train.step import Run, StepReport, new_run, save, step
+
+
+@dataclass(frozen=True)
+class Validation:
+    """Loss on text that no step has seen."""
+
+    nats_per_token: float
+    bits_per_byte: float
+    num_tokens: int
+
+
+@dataclass
+class FitResult:
+    """What a run leaves behind."""
+
+    run: Run
+    interrupted: bool = False
+    reports: list[StepReport] = field(default_factory=list)
+    validations: dict[int, Validation] = field(default_factory=dict)
+    samples: dict[int, str] = field(default_factory=dict)
+
+
+def start(config: TrainConfig, folder: str | Path) -> Run:
+    """Prepare the data and build a new run in `folder`, without taking a step.
+
+    Raises:
+        ValueError: if the folder already holds a run.
+    """
+    folder = Path(folder)
+    if (folder / "config.json").exists():
+        raise ValueError(
+            f"{folder} already holds a run: choose another folder, or continue it with resume"
+        )
+    runtime.set_up(num_threads=config.num_threads, seed=config.seed)
+    prepared = prepare(config, folder / "data")
+    run = new_run(config, folder, prepared)
+    with runtime.write_atomically(folder / "config.json") as file:
+        file.write(json.dumps(asdict(config), indent=2).encode())
+    return run
+
+
+def resume(folder: str | Path, *, steps: int | None = None) -> Run:
+    """Rebuild a run from its newest intact checkpoint.
+
+    Args:
+        folder: where the run was started.
+        steps: a new total; None keeps the old one.  The schedule follows the total, so a run that
+            was prolonged is not the run that had that length from the start.
+
+    Raises:
+        ValueError: if there is no run, no intact checkpoint, or one of another configuration.
+    """
+    folder = Path(folder)
+    newest = checkpoints.latest(folder / "checkpoints")
+    if newest is None:
+        raise ValueError(f"{folder} holds no intact checkpoint to resume from")
+    saved = checkpoints.load(newest)
+    settings = dict(saved.config)
+    config = TrainConfig(**{**settings, "model": ModelConfig(**settings["model"])})
+    if steps is not None:
+        config = TrainConfig(**{**vars(config), "steps": steps})
+    if saved.step > config.steps:
+        raise ValueError(f"steps must be at least the {saved.step} already done, got {steps}")
+    runtime.set_up(num_threads=config.num_threads, seed=config.seed)
+    run = new_run(config, folder, prepare(config, folder / "data"))
+    checkpoints.restore(
+        saved,
+        model=run.model,
+        optimizer=run.optimizer,
+        data=run.batches,
+        generators={"sample": run.sample_generator},
+    )
+    run.steps_done = saved.step
+    return run
+
+
+def fit(
+    run: Run,
+    *,
+    on_step: Callable[[Run, StepReport], None] | None = None,
+    show: Callable[[str], None] | None = None,
+) -> FitResult:
+    """Train to the end, or until Ctrl-C; the checkpoint of the last step is on disk either way.
+
+    Args:
+        run: from `start` or `resume`.
+        on_step: called after every step.
+        show: prints validations and samples; None keeps them for the result alone.
+    """
+    result = FitResult(run)
+    metrics = Metrics(run.folder / "metrics.jsonl", keep_steps=run.steps_done)
+    progress = runtime.progress(
+        total=run.config.steps, initial=run.steps_done, unit="step", desc="training"
+    )
+    with interruptible() as interrupted, metrics, progress:
+        while run.steps_done < run.config.steps and not interrupted():
+            started = time.perf_counter()
+            report = step(run)
+            seconds = time.perf_counter() - started
+            result.reports.append(report)
+            row = report._asdict() | {"tokens_per_s": round(run.tokens_per_step / seconds)}
+            _look(run, result, row, progress.write if show is None else show, quiet=show is None)
+            metrics.write(row)
+            progress.set_postfix(loss=f"{report.loss:.3f}", tok_s=row["tokens_per_s"])
+            progress.update()
+            if on_step is not None:
+                on_step(run, report)
+        result.interrupted = run.steps_done < run.config.steps
+        if result.interrupted:
+            save(run)
+    return result
+
+
+def _look(
+    run: Run, result: FitResult, row: dict[str, Any], show: Callable[[str], None], *, quiet: bool
+) -> None:
+    """Validate and sample when it is time to; add what was found to the metrics row."""
+    config, done = run.config, run.steps_done
+    if _is_time(done, config.validate_every, config.steps):
+        validation = validate(run)
+        result.validations[done] = validation
+        row["validation_loss"] = validation.nats_per_token
+        row["validation_bits_per_byte"] = validation.bits_per_byte
+        if not quiet:
+            show(
+                f"step {done}: validation {validation.nats_per_token:.4f} nats per token, "
+                f"{validation.bits_per_byte:.4f} bits per byte"
+            )
+    if _is_time(done, config.sample_every, config.steps):
+        result.samples[done] = sample(run)
+        if not quiet:
+            show(f"step {done}: sample\n{result.samples[done]}\n")
+
+
+def _is_time(done: int, every: int, total: int) -> bool:
+    """Whether something that happens `every` so many steps, and at the end, happens now."""
+    return done == total or (every > 0 and done % every == 0)
+
+
+@torch.no_grad()
+def validate(run: Run) -> Validation:
+    """Measure the loss on the held-out text, window by window from its start.
+
+    Windows do not overlap and are not shuffled, so every validation reads the same tokens.
+    """
+    context = run.config.model.context_length
+    total_nats, num_tokens, num_bytes = 0.0, 0, 0
+    for window in _windows(run.prepared.validation, context, run.config.validation_tokens):
+        ids_BT = window.to(run.device)
+        logits_BTV = run.model(ids_BT[:, :-1])
+        total_nats += float(losses.token_losses(logits_BTV, ids_BT[:, 1:]).double().sum())
+        targets = window[:, 1:].numpy()
+        num_tokens += targets.size
+        num_bytes += int(run.prepared.bytes_per_id[targets].sum())
+    nats = total_nats / num_tokens
+    bits = losses.bits_per_byte(nats, num_tokens=num_tokens, num_bytes=num_bytes)
+    return Validation(nats, bits, num_tokens)
+
+
+def _windows(shards: TokenShards, context: int, most_tokens: int) -> Iterator[torch.Tensor]:
+    """Yield windows of context + 1 tokens, 16 at a time, then the shorter rest alone."""
+    usable = min(len(shards) - 1, most_tokens)
+    if usable < 1:
+        raise ValueError(f"{len(shards)} validation tokens are too few: raise corpus_bytes")
+    starts = list(range(0, usable - context + 1, context))
+    for first in range(0, len(starts), 16):
+        rows = [
+            torch.from_numpy(shards[s : s + context + 1].astype("int64"))
+            for s in starts[first : first + 16]
+        ]
+        yield torch.stack(rows)
+    rest = len(starts) * context
+    if rest < usable:
+        yield torch.from_numpy(shards[rest : usable + 1].astype("int64")).unsqueeze(0)
+
+
+def sample(run: Run, prompt: str = "", *, temperature: float = 0.8) -> str:
+    """Let the model write: from the separator on, or from a prompt."""
+    tokenizer = run.prepared.tokenizer
+    ids = tokenizer.encode(END_OF_TEXT + prompt)
+    prompt_BT = torch.tensor([ids], device=run.device)
+    written_BT = generate(
+        run.model,
+        prompt_BT,
+        max_new_tokens=run.config.sample_tokens,
+        generator=run.sample_generator,
+        temperature=temperature,
+        stop_id=tokenizer.special_tokens[END_OF_TEXT],
+    )
+    return tokenizer.decode(written_BT[0, 1:].tolist()).removesuffix(END_OF_TEXT).strip()
+
+
+class Metrics:
+    """One JSON object per step in a file that a resumed run continues.
+
+    Args:
+        path: the file.
+        keep_steps: lines of later steps are dropped: the run went back before them.
+    """
+
+    def __init__(self, path: Path, *, keep_steps: int) -> None:
+        self.path = path
+        kept = []
+        if path.exists():
+            lines = path.read_text().splitlines(keepends=True)
+            kept = [line for line in lines if _step_of(line) <= keep_steps]
+        with runtime.write_atomically(path) as file:
+            file.write("".join(kept).encode())
+
+    def __enter__(self) -> "Metrics":
+        self.file = self.path.open("a")
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.file.close()
+
+    def write(self, row: dict[str, Any]) -> None:
+        """Append one line, at once."""
+        self.file.write(json.dumps(row) + "\n")
+        self.file.flush()
+
+
+def _step_of(line: str) -> float:
+    """Return the step of a metrics line; a line cut short by a crash counts as later than all."""
+    try:
+        return json.loads(line)["step"]
+    except (json.JSONDecodeError, KeyError):
+        return float("inf")
+
+
+@contextmanager
+def interruptible() -> Iterator[Callable[[], bool]]:
+    """Turn the first Ctrl-C into a question that the loop asks between two steps.
+
+    An exception in the middle of a step would leave half of the weights updated.  A second Ctrl-C
+    interrupts at once.
+    """
+    pressed = threading.Event()
+
+    def on_interrupt(_signal: int, _frame: object) -> None:
+        if pressed.is_set():
+            raise KeyboardInterrupt
+        pressed.set()
+
+    if threading.current_thread() is not threading.main_thread():
+        yield pressed.is_set
+        return
+    before = signal.signal(signal.SIGINT, on_interrupt)
+    try:
+        yield pressed.is_set
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -1,0 +1,113 @@
+"""From a corpus to token shards on disk: what happens once, before the first step.
+
+Taught in: chapters/05_tokens.ipynb, chapters/09_data_loading.ipynb
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from llmcourse import corpus
+from llmcourse.data import TokenShards, write_shards
+from llmcourse.tokenizer import Tokenizer, train_bpe
+from llmcourse.train.config import TrainConfig
+
+VALIDATION_SHARE = 0.05
+"""Share of the bytes that is held out, where the corpus has no split of its own."""
+
+TOKENIZER_BYTES = 3_000_000
+"""Most text that the tokenizer is trained on: more changes few merges and costs seconds."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What a run reads: tokenizer, training and validation tokens, and bytes per token."""
+
+    tokenizer: Tokenizer
+    training: TokenShards
+    validation: TokenShards
+    bytes_per_id: np.ndarray
+    """Length in bytes of every token of the vocabulary, for bits per byte."""
+
+
+def texts(config: TrainConfig) -> tuple[list[str], list[str]]:
+    """Return the documents to train on and those to validate on.
+
+    Stories are generated from two seeds; the addresses are split in time, the later ones held out;
+    of Python's sources the last files in the order of their paths are held out.
+
+    Raises:
+        ValueError: if the corpus is too small to leave something to train and to validate on.
+    """
+    held_out_bytes = int(config.corpus_bytes * VALIDATION_SHARE)
+    if config.corpus == "stories":
+        # Seeds 2s and 2s + 1, so that no run validates on what another seed trains on.
+        training = [corpus.stories(config.corpus_bytes - held_out_bytes, 2 * config.seed)]
+        validation = [corpus.stories(held_out_bytes, 2 * config.seed + 1)]
+        return training, validation
+    if config.corpus == "sotu":
+        training, validation = (
+            [address.text for address in part] for part in corpus.sotu_split(corpus.sotu())
+        )
+        return _at_most(training, config.corpus_bytes - held_out_bytes), _at_most(
+            validation, held_out_bytes
+        )
+    files = _at_most([file.text for file in corpus.python_source()], config.corpus_bytes)
+    num_held_out = max(1, int(len(files) * VALIDATION_SHARE))
+    if len(files) <= num_held_out:
+        raise ValueError(f"corpus_bytes = {config.corpus_bytes} leaves no file to train on")
+    return files[:-num_held_out], files[-num_held_out:]
+
+
+def _at_most(documents: list[str], num_bytes: int) -> list[str]:
+    """Return the first documents that fit into a number of bytes, but at least one."""
+    kept, used = [], 0
+    for document in documents:
+        used += len(document.encode())
+        if kept and used > num_bytes:
+            break
+        kept.append(document)
+    return kept
+
+
+def _joined(documents: list[str]) -> list[str]:
+    """End every document with the separator, where it does not end so already."""
+    end = corpus.END_OF_TEXT
+    return [d if d.endswith(end) else d + end for d in documents]
+
+
+def prepare(config: TrainConfig, folder: Path) -> Prepared:
+    """Make, or find, the tokenizer and the shards of a run in `folder`.
+
+    Everything is written atomically, so a folder that was cut short is completed the next time.
+    """
+    if not (folder / "complete").exists():
+        _write(config, folder)
+    tokenizer = Tokenizer.load(folder / "tokenizer")
+    bytes_per_id = np.array(
+        [len(tokenizer.token_bytes(i)) for i in range(tokenizer.vocab_size)], dtype=np.int64
+    )
+    return Prepared(
+        tokenizer,
+        TokenShards(folder / "training", tokenizer_fingerprint=tokenizer.fingerprint),
+        TokenShards(folder / "validation", tokenizer_fingerprint=tokenizer.fingerprint),
+        bytes_per_id,
+    )
+
+
+def _write(config: TrainConfig, folder: Path) -> None:
+    """Train the tokenizer, then write both splits as shards."""
+    training, validation = (_joined(part) for part in texts(config))
+    tokenizer = train_bpe(
+        _at_most(training, TOKENIZER_BYTES), config.model.vocab_size, [corpus.END_OF_TEXT]
+    )
+    tokenizer.save(folder / "tokenizer")
+    for name, documents in (("training", training), ("validation", validation)):
+        write_shards(
+            tokenizer.encode_iterable(documents),
+            folder / name,
+            tokenizer_fingerprint=tokenizer.fingerprint,
+            vocab_size=tokenizer.vocab_size,
+        )
+    (folder / "complete").touch()

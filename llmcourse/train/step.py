@@ -1,0 +1,211 @@
+"""One training step: seven phases, seven calls, in the order in which they happen.
+
+`Run` holds what a step reads and changes.  Every phase is a function of a run; `step` calls them.
+
+Shape suffixes:  B batch, T time, V vocabulary.
+
+Taught in: chapters/01_whole_run.ipynb, chapters/04_phases_and_units.ipynb
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from llmcourse import checkpoint as checkpoints
+from llmcourse import loss as losses
+from llmcourse import runtime
+from llmcourse.data import Batches
+from llmcourse.model import Transformer
+from llmcourse.optim import (
+    AdamW,
+    clip_by_global_norm,
+    decay_groups,
+    warmup_cosine,
+    warmup_stable_decay,
+)
+from llmcourse.train.config import TrainConfig
+from llmcourse.train.prepare import Prepared
+
+
+class TrainingDivergedError(RuntimeError):
+    """The loss or the gradient is no longer a finite number."""
+
+
+class Batch(NamedTuple):
+    """Token ids, and the ids that follow them."""
+
+    inputs_BT: Int[Tensor, "B T"]
+    targets_BT: Int[Tensor, "B T"]
+
+
+class StepReport(NamedTuple):
+    """What one step has to say."""
+
+    step: int
+    """Steps done, this one included."""
+    loss: float
+    """Nats per token, before the update."""
+    learning_rate: float
+    gradient_norm: float
+    """Before clipping."""
+
+
+def one_rank(_gradients: list[Tensor]) -> None:
+    """The gradient synchronisation of a run with a single rank: nothing to agree on."""
+
+
+@dataclass
+class Run:
+    """A training run in progress."""
+
+    config: TrainConfig
+    folder: Path
+    prepared: Prepared
+    model: Transformer
+    optimizer: AdamW
+    batches: Batches
+    sample_generator: torch.Generator
+    all_reduce: Callable[[list[Tensor]], None] = one_rank
+    """Averages gradients over ranks in place; chapters 22 and 23 give it something to do."""
+    steps_done: int = 0
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return self.model.embedding.device
+
+    @property
+    def tokens_per_step(self) -> int:
+        """Tokens that one step learns from."""
+        return self.config.batch_size * self.config.model.context_length
+
+
+def new_run(config: TrainConfig, folder: Path, prepared: Prepared) -> Run:
+    """Build model, optimizer and data order from the settings and their seed alone."""
+    device = runtime.device(config.device)
+    model = Transformer(config.model, generator=runtime.generator(config.seed)).to(device)
+    optimizer = AdamW(
+        decay_groups(model, weight_decay=config.weight_decay),
+        lr=config.learning_rate,
+        betas=(config.beta1, config.beta2),
+    )
+    batches = Batches(
+        prepared.training,
+        batch_size=config.batch_size,
+        context_length=config.model.context_length,
+        seed=config.seed,
+    )
+    generator = runtime.generator(config.seed + 1)
+    return Run(config, folder, prepared, model, optimizer, batches, generator)
+
+
+def step(run: Run) -> StepReport:
+    """Do one training step."""
+    batch = load(run)
+    logits_BTV = forward(run, batch)
+    value = loss(logits_BTV, batch)
+    backward(value)
+    sync(run)
+    gradient_norm = optimizer(run)
+    checkpoint(run)
+    return StepReport(
+        run.steps_done, value.item(), learning_rate(run.config, run.steps_done - 1), gradient_norm
+    )
+
+
+def load(run: Run) -> Batch:
+    """Phase 1: take the next batch of the global order."""
+    inputs_BT, targets_BT = next(run.batches)
+    return Batch(inputs_BT.to(run.device), targets_BT.to(run.device))
+
+
+def forward(run: Run, batch: Batch) -> Float[Tensor, "B T V"]:
+    """Phase 2: predict every next token."""
+    return run.model(batch.inputs_BT)
+
+
+def loss(logits_BTV: Float[Tensor, "B T V"], batch: Batch) -> Float[Tensor, ""]:
+    """Phase 3: measure how wrong the predictions are, in nats per token."""
+    return losses.cross_entropy(logits_BTV, batch.targets_BT)
+
+
+def backward(value: Float[Tensor, ""]) -> None:
+    """Phase 4: find the gradient of the loss for every weight.
+
+    Raises:
+        TrainingDivergedError: if the loss is not finite; its gradient would ruin the weights.
+    """
+    if not math.isfinite(value.item()):
+        raise TrainingDivergedError(
+            f"the loss is {value.item()}: lower the learning rate, or warm up longer"
+        )
+    value.backward()
+
+
+def sync(run: Run) -> None:
+    """Phase 5: agree with the other ranks on one gradient."""
+    run.all_reduce([p.grad for p in run.model.parameters() if p.grad is not None])
+
+
+def optimizer(run: Run) -> float:
+    """Phase 6: clip, set the learning rate, change the weights; return the norm before clipping.
+
+    Raises:
+        TrainingDivergedError: if the gradient is not finite.
+    """
+    norm = clip_by_global_norm(run.model.parameters(), run.config.clip_norm)
+    if not math.isfinite(norm):
+        raise TrainingDivergedError(f"the gradient norm is {norm} at step {run.steps_done + 1}")
+    for group in run.optimizer.param_groups:
+        group["lr"] = learning_rate(run.config, run.steps_done)
+    run.optimizer.step()
+    run.optimizer.zero_grad(set_to_none=True)
+    run.steps_done += 1
+    return norm
+
+
+def checkpoint(run: Run) -> None:
+    """Phase 7: save everything that the next step depends on, if it is time to."""
+    every = run.config.checkpoint_every
+    if run.steps_done == run.config.steps or (every and run.steps_done % every == 0):
+        save(run)
+
+
+def learning_rate(config: TrainConfig, step: int) -> float:
+    """Return the learning rate of a step, counted from 0."""
+    common = {
+        "peak": config.learning_rate,
+        "num_steps": config.steps,
+        "warmup_steps": config.warmup_steps,
+        "final": config.learning_rate * config.final_share,
+    }
+    if config.schedule == "wsd":
+        return warmup_stable_decay(step, decay_steps=config.decay_steps, **common)
+    return warmup_cosine(step, **common)
+
+
+def save(run: Run) -> Path:
+    """Write a checkpoint of the run into its folder; return the file."""
+    return checkpoints.save(
+        run.folder / "checkpoints",
+        step=run.steps_done,
+        model=run.model,
+        optimizer=run.optimizer,
+        schedule=_schedule_state(run.config),
+        data=run.batches,
+        generators={"sample": run.sample_generator},
+        config=asdict(run.config),
+        keep_last=run.config.keep_checkpoints,
+    )
+
+
+def _schedule_state(config: TrainConfig) -> dict[str, Any]:
+    """The schedule is a pure function of the step: its state is its settings."""
+    names = ("schedule", "learning_rate", "steps", "warmup_steps", "decay_steps", "final_share")
+    return {name: getattr(config, name) for name in names}

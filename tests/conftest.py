@@ -1,0 +1,23 @@
+"""Shared by all tests: one thread, one seed, small and reproducible property tests."""
+
+import pytest
+import torch
+from hypothesis import HealthCheck, settings
+
+torch.set_num_threads(1)
+
+# Generated examples are the same in every run, and a slow machine is not a failure.
+settings.register_profile(
+    "course",
+    deadline=None,
+    derandomize=True,
+    max_examples=50,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+settings.load_profile("course")
+
+
+@pytest.fixture
+def generator():
+    """A fresh generator with a fixed seed for every test."""
+    return torch.Generator().manual_seed(0)

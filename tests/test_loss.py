@@ -1,0 +1,186 @@
+"""loss: equal to torch's cross-entropy, stable, and true to one normaliser."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import awkward
+
+from llmcourse import checks, loss
+
+
+def batch(generator, *, B=3, T=4, V=7, dtype=torch.float64):
+    logits = awkward(B, T, V, generator=generator, dtype=dtype)
+    targets = torch.randint(0, V, (B, T), generator=generator)
+    targets[0, 1] = loss.IGNORE_INDEX
+    return logits, targets
+
+
+def test_equals_torch(generator):
+    logits, targets = batch(generator)
+    theirs = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=-100)
+    assert loss.cross_entropy(logits, targets).item() == pytest.approx(theirs.item(), rel=1e-13)
+
+
+def test_gradient_equals_torch(generator):
+    logits, targets = batch(generator)
+    logits.requires_grad_()
+    theirs = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=-100)
+    (wanted,) = torch.autograd.grad(theirs, logits)
+    (ours,) = torch.autograd.grad(loss.cross_entropy(logits, targets), logits)
+    assert checks.relative_error(ours, wanted) < 1e-13
+    assert torch.equal(ours[0, 1], torch.zeros(7, dtype=torch.float64))
+
+
+def reference_losses(logits, targets, counted):
+    picked = -logits.log_softmax(-1).gather(-1, targets.where(counted, 0).unsqueeze(-1)).squeeze(-1)
+    return picked.where(counted, 0.0), None
+
+
+MUTANTS = {
+    "forgets to subtract the target": lambda d, s, dl: s.probabilities_NV * dl.unsqueeze(-1),
+    "lets masked rows through": lambda d, s, dl: d + s.probabilities_NV * (~s.counted_N)[:, None],
+    "forgets the incoming gradient": lambda d, s, dl: d / dl.unsqueeze(-1),
+    "returns zero": lambda d, s, dl: d * 0,
+}
+
+
+def pair_inputs(generator):
+    return {
+        "logits": awkward(5, 7, generator=generator),
+        "targets": torch.tensor([3, 0, 6, 2, 2]),
+        "counted": torch.tensor([True, True, False, True, True]),
+    }
+
+
+def both(*arguments):
+    with torch.no_grad():
+        saved = loss.token_losses_forward(*arguments)[1]
+    return reference_losses(*arguments)[0], saved
+
+
+def test_backward_matches_autograd(generator):
+    report = checks.check_backward(
+        both, loss.token_losses_backward, pair_inputs(generator), generator=generator
+    )
+    assert report.ok, report
+
+
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_the_check_notices_a_broken_backward(mutant, generator):
+    def broken(dy, saved):
+        return (MUTANTS[mutant](*loss.token_losses_backward(dy, saved), saved, dy),)
+
+    report = checks.check_backward(both, broken, pair_inputs(generator), generator=generator)
+    assert not report.ok, f"accepted a backward pass that {mutant}"
+
+
+def test_a_mask_and_an_ignored_target_are_the_same(generator):
+    logits, targets = batch(generator)
+    mask = torch.rand(targets.shape, generator=generator) < 0.6
+    masked = loss.cross_entropy(logits, targets, mask_BT=mask)
+    ignored = loss.cross_entropy(logits, targets.where(mask, loss.IGNORE_INDEX))
+    assert masked.item() == ignored.item()
+    assert masked.item() != loss.cross_entropy(logits, targets).item()
+
+
+def test_micro_batches_with_the_global_normaliser_add_up_and_means_do_not(generator):
+    logits, targets = batch(generator)
+    targets[2, :3] = loss.IGNORE_INDEX  # a short part
+    whole = loss.cross_entropy(logits, targets).item()
+    total = int(loss.counted_tokens(targets).sum())
+    parts = [
+        loss.cross_entropy(logits[b : b + 1], targets[b : b + 1], num_tokens=total).item()
+        for b in range(3)
+    ]
+    assert sum(parts) == pytest.approx(whole, rel=1e-13)
+    means = [loss.cross_entropy(logits[b : b + 1], targets[b : b + 1]).item() for b in range(3)]
+    assert sum(means) / 3 != pytest.approx(whole, rel=1e-3)
+
+
+def test_a_part_without_tokens_adds_nothing(generator):
+    logits, targets = batch(generator)
+    empty = torch.full_like(targets, loss.IGNORE_INDEX)
+    assert loss.cross_entropy(logits, empty, num_tokens=5).item() == 0.0
+    with pytest.raises(ValueError, match="no token counts"):
+        loss.cross_entropy(logits, empty)
+
+
+def test_the_worked_step():
+    logits = torch.tensor([[0.15, 0.10, 0.05, 0.20, 0.50]]).log().requires_grad_()
+    value = loss.cross_entropy(logits, torch.tensor([3]))
+    value.backward()
+    assert value.item() == pytest.approx(1.6094, abs=5e-5)
+    wanted = torch.tensor([[0.15, 0.10, 0.05, -0.80, 0.50]])
+    torch.testing.assert_close(logits.grad, wanted, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("vocab_size", [65, 256, 50_257, 128_256])
+def test_equal_logits_cost_the_logarithm_of_the_vocabulary(vocab_size):
+    value = loss.cross_entropy(torch.zeros(2, vocab_size), torch.tensor([0, vocab_size - 1]))
+    assert value.item() == pytest.approx(math.log(vocab_size), rel=1e-6)
+
+
+def test_large_logits_overflow_the_formula_but_not_us():
+    logits = torch.tensor([[1000.0, 999.0, -1000.0]])
+    assert math.isinf(loss.logsumexp_naive(logits).item())
+    assert loss.logsumexp(logits).item() == pytest.approx(1000 + math.log(1 + math.exp(-1)))
+    assert loss.cross_entropy(logits, torch.tensor([1])).item() == pytest.approx(1.3132617)
+
+
+@given(shift=st.floats(-50, 50), seed=st.integers(0, 1000))
+def test_adding_a_constant_to_the_logits_changes_nothing(shift, seed):
+    g = torch.Generator().manual_seed(seed)
+    logits, targets = batch(g)
+    one, other = loss.cross_entropy(logits, targets), loss.cross_entropy(logits + shift, targets)
+    assert one.item() == pytest.approx(other.item(), rel=1e-12)
+
+
+@given(cut=st.integers(1, 6), seed=st.integers(0, 1000))
+def test_slices_of_the_vocabulary_merge_in_any_order(cut, seed):
+    logits = 30 * torch.randn(4, 7, generator=torch.Generator().manual_seed(seed)).double()
+    left, right = loss.logsumexp_part(logits[:, :cut]), loss.logsumexp_part(logits[:, cut:])
+    for merged in (loss.merge_parts(left, right), loss.merge_parts(right, left)):
+        value = merged.max_N + merged.sum_N.log()
+        torch.testing.assert_close(value, logits.logsumexp(-1), rtol=1e-13, atol=1e-13)
+
+
+@pytest.mark.parametrize("num_chunks", [1, 2, 3, 7])
+def test_chunked_equals_plain(num_chunks, generator):
+    x = awkward(6, 5, generator=generator, dtype=torch.float64)
+    w = awkward(7, 5, generator=generator, dtype=torch.float64)
+    targets = torch.tensor([0, 6, 3, 3, 2, 5])
+    plain = F.cross_entropy(x @ w.T, targets)
+    ours = loss.cross_entropy_chunked(x, w, targets, num_chunks=num_chunks)
+    assert ours.item() == pytest.approx(plain.item(), rel=1e-12)
+
+
+@pytest.mark.parametrize("num_chunks", [0, 8])
+def test_an_impossible_number_of_chunks_is_refused(num_chunks):
+    with pytest.raises(ValueError, match="num_chunks must be from 1 to 7"):
+        loss.cross_entropy_chunked(
+            torch.ones(1, 2), torch.ones(7, 2), torch.tensor([0]), num_chunks=num_chunks
+        )
+
+
+@pytest.mark.parametrize("target", [-1, 7, 1000])
+def test_a_target_outside_the_vocabulary_is_named(target):
+    with pytest.raises(ValueError, match=rf"target {target} is outside the vocabulary \[0, 7\)"):
+        loss.cross_entropy(torch.zeros(2, 7), torch.tensor([0, target]))
+
+
+def test_a_normaliser_must_be_positive():
+    with pytest.raises(ValueError, match="num_tokens must be positive"):
+        loss.cross_entropy(torch.zeros(1, 3), torch.tensor([0]), num_tokens=0)
+
+
+def test_units():
+    assert loss.perplexity(math.log(50)) == pytest.approx(50)
+    # 8 bits per byte is no model at all: ln 256 nats for every one-byte token.
+    assert loss.bits_per_byte(math.log(256), num_tokens=3, num_bytes=3) == pytest.approx(8)
+    assert loss.bits_per_byte(2 * math.log(2), num_tokens=10, num_bytes=40) == pytest.approx(0.5)
+    with pytest.raises(ValueError, match="must be positive"):
+        loss.bits_per_byte(1.0, num_tokens=1, num_bytes=0)

@@ -1,0 +1,299 @@
+"""model: equal to Hugging Face's Llama, with and without a cache; sampling follows its formula."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from llmcourse import checks, loss, model
+from llmcourse.model import ModelConfig, Transformer, generate, next_token_probabilities
+
+
+def small(**changes):
+    """Sizes that all differ; head_size is not width / num_heads."""
+    base = ModelConfig(
+        num_layers=2,
+        width=20,
+        num_heads=4,
+        num_kv_heads=2,
+        head_size=6,
+        hidden=28,
+        vocab_size=50,
+        context_length=16,
+    )
+    return replace(base, **changes)
+
+
+def built(config, seed=0, scale=10.0):
+    """A model whose weights are large enough that every part matters."""
+    decoder = Transformer(config, generator=torch.Generator().manual_seed(seed))
+    g = torch.Generator().manual_seed(seed + 1)
+    with torch.no_grad():
+        for name, p in decoder.named_parameters():
+            if name.endswith("gain"):
+                p.add_(0.3 * torch.randn(p.shape, generator=g))
+            else:
+                p.mul_(scale)
+    return decoder
+
+
+def hugging_face(config):
+    from transformers import LlamaConfig, LlamaForCausalLM  # noqa: PLC0415 - slow import
+
+    return LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=config.vocab_size,
+            hidden_size=config.width,
+            intermediate_size=config.hidden,
+            num_hidden_layers=config.num_layers,
+            num_attention_heads=config.num_heads,
+            num_key_value_heads=config.num_kv_heads,
+            head_dim=config.head_size,
+            max_position_embeddings=config.context_length,
+            rms_norm_eps=config.norm_eps,
+            tie_word_embeddings=config.tied_head,
+            rope_parameters={"rope_type": "default", "rope_theta": config.rope_theta},
+        )
+    ).eval()
+
+
+def ids_of(config, B=3, T=11, seed=2):
+    g = torch.Generator().manual_seed(seed)
+    return torch.randint(0, config.vocab_size, (B, T), generator=g)
+
+
+@pytest.mark.parametrize("tied_head", [True, False])
+@pytest.mark.parametrize("num_kv_heads", [1, 2, 4])
+def test_logits_equal_hugging_face(tied_head, num_kv_heads):
+    config = small(tied_head=tied_head, num_kv_heads=num_kv_heads, rope_theta=5_000.0)
+    ours = built(config)
+    theirs = hugging_face(config)
+    theirs.load_state_dict(model.to_huggingface(ours.state_dict(), config))
+    ids = ids_of(config)
+    with torch.no_grad():
+        assert checks.relative_error(ours(ids), theirs(ids).logits) < 1e-5
+
+
+def test_the_comparison_notices_unpermuted_heads():
+    config = small()
+    ours, theirs = built(config), hugging_face(config)
+    state = model.to_huggingface(ours.state_dict(), config)
+    for layer in range(config.num_layers):
+        name = f"model.layers.{layer}.self_attn.q_proj.weight"
+        state[name] = ours.state_dict()[f"blocks.{layer}.attention.w_q"]
+    theirs.load_state_dict(state)
+    with torch.no_grad():
+        ids = ids_of(config)
+        assert checks.relative_error(ours(ids), theirs(ids).logits) > 1e-3
+
+
+@pytest.mark.parametrize("tied_head", [True, False])
+def test_gradients_equal_hugging_face(tied_head):
+    config = small(tied_head=tied_head)
+    ours, theirs = built(config, scale=5.0), hugging_face(config)
+    theirs.load_state_dict(model.to_huggingface(ours.state_dict(), config))
+    ids = ids_of(config)
+    dy = torch.randn(3, 11, config.vocab_size, generator=torch.Generator().manual_seed(3))
+    (ours(ids) * dy).sum().backward()
+    (theirs(ids).logits * dy).sum().backward()
+    wanted = {n: p.grad for n, p in theirs.named_parameters()}
+    mine = model.to_huggingface({n: p.grad for n, p in ours.named_parameters()}, config)
+    for name, gradient in wanted.items():
+        assert checks.relative_error(mine[name], gradient) < 2e-5, name
+
+
+@pytest.mark.parametrize("tied_head", [True, False])
+def test_state_dicts_round_trip(tied_head):
+    config = small(tied_head=tied_head)
+    state = built(config).state_dict()
+    back = model.from_huggingface(model.to_huggingface(state, config), config)
+    assert back.keys() == state.keys()
+    for name, tensor in state.items():
+        assert torch.equal(back[name], tensor), name
+
+
+def test_state_dicts_of_another_shape_are_refused():
+    config = small()
+    state = model.to_huggingface(built(config).state_dict(), config)
+    with pytest.raises(ValueError, match="not parameters of this configuration"):
+        model.from_huggingface(state, replace(config, num_layers=1))
+    with pytest.raises(ValueError, match="has no parameter"):
+        model.from_huggingface(state, replace(config, num_layers=3))
+    with pytest.raises(ValueError, match="has no parameter"):
+        model.to_huggingface({}, config)
+
+
+def test_the_initialisation_is_the_stated_one():
+    config = replace(model.stories(), tied_head=False)
+    decoder = Transformer(config, generator=torch.Generator().manual_seed(0))
+    for name, parameter in decoder.named_parameters():
+        if name.endswith("gain"):
+            assert torch.equal(parameter, torch.ones_like(parameter))
+            continue
+        writes_residual = name.endswith(("w_o", "w_down"))
+        std = 0.02 / (2 * config.num_layers) ** 0.5 if writes_residual else 0.02
+        # The standard error of a sample deviation is std / sqrt(2 n); five of them.
+        margin = 5 * std / (2 * parameter.numel()) ** 0.5
+        assert float(parameter.detach().std()) == pytest.approx(std, abs=margin), name
+
+
+def test_a_fresh_model_guesses_among_all_tokens():
+    config = model.stories()
+    decoder = Transformer(config, generator=torch.Generator().manual_seed(0))
+    inputs, targets = ids_of(config, B=20, T=90), ids_of(config, B=20, T=90, seed=3)
+    with torch.no_grad():
+        value = loss.cross_entropy(decoder(inputs), targets)
+    assert float(value) == pytest.approx(math.log(config.vocab_size), abs=0.03)
+
+
+def test_the_seed_fixes_the_weights():
+    one, same, other = (
+        Transformer(small(), generator=torch.Generator().manual_seed(s)) for s in (5, 5, 6)
+    )
+    assert torch.equal(one.embedding, same.embedding)
+    assert not torch.equal(one.embedding, other.embedding)
+
+
+@pytest.mark.parametrize("num_kv_heads", [1, 2, 4])
+def test_the_cache_changes_nothing(num_kv_heads):
+    decoder = built(small(num_kv_heads=num_kv_heads))
+    ids = ids_of(decoder.config)
+    with torch.no_grad():
+        whole = decoder(ids)
+        cache = decoder.new_cache(3)
+        pieces = [decoder(ids[:, a:b], cache=cache) for a, b in ((0, 4), (4, 5), (5, 11))]
+    assert checks.relative_error(torch.cat(pieces, 1), whole) < 1e-5
+
+
+def test_generation_is_the_same_with_and_without_cache_past_the_context():
+    decoder = built(small())
+    settings = {"max_new_tokens": 40, "temperature": 0.9, "top_k": 20}
+    texts = [
+        generate(
+            decoder,
+            ids_of(decoder.config, B=2, T=3),
+            generator=torch.Generator().manual_seed(1),
+            use_cache=use_cache,
+            **settings,
+        )
+        for use_cache in (True, False)
+    ]
+    assert torch.equal(*texts)
+    assert texts[0].shape == (2, 43)
+
+
+def test_greedy_generation_is_argmax():
+    decoder = built(small())
+    ids = ids_of(decoder.config, B=1, T=3)
+    g = torch.Generator().manual_seed(0)
+    written = generate(decoder, ids, max_new_tokens=5, temperature=0, generator=g)
+    with torch.no_grad():
+        for t in range(3, 8):
+            assert int(decoder(written[:, :t])[0, -1].argmax()) == int(written[0, t])
+
+
+def test_generation_stops_and_repeats_the_stop_token():
+    decoder = built(small())
+    ids = ids_of(decoder.config, B=4, T=2)
+    g = torch.Generator().manual_seed(0)
+    written = generate(decoder, ids, max_new_tokens=14, generator=g, stop_id=7, temperature=3.0)
+    for row in written[:, 2:].tolist():
+        if 7 in row:
+            assert set(row[row.index(7) :]) == {7}
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"temperature": -1.0}, "temperature must be 0 or greater"),
+        ({"top_k": 0}, "top_k must be 1 or greater"),
+        ({"top_p": 0.0}, "top_p must be above 0"),
+        ({"top_p": 1.5}, "top_p must be above 0"),
+        ({"max_new_tokens": -1}, "max_new_tokens must be 0 or greater"),
+    ],
+)
+def test_impossible_sampling_is_refused(settings, message):
+    decoder = built(small())
+    arguments = {"max_new_tokens": 1, "generator": torch.Generator()} | settings
+    with pytest.raises(ValueError, match=message):
+        generate(decoder, ids_of(decoder.config), **arguments)
+
+
+def test_an_empty_prompt_is_refused():
+    with pytest.raises(ValueError, match="the prompt is empty"):
+        generate(
+            built(small()),
+            torch.empty(1, 0, dtype=torch.long),
+            max_new_tokens=1,
+            generator=torch.Generator(),
+        )
+
+
+def test_too_long_a_sequence_is_refused():
+    decoder = built(small())
+    with pytest.raises(ValueError, match="17 tokens do not fit into the context of 16"):
+        decoder(ids_of(decoder.config, T=17))
+
+
+def by_hand(logits, temperature, top_k, top_p):
+    """The definition, one token at a time, in plain Python."""
+    p = (logits.double() / temperature).softmax(-1).tolist()
+    order = sorted(range(len(p)), key=lambda i: (-p[i], i))[: top_k or len(p)]
+    total = sum(p[i] for i in order)
+    kept, mass = [], 0.0
+    for i in order:
+        if top_p is not None and mass >= top_p:
+            break
+        kept.append(i)
+        mass += p[i] / total
+    scale = sum(p[i] for i in kept)
+    return [p[i] / scale if i in kept else 0.0 for i in range(len(p))]
+
+
+@given(
+    seed=st.integers(0, 10_000),
+    temperature=st.floats(0.2, 3),
+    top_k=st.none() | st.integers(1, 12),
+    top_p=st.none() | st.floats(0.05, 0.97),
+)
+def test_probabilities_follow_the_definition(seed, temperature, top_k, top_p):
+    logits = 2 * torch.randn(9, generator=torch.Generator().manual_seed(seed)).double()
+    ours = next_token_probabilities(logits, temperature=temperature, top_k=top_k, top_p=top_p)
+    wanted = by_hand(logits, temperature, top_k, top_p)
+    assert ours.tolist() == pytest.approx(wanted, abs=1e-9)
+    assert float(ours.sum()) == pytest.approx(1)
+
+
+def test_extreme_temperatures_stay_finite():
+    logits = torch.tensor([3.0, 1.0, 3.0, -2.0])
+    assert next_token_probabilities(logits, temperature=0).tolist() == [1, 0, 0, 0]
+    cold = next_token_probabilities(logits, temperature=1e-30)
+    assert cold.tolist() == pytest.approx([0.5, 0, 0.5, 0])
+    hot = next_token_probabilities(logits, temperature=1e30)
+    assert hot.tolist() == pytest.approx([0.25] * 4)
+
+
+def test_draws_follow_the_probabilities():
+    p = next_token_probabilities(torch.tensor([1.0, 0.0, -1.0]), temperature=0.7)
+    g = torch.Generator().manual_seed(0)
+    counts = torch.multinomial(p, 20_000, replacement=True, generator=g).bincount(minlength=3)
+    # Five standard errors of a share, sqrt(p (1 - p) / n), are at most 0.018.
+    torch.testing.assert_close(counts / 20_000, p, rtol=0, atol=0.018)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"num_layers": 0}, "num_layers must be positive"),
+        ({"vocab_size": -1}, "vocab_size must be positive"),
+        ({"num_kv_heads": 3}, "num_kv_heads must divide num_heads = 4, got 3"),
+        ({"head_size": 5}, "head_size must be even"),
+        ({"norm_eps": 0.0}, "norm_eps must be positive"),
+    ],
+)
+def test_impossible_shapes_are_refused(changes, message):
+    with pytest.raises(ValueError, match=message):
+        small(**changes)

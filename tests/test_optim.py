@@ -1,0 +1,265 @@
+"""optim: the same steps as torch's optimizers, exact schedules, and mutants that are noticed."""
+
+import copy
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from llmcourse import checks, model, optim
+
+
+def parameters(seed=0):
+    g = torch.Generator().manual_seed(seed)
+    return [torch.nn.Parameter(torch.randn(s, generator=g)) for s in ((3, 4), (5,), (2, 2, 2))]
+
+
+def follow(make_ours, make_theirs, steps=100, change=None):
+    """Run both optimizers on the same gradients; return the largest relative weight error."""
+    ours, theirs = parameters(), parameters()
+    a, b = make_ours(ours), make_theirs(theirs)
+    g = torch.Generator().manual_seed(1)
+    for step in range(steps):
+        for mine, reference in zip(ours, theirs, strict=True):
+            # Gradients of very different sizes, and one weight that sometimes gets none.
+            gradient = torch.randn(mine.shape, generator=g) * 10.0 ** (step % 5 - 3)
+            mine.grad, reference.grad = gradient.clone(), gradient.clone()
+        if step % 7 == 3:
+            ours[1].grad = theirs[1].grad = None
+        if change:
+            change(a, b, step)
+        a.step()
+        b.step()
+    return max(
+        checks.relative_error(m.detach(), r.detach()) for m, r in zip(ours, theirs, strict=True)
+    )
+
+
+ADAMW = {"lr": 3e-3, "betas": (0.9, 0.95), "eps": 1e-8, "weight_decay": 0.1}
+
+
+def test_adamw_follows_torch_for_100_steps():
+    error = follow(
+        lambda p: optim.AdamW(p, **ADAMW), lambda p: torch.optim.AdamW(p, foreach=False, **ADAMW)
+    )
+    assert error < 1e-6
+
+
+def test_adamw_follows_torch_under_a_schedule_and_with_groups():
+    def groups(p):
+        return [
+            {"params": p[:1], "weight_decay": 0.3},
+            {"params": p[1:], "weight_decay": 0.0, "lr": 1e-2},
+        ]
+
+    def schedule(a, b, step):
+        for optimizer in (a, b):
+            optimizer.param_groups[0]["lr"] = 1e-2 / (step + 1)
+
+    error = follow(
+        lambda p: optim.AdamW(groups(p), **ADAMW),
+        lambda p: torch.optim.AdamW(groups(p), foreach=False, **ADAMW),
+        change=schedule,
+    )
+    assert error < 1e-6
+
+
+class CoupledDecay(optim.AdamW):
+    def _update(self, w, g, group):
+        super()._update(w, g + group["weight_decay"] * w, {**group, "weight_decay": 0.0})
+
+
+class NoCorrection(optim.AdamW):
+    def _update(self, w, g, group):
+        self.state[w].setdefault("step", 10**6) if self.state[w] else None
+        super()._update(w, g, group)
+        self.state[w]["step"] = 10**6
+
+
+class EpsInsideRoot(optim.AdamW):
+    def _update(self, w, g, group):
+        super()._update(w, g, {**group, "eps": group["eps"] ** 0.5})
+
+
+@pytest.mark.parametrize("mutant", [CoupledDecay, NoCorrection, EpsInsideRoot])
+def test_the_comparison_notices_a_broken_adamw(mutant):
+    error = follow(
+        lambda p: mutant(p, **ADAMW), lambda p: torch.optim.AdamW(p, foreach=False, **ADAMW)
+    )
+    assert error > 1e-5
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_sgd_follows_torch(momentum):
+    error = follow(
+        lambda p: optim.SGD(p, lr=1e-2, momentum=momentum),
+        lambda p: torch.optim.SGD(p, lr=1e-2, momentum=momentum),
+    )
+    assert error < 1e-6
+
+
+def test_momentum_is_noticed():
+    error = follow(
+        lambda p: optim.SGD(p, lr=1e-2, momentum=0.8),
+        lambda p: torch.optim.SGD(p, lr=1e-2, momentum=0.9),
+    )
+    assert error > 1e-3
+
+
+def test_adamw_state_survives_saving():
+    one, other = parameters(), parameters()
+    a = optim.AdamW(one, **ADAMW)
+    g = torch.Generator().manual_seed(1)
+    gradients = [[torch.randn(p.shape, generator=g) for p in one] for _ in range(6)]
+    for step, gs in enumerate(gradients):
+        if step == 3:
+            b = optim.AdamW(other, **ADAMW)
+            b.load_state_dict(copy.deepcopy(a.state_dict()))
+            for p, q in zip(other, one, strict=True):
+                p.data.copy_(q.data)
+            a_later = b
+        for p, gradient in zip(one, gs, strict=True):
+            p.grad = gradient
+        a.step()
+        if step >= 3:
+            for p, gradient in zip(other, gs, strict=True):
+                p.grad = gradient
+            a_later.step()
+    assert all(torch.equal(p, q) for p, q in zip(one, other, strict=True))
+
+
+@given(scale=st.floats(1e-3, 1e3))
+def test_adam_steps_do_not_depend_on_the_scale_of_the_gradient(scale):
+    moved = []
+    for factor in (1.0, scale):
+        p = torch.nn.Parameter(torch.zeros(3, dtype=torch.float64))
+        optimizer = optim.AdamW([p], lr=0.1, eps=1e-30, weight_decay=0.0)
+        for t in range(3):
+            p.grad = factor * torch.tensor([1.0, -2.0, 0.5 + t], dtype=torch.float64)
+            optimizer.step()
+        moved.append(p.detach())
+    torch.testing.assert_close(*moved, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"lr": 0.0}, "lr must be above 0"),
+        ({"lr": 1e-3, "betas": (1.0, 0.9)}, r"betas\[0\] must be below 1"),
+        ({"lr": 1e-3, "betas": (0.9, -0.1)}, r"betas\[1\] must be 0 or greater"),
+        ({"lr": 1e-3, "eps": 0.0}, "eps must be above 0"),
+        ({"lr": 1e-3, "weight_decay": -1.0}, "weight_decay must be 0 or greater"),
+        ({"lr": math.nan}, "lr must be above 0"),
+    ],
+)
+def test_impossible_settings_are_refused(settings, message):
+    with pytest.raises(ValueError, match=message):
+        optim.AdamW(parameters(), **settings)
+
+
+def test_sgd_settings_are_checked():
+    with pytest.raises(ValueError, match="momentum must be below 1"):
+        optim.SGD(parameters(), lr=0.1, momentum=1.0)
+
+
+def test_decay_groups_leave_gains_and_embeddings_alone():
+    config = model.tiny()
+    decoder = model.Transformer(config, generator=torch.Generator().manual_seed(0))
+    decayed, free = optim.decay_groups(decoder, weight_decay=0.1)
+    names = {id(p): n for n, p in decoder.named_parameters()}
+    assert decayed["weight_decay"] == 0.1
+    assert free["weight_decay"] == 0.0
+    free_names = {names[id(p)] for p in free["params"]}
+    assert "embedding" in free_names
+    assert all(n == "embedding" or n.endswith("gain") for n in free_names)
+    assert len(decayed["params"]) + len(free["params"]) == len(names)
+
+
+@pytest.mark.parametrize("max_norm", [0.1, 1.0, 1e6])
+def test_clipping_equals_torch(max_norm):
+    ours, theirs = parameters(), parameters()
+    g = torch.Generator().manual_seed(3)
+    for p, q in zip(ours, theirs, strict=True):
+        p.grad = torch.randn(p.shape, generator=g)
+        q.grad = p.grad.clone()
+    norm = optim.clip_by_global_norm(ours, max_norm)
+    assert norm == pytest.approx(float(torch.nn.utils.clip_grad_norm_(theirs, max_norm)), rel=1e-6)
+    for p, q in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(p.grad, q.grad, rtol=1e-5, atol=1e-7)
+
+
+def test_clipping_with_shards_uses_the_norm_of_all():
+    p = torch.nn.Parameter(torch.zeros(2))
+    p.grad = torch.tensor([3.0, 4.0])
+    norm = optim.clip_by_global_norm([p], 1.0, sum_over_shards=lambda total: total * 4)
+    assert norm == pytest.approx(10.0)
+    torch.testing.assert_close(p.grad, torch.tensor([0.3, 0.4]))
+
+
+def test_clipping_without_gradients_and_with_a_bad_bound():
+    assert optim.clip_by_global_norm(parameters(), 1.0) == 0.0
+    with pytest.raises(ValueError, match="max_norm must be above 0"):
+        optim.clip_by_global_norm(parameters(), 0.0)
+
+
+COSINE = {"peak": 2.0, "num_steps": 110, "warmup_steps": 10, "final": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("step", "wanted"),
+    [(0, 0.2), (9, 2.0), (10, 2.0), (60, 1.25), (110, 0.5), (1000, 0.5)],
+)
+def test_cosine_at_points_done_by_hand(step, wanted):
+    assert optim.warmup_cosine(step, **COSINE) == pytest.approx(wanted)
+
+
+def test_cosine_equals_torchs_after_warmup():
+    p = torch.nn.Parameter(torch.zeros(1))
+    theirs = torch.optim.SGD([p], lr=2.0)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(theirs, T_max=100, eta_min=0.5)
+    for step in range(10, 111):
+        assert optim.warmup_cosine(step, **COSINE) == pytest.approx(theirs.param_groups[0]["lr"])
+        theirs.step()
+        schedule.step()
+
+
+WSD = {"peak": 2.0, "num_steps": 100, "warmup_steps": 10, "decay_steps": 20, "final": 0.4}
+
+
+@pytest.mark.parametrize(
+    ("step", "wanted"),
+    [(0, 0.2), (4, 1.0), (10, 2.0), (79, 2.0), (80, 2.0), (90, 1.2), (100, 0.4), (500, 0.4)],
+)
+def test_wsd_at_points_done_by_hand(step, wanted):
+    assert optim.warmup_stable_decay(step, **WSD) == pytest.approx(wanted)
+
+
+def test_wsd_without_decay_is_flat():
+    flat = WSD | {"decay_steps": 0}
+    assert {optim.warmup_stable_decay(s, **flat) for s in range(10, 100)} == {2.0}
+
+
+@given(step=st.integers(0, 300))
+def test_schedules_stay_between_zero_and_the_peak(step):
+    for value in (
+        optim.warmup_cosine(step, **COSINE),
+        optim.warmup_stable_decay(step, **WSD),
+    ):
+        assert 0 < value <= 2.0
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"step": -1}, "step must be 0 or greater"),
+        ({"peak": 0.0}, "peak must be above 0"),
+        ({"warmup_steps": 200}, "warmup_steps must be from 0 to 100"),
+        ({"decay_steps": 95}, "decay_steps must be from 0 to num_steps - warmup_steps = 90"),
+    ],
+)
+def test_impossible_schedules_are_refused(changes, message):
+    arguments = {"step": 0} | WSD | changes
+    with pytest.raises(ValueError, match=message):
+        optim.warmup_stable_decay(arguments.pop("step"), **arguments)
