@@ -63,7 +63,7 @@ class StoryReport:
     persistence: Tally
     """Mentions of "the" toy or animal that the same story has introduced before."""
     counting: Tally
-    """Stories with a sum whose result is right; start, change and result must be in right sentences."""
+    """Stories whose sum is right, of those with start, change and result in accepted sentences."""
 
 
 def story_report(text: str) -> StoryReport:
