@@ -15,7 +15,7 @@ from llmcourse.train.loop import (
     start,
     validate,
 )
-from llmcourse.train.prepare import Prepared, prepare
+from llmcourse.train.prepare import Prepared, prepare, texts
 from llmcourse.train.step import (
     Batch,
     Run,
@@ -46,5 +46,6 @@ __all__ = [
     "save",
     "start",
     "step",
+    "texts",
     "validate",
 ]

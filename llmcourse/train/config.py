@@ -19,11 +19,11 @@ class TrainConfig:
     """Shape of the model."""
     corpus: Literal["stories", "sotu", "python"] = "stories"
     """Text to train on: generated stories, presidents' addresses, or Python's own sources."""
-    corpus_bytes: int = 2_000_000
+    corpus_bytes: int = 3_000_000
     """How much of it: bytes to generate, or the most to take."""
-    steps: int = 600
+    steps: int = 800
     """Optimizer steps."""
-    batch_size: int = 24
+    batch_size: int = 12
     """Sequences per step."""
     learning_rate: float = 6e-3
     """Largest learning rate of the schedule."""

@@ -1,0 +1,278 @@
+"""Which tokens a rank reads at which step: one global shuffled order, and nothing to remember.
+
+The tokens are cut into windows of context_length + 1, each starting context_length after the one
+before: the last token of a window is the first of the next, so that every token but the first is
+a target once.  An epoch goes through the windows in a shuffled order.  Step s takes the next
+batch_size * world_size of them, and rank r its share in the order of the ranks.  Where a run
+stands is therefore one number, the step, and the order is the same for every world size.
+
+Shape suffixes:  B batch of this rank, T time (tokens).
+
+Taught in: chapters/09_data_loading.ipynb
+"""
+
+import hashlib
+import math
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Self, TypeVar
+
+import numpy as np
+import torch
+from jaxtyping import Int64
+
+from llmcourse.data.shards import TokenShards
+
+Item = TypeVar("Item")
+
+NUM_ROUNDS = 6
+"""Of the Feistel network.  Four suffice in theory for strong round functions; two are spare."""
+
+
+def permuted(
+    positions: Int64[np.ndarray, " N"], count: int, *, seed: int, epoch: int = 0
+) -> Int64[np.ndarray, " N"]:
+    """Return where a shuffle of range(count) puts these positions, without making the shuffle.
+
+    Write a position as two digits (left, right) in base ceil(sqrt(count)) and repeat
+
+        left, right = right, (left + hash(right)) mod base
+
+    Every round can be undone, so the whole is a permutation of the base^2 pairs.  A result that is
+    `count` or more goes through it again, until it is below.  It needs no memory, can start
+    anywhere, and does not depend on the version of a library, as numpy's own shuffle does.
+
+    Args:
+        positions: any numbers from 0 to count - 1.
+        count: how many there are, 1 or more.
+        seed: 0 or greater.
+        epoch: another number, another shuffle.
+
+    Raises:
+        ValueError: if count is below 1 or a position is outside.
+
+    Source:
+        Black and Rogaway 2002, "Ciphers with arbitrary finite domains", sections 3 and 4.
+    """
+    if count < 1:
+        raise ValueError(f"count must be 1 or greater, got {count}")
+    if len(positions) and not 0 <= positions.min() <= positions.max() < count:
+        raise ValueError(f"positions must be from 0 to {count - 1}, got {positions}")
+    base = np.uint64(math.isqrt(count - 1) + 1)
+    keys = _round_keys(seed, epoch)
+    found = _feistel(positions.astype(np.uint64), base, keys)
+    while (outside := found >= count).any():  # a share of about 2 / sqrt(count) of them
+        found[outside] = _feistel(found[outside], base, keys)
+    return found.astype(np.int64)
+
+
+def _round_keys(seed: int, epoch: int) -> np.ndarray:
+    """Return one random 64-bit number per round."""
+    digest = hashlib.shake_128(f"{seed} {epoch}".encode()).digest(8 * NUM_ROUNDS)
+    return np.frombuffer(digest, dtype="<u8").astype(np.uint64)
+
+
+def _feistel(values: np.ndarray, base: np.uint64, keys: np.ndarray) -> np.ndarray:
+    """Permute the numbers below base^2."""
+    left, right = values // base, values % base
+    for key in keys:
+        left, right = right, (left + _hash(right + key) % base) % base
+    return left * base + right
+
+
+def _hash(x: np.ndarray) -> np.ndarray:
+    """Mix 64 bits, modulo 2^64.
+
+    Source:
+        Steele, Lea and Flood 2014, figure 17 (SplitMix), with the constants of variant 13 of
+        David Stafford.
+    """
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
+
+class Batches:
+    """The batches of one rank: a pure function of (seed, step, rank, world size), and an iterator.
+
+    No window comes twice in an epoch.  Left out of an epoch are the windows that do not fill a
+    last global batch (others in every epoch), and always the tokens at the very end that do not
+    fill a window.  The iterator never ends: the next epoch is another shuffle.
+
+    Memory: nothing that grows with the data.
+
+    Args:
+        shards: where the tokens are.
+        batch_size: windows per step of *this rank*, 1 or more.  The global batch is
+            batch_size * world_size; a run that continues with another world size keeps its order
+            if that product stays the same.
+        context_length: tokens that the model reads, 1 or more.
+        rank: from 0 to world_size - 1.
+        world_size: number of ranks.
+        seed: of the order, 0 or greater.
+
+    Raises:
+        ValueError: if a setting is outside its range, or the tokens do not fill one global batch.
+    """
+
+    def __init__(  # noqa: PLR0917 - the order of the published interface
+        self,
+        shards: TokenShards,
+        batch_size: int,
+        context_length: int,
+        rank: int = 0,
+        world_size: int = 1,
+        seed: int = 0,
+    ) -> None:
+        least = {"batch_size": 1, "context_length": 1, "world_size": 1, "rank": 0, "seed": 0}
+        given = {
+            "batch_size": batch_size,
+            "context_length": context_length,
+            "world_size": world_size,
+            "rank": rank,
+            "seed": seed,
+        }
+        for name, value in given.items():
+            if value < least[name]:
+                raise ValueError(f"{name} must be {least[name]} or greater, got {value}")
+        if rank >= world_size:
+            raise ValueError(f"rank must be below world_size = {world_size}, got {rank}")
+        self.shards = shards
+        self.batch_size = batch_size
+        self.context_length = context_length
+        self.rank = rank
+        self.world_size = world_size
+        self.seed = seed
+        self.step = 0
+        if self.steps_per_epoch < 1:
+            raise ValueError(
+                f"{len(shards)} tokens hold {self.num_windows} windows of {context_length} + 1 "
+                f"tokens, too few for a global batch of {self.global_batch_size}: take more text, "
+                "a smaller batch or a shorter context"
+            )
+
+    @property
+    def global_batch_size(self) -> int:
+        """Windows per step of all ranks together."""
+        return self.batch_size * self.world_size
+
+    @property
+    def num_windows(self) -> int:
+        """Windows that the tokens hold."""
+        return max(0, len(self.shards) - 1) // self.context_length
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Whole global batches in an epoch."""
+        return self.num_windows // self.global_batch_size
+
+    @property
+    def windows_per_epoch(self) -> int:
+        """Windows that an epoch reads, by all ranks together."""
+        return self.steps_per_epoch * self.global_batch_size
+
+    @property
+    def tokens_per_batch(self) -> int:
+        """Tokens that this rank learns from in a step."""
+        return self.batch_size * self.context_length
+
+    def epoch_of(self, step: int) -> int:
+        """Return the epoch that a step belongs to, both counted from 0."""
+        if step < 0:
+            raise ValueError(f"step must be 0 or greater, got {step}")
+        return step // self.steps_per_epoch
+
+    def windows(self, step: int) -> Int64[np.ndarray, " B"]:
+        """Return the numbers of the windows that this rank reads at a step."""
+        epoch = self.epoch_of(step)
+        first = step % self.steps_per_epoch * self.global_batch_size + self.rank * self.batch_size
+        positions = np.arange(first, first + self.batch_size, dtype=np.int64)
+        return permuted(positions, self.num_windows, seed=self.seed, epoch=epoch)
+
+    def batch(self, step: int) -> tuple[Int64[torch.Tensor, "B T"], Int64[torch.Tensor, "B T"]]:
+        """Return the inputs of a step, and as targets the tokens that follow them.
+
+        Raises:
+            ValueError: if the step is negative.
+        """
+        length = self.context_length
+        inputs_BT, targets_BT = np.empty((2, self.batch_size, length), dtype=np.int64)
+        for row, window in enumerate(self.windows(step).tolist()):
+            tokens = self.shards[window * length : (window + 1) * length + 1]
+            inputs_BT[row] = tokens[:-1]
+            targets_BT[row] = tokens[1:]
+        return torch.from_numpy(inputs_BT), torch.from_numpy(targets_BT)
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> tuple[torch.Tensor, torch.Tensor]:
+        batch = self.batch(self.step)
+        self.step += 1
+        return batch
+
+    def _identity(self) -> dict[str, Any]:
+        """Return what must be equal for a position to mean the same."""
+        return {
+            "seed": self.seed,
+            "context_length": self.context_length,
+            "global_batch_size": self.global_batch_size,
+            "data": self.shards.fingerprint,
+        }
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the position, and what it refers to, as plain data."""
+        return {"step": self.step, **self._identity()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go to a position that `state_dict` returned, on this or another world size.
+
+        Raises:
+            ValueError: if it belongs to another order: other data, seed, context or global batch.
+        """
+        for name, value in {**self._identity(), "step": None}.items():
+            if name not in state:
+                raise ValueError(f"the state lacks {name!r}: save it with state_dict()")
+            if value is not None and state[name] != value:
+                raise ValueError(
+                    f"the state was saved with {name} = {state[name]!r}, here it is {value!r}: "
+                    "its position means nothing in another order"
+                )
+        self.epoch_of(state["step"])
+        self.step = state["step"]
+
+
+def prefetch(items: Iterable[Item], depth: int = 2) -> Iterator[Item]:
+    """Yield the same items, the next `depth` being made in a thread while one is used.
+
+    This hides the latency of reading as long as making an item takes less time than using it.
+    An exception is raised where its item would have come; closing the generator ends the thread.
+
+    An iterator with a position, such as `Batches`, runs ahead of what has been used, so saving its
+    state would skip batches.  Give prefetch `(batches.batch(s) for s in range(first, last))`, and
+    save the step that was used.
+
+    Args:
+        items: read by one thread only, in order.
+        depth: items that are made ahead, 1 or more.
+
+    Raises:
+        ValueError: if depth is below 1.
+    """
+    if depth < 1:
+        raise ValueError(f"depth must be 1 or greater, got {depth}")
+    return _prefetched(iter(items), depth)
+
+
+def _prefetched(items: Iterator[Item], depth: int) -> Iterator[Item]:
+    """Keep `depth` calls of next() under way, in a pool of one thread, hence in order."""
+    end = object()
+    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="prefetch") as pool:
+        try:
+            ahead = deque(pool.submit(next, items, end) for _ in range(depth))
+            while (item := ahead.popleft().result()) is not end:
+                ahead.append(pool.submit(next, items, end))
+                yield item
+        finally:
+            pool.shutdown(cancel_futures=True)

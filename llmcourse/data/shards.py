@@ -1,0 +1,237 @@
+"""Token shards: a corpus as token ids in a few large files that are read without being loaded.
+
+`shard_file` describes the files byte by byte.
+
+Taught in: chapters/09_data_loading.ipynb
+"""
+
+import bisect
+import hashlib
+import itertools
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from llmcourse.data.shard_file import (
+    DTYPES,
+    LAYOUT,
+    check_together,
+    read_header,
+    shard_path,
+    token_dtype,
+    write_shard,
+)
+
+CHUNK_TOKENS = 65_536
+"""Ids that are taken from an iterable at a time."""
+
+
+def write_shards(
+    tokens: Iterable[int | np.integer | np.ndarray],
+    folder: str | Path,
+    *,
+    tokenizer_fingerprint: str,
+    vocab_size: int,
+    shard_tokens: int = 2**24,
+) -> list[Path]:
+    """Write a stream of token ids as numbered shards; return their paths.
+
+    One shard is held in memory, however long the stream.  Every file is written atomically.
+    Shards that are in the folder are removed first, the last one before the others, so that an
+    interrupted call leaves a folder that `TokenShards` refuses, never a mixture of two corpora.
+
+    Args:
+        tokens: ids one by one, arrays of ids, or one array of any length.
+        folder: made if missing.
+        tokenizer_fingerprint: names the tokenizer; readers must give the same one.
+        vocab_size: ids are from 0 to vocab_size - 1.
+        shard_tokens: tokens in every shard but the last, 1 or more.
+
+    Raises:
+        ValueError: if an id is outside the vocabulary, or there are no tokens.
+        TypeError: if something else than an integer is given.
+        OSError: if a file cannot be written.
+    """
+    if shard_tokens < 1:
+        raise ValueError(f"shard_tokens must be 1 or greater, got {shard_tokens}")
+    if not tokenizer_fingerprint:
+        raise ValueError("tokenizer_fingerprint must not be empty: pass tokenizer.fingerprint")
+    buffer = np.empty(shard_tokens, dtype=token_dtype(vocab_size))
+    for path in reversed(_shard_files(folder)):
+        path.unlink()
+    paths, used = [], 0
+
+    def flush(*, is_last: bool) -> None:
+        path = shard_path(folder, len(paths))
+        write_shard(
+            path,
+            buffer[:used],
+            number=len(paths),
+            is_last=is_last,
+            vocab_size=vocab_size,
+            tokenizer_fingerprint=tokenizer_fingerprint,
+        )
+        paths.append(path)
+
+    for ids in _checked(tokens, vocab_size):
+        taken = 0
+        while taken < len(ids):
+            if used == shard_tokens:  # only now is it known that another shard follows
+                flush(is_last=False)
+                used = 0
+            part = ids[taken : taken + shard_tokens - used]
+            buffer[used : used + len(part)] = part
+            used, taken = used + len(part), taken + len(part)
+    if used == 0:
+        raise ValueError("there are no tokens to write: the stream was empty")
+    flush(is_last=True)
+    return paths
+
+
+def _checked(tokens: Iterable[Any], vocab_size: int) -> Iterator[np.ndarray]:
+    """Yield the ids as one-dimensional arrays, after a look at every one of them."""
+    position = 0
+    for chunk in _chunks(tokens):
+        try:
+            ids = np.asarray(chunk)
+        except ValueError:  # single ids and arrays mixed
+            ids = np.empty(0)
+        if ids.dtype.kind not in "iu" or ids.ndim != 1:
+            _refuse_first_odd(chunk, vocab_size, position)
+        outside = (ids < 0) | (ids >= vocab_size)
+        if outside.any():
+            first = int(outside.argmax())
+            _refuse_id(ids[first], vocab_size, position + first)
+        yield ids
+        position += len(ids)
+
+
+def _chunks(tokens: Iterable[Any]) -> Iterator[Any]:
+    """Yield arrays as they are, and single ids in lists of up to CHUNK_TOKENS."""
+    if isinstance(tokens, np.ndarray):
+        yield tokens
+        return
+    stream = iter(tokens)
+    for first in stream:
+        if isinstance(first, np.ndarray):
+            yield first
+        else:
+            yield [first, *itertools.islice(stream, CHUNK_TOKENS - 1)]
+
+
+def _refuse_first_odd(chunk: Any, vocab_size: int, position: int) -> None:
+    """Raise for the first thing that is no id; an empty chunk passes."""
+    for offset, value in enumerate(chunk):
+        if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer):
+            raise TypeError(
+                f"token {position + offset} is {value!r}, a {type(value).__name__}; give integers "
+                "or one-dimensional integer arrays"
+            )
+        if not 0 <= value < vocab_size:
+            _refuse_id(value, vocab_size, position + offset)
+
+
+def _refuse_id(value: int | np.integer, vocab_size: int, position: int) -> None:
+    """Raise for an id that the vocabulary does not have."""
+    raise ValueError(
+        f"token {position} has the id {value}; a vocabulary of {vocab_size} has ids from 0 to "
+        f"{vocab_size - 1}"
+    )
+
+
+def _shard_files(folder: str | Path) -> list[Path]:
+    """Return the shards of a folder in the order of their numbers."""
+    return sorted(Path(folder).glob("shard_*.bin"), key=lambda path: (len(path.name), path.name))
+
+
+class TokenShards:
+    """All shards of a folder as one long sequence of token ids, mapped and not loaded.
+
+    `len(shards)` is the number of tokens, `shards[i]` an int, `shards[a:b]` a read-only array:
+    a view of the file where the slice lies in one shard, a copy where it crosses a border.
+
+    Args:
+        folder: where `write_shards` wrote.
+        tokenizer_fingerprint: of the tokenizer whose ids are expected; None takes any.
+
+    Raises:
+        ValueError: if a shard is missing, cut short, damaged in its header, of another tokenizer
+            or of another dtype.
+    """
+
+    def __init__(self, folder: str | Path, *, tokenizer_fingerprint: str | None = None) -> None:
+        paths = _shard_files(folder)
+        if not paths:
+            raise ValueError(f"{folder} holds no shards: write them with write_shards")
+        self.folder = Path(folder)
+        headers = [read_header(path) for path in paths]
+        check_together(paths, headers)
+        if tokenizer_fingerprint is not None:
+            expected = hashlib.sha256(tokenizer_fingerprint.encode()).digest()
+            if headers[0].tokenizer_sha256 != expected:
+                raise ValueError(
+                    f"{folder} was written with another tokenizer (hash "
+                    f"{headers[0].tokenizer_sha256.hex()[:12]}, expected {expected.hex()[:12]}): "
+                    "its ids mean other tokens; encode the text again"
+                )
+        self.vocab_size = headers[0].vocab_size
+        self.dtype = DTYPES[headers[0].bytes_per_token]
+        self._headers = headers
+        self._paths = paths
+        # Plain arrays on the mapped files: slicing one is several times faster than a np.memmap.
+        self._parts = [
+            np.asarray(np.memmap(path, self.dtype, "r", offset=LAYOUT.size, shape=(h.num_tokens,)))
+            for path, h in zip(paths, headers, strict=True)
+        ]
+        # Token number at which every shard starts, and the total at the end.
+        self._borders = list(itertools.accumulate((h.num_tokens for h in headers), initial=0))
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 over the headers, hence over every token: names exactly this data."""
+        digest = hashlib.sha256()
+        for header in self._headers:
+            digest.update(LAYOUT.pack(*header))
+        return digest.hexdigest()
+
+    def verify(self) -> None:
+        """Read every token and compare with the hash in its header.
+
+        Opening only looks at headers and sizes: hashing a large corpus takes minutes.
+
+        Raises:
+            ValueError: naming the first shard whose tokens have changed.
+        """
+        for path, header, part in zip(self._paths, self._headers, self._parts, strict=True):
+            if hashlib.sha256(part).digest() != header.tokens_sha256:
+                raise ValueError(f"{path} is damaged: its tokens do not match its hash")
+
+    def __len__(self) -> int:
+        return self._borders[-1]
+
+    def __getitem__(self, index: int | np.integer | slice) -> int | np.ndarray:
+        if not isinstance(index, slice):
+            position = range(len(self))[index]  # negative and out of range as in a list
+            shard = self._shard_of(position)
+            return int(self._parts[shard][position - self._borders[shard]])
+        start, stop, step = index.indices(len(self))
+        if step != 1:
+            raise ValueError(f"a slice of shards has step 1, got {step}: slice, then take steps")
+        if stop <= start:
+            return np.empty(0, dtype=self.dtype)
+        first, last = self._shard_of(start), self._shard_of(stop - 1)
+        pieces = [
+            self._parts[i][max(start - self._borders[i], 0) : stop - self._borders[i]]
+            for i in range(first, last + 1)
+        ]
+        if len(pieces) == 1:
+            return pieces[0]
+        joined = np.concatenate(pieces)
+        joined.flags.writeable = False
+        return joined
+
+    def _shard_of(self, position: int) -> int:
+        """Return the number of the shard that holds a token."""
+        return bisect.bisect_right(self._borders, position) - 1

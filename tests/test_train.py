@@ -1,0 +1,366 @@
+"""train: seven phases in order, bit-exact resuming, clean interruption, one line for bad input."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from llmcourse import corpus, loss, runtime, train
+from llmcourse.train import __main__ as command_line
+from llmcourse.train import step as phases
+
+
+def weights(run):
+    return runtime.fingerprint(run.model.state_dict())
+
+
+def moments(run):
+    states = run.optimizer.state_dict()["state"]
+    tensors = {
+        f"{i} {name}": value
+        for i, state in states.items()
+        for name, value in state.items()
+        if isinstance(value, torch.Tensor)
+    }
+    return runtime.fingerprint(tensors)
+
+
+@pytest.fixture(scope="module")
+def config():
+    return train.PRESETS["tiny"]()
+
+
+@pytest.fixture(scope="module")
+def finished(config, tmp_path_factory):
+    """One uninterrupted run that the tests compare with."""
+    run = train.start(config, tmp_path_factory.mktemp("runs") / "whole")
+    return train.fit(run)
+
+
+def test_a_step_is_the_seven_phases_in_order(config, tmp_path, monkeypatch):
+    run = train.start(config, tmp_path / "run")
+    called = []
+    for name in ("load", "forward", "loss", "backward", "sync", "optimizer", "checkpoint"):
+        original = getattr(phases, name)
+        monkeypatch.setattr(
+            phases,
+            name,
+            lambda *a, name=name, original=original: (called.append(name), original(*a))[1],
+        )
+    phases.step(run)
+    assert called == ["load", "forward", "loss", "backward", "sync", "optimizer", "checkpoint"]
+
+
+def test_a_step_equals_torchs_own_parts(config, tmp_path):
+    """The same batch through torch's cross-entropy, clipping and AdamW gives the same weights."""
+    run = train.start(config, tmp_path / "run")
+    reference = train.new_run(config, tmp_path / "other", run.prepared)
+    decoder = reference.model
+    decayed = [p for n, p in decoder.named_parameters() if "w_" in n]
+    free = [p for n, p in decoder.named_parameters() if "w_" not in n]
+    optimizer = torch.optim.AdamW(
+        [{"params": decayed, "weight_decay": 0.1}, {"params": free, "weight_decay": 0.0}],
+        betas=(0.9, 0.95),
+    )
+    for done in range(5):
+        inputs, targets = reference.batches.batch(done)
+        logits = decoder(inputs)
+        value = torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
+        optimizer.zero_grad()
+        value.backward()
+        norm = torch.nn.utils.clip_grad_norm_(decoder.parameters(), 1.0)
+        for group in optimizer.param_groups:
+            group["lr"] = config.learning_rate * (done + 1) / config.warmup_steps
+        optimizer.step()
+        report = train.step(run)
+        assert report.loss == pytest.approx(value.item(), rel=1e-5)
+        assert report.gradient_norm == pytest.approx(float(norm), rel=1e-4)
+    for mine, theirs in zip(run.model.parameters(), decoder.parameters(), strict=True):
+        # AdamW turns rounding of a tiny gradient into a step of up to lr; 5 steps of 6e-3.
+        torch.testing.assert_close(mine, theirs, rtol=1e-3, atol=2e-4)
+
+
+def test_the_first_loss_is_that_of_guessing(finished):
+    vocab_size = finished.run.config.model.vocab_size
+    first = finished.reports[0].loss
+    assert first == pytest.approx(torch.tensor(float(vocab_size)).log().item(), abs=0.05)
+
+
+def test_the_loss_falls(finished):
+    losses = [report.loss for report in finished.reports]
+    assert sum(losses[-5:]) / 5 < losses[0] - 0.5
+
+
+def test_two_runs_of_one_seed_are_the_same_bits(config, finished, tmp_path):
+    again = train.fit(train.start(config, tmp_path / "again"))
+    assert weights(again.run) == weights(finished.run)
+    assert again.samples == finished.samples
+    other = train.fit(train.start(replace(config, seed=1), tmp_path / "other"))
+    assert weights(other.run) != weights(finished.run)
+
+
+def stop_after(steps):
+    """An on_step callback that presses Ctrl-C after a number of steps."""
+
+    def callback(run, _report):
+        if run.steps_done == steps:
+            signal.raise_signal(signal.SIGINT)
+
+    return callback
+
+
+@pytest.mark.parametrize("steps", [1, 10, 17])
+def test_resuming_equals_not_stopping_bit_for_bit(steps, config, finished, tmp_path):
+    folder = tmp_path / "cut"
+    cut = train.fit(train.start(config, folder), on_step=stop_after(steps))
+    assert cut.interrupted
+    assert cut.run.steps_done == steps
+    assert weights(cut.run) != weights(finished.run)
+    resumed = train.fit(train.resume(folder))
+    assert not resumed.interrupted
+    assert weights(resumed.run) == weights(finished.run)
+    assert moments(resumed.run) == moments(finished.run)
+    assert resumed.samples[config.steps] == finished.samples[config.steps]
+    assert [r.loss for r in cut.reports + resumed.reports] == [r.loss for r in finished.reports]
+
+
+def test_the_comparison_notices_a_lost_data_position(config, finished, tmp_path):
+    folder = tmp_path / "cut"
+    train.fit(train.start(config, folder), on_step=stop_after(10))
+    run = train.resume(folder)
+    run.batches.load_state_dict(run.batches.state_dict() | {"step": 0})
+    assert weights(train.fit(run).run) != weights(finished.run)
+
+
+def test_metrics_have_one_line_per_step_also_after_resuming(config, tmp_path):
+    folder = tmp_path / "run"
+    train.fit(train.start(config, folder), on_step=stop_after(13))
+    with (folder / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 14, "loss": 1.0}\n{"step": 15, "lo')  # a crash in the middle of a line
+    train.fit(train.resume(folder))
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in rows] == list(range(1, config.steps + 1))
+    validated = [row["step"] for row in rows if "validation_loss" in row]
+    assert validated == [10, 20, 30]
+    assert all(row["tokens_per_s"] > 0 for row in rows)
+
+
+def test_validation_is_the_mean_over_all_its_tokens(finished):
+    run = finished.run
+    found = train.validate(run)
+    context = run.config.model.context_length
+    ids = torch.from_numpy(run.prepared.validation[: found.num_tokens + 1].astype("int64"))
+    total, num_bytes = 0.0, 0
+    for start in range(0, found.num_tokens, context):
+        window = ids[start : min(start + context, found.num_tokens) + 1]
+        with torch.no_grad():
+            logits = run.model(window[None, :-1])[0].double()
+        total += float(torch.nn.functional.cross_entropy(logits, window[1:], reduction="sum"))
+        num_bytes += sum(len(run.prepared.tokenizer.token_bytes(int(i))) for i in window[1:])
+    assert found.nats_per_token == pytest.approx(total / found.num_tokens, rel=1e-5)
+    bits = total / torch.tensor(2.0).log().item() / num_bytes
+    assert found.bits_per_byte == pytest.approx(bits, rel=1e-5)
+    assert found.num_tokens <= run.config.validation_tokens
+
+
+def test_validation_text_is_not_training_text(config):
+    training, validation = (
+        set("".join(part).split(corpus.END_OF_TEXT)) for part in train.texts(config)
+    )
+    assert len(validation) > 5
+    # Stories are short, so a few may be drawn twice; whole passages must not be shared.
+    assert len(validation & training) < 0.2 * len(validation)
+
+
+def test_a_diverging_run_stops_with_one_clear_line(config, tmp_path):
+    run = train.start(config, tmp_path / "run")
+    with torch.no_grad():
+        run.model.embedding.fill_(float("nan"))
+    with pytest.raises(train.TrainingDivergedError, match="the loss is nan"):
+        train.step(run)
+
+
+def test_a_folder_is_not_overwritten(config, finished):
+    with pytest.raises(ValueError, match="already holds a run"):
+        train.start(config, finished.run.folder)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"steps": 0}, "steps must be positive, got 0"),
+        ({"learning_rate": -1.0}, "learning_rate must be positive"),
+        ({"beta2": 1.0}, r"beta2 must be in \[0, 1\), got 1.0"),
+        ({"final_share": 2.0}, "final_share must be from 0 to 1"),
+        ({"warmup_steps": 31}, "warmup_steps must be from 0 to steps = 30"),
+        ({"decay_steps": 5}, "decay_steps has no effect with the cosine schedule"),
+        ({"schedule": "wsd", "decay_steps": 26}, "must be at most steps = 30"),
+        ({"seed": -1}, "seed must be 0 or greater"),
+    ],
+)
+def test_impossible_settings_are_refused(changes, message, config):
+    with pytest.raises(ValueError, match=message):
+        replace(config, **changes)
+
+
+def test_the_schedules_follow_optim(config):
+    assert train.learning_rate(config, 0) == pytest.approx(config.learning_rate / 5)
+    assert train.learning_rate(config, 5) == config.learning_rate
+    assert train.learning_rate(config, 30) == pytest.approx(0.05 * config.learning_rate)
+    flat = replace(config, schedule="wsd", decay_steps=10)
+    assert train.learning_rate(flat, 19) == config.learning_rate
+    assert train.learning_rate(flat, 25) < config.learning_rate
+
+
+# ---------------------------------------------------------------- the command line
+
+
+def call(*arguments, capsys):
+    code = command_line.main(list(arguments))
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def test_the_command_line_trains_and_resumes(tmp_path, capsys):
+    folder = str(tmp_path / "a")
+    code, out, err = call("--preset", "tiny", "--steps", "12", "--out", folder, capsys=capsys)
+    assert code == 0
+    assert "learning_rate: 0.006" in out
+    assert "steps: 12" in out
+    assert "nats per token" in out
+    assert "bits per byte" in out
+    assert "sample" in out
+    assert err == ""
+    code, out, _ = call("--resume", folder, "--steps", "14", capsys=capsys)
+    assert code == 0
+    assert "12 of 14 steps done" in out
+
+
+BAD = {
+    "unknown preset": (["--preset", "huge", "--out", "x"], "unknown preset 'huge': choose from"),
+    "no folder": (["--preset", "tiny"], "--out is missing"),
+    "bad value": (["--preset", "tiny", "--steps", "-3", "--out", "x"], "steps must be positive"),
+    "not a number": (["--preset", "tiny", "--steps", "many", "--out", "x"], "steps"),
+    "bad choice": (["--preset", "tiny", "--corpus", "web", "--out", "x"], "corpus"),
+    "unknown flag": (["--preset", "tiny", "--stepz", "3", "--out", "x"], "stepz"),
+    "nothing there": (["--resume", "nowhere"], "no intact checkpoint"),
+    "idle flag": (["--resume", "x", "--batch_size", "3"], "leave out --batch_size"),
+    "too large": (["--preset", "llama3_405b", "--out", "x"], "this machine has"),
+    "no such device": (["--preset", "tiny", "--device", "warp", "--out", "x"], "device"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_gives_one_line_and_a_nonzero_exit(case, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    arguments, message = BAD[case]
+    code, out, err = call(*arguments, capsys=capsys)
+    assert code != 0
+    assert message in err
+    assert err.count("\n") == 1
+    assert "Traceback" not in out + err
+
+
+def test_a_foreign_checkpoint_gives_one_line(finished, tmp_path, capsys):
+    folder = tmp_path / "foreign" / "checkpoints"
+    folder.mkdir(parents=True)
+    (folder / "step_00000007.ckpt").write_bytes(b"not a checkpoint of this course" * 50)
+    code, _, err = call("--resume", str(folder.parent), capsys=capsys)
+    assert code != 0
+    assert "no intact checkpoint" in err
+    assert err.count("\n") == 1
+
+
+def environment():
+    return os.environ | {"OMP_NUM_THREADS": "1"}
+
+
+def test_a_full_disk_gives_one_line_and_loses_nothing(tmp_path):
+    """A file-size limit stands in for a full disk: the checkpoint cannot be written."""
+    folder = tmp_path / "run"
+    script = (
+        "import resource, signal, sys\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "from llmcourse.train.__main__ import main\n"
+        "from llmcourse.train import step\n"
+        "save = step.save\n"
+        "def limited(run):\n"
+        "    if run.steps_done >= 20:\n"
+        "        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\n"
+        "    return save(run)\n"
+        "step.save = limited\n"
+        f"sys.exit(main(['--preset', 'tiny', '--out', {str(folder)!r}]))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        env=environment(),
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode != 0
+    assert "Traceback" not in done.stderr
+    assert done.stderr.strip().count("\n") == 0
+    assert "checkpoints" in done.stderr
+    assert train.resume(folder).steps_done == 10
+
+
+def test_ctrl_c_in_a_terminal_saves_and_exits_cleanly(tmp_path):
+    folder = tmp_path / "run"
+    process = subprocess.Popen(
+        [
+            sys.executable,
+            "-m",
+            "llmcourse.train",
+            "--preset",
+            "tiny",
+            "--steps",
+            "100000",
+            "--validate_every",
+            "0",
+            "--out",
+            str(folder),
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(),
+    )
+    metrics = folder / "metrics.jsonl"
+    deadline = time.monotonic() + 60
+    while not (metrics.exists() and metrics.read_text().count("\n") > 3):
+        assert process.poll() is None, process.stderr.read()
+        assert time.monotonic() < deadline, "the run did not start"
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert "Traceback" not in err
+    assert "interrupted after step" in out
+    saved = train.resume(folder).steps_done
+    assert f"after step {saved};" in out
+    assert saved >= 4
+
+
+def test_every_field_is_documented():
+    source = (Path(train.__file__).parent / "config.py").read_text()
+    for name in train.TrainConfig.__dataclass_fields__:
+        position = source.index(f"    {name}: ")
+        following = source[position:].split("\n")[1]
+        assert following.strip().startswith('"""'), name
+
+
+def test_the_loss_of_a_batch_uses_every_token(config, tmp_path):
+    run = train.start(config, tmp_path / "run")
+    batch = phases.load(run)
+    logits = phases.forward(run, batch)
+    mean = loss.token_losses(logits, batch.targets_BT).mean()
+    assert phases.loss(logits, batch).item() == pytest.approx(mean.item(), rel=1e-6)
