@@ -5,20 +5,25 @@ Every field of `TrainConfig` is a flag, made from the dataclass by jsonargparse.
 Taught in: chapters/01_whole_run.ipynb
 """
 
+import argparse
 import os
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from jsonargparse import ArgumentError, ArgumentParser, Namespace
+from jsonargparse import ArgumentError, ArgumentParser, Namespace, set_parsing_settings
 
 from llmcourse.cost import FP32_TRAINING, num_parameters
+from llmcourse.model import ModelConfig
 from llmcourse.train.config import PRESETS, TrainConfig
 from llmcourse.train.loop import FitResult, fit, resume, start
 from llmcourse.train.step import Run, TrainingDivergedError
 
 PROGRAM = "python -m llmcourse.train"
+
+# The text under each field of the dataclass is the help of its flag.
+set_parsing_settings(docstring_parse_attribute_docstrings=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -54,9 +59,9 @@ def _train(arguments: list[str]) -> int:
 
 def _preset_of(arguments: list[str]) -> str:
     """Find --preset before the other flags are read, since it sets their defaults."""
-    first = ArgumentParser(prog=PROGRAM, add_help=False, exit_on_error=False)
+    first = argparse.ArgumentParser(prog=PROGRAM, add_help=False, exit_on_error=False)
     first.add_argument("--preset", default="stories")
-    known, _ = first.parse_known_args([a for a in arguments if a not in ("-h", "--help")])
+    known, _ = first.parse_known_args(arguments)
     if known.preset not in PRESETS:
         raise ValueError(f"unknown preset {known.preset!r}: choose from {', '.join(PRESETS)}")
     return known.preset
@@ -83,7 +88,7 @@ def _started(options: Namespace) -> Run:
     if not options.out:
         raise ValueError("--out is missing: name a new folder, such as --out runs/a")
     settings = {name: options[name] for name in TrainConfig.__dataclass_fields__}
-    config = TrainConfig(**settings)
+    config = TrainConfig(**settings | {"model": ModelConfig(**vars(options.model))})
     _check_memory(config, options.preset)
     return start(config, Path(options.out))
 

@@ -1,0 +1,20 @@
+"""Checkpoints that can be trusted: complete, atomic, checksummed, compared before they are used.
+
+Taught in: chapters/30_checkpoints.ipynb
+"""
+
+from llmcourse.checkpoint.restore import restore
+from llmcourse.checkpoint.state import Checkpoint, Stateful, code_version
+from llmcourse.checkpoint.store import checkpoint_path, latest, list_checkpoints, load, save
+
+__all__ = [
+    "Checkpoint",
+    "Stateful",
+    "checkpoint_path",
+    "code_version",
+    "latest",
+    "list_checkpoints",
+    "load",
+    "restore",
+    "save",
+]

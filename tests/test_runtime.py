@@ -1,0 +1,263 @@
+"""runtime: seeded and restored generators, fingerprints, atomic files, and the fast product."""
+
+import errno
+import os
+import random
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from llmcourse import checks, runtime
+
+
+def test_a_generator_is_its_seed():
+    draws = [torch.randn(4, generator=runtime.generator(seed)) for seed in (3, 3, 4)]
+    assert torch.equal(draws[0], draws[1])
+    assert not torch.equal(draws[0], draws[2])
+    assert torch.equal(draws[0], torch.randn(4, generator=torch.Generator().manual_seed(3)))
+
+
+def test_a_negative_seed_is_refused():
+    with pytest.raises(ValueError, match="seed must be 0 or greater, got -1"):
+        runtime.generator(-1)
+
+
+def test_devices_by_name(monkeypatch):
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: False)
+    assert runtime.device() == runtime.device("auto") == torch.device("cpu")
+    with pytest.raises(ValueError, match="'cuda' is not present here; present: cpu"):
+        runtime.device("cuda")
+    with pytest.raises(ValueError, match="must be cpu, cuda, mps or auto, got 'toaster'"):
+        runtime.device("toaster")
+
+
+def test_an_accelerator_is_used_when_asked_for(monkeypatch):
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: torch.device("cuda"))
+    assert runtime.device() == torch.device("cpu")
+    assert runtime.device("auto") == torch.device("cuda")
+    assert runtime.device("cuda:1") == torch.device("cuda", 1)
+    with pytest.raises(ValueError, match="'mps' is not present here; present: cpu, cuda"):
+        runtime.device("mps")
+
+
+@pytest.fixture
+def restored_process():
+    """Puts back what `set_up` changes for the whole process."""
+    state, deterministic = (
+        runtime.global_rng_state(),
+        torch.are_deterministic_algorithms_enabled(),
+    )
+    yield
+    runtime.restore_global_rng_state(state)
+    torch.use_deterministic_algorithms(deterministic)
+    torch.set_num_threads(1)
+
+
+def global_draws():
+    python = [random.random(), random.gauss(0, 1)]
+    return [*python, *np.random.rand(2), np.random.randn(), *torch.rand(3).tolist()]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [({"num_threads": 0}, "num_threads must be 1 or greater, got 0"), ({"seed": -2}, "got -2")],
+)
+def test_set_up_refuses(settings, message, restored_process):
+    with pytest.raises(ValueError, match=message):
+        runtime.set_up(**settings)
+
+
+def test_global_generators_are_put_back_exactly(restored_process):
+    runtime.set_up(seed=1)
+    global_draws()  # an odd number of gaussians: each library keeps one in reserve
+    state = runtime.global_rng_state()
+    first = global_draws()
+    assert global_draws() != first
+    runtime.restore_global_rng_state(state)
+    assert global_draws() == first
+
+
+@pytest.mark.parametrize("name", ["python", "numpy", "torch"])
+def test_a_state_without_one_generator_is_refused(name):
+    state = runtime.global_rng_state()
+    del state[name]
+    with pytest.raises(ValueError, match=rf"the state lacks \['{name}'\]"):
+        runtime.restore_global_rng_state(state)
+
+
+TENSORS = {"a": torch.tensor([[1.0, -0.0]]), "b": torch.tensor([3], dtype=torch.int64)}
+OTHER_TENSORS = {
+    "one bit": {**TENSORS, "a": torch.tensor([[1.0, 0.0]])},
+    "a name": {"a": TENSORS["a"], "c": TENSORS["b"]},
+    "a shape": {**TENSORS, "a": TENSORS["a"].T},
+    "a dtype": {**TENSORS, "b": TENSORS["b"].to(torch.float64)},
+    "one fewer": {"a": TENSORS["a"]},
+}
+
+
+def test_equal_tensors_have_one_fingerprint():
+    again = {"b": TENSORS["b"].clone(), "a": TENSORS["a"].T.contiguous().T}
+    assert runtime.fingerprint(again) == runtime.fingerprint(TENSORS)
+
+
+@pytest.mark.parametrize("change", OTHER_TENSORS)
+def test_a_fingerprint_notices(change):
+    assert runtime.fingerprint(OTHER_TENSORS[change]) != runtime.fingerprint(TENSORS)
+
+
+def test_fingerprint_takes_bfloat16_scalars_and_empty_tensors():
+    prints = {
+        runtime.fingerprint({"x": x})
+        for x in (torch.tensor(1.0, dtype=torch.bfloat16), torch.tensor(1.0), torch.empty(0, 2))
+    }
+    assert len(prints) == 3
+
+
+def test_progress_is_silent_away_from_a_terminal(capsys, monkeypatch):
+    monkeypatch.delitem(runtime.sys.modules, "ipykernel", raising=False)
+    bar = runtime.progress(total=2, desc="silent")
+    bar.update(2)
+    bar.close()
+    assert bar.disable
+    assert capsys.readouterr() == ("", "")
+
+
+@given(
+    rows=st.integers(1, 40),
+    inner=st.integers(1, 40),
+    columns=st.integers(1, 40),
+    threshold=st.sampled_from([0, 10_000]),
+    transposed=st.booleans(),
+)
+def test_product_equals_torch(rows, inner, columns, threshold, transposed):
+    g = torch.Generator().manual_seed(rows * 1600 + inner * 40 + columns)
+    x = (
+        torch.randn(inner, rows, generator=g).T
+        if transposed
+        else torch.randn(rows, inner, generator=g)
+    )
+    w = torch.randn(columns, inner, generator=g)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(runtime, "_ONEDNN_MIN_PRODUCTS", threshold)
+        ours = runtime.product_transposed(x, w)
+    reference = (x.double() @ w.double().T).float()
+    assert checks.relative_error(ours, reference) < 1e-5
+
+
+def test_product_falls_back_to_torch_for_other_dtypes(generator):
+    x = torch.randn(128, 128, generator=generator, dtype=torch.float64)
+    assert torch.equal(runtime.product_transposed(x, x), x @ x.T)
+
+
+class Saved(NamedTuple):
+    x: torch.Tensor
+
+
+def test_differentiable_uses_the_given_backward(generator):
+    def forward(x, factor):
+        return x * factor, Saved(x)
+
+    square = runtime.differentiable(forward, lambda dy, saved: (dy * 7 * saved.x,))
+    x = torch.randn(3, generator=generator, requires_grad=True)
+    y = square(x, 2.0)
+    assert torch.equal(y.detach(), 2 * x.detach())
+    (dx,) = torch.autograd.grad(y, x, torch.ones(3))
+    assert torch.equal(dx, 7 * x.detach())
+
+
+# --- write_atomically
+
+
+def names(folder):
+    return sorted(p.name for p in folder.iterdir())
+
+
+def test_an_atomic_file_replaces_the_old_one_and_makes_folders(tmp_path):
+    path = tmp_path / "new" / "folder" / "file.txt"
+    for content in (b"old", b"newer"):
+        with runtime.write_atomically(path) as file:
+            file.write(content)
+            assert path.exists() == (content == b"newer"), "the name appeared too early"
+        assert path.read_bytes() == content
+    assert names(path.parent) == ["file.txt"]
+    assert path.stat().st_mode & 0o777 == 0o666 & ~umask(), "mode differs from an ordinary file"
+
+
+def umask():
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def test_the_order_is_write_fsync_rename_fsync_folder(tmp_path, monkeypatch):
+    happened = []
+    fsync, replace = os.fsync, type(tmp_path).replace
+    folder_inode = tmp_path.stat().st_ino
+
+    def seen_fsync(descriptor):
+        status = os.fstat(descriptor)
+        of_folder = status.st_ino == folder_inode
+        happened.append("fsync folder" if of_folder else f"fsync {status.st_size} bytes")
+        fsync(descriptor)
+
+    def seen_replace(path, target):
+        happened.append(f"rename to {target.name}")
+        return replace(path, target)
+
+    monkeypatch.setattr(os, "fsync", seen_fsync)
+    monkeypatch.setattr(type(tmp_path), "replace", seen_replace)
+    with runtime.write_atomically(tmp_path / "file") as file:
+        file.write(b"x" * 100)
+    assert happened == ["fsync 100 bytes", "rename to file", "fsync folder"]
+
+
+def write(path, content=b"new", *, then=lambda: None):
+    with runtime.write_atomically(path) as file:
+        file.write(content)
+        then()
+
+
+def interrupt():
+    raise KeyboardInterrupt
+
+
+def test_an_exception_leaves_the_old_file(tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+    with pytest.raises(KeyboardInterrupt):
+        write(path, b"half of the n", then=interrupt)
+    assert path.read_bytes() == b"old"
+    assert names(tmp_path) == ["file"]
+
+
+@pytest.mark.parametrize("where", ["fsync", "replace"])
+def test_a_full_disk_is_one_clear_line(where, tmp_path, monkeypatch):
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+
+    def full(*_arguments):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os if where == "fsync" else type(tmp_path), where, full)
+    with pytest.raises(OSError, match="cannot write: No space left on device") as caught:
+        write(path)
+    assert (caught.value.errno, caught.value.filename) == (errno.ENOSPC, str(path))
+    assert path.read_bytes() == b"old"
+    assert names(tmp_path) == ["file"]
+
+
+def test_a_folder_that_is_a_file_is_refused(tmp_path):
+    (tmp_path / "taken").write_bytes(b"")
+    with pytest.raises(OSError, match="cannot write"):
+        write(tmp_path / "taken" / "file")
+
+
+def test_an_error_about_another_file_is_passed_on(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"No such file.*missing"):
+        write(tmp_path / "file", then=(tmp_path / "missing").read_bytes)
+    assert names(tmp_path) == []
