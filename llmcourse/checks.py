@@ -15,7 +15,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class GradReport:
-    """How far each hand-written gradient is from autograd's (max |difference| / max |autograd|)."""
+    """How far each gradient is from autograd's: largest difference / largest entry."""
 
     relative_errors: dict[str, float]
     tolerance: float
@@ -27,7 +27,9 @@ class GradReport:
 
 
 def relative_error(ours: Tensor, reference: Tensor) -> float:
-    """Return max |ours - reference| / max |reference|: small entries cannot hide behind large ones.
+    """Return max abs(ours - reference) / max abs(reference).
+
+    The error is relative to the largest entry, so that a small reference is not matched by zero.
 
     Raises:
         ValueError: if the shapes differ, or the reference is zero everywhere (nothing is checked).

@@ -1,5 +1,8 @@
 """What a model costs: parameters, FLOPs, bytes and GPU hours, as pure functions of its shape.
 
+Shape letters: V vocabulary, D width, L layers, H heads, G key/value heads, K head size, F hidden,
+T context length.
+
 Nothing here allocates a tensor.  Counts are exact integers; times assume a stated share of the peak
 of a stated part.
 
@@ -14,11 +17,13 @@ from llmcourse.model import ModelConfig
 def parameters_by_part(config: ModelConfig) -> dict[str, int]:
     """Count the parameters of a Llama by part.
 
-    embedding     V D
-    attention     L (2 D H K + 2 D G K)      queries and output; keys and values
-    feed_forward  L 3 D F                    gate, up, down
-    norms         (2 L + 1) D
-    head          V D, or 0 when tied to the embedding
+    With the shape letters of the module::
+
+        embedding     V D
+        attention     L (2 D H K + 2 D G K)      queries and output; keys and values
+        feed_forward  L 3 D F                    gate, up, down
+        norms         (2 L + 1) D
+        head          V D, or 0 when tied to the embedding
     """
     width, layers = config.width, config.num_layers
     heads = 2 * config.num_heads + 2 * config.num_kv_heads

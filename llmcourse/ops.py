@@ -145,7 +145,7 @@ def silu_gate_backward(
 ) -> tuple[Float[Tensor, "*B F"], Float[Tensor, "*B F"]]:
     """Gradients of `silu_gate_forward`.
 
-    dup = dy * silu(gate);  dgate = dy * up * silu'(gate),
+    dup = dy * silu(gate);  dgate = dy * up * silu'(gate);
     with silu'(g) = s (1 + g (1 - s)) and s = sigmoid(g).
     """
     gate_BTF, up_BTF = saved

@@ -14,9 +14,9 @@ from torch import Tensor, nn
 
 
 class SGD(torch.optim.Optimizer):
-    """Stochastic gradient descent, with momentum if asked for.
+    """Stochastic gradient descent, with momentum if asked for::
 
-    v = momentum * v + g;   w = w - lr * v          (v = g when momentum is 0)
+        v = momentum * v + g;   w = w - lr * v          (v = g when momentum is 0)
 
     Args:
         params: tensors or groups.
@@ -54,12 +54,12 @@ class SGD(torch.optim.Optimizer):
 
 
 class AdamW(torch.optim.Optimizer):
-    """Adam with decoupled weight decay.
+    """Adam with decoupled weight decay::
 
-    m = b1 m + (1 - b1) g          running mean of the gradient
-    v = b2 v + (1 - b2) g^2        running mean of its square
-    w = w - lr decay w - lr mhat / (sqrt(vhat) + eps)
-    mhat = m / (1 - b1^t),  vhat = v / (1 - b2^t)    corrected for starting at zero
+        m = b1 m + (1 - b1) g          running mean of the gradient
+        v = b2 v + (1 - b2) g^2        running mean of its square
+        w = w - lr decay w - lr mhat / (sqrt(vhat) + eps)
+        mhat = m / (1 - b1^t),  vhat = v / (1 - b2^t)    corrected for starting at zero
 
     Args:
         params: tensors or groups; a group may carry its own lr and weight_decay.
@@ -180,9 +180,11 @@ def warmup_cosine(
 ) -> int | float:
     """Return the learning rate of a step: linear up to `peak`, then half a cosine down to `final`.
 
-    step < warmup:  peak (step + 1) / warmup
-    after:          final + (peak - final) (1 + cos(pi progress)) / 2,
-                    progress = (step - warmup) / (num_steps - warmup), at most 1
+    In formulas::
+
+        step < warmup:  peak (step + 1) / warmup
+        after:          final + (peak - final) (1 + cos(pi progress)) / 2,
+                        progress = (step - warmup) / (num_steps - warmup), at most 1
 
     Args:
         step: from 0; the first step already moves.

@@ -63,6 +63,17 @@ def global_draws():
     return [*python, *np.random.rand(2), np.random.randn(), *torch.rand(3).tolist()]
 
 
+def test_set_up_seeds_everything_and_asks_for_determinism(restored_process):
+    runtime.set_up(seed=5)
+    first = global_draws()
+    assert torch.are_deterministic_algorithms_enabled()
+    assert torch.get_num_threads() == 1
+    runtime.set_up(seed=5)
+    assert global_draws() == first
+    runtime.set_up(seed=6)
+    assert all(a != b for a, b in zip(global_draws(), first, strict=True))
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [({"num_threads": 0}, "num_threads must be 1 or greater, got 0"), ({"seed": -2}, "got -2")],

@@ -14,7 +14,7 @@ import torch
 
 from llmcourse import corpus, loss, runtime, train
 from llmcourse.train import __main__ as command_line
-from llmcourse.train import step as phases
+from llmcourse.train import phases
 
 
 def weights(run):
@@ -289,13 +289,13 @@ def test_a_full_disk_gives_one_line_and_loses_nothing(tmp_path):
         "import resource, signal, sys\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         "from llmcourse.train.__main__ import main\n"
-        "from llmcourse.train import step\n"
-        "save = step.save\n"
+        "from llmcourse.train import phases\n"
+        "save = phases.save\n"
         "def limited(run):\n"
         "    if run.steps_done >= 20:\n"
         "        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\n"
         "    return save(run)\n"
-        "step.save = limited\n"
+        "phases.save = limited\n"
         f"sys.exit(main(['--preset', 'tiny', '--out', {str(folder)!r}]))\n"
     )
     done = subprocess.run(

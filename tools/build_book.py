@@ -105,7 +105,8 @@ def execute(notebooks: list[Path]) -> int:
 
 def build() -> int:
     """Build the pages; any warning is an error."""
-    command = [sys.executable, "-m", "jupyter_book", "build", ".", "-W", "--keep-going", "-n"]
+    program = str(Path(sys.executable).with_name("jupyter-book"))
+    command = [program, "build", ".", "-W", "--keep-going", "-n"]
     return subprocess.run(command, cwd=ROOT, check=False).returncode
 
 

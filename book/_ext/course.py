@@ -99,8 +99,17 @@ def copy_mathjax(app: Sphinx, _error: Exception | None) -> None:
             shutil.copy2(source, copy)
 
 
+def keep_first_line(
+    _app: Sphinx, what: str, _name: str, _object: object, _options: object, lines: list[str]
+) -> None:
+    """Let the text under a field be text: napoleon would take "Bytes: ..." for a type."""
+    if what in ("attribute", "data", "property") and lines:
+        lines.insert(0, "")
+
+
 def setup(app: Sphinx) -> dict[str, object]:
     app.add_directive("phases", PhaseStrip)
     app.add_directive("coursemap", CourseMap)
+    app.connect("autodoc-process-docstring", keep_first_line, priority=400)
     app.connect("build-finished", copy_mathjax)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

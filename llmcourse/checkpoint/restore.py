@@ -67,7 +67,10 @@ def restore(
             checkpoint.code.get("version"),
         )
     if data is not None:  # checks before it changes anything, so it goes first
-        data.load_state_dict(checkpoint.data)
+        try:
+            data.load_state_dict(checkpoint.data)
+        except ValueError as error:
+            raise ValueError(f"data: {error}") from error
     if schedule is not None:
         schedule.load_state_dict(checkpoint.schedule)
     model.load_state_dict(checkpoint.model)

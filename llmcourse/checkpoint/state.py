@@ -9,7 +9,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 
@@ -20,6 +20,7 @@ CONTAINERS = (dict, OrderedDict, Counter, list, tuple, set)
 PLAIN = (int, float, str, bytes, bool, complex, type(None), torch.Size, torch.dtype, torch.device)
 
 
+@runtime_checkable
 class Stateful(Protocol):
     """Anything that can say where it stands and be put there: model, optimizer, data, schedule."""
 

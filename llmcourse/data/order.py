@@ -16,7 +16,7 @@ import math
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -204,7 +204,7 @@ class Batches:
             targets_BT[row] = tokens[1:]
         return torch.from_numpy(inputs_BT), torch.from_numpy(targets_BT)
 
-    def __iter__(self) -> Self:
+    def __iter__(self) -> "Batches":
         return self
 
     def __next__(self) -> tuple[torch.Tensor, torch.Tensor]:

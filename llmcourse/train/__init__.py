@@ -15,8 +15,7 @@ from llmcourse.train.loop import (
     start,
     validate,
 )
-from llmcourse.train.prepare import Prepared, prepare, texts
-from llmcourse.train.step import (
+from llmcourse.train.phases import (
     Batch,
     Run,
     StepReport,
@@ -26,6 +25,7 @@ from llmcourse.train.step import (
     save,
     step,
 )
+from llmcourse.train.prepare import Prepared, prepare, texts
 
 __all__ = [
     "PRESETS",

@@ -18,7 +18,7 @@ from llmcourse.cost import FP32_TRAINING, num_parameters
 from llmcourse.model import ModelConfig
 from llmcourse.train.config import PRESETS, TrainConfig
 from llmcourse.train.loop import FitResult, fit, resume, start
-from llmcourse.train.step import Run, TrainingDivergedError
+from llmcourse.train.phases import Run, TrainingDivergedError
 
 PROGRAM = "python -m llmcourse.train"
 

@@ -22,8 +22,8 @@ from llmcourse.corpus import END_OF_TEXT
 from llmcourse.data import TokenShards
 from llmcourse.model import ModelConfig, generate
 from llmcourse.train.config import TrainConfig
+from llmcourse.train.phases import Run, StepReport, new_run, save, step
 from llmcourse.train.prepare import prepare
-from llmcourse.train.step import Run, StepReport, new_run, save, step
 
 
 @dataclass(frozen=True)

@@ -81,6 +81,9 @@ def prepare(config: TrainConfig, folder: Path) -> Prepared:
     """Make, or find, the tokenizer and the shards of a run in `folder`.
 
     Everything is written atomically, so a folder that was cut short is completed the next time.
+
+    Raises:
+        ValueError: if the text is too uniform for the vocabulary of the model.
     """
     if not (folder / "complete").exists():
         _write(config, folder)
@@ -102,6 +105,11 @@ def _write(config: TrainConfig, folder: Path) -> None:
     tokenizer = train_bpe(
         _at_most(training, TOKENIZER_BYTES), config.model.vocab_size, [corpus.END_OF_TEXT]
     )
+    if tokenizer.vocab_size != config.model.vocab_size:
+        raise ValueError(
+            f"this text has pairs for a vocabulary of {tokenizer.vocab_size} only: "
+            f"lower model.vocab_size = {config.model.vocab_size}, or raise corpus_bytes"
+        )
     tokenizer.save(folder / "tokenizer")
     for name, documents in (("training", training), ("validation", validation)):
         write_shards(

@@ -1,0 +1,754 @@
+"""checkpoint: kill -9 at any moment, any flipped bit, a full disk, and bit-exact resuming."""
+
+import copy
+import dataclasses
+import errno
+import hashlib
+import json
+import logging
+import os
+import pathlib
+import random
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from llmcourse import __version__, checkpoint, optim, runtime
+from llmcourse.checkpoint import latest, list_checkpoints, load, restore, save
+from llmcourse.data import Batches, TokenShards, write_shards
+
+# --- resuming
+
+
+class Training:
+    """A small run that draws from every generator there is."""
+
+    def __init__(self, shards, make_optimizer=torch.optim.AdamW):
+        g = torch.Generator().manual_seed(0)
+        self.model = nn.Sequential(nn.Embedding(50, 6), nn.Flatten(), nn.Linear(24, 50))
+        for parameter in self.model.parameters():
+            nn.init.normal_(parameter, generator=g)
+        self.optimizer = make_optimizer(self.model.parameters(), lr=1e-2)
+        self.schedule = torch.optim.lr_scheduler.LambdaLR(self.optimizer, lambda n: 0.9**n)
+        self.batches = Batches(shards, 3, 4)
+        self.noise = torch.Generator().manual_seed(1)
+
+    def step(self):
+        inputs_BT, targets_BT = next(self.batches)
+        logits_BV = self.model(inputs_BT)
+        logits_BV = logits_BV + 0.1 * torch.randn(logits_BV.shape, generator=self.noise)
+        scale = 1 + random.random() + np.random.rand() + torch.rand(())
+        (nn.functional.cross_entropy(logits_BV, targets_BT[:, -1]) * scale).backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        self.schedule.step()
+
+    def parts(self):
+        return {
+            "model": self.model,
+            "optimizer": self.optimizer,
+            "schedule": self.schedule,
+            "data": self.batches,
+            "generators": {"noise": self.noise},
+        }
+
+    def fingerprint(self):
+        return runtime.fingerprint(self.model.state_dict())
+
+
+@pytest.fixture(scope="module")
+def shards(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("shards")
+    ids = np.random.default_rng(0).integers(0, 50, 200)
+    write_shards(ids, folder, tokenizer_fingerprint="t", vocab_size=50, shard_tokens=64)
+    return TokenShards(folder)
+
+
+@pytest.fixture(autouse=True)
+def same_global_generators():
+    """Every test starts from the same global generators and leaves none changed."""
+    before = runtime.global_rng_state()
+    torch.manual_seed(0)
+    np.random.seed(0)
+    random.seed(0)
+    yield
+    runtime.restore_global_rng_state(before)
+
+
+def half_way(shards, folder, make_optimizer=torch.optim.AdamW):
+    """Train 6 steps, save, train 6 more; return the file and the fingerprint of the weights."""
+    training = Training(shards, make_optimizer)
+    for _ in range(6):
+        training.step()
+    path = save(folder, step=6, config={"lr": 1e-2}, **training.parts())
+    for _ in range(6):
+        training.step()
+    return path, training.fingerprint()
+
+
+def continued(shards, saved, make_optimizer=torch.optim.AdamW, **left_out):
+    """Restore into new objects, in a process that has drawn other numbers; train 6 steps."""
+    random.seed(9)
+    np.random.seed(9)
+    torch.manual_seed(9)
+    training = Training(shards, make_optimizer)
+    restore(saved, **(training.parts() | left_out))
+    for _ in range(6):
+        training.step()
+    return training.fingerprint()
+
+
+OPTIMIZERS = {
+    "torch AdamW": torch.optim.AdamW,
+    "torch AdamW, fused": lambda p, lr: torch.optim.AdamW(p, lr=lr, fused=True),
+    "torch Adafactor": torch.optim.Adafactor,
+    "our AdamW": optim.AdamW,
+    "our SGD with momentum": lambda p, lr: optim.SGD(p, lr=lr, momentum=0.9),
+}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_resumed_equals_uninterrupted_bit_for_bit(name, shards, tmp_path):
+    path, expected = half_way(shards, tmp_path, OPTIMIZERS[name])
+    assert continued(shards, load(path), OPTIMIZERS[name]) == expected
+
+
+def without(saved, **changes):
+    return dataclasses.replace(saved, **changes)
+
+
+def without_global(name):
+    def change(saved, _fresh):
+        state = {**saved.global_rng, name: runtime.global_rng_state()[name]}
+        return without(saved, global_rng=state), {}
+
+    return change
+
+
+def with_step_counts_of_zero(saved, _fresh):
+    state = copy.deepcopy(saved.optimizer)
+    for moments in state["state"].values():
+        moments["step"].zero_()
+    return without(saved, optimizer=state), {}
+
+
+MUTANTS = {
+    "without moments": lambda s, f: (without(s, optimizer=None), {"optimizer": None}),
+    "without the optimizer's step count": with_step_counts_of_zero,
+    "without the schedule": lambda s, f: (without(s, schedule=f.schedule.state_dict()), {}),
+    "with the schedule saved and not passed": lambda s, f: (s, {"schedule": None}),
+    "without the data position": lambda s, f: (without(s, data=f.batches.state_dict()), {}),
+    "without the named generator": lambda s, f: (
+        without(s, generators={"noise": f.noise.get_state()}),
+        {},
+    ),
+    "without Python's generator": without_global("python"),
+    "without NumPy's generator": without_global("numpy"),
+    "without torch's generator": without_global("torch"),
+    "with one bit of one weight changed": lambda s, f: (
+        without(s, model={**s.model, "2.bias": s.model["2.bias"].nextafter(torch.tensor(9.0))}),
+        {},
+    ),
+}
+
+
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_the_fingerprint_notices_a_resume(mutant, shards, tmp_path):
+    path, expected = half_way(shards, tmp_path)
+    torch.manual_seed(5)
+    np.random.seed(5)
+    random.seed(5)
+    incomplete, left_out = MUTANTS[mutant](load(path), Training(shards))
+    assert continued(shards, incomplete, **left_out) != expected
+
+
+def test_saving_changes_nothing(shards, tmp_path):
+    first, second = Training(shards), Training(shards)
+    state = runtime.global_rng_state()
+    for _ in range(4):
+        first.step()
+    runtime.restore_global_rng_state(state)
+    for step in range(4):
+        second.step()
+        save(tmp_path, step=step, **second.parts())
+    assert first.fingerprint() == second.fingerprint()
+
+
+def test_a_checkpoint_holds_what_was_given(shards, tmp_path):
+    training = Training(shards)
+    training.step()
+    config = {"model": {"width": 6}, "betas": (0.9, 0.95), "name": "x", "none": None, "on": True}
+    path = save(tmp_path, step=300, config=config, **training.parts())
+    assert path == tmp_path / "step_00000300.ckpt"
+    saved = load(path)
+    assert saved.step == 300
+    assert saved.config == config
+    assert saved.data == training.batches.state_dict()
+    assert saved.schedule == training.schedule.state_dict()
+    assert saved.code["version"] == __version__
+    assert len(saved.code["source_sha256"]) == 64
+    assert torch.equal(saved.generators["noise"], training.noise.get_state())
+    assert runtime.fingerprint(saved.model) == training.fingerprint()
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        saved.step = 1
+
+
+def test_the_code_version_covers_every_source_file(tmp_path, monkeypatch):
+    here = checkpoint.code_version()
+    package = pathlib.Path(checkpoint.__file__).parents[1]
+    sources = {p.relative_to(package).as_posix(): p.read_bytes() for p in package.rglob("*.py")}
+    digest = hashlib.sha256()
+    for name in sorted(sources):
+        digest.update(f"{name} {len(sources[name])}\n".encode() + sources[name])
+    assert here["source_sha256"] == digest.hexdigest()
+
+
+# --- what does not fit
+
+
+def other_dtype(training):
+    training.model.double()
+    return {}
+
+
+def another_shape(training):
+    training.model[2] = nn.Linear(24, 51)
+    return {}
+
+
+def another_order(training):
+    parameters = list(training.model.parameters())
+    training.optimizer = torch.optim.AdamW([parameters[1], parameters[0], parameters[2]], lr=1e-2)
+    return {"optimizer": training.optimizer}
+
+
+def replaced_optimizer(make):
+    return lambda training: {"optimizer": make(list(training.model.parameters()))}
+
+
+MISFITS = {
+    "a missing weight": (
+        lambda t: {"model": nn.Sequential(*t.model, nn.Linear(1, 1))},
+        "model: '3.bias' is here and not in the checkpoint",
+    ),
+    "an extra weight": (
+        lambda t: {"model": t.model[:2]},
+        "model: '2.bias' is in the checkpoint and not here",
+    ),
+    "another shape": (another_shape, r"model: '2.weight' has shape \(50, 24\) .* \(51, 24\) here"),
+    "another dtype": (other_dtype, "model: '0.weight' has dtype torch.float32 .* torch.float64"),
+    "another optimizer": (
+        replaced_optimizer(lambda p: optim.AdamW(p, lr=1e-2)),
+        "optimizer: settings .* of group 0 are on one side only",
+    ),
+    "other groups": (
+        replaced_optimizer(lambda p: torch.optim.AdamW([{"params": p[:1]}, {"params": p[1:]}])),
+        "optimizer: 1 parameter groups in the checkpoint and 2 here",
+    ),
+    "fewer parameters": (
+        replaced_optimizer(lambda p: torch.optim.AdamW(p[:2])),
+        "optimizer: group 0 has 3 parameters in the checkpoint and 2 here",
+    ),
+    "another order of parameters": (another_order, r"optimizer: 'exp_avg' of parameter 0 has"),
+    "no optimizer": (lambda t: {"optimizer": None}, "optimizer: the checkpoint holds one; pass it"),
+    "no data": (lambda t: {"data": None}, "data: the checkpoint holds one; pass it"),
+    "other data": (
+        lambda t: {"data": Batches(t.batches.shards, 3, 4, seed=1)},
+        "data: the state was saved with seed = 0",
+    ),
+    "no generator": (lambda t: {"generators": {}}, "generators: 'noise' is in the checkpoint"),
+    "another generator": (
+        lambda t: {"generators": {"noise": t.noise, "more": torch.Generator()}},
+        "generators: 'more' is here and not in the checkpoint",
+    ),
+    "another setting": (
+        lambda t: {"config": {"model": {"width": 7, "depth": 1}}},
+        "config.model.width: the checkpoint has 6, this run 7",
+    ),
+    "a missing setting": (
+        lambda t: {"config": {"model": {"width": 6}}},
+        "config.model: 'depth' is in the checkpoint and not here",
+    ),
+    "a new setting": (
+        lambda t: {"config": {"model": {"width": 6, "depth": 1}, "seed": 0}},
+        "config: 'seed' is here and not in the checkpoint",
+    ),
+}
+
+
+@pytest.mark.parametrize("misfit", MISFITS)
+def test_a_foreign_checkpoint_is_refused_before_anything_changes(misfit, shards, tmp_path):
+    training = Training(shards)
+    training.step()
+    path = save(tmp_path, step=1, config={"model": {"width": 6, "depth": 1}}, **training.parts())
+    here = Training(shards)
+    change, message = MISFITS[misfit]
+    changed = change(here)
+    before, generators = here.fingerprint(), runtime.global_rng_state()
+    with pytest.raises(ValueError, match=message):
+        restore(load(path), **(here.parts() | changed))
+    assert here.fingerprint() == before
+    assert here.batches.step == 0
+    assert torch.equal(runtime.global_rng_state()["torch"], generators["torch"])
+
+
+@pytest.mark.parametrize("name", ["optimizer", "data", "schedule", "config"])
+def test_what_was_not_saved_cannot_be_restored(name, shards, tmp_path):
+    training = Training(shards)
+    parts = training.parts() | {"config": {"a": 1}}
+    path = save(tmp_path, step=1, **(parts | {name: None}))
+    with pytest.raises(ValueError, match=f"{name}: the checkpoint holds none"):
+        restore(load(path), **parts)
+
+
+def test_other_source_code_is_said_and_accepted(shards, tmp_path, caplog):
+    training = Training(shards)
+    saved = load(save(tmp_path, step=1, **training.parts()))
+    restore(saved, **training.parts())
+    assert caplog.text == ""
+    other = without(saved, code={"version": "0.0.9", "source_sha256": "0" * 64})
+    restore(other, **training.parts())
+    assert "written by other source code (version 0.0.9)" in caplog.text
+
+
+# --- the file
+
+
+def small(folder, step=1, **settings):
+    """Save something small, and different for every step."""
+    return save(folder, step=step, model={"w": torch.arange(8.0) + step}, **settings)
+
+
+def test_the_file_is_what_the_layout_says(tmp_path):
+    raw = small(tmp_path).read_bytes()
+    assert raw[:8] == b"LLMCHKPT"
+    assert int.from_bytes(raw[8:12], "little") == 1
+    assert int.from_bytes(raw[12:20], "little") == len(raw) - 52
+    assert raw[20:52] == hashlib.sha256(raw[52:]).digest()
+
+
+@pytest.fixture(scope="module")
+def intact_bytes(tmp_path_factory):
+    return small(tmp_path_factory.mktemp("intact")).read_bytes()
+
+
+@given(where=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
+def test_a_flipped_bit_anywhere_is_noticed(where, bit, intact_bytes, tmp_path):
+    refused(intact_bytes, int(where * len(intact_bytes)), bit, tmp_path)
+
+
+def refused(raw, position, bit, folder):
+    damaged = bytearray(raw)
+    damaged[position] ^= 1 << bit
+    path = folder / "step_00000001.ckpt"
+    path.write_bytes(damaged)
+    with pytest.raises(ValueError, match=r"is no checkpoint|layout version|cut short|is damaged"):
+        load(path)
+    assert latest(folder) is None
+
+
+def test_a_flipped_bit_of_the_header_is_noticed(intact_bytes, tmp_path):
+    for position in range(52):
+        refused(intact_bytes, position, position % 8, tmp_path)
+
+
+@given(where=st.floats(0, 1, exclude_max=True))
+def test_a_file_cut_short_is_noticed(where, intact_bytes, tmp_path):
+    path = tmp_path / "step_00000001.ckpt"
+    path.write_bytes(intact_bytes[: int(where * len(intact_bytes))])
+    with pytest.raises(ValueError, match=r"is no checkpoint|cut short"):
+        load(path)
+    assert latest(tmp_path) is None
+
+
+def test_a_file_that_was_added_to_is_noticed(intact_bytes, tmp_path):
+    path = tmp_path / "step_00000001.ckpt"
+    path.write_bytes(intact_bytes + b"x")
+    with pytest.raises(ValueError, match="cut short or added to"):
+        load(path)
+
+
+def sealed(payload):
+    """A payload under a header that is right."""
+    return (
+        b"LLMCHKPT"
+        + b"".join([(1).to_bytes(4, "little"), len(payload).to_bytes(8, "little")])
+        + (hashlib.sha256(payload).digest() + payload)
+    )
+
+
+def saved_by_torch(content, folder):
+    torch.save(content, folder / "plain.pt")
+    return (folder / "plain.pt").read_bytes()
+
+
+class Touch:
+    """Runs a command when it is unpickled."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.system, (f"touch {self.path}",)
+
+
+def test_code_in_a_checkpoint_does_not_run(tmp_path):
+    path = tmp_path / "step_00000001.ckpt"
+    path.write_bytes(sealed(saved_by_torch({"model": Touch(tmp_path / "owned")}, tmp_path)))
+    with pytest.raises(ValueError, match="something else than tensors and plain data"):
+        load(path)
+    assert not (tmp_path / "owned").exists()
+
+
+@pytest.mark.parametrize("content", [{"model": {}}, [1, 2], "text"])
+def test_a_payload_of_another_program_is_refused(content, tmp_path):
+    path = tmp_path / "step_00000001.ckpt"
+    path.write_bytes(sealed(saved_by_torch(content, tmp_path)))
+    with pytest.raises(ValueError, match="is no training checkpoint"):
+        load(path)
+
+
+def test_garbage_under_a_right_header_is_refused(tmp_path):
+    path = tmp_path / "step_00000001.ckpt"
+    path.write_bytes(sealed(b"garbage"))
+    with pytest.raises(ValueError, match="something else than tensors and plain data"):
+        load(path)
+
+
+def test_a_folder_is_no_checkpoint(tmp_path):
+    with pytest.raises(ValueError, match="is a folder: pass a file of it"):
+        load(tmp_path)
+
+
+def test_a_missing_file_is_missing(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        load(tmp_path / "step_00000001.ckpt")
+
+
+BAD_STATES = {
+    "a path": ({"config": {"out": pathlib.Path("runs")}}, r"config\['out'\] is a \w*Path"),
+    "a NumPy number": ({"config": {"lr": np.float64(1)}}, r"config\['lr'\] is a float64"),
+    "an array": ({"data": {"x": [np.zeros(2)]}}, r"data\['x'\]\[0\] is a ndarray"),
+    "an object": ({"schedule": {"f": optim.warmup_cosine}}, r"schedule\['f'\] is a function"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_STATES)
+def test_what_could_not_be_loaded_again_is_not_saved(case, tmp_path):
+    settings, message = BAD_STATES[case]
+    with pytest.raises(TypeError, match=message):
+        small(tmp_path, **settings)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [({"step": -1}, "step must be 0 or greater, got -1"), ({"keep_last": 0}, "keep_last must be")],
+)
+def test_save_refuses(settings, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        small(tmp_path, **settings)
+
+
+# --- the folder
+
+
+def test_latest_takes_the_newest_by_number(tmp_path):
+    assert latest(tmp_path) is None
+    assert latest(tmp_path / "missing") is None
+    for step in (900, 99_999_999, 100_000_000, 5):
+        small(tmp_path, step)
+    steps = [load(path).step for path in list_checkpoints(tmp_path)]
+    assert steps == [5, 900, 99_999_999, 100_000_000]
+    assert latest(tmp_path).name == "step_100000000.ckpt"
+
+
+def test_latest_skips_a_damaged_file_and_says_so(tmp_path, caplog):
+    for step in (1, 2, 3):
+        small(tmp_path, step)
+    raw = bytearray((tmp_path / "step_00000003.ckpt").read_bytes())
+    raw[-1] ^= 1
+    (tmp_path / "step_00000003.ckpt").write_bytes(raw)
+    (tmp_path / "step_00000002.ckpt").write_bytes(b"")
+    assert latest(tmp_path) == tmp_path / "step_00000001.ckpt"
+    said = [(r.levelno, r.getMessage()) for r in caplog.records]
+    assert [level for level, _ in said] == [logging.WARNING] * 2
+    assert "skipping step_00000003.ckpt: " in said[0][1]
+    assert "is damaged" in said[0][1]
+    assert "skipping step_00000002.ckpt: " in said[1][1]
+    assert "is no checkpoint" in said[1][1]
+
+
+def test_foreign_names_are_not_checkpoints(tmp_path):
+    small(tmp_path, 1)
+    for name in (
+        "step_2.ckpt",
+        "step_00000002.ckpt.bak",
+        ".step_00000002.ckpt.aa.tmp",
+        "best.ckpt",
+    ):
+        (tmp_path / name).write_bytes((tmp_path / "step_00000001.ckpt").read_bytes())
+    assert list_checkpoints(tmp_path) == [tmp_path / "step_00000001.ckpt"]
+
+
+def test_a_file_of_ones_own_name(tmp_path):
+    path = save(tmp_path / "best.ckpt", step=4, model={"w": torch.ones(2)})
+    assert path == tmp_path / "best.ckpt"
+    assert load(path).step == 4
+    assert latest(tmp_path) is None
+
+
+def test_the_last_ones_are_kept(tmp_path):
+    for step in (1, 2, 9):
+        small(tmp_path, step)
+    small(tmp_path, 3, keep_last=2)  # the run was taken back to 2: step 9 belongs to its future
+    assert [load(p).step for p in list_checkpoints(tmp_path)] == [2, 3, 9]
+    small(tmp_path, 10, keep_last=1)
+    assert [load(p).step for p in list_checkpoints(tmp_path)] == [10]
+
+
+def test_the_same_step_is_replaced(tmp_path):
+    save(tmp_path, step=1, model={"w": torch.zeros(1)})
+    save(tmp_path, step=1, model={"w": torch.ones(1)})
+    assert load(latest(tmp_path)).model["w"].item() == 1
+
+
+# --- trouble while saving
+
+
+class FullDisk:
+    """A file on which the write number `left` and all after it fail."""
+
+    def __init__(self, file, left):
+        self.file, self.left = file, left
+
+    def write(self, part):
+        self.left -= 1
+        if self.left < 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return self.file.write(part)
+
+    def __getattr__(self, name):
+        return getattr(self.file, name)
+
+
+def count_writes(folder, monkeypatch):
+    """Return how many writes one save takes."""
+    files = []
+    filling_up(monkeypatch, 10**9, files)
+    small(folder)
+    monkeypatch.undo()
+    return 10**9 - files[0].left
+
+
+def filling_up(monkeypatch, left, files=None):
+    """Let the disk be full after some writes of the next save."""
+    write_payload = checkpoint.store.write_payload
+
+    def on_full_disk(file, content):
+        disk = FullDisk(file, left)
+        if files is not None:
+            files.append(disk)
+        write_payload(disk, content)
+
+    monkeypatch.setattr(checkpoint.store, "write_payload", on_full_disk)
+
+
+def test_a_full_disk_at_any_write_is_one_clear_line(tmp_path, monkeypatch):
+    num_writes = count_writes(tmp_path, monkeypatch)
+    assert num_writes > 20
+    for left in range(num_writes):
+        with pytest.MonkeyPatch.context() as patch:
+            filling_up(patch, left)
+            with pytest.raises(OSError, match="cannot write: No space left on device") as caught:
+                small(tmp_path, 2)
+        assert caught.value.errno == errno.ENOSPC
+        assert caught.value.filename == str(tmp_path / "step_00000002.ckpt")
+        assert [p.name for p in tmp_path.iterdir()] == ["step_00000001.ckpt"]
+    assert load(latest(tmp_path)).step == 1
+
+
+# The child saves step 1 whole, then is killed while it saves step 2 (or is limited by the system).
+# It runs in a process of its own that forks, so that torch is imported once for all of them.
+KILLER = textwrap.dedent("""
+    import errno, json, os, pathlib, random, resource, signal, sys, time
+    import torch
+    from llmcourse import checkpoint, runtime
+    torch.set_num_threads(1)
+    root = pathlib.Path(sys.argv[1])
+
+    def save(folder, step, size=200_000, **settings):
+        model = {"w": torch.full((size,), float(step)), "b": torch.ones(3)}
+        checkpoint.save(folder, step=step, model=model, **settings)
+
+    def wait_for_death(pipe):
+        os.write(pipe, b"x")
+        while True:
+            time.sleep(1)
+
+    class Hanging:
+        def __init__(self, file, calls, pipe):
+            self.file, self.calls, self.pipe = file, calls, pipe
+        def write(self, part):
+            self.calls -= 1
+            if self.calls == 0:
+                self.file.write(bytes(part)[: len(part) // 2])
+                self.file.flush()
+                wait_for_death(self.pipe)
+            return self.file.write(part)
+        def __getattr__(self, name):
+            return getattr(self.file, name)
+
+    def hang_in_write(calls):
+        def patch(pipe):
+            original = checkpoint.store.write_payload
+            checkpoint.store.write_payload = lambda file, content: original(
+                Hanging(file, calls, pipe), content)
+        return patch
+
+    def hang_in(owner, name, before):
+        def patch(pipe):
+            original = getattr(owner, name)
+            calls = [before]
+            def hanging(*arguments, **keywords):
+                if calls[0] == 0:
+                    wait_for_death(pipe)
+                calls[0] -= 1
+                return original(*arguments, **keywords)
+            setattr(owner, name, hanging)
+        return patch
+
+    POINTS = {
+        "first_write": hang_in_write(1),
+        "second_write": hang_in_write(2),
+        "tenth_write": hang_in_write(10),
+        "thirtieth_write": hang_in_write(30),
+        "before_fsync": hang_in(os, "fsync", 0),
+        "before_rename": hang_in(pathlib.Path, "replace", 0),
+        "before_fsync_of_the_folder": hang_in(os, "fsync", 1),
+        "before_the_old_one_is_removed": hang_in(pathlib.Path, "unlink", 0),
+    }
+
+    for name, patch in POINTS.items():
+        save(root / name, 1)
+        ready, pipe = os.pipe()
+        child = os.fork()
+        if child == 0:
+            patch(pipe)
+            save(root / name, 2, keep_last=1)
+            os._exit(3)
+        os.close(pipe)
+        reached = os.read(ready, 1) == b"x"
+        os.kill(child, signal.SIGKILL)
+        _, status = os.waitpid(child, 0)
+        if not reached or os.WTERMSIG(status) != signal.SIGKILL:
+            sys.exit(f"{name}: the child ended before it was killed")
+
+    # Killed whenever it happens to be: only the folder decides what is left.
+    delays = random.Random(0)
+    for turn in range(20):
+        folder = root / f"random_{turn}"
+        save(folder, 0)
+        child = os.fork()
+        if child == 0:
+            for step in range(1, 10_000):
+                save(folder, step, keep_last=2)
+            os._exit(3)
+        time.sleep(delays.uniform(0.0, 0.04))
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+    # The system refuses files above 1 MB.
+    save(root / "limit", 1)
+    child = os.fork()
+    if child == 0:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, 1_000_000))
+        try:
+            save(root / "limit", 2, size=1_000_000)
+        except OSError as error:
+            text = json.dumps([error.errno, error.strerror, error.filename])
+            (root / "limit.json").write_text(text)
+        os._exit(0)
+    os.waitpid(child, 0)
+    print(json.dumps([list(POINTS), turn + 1]))
+""")
+
+KILL_POINTS = (
+    "first_write",
+    "second_write",
+    "tenth_write",
+    "thirtieth_write",
+    "before_fsync",
+    "before_rename",
+    "before_fsync_of_the_folder",
+    "before_the_old_one_is_removed",
+)
+NUM_RANDOM_KILLS = 20
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory):
+    """Folders in which a save was killed, one per point."""
+    if not hasattr(os, "fork"):
+        pytest.skip("needs os.fork")
+    root = tmp_path_factory.mktemp("killed")
+    done = subprocess.run(
+        [sys.executable, "-c", KILLER, str(root)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == [list(KILL_POINTS), NUM_RANDOM_KILLS]
+    return root
+
+
+def intact(path):
+    """Whether a checkpoint of the killed process is whole: all its weights are its step."""
+    saved = load(path)
+    return bool((saved.model["w"] == saved.step).all()) and saved.model["b"].sum().item() == 3
+
+
+@pytest.mark.parametrize("point", KILL_POINTS)
+def test_kill_9_leaves_the_old_or_the_new_checkpoint(point, killed, caplog):
+    folder = killed / point
+    renamed = point in ("before_fsync_of_the_folder", "before_the_old_one_is_removed")
+    newest = latest(folder)
+    assert load(newest).step == (2 if renamed else 1)
+    assert intact(newest)
+    assert caplog.text == "", "no half file may appear under a checkpoint's name"
+    assert len(list(folder.glob(".*.tmp"))) == (0 if renamed else 1)
+
+
+def test_a_later_save_cleans_up_after_a_killed_one(killed):
+    folder = killed / "before_rename"
+    assert list(folder.glob(".*.tmp")) != []
+    small(folder, 7)
+    assert list(folder.glob(".*.tmp")) == []
+
+
+@pytest.mark.parametrize("turn", range(NUM_RANDOM_KILLS))
+def test_kill_9_at_any_moment_leaves_an_intact_checkpoint(turn, killed, caplog):
+    folder = killed / f"random_{turn}"
+    assert intact(latest(folder))
+    assert all(intact(path) for path in list_checkpoints(folder))
+    assert caplog.text == ""
+
+
+def test_a_limit_of_the_system_is_one_clear_line(killed):
+    number, text, filename = json.loads((killed / "limit.json").read_text())
+    assert number == errno.EFBIG
+    assert text == "cannot write: File too large"
+    assert filename == str(killed / "limit" / "step_00000002.ckpt")
+    assert [p.name for p in (killed / "limit").iterdir()] == ["step_00000001.ckpt"]
+    assert intact(latest(killed / "limit"))

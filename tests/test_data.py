@@ -1,0 +1,881 @@
+"""data: shards byte by byte, one global order for every world size, prefetch, and packing."""
+
+import hashlib
+import itertools
+import threading
+import tracemalloc
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from llmcourse.data import (
+    Batches,
+    TokenShards,
+    concatenate_and_cut,
+    one_per_row,
+    pack,
+    padding_efficiency,
+    permuted,
+    prefetch,
+    write_shards,
+)
+
+NAME = "a tokenizer's fingerprint"
+
+
+def write(tokens, folder, *, vocab_size=100, shard_tokens=7):
+    return write_shards(
+        tokens,
+        folder,
+        tokenizer_fingerprint=NAME,
+        vocab_size=vocab_size,
+        shard_tokens=shard_tokens,
+    )
+
+
+def random_ids(count, vocab_size=100, seed=0):
+    return np.random.default_rng(seed).integers(0, vocab_size, count)
+
+
+# --- shards
+
+
+@pytest.mark.parametrize(("vocab_size", "width"), [(65_536, 2), (65_537, 4), (2**32, 4)])
+def test_a_shard_is_what_the_layout_says(vocab_size, width, tmp_path):
+    ids = [0, 1, vocab_size - 1, 258, 5]
+    first, second = write(ids, tmp_path, vocab_size=vocab_size, shard_tokens=3)
+    assert (first.name, second.name) == ("shard_00000.bin", "shard_00001.bin")
+    for path, tokens, number, is_last in ((first, ids[:3], 0, 0), (second, ids[3:], 1, 1)):
+        raw = path.read_bytes()
+
+        def number_at(start, length, raw=raw):
+            return int.from_bytes(raw[start : start + length], "little")
+
+        assert raw[:8] == b"LLMSHARD"
+        assert number_at(8, 4) == 1
+        assert number_at(12, 4) == width
+        assert number_at(16, 4) == number
+        assert number_at(20, 4) == is_last
+        assert number_at(24, 8) == vocab_size
+        assert number_at(32, 8) == len(tokens)
+        assert raw[40:72] == hashlib.sha256(NAME.encode()).digest()
+        assert raw[72:104] == hashlib.sha256(raw[104:]).digest()
+        assert len(raw) == 104 + width * len(tokens)
+        assert [number_at(104 + width * i, width) for i in range(len(tokens))] == tokens
+
+
+WAYS = {
+    "list": lambda ids: ids.tolist(),
+    "generator": lambda ids: iter(ids.tolist()),
+    "one array": lambda ids: ids,
+    "numpy scalars": lambda ids: list(ids.astype(np.uint16)),
+    "arrays": lambda ids: iter(np.array_split(ids, 5)),
+    "arrays of other types, some empty": lambda ids: iter(
+        [ids[:0], ids[:9].astype(np.uint8), np.array([]), ids[9:].astype(np.int32)]
+    ),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("shard_tokens", [1, 7, 22, 23, 24])
+def test_every_way_to_give_tokens_gives_the_same_sequence(way, shard_tokens, tmp_path):
+    ids = random_ids(23)
+    paths = write(WAYS[way](ids), tmp_path, shard_tokens=shard_tokens)
+    assert len(paths) == -(-23 // shard_tokens)
+    assert np.array_equal(TokenShards(tmp_path)[:], ids)
+
+
+def test_a_stream_longer_than_a_chunk(tmp_path):
+    ids = random_ids(150_000)
+    write(iter(ids.tolist()), tmp_path, shard_tokens=70_001)
+    assert np.array_equal(TokenShards(tmp_path)[:], ids)
+
+
+@pytest.fixture(scope="module")
+def three_shards(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("three")
+    write(random_ids(20), folder)
+    return TokenShards(folder, tokenizer_fingerprint=NAME)
+
+
+@given(start=st.integers(-25, 25) | st.none(), stop=st.integers(-25, 25) | st.none())
+def test_slices_are_those_of_the_sequence(start, stop, three_shards):
+    ours = three_shards[start:stop]
+    assert ours.dtype == np.uint16
+    assert not ours.flags.writeable or ours.size == 0
+    assert np.array_equal(ours, random_ids(20)[start:stop])
+
+
+def test_single_tokens_and_length(three_shards):
+    ids = random_ids(20).tolist()
+    assert len(three_shards) == 20
+    assert [three_shards[i] for i in range(-20, 20)] == ids + ids
+    assert list(three_shards) == ids
+    with pytest.raises(IndexError):
+        three_shards[20]
+    with pytest.raises(ValueError, match="has step 1, got 2"):
+        three_shards[::2]
+
+
+def test_tokens_are_mapped_not_read(tmp_path):
+    write(np.zeros(2_000_000, dtype=np.int64), tmp_path, shard_tokens=2**20)
+    tracemalloc.start()
+    shards = TokenShards(tmp_path)
+    shards[1_000_000:1_000_100]
+    _, peak_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak_bytes < 100_000, "4 MB of tokens were read"
+
+
+def test_writing_needs_the_memory_of_one_shard(tmp_path):
+    stream = (np.full(1_000, 3, dtype=np.uint16) for _ in range(3_000))
+    tracemalloc.start()
+    write(stream, tmp_path, shard_tokens=100_000)
+    _, peak_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak_bytes < 600_000, "one shard is 200 kB, the stream 6 MB"
+    assert len(TokenShards(tmp_path)) == 3_000_000
+
+
+BAD_TOKENS = {
+    "too large": ([5, 100], ValueError, "token 1 has the id 100; a vocabulary of 100 has ids from"),
+    "negative": ([-1], ValueError, "token 0 has the id -1"),
+    "huge": ([1, 2**70], ValueError, f"token 1 has the id {2**70}"),
+    "huge and negative": ([2**63, -1], ValueError, f"token 0 has the id {2**63}"),
+    "in a later chunk": (
+        itertools.chain(itertools.repeat(1, 70_000), [100]),
+        ValueError,
+        "token 70000 has the id 100",
+    ),
+    "in a later array": (
+        [np.array([1, 2]), np.array([3, 400])],
+        ValueError,
+        "token 3 has the id 400",
+    ),
+    "float": ([1, 2.0], TypeError, "token 1 is 2.0, a float"),
+    "bool": ([True], TypeError, "token 0 is True, a bool"),
+    "text": ("ab", TypeError, "token 0 is 'a', a str"),
+    "list of lists": ([[1], [2]], TypeError, r"token 0 is \[1\], a list"),
+    "two dimensions": ([np.zeros((2, 2), dtype=int)], TypeError, "one-dimensional"),
+    "ids, then an array": ([1, np.array([1, 2])], TypeError, "token 1 is array"),
+    "none at all": ([], ValueError, "the stream was empty"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_TOKENS)
+def test_bad_tokens_are_refused(case, tmp_path):
+    tokens, error, message = BAD_TOKENS[case]
+    with pytest.raises(error, match=message):
+        write(iter(tokens), tmp_path, shard_tokens=2**17)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"shard_tokens": 0}, "shard_tokens must be 1 or greater, got 0"),
+        ({"vocab_size": 0}, r"vocab_size must be from 1 to 2\^32, got 0"),
+        ({"vocab_size": 2**32 + 1}, "vocab_size"),
+    ],
+)
+def test_bad_settings_are_refused(settings, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        write([0], tmp_path, **settings)
+
+
+def test_an_empty_fingerprint_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="tokenizer_fingerprint must not be empty"):
+        write_shards([0], tmp_path, tokenizer_fingerprint="", vocab_size=1)
+
+
+class CutShortError(Exception):
+    """Stands for whatever ends a stream too early."""
+
+
+def cut_short_after(ids):
+    yield from ids
+    raise CutShortError
+
+
+@pytest.mark.parametrize("done", [0, 6, 7, 8, 14, 20])
+@pytest.mark.parametrize("over", ["nothing", "an older corpus"])
+def test_an_interrupted_write_is_refused(done, over, tmp_path):
+    if over == "an older corpus":
+        write(random_ids(30), tmp_path)
+    with pytest.raises(CutShortError):
+        write((np.array([i]) for i in cut_short_after(range(done))), tmp_path)
+    with pytest.raises(ValueError, match=r"is incomplete|holds no shards"):
+        TokenShards(tmp_path)
+
+
+def test_a_shorter_corpus_replaces_a_longer_one(tmp_path):
+    write(random_ids(30), tmp_path)
+    write(random_ids(9, seed=1), tmp_path)
+    assert np.array_equal(TokenShards(tmp_path)[:], random_ids(9, seed=1))
+
+
+def edit(path, offset, content):
+    raw = bytearray(path.read_bytes())
+    raw[offset : offset + len(content)] = content
+    path.write_bytes(raw)
+
+
+def from_another_tokenizer(paths):
+    other = paths[0].parent / "other"
+    write_shards(
+        random_ids(20), other, tokenizer_fingerprint="other", vocab_size=100, shard_tokens=7
+    )
+    (other / paths[1].name).replace(paths[1])
+
+
+def of_another_type(paths):
+    other = paths[0].parent / "other"
+    write(random_ids(20), other, vocab_size=70_000)
+    (other / paths[1].name).replace(paths[1])
+
+
+DAMAGE = {
+    "first missing": (lambda p: p[0].unlink(), r"shard_00000.bin is missing"),
+    "middle missing": (lambda p: p[1].unlink(), r"shard_00001.bin is missing"),
+    "last missing": (lambda p: p[2].unlink(), "incomplete.*not marked as the last"),
+    "all missing": (lambda p: [x.unlink() for x in p], "holds no shards"),
+    "one byte short": (lambda p: p[1].write_bytes(p[1].read_bytes()[:-1]), "has 117 bytes.*118"),
+    "one byte more": (lambda p: p[1].write_bytes(p[1].read_bytes() + b"x"), "has 119 bytes"),
+    "header cut": (lambda p: p[1].write_bytes(p[1].read_bytes()[:103]), "is no token shard"),
+    "empty file": (lambda p: p[1].write_bytes(b""), "is no token shard"),
+    "other magic": (lambda p: edit(p[1], 0, b"X"), "is no token shard"),
+    "other version": (lambda p: edit(p[1], 8, b"\x02"), "version 2; this code reads 1"),
+    "other width": (lambda p: edit(p[1], 12, b"\x04"), "bytes"),
+    "no such width": (lambda p: edit(p[1], 12, b"\x03"), "damaged header"),
+    "renamed": (lambda p: p[0].write_bytes(p[1].read_bytes()), "says it is shard 1"),
+    "last in the middle": (lambda p: edit(p[1], 20, b"\x01"), "incomplete.*shards after it"),
+    "of another tokenizer": (from_another_tokenizer, "differs .* in its tokenizer_sha256"),
+    "of another type": (of_another_type, "differs .* in its bytes_per_token"),
+    "of another size": (lambda p: edit(p[1], 24, b"\x65"), "differs .* in its vocab_size"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_damaged_shards_are_refused(damage, tmp_path):
+    paths = write(random_ids(20), tmp_path)
+    assert len(TokenShards(tmp_path)) == 20
+    act, message = DAMAGE[damage]
+    act(paths)
+    with pytest.raises(ValueError, match=message):
+        TokenShards(tmp_path)
+
+
+def test_the_ids_of_another_tokenizer_are_refused(tmp_path):
+    write(random_ids(20), tmp_path)
+    assert TokenShards(tmp_path, tokenizer_fingerprint=NAME).vocab_size == 100
+    with pytest.raises(
+        ValueError, match=r"written with another tokenizer .* encode the text again"
+    ):
+        TokenShards(tmp_path, tokenizer_fingerprint=NAME + "x")
+
+
+def test_verify_finds_a_changed_token(tmp_path):
+    paths = write(random_ids(20), tmp_path)
+    TokenShards(tmp_path).verify()
+    edit(paths[1], 106, bytes([paths[1].read_bytes()[106] ^ 1]))
+    with pytest.raises(ValueError, match=r"shard_00001\.bin is damaged"):
+        TokenShards(tmp_path).verify()
+
+
+def test_a_fingerprint_names_the_data(tmp_path):
+    prints = []
+    for folder, ids in (("a", random_ids(20)), ("b", random_ids(20)), ("c", random_ids(20) ^ 1)):
+        write(ids, tmp_path / folder)
+        prints.append(TokenShards(tmp_path / folder).fingerprint)
+    assert prints[0] == prints[1] != prints[2]
+
+
+# --- the shuffle
+
+
+def shuffle(count, seed=0, epoch=0):
+    return permuted(np.arange(count), count, seed=seed, epoch=epoch)
+
+
+@given(count=st.integers(1, 3_000), seed=st.integers(0, 2**63), epoch=st.integers(0, 1_000))
+def test_a_shuffle_is_a_permutation(count, seed, epoch):
+    assert np.array_equal(np.sort(shuffle(count, seed, epoch)), np.arange(count))
+
+
+@given(count=st.integers(1, 2**62), seed=st.integers(0, 100), draw=st.data())
+def test_positions_may_be_asked_for_alone(count, seed, draw):
+    positions = np.array(draw.draw(st.lists(st.integers(0, count - 1), max_size=5)), dtype=np.int64)
+    together = permuted(positions, count, seed=seed)
+    alone = [permuted(positions[i : i + 1], count, seed=seed) for i in range(len(positions))]
+    assert np.array_equal(together, np.concatenate([np.empty(0, np.int64), *alone]))
+    assert all(0 <= x < count for x in together.tolist())
+    assert len(set(together.tolist())) == len(set(positions.tolist()))
+
+
+def reference_shuffle(position, count, seed, epoch):
+    """The docstring in plain integers, without a word size to overflow."""
+    base = next(b for b in itertools.count(1) if b * b >= count)
+    digest = hashlib.shake_128(f"{seed} {epoch}".encode()).digest(48)
+    keys = [int.from_bytes(digest[i : i + 8], "little") for i in range(0, 48, 8)]
+    while True:
+        left, right = divmod(position, base)
+        for key in keys:
+            x = (right + key) % 2**64
+            x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9 % 2**64
+            x = (x ^ (x >> 27)) * 0x94D049BB133111EB % 2**64
+            left, right = right, (left + (x ^ (x >> 31)) % base) % base
+        position = left * base + right
+        if position < count:
+            return position
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 10, 100, 1_001])
+def test_a_shuffle_is_what_its_docstring_says(count):
+    expected = [reference_shuffle(i, count, 7, 3) for i in range(count)]
+    assert shuffle(count, 7, 3).tolist() == expected
+
+
+def test_a_shuffle_never_changes_between_versions():
+    """A run must find its order again after an upgrade: these numbers are for ever."""
+    assert shuffle(10, seed=0, epoch=0).tolist() == [6, 4, 1, 7, 2, 8, 5, 0, 3, 9]
+    assert shuffle(10, seed=0, epoch=1).tolist() == [9, 8, 5, 2, 3, 7, 0, 1, 6, 4]
+
+
+def faults_of_shuffle(shuffled, count=997):
+    """Return what tells a shuffle from a random one, each at five standard deviations or more.
+
+    Looks at 400 shuffles of `count`: where the first item goes, whether neighbours stay near each
+    other, whether the order follows the numbers, and whether two seeds look alike.
+    """
+    orders = np.array([shuffled(count, seed) for seed in range(400)])
+    found = []
+    where = orders[:, [0, 1, count // 2, -1]] / (count - 1)
+    if np.abs(where.mean(0) - 0.5).max() > 5 * np.sqrt(1 / 12 / 400):
+        found.append("some place prefers small or large numbers")
+    steps = np.diff(orders, axis=1) % count
+    commonest = max(np.bincount(row, minlength=count).max() for row in steps[:50])
+    if commonest > 12:  # Poisson with mean 1: more than 12 has probability 6e-11
+        found.append("one step from neighbour to neighbour comes too often")
+    rank = np.arange(count) - (count - 1) / 2
+    correlation = (orders - (count - 1) / 2) @ rank / (rank @ rank)
+    if np.abs(correlation).max() > 5 / np.sqrt(count):
+        found.append("the order follows the numbers")
+    agree = (orders[1:] == orders[:-1]).sum(1)
+    if agree.max() > 12 or abs(agree.mean() - 1) > 5 / np.sqrt(399):
+        found.append("two seeds give similar orders")
+    return found
+
+
+def two_rounds(count, seed):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("llmcourse.data.order.NUM_ROUNDS", 2)
+        return shuffle(count, seed)
+
+
+BAD_SHUFFLES = {
+    "no shuffle": lambda n, seed: np.arange(n),
+    "rotation by the seed": lambda n, seed: (np.arange(n) + seed * 7) % n,
+    "affine": lambda n, seed: (np.arange(n) * (2 * seed + 3) + seed * 31) % n,
+    "the same for every seed": lambda n, seed: np.random.default_rng(0).permutation(n),
+    "within blocks of 100": lambda n, seed: np.concatenate(
+        [np.random.default_rng(seed).permutation(b) for b in np.array_split(np.arange(n), 10)]
+    ),
+    "two rounds": two_rounds,
+}
+
+
+def test_a_shuffle_looks_random():
+    assert faults_of_shuffle(shuffle) == []
+    assert faults_of_shuffle(lambda n, seed: shuffle(n, 0, epoch=seed)) == []
+    assert faults_of_shuffle(lambda n, seed: np.random.default_rng(seed).permutation(n)) == []
+
+
+@pytest.mark.parametrize("name", BAD_SHUFFLES)
+def test_the_check_notices_a_bad_shuffle(name):
+    assert faults_of_shuffle(BAD_SHUFFLES[name]) != []
+
+
+def test_every_number_reaches_every_place_equally_often():
+    count, num_seeds = 7, 7_000
+    table = np.zeros((count, count))
+    for seed in range(num_seeds):
+        table[np.arange(count), shuffle(count, seed)] += 1
+    expected = num_seeds / count
+    chi_squared = ((table - expected) ** 2 / expected).sum()
+    assert chi_squared < 36 + 5 * np.sqrt(2 * 36), "(7 - 1)^2 degrees of freedom"
+
+
+@pytest.mark.parametrize(
+    ("positions", "count", "message"),
+    [([5], 5, "from 0 to 4"), ([-1], 5, "from 0 to 4"), ([0], 0, "count must")],
+)
+def test_positions_outside_are_refused(positions, count, message):
+    with pytest.raises(ValueError, match=message):
+        permuted(np.array(positions), count, seed=0)
+
+
+# --- the order of batches
+
+
+@pytest.fixture(scope="module")
+def counted(tmp_path_factory):
+    """The tokens 0, 1, 2 and so on, so that a token says where it stands."""
+    folder = tmp_path_factory.mktemp("counted")
+    write(np.arange(500), folder, vocab_size=500, shard_tokens=37)
+    return TokenShards(folder)
+
+
+CONTEXT = 4
+NUM_WINDOWS = 124  # (500 - 1) // 4
+GLOBAL_BATCH = 12
+STEPS_PER_EPOCH = 10  # 124 // 12
+
+
+def batches_of(shards, world_size=1, rank=0, seed=0, **settings):
+    settings = {"batch_size": GLOBAL_BATCH // world_size, "context_length": CONTEXT} | settings
+    return Batches(shards, rank=rank, world_size=world_size, seed=seed, **settings)
+
+
+def window_starts(batch):
+    """Return the first token of every row, having checked that the row is what follows it."""
+    inputs_BT, targets_BT = batch
+    assert inputs_BT.dtype == targets_BT.dtype == torch.int64
+    assert inputs_BT.is_contiguous()
+    assert targets_BT.is_contiguous()
+    starts = inputs_BT[:, 0]
+    expected = starts[:, None] + torch.arange(CONTEXT + 1)
+    assert torch.equal(inputs_BT, expected[:, :-1])
+    assert torch.equal(targets_BT, expected[:, 1:])
+    return starts.tolist()
+
+
+def global_order(make, world_size, steps):
+    """Return the window starts of all ranks, step by step, in the order of the ranks."""
+    ranks = [make(world_size, rank) for rank in range(world_size)]
+    return [[s for b in ranks for s in window_starts(b.batch(step))] for step in steps]
+
+
+def test_the_numbers_of_an_epoch(counted):
+    batches = batches_of(counted, world_size=3, rank=1)
+    assert batches.global_batch_size == GLOBAL_BATCH
+    assert batches.num_windows == NUM_WINDOWS
+    assert batches.steps_per_epoch == STEPS_PER_EPOCH
+    assert batches.windows_per_epoch == 120
+    assert batches.tokens_per_batch == 16
+    assert [batches.epoch_of(step) for step in (0, 9, 10, 19, 20)] == [0, 0, 1, 1, 2]
+
+
+def faults_of_order(make):
+    """Return what is wrong with `make(world_size, rank).batch(step)` over three epochs."""
+    steps = range(3 * STEPS_PER_EPOCH)
+    one = global_order(make, 1, steps)
+    found = []
+    for world_size in (2, 3, 4, 6, 12):
+        if global_order(make, world_size, steps) != one:
+            found.append(f"{world_size} ranks read another order than one")
+    epochs = [
+        [start for step in one[first : first + STEPS_PER_EPOCH] for start in step]
+        for first in range(0, len(steps), STEPS_PER_EPOCH)
+    ]
+    for epoch in epochs:
+        if len(set(epoch)) != len(epoch):
+            found.append("a window comes twice in an epoch")
+        targets = {start + i for start in epoch for i in range(1, CONTEXT + 1)}
+        if len(targets) != len(epoch) * CONTEXT:
+            found.append("a token is a target twice in an epoch")
+        if sorted(epoch) == epoch:
+            found.append("the epoch is not shuffled")
+    if epochs[0] == epochs[1] or epochs[1] == epochs[2]:
+        found.append("two epochs have the same order")
+    if set(epochs[0]) == set(epochs[1]) == set(epochs[2]):
+        found.append("every epoch leaves out the same windows")
+    return found
+
+
+def test_one_order_for_every_world_size_without_repetition(counted):
+    assert faults_of_order(lambda world, rank: batches_of(counted, world, rank)) == []
+
+
+class RandomCrops(Batches):
+    """Draws places with replacement, as small training scripts do."""
+
+    def batch(self, step):
+        g = np.random.default_rng([self.seed, step, self.rank])
+        starts = g.integers(0, len(self.shards) - CONTEXT, self.batch_size)
+        rows = torch.from_numpy(starts[:, None] + np.arange(CONTEXT + 1))
+        return rows[:, :-1].contiguous(), rows[:, 1:].contiguous()
+
+
+class EveryRankTheSame(Batches):
+    """Forgets the rank: n ranks do the work of one."""
+
+    def windows(self, step):
+        return Batches(
+            self.shards, self.batch_size, CONTEXT, world_size=self.world_size, seed=self.seed
+        ).windows(step)
+
+
+class OwnShufflePerRank(Batches):
+    """Every rank shuffles with a seed of its own."""
+
+    def windows(self, step):
+        other = Batches(self.shards, self.batch_size, CONTEXT, 0, 1, self.seed + self.rank)
+        return other.windows(step)
+
+
+class RanksOwnAPart(Batches):
+    """Every rank has its own share of the windows, so the order depends on the world size."""
+
+    def windows(self, step):
+        share = self.num_windows // self.world_size
+        step %= share // self.batch_size
+        positions = np.arange(step * self.batch_size, (step + 1) * self.batch_size)
+        return permuted(positions, share, seed=0) + self.rank * share
+
+
+class SameEveryEpoch(Batches):
+    """Forgets the epoch."""
+
+    def windows(self, step):
+        return super().windows(step % self.steps_per_epoch)
+
+
+class NotShuffled(Batches):
+    """Reads the text from its start."""
+
+    def windows(self, step):
+        first = step % self.steps_per_epoch * self.global_batch_size + self.rank * self.batch_size
+        return np.arange(first, first + self.batch_size)
+
+
+class RankStrided(Batches):
+    """Deals the windows of a step like cards: the right set in another order."""
+
+    def windows(self, step):
+        whole = Batches(self.shards, self.global_batch_size, CONTEXT, seed=self.seed)
+        return whole.windows(step)[self.rank :: self.world_size]
+
+
+@pytest.mark.parametrize(
+    "mutant",
+    [
+        RandomCrops,
+        EveryRankTheSame,
+        OwnShufflePerRank,
+        RanksOwnAPart,
+        SameEveryEpoch,
+        NotShuffled,
+        RankStrided,
+    ],
+)
+def test_the_check_notices_a_wrong_order(mutant, counted):
+    def make(world_size, rank):
+        return mutant(counted, GLOBAL_BATCH // world_size, CONTEXT, rank, world_size)
+
+    assert faults_of_order(make) != []
+
+
+@given(
+    num_tokens=st.integers(2, 120),
+    context=st.integers(1, 9),
+    batch=st.integers(1, 4),
+    world=st.integers(1, 3),
+)
+def test_an_epoch_of_any_size(num_tokens, context, batch, world, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("any")
+    write(np.arange(num_tokens), folder, vocab_size=120, shard_tokens=11)
+    shards = TokenShards(folder)
+    num_windows = (num_tokens - 1) // context
+    if num_windows < batch * world:
+        with pytest.raises(ValueError, match="too few for a global batch"):
+            Batches(shards, batch, context, world_size=world)
+        return
+    ranks = [Batches(shards, batch, context, rank, world) for rank in range(world)]
+    seen = []
+    for step in range(ranks[0].steps_per_epoch):
+        for batches in ranks:
+            inputs_BT, targets_BT = batches.batch(step)
+            assert torch.equal(targets_BT, inputs_BT + 1)
+            seen += inputs_BT[:, 0].tolist()
+    possible = set(range(0, num_windows * context, context))
+    assert len(seen) == len(set(seen)) == ranks[0].windows_per_epoch
+    assert set(seen) <= possible
+    assert len(possible) - len(seen) < batch * world
+
+
+def test_the_seed_changes_the_order_and_nothing_else_does(counted):
+    first, again, other = (batches_of(counted, seed=seed) for seed in (1, 1, 2))
+    next(again)  # what was read before does not matter
+    assert window_starts(first.batch(5)) == window_starts(again.batch(5))
+    assert window_starts(first.batch(5)) != window_starts(other.batch(5))
+
+
+def test_the_iterator_gives_the_steps_in_order_over_epochs(counted):
+    batches = batches_of(counted)
+    seen = [window_starts(batch) for batch in itertools.islice(batches, 25)]
+    assert seen == [window_starts(batches.batch(step)) for step in range(25)]
+    assert batches.step == 25
+
+
+@pytest.mark.parametrize("after", [0, 7, 10, 23])
+def test_a_restart_continues_the_same_stream(after, counted):
+    uninterrupted = batches_of(counted)
+    for _ in range(after):
+        next(uninterrupted)
+    state = uninterrupted.state_dict()
+    resumed = batches_of(counted)
+    resumed.load_state_dict(state)
+    for _ in range(12):
+        assert window_starts(next(resumed)) == window_starts(next(uninterrupted))
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 3, 4, 6, 12])
+def test_a_run_continues_with_another_world_size(world_size, counted):
+    first = batches_of(counted, world_size=4, rank=3)
+    for _ in range(7):
+        next(first)
+    ranks = [batches_of(counted, world_size, rank) for rank in range(world_size)]
+    for batches in ranks:
+        batches.load_state_dict(first.state_dict())
+    for step in range(7, 15):
+        together = [start for batches in ranks for start in window_starts(next(batches))]
+        assert together == window_starts(batches_of(counted).batch(step))
+
+
+OTHER_ORDERS = {
+    "seed": {"seed": 1},
+    "context_length": {"context_length": 5},
+    "global_batch_size": {"batch_size": 6},
+}
+
+
+@pytest.mark.parametrize("name", OTHER_ORDERS)
+def test_a_state_of_another_order_is_refused(name, counted):
+    other = batches_of(counted, **OTHER_ORDERS[name])
+    with pytest.raises(ValueError, match=f"the state was saved with {name} = "):
+        other.load_state_dict(batches_of(counted).state_dict())
+    assert other.step == 0
+
+
+def test_a_state_of_other_data_is_refused(counted, tmp_path):
+    write(np.arange(500)[::-1], tmp_path, vocab_size=500, shard_tokens=37)
+    with pytest.raises(ValueError, match="the state was saved with data = "):
+        batches_of(TokenShards(tmp_path)).load_state_dict(batches_of(counted).state_dict())
+
+
+def test_an_incomplete_state_is_refused(counted):
+    state = batches_of(counted).state_dict()
+    for name in state:
+        with pytest.raises(ValueError, match=f"the state lacks '{name}'"):
+            batches_of(counted).load_state_dict({k: v for k, v in state.items() if k != name})
+    with pytest.raises(ValueError, match="step must be 0 or greater, got -1"):
+        batches_of(counted).load_state_dict({**state, "step": -1})
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"batch_size": 0}, "batch_size must be 1 or greater, got 0"),
+        ({"context_length": 0}, "context_length must be 1 or greater, got 0"),
+        ({"world_size": 0, "batch_size": 1}, "world_size must be 1 or greater, got 0"),
+        ({"rank": -1}, "rank must be 0 or greater, got -1"),
+        ({"rank": 2, "world_size": 2}, "rank must be below world_size = 2, got 2"),
+        ({"seed": -1}, "seed must be 0 or greater, got -1"),
+        ({"batch_size": 125}, "500 tokens hold 124 windows of 4 . 1 tokens, too few"),
+        ({"context_length": 500}, "500 tokens hold 0 windows"),
+    ],
+)
+def test_settings_outside_their_range_are_refused(settings, message, counted):
+    settings = {"batch_size": 12, "context_length": 4} | settings
+    with pytest.raises(ValueError, match=message):
+        Batches(counted, **settings)
+
+
+def test_a_negative_step_is_refused(counted):
+    with pytest.raises(ValueError, match="step must be 0 or greater, got -1"):
+        batches_of(counted).batch(-1)
+
+
+# --- prefetch
+
+
+def prefetching_threads():
+    return [thread for thread in threading.enumerate() if thread.name.startswith("prefetch")]
+
+
+@pytest.mark.parametrize("depth", [1, 2, 50])
+def test_prefetch_yields_the_same_items(depth):
+    assert list(prefetch(iter(range(20)), depth)) == list(range(20))
+    assert list(prefetch([], depth)) == []
+    assert prefetching_threads() == []
+
+
+def test_the_next_item_is_made_while_one_is_used():
+    made = [threading.Event() for _ in range(5)]
+
+    def items():
+        for event in made:
+            event.set()
+            yield event
+
+    stream = prefetch(items(), depth=2)
+    next(stream)
+    # Nobody asks for items 1 and 2: they are made all the same, item 3 is not.
+    assert made[1].wait(timeout=10)
+    assert made[2].wait(timeout=10)
+    assert not made[3].wait(timeout=0.05)
+    stream.close()
+
+
+def test_an_exception_comes_in_its_place():
+    stream = prefetch(cut_short_after(range(3)), depth=2)
+    assert [next(stream) for _ in range(3)] == [0, 1, 2]
+    with pytest.raises(CutShortError):
+        next(stream)
+    assert prefetching_threads() == []
+
+
+@pytest.mark.parametrize("taken", [1, 4])
+def test_closing_ends_the_thread(taken):
+    stream = prefetch(itertools.count(), depth=3)
+    for _ in range(taken):
+        next(stream)
+    assert len(prefetching_threads()) == 1
+    stream.close()
+    assert prefetching_threads() == []
+
+
+def test_prefetched_batches_leave_the_position_alone(counted):
+    batches = batches_of(counted)
+    stream = prefetch((batches.batch(step) for step in range(6)), depth=3)
+    assert [window_starts(b) for b in stream] == [window_starts(batches.batch(s)) for s in range(6)]
+    assert batches.step == 0
+
+
+def test_a_depth_of_0_is_refused_at_once():
+    with pytest.raises(ValueError, match="depth must be 1 or greater, got 0"):
+        prefetch([], 0)
+
+
+# --- packing
+
+LENGTHS = st.lists(st.integers(0, 25), max_size=20)
+
+
+def tokens_of(packing):
+    return sorted(
+        (p.document, p.start + i) for row in packing.rows for p in row for i in range(p.length)
+    )
+
+
+@given(lengths=LENGTHS, context=st.integers(1, 12))
+@pytest.mark.parametrize("way", [pack, concatenate_and_cut, one_per_row])
+def test_every_token_has_one_place(way, lengths, context):
+    packing = way(lengths, context)
+    expected = [(d, i) for d, length in enumerate(lengths) for i in range(length)]
+    assert tokens_of(packing) == expected
+    assert packing.num_tokens == sum(lengths)
+    assert all(0 < sum(p.length for p in row) <= context for row in packing.rows)
+    assert all(p.length > 0 for row in packing.rows for p in row)
+    room = context * len(packing.rows)
+    assert packing.efficiency == (sum(lengths) / room if room else 1.0)
+
+
+@given(lengths=LENGTHS, context=st.integers(1, 12))
+def test_packing_cuts_no_document_that_fits(lengths, context):
+    for packing in (pack(lengths, context), one_per_row(lengths, context)):
+        num_pieces = [0] * len(lengths)
+        for row in packing.rows:
+            for piece in row:
+                num_pieces[piece.document] += 1
+        assert num_pieces == [-(-length // context) for length in lengths]
+
+
+def reference_first_fit_decreasing(lengths, context):
+    """Row by row in plain lists."""
+    rows = []
+    pieces = [
+        (d, s, min(context, n - s)) for d, n in enumerate(lengths) for s in range(0, n, context)
+    ]
+    for piece in sorted(pieces, key=lambda p: (-p[2], p[0], p[1])):
+        for row in rows:
+            if sum(p[2] for p in row) + piece[2] <= context:
+                row.append(piece)
+                break
+        else:
+            rows.append([piece])
+    return rows
+
+
+@given(lengths=LENGTHS, context=st.integers(1, 30))
+def test_pack_is_first_fit_decreasing(lengths, context):
+    assert pack(lengths, context).rows == reference_first_fit_decreasing(lengths, context)
+
+
+def fewest_rows(lengths, context):
+    """Try every way to put documents into rows; keep the best."""
+    best = len(lengths)
+
+    def place(index, room):
+        nonlocal best
+        if len(room) >= best:
+            return
+        if index == len(lengths):
+            best = len(room)
+            return
+        for row in range(len(room)):
+            if room[row] >= lengths[index]:
+                place(index + 1, [r - lengths[index] * (i == row) for i, r in enumerate(room)])
+        place(index + 1, [*room, context - lengths[index]])
+
+    place(0, [])
+    return best
+
+
+@given(lengths=st.lists(st.integers(1, 12), max_size=9))
+def test_pack_is_near_the_best_that_exists(lengths):
+    rows, best = len(pack(lengths, 12).rows), fewest_rows(lengths, 12)
+    assert best <= rows
+    assert 9 * rows <= 11 * best + 6
+
+
+def test_first_fit_decreasing_is_not_always_the_best():
+    lengths = [6, 5, 5, 3, 3, 2]
+    assert len(pack(lengths, 12).rows) == 3
+    assert fewest_rows(lengths, 12) == 2
+
+
+def test_packing_by_hand():
+    """Rows of 10: the documents 7, 3, 5, 5 and 12 tokens long."""
+    lengths = [7, 3, 5, 5, 12]
+    assert pack(lengths, 10).rows == [
+        [(4, 0, 10)],
+        [(0, 0, 7), (1, 0, 3)],
+        [(2, 0, 5), (3, 0, 5)],
+        [(4, 10, 2)],
+    ]
+    assert pack(lengths, 10).efficiency == 32 / 40
+    assert padding_efficiency(lengths, 10) == 32 / 60
+    assert concatenate_and_cut(lengths, 10).rows == [
+        [(0, 0, 7), (1, 0, 3)],
+        [(2, 0, 5), (3, 0, 5)],
+        [(4, 0, 10)],
+        [(4, 10, 2)],
+    ]
+
+
+def test_packing_real_lengths_wastes_little():
+    lengths = np.random.default_rng(0).lognormal(4.5, 1, 2_000).astype(int).tolist()
+    assert pack(lengths, 512).efficiency > 0.95
+    assert padding_efficiency(lengths, 512) < 0.4
+
+
+@pytest.mark.parametrize("way", [pack, concatenate_and_cut, one_per_row, padding_efficiency])
+def test_what_cannot_be_packed_is_refused(way):
+    with pytest.raises(ValueError, match="context_length must be 1 or greater, got 0"):
+        way([1], 0)
+    with pytest.raises(ValueError, match="document 1 has -2 tokens"):
+        way([1, -2], 4)
