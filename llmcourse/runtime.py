@@ -191,7 +191,8 @@ def progress(**settings: Any) -> tqdm:
     Args:
         settings: passed on to tqdm, such as total, unit and desc.
     """
-    in_notebook = "ipykernel" in sys.modules
+    ipython = sys.modules.get("IPython")
+    in_notebook = ipython is not None and hasattr(ipython.get_ipython(), "kernel")
     return tqdm(**settings) if in_notebook else tqdm(disable=None, **settings)
 
 

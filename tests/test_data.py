@@ -211,6 +211,29 @@ def test_an_interrupted_write_is_refused(done, over, tmp_path):
         TokenShards(tmp_path)
 
 
+@pytest.mark.parametrize("removed", [0, 1, 2])
+def test_a_write_interrupted_while_it_removes_an_older_corpus_is_refused(
+    removed, tmp_path, monkeypatch
+):
+    write(random_ids(20), tmp_path)
+    unlink, left = type(tmp_path).unlink, [removed]
+
+    def unlink_a_few(path, **settings):
+        left[0] -= 1
+        if left[0] < 0:
+            raise CutShortError
+        unlink(path, **settings)
+
+    monkeypatch.setattr(type(tmp_path), "unlink", unlink_a_few)
+    with pytest.raises(CutShortError):
+        write(random_ids(20, seed=1), tmp_path)
+    if removed:
+        with pytest.raises(ValueError, match=r"is missing|is incomplete"):
+            TokenShards(tmp_path)
+    else:
+        assert np.array_equal(TokenShards(tmp_path)[:], random_ids(20))
+
+
 def test_a_shorter_corpus_replaces_a_longer_one(tmp_path):
     write(random_ids(30), tmp_path)
     write(random_ids(9, seed=1), tmp_path)

@@ -106,7 +106,7 @@ OTHER_TENSORS = {
     "one bit": {**TENSORS, "a": torch.tensor([[1.0, 0.0]])},
     "a name": {"a": TENSORS["a"], "c": TENSORS["b"]},
     "a shape": {**TENSORS, "a": TENSORS["a"].T},
-    "a dtype": {**TENSORS, "b": TENSORS["b"].to(torch.float64)},
+    "a dtype": {**TENSORS, "b": TENSORS["b"].view(torch.float64)},
     "one fewer": {"a": TENSORS["a"]},
 }
 

@@ -1,7 +1,7 @@
 """What the book adds to Sphinx: the phase strip, the course map, and MathJax from a package.
 
 Directives
-    ```{phases} 3```     the seven phases, the third lit ("all" lights every one)
+    ```{phases} 3```     the seven phases, the third lit; several numbers, or "all"
     ```{coursemap}```    all planned chapters by part, those in the TOC as links
 """
 
@@ -13,75 +13,111 @@ from pathlib import Path
 from docutils import nodes
 from sphinx.addnodes import pending_xref
 from sphinx.application import Sphinx
+from sphinx.environment import BuildEnvironment
 from sphinx.util.docutils import SphinxDirective
 
 PHASES = ("data", "forward", "loss", "backward", "sync", "optimizer", "checkpoint")
 MATHJAX_FILES = ("tex-chtml-full.js", "output/chtml/fonts/woff-v2")
+CURRICULUM = "book/data/curriculum.json"
+# Stands for a colon while napoleon reads a docstring; a character that no docstring has.
+COLON = "\ue000"
+
+
+def parts_of(env: BuildEnvironment) -> list[dict]:
+    """Return the curriculum by part; the page is rebuilt when it or the TOC changes."""
+    env.note_dependency(CURRICULUM)
+    env.note_dependency("_toc.yml")
+    return json.loads((Path(env.srcdir) / CURRICULUM).read_text(encoding="utf8"))
+
+
+def document_of(chapter: dict) -> str:
+    """Return the name that Sphinx has for a chapter."""
+    return f"chapters/{chapter['number']}_{chapter['slug']}"
+
+
+def link(env: BuildEnvironment, document: str, label: str) -> pending_xref:
+    """Return a link to a document; Sphinx warns when it is missing."""
+    return pending_xref(
+        "",
+        nodes.inline("", label),
+        refdomain="std",
+        reftype="doc",
+        reftarget=f"/{document}",
+        refexplicit=True,
+        refwarn=True,
+        refdoc=env.docname,
+    )
+
+
+def unseen(text: str) -> nodes.inline:
+    """Return text for screen readers."""
+    return nodes.inline("", text, classes=["visually-hidden"])
 
 
 class PhaseStrip(SphinxDirective):
-    """The seven phases at the head of a chapter."""
+    """The seven phases at the head of a chapter, each a link once its part has a chapter."""
 
     required_arguments = 1
+    final_argument_whitespace = True
 
     def run(self) -> list[nodes.Node]:
-        wanted = self.arguments[0].strip()
-        lit = range(1, 8) if wanted == "all" else [int(wanted)]
+        lit = self._lit()
         strip = nodes.bullet_list(classes=["phase-strip"])
         for number, name in enumerate(PHASES, start=1):
-            state = "lit" if number in lit else "unlit"
             paragraph = nodes.paragraph()
-            paragraph += nodes.inline("", f"{number} ", classes=["phase-number"])
-            paragraph += nodes.inline("", name)
-            if number in lit and wanted != "all":
-                paragraph += nodes.inline("", " (this chapter)", classes=["visually-hidden"])
-            strip += nodes.list_item("", paragraph, classes=[state])
-        return [strip]
+            paragraph += self._label(number, name)
+            if number in lit and len(lit) < len(PHASES):
+                paragraph += unseen(" (this chapter)")
+            strip += nodes.list_item("", paragraph, classes=["lit" if number in lit else "unlit"])
+        return [nodes.paragraph("", "", unseen("Phases of a training step:")), strip]
+
+    def _lit(self) -> set[int]:
+        words = self.arguments[0].split()
+        if words == ["all"]:
+            return set(range(1, len(PHASES) + 1))
+        if all(word in "1234567" and len(word) == 1 for word in words):
+            return {int(word) for word in words}
+        raise self.error(f"phases: {self.arguments[0]!r} is not 'all' or numbers from 1 to 7")
+
+    def _label(self, number: int, name: str) -> nodes.Node:
+        part = parts_of(self.env)[number]  # part number = phase number
+        for chapter in part["chapters"]:
+            document = document_of(chapter)
+            if document in self.env.found_docs:
+                if document == self.env.docname:
+                    break
+                return link(self.env, document, f"{number} {name}")
+        return nodes.inline("", f"{number} {name}")
 
 
 class CourseMap(SphinxDirective):
     """Every chapter of the curriculum; those that are written are links."""
 
     def run(self) -> list[nodes.Node]:
-        source = Path(self.env.srcdir) / "book" / "data" / "curriculum.json"
-        self.env.note_dependency(str(source))
-        self.env.note_dependency(str(Path(self.env.srcdir) / "_toc.yml"))
-        written = self.env.found_docs
         whole = nodes.container(classes=["course-map"])
-        for part in json.loads(source.read_text(encoding="utf8")):
+        for part in parts_of(self.env):
             whole += nodes.rubric("", part["part"])
             chapters = nodes.bullet_list(classes=["course-map-part"])
             for chapter in part["chapters"]:
-                chapters += self._entry(chapter, written)
+                chapters += self._entry(chapter)
             whole += chapters
         return [whole]
 
-    def _entry(self, chapter: dict, written: set[str]) -> nodes.list_item:
-        document = f"chapters/{chapter['number']}_{chapter['slug']}"
+    def _entry(self, chapter: dict) -> nodes.list_item:
         label = f"{chapter['number']} {chapter['title']}"
+        written = document_of(chapter) in self.env.found_docs
         paragraph = nodes.paragraph()
-        if document in written:
-            link = pending_xref(
-                "",
-                nodes.inline("", label),
-                refdomain="std",
-                reftype="doc",
-                reftarget=f"/{document}",
-                refexplicit=True,
-                refwarn=True,
-                refdoc=self.env.docname,
-            )
-            paragraph += link
+        if written:
+            paragraph += link(self.env, document_of(chapter), label)
         else:
             paragraph += nodes.inline("", label, classes=["not-written"])
-            paragraph += nodes.inline("", " (not written yet)", classes=["visually-hidden"])
-        state = "written" if document in written else "planned"
-        return nodes.list_item("", paragraph, classes=[state])
+            paragraph += unseen(" (not written yet)")
+        return nodes.list_item("", paragraph, classes=["written" if written else "planned"])
 
 
-def copy_mathjax(app: Sphinx, _error: Exception | None) -> None:
+def copy_mathjax(app: Sphinx, error: Exception | None) -> None:
     """Copy MathJax and its fonts out of the installed package, so that no page loads them."""
-    if app.builder.format != "html":
+    if error is not None or app.builder.format != "html":
         return
     root = None
     for entry in importlib.metadata.files("sphinx-mathjax-offline") or []:
@@ -99,17 +135,27 @@ def copy_mathjax(app: Sphinx, _error: Exception | None) -> None:
             shutil.copy2(source, copy)
 
 
-def keep_first_line(
+# The text under a field is text.  Napoleon takes "Bytes: how many" in it for a type "Bytes", so
+# the colons of the first line are hidden while napoleon, which runs at priority 500, reads it.
+def hide_colons(
     _app: Sphinx, what: str, _name: str, _object: object, _options: object, lines: list[str]
 ) -> None:
-    """Let the text under a field be text: napoleon would take "Bytes: ..." for a type."""
+    """Replace the colons of a field's first line, before napoleon."""
     if what in ("attribute", "data", "property") and lines:
-        lines.insert(0, "")
+        lines[0] = lines[0].replace(":", COLON)
+
+
+def show_colons(
+    _app: Sphinx, _what: str, _name: str, _object: object, _options: object, lines: list[str]
+) -> None:
+    """Put the colons back, after napoleon."""
+    lines[:] = [line.replace(COLON, ":") for line in lines]
 
 
 def setup(app: Sphinx) -> dict[str, object]:
     app.add_directive("phases", PhaseStrip)
     app.add_directive("coursemap", CourseMap)
-    app.connect("autodoc-process-docstring", keep_first_line, priority=400)
+    app.connect("autodoc-process-docstring", hide_colons, priority=400)
+    app.connect("autodoc-process-docstring", show_colons, priority=600)
     app.connect("build-finished", copy_mathjax)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

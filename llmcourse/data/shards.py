@@ -39,8 +39,8 @@ def write_shards(
     """Write a stream of token ids as numbered shards; return their paths.
 
     One shard is held in memory, however long the stream.  Every file is written atomically.
-    Shards that are in the folder are removed first, the last one before the others, so that an
-    interrupted call leaves a folder that `TokenShards` refuses, never a mixture of two corpora.
+    Shards that are in the folder are removed first, so that an interrupted call leaves a folder
+    that `TokenShards` refuses, never a mixture of two corpora.
 
     Args:
         tokens: ids one by one, arrays of ids, or one array of any length.
@@ -59,7 +59,7 @@ def write_shards(
     if not tokenizer_fingerprint:
         raise ValueError("tokenizer_fingerprint must not be empty: pass tokenizer.fingerprint")
     buffer = np.empty(shard_tokens, dtype=token_dtype(vocab_size))
-    for path in reversed(_shard_files(folder)):
+    for path in _shard_files(folder):
         path.unlink()
     paths, used = [], 0
 

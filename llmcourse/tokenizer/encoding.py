@@ -1,100 +1,77 @@
-"""The tokenizer: text to ids, ids to text, and GPT-2's two files.
+"""The tokenizer: text to ids, and ids to text.
 
 Ids: the 256 bytes first, in the order of GPT-2's own vocabulary, then one id per merge in the order
-in which they were learnt, then the special tokens.
+in which they were learnt, then the special tokens.  A tokenizer that was loaded keeps the ids of
+its file, whatever their order.
 
 Taught in: chapters/05_tokens.ipynb
 """
 
 import hashlib
 import json
+import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise
+from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
+from jaxtyping import UInt
 
-from llmcourse.runtime import write_atomically
-from llmcourse.tokenizer.patterns import GPT2, Cut, Cutter
+from llmcourse.tokenizer import files
+from llmcourse.tokenizer.merging import MergeRules, apply_merges
+from llmcourse.tokenizer.patterns import GPT2, Cutter, checked_special_tokens, utf8
 
 Merge = tuple[bytes, bytes]
 
+MAX_WORDS = 200_000
+"""Different words that are remembered; past it the table starts anew."""
 
-def byte_characters() -> dict[int, str]:
-    """Return GPT-2's printable character for every byte, in the order of its first 256 ids.
+MAX_REMEMBERED_CHARACTERS = 50
+"""Longer words hardly ever come again, and could fill the memory."""
 
-    Bytes that print stand for themselves; the other 68 take the characters from U+0100 on, so that
-    a vocabulary file has neither white space nor control characters.
+
+class _WordTable(dict[str, bytes]):
+    """Every word met so far with its ids, packed as the bytes of an array.
+
+    Packed, the ids of a text are one `b"".join`, which is much faster than joining lists.
     """
-    printable = [*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    rest = [byte for byte in range(256) if byte not in printable]
-    characters = {byte: chr(byte) for byte in printable}
-    return characters | {byte: chr(256 + place) for place, byte in enumerate(rest)}
 
-
-_CHARACTER_OF = byte_characters()
-_BYTE_OF = {character: byte for byte, character in _CHARACTER_OF.items()}
-
-
-class _IdMerge(NamedTuple):
-    """A merge by ids; the smallest rank applies first."""
-
-    rank: int
-    first: int
-    second: int
-    merged: int
-
-
-def _apply(ids: list[int], merge: _IdMerge) -> list[int]:
-    """Replace every occurrence of a merge's pair, from the left."""
-    out: list[int] = []
-    i, last = 0, len(ids) - 1
-    while i <= last:
-        if i < last and ids[i] == merge.first and ids[i + 1] == merge.second:
-            out.append(merge.merged)
-            i += 2
-        else:
-            out.append(ids[i])
-            i += 1
-    return out
-
-
-class _WordTable(dict):
-    """Numbers every different word as it is met, and keeps its ids in one growing array."""
-
-    def __init__(self, tokenizer: "Tokenizer") -> None:
-        super().__init__()
+    def __init__(self, tokenizer: "Tokenizer", special_tokens: Mapping[str, int]) -> None:
         self._tokenizer = tokenizer
-        self.flat: list[int] = []
-        self.starts: list[int] = []
-        self.lengths: list[int] = []
+        self._packed_specials = {
+            token: np.array([i], tokenizer.dtype).tobytes() for token, i in special_tokens.items()
+        }
+        super().__init__(self._packed_specials)
 
-    def __missing__(self, word: str) -> int:
-        ids = self._tokenizer._encode_word(word)
-        self.starts.append(len(self.flat))
-        self.lengths.append(len(ids))
-        self.flat += ids
-        self[word] = number = len(self.starts) - 1
-        return number
+    def __missing__(self, word: str) -> bytes:
+        packed = np.array(self._tokenizer._encode_word(word), self._tokenizer.dtype).tobytes()
+        if len(word) <= MAX_REMEMBERED_CHARACTERS:
+            self[word] = packed
+        return packed
+
+    def look_up(self, words: list[str]) -> bytes:
+        """Return the packed ids of some words."""
+        if len(self) > MAX_WORDS:
+            self.clear()
+            self.update(self._packed_specials)
+        return b"".join(map(self.__getitem__, words))
 
 
 class Tokenizer:
-    """A byte-level BPE tokenizer.
+    """A byte-level BPE tokenizer.  It is made once and never changed.
 
     Args:
-        vocabulary: the bytes of every token, special tokens left out, by id.
+        vocabulary: id to bytes, special tokens left out.
         merges: pairs of byte strings, in the order in which they apply.
         special_tokens: string to id.
-        pattern: how text is cut into words.
+        pattern: how text is cut into words; see `Cutter`.
 
     Raises:
-        ValueError: if ids are not 0, 1, 2, ... without gap, a byte has no token, or a merge makes
-            something that is not in the vocabulary.
+        ValueError: if ids are not 0, 1, 2, ... without gap, two ids have the same bytes, a byte has
+            no id, a merge is named twice or makes something that is not in the vocabulary, or a
+            special token or the pattern cannot be used.
+        TypeError: if a special token is not a string.
     """
-
-    MAX_WORDS = 200_000
-    """Different words that are remembered; past it the table starts anew."""
 
     def __init__(
         self,
@@ -103,43 +80,39 @@ class Tokenizer:
         special_tokens: Mapping[str, int],
         pattern: str = GPT2,
     ) -> None:
+        checked_special_tokens(special_tokens.keys())
         self.merges = list(merges)
+        """Pairs of byte strings, in the order in which they apply."""
         self.special_tokens = dict(special_tokens)
+        """String to id."""
         self.pattern = pattern
-        self._bytes_of = dict(vocabulary) | {i: s.encode() for s, i in special_tokens.items()}
-        self._id_of = {token: i for i, token in vocabulary.items()}
-        self._check()
-        self._merge_of = {
-            (self._id_of[a], self._id_of[b]): _IdMerge(
-                rank, self._id_of[a], self._id_of[b], self._id_of[a + b]
-            )
-            for rank, (a, b) in enumerate(self.merges)
-        }
-        self._byte_ids = [self._id_of[bytes([b])] for b in range(256)]
-        self._cutter = Cutter(pattern, list(special_tokens))
-        self._table = _WordTable(self)
-
-    def _check(self) -> None:
-        """Raise ValueError if the parts do not fit together."""
-        if sorted(self._bytes_of) != list(range(len(self._bytes_of))):
-            raise ValueError("token ids must be 0, 1, 2, ... without gap or repetition")
-        missing = [b for b in range(256) if bytes([b]) not in self._id_of]
-        if missing:
-            raise ValueError(f"the vocabulary has no token for the bytes {missing[:5]}")
-        for a, b in self.merges:
-            for token in (a, b, a + b):
-                if token not in self._id_of:
-                    raise ValueError(f"the merge {a!r} {b!r} needs {token!r} in the vocabulary")
+        """How text is cut into words."""
+        self._vocabulary = dict(vocabulary)
+        _check(self._vocabulary, self.merges, self.special_tokens)
+        self._bytes_of = self._vocabulary | {i: s.encode() for s, i in special_tokens.items()}
+        id_of = {token: i for i, token in vocabulary.items()}
+        self._byte_ids = [id_of[bytes([byte])] for byte in range(256)]
+        self._rules = MergeRules(
+            {(id_of[a], id_of[b]): rank for rank, (a, b) in enumerate(self.merges)},
+            [id_of[a + b] for a, b in self.merges],
+        )
+        # One cutter and one table for each value of `allow_special`.
+        self._cutters = (Cutter(pattern, ()), Cutter(pattern, list(special_tokens)))
+        self._tables = (_WordTable(self, {}), _WordTable(self, special_tokens))
 
     @classmethod
     def from_merges(
         cls, merges: Sequence[Merge], *, special_tokens: Sequence[str] = (), pattern: str = GPT2
     ) -> "Tokenizer":
         """Build a tokenizer from its merges alone: bytes, then merges, then special tokens."""
-        tokens = [bytes([byte]) for byte in _CHARACTER_OF]
+        tokens = [bytes([byte]) for byte in files.BYTE_CHARACTERS]
         tokens += dict.fromkeys(a + b for a, b in merges)
-        specials = {token: len(tokens) + i for i, token in enumerate(special_tokens)}
+        names = checked_special_tokens(special_tokens)
+        specials = {token: len(tokens) + i for i, token in enumerate(names)}
         return cls(dict(enumerate(tokens)), merges, specials, pattern)
+
+    def __repr__(self) -> str:
+        return f"Tokenizer(vocab_size={self.vocab_size}, special_tokens={self.special_tokens})"
 
     @property
     def vocab_size(self) -> int:
@@ -147,10 +120,19 @@ class Tokenizer:
         return len(self._bytes_of)
 
     @property
+    def dtype(self) -> np.dtype:
+        """The smaller of uint16 and uint32 that holds every id."""
+        return np.dtype(np.uint16 if self.vocab_size <= 1 << 16 else np.uint32)
+
+    @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 of everything that decides which ids a text gets."""
-        parts = [[list(self._bytes_of[i]) for i in range(self.vocab_size)], self.special_tokens]
-        parts += [[[list(a), list(b)] for a, b in self.merges], self.pattern]
+        """SHA-256 of everything that decides which ids a text gets, as 64 hexadecimal digits."""
+        parts = [
+            [self._bytes_of[i].hex() for i in range(self.vocab_size)],
+            sorted(self.special_tokens.items()),
+            [[a.hex(), b.hex()] for a, b in self.merges],
+            self.pattern,
+        ]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
     def token_bytes(self, token_id: int) -> bytes:
@@ -160,126 +142,137 @@ class Tokenizer:
             ValueError: if there is no such id.
         """
         if token_id not in self._bytes_of:
-            raise ValueError(f"token id {token_id} is not in [0, {self.vocab_size})")
+            raise self._unknown(token_id)
         return self._bytes_of[token_id]
 
-    def encode(self, text: str) -> list[int]:
-        """Return the ids of a text; special tokens in it become their own ids."""
-        return self.encode_to_array(text).tolist()
+    def encode(self, text: str, *, allow_special: bool = True) -> list[int]:
+        """Return the ids of a text.
 
-    def encode_to_array(self, text: str) -> np.ndarray:
-        """Return the ids of a text as a NumPy array (uint32)."""
-        parts = [self._encode_cut(cut) for cut in self._cutter.cut(text)]
-        return np.concatenate(parts) if parts else np.empty(0, np.uint32)
-
-    def encode_iterable(self, chunks: Iterable[str]) -> Iterator[int]:
-        """Yield the ids of the joined chunks, in memory that does not grow with their number.
-
-        Where chunks end makes no difference: the ids are those of `encode("".join(chunks))`.
-        """
-        for cut in self._cutter.cut_stream(chunks):
-            yield from self._encode_cut(cut).tolist()
-
-    def _encode_cut(self, cut: Cut) -> np.ndarray:
-        """Look every word up, then lay the pieces side by side in one NumPy operation."""
-        if len(self._table) > self.MAX_WORDS:
-            self._table = _WordTable(self)
-        table = self._table
-        numbers = np.fromiter(map(table.__getitem__, cut.words), np.int64, len(cut.words))
-        lengths = np.asarray(table.lengths, np.int64)[numbers]
-        # Output place p of word w reads flat[start_w + (p - first place of w)].
-        shift = np.asarray(table.starts, np.int64)[numbers] - (lengths.cumsum() - lengths)
-        places = np.arange(lengths.sum()) + np.repeat(shift, lengths)
-        ids = np.asarray(table.flat, np.uint32)[places]
-        if cut.special is None:
-            return ids
-        return np.append(ids, np.uint32(self.special_tokens[cut.special]))
-
-    def _encode_word(self, word: str) -> list[int]:
-        """Apply the merges to one word, the one learnt first before all others.
+        Args:
+            text: any Unicode text.
+            allow_special: whether special tokens in the text become their own ids, or are encoded
+                like other text, as they should be in text that strangers wrote.
 
         Raises:
-            ValueError: if the word holds half of a surrogate pair, which UTF-8 cannot write.
+            ValueError: if the text holds half of a surrogate pair.
+            TypeError: if `text` is not a string.
         """
-        try:
-            data = word.encode()
-        except UnicodeEncodeError as error:
-            raise ValueError(
-                f"the text holds the lone surrogate {word[error.start]!r}, which has no UTF-8 form"
-            ) from error
-        ids = [self._byte_ids[byte] for byte in data]
-        while len(ids) > 1:
-            known = [self._merge_of[pair] for pair in pairwise(ids) if pair in self._merge_of]
-            if not known:
-                break
-            ids = _apply(ids, min(known))
-        return ids
+        return self.encode_to_array(text, allow_special=allow_special).tolist()
+
+    def encode_to_array(
+        self, text: str, *, allow_special: bool = True
+    ) -> UInt[np.ndarray, " num_tokens"]:
+        """Return the ids of a text as an array of the tokenizer's `dtype`; otherwise as `encode`."""
+        if not isinstance(text, str):
+            raise TypeError(f"text must be a string, got a {type(text).__name__}")
+        packed = bytearray().join(self._packed([text], allow_special=allow_special))
+        return np.frombuffer(packed, self.dtype)
+
+    def encode_iterable(
+        self, chunks: Iterable[str], *, allow_special: bool = True
+    ) -> Iterator[int]:
+        """Yield the ids of the joined chunks, in memory that does not grow with their number.
+
+        Where chunks end makes no difference: the ids are those of `encode("".join(chunks))`.  Args
+        and errors as in `encode`; `read_text` gives the chunks of a file.
+        """
+        for array in self.encode_iterable_to_arrays(chunks, allow_special=allow_special):
+            yield from array.tolist()
+
+    def encode_iterable_to_arrays(
+        self, chunks: Iterable[str], *, allow_special: bool = True
+    ) -> Iterator[UInt[np.ndarray, " num_tokens"]]:
+        """Yield the same ids as `encode_iterable`, in arrays of some thousand, which is faster."""
+        for packed in self._packed(chunks, allow_special=allow_special):
+            yield np.frombuffer(bytearray(packed), self.dtype)
+
+    def _packed(self, chunks: Iterable[str], *, allow_special: bool) -> Iterator[bytes]:
+        """Yield packed ids, block by block."""
+        for words in self._cutters[allow_special].stream(chunks):
+            yield self._tables[allow_special].look_up(words)
+
+    def _encode_word(self, word: str) -> list[int]:
+        """Return the ids of one word."""
+        return apply_merges([self._byte_ids[byte] for byte in utf8(word)], self._rules)
 
     def decode(self, ids: Iterable[int]) -> str:
         """Return the text of some ids; bytes that are not UTF-8 become U+FFFD.
 
+        Args:
+            ids: integers from 0 to vocab_size - 1: a list, an array, a tensor of one dimension.
+
         Raises:
             ValueError: if an id is not in the vocabulary.
+            TypeError: if something else than integers is given.
         """
-        return b"".join(self.token_bytes(int(i)) for i in ids).decode("utf8", errors="replace")
+        return self.decode_bytes(ids).decode("utf8", errors="replace")
+
+    def decode_bytes(self, ids: Iterable[int]) -> bytes:
+        """Return the bytes of some ids, UTF-8 or not; args and errors as in `decode`."""
+        try:
+            return b"".join(map(self._bytes_of.__getitem__, map(operator.index, ids)))
+        except KeyError as error:
+            raise self._unknown(error.args[0]) from None
+
+    def _unknown(self, token_id: int) -> ValueError:
+        return ValueError(
+            f"token id {token_id} is not in the vocabulary: ids are from 0 to {self.vocab_size - 1}"
+        )
 
     def save(self, folder: str | Path) -> None:
-        """Write vocab.json and merges.txt in GPT-2's form, and special_tokens.json."""
-        folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        specials = set(self.special_tokens.values())
-        vocabulary = {
-            _spell(self._bytes_of[i]): i for i in range(self.vocab_size) if i not in specials
-        }
-        lines = ["#version: 0.2", *(f"{_spell(a)} {_spell(b)}" for a, b in self.merges)]
-        extra = {"special_tokens": self.special_tokens, "pattern": self.pattern}
-        for name, content in (
-            ("vocab.json", json.dumps(vocabulary, ensure_ascii=False)),
-            ("merges.txt", "\n".join(lines) + "\n"),
-            ("special_tokens.json", json.dumps(extra, ensure_ascii=False, indent=1)),
-        ):
-            with write_atomically(folder / name) as file:
-                file.write(content.encode())
+        """Write vocab.json and merges.txt in GPT-2's form, and special_tokens.json.
+
+        Every file is written atomically; special_tokens.json comes last and carries the
+        fingerprint, so that `load` notices files that do not belong together.
+
+        Raises:
+            OSError: if a file cannot be written.
+        """
+        files.write(
+            folder,
+            files.Content(self._vocabulary, self.merges, self.special_tokens, self.pattern),
+            self.fingerprint,
+        )
 
     @classmethod
     def load(cls, folder: str | Path) -> "Tokenizer":
         """Read what `save` wrote, or GPT-2's own two files.
 
-        Without special_tokens.json, entries of vocab.json that no merge makes are special tokens.
+        Without special_tokens.json the pattern is `GPT2`, and entries of vocab.json that no merge
+        makes and that the pattern cuts into several words are special tokens.
 
         Raises:
-            ValueError: if a file is missing or broken.
+            ValueError: if a file is missing or broken, or the files do not belong together.
         """
-        folder = Path(folder)
+        content, fingerprint = files.read(folder)
         try:
-            spelled = json.loads((folder / "vocab.json").read_text(encoding="utf8"))
-            lines = (folder / "merges.txt").read_text(encoding="utf8").split("\n")
-            extra_file = folder / "special_tokens.json"
-            extra = json.loads(extra_file.read_text(encoding="utf8")) if extra_file.exists() else {}
-            pairs = [line.split(" ") for line in lines if line and not line.startswith("#version")]
-            merges = [(_unspell(a), _unspell(b)) for a, b in pairs]
-        except FileNotFoundError as error:
-            raise ValueError(f"no tokenizer in {folder}: {error.filename} is missing") from error
-        except (ValueError, KeyError) as error:
+            tokenizer = cls(*content)
+        except (ValueError, TypeError) as error:
             raise ValueError(f"the tokenizer in {folder} is broken: {error}") from error
-        specials = extra.get("special_tokens")
-        if specials is None:
-            made = {a + b for a, b in merges} | {bytes([b]) for b in range(256)}
-            specials = {s: i for s, i in spelled.items() if _try_unspell(s) not in made}
-        vocabulary = {i: _unspell(s) for s, i in spelled.items() if s not in specials}
-        return cls(vocabulary, merges, specials, extra.get("pattern", GPT2))
+        if fingerprint is not None and tokenizer.fingerprint != fingerprint:
+            raise ValueError(
+                f"the tokenizer in {folder} is broken: its files were changed or belong to "
+                "different tokenizers; save it again"
+            )
+        return tokenizer
 
 
-def _spell(token: bytes) -> str:
-    """Write bytes as GPT-2's printable characters."""
-    return "".join(_CHARACTER_OF[byte] for byte in token)
-
-
-def _unspell(text: str) -> bytes:
-    """Read GPT-2's printable characters as bytes."""
-    return bytes(_BYTE_OF[character] for character in text)
-
-
-def _try_unspell(text: str) -> bytes | None:
-    """Read GPT-2's printable characters, or None if the text holds others."""
-    return _unspell(text) if all(character in _BYTE_OF for character in text) else None
+def _check(
+    vocabulary: Mapping[int, bytes], merges: Sequence[Merge], special_tokens: Mapping[str, int]
+) -> None:
+    """Raise ValueError if the parts of a tokenizer do not fit together."""
+    ids = sorted([*vocabulary, *special_tokens.values()])
+    if ids != list(range(len(ids))):
+        raise ValueError("token ids must be 0, 1, 2, ... without gap or repetition")
+    known = set(vocabulary.values())
+    if len(known) < len(vocabulary):
+        raise ValueError("two ids of the vocabulary have the same bytes: every token needs its own")
+    missing = [byte for byte in range(256) if bytes([byte]) not in known]
+    if missing:
+        raise ValueError(f"the vocabulary has no token for the bytes {missing[:5]}")
+    if len(set(merges)) < len(merges):
+        raise ValueError("a merge is named twice: its place in the order is not clear")
+    for a, b in merges:
+        for token in (a, b, a + b):
+            if token not in known:
+                raise ValueError(f"the merge {a!r} {b!r} needs {token!r} in the vocabulary")

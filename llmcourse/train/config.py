@@ -21,7 +21,7 @@ class TrainConfig:
     """Text to train on: generated stories, presidents' addresses, or Python's own sources."""
     corpus_bytes: int = 3_000_000
     """How much of it: bytes to generate, or the most to take."""
-    steps: int = 800
+    steps: int = 600
     """Optimizer steps."""
     batch_size: int = 12
     """Sequences per step."""

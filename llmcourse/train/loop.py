@@ -246,7 +246,7 @@ class Metrics:
         self.file.flush()
 
 
-def _step_of(line: str) -> float:
+def _step_of(line: str) -> int | float:
     """Return the step of a metrics line; a line cut short by a crash counts as later than all."""
     try:
         return json.loads(line)["step"]

@@ -1,0 +1,41 @@
+"""The default run writes fluent stories: the promise of the README, kept for five seeds."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from llmcourse import corpus, model, runtime, train
+
+NUM_STORIES = 40
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_default_run_is_fluent(seed, tmp_path):
+    config = replace(
+        train.PRESETS["stories"](), seed=seed, validate_every=0, sample_every=0, checkpoint_every=0
+    )
+    run = train.fit(train.start(config, tmp_path / "run")).run
+    tokenizer = run.prepared.tokenizer
+    end = tokenizer.special_tokens[corpus.END_OF_TEXT]
+    written = model.generate(
+        run.model,
+        torch.full((NUM_STORIES, 1), end),
+        max_new_tokens=config.sample_tokens,
+        generator=runtime.generator(100 + seed),
+        temperature=0.8,  # as train.sample draws
+    )
+    texts = [tokenizer.decode(row[1:]) for row in written.tolist()]
+    report = corpus.story_report(corpus.END_OF_TEXT.join(texts))
+    print(f"seed {seed}: {report.words.share:.3f} words, {report.sentences.share:.3f} sentences")
+    assert report.words.total > 1_000
+    assert report.sentences.total > 150
+    assert report.words.share >= 0.95
+    assert report.sentences.share >= 0.80
+
+
+def test_an_untrained_model_is_not_fluent(tmp_path):
+    """The report tells writing from noise, or the test above would prove nothing."""
+    run = train.start(train.PRESETS["stories"](), tmp_path / "run")
+    report = corpus.story_report(train.sample(run, temperature=1.0))
+    assert report.words.share < 0.5
