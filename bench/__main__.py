@@ -29,6 +29,11 @@ def processor() -> str:
     return platform.processor() or platform.machine()
 
 
+def figure(value: float) -> str:
+    """Write a rate with three digits that matter."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
 def table(rows: list[dict]) -> str:
     """Return the rows as a Markdown table."""
     lines = [
@@ -37,7 +42,7 @@ def table(rows: list[dict]) -> str:
     ]
     for r in rows:
         lines.append(
-            f"| {r['what']} | {r['ours']:,.4g} | {r['peer_name']} | {r['peer']:,.4g} "
+            f"| {r['what']} | {figure(r['ours'])} | {r['peer_name']} | {figure(r['peer'])} "
             f"| {r['unit']} | {r['ratio']:.2f} | {r['aim']} |"
         )
     return "\n".join(lines)

@@ -771,6 +771,26 @@ def test_closing_ends_the_thread(taken):
     assert prefetching_threads() == []
 
 
+def test_closing_makes_no_more_items():
+    made, gate = [], threading.Event()
+
+    def items():
+        for i in range(4):
+            if i == 1:
+                gate.wait(timeout=10)
+            made.append(i)
+            yield i
+
+    stream = prefetch(items(), depth=3)
+    next(stream)
+    opener = threading.Timer(0.1, gate.set)
+    opener.start()
+    stream.close()  # waits for item 1, which is under way, and gives up items 2 and 3
+    opener.join()
+    assert made == [0, 1]
+    assert prefetching_threads() == []
+
+
 def test_prefetched_batches_leave_the_position_alone(counted):
     batches = batches_of(counted)
     stream = prefetch((batches.batch(step) for step in range(6)), depth=3)
@@ -815,6 +835,15 @@ def test_packing_cuts_no_document_that_fits(lengths, context):
             for piece in row:
                 num_pieces[piece.document] += 1
         assert num_pieces == [-(-length // context) for length in lengths]
+
+
+@given(lengths=LENGTHS, context=st.integers(1, 12))
+def test_concatenating_pads_the_last_row_alone(lengths, context):
+    rows = concatenate_and_cut(lengths, context).rows
+    assert len(rows) == -(-sum(lengths) // context)
+    assert all(sum(p.length for p in row) == context for row in rows[:-1])
+    in_order = [(p.document, p.start) for row in rows for p in row]
+    assert in_order == sorted(in_order)
 
 
 def reference_first_fit_decreasing(lengths, context):

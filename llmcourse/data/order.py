@@ -6,7 +6,7 @@ a target once.  An epoch goes through the windows in a shuffled order.  Step s t
 batch_size * world_size of them, and rank r its share in the order of the ranks.  Where a run
 stands is therefore one number, the step, and the order is the same for every world size.
 
-Shape suffixes:  B batch of this rank, T time (tokens).
+Shape suffixes:  B batch of this rank, T time (tokens), S steps.
 
 Taught in: chapters/09_data_loading.ipynb
 """
@@ -28,6 +28,9 @@ Item = TypeVar("Item")
 
 NUM_ROUNDS = 6
 """Of the Feistel network.  Four suffice in theory for strong round functions; two are spare."""
+
+BLOCK_STEPS = 64
+"""Steps whose windows are found in one go: numpy takes as long for 1 number as for 1,000."""
 
 
 def permuted(
@@ -100,7 +103,7 @@ class Batches:
     last global batch (others in every epoch), and always the tokens at the very end that do not
     fill a window.  The iterator never ends: the next epoch is another shuffle.
 
-    Memory: nothing that grows with the data.
+    Memory: the numbers of the windows of 64 steps, however large the data.
 
     Args:
         shards: where the tokens are.
@@ -145,6 +148,7 @@ class Batches:
         self.world_size = world_size
         self.seed = seed
         self.step = 0
+        self._block: tuple[tuple[int, int], np.ndarray] = ((-1, -1), np.empty((0, 0), np.int64))
         if self.steps_per_epoch < 1:
             raise ValueError(
                 f"{len(shards)} tokens hold {self.num_windows} windows of {context_length} + 1 "
@@ -186,9 +190,20 @@ class Batches:
     def windows(self, step: int) -> Int64[np.ndarray, " B"]:
         """Return the numbers of the windows that this rank reads at a step."""
         epoch = self.epoch_of(step)
-        first = step % self.steps_per_epoch * self.global_batch_size + self.rank * self.batch_size
-        positions = np.arange(first, first + self.batch_size, dtype=np.int64)
-        return permuted(positions, self.num_windows, seed=self.seed, epoch=epoch)
+        block, row = divmod(step % self.steps_per_epoch, BLOCK_STEPS)
+        cached = self._block
+        if cached[0] != (epoch, block):
+            self._block = cached = ((epoch, block), self._windows_of(epoch, block))
+        return cached[1][row]
+
+    def _windows_of(self, epoch: int, block: int) -> Int64[np.ndarray, "S B"]:
+        """Return the windows of this rank for S steps in a row."""
+        last = min((block + 1) * BLOCK_STEPS, self.steps_per_epoch)
+        steps = np.arange(block * BLOCK_STEPS, last, dtype=np.int64)
+        first = steps * self.global_batch_size + self.rank * self.batch_size
+        positions = (first[:, None] + np.arange(self.batch_size)).reshape(-1)
+        windows = permuted(positions, self.num_windows, seed=self.seed, epoch=epoch)
+        return windows.reshape(len(steps), self.batch_size)
 
     def batch(self, step: int) -> tuple[Int64[torch.Tensor, "B T"], Int64[torch.Tensor, "B T"]]:
         """Return the inputs of a step, and as targets the tokens that follow them.
