@@ -220,7 +220,7 @@ def differentiable(
     """Make one differentiable function of a pair (forward, backward).
 
     Args:
-        forward: maps its arguments to (output, saved), saved being a tuple of tensors.
+        forward: maps its arguments to (output, saved), saved being a NamedTuple of tensors.
         backward: maps (output gradient, saved) to one gradient per tensor argument of `forward`
             that can have one, those arguments standing first.
 

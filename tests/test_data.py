@@ -629,6 +629,17 @@ def test_an_epoch_of_any_size(num_tokens, context, batch, world, tmp_path_factor
     assert len(possible) - len(seen) < batch * world
 
 
+@given(steps=st.lists(st.integers(0, 400), min_size=1, max_size=8), rank=st.integers(0, 1))
+def test_any_step_may_be_asked_for_in_any_order(steps, rank, counted):
+    batches = Batches(counted, 1, CONTEXT, rank, 2, seed=3)  # 62 steps per epoch
+    longer = Batches(counted, 1, CONTEXT, seed=3)  # 124: more than one block
+    for step in steps:
+        for b, per_epoch in ((batches, 62), (longer, 124)):
+            position = np.array([step % per_epoch * b.world_size + b.rank])
+            expected = permuted(position, NUM_WINDOWS, seed=3, epoch=step // per_epoch)
+            assert np.array_equal(b.windows(step), expected)
+
+
 def test_the_seed_changes_the_order_and_nothing_else_does(counted):
     first, again, other = (batches_of(counted, seed=seed) for seed in (1, 1, 2))
     next(again)  # what was read before does not matter
@@ -772,17 +783,19 @@ def test_closing_ends_the_thread(taken):
 
 
 def test_closing_makes_no_more_items():
-    made, gate = [], threading.Event()
+    made, under_way, gate = [], threading.Event(), threading.Event()
 
     def items():
         for i in range(4):
             if i == 1:
+                under_way.set()
                 gate.wait(timeout=10)
             made.append(i)
             yield i
 
     stream = prefetch(items(), depth=3)
     next(stream)
+    assert under_way.wait(timeout=10)
     opener = threading.Timer(0.1, gate.set)
     opener.start()
     stream.close()  # waits for item 1, which is under way, and gives up items 2 and 3

@@ -3,8 +3,9 @@
     python tools/build_book.py                  what `make book` does
     python tools/build_book.py --execute-only   stop after the notebooks
 
-The cache of executed notebooks belongs to one state of the package and the pinned requirements.
-Jupyter Book itself looks at the code cells alone, and would show new code beside old output.
+The cache of executed notebooks belongs to one state of the package, the pinned requirements and
+Python.  Jupyter Book itself looks at the code cells alone, and would show new code beside old
+output.  Two of these processes wait for each other.
 """
 
 import argparse
@@ -13,40 +14,45 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable
+import tempfile
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import yaml
+from filelock import FileLock
 from jupyter_cache import get_cache
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).resolve().parents[1]
 BUILD = ROOT / "_build"
 CACHE = BUILD / ".jupyter_cache"
 INDEX = BUILD / "html" / "index.html"
+PAGE_KEY = BUILD / "page_key"
 PAGE_SOURCES = ("book", "chapters", "exercises", "llmcourse", "tools")
 PAGE_FILES = ("_config.yml", "_toc.yml", "requirements.txt")
+LEFT_BEHIND = {"__pycache__", ".ipynb_checkpoints"}
 
 
 def digest(paths: Iterable[Path]) -> str:
-    """Return the SHA-256 of the names and contents of files."""
-    sha = hashlib.sha256()
+    """Return the SHA-256 of the names and contents of files, and of Python's version."""
+    sha = hashlib.sha256(repr(sys.version_info[:3]).encode())
     for path in sorted(paths):
-        sha.update(str(path.relative_to(ROOT)).encode() + b"\0" + path.read_bytes())
+        content = path.read_bytes()
+        sha.update(f"{path.relative_to(ROOT).as_posix()}\0{len(content)}\0".encode() + content)
     return sha.hexdigest()
 
 
-def files_of(folder: Path, pattern: str = "*") -> list[Path]:
+def files_of(folder: Path) -> list[Path]:
     """Return the files below a folder, without what Python and Jupyter leave behind."""
     return [
         path
-        for path in folder.rglob(pattern)
-        if path.is_file() and not {"__pycache__", ".ipynb_checkpoints"} & set(path.parts)
+        for path in folder.rglob("*")
+        if path.is_file() and not LEFT_BEHIND & set(path.parts) and path.suffix != ".pyc"
     ]
 
 
 def execution_key() -> str:
     """Return what outputs depend on besides the cells: the package and the pinned versions."""
-    return digest([*files_of(ROOT / "llmcourse", "*.py"), ROOT / "requirements.txt"])
+    return digest([*files_of(ROOT / "llmcourse"), ROOT / "requirements.txt"])
 
 
 def page_key() -> str:
@@ -55,33 +61,31 @@ def page_key() -> str:
     return digest([*folders, *(ROOT / name for name in PAGE_FILES)])
 
 
-def chapters() -> list[Path]:
-    """Return the notebooks of the table of contents, in its order."""
+def documents() -> list[str]:
+    """Return the documents of the table of contents, in its order, without their suffix."""
     found = []
 
     def walk(node: object) -> None:
         if isinstance(node, dict):
-            name = node.get("file") or node.get("root")
-            if name and (ROOT / f"{name}.ipynb").exists():
-                found.append(ROOT / f"{name}.ipynb")
+            found.extend(node[key] for key in ("root", "file") if key in node)
             for value in node.values():
                 walk(value)
         elif isinstance(node, list):
             for value in node:
                 walk(value)
 
-    walk(yaml.safe_load((ROOT / "_toc.yml").read_text()))
+    walk(yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf8")))
     return found
 
 
-def not_executed(notebooks: list[Path]) -> list[Path]:
+def chapters() -> list[Path]:
+    """Return the notebooks of the table of contents, in its order."""
+    paths = [ROOT / f"{name}.ipynb" for name in documents()]
+    return [path for path in paths if path.exists()]
+
+
+def uncached(notebooks: list[Path]) -> list[Path]:
     """Return the notebooks whose present cells have no passing execution in the cache."""
-    stamp = CACHE / "key"
-    key = execution_key()
-    if not stamp.exists() or stamp.read_text() != key:
-        shutil.rmtree(CACHE, ignore_errors=True)
-        CACHE.mkdir(parents=True)
-        stamp.write_text(key)
     cache = get_cache(str(CACHE))
     missing = []
     for notebook in notebooks:
@@ -92,45 +96,103 @@ def not_executed(notebooks: list[Path]) -> list[Path]:
     return missing
 
 
-def execute(notebooks: list[Path]) -> int:
+def not_executed(notebooks: list[Path]) -> list[Path]:
+    """Return the notebooks to execute; empty the cache if it is of another state of the package."""
+    if read_or_empty(CACHE / "key") != (key := execution_key()):
+        shutil.rmtree(CACHE, ignore_errors=True)
+        CACHE.mkdir(parents=True)
+        (CACHE / "key").write_text(key)
+    return uncached(notebooks)
+
+
+def read_or_empty(path: Path) -> str:
+    """Return the text of a file, or nothing when there is none."""
+    return path.read_text() if path.exists() else ""
+
+
+def is_current() -> bool:
+    """Say whether the built pages are those of the present sources."""
+    return (
+        INDEX.exists()
+        and read_or_empty(PAGE_KEY) == page_key()
+        and read_or_empty(CACHE / "key") == execution_key()
+        and not uncached(chapters())
+    )
+
+
+def environment(scratch: Path) -> dict[str, str]:
+    """Return the environment that notebooks and pages are made in, whoever's account it is.
+
+    One thread per process, no progress bars in the outputs, the kernel of this environment, and
+    nobody's IPython profile.  What notebooks write goes to scratch; what is worth keeping between
+    runs, such as matplotlib's list of fonts, goes to _build.
+    """
+    binaries = Path(sys.executable).parent
+    return os.environ | {
+        "PATH": f"{binaries}{os.pathsep}{os.environ.get('PATH', '')}",
+        "OMP_NUM_THREADS": "1",
+        "TQDM_DISABLE": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+        "JUPYTER_PLATFORM_DIRS": "1",
+        "JUPYTER_PREFER_ENV_PATH": "1",
+        "JUPYTER_PATH": "",
+        "JUPYTER_RUNTIME_DIR": str(scratch / "jupyter"),
+        "IPYTHONDIR": str(scratch / "ipython"),
+        "MPLCONFIGDIR": str(BUILD / ".matplotlib"),
+        "TMPDIR": str(scratch),
+    }
+
+
+def execute(notebooks: list[Path], env: Mapping[str, str]) -> int:
     """Run notebooks under nbval, two at a time, into the cache; return pytest's exit code."""
     names = [str(path.relative_to(ROOT)) for path in notebooks]
-    print(f"executing {len(names)} of {len(chapters())} chapters: {', '.join(names)}", flush=True)
+    print(f"executing {len(names)} of {len(chapters())} chapters, two at a time", flush=True)
+    # The first import on a machine lists its fonts, and would say so in a page.
+    fonts = [sys.executable, "-c", "import matplotlib.font_manager"]
+    subprocess.run(fonts, env=env, check=True, stderr=subprocess.DEVNULL)
     command = [sys.executable, "-m", "pytest", "-c", os.devnull, "--rootdir", ".", "-q", "-ra"]
     command += ["-p", "tools.nbval_cache", "-p", "no:cacheprovider"]
     command += ["--nbval-lax", "--nbval-current-env", "--nbval-cell-timeout", "300"]
     command += ["-n", "2", "--dist", "loadfile", *names]
-    return subprocess.run(command, cwd=ROOT, check=False).returncode
+    return subprocess.run(command, cwd=ROOT, env=env, check=False).returncode
 
 
-def build() -> int:
+def build(env: Mapping[str, str]) -> int:
     """Build the pages; any warning is an error."""
     program = str(Path(sys.executable).with_name("jupyter-book"))
     command = [program, "build", ".", "-W", "--keep-going", "-n"]
-    return subprocess.run(command, cwd=ROOT, check=False).returncode
+    return subprocess.run(command, cwd=ROOT, env=env, check=False).returncode
 
 
-def main() -> int:
+def make_book(*, execute_only: bool = False) -> int:
     """Do what is not done yet; return an exit code."""
+    missing = not_executed(chapters())
+    with tempfile.TemporaryDirectory(prefix="llmcourse-", ignore_cleanup_errors=True) as scratch:
+        env = environment(Path(scratch))
+        if missing and execute(missing, env):
+            print("a chapter failed: the book was not built", file=sys.stderr)
+            return 1
+        if execute_only:
+            return 0
+        if not is_current():
+            PAGE_KEY.unlink(missing_ok=True)
+            key = page_key()
+            if build(env):
+                print("the book has warnings or errors: see above", file=sys.stderr)
+                return 1
+            PAGE_KEY.write_text(key)
+    print(f"the book is {INDEX}")
+    return 0
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Read the options, wait for a build that is under way, and build."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--execute-only", action="store_true", help="stop after the notebooks")
-    options = parser.parse_args()
-    missing = not_executed(chapters())
-    if missing and execute(missing):
-        print("a chapter failed: the book was not built", file=sys.stderr)
-        return 1
-    if options.execute_only:
-        return 0
-    stamp = BUILD / "page_key"
-    key = page_key()
-    if missing or not INDEX.exists() or not stamp.exists() or stamp.read_text() != key:
-        stamp.unlink(missing_ok=True)
-        if build():
-            print("the book has warnings or errors: see above", file=sys.stderr)
-            return 1
-        stamp.write_text(key)
-    print(f"the book is {INDEX.relative_to(ROOT)}")
-    return 0
+    options = parser.parse_args(arguments)
+    BUILD.mkdir(exist_ok=True)
+    with FileLock(BUILD / ".lock"):
+        return make_book(execute_only=options.execute_only)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ python tools/check_notebooks.py [--strip] [NOTEBOOK ...]
 import argparse
 import ast
 import importlib
-import json
 import pkgutil
 import re
 import sys
@@ -15,7 +14,7 @@ from pathlib import Path
 
 import nbformat
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).resolve().parents[1]
 HEADINGS = (
     "You need",
     "You will be able to",
@@ -27,7 +26,9 @@ HEADINGS = (
     "Where popular accounts go wrong",
     "Further reading",
 )
-NETWORK = {"requests", "urllib", "socket", "http", "httpx", "aiohttp", "ftplib"}
+NUM_QUESTIONS = 5
+NETWORK = {"requests", "urllib", "socket", "http", "httpx", "aiohttp", "ftplib", "urllib3"}
+DOWNLOADS = {"from_pretrained", "load_dataset", "hf_hub_download", "urlopen", "urlretrieve"}
 TOP_METADATA = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
     "language_info": {"name": "python"},
@@ -42,7 +43,7 @@ def public_names() -> set[str]:
         if module.name.endswith("__main__"):
             continue
         for name, value in vars(importlib.import_module(module.name)).items():
-            own = getattr(value, "__module__", "").startswith("llmcourse")
+            own = (getattr(value, "__module__", None) or "").startswith("llmcourse")
             if own and callable(value) and not name.startswith("_"):
                 names.add(name)
     return names
@@ -60,24 +61,41 @@ def stripped(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
 
 
 def written(notebook: nbformat.NotebookNode) -> str:
-    """Return a notebook's file content in the one form that is committed."""
-    return json.dumps(notebook, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
+    """Return a notebook's file content in the one form that is committed: a line for a line."""
+    return nbformat.writes(notebook).rstrip("\n") + "\n"
+
+
+def strip_file(path: Path) -> None:
+    """Rewrite a notebook in the form that is committed; leave it alone when it has it."""
+    old = path.read_text(encoding="utf8")
+    new = written(stripped(nbformat.reads(old, as_version=4)))
+    if new != old:
+        path.write_text(new, encoding="utf8")
 
 
 def python_of(source: str) -> str:
-    """Blank out IPython's magics, so that the rest parses."""
-    return "\n".join("" if line.lstrip().startswith("%") else line for line in source.split("\n"))
+    """Blank out IPython's magics and shell lines, so that the rest parses."""
+    if source.lstrip().startswith("%%"):
+        return ""
+    lines = source.split("\n")
+    return "\n".join("" if line.lstrip().startswith(("%", "!")) else line for line in lines)
 
 
 def problems(path: Path, names: set[str]) -> Iterator[str]:
     """Yield what is wrong with a chapter, a line each."""
     text = path.read_text(encoding="utf8")
-    notebook = nbformat.reads(text, as_version=4)
+    try:
+        notebook = nbformat.reads(text, as_version=4)
+        nbformat.validate(notebook)
+    except nbformat.ValidationError as error:
+        yield f"is not a valid notebook: {error.message}"
+        return
     if text != written(stripped(nbformat.reads(text, as_version=4))):
-        yield "is not stripped: run make format"
+        yield "has outputs, editor metadata or another layout: run make format"
     yield from prose_problems(path, notebook)
+    yield from section_problems(notebook)
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
-    if code and "set_up(" not in code[0].source and "set_num_threads(1)" not in code[0].source:
+    if not code or ("set_up(" not in code[0].source and "set_num_threads(1)" not in code[0].source):
         yield "its first code cell does not call runtime.set_up()"
     for cell in code:
         for problem in code_problems(cell, names):
@@ -94,8 +112,7 @@ def prose_problems(path: Path, notebook: nbformat.NotebookNode) -> Iterator[str]
         yield "its first cell does not say the minutes"
     if "```{phases}" not in first.source:
         yield "its first cell has no phase strip"
-    prose = "\n".join(c.source for c in notebook.cells if c.cell_type == "markdown")
-    found = re.findall(r"^## (.+)$", prose, flags=re.MULTILINE)
+    found = re.findall(r"^## (.+)$", _markdown(notebook), flags=re.MULTILINE)
     places = [found.index(heading) if heading in found else None for heading in HEADINGS]
     for heading, place in zip(HEADINGS, places, strict=True):
         if place is None:
@@ -103,13 +120,66 @@ def prose_problems(path: Path, notebook: nbformat.NotebookNode) -> Iterator[str]
     known = [place for place in places if place is not None]
     if known != sorted(known):
         yield f"its sections are not in the order {', '.join(HEADINGS)}"
+    if found and found[-1] != HEADINGS[-1]:
+        yield f"its last section is not '{HEADINGS[-1]}'"
+
+
+def section_problems(notebook: nbformat.NotebookNode) -> Iterator[str]:
+    """Yield what the sections of the skeleton lack."""
+    sections = _sections(notebook)
+    exercises, _ = sections.get("Exercises", ("", 0))
+    for title, body in re.findall(
+        r"^\*\*(\d+\. [^*]+)\*\*(.*?)(?=^\*\*\d+\. |\Z)", exercises, flags=re.MULTILINE | re.DOTALL
+    ):
+        if not re.match(r" \(difficulty [1-5], \d+ minutes\)", body):
+            yield f"exercise '{title}' does not say '(difficulty D, M minutes)'"
+        for hint in ("Hint 1", "Hint 2"):
+            if hint not in body:
+                yield f"exercise '{title}' has no {hint}"
+    if "Exercises" in sections and not re.search(r"^\*\*1\. ", exercises, flags=re.MULTILINE):
+        yield "has no exercise '**1. ...**'"
+    questions, _ = sections.get("Questions", ("", 0))
+    answers = questions.count("{admonition} Answer")
+    if "Questions" in sections and answers != NUM_QUESTIONS:
+        yield f"has {answers} answers to questions, not {NUM_QUESTIONS}"
+    if "At scale" in sections and not sections["At scale"][1]:
+        yield "its section 'At scale' computes nothing: it has no code cell"
+    wrong = HEADINGS[-2]
+    if wrong in sections and ":class: errata" not in sections[wrong][0]:
+        yield f"its section '{wrong}' has no box with ':class: errata'"
+
+
+def _markdown(notebook: nbformat.NotebookNode) -> str:
+    """Return the prose, without what stands in fences of three or more backticks."""
+    prose = "\n\n".join(c.source for c in notebook.cells if c.cell_type == "markdown")
+    return re.sub(r"^(`{3,}).*?^\1", "", prose, flags=re.MULTILINE | re.DOTALL)
+
+
+def _sections(notebook: nbformat.NotebookNode) -> dict[str, tuple[str, int]]:
+    """Return for every section its prose and the number of its code cells."""
+    sections: dict[str, tuple[str, int]] = {}
+    heading = ""
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            prose, count = sections.get(heading, ("", 0))
+            sections[heading] = (prose, count + 1)
+            continue
+        pieces = re.split(r"^## (.+)$", cell.source, flags=re.MULTILINE)
+        prose, count = sections.get(heading, ("", 0))
+        sections[heading] = (prose + pieces[0], count)
+        for title, body in zip(pieces[1::2], pieces[2::2], strict=True):
+            heading = title.strip()
+            sections[heading] = (body, 0)
+    return sections
 
 
 def code_problems(cell: nbformat.NotebookNode, names: set[str]) -> Iterator[str]:
     """Yield what is wrong with a code cell."""
     source = cell.source
-    if re.search(r"^\s*[!%]\s*(pip|conda)\b", source, flags=re.MULTILINE):
+    if re.search(r"^\s*[!%].*\b(pip|conda)\b", source, flags=re.MULTILINE):
         yield "installs packages"
+    if re.search(r"^\s*!.*\b(curl|wget|git)\b", source, flags=re.MULTILINE):
+        yield "fetches something"
     if re.search(r"""["'](/[A-Za-z]|[A-Za-z]:\\|~/)""", source):
         yield "has an absolute path"
     try:
@@ -119,26 +189,45 @@ def code_problems(cell: nbformat.NotebookNode, names: set[str]) -> Iterator[str]
         return
     for node in ast.walk(tree):
         yield from _import_problems(node)
-        if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name in names:
-            yield f"defines {node.name}, which the package has"
-        if isinstance(node, ast.Assert) and isinstance(node.test, ast.Constant):
-            yield "asserts a constant"
-    if "plt." in source and ("plt.subplots" in source or "plt.figure" in source):
+        yield from _name_problems(node, names)
+        if isinstance(node, ast.Assert) and isinstance(node.test, ast.Constant | ast.Tuple):
+            yield "has an assert that cannot fail"
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Compare):
+            yield "compares without assert"
+    if re.search(r"\bplt\.(subplots|figure)\(", source):
         yield from _figure_problems(cell, tree)
 
 
 def _import_problems(node: ast.AST) -> Iterator[str]:
-    """Yield imports of what a chapter must not use."""
+    """Yield imports and calls of what a chapter must not use."""
     modules = []
     if isinstance(node, ast.Import):
         modules = [alias.name for alias in node.names]
     elif isinstance(node, ast.ImportFrom):
         modules = [node.module or ""]
+        if any(alias.name == "*" for alias in node.names):
+            yield f"imports all names of {node.module}"
     for module in modules:
         if module.split(".")[0] in NETWORK:
             yield f"imports {module}: chapters do not use the network"
-        if module.startswith("tqdm.auto") or module.startswith("tqdm.notebook"):
+        if module.startswith(("tqdm.auto", "tqdm.notebook")):
             yield f"imports {module}: it puts widgets into the page"
+    if isinstance(node, ast.Call):
+        called = getattr(node.func, "attr", getattr(node.func, "id", ""))
+        if called in DOWNLOADS:
+            yield f"calls {called}: chapters do not use the network"
+
+
+def _name_problems(node: ast.AST, names: set[str]) -> Iterator[str]:
+    """Yield functions and classes that the package has under the same name."""
+    defined = []
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        defined = [node.name]
+    elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Lambda):
+        defined = [target.id for target in node.targets if isinstance(target, ast.Name)]
+    for name in defined:
+        if name in names:
+            yield f"defines {name}, which the package has"
 
 
 def _figure_problems(cell: nbformat.NotebookNode, tree: ast.Module) -> Iterator[str]:
@@ -147,10 +236,14 @@ def _figure_problems(cell: nbformat.NotebookNode, tree: ast.Module) -> Iterator[
     if "plt.show()" not in calls:
         yield "draws without plt.show()"
     settings = cell.metadata.get("mystnb", {})
-    if len(settings.get("image", {}).get("alt", "")) < 30:
+    alt = settings.get("image", {}).get("alt", "")
+    caption = settings.get("figure", {}).get("caption", "")
+    if len(alt) < 30 or " " not in alt:
         yield "draws without an alt text that describes the figure"
-    if not settings.get("figure", {}).get("caption"):
+    if not caption:
         yield "draws without a caption"
+    elif alt == caption:
+        yield "repeats the caption as alt text"
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -162,7 +255,7 @@ def main(arguments: list[str] | None = None) -> int:
     paths = options.notebooks or sorted((ROOT / "chapters").glob("*.ipynb"))
     if options.strip:
         for path in paths:
-            path.write_text(written(stripped(nbformat.read(path, as_version=4))), encoding="utf8")
+            strip_file(path)
         return 0
     names = public_names()
     found = [f"{path.name} {problem}" for path in paths for problem in problems(path, names)]

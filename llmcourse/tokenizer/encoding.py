@@ -15,13 +15,15 @@ from functools import cached_property
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import UInt
+from jaxtyping import Integer, UInt
+from torch import Tensor
 
 from llmcourse.tokenizer import files
 from llmcourse.tokenizer.merging import MergeRules, apply_merges
 from llmcourse.tokenizer.patterns import GPT2, Cutter, checked_special_tokens, utf8
 
 Merge = tuple[bytes, bytes]
+Ids = Iterable[int] | Integer[np.ndarray, " num_tokens"] | Integer[Tensor, " num_tokens"]
 
 MAX_WORDS = 200_000
 """Different words that are remembered; past it the table starts anew."""
@@ -162,7 +164,10 @@ class Tokenizer:
     def encode_to_array(
         self, text: str, *, allow_special: bool = True
     ) -> UInt[np.ndarray, " num_tokens"]:
-        """Return the ids of a text as an array of the tokenizer's `dtype`; otherwise as `encode`."""
+        """Return the ids of a text as an array of the tokenizer's `dtype`.
+
+        Args and errors as in `encode`.
+        """
         if not isinstance(text, str):
             raise TypeError(f"text must be a string, got a {type(text).__name__}")
         packed = bytearray().join(self._packed([text], allow_special=allow_special))
@@ -195,7 +200,7 @@ class Tokenizer:
         """Return the ids of one word."""
         return apply_merges([self._byte_ids[byte] for byte in utf8(word)], self._rules)
 
-    def decode(self, ids: Iterable[int]) -> str:
+    def decode(self, ids: Ids) -> str:
         """Return the text of some ids; bytes that are not UTF-8 become U+FFFD.
 
         Args:
@@ -207,7 +212,7 @@ class Tokenizer:
         """
         return self.decode_bytes(ids).decode("utf8", errors="replace")
 
-    def decode_bytes(self, ids: Iterable[int]) -> bytes:
+    def decode_bytes(self, ids: Ids) -> bytes:
         """Return the bytes of some ids, UTF-8 or not; args and errors as in `decode`."""
         try:
             return b"".join(map(self._bytes_of.__getitem__, map(operator.index, ids)))

@@ -1,0 +1,108 @@
+"""make help, the README, the workflows and .ci/run name the same commands."""
+
+import re
+import shutil
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tools import set_up
+
+ROOT = Path(__file__).parents[2]
+MAKEFILE = (ROOT / "Makefile").read_text()
+TARGETS = set(re.findall(r"^\.PHONY: (.+)$", MAKEFILE, flags=re.MULTILINE)[0].split())
+RULES = set(re.findall(r"^([a-z][a-z-]*):", MAKEFILE, flags=re.MULTILINE))
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+
+
+def test_help_lists_every_target():
+    make = shutil.which("make")
+    assert make is not None
+    shown = subprocess.run([make, "help"], cwd=ROOT, capture_output=True, text=True, check=True)
+    lines = [line.split(maxsplit=2) for line in shown.stdout.strip().split("\n")]
+    assert {line[1] for line in lines} == TARGETS
+    assert all(line[0] == "make" and len(line[2]) > 10 for line in lines)
+
+
+def test_every_rule_is_a_declared_command():
+    assert RULES == TARGETS
+    assert {"help", "book", "test", "lint", "bench", "clean"} <= TARGETS
+
+
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md"])
+def test_commands_in_the_text_exist(page):
+    text = (ROOT / page).read_text(encoding="utf8")
+    named = set(re.findall(r"(?:`|^)make ([a-z-]+)", text, flags=re.MULTILINE))
+    assert named
+    assert named <= TARGETS
+
+
+def test_the_readme_names_files_that_exist():
+    text = (ROOT / "README.md").read_text(encoding="utf8")
+    links = re.findall(r"\]\(([^)#:]+)\)", text)
+    for name in links + re.findall(r"(?<=python )tools/\w+\.py", text):
+        assert (ROOT / name).exists(), name
+    for folder in re.findall(r"^\| `([\w/]+)/` \|", text, flags=re.MULTILINE):
+        assert (ROOT / folder).is_dir(), folder
+
+
+def test_continuous_integration_runs_the_commands_of_the_readme():
+    script = (ROOT / ".ci" / "run").read_text()
+    commands = [line for line in script.split("\n") if line.startswith("make ")]
+    assert commands == ["make book", "make test"]
+    assert "set -euo pipefail" in script
+    assert (ROOT / ".ci" / "run").stat().st_mode & 0o111
+    readme = (ROOT / "README.md").read_text(encoding="utf8")
+    assert all(command in readme for command in commands)
+
+
+def steps_of(path):
+    workflow = yaml.safe_load(path.read_text())
+    return [step for job in workflow["jobs"].values() for step in job["steps"]]
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
+def test_workflows_run_make_and_nothing_else(path):
+    runs = [step["run"] for step in steps_of(path) if "run" in step]
+    assert runs
+    for command in runs:
+        words = command.split()
+        assert words[0] == "make"
+        assert words[1] in TARGETS
+        assert all("=" in word for word in words[2:])
+
+
+def test_workflows_try_every_supported_python():
+    tests = yaml.safe_load((ROOT / ".github" / "workflows" / "tests.yml").read_text())
+    matrix = tests["jobs"]["test"]["strategy"]["matrix"]
+    first, after = set_up.SUPPORTED
+    assert matrix["python"] == [f"3.{minor}" for minor in range(first[1], after[1])]
+    assert {"ubuntu-latest", "macos-latest"} <= set(matrix["os"])
+
+
+def test_pins_and_floors_name_the_same_packages():
+    """Everything that an extra asks for is pinned; a pin without a floor would go unnoticed."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    wanted = [*project["dependencies"], *extras["book"], *extras["test"], *extras["notebook"]]
+    names = {re.match(r"[\w-]+", entry)[0].lower() for entry in wanted} - {"llmcourse"}
+    lines = (ROOT / "requirements.txt").read_text().split("\n")
+    pinned = {line.split("==")[0].split("[")[0].lower() for line in lines if "==" in line}
+    assert names <= pinned
+    assert all(re.fullmatch(r"[\w.\[\]-]+==[\w.]+", line) for line in lines if line[:1].isalnum())
+
+
+def test_set_up_shows_what_pip_fetches(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(set_up, "interpreter", lambda _folder: shutil.which("python3"))
+    with pytest.raises(SystemExit, match="pip failed"):
+        set_up.pip(tmp_path, "--no-index", "no-such-package-anywhere")
+    assert "ERROR" in capsys.readouterr().out
+
+
+def test_set_up_refuses_another_python(monkeypatch):
+    monkeypatch.setattr(set_up.sys, "version_info", (3, 14, 0))
+    with pytest.raises(SystemExit, match=r"Python 3\.14, the course needs 3\.11"):
+        set_up.main([])

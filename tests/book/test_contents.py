@@ -1,0 +1,213 @@
+"""The table of contents, the curriculum, the chapters and the modules name each other."""
+
+import ast
+import json
+import re
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from tools import api_pages, build_book
+
+ROOT = Path(__file__).parents[2]
+PARTS = json.loads((ROOT / "book" / "data" / "curriculum.json").read_text(encoding="utf8"))
+PLANNED = [f"{c['number']}_{c['slug']}" for part in PARTS for c in part["chapters"]]
+IN_TOC = [Path(name).name for name in build_book.documents() if name.startswith("chapters/")]
+NOTEBOOKS = sorted(path.stem for path in (ROOT / "chapters").glob("*.ipynb"))
+SOURCES = sorted((ROOT / "llmcourse").rglob("*.py"))
+MODULES = [path for path in SOURCES if path != ROOT / "llmcourse" / "__init__.py"]
+TAUGHT = re.compile(r"Taught in: (chapters/\w+\.ipynb(?:, chapters/\w+\.ipynb)*)")
+
+
+def name_of(path):
+    """Return the dotted name of a module below llmcourse: model.config, or model for its folder."""
+    parts = path.relative_to(ROOT / "llmcourse").with_suffix("").parts
+    return ".".join(part for part in parts if part != "__init__")
+
+
+def taught_in(path):
+    """Return the chapters that the last line of a module's docstring names."""
+    last = (ast.get_docstring(ast.parse(path.read_text(encoding="utf8"))) or "").split("\n")[-1]
+    found = TAUGHT.fullmatch(last)
+    return [Path(name).stem for name in found[1].split(", ")] if found else []
+
+
+def cells_of(chapter):
+    return nbformat.read(ROOT / "chapters" / f"{chapter}.ipynb", as_version=4).cells
+
+
+def shown_in(chapter):
+    """Return the files of the package that a chapter shows with literalinclude."""
+    prose = "\n".join(cell.source for cell in cells_of(chapter) if cell.cell_type == "markdown")
+    return set(re.findall(r"\{literalinclude\} \.\./(llmcourse/[\w/]+\.py)", prose))
+
+
+def imported_in(chapter):
+    """Return the modules of the package that a chapter's cells import, with their parents."""
+    names = set()
+    for cell in cells_of(chapter):
+        if cell.cell_type != "code":
+            continue
+        for line in cell.source.split("\n"):
+            if found := re.match(r"\s*from llmcourse import (.+)", line):
+                names |= {name.split()[0] for name in found[1].strip("()").split(",") if name}
+            elif found := re.match(r"\s*(?:from|import) llmcourse\.([\w.]+)", line):
+                names |= {found[1], found[1].split(".")[0]}
+    return names
+
+
+def test_the_curriculum_has_46_chapters_in_twelve_parts():
+    assert len(PARTS) == 12
+    assert [name[:2] for name in PLANNED] == [f"{number:02d}" for number in range(46)]
+    assert len(set(PLANNED)) == 46
+    assert all(re.fullmatch(r"\d\d_[a-z0-9_]+", name) for name in PLANNED)
+
+
+def test_parts_one_to_seven_are_the_phases():
+    assert [part["part"].split(" · ")[0] for part in PARTS] == [f"Part {n}" for n in range(12)]
+    for number in range(1, 8):
+        assert f"Phase {number}" in PARTS[number]["part"]
+
+
+def test_the_table_of_contents_has_the_chapters_that_exist():
+    assert sorted(IN_TOC) == NOTEBOOKS
+    assert sorted(IN_TOC) == IN_TOC
+
+
+def test_every_page_of_the_table_of_contents_exists():
+    for name in build_book.documents():
+        assert any((ROOT / f"{name}{suffix}").exists() for suffix in (".md", ".ipynb")), name
+
+
+def test_every_page_of_the_book_is_in_the_table_of_contents():
+    pages = {
+        path.relative_to(ROOT).with_suffix("").as_posix() for path in (ROOT / "book").rglob("*.md")
+    }
+    assert pages <= set(build_book.documents())
+
+
+@pytest.mark.parametrize("chapter", NOTEBOOKS)
+def test_number_and_slug_and_title_are_those_of_the_curriculum(chapter):
+    assert chapter in PLANNED
+    titles = {c["number"]: c["title"] for part in PARTS for c in part["chapters"]}
+    first_line = cells_of(chapter)[0].source.split("\n")[0]
+    assert first_line == f"# {chapter[:2]} {titles[chapter[:2]]}"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_every_module_says_where_it_is_taught(path):
+    chapters = taught_in(path)
+    assert chapters, "the docstring does not end with 'Taught in: chapters/NN_slug.ipynb'"
+    assert set(chapters) <= set(PLANNED)
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_a_chapter_shows_or_uses_the_modules_that_name_it(path):
+    name = name_of(path)
+    relative = path.relative_to(ROOT).as_posix()
+    for chapter in set(taught_in(path)) & set(IN_TOC):
+        used = imported_in(chapter)
+        assert relative in shown_in(chapter) or {name, name.split(".")[0]} & used, chapter
+
+
+@pytest.mark.parametrize("chapter", NOTEBOOKS)
+def test_a_module_names_the_chapters_that_show_it(chapter):
+    for name in shown_in(chapter):
+        assert chapter in taught_in(ROOT / name), f"{name} does not name {chapter}"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_every_module_has_a_page(path):
+    name = name_of(path)
+    page = ROOT / "book" / "api" / f"{name.split('.')[0]}.md"
+    assert page.exists()
+    assert f"book/api/{page.stem}" in build_book.documents()
+    documented = re.findall(r"^\.\. automodule:: llmcourse\.([\w.]+)$", page.read_text(), re.M)
+    public = [node for node in ast.parse(path.read_text()).body if _is_public(node)]
+    if public and not name.endswith("__main__"):
+        assert name in documented
+
+
+def _is_public(node):
+    kinds = ast.FunctionDef | ast.ClassDef
+    return isinstance(node, kinds) and not node.name.startswith("_")
+
+
+def test_every_page_of_the_package_has_a_module_and_a_line_in_the_index():
+    index = (ROOT / "book" / "api" / "index.md").read_text()
+    names = {name_of(path).split(".")[0] for path in MODULES}
+    pages = {path.stem for path in (ROOT / "book" / "api").glob("*.md")} - {"index"}
+    assert pages == names
+    for name in names:
+        assert f"[{name}]({name}.md)" in index
+
+
+def test_the_links_see_what_they_should(tmp_path, monkeypatch):
+    module = tmp_path / "loss.py"
+    for last, expected in {
+        "Taught in: chapters/16_cross_entropy.ipynb": ["16_cross_entropy"],
+        "Taught in: chapters/05_tokens.ipynb, chapters/16_cross_entropy.ipynb": [
+            "05_tokens",
+            "16_cross_entropy",
+        ],
+        "Taught in: chapter 16": [],
+        "Taught in: chapters/16_cross_entropy.ipynb\n\nMore": [],
+    }.items():
+        module.write_text(f'"""Loss.\n\n{last}\n"""\n')
+        assert taught_in(module) == expected
+    (tmp_path / "chapters").mkdir()
+    cells = [
+        nbformat.v4.new_markdown_cell("```{literalinclude} ../llmcourse/model/config.py\n```"),
+        nbformat.v4.new_code_cell("from llmcourse import loss, data as d\nimport llmcourse.ops"),
+        nbformat.v4.new_code_cell("from llmcourse.model.config import ModelConfig"),
+    ]
+    nbformat.write(nbformat.v4.new_notebook(cells=cells), tmp_path / "chapters" / "16_x.ipynb")
+    monkeypatch.setitem(globals(), "ROOT", tmp_path)
+    assert shown_in("16_x") == {"llmcourse/model/config.py"}
+    assert imported_in("16_x") == {"loss", "data", "ops", "model", "model.config"}
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """A package of one module and one folder, and an empty folder for its pages."""
+    source = tmp_path / "llmcourse"
+    (source / "model").mkdir(parents=True)
+    (tmp_path / "api").mkdir()
+    for name in ("loss.py", "model/config.py"):
+        (source / name).write_text('"""First line.\n\nMore.\n"""\n\n\ndef public():\n    pass\n')
+    (source / "model" / "words.py").write_text('"""Only data."""\n\nWORDS = ()\n')
+    (source / "model" / "__main__.py").write_text('"""A program."""\n\n\ndef main():\n    pass\n')
+    (source / "model" / "__init__.py").write_text('"""A model: its numbers."""\n')
+    (source / "__init__.py").write_text('"""The package."""\n')
+    monkeypatch.setattr(api_pages, "PACKAGE", source)
+    monkeypatch.setattr(api_pages, "PAGES", tmp_path / "api")
+    return tmp_path
+
+
+def test_pages_are_written_from_the_package(package):
+    assert api_pages.main(["--check"]) == 1
+    assert api_pages.main([]) == 0
+    assert api_pages.main(["--check"]) == 0
+    written = {path.name for path in (package / "api").iterdir()}
+    assert written == {"index.md", "loss.md", "model.md"}
+    assert "automodule:: llmcourse.loss\n   :members:" in (package / "api" / "loss.md").read_text()
+    model = (package / "api" / "model.md").read_text()
+    assert re.findall(r"automodule:: (\S+)", model) == ["llmcourse.model", "llmcourse.model.config"]
+    assert "| [model](model.md) | A model: its numbers. |" in (package / "api/index.md").read_text()
+
+
+def test_stale_pages_are_found(package, capsys):
+    api_pages.main([])
+    (package / "llmcourse" / "cost.py").write_text('"""Costs."""\n')
+    (package / "api" / "loss.md").write_text("# Another\n")
+    (package / "api" / "gone.md").write_text("# Gone\n")
+    assert api_pages.main(["--check"]) == 1
+    assert "stale: cost, gone, index, loss: run make format" in capsys.readouterr().out
+    api_pages.main([])
+    assert api_pages.stale() == []
+    assert not (package / "api" / "gone.md").exists()
+
+
+def test_the_pages_of_the_package_are_fresh():
+    assert api_pages.stale() == []

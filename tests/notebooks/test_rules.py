@@ -1,0 +1,276 @@
+"""Every rule for chapters accepts a good notebook and rejects the one that breaks it."""
+
+import json
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from tools import check_notebooks
+
+TITLE = "# 07 A title\n\n```{phases} 1\n```\n\n**Minutes** 5"
+EXERCISES = """## Exercises
+
+**1. Count** (difficulty 1, 5 minutes). Count.
+
+```{admonition} Hint 1
+```
+```{admonition} Hint 2
+```
+
+**2. Count again** (difficulty 2, 10 minutes). Count.
+
+```{admonition} Hint 1
+```
+```{admonition} Hint 2
+```
+"""
+QUESTIONS = "## Questions\n\n" + 5 * "1. Why?\n\n```{admonition} Answer\nSo.\n```\n\n"
+ERRATA = "## Where popular accounts go wrong\n\n```{admonition} Claim\n:class: errata\nNo.\n```\n"
+FIGURE_METADATA = {
+    "mystnb": {
+        "image": {"alt": "A curve that falls from six to one within a hundred steps."},
+        "figure": {"caption": "Loss against steps.", "name": "fig-07-loss"},
+    }
+}
+FIGURE = "fig, ax = plt.subplots()\nax.plot([1, 2])\nplt.show()"
+NAMES = {"cross_entropy", "Tokenizer"}
+
+
+def markdown(name, source):
+    return nbformat.v4.new_markdown_cell(source, id=name)
+
+
+def code(name, source, metadata=None):
+    return nbformat.v4.new_code_cell(source, id=name, metadata=metadata or {})
+
+
+def good():
+    """Return the cells of a chapter that keeps every rule, by name."""
+    cells = [
+        markdown("title", TITLE),
+        markdown("need", "## You need\n\n## You will be able to\n\n## Predict"),
+        code("setup", "from llmcourse import runtime\n\nruntime.set_up(num_threads=1, seed=0)"),
+        code("figure", FIGURE, FIGURE_METADATA),
+        markdown("scale", "## At scale"),
+        code("scale-table", "assert 6 * 7 == 42\nprint(42)"),
+        markdown("exercises", EXERCISES),
+        markdown("questions", QUESTIONS + "## Take away\n\n" + ERRATA + "\n## Further reading"),
+    ]
+    return {cell.id: cell for cell in cells}
+
+
+def found_in(tmp_path, cells, *, text=None):
+    """Write a notebook and return its problems."""
+    notebook = nbformat.v4.new_notebook(
+        cells=list(cells.values()), metadata=check_notebooks.TOP_METADATA
+    )
+    path = tmp_path / "07_title.ipynb"
+    path.write_text(text(notebook) if text else check_notebooks.written(notebook))
+    return list(check_notebooks.problems(path, NAMES))
+
+
+def test_a_good_notebook_has_no_problem(tmp_path):
+    assert found_in(tmp_path, good()) == []
+
+
+PROSE = {
+    "title": ("title", "# 07", "# 08", "not a title '# 07"),
+    "minutes": ("title", "**Minutes**", "Minutes", "does not say the minutes"),
+    "strip": ("title", "{phases}", "{note}", "no phase strip"),
+    "need": ("need", "## You need", "## Needed", "no section 'You need'"),
+    "able": ("need", "## You will be able to", "", "no section 'You will be able to'"),
+    "predict": ("need", "## Predict", "", "no section 'Predict'"),
+    "scale": ("scale", "## At scale", "## At size", "no section 'At scale'"),
+    "take away": ("questions", "## Take away", "", "no section 'Take away'"),
+    "wrong": ("questions", "## Where", "## There", "no section 'Where popular"),
+    "reading": ("questions", "## Further reading", "", "no section 'Further reading'"),
+    "in a fence": ("need", "## Predict", "```\n## Predict\n```", "no section 'Predict'"),
+    "order": ("need", "## Predict", "## Take away\n\n## Predict", "not in the order"),
+    "last": ("questions", "## Further reading", "## Further reading\n\n## End", "last section"),
+    "difficulty": (
+        "exercises",
+        "(difficulty 2, 10 minutes)",
+        "(hard)",
+        "does not say '(difficulty",
+    ),
+    "hint": ("exercises", "{admonition} Hint 2", "{admonition} Hint", "has no Hint 2"),
+    "exercise": ("exercises", "**", "*", "has no exercise"),
+    "answers": ("questions", "{admonition} Answer\nSo.", "{note} No", "0 answers to questions"),
+    "errata": ("questions", ":class: errata", ":class: note", "no box with ':class: errata'"),
+}
+
+
+@pytest.mark.parametrize(("cell", "old", "new", "message"), PROSE.values(), ids=PROSE)
+def test_prose_that_breaks_a_rule(tmp_path, cell, old, new, message):
+    cells = good()
+    assert old in cells[cell].source
+    cells[cell].source = cells[cell].source.replace(old, new)
+    assert any(message in problem for problem in found_in(tmp_path, cells))
+
+
+CODE = {
+    "function": ("def cross_entropy(x):\n    return x", "defines cross_entropy"),
+    "class": ("class Tokenizer:\n    pass", "defines Tokenizer"),
+    "lambda": ("cross_entropy = lambda x: x", "defines cross_entropy"),
+    "nested": ("if True:\n    def cross_entropy(x):\n        return x", "defines cross_entropy"),
+    "requests": ("import requests", "imports requests"),
+    "urllib": ("from urllib.request import urlopen", "imports urllib.request"),
+    "socket": ("import socket as s", "imports socket"),
+    "pretrained": ("model = Model.from_pretrained('gpt2')", "calls from_pretrained"),
+    "pip": ("!pip install x", "installs packages"),
+    "python -m pip": ("!python -m pip install x", "installs packages"),
+    "magic pip": ("%pip install x", "installs packages"),
+    "curl": ("!curl -O file", "fetches something"),
+    "unix path": ("open('/home/me/data.txt')", "absolute path"),
+    "home": ("open('~/data.txt')", "absolute path"),
+    "windows path": (r"open(r'C:\data.txt')", "absolute path"),
+    "star": ("from llmcourse import *", "imports all names"),
+    "widgets": ("from tqdm.auto import tqdm", "puts widgets into the page"),
+    "syntax": ("def f(:", "does not parse"),
+    "constant": ("assert True", "cannot fail"),
+    "tuple": ("assert (1 == 2, 'text')", "cannot fail"),
+    "comparison": ("6 * 7 == 42", "compares without assert"),
+}
+
+
+@pytest.mark.parametrize(("source", "message"), CODE.values(), ids=CODE)
+def test_code_that_breaks_a_rule(tmp_path, source, message):
+    cells = good()
+    cells["scale-table"].source = source
+    problems = found_in(tmp_path, cells)
+    assert len(problems) == 1
+    assert "cell scale-table" in problems[0]
+    assert message in problems[0]
+
+
+ALLOWED = {
+    "call": "loss.cross_entropy(x, y)",
+    "variable": "start = 3",
+    "division": "share = 1 / 2\nprint('a/b')",
+    "magic": '%config InlineBackend.figure_formats = ["retina"]\nx = 1',
+    "shell": "!{sys.executable} -m llmcourse.train --steps 3",
+    "cell magic": "%%time\nx = 1",
+    "url in a text": "print('https://example.org')",
+}
+
+
+@pytest.mark.parametrize("source", ALLOWED.values(), ids=ALLOWED)
+def test_code_that_is_allowed(tmp_path, source):
+    cells = good()
+    cells["scale-table"].source = source
+    assert found_in(tmp_path, cells) == []
+
+
+FIGURES = {
+    "no show": (FIGURE.replace("plt.show()", ""), FIGURE_METADATA, "without plt.show()"),
+    "no alt": (FIGURE, {"mystnb": {"figure": {"caption": "Loss."}}}, "without an alt text"),
+    "file name as alt": (
+        FIGURE,
+        {"mystnb": {"image": {"alt": "d41d8cd98f00b204e9800998ecf8427e.png"}}},
+        "without an alt text",
+    ),
+    "no caption": (
+        FIGURE,
+        {"mystnb": {"image": FIGURE_METADATA["mystnb"]["image"]}},
+        "without a caption",
+    ),
+    "caption repeated": (
+        FIGURE,
+        {"mystnb": {"image": {"alt": 9 * "word "}, "figure": {"caption": 9 * "word "}}},
+        "repeats the caption",
+    ),
+}
+
+
+@pytest.mark.parametrize(("source", "metadata", "message"), FIGURES.values(), ids=FIGURES)
+def test_figures_that_break_a_rule(tmp_path, source, metadata, message):
+    cells = good()
+    cells["figure"] = code("figure", source, metadata)
+    assert any(message in problem for problem in found_in(tmp_path, cells))
+
+
+def test_the_first_code_cell_sets_up(tmp_path):
+    cells = good()
+    cells["setup"].source = "import math"
+    assert any("runtime.set_up()" in problem for problem in found_in(tmp_path, cells))
+
+
+def test_at_scale_computes(tmp_path):
+    cells = good()
+    del cells["scale-table"]
+    assert any("no code cell" in problem for problem in found_in(tmp_path, cells))
+
+
+def _executed(notebook):
+    notebook.cells[2].execution_count = 1
+    return check_notebooks.written(notebook)
+
+
+def _with_output(notebook):
+    notebook.cells[2].outputs = [nbformat.v4.new_output("stream", text="42")]
+    return check_notebooks.written(notebook)
+
+
+def _with_editor_metadata(notebook):
+    notebook.cells[2].metadata["collapsed"] = True
+    return check_notebooks.written(notebook)
+
+
+def _on_one_line(notebook):
+    return json.dumps(notebook, indent=1)
+
+
+@pytest.mark.parametrize("text", [_executed, _with_output, _with_editor_metadata, _on_one_line])
+def test_only_stripped_notebooks_pass(tmp_path, text):
+    problems = found_in(tmp_path, good(), text=text)
+    assert any("run make format" in problem for problem in problems)
+    path = tmp_path / "07_title.ipynb"
+    assert check_notebooks.main(["--strip", str(path)]) == 0
+    assert list(check_notebooks.problems(path, NAMES)) == []
+    before = path.stat().st_mtime_ns
+    check_notebooks.strip_file(path)
+    assert path.stat().st_mtime_ns == before
+
+
+def test_stripping_keeps_sources_tags_and_captions(tmp_path):
+    path = tmp_path / "07_title.ipynb"
+    notebook = nbformat.v4.new_notebook(cells=list(good().values()))
+    notebook.cells[3].metadata["tags"] = ["hide-input"]
+    notebook.cells[3].metadata["vscode"] = {"languageId": "python"}
+    nbformat.write(notebook, path)
+    check_notebooks.strip_file(path)
+    cells = nbformat.read(path, as_version=4).cells
+    assert [cell.source for cell in cells] == [cell.source for cell in notebook.cells]
+    assert cells[3].metadata == {"tags": ["hide-input"], **FIGURE_METADATA}
+
+
+def test_an_invalid_notebook_is_named(tmp_path):
+    path = tmp_path / "07_title.ipynb"
+    notebook = json.loads(check_notebooks.written(nbformat.v4.new_notebook()))
+    notebook["cells"] = [{"cell_type": "code", "source": "x"}]
+    path.write_text(json.dumps(notebook))
+    assert "not a valid notebook" in next(check_notebooks.problems(path, NAMES))
+
+
+def test_public_names_are_those_of_the_package():
+    names = check_notebooks.public_names()
+    assert {"cross_entropy", "rmsnorm_forward", "Transformer", "train_bpe", "fit"} <= names
+    assert "Tensor" not in names
+
+
+def test_the_program_says_what_is_wrong(tmp_path, capsys):
+    path = tmp_path / "07_title.ipynb"
+    cells = good()
+    cells["title"].source = "# 99 Another"
+    path.write_text(check_notebooks.written(nbformat.v4.new_notebook(cells=list(cells.values()))))
+    assert check_notebooks.main([str(path)]) == 1
+    assert "07_title.ipynb its first cell is not a title" in capsys.readouterr().out
+
+
+CHAPTERS = sorted((Path(check_notebooks.ROOT) / "chapters").glob("*.ipynb"))
+
+
+@pytest.mark.parametrize("path", CHAPTERS, ids=lambda path: path.stem)
+def test_every_chapter_keeps_the_rules(path):
+    assert list(check_notebooks.problems(path, check_notebooks.public_names())) == []

