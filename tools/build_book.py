@@ -178,6 +178,8 @@ def make_book(*, execute_only: bool = False) -> int:
             PAGE_KEY.unlink(missing_ok=True)
             key = page_key()
             if build(env):
+                # Sphinx warns about a document when it reads it, and would not read it again.
+                shutil.rmtree(BUILD / ".doctrees", ignore_errors=True)
                 print("the book has warnings or errors: see above", file=sys.stderr)
                 return 1
             PAGE_KEY.write_text(key)

@@ -7,6 +7,7 @@ Directives
 
 import importlib.metadata
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -69,7 +70,8 @@ class PhaseStrip(SphinxDirective):
             if number in lit and len(lit) < len(PHASES):
                 paragraph += unseen(" (this chapter)")
             strip += nodes.list_item("", paragraph, classes=["lit" if number in lit else "unlit"])
-        return [nodes.paragraph("", "", unseen("Phases of a training step:")), strip]
+        heading = nodes.paragraph("", "Phases of a training step:", classes=["visually-hidden"])
+        return [heading, strip]
 
     def _lit(self) -> set[int]:
         words = self.arguments[0].split()
@@ -152,10 +154,35 @@ def show_colons(
     lines[:] = [line.replace(COLON, ":") for line in lines]
 
 
+def link_chapters(
+    app: Sphinx, what: str, _name: str, _object: object, _options: object, lines: list[str]
+) -> None:
+    """Make "Taught in: chapters/NN_slug.ipynb" a sentence that links the chapters that exist."""
+    if what != "module":
+        return
+    titles = {
+        document_of(chapter): f"{chapter['number']} {chapter['title']}"
+        for part in parts_of(app.env)
+        for chapter in part["chapters"]
+    }
+    for place, line in enumerate(lines):
+        if not line.startswith("Taught in: "):
+            continue
+        named = []
+        for document in re.findall(r"(chapters/\w+)\.ipynb", line):
+            title = titles.get(document, document)
+            if document in app.env.found_docs:
+                named.append(f":doc:`{title} </{document}>`")
+            else:
+                named.append(f"{title} (not written yet)")
+        lines[place] = f"*Taught in:* {', '.join(named)}."
+
+
 def setup(app: Sphinx) -> dict[str, object]:
     app.add_directive("phases", PhaseStrip)
     app.add_directive("coursemap", CourseMap)
     app.connect("autodoc-process-docstring", hide_colons, priority=400)
     app.connect("autodoc-process-docstring", show_colons, priority=600)
+    app.connect("autodoc-process-docstring", link_chapters)
     app.connect("build-finished", copy_mathjax)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

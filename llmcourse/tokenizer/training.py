@@ -13,7 +13,7 @@ Taught in: chapters/05_tokens.ipynb
 import heapq
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 
 from llmcourse import runtime
@@ -76,7 +76,7 @@ def train_bpe_naive(
     ]
     merges: list[Merge] = []
     while len(merges) < num_merges:
-        counts = Counter(pair for word in words for pair in pairwise(word))
+        counts = Counter(chain.from_iterable(map(pairwise, words)))
         if not counts:
             break
         best = max(counts, key=lambda pair: (counts[pair], pair))
@@ -87,11 +87,12 @@ def train_bpe_naive(
 
 def _joined(word: list[bytes], pair: Merge) -> list[bytes]:
     """Replace every occurrence of a pair, from the left."""
+    first, second = pair
     out: list[bytes] = []
     i = 0
     while i < len(word):
-        if tuple(word[i : i + 2]) == pair:
-            out.append(word[i] + word[i + 1])
+        if word[i] == first and i + 1 < len(word) and word[i + 1] == second:
+            out.append(first + second)
             i += 2
         else:
             out.append(word[i])

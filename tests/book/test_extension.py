@@ -1,0 +1,232 @@
+"""The course's Sphinx extension, in a small book of its own."""
+
+import io
+import json
+import re
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from sphinx.application import Sphinx
+from sphinx.util.docutils import docutils_namespace
+
+ROOT = Path(__file__).parents[2]
+INTRO = """
+Intro
+=====
+
+.. phases:: 2
+
+.. coursemap::
+
+.. toctree::
+
+   chapters/05_tokens
+   chapters/10_blueprint
+   api
+"""
+TOKENS = """
+Tokens
+======
+
+.. phases:: 1
+
+Text.
+"""
+BLUEPRINT = """
+Blueprint
+=========
+
+.. phases:: all
+
+Text.
+"""
+API = """
+API
+===
+
+.. automodule:: a_small_module
+   :members:
+"""
+MODULE = '''"""A small module.
+
+Taught in: chapters/05_tokens.ipynb, chapters/09_data_loading.ipynb
+"""
+
+LIMIT = 3
+"""Bytes: how many at most, hence a number."""
+
+
+def public():
+    """Return nothing.
+
+    Args:
+        x: a word: with a colon.
+    """
+'''
+
+
+class Text(HTMLParser):
+    """The links of a page, and its text by class of the list item around it."""
+
+    def __init__(self):
+        super().__init__()
+        self.stack, self.items, self.links = [], [], []
+
+    def handle_starttag(self, tag, attrs):
+        attrs = dict(attrs)
+        if tag == "li":
+            self.items.append({"class": attrs.get("class", ""), "text": "", "href": None})
+            self.stack.append(self.items[-1])
+        if tag == "a" and self.stack:
+            self.stack[-1]["href"] = attrs["href"]
+
+    def handle_endtag(self, tag):
+        if tag == "li" and self.stack:
+            self.stack.pop()
+
+    def handle_data(self, data):
+        if self.stack:
+            self.stack[-1]["text"] += data
+
+
+def items_of(page, *classes):
+    parser = Text()
+    parser.feed(page.read_text(encoding="utf8"))
+    items = [item for item in parser.items if item["class"] in classes]
+    return [item | {"text": " ".join(item["text"].split())} for item in items]
+
+
+def build(source, **pages):
+    """Build a book of rst pages; return its output folder and its warnings."""
+    (source / "book" / "data").mkdir(parents=True, exist_ok=True)
+    (source / "chapters").mkdir(exist_ok=True)
+    curriculum = ROOT / "book" / "data" / "curriculum.json"
+    (source / "book" / "data" / "curriculum.json").write_bytes(curriculum.read_bytes())
+    (source / "_toc.yml").write_text("")
+    for name, text in pages.items():
+        (source / f"{name.replace('__', '/')}.rst").write_text(text)
+    warnings = io.StringIO()
+    with docutils_namespace():
+        app = Sphinx(
+            srcdir=source,
+            confdir=None,
+            outdir=source / "out",
+            doctreedir=source / "doctrees",
+            buildername="html",
+            confoverrides={
+                "extensions": ["sphinx.ext.autodoc", "sphinx.ext.napoleon", "course"],
+                "root_doc": "intro",
+                "nitpicky": True,
+                "html_theme": "basic",
+            },
+            status=None,
+            warning=warnings,
+        )
+        app.build()
+    return source / "out", warnings.getvalue()
+
+
+@pytest.fixture(scope="module")
+def book(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("book")
+    (folder / "code").mkdir()
+    (folder / "code" / "a_small_module.py").write_text(MODULE)
+    sys.path[:0] = [str(ROOT / "book" / "_ext"), str(folder / "code")]
+    try:
+        pages = {"chapters__05_tokens": TOKENS, "chapters__10_blueprint": BLUEPRINT, "api": API}
+        yield build(folder / "source", intro=INTRO, **pages)
+    finally:
+        del sys.path[:2]
+        sys.modules.pop("a_small_module", None)
+
+
+def test_there_are_no_warnings(book):
+    assert book[1] == ""
+
+
+def test_one_phase_is_lit_and_says_so(book):
+    items = items_of(book[0] / "intro.html", "lit", "unlit")
+    assert [item["class"] for item in items] == ["unlit", "lit", *5 * ["unlit"]]
+    assert items[0]["text"] == "1 data"
+    assert items[1]["text"] == "2 forward (this chapter)"
+
+
+def test_a_phase_links_to_the_first_chapter_of_its_part(book):
+    items = items_of(book[0] / "intro.html", "lit", "unlit")
+    assert items[0]["href"] == "chapters/05_tokens.html"
+    assert items[1]["href"] == "chapters/10_blueprint.html"
+    assert {item["href"] for item in items[2:]} == {None}
+
+
+def test_a_chapter_does_not_link_to_itself(book):
+    items = items_of(book[0] / "chapters" / "05_tokens.html", "lit", "unlit")
+    assert items[0]["href"] is None
+    assert items[1]["href"] == "10_blueprint.html"
+
+
+def test_all_phases_are_lit_without_a_mark(book):
+    items = items_of(book[0] / "chapters" / "10_blueprint.html", "lit", "unlit")
+    assert [item["class"] for item in items] == 7 * ["lit"]
+    assert all("this chapter" not in item["text"] for item in items)
+
+
+def test_the_map_has_every_chapter_and_links_the_written_ones(book):
+    items = items_of(book[0] / "intro.html", "written", "planned")
+    assert len(items) == 46
+    written = {item["text"]: item["href"] for item in items if item["class"] == "written"}
+    assert written == {
+        "05 From text to token IDs": "chapters/05_tokens.html",
+        "10 The blueprint": "chapters/10_blueprint.html",
+    }
+    planned = [item for item in items if item["class"] == "planned"]
+    assert all(item["href"] is None for item in planned)
+    assert all(item["text"].endswith("(not written yet)") for item in planned)
+
+
+def test_the_map_has_every_part(book):
+    page = (book[0] / "intro.html").read_text(encoding="utf8")
+    parts = json.loads((ROOT / "book" / "data" / "curriculum.json").read_text(encoding="utf8"))
+    assert re.findall(r'<p class="rubric">(.+?)</p>', page) == [part["part"] for part in parts]
+
+
+def test_modules_link_to_their_chapters(book):
+    page = (book[0] / "api.html").read_text(encoding="utf8")
+    taught = re.search(r"<em>Taught in:</em>(.*?)</p>", page, flags=re.DOTALL)[1]
+    assert 'href="chapters/05_tokens.html"' in taught
+    assert "09 Feeding the machine (not written yet)" in taught
+    assert "09_data_loading" not in taught
+
+
+def test_the_text_of_a_field_stays_text(book):
+    page = (book[0] / "api.html").read_text(encoding="utf8")
+    assert "Bytes: how many at most, hence a number." in page
+    assert "a word: with a colon." in page
+
+
+def test_mathjax_is_copied_with_its_fonts(book):
+    folder = book[0] / "_static" / "mathjax"
+    assert (folder / "tex-chtml-full.js").stat().st_size > 1_000_000
+    fonts = list((folder / "output" / "chtml" / "fonts" / "woff-v2").glob("*.woff"))
+    assert len(fonts) > 15
+
+
+@pytest.mark.parametrize("argument", ["0", "8", "three", "1,2", "12", ""])
+def test_a_wrong_phase_is_reported(tmp_path, monkeypatch, argument):
+    monkeypatch.syspath_prepend(ROOT / "book" / "_ext")
+    _, warnings = build(tmp_path, intro=f"Intro\n=====\n\n.. phases:: {argument}\n")
+    assert "phases" in warnings
+    assert "ERROR" in warnings
+
+
+def test_the_map_follows_the_chapters(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "book" / "_ext")
+    intro = "Intro\n=====\n\n.. coursemap::\n\n.. toctree::\n   :glob:\n\n   chapters/*\n"
+    out, _ = build(tmp_path, intro=intro)
+    assert {item["class"] for item in items_of(out / "intro.html", "written", "planned")} == {
+        "planned"
+    }
+    out, warnings = build(tmp_path, chapters__05_tokens=TOKENS)
+    assert warnings == ""
+    assert [item["text"][:2] for item in items_of(out / "intro.html", "written")] == ["05"]

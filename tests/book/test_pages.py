@@ -1,0 +1,196 @@
+"""The built book: every chapter ran, nothing comes from other servers, every link arrives."""
+
+import re
+from functools import cache
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urljoin, urlparse
+
+import pytest
+from jupyter_cache import get_cache
+
+from tools import build_book
+
+HTML = build_book.BUILD / "html"
+CHAPTERS = build_book.chapters()
+# What the theme makes without content of ours.
+GENERATED = {"genindex.html", "search.html", "py-modindex.html"}
+LOADED = {"script": "src", "img": "src", "iframe": "src", "source": "src", "object": "data"}
+VOID = {"img", "link", "meta", "input", "br", "hr", "source", "wbr", "col"}
+
+
+class Page(HTMLParser):
+    """What a page loads, links to, and shows."""
+
+    def __init__(self):
+        super().__init__(convert_charrefs=True)
+        self.loads, self.links, self.ids, self.images, self.classes = [], [], set(), [], []
+        self.attributes = {}
+        self.title = ""
+        self._inside = None
+
+    def handle_starttag(self, tag, attrs):
+        attrs = dict(attrs)
+        self.attributes.setdefault(tag, attrs)
+        self._inside = tag if tag not in VOID else self._inside
+        if attrs.get("id"):
+            self.ids.add(attrs["id"])
+        self.classes.append(attrs.get("class") or "")
+        if tag in LOADED and attrs.get(LOADED[tag]):
+            self.loads.append(attrs[LOADED[tag]])
+        if tag == "link" and attrs.get("rel") in ("stylesheet", "preload", "icon", "shortcut icon"):
+            self.loads.append(attrs["href"])
+        if tag == "a" and attrs.get("href"):
+            self.links.append(attrs["href"])
+        if tag == "img":
+            self.images.append(attrs)
+
+    def handle_data(self, data):
+        if self._inside == "title":
+            self.title += data
+            self._inside = None
+
+
+@cache
+def parsed(path):
+    page = Page()
+    page.feed(path.read_text(encoding="utf8"))
+    return page
+
+
+def pages():
+    return sorted(HTML.rglob("*.html"))
+
+
+def own_pages():
+    """Return the pages that a document of the table of contents became."""
+    return [HTML / f"{name}.html" for name in build_book.documents()]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _current_book():
+    if not build_book.is_current():
+        pytest.fail("the pages in _build are missing or older than their sources: run make book")
+
+
+@pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda path: path.stem)
+def test_every_cell_of_a_chapter_ran_and_passed(chapter):
+    store = get_cache(str(build_book.CACHE))
+    record = store.match_cache_file(str(chapter))
+    cells = store.get_cache_bundle(record.pk).nb.cells
+    assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1))
+    for cell in cells:
+        failed = [output for output in cell.outputs if output.output_type == "error"]
+        assert not failed or "raises-exception" in cell.metadata.get("tags", [])
+
+
+@pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda path: path.stem)
+def test_outputs_reveal_nothing_of_the_machine(chapter):
+    store = get_cache(str(build_book.CACHE))
+    bundle = store.get_cache_bundle(store.match_cache_file(str(chapter)).pk)
+    shown = str([cell.outputs for cell in bundle.nb.cells])
+    assert str(build_book.ROOT) not in shown
+    assert str(Path.home()) not in shown
+    assert "Warning" not in shown
+
+
+def test_every_document_became_a_page():
+    assert len(own_pages()) > 15
+    assert all(path.exists() for path in own_pages())
+    assert build_book.INDEX.exists()
+
+
+def test_no_page_loads_anything_from_elsewhere():
+    for path in pages():
+        for address in parsed(path).loads:
+            assert not urlparse(address).netloc, f"{path.name} loads {address}"
+            assert urlparse(address).scheme in ("", "data"), f"{path.name} loads {address}"
+
+
+def test_no_style_or_script_of_ours_loads_anything_from_elsewhere():
+    for path in [*HTML.glob("_static/*.css"), *HTML.glob("_static/styles/*.css")]:
+        addresses = re.findall(r"(?:url\(|@import)\s*[\"']?(https?:|//)", path.read_text("utf8"))
+        assert addresses == [], path.name
+    for path in own_pages():
+        scripts = re.findall(r"<script\b[^>]*>(.*?)</script>", path.read_text("utf8"), re.DOTALL)
+        for script in scripts:
+            assert not re.search(r"import\s*\(?\s*[\"']https?:|fetch\(\s*[\"']https?:", script)
+
+
+def test_everything_that_a_page_loads_is_there():
+    for path in pages():
+        for address in parsed(path).loads:
+            parts = urlparse(address)
+            if parts.scheme != "data":
+                assert (path.parent / unquote(parts.path)).exists(), f"{path.name}: {address}"
+
+
+def test_links_between_pages_arrive():
+    for path in own_pages():
+        for address in parsed(path).links:
+            parts = urlparse(urljoin(path.as_uri(), address))
+            if parts.scheme != "file":
+                continue
+            target = Path(unquote(parts.path))
+            assert target.exists(), f"{path.name} links to {address}"
+            if parts.fragment and target.suffix == ".html":
+                ids = parsed(target).ids
+                assert unquote(parts.fragment) in ids, f"{path.name} links to {address}"
+
+
+def test_mathematics_is_local():
+    with_math = [path for path in pages() if "tex-chtml-full.js" in path.read_text("utf8")]
+    assert with_math
+    assert (HTML / "_static" / "mathjax" / "tex-chtml-full.js").exists()
+
+
+@pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda path: path.stem)
+def test_a_chapter_has_its_strip_and_its_errata(chapter):
+    page = parsed(HTML / "chapters" / f"{chapter.stem}.html")
+    assert sum(name in ("lit", "unlit") for name in page.classes) == 7
+    assert "lit" in page.classes
+    assert any("errata" in name.split() for name in page.classes)
+
+
+def test_images_have_an_alternative_text():
+    for path in own_pages():
+        for image in parsed(path).images:
+            alt = image.get("alt")
+            assert alt is not None, f"{path.name}: {image}"
+            assert not re.search(r"[0-9a-f]{16}|\.(png|svg|jpe?g)$", alt), f"{path.name}: {alt}"
+
+
+def test_pages_say_their_language_and_title():
+    for path in own_pages():
+        page = parsed(path)
+        assert page.attributes["html"].get("lang") == "en", path.name
+        assert page.title.strip(), path.name
+        assert "width=device-width" in page.attributes["meta"].get("content", "") or any(
+            "width=device-width" in text
+            for text in re.findall(r"<meta[^>]+viewport[^>]+>", path.read_text("utf8"))
+        )
+
+
+def test_the_map_links_the_chapters_that_exist():
+    page = parsed(HTML / "book" / "intro.html")
+    states = [name for name in page.classes if name in ("written", "planned")]
+    assert len(states) == 46
+    assert states.count("written") == len(CHAPTERS)
+    linked = {Path(urlparse(link).path).stem for link in page.links if "chapters/" in link}
+    assert linked == {path.stem for path in CHAPTERS}
+
+
+def test_the_parser_sees_what_it_should(tmp_path):
+    path = tmp_path / "page.html"
+    path.write_text(
+        '<html lang="en"><title>A title</title><script src="https://cdn.example/x.js"></script>'
+        '<link rel="stylesheet" href="//fonts.example/a.css"><img src="a.png" alt="x.png">'
+        '<a id="here" href="other.html#there">x</a>'
+    )
+    page = parsed(path)
+    assert page.loads == ["https://cdn.example/x.js", "//fonts.example/a.css", "a.png"]
+    assert all(urlparse(address).netloc for address in page.loads[:2])
+    assert page.links == ["other.html#there"]
+    assert page.ids == {"here"}
+    assert page.title == "A title"
+    assert page.images[0]["alt"] == "x.png"
