@@ -1,6 +1,6 @@
 """From a corpus to token shards on disk: what happens once, before the first step.
 
-Taught in: chapters/05_tokens.ipynb, chapters/09_data_loading.ipynb
+Taught in: chapters/01_whole_run.ipynb, chapters/10_blueprint.ipynb
 """
 
 from dataclasses import dataclass

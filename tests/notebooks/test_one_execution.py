@@ -1,5 +1,7 @@
 """Notebooks that pass under nbval reach the cache that the book reads; others do not."""
 
+import ast
+import json
 import os
 import subprocess
 import sys
@@ -14,6 +16,13 @@ from tools import build_book, check_notebooks
 ROOT = Path(__file__).parents[2]
 
 
+ACCOUNT = """
+import json, os, sys, tempfile
+import torch
+json.dumps([sys.executable, torch.get_num_threads(), tempfile.gettempdir(), "marker" in globals()])
+"""
+
+
 def notebook_of(*sources, tags=None):
     cells = [nbformat.v4.new_markdown_cell("# Title")]
     cells += [nbformat.v4.new_code_cell(source) for source in sources]
@@ -24,7 +33,11 @@ def notebook_of(*sources, tags=None):
 
 @pytest.fixture(scope="module")
 def executed(tmp_path_factory):
-    """Run five notebooks in one nbval session; return its output and the cache."""
+    """Run notebooks in one nbval session; return its output, the cache and the folder.
+
+    The account they run in is not a clean one: it has a profile that defines a name in every
+    session, and a kernel called python3 that does not start.
+    """
     folder = tmp_path_factory.mktemp("notebooks")
     mark = folder / "ran.txt"
     notebooks = {
@@ -35,6 +48,7 @@ def executed(tmp_path_factory):
         "skipped": notebook_of("print(1)", "1 / 0", tags=["nbval-skip"]),
         "widget": notebook_of("import ipywidgets\nipywidgets.IntSlider()"),
         "raises": notebook_of("1 / 0", tags=["raises-exception"]),
+        "account": notebook_of(ACCOUNT),
     }
     for name, notebook in notebooks.items():
         nbformat.write(notebook, folder / f"{name}.ipynb")
@@ -43,6 +57,15 @@ def executed(tmp_path_factory):
     command += ["--nbval-lax", "--nbval-current-env", "-n", "2", "--dist", "loadfile"]
     env = build_book.environment(folder / "scratch") | {"PYTHONPATH": str(ROOT)}
     env |= {"TMPDIR": str(folder), "MPLCONFIGDIR": str(folder / "matplotlib")}
+    env |= {"HOME": str(folder / "home")}
+    startup = folder / "home" / ".ipython" / "profile_default" / "startup"
+    startup.mkdir(parents=True)
+    (startup / "00.py").write_text("marker = 1\n")
+    kernel = folder / "home" / ".local" / "share" / "jupyter" / "kernels" / "python3"
+    kernel.mkdir(parents=True)
+    (kernel / "kernel.json").write_text(
+        '{"argv": ["false"], "display_name": "Python 3", "language": "python"}'
+    )
     (folder / "scratch").mkdir()
     done = subprocess.run(
         [*command, *(f"{name}.ipynb" for name in notebooks)],
@@ -87,6 +110,13 @@ def test_an_expected_exception_is_cached(executed):
     (code,) = cache.get_cache_bundle(record.pk).nb.cells  # it keeps code cells alone
     outputs = code.outputs
     assert outputs[0].ename == "ZeroDivisionError"
+
+
+def test_the_account_leaves_no_trace(executed):
+    _, cache, folder = executed
+    (code,) = cache.get_cache_bundle(in_cache(cache, folder / "account.ipynb").pk).nb.cells
+    shown = json.loads(ast.literal_eval(code.outputs[0].data["text/plain"]))
+    assert shown == [sys.executable, 1, str(folder), False]
 
 
 @pytest.mark.parametrize("name", ["failing", "skipped", "widget"])
