@@ -24,18 +24,20 @@ def rows(quick: bool = False) -> list[dict]:
     """Measure training, training against the naive loop, and encoding.
 
     Args:
-        quick: a tenth of the text and a third of the repeats.
+        quick: a tenth of the text and a third of the repeats, and no aims: they are for the full
+            text.  Training gains with its length, since only new words cost more than a look-up.
     """
     # Read by `tokenizers` when it is first used: one thread for every side.
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     os.environ["RAYON_NUM_THREADS"] = "1"
     num_bytes, repeats = (1_000_000, 1) if quick else (10_000_000, 3)
     documents = addresses(num_bytes)
-    return [
+    measured = [
         *training_rows(documents, repeats=repeats),
         *naive_rows(num_bytes=num_bytes * 3 // 100, repeats=repeats),
         *encoding_rows(documents, repeats=repeats),
     ]
+    return [r | {"aim": ""} for r in measured] if quick else measured
 
 
 def addresses(num_bytes: int) -> list[str]:
@@ -77,7 +79,7 @@ def training_rows(documents: list[str], *, repeats: int) -> list[dict]:
             size / seconds["theirs"],
             "Hugging Face tokenizers",
             "MB/s",
-            aim="1",
+            aim=">= 1.0",
         )
     ]
 
@@ -98,7 +100,7 @@ def naive_rows(*, num_bytes: int, repeats: int) -> list[dict]:
             size / seconds["naive"],
             "naive loop",
             "MB/s",
-            aim="100",
+            aim=">= 100",
         )
     ]
 
@@ -129,10 +131,10 @@ def encoding_rows(documents: list[str], *, repeats: int) -> list[dict]:
     what = f"encoding {megabytes(documents):.0f} MB, GPT-2's vocabulary"
     face = "Hugging Face tokenizers"
     return [
-        row(f"{what}, cold", rate["cold"], rate["face cold"], face, "MB/s", aim="1.5"),
-        row(f"{what}, warm", rate["warm"], rate["face warm"], face, "MB/s", aim="1.5"),
-        row(f"{what}, cold", rate["cold"], rate["tiktoken"], "tiktoken", "MB/s", aim="0.4"),
-        row(f"{what}, warm", rate["warm"], rate["tiktoken"], "tiktoken", "MB/s", aim="0.4"),
+        row(f"{what}, cold", rate["cold"], rate["face cold"], face, "MB/s", aim=">= 1.5"),
+        row(f"{what}, warm", rate["warm"], rate["face warm"], face, "MB/s", aim=">= 1.5"),
+        row(f"{what}, cold", rate["cold"], rate["tiktoken"], "tiktoken", "MB/s", aim=">= 0.4"),
+        row(f"{what}, warm", rate["warm"], rate["tiktoken"], "tiktoken", "MB/s", aim=">= 0.4"),
     ]
 
 

@@ -333,6 +333,16 @@ def test_deciding_on_special_tokens_too_early_would_be_noticed(monkeypatch):
     assert ids_by_letters(tokenizer, text) != [tokenizer.special_tokens[text]]
 
 
+def test_a_very_long_word_is_not_searched_again_for_every_block(monkeypatch):
+    cutter, searched = Cutter(GPT2, ()), []
+    real = cutter._settled
+    monkeypatch.setattr(cutter, "_settled", lambda text: searched.append(len(text)) or real(text))
+    num_blocks = 64
+    word = "x" * (num_blocks * patterns.BLOCK_CHARACTERS)
+    assert cutter.words(word) == [word]
+    assert len(searched) <= num_blocks.bit_length() + 1
+
+
 def test_streaming_takes_constant_memory(small):
     """Ten times the text, the same peak."""
 
@@ -546,8 +556,14 @@ def drop_merge(folder):
     path.write_text("\n".join(path.read_text().splitlines()[:-1]) + "\n")
 
 
+def replace_by_file(folder):
+    shutil.rmtree(folder)
+    folder.write_text("not a folder")
+
+
 BROKEN = {
     "no folder": (shutil.rmtree, "vocab.json is missing"),
+    "a file, no folder": (replace_by_file, "vocab.json is missing"),
     "no merges": (lambda f: (f / "merges.txt").unlink(), "merges.txt is missing"),
     "cut short": (lambda f: (f / "vocab.json").write_text('{"!": 0'), "vocab.json is not JSON"),
     "a list": (lambda f: (f / "vocab.json").write_text("[]"), "must map strings to ids"),

@@ -3,19 +3,20 @@
     python tools/build_book.py                  what `make book` does
     python tools/build_book.py --execute-only   stop after the notebooks
 
-The cache of executed notebooks belongs to one state of the package, the pinned requirements and
-Python.  Jupyter Book itself looks at the code cells alone, and would show new code beside old
-output.  Two of these processes wait for each other.
+The cache of executed notebooks belongs to one state of the package's code, the pinned requirements
+and Python.  Jupyter Book itself looks at the code cells alone, and would show new code beside old
+output.  Comments and docstrings do not count.  Two of these processes wait for each other.
 """
 
 import argparse
+import ast
 import hashlib
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import yaml
@@ -32,12 +33,35 @@ PAGE_FILES = ("_config.yml", "_toc.yml", "requirements.txt")
 LEFT_BEHIND = {"__pycache__", ".ipynb_checkpoints"}
 
 
-def digest(paths: Iterable[Path]) -> str:
+def content_of(path: Path) -> bytes:
+    """Return what is in a file."""
+    return path.read_bytes()
+
+
+def meaning_of(path: Path) -> bytes:
+    """Return what a file does: of Python code, neither comments nor layout nor docstrings."""
+    if path.suffix != ".py":
+        return path.read_bytes()
+    tree = ast.parse(path.read_bytes())
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        if isinstance(body, list):
+            # A text that stands alone does nothing; this holds for those under a field, too.
+            node.body = [statement for statement in body if not _is_text(statement)]
+    return ast.dump(tree).encode()
+
+
+def _is_text(statement: ast.AST) -> bool:
+    value = getattr(statement, "value", None)
+    return isinstance(statement, ast.Expr) and isinstance(getattr(value, "value", None), str)
+
+
+def digest(paths: Iterable[Path], content: Callable[[Path], bytes] = content_of) -> str:
     """Return the SHA-256 of the names and contents of files, and of Python's version."""
     sha = hashlib.sha256(repr(sys.version_info[:3]).encode())
     for path in sorted(paths):
-        content = path.read_bytes()
-        sha.update(f"{path.relative_to(ROOT).as_posix()}\0{len(content)}\0".encode() + content)
+        found = content(path)
+        sha.update(f"{path.relative_to(ROOT).as_posix()}\0{len(found)}\0".encode() + found)
     return sha.hexdigest()
 
 
@@ -52,7 +76,7 @@ def files_of(folder: Path) -> list[Path]:
 
 def execution_key() -> str:
     """Return what outputs depend on besides the cells: the package and the pinned versions."""
-    return digest([*files_of(ROOT / "llmcourse"), ROOT / "requirements.txt"])
+    return digest([*files_of(ROOT / "llmcourse"), ROOT / "requirements.txt"], meaning_of)
 
 
 def page_key() -> str:
@@ -159,6 +183,8 @@ def execute(notebooks: list[Path], env: Mapping[str, str]) -> int:
 
 def build(env: Mapping[str, str]) -> int:
     """Build the pages; any warning is an error."""
+    # Sphinx leaves a page of source as it is while the source is, also when a link to it is new.
+    shutil.rmtree(INDEX.parent / "_modules", ignore_errors=True)
     program = str(Path(sys.executable).with_name("jupyter-book"))
     command = [program, "build", ".", "-W", "--keep-going", "-n"]
     return subprocess.run(command, cwd=ROOT, env=env, check=False).returncode

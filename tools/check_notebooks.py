@@ -29,6 +29,8 @@ HEADINGS = (
 NUM_QUESTIONS = 5
 NETWORK = {"requests", "urllib", "socket", "http", "httpx", "aiohttp", "ftplib", "urllib3"}
 DOWNLOADS = {"from_pretrained", "load_dataset", "hf_hub_download", "urlopen", "urlretrieve"}
+# A change in a docstring or a comment does not execute chapters again.
+SOURCES = {"getsource", "getsourcelines", "getdoc", "help"}
 TOP_METADATA = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
     "language_info": {"name": "python"},
@@ -216,6 +218,8 @@ def _import_problems(node: ast.AST) -> Iterator[str]:
         called = getattr(node.func, "attr", getattr(node.func, "id", ""))
         if called in DOWNLOADS:
             yield f"calls {called}: chapters do not use the network"
+        if called in SOURCES:
+            yield f"calls {called}: show code with literalinclude (docs/adr/0004)"
 
 
 def _name_problems(node: ast.AST, names: set[str]) -> Iterator[str]:

@@ -1,6 +1,6 @@
 """The file of a checkpoint: its layout, writing it, and finding out whether it is intact.
 
-A checkpoint is one file, step_00000300.ckpt: a header of 52 bytes, then what `torch.save` writes.
+A checkpoint is one file, step_00000300.ckpt: a header of 52 bytes, then what `torch.save` writes::
 
     offset  bytes  what (little-endian)
          0      8  magic, the ASCII letters LLMCHKPT

@@ -1,6 +1,6 @@
 """One shard file: its layout, writing it, and reading and checking its header.
 
-A shard is a header of 104 bytes and the token ids, all little-endian:
+A shard is a header of 104 bytes and the token ids, all little-endian::
 
     offset  bytes  what
          0      8  magic, the ASCII letters LLMSHARD

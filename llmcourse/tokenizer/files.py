@@ -102,7 +102,7 @@ def read(folder: str | Path) -> tuple[Content, str | None]:
             special_tokens, pattern, fingerprint = _implied_specials(spelled, merges), GPT2, None
         special_ids = set(special_tokens.values())
         vocabulary = {i: unspell(s) for s, i in spelled.items() if i not in special_ids}
-    except FileNotFoundError as error:
+    except (FileNotFoundError, NotADirectoryError) as error:
         raise ValueError(f"no tokenizer in {folder}: {error.filename} is missing") from error
     except ValueError as error:
         raise ValueError(f"the tokenizer in {folder} is broken: {error}") from error

@@ -49,6 +49,7 @@ def train_bpe(
     Raises:
         ValueError: if the vocabulary is too small or too large, a special token is empty or named
             twice, the pattern is broken, or the text is not Unicode text.
+        TypeError: if `special_tokens` is one string, or a part of the text is not a string.
         OSError: if the file cannot be read.
 
     Source:

@@ -13,8 +13,6 @@ from tools import build_book
 
 HTML = build_book.BUILD / "html"
 CHAPTERS = build_book.chapters()
-# What the theme makes without content of ours.
-GENERATED = {"genindex.html", "search.html", "py-modindex.html"}
 LOADED = {"script": "src", "img": "src", "iframe": "src", "source": "src", "object": "data"}
 VOID = {"img", "link", "meta", "input", "br", "hr", "source", "wbr", "col"}
 
@@ -59,7 +57,8 @@ def parsed(path):
 
 
 def pages():
-    return sorted(HTML.rglob("*.html"))
+    """Return all pages, without the theme's templates."""
+    return sorted(path for path in HTML.rglob("*.html") if "_static" not in path.parts)
 
 
 def own_pages():

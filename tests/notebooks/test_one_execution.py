@@ -223,6 +223,21 @@ def test_another_package_empties_the_cache(project, change):
     assert build_book.not_executed(notebooks) == notebooks  # nothing came back
 
 
+def test_what_code_says_about_itself_changes_nothing(project):
+    module = project / "llmcourse" / "loss.py"
+    module.write_text("unit = 'nat'\n\n\ndef f(x):\n    return x\n")
+    before, pages = build_book.execution_key(), build_book.page_key()
+    module.write_text(
+        '"""Loss."""\n\nunit = "nat"  # natural\n"""The unit."""\n\n\n'
+        'def f(x):\n    """Return x."""\n    return x\n'
+    )
+    assert build_book.execution_key() == before
+    assert build_book.page_key() != pages
+    for code in ("return x + 1", "return y", "print('text')\n    return x", "'a'.upper()"):
+        module.write_text(f"unit = 'nat'\n\n\ndef f(x):\n    {code}\n")
+        assert build_book.execution_key() != before
+
+
 def test_compiled_files_change_nothing(project):
     before = build_book.execution_key()
     (project / "llmcourse" / "__pycache__").mkdir()

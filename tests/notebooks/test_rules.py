@@ -118,6 +118,7 @@ CODE = {
     "urllib": ("from urllib.request import urlopen", "imports urllib.request"),
     "socket": ("import socket as s", "imports socket"),
     "pretrained": ("model = Model.from_pretrained('gpt2')", "calls from_pretrained"),
+    "getsource": ("print(inspect.getsource(f))", "show code with literalinclude"),
     "pip": ("!pip install x", "installs packages"),
     "python -m pip": ("!python -m pip install x", "installs packages"),
     "magic pip": ("%pip install x", "installs packages"),
