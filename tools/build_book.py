@@ -182,9 +182,13 @@ def execute(notebooks: list[Path], env: Mapping[str, str]) -> int:
 
 
 def build(env: Mapping[str, str]) -> int:
-    """Build the pages; any warning is an error."""
-    # Sphinx leaves a page of source as it is while the source is, also when a link to it is new.
-    shutil.rmtree(INDEX.parent / "_modules", ignore_errors=True)
+    """Build all pages; any warning is an error.
+
+    Always from nothing: Sphinx would not repeat the warnings of pages that it has read before, nor
+    mend a page of source code that a new link points into, nor remove a page that is gone.
+    """
+    for name in (".doctrees", "html", "jupyter_execute"):
+        shutil.rmtree(BUILD / name, ignore_errors=True)
     program = str(Path(sys.executable).with_name("jupyter-book"))
     command = [program, "build", ".", "-W", "--keep-going", "-n"]
     return subprocess.run(command, cwd=ROOT, env=env, check=False).returncode
@@ -204,8 +208,6 @@ def make_book(*, execute_only: bool = False) -> int:
             PAGE_KEY.unlink(missing_ok=True)
             key = page_key()
             if build(env):
-                # Sphinx warns about a document when it reads it, and would not read it again.
-                shutil.rmtree(BUILD / ".doctrees", ignore_errors=True)
                 print("the book has warnings or errors: see above", file=sys.stderr)
                 return 1
             PAGE_KEY.write_text(key)

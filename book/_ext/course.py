@@ -150,8 +150,10 @@ def hide_colons(
 def show_colons(
     _app: Sphinx, _what: str, _name: str, _object: object, _options: object, lines: list[str]
 ) -> None:
-    """Put the colons back, after napoleon."""
-    lines[:] = [line.replace(COLON, ":") for line in lines]
+    """Put the colons back, after napoleon; drop what NamedTuple says about every field."""
+    lines[:] = [
+        line.replace(COLON, ":") for line in lines if not line.startswith("Alias for field number")
+    ]
 
 
 def link_chapters(

@@ -54,8 +54,17 @@ MODULE = '''"""A small module.
 Taught in: chapters/05_tokens.ipynb, chapters/09_data_loading.ipynb
 """
 
+from typing import NamedTuple
+
 LIMIT = 3
 """Bytes: how many at most, hence a number."""
+
+
+class Pair(NamedTuple):
+    """Two numbers."""
+
+    first: int
+    second: int
 
 
 def public():
@@ -203,6 +212,12 @@ def test_the_text_of_a_field_stays_text(book):
     page = (book[0] / "api.html").read_text(encoding="utf8")
     assert "Bytes: how many at most, hence a number." in page
     assert "a word: with a colon." in page
+
+
+def test_fields_of_tuples_are_named_without_filler(book):
+    page = (book[0] / "api.html").read_text(encoding="utf8")
+    assert 'id="a_small_module.Pair.second"' in page
+    assert "Alias for field" not in page
 
 
 def test_mathjax_is_copied_with_its_fonts(book):

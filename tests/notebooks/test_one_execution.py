@@ -288,10 +288,24 @@ def test_nothing_is_built_twice(project, monkeypatch):
     (project / "_config.yml").write_text("title: Two\n")
     assert build_book.main([]) == 0
     assert len(builds) == 2
-    (project / "_build" / ".doctrees").mkdir()
     monkeypatch.setattr(build_book, "build", lambda _env: 1)
     (project / "_config.yml").write_text("title: Three\n")
     assert build_book.main([]) == 1
     assert not build_book.is_current()
-    assert not (project / "_build" / ".doctrees").exists()  # so that its warnings come back
     assert build_book.main([]) == 1  # a failed build is not taken for a finished one
+
+
+def test_pages_are_built_from_nothing(project, monkeypatch):
+    for name in (".doctrees", "html", "jupyter_execute"):
+        (project / "_build" / name).mkdir(parents=True)
+        (project / "_build" / name / "stale").write_text("")
+    commands = []
+
+    def run(command, **_settings):
+        commands.append(command)
+        return subprocess.CompletedProcess(command, returncode=7)
+
+    monkeypatch.setattr(build_book.subprocess, "run", run)
+    assert build_book.build({}) == 7
+    assert not list((project / "_build").rglob("stale"))
+    assert commands[0][1:] == ["build", ".", "-W", "--keep-going", "-n"]
