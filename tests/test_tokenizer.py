@@ -450,7 +450,8 @@ def test_arrays_are_small_and_writable(gpt2):
     assert (ids.dtype, ids.tolist()) == (np.uint16, gpt2.encode("hello world"))
     ids += 1  # a view of immutable bytes would refuse
     parts = list(gpt2.encode_iterable_to_arrays(["hello"]))
-    assert parts and all(part.flags.writeable for part in parts)
+    assert parts
+    assert all(part.flags.writeable for part in parts)
     assert gpt2.encode_to_array("").shape == (0,)
 
 
