@@ -1,4 +1,5 @@
 # One command for each thing.  `make help` lists them.
+#   PORT=...         where make serve shows the book
 #   PYTHON=...       the Python that makes .venv, when it is missing
 #   TORCH_INDEX=...  take torch from this index, for example the one with CPU builds (README)
 
@@ -6,13 +7,14 @@
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
 	$$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' \
 		>/dev/null 2>&1 && echo $$p && break; done)
+PORT ?= 8000
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 # One thread per process, and no warning from jupyter_core about where its folders will move.
 RUN := OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false JUPYTER_PLATFORM_DIRS=1 $(BIN)/python
 
-.PHONY: help book test test-fast lint format bench clean
+.PHONY: help book serve test test-fast lint format bench clean
 
 help: ## list these commands
 	@sed -n -E 's/^([a-z-]+):[^#]*## (.*)$$/\1 \2/p' Makefile | \
@@ -26,24 +28,29 @@ $(READY): requirements.txt pyproject.toml
 book: $(READY) ## execute the chapters that changed and build _build/html/index.html
 	@$(RUN) tools/build_book.py
 
+serve: $(READY) ## show the book at http://127.0.0.1:8000 (PORT=...), built again on save
+	@$(RUN) tools/serve.py --port $(PORT)
+
 test: $(READY) lint ## check style, then test the package, every notebook and the pages
 	@$(RUN) tools/build_book.py
 	@$(RUN) -m pytest -n 2 --dist loadfile
 
-test-fast: $(READY) ## test the package alone, without notebooks and pages
-	@$(RUN) -m pytest -n 2 --dist loadfile --ignore tests/book --ignore tests/notebooks
+test-fast: $(READY) ## test the package alone, without notebooks, pages and browser
+	@$(RUN) -m pytest -n 2 --dist loadfile --ignore tests/book --ignore tests/browser --ignore tests/notebooks
 
 lint: $(READY) ## check style, import floors, notebooks and generated pages
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/lint-imports --no-cache --no-logo
-	@$(RUN) tools/check_notebooks.py
+	@$(RUN) -m tools.check_notebooks
+	@$(RUN) tools/setup_cells.py --check
 	@$(RUN) tools/api_pages.py --check
 
 format: $(READY) ## format the code, strip the notebooks, write the generated pages
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
-	@$(RUN) tools/check_notebooks.py --strip
+	@$(RUN) tools/setup_cells.py
+	@$(RUN) -m tools.check_notebooks --strip
 	@$(RUN) tools/api_pages.py
 
 bench: $(READY) ## measure against peers and write bench/README.md

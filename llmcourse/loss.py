@@ -6,7 +6,7 @@ the same, global, normaliser, or short parts weigh too much.
 
 Shape suffixes:  B batch, T time (tokens), D width, V vocabulary, N rows (all tokens of a batch).
 
-Taught in: chapters/16_cross_entropy.ipynb
+Taught in: chapters/02_step_by_hand.ipynb, chapters/16_cross_entropy.ipynb
 """
 
 import math

@@ -2,8 +2,8 @@
 
 An optimizer here is a `torch.optim.Optimizer`, so that it can stand wherever torch's own does.
 
-Taught in: chapters/25_optimizers.ipynb, chapters/26_learning_rate.ipynb
-"""
+Taught in: chapters/02_step_by_hand.ipynb, chapters/03_downhill.ipynb, chapters/25_optimizers.ipynb, chapters/26_learning_rate.ipynb
+"""  # noqa: E501 - one line, which tests and pages read
 
 import math
 from collections.abc import Callable, Iterable

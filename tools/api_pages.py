@@ -60,10 +60,10 @@ def page(name: str, path: Path) -> str:
     if path.stem != "__init__":
         return f"# {name}\n\n{automodule(name, members=True)}"
     blocks = [f"# {name}\n", automodule(name, members=False)]
-    for inner in sorted(path.parent.glob("*.py")):
+    for inner in sorted(path.parent.rglob("*.py")):
         if not inner.stem.startswith("__") and has_public_names(inner):
-            blocks.append(f"## {name}.{inner.stem}\n")
-            blocks.append(automodule(f"{name}.{inner.stem}", members=True))
+            dotted = ".".join(inner.relative_to(PACKAGE).with_suffix("").parts)
+            blocks += [f"## {dotted}\n", automodule(dotted, members=True)]
     return "\n".join(blocks)
 
 

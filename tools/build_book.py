@@ -220,7 +220,15 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--execute-only", action="store_true", help="stop after the notebooks")
     options = parser.parse_args(arguments)
-    BUILD.mkdir(exist_ok=True)
+    try:
+        BUILD.mkdir(exist_ok=True)
+        (BUILD / ".lock").touch()
+    except OSError as error:
+        print(
+            f"the book is built in {BUILD}, which cannot be written: {error.strerror}",
+            file=sys.stderr,
+        )
+        return 2
     with FileLock(BUILD / ".lock"):
         return make_book(execute_only=options.execute_only)
 

@@ -1,6 +1,6 @@
 """Rules that every chapter keeps, checked without running it; `--strip` mends what can be mended.
 
-python tools/check_notebooks.py [--strip] [NOTEBOOK ...]
+python -m tools.check_notebooks [--strip] [NOTEBOOK ...]
 """
 
 import argparse
@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import nbformat
+
+from tools import setup_cells
 
 ROOT = Path(__file__).resolve().parents[1]
 HEADINGS = (
@@ -97,8 +99,12 @@ def problems(path: Path, names: set[str]) -> Iterator[str]:
     yield from prose_problems(path, notebook)
     yield from section_problems(notebook)
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    if not setup_cells.is_stamped(notebook):
+        yield "its first code cell is not the setup cell: run make format"
+    # That cell alone may install and use the network; a tool writes it.
+    code = [cell for cell in code if cell.source != setup_cells.source()]
     if not code or ("set_up(" not in code[0].source and "set_num_threads(1)" not in code[0].source):
-        yield "its first code cell does not call runtime.set_up()"
+        yield "its first own code cell does not call runtime.set_up()"
     for cell in code:
         for problem in code_problems(cell, names):
             yield f"cell {cell.get('id')}: {problem}"

@@ -1,14 +1,12 @@
-"""What the book adds to Sphinx: the phase strip, the course map, and MathJax from a package.
+"""What the book adds to Sphinx: the phase strip, the course map, and docstrings that render.
 
 Directives
     ```{phases} 3```     the seven phases, the third lit; several numbers, or "all"
     ```{coursemap}```    all planned chapters by part, those in the TOC as links
 """
 
-import importlib.metadata
 import json
 import re
-import shutil
 from pathlib import Path
 
 from docutils import nodes
@@ -18,7 +16,6 @@ from sphinx.environment import BuildEnvironment
 from sphinx.util.docutils import SphinxDirective
 
 PHASES = ("data", "forward", "loss", "backward", "sync", "optimizer", "checkpoint")
-MATHJAX_FILES = ("tex-chtml-full.js", "output/chtml/fonts/woff-v2")
 CURRICULUM = "book/data/curriculum.json"
 # Stands for a colon while napoleon reads a docstring; a character that no docstring has.
 COLON = "\ue000"
@@ -117,26 +114,6 @@ class CourseMap(SphinxDirective):
         return nodes.list_item("", paragraph, classes=["written" if written else "planned"])
 
 
-def copy_mathjax(app: Sphinx, error: Exception | None) -> None:
-    """Copy MathJax and its fonts out of the installed package, so that no page loads them."""
-    if error is not None or app.builder.format != "html":
-        return
-    root = None
-    for entry in importlib.metadata.files("sphinx-mathjax-offline") or []:
-        if entry.name == "tex-chtml-full.js":
-            root = Path(str(entry.locate())).parent
-    if root is None:
-        raise FileNotFoundError("MathJax is missing: pip install sphinx-mathjax-offline")
-    target = Path(app.outdir) / "_static" / "mathjax"
-    for name in MATHJAX_FILES:
-        source, copy = root / name, target / name
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        if source.is_dir():
-            shutil.copytree(source, copy, dirs_exist_ok=True)
-        else:
-            shutil.copy2(source, copy)
-
-
 # The text under a field is text.  Napoleon takes "Bytes: how many" in it for a type "Bytes", so
 # the colons of the first line are hidden while napoleon, which runs at priority 500, reads it.
 def hide_colons(
@@ -186,5 +163,4 @@ def setup(app: Sphinx) -> dict[str, object]:
     app.connect("autodoc-process-docstring", hide_colons, priority=400)
     app.connect("autodoc-process-docstring", show_colons, priority=600)
     app.connect("autodoc-process-docstring", link_chapters)
-    app.connect("build-finished", copy_mathjax)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

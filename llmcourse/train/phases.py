@@ -4,8 +4,8 @@
 
 Shape suffixes:  B batch, T time, V vocabulary.
 
-Taught in: chapters/01_whole_run.ipynb, chapters/04_phases_and_units.ipynb
-"""
+Taught in: chapters/01_whole_run.ipynb, chapters/02_step_by_hand.ipynb, chapters/04_phases_and_units.ipynb
+"""  # noqa: E501 - one line, which tests and pages read
 
 import math
 from collections.abc import Callable

@@ -220,13 +220,6 @@ def test_fields_of_tuples_are_named_without_filler(book):
     assert "Alias for field" not in page
 
 
-def test_mathjax_is_copied_with_its_fonts(book):
-    folder = book[0] / "_static" / "mathjax"
-    assert (folder / "tex-chtml-full.js").stat().st_size > 1_000_000
-    fonts = list((folder / "output" / "chtml" / "fonts" / "woff-v2").glob("*.woff"))
-    assert len(fonts) > 15
-
-
 @pytest.mark.parametrize("argument", ["0", "8", "three", "1,2", "12", ""])
 def test_a_wrong_phase_is_reported(tmp_path, monkeypatch, argument):
     monkeypatch.syspath_prepend(ROOT / "book" / "_ext")

@@ -6,7 +6,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from tools import check_notebooks
+from tools import check_notebooks, setup_cells
 
 TITLE = "# 07 A title\n\n```{phases} 1\n```\n\n**Minutes** 5"
 EXERCISES = """## Exercises
@@ -50,6 +50,7 @@ def good():
     cells = [
         markdown("title", TITLE),
         markdown("need", "## You need\n\n## You will be able to\n\n## Predict"),
+        code("install", setup_cells.source(), {"tags": list(setup_cells.TAGS)}),
         code("setup", "from llmcourse import runtime\n\nruntime.set_up(num_threads=1, seed=0)"),
         code("figure", FIGURE, FIGURE_METADATA),
         markdown("scale", "## At scale"),
@@ -237,13 +238,14 @@ def test_only_stripped_notebooks_pass(tmp_path, text):
 def test_stripping_keeps_sources_tags_and_captions(tmp_path):
     path = tmp_path / "07_title.ipynb"
     notebook = nbformat.v4.new_notebook(cells=list(good().values()))
-    notebook.cells[3].metadata["tags"] = ["hide-input"]
-    notebook.cells[3].metadata["vscode"] = {"languageId": "python"}
+    figure = next(place for place, cell in enumerate(notebook.cells) if cell.id == "figure")
+    notebook.cells[figure].metadata["tags"] = ["hide-input"]
+    notebook.cells[figure].metadata["vscode"] = {"languageId": "python"}
     nbformat.write(notebook, path)
     check_notebooks.strip_file(path)
     cells = nbformat.read(path, as_version=4).cells
     assert [cell.source for cell in cells] == [cell.source for cell in notebook.cells]
-    assert cells[3].metadata == {"tags": ["hide-input"], **FIGURE_METADATA}
+    assert cells[figure].metadata == {"tags": ["hide-input"], **FIGURE_METADATA}
 
 
 def test_an_invalid_notebook_is_named(tmp_path):

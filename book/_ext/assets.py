@@ -1,0 +1,144 @@
+"""What a page loads: one stylesheet, two scripts, MathJax where there is mathematics; no more.
+
+The theme and Sphinx's extensions bring two dozen files, and Font Awesome's script alone is larger
+than everything else.  Here the stylesheets become one, the scripts one before and one after the
+page is read, and icons are drawn by book/_static/icons.css.  Nothing comes from another host:
+MathJax and its fonts are copied out of an installed package.
+"""
+
+import importlib.metadata
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+from sphinx.application import Sphinx
+from sphinx.builders.html._assets import _CascadingStyleSheet, _JavaScript
+
+MATHJAX_FILES = ("tex-chtml-full.js", "output/chtml/fonts/woff-v2")
+STYLE, EARLY, LATE = "book.css", "book.js", "late.js"
+THEME_STYLES = ("basic.css", "styles/pydata-sphinx-theme.css")
+THEME_SCRIPTS = ("scripts/bootstrap.js", "scripts/pydata-sphinx-theme.js")
+# Tabs are not used, and their script asks for its own element.
+UNUSED = ("design-tabs.js",)
+ICON_FONT = re.compile(
+    r"@font-face\s*\{[^}]*Font\s*Awesome[^}]*\}|@font-face\{[^}]*fontawesome[^}]*\}"
+    r"|(?:\.fa-[a-z0-9-]+:{1,2}before,?)+\{content:[^}]*\}",
+    re.IGNORECASE,
+)
+NUM_COLOURS = 64
+
+
+class Assets:
+    """The files that pages asked for, in order of their first request."""
+
+    def __init__(self) -> None:
+        self.styles = list(THEME_STYLES)
+        self.scripts: list[str] = []
+
+    def gather(
+        self, _app: Sphinx, _page: str, _template: str, context: dict[str, Any], _tree: Any
+    ) -> None:
+        """Put the one stylesheet and the one script into a page, in the place of all others."""
+        for sheet in context["css_files"]:
+            self._note(self.styles, sheet)
+        context["css_files"] = [_CascadingStyleSheet(f"_static/{STYLE}")]
+        kept = [s for s in context["script_files"] if not self._note(self.scripts, s)]
+        if 'class="math' not in (context.get("body") or ""):
+            kept = [s for s in kept if not about_mathematics(s)]
+        # What a page says of itself needs the script; what the script is told, comes before.
+        own = [s for s in kept if "DOCUMENTATION_OPTIONS" in s.attributes.get("body", "")]
+        told = [s for s in kept if s not in own]
+        context["script_files"] = [*told, _JavaScript(f"_static/{EARLY}"), *own]
+
+    def _note(self, names: list[str], asset: Any) -> bool:
+        """Note a file for the bundle; say whether the page may go without it."""
+        name = str(asset.filename or "")
+        if not name.startswith("_static/") or name.startswith("_static/mathjax/"):
+            return False
+        name = name.removeprefix("_static/")
+        if name not in names and name not in UNUSED:
+            names.append(name)
+        return True
+
+    def write(self, app: Sphinx, error: Exception | None) -> None:
+        """Write what the pages load, once all files are in place."""
+        if error is not None or app.builder.format != "html":
+            return
+        static = Path(app.outdir) / "_static"
+        sheets = [stylesheet(static, name) for name in self.styles]
+        (static / STYLE).write_text("\n".join(sheets), encoding="utf8")
+        (static / EARLY).write_text(scripts(static, self.scripts), encoding="utf8")
+        (static / LATE).write_text(scripts(static, THEME_SCRIPTS), encoding="utf8")
+        remove_unused(static)
+        copy_mathjax(static)
+        shrink_figures(Path(app.outdir) / "_images")
+
+
+def about_mathematics(script: Any) -> bool:
+    """Say whether a script is MathJax or its settings."""
+    return "mathjax" in f"{script.filename or ''} {script.attributes.get('body', '')}".lower()
+
+
+def stylesheet(static: Path, name: str) -> str:
+    """Return a stylesheet for the folder above its own, without the icon font."""
+    text = (static / name).read_text(encoding="utf8")
+    text = ICON_FONT.sub("", re.sub(r"/\*# sourceMappingURL=.*?\*/", "", text))
+    folder = name.rpartition("/")[0]
+    if not folder:
+        return text
+    return re.sub(r"url\((?![\"']?(?:data:|#|https?:|/))([\"']?)", rf"url(\1{folder}/", text)
+
+
+def scripts(static: Path, names: list[str] | tuple[str, ...]) -> str:
+    """Return scripts as one; each keeps its own errors to itself."""
+    texts = [(static / name).read_text(encoding="utf8") for name in names]
+    return "\n;\n".join(re.sub(r"//# sourceMappingURL=.*", "", text) for text in texts)
+
+
+def remove_unused(static: Path) -> None:
+    """Remove the icon font and the maps of the theme's sources, which no page loads."""
+    shutil.rmtree(static / "vendor" / "fontawesome", ignore_errors=True)
+    for path in {*static.glob("scripts/fontawesome.js*"), *static.rglob("*.map")}:
+        path.unlink()
+
+
+def copy_mathjax(static: Path) -> None:
+    """Copy MathJax and its fonts out of the installed package."""
+    root = None
+    for entry in importlib.metadata.files("sphinx-mathjax-offline") or []:
+        if entry.name == "tex-chtml-full.js":
+            root = Path(str(entry.locate())).parent
+    if root is None:
+        raise FileNotFoundError("MathJax is missing: pip install sphinx-mathjax-offline")
+    for name in MATHJAX_FILES:
+        source, copy = root / name, static / "mathjax" / name
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        if source.is_dir():
+            shutil.copytree(source, copy, dirs_exist_ok=True)
+        else:
+            shutil.copy2(source, copy)
+
+
+def shrink_figures(folder: Path) -> None:
+    """Give the figures a palette: what matplotlib draws has few colours, and takes a third."""
+    for path in folder.glob("*.png"):
+        with Image.open(path) as image:
+            if image.mode == "P":
+                continue
+            density = image.info.get("dpi")
+            small = image.convert("RGB").quantize(NUM_COLOURS, dither=Image.Dither.NONE)
+        temporary = path.with_suffix(".small")
+        small.save(temporary, format="PNG", optimize=True, **({"dpi": density} if density else {}))
+        if temporary.stat().st_size < path.stat().st_size:
+            temporary.replace(path)
+        else:
+            temporary.unlink()
+
+
+def setup(app: Sphinx) -> dict[str, object]:
+    assets = Assets()
+    app.connect("html-page-context", assets.gather, priority=950)  # after every extension
+    app.connect("build-finished", assets.write, priority=900)
+    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": False}

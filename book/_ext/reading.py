@@ -1,0 +1,222 @@
+"""Comforts of reading: explained terms, numbered equations, listings with links, search texts.
+
+Tables get a name for an empty corner, and references lose roles that browsers no longer know.
+"""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import nbformat
+from docutils import nodes
+from sphinx import addnodes
+from sphinx.application import Sphinx
+from sphinx.directives.code import LiteralInclude
+from sphinx.environment import BuildEnvironment
+
+GLOSSARY = "book/glossary"
+TERM_LINK = re.compile(r"glossary\.html#(term-[^\"]+)")
+LISTING = re.compile(r"literalinclude\} \.\./llmcourse/([\w/]+)\.py\s+:pyobject: ([\w.]+)")
+
+
+# --- terms
+
+
+def explanations(env: BuildEnvironment) -> dict[str, str]:
+    """Return what the glossary says of every term, by the term's anchor."""
+    if GLOSSARY not in env.found_docs:
+        return {}
+    found = {}
+    for item in env.get_doctree(GLOSSARY).findall(nodes.definition_list_item):
+        text = " ".join(item.children[-1].astext().split())
+        for term in item.findall(nodes.term):
+            found |= dict.fromkeys(term["ids"], text)
+    return found
+
+
+def script_of(identifier: str, value: object) -> str:
+    """Return an element that holds JSON in a page."""
+    text = json.dumps(value, sort_keys=True, ensure_ascii=False).replace("<", "\\u003c")
+    return f'<script type="application/json" id="{identifier}">{text}</script>'
+
+
+class Terms:
+    """Gives each page the explanations of the terms that it links."""
+
+    def __init__(self) -> None:
+        self.all: dict[str, str] | None = None
+
+    def add(
+        self, app: Sphinx, page: str, _template: str, context: dict[str, Any], _tree: Any
+    ) -> None:
+        """Add the explanations behind the page's body."""
+        used = set(TERM_LINK.findall(context.get("body") or ""))
+        if not used or page == GLOSSARY:
+            return
+        if self.all is None:
+            self.all = explanations(app.env)
+        own = {name: self.all[name] for name in used if name in self.all}
+        context["body"] += script_of("course-terms", own)
+
+
+def plain_lists(
+    _app: Sphinx, _page: str, _template: str, context: dict[str, Any], _tree: Any
+) -> None:
+    """Remove roles that ARIA 1.2 deprecates and Sphinx still gives to references."""
+    body = context.get("body") or ""
+    body = body.replace(' role="doc-biblioentry"', "")
+    context["body"] = body.replace('<div role="list" class="citation-list">', "<div>")
+
+
+# --- equations
+
+
+def number_equations(app: Sphinx, doctree: nodes.document) -> None:
+    """Give every displayed equation that has no label a number of its own."""
+    env, domain = app.env, app.env.get_domain("math")
+    document = env.docname
+    for place, equation in enumerate(list(doctree.findall(nodes.math_block)), start=1):
+        if equation.get("label") or equation.get("nowrap"):
+            continue
+        label = f"{document}-{place}"
+        domain.note_equation(document, label, location=equation)
+        equation["docname"], equation["label"] = document, label
+        equation["number"] = domain.get_equation_number_for(label)
+        equation["ids"].append(nodes.make_id(f"equation-{label}"))
+
+
+def number_by_chapter(_app: Sphinx, env: BuildEnvironment) -> list[str]:
+    """Number equations, figures and tables within their chapter: (16.1), Fig. 16.2.
+
+    Runs after Sphinx has numbered them through the book.
+    """
+    for document, kinds in env.toc_fignumbers.items():
+        chapter = re.match(r"chapters/(\d\d)_", document)
+        if chapter is None:
+            continue
+        for numbers in kinds.values():
+            for place, name in enumerate(numbers, start=1):
+                numbers[name] = (int(chapter[1]), place)
+    return []
+
+
+# --- tables
+
+
+def name_empty_headers(_app: Sphinx, doctree: nodes.document) -> None:
+    """Give the empty corner of a table a name that a screen reader can say."""
+    for head in doctree.findall(nodes.thead):
+        for entry in head.findall(nodes.entry):
+            if not entry.astext().strip():
+                name = nodes.inline("", "row", classes=["visually-hidden"])
+                entry.clear()
+                entry.append(nodes.paragraph("", "", name))
+
+
+# --- listings
+
+
+class Listing(LiteralInclude):
+    """`literalinclude`, with a line under a piece of the package that says where it lives."""
+
+    def run(self) -> list[nodes.Node]:
+        shown = super().run()
+        path, member = self.arguments[0], self.options.get("pyobject")
+        if not path.startswith("../llmcourse/") or not member:
+            return shown
+        module = path.removeprefix("../").removesuffix(".py").replace("/", ".")
+        module = module.removesuffix(".__init__")
+        # What begins with _ has no entry of its own in the API pages: its module has.
+        private = any(part.startswith("_") for part in member.split("."))
+        link = addnodes.pending_xref(
+            "",
+            nodes.literal("", f"{module}.{member}", classes=["xref", "py"]),
+            refdomain="py",
+            reftype="mod" if private else "obj",
+            reftarget=module if private else f"{module}.{member}",
+            refexplicit=True,
+            refwarn=True,
+            refdoc=self.env.docname,
+        )
+        line = nodes.paragraph("", "", nodes.Text("The package's own code: "), link)
+        line["classes"].append("listing-source")
+        return [*shown, line]
+
+
+def listings(app: Sphinx) -> dict[str, list[str]]:
+    """Return the documents that show each function or class of the package."""
+    found: dict[str, list[str]] = {}
+    for document in sorted(app.env.found_docs):
+        path = Path(app.srcdir) / f"{document}.ipynb"
+        if not path.exists():
+            continue
+        cells = nbformat.read(path, as_version=4).cells
+        text = "\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
+        for module, member in LISTING.findall(text):
+            name = f"llmcourse.{module.replace('/', '.')}.{member}".replace(".__init__.", ".")
+            if document not in found.setdefault(name, []):
+                found[name].append(document)
+    return found
+
+
+class ShownIn:
+    """Says under a function's documentation which chapters show its code."""
+
+    def __init__(self) -> None:
+        self.documents: dict[str, list[str]] | None = None
+
+    def add(
+        self, app: Sphinx, _what: str, name: str, _object: Any, _options: Any, lines: list[str]
+    ) -> None:
+        """Add the line to a docstring."""
+        if self.documents is None:
+            self.documents = listings(app)
+        if name in self.documents:
+            chapters = ", ".join(f":doc:`/{document}`" for document in self.documents[name])
+            lines += ["", f"*Shown in:* {chapters}.", ""]
+
+
+# --- search
+
+
+class SearchTexts:
+    """Keeps the text of every page for the snippets of the search page."""
+
+    def __init__(self) -> None:
+        self.texts: dict[str, str] = {}
+
+    def keep(self, _app: Sphinx, page: str, _template: str, _context: Any, tree: Any) -> None:
+        """Keep one page's text, code and outputs as well."""
+        if tree is not None:
+            seen = (n.astext() for n in tree.findall(nodes.TextElement) if is_text(n))
+            self.texts[page] = " ".join(" ".join(seen).split())
+
+    def write(self, app: Sphinx, error: Exception | None) -> None:
+        """Write the texts as a script, which a page opened from a file may load."""
+        if error is None and app.builder.format == "html":
+            text = json.dumps(self.texts, sort_keys=True, ensure_ascii=False)
+            path = Path(app.outdir) / "_static" / "search_texts.js"
+            path.write_text(f"window.SEARCH_TEXTS = {text};\n", encoding="utf8")
+
+
+def is_text(node: nodes.TextElement) -> bool:
+    """Say whether a node is a whole block of text, and no part of another."""
+    hidden = (nodes.raw, nodes.comment, nodes.math, nodes.math_block)
+    return not isinstance(node, (*hidden, nodes.Inline)) and not isinstance(
+        node.parent, nodes.TextElement
+    )
+
+
+def setup(app: Sphinx) -> dict[str, object]:
+    terms, shown, texts = Terms(), ShownIn(), SearchTexts()
+    app.add_directive("literalinclude", Listing, override=True)
+    app.connect("doctree-read", number_equations)
+    app.connect("doctree-read", name_empty_headers)
+    app.connect("env-get-updated", number_by_chapter, priority=900)
+    app.connect("autodoc-process-docstring", shown.add, priority=700)
+    app.connect("html-page-context", terms.add, priority=400)
+    app.connect("html-page-context", plain_lists, priority=401)
+    app.connect("html-page-context", texts.keep)
+    app.connect("build-finished", texts.write)
+    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": False}

@@ -1,0 +1,53 @@
+// What the book adds to a page: a glossary term is explained where it stands, on hover, on focus
+// and on touch.  The page carries the explanations of its own terms (book/_ext/reading.py).
+document.addEventListener("DOMContentLoaded", () => {
+  const terms = document.getElementById("course-terms");
+  if (!terms) return;
+  const explained = JSON.parse(terms.textContent);
+  const bubble = document.createElement("div");
+  bubble.id = "course-term";
+  bubble.setAttribute("role", "tooltip");
+  bubble.hidden = true;
+  document.body.append(bubble);
+  let shown = null;
+  let timer = null;
+
+  function hide() {
+    clearTimeout(timer);
+    if (shown) shown.removeAttribute("aria-describedby");
+    shown = null;
+    bubble.hidden = true;
+  }
+
+  function show(link) {
+    clearTimeout(timer);
+    if (shown === link) return;
+    hide();
+    shown = link;
+    bubble.textContent = explained[link.dataset.term];
+    bubble.hidden = false;
+    link.setAttribute("aria-describedby", bubble.id);
+    const place = link.getClientRects()[0];
+    const left = Math.max(8, Math.min(place.left, innerWidth - bubble.offsetWidth - 8));
+    const below = place.bottom + 6;
+    const above = place.top - bubble.offsetHeight - 6;
+    bubble.style.left = `${left + scrollX}px`;
+    bubble.style.top = `${(below + bubble.offsetHeight > innerHeight && above > 0 ? above : below) + scrollY}px`;
+  }
+
+  const later = () => { timer = setTimeout(hide, 250); };
+  for (const link of document.querySelectorAll("article.bd-article a[href*='glossary.html#term-']")) {
+    const name = decodeURIComponent(link.hash.slice(1));
+    if (!(name in explained)) continue;
+    link.dataset.term = name;
+    link.classList.add("course-term");
+    link.addEventListener("mouseenter", () => show(link));
+    link.addEventListener("mouseleave", later);
+    link.addEventListener("focus", () => show(link));
+    link.addEventListener("blur", hide);
+  }
+  // The explanation stays while the pointer is on it, and Escape puts it away.
+  bubble.addEventListener("mouseenter", () => clearTimeout(timer));
+  bubble.addEventListener("mouseleave", later);
+  document.addEventListener("keydown", (event) => { if (event.key === "Escape") hide(); });
+});

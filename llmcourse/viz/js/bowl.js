@@ -1,0 +1,165 @@
+import { axes, clamp, frame, label, line, s, scale, show, ticks } from "./kit.js";
+
+// --- arithmetic, compared with llmcourse.optim by the tests
+
+export const bowl = (x, y, { lambda_x, lambda_y }) => (lambda_x * x * x + lambda_y * y * y) / 2;
+
+export const criticalRate = ({ lambda_x, lambda_y }) => 2 / Math.max(lambda_x, lambda_y);
+
+// The points that an optimizer visits: steps + 1 pairs.  `draws` are the noise of every step.
+export function walk(kind, settings, draws) {
+  const { lambda_x, lambda_y, learning_rate, noise, steps } = settings;
+  const place = [settings.start_x, settings.start_y];
+  const mean = [0, 0];
+  const square = [0, 0];
+  const points = [[...place]];
+  for (let t = 1; t <= steps; t++) {
+    for (let i = 0; i < 2; i++) {
+      const g = [lambda_x, lambda_y][i] * place[i] + noise * draws[2 * (t - 1) + i];
+      let move = g;
+      if (kind === "momentum") {
+        mean[i] = 0.9 * mean[i] + g;
+        move = mean[i];
+      } else if (kind === "adam") {
+        mean[i] = 0.9 * mean[i] + 0.1 * g;
+        square[i] = 0.95 * square[i] + 0.05 * g * g;
+        move = mean[i] / (1 - 0.9 ** t) / (Math.sqrt(square[i] / (1 - 0.95 ** t)) + 1e-8);
+      }
+      place[i] -= learning_rate * move;
+    }
+    points.push([...place]);
+  }
+  return points;
+}
+
+// `count` draws from the normal distribution, the same for the same seed.
+export function normals(seed, count) {
+  let a = seed >>> 0;
+  const uniform = () => { // mulberry32
+    a = (a + 0x6d2b79f5) >>> 0;
+    let t = Math.imul(a ^ (a >>> 15), 1 | a);
+    t = (t + Math.imul(t ^ (t >>> 7), 61 | t)) ^ t;
+    return ((t ^ (t >>> 14)) >>> 0) / 4294967296;
+  };
+  return Array.from({ length: count }, () =>
+    Math.sqrt(-2 * Math.log(1 - uniform())) * Math.cos(2 * Math.PI * uniform()));
+}
+
+// --- the page
+
+const RACERS = [["sgd", "SGD", "lc-1", ""], ["momentum", "momentum 0.9", "lc-2", "6 3"], ["adam", "Adam", "lc-3", "2 3"]];
+const LONGEST = 300;
+const LEVELS = [0.5, 2, 6, 14, 28, 50, 90, 160];
+
+function render({ model, el }) {
+  const w = frame({ model, el, title: "A ball on a stretched bowl" });
+  const rewind = () => w.put("steps", 0);
+  w.number("learning_rate", "learning rate", { log: true });
+  w.number("lambda_x", "curvature along x");
+  w.number("lambda_y", "curvature along y");
+  w.number("noise", "noise of the gradient");
+  w.number("steps", "steps taken");
+  for (const [kind, name] of RACERS) w.toggle(kind, name);
+
+  const draws = normals(1, 2 * LONGEST);
+  const settings = () => Object.fromEntries(
+    ["lambda_x", "lambda_y", "learning_rate", "noise", "steps", "start_x", "start_y"].map((k) => [k, model.get(k)]));
+  const racing = () => RACERS.filter(([kind]) => model.get(kind));
+
+  const drawRates = w.stage((svg, width) => {
+    const critical = criticalRate(settings());
+    const eta = model.get("learning_rate");
+    const most = Math.max(1.5 * critical, 1.1 * eta);
+    const x = scale([0, most], [8, width - 8]);
+    const part = (from, to, mark, name) => [
+      s("rect", { x: x(from), y: 22, width: x(to) - x(from), height: 10, fill: "currentColor", class: mark, opacity: 0.75 }),
+      x(to) - x(from) > 7 * name.length && label((x(from) + x(to)) / 2, 48, name, { "text-anchor": "middle" }),
+    ].filter(Boolean);
+    svg.append(...part(0, critical / 2, "lc-3", "straight in"), ...part(critical / 2, critical, "lc-1", "zig-zag"),
+      ...part(critical, most, "lc-5", "away"));
+    const middle = clamp(x(critical), 75, width - 75);
+    svg.append(label(middle, 14, `critical rate 2/λmax = ${show(critical, 3)}`, { "text-anchor": "middle" }),
+      s("line", { x1: x(critical), x2: x(critical), y1: 17, y2: 35, stroke: "currentColor", "stroke-width": 2 }),
+      s("circle", { cx: x(eta), cy: 27, r: 7, fill: "var(--lc-text)" }));
+    return `rate ${show(eta)}, critical rate ${show(critical)}`;
+  }, { height: 54, label: "learning rate" });
+
+  let toModel = null;
+  const drawBowl = w.stage((svg, width, height) => {
+    const box = [34, 12, width - 12, height - 36];
+    const x = scale([-10, 10], [box[0], box[2]]);
+    const y = scale([-4, 4], [box[3], box[1]]);
+    toModel = (px, py) => [(px - box[0]) / (box[2] - box[0]) * 20 - 10, 4 - (py - box[1]) / (box[3] - box[1]) * 8];
+    const set = settings();
+    const rings = LEVELS.map((level) => s("ellipse", {
+      cx: x(0), cy: y(0), rx: x(Math.sqrt(2 * level / set.lambda_x)) - x(0),
+      ry: y(0) - y(Math.sqrt(2 * level / set.lambda_y)), fill: "none", stroke: "var(--lc-line)",
+    }));
+    const clip = s("svg", { x: box[0], y: box[1], width: box[2] - box[0], height: box[3] - box[1],
+      viewBox: `${box[0]} ${box[1]} ${box[2] - box[0]} ${box[3] - box[1]}` }, rings);
+    for (const [kind, , mark, dash] of racing()) {
+      const at = walk(kind, set, draws).map(([px, py]) => [x(clamp(px, -99, 99)), y(clamp(py, -99, 99))]);
+      clip.append(line(at, { stroke: "currentColor", class: mark, "stroke-width": 1.8, "stroke-dasharray": dash || null }),
+        ...at.slice(0, -1).map(([cx, cy]) => s("circle", { cx, cy, r: 2.2, fill: "currentColor", class: mark })),
+        s("circle", { cx: at.at(-1)[0], cy: at.at(-1)[1], r: 7, fill: "currentColor", class: mark }));
+    }
+    svg.append(axes({ x, y, box, xTicks: ticks(-10, 10, 4), yTicks: ticks(-4, 4, 4), xTitle: "x" }), clip);
+    svg.style.touchAction = "pan-y";
+    return sentence();
+  }, { height: (width) => (width < 420 ? 240 : 300), label: "contours of the bowl with the path of each ball" });
+
+  const numbers = w.table("Where each ball is, step by step");
+
+  function sentence() {
+    const set = settings();
+    const critical = criticalRate(set);
+    const eta = set.learning_rate;
+    const fate = Math.abs(eta - critical) < 1e-9 * critical ? "at the critical rate SGD bounces for ever"
+      : eta > critical ? "above the critical rate SGD runs away"
+        : eta > critical / 2 ? "below the critical rate, but so large that SGD crosses the valley at each step"
+          : "SGD goes straight in";
+    const balls = racing().map(([kind, name]) => {
+      const [px, py] = walk(kind, set, draws).at(-1);
+      return `${name} f = ${show(bowl(px, py, set), 3)}`;
+    });
+    return `After ${set.steps} steps: ${balls.join(", ") || "no ball"}. Rate ${show(eta)} against 2/λmax = ${show(critical)}: ${fate}.`;
+  }
+
+  function redraw() {
+    drawRates();
+    drawBowl();
+    const set = settings();
+    const paths = racing().map(([kind]) => walk(kind, set, draws));
+    const first = Math.max(0, set.steps - 49);
+    numbers({
+      columns: ["step", ...racing().flatMap(([, name]) => [`${name} x`, "y", "f"])],
+      rows: Array.from({ length: set.steps + 1 - first }, (_, i) => [first + i,
+        ...paths.flatMap((path) => [...path[first + i], bowl(...path[first + i], set)])]),
+    });
+    w.say(sentence());
+  }
+
+  w.player({ step: () => { w.put("steps", Math.min(LONGEST, model.get("steps") + 1)); return model.get("steps") < LONGEST; },
+    reset: rewind, longest: 60 });
+  w.number("start_x", "start at x");
+  w.number("start_y", "start at y");
+  const bowlStage = w.stages.lastElementChild.firstElementChild;
+  let held = false;
+  const drop = (event) => {
+    const at = bowlStage.getBoundingClientRect();
+    const [px, py] = toModel(event.clientX - at.left, event.clientY - at.top);
+    w.put("steps", 0);
+    w.put("start_x", Math.round(clamp(px, -10, 10) * 10) / 10);
+    w.put("start_y", Math.round(clamp(py, -4, 4) * 10) / 10);
+  };
+  bowlStage.addEventListener("pointerdown", (event) => { held = true; bowlStage.setPointerCapture(event.pointerId); drop(event); });
+  bowlStage.addEventListener("pointermove", (event) => { if (held) drop(event); });
+  bowlStage.addEventListener("pointerup", () => { held = false; });
+  bowlStage.addEventListener("pointercancel", () => { held = false; });
+
+  w.on(["lambda_x", "lambda_y", "learning_rate", "noise", "steps", "start_x", "start_y", "sgd", "momentum", "adam"], redraw);
+  redraw();
+  return w.destroy;
+}
+
+export default { render };

@@ -1,0 +1,283 @@
+// The house toolkit of the course's widgets: controls, a stage, a player, a status line, a table.
+// A widget's module starts with one line, `import { ... } from "./kit.js";`, and holds the rest.
+
+const SVG = "http://www.w3.org/2000/svg";
+
+// --- elements
+
+// h("label", { class: "lc-x", onclick: f }, "text", child, ...) makes an element.
+export function h(name, attributes = {}, ...children) {
+  return fill(document.createElement(name), attributes, children);
+}
+
+// The same for the elements of a picture.
+export function s(name, attributes = {}, ...children) {
+  return fill(document.createElementNS(SVG, name), attributes, children);
+}
+
+function fill(element, attributes, children) {
+  for (const [key, value] of Object.entries(attributes)) {
+    if (key.startsWith("on")) element.addEventListener(key.slice(2), value);
+    else if (value === true) element.setAttribute(key, "");
+    else if (value !== false && value != null) element.setAttribute(key, value);
+  }
+  element.append(...children.flat().filter((child) => child != null));
+  return element;
+}
+
+let counter = 0;
+export const uniqueId = () => `lc-${Date.now().toString(36)}-${++counter}`;
+
+// --- numbers
+
+export const clamp = (value, low, high) => Math.min(high, Math.max(low, value));
+
+// A number for people: 4 significant digits, thousands apart, powers of ten beyond 1e7 and 1e-4.
+export function show(value, digits = 4) {
+  if (Number.isNaN(value)) return "not a number";
+  if (!Number.isFinite(value)) return value > 0 ? "infinite" : "minus infinite";
+  if (value === 0) return "0";
+  const size = Math.abs(value);
+  if (size >= 1e7 || size < 1e-4) return value.toExponential(digits - 1).replace("e+", "e");
+  if (Number.isInteger(value)) return value.toLocaleString("en-US");
+  return Number(value.toPrecision(digits)).toLocaleString("en-US", { maximumFractionDigits: 8 });
+}
+
+// --- the frame of a widget
+
+// Returns { root, controls, say, note, table, stage, player, ... } for one widget in `el`.
+export function frame({ model, el, title }) {
+  const titleId = uniqueId();
+  const root = h("div", { class: "lc", role: "group", "aria-labelledby": titleId });
+  root.append(h("p", { class: "lc-title", id: titleId }, title));
+  const controls = h("div", { class: "lc-controls" });
+  const stages = h("div", { class: "lc-stages" });
+  const status = h("p", { class: "lc-status", role: "status" });
+  const note = h("p", { class: "lc-note", role: "alert" });
+  const rows = h("div", { class: "lc-tables" });
+  root.append(controls, note, stages, status, rows);
+  el.append(root);
+  const limits = model.get("limits") || {};
+  const listeners = [];
+
+  // Call `redraw` now, and after every change of a named part of the state.
+  function on(names, redraw) {
+    for (const name of names) {
+      model.on(`change:${name}`, redraw);
+      listeners.push([`change:${name}`, redraw]);
+    }
+  }
+  const showNote = () => { note.textContent = model.get("note") || ""; };
+  on(["note"], showNote);
+  showNote();
+
+  function put(name, value) {
+    model.set(name, value);
+    model.save_changes();
+  }
+
+  // Set a number of the state; one that is impossible is clamped, and the widget says so.
+  function putNumber(name, label, raw) {
+    const { low, high, whole } = limits[name];
+    let value = typeof raw === "number" ? raw : raw.trim() === "" ? NaN : Number(raw);
+    const asked = value;
+    if (Number.isNaN(value)) value = model.get(name);
+    if (whole) value = Math.round(value);
+    value = clamp(value, low, high);
+    const said = value === asked ? ""
+      : `${label}: ${Number.isNaN(asked) ? `“${raw}” is not a number` : `${show(asked)} is not possible`}` +
+        ` (from ${show(low)} to ${show(high)}${whole ? ", whole" : ""}); ${show(value)} is used.`;
+    model.set("note", said);
+    put(name, value);
+    return value;
+  }
+
+  // A slider and a number field for the same number.  `log` spreads a wide range evenly.
+  function number(name, label, { log = false, into = controls, onset = null } = {}) {
+    const id = uniqueId();
+    const { low, high, step, whole } = limits[name];
+    const there = log ? Math.log : (x) => x;
+    const back = log ? Math.exp : (x) => x;
+    const brief = (x) => (whole ? x : Number(x.toPrecision(4)));
+    const tidy = (x) => clamp(Number((Math.round(x / step) * step).toPrecision(10)), low, high);
+    const range = h("input", {
+      type: "range", id, min: there(low), max: there(high),
+      step: log ? (there(high) - there(low)) / 200 : step,
+    });
+    const field = h("input", { type: "number", min: low, max: high, step, "aria-label": `${label}, number` });
+    const update = () => {
+      range.value = there(model.get(name));
+      range.setAttribute("aria-valuetext", show(model.get(name)));
+      if (document.activeElement !== field) field.value = brief(model.get(name));
+    };
+    const set = (raw) => { putNumber(name, label, raw); if (onset) onset(); };
+    range.addEventListener("input", () => set(tidy(back(Number(range.value)))));
+    field.addEventListener("change", () => { set(field.value); field.value = brief(model.get(name)); });
+    on([name], update);
+    update();
+    into.append(h("div", { class: "lc-control" }, h("label", { for: id }, label), range, field));
+    return { range, field };
+  }
+
+  // A choice among strings; `labels` are what is shown for them.
+  function choice(name, label, { options = limits[name]?.options, labels = null, into = controls, onset = null } = {}) {
+    const id = uniqueId();
+    const select = h("select", { id }, options.map((option, i) =>
+      h("option", { value: option }, labels ? labels[i] : option)));
+    const update = () => { select.value = model.get(name); };
+    select.addEventListener("change", () => { put(name, select.value); if (onset) onset(); });
+    on([name], update);
+    update();
+    into.append(h("div", { class: "lc-control" }, h("label", { for: id }, label), select));
+    return select;
+  }
+
+  function toggle(name, label, { into = controls, onset = null } = {}) {
+    const id = uniqueId();
+    const box = h("input", { type: "checkbox", id });
+    const update = () => { box.checked = model.get(name); };
+    box.addEventListener("change", () => { put(name, box.checked); if (onset) onset(); });
+    on([name], update);
+    update();
+    into.append(h("div", { class: "lc-control lc-check" }, box, h("label", { for: id }, label)));
+    return box;
+  }
+
+  function text(name, label, { rows: lines = 2, into = controls, onset = null } = {}) {
+    const id = uniqueId();
+    const area = h("textarea", { id, rows: lines, spellcheck: "false" });
+    const update = () => { if (area.value !== model.get(name)) area.value = model.get(name); };
+    area.addEventListener("input", () => { put(name, area.value); if (onset) onset(); });
+    on([name], update);
+    update();
+    into.append(h("div", { class: "lc-control lc-wide" }, h("label", { for: id }, label), area));
+    return area;
+  }
+
+  function button(label, onclick, { into = controls } = {}) {
+    const made = h("button", { type: "button", onclick }, label);
+    into.append(made);
+    return made;
+  }
+
+  // A picture that is redrawn to the width it really has, so that its text keeps its size.
+  // draw(svg, width, height) adds to an empty svg and returns the picture's text alternative.
+  function stage(draw, { height = 260, into = stages, label = "" } = {}) {
+    const picture = s("svg", { role: "img" });
+    into.append(h("div", { class: "lc-stage" }, picture));
+    let last = 0;
+    const redraw = () => {
+      const width = Math.max(220, Math.round(picture.parentElement.clientWidth || 640));
+      const tall = typeof height === "function" ? height(width) : height;
+      last = width;
+      picture.replaceChildren();
+      picture.setAttribute("viewBox", `0 0 ${width} ${tall}`);
+      picture.setAttribute("width", width);
+      picture.setAttribute("height", tall);
+      picture.setAttribute("aria-label", `${label}${label && ": "}${draw(picture, width, tall)}`);
+    };
+    const watch = new ResizeObserver(() => {
+      if (Math.round(picture.parentElement.clientWidth) !== last) redraw();
+    });
+    watch.observe(picture.parentElement);
+    stops.push(() => watch.disconnect());
+    return redraw;
+  }
+
+  // The numbers behind a picture.  fill({ columns, rows }) replaces them.
+  function table(caption, { open = false } = {}) {
+    const body = h("div", { class: "lc-scroll", tabindex: 0, role: "region", "aria-label": caption });
+    rows.append(h("details", { class: "lc-table", open }, h("summary", {}, caption), body));
+    return ({ columns, rows: lines }) => {
+      body.replaceChildren(h("table", {},
+        h("thead", {}, h("tr", {}, columns.map((c) => h("th", { scope: "col" }, c)))),
+        h("tbody", {}, lines.map((line) => h("tr", {}, line.map((cell, i) =>
+          h(i ? "td" : "th", i ? {} : { scope: "row" }, typeof cell === "number" ? show(cell) : cell)))))));
+    };
+  }
+
+  // Step, play or pause, and reset.  `step` returns false when there is nothing left to do.  Where
+  // the reader prefers reduced motion, play goes to the end at once: nothing moves.
+  function player({ step, reset, perSecond = 12, into = controls, longest = 2000 }) {
+    const group = h("div", { class: "lc-player" });
+    into.append(group);
+    let timer = null;
+    const still = () => window.matchMedia("(prefers-reduced-motion: reduce)").matches;
+    const stop = () => {
+      clearInterval(timer);
+      timer = null;
+      play.textContent = still() ? "To the end" : "Play";
+      play.setAttribute("aria-pressed", "false");
+      root.classList.remove("lc-playing");
+    };
+    const start = () => {
+      if (still()) {
+        for (let i = 0; i < longest && step() !== false; i++);
+        return;
+      }
+      play.textContent = "Pause";
+      play.setAttribute("aria-pressed", "true");
+      root.classList.add("lc-playing");
+      timer = setInterval(() => { if (step() === false) stop(); }, 1000 / perSecond);
+    };
+    button("Step", () => { stop(); step(); }, { into: group });
+    const play = button("Play", () => (timer ? stop() : start()), { into: group });
+    button("Reset", () => { stop(); reset(); }, { into: group });
+    stop();
+    stops.push(stop);
+    return { stop, playing: () => timer !== null };
+  }
+
+  const stops = [];
+  // What the state is, in a sentence.  While the player runs, nothing is announced.
+  const say = (sentence) => {
+    status.setAttribute("aria-live", root.classList.contains("lc-playing") ? "off" : "polite");
+    status.textContent = sentence;
+  };
+  const destroy = () => {
+    stops.forEach((stop) => stop());
+    listeners.forEach(([event, f]) => model.off(event, f));
+  };
+  return {
+    root, controls, stages, model, on, put, putNumber, number, choice, toggle, text, button, stage,
+    table, player, say, destroy,
+  };
+}
+
+// --- pictures
+
+// A straight scale from [d0, d1] to [r0, r1]; `log` takes logarithms of the domain first.
+export function scale([d0, d1], [r0, r1], { log = false } = {}) {
+  const f = log ? Math.log : (x) => x;
+  const slope = (r1 - r0) / (f(d1) - f(d0) || 1);
+  return (x) => r0 + (f(x) - f(d0)) * slope;
+}
+
+// About `count` round numbers in [low, high].
+export function ticks(low, high, count = 5) {
+  const raw = (high - low) / count || 1;
+  const power = 10 ** Math.floor(Math.log10(raw));
+  const step = [1, 2, 5, 10].map((k) => k * power).find((k) => k >= raw * 0.999);
+  const found = [];
+  for (let i = Math.ceil(low / step - 1e-9); i * step <= high + step * 1e-9; i++) {
+    found.push(Number((i * step).toPrecision(12)));
+  }
+  return found;
+}
+
+export const line = (points, attributes = {}) => s("polyline", {
+  points: points.map(([x, y]) => `${x.toFixed(2)},${y.toFixed(2)}`).join(" "), fill: "none", ...attributes,
+});
+
+export const label = (x, y, content, attributes = {}) => s("text", { x, y, ...attributes }, content);
+
+// Axes with ticks and titles around the box; returns their group.
+export function axes({ x, y, box: [left, top, right, bottom], xTicks, yTicks, xTitle = "", yTitle = "" }) {
+  return s("g", { class: "lc-axes" },
+    s("line", { x1: left, x2: right, y1: bottom, y2: bottom }),
+    s("line", { x1: left, x2: left, y1: top, y2: bottom }),
+    xTicks.map((t) => label(x(t), bottom + 15, show(t), { "text-anchor": "middle" })),
+    yTicks.map((t) => label(left - 5, y(t) + 4, show(t), { "text-anchor": "end" })),
+    label((left + right) / 2, bottom + 31, xTitle, { "text-anchor": "middle" }),
+    label(left, top - 7, yTitle));
+}

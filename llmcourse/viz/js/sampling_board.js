@@ -1,0 +1,129 @@
+import { frame, h, label, s, show } from "./kit.js";
+
+// --- arithmetic, compared with llmcourse.model.next_token_probabilities by the tests
+
+// Logits that were stored as 16-bit whole numbers, lowest byte first.
+export function logits(base64, quantum) {
+  const bytes = Uint8Array.from(atob(base64), (c) => c.charCodeAt(0));
+  const view = new DataView(bytes.buffer);
+  return Array.from({ length: bytes.length / 2 }, (_, i) => quantum * view.getInt16(2 * i, true));
+}
+
+// Temperature, then the top_k likeliest, then the fewest whose probability reaches top_p.
+export function probabilities(z, { temperature, top_k, top_p }) {
+  const most = z.reduce((a, b) => Math.max(a, b), -Infinity);
+  const order = z.map((_, i) => i).sort((a, b) => z[b] - z[a] || a - b);
+  let p = order.map((i) => Math.exp((z[i] - most) / temperature));
+  const rescale = () => { const sum = p.reduce((a, b) => a + b, 0); p = p.map((x) => x / sum); };
+  rescale();
+  p = p.map((x, rank) => (rank < top_k ? x : 0));
+  rescale();
+  let before = 0;
+  p = p.map((x) => { const kept = before < top_p ? x : 0; before += x; return kept; });
+  rescale();
+  const found = new Array(z.length).fill(0);
+  order.forEach((i, rank) => { found[i] = p[rank]; });
+  return found;
+}
+
+export const entropyBits = (p) => p.reduce((sum, x) => (x > 0 ? sum - x * Math.log2(x) : sum), 0);
+
+// The index that a number from 0 to 1 falls on.
+export function draw(p, u) {
+  let sum = 0;
+  let last = 0;
+  for (let i = 0; i < p.length; i++) {
+    if (p[i] > 0) last = i;
+    sum += p[i];
+    if (u < sum) return i;
+  }
+  return last;
+}
+
+// The number from 0 to 1 of draw `n`, the same for the same seed (mulberry32).
+export function uniform(seed, n) {
+  let t = (seed + Math.imul(n + 1, 0x6d2b79f5)) >>> 0;
+  t = Math.imul(t ^ (t >>> 15), 1 | t);
+  t = (t + Math.imul(t ^ (t >>> 7), 61 | t)) ^ t;
+  return ((t ^ (t >>> 14)) >>> 0) / 4294967296;
+}
+
+// --- the page
+
+const SHOWN = 15;
+
+function render({ model, el }) {
+  const w = frame({ model, el, title: "From logits to the next token" });
+  const contexts = model.get("contexts");
+  const tokens = model.get("tokens");
+  const all = model.get("logits").map((text) => logits(text, model.get("quantum")));
+  w.choice("context", "the text so far ends in", { options: contexts });
+  w.number("temperature", "temperature", { log: true });
+  w.number("top_k", "top-k", { log: true });
+  w.number("top_p", "top-p");
+  w.number("draws", "tokens drawn");
+  const limit = model.get("limits").draws.high;
+  w.player({
+    step: () => { w.put("draws", Math.min(limit, model.get("draws") + 1)); return model.get("draws") < limit; },
+    reset: () => w.put("draws", 0), perSecond: 6, longest: 20,
+  });
+
+  const z = () => all[Math.max(0, contexts.indexOf(model.get("context")))];
+  const settings = () => ({ temperature: model.get("temperature"), top_k: model.get("top_k"), top_p: model.get("top_p") });
+  const plain = { temperature: 1, top_k: tokens.length, top_p: 1 };
+  const word = (i) => `“${tokens[i]}”`;
+
+  function state() {
+    const before = probabilities(z(), plain);
+    const now = probabilities(z(), settings());
+    const order = before.map((_, i) => i).sort((a, b) => before[b] - before[a] || a - b);
+    const counts = new Map();
+    const drawn = [];
+    for (let n = 0; n < model.get("draws"); n++) {
+      const i = draw(now, uniform(1, n));
+      drawn.push(i);
+      counts.set(i, (counts.get(i) || 0) + 1);
+    }
+    return { before, now, order, counts, drawn };
+  }
+
+  let current = null;
+  const drawBars = w.stage((svg, width) => {
+    const { before, now, order, counts } = current;
+    const top = Math.max(...order.slice(0, SHOWN).map((i) => Math.max(before[i], now[i])));
+    const [left, right] = [Math.min(130, width * 0.34), width - 96];
+    order.slice(0, SHOWN).forEach((i, row) => {
+      const y = 4 + row * 22;
+      const gone = now[i] === 0;
+      svg.append(
+        label(left - 6, y + 13, word(i), { "text-anchor": "end", "text-decoration": gone ? "line-through" : null }),
+        s("rect", { x: left, y, width: (right - left) * now[i] / top, height: 17, fill: "var(--lc-1)" }),
+        s("rect", { x: left, y, width: (right - left) * before[i] / top, height: 17, fill: "none", stroke: "var(--lc-2)",
+          "stroke-width": 1.5, "stroke-dasharray": "4 2" }),
+        label(width - 2, y + 13, gone ? "cut" : `${show(now[i], 3)}${counts.has(i) ? ` ×${counts.get(i)}` : ""}`, { "text-anchor": "end" }));
+    });
+    return order.slice(0, 5).map((i) => `${word(i)} ${show(now[i], 3)}`).join(", ");
+  }, { height: 4 + SHOWN * 22, label: "the likeliest tokens" });
+  w.stages.append(h("p", {}, "Filled: the distribution that is drawn from. Dashed: temperature 1, nothing cut. After ×, how often a token was drawn."));
+  const written = h("p", { style: "overflow-wrap: anywhere" });
+  w.stages.append(written);
+  const numbers = w.table("The 30 likeliest tokens");
+
+  function redraw() {
+    current = state();
+    const { before, now, order, counts, drawn } = current;
+    drawBars();
+    written.textContent = drawn.length ? `Drawn: ${drawn.slice(-40).map(word).join(" ")}` : "Nothing drawn yet: press Step.";
+    numbers({ columns: ["token", "logit", "p at T = 1", "p now", "drawn"],
+      rows: order.slice(0, 30).map((i) => [word(i), z()[i], before[i], now[i], counts.get(i) || 0]) });
+    const kept = now.filter((p) => p > 0).length;
+    w.say(`${show(kept)} of ${show(tokens.length)} tokens can be drawn. The likeliest, ${word(order[0])}, has ${show(now[order[0]], 3)} ` +
+      `(${show(before[order[0]], 3)} at temperature 1). Entropy ${show(entropyBits(now), 3)} bits, before ${show(entropyBits(before), 3)}.`);
+  }
+
+  w.on(["context", "temperature", "top_k", "top_p", "draws"], redraw);
+  redraw();
+  return w.destroy;
+}
+
+export default { render };

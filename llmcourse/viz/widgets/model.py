@@ -1,0 +1,137 @@
+"""Widgets about a model: the cost of its shape, and what its logits become.
+
+Taught in: chapters/10_blueprint.ipynb, chapters/16_cross_entropy.ipynb
+"""
+
+import base64
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+import traitlets
+
+from llmcourse import cost
+from llmcourse.model import ModelConfig
+from llmcourse.model.config import PRESETS
+from llmcourse.viz.state import Limited, Whole
+from llmcourse.viz.widget import Widget
+
+SHAPE = (
+    "num_layers",
+    "width",
+    "num_heads",
+    "num_kv_heads",
+    "head_size",
+    "hidden",
+    "vocab_size",
+    "context_length",
+    "tied_head",
+)
+CACHE_BYTES = 2
+MOST_TOKENS = 4_096
+
+
+def _count(label: str, high: int, default: int) -> Whole:
+    return Whole(default, low=1, high=high, step=1, label=label)
+
+
+class ConfigExplorer(Widget):
+    """Parameters, FLOPs and memory of a shape, by part.
+
+    Args:
+        preset: a name in `llmcourse.model.config.PRESETS`; a shape of one's own starts from it.
+
+    Raises:
+        ValueError: if there is no such preset.
+    """
+
+    script = "config_explorer.js"
+    alt = "Bars of the parameters, FLOPs and bytes of a Llama by part, for a shape to choose."
+
+    preset = traitlets.Unicode().tag(sync=True)
+    presets = traitlets.Dict().tag(sync=True)
+    bytes = traitlets.Dict().tag(sync=True)
+    cache_bytes = traitlets.Int(CACHE_BYTES).tag(sync=True)
+    tied_head = traitlets.Bool(False).tag(sync=True)
+    num_layers = _count("layers", 256, 1)
+    width = _count("width", 65_536, 1)
+    num_heads = _count("query heads", 256, 1)
+    num_kv_heads = _count("key/value heads", 256, 1)
+    head_size = _count("head size", 512, 2)
+    hidden = _count("hidden width", 262_144, 1)
+    vocab_size = _count("vocabulary", 1_000_000, 1)
+    context_length = _count("context", 1_048_576, 1)
+
+    def __init__(self, preset: str = "llama3_8b", **state: Any) -> None:
+        if preset not in PRESETS:
+            raise ValueError(f"preset must be one of {sorted(PRESETS)}, not {preset!r}")
+        shapes = {name: shape_of(make()) for name, make in PRESETS.items()}
+        held = asdict(cost.MIXED_TRAINING)
+        super().__init__(preset=preset, presets=shapes, bytes=held, **(shapes[preset] | state))
+
+    def config(self) -> ModelConfig:
+        """Return the shape that the widget shows."""
+        return ModelConfig(**{name: getattr(self, name) for name in SHAPE})
+
+
+def shape_of(config: ModelConfig) -> dict[str, int | bool]:
+    """Return what the widget shows of a shape."""
+    return {name: getattr(config, name) for name in SHAPE}
+
+
+class SamplingBoard(Widget):
+    """Temperature, top-k and top-p over real logits, with tokens drawn from them.
+
+    Args:
+        contexts: what each row of logits follows, all different.
+        logits: (contexts, vocabulary).
+        tokens: the text of every token.
+
+    Raises:
+        ValueError: if the shapes do not fit, or the vocabulary is above 4,096.
+    """
+
+    script = "sampling_board.js"
+    alt = "The fifteen likeliest next tokens as bars, for a temperature, top-k and top-p to choose."
+
+    contexts = traitlets.List(traitlets.Unicode()).tag(sync=True)
+    logits = traitlets.List(traitlets.Unicode()).tag(sync=True)
+    quantum = traitlets.Float().tag(sync=True)
+    tokens = traitlets.List(traitlets.Unicode()).tag(sync=True)
+    context = traitlets.Unicode().tag(sync=True)
+    temperature = Limited(1.0, low=0.05, high=3, step=0.01, label="temperature")
+    top_k = Whole(MOST_TOKENS, low=1, high=MOST_TOKENS, step=1, label="top-k")
+    top_p = Limited(1.0, low=0.01, high=1, step=0.01, label="top-p")
+    draws = Whole(0, low=0, high=200, step=1, label="tokens drawn")
+
+    def __init__(
+        self, contexts: Sequence[str], logits: np.ndarray, tokens: Sequence[str], **state: Any
+    ) -> None:
+        scores = np.asarray(logits, dtype=np.float64)
+        if scores.shape != (len(contexts), len(tokens)) or not contexts:
+            raise ValueError(
+                f"logits must be {len(contexts)} contexts x {len(tokens)} tokens, "
+                f"not {scores.shape}"
+            )
+        if len(tokens) > MOST_TOKENS or len(set(contexts)) != len(contexts):
+            raise ValueError(f"at most {MOST_TOKENS} tokens, and contexts that all differ")
+        if not np.isfinite(scores).all():
+            raise ValueError("logits must be finite")
+        quantum = float(np.abs(scores).max()) / 32_767 or 1.0
+        rows = np.round(scores / quantum).astype("<i2")
+        texts = [base64.b64encode(row.tobytes()).decode("ascii") for row in rows]
+        super().__init__(
+            contexts=list(contexts),
+            logits=texts,
+            quantum=quantum,
+            tokens=list(tokens),
+            **({"context": contexts[0], "top_k": len(tokens)} | state),
+        )
+        top = {"low": 1, "high": len(tokens), "step": 1, "whole": True}
+        self.limits = {**self.limits, "top_k": top}
+
+    def scores(self) -> np.ndarray:
+        """Return the logits as the page has them, to half a quantum."""
+        rows = [np.frombuffer(base64.b64decode(text), "<i2") for text in self.logits]
+        return np.stack(rows) * self.quantum

@@ -1,0 +1,136 @@
+"""What the extensions give a reader: listings with links, numbered equations, light assets."""
+
+import json
+import re
+
+import assets
+import pytest
+import reading
+from PIL import Image
+
+from tools import build_book, setup_cells
+
+HTML = build_book.BUILD / "html"
+CHAPTERS = build_book.chapters()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _current_book():
+    if not build_book.is_current():
+        pytest.fail("the pages in _build are missing or older than their sources: run make book")
+
+
+def page(name):
+    return (HTML / f"{name}.html").read_text(encoding="utf8")
+
+
+@pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda path: path.stem)
+def test_every_listing_leads_to_the_package_and_back(chapter):
+    text = json.loads(chapter.read_text(encoding="utf8"))
+    prose = "\n".join("".join(c["source"]) for c in text["cells"] if c["cell_type"] == "markdown")
+    shown = reading.LISTING.findall(prose)
+    html = page(f"chapters/{chapter.stem}")
+    assert html.count('class="listing-source"') == len(shown)
+    for module, member in shown:
+        public = f"llmcourse.{module.replace('/', '.')}.{member}".replace(".__init__.", ".")
+        if "._" in public:
+            continue
+        link = re.search(rf'href="\.\./book/api/(\w+)\.html#{re.escape(public)}"', html)
+        assert link, public
+        assert f"chapters/{chapter.stem}.html" in page(f"book/api/{link[1]}")
+
+
+@pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda path: path.stem)
+def test_equations_and_figures_are_numbered_within_the_chapter(chapter):
+    html = page(f"chapters/{chapter.stem}")
+    body = re.sub(r"<script.*?</script>", "", html, flags=re.DOTALL)
+    displayed = len(re.findall(r'<div class="math notranslate', body))
+    numbers = re.findall(r'class="eqno">\(([\d.]+)\)', body)
+    own = int(chapter.stem[:2])
+    assert numbers == [f"{own}.{n}" for n in range(1, displayed + 1)]
+    figures = re.findall(r'class="caption-number">Fig. ([\d.]+) ', body)
+    assert figures == [f"{own}.{n}" for n in range(1, len(figures) + 1)]
+
+
+def test_the_page_explains_the_terms_that_it_links():
+    html = page("chapters/16_cross_entropy")
+    terms = json.loads(re.search(r'id="course-terms">(.*?)</script>', html)[1])
+    assert terms["term-perplexity"]
+    assert set(terms) == set(re.findall(r"glossary\.html#(term-[^\"]+)", html))
+
+
+def test_a_stylesheet_keeps_its_addresses_and_loses_the_icon_font(tmp_path):
+    (tmp_path / "styles").mkdir()
+    (tmp_path / "styles" / "a.css").write_text(
+        "@font-face{font-family:Font Awesome\\ 6 Free;src:url(../x.woff2)}"
+        ".fa-bars:before{content:'x'}"
+        ".a{background:url(../b.png)}.c{background:url('data:image/png;base64,x')}.d{color:red}"
+    )
+    text = assets.stylesheet(tmp_path, "styles/a.css")
+    assert text == (
+        ".a{background:url(styles/../b.png)}.c{background:url('data:image/png;base64,x')}"
+        ".d{color:red}"
+    )
+
+
+def test_figures_shrink_and_keep_their_size_and_colours(tmp_path):
+    path = tmp_path / "a.png"
+    image = Image.effect_noise((200, 100), 40).convert("RGB")
+    image.paste((31, 119, 180), (0, 0, 100, 100))
+    image.save(path, dpi=(144, 144))
+    before = path.stat().st_size
+    assets.shrink_figures(tmp_path)
+    assert path.stat().st_size < before
+    with Image.open(path) as small:
+        assert small.size == (200, 100)
+        assert round(small.info["dpi"][0]) == 144
+        seen = small.convert("RGB").getpixel((20, 20))
+    assert max(abs(a - b) for a, b in zip(seen, (31, 119, 180), strict=True)) <= 3
+    assets.shrink_figures(tmp_path)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_pages_load_one_stylesheet_and_the_icon_font_is_gone():
+    for name in ("book/glossary", "chapters/01_whole_run"):
+        assert re.findall(r'<link rel="stylesheet"[^>]*href="([^"]+)"', page(name)) == [
+            "../_static/book.css"
+        ]
+    assert not list(HTML.rglob("fontawesome*"))
+    assert "tex-chtml" not in page("book/glossary")
+
+
+def test_every_chapter_can_be_launched_from_the_one_address():
+    owner = setup_cells.repository().removeprefix("https://github.com/")
+    for chapter in CHAPTERS:
+        html = page(f"chapters/{chapter.stem}")
+        path = f"chapters/{chapter.name}"
+        assert f"colab.research.google.com/github/{owner}/blob/main/{path}" in html
+        assert f"mybinder.org/v2/gh/{owner}/main?urlpath=lab/tree/{path}" in html
+
+
+def test_every_icon_in_the_pages_is_drawn():
+    drawn = set(re.findall(r"\.(fa-[a-z-]+) \{ --icon", (HTML / "_static/icons.css").read_text()))
+    used = set()
+    for path in HTML.rglob("*.html"):
+        for names in re.findall(
+            r'<(?:i|span) class="([^"]*\bfa[sb]? [^"]*|[^"]*fa-[^"]*)"', path.read_text()
+        ):
+            used |= {name for name in names.split() if name.startswith("fa-")}
+    assert used - drawn <= {"fa-solid", "fa-brands", "fa-lg"}
+
+
+def test_the_licences_page_names_what_is_carried():
+    html = page("book/licences")
+    for name in ("sphinx-mathjax-offline", "sphinx-book-theme", "pydata-sphinx-theme", "myst-nb"):
+        assert name in html
+        licence = HTML / "_static" / "licences" / f"{name}.txt"
+        assert name == "sphinx-mathjax-offline" or licence.stat().st_size > 500
+    assert "see its licence file" not in html
+
+
+def test_mathjax_is_copied_with_its_fonts(tmp_path):
+    assets.copy_mathjax(tmp_path)
+    folder = tmp_path / "mathjax"
+    assert (folder / "tex-chtml-full.js").stat().st_size > 1_000_000
+    fonts = list((folder / "output" / "chtml" / "fonts" / "woff-v2").glob("*.woff"))
+    assert len(fonts) > 15

@@ -1,0 +1,89 @@
+"""Headless Chromium for the tests of widgets and pages.
+
+Debian's chromium, by Playwright.  `make test` needs it; `make test-fast` leaves this folder out.
+"""
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from llmcourse.viz.widget import Widget, module
+
+NAMES = (
+    "chromium",
+    "chromium-browser",
+    "google-chrome",
+    "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome",
+)
+MISSING = "these tests need Chromium; on Debian: sudo apt-get install --yes chromium"
+
+PLAIN_PAGE = """<!doctype html><html lang="en" data-theme="{theme}"><meta charset="utf8">
+<meta name="viewport" content="width=device-width"><title>Widgets</title>
+<style>html[data-theme="dark"] {{ background: #14181e; color: #ced6dd;
+--pst-color-text-base: #ced6dd; --pst-color-text-muted: #9ca4af; --pst-color-background: #14181e;
+--pst-color-surface: #222832; --pst-color-border: #48566b; }}</style>
+<main><h1>Widgets</h1>{body}</main></html>"""
+
+CALL = """async ([text, name, given]) => {
+  const address = URL.createObjectURL(new Blob([text], { type: "text/javascript" }));
+  const shipped = await import(address);
+  return given.map((each) => shipped[name](...each));
+}"""
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Browser]:
+    path = next((found for name in NAMES if (found := shutil.which(name))), None)
+    if path is None:
+        pytest.fail(MISSING)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def page(chromium: Browser) -> Iterator[Page]:
+    """An empty page; an error of its scripts fails the test."""
+    made = chromium.new_page(viewport={"width": 760, "height": 900})
+    errors: list[str] = []
+    made.on("pageerror", lambda error: errors.append(str(error)))
+    made.on("console", lambda said: errors.append(said.text) if said.type == "error" else None)
+    yield made
+    made.close()
+    assert errors == []
+
+
+@pytest.fixture
+def arithmetic(page: Page) -> Callable[..., list[Any]]:
+    """Calls `arithmetic(WidgetClass, "function", [arguments, ...])` in the shipped module.
+
+    One call for a whole grid of inputs: the result is the list of what the function returned.
+    Not a number and infinities arrive as None.
+    """
+
+    def call(widget: type[Widget], name: str, given: list[list[Any]]) -> list[Any]:
+        return page.evaluate(CALL, [module(widget.script), name, given])
+
+    return call
+
+
+@pytest.fixture
+def show(page: Page, tmp_path: Path) -> Callable[..., Page]:
+    """Opens widgets in a page of their own, from a file, as a reader without a kernel sees them."""
+
+    def opened(*widgets: Widget, theme: str = "light", width: int = 760) -> Page:
+        path = tmp_path / "page.html"
+        body = "".join(widget.page() for widget in widgets)
+        path.write_text(PLAIN_PAGE.format(theme=theme, body=body), encoding="utf8")
+        page.set_viewport_size({"width": width, "height": 900})
+        page.goto(path.as_uri())
+        for place in range(len(widgets)):
+            page.locator(".lc-host .lc").nth(place).wait_for()
+        return page
+
+    return opened

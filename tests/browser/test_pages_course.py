@@ -1,0 +1,91 @@
+"""Every page of the course in Chromium: chapters, front matter, index, search."""
+
+import pytest
+
+from tests.browser import visits
+from tests.browser.every_page import check_pages
+
+
+def test_pages_are_whole_light_and_accessible(chromium):
+    check_pages(chromium, visits.pages(package=False))
+
+
+def test_axe_finds_what_is_wrong(chromium, tmp_path):
+    path = tmp_path / "bad.html"
+    path.write_text(
+        "<html><body><h2>a</h1><img src='data:,'><button></button><h4>late</h4></body></html>"
+    )
+    page = chromium.new_page()
+    page.goto(path.as_uri())
+    found = " ".join(visits.axe_in_both_themes(page))
+    page.close()
+    assert "0.1." in visits.AXE
+    for rule in ("image-alt", "button-name", "html-has-lang", "heading-order"):
+        assert rule in found, f"{visits.AXE} missed {rule}"
+
+
+def test_an_outside_request_is_seen(chromium, tmp_path):
+    (tmp_path / "bad.html").write_text("<html lang=en><img src='http://192.0.2.1/x.png'></html>")
+    with visits.served(tmp_path) as root, visits.opened(chromium, f"{root}/bad.html") as (_, visit):
+        assert visit.outside(root) == ["http://192.0.2.1/x.png"]
+
+
+@pytest.mark.parametrize("word", ["perplexity", "clip_by_global_norm", "bits per byte"])
+def test_search_finds_prose_and_code_from_a_file(chromium, word):
+    address = f"{(visits.HTML / 'search.html').as_uri()}?q={word}"
+    with visits.opened(chromium, address) as (page, visit):
+        page.locator("#search-results li .context mark").first.wait_for()
+        assert page.locator("#search-results mark").first.text_content().lower() == word
+        assert visit.errors == []
+
+
+def test_a_term_is_explained_on_hover_and_focus_and_put_away(chromium):
+    address = (visits.HTML / "chapters/16_cross_entropy.html").as_uri()
+    with visits.opened(chromium, address) as (page, _):
+        bubble = page.locator("#course-term")
+        link = page.locator("a.course-term").first
+        link.hover()
+        assert bubble.is_visible()
+        bubble.hover()
+        page.wait_for_timeout(400)
+        assert bubble.is_visible(), "it stays while the pointer is on it"
+        page.keyboard.press("Escape")
+        assert bubble.is_hidden()
+        link.focus()
+        assert bubble.is_visible()
+        assert link.get_attribute("aria-describedby") == "course-term"
+        assert len(bubble.text_content()) > 10
+
+
+def test_the_strip_leads_to_other_phases(chromium):
+    address = (visits.HTML / "chapters/16_cross_entropy.html").as_uri()
+    with visits.opened(chromium, address) as (page, _):
+        assert page.locator("ul.phase-strip li").count() == 7
+        assert "3 loss" in page.locator("ul.phase-strip li.lit").text_content()
+        page.locator("ul.phase-strip a", has_text="1 data").click()
+        page.wait_for_load_state()
+        assert "/chapters/05_tokens.html" in page.url
+
+
+def test_focus_is_visible_on_links_and_buttons(chromium):
+    address = (visits.HTML / "book/intro.html").as_uri()
+    with visits.opened(chromium, address) as (page, _):
+        for _ in range(12):
+            page.keyboard.press("Tab")
+            shown = page.evaluate(
+                "() => { const s = getComputedStyle(document.activeElement);"
+                " return parseFloat(s.outlineWidth) + (s.boxShadow === 'none' ? 0 : 1); }"
+            )
+            assert shown > 0, page.evaluate("document.activeElement.outerHTML")
+
+
+def test_no_page_of_a_chapter_scrolls_sideways_on_a_phone(chromium):
+    wide = {}
+    for path in visits.pages(package=False):
+        with visits.opened(chromium, path.as_uri()) as (page, _):
+            page.set_viewport_size({"width": 360, "height": 740})
+            page.wait_for_timeout(100)
+            width = page.evaluate("document.documentElement.scrollWidth")
+            if width > 360:
+                wide[path.name] = width
+    assert wide == {}

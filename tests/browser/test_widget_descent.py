@@ -1,0 +1,171 @@
+"""The widgets of chapters 02 and 03: the page's arithmetic is the package's, and they obey."""
+
+import itertools
+import math
+
+import pytest
+import torch
+
+from llmcourse import loss, optim
+from llmcourse.viz.widgets import Bowl, StepByHand
+
+WORDS = ["a", "mat", "floor", "on", "the"]
+SHARES = [0.15, 0.10, 0.05, 0.20, 0.50]
+MAKERS = {
+    "sgd": lambda place, lr: optim.SGD([place], lr=lr),
+    "momentum": lambda place, lr: optim.SGD([place], lr=lr, momentum=0.9),
+    "adam": lambda place, lr: optim.AdamW([place], lr=lr, weight_decay=0),
+}
+
+
+def by_hand(**state):
+    return StepByHand(probabilities=SHARES, words=WORDS, target="on", **state)
+
+
+def walked(kind, settings, draws):
+    """Return the same walk by the package's optimizer."""
+    place = torch.tensor([settings["start_x"], settings["start_y"]], dtype=torch.float64)
+    curvature = torch.tensor([settings["lambda_x"], settings["lambda_y"]], dtype=torch.float64)
+    place.requires_grad_()
+    optimizer = MAKERS[kind](place, settings["learning_rate"])
+    points = [place.tolist()]
+    for step in range(settings["steps"]):
+        noise = torch.tensor(draws[2 * step : 2 * step + 2], dtype=torch.float64)
+        place.grad = curvature * place.detach() + settings["noise"] * noise
+        optimizer.step()
+        points.append(place.tolist())
+    return points
+
+
+def grid():
+    draws = torch.randn(80, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    for kind, eta, noise, lambda_y in itertools.product(
+        MAKERS, (0.01, 0.15, 0.21), (0.0, 0.7), (0.3, 10.0)
+    ):
+        settings = {
+            "lambda_x": 1.0,
+            "lambda_y": lambda_y,
+            "learning_rate": eta,
+            "noise": noise,
+            "steps": 40,
+            "start_x": 8.0,
+            "start_y": -2.5,
+        }
+        yield [kind, settings, draws.tolist()]
+
+
+def test_walks_as_the_optimizers_of_the_package(arithmetic):
+    given = list(grid())
+    for case, got in zip(given, arithmetic(Bowl, "walk", given), strict=True):
+        torch.testing.assert_close(
+            torch.tensor(got), torch.tensor(walked(*case)), rtol=1e-9, atol=1e-12
+        )
+
+
+def test_noise_is_normal_and_repeats(arithmetic):
+    first, again, other = arithmetic(Bowl, "normals", [[1, 20000], [1, 20000], [2, 20000]])
+    assert first == again
+    assert first != other
+    drawn = torch.tensor(first)
+    assert abs(drawn.mean()) < 4 / math.sqrt(20000)
+    assert abs(drawn.var() - 1) < 4 * math.sqrt(2 / 20000)
+
+
+def test_the_critical_rate_divides_coming_from_going(arithmetic):
+    steep = {"lambda_x": 1.0, "lambda_y": 8.0}
+    (critical,) = arithmetic(Bowl, "criticalRate", [[steep]])
+    assert critical == 2 / 8
+    base = steep | {"noise": 0, "steps": 200, "start_x": 1.0, "start_y": 1.0}
+    below, above = arithmetic(
+        Bowl,
+        "walk",
+        [["sgd", base | {"learning_rate": critical * f}, [0] * 400] for f in (0.99, 1.01)],
+    )
+    assert abs(below[-1][1]) < 0.1
+    assert abs(above[-1][1]) > 10
+
+
+def test_loss_gradient_and_step_are_the_packages(arithmetic):
+    cases = [[SHARES, 3], [[0.001, 0.001, 0.001, 0.001, 0.996], 0], [[0.2] * 5, 4]]
+    losses = arithmetic(StepByHand, "lossOf", cases)
+    gradients = arithmetic(StepByHand, "gradient", cases)
+    rates = (0.1, 1.0, 20.0)
+    steps = iter(arithmetic(StepByHand, "afterStep", [[*c, r] for c in cases for r in rates]))
+    for (shares, target), got, slope in zip(cases, losses, gradients, strict=True):
+        logits = torch.tensor(shares, dtype=torch.float64).log()[None]
+        counted = torch.tensor([True])
+        each, saved = loss.token_losses_forward(logits, torch.tensor([target]), counted)
+        assert got == pytest.approx(each.item(), rel=1e-12)
+        (expected,) = loss.token_losses_backward(torch.ones_like(each), saved)
+        assert slope == pytest.approx(expected[0].tolist(), rel=1e-12)
+        for rate in rates:
+            moved = logits.clone().requires_grad_()
+            moved.grad = expected
+            optim.SGD([moved], lr=rate).step()
+            after = torch.softmax(moved.detach(), dim=-1)[0]
+            torch.testing.assert_close(
+                torch.tensor(next(steps), dtype=torch.float64), after, rtol=1e-9, atol=1e-12
+            )
+
+
+def test_an_edited_share_leaves_the_others_in_proportion(arithmetic):
+    (after,) = arithmetic(StepByHand, "edited", [[SHARES, 4, 0.25]])
+    assert after == pytest.approx([0.225, 0.15, 0.075, 0.3, 0.25])
+
+
+def test_slider_buttons_and_keys_move_the_ball(show):
+    page = show(Bowl())
+    page.get_by_role("button", name="Step").click()
+    page.get_by_role("slider", name="steps taken").press("ArrowRight")
+    assert "After 2 steps" in page.get_by_role("status").text_content()
+    page.get_by_label("learning rate, number").fill("0.25")
+    page.keyboard.press("Tab")
+    assert "runs away" in page.get_by_role("status").text_content()
+    assert "rate 0.25" in page.get_by_role("img").first.get_attribute("aria-label")
+    page.get_by_role("button", name="Reset").click()
+    assert "After 0 steps" in page.get_by_role("status").text_content()
+
+
+def test_play_pauses_and_reduced_motion_goes_to_the_end(show):
+    page = show(Bowl())
+    page.get_by_role("button", name="Play").click()
+    page.wait_for_function("/After [2-9]/.test(document.querySelector('.lc-status').textContent)")
+    page.get_by_role("button", name="Pause").click()
+    page.emulate_media(reduced_motion="reduce")
+    page.get_by_role("button", name="Reset").click()
+    page.get_by_role("button", name="To the end").click()
+    assert "After 60 steps" in page.get_by_role("status").text_content()
+
+
+def test_a_press_on_the_picture_puts_the_ball_there(show):
+    page = show(Bowl(steps=5))
+    page.locator(".lc-stage").nth(1).click(position={"x": 200, "y": 60})
+    assert "After 0 steps" in page.get_by_role("status").text_content()
+    assert float(page.get_by_label("start at x, number").input_value()) < 0
+
+
+@pytest.mark.parametrize(("typed", "used"), [("99", "3"), ("-1", "0.001"), ("", "0.15")])
+def test_an_impossible_number_is_clamped_and_said(show, typed, used):
+    page = show(Bowl())
+    page.get_by_label("learning rate, number").fill(typed)
+    page.keyboard.press("Tab")
+    assert page.get_by_label("learning rate, number").input_value() == used
+    assert f"{used} is used" in page.get_by_role("alert").text_content()
+
+
+def test_a_step_lowers_the_loss_and_fills_the_table(show):
+    page = show(by_hand())
+    assert "1.609" in page.get_by_role("status").text_content()
+    page.get_by_role("button", name="Step").click()
+    assert "0.8248" in page.get_by_role("status").text_content()
+    page.locator("summary").click()
+    assert page.locator("tbody tr").count() == 2
+    page.get_by_role("button", name="Reset").click()
+    assert "1.609" in page.get_by_role("status").text_content()
+
+
+def test_one_edited_share_moves_the_others(show):
+    page = show(by_hand())
+    page.get_by_label("probability of “on”, number").fill("0.6")
+    page.keyboard.press("Tab")
+    assert page.get_by_label("probability of “the”, number").input_value() == "0.25"

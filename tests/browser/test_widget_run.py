@@ -1,0 +1,602 @@
+"""The widgets of chapters 00 and 01: nothing kept is lost, and the page shows what Python has."""
+
+import base64
+import gzip
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import nbformat
+import numpy as np
+import pytest
+import torch
+import traitlets
+import yaml
+
+from llmcourse import runtime, train
+from llmcourse.viz.measured import PHASES, phases_of_step
+from llmcourse.viz.widgets.run import (
+    ProgressMap,
+    RunScrubber,
+    TrainingLoop,
+    curriculum,
+    quantised,
+)
+
+ROOT = Path(__file__).resolve().parents[2]
+KEY = "llmcourse-progress.v1"
+WRITTEN = ["00", "01", "02"]
+BLOCKED = "Object.defineProperty(window, 'localStorage', {get() { throw new Error('blocked'); }})"
+
+
+def status(page):
+    return page.get_by_role("status").text_content()
+
+
+def alert(page):
+    return page.get_by_role("alert").text_content()
+
+
+def kept(page):
+    text = page.evaluate("key => localStorage.getItem(key)", KEY)
+    return json.loads(text)["progress"] if text else {}
+
+
+def as_file(progress, **other):
+    return {"format": "llmcourse-progress", "version": 1, "progress": progress} | other
+
+
+# --- the progress map
+
+
+def chapter_map(**state):
+    return ProgressMap(written=WRITTEN, **state)
+
+
+def mark(page, number, state):
+    page.locator(f"select[aria-label^='{number} ']").select_option(state)
+
+
+def import_text(page, text, name="marks.json"):
+    given = {"name": name, "mimeType": "application/json", "buffer": text.encode()}
+    page.get_by_label("Import a file").set_input_files(given)
+    page.wait_for_function("document.querySelector('.lc-note').textContent !== ''")
+
+
+def test_the_package_has_the_curriculum_of_the_book():
+    book = ROOT / "book" / "data" / "curriculum.json"
+    assert (ROOT / "llmcourse" / "viz" / "curriculum.json").read_bytes() == book.read_bytes()
+    parts = json.loads(book.read_text(encoding="utf8"))
+    assert [c["number"] for c in curriculum()] == [f"{i:02d}" for i in range(46)]
+    assert curriculum()[-1]["part"] == parts[-1]["part"]
+
+
+def test_chapter_00_links_the_chapters_of_the_contents():
+    contents = yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf8"))
+    files = [entry["file"] for part in contents["parts"] for entry in part["chapters"]]
+    there = [name[9:11] for name in files if name.startswith("chapters/")]
+    notebook = nbformat.read(ROOT / "chapters" / "00_how_to_use.ipynb", as_version=4)
+    (cell,) = [cell for cell in notebook.cells if cell.id == "widget-progress-map"]
+    assert re.findall(r'"(\d\d)"', cell.source) == there
+
+
+def test_a_written_chapter_is_a_link_to_the_page_beside(show):
+    page = show(chapter_map())
+    hrefs = page.locator(".pm-chapter a").evaluate_all(
+        "all => all.map(a => a.getAttribute('href'))"
+    )
+    assert hrefs == ["00_how_to_use.html", "01_whole_run.html", "02_step_by_hand.html"]
+
+
+def test_shares_and_merging(arithmetic):
+    chapters = [{"number": n} for n in ("00", "01", "02", "03")]
+    progress = {"00": "done", "02": "reading", "99": "done"}
+    got = arithmetic(ProgressMap, "counts", [[chapters, progress], [[], {}]])
+    assert got[0] == {"done": 1, "reading": 1, "all": 4, "share": 0.25}
+    assert got[1]["share"] == 0
+    rank = {"reading": 1, "done": 2}
+    states = ({}, {"07": "reading"}, {"07": "done"}, {"08": "reading"})
+    cases = [[mine, theirs] for mine in states for theirs in states]
+    for (mine, theirs), together in zip(
+        cases, arithmetic(ProgressMap, "merged", cases), strict=True
+    ):
+        numbers = sorted({*mine, *theirs})
+        assert together == {
+            n: max(mine.get(n), theirs.get(n), key=lambda state: rank.get(state, 0))
+            for n in numbers
+        }
+
+
+def test_a_file_comes_back_as_it_went(arithmetic):
+    given = {"00": "done", "10": "reading", "99": "done"}
+    (text,) = arithmetic(ProgressMap, "asFile", [[given]])
+    assert json.loads(text) == as_file(given)
+    assert arithmetic(ProgressMap, "fromFile", [[text]]) == [{"progress": given}]
+
+
+def test_marks_change_bar_sentence_and_table_and_are_kept(show):
+    page = show(chapter_map())
+    assert "0 of 46 chapters done (0 %), 0 being read. Next: 00" in status(page)
+    mark(page, "00", "done")
+    page.locator("select[aria-label^='01 ']").press("ArrowDown")
+    assert "1 of 46 chapters done (2 %), 1 being read. Next: 01" in status(page)
+    assert "1 of 46 chapters done" in page.get_by_role("img").get_attribute("aria-label")
+    page.locator("summary").click()
+    assert page.locator("tbody tr").first.locator("td").all_text_contents() == ["1", "1", "3", "5"]
+    page.reload()
+    page.locator(".lc").wait_for()
+    assert kept(page) == {"00": "done", "01": "reading"}
+    assert "1 of 46 chapters done" in status(page)
+    mark(page, "00", "not begun")
+    assert kept(page) == {"01": "reading"}
+
+
+def test_another_tab_is_heard(show):
+    page = show(chapter_map())
+    text = json.dumps(as_file({"05": "done"}))
+    page.evaluate(
+        "([key, text]) => window.dispatchEvent(new StorageEvent('storage', {key, newValue: text}))",
+        [KEY, text],
+    )
+    assert "1 of 46" in status(page)
+
+
+def test_where_storage_is_blocked_it_works_and_says_so(show, page):
+    page.add_init_script(BLOCKED)
+    shown = show(chapter_map())
+    mark(shown, "00", "done")
+    assert "1 of 46" in status(shown)
+    assert "Nothing is kept" in shown.locator(".lc").text_content()
+
+
+def test_full_storage_is_said(show):
+    page = show(chapter_map())
+    page.evaluate("() => { Storage.prototype.setItem = () => { throw new Error('quota'); }; }")
+    mark(page, "00", "done")
+    assert "is not kept" in alert(page)
+    assert "1 of 46" in status(page)
+
+
+def test_unreadable_storage_is_set_aside(show, page):
+    page.add_init_script(f"localStorage.setItem('{KEY}', '{{broken')")
+    shown = show(chapter_map())
+    assert "could not be read (it is not JSON)" in alert(shown)
+    aside = shown.evaluate("key => localStorage.getItem(key + '.unreadable')", KEY)
+    assert aside == "{broken"
+    assert "0 of 46" in status(shown)
+
+
+def test_export_downloads_what_import_takes(show):
+    page = show(chapter_map())
+    mark(page, "00", "done")
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Export").click()
+    assert download.value.suggested_filename == "llmcourse-progress.json"
+    text = Path(download.value.path()).read_text(encoding="utf8")
+    assert json.loads(text) == as_file({"00": "done"})
+    mark(page, "00", "reading")
+    mark(page, "02", "done")
+    import_text(page, text)
+    assert kept(page) == {"00": "done", "02": "done"}
+    assert "1 chapter is further than before" in alert(page)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("{", "it is not JSON"),
+        ("", "it is not JSON"),
+        ("null", "not exported by this map"),
+        ("[]", "not exported by this map"),
+        (json.dumps(as_file({}, format="other")), "not exported by this map"),
+        (json.dumps(as_file({}, version=2)), "version 2"),
+        (json.dumps(as_file([])), "no progress"),
+        (json.dumps(as_file(None)), "no progress"),
+        (json.dumps(as_file({"<b>": "done"})), "“<b>” is no number"),
+        (json.dumps(as_file({"00": "done", "01": "read"})), "chapter 01 is neither"),
+        ("x" * 100_001, "too large"),
+    ],
+)
+def test_a_broken_file_is_refused_and_loses_nothing(show, text, problem):
+    page = show(chapter_map())
+    mark(page, "01", "reading")
+    import_text(page, text)
+    assert problem in alert(page)
+    assert "Nothing has changed" in alert(page)
+    assert kept(page) == {"01": "reading"}
+    assert "1 being read" in status(page)
+
+
+def test_clear_asks_in_the_page(show):
+    page = show(chapter_map())
+    clear = page.get_by_role("button", name="Clear", exact=True)
+    mark(page, "01", "reading")
+    clear.click()
+    assert page.get_by_role("group", name="Forget the marks of 1 chapter?").is_visible()
+    page.keyboard.press("Escape")
+    assert clear.evaluate("b => b === document.activeElement")
+    clear.press("Enter")
+    page.keyboard.press("Enter")  # the focus is on Keep
+    assert kept(page) == {"01": "reading"}
+    clear.click()
+    page.get_by_role("button", name="Yes, clear").click()
+    assert kept(page) == {}
+    assert "0 of 46" in status(page)
+
+
+def test_python_sets_the_progress_and_it_wins(show, page):
+    page.add_init_script(
+        f"localStorage.setItem('{KEY}', '{json.dumps(as_file({'00': 'reading', '03': 'done'}))}')"
+    )
+    show(chapter_map(progress={"00": "done"}))
+    assert "2 of 46" in status(page)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"0": "done"}, "number is such as '00'"),
+        ({"00": "finished"}, "'reading' or 'done'"),
+        ({"00": "not begun"}, "left out"),
+    ],
+)
+def test_progress_that_is_none_is_refused(given, message):
+    shown = chapter_map()
+    with pytest.raises(traitlets.TraitError, match=message):
+        shown.progress = given
+    assert shown.progress == {}
+
+
+def test_a_chapter_needs_its_names_and_a_number_of_its_own():
+    chapter = {"number": "00", "slug": "a", "title": "A", "part": "P", "minutes": 5}
+    assert ProgressMap([chapter]).chapters[0]["minutes"] == 5
+    with pytest.raises(ValueError, match=r"has no \['slug', 'part'\]"):
+        ProgressMap([{"number": "00", "title": "A"}])
+    with pytest.raises(ValueError, match="same number"):
+        ProgressMap([chapter, chapter])
+    with pytest.raises(ValueError, match=r"\['77'\], which are no chapters"):
+        ProgressMap(written=["77"])
+
+
+# --- the loop
+
+
+@pytest.fixture(scope="module")
+def config():
+    return replace(train.PRESETS["tiny"](), steps=6, corpus_bytes=30_000)
+
+
+@pytest.fixture(scope="module")
+def started(config, tmp_path_factory):
+    return train.start(config, tmp_path_factory.mktemp("run") / "run")
+
+
+@pytest.fixture(scope="module")
+def measured(started):
+    return phases_of_step(started, repeats=2)
+
+
+def test_a_look_at_a_step_leaves_the_run_alone(config, tmp_path):
+    run = train.start(config, tmp_path / "run")
+    files = sorted(run.folder.rglob("*"))
+    before = runtime.fingerprint(run.model.state_dict())
+    phases_of_step(run, repeats=1)
+    assert runtime.fingerprint(run.model.state_dict()) == before
+    assert (run.steps_done, sorted(run.folder.rglob("*"))) == (0, files)
+    other = train.start(config, tmp_path / "other")
+    for one in (run, other):
+        train.step(one)
+        train.step(one)
+    assert runtime.fingerprint(run.model.state_dict()) == runtime.fingerprint(
+        other.model.state_dict()
+    )
+
+
+def test_the_facts_are_those_of_the_step(started, measured, config, tmp_path):
+    run = train.start(config, tmp_path / "run")
+    report = train.step(run)
+    facts = {phase["name"]: dict(phase["facts"]) for phase in measured}
+    rows, length = config.batch_size, config.model.context_length
+    weights = sum(p.numel() for p in started.model.parameters())
+    assert facts["load"]["inputs and targets"] == f"{rows} × {length} token ids each"
+    assert facts["load"]["size"] == f"{2 * 8 * rows * length / 1e3:.1f} kB"
+    assert facts["forward"]["logits"] == f"{rows} × {length} × {config.model.vocab_size}"
+    assert facts["loss"]["loss"] == f"{report.loss:.4f} nats per token"
+    assert facts["backward"]["gradients"] == f"{weights:,} numbers"
+    assert facts["backward"]["size"] == f"{4 * weights / 1e3:.1f} kB"
+    assert facts["optimizer"]["learning rate"] == f"{report.learning_rate:.2e}"
+    assert facts["optimizer"]["gradient norm"].startswith(f"{report.gradient_norm:.3f}, clipped")
+    saved = train.save(run).stat().st_size
+    assert facts["checkpoint"]["file"] == f"{saved / 1e3:.1f} kB"
+    assert sum(phase["share"] for phase in measured) == pytest.approx(1)
+
+
+def test_every_phase_names_a_function_of_the_package():
+    for phase in PHASES:
+        module, name = phase["function"].rsplit(".", 1)
+        assert module == "llmcourse.train.phases"
+        assert callable(getattr(train.phases, name))
+
+
+def test_the_loop_goes_round(arithmetic):
+    got = arithmetic(TrainingLoop, "following", [[p, 7, by] for p in range(1, 8) for by in (1, -1)])
+    assert got == [(p - 1 + by) % 7 + 1 for p in range(1, 8) for by in (1, -1)]
+
+
+@pytest.mark.parametrize("width", [220, 300, 400, 559, 560, 900])
+def test_no_box_lies_on_another_or_outside(arithmetic, width):
+    (at,) = arithmetic(TrainingLoop, "places", [[7, width]])
+    for i, box in enumerate(at):
+        assert 66 <= box["x"] <= width - 66
+        for other in at[:i]:
+            assert abs(box["x"] - other["x"]) >= 132 or abs(box["y"] - other["y"]) >= 44
+
+
+@pytest.mark.parametrize("width", [760, 360])
+def test_a_press_or_an_arrow_key_chooses_a_phase(show, measured, width):
+    page = show(TrainingLoop(measured), width=width)
+    page.get_by_role("button", name="4 backward").click()
+    assert "Phase 4 of 7, backward: takes the loss" in status(page)
+    assert "backward is lit" in page.get_by_role("img").get_attribute("aria-label")
+    assert page.get_by_role("button", name="4 backward").get_attribute("aria-pressed") == "true"
+    gradients = dict(measured[3]["facts"])["gradients"]
+    assert gradients in page.locator(".tl-panel").text_content()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowDown")
+    assert page.evaluate("document.activeElement.textContent") == "6 optimizer"
+    page.keyboard.press("ArrowLeft")
+    assert "Phase 5 of 7, sync" in status(page)
+    for _ in range(3):
+        page.get_by_role("button", name="Step", exact=True).click()
+    assert "Phase 1 of 7, load" in status(page)
+    page.locator("summary").click()
+    assert page.locator("tbody tr").count() == 7
+
+
+def test_play_ends_with_the_step(show, measured):
+    page = show(TrainingLoop(measured, phase=6))
+    assert "Phase 6" in status(page)
+    page.get_by_role("button", name="Play").click()
+    page.get_by_role("button", name="Pause").wait_for()
+    page.wait_for_function("document.querySelector('.lc-status').textContent.includes('Phase 7')")
+    page.get_by_role("button", name="Play").wait_for()
+    page.emulate_media(reduced_motion="reduce")
+    page.get_by_role("button", name="Reset").click()
+    assert "Phase 1" in status(page)
+    page.get_by_role("button", name="To the end").click()
+    assert "Phase 7" in status(page)
+
+
+def test_a_loop_without_times_says_nothing_about_them(show, measured):
+    untimed = [{k: v for k, v in phase.items() if k != "share"} for phase in measured]
+    page = show(TrainingLoop(untimed))
+    assert "of the time" not in page.locator(".tl-panel").text_content()
+    assert "of the step's time" not in status(page)
+
+
+def test_a_loop_needs_seven_whole_phases(started, measured):
+    with pytest.raises(ValueError, match="seven phases, not 6"):
+        TrainingLoop(measured[:6])
+    with pytest.raises(ValueError, match=r"phase 2 has no \['facts'\]"):
+        TrainingLoop([measured[0], {**PHASES[1]}, *measured[2:]])
+    with pytest.raises(ValueError, match=r"phase 1: share must be from 0 to 1, not 1\.5"):
+        TrainingLoop([{**measured[0], "share": 1.5}, *measured[1:]])
+    with pytest.raises(ValueError, match="repeats must be at least 1"):
+        phases_of_step(started, repeats=0)
+    loop = TrainingLoop(measured)
+    loop.phase = 9
+    assert (loop.phase, "9 is not possible" in loop.note) == (7, True)
+
+
+def test_the_loop_of_a_run(started):
+    loop = TrainingLoop.of_next_step(started, phase=3)
+    assert [phase["name"] for phase in loop.phases] == [phase["name"] for phase in PHASES]
+    assert loop.phase == 3
+
+
+# --- the scrubber
+
+STEPS = [0, 1, 5, 20, 40]
+GROUPS = {"names": ["Max", "Mia", "Tom"], "food": ["pie", "soup"], "one": ["the"]}
+
+
+def matrices(rows=6, columns=8, seed=0):
+    """Matrices that change slowly at first and end up with like rows."""
+    generator = torch.Generator().manual_seed(seed)
+    first, stripes = torch.randn(2, rows, columns, generator=generator, dtype=torch.float64) * 0.1
+    stripes = stripes[:1].expand(rows, columns)
+    return [first + stripes * moved for moved in (0, 1e-4, 0.02, 1.0, 8.0)]
+
+
+def scrubber(weights=None, steps=STEPS, groups=GROUPS, **state):
+    losses = [6.0 / (1 + 0.1 * n) for n in range(50)]
+    samples = {1: "zz <b>qq", 20: "the the", 50: "the tea"}
+    given = {"losses": losses, "samples": samples, "name": "embedding"} | state
+    return RunScrubber(
+        steps, weights=matrices() if weights is None else weights, groups=groups, **given
+    )
+
+
+def test_numbers_are_those_of_python_to_half_a_quantum(arithmetic):
+    for rows, columns, seed in ((6, 8, 0), (1, 1, 1), (48, 64, 2)):
+        given = matrices(rows, columns, seed)
+        snapshots = scrubber(given, groups=None).snapshots
+        places = range(len(given))
+        whole = arithmetic(RunScrubber, "matrixAt", [[snapshots, i] for i in places])
+        moved = arithmetic(RunScrubber, "changeAt", [[snapshots, i] for i in places])
+        start = snapshots[0]["scale"]
+        for i, matrix in enumerate(given):
+            quantum = snapshots[i]["scale"] if i else 0
+            change = (matrix - given[0]).flatten()
+            assert (torch.tensor(moved[i]) - change).abs().max() <= quantum / 2 + 1e-7
+            error = (torch.tensor(whole[i], dtype=torch.float64) - matrix.flatten()).abs().max()
+            assert error <= (start + quantum) / 2 + 1e-12
+            assert quantum == pytest.approx((change.abs().max() / 127).item(), abs=1e-15)
+
+
+def test_the_page_reads_what_python_wrote(arithmetic):
+    values = np.arange(-127, 128, dtype=np.int8)
+    packed = base64.b64encode(values.tobytes()).decode()
+    (got,) = arithmetic(RunScrubber, "numbersOf", [[{"scale": 0.25, "values": packed}]])
+    assert got == (values * 0.25).tolist()
+
+
+def test_quantised_takes_the_whole_range():
+    scale, values = quantised(np.array([[0.5, -1.0], [0.0, 0.004]]))
+    assert scale == pytest.approx(1 / 127)
+    assert values.tolist() == [[64, -127], [0, 1]]
+    assert quantised(np.zeros((2, 2)))[0] == 0
+
+
+def test_norm_largest_and_cosine_are_pythons(arithmetic):
+    grid = [matrices(6, 8, seed)[i] for seed in range(4) for i in (0, 3, 4)]
+    flat = [matrix.flatten().tolist() for matrix in grid]
+    norms = arithmetic(RunScrubber, "norm", [[values] for values in flat])
+    tops = arithmetic(RunScrubber, "largest", [[values] for values in flat])
+    cosines = arithmetic(RunScrubber, "alikeness", [[values, 8, 2, 3] for values in flat])
+    for matrix, norm, top, cosine in zip(grid, norms, tops, cosines, strict=True):
+        assert norm == pytest.approx(matrix.norm().item(), rel=1e-12)
+        place = matrix.abs().argmax().item()
+        assert top == {"place": place, "value": matrix.flatten()[place].item()}
+        unit = torch.nn.functional.normalize(matrix[2:5], dim=1)
+        pairs = [(unit[i] @ unit[j]).item() for i, j in ((0, 1), (0, 2), (1, 2))]
+        assert cosine == pytest.approx(sum(pairs) / 3, abs=1e-12)
+    assert arithmetic(RunScrubber, "norm", [[[]]]) == [0]
+
+
+def test_the_last_snapshot_is_not_above_the_step(arithmetic):
+    cases = [[STEPS, step] for step in range(60)]
+    expected = [int(np.searchsorted(STEPS, step, side="right")) - 1 for _, step in cases]
+    assert arithmetic(RunScrubber, "lastAt", cases) == expected
+    assert arithmetic(RunScrubber, "lastAt", [[[3], 2], [[], 2]]) == [-1, -1]
+
+
+def test_slider_field_player_and_curve_go_through_the_run(show):
+    page = show(scrubber())
+    assert "Before the first step the loss is 6" in status(page)
+    assert "no sample was kept before step 1" in page.locator(".lc-stages").text_content()
+    page.get_by_role("button", name="Step", exact=True).click()
+    page.get_by_role("slider", name="step").press("ArrowRight")
+    assert "Step 2 of 50: loss 5.45" in status(page)
+    assert "embedding at step 1" in status(page)
+    assert page.get_by_role("region", name="What the model writes").text_content() == "zz <b>qq"
+    page.get_by_label("step, number").fill("40")
+    page.keyboard.press("Tab")
+    assert "Step 40 of 50" in status(page)
+    assert "names 0.99" in status(page)
+    assert "embedding at step 40" in page.locator("canvas").get_attribute("aria-label")
+    page.locator(".lc-stage svg").click(position={"x": 45, "y": 80})
+    assert int(page.get_by_label("step, number").input_value()) < 3
+    page.get_by_role("button", name="Reset").click()
+    assert "Before the first step" in status(page)
+
+
+def test_norm_and_largest_entry_are_said(show):
+    given = matrices()
+    page = show(scrubber(step=40))
+    norm = re.search(
+        r"step 40: norm ([\d.,]+), change since step 0 has norm ([\d.]+)", status(page)
+    )
+    assert float(norm[1]) == pytest.approx(given[-1].norm().item(), rel=0.01)
+    assert float(norm[2]) == pytest.approx((given[-1] - given[0]).norm().item(), rel=0.01)
+    largest = float(re.search(r"largest entry (-?[\d.]+)", status(page))[1])
+    assert abs(largest) == pytest.approx(given[-1].abs().max().item(), rel=0.02)
+    page.get_by_label("show").select_option("change since step 0")
+    assert "Change of the embedding from step 0 to step 40" in status(page)
+
+
+def test_player_stops_at_the_end_and_reduced_motion_jumps(show):
+    page = show(scrubber(step=20))
+    page.get_by_role("button", name="Play").click()
+    page.wait_for_function("document.querySelector('.lc-status').textContent.includes('Step 50')")
+    page.get_by_role("button", name="Play").wait_for()
+    page.emulate_media(reduced_motion="reduce")
+    page.get_by_role("button", name="Reset").click()
+    page.get_by_role("button", name="To the end").click()
+    assert "Step 50 of 50" in status(page)
+    assert page.get_by_role("region", name="What the model writes").text_content() == "the tea"
+
+
+def test_the_tables_hold_the_run_and_the_cells(show):
+    page = show(scrubber(step=1))
+    page.locator("summary").nth(0).click()
+    assert page.locator("details").nth(0).locator("tbody tr").count() == len(STEPS)
+    cells = page.locator("details").nth(1)
+    assert cells.locator("td").count() == 0
+    page.locator("summary").nth(1).click()
+    page.wait_for_function("document.querySelectorAll('details')[1].querySelector('td')")
+    assert cells.locator("td").count() == 6 * 8
+    first = float(cells.locator("td").first.text_content())
+    assert first == pytest.approx(matrices()[1][0, 0].item(), abs=0.01)
+
+
+INK = """() => { const canvas = document.querySelector('canvas');
+  const pixels = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;
+  let plus = 0, minus = 0;
+  for (let i = 0; i < pixels.length; i += 4) if (pixels[i + 3] > 40) {
+    if (pixels[i] > pixels[i + 2] + 30) plus++; if (pixels[i + 2] > pixels[i] + 30) minus++; }
+  return [plus, minus, [...pixels].filter((_, i) => i % 4 < 3).reduce((a, b) => a + b, 0)]; }"""
+
+
+@pytest.mark.parametrize("width", [760, 360])
+def test_signs_have_colours_that_follow_the_theme(show, width):
+    signed = [matrix.abs() * (1 if i < 2 else -1) for i, matrix in enumerate(matrices())]
+    page = show(scrubber(signed), width=width)
+    plus, minus, _ = page.evaluate(INK)
+    assert plus > 100 > minus
+    page.get_by_label("step, number").fill("40")
+    page.keyboard.press("Tab")
+    plus, minus, light = page.evaluate(INK)
+    assert minus > 100 > plus
+    page.evaluate("document.documentElement.dataset.theme = 'dark'")
+    page.wait_for_timeout(50)
+    assert page.evaluate(INK)[2] > light
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_an_impossible_step_is_clamped_and_said(show):
+    page = show(scrubber())
+    page.get_by_label("step, number").fill("77")
+    page.keyboard.press("Tab")
+    assert page.get_by_label("step, number").input_value() == "50"
+    assert "50 is used" in alert(page)
+    run = scrubber()
+    run.step = 60
+    assert (run.step, "the run has 50 steps; 50 is used" in run.note) == (50, True)
+    run.step = -3
+    assert run.step == 0
+    assert run.limits["step"]["high"] == 50
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"steps": [0], "weights": matrices()[:1]}, "2 to 20 snapshots, not 1"),
+        ({"weights": matrices()[:4]}, "4 matrices for 5 steps"),
+        ({"steps": [1, 2, 3, 4, 5]}, "increase from 0"),
+        ({"steps": [0, 2, 2, 4, 5]}, "increase from 0"),
+        ({"losses": [1.0] * 39}, "losses of all 40 steps"),
+        ({"losses": [1.0] * 2_001}, "at most 2,000"),
+        ({"losses": [1.0] * 49 + [float("nan")]}, "a loss is not finite"),
+        ({"samples": {51: "x"}}, "samples must be of steps 0 to 50"),
+        ({"weights": [*matrices()[:4], torch.ones(3, 3)]}, "a matrix like the first"),
+        ({"weights": [torch.ones(6)] * 5}, "a matrix like the first"),
+        ({"weights": matrices(49, 2), "groups": None}, "at most 48 x 64"),
+        ({"weights": [*matrices()[:4], matrices()[0] / 0]}, "a weight is not finite"),
+        ({"groups": {"names": ["Max"]}}, "groups name 1 rows, the matrices have 6"),
+    ],
+)
+def test_parts_that_do_not_belong_together_are_refused(wrong, message):
+    with pytest.raises(ValueError, match=message):
+        scrubber(**wrong)
+
+
+def test_pages_are_small(measured):
+    generator = torch.Generator().manual_seed(0)
+    worst = [torch.randn(40, 48, generator=generator) for _ in range(17)]
+    run = RunScrubber(
+        list(range(17)), [1.234] * 600, dict.fromkeys(range(17), "word " * 120), worst
+    )
+    for widget in (chapter_map(), TrainingLoop(measured), run):
+        assert len(gzip.compress(widget.page().encode())) < 60_000

@@ -1,0 +1,370 @@
+"""The widgets of chapters 05 and 09: the page encodes and packs as the package, and they obey."""
+
+import gzip
+import itertools
+import random
+import sys
+import unicodedata
+
+import numpy as np
+import pytest
+import traitlets
+
+from llmcourse import data
+from llmcourse.tokenizer import GPT2, LLAMA3, Cutter, Tokenizer, train_bpe
+from llmcourse.viz.widgets.tokens import MergeBoard, PackingBoard
+
+PROSE = (
+    "The Union's 50 states didn't all vote in 1864; they'll vote again, we've heard, I'm told. "
+    "Größe, café, naïve: Straße.  Привет, мир! 東京は日本の首都です。 \n\n"
+    "hello world\t\tthe end 🙂🙂 "
+) * 3
+SPECIALS = ["<|end|>", "<|end|><|end|>", "<|e"]
+PATTERNS = {"GPT2": GPT2, "LLAMA3": LLAMA3}
+TEXTS = [
+    "",
+    " ",
+    "\n",
+    "a",
+    "the tea then the teas",
+    "the the the  the   the",
+    "aaaaaaaaaaaaaaa",
+    "\n\n  \t x\r\n\r\ny \n z  ",
+    "line\n\n\n   indented\n",
+    "I'm HE'S we'Ll you'VE o'clock 'tis ''s 'ſ x'ſ' x'ſtop x'Stop X'STOP",
+    "12345678 3.14 1,000,000 ½ ٣٤٥ Ⅷ",
+    "café naïve Größe e\u0301 Ελλάδα हिन्दी عربي 東京",
+    "🙂👩‍👩‍👧‍👦🇩🇪 \u200d",
+    "a\u00a0b\u2003c\u3000d\u0085e\ufefff\u2028g\x1ch\x1fi\x0bj\x00k",
+    "e\u0301\u200b snake_case __init__(self): return x**2 != y //= 3",
+    "constructor toString __proto__ constructor",
+    "<|end|>",
+    "one<|end|><|end|><|end|>two <|e <|en|> three<|end|>\n",
+    PROSE[:200],
+]
+
+
+def scrambled():
+    """Random texts over characters that make the patterns decide."""
+    rng = random.Random(0)
+    alphabet = [*"aebt's TLRVDM  \n\r\t13½é東🙂.!_\u00a0\u0085\ufeff'", "'ll", "<|e", "nd|>", "the"]
+    return ["".join(rng.choices(alphabet, k=rng.randrange(1, 30))) for _ in range(300)]
+
+
+@pytest.fixture(scope="module")
+def tokenizers():
+    return {
+        kind: train_bpe(PROSE, 420, special_tokens=SPECIALS, pattern=pattern)
+        for kind, pattern in PATTERNS.items()
+    }
+
+
+def small(text="the tea then the teas", **state):
+    tokenizer = train_bpe("the tea then the teas", 256 + 8)
+    return MergeBoard(tokenizer, text, **state)
+
+
+# --- merges
+
+
+@pytest.mark.parametrize("kind", PATTERNS)
+def test_the_page_cuts_words_as_the_package(arithmetic, kind):
+    texts = TEXTS + scrambled()
+    expected = [Cutter(PATTERNS[kind], ()).words(text) for text in texts]
+    got = arithmetic(MergeBoard, "cut", [[text, kind] for text in texts])
+    assert got == expected
+
+
+@pytest.mark.parametrize("kind", PATTERNS)
+def test_every_old_character_has_the_same_kind_in_the_page(arithmetic, kind):
+    """Of Unicode 3.2, which every Python knows: what is newer hangs on the version."""
+    kinds = unicodedata.ucd_3_2_0.category
+    everything = map(chr, [*range(0x3001), *range(0x3001, sys.maxunicode, 5)])
+    characters = [c for c in everything if kinds(c) not in ("Cn", "Co", "Cs")]
+    text = "".join(f"a{c}b1 {c}{c}" for c in characters)
+    (got,) = arithmetic(MergeBoard, "cut", [[text, kind]])
+    assert len(characters) > 20_000
+    assert got == Cutter(PATTERNS[kind], ()).words(text)
+
+
+@pytest.mark.parametrize("kind", PATTERNS)
+def test_the_page_encodes_as_the_package(arithmetic, tokenizers, kind):
+    tokenizer = tokenizers[kind]
+    state = MergeBoard(tokenizer, "").state()
+    texts = TEXTS + scrambled()
+    got = arithmetic(MergeBoard, "encode", [[text, state] for text in texts])
+    assert got == [tokenizer.encode(text) for text in texts]
+    assert any(tokenizer.special_tokens["<|end|><|end|>"] in ids for ids in got)
+
+
+def test_each_step_is_the_encoding_by_the_merges_so_far(arithmetic, tokenizers):
+    """After all merges up to rank r, the ids are those of a tokenizer that has only these."""
+    tokenizer = tokenizers["GPT2"]
+    bare = Tokenizer.from_merges(tokenizer.merges)
+    state = MergeBoard(bare, "").state()
+    texts = [text for text in TEXTS if len(text) > 3]
+    plans = arithmetic(MergeBoard, "plan", [[text, state] for text in texts])
+    stepped = arithmetic(MergeBoard, "encodings", [[text, state] for text in texts])
+    for text, plan, steps in zip(texts, plans, stepped, strict=True):
+        ranks = [merge["rank"] for merge in plan["merges"]]
+        assert ranks == sorted(ranks)
+        assert [len(ids) for ids in steps] == list(
+            range(len(text.encode()), len(text.encode()) - len(ranks) - 1, -1)
+        )
+        for count, ids in enumerate(steps):
+            if count < len(ranks) and count and ranks[count] == ranks[count - 1]:
+                continue  # in the middle of one rank
+            learnt = ranks[count - 1] + 1 if count else 0
+            assert ids == Tokenizer.from_merges(tokenizer.merges[:learnt]).encode(text)
+
+
+def test_the_leftmost_of_equal_pairs_goes_first(arithmetic):
+    state = MergeBoard(Tokenizer.from_merges([(b"a", b"a")]), "").state()
+    (steps,) = arithmetic(MergeBoard, "encodings", [["aaa aa", state]])
+    a, made = steps[0][0], 256
+    space = steps[0][3]
+    assert steps[1:] == [[made, a, space, a, a], [made, a, space, made]]
+
+
+def test_tokens_are_spelt_so_that_white_space_and_halves_of_characters_show(arithmetic):
+    given = [b" the", b"\n\t", "é".encode(), b"\xc3", b" \xf0\x9f", b"\x00", "\ufeff".encode()]
+    got = arithmetic(MergeBoard, "spelt", [[token.hex()] for token in given])
+    assert got == ["␣the", "↵⇥", "é", "C3", "20 F0 9F", "00", "EF BB BF"]
+
+
+def test_typed_text_is_merged_to_the_end_by_keys_and_buttons(show):
+    page = show(small())
+    said = page.get_by_role("status")
+    assert "0 of 16 merges: 21 bytes are 21 tokens" in said.text_content()
+    page.get_by_role("button", name="Step").click()
+    assert "1 of 16 merges: 21 bytes are 20 tokens" in said.text_content()
+    assert "Last: “␣” + “t” → “␣t”, rank 0, id 256" in said.text_content()
+    page.get_by_role("slider", name="merges applied").press("ArrowRight")
+    assert "2 of 16 merges" in said.text_content()
+    page.get_by_role("slider", name="merges applied").press("End")
+    assert "these ids are what the model reads" in said.text_content()
+    page.get_by_label("your text").fill("teas")
+    expected = train_bpe("the tea then the teas", 264).encode("teas")
+    page.locator("summary").click()
+    assert page.locator("tbody td:nth-child(2)").all_text_contents() == [
+        str(token) for token in expected
+    ]
+    assert "ea" in page.get_by_role("img").get_attribute("aria-label")
+    page.get_by_label("your text").fill("teas the tea")
+    assert "these ids are what the model reads" in said.text_content()
+    page.get_by_label("your text").fill("")
+    assert said.text_content() == "No text, no tokens: type something."
+
+
+def test_play_goes_to_the_end_and_begins_anew(show):
+    page = show(small())
+    page.emulate_media(reduced_motion="reduce")
+    page.get_by_role("button", name="Reset").click()
+    page.get_by_role("button", name="To the end").click()
+    assert "16 of 16 merges" in page.get_by_role("status").text_content()
+    page.get_by_role("button", name="Step").click()
+    assert "0 of 16 merges" in page.get_by_role("status").text_content()
+
+
+def test_text_from_a_reader_is_never_markup(show):
+    page = show(small("<b>x</b>"))
+    page.get_by_label("your text").fill("<img src=x onerror=alert(1)>")
+    assert page.locator(".lc-host img, .lc-host b").count() == 0
+
+
+def test_too_many_merges_and_too_long_a_text_are_cut_and_said(show):
+    page = show(small())
+    page.get_by_label("merges applied, number").fill("99")
+    page.keyboard.press("Tab")
+    assert "(from 0 to 16, whole); 16 is used" in page.get_by_role("alert").text_content()
+    assert page.get_by_label("merges applied, number").input_value() == "16"
+    page.get_by_label("your text").fill("🙂" * 201)
+    assert "201 characters; the first 200 are used" in page.get_by_role("alert").text_content()
+    assert page.get_by_label("your text").input_value() == "🙂" * 200
+    board = small()
+    board.text = "x" * 300
+    assert len(board.text) == 200
+    assert "300 characters; the first 200 are used" in board.note
+
+
+def test_a_page_with_more_merges_than_its_text_shows_the_end(show):
+    page = show(small(applied=500))
+    assert "16 of 16 merges" in page.get_by_role("status").text_content()
+    assert page.get_by_label("merges applied, number").input_value() == "16"
+
+
+def test_what_a_merge_board_refuses():
+    with pytest.raises(TypeError, match="Tokenizer"):
+        MergeBoard("gpt2")
+    merges = [(bytes([a]), bytes([b])) for a, b in itertools.product(range(50), range(50))]
+    with pytest.raises(ValueError, match="2,756 ids, and a page holds at most 2,000"):
+        MergeBoard(Tokenizer.from_merges(merges))
+    with pytest.raises(ValueError, match="by the pattern GPT2 or LLAMA3"):
+        MergeBoard(Tokenizer.from_merges([], pattern=r"[\s\S]"))
+    with pytest.raises(ValueError, match="lone surrogate"):
+        small("\ud800")
+
+
+# --- packing
+
+
+def boards():
+    """Lengths that make the methods decide: equal ones, empty, exactly a row, longer than a row."""
+    rng = random.Random(1)
+    fixed = [
+        [2, 3, 4, 5, 3, 1],
+        [0, 7, 0],
+        [6],
+        [12, 6, 18],
+        [1] * 9,
+        [5, 5, 5, 4, 4, 2, 2, 1],
+        [13, 1, 7],
+    ]
+    drawn = [[rng.randrange(0, 40) for _ in range(rng.randrange(1, 24))] for _ in range(25)]
+    return [(lengths, context) for lengths in fixed + drawn for context in (1, 2, 6, 7, 16, 100)]
+
+
+def as_rows(placed):
+    rows = {}
+    for piece in placed:
+        rows.setdefault(piece["row"], []).append(
+            (piece["document"], piece["start"], piece["length"])
+        )
+    return [rows[i] for i in range(len(rows))]
+
+
+@pytest.mark.parametrize("method", ["one_per_row", "concatenate_and_cut", "pack"])
+def test_rows_are_those_of_the_package(arithmetic, method):
+    cases = boards()
+    got = arithmetic(PackingBoard, "placing", [[method, *case] for case in cases])
+    expected = [getattr(data, method)(*case) for case in cases]
+    assert [as_rows(placed) for placed in got] == [packing.rows for packing in expected]
+    rows = [packing.rows for packing in expected]
+    given = [
+        [[[{"length": p.length} for p in row] for row in each], context]
+        for each, (_, context) in zip(rows, cases, strict=True)
+    ]
+    shares = arithmetic(PackingBoard, "efficiency", given)
+    assert shares == pytest.approx([packing.efficiency for packing in expected], rel=1e-12)
+
+
+def test_documents_are_packed_the_longest_first(arithmetic):
+    (placed,) = arithmetic(PackingBoard, "placing", [["pack", [2, 3, 4, 5, 3, 1], 6]])
+    assert [p["document"] for p in placed] == [3, 2, 1, 4, 0, 5]
+    assert [p["row"] for p in placed] == [0, 1, 2, 2, 1, 0]
+
+
+def test_the_mask_is_causal_and_of_one_document(arithmetic):
+    row = [{"length": 3}, {"length": 1}, {"length": 4}]
+    owner = np.array([0] * 3 + [1] + [2] * 4 + [-1] * 2)  # two tokens of padding
+    expected = np.tril(owner[:, None] == owner[None, :]) & (owner >= 0)[:, None]
+    pairs = list(itertools.product(range(10), repeat=2))
+    got = arithmetic(PackingBoard, "mayLook", [[row, q, k] for q, k in pairs])
+    np.testing.assert_array_equal(np.array(got).reshape(10, 10), expected)
+    assert arithmetic(PackingBoard, "allowedPairs", [[row]]) == [expected.sum()]
+
+
+def test_documents_that_are_cut_are_counted(arithmetic):
+    lengths = [4, 9, 4, 6, 0]
+    for method, expected in (("pack", 1), ("one_per_row", 1), ("concatenate_and_cut", 2)):
+        (placed,) = arithmetic(PackingBoard, "placing", [[method, lengths, 6]])
+        assert arithmetic(PackingBoard, "numCut", [[placed, lengths]]) == [expected]
+    begun = [{"document": 0, "start": 0, "length": 6}]  # its second piece is not placed yet
+    assert arithmetic(PackingBoard, "numCut", [[begun, [9]]]) == [1]
+
+
+def test_methods_steps_and_rows_by_mouse_and_keys(show):
+    page = show(PackingBoard([2, 3, 4, 5, 3, 1], 6))
+    said = page.get_by_role("status")
+    assert "6 rows of 6 tokens, 50 % filled, padding 18, documents cut: 0." in said.text_content()
+    page.get_by_label("method").select_option("pack")
+    assert "3 rows of 6 tokens, 100 % filled" in said.text_content()
+    assert "Row 1 holds 2 documents: of 21 pairs" in said.text_content()
+    assert "allows 16, 76 %" in page.get_by_role("img").last.get_attribute("aria-label")
+    page.get_by_role("button", name="Next row").click()
+    assert "Row 2 holds 2 documents" in said.text_content()
+    page.locator(".lc-stage").first.click(position={"x": 200, "y": 46 + 2 * 24 + 8})
+    assert page.get_by_label("row for the mask, number").input_value() == "3"
+    page.get_by_role("button", name="Reset").click()
+    assert "0 of 6 pieces, packed, longest first: no rows yet" in said.text_content()
+    page.get_by_role("button", name="Step").click()
+    assert "1 row of 6 tokens, 83.3 % filled" in said.text_content()
+    page.get_by_role("slider", name="pieces placed").press("ArrowRight")
+    assert "2 of 6 pieces" in page.get_by_role("img").first.get_attribute("aria-label")
+    page.get_by_label("row for the mask, number").fill("1")
+    page.keyboard.press("Tab")
+    page.locator("summary").click()
+    assert page.locator("tbody tr").all_text_contents() == ["14 (5)5183.3 %", "23 (4)4266.7 %"]
+
+
+def test_all_stays_placed_when_the_method_or_the_context_changes(show):
+    page = show(PackingBoard([20, 3, 4], 10, method="pack"))
+    assert "4 of 4 pieces" in page.get_by_role("status").text_content()
+    page.get_by_label("context length T, number").fill("5")
+    page.keyboard.press("Tab")
+    assert "6 of 6 pieces" in page.get_by_role("status").text_content()
+
+
+@pytest.mark.parametrize(
+    ("field", "typed", "used"),
+    [
+        ("context length T", "9999", "512"),
+        ("context length T", "0", "1"),
+        ("pieces placed", "99", "6"),
+        ("row for the mask", "0", "1"),
+        ("row for the mask", "44", "3"),
+    ],
+)
+def test_an_impossible_number_is_clamped_and_said(show, field, typed, used):
+    page = show(PackingBoard([2, 3, 4, 5, 3, 1], 6, method="pack"))
+    page.get_by_label(f"{field}, number").fill(typed)
+    page.keyboard.press("Tab")
+    assert page.get_by_label(f"{field}, number").input_value() == used
+    assert f"{used} is used" in page.get_by_role("alert").text_content()
+
+
+def test_many_rows_are_shown_a_page_at_a_time(show):
+    page = show(PackingBoard([128] * 64, 2, row=4096))
+    label = page.locator(".lc-stage text", has_text="of 4096")
+    assert label.text_content() == "rows 4081 to 4096 of 4096; 0 to 2 tokens"
+    page.locator("summary").click()
+    assert page.locator("tbody tr").count() == 16
+
+
+def test_what_a_packing_board_refuses():
+    for lengths, message in (
+        ([], "0 tokens together"),
+        ([0, 0], "0 tokens together"),
+        ([3, -1], "document 1 has -1 tokens"),
+        ([1] * 65, "at most 64 documents, not 65"),
+        ([8_193], "8,193 tokens together; give 1 to 8,192"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            PackingBoard(lengths, 8)
+    with pytest.raises(traitlets.TraitError, match="method must be one of"):
+        PackingBoard([3], 8, method="best_fit")
+    board = PackingBoard([3], 900)
+    with pytest.raises(ValueError, match="document 0 has -3 tokens"):
+        board.lengths = [-3]
+    assert board.lengths == [3]
+    assert board.context_length == 512
+    assert "900 is not possible" in board.note
+    assert (board.placed, PackingBoard([3], 2).placed) == (1, 2)
+
+
+# --- both
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_no_sideways_scroll_on_a_phone(show, tokenizers, theme):
+    merges = MergeBoard(tokenizers["GPT2"], "x" * 60 + PROSE[:120], applied=20)
+    page = show(merges, PackingBoard([200, 90, 14, 61] * 4, 128), theme=theme, width=360)
+    assert page.evaluate("document.documentElement.scrollWidth") == 360
+
+
+def test_a_page_is_below_60_kb():
+    pairs = itertools.product(range(32, 127), repeat=2)
+    merges = [(bytes([a]), bytes([b])) for a, b in pairs][:1_744]
+    largest = MergeBoard(Tokenizer.from_merges(merges), PROSE[:200])
+    for widget in (largest, PackingBoard(range(96, 160), 128)):
+        assert len(gzip.compress(widget.page().encode())) < 60_000

@@ -1,0 +1,133 @@
+"""Visits to built pages in Chromium: what they load, what they say, what axe finds."""
+
+import functools
+import gzip
+import importlib.metadata
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Page
+
+from tools import build_book
+
+HTML = build_book.BUILD / "html"
+RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
+AXE = f"axe-playwright-python {importlib.metadata.version('axe-playwright-python')}"
+SETTLED = "async () => { if (window.MathJax?.startup) await window.MathJax.startup.promise; }"
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    """Serves the book without a line for every request."""
+
+    def log_message(self, *_args: object) -> None:
+        """Say nothing."""
+
+
+@contextmanager
+def served(folder: Path) -> Iterator[str]:
+    """Serve a folder on loopback; yield its address."""
+    handler = functools.partial(Quiet, directory=str(folder))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+        thread.join()
+
+
+@dataclass
+class Visit:
+    """What one page did when it was opened."""
+
+    requests: list[str] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+    has_mathematics: bool = False
+
+    def outside(self, root: str) -> list[str]:
+        """Return what was asked of anybody but the book itself."""
+        own = (root, "data:", f"blob:{root}", "blob:null")
+        return [address for address in self.requests if not address.startswith(own)]
+
+    def files(self, root: str) -> list[Path]:
+        """Return the book's files that were loaded, once for each request."""
+        paths = [a.removeprefix(root) for a in self.requests if a.startswith(root)]
+        return [HTML / unquote(urlsplit(path).path).lstrip("/") for path in paths]
+
+    def weight(self, root: str) -> int:
+        """Return the bytes of all files, each compressed where that makes it smaller."""
+        return sum(compressed_size(path) for path in self.files(root))
+
+
+@functools.cache
+def compressed_size(path: Path) -> int:
+    """Return the bytes of a file as a server would send it."""
+    content = path.read_bytes()
+    return min(len(content), len(gzip.compress(content, 6)))
+
+
+def listen(page: Page) -> Visit:
+    """Note what a page asks for and complains about, from now on."""
+    visit = Visit()
+    page.on("request", lambda request: visit.requests.append(request.url))
+    page.on("requestfailed", lambda request: visit.errors.append(f"failed: {request.url}"))
+    page.on("pageerror", lambda error: visit.errors.append(str(error)))
+    page.on("console", lambda said: visit.errors.extend([said.text] * (said.type == "error")))
+    return visit
+
+
+def settle(page: Page) -> None:
+    """Wait until mathematics is set and widgets are alive."""
+    page.evaluate(SETTLED)
+    hosts = page.locator(".lc-host")
+    for place in range(hosts.count()):
+        hosts.nth(place).locator(".lc").wait_for(state="attached")
+
+
+@contextmanager
+def opened(browser: Browser, address: str, **options: object) -> Iterator[tuple[Page, Visit]]:
+    """Open a page in a fresh context with the network off but for loopback."""
+    context = browser.new_context(viewport={"width": 1200, "height": 900}, **options)
+    page = context.new_page()
+    visit = listen(page)
+    page.goto(address)
+    settle(page)
+    visit.has_mathematics = page.locator("mjx-container").count() > 0
+    yield page, visit
+    context.close()
+
+
+def violations(page: Page) -> list[str]:
+    """Return what axe finds on a page as it is, one line per rule."""
+    found = Axe().run(page, options={"runOnly": RULES}).response["violations"]
+    return [
+        f"{rule['id']} ({len(rule['nodes'])}): {node['html'][:160]} | {node['failureSummary']}"
+        for rule in found
+        for node in rule["nodes"][:3]
+    ]
+
+
+def axe_in_both_themes(page: Page) -> list[str]:
+    """Return axe's findings in the light and in the dark theme."""
+    found = []
+    page.add_style_tag(content="* { transition: none !important; }")  # a colour half-way is none
+    for theme in ("light", "dark"):
+        page.evaluate("t => document.documentElement.dataset.theme = t", theme)
+        found += [f"{theme}: {line}" for line in violations(page)]
+    return found
+
+
+def pages(*, package: bool) -> list[Path]:
+    """Return the pages about the package (API and sources), or all the others.
+
+    The index at the root is left out: it only leads to the first page.
+    """
+    every = [path for path in sorted(HTML.rglob("*.html")) if "_static" not in path.parts]
+    every.remove(HTML / "index.html")
+    inside = [path for path in every if {"api", "_modules"} & set(path.relative_to(HTML).parts)]
+    return inside if package else [path for path in every if path not in inside]
