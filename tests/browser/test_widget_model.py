@@ -6,13 +6,19 @@ import itertools
 import numpy as np
 import pytest
 import torch
+import traitlets
 from hypothesis import given
 from hypothesis import strategies as st
 
 from llmcourse import cost
 from llmcourse.model import ModelConfig, next_token_probabilities
-from llmcourse.model.config import PRESETS
-from llmcourse.viz.widgets.model import ConfigExplorer, SamplingBoard, shape_of
+from llmcourse.viz.widgets.model import (
+    MOST_TOKENS,
+    SHAPES,
+    ConfigExplorer,
+    SamplingBoard,
+    shape_of,
+)
 
 TOKENS = [f"·w{n}" for n in range(300)]
 CONTEXTS = ["The state of the", "We must"]
@@ -45,7 +51,7 @@ def shapes():
             context_length=777,
             tied_head=tied,
         )
-    yield from (make() for make in PRESETS.values())
+    yield from (make() for make in SHAPES.values())
 
 
 def test_parameters_and_flop_are_the_packages_to_the_last_one(arithmetic):
@@ -58,38 +64,41 @@ def test_parameters_and_flop_are_the_packages_to_the_last_one(arithmetic):
 
 
 def test_memory_is_the_packages(arithmetic):
-    held = {"weights": 2, "gradients": 2, "master": 4, "moments": 8}
+    held = ConfigExplorer().bytes
     configs = list(shapes())
-    given_shapes = [[shape_of(config), held, 2] for config in configs]
-    for config, got in zip(
-        configs, arithmetic(ConfigExplorer, "memory", given_shapes), strict=True
-    ):
-        cache = got.pop("KV cache, one text")
-        assert cache == config.context_length * cost.kv_cache_bytes_per_token(config)
-        assert sum(got.values()) == cost.MIXED_TRAINING.total * cost.num_parameters(config)
+    trained = arithmetic(ConfigExplorer, "trainingMemory", [[shape_of(c), held] for c in configs])
+    written = arithmetic(ConfigExplorer, "writingMemory", [[shape_of(c), 2, 2] for c in configs])
+    for config, training, writing in zip(configs, trained, written, strict=True):
+        count = cost.num_parameters(config)
+        assert training == {part: size * count for part, size in held.items()}
+        assert sum(training.values()) == cost.MIXED_TRAINING.total * count
+        cache = config.context_length * cost.kv_cache_bytes_per_token(config)
+        assert writing == {"weights": 2 * count, "KV cache": cache}
 
 
 def test_the_nearest_divisor(arithmetic):
     cases = [[32, 5], [32, 8], [7, 6], [12, 5], [1, 9], [64, 100]]
     assert arithmetic(ConfigExplorer, "nearestDivisor", cases) == [4, 8, 7, 4, 1, 64]
+    cases = [[32, 8, 1], [32, 8, -1], [32, 32, 1], [32, 1, -1], [7, 1, 1]]
+    assert arithmetic(ConfigExplorer, "nextDivisor", cases) == [16, 4, 32, 1, 7]
 
 
 def test_distributions_are_the_packages(arithmetic):
-    rows = board().scores()
+    rows = [*board().scores(), np.zeros(10), np.zeros(16)]  # all equal: ties at every cut
     settings = [
         {"temperature": t, "top_k": k, "top_p": p}
         for t in (0.05, 0.7, 1.0, 3.0)
-        for k in (1, 2, 40, len(TOKENS))
-        for p in (0.01, 0.5, 0.9, 1.0)
+        for k in (1, 2, 40, None)
+        for p in (0.01, 0.3, 0.5, 0.9, None)
     ]
     cases = [[row.tolist(), each] for row in rows for each in settings]
     for (row, each), got in zip(
         cases, arithmetic(SamplingBoard, "probabilities", cases), strict=True
     ):
         expected = next_token_probabilities(torch.tensor(row, dtype=torch.float64), **each)
-        torch.testing.assert_close(
-            torch.tensor(got, dtype=torch.float64), expected, rtol=1e-9, atol=1e-12
-        )
+        ours = torch.tensor(got, dtype=torch.float64)
+        assert torch.equal(ours > 0, expected > 0)
+        torch.testing.assert_close(ours, expected, rtol=1e-9, atol=1e-12)
 
 
 def test_logits_come_through_to_half_a_quantum(arithmetic):
@@ -139,6 +148,72 @@ def test_heads_that_do_not_divide_are_moved_and_said(show):
     assert "even" in page.get_by_role("alert").text_content()
 
 
+def test_arrow_keys_reach_every_shape_that_can_be_built(show):
+    page = show(ConfigExplorer("llama3_8b"))
+    kv, size = (
+        page.get_by_label("key/value heads G, number"),
+        page.get_by_label("head size K, number"),
+    )
+    page.get_by_role("slider", name="key/value heads G").press("ArrowRight")
+    assert kv.input_value() == "16"
+    kv.press("ArrowDown")
+    kv.press("ArrowDown")
+    assert kv.input_value() == "4"
+    assert page.get_by_label("shape", exact=True).input_value() == "your own"
+    page.get_by_label("shape", exact=True).select_option("stories")
+    for _ in range(8):
+        page.get_by_role("slider", name="head size K").press("ArrowLeft")
+    assert 2 <= int(size.input_value()) < 20
+    assert page.locator(".lc-note").text_content() == ""
+
+
+def test_a_start_that_cannot_be_built_is_mended_and_said(show):
+    page = show(ConfigExplorer("llama3_8b", num_kv_heads=5, head_size=127))
+    assert page.get_by_label("key/value heads G, number").input_value() == "4"
+    assert page.get_by_label("head size K, number").input_value() == "128"
+    said = page.get_by_role("alert").text_content()
+    assert "must divide 32" in said
+    assert "even" in said
+    assert page.get_by_label("shape", exact=True).input_value() == "your own"
+
+
+def test_the_shares_of_training_leave_the_cache_out(show):
+    page = show(ConfigExplorer("llama3_8b", context_length=131_072))
+    pictures = page.locator(".lc-stage svg").evaluate_all(
+        "all => all.map(one => one.getAttribute('aria-label'))"
+    )
+    assert "KV cache" not in pictures[2]
+    assert pictures[3] == "memory of writing: weights 16.1 GB, KV cache 17.2 GB"
+    assert "12.5 % · 16.1 GB" in page.locator(".lc-stage").nth(2).text_content()
+    assert "131,072 tokens takes 17.2 GB" in page.get_by_role("status").text_content()
+
+
+@pytest.mark.parametrize("made", [ConfigExplorer, board])
+def test_no_text_leaves_its_picture_on_a_phone(show, made):
+    outside = show(made(), width=360).evaluate("""() => [...document.querySelectorAll("svg text")]
+      .filter((text) => text.getBoundingClientRect().left
+        < text.ownerSVGElement.getBoundingClientRect().left - 0.5)
+      .map((text) => text.textContent)""")
+    assert outside == []
+
+
+@pytest.mark.parametrize("end", [-20, -25])
+def test_without_a_cut_every_token_can_be_drawn_at_low_temperature(show, end):
+    falling = np.linspace(0, end, len(TOKENS))[None]  # the running sum passes 1 half way
+    page = show(SamplingBoard(["a"], falling, TOKENS, temperature=0.3))
+    assert "300 of 300 tokens" in page.get_by_role("status").text_content()
+
+
+def test_a_press_draws_twenty_and_counts_them(show):
+    page = show(board())
+    page.get_by_role("button", name="Draw 20").click()
+    assert page.get_by_text("Drawn: “").text_content().count("“") == 20
+    assert page.get_by_label("tokens drawn, number").input_value() == "20"
+    page.locator("summary").click()
+    counts = page.locator("tbody tr td:last-child").all_text_contents()
+    assert 0 < sum(map(int, counts)) <= 20
+
+
 def test_temperature_and_cuts_move_the_distribution(show):
     page = show(board())
     before = page.get_by_role("status").text_content()
@@ -167,9 +242,29 @@ def test_the_page_form_is_small(made):
     assert len(gzip.compress(made().page().encode())) < 60_000
 
 
-@given(st.sampled_from(sorted(PRESETS)))
+def test_the_largest_board_is_small():
+    drawn = np.random.default_rng(0)
+    letters = drawn.choice(list("abcdefghijklmnopqrstuvwxyz"), (MOST_TOKENS, 6))
+    rows = drawn.normal(size=(6, MOST_TOKENS))
+    made = SamplingBoard([f"text {n}" for n in range(6)], rows, ["".join(word) for word in letters])
+    assert len(gzip.compress(made.page().encode())) < 60_000
+    with pytest.raises(ValueError, match="at most 2048 tokens"):
+        SamplingBoard(["a"], np.zeros((1, MOST_TOKENS + 1)), ["a"] * (MOST_TOKENS + 1))
+
+
+def test_python_clamps_top_k_to_the_vocabulary_and_refuses_an_unknown_context():
+    made = board()
+    made.top_k = 1_000
+    assert made.top_k == 300
+    assert "300 is used" in made.note
+    with pytest.raises(traitlets.TraitError, match="context must be one of"):
+        made.context = "nowhere"
+    assert made.context == CONTEXTS[0]
+
+
+@given(st.sampled_from(sorted(SHAPES)))
 def test_python_reads_the_shape(name):
-    assert shape_of(ConfigExplorer(name).config()) == shape_of(PRESETS[name]())
+    assert shape_of(ConfigExplorer(name).config()) == shape_of(SHAPES[name]())
 
 
 @pytest.mark.parametrize(

@@ -9,18 +9,22 @@ export function logits(base64, quantum) {
   return Array.from({ length: bytes.length / 2 }, (_, i) => quantum * view.getInt16(2 * i, true));
 }
 
-// Temperature, then the top_k likeliest, then the fewest whose probability reaches top_p.
+// Temperature, then the top_k likeliest, then the fewest whose probability reaches top_p; null cuts nothing.
 export function probabilities(z, { temperature, top_k, top_p }) {
   const most = z.reduce((a, b) => Math.max(a, b), -Infinity);
   const order = z.map((_, i) => i).sort((a, b) => z[b] - z[a] || a - b);
   let p = order.map((i) => Math.exp((z[i] - most) / temperature));
   const rescale = () => { const sum = p.reduce((a, b) => a + b, 0); p = p.map((x) => x / sum); };
   rescale();
-  p = p.map((x, rank) => (rank < top_k ? x : 0));
-  rescale();
-  let before = 0;
-  p = p.map((x) => { const kept = before < top_p ? x : 0; before += x; return kept; });
-  rescale();
+  if (top_k !== null && top_k < p.length) {
+    p = p.map((x, rank) => (rank < top_k ? x : 0));
+    rescale();
+  }
+  if (top_p !== null) {
+    let sum = 0;
+    p = p.map((x) => { sum += x; return sum - x < top_p ? x : 0; });
+    rescale();
+  }
   const found = new Array(z.length).fill(0);
   order.forEach((i, rank) => { found[i] = p[rank]; });
   return found;
@@ -63,14 +67,20 @@ function render({ model, el }) {
   w.number("top_p", "top-p");
   w.number("draws", "tokens drawn");
   const limit = model.get("limits").draws.high;
+  w.button("Draw 20", () => w.put("draws", Math.min(limit, model.get("draws") + 20)));
   w.player({
     step: () => { w.put("draws", Math.min(limit, model.get("draws") + 1)); return model.get("draws") < limit; },
     reset: () => w.put("draws", 0), perSecond: 6, longest: 20,
   });
 
   const z = () => all[Math.max(0, contexts.indexOf(model.get("context")))];
-  const settings = () => ({ temperature: model.get("temperature"), top_k: model.get("top_k"), top_p: model.get("top_p") });
-  const plain = { temperature: 1, top_k: tokens.length, top_p: 1 };
+  // All tokens, and all of the probability, are no cut at all: a sum of many shares may pass 1 before the last.
+  const settings = () => ({
+    temperature: model.get("temperature"),
+    top_k: model.get("top_k") < tokens.length ? model.get("top_k") : null,
+    top_p: model.get("top_p") < 1 ? model.get("top_p") : null,
+  });
+  const plain = { temperature: 1, top_k: null, top_p: null };
   const word = (i) => `“${tokens[i]}”`;
 
   function state() {
@@ -98,13 +108,15 @@ function render({ model, el }) {
       svg.append(
         label(left - 6, y + 13, word(i), { "text-anchor": "end", "text-decoration": gone ? "line-through" : null }),
         s("rect", { x: left, y, width: (right - left) * now[i] / top, height: 17, fill: "var(--lc-1)" }),
-        s("rect", { x: left, y, width: (right - left) * before[i] / top, height: 17, fill: "none", stroke: "var(--lc-2)",
-          "stroke-width": 1.5, "stroke-dasharray": "4 2" }),
-        label(width - 2, y + 13, gone ? "cut" : `${show(now[i], 3)}${counts.has(i) ? ` ×${counts.get(i)}` : ""}`, { "text-anchor": "end" }));
+        s("rect", { x: left, y, width: (right - left) * before[i] / top, height: 17, fill: "none",
+          stroke: "var(--lc-2)", "stroke-width": 1.5, "stroke-dasharray": "4 2" }),
+        label(width - 2, y + 13, gone ? "cut" : `${show(now[i], 3)}${counts.has(i) ? ` ×${counts.get(i)}` : ""}`,
+          { "text-anchor": "end" }));
     });
     return order.slice(0, 5).map((i) => `${word(i)} ${show(now[i], 3)}`).join(", ");
   }, { height: 4 + SHOWN * 22, label: "the likeliest tokens" });
-  w.stages.append(h("p", {}, "Filled: the distribution that is drawn from. Dashed: temperature 1, nothing cut. After ×, how often a token was drawn."));
+  w.stages.append(h("p", {}, "Filled: the distribution that is drawn from. " +
+    "Dashed: temperature 1, nothing cut. After ×, how often a token was drawn."));
   const written = h("p", { style: "overflow-wrap: anywhere" });
   w.stages.append(written);
   const numbers = w.table("The 30 likeliest tokens");
@@ -113,12 +125,15 @@ function render({ model, el }) {
     current = state();
     const { before, now, order, counts, drawn } = current;
     drawBars();
-    written.textContent = drawn.length ? `Drawn: ${drawn.slice(-40).map(word).join(" ")}` : "Nothing drawn yet: press Step.";
+    written.textContent = drawn.length ? `Drawn: ${drawn.slice(-40).map(word).join(" ")}`
+      : "Nothing drawn yet: press Draw 20, or Step for one.";
     numbers({ columns: ["token", "logit", "p at T = 1", "p now", "drawn"],
       rows: order.slice(0, 30).map((i) => [word(i), z()[i], before[i], now[i], counts.get(i) || 0]) });
     const kept = now.filter((p) => p > 0).length;
-    w.say(`${show(kept)} of ${show(tokens.length)} tokens can be drawn. The likeliest, ${word(order[0])}, has ${show(now[order[0]], 3)} ` +
-      `(${show(before[order[0]], 3)} at temperature 1). Entropy ${show(entropyBits(now), 3)} bits, before ${show(entropyBits(before), 3)}.`);
+    const best = order[0];
+    w.say(`${show(kept)} of ${show(tokens.length)} tokens can be drawn. ` +
+      `The likeliest, ${word(best)}, has ${show(now[best], 3)} (${show(before[best], 3)} at temperature 1). ` +
+      `Entropy ${show(entropyBits(now), 3)} bits, before ${show(entropyBits(before), 3)}.`);
   }
 
   w.on(["context", "temperature", "top_k", "top_p", "draws"], redraw);

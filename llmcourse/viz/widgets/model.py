@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import traitlets
 
-from llmcourse import cost
+from llmcourse import cost, train
 from llmcourse.model import ModelConfig
 from llmcourse.model.config import PRESETS
 from llmcourse.viz.state import Limited, Whole
@@ -29,18 +29,22 @@ SHAPE = (
     "tied_head",
 )
 CACHE_BYTES = 2
-MOST_TOKENS = 4_096
+MOST_TOKENS = 2_048
+"""Six contexts of so many tokens stay below 60 kB in a page."""
+
+SHAPES = {**PRESETS, "sotu": lambda: train.PRESETS["sotu"]().model}
+"""Every shape to choose: the presets of models, and that of the run on the addresses."""
 
 
-def _count(label: str, high: int, default: int) -> Whole:
-    return Whole(default, low=1, high=high, step=1, label=label)
+def _count(label: str, high: int, step: int = 1) -> Whole:
+    return Whole(step, low=step, high=high, step=step, label=label)
 
 
 class ConfigExplorer(Widget):
     """Parameters, FLOPs and memory of a shape, by part.
 
     Args:
-        preset: a name in `llmcourse.model.config.PRESETS`; a shape of one's own starts from it.
+        preset: a name in `SHAPES`; a shape of one's own starts from it.
 
     Raises:
         ValueError: if there is no such preset.
@@ -54,19 +58,19 @@ class ConfigExplorer(Widget):
     bytes = traitlets.Dict().tag(sync=True)
     cache_bytes = traitlets.Int(CACHE_BYTES).tag(sync=True)
     tied_head = traitlets.Bool(False).tag(sync=True)
-    num_layers = _count("layers", 256, 1)
-    width = _count("width", 65_536, 1)
-    num_heads = _count("query heads", 256, 1)
-    num_kv_heads = _count("key/value heads", 256, 1)
-    head_size = _count("head size", 512, 2)
-    hidden = _count("hidden width", 262_144, 1)
-    vocab_size = _count("vocabulary", 1_000_000, 1)
-    context_length = _count("context", 1_048_576, 1)
+    num_layers = _count("layers", 256)
+    width = _count("width", 65_536)
+    num_heads = _count("query heads", 256)
+    num_kv_heads = _count("key/value heads", 256)
+    head_size = _count("head size", 512, step=2)  # RoPE turns pairs of channels
+    hidden = _count("hidden width", 262_144)
+    vocab_size = _count("vocabulary", 1_000_000)
+    context_length = _count("context", 1_048_576)
 
     def __init__(self, preset: str = "llama3_8b", **state: Any) -> None:
-        if preset not in PRESETS:
-            raise ValueError(f"preset must be one of {sorted(PRESETS)}, not {preset!r}")
-        shapes = {name: shape_of(make()) for name, make in PRESETS.items()}
+        if preset not in SHAPES:
+            raise ValueError(f"preset must be one of {sorted(SHAPES)}, not {preset!r}")
+        shapes = {name: shape_of(make()) for name, make in SHAPES.items()}
         held = asdict(cost.MIXED_TRAINING)
         super().__init__(preset=preset, presets=shapes, bytes=held, **(shapes[preset] | state))
 
@@ -89,7 +93,7 @@ class SamplingBoard(Widget):
         tokens: the text of every token.
 
     Raises:
-        ValueError: if the shapes do not fit, or the vocabulary is above 4,096.
+        ValueError: if the shapes do not fit, or the vocabulary is above 2,048.
     """
 
     script = "sampling_board.js"
@@ -130,6 +134,23 @@ class SamplingBoard(Widget):
         )
         top = {"low": 1, "high": len(tokens), "step": 1, "whole": True}
         self.limits = {**self.limits, "top_k": top}
+
+    @traitlets.validate("top_k")
+    def _at_most_all(self, proposal: Any) -> int:
+        """Clamp to the vocabulary, which is smaller than what the trait allows."""
+        used = min(proposal["value"], len(self.tokens))
+        if used != proposal["value"]:
+            self.note = f"top-k: there are {used} tokens; {used} is used."
+        return used
+
+    @traitlets.validate("context")
+    def _is_there(self, proposal: Any) -> str:
+        """Reject a context without logits."""
+        if proposal["value"] not in self.contexts:
+            raise traitlets.TraitError(
+                f"context must be one of {self.contexts}, not {proposal['value']!r}"
+            )
+        return proposal["value"]
 
     def scores(self) -> np.ndarray:
         """Return the logits as the page has them, to half a quantum."""
