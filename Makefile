@@ -14,11 +14,11 @@ READY := $(VENV)/.ready
 # One thread per process, and no warning from jupyter_core about where its folders will move.
 RUN := OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false JUPYTER_PLATFORM_DIRS=1 $(BIN)/python
 
-.PHONY: help book serve test test-fast lint format bench clean
+.PHONY: help book serve test test-fast lint format exercises exercises-nbgrader bench clean
 
 help: ## list these commands
 	@sed -n -E 's/^([a-z-]+):[^#]*## (.*)$$/\1 \2/p' Makefile | \
-		while read name text; do printf '  make %-10s %s\n' "$$name" "$$text"; done
+		while read name text; do printf '  make %-18s %s\n' "$$name" "$$text"; done
 
 $(READY): requirements.txt pyproject.toml
 	@test -n "$(PYTHON)" || { echo "Python 3.11, 3.12 or 3.13 is needed: make PYTHON=..."; exit 1; }
@@ -44,14 +44,22 @@ lint: $(READY) ## check style, import floors, notebooks and generated pages
 	@$(BIN)/lint-imports --no-cache --no-logo
 	@$(RUN) -m tools.check_notebooks
 	@$(RUN) tools/setup_cells.py --check
+	@$(RUN) -m tools.exercises --check
 	@$(RUN) tools/api_pages.py --check
 
 format: $(READY) ## format the code, strip the notebooks, write the generated pages
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 	@$(RUN) tools/setup_cells.py
+	@$(RUN) -m tools.exercises
 	@$(RUN) -m tools.check_notebooks --strip
 	@$(RUN) tools/api_pages.py
+
+exercises: $(READY) ## write the learners' notebooks from exercises/solutions
+	@$(RUN) -m tools.exercises
+
+exercises-nbgrader: $(READY) ## write a course folder for nbgrader into _build/nbgrader
+	@$(RUN) -m tools.nbgrader_course _build/nbgrader
 
 bench: $(READY) ## measure against peers and write bench/README.md
 	@$(RUN) -m bench

@@ -1,10 +1,15 @@
 """Shared by all tests: one thread, one seed, small and reproducible property tests."""
 
+import os
+
 import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
 torch.set_num_threads(1)
+
+# No test writes into the progress of whoever runs it.
+os.environ["LLMCOURSE_PROGRESS"] = "off"
 
 # Generated examples are the same in every run, and a slow machine is not a failure.
 settings.register_profile(

@@ -102,10 +102,20 @@ def documents() -> list[str]:
     return found
 
 
-def chapters() -> list[Path]:
+def pages() -> list[Path]:
     """Return the notebooks of the table of contents, in its order."""
     paths = [ROOT / f"{name}.ipynb" for name in documents()]
     return [path for path in paths if path.exists()]
+
+
+def chapters() -> list[Path]:
+    """Return the chapters of the table of contents, in its order."""
+    return [path for path in pages() if path.parent.name == "chapters"]
+
+
+def all_notebooks() -> list[Path]:
+    """Return every notebook that is executed: the pages, and the exercises with solutions."""
+    return [*pages(), *sorted((ROOT / "exercises" / "solutions").glob("*.ipynb"))]
 
 
 def uncached(notebooks: list[Path]) -> list[Path]:
@@ -140,7 +150,7 @@ def is_current() -> bool:
         INDEX.exists()
         and read_or_empty(PAGE_KEY) == page_key()
         and read_or_empty(CACHE / "key") == execution_key()
-        and not uncached(chapters())
+        and not uncached(all_notebooks())
     )
 
 
@@ -159,6 +169,7 @@ def environment(scratch: Path) -> dict[str, str]:
         "TOKENIZERS_PARALLELISM": "false",
         "JUPYTER_PLATFORM_DIRS": "1",
         "JUPYTER_PREFER_ENV_PATH": "1",
+        "LLMCOURSE_PROGRESS": "off",
         "JUPYTER_PATH": "",
         "JUPYTER_RUNTIME_DIR": str(scratch / "jupyter"),
         "IPYTHONDIR": str(scratch / "ipython"),
@@ -170,7 +181,7 @@ def environment(scratch: Path) -> dict[str, str]:
 def execute(notebooks: list[Path], env: Mapping[str, str]) -> int:
     """Run notebooks under nbval, two at a time, into the cache; return pytest's exit code."""
     names = [str(path.relative_to(ROOT)) for path in notebooks]
-    print(f"executing {len(names)} of {len(chapters())} chapters, two at a time", flush=True)
+    print(f"executing {len(names)} of {len(all_notebooks())} notebooks", flush=True)
     # The first import on a machine lists its fonts, and would say so in a page.
     fonts = [sys.executable, "-c", "import matplotlib.font_manager"]
     subprocess.run(fonts, env=env, check=True, stderr=subprocess.DEVNULL)
@@ -196,7 +207,7 @@ def build(env: Mapping[str, str]) -> int:
 
 def make_book(*, execute_only: bool = False) -> int:
     """Do what is not done yet; return an exit code."""
-    missing = not_executed(chapters())
+    missing = not_executed(all_notebooks())
     with tempfile.TemporaryDirectory(prefix="llmcourse-", ignore_cleanup_errors=True) as scratch:
         env = environment(Path(scratch))
         if missing and execute(missing, env):

@@ -23,12 +23,11 @@ HEADINGS = (
     "Predict",
     "At scale",
     "Exercises",
-    "Questions",
+    "Quiz",
     "Take away",
     "Where popular accounts go wrong",
     "Further reading",
 )
-NUM_QUESTIONS = 5
 NETWORK = {"requests", "urllib", "socket", "http", "httpx", "aiohttp", "ftplib", "urllib3"}
 DOWNLOADS = {"from_pretrained", "load_dataset", "hf_hub_download", "urlopen", "urlretrieve"}
 # A change in a docstring or a comment does not execute chapters again.
@@ -97,7 +96,7 @@ def problems(path: Path, names: set[str]) -> Iterator[str]:
     if text != written(stripped(nbformat.reads(text, as_version=4))):
         yield "has outputs, editor metadata or another layout: run make format"
     yield from prose_problems(path, notebook)
-    yield from section_problems(notebook)
+    yield from section_problems(path.stem, notebook)
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
     if not setup_cells.is_stamped(notebook):
         yield "its first code cell is not the setup cell: run make format"
@@ -132,24 +131,14 @@ def prose_problems(path: Path, notebook: nbformat.NotebookNode) -> Iterator[str]
         yield f"its last section is not '{HEADINGS[-1]}'"
 
 
-def section_problems(notebook: nbformat.NotebookNode) -> Iterator[str]:
+def section_problems(topic: str, notebook: nbformat.NotebookNode) -> Iterator[str]:
     """Yield what the sections of the skeleton lack."""
     sections = _sections(notebook)
-    exercises, _ = sections.get("Exercises", ("", 0))
-    for title, body in re.findall(
-        r"^\*\*(\d+\. [^*]+)\*\*(.*?)(?=^\*\*\d+\. |\Z)", exercises, flags=re.MULTILINE | re.DOTALL
-    ):
-        if not re.match(r" \(difficulty [1-5], \d+ minutes\)", body):
-            yield f"exercise '{title}' does not say '(difficulty D, M minutes)'"
-        for hint in ("Hint 1", "Hint 2"):
-            if hint not in body:
-                yield f"exercise '{title}' has no {hint}"
-    if "Exercises" in sections and not re.search(r"^\*\*1\. ", exercises, flags=re.MULTILINE):
-        yield "has no exercise '**1. ...**'"
-    questions, _ = sections.get("Questions", ("", 0))
-    answers = questions.count("{admonition} Answer")
-    if "Questions" in sections and answers != NUM_QUESTIONS:
-        yield f"has {answers} answers to questions, not {NUM_QUESTIONS}"
+    quiz = "\n".join(cell.source for cell in notebook.cells if cell.get("id") == "quiz")
+    if f"(../exercises/{topic}.ipynb)" not in sections.get("Exercises", ("", 0))[0]:
+        yield "does not link its exercises: run make exercises"
+    if f'Quiz("{topic}")' not in quiz:
+        yield f'has no cell with Quiz("{topic}")'
     if "At scale" in sections and not sections["At scale"][1]:
         yield "its section 'At scale' computes nothing: it has no code cell"
     wrong = HEADINGS[-2]

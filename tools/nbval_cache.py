@@ -6,6 +6,7 @@ not written; Jupyter Book then executes it itself.
 """
 
 import copy
+import os
 from pathlib import Path
 
 import nbformat
@@ -48,7 +49,13 @@ def executed(file: IPyNbFile) -> nbformat.NotebookNode | None:
     return notebook
 
 
-_teardown = IPyNbFile.teardown
+_setup, _teardown = IPyNbFile.setup, IPyNbFile.teardown
+
+
+def _setup_strictly(self: IPyNbFile) -> None:
+    # Only a notebook with solutions has to pass its own checks; the learner's is still open.
+    os.environ["LLMCOURSE_STRICT"] = str(int(self.path.parent.name == "solutions"))
+    _setup(self)
 
 
 def _teardown_and_cache(self: IPyNbFile) -> None:
@@ -61,7 +68,7 @@ def _teardown_and_cache(self: IPyNbFile) -> None:
     get_cache(str(CACHE)).cache_notebook_bundle(bundle, check_validity=False, overwrite=True)
 
 
-IPyNbFile.teardown = _teardown_and_cache
+IPyNbFile.setup, IPyNbFile.teardown = _setup_strictly, _teardown_and_cache
 
 
 class Progress:

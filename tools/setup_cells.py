@@ -20,8 +20,8 @@ SOURCE = """\
 from importlib import metadata, util
 
 if util.find_spec("llmcourse") is None:
-    torch = f"torch=={{metadata.version('torch')}}" if util.find_spec("torch") else "torch"
-    %pip install --quiet "{{torch}}" "llmcourse[notebook] @ git+{address}"
+    held = f"torch=={{metadata.version('torch')}}" if util.find_spec("torch") else "torch"
+    %pip install --quiet "{{held}}" "llmcourse[notebook] @ git+{address}"
 """
 
 

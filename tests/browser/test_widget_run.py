@@ -23,6 +23,7 @@ from llmcourse.viz.widgets.run import (
     curriculum,
     quantised,
 )
+from tests.browser import visits
 
 ROOT = Path(__file__).resolve().parents[2]
 KEY = "llmcourse-progress.v1"
@@ -257,6 +258,216 @@ def test_a_chapter_needs_its_names_and_a_number_of_its_own():
         ProgressMap([chapter, chapter])
     with pytest.raises(ValueError, match=r"\['77'\], which are no chapters"):
         ProgressMap(written=["77"])
+
+
+# --- exercises
+
+EXERCISES_KEY = "llmcourse-exercises.v1"
+
+
+def sums(passed, of, points=None):
+    return {
+        "passed": passed,
+        "of": of,
+        "points": passed if points is None else points,
+        "of_points": 2 * of,
+    }
+
+
+def summary(**chapters):
+    inside = {number.removeprefix("c"): sums(*given) for number, given in chapters.items()}
+    return {"format": 1, "chapters": inside}
+
+
+def load_summary(page, given, name="map.json"):
+    text = given if isinstance(given, str) else json.dumps(given)
+    file = {"name": name, "mimeType": "application/json", "buffer": text.encode()}
+    page.get_by_label("Load a progress summary").set_input_files(file)
+    page.wait_for_function("document.querySelector('.lc-note').textContent !== ''")
+
+
+def exercises_shown(page):
+    rows = page.locator(".pm-chapter:has(.pm-exercises:not(:empty))")
+    texts = rows.locator(".pm-exercises").all_text_contents()
+    names = rows.locator("select").evaluate_all("all => all.map(e => e.ariaLabel.slice(0, 2))")
+    return dict(zip(names, texts, strict=True))
+
+
+def test_a_loaded_summary_is_shown_kept_and_marks_what_is_whole(show):
+    page = show(chapter_map())
+    mark(page, "02", "reading")
+    load_summary(page, summary(c00=(4, 4), c01=(1, 1), c02=(3, 3), c05=(2, 4)))
+    assert exercises_shown(page) == {
+        "00": "4 of 4 exercises",
+        "01": "1 of 1 exercise",
+        "02": "3 of 3 exercises",
+        "05": "2 of 4 exercises",
+    }
+    assert "“map.json” is loaded: 10 of 12 exercises passed, 10 of 24 points." in alert(page)
+    assert "2 chapters have been marked as done" in alert(page)
+    assert kept(page) == {"00": "done", "01": "done", "02": "reading"}
+    assert "10 of 12 exercises passed" in status(page)
+    page.reload()
+    page.locator(".lc").wait_for()
+    assert exercises_shown(page)["05"] == "2 of 4 exercises"
+    assert kept(page) == {"00": "done", "01": "done", "02": "reading"}
+
+
+def test_a_mark_set_back_stays_until_the_chapter_is_whole_anew(show):
+    page = show(chapter_map())
+    load_summary(page, summary(c00=(4, 4)))
+    mark(page, "00", "not begun")
+    load_summary(page, summary(c00=(4, 4), c05=(1, 4)))
+    page.reload()
+    page.locator(".lc").wait_for()
+    assert kept(page) == {}
+    load_summary(page, summary(c00=(4, 5)))  # another edition has one more
+    load_summary(page, summary(c00=(5, 5)))
+    assert kept(page) == {"00": "done"}
+
+
+def test_the_rule_of_the_marks(arithmetic):
+    whole, part = sums(2, 2), sums(1, 2)
+    cases = {
+        "newly whole": ([{}, {"00": part}, {"00": whole}], {"00": "done"}),
+        "whole from nothing": ([{}, {}, {"00": whole}], {"00": "done"}),
+        "whole before": ([{}, {"00": whole}, {"00": whole}], {}),
+        "marked": ([{"00": "reading"}, {}, {"00": whole}], {"00": "reading"}),
+        "not whole": ([{}, {}, {"00": part}], {}),
+        "others stay": ([{"01": "done"}, {}, {"00": whole}], {"01": "done", "00": "done"}),
+    }
+    got = arithmetic(ProgressMap, "marksAfter", [given for given, _ in cases.values()])
+    assert dict(zip(cases, got, strict=True)) == {name: want for name, (_, want) in cases.items()}
+
+
+def test_of_two_sums_the_further_is_taken(arithmetic):
+    older = {"00": sums(2, 4), "01": sums(3, 4), "02": sums(1, 4)}
+    newer = {"00": sums(3, 4), "01": sums(2, 4), "02": sums(1, 5), "10": sums(0, 1)}
+    (got,) = arithmetic(ProgressMap, "furtherSums", [[older, newer]])
+    assert got == {"00": newer["00"], "01": older["01"], "02": newer["02"], "10": newer["10"]}
+
+
+def test_a_summary_of_python_is_shown_and_does_not_hide_what_is_kept(show, page):
+    stored = json.dumps(summary(c00=(1, 4), c05=(3, 4)))
+    page.add_init_script(f"localStorage.setItem('{EXERCISES_KEY}', '{stored}')")
+    show(chapter_map(exercises=summary(c00=(4, 4), c05=(0, 4))))
+    assert exercises_shown(page) == {"00": "4 of 4 exercises", "05": "3 of 4 exercises"}
+    assert kept(page) == {"00": "done"}
+
+
+def test_python_gives_and_reads_the_exercises():
+    given = summary(c05=(2, 4))
+    shown = chapter_map(exercises=given)
+    assert shown.exercises == given
+    assert chapter_map().exercises == {}
+
+
+NO_SUMMARIES = [
+    ("{", "it is not JSON"),
+    ("", "it is not JSON"),
+    ("null", "no summary of progress"),
+    ("[]", "no summary of progress"),
+    ("{}", "no summary of progress"),
+    (json.dumps({"format": 1, "chapters": []}), "no summary of progress"),
+    (json.dumps({"format": 2, "chapters": {}}), "format 2"),
+    (json.dumps({"format": 1, "questions": {}}), "progress summary FILE makes a summary of it"),
+    (json.dumps(as_file({})), "“Import a file” takes it"),
+    (json.dumps({"format": 1, "chapters": {"<b>": sums(1, 2)}}), "“<b>” is no number"),
+    (json.dumps(summary(c05=(5, 4))), "sums of chapter 05 are not possible"),
+    (json.dumps(summary(c05=(-1, 4))), "sums of chapter 05 are not possible"),
+    (json.dumps(summary(c05=(1.5, 4))), "sums of chapter 05 are not possible"),
+    (json.dumps(summary(c05=(0, 0))), "sums of chapter 05 are not possible"),
+    (json.dumps(summary(c05=("1", 4))), "sums of chapter 05 are not possible"),
+    (json.dumps(summary(c05=(1, 4, 99))), "sums of chapter 05 are not possible"),
+    (json.dumps({"format": 1, "chapters": {"05": None}}), "sums of chapter 05 are not possible"),
+    ("[" * 50_000, "it is not JSON"),
+]
+
+
+def test_what_is_no_summary_is_named(arithmetic):
+    texts = [[text] for text, _ in NO_SUMMARIES]
+    for (text, problem), got in zip(
+        NO_SUMMARIES, arithmetic(ProgressMap, "fromSummary", texts), strict=True
+    ):
+        assert problem in got.get("problem", ""), text
+    given = summary(c05=(2, 4), c77=(1, 1))
+    (got,) = arithmetic(ProgressMap, "fromSummary", [[json.dumps(given)]])
+    assert got == {"exercises": given["chapters"]}
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"), [NO_SUMMARIES[0], NO_SUMMARIES[7], ("x" * 100_001, "too large")]
+)
+def test_a_foreign_summary_is_refused_and_loses_nothing(show, text, problem):
+    page = show(chapter_map(exercises=summary(c05=(2, 4))))
+    load_summary(page, text)
+    assert problem in alert(page)
+    assert "Nothing has changed" in alert(page)
+    assert exercises_shown(page) == {"05": "2 of 4 exercises"}
+    assert kept(page) == {}
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"chapters": {}},
+        {"format": 2, "chapters": {}},
+        {"format": 1},
+        {"format": 1, "chapters": {"5": sums(1, 2)}},
+        {"format": 1, "chapters": {"05": sums(3, 2)}},
+        {"format": 1, "chapters": {"05": sums(0, 0)}},
+        {"format": 1, "chapters": {"05": {"passed": 1}}},
+        {"format": 1, "chapters": {"05": "2 of 4"}},
+    ],
+)
+def test_exercises_that_are_none_are_refused(given):
+    shown = chapter_map()
+    with pytest.raises(traitlets.TraitError, match="exercises"):
+        shown.exercises = given
+    assert shown.exercises == {}
+
+
+def test_clear_forgets_the_exercises_too(show):
+    page = show(chapter_map())
+    load_summary(page, summary(c00=(4, 4)))
+    page.get_by_role("button", name="Clear", exact=True).click()
+    asked = "Forget the marks of 1 chapter and the exercises passed?"
+    assert page.get_by_role("group", name=asked).is_visible()
+    page.get_by_role("button", name="Yes, clear").click()
+    page.reload()
+    page.locator(".lc").wait_for()
+    assert (kept(page), exercises_shown(page)) == ({}, {})
+
+
+def test_another_tabs_summary_is_heard_and_marks_nothing_twice(show):
+    page = show(chapter_map())
+    page.evaluate(
+        "([key, text]) => window.dispatchEvent(new StorageEvent('storage', {key, newValue: text}))",
+        [EXERCISES_KEY, json.dumps(summary(c05=(4, 4)))],
+    )
+    assert exercises_shown(page) == {"05": "4 of 4 exercises"}
+    assert "0 of 46 chapters done" in status(page)
+
+
+def test_where_storage_is_blocked_a_summary_is_shown(show, page):
+    page.add_init_script(BLOCKED)
+    shown = show(chapter_map())
+    load_summary(shown, summary(c00=(4, 4)))
+    assert exercises_shown(shown) == {"00": "4 of 4 exercises"}
+    assert "1 of 46 chapters done" in status(shown)
+
+
+def test_the_map_fits_a_phone_and_its_headings_are_small(show):
+    page = show(chapter_map(exercises=summary(c00=(4, 4), c05=(2, 4))), width=320)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 320
+    page.add_style_tag(content="legend { float: left; width: 100%; font-size: 1.5rem; }")
+    size = "getComputedStyle(document.querySelector('.lc legend')).fontSize"
+    assert page.evaluate(size) == "16px"
+
+
+def test_axe_finds_nothing_in_the_map(show):
+    page = show(chapter_map(exercises=summary(c00=(4, 4), c05=(2, 4))))
+    assert visits.axe_in_both_themes(page) == []
 
 
 # --- the loop

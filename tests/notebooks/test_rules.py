@@ -9,23 +9,7 @@ import pytest
 from tools import check_notebooks, setup_cells
 
 TITLE = "# 07 A title\n\n```{phases} 1\n```\n\n**Minutes** 5"
-EXERCISES = """## Exercises
-
-**1. Count** (difficulty 1, 5 minutes). Count.
-
-```{admonition} Hint 1
-```
-```{admonition} Hint 2
-```
-
-**2. Count again** (difficulty 2, 10 minutes). Count.
-
-```{admonition} Hint 1
-```
-```{admonition} Hint 2
-```
-"""
-QUESTIONS = "## Questions\n\n" + 5 * "1. Why?\n\n```{admonition} Answer\nSo.\n```\n\n"
+EXERCISES = "## Exercises\n\n[Open them](../exercises/07_title.ipynb)"
 ERRATA = "## Where popular accounts go wrong\n\n```{admonition} Claim\n:class: errata\nNo.\n```\n"
 FIGURE_METADATA = {
     "mystnb": {
@@ -56,7 +40,9 @@ def good():
         markdown("scale", "## At scale"),
         code("scale-table", "assert 6 * 7 == 42\nprint(42)"),
         markdown("exercises", EXERCISES),
-        markdown("questions", QUESTIONS + "## Take away\n\n" + ERRATA + "\n## Further reading"),
+        markdown("quiz-md", "## Quiz"),
+        code("quiz", 'Quiz("07_title")'),
+        markdown("end", "## Take away\n\n" + ERRATA + "\n## Further reading"),
     ]
     return {cell.id: cell for cell in cells}
 
@@ -83,22 +69,15 @@ PROSE = {
     "able": ("need", "## You will be able to", "", "no section 'You will be able to'"),
     "predict": ("need", "## Predict", "", "no section 'Predict'"),
     "scale": ("scale", "## At scale", "## At size", "no section 'At scale'"),
-    "take away": ("questions", "## Take away", "", "no section 'Take away'"),
-    "wrong": ("questions", "## Where", "## There", "no section 'Where popular"),
-    "reading": ("questions", "## Further reading", "", "no section 'Further reading'"),
+    "take away": ("end", "## Take away", "", "no section 'Take away'"),
+    "wrong": ("end", "## Where", "## There", "no section 'Where popular"),
+    "reading": ("end", "## Further reading", "", "no section 'Further reading'"),
     "in a fence": ("need", "## Predict", "```\n## Predict\n```", "no section 'Predict'"),
     "order": ("need", "## Predict", "## Take away\n\n## Predict", "not in the order"),
-    "last": ("questions", "## Further reading", "## Further reading\n\n## End", "last section"),
-    "difficulty": (
-        "exercises",
-        "(difficulty 2, 10 minutes)",
-        "(hard)",
-        "does not say '(difficulty",
-    ),
-    "hint": ("exercises", "{admonition} Hint 2", "{admonition} Hint", "has no Hint 2"),
-    "exercise": ("exercises", "**", "*", "has no exercise"),
-    "answers": ("questions", "{admonition} Answer\nSo.", "{note} No", "0 answers to questions"),
-    "errata": ("questions", ":class: errata", ":class: note", "no box with ':class: errata'"),
+    "last": ("end", "## Further reading", "## Further reading\n\n## End", "last section"),
+    "exercises": ("exercises", "07_title", "08_other", "does not link its exercises"),
+    "quiz": ("quiz", "07_title", "08_other", 'has no cell with Quiz("07_title")'),
+    "errata": ("end", ":class: errata", ":class: note", "no box with ':class: errata'"),
 }
 
 

@@ -1,4 +1,4 @@
-import { axes, clamp, frame, label, line, s, scale, show, ticks } from "./kit.js";
+import { axes, clamp, frame, label, line, s, scale, show, ticks, uniform } from "./kit.js";
 
 // --- arithmetic, compared with llmcourse.optim by the tests
 
@@ -34,15 +34,8 @@ export function walk(kind, settings, draws) {
 
 // `count` draws from the normal distribution, the same for the same seed.
 export function normals(seed, count) {
-  let a = seed >>> 0;
-  const uniform = () => { // mulberry32
-    a = (a + 0x6d2b79f5) >>> 0;
-    let t = Math.imul(a ^ (a >>> 15), 1 | a);
-    t = (t + Math.imul(t ^ (t >>> 7), 61 | t)) ^ t;
-    return ((t ^ (t >>> 14)) >>> 0) / 4294967296;
-  };
-  return Array.from({ length: count }, () =>
-    Math.sqrt(-2 * Math.log(1 - uniform())) * Math.cos(2 * Math.PI * uniform()));
+  return Array.from({ length: count }, (_, i) =>
+    Math.sqrt(-2 * Math.log(1 - uniform(seed, 2 * i))) * Math.cos(2 * Math.PI * uniform(seed, 2 * i + 1)));
 }
 
 // --- the page

@@ -281,3 +281,11 @@ export function axes({ x, y, box: [left, top, right, bottom], xTicks, yTicks, xT
     label((left + right) / 2, bottom + 31, xTitle, { "text-anchor": "middle" }),
     label(left, top - 7, yTitle));
 }
+
+// The number from 0 to 1 of draw `n`, the same for the same seed (mulberry32).
+export function uniform(seed, n) {
+  let t = (seed + Math.imul(n + 1, 0x6d2b79f5)) >>> 0;
+  t = Math.imul(t ^ (t >>> 15), 1 | t);
+  t = (t + Math.imul(t ^ (t >>> 7), 61 | t)) ^ t;
+  return ((t ^ (t >>> 14)) >>> 0) / 4294967296;
+}

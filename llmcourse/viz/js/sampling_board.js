@@ -1,4 +1,4 @@
-import { frame, h, label, s, show } from "./kit.js";
+import { frame, h, label, s, show, uniform } from "./kit.js";
 
 // --- arithmetic, compared with llmcourse.model.next_token_probabilities by the tests
 
@@ -42,14 +42,6 @@ export function draw(p, u) {
     if (u < sum) return i;
   }
   return last;
-}
-
-// The number from 0 to 1 of draw `n`, the same for the same seed (mulberry32).
-export function uniform(seed, n) {
-  let t = (seed + Math.imul(n + 1, 0x6d2b79f5)) >>> 0;
-  t = Math.imul(t ^ (t >>> 15), 1 | t);
-  t = (t + Math.imul(t ^ (t >>> 7), 61 | t)) ^ t;
-  return ((t ^ (t >>> 14)) >>> 0) / 4294967296;
 }
 
 // --- the page

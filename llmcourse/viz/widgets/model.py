@@ -5,7 +5,7 @@ Taught in: chapters/10_blueprint.ipynb, chapters/16_cross_entropy.ipynb
 
 import base64
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import Any
 
 import numpy as np
@@ -17,17 +17,10 @@ from llmcourse.model.config import PRESETS
 from llmcourse.viz.state import Limited, Whole
 from llmcourse.viz.widget import Widget
 
-SHAPE = (
-    "num_layers",
-    "width",
-    "num_heads",
-    "num_kv_heads",
-    "head_size",
-    "hidden",
-    "vocab_size",
-    "context_length",
-    "tied_head",
-)
+FIXED = ("rope_theta", "norm_eps")
+"""What changes neither parameters nor work, and has no slider."""
+
+SHAPE = tuple(field.name for field in fields(ModelConfig) if field.name not in FIXED)
 CACHE_BYTES = 2
 MOST_TOKENS = 2_048
 """Six contexts of so many tokens stay below 60 kB in a page."""

@@ -22,8 +22,7 @@ from llmcourse.viz.widget import Widget
 READ = ("reading", "done")
 """How far a chapter can be, beside not begun."""
 
-MOST_STEPS = 2_000
-MOST_SNAPSHOTS = 20
+MOST_STEPS, MOST_SNAPSHOTS = 2_000, 20
 MOST_ROWS, MOST_COLUMNS = 48, 64
 MOST_CHARACTERS = 600
 """Characters of a sample that the page keeps."""
@@ -49,6 +48,7 @@ class ProgressMap(Widget):
         chapters: each with number, title, part, slug and perhaps minutes, as `curriculum` gives.
         written: numbers of the chapters that can be read now; their titles are links.
         progress: number of a chapter to "reading" or "done"; wins over what the browser keeps.
+        exercises: what `grading.progress.summary` returns; the browser keeps the better it has had.
 
     Raises:
         ValueError: if a chapter lacks a name, has the number of another, or is not in the list.
@@ -62,6 +62,7 @@ class ProgressMap(Widget):
 
     chapters = traitlets.List(traitlets.Dict()).tag(sync=True)
     progress = traitlets.Dict().tag(sync=True)
+    exercises = traitlets.Dict().tag(sync=True)
 
     def __init__(
         self,
@@ -80,18 +81,36 @@ class ProgressMap(Widget):
             if not re.fullmatch(r"[0-9]{2}", number):
                 raise traitlets.TraitError(f"a chapter's number is such as '00', not {number!r}")
             if state not in READ:
-                raise traitlets.TraitError(
-                    f"chapter {number} must be 'reading' or 'done', or left out, not {state!r}"
-                )
+                told = f"chapter {number} must be 'reading' or 'done', or left out, not {state!r}"
+                raise traitlets.TraitError(told)
         return dict(sorted(proposal["value"].items()))
+
+    @traitlets.validate("exercises")
+    def _summed(self, proposal: dict[str, Any]) -> dict[str, Any]:
+        """Return the summary, if it is one."""
+        given = proposal["value"]
+        if given and not (given.get("format") == 1 and isinstance(given.get("chapters"), dict)):
+            raise traitlets.TraitError("exercises must be what progress.summary() returns")
+        for number, sums in given.get("chapters", {}).items():
+            if not (re.fullmatch(r"[0-9]{2}", number) and _are_sums(sums)):
+                raise traitlets.TraitError(f"exercises: chapter {number} cannot have {sums}")
+        return given
+
+
+def _are_sums(sums: Any) -> bool:
+    """Say whether a chapter can have these sums of exercises and points."""
+    try:
+        passed, of, points, of_points = (sums[n] for n in ("passed", "of", "points", "of_points"))
+        return 0 <= passed <= of and of > 0 and 0 <= points <= of_points
+    except (TypeError, KeyError):
+        return False
 
 
 def _listed(chapters: Sequence[Mapping[str, Any]], written: set[str]) -> list[dict[str, Any]]:
     """Return what the page needs to know of every chapter."""
     listed = []
     for chapter in chapters:
-        missing = [name for name in ("number", "slug", "title", "part") if name not in chapter]
-        if missing:
+        if missing := [n for n in ("number", "slug", "title", "part") if n not in chapter]:
             raise ValueError(f"chapter {dict(chapter)} has no {missing}")
         number = chapter["number"]
         known = {name: chapter[name] for name in ("number", "title", "part")}

@@ -1,0 +1,53 @@
+"""The pages of exercises: the learner's notebook, with each solution folded behind its check.
+
+What is inserted is text alone: the cells of code, and with them the cached execution, stay.
+"""
+
+import json
+from pathlib import Path
+
+import nbformat
+
+from llmcourse.grading import exercise
+
+FOLDER = "exercises/"
+BLOCK = """\
+````{{dropdown}} Solution of {number}
+```python
+{solution}
+```
+````"""
+DOWNLOAD = """\
+{{download}}`The notebook with all solutions <solutions/{topic}.ipynb>` is for afterwards. \
+Solutions below are folded: try first."""
+
+
+def with_solutions(text: str, solved: nbformat.NotebookNode, topic: str) -> str:
+    """Return the text of a learner's notebook with a folded solution after each check."""
+    notebook = nbformat.reads(text, as_version=4)
+    by_check = {f"{q.key}-check": q for q in exercise.questions(solved)}
+    cells = []
+    for cell in notebook.cells:
+        cells.append(cell)
+        question = by_check.get(exercise.grade_id(cell))
+        if question is not None:
+            solution = exercise.solution_of(question.answer)
+            block = BLOCK.format(number=question.number, solution=solution)
+            cells.append(nbformat.v4.new_markdown_cell(block, id=f"solution-{question.key}"))
+    cells.insert(1, nbformat.v4.new_markdown_cell(DOWNLOAD.format(topic=topic), id="download"))
+    notebook.cells = cells
+    return json.dumps(notebook)
+
+
+def insert(app, document: str, source: list[str]) -> None:
+    if not document.startswith(FOLDER):
+        return
+    topic = document.removeprefix(FOLDER)
+    path = Path(app.srcdir, FOLDER, "solutions", f"{topic}.ipynb")
+    source[0] = with_solutions(source[0], exercise.read(path), topic)
+    app.env.note_dependency(str(path))
+
+
+def setup(app):
+    app.connect("source-read", insert)
+    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,164 @@
+"""Hidden tests of the exercises of chapter 05."""
+
+import gc
+import time
+from collections import Counter
+from itertools import pairwise
+
+from llmcourse.grading import hidden
+from llmcourse.grading.result import State
+
+
+def best_of(words):
+    """Return the most frequent pair; the greater one of two that are tied."""
+    counts = Counter(pair for word in words for pair in pairwise(word))
+    return max(counts, key=lambda pair: (counts[pair], pair))
+
+
+def joined(word, pair):
+    """Return a word with a pair joined, from the left."""
+    out, joined_last = [], False
+    for piece in word:
+        if out and not joined_last and (out[-1], piece) == pair:
+            out[-1], joined_last = out[-1] + piece, True
+        else:
+            out.append(piece)
+            joined_last = False
+    return out
+
+
+def check_1(t, call, rng):
+    """Words of few different letters, so that ties and overlaps occur."""
+    for letters in (2, 3, 4):
+        words = [
+            [bytes([97 + rng.randrange(letters)]) for _ in range(rng.randrange(1, 9))]
+            for _ in range(12)
+        ]
+        pair, new_words = call("merge_step", words)
+        right = best_of(words)
+        t.equal(pair, right, f"not the most frequent, or the greater, pair of {words}")
+        t.equal(new_words, [joined(word, right) for word in words], f"{right} joined in {words}")
+    tied = [[b"p", b"q"], [b"q", b"p"], [b"p", b"p"]]
+    t.equal(call("merge_step", tied)[0], (b"q", b"p"), "a tie of three pairs is broken otherwise")
+    twice = [[b"x", b"y"], [b"x", b"z"], [b"m", b"n", b"m", b"n", b"m", b"n"]]
+    t.equal(call("merge_step", twice)[0], (b"m", b"n"), "a pair counts once for each place")
+    run = [[b"k"] * 5]
+    t.equal(call("merge_step", run)[1], [[b"kk", b"kk", b"k"]], "overlapping pairs")
+
+
+def random_merges(rng, letters, count):
+    """Return merges as BPE makes them: of earlier pieces, each making a piece of its own."""
+    pieces, merges = [bytes([letter]) for letter in letters], []
+    while len(merges) < count:
+        pair = rng.choice(pieces), rng.choice(pieces)
+        if pair[0] + pair[1] not in pieces:
+            merges.append(pair)
+            pieces.append(pair[0] + pair[1])
+    return merges
+
+
+def encoded_slowly(word, merges):
+    """Apply the merges one after another, each to the whole word."""
+    pieces = [bytes([byte]) for byte in word]
+    for pair in merges:
+        pieces = joined(pieces, pair)
+    return pieces
+
+
+def encoded_fast(word, merges):
+    """Go through the ranks, each with a list of the places where its pair may stand."""
+    rank_of = {pair: rank for rank, pair in enumerate(merges)}
+    pieces = [bytes([byte]) for byte in word] + [b""]
+    left, right = list(range(-1, len(word))), [*range(1, len(word) + 1), -1]
+    places = [[] for _ in merges]
+    for place, pair in enumerate(pairwise(pieces)):
+        if pair in rank_of:
+            places[rank_of[pair]].append(place)
+    for rank, pair in enumerate(merges):
+        for place in sorted(places[rank]):
+            gone = right[place]
+            if (pieces[place], pieces[gone]) != pair:
+                continue
+            pieces[place], pieces[gone] = pair[0] + pair[1], b""
+            right[place], left[right[gone]] = right[gone], place
+            for start in (left[place], place):
+                new = rank_of.get((pieces[start], pieces[right[start]])) if start >= 0 else None
+                if new is not None:
+                    places[new].append(start)
+    return [piece for piece in pieces if piece]
+
+
+def extra_seconds(call, word, merges):
+    """Return how much longer a word takes than an empty one, which only goes there and back."""
+    times = [time.perf_counter()]
+    for data in (b"", word):
+        call("encode_word", data, merges)
+        times.append(time.perf_counter())
+    return (times[2] - times[1]) - (times[1] - times[0])
+
+
+def times_slower(call, word, merges):
+    """Return how many times as long as `encoded_fast` an answer takes: the middle one of three."""
+    own, ratios = hidden.caller({"encode_word": encoded_fast}), []
+    gc.collect()
+    gc.disable()  # it takes longer than what is measured here
+    try:
+        for _ in range(3):  # in turn, as a busy machine slows both
+            took = [extra_seconds(function, word, merges) for function in (call, own)]
+            ratios.append(took[0] / max(took[1], 1e-6))
+    finally:
+        gc.enable()
+    return sorted(ratios)[1]
+
+
+def check_2(t, call, rng):
+    """Alphabets of few letters, then long words beside an encoder that takes n log n."""
+    for letters, count, length in ((b"a", 5, 83), (b"ab", 12, 300), (b"abcd", 40, 600)):
+        merges = random_merges(rng, letters, count)
+        word = bytes(rng.choices(letters, k=length))
+        pieces = encoded_slowly(word, merges)
+        t.equal(call("encode_word", word, merges), pieces, f"{word[:40]} ... with {merges[:5]} ...")
+    chain = [(b"p", b"q"), (b"o", b"pq"), (b"opq", b"r")]
+    t.equal(call("encode_word", b"opqropq", chain), [b"opqr", b"opq"], "pairs on both sides")
+    t.equal(call("encode_word", b"qpqo", chain), [b"q", b"pq", b"o"], "the order of a pair")
+    swapped = [(b"y", b"z"), (b"x", b"y")]
+    t.equal(call("encode_word", b"xyzxy", swapped), [b"x", b"yz", b"xy"], "an outdated entry")
+    for word in (b"", b"k", b"\x00\xff"):
+        single = [bytes([byte]) for byte in word]
+        t.equal(call("encode_word", word, chain), single, f"nothing to join in {word}")
+
+    if t.result.state is not State.PASS:
+        return  # the long words take their time
+    letters, own = b"acgt", [(bytes([a]), bytes([b])) for a in b"acgt" for b in b"acgt"]
+    rng.shuffle(own)
+    others = [(bytes([a]), bytes([b])) for a in range(128, 192) for b in range(128, 192)]
+    word = bytes(rng.choices(letters, k=12_000))
+    # An answer in n log n is at 0.5 to 4 here; one that is quadratic, or walks through the word
+    # for each merge, at about 50.
+    slow = times_slower(call, word, own + others) > 12
+    if t(not slow, "12,000 letters and 4,112 merges take far longer than in n log n"):
+        word = bytes(rng.choices(letters, k=200_000))
+        pieces = encoded_fast(word, own)
+        t.equal(call("encode_word", word, own), pieces, "200,000 letters")
+
+
+def check_3(t, call, rng):
+    """Sizes on both sides of each limit."""
+    for size, width in ((2, 1), (256, 1), (257, 2), (65_536, 2), (65_537, 4), (201_088, 4)):
+        tokens = rng.randrange(10**6, 10**14)
+        t.equal(call("corpus_bytes", tokens, size), tokens * width, f"a vocabulary of {size:,}")
+
+
+def check_4(t, call, rng):
+    """Models of every size, tied and not, some of them exactly half at a whole number of rows."""
+    for tied in (False, True) * 4:
+        width, vocab_size = 64 * rng.randrange(1, 200), rng.randrange(256, 300_000)
+        per_row = width if tied else 2 * width
+        rows, extra = rng.randrange(300, 500_000), rng.choice([0, 1, per_row - 1])
+        num_parameters = vocab_size * per_row + rows * per_row + extra
+        answer = call("half_vocabulary", num_parameters, vocab_size, width, tied)
+        # rows * per_row reaches the rest if the rest has no extra parameter.
+        case = f"{num_parameters:,} parameters, {vocab_size:,} rows of {width}, tied: {tied}"
+        t.equal(answer, rows + (extra > 0), case)
+    t.equal(call("half_vocabulary", 10_000_001, 1_000, 500, False), 9_001, "one parameter above")
+    t.equal(call("half_vocabulary", 10_000_000, 1_000, 500, True), 19_000, "exactly half, tied")

@@ -1,0 +1,9 @@
+"""Exercises: checks that name the misconception, progress, quizzes and the grading of a class.
+
+Taught in: chapters/00_how_to_use.ipynb
+"""
+
+from llmcourse.grading.check import Check
+from llmcourse.grading.quiz import Quiz
+
+__all__ = ["Check", "Quiz"]

@@ -1,0 +1,143 @@
+"""The notebook of a chapter's exercises: its questions, and the learner's version of it.
+
+The notebook with the solutions is the only source.  Its cells carry nbgrader's metadata, a question
+being three cells in a row: a text, an answer (a solution between two markers) and a check.
+
+Taught in: chapters/00_how_to_use.ipynb
+"""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import nbformat
+from nbformat import NotebookNode
+
+BEGIN, END = "### BEGIN SOLUTION", "### END SOLUTION"
+STUB = ("# YOUR CODE HERE", "raise NotImplementedError()")
+"""What stands for a solution in the learner's notebook: nbgrader's own words."""
+
+HEADING = re.compile(r"^## ([0-9]{2})\.([1-9]) (.+)$", flags=re.MULTILINE)
+FACTS = re.compile(
+    r"^\*\*Difficulty\*\* ([1-5]) of 5 · \*\*Minutes\*\* ([0-9]+) · \*\*Trains\*\* (.+)$",
+    flags=re.MULTILINE,
+)
+
+
+class ExerciseError(ValueError):
+    """A notebook is not one of exercises, or not in its form."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """One question of an exercise notebook."""
+
+    number: str
+    """Chapter and number, such as "05.1"."""
+    title: str
+    difficulty: int
+    minutes: int
+    trains: str
+    points: float
+    answer: str
+    """Source of the answer cell."""
+    check: str
+    """Source of the check cell."""
+
+    @property
+    def key(self) -> str:
+        """The question's number as it stands in nbgrader's names: 05-1."""
+        return self.number.replace(".", "-")
+
+
+def read(path: Path) -> NotebookNode:
+    """Return the notebook of a file.
+
+    Raises:
+        ExerciseError: if the file is no notebook.
+    """
+    try:
+        return nbformat.read(path, as_version=4)
+    except Exception as error:
+        raise ExerciseError(f"{path.name} is not a notebook: {type(error).__name__}") from None
+
+
+def grade_id(cell: NotebookNode) -> str:
+    """Return nbgrader's name of a cell, or nothing."""
+    return str(cell.metadata.get("nbgrader", {}).get("grade_id", ""))
+
+
+def questions(notebook: NotebookNode) -> list[Question]:
+    """Return the questions of an exercise notebook, with the solutions if it has them.
+
+    Raises:
+        ExerciseError: if a question's text lacks its facts, its answer or its check.
+    """
+    cells = {grade_id(cell): cell for cell in notebook.cells if grade_id(cell)}
+    found = []
+    for cell in notebook.cells:
+        match = HEADING.search(cell.source) if cell.cell_type == "markdown" else None
+        if match is None:
+            continue
+        chapter, place, title = match.groups()
+        facts = FACTS.search(cell.source)
+        key = f"{chapter}-{place}"
+        if facts is None:
+            raise ExerciseError(f"question {chapter}.{place} does not state its facts: {FACTS}")
+        if f"{key}-answer" not in cells or f"{key}-check" not in cells:
+            raise ExerciseError(f"question {chapter}.{place} has no cell {key}-answer or -check")
+        check = cells[f"{key}-check"]
+        found.append(
+            Question(
+                number=f"{chapter}.{place}",
+                title=title.strip(),
+                difficulty=int(facts[1]),
+                minutes=int(facts[2]),
+                trains=facts[3].strip(),
+                points=float(check.metadata["nbgrader"]["points"]),
+                answer=cells[f"{key}-answer"].source,
+                check=check.source,
+            )
+        )
+    if not found:
+        raise ExerciseError("the notebook has no question '## NN.n Title'")
+    return found
+
+
+def without_solution(source: str) -> str:
+    """Return an answer cell with the stub in place of what stands between the markers.
+
+    Raises:
+        ExerciseError: if the markers are not a pair.
+    """
+    lines, kept, inside = source.split("\n"), [], False
+    for line in lines:
+        mark = line.strip()
+        if mark == (END if inside else BEGIN):
+            if not inside:
+                indent = line[: len(line) - len(line.lstrip())]
+                kept += [indent + stub for stub in STUB]
+            inside = not inside
+        elif mark in (BEGIN, END):
+            raise ExerciseError(f"'{mark}' where it has no partner")
+        elif not inside:
+            kept.append(line)
+    if inside:
+        raise ExerciseError(f"'{BEGIN}' without '{END}'")
+    return "\n".join(kept)
+
+
+def learners(notebook: NotebookNode) -> NotebookNode:
+    """Return the learner's version of a notebook with solutions."""
+    copy = nbformat.from_dict(notebook)
+    for cell in copy.cells:
+        if cell.cell_type == "code":
+            cell.source = without_solution(cell.source)
+            cell.outputs, cell.execution_count = [], None
+    return copy
+
+
+def solution_of(source: str) -> str:
+    """Return an answer cell as it is published: the solution without the markers."""
+    lines = [line for line in source.split("\n") if line.strip() not in (BEGIN, END)]
+    return "\n".join(lines)

@@ -1,0 +1,237 @@
+"""The quiz at the end of a chapter: it works in a page without a script and without a kernel.
+
+    Quiz("05_tokens")            shows the questions
+    Quiz("05_tokens").answers()  lists what is right, with the reasons
+
+The questions of a chapter are one file, quizzes/NN_topic.toml:
+
+    [[question]]
+    text = "How many bytes are 15 T tokens of 4 bytes?"
+    [[question.option]]
+    text = "60 TB"
+    right = true
+    why = "15e12 times 4 bytes."
+
+Every option has its `why`, exactly one is right, and `code` stands between backticks.
+
+Taught in: chapters/00_how_to_use.ipynb
+"""
+
+import html
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any
+
+FEWEST, MOST = 3, 4
+"""Options of a question."""
+LETTERS = "ABCD"
+
+_RIGHT, _WRONG = "Right:", "Not quite:"
+_CODE = re.compile(r"`([^`]+)`")
+
+# An explanation is shown while its option is chosen.  It stands in a live region, so that a screen
+# reader says it then; `hidden` keeps it out of sight where a page has taken the style away.  The
+# theme's rules for legends, paragraphs and hidden elements are overruled by the longer selectors.
+_SHOWN = ",".join(
+    f".lq fieldset:has(label:nth-of-type({k}) :checked) div p:nth-child({k})"
+    for k in range(1, MOST + 1)
+)
+_STYLE = f"""<style>
+.lq{{counter-reset:lq;color:inherit;font:inherit;line-height:1.45;max-width:45rem;margin:.5em 0}}
+.lq fieldset{{border:1px solid #8a8f98;border-radius:.4em;margin:0 0 .8em;padding:.3em .7em .5em;
+min-width:0;overflow-wrap:anywhere}}
+.lq legend{{float:left;width:100%;margin:0;padding:.2em 0;border:0;color:inherit;font-size:1em;
+font-weight:600;line-height:inherit;white-space:normal}}
+.lq legend+label{{clear:left}}
+.lq label{{display:flex;gap:.5em;align-items:start;margin:0;padding:.2em 0;font-weight:400;
+cursor:pointer}}
+.lq input{{flex:none;width:24px;height:24px;margin:0;cursor:pointer}}
+.lq label span{{min-width:0}}
+.lq code{{color:inherit;background:none;font-size:.92em;white-space:pre-wrap}}
+.lq div p{{display:none;margin:.3em 0 .1em;padding-left:.6em;border-left:4px solid #d97706}}
+.lq div p.lq-y{{border-color:#2a9d5c}}
+{_SHOWN}{{display:block!important}}
+.lq input.lq-y:checked{{counter-increment:lq}}
+.lq>p{{display:flex;flex-wrap:wrap;gap:.3em 1em;align-items:center;margin:0}}
+.lq>p span::before{{content:counter(lq)}}
+.lq button{{font:inherit;color:inherit;background:none;border:1px solid #8a8f98;border-radius:.3em;
+min-height:28px;padding:.1em .7em;cursor:pointer}}
+.lq :focus-visible{{outline:3px solid;outline-offset:2px}}
+@media print{{.lq div p{{display:block!important}}.lq>p{{display:none}}
+.lq fieldset{{break-inside:avoid}}}}
+</style>"""
+
+# A form keeps the choices of two quizzes apart and can be reset without a script; the method
+# "dialog" makes Enter do nothing.  The attribute keeps JupyterLab's own keys out of it.
+_FORM = '<form class="lq" method="dialog" data-lm-suppress-shortcuts="true">'
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option of a question."""
+
+    text: str
+    right: bool
+    why: str
+    """Why it is right, or what it mistakes."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question with its options, one of which is right."""
+
+    text: str
+    options: tuple[Option, ...]
+
+    @property
+    def place(self) -> int:
+        """The place of the right option, from 0."""
+        return [option.right for option in self.options].index(True)
+
+
+class Quiz:
+    """The questions of a chapter.
+
+    Args:
+        topic: such as "05_tokens"; `topics()` lists those that there are.
+
+    Attributes:
+        questions: in order.
+
+    Raises:
+        ValueError: if there is no quiz of that name, or its file is malformed.
+    """
+
+    def __init__(self, topic: str) -> None:
+        if topic not in topics():
+            raise ValueError(f"there is no quiz {topic!r}; there are {', '.join(topics())}")
+        self.topic = topic
+        text = _folder().joinpath(f"{topic}.toml").read_text(encoding="utf8")
+        self.questions = parsed(text, f"quizzes/{topic}.toml")
+
+    def __repr__(self) -> str:
+        lines = [f"Quiz {self.topic}: {len(self.questions)} questions"]
+        for number, question in enumerate(self.questions, start=1):
+            lines.append(f"{number}. {question.text}")
+            lines += [f"   {letter}. {o.text}" for letter, o in _lettered(question)]
+        return "\n".join(lines)
+
+    def answers(self) -> str:
+        """Return what is right in each question, and why, as text."""
+        lines = []
+        for number, question in enumerate(self.questions, start=1):
+            right = question.options[question.place]
+            lines += [f"{number}. {LETTERS[question.place]}. {right.text}", f"   {right.why}"]
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        fields = [
+            _fieldset(question, number, f"{self.topic}-{number}")
+            for number, question in enumerate(self.questions, start=1)
+        ]
+        count = f"<span> of {len(self.questions)} right</span>"
+        again = '<button type="reset">Start again</button>'
+        return f"{_FORM}{_STYLE}{''.join(fields)}<p>{count}{again}</p></form>"
+
+
+def _lettered(question: Question) -> list[tuple[str, Option]]:
+    return list(zip(LETTERS, question.options, strict=False))
+
+
+def _fieldset(question: Question, number: int, name: str) -> str:
+    """Return the HTML of one question; name is that of its group of radio buttons."""
+    labels, reasons = [], []
+    for letter, option in _lettered(question):
+        kind = ' class="lq-y"' if option.right else ""
+        button = f'<input type="radio" name="{html.escape(name)}"{kind}>'
+        labels.append(f"<label>{button}<span>{letter}. {marked_up(option.text)}</span></label>")
+        word = _RIGHT if option.right else _WRONG
+        why = f"<b>{letter}. {word}</b> {marked_up(option.why)}"
+        reasons.append(f"<p{kind} hidden>{why}</p>")
+    return (
+        f"<fieldset><legend>{number}. {marked_up(question.text)}</legend>{''.join(labels)}"
+        f'<div aria-live="polite">{"".join(reasons)}</div></fieldset>'
+    )
+
+
+def marked_up(text: str) -> str:
+    """Return text as HTML: what stands between backticks is code, and nothing else means more."""
+    return _CODE.sub(r"<code>\1</code>", html.escape(" ".join(text.split())))
+
+
+# --- the files
+
+
+def _folder() -> Any:
+    return resources.files("llmcourse.grading").joinpath("quizzes")
+
+
+def topics() -> list[str]:
+    """Return the names of the quizzes that there are."""
+    folder = _folder()
+    names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
+    return sorted(name.removesuffix(".toml") for name in names if name.endswith(".toml"))
+
+
+def parsed(text: str, name: str) -> tuple[Question, ...]:
+    """Return the questions in the text of a file.
+
+    Args:
+        text: TOML.
+        name: of the file, for messages.
+
+    Raises:
+        ValueError: if it is malformed; the message names file and question.
+    """
+    try:
+        given = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(f"{name} is not TOML: {error}") from None
+    questions = given.get("question")
+    if given.keys() != {"question"} or not _is_tables(questions):
+        raise ValueError(f"{name} must hold [[question]] tables, and nothing else")
+    found = []
+    for number, question in enumerate(questions, start=1):
+        try:
+            found.append(_question(question))
+        except ValueError as error:
+            raise ValueError(f"{name}, question {number}: {error}") from None
+    return tuple(found)
+
+
+def _is_tables(given: object) -> bool:
+    return isinstance(given, list) and all(isinstance(each, dict) for each in given) and given != []
+
+
+def _question(given: Mapping[str, Any]) -> Question:
+    _names(given, {"text", "option"}, "a question")
+    options = given["option"]
+    if not (_is_tables(options) and FEWEST <= len(options) <= MOST):
+        raise ValueError(f"give {FEWEST} or {MOST} [[question.option]] tables")
+    found = []
+    for letter, option in zip(LETTERS, options, strict=False):
+        where = f"option {letter}"
+        _names({"right": False} | option, {"text", "right", "why"}, where)
+        if not isinstance(option.get("right", False), bool):
+            raise ValueError(f"{where}: right must be true, or left out")
+        texts = [_text(option, name, where) for name in ("text", "why")]
+        found.append(Option(texts[0], option.get("right", False), texts[1]))
+    if (right := sum(option.right for option in found)) != 1:
+        raise ValueError(f"{right} options are right: exactly one must be")
+    return Question(_text(given, "text", "the question"), tuple(found))
+
+
+def _names(given: Mapping[str, Any], needed: set[str], what: str) -> None:
+    if missing := sorted(needed - given.keys()):
+        raise ValueError(f"{what} has no {' and no '.join(missing)}")
+    if unknown := sorted(given.keys() - needed):
+        raise ValueError(f"{what} has {unknown}; it may have {sorted(needed)}")
+
+
+def _text(given: Mapping[str, Any], name: str, what: str) -> str:
+    if not (isinstance(given[name], str) and given[name].strip()):
+        raise ValueError(f"{what}: {name} must be a text that says something")
+    return given[name].strip()

@@ -1,0 +1,263 @@
+"""A process for one submission, shut off from everything else as far as the system allows.
+
+With bubblewrap (Linux) the process has its own file tree, process list, network with a loopback,
+and home: it sees Python, the packages and nothing of other submissions or of the hidden tests, and
+when it ends, everything that it started ends with it.  Without bubblewrap there are limits, a
+process group and a search for leftovers; `Isolation.missing` says what is then not enforced.
+
+Taught in: chapters/00_how_to_use.ipynb
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import llmcourse
+
+HOME = "/home/learner"
+FIRST_UID = 61_000
+"""User ids for the learners' processes when the grader is root: one for each job."""
+MARK = "LLMCOURSE_SUBMISSION"
+SYSTEM_FILES = ("ld.so.cache", "localtime", "passwd", "group", "nsswitch.conf", "hosts", "fonts")
+PROBE = "import llmcourse.grading.worker, llmcourse.grading.check, IPython, torch"
+PROBE_S = 120
+MISSING_PLAIN = (
+    "other submissions and hidden tests can be read wherever the file system lets this user",
+    "files can be written wherever the file system lets this user",
+    "the network can be reached",
+    "a process that hides its origin can outlive its submission until the batch ends",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What one submission may use."""
+
+    submission_s: float = 180.0
+    """Wall time of a submission, all its cells and calls together."""
+    cell_s: float = 30.0
+    """Wall time of one cell."""
+    call_s: float = 30.0
+    """Wall time of one call of an answer by a hidden test."""
+    memory_bytes: int = 6 * 2**30
+    """Memory of all its processes together, and address space of each."""
+    disk_bytes: int = 256 * 2**20
+    """Size of one file, and of its home and of its temporary folder together."""
+    processes: int = 64
+    """Processes and threads."""
+    output_bytes: int = 32 * 2**20
+    """What it may print."""
+    answer_bytes: int = 64 * 2**20
+    """Length of one returned value, as JSON."""
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if not value > 0:
+                raise ValueError(f"{name} must be more than 0, not {value!r}")
+
+
+@dataclass(frozen=True)
+class Isolation:
+    """How submissions are kept apart on this machine."""
+
+    kind: str
+    """namespaces, or process limits only."""
+    missing: tuple[str, ...]
+    """What is not enforced, a sentence each."""
+    bubblewrap: str = ""
+    """Path of the program, or nothing."""
+    drop_user: bool = False
+    """Whether each job runs under a user id of its own, which takes root."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where one submission runs."""
+
+    isolation: Isolation
+    limits: Limits
+    private: tuple[Path, ...] = ()
+    """Folders that it must not see."""
+    job: int = 0
+    """Number of the job, from 0: no two that work at once have the same."""
+
+    @property
+    def uid(self) -> int:
+        """The user id that the process gets, or 0 if it keeps that of the grader."""
+        return FIRST_UID + self.job if self.isolation.drop_user else 0
+
+
+def detect(private: Sequence[Path], *, wanted: str = "auto") -> Isolation:
+    """Find out what this system can enforce, by trying it.
+
+    Args:
+        private: folders that a submission must not see.
+        wanted: auto, namespaces or limits.
+
+    Raises:
+        ValueError: if namespaces are wanted and not to be had.
+    """
+    root = os.getuid() == 0
+    program = shutil.which("bwrap") or ""
+    why = "bubblewrap is not installed (Debian: apt-get install bubblewrap)"
+    if program and wanted != "limits":
+        isolation = Isolation("namespaces", (), program, root)
+        place = Place(isolation, Limits(), tuple(private))
+        why = _probe(command(place, [sys.executable, "-c", PROBE]))
+        if not why:
+            return isolation
+    if wanted == "namespaces":
+        raise ValueError(f"namespaces were asked for and cannot be had: {why}")
+    if wanted == "limits":
+        why = "only limits were asked for"
+    drop = root and not _probe([sys.executable, "-c", PROBE], user=FIRST_UID)
+    missing = [f"no namespaces: {why}", *MISSING_PLAIN]
+    if root and not drop:
+        missing.append("it runs as root: another user cannot read this Python")
+    if sys.platform != "linux":
+        missing.append("memory is watched, not limited")
+    return Isolation("limits", tuple(missing), "", drop)
+
+
+def _probe(arguments: list[str], user: int | None = None) -> str:
+    """Return why a command fails, or nothing."""
+    try:
+        done = subprocess.run(
+            arguments, capture_output=True, timeout=PROBE_S, check=False, text=True,
+            env=environment(""), user=user, cwd="/",
+        )  # fmt: skip
+    except (OSError, subprocess.SubprocessError) as error:
+        return str(error)
+    return "" if done.returncode == 0 else done.stderr.strip().split("\n")[-1][:200]
+
+
+def environment(mark: str) -> dict[str, str]:
+    """Return the environment of a learner's process: nothing of the grader's own."""
+    return {
+        "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin",
+        "PYTHONPATH": str(Path(llmcourse.__file__).parents[1]),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "HOME": HOME,
+        "TMPDIR": "/tmp",
+        "LANG": "C.UTF-8",
+        "PYTHONUNBUFFERED": "1",
+        "OMP_NUM_THREADS": "1",
+        "TQDM_DISABLE": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+        "MPLBACKEND": "agg",
+        "LLMCOURSE_PROGRESS": "off",
+        MARK: mark,
+    }
+
+
+def visible_folders() -> list[Path]:
+    """Return what a learner's process needs to read: Python, its packages, this package."""
+    found = {Path(sys.prefix), Path(sys.base_prefix), Path(llmcourse.__file__).parent}
+    found |= {Path(sysconfig.get_path(name)) for name in ("stdlib", "purelib", "platlib")}
+    found |= {Path(sys.executable).resolve().parents[1]}
+    found |= {path.resolve() for path in found}
+    found = {path for path in found if not path.is_relative_to("/usr")}
+    return sorted(p for p in found if not any(p != o and p.is_relative_to(o) for o in found))
+
+
+def _parents(folders: Iterable[Path]) -> list[Path]:
+    """Return the folders above some folders, from the top; the root is there already."""
+    return sorted({parent for folder in folders for parent in folder.parents} - {Path("/")})
+
+
+def command(place: Place, arguments: list[str]) -> list[str]:
+    """Return the command that runs something in a file tree, process list and network of its own.
+
+    Args:
+        place: with an isolation of kind namespaces.
+        arguments: what to run.
+    """
+    size = str(place.limits.disk_bytes // 2)
+    folders = visible_folders()
+    words = [place.isolation.bubblewrap, "--die-with-parent", "--new-session", "--unshare-pid"]
+    words += ["--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
+    words += ["--hostname", "learner", "--cap-drop", "ALL"]
+    words += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"] if place.uid else []
+    words += ["--ro-bind", "/usr", "/usr"]
+    for name in ("bin", "sbin", "lib", "lib32", "lib64"):
+        link = Path("/", name)
+        if link.is_symlink():
+            words += ["--symlink", str(link.readlink()), str(link)]
+        elif link.exists():
+            words += ["--ro-bind", str(link), str(link)]
+    for name in SYSTEM_FILES:
+        words += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
+    words += ["--proc", "/proc", "--dev", "/dev"]
+    for folder in ("/tmp", "/dev/shm", HOME):
+        words += ["--perms", "1777", "--size", size, "--tmpfs", folder]
+    # Without this, the folders above would be closed to the user that the process becomes.
+    for folder in _parents(folders):
+        words += ["--perms", "0755", "--dir", str(folder)]
+    for folder in folders:
+        words += ["--ro-bind", str(folder), str(folder)]
+    for path in sorted({p.resolve() for p in place.private}):
+        if any(path.is_relative_to(folder) for folder in (*folders, Path("/usr"))):
+            words += ["--tmpfs", str(path)]
+    return [*words, "--chdir", HOME, "--", *arguments]
+
+
+def _processes(limits: Limits, uid: int) -> int:
+    """Return the limit of processes: the system counts all those of the user."""
+    if uid:
+        return limits.processes
+    import psutil  # noqa: PLC0415  only where processes are counted
+
+    mine = [p for p in psutil.process_iter(["uids", "num_threads"]) if _is_mine(p)]
+    return limits.processes + sum(p.info["num_threads"] or 1 for p in mine)
+
+
+def _is_mine(process: object) -> bool:
+    return process.info["uids"] is not None and process.info["uids"].real == os.getuid()
+
+
+def start(place: Place, mark: str) -> tuple[subprocess.Popen, Path | None]:
+    """Start the learner's process of one submission.
+
+    Args:
+        place: where it runs.
+        mark: a word that tells its processes from others.
+
+    Returns:
+        The process, and the folder that is its home, to be removed, if there is one on disk.
+    """
+    limits, uid = place.limits, place.uid
+    worker = [sys.executable, "-m", "llmcourse.grading.worker", f"--uid={uid}"]
+    worker += [f"--cpu_s={int(limits.submission_s) + 1}", f"--file_bytes={limits.disk_bytes}"]
+    worker += [f"--processes={_processes(limits, uid)}", f"--memory_bytes={limits.memory_bytes}"]
+    env, home, cwd = environment(mark), None, "/"
+    if place.isolation.kind == "namespaces":
+        arguments = command(place, [*worker, "--guard=0"])
+    else:
+        arguments = [*worker, "--guard=1"]
+        home = _new_home(uid)
+        env |= {"HOME": str(home), "TMPDIR": str(home)}
+        cwd = str(home)
+    process = subprocess.Popen(
+        arguments,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=env,
+        cwd=cwd,
+        start_new_session=True,
+    )
+    return process, home
+
+
+def _new_home(uid: int) -> Path:
+    """Return an empty folder that belongs to a user."""
+    home = Path(tempfile.mkdtemp(prefix="llmcourse-learner-"))
+    if uid:
+        os.chown(home, uid, uid)
+    return home

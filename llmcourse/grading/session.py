@@ -1,0 +1,241 @@
+"""The talk between the grader and one learner's process, with a deadline for every answer.
+
+Taught in: chapters/00_how_to_use.ipynb
+"""
+
+import contextlib
+import os
+import selectors
+import shutil
+import subprocess
+import threading
+import time
+import uuid
+from typing import Any
+
+import psutil
+
+from llmcourse.grading import plain, sandbox
+from llmcourse.grading.check import AnswerError, NotAnsweredError
+
+CHUNK = 1 << 16
+START_S = 120.0
+"""For importing Python's packages, on a busy machine."""
+LOOK_EVERY_S = 0.2
+TAIL_BYTES = 2000
+GONE_S = 10.0
+
+
+class EndedError(AnswerError):
+    """The learner's process is gone, or had to be ended; the message says why."""
+
+
+class Session:
+    """One learner's process: start it, run cells, call functions, end it and all it started.
+
+    Args:
+        place: where it runs.
+        deadline: when the whole submission must be done, by `time.monotonic`.
+    """
+
+    def __init__(self, place: sandbox.Place, *, deadline: float) -> None:
+        self.limits = place.limits
+        self.deadline = deadline
+        self.ended = ""
+        self._mark = uuid.uuid4().hex
+        self._buffer = b""
+        self._printed, self._tail = 0, b""
+        self._process, self._home = sandbox.start(place, self._mark)
+        # In a process list of its own, nothing outlives the first process.
+        self._may_leave = place.isolation.kind != "namespaces"
+        os.set_blocking(self._process.stdin.fileno(), False)
+        self._watch_now = threading.Event()
+        self._threads = [
+            threading.Thread(target=f, daemon=True) for f in (self._drain, self._watch)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def __enter__(self) -> "Session":
+        try:
+            self._answer(START_S)
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def run_cell(self, source: str) -> str:
+        """Run a cell; return its error in one line, or nothing.
+
+        Raises:
+            EndedError: if the process is gone, or did not answer in time.
+        """
+        kind, value = self._ask(("cell", source), self.limits.cell_s)
+        return "" if kind == "ok" else str(value)
+
+    def call(self, name: str, *arguments: Any, **settings: Any) -> Any:
+        """Call a function of the notebook; return what it returned, as plain data.
+
+        Raises:
+            NotAnsweredError: if it is not there, or still a stub.
+            AnswerError: if it raised, or returned what is not plain data.
+            EndedError: if the process is gone, or did not answer in time.
+        """
+        question = ("call", name, list(arguments), settings)
+        kind, value = self._ask(question, self.limits.call_s)
+        if kind == "ok":
+            return value
+        raise (NotAnsweredError if kind == "open" else AnswerError)(_short(value))
+
+    def _ask(self, question: Any, seconds: float) -> tuple[str, Any]:
+        if self.ended:
+            raise EndedError(self.ended)
+        self._send(plain.dumps(question) + b"\n", seconds)
+        return self._answer(seconds)
+
+    def _answer(self, seconds: float) -> tuple[str, Any]:
+        line = self._receive(seconds)
+        try:
+            answer = plain.loads(line)
+        except plain.NotPlainError as error:
+            raise AnswerError(f"what your function returned cannot be read: {error}") from None
+        if (
+            type(answer) is not tuple
+            or len(answer) != 2
+            or answer[0] not in ("ok", "open", "crash")
+        ):
+            raise self._end("the process answered something else than the grader asked for")
+        return answer
+
+    def _until(self, seconds: float) -> float:
+        return min(time.monotonic() + seconds, self.deadline)
+
+    def _send(self, data: bytes, seconds: float) -> None:
+        until = self._until(seconds)
+        with selectors.DefaultSelector() as ready:
+            ready.register(self._process.stdin, selectors.EVENT_WRITE)
+            while data:
+                if not ready.select(max(0.0, until - time.monotonic())):
+                    raise self._end(f"it took more than {seconds:g} s and was stopped")
+                try:
+                    data = data[os.write(self._process.stdin.fileno(), data[:CHUNK]) :]
+                except BrokenPipeError:
+                    raise self._end("the process ended by itself") from None
+
+    def _receive(self, seconds: float) -> bytes:
+        until = self._until(seconds)
+        parts, size = [self._buffer], len(self._buffer)
+        with selectors.DefaultSelector() as ready:
+            ready.register(self._process.stdout, selectors.EVENT_READ)
+            while b"\n" not in parts[-1]:
+                if not ready.select(max(0.0, until - time.monotonic())):
+                    whole = until == self.deadline
+                    seconds = self.limits.submission_s if whole else seconds
+                    raise self._end(f"it took more than {seconds:g} s and was stopped")
+                part = os.read(self._process.stdout.fileno(), CHUNK)
+                if not part:
+                    raise self._end("the process ended by itself")
+                size += len(part)
+                if size > self.limits.answer_bytes:
+                    raise self._end("it returned more than the grader takes")
+                parts.append(part)
+        line, _, self._buffer = b"".join(parts).partition(b"\n")
+        return line
+
+    def _end(self, why: str) -> EndedError:
+        """End the process; return the error that says why, the watcher's reason first."""
+        if why == "the process ended by itself":
+            time.sleep(LOOK_EVERY_S)  # the watcher may know better
+        self.ended = self.ended or why
+        self.close()
+        return EndedError(self.ended)
+
+    def _drain(self) -> None:
+        """Read what is printed, so that nobody waits; keep the end of it."""
+        while part := os.read(self._process.stderr.fileno(), CHUNK):
+            self._printed += len(part)
+            self._tail = (self._tail + part)[-TAIL_BYTES:]
+            if self._printed > self.limits.output_bytes and not self.ended:
+                self.ended = f"it printed more than {self.limits.output_bytes >> 20} MiB"
+                self._process.kill()
+
+    def _watch(self) -> None:
+        """End the process when all that it started uses too much memory."""
+        while not self._watch_now.wait(LOOK_EVERY_S):
+            used = sum(_resident_bytes(process) for process in self._family())
+            if used > self.limits.memory_bytes and not self.ended:
+                self.ended = (
+                    f"it used more than {self.limits.memory_bytes / 2**30:.3g} GiB of memory"
+                )
+                self._process.kill()
+
+    def _family(self) -> list[psutil.Process]:
+        """Return the process and all that it started, as far as they can be found."""
+        try:
+            own = psutil.Process(self._process.pid)
+            return [own, *own.children(recursive=True)]
+        except psutil.Error:
+            return []
+
+    def _strays(self) -> list[psutil.Process]:
+        """Return what hides among the other processes of the machine."""
+        return _marked(self._mark) if self._may_leave else []
+
+    def printed(self) -> str:
+        """Return the end of what was printed."""
+        return self._tail.decode(errors="replace")
+
+    def close(self) -> None:
+        """End the process and everything that it started; return when all of it is gone."""
+        if self._watch_now.is_set():
+            return
+        self._watch_now.set()
+        family = self._family()
+        self._process.kill()
+        for process in [*family, *self._strays()]:
+            _kill(process)
+        _, alive = psutil.wait_procs(family, timeout=GONE_S)
+        self._process.wait()
+        for process in self._strays():
+            _kill(process)
+        for pipe in (self._process.stdin, self._process.stdout):
+            pipe.close()
+        self._threads[0].join(GONE_S)
+        if not self._threads[0].is_alive():
+            self._process.stderr.close()
+        if self._home is not None:
+            shutil.rmtree(self._home, ignore_errors=True)
+        if alive:
+            raise subprocess.SubprocessError(f"these processes could not be ended: {alive}")
+
+
+def _short(value: Any) -> str:
+    text = " ".join(str(value).split())
+    return text[:400]
+
+
+def _resident_bytes(process: psutil.Process) -> int:
+    try:
+        return process.memory_info().rss
+    except psutil.Error:
+        return 0
+
+
+def _kill(process: psutil.Process) -> None:
+    with contextlib.suppress(psutil.Error):
+        process.kill()
+
+
+def _marked(mark: str) -> list[psutil.Process]:
+    """Return the processes that carry a submission's mark in their environment."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get(sandbox.MARK) == mark:
+                found.append(process)
+        except (psutil.Error, OSError):
+            continue
+    return found

@@ -1,0 +1,147 @@
+"""The learner's process: it runs the cells of one notebook and calls its functions.
+
+Started by `sandbox`.  It reads requests, a line of plain data each, and answers each with one::
+
+    ("cell", source)                      -> ("ok", None)
+    ("call", name, arguments, settings)   -> ("ok", what the function returned)
+                                             ("open", why there is no answer yet)
+                                             ("crash", the error in one line)
+
+What the cells print goes to another pipe.  Whatever a cell does here, the grader only ever reads
+lines of plain data, and knows the expected values in a process of its own.
+
+Taught in: chapters/00_how_to_use.ipynb
+"""
+
+import argparse
+import ctypes
+import os
+import resource
+import sys
+from collections.abc import Callable
+from typing import Any, BinaryIO
+
+READY = ("ok", "ready")
+_PR_SET_PDEATHSIG, _SIGKILL = 1, 9
+
+
+def limit(kind: int, most: int) -> None:
+    """Set a limit that cannot be raised again; keep a lower one that is there already."""
+    _, hard = resource.getrlimit(kind)
+    most = most if hard == resource.RLIM_INFINITY else min(most, hard)
+    resource.setrlimit(kind, (most, most))
+
+
+def lock_down(options: argparse.Namespace) -> None:
+    """Give up rights and set limits, before a line of the learner's is read."""
+    limit(resource.RLIMIT_CORE, 0)
+    limit(resource.RLIMIT_CPU, options.cpu_s)
+    limit(resource.RLIMIT_FSIZE, options.file_bytes)
+    if options.uid:
+        os.setgroups([])
+        os.setresgid(options.uid, options.uid, options.uid)
+        os.setresuid(options.uid, options.uid, options.uid)
+    if options.guard:
+        stand_guard()
+    die_with_parent()  # a change of user would undo it
+    limit(resource.RLIMIT_NPROC, options.processes)
+    if sys.platform == "linux":  # elsewhere the system ignores or refuses it
+        limit(resource.RLIMIT_AS, options.memory_bytes)
+
+
+def die_with_parent() -> None:
+    """Ask the system to end this process when its parent ends."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, _SIGKILL, 0, 0, 0)
+
+
+def stand_guard() -> None:
+    """Go on in a child.  Who kills its parent then kills this process, not the grader."""
+    child = os.fork()
+    if child:
+        die_with_parent()
+        os.waitpid(child, 0)
+        os._exit(0)
+
+
+def pipes() -> tuple[BinaryIO, BinaryIO]:
+    """Return the pipes of requests and answers; what is printed goes to standard error."""
+    requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.dup2(2, 1)
+    return requests, answers
+
+
+def new_shell() -> Any:
+    """Return IPython's own way to run cells, without history and without a kernel."""
+    from IPython.core.interactiveshell import InteractiveShell  # noqa: PLC0415  after the limits
+    from traitlets.config import Config  # noqa: PLC0415
+
+    config = Config()
+    config.HistoryManager.enabled = False
+    config.InteractiveShell.colors = "nocolor"
+    return InteractiveShell.instance(config=config)
+
+
+def run_cell(shell: Any, source: str) -> tuple[str, Any]:
+    """Run one cell; an error in it is an answer, not an end."""
+    from llmcourse.grading.check import crash  # noqa: PLC0415  after the limits
+
+    outcome = shell.run_cell(source, store_history=False)
+    error = outcome.error_before_exec or outcome.error_in_exec
+    return ("crash", crash(error)) if error is not None else ("ok", None)
+
+
+def call(names: dict[str, Any], name: str, arguments: list, settings: dict) -> tuple[str, Any]:
+    """Call a function of the notebook."""
+    from llmcourse.grading.check import crash  # noqa: PLC0415  after the limits
+
+    function = names.get(name)
+    if not callable(function):
+        return "open", f"the notebook has no function {name}"
+    try:
+        return "ok", function(*arguments, **settings)
+    except NotImplementedError as error:
+        return "open", str(error)
+    except BaseException as error:
+        return "crash", crash(error)
+
+
+def serve(requests: BinaryIO, answers: BinaryIO) -> None:
+    """Answer requests until there are no more."""
+    from llmcourse.grading import plain  # noqa: PLC0415  after the limits
+
+    shell = new_shell()
+
+    def reply(answer: tuple[str, Any]) -> None:
+        try:
+            line = plain.dumps(answer)
+        except plain.NotPlainError as error:
+            line = plain.dumps(("crash", f"your function returned what is no data: {error}"))
+        answers.write(line + b"\n")
+        answers.flush()
+
+    actions: dict[str, Callable[..., tuple[str, Any]]] = {
+        "cell": lambda source: run_cell(shell, source),
+        "call": lambda *what: call(shell.user_ns, *what),
+    }
+    reply(READY)
+    for line in requests:
+        kind, *what = plain.loads(line)
+        reply(actions[kind](*what))
+
+
+def main() -> None:
+    """Read the limits, lock down, and serve."""
+    parser = argparse.ArgumentParser(description="run the cells of one notebook")
+    for name in ("uid", "cpu_s", "file_bytes", "processes", "memory_bytes", "guard"):
+        parser.add_argument(f"--{name}", type=int, required=True)
+    options = parser.parse_args()
+    requests, answers = pipes()
+    lock_down(options)
+    serve(requests, answers)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,52 @@
+"""Run the cells of an exercise notebook in one process, with one answer in another's place."""
+
+import contextlib
+import io
+from pathlib import Path
+
+from llmcourse.grading import exercise, hidden
+from tools import exercises, mutants, setup_cells
+
+ROOT = Path(__file__).parents[2]
+TOPICS = [path.stem for path in exercises.sources()]
+
+
+def notebook_of(topic):
+    return exercise.read(exercises.SOLUTIONS / f"{topic}.ipynb")
+
+
+def run_cell(source, names, place):
+    """Run a cell as a notebook would, with a file name that the checks recognise as a cell's."""
+    with contextlib.redirect_stdout(io.StringIO()):
+        exec(compile(source, f"<cell {place}>", "exec"), names)
+
+
+def setting_of(topic):
+    """Return the names after the cells that belong to no question."""
+    names = {"__name__": "__main__"}
+    for place, cell in enumerate(notebook_of(topic).cells):
+        own = cell.cell_type == "code" and cell.get("id") != setup_cells.CELL_ID
+        if own and not exercise.grade_id(cell):
+            run_cell(cell.source, names, place)
+    return names
+
+
+def visible(question, answer, setting):
+    """Return what the check in the notebook finds for an answer."""
+    names = dict(setting)
+    run_cell(answer, names, f"{question.key}-answer")
+    run_cell(question.check, names, f"{question.key}-check")
+    return names["t"].result
+
+
+def unseen(topic, question, answer, setting, *, seed=0):
+    """Return what the hidden tests find for an answer."""
+    names = dict(setting)
+    run_cell(answer, names, f"{question.key}-answer")
+    tests = hidden.load(ROOT / "exercises" / "hidden" / f"{topic}.py")
+    call = hidden.caller(names)
+    return hidden.run(tests, question.number, question.points, call, seed=seed)
+
+
+def mutants_of(topic):
+    return mutants.read(ROOT / "exercises" / "mutants" / f"{topic}.py")

@@ -1,0 +1,91 @@
+"""The same notebooks in nbgrader: the same learner's version, and the same scores."""
+
+import csv
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from llmcourse.grading import exercise, sandbox, submission
+from tests.exercises import gates
+from tools import exercises, nbgrader_course
+
+TOPIC = "00_how_to_use"
+BIN = Path(sys.executable).parent
+
+
+def nbgrader(course, *arguments):
+    env = os.environ | {
+        "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
+        "HOME": str(course.parent),
+        "JUPYTER_PLATFORM_DIRS": "1",
+        "IPYTHONDIR": str(course.parent / "ipython"),
+    }
+    command = [str(BIN / "nbgrader"), *arguments]
+    done = subprocess.run(
+        command, cwd=course, env=env, capture_output=True, text=True, timeout=600, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+def answered(mutants):
+    """Return the notebook with solutions, or with mutants in place of some of them."""
+    notebook = gates.notebook_of(TOPIC)
+    for cell in notebook.cells:
+        for mutant in mutants:
+            if exercise.grade_id(cell) == f"{mutant.question.replace('.', '-')}-answer":
+                cell.source = mutant.source
+    return notebook
+
+
+@pytest.fixture(scope="module")
+def handed_in():
+    """Return honest submissions by name."""
+    by_question = {m.question: m for m in gates.mutants_of(TOPIC)}
+    first, *others = by_question.values()
+    return {
+        "ada": gates.notebook_of(TOPIC),
+        "bob": exercise.read(exercises.FOLDER / f"{TOPIC}.ipynb"),
+        "cyd": answered([first]),
+        "dan": answered(others),
+    }
+
+
+@pytest.fixture(scope="module")
+def course(tmp_path_factory, handed_in):
+    """Return a course folder in which nbgrader has graded the submissions."""
+    folder = tmp_path_factory.mktemp("class") / "course"
+    assert nbgrader_course.main([str(folder)]) == 0
+    nbgrader(folder, "generate_assignment", TOPIC)
+    for name, notebook in handed_in.items():
+        place = folder / "submitted" / name / TOPIC
+        place.mkdir(parents=True)
+        nbformat.write(notebook, place / f"{TOPIC}.ipynb")
+    nbgrader(folder, "autograde", TOPIC)
+    nbgrader(folder, "export")
+    return folder
+
+
+def test_nbgrader_makes_the_same_notebook_for_learners(course):
+    theirs = exercise.read(course / "release" / TOPIC / f"{TOPIC}.ipynb")
+    ours = exercise.read(exercises.FOLDER / f"{TOPIC}.ipynb")
+    assert [cell.source for cell in theirs.cells] == [cell.source for cell in ours.cells]
+
+
+def test_honest_submissions_get_the_same_scores(course, handed_in, tmp_path):
+    with (course / "grades.csv").open(newline="") as file:
+        theirs = {row["student_id"]: float(row["raw_score"]) for row in csv.DictReader(file)}
+    exam = submission.exam(exercises.FOLDER / f"{TOPIC}.ipynb", exercises.FOLDER / "hidden", seed=0)
+    place = sandbox.Place(sandbox.detect([]), sandbox.Limits())
+    ours = {}
+    for name, notebook in handed_in.items():
+        path = tmp_path / f"{name}.ipynb"
+        nbformat.write(notebook, path)
+        ours[name] = submission.grade(path, exam, place)["score"]
+    assert ours == theirs
+    assert ours["ada"] == exam.points
+    assert ours["bob"] == 0
+    assert 0 < ours["dan"] < ours["cyd"] < ours["ada"]

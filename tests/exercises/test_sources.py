@@ -1,0 +1,117 @@
+"""The notebooks with solutions keep the form, and what is made from them is fresh."""
+
+import ast
+import json
+import re
+
+import nbformat
+import pytest
+
+from llmcourse.grading import exercise
+from tests.exercises import gates
+from tools import build_book, check_notebooks, exercises, setup_cells
+
+CHAPTERS = [path.stem for path in build_book.chapters()]
+FEWEST, MOST = 3, 5
+MARKS = {"grade", "grade_id", "locked", "schema_version", "solution", "task"}
+each_topic = pytest.mark.parametrize("topic", gates.TOPICS)
+
+
+def test_every_chapter_has_exercises_and_they_follow_it_in_the_book():
+    assert gates.TOPICS == CHAPTERS
+    documents = build_book.documents()
+    for topic in gates.TOPICS:
+        place = documents.index(f"chapters/{topic}")
+        assert documents[place + 1] == f"exercises/{topic}"
+
+
+def test_what_is_generated_is_fresh(capsys):
+    assert exercises.main(["--check"]) == 0
+    assert "fresh" in capsys.readouterr().out
+
+
+def test_a_stale_notebook_is_found_and_mended(tmp_path, monkeypatch, capsys):
+    root = tmp_path / "root"
+    for folder in ("exercises/solutions", "chapters", "llmcourse/grading"):
+        (root / folder).mkdir(parents=True)
+    source = exercises.SOLUTIONS / "05_tokens.ipynb"
+    (root / "exercises" / "solutions" / source.name).write_text(source.read_text())
+    chapter = build_book.ROOT / "chapters" / source.name
+    (root / "chapters" / source.name).write_text(chapter.read_text())
+    for name, path in {
+        "ROOT": root,
+        "FOLDER": root / "exercises",
+        "SOLUTIONS": root / "exercises" / "solutions",
+        "CATALOGUE": root / "llmcourse" / "grading" / "catalogue.json",
+    }.items():
+        monkeypatch.setattr(exercises, name, path)
+    assert exercises.main(["--check"]) == 1
+    assert "exercises/05_tokens.ipynb" in capsys.readouterr().out
+    assert exercises.main([]) == 0
+    assert exercises.main(["--check"]) == 0
+    learners = root / "exercises" / source.name
+    learners.write_text(learners.read_text().replace("YOUR CODE HERE", "your code"))
+    assert exercises.main(["--check"]) == 1
+
+
+@each_topic
+def test_a_notebook_keeps_the_form(topic):
+    notebook = gates.notebook_of(topic)
+    nbformat.validate(notebook)
+    first = notebook.cells[0]
+    assert first.cell_type == "markdown"
+    assert first.source.startswith(f"# {topic[:2]} ")
+    assert f"(../chapters/{topic}.ipynb)" in first.source
+    assert setup_cells.is_stamped(notebook)
+    code = [c for c in notebook.cells if c.cell_type == "code" and c.id != setup_cells.CELL_ID]
+    assert "set_up(num_threads=1" in code[0].source
+    for cell in code:
+        assert list(check_notebooks.code_problems(cell, set())) == []
+
+
+@each_topic
+def test_questions_are_three_to_five_and_numbered(topic):
+    questions = exercise.questions(gates.notebook_of(topic))
+    assert FEWEST <= len(questions) <= MOST
+    numbers = [f"{topic[:2]}.{n}" for n in range(1, len(questions) + 1)]
+    assert [question.number for question in questions] == numbers
+
+
+@each_topic
+def test_a_question_is_a_text_an_answer_and_a_check(topic):
+    cells = gates.notebook_of(topic).cells
+    by_id = {exercise.grade_id(cell): place for place, cell in enumerate(cells)}
+    for question in exercise.questions(gates.notebook_of(topic)):
+        place = by_id[f"{question.key}-answer"]
+        text, answer, check = cells[place - 1 : place + 2]
+        assert text.source.startswith(f"## {question.number} ")
+        assert re.findall(r"<summary>(Hint \d)</summary>", text.source) == ["Hint 1", "Hint 2"]
+        assert text.source.count("</details>") == 2
+        assert exercise.grade_id(check) == f"{question.key}-check"
+        assert set(answer.metadata["nbgrader"]) == MARKS
+        assert set(check.metadata["nbgrader"]) == MARKS | {"points"}
+        assert not answer.metadata["nbgrader"]["grade"]
+        assert not check.metadata["nbgrader"]["solution"]
+
+
+@each_topic
+def test_an_answer_is_documented_functions(topic):
+    for question in exercise.questions(gates.notebook_of(topic)):
+        stub = exercise.without_solution(question.answer)
+        assert stub.count("raise NotImplementedError()") == 1
+        functions = [n for n in ast.parse(stub).body if isinstance(n, ast.FunctionDef)]
+        assert functions, question.number
+        assert all(ast.get_docstring(function) for function in functions)
+
+
+@each_topic
+def test_a_check_names_its_question_and_points(topic):
+    for question in exercise.questions(gates.notebook_of(topic)):
+        head = f'with Check("{question.number}", points={question.points:g}) as t:'
+        assert question.check.count(head) == 1
+
+
+def test_the_catalogue_names_every_question():
+    found = json.loads(exercises.CATALOGUE.read_text(encoding="utf8"))
+    numbers = [q.number for t in gates.TOPICS for q in exercise.questions(gates.notebook_of(t))]
+    assert [question["number"] for question in found["questions"]] == numbers

@@ -1,0 +1,223 @@
+"""Grading a folder: reports, resuming, seeds, private tests, and errors in what is asked for."""
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from llmcourse.grading import batch, report, sandbox, submission
+from tests.grading import small_exam
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def place(tmp_path):
+    """An exam, and a folder with three submissions in the two forms that are read."""
+    exam = small_exam.write_exam(tmp_path / "exam")
+    folder = tmp_path / "submissions"
+    (folder / "ada").mkdir(parents=True)
+    (folder / "ada" / f"{small_exam.TOPIC}.ipynb").write_text(small_exam.text())
+    (folder / "bob.ipynb").write_text(small_exam.text(add=small_exam.STUB))
+    (folder / "nobody").mkdir()
+    return exam, folder, tmp_path / "report"
+
+
+def grade(place, *options):
+    exam, folder, out = place
+    command = [sys.executable, "-m", "llmcourse.grading", "grade", str(exam), str(folder)]
+    command += ["--out", str(out), "--isolation", "limits", *options]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+
+
+def rows(out):
+    with (out / "scores.csv").open(newline="") as file:
+        return {row["submission"]: row for row in csv.DictReader(file)}
+
+
+def test_a_folder_is_graded_into_json_csv_and_a_page(place):
+    done = grade(place, "--jobs", "2")
+    assert done.returncode == 0, done.stderr
+    found = rows(place[2])
+    assert {name: row["score"] for name, row in found.items()} == {
+        "ada": "5",
+        "bob": "3",
+        "nobody": "0",
+    }
+    assert found["bob"]["90.1"] == "0"
+    assert found["bob"]["90.2"] == "3"
+    ada = json.loads((place[2] / "ada.json").read_text())
+    assert [q["state"] for q in ada["questions"]] == ["PASS", "PASS"]
+    assert [len(q["checks"]) for q in ada["questions"]] == [4, 1]
+    bob = json.loads((place[2] / "bob.json").read_text())
+    assert [q["state"] for q in bob["questions"]] == ["not answered yet", "PASS"]
+    page = (place[2] / "index.html").read_text()
+    assert page.count("<tr>") == 1 + 1 + 3
+    assert "3 submissions, median 3 of 5 points" in done.stdout
+    assert "not enforced" in done.stderr
+
+
+def test_a_second_run_grades_only_what_is_new_or_changed(place):
+    grade(place)
+    before = {p.name: p.stat().st_mtime_ns for p in place[2].glob("*.json")}
+    (place[1] / "bob.ipynb").write_text(small_exam.text())
+    (place[1] / "eve.ipynb").write_text(small_exam.text())
+    assert grade(place).returncode == 0
+    after = {p.name: p.stat().st_mtime_ns for p in place[2].glob("*.json")}
+    assert {name for name in after if after[name] != before.get(name)} == {"bob.json", "eve.json"}
+    assert rows(place[2])["bob"]["score"] == "5"
+
+
+def test_another_seed_and_other_hidden_tests_grade_again(place):
+    grade(place)
+    first = json.loads((place[2] / "ada.json").read_text())
+    private = place[0].parent / "private"
+    private.mkdir()
+    harder = small_exam.HIDDEN.replace("(0, 1, 5)", "(0, 1, 5, 9)")
+    (private / f"{small_exam.TOPIC}.py").write_text(harder)
+    grade(place, "--hidden", str(private), "--seed", "7")
+    second = json.loads((place[2] / "ada.json").read_text())
+    assert second["seed"] == 7
+    assert second["key"] != first["key"]
+    assert len(second["questions"][0]["checks"]) == len(first["questions"][0]["checks"]) + 1
+
+
+def test_a_truncated_report_is_made_again(place):
+    grade(place)
+    path = place[2] / "ada.json"
+    whole = path.read_text()
+    path.write_text(whole[: len(whole) // 2])
+    grade(place)
+    assert json.loads(path.read_text())["score"] == 5.0
+
+
+def alive_below(pid):
+    try:
+        return psutil.Process(pid).children(recursive=True)
+    except psutil.NoSuchProcess:
+        return []
+
+
+@pytest.mark.parametrize("kind", ["namespaces", "limits"])
+def test_a_killed_run_leaves_no_process_and_goes_on_where_it_was(place, kind):
+    exam, folder, out = place
+    waits = "import time\ntime.sleep(300)"
+    (folder / "zoe.ipynb").write_text(small_exam.text(extra=[waits]))
+    command = [sys.executable, "-m", "llmcourse.grading", "grade", str(exam), str(folder)]
+    command += ["--out", str(out), "--isolation", kind]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as run:
+        until = time.monotonic() + 120
+        while not (out / "nobody.json").exists() or not alive_below(run.pid):
+            assert time.monotonic() < until
+            time.sleep(0.1)
+        time.sleep(1.5)
+        family = alive_below(run.pid)
+        assert family
+        os.kill(run.pid, signal.SIGKILL)
+    _, alive = psutil.wait_procs(family, timeout=10)
+    assert alive == []
+    graded = {p.name: p.stat().st_mtime_ns for p in out.glob("*.json")}
+    assert set(graded) == {"ada.json", "bob.json", "nobody.json"}
+    (folder / "zoe.ipynb").write_text(small_exam.text())
+    assert grade(place, "--isolation", kind).returncode == 0
+    assert rows(out)["zoe"]["score"] == "5"
+    for name, when in graded.items():
+        assert (out / name).stat().st_mtime_ns == when
+    assert not list(out.glob(".*"))
+
+
+WRONG = {
+    "no such notebook": (lambda p: (p[0].with_name("no.ipynb"), p[1], p[2]), "not a notebook"),
+    "not an exercise": (lambda p: (_other(p), p[1], p[2]), "no question"),
+    "no hidden tests": (lambda p: (_without_tests(p), p[1], p[2]), "no hidden tests"),
+    "a question without tests": (lambda p: (_fewer_tests(p), p[1], p[2]), "has no check_2"),
+    "no folder": (lambda p: (p[0], p[0], p[2]), "is no folder"),
+    "report is a file": (lambda p: (p[0], p[1], p[0]), "cannot be made"),
+}
+
+
+def _other(place):
+    path = place[0].with_name("other.ipynb")
+    path.write_text('{"cells": [], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}')
+    return path
+
+
+def _without_tests(place):
+    (place[0].parent / "hidden" / f"{small_exam.TOPIC}.py").unlink()
+    return place[0]
+
+
+def _fewer_tests(place):
+    path = place[0].parent / "hidden" / f"{small_exam.TOPIC}.py"
+    path.write_text(small_exam.HIDDEN.split("def check_2")[0])
+    return place[0]
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_what_cannot_be_graded_is_said_in_one_line(place, what):
+    change, says = WRONG[what]
+    done = grade(change(place))
+    assert done.returncode == 2
+    assert says in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("name", ["cell_s", "memory_bytes", "processes"])
+def test_limits_are_more_than_nothing(name):
+    with pytest.raises(ValueError, match=name):
+        sandbox.Limits(**{name: type(getattr(sandbox.Limits(), name))(0)})
+
+
+def test_at_least_one_job(place):
+    assert "jobs must be 1 or more" in grade(place, "--jobs", "0").stderr
+
+
+def test_a_fault_of_the_grader_costs_one_report_and_is_tried_again(place, monkeypatch):
+    exam = submission.exam(place[0], place[0].parent / "hidden")
+    isolation = sandbox.Isolation("limits", (), "", drop_user=False)
+    work = batch.Batch(exam, place[1], place[2], isolation, sandbox.Limits())
+    whole = submission.grade
+
+    def broken(path, exam, where):
+        if path.name == "bob.ipynb":
+            raise RuntimeError("out of ideas")
+        return whole(path, exam, where)
+
+    monkeypatch.setattr(submission, "grade", broken)
+    first = {r["submission"]: r for r in batch.run(work)}
+    assert first["ada"]["score"] == 5.0
+    assert "out of ideas" in first["bob"]["problems"][0]
+    monkeypatch.setattr(submission, "grade", whole)
+    second = {r["submission"]: r for r in batch.run(work)}
+    assert second["bob"]["score"] == 3.0
+
+
+CELLS = [("=1+1", "'=1+1"), ("-x", "'-x"), ("@a", "'@a"), ("ada", "ada"), ("", "")]
+
+
+@pytest.mark.parametrize(("cell", "harmless"), CELLS)
+def test_no_cell_of_the_table_is_a_formula(cell, harmless):
+    assert report.harmless(cell) == harmless
+
+
+def test_submissions_have_one_name_each(tmp_path):
+    (tmp_path / "a").mkdir()
+    for name in ("05_tokens.ipynb", "other.ipynb"):
+        (tmp_path / "a" / name).write_text("{}")
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "mine.ipynb").write_text("{}")
+    (tmp_path / "c.ipynb").write_text("{}")
+    (tmp_path / ".hidden").write_text("")
+    found = batch.submissions(tmp_path, "05_tokens")
+    assert {name: path.name for name, path in found.items()} == {
+        "a": "05_tokens.ipynb",
+        "b": "mine.ipynb",
+        "c": "c.ipynb",
+    }

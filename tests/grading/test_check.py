@@ -1,0 +1,268 @@
+"""A check says what holds and what a mistake means, and never raises unless it is asked to."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+
+import nbformat
+import numpy as np
+import pytest
+import torch
+from nbclient import NotebookClient
+from nbformat.v4 import new_code_cell, new_notebook
+
+from llmcourse.grading import Check, render
+from llmcourse.grading.result import Line, Result, State
+
+
+@pytest.fixture(autouse=True)
+def _quiet(monkeypatch):
+    monkeypatch.setenv("LLMCOURSE_PROGRESS", "off")
+    monkeypatch.delenv("LLMCOURSE_STRICT", raising=False)
+
+
+def cell(source, **names):
+    """Run an answer as a cell of its own, and return its names."""
+    exec(compile(source, "<cell answer>", "exec"), names)
+    return names
+
+
+def test_all_lines_that_hold_are_a_pass(capsys):
+    with Check("05.1", points=2) as t:
+        assert t(True, "you did x", "x holds")
+        assert t.equal([1, 2], (1, 2), "you did y")
+        assert t.close(1.0 + 1e-9, 1.0, "you did z")
+    assert t.result.state is State.PASS
+    assert t.result.score == 2
+    assert capsys.readouterr().out.split("\n")[:3] == [
+        "05.1 PASS, 2 points",
+        "  PASS             x holds",
+        "  PASS             check 2",
+    ]
+
+
+def test_a_line_that_does_not_hold_names_the_misconception(capsys):
+    with Check("05.1") as t:
+        assert not t.equal(3, 4, "you averaged the averages")
+        assert t(True, "", "the next line is still looked at")
+    assert t.result.state is State.NOT_YET
+    assert t.result.score == 0
+    out = capsys.readouterr().out
+    assert "05.1 NOT YET, 1 of 2 checks hold" in out
+    assert "NOT YET          you averaged the averages" in out
+    assert "yours: 3, expected: 4" in out
+
+
+def test_a_stub_is_not_answered_yet(capsys):
+    stub = cell("def f():\n    # YOUR CODE HERE\n    raise NotImplementedError()")["f"]
+    with Check("05.1") as t:
+        t(stub() == 1, "no")
+    assert t.result.state is State.NOT_ANSWERED
+    assert "05.1 not answered yet, 1 point to win" in capsys.readouterr().out
+
+
+def test_a_function_that_is_not_there_is_not_answered_yet(capsys):
+    with Check("05.1") as t:
+        t(missing_function() == 1, "no")  # noqa: F821  that is the test
+    assert t.result.state is State.NOT_ANSWERED
+    assert "missing_function is not defined: run the cell" in capsys.readouterr().out
+
+
+def test_a_misspelt_name_inside_the_answer_is_a_crash_with_its_line():
+    answer = cell("def f():\n    return undefined_name + 1")["f"]
+    with Check("05.1") as t:
+        t(answer() == 1, "no")
+    assert t.result.state is State.NOT_YET
+    assert "NameError: name 'undefined_name' is not defined, at line 2" in t.result.lines[0].meaning
+
+
+def test_a_check_without_a_line_is_not_answered():
+    with Check("05.1") as t:
+        pass
+    assert t.result.state is State.NOT_ANSWERED
+
+
+def test_a_crash_shows_the_learners_own_line_and_no_trace(capsys):
+    names = cell("def f(x):\n    y = x - x\n    return g(y)\n\ndef g(y):\n    return 1 / y")
+    with Check("05.1") as t:
+        t(names["f"](1) == 1, "no")
+    out = capsys.readouterr().out
+    assert "your code stopped with ZeroDivisionError: division by zero, at line 6 of" in out
+    assert "Traceback" not in out
+
+
+def test_a_crash_inside_a_library_shows_the_line_that_called_it():
+    answer = cell("import torch\n\ndef f():\n    return torch.ones(2) @ torch.ones(3)")["f"]
+    with Check("05.1") as t:
+        t(answer() == 1, "no")
+    assert "at line 4 of your cell" in t.result.lines[0].meaning
+
+
+def test_a_crash_of_the_check_itself_says_that_it_used_the_answer():
+    with Check("05.1") as t:
+        nothing = dict.fromkeys([1])
+        t(nothing[1][0] == 1, "no")
+    assert "where the check used what you returned" in t.result.lines[0].meaning
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), RecursionError(), MemoryError(), OSError("x")])
+def test_whatever_an_answer_raises_nothing_leaves_the_check(error):
+    def answer():
+        raise error
+
+    with Check("05.1") as t:
+        t(answer(), "no")
+    assert t.result.state is State.NOT_YET
+    assert type(error).__name__ in t.result.lines[0].meaning
+
+
+def test_an_interrupt_by_the_learner_does_leave_the_check():
+    with pytest.raises(KeyboardInterrupt), Check("05.1"):
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("condition", [torch.tensor(True), np.bool_(True), np.array(True), True])
+def test_a_truth_value_may_be_an_array_of_one(condition):
+    with Check("05.1") as t:
+        t(condition, "no")
+    assert t.result.state is State.PASS
+
+
+@pytest.mark.parametrize("condition", [1, "yes", [1], None, torch.ones(2) == 1, np.ones(1)])
+def test_a_condition_that_is_no_truth_value_is_refused(condition):
+    with Check("05.1") as t:
+        t(condition, "no")
+    assert t.result.state is State.NOT_YET
+    assert "a check needs True or False" in t.result.lines[0].meaning
+
+
+def test_strict_raises_for_an_open_question_and_for_a_wrong_one(monkeypatch):
+    monkeypatch.setenv("LLMCOURSE_STRICT", "1")
+    with pytest.raises(AssertionError, match="you averaged"), Check("05.1") as t:
+        t(False, "you averaged")
+    with pytest.raises(AssertionError, match="not answered yet"), Check("05.1") as t:
+        raise NotImplementedError
+    with Check("05.1") as t:
+        t(True, "no")
+
+
+@pytest.mark.parametrize("value", ["0", "", "yes", "true"])
+def test_only_the_value_1_is_strict(monkeypatch, value):
+    monkeypatch.setenv("LLMCOURSE_STRICT", value)
+    with Check("05.1") as t:
+        t(False, "no")
+    assert t.result.state is State.NOT_YET
+
+
+@pytest.mark.parametrize("question", ["5.1", "05", "05.0", "05-1", "", "005.1"])
+def test_a_question_has_a_chapter_and_a_number(question):
+    with pytest.raises(ValueError, match=r"such as '05\.1'"):
+        Check(question)
+
+
+@pytest.mark.parametrize("points", [0, -1, float("nan")])
+def test_points_are_more_than_nothing(points):
+    with pytest.raises(ValueError, match="points must be more than 0"):
+        Check("05.1", points=points)
+
+
+RESULT = Result(
+    "05.1",
+    2,
+    [
+        Line(State.PASS, "a < b & c"),
+        Line(State.NOT_YET, "you <script>alert(1)</script>", "yours: '<b>'"),
+    ],
+)
+
+
+class Reader(HTMLParser):
+    """Collects texts and tags, as a screen reader meets them."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.tags, self.words = [], []
+        self.feed(page)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data):
+        self.words.append(data)
+
+
+def test_the_html_says_the_state_in_words_and_escapes_the_rest():
+    read = Reader(render.as_html(RESULT))
+    assert "script" not in [tag for tag, _ in read.tags]
+    assert {"NOT YET", "PASS"} <= set(read.words)
+    assert any(attrs.get("role") == "status" for _, attrs in read.tags)
+    assert [tag for tag, _ in read.tags].count("li") == 2
+    assert "you <script>alert(1)</script>" in " ".join(read.words)
+
+
+def test_the_html_sets_no_colour_of_text_or_ground():
+    for _, attrs in Reader(render.as_html(RESULT)).tags:
+        style = attrs.get("style", "")
+        assert not re.search(r"(^|;)\s*(color|background)", style)
+
+
+def test_a_notebook_shows_html_and_text():
+    source = 'from llmcourse.grading import Check\n\nwith Check("05.1") as t:\n'
+    source += '    t(False, "you did")'
+    notebook = new_notebook(cells=[new_code_cell(source, id="c")])
+    NotebookClient(notebook, timeout=120).execute()
+    (output,) = notebook.cells[0].outputs
+    assert output.output_type == "display_data"
+    assert "NOT YET" in output.data["text/plain"]
+    assert 'role="status"' in output.data["text/html"]
+    nbformat.validate(notebook)
+
+
+def test_a_terminal_needs_no_ipython():
+    code = (
+        "import sys\nfrom llmcourse.grading import Check\n"
+        "assert 'IPython' not in sys.modules\n"
+        "with Check('05.1') as t:\n    t(True, 'no')\n"
+    )
+    env = os.environ | {"LLMCOURSE_PROGRESS": "off"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=env, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("05.1 PASS, 1 point\n")
+
+
+def test_a_result_is_json():
+    assert json.loads(json.dumps([RESULT.state, RESULT.score])) == ["NOT YET", 0.0]
+
+
+def test_only_the_first_line_that_fails_says_what_it_means(capsys):
+    with Check("05.1") as t:
+        t(True, "a", "first holds")
+        t(False, "you forgot the minus", "the sign is right")
+        t(False, "you took another logarithm", "the logarithm is natural")
+        raise ValueError("too much")
+    out = capsys.readouterr().out
+    assert "NOT YET          you forgot the minus" in out
+    assert "does not hold either: the logarithm is natural" in out
+    assert "another logarithm" not in out
+    assert "ValueError: too much" in out
+    assert [line.meaning for line in t.result.lines][2] == "you took another logarithm"
+
+
+def test_an_answer_without_return_is_told_so():
+    with Check("05.1") as t:
+        t.equal(None, [1], "you averaged")
+        t.equal(None, None, "you averaged")
+    assert t.result.lines[0].meaning == "your function returned None: is there a return?"
+    assert t.result.lines[1].state is State.PASS
+
+
+def test_an_array_of_another_dtype_is_told_before_the_misconception():
+    with Check("05.1") as t:
+        t.equal(torch.zeros(2), torch.zeros(2).double(), "you averaged")
+    assert "of another kind" in t.result.lines[0].meaning
+    assert "dtype float32" in t.result.lines[0].detail

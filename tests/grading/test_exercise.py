@@ -1,0 +1,168 @@
+"""Exercise notebooks: their questions, the learner's version, hidden tests and mutants."""
+
+import random
+
+import pytest
+
+from llmcourse.grading import exercise, hidden
+from llmcourse.grading.check import AnswerError, NotAnsweredError
+from llmcourse.grading.result import State
+from tests.grading import small_exam
+from tools import mutants
+
+SOLVED = """\
+def f(x):
+    y = 1
+    ### BEGIN SOLUTION
+    if x:
+        return 2
+    ### END SOLUTION"""
+OPEN = """\
+def f(x):
+    y = 1
+    # YOUR CODE HERE
+    raise NotImplementedError()"""
+
+
+def test_a_stub_stands_where_the_solution_was():
+    assert exercise.without_solution(SOLVED) == OPEN
+    assert exercise.without_solution(OPEN) == OPEN
+    assert "BEGIN" not in exercise.solution_of(SOLVED)
+    assert "return 2" in exercise.solution_of(SOLVED)
+
+
+BAD_MARKS = [
+    "### BEGIN SOLUTION\nx = 1",
+    "x = 1\n### END SOLUTION",
+    "### BEGIN SOLUTION\n### BEGIN SOLUTION\n### END SOLUTION",
+]
+
+
+@pytest.mark.parametrize("source", BAD_MARKS)
+def test_marks_come_in_pairs(source):
+    with pytest.raises(exercise.ExerciseError, match="SOLUTION"):
+        exercise.without_solution(source)
+
+
+def test_questions_are_read_from_text_and_marks():
+    first, second = exercise.questions(small_exam.notebook())
+    assert (first.number, first.title, first.points, first.key) == ("90.1", "add", 2.0, "90-1")
+    assert (second.difficulty, second.minutes, second.trains) == (1, 5, "double")
+    assert first.answer == small_exam.ADD
+    assert second.check == small_exam.CHECK_2
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("**Minutes** 5", "Minutes 5", "does not state its facts"),
+        ("**Difficulty** 1 of 5", "**Difficulty** 9 of 5", "does not state its facts"),
+        ("## 90.", "## Question ", "no question"),
+    ],
+)
+def test_a_text_without_its_facts_is_refused(old, new, says):
+    notebook = small_exam.notebook()
+    for cell in notebook.cells:
+        cell.source = cell.source.replace(old, new)
+    with pytest.raises(exercise.ExerciseError, match=says):
+        exercise.questions(notebook)
+
+
+def test_a_question_without_a_check_is_refused():
+    notebook = small_exam.notebook()
+    notebook.cells = [c for c in notebook.cells if exercise.grade_id(c) != "90-2-check"]
+    with pytest.raises(exercise.ExerciseError, match=r"90\.2 has no cell 90-2-answer or -check"):
+        exercise.questions(notebook)
+
+
+def test_same_seed_same_inputs_and_each_question_its_own():
+    draws = [hidden.generator(q, s).random() for q in ("05.1", "05.2") for s in (0, 0, 1)]
+    assert draws[0] == draws[1]
+    assert len(set(draws)) == 4
+    assert isinstance(hidden.generator("05.1", 0), random.Random)
+
+
+def hidden_tests(tmp_path):
+    path = tmp_path / "90_small.py"
+    path.write_text(small_exam.HIDDEN)
+    return hidden.load(path)
+
+
+@pytest.mark.parametrize(
+    ("answer", "state"),
+    [
+        (small_exam.ADD, State.PASS),
+        (small_exam.STUB, State.NOT_ANSWERED),
+        ("pass", State.NOT_ANSWERED),
+        ("add_all = 5", State.NOT_ANSWERED),
+        ("def add_all(numbers):\n    return 0", State.NOT_YET),
+        ("def add_all(numbers):\n    return object()", State.NOT_YET),
+        ("def add_all(numbers):\n    return 1 / 0", State.NOT_YET),
+    ],
+)
+def test_hidden_tests_in_one_process(tmp_path, answer, state):
+    names = {}
+    exec(answer, names)
+    result = hidden.run(hidden_tests(tmp_path), "90.1", 2, hidden.caller(names))
+    assert result.state is state
+
+
+def test_an_answer_cannot_change_the_inputs_of_the_tests():
+    given = [3, 1, 2]
+    names = {"f": lambda x: x.sort()}
+    assert hidden.caller(names)("f", given) is None
+    assert given == [3, 1, 2]
+
+
+def test_a_missing_function_is_named():
+    with pytest.raises(NotAnsweredError, match="no function f"):
+        hidden.caller({})("f", 1)
+    assert issubclass(NotAnsweredError, AnswerError)
+
+
+def test_inline_raises_only_when_it_is_asked_to(monkeypatch):
+    names = {"add_all": lambda numbers: 0}
+    monkeypatch.delenv("LLMCOURSE_STRICT", raising=False)
+    assert hidden.inline(small_exam.HIDDEN, "90.1", points=2, names=names).score == 0
+    monkeypatch.setenv("LLMCOURSE_STRICT", "1")
+    with pytest.raises(AssertionError, match="the sum is another one"):
+        hidden.inline(small_exam.HIDDEN, "90.1", points=2, names=names)
+    names = {"add_all": sum}
+    assert hidden.inline(small_exam.HIDDEN, "90.1", points=2, names=names).score == 2
+
+
+MUTANTS = """\
+\"\"\"Wrong answers.\"\"\"
+
+# %% 90.1 zero
+# says: you began with
+# nothing and stayed there
+def add_all(numbers):
+    return 0
+
+
+# %% 90.2 same
+# says: twice is not once
+def double(x):
+    return x
+"""
+
+
+def test_mutants_are_cells_with_a_message(tmp_path):
+    path = tmp_path / "90_small.py"
+    path.write_text(MUTANTS)
+    first, second = mutants.read(path)
+    assert (first.question, first.name) == ("90.1", "zero")
+    assert first.says == "you began with nothing and stayed there"
+    assert first.source == "def add_all(numbers):\n    return 0\n"
+    assert second.says == "twice is not once"
+
+
+@pytest.mark.parametrize(
+    "change", [("# says: twice", "# twice"), ("90.2 same", "90.2"), ("90.2 same", "second same")]
+)
+def test_a_mutant_without_its_head_is_refused(tmp_path, change):
+    path = tmp_path / "90_small.py"
+    path.write_text(MUTANTS.replace(*change))
+    with pytest.raises(ValueError, match="a mutant begins"):
+        mutants.read(path)

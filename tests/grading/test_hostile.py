@@ -1,0 +1,173 @@
+"""Broken and hostile submissions: each costs its own score alone, and leaves nothing behind."""
+
+import csv
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import psutil
+import pytest
+
+from llmcourse.grading import sandbox
+from tests.grading import hostile, small_exam
+
+KINDS = ("namespaces", "limits")
+LIMITS = ["--cell-s", "5", "--call-s", "5", "--submission-s", "60", "--output-bytes", "4000000"]
+LIMITS += ["--memory-bytes", str(4 * 2**30), "--disk-bytes", str(64 * 2**20)]
+HAS_NAMESPACES = sandbox.detect([]).kind == "namespaces"
+MOST_S = 900
+
+
+def names_for(kind):
+    return [
+        n for n, s in hostile.SUBMISSIONS.items() if kind == "namespaces" or not s.namespaces_only
+    ]
+
+
+CASES = [(kind, name) for kind in KINDS for name in names_for(kind)]
+
+
+class Server:
+    """A server on this machine's loopback, which no submission may reach."""
+
+    def __init__(self):
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self.port = self._socket.getsockname()[1]
+        self.heard = []
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def _listen(self):
+        try:
+            while True:
+                connection, _ = self._socket.accept()
+                self.heard.append(connection.getpeername())
+                connection.close()
+        except OSError:
+            return
+
+    def close(self):
+        self._socket.close()
+
+
+def write(folder, place, token, port, kind):
+    """Write the submissions; return nothing."""
+    words = {"PRIVATE": str(place), "TOKEN": token, "PORT": str(port)}
+    for name in names_for(kind):
+        content = hostile.SUBMISSIONS[name].content
+        path = folder / f"{name}.ipynb"
+        if callable(content):
+            content(path)
+        elif isinstance(content, bytes):
+            path.write_bytes(content)
+        else:
+            for word, value in words.items():
+                content = content.replace(word, value)
+            path.write_text(content)
+
+
+def snapshot(folder):
+    return {str(p.relative_to(folder)): p.lstat().st_size for p in sorted(folder.rglob("*"))}
+
+
+def leftovers(token):
+    found = []
+    for process in psutil.process_iter(["cmdline"]):
+        if token in " ".join(process.info["cmdline"] or []):
+            found.append(process)
+    return found
+
+
+class Graded:
+    """A batch of hostile submissions that has been graded, and what was there before and after."""
+
+    def __init__(self, place, kind):
+        self.place, self.token = place, f"token-{kind}-{os.getpid()}"
+        exam = small_exam.write_exam(place / "exam")
+        folder, out = place / "submissions", place / "out"
+        folder.mkdir()
+        server = Server()
+        write(folder, place, self.token, server.port, kind)
+        self.before = snapshot(place)
+        command = [sys.executable, "-m", "llmcourse.grading", "grade", str(exam), str(folder)]
+        command += ["--out", str(out), "--jobs", "2", "--isolation", kind, *LIMITS]
+        self.done = subprocess.run(
+            command, capture_output=True, text=True, timeout=MOST_S, check=False
+        )
+        self.after = {n: s for n, s in snapshot(place).items() if not n.startswith("out")}
+        self.left = leftovers(self.token)
+        self.heard = server.heard
+        server.close()
+        self.out = out
+
+    def report(self, name):
+        return json.loads((self.out / f"{name}.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def graded(tmp_path_factory):
+    made = {}
+
+    def of(kind):
+        if kind not in made:
+            if kind == "namespaces" and not HAS_NAMESPACES:
+                pytest.fail("bubblewrap is needed: apt-get install bubblewrap")
+            made[kind] = Graded(tmp_path_factory.mktemp(kind), kind)
+        return made[kind]
+
+    return of
+
+
+@pytest.mark.parametrize(("kind", "name"), CASES, ids=[f"{k}-{n}" for k, n in CASES])
+def test_a_submission_costs_its_own_score_alone(graded, kind, name):
+    batch, wanted = graded(kind), hostile.SUBMISSIONS[name]
+    assert batch.done.returncode == 0, batch.done.stderr
+    report = batch.report(name)
+    scores = tuple(question["score"] for question in report["questions"])
+    assert scores == wanted.scores, json.dumps(report, indent=1)
+    assert report["score"] == sum(wanted.scores)
+    assert wanted.problem in "; ".join(report["problems"]), report["problems"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_nothing_is_left_behind(graded, kind):
+    batch = graded(kind)
+    assert batch.left == []
+    assert batch.after == {n: s for n, s in batch.before.items() if not n.startswith("out")}
+
+
+def test_nobody_was_reached_on_the_loopback(graded):
+    assert graded("namespaces").heard == []
+
+
+def test_nothing_was_written_elsewhere(graded):
+    batch = graded("namespaces")
+    for folder in (Path("/etc"), Path("/usr/lib"), Path(os.__file__).parent):
+        assert not (folder / batch.token).exists()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_table_has_a_row_for_each_and_no_formula(graded, kind):
+    with (graded(kind).out / "scores.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == len(names_for(kind))
+    assert not [cell for row in rows for cell in row.values() if cell[:1] in ("=", "+", "-", "@")]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_page_escapes_what_submissions_say(graded, kind):
+    page = (graded(kind).out / "index.html").read_text()
+    assert "&lt;script&gt;alert(1)" in page
+    assert "<script" not in page
+    assert "\x1b" not in page
+
+
+def test_the_report_says_what_is_not_enforced(graded):
+    assert graded("namespaces").report("honest")["isolation"]["missing"] == []
+    missing = graded("limits").report("honest")["isolation"]["missing"]
+    assert any("network" in sentence for sentence in missing)
+    page = (graded("limits").out / "index.html").read_text()
+    assert all(sentence in page for sentence in missing if "'" not in sentence)

@@ -1,0 +1,127 @@
+"""Write the learners' notebooks, the chapters' lists and the catalogue from the solutions.
+
+python -m tools.exercises [--check] [NN_topic ...]
+
+exercises/solutions/NN_topic.ipynb is the only source.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import nbformat
+from nbformat import NotebookNode
+
+from llmcourse.grading import exercise
+from tools import setup_cells
+
+ROOT = Path(__file__).resolve().parents[1]
+FOLDER = ROOT / "exercises"
+SOLUTIONS = FOLDER / "solutions"
+CATALOGUE = ROOT / "llmcourse" / "grading" / "catalogue.json"
+KEPT = ("tags", "mystnb", "nbgrader")
+NBGRADER = ("grade", "grade_id", "locked", "points", "schema_version", "solution", "task")
+TOP_METADATA = {
+    "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
+    "language_info": {"name": "python"},
+}
+
+
+def tidy(notebook: NotebookNode) -> NotebookNode:
+    """Return a notebook in the form that is committed: stamped, without outputs or leftovers."""
+    setup_cells.stamp(notebook)
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            cell.outputs, cell.execution_count = [], None
+        kept = {name: cell.metadata[name] for name in KEPT if name in cell.metadata}
+        if "nbgrader" in kept:
+            mine = kept["nbgrader"]
+            kept["nbgrader"] = {name: mine[name] for name in NBGRADER if name in mine}
+        cell.metadata = nbformat.from_dict(kept)
+    notebook.metadata = nbformat.from_dict(TOP_METADATA)
+    return notebook
+
+
+def written(notebook: NotebookNode) -> str:
+    """Return a notebook's file content."""
+    return nbformat.writes(notebook).rstrip("\n") + "\n"
+
+
+def sources() -> list[Path]:
+    """Return the notebooks with solutions, in order."""
+    return sorted(SOLUTIONS.glob("*.ipynb"))
+
+
+def chapter_cell(path: Path) -> str:
+    """Return the text with which a chapter names its exercises."""
+    rows = [
+        f"| {q.number} | {q.title} | {q.trains} | {q.difficulty} of 5 | {q.minutes} |"
+        for q in exercise.questions(exercise.read(path))
+    ]
+    table = "\n".join(rows)
+    return (
+        "## Exercises\n\n"
+        f"They are graded: run a cell, and it says what your answer means. "
+        f"[Open the exercises of this chapter](../exercises/{path.name}); "
+        "how to start is told in [How exercises work](../book/exercises.md).\n\n"
+        "| | exercise | what it trains | difficulty | minutes |\n|---|---|---|---|---:|\n"
+        f"{table}"
+    )
+
+
+def files(paths: Iterable[Path]) -> Iterator[tuple[Path, str]]:
+    """Yield every file that is written for some notebooks with solutions, with its content."""
+    for path in paths:
+        source = tidy(exercise.read(path))
+        yield path, written(source)
+        yield FOLDER / path.name, written(exercise.learners(source))
+        chapter = ROOT / "chapters" / path.name
+        notebook = exercise.read(chapter)
+        for cell in notebook.cells:
+            if cell.get("id") == "exercise-list":
+                cell.source = chapter_cell(path)
+        yield chapter, written(notebook)
+
+
+def all_files(paths: Sequence[Path]) -> Iterator[tuple[Path, str]]:
+    """Yield every file that is written, with its content; the catalogue is of all notebooks."""
+    yield from files(paths)
+    yield CATALOGUE, catalogue()
+
+
+def catalogue() -> str:
+    """Return what the package knows of all exercises, wherever it is installed."""
+    listed = []
+    for path in sources():
+        for question in exercise.questions(exercise.read(path)):
+            facts = ("number", "title", "trains", "difficulty", "minutes", "points")
+            listed.append({name: getattr(question, name) for name in facts})
+            listed[-1]["notebook"] = path.stem
+    return json.dumps({"format": 1, "questions": listed}, indent=1, ensure_ascii=False) + "\n"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Write what is stale, or say it; return an exit code."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("--check", action="store_true", help="change nothing")
+    parser.add_argument("topics", nargs="*", help="such as 05_tokens; all of them if none is named")
+    options = parser.parse_args(arguments)
+    stale = []
+    paths = [SOLUTIONS / f"{topic}.ipynb" for topic in options.topics] or sources()
+    for path, content in all_files(paths):
+        if path.exists() and path.read_text(encoding="utf8") == content:
+            continue
+        stale.append(path.relative_to(ROOT).as_posix())
+        if not options.check:
+            path.write_text(content, encoding="utf8")
+    if stale and options.check:
+        print(f"stale: {', '.join(stale)}: run make exercises")
+        return 1
+    print("exercises are fresh" if not stale else f"wrote {', '.join(stale)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
