@@ -10,8 +10,8 @@ def mean_surprise(probabilities):
 
 
 # %% 00.1 what_others_got
-# says: a token with probability one in a million costs you 1 at most: 1 - p is how much was given
-# to other tokens, and the surprise has no such limit
+# says: a token with probability one in a million costs you 1 at most: a surprise grows without
+# limit as p falls, and yours stays below 1
 def mean_surprise(probabilities):
     return sum(1 - p for p in probabilities) / len(probabilities)
 
@@ -29,10 +29,18 @@ def mean_surprise(probabilities):
 
 
 # %% 00.1 mean_of_probabilities
-# says: you averaged the probabilities: take -ln p of each, then the mean, so that one bad guess is
-# not hidden by a good one
+# says: take -ln p of each place first and their mean then, not -ln of the mean probability: one bad
+# guess must not be hidden by good ones
 def mean_surprise(probabilities):
     return -math.log(sum(probabilities) / len(probabilities))
+
+
+# %% 00.1 median
+# says: take -ln p of each place first and their mean then, not -ln of the mean probability: one bad
+# guess must not be hidden by good ones
+def mean_surprise(probabilities):
+    surprises = sorted(-math.log(p) for p in probabilities)
+    return surprises[len(surprises) // 2]
 
 
 # %% 00.2 no_logarithm
@@ -55,7 +63,8 @@ def guessing_losses(vocab_sizes):
 
 
 # %% 00.2 bits
-# says: your loss for 65 characters is not ln 65: math.log2 counts bits, math.log10 digits
+# says: your loss for 65 characters is not ln 65 = 4.1744: do not round it, and mind that math.log2
+# counts bits, math.log10 digits
 def guessing_losses(vocab_sizes):
     return [math.log2(vocab_size) for vocab_size in vocab_sizes]
 
@@ -64,6 +73,13 @@ def guessing_losses(vocab_sizes):
 # says: you let the loss grow in proportion to V: twice the tokens add 0.69, whatever V is
 def guessing_losses(vocab_sizes):
     return [math.log(65) * vocab_size / 65 for vocab_size in vocab_sizes]
+
+
+# %% 00.2 sorted_first
+# says: the result is to be a list of ln 32,000, ln 65 and ln 1,000,000, in the order of the
+# vocabularies that were given
+def guessing_losses(vocab_sizes):
+    return [math.log(vocab_size) for vocab_size in sorted(vocab_sizes)]
 
 
 # %% 00.3 number_of_entries
@@ -108,6 +124,16 @@ def shape_of(name, sizes):
     return tuple(1 if sign == "1" else sizes[sign] for sign in ending)
 
 
+# %% 00.3 capitals_alone
+# says: the ending of scale_1 is a 1 alone, and its shape is (1,): mind that '1'.isupper() is False,
+# as a 1 is no capital letter
+def shape_of(name, sizes):
+    ending = name.split("_")[-1]
+    if not ending.isupper():
+        return ()
+    return tuple(1 if sign == "1" else sizes[sign] for sign in ending)
+
+
 # %% 00.4 mirrored
 # says: you have the two orders the other way round: the sum from the left is to be 0
 def three_numbers(large):
@@ -115,13 +141,13 @@ def three_numbers(large):
 
 
 # %% 00.4 not_small_enough
-# says: from the left your sum is 1000000.0: small, perhaps, beside 1e16, but not exactly 0
+# says: from the left your sum is 1000000.0, and not exactly 0
 def three_numbers(large):
     return large / 1e10, large, -large
 
 
 # %% 00.4 nothing_to_swallow
-# says: from the right your sum is 0 too: a number must be left over when the large ones cancel
+# says: from the right your sum is 0: a number must be left over when the large ones cancel
 def three_numbers(large):
     return 0.0, large, -large
 
@@ -137,3 +163,10 @@ def three_numbers(large):
 # the small number beside the large one
 def three_numbers(large):
     return 1.0, large, -large
+
+
+# %% 00.4 always_tiny
+# says: it does not work at 1e-100: whatever small number you fix, for some `large` it is not the
+# small one. Let it follow from `large`
+def three_numbers(large):
+    return 1e-20, large, -large

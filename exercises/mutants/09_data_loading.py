@@ -227,8 +227,8 @@ def draw(seed, num_steps, num_tokens, context_length, batch_size, state=None):
 
 
 # %% 09.4 in_the_order_given
-# says: the first row does not begin with document 3, which has the length 5: take the longest first,
-# and name it by its place in the list that was given
+# says: the first row does not begin with document 3, which has the length 5: take the longest
+# first, and name it by its place in the list that was given
 def first_fit_decreasing(lengths, row_length):
     rows, room = [], []
     for document, length in enumerate(lengths):
@@ -242,8 +242,8 @@ def first_fit_decreasing(lengths, row_length):
 
 
 # %% 09.4 names_the_sorted_place
-# says: the first row does not begin with document 3, which has the length 5: take the longest first,
-# and name it by its place in the list that was given
+# says: the first row does not begin with document 3, which has the length 5: take the longest
+# first, and name it by its place in the list that was given
 def first_fit_decreasing(lengths, row_length):
     rows, room = [], []
     for document, length in enumerate(sorted(lengths, reverse=True)):

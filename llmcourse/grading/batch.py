@@ -7,11 +7,11 @@ import contextlib
 import ctypes
 import hashlib
 import json
-import queue
+import os
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -19,10 +19,11 @@ from typing import Any
 import psutil
 
 from llmcourse import runtime
-from llmcourse.grading import files, report, sandbox, submission
+from llmcourse.grading import files, reader, report, sandbox, submission
 from llmcourse.grading.submission import Exam
 
 FORMAT = 1
+MOST_NAME_BYTES = 200
 _PR_SET_CHILD_SUBREAPER = 36
 
 
@@ -47,7 +48,7 @@ class Batch:
 def submissions(folder: Path, topic: str) -> dict[str, Path]:
     """Return the submitted files by the name of who submitted.
 
-    FOLDER/name.ipynb, or FOLDER/name/TOPIC.ipynb, or a single notebook in FOLDER/name.  A folder
+    FOLDER/name.ipynb, or FOLDER/name/TOPIC.ipynb, or another notebook in FOLDER/name.  A folder
     in which there is no notebook counts as a submission without one.
     """
     found: dict[str, Path] = {}
@@ -55,19 +56,31 @@ def submissions(folder: Path, topic: str) -> dict[str, Path]:
         if path.name.startswith("."):
             continue
         if not path.is_dir() or path.is_symlink():
-            found[path.stem if path.suffix == ".ipynb" else path.name] = path
+            _add(found, path.stem if path.suffix == ".ipynb" else path.name, path)
             continue
-        inside = sorted(path.glob("*.ipynb"))
+        inside = sorted(p for p in path.glob("*.ipynb") if not p.name.startswith("."))
         named = [p for p in inside if p.stem == topic]
-        found[path.name] = (named or inside or [path / f"{topic}.ipynb"])[0]
+        _add(found, path.name, (named or inside or [path / f"{topic}.ipynb"])[0])
     return found
+
+
+def _add(found: dict[str, Path], name: str, path: Path) -> None:
+    """Add a submission under a name that a file can have, and that no other one has."""
+    name = as_text(name)
+    if len(name.encode()) > MOST_NAME_BYTES:
+        digest = hashlib.sha256(name.encode()).hexdigest()[:8]
+        name = f"{name[: MOST_NAME_BYTES // 4]}... {digest}"
+    plain_name, count = name, 2
+    while name.lower() in {other.lower() for other in found}:
+        name, count = f"{plain_name} ({count})", count + 1
+    found[name] = path
 
 
 def key_of(path: Path, batch: Batch) -> str:
     """Return what a report belongs to: the submission, what grades it, and the limits."""
     sha = hashlib.sha256(f"{FORMAT} {batch.exam.fingerprint} {batch.limits}".encode())
     sha.update(batch.isolation.kind.encode())
-    if path.is_file() and path.stat().st_size <= submission.MOST_FILE_BYTES:
+    if path.is_file() and path.stat().st_size <= reader.MOST_FILE_BYTES:
         sha.update(path.read_bytes())
     else:
         sha.update(str(path.stat().st_size if path.is_file() else None).encode())
@@ -83,21 +96,26 @@ def finished(path: Path, key: str) -> dict[str, Any] | None:
     return found if isinstance(found, dict) and found.get("key") == key else None
 
 
-def grade_one(name: str, path: Path, batch: Batch, job: int) -> dict[str, Any]:
+def grade_one(name: str, path: Path, batch: Batch, number: int) -> dict[str, Any]:
     """Grade one submission and write its report; a fault of the grader's costs one report alone."""
-    head = {"format": FORMAT, "key": key_of(path, batch), "submission": name, "file": path.name}
+    head = {"format": FORMAT, "submission": name, "file": as_text(path.name)}
     head |= {"exercise": batch.exam.topic, "seed": batch.exam.seed}
     try:
-        place = sandbox.Place(batch.isolation, batch.limits, private(batch), job)
-        body = submission.grade(path, batch.exam, place)
-    except Exception as error:
+        place = sandbox.Place(batch.isolation, batch.limits, private(batch), number)
+        body = {"key": key_of(path, batch), **submission.grade(path, batch.exam, place)}
+    except Exception as error:  # one bad submission must not end the batch
         last = traceback.format_exception(error)[-1].strip()
         body = {"score": 0.0, "points": batch.exam.points, "questions": [], "seconds": 0.0}
         body |= {"problems": [f"the grader failed, look at it yourself: {last}"], "printed": ""}
-        head["key"] = ""  # tried again in the next run
-    report_of = {**head, **body, "isolation": asdict(batch.isolation)}
-    files.write_text(batch.out / f"{name}.json", json.dumps(report_of, indent=1, sort_keys=True))
-    return report_of
+        body["key"] = ""  # tried again in the next run
+    whole = {**head, **body, "isolation": asdict(batch.isolation)}
+    files.write_text(batch.out / f"{name}.json", json.dumps(whole, indent=1, sort_keys=True))
+    return whole
+
+
+def as_text(name: str) -> str:
+    """Return a file's name as one line of text, also one that is none."""
+    return submission.clean(os.fsencode(name).decode("utf8", "backslashreplace")).replace("\n", " ")
 
 
 def private(batch: Batch) -> tuple[Path, ...]:
@@ -131,24 +149,16 @@ def run(batch: Batch) -> list[dict[str, Any]]:
 
 
 def _in_parallel(todo: dict[str, Path], batch: Batch) -> Iterator[dict[str, Any]]:
-    """Yield reports as they are made.  A job's number is its own while it works."""
-    numbers: queue.SimpleQueue[int] = queue.SimpleQueue()
-    for number in range(batch.jobs):
-        numbers.put(number)
-
-    def work(name: str, path: Path) -> dict[str, Any]:
-        number = numbers.get()
-        try:
-            return grade_one(name, path, batch, number)
-        finally:
-            numbers.put(number)
-
+    """Yield reports as they are made."""
     # Threads: the work is in the learners' processes, and these end with the thread that began
     # them, however that comes about.
     pool = ThreadPoolExecutor(max_workers=batch.jobs)
-    waiting = [pool.submit(work, name, path) for name, path in todo.items()]
+    waiting = [
+        pool.submit(grade_one, name, path, batch, number)
+        for number, (name, path) in enumerate(todo.items())
+    ]
     try:
-        for future in waiting:
+        for future in as_completed(waiting):
             yield future.result()
     finally:
         pool.shutdown(cancel_futures=True)

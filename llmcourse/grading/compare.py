@@ -118,9 +118,9 @@ def _number_difference(
         return f"yours is {described(answer)}, expected a number"
     if answer == expected or (math.isnan(answer) and math.isnan(expected)):
         return ""
-    near = max(relative * abs(expected), absolute)
+    finite = math.isfinite(answer) and math.isfinite(expected)
     # Not `abs(...) > near`: NaN is never greater.
-    if not (math.isfinite(answer) and abs(answer - expected) <= near):
+    if not (finite and abs(answer - expected) <= max(relative * abs(expected), absolute)):
         return f"yours: {shown(answer)}, expected: {shown(expected)}"
     return ""
 

@@ -26,7 +26,7 @@ def write_text(path: Path, text: str) -> None:
     Raises:
         OSError: if it cannot be written; what was there before is still there.
     """
-    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    descriptor, name = tempfile.mkstemp(prefix=".writing-", dir=path.parent)
     temporary = Path(name)
     try:
         with os.fdopen(descriptor, "w", encoding="utf8") as file:

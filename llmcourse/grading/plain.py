@@ -11,6 +11,7 @@ import base64
 import binascii
 import json
 import math
+from collections import Counter
 from typing import Any, no_type_check
 
 import numpy as np
@@ -18,6 +19,9 @@ import torch
 
 ALLOWED = "numbers, texts, lists, tuples, dictionaries, arrays or tensors"
 MOST_DEPTH = 20
+MOST_ITEMS = 1_000_000
+MOST_ALIKE = 50
+"""Keys of a dictionary with one hash: more would make it slow to build."""
 SCALARS = (bool, int, float, str, type(None))
 WHOLE_DTYPES = {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
 NUMPY_DTYPES = WHOLE_DTYPES | {"bool", "float16", "float32", "float64"}
@@ -120,7 +124,7 @@ def _decode(written: Any, depth: int) -> Any:  # noqa: PLR0911  a case for each 
         return tuple(_decode(item, depth + 1) for item in written[kind])
     if kind == "dict":
         pairs = [(_decode(k, depth + 1), _decode(v, depth + 1)) for k, v in written[kind]]
-        return dict(_hashable(pair) for pair in pairs)
+        return _dictionary(pairs)
     if kind == "bytes":
         return base64.b64decode(written[kind], validate=True)
     if kind in ("tensor", "array"):
@@ -128,12 +132,15 @@ def _decode(written: Any, depth: int) -> Any:  # noqa: PLR0911  a case for each 
     raise NotPlainError(f"the value cannot be read: {kind!r} is no kind of data")
 
 
-def _hashable(pair: tuple[Any, Any]) -> tuple[Any, Any]:
+def _dictionary(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
+    """Return the dictionary of some pairs, unless its keys were chosen to collide."""
     try:
-        hash(pair[0])
+        hashes = Counter(hash(key) for key, _ in pairs)
     except TypeError:
         raise NotPlainError("a dictionary's keys must be numbers, texts or tuples") from None
-    return pair
+    if max(hashes.values(), default=0) > MOST_ALIKE:
+        raise NotPlainError("the keys of a dictionary collide")
+    return dict(pairs)
 
 
 def _decode_array(written: dict[str, Any], kind: str) -> np.ndarray | torch.Tensor:
@@ -171,6 +178,9 @@ def loads(line: bytes) -> Any:
     Raises:
         NotPlainError: if the line is not what `dumps` writes.
     """
+    # Every item but the first follows one of these; cheap, and before anything is built.
+    if line.count(b",") + line.count(b"[") > MOST_ITEMS:
+        raise NotPlainError(f"the value has more than {MOST_ITEMS:,} items: use an array")
     try:
         return decode(json.loads(line))
     except (RecursionError, ValueError) as error:

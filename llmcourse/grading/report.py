@@ -43,7 +43,7 @@ def table(exam: Exam, reports: Sequence[dict[str, Any]]) -> str:
 
 def harmless(cell: str) -> str:
     """Return a cell that no spreadsheet takes for a formula."""
-    return f"'{cell}" if cell[:1] in ("=", "+", "-", "@", "\t") else cell
+    return f"'{cell}" if cell.lstrip()[:1] in ("=", "+", "-", "@") else cell
 
 
 def page(exam: Exam, reports: Sequence[dict[str, Any]], isolation: Isolation) -> str:

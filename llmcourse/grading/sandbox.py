@@ -22,7 +22,8 @@ import llmcourse
 
 HOME = "/home/learner"
 FIRST_UID = 61_000
-"""User ids for the learners' processes when the grader is root: one for each job."""
+"""User ids for the learners' processes when the grader is root: one for each submission."""
+MOST_UIDS = 4_000
 MARK = "LLMCOURSE_SUBMISSION"
 SYSTEM_FILES = ("ld.so.cache", "localtime", "passwd", "group", "nsswitch.conf", "hosts", "fonts")
 PROBE = "import llmcourse.grading.worker, llmcourse.grading.check, IPython, torch"
@@ -31,6 +32,7 @@ MISSING_PLAIN = (
     "other submissions and hidden tests can be read wherever the file system lets this user",
     "files can be written wherever the file system lets this user",
     "the network can be reached",
+    "the space on disk is limited for each file alone",
     "a process that hides its origin can outlive its submission until the batch ends",
 )
 
@@ -48,12 +50,12 @@ class Limits:
     memory_bytes: int = 6 * 2**30
     """Memory of all its processes together, and address space of each."""
     disk_bytes: int = 256 * 2**20
-    """Size of one file, and of its home and of its temporary folder together."""
+    """Size of one file; of its home, its temporary folder and its shared memory together."""
     processes: int = 64
     """Processes and threads."""
     output_bytes: int = 32 * 2**20
     """What it may print."""
-    answer_bytes: int = 64 * 2**20
+    answer_bytes: int = 8 * 2**20
     """Length of one returned value, as JSON."""
 
     def __post_init__(self) -> None:
@@ -84,13 +86,13 @@ class Place:
     limits: Limits
     private: tuple[Path, ...] = ()
     """Folders that it must not see."""
-    job: int = 0
-    """Number of the job, from 0: no two that work at once have the same."""
+    number: int = 0
+    """Of the submission, from 0.  Each has a user of its own, who owns nothing of another's."""
 
     @property
     def uid(self) -> int:
         """The user id that the process gets, or 0 if it keeps that of the grader."""
-        return FIRST_UID + self.job if self.isolation.drop_user else 0
+        return FIRST_UID + self.number % MOST_UIDS if self.isolation.drop_user else 0
 
 
 def detect(private: Sequence[Path], *, wanted: str = "auto") -> Isolation:
@@ -178,7 +180,7 @@ def command(place: Place, arguments: list[str]) -> list[str]:
         place: with an isolation of kind namespaces.
         arguments: what to run.
     """
-    size = str(place.limits.disk_bytes // 2)
+    size = str(place.limits.disk_bytes // 3)
     folders = visible_folders()
     words = [place.isolation.bubblewrap, "--die-with-parent", "--new-session", "--unshare-pid"]
     words += ["--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
@@ -204,6 +206,8 @@ def command(place: Place, arguments: list[str]) -> list[str]:
     for path in sorted({p.resolve() for p in place.private}):
         if any(path.is_relative_to(folder) for folder in (*folders, Path("/usr"))):
             words += ["--tmpfs", str(path)]
+    # For an ordinary user, what lies between the folders above could be written otherwise.
+    words += ["--remount-ro", "/dev", "--remount-ro", "/"]
     return [*words, "--chdir", HOME, "--", *arguments]
 
 

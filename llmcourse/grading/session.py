@@ -11,6 +11,7 @@ import subprocess
 import threading
 import time
 import uuid
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -24,6 +25,7 @@ START_S = 120.0
 LOOK_EVERY_S = 0.2
 TAIL_BYTES = 2000
 GONE_S = 10.0
+BLOCK_BYTES = 512
 
 
 class EndedError(AnswerError):
@@ -47,6 +49,7 @@ class Session:
         self._printed, self._tail = 0, b""
         self._process, self._home = sandbox.start(place, self._mark)
         # In a process list of its own, nothing outlives the first process.
+        self._uid = place.uid
         self._may_leave = place.isolation.kind != "namespaces"
         os.set_blocking(self._process.stdin.fileno(), False)
         self._watch_now = threading.Event()
@@ -74,7 +77,7 @@ class Session:
             EndedError: if the process is gone, or did not answer in time.
         """
         kind, value = self._ask(("cell", source), self.limits.cell_s)
-        return "" if kind == "ok" else str(value)
+        return "" if kind == "ok" else _short(value)
 
     def call(self, name: str, *arguments: Any, **settings: Any) -> Any:
         """Call a function of the notebook; return what it returned, as plain data.
@@ -101,12 +104,9 @@ class Session:
         try:
             answer = plain.loads(line)
         except plain.NotPlainError as error:
-            raise AnswerError(f"what your function returned cannot be read: {error}") from None
-        if (
-            type(answer) is not tuple
-            or len(answer) != 2
-            or answer[0] not in ("ok", "open", "crash")
-        ):
+            raise self._end(f"what came back cannot be read: {error}") from None
+        whole = type(answer) is tuple and len(answer) == 2 and type(answer[0]) is str
+        if not whole or answer[0] not in ("ok", "open", "crash"):
             raise self._end("the process answered something else than the grader asked for")
         return answer
 
@@ -165,7 +165,7 @@ class Session:
     def _watch(self) -> None:
         """End the process when all that it started uses too much memory."""
         while not self._watch_now.wait(LOOK_EVERY_S):
-            used = sum(_resident_bytes(process) for process in self._family())
+            used = sum(_held_bytes(process) for process in self._family())
             if used > self.limits.memory_bytes and not self.ended:
                 self.ended = (
                     f"it used more than {self.limits.memory_bytes / 2**30:.3g} GiB of memory"
@@ -182,7 +182,7 @@ class Session:
 
     def _strays(self) -> list[psutil.Process]:
         """Return what hides among the other processes of the machine."""
-        return _marked(self._mark) if self._may_leave else []
+        return _marked(self._mark, self._uid) if self._may_leave else []
 
     def printed(self) -> str:
         """Return the end of what was printed."""
@@ -207,7 +207,7 @@ class Session:
         if not self._threads[0].is_alive():
             self._process.stderr.close()
         if self._home is not None:
-            shutil.rmtree(self._home, ignore_errors=True)
+            _remove(self._home)
         if alive:
             raise subprocess.SubprocessError(f"these processes could not be ended: {alive}")
 
@@ -217,11 +217,25 @@ def _short(value: Any) -> str:
     return text[:400]
 
 
-def _resident_bytes(process: psutil.Process) -> int:
+def _held_bytes(process: psutil.Process) -> int:
+    """Return what a process holds: its resident memory, and files that live in memory alone."""
     try:
-        return process.memory_info().rss
+        held = process.memory_info().rss
     except psutil.Error:
         return 0
+    with contextlib.suppress(OSError):
+        for file in Path(f"/proc/{process.pid}/fd").iterdir():
+            if str(file.readlink()).startswith("/memfd:"):
+                held += file.stat().st_blocks * BLOCK_BYTES
+    return held
+
+
+def _remove(folder: Path) -> None:
+    """Remove a folder, however deep it is."""
+    try:
+        shutil.rmtree(folder, ignore_errors=True)
+    except RecursionError:
+        subprocess.run(["rm", "-rf", "--", str(folder)], check=False, capture_output=True)
 
 
 def _kill(process: psutil.Process) -> None:
@@ -229,12 +243,13 @@ def _kill(process: psutil.Process) -> None:
         process.kill()
 
 
-def _marked(mark: str) -> list[psutil.Process]:
-    """Return the processes that carry a submission's mark in their environment."""
+def _marked(mark: str, uid: int) -> list[psutil.Process]:
+    """Return the processes of a submission's user, or that carry its mark in their environment."""
     found = []
     for process in psutil.process_iter():
         try:
-            if process.environ().get(sandbox.MARK) == mark:
+            mine = bool(uid) and process.uids().real == uid
+            if mine or process.environ().get(sandbox.MARK) == mark:
                 found.append(process)
         except (psutil.Error, OSError):
             continue

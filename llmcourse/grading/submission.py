@@ -3,7 +3,7 @@
 Taught in: chapters/00_how_to_use.ipynb
 """
 
-import ast
+import contextlib
 import hashlib
 import time
 from collections.abc import Sequence
@@ -12,16 +12,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from llmcourse.grading import exercise, hidden, sandbox
+from llmcourse.grading import exercise, hidden, reader, sandbox
 from llmcourse.grading.exercise import ExerciseError, Question
+from llmcourse.grading.reader import Cell
 from llmcourse.grading.result import Line, Result, State
 from llmcourse.grading.session import EndedError, Session
 
-MOST_FILE_BYTES = 8 * 2**20
-MOST_CELLS = 2_000
-MOST_STARTS = 4
-"""A learner's process is started again after an answer has ended it, so often in all."""
-INSTALL_CELL = "install"
+MOST_PROBLEMS = 20
 
 
 @dataclass(frozen=True)
@@ -66,61 +63,15 @@ def exam(notebook: Path, folder: Path, *, seed: int = 0) -> Exam:
     return Exam(notebook.stem, questions, tests, seed, sha.hexdigest())
 
 
-def cells_of(path: Path, topic: str) -> tuple[list[str], list[str]]:
-    """Return the cells of a submission that are to be run, and what is odd about it.
-
-    Checks are left out, whatever they have become: a score never depends on them.
-
-    Raises:
-        ExerciseError: if the file is no notebook that can be run; the message says why.
-    """
-    if path.is_symlink() or not path.is_file():
-        raise ExerciseError("it is not a file of its own")
-    if not (size := path.stat().st_size):
-        raise ExerciseError("the file is empty")
-    if size > MOST_FILE_BYTES:
-        raise ExerciseError(f"the file has {size:,} bytes, more than {MOST_FILE_BYTES:,}")
-    notebook = exercise.read(path)
-    try:
-        language = notebook.metadata.get("kernelspec", {}).get("language", "python")
-        code = [cell for cell in notebook.cells if cell.cell_type == "code"]
-        names = [exercise.grade_id(cell) for cell in notebook.cells]
-        kept = [str(cell.source) for cell in code if _is_to_run(cell)]
-    except (AttributeError, TypeError, KeyError):
-        raise ExerciseError("it is not a notebook: its cells have another form") from None
-    if str(language).lower() not in ("python", "python3", ""):
-        raise ExerciseError(f"its language is {str(language)[:40]}, not Python")
-    if len(code) > MOST_CELLS:
-        raise ExerciseError(f"it has {len(code):,} cells of code, more than {MOST_CELLS:,}")
-    return kept, oddities(names, topic)
-
-
-def _is_to_run(cell: Any) -> bool:
-    """Say whether a cell is the learner's work: not the installation, not a check."""
-    marked = cell.metadata.get("nbgrader", {}).get("grade") is True
-    return not (marked or cell.get("id") == INSTALL_CELL or _only_checks(cell.source))
-
-
-def _only_checks(source: str) -> bool:
-    """Say whether a cell does nothing but check, even if it has lost its marks."""
-    try:
-        body = ast.parse(source).body
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return False
-    calls = [w.items[0].context_expr for w in body if isinstance(w, ast.With)]
-    named = [isinstance(c, ast.Call) and ast.unparse(c.func) == "Check" for c in calls]
-    return bool(body) and len(calls) == len(body) and all(named)
-
-
-def oddities(names: Sequence[str], topic: str) -> list[str]:
+def oddities(cells: Sequence[Cell], topic: str) -> list[str]:
     """Return what is odd about the marked cells of a notebook, a sentence each."""
     chapter = topic[:2]
-    marked = [name for name in names if name]
+    marked = [cell.grade_id for cell in cells if cell.grade_id]
     answers = [name for name in marked if name.endswith("-answer")]
     others = sorted({name[:2] for name in answers if not name.startswith(f"{chapter}-")})
     found = []
     if others and not any(name.startswith(f"{chapter}-") for name in answers):
-        found.append(f"this is the notebook of chapter {others[0][:40]}, not of {chapter}")
+        found.append(f"this is the notebook of chapter {others[0]}, not of {chapter}")
     elif not answers:
         found.append("no cell is marked as an answer: is this the right notebook?")
     if len(set(marked)) != len(marked):
@@ -141,7 +92,7 @@ class Learner:
         self._cells = list(enumerate(cells, start=1))
         self._open, self._problems = open_session, problems
         self._session: Session | None = None
-        self._starts = 0
+        self._told: set[int] = set()
 
     def call(self, name: str, *arguments: Any, **settings: Any) -> Any:
         """Call a function of the submission, as `Session.call`."""
@@ -149,10 +100,8 @@ class Learner:
 
     def ready(self) -> Session:
         """Return a process in which the cells have been run."""
+        # This ends: a start that fails takes a cell away, or is due to the deadline.
         while self._session is None or self._session.ended:
-            if self._starts == MOST_STARTS:
-                raise EndedError(f"it has been started {MOST_STARTS} times, which is the most")
-            self._starts += 1
             self._session = self._open()
             self._session.__enter__()
             self._run_cells()
@@ -167,7 +116,8 @@ class Learner:
                 self._problems.append(f"cell {number}: {ended}")
                 del self._cells[place]
                 return
-            if error and self._starts == 1:
+            if error and number not in self._told:
+                self._told.add(number)
                 self._problems.append(f"cell {number}: {error}")
 
     def close(self) -> str:
@@ -193,8 +143,9 @@ def grade(path: Path, exam: Exam, place: sandbox.Place) -> dict[str, Any]:
     problems: list[str] = []
     results, printed = [], ""
     try:
-        cells, odd = cells_of(path, exam.topic)
-        problems += odd
+        found = reader.cells_of(path)
+        problems += oddities(found, exam.topic)
+        cells = [source for cell in found if (source := reader.to_run(cell)).strip()]
         results, printed = _results(cells, exam, place, problems)
     except ExerciseError as error:
         problems.append(str(error))
@@ -205,7 +156,7 @@ def grade(path: Path, exam: Exam, place: sandbox.Place) -> dict[str, Any]:
         "score": sum(question["score"] for question in questions),
         "points": exam.points,
         "questions": questions,
-        "problems": [clean(problem) for problem in problems],
+        "problems": [clean(problem) for problem in shortened(problems)],
         "printed": clean(printed),
         "seconds": round(time.monotonic() - began, 2),
     }
@@ -221,12 +172,10 @@ def _results(
         return Session(place, deadline=deadline)
 
     learner = Learner(cells, open_session, problems)
-    try:
-        learner.ready()
-    except EndedError as ended:
-        problems.append(str(ended))
     results = []
     try:
+        with contextlib.suppress(EndedError):  # each question says it
+            learner.ready()
         for question in exam.questions:
             number, points = question.number, question.points
             results.append(hidden.run(exam.tests, number, points, learner.call, seed=exam.seed))
@@ -248,6 +197,13 @@ def _question(question: Question, result: Result) -> dict[str, Any]:
             for line in lines
         ],
     }
+
+
+def shortened(problems: list[str]) -> list[str]:
+    """Return the first problems, and how many there are beyond."""
+    if len(problems) <= MOST_PROBLEMS:
+        return problems
+    return [*problems[:MOST_PROBLEMS], f"and {len(problems) - MOST_PROBLEMS} more"]
 
 
 def clean(text: str) -> str:

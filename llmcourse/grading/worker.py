@@ -14,6 +14,7 @@ Taught in: chapters/00_how_to_use.ipynb
 """
 
 import argparse
+import asyncio
 import ctypes
 import os
 import resource
@@ -22,6 +23,7 @@ from collections.abc import Callable
 from typing import Any, BinaryIO
 
 READY = ("ok", "ready")
+MOST_FILES = 512
 _PR_SET_PDEATHSIG, _SIGKILL = 1, 9
 
 
@@ -45,6 +47,7 @@ def lock_down(options: argparse.Namespace) -> None:
         stand_guard()
     die_with_parent()  # a change of user would undo it
     limit(resource.RLIMIT_NPROC, options.processes)
+    limit(resource.RLIMIT_NOFILE, MOST_FILES)
     if sys.platform == "linux":  # elsewhere the system ignores or refuses it
         limit(resource.RLIMIT_AS, options.memory_bytes)
 
@@ -74,21 +77,31 @@ def pipes() -> tuple[BinaryIO, BinaryIO]:
 
 
 def new_shell() -> Any:
-    """Return IPython's own way to run cells, without history and without a kernel."""
+    """Return IPython's own way to run cells, without history, without windows and without exit."""
     from IPython.core.interactiveshell import InteractiveShell  # noqa: PLC0415  after the limits
     from traitlets.config import Config  # noqa: PLC0415
+
+    class Shell(InteractiveShell):
+        def enable_gui(self, gui: Any = None) -> None:
+            """Draw into files alone, as `%matplotlib inline` does in a page."""
+
+        def ask_exit(self) -> None:
+            """Go on: the grader ends the process."""
 
     config = Config()
     config.HistoryManager.enabled = False
     config.InteractiveShell.colors = "nocolor"
-    return InteractiveShell.instance(config=config)
+    return Shell.instance(config=config)
 
 
-def run_cell(shell: Any, source: str) -> tuple[str, Any]:
-    """Run one cell; an error in it is an answer, not an end."""
+def run_cell(shell: Any, loop: asyncio.AbstractEventLoop, source: str) -> tuple[str, Any]:
+    """Run one cell, inside an event loop as Jupyter does; an error in it is an answer, no end."""
     from llmcourse.grading.check import crash  # noqa: PLC0415  after the limits
 
-    outcome = shell.run_cell(source, store_history=False)
+    running = shell.run_cell_async(
+        source, store_history=False, transformed_cell=shell.transform_cell(source)
+    )
+    outcome = loop.run_until_complete(running)
     error = outcome.error_before_exec or outcome.error_in_exec
     return ("crash", crash(error)) if error is not None else ("ok", None)
 
@@ -112,18 +125,19 @@ def serve(requests: BinaryIO, answers: BinaryIO) -> None:
     """Answer requests until there are no more."""
     from llmcourse.grading import plain  # noqa: PLC0415  after the limits
 
-    shell = new_shell()
+    shell, loop = new_shell(), asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
 
     def reply(answer: tuple[str, Any]) -> None:
         try:
             line = plain.dumps(answer)
-        except plain.NotPlainError as error:
+        except Exception as error:  # a tensor without data, for one
             line = plain.dumps(("crash", f"your function returned what is no data: {error}"))
         answers.write(line + b"\n")
         answers.flush()
 
     actions: dict[str, Callable[..., tuple[str, Any]]] = {
-        "cell": lambda source: run_cell(shell, source),
+        "cell": lambda source: run_cell(shell, loop, source),
         "call": lambda *what: call(shell.user_ns, *what),
     }
     reply(READY)

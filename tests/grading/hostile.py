@@ -177,6 +177,59 @@ thread = threading.Thread(target=lambda: sys.exit(1))
 thread.start()
 thread.join()
 """
+WRITE = """
+import os, stat, threading, time
+def forge(data):
+    for number in range(3, 64):
+        try:
+            if stat.S_ISFIFO(os.fstat(number).st_mode):
+                os.write(number, data)
+        except OSError:
+            pass
+"""
+STAY_BEHIND = """
+for _ in range(50):
+    threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
+forge(b"garbage\\n")
+time.sleep(600)
+"""
+COLLIDE = """
+keys = b",".join(b"[%d,0]" % (k * (2**61 - 1)) for k in range(60_000))
+forge(b'{"tuple":["ok",{"dict":[' + keys + b']}]}\\n')
+"""
+MANY_ITEMS = r"""
+forge(b'{"tuple":["ok",[' + b"[]," * 2_000_000 + b'[]]]}\n')
+"""
+LONG_ERRORS = r"""
+for _ in range(5):
+    forge(b'{"tuple":["crash","' + b"A" * 3_000_000 + b'"]}\n')
+"""
+MEMORY_FILES = """
+import os
+held = []
+for number in range(100):
+    file = os.memfd_create(str(number))
+    for _ in range(50):
+        os.write(file, bytes(1 << 20))
+    held.append(file)
+import time
+time.sleep(60)
+"""
+MANY_THREADS = """
+from concurrent.futures import ThreadPoolExecutor
+with ThreadPoolExecutor(20) as pool:
+    return sum(pool.map(int, numbers))
+"""
+IN_JUPYTER = """
+%matplotlib inline
+import asyncio
+import matplotlib.pyplot as plt
+plt.plot([1, 2])
+plt.show()
+task = asyncio.create_task(asyncio.sleep(0))
+await task
+WAITED = True
+"""
 PATCH_CHECK = """
 import llmcourse.grading.check as check
 import llmcourse.grading.compare as compare
@@ -237,6 +290,39 @@ def many(document):
     document["cells"] = [{**document["cells"][0], "id": f"c{n}"} for n in range(5000)]
 
 
+def whole(text):
+    return "".join(text) if isinstance(text, list) else text
+
+
+def helper_in_a_check(document):
+    for cell in document["cells"]:
+        if cell["metadata"].get("nbgrader", {}).get("grade_id") == "90-1-check":
+            cell["source"] += ["\n", "def helper(numbers):\n", "    return sum(numbers)"]
+        if "def add_all" in whole(cell["source"]):
+            cell["source"] = "def add_all(numbers):\n    return helper(numbers)"
+
+
+def null_marks(document):
+    document["metadata"]["kernelspec"] = None
+    for cell in document["cells"]:
+        if not cell["metadata"].get("nbgrader", {}).get("grade"):
+            cell["metadata"]["nbgrader"] = None
+
+
+def without_metadata(document):
+    del document["metadata"]
+    for cell in document["cells"]:
+        cell.pop("metadata")
+
+
+def heavy(document):
+    plot = {"output_type": "display_data", "metadata": {}, "data": {"image/png": "A" * 3_000_000}}
+    for cell in document["cells"]:
+        if cell["cell_type"] == "code":
+            cell["outputs"] = [plot, *[{} for _ in range(20_000)]][: 1 if cell["id"] else 0]
+    document["cells"][-1]["outputs"] = [{} for _ in range(50_000)]
+
+
 def set_key(key, value):
     def change(document):
         document[key] = value
@@ -269,6 +355,16 @@ SUBMISSIONS = {
     "wrong": of(NONE, add=WRONG_ADD, double=WRONG_DOUBLE),
     "own-loopback": of(add=code(OWN_LOOPBACK)),
     "two-ranks": of(add=code(TWO_RANKS)),
+    "threads": of(add=code(MANY_THREADS)),
+    "as-in-jupyter": of(extra=[IN_JUPYTER], add=code("assert WAITED\nreturn sum(numbers)")),
+    "leaves-with-exit": of(extra=["x = 1\nexit()"]),
+    "helper-in-a-check": edited(helper_in_a_check),
+    "byte-order-mark": Submission(b"\xef\xbb\xbf" + text().encode()),
+    "utf-16": Submission(text().encode("utf-16")),
+    "null-marks": edited(null_marks, problem="no cell is marked"),
+    "without-metadata": edited(without_metadata, problem="no cell is marked"),
+    "heavy-outputs": edited(heavy),
+    "four-slow-cells": of(problem="it took more than", extra=["import time\ntime.sleep(600)"] * 4),
     # --- loops and exits
     "loop-in-answer": of(SECOND, "", add=code("while True:\n    pass")),
     "loop-after-answer": of(problem="it took more than", extra=["while True:\n    pass"]),
@@ -296,6 +392,11 @@ SUBMISSIONS = {
     "output-flood": of(problem="printed more", extra=["while True:\n    print('x' * 100_000)"]),
     "output-flood-in-answer": of(SECOND, add=code("while True:\n    print('x' * 100_000)")),
     "returns-200-mb": of(SECOND, add=code("return 'x' * 200_000_000")),
+    "memory-files": of(problem="GiB of memory", extra=[MEMORY_FILES]),
+    "stays-behind": of(problem="cannot be read", extra=[WRITE + STAY_BEHIND]),
+    "keys-that-collide": of(SECOND, add=WRITE + code(COLLIDE + "return 0")),
+    "two-million-items": of(SECOND, add=WRITE + code(MANY_ITEMS + "return 0")),
+    "long-errors": of(NONE, extra=[WRITE + LONG_ERRORS]),
     # --- checks that were changed
     "checks-deleted": Submission(json.dumps(notebook(WITHOUT_CHECKS))),
     "checks-edited": of(
@@ -356,11 +457,11 @@ SUBMISSIONS = {
     "other-language": edited(other_language, NONE, "not Python"),
     "wrong-notebook": edited(other_chapter, NONE, "chapter 91"),
     "cells-are-no-list": edited(set_key("cells", 5), NONE, "not a notebook"),
-    "metadata-is-a-list": edited(set_key("metadata", []), NONE, "not a notebook"),
-    "sources-are-numbers": edited(set_source(5), NONE),
+    "metadata-is-a-list": edited(set_key("metadata", [])),
+    "sources-are-numbers": edited(set_source(5), NONE, "source is no text"),
     "does-not-parse": of(SECOND, "SyntaxError", add="def add_all(numbers:\n  return"),
     "two-million-cells": Submission(" " * 60_000_000, NONE, "bytes, more than"),
-    "five-thousand-cells": edited(many, NONE, "cells of code, more than"),
+    "five-thousand-cells": edited(many, NONE, "cells, more than"),
     "a-link": Submission(link_to_passwords, NONE, "not a file of its own"),
     "=1+1": of(),
     "-name with spaces": of(),

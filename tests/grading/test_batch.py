@@ -207,9 +207,26 @@ def test_no_cell_of_the_table_is_a_formula(cell, harmless):
     assert report.harmless(cell) == harmless
 
 
+def test_odd_names_cost_nobody_anything(place):
+    _, folder, out = place
+    for name in (b"M\xfcller.ipynb", b"x" * 244 + b".ipynb", b"line\nbreak.ipynb", b"ada.ipynb"):
+        with open(os.path.join(os.fsencode(folder), name), "w") as file:  # noqa: PTH118, PTH123
+            file.write(small_exam.text())
+    done = grade(place, "--jobs", "2")
+    assert done.returncode == 0, done.stderr
+    found = rows(out)
+    assert len(found) == 3 + 4
+    scores = {name: row["score"] for name, row in found.items()}
+    assert scores.pop("bob") == "3"
+    assert scores.pop("nobody") == "0"
+    assert set(scores.values()) == {"5"}
+    assert {"ada", "ada (2)", "M\\xfcller", "line break"} <= set(scores)
+    assert len(list(out.glob("*.json"))) == 7
+
+
 def test_submissions_have_one_name_each(tmp_path):
     (tmp_path / "a").mkdir()
-    for name in ("05_tokens.ipynb", "other.ipynb"):
+    for name in ("05_tokens.ipynb", "other.ipynb", "._other.ipynb"):
         (tmp_path / "a" / name).write_text("{}")
     (tmp_path / "b").mkdir()
     (tmp_path / "b" / "mine.ipynb").write_text("{}")
@@ -221,3 +238,9 @@ def test_submissions_have_one_name_each(tmp_path):
         "b": "mine.ipynb",
         "c": "c.ipynb",
     }
+
+
+def test_names_that_differ_by_case_alone_get_two_reports(tmp_path):
+    for name in ("Bob.ipynb", "bob.ipynb"):
+        (tmp_path / name).write_text("{}")
+    assert set(batch.submissions(tmp_path, "05_tokens")) == {"Bob", "bob (2)"}

@@ -36,6 +36,9 @@ DIFFERENT = {
     "numbers": (3, 4, "yours: 3, expected: 4"),
     "nan for a number": (NAN, 1.0, "yours: nan"),
     "infinite for a number": (math.inf, 1.0, "yours: inf"),
+    "number for infinite": (0.0, -math.inf, "expected: -inf"),
+    "infinite for its opposite": (math.inf, -math.inf, "yours: inf"),
+    "number for infinite in a list": ((0.0, 0.0), (math.inf, 0.0), "at place 0"),
     "number for nan": (1.0, NAN, "expected: nan"),
     "truth for a number": (True, 1, "a truth value"),
     "number for truth": (1, True, "expected a truth value"),
@@ -68,6 +71,8 @@ def test_what_is_the_same_has_no_difference(answer, expected):
 @pytest.mark.parametrize(("answer", "expected", "says"), DIFFERENT.values(), ids=DIFFERENT)
 def test_a_difference_is_put_into_words(answer, expected, says):
     assert says in compare.difference(answer, expected, relative=0.0)
+    if isinstance(answer, float):
+        assert says in compare.difference(answer, expected, relative=1e-6)
 
 
 @given(st.floats(-1e6, 1e6), st.floats(0, 1e-3), st.floats(-2, 2))
