@@ -17,7 +17,7 @@ from tests.grading import hostile, small_exam
 
 KINDS = ("namespaces", "limits")
 LIMITS = ["--cell-s", "5", "--call-s", "5", "--submission-s", "60", "--output-bytes", "4000000"]
-LIMITS += ["--memory-bytes", str(4 * 2**30), "--disk-bytes", str(64 * 2**20)]
+LIMITS += ["--memory-bytes", str(2 * 2**30), "--disk-bytes", str(64 * 2**20)]
 HAS_NAMESPACES = sandbox.detect([]).kind == "namespaces"
 MOST_S = 900
 
