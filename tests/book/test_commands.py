@@ -67,7 +67,8 @@ def steps_of(path):
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
 def test_workflows_run_make_and_nothing_else(path):
-    runs = [step["run"] for step in steps_of(path) if "run" in step]
+    """Besides what the README names for Linux, bubblewrap."""
+    runs = [step["run"] for step in steps_of(path) if "run" in step and "if" not in step]
     assert runs
     for command in runs:
         words = command.split()
@@ -89,6 +90,7 @@ def test_pins_and_floors_name_the_same_packages():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
     wanted = [*project["dependencies"], *extras["book"], *extras["test"], *extras["notebook"]]
+    wanted += extras["instructor"]
     names = {re.match(r"[\w-]+", entry)[0].lower() for entry in wanted} - {"llmcourse"}
     lines = (ROOT / "requirements.txt").read_text().split("\n")
     pinned = {line.split("==")[0].split("[")[0].lower() for line in lines if "==" in line}

@@ -16,13 +16,8 @@ import yaml
 
 from llmcourse import runtime, train
 from llmcourse.viz.measured import PHASES, phases_of_step
-from llmcourse.viz.widgets.run import (
-    ProgressMap,
-    RunScrubber,
-    TrainingLoop,
-    curriculum,
-    quantised,
-)
+from llmcourse.viz.widgets.course import ProgressMap, curriculum
+from llmcourse.viz.widgets.run import RunScrubber, TrainingLoop, quantised
 from tests.browser import visits
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -3,9 +3,10 @@
 Taught in: chapters/02_step_by_hand.ipynb, chapters/03_downhill.ipynb
 """
 
+from llmcourse.viz.widgets.course import ProgressMap
 from llmcourse.viz.widgets.descent import Bowl, StepByHand
 from llmcourse.viz.widgets.model import ConfigExplorer, SamplingBoard
-from llmcourse.viz.widgets.run import ProgressMap, RunScrubber, TrainingLoop
+from llmcourse.viz.widgets.run import RunScrubber, TrainingLoop
 from llmcourse.viz.widgets.tokens import MergeBoard, PackingBoard
 
 __all__ = [
