@@ -9,7 +9,7 @@ import importlib
 import pkgutil
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import nbformat
@@ -52,12 +52,14 @@ def public_names() -> set[str]:
     return names
 
 
-def stripped(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
-    """Remove outputs, counts and editor metadata."""
+def stripped(
+    notebook: nbformat.NotebookNode, metadata: Sequence[str] = ("tags", "mystnb")
+) -> nbformat.NotebookNode:
+    """Remove outputs, counts and editor metadata; keep the cells' metadata of some names."""
     for cell in notebook.cells:
         if cell.cell_type == "code":
             cell.outputs, cell.execution_count = [], None
-        kept = {key: cell.metadata[key] for key in ("tags", "mystnb") if key in cell.metadata}
+        kept = {key: cell.metadata[key] for key in metadata if key in cell.metadata}
         cell.metadata = nbformat.from_dict(kept)
     notebook.metadata = nbformat.from_dict(TOP_METADATA)
     return notebook

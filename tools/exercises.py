@@ -11,11 +11,11 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-import nbformat
 from nbformat import NotebookNode
 
 from llmcourse.grading import exercise
 from tools import setup_cells
+from tools.check_notebooks import stripped, written
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "exercises"
@@ -23,30 +23,17 @@ SOLUTIONS = FOLDER / "solutions"
 CATALOGUE = ROOT / "llmcourse" / "grading" / "catalogue.json"
 KEPT = ("tags", "mystnb", "nbgrader")
 NBGRADER = ("grade", "grade_id", "locked", "points", "schema_version", "solution", "task")
-TOP_METADATA = {
-    "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
-    "language_info": {"name": "python"},
-}
 
 
 def tidy(notebook: NotebookNode) -> NotebookNode:
     """Return a notebook in the form that is committed: stamped, without outputs or leftovers."""
     setup_cells.stamp(notebook)
+    stripped(notebook, KEPT)
     for cell in notebook.cells:
-        if cell.cell_type == "code":
-            cell.outputs, cell.execution_count = [], None
-        kept = {name: cell.metadata[name] for name in KEPT if name in cell.metadata}
-        if "nbgrader" in kept:
-            mine = kept["nbgrader"]
-            kept["nbgrader"] = {name: mine[name] for name in NBGRADER if name in mine}
-        cell.metadata = nbformat.from_dict(kept)
-    notebook.metadata = nbformat.from_dict(TOP_METADATA)
+        marks = cell.metadata.get("nbgrader", {})
+        for name in set(marks) - set(NBGRADER):
+            del marks[name]
     return notebook
-
-
-def written(notebook: NotebookNode) -> str:
-    """Return a notebook's file content."""
-    return nbformat.writes(notebook).rstrip("\n") + "\n"
 
 
 def sources() -> list[Path]:

@@ -9,8 +9,9 @@ from pathlib import Path
 
 from nbformat import NotebookNode
 
-from llmcourse.grading import exercise, files
+from llmcourse.grading import exercise
 from tools import exercises
+from tools.check_notebooks import written
 
 CONFIG = '''\
 """Settings of nbgrader for the course.  Run nbgrader in this folder."""
@@ -67,9 +68,9 @@ def main(arguments: list[str] | None = None) -> int:
         tests = (options.hidden / f"{path.stem}.py").read_text(encoding="utf8")
         notebook = with_hidden_tests(exercise.read(path), tests, options.seed)
         folder = options.folder / "source" / path.stem
-        files.make_folder(folder)
-        files.write_text(folder / path.name, exercises.written(notebook))
-    files.write_text(options.folder / "nbgrader_config.py", CONFIG)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / path.name).write_text(written(notebook), encoding="utf8")
+    (options.folder / "nbgrader_config.py").write_text(CONFIG, encoding="utf8")
     print(f"{options.folder}: {len(exercises.sources())} assignments; now run nbgrader there")
     return 0
 

@@ -62,7 +62,7 @@ def grade(arguments: list[str]) -> int:
         for sentence in isolation.missing:
             print(f"not enforced: {sentence}", file=sys.stderr)
         reports = batch.run(work)
-    except (ValueError, FileNotFoundError) as error:
+    except (ValueError, OSError) as error:
         print(f"grade: {error}", file=sys.stderr)
         return USAGE
     except KeyboardInterrupt:
@@ -84,7 +84,7 @@ def main(arguments: list[str] | None = None) -> int:
     words = sys.argv[1:] if arguments is None else arguments
     commands = {"grade": grade, "progress": progress}
     if not words or words[0] not in commands:
-        print(__doc__.rsplit("\n\n", maxsplit=2)[0], file=sys.stderr)
+        print(__doc__.split("\n\nTaught in")[0], file=sys.stderr)
         return 0 if words and words[0] in ("-h", "--help") else USAGE
     return commands[words[0]](words[1:])
 

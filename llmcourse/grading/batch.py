@@ -19,7 +19,7 @@ from typing import Any
 import psutil
 
 from llmcourse import runtime
-from llmcourse.grading import files, reader, report, sandbox, submission
+from llmcourse.grading import reader, report, sandbox, submission
 from llmcourse.grading.submission import Exam
 
 FORMAT = 1
@@ -109,7 +109,8 @@ def grade_one(name: str, path: Path, batch: Batch, number: int) -> dict[str, Any
         body |= {"problems": [f"the grader failed, look at it yourself: {last}"], "printed": ""}
         body["key"] = ""  # tried again in the next run
     whole = {**head, **body, "isolation": asdict(batch.isolation)}
-    files.write_text(batch.out / f"{name}.json", json.dumps(whole, indent=1, sort_keys=True))
+    with runtime.write_atomically(batch.out / f"{name}.json") as file:
+        file.write(json.dumps(whole, indent=1, sort_keys=True).encode())
     return whole
 
 
@@ -129,7 +130,7 @@ def run(batch: Batch) -> list[dict[str, Any]]:
 
     A submission that has a report from the same tests, seed and limits is not graded again.
     """
-    files.make_folder(batch.out)
+    _make_folder(batch.out)
     found = submissions(batch.folder, batch.exam.topic)
     reports = {
         name: old
@@ -146,6 +147,13 @@ def run(batch: Batch) -> list[dict[str, Any]]:
     in_order = [reports[name] for name in found]
     report.write(batch.out, batch.exam, in_order, batch.isolation)
     return in_order
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(f"{folder} cannot be made ({error.strerror}): name another one") from None
 
 
 def _in_parallel(todo: dict[str, Path], batch: Batch) -> Iterator[dict[str, Any]]:

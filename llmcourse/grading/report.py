@@ -12,7 +12,7 @@ from typing import Any
 
 import jinja2
 
-from llmcourse.grading import files
+from llmcourse import runtime
 from llmcourse.grading.sandbox import Isolation
 from llmcourse.grading.submission import Exam
 
@@ -23,8 +23,10 @@ def write(
     folder: Path, exam: Exam, reports: Sequence[dict[str, Any]], isolation: Isolation
 ) -> None:
     """Write scores.csv and index.html into a folder."""
-    files.write_text(folder / TABLE, table(exam, reports))
-    files.write_text(folder / PAGE, page(exam, reports, isolation))
+    written = {TABLE: table(exam, reports), PAGE: page(exam, reports, isolation)}
+    for name, text in written.items():
+        with runtime.write_atomically(folder / name) as file:
+            file.write(text.encode())
 
 
 def table(exam: Exam, reports: Sequence[dict[str, Any]]) -> str:

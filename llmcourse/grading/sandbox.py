@@ -18,6 +18,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
+
 import llmcourse
 
 HOME = "/home/learner"
@@ -80,7 +82,7 @@ class Isolation:
     bubblewrap: str = ""
     """Path of the program, or nothing."""
     drop_user: bool = False
-    """Whether each job runs under a user id of its own, which takes root."""
+    """Whether each submission runs under a user id of its own, which takes root."""
 
 
 @dataclass(frozen=True)
@@ -226,13 +228,11 @@ def _processes(limits: Limits, uid: int) -> int:
     """Return the limit of processes: the system counts all those of the user."""
     if uid:
         return limits.processes
-    import psutil  # noqa: PLC0415  only where processes are counted
-
     mine = [p for p in psutil.process_iter(["uids", "num_threads"]) if _is_mine(p)]
     return limits.processes + sum(p.info["num_threads"] or 1 for p in mine)
 
 
-def _is_mine(process: object) -> bool:
+def _is_mine(process: psutil.Process) -> bool:
     return process.info["uids"] is not None and process.info["uids"].real == os.getuid()
 
 

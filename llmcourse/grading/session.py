@@ -52,7 +52,7 @@ class Session:
         self._uid = place.uid
         self._may_leave = place.isolation.kind != "namespaces"
         os.set_blocking(self._process.stdin.fileno(), False)
-        self._watch_now = threading.Event()
+        self._closed = threading.Event()
         self._threads = [
             threading.Thread(target=f, daemon=True) for f in (self._drain, self._watch)
         ]
@@ -164,7 +164,7 @@ class Session:
 
     def _watch(self) -> None:
         """End the process when all that it started uses too much memory."""
-        while not self._watch_now.wait(LOOK_EVERY_S):
+        while not self._closed.wait(LOOK_EVERY_S):
             used = sum(_held_bytes(process) for process in self._family())
             if used > self.limits.memory_bytes and not self.ended:
                 self.ended = (
@@ -190,9 +190,9 @@ class Session:
 
     def close(self) -> None:
         """End the process and everything that it started; return when all of it is gone."""
-        if self._watch_now.is_set():
+        if self._closed.is_set():
             return
-        self._watch_now.set()
+        self._closed.set()
         family = self._family()
         self._process.kill()
         for process in [*family, *self._strays()]:

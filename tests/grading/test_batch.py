@@ -1,6 +1,7 @@
 """Grading a folder: reports, resuming, seeds, private tests, and errors in what is asked for."""
 
 import csv
+import errno
 import json
 import os
 import signal
@@ -11,6 +12,8 @@ import time
 import psutil
 import pytest
 
+from llmcourse import runtime
+from llmcourse.grading import __main__ as command_line
 from llmcourse.grading import batch, report, sandbox, submission
 from tests.grading import small_exam
 
@@ -176,6 +179,33 @@ def test_limits_are_more_than_nothing(name):
 
 def test_at_least_one_job(place):
     assert "jobs must be 1 or more" in grade(place, "--jobs", "0").stderr
+
+
+def test_the_commands_are_named_when_none_is_given(capsys):
+    assert command_line.main([]) == 2
+    said = capsys.readouterr().err
+    assert "grade exercises/05_tokens.ipynb" in said
+    assert "progress [export FILE" in said
+
+
+def test_a_full_disk_is_said_in_one_line_and_the_next_run_goes_on(place, monkeypatch, capsys):
+    exam, folder, out = (str(path) for path in place)
+    asked = ["grade", exam, folder, "--out", out, "--isolation", "limits"]
+    monkeypatch.setattr(batch, "adopt_orphans", lambda: None)  # this process keeps its children
+    monkeypatch.setattr(batch, "end_orphans", lambda: None)
+    with monkeypatch.context() as full:
+        error = OSError(errno.ENOSPC, "cannot write: No space left on device", out)
+        full.setattr(runtime, "write_atomically", lambda path: _raise(error))
+        assert command_line.main(asked) == 2
+    said = capsys.readouterr().err
+    assert "grade: " in said
+    assert "No space left on device" in said
+    assert command_line.main(asked) == 0
+    assert rows(place[2])["ada"]["score"] == "5"
+
+
+def _raise(error):
+    raise error
 
 
 def test_a_fault_of_the_grader_costs_one_report_and_is_tried_again(place, monkeypatch):

@@ -141,6 +141,14 @@ def test_nothing_is_left_behind(graded, kind):
     assert batch.after == {n: s for n, s in batch.before.items() if not n.startswith("out")}
 
 
+def test_the_server_hears_whoever_reaches_it():
+    server = Server()
+    with socket.create_connection(("127.0.0.1", server.port)) as client:
+        assert client.recv(1) == b""  # it has answered, by hanging up
+    server.close()
+    assert len(server.heard) == 1
+
+
 @with_namespaces
 def test_nobody_was_reached_on_the_loopback(graded):
     assert graded("namespaces").heard == []
