@@ -1,27 +1,38 @@
-"""Tokens on disk, and the order in which a run reads them: shards, batches, prefetch, packing.
+"""Tokens on disk, and how a run reads them: shards, batches, prefetch, packing, conversations.
 
-Taught in: chapters/09_data_loading.ipynb
+Taught in: chapters/09_data_loading.ipynb, chapters/17_targets_and_masks.ipynb
 """
 
+from llmcourse.data.chat import CHAT_TOKENS, ChatTokens, Turn, chat_tokens
 from llmcourse.data.order import Batches, permuted, prefetch
 from llmcourse.data.packing import (
+    PackedRows,
     Packing,
     Piece,
+    best_fit,
     concatenate_and_cut,
     one_per_row,
     pack,
+    packed_rows,
     padding_efficiency,
 )
 from llmcourse.data.shards import TokenShards, write_shards
 
 __all__ = [
+    "CHAT_TOKENS",
     "Batches",
+    "ChatTokens",
+    "PackedRows",
     "Packing",
     "Piece",
     "TokenShards",
+    "Turn",
+    "best_fit",
+    "chat_tokens",
     "concatenate_and_cut",
     "one_per_row",
     "pack",
+    "packed_rows",
     "padding_efficiency",
     "permuted",
     "prefetch",

@@ -1,8 +1,9 @@
-"""A Llama: configuration and presets, the decoder, sampling, and Hugging Face's names for it.
+"""A Llama: configuration and presets, the decoder, sampling, Hugging Face's names, ablations.
 
 Taught in: chapters/10_blueprint.ipynb, chapters/16_cross_entropy.ipynb
 """
 
+from llmcourse.model.ablation import PARTS, Part, without
 from llmcourse.model.config import (
     PRESETS,
     ModelConfig,
@@ -14,20 +15,33 @@ from llmcourse.model.config import (
 )
 from llmcourse.model.decoder import KVCache, Transformer
 from llmcourse.model.huggingface import from_huggingface, to_huggingface
+from llmcourse.model.inspect import (
+    attention_maps,
+    hidden_units,
+    queries_and_keys,
+    residual_rms,
+)
 from llmcourse.model.sampling import generate, next_token_probabilities
 
 __all__ = [
+    "PARTS",
     "PRESETS",
     "KVCache",
     "ModelConfig",
+    "Part",
     "Transformer",
+    "attention_maps",
     "from_huggingface",
     "generate",
+    "hidden_units",
     "llama3_8b",
     "llama3_70b",
     "llama3_405b",
     "next_token_probabilities",
+    "queries_and_keys",
+    "residual_rms",
     "stories",
     "tiny",
     "to_huggingface",
+    "without",
 ]

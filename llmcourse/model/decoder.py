@@ -5,18 +5,18 @@ A token id enters as a row of the embedding, passes all blocks, is normalised on
 as one logit per vocabulary entry.
 
 Shape suffixes:  B batch, T time, D width, H heads, G key/value heads, K head size, F hidden,
-V vocabulary, S time of cached keys, J channel pairs of RoPE.
+V vocabulary, S time of cached keys, J channel pairs of RoPE.  A mask may have a batch axis or not.
 
 Taught in: chapters/10_blueprint.ipynb
 """
 
 import torch
-from jaxtyping import Complex, Float, Int
+from jaxtyping import Bool, Complex, Float, Int
 from torch import Tensor, nn
 
 from llmcourse.attention import attention_sdpa, rope_adjacent, rope_rotations
 from llmcourse.model.config import ModelConfig
-from llmcourse.ops import embedding, linear, rmsnorm, swiglu
+from llmcourse.ops import embedding, linear, rmsnorm, silu_gate
 
 
 class KVCache:
@@ -52,20 +52,29 @@ class Attention(nn.Module):
         self.w_v = nn.Parameter(torch.empty(kv_width, config.width))
         self.w_o = nn.Parameter(torch.empty(config.width, query_width))
 
+    def queries_and_keys(
+        self, x_BTD: Float[Tensor, "B T D"], rotations_TJ: Complex[Tensor, "*rows T J"]
+    ) -> tuple[Float[Tensor, "B T H K"], Float[Tensor, "B T G K"]]:
+        """Return the rotated query and key heads of every token."""
+        heads = (-1, self.head_size)
+        q_BTHK = rope_adjacent(linear(x_BTD, self.w_q).unflatten(-1, heads), rotations_TJ)
+        k_BTGK = rope_adjacent(linear(x_BTD, self.w_k).unflatten(-1, heads), rotations_TJ)
+        return q_BTHK, k_BTGK
+
     def forward(
         self,
         x_BTD: Float[Tensor, "B T D"],
-        rotations_TJ: Complex[Tensor, "T J"],
+        rotations_TJ: Complex[Tensor, "*rows T J"],
+        *,
+        mask: Bool[Tensor, "*masked T S"] | None = None,
         cache: KVCache | None = None,
     ) -> Float[Tensor, "B T D"]:
         """Return what every token reads from itself and the tokens before it."""
-        heads = (-1, self.head_size)
-        q_BTHK = rope_adjacent(linear(x_BTD, self.w_q).unflatten(-1, heads), rotations_TJ)
-        k_BSGK = rope_adjacent(linear(x_BTD, self.w_k).unflatten(-1, heads), rotations_TJ)
-        v_BSGK = linear(x_BTD, self.w_v).unflatten(-1, heads)
+        q_BTHK, k_BSGK = self.queries_and_keys(x_BTD, rotations_TJ)
+        v_BSGK = linear(x_BTD, self.w_v).unflatten(-1, (-1, self.head_size))
         if cache is not None:
             k_BSGK, v_BSGK = cache.append(k_BSGK, v_BSGK)
-        return linear(attention_sdpa(q_BTHK, k_BSGK, v_BSGK).flatten(-2), self.w_o)
+        return linear(attention_sdpa(q_BTHK, k_BSGK, v_BSGK, mask=mask).flatten(-2), self.w_o)
 
 
 class FeedForward(nn.Module):
@@ -77,9 +86,13 @@ class FeedForward(nn.Module):
         self.w_up = nn.Parameter(torch.empty(config.hidden, config.width))
         self.w_down = nn.Parameter(torch.empty(config.width, config.hidden))
 
+    def hidden(self, x_BTD: Float[Tensor, "B T D"]) -> Float[Tensor, "B T F"]:
+        """Return the hidden units of every token: what w_down reads."""
+        return silu_gate(linear(x_BTD, self.w_gate), linear(x_BTD, self.w_up))
+
     def forward(self, x_BTD: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
         """Transform every token by itself."""
-        return swiglu(x_BTD, self.w_gate, self.w_up, self.w_down)
+        return linear(self.hidden(x_BTD), self.w_down)
 
 
 class RMSNorm(nn.Module):
@@ -108,11 +121,14 @@ class Block(nn.Module):
     def forward(
         self,
         x_BTD: Float[Tensor, "B T D"],
-        rotations_TJ: Complex[Tensor, "T J"],
+        rotations_TJ: Complex[Tensor, "*rows T J"],
+        *,
+        mask: Bool[Tensor, "*masked T S"] | None = None,
         cache: KVCache | None = None,
     ) -> Float[Tensor, "B T D"]:
         """Add what the two parts of the layer contribute."""
-        x_BTD = x_BTD + self.attention(self.attention_norm(x_BTD), rotations_TJ, cache)
+        normed_BTD = self.attention_norm(x_BTD)
+        x_BTD = x_BTD + self.attention(normed_BTD, rotations_TJ, mask=mask, cache=cache)
         return x_BTD + self.feed_forward(self.feed_forward_norm(x_BTD))
 
 
@@ -169,25 +185,49 @@ class Transformer(nn.Module):
         return [KVCache(batch_size, self.config, like=self.embedding) for _ in self.blocks]
 
     def forward(
-        self, ids_BT: Int[Tensor, "B T"], *, cache: list[KVCache] | None = None
+        self,
+        ids_BT: Int[Tensor, "B T"],
+        *,
+        positions_BT: Int[Tensor, "B T"] | None = None,
+        mask: Bool[Tensor, "*masked T S"] | None = None,
+        cache: list[KVCache] | None = None,
     ) -> Float[Tensor, "B T V"]:
         """Return the logits of the next token at every position.
 
         Args:
             ids_BT: token ids; with a cache, only those that come after the cached ones.
+            positions_BT: where each token stands, from 0 to context_length - 1; None counts on from
+                the cached ones.  Packed rows count anew in every document.
+            mask: True where a token may look, (T, S) or (B, T, S), see `attention.masks`; None is
+                causal.
             cache: from `new_cache`; it is extended in place.
 
         Raises:
-            ValueError: if the sequence, cached part included, is longer than the context.
+            ValueError: if the sequence, cached part included, is longer than the context, or a
+                position is outside it.
         """
-        start = cache[0].length if cache else 0
-        end = start + ids_BT.shape[1]
-        if end > self.config.context_length:
-            raise ValueError(
-                f"{end} tokens do not fit into the context of {self.config.context_length}"
-            )
-        rotations_TJ = self.rotations_TJ[start:end]
         x_BTD = embedding(ids_BT, self.embedding)
+        rotations_TJ = self._rotations(ids_BT.shape[1], positions_BT, cache)
         for layer, block in enumerate(self.blocks):
-            x_BTD = block(x_BTD, rotations_TJ, cache[layer] if cache else None)
+            x_BTD = block(x_BTD, rotations_TJ, mask=mask, cache=cache[layer] if cache else None)
         return linear(self.norm(x_BTD), self.head_weight)
+
+    def _rotations(
+        self,
+        num_tokens: int,
+        positions_BT: Int[Tensor, "B T"] | None,
+        cache: list[KVCache] | None,
+    ) -> Complex[Tensor, "*rows T J"]:
+        """Return the rotation of every token's position."""
+        start = cache[0].length if cache else 0
+        end, context = start + num_tokens, self.config.context_length
+        if end > context:
+            raise ValueError(f"{end} tokens do not fit into the context of {context}")
+        if positions_BT is None:
+            return self.rotations_TJ[start:end]
+        if positions_BT.numel() and not 0 <= positions_BT.min() <= positions_BT.max() < context:
+            raise ValueError(
+                f"positions must be from 0 to {context - 1}, got {int(positions_BT.min())} to "
+                f"{int(positions_BT.max())}"
+            )
+        return self.rotations_TJ[positions_BT]

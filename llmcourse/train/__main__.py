@@ -119,7 +119,7 @@ def _resolved(run: Run) -> str:
     flat = asdict(run.config)
     lines = [f"  model.{name}: {value}" for name, value in flat.pop("model").items()]
     lines += [f"  {name}: {value}" for name, value in flat.items()]
-    count = num_parameters(run.config.model)
+    count = sum(p.numel() for p in run.model.parameters())
     tokens, available = run.tokens_per_step * run.config.steps, len(run.prepared.training)
     return "\n".join(
         [

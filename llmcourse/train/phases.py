@@ -21,7 +21,7 @@ from llmcourse import checkpoint as checkpoints
 from llmcourse import loss as losses
 from llmcourse import runtime
 from llmcourse.data import Batches
-from llmcourse.model import Transformer
+from llmcourse.model import Transformer, without
 from llmcourse.optim import (
     AdamW,
     clip_by_global_norm,
@@ -90,6 +90,8 @@ def new_run(config: TrainConfig, folder: Path, prepared: Prepared) -> Run:
     """Build model, optimizer and data order from the settings and their seed alone."""
     device = runtime.device(config.device)
     model = Transformer(config.model, generator=runtime.generator(config.seed)).to(device)
+    if config.without != "nothing":
+        model = without(model, config.without)
     optimizer = AdamW(
         decay_groups(model, weight_decay=config.weight_decay),
         lr=config.learning_rate,

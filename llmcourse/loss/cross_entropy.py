@@ -1,4 +1,4 @@
-"""Cross-entropy: what the model is asked to minimise, and the units it is reported in.
+"""Cross-entropy: what the model is asked to minimise.
 
 All losses are in nats per token unless a name says otherwise.  A loss is a sum over tokens divided
 by one normaliser; when a batch is cut into micro-batches or spread over ranks, every part must use
@@ -9,7 +9,6 @@ Shape suffixes:  B batch, T time (tokens), D width, V vocabulary, N rows (all to
 Taught in: chapters/02_step_by_hand.ipynb, chapters/16_cross_entropy.ipynb
 """
 
-import math
 from typing import NamedTuple
 
 import torch
@@ -203,23 +202,3 @@ def cross_entropy_chunked(
         total = part if total is None else merge_parts(total, part)
     target_logit_N = (x_ND * w_VD[targets_N]).sum(-1)
     return (total.max_N + total.sum_N.log() - target_logit_N).mean()
-
-
-def perplexity(nats_per_token: int | float) -> float:
-    """Return e^loss: the number of equally likely tokens that would be as hard to guess."""
-    return math.exp(nats_per_token)
-
-
-def bits_per_byte(nats_per_token: int | float, *, num_tokens: int, num_bytes: int) -> float:
-    """Convert nats per token to bits per byte of text, which no tokenizer can flatter.
-
-    bits per byte = nats per token * tokens / bytes / ln 2
-
-    Raises:
-        ValueError: if a count is not positive.
-    """
-    if num_tokens <= 0 or num_bytes <= 0:
-        raise ValueError(
-            f"num_tokens and num_bytes must be positive, got {num_tokens} and {num_bytes}"
-        )
-    return nats_per_token * num_tokens / num_bytes / math.log(2)

@@ -1,0 +1,37 @@
+"""Attention: rotary positions, masks, the written-out form, torch's, and the tiled one.
+
+Taught in: chapters/11_attention.ipynb, chapters/13_norm_rope_silu.ipynb
+"""
+
+from llmcourse.attention.dense import attention, attention_sdpa, attention_weights, repeat_kv
+from llmcourse.attention.masks import causal_mask, document_mask, sliding_window_mask
+from llmcourse.attention.rotary import (
+    halves_from_adjacent,
+    rope_adjacent,
+    rope_halves,
+    rope_rotations,
+)
+from llmcourse.attention.tiled import (
+    OnlineSoftmax,
+    attention_tiled,
+    online_softmax_add,
+    online_softmax_start,
+)
+
+__all__ = [
+    "OnlineSoftmax",
+    "attention",
+    "attention_sdpa",
+    "attention_tiled",
+    "attention_weights",
+    "causal_mask",
+    "document_mask",
+    "halves_from_adjacent",
+    "online_softmax_add",
+    "online_softmax_start",
+    "repeat_kv",
+    "rope_adjacent",
+    "rope_halves",
+    "rope_rotations",
+    "sliding_window_mask",
+]

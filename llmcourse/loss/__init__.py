@@ -1,0 +1,44 @@
+"""The loss: cross-entropy, what it is asked of which tokens, and the units it is reported in.
+
+Taught in: chapters/02_step_by_hand.ipynb, chapters/16_cross_entropy.ipynb
+"""
+
+from llmcourse.loss.cross_entropy import (
+    IGNORE_INDEX,
+    CrossEntropySaved,
+    LogSumExpPart,
+    counted_tokens,
+    cross_entropy,
+    cross_entropy_chunked,
+    logsumexp,
+    logsumexp_naive,
+    logsumexp_part,
+    merge_parts,
+    token_losses,
+    token_losses_backward,
+    token_losses_forward,
+)
+from llmcourse.loss.targets import count_targets, mask_from_roles, shifted_targets, z_loss
+from llmcourse.loss.units import bits_per_byte, perplexity
+
+__all__ = [
+    "IGNORE_INDEX",
+    "CrossEntropySaved",
+    "LogSumExpPart",
+    "bits_per_byte",
+    "count_targets",
+    "counted_tokens",
+    "cross_entropy",
+    "cross_entropy_chunked",
+    "logsumexp",
+    "logsumexp_naive",
+    "logsumexp_part",
+    "mask_from_roles",
+    "merge_parts",
+    "perplexity",
+    "shifted_targets",
+    "token_losses",
+    "token_losses_backward",
+    "token_losses_forward",
+    "z_loss",
+]
