@@ -1,4 +1,4 @@
-"""data: shards byte by byte, one global order for every world size, prefetch, and packing."""
+"""data: shards byte by byte, one global order for every world size, and prefetch."""
 
 import hashlib
 import itertools
@@ -14,10 +14,6 @@ from hypothesis import strategies as st
 from llmcourse.data import (
     Batches,
     TokenShards,
-    concatenate_and_cut,
-    one_per_row,
-    pack,
-    padding_efficiency,
     permuted,
     prefetch,
     write_shards,
@@ -814,133 +810,3 @@ def test_prefetched_batches_leave_the_position_alone(counted):
 def test_a_depth_of_0_is_refused_at_once():
     with pytest.raises(ValueError, match="depth must be 1 or greater, got 0"):
         prefetch([], 0)
-
-
-# --- packing
-
-LENGTHS = st.lists(st.integers(0, 25), max_size=20)
-
-
-def tokens_of(packing):
-    return sorted(
-        (p.document, p.start + i) for row in packing.rows for p in row for i in range(p.length)
-    )
-
-
-@given(lengths=LENGTHS, context=st.integers(1, 12))
-@pytest.mark.parametrize("way", [pack, concatenate_and_cut, one_per_row])
-def test_every_token_has_one_place(way, lengths, context):
-    packing = way(lengths, context)
-    expected = [(d, i) for d, length in enumerate(lengths) for i in range(length)]
-    assert tokens_of(packing) == expected
-    assert packing.num_tokens == sum(lengths)
-    assert all(0 < sum(p.length for p in row) <= context for row in packing.rows)
-    assert all(p.length > 0 for row in packing.rows for p in row)
-    room = context * len(packing.rows)
-    assert packing.efficiency == (sum(lengths) / room if room else 1.0)
-
-
-@given(lengths=LENGTHS, context=st.integers(1, 12))
-def test_packing_cuts_no_document_that_fits(lengths, context):
-    for packing in (pack(lengths, context), one_per_row(lengths, context)):
-        num_pieces = [0] * len(lengths)
-        for row in packing.rows:
-            for piece in row:
-                num_pieces[piece.document] += 1
-        assert num_pieces == [-(-length // context) for length in lengths]
-
-
-@given(lengths=LENGTHS, context=st.integers(1, 12))
-def test_concatenating_pads_the_last_row_alone(lengths, context):
-    rows = concatenate_and_cut(lengths, context).rows
-    assert len(rows) == -(-sum(lengths) // context)
-    assert all(sum(p.length for p in row) == context for row in rows[:-1])
-    in_order = [(p.document, p.start) for row in rows for p in row]
-    assert in_order == sorted(in_order)
-
-
-def reference_first_fit_decreasing(lengths, context):
-    """Row by row in plain lists."""
-    rows = []
-    pieces = [
-        (d, s, min(context, n - s)) for d, n in enumerate(lengths) for s in range(0, n, context)
-    ]
-    for piece in sorted(pieces, key=lambda p: (-p[2], p[0], p[1])):
-        for row in rows:
-            if sum(p[2] for p in row) + piece[2] <= context:
-                row.append(piece)
-                break
-        else:
-            rows.append([piece])
-    return rows
-
-
-@given(lengths=LENGTHS, context=st.integers(1, 30))
-def test_pack_is_first_fit_decreasing(lengths, context):
-    assert pack(lengths, context).rows == reference_first_fit_decreasing(lengths, context)
-
-
-def fewest_rows(lengths, context):
-    """Try every way to put documents into rows; keep the best."""
-    best = len(lengths)
-
-    def place(index, room):
-        nonlocal best
-        if len(room) >= best:
-            return
-        if index == len(lengths):
-            best = len(room)
-            return
-        for row in range(len(room)):
-            if room[row] >= lengths[index]:
-                place(index + 1, [r - lengths[index] * (i == row) for i, r in enumerate(room)])
-        place(index + 1, [*room, context - lengths[index]])
-
-    place(0, [])
-    return best
-
-
-@given(lengths=st.lists(st.integers(1, 12), max_size=9))
-def test_pack_is_near_the_best_that_exists(lengths):
-    rows, best = len(pack(lengths, 12).rows), fewest_rows(lengths, 12)
-    assert best <= rows
-    assert 9 * rows <= 11 * best + 6
-
-
-def test_first_fit_decreasing_is_not_always_the_best():
-    lengths = [6, 5, 5, 3, 3, 2]
-    assert len(pack(lengths, 12).rows) == 3
-    assert fewest_rows(lengths, 12) == 2
-
-
-def test_packing_by_hand():
-    """Rows of 10: the documents 7, 3, 5, 5 and 12 tokens long."""
-    lengths = [7, 3, 5, 5, 12]
-    assert pack(lengths, 10).rows == [
-        [(4, 0, 10)],
-        [(0, 0, 7), (1, 0, 3)],
-        [(2, 0, 5), (3, 0, 5)],
-        [(4, 10, 2)],
-    ]
-    assert pack(lengths, 10).efficiency == 32 / 40
-    assert padding_efficiency(lengths, 10) == 32 / 60
-    assert concatenate_and_cut(lengths, 10).rows == [
-        [(0, 0, 7), (1, 0, 3)],
-        [(2, 0, 5), (3, 0, 5)],
-        [(4, 0, 10)],
-        [(4, 10, 2)],
-    ]
-
-
-def test_packing_real_lengths_wastes_little():
-    lengths = np.random.default_rng(0).lognormal(4.5, 1, 2_000).astype(int).tolist()
-    assert pack(lengths, 512).efficiency > 0.95
-    assert padding_efficiency(lengths, 512) < 0.4
-
-
-@pytest.mark.parametrize("way", [pack, concatenate_and_cut, one_per_row, padding_efficiency])
-def test_what_cannot_be_packed_is_refused(way):
-    with pytest.raises(ValueError, match="context_length must be 1 or greater, got 0"):
-        way([1], 0)
-    with pytest.raises(ValueError, match="document 1 has -2 tokens"):
-        way([1, -2], 4)

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llmcourse import checks, loss, model
+from llmcourse import attention, checks, loss, model
 from llmcourse.model import ModelConfig, Transformer, generate, next_token_probabilities
 
 
@@ -166,6 +166,76 @@ def test_the_cache_changes_nothing(num_kv_heads):
         cache = decoder.new_cache(3)
         pieces = [decoder(ids[:, a:b], cache=cache) for a, b in ((0, 4), (4, 5), (5, 11))]
     assert checks.relative_error(torch.cat(pieces, 1), whole) < 1e-5
+
+
+@pytest.mark.parametrize("num_kv_heads", [1, 2, 4])
+def test_the_cache_equals_recomputation_token_for_token(num_kv_heads):
+    """Every token alone through the cache, against the whole prefix, and against Hugging Face."""
+    decoder = built(small(num_kv_heads=num_kv_heads)).double()
+    theirs = hugging_face(decoder.config).double()
+    theirs.load_state_dict(model.to_huggingface(decoder.state_dict(), decoder.config))
+    ids, cache, past = ids_of(decoder.config), decoder.new_cache(3), None
+    with torch.no_grad():
+        for t in range(ids.shape[1]):
+            step = decoder(ids[:, t : t + 1], cache=cache)[:, 0]
+            assert checks.relative_error(step, decoder(ids[:, : t + 1])[:, -1]) < 1e-12
+            reference = theirs(ids[:, t : t + 1], past_key_values=past, use_cache=True)
+            past = reference.past_key_values
+            assert checks.relative_error(step, reference.logits[:, 0]) < 1e-6
+    assert cache[0].length == 11
+
+
+def test_the_comparison_notices_a_cache_that_forgets_its_place():
+    decoder = built(small())
+    ids, cache = ids_of(decoder.config), decoder.new_cache(3)
+    with torch.no_grad():
+        decoder(ids[:, :6], cache=cache)
+        again = torch.zeros(3, 1, dtype=torch.int64)  # every new token at position 0
+        wrong = decoder(ids[:, 6:7], positions_BT=again, cache=cache)[:, 0]
+        assert checks.relative_error(wrong, decoder(ids[:, :7])[:, -1]) > 1e-2
+
+
+def packed_row(config):
+    """One row of three documents, 5, 4 and 2 tokens long: ids, documents, positions."""
+    documents = torch.tensor([[0] * 5 + [1] * 4 + [2] * 2])
+    positions = torch.tensor([[*range(5), *range(4), *range(2)]])
+    return ids_of(config, B=1), documents, positions
+
+
+def test_packed_logits_equal_hugging_face_and_the_documents_alone():
+    decoder = built(small()).double()
+    theirs = hugging_face(decoder.config).double()
+    theirs.load_state_dict(model.to_huggingface(decoder.state_dict(), decoder.config))
+    ids, documents, positions = packed_row(decoder.config)
+    mask = attention.document_mask(documents)
+    with torch.no_grad():
+        ours = decoder(ids, positions_BT=positions, mask=mask)
+        reference = theirs(ids, attention_mask=mask.unsqueeze(1), position_ids=positions).logits
+        alone = torch.cat([decoder(part) for part in ids.split([5, 4, 2], dim=1)], dim=1)
+        leaking = decoder(ids, positions_BT=positions)
+    assert checks.relative_error(ours, reference) < 1e-6
+    assert checks.relative_error(ours, alone) < 1e-12
+    assert checks.relative_error(leaking, alone) > 1e-2
+
+
+def test_a_window_reaches_as_far_as_layers_times_window():
+    """Gradient of the last logits by the embeddings: two layers of window 3 see 5 tokens."""
+    decoder = built(small()).double()
+    seen = []
+    decoder.blocks[0].register_forward_pre_hook(lambda _, given: seen.append(given[0]))
+    mask = attention.sliding_window_mask(11, 11, 3)
+    logits = decoder(ids_of(decoder.config, B=1), mask=mask)
+    (dx,) = torch.autograd.grad(logits[:, -1].square().sum(), seen[0])
+    reached = (dx[0] != 0).any(-1).nonzero().flatten().tolist()
+    assert reached == [6, 7, 8, 9, 10]
+
+
+def test_positions_outside_the_context_are_refused():
+    decoder = built(small())
+    with pytest.raises(ValueError, match="positions must be from 0 to 15, got 9 to 16"):
+        decoder(torch.tensor([[1, 2]]), positions_BT=torch.tensor([[9, 16]]))
+    with pytest.raises(ValueError, match="positions must be from 0 to 15, got -1 to 0"):
+        decoder(torch.tensor([[1, 2]]), positions_BT=torch.tensor([[-1, 0]]))
 
 
 def test_generation_is_the_same_with_and_without_cache_past_the_context():

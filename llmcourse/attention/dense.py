@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from llmcourse.attention.masks import causal_mask
+from llmcourse.attention.masks import mask_or_causal
 
 
 def repeat_kv(x_BSGK: Float[Tensor, "*B S G K"], num_heads: int) -> Float[Tensor, "*B S H K"]:
@@ -115,9 +115,5 @@ def _over_heads(
     k_BSGK: Float[Tensor, "B S G K"],
 ) -> Bool[Tensor, "*masked_1 T S"]:
     """Return the mask, causal where None, with an axis that spreads it over the heads."""
-    sizes = (q_BTHK.shape[1], k_BSGK.shape[1])
-    if mask is None:
-        mask = causal_mask(*sizes)
-    if mask.shape[-2:] != sizes:
-        raise ValueError(f"the mask ends in {tuple(mask.shape[-2:])}, not in (T, S) = {sizes}")
+    mask = mask_or_causal(mask, q_BTHK.shape[1], k_BSGK.shape[1])
     return mask.to(q_BTHK.device).unsqueeze(-3)

@@ -28,6 +28,24 @@ def causal_mask(num_queries: int, num_keys: int) -> Bool[Tensor, "T S"]:
     return allowed_TS.tril(diagonal=num_keys - num_queries)
 
 
+def mask_or_causal(
+    mask: Bool[Tensor, "*masked T S"] | None, num_queries: int, num_keys: int
+) -> Bool[Tensor, "*masked T S"]:
+    """Return the mask itself, or the causal one where None.
+
+    Raises:
+        ValueError: if the mask is for other numbers of queries and keys.
+    """
+    if mask is None:
+        return causal_mask(num_queries, num_keys)
+    if mask.shape[-2:] != (num_queries, num_keys):
+        raise ValueError(
+            f"the mask must end in (queries, keys) = ({num_queries}, {num_keys}), got "
+            f"{tuple(mask.shape)}"
+        )
+    return mask
+
+
 def sliding_window_mask(num_queries: int, num_keys: int, window: int) -> Bool[Tensor, "T S"]:
     """Return a causal mask in which a query sees itself and the window - 1 positions before it.
 

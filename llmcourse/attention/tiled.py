@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from llmcourse.attention.dense import repeat_kv
-from llmcourse.attention.masks import causal_mask
+from llmcourse.attention.masks import mask_or_causal
 
 
 class OnlineSoftmax(NamedTuple):
@@ -87,8 +87,7 @@ def attention_tiled(
     if tile < 1:
         raise ValueError(f"tile must be 1 or greater, got {tile}")
     num_queries, num_heads = q_BTHK.shape[1:3]
-    if mask is None:
-        mask = causal_mask(num_queries, k_BSGK.shape[1])
+    mask = mask_or_causal(mask, num_queries, k_BSGK.shape[1])
     mask_BTS = mask.to(q_BTHK.device).expand(len(q_BTHK), -1, -1)
     k_BHSK = repeat_kv(k_BSGK, num_heads).transpose(1, 2)
     v_BHSK = repeat_kv(v_BSGK, num_heads).transpose(1, 2)

@@ -26,7 +26,7 @@ PARTS: tuple[Part, ...] = get_args(Part)
 """Every part by its name."""
 
 
-def without(model: Transformer, part: Part) -> Transformer:
+def without(model: Transformer, part: Part | str) -> Transformer:
     """Return a copy of a model with one part removed and every other weight the same.
 
     ================  ======================================================================

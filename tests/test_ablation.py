@@ -1,0 +1,211 @@
+"""model: what looks inside a model, and models without one of their parts."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from llmcourse import attention, checks, model, ops, runtime, train
+from llmcourse.model import PARTS, Transformer, tiny, without
+from llmcourse.train.__main__ import main
+
+
+@pytest.fixture
+def decoder():
+    """Weights large enough that every part matters, gains that are not 1."""
+    built = Transformer(tiny(), generator=runtime.generator(0))
+    g = runtime.generator(1)
+    with torch.no_grad():
+        for name, p in built.named_parameters():
+            if name.endswith("gain"):
+                p.add_(0.3 * torch.randn(p.shape, generator=g))
+            else:
+                p.mul_(8)
+    return built
+
+
+@pytest.fixture
+def ids():
+    return torch.randint(0, 300, (2, 9), generator=runtime.generator(2))
+
+
+def by_hand(decoder, ids, part):
+    """The whole forward pass written out once more, with the part left out."""
+
+    def norm(x, gain):
+        return x if part == "norm" else F.rms_norm(x, (32,), gain, 1e-5)
+
+    def attend(block, x):
+        if part == "attention":
+            return torch.zeros_like(x)
+        q, k, v = ((x @ w.T).unflatten(-1, (-1, 8)) for w in (block.w_q, block.w_k, block.w_v))
+        if part != "position":
+            rotations = attention.rope_rotations(8, 9)
+            q, k = (attention.rope_adjacent(y, rotations) for y in (q, k))
+        return attention.attention(q, k, v).flatten(-2) @ block.w_o.T
+
+    def feed(block, x):
+        if part == "feed_forward":
+            return torch.zeros_like(x)
+        curve = F.relu if part == "silu" else F.silu
+        up = x @ block.w_up.T
+        hidden = F.silu(up) if part == "gate" else curve(x @ block.w_gate.T) * up
+        return hidden @ block.w_down.T
+
+    x = decoder.embedding[ids]
+    for block in decoder.blocks:
+        kept = 0 if part == "residual" else 1
+        x = kept * x + attend(block.attention, norm(x, block.attention_norm.gain))
+        x = kept * x + feed(block.feed_forward, norm(x, block.feed_forward_norm.gain))
+    return norm(x, decoder.norm.gain) @ decoder.embedding.T
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_the_part_is_gone_and_nothing_else(part, decoder, ids):
+    ablated = without(decoder, part)
+    ours, expected = ablated(ids), by_hand(decoder, ids, part)
+    assert checks.relative_error(ours, expected) < 1e-5
+    assert checks.relative_error(decoder(ids), by_hand(decoder, ids, None)) < 1e-5
+    for other in (None, *PARTS):
+        if other != part:
+            assert checks.relative_error(ours, by_hand(decoder, ids, other)) > 1e-3
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_every_weight_that_stays_is_the_same_and_learns(part, decoder, ids):
+    ablated = without(decoder, part)
+    whole = dict(decoder.named_parameters())
+    for name, p in ablated.named_parameters():
+        assert torch.equal(p, whole[name])
+        assert p is not whole[name]
+    gone = {
+        "norm": sum(p.numel() for name, p in whole.items() if "gain" in name),
+        "gate": sum(p.numel() for name, p in whole.items() if "w_gate" in name),
+        "attention": sum(p.numel() for name, p in whole.items() if "attention.w" in name),
+        "feed_forward": sum(p.numel() for name, p in whole.items() if "feed_forward.w" in name),
+    }.get(part, 0)
+    kept = sum(p.numel() for p in ablated.parameters())
+    assert kept == sum(p.numel() for p in whole.values()) - gone
+    ablated(ids).square().sum().backward()
+    unused = {"attention": "attention_norm", "feed_forward": "feed_forward_norm"}.get(part, "none")
+    for name, p in ablated.named_parameters():
+        if unused not in name:
+            assert p.grad.abs().max() > 0, name
+
+
+def test_the_model_itself_stays_as_it_is(decoder, ids):
+    before = decoder(ids)
+    for part in PARTS:
+        without(decoder, part)
+    assert torch.equal(decoder(ids), before)
+    with pytest.raises(ValueError, match=r"part must be one of norm, .*, got 'head'"):
+        without(decoder, "head")
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_an_ablated_model_generates_with_its_cache(part, decoder, ids):
+    ablated = without(decoder, part)
+    texts = [
+        model.generate(
+            ablated,
+            ids,
+            max_new_tokens=30,
+            generator=runtime.generator(3),
+            top_k=20,
+            use_cache=use_cache,
+        )
+        for use_cache in (True, False)
+    ]
+    assert torch.equal(*texts)
+
+
+def test_one_layer_without_position_cannot_tell_the_order(ids):
+    whole = Transformer(replace(tiny(), num_layers=1), generator=runtime.generator(0)).double()
+    with torch.no_grad():
+        for p in whole.parameters():
+            p.mul_(8)
+    blind = without(whole, "position")
+    swapped = ids[:, [3, 1, 0, 2, 7, 5, 6, 4, 8]]
+    assert checks.relative_error(blind(swapped)[:, -1], blind(ids)[:, -1]) < 1e-12
+    assert checks.relative_error(whole(swapped)[:, -1], whole(ids)[:, -1]) > 1e-3
+
+
+def test_a_run_can_be_made_without_a_part(tmp_path):
+    config = replace(train.PRESETS["tiny"](), steps=2, warmup_steps=1, without="gate")
+    run = train.start(config, tmp_path / "run")
+    assert not any("w_gate" in name for name, _ in run.model.named_parameters())
+    train.fit(run)
+    resumed = train.resume(tmp_path / "run", steps=2)
+    assert resumed.config.without == "gate"
+    for ours, theirs in zip(resumed.model.parameters(), run.model.parameters(), strict=True):
+        assert torch.equal(ours, theirs)
+
+
+# --- looking inside
+
+
+def test_the_command_line_names_the_parts(capsys, tmp_path):
+    assert main(["--preset", "tiny", "--without", "head", "--out", str(tmp_path / "run")]) == 2
+    error = capsys.readouterr().err
+    assert "without" in error
+    assert "feed_forward" in error
+    assert not (tmp_path / "run").exists()
+
+
+def test_maps_are_the_weights_of_every_head(decoder, ids):
+    maps = model.attention_maps(decoder, ids)
+    assert maps.shape == (2, 2, 4, 9, 9)
+    torch.testing.assert_close(maps.sum(-1), torch.ones(2, 2, 4, 9))
+    assert maps.triu(1).abs().max() == 0
+    # The first layer, by hand.
+    block = decoder.blocks[0]
+    x = F.rms_norm(decoder.embedding[ids], (32,), block.attention_norm.gain, 1e-5)
+    rotations = attention.rope_rotations(8, 9)
+    q, k = (
+        attention.rope_adjacent((x @ w.T).unflatten(-1, (-1, 8)), rotations)
+        for w in (block.attention.w_q, block.attention.w_k)
+    )
+    for head in range(4):
+        scores = q[:, :, head] @ k[:, :, head // 2].mT / math.sqrt(8)
+        scores = scores.masked_fill(torch.ones(9, 9).triu(1).bool(), float("-inf"))
+        torch.testing.assert_close(maps[0, :, head], scores.softmax(-1))
+
+
+def test_residual_sizes_are_those_of_the_stream(decoder, ids):
+    sizes = model.residual_rms(decoder, ids)
+    x = decoder.embedding[ids]
+    expected = [x.square().mean().sqrt()]
+    for block in decoder.blocks:
+        x = block(x, decoder.rotations_TJ[:9])
+        expected.append(x.square().mean().sqrt())
+    torch.testing.assert_close(sizes, torch.stack(expected))
+    assert len(sizes) == 3
+
+
+def test_hidden_units_are_what_w_down_reads(decoder, ids):
+    hidden = model.hidden_units(decoder, ids)
+    assert hidden.shape == (2, 2, 9, 64)
+    block = decoder.blocks[1]
+    inputs = []
+    hook = block.feed_forward.register_forward_pre_hook(lambda _, given: inputs.append(given[0]))
+    decoder(ids)
+    hook.remove()
+    part = block.feed_forward
+    torch.testing.assert_close(
+        hidden[1] @ part.w_down.T, ops.swiglu(inputs[0], part.w_gate, part.w_up, part.w_down)
+    )
+    assert model.hidden_units(without(decoder, "silu"), ids).eq(0).float().mean() > 0.2
+    assert model.hidden_units(decoder, ids).eq(0).float().mean() == 0
+    with pytest.raises(ValueError, match="no feed-forward network"):
+        model.hidden_units(without(decoder, "feed_forward"), ids)
+
+
+def test_looking_leaves_no_hook_behind(decoder, ids):
+    model.attention_maps(decoder, ids)
+    model.residual_rms(decoder, ids)
+    model.hidden_units(decoder, ids)
+    with pytest.raises(ValueError, match="do not fit into the context"):
+        model.residual_rms(decoder, ids.repeat(1, 10))
+    assert not any(module._forward_hooks for module in decoder.modules())
