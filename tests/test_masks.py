@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 from strategies import awkward
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from llmcourse import attention, checks
 
@@ -124,6 +125,27 @@ def test_tiled_never_holds_more_than_a_tile(monkeypatch):
     assert len(largest) == 15  # of 5 x 5 tiles, those on and below the diagonal
 
 
+def test_tiled_without_a_mask_makes_no_square_tensor():
+    """Of 300 x 300 pairs nothing is ever there at once, not even as booleans."""
+    largest = 0
+
+    class Watch(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            nonlocal largest
+            out = func(*args, **(kwargs or {}))
+            if isinstance(out, torch.Tensor):
+                largest = max(largest, out.numel())
+            return out
+
+    q, k, v = qkv(0, T=300, S=300, H=1, G=1, K=2, B=1)
+    with Watch():
+        attention.attention_tiled(q, k, v, tile=16)
+    assert largest == 600  # the queries themselves
+    with Watch():
+        attention.attention(q, k, v)
+    assert largest == 300 * 300
+
+
 def without_rescaling(state, scores, values):
     """A mutant: sums of different maxima are added as they are."""
     new = attention.tiled.online_softmax_add(state, scores, values)
@@ -207,5 +229,8 @@ def test_impossible_windows_and_tiles_are_refused():
         attention.sliding_window_mask(3, 3, 0)
     with pytest.raises(ValueError, match="cannot be the last of"):
         attention.sliding_window_mask(4, 3, 1)
+    for form in FORMS.values():
+        with pytest.raises(ValueError, match="4 queries cannot be the last of 3 keys"):
+            form(*qkv(0, T=4, S=3))
     with pytest.raises(ValueError, match="tile must be 1 or greater, got 0"):
         attention.attention_tiled(*qkv(0), tile=0)

@@ -79,42 +79,51 @@ def attention_tiled(
         tile: queries, and keys, of one tile; 1 or more.
 
     Raises:
-        ValueError: if the tile is below 1, or the key/value heads do not divide the query heads.
+        ValueError: if the tile is below 1, the key/value heads do not divide the query heads, the
+            mask has another shape, or there are more queries than keys and no mask.
 
     Source:
         Dao 2023 (FlashAttention-2), algorithm 1, https://arxiv.org/abs/2307.08691
     """
     if tile < 1:
         raise ValueError(f"tile must be 1 or greater, got {tile}")
-    num_queries, num_heads = q_BTHK.shape[1:3]
-    mask = mask_or_causal(mask, num_queries, k_BSGK.shape[1])
-    mask_BTS = mask.to(q_BTHK.device).expand(len(q_BTHK), -1, -1)
-    k_BHSK = repeat_kv(k_BSGK, num_heads).transpose(1, 2)
-    v_BHSK = repeat_kv(v_BSGK, num_heads).transpose(1, 2)
-    tiles = [
-        _one_tile_of_queries(q_BHtK, k_BHSK, v_BHSK, mask_BtS, tile)
-        for q_BHtK, mask_BtS in zip(
-            q_BTHK.transpose(1, 2).split(tile, dim=2), mask_BTS.split(tile, dim=1), strict=True
-        )
-    ]
+    if mask is not None:
+        mask = mask_or_causal(mask, q_BTHK.shape[1], k_BSGK.shape[1])
+    elif q_BTHK.shape[1] > k_BSGK.shape[1]:
+        raise ValueError(f"{q_BTHK.shape[1]} queries cannot be the last of {k_BSGK.shape[1]} keys")
+    q_BHTK = q_BTHK.transpose(1, 2)
+    k_BHSK = repeat_kv(k_BSGK, q_BTHK.shape[2]).transpose(1, 2)
+    v_BHSK = repeat_kv(v_BSGK, q_BTHK.shape[2]).transpose(1, 2)
+    num_cached, tiles = k_BHSK.shape[2] - q_BHTK.shape[2], []
+    for queries in _tiles(q_BHTK.shape[2], tile):
+        state = online_softmax_start(q_BHTK[:, :, queries])
+        for keys in _tiles(k_BHSK.shape[2], tile):
+            allowed_1ts = _tile_of_mask(mask, queries, keys, num_cached).to(q_BTHK.device)
+            if allowed_1ts.any():
+                scores_BHts = q_BHTK[:, :, queries] @ k_BHSK[:, :, keys].mT
+                scores_BHts = scores_BHts / math.sqrt(q_BHTK.shape[-1])
+                scores_BHts = scores_BHts.masked_fill(~allowed_1ts, float("-inf"))
+                state = online_softmax_add(state, scores_BHts, v_BHSK[:, :, keys])
+        tiles.append(_mean(state))
     return torch.cat(tiles, dim=2).transpose(1, 2)
 
 
-def _one_tile_of_queries(
-    q_BHtK: Float[Tensor, "B H t K"],
-    k_BHSK: Float[Tensor, "B H S K"],
-    v_BHSK: Float[Tensor, "B H S K"],
-    mask_BtS: Bool[Tensor, "B t S"],
-    tile: int,
-) -> Float[Tensor, "B H t K"]:
-    """Walk over the keys in tiles; divide once, at the end."""
-    state = online_softmax_start(q_BHtK)
-    for first in range(0, k_BHSK.shape[2], tile):
-        keys = slice(first, first + tile)
-        mask_B1ts = mask_BtS[:, None, :, keys]
-        if mask_B1ts.any():
-            scores_BHts = q_BHtK @ k_BHSK[:, :, keys].mT / math.sqrt(q_BHtK.shape[-1])
-            scores_BHts = scores_BHts.masked_fill(~mask_B1ts, float("-inf"))
-            state = online_softmax_add(state, scores_BHts, v_BHSK[:, :, keys])
+def _tiles(length: int, tile: int) -> list[slice]:
+    """Cut 0 to length into stretches of `tile`, the last one shorter."""
+    return [slice(first, min(first + tile, length)) for first in range(0, length, tile)]
+
+
+def _tile_of_mask(
+    mask: Bool[Tensor, "*masked T S"] | None, queries: slice, keys: slice, num_cached: int
+) -> Bool[Tensor, "*masked 1 t s"]:
+    """Return one tile of the mask, with an axis for the heads; causal where the mask is None."""
+    if mask is not None:
+        return mask[..., queries, keys].unsqueeze(-3)
+    query_t = torch.arange(queries.start, queries.stop) + num_cached
+    return (torch.arange(keys.start, keys.stop) <= query_t.unsqueeze(-1)).unsqueeze(0)
+
+
+def _mean(state: OnlineSoftmax) -> Float[Tensor, "B H t K"]:
+    """Divide once, at the end; a query that has seen nothing gives 0, not 0 / 0."""
     sum_BHt1 = state.sum_BHt.unsqueeze(-1)
-    return state.out_BHtK / sum_BHt1.where(sum_BHt1 > 0, 1.0)  # nothing seen: 0, not 0 / 0
+    return state.out_BHtK / sum_BHt1.where(sum_BHt1 > 0, 1.0)

@@ -7,7 +7,7 @@ as one logit per vocabulary entry.
 Shape suffixes:  B batch, T time, D width, H heads, G key/value heads, K head size, F hidden,
 V vocabulary, S time of cached keys, J channel pairs of RoPE.  A mask may have a batch axis or not.
 
-Taught in: chapters/10_blueprint.ipynb
+Taught in: chapters/10_blueprint.ipynb, chapters/11_attention.ipynb, chapters/12_feed_forward.ipynb
 """
 
 import torch

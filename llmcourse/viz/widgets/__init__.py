@@ -3,20 +3,28 @@
 Taught in: chapters/02_step_by_hand.ipynb, chapters/03_downhill.ipynb
 """
 
+from llmcourse.viz.widgets.attention import AttentionMap
 from llmcourse.viz.widgets.course import ProgressMap
 from llmcourse.viz.widgets.descent import Bowl, StepByHand
 from llmcourse.viz.widgets.model import ConfigExplorer, SamplingBoard
+from llmcourse.viz.widgets.rotary import RotaryClocks
 from llmcourse.viz.widgets.run import RunScrubber, TrainingLoop
+from llmcourse.viz.widgets.shares import ShareBar
+from llmcourse.viz.widgets.targets import TokenStrip
 from llmcourse.viz.widgets.tokens import MergeBoard, PackingBoard
 
 __all__ = [
+    "AttentionMap",
     "Bowl",
     "ConfigExplorer",
     "MergeBoard",
     "PackingBoard",
     "ProgressMap",
+    "RotaryClocks",
     "RunScrubber",
     "SamplingBoard",
+    "ShareBar",
     "StepByHand",
+    "TokenStrip",
     "TrainingLoop",
 ]

@@ -1,0 +1,107 @@
+"""Hidden tests of the exercises of chapter 12."""
+
+import math
+from fractions import Fraction
+
+import torch
+
+
+def counted(shape):
+    """Return the three shares of a shape, by adding up matrices one at a time."""
+    width, heads = shape["width"], shape["num_heads"] * shape["head_size"]
+    kv_heads = shape["num_kv_heads"] * shape["head_size"]
+    one = [(heads, width), (kv_heads, width), (kv_heads, width), (width, heads)]
+    one += [(width, 1), (width, 1)]
+    network = 3 * shape["hidden"] * width
+    layer = network + sum(rows * columns for rows, columns in one)
+    layers, table = shape["num_layers"] * layer, shape["vocab_size"] * width
+    network *= shape["num_layers"]
+    return tuple(
+        network / whole for whole in (layers + 2 * table + width, layers + table + width, layers)
+    )
+
+
+def check_1(t, call, rng):
+    """Small shapes, in which every part counts, and some of the size of real models."""
+    for case in range(10):
+        shared = rng.choice([2, 4])
+        shape = {
+            "vocab_size": rng.randrange(50, 500),
+            "width": rng.randrange(10, 60),
+            "num_layers": rng.randrange(1, 9),
+            "num_kv_heads": rng.randrange(1, 4),
+            "head_size": rng.choice([4, 6, 8]),
+            "hidden": rng.randrange(20, 200),
+        }
+        shape["num_heads"] = shared * shape["num_kv_heads"]
+        if shape["width"] == shape["num_heads"] * shape["head_size"]:
+            shape["width"] += 3
+        if case > 6:
+            shape |= {"vocab_size": 128_256, "width": 4_096 + 512 * case, "hidden": 14_336}
+        t.close(call("feed_forward_shares", **shape), counted(shape), f"{shape}", relative=1e-9)
+
+
+def check_2(t, call, rng):
+    """Widths of real models and others, with and without multiplier."""
+    sizes = [(8_192, 1.0, 256), (3_072, 1.0, 1_024), (5_120, 1.0, 256), (6_656, 1.0, 256)]
+    sizes += [(4_096, 1.3, 1_024), (8_192, 1.3, 4_096), (16_384, 1.2, 4_096)]
+    while len(sizes) < 18:
+        multiple = rng.choice([32, 64, 100, 256])
+        size = (rng.randrange(200, 9_000), rng.choice([1.0, 1.1, 1.3, 1.5]), multiple)
+        wanted = Fraction(str(size[1])) * 8 * size[0] / 3
+        # Not where it matters whether a fraction was cut off.
+        if 4 < wanted % multiple < multiple - 1:
+            sizes.append(size)
+    for width, multiplier, multiple in sizes:
+        wanted = Fraction(str(multiplier)) * 8 * width / 3
+        hidden = -(-wanted // multiple) * multiple
+        right = (int(hidden), float(Fraction(3 * int(hidden), 8 * width)))
+        answer = call("gated_width", width, multiplier, multiple)
+        case = f"width {width:,}, multiplier {multiplier}, multiple {multiple:,}"
+        t.close(answer, right, case, relative=1e-9)
+        if isinstance(answer, list | tuple) and len(answer) == 2:
+            t.equal(answer[0], right[0], f"{case}: the width is exact")
+
+
+def check_3(t, call, rng):
+    """Any leading dimensions and sizes, square ones too, and numbers of any size."""
+    generator = torch.Generator().manual_seed(rng.randrange(2**31))
+    for leading in ((), (1,), (4,), (2, 3), (2, 1, 3)):
+        for width, hidden in ((5, 5), (rng.randrange(2, 9), rng.randrange(9, 20))):
+            shapes = [(*leading, width), (hidden, width), (hidden, width), (width, hidden)]
+            x, gate, up, down = (
+                3 * torch.randn(*shape, generator=generator, dtype=torch.float64)
+                for shape in shapes
+            )
+            a = torch.einsum("...d,fd->...f", x, gate)
+            h = torch.nn.functional.silu(a) * torch.einsum("...d,fd->...f", x, up)
+            right = torch.einsum("...f,df->...d", h, down)
+            answer = call("gated", x, gate, up, down)
+            t.close(answer, right, f"x of shape {tuple(x.shape)}, {hidden} units", relative=1e-9)
+    # In float32 a gate of several hundred in either direction.
+    x = torch.tensor([[rng.uniform(150, 900), -rng.uniform(150, 900)]])
+    one = torch.eye(2)
+    right = torch.tensor([[float(x[0, 0]) ** 2, 0.0]])
+    t.close(call("gated", x, one, one, one), right, f"a gate of {x.tolist()}", relative=1e-5)
+
+
+def check_4(t, call, rng):
+    """Random networks, larger and smaller than the vocabulary, square ones too."""
+    generator = torch.Generator().manual_seed(rng.randrange(2**31))
+    for width, hidden, vocab_size in ((2, 3, 2), (6, 6, 6), (5, 40, 9), (12, 7, 30), (8, 32, 64)):
+        w_down_DF = torch.randn(width, hidden, generator=generator, dtype=torch.float64)
+        # A head whose rows share a large part, as trained heads do.
+        head_VD = torch.randn(vocab_size, width, generator=generator, dtype=torch.float64)
+        head_VD += 3 * torch.randn(width, generator=generator, dtype=torch.float64)
+        hidden_F = torch.randn(hidden, generator=generator, dtype=torch.float64)
+        hidden_F[0] = -hidden_F[0].abs() - 1
+        token, count = rng.randrange(vocab_size), rng.randrange(1, hidden + 1)
+        written_DF = w_down_DF * hidden_F
+        logits_VF = torch.einsum("vd,df->vf", head_VD, written_DF)
+        rises = (logits_VF[token] - logits_VF.sum(0) / vocab_size).tolist()
+        order = sorted(range(hidden), key=lambda unit: -rises[unit])
+        for asked in {count, hidden}:
+            answer = call("writers", hidden_F, w_down_DF, head_VD, token, asked)
+            right = [(unit, rises[unit]) for unit in order[:asked]]
+            case = f"{hidden} units, {vocab_size} tokens, {asked} asked for"
+            t.close(answer, right, case, relative=1e-6, absolute=1e-9 * max(map(math.fabs, rises)))

@@ -1,0 +1,251 @@
+"""The clocks of chapter 13: the page turns as the package rotates, and the controls obey."""
+
+import gzip
+import math
+
+import pytest
+import torch
+import traitlets
+
+from llmcourse import attention
+from llmcourse.viz.widgets.rotary import RotaryClocks
+
+SHAPES = [(2, 10_000.0), (16, 10_000.0), (16, 500_000.0), (24, 37.5), (128, 500_000.0)]
+PAIRS = [(0, 0), (7, 7), (12, 4), (4, 12), (63, 0), (1_000, 937), (8_191, 1), (8_191, 8_190)]
+
+
+def exact(head_size, theta, positions):
+    """Return angles t w_j in float64: an independent reference, finer than complex64."""
+    speeds = [theta ** (-2 * j / head_size) for j in range(head_size // 2)]
+    return torch.outer(
+        torch.tensor(positions, dtype=torch.float64), torch.tensor(speeds, dtype=torch.float64)
+    )
+
+
+def close(got, expected, atol):
+    torch.testing.assert_close(
+        torch.tensor(got, dtype=torch.float64), expected.double(), rtol=0, atol=atol
+    )
+
+
+@pytest.mark.parametrize(("head_size", "theta"), SHAPES)
+def test_hands_are_the_rotations_of_the_package(arithmetic, head_size, theta):
+    positions = [0, 1, 2, 63, 500, 8_191]
+    (speeds,) = arithmetic(RotaryClocks, "speeds", [[head_size, theta]])
+    got = arithmetic(RotaryClocks, "hands", [[t, speeds] for t in positions])
+    rotations = attention.rope_rotations(head_size, 8_192, theta=theta)[positions]
+    close(got, torch.view_as_real(rotations), atol=1e-7)  # complex64 carries 24 bits
+    angles = exact(head_size, theta, positions)
+    close(got, torch.stack([angles.cos(), angles.sin()], -1), atol=1e-11)
+
+
+@pytest.mark.parametrize(("head_size", "theta"), SHAPES)
+def test_the_score_is_that_of_rotated_equal_vectors(arithmetic, head_size, theta):
+    """q = k = (1, 0, 1, 0, ...), rotated by the package to their positions."""
+    (speeds,) = arithmetic(RotaryClocks, "speeds", [[head_size, theta]])
+    got = arithmetic(RotaryClocks, "score", [[i, j, speeds] for i, j in PAIRS])
+    rotations = attention.rope_rotations(head_size, 8_192, theta=theta)
+    equal = torch.tensor([1.0, 0.0]).repeat(head_size // 2).expand(8_192, 1, head_size)
+    turned = attention.rope_adjacent(equal, rotations)[:, 0]
+    expected = torch.stack([turned[i] @ turned[j] for i, j in PAIRS])
+    close(got, expected, atol=3e-7 * head_size)
+    by_distance = arithmetic(RotaryClocks, "scoreAt", [[i - j, speeds] for i, j in PAIRS])
+    close(by_distance, torch.tensor(got, dtype=torch.float64), atol=1e-9)
+
+
+def test_moving_both_leaves_the_score_and_moving_one_does_not(arithmetic):
+    (speeds,) = arithmetic(RotaryClocks, "speeds", [[16, 10_000]])
+    together = arithmetic(RotaryClocks, "score", [[i + 8, i, speeds] for i in range(56)])
+    assert together == pytest.approx([together[0]] * 56, abs=1e-12)
+    alone = arithmetic(RotaryClocks, "score", [[i, 0, speeds] for i in range(64)])
+    assert alone[0] == pytest.approx(8, abs=1e-12)
+    assert max(alone[1:]) < 7.6
+    assert max(alone) - min(alone) > 5
+
+
+def test_the_angle_between_two_hands_is_the_smaller_one(arithmetic):
+    cases = [[i, j, w] for i, j in PAIRS for w in (1.0, 0.5, 0.1, 0.0031)]
+    got = arithmetic(RotaryClocks, "between", cases)
+    expected = [math.degrees(math.acos(math.cos((i - j) * w))) for i, j, w in cases]
+    assert got == pytest.approx(expected, abs=2e-5)  # acos is coarse where the hands meet
+    assert all(0 <= angle <= 180 for angle in got)
+
+
+@pytest.mark.parametrize(
+    ("head_size", "theta", "length", "turns"),
+    [(128, 10_000, 8_192, 50), (128, 500_000, 8_192, 35), (16, 10_000, 64, 3), (2, 10_000, 6, 0)],
+)
+def test_full_turns_are_the_wavelengths_within_the_length(
+    arithmetic, head_size, theta, length, turns
+):
+    (speeds,) = arithmetic(RotaryClocks, "speeds", [[head_size, theta]])
+    lengths = arithmetic(RotaryClocks, "wavelength", [[speed] for speed in speeds])
+    expected = [2 * math.pi * theta ** (2 * j / head_size) for j in range(head_size // 2)]
+    assert lengths == pytest.approx(expected, rel=1e-12)
+    assert arithmetic(RotaryClocks, "fullTurns", [[speeds, length]]) == [turns]
+    assert sum(w <= length for w in expected) == turns
+
+
+@pytest.mark.parametrize("length", [2, 64, 65, 999, 8_192])
+def test_the_curve_holds_every_distance(arithmetic, length):
+    (speeds,) = arithmetic(RotaryClocks, "speeds", [[16, 10_000]])
+    (groups,) = arithmetic(RotaryClocks, "curve", [[speeds, length, 64]])
+    scores = exact(16, 10_000, range(length)).cos().sum(-1)
+    assert len(groups) <= 64
+    covered = [d for group in groups for d in range(group["from"], group["to"] + 1)]
+    assert covered == list(range(length))
+    parts = [scores[group["from"] : group["to"] + 1] for group in groups]
+    close([group["low"] for group in groups], torch.stack([p.min() for p in parts]), atol=1e-9)
+    close([group["high"] for group in groups], torch.stack([p.max() for p in parts]), atol=1e-9)
+
+
+def said(page):
+    return page.get_by_role("status").text_content()
+
+
+def apart(page):
+    """Return the angles under the clocks."""
+    return page.locator(".lc-stage").first.locator("text", has_text="apart").all_text_contents()
+
+
+def test_play_turns_every_hand_and_no_angle_between(show):
+    page = show(RotaryClocks())
+    assert "Query at 12, key at 4: distance 8. Two equal vectors score 4.7 of at most 8" in said(
+        page
+    )
+    assert "3 of 8 pairs turn full circle within 64 tokens" in said(page)
+    before, score = apart(page), page.get_by_role("img").last.get_attribute("aria-label")
+    hands = page.locator(".lc-stage").first.inner_html()
+    assert before[:3] == ["98° apart", "145° apart", "46° apart"]
+    page.get_by_role("button", name="Step").click()
+    assert "Query at 13, key at 5: distance 8. Two equal vectors score 4.7 " in said(page)
+    assert apart(page) == before
+    assert page.get_by_role("img").last.get_attribute("aria-label") == score
+    assert page.locator(".lc-stage").first.inner_html() != hands
+    page.emulate_media(reduced_motion="reduce")
+    page.get_by_role("button", name="Reset").click()
+    assert "Query at 8, key at 0" in said(page)
+    page.get_by_role("button", name="To the end").click()
+    assert "Query at 63, key at 55: distance 8. Two equal vectors score 4.7 " in said(page)
+    assert apart(page) == before
+    page.get_by_role("button", name="Step").click()
+    assert "Query at 8, key at 0" in said(page)
+
+
+def test_play_runs_and_pauses(show):
+    page = show(RotaryClocks(length=8_192))
+    assert page.get_by_text("A step moves both by 128.").is_visible()
+    page.get_by_role("button", name="Play").click()
+    page.wait_for_function(
+        "/Query at 26[48]|Query at 3/.test(document.querySelector('.lc-status').textContent)"
+    )
+    page.get_by_role("button", name="Pause").click()
+    assert "distance 8." in said(page)
+
+
+def test_where_both_fill_the_length_a_step_moves_nothing(show):
+    page = show(RotaryClocks(length=8, query=7, key=0))
+    page.get_by_role("button", name="Step").click()
+    assert "Query at 7, key at 0" in said(page)
+
+
+def test_one_hand_moves_by_keys_and_the_angles_change(show):
+    page = show(RotaryClocks())
+    page.get_by_role("slider", name="query position i").press("ArrowRight")
+    assert "Query at 13, key at 4: distance 9." in said(page)
+    assert apart(page)[0] == "156° apart"
+    assert "pair 0 156° apart" in page.get_by_role("img").first.get_attribute("aria-label")
+    assert "at distance 9 " in page.get_by_role("img").last.get_attribute("aria-label")
+    page.get_by_label("key position j, number").fill("20")
+    page.keyboard.press("Tab")
+    assert "distance -7. The key comes after the query: a causal model" in said(page)
+
+
+def test_a_larger_base_slows_the_slow_clocks(show):
+    page = show(RotaryClocks(128, length=8_192))
+    assert "50 of 64 pairs turn full circle within 8,192 tokens" in said(page)
+    page.get_by_role("button", name="500,000 (Llama 3)").press("Enter")
+    assert "35 of 64 pairs turn full circle" in said(page)
+    assert page.get_by_label("base θ, number").input_value() == "500000"
+    pressed = page.locator("button[aria-pressed=true]").all_text_contents()
+    assert pressed == ["500,000 (Llama 3)"]
+    page.locator("summary").click()
+    assert page.locator("tbody tr").count() == 64
+    cells = page.locator("tbody tr").last.locator("th, td").all_text_contents()
+    assert [cells[0], cells[3]] == ["63", "no"]
+
+
+def test_sixteen_clocks_at_a_time(show):
+    page = show(RotaryClocks(128))
+    assert len(apart(page)) == 16
+    page.get_by_label("first pair shown, number").fill("30")
+    page.keyboard.press("Tab")
+    assert page.get_by_text("pair 45", exact=True).is_visible()
+    page.get_by_label("head size K, number").fill("16")
+    page.keyboard.press("Tab")
+    assert len(apart(page)) == 8
+    assert not page.get_by_label("first pair shown, number").is_visible()
+
+
+@pytest.mark.parametrize(
+    ("field", "typed", "used", "said_so"),
+    [
+        ("query position i", "99", "63", "63 is used"),
+        ("key position j", "-1", "0", "0 is used"),
+        ("base θ", "1", "10", "10 is used"),
+        ("length, tokens", "1", "2", "2 is used"),
+        (
+            "head size K",
+            "15",
+            "16",
+            "must be even, for pairs of channels: 16 is used in place of 15",
+        ),
+        ("head size K", "200", "128", "128 is used"),
+    ],
+)
+def test_an_impossible_number_is_clamped_and_said(show, field, typed, used, said_so):
+    page = show(RotaryClocks())
+    page.get_by_label(f"{field}, number").fill(typed)
+    page.keyboard.press("Tab")
+    assert page.get_by_label(f"{field}, number").input_value() == used
+    assert page.get_by_role("alert").text_content() != ""
+    if field != "length, tokens":  # there the positions that fell out are said
+        assert said_so in page.get_by_role("alert").text_content()
+
+
+def test_a_shorter_length_moves_the_positions_and_says_so(show):
+    page = show(RotaryClocks(query=50, key=40))
+    page.get_by_label("length, tokens, number").fill("32")
+    page.keyboard.press("Tab")
+    assert "query position i is 31 in place of 50" in page.get_by_role("alert").text_content()
+    assert "key position j is 31 in place of 40" in page.get_by_role("alert").text_content()
+    assert "Query at 31, key at 31: distance 0. Two equal vectors score 8 of at most 8" in said(
+        page
+    )
+
+
+def test_python_reads_sets_and_is_refused():
+    clocks = RotaryClocks(theta=500_000)
+    clocks.query = 1e9
+    assert clocks.query == 131_071
+    assert "131071 is used" in clocks.note
+    assert RotaryClocks(theta=500_000).state()["theta"] == 500_000
+    with pytest.raises(ValueError, match="head_size must be even, for pairs of channels, not 15"):
+        RotaryClocks(15)
+    with pytest.raises(TypeError, match=r"has no \['pairs'\]"):
+        RotaryClocks(pairs=3)
+    with pytest.raises(
+        traitlets.TraitError, match="base theta must be a number from 10 to 10000000"
+    ):
+        RotaryClocks(theta=math.nan)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_no_sideways_scroll_on_a_phone(show, theme):
+    widest = RotaryClocks(128, 10_000_000, 131_072, query=131_071, key=131_000, first_pair=48)
+    page = show(widest, RotaryClocks(2), theme=theme, width=360)
+    assert page.evaluate("document.documentElement.scrollWidth") == 360
+
+
+def test_a_page_is_below_60_kb():
+    assert len(gzip.compress(RotaryClocks(128).page().encode())) < 60_000
