@@ -11,13 +11,14 @@ import hashlib
 import html
 import itertools
 import json
+import re
 from importlib import resources
 from typing import Any, ClassVar
 
 import anywidget
 import traitlets
 
-_KIT_IMPORT = 'from "./kit.js";'
+_IMPORT = re.compile(r'import \{.*\} from "\./(\w+\.js)";\n')
 _NOT_STATE = {"layout", "tabbable", "tooltip"}
 _count = itertools.count(1)
 
@@ -38,14 +39,18 @@ def source(name: str) -> str:
 
 
 def module(name: str) -> str:
-    """Return a widget's whole module: the toolkit, and the widget without the line that imports it.
+    """Return a widget's whole module: what its first lines import, then the widget without them.
 
-    A page that is opened from a file may not import one module from another.
+    A page that is opened from a file may not import one module from another.  The toolkit is
+    imported first; imported modules import nothing.
     """
-    first, rest = source(name).split("\n", maxsplit=1)
-    if not (first.startswith("import {") and first.endswith(_KIT_IMPORT)):
-        raise ValueError(f"{name} must begin with one line: import {{ ... }} {_KIT_IMPORT}")
-    return f"{source('kit.js')}\n{rest}"
+    text, imported = source(name), []
+    while line := _IMPORT.match(text):
+        imported.append(line[1])
+        text = text[line.end() :]
+    if imported[:1] != ["kit.js"]:
+        raise ValueError(f'{name} must begin with one line: import {{ ... }} from "./kit.js";')
+    return "\n".join([*map(source, imported), text])
 
 
 def as_json(value: object) -> str:

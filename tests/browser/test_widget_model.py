@@ -57,7 +57,7 @@ def shapes():
 def test_parameters_and_flop_are_the_packages_to_the_last_one(arithmetic):
     configs = list(shapes())
     given_shapes = [[shape_of(config)] for config in configs]
-    counted = arithmetic(ConfigExplorer, "parameters", given_shapes)
+    counted = arithmetic(ConfigExplorer, "parametersByPart", given_shapes)
     assert counted == [cost.parameters_by_part(config) for config in configs]
     flop = arithmetic(ConfigExplorer, "forwardFlop", given_shapes)
     assert flop == [cost.forward_flop_by_part(config) for config in configs]

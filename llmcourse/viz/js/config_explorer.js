@@ -1,20 +1,10 @@
 import { frame, h, label, s, show } from "./kit.js";
+import { nearestDivisor, nextDivisor, parametersByPart, total } from "./llama.js";
 
 // --- arithmetic, compared with llmcourse.cost by the tests
 
-export function parameters(c) {
-  const heads = 2 * c.num_heads + 2 * c.num_kv_heads;
-  return {
-    embedding: c.vocab_size * c.width,
-    attention: c.num_layers * c.width * heads * c.head_size,
-    feed_forward: c.num_layers * 3 * c.width * c.hidden,
-    norms: (2 * c.num_layers + 1) * c.width,
-    head: c.tied_head ? 0 : c.vocab_size * c.width,
-  };
-}
-
 export function forwardFlop(c) {
-  const parts = parameters(c);
+  const parts = parametersByPart(c);
   return {
     projections: 2 * parts.attention,
     "attention pairs": c.num_layers * 4 * c.num_heads * c.head_size * (c.context_length + 1) / 2,
@@ -23,35 +13,18 @@ export function forwardFlop(c) {
   };
 }
 
-export const total = (parts) => Object.values(parts).reduce((sum, part) => sum + part, 0);
-
 // Bytes that training keeps, by what they hold.
 export function trainingMemory(c, bytesPerParameter) {
-  const count = total(parameters(c));
+  const count = total(parametersByPart(c));
   return Object.fromEntries(Object.entries(bytesPerParameter).map(([name, bytes]) => [name, bytes * count]));
 }
 
 // Bytes that writing keeps: the weights, and the keys and values of one text of full length.
 export function writingMemory(c, weightBytes, cacheBytes) {
   return {
-    weights: weightBytes * total(parameters(c)),
+    weights: weightBytes * total(parametersByPart(c)),
     "KV cache": 2 * c.num_layers * c.num_kv_heads * c.head_size * cacheBytes * c.context_length,
   };
-}
-
-// The nearest number of key/value heads that divides the heads.
-export function nearestDivisor(number, wanted) {
-  let best = 1;
-  for (let d = 1; d <= number; d++) {
-    if (number % d === 0 && Math.abs(d - wanted) < Math.abs(best - wanted)) best = d;
-  }
-  return best;
-}
-
-// The next number above (direction 1) or below (-1) that divides the heads; `from` if there is none.
-export function nextDivisor(number, from, direction) {
-  for (let d = from + direction; d >= 1 && d <= number; d += direction) if (number % d === 0) return d;
-  return from;
 }
 
 // --- the page
@@ -76,7 +49,7 @@ function render({ model, el }) {
   const presets = model.get("presets");
   const names = FIELDS.map(([name]) => name);
   let busy = false;
-  const bySize = (a, b) => total(parameters(presets[a])) - total(parameters(presets[b]));
+  const bySize = (a, b) => total(parametersByPart(presets[a])) - total(parametersByPart(presets[b]));
   w.choice("preset", "shape", { options: [...Object.keys(presets).sort(bySize), "your own"] });
   const inputs = Object.fromEntries(FIELDS.map(([name, text]) => [name, w.number(name, text, { log: true })]));
   // One more key/value head would be moved straight back: an arrow key goes to the next that divides.
@@ -113,7 +86,7 @@ function render({ model, el }) {
   };
   const heading = (text) => w.stages.append(h("p", { class: "lc-title" }, text));
   heading("Parameters");
-  const drawParameters = w.stage(bars(() => parameters(shape()), ""), { height: 134, label: "parameters" });
+  const drawParameters = w.stage(bars(() => parametersByPart(shape()), ""), { height: 134, label: "parameters" });
   heading("Forward pass, FLOPs per token");
   const drawFlop = w.stage(bars(() => forwardFlop(shape()), "FLOP"), { height: 108, label: "FLOPs" });
   const training = () => trainingMemory(shape(), model.get("bytes"));
@@ -131,15 +104,15 @@ function render({ model, el }) {
     drawTraining();
     drawWriting();
     const c = shape();
-    const groups = [["parameters", parameters(c)], ["FLOPs", forwardFlop(c)],
+    const groups = [["parameters", parametersByPart(c)], ["FLOPs", forwardFlop(c)],
       ["bytes of training", training()], ["bytes of writing", writing()]];
     numbers({ columns: ["what", "part", "number"], rows: groups.flatMap(([what, parts]) =>
       [...Object.entries(parts), ["in all", total(parts)]].map(([part, value]) =>
         [what, part, value.toLocaleString("en-US")])) });
-    const count = total(parameters(c));
+    const count = total(parametersByPart(c));
     const flop = total(forwardFlop(c));
     const state = total(model.get("bytes")) * count;
-    const share = show(100 * parameters(c).feed_forward / count, 3);
+    const share = show(100 * parametersByPart(c).feed_forward / count, 3);
     w.say(`${short(count)} parameters, ${share} % of them in the feed-forward networks. ` +
       `One token costs ${short(flop, "FLOP")} forward; 2 N would be ${short(2 * count, "FLOP")}. ` +
       `Weights, gradients and optimizer state take ${short(state, "B")}: ` +

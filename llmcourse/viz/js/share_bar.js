@@ -1,21 +1,11 @@
 import { axes, frame, h, label, line, s, scale, show } from "./kit.js";
+import { nearestDivisor, nextDivisor, parametersByPart, total } from "./llama.js";
 
 // --- arithmetic, compared with llmcourse.cost by the tests
 
 export const headsOf = (c) => c.width / c.head_size;
 
-export function parameters(c) {
-  const heads = 2 * headsOf(c) + 2 * c.num_kv_heads;
-  return {
-    embedding: c.vocab_size * c.width,
-    attention: c.num_layers * c.width * heads * c.head_size,
-    feed_forward: c.num_layers * 3 * c.width * c.hidden,
-    norms: (2 * c.num_layers + 1) * c.width,
-    head: c.tied_head ? 0 : c.vocab_size * c.width,
-  };
-}
-
-export const total = (parts) => Object.values(parts).reduce((sum, part) => sum + part, 0);
+export const parameters = (c) => parametersByPart({ ...c, num_heads: headsOf(c) });
 
 // What the feed-forward networks are counted against: everything, everything but the output head, and the
 // blocks alone, without the last norm.
@@ -34,21 +24,6 @@ export function shares(c) {
 export function ruleHidden(width, { factor, multiple }) {
   const thirds = Math.trunc(8 * width / 3);
   return multiple * Math.ceil(Math.trunc(factor * thirds) / multiple);
-}
-
-// The nearest number of key/value heads that divides the heads.
-export function nearestDivisor(number, wanted) {
-  let best = 1;
-  for (let d = 1; d <= number; d++) {
-    if (number % d === 0 && Math.abs(d - wanted) < Math.abs(best - wanted)) best = d;
-  }
-  return best;
-}
-
-// The next number above (direction 1) or below (-1) that divides the heads; `from` if there is none.
-export function nextDivisor(number, from, direction) {
-  for (let d = from + direction; d >= 1 && d <= number; d += direction) if (number % d === 0) return d;
-  return from;
 }
 
 // The multiple of `unit` nearest to `wanted`, at least one unit and at most `high`.
