@@ -1,13 +1,21 @@
-"""Attention: rotary positions, masks, the written-out form, torch's, and the tiled one.
+"""Attention: rotary positions, masks, three equal forms, and their backward passes.
 
 Taught in: chapters/11_attention.ipynb, chapters/13_norm_rope_silu.ipynb
 """
 
+from llmcourse.attention.backward import (
+    AttentionSaved,
+    attention_backward,
+    attention_forward,
+    sum_over_group,
+)
 from llmcourse.attention.dense import attention, attention_sdpa, attention_weights, repeat_kv
+from llmcourse.attention.flash import FlashAttention, FlashSaved, flash_backward, flash_forward
 from llmcourse.attention.masks import causal_mask, document_mask, sliding_window_mask
 from llmcourse.attention.rotary import (
     halves_from_adjacent,
     rope_adjacent,
+    rope_adjacent_backward,
     rope_halves,
     rope_rotations,
 )
@@ -19,19 +27,28 @@ from llmcourse.attention.tiled import (
 )
 
 __all__ = [
+    "AttentionSaved",
+    "FlashAttention",
+    "FlashSaved",
     "OnlineSoftmax",
     "attention",
+    "attention_backward",
+    "attention_forward",
     "attention_sdpa",
     "attention_tiled",
     "attention_weights",
     "causal_mask",
     "document_mask",
+    "flash_backward",
+    "flash_forward",
     "halves_from_adjacent",
     "online_softmax_add",
     "online_softmax_start",
     "repeat_kv",
     "rope_adjacent",
+    "rope_adjacent_backward",
     "rope_halves",
     "rope_rotations",
     "sliding_window_mask",
+    "sum_over_group",
 ]

@@ -58,6 +58,16 @@ def rope_adjacent(
     return torch.view_as_real(x_BTHJ * rotations_TJ.unsqueeze(-2)).flatten(-2)
 
 
+def rope_adjacent_backward(
+    dy_BTHK: Float[Tensor, "*B T H K"], rotations_TJ: Complex[Tensor, "*#B T J"]
+) -> Float[Tensor, "*B T H K"]:
+    """Gradient of `rope_adjacent` for its input: turn back by the same angles.
+
+    A rotation is a matrix whose transpose is its inverse, and a conjugate turns the other way.
+    """
+    return rope_adjacent(dy_BTHK, rotations_TJ.conj())
+
+
 def rope_halves(
     x_BTHK: Float[Tensor, "*B T H K"], rotations_TJ: Complex[Tensor, "*#B T J"]
 ) -> Float[Tensor, "*B T H K"]:

@@ -85,6 +85,21 @@ def attention_tiled(
     Source:
         Dao 2023 (FlashAttention-2), algorithm 1, https://arxiv.org/abs/2307.08691
     """
+    return tiled_with_logsumexp(q_BTHK, k_BSGK, v_BSGK, mask=mask, tile=tile)[0]
+
+
+def tiled_with_logsumexp(
+    q_BTHK: Float[Tensor, "B T H K"],
+    k_BSGK: Float[Tensor, "B S G K"],
+    v_BSGK: Float[Tensor, "B S G K"],
+    *,
+    mask: Bool[Tensor, "*masked T S"] | None = None,
+    tile: int = 64,
+) -> tuple[Float[Tensor, "B T H K"], Float[Tensor, "B H T"]]:
+    """Return what `attention_tiled` does, and log(sum exp(score)) of every query and head.
+
+    The log-sum-exp of a query that sees nothing is given as 0.
+    """
     if tile < 1:
         raise ValueError(f"tile must be 1 or greater, got {tile}")
     if mask is not None:
@@ -94,23 +109,37 @@ def attention_tiled(
     q_BHTK = q_BTHK.transpose(1, 2)
     k_BHSK = repeat_kv(k_BSGK, q_BTHK.shape[2]).transpose(1, 2)
     v_BHSK = repeat_kv(v_BSGK, q_BTHK.shape[2]).transpose(1, 2)
-    num_cached, tiles = k_BHSK.shape[2] - q_BHTK.shape[2], []
-    for queries in _tiles(q_BHTK.shape[2], tile):
+    outs, logsumexps = [], []
+    for queries in tiles_of(q_BHTK.shape[2], tile):
         state = online_softmax_start(q_BHTK[:, :, queries])
-        for keys in _tiles(k_BHSK.shape[2], tile):
-            allowed_1ts = _tile_of_mask(mask, queries, keys, num_cached).to(q_BTHK.device)
-            if allowed_1ts.any():
-                scores_BHts = q_BHTK[:, :, queries] @ k_BHSK[:, :, keys].mT
-                scores_BHts = scores_BHts / math.sqrt(q_BHTK.shape[-1])
-                scores_BHts = scores_BHts.masked_fill(~allowed_1ts, float("-inf"))
+        for keys in tiles_of(k_BHSK.shape[2], tile):
+            scores_BHts = scores_of_tile(q_BHTK, k_BHSK, mask, queries, keys)
+            if scores_BHts is not None:
                 state = online_softmax_add(state, scores_BHts, v_BHSK[:, :, keys])
-        tiles.append(_mean(state))
-    return torch.cat(tiles, dim=2).transpose(1, 2)
+        outs.append(_mean(state))
+        logsumexps.append((state.max_BHt + state.sum_BHt.log()).where(state.sum_BHt > 0, 0.0))
+    return torch.cat(outs, dim=2).transpose(1, 2), torch.cat(logsumexps, dim=2)
 
 
-def _tiles(length: int, tile: int) -> list[slice]:
+def tiles_of(length: int, tile: int) -> list[slice]:
     """Cut 0 to length into stretches of `tile`, the last one shorter."""
     return [slice(first, min(first + tile, length)) for first in range(0, length, tile)]
+
+
+def scores_of_tile(
+    q_BHTK: Float[Tensor, "B H T K"],
+    k_BHSK: Float[Tensor, "B H S K"],
+    mask: Bool[Tensor, "*masked T S"] | None,
+    queries: slice,
+    keys: slice,
+) -> Float[Tensor, "B H t s"] | None:
+    """Return one tile of q k^T / sqrt(K), -inf where forbidden; None where nothing is allowed."""
+    num_cached = k_BHSK.shape[2] - q_BHTK.shape[2]
+    allowed_1ts = _tile_of_mask(mask, queries, keys, num_cached).to(q_BHTK.device)
+    if not allowed_1ts.any():
+        return None
+    scores_BHts = q_BHTK[:, :, queries] @ k_BHSK[:, :, keys].mT / math.sqrt(q_BHTK.shape[-1])
+    return scores_BHts.masked_fill(~allowed_1ts, float("-inf"))
 
 
 def _tile_of_mask(

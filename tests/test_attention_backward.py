@@ -1,0 +1,155 @@
+"""attention: both backward passes against autograd in float64, and against named mutants."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import awkward
+
+from llmcourse import attention, checks
+from llmcourse.attention import backward, flash
+from llmcourse.runtime import generator as new_generator
+
+
+def qkv(seed, *, T=7, S=7, H=4, G=2, K=6, B=2):
+    g = torch.Generator().manual_seed(seed)
+    sizes = {"q": (B, T, H, K), "k": (B, S, G, K), "v": (B, S, G, K)}
+    return {
+        name: awkward(*size, generator=g, dtype=torch.float64) / 2 for name, size in sizes.items()
+    }
+
+
+def flash_pair(tile, mask=None):
+    return (
+        lambda q, k, v: flash.flash_forward(q, k, v, mask, tile),
+        lambda dy, saved: flash.flash_backward(dy, saved, mask, tile),
+    )
+
+
+def naive_pair(mask=None):
+    return lambda q, k, v: backward.attention_forward(q, k, v, mask), backward.attention_backward
+
+
+@given(
+    seed=st.integers(0, 9),
+    T=st.integers(1, 8),
+    cached=st.integers(0, 3),
+    G=st.sampled_from([1, 2, 4]),
+    tile=st.integers(1, 9),
+)
+def test_both_equal_autograd_for_every_shape(seed, T, cached, G, tile):
+    inputs = qkv(seed, T=T, S=T + cached, G=G)
+    if T + cached == 1:
+        return  # one key: queries and keys get no gradient, see below
+    for pair in (naive_pair(), flash_pair(tile)):
+        report = checks.check_backward(*pair, inputs, generator=new_generator(seed))
+        assert report.ok, report
+
+
+def test_with_one_key_only_the_value_learns():
+    inputs = list(qkv(0, T=1, S=1).values())
+    for forward, back in (naive_pair(), flash_pair(3)):
+        out, saved = forward(*inputs)
+        dq, dk, dv = back(torch.ones_like(out), saved)
+        assert dq.abs().max() < 1e-12
+        assert dk.abs().max() < 1e-12
+        torch.testing.assert_close(dv, torch.full_like(dv, 2.0))  # two query heads read it
+
+
+MASKS = {
+    "everything": torch.ones(7, 7, dtype=torch.bool),
+    "a window": attention.sliding_window_mask(7, 7, 3),
+    "documents": attention.document_mask(
+        torch.tensor([[0, 0, 0, 1, 1, 2, 2], [5, 5, 6, 6, 6, 6, 6]])
+    ),
+    "a masked row": attention.causal_mask(7, 7).index_fill(0, torch.tensor(3), False),
+}
+
+
+@pytest.mark.parametrize("mask", MASKS)
+def test_both_equal_autograd_under_a_mask(mask, generator):
+    for pair in (naive_pair(MASKS[mask]), flash_pair(3, MASKS[mask])):
+        report = checks.check_backward(*pair, qkv(1), generator=generator)
+        assert report.ok, report
+
+
+def broken(change):
+    """A naive backward with one thing wrong."""
+
+    def back(dout, saved):
+        q, k, v, weights = saved
+        H, G, scale = q.shape[2], k.shape[2], q.shape[-1] ** -0.5
+        dv = torch.einsum("bhts,bthk->bshk", weights, dout)
+        dweights = torch.einsum("bthk,bshk->bhts", dout, attention.repeat_kv(v, H))
+        inner = (dweights * weights).sum(-1, keepdim=True)
+        inner = {"a wrong sign": -inner, "no softmax term": 0 * inner}.get(change, inner)
+        dscores = (dweights - inner) * weights * (1 if change == "no 1/sqrt(K)" else scale)
+        if change == "a forgotten mask":
+            dscores = (dweights - inner) * weights.clamp(min=0.01) * scale
+        dq = torch.einsum("bhts,bshk->bthk", dscores, attention.repeat_kv(k, H))
+        sides = dscores.mT if change == "a missing transpose" else dscores
+        dk = torch.einsum("bhts,bthk->bshk", sides, q)
+        if change == "a dropped sum over the group":
+            return dq, dk[:, :, :: H // G], dv[:, :, :: H // G]
+        return dq, backward.sum_over_group(dk, G), backward.sum_over_group(dv, G)
+
+    return back
+
+
+CHANGES = (
+    "a wrong sign",
+    "no softmax term",
+    "no 1/sqrt(K)",
+    "a forgotten mask",
+    "a missing transpose",
+    "a dropped sum over the group",
+)
+
+
+@pytest.mark.parametrize("change", [None, *CHANGES])
+def test_the_check_rejects_each_mutant(change, generator):
+    report = checks.check_backward(
+        backward.attention_forward, broken(change), qkv(2), generator=generator
+    )
+    assert report.ok == (change is None)
+
+
+def test_flash_keeps_one_number_per_query_and_head():
+    inputs = [x.requires_grad_() for x in qkv(0, T=8, S=8).values()]
+    kept = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda x: kept.append(x) or x, lambda x: x):
+        out = attention.FlashAttention.apply(*inputs)
+    own = {x.data_ptr() for x in (*inputs, out)}
+    extra = [tuple(x.shape) for x in kept if x.data_ptr() not in own]
+    assert extra == [(2 * 4, 8)]
+
+
+@pytest.mark.parametrize("mask", [None, MASKS["everything"], MASKS["documents"]])
+def test_flash_attention_is_a_node_of_autograds_graph(mask, generator):
+    ours = [x.requires_grad_() for x in qkv(3).values()]
+    dy = torch.randn(2, 7, 4, 6, generator=generator, dtype=torch.float64)
+    out = attention.FlashAttention.apply(*ours, mask, 3)
+    gradients = torch.autograd.grad(out, ours, dy)
+    reference = attention.attention_sdpa(*ours, mask=mask)
+    assert checks.relative_error(out, reference) < 1e-12
+    for mine, theirs in zip(gradients, torch.autograd.grad(reference, ours, dy), strict=True):
+        assert checks.relative_error(mine, theirs) < 1e-11
+    assert (
+        torch.autograd.gradcheck(
+            lambda *x: attention.FlashAttention.apply(*x, mask, 4),
+            [x.detach()[:1, :, :2, :2].requires_grad_() for x in ours[:1]]
+            + [x.detach()[:1, :, :1, :2].requires_grad_() for x in ours[1:]],
+        )
+        if mask is None or mask.ndim == 2
+        else True
+    )
+
+
+def test_rope_turns_the_gradient_back(generator):
+    x = awkward(2, 5, 3, 8, generator=generator, dtype=torch.float64).requires_grad_()
+    rotations = attention.rope_rotations(8, 5).to(torch.complex128)
+    dy = torch.randn(2, 5, 3, 8, generator=generator, dtype=torch.float64)
+    (theirs,) = torch.autograd.grad(attention.rope_adjacent(x, rotations), x, dy)
+    ours = attention.rope_adjacent_backward(dy, rotations)
+    assert checks.relative_error(ours, theirs) < 1e-12
+    assert checks.relative_error(attention.rope_adjacent(dy, rotations), theirs) > 0.1
