@@ -134,14 +134,12 @@ def test_flash_attention_is_a_node_of_autograds_graph(mask, generator):
     assert checks.relative_error(out, reference) < 1e-12
     for mine, theirs in zip(gradients, torch.autograd.grad(reference, ours, dy), strict=True):
         assert checks.relative_error(mine, theirs) < 1e-11
-    assert (
-        torch.autograd.gradcheck(
-            lambda *x: attention.FlashAttention.apply(*x, mask, 4),
-            [x.detach()[:1, :, :2, :2].requires_grad_() for x in ours[:1]]
-            + [x.detach()[:1, :, :1, :2].requires_grad_() for x in ours[1:]],
-        )
-        if mask is None or mask.ndim == 2
-        else True
+
+
+def test_flash_attention_agrees_with_finite_differences():
+    ours = [x[:1, :5].detach().requires_grad_() for x in qkv(4).values()]
+    assert torch.autograd.gradcheck(
+        lambda *x: attention.FlashAttention.apply(*x, None, 2), ours, rtol=1e-5
     )
 
 
