@@ -33,6 +33,10 @@ def tidy(notebook: NotebookNode) -> NotebookNode:
         marks = cell.metadata.get("nbgrader", {})
         for name in set(marks) - set(NBGRADER):
             del marks[name]
+        if exercise.grade_id(cell).endswith("-check"):
+            # Folded in the pages.  It stands here because the book's cache of executions asks for
+            # the same metadata: a tag that was added on the way would run the notebook again.
+            cell.metadata["tags"] = ["hide-input"]
     return notebook
 
 

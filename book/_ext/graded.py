@@ -1,4 +1,4 @@
-"""The pages of exercises: the learner's notebook, checks folded, a solution folded behind each.
+"""The pages of exercises: the learner's notebook, checks folded, and a solution folded behind each.
 
 What is inserted is text alone: the cells of code, and with them the cached execution, stay.
 """
@@ -31,7 +31,6 @@ def with_solutions(text: str, solved: nbformat.NotebookNode, topic: str) -> str:
         cells.append(cell)
         question = by_check.get(exercise.grade_id(cell))
         if question is not None:
-            cell.metadata["tags"] = ["hide-input"]
             solution = exercise.solution_of(question.answer)
             block = BLOCK.format(number=question.number, solution=solution)
             cells.append(nbformat.v4.new_markdown_cell(block, id=f"solution-{question.key}"))

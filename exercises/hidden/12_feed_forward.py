@@ -16,9 +16,9 @@ def counted(shape):
     layer = network + sum(rows * columns for rows, columns in one)
     layers, table = shape["num_layers"] * layer, shape["vocab_size"] * width
     network *= shape["num_layers"]
-    return tuple(
-        network / whole for whole in (layers + 2 * table + width, layers + table + width, layers)
-    )
+    without_head = layers + table + width
+    everything = without_head + (not shape["tied"]) * table
+    return tuple(network / whole for whole in (everything, without_head, layers))
 
 
 def check_1(t, call, rng):
@@ -32,6 +32,7 @@ def check_1(t, call, rng):
             "num_kv_heads": rng.randrange(1, 4),
             "head_size": rng.choice([4, 6, 8]),
             "hidden": rng.randrange(20, 200),
+            "tied": case % 3 == 1,
         }
         shape["num_heads"] = shared * shape["num_kv_heads"]
         if shape["width"] == shape["num_heads"] * shape["head_size"]:
@@ -42,25 +43,24 @@ def check_1(t, call, rng):
 
 
 def check_2(t, call, rng):
-    """Widths of real models and others, with and without multiplier."""
-    sizes = [(8_192, 1.0, 256), (3_072, 1.0, 1_024), (5_120, 1.0, 256), (6_656, 1.0, 256)]
-    sizes += [(4_096, 1.3, 1_024), (8_192, 1.3, 4_096), (16_384, 1.2, 4_096)]
-    while len(sizes) < 18:
-        multiple = rng.choice([32, 64, 100, 256])
-        size = (rng.randrange(200, 9_000), rng.choice([1.0, 1.1, 1.3, 1.5]), multiple)
-        wanted = Fraction(str(size[1])) * 8 * size[0] / 3
-        # Not where it matters whether a fraction was cut off.
-        if 4 < wanted % multiple < multiple - 1:
-            sizes.append(size)
-    for width, multiplier, multiple in sizes:
-        wanted = Fraction(str(multiplier)) * 8 * width / 3
-        hidden = -(-wanted // multiple) * multiple
-        right = (int(hidden), float(Fraction(3 * int(hidden), 8 * width)))
-        answer = call("gated_width", width, multiplier, multiple)
-        case = f"width {width:,}, multiplier {multiplier}, multiple {multiple:,}"
-        t.close(answer, right, case, relative=1e-9)
-        if isinstance(answer, list | tuple) and len(answer) == 2:
-            t.equal(answer[0], right[0], f"{case}: the width is exact")
+    """Widths of real models and others, and widths that no multiplier leads to."""
+    sizes = [(8_192, 22_016, 256), (4_096, 14_336, 1_024), (16_384, 53_248, 4_096)]
+    sizes += [(8_192, 28_672, 1_024), (5_120, 13_824, 256), (6_656, 17_920, 512)]
+    for _ in range(8):
+        multiple = rng.choice([32, 64, 100, 256, 1_024])
+        sizes.append((rng.randrange(200, 9_000), multiple * rng.randrange(1, 40), multiple))
+    for width, hidden, multiple in sizes:
+        case = f"width {width:,}, hidden width {hidden:,}, multiple {multiple:,}"
+        ends = (hidden - multiple, hidden)
+        right = tuple(float(Fraction(3 * end, 8 * width)) for end in ends)
+        answer = call("multipliers", width, hidden, multiple)
+        t.close(answer, right, case, relative=1e-9, absolute=1e-12)
+    for _ in range(6):
+        multiple = rng.choice([32, 64, 100, 256, 1_024])
+        width, hidden = rng.randrange(200, 9_000), multiple * rng.randrange(0, 40)
+        hidden += rng.choice([1, multiple // 2, multiple - 1])
+        case = f"width {width:,}, hidden width {hidden:,}, multiple {multiple:,}"
+        t.equal(call("multipliers", width, hidden, multiple), None, case)
 
 
 def check_3(t, call, rng):

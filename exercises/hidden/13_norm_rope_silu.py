@@ -67,6 +67,16 @@ def rotated(x, positions, frequencies):
     return torch.cat([a * cos - b * sin, a * sin + b * cos], -1)
 
 
+def one_score(rng, num_positions):
+    """Return queries and keys whose scores are 1, but 2 for one query and a key ahead of it."""
+    key = rng.randrange(2, num_positions - 1)
+    vectors = torch.stack([torch.ones(2, num_positions), torch.zeros(2, num_positions)], -1)
+    queries, keys = vectors.double(), vectors.double().clone()
+    queries[:, rng.randrange(1, key), 1] = 1
+    keys[:, key, 1] = 1
+    return queries, keys
+
+
 def line_up(rng, num_positions):
     """Return codes that keep the promise, and codes that break it in one place or another."""
     places = torch.arange(num_positions, dtype=torch.float64)
@@ -85,6 +95,7 @@ def line_up(rng, num_positions):
     jump[last] += 0.5
     late = [torch.cat([x, y]) for x, y in zip(both(places), (added(q), added(k)), strict=True)]
     signs = torch.cat([q, -q]), torch.cat([k, -k])
+    ahead, behind = one_score(rng, num_positions)
     good = {
         "rotation": both(places),
         "far rotation": both(places + rng.randrange(10, 500)),
@@ -102,6 +113,8 @@ def line_up(rng, num_positions):
         "one side": (both(places)[0], good["no position"][1]),
         "sum of positions": (both(places)[0], both(-places)[1]),
         "late pair": tuple(late),
+        "one score ahead": (ahead, behind),
+        "one score behind": (behind, ahead),
         "both signs": (added(signs[0]), added(signs[1])),
         "random table": (normal(rng, 2, num_positions, 6), normal(rng, 2, num_positions, 6)),
     }
@@ -124,6 +137,10 @@ def check_3(t, call, rng):
     k[0, 2] += 0.25
     t.equal(call("relative_codes", {"it": (q, k)}, 0.3), ["it"], "a tolerance of 0.3")
     t.equal(call("relative_codes", {"it": (q, k)}, 0.2), [], "a tolerance of 0.2")
+    k[0, :, 0] = torch.tensor([1, 1.25, 1.5])
+    t.equal(call("relative_codes", {"it": (q, k)}, 0.3), [], "steps of 0.25 that add up")
+    k[0, :, 0] = torch.tensor([1e6, 1e6 + 1, 1e6])
+    t.equal(call("relative_codes", {"it": (q, k)}, 0.5), [], "scores of a million, one apart")
 
 
 def check_4(t, call, rng):

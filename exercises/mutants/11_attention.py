@@ -116,7 +116,7 @@ def spread(x_BSGK, num_heads):
 
 
 # %% 11.3 every_query_head
-# says: you gave every query head a key and a value of its own: 4 query heads share 2 of them
+# says: you gave every query head a key and a value of its own: 6 query heads share 2 of them
 def readers_that_fit(
     *,
     num_layers,

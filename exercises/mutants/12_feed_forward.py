@@ -1,23 +1,24 @@
 """Typical wrong answers to the exercises of chapter 12, and what the checks say to them."""
 
-# %% 12.1 per_cent
-# says: you returned per cent: a share is a number between 0 and 1
+# %% 12.1 counts_a_tied_head
+# says: the chapter's stories model has a tied head: its one table counts once, and as the
+# embedding, so the first two shares are both 60.7 %
 def feed_forward_shares(
-    *, vocab_size, width, num_layers, num_heads, num_kv_heads, head_size, hidden
+    *, vocab_size, width, num_layers, num_heads, num_kv_heads, head_size, hidden, tied
 ):
     feed_forward = num_layers * 3 * width * hidden
     attention = num_layers * 2 * width * (num_heads + num_kv_heads) * head_size
     blocks = feed_forward + attention + num_layers * 2 * width
     table = vocab_size * width
     wholes = (blocks + 2 * table + width, blocks + table + width, blocks)
-    return tuple(100 * feed_forward / whole for whole in wholes)
+    return tuple(feed_forward / whole for whole in wholes)
 
 
 # %% 12.1 forgets_the_head
 # says: you left the head out of all parameters: in Llama 3 it is a table of its own, 1.05 billion
 # numbers, and without it the 70B has the popular 69.5 billion
 def feed_forward_shares(
-    *, vocab_size, width, num_layers, num_heads, num_kv_heads, head_size, hidden
+    *, vocab_size, width, num_layers, num_heads, num_kv_heads, head_size, hidden, tied
 ):
     feed_forward = num_layers * 3 * width * hidden
     attention = num_layers * 2 * width * (num_heads + num_kv_heads) * head_size
@@ -29,13 +30,13 @@ def feed_forward_shares(
 # %% 12.1 two_matrices
 # says: you counted two matrices in the feed-forward network: SwiGLU has gate, up and down
 def feed_forward_shares(
-    *, vocab_size, width, num_layers, num_heads, num_kv_heads, head_size, hidden
+    *, vocab_size, width, num_layers, num_heads, num_kv_heads, head_size, hidden, tied
 ):
     feed_forward = num_layers * 2 * width * hidden
     attention = num_layers * 2 * width * (num_heads + num_kv_heads) * head_size
     blocks = feed_forward + attention + num_layers * 2 * width
     table = vocab_size * width
-    wholes = (blocks + 2 * table + width, blocks + table + width, blocks)
+    wholes = (blocks + (2 - tied) * table + width, blocks + table + width, blocks)
     return tuple(feed_forward / whole for whole in wholes)
 
 
@@ -43,26 +44,26 @@ def feed_forward_shares(
 # says: you gave keys and values as many heads as queries: the 70B has 64 query heads and 8 for keys
 # and values
 def feed_forward_shares(
-    *, vocab_size, width, num_layers, num_heads, num_kv_heads, head_size, hidden
+    *, vocab_size, width, num_layers, num_heads, num_kv_heads, head_size, hidden, tied
 ):
     feed_forward = num_layers * 3 * width * hidden
     attention = num_layers * 4 * width * num_heads * head_size
     blocks = feed_forward + attention + num_layers * 2 * width
     table = vocab_size * width
-    wholes = (blocks + 2 * table + width, blocks + table + width, blocks)
+    wholes = (blocks + (2 - tied) * table + width, blocks + table + width, blocks)
     return tuple(feed_forward / whole for whole in wholes)
 
 
 # %% 12.1 table_among_the_blocks
 # says: you counted a table among the blocks: embedding and head stand before and after them
 def feed_forward_shares(
-    *, vocab_size, width, num_layers, num_heads, num_kv_heads, head_size, hidden
+    *, vocab_size, width, num_layers, num_heads, num_kv_heads, head_size, hidden, tied
 ):
     feed_forward = num_layers * 3 * width * hidden
     attention = num_layers * 2 * width * (num_heads + num_kv_heads) * head_size
     blocks = feed_forward + attention + num_layers * 2 * width
     table = vocab_size * width
-    wholes = (blocks + 2 * table + width, blocks + table + width, blocks + table)
+    wholes = (blocks + (2 - tied) * table + width, blocks + table + width, blocks + table)
     return tuple(feed_forward / whole for whole in wholes)
 
 
@@ -71,71 +72,75 @@ def feed_forward_shares(
 # 6,288 and of 4,672: the two norms of a block count in it and the last one does not, and the head
 # size is a setting of its own
 def feed_forward_shares(
-    *, vocab_size, width, num_layers, num_heads, num_kv_heads, head_size, hidden
+    *, vocab_size, width, num_layers, num_heads, num_kv_heads, head_size, hidden, tied
 ):
     feed_forward = num_layers * 3 * width * hidden
     attention = num_layers * 2 * width * width * (1 + num_kv_heads / num_heads)
     blocks = feed_forward + attention + num_layers * 2 * width
     table = vocab_size * width
-    wholes = (blocks + 2 * table + width, blocks + table + width, blocks)
+    wholes = (blocks + (2 - tied) * table + width, blocks + table + width, blocks)
     return tuple(feed_forward / whole for whole in wholes)
 
 
-# %% 12.2 keeps_four_times
-# says: you kept 4 D: with three matrices that is half as large again as with two
-import math
-
-
-def gated_width(width, multiplier, multiple):
-    hidden = math.ceil(multiplier * 4 * width / multiple) * multiple
-    return hidden, 3 * hidden / (8 * width)
+# %% 12.2 compares_with_four_times
+# says: you divided by 4 D: a multiplier of 1 is to mean as many parameters as two matrices of 4 D,
+# and three such matrices are narrower
+def multipliers(width, hidden, multiple):
+    if hidden % multiple:
+        return None
+    return (hidden - multiple) / (4 * width), hidden / (4 * width)
 
 
 # %% 12.2 one_matrix_among_three
 # says: you shared the numbers of one matrix among three: two matrices of 4 D are 8 D², so F is
 # 8 D / 3
-import math
-
-
-def gated_width(width, multiplier, multiple):
-    hidden = math.ceil(multiplier * 4 * width / 3 / multiple) * multiple
-    return hidden, 3 * hidden / (8 * width)
+def multipliers(width, hidden, multiple):
+    if hidden % multiple:
+        return None
+    equal = 4 * width / 3
+    return (hidden - multiple) / equal, hidden / equal
 
 
 # %% 12.2 to_the_nearest
-# says: you rounded down or to the nearest: 85.3 times 256 is rounded up to 86 times
-def gated_width(width, multiplier, multiple):
-    hidden = round(multiplier * 8 * width / 3 / multiple) * multiple
-    return hidden, 3 * hidden / (8 * width)
+# says: you rounded to the nearest: widths are rounded up, so the wanted width is never above the
+# finished one
+def multipliers(width, hidden, multiple):
+    if hidden % multiple:
+        return None
+    equal = 8 * width / 3
+    return (hidden - multiple / 2) / equal, (hidden + multiple / 2) / equal
 
 
-# %% 12.2 always_one_more
-# says: you went to the next multiple from a multiple: 2,048 is 8 times 256 already and stays
-def gated_width(width, multiplier, multiple):
-    hidden = (int(multiplier * 8 * width / 3) // multiple + 1) * multiple
-    return hidden, 3 * hidden / (8 * width)
+# %% 12.2 rounds_down
+# says: you rounded down: 28,672 is the wanted width rounded up, so it is the largest that was
+# wanted and not the smallest
+def multipliers(width, hidden, multiple):
+    if hidden % multiple:
+        return None
+    equal = 8 * width / 3
+    return hidden / equal, (hidden + multiple) / equal
 
 
-# %% 12.2 multiplies_last
-# says: you multiplied after rounding: the result is to be a multiple of 4,096, so rounding comes
-# last
+# %% 12.2 tries_decimals
+# says: for the 70B the ends are exactly 1.125 and 1.3125: a wanted width need not be a whole
+# number, nor a multiplier one of the first decimals
 import math
 
 
-def gated_width(width, multiplier, multiple):
-    hidden = int(multiplier * math.ceil(8 * width / 3 / multiple) * multiple)
-    return hidden, 3 * hidden / (8 * width)
+def multipliers(width, hidden, multiple):
+    def finished(multiplier):
+        return math.ceil(multiplier * 8 * width / 3 / multiple) * multiple
+
+    fitting = [k / 100 for k in range(1, 1_000) if finished(k / 100) == hidden]
+    return (fitting[0], fitting[-1]) if fitting else None
 
 
-# %% 12.2 compares_widths
-# says: you compared widths with 4 D: what is asked for are parameters, of three matrices against
-# two
-import math
-
-
-def gated_width(width, multiplier, multiple):
-    hidden = math.ceil(multiplier * 8 * width / 3 / multiple) * multiple
-    return hidden, hidden / (4 * width)
+# %% 12.2 any_width_will_do
+# says: 22,016 is no multiple of 4,096, and 11,008 none of 512: whatever the multiplier, they are
+# not what rounding up leads to
+def multipliers(width, hidden, multiple):
+    equal = 8 * width / 3
+    return (hidden - multiple) / equal, hidden / equal
 
 
 # %% 12.3 gates_the_other_branch

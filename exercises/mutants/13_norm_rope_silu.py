@@ -45,7 +45,8 @@ def rmsnorm(x, gain, eps):
 
 
 # %% 13.2 row_is_position
-# says: you took the row's number for its position: row t stands at positions_T[t]
+# says: the first row stands at position pi/2 and was not turned: row t stands at positions_T[t],
+# and not at t
 import torch
 
 
@@ -96,8 +97,8 @@ def rotate(x_TK, positions_T, theta, layout):
 
 
 # %% 13.2 exponent_without_two
-# says: pair j turns by position x theta^(-2j/K): with K = 4 and theta = 10,000 the second pair is
-# 100 times slower than the first
+# says: pair j turns by position x theta^(-2j/K): with K = 4 and theta = 400 the second pair is
+# 20 times slower than the first
 import torch
 
 
@@ -215,14 +216,15 @@ def relative_codes(codes, tolerance):
     return found
 
 
-# %% 13.3 lengths_stay
-# says: you asked for vectors that keep their length: the promise is about scores, and here the
-# queries grow as fast as the keys shrink
+# %% 13.3 keys_behind_only
+# says: all scores are 1 here, but that of query 3 and key 9 is 2: look at every distance, also
+# where the key is ahead of the query, and at every score of that distance
 def relative_codes(codes, tolerance):
     found = []
-    for name, pair in codes.items():
-        lengths = [x.norm(dim=-1) for x in pair]
-        if all((x.amax(-1) - x.amin(-1)).max() <= tolerance for x in lengths):
+    for name, (queries_NTK, keys_NTK) in codes.items():
+        scores_NTT = queries_NTK @ keys_NTK.transpose(1, 2)
+        lines = [scores_NTT.diagonal(-d, 1, 2) for d in range(scores_NTT.shape[1])]
+        if all((line.amax(-1) - line.amin(-1)).max() <= tolerance for line in lines):
             found.append(name)
     return found
 
@@ -236,7 +238,7 @@ def rmsnorm_16(x_TD, gain_D, eps):
 
 
 # %% 13.4 sum_in_16_bits
-# says: 2,048 ones are not normalised to ones: a sum that is kept in bfloat16 stops at 256, as
+# says: 2,048 ones are not normalised to ones. Is their sum kept in bfloat16? It stops at 256, as
 # 256 + 1 is 256 there. Add in float32
 import torch
 

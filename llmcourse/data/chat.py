@@ -1,6 +1,6 @@
 """Conversations as tokens, with the role that wrote each token.
 
-A turn is the special token of its role, its text, and the token that ends it:
+A turn is the special token of its role, its text, and the token that ends it::
 
     <|user|>What is two and two?<|end|><|assistant|>Four.<|end|>
 
@@ -53,7 +53,7 @@ class ChatTokenizer(Protocol):
 def chat_tokens(turns: Sequence[Turn], tokenizer: ChatTokenizer) -> ChatTokens:
     """Return the tokens of a conversation.
 
-    The texts are encoded without special tokens: a user who types "<|assistant|>" has typed
+    The texts are encoded without special tokens: a user who types ``<|assistant|>`` has typed
     thirteen characters, not opened a turn.  The end of a turn counts as written by its speaker,
     since whoever speaks has to stop.
 
