@@ -68,6 +68,17 @@ def embedding(ids_BT: Int[Tensor, "*B"], w_VD: Float[Tensor, "V D"]) -> Float[Te
     return F.embedding(ids_BT, w_VD)
 
 
+def embedding_backward(
+    dy_BTD: Float[Tensor, "*B D"], ids_BT: Int[Tensor, "*B"], vocab_size: int
+) -> Float[Tensor, "V D"]:
+    """Gradient of `embedding` for its table: every row gathers the gradients of its tokens.
+
+    A token that occurs twice adds up both; a row that was not looked up gets 0.
+    """
+    dw_VD = dy_BTD.new_zeros(vocab_size, dy_BTD.shape[-1])
+    return dw_VD.index_add_(0, ids_BT.flatten(), dy_BTD.flatten(0, -2))
+
+
 class RMSNormSaved(NamedTuple):
     """What `rmsnorm_backward` needs: the input, the gain and 1/rms of each token."""
 

@@ -1,0 +1,167 @@
+"""backprop: a whole Llama's gradients, and 50 steps of training, equal autograd's."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from llmcourse import backprop, checks, loss, optim
+from llmcourse.attention import document_mask, rope_rotations
+from llmcourse.model import ModelConfig, Transformer
+
+
+def config_of(**changes):
+    base = ModelConfig(
+        num_layers=2,
+        width=12,
+        num_heads=4,
+        num_kv_heads=2,
+        head_size=6,
+        hidden=20,
+        vocab_size=17,
+        context_length=9,
+    )
+    return replace(base, **changes)
+
+
+def built(config, dtype=torch.float64):
+    """A model in which every part matters: large weights, gains that are not 1."""
+    decoder = Transformer(config, generator=torch.Generator().manual_seed(0))
+    g = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for name, p in decoder.named_parameters():
+            if name.endswith("gain"):
+                p.add_(0.3 * torch.randn(p.shape, generator=g))
+            else:
+                p.mul_(10)
+    if dtype == torch.float64:
+        decoder.double()
+        rotations = rope_rotations(config.head_size, config.context_length)
+        decoder.rotations_TJ = rotations.to(torch.complex128)
+    return decoder
+
+
+def batch_of(config, seed, B=3, T=7):
+    g = torch.Generator().manual_seed(seed)
+    ids = torch.randint(0, config.vocab_size, (B, T), generator=g)
+    return ids, torch.randint(0, config.vocab_size, (B, T), generator=g)
+
+
+def autograd(decoder, ids, targets, **settings):
+    value = loss.cross_entropy(decoder(ids, **settings), targets)
+    names, parameters = zip(*decoder.named_parameters(), strict=True)
+    return value, dict(zip(names, torch.autograd.grad(value, parameters), strict=True))
+
+
+def worst(ours, theirs):
+    """The largest error over all parameters, relative to each one's largest entry."""
+    assert ours.keys() == theirs.keys()
+    return max(checks.relative_error(ours[name], theirs[name]) for name in theirs)
+
+
+SHAPES = st.fixed_dictionaries(
+    {
+        "num_kv_heads": st.sampled_from([1, 2, 4]),
+        "tied_head": st.booleans(),
+        "vocab_size": st.sampled_from([3, 17]),
+    }
+)
+
+
+@given(shape=SHAPES, T=st.integers(2, 9), masked=st.booleans(), seed=st.integers(0, 99))
+def test_gradients_equal_autograd(shape, T, masked, seed):
+    config = config_of(**shape)
+    decoder = built(config)
+    ids, targets = batch_of(config, seed, T=T)
+    if masked:
+        targets[1] = loss.IGNORE_INDEX  # a whole row that nobody is asked about
+        targets[0, 0] = loss.IGNORE_INDEX
+    value, theirs = autograd(decoder, ids, targets)
+    ours, tape = backprop.forward(decoder, ids, targets)
+    assert ours.item() == pytest.approx(value.item(), rel=1e-13)
+    assert worst(backprop.backward(decoder, tape), theirs) < 1e-9
+
+
+def test_gradients_equal_autograd_over_packed_documents():
+    decoder = built(config_of())
+    ids, targets = batch_of(decoder.config, 5, B=2)
+    mask = document_mask(torch.tensor([[0, 0, 0, 1, 1, 1, 2], [0, 1, 1, 1, 1, 1, 1]]))
+    _, theirs = autograd(decoder, ids, targets, mask=mask)
+    _, tape = backprop.forward(decoder, ids, targets, mask=mask)
+    assert worst(backprop.backward(decoder, tape), theirs) < 1e-9
+    _, tape = backprop.forward(decoder, ids, targets)
+    assert worst(backprop.backward(decoder, tape), theirs) > 1e-3
+
+
+def test_one_token_teaches_all_but_queries_and_keys():
+    decoder = built(config_of())
+    ids, targets = batch_of(decoder.config, 1, T=1)
+    _, theirs = autograd(decoder, ids, targets)
+    _, tape = backprop.forward(decoder, ids, targets)
+    ours = backprop.backward(decoder, tape)
+    for name, reference in theirs.items():
+        if name.endswith(("w_q", "w_k")):
+            assert ours[name].abs().max() < 1e-12
+        else:
+            assert checks.relative_error(ours[name], reference) < 1e-9
+
+
+def fifty_steps(dtype):
+    """Losses and weights of 50 steps, by autograd and without it, from the same start."""
+    found = []
+    for own in (False, True):
+        decoder = built(config_of(), dtype)
+        optimizer = optim.AdamW(optim.decay_groups(decoder, weight_decay=0.1), lr=1e-3)
+        losses = []
+        for step in range(50):
+            ids, targets = batch_of(decoder.config, step % 3)
+            if own:
+                losses.append(backprop.step(decoder, optimizer, ids, targets))
+                continue
+            value = loss.cross_entropy(decoder(ids), targets)
+            value.backward()
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+            losses.append(value.item())
+        found.append((losses, {n: p.detach() for n, p in decoder.named_parameters()}))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("dtype", "loss_bound", "weight_bound"),
+    [(torch.float64, 1e-10, 1e-10), (torch.float32, 1e-5, 5e-3)],
+)
+def test_fifty_steps_follow_autograd(dtype, loss_bound, weight_bound):
+    (theirs, reference), (ours, weights) = fifty_steps(dtype)
+    assert ours == pytest.approx(theirs, rel=loss_bound)
+    assert ours[-1] < ours[0]
+    assert worst(weights, reference) < weight_bound
+
+
+def test_the_step_needs_no_autograd():
+    decoder = built(config_of())
+    with torch.autograd.set_detect_anomaly(True):
+        ids, targets = batch_of(decoder.config, 0)
+        value, tape = backprop.forward(decoder, ids, targets)
+    assert not value.requires_grad
+    assert not any(p.grad is not None for p in decoder.parameters())
+    assert not any(x.requires_grad for x in backprop.backward(decoder, tape).values())
+
+
+def test_nothing_to_learn_is_refused():
+    decoder = built(config_of())
+    ids, targets = batch_of(decoder.config, 0)
+    with pytest.raises(ValueError, match="every target is ignored"):
+        backprop.forward(decoder, ids, torch.full_like(targets, loss.IGNORE_INDEX))
+
+
+def test_the_tape_is_that_of_the_model():
+    decoder = built(config_of())
+    ids, targets = batch_of(decoder.config, 0)
+    logits = decoder(ids)
+    _, tape = backprop.forward(decoder, ids, targets)
+    probabilities = logits.softmax(-1).flatten(0, 1)
+    torch.testing.assert_close(tape.losses.probabilities_NV, probabilities)
+    assert len(tape.blocks) == 2
