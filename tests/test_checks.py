@@ -2,8 +2,9 @@
 
 import pytest
 import torch
+from strategies import awkward
 
-from llmcourse import checks
+from llmcourse import attention, checks, ops
 
 
 def test_relative_error_is_relative_to_the_largest_entry():
@@ -55,3 +56,62 @@ def test_integer_inputs_get_no_gradient(generator):
     )
     assert report.ok
     assert list(report.relative_errors) == ["w"]
+
+
+def pairs_of_the_package(generator):
+    """Every pair of functions that the model is made of, with awkward inputs."""
+    x = awkward(2, 5, 6, generator=generator) / 3
+    y = awkward(2, 5, 6, generator=generator) / 3
+    w = awkward(4, 6, generator=generator) / 3
+    heads = {
+        name: awkward(2, 5, n, 4, generator=generator) / 3 for name, n in zip("qkv", (4, 2, 2))
+    }
+    return {
+        "linear": (ops.linear_forward, ops.linear_backward, {"x": x, "w": w}),
+        "rmsnorm": (ops.rmsnorm_forward, ops.rmsnorm_backward, {"x": x, "gain": y[0, 0]}),
+        "silu_gate": (ops.silu_gate_forward, ops.silu_gate_backward, {"gate": x, "up": y}),
+        "attention": (attention.attention_forward, attention.attention_backward, heads),
+        "flash": (attention.flash_forward, attention.flash_backward, heads),
+    }
+
+
+@pytest.mark.parametrize("name", ["linear", "rmsnorm", "silu_gate", "attention", "flash"])
+def test_every_pair_of_the_package_agrees_with_differences(name, generator):
+    forward, backward, inputs = pairs_of_the_package(generator)[name]
+    report = checks.check_finite_differences(forward, backward, inputs, generator=generator)
+    assert report.ok, f"\n{report}"
+    assert set(report.relative_errors) == set(inputs)
+
+
+@pytest.mark.parametrize("name", ["linear", "rmsnorm", "silu_gate", "attention", "flash"])
+@pytest.mark.parametrize("factor", [-1.0, 1.0 + 1e-5])
+def test_differences_notice_one_wrong_entry(name, factor, generator):
+    """A sign, or the largest entry of the last gradient off by a hundred-thousandth."""
+    forward, backward, inputs = pairs_of_the_package(generator)[name]
+
+    def broken(dy, saved):
+        *others, last = backward(dy, saved)
+        last = last.clone()
+        last.view(-1)[last.abs().argmax()] *= factor
+        return *others, last
+
+    report = checks.check_finite_differences(forward, broken, inputs, generator=generator)
+    assert not report.ok, f"\n{report}"
+
+
+def test_differences_of_a_constant_are_an_error(generator):
+    with pytest.raises(ValueError, match="every slope is zero"):
+        checks.check_finite_differences(
+            lambda x: (torch.ones(2, dtype=torch.float64), x),
+            lambda dy, x: (torch.zeros_like(x),),
+            {"x": torch.ones(2)},
+            generator=generator,
+        )
+
+
+def test_a_report_prints_as_a_table():
+    report = checks.GradReport({"x": 2e-12, "gain": 0.5}, 1e-9)
+    lines = str(report).splitlines()
+    assert lines[0].split() == ["x", "2.0e-12", "ok"]
+    assert lines[1].split() == ["gain", "5.0e-01", "WRONG"]
+    assert "1e-09" in lines[2]

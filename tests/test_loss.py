@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 from strategies import awkward
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from llmcourse import checks, loss
 
@@ -184,3 +185,69 @@ def test_units():
     assert loss.bits_per_byte(2 * math.log(2), num_tokens=10, num_bytes=40) == pytest.approx(0.5)
     with pytest.raises(ValueError, match="must be positive"):
         loss.bits_per_byte(1.0, num_tokens=1, num_bytes=0)
+
+
+def chunk_inputs(generator):
+    """Rows, a head of 7 tokens, and targets of which one is ignored."""
+    x = awkward(5, 4, generator=generator, dtype=torch.float64) / 3
+    w = awkward(7, 4, generator=generator, dtype=torch.float64) / 3
+    return x, w, torch.tensor([6, 0, loss.IGNORE_INDEX, 3, 3])
+
+
+@pytest.mark.parametrize("num_chunks", [1, 2, 3, 7])
+def test_the_chunked_pair_equals_autograd(num_chunks, generator):
+    x, w, targets = chunk_inputs(generator)
+    report = checks.check_backward(
+        lambda x, w: loss.chunked_forward(x, w, targets, num_chunks=num_chunks),
+        loss.chunked_backward,
+        {"x": x, "w": w},
+        generator=generator,
+    )
+    assert report.ok, report
+    value, _ = loss.chunked_forward(x, w, targets, num_chunks=num_chunks, num_tokens=9)
+    assert value.item() == pytest.approx(
+        loss.cross_entropy(x @ w.T, targets, num_tokens=9).item(), rel=1e-12
+    )
+
+
+def without_the_target(dloss, saved):
+    """A mutant: the probabilities alone."""
+    p = (saved.x_ND @ saved.w_VD.T).softmax(-1) * saved.counted_N.unsqueeze(-1)
+    dlogits = p * dloss / saved.num_tokens
+    return dlogits @ saved.w_VD, dlogits.T @ saved.x_ND
+
+
+def masked_rows_too(dloss, saved):
+    """A mutant: rows that nobody asked about learn as well."""
+    return loss.chunked_backward(dloss, saved._replace(counted_N=torch.ones(5, dtype=torch.bool)))
+
+
+@pytest.mark.parametrize("mutant", [without_the_target, masked_rows_too])
+def test_the_check_notices_a_broken_chunked_backward(mutant, generator):
+    x, w, targets = chunk_inputs(generator)
+    report = checks.check_backward(
+        lambda x, w: loss.chunked_forward(x, w, targets, num_chunks=2),
+        mutant,
+        {"x": x, "w": w},
+        generator=generator,
+    )
+    assert not report.ok
+
+
+def test_no_tensor_of_the_chunked_pair_holds_all_logits(generator):
+    largest = 0
+
+    class Watch(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            nonlocal largest
+            out = func(*args, **(kwargs or {}))
+            if isinstance(out, torch.Tensor):
+                largest = max(largest, out.numel())
+            return out
+
+    x, w = torch.randn(64, 2, generator=generator), torch.randn(96, 2, generator=generator)
+    with Watch():
+        _, saved = loss.chunked_forward(x, w, torch.arange(64), num_chunks=8)
+        loss.chunked_backward(torch.tensor(1.0), saved)
+    assert largest == 64 * 12
+    assert sum(t.numel() for t in saved if isinstance(t, torch.Tensor)) < 64 * 12

@@ -3,13 +3,18 @@
 Taught in: chapters/02_step_by_hand.ipynb, chapters/16_cross_entropy.ipynb
 """
 
+from llmcourse.loss.chunked import (
+    ChunkedSaved,
+    chunked_backward,
+    chunked_forward,
+    cross_entropy_chunked,
+)
 from llmcourse.loss.cross_entropy import (
     IGNORE_INDEX,
     CrossEntropySaved,
     LogSumExpPart,
     counted_tokens,
     cross_entropy,
-    cross_entropy_chunked,
     logsumexp,
     logsumexp_naive,
     logsumexp_part,
@@ -23,9 +28,12 @@ from llmcourse.loss.units import bits_per_byte, perplexity
 
 __all__ = [
     "IGNORE_INDEX",
+    "ChunkedSaved",
     "CrossEntropySaved",
     "LogSumExpPart",
     "bits_per_byte",
+    "chunked_backward",
+    "chunked_forward",
     "count_targets",
     "counted_tokens",
     "cross_entropy",

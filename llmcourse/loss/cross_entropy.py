@@ -175,30 +175,3 @@ def cross_entropy(
         raise ValueError(f"num_tokens must be positive, got {num_tokens}")
     losses_BT = token_losses(logits_BTV, targets_BT, mask_BT=mask_BT, ignore_index=ignore_index)
     return losses_BT.sum() / num_tokens
-
-
-@torch.no_grad()
-def cross_entropy_chunked(
-    x_ND: Float[Tensor, "N D"],
-    w_VD: Float[Tensor, "V D"],
-    targets_N: Int[Tensor, " N"],
-    *,
-    num_chunks: int,
-) -> Float[Tensor, ""]:
-    """Return the mean cross-entropy of logits = x w^T without ever holding all logits.
-
-    The vocabulary is walked in `num_chunks` slices; memory for logits falls by that factor.  It is
-    a forward pass only.
-
-    Raises:
-        ValueError: if `num_chunks` is not between 1 and the vocabulary size.
-    """
-    vocab_size = w_VD.shape[0]
-    if not 1 <= num_chunks <= vocab_size:
-        raise ValueError(f"num_chunks must be from 1 to {vocab_size}, got {num_chunks}")
-    total: LogSumExpPart | None = None
-    for w_vD in w_VD.chunk(num_chunks):
-        part = logsumexp_part(x_ND @ w_vD.T)
-        total = part if total is None else merge_parts(total, part)
-    target_logit_N = (x_ND * w_VD[targets_N]).sum(-1)
-    return (total.max_N + total.sum_N.log() - target_logit_N).mean()

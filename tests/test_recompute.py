@@ -1,0 +1,132 @@
+"""recompute: the same gradients to the last bit, the same random numbers, fewer bytes."""
+
+import pytest
+import torch
+
+from llmcourse import loss, runtime
+from llmcourse.model import Transformer, tiny
+from llmcourse.recompute import recompute, recomputed, saved_bytes
+
+
+@pytest.fixture
+def decoder():
+    return Transformer(tiny(), generator=runtime.generator(0))
+
+
+@pytest.fixture
+def batch():
+    g = runtime.generator(1)
+    return tuple(torch.randint(0, 300, (3, 16), generator=g) for _ in range(2))
+
+
+def gradients(decoder, batch):
+    value = loss.cross_entropy(decoder(batch[0]), batch[1])
+    return [value.detach(), *torch.autograd.grad(value, list(decoder.parameters()))]
+
+
+@pytest.mark.parametrize("policy", ["block", "attention"])
+def test_gradients_are_the_same_to_the_last_bit(policy, decoder, batch):
+    plain = gradients(decoder, batch)
+    with recomputed(decoder, policy):
+        again = gradients(decoder, batch)
+    assert all(torch.equal(ours, theirs) for ours, theirs in zip(again, plain, strict=True))
+    with recomputed(decoder, policy):
+        loss.cross_entropy(decoder(batch[0]), batch[1]).backward()
+    for p, theirs in zip(decoder.parameters(), plain[1:], strict=True):
+        assert torch.equal(p.grad, theirs)
+
+
+def test_the_function_runs_twice_and_only_when_asked():
+    runs = []
+
+    def fn(x):
+        runs.append(torch.is_grad_enabled())
+        return (x * x).exp()
+
+    x = torch.ones(3, requires_grad=True)
+    y = recompute(fn, x)
+    assert runs == [True]
+    y.sum().backward()
+    assert runs == [True, True]
+    assert torch.equal(x.grad, 2 * torch.ones(3).exp())
+
+
+def noisy(x, generator):
+    """Dropout from two generators."""
+    kept = (torch.rand(x.shape) < 0.5) & (torch.rand(x.shape, generator=generator) < 0.8)
+    return (x * kept).square()
+
+
+def test_the_second_run_draws_the_same_numbers_and_nobody_else_notices():
+    found = []
+    for run in (noisy, lambda x, g: recompute(noisy, x, g, generators=[g])):
+        torch.manual_seed(0)
+        g = runtime.generator(5)
+        x = torch.arange(1.0, 21.0, requires_grad=True)
+        y = run(x, g)
+        between = torch.rand(3)  # drawn between forward and backward
+        y.sum().backward()
+        found.append((y.detach(), x.grad, between, torch.rand(2), torch.rand(2, generator=g)))
+    for plain, again in zip(*found, strict=True):
+        assert torch.equal(plain, again)
+
+
+def test_a_forgotten_generator_is_noticed():
+    g = runtime.generator(5)
+    x = torch.arange(1.0, 21.0, requires_grad=True)
+    y = recompute(noisy, x, g)  # the generator is not named
+    y.sum().backward()
+    assert not torch.equal(x.grad, 2 * y.detach() / x.detach())
+
+
+def test_a_function_that_changes_its_mind_is_refused():
+    turns = iter([1, 2])
+    x = torch.ones(3, requires_grad=True)
+
+    def fn(x):
+        for _ in range(next(turns)):
+            x = x.exp()
+        return x
+
+    y = recompute(fn, x)
+    with pytest.raises(RuntimeError, match="the first run saved 1 tensors, the second 2"):
+        y.sum().backward()
+
+
+def test_saved_bytes_fall_with_what_is_forgotten(decoder, batch):
+    plain = saved_bytes(decoder, batch)
+    with recomputed(decoder, "block"):
+        blocks = saved_bytes(decoder, batch)
+    with recomputed(decoder, "attention"):
+        attention = saved_bytes(decoder, batch)
+    assert sum(blocks.values()) < sum(attention.values()) < sum(plain.values())
+    # A block keeps its input, (3, 16, 32) numbers of 4 bytes; the attention alone the same.
+    of_blocks = {name: size for name, size in blocks.items() if name.startswith("blocks")}
+    assert of_blocks == {"blocks.0": 6_144, "blocks.1": 6_144}
+    assert attention["blocks.0.feed_forward"] == plain["blocks.0.feed_forward"]
+    assert attention["blocks.0.attention"] == 6_144
+    assert plain["blocks.0.attention"] > 3 * 6_144
+
+
+def test_saved_bytes_by_hand(decoder, batch):
+    """A linear layer saves its input, RMSNorm its input and one number per token."""
+    found = saved_bytes(decoder, batch)
+    tokens, width, hidden = 3 * 16, 32, 64
+    assert found["blocks.1.feed_forward_norm"] == 4 * tokens * (width + 1)
+    # Its input (the norm's output), gate, up and their product.
+    assert found["blocks.1.feed_forward"] == 4 * tokens * (width + 3 * hidden)
+    # Per token the probabilities; the target as int64 and whether it counts.
+    assert found["loss"] == tokens * (4 * 300 + 8 + 1)
+
+
+def test_the_model_is_as_before_after_the_context(decoder, batch):
+    before = decoder(batch[0])
+    with pytest.raises(ZeroDivisionError), recomputed(decoder, "block"):
+        raise ZeroDivisionError
+    assert all("forward" not in vars(block) for block in decoder.blocks)
+    assert torch.equal(decoder(batch[0]), before)
+
+
+def test_an_unknown_policy_is_refused(decoder):
+    with pytest.raises(Exception, match="policy"), recomputed(decoder, "all"):
+        pass
