@@ -64,7 +64,8 @@ def pairs_of_the_package(generator):
     y = awkward(2, 5, 6, generator=generator) / 3
     w = awkward(4, 6, generator=generator) / 3
     heads = {
-        name: awkward(2, 5, n, 4, generator=generator) / 3 for name, n in zip("qkv", (4, 2, 2))
+        name: awkward(2, 5, n, 4, generator=generator) / 3
+        for name, n in zip("qkv", (4, 2, 2), strict=True)
     }
     return {
         "linear": (ops.linear_forward, ops.linear_backward, {"x": x, "w": w}),
