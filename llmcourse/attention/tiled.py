@@ -118,7 +118,9 @@ def tiled_with_logsumexp(
                 state = online_softmax_add(state, scores_BHts, v_BHSK[:, :, keys])
         outs.append(_mean(state))
         logsumexps.append((state.max_BHt + state.sum_BHt.log()).where(state.sum_BHt > 0, 0.0))
-    return torch.cat(outs, dim=2).transpose(1, 2), torch.cat(logsumexps, dim=2)
+    # Laid out token by token, so that joining the heads afterwards copies nothing.
+    out_BTHK = torch.cat(outs, dim=2).transpose(1, 2).contiguous()
+    return out_BTHK, torch.cat(logsumexps, dim=2)
 
 
 def tiles_of(length: int, tile: int) -> list[slice]:
