@@ -120,14 +120,23 @@ def forward(
 
 @torch.no_grad()
 def backward(model: Transformer, tape: Tape) -> Gradients:
-    """Return the gradient of the loss for every parameter of the model."""
+    """Return the gradient of the loss for every parameter of the model.
+
+    The tape is used up on the way, block by block; it serves one backward pass.
+
+    Raises:
+        ValueError: if the tape was used before.
+    """
+    if len(tape.blocks) != len(model.blocks):
+        raise ValueError("this tape was used up by an earlier backward pass: run forward again")
     dlosses_N = torch.full_like(tape.losses.probabilities_NV[:, 0], 1 / tape.num_tokens)
     (dlogits_NV,) = token_losses_backward(dlosses_N, tape.losses)
     dnormed_BTD, dhead_VD = linear_backward(dlogits_NV.view(*tape.ids_BT.shape, -1), tape.head)
     dx_BTD, dgain_D = rmsnorm_backward(dnormed_BTD, tape.norm)
     gradients = {"norm.gain": dgain_D}
     for layer in reversed(range(len(tape.blocks))):
-        dx_BTD, of_block = _block_backward(dx_BTD, tape.blocks[layer], tape)
+        # Taken off the tape, so that its memory is free for the gradients of the block below.
+        dx_BTD, of_block = _block_backward(dx_BTD, tape.blocks.pop(), tape)
         gradients |= {f"blocks.{layer}.{name}": value for name, value in of_block.items()}
     dembedding_VD = embedding_backward(dx_BTD, tape.ids_BT, len(model.embedding))
     if model.config.tied_head:

@@ -150,6 +150,14 @@ def test_the_step_needs_no_autograd():
     assert not any(x.requires_grad for x in backprop.backward(decoder, tape).values())
 
 
+def test_a_tape_serves_once():
+    decoder = built(config_of())
+    _, tape = backprop.forward(decoder, *batch_of(decoder.config, 0))
+    backprop.backward(decoder, tape)
+    with pytest.raises(ValueError, match="used up by an earlier backward pass"):
+        backprop.backward(decoder, tape)
+
+
 def test_nothing_to_learn_is_refused():
     decoder = built(config_of())
     ids, targets = batch_of(decoder.config, 0)

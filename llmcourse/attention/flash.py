@@ -73,29 +73,30 @@ def flash_backward(
         Dao 2023 (FlashAttention-2), algorithm 2, https://arxiv.org/abs/2307.08691
     """
     num_heads, num_kv_heads = saved.q_BTHK.shape[2], saved.k_BSGK.shape[2]
-    q_BHTK, dout_BHTK = saved.q_BTHK.transpose(1, 2), dout_BTHK.transpose(1, 2)
+    scale = saved.q_BTHK.shape[-1] ** -0.5
+    q_BHTK, dout_BHTK = saved.q_BTHK.transpose(1, 2) * scale, dout_BTHK.transpose(1, 2)
     k_BHSK = repeat_kv(saved.k_BSGK, num_heads).transpose(1, 2)
     v_BHSK = repeat_kv(saved.v_BSGK, num_heads).transpose(1, 2)
     delta_BHT1 = (dout_BTHK * saved.out_BTHK).sum(-1).transpose(1, 2).unsqueeze(-1)
     logsumexp_BHT1 = saved.logsumexp_NT.view(delta_BHT1.shape)
     dq_BHTK, dk_BHSK, dv_BHSK = map(torch.zeros_like, (q_BHTK, k_BHSK, v_BHSK))
-    scale = q_BHTK.shape[-1] ** -0.5
     for queries in tiles_of(q_BHTK.shape[2], tile):
         q_BHtK, dout_BHtK = q_BHTK[:, :, queries], dout_BHTK[:, :, queries]
         for keys in tiles_of(k_BHSK.shape[2], tile):
             scores_BHts = scores_of_tile(q_BHTK, k_BHSK, mask, queries, keys)
             if scores_BHts is None:
                 continue
-            weights_BHts = (scores_BHts - logsumexp_BHT1[:, :, queries]).exp()
-            dweights_BHts = dout_BHtK @ v_BHSK[:, :, keys].mT
-            dscores_BHts = weights_BHts * (dweights_BHts - delta_BHT1[:, :, queries]) * scale
+            # In place from here on: each pass over a tile of scores costs as much as a product.
+            weights_BHts = scores_BHts.sub_(logsumexp_BHT1[:, :, queries]).exp_()
+            dscores_BHts = dout_BHtK @ v_BHSK[:, :, keys].mT
+            dscores_BHts.sub_(delta_BHT1[:, :, queries]).mul_(weights_BHts)
             dv_BHSK[:, :, keys] += weights_BHts.mT @ dout_BHtK
             dk_BHSK[:, :, keys] += dscores_BHts.mT @ q_BHtK
             dq_BHTK[:, :, queries] += dscores_BHts @ k_BHSK[:, :, keys]
     dk_BSGK, dv_BSGK = (
         sum_over_group(dx_BHSK.transpose(1, 2), num_kv_heads) for dx_BHSK in (dk_BHSK, dv_BHSK)
     )
-    return dq_BHTK.transpose(1, 2), dk_BSGK, dv_BSGK
+    return dq_BHTK.mul_(scale).transpose(1, 2), dk_BSGK, dv_BSGK
 
 
 class FlashAttention(torch.autograd.Function):

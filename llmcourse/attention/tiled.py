@@ -106,7 +106,7 @@ def tiled_with_logsumexp(
         mask = mask_or_causal(mask, q_BTHK.shape[1], k_BSGK.shape[1])
     elif q_BTHK.shape[1] > k_BSGK.shape[1]:
         raise ValueError(f"{q_BTHK.shape[1]} queries cannot be the last of {k_BSGK.shape[1]} keys")
-    q_BHTK = q_BTHK.transpose(1, 2)
+    q_BHTK = q_BTHK.transpose(1, 2) / math.sqrt(q_BTHK.shape[-1])
     k_BHSK = repeat_kv(k_BSGK, q_BTHK.shape[2]).transpose(1, 2)
     v_BHSK = repeat_kv(v_BSGK, q_BTHK.shape[2]).transpose(1, 2)
     outs, logsumexps = [], []
@@ -135,13 +135,16 @@ def scores_of_tile(
     queries: slice,
     keys: slice,
 ) -> Float[Tensor, "B H t s"] | None:
-    """Return one tile of q k^T / sqrt(K), -inf where forbidden; None where nothing is allowed."""
+    """Return one tile of q k^T, -inf where forbidden; None where nothing is allowed.
+
+    The queries come divided by sqrt(K): there are fewer of them than of scores.
+    """
     num_cached = k_BHSK.shape[2] - q_BHTK.shape[2]
     allowed_1ts = _tile_of_mask(mask, queries, keys, num_cached).to(q_BHTK.device)
     if not allowed_1ts.any():
         return None
-    scores_BHts = q_BHTK[:, :, queries] @ k_BHSK[:, :, keys].mT / math.sqrt(q_BHTK.shape[-1])
-    return scores_BHts.masked_fill(~allowed_1ts, float("-inf"))
+    scores_BHts = q_BHTK[:, :, queries] @ k_BHSK[:, :, keys].mT
+    return scores_BHts if allowed_1ts.all() else scores_BHts.masked_fill(~allowed_1ts, -math.inf)
 
 
 def _tile_of_mask(
