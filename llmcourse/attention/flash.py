@@ -17,7 +17,12 @@ from torch import Tensor
 
 from llmcourse.attention.backward import sum_over_group
 from llmcourse.attention.dense import repeat_kv
-from llmcourse.attention.tiled import scores_of_tile, tiled_with_logsumexp, tiles_of
+from llmcourse.attention.tiled import (
+    heads_first,
+    scores_of_tile,
+    tiled_with_logsumexp,
+    tiles_of,
+)
 
 
 class FlashSaved(NamedTuple):
@@ -74,9 +79,8 @@ def flash_backward(
     """
     num_heads, num_kv_heads = saved.q_BTHK.shape[2], saved.k_BSGK.shape[2]
     scale = saved.q_BTHK.shape[-1] ** -0.5
-    q_BHTK, dout_BHTK = saved.q_BTHK.transpose(1, 2) * scale, dout_BTHK.transpose(1, 2)
-    k_BHSK = repeat_kv(saved.k_BSGK, num_heads).transpose(1, 2)
-    v_BHSK = repeat_kv(saved.v_BSGK, num_heads).transpose(1, 2)
+    q_BHTK, dout_BHTK = heads_first(saved.q_BTHK * scale), heads_first(dout_BTHK)
+    k_BHSK, v_BHSK = (heads_first(repeat_kv(x, num_heads)) for x in (saved.k_BSGK, saved.v_BSGK))
     delta_BHT1 = (dout_BTHK * saved.out_BTHK).sum(-1).transpose(1, 2).unsqueeze(-1)
     logsumexp_BHT1 = saved.logsumexp_NT.view(delta_BHT1.shape)
     dq_BHTK, dk_BHSK, dv_BHSK = map(torch.zeros_like, (q_BHTK, k_BHSK, v_BHSK))

@@ -106,9 +106,9 @@ def tiled_with_logsumexp(
         mask = mask_or_causal(mask, q_BTHK.shape[1], k_BSGK.shape[1])
     elif q_BTHK.shape[1] > k_BSGK.shape[1]:
         raise ValueError(f"{q_BTHK.shape[1]} queries cannot be the last of {k_BSGK.shape[1]} keys")
-    q_BHTK = q_BTHK.transpose(1, 2) / math.sqrt(q_BTHK.shape[-1])
-    k_BHSK = repeat_kv(k_BSGK, q_BTHK.shape[2]).transpose(1, 2)
-    v_BHSK = repeat_kv(v_BSGK, q_BTHK.shape[2]).transpose(1, 2)
+    q_BHTK = heads_first(q_BTHK / math.sqrt(q_BTHK.shape[-1]))
+    k_BHSK = heads_first(repeat_kv(k_BSGK, q_BTHK.shape[2]))
+    v_BHSK = heads_first(repeat_kv(v_BSGK, q_BTHK.shape[2]))
     outs, logsumexps = [], []
     for queries in tiles_of(q_BHTK.shape[2], tile):
         state = online_softmax_start(q_BHTK[:, :, queries])
@@ -121,6 +121,11 @@ def tiled_with_logsumexp(
     # Laid out token by token, so that joining the heads afterwards copies nothing.
     out_BTHK = torch.cat(outs, dim=2).transpose(1, 2).contiguous()
     return out_BTHK, torch.cat(logsumexps, dim=2)
+
+
+def heads_first(x_BTHK: Float[Tensor, "B T H K"]) -> Float[Tensor, "B H T K"]:
+    """Lay heads out one after the other: copied once here, instead of in every product."""
+    return x_BTHK.transpose(1, 2).contiguous()
 
 
 def tiles_of(length: int, tile: int) -> list[slice]:
