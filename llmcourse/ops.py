@@ -12,7 +12,7 @@ fewer passes over memory and chooses its own matrix product.
 
 Shape suffixes:  B batch, T time (tokens), D model width, F hidden width, V vocabulary.
 
-Taught in: chapters/00_how_to_use.ipynb, chapters/02_step_by_hand.ipynb, chapters/10_blueprint.ipynb, chapters/12_feed_forward.ipynb, chapters/13_norm_rope_silu.ipynb
+Taught in: chapters/00_how_to_use.ipynb, chapters/02_step_by_hand.ipynb, chapters/10_blueprint.ipynb, chapters/12_feed_forward.ipynb, chapters/13_norm_rope_silu.ipynb, chapters/19_llama_backward.ipynb
 """  # noqa: E501 - one line, which tests and pages read
 
 from typing import NamedTuple

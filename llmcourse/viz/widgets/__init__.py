@@ -4,8 +4,10 @@ Taught in: chapters/02_step_by_hand.ipynb, chapters/03_downhill.ipynb
 """
 
 from llmcourse.viz.widgets.attention import AttentionMap
+from llmcourse.viz.widgets.block import BlockTapper
 from llmcourse.viz.widgets.course import ProgressMap
 from llmcourse.viz.widgets.descent import Bowl, StepByHand
+from llmcourse.viz.widgets.graph import GraphStepper
 from llmcourse.viz.widgets.model import ConfigExplorer, SamplingBoard
 from llmcourse.viz.widgets.rotary import RotaryClocks
 from llmcourse.viz.widgets.run import RunScrubber, TrainingLoop
@@ -15,8 +17,10 @@ from llmcourse.viz.widgets.tokens import MergeBoard, PackingBoard
 
 __all__ = [
     "AttentionMap",
+    "BlockTapper",
     "Bowl",
     "ConfigExplorer",
+    "GraphStepper",
     "MergeBoard",
     "PackingBoard",
     "ProgressMap",

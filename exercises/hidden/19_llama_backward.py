@@ -1,0 +1,135 @@
+"""Hidden tests of the exercises of chapter 19."""
+
+import torch
+import torch.nn.functional as F
+
+
+def normal(rng, *shape):
+    """Return random numbers in float64."""
+    generator = torch.Generator().manual_seed(rng.randrange(2**31))
+    return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+
+def by_autograd(function, dy, *inputs):
+    """Return the gradients that autograd finds."""
+    leaves = [x.detach().clone().requires_grad_() for x in inputs]
+    return torch.autograd.grad(function(*leaves), leaves, dy)
+
+
+def check_1(t, call, rng):
+    """Square and oblong matrices, tokens in no, one or several axes."""
+    cases = [((3, 5), 4, 4), ((4,), 4, 4), ((), 5, 3), ((), 3, 3), ((1,), 6, 2), ((2, 3, 2), 1, 7)]
+    for shape, num_inputs, num_outputs in [*cases, ((2, 5), 7, 1)]:
+        x, w = 3 * normal(rng, *shape, num_inputs) + 1, normal(rng, num_outputs, num_inputs)
+        dy = normal(rng, *shape, num_outputs) - 1
+        right = by_autograd(F.linear, dy, x, w)
+        case = f"tokens {shape}, {num_inputs} inputs, {num_outputs} outputs"
+        t.close(call("linear_backward", dy, x, w), right, case, relative=1e-9)
+
+
+def check_2(t, call, rng):
+    """Few and many axes and channels, large and small tokens, tokens of zeros, any eps."""
+    cases = [((3, 7), 1.0, 1e-6), ((4, 4), 1.0, 0.5), ((2, 3, 4), 1e-3, 1e-6), ((5, 2), 20.0, 3.0)]
+    for shape, scale, eps in [*cases, ((2, 1, 5, 6), 0.1, 0.02), ((3, 1), 2.0, 1.0)]:
+        x, gain = scale * (normal(rng, *shape) + 0.5), normal(rng, shape[-1]) + 1.5
+        dy = normal(rng, *shape)
+        if eps > 0.01:
+            x[0] = 0
+        right = by_autograd(
+            lambda x, gain, eps=eps: F.rms_norm(x, x.shape[-1:], gain, eps), dy, x, gain
+        )
+        answer = call("rmsnorm_backward", dy, x, gain, eps)
+        case = f"shape {shape}, eps {eps}"
+        if not t(isinstance(answer, list | tuple) and len(answer) == 2, f"{case}: two tensors"):
+            continue
+        # Rounding is as large as the terms that cancel: with one channel dx is nearly 0.
+        room = 1e-11 * (dy * gain).abs().max().item() * right[0].abs().max().clamp(min=1).item()
+        t.close(answer[0], right[0], f"{case}: dx", relative=1e-7, absolute=room)
+        t.close(answer[1], right[1], f"{case}: dgain", relative=1e-8)
+
+
+def check_3(t, call, rng):
+    """Any shape, gates of any size."""
+    for shape, scale in (
+        ((1,), 1.0),
+        ((7,), 3.0),
+        ((2, 3, 4), 1.0),
+        ((5, 5), 30.0),
+        ((4, 2), 900.0),
+    ):
+        gate, up, dy = scale * normal(rng, *shape), normal(rng, *shape) + 1, normal(rng, *shape) - 1
+        right = by_autograd(lambda gate, up: F.silu(gate) * up, dy, gate, up)
+        answer = call("gate_backward", dy, gate, up)
+        case = f"shape {shape}, scale {scale}"
+        t.close(answer, right, case, relative=1e-9, absolute=1e-12)
+
+
+def check_4(t, call, rng):
+    """Few and many words, some or all rows masked, counts of a larger batch, steep logits."""
+    for num_rows, num_words, scale, masked in (
+        (4, 3, 1.0, 0.0),
+        (6, 300, 1.0, 0.4),
+        (5, 101, 2.0, 0.4),
+        (7, 7, 30.0, 0.5),
+        (3, 120, 700.0, 0.3),
+        (2, 150, 1.0, 1.0),
+        (1, 5, 1.0, 0.0),
+    ):
+        logits = scale * normal(rng, num_rows, num_words)
+        targets = torch.tensor([rng.randrange(num_words) for _ in range(num_rows)])
+        for row in range(num_rows):
+            if masked == 1 or (num_rows > 2 and 0 < row < 1 + masked * num_rows):
+                targets[row] = -100
+        counted = max(1, int((targets != -100).sum()))
+        for num_tokens in (counted, counted + 2 + rng.randrange(1, 50)):
+
+            def loss(logits, targets=targets, num_tokens=num_tokens):
+                return F.cross_entropy(logits, targets, reduction="sum") / num_tokens
+
+            (right,) = by_autograd(loss, torch.ones((), dtype=torch.float64), logits)
+            answer = call("logits_gradient", logits, targets, num_tokens)
+            case = f"{num_rows} rows, {num_words} words, targets {targets.tolist()}, {num_tokens}"
+            t.close(answer, right, case, relative=1e-9, absolute=1e-15)
+
+
+def check_5(t, call, rng):
+    """Many tokens or channels, one of either, steep scores."""
+
+    def causal(q, k, v):
+        return F.scaled_dot_product_attention(q[None], k[None], v[None], is_causal=True)[0]
+
+    for num_tokens, head_size, scale in (
+        (5, 5, 1.0),
+        (8, 3, 1.0),
+        (2, 9, 2.0),
+        (1, 3, 1.0),
+        (6, 2, 6.0),
+        (12, 16, 0.5),
+    ):
+        q, k = (scale * normal(rng, num_tokens, head_size) for _ in range(2))
+        v, dout = (normal(rng, num_tokens, head_size) + 1 for _ in range(2))
+        right = by_autograd(causal, dout, q, k, v)
+        answer = call("attention_backward", dout, q, k, v)
+        case = f"{num_tokens} tokens, {head_size} channels, scale {scale}"
+        t.close(answer, right, case, relative=1e-8, absolute=1e-12)
+
+
+def check_6(t, call, rng):
+    """Every grouping of six heads, few and many channels, positions in any order."""
+    for num_kv_heads, head_size in ((1, 4), (2, 2), (2, 8), (3, 6), (6, 4), (2, 4)):
+        theta = rng.choice((100.0, 10_000.0, 500_000.0))
+        dk = normal(rng, 4, 6, head_size)
+        positions = torch.tensor([rng.randrange(5, 3_000), 0, 1, rng.uniform(2, 9)]).double()
+        # One token and one head at a time, by the transpose of the matrix of the rotation.
+        right = torch.zeros(4, num_kv_heads, head_size, dtype=torch.float64)
+        for row, position in enumerate(positions):
+            turn = torch.zeros(head_size, head_size, dtype=torch.float64)
+            for j in range(head_size // 2):
+                angle = position * theta ** (-2 * j / head_size)
+                cos, sin, pair = angle.cos(), angle.sin(), slice(2 * j, 2 * j + 2)
+                turn[pair, pair] = torch.stack([cos, -sin, sin, cos]).reshape(2, 2)
+            for head in range(6):
+                right[row, head // (6 // num_kv_heads)] += turn.T @ dk[row, head]
+        answer = call("keys_backward", dk, positions, theta, num_kv_heads)
+        case = f"{num_kv_heads} key heads for 6, {head_size} channels, theta {theta}"
+        t.close(answer, right, case, relative=1e-8)
