@@ -9,7 +9,8 @@ export function kept(shape, tokens) {
   const { width: D, num_heads: H, num_kv_heads: G, head_size: K, hidden: F } = shape;
   const each = F === undefined
     ? { nothing: 34 * D + 5 * H * tokens, attention: 34 * D, block: 2 * D }
-    : { nothing: 2 * (4 * D + 3 * F + 2 * (H + G) * K) + 4 * (2 + H), attention: 2 * (4 * D + 3 * F) + 8, block: 2 * D };
+    : { nothing: 2 * (4 * D + 3 * F + 2 * (H + G) * K) + 4 * (2 + H), attention: 2 * (4 * D + 3 * F) + 8,
+      block: 2 * D };
   return Object.fromEntries(CHOICES.map((choice) => [choice, tokens * each[choice]]));
 }
 
@@ -77,7 +78,8 @@ function render({ model, el }) {
   w.number("target", "target, % of the full peak");
 
   // One choice for each layer, and buttons for all of them.
-  const grid = h("div", { style: "display: grid; grid-template-columns: repeat(auto-fill, minmax(8.4rem, 1fr)); gap: 0.4rem 0.7rem" });
+  const columns = "repeat(auto-fill, minmax(8.4rem, 1fr))";
+  const grid = h("div", { style: `display: grid; grid-template-columns: ${columns}; gap: 0.4rem 0.7rem` });
   const selects = choices().map((_, i) => {
     const id = uniqueId();
     const select = h("select", { id, style: "width: 100%" }, CHOICES.map((option, k) =>
