@@ -193,11 +193,16 @@ class SearchTexts:
             self.texts[page] = " ".join(" ".join(seen).split())
 
     def write(self, app: Sphinx, error: Exception | None) -> None:
-        """Write the texts as a script, which a page opened from a file may load."""
+        """Write each text as a script, which a page opened from a file may load.
+
+        One file for each page, so that the search page fetches those of its results alone.
+        """
         if error is None and app.builder.format == "html":
-            text = json.dumps(self.texts, sort_keys=True, ensure_ascii=False)
-            path = Path(app.outdir) / "_static" / "search_texts.js"
-            path.write_text(f"window.SEARCH_TEXTS = {text};\n", encoding="utf8")
+            for page, text in self.texts.items():
+                path = Path(app.outdir, "_static", "search_texts", f"{page}.js")
+                path.parent.mkdir(parents=True, exist_ok=True)
+                entry = f"{json.dumps(page)}] = {json.dumps(text, ensure_ascii=False)}"
+                path.write_text(f"window.SEARCH_TEXTS[{entry};\n", encoding="utf8")
 
 
 def is_text(node: nodes.TextElement) -> bool:

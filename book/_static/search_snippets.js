@@ -1,5 +1,6 @@
 // Puts the text around the first match under each result of the search page.
-// SEARCH_TEXTS, from search_texts.js, holds the text of every page by its name.
+// SEARCH_TEXTS holds texts of pages by their names; each file of search_texts/ adds one.
+window.SEARCH_TEXTS = {};
 document.addEventListener("DOMContentLoaded", () => {
   const AROUND = 120;
   const words = (new URLSearchParams(location.search).get("q") || "").toLowerCase()
@@ -23,17 +24,33 @@ document.addEventListener("DOMContentLoaded", () => {
     return paragraph;
   }
 
-  function add(item) {
+  // A text is fetched when its result comes into view; a script may be loaded from a file, too.
+  function load(item) {
     const link = item.querySelector("a");
     if (!link || item.querySelector(".context")) return;
     const name = link.getAttribute("href").replace(/\.html.*$/, "");
-    const text = (window.SEARCH_TEXTS || {})[name];
-    const paragraph = text && snippet(text);
-    if (paragraph) item.append(paragraph);
+    const add = () => {
+      const text = window.SEARCH_TEXTS[name];
+      const paragraph = text && !item.querySelector(".context") && snippet(text);
+      if (paragraph) item.append(paragraph);
+    };
+    if (name in window.SEARCH_TEXTS) return add();
+    const script = document.createElement("script");
+    script.src = `_static/search_texts/${name}.js`;
+    script.addEventListener("load", add);
+    document.head.append(script);
   }
 
   const results = document.getElementById("search-results");
   if (!results) return;
-  new MutationObserver(() => results.querySelectorAll("li").forEach(add))
+  const inView = new IntersectionObserver((entries) => {
+    for (const { isIntersecting, target } of entries) {
+      if (isIntersecting) {
+        inView.unobserve(target);
+        load(target);
+      }
+    }
+  });
+  new MutationObserver(() => results.querySelectorAll("li").forEach((item) => inView.observe(item)))
     .observe(results, { childList: true, subtree: true });
 });

@@ -206,11 +206,10 @@ for _ in range(5):
 """
 MEMORY_FILES = """
 import os
-held = []
+held, block = [], bytes(50 << 20)
 for number in range(100):
     file = os.memfd_create(str(number))
-    for _ in range(50):
-        os.write(file, bytes(1 << 20))
+    os.write(file, block)
     held.append(file)
 import time
 time.sleep(60)
