@@ -186,9 +186,11 @@ def code_problems(cell: nbformat.NotebookNode, names: set[str]) -> Iterator[str]
     except SyntaxError as error:
         yield f"does not parse: {error.msg}"
         return
+    methods = {m for node in ast.walk(tree) if isinstance(node, ast.ClassDef) for m in node.body}
     for node in ast.walk(tree):
         yield from _import_problems(node)
-        yield from _name_problems(node, names)
+        if node not in methods:  # a module's `forward` is a name of its class alone
+            yield from _name_problems(node, names)
         if isinstance(node, ast.Assert) and isinstance(node.test, ast.Constant | ast.Tuple):
             yield "has an assert that cannot fail"
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Compare):

@@ -8,6 +8,7 @@ from llmcourse.viz.widgets.block import BlockTapper
 from llmcourse.viz.widgets.course import ProgressMap
 from llmcourse.viz.widgets.descent import Bowl, StepByHand
 from llmcourse.viz.widgets.graph import GraphStepper
+from llmcourse.viz.widgets.memory import MemoryTimeline
 from llmcourse.viz.widgets.model import ConfigExplorer, SamplingBoard
 from llmcourse.viz.widgets.rotary import RotaryClocks
 from llmcourse.viz.widgets.run import RunScrubber, TrainingLoop
@@ -21,6 +22,7 @@ __all__ = [
     "Bowl",
     "ConfigExplorer",
     "GraphStepper",
+    "MemoryTimeline",
     "MergeBoard",
     "PackingBoard",
     "ProgressMap",
