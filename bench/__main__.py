@@ -11,7 +11,7 @@ from tqdm import tqdm
 
 from llmcourse.runtime import write_atomically
 
-BENCHMARKS = ("model", "attention", "tokenizer", "data")
+BENCHMARKS = ("model", "attention", "backward", "tokenizer", "data")
 README = Path(__file__).parent / "README.md"
 MARK = "<!-- table: written by python -m bench -->"
 
