@@ -96,11 +96,12 @@ def step_rows(quick: bool) -> list[dict]:
         with recomputed(model, policy):
             by_autograd(model, optimizer)
 
+    by_hand, plain, blocks, reading = (made() for _ in range(4))
     sides = {
-        "by hand": lambda run=made(): backprop.step(*run, ids, targets),
-        "autograd": lambda run=made(): by_autograd(*run),
-        "blocks again": lambda run=made(): recomputing(*run, "block"),
-        "attention again": lambda run=made(): recomputing(*run, "attention"),
+        "by hand": lambda: backprop.step(*by_hand, ids, targets),
+        "autograd": lambda: by_autograd(*plain),
+        "blocks again": lambda: recomputing(*blocks, "block"),
+        "attention again": lambda: recomputing(*reading, "attention"),
     }
     seconds = medians(sides, repeats=3 if quick else 9)
     rates = {name: ids.numel() / s for name, s in seconds.items()}
