@@ -204,16 +204,17 @@ LONG_ERRORS = r"""
 for _ in range(5):
     forge(b'{"tuple":["crash","' + b"A" * 3_000_000 + b'"]}\n')
 """
-MEMORY_FILES = """
-import os
-held, block = [], bytes(50 << 20)
-for number in range(100):
-    file = os.memfd_create(str(number))
-    os.write(file, block)
-    held.append(file)
-import time
-time.sleep(60)
+# In several cells, each with its own time: a busy machine may need seconds for a gigabyte.
+WRITE_300_MB = """
+for number in range(6):
+    held.append(os.memfd_create(str(number)))
+    os.write(held[-1], block)
 """
+MEMORY_FILES = [
+    "import os, time\nheld, block = [], bytes(50 << 20)",
+    *[WRITE_300_MB] * 10,
+    "time.sleep(60)",
+]
 MANY_THREADS = """
 from concurrent.futures import ThreadPoolExecutor
 with ThreadPoolExecutor(20) as pool:
@@ -391,7 +392,7 @@ SUBMISSIONS = {
     "output-flood": of(problem="printed more", extra=["while True:\n    print('x' * 100_000)"]),
     "output-flood-in-answer": of(SECOND, add=code("while True:\n    print('x' * 100_000)")),
     "returns-200-mb": of(SECOND, add=code("return 'x' * 200_000_000")),
-    "memory-files": of(problem="GiB of memory", extra=[MEMORY_FILES]),
+    "memory-files": of(problem="GiB of memory", extra=MEMORY_FILES),
     "stays-behind": of(problem="cannot be read", extra=[WRITE + STAY_BEHIND]),
     "keys-that-collide": of(SECOND, add=WRITE + code(COLLIDE + "return 0")),
     "two-million-items": of(SECOND, add=WRITE + code(MANY_ITEMS + "return 0")),
