@@ -85,8 +85,9 @@ def best_fit(lengths: Sequence[int], context_length: int) -> Packing:
     """Put whole documents into rows: best-fit, in the order of decreasing length.
 
     Each goes into the row with the least room that still holds it, or opens a new row; of rows with
-    equal room, into the one that was filled up to there last.  The bound is that of `pack`.  Rows
-    are found by their room and not one by one: 100,000 documents take less than a second.
+    equal room, into the one that was filled up to there last.  The number of rows is at most 11/9
+    of the least possible, plus 4.  Rows are found by their room and not one by one: 100,000
+    documents take less than a second.
 
     Args:
         lengths: tokens of every document, 0 or more; a document of 0 tokens is left out.
@@ -97,7 +98,7 @@ def best_fit(lengths: Sequence[int], context_length: int) -> Packing:
 
     Source:
         Ding et al. 2024, "Fewer truncations improve language modeling", section 3,
-        https://arxiv.org/abs/2404.10830
+        https://arxiv.org/abs/2404.10830; the bound: Johnson 1973.
     """
     pieces = _pieces(lengths, context_length)
     pieces.sort(key=lambda piece: -piece.length)
