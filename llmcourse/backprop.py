@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Complex, Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from llmcourse.attention import (
     FlashSaved,
@@ -30,6 +30,7 @@ from llmcourse.loss import (
     token_losses_forward,
 )
 from llmcourse.model import Transformer
+from llmcourse.model.decoder import Attention, Block, FeedForward, RMSNorm
 from llmcourse.ops import (
     LinearSaved,
     RMSNormSaved,
@@ -46,8 +47,11 @@ from llmcourse.ops import (
 Gradients = dict[str, Tensor]
 """The gradient of each parameter, by the names of `named_parameters`."""
 
-TILE = 128
-"""Queries and keys of one tile of attention."""
+TILE = 48
+"""Queries and keys of one tile of attention: small, so that its scores stay in the cache."""
+
+LAYERS = (Transformer, nn.ModuleList, Block, Attention, FeedForward, RMSNorm)
+"""The modules whose backward pass is written here."""
 
 
 class BlockTape(NamedTuple):
@@ -70,7 +74,7 @@ class Tape(NamedTuple):
     """What the backward pass of the whole model needs."""
 
     ids_BT: Int[Tensor, "B T"]
-    rotations_TJ: Complex[Tensor, "T J"]
+    rotations_TJ: Complex[Tensor, "*rows T J"]
     mask: Bool[Tensor, "*masked T T"] | None
     blocks: list[BlockTape]
     norm: RMSNormSaved
@@ -85,6 +89,7 @@ def forward(
     ids_BT: Int[Tensor, "B T"],
     targets_BT: Int[Tensor, "B T"],
     *,
+    positions_BT: Int[Tensor, "B T"] | None = None,
     mask: Bool[Tensor, "*masked T T"] | None = None,
     num_tokens: int | float | None = None,
 ) -> tuple[Float[Tensor, ""], Tape]:
@@ -94,17 +99,20 @@ def forward(
         model: the decoder, whole.
         ids_BT: token ids, at most as many as the context holds.
         targets_BT: the token after each, `IGNORE_INDEX` where none is asked for.
+        positions_BT: where each token stands; None counts from 0.
         mask: True where a token may look; None is causal.
         num_tokens: the one global normaliser; None means that this call holds the whole batch.
 
     Raises:
-        ValueError: if no position is asked and no normaliser is given.
+        ValueError: if no position is asked and no normaliser is given, a part of the model was
+            replaced, or the tokens or their positions do not fit into the context.
     """
+    _require_plain(model)
     counted_N = counted_tokens(targets_BT).flatten()
     num_tokens = int(counted_N.sum()) if num_tokens is None else num_tokens
     if num_tokens <= 0:
         raise ValueError(f"num_tokens must be positive, got {num_tokens}: every target is ignored")
-    rotations_TJ = model.rotations_TJ[: ids_BT.shape[1]]
+    rotations_TJ = model.rotations_of(ids_BT.shape[1], positions_BT)
     x_BTD, blocks = model.embedding[ids_BT], []
     for block in model.blocks:
         x_BTD, tape = _block_forward(block, x_BTD, rotations_TJ, mask)
@@ -162,10 +170,20 @@ def step(
     return value.item()
 
 
+def _require_plain(model: Transformer) -> None:
+    """Refuse a model with a part that these functions do not know, such as `without` makes."""
+    for name, module in model.named_modules():
+        if type(module) not in LAYERS:
+            raise ValueError(
+                f"{name} is a {type(module).__name__}, for which there is no backward pass here: "
+                "give a whole decoder, or let autograd do it"
+            )
+
+
 def _block_forward(
-    block: torch.nn.Module,
+    block: Block,
     x_BTD: Float[Tensor, "B T D"],
-    rotations_TJ: Complex[Tensor, "T J"],
+    rotations_TJ: Complex[Tensor, "*rows T J"],
     mask: Bool[Tensor, "*masked T T"] | None,
 ) -> tuple[Float[Tensor, "B T D"], BlockTape]:
     """One block, forward:  x = x + attention(norm(x));  x = x + feed_forward(norm(x))."""

@@ -26,10 +26,11 @@ Policy = Literal["block", "attention"]
 def recompute(
     fn: Callable[..., Any], *args: Any, generators: Sequence[torch.Generator] = (), **settings: Any
 ) -> Any:
-    """Return fn(*args, **settings), keeping for its backward pass the arguments alone.
+    """Return ``fn(*args, **settings)``, keeping for its backward pass the arguments alone.
 
-    The second run sees the same random numbers as the first: torch's global generator and
-    `generators` are put back for it, and set forward again afterwards.
+    The second run happens as the first did: with the same random numbers of torch's global
+    generator (on the CPU) and of `generators`, which afterwards go on where they were, and under
+    the same autocast.
 
     Args:
         fn: a function of tensors; its result depends on the arguments, the parameters that it
@@ -39,27 +40,31 @@ def recompute(
         settings: passed on by name.
 
     Raises:
-        RuntimeError: in backward, if the second run does not save as many tensors as the first.
+        RuntimeError: in backward, if an argument was changed in place since, or the second run
+            does not save tensors of the same shapes as the first.
 
     Source:
         Chen et al. 2016, https://arxiv.org/abs/1604.06174
     """
-    before = _states(generators)
-    num_saved = 0
+    as_before = _circumstances(args, generators)
+    versions = [_version(x) for x in args]
+    first: list[torch.Size] = []  # of the tensors that the first run would have kept
     again: list[Tensor] = []
 
-    def note(_x: Tensor) -> int:
-        nonlocal num_saved
-        num_saved += 1
-        return num_saved - 1
+    def note(x: Tensor) -> int:
+        first.append(x.shape)
+        return len(first) - 1
 
     def fetch(index: int) -> Tensor:
         if not again:
-            again.extend(_saved_by(fn, args, settings, generators, before))
-        if len(again) != num_saved:
+            if versions != [_version(x) for x in args]:
+                raise RuntimeError("an argument was changed in place after recompute kept it")
+            with as_before():
+                again.extend(_saved_by(fn, args, settings))
+        if first != [x.shape for x in again]:
             raise RuntimeError(
-                f"the first run saved {num_saved} tensors, the second {len(again)}: the function "
-                "depends on more than its arguments, parameters and generators"
+                f"the first run saved {len(first)} tensors, the second {len(again)}, or of other "
+                "shapes: the function depends on more than its arguments, parameters and generators"
             )
         return again[index]
 
@@ -67,13 +72,7 @@ def recompute(
         return fn(*args, **settings)
 
 
-def _saved_by(
-    fn: Callable[..., Any],
-    args: tuple,
-    settings: dict[str, Any],
-    generators: Sequence[torch.Generator],
-    states: list[Tensor],
-) -> list[Tensor]:
+def _saved_by(fn: Callable[..., Any], args: tuple, settings: dict[str, Any]) -> list[Tensor]:
     """Run fn once more on its own, and return the tensors that autograd saves on the way."""
     saved: list[Tensor] = []
 
@@ -85,9 +84,35 @@ def _saved_by(
     args = tuple(
         x.detach().requires_grad_(x.requires_grad) if isinstance(x, Tensor) else x for x in args
     )
-    with _at(states, generators), torch.enable_grad(), saved_tensors_hooks(keep, lambda x: x):
+    with torch.enable_grad(), saved_tensors_hooks(keep, lambda x: x):
         fn(*args, **settings)
     return saved
+
+
+def _version(x: Any) -> int:
+    """Return how often a tensor was changed in place, 0 for anything else."""
+    return x._version if isinstance(x, Tensor) else 0
+
+
+def _circumstances(
+    args: tuple, generators: Sequence[torch.Generator]
+) -> Callable[[], contextlib.AbstractContextManager]:
+    """Note the generators and autocast as they are; return a context that brings them back."""
+    states = _states(generators)
+    device = next((x.device.type for x in args if isinstance(x, Tensor)), "cpu")
+    enabled, dtype = torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)
+
+    @contextlib.contextmanager
+    def as_before() -> Iterator[None]:
+        now = _states(generators)
+        _set(states, generators)
+        try:
+            with torch.autocast(device, dtype, enabled=enabled):
+                yield
+        finally:
+            _set(now, generators)
+
+    return as_before
 
 
 def _states(generators: Sequence[torch.Generator]) -> list[Tensor]:
@@ -99,17 +124,6 @@ def _set(states: list[Tensor], generators: Sequence[torch.Generator]) -> None:
     torch.set_rng_state(states[0])
     for each, state in zip(generators, states[1:], strict=True):
         each.set_state(state)
-
-
-@contextlib.contextmanager
-def _at(states: list[Tensor], generators: Sequence[torch.Generator]) -> Iterator[None]:
-    """Put the generators back to earlier states; afterwards go on where they were."""
-    now = _states(generators)
-    _set(states, generators)
-    try:
-        yield
-    finally:
-        _set(now, generators)
 
 
 @contextlib.contextmanager

@@ -6,8 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import awkward
 
-from llmcourse import attention, checks
+from llmcourse import attention, checks, loss
 from llmcourse.attention import backward, flash
+from llmcourse.model import ModelConfig, Transformer
+from llmcourse.recompute import saved_bytes
 from llmcourse.runtime import generator as new_generator
 
 
@@ -143,11 +145,48 @@ def test_flash_attention_agrees_with_finite_differences():
     )
 
 
-def test_rope_turns_the_gradient_back(generator):
+@pytest.mark.parametrize("layout", ["adjacent", "halves"])
+def test_rope_turns_the_gradient_back(layout, generator):
+    turn = getattr(attention, f"rope_{layout}")
+    turn_back = getattr(attention, f"rope_{layout}_backward")
     x = awkward(2, 5, 3, 8, generator=generator, dtype=torch.float64).requires_grad_()
     rotations = attention.rope_rotations(8, 5).to(torch.complex128)
     dy = torch.randn(2, 5, 3, 8, generator=generator, dtype=torch.float64)
-    (theirs,) = torch.autograd.grad(attention.rope_adjacent(x, rotations), x, dy)
-    ours = attention.rope_adjacent_backward(dy, rotations)
-    assert checks.relative_error(ours, theirs) < 1e-12
-    assert checks.relative_error(attention.rope_adjacent(dy, rotations), theirs) > 0.1
+    (theirs,) = torch.autograd.grad(turn(x, rotations), x, dy)
+    assert checks.relative_error(turn_back(dy, rotations), theirs) < 1e-12
+    assert checks.relative_error(turn(dy, rotations), theirs) > 0.1  # turned on, not back
+
+
+def test_a_model_trains_with_flash_attention_as_with_torchs():
+    config = ModelConfig(
+        num_layers=2,
+        width=12,
+        num_heads=4,
+        num_kv_heads=2,
+        head_size=6,
+        hidden=20,
+        vocab_size=17,
+        context_length=9,
+    )
+    g = new_generator(0)
+    ids, targets = (torch.randint(0, 17, (3, 7), generator=g) for _ in range(2))
+    mask = attention.document_mask(torch.tensor([[0, 0, 1, 1, 1, 2, 2]] * 3))
+    found = []
+    for form in (attention.attention_sdpa, attention.attention_flash):
+        decoder = Transformer(config, generator=new_generator(1))
+        decoder.attend_with(form)
+        optimizer = torch.optim.SGD(decoder.parameters(), lr=10.0)
+        for allowed in (None, mask):
+            value = loss.cross_entropy(decoder(ids, mask=allowed), targets)
+            optimizer.zero_grad()
+            value.backward()
+            optimizer.step()
+        found.append((value.item(), [p.detach() for p in decoder.parameters()], decoder))
+    (theirs, reference, _), (ours, weights, flash_model) = found
+    assert ours == pytest.approx(theirs, rel=1e-6)
+    for mine, other in zip(weights, reference, strict=True):
+        assert checks.relative_error(mine, other) < 1e-5
+    kept = sum(saved_bytes(flash_model, (ids, targets)).values())
+    flash_model.attend_with(attention.attention)
+    # Written out, every layer keeps its weights, (B, H, T, T) numbers, at least.
+    assert sum(saved_bytes(flash_model, (ids, targets)).values()) > kept + 2 * 3 * 4 * 7 * 7 * 4

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from llmcourse import backprop, checks, loss, optim
 from llmcourse.attention import document_mask, rope_rotations
-from llmcourse.model import ModelConfig, Transformer
+from llmcourse.model import ModelConfig, Transformer, stories, without
+from llmcourse.recompute import saved_bytes
 
 
 def config_of(**changes):
@@ -93,6 +94,53 @@ def test_gradients_equal_autograd_over_packed_documents():
     assert worst(backprop.backward(decoder, tape), theirs) < 1e-9
     _, tape = backprop.forward(decoder, ids, targets)
     assert worst(backprop.backward(decoder, tape), theirs) > 1e-3
+
+
+def test_gradients_equal_autograd_where_positions_start_anew():
+    decoder = built(config_of())
+    ids, targets = batch_of(decoder.config, 6, B=2)
+    positions = torch.tensor([[0, 1, 2, 0, 1, 2, 0], [0, 0, 1, 2, 3, 4, 5]])
+    _, theirs = autograd(decoder, ids, targets, positions_BT=positions)
+    _, tape = backprop.forward(decoder, ids, targets, positions_BT=positions)
+    assert worst(backprop.backward(decoder, tape), theirs) < 1e-9
+    _, tape = backprop.forward(decoder, ids, targets)
+    assert worst(backprop.backward(decoder, tape), theirs) > 1e-3
+
+
+def tensors_of(tape):
+    """Every tensor in a tape."""
+    if isinstance(tape, torch.Tensor):
+        yield tape
+    elif isinstance(tape, tuple | list):
+        for part in tape:
+            yield from tensors_of(part)
+
+
+def test_the_tape_holds_no_more_than_autograd_keeps():
+    decoder = Transformer(stories(), generator=torch.Generator().manual_seed(0))
+    batch = batch_of(decoder.config, 0, B=2, T=96)
+    _, tape = backprop.forward(decoder, *batch)
+    there = {x.untyped_storage().data_ptr() for x in (*decoder.parameters(), *decoder.buffers())}
+    ours = {
+        x.untyped_storage().data_ptr(): x.untyped_storage().nbytes()
+        for x in tensors_of(tape)
+        if x.untyped_storage().data_ptr() not in there
+    }
+    theirs = sum(saved_bytes(decoder, batch).values())
+    assert 0.9 * theirs < sum(ours.values()) <= theirs
+
+
+@pytest.mark.parametrize("part", ["norm", "gate", "silu", "residual", "attention", "feed_forward"])
+def test_a_model_with_another_part_is_refused(part):
+    decoder = without(built(config_of()), part)
+    with pytest.raises(ValueError, match="for which there is no backward pass here"):
+        backprop.forward(decoder, *batch_of(decoder.config, 0))
+
+
+def test_too_many_tokens_are_refused():
+    decoder = built(config_of())
+    with pytest.raises(ValueError, match="10 tokens do not fit into the context of 9"):
+        backprop.forward(decoder, *batch_of(decoder.config, 0, T=10))
 
 
 def test_one_token_teaches_all_but_queries_and_keys():

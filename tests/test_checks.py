@@ -4,7 +4,7 @@ import pytest
 import torch
 from strategies import awkward
 
-from llmcourse import attention, checks, ops
+from llmcourse import attention, checks, loss, ops
 
 
 def test_relative_error_is_relative_to_the_largest_entry():
@@ -67,16 +67,42 @@ def pairs_of_the_package(generator):
         name: awkward(2, 5, n, 4, generator=generator) / 3
         for name, n in zip("qkv", (4, 2, 2), strict=True)
     }
+    ids = torch.tensor([[0, 2, 2], [3, 0, 2]])
+    targets = torch.tensor([0, 5, 2, 2, 3, 1, 4, 0, 1, 5])
+    rotations = attention.rope_rotations(4, 5).to(torch.complex128)
     return {
         "linear": (ops.linear_forward, ops.linear_backward, {"x": x, "w": w}),
         "rmsnorm": (ops.rmsnorm_forward, ops.rmsnorm_backward, {"x": x, "gain": y[0, 0]}),
         "silu_gate": (ops.silu_gate_forward, ops.silu_gate_backward, {"gate": x, "up": y}),
         "attention": (attention.attention_forward, attention.attention_backward, heads),
         "flash": (attention.flash_forward, attention.flash_backward, heads),
+        "rope": (
+            lambda x: (attention.rope_adjacent(x, rotations), rotations),
+            lambda dy, saved: (attention.rope_adjacent_backward(dy, saved),),
+            {"x": heads["q"]},
+        ),
+        "embedding": (
+            lambda w: (ops.embedding(ids, w), ids),
+            lambda dy, saved: (ops.embedding_backward(dy, saved, 4),),
+            {"w": w},
+        ),
+        "loss": (
+            lambda logits: loss.token_losses_forward(logits, targets, targets > 0),
+            loss.token_losses_backward,
+            {"logits": x.flatten(0, 1)},
+        ),
+        "loss in chunks": (
+            lambda x, w: loss.chunked_forward(x, w, targets[:5] % 4, num_chunks=3),
+            loss.chunked_backward,
+            {"x": x[0], "w": w},
+        ),
     }
 
 
-@pytest.mark.parametrize("name", ["linear", "rmsnorm", "silu_gate", "attention", "flash"])
+PAIRS = tuple(pairs_of_the_package(torch.Generator().manual_seed(0)))
+
+
+@pytest.mark.parametrize("name", PAIRS)
 def test_every_pair_of_the_package_agrees_with_differences(name, generator):
     forward, backward, inputs = pairs_of_the_package(generator)[name]
     report = checks.check_finite_differences(forward, backward, inputs, generator=generator)
@@ -84,7 +110,7 @@ def test_every_pair_of_the_package_agrees_with_differences(name, generator):
     assert set(report.relative_errors) == set(inputs)
 
 
-@pytest.mark.parametrize("name", ["linear", "rmsnorm", "silu_gate", "attention", "flash"])
+@pytest.mark.parametrize("name", PAIRS)
 @pytest.mark.parametrize("factor", [-1.0, 1.0 + 1e-5])
 def test_differences_notice_one_wrong_entry(name, factor, generator):
     """A sign, or the largest entry of the last gradient off by a hundred-thousandth."""

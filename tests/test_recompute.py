@@ -93,6 +93,40 @@ def test_a_function_that_changes_its_mind_is_refused():
         y.sum().backward()
 
 
+def test_a_second_run_of_other_shapes_is_refused():
+    turns = iter([2, 3])
+    x = torch.ones(4, 3, requires_grad=True)
+    y = recompute(lambda x: x.sum(0).expand(next(turns), 3).exp(), x)
+    with pytest.raises(RuntimeError, match="or of other shapes"):
+        y.sum().backward()
+
+
+def test_a_changed_argument_is_noticed():
+    x = torch.ones(3, requires_grad=True)
+    given = x * 2
+    y = recompute(torch.exp, given)
+    given.add_(1)
+    with pytest.raises(RuntimeError, match="changed in place"):
+        y.sum().backward()
+
+
+def test_the_second_run_has_the_autocast_of_the_first(generator):
+    w = torch.randn(8, 8, generator=generator, requires_grad=True)
+    x = torch.randn(4, 8, generator=generator, requires_grad=True)
+
+    def fn(x):
+        return (x @ w).tanh() @ w
+
+    found = []
+    for run in (fn, lambda x: recompute(fn, x)):
+        with torch.autocast("cpu", torch.bfloat16):
+            y = run(x)
+        assert y.dtype == torch.bfloat16
+        found.append(torch.autograd.grad(y.float().square().sum(), (x, w)))  # outside of it
+    for plain, again in zip(*found, strict=True):
+        assert torch.equal(plain, again)
+
+
 def test_saved_bytes_fall_with_what_is_forgotten(decoder, batch):
     plain = saved_bytes(decoder, batch)
     with recomputed(decoder, "block"):

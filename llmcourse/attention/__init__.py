@@ -10,13 +10,20 @@ from llmcourse.attention.backward import (
     sum_over_group,
 )
 from llmcourse.attention.dense import attention, attention_sdpa, attention_weights, repeat_kv
-from llmcourse.attention.flash import FlashAttention, FlashSaved, flash_backward, flash_forward
+from llmcourse.attention.flash import (
+    FlashAttention,
+    FlashSaved,
+    attention_flash,
+    flash_backward,
+    flash_forward,
+)
 from llmcourse.attention.masks import causal_mask, document_mask, sliding_window_mask
 from llmcourse.attention.rotary import (
     halves_from_adjacent,
     rope_adjacent,
     rope_adjacent_backward,
     rope_halves,
+    rope_halves_backward,
     rope_rotations,
 )
 from llmcourse.attention.tiled import (
@@ -33,6 +40,7 @@ __all__ = [
     "OnlineSoftmax",
     "attention",
     "attention_backward",
+    "attention_flash",
     "attention_forward",
     "attention_sdpa",
     "attention_tiled",
@@ -48,6 +56,7 @@ __all__ = [
     "rope_adjacent",
     "rope_adjacent_backward",
     "rope_halves",
+    "rope_halves_backward",
     "rope_rotations",
     "sliding_window_mask",
     "sum_over_group",

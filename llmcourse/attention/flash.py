@@ -18,6 +18,7 @@ from torch import Tensor
 from llmcourse.attention.backward import sum_over_group
 from llmcourse.attention.dense import repeat_kv
 from llmcourse.attention.tiled import (
+    exp_in_place,
     heads_first,
     scores_of_tile,
     tiled_with_logsumexp,
@@ -91,7 +92,7 @@ def flash_backward(
             if scores_BHts is None:
                 continue
             # In place from here on: each pass over a tile of scores costs as much as a product.
-            weights_BHts = scores_BHts.sub_(logsumexp_BHT1[:, :, queries]).exp_()
+            weights_BHts = exp_in_place(scores_BHts.sub_(logsumexp_BHT1[:, :, queries]))
             dscores_BHts = dout_BHtK @ v_BHSK[:, :, keys].mT
             dscores_BHts.sub_(delta_BHT1[:, :, queries]).mul_(weights_BHts)
             dv_BHSK[:, :, keys] += weights_BHts.mT @ dout_BHtK
@@ -123,3 +124,18 @@ class FlashAttention(torch.autograd.Function):
         """Run `flash_backward`."""
         saved = FlashSaved(*ctx.saved_tensors)
         return (*flash_backward(dout_BTHK, saved, ctx.mask, ctx.tile), None, None)
+
+
+def attention_flash(
+    q_BTHK: Float[Tensor, "B T H K"],
+    k_BSGK: Float[Tensor, "B S G K"],
+    v_BSGK: Float[Tensor, "B S G K"],
+    *,
+    mask: Bool[Tensor, "*masked T S"] | None = None,
+    tile: int = 64,
+) -> Float[Tensor, "B T H K"]:
+    """Attention by `FlashAttention`, with the arguments of the other forms.
+
+    `Transformer.attend_with(attention_flash)` trains a model with it.
+    """
+    return FlashAttention.apply(q_BTHK, k_BSGK, v_BSGK, mask, tile)

@@ -10,6 +10,8 @@ V vocabulary, S time of cached keys, J channel pairs of RoPE.  A mask may have a
 Taught in: chapters/10_blueprint.ipynb, chapters/11_attention.ipynb, chapters/12_feed_forward.ipynb
 """
 
+from collections.abc import Callable
+
 import torch
 from jaxtyping import Bool, Complex, Float, Int
 from torch import Tensor, nn
@@ -41,6 +43,9 @@ class KVCache:
 
 class Attention(nn.Module):
     """Project to queries, keys and values, rotate, attend, project back."""
+
+    attend = staticmethod(attention_sdpa)
+    """The form of attention; `Transformer.attend_with` puts another in its place."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -74,7 +79,7 @@ class Attention(nn.Module):
         v_BSGK = linear(x_BTD, self.w_v).unflatten(-1, (-1, self.head_size))
         if cache is not None:
             k_BSGK, v_BSGK = cache.append(k_BSGK, v_BSGK)
-        return linear(attention_sdpa(q_BTHK, k_BSGK, v_BSGK, mask=mask).flatten(-2), self.w_o)
+        return linear(self.attend(q_BTHK, k_BSGK, v_BSGK, mask=mask).flatten(-2), self.w_o)
 
 
 class FeedForward(nn.Module):
@@ -180,6 +185,15 @@ class Transformer(nn.Module):
                     0.0, residual_std if writes_residual else 0.02, generator=generator
                 )
 
+    def attend_with(self, form: Callable[..., Tensor]) -> None:
+        """Let every block attend by another form: `attention`, `attention_flash`, ...
+
+        All forms in `llmcourse.attention` compute the same function of the same weights; they
+        differ in their speed and in what they keep for backward.
+        """
+        for block in self.blocks:
+            block.attention.attend = form
+
     def new_cache(self, batch_size: int) -> list[KVCache]:
         """Return one empty cache per layer."""
         return [KVCache(batch_size, self.config, like=self.embedding) for _ in self.blocks]
@@ -207,18 +221,18 @@ class Transformer(nn.Module):
                 position is outside it.
         """
         x_BTD = embedding(ids_BT, self.embedding)
-        rotations_TJ = self._rotations(ids_BT.shape[1], positions_BT, cache)
+        rotations_TJ = self.rotations_of(ids_BT.shape[1], positions_BT, cache)
         for layer, block in enumerate(self.blocks):
             x_BTD = block(x_BTD, rotations_TJ, mask=mask, cache=cache[layer] if cache else None)
         return linear(self.norm(x_BTD), self.head_weight)
 
-    def _rotations(
+    def rotations_of(
         self,
         num_tokens: int,
-        positions_BT: Int[Tensor, "B T"] | None,
-        cache: list[KVCache] | None,
+        positions_BT: Int[Tensor, "B T"] | None = None,
+        cache: list[KVCache] | None = None,
     ) -> Complex[Tensor, "*rows T J"]:
-        """Return the rotation of every token's position."""
+        """Return the rotation of every token's position; arguments and errors as in `forward`."""
         start = cache[0].length if cache else 0
         end, context = start + num_tokens, self.config.context_length
         if end > context:

@@ -29,7 +29,7 @@ def values_of(program: str) -> dict[str, Value]:
 
     Args:
         program: assignments, separated by semicolons or lines, of numbers, earlier names,
-            + - * / **, exp, log, tanh and relu.
+            ``+ - * / **``, exp, log, tanh and relu.
 
     Raises:
         ValueError: if it cannot be read, with the part at fault.
