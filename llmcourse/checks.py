@@ -33,7 +33,7 @@ class GradReport:
             f"{name:{width}}  {error:8.1e}  {'ok' if error <= self.tolerance else 'WRONG'}"
             for name, error in self.relative_errors.items()
         ]
-        return "\n".join([*lines, f"largest error relative to the largest entry: {self.tolerance}"])
+        return "\n".join([*lines, f"accepted up to {self.tolerance:g} of the largest entry"])
 
 
 def relative_error(ours: Tensor, reference: Tensor) -> float:

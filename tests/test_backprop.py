@@ -1,9 +1,11 @@
 """backprop: a whole Llama's gradients, and 50 steps of training, equal autograd's."""
 
 from dataclasses import replace
+from unittest import mock
 
 import pytest
 import torch
+import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -50,8 +52,23 @@ def batch_of(config, seed, B=3, T=7):
     return ids, torch.randint(0, config.vocab_size, (B, T), generator=g)
 
 
+# The decoder's own layers are our pairs: a comparison with them would compare us with ourselves.
+TORCHS_OWN = {
+    "linear": F.linear,
+    "rmsnorm": lambda x, gain, eps: F.rms_norm(x, gain.shape, gain, eps),
+    "silu_gate": lambda gate, up: F.silu(gate) * up,
+}
+
+
+def torchs_loss(decoder, ids, targets, **settings):
+    """The loss by torch's own layers alone, to be differentiated by torch's own backward passes."""
+    with mock.patch.multiple("llmcourse.model.decoder", **TORCHS_OWN):
+        logits = decoder(ids, **settings)
+    return F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=loss.IGNORE_INDEX)
+
+
 def autograd(decoder, ids, targets, **settings):
-    value = loss.cross_entropy(decoder(ids, **settings), targets)
+    value = torchs_loss(decoder, ids, targets, **settings)
     names, parameters = zip(*decoder.named_parameters(), strict=True)
     return value, dict(zip(names, torch.autograd.grad(value, parameters), strict=True))
 
@@ -168,7 +185,7 @@ def fifty_steps(dtype):
             if own:
                 losses.append(backprop.step(decoder, optimizer, ids, targets))
                 continue
-            value = loss.cross_entropy(decoder(ids), targets)
+            value = torchs_loss(decoder, ids, targets)
             value.backward()
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
@@ -221,3 +238,21 @@ def test_the_tape_is_that_of_the_model():
     probabilities = logits.softmax(-1).flatten(0, 1)
     torch.testing.assert_close(tape.losses.probabilities_NV, probabilities)
     assert len(tape.blocks) == 2
+
+
+def nodes_behind(value):
+    """The names of all backward functions that autograd would call."""
+    seen, waiting = set(), [value.grad_fn]
+    while waiting:
+        node = waiting.pop()
+        if node not in seen:
+            seen.add(node)
+            waiting += [each for each, _ in node.next_functions if each is not None]
+    return {node.name() for node in seen}
+
+
+def test_the_reference_shares_no_backward_pass_with_us():
+    decoder = built(config_of())
+    ids, targets = batch_of(decoder.config, 0)
+    assert "PairBackward" not in nodes_behind(torchs_loss(decoder, ids, targets))
+    assert "PairBackward" in nodes_behind(loss.cross_entropy(decoder(ids), targets))

@@ -58,6 +58,8 @@ def check_3(t, call, rng):
         ((4, 2), 900.0),
     ):
         gate, up, dy = scale * normal(rng, *shape), normal(rng, *shape) + 1, normal(rng, *shape) - 1
+        if scale == 900:
+            gate[0] = torch.tensor([1000.0, -1000.0])
         right = by_autograd(lambda gate, up: F.silu(gate) * up, dy, gate, up)
         answer = call("gate_backward", dy, gate, up)
         case = f"shape {shape}, scale {scale}"

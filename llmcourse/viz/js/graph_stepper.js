@@ -258,7 +258,7 @@ function render({ model, el }) {
     onset: () => w.put("expression", examples.find(([name]) => name === model.get("example"))[1]),
   });
   w.text("expression", "program: names, numbers, + − * / **, exp, log, tanh, relu; the last line is the result");
-  w.toggle("without_order", "without order: pass on at once whatever arrives");
+  w.toggle("without_order", "without order: at each arrival, pass on all that has gathered");
   const slider = w.number("step", "step");
   const go = (by) => {
     const to = Math.min(steps.length, Math.max(0, model.get("step") + by));
