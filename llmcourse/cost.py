@@ -6,12 +6,18 @@ T context length.
 Nothing here allocates a tensor.  Counts are exact integers; times assume a stated share of the peak
 of a stated part.
 
-Taught in: chapters/10_blueprint.ipynb
+Taught in: chapters/10_blueprint.ipynb, chapters/20_activation_memory.ipynb
 """
 
 from dataclasses import dataclass
+from typing import Literal
 
 from llmcourse.model import ModelConfig
+
+Forgotten = Literal["nothing", "attention", "block"]
+"""What a layer computes again in backward."""
+
+FORGOTTEN = ("nothing", "attention", "block")
 
 
 def parameters_by_part(config: ModelConfig) -> dict[str, int]:
@@ -105,6 +111,35 @@ def training_flop_per_token(config: ModelConfig, *, context_length: int | None =
 def kv_cache_bytes_per_token(config: ModelConfig, *, bytes_per_number: int = 2) -> int:
     """Return the bytes that one token leaves in the cache: 2 L G K numbers, keys and values."""
     return 2 * config.num_layers * config.num_kv_heads * config.head_size * bytes_per_number
+
+
+def kept_bytes(
+    config: ModelConfig, forgotten: Forgotten = "nothing", *, number_bytes: int = 2
+) -> int:
+    """Return what a Llama's block keeps of one token from forward to backward, in bytes.
+
+    In numbers: each norm its input D; attention its input D, queries and output 2 H K, keys and
+    values 2 G K; the feed-forward network its input D and 3 F.  Beside these a float32 for each
+    norm and for each head, the log-sum-exp.
+
+    Args:
+        config: the shape.
+        forgotten: what is computed again: nothing; attention, which then keeps its input alone; or
+            the whole block.
+        number_bytes: bytes of an activation, 2 for bf16.
+
+    Raises:
+        ValueError: if there is no such choice.
+    """
+    if forgotten not in FORGOTTEN:
+        raise ValueError(f"forgotten must be one of {', '.join(FORGOTTEN)}, got {forgotten!r}")
+    if forgotten == "block":
+        return number_bytes * config.width
+    numbers, floats = 4 * config.width + 3 * config.hidden, 2
+    if forgotten == "nothing":
+        heads = config.num_heads + config.num_kv_heads
+        numbers, floats = numbers + 2 * heads * config.head_size, floats + config.num_heads
+    return number_bytes * numbers + 4 * floats
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,8 +7,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from llmcourse import cost, model
+from llmcourse import cost, model, runtime
 from llmcourse.model import ModelConfig, Transformer
+from llmcourse.recompute import recomputed, saved_bytes
 
 
 def counted(config):
@@ -178,3 +179,24 @@ def test_impossible_runs_are_refused(changes, message):
 def test_a_context_of_nothing_is_refused():
     with pytest.raises(ValueError, match="context_length must be 1 or greater"):
         cost.forward_flop_by_part(model.tiny(), context_length=0)
+
+
+@pytest.mark.parametrize("num_kv_heads", [1, 2, 4])
+@pytest.mark.parametrize("forgotten", cost.FORGOTTEN)
+def test_kept_bytes_are_what_autograd_keeps(forgotten, num_kv_heads):
+    config = replace(model.tiny(), num_kv_heads=num_kv_heads, hidden=52)
+    decoder = Transformer(config, generator=runtime.generator(0))
+    ids = torch.randint(0, 300, (3, 17), generator=runtime.generator(1))
+    if forgotten == "nothing":
+        found = saved_bytes(decoder, (ids, ids))
+    else:
+        with recomputed(decoder, forgotten):
+            found = saved_bytes(decoder, (ids, ids))
+    for layer in range(config.num_layers):
+        of_layer = [size for name, size in found.items() if name.startswith(f"blocks.{layer}")]
+        assert sum(of_layer) == 3 * 17 * cost.kept_bytes(config, forgotten, number_bytes=4)
+
+
+def test_an_unknown_choice_of_what_to_forget_is_refused():
+    with pytest.raises(Exception, match="forgotten"):
+        cost.kept_bytes(model.tiny(), "half")

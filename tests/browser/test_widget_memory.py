@@ -2,21 +2,17 @@
 
 import gzip
 import itertools
-from dataclasses import replace
 
 import pytest
-import torch
 import traitlets
 
-from llmcourse import cost, runtime
-from llmcourse.model import PRESETS, Transformer, tiny
-from llmcourse.recompute import recomputed, saved_bytes
+from llmcourse import cost
+from llmcourse.cost import FORGOTTEN
+from llmcourse.model import PRESETS
 from llmcourse.viz.widgets.memory import (
-    FORGOTTEN,
     LABELS,
     MemoryTimeline,
     extra_share,
-    kept_bytes,
     layer_costs,
     live_bytes,
 )
@@ -61,22 +57,6 @@ def enter(page, name, text):
 
 
 # --- Python counts what autograd keeps
-
-
-@pytest.mark.parametrize("num_kv_heads", [1, 2, 4])
-@pytest.mark.parametrize("forgotten", FORGOTTEN)
-def test_the_formula_is_what_autograd_keeps(forgotten, num_kv_heads):
-    config = replace(tiny(), num_kv_heads=num_kv_heads, hidden=52)
-    decoder = Transformer(config, generator=runtime.generator(0))
-    ids = torch.randint(0, 300, (3, 17), generator=runtime.generator(1))
-    if forgotten == "nothing":
-        found = saved_bytes(decoder, (ids, ids))
-    else:
-        with recomputed(decoder, forgotten):
-            found = saved_bytes(decoder, (ids, ids))
-    for layer in range(config.num_layers):
-        of_layer = [size for name, size in found.items() if name.startswith(f"blocks.{layer}")]
-        assert sum(of_layer) == 3 * 17 * kept_bytes(config, forgotten, number_bytes=4)
 
 
 def test_the_formula_of_gpt3_is_the_published_one():
@@ -326,8 +306,6 @@ def test_what_is_not_there_is_refused():
         MemoryTimeline(choices=["block", "half"])
     with pytest.raises(TypeError, match="has no"):
         MemoryTimeline(depth=3)
-    with pytest.raises(Exception, match="forgotten"):
-        kept_bytes(tiny(), "half")
     made = MemoryTimeline(target=1)
     assert made.target == 5
     assert "5 is used" in made.note

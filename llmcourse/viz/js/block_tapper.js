@@ -172,8 +172,8 @@ const STYLE = `
 .lc .bt-panel pre { margin: 0.1rem 0 0.5rem; padding: 0.3rem 0.5rem; white-space: pre-wrap; color: inherit;
   background: var(--lc-back); border-left: 4px solid var(--lc-1); font-size: 0.85rem; }
 .lc .bt-panel pre.bt-back { border-left: 4px dashed var(--lc-2); }
-.lc .bt-panel table { width: 100%; font-size: 0.85rem; }
-.lc .bt-panel :is(th, td) { white-space: nowrap; padding: 0.2rem 0.3rem; }
+.lc .bt-panel table { width: 100%; }
+.lc .bt-panel :is(th, td) { white-space: nowrap; padding: 0.2rem; font-size: 0.75rem; }
 .lc .bt-panel .bt-scroll { overflow-x: auto; }`;
 
 const UNITS = [[1e15, "PB"], [1e12, "TB"], [1e9, "GB"], [1e6, "MB"], [1e3, "kB"], [1, "B"]];

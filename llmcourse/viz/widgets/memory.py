@@ -4,19 +4,16 @@ Taught in: chapters/20_activation_memory.ipynb
 """
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 import traitlets
 
 from llmcourse import cost
-from llmcourse.model import PRESETS, ModelConfig
+from llmcourse.cost import FORGOTTEN
+from llmcourse.model import PRESETS
 from llmcourse.viz.state import Choice, Limited, Whole
 from llmcourse.viz.widget import Widget
 
-Forgotten = Literal["nothing", "attention", "block"]
-"""What a layer computes again in backward."""
-
-FORGOTTEN = ("nothing", "attention", "block")
 GPT3 = {"width": 12_288, "num_heads": 96}
 LABELS = {
     "llama3_8b": "Llama 3 8B",
@@ -24,35 +21,6 @@ LABELS = {
     "llama3_405b": "Llama 3.1 405B",
     "gpt3": "GPT-3, attention written out",
 }
-
-
-def kept_bytes(
-    config: ModelConfig, forgotten: Forgotten = "nothing", *, number_bytes: int = 2
-) -> int:
-    """Return what a Llama's block keeps of one token from forward to backward, in bytes.
-
-    In numbers: each norm its input D; attention its input D, queries and output 2 H K, keys and
-    values 2 G K; the feed-forward network its input D and 3 F.  Beside these a float32 for each
-    norm and for each head, the log-sum-exp.
-
-    Args:
-        config: the shape.
-        forgotten: what is computed again: nothing; attention, which then keeps its input alone; or
-            the whole block.
-        number_bytes: bytes of an activation, 2 for bf16.
-
-    Raises:
-        ValueError: if there is no such choice.
-    """
-    if forgotten not in FORGOTTEN:
-        raise ValueError(f"forgotten must be one of {', '.join(FORGOTTEN)}, got {forgotten!r}")
-    if forgotten == "block":
-        return number_bytes * config.width
-    numbers, floats = 4 * config.width + 3 * config.hidden, 2
-    if forgotten == "nothing":
-        heads = config.num_heads + config.num_kv_heads
-        numbers, floats = numbers + 2 * heads * config.head_size, floats + config.num_heads
-    return number_bytes * numbers + 4 * floats
 
 
 def layer_costs(preset: str, context_length: int) -> dict[str, dict[str, int | float]]:
@@ -78,7 +46,7 @@ def layer_costs(preset: str, context_length: int) -> dict[str, dict[str, int | f
         again = {"nothing": 0, "attention": attention, "block": 24 * width**2 + attention}
     else:
         config = PRESETS[preset]()
-        kept = {choice: kept_bytes(config, choice) for choice in FORGOTTEN}
+        kept = {choice: cost.kept_bytes(config, choice) for choice in FORGOTTEN}
         flop = cost.forward_flop_by_part(config, context_length=context_length)
         attention = (flop["projections"] + flop["attention pairs"]) / config.num_layers
         whole = attention + flop["feed_forward"] / config.num_layers
