@@ -1,0 +1,4 @@
+"""Data parallelism.
+
+Taught in: chapters/23_data_parallel.ipynb
+"""

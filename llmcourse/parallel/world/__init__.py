@@ -1,0 +1,20 @@
+"""Real processes on one machine: start them, name them, watch over them.
+
+Taught in: chapters/22_collectives.ipynb
+"""
+
+from llmcourse.parallel.world.errors import MismatchError, RankError
+from llmcourse.parallel.world.pool import Pool, Results, run
+from llmcourse.parallel.world.rank import Axis, Message, Rank, place_of
+
+__all__ = [
+    "Axis",
+    "Message",
+    "MismatchError",
+    "Pool",
+    "Rank",
+    "RankError",
+    "Results",
+    "place_of",
+    "run",
+]

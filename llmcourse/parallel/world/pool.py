@@ -1,0 +1,206 @@
+"""The parent's side of a world: start the ranks, hand them work, notice when one fails.
+
+Taught in: chapters/22_collectives.ipynb
+"""
+
+import contextlib
+import math
+import multiprocessing
+import os
+import pickle
+import shutil
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+import cloudpickle
+
+from llmcourse.parallel.world import faults, worker
+from llmcourse.parallel.world.rank import Message
+from llmcourse.parallel.world.whereabouts import Whereabouts
+
+Start = Literal["auto", "forkserver", "fork"]
+"""How processes begin: as children of a server that has torch loaded, or as copies of this one."""
+
+PRELOADED = ["torch", "torch.distributed", "llmcourse.parallel.world.worker"]
+
+
+class Results(list):
+    """What the ranks returned, by rank, and the log of their messages."""
+
+    messages: list[Message]
+    """Of all ranks, in the order in which they began; times since the start of the run."""
+
+
+class Pool:
+    """Ranks that stay between runs, so that a second run starts at once.
+
+    Use it as a context, or call `close`.  After a failure the ranks are ended, and the next run
+    starts new ones.
+
+    Args:
+        num_ranks: how many processes.
+        mesh: sizes of named axes, whose product is `num_ranks`; None is one axis, "dp".
+        timeout_s: how long a rank may keep others waiting.
+        start: "forkserver" for functions that can be sent, which is nearly all; "fork" copies this
+            process, for functions that cannot; "auto" tries the first.
+
+    Raises:
+        ValueError: if a number is below 1, or the mesh has another number of ranks.
+    """
+
+    def __init__(
+        self,
+        num_ranks: int,
+        *,
+        mesh: Mapping[str, int] | None = None,
+        timeout_s: int | float = 60.0,
+        start: Start = "auto",
+    ) -> None:
+        mesh = {"dp": num_ranks} if mesh is None else dict(mesh)
+        if num_ranks < 1 or min(mesh.values()) < 1:
+            raise ValueError(f"a world has 1 rank or more, got {num_ranks} on {mesh}")
+        if math.prod(mesh.values()) != num_ranks:
+            raise ValueError(
+                f"the mesh {mesh} has {math.prod(mesh.values())} places for {num_ranks} ranks"
+            )
+        if timeout_s <= 0:
+            raise ValueError(f"timeout_s must be positive, got {timeout_s}")
+        if start not in ("auto", "forkserver", "fork"):
+            raise ValueError(f"start must be auto, forkserver or fork, got {start!r}")
+        self.num_ranks, self.mesh, self.timeout_s, self.start = num_ranks, mesh, timeout_s, start
+        self._ranks: list[faults.Child] = []
+        self._folder: Path | None = None
+
+    def __enter__(self) -> "Pool":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def run(self, fn: Callable[..., Any], *args: Any, **settings: Any) -> Results:
+        """Let every rank call ``fn(rank, *args, **settings)``; return their results by rank.
+
+        Tensors in a result come back as NumPy arrays (bf16 as float32).
+
+        Raises:
+            RankError: if a rank raises, dies, or keeps the others waiting for longer than the
+                timeout; the other ranks are ended.
+        """
+        task = worker.Task(fn, args, settings)
+        sent = None if self.start == "fork" else self._sendable(task)
+        began = time.monotonic()
+        try:
+            if sent is None:
+                self.close()
+                self._begin("fork", task)
+            elif not self._ranks:
+                self._begin("forkserver")
+            for child in self._ranks if sent is not None else []:
+                with contextlib.suppress(BrokenPipeError):  # it is dead: `gather` says why
+                    child.connection.send_bytes(sent)
+            reports = faults.gather(self._ranks, self._whereabouts, self._folder, self.timeout_s)
+        except BaseException:  # Ctrl-C, too, leaves no process
+            self._end(kill=True)
+            raise
+        if sent is None:
+            self._end(kill=False)
+        return _joined(reports, began)
+
+    def close(self) -> None:
+        """End the ranks."""
+        for child in self._ranks:
+            with contextlib.suppress(OSError):
+                child.connection.send_bytes(cloudpickle.dumps(None))
+        self._end(kill=False)
+
+    def _sendable(self, task: worker.Task) -> bytes | None:
+        """Return a task as bytes, or None where "auto" has to fall back on a fork."""
+        try:
+            return cloudpickle.dumps(task)
+        except (TypeError, AttributeError, ValueError, RuntimeError, pickle.PicklingError):
+            if self.start == "forkserver":
+                raise
+            return None
+
+    def _begin(self, method: str, task: worker.Task | None = None) -> None:
+        """Start the processes; they meet over a file in a folder of their own."""
+        context = multiprocessing.get_context(method)
+        if method == "forkserver":
+            context.set_forkserver_preload(PRELOADED)
+        self._folder = Path(tempfile.mkdtemp(prefix="llmcourse-world-"))
+        self._whereabouts = Whereabouts(self._folder / "whereabouts", self.num_ranks)
+        for index in range(self.num_ranks):
+            setup = worker.Setup(index, self.mesh, self.num_ranks, self.timeout_s, self._folder)
+            ours, theirs = context.Pipe()
+            process = context.Process(
+                target=worker.main, args=(setup, theirs, task), name=f"rank {index}", daemon=True
+            )
+            with warnings.catch_warnings():
+                # Newer Pythons warn of every fork of a process with threads.  The child runs
+                # nothing that waits for one of them: it resets torch's pool first of all.
+                warnings.simplefilter("ignore", DeprecationWarning)
+                process.start()
+            theirs.close()
+            self._ranks.append(faults.Child(index, process, ours))
+
+    def _end(self, *, kill: bool) -> None:
+        """Wait for the processes, or kill them, and remove their folder."""
+        deadline = time.monotonic() + (0 if kill else 2)
+        for child in self._ranks:
+            child.process.join(max(0.0, deadline - time.monotonic()))
+            if child.process.is_alive():
+                child.process.kill()
+                child.process.join()
+            child.connection.close()
+            child.process.close()
+        self._ranks = []
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder = None
+
+
+def run(
+    fn: Callable[..., Any],
+    num_ranks: int,
+    *args: Any,
+    mesh: Mapping[str, int] | None = None,
+    timeout_s: int | float = 60.0,
+    start: Start = "auto",
+    **settings: Any,
+) -> Results:
+    """Call ``fn(rank, *args, **settings)`` in `num_ranks` processes; return their results by rank.
+
+    Under torchrun the processes exist already: each of them calls its own part and gets all
+    results.  For many runs in a row, a `Pool` starts its processes once.
+
+    Args:
+        fn: what each rank does; its first argument is the `Rank`.
+        num_ranks: how many processes.
+        args: passed on.
+        mesh: sizes of named axes, whose product is `num_ranks`; None is one axis, "dp".
+        timeout_s: how long a rank may keep others waiting.
+        start: see `Pool`.
+        settings: passed on by name.
+
+    Raises:
+        ValueError: if the mesh does not fit, or torchrun started another number of processes.
+        RankError: if a rank raises, dies, or keeps the others waiting for longer than the timeout.
+    """
+    pool = Pool(num_ranks, mesh=mesh, timeout_s=timeout_s, start=start)
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        return worker.run_under_torchrun(pool.mesh, pool.timeout_s, worker.Task(fn, args, settings))
+    with pool:
+        return pool.run(fn, *args, **settings)
+
+
+def _joined(reports: list[tuple], began: float) -> Results:
+    """Put the reports of the ranks together."""
+    results = Results(result for _, result, _ in reports)
+    log = sorted((m for _, _, messages in reports for m in messages), key=lambda m: m.start_s)
+    results.messages = [replace(m, start_s=m.start_s - began, end_s=m.end_s - began) for m in log]
+    return results

@@ -1,0 +1,4 @@
+"""ZeRO.
+
+Taught in: chapters/24_zero.ipynb
+"""

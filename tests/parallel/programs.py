@@ -1,0 +1,61 @@
+"""Functions for ranks to run: a module of its own, so that they import nothing else."""
+
+import os
+import signal
+import time
+
+import torch
+
+
+def place(rank):
+    """Who am I."""
+    return rank.index, rank.size, rank.place
+
+
+def ring(rank, length):
+    """Pass a tensor round the ring once."""
+    axis = rank.world
+    mine = torch.full((length,), float(rank.index))
+    with axis.collective("ring"):
+        return axis.exchange(
+            mine, (axis.index + 1) % axis.size, torch.empty(length), (axis.index - 1) % axis.size
+        )
+
+
+def boom(rank, who):
+    """One rank raises, the others wait for it."""
+    if rank.index == who:
+        raise KeyError("no such key")
+    rank.world.barrier()
+
+
+def die(rank, who):
+    if rank.index == who:
+        os.kill(os.getpid(), signal.SIGKILL)
+    rank.world.barrier()
+
+
+def sleep(rank, who, seconds):
+    if rank.index == who:
+        time.sleep(seconds)
+    rank.world.barrier()
+
+
+def mismatch(rank):
+    if rank.index == 1:
+        with rank.world.collective("broadcast", "float64 3"):
+            pass
+    else:
+        rank.world.barrier()
+
+
+def both_send(rank):
+    """Two ranks that both send before they receive."""
+    x = torch.zeros(4)
+    rank.world.send(x, 1 - rank.index)
+    rank.world.receive(x, 1 - rank.index)
+
+
+def one_call_too_few(rank):
+    if rank.index:
+        rank.world.barrier()
