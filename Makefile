@@ -14,7 +14,7 @@ READY := $(VENV)/.ready
 # One thread per process, and no warning from jupyter_core about where its folders will move.
 RUN := OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false JUPYTER_PLATFORM_DIRS=1 $(BIN)/python
 
-.PHONY: help book serve test test-fast lint format exercises exercises-nbgrader bench clean
+.PHONY: help book serve test test-fast lint format exercises exercises-nbgrader soak bench clean
 
 help: ## list these commands
 	@sed -n -E 's/^([a-z-]+):[^#]*## (.*)$$/\1 \2/p' Makefile | \
@@ -60,6 +60,9 @@ exercises: $(READY) ## write the learners' notebooks from exercises/solutions
 
 exercises-nbgrader: $(READY) ## write a course folder for nbgrader into _build/nbgrader
 	@$(RUN) -m tools.nbgrader_course _build/nbgrader
+
+soak: $(READY) ## end ranks at random, a hundred times
+	@$(RUN) -m pytest tests/parallel/test_soak.py --runs 100
 
 bench: $(READY) ## measure against peers and write bench/README.md
 	@$(RUN) -m bench

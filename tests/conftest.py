@@ -22,6 +22,11 @@ settings.register_profile(
 settings.load_profile("course")
 
 
+def pytest_addoption(parser):
+    """`make soak` asks for more than the dozen random faults of an ordinary run."""
+    parser.addoption("--runs", type=int, default=12, help="random faults in test_soak.py")
+
+
 @pytest.fixture
 def generator():
     """A fresh generator with a fixed seed for every test."""

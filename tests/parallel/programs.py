@@ -59,3 +59,57 @@ def both_send(rank):
 def one_call_too_few(rank):
     if rank.index:
         rank.world.barrier()
+
+
+def pid(rank):
+    return os.getpid()
+
+
+def exit_without_a_word(rank, who):
+    if rank.index == who:
+        os._exit(3)
+    rank.world.barrier()
+
+
+def wrong_axis(rank):
+    return rank.axis("tp").size
+
+
+def too_long(rank, who, seconds):
+    """One rank goes on alone after the others are done."""
+    if rank.index == who:
+        time.sleep(seconds)
+
+
+def many_barriers(rank, count):
+    for _ in range(count):
+        rank.world.barrier()
+    return rank.world.sent_bytes
+
+
+def results_of_many_kinds(rank):
+    return {
+        "bf16": torch.ones(2, dtype=torch.bfloat16),
+        "nested": [(torch.arange(3), "text"), None],
+        "rank": rank.index,
+    }
+
+
+def random_fault(rank, kind, who, after):
+    """Some barriers, and then something goes wrong on one rank."""
+    for _ in range(after):
+        rank.world.barrier()
+    if rank.index == who:
+        if kind == "raise":
+            raise ValueError("on purpose")
+        if kind == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if kind == "sleep":
+            time.sleep(60)
+        if kind == "mismatch":
+            with rank.world.collective("something else"):
+                pass
+        if kind == "return":
+            return
+    rank.world.barrier()
+    rank.world.barrier()

@@ -72,7 +72,8 @@ class Pool:
             raise ValueError(f"timeout_s must be positive, got {timeout_s}")
         if start not in ("auto", "forkserver", "fork"):
             raise ValueError(f"start must be auto, forkserver or fork, got {start!r}")
-        self.num_ranks, self.mesh, self.timeout_s, self.start = num_ranks, mesh, timeout_s, start
+        self.num_ranks, self.mesh, self.start = num_ranks, mesh, start
+        self.timeout_s = float(timeout_s)
         self._ranks: list[faults.Child] = []
         self._folder: Path | None = None
 
@@ -193,7 +194,8 @@ def run(
     """
     pool = Pool(num_ranks, mesh=mesh, timeout_s=timeout_s, start=start)
     if "TORCHELASTIC_RUN_ID" in os.environ:
-        return worker.run_under_torchrun(pool.mesh, pool.timeout_s, worker.Task(fn, args, settings))
+        task, began = worker.Task(fn, args, settings), time.monotonic()
+        return _joined(worker.run_under_torchrun(pool.mesh, pool.timeout_s, task), began)
     with pool:
         return pool.run(fn, *args, **settings)
 

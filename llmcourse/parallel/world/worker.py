@@ -3,6 +3,7 @@
 Taught in: chapters/22_collectives.ipynb
 """
 
+import atexit
 import contextlib
 import faulthandler
 import math
@@ -133,15 +134,17 @@ def _die_with_parent() -> None:
         threading.Thread(target=watch, daemon=True).start()
 
 
-def run_under_torchrun(mesh: Mapping[str, int], timeout_s: float, task: Task) -> list:
-    """Be one of the processes that torchrun started; return the results of all of them."""
+def run_under_torchrun(mesh: Mapping[str, int], timeout_s: float, task: Task) -> list[tuple]:
+    """Be one of the processes that torchrun started; return the reports of all of them."""
     num_ranks = int(os.environ["WORLD_SIZE"])
     if num_ranks != math.prod(mesh.values()):
         raise ValueError(f"torchrun started {num_ranks} processes for a mesh of {dict(mesh)}")
     if not dist.is_initialized():
         dist.init_process_group("gloo", timeout=timedelta(seconds=timeout_s))
+        atexit.register(dist.destroy_process_group)  # or gloo's threads abort the process
     messages: list = []
     rank = Rank(dist.get_rank(), mesh, messages=messages)
-    results = [None] * num_ranks
-    dist.all_gather_object(results, plain(task.fn(rank, *task.args, **task.settings)))
-    return results
+    result = plain(task.fn(rank, *task.args, **task.settings))
+    reports = [None] * num_ranks
+    dist.all_gather_object(reports, ("done", result, messages))
+    return reports

@@ -1,0 +1,200 @@
+"""Collectives of chunks: reduce-scatter, all-gather and all-to-all.
+
+Round the ring, every rank sends to the next one and receives from the one before it, in n - 1
+steps.  No rank sends more than another, and no chunk is sent further than it has to be.
+
+Taught in: chapters/22_collectives.ipynb
+"""
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Shaped
+from torch import Tensor
+
+from llmcourse.parallel.world import Axis
+
+
+def chunk_sizes(length: int, parts: int) -> list[int]:
+    """Cut a length into nearly equal parts, the first `length mod parts` of them one longer.
+
+    Args:
+        length: to cut, 0 or more.
+        parts: how many, 1 or more; some are 0 if there are more parts than length.
+
+    Raises:
+        ValueError: if the length is negative, or there is no part.
+    """
+    if length < 0 or parts < 1:
+        raise ValueError(f"length must be >= 0 and parts >= 1, got {length} and {parts}")
+    size, longer = divmod(length, parts)
+    return [size + 1] * longer + [size] * (parts - longer)
+
+
+def reduce_scatter(
+    x_N: Shaped[Tensor, " N ..."], axis: Axis, *, ordered: bool = False
+) -> Shaped[Tensor, " n ..."]:
+    """Sum the tensors of all ranks, and leave every rank one chunk of the sum.
+
+    y_r = sum over ranks of chunk r.  A rank sends all chunks but its own: (n-1)/n of its bytes.
+
+    Args:
+        x_N: same shape and dtype on every rank; cut along the first dim by `chunk_sizes`; kept.
+        axis: the ranks.
+        ordered: whether entries are added in the order of ranks, whatever their number; else in
+            the order of the ring, from the next rank round to this one.
+
+    Returns:
+        This rank's chunk of the sum, a new tensor.
+
+    Source:
+        Patarasuk and Yuan 2009, section 3, https://doi.org/10.1016/j.jpdc.2008.09.002
+    """
+    x = x_N.detach().contiguous()
+    with axis.collective("reduce_scatter", f"{x.dtype} {list(x.shape)} ordered={ordered}"):
+        chunks = x.split(chunk_sizes(len(x), axis.size))
+        into = torch.empty_like(chunks[axis.index])
+        (sum_in_order if ordered else sum_round_ring)(chunks, axis, into)
+    return into
+
+
+def all_gather(
+    chunk: Shaped[Tensor, " n ..."], axis: Axis, *, length: int | None = None
+) -> Shaped[Tensor, " N ..."]:
+    """Join the chunks of all ranks, on every rank, in the order of ranks.
+
+    A rank sends every chunk once, all but that of the next rank: (n-1)/n of the whole.
+
+    Args:
+        chunk: of this rank.
+        axis: the ranks.
+        length: of the whole along the first dim, whose chunks are cut by `chunk_sizes`; None where
+            all chunks have the same length.
+
+    Returns:
+        The whole, a new tensor.
+
+    Raises:
+        ValueError: if the chunk is not as long as `chunk_sizes` says.
+
+    Source:
+        Thakur, Rabenseifner and Gropp 2005, section 4.1, https://doi.org/10.1177/1094342005051521
+    """
+    sizes = chunk_sizes(len(chunk) * axis.size if length is None else length, axis.size)
+    if len(chunk) != sizes[axis.index]:
+        raise ValueError(
+            f"of {length} rows, rank {axis.index} of {axis.size} holds {sizes[axis.index]}, "
+            f"got {len(chunk)}: cut by chunk_sizes"
+        )
+    rest = chunk.shape[1:]
+    with axis.collective("all_gather", f"{chunk.dtype} {[sum(sizes), *rest]}"):
+        whole = chunk.detach().new_empty(sum(sizes), *rest)
+        chunks = whole.split(sizes)
+        chunks[axis.index].copy_(chunk.detach())
+        gather_round_ring(chunks, axis)
+    return whole
+
+
+def all_to_all(
+    chunks: Sequence[Shaped[Tensor, " _ ..."]],
+    axis: Axis,
+    *,
+    lengths: Sequence[int] | None = None,
+) -> list[Shaped[Tensor, " _ ..."]]:
+    """Send chunk s to rank s, and receive one chunk from every rank.
+
+    A rank sends all its chunks but the one for itself, in n - 1 steps: at step k to the rank k
+    places on, while it receives from the rank k places back.
+
+    Args:
+        chunks: one for each rank of the axis; they may differ in length, not in the other dims.
+        axis: the ranks.
+        lengths: of the chunks to be received, by rank, if known; None sends every rank the length
+            of its chunk first, 8 bytes each.
+
+    Returns:
+        The chunks received, by rank; this rank's own is a copy.
+
+    Raises:
+        ValueError: if there are not as many chunks, or lengths, as ranks, or if chunks differ in
+            dtype or in another dim than the first.
+
+    Source:
+        Thakur, Rabenseifner and Gropp 2005, section 4.3 (pairwise exchange),
+        https://doi.org/10.1177/1094342005051521
+    """
+    for what, given in (("chunks", chunks), ("lengths", lengths)):
+        if given is not None and len(given) != axis.size:
+            raise ValueError(f"{what} must be {axis.size}, one for each rank, got {len(given)}")
+    kinds = {(c.dtype, tuple(c.shape[1:])) for c in chunks}
+    if len(kinds) > 1:
+        raise ValueError(f"chunks must agree in dtype and in all dims but the first, got {kinds}")
+    sent = [c.detach().contiguous() for c in chunks]
+    rest = tuple(sent[0].shape[1:])
+    known = "known" if lengths is not None else "unknown"
+    with axis.collective("all_to_all", f"{sent[0].dtype} {rest} lengths {known}"):
+        if lengths is None:
+            lengths = _exchanged_lengths(sent, axis)
+        received = [sent[0].new_empty(length, *rest) for length in lengths]
+        _exchange_all(sent, received, axis)
+    return received
+
+
+def sum_round_ring(chunks: Sequence[Tensor], axis: Axis, into: Tensor) -> None:
+    """Write the sum of this rank's chunk `into` a tensor, which may be that chunk itself.
+
+    The sum of chunk c sets out from rank c + 1 and passes every other rank, which adds its own,
+    until it arrives at rank c.
+    """
+    n, r = axis.size, axis.index
+    if n == 1:
+        into.copy_(chunks[0])
+        return
+    buffers = [torch.empty_like(chunks[0]) for _ in range(min(2, n - 1))]
+    carried = chunks[r - 1]
+    for step in range(n - 1):
+        mine = chunks[(r - step - 2) % n]
+        received = axis.exchange(
+            carried, (r + 1) % n, buffers[step % len(buffers)][: len(mine)], (r - 1) % n
+        )
+        carried = torch.add(received, mine, out=into if step == n - 2 else received)
+
+
+def sum_in_order(chunks: Sequence[Tensor], axis: Axis, into: Tensor) -> None:
+    """Write the sum of this rank's chunk `into` a tensor, added in the order of ranks.
+
+    Every rank sends every chunk straight to the rank that sums it: an all-to-all.
+    """
+    mine = chunks[axis.index]
+    received = [torch.empty_like(mine) for _ in chunks]
+    _exchange_all(chunks, received, axis)
+    total = received[0]
+    for other in received[1:]:
+        total += other
+    into.copy_(total)
+
+
+def gather_round_ring(chunks: Sequence[Tensor], axis: Axis) -> None:
+    """Fill in all chunks, of which this rank has its own: each travels once round the ring."""
+    n, r = axis.size, axis.index
+    for step in range(n - 1):
+        axis.exchange(
+            chunks[(r - step) % n], (r + 1) % n, chunks[(r - step - 1) % n], (r - 1) % n
+        )
+
+
+def _exchange_all(sent: Sequence[Tensor], received: Sequence[Tensor], axis: Axis) -> None:
+    """Send one tensor to every rank and receive one from each, this rank itself included."""
+    n, r = axis.size, axis.index
+    received[r].copy_(sent[r])
+    for distance in range(1, n):
+        to, source = (r + distance) % n, (r - distance) % n
+        axis.exchange(sent[to], to, received[source], source)
+
+
+def _exchanged_lengths(chunks: Sequence[Tensor], axis: Axis) -> list[int]:
+    """Tell every rank how long its chunk is; return the lengths that the others told."""
+    sent = torch.tensor([len(c) for c in chunks]).split(1)
+    received = torch.empty(axis.size, dtype=torch.int64)
+    _exchange_all(sent, received.split(1), axis)
+    return received.tolist()

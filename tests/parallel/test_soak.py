@@ -1,0 +1,40 @@
+"""Random faults, one after another: each is reported, and none hangs.  `make soak` tries 100."""
+
+import random
+import time
+
+import programs
+import psutil
+
+from llmcourse.parallel import world
+
+KINDS = ("raise", "kill", "sleep", "mismatch", "return")
+
+
+def test_random_faults(pytestconfig):
+    draw = random.Random(0)
+    for run in range(pytestconfig.getoption("runs")):
+        num_ranks = draw.choice([2, 3, 4])
+        kind, who, after = draw.choice(KINDS), draw.randrange(num_ranks), draw.randrange(6)
+        story = f"run {run}: {kind} of rank {who} of {num_ranks} after {after} barriers"
+        start = time.monotonic()
+        with world.Pool(num_ranks, timeout_s=2) as pool:
+            pids = pool.run(programs.pid)
+            try:
+                pool.run(programs.random_fault, kind, who, after)
+            except world.RankError as error:
+                reported = error
+            else:
+                raise AssertionError(f"{story}: nothing was reported")
+        assert time.monotonic() - start < 10, story
+        assert not any(map(psutil.pid_exists, pids)), story
+        if kind in {"raise", "kill", "sleep"}:
+            assert reported.rank == who, f"{story}: {reported}"
+        words = {
+            "raise": "on purpose",
+            "kill": "SIGKILL",
+            "sleep": "waiting for more than 2 s",
+            "mismatch": "something else",
+            "return": "fewer calls",
+        }
+        assert words[kind] in str(reported), f"{story}: {reported}"

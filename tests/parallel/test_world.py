@@ -1,0 +1,241 @@
+"""world: ranks in real processes, and what the parent says when one of them fails."""
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import textwrap
+import time
+from pathlib import Path
+
+import numpy as np
+import programs
+import psutil
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from llmcourse.parallel import world
+
+HERE = Path(__file__).parent
+MESHES = st.lists(st.integers(1, 4), min_size=1, max_size=4)
+
+
+@pytest.fixture(scope="module")
+def pool():
+    """Three ranks that wait for each other for two seconds at most."""
+    with world.Pool(3, timeout_s=2) as made:
+        yield made
+
+
+@given(sizes=MESHES, data=st.data())
+def test_places_are_those_of_an_array(sizes, data):
+    mesh = {f"axis {i}": size for i, size in enumerate(sizes)}
+    rank = data.draw(st.integers(0, int(np.prod(sizes)) - 1))
+    place = world.place_of(rank, mesh)
+    assert tuple(place) == tuple(mesh)
+    assert tuple(place.values()) == np.unravel_index(rank, sizes)
+
+
+def test_results_come_in_the_order_of_the_ranks():
+    mesh = {"dp": 2, "tp": 2}
+    assert world.run(programs.place, 4, mesh=mesh) == [
+        (rank, 4, world.place_of(rank, mesh)) for rank in range(4)
+    ]
+
+
+def test_tensors_come_back_as_arrays(pool):
+    for rank, found in enumerate(pool.run(programs.results_of_many_kinds)):
+        assert found["rank"] == rank
+        assert found["bf16"].dtype == np.float32
+        assert found["nested"][0][0].tolist() == [0, 1, 2]
+        assert found["nested"][0][1:] == ("text",)
+
+
+def test_neighbours_pass_tensors_on_and_the_log_says_so(pool):
+    results = pool.run(programs.ring, 5)
+    assert [found[0] for found in results] == [2, 0, 1]
+    assert [m.name for m in results.messages] == ["ring"] * 3
+    assert {m.rank for m in results.messages} == {0, 1, 2}
+    assert {(m.axis, m.num_bytes) for m in results.messages} == {("world", 20)}
+    assert all(0 <= m.start_s <= m.end_s for m in results.messages)
+    assert [m.start_s for m in results.messages] == sorted(m.start_s for m in results.messages)
+
+
+def test_a_pool_keeps_its_processes(pool):
+    assert pool.run(programs.pid) == pool.run(programs.pid)
+    assert len(set(pool.run(programs.pid))) == 3
+    assert os.getpid() not in pool.run(programs.pid)
+
+
+def test_a_function_may_be_local_and_may_hold_what_cannot_be_sent(pool):
+    factor = 7
+    assert pool.run(lambda rank: factor * rank.index) == [0, 7, 14]
+    numbers = (n for n in range(5, 9))  # a generator cannot be pickled: the processes are copies
+    assert world.run(lambda rank: next(numbers) + rank.index, 2) == [5, 6]
+    assert world.run(programs.place, 2, start="fork")[1] == (1, 2, {"dp": 1})
+    with pytest.raises(TypeError, match="generator"):
+        world.run(lambda rank: next(numbers), 2, start="forkserver")
+
+
+FAULTS = {
+    # program, arguments, the rank at fault, what is said of it
+    "it raises": (programs.boom, (1,), 1, "KeyError: 'no such key'"),
+    "it raises before anything": (programs.wrong_axis, (), None, "the mesh has the axes dp"),
+    "it is killed": (programs.die, (2,), 2, "killed by SIGKILL (in die)"),
+    "it exits": (programs.exit_without_a_word, (0,), 0, "ended with exit code 3"),
+    "it sleeps": (programs.sleep, (1, 60), 1, "waiting for more than 2 s"),
+    "it goes on alone": (programs.too_long, (2, 60), 2, "it kept the others waiting"),
+    "it calls something else": (programs.mismatch, (), None, "calls broadcast float64 3"),
+    "it calls less": (programs.one_call_too_few, (), None, "they made fewer calls"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_failing_rank_is_named_with_its_cause(fault, pool):
+    program, arguments, rank, cause = FAULTS[fault]
+    start = time.monotonic()
+    with pytest.raises(world.RankError) as caught:
+        pool.run(program, *arguments)
+    assert time.monotonic() - start < 10  # the deadline of the issue, many times what it takes
+    assert cause in str(caught.value)
+    assert rank is None or caught.value.rank == rank
+    # Nothing is left, and the next run starts anew.
+    assert rank_processes() == []
+    assert len(pool.run(programs.place)) == 3
+
+
+def test_the_error_of_a_rank_is_the_cause_with_its_line(pool):
+    with pytest.raises(world.RankError) as caught:
+        pool.run(programs.boom, 1)
+    assert isinstance(caught.value.__cause__, KeyError)
+    assert 'raise KeyError("no such key")' in str(caught.value)
+
+
+def test_a_sleeping_rank_shows_where_it_is(pool):
+    with pytest.raises(world.RankError, match=r"programs\.py.* in sleep"):
+        pool.run(programs.sleep, 1, 60)
+
+
+def test_two_that_both_send_wait_for_each_other():
+    with pytest.raises(
+        world.RankError, match=r"all ranks waited for each other[\s\S]*send"
+    ) as caught:
+        world.run(programs.both_send, 2, timeout_s=1)
+    assert caught.value.details.count("in both_send") == 2
+
+
+def test_folders_are_removed(pool):
+    pool.run(programs.place)
+    before = set(Path(tempfile.gettempdir()).glob("llmcourse-world-*"))
+    world.run(programs.place, 2)
+    with pytest.raises(world.RankError):
+        world.run(programs.die, 2, 0)
+    assert set(Path(tempfile.gettempdir()).glob("llmcourse-world-*")) == before
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_a_barrier_sends_to_the_logarithm_of_the_others(size):
+    rounds = (size - 1).bit_length()
+    assert world.run(programs.many_barriers, size, 3) == [3 * rounds * 4] * size
+
+
+@pytest.mark.parametrize(
+    ("num_ranks", "settings", "message"),
+    [
+        (0, {}, "1 rank or more"),
+        (4, {"mesh": {"dp": 3}}, "3 places for 4 ranks"),
+        (2, {"mesh": {"dp": 2, "tp": 0}}, "1 rank or more"),
+        (2, {"timeout_s": 0}, "must be positive"),
+        (2, {"start": "spawn"}, "start"),
+    ],
+)
+def test_a_world_that_cannot_be_is_refused(num_ranks, settings, message):
+    with pytest.raises(Exception, match=message):
+        world.run(programs.place, num_ranks, **settings)
+
+
+def rank_processes(parent=None):
+    """Every living rank below a process, by its name in `ps` or by its open connection."""
+    family = psutil.Process(parent).children(recursive=True)
+    return [p for p in family if p.status() != psutil.STATUS_ZOMBIE and is_rank(p)]
+
+
+def is_rank(process):
+    """Ranks are the children of the server, or of us; the server and the tracker are not."""
+    try:
+        if "forkserver" in " ".join(process.cmdline()):
+            return "forkserver" in " ".join(process.parent().cmdline())
+        return False
+    except psutil.NoSuchProcess:
+        return False
+
+
+SLEEPERS = textwrap.dedent(
+    """
+    import sys
+    sys.path.insert(0, sys.argv[1])
+    import programs
+    from llmcourse.parallel import world
+    if __name__ == "__main__":
+        with world.Pool(2) as pool:
+            print(*pool.run(programs.pid), flush=True)
+            pool.run(programs.too_long, 0, 60)
+    """
+)
+
+
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGINT])
+def test_no_rank_outlives_the_parent(end, tmp_path):
+    script = tmp_path / "sleepers.py"
+    script.write_text(SLEEPERS)
+    with subprocess.Popen(
+        [sys.executable, script, HERE], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as parent:
+        pids = list(map(int, parent.stdout.readline().split()))
+        assert all(map(psutil.pid_exists, pids))
+        time.sleep(0.3)
+        parent.send_signal(end)
+        errors = parent.communicate(timeout=10)[1]
+    if end == signal.SIGINT:
+        assert "KeyboardInterrupt" in errors
+    limit = time.monotonic() + 5
+    while any(map(psutil.pid_exists, pids)) and time.monotonic() < limit:
+        time.sleep(0.02)
+    assert not any(map(psutil.pid_exists, pids))
+
+
+def test_under_torchrun_its_processes_are_the_ranks(tmp_path):
+    script = tmp_path / "job.py"
+    script.write_text(
+        textwrap.dedent(
+            f"""
+            import sys
+            sys.path.insert(0, {str(HERE)!r})
+            import programs
+            from llmcourse.parallel import world
+            results = world.run(programs.ring, 2, 3)
+            if results[0][0] == 1:
+                text = f"ranks {{[r.tolist() for r in results]}} {{len(results.messages)}}"
+                sys.stdout.write(text + chr(10))
+            try:
+                world.run(programs.place, 3)
+            except ValueError as error:
+                sys.stdout.write(str(error) + chr(10))
+            """
+        )
+    )
+    command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", script]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+    done = subprocess.run(
+        [sys.executable, *command],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env=environment,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("ranks [[1.0, 1.0, 1.0], [0.0, 0.0, 0.0]] 2") == 2
+    assert done.stdout.count("torchrun started 2 processes for a mesh of {'dp': 3}") == 2
