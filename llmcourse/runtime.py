@@ -193,7 +193,7 @@ def progress(**settings: Any) -> tqdm:
     """
     ipython = sys.modules.get("IPython")
     in_notebook = ipython is not None and hasattr(ipython.get_ipython(), "kernel")
-    return tqdm(**settings) if in_notebook else tqdm(disable=None, **settings)
+    return tqdm(**settings if in_notebook else {"disable": None} | settings)
 
 
 def product_transposed(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:

@@ -26,22 +26,26 @@ from llmcourse.train.phases import (
     step,
 )
 from llmcourse.train.prepare import Prepared, prepare, texts
+from llmcourse.train.ranks import RanksResult, fit_on_ranks, resume_on_ranks
 
 __all__ = [
     "PRESETS",
     "Batch",
     "FitResult",
     "Prepared",
+    "RanksResult",
     "Run",
     "StepReport",
     "TrainConfig",
     "TrainingDivergedError",
     "Validation",
     "fit",
+    "fit_on_ranks",
     "learning_rate",
     "new_run",
     "prepare",
     "resume",
+    "resume_on_ranks",
     "sample",
     "save",
     "start",

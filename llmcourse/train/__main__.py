@@ -16,9 +16,11 @@ from jsonargparse import ArgumentError, ArgumentParser, Namespace, set_parsing_s
 
 from llmcourse.cost import FP32_TRAINING, num_parameters
 from llmcourse.model import ModelConfig
+from llmcourse.parallel.world import RankError
 from llmcourse.train.config import PRESETS, TrainConfig
-from llmcourse.train.loop import FitResult, fit, resume, start
+from llmcourse.train.loop import FitResult, Validation, fit, resume, saved_config, start
 from llmcourse.train.phases import Run, TrainingDivergedError
+from llmcourse.train.ranks import fit_on_ranks, resume_on_ranks
 
 PROGRAM = "python -m llmcourse.train"
 
@@ -30,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return 0, or 2 after one line that says what is wrong."""
     try:
         return _train(sys.argv[1:] if arguments is None else list(arguments))
-    except (ValueError, TrainingDivergedError, ImportError) as error:
+    except (ValueError, TrainingDivergedError, RankError, ImportError) as error:
         return _fail(str(error))
     except ArgumentError as error:
         return _fail(error.message or str(error))
@@ -50,10 +52,38 @@ def _train(arguments: list[str]) -> int:
     """Start or resume a run, train it, and say what came out."""
     parser = _parser(_preset_of(arguments))
     options = parser.parse_args(arguments)
+    if options.resume:
+        _refuse_idle(arguments)
+    if _num_ranks(options, arguments) > 1:
+        return _train_on_ranks(options, arguments)
     run = _resumed(options, arguments) if options.resume else _started(options)
     print(_resolved(run), flush=True)
     result = fit(run, show=print)
     print(_closing_lines(result))
+    return 0
+
+
+def _num_ranks(options: Namespace, arguments: list[str]) -> int:
+    """Return how many processes the flags, or the run that is resumed, ask for."""
+    if not options.resume or _given(arguments) & {"--ranks"}:
+        return options.ranks
+    return saved_config(Path(options.resume), steps=None)[0].ranks
+
+
+def _train_on_ranks(options: Namespace, arguments: list[str]) -> int:
+    """The same in several processes: start or resume, train, say what came out."""
+    if options.resume:
+        given = _given(arguments)
+        changes = {
+            name: options[name] if f"--{name}" in given else None
+            for name in ("steps", "ranks", "parallel")
+        }
+        result = resume_on_ranks(Path(options.resume), **changes, show=print)
+    else:
+        config = _config(options)
+        print(_settings(config, f"run {options.out} on {config.ranks} ranks"), flush=True)
+        result = fit_on_ranks(config, Path(options.out), show=print)
+    print(_closing(options.resume or options.out, *result[:2], result.validations))
     return 0
 
 
@@ -77,7 +107,9 @@ def _parser(preset: str) -> ArgumentParser:
     )
     parser.add_argument("--preset", default=preset, help=f"one of: {', '.join(PRESETS)}")
     parser.add_argument("--out", help="new folder of the run")
-    parser.add_argument("--resume", help="folder of a run to continue; takes --steps alone")
+    parser.add_argument(
+        "--resume", help="folder of a run to continue; takes --steps, --ranks and --parallel"
+    )
     parser.add_class_arguments(TrainConfig)
     parser.set_defaults(asdict(PRESETS[preset]()))
     return parser
@@ -85,21 +117,35 @@ def _parser(preset: str) -> ArgumentParser:
 
 def _started(options: Namespace) -> Run:
     """Start a new run from the flags."""
+    return start(_config(options), Path(options.out))
+
+
+def _config(options: Namespace) -> TrainConfig:
+    """Return the settings of a new run."""
     if not options.out:
         raise ValueError("--out is missing: name a new folder, such as --out runs/a")
     settings = {name: options[name] for name in TrainConfig.__dataclass_fields__}
     config = TrainConfig(**settings | {"model": ModelConfig(**vars(options.model))})
     _check_memory(config, options.preset)
-    return start(config, Path(options.out))
+    return config
 
 
 def _resumed(options: Namespace, arguments: list[str]) -> Run:
-    """Continue a run; refuse flags that would have no effect."""
-    given = {a.split("=")[0] for a in arguments if a.startswith("--")}
-    idle = sorted(given - {"--resume", "--steps"})
+    """Continue a run in one process."""
+    given = _given(arguments)
+    return resume(Path(options.resume), steps=options.steps if "--steps" in given else None)
+
+
+def _given(arguments: list[str]) -> set[str]:
+    """Return the flags that stand on the command line."""
+    return {a.split("=")[0] for a in arguments if a.startswith("--")}
+
+
+def _refuse_idle(arguments: list[str]) -> None:
+    """Refuse flags that would have no effect on a resumed run."""
+    idle = sorted(_given(arguments) - {"--resume", "--steps", "--ranks", "--parallel"})
     if idle:
         raise ValueError(f"a resumed run keeps its settings: leave out {', '.join(idle)}")
-    return resume(Path(options.resume), steps=options.steps if "--steps" in given else None)
 
 
 def _check_memory(config: TrainConfig, preset: str) -> None:
@@ -116,31 +162,37 @@ def _check_memory(config: TrainConfig, preset: str) -> None:
 
 def _resolved(run: Run) -> str:
     """Return every setting of the run, a line each, and what it amounts to."""
-    flat = asdict(run.config)
-    lines = [f"  model.{name}: {value}" for name, value in flat.pop("model").items()]
-    lines += [f"  {name}: {value}" for name, value in flat.items()]
     count = sum(p.numel() for p in run.model.parameters())
     tokens, available = run.tokens_per_step * run.config.steps, len(run.prepared.training)
-    return "\n".join(
-        [
-            f"run {run.folder}, {run.steps_done} of {run.config.steps} steps done",
-            *lines,
-            f"{count:,} parameters; {tokens:,} tokens to see; {available:,} to train on",
-        ]
-    )
+    head = f"run {run.folder}, {run.steps_done} of {run.config.steps} steps done"
+    tail = f"{count:,} parameters; {tokens:,} tokens to see; {available:,} to train on"
+    return f"{_settings(run.config, head)}\n{tail}"
+
+
+def _settings(config: TrainConfig, head: str) -> str:
+    """Return a line, and every setting below it."""
+    flat = asdict(config)
+    lines = [f"  model.{name}: {value}" for name, value in flat.pop("model").items()]
+    return "\n".join([head, *lines, *(f"  {name}: {value}" for name, value in flat.items())])
 
 
 def _closing_lines(result: FitResult) -> str:
     """Return what a reader wants to know at the end."""
     run = result.run
-    if result.interrupted:
+    return _closing(run.folder, run.steps_done, result.interrupted, result.validations)
+
+
+def _closing(
+    folder: str | Path, steps_done: int, interrupted: bool, validations: dict[int, Validation]
+) -> str:
+    if interrupted:
         return (
-            f"interrupted after step {run.steps_done}; saved. "
-            f"Continue with: {PROGRAM} --resume {run.folder}"
+            f"interrupted after step {steps_done}; saved. "
+            f"Continue with: {PROGRAM} --resume {folder}"
         )
-    last = result.validations.get(run.steps_done)
+    last = validations.get(steps_done)
     found = f"validation {last.bits_per_byte:.4f} bits per byte; " if last else ""
-    return f"done: {found}checkpoints and metrics.jsonl are in {run.folder}"
+    return f"done: {found}checkpoints and metrics.jsonl are in {folder}"
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from typing import Literal
 
 from llmcourse import model as models
 from llmcourse.model import ModelConfig, Part
+from llmcourse.train.layout import Parallel
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +64,10 @@ class TrainConfig:
     """Threads of one process."""
     device: str = "cpu"
     """cpu, cuda, mps, or auto for the first accelerator."""
+    ranks: int = 1
+    """Processes that share every batch; they run on the CPU."""
+    parallel: Parallel = "ddp"
+    """A copy on each rank (ddp), or shards of moments, gradients, weights (zero1 to zero3)."""
 
     def __post_init__(self) -> None:
         """Reject settings that cannot run, or that would have no effect."""
@@ -76,6 +81,7 @@ class TrainConfig:
             "sample_tokens",
             "keep_checkpoints",
             "num_threads",
+            "ranks",
         ):
             if getattr(self, name) <= 0:
                 raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
@@ -98,6 +104,7 @@ class TrainConfig:
             raise ValueError(
                 f"warmup_steps must be from 0 to steps = {self.steps}, got {self.warmup_steps}"
             )
+        self._check_ranks()
         if self.schedule == "cosine" and self.decay_steps:
             raise ValueError("decay_steps has no effect with the cosine schedule: leave it at 0")
         if self.warmup_steps + self.decay_steps > self.steps:
@@ -105,6 +112,18 @@ class TrainConfig:
                 f"warmup_steps + decay_steps must be at most steps = {self.steps}, got "
                 f"{self.warmup_steps} + {self.decay_steps}"
             )
+
+    def _check_ranks(self) -> None:
+        """Reject numbers of ranks that cannot share a batch, and settings that need several."""
+        if self.batch_size % self.ranks:
+            raise ValueError(
+                f"batch_size = {self.batch_size} sequences cannot be shared equally by "
+                f"{self.ranks} ranks: choose a multiple"
+            )
+        if self.ranks == 1 and self.parallel != "ddp":
+            raise ValueError(f"parallel = {self.parallel} has no effect on one rank: raise ranks")
+        if self.ranks > 1 and self.device != "cpu":
+            raise ValueError(f"several ranks run on the cpu, not on {self.device}")
 
 
 def stories() -> TrainConfig:

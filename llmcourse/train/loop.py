@@ -4,6 +4,7 @@ Taught in: chapters/01_whole_run.ipynb
 """
 
 import json
+import os
 import signal
 import threading
 import time
@@ -53,16 +54,21 @@ def start(config: TrainConfig, folder: str | Path) -> Run:
         ValueError: if the folder already holds a run.
     """
     folder = Path(folder)
-    if (folder / "config.json").exists():
-        raise ValueError(
-            f"{folder} already holds a run: choose another folder, or continue it with resume"
-        )
+    refuse_used(folder)
     runtime.set_up(num_threads=config.num_threads, seed=config.seed)
     prepared = prepare(config, folder / "data")
     run = new_run(config, folder, prepared)
     with runtime.write_atomically(folder / "config.json") as file:
         file.write(json.dumps(asdict(config), indent=2).encode())
     return run
+
+
+def refuse_used(folder: Path) -> None:
+    """Raise ValueError if the folder already holds a run."""
+    if (folder / "config.json").exists():
+        raise ValueError(
+            f"{folder} already holds a run: choose another folder, or continue it with resume"
+        )
 
 
 def resume(folder: str | Path, *, steps: int | None = None) -> Run:
@@ -77,17 +83,34 @@ def resume(folder: str | Path, *, steps: int | None = None) -> Run:
         ValueError: if there is no run, no intact checkpoint, or one of another configuration.
     """
     folder = Path(folder)
+    config, _ = saved_config(folder, steps=steps, ranks=1, parallel="ddp")
+    runtime.set_up(num_threads=config.num_threads, seed=config.seed)
+    return restored(folder, config)
+
+
+def saved_config(folder: Path, **changes: Any) -> tuple[TrainConfig, checkpoints.Checkpoint]:
+    """Return the settings of a run, changed where asked, and its newest intact checkpoint.
+
+    Raises:
+        ValueError: if there is no intact checkpoint, or it is past the steps that are asked for.
+    """
     newest = checkpoints.latest(folder / "checkpoints")
     if newest is None:
         raise ValueError(f"{folder} holds no intact checkpoint to resume from")
     saved = checkpoints.load(newest)
     settings = dict(saved.config)
+    settings |= {name: value for name, value in changes.items() if value is not None}
     config = TrainConfig(**{**settings, "model": ModelConfig(**settings["model"])})
-    if steps is not None:
-        config = TrainConfig(**{**vars(config), "steps": steps})
     if saved.step > config.steps:
-        raise ValueError(f"steps must be at least the {saved.step} already done, got {steps}")
-    runtime.set_up(num_threads=config.num_threads, seed=config.seed)
+        raise ValueError(
+            f"steps must be at least the {saved.step} already done, got {config.steps}"
+        )
+    return config, saved
+
+
+def restored(folder: Path, config: TrainConfig) -> Run:
+    """Rebuild a run in one process from its newest intact checkpoint."""
+    saved = checkpoints.load(checkpoints.latest(folder / "checkpoints"))
     run = new_run(config, folder, prepare(config, folder / "data"))
     checkpoints.restore(
         saved,
@@ -105,6 +128,7 @@ def fit(
     *,
     on_step: Callable[[Run, StepReport], None] | None = None,
     show: Callable[[str], None] | None = None,
+    interrupted: Callable[[], bool] = lambda: False,
 ) -> FitResult:
     """Train to the end, or until Ctrl-C; the checkpoint of the last step is on disk either way.
 
@@ -112,14 +136,22 @@ def fit(
         run: from `start` or `resume`.
         on_step: called after every step.
         show: prints validations and samples; None keeps them for the result alone.
+        interrupted: asked between two steps whether to end early, besides Ctrl-C.
     """
     result = FitResult(run)
-    metrics = Metrics(run.folder / "metrics.jsonl", keep_steps=run.steps_done)
+    writes = run.layout.is_first
+    metrics = Metrics(run.folder / "metrics.jsonl" if writes else None, keep_steps=run.steps_done)
     progress = runtime.progress(
-        total=run.config.steps, initial=run.steps_done, unit="step", desc="training"
+        total=run.config.steps,
+        initial=run.steps_done,
+        unit="step",
+        desc="training",
+        **{} if writes else {"disable": True},
     )
-    with interruptible() as interrupted, metrics, progress:
-        while run.steps_done < run.config.steps and not interrupted():
+    with interruptible() as pressed, metrics, progress:
+        while run.steps_done < run.config.steps:
+            if run.layout.any(pressed() or interrupted()):
+                break
             started = time.perf_counter()
             report = step(run)
             seconds = time.perf_counter() - started
@@ -171,13 +203,14 @@ def validate(run: Run) -> Validation:
     """
     context = run.config.model.context_length
     total_nats, num_tokens, num_bytes = 0.0, 0, 0
-    for window in _windows(run.prepared.validation, context, run.config.validation_tokens):
-        ids_BT = window.to(run.device)
-        logits_BTV = run.model(ids_BT[:, :-1])
-        total_nats += float(losses.token_losses(logits_BTV, ids_BT[:, 1:]).double().sum())
-        targets = window[:, 1:].numpy()
-        num_tokens += targets.size
-        num_bytes += int(run.prepared.bytes_per_id[targets].sum())
+    with run.layout.whole_model(run) as model:
+        for window in _windows(run.prepared.validation, context, run.config.validation_tokens):
+            ids_BT = window.to(run.device)
+            logits_BTV = model(ids_BT[:, :-1])
+            total_nats += float(losses.token_losses(logits_BTV, ids_BT[:, 1:]).double().sum())
+            targets = window[:, 1:].numpy()
+            num_tokens += targets.size
+            num_bytes += int(run.prepared.bytes_per_id[targets].sum())
     nats = total_nats / num_tokens
     bits = losses.bits_per_byte(nats, num_tokens=num_tokens, num_bytes=num_bytes)
     return Validation(nats, bits, num_tokens)
@@ -205,14 +238,15 @@ def sample(run: Run, prompt: str = "", *, temperature: float = 0.8) -> str:
     tokenizer = run.prepared.tokenizer
     ids = tokenizer.encode(END_OF_TEXT + prompt)
     prompt_BT = torch.tensor([ids], device=run.device)
-    written_BT = generate(
-        run.model,
-        prompt_BT,
-        max_new_tokens=run.config.sample_tokens,
-        generator=run.sample_generator,
-        temperature=temperature,
-        stop_id=tokenizer.special_tokens[END_OF_TEXT],
-    )
+    with run.layout.whole_model(run) as model:
+        written_BT = generate(
+            model,
+            prompt_BT,
+            max_new_tokens=run.config.sample_tokens,
+            generator=run.sample_generator,
+            temperature=temperature,
+            stop_id=tokenizer.special_tokens[END_OF_TEXT],
+        )
     return tokenizer.decode(written_BT[0, 1:].tolist()).removesuffix(END_OF_TEXT).strip()
 
 
@@ -220,12 +254,14 @@ class Metrics:
     """One JSON object per step in a file that a resumed run continues.
 
     Args:
-        path: the file.
+        path: the file; None writes nothing.
         keep_steps: lines of later steps are dropped: the run went back before them.
     """
 
-    def __init__(self, path: Path, *, keep_steps: int) -> None:
+    def __init__(self, path: Path | None, *, keep_steps: int) -> None:
         self.path = path
+        if path is None:
+            return
         kept = []
         if path.exists():
             lines = path.read_text().splitlines(keepends=True)
@@ -234,7 +270,7 @@ class Metrics:
             file.write("".join(kept).encode())
 
     def __enter__(self) -> "Metrics":
-        self.file = self.path.open("a")
+        self.file = (self.path or Path(os.devnull)).open("a")
         return self
 
     def __exit__(self, *_error: object) -> None:
@@ -255,7 +291,9 @@ def _step_of(line: str) -> int | float:
 
 
 @contextmanager
-def interruptible() -> Iterator[Callable[[], bool]]:
+def interruptible(
+    on_press: Callable[[], None] = lambda: None,
+) -> Iterator[Callable[[], bool]]:
     """Turn the first Ctrl-C into a question that the loop asks between two steps.
 
     An exception in the middle of a step would leave half of the weights updated.  A second Ctrl-C
@@ -267,6 +305,7 @@ def interruptible() -> Iterator[Callable[[], bool]]:
         if pressed.is_set():
             raise KeyboardInterrupt
         pressed.set()
+        on_press()
 
     if threading.current_thread() is not threading.main_thread():
         yield pressed.is_set

@@ -9,7 +9,7 @@ Taught in: chapters/01_whole_run.ipynb, chapters/02_step_by_hand.ipynb, chapters
 
 import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,12 +24,12 @@ from llmcourse.data import Batches
 from llmcourse.model import Transformer, without
 from llmcourse.optim import (
     AdamW,
-    clip_by_global_norm,
     decay_groups,
     warmup_cosine,
     warmup_stable_decay,
 )
 from llmcourse.train.config import TrainConfig
+from llmcourse.train.layout import Layout
 from llmcourse.train.prepare import Prepared
 
 
@@ -73,12 +73,14 @@ class Run:
     sample_generator: torch.Generator
     all_reduce: Callable[[list[Tensor]], None] = one_rank
     """Averages gradients over ranks in place; chapters 22 and 23 give it something to do."""
+    layout: Layout = field(default_factory=Layout)
+    """Where weights, gradients and moments are: on this rank alone, or on several."""
     steps_done: int = 0
 
     @property
     def device(self) -> torch.device:
         """Where the weights are."""
-        return self.model.embedding.device
+        return next(self.model.parameters()).device
 
     @property
     def tokens_per_step(self) -> int:
@@ -116,8 +118,9 @@ def step(run: Run) -> StepReport:
     sync(run)
     gradient_norm = optimizer(run)
     checkpoint(run)
+    mean_loss = run.layout.mean(value.item())
     return StepReport(
-        run.steps_done, value.item(), learning_rate(run.config, run.steps_done - 1), gradient_norm
+        run.steps_done, mean_loss, learning_rate(run.config, run.steps_done - 1), gradient_norm
     )
 
 
@@ -161,7 +164,7 @@ def optimizer(run: Run) -> float:
     Raises:
         TrainingDivergedError: if the gradient is not finite.
     """
-    norm = clip_by_global_norm(run.model.parameters(), run.config.clip_norm)
+    norm = run.layout.clip(run)
     if not math.isfinite(norm):
         raise TrainingDivergedError(f"the gradient norm is {norm} at step {run.steps_done + 1}")
     for group in run.optimizer.param_groups:
@@ -192,13 +195,20 @@ def learning_rate(config: TrainConfig, step: int) -> float:
     return warmup_cosine(step, **common)
 
 
-def save(run: Run) -> Path:
-    """Write a checkpoint of the run into its folder; return the file."""
+def save(run: Run) -> Path | None:
+    """Write a checkpoint of the run into its folder; return the file.
+
+    It is that of one process, whatever the layout.  The first rank alone writes; others return
+    None.
+    """
+    model, optimizer = run.layout.states(run)
+    if not run.layout.is_first:
+        return None
     return checkpoints.save(
         run.folder / "checkpoints",
         step=run.steps_done,
-        model=run.model,
-        optimizer=run.optimizer,
+        model=model,
+        optimizer=optimizer,
         schedule=_schedule_state(run.config),
         data=run.batches,
         generators={"sample": run.sample_generator},

@@ -12,6 +12,14 @@ import torch
 from jaxtyping import Shaped
 from torch import Tensor
 
+from llmcourse.parallel.collectives.passes import (
+    exchange_all,
+    gathering,
+    pass_round,
+    pieces,
+    sum_in_order,
+    summing,
+)
 from llmcourse.parallel.world import Axis
 
 
@@ -48,13 +56,17 @@ def reduce_scatter(
         This rank's chunk of the sum, a new tensor.
 
     Source:
-        Patarasuk and Yuan 2009, section 3, https://doi.org/10.1016/j.jpdc.2008.09.002
+        Patarasuk and Yuan 2009, https://doi.org/10.1016/j.jpdc.2008.09.002
     """
     x = x_N.detach().contiguous()
     with axis.collective("reduce_scatter", f"{x.dtype} {list(x.shape)} ordered={ordered}"):
         chunks = x.split(chunk_sizes(len(x), axis.size))
         into = torch.empty_like(chunks[axis.index])
-        (sum_in_order if ordered else sum_round_ring)(chunks, axis, into)
+        for parts, room in pieces(chunks, into):
+            if ordered or axis.size == 1:
+                sum_in_order(parts, axis, room)
+            else:
+                pass_round(parts[axis.index - 1], summing(parts, axis, room), axis)
     return into
 
 
@@ -78,7 +90,8 @@ def all_gather(
         ValueError: if the chunk is not as long as `chunk_sizes` says.
 
     Source:
-        Thakur, Rabenseifner and Gropp 2005, section 4.1, https://doi.org/10.1177/1094342005051521
+        Thakur, Rabenseifner and Gropp 2005 (allgather, ring),
+        https://doi.org/10.1177/1094342005051521
     """
     sizes = chunk_sizes(len(chunk) * axis.size if length is None else length, axis.size)
     if len(chunk) != sizes[axis.index]:
@@ -91,7 +104,7 @@ def all_gather(
         whole = chunk.detach().new_empty(sum(sizes), *rest)
         chunks = whole.split(sizes)
         chunks[axis.index].copy_(chunk.detach())
-        gather_round_ring(chunks, axis)
+        pass_round(chunks[axis.index], gathering(chunks, axis), axis)
     return whole
 
 
@@ -120,7 +133,7 @@ def all_to_all(
             dtype or in another dim than the first.
 
     Source:
-        Thakur, Rabenseifner and Gropp 2005, section 4.3 (pairwise exchange),
+        Thakur, Rabenseifner and Gropp 2005 (all-to-all, pairwise exchange),
         https://doi.org/10.1177/1094342005051521
     """
     for what, given in (("chunks", chunks), ("lengths", lengths)):
@@ -136,65 +149,14 @@ def all_to_all(
         if lengths is None:
             lengths = _exchanged_lengths(sent, axis)
         received = [sent[0].new_empty(length, *rest) for length in lengths]
-        _exchange_all(sent, received, axis)
+        received[axis.index].copy_(sent[axis.index])
+        exchange_all(sent, received, axis)
     return received
-
-
-def sum_round_ring(chunks: Sequence[Tensor], axis: Axis, into: Tensor) -> None:
-    """Write the sum of this rank's chunk `into` a tensor, which may be that chunk itself.
-
-    The sum of chunk c sets out from rank c + 1 and passes every other rank, which adds its own,
-    until it arrives at rank c.
-    """
-    n, r = axis.size, axis.index
-    if n == 1:
-        into.copy_(chunks[0])
-        return
-    buffers = [torch.empty_like(chunks[0]) for _ in range(min(2, n - 1))]
-    carried = chunks[r - 1]
-    for step in range(n - 1):
-        mine = chunks[(r - step - 2) % n]
-        received = axis.exchange(
-            carried, (r + 1) % n, buffers[step % len(buffers)][: len(mine)], (r - 1) % n
-        )
-        carried = torch.add(received, mine, out=into if step == n - 2 else received)
-
-
-def sum_in_order(chunks: Sequence[Tensor], axis: Axis, into: Tensor) -> None:
-    """Write the sum of this rank's chunk `into` a tensor, added in the order of ranks.
-
-    Every rank sends every chunk straight to the rank that sums it: an all-to-all.
-    """
-    mine = chunks[axis.index]
-    received = [torch.empty_like(mine) for _ in chunks]
-    _exchange_all(chunks, received, axis)
-    total = received[0]
-    for other in received[1:]:
-        total += other
-    into.copy_(total)
-
-
-def gather_round_ring(chunks: Sequence[Tensor], axis: Axis) -> None:
-    """Fill in all chunks, of which this rank has its own: each travels once round the ring."""
-    n, r = axis.size, axis.index
-    for step in range(n - 1):
-        axis.exchange(
-            chunks[(r - step) % n], (r + 1) % n, chunks[(r - step - 1) % n], (r - 1) % n
-        )
-
-
-def _exchange_all(sent: Sequence[Tensor], received: Sequence[Tensor], axis: Axis) -> None:
-    """Send one tensor to every rank and receive one from each, this rank itself included."""
-    n, r = axis.size, axis.index
-    received[r].copy_(sent[r])
-    for distance in range(1, n):
-        to, source = (r + distance) % n, (r - distance) % n
-        axis.exchange(sent[to], to, received[source], source)
 
 
 def _exchanged_lengths(chunks: Sequence[Tensor], axis: Axis) -> list[int]:
     """Tell every rank how long its chunk is; return the lengths that the others told."""
-    sent = torch.tensor([len(c) for c in chunks]).split(1)
-    received = torch.empty(axis.size, dtype=torch.int64)
-    _exchange_all(sent, received.split(1), axis)
+    lengths = torch.tensor([len(c) for c in chunks])
+    received = lengths.clone()  # its own stays
+    exchange_all(lengths.split(1), received.split(1), axis)
     return received.tolist()

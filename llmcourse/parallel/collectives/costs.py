@@ -1,5 +1,15 @@
 """What collectives cost: bytes that a rank sends, and seconds in the alpha-beta model.
 
+With n ranks and L bytes:
+
+| collective | sent per rank, mean | most by one rank | messages in a row | bytes each |
+|---|---|---|---|---|
+| broadcast, reduce | (n-1)/n L | ceil(log2 n) L, L | ceil(log2 n) | L |
+| reduce_scatter, all_gather, all_to_all | (n-1)/n L | (n-1)/n L | n - 1 | L/n |
+| all_reduce_naive | 2 (n-1)/n L | (n-1) L | 2 (n-1) | L |
+| all_reduce_tree | 2 (n-1)/n L | ceil(log2 n) L | 2 ceil(log2 n) | L |
+| all_reduce_ring, all_reduce_ordered | 2 (n-1)/n L | 2 (n-1)/n L | 2 (n-1) | L/n |
+
 Taught in: chapters/22_collectives.ipynb
 """
 
@@ -20,53 +30,93 @@ def sent_bytes(
 ) -> float | int:
     """Return the bytes that a rank sends in a collective.
 
-    With L bytes and n ranks, on average over the ranks: (n-1)/n L for broadcast, reduce,
-    reduce_scatter, all_gather and all_to_all; 2 (n-1)/n L for every all_reduce.  What differs is
-    how evenly: rank 0 of all_reduce_naive sends (n-1) L, every rank of a ring 2 (n-1)/n L.
+    On average over the ranks 2 (n-1)/n L for every all-reduce, half of that for the others: what
+    differs is how evenly.  The mean holds for chunks of unequal size too, since each of them makes
+    the same number of steps.
 
     Args:
         name: of the function, which is also the name in the log of messages.
         num_bytes: of the whole tensor, that is, of all chunks together.
-        num_ranks: along the axis.
+        num_ranks: along the axis, 1 or more.
         index: of a rank along the axis, for its own figure; None for the mean of all ranks.
-        element_bytes: of what is cut into chunks (one entry, or one row of a tensor with more
-            dims); it matters where chunks are uneven.
+        element_bytes: of what is not cut (one entry, or one row of a tensor with more dims); it
+            matters where chunks are uneven.
         root: `source` of a broadcast, `to` of a reduce.
 
     Returns:
-        Bytes: exact for one rank, whatever the length; the mean is exact too.
+        Bytes, exactly.  An all_to_all counts chunks cut by `chunk_sizes`; if it is not told the
+        lengths, it sends 8 bytes to every other rank on top.
 
     Raises:
         ValueError: if there is no such collective, a number is out of range, or the bytes are not
             a whole number of elements.
+
+    Source:
+        Patarasuk and Yuan 2009, https://doi.org/10.1016/j.jpdc.2008.09.002, also for the
+        proof that no all-reduce of large tensors sends less than 2 (n-1)/n L.
     """
-    if name not in SENT:
-        raise ValueError(f"name must be one of {', '.join(SENT)}, got {name!r}")
-    if num_bytes < 0 or num_ranks < 1 or element_bytes < 1 or num_bytes % element_bytes:
-        raise ValueError(
-            f"num_bytes must be a multiple >= 0 of element_bytes >= 1, and num_ranks >= 1, got "
-            f"{num_bytes}, {element_bytes} and {num_ranks}"
-        )
+    _check(name, num_bytes, num_ranks)
+    if element_bytes < 1 or num_bytes % element_bytes:
+        raise ValueError(f"{num_bytes} bytes are not made of elements of {element_bytes} bytes")
     if index is None:
-        total = SENT_MEAN * (num_ranks - 1) * num_bytes
-        return (2 if name.startswith("all_reduce") else 1) * total / num_ranks
+        times = 2 if name.startswith("all_reduce") else 1
+        return times * (num_ranks - 1) * num_bytes / num_ranks
     if not 0 <= index < num_ranks or not 0 <= root < num_ranks:
         raise ValueError(f"index and root must be 0 to {num_ranks - 1}, got {index} and {root}")
     sizes = [k * element_bytes for k in chunk_sizes(num_bytes // element_bytes, num_ranks)]
     return SENT[name](sizes, index, root)
 
 
-SENT_MEAN = 1
+def seconds(
+    name: str,
+    num_bytes: int,
+    num_ranks: int,
+    *,
+    latency_s: float | int,
+    bytes_per_s: float | int,
+) -> float:
+    """Return the time of a collective in the alpha-beta model.
+
+    A message of M bytes takes alpha + M / beta.  The ring makes 2 (n-1) messages in a row of L/n
+    bytes each, the tree 2 ceil(log2 n) of L bytes:
+
+    T_ring = 2 (n-1) (alpha + L / (n beta)),  T_tree = 2 ceil(log2 n) (alpha + L / beta)
+
+    so that the tree is faster for small tensors on many ranks.  Additions are left out.
+
+    Args:
+        name: as in `sent_bytes`.
+        num_bytes: L, of the whole tensor.
+        num_ranks: n, along the axis.
+        latency_s: alpha, seconds before the first byte of a message arrives, 0 or more.
+        bytes_per_s: beta, of the link out of every rank, above 0.
+
+    Raises:
+        ValueError: if there is no such collective or a number is out of range.
+
+    Source:
+        Thakur, Rabenseifner and Gropp 2005 (cost model),
+        https://doi.org/10.1177/1094342005051521
+    """
+    _check(name, num_bytes, num_ranks)
+    if latency_s < 0 or bytes_per_s <= 0:
+        raise ValueError(
+            f"latency_s must be >= 0 and bytes_per_s > 0, got {latency_s} and {bytes_per_s}"
+        )
+    one_way = (num_ranks - 1).bit_length() if name in WHOLE_BY_TREE else num_ranks - 1
+    messages = 2 * one_way if name.startswith("all_reduce") else one_way
+    parts = 1 if name in (*WHOLE_BY_TREE, "all_reduce_naive") else num_ranks
+    return messages * (latency_s + num_bytes / parts / bytes_per_s)
 
 
 def _broadcast(sizes: list[int], index: int, root: int) -> int:
-    """Send the whole to every child in the tree."""
+    """Count the whole for every child in the tree."""
     _, children = tree_links((index - root) % len(sizes), len(sizes))
     return len(children) * sum(sizes)
 
 
 def _reduce(sizes: list[int], index: int, root: int) -> int:
-    """Send the whole to the parent in the tree."""
+    """Count the whole once, for the parent in the tree."""
     return 0 if index == root else sum(sizes)
 
 
@@ -78,15 +128,15 @@ def _all_but_next(sizes: list[int], index: int, _root: int) -> int:
     return sum(sizes) - sizes[(index + 1) % len(sizes)]
 
 
-def _all_reduce_naive(sizes: list[int], index: int, _root: int) -> int:
-    return sum(sizes) * ((len(sizes) - 1) if index == 0 else 1)
+def _naive(sizes: list[int], index: int, _root: int) -> int:
+    return sum(sizes) * (len(sizes) - 1 if index == 0 else 1)
 
 
-def _all_reduce_tree(sizes: list[int], index: int, _root: int) -> int:
+def _tree(sizes: list[int], index: int, _root: int) -> int:
     return _reduce(sizes, index, 0) + _broadcast(sizes, index, 0)
 
 
-def _two_phases(sizes: list[int], index: int, _root: int) -> int:
+def _scatter_and_gather(sizes: list[int], index: int, _root: int) -> int:
     return _all_but_own(sizes, index, 0) + _all_but_next(sizes, index, 0)
 
 
@@ -96,37 +146,20 @@ SENT: dict[str, Callable[[list[int], int, int], int]] = {
     "reduce_scatter": _all_but_own,
     "all_gather": _all_but_next,
     "all_to_all": _all_but_own,
-    "all_reduce_naive": _all_reduce_naive,
-    "all_reduce_tree": _all_reduce_tree,
-    "all_reduce_ring": _two_phases,
-    "all_reduce_ordered": _two_phases,
+    "all_reduce_naive": _naive,
+    "all_reduce_tree": _tree,
+    "all_reduce_ring": _scatter_and_gather,
+    "all_reduce_ordered": _scatter_and_gather,
 }
-"""Bytes that rank `index` sends, from the sizes of the chunks in bytes."""
+"""Bytes that rank `index` sends, from the sizes of the chunks in bytes and the root."""
+
+WHOLE_BY_TREE = ("broadcast", "reduce", "all_reduce_tree")
 
 
-def seconds(
-    name: str, num_bytes: int, num_ranks: int, *, latency_s: float, bytes_per_s: float
-) -> float:
-    """Return the time of a collective in the alpha-beta model: a message takes alpha + L / beta.
-
-    Raises:
-        ValueError: if there is no such collective or a number is out of range.
-    """
-    sent_bytes(name, num_bytes, num_ranks)  # the same rules
-    if latency_s < 0 or bytes_per_s <= 0:
+def _check(name: str, num_bytes: int, num_ranks: int) -> None:
+    if name not in SENT:
+        raise ValueError(f"name must be one of {', '.join(SENT)}, got {name!r}")
+    if num_bytes < 0 or num_ranks < 1:
         raise ValueError(
-            f"latency_s must be >= 0 and bytes_per_s > 0, got {latency_s} and {bytes_per_s}"
+            f"num_bytes must be >= 0 and num_ranks >= 1, got {num_bytes} and {num_ranks}"
         )
-    rounds = (num_ranks - 1).bit_length()
-    whole, part = (latency_s + k * num_bytes / bytes_per_s for k in (1, 1 / num_ranks))
-    return {
-        "broadcast": rounds * whole,
-        "reduce": rounds * whole,
-        "reduce_scatter": (num_ranks - 1) * part,
-        "all_gather": (num_ranks - 1) * part,
-        "all_to_all": (num_ranks - 1) * part,
-        "all_reduce_naive": 2 * (num_ranks - 1) * whole,
-        "all_reduce_tree": 2 * rounds * whole,
-        "all_reduce_ring": 2 * (num_ranks - 1) * part,
-        "all_reduce_ordered": 2 * (num_ranks - 1) * part,
-    }[name]

@@ -9,23 +9,36 @@ import torch
 from jaxtyping import Shaped
 from torch import Tensor
 
-from llmcourse.parallel.collectives.chunks import (
-    chunk_sizes,
-    gather_round_ring,
+from llmcourse.parallel.collectives.chunks import chunk_sizes
+from llmcourse.parallel.collectives.passes import (
+    gathering,
+    pass_round,
+    pieces,
     sum_in_order,
-    sum_round_ring,
+    summing,
 )
 from llmcourse.parallel.collectives.trees import alike, broadcast, flattened, reduce
 from llmcourse.parallel.world import Axis
 
 
 def all_reduce_naive(x: Shaped[Tensor, "..."], axis: Axis) -> Shaped[Tensor, "..."]:
-    """Sum over all ranks: everything to rank 0, which adds in order and sends the sum to each."""
+    """Sum over all ranks: everything goes to rank 0, which adds it up and sends the sum to each.
+
+    In all, the ranks send as much as in a ring, but half of it passes out of one rank,
+    (n-1) L bytes, and the other half into it.
+
+    Args:
+        x: same shape and dtype on every rank; overwritten with the sum.
+        axis: the ranks.
+
+    Returns:
+        `x`, every entry summed in the order of ranks.
+    """
     with axis.collective("all_reduce_naive", alike(x)), flattened(x) as flat:
         if axis.index == 0:
             received = torch.empty_like(flat)
             for other in range(1, axis.size):
-                flat += axis.receive(received, other)
+                flat.add_(axis.receive(received, other))
             for other in range(1, axis.size):
                 axis.send(flat, other)
         else:
@@ -35,26 +48,68 @@ def all_reduce_naive(x: Shaped[Tensor, "..."], axis: Axis) -> Shaped[Tensor, "..
 
 
 def all_reduce_tree(x: Shaped[Tensor, "..."], axis: Axis) -> Shaped[Tensor, "..."]:
-    """Sum over all ranks: a reduce to rank 0 and a broadcast, each over a binomial tree."""
+    """Sum over all ranks: a reduce to rank 0 and a broadcast, each over a binomial tree.
+
+    2 ceil(log2 n) rounds of L bytes: the fewest rounds, and so the choice for small tensors.
+
+    Args:
+        x: same shape and dtype on every rank; overwritten with the sum.
+        axis: the ranks.
+
+    Returns:
+        `x`, every entry summed pairwise, in the order of the tree.
+
+    Source:
+        Thakur, Rabenseifner and Gropp 2005 (allreduce), https://doi.org/10.1177/1094342005051521
+    """
     with axis.collective("all_reduce_tree", alike(x)):
         return broadcast(reduce(x, axis), axis)
 
 
 def all_reduce_ring(x: Shaped[Tensor, "..."], axis: Axis) -> Shaped[Tensor, "..."]:
-    """Sum over all ranks: a reduce-scatter and an all-gather, both round a ring."""
+    """Sum over all ranks: a reduce-scatter and an all-gather, both round a ring.
+
+    2 (n-1) steps, in each of which every rank sends and receives L/n bytes: 2 (n-1)/n L per rank,
+    the least that any all-reduce can do.  The sum of chunk c is added in the order of ranks c + 1,
+    c + 2, ..., c (round the ring), so that its last digits depend on where an entry stands.
+
+    Args:
+        x: same shape and dtype on every rank; overwritten with the sum.
+        axis: the ranks.
+
+    Returns:
+        `x`.
+
+    Source:
+        Patarasuk and Yuan 2009, https://doi.org/10.1016/j.jpdc.2008.09.002
+    """
     with axis.collective("all_reduce_ring", alike(x)), flattened(x) as flat:
         chunks = flat.split(chunk_sizes(len(flat), axis.size))
-        sum_round_ring(chunks, axis, chunks[axis.index])
-        gather_round_ring(chunks, axis)
+        for parts, into in pieces(chunks, chunks[axis.index]):
+            legs = summing(parts, axis, into) + gathering(parts, axis)
+            pass_round(parts[axis.index - 1], legs, axis)
     return x
 
 
 def all_reduce_ordered(x: Shaped[Tensor, "..."], axis: Axis) -> Shaped[Tensor, "..."]:
-    """Sum over all ranks, every entry in the order of ranks 0, 1, ..., n-1."""
+    """Sum over all ranks, every entry in the order of ranks: bitwise ((x_0 + x_1) + x_2) + ...
+
+    Every rank sends chunk c straight to rank c, which waits for all of them before it adds: an
+    all-to-all, then the all-gather of the ring, 2 (n-1)/n L bytes per rank.  It is the same as a
+    loop over the ranks in one process, at any number of ranks and wherever an entry stands.
+
+    Args:
+        x: same shape and dtype on every rank; overwritten with the sum.
+        axis: the ranks.
+
+    Returns:
+        `x`.
+    """
     with axis.collective("all_reduce_ordered", alike(x)), flattened(x) as flat:
         chunks = flat.split(chunk_sizes(len(flat), axis.size))
-        sum_in_order(chunks, axis, chunks[axis.index])
-        gather_round_ring(chunks, axis)
+        for parts, into in pieces(chunks, chunks[axis.index]):
+            sum_in_order(parts, axis, into)
+        pass_round(chunks[axis.index], gathering(chunks, axis), axis)
     return x
 
 
@@ -70,7 +125,15 @@ ALGORITHMS: dict[str, Callable[[Tensor, Axis], Tensor]] = {
 def all_reduce(
     x: Shaped[Tensor, "..."], axis: Axis, *, algorithm: str = "ring"
 ) -> Shaped[Tensor, "..."]:
-    """Sum over all ranks, in place, by one of `ALGORITHMS`; return `x`.
+    """Sum over all ranks, in place, by one of `ALGORITHMS`.
+
+    Args:
+        x: same shape and dtype on every rank; overwritten with the sum.
+        axis: the ranks.
+        algorithm: "naive", "tree", "ring" or "ordered".
+
+    Returns:
+        `x`.
 
     Raises:
         ValueError: if there is no such algorithm.

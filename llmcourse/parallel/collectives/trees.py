@@ -34,7 +34,8 @@ def broadcast(x: Shaped[Tensor, "..."], axis: Axis, *, source: int = 0) -> Shape
         ValueError: if the axis has no rank `source`.
 
     Source:
-        Thakur, Rabenseifner and Gropp 2005, section 4.2, https://doi.org/10.1177/1094342005051521
+        Thakur, Rabenseifner and Gropp 2005 (broadcast, binomial tree),
+        https://doi.org/10.1177/1094342005051521
     """
     _check_rank("source", source, axis)
     with axis.collective("broadcast", f"{alike(x)} from {source}"), flattened(x) as flat:
@@ -64,7 +65,8 @@ def reduce(x: Shaped[Tensor, "..."], axis: Axis, *, to: int = 0) -> Shaped[Tenso
         ValueError: if the axis has no rank `to`.
 
     Source:
-        Thakur, Rabenseifner and Gropp 2005, section 4.4, https://doi.org/10.1177/1094342005051521
+        Thakur, Rabenseifner and Gropp 2005 (reduce, binomial tree),
+        https://doi.org/10.1177/1094342005051521
     """
     _check_rank("to", to, axis)
     with axis.collective("reduce", f"{alike(x)} to {to}"), flattened(x) as flat:
@@ -74,7 +76,7 @@ def reduce(x: Shaped[Tensor, "..."], axis: Axis, *, to: int = 0) -> Shaped[Tenso
         for child in children:
             received = axis.receive(torch.empty_like(flat), (child + to) % axis.size)
             if parent is None:
-                total += received
+                total.add_(received)
             else:  # `x` is not the place for part of a sum
                 total = received.add_(total)
         if parent is not None:

@@ -9,10 +9,12 @@ import multiprocessing
 import os
 import pickle
 import shutil
+import sys
 import tempfile
 import time
+import types
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -141,7 +143,7 @@ class Pool:
             process = context.Process(
                 target=worker.main, args=(setup, theirs, task), name=f"rank {index}", daemon=True
             )
-            with warnings.catch_warnings():
+            with warnings.catch_warnings(), _without_main():
                 # Newer Pythons warn of every fork of a process with threads.  The child runs
                 # nothing that waits for one of them: it resets torch's pool first of all.
                 warnings.simplefilter("ignore", DeprecationWarning)
@@ -198,6 +200,21 @@ def run(
         return _joined(worker.run_under_torchrun(pool.mesh, pool.timeout_s, task), began)
     with pool:
         return pool.run(fn, *args, **settings)
+
+
+@contextlib.contextmanager
+def _without_main() -> Iterator[None]:
+    """Hide the main module, which multiprocessing would import anew in every process.
+
+    Functions travel by value where they are not found by name, so that no rank needs it: a script
+    needs no guard around its main part, and a rank starts without what the script imports.
+    """
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = types.ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
 
 
 def _joined(reports: list[tuple], began: float) -> Results:

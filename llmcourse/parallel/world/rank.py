@@ -9,7 +9,7 @@ Taught in: chapters/22_collectives.ipynb
 import contextlib
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -21,6 +21,10 @@ from llmcourse.parallel.world.whereabouts import Whereabouts
 
 CALL_BYTES = 256
 """Size of the note about a call that neighbours exchange before it."""
+
+
+Wait = Callable[[], object]
+"""Returns when a message has left, or has arrived; to be called once."""
 
 
 @dataclass(frozen=True)
@@ -116,6 +120,18 @@ class Axis:
         self._exchange(out, to, into, source, self._tag)
         return into
 
+    def post_send(self, x: Tensor, to: int) -> Wait:
+        """Begin to send a contiguous tensor, which must not change until the wait is over."""
+        self._count(x)
+        return dist.isend(x, self.ranks[to], tag=self._tag).wait if x.numel() else _no_wait
+
+    def post_receive(self, x: Tensor, source: int) -> Wait:
+        """Make room for a tensor of this shape and dtype, which is there when the wait is over.
+
+        Messages from one rank arrive in the order in which they were sent.
+        """
+        return dist.irecv(x, self.ranks[source], tag=self._tag).wait if x.numel() else _no_wait
+
     def barrier(self) -> None:
         """Wait until every rank of the axis has come here."""
         note = torch.zeros(1)
@@ -182,6 +198,10 @@ class Axis:
 
     def _count(self, x: Tensor) -> None:
         self.sent_bytes += x.numel() * x.element_size()
+
+
+def _no_wait() -> None:
+    """Return at once: an empty tensor is not sent."""
 
 
 class Rank:

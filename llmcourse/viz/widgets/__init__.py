@@ -9,7 +9,9 @@ from llmcourse.viz.widgets.course import ProgressMap
 from llmcourse.viz.widgets.descent import Bowl, StepByHand
 from llmcourse.viz.widgets.graph import GraphStepper
 from llmcourse.viz.widgets.memory import MemoryTimeline
+from llmcourse.viz.widgets.mesh import MeshGrid
 from llmcourse.viz.widgets.model import ConfigExplorer, SamplingBoard
+from llmcourse.viz.widgets.ring import RingStepper
 from llmcourse.viz.widgets.rotary import RotaryClocks
 from llmcourse.viz.widgets.run import RunScrubber, TrainingLoop
 from llmcourse.viz.widgets.shares import ShareBar
@@ -24,8 +26,10 @@ __all__ = [
     "GraphStepper",
     "MemoryTimeline",
     "MergeBoard",
+    "MeshGrid",
     "PackingBoard",
     "ProgressMap",
+    "RingStepper",
     "RotaryClocks",
     "RunScrubber",
     "SamplingBoard",

@@ -1,4 +1,0 @@
-"""ZeRO.
-
-Taught in: chapters/24_zero.ipynb
-"""

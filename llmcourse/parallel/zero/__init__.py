@@ -1,0 +1,12 @@
+"""ZeRO: data parallelism in which no rank keeps what another one keeps already.
+
+Stage 1 shards the optimizer state, stage 2 gradients as well, stage 3 parameters too.
+
+Taught in: chapters/24_zero.ipynb
+"""
+
+from llmcourse.parallel.zero.memory import STAGES, memory_bytes, traffic_bytes
+from llmcourse.parallel.zero.optimizer import ZeroOptimizer
+from llmcourse.parallel.zero.sharded import FullyShardedModel
+
+__all__ = ["STAGES", "FullyShardedModel", "ZeroOptimizer", "memory_bytes", "traffic_bytes"]

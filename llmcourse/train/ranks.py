@@ -1,0 +1,120 @@
+"""A run in several processes: the same loop on every rank, one of which writes.
+
+Taught in: chapters/23_data_parallel.ipynb, chapters/24_zero.ipynb
+"""
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import NamedTuple
+
+from llmcourse import runtime
+from llmcourse.parallel import world
+from llmcourse.train.config import TrainConfig
+from llmcourse.train.layout import spread
+from llmcourse.train.loop import Validation, fit, interruptible, refuse_used, restored, saved_config
+from llmcourse.train.phases import new_run
+from llmcourse.train.prepare import prepare
+
+STOP = "stop"
+"""A file in the folder of a run: when it appears, the ranks save and end."""
+
+
+class RanksResult(NamedTuple):
+    """What a run on several ranks leaves behind, besides its folder."""
+
+    steps_done: int
+    interrupted: bool
+    losses: list[float]
+    validations: dict[int, Validation]
+    num_messages: list[int]
+    """Collectives called, by rank."""
+
+
+def fit_on_ranks(
+    config: TrainConfig,
+    folder: str | Path,
+    *,
+    show: Callable[[str], None] | None = None,
+    timeout_s: int | float = 60.0,
+) -> RanksResult:
+    """Start a run on `config.ranks` processes in `folder`, and train to the end or until Ctrl-C.
+
+    Raises:
+        ValueError: if the folder already holds a run.
+        RankError: if a rank fails.
+    """
+    folder = Path(folder)
+    refuse_used(folder)
+    prepare(config, folder / "data")  # once, before anybody reads it
+    with runtime.write_atomically(folder / "config.json") as file:
+        file.write(json.dumps(asdict(config), indent=2).encode())
+    return _run(config, folder, False, show, timeout_s)
+
+
+def resume_on_ranks(
+    folder: str | Path,
+    *,
+    steps: int | None = None,
+    ranks: int | None = None,
+    parallel: str | None = None,
+    show: Callable[[str], None] | None = None,
+    timeout_s: int | float = 60.0,
+) -> RanksResult:
+    """Continue a run of any layout from its newest intact checkpoint, in this one.
+
+    Args:
+        folder: where the run was started.
+        steps: a new total; None keeps the old one.
+        ranks: how many; None keeps their number.
+        parallel: the layout; None keeps it.
+        show: prints validations and samples.
+        timeout_s: how long a rank may keep others waiting.
+
+    Raises:
+        ValueError: if there is no run, no intact checkpoint, or the settings do not fit.
+        RankError: if a rank fails.
+    """
+    folder = Path(folder)
+    config, _ = saved_config(folder, steps=steps, ranks=ranks, parallel=parallel)
+    return _run(config, folder, True, show, timeout_s)
+
+
+def _run(
+    config: TrainConfig,
+    folder: Path,
+    resumed: bool,
+    show: Callable[[str], None] | None,
+    timeout_s: int | float,
+) -> RanksResult:
+    """Train on ranks; the first Ctrl-C asks them to save and end."""
+    stop = folder / STOP
+    stop.unlink(missing_ok=True)
+    with interruptible(on_press=stop.touch):
+        results = world.run(
+            _fit_one, config.ranks, config, folder, resumed, show, timeout_s=timeout_s
+        )
+    stop.unlink(missing_ok=True)
+    return results[0]._replace(num_messages=[each.num_messages[0] for each in results])
+
+
+def _fit_one(
+    rank: world.Rank,
+    config: TrainConfig,
+    folder: Path,
+    resumed: bool,
+    show: Callable[[str], None] | None,
+) -> RanksResult:
+    """Be one rank of the run."""
+    runtime.set_up(num_threads=config.num_threads, seed=config.seed)
+    if resumed:
+        run = restored(folder, config)
+    else:
+        run = new_run(config, folder, prepare(config, folder / "data"))
+    spread(run, rank.axis("dp"), config.parallel)
+    result = fit(run, show=show, interrupted=(folder / STOP).exists)
+    losses = [report.loss for report in result.reports]
+    return RanksResult(
+        run.steps_done, result.interrupted, losses, result.validations, [len(rank.messages)]
+    )

@@ -1,0 +1,451 @@
+"""The widget of chapter 04: ranks stand where the package puts them, and every control obeys."""
+
+import gzip
+import itertools
+import math
+
+import pytest
+import traitlets
+
+from llmcourse import cost
+from llmcourse.model import PRESETS
+from llmcourse.parallel.collectives import chunk_sizes
+from llmcourse.parallel.world.rank import place_of
+from llmcourse.viz.widgets.mesh import AXES, LAYOUTS, MeshGrid
+
+OUTSIDE = """all => all.filter((text) => {
+  const [inner, outer] = [text, text.ownerSVGElement].map((one) => one.getBoundingClientRect());
+  return inner.left < outer.left - 0.5 || inner.right > outer.right + 0.5
+    || inner.top < outer.top - 0.5 || inner.bottom > outer.bottom + 0.5;
+}).map((text) => text.textContent)"""
+"""Texts that leave their picture."""
+
+WORDS = ("ranks", "server", "heads", "layers", "sequence", "batch", "bubble")
+MESHES = [
+    dict(zip(AXES, sizes, strict=True))
+    for sizes in [
+        (1, 1, 1, 1),
+        (2, 3, 4, 5),
+        (1, 7, 1, 2),
+        (3, 1, 2, 1),
+        (5, 2, 1, 3),
+        (2, 2, 2, 2),
+    ]
+]
+
+
+def said(page):
+    return page.get_by_role("status").text_content()
+
+
+def noted(page):
+    return page.locator(".lc-note").text_content()
+
+
+def pictured(page, place=0):
+    return page.locator(".lc-stage svg").nth(place).get_attribute("aria-label")
+
+
+def value(page, name):
+    return page.get_by_label(f"{name}, number").input_value()
+
+
+def enter(page, name, text):
+    page.get_by_label(f"{name}, number").fill(text)
+    page.keyboard.press("Tab")
+
+
+def shown_demands(page):
+    return page.locator(".mg-demands li").all_text_contents()
+
+
+def table(page, caption):
+    page.locator("summary", has_text=caption).click()
+    box = page.locator("details[open]", has_text=caption)
+    return [row.locator("th, td").all_text_contents() for row in box.locator("tbody tr").all()]
+
+
+# --- arithmetic
+
+
+def test_every_rank_stands_where_the_package_puts_it(arithmetic):
+    given = [[rank, mesh] for mesh in MESHES for rank in range(math.prod(mesh.values()))]
+    given += [[rank, LAYOUTS["llama3_long"][1]] for rank in (0, 1, 127, 2_048, 9_000, 16_383)]
+    expected = [place_of(rank, {axis: mesh[axis] for axis in AXES}) for rank, mesh in given]
+    assert arithmetic(MeshGrid, "placeOf", given) == expected
+
+
+def test_a_group_is_those_that_differ_on_one_axis_alone(arithmetic):
+    given = [
+        [rank, mesh, axis]
+        for mesh in MESHES
+        for rank in range(math.prod(mesh.values()))
+        for axis in AXES
+    ]
+    for (rank, mesh, axis), group in zip(
+        given, arithmetic(MeshGrid, "groupOf", given), strict=True
+    ):
+        mine = place_of(rank, mesh)
+        others = range(math.prod(mesh.values()))
+        assert group == [r for r in others if place_of(r, mesh) | {axis: mine[axis]} == mine]
+
+
+def test_layers_are_cut_as_chunks(arithmetic):
+    cases = [(layers, pp) for layers in (1, 4, 32, 80, 126) for pp in (1, 2, 3, 16, 126, 128)]
+    given = [[stage, layers, pp] for layers, pp in cases for stage in range(pp)]
+    found = iter(arithmetic(MeshGrid, "layersOf", given))
+    for layers, pp in cases:
+        cuts = [0, *itertools.accumulate(chunk_sizes(layers, pp))]
+        assert [next(found) for _ in range(pp)] == [list(pair) for pair in itertools.pairwise(cuts)]
+
+
+def dealt(sizes, job):
+    """Deal the sequences of a batch out one micro-batch at a time; None if that does not work."""
+    tokens, hands = job["batch_tokens"], [0] * sizes["dp"]
+    while tokens:
+        for replica in range(sizes["dp"]):
+            tokens -= job["micro_batch"] * job["sequence_length"]
+            hands[replica] += 1
+            if tokens < 0:
+                return None
+    return hands[0] if len(set(hands)) == 1 else None
+
+
+def waits(pp, micro_batches):
+    """Slots in which a stage waits, over those in which it works, counted in the schedule."""
+    ends = [[0] * micro_batches for _ in range(pp)]
+    for stage, k in itertools.product(range(pp), range(micro_batches)):
+        before = ends[stage][k - 1] if k else 0
+        ends[stage][k] = max(before, ends[stage - 1][k] if stage else 0) + 1
+    return (ends[-1][-1] - micro_batches) / micro_batches
+
+
+def demanded(sizes, model, job):
+    """What is not met, found by dealing, cutting and counting in place of formulas."""
+    pp, tp = sizes["pp"], sizes["tp"]
+    micro_batches = dealt(sizes, job)
+    server = job["gpus_per_server"]
+    ranks = range(server * tp)  # whole servers and whole groups
+    crossing = any(
+        len({r // server for r in ranks[g : g + tp]}) > 1 for g in range(0, len(ranks), tp)
+    )
+    pieces = chunk_sizes(job["sequence_length"], 2 * sizes["cp"])
+    unmet = {
+        "ranks": sum(1 for _ in itertools.product(*(range(sizes[axis]) for axis in AXES)))
+        != job["gpus"],
+        "server": crossing,
+        "heads": len(set(chunk_sizes(model["kv_heads"], tp))) > 1,
+        "layers": 0 in chunk_sizes(model["layers"], pp),
+        "sequence": len(set(pieces)) > 1,
+        "batch": micro_batches is None,
+        "bubble": micro_batches is not None and waits(pp, micro_batches) > 1,
+    }
+    return [word for word in WORDS if unmet[word]]
+
+
+def cases():
+    model = {"layers": 6, "kv_heads": 4}
+    grid = itertools.product(
+        (1, 2, 3), (1, 3, 7), (1, 2, 3), (1, 2, 3, 8), ((64, 8), (256, 8), (96, 12)), (1, 2)
+    )
+    for dp, pp, cp, tp, (tokens, length), micro in grid:
+        sizes = {"dp": dp, "pp": pp, "cp": cp, "tp": tp}
+        job = {"gpus": 12, "gpus_per_server": 8, "batch_tokens": tokens}
+        yield [sizes, model, job | {"sequence_length": length, "micro_batch": micro}]
+    job = {"gpus": 12, "gpus_per_server": 8, "batch_tokens": 100}  # not a whole number of sequences
+    yield [MESHES[0], model, job | {"sequence_length": 8, "micro_batch": 1}]
+
+
+def test_unmet_demands_are_those_of_a_count(arithmetic):
+    given = list(cases())
+    found = arithmetic(MeshGrid, "unmet", given)
+    assert found == [demanded(*case) for case in given]
+    assert {word for words in found for word in words} == set(WORDS)
+    assert [] in found
+
+
+def test_the_bubble_is_the_share_of_waiting(arithmetic):
+    given = [[sizes, job] for sizes, _, job in cases()]
+    for (sizes, job), shared in zip(given, arithmetic(MeshGrid, "sharedOut", given), strict=True):
+        micro_batches = dealt(sizes, job)
+        if micro_batches is None:
+            assert shared["bubble"] is None
+        else:
+            assert shared["microBatches"] == micro_batches
+            assert shared["bubble"] == pytest.approx(waits(sizes["pp"], micro_batches), rel=1e-12)
+        assert shared["sequences"] * job["sequence_length"] == pytest.approx(job["batch_tokens"])
+
+
+PUBLISHED = {
+    # table 4 of the Llama 3 paper: GPUs, sequences per replica
+    "llama3_8192": (8_192, 32),
+    "llama3_16384": (16_384, 16),
+    "llama3_long": (16_384, 16),
+    # 512 replicas and 4 M tokens: one sequence each
+    "popular": (16_384, 1),
+}
+
+
+def test_the_presets_are_as_published(arithmetic):
+    states = {name: state for name, (_, state) in LAYOUTS.items()}
+    found = arithmetic(MeshGrid, "sharedOut", [[states[name], states[name]] for name in PUBLISHED])
+    for shared, (name, (gpus, sequences)) in zip(found, PUBLISHED.items(), strict=True):
+        assert math.prod(states[name][axis] for axis in AXES) == states[name]["gpus"] == gpus
+        assert shared["perReplica"] == sequences
+    models = MeshGrid().models
+    given = [[state, models[state["model"]], state] for state in states.values()]
+    unmet = dict(zip(states, arithmetic(MeshGrid, "unmet", given), strict=True))
+    assert unmet == {
+        "llama3_16384": [],
+        "llama3_8192": [],
+        "llama3_long": [],
+        "popular": ["bubble"],
+        "racks": ["ranks", "heads", "batch"],
+        "small": [],
+    }
+
+
+# --- the page
+
+
+def test_the_start_is_the_405b(show):
+    page = show(MeshGrid(rank=1_234))
+    assert said(page) == (
+        "128 replicas × 16 stages × 8 slices of a layer = 16,384 ranks. "
+        "A batch has 16 sequences for each replica. All demands are met."
+    )
+    assert shown_demands(page) == []
+    assert "16,384 cells in rows of 128" in pictured(page)
+    assert "framed: replica 9; ringed: rank 1,234" in pictured(page)
+    about = page.locator(".mg-about").text_content()
+    assert (
+        "Rank 1,234 is in replica 9, stage 10: it has slice 2 of layers 80 to 87 of 126." in about
+    )
+    assert "in bf16: about 6.3 GB." in about
+    assert "TP, 8 ranks" in about
+    assert "CP: alone" in about
+    assert "82, 210, 338, … 16,338" in about
+    assert "chosen: stage 10, part 0, slice 2" in pictured(page, 1)
+
+
+def test_512_replicas_have_one_sequence_each(show):
+    page = show(MeshGrid())
+    page.get_by_label("start from", exact=True).select_option("popular")
+    assert value(page, "DP: replicas") == "512"
+    assert "A batch has 1 sequence for each replica. Not met: bubble." in said(page)
+    assert shown_demands(page) == [
+        "bubble: bubble (4 − 1)/1 = 300 %: stages wait longer than they work"
+    ]
+    assert "a stage waits for 75 % of the step" in page.locator(".lc-stages").text_content()
+    assert pictured(page, 2).endswith("each stage works for 1 of 4 slots")
+    # Fewer replicas do not help unless something else takes the GPUs: more stages wait more.
+    enter(page, "DP: replicas", "128")
+    enter(page, "PP: stages", "16")
+    assert "A batch has 4 sequences for each replica. Not met: bubble." in said(page)
+    enter(page, "tokens in a global batch", "16777216")
+    assert "All demands are met" in said(page)
+
+
+def test_racks_of_72_leave_gpus_without_work(show):
+    page = show(MeshGrid("racks"))
+    uneven = "not shared out evenly, impossible"
+    assert shown_demands(page) == [
+        "ranks: 227 × 1 × 1 × 72 = 16,344 ranks for 16,384 GPUs: 40 GPUs have no work",
+        "heads: 8 key/value heads for TP 72: not a whole number each, impossible without copies",
+        f"batch: 16,777,216 tokens are 2,048 sequences for 227 replicas: {uneven}",
+    ]
+    assert pictured(page, 2).endswith("none, since the batch cannot be shared out")
+    assert page.locator("path[fill^='url']").count() == 1  # the hatched ones
+    enter(page, "TP: slices of a layer", "8")
+    page.get_by_role("button", name="Fill the GPUs with replicas").press("Enter")
+    assert value(page, "DP: replicas") == "2048"
+    assert page.locator("path[fill^='url']").count() == 0
+    assert "1 sequence for each replica. All demands" in said(page)
+    about = page.locator(".mg-about").text_content()
+    assert "about 100 GB, more than the 80 of an H100" in about
+
+
+@pytest.mark.parametrize(
+    ("field", "number", "word", "text"),
+    [
+        ("DP: replicas", "256", "ranks", "32,768 ranks for 16,384 GPUs: too many, impossible"),
+        ("TP: slices of a layer", "3", "server", "groups of 3 in servers of 8: some group lies"),
+        ("TP: slices of a layer", "16", "heads", "8 key/value heads for TP 16: not a whole"),
+        ("PP: stages", "127", "layers", "126 layers for 127 stages: too few, impossible"),
+        ("CP: parts of a sequence", "3", "sequence", "8,192 tokens into 6 chunks: not equal"),
+        ("tokens in a global batch", "524288", "batch", "64 sequences for 128 replicas: too few"),
+        ("tokens in a global batch", "4000000", "batch", "488.3 sequences for 128 replicas: not"),
+        ("tokens in a global batch", "8388608", "bubble", "bubble (16 − 1)/8 = 188 %: stages wait"),
+        ("sequences in a micro-batch", "3", "batch", "in micro-batches of 3: not shared out"),
+        ("GPUs", "20", "ranks", "16,384 ranks for 20 GPUs: too many, impossible"),
+    ],
+)
+def test_what_is_not_met_is_said_with_its_reason(show, field, number, word, text):
+    page = show(MeshGrid())
+    enter(page, field, number)
+    found = [demand for demand in shown_demands(page) if demand.startswith(f"{word}: ")]
+    assert len(found) == 1
+    assert text in found[0]
+    assert word in said(page)
+    rows = {row[0]: row[3] for row in table(page, "What a layout must meet")}
+    assert rows[word] == "no"
+    assert list(rows) == list(WORDS)
+
+
+def test_another_model_has_other_layers(show):
+    page = show(MeshGrid(pp=64, dp=32))
+    assert shown_demands(page) == []
+    page.get_by_label("model", exact=True).select_option("llama3_8b")
+    assert shown_demands(page) == ["layers: 32 layers for 64 stages: too few, impossible"]
+    enter(page, "rank", "16383")
+    assert "it has slice 7 of no layer of 32" in page.locator(".mg-about").text_content()
+
+
+def test_a_slider_moves_in_powers_of_two(show):
+    page = show(MeshGrid())
+    slider = page.get_by_label("PP: stages", exact=True)
+    slider.press("ArrowRight")
+    assert value(page, "PP: stages") == "32"
+    slider.press("ArrowLeft")
+    slider.press("ArrowLeft")
+    assert value(page, "PP: stages") == "8"
+    for field, high in (("GPUs", 16_384), ("DP: replicas", 16_384), ("TP: slices of a layer", 128)):
+        page.get_by_label(field, exact=True).press("End")
+        assert value(page, field) == str(high)
+        page.get_by_label(field, exact=True).press("Home")
+        assert value(page, field) == "1"
+
+
+def test_a_press_on_a_cell_chooses_its_rank(show):
+    page = show(MeshGrid("small"))
+    picture = page.locator(".mg-grid svg")
+    picture.click(position={"x": 2 + 44 * 2.5, "y": 2 + 44 * 1.5})
+    assert value(page, "rank") == "6"
+    assert "stage 1, part 1, slice 0" in pictured(page, 1)
+    assert (
+        "Rank 6 is in replica 0, stage 1: it has slice 0 of layers 16 to 31 of 32 for part 1"
+        in (page.locator(".mg-about").text_content())
+    )
+    page.get_by_label("rank", exact=True).press("ArrowRight")
+    assert value(page, "rank") == "7"
+    rows = table(page, "The chosen rank")
+    assert rows[0] == ["DP (replica)", "2", "0", "8", "7, 15"]
+    assert rows[3] == ["TP (slice)", "2", "1", "1", "6, 7"]
+
+
+def fills(page):
+    return page.locator(".mg-grid svg path").evaluate_all(
+        "all => all.filter((one) => one.getAttribute('fill') !== 'none')"
+        ".map((one) => one.getAttribute('class') || one.getAttribute('fill'))"
+    )
+
+
+def test_colours_follow_the_axis(show):
+    page = show(MeshGrid("small"))
+    choose = page.get_by_label("colours show", exact=True)
+    for axis in ("dp", "pp", "cp", "tp"):
+        choose.select_option(axis)
+        assert sorted(fills(page)) == ["lc-1", "lc-2"]
+        assert f"({axis.upper()})" in pictured(page)
+    choose.select_option("groups")
+    assert {"lc-1", "lc-2", "lc-3", "lc-4", "var(--lc-text)"} <= set(fills(page))
+    assert "groups of the chosen rank" in pictured(page)
+
+
+def test_every_cell_is_drawn_once(show):
+    """The area of all paths is the number of cells, small ones joined or large ones apart."""
+    area = """all => all.filter((one) => one.getAttribute('fill') !== 'none').flatMap((one) =>
+      [...one.getAttribute('d').matchAll(/h([\\d.]+)v([\\d.]+)/g)].map(([, w, h]) => w * h))
+      .reduce((sum, one) => sum + one, 0)"""
+    for colour in ("pp", "groups", "tp"):
+        page = show(MeshGrid("racks", colour=colour))
+        picture = page.locator(".mg-grid svg")
+        across = int(pictured(page).split("rows of ")[1].split(",")[0])
+        assert across == 144
+        cell = (picture.bounding_box()["width"] - 4) / across
+        cell = min(cell, 420 / math.ceil(16_384 / across))
+        found = picture.locator("path").evaluate_all(area)
+        assert found == pytest.approx(16_384 * cell**2, rel=0.01)
+
+
+def test_impossible_numbers_are_clamped_and_said(show):
+    page = show(MeshGrid("small"))
+    enter(page, "rank", "16")
+    assert "16 is not possible (from 0 to 15, whole); 15 is used" in noted(page)
+    enter(page, "DP: replicas", "0")
+    assert "1 is used" in noted(page)
+    assert value(page, "rank") == "7"  # one replica has ranks 0 to 7
+    enter(page, "DP: replicas", "1.6")
+    assert "2 is used" in noted(page)
+
+
+@pytest.mark.parametrize(("theme", "width"), [("light", 760), ("dark", 360)])
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda: MeshGrid(rank=16_383),
+        lambda: MeshGrid("llama3_long", rank=9_000, colour="groups"),
+        lambda: MeshGrid("small", rank=15, colour="groups"),
+        lambda: MeshGrid("racks"),
+        lambda: MeshGrid("popular", pp=128, cp=64, dp=2, tp=1, batch_tokens=2**28),
+        lambda: MeshGrid("small", gpus=1, dp=1, pp=1, cp=1, tp=1),
+    ],
+)
+def test_nothing_is_wider_than_the_page_and_no_text_is_cut(show, made, theme, width):
+    page = show(made(), theme=theme, width=width)
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+    assert page.locator(".lc-stage svg text").evaluate_all(OUTSIDE) == []
+    small = page.locator(".lc button, .lc input, .lc select").evaluate_all(
+        "all => all.filter((one) => one.offsetHeight < 24 && one.type !== 'range').length"
+    )
+    assert small == 0
+
+
+def test_a_picture_of_16384_cells_is_light(show):
+    page = show(MeshGrid(colour="tp"))
+    assert page.locator(".lc-stage svg *").count() < 1_500
+
+
+def test_every_control_has_a_name(show):
+    page = show(MeshGrid())
+    nameless = page.locator(".lc input, .lc select").evaluate_all(
+        "all => all.filter((one) => !one.labels.length && !one.ariaLabel).length"
+    )
+    assert nameless == 0
+
+
+# --- Python
+
+
+def test_python_knows_the_mesh_and_the_place():
+    made = MeshGrid("llama3_long", rank=9_000)
+    assert list(made.mesh().items()) == [("dp", 8), ("pp", 16), ("cp", 16), ("tp", 8)]
+    assert made.place() == {"dp": 4, "pp": 6, "cp": 5, "tp": 0}
+    assert MeshGrid("small", dp=4).mesh() == {"dp": 4, "pp": 2, "cp": 2, "tp": 2}
+
+
+def test_the_models_are_the_packages():
+    for name, model in MeshGrid().models.items():
+        config = PRESETS[name]()
+        assert (model["layers"], model["kv_heads"]) == (config.num_layers, config.num_kv_heads)
+        assert model["parameters"] == cost.num_parameters(config)
+
+
+def test_the_page_form_is_small_and_always_the_same():
+    made = MeshGrid(rank=3)
+    assert len(gzip.compress(made.page().encode())) < 20_000
+    assert made.state() == MeshGrid(rank=3).state()
+
+
+def test_what_is_not_there_is_refused():
+    with pytest.raises(ValueError, match="preset must be one of"):
+        MeshGrid("gpt3")
+    with pytest.raises(traitlets.TraitError, match="model must be one of"):
+        MeshGrid(model="gpt3")
+    with pytest.raises(TypeError, match="has no"):
+        MeshGrid(ep=3)
+    made = MeshGrid(dp=20_000)
+    assert made.dp == 16_384
+    assert "16384 is used" in made.note
+    with pytest.raises(traitlets.TraitError, match="preset must be one of"):
+        made.preset = "gpt3"

@@ -1,0 +1,401 @@
+"""The widget of chapter 22: it sends what the package sends, and every control obeys."""
+
+import gzip
+import itertools
+import queue
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
+
+import pytest
+import torch
+import traitlets
+
+from llmcourse.parallel import collectives
+from llmcourse.parallel.world import Axis
+from llmcourse.viz.widgets.ring import RingStepper
+
+OUTSIDE = """all => all.filter((text) => {
+  const [inner, outer] = [text, text.ownerSVGElement].map((one) => one.getBoundingClientRect());
+  return inner.left < outer.left - 0.5 || inner.right > outer.right + 0.5
+    || inner.top < outer.top - 0.5 || inner.bottom > outer.bottom + 0.5;
+}).map((text) => text.textContent)"""
+"""Texts that leave their picture."""
+
+ALGORITHMS = ("ring", "tree", "naive")
+CASES = list(itertools.product(ALGORITHMS, range(2, 9)))
+
+
+class Threads:
+    """Point-to-point messages between threads, which stand for ranks; every message is noted."""
+
+    def __init__(self, num_ranks):
+        self.log = [[] for _ in range(num_ranks)]
+        self.post = {}
+        self.lock = threading.Lock()
+        self.here = threading.local()
+
+    def box(self, *address):
+        with self.lock:
+            return self.post.setdefault(address, queue.Queue())
+
+    def isend(self, x, to, tag=0):
+        self.log[self.here.rank].append((to, x.clone()))
+        self.box(self.here.rank, to, tag).put(x.clone())
+        return SimpleNamespace(wait=lambda: True)
+
+    def irecv(self, x, source, tag=0):
+        box = self.box(source, self.here.rank, tag)
+        return SimpleNamespace(wait=lambda: x.copy_(box.get(timeout=20)))
+
+    def send(self, x, to, tag=0):
+        self.isend(x, to, tag)
+
+    def recv(self, x, source, tag=0):
+        self.irecv(x, source, tag).wait()
+
+
+def ran(algorithm, tensors):
+    """Run the package's all-reduce; return the sums, and by rank what was sent: (to, tensor)."""
+    n = len(tensors)
+    threads, results = Threads(n), [x.clone() for x in tensors]
+
+    def work(rank):
+        threads.here.rank = rank
+        axis = Axis("dp", tuple(range(n)), rank, group=None, messages=[])
+        axis.check_calls = False
+        collectives.ALGORITHMS[algorithm](results[rank], axis)
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("send", "recv", "isend", "irecv"):
+            patch.setattr(torch.distributed, name, getattr(threads, name))
+        with ThreadPoolExecutor(n) as pool:
+            list(pool.map(work, range(n)))
+    return results, threads.log
+
+
+def added(parts, values):
+    """A nested sum of ranks, with their numbers: pairs are added as they stand."""
+    if isinstance(parts, int):
+        return values[parts]
+    return added(parts[0], values) + added(parts[1], values)
+
+
+def members(parts):
+    return {parts} if isinstance(parts, int) else members(parts[0]) | members(parts[1])
+
+
+def said(page):
+    return page.get_by_role("status").text_content()
+
+
+def noted(page):
+    return page.locator(".lc-note").text_content()
+
+
+def pictured(page, place=0):
+    return page.locator(".lc-stage svg").nth(place).get_attribute("aria-label")
+
+
+def value(page, name):
+    return page.get_by_label(f"{name}, number").input_value()
+
+
+def enter(page, name, text):
+    page.get_by_label(f"{name}, number").fill(text)
+    page.keyboard.press("Tab")
+
+
+def table(page, caption):
+    page.locator("summary", has_text=caption).click()
+    box = page.locator("details[open]", has_text=caption)
+    return [row.locator("th, td").all_text_contents() for row in box.locator("tbody tr").all()]
+
+
+# --- the page sends what the package sends
+
+
+def test_every_message_and_every_sum_in_it_is_the_packages(arithmetic):
+    """Rank r has the number 2^r everywhere: what a message holds tells whose numbers are in it."""
+    schedules = arithmetic(RingStepper, "schedule", [list(case) for case in CASES])
+    steps = [[algorithm, n, k] for algorithm, n in CASES for k in range(2 * n - 1)]
+    held = dict(zip(map(tuple, steps), arithmetic(RingStepper, "holdings", steps), strict=True))
+    for (algorithm, n), schedule in zip(CASES, schedules, strict=True):
+        _, log = ran(algorithm, [torch.full((n,), 1 << rank) for rank in range(n)])
+        shown = [[] for _ in range(n)]
+        for k, step in enumerate(schedule):
+            for message in step["messages"]:
+                sender, chunk = message["from"], message["chunk"]
+                within = members(held[algorithm, n, k][sender][chunk])
+                shown[sender].append((message["to"], sum(1 << rank for rank in within)))
+        sent = [[(to, int(x[0])) for to, x in messages] for messages in log]
+        assert shown == sent, (algorithm, n)
+        length = 1 if algorithm == "ring" else n
+        assert {len(x) for messages in log for _, x in messages} == {length}
+
+
+def test_the_chunks_of_the_ring_are_the_packages(arithmetic):
+    """Entry c of every rank is 10^c: what a message holds tells which chunk it is."""
+    for n, schedule in zip(
+        range(2, 9),
+        arithmetic(RingStepper, "schedule", [["ring", n] for n in range(2, 9)]),
+        strict=True,
+    ):
+        _, log = ran("ring", [10 ** torch.arange(n) for _ in range(n)])
+        for rank, messages in enumerate(log):
+            sent = [len(str(int(x[0]))) - 1 for _, x in messages]
+            assert sent == [step["messages"][rank]["chunk"] for step in schedule]
+
+
+def test_the_order_of_addition_is_the_packages_to_the_last_bit(arithmetic):
+    generator = torch.Generator().manual_seed(22)
+    given = [[algorithm, n, 2 * n] for algorithm, n in CASES]
+    differs = 0
+    for (algorithm, n), held in zip(CASES, arithmetic(RingStepper, "holdings", given), strict=True):
+        numbers = torch.randn(n, n, generator=generator) * 10.0 ** torch.arange(n).unsqueeze(1)
+        results, _ = ran(algorithm, list(numbers))
+        for rank, result in enumerate(results):
+            parts = held[rank] * (1 if algorithm == "ring" else n)
+            expected = [added(parts[c], numbers[:, c]) for c in range(n)]
+            assert result.tolist() == [float(x) for x in expected], (algorithm, n, rank)
+            differs += result.tolist() != numbers.sum(0).tolist()
+    assert differs > 50  # the order matters for these numbers
+
+
+def test_bytes_sent_are_the_packages(arithmetic):
+    given = [[algorithm, n, 2 * n] for algorithm, n in CASES]
+    for (algorithm, n), shares in zip(CASES, arithmetic(RingStepper, "sent", given), strict=True):
+        name, length = f"all_reduce_{algorithm}", 840 * n
+        assert [share * length for share in shares] == pytest.approx(
+            [collectives.sent_bytes(name, length, n, index=rank) for rank in range(n)], rel=1e-12
+        )
+        mean = collectives.sent_bytes(name, length, n)
+        assert sum(shares) * length / n == pytest.approx(mean, rel=1e-12)
+
+
+def test_seconds_are_the_packages(arithmetic):
+    given = [
+        [algorithm, size, n, latency, rate]
+        for algorithm, n in CASES
+        for size in (0, 1, 1_000, 1_048_576, 141_107_412_992)
+        for latency in (0.0, 1e-7, 5e-6, 0.01)
+        for rate in (1e4, 50e9)
+    ]
+    got = arithmetic(RingStepper, "seconds", given)
+    expected = [
+        collectives.seconds(f"all_reduce_{a}", size, n, latency_s=latency, bytes_per_s=rate)
+        for a, size, n, latency, rate in given
+    ]
+    assert got == pytest.approx(expected, rel=1e-12)
+
+
+def test_the_steps_are_those_that_seconds_counts(arithmetic):
+    for (algorithm, n), steps in zip(
+        CASES, arithmetic(RingStepper, "schedule", [list(case) for case in CASES]), strict=True
+    ):
+        name = f"all_reduce_{algorithm}"
+        assert len(steps) == collectives.seconds(name, 0, n, latency_s=1.0, bytes_per_s=1.0)
+
+
+def test_the_crossover_is_where_tree_and_ring_take_the_same_time(arithmetic):
+    limits = arithmetic(RingStepper, "crossover", [[n, 5e-6, 50e9] for n in range(2, 9)])
+
+    def difference(n, size):
+        tree, ring = (
+            collectives.seconds(f"all_reduce_{a}", size, n, latency_s=5e-6, bytes_per_s=50e9)
+            for a in ("tree", "ring")
+        )
+        return tree - ring
+
+    for n, limit in zip(range(2, 9), limits, strict=True):
+        if n < 4:
+            assert limit == 0
+            assert difference(n, 0) == 0
+        else:
+            assert difference(n, int(limit) - 1) < 0 < difference(n, int(limit) + 1)
+
+
+# --- the page
+
+
+def test_the_start_says_what_is_wanted(show):
+    page = show(RingStepper())
+    assert said(page).startswith("Every rank has numbers of its own. Wanted: their sum")
+    assert pictured(page).endswith("nothing was sent yet")
+    assert "Rank 0 has its own numbers alone." in said(page)
+
+
+def test_steps_forward_and_back(show):
+    page = show(RingStepper(rank=1))
+    step = page.get_by_role("button", name="Step", exact=True)
+    step.press("Enter")
+    assert "Step 1 of 6, reduce-scatter" in said(page)
+    assert "rank 1 sends chunk 0 to rank 2" in pictured(page)
+    assert (
+        "Rank 1 sent chunk 0 to rank 2, and received chunk 3 from rank 0 and added it: 0 + 1"
+        in (said(page))
+    )
+    step.click(click_count=2)
+    assert "reduce-scatter is done. Every rank has one finished sum" in said(page)
+    assert "It has the finished sum of 1 of 4 chunks." in said(page)
+    page.get_by_role("button", name="Back").press("Enter")
+    assert "Step 2 of 6, reduce-scatter" in said(page)
+    assert "have 3 of 4 parts" in said(page)
+    step.click(click_count=2)
+    assert "Step 4 of 6, all-gather: finished sums go round; every rank has 2 of 4." in said(page)
+    step.click(click_count=2)
+    assert "Step 6 of 6: done. Every rank sent 2(n−1)/n = 1.5 × the tensor, 1.5 MB" in said(page)
+    assert pictured(page, 1).endswith("rank 0 1.5 ×, rank 1 1.5 ×, rank 2 1.5 ×, rank 3 1.5 ×")
+    step.click()
+    assert value(page, "steps done") == "0"
+    page.get_by_role("button", name="Back").click()
+    assert value(page, "steps done") == "0"
+
+
+def test_the_table_has_whose_numbers_are_where(show):
+    page = show(RingStepper(step=3))
+    rows = table(page, "What every rank has")
+    assert rows[2] == ["rank 2", "1 + 2", "2", "3 + 0 + 1 + 2", "0 + 1 + 2"]
+    messages = table(page, "Every message")
+    assert len(messages) == 24
+    assert messages[8] == ["3 (now)", "0", "1", "chunk 1", "adds", "250 kB"]
+    assert messages[12] == ["4", "0", "1", "chunk 0", "takes over", "250 kB"]
+
+
+def test_tree_and_naive_send_the_whole_tensor(show):
+    page = show(RingStepper(8, step=14))
+    choose = page.get_by_label("algorithm", exact=True)
+    choose.select_option("tree")
+    assert value(page, "steps done") == "6"
+    assert "Ranks 0 and 4 each sent 3 × the tensor, 3 MB; the mean of all is 1.75 ×" in said(page)
+    choose.select_option("naive")
+    assert value(page, "steps done") == "14"
+    assert "Rank 0 sent 7 × the tensor" in said(page)
+    enter(page, "steps done", "1")
+    assert "One message of the whole tensor; ranks that wait: 6." in said(page)
+    assert pictured(page).endswith("rank 1 sends the whole tensor to rank 0")
+    choose.select_option("tree")
+    assert "4 messages at once, each of the whole tensor; ranks that wait: 0." in said(page)
+    assert table(page, "What every rank has")[6] == ["rank 6", "6 + 7"]
+
+
+def test_a_tree_of_eight_adds_in_pairs(show):
+    page = show(RingStepper(8, "tree", step=3))
+    whole = "0 + 1 + (2 + 3) + (4 + 5 + (6 + 7))"
+    assert table(page, "What every rank has")[0] == ["rank 0", whole]
+
+
+def test_the_cost_follows_its_fields(show):
+    made = RingStepper()
+    page = show(made)
+    price = page.locator(".lc-stages p").last
+    assert "1 MB over 4 ranks takes 60 µs; fastest is the ring." in price.text_content()
+    assert "Below 200 kB the tree is faster" in price.text_content()
+    assert made.seconds() == pytest.approx(60e-6)
+    enter(page, "tensor, MB", "0.1")
+    assert "fastest is the tree" in price.text_content()
+    enter(page, "latency of a message, µs", "1")
+    assert "fastest is the ring" in price.text_content()
+    enter(page, "bandwidth of a link, GB/s", "500")
+    assert "Below 400 kB the tree is faster" in price.text_content()
+    assert pictured(page, 2).endswith("at 100 kB ring 6.3 µs, tree 4.8 µs, naive 7.2 µs")
+    enter(page, "ranks n", "3")
+    assert "With 3 ranks the ring is never slower than the tree" in price.text_content()
+    rows = table(page, "Steps, bytes and seconds")
+    assert rows[2][:3] == ["naive: all to rank 0", "4", "2 ×, 200 kB"]
+
+
+def test_the_end_of_the_sliders_follows_the_algorithm(show):
+    page = show(RingStepper())
+    enter(page, "steps done", "9")
+    assert "9 is not possible (from 0 to 6, whole); 6 is used" in noted(page)
+    enter(page, "ranks n", "2")
+    assert value(page, "steps done") == "2"
+    enter(page, "rank in words", "3")
+    assert "1 is used" in noted(page)
+    enter(page, "ranks n", "99")
+    assert "8 is used" in noted(page)
+
+
+def test_a_press_on_a_row_chooses_its_rank(show):
+    page = show(RingStepper())
+    picture = page.locator(".lc-stage svg").first
+    picture.click(position={"x": 400, "y": 40 + 2 * 42 + 8})
+    assert value(page, "rank in words") == "2"
+    slider = page.get_by_label("rank in words", exact=True)
+    slider.press("ArrowRight")
+    assert "Rank 3" in said(page)
+
+
+def test_reduced_motion_goes_to_the_end(show, page):
+    page.emulate_media(reduced_motion="reduce")
+    show(RingStepper(5))
+    page.get_by_role("button", name="To the end").click()
+    assert "Step 8 of 8: done" in said(page)
+
+
+def test_it_plays_and_pauses(show):
+    page = show(RingStepper())
+    page.get_by_role("button", name="Play").click()
+    page.wait_for_function("document.querySelector('[role=status]').textContent.includes('Step 1')")
+    page.get_by_role("button", name="Pause").click()
+    page.get_by_role("button", name="Reset").click()
+    assert "Wanted" in said(page)
+
+
+@pytest.mark.parametrize(("theme", "width"), [("light", 760), ("dark", 360)])
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda: RingStepper(2, step=1),
+        lambda: RingStepper(8, step=7, megabytes=100_000, latency_us=10_000, gigabytes_per_s=0.1),
+        lambda: RingStepper(8, "tree", step=3, megabytes=0.001, latency_us=0.1),
+        lambda: RingStepper(7, "naive", step=12),
+    ],
+)
+def test_nothing_is_wider_than_the_page_and_no_text_is_cut(show, made, theme, width):
+    page = show(made(), theme=theme, width=width)
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+    assert page.locator(".lc-stage svg text").evaluate_all(OUTSIDE) == []
+    small = page.locator(".lc button, .lc input, .lc select").evaluate_all(
+        "all => all.filter((one) => one.offsetHeight < 24 && one.type !== 'range').length"
+    )
+    assert small == 0
+
+
+def test_every_control_has_a_name(show):
+    page = show(RingStepper())
+    nameless = page.locator(".lc input, .lc select").evaluate_all(
+        "all => all.filter((one) => !one.labels.length && !one.ariaLabel).length"
+    )
+    assert nameless == 0
+
+
+# --- Python
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_python_reads_the_seconds(algorithm):
+    made = RingStepper(8, algorithm, megabytes=64, latency_us=20, gigabytes_per_s=2)
+    expected = collectives.seconds(
+        f"all_reduce_{algorithm}", 64_000_000, 8, latency_s=20e-6, bytes_per_s=2e9
+    )
+    assert made.seconds() == pytest.approx(expected, rel=1e-12)
+
+
+def test_the_page_form_is_small_and_always_the_same():
+    made = RingStepper(8, step=7)
+    assert len(gzip.compress(made.page().encode())) < 20_000
+    assert made.state() == RingStepper(8, step=7).state()
+
+
+def test_what_is_not_there_is_refused():
+    with pytest.raises(traitlets.TraitError, match="algorithm must be one of"):
+        RingStepper(4, "star")
+    with pytest.raises(traitlets.TraitError, match="must be a number"):
+        RingStepper(step="two")
+    with pytest.raises(TypeError, match="has no"):
+        RingStepper(ranks=3)
+    made = RingStepper(1)
+    assert made.num_ranks == 2
+    assert "2 is used" in made.note

@@ -1,0 +1,458 @@
+"""data_parallel: the same training as in one process and as with torch's own, whatever the module.
+
+A rank's sum over n ranks is made of n - 1 additions, each off by at most u times its result, and
+one division.  So every entry of a mean is within n u / (1 - n u) * (|g_0| + ... + |g_{n-1}|) / n of
+the exact one, in whatever order the ranks were added; u is 2^-24 for float32.
+"""
+
+import itertools
+
+import numpy as np
+import programs_data_parallel as programs
+import pytest
+import torch
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from llmcourse.parallel import collectives, world
+from llmcourse.parallel.data_parallel import BucketedDDP, NaiveDDP, broadcast_tensors, cut_buckets
+from llmcourse.parallel.world.worker import plain
+
+WRAPPERS = {
+    "naive": ("naive", {}),
+    "overlapping": ("bucketed", {"bucket_bytes": 20_000}),
+    "in sync": ("bucketed", {"bucket_bytes": 20_000, "overlap": False}),
+}
+
+
+@pytest.fixture(scope="module")
+def pools():
+    """One pool for each number of ranks, started when it is asked for."""
+    made = {}
+
+    def pool(num_ranks):
+        if num_ranks not in made:
+            made[num_ranks] = world.Pool(num_ranks, timeout_s=20)
+        return made[num_ranks]
+
+    yield pool
+    for each in made.values():
+        each.close()
+
+
+@pytest.fixture
+def alone():
+    """An axis with one rank, which is this process: nothing is ever sent."""
+    return world.Axis("dp", (0,), 0, group=None, messages=[])
+
+
+def differing(found, expected, parts=("grads", "state", "after", "moments")):
+    """Names of all tensors that are not the same to the last bit, or None on one side only."""
+    names = []
+    for step, (ours, theirs) in enumerate(zip(found, expected, strict=True)):
+        for part in set(parts) & theirs.keys():
+            for name in ours[part].keys() | theirs[part].keys():
+                x, y = ours[part].get(name), plain(theirs[part].get(name))
+                if (x is None) != (y is None) or (x is not None and bits(x) != bits(y)):
+                    names.append(f"step {step}, {part} {name}")
+    return names
+
+
+def bits(x):
+    x = np.asarray(x)
+    return x.dtype, x.shape, x.tobytes()
+
+
+def gradients_by_rank(results, step):
+    """The gradients of one step, each from all ranks: before and after sync."""
+    for name in results[0][step]["grads"]:
+        yield (
+            name,
+            [found[step]["local"][name] for found in results],
+            [found[step]["grads"][name] for found in results],
+        )
+
+
+# The same training.
+
+
+@pytest.mark.parametrize("wrapper", WRAPPERS)
+def test_two_ranks_are_bitwise_equal_to_accumulation(pools, wrapper):
+    name, options = WRAPPERS[wrapper]
+    results = pools(2).run(programs.train, "llama", name, **options)
+    expected = programs.in_one_process("llama", 2)
+    first, second = (found[0]["before"] for found in results)
+    assert bits(first["model.embedding"]) != bits(second["model.embedding"])  # different before
+    for found in results:
+        assert differing(found, expected) == []
+    locals_differ = [
+        bits(a) != bits(b) for _, (a, b), _ in gradients_by_rank(results, 0) if a is not None
+    ]
+    assert all(locals_differ)
+
+
+@pytest.mark.parametrize("num_ranks", [1, 2, 3, 4])
+@pytest.mark.parametrize("kind", ["llama", "awkward"])
+def test_ordered_sums_are_bitwise_equal_to_accumulation(pools, kind, num_ranks):
+    given = {"all_reduce": "ordered"}
+    results = pools(num_ranks).run(programs.train, kind, "bucketed", bucket_bytes=20_000, **given)
+    results += pools(num_ranks).run(programs.train, kind, "naive", **given)
+    expected = programs.in_one_process(kind, num_ranks)
+    for found in results:
+        assert differing(found, expected) == []
+
+
+def within_bound(mean, parts):
+    """Whether every entry of a float32 mean is as near to the exact one as derived above."""
+    parts = np.stack(parts).astype(np.float64)
+    off = len(parts) * 2.0**-24
+    # The exact mean is known to 2^-53, the last factor.
+    bound = off / (1 - off) * np.abs(parts).mean(0) * (1 + 1e-7)
+    return bool((np.abs(mean.astype(np.float64) - parts.mean(0)) <= bound).all())
+
+
+@pytest.mark.parametrize("num_ranks", [3, 4])
+def test_ring_is_within_the_derived_bound_of_the_exact_mean(pools, num_ranks):
+    results = pools(num_ranks).run(programs.train, "llama", "bucketed", bucket_bytes=20_000)
+    for step in range(3):
+        for name, local, synced in gradients_by_rank(results, step):
+            assert within_bound(synced[0], local), name
+    for found in results[1:]:
+        assert differing(found, results[0]) == []
+
+
+def test_bound_notices_one_wrong_digit():
+    parts = np.random.default_rng(0).normal(size=(3, 1000)).astype(np.float32)
+    mean = (parts[0] + parts[1] + parts[2]) / np.float32(3)
+    assert within_bound(mean, parts)
+    assert not within_bound(mean * np.float32(1 + 2**-20), parts)
+
+
+@pytest.mark.parametrize("kind", ["llama", "awkward", "normed"])
+def test_two_ranks_are_bitwise_equal_to_torch(pools, kind):
+    theirs = pools(2).run(programs.train, kind, "torch", find_unused_parameters=kind == "awkward")
+    for wrapper, options in WRAPPERS.values():
+        ours = pools(2).run(programs.train, kind, wrapper, **options)
+        for mine, other in zip(ours, theirs, strict=True):
+            assert differing(mine, other) == []
+
+
+@pytest.mark.parametrize("num_ranks", [3, 4])
+def test_more_ranks_follow_torch(pools, num_ranks):
+    ours = pools(num_ranks).run(programs.train, "double llama", "bucketed")[0]
+    theirs = pools(num_ranks).run(programs.train, "double llama", "torch")[0]
+    for step in range(3):
+        for name, x in theirs[step]["after"].items():
+            np.testing.assert_allclose(ours[step]["after"][name], x, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("num_ranks", [2, 3])
+@pytest.mark.parametrize("wrapper", WRAPPERS)
+def test_accumulation_is_synchronised_once(pools, num_ranks, wrapper):
+    name, options = WRAPPERS[wrapper]
+    results = pools(num_ranks).run(
+        programs.train, "llama", name, num_micro=3, num_steps=2, all_reduce="ordered", **options
+    )
+    expected = programs.in_one_process("llama", num_ranks, num_micro=3, num_steps=2)
+    for found in results:
+        assert differing(found, expected) == []
+    once = pools(num_ranks).run(
+        programs.train, "llama", name, num_steps=2, all_reduce="ordered", **options
+    )
+    names = [m.name for m in results.messages if m.name.startswith("all_reduce")]
+    assert names == [m.name for m in once.messages if m.name.startswith("all_reduce")]
+
+
+@pytest.mark.parametrize("wrapper", ["naive", "bucketed"])
+def test_sums_instead_of_means(pools, wrapper):
+    results = pools(3).run(programs.train, "awkward", wrapper, average=False, all_reduce="ordered")
+    expected = programs.in_one_process("awkward", 3, average=False)
+    for found in results:
+        assert differing(found, expected) == []
+
+
+# Parameters that a rank has no gradient for.
+
+
+@pytest.mark.parametrize("branch", [(), (0,), (2,), (0, 1), (0, 1, 2)])
+def test_branches_that_some_ranks_take(pools, branch):
+    given = {"all_reduce": "ordered", "branch": branch}
+    expected = programs.in_one_process("awkward", 3, branch=branch)
+    assert (expected[0]["grads"]["branch.weight"] is None) == (not branch)
+    assert expected[0]["grads"]["never"] is expected[0]["grads"]["frozen.weight"] is None
+    for wrapper, more in (("naive", {}), ("bucketed", {"bucket_bytes": 64})):
+        for found in pools(3).run(programs.train, "awkward", wrapper, **given, **more):
+            assert differing(found, expected) == []
+
+
+@settings(max_examples=25)
+@given(seed=st.integers(0, 2**31), num_ranks=st.integers(2, 3))
+def test_whatever_is_used_where(pools, seed, num_ranks):
+    parameters, uses, _ = programs.drawn(seed, num_ranks)
+    for found in pools(num_ranks).run(programs.random_uses, seed):
+        for step, grads in zip(uses, found, strict=True):
+            for i, p in enumerate(parameters):
+                parts = [factors[i] for factors in step if i in factors]
+                if not parts:
+                    assert grads[i] is None
+                    continue
+                total = torch.zeros_like(p)
+                for part in parts:
+                    total += part
+                assert np.array_equal(grads[i], plain(total / num_ranks))
+
+
+@pytest.mark.parametrize("wrapper", ["naive", "bucketed"])
+def test_gradients_made_by_hand(pools, wrapper):
+    for weight, bias in pools(2).run(programs.by_hand, wrapper):
+        np.testing.assert_array_equal(weight, np.arange(6.0).reshape(2, 3) / 2)
+        assert bias is None
+
+
+# What is sent, and when.
+
+
+@pytest.mark.parametrize("num_ranks", [2, 3, 4])
+@pytest.mark.parametrize("overlap", [True, False])
+def test_bytes_are_those_of_the_formula(pools, num_ranks, overlap):
+    found = pools(num_ranks).run(programs.bytes_of_a_step, "llama", overlap, 20_000)
+    num_parameters = len(programs.begin("llama", 0).model.state_dict())
+    for index, rank in enumerate(found):
+        expected = [
+            collectives.sent_bytes(
+                "all_reduce_ring", num_bytes, num_ranks, index=index, element_bytes=size
+            )
+            for num_bytes, size in rank["buckets"]
+        ]
+        assert rank["logged"] == [("all_reduce_ring", n) for n in expected]
+        assert rank["sent"] == sum(expected)
+        # One mark for each parameter travels beside its gradient.
+        assert sum(n for n, _ in rank["buckets"]) == rank["gradients"] + 4 * num_parameters
+        assert len(rank["buckets"]) > 3
+    mean = sum(rank["sent"] for rank in found) / num_ranks
+    whole = found[0]["gradients"] + 4 * num_parameters
+    assert mean == pytest.approx(2 * (num_ranks - 1) / num_ranks * whole, rel=1e-12)
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_buckets_travel_during_backward(pools, enabled):
+    for index, rank in enumerate(pools(2).run(programs.overlap, enabled)):
+        assert rank["in time"] is enabled
+        assert rank["num_buckets"] == 3
+        assert rank["threads"] == ["gradient buckets" if enabled else "MainThread"] * 3
+        before, after = rank["grads"]  # gradients change in sync alone
+        assert all(np.array_equal(g, np.full(8, 1.0 + index)) for g in before)
+        assert all(np.array_equal(g, np.full(8, 1.5)) for g in after)
+
+
+def test_thread_and_hooks_end_with_their_owner(pools):
+    for rank in pools(2).run(programs.ends_with_its_owner):
+        names, hooks = rank["alive"]
+        assert names == ["gradient buckets"]
+        assert hooks == 20
+        assert rank["daemons"]
+        assert rank["after"] == ([], 0)
+
+
+def test_two_modules_on_two_channels(pools):
+    ranks = pools(2).run(programs.two_modules)
+    for first, second in zip(*ranks, strict=True):
+        assert all(bits(first[name]) == bits(second[name]) for name in first)
+
+
+def test_two_forward_passes_before_backward(pools):
+    first, second = pools(2).run(programs.two_forwards)
+    assert all(bits(first[name]) == bits(second[name]) for name in first)
+
+
+@pytest.mark.parametrize(("training", "local"), [(True, False), (True, True), (False, False)])
+def test_buffers_are_those_of_rank_0(pools, training, local):
+    first, second = pools(2).run(programs.buffers, training, local)
+    assert bits(first["mine"]) != bits(second["mine"])  # different before
+    expected = first["mine"] if training and not local else second["mine"]
+    assert bits(second["seen"]) == bits(expected)
+    assert bits(first["seen"]) == bits(first["mine"])
+
+
+def test_broadcast_writes_what_differs_in_any_bit(pools):
+    (first, by_0), (second, by_1) = pools(2).run(programs.broadcasts)
+    assert [bits(x) for x in first] == [bits(x) for x in second]
+    assert np.signbit(second[0][0])
+    assert by_0[0] == by_0[1] == by_0[2]  # the source writes nothing
+    assert by_1[0] < by_1[1] == by_1[2]  # and nobody what is there already, NaN or not
+
+
+# Buckets.
+
+
+@given(
+    sizes=st.lists(st.tuples(st.integers(0, 9), st.sampled_from([2, 4, 8])), max_size=12),
+    bucket_bytes=st.integers(1, 60),
+)
+@example(sizes=[(1, 4), (1, 4), (1, 4)], bucket_bytes=8)
+def test_buckets_are_full_and_in_order(sizes, bucket_bytes):
+    dtypes = {2: torch.bfloat16, 4: torch.float32, 8: torch.float64}
+    tensors = [torch.zeros(length, dtype=dtypes[size]) for length, size in sizes]
+    place = {id(x): i for i, x in enumerate(tensors)}
+    buckets = [[place[id(x)] for x in bucket] for bucket in cut_buckets(tensors, bucket_bytes)]
+    assert sorted(itertools.chain(*buckets)) == list(range(len(tensors)))
+    assert [bucket[-1] for bucket in buckets] == sorted(bucket[-1] for bucket in buckets)
+    for dtype in dtypes.values():
+        mine = [b for b in buckets if tensors[b[0]].dtype == dtype]
+        assert list(itertools.chain(*mine)) == [
+            i for i, x in enumerate(tensors) if x.dtype == dtype
+        ]
+        num_bytes = [sum(tensors[i].nbytes for i in b) for b in mine]
+        assert all(n <= bucket_bytes or len(b) == 1 for n, b in zip(num_bytes, mine, strict=True))
+        for n, following in zip(num_bytes, mine[1:], strict=False):
+            assert n + tensors[following[0]].nbytes > bucket_bytes
+
+
+# What is refused, and what goes wrong.
+
+
+def test_ranks_with_different_modules_are_told():
+    with pytest.raises(world.RankError, match=r"broadcast_tensors 2 tensors 6\d bytes") as caught:
+        world.run(programs.different_modules, 2, timeout_s=5)
+    assert isinstance(caught.value.__cause__, world.MismatchError)
+
+
+def test_a_mismatch_in_the_thread_reaches_sync():
+    with pytest.raises(world.RankError, match="something else") as caught:
+        world.run(programs.one_rank_calls_something_else, 2, timeout_s=5)
+    assert isinstance(caught.value.__cause__, world.MismatchError)
+
+
+def broken_link(_x, _axis):
+    raise ConnectionError("the cable is out")
+
+
+def backward(ddp, x=1.0):
+    ddp(torch.full((2, 3), x)).sum().backward()
+
+
+@pytest.mark.parametrize("overlap", [True, False])
+def test_errors_of_the_thread_are_raised_by_sync(alone, overlap):
+    ddp = BucketedDDP(
+        nn.Linear(3, 2), alone, all_reduce=broken_link, overlap=overlap, bucket_bytes=1
+    )
+    backward(ddp)
+    with pytest.raises(ConnectionError, match="the cable is out"):
+        ddp.sync()
+    with pytest.raises(ConnectionError, match="the cable is out"):
+        ddp.sync()
+
+
+@pytest.mark.parametrize("wrapper", [NaiveDDP, BucketedDDP])
+def test_one_rank_alone(alone, wrapper):
+    module = nn.Linear(3, 2)
+    ddp = wrapper(module, alone)
+    backward(ddp)
+    ddp.sync()
+    assert torch.equal(module.weight.grad, torch.full((2, 3), 2.0))
+    assert alone.sent_bytes == 0
+    with torch.no_grad():
+        assert torch.equal(ddp(torch.ones(3)), module(torch.ones(3)))
+
+
+def test_a_second_backward_pass_before_sync(alone):
+    ddp = BucketedDDP(nn.Linear(3, 2), alone)
+    backward(ddp)
+    with pytest.raises(RuntimeError, match="put all but the last one into no_sync"):
+        backward(ddp)
+    ddp = BucketedDDP(nn.Linear(3, 2), alone, overlap=False)
+    backward(ddp)
+    backward(ddp)
+    ddp.sync()
+    assert torch.equal(ddp.module.weight.grad, torch.full((2, 3), 4.0))
+
+
+def test_sync_after_no_sync_alone(alone):
+    ddp = BucketedDDP(nn.Linear(3, 2), alone)
+    with ddp.no_sync():
+        backward(ddp)
+        backward(ddp)
+        with pytest.raises(RuntimeError, match="after the context has ended"):
+            ddp.sync()
+    ddp.sync()
+    assert torch.equal(ddp.module.weight.grad, torch.full((2, 3), 4.0))
+
+
+@pytest.mark.parametrize("wrapper", [NaiveDDP, BucketedDDP])
+def test_parameters_that_came_later_are_noticed(alone, wrapper):
+    module = nn.Linear(3, 2)
+    module.bias.requires_grad_(False)
+    ddp = wrapper(module, alone)
+    module.bias.requires_grad_(True)
+    with pytest.raises(RuntimeError, match="bias was added, replaced or unfrozen"):
+        ddp.sync()
+    ddp = wrapper(module, alone)
+    module.weight = nn.Parameter(torch.ones(2, 3))
+    with pytest.raises(RuntimeError, match="weight was added, replaced or unfrozen"):
+        ddp.sync()
+
+
+@pytest.mark.parametrize("wrapper", [NaiveDDP, BucketedDDP])
+def test_sparse_gradients_are_refused(alone, wrapper):
+    ddp = wrapper(nn.Embedding(3, 2, sparse=True), alone)
+    ddp(torch.tensor([1])).sum().backward()
+    with pytest.raises(ValueError, match="use sparse=False"):
+        ddp.sync()
+
+
+@pytest.mark.parametrize("given", [{"bucket_bytes": 0}, {"channel": 0}])
+def test_wrong_settings_are_refused(alone, given):
+    with pytest.raises(ValueError, match=f"{next(iter(given))} must be 1 or greater"):
+        BucketedDDP(nn.Linear(3, 2), alone, **given)
+
+
+@pytest.mark.filterwarnings("ignore:Lazy modules")
+def test_parameters_without_a_value_are_refused(alone):
+    for module in (nn.LazyLinear(2), nn.Linear(3, 2, device="meta")):
+        with pytest.raises(ValueError, match="weight has no value yet"):
+            NaiveDDP(module, alone)
+
+
+def test_nothing_to_broadcast(alone):
+    broadcast_tensors([], alone)
+    assert alone.messages == []
+
+
+# What the check rejects.
+
+
+def complaint(pool, wrapper):
+    """Say how a wrapper's training differs from what it has to be, or None."""
+    cases = {
+        "llama": {"bucket_bytes": 20_000},
+        "awkward": {"bucket_bytes": 64},
+        "llama in micro-batches": {"num_micro": 2, "bucket_bytes": 20_000},
+        "normed": {},
+    }
+    for case, options in cases.items():
+        kind, micro = case.split()[0], {k: v for k, v in options.items() if k == "num_micro"}
+        if kind == "normed":  # one process has other running means: torch's wrapper is the judge
+            expected = pool.run(programs.train, kind, "torch")
+        else:
+            expected = [programs.in_one_process(kind, 2, **micro)] * 2
+        try:
+            results = pool.run(programs.train, kind, wrapper, **options)
+        except world.RankError as error:
+            return f"{case}: {error}"
+        for found, theirs in zip(results, expected, strict=True):
+            if wrong := differing(found, theirs):
+                return f"{case}: {wrong[0]}"
+    return None
+
+
+def test_check_accepts_the_real_one(pools):
+    assert complaint(pools(2), "bucketed") is None
+
+
+@pytest.mark.parametrize("mutant", programs.MUTANTS)
+def test_check_rejects_a_wrapper_that(mutant, pools):
+    found = complaint(pools(2), mutant)
+    assert found is not None, f"accepted a wrapper that {mutant}"
+    if "order" in mutant:
+        assert "same collectives in one order" in found
