@@ -11,7 +11,16 @@ from tqdm import tqdm
 
 from llmcourse.runtime import write_atomically
 
-BENCHMARKS = ("model", "attention", "backward", "tokenizer", "data")
+BENCHMARKS = (
+    "model",
+    "attention",
+    "backward",
+    "tokenizer",
+    "data",
+    "collectives",
+    "data_parallel",
+    "zero",
+)
 README = Path(__file__).parent / "README.md"
 MARK = "<!-- table: written by python -m bench -->"
 

@@ -32,8 +32,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return 0, or 2 after one line that says what is wrong."""
     try:
         return _train(sys.argv[1:] if arguments is None else list(arguments))
-    except (ValueError, TrainingDivergedError, RankError, ImportError) as error:
+    except (ValueError, TrainingDivergedError, ImportError) as error:
         return _fail(str(error))
+    except RankError as error:
+        return _fail(f"rank {error.rank}: {error.cause}")
     except ArgumentError as error:
         return _fail(error.message or str(error))
     except OSError as error:

@@ -99,6 +99,10 @@ def _run(
     return results[0]._replace(num_messages=[each.num_messages[0] for each in results])
 
 
+def _keep_quiet(_text: str) -> None:
+    """What a rank that is not the first has to say."""
+
+
 def _fit_one(
     rank: world.Rank,
     config: TrainConfig,
@@ -113,6 +117,8 @@ def _fit_one(
     else:
         run = new_run(config, folder, prepare(config, folder / "data"))
     spread(run, rank.axis("dp"), config.parallel)
+    if not run.layout.is_first:
+        show = _keep_quiet
     result = fit(run, show=show, interrupted=(folder / STOP).exists)
     losses = [report.loss for report in result.reports]
     return RanksResult(

@@ -146,7 +146,12 @@ def demanded(sizes, model, job):
 def cases():
     model = {"layers": 6, "kv_heads": 4}
     grid = itertools.product(
-        (1, 2, 3), (1, 3, 7), (1, 2, 3), (1, 2, 3, 8), ((64, 8), (256, 8), (96, 12)), (1, 2)
+        (1, 2, 3),
+        (1, 3, 7),
+        (1, 2, 3),
+        (1, 2, 3, 8),
+        ((64, 8), (256, 8), (96, 12), (80, 10)),
+        (1, 3),
     )
     for dp, pp, cp, tp, (tokens, length), micro in grid:
         sizes = {"dp": dp, "pp": pp, "cp": cp, "tp": tp}
@@ -357,7 +362,11 @@ def test_every_cell_is_drawn_once(show):
     area = """all => all.filter((one) => one.getAttribute('fill') !== 'none').flatMap((one) =>
       [...one.getAttribute('d').matchAll(/h([\\d.]+)v([\\d.]+)/g)].map(([, w, h]) => w * h))
       .reduce((sum, one) => sum + one, 0)"""
-    for colour in ("pp", "groups", "tp"):
+    ends = """all => all.filter((one) => one.getAttribute('fill') !== 'none').flatMap((one) =>
+      [...one.getAttribute('d').matchAll(/M([\\d.]+) [\\d.]+h([\\d.]+)v/g)])
+      .map(([, x, w]) => Number(x) + Number(w))
+      .reduce((most, one) => Math.max(most, one), 0)"""
+    for colour in ("pp", "groups", "dp"):
         page = show(MeshGrid("racks", colour=colour))
         picture = page.locator(".mg-grid svg")
         across = int(pictured(page).split("rows of ")[1].split(",")[0])
@@ -366,6 +375,7 @@ def test_every_cell_is_drawn_once(show):
         cell = min(cell, 420 / math.ceil(16_384 / across))
         found = picture.locator("path").evaluate_all(area)
         assert found == pytest.approx(16_384 * cell**2, rel=0.01)
+        assert picture.locator("path").evaluate_all(ends) == pytest.approx(2 + cell * across, 0.01)
 
 
 def test_impossible_numbers_are_clamped_and_said(show):

@@ -29,6 +29,13 @@ def boom(rank, who):
     rank.world.barrier()
 
 
+def wrong_type(rank, who):
+    """An error whose name ends like a word about connections: TypeError, peer."""
+    if rank.index == who:
+        torch.zeros(2) + "text"
+    rank.world.barrier()
+
+
 def die(rank, who):
     if rank.index == who:
         os.kill(os.getpid(), signal.SIGKILL)

@@ -24,6 +24,8 @@ class Pair:
 class Leaf(nn.Module):
     """A unit with a matrix, a frozen one, and two results."""
 
+    as_view = False
+
     def __init__(self, width: int) -> None:
         super().__init__()
         self.w = nn.Parameter(torch.randn(width, width) / 2)
@@ -31,6 +33,8 @@ class Leaf(nn.Module):
 
     def forward(self, x: Tensor) -> Pair:
         y = (x @ self.w).tanh() @ self.frozen
+        if self.as_view:
+            return Pair((y @ self.w).view(-1).view(y.shape), y)
         return Pair(y, y @ self.w.detach())
 
 
@@ -166,6 +170,20 @@ def result_that_is_not_used(run):
     return x.grad
 
 
+def results_changed_in_place(run):
+    def views(leaf, x):
+        pair = leaf(x)
+        pair.used += x
+        pair.used.mul_(2)
+        return pair
+
+    tree = tree_of(run)
+    tree.call = views
+    for leaf in tree.leaves:
+        leaf.as_view = True
+    run(batch(0)).square().sum().backward()
+
+
 def recomputed_from_outside(run):
     tree = tree_of(run)
     tree.call = lambda leaf, x: Pair(recompute(lambda y: leaf(y).used, x), x)
@@ -230,6 +248,7 @@ CASES = {
         error_in_forward,
         error_in_backward,
         result_that_is_not_used,
+        results_changed_in_place,
         recomputed_from_outside,
         several_recomputed_together,
         torchs_checkpoint,
@@ -274,3 +293,81 @@ def unusual(rank, name: str) -> dict:
 def all_unusual(rank) -> dict:
     """Do all of them, one after the other."""
     return {name: unusual(rank, name) for name in CASES}
+
+
+def in_bf16(rank) -> tuple[list, list]:
+    """Train two steps in bf16 with float32 pieces; return the parameters, and those by hand."""
+    plain = plain_tree()
+    sharded = zero.FullyShardedModel(
+        copy.deepcopy(plain),
+        rank.axis("dp"),
+        units=Leaf,
+        compute_dtype=torch.bfloat16,
+        reduce_dtype=torch.float32,
+        ordered=True,
+    )
+    ours, theirs = [], []
+    chosen = torch.optim.SGD(sharded.parameters(), lr=0.1)
+    for step in range(2):
+        sharded(batch(10 * step + rank.index)).float().square().mean().backward()
+        chosen.step()
+        chosen.zero_grad()
+        ours.append(whole_parameters(sharded))
+        low = copy.deepcopy(plain).bfloat16()
+        sums: dict[str, Tensor] = {}
+        for other in range(rank.size):
+            low.zero_grad()
+            low(batch(10 * step + other).bfloat16()).float().square().mean().backward()
+            for name, p in low.named_parameters():
+                if p.requires_grad:
+                    sums[name] = sums.get(name, 0) + p.grad.float()
+        with torch.no_grad():
+            for name, total in sums.items():
+                plain.get_parameter(name).sub_(total / rank.size, alpha=0.1)
+        theirs.append({name: p.detach().clone() for name, p in plain.named_parameters()})
+    return ours, theirs
+
+
+def dtypes(rank) -> dict[str, str]:
+    """Return the dtypes of everything in a low-precision run."""
+    seen = {}
+
+    class Probe(nn.Linear):
+        def forward(self, x, ids):
+            y = super().forward(x)
+            seen.update(inside=self.weight.dtype, given=x.dtype, ids=ids.dtype, result=y.dtype)
+            return y
+
+    sharded = zero.FullyShardedModel(Probe(3, 2), rank.axis("dp"), compute_dtype=torch.bfloat16)
+    sharded(batch(0), ids=torch.arange(4)).float().sum().backward()
+    p = next(sharded.parameters())
+    return {k: str(v) for k, v in {"parameter": p.dtype, "gradient": p.grad.dtype, **seen}.items()}
+
+
+def states(rank) -> tuple[dict, dict, list]:
+    """Return the state of a sharded module after loading it from another, and the other's."""
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        first, second = (
+            nn.Sequential(nn.Linear(5, 3), nn.BatchNorm1d(3), Tree()) for _ in range(2)
+        )
+    second(torch.randn(4, 5, generator=torch.Generator().manual_seed(rank.index)))
+    theirs = {name: x.clone() for name, x in second.state_dict().items()}
+    sharded = zero.FullyShardedModel(first, rank.axis("dp"), units=(Leaf, nn.Linear))
+    sharded.load_full_state_dict(theirs)
+    found = sharded.full_state_dict()
+    # Buffers are rank 0's, and every rank's running mean is its own.
+    broadcast = {
+        name: collectives.broadcast(x.clone(), rank.axis("dp")) for name, x in theirs.items()
+    }
+    return found, broadcast, list(sharded.state_dict())
+
+
+def read_at_rest(rank) -> str:
+    """Use a sharded parameter outside of a forward pass; return the error."""
+    sharded = zero.FullyShardedModel(nn.Linear(4, 4), rank.axis("dp"))
+    try:
+        nn.functional.linear(torch.zeros(2, 4), sharded.module.weight)
+    except RuntimeError as error:
+        return str(error)
+    return "no error"

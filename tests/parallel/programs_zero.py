@@ -17,6 +17,7 @@ from llmcourse.loss import cross_entropy
 from llmcourse.model import Transformer, tiny
 from llmcourse.model.decoder import Block
 from llmcourse.parallel import collectives, zero
+from llmcourse.parallel.data_parallel import BucketedDDP
 from llmcourse.parallel.zero import bucket, layout, row, sharded, unit
 from llmcourse.recompute import recomputed
 
@@ -227,9 +228,8 @@ def follow(
     with MUTANTS[mutant]() if mutant else contextlib.nullcontext():
         model = made(name, seed=rank.index)
         before = nn.utils.parameters_to_vector(model.parameters()).detach()
-        run, chosen, synchronised = wrapped(
-            model, rank.axis("dp"), stage, units=UNITS[name], optimizer=optimizer, **settings
-        )
+        settings = {"units": UNITS[name], "optimizer": optimizer, **settings}
+        run, chosen, synchronised = wrapped(model, rank.axis("dp"), stage, **settings)
         if start is not None:
             load(run, chosen, start)
         parameters, norms = [], []
@@ -264,6 +264,36 @@ def wrapped(model, axis, stage, *, units=None, optimizer="ours", **settings):
     settings = {"ordered": True, "stage": stage, **its, **settings}
     chosen = zero.ZeroOptimizer(groups, optimizer_class, axis, **settings)
     return model, chosen, chosen
+
+
+def with_ddp(rank, name: str, *, sharded_optimizer: bool, steps: int = 3) -> list[dict[str, Any]]:
+    """Train with data parallelism, the optimizer whole or of stage 1; return the parameters."""
+    model = made(name, seed=rank.index)
+    axis = rank.axis("dp")
+    run = BucketedDDP(model, axis, bucket_bytes=10_000, all_reduce=collectives.all_reduce_ordered)
+    optimizer_class, settings = OPTIMIZERS["ours"]
+    groups = groups_of(model, "ours")
+    if sharded_optimizer:
+        chosen = zero.ZeroOptimizer(groups, optimizer_class, axis, **settings)
+    else:
+        chosen = optimizer_class(groups, **settings)
+    parameters = []
+    for step in range(steps):
+        loss_of(run, name, step, rank.index).backward()
+        run.sync()
+        chosen.step()
+        chosen.zero_grad()
+        parameters.append(whole_parameters(model))
+    return parameters
+
+
+def cut_matrices(rank) -> str:
+    """Give pieces of matrices to an optimizer that wants matrices; return what it says."""
+    try:
+        wrapped(made("untied"), rank.axis("dp"), 1, optimizer="muon")
+    except ValueError as error:
+        return str(error)
+    return "no error"
 
 
 def average_whole(model: nn.Module, axis) -> None:
@@ -515,3 +545,25 @@ def with_copies(rank, steps: int, start: dict | None) -> dict:
         chosen.step()
         chosen.zero_grad()
     return {"model": dict(model.state_dict()), "optimizer": chosen.full_state_dict()}
+
+
+def equal(ours, theirs):
+    """Whether two trees of arrays, tensors and numbers are bitwise equal."""
+    if isinstance(theirs, dict):
+        return ours.keys() == theirs.keys() and all(equal(ours[k], theirs[k]) for k in theirs)
+    if isinstance(theirs, list | tuple):
+        pairs = zip(ours, theirs, strict=True)
+        return len(ours) == len(theirs) and all(equal(a, b) for a, b in pairs)
+    if isinstance(theirs, torch.Tensor | np.ndarray):
+        a, b = np.asarray(ours), np.asarray(theirs)
+        return a.shape == b.shape and a.dtype == b.dtype and a.tobytes() == b.tobytes()
+    return ours == theirs
+
+
+def assert_follows(traces, expected):
+    """Assert that every rank has the parameters, at every step, and the state of one process."""
+    assert all(np.any(t.before != traces[0].before) for t in traces[1:])
+    for trace in traces:
+        assert equal(trace.parameters, expected.parameters)
+        assert equal(trace.optimizer["state"], expected.optimizer["state"])
+        assert equal(trace.optimizer["param_groups"], expected.optimizer["param_groups"])

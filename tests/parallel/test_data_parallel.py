@@ -324,24 +324,29 @@ def test_a_mismatch_in_the_thread_reaches_sync():
     assert isinstance(caught.value.__cause__, world.MismatchError)
 
 
-def broken_link(_x, _axis):
-    raise ConnectionError("the cable is out")
-
-
 def backward(ddp, x=1.0):
     ddp(torch.full((2, 3), x)).sum().backward()
 
 
 @pytest.mark.parametrize("overlap", [True, False])
 def test_errors_of_the_thread_are_raised_by_sync(alone, overlap):
+    tried = []
+
+    def broken_link(x, _axis):
+        tried.append(x)
+        raise ConnectionError("the cable is out")
+
     ddp = BucketedDDP(
         nn.Linear(3, 2), alone, all_reduce=broken_link, overlap=overlap, bucket_bytes=1
     )
     backward(ddp)
     with pytest.raises(ConnectionError, match="the cable is out"):
         ddp.sync()
-    with pytest.raises(ConnectionError, match="the cable is out"):
-        ddp.sync()
+    assert len(ddp.buckets) == 2
+    if overlap:
+        with pytest.raises(ConnectionError, match="the cable is out"):
+            ddp.sync()
+    assert len(tried) == 1  # the buckets after it stay here
 
 
 @pytest.mark.parametrize("wrapper", [NaiveDDP, BucketedDDP])
@@ -349,8 +354,10 @@ def test_one_rank_alone(alone, wrapper):
     module = nn.Linear(3, 2)
     ddp = wrapper(module, alone)
     backward(ddp)
+    gradient = module.weight.grad
     ddp.sync()
-    assert torch.equal(module.weight.grad, torch.full((2, 3), 2.0))
+    assert module.weight.grad is gradient  # in place: whoever holds it sees the mean
+    assert torch.equal(gradient, torch.full((2, 3), 2.0))
     assert alone.sent_bytes == 0
     with torch.no_grad():
         assert torch.equal(ddp(torch.ones(3)), module(torch.ones(3)))
@@ -372,7 +379,9 @@ def test_sync_after_no_sync_alone(alone):
     ddp = BucketedDDP(nn.Linear(3, 2), alone)
     with ddp.no_sync():
         backward(ddp)
-        backward(ddp)
+        with ddp.no_sync():
+            pass
+        backward(ddp)  # still inside the outer one
         with pytest.raises(RuntimeError, match="after the context has ended"):
             ddp.sync()
     ddp.sync()
@@ -401,10 +410,11 @@ def test_sparse_gradients_are_refused(alone, wrapper):
         ddp.sync()
 
 
-@pytest.mark.parametrize("given", [{"bucket_bytes": 0}, {"channel": 0}])
-def test_wrong_settings_are_refused(alone, given):
-    with pytest.raises(ValueError, match=f"{next(iter(given))} must be 1 or greater"):
-        BucketedDDP(nn.Linear(3, 2), alone, **given)
+@pytest.mark.parametrize("wrong", [{"bucket_bytes": 0}, {"channel": 0}])
+def test_wrong_settings_are_refused_before_anything_is_sent(wrong):
+    nobody = world.Axis("dp", (0, 1), 0, group=None, messages=[])
+    with pytest.raises(ValueError, match=f"{next(iter(wrong))} must be 1 or greater"):
+        BucketedDDP(nn.Linear(3, 2), nobody, **wrong)
 
 
 @pytest.mark.filterwarnings("ignore:Lazy modules")

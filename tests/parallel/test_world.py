@@ -83,6 +83,7 @@ FAULTS = {
     # program, arguments, the rank at fault, what is said of it
     "it raises": (programs.boom, (1,), 1, "KeyError: 'no such key'"),
     "it raises before anything": (programs.wrong_axis, (), None, "the mesh has the axes dp"),
+    "it raises a TypeError": (programs.wrong_type, (0,), 0, "TypeError: "),
     "it is killed": (programs.die, (2,), 2, "killed by SIGKILL (in die)"),
     "it exits": (programs.exit_without_a_word, (0,), 0, "ended with exit code 3"),
     "it sleeps": (programs.sleep, (1, 60), 1, "waiting for more than 2 s"),

@@ -2,16 +2,18 @@
 
 With n ranks and L bytes:
 
-| collective | sent per rank, mean | most by one rank | messages in a row | bytes each |
-|---|---|---|---|---|
-| broadcast, reduce | (n-1)/n L | ceil(log2 n) L, L | ceil(log2 n) | L |
-| reduce_scatter, all_gather, all_to_all | (n-1)/n L | (n-1)/n L | n - 1 | L/n |
-| all_reduce_naive | 2 (n-1)/n L | (n-1) L | 2 (n-1) | L |
-| all_reduce_tree | 2 (n-1)/n L | ceil(log2 n) L | 2 ceil(log2 n) | L |
-| all_reduce_ring, all_reduce_ordered | 2 (n-1)/n L | 2 (n-1)/n L | 2 (n-1) | L/n |
+======================================  ==================  =====================  ==================  =====
+collective                              sent by a rank      most by one rank       messages in a row   each
+======================================  ==================  =====================  ==================  =====
+broadcast, reduce                       (n-1)/n L, mean     ceil(log2 n) L, or L   ceil(log2 n)        L
+reduce_scatter, all_gather, all_to_all  (n-1)/n L           (n-1)/n L              n - 1               L/n
+all_reduce_naive                        2 (n-1)/n L, mean   (n-1) L                2 (n-1)             L
+all_reduce_tree                         2 (n-1)/n L, mean   ceil(log2 n) L         2 ceil(log2 n)      L
+all_reduce_ring, all_reduce_ordered     2 (n-1)/n L         2 (n-1)/n L            2 (n-1)             L/n
+======================================  ==================  =====================  ==================  =====
 
 Taught in: chapters/22_collectives.ipynb
-"""
+"""  # noqa: E501 - a table
 
 from collections.abc import Callable
 

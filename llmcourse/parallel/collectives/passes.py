@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
 from llmcourse.parallel.world import Axis
@@ -86,17 +85,17 @@ def pass_round(first: Tensor, legs: Sequence[Leg], axis: Axis) -> None:
         return
     after, before = (axis.index + 1) % axis.size, (axis.index - 1) % axis.size
     round_, last = axis.size - 1, len(legs) - 1
-    arrivals = [_post_receive(leg.room, before, axis) for leg in legs[:round_]]
-    departures = [_post_send(first, after, axis)]
+    arrivals = [axis.post_receive(leg.room, before) for leg in legs[:round_]]
+    departures = [axis.post_send(first, after)]
     for step, (room, mine, into) in enumerate(legs):
         if step == round_ - 1:
             departures.pop(0)()  # `first` is a room of the second time round
-            arrivals += [_post_receive(leg.room, before, axis) for leg in legs[round_:]]
+            arrivals += [axis.post_receive(leg.room, before) for leg in legs[round_:]]
         arrivals[step]()
         if mine is not None:
             torch.add(room, mine, out=into)
         if step < last:
-            departures.append(_post_send(into, after, axis))
+            departures.append(axis.post_send(into, after))
     for gone in departures:
         gone()
 
@@ -104,8 +103,8 @@ def pass_round(first: Tensor, legs: Sequence[Leg], axis: Axis) -> None:
 def exchange_all(sent: Sequence[Tensor], received: Sequence[Tensor], axis: Axis) -> None:
     """Send one tensor to every other rank and receive one from each, all at once."""
     others = [(axis.index + k) % axis.size for k in range(1, axis.size)]
-    waits = [_post_receive(received[other], other, axis) for other in others]
-    waits += [_post_send(sent[other], other, axis) for other in others]
+    waits = [axis.post_receive(received[other], other) for other in others]
+    waits += [axis.post_send(sent[other], other) for other in others]
     for wait in waits:
         wait()
 
@@ -126,21 +125,3 @@ def sum_in_order(chunks: Sequence[Tensor], axis: Axis, into: Tensor) -> None:
         total = torch.add(total, part, out=into if rank == last else room)
     if last == 0:
         into.copy_(mine)
-
-
-def _post_send(x: Tensor, to: int, axis: Axis) -> Wait:
-    """Begin to send a contiguous tensor, which must not change until the wait is over."""
-    axis.sent_bytes += x.numel() * x.element_size()
-    return dist.isend(x, axis.ranks[to], tag=axis._tag).wait if x.numel() else _no_wait
-
-
-def _post_receive(x: Tensor, source: int, axis: Axis) -> Wait:
-    """Make room for a tensor of this shape and dtype, which is there when the wait is over.
-
-    Messages from one rank arrive in the order in which they were sent.
-    """
-    return dist.irecv(x, axis.ranks[source], tag=axis._tag).wait if x.numel() else _no_wait
-
-
-def _no_wait() -> None:
-    """Return at once: an empty tensor is not sent."""

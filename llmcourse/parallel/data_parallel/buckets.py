@@ -79,16 +79,17 @@ def cut_buckets(
     if bucket_bytes < 1:
         raise ValueError(f"bucket_bytes must be 1 or greater, got {bucket_bytes}")
     full: list[tuple[int, list[Tensor]]] = []  # with the place of the last tensor
-    filling: dict[tuple, tuple[int, list[Tensor]]] = {}
+    filling: dict[tuple, tuple[int, int, list[Tensor]]] = {}  # and with the bytes so far
     for place, x in enumerate(tensors):
         kind = (x.dtype, x.device)
-        last, bucket = filling.pop(kind, (place, []))
-        if bucket and sum(y.nbytes for y in bucket) + x.nbytes > bucket_bytes:
+        last, size, bucket = filling.get(kind, (0, 0, []))
+        if bucket and size + x.nbytes > bucket_bytes:
             full.append((last, bucket))
-            bucket = []
-        filling[kind] = (place, [*bucket, x])
-    in_order = sorted([*full, *filling.values()], key=lambda pair: pair[0])
-    return [bucket for _, bucket in in_order]
+            size, bucket = 0, []
+        bucket.append(x)
+        filling[kind] = (place, size + x.nbytes, bucket)
+    full += [(last, bucket) for last, _, bucket in filling.values()]
+    return [bucket for _, bucket in sorted(full, key=lambda pair: pair[0])]
 
 
 def dense(gradient: Tensor) -> Tensor:

@@ -26,7 +26,7 @@ class RankError(RuntimeError):
         return "\n\n".join(filter(None, [f"rank {self.rank}: {self.cause}", self.details.rstrip()]))
 
 
-WAITING = ("timed out", "connection closed", "connection reset", "broken pipe", "socket", "peer")
+WAITING = ("timed out", "connection closed", "connection reset", "broken pipe", "by peer")
 """Marks, in lower case, of an error by which a rank notices that another one is gone or late."""
 
 

@@ -28,7 +28,14 @@ from llmcourse.parallel.world.whereabouts import Whereabouts
 Start = Literal["auto", "forkserver", "fork"]
 """How processes begin: as children of a server that has torch loaded, or as copies of this one."""
 
-PRELOADED = ["torch", "torch.distributed", "llmcourse.parallel.world.worker"]
+PRELOADED = [
+    "torch",
+    "torch.distributed",
+    "torch._dynamo",  # which every optimizer imports when it is made
+    "llmcourse.parallel.world.worker",
+    "llmcourse.train",
+]
+"""Imported once, by the server, in place of once in every rank."""
 
 
 class Results(list):

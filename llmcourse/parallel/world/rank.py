@@ -90,6 +90,7 @@ class Axis:
             self.ranks[self.index],
             group=self.group,
             messages=self.messages,
+            whereabouts=self._whereabouts,
             channel=number,
         )
         here.check_calls = self.check_calls

@@ -32,7 +32,8 @@ class ZeroOptimizer:
     Stage 1 leaves gradients whole: they may have been averaged already (by `data_parallel`), or
     `sync` averages this rank's shard of them.  At stage 2, `sync` leaves of the gradients the
     shard alone.  After backward: `sync`, `clip_grad_norm` if wanted, `step`, `zero_grad`.  Rank
-    0's parameters are copied to the others at the start.
+    0's parameters are copied to the others at the start; buffers, and parameters that the optimizer
+    is not given, are not.
 
     After `sync`, a parameter that was not used has a gradient of zero.
 

@@ -6,14 +6,14 @@ what the module returned, and freed when backward has left it.
 Taught in: chapters/24_zero.ipynb
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.graph import register_multi_grad_hook
+from torch.autograd.graph import Node, register_multi_grad_hook
 
 from llmcourse.parallel.zero.row import FlatRow
 
@@ -126,13 +126,12 @@ class Unit:
         given = [x for x in tensors_in((args, kwargs)) if x.requires_grad]
         if any(x.is_leaf for x in given):
             given = []  # hooks on leaves do not work in every kind of backward pass
-        for x in tensors_in(out, strict=True):
-            if x.requires_grad:
-                x.register_hook(partial(self._before_backward, call, bool(given)))
+        for node in _nodes_behind(tensors_in(out, strict=True), given):
+            node.register_prehook(partial(self._before_backward, call, bool(given)))
         if given:
             register_multi_grad_hook(given, partial(self._after_backward, call))
 
-    def _before_backward(self, call: object, has_end: bool, _: Tensor) -> None:
+    def _before_backward(self, call: object, has_end: bool, _: Sequence[Tensor | None]) -> None:
         """Backward has come to something that the module returned."""
         self._backward.enter()
         if has_end:
@@ -166,6 +165,20 @@ class Unit:
         for row in self.rows:
             if row not in self._waiting if row.trained else not frozen_stay:
                 row.free()
+
+
+def _nodes_behind(returned: Iterable[Tensor], given: Sequence[Tensor]) -> set[Node]:
+    """Return the steps of backward that come first, of those that made what a module returned.
+
+    When a view is changed in place later on, its own step is replaced; that of its base is not.
+    """
+    not_made = {id(x) for x in given} | {id(x._base) for x in given}
+    nodes = set()
+    for x in returned:
+        nodes.add(x.grad_fn)
+        if x._base is not None and id(x._base) not in not_made:
+            nodes.add(x._base.grad_fn)
+    return nodes - {None}
 
 
 def tensors_in(x: Any, *, strict: bool = False) -> Iterator[Tensor]:

@@ -35,12 +35,11 @@ export const numChunks = (algorithm, n) => (algorithm === "ring" ? n : 1);
 // What every rank has of every chunk after some steps.  A sum is a pair [sum so far, what was added to it], and a
 // rank's own numbers are the number of the rank: [[1, 2], 0] is the sum of rank 1 and 2, and then of rank 0.
 export function holdings(algorithm, n, steps) {
-  let held = upTo(n).map((r) => upTo(numChunks(algorithm, n)).map(() => r));
+  const held = upTo(n).map((r) => upTo(numChunks(algorithm, n)).map(() => r));
   for (const { adds, messages } of schedule(algorithm, n).slice(0, steps)) {
-    const before = held;
-    held = held.map((row) => [...row]);
+    // One after the other is as good as all at once: no rank sends the chunk that it receives in the same step.
     for (const { from, to, chunk } of messages) {
-      const [sent, own] = [before[from][chunk], before[to][chunk]];
+      const [sent, own] = [held[from][chunk], held[to][chunk]];
       if (!adds) held[to][chunk] = sent;
       else held[to][chunk] = algorithm === "ring" ? [sent, own] : [own, sent];
     }

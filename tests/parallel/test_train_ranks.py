@@ -1,0 +1,192 @@
+"""train on several ranks: the losses of one, a checkpoint that fits any layout, clean ends."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import programs_train
+import pytest
+import torch
+
+from llmcourse import checkpoint, train
+from llmcourse.parallel import world
+from llmcourse.train import __main__ as command_line
+
+STEPS = 6
+LAYOUTS = [("ddp", 2), ("zero1", 2), ("zero2", 4), ("zero3", 2), ("zero3", 4)]
+
+
+@pytest.fixture(scope="module")
+def config():
+    return replace(
+        train.PRESETS["tiny"](), steps=STEPS, validate_every=0, checkpoint_every=3, sample_tokens=5
+    )
+
+
+@pytest.fixture(scope="module")
+def alone(config, tmp_path_factory):
+    """The run of one process that all layouts are compared with."""
+    return train.fit(train.start(config, tmp_path_factory.mktemp("runs") / "alone"))
+
+
+@pytest.fixture(scope="module")
+def spread_out(config, tmp_path_factory):
+    """A finished run of each layout: its result, and its folder."""
+    found = {}
+    for kind, ranks in LAYOUTS:
+        folder = tmp_path_factory.mktemp("runs") / f"{kind}-{ranks}"
+        changed = replace(config, ranks=ranks, parallel=kind)
+        found[kind, ranks] = train.fit_on_ranks(changed, folder), folder
+    return found
+
+
+def losses_of(result):
+    return [report.loss for report in result.reports]
+
+
+def saved_in(folder):
+    return checkpoint.load(checkpoint.latest(folder / "checkpoints"))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_every_layout_has_the_losses_and_weights_of_one_rank(layout, alone, spread_out):
+    result, folder = spread_out[layout]
+    assert result.losses == pytest.approx(losses_of(alone), rel=1e-5)
+    assert result.steps_done == STEPS
+    assert len(set(result.num_messages)) == 1
+    assert result.num_messages[0] > 0
+    last = result.validations[STEPS].nats_per_token
+    assert last == pytest.approx(alone.validations[STEPS].nats_per_token, rel=1e-5)
+    saved, reference = saved_in(folder), saved_in(alone.run.folder)
+    for name, x in reference.model.items():
+        torch.testing.assert_close(saved.model[name], x, rtol=0, atol=2e-3 * x.abs().max())
+    # The moments, too, are those of one process, in its order.
+    groups, expected = saved.optimizer["param_groups"], reference.optimizer["param_groups"]
+    assert [g["params"] for g in groups] == [g["params"] for g in expected]
+    for number, state in reference.optimizer["state"].items():
+        for name, x in state.items():
+            if isinstance(x, torch.Tensor) and x.ndim:
+                mine = saved.optimizer["state"][number][name]
+                torch.testing.assert_close(mine, x, rtol=0, atol=2e-3 * x.abs().max())
+
+
+def test_ranks_that_do_not_agree_drift_apart(config, alone, tmp_path):
+    changed = replace(config, ranks=2)
+    train.prepare(changed, tmp_path / "data")
+    drifting = world.run(programs_train.losses_without_sync, 2, changed, tmp_path)[0]
+    assert drifting[0] == pytest.approx(losses_of(alone)[0], rel=1e-5)
+    assert abs(drifting[-1] - losses_of(alone)[-1]) > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("kind", "shares"), [("ddp", (1, 1)), ("zero1", (1, 2)), ("zero3", (2, 2))]
+)
+def test_shards_are_a_share_of_the_bytes(kind, shares, config, alone, tmp_path):
+    weights, moments = shares
+    changed = replace(config, ranks=2, parallel=kind)
+    train.prepare(changed, tmp_path / "data")
+    num_bytes = sum(p.nbytes for p in alone.run.model.parameters())
+    for held, of_moments in world.run(programs_train.state_bytes, 2, changed, tmp_path):
+        assert held == pytest.approx(num_bytes / weights, rel=0.02)
+        assert of_moments == pytest.approx(2 * num_bytes / moments, rel=0.02)
+
+
+@pytest.mark.parametrize(("first", "then"), [(0, 4), (3, 1), (4, None), (None, 2)])
+def test_a_run_goes_on_in_another_layout(first, then, config, tmp_path):
+    """Half of the steps in one layout, the rest in another, None being a single process."""
+    whole = train.fit(train.start(config, tmp_path / "whole"))
+    folder = tmp_path / "moved"
+    halted = stopped_after_three(config, first, folder)
+    assert halted == pytest.approx(losses_of(whole)[:3], rel=1e-5)
+    if then is None:
+        rest = losses_of(train.fit(train.resume(folder)))
+    else:
+        kind, ranks = LAYOUTS[then]
+        rest = train.resume_on_ranks(folder, ranks=ranks, parallel=kind).losses
+    assert rest == pytest.approx(losses_of(whole)[3:], rel=1e-5)
+
+
+def stopped_after_three(config, layout, folder):
+    """Start a run, and leave it as it was after three steps."""
+    if layout is None:
+        result = train.fit(train.start(config, folder))
+        losses = losses_of(result)[:3]
+    else:
+        kind, ranks = LAYOUTS[layout]
+        losses = train.fit_on_ranks(replace(config, ranks=ranks, parallel=kind), folder).losses[:3]
+    checkpoint.latest(folder / "checkpoints").unlink()  # that of the last step
+    assert saved_in(folder).step == 3
+    return losses
+
+
+def test_resuming_in_the_same_layout_is_bit_for_bit(config, spread_out, tmp_path):
+    uninterrupted, folder = spread_out["zero3", 2]
+    changed = replace(config, ranks=2, parallel="zero3")
+    train.fit_on_ranks(changed, tmp_path / "run")
+    checkpoint.latest(tmp_path / "run" / "checkpoints").unlink()
+    rest = train.resume_on_ranks(tmp_path / "run")
+    assert rest.losses == uninterrupted.losses[3:]
+    saved, reference = saved_in(tmp_path / "run"), saved_in(folder)
+    assert all(torch.equal(saved.model[name], x) for name, x in reference.model.items())
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"ranks": 3}, "cannot be shared equally by 3 ranks"),
+        ({"ranks": 0}, "ranks must be positive"),
+        ({"parallel": "zero1"}, "has no effect on one rank"),
+        ({"ranks": 2, "device": "auto"}, "run on the cpu"),
+    ],
+)
+def test_settings_that_cannot_run_are_refused(changes, message, config):
+    with pytest.raises(ValueError, match=message):
+        replace(config, **changes)
+
+
+SMALL = ["--preset", "tiny", "--steps", "4", "--warmup_steps", "1", "--sample_tokens", "5"]
+
+
+def test_the_command_line_trains_on_ranks_and_resumes(tmp_path, capfd):
+    folder = str(tmp_path / "run")
+    layout = ["--ranks", "2", "--parallel", "zero2"]
+    command = [sys.executable, "-m", "llmcourse.train", *SMALL, *layout, "--out", folder]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    assert f"run {folder} on 2 ranks" in done.stdout
+    assert done.stdout.count("step 4: validation") == 1  # one rank speaks for all
+    assert "checkpoints and metrics.jsonl are in" in done.stdout
+    assert command_line.main(["--resume", folder, "--steps", "6"]) == 0
+    assert command_line.main(["--resume", folder, "--steps", "7", "--ranks", "1"]) == 0
+    assert saved_in(tmp_path / "run").step == 7
+    assert len((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()) == 7
+    assert command_line.main([*SMALL, *layout, "--out", folder]) == 2
+    assert "already holds a run" in capfd.readouterr().err
+
+
+def test_a_failing_rank_is_one_line(tmp_path, capfd):
+    wild = ["--learning_rate", "1e30", "--ranks", "2", "--out", str(tmp_path / "run")]
+    assert command_line.main([*SMALL, *wild]) == 2
+    lines = capfd.readouterr().err.strip().splitlines()
+    assert "rank" in lines[-1]
+    assert "TrainingDivergedError" in lines[-1]
+
+
+def test_ctrl_c_saves_on_all_ranks(tmp_path):
+    arguments = [*SMALL, "--steps", "100000", "--ranks", "2", "--out", str(tmp_path / "run")]
+    command = [sys.executable, "-m", "llmcourse.train", *arguments]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ
+    ) as process:
+        limit = time.monotonic() + 120
+        metrics = tmp_path / "run" / "metrics.jsonl"
+        while time.monotonic() < limit and not (metrics.exists() and metrics.read_text()):
+            time.sleep(0.1)
+        process.send_signal(signal.SIGINT)
+        out, errors = process.communicate(timeout=120)
+    assert process.returncode == 0, errors
+    assert "interrupted after step" in out
+    assert saved_in(tmp_path / "run").step == len(metrics.read_text().splitlines())
