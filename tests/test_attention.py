@@ -172,3 +172,11 @@ def test_rotation_does_not_change_lengths(generator):
 def test_impossible_rotations_are_refused(head_size, theta, message):
     with pytest.raises(ValueError, match=message):
         attention.rope_rotations(head_size, 4, theta=theta)
+
+
+def test_rotations_in_bf16_are_rounded_once(generator):
+    x = torch.randn(2, 5, 3, 8, generator=generator).bfloat16()
+    rotations = attention.rope_rotations(8, 5)
+    found = attention.rope_adjacent(x, rotations)
+    assert found.dtype == torch.bfloat16
+    assert torch.equal(found, attention.rope_adjacent(x.float(), rotations).bfloat16())

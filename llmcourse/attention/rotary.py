@@ -47,15 +47,17 @@ def rope_adjacent(
     """Rotate the channel pairs (0, 1), (2, 3), ... of every head: the layout of the paper.
 
     A pair is read as one complex number, so the rotation is one complex product.  This is the
-    layout of our model and of Meta's own Llama code.
+    layout of our model and of Meta's own Llama code.  There are no complex numbers of bf16 parts:
+    bf16 is rotated in float32 and rounded once, at the end.
 
     Args:
         x_BTHK: queries or keys.
         rotations_TJ: the rotation of each token's position, from `rope_rotations`; with a batch
             axis where the positions differ from row to row.
     """
-    x_BTHJ = torch.view_as_complex(x_BTHK.unflatten(-1, (-1, 2)))
-    return torch.view_as_real(x_BTHJ * rotations_TJ.unsqueeze(-2)).flatten(-2)
+    wide_BTHK = x_BTHK.float() if x_BTHK.dtype == torch.bfloat16 else x_BTHK
+    x_BTHJ = torch.view_as_complex(wide_BTHK.unflatten(-1, (-1, 2)))
+    return torch.view_as_real(x_BTHJ * rotations_TJ.unsqueeze(-2)).flatten(-2).to(x_BTHK.dtype)
 
 
 def rope_adjacent_backward(
