@@ -161,7 +161,7 @@ class Axis:
             self._whereabouts.write(f"{name} over {self.name} {alike}")
         try:
             if self.check_calls and self.size > 1:
-                self._compare(f"{name} {alike}".strip())
+                self._compare(f"{name} {alike}".strip() + f" over {self.name}")
             yield
             end, num_bytes = time.monotonic(), self.sent_bytes - sent
             rank = self.ranks[self.index]

@@ -5,6 +5,7 @@ Taught in: chapters/02_step_by_hand.ipynb, chapters/03_downhill.ipynb
 
 from llmcourse.viz.widgets.attention import AttentionMap
 from llmcourse.viz.widgets.block import BlockTapper
+from llmcourse.viz.widgets.buckets import BucketTimeline
 from llmcourse.viz.widgets.course import ProgressMap
 from llmcourse.viz.widgets.descent import Bowl, StepByHand
 from llmcourse.viz.widgets.graph import GraphStepper
@@ -17,11 +18,13 @@ from llmcourse.viz.widgets.run import RunScrubber, TrainingLoop
 from llmcourse.viz.widgets.shares import ShareBar
 from llmcourse.viz.widgets.targets import TokenStrip
 from llmcourse.viz.widgets.tokens import MergeBoard, PackingBoard
+from llmcourse.viz.widgets.zero import ZeroBars
 
 __all__ = [
     "AttentionMap",
     "BlockTapper",
     "Bowl",
+    "BucketTimeline",
     "ConfigExplorer",
     "GraphStepper",
     "MemoryTimeline",
@@ -37,4 +40,5 @@ __all__ = [
     "StepByHand",
     "TokenStrip",
     "TrainingLoop",
+    "ZeroBars",
 ]

@@ -1,0 +1,314 @@
+"""The widget of chapter 23: its times are the package's, and every control obeys."""
+
+import gzip
+import itertools
+
+import pytest
+import torch
+import traitlets
+from torch import nn
+
+from llmcourse.cost import num_parameters
+from llmcourse.model import PRESETS, Transformer, stories
+from llmcourse.parallel import collectives
+from llmcourse.parallel.data_parallel import cut_buckets
+from llmcourse.viz.widgets.buckets import (
+    CUT,
+    LABELS,
+    BucketTimeline,
+    bucket_times,
+    exposed_s,
+    full_buckets,
+    gradient_tensors,
+)
+
+OUTSIDE = """all => all.filter((text) => {
+  const [inner, outer] = [text, text.ownerSVGElement].map((one) => one.getBoundingClientRect());
+  return inner.left < outer.left - 0.5 || inner.right > outer.right + 0.5
+    || inner.top < outer.top - 0.5 || inner.bottom > outer.bottom + 0.5;
+}).map((text) => text.textContent)"""
+"""Texts that leave their picture."""
+
+TENSORS = {name: gradient_tensors(PRESETS[name](), cut=CUT[name]) for name in LABELS}
+BUCKET_BYTES = (1, 1_000, 71_680, 71_999, 72_000, 200_000, 25_000_000, 400_000_000, 5_000_000_000)
+
+
+def said(page):
+    return page.get_by_role("status").text_content()
+
+
+def pictured(page, place=0):
+    return page.locator(".lc-stage svg").nth(place).get_attribute("aria-label")
+
+
+def value(page, name):
+    return page.get_by_label(f"{name}, number").input_value()
+
+
+def enter(page, name, text):
+    page.get_by_label(f"{name}, number").fill(text)
+    page.keyboard.press("Tab")
+
+
+def table(page, caption):
+    page.locator("summary", has_text=caption).click()
+    box = page.locator("details[open]", has_text=caption)
+    return [row.locator("th, td").all_text_contents() for row in box.locator("tbody tr").all()]
+
+
+# --- the Python side: its gradients are the model's, and its times those of a link
+
+
+def test_gradients_are_those_of_the_model_in_the_order_of_buckets():
+    model = Transformer(stories(), generator=torch.Generator().manual_seed(0))
+    sizes = [p.nbytes for p in model.parameters()][::-1]
+    assert [size for size, _ in TENSORS["stories"]] == sizes
+    for bucket_bytes in BUCKET_BYTES:
+        buckets = cut_buckets(list(model.parameters())[::-1], bucket_bytes)
+        assert [size for size, _ in full_buckets(TENSORS["stories"], bucket_bytes)] == [
+            sum(p.nbytes for p in bucket) for bucket in buckets
+        ]
+
+
+def test_cut_gradients_add_up_to_the_model():
+    config = PRESETS["llama3_8b"]()
+    norms = (2 * config.num_layers + 1) * config.width
+    cut = 4 * ((num_parameters(config) - norms) // 8 + norms)
+    assert sum(size for size, _ in TENSORS["llama3_8b"]) == cut
+
+
+@pytest.mark.parametrize("preset", LABELS)
+def test_shares_of_backward_never_fall_and_end_at_one(preset):
+    shares = [share for _, share in TENSORS[preset]]
+    assert shares == sorted(shares)
+    assert 0 < shares[0] < 0.25
+    assert shares[-1] == 1
+
+
+def test_hooks_fire_nearly_in_that_order():
+    """The order that the widget takes for granted is that of a real backward pass, by layers."""
+    model = Transformer(stories(), generator=torch.Generator().manual_seed(0))
+    place = {id(p): i for i, p in enumerate(list(model.parameters())[::-1])}
+    fired = []
+    for p in model.parameters():
+        p.register_post_accumulate_grad_hook(lambda p: fired.append(place[id(p)]))
+    ids = torch.zeros(1, 8, dtype=torch.int64)
+    nn.functional.cross_entropy(model(ids).flatten(0, 1), ids.flatten()).backward()
+    assert fired[-1] == 37
+    assert [(i - 1) // 9 for i in fired[1:-1]] == sorted((i - 1) // 9 for i in fired[1:-1])
+
+
+def test_times_by_hand():
+    """Two ranks: 2 messages, each 1 s and half of the bytes at 10 bytes a second."""
+    link = {"num_ranks": 2, "latency_s": 1, "bytes_per_s": 10}
+    buckets = [(20, 0.1), (40, 0.2), (10, 1.0)]
+    times = bucket_times(buckets, backward_s=10, **link)
+    assert [tuple(t) for t in times] == [(1, 1, 5), (2, 5, 11), (10, 11, 14)]
+    assert exposed_s(times, backward_s=10) == 4
+    late = bucket_times(buckets, backward_s=10, **link, overlap=False)
+    assert [tuple(t) for t in late] == [(10, 10, 14), (10, 14, 20), (10, 20, 23)]
+    assert exposed_s(late, backward_s=10) == 13
+    alone = bucket_times(buckets, backward_s=10, **(link | {"num_ranks": 1}))
+    assert exposed_s(alone, backward_s=10) == 0
+
+
+# --- the page computes what the package computes
+
+
+def test_buckets_are_the_packages(arithmetic):
+    given = list(itertools.product(TENSORS, BUCKET_BYTES))
+    got = arithmetic(BucketTimeline, "fullBuckets", [[TENSORS[name], size] for name, size in given])
+    for (name, size), buckets in zip(given, got, strict=True):
+        assert [(num_bytes, share) for num_bytes, share, _ in buckets] == full_buckets(
+            TENSORS[name], size
+        )
+        assert sum(count for *_, count in buckets) == len(TENSORS[name])
+
+
+def test_seconds_are_the_packages(arithmetic):
+    given = [
+        [size, n, latency, rate]
+        for size in (0, 320, 71_680, 245_760, 4_016_062_464)
+        for n in (2, 3, 64, 16_384)
+        for latency in (1e-7, 1e-5, 0.01)
+        for rate in (1e6, 50e9)
+    ]
+    assert arithmetic(BucketTimeline, "ringSeconds", given) == pytest.approx(
+        [
+            collectives.seconds("all_reduce_ring", size, n, latency_s=latency, bytes_per_s=rate)
+            for size, n, latency, rate in given
+        ],
+        rel=1e-12,
+    )
+
+
+def test_times_and_exposed_time_are_the_packages(arithmetic):
+    given = [
+        [full_buckets(TENSORS[name], size), backward, n, latency, rate, overlap]
+        for name, size in itertools.product(TENSORS, (1_000, 200_000, 25_000_000, 5_000_000_000))
+        for backward, n, latency, rate in (
+            (0.06, 2, 1e-3, 40e6),
+            (0.36, 64, 1e-5, 50e9),
+            (10.0, 16_384, 1e-7, 1e12),
+        )
+        for overlap in (True, False)
+    ]
+    got = arithmetic(BucketTimeline, "bucketTimes", given)
+    waits = arithmetic(
+        BucketTimeline, "exposed", [[t, case[1]] for t, case in zip(got, given, strict=True)]
+    )
+    for (buckets, backward, n, latency, rate, overlap), times, wait in zip(
+        given, got, waits, strict=True
+    ):
+        expected = bucket_times(
+            buckets,
+            backward_s=backward,
+            num_ranks=n,
+            latency_s=latency,
+            bytes_per_s=rate,
+            overlap=overlap,
+        )
+        for got_one, right in zip(times, expected, strict=True):
+            assert got_one == pytest.approx(list(right), rel=1e-12)
+        # A difference of two times that may be nearly equal.
+        assert wait == pytest.approx(exposed_s(expected, backward_s=backward), rel=1e-9, abs=1e-12)
+    assert min(waits) < 0.02 < max(waits)
+
+
+def test_the_curve_is_made_of_exposed_times(arithmetic):
+    link = {"num_ranks": 64, "latency_s": 1e-5, "bytes_per_s": 50e9}
+    given = [TENSORS["llama3_8b"], 1e3, 4e9, 25, 0.36, 64, 1e-5, 50e9, True]
+    (points,) = arithmetic(BucketTimeline, "sweep", [given])
+    for size, wait in points:
+        # Sizes between two whole numbers of bytes hold what the lower one holds.
+        times = bucket_times(full_buckets(TENSORS["llama3_8b"], int(size)), backward_s=0.36, **link)
+        assert wait == pytest.approx(exposed_s(times, backward_s=0.36), rel=1e-9)
+    waits = [wait for _, wait in points]
+    assert 0 < waits.index(min(waits)) < len(waits) - 1  # neither the smallest nor the largest
+
+
+# --- the page
+
+
+def test_the_start_says_what_is_exposed(show):
+    made = BucketTimeline()
+    page = show(made)
+    assert "17 buckets: the link works 69.4 ms, of which 49 % is latency." in said(page)
+    wait = 1e3 * made.exposed()
+    assert f"Exposed: {wait:.1f} ms" in said(page)
+    assert pictured(page).endswith(f"exposed {wait:.1f} ms")
+    rows = table(page, "Every bucket")
+    assert len(rows) == len(made.times()) == 17
+    assert rows[-1][:3] == ["bucket 16", "1", "246 kB"]
+    assert rows[-1][3] == "60 ms"
+    assert rows[-1][-1] == "no"
+    assert rows[0][-1] == "yes"
+
+
+def test_controls_by_keyboard(show):
+    page = show(BucketTimeline())
+    enter(page, "bucket, MB", "0.001")
+    assert "38 buckets" in said(page)
+    assert "The link is behind" in said(page)
+    enter(page, "bucket, MB", "2")
+    assert "A single bucket is full when backward ends." in said(page)
+    best = page.get_by_role("button", name="Take the best size")
+    best.press("Enter")
+    assert "No size does much better." in said(page)
+    size = float(value(page, "bucket, MB"))
+    assert 0.1 < size < 0.3
+    enter(page, "latency of a message, µs", "5000")
+    assert "With " in said(page)
+    best.press("Enter")
+    assert float(value(page, "bucket, MB")) > size
+    slider = page.get_by_label("backward, ms", exact=True)
+    before = value(page, "backward, ms")
+    slider.press("ArrowRight")
+    assert float(value(page, "backward, ms")) > float(before)
+
+
+def test_without_overlap_all_of_it_is_exposed(show):
+    page = show(BucketTimeline())
+    box = page.get_by_label("send during backward")
+    box.focus()
+    page.keyboard.press("Space")
+    assert "100 % of it. Nothing leaves before backward ends" in said(page)
+    box.check()
+    assert "Nothing leaves" not in said(page)
+
+
+def test_a_preset_brings_its_numbers_along(show):
+    page = show(BucketTimeline())
+    enter(page, "bucket, MB", "99999")
+    assert "4,000 is used" in page.locator(".lc-note").text_content()
+    page.get_by_label("gradients of", exact=True).select_option("llama3_8b")
+    assert value(page, "ranks") == "64"
+    assert value(page, "bucket, MB") == "25"
+    assert "131 buckets" in said(page)
+    assert page.locator(".lc-note").text_content() == ""
+    rows = table(page, "Every bucket")
+    assert len(rows) == 61
+    assert rows[50][0] == "… 71 more"
+    enter(page, "ranks", "2048")
+    assert "97 % is latency" in said(page)
+
+
+def test_the_link_keeps_up_when_it_is_quick(show):
+    made = BucketTimeline(gigabytes_per_s=1, latency_us=10)
+    page = show(made)
+    assert "The link keeps up: only what is full at the very end is left." in said(page)
+    left = [t for t in made.times() if t.end_s > 0.06]
+    assert len(left) == 2  # the embedding, and the bucket that closes when it comes
+    assert {t.ready_s for t in left} == {0.06}
+    assert made.exposed() == pytest.approx(left[-1].end_s - 0.06)
+
+
+@pytest.mark.parametrize(("theme", "width"), [("light", 760), ("dark", 360)])
+@pytest.mark.parametrize(
+    "made",
+    [
+        BucketTimeline,
+        lambda: BucketTimeline("llama3_8b"),
+        lambda: BucketTimeline("llama3_8b", num_ranks=16_384, latency_us=10_000, bucket_mb=1),
+        lambda: BucketTimeline(gigabytes_per_s=1_000, latency_us=0.1, backward_ms=10_000),
+        lambda: BucketTimeline(overlap=False, bucket_mb=2),
+    ],
+)
+def test_nothing_is_wider_than_the_page_and_no_text_is_cut(show, made, theme, width):
+    page = show(made(), theme=theme, width=width)
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+    assert page.locator(".lc-stage svg text").evaluate_all(OUTSIDE) == []
+    small = page.locator(".lc button, .lc input, .lc select").evaluate_all(
+        "all => all.filter((one) => one.type === 'checkbox' ? false"
+        " : one.offsetHeight < 24 && one.type !== 'range').length"
+    )
+    assert small == 0
+
+
+def test_every_control_has_a_name(show):
+    page = show(BucketTimeline())
+    nameless = page.locator(".lc input, .lc select").evaluate_all(
+        "all => all.filter((one) => !one.labels.length && !one.ariaLabel).length"
+    )
+    assert nameless == 0
+
+
+# --- Python
+
+
+def test_the_page_form_is_small_and_always_the_same():
+    made = BucketTimeline("llama3_8b")
+    assert len(gzip.compress(made.page().encode())) < 20_000
+    assert made.state() == BucketTimeline("llama3_8b").state()
+
+
+def test_what_is_not_there_is_refused():
+    with pytest.raises(ValueError, match="preset must be one of stories, llama3_8b"):
+        BucketTimeline("gpt3")
+    with pytest.raises(traitlets.TraitError, match="must be a number"):
+        BucketTimeline(bucket_mb="large")
+    with pytest.raises(TypeError, match="has no"):
+        BucketTimeline(ranks=3)
+    made = BucketTimeline(num_ranks=1)
+    assert made.num_ranks == 2
+    assert "2 is used" in made.note
