@@ -10,14 +10,14 @@ Taught in: chapters/10_blueprint.ipynb, chapters/20_activation_memory.ipynb
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from llmcourse.model import ModelConfig
 
 Forgotten = Literal["nothing", "attention", "block"]
 """What a layer computes again in backward."""
 
-FORGOTTEN = ("nothing", "attention", "block")
+FORGOTTEN: tuple[Forgotten, ...] = get_args(Forgotten)
 
 
 def parameters_by_part(config: ModelConfig) -> dict[str, int]:

@@ -1,6 +1,10 @@
-"""Inputs for property tests, and awkward tensors in which nothing cancels."""
+"""Inputs for tests: awkward tensors, in which nothing cancels, and an awkward shape of a model."""
+
+from dataclasses import replace
 
 import torch
+
+from llmcourse.model import ModelConfig
 
 
 def awkward(*shape: int, generator: torch.Generator, dtype: torch.dtype = torch.float32):
@@ -9,3 +13,18 @@ def awkward(*shape: int, generator: torch.Generator, dtype: torch.dtype = torch.
     if x.numel():
         x.view(-1)[0] *= 5
     return x
+
+
+def small_config(**changes):
+    """A decoder of 17 tokens whose width, heads, hidden units and context all differ."""
+    base = ModelConfig(
+        num_layers=2,
+        width=12,
+        num_heads=4,
+        num_kv_heads=2,
+        head_size=6,
+        hidden=20,
+        vocab_size=17,
+        context_length=9,
+    )
+    return replace(base, **changes)

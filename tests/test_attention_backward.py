@@ -4,11 +4,11 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import awkward
+from strategies import awkward, small_config
 
 from llmcourse import attention, checks, loss
 from llmcourse.attention import backward, flash
-from llmcourse.model import ModelConfig, Transformer
+from llmcourse.model import Transformer
 from llmcourse.recompute import saved_bytes
 from llmcourse.runtime import generator as new_generator
 
@@ -158,16 +158,7 @@ def test_rope_turns_the_gradient_back(layout, generator):
 
 
 def test_a_model_trains_with_flash_attention_as_with_torchs():
-    config = ModelConfig(
-        num_layers=2,
-        width=12,
-        num_heads=4,
-        num_kv_heads=2,
-        head_size=6,
-        hidden=20,
-        vocab_size=17,
-        context_length=9,
-    )
+    config = small_config()
     g = new_generator(0)
     ids, targets = (torch.randint(0, 17, (3, 7), generator=g) for _ in range(2))
     mask = attention.document_mask(torch.tensor([[0, 0, 1, 1, 1, 2, 2]] * 3))
