@@ -172,6 +172,8 @@ def step(
 
 def _require_plain(model: Transformer) -> None:
     """Refuse a model with a part that these functions do not know, such as `without` makes."""
+    if model.config.qk_norm:
+        raise ValueError("qk_norm has no backward pass here: leave it off, or let autograd do it")
     for name, module in model.named_modules():
         if type(module) not in LAYERS:
             raise ValueError(

@@ -28,7 +28,7 @@ def parameters_by_part(config: ModelConfig) -> dict[str, int]:
         embedding     V D
         attention     L (2 D H K + 2 D G K)      queries and output; keys and values
         feed_forward  L 3 D F                    gate, up, down
-        norms         (2 L + 1) D
+        norms         (2 L + 1) D, and L 2 K with qk_norm
         head          V D, or 0 when tied to the embedding
     """
     width, layers = config.width, config.num_layers
@@ -37,7 +37,7 @@ def parameters_by_part(config: ModelConfig) -> dict[str, int]:
         "embedding": config.vocab_size * width,
         "attention": layers * width * heads * config.head_size,
         "feed_forward": layers * 3 * width * config.hidden,
-        "norms": (2 * layers + 1) * width,
+        "norms": (2 * layers + 1) * width + layers * 2 * config.head_size * config.qk_norm,
         "head": 0 if config.tied_head else config.vocab_size * width,
     }
 
@@ -120,7 +120,8 @@ def kept_bytes(
 
     In numbers: each norm its input D; attention its input D, queries and output 2 H K, keys and
     values 2 G K; the feed-forward network its input D and 3 F.  Beside these a float32 for each
-    norm and for each head, the log-sum-exp.
+    norm and for each head, the log-sum-exp.  `qk_norm` keeps its inputs, H K + G K, and a float32
+    for each of these heads.
 
     Args:
         config: the shape.
@@ -138,7 +139,9 @@ def kept_bytes(
     numbers, floats = 4 * config.width + 3 * config.hidden, 2
     if forgotten == "nothing":
         heads = config.num_heads + config.num_kv_heads
-        numbers, floats = numbers + 2 * heads * config.head_size, floats + config.num_heads
+        per_head = 3 if config.qk_norm else 2
+        numbers, floats = numbers + per_head * heads * config.head_size, floats + config.num_heads
+        floats += heads * config.qk_norm
     return number_bytes * numbers + 4 * floats
 
 
@@ -156,9 +159,14 @@ class TrainingBytes:
     """AdamW's mean and mean square."""
 
     @property
+    def optimizer(self) -> int:
+        """Bytes per parameter of the optimizer's state: moments and master copy."""
+        return self.master + self.moments
+
+    @property
     def total(self) -> int:
         """Bytes per parameter in all."""
-        return self.weights + self.gradients + self.master + self.moments
+        return self.weights + self.gradients + self.optimizer
 
 
 FP32_TRAINING = TrainingBytes(weights=4, gradients=4, master=0, moments=8)
@@ -166,6 +174,12 @@ FP32_TRAINING = TrainingBytes(weights=4, gradients=4, master=0, moments=8)
 
 MIXED_TRAINING = TrainingBytes(weights=2, gradients=2, master=4, moments=8)
 """bf16 weights and gradients, fp32 master and moments: 16 bytes (ZeRO, arXiv 1910.02054)."""
+
+MIXED_WIDE_GRADIENTS = TrainingBytes(weights=2, gradients=4, master=4, moments=8)
+"""The same with gradients summed in fp32, as Llama 3 was trained: 18 bytes."""
+
+MOMENTS_IN_BF16 = TrainingBytes(weights=2, gradients=2, master=0, moments=4)
+"""Nothing in fp32: 8 bytes, and updates that round away (chapter 27)."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,7 +22,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from llmcourse.runtime import differentiable, product_transposed
+from llmcourse.runtime import differentiable, product_transposed, widened
 
 
 class LinearSaved(NamedTuple):
@@ -56,7 +56,7 @@ def linear_backward(
     return dx_ND.view(x_BTD.shape), product_transposed(dy_NF.T, x_ND.T)
 
 
-linear = differentiable(linear_forward, linear_backward)
+linear = differentiable(linear_forward, linear_backward, autocast="lower")
 
 
 def embedding(ids_BT: Int[Tensor, "*B"], w_VD: Float[Tensor, "V D"]) -> Float[Tensor, "*B D"]:
@@ -92,7 +92,8 @@ def rmsnorm_forward(
 ) -> tuple[Float[Tensor, "*B D"], RMSNormSaved]:
     """Scale every token to root-mean-square 1, then by a learned gain.
 
-    y = gain * x / sqrt(mean(x^2) + eps), the mean over the last axis.
+    y = gain * x / sqrt(mean(x^2) + eps), the mean over the last axis.  bf16 and fp16 are normalised
+    in float32 and rounded before the gain, as Llama does.
 
     Args:
         x_BTD: activations.
@@ -110,8 +111,10 @@ def rmsnorm_forward(
     """
     if eps <= 0:
         raise ValueError(f"eps must be positive, got {eps}")
-    inv_rms_BT1 = (x_BTD.square().mean(-1, keepdim=True) + eps).rsqrt()
-    return (x_BTD * inv_rms_BT1).mul_(gain_D), RMSNormSaved(x_BTD, gain_D, inv_rms_BT1)
+    wide_BTD = widened(x_BTD)
+    inv_rms_BT1 = (wide_BTD.square().mean(-1, keepdim=True) + eps).rsqrt()
+    normed_BTD = (wide_BTD * inv_rms_BT1).to(x_BTD.dtype)
+    return normed_BTD.mul_(gain_D), RMSNormSaved(x_BTD, gain_D, inv_rms_BT1)
 
 
 def rmsnorm_backward(
@@ -123,15 +126,16 @@ def rmsnorm_backward(
     The second term is the gradient that flows through the rms itself.
     """
     x_BTD, gain_D, inv_rms_BT1 = saved
+    dy_BTD = widened(dy_BTD)
     n_BTD = x_BTD * inv_rms_BT1  # recomputed, not saved: one multiply buys B*T*D numbers
     dgain_D = (dy_BTD * n_BTD).flatten(0, -2).sum(0)
     dn_BTD = dy_BTD * gain_D
     projection_BT1 = (dn_BTD * n_BTD).mean(-1, keepdim=True)
     dx_BTD = dn_BTD.addcmul_(n_BTD, projection_BT1, value=-1).mul_(inv_rms_BT1)
-    return dx_BTD, dgain_D
+    return dx_BTD.to(x_BTD.dtype), dgain_D.to(gain_D.dtype)
 
 
-rmsnorm = differentiable(rmsnorm_forward, rmsnorm_backward)
+rmsnorm = differentiable(rmsnorm_forward, rmsnorm_backward, autocast="float32")
 
 
 class SiluGateSaved(NamedTuple):

@@ -14,7 +14,7 @@ import sys
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Literal
 
 import numpy as np
 import torch
@@ -214,8 +214,24 @@ def product_transposed(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
     return _ONEDNN_LINEAR(x, w, None, "none", [], "")
 
 
+def widened(x: torch.Tensor) -> torch.Tensor:
+    """Return a bf16 or fp16 tensor in float32, and any other as it is.
+
+    For what must not be summed or divided in 8 or 11 bits: norms, rotations, the loss.
+    """
+    return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
+Autocast = Literal["lower", "float32", "as given"]
+"""In what a function computes under `torch.autocast`: in its narrow dtype, in float32, or in the
+dtype of what it is given."""
+
+
 def differentiable(
-    forward: Callable[..., tuple[torch.Tensor, tuple]], backward: Callable[..., Any]
+    forward: Callable[..., tuple[torch.Tensor, tuple]],
+    backward: Callable[..., Any],
+    *,
+    autocast: Autocast = "as given",
 ) -> Callable[..., torch.Tensor]:
     """Make one differentiable function of a pair (forward, backward).
 
@@ -223,6 +239,7 @@ def differentiable(
         forward: maps its arguments to (output, saved), saved being a NamedTuple of tensors.
         backward: maps (output gradient, saved) to one gradient per tensor argument of `forward`
             that can have one, those arguments standing first.
+        autocast: in what it computes under `torch.autocast`.
 
     Returns:
         A function with forward's positional arguments that returns its output.
@@ -242,4 +259,19 @@ def differentiable(
             gradients = backward(dy, ctx.saved_type(*ctx.saved_tensors))
             return (*gradients, *[None] * (ctx.num_arguments - len(gradients)))
 
-    return Pair.apply
+    def apply(*arguments: Any) -> torch.Tensor:
+        device = next(a.device.type for a in arguments if isinstance(a, torch.Tensor))
+        if not (torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)):
+            return Pair.apply(*arguments)
+        # The casts stand outside the pair, where autograd sees them; inside, nothing is cast.
+        dtype = torch.get_autocast_dtype(device) if autocast == "lower" else torch.float32
+        with torch.autocast(device, enabled=False):
+            return Pair.apply(*(_cast(a, dtype, autocast) for a in arguments))
+
+    return apply
+
+
+def _cast(argument: Any, dtype: torch.dtype, autocast: Autocast) -> Any:
+    """Return a floating-point tensor in the dtype that autocast asks for, all else as it is."""
+    is_wanted = isinstance(argument, torch.Tensor) and argument.is_floating_point()
+    return argument.to(dtype) if is_wanted and autocast != "as given" else argument

@@ -1,5 +1,6 @@
 """backprop: a whole Llama's gradients, and 50 steps of training, equal autograd's."""
 
+from dataclasses import replace
 from unittest import mock
 
 import pytest
@@ -139,6 +140,12 @@ def test_the_tape_holds_no_more_than_autograd_keeps():
 def test_a_model_with_another_part_is_refused(part):
     decoder = without(built(small_config()), part)
     with pytest.raises(ValueError, match="for which there is no backward pass here"):
+        backprop.forward(decoder, *batch_of(decoder.config, 0))
+
+
+def test_norms_of_heads_are_refused():
+    decoder = built(replace(small_config(), qk_norm=True))
+    with pytest.raises(ValueError, match="qk_norm has no backward pass here"):
         backprop.forward(decoder, *batch_of(decoder.config, 0))
 
 

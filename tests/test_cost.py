@@ -181,10 +181,11 @@ def test_a_context_of_nothing_is_refused():
         cost.forward_flop_by_part(model.tiny(), context_length=0)
 
 
+@pytest.mark.parametrize("qk_norm", [False, True])
 @pytest.mark.parametrize("num_kv_heads", [1, 2, 4])
 @pytest.mark.parametrize("forgotten", cost.FORGOTTEN)
-def test_kept_bytes_are_what_autograd_keeps(forgotten, num_kv_heads):
-    config = replace(model.tiny(), num_kv_heads=num_kv_heads, hidden=52)
+def test_kept_bytes_are_what_autograd_keeps(forgotten, num_kv_heads, qk_norm):
+    config = replace(model.tiny(), num_kv_heads=num_kv_heads, hidden=52, qk_norm=qk_norm)
     decoder = Transformer(config, generator=runtime.generator(0))
     ids = torch.randint(0, 300, (3, 17), generator=runtime.generator(1))
     if forgotten == "nothing":
@@ -200,3 +201,21 @@ def test_kept_bytes_are_what_autograd_keeps(forgotten, num_kv_heads):
 def test_an_unknown_choice_of_what_to_forget_is_refused():
     with pytest.raises(Exception, match="forgotten"):
         cost.kept_bytes(model.tiny(), "half")
+
+
+def test_norms_of_heads_are_counted():
+    config = replace(model.tiny(), qk_norm=True)
+    decoder = Transformer(config)
+    assert cost.num_parameters(config) == sum(p.numel() for p in decoder.parameters())
+
+
+def test_the_published_bytes_of_the_70b():
+    n = cost.num_parameters(model.llama3_70b())
+    totals = [
+        n * cost.MOMENTS_IN_BF16.moments,
+        n * cost.MIXED_TRAINING.moments,
+        n * cost.MIXED_TRAINING.optimizer,
+        n * cost.MIXED_TRAINING.total,
+        n * cost.MIXED_WIDE_GRADIENTS.total,
+    ]
+    assert [round(b / 1e9) for b in totals] == [282, 564, 847, 1_129, 1_270]

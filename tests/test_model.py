@@ -1,5 +1,6 @@
 """model: equal to Hugging Face's Llama, with and without a cache; sampling follows its formula."""
 
+import functools
 import math
 from dataclasses import replace
 
@@ -8,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llmcourse import attention, checks, loss, model
+from llmcourse import attention, checks, loss, model, ops
 from llmcourse.model import ModelConfig, Transformer, generate, next_token_probabilities
 
 
@@ -41,10 +42,11 @@ def built(config, seed=0, scale=10.0):
 
 
 def hugging_face(config):
-    from transformers import LlamaConfig, LlamaForCausalLM  # noqa: PLC0415 - slow import
+    import transformers  # noqa: PLC0415 - slow import
 
-    return LlamaForCausalLM(
-        LlamaConfig(
+    family = "Qwen3" if config.qk_norm else "Llama"  # Qwen3 is a Llama with norms of its heads
+    return getattr(transformers, f"{family}ForCausalLM")(
+        getattr(transformers, f"{family}Config")(
             vocab_size=config.vocab_size,
             hidden_size=config.width,
             intermediate_size=config.hidden,
@@ -75,6 +77,44 @@ def test_logits_equal_hugging_face(tied_head, num_kv_heads):
     ids = ids_of(config)
     with torch.no_grad():
         assert checks.relative_error(ours(ids), theirs(ids).logits) < 1e-5
+
+
+@pytest.mark.parametrize("tied_head", [True, False])
+def test_normalised_queries_and_keys_equal_qwen3(tied_head):
+    config = small(tied_head=tied_head, qk_norm=True)
+    ours, theirs = built(config), hugging_face(config)
+    theirs.load_state_dict(model.to_huggingface(ours.state_dict(), config))
+    ids = ids_of(config)
+    with torch.no_grad():
+        assert checks.relative_error(ours(ids), theirs(ids).logits) < 1e-5
+        back = model.from_huggingface(theirs.state_dict(), config)
+        assert all(torch.equal(back[name], p) for name, p in ours.named_parameters())
+        cached = ours(ids[:, :4], cache=(cache := ours.new_cache(3)))
+        rest = ours(ids[:, 4:], cache=cache)
+    assert checks.relative_error(torch.cat([cached, rest], 1), theirs(ids).logits.detach()) < 1e-5
+
+
+def test_the_comparison_notices_norms_left_out_or_after_the_rotation():
+    config = small(qk_norm=True)
+    ours, theirs = built(config), hugging_face(config)
+    theirs.load_state_dict(model.to_huggingface(ours.state_dict(), config))
+    ids = ids_of(config)
+
+    def late(self, x, rotations):
+        heads = (-1, self.head_size)
+        q, k = (ops.linear(x, w).unflatten(-1, heads) for w in (self.w_q, self.w_k))
+        q, k = (attention.rope_adjacent(y, rotations) for y in (q, k))
+        return self.q_norm(q), self.k_norm(k)
+
+    with torch.no_grad():
+        expected = theirs(ids).logits
+        for block in ours.blocks:
+            block.attention.queries_and_keys = functools.partial(late, block.attention)
+        assert checks.relative_error(ours(ids), expected) > 1e-3
+        for block in ours.blocks:
+            del block.attention.queries_and_keys
+            block.attention.q_norm = None
+        assert checks.relative_error(ours(ids), expected) > 1e-3
 
 
 def test_the_comparison_notices_unpermuted_heads():

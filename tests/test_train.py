@@ -364,3 +364,23 @@ def test_the_loss_of_a_batch_uses_every_token(config, tmp_path):
     logits = phases.forward(run, batch)
     mean = loss.token_losses(logits, batch.targets_BT).mean()
     assert phases.loss(logits, batch).item() == pytest.approx(mean.item(), rel=1e-6)
+
+
+def test_bf16_products_change_little_and_resume_bit_for_bit(config, finished, tmp_path):
+    narrow = replace(config, precision="bf16")
+    whole = train.fit(train.start(narrow, tmp_path / "whole"))
+    losses, wide = ([r.loss for r in result.reports] for result in (whole, finished))
+    assert losses != wide
+    assert losses == pytest.approx(wide, abs=0.02)
+    assert all(p.dtype == torch.float32 for p in whole.run.model.parameters())
+    part = train.start(narrow, tmp_path / "part")
+    while part.steps_done < 20:
+        phases.step(part)
+    assert train.fit(train.resume(tmp_path / "part")).reports[-1].loss == losses[-1]
+
+
+def test_a_model_with_norms_of_its_heads_trains(config, tmp_path):
+    run = train.start(replace(config, model=replace(config.model, qk_norm=True)), tmp_path / "run")
+    first, *_, last = [phases.step(run).loss for _ in range(30)]
+    assert last < first - 0.5
+    assert run.model.blocks[0].attention.q_norm.gain.ne(1).any()

@@ -9,6 +9,8 @@ import torch
 from jaxtyping import Complex, Float, Int
 from torch import Tensor
 
+from llmcourse.runtime import widened
+
 
 def rope_rotations(
     head_size: int, num_positions: int, *, theta: float = 10_000.0
@@ -48,15 +50,14 @@ def rope_adjacent(
 
     A pair is read as one complex number, so the rotation is one complex product.  This is the
     layout of our model and of Meta's own Llama code.  There are no complex numbers of bf16 parts:
-    bf16 is rotated in float32 and rounded once, at the end.
+    bf16 and fp16 are rotated in float32 and rounded once, at the end.
 
     Args:
         x_BTHK: queries or keys.
         rotations_TJ: the rotation of each token's position, from `rope_rotations`; with a batch
             axis where the positions differ from row to row.
     """
-    wide_BTHK = x_BTHK.float() if x_BTHK.dtype == torch.bfloat16 else x_BTHK
-    x_BTHJ = torch.view_as_complex(wide_BTHK.unflatten(-1, (-1, 2)))
+    x_BTHJ = torch.view_as_complex(widened(x_BTHK).unflatten(-1, (-1, 2)))
     return torch.view_as_real(x_BTHJ * rotations_TJ.unsqueeze(-2)).flatten(-2).to(x_BTHK.dtype)
 
 

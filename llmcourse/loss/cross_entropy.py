@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from llmcourse.runtime import differentiable
+from llmcourse.runtime import differentiable, widened
 
 IGNORE_INDEX = -100
 """The target id that marks a position as not predicted (torch's and Hugging Face's convention)."""
@@ -107,6 +107,8 @@ def token_losses(
 ) -> Float[Tensor, "*B"]:
     """Return the loss of every token, in nats, 0 where it does not count.
 
+    Logits in bf16 or fp16 are widened: the losses are float32.
+
     Args:
         logits_BTV: unnormalised log-probabilities of the next token.
         targets_BT: the tokens that came, ids in [0, V), or `ignore_index`.
@@ -125,9 +127,8 @@ def token_losses(
             f"target {bad} is outside the vocabulary [0, {vocab_size}); "
             f"mark positions that do not count with {ignore_index} or with the mask"
         )
-    losses_N = _token_losses(
-        logits_BTV.reshape(-1, vocab_size), targets_BT.reshape(-1), counted_BT.reshape(-1)
-    )
+    logits_NV = widened(logits_BTV).reshape(-1, vocab_size)
+    losses_N = _token_losses(logits_NV, targets_BT.reshape(-1), counted_BT.reshape(-1))
     return losses_N.view(targets_BT.shape)
 
 

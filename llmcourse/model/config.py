@@ -32,6 +32,8 @@ class ModelConfig:
     """Whether the output head is the embedding itself."""
     norm_eps: float = 1e-5
     """Added to the mean square in every RMSNorm."""
+    qk_norm: bool = False
+    """Whether queries and keys are normalised before they are rotated (Qwen3, OLMo 2)."""
 
     def __post_init__(self) -> None:
         """Reject shapes that cannot be built."""

@@ -56,15 +56,21 @@ class Attention(nn.Module):
         self.w_k = nn.Parameter(torch.empty(kv_width, config.width))
         self.w_v = nn.Parameter(torch.empty(kv_width, config.width))
         self.w_o = nn.Parameter(torch.empty(config.width, query_width))
+        self.q_norm = self.k_norm = None
+        if config.qk_norm:
+            self.q_norm = RMSNorm(config.head_size, config.norm_eps)
+            self.k_norm = RMSNorm(config.head_size, config.norm_eps)
 
     def queries_and_keys(
         self, x_BTD: Float[Tensor, "B T D"], rotations_TJ: Complex[Tensor, "*rows T J"]
     ) -> tuple[Float[Tensor, "B T H K"], Float[Tensor, "B T G K"]]:
-        """Return the rotated query and key heads of every token."""
+        """Return the rotated query and key heads of every token, normalised first if asked for."""
         heads = (-1, self.head_size)
-        q_BTHK = rope_adjacent(linear(x_BTD, self.w_q).unflatten(-1, heads), rotations_TJ)
-        k_BTGK = rope_adjacent(linear(x_BTD, self.w_k).unflatten(-1, heads), rotations_TJ)
-        return q_BTHK, k_BTGK
+        q_BTHK = linear(x_BTD, self.w_q).unflatten(-1, heads)
+        k_BTGK = linear(x_BTD, self.w_k).unflatten(-1, heads)
+        if self.q_norm is not None:
+            q_BTHK, k_BTGK = self.q_norm(q_BTHK), self.k_norm(k_BTGK)
+        return rope_adjacent(q_BTHK, rotations_TJ), rope_adjacent(k_BTGK, rotations_TJ)
 
     def forward(
         self,
@@ -103,13 +109,13 @@ class FeedForward(nn.Module):
 class RMSNorm(nn.Module):
     """Root-mean-square normalisation with a learned gain, 1 at the start."""
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, num_channels: int, eps: float) -> None:
         super().__init__()
-        self.gain = nn.Parameter(torch.ones(config.width))
-        self.eps = config.norm_eps
+        self.gain = nn.Parameter(torch.ones(num_channels))
+        self.eps = eps
 
-    def forward(self, x_BTD: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
-        """Bring every token to root-mean-square 1, then scale its channels."""
+    def forward(self, x_BTD: Float[Tensor, "*B D"]) -> Float[Tensor, "*B D"]:
+        """Bring every token, or every head, to root-mean-square 1, then scale its channels."""
         return rmsnorm(x_BTD, self.gain, self.eps)
 
 
@@ -118,9 +124,9 @@ class Block(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.attention_norm = RMSNorm(config)
+        self.attention_norm = RMSNorm(config.width, config.norm_eps)
         self.attention = Attention(config)
-        self.feed_forward_norm = RMSNorm(config)
+        self.feed_forward_norm = RMSNorm(config.width, config.norm_eps)
         self.feed_forward = FeedForward(config)
 
     def forward(
@@ -157,7 +163,7 @@ class Transformer(nn.Module):
         self.config = config
         self.embedding = nn.Parameter(torch.empty(config.vocab_size, config.width))
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.num_layers))
-        self.norm = RMSNorm(config)
+        self.norm = RMSNorm(config.width, config.norm_eps)
         if not config.tied_head:
             self.head = nn.Parameter(torch.empty(config.vocab_size, config.width))
         rotations_TJ = rope_rotations(

@@ -1,4 +1,4 @@
-"""Weights under Hugging Face's names for Llama, and back.
+"""Weights under Hugging Face's names for Llama (for Qwen3 with `qk_norm`), and back.
 
 Two things differ: the names, and the order of the channels inside each query and key head, since
 Hugging Face rotates split halves where we rotate adjacent pairs.
@@ -25,11 +25,20 @@ _IN_BLOCK = {
 }
 
 
+_OF_HEADS = {
+    "attention.q_norm.gain": "self_attn.q_norm.weight",
+    "attention.k_norm.gain": "self_attn.k_norm.weight",
+}
+"""Of a model with `qk_norm` only: Hugging Face calls it Qwen3."""
+
+_ROTATED = ("w_q", "w_k", "q_norm.gain", "k_norm.gain")
+
+
 def _names(config: ModelConfig) -> dict[str, str]:
     """Return Hugging Face's name for each of our parameters."""
     names = {"embedding": "model.embed_tokens.weight", "norm.gain": "model.norm.weight"}
     for layer in range(config.num_layers):
-        for ours, theirs in _IN_BLOCK.items():
+        for ours, theirs in (_IN_BLOCK | (_OF_HEADS if config.qk_norm else {})).items():
             names[f"blocks.{layer}.{ours}"] = f"model.layers.{layer}.{theirs}"
     if not config.tied_head:
         names["head"] = "lm_head.weight"
@@ -37,7 +46,7 @@ def _names(config: ModelConfig) -> dict[str, str]:
 
 
 def _permute_heads(weight: Tensor, order_K: Tensor) -> Tensor:
-    """Reorder the rows of a query or key projection within each head."""
+    """Reorder the rows of a query or key projection, or the channels of a gain, in each head."""
     per_head = weight.unflatten(0, (-1, order_K.numel()))
     return per_head[:, order_K].flatten(0, 1)
 
@@ -45,7 +54,8 @@ def _permute_heads(weight: Tensor, order_K: Tensor) -> Tensor:
 def to_huggingface(state: dict[str, Tensor], config: ModelConfig) -> dict[str, Tensor]:
     """Return the state dict that `LlamaForCausalLM.load_state_dict` takes.
 
-    With a tied head, "lm_head.weight" is given too, as Hugging Face lists it.
+    With `qk_norm` it is that of `Qwen3ForCausalLM`.  With a tied head, "lm_head.weight" is
+    given too, as Hugging Face lists it.
 
     Raises:
         ValueError: if a parameter of the configuration is missing from `state`.
@@ -55,7 +65,7 @@ def to_huggingface(state: dict[str, Tensor], config: ModelConfig) -> dict[str, T
     for ours, theirs in _names(config).items():
         if ours not in state:
             raise ValueError(f"the state dict has no parameter {ours!r} of this configuration")
-        rotated = ours.endswith(("w_q", "w_k"))
+        rotated = ours.endswith(_ROTATED)
         result[theirs] = _permute_heads(state[ours], order_K) if rotated else state[ours]
     if config.tied_head:
         result["lm_head.weight"] = result["model.embed_tokens.weight"]
@@ -77,6 +87,6 @@ def from_huggingface(state: dict[str, Tensor], config: ModelConfig) -> dict[str,
     for ours, theirs in names.items():
         if theirs not in state:
             raise ValueError(f"the state dict has no parameter {theirs!r} of this configuration")
-        rotated = ours.endswith(("w_q", "w_k"))
+        rotated = ours.endswith(_ROTATED)
         result[ours] = _permute_heads(state[theirs], order_K) if rotated else state[theirs]
     return result

@@ -58,6 +58,8 @@ class TrainConfig:
     """Steps between checkpoints; 0 saves at the end only."""
     keep_checkpoints: int = 2
     """How many of the newest checkpoints stay on disk."""
+    precision: Literal["fp32", "bf16"] = "fp32"
+    """In what matrices are multiplied in forward and backward; weights and sums stay in fp32."""
     seed: int = 0
     """Of the weights, the data order, the generated text and the samples."""
     num_threads: int = 1

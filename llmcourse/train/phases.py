@@ -132,7 +132,9 @@ def load(run: Run) -> Batch:
 
 def forward(run: Run, batch: Batch) -> Float[Tensor, "B T V"]:
     """Phase 2: predict every next token."""
-    return run.model(batch.inputs_BT)
+    narrow = run.config.precision == "bf16"
+    with torch.autocast(run.device.type, torch.bfloat16, enabled=narrow):
+        return run.model(batch.inputs_BT)
 
 
 def loss(logits_BTV: Float[Tensor, "B T V"], batch: Batch) -> Float[Tensor, ""]:

@@ -1,0 +1,97 @@
+"""Descent along the gradient, plain, with momentum, and with a step size for each weight.
+
+Taught in: chapters/03_downhill.ipynb, chapters/25_optimizers.ipynb
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+
+from llmcourse.optim.settings import check
+
+
+class SGD(torch.optim.Optimizer):
+    """Stochastic gradient descent, with momentum if asked for::
+
+        v = momentum * v + g;   w = w - lr * v          (v = g when momentum is 0)
+
+    Args:
+        params: tensors or groups.
+        lr: learning rate, positive.
+        momentum: share of the last step that is kept, in [0, 1).
+
+    Raises:
+        ValueError: if a setting is outside its range.
+
+    Source:
+        Sutskever et al. 2013 in torch's form: the first v is g.
+    """
+
+    def __init__(
+        self, params: Iterable[Any], *, lr: int | float, momentum: int | float = 0.0
+    ) -> None:
+        check("lr", lr, above=0)
+        check("momentum", momentum, least=0, below=1)
+        super().__init__(params, {"lr": lr, "momentum": momentum})
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """Take one step with the gradients that are there."""
+        for group in self.param_groups:
+            for w in group["params"]:
+                if w.grad is None:
+                    continue
+                v = w.grad
+                if group["momentum"]:
+                    state = self.state[w]
+                    if "velocity" not in state:
+                        state["velocity"] = torch.zeros_like(w)
+                    v = state["velocity"].mul_(group["momentum"]).add_(w.grad)
+                w.add_(v, alpha=-group["lr"])
+
+
+class RMSProp(torch.optim.Optimizer):
+    """Divide the gradient by the root of its running mean square, each weight by its own::
+
+        v = a v + (1 - a) g^2;   w = w - lr g / (sqrt(v) + eps)
+
+    Args:
+        params: tensors or groups.
+        lr: learning rate, positive.
+        alpha: memory of the mean square, in [0, 1).
+        eps: added to sqrt(v), positive.
+
+    Raises:
+        ValueError: if a setting is outside its range.
+
+    Source:
+        Tieleman and Hinton 2012, lecture 6.5 of Neural Networks for Machine Learning.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        *,
+        lr: int | float,
+        alpha: int | float = 0.99,
+        eps: float = 1e-8,
+    ) -> None:
+        check("lr", lr, above=0)
+        check("alpha", alpha, least=0, below=1)
+        check("eps", eps, above=0)
+        super().__init__(params, {"lr": lr, "alpha": alpha, "eps": eps})
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """Take one step with the gradients that are there."""
+        for group in self.param_groups:
+            for w in group["params"]:
+                if w.grad is None:
+                    continue
+                state = self.state[w]
+                if not state:
+                    state["mean_square"] = torch.zeros_like(w)
+                v = state["mean_square"]
+                v.mul_(group["alpha"]).addcmul_(w.grad, w.grad, value=1 - group["alpha"])
+                w.addcdiv_(w.grad, v.sqrt().add_(group["eps"]), value=-group["lr"])

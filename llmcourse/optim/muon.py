@@ -1,0 +1,139 @@
+"""Muon: a momentum whose directions all get the same length.
+
+Shape suffixes:  M rows, N columns of a matrix.
+
+Taught in: chapters/25_optimizers.ipynb
+"""
+
+from collections.abc import Iterable
+from typing import Any, Literal, get_args
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from llmcourse.optim.settings import check
+
+Scale = Literal["shape", "adamw"]
+"""How a step is scaled by the shape of its matrix."""
+
+COEFFICIENTS = (3.4445, -4.7750, 2.0315)
+"""Of the quintic: steep at 0, so that small singular values grow fast, and not exact at 1."""
+
+
+def newton_schulz(
+    x_MN: Float[Tensor, "M N"],
+    num_steps: int = 5,
+    *,
+    coefficients: tuple[float, float, float] = COEFFICIENTS,
+    dtype: torch.dtype = torch.float32,
+) -> Float[Tensor, "M N"]:
+    """Bring all singular values of a matrix near 1, with products alone::
+
+        X = X / |X|                                   every singular value s is then at most 1
+        X = a X + b (X X^T) X + c (X X^T)^2 X         s becomes a s + b s^3 + c s^5
+
+    The singular vectors stay.  With the default coefficients five steps bring every s from 0.0015
+    to 1 between 0.68 and 1.21.
+
+    Args:
+        x_MN: a matrix.
+        num_steps: how often, 0 or more.
+        coefficients: a, b and c.
+        dtype: of the products; bf16 is enough, since the result need not be exact.
+
+    Raises:
+        ValueError: if num_steps is negative.
+
+    Source:
+        Jordan et al. 2024, https://kellerjordan.github.io/posts/muon/
+    """
+    check("num_steps", num_steps, least=0)
+    a, b, c = coefficients
+    x = x_MN.to(dtype)
+    tall = x.shape[0] > x.shape[1]
+    x = x.T if tall else x  # the smaller of the two squares is cheaper
+    x = x / torch.linalg.vector_norm(x).clamp(min=1e-7)
+    for _ in range(num_steps):
+        square = x @ x.T
+        x = torch.addmm(x, torch.addmm(square, square, square, beta=b, alpha=c), x, beta=a)
+    return (x.T if tall else x).to(x_MN.dtype)
+
+
+class Muon(torch.optim.Optimizer):
+    """Momentum, made orthogonal::
+
+        v = mu v + (1 - mu) g
+        u = newton_schulz((1 - mu) g + mu v)        Nesterov's look ahead
+        w = w - lr decay w - lr scale u
+
+    For matrices inside the model alone: vectors, embeddings and the head go to AdamW.
+
+    Args:
+        params: matrices, or groups of them.
+        lr: learning rate, positive.
+        momentum: mu, in [0, 1).
+        weight_decay: share of a weight that is removed per step and unit of lr, 0 or greater.
+        num_steps: of Newton-Schulz, 1 or more.
+        scale: "shape" for sqrt(max(1, rows / columns)); "adamw" for 0.2 sqrt(max(rows, columns)),
+            with which a step is as long as one of AdamW and its learning rates can be used.
+        dtype: of the products.
+
+    Raises:
+        ValueError: if a setting is outside its range, or a parameter is not a matrix.
+
+    Source:
+        Jordan et al. 2024, https://kellerjordan.github.io/posts/muon/;
+        Liu et al. 2025, section 2.2, for "adamw", https://arxiv.org/abs/2502.16982
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        *,
+        lr: int | float = 1e-3,
+        momentum: int | float = 0.95,
+        weight_decay: int | float = 0.1,
+        num_steps: int = 5,
+        scale: Scale = "shape",
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        check("lr", lr, above=0)
+        check("momentum", momentum, least=0, below=1)
+        check("weight_decay", weight_decay, least=0)
+        check("num_steps", num_steps, least=1)
+        if scale not in get_args(Scale):
+            raise ValueError(f"scale must be one of {', '.join(get_args(Scale))}, got {scale!r}")
+        defaults = {
+            "lr": lr,
+            "momentum": momentum,
+            "weight_decay": weight_decay,
+            "num_steps": num_steps,
+            "scale": scale,
+            "dtype": dtype,
+        }
+        super().__init__(params, defaults)
+        shapes = [tuple(w.shape) for g in self.param_groups for w in g["params"] if w.ndim != 2]
+        if shapes:
+            raise ValueError(f"Muon takes matrices alone, got {shapes}: give the rest to AdamW")
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """Take one step with the gradients that are there."""
+        for group in self.param_groups:
+            for w in group["params"]:
+                if w.grad is not None:
+                    self._update(w, w.grad, group)
+
+    def _update(self, w: Tensor, g: Tensor, group: dict[str, Any]) -> None:
+        """Update one matrix."""
+        state, mu = self.state[w], group["momentum"]
+        if not state:
+            state["velocity"] = torch.zeros_like(w)
+        v = state["velocity"].lerp_(g, 1 - mu)
+        update = newton_schulz(g.lerp(v, mu), group["num_steps"], dtype=group["dtype"])
+        rows, columns = w.shape
+        by_shape = max(1, rows / columns) ** 0.5
+        scale = by_shape if group["scale"] == "shape" else 0.2 * max(rows, columns) ** 0.5
+        w.mul_(1 - group["lr"] * group["weight_decay"])
+        w.add_(update, alpha=-group["lr"] * scale)

@@ -1,0 +1,219 @@
+"""The learning rate and the batch as functions of the step.
+
+Taught in: chapters/03_downhill.ipynb, chapters/26_learning_rate.ipynb
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from llmcourse.optim.settings import check
+
+
+def warmup_cosine(
+    step: int, *, peak: int | float, num_steps: int, warmup_steps: int, final: int | float = 0.0
+) -> int | float:
+    """Return the learning rate of a step: linear up to `peak`, then half a cosine down to `final`.
+
+    In formulas::
+
+        step < warmup:  peak (step + 1) / warmup
+        after:          final + (peak - final) (1 + cos(pi progress)) / 2,
+                        progress = (step - warmup) / (num_steps - warmup), at most 1
+
+    Args:
+        step: from 0; the first step already moves.
+        peak: largest learning rate.
+        num_steps: length of the whole schedule.
+        warmup_steps: from 0 to num_steps.
+        final: learning rate at and after num_steps.
+
+    Raises:
+        ValueError: if a setting is outside its range.
+
+    Source:
+        Loshchilov and Hutter 2017, equation 5, https://arxiv.org/abs/1608.03983
+    """
+    _check_schedule(step, peak, num_steps, warmup_steps, final)
+    if step < warmup_steps:
+        return peak * (step + 1) / warmup_steps
+    progress = min(1.0, (step - warmup_steps) / max(1, num_steps - warmup_steps))
+    return final + (peak - final) * (1 + math.cos(math.pi * progress)) / 2
+
+
+def warmup_stable_decay(
+    step: int,
+    *,
+    peak: int | float,
+    num_steps: int,
+    warmup_steps: int,
+    decay_steps: int,
+    final: int | float = 0.0,
+) -> int | float:
+    """Return the learning rate of a step: up, flat at `peak`, then straight down to `final`.
+
+    The flat part may be prolonged without deciding the end in advance (WSD).
+
+    Raises:
+        ValueError: if a setting is outside its range, or warm-up and decay overlap.
+
+    Source:
+        Hu et al. 2024 (MiniCPM), section 4, https://arxiv.org/abs/2404.06395
+    """
+    _check_schedule(step, peak, num_steps, warmup_steps, final)
+    if decay_steps < 0 or warmup_steps + decay_steps > num_steps:
+        raise ValueError(
+            f"decay_steps must be from 0 to num_steps - warmup_steps = "
+            f"{num_steps - warmup_steps}, got {decay_steps}"
+        )
+    if step < warmup_steps:
+        return peak * (step + 1) / warmup_steps
+    steps_left = num_steps - step
+    if steps_left >= decay_steps:
+        return peak if steps_left > 0 else final
+    return final + (peak - final) * max(0, steps_left) / decay_steps
+
+
+def warmup_cosine_anneal(
+    step: int,
+    *,
+    peak: int | float,
+    num_steps: int,
+    warmup_steps: int,
+    final: int | float,
+    anneal_steps: int,
+) -> int | float:
+    """Return the learning rate of a step: `warmup_cosine`, then straight from `final` to 0.
+
+    Args:
+        step: from 0.
+        peak: largest learning rate.
+        num_steps: length of warm-up and cosine.
+        warmup_steps: from 0 to num_steps.
+        final: learning rate at the end of the cosine.
+        anneal_steps: length of the straight end that follows, 0 or more.
+
+    Raises:
+        ValueError: if a setting is outside its range.
+
+    Source:
+        Grattafiori et al. 2024, section 3.4, https://arxiv.org/abs/2407.21783
+    """
+    check("anneal_steps", anneal_steps, least=0)
+    settings = {"peak": peak, "warmup_steps": warmup_steps, "final": final}
+    cosine = warmup_cosine(step, num_steps=num_steps, **settings)
+    if step < num_steps:
+        return cosine
+    return final * max(0.0, 1 - (step - num_steps) / anneal_steps) if anneal_steps else 0.0
+
+
+def llama3_405b_rate(step: int) -> int | float:
+    """Return the published learning rate of Llama 3 405B at a step, counted from 0.
+
+    8e-5 after 8,000 steps of warm-up, half a cosine to 8e-7 at step 1,200,000, and linearly to 0
+    over the last 40 M tokens as printed, which are three steps of 16 M.
+
+    Source:
+        Grattafiori et al. 2024, section 3.4, https://arxiv.org/abs/2407.21783
+    """
+    return warmup_cosine_anneal(
+        step, peak=8e-5, num_steps=1_200_000, warmup_steps=8_000, final=8e-7, anneal_steps=3
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchStage:
+    """A global batch, and from where on it holds."""
+
+    from_tokens: int
+    """Tokens that were trained on before."""
+    batch_tokens: int
+    """Tokens per step."""
+    sequence_length: int
+    """Tokens per sequence."""
+
+
+LLAMA3_405B_BATCHES = (
+    BatchStage(from_tokens=0, batch_tokens=2**22, sequence_length=4_096),
+    BatchStage(from_tokens=252_000_000, batch_tokens=2**23, sequence_length=8_192),
+    BatchStage(from_tokens=2_870_000_000_000, batch_tokens=2**24, sequence_length=8_192),
+)
+"""4 M, 8 M and 16 M tokens, as printed in section 3.4.1 of https://arxiv.org/abs/2407.21783."""
+
+
+def batch_at(
+    tokens: int | float, stages: tuple[BatchStage, ...] = LLAMA3_405B_BATCHES
+) -> BatchStage:
+    """Return the stage that holds after so many tokens.
+
+    Raises:
+        ValueError: if tokens is negative or no stage begins at or before it.
+    """
+    begun = [stage for stage in stages if stage.from_tokens <= tokens]
+    if not begun:
+        raise ValueError(f"no stage has begun at {tokens} tokens: the first must begin at 0")
+    return max(begun, key=lambda stage: stage.from_tokens)
+
+
+def num_steps_for(tokens: int | float, stages: tuple[BatchStage, ...] = LLAMA3_405B_BATCHES) -> int:
+    """Return how many steps train on so many tokens; a step that begins in a stage is whole.
+
+    Raises:
+        ValueError: if tokens is negative or no stage begins at 0.
+    """
+    check("tokens", tokens, least=0)
+    ordered = sorted(stages, key=lambda stage: stage.from_tokens)
+    ends = [stage.from_tokens for stage in ordered[1:]] + [math.inf]
+    seen = steps = 0
+    batch_at(0, stages)
+    for stage, end in zip(ordered, ends, strict=True):
+        missing = max(0, min(tokens, end) - seen)
+        more = -int(-missing // stage.batch_tokens)
+        steps, seen = steps + more, seen + more * stage.batch_tokens
+    return steps
+
+
+def rate_for_batch(
+    rate: int | float,
+    *,
+    batch: int | float,
+    new_batch: int | float,
+    rule: Literal["linear", "sqrt"],
+) -> float:
+    """Scale a learning rate to another batch:  rate * k  or  rate * sqrt(k),  k = new / old.
+
+    Linear keeps the mean movement per example of SGD.  The root keeps the spread that the noise of
+    the gradient gives to the weights, and is the usual rule for Adam, whose step does not grow when
+    the gradient does.
+
+    Args:
+        rate: the learning rate that is right for `batch`.
+        batch: examples or tokens per step, positive.
+        new_batch: the same unit, positive.
+        rule: "linear" or "sqrt".
+
+    Raises:
+        ValueError: if a number is not positive or there is no such rule.
+
+    Source:
+        Goyal et al. 2017, https://arxiv.org/abs/1706.02677 (linear);
+        Malladi et al. 2022, https://arxiv.org/abs/2205.10287 (root, for Adam)
+    """
+    for name, value in (("rate", rate), ("batch", batch), ("new_batch", new_batch)):
+        check(name, value, above=0)
+    if rule not in ("linear", "sqrt"):
+        raise ValueError(f"rule must be linear or sqrt, got {rule!r}")
+    factor = new_batch / batch
+    return rate * (factor if rule == "linear" else math.sqrt(factor))
+
+
+def _check_schedule(
+    step: int, peak: int | float, num_steps: int, warmup_steps: int, final: int | float
+) -> None:
+    """Raise ValueError for a schedule that cannot be followed."""
+    check("step", step, least=0)
+    check("peak", peak, above=0)
+    check("num_steps", num_steps, above=0)
+    check("final", final, least=0)
+    if not 0 <= warmup_steps <= num_steps:
+        raise ValueError(f"warmup_steps must be from 0 to {num_steps}, got {warmup_steps}")

@@ -1,0 +1,445 @@
+"""precision: rounding by bits equal to torch's casts, scales, master weights, autocast's policy."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
+
+from llmcourse import attention, checks, loss, model, ops, precision, runtime
+from llmcourse.precision import BF16, E4M3, E5M2, FP16, FP32, FloatFormat
+
+TORCH = {
+    "bf16": torch.bfloat16,
+    "fp16": torch.float16,
+    "fp8 e4m3": torch.float8_e4m3fn,
+    "fp8 e5m2": torch.float8_e5m2,
+}
+NARROW = [BF16, FP16, E4M3, E5M2]
+CODE = {1: torch.uint8, 2: torch.int16}
+
+
+def every_number(fmt):
+    """All numbers of a format, NaN left out, as torch decodes their bits, in float32."""
+    dtype = TORCH[fmt.name]
+    codes = torch.arange(1 << fmt.bits, dtype=torch.int32).to(CODE[dtype.itemsize])
+    numbers = codes.view(dtype).float()
+    return numbers[~numbers.isnan()]
+
+
+def awkward(fmt):
+    """Every number, every midpoint, both float32 neighbours of each, and what does not fit."""
+    finite = every_number(fmt)
+    finite = finite[finite.isfinite()].unique()
+    midpoints = ((finite[1:].double() + finite[:-1].double()) / 2).float()
+    edge = fmt.largest + (fmt.largest - fmt.value(fmt.largest_code - 1)) / 2  # rounds up from here
+    outside = torch.tensor([edge, 2 * fmt.largest, 1e30, 3.4e38, math.inf, 1e-45, 1e-40, 0.0])
+    x = torch.cat([finite, midpoints, outside, -outside])
+    up, down = (torch.nextafter(x, torch.tensor(s * math.inf)) for s in (1, -1))
+    return torch.cat([x, up, down, torch.tensor([math.nan, -math.nan])])
+
+
+def as_torch(x, fmt):
+    return x.to(TORCH[fmt.name]).float()
+
+
+def same(a, b):
+    """Equal as bits, so that -0 is not 0; all NaN count as one."""
+    bits_a, bits_b = a.view(torch.int32), b.view(torch.int32)
+    return ((bits_a == bits_b) | (a.isnan() & b.isnan())).all()
+
+
+@pytest.mark.parametrize("fmt", NARROW, ids=lambda f: f.name)
+def test_rounding_equals_torchs_cast_everywhere_that_matters(fmt):
+    x = awkward(fmt)
+    assert len(x) > 1_000
+    assert same(precision.round_to(x, fmt), as_torch(x, fmt))
+
+
+@pytest.mark.parametrize("fmt", NARROW, ids=lambda f: f.name)
+def test_codes_equal_torchs_bits(fmt):
+    x = awkward(fmt)
+    x = x[~x.isnan()]
+    dtype = TORCH[fmt.name]
+    theirs = x.to(dtype).view(CODE[dtype.itemsize]).long() & ((1 << fmt.bits) - 1)
+    assert torch.equal(precision.encode(x, fmt), theirs)
+
+
+@pytest.mark.parametrize("fmt", NARROW, ids=lambda f: f.name)
+def test_every_code_is_decoded_as_torch_decodes_it(fmt):
+    dtype = TORCH[fmt.name]
+    codes = torch.arange(1 << fmt.bits)
+    theirs = codes.int().to(CODE[dtype.itemsize]).view(dtype).float()
+    assert same(precision.decode(codes, fmt), theirs)
+    one_by_one = torch.tensor([fmt.value(code) for code in codes.tolist()]).float()
+    assert same(one_by_one, theirs)
+
+
+@given(bits=st.lists(st.integers(0, 2**32 - 1), min_size=1, max_size=64))
+def test_rounding_equals_torchs_cast_on_any_bits(bits):
+    x = torch.tensor(bits).to(torch.int32).view(torch.float32)
+    for fmt in NARROW:
+        assert same(precision.round_to(x, fmt), as_torch(x, fmt))
+    assert same(precision.round_to(x, FP32), x)
+
+
+def truncated(x, fmt):
+    significand, exponent, dropped = precision.rounding._taken_apart(x, fmt)
+    return precision.rounding._put_together(x, significand >> dropped, exponent, fmt)
+
+
+def halves_up(x, fmt):
+    significand, exponent, dropped = precision.rounding._taken_apart(x, fmt)
+    half = torch.where(dropped > 0, 1 << (dropped - 1).clamp(min=0), 0)
+    return precision.rounding._put_together(x, (significand + half) >> dropped, exponent, fmt)
+
+
+def no_subnormals(x, fmt):
+    return precision.encode(torch.where(x.abs() < fmt.smallest_normal, 0 * x, x), fmt)
+
+
+def unsigned_zero(x, fmt):
+    return precision.encode(torch.where(x == 0, 0.0, x), fmt)
+
+
+def saturates(x, fmt):
+    codes = precision.encode(x, fmt)
+    is_infinite = (codes & (1 << fmt.bits - 1) - 1) == fmt.infinity_code
+    return torch.where(is_infinite, codes - 1, codes)
+
+
+@pytest.mark.parametrize("mutant", [truncated, halves_up, no_subnormals, unsigned_zero])
+@pytest.mark.parametrize("fmt", NARROW, ids=lambda f: f.name)
+def test_the_comparison_notices_wrong_rounding(fmt, mutant):
+    x = awkward(fmt)
+    assert not same(precision.decode(mutant(x, fmt), fmt), as_torch(x, fmt))
+
+
+@pytest.mark.parametrize("fmt", [BF16, FP16, E5M2], ids=lambda f: f.name)
+def test_the_comparison_notices_a_wrong_overflow(fmt):
+    x = awkward(fmt)
+    assert not same(precision.decode(saturates(x, fmt), fmt), as_torch(x, fmt))
+
+
+def test_what_is_known_of_the_formats():
+    assert [fmt.bits for fmt in (FP32, BF16, FP16, E4M3, E5M2)] == [32, 16, 16, 8, 8]
+    for fmt, dtype in ((FP32, torch.float32), (BF16, torch.bfloat16), (FP16, torch.float16)):
+        info = torch.finfo(dtype)
+        assert (fmt.largest, fmt.smallest_normal, fmt.epsilon) == (info.max, info.tiny, info.eps)
+        assert fmt.smallest == info.smallest_normal * info.eps
+    assert (E4M3.largest, E4M3.smallest) == (448, 2.0**-9)
+    assert (E5M2.largest, E5M2.smallest) == (57_344, 2.0**-16)
+    above = torch.tensor([1e6, math.inf])
+    assert precision.round_to(above, E4M3).tolist() == [448, 448]
+    assert precision.round_to(above, E5M2).tolist() == [math.inf, math.inf]
+
+
+@pytest.mark.parametrize("fmt", NARROW, ids=lambda f: f.name)
+def test_stochastic_rounding_is_right_on_average(fmt):
+    g = torch.Generator().manual_seed(0)
+    n = 40_000
+    for x in (1.0 + 0.3 * fmt.epsilon, -(3.0 + fmt.epsilon), 2.75 * fmt.smallest, 0.01 / 3):
+        rounded = precision.round_to(torch.full((n,), x), fmt, generator=g)
+        neighbours = rounded.unique()
+        assert len(neighbours) == 2
+        distance = float(neighbours[1] - neighbours[0])
+        # Five standard deviations of the mean of n draws, each of at most half a distance.
+        assert abs(float(rounded.double().mean()) - x) < 5 * 0.5 * distance / n**0.5
+
+
+@pytest.mark.parametrize("fmt", NARROW, ids=lambda f: f.name)
+def test_stochastic_rounding_leaves_numbers_of_the_format(fmt):
+    x = every_number(fmt)
+    g = torch.Generator().manual_seed(0)
+    assert same(precision.round_to(x, fmt, generator=g), as_torch(x, fmt))
+
+
+def test_the_average_notices_rounding_to_the_nearest():
+    x = torch.full((40_000,), 1.0 + 0.3 * BF16.epsilon)
+    assert abs(float(precision.round_to(x, BF16).double().mean()) - float(x[0])) > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"exponent_bits": 9}, "exponent_bits must be from 2 to 8, got 9"),
+        ({"mantissa_bits": 0}, "mantissa_bits must be from 1 to 23"),
+        ({"bias": 0}, "bias must be from 1 to 127"),
+        ({"has_infinity": False}, "has no infinity"),
+    ],
+)
+def test_impossible_formats_are_refused(changes, message):
+    settings = {"name": "x", "exponent_bits": 4, "mantissa_bits": 3, "bias": 7} | changes
+    with pytest.raises(ValueError, match=message):
+        FloatFormat(**settings)
+
+
+def test_bits_are_those_of_float32_alone():
+    assert precision.bits_of(torch.tensor([1.0, -0.0])).tolist() == [0x3F800000, 0x80000000]
+    with pytest.raises(ValueError, match="float32"):
+        precision.encode(torch.zeros(2, dtype=torch.float64), BF16)
+    with pytest.raises(ValueError, match="8 bits, got 256"):
+        E4M3.value(256)
+
+
+# --- scales
+
+
+def decisions(scaler, steps, theirs):
+    """Feed the same good and bad gradients to our scaler and to torch's; return what they did."""
+    w = torch.nn.Parameter(torch.zeros(3))
+    optimizer = torch.optim.SGD([w], lr=1.0)
+    done = []
+    for bad in steps:
+        gradient = torch.tensor([1.0, 2.0, math.inf if bad else 3.0])
+        before = w.detach().clone()
+        if theirs:
+            scaler.scale(torch.zeros((), requires_grad=True))  # torch's scaler wants to be used
+            w.grad = gradient * scaler.get_scale()
+            scaler.step(optimizer)
+            scaler.update()
+            scale = scaler.get_scale()
+        else:
+            w.grad = gradient * scaler.value
+            if scaler.unscale([w]):
+                optimizer.step()
+            scaler.update()
+            scale = scaler.value
+        done.append((scale, (w.detach() - before).tolist()))
+    return done
+
+
+@given(steps=st.lists(st.booleans(), max_size=30), interval=st.integers(1, 4))
+def test_the_loss_scaler_decides_as_torchs_does(steps, interval):
+    theirs = torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=interval)
+    ours = precision.LossScaler(1024.0, growth_interval=interval)
+    assert decisions(ours, steps, theirs=False) == decisions(theirs, steps, theirs=True)
+
+
+def test_the_scale_never_becomes_infinite():
+    ours = precision.LossScaler(2.0**126, growth_interval=1)
+    theirs = torch.amp.GradScaler("cpu", init_scale=2.0**126, growth_interval=1)
+    w = torch.nn.Parameter(torch.zeros(1))
+    for _ in range(4):
+        w.grad = torch.zeros(1)
+        assert ours.unscale([w])
+        ours.update()
+        theirs.scale(torch.zeros((), requires_grad=True))
+        theirs.step(torch.optim.SGD([w], lr=1.0))
+        theirs.update()
+        assert ours.value == theirs.get_scale()
+    assert ours.value == 2.0**127
+
+
+def test_a_scaler_goes_on_where_it_was_saved():
+    one = precision.LossScaler(64.0, growth_interval=3)
+    decisions(one, [False, True, False, False], theirs=False)
+    other = precision.LossScaler(growth_interval=3)
+    other.load_state_dict(one.state_dict())
+    rest = [False, False, True]
+    assert decisions(other, rest, theirs=False) == decisions(one, rest, theirs=False)
+
+
+def test_a_scaler_used_in_another_order_is_refused():
+    scaler = precision.LossScaler()
+    with pytest.raises(RuntimeError, match="call unscale before update"):
+        scaler.update()
+    scaler.unscale([])
+    with pytest.raises(RuntimeError, match="twice"):
+        scaler.unscale([])
+    for settings, message in (
+        ({"scale": 0.0}, "scale must be positive"),
+        ({"growth": 1.0}, "growth must be above 1"),
+        ({"backoff": 1.0}, "backoff between 0 and 1"),
+        ({"growth_interval": 0}, "growth_interval"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            precision.LossScaler(**settings)
+
+
+@pytest.mark.parametrize("power_of_two", [False, True])
+@pytest.mark.parametrize("block", [None, 4, 32])
+@pytest.mark.parametrize("fmt", [E4M3, E5M2, FP16], ids=lambda f: f.name)
+def test_quantised_numbers_are_near(fmt, block, power_of_two):
+    x = torch.randn(5, 64, generator=torch.Generator().manual_seed(0)) * 1e-3
+    x[2] *= 100
+    scaled = precision.quantize(x, fmt, block=block, power_of_two=power_of_two)
+    parts = x.flatten() if block is None else x.unflatten(-1, (-1, block))
+    largest = parts.abs().amax(-1, keepdim=True)
+    error = (scaled.numbers() - x).reshape(parts.shape).abs()
+    # Half a distance: relative where numbers are normal, absolute where they are subnormal.
+    step = fmt.smallest * largest / fmt.largest * (2 if power_of_two else 1)
+    assert (error <= 0.5 * fmt.epsilon * parts.abs() + 0.51 * step).all()
+    assert error.max() > 0
+    if not power_of_two:
+        found = scaled.numbers().reshape(parts.shape).abs().amax(-1, keepdim=True)
+        torch.testing.assert_close(found, largest, rtol=1e-6, atol=0)
+    else:
+        assert torch.equal(torch.frexp(scaled.scales).mantissa, 0.5 + 0 * scaled.scales)
+
+
+def test_blocks_protect_small_numbers_from_a_large_one():
+    g = torch.Generator().manual_seed(1)
+    x = torch.randn(1, 256, generator=g)
+    x[0, 3] = 1e6
+    whole, blocks = (precision.quantize(x, E4M3, block=b).numbers() for b in (None, 32))
+    rest = slice(32, None)
+    assert checks.relative_error(whole[:, rest], x[:, rest]) > 0.6
+    assert checks.relative_error(blocks[:, rest], x[:, rest]) < 0.07
+
+
+def test_zeros_need_no_scale_and_bad_input_is_refused():
+    zeros = precision.quantize(torch.zeros(2, 8), E4M3, block=4)
+    assert torch.equal(zeros.numbers(), torch.zeros(2, 8))
+    with pytest.raises(ValueError, match="must divide the last axis of"):
+        precision.quantize(torch.ones(2, 6), E4M3, block=4)
+    with pytest.raises(ValueError, match="not finite"):
+        precision.quantize(torch.tensor([1.0, math.nan]), E4M3)
+
+
+# --- master weights
+
+
+def masters_and_plain(dtype, steps=200, lr=1e-4):
+    """One weight vector with masters, one without, one in float32, on the same gradients."""
+    g = torch.Generator().manual_seed(0)
+    start = (torch.randn(50, generator=g) + 3).to(dtype)
+    with_master, alone = (torch.nn.Parameter(start.clone()) for _ in range(2))
+    wide = torch.nn.Parameter(start.float())
+    optimizers = [
+        precision.MasterWeights([with_master], torch.optim.SGD, lr=lr),
+        torch.optim.SGD([alone], lr=lr),
+        torch.optim.SGD([wide], lr=lr),
+    ]
+    for _ in range(steps):
+        gradient = (1 + torch.rand(50, generator=g)).to(dtype)
+        for w, optimizer in zip((with_master, alone, wide), optimizers, strict=True):
+            w.grad = gradient.to(w.dtype)
+            optimizer.step()
+    return start.float(), with_master, alone, wide, optimizers[0]
+
+
+def test_masters_follow_float32_where_bf16_alone_stands_still():
+    start, with_master, alone, wide, optimizer = masters_and_plain(torch.bfloat16)
+    assert torch.equal(alone.float(), start)
+    assert torch.equal(optimizer.masters[0], wide)
+    assert torch.equal(with_master, wide.bfloat16())
+    assert not torch.equal(with_master.float(), start)
+
+
+def test_masters_go_on_from_a_saved_state():
+    _, w, _, _, one = masters_and_plain(torch.bfloat16, steps=5)
+    again = torch.nn.Parameter(torch.zeros(50, dtype=torch.bfloat16))
+    other = precision.MasterWeights([{"params": [again], "lr": 1e-3}], torch.optim.SGD, lr=1e-4)
+    other.load_state_dict(one.state_dict())
+    assert torch.equal(again, w)
+    assert torch.equal(other.masters[0], one.masters[0])
+    assert other.param_groups[0]["lr"] == 1e-4
+    with pytest.raises(ValueError, match="shapes"):
+        precision.MasterWeights([torch.zeros(3)], torch.optim.SGD, lr=1.0).load_state_dict(
+            one.state_dict()
+        )
+
+
+def test_a_weight_without_a_gradient_stays():
+    moved, stays = (torch.nn.Parameter(torch.ones(2, dtype=torch.bfloat16)) for _ in range(2))
+    optimizer = precision.MasterWeights([moved, stays], torch.optim.SGD, lr=0.5)
+    moved.grad = torch.ones(2, dtype=torch.bfloat16)
+    optimizer.step()
+    assert moved.tolist() == [0.5, 0.5]
+    assert stays.tolist() == [1, 1]
+    optimizer.zero_grad()
+    assert moved.grad is None
+
+
+# --- autocast
+
+
+def randn(*shape, seed=0, dtype=torch.float32):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
+
+
+TARGETS = torch.tensor([1, 4, 2])
+OURS = {
+    "linear": (ops.linear, randn(3, 8), randn(6, 8)),
+    "attention": (attention.attention_sdpa, *(randn(1, 3, 2, 8, seed=i) for i in range(3))),
+    "embedding": (lambda w: ops.embedding(TARGETS, w), randn(6, 8)),
+    "residual sum": (torch.add, randn(3, 8), randn(3, 8).bfloat16()),
+    "silu gate": (ops.silu_gate, randn(3, 8).bfloat16(), randn(3, 8, seed=1).bfloat16()),
+    "rotation": (
+        attention.rope_adjacent,
+        randn(1, 3, 2, 8).bfloat16(),
+        attention.rope_rotations(8, 3),
+    ),
+    "RMSNorm": (ops.rmsnorm, randn(3, 8).bfloat16(), randn(8)),
+    "cross-entropy": (loss.cross_entropy, randn(3, 8).bfloat16(), TARGETS),
+}
+THEIRS = {
+    "linear": (F.linear, randn(3, 8), randn(6, 8)),
+    "attention": (F.scaled_dot_product_attention, *(randn(1, 2, 3, 8, seed=i) for i in range(3))),
+    "embedding": (lambda w: F.embedding(TARGETS, w), randn(6, 8)),
+    "cross-entropy": (F.cross_entropy, randn(3, 8).bfloat16(), TARGETS),
+}
+
+
+@pytest.mark.parametrize("name", precision.POLICY)
+def test_our_layers_follow_the_policy(name):
+    function, *inputs = OURS[name]
+    widest = max((x.dtype for x in inputs if x.is_floating_point()), key=lambda d: d.itemsize)
+    expected = {"lower": torch.bfloat16, "float32": torch.float32, "widest": widest}
+    assert precision.autocast_dtype(function, *inputs) == expected[precision.POLICY[name]]
+
+
+@pytest.mark.parametrize("name", THEIRS)
+def test_torchs_own_layers_follow_the_same_policy(name):
+    function, *inputs = THEIRS[name]
+    ours, *given_ = OURS[name]
+    assert precision.autocast_dtype(function, *inputs) == precision.autocast_dtype(ours, *given_)
+
+
+def test_a_decoder_under_autocast_is_near_float32_and_its_gradients_are_float32():
+    decoder = model.Transformer(model.tiny(), generator=runtime.generator(0))
+    g = runtime.generator(1)
+    ids, targets = (torch.randint(0, 300, (3, 16), generator=g) for _ in range(2))
+
+    def gradients(enabled):
+        with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
+            value = loss.cross_entropy(decoder(ids), targets)
+        return value.detach(), torch.autograd.grad(value, list(decoder.parameters()))
+
+    wide, narrow = gradients(False), gradients(True)
+    assert narrow[0].dtype == torch.float32
+    assert 0 < abs(float(wide[0] - narrow[0])) < 1e-3
+    for ours, theirs in zip(narrow[1], wide[1], strict=True):
+        assert ours.dtype == torch.float32
+        assert 0 < checks.relative_error(ours, theirs) < 0.05
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_norms_rotations_and_losses_sum_in_float32(dtype):
+    x, gain = randn(4, 8_192, dtype=dtype), (1 + 0.1 * randn(8_192, seed=1)).to(dtype)
+    theirs = F.rms_norm(x.double(), (8_192,), gain.double(), 1e-5)
+    assert checks.relative_error(ops.rmsnorm(x, gain).double(), theirs) < torch.finfo(dtype).eps
+    logits, targets = 3 * randn(5, 500, dtype=dtype), torch.arange(5)
+    exact = F.cross_entropy(logits.double(), targets)
+    ours = loss.cross_entropy(logits, targets)
+    assert ours.dtype == torch.float32
+    assert abs(float(ours) - float(exact)) < 1e-5
+    q = randn(1, 3, 2, 8, dtype=dtype)
+    turned = attention.rope_adjacent(q, attention.rope_rotations(8, 3))
+    assert turned.dtype == dtype
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_the_gradients_of_a_narrow_norm_are_rounded_once(dtype):
+    x, gain = randn(4, 512, dtype=dtype), (1 + 0.1 * randn(512, seed=1)).to(dtype)
+    dy = randn(4, 512, seed=2, dtype=dtype)
+    _, saved = ops.rmsnorm_forward(x, gain)
+    dx, dgain = ops.rmsnorm_backward(dy, saved)
+    wide = [t.double().requires_grad_() for t in (x, gain)]
+    F.rms_norm(wide[0], (512,), wide[1], 1e-5).backward(dy.double())
+    for ours, theirs in ((dx, wide[0].grad), (dgain, wide[1].grad)):
+        assert ours.dtype == dtype
+        assert checks.relative_error(ours.double(), theirs) < torch.finfo(dtype).eps

@@ -1,0 +1,216 @@
+"""stability: spikes told from scatter, the way back, and the first bad number, wherever it is."""
+
+import copy
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from llmcourse import loss, model, optim, runtime
+from llmcourse.stability import SkipAndRewind, SpikeDetector, first_bad
+
+
+def noisy(n, seed=0, level=3.0, spread=0.05, slope=0.0):
+    g = torch.Generator().manual_seed(seed)
+    steps = torch.arange(n)
+    return (level - slope * steps + spread * torch.randn(n, generator=g)).tolist()
+
+
+@given(seed=st.integers(0, 10_000))
+def test_scatter_and_descent_are_no_spikes(seed):
+    detector = SpikeDetector(window=20, factor=10.0)
+    assert {detector.look(v) for v in noisy(200, seed, slope=0.01)} == {"fine"}
+
+
+@given(seed=st.integers(0, 10_000), at=st.integers(20, 199), height=st.floats(1.5, 50))
+def test_a_spike_is_seen_and_not_remembered(seed, at, height):
+    values = noisy(200, seed)
+    values[at] += height
+    detector = SpikeDetector(window=20, factor=10.0)
+    verdicts = [detector.look(v) for v in values]
+    assert [i for i, verdict in enumerate(verdicts) if verdict == "spike"] == [at]
+    assert values[at] not in detector.values
+
+
+def test_a_long_spike_stays_one():
+    detector = SpikeDetector(window=5, least_rise=0.5)
+    for value in (1.0, 1.1, 0.9, 1.0, 1.0):
+        detector.look(value)
+    assert [detector.look(9.0) for _ in range(20)] == ["spike"] * 20
+    assert detector.look(1.2) == "fine"
+
+
+def test_the_limit_is_the_formula():
+    detector = SpikeDetector(window=5, factor=2.0, least_rise=0.0)
+    assert detector.limit == math.inf
+    for value in (1.0, 2.0, 4.0, 3.0, 100.0):
+        detector.look(value)
+    assert detector.limit == pytest.approx(3.0 + 2.0 * 1.4826 * 1.0)  # |v - 3|: 2 1 1 0 97
+    calm = SpikeDetector(window=3, least_rise=0.25)
+    for _ in range(3):
+        calm.look(2.0)
+    assert calm.limit == 2.25
+    assert calm.look(2.25) == "fine"
+    assert calm.look(math.nextafter(2.25, 3)) == "spike"
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_what_is_not_finite_is_said_at_once_and_not_remembered(value):
+    detector = SpikeDetector(window=3)
+    assert detector.look(value) == "not finite"
+    assert not detector.values
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"window": 2}, "window must be 3 or more"),
+        ({"factor": 0}, "factor must be positive"),
+        ({"least_rise": -1}, "least_rise 0 or more"),
+    ],
+)
+def test_impossible_detectors_are_refused(settings, message):
+    with pytest.raises(ValueError, match=message):
+        SpikeDetector(**settings)
+
+
+# --- going back
+
+
+def trained(steps, on_step=lambda step, m, o: None):
+    """A small regression; batches by step."""
+    g = torch.Generator().manual_seed(0)
+    layer = torch.nn.Linear(3, 1)
+    torch.nn.init.ones_(layer.weight)
+    torch.nn.init.zeros_(layer.bias)
+    optimizer = optim.AdamW(layer.parameters(), lr=1e-2)
+    batches = torch.randn(steps, 8, 3, generator=g)
+    for step, x in enumerate(batches):
+        on_step(step, layer, optimizer)
+        layer(x).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return layer, optimizer
+
+
+def test_the_state_of_the_older_snapshot_comes_back_exactly():
+    wanted = {}
+    guard = []
+
+    def on_step(step, layer, optimizer):
+        if not guard:
+            guard.append(SkipAndRewind(layer, optimizer, every=4))
+        guard[0].before(step)
+        if step == 4:
+            wanted["model"] = copy.deepcopy(layer.state_dict())
+            wanted["optimizer"] = copy.deepcopy(optimizer.state_dict())
+
+    layer, optimizer = trained(11, on_step)
+    assert not torch.equal(layer.weight, wanted["model"]["weight"])
+    for _ in range(2):  # the same snapshot serves again
+        assert guard[0].rewind(11) == 4
+        assert torch.equal(layer.weight, wanted["model"]["weight"])
+        ours = optimizer.state_dict()["state"]
+        for index, state in wanted["optimizer"]["state"].items():
+            assert ours[index]["step"] == state["step"] == 4
+            assert torch.equal(ours[index]["mean_square"], state["mean_square"])
+        layer.weight.grad, layer.bias.grad = torch.ones(1, 3), torch.ones(1)
+        optimizer.step()
+    assert guard[0].rewinds == [(11, 4), (11, 4)]
+
+
+def test_going_back_needs_a_snapshot():
+    layer = torch.nn.Linear(2, 1)
+    guard = SkipAndRewind(layer, torch.optim.SGD(layer.parameters(), lr=1.0))
+    with pytest.raises(ValueError, match="no snapshot"):
+        guard.rewind(3)
+    with pytest.raises(ValueError, match="every must be 1 or more"):
+        SkipAndRewind(layer, torch.optim.SGD(layer.parameters(), lr=1.0), every=0)
+
+
+# --- the first bad number
+
+
+@pytest.fixture
+def decoder():
+    return model.Transformer(model.tiny(), generator=runtime.generator(0))
+
+
+@pytest.fixture
+def batch():
+    g = runtime.generator(1)
+    return tuple(torch.randint(0, 300, (2, 8), generator=g) for _ in range(2))
+
+
+def watched(decoder, batch, **settings):
+    with first_bad(decoder, **settings) as watch:
+        value = loss.token_losses(decoder(batch[0]), batch[1]).mean()
+        value.backward()
+    return watch
+
+
+def test_a_healthy_model_has_none(decoder, batch):
+    assert watched(decoder, batch).first is None
+    assert not any(m._forward_hooks for m in decoder.modules())
+
+
+def test_a_bad_weight_is_found_before_the_pass(decoder, batch):
+    with torch.no_grad():
+        decoder.blocks[1].attention.w_k[3, 2] = math.nan
+    first = watched(decoder, batch).first
+    assert (first.where, first.what) == ("blocks.1.attention.w_k", "weight")
+    assert first.share == pytest.approx(1 / decoder.blocks[1].attention.w_k.numel())
+
+
+class Breaks(torch.nn.Module):
+    """Passes on, but spoils one number of its output, or of the gradient behind it."""
+
+    def __init__(self, inner, forward):
+        super().__init__()
+        self.inner, self.spoils_forward = inner, forward
+
+    def forward(self, *inputs, **settings):
+        y = self.inner(*inputs, **settings)
+        if self.spoils_forward:
+            return y + torch.zeros_like(y).index_fill(-1, torch.tensor([0]), math.inf)
+        y.register_hook(lambda g: g * math.nan)
+        return y
+
+
+@pytest.mark.parametrize("layer", [0, 1])
+@pytest.mark.parametrize("part", ["attention", "feed_forward", "attention_norm"])
+def test_the_innermost_bad_output_is_named(part, layer, decoder, batch):
+    block = decoder.blocks[layer]
+    setattr(block, part, Breaks(getattr(block, part), forward=True))
+    watch = watched(decoder, batch)
+    assert (watch.first.where, watch.first.what) == (f"blocks.{layer}.{part}", "output")
+    assert len(watch.seen) > 3  # it spread
+    assert not any(bad.where == f"blocks.{layer}.{part}.inner" for bad in watch.seen[:1])
+
+
+def test_a_gradient_that_goes_bad_on_its_way_back_is_named(decoder, batch):
+    decoder.blocks[1].feed_forward = Breaks(decoder.blocks[1].feed_forward, forward=False)
+    first = watched(decoder, batch).first
+    assert first.what == "gradient of the output"
+    assert first.where.startswith("blocks.1.feed_forward")
+    assert first.share == 1.0
+
+
+def test_a_gradient_of_a_weight_alone_is_named(decoder, batch):
+    decoder.blocks[0].feed_forward.w_up.register_hook(lambda g: g / 0)
+    seen = watched(decoder, batch).seen
+    assert [(bad.where, bad.what) for bad in seen] == [
+        ("blocks.0.feed_forward.w_up", "gradient of the weight")
+    ]
+
+
+def test_too_large_counts_when_asked_for(decoder, batch):
+    with torch.no_grad():
+        decoder.blocks[1].feed_forward.w_down.mul_(1e6)
+    assert watched(decoder, batch, largest=1e8).first is None
+    first = watched(decoder, batch, largest=50.0).first
+    assert (first.where, first.what) == ("blocks.1.feed_forward.w_down", "weight")
+    with pytest.raises(ValueError, match="largest must be positive"):
+        watched(decoder, batch, largest=0)
