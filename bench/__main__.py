@@ -20,6 +20,7 @@ BENCHMARKS = (
     "collectives",
     "data_parallel",
     "zero",
+    "optimizer",
 )
 README = Path(__file__).parent / "README.md"
 MARK = "<!-- table: written by python -m bench -->"

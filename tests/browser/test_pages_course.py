@@ -7,7 +7,7 @@ from tests.browser.every_page import check_pages
 
 
 def test_pages_are_whole_light_and_accessible(chromium):
-    check_pages(chromium, visits.pages(package=False))
+    check_pages(chromium, visits.pages("course"))
 
 
 def test_axe_finds_what_is_wrong(chromium, tmp_path):
@@ -81,7 +81,7 @@ def test_focus_is_visible_on_links_and_buttons(chromium):
 
 def test_no_page_of_a_chapter_scrolls_sideways_on_a_phone(chromium):
     wide = {}
-    for path in visits.pages(package=False):
+    for path in visits.pages("course"):
         with visits.opened(chromium, path.as_uri()) as (page, _):
             page.set_viewport_size({"width": 360, "height": 740})
             page.wait_for_timeout(100)

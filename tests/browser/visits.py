@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Literal
 from urllib.parse import unquote, urlsplit
 
 from axe_playwright_python.sync_playwright import Axe
@@ -122,12 +123,15 @@ def axe_in_both_themes(page: Page) -> list[str]:
     return found
 
 
-def pages(*, package: bool) -> list[Path]:
-    """Return the pages about the package (API and sources), or all the others.
+def pages(part: Literal["course", "api", "sources"]) -> list[Path]:
+    """Return the pages of the course, of the package's interface, or of its sources.
 
     The index at the root is left out: it only leads to the first page.
     """
-    every = [path for path in sorted(HTML.rglob("*.html")) if "_static" not in path.parts]
-    every.remove(HTML / "index.html")
-    inside = [path for path in every if {"api", "_modules"} & set(path.relative_to(HTML).parts)]
-    return inside if package else [path for path in every if path not in inside]
+    parts = {"course": [], "api": [], "sources": []}
+    for path in sorted(HTML.rglob("*.html")):
+        folders = path.relative_to(HTML).parts[:-1]
+        if "_static" not in folders and path != HTML / "index.html":
+            inside = "sources" if "_modules" in folders else "api" if "api" in folders else "course"
+            parts[inside].append(path)
+    return parts[part]

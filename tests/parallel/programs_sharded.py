@@ -9,6 +9,9 @@ from programs_zero import whole_parameters, zero
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from llmcourse.loss import cross_entropy
+from llmcourse.model import Transformer, tiny
+from llmcourse.model.decoder import Block
 from llmcourse.parallel import collectives
 from llmcourse.recompute import recompute
 
@@ -295,13 +298,34 @@ def all_unusual(rank) -> dict:
     return {name: unusual(rank, name) for name in CASES}
 
 
-def in_bf16(rank) -> tuple[list, list]:
+def narrow_tree() -> tuple[Tree, type, Callable]:
+    """Return a tree, its units, and its loss of a numbered batch."""
+
+    def loss_of(run: nn.Module, number: int) -> Tensor:
+        x = batch(number)
+        return run(x if isinstance(run, zero.FullyShardedModel) else x.bfloat16()).float()
+
+    return plain_tree(), Leaf, lambda run, number: loss_of(run, number).square().mean()
+
+
+def narrow_decoder() -> tuple[Transformer, type, Callable]:
+    """Return a small Llama, its units, and its loss of a numbered batch."""
+
+    def loss_of(run: nn.Module, number: int) -> Tensor:
+        g = torch.Generator().manual_seed(number)
+        ids = torch.randint(0, 300, (2, 9), generator=g)
+        return cross_entropy(run(ids[:, :-1]), ids[:, 1:])
+
+    return Transformer(tiny(), generator=torch.Generator().manual_seed(0)), Block, loss_of
+
+
+def in_bf16(rank, make: Callable[[], tuple]) -> tuple[list, list]:
     """Train two steps in bf16 with float32 pieces; return the parameters, and those by hand."""
-    plain = plain_tree()
+    plain, units, loss_of = make()
     sharded = zero.FullyShardedModel(
         copy.deepcopy(plain),
         rank.axis("dp"),
-        units=Leaf,
+        units=units,
         compute_dtype=torch.bfloat16,
         reduce_dtype=torch.float32,
         ordered=True,
@@ -309,7 +333,7 @@ def in_bf16(rank) -> tuple[list, list]:
     ours, theirs = [], []
     chosen = torch.optim.SGD(sharded.parameters(), lr=0.1)
     for step in range(2):
-        sharded(batch(10 * step + rank.index)).float().square().mean().backward()
+        loss_of(sharded, 10 * step + rank.index).backward()
         chosen.step()
         chosen.zero_grad()
         ours.append(whole_parameters(sharded))
@@ -317,7 +341,7 @@ def in_bf16(rank) -> tuple[list, list]:
         sums: dict[str, Tensor] = {}
         for other in range(rank.size):
             low.zero_grad()
-            low(batch(10 * step + other).bfloat16()).float().square().mean().backward()
+            loss_of(low, 10 * step + other).backward()
             for name, p in low.named_parameters():
                 if p.requires_grad:
                     sums[name] = sums.get(name, 0) + p.grad.float()

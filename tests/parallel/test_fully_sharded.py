@@ -115,10 +115,14 @@ def test_torchs_fully_shard_ends_up_in_the_same_place(run, num_ranks):
 # Precision
 
 
-def test_low_precision_computes_as_a_low_precision_module(run):
+@pytest.mark.parametrize("make", ["narrow_tree", "narrow_decoder"])
+def test_low_precision_computes_as_a_low_precision_module(run, make):
     """Gathered in bf16, reduced in float32, updated in float32: so does one process by hand."""
-    for trace, expected in run(2, programs_sharded.in_bf16):
+    for trace, expected in run(2, programs_sharded.in_bf16, getattr(programs_sharded, make)):
         assert equal(trace, expected)
+
+
+def test_low_precision_keeps_the_given_dtypes(run):
     dtypes = run(2, programs_sharded.dtypes)[0]
     assert dtypes == {
         "parameter": "torch.float32",

@@ -1,0 +1,183 @@
+"""A widget to compare runs that differ in the learning rate, and to tell regimes by their curves.
+
+Taught in: chapters/26_learning_rate.ipynb
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import traitlets
+
+from llmcourse.viz.state import Whole
+from llmcourse.viz.widget import Widget
+
+LETTERS = "ABCDEF"
+MOST_RUNS = len(LETTERS)
+MOST_POINTS = 500
+"""Points of a curve that the page keeps."""
+MOST_STEPS = 10_000_000
+KEYS = ("name", "rate", "steps", "train", "validation")
+
+
+class Features(NamedTuple):
+    """What can be read off a curve of training losses; None is a number that is not finite."""
+
+    first: float
+    end: float
+    """Mean of the last tenth of the points."""
+    late_fall: float
+    """From the tenth that lies a fifth before the end, to the end."""
+    lowest: float
+    lowest_step: int
+    rise: float
+    """The most that the loss rose above the lowest value so far."""
+    broken: int | None
+    """The first step whose loss is not finite."""
+    validation: float | None
+    """The last that was measured."""
+
+
+def trailing_mean(values: Sequence[float | None], window: int) -> list[float | None]:
+    """Return each value's mean with the numbers before it, `window` of them in all.
+
+    Args:
+        values: None, which stays None, is left out of later means.
+        window: 1 or more; 1 leaves the values as they are.
+    """
+    known: list[float] = []
+    means: list[float | None] = []
+    for value in values:
+        if value is None:
+            means.append(None)
+            continue
+        known = [*known, value][-window:]
+        means.append(sum(known) / len(known))
+    return means
+
+
+def features(run: Mapping[str, Any]) -> Features:
+    """Return what can be read off the curves of a run, as the page says it.
+
+    Args:
+        run: with steps, train and validation, None for what is not finite or not measured.
+    """
+    train = run["train"]
+    known = [value for value in train if value is not None]
+    tenth = max(1, len(known) // 10)
+    end = _mean(known[-tenth:])
+    before = _mean(known[-3 * tenth : -2 * tenth] or known[:1])
+    lowest, rise = math.inf, 0.0
+    for value in known:
+        lowest = min(lowest, value)
+        rise = max(rise, value - lowest)
+    measured = [value for value in run["validation"] if value is not None]
+    return Features(
+        first=known[0],
+        end=end,
+        late_fall=before - end,
+        lowest=lowest,
+        lowest_step=run["steps"][train.index(lowest)],
+        rise=rise,
+        broken=run["steps"][train.index(None)] if None in train else None,
+        validation=measured[-1] if measured else None,
+    )
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+class RateRegimes(Widget):
+    """Runs that differ in the learning rate: training solid, validation dashed, names to guess.
+
+    Args:
+        runs: 2 to 6, each a dict of name (the regime), rate (learning rate), steps (increasing),
+            train (a loss for each of them; what is not finite ends the curve) and validation
+            (likewise, None where it was not measured).  At most 500 points each.
+        state: curve ("all", or a letter from "A": the order of `runs`, or of the deal), window
+            (points in a mean), train, validation, tall (up to the highest loss), step, quiz
+            (whether the names are hidden), deal (the order in the quiz), guesses (letter to name).
+
+    Raises:
+        ValueError: if a run lacks something, or its parts do not belong together.
+    """
+
+    script = "rate_regimes.js"
+    alt = (
+        "Losses of runs that differ in the learning rate alone: too low falls slowly, a good one "
+        "falls fast and ends lowest, one that is too high swings and stays above, and a diverging "
+        "one rises.  Training is solid, validation dashed.  The names can be hidden and guessed."
+    )
+
+    runs = traitlets.List(traitlets.Dict()).tag(sync=True)
+    curve = traitlets.Unicode("all").tag(sync=True)
+    window = Whole(1, low=1, high=100, step=1, label="mean of so many points")
+    train = traitlets.Bool(True).tag(sync=True)
+    validation = traitlets.Bool(True).tag(sync=True)
+    tall = traitlets.Bool(False).tag(sync=True)
+    step = Whole(0, low=0, high=MOST_STEPS, step=1, label="at step")
+    quiz = traitlets.Bool(False).tag(sync=True)
+    deal = Whole(1, low=1, high=1_000, step=1, label="deal")
+    guesses = traitlets.Dict().tag(sync=True)
+
+    def __init__(self, runs: Sequence[Mapping[str, Any]], **state: Any) -> None:
+        kept = [_checked(run) for run in runs]
+        if not 2 <= len(kept) <= MOST_RUNS:
+            raise ValueError(f"give 2 to {MOST_RUNS} runs, not {len(kept)}")
+        names = [run["name"] for run in kept]
+        if len(set(names)) < len(names):
+            raise ValueError(f"each run needs a name of its own, got {names}")
+        last = max(run["steps"][-1] for run in kept)
+        super().__init__(runs=kept, **{"step": last, **state})
+        self.limits = self.limits | {"step": self.limits["step"] | {"high": last}}
+
+    @traitlets.validate("curve")
+    def _one_of_them(self, proposal: dict[str, Any]) -> str:
+        """Return the curve, if there is one of that letter."""
+        letters = ["all", *LETTERS[: len(self.runs)]]
+        if proposal["value"] not in letters:
+            raise traitlets.TraitError(f"curve must be one of {letters}, not {proposal['value']!r}")
+        return proposal["value"]
+
+    @traitlets.validate("step")
+    def _in_the_runs(self, proposal: dict[str, Any]) -> int:
+        """Return the step, no later than the last of all runs."""
+        last = max(run["steps"][-1] for run in self.runs)
+        if proposal["value"] > last:
+            self.note = f"at step: the runs end at step {last:,}; {last:,} is used."
+        return min(last, proposal["value"])
+
+
+def _checked(run: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a run as plain numbers, or raise ValueError for what it lacks."""
+    missing = [key for key in KEYS if key not in run]
+    if missing:
+        raise ValueError(f"a run has no {missing}; it needs {list(KEYS)}")
+    name, rate, steps = str(run["name"]), float(run["rate"]), [int(n) for n in run["steps"]]
+    if not (name and math.isfinite(rate) and rate > 0):
+        raise ValueError(f"a run needs a name and a rate above 0, got {name!r} and {rate}")
+    if not 2 <= len(steps) <= MOST_POINTS:
+        raise ValueError(
+            f"{name}: give 2 to {MOST_POINTS} points, not {len(steps)}; keep every n-th of many"
+        )
+    if steps[0] < 0 or any(b <= a for a, b in pairwise(steps)):
+        raise ValueError(f"{name}: steps must increase from 0 or more")
+    train, validation = (_plain(run[key]) for key in ("train", "validation"))
+    if len(train) != len(steps) or len(validation) != len(steps):
+        raise ValueError(
+            f"{name}: {len(steps)} steps, {len(train)} losses of training and {len(validation)} "
+            "of validation; give one for each step, None where it was not measured"
+        )
+    if train[0] is None:
+        raise ValueError(f"{name}: the first loss of training must be finite")
+    return {"name": name, "rate": rate, "steps": steps, "train": train, "validation": validation}
+
+
+def _plain(values: Sequence[float | None]) -> list[float | None]:
+    """Return 5 digits of each number, and None for what is not finite."""
+    return [
+        float(f"{value:.5g}") if value is not None and math.isfinite(value) else None
+        for value in values
+    ]

@@ -1,0 +1,346 @@
+"""The race of chapter 25: its paths are those of the package's optimizers, and it obeys."""
+
+import gzip
+import itertools
+import math
+
+import pytest
+import torch
+import traitlets
+
+from llmcourse import optim
+from llmcourse.viz.widgets.race import DECAYS, SURFACES, OptimizerRace
+
+OUTSIDE = """all => all.filter((text) => {
+  const [inner, outer] = [text, text.ownerSVGElement].map((one) => one.getBoundingClientRect());
+  return inner.left < outer.left - 0.5 || inner.right > outer.right + 0.5
+    || inner.top < outer.top - 0.5 || inner.bottom > outer.bottom + 0.5;
+}).map((text) => text.textContent)"""
+"""Texts that leave their picture."""
+
+KINDS = ("sgd", "momentum", "rmsprop", "adam")
+BASE = {
+    "surface": "bowl",
+    "angle": 45,
+    "stretch": 50,
+    "start_x": -2.0,
+    "start_y": 1.0,
+    "beta1": 0.9,
+    "beta2": 0.95,
+    "decay": 0,
+    "decay_kind": DECAYS[0],
+}
+PLACES = list(itertools.product((-2.3, 0.0, 0.7), (-1.1, 0.4)))
+
+
+def height(settings, place):
+    """The heights as the class says them, for autograd."""
+    x, y = place
+    steep = settings["stretch"]
+    if settings["surface"] == "valley":
+        return ((1 - x) ** 2 + steep * (y - x**2 / 2) ** 2) / 2
+    angle = math.radians(settings["angle"]) if settings["surface"] == "rotated bowl" else 0
+    u = math.cos(angle) * x + math.sin(angle) * y
+    v = math.cos(angle) * y - math.sin(angle) * x
+    return (u**2 + steep * v**2) / 2
+
+
+def optimizer(kind, place, rate, settings):
+    betas = (settings["beta1"], settings["beta2"])
+    if kind == "adam":
+        coupled = settings["decay_kind"] == "in the gradient (Adam)"
+        made = optim.Adam if coupled else optim.AdamW
+        return made([place], lr=rate, betas=betas, weight_decay=settings["decay"])
+    if kind == "rmsprop":
+        return optim.RMSProp([place], lr=rate, alpha=betas[1])
+    return optim.SGD([place], lr=rate, momentum=betas[0] if kind == "momentum" else 0)
+
+
+def walked(kind, rate, settings, steps):
+    """Return the same walk by the package's optimizer, in float64."""
+    angle = math.radians(settings["angle"]) if settings["surface"] == "rotated bowl" else 0
+    u, v = settings["start_x"], settings["start_y"]
+    start = [
+        math.cos(angle) * u - math.sin(angle) * v,
+        math.sin(angle) * u + math.cos(angle) * v,
+    ]
+    place = torch.tensor(start, dtype=torch.float64, requires_grad=True)
+    taker = optimizer(kind, place, rate, settings)
+    points = [place.tolist()]
+    for _ in range(steps):
+        taker.zero_grad()
+        height(settings, place).backward()
+        taker.step()
+        points.append(place.tolist())
+        if max(abs(p) for p in points[-1]) >= 1e6:
+            break
+    return points
+
+
+def said(page):
+    return page.get_by_role("status").text_content()
+
+
+def pictured(page, place=0):
+    return page.locator(".lc-stage svg").nth(place).get_attribute("aria-label")
+
+
+def enter(page, name, text):
+    page.get_by_label(f"{name}, number").fill(text)
+    page.keyboard.press("Tab")
+
+
+def rows(page, caption):
+    box = page.locator("details", has_text=caption)
+    if box.get_attribute("open") is None:
+        page.locator("summary", has_text=caption).click()
+    return [row.locator("th, td").all_text_contents() for row in box.locator("tbody tr").all()]
+
+
+# --- the arithmetic
+
+
+def test_heights_and_slopes_are_those_of_autograd(arithmetic):
+    settings = [
+        BASE | {"surface": surface, "angle": angle, "stretch": stretch}
+        for surface, angle, stretch in itertools.product(SURFACES, (0, 30, 77), (1, 50))
+    ]
+    given = [[one, *place] for one in settings for place in PLACES]
+    heights = arithmetic(OptimizerRace, "height", given)
+    slopes = arithmetic(OptimizerRace, "slope", given)
+    for (one, *place), got, slope in zip(given, heights, slopes, strict=True):
+        at = torch.tensor(place, dtype=torch.float64, requires_grad=True)
+        value = height(one, at)
+        value.backward()
+        assert got == pytest.approx(value.item(), rel=1e-12, abs=1e-13)
+        assert slope == pytest.approx(at.grad.tolist(), rel=1e-12, abs=1e-13)
+
+
+def grid():
+    for surface, kind, rate in itertools.product(SURFACES, KINDS, (0.004, 0.03, 0.5)):
+        yield [kind, rate, BASE | {"surface": surface, "angle": 30}, 60]
+        yield [kind, rate, BASE | {"surface": surface, "beta1": 0, "beta2": 0.5}, 25]
+    for surface, how, decay in itertools.product(SURFACES, DECAYS, (0.3, 2)):
+        yield ["adam", 0.1, BASE | {"surface": surface, "decay": decay, "decay_kind": how}, 60]
+
+
+def test_walks_as_the_optimizers_of_the_package(arithmetic):
+    given = list(grid())
+    gone = 0
+    for case, got in zip(given, arithmetic(OptimizerRace, "walk", given), strict=True):
+        expected = walked(*case)
+        assert len(got) == len(expected)
+        gone += len(got) <= case[-1]
+        torch.testing.assert_close(
+            torch.tensor(got, dtype=torch.float64),
+            torch.tensor(expected, dtype=torch.float64),
+            rtol=1e-8,  # rounding grows along a path that runs away or swings
+            atol=1e-10,
+        )
+    assert gone > 0  # a path that runs away ends at the same step
+
+
+def test_turning_the_bowl_turns_sgd_and_momentum_but_not_adam(arithmetic):
+    upright = [[kind, 0.03, BASE, 80] for kind in KINDS]
+    turned = [[kind, 0.03, BASE | {"surface": "rotated bowl"}, 80] for kind in KINDS]
+    paths = arithmetic(OptimizerRace, "walk", [*upright, *turned])
+    c = math.cos(math.radians(45))
+    back = torch.tensor([[c, c], [-c, c]], dtype=torch.float64)
+    for kind, straight, askew in zip(KINDS, paths[:4], paths[4:], strict=True):
+        turned_back = torch.tensor(askew, dtype=torch.float64) @ back.T
+        off = (turned_back - torch.tensor(straight, dtype=torch.float64)).abs().max()
+        assert (off < 1e-9) == (kind in ("sgd", "momentum"))
+
+
+def test_contours_are_of_one_height(arithmetic):
+    given = [
+        [BASE | {"surface": surface, "angle": 30}, level]
+        for surface in SURFACES
+        for level in (0.05, 6)
+    ]
+    for (one, level), points in zip(
+        given, arithmetic(OptimizerRace, "contour", given), strict=True
+    ):
+        assert points[0] == pytest.approx(points[-1])
+        heights = [height(one, point) for point in points]
+        assert heights == pytest.approx([level] * len(points), rel=1e-9)
+
+
+def test_arrival_is_the_first_step_after_which_none_is_outside(arithmetic):
+    paths = [
+        [[2, 0], [0.05, 0], [0.5, 0], [0.09, 0], [0, 0.1]],
+        [[2, 0], [0.05, 0], [0.5, 0]],
+        [[0, 0]],
+        [[0.08, 0.08]],
+    ]
+    got = arithmetic(OptimizerRace, "arrival", [[BASE, path] for path in paths])
+    assert got == [3, None, 0, None]
+
+
+@pytest.mark.parametrize("surface", SURFACES)
+def test_the_best_rate_is_best_of_all(arithmetic, surface):
+    settings = BASE | {"surface": surface}
+    (best,) = arithmetic(OptimizerRace, "bestRate", [["momentum", settings, 120]])
+    lowest = [1, 0.5] if surface == "valley" else [0, 0]
+
+    def arrives(rate):
+        path = walked("momentum", rate, settings, 120)
+        outside = [i for i, point in enumerate(path) if math.dist(point, lowest) > 0.1]
+        return outside[-1] + 1 if outside[-1] + 1 < len(path) else math.inf
+
+    rates = [k * 10**-p for p in (4, 3, 2, 1) for k in (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8)]
+    times = {round(rate, 6): arrives(rate) for rate in rates}
+    assert times[best] == min(times.values()) < math.inf
+
+
+# --- the page
+
+
+def test_the_race_upright(show):
+    page = show(OptimizerRace())
+    assert said(page).startswith("All start at the cross.")
+    page.get_by_role("button", name="Step").click()
+    assert said(page).startswith("After 1 step: ")
+    page.get_by_role("slider", name="steps taken").press("ArrowRight")
+    assert said(page).startswith("After 2 steps: ")
+    enter(page, "steps taken", "100")
+    assert (
+        "momentum arrived at step 44, Adam arrived at step 52, RMSProp arrived at step 75, SGD"
+        in (said(page))
+    )
+    assert "2 / 50 = 0.04" in said(page)
+    board = rows(page, "Who has arrived")
+    assert [row[:4] for row in board] == [
+        ["SGD", "0.03", "99", "4"],
+        ["momentum", "0.005", "44", "1"],
+        ["RMSProp", "0.03", "75", "3"],
+        ["Adam", "0.08", "52", "2"],
+    ]
+    assert rows(page, "Where each one is")[-1][0] == "100"
+    end = walked("sgd", 0.03, BASE, 100)[-1]
+    assert float(board[0][4]) == pytest.approx(math.hypot(*end), rel=1e-3)
+
+
+def test_turned_by_45_degrees(show):
+    page = show(OptimizerRace(steps=250))
+    hidden = page.get_by_label("turned by, degrees", exact=True)
+    assert not hidden.is_visible()
+    page.get_by_label("surface", exact=True).select_option("rotated bowl")
+    assert said(page).startswith("All start")  # another surface is another race
+    enter(page, "steps taken", "250")
+    assert "SGD and momentum see only the slope: turning changes nothing." in said(page)
+    assert "RMSProp at 178 (upright 75), Adam at 109 (upright 52)" in said(page)
+    assert hidden.is_visible()
+    enter(page, "turned by, degrees", "0")
+    assert "upright" not in said(page)
+
+
+def test_best_rates_are_taken(show):
+    page = show(OptimizerRace(surface="valley", steps=300, rmsprop=False, sgd=False))
+    assert "The steep walls limit the rate" in said(page)
+    page.get_by_role("button", name="best rate").press("Enter")
+    assert "momentum arrived at step 60, Adam arrived at step 69" in said(page)
+    assert page.get_by_label("rate of Adam, number").input_value() == "0.5"
+
+
+def test_what_runs_away_is_said_to(show):
+    page = show(OptimizerRace(steps=300))
+    enter(page, "rate of SGD", "0.05")
+    assert "SGD has run away" in said(page)
+    assert "SGD has run away" in pictured(page)
+    assert "SGD runs away" in pictured(page, 1)
+    assert rows(page, "Who has arrived")[0][2] == "ran away"
+
+
+def test_decay_pulls_adam_off_the_lowest_point_of_the_valley(show):
+    page = show(OptimizerRace(surface="valley", steps=300, adam_rate=0.2, decay=1))
+    assert "AdamW is 0." in said(page)
+    page.locator("summary", has_text="Start, memory").click()
+    page.get_by_label("the decay is", exact=True).select_option(DECAYS[1])
+    assert "AdamW" not in said(page)
+    assert "Adam is 0." in said(page)
+
+
+def test_toggles_by_keyboard_and_nobody_races(show):
+    page = show(OptimizerRace(steps=5, momentum=False, rmsprop=False, adam=False))
+    assert "momentum" not in pictured(page)
+    box = page.get_by_label("momentum", exact=True)
+    box.focus()
+    page.keyboard.press("Space")
+    assert "momentum at" in pictured(page)
+    for name in ("SGD", "momentum"):
+        page.get_by_label(name, exact=True).uncheck()
+    assert said(page) == "Nobody races: tick an optimizer."
+    assert pictured(page).endswith("nobody races")
+
+
+def test_the_start_by_click_and_by_field(show):
+    page = show(OptimizerRace(surface="rotated bowl", angle=90, steps=20))
+    stage = page.locator(".lc-stage svg").first
+    box = stage.bounding_box()
+    size = min(box["width"] - 44, box["height"] - 40)
+    # x = 1, y = -2 in the picture: turned by 90 degrees, u = y and v = -x.
+    stage.click(position={"x": 34 + size * 4 / 6, "y": 8 + size * 5 / 6})
+    page.locator("summary", has_text="Start, memory").click()
+    values = [
+        page.get_by_label(f"{name}, number").input_value()
+        for name in ("start, along the flat direction", "start, along the steep one")
+    ]
+    assert [float(v) for v in values] == pytest.approx([-2, -1], abs=0.11)
+    assert said(page).startswith("All start")
+    enter(page, "start, along the flat direction", "9")
+    assert "2 is used" in page.locator(".lc-note").text_content()
+
+
+def test_play_ends_when_all_have_arrived(page, show):
+    page.emulate_media(reduced_motion="reduce")
+    show(OptimizerRace())
+    page.get_by_role("button", name="To the end").click()
+    assert said(page).startswith("After 99 steps: ")
+    page.get_by_role("button", name="Reset").click()
+    assert said(page).startswith("All start")
+
+
+def test_every_control_has_a_name(show):
+    page = show(OptimizerRace())
+    nameless = page.locator(".lc input, .lc select").evaluate_all(
+        "all => all.filter((one) => !one.labels.length && !one.ariaLabel).length"
+    )
+    assert nameless == 0
+
+
+@pytest.mark.parametrize(("theme", "width"), [("light", 760), ("dark", 360)])
+@pytest.mark.parametrize(
+    "state",
+    [
+        {},
+        {"surface": "rotated bowl", "steps": 300},
+        {"surface": "valley", "steps": 300, "sgd_rate": 3, "stretch": 200},
+        {"stretch": 1, "steps": 7, "start_x": 0, "start_y": 0},
+    ],
+)
+def test_nothing_is_wider_than_the_page_and_no_text_is_cut(show, state, theme, width):
+    page = show(OptimizerRace(**state), theme=theme, width=width)
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+    assert page.locator(".lc-stage svg text").evaluate_all(OUTSIDE) == []
+
+
+# --- Python
+
+
+def test_the_page_form_is_small_and_always_the_same():
+    made = OptimizerRace()
+    assert len(gzip.compress(made.page().encode())) < 20_000
+    assert made.state() == OptimizerRace().state()
+
+
+def test_what_is_not_there_is_refused():
+    with pytest.raises(traitlets.TraitError, match="surface must be one of"):
+        OptimizerRace(surface="hill")
+    with pytest.raises(traitlets.TraitError, match="must be a number"):
+        OptimizerRace(adam_rate="fast")
+    with pytest.raises(TypeError, match="has no"):
+        OptimizerRace(lion=True)
+    made = OptimizerRace(beta1=1)
+    assert made.beta1 == 0.99
+    assert "0.99 is used" in made.note

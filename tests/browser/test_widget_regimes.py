@@ -1,0 +1,302 @@
+"""A widget of chapter 26: what it says of curves is computed from them, and every control obeys."""
+
+import gzip
+import itertools
+import math
+import random
+
+import numpy as np
+import pytest
+import traitlets
+from hypothesis import given
+from hypothesis import strategies as st
+
+from llmcourse.viz.widgets.regimes import RateRegimes, features, trailing_mean
+
+OUTSIDE = """all => all.filter((text) => {
+  const [inner, outer] = [text, text.ownerSVGElement].map((one) => one.getBoundingClientRect());
+  return inner.left < outer.left - 0.5 || inner.right > outer.right + 0.5
+    || inner.top < outer.top - 0.5 || inner.bottom > outer.bottom + 0.5;
+}).map((text) => text.textContent)"""
+"""Texts that leave their picture."""
+
+CURVES = {
+    "too low": (1e-4, lambda t: 5.5 - 0.9 * t),
+    "good": (3e-3, lambda t: 2.6 + 2.9 * math.exp(-5 * t)),
+    "too high but going": (0.03, lambda t: 3.6 + 1.9 * math.exp(-8 * t) + 0.2 * math.sin(60 * t)),
+    "diverging": (1.0, lambda t: 5.5 + 20 * t if t < 0.6 else math.nan),
+}
+
+
+def made_runs(num_points=60, every=5):
+    draw = random.Random(0)
+    runs = []
+    for name, (rate, curve) in CURVES.items():
+        shares = [i / num_points for i in range(num_points)]
+        runs.append(
+            {
+                "name": name,
+                "rate": rate,
+                "steps": [every * i for i in range(num_points)],
+                "train": [curve(t) + draw.gauss(0, 0.02) for t in shares],
+                "validation": [
+                    curve(t) + 0.1 if i % 6 == 0 else None for i, t in enumerate(shares)
+                ],
+            }
+        )
+    return runs
+
+
+def said(page):
+    return page.get_by_role("status").text_content()
+
+
+def pictured(page):
+    return page.locator(".lc-stage svg").get_attribute("aria-label")
+
+
+def enter(page, name, text):
+    page.get_by_label(f"{name}, number").fill(text)
+    page.keyboard.press("Tab")
+
+
+def choose(page, name, option):
+    page.get_by_label(name, exact=True).select_option(option)
+
+
+def table(page, caption):
+    page.locator("summary", has_text=caption).click()
+    box = page.locator("details[open]", has_text=caption)
+    return [row.locator("th, td").all_text_contents() for row in box.locator("tbody tr").all()]
+
+
+# --- the Python side
+
+
+@given(values=st.lists(st.floats(-100, 100), min_size=1, max_size=30), window=st.integers(1, 12))
+def test_a_trailing_mean_is_a_mean_of_a_slice(values, window):
+    expected = [np.mean(values[max(0, i + 1 - window) : i + 1]) for i in range(len(values))]
+    assert trailing_mean(values, window) == pytest.approx(expected, abs=1e-12)
+
+
+def test_what_is_not_finite_is_left_out_of_a_mean():
+    assert trailing_mean([1.0, None, 3.0, 5.0], 2) == [1.0, None, 2.0, 4.0]
+
+
+def test_features_by_hand():
+    train = [5.0, 4.0, 4.5, 3.0, 3.5, 3.25, 2.5, 2.75, 2.0, 2.25]
+    run = {"steps": list(range(0, 100, 10)), "train": train, "validation": [None] * 9 + [2.5]}
+    found = features(run)
+    assert found == (5.0, 2.25, 0.5, 2.0, 80, 0.5, None, 2.5)
+    broken = features({**run, "train": [*train[:8], None, None], "validation": [None] * 10})
+    assert broken == (5.0, 2.75, 0.5, 2.5, 60, 0.5, 80, None)
+
+
+# --- the shipped arithmetic, in Chromium
+
+
+def test_trailing_means_are_those_of_python(arithmetic):
+    lists = [run["train"] for run in RateRegimes(made_runs()).runs]
+    grid = [[values, window] for values in lists for window in (1, 2, 7, 100)]
+    for (values, window), found in zip(
+        grid, arithmetic(RateRegimes, "trailingMean", grid), strict=True
+    ):
+        expected = trailing_mean(values, window)
+        assert [x is None for x in found] == [x is None for x in expected]
+        assert [x for x in found if x is not None] == pytest.approx(
+            [x for x in expected if x is not None], rel=1e-12
+        )
+
+
+def test_features_are_those_of_python(arithmetic):
+    runs = [*RateRegimes(made_runs()).runs, *RateRegimes(made_runs(3)).runs]
+    for run, found in zip(
+        runs, arithmetic(RateRegimes, "features", [[run] for run in runs]), strict=True
+    ):
+        assert found == pytest.approx(features(run)._asdict(), rel=1e-12)
+
+
+def test_a_deal_is_an_order_and_deals_differ(arithmetic):
+    deals = arithmetic(RateRegimes, "dealt", [[4, deal] for deal in range(1, 201)])
+    assert all(sorted(deal) == [0, 1, 2, 3] for deal in deals)
+    counts = [deals.count(list(order)) for order in itertools.permutations(range(4))]
+    assert min(counts) >= 1
+    assert max(counts) < 25
+
+
+# --- the page
+
+
+def test_all_curves_are_read_at_a_step(show):
+    made = RateRegimes(made_runs())
+    page = show(made)
+    assert "Lowest at the end: good, rate 0.003." in said(page)
+    enter(page, "at step", "150")
+    place = made.runs[1]["steps"].index(150)
+    train, validation = made.runs[1]["train"][place], made.runs[1]["validation"][place]
+    assert f"good {train:.2f} (validation {validation:.2f})" in said(page)
+    page.get_by_label("at step", exact=True).press("End")
+    assert "At step 295: " in said(page)
+    assert "diverging not finite" in said(page)
+    enter(page, "at step", "1000")
+    assert "1,000 is not possible (from 0 to 295, whole); 295 is used." in (
+        page.locator(".lc-note").text_content()
+    )
+
+
+def test_one_curve_is_told_in_words(show):
+    page = show(RateRegimes(made_runs()))
+    choose(page, "show", "A")
+    assert "it still falls at its end, by 0.1" in said(page)
+    choose(page, "show", "B")
+    assert "no other ends lower" in said(page)
+    assert page.locator(".lc-stage svg g[opacity='0.25']").count() == 3
+    choose(page, "show", "C")
+    assert "its largest rise above its own lowest point is 0." in said(page)
+    choose(page, "show", "D")
+    assert "not finite from step 180 on" in said(page)
+
+
+def test_solid_is_training_and_dashed_is_validation(show):
+    page = show(RateRegimes(made_runs()))
+    dashed = page.locator(".lc-stage svg polyline[stroke-dasharray='6 4']")
+    assert dashed.count() == 4
+    page.get_by_label("validation, dashed").uncheck()
+    assert dashed.count() == 0
+    page.get_by_label("training, solid").uncheck()
+    assert page.locator(".lc-stage svg polyline[stroke-width='2']").count() == 0
+    page.get_by_label("validation, dashed").focus()
+    page.keyboard.press("Space")
+    assert dashed.count() == 4
+
+
+def test_the_height_can_hold_the_highest_loss(show):
+    page = show(RateRegimes(made_runs()))
+    mark = page.locator(".lc-stage svg text", has_text="▲ up to 17")
+    assert mark.count() == 1
+    page.get_by_label("up to the highest loss").check()
+    assert mark.count() == 0
+
+
+def test_the_mark_follows_the_mouse(show):
+    page = show(RateRegimes(made_runs()))
+    box = page.locator(".lc-stage svg").bounding_box()
+    page.mouse.click(box["x"] + 40, box["y"] + 100)
+    assert "At step 0: " in said(page)
+
+
+def test_names_are_hidden_and_guessed(show):
+    page = show(RateRegimes(made_runs()))
+    box = page.get_by_label("hide the names and guess")
+    box.focus()
+    page.keyboard.press("Space")
+    assert "0 of 4 right so far" in said(page)
+    shown = page.locator(".lc-stages").inner_text() + said(page) + pictured(page)
+    shown = shown.replace("too low\ngood\ntoo high but going\ndiverging", "")
+    for name in ("too low", "too high", "diverging", "0.003"):
+        assert name not in shown
+    rows = table(page, "What each curve does")
+    assert [row[:2] for row in rows] == [[letter, "?"] for letter in "ABCD"]
+    broken = next(row[0] for row in rows if row[7] != "yes")
+    choose(page, f"curve {broken} is", "good")
+    assert "✗ no. Look again: " in page.locator(".rr-key").inner_text()
+    assert "0 of 4 right" in said(page)
+    choose(page, f"curve {broken} is", "diverging")
+    assert "✓ right, rate 1: " in page.locator(".rr-key").inner_text()
+    assert "1 of 4 right" in said(page)
+    # Ends tell the others apart: lowest, between, highest.
+    ends = sorted((float(row[3]), row[0]) for row in rows if row[0] != broken)
+    for (_, letter), name in zip(ends, ("good", "too high but going", "too low"), strict=True):
+        choose(page, f"curve {letter} is", name)
+    assert "All 4 right." in said(page)
+
+
+def test_another_deal_forgets_the_guesses(show):
+    page = show(RateRegimes(made_runs(), quiz=True))
+    choose(page, "curve A is", "good")
+    before = pictured(page)
+    page.get_by_role("button", name="Deal again").press("Enter")
+    assert page.get_by_label("curve A is").input_value() == ""
+    for _ in range(3):
+        page.get_by_role("button", name="Deal again").click()
+    assert pictured(page) != before
+    page.get_by_label("hide the names and guess").uncheck()
+    assert not page.get_by_role("button", name="Deal again").is_visible()
+    assert "A, too low" in pictured(page)
+
+
+def test_a_mean_smooths(show):
+    page = show(RateRegimes(made_runs()))
+    line = page.locator(".lc-stage svg polyline[stroke-width='2']").first
+    before = line.get_attribute("points")
+    enter(page, "mean of so many points", "10")
+    assert line.get_attribute("points") != before
+    enter(page, "mean of so many points", "1")
+    assert line.get_attribute("points") == before
+
+
+@pytest.mark.parametrize(("theme", "width"), [("light", 760), ("dark", 360)])
+@pytest.mark.parametrize(
+    "state",
+    [{}, {"quiz": True, "curve": "B"}, {"tall": True}, {"train": False, "validation": False}],
+    ids=str,
+)
+def test_nothing_is_wider_than_the_page_and_no_text_is_cut(show, state, theme, width):
+    page = show(RateRegimes(made_runs(), **state), theme=theme, width=width)
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+    assert page.locator(".lc-stage svg text").evaluate_all(OUTSIDE) == []
+    small = page.locator(".lc button, .lc input, .lc select").evaluate_all(
+        "all => all.filter((one) => one.type === 'checkbox' || !one.offsetHeight ? false"
+        " : one.offsetHeight < 24 && one.type !== 'range').length"
+    )
+    assert small == 0
+
+
+def test_every_control_has_a_name(show):
+    page = show(RateRegimes(made_runs(), quiz=True))
+    nameless = page.locator(".lc input, .lc select").evaluate_all(
+        "all => all.filter((one) => !one.labels.length && !one.ariaLabel).length"
+    )
+    assert nameless == 0
+
+
+# --- Python
+
+
+def test_the_page_form_is_small_and_always_the_same():
+    made = RateRegimes(made_runs(500))
+    assert len(gzip.compress(made.page().encode())) < 40_000
+    assert made.state() == RateRegimes(made_runs(500)).state()
+
+
+def test_runs_that_do_not_fit_are_refused():
+    runs = made_runs()
+    with pytest.raises(ValueError, match="give 2 to 6 runs, not 1"):
+        RateRegimes(runs[:1])
+    with pytest.raises(ValueError, match="a name of its own"):
+        RateRegimes([runs[0], runs[0]])
+    changes = [
+        ({"rate": 0}, "a rate above 0"),
+        ({"name": ""}, "needs a name"),
+        ({"steps": runs[0]["steps"][::-1]}, "steps must increase"),
+        ({"train": [1.0]}, "60 steps, 1 losses of training"),
+        ({"validation": [1.0]}, "60 steps, 60 losses of training and 1 of validation"),
+        ({"train": [math.nan] * 60}, "the first loss of training must be finite"),
+    ]
+    for change, match in changes:
+        with pytest.raises(ValueError, match=match):
+            RateRegimes([runs[0], runs[1] | change])
+    with pytest.raises(ValueError, match="keep every n-th"):
+        RateRegimes(made_runs(501))
+    del runs[0]["train"]
+    with pytest.raises(ValueError, match=r"a run has no \['train'\]"):
+        RateRegimes(runs)
+
+
+def test_state_is_checked():
+    made = RateRegimes(made_runs())
+    made.step = 9_999
+    assert made.step == 295
+    assert "the runs end at step 295" in made.note
+    with pytest.raises(traitlets.TraitError, match="curve must be one of"):
+        made.curve = "E"

@@ -1,0 +1,356 @@
+"""A widget of chapter 26: its rates and tokens are the package's, and every control obeys."""
+
+import gzip
+import itertools
+import math
+
+import pytest
+import traitlets
+from hypothesis import given
+from hypothesis import strategies as st
+
+from llmcourse.optim import (
+    LLAMA3_405B_BATCHES,
+    BatchStage,
+    batch_at,
+    llama3_405b_rate,
+    num_steps_for,
+)
+from llmcourse.viz.widgets.schedule import (
+    PUBLISHED,
+    TOTAL_TOKENS,
+    ScheduleDesigner,
+    rate_at,
+    tokens_before,
+)
+
+OUTSIDE = """all => all.filter((text) => {
+  const [inner, outer] = [text, text.ownerSVGElement].map((one) => one.getBoundingClientRect());
+  return inner.left < outer.left - 0.5 || inner.right > outer.right + 0.5
+    || inner.top < outer.top - 0.5 || inner.bottom > outer.bottom + 0.5;
+}).map((text) => text.textContent)"""
+"""Texts that leave their picture."""
+
+SMALL = {"peak": 1e-3, "final": 1e-4, "warmup_steps": 10, "num_steps": 100}
+SETTINGS = [
+    {**SMALL, "shape": "cosine", "decay_steps": 0, "anneal_steps": 0},
+    {**SMALL, "shape": "cosine", "warmup_steps": 0, "decay_steps": 0, "anneal_steps": 0},
+    {**SMALL, "shape": "cosine", "warmup_steps": 100, "decay_steps": 0, "anneal_steps": 0},
+    {**SMALL, "shape": "wsd", "decay_steps": 20, "anneal_steps": 0},
+    {**SMALL, "shape": "wsd", "decay_steps": 90, "anneal_steps": 0},
+    {**SMALL, "shape": "wsd", "decay_steps": 0, "anneal_steps": 0},
+    {**SMALL, "shape": "cosine_anneal", "decay_steps": 0, "anneal_steps": 7},
+    {**SMALL, "shape": "cosine_anneal", "decay_steps": 0, "anneal_steps": 0},
+    PUBLISHED,
+]
+STAGES = [[s.from_tokens, s.batch_tokens, s.sequence_length] for s in LLAMA3_405B_BATCHES]
+LONG_STEPS = (0, 59, 60, 61, 62, 7_999, 8_000, 342_145, 342_176, 600_000, 1_000_000, 1_199_999)
+
+
+def steps_of(settings):
+    if settings["num_steps"] > 1_000:
+        return [*LONG_STEPS, *range(1_200_000, 1_200_005)]
+    return range(settings["num_steps"] + settings["anneal_steps"] + 3)
+
+
+def said(page):
+    return page.get_by_role("status").text_content()
+
+
+def noted(page):
+    return page.locator(".lc-note").text_content()
+
+
+def pictured(page, place=0):
+    return page.locator(".lc-stage svg").nth(place).get_attribute("aria-label")
+
+
+def value(page, name):
+    return page.get_by_label(f"{name}, number").input_value()
+
+
+def enter(page, name, text):
+    page.get_by_label(f"{name}, number").fill(text)
+    page.keyboard.press("Tab")
+
+
+def choose(page, name, option):
+    page.get_by_label(name, exact=True).select_option(option)
+
+
+def table(page):
+    page.locator("summary", has_text="The schedule at chosen steps").click()
+    rows = page.locator("details[open] tbody tr").all()
+    return {
+        row[0]: row[1:] for row in (each.locator("th, td").all_text_contents() for each in rows)
+    }
+
+
+# --- the Python side
+
+
+def test_the_published_numbers_are_those_of_the_package():
+    for step in steps_of(PUBLISHED):
+        assert rate_at(step, PUBLISHED) == llama3_405b_rate(step)
+
+
+def test_tokens_before_a_step_by_running_the_ramp():
+    stages = (
+        BatchStage(from_tokens=0, batch_tokens=4, sequence_length=1),
+        BatchStage(from_tokens=10, batch_tokens=7, sequence_length=1),
+        BatchStage(from_tokens=40, batch_tokens=16, sequence_length=1),
+    )
+    seen = 0
+    for step in range(20):
+        assert tokens_before(step, stages) == seen
+        seen += batch_at(seen, stages).batch_tokens
+
+
+@given(step=st.integers(0, 2_000_000))
+def test_tokens_before_undoes_num_steps_for(step):
+    tokens = tokens_before(step)
+    assert num_steps_for(tokens) == step
+    assert num_steps_for(tokens + 1) == step + 1
+
+
+# --- the shipped arithmetic, in Chromium
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=lambda each: each["shape"])
+def test_rates_are_those_of_the_package(arithmetic, settings):
+    steps = steps_of(settings)
+    found = arithmetic(ScheduleDesigner, "rateAt", [[step, settings] for step in steps])
+    expected = [rate_at(step, settings) for step in steps]
+    assert found == pytest.approx(expected, rel=1e-12, abs=settings["peak"] * 1e-15)
+
+
+def test_tokens_and_batches_are_those_of_the_package(arithmetic):
+    steps = [*LONG_STEPS, 1_101_000, 1_200_003]
+    found = arithmetic(ScheduleDesigner, "tokensBefore", [[step, STAGES] for step in steps])
+    assert found == [tokens_before(step) for step in steps]
+    batches = arithmetic(ScheduleDesigner, "batchOf", [[step, STAGES] for step in steps])
+    assert batches == [batch_at(tokens_before(step)).batch_tokens for step in steps]
+
+
+def test_steps_for_tokens_are_those_of_the_package(arithmetic):
+    edges = [s.from_tokens for s in LLAMA3_405B_BATCHES] + [61 * 2**22, TOTAL_TOKENS]
+    tokens = [edge + more for edge in edges for more in (-1, 0, 1, 2**22) if edge + more >= 0]
+    found = arithmetic(ScheduleDesigner, "stepsFor", [[each, STAGES] for each in tokens])
+    assert found == [num_steps_for(each) for each in tokens]
+
+
+def test_the_parts_of_a_schedule_cover_it_without_a_gap(arithmetic):
+    last = arithmetic(ScheduleDesigner, "lastStep", [[each] for each in SETTINGS])
+    for parts, end in zip(
+        arithmetic(ScheduleDesigner, "parts", [[each] for each in SETTINGS]), last, strict=True
+    ):
+        assert parts[0][1] == 0
+        assert parts[-1][2] == end
+        assert all(a[2] == b[1] for a, b in itertools.pairwise(parts))
+
+
+def test_the_mean_rate_is_that_of_all_steps(arithmetic):
+    few = [each for each in SETTINGS if each["num_steps"] < 1_000]
+    found = arithmetic(ScheduleDesigner, "meanShare", [[each] for each in few])
+    for settings, share in zip(few, found, strict=True):
+        last = settings["num_steps"] + settings["anneal_steps"]
+        rates = [rate_at(step, settings) for step in range(last)]
+        assert share == pytest.approx(math.fsum(rates) / last / settings["peak"], rel=1e-12)
+
+
+def test_the_mean_rate_of_a_long_run_is_sampled_finely_enough(arithmetic):
+    """Half a cosine has the mean of its ends; warm-up half of the peak."""
+    [share] = arithmetic(ScheduleDesigner, "meanShare", [[PUBLISHED]])
+    expected = (8_000 * 0.5 + 1_192_000 * 1.01 / 2) / 1_200_003
+    assert share == pytest.approx(expected, rel=5e-6)
+
+
+# --- the page
+
+
+def test_the_mark_reads_rate_and_tokens(show):
+    made = ScheduleDesigner(step=550)
+    page = show(made)
+    assert f"rate {made.rate():.6g}".rstrip("0") in said(page)
+    assert "9.011 M tokens seen; the next step takes 16.4 k" in said(page)
+    assert made.tokens() == 9_011_200
+    enter(page, "at step", "49")
+    assert "Step 49 of 2,000, warm-up: rate 5e-4, 50 % of the peak" in said(page)
+    assert "the mark is at step 49, rate 5e-4" in pictured(page)
+    page.get_by_label("at step", exact=True).press("ArrowRight")
+    assert "Step 50 of 2,000" in said(page)
+
+
+def test_the_mark_follows_the_mouse(show):
+    page = show(ScheduleDesigner())
+    box = page.locator(".lc-stage svg").first.bounding_box()
+    page.mouse.click(box["x"] + 56, box["y"] + 100)
+    assert "Step 0 of 2,000" in said(page)
+    page.mouse.move(box["x"] + 56, box["y"] + 100)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] - 16, box["y"] + 100)
+    page.mouse.up()
+    assert "Step 2,000 of 2,000: rate 1e-4" in said(page)
+
+
+def test_wsd_is_flat_and_then_falls(show):
+    page = show(ScheduleDesigner())
+    assert not page.get_by_label("decay, steps", exact=True).is_visible()
+    choose(page, "schedule", "wsd")
+    assert page.get_by_label("decay, steps", exact=True).is_visible()
+    assert "flat: rate 0.001, 100 % of the peak" in said(page)
+    assert "go on as long as you like" in said(page)
+    enter(page, "at step", "1800")
+    assert "decay: rate 5.5e-4, 55 % of the peak" in said(page)
+    assert "decay from step 1,600 to 2,000" in pictured(page)
+
+
+def test_the_405b_has_its_own_numbers_and_batches(show):
+    page = show(ScheduleDesigner("llama3_405b", step=4_000))
+    assert not page.get_by_label("peak rate", exact=True).is_visible()
+    assert "rate 4.001e-5, 50 % of the peak. 33.3 B tokens seen;" in said(page)
+    assert "the next step takes 8.39 M" in said(page)
+    rows = table(page)
+    assert rows["7,999"][:2] == ["last of warm-up", "0.00008"]
+    assert rows["1,200,000"][1] == "8e-7"
+    assert rows["1,200,003"][1] == "0"
+    assert rows["61"][3:] == ["255,852,544", "8,388,608"]
+    stages = "4.19 M tokens from step 0 on, 8.39 M tokens from step 61 on, 16.8 M tokens from step "
+    assert f"{stages}{num_steps_for(2_870_000_000_000):,} on" in pictured(page, 1)
+    remark = page.locator(".sd-small").text_content()
+    assert f"15.6 T tokens are used up at step {num_steps_for(TOTAL_TOKENS):,}" in remark
+    assert (
+        f"still {llama3_405b_rate(num_steps_for(TOTAL_TOKENS)):.3g}".replace("e-0", "e-") in remark
+    )
+    assert "252 M tokens, which are 61 steps" in remark
+
+
+def test_its_numbers_can_be_taken_and_changed(show):
+    page = show(ScheduleDesigner("llama3_405b", step=4_000))
+    before = said(page)
+    page.get_by_role("button", name="Take its numbers as my own").press("Enter")
+    assert page.get_by_label("schedule", exact=True).input_value() == "cosine_anneal"
+    assert page.get_by_label("batch ramp of the 405B").is_checked()
+    assert value(page, "peak rate") == "0.00008"
+    assert said(page) == before
+    enter(page, "warm-up, steps", "2000")
+    assert "Step 4,000 of 1,200,003, cosine" in said(page)
+
+
+def test_the_ramp_can_be_switched_by_keyboard(show):
+    page = show(ScheduleDesigner())
+    box = page.get_by_label("batch ramp of the 405B")
+    box.focus()
+    page.keyboard.press("Space")
+    assert "the next step takes 8.39 M" in said(page)
+    assert not page.get_by_label("tokens per step", exact=True).is_visible()
+    page.keyboard.press("Space")
+    enter(page, "tokens per step", "1000")
+    assert "1 M tokens seen; the next step takes 1,000" in said(page)
+
+
+def test_the_first_and_the_last_steps_are_shown_large(show):
+    page = show(ScheduleDesigner("llama3_405b"))
+    choose(page, "show", "end")
+    assert "steps 1,199,994 to 1,200,003" in pictured(page)
+    assert page.locator(".lc-stage svg").first.locator("circle").count() == 11
+    choose(page, "show", "start")
+    assert "steps 0 to 12,002" in pictured(page)
+    assert "warm-up" in said(page)
+
+
+def test_a_kept_curve_is_drawn_dashed_and_read(show):
+    page = show(ScheduleDesigner())
+    button = page.get_by_role("button", name="Keep this curve")
+    button.click()
+    assert "a kept curve is dashed" in pictured(page)
+    choose(page, "schedule", "wsd")
+    assert "rate 0.001, 100 % of the peak" in said(page)
+    assert "The kept curve has 5.87" in said(page)
+    page.get_by_role("button", name="Let the kept curve go").click()
+    assert "kept" not in said(page)
+
+
+def test_powers_of_ten_on_the_axis(show):
+    page = show(ScheduleDesigner("llama3_405b"))
+    page.get_by_label("rates in powers of ten").check()
+    texts = page.locator(".lc-stage svg").first.locator("text").all_text_contents()
+    assert {"1e-9", "1e-8", "1e-7", "1e-6", "1e-5"} <= set(texts)
+
+
+def test_what_is_impossible_is_clamped_and_said(show):
+    page = show(ScheduleDesigner())
+    enter(page, "warm-up, steps", "5000")
+    assert "5,000 is not possible (from 0 to 2,000, whole); 2,000 is used." in noted(page)
+    enter(page, "steps", "500")
+    assert "warm-up, steps: at most 500 now; 500 is used." in noted(page)
+    assert value(page, "warm-up, steps") == "500"
+    assert "Step 500 of 500" in said(page)
+    enter(page, "peak rate", "0.00005")
+    assert "final rate: at most 5e-5 now" in noted(page)
+    enter(page, "peak rate", "0")
+    assert "is not possible" in noted(page)
+    assert value(page, "peak rate") == "0.000001"
+    enter(page, "warm-up, steps", "400")
+    choose(page, "schedule", "wsd")
+    assert value(page, "decay, steps") == "100"
+    assert "decay, steps: at most 100 now" in noted(page)
+
+
+@pytest.mark.parametrize(("theme", "width"), [("light", 760), ("dark", 360)])
+@pytest.mark.parametrize(
+    "made",
+    [
+        ScheduleDesigner,
+        lambda: ScheduleDesigner("wsd", log_rate=True, ramp=True),
+        lambda: ScheduleDesigner("llama3_405b", step=1_200_001, view="end"),
+        lambda: ScheduleDesigner("llama3_405b", view="start", step=0),
+        lambda: ScheduleDesigner("cosine_anneal", num_steps=1, anneal_steps=0, peak=1, final=1),
+        lambda: ScheduleDesigner("cosine_anneal", num_steps=2_000_000, anneal_steps=2_000_000),
+    ],
+)
+def test_nothing_is_wider_than_the_page_and_no_text_is_cut(show, made, theme, width):
+    page = show(made(), theme=theme, width=width)
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+    assert page.locator(".lc-stage svg text").evaluate_all(OUTSIDE) == []
+    small = page.locator(".lc button, .lc input, .lc select").evaluate_all(
+        "all => all.filter((one) => one.type === 'checkbox' || !one.offsetHeight ? false"
+        " : one.offsetHeight < 24 && one.type !== 'range').length"
+    )
+    assert small == 0
+
+
+def test_every_control_has_a_name(show):
+    page = show(ScheduleDesigner())
+    nameless = page.locator(".lc input, .lc select").evaluate_all(
+        "all => all.filter((one) => !one.labels.length && !one.ariaLabel).length"
+    )
+    assert nameless == 0
+
+
+# --- Python
+
+
+def test_the_page_form_is_small_and_always_the_same():
+    made = ScheduleDesigner("llama3_405b")
+    assert len(gzip.compress(made.page().encode())) < 20_000
+    assert made.state() == ScheduleDesigner("llama3_405b").state()
+
+
+def test_what_is_not_there_is_refused():
+    with pytest.raises(ValueError, match="shape must be one of cosine, wsd"):
+        ScheduleDesigner("linear")
+    with pytest.raises(traitlets.TraitError, match="must be a number"):
+        ScheduleDesigner(peak="large")
+    with pytest.raises(TypeError, match="has no"):
+        ScheduleDesigner(rate=3)
+
+
+def test_python_clamps_what_the_numbers_do_not_let_be():
+    made = ScheduleDesigner("wsd", num_steps=50)
+    assert (made.warmup_steps, made.decay_steps) == (50, 0)
+    assert "decay, steps: at most 0 now; 0 is used." in made.note
+    made.peak = 1e-5
+    assert made.final == 1e-5
+    assert made.step == 50
+    assert made.rate() == made.final

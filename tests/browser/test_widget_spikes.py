@@ -1,0 +1,355 @@
+"""The widget of chapter 28: its detector is the package's, and every control obeys."""
+
+import gzip
+import itertools
+import math
+import random
+import statistics
+
+import pytest
+import traitlets
+
+from llmcourse.stability import SpikeDetector
+from llmcourse.viz.widgets.spikes import MOST_STEPS, SpikeLab, judged
+
+OUTSIDE = """all => all.filter((text) => {
+  const [inner, outer] = [text, text.ownerSVGElement].map((one) => one.getBoundingClientRect());
+  return inner.left < outer.left - 0.5 || inner.right > outer.right + 0.5
+    || inner.top < outer.top - 0.5 || inner.bottom > outer.bottom + 0.5;
+}).map((text) => text.textContent)"""
+"""Texts that leave their picture."""
+
+MARGINS = ["clipping", "warm-up", "QK-norm", "low beta2"]
+
+
+def curves(on, *, steps=120, seed=0):
+    """A made run: a falling loss, a jump at 40 unless clipped, one at 80 unless warmed up."""
+    draws = random.Random(seed)
+    jumps = {40: 0.0 if "clipping" in on else 4.0, 80: 0.0 if "warm-up" in on else 6.0}
+    above, losses, norms = 0.0, [], []
+    for step in range(steps):
+        above = 0.5 * above + jumps.get(step, 0.0)
+        calm = 1.5 + 0.5 * math.exp(-step / 15)
+        losses.append(calm + above + draws.uniform(-0.05, 0.05))
+        norms.append((1 + 3 * above) * draws.uniform(0.9, 1.1))
+    if not on:
+        losses[100:], norms[100:] = [math.nan] * 20, [math.inf] * 20
+    return {"on": list(on), "losses": losses, "norms": norms}
+
+
+def all_runs(margins=MARGINS, **given):
+    choices = itertools.product([False, True], repeat=len(margins))
+    return [curves(list(itertools.compress(margins, chosen)), **given) for chosen in choices]
+
+
+def said(page):
+    return page.get_by_role("status").text_content()
+
+
+def noted(page):
+    return page.get_by_role("alert").text_content()
+
+
+def pictured(page, place=0):
+    return page.locator(".lc-stage svg").nth(place).get_attribute("aria-label")
+
+
+def value(page, name):
+    return page.get_by_label(f"{name}, number").input_value()
+
+
+def enter(page, name, text):
+    page.get_by_label(f"{name}, number").fill(text)
+    page.keyboard.press("Tab")
+
+
+def table(page, caption):
+    page.locator("summary", has_text=caption).click()
+    box = page.locator("details[open]", has_text=caption)
+    return [row.locator("th, td").all_text_contents() for row in box.locator("tbody tr").all()]
+
+
+# --- the page computes what the package computes
+
+
+def series():
+    """Series that a detector may meet: scatter, ties, jumps, a new level, what is not finite."""
+    draws = random.Random(1)
+    scatter = [round(draws.gauss(2, 0.3), 3) for _ in range(150)]
+    jumps = [v + (5 if i % 37 == 36 else 0) for i, v in enumerate(scatter)]
+    level = [v + (4 if i >= 90 else 0) for i, v in enumerate(scatter)]
+    lost = [*jumps[:60], None, *jumps[60:90], None, None]
+    return [scatter, jumps, level, lost, [1.0] * 40 + [1.1, 1.1001, 3.0], [2.0, 1.0], [None] * 5]
+
+
+def test_verdicts_and_limits_are_the_packages(arithmetic):
+    settings = list(itertools.product((3, 4, 20, 50), (1, 8, 2.5), (0, 0.1)))
+    given = [[values, *chosen] for values in series() for chosen in settings]
+    for (values, window, factor, rise), got in zip(
+        given, arithmetic(SpikeLab, "judged", given), strict=True
+    ):
+        detector = SpikeDetector(window=window, factor=factor, least_rise=rise)
+        for number, (verdict, limit) in zip(values, got, strict=True):
+            expected = detector.limit
+            assert (limit if limit is not None else math.inf) == expected
+            assert verdict == detector.look(math.nan if number is None else number)
+
+
+def test_the_python_side_asks_the_same_detector():
+    for values in series():
+        found = judged(values, window=20, factor=8, least_rise=0.1)
+        detector = SpikeDetector(window=20, factor=8, least_rise=0.1)
+        for number, (verdict, limit) in zip(values, found, strict=True):
+            assert limit == detector.limit
+            assert verdict == detector.look(math.nan if number is None else number)
+
+
+def test_median_is_that_of_python(arithmetic):
+    draws = random.Random(2)
+    given = [[[draws.gauss(0, 10) for _ in range(count)]] for count in (1, 2, 3, 10, 49, 50)]
+    assert arithmetic(SpikeLab, "median", given) == [statistics.median(g[0]) for g in given]
+
+
+def test_stretches_join_neighbours_of_one_kind(arithmetic):
+    fine, spike, lost = "fine", "spike", "not finite"
+    given = [[[fine, spike, spike, fine, spike, lost, lost]], [[fine, fine]], [[spike]], [[]]]
+    assert arithmetic(SpikeLab, "stretches", given) == [
+        [[spike, 1, 2], [spike, 4, 4], [lost, 5, 6]],
+        [],
+        [[spike, 0, 0]],
+        [],
+    ]
+
+
+def test_the_end_is_a_median_of_the_last_tenth(arithmetic):
+    long = [float(i) for i in range(100)]
+    given = [[long], [[9.0, 1, 2, 3, 4, 100]], [[1.0, None]], [[1.0, None, 3, 4, 5, 6]]]
+    got = arithmetic(SpikeLab, "ending", given)
+    assert got == [statistics.median(long[90:]), 3, None, 4.5]
+
+
+# --- the page
+
+
+def test_the_start_is_all_off_with_its_spikes_named(show):
+    made = SpikeLab(MARGINS, all_runs())
+    page = show(made)
+    verdicts = [found.verdict for found in made.judged()]
+    first, second = verdicts.index("spike"), verdicts.index("spike", 60)
+    assert (first, second) == (40, 80)
+    assert "With all off: 2 spikes (steps 40 to 4" in said(page)
+    assert "not finite from 100 on; the run is lost." in said(page)
+    assert "With all off" not in said(page)[1:]
+    assert pictured(page).startswith("loss against step: with all off, not finite at the end")
+    assert pictured(page, 1).startswith("gradient norm against step: with all off, not finite")
+
+
+def test_boxes_show_the_run_with_those_margins(show):
+    page = show(SpikeLab(MARGINS, all_runs()))
+    page.get_by_label("clipping").check()
+    assert said(page).startswith("With clipping: 1 spike (steps 80 to ")
+    assert "With all off: 2 spikes, then not finite, and the run is lost." in said(page)
+    assert "with all off not finite at the end" in pictured(page)
+    page.get_by_label("warm-up").focus()
+    page.keyboard.press("Space")
+    assert said(page).startswith("With clipping and warm-up: no spike; the loss ends at 1.5")
+    page.get_by_label("clipping").uncheck()
+    assert said(page).startswith("With warm-up: 1 spike (steps 40 to ")
+    page.get_by_role("button", name="All on").press("Enter")
+    assert said(page).startswith("With clipping, warm-up, QK-norm and low beta2: no spike")
+    page.get_by_role("button", name="All off").press("Enter")
+    assert said(page).startswith("With all off")
+    assert not page.get_by_label("QK-norm").is_checked()
+
+
+def test_without_comparison_one_curve_is_drawn(show):
+    page = show(SpikeLab(MARGINS, all_runs(), on=["clipping"]))
+    drawn = page.locator(".lc-stage svg").first.locator("polyline[stroke='var(--lc-muted)']")
+    assert drawn.count() == 1
+    page.get_by_label("compare with all off").uncheck()
+    assert drawn.count() == 0
+    assert "with all off" not in pictured(page)
+
+
+def test_the_overview_says_what_is_enough_and_chooses_by_click(show):
+    page = show(SpikeLab(MARGINS, all_runs()))
+    text = page.locator(".lc").text_content()
+    assert "No spike in 4 of 16 recorded runs." in text
+    assert "Calm with the fewest margins: clipping + warm-up." in text
+    overview = page.locator(".lc-stage svg").nth(2)
+    assert "with warm-up 1 spike" in overview.get_attribute("aria-label")
+    overview.locator(".sl-row").last.click()
+    assert said(page).startswith("With clipping, warm-up, QK-norm and low beta2")
+    assert page.get_by_label("low beta2").is_checked()
+    rows = table(page, "Every run")
+    assert len(rows) == 16
+    assert rows[0][:2] == ["all off", "2"]
+    assert rows[0][-1] == "not finite"
+    assert "100 to 119 not finite" in rows[0][2]
+    assert rows[-1][1:3] == ["0", "none"]
+
+
+def test_next_spike_goes_round_and_the_step_is_read_out(show):
+    made = SpikeLab(MARGINS, all_runs(), on=["QK-norm"])
+    page = show(made)
+    assert "Step 0: loss 2" in said(page)
+    assert "no limit yet: the window is not full: fine." in said(page)
+    places = []
+    button = page.get_by_role("button", name="Next spike")
+    for _ in range(3):
+        button.press("Enter")
+        places.append(int(value(page, "step")))
+    assert places == [40, 80, 40]
+    assert f"limit {made.judged()[40].limit:.3g}: spike." in said(page)
+    page.get_by_role("button", name="All on").click()
+    button.click()
+    assert noted(page) == "This run has no spike to go to."
+    page.get_by_label("step", exact=True).press("ArrowRight")
+    assert value(page, "step") == "41"
+    rows = table(page, "This run, step by step")
+    assert len(rows) == 120
+    assert rows[0][3:] == ["none yet", "fine"]
+
+
+def test_settings_of_the_detector_matter(show):
+    page = show(SpikeLab(MARGINS, all_runs(), on=["clipping"]))
+    assert "1 spike" in said(page)
+    enter(page, "least rise", "5")
+    assert "at step" not in said(page)
+    enter(page, "least rise", "0.1")
+    enter(page, "factor, spreads", "1")
+    lenient = table(page, "Every run")
+    assert int(lenient[-1][1]) > 0
+    assert "Is that the runs, or is the detector too strict?" in page.locator(".lc").text_content()
+    enter(page, "factor, spreads", "8")
+    enter(page, "window, values", "100")
+    assert said(page).startswith("With clipping: no spike")  # the window is full too late
+    assert "Calm with the fewest margins" in page.locator(".lc").text_content()
+
+
+def test_the_detector_may_watch_the_norm(show):
+    made = SpikeLab(MARGINS, all_runs(), on=["clipping"], watch="gradient norm")
+    page = show(made)
+    spikes = [step for step, found in enumerate(made.judged()) if found.verdict == "spike"]
+    assert f"1 spike (steps {spikes[0]} to {spikes[-1]})" in pictured(page, 1)
+    assert "spike" not in pictured(page, 0)
+    page.get_by_label("it watches").select_option("loss")
+    assert "spike" in pictured(page, 0)
+    assert "spike" not in pictured(page, 1)
+
+
+def test_a_choice_that_was_not_recorded_is_said(show):
+    runs = [run for run in all_runs() if run["on"] in ([], ["clipping"], ["warm-up"])]
+    made = SpikeLab(MARGINS, runs, on=["QK-norm"])
+    page = show(made)
+    assert said(page).startswith("With QK-norm no run was recorded; shown is all off.")
+    assert said(page).endswith("Recorded: all off; warm-up; clipping.")
+    with pytest.raises(ValueError, match=r"no run was recorded with \['QK-norm'\] on"):
+        made.judged()
+    page.get_by_label("QK-norm").uncheck()
+    page.get_by_label("warm-up").check()
+    assert said(page).startswith("With warm-up: 1 spike")
+
+
+def test_a_level_that_stays_is_said(show):
+    runs = [curves([]), {"on": ["clipping"], "losses": [1.0] * 60 + [4.0] * 40, "norms": [1] * 100}]
+    page = show(SpikeLab(["clipping"], runs, on=["clipping"]))
+    assert "1 spike (steps 60 to 99); the loss ends at 4. Since step 60 it has not come" in said(
+        page
+    )
+    enter(page, "step", "110")
+    assert "The run ended before step 110." in said(page)
+    enter(page, "step", "999")
+    assert "999 is not possible (from 0 to 119, whole); 119 is used." in noted(page)
+
+
+@pytest.mark.parametrize(("theme", "width"), [("light", 760), ("dark", 360)])
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda: SpikeLab(MARGINS, all_runs(), step=119),
+        lambda: SpikeLab(MARGINS, all_runs(), on=MARGINS, watch="gradient norm", window=3),
+        lambda: SpikeLab(
+            ["a very long name of a margin that is on"],
+            [{"on": [], "losses": [1e-9, 1e5, 1e12, 3, 4, 5], "norms": [0, 1e9, 1e-7, 3, 2, 2]}],
+            factor=1,
+            window=3,
+        ),
+        lambda: SpikeLab(["a"], [{"on": [], "losses": [2.0] * 5, "norms": [0.0] * 5}]),
+    ],
+)
+def test_nothing_is_wider_than_the_page_and_no_text_is_cut(show, made, theme, width):
+    page = show(made(), theme=theme, width=width)
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+    assert page.locator(".lc-stage svg text").evaluate_all(OUTSIDE) == []
+    assert "NaN" not in page.locator(".lc").inner_html()
+    small = page.locator(".lc button, .lc input, .lc select").evaluate_all(
+        "all => all.filter((one) => one.offsetHeight < 24 && one.type !== 'range').length"
+    )
+    assert small == 0
+
+
+def test_every_control_has_a_name(show):
+    page = show(SpikeLab(MARGINS, all_runs()))
+    nameless = page.locator(".lc input, .lc select").evaluate_all(
+        "all => all.filter((one) => !one.labels.length && !one.ariaLabel).length"
+    )
+    assert nameless == 0
+
+
+# --- Python
+
+
+def test_the_page_form_is_small_at_its_largest_and_always_the_same():
+    runs = all_runs(steps=MOST_STEPS)
+    made = SpikeLab(MARGINS, runs)
+    assert len(gzip.compress(made.page().encode())) < 60_000
+    assert made.state() == SpikeLab(MARGINS, runs).state()
+    assert len(gzip.compress(SpikeLab(MARGINS, all_runs()).page().encode())) < 25_000
+
+
+def test_what_is_not_finite_is_kept_as_none_and_margins_in_order():
+    made = SpikeLab(MARGINS, all_runs(), on=["warm-up", "clipping"])
+    assert made.on == ["clipping", "warm-up"]
+    assert made.chosen()["losses"][-1] == pytest.approx(1.5, abs=0.1)
+    made.on = []
+    assert made.chosen()["losses"][99:101] == [pytest.approx(1.5, abs=0.1), None]
+    assert {found.verdict for found in made.judged()[100:]} == {"not finite"}
+    with pytest.raises(traitlets.TraitError, match=r"there is no margin \['z-loss'\]"):
+        made.on = ["z-loss"]
+    made.step = 400
+    assert made.step == 119
+    assert "119 is used" in made.note
+    made.window = 1
+    assert (made.window, "3 is used" in made.note) == (3, True)
+
+
+@pytest.mark.parametrize(
+    ("margins", "change", "match"),
+    [
+        ([], {}, "1 to 4 names"),
+        ("clipping", {}, "1 to 4 names"),
+        (["a", "b", "c", "d", "e"], {}, "1 to 4 names"),
+        (["clipping", "clipping"], {}, "different names"),
+        (["clipping"], {"on": ["z-loss"]}, "run 0: on must be a list of"),
+        (["clipping"], {"on": "clipping"}, "run 0: on must be a list of"),
+        (["clipping"], {"on": ["clipping"]}, "all margins off"),
+        (["clipping"], {"losses": [1.0] * 4, "norms": [1.0] * 4}, "5 to 500 steps, not 4|5 to 500"),
+        (["clipping"], {"losses": [1.0] * 501, "norms": [1.0] * 501}, "not 501 and 501"),
+        (["clipping"], {"norms": [1.0] * 5}, "not 120 and 5"),
+        (["clipping"], {"losses": [math.nan] * 120}, "nothing can be drawn"),
+        (["clipping"], {"norms": [-1.0] * 120}, "a norm is negative"),
+    ],
+)
+def test_what_does_not_belong_together_is_refused(margins, change, match):
+    with pytest.raises(ValueError, match=match):
+        SpikeLab(margins, [curves([]) | change])
+
+
+def test_other_bad_runs_are_refused():
+    with pytest.raises(ValueError, match="run 0 has no norms"):
+        SpikeLab(["clipping"], [{"on": [], "losses": [1.0] * 9}])
+    with pytest.raises(ValueError, match=r"more than one run has on \['clipping'\]"):
+        SpikeLab(["clipping"], [curves([]), curves(["clipping"]), curves(["clipping"])])
+    with pytest.raises(TypeError, match="has no"):
+        SpikeLab(["clipping"], [curves([])], windows=3)
