@@ -239,6 +239,7 @@ def test_wsd_at_points_done_by_hand(step, wanted):
 def test_wsd_without_decay_is_flat():
     flat = WSD | {"decay_steps": 0}
     assert {optim.warmup_stable_decay(s, **flat) for s in range(10, 100)} == {2.0}
+    assert optim.warmup_stable_decay(100, **flat) == optim.warmup_stable_decay(400, **flat) == 0.4
 
 
 @given(step=st.integers(0, 300))

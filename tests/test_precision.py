@@ -350,6 +350,8 @@ def test_a_weight_without_a_gradient_stays():
     optimizer.step()
     assert moved.tolist() == [0.5, 0.5]
     assert stays.tolist() == [1, 1]
+    optimizer.zero_grad(set_to_none=False)
+    assert moved.grad.tolist() == [0, 0]
     optimizer.zero_grad()
     assert moved.grad is None
 

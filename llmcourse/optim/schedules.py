@@ -69,9 +69,9 @@ def warmup_stable_decay(
     if step < warmup_steps:
         return peak * (step + 1) / warmup_steps
     steps_left = num_steps - step
-    if steps_left >= decay_steps:
-        return peak if steps_left > 0 else final
-    return final + (peak - final) * max(0, steps_left) / decay_steps
+    if steps_left <= 0:
+        return final
+    return final + (peak - final) * min(1, steps_left / max(1, decay_steps))
 
 
 def warmup_cosine_anneal(

@@ -66,10 +66,13 @@ class MasterWeights:
             w.copy_(copy)
             copy.grad = None
 
-    def zero_grad(self) -> None:
-        """Forget the gradients."""
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget the gradients, or fill them with 0."""
         for w, _ in self._pairs:
-            w.grad = None
+            if set_to_none:
+                w.grad = None
+            elif w.grad is not None:
+                w.grad.zero_()
 
     def state_dict(self) -> dict[str, Any]:
         """Return the copies and the state of their optimizer: the weights follow from them."""

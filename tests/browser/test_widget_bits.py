@@ -10,7 +10,7 @@ import pytest
 import torch
 import traitlets
 
-from llmcourse.precision import FORMATS, decode, encode
+from llmcourse.precision import FORMATS, decode, encode, round_to
 from llmcourse.viz.widgets.bits import BitPattern, bits_given, parsed
 
 OUTSIDE = """all => all.filter((text) => {
@@ -34,16 +34,16 @@ def numbers_for(name):
     fmt = FORMATS[name]
     generator = torch.Generator().manual_seed(3)
     last = fmt.largest_code + 1
-    codes = torch.randint(0, last, (150,), generator=generator).tolist()
+    codes = torch.randint(0, last, (100,), generator=generator).tolist()
     codes += [0, 1, 2, last - 1, last - 2]
     codes += [(1 << fmt.mantissa_bits) + k for k in (-2, -1, 0, 1)]
-    values = [fmt.value(code) for code in codes]
-    half = [(fmt.value(c) + fmt.value(c - 1)) / 2 for c in codes if c > 0]
-    top = fmt.largest + (fmt.largest - fmt.value(fmt.largest_code - 1)) / 2
-    exact = torch.tensor([*values, *half, top], dtype=torch.float64).float()
+    values = decode(torch.tensor(codes), fmt).double()
+    half = (values + decode(torch.tensor(codes) - 1, fmt)) / 2
+    top = torch.tensor([1.5 * fmt.largest - fmt.value(fmt.largest_code - 1) / 2]).double()
+    exact = torch.cat([values, half[values > 0], top]).float()
     around = [exact, exact.nextafter(torch.tensor(torch.inf)), exact.nextafter(torch.zeros(()))]
     random = torch.randint(0, 1 << 31, (150,), generator=generator).tolist()
-    positive = [*torch.cat(around).tolist(), *float32_of(random), 1e39, 1e-46]
+    positive = [*torch.cat(around).tolist(), *float32_of(random), 1e39, 1e-46, 0.1]
     return [
         x * sign for x in positive if not math.isnan(x) and math.isfinite(x) for sign in (1, -1)
     ]
@@ -54,7 +54,7 @@ def said(page):
 
 
 def pictured(page, place=0):
-    return page.locator(".lc-stage svg").nth(place).get_attribute("aria-label")
+    return page.locator(".lc-stage > svg").nth(place).get_attribute("aria-label")
 
 
 def note(page):
@@ -116,9 +116,9 @@ def test_bits_mean_what_they_mean_in_the_package(arithmetic, name):
     values = arithmetic(BitPattern, "decode", given)
     exact = arithmetic(BitPattern, "exactDecimal", given)
     packages = decode(torch.tensor(codes), fmt).tolist()
-    for code, got, decimal, expected in zip(codes, values, exact, packages, strict=True):
+    for got, decimal, expected in zip(values, exact, packages, strict=True):
         if math.isfinite(expected):
-            assert got == expected == fmt.value(code)
+            assert float(got) == expected  # a large whole number arrives as an int
             assert Decimal(decimal) == Decimal(expected)
             assert "E" not in decimal.upper()
         else:
@@ -128,7 +128,7 @@ def test_bits_mean_what_they_mean_in_the_package(arithmetic, name):
 @pytest.mark.parametrize("name", NARROW)
 def test_neighbours_are_the_next_numbers(arithmetic, name):
     fmt = FORMATS[name]
-    values = {code: fmt.value(code) for code in range(1 << fmt.bits)}
+    values = dict(enumerate(decode(torch.arange(1 << fmt.bits), fmt).tolist()))
     ordered = sorted({v for v in values.values() if not math.isnan(v)})
     place = {value: i for i, value in enumerate(ordered)}
     chosen = [c for c in values if fmt.bits <= 8 or c % 97 == 0 or (c & 0x7FFF) < 3] + [
@@ -162,8 +162,8 @@ def test_fates(arithmetic, name):
     numbers = numbers_for(name)
     fates = arithmetic(BitPattern, "fateOf", [[x, FIELDS[name]] for x in numbers])
     seen = set()
-    for x, fate in zip(numbers, fates, strict=True):
-        value = fmt.value(int(encode(torch.tensor(x, dtype=torch.float64).float()[None], fmt)[0]))
+    values = round_to(torch.tensor(numbers, dtype=torch.float64).float(), fmt).tolist()
+    for x, value, fate in zip(numbers, values, fates, strict=True):
         seen.add(fate)
         if fate in ("overflow", "saturated"):
             assert abs(x) > fmt.largest
@@ -234,9 +234,10 @@ def test_a_tenth_in_bf16(show):
     )
     board = rows(page, "in every format")
     assert [row[0] for row in board] == list(FORMATS)
-    assert [row[4] for row in board] == ["rounded"] * 5
-    assert board[1][1:4] == ["0 01111011 1001101", "0.100097656", "0.0977 %"]
-    assert [float(row[2]) for row in board] == pytest.approx(
+    assert [row[3] for row in board] == ["rounded"] * 5
+    assert board[1][1:3] == ["0.100097656", "0.0977 %"]
+    assert board[1][4] == "0 01111011 1001101"
+    assert [float(row[1]) for row in board] == pytest.approx(
         [
             float(f"{v:.9g}")
             for v in (float(decode(encode(torch.tensor(0.1), f), f)) for f in FORMATS.values())
@@ -296,7 +297,7 @@ def test_words_for_what_does_not_fit(show):
     assert said(page) == (
         "Overflow: 70000 is beyond 65,504, the largest number of fp16, and becomes infinite."
     )
-    assert "becomes infinite" in pictured(page)
+    assert pictured(page).endswith("becomes infinity")
     choose(page, "fp8 e4m3")
     assert "The format has no infinity: it becomes 448." in said(page)
     choose(page, "fp16")
@@ -385,7 +386,7 @@ def test_python_says_what_the_page_shows():
 
 
 def test_what_is_not_there_is_refused():
-    for wrong in (*NOT_NUMBERS, True, None):
+    for wrong in (*NOT_NUMBERS, True):
         with pytest.raises(traitlets.TraitError, match="number must be a number"):
             BitPattern(wrong)
     with pytest.raises(traitlets.TraitError, match="format must be one of"):

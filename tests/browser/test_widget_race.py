@@ -82,7 +82,7 @@ def said(page):
 
 
 def pictured(page, place=0):
-    return page.locator(".lc-stage svg").nth(place).get_attribute("aria-label")
+    return page.locator(".lc-stage > svg").nth(place).get_attribute("aria-label")
 
 
 def enter(page, name, text):
@@ -118,10 +118,10 @@ def test_heights_and_slopes_are_those_of_autograd(arithmetic):
 
 def grid():
     for surface, kind, rate in itertools.product(SURFACES, KINDS, (0.004, 0.03, 0.5)):
-        yield [kind, rate, BASE | {"surface": surface, "angle": 30}, 60]
-        yield [kind, rate, BASE | {"surface": surface, "beta1": 0, "beta2": 0.5}, 25]
+        yield [kind, rate, BASE | {"surface": surface, "angle": 30}, 30]
+        yield [kind, rate, BASE | {"surface": surface, "beta1": 0.0, "beta2": 0.5}, 12]
     for surface, how, decay in itertools.product(SURFACES, DECAYS, (0.3, 2)):
-        yield ["adam", 0.1, BASE | {"surface": surface, "decay": decay, "decay_kind": how}, 60]
+        yield ["adam", 0.1, BASE | {"surface": surface, "decay": decay, "decay_kind": how}, 40]
 
 
 def test_walks_as_the_optimizers_of_the_package(arithmetic):
@@ -156,12 +156,13 @@ def test_contours_are_of_one_height(arithmetic):
     given = [
         [BASE | {"surface": surface, "angle": 30}, level]
         for surface in SURFACES
-        for level in (0.05, 6)
+        for level in (0.05, 6, 70)
     ]
     for (one, level), points in zip(
         given, arithmetic(OptimizerRace, "contour", given), strict=True
     ):
-        assert points[0] == pytest.approx(points[-1])
+        if one["surface"] != "valley" or level < 1:
+            assert points[0] == pytest.approx(points[-1], abs=1e-6)
         heights = [height(one, point) for point in points]
         assert heights == pytest.approx([level] * len(points), rel=1e-9)
 
@@ -183,13 +184,13 @@ def test_the_best_rate_is_best_of_all(arithmetic, surface):
     (best,) = arithmetic(OptimizerRace, "bestRate", [["momentum", settings, 120]])
     lowest = [1, 0.5] if surface == "valley" else [0, 0]
 
-    def arrives(rate):
-        path = walked("momentum", rate, settings, 120)
-        outside = [i for i, point in enumerate(path) if math.dist(point, lowest) > 0.1]
-        return outside[-1] + 1 if outside[-1] + 1 < len(path) else math.inf
-
     rates = [k * 10**-p for p in (4, 3, 2, 1) for k in (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8)]
-    times = {round(rate, 6): arrives(rate) for rate in rates}
+    paths = arithmetic(OptimizerRace, "walk", [["momentum", r, settings, 120] for r in rates])
+    times = {}
+    for rate, path in zip(rates, paths, strict=True):
+        outside = [i for i, point in enumerate(path) if math.dist(point, lowest) > 0.1]
+        there = outside[-1] + 1
+        times[round(rate, 6)] = there if there < len(path) else math.inf
     assert times[best] == min(times.values()) < math.inf
 
 
@@ -229,7 +230,10 @@ def test_turned_by_45_degrees(show):
     assert said(page).startswith("All start")  # another surface is another race
     enter(page, "steps taken", "250")
     assert "SGD and momentum see only the slope: turning changes nothing." in said(page)
-    assert "RMSProp at 178 (upright 75), Adam at 109 (upright 52)" in said(page)
+    told = (
+        "RMSProp arrives at step 178 (upright: at 75) and Adam arrives at step 109 (upright: at 52)"
+    )
+    assert told in said(page)
     assert hidden.is_visible()
     enter(page, "turned by, degrees", "0")
     assert "upright" not in said(page)
@@ -276,7 +280,7 @@ def test_toggles_by_keyboard_and_nobody_races(show):
 
 def test_the_start_by_click_and_by_field(show):
     page = show(OptimizerRace(surface="rotated bowl", angle=90, steps=20))
-    stage = page.locator(".lc-stage svg").first
+    stage = page.locator(".lc-stage > svg").first
     box = stage.bounding_box()
     size = min(box["width"] - 44, box["height"] - 40)
     # x = 1, y = -2 in the picture: turned by 90 degrees, u = y and v = -x.

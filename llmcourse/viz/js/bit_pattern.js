@@ -146,6 +146,7 @@ function brief(value, digits = 7) {
   if (Object.is(value, -0)) return "-0";
   const short = Number(value.toPrecision(digits));
   const size = Math.abs(short);
+  if (size > 0 && size < 1e-4) return short.toExponential();
   return size >= 1e3 && size < 1e9 ? short.toLocaleString("en-US", { maximumFractionDigits: 4 }) : String(short);
 }
 
@@ -178,9 +179,10 @@ function render({ model, el }) {
     .lc .bp-bits button small { display: block; font-size: 0.6rem; }
     .lc .bp-bits button[aria-pressed="true"] { background: var(--bp); font-weight: 700; }
     .lc .bp-sum { font-variant-numeric: tabular-nums; overflow-wrap: anywhere; }
+    .lc .lc-tables td, .lc .lc-tables tbody th { white-space: nowrap; }
     .lc .bp-number { grid-column: span 2; width: 100%; }`));
   const formats = model.get("formats");
-  const names = Object.keys(formats);
+  const names = model.get("limits").format.options; // in their order
   const format = () => formats[model.get("format")];
   const text = () => model.get("number");
   const code = () => codeOf(text(), format());
@@ -260,7 +262,7 @@ function render({ model, el }) {
     const [, exponent, mantissa] = fieldsOf(now, fmt);
     const legend = (name, said) => { bitRow.querySelector(`[data-part="${name}"] legend`).textContent = said; };
     legend("exponent", `exponent ${exponent}`);
-    legend("mantissa", `mantissa ${mantissa} of ${(2 ** fmt.mantissa_bits).toLocaleString("en-US")}`);
+    legend("mantissa", `mantissa ${mantissa.toLocaleString("en-US")} of ${(2 ** fmt.mantissa_bits).toLocaleString("en-US")}`);
   }
 
   // The bits, written as a product.
@@ -323,19 +325,19 @@ function render({ model, el }) {
       const isValue = place === value;
       svg.append(line([[x(place), y - 8], [x(place), y + 8]], { stroke: "var(--lc-text)", "stroke-width": isValue ? 3 : 1.3 }));
       if (Math.abs(i - atFocus) > (width < 560 ? 1 : 2)) return;
-      const wide = 7 * brief(place, digits).length;
+      const wide = 7.7 * brief(place, digits).length;
       svg.append(label(clamp(x(place), wide / 2 + 2, width - wide / 2 - 2), y + (i % 2 === atFocus % 2 ? 24 : 40),
-        brief(place, digits), { "text-anchor": "middle", "font-weight": isValue ? 700 : null }));
+        brief(place, digits), { "text-anchor": "middle", style: isValue ? "font-weight: 700" : null }));
     });
     if (Number.isFinite(value)) svg.append(s("circle", { cx: x(value), cy: y, r: 6, fill: "currentColor", class: "lc-3" }));
     const px = clamp(x(number), 8, width - 8);
     const out = !(number >= low && number <= high);
     const arrow = out ? (number > centre ? " →" : " ←") : "";
     const name = `given: ${text().length > 22 ? brief(number, 12) : text()}${arrow}`;
-    const wide = 6.6 * name.length;
+    const wide = 7.6 * name.length;
     svg.append(s("polygon", { points: `${px},${y - 10} ${px - 6},${y - 22} ${px + 6},${y - 22}`, fill: "currentColor", class: "lc-2" }),
       label(clamp(px, wide / 2 + 2, width - wide / 2 - 2), y - 28, name, { "text-anchor": "middle" }));
-    const becomes = Number.isFinite(value) ? brief(value, digits) : "infinite";
+    const becomes = Number.isFinite(value) ? brief(value, width < 400 ? 7 : digits) : value > 0 ? "infinity" : "-infinity";
     svg.append(label(4, 12, `Whatever lies in the band becomes ${becomes}.`));
     return `${name}; numbers of the format near it ${places.map((place) => brief(place, digits)).join(", ")}; `
       + `the band from ${brief(from, 9)} to ${brief(to, 9)} becomes ${becomes}`;
@@ -355,7 +357,7 @@ function render({ model, el }) {
       const top = box[1] + i * row + 3;
       const chosen = name === model.get("format");
       svg.append(
-        label(4, top + row / 2 + 1, name, { "font-weight": chosen ? 700 : null }),
+        label(4, top + row / 2 + 1, name, { style: chosen ? "font-weight: 700" : null }),
         s("rect", { x: x(tiny), y: top, width: x(normal) - x(tiny), height: row - 6, fill: "currentColor", "fill-opacity": 0.3,
           class: "lc-1", stroke: "currentColor", "stroke-dasharray": "3 2" }),
         s("rect", { x: x(normal), y: top, width: x(most) - x(normal), height: row - 6, fill: "currentColor", class: "lc-1" }));
@@ -424,13 +426,13 @@ function render({ model, el }) {
     drawRanges();
     const number = numberOf(text(), fmt);
     board({
-      columns: ["format", "bits: sign, exponent, mantissa", "value", "relative error", ""],
+      columns: ["format", "becomes", "relative error", "that is", "bits: sign, exponent, mantissa"],
       rows: names.map((name) => {
         const own = name === model.get("format") ? code() : encode(number, formats[name]);
         const value = decode(own, formats[name]);
         const off = Math.abs(value - number) / Math.abs(number);
-        return [name, grouped(own, formats[name]), brief(value, 9), Number.isFinite(off) && number !== 0 ? percent(off) : "",
-          FATES[fateOf(number, formats[name])]];
+        return [name, brief(value, 9), value === number ? "0" : Number.isFinite(off) ? percent(off) : "",
+          FATES[fateOf(number, formats[name])], grouped(own, formats[name])];
       }),
     });
     facts({

@@ -91,14 +91,21 @@ export function bestRate(kind, set, steps) {
   return RATES[scores.indexOf(Math.min(...scores))];
 }
 
-// A closed line at one height, as points.
+const FAR_X = 3.5; // just outside the picture
+
+// Points at one height: a closed line, but that the valley's are cut off outside the picture.
 export function contour(set, level) {
-  const count = 72;
+  const count = 80;
   const r = Math.sqrt(2 * level);
+  const [low, high] = [Math.max(-FAR_X, 1 - r), Math.min(FAR_X, 1 + r)]; // of the valley
   return Array.from({ length: count + 1 }, (_, i) => {
     const [c, d] = [Math.cos((2 * Math.PI * i) / count), Math.sin((2 * Math.PI * i) / count)];
     const across = (r * d) / Math.sqrt(set.stretch);
-    if (set.surface === "valley") return [1 + r * c, BEND * (1 + r * c) ** 2 + across];
+    if (set.surface === "valley") {
+      const x = (low + high) / 2 + ((high - low) / 2) * c;
+      const away = Math.sqrt(Math.max(0, r * r - (x - 1) ** 2) / set.stretch);
+      return [x, BEND * x * x + (i <= count / 2 ? away : -away)];
+    }
     const [cos, sin] = [Math.cos(turn(set)), Math.sin(turn(set))];
     return [cos * r * c - sin * across, sin * r * c + cos * across];
   });
@@ -109,7 +116,7 @@ export function contour(set, level) {
 const LONGEST = 300;
 const EDGE = 3; // x and y go from -EDGE to EDGE
 const LEVELS = [0.05, 0.3, 1, 2.5, 6, 14, 30, 70, 150, 300];
-const FLOOR = 1e-6; // the lowest height that is drawn
+const FLOOR = 1e-4; // the lowest height that is drawn
 const RACERS = [
   { kind: "sgd", name: "SGD", mark: "lc-1", dash: null },
   { kind: "momentum", name: "momentum", mark: "lc-2", dash: "7 3" },
@@ -134,14 +141,10 @@ const listed = (parts) => (parts.length < 2 ? parts.join("")
 function render({ model, el }) {
   const w = frame({ model, el, title: "A race downhill" });
   w.root.prepend(h("style", {}, `
-    .lc .or-racers { display: grid; gap: 0.3rem; margin: 0.5rem 0; }
-    .lc .or-racer { display: flex; flex-wrap: wrap; gap: 0 1rem; align-items: center; }
-    .lc .or-racer > .lc-check { flex: 0 0 11rem; }
-    .lc .or-racer svg { display: inline-block; vertical-align: middle; margin-left: 0.4rem; }
+    .lc .or-row { display: flex; flex-wrap: wrap; gap: 0.3rem 1rem; margin: 0.5rem 0; align-items: center; }
+    .lc .or-row svg { display: inline-block; vertical-align: middle; margin-left: 0.4rem; }
     .lc .or-two { display: flex; flex-wrap: wrap; gap: 0 1rem; }
-    .lc .or-two > * { flex: 1 1 18rem; min-width: 0; }
-    .lc .or-more > div { display: flex; flex-wrap: wrap; gap: 0.5rem 1rem; margin: 0.4rem 0; }
-    .lc .or-actions { display: flex; flex-wrap: wrap; gap: 0.5rem; margin: 0.5rem 0; }`));
+    .lc .or-two > * { flex: 1 1 18rem; min-width: 0; }`));
   const rewind = () => w.put("steps", 0);
 
   w.choice("surface", "surface", { onset: rewind });
@@ -149,26 +152,15 @@ function render({ model, el }) {
   const angleControl = range.parentElement;
   w.number("stretch", "steep direction, times as curved", { log: true });
 
-  const racers = h("div", { class: "or-racers" });
+  const racers = h("div", { class: "or-row", role: "group", "aria-label": "who races" });
   for (const { kind, name, mark, dash } of RACERS) {
-    const row = h("div", { class: "or-racer" });
-    w.toggle(kind, name, { into: row });
-    row.querySelector("label").append(s("svg", { width: 44, height: 16, "aria-hidden": "true", class: mark },
+    w.toggle(kind, name, { into: racers });
+    racers.lastChild.lastChild.append(s("svg", { width: 44, height: 16, "aria-hidden": "true", class: mark },
       line([[1, 8], [43, 8]], { stroke: "currentColor", "stroke-width": 2, "stroke-dasharray": dash }),
       marker(kind, 22, 8, 5)));
-    w.number(`${kind}_rate`, `rate of ${name}`, { log: true, into: row });
-    racers.append(row);
   }
-  const more = h("div", {});
-  w.number("start_x", "start, along the flat direction", { into: more, onset: rewind });
-  w.number("start_y", "start, along the steep one", { into: more, onset: rewind });
-  w.number("beta1", "memory of the slope, β1", { into: more });
-  w.number("beta2", "memory of its square, β2", { into: more });
-  w.number("decay", "weight decay of Adam", { into: more });
-  w.choice("decay_kind", "the decay is", { into: more });
-  const actions = h("div", { class: "or-actions" });
-  const below = [racers, h("details", { class: "or-more" }, h("summary", {}, "Start, memory, weight decay"), more), actions];
-  below.forEach((part) => w.root.insertBefore(part, w.stages));
+  const actions = h("div", { class: "or-row" });
+  [racers, actions].forEach((part) => w.root.insertBefore(part, w.stages));
 
   // Everything that pictures, tables and sentence say.
   const settings = () => Object.fromEntries(SHARED.map((name) => [name, model.get(name)]));
@@ -202,6 +194,19 @@ function render({ model, el }) {
   }, { into: actions });
   w.number("steps", "steps taken", { into: actions });
 
+  // Below the pictures: the rates, and what is changed less often.
+  const rates = h("div", { class: "lc-controls" });
+  RACERS.forEach(({ kind, name }) => w.number(`${kind}_rate`, `rate of ${name}`, { log: true, into: rates }));
+  const more = h("div", { class: "lc-controls" });
+  w.number("start_x", "start, along the flat direction", { into: more, onset: rewind });
+  w.number("start_y", "start, along the steep one", { into: more, onset: rewind });
+  w.number("beta1", "memory of the slope, β1", { into: more });
+  w.number("beta2", "memory of its square, β2", { into: more });
+  w.number("decay", "weight decay of Adam", { into: more });
+  w.choice("decay_kind", "the decay is", { into: more });
+  const status = w.root.querySelector(".lc-status");
+  status.after(rates, h("details", {}, h("summary", {}, "Start, memory, weight decay"), more));
+
   const two = h("div", { class: "or-two" });
   const [left, right] = [h("div", {}), h("div", {})];
   two.append(left, right);
@@ -217,15 +222,20 @@ function render({ model, el }) {
     toModel = (px, py) => [((px - box[0]) / size) * 2 * EDGE - EDGE, EDGE - ((py - box[1]) / size) * 2 * EDGE];
     const onPage = ([px, py]) => [x(clamp(px, -99, 99)), y(clamp(py, -99, 99))];
     const clip = s("svg", { x: box[0], y: box[1], width: size, height: size, viewBox: `${box[0]} ${box[1]} ${size} ${size}` },
-      LEVELS.map((level) => line(contour(set, level).map(onPage), { stroke: "var(--lc-line)", "stroke-opacity": 0.7 })));
+      LEVELS.map((level) => line(contour(set, level).map(onPage), { stroke: "var(--lc-line)" })));
     const [goalX, goalY] = onPage(lowest(set));
     clip.append(s("circle", { cx: goalX, cy: goalY, r: x(RING) - x(0), fill: "none", stroke: "var(--lc-text)",
       "stroke-width": 1.5 }));
     for (const { kind, mark, dash, path } of now) {
-      clip.append(line(path.map(onPage), { stroke: "currentColor", class: mark, "stroke-width": 1.8, "stroke-dasharray": dash }));
+      const points = path.map(onPage);
+      clip.append(line(points, { stroke: "currentColor", class: mark, "stroke-width": 1.8, "stroke-dasharray": dash }),
+        s("path", { d: points.map(([px, py]) => `M${px.toFixed(1)},${py.toFixed(1)}h0`).join(""), class: mark,
+          stroke: "currentColor", "stroke-width": 3.6, "stroke-linecap": "round" })); // a dot for each step
     }
     const [startX, startY] = onPage(startOf(set));
     clip.append(s("path", { d: `M${startX - 6},${startY - 6}l12,12m0,-12l-12,12`, stroke: "var(--lc-text)", "stroke-width": 2 }));
+    clip.append(label(startX, startY - 11, "start", { "text-anchor": "middle" }),
+      label(goalX + 13, goalY + 4, "finish"));
     for (const { kind, mark, at } of now) clip.append(s("g", { class: mark }, marker(kind, ...onPage(at), 6)));
     svg.append(axes({ x, y, box, xTicks: ticks(-EDGE, EDGE, 6), yTicks: ticks(-EDGE, EDGE, 6), xTitle: "x" }), clip);
     svg.style.touchAction = "pan-y";
@@ -237,15 +247,15 @@ function render({ model, el }) {
     const set = settings();
     const end = Math.max(40, model.get("steps"));
     const high = 10 ** Math.ceil(Math.log10(Math.max(1, height(set, ...startOf(set)))));
-    const box = [48, 22, width - 10, tall - 38];
+    const box = [48, 22, width - 16, tall - 38];
     const x = scale([0, end], [box[0], box[2]]);
     const y = scale([FLOOR, high], [box[3], box[1]], { log: true });
-    const powers = [];
-    for (let power = FLOOR; power <= high * 1.01; power *= 100) powers.push(Number(power.toPrecision(1)));
+    const powers = Array.from({ length: Math.round(Math.log10(high / FLOOR)) + 1 }, (_, i) => 10 ** i * FLOOR);
     const clip = s("svg", { x: box[0], y: box[1], width: box[2] - box[0], height: box[3] - box[1],
       viewBox: `${box[0]} ${box[1]} ${box[2] - box[0]} ${box[3] - box[1]}` });
-    svg.append(axes({ x, y, box, xTicks: ticks(0, end, 4), yTicks: powers, xTitle: "step", yTitle: "height above the lowest point" }),
-      clip);
+    svg.append(axes({ x, y, box, xTicks: ticks(0, end, 4), yTicks: [], xTitle: "step", yTitle: "height above the lowest point" }),
+      ...powers.map((power) => label(box[0] - 5, y(power) + 4, Number(power.toPrecision(1)), { "text-anchor": "end",
+        style: "fill: var(--lc-muted)" })), clip);
     for (const { kind, mark, dash, path, arrives, there } of now) {
       const points = path.map((at, step) => [x(step), y(clamp(height(set, ...at), FLOOR / 10, high * 1e6))]);
       clip.append(line(points, { stroke: "currentColor", class: mark, "stroke-width": 1.8, "stroke-dasharray": dash }));
@@ -257,22 +267,37 @@ function render({ model, el }) {
 
   const board = w.table("Who has arrived", { open: true });
   const numbers = w.table("Where each one is, step by step");
+  const pathBox = w.root.querySelector(".lc-tables").lastElementChild;
+  pathBox.firstElementChild.addEventListener("click", () => fillNumbers());
 
   // What is to be learnt from this surface and these rates.
   function insight(set) {
-    const turned = now.filter(({ arrives, upright }) => arrives !== upright);
-    const same = now.filter(({ kind }) => kind === "sgd" || kind === "momentum");
-    if (set.surface === "rotated bowl" && set.angle !== 0) {
-      const told = turned.map(({ name, arrives, upright }) =>
-        `${name} ${arrives === null ? "not within 300 steps" : `at ${arrives}`} (upright ${upright ?? "never"})`);
-      return (same.length ? `${listed(same.map(({ name }) => name))} see only the slope: turning changes nothing. ` : "")
-        + (told.length ? `A step size for each coordinate is made for upright bowls: ${told.join(", ")}.` : "");
-    }
+    const has = (...kinds) => now.filter(({ kind }) => kinds.includes(kind));
+    const facts = [];
     if (set.surface === "valley") {
-      return "The steep walls limit the rate, the flat floor needs a large one, and the floor bends.";
+      facts.push("The steep walls limit the rate, the flat floor needs a large one, and the floor bends.");
+    } else if (set.surface === "rotated bowl" && set.angle % 90 !== 0) {
+      const same = has("sgd", "momentum").map(({ name }) => name);
+      if (same.length) facts.push(`${listed(same)} ${same.length > 1 ? "see" : "sees"} only the slope: turning changes nothing.`);
+      const told = has("rmsprop", "adam").map(({ name, arrives, upright }) =>
+        `${name} ${arrives === null ? "does not arrive in 300 steps" : `arrives at step ${arrives}`} `
+        + `(upright: ${upright === null ? "neither" : `at ${upright}`})`);
+      if (told.length) facts.push(`A step size for each coordinate is made for an upright bowl: ${listed(told)}.`);
+    } else if (set.stretch === 1) {
+      facts.push("The bowl is round: the slope points straight at the lowest point.");
+    } else {
+      const limit = `2 / ${show(set.stretch)} = ${show(2 / set.stretch, 3)}`;
+      if (has("sgd").length) facts.push(`SGD's rate must stay below ${limit}, for the steep direction: in the flat one it crawls.`);
+      else if (has("momentum").length) facts.push("Momentum adds slopes up: it gains speed in the flat direction, and swings in both.");
+      if (has("rmsprop", "adam").length) {
+        facts.push(`${listed(has("rmsprop", "adam").map(({ name }) => name))}: each coordinate is divided by the size of its own slopes.`);
+      }
     }
-    return `SGD's rate must stay below 2 / ${show(set.stretch)} = ${show(2 / set.stretch, 3)}, for the steep direction, `
-      + "and crawls in the flat one; RMSProp and Adam divide each coordinate by the size of its own slopes.";
+    if (set.decay > 0 && has("adam").length) {
+      facts.push(set.surface === "valley" ? `Weight decay pulls to 0, 0: ${has("adam")[0].name} does not come to rest at the lowest point.`
+        : "Weight decay pulls to 0, 0, which is the lowest point here.");
+    }
+    return facts.join(" ");
   }
 
   function sentence() {
@@ -302,13 +327,20 @@ function render({ model, el }) {
       rows: now.map(({ name, rate, arrives, there, gone, at }) => [name, rate, there ? String(arrives) : gone ? "ran away" : "not yet",
         there ? String(place.indexOf(arrives) + 1) : "", distance(set, at), height(set, ...at)]),
     });
+    if (pathBox.open) fillNumbers();
+    w.say(sentence());
+  }
+
+  // Many cells: they are made when somebody looks.
+  function fillNumbers() {
+    const set = settings();
+    const steps = model.get("steps");
     const first = Math.max(0, steps - 39);
     numbers({
       columns: ["step", ...now.flatMap(({ name }) => [`${name} x`, "y", "height"])],
       rows: Array.from({ length: steps + 1 - first }, (_, i) => [String(first + i), ...now.flatMap(({ path }) =>
         (path[first + i] ? [...path[first + i], height(set, ...path[first + i])] : ["away", "", ""]))]),
     });
-    w.say(sentence());
   }
 
   // A click puts the start there; the two fields do the same.

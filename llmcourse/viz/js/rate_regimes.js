@@ -21,7 +21,8 @@ export function features({ steps, train, validation }) {
   const known = train.filter(isNumber);
   const tenth = Math.max(1, Math.floor(known.length / 10));
   const end = mean(known.slice(-tenth));
-  const before = mean(known.slice(-3 * tenth, -2 * tenth).length ? known.slice(-3 * tenth, -2 * tenth) : known.slice(0, 1));
+  const earlier = known.slice(-3 * tenth, -2 * tenth);
+  const before = mean(earlier.length ? earlier : known.slice(0, 1));
   let lowest = Infinity;
   let rise = 0;
   for (const value of known) {
@@ -80,7 +81,7 @@ function render({ model, el }) {
     : found), -1);
 
   const pick = w.choice("curve", "show", { options: ["all", ...letters] });
-  w.number("window", "mean of so many points");
+  w.number("window", "points in a mean");
   w.toggle("train", "training, solid");
   w.toggle("validation", "validation, dashed");
   w.toggle("tall", "up to the highest loss");
@@ -117,7 +118,8 @@ function render({ model, el }) {
     curves.forEach(({ solid, dashed, steps }, k) => {
       const faint = chosen() !== null && chosen() !== k;
       const group = s("g", { class: `lc-${k + 1}`, opacity: faint ? 0.25 : 1 });
-      const points = (list) => list.map((value, i) => (value === null ? null : [x(steps[i]), y(value)])).filter(Boolean);
+      const points = (list) =>
+        list.map((value, i) => (value === null ? null : [x(steps[i]), y(value)])).filter(Boolean);
       const [through, across] = [points(solid), points(dashed)];
       if (through.length) group.append(line(through, { stroke: "currentColor", "stroke-width": 2 }));
       if (across.length) {
@@ -137,7 +139,8 @@ function render({ model, el }) {
     spread(ends, box).forEach(({ k, px, py, place }) => svg.append(
       line([[px, py], [px + 12, place]], { stroke: "currentColor", class: `lc-${k + 1}` }),
       s("circle", { cx: px + 20, cy: place, r: 9, fill: "currentColor", class: `lc-${k + 1}` }),
-      label(px + 20, place + 4, letters[k], { "text-anchor": "middle", style: "fill: var(--lc-on); font-weight: 600" })));
+      label(px + 20, place + 4, letters[k],
+        { "text-anchor": "middle", style: "fill: var(--lc-on); font-weight: 600" })));
     if (highest > top * 1.0001) {
       svg.append(label(box[2], box[1] - 8, `▲ up to ${loss(highest)}`, { "text-anchor": "end" }));
     }
@@ -199,9 +202,11 @@ function render({ model, el }) {
       ? "it is flat at its end" : fall > 0 ? `it still falls at its end, by ${loss(fall)} over the last fifth`
       : `it rises at its end, by ${loss(-fall)} over the last fifth`);
     parts.push(`its largest rise above its own lowest point is ${loss(rise)}`);
-    if (best >= 0 && best !== i && broken === null) parts.push(`it ends ${loss(last - facts[best].end)} above the lowest`);
+    if (best >= 0 && best !== i && broken === null) {
+      parts.push(`it ends ${loss(last - facts[best].end)} above the lowest`);
+    }
     if (best === i) parts.push("no other ends lower");
-    if (validation !== null) parts.push(`validation ends at ${loss(validation)}`);
+    if (validation !== null && broken === null) parts.push(`validation ends at ${loss(validation)}`);
     return parts.join("; ");
   }
 
@@ -212,13 +217,16 @@ function render({ model, el }) {
       const given = guesses()[letters[k]] ?? "";
       guess.style.display = select.style.display = quiz() ? "" : "none";
       select.value = given;
-      if (!quiz()) words.textContent = `${runs[i].name}, rate ${rateText(runs[i].rate)}: ends at ${loss(facts[i].end)}`;
+      if (!quiz()) words.textContent = `${runs[i].name}, rate ${rateText(runs[i].rate)}: ` +
+        (facts[i].broken === null ? `ends at ${loss(facts[i].end)}`
+          : `not finite from step ${show(facts[i].broken)} on`);
       else if (!given) words.textContent = "";
       else if (solved(k)) words.textContent = `✓ right, rate ${rateText(runs[i].rate)}: ${seen(i)}.`;
       else words.textContent = `✗ no. Look again: ${seen(i)}.`;
     });
     [...pick.options].forEach((option, n) => {
-      option.textContent = n === 0 ? "all of them" : quiz() ? `curve ${letters[n - 1]}` : `${letters[n - 1]}: ${nameOf(n - 1)}`;
+      option.textContent = n === 0 ? "all of them" : quiz() ? `curve ${letters[n - 1]}`
+        : `${letters[n - 1]}: ${nameOf(n - 1)}`;
     });
   }
 
@@ -229,7 +237,7 @@ function render({ model, el }) {
     const place = placeAt(steps, model.get("step"));
     const measured = validation.slice(0, place + 1).filter(isNumber).at(-1);
     return { name: nameOf(k), train: trailingMean(train, model.get("window"))[place], validation: measured ?? null,
-      has: measured !== undefined };
+      has: measured !== undefined && train[place] !== null };
   }
 
   function sentence() {
@@ -240,8 +248,8 @@ function render({ model, el }) {
     if (quiz()) {
       const right = letters.filter((_, k) => solved(k)).length;
       return right === runs.length ? `All ${right} right. ${head}`
-        : `Which regime is each curve? ${right} of ${runs.length} right so far. Look at the end of a curve, at how it ` +
-          `swings, and at which ends lowest. ${head}`;
+        : `Which regime is each curve? ${right} of ${runs.length} right so far. Look at the end of a curve, at how ` +
+          `it swings, and at which ends lowest. ${head}`;
     }
     if (chosen() !== null) return `${head} Rate ${rateText(runs[chosen()].rate)}: ${seen(chosen())}.`;
     if (best < 0) return `${head} No run stayed finite.`;
@@ -252,13 +260,15 @@ function render({ model, el }) {
   const numbers = w.table("The curves step by step");
   function fillTables() {
     const rate = (k) => (named(k) ? rateText(runs[order()[k]].rate) : "?");
-    summary({ columns: ["curve", "rate", "first", "end", "fall over the last fifth", "largest rise", "validation", "finite"],
+    summary({
+      columns: ["curve", "rate", "first", "end", "fall over the last fifth", "largest rise", "validation", "finite"],
       rows: letters.map((letter, k) => {
         const one = facts[order()[k]];
         return [`${letter}${named(k) ? `: ${nameOf(k)}` : ""}`, rate(k), loss(one.first), loss(one.end),
           loss(one.late_fall), loss(one.rise), one.validation === null ? "" : loss(one.validation),
-          one.broken === null ? "yes" : `to step ${show(one.broken)}`];
-      }) });
+          one.broken === null ? "yes" : `until step ${show(one.broken)}`];
+      }),
+    });
     const longest = runs.reduce((a, b) => (b.steps.length > a.steps.length ? b : a)).steps;
     const every = Math.ceil(longest.length / 40);
     const kept = longest.filter((_, i) => i % every === 0 || i === longest.length - 1);

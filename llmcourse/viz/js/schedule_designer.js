@@ -9,7 +9,7 @@ export function rateAt(step, settings) {
   if (shape === "wsd") {
     const left = num_steps - step;
     if (left >= decay_steps) return left > 0 ? peak : final;
-    return final + (peak - final) * Math.max(0, left) / decay_steps;
+    return final + (peak - final) * Math.max(0, left) / Math.max(1, decay_steps);
   }
   if (shape === "cosine_anneal" && step >= num_steps) {
     return anneal_steps ? final * Math.max(0, 1 - (step - num_steps) / anneal_steps) : 0;
@@ -34,7 +34,8 @@ export function parts(settings) {
   ].filter(([, from, to]) => to > from);
 }
 
-export const partAt = (step, settings) => parts(settings).find(([, from, to]) => step >= from && step < to)?.[0] ?? "over";
+export const partAt = (step, settings) =>
+  parts(settings).find(([, from, to]) => step >= from && step < to)?.[0] ?? "over";
 
 // The mean rate of all steps, as a share of the peak; long schedules are sampled part by part.
 export function meanShare(settings) {
@@ -143,13 +144,12 @@ function render({ model, el }) {
       w.put(name, high);
       said.push(`${text}: at most ${RATE(high)} now; ${RATE(high)} is used.`);
     };
-    const at = model.get("step");
     if (!isPublished()) {
       cap("final", "final rate", model.get("peak"));
       cap("warmup_steps", "warm-up, steps", model.get("num_steps"));
       if (shape() === "wsd") cap("decay_steps", "decay, steps", model.get("num_steps") - model.get("warmup_steps"));
     }
-    if (at > last()) w.put("step", last());
+    cap("step", "at step", last());
     if (said.length) model.set("note", [model.get("note"), ...said].filter(Boolean).join(" "));
   }
   // A new shape, or new lengths: the cursor goes where something is to be seen.
@@ -257,7 +257,8 @@ function render({ model, el }) {
       s("g", { class: "lc-axes" },
         stepTicks(from, to, width).map((t) => label(clamp(x(t), left, right - 10), box[3] + 15,
           stepText(t, from, to), { "text-anchor": "middle" })),
-        yTicks.map((t) => label(left - 5, y(t) + 4, RATE(t), { "text-anchor": "end" }))));
+        yTicks.map((t) => label(left - 5, y(t) + 4, `${isLog && t === low ? "≤ " : ""}${RATE(t)}`,
+          { "text-anchor": "end" }))));
     for (const [name, a, b] of parts(given)) {
       const [start, end] = [clamp(x(a), left, right), clamp(x(b), left, right)];
       if (b > from && b < to) {
@@ -268,22 +269,26 @@ function render({ model, el }) {
       }
     }
     if (other) {
-      svg.append(line(others.map(([n, r]) => [x(n), y(r)]), { stroke: "currentColor", class: "lc-4", "stroke-width": 2,
-        "stroke-dasharray": "6 4" }));
+      svg.append(line(others.map(([n, r]) => [x(n), y(r)]), { stroke: "currentColor", class: "lc-4",
+        "stroke-width": 2, "stroke-dasharray": "6 4" }));
     }
-    svg.append(line(points.map(([n, r]) => [x(n), y(r)]), { stroke: "currentColor", class: "lc-1", "stroke-width": 2.5 }));
+    svg.append(line(points.map(([n, r]) => [x(n), y(r)]),
+      { stroke: "currentColor", class: "lc-1", "stroke-width": 2.5 }));
     if (to - from <= 40) { // few steps: each is a point
-      points.forEach(([n, r]) => svg.append(s("circle", { cx: x(n), cy: y(r), r: 3, fill: "currentColor", class: "lc-1" })));
+      points.forEach(([n, r]) => svg.append(
+        s("circle", { cx: x(n), cy: y(r), r: 3, fill: "currentColor", class: "lc-1" })));
     }
     if (step() >= from && step() <= to) {
-      svg.append(line([[x(step()), box[1]], [x(step()), box[3]]], { stroke: "var(--lc-text)", "stroke-dasharray": "5 3" }),
+      svg.append(line([[x(step()), box[1]], [x(step()), box[3]]],
+        { stroke: "var(--lc-text)", "stroke-dasharray": "5 3" }),
         s("circle", { cx: x(step()), cy: y(rateAt(step(), given)), r: 6, fill: "currentColor", class: "lc-2" }));
     }
     const spent = isPublished() ? stepsFor(model.get("total_tokens"), stages()) : -1;
     if (spent >= from && spent <= to) {
       const [px, py] = [x(spent), y(rateAt(spent, given))];
       svg.append(s("path", { d: `M ${px} ${py - 4} l -5 -9 l 10 0 z`, fill: "currentColor", class: "lc-3" }),
-        label(px, py - 18, `${compact(model.get("total_tokens"))} tokens seen`, { "text-anchor": "middle" }));
+        label(Math.min(px + 56, right), py - 18, `${compact(model.get("total_tokens"))} tokens seen`,
+          { "text-anchor": "end" }));
     }
     toStep = (px) => Math.round(clamp(from + (px - left) / (right - left) * (to - from), 0, last()));
     svg.style.touchAction = "pan-y";
@@ -303,7 +308,10 @@ function render({ model, el }) {
     const x = scale([from, to], [left, right]);
     const most = Math.max(...all.map(([, batch]) => batch));
     const y = scale([0, most * 1.1], [box[3], box[1]]);
-    const seen = (t) => compact(tokensBefore(t, all));
+    const marks = stepTicks(from, to, width);
+    // As many digits as it takes to tell them apart.
+    const seen = [3, 4, 5, 6, 7, 8].map((digits) => marks.map((t) => compact(tokensBefore(t, all), digits)))
+      .find((texts, i) => i === 5 || new Set(texts).size === texts.length);
     starts.forEach(([first], k) => {
       const [a, b] = [clamp(first, from, to), clamp(starts[k + 1]?.[0] ?? Infinity, from, to)];
       if (b <= a && b !== to) return;
@@ -311,18 +319,20 @@ function render({ model, el }) {
       const wide = x(b) - x(a);
       svg.append(s("rect", { x: x(a), y: y(batch), width: Math.max(0, wide), height: box[3] - y(batch),
         fill: "currentColor", "fill-opacity": 0.25, stroke: "currentColor", class: "lc-3" }));
-      const full = `${compact(batch)} tokens${length ? `, ${compact(batch / length)} sequences of ${show(length)}` : ""}`;
+      const full = `${compact(batch)} tokens${length
+        ? `, ${compact(batch / length)} sequences of ${show(length)}` : ""}`;
       const text = [full, `${compact(batch)} tokens`, compact(batch)].find((t) => 6.6 * t.length + 6 < wide);
       if (text) svg.append(label(x(a) + 6, box[3] - 8, text));
     });
     svg.append(axes({ x, y, box, xTicks: [], yTicks: [], xTitle: "tokens seen", yTitle: "batch, tokens per step" }),
       s("g", { class: "lc-axes" },
-        stepTicks(from, to, width).map((t) => label(clamp(x(t), left, right - 14), box[3] + 15, seen(t),
+        marks.map((t, i) => label(clamp(x(t), left, right - 14), box[3] + 15, seen[i],
           { "text-anchor": "middle" })),
         [0, ...new Set(all.map(([, batch]) => batch))].map((t) =>
           label(left - 5, y(t) + 4, compact(t), { "text-anchor": "end" }))));
     if (step() >= from && step() <= to) {
-      svg.append(line([[x(step()), box[1]], [x(step()), box[3]]], { stroke: "var(--lc-text)", "stroke-dasharray": "5 3" }),
+      svg.append(line([[x(step()), box[1]], [x(step()), box[3]]],
+        { stroke: "var(--lc-text)", "stroke-dasharray": "5 3" }),
         s("circle", { cx: x(step()), cy: y(batchOf(step(), all)), r: 6, fill: "currentColor", class: "lc-2" }));
     }
     return `${starts.map(([first], k) => `${compact(all[k][1])} tokens from step ${show(first)} on`).join(", ")}; ` +
@@ -380,10 +390,10 @@ function render({ model, el }) {
     if (!isPublished()) return mean;
     const total = model.get("total_tokens");
     const there = stepsFor(total, stages());
-    return `${mean} With this ramp ${compact(total)} tokens are used up at step ${show(there)}, where the rate is still ` +
-      `${RATE(rateAt(there, given))}; the cosine is printed as 1,200,000 steps long. As printed, too: the first batch ` +
-      `holds for 252 M tokens, which are ${show(stageStarts(stages())[1][0])} steps, and the anneal for 40 M, which ` +
-      "are 3; both look like B misprinted as M (our guess).";
+    return `${mean} With this ramp ${compact(total)} tokens are used up at step ${show(there)}, ` +
+      `where the rate is still ${RATE(rateAt(there, given))}; the cosine is printed as 1,200,000 steps long. ` +
+      `As printed, too: the first batch holds for 252 M tokens, which are ${show(stageStarts(stages())[1][0])} ` +
+      "steps, and the anneal for 40 M, which are 3; both look like B misprinted as M (our guess).";
   }
 
   const numbers = w.table("The schedule at chosen steps");

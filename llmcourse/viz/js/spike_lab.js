@@ -64,6 +64,12 @@ const upper = (words) => words[0].toUpperCase() + words.slice(1);
 const lost = (run) => run.losses.at(-1) === null;
 const endsAt = (run) => (lost(run) ? "the run is lost" : `the loss ends at ${worth(ending(run.losses))}`);
 
+// A number beside an axis: short, however large or small.
+const brief = (value) => (value !== 0 && (Math.abs(value) >= 1e5 || Math.abs(value) < 1e-3)
+  ? Number(value.toPrecision(2)).toExponential().replace("e+", "e") : show(value));
+const beside = (y, left, values) => values.map((t) => label(left - 5, y(t) + 4, brief(t),
+  { "text-anchor": "end", style: "fill: var(--lc-muted)" }));
+
 // Round numbers for a logarithmic axis: 1, 2, 5 times powers of ten, or powers alone where those are many.
 function logTicks(low, high) {
   const powers = Array.from({ length: 2 + Math.ceil(Math.log10(high)) - Math.floor(Math.log10(low)) },
@@ -145,14 +151,15 @@ function render({ model, el }) {
     const finite = lines.flatMap(([run]) => run[which].filter((value) => value !== null));
     const least = Math.min(...finite.filter((value) => value > 0));
     const most = Math.max(...finite);
-    const log = which === "norms" || most > 20 * least;
+    const log = most > 0 && (which === "norms" || most > 20 * least); // zeros alone have no logarithm
     const area = [46, 24, width - 12, tall - 36];
     const [low, high] = log ? [least / 1.1, most * 1.15] : [Math.min(0, ...finite), most * 1.05 || 1];
     const x = scale([0, model.get("longest") - 1], [area[0], area[2]]);
     const raw = scale([low, high], [area[3], area[1]], { log });
     const y = (value) => raw(clamp(value, low, high));
-    svg.append(axes({ x, y, box: area, xTicks: ticks(0, model.get("longest") - 1, width < 420 ? 4 : 8),
-      yTicks: log ? logTicks(low, high) : ticks(low, high, 4), xTitle: "step", yTitle: title }));
+    svg.append(axes({ x, y, box: area, xTicks: ticks(0, model.get("longest") - 1, width < 420 ? 4 : 8)
+      .filter(Number.isInteger), yTicks: [], xTitle: "step", yTitle: title }),
+    ...beside(y, area[0], log ? logTicks(low, high) : ticks(low, high, 4)));
     for (const [run, kind] of lines) {
       if (kind === "off" && run === picked) continue;
       drawRun(svg, run[which], { x, y, area, kind });
@@ -165,9 +172,9 @@ function render({ model, el }) {
     if (here != null) svg.append(s("circle", { cx: x(at), cy: y(here), r: 5, fill: "var(--lc-text)" }));
     const said = finite.length ? `${worth(ending(run[which]))} at the end, ${show(Math.max(
       ...run[which].filter((v) => v !== null)), 3)} at most` : "nothing finite";
-    const beside = picked && picked !== off && model.get("compare");
+    const both = picked && picked !== off && model.get("compare");
     return `${called(run.on)}, ${said}${isWatched ? `; ${tally(run)}` : ""}` +
-      `${beside ? `; with all off ${worth(ending(off[which]))} at the end` : ""}`;
+      `${both ? `; with all off ${worth(ending(off[which]))} at the end` : ""}`;
   }
 
   // A curve, in pieces where it is not finite; a cross at the top there.
@@ -297,8 +304,8 @@ function render({ model, el }) {
     const last = bad(run).at(-1);
     const stays = last && last[0] === "spike" && last[2] === run.losses.length - 1 && last[2] - last[1] >= 4
       ? ` Since step ${last[1]} it has not come back.` : "";
-    const beside = run === off ? "" : ` With all off: ${briefly(off)}, and ${endsAt(off)}.`;
-    return `${upper(called(run.on))}: ${tally(run)}; ${endsAt(run)}.${stays}${beside} ${stepSentence(run)}`;
+    const versus = run === off ? "" : ` With all off: ${briefly(off)}, and ${endsAt(off)}.`;
+    return `${upper(called(run.on))}: ${tally(run)}; ${endsAt(run)}.${stays}${versus} ${stepSentence(run)}`;
   }
 
   // Which runs are calm, and which of those have the fewest margins.

@@ -62,6 +62,12 @@ const percent = (share) => (Number.isFinite(share) ? `${show(100 * share, share 
 const plural = (count, one) => `${count} ${one}${count === 1 ? "" : "s"}`;
 const largest = (values) => Math.max(...values.map(Math.abs));
 
+// A number beside an axis: short, however large or small.
+const brief = (value) => (value !== 0 && (Math.abs(value) >= 1e5 || Math.abs(value) < 1e-3)
+  ? Number(value.toPrecision(2)).toExponential().replace("e+", "e") : show(value));
+const beside = (y, left, values) => values.map((t) => label(left - 5, y(t) + 4, brief(t),
+  { "text-anchor": "end", style: "fill: var(--lc-muted)" }));
+
 function render({ model, el }) {
   const name = model.get("name");
   const w = frame({ model, el, title: `What training changes: ${name}` });
@@ -152,8 +158,9 @@ function render({ model, el }) {
     const x = scale([steps[0], steps.at(-1)], [area[0], area[2]]);
     const y = scale([0, top], [area[3], area[1]]);
     const points = values.map((value, i) => [x(steps[i]), y(Number.isFinite(value) ? value : top)]);
-    svg.append(axes({ x, y, box: area, xTicks: ticks(steps[0], steps.at(-1), 4), yTicks: ticks(0, top, 4),
+    svg.append(axes({ x, y, box: area, xTicks: ticks(steps[0], steps.at(-1), 4).filter(Number.isInteger), yTicks: [],
       xTitle: "step", yTitle: title }),
+    ...beside(y, area[0], ticks(0, top, 4)),
     line(points, { stroke: "currentColor", class: kind, "stroke-width": 2 }));
     points.forEach(([px, py], i) => svg.append(s("circle", { cx: px, cy: py, r: i === now() ? 7 : 3,
       fill: i === now() ? "var(--lc-text)" : "currentColor", class: kind })));
@@ -209,7 +216,7 @@ function render({ model, el }) {
     if (!details.open) return;
     const values = shown();
     entries({ columns: ["row", ...columns.map(String)], rows: rows.map((row, r) => [String(row),
-      ...values.slice(r * columns.length, (r + 1) * columns.length).map((x) => show(x, 2))]) });
+      ...values.slice(r * columns.length, (r + 1) * columns.length).map((x) => show(x, 3))]) });
   }
   details.addEventListener("toggle", fillEntries);
 

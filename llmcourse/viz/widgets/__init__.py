@@ -4,6 +4,7 @@ Taught in: chapters/02_step_by_hand.ipynb, chapters/03_downhill.ipynb
 """
 
 from llmcourse.viz.widgets.attention import AttentionMap
+from llmcourse.viz.widgets.bits import BitPattern
 from llmcourse.viz.widgets.block import BlockTapper
 from llmcourse.viz.widgets.buckets import BucketTimeline
 from llmcourse.viz.widgets.course import ProgressMap
@@ -12,16 +13,22 @@ from llmcourse.viz.widgets.graph import GraphStepper
 from llmcourse.viz.widgets.memory import MemoryTimeline
 from llmcourse.viz.widgets.mesh import MeshGrid
 from llmcourse.viz.widgets.model import ConfigExplorer, SamplingBoard
+from llmcourse.viz.widgets.race import OptimizerRace
+from llmcourse.viz.widgets.regimes import RateRegimes
 from llmcourse.viz.widgets.ring import RingStepper
 from llmcourse.viz.widgets.rotary import RotaryClocks
 from llmcourse.viz.widgets.run import RunScrubber, TrainingLoop
+from llmcourse.viz.widgets.schedule import ScheduleDesigner
+from llmcourse.viz.widgets.scrubber import WeightScrubber
 from llmcourse.viz.widgets.shares import ShareBar
+from llmcourse.viz.widgets.spikes import SpikeLab
 from llmcourse.viz.widgets.targets import TokenStrip
 from llmcourse.viz.widgets.tokens import MergeBoard, PackingBoard
 from llmcourse.viz.widgets.zero import ZeroBars
 
 __all__ = [
     "AttentionMap",
+    "BitPattern",
     "BlockTapper",
     "Bowl",
     "BucketTimeline",
@@ -30,15 +37,20 @@ __all__ = [
     "MemoryTimeline",
     "MergeBoard",
     "MeshGrid",
+    "OptimizerRace",
     "PackingBoard",
     "ProgressMap",
+    "RateRegimes",
     "RingStepper",
     "RotaryClocks",
     "RunScrubber",
     "SamplingBoard",
+    "ScheduleDesigner",
     "ShareBar",
+    "SpikeLab",
     "StepByHand",
     "TokenStrip",
     "TrainingLoop",
+    "WeightScrubber",
     "ZeroBars",
 ]

@@ -100,7 +100,9 @@ class BitPattern(Widget):
     format = Choice(tuple(FORMATS))
     formats = traitlets.Dict().tag(sync=True)
 
-    def __init__(self, number: float | str = "0.1", format: str = "bf16", **state: Any) -> None:
+    def __init__(
+        self, number: float | int | str = "0.1", format: str = "bf16", **state: Any
+    ) -> None:
         formats = {
             name: {field: getattr(fmt, field) for field in _FIELDS} for name, fmt in FORMATS.items()
         }

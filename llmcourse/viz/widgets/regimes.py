@@ -113,7 +113,7 @@ class RateRegimes(Widget):
 
     runs = traitlets.List(traitlets.Dict()).tag(sync=True)
     curve = traitlets.Unicode("all").tag(sync=True)
-    window = Whole(1, low=1, high=100, step=1, label="mean of so many points")
+    window = Whole(1, low=1, high=100, step=1, label="points in a mean")
     train = traitlets.Bool(True).tag(sync=True)
     validation = traitlets.Bool(True).tag(sync=True)
     tall = traitlets.Bool(False).tag(sync=True)

@@ -112,13 +112,13 @@ class ScheduleDesigner(Widget):
         stages = [[s.from_tokens, s.batch_tokens, s.sequence_length] for s in LLAMA3_405B_BATCHES]
         super().__init__(shape=shape, stages=stages, **state)
 
-    @traitlets.observe("shape", "peak", "final", "num_steps", "warmup_steps", "decay_steps")
+    @traitlets.observe("step", *PUBLISHED)
     def _fit(self, _: Any) -> None:
         """Clamp what the other numbers do not let be, as the page does."""
-        if self.shape == "llama3_405b":
-            return
-        self._cap("final", self.peak)
-        self._cap("warmup_steps", self.num_steps)
+        self._cap("step", self.last_step())
+        if self.shape != "llama3_405b":
+            self._cap("final", self.peak)
+            self._cap("warmup_steps", self.num_steps)
         if self.shape == "wsd":
             self._cap("decay_steps", self.num_steps - self.warmup_steps)
 
@@ -133,6 +133,12 @@ class ScheduleDesigner(Widget):
         if self.shape == "llama3_405b":
             return dict(PUBLISHED)
         return {name: getattr(self, name) for name in PUBLISHED}
+
+    def last_step(self) -> int:
+        """Return the step from which on the rate stays what it is."""
+        settings = self.settings()
+        anneal = settings["anneal_steps"] if settings["shape"] == "cosine_anneal" else 0
+        return settings["num_steps"] + anneal
 
     def batches(self) -> tuple[BatchStage, ...]:
         """Return the batches that are shown."""

@@ -87,7 +87,7 @@ class WeightScrubber(Widget):
         name: str,
         steps: Sequence[int],
         matrices: Sequence[Any],
-        losses: Sequence[float],
+        losses: Sequence[float | int],
         **state: Any,
     ) -> None:
         held = [_as_matrix(matrix) for matrix in matrices]
@@ -142,7 +142,7 @@ def _as_matrix(matrix: Any) -> Tensor:
     return torch.from_numpy(np.asarray(matrix, dtype=np.float64))
 
 
-def _check(steps: Sequence[int], matrices: list[Tensor], losses: Sequence[float]) -> None:
+def _check(steps: Sequence[int], matrices: list[Tensor], losses: Sequence[float | int]) -> None:
     """Raise ValueError unless checkpoints, matrices and losses belong together."""
     if not 2 <= len(steps) <= MOST_CHECKPOINTS:
         raise ValueError(f"give 2 to {MOST_CHECKPOINTS} checkpoints, not {len(steps)}")

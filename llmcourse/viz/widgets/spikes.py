@@ -25,7 +25,7 @@ class Judged(NamedTuple):
 
 
 def judged(
-    values: Sequence[float | None],
+    values: Sequence[float | int | None],
     *,
     window: int,
     factor: float | int,
@@ -131,7 +131,7 @@ class SpikeLab(Widget):
         )
 
 
-def _tidy(values: Sequence[float]) -> list[float | None]:
+def _tidy(values: Sequence[Any]) -> list[float | None]:
     """Return the values to 4 digits, None where they are not finite."""
     return [float(f"{float(v):.4g}") if math.isfinite(v) else None for v in values]
 

@@ -1,0 +1,413 @@
+"""The widget of chapter 29: its sizes and ranks are the package's, and every control obeys."""
+
+import base64
+import gzip
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+import traitlets
+
+from llmcourse import weights
+from llmcourse.viz.widgets.scrubber import (
+    MOST_DIRECTIONS,
+    WeightScrubber,
+    sampled,
+)
+
+OUTSIDE = """all => all.filter((text) => {
+  const [inner, outer] = [text, text.ownerSVGElement].map((one) => one.getBoundingClientRect());
+  return inner.left < outer.left - 0.5 || inner.right > outer.right + 0.5
+    || inner.top < outer.top - 0.5 || inner.bottom > outer.bottom + 0.5;
+}).map((text) => text.textContent)"""
+"""Texts that leave their picture."""
+
+STEPS = [0, 10, 50, 200]
+LOSSES = [6.2, 4.5, 2.5, 1.75]
+FEW = "its largest directions alone"
+
+
+def checkpoints(m=40, n=60, *, steps=STEPS, seed=0):
+    """A noisy matrix that takes on three directions, one after the other, and some noise."""
+    g = torch.Generator().manual_seed(seed)
+    start = torch.randn(m, n, generator=g) * 0.05
+    left = torch.randn(m, 3, generator=g) * torch.tensor([0.2, 0.1, 0.05])
+    right = torch.randn(3, n, generator=g) * 0.2
+    return [
+        start
+        + (1 - math.exp(-step / 80)) * left @ right
+        + 0.0002 * math.sqrt(step) * torch.randn(m, n, generator=g)
+        for step in steps
+    ]
+
+
+def scrubber(m=40, n=60, **state):
+    return WeightScrubber("layer 1, up", STEPS, checkpoints(m, n), LOSSES, **state)
+
+
+def said(page):
+    return page.get_by_role("status").text_content()
+
+
+def pictured(page, place=0):
+    return page.locator(".lc-stage svg").nth(place).get_attribute("aria-label")
+
+
+def value(page, name):
+    return page.get_by_label(f"{name}, number").input_value()
+
+
+def enter(page, name, text):
+    page.get_by_label(f"{name}, number").fill(text)
+    page.keyboard.press("Tab")
+
+
+def table(page, caption):
+    page.locator("summary", has_text=caption).click()
+    box = page.locator("details[open]", has_text=caption)
+    return [row.locator("th, td").all_text_contents() for row in box.locator("tbody tr").all()]
+
+
+def as_number(text):
+    return float(text.replace(",", "").removesuffix(" %"))
+
+
+# --- the page computes what the package computes
+
+
+def matrices():
+    """Matrices of many kinds: noise, few directions, wide, tall, one row, equal values, zeros."""
+    g = torch.Generator().manual_seed(3)
+    noise = torch.randn(12, 17, generator=g, dtype=torch.float64)
+    return [
+        noise,
+        noise[:, :2] @ noise[:2],
+        noise.T * 1e-6,
+        noise[:1],
+        torch.eye(7, dtype=torch.float64) * 3,
+        torch.diag(torch.tensor([4.0, 2.0, 0.0], dtype=torch.float64)),
+        torch.zeros(4, 5, dtype=torch.float64),
+    ]
+
+
+def test_ratios_are_the_packages(arithmetic):
+    pairs = [(a, b) for a, b in itertools.product(matrices(), repeat=2) if a.shape == b.shape]
+    pairs += [(w, w * 1.25) for w in matrices()] + [(torch.zeros(3, 4), torch.ones(3, 4))]
+    given = [
+        [weights.spectrum(after - before).tolist(), weights.spectrum(before).tolist()]
+        for before, after in pairs
+    ]
+    expected = [weights.update_ratios({"w": a}, {"w": b})["w"] for a, b in pairs]
+    got = [math.inf if x is None else x for x in arithmetic(WeightScrubber, "ratio", given)]
+    assert got == pytest.approx(expected, rel=1e-12, abs=1e-15)
+    assert expected[-1] == math.inf
+    norms = arithmetic(WeightScrubber, "norm", [[weights.spectrum(w).tolist()] for w in matrices()])
+    assert norms == pytest.approx([float(w.norm()) for w in matrices()], rel=1e-12)
+
+
+def test_effective_ranks_are_the_packages(arithmetic):
+    given = [[weights.spectrum(w).tolist()] for w in matrices()]
+    expected = [weights.effective_rank(w) for w in matrices()]
+    assert arithmetic(WeightScrubber, "effectiveRank", given) == pytest.approx(expected, rel=1e-9)
+    assert expected[4] == pytest.approx(7)
+    assert expected[-1] == 0
+
+
+def test_directions_for_a_share_are_the_packages(arithmetic):
+    shares = (0.001, 0.5, 0.8, 0.9, 0.99, 1)
+    given = [(w, share) for w in matrices()[:-1] for share in shares]
+    got = arithmetic(
+        WeightScrubber, "rankFor", [[weights.spectrum(w).tolist(), share] for w, share in given]
+    )
+    assert got == [weights.rank_for(w, share) for w, share in given]
+    assert len(set(got)) > 6
+
+
+def test_shares_held_are_those_of_the_nearest_matrices(arithmetic):
+    all_of_them = matrices()[:-1]
+    got = arithmetic(WeightScrubber, "held", [[weights.spectrum(w).tolist()] for w in all_of_them])
+    for w, shares in zip(all_of_them, got, strict=True):
+        expected = [
+            float(weights.low_rank(w, k).square().sum() / w.square().sum())
+            for k in range(min(w.shape) + 1)
+        ]
+        assert shares == pytest.approx(expected, abs=1e-12)
+    assert arithmetic(WeightScrubber, "held", [[[0.0, 0.0]]]) == [[0, 0, 0]]
+
+
+def test_numbers_and_products_are_those_of_numpy(arithmetic):
+    values = np.array([[-127, -1, 0], [1, 64, 127]], dtype=np.int8)
+    packed = {"scale": 0.5, "values": base64.b64encode(values.tobytes()).decode()}
+    assert arithmetic(WeightScrubber, "numbersOf", [[packed]]) == [list(values.ravel() * 0.5)]
+    draws = np.random.default_rng(0)
+    left, right = draws.normal(size=(5, 3)), draws.normal(size=(3, 4))
+    given = [[left.ravel().tolist(), right.ravel().tolist(), 3, 4, rank] for rank in range(4)]
+    for rank, got in enumerate(arithmetic(WeightScrubber, "product", given)):
+        expected = left[:, :rank] @ right[:rank]
+        assert got == pytest.approx(expected.ravel().tolist(), rel=1e-12, abs=1e-15)
+
+
+def test_the_page_gets_the_matrix_its_change_and_its_nearest_ones(arithmetic):
+    held = checkpoints()
+    made = scrubber()
+    part = np.ix_(made.rows, made.columns)
+    (first,) = arithmetic(WeightScrubber, "numbersOf", [[made.start]])
+    assert first == pytest.approx(held[0].numpy()[part].ravel(), abs=0.51 * made.start["scale"])
+    for matrix, packed in zip(held, made.changes, strict=True):
+        change = (matrix - held[0]).double()
+        left, right, got = arithmetic(
+            WeightScrubber, "numbersOf", [[packed["left"]], [packed["right"]], [packed]]
+        )
+        assert got == pytest.approx(
+            change.numpy()[part].ravel(), abs=0.51 * packed["scale"] + 1e-12
+        )
+        count = MOST_DIRECTIONS
+        products = arithmetic(
+            WeightScrubber, "product", [[left, right, count, 32, rank] for rank in (1, 2, 3, 8)]
+        )
+        for rank, near in zip((1, 2, 3, 8), products, strict=True):
+            expected = weights.low_rank(change, rank).numpy()[part].ravel()
+            # Both factors have 8 bits: what each entry may be off by.
+            off = 0.51 * (
+                packed["left"]["scale"] * np.abs(right).max()
+                + packed["right"]["scale"] * np.abs(left).max()
+            )
+            assert near == pytest.approx(expected, abs=3 * off + 1e-12)
+
+
+def test_singular_values_are_those_of_the_whole_matrices():
+    held = checkpoints()
+    made = scrubber()
+    for matrix, spectra in zip(held, made.spectra, strict=True):
+        change = matrix.double() - held[0].double()
+        for name, w in (("weights", matrix.double()), ("change", change)):
+            expected = torch.linalg.svdvals(w).tolist()
+            assert spectra[name] == pytest.approx(expected, rel=5.1e-5)  # 5 digits
+    assert len(made.random) == 40
+    assert made.random[0] > made.random[-1] > 0
+
+
+def test_rows_are_left_out_evenly():
+    assert sampled(5, 24) == [0, 1, 2, 3, 4]
+    assert sampled(24, 24) == list(range(24))
+    for size in (25, 47, 64, 1000):
+        places = sampled(size, 24)
+        assert (len(set(places)), places[0], places[-1]) == (24, 0, size - 1)
+        gaps = np.diff(places)
+        assert gaps.max() - gaps.min() <= 1
+    made = scrubber()
+    assert (made.rows, made.columns) == (sampled(40, 24), sampled(60, 32))
+
+
+# --- the page
+
+
+def test_the_start_is_the_last_checkpoint_in_words_and_numbers(show):
+    held = checkpoints()
+    change = held[-1].double() - held[0].double()
+    page = show(scrubber())
+    assert said(page).startswith("Step 200: loss 1.75 nats per token. The matrix has moved by ")
+    moved = 100 * weights.update_ratios({"w": held[0]}, {"w": held[-1]})["w"]
+    assert f"moved by {moved:.3g} % of its size" in said(page)
+    share = weights.low_rank(change, 1).square().sum() / change.square().sum()
+    assert f"The largest direction of 40 holds {100 * share:.3g} % of the change" in said(page)
+    need = [weights.rank_for(w, 0.9) for w in (change, held[-1])]
+    assert f"the change needs {need[0]} directions, the weights {need[1]}, a random" in said(page)
+    assert pictured(page).startswith("layer 1, up: 24 rows by 32 columns at step 200")
+    assert "shown are 24 of 40 rows and 32 of 60 columns" in page.locator(".lc").text_content()
+    rows = table(page, "Every checkpoint")
+    assert [row[0] for row in rows] == ["0", "10", "50", "200"]
+    for row, matrix in zip(rows, held, strict=True):
+        after = matrix.double() - held[0].double()
+        assert as_number(row[4]) == pytest.approx(weights.effective_rank(after), rel=1e-3)
+        assert as_number(row[5]) == pytest.approx(weights.effective_rank(matrix), rel=1e-3)
+    assert rows[0][2:4] == ["0 %", "0"]
+
+
+def test_checkpoints_by_keyboard(show):
+    page = show(scrubber())
+    slider = page.get_by_label("checkpoint (0 to 3)", exact=True)
+    slider.press("ArrowLeft")
+    assert said(page).startswith("Step 50: loss 2.5 ")
+    assert "marked is step 50, 2.5 and " in pictured(page, 1)
+    enter(page, "checkpoint (0 to 3)", "0")
+    assert said(page) == (
+        "Step 0: loss 6.2 nats per token. Nothing has moved yet: the change is all zeros."
+    )
+    enter(page, "checkpoint (0 to 3)", "9")
+    assert (
+        "9 is not possible (from 0 to 3, whole); 3 is used."
+        in page.get_by_role("alert").text_content()
+    )
+    page.get_by_role("button", name="Step").press("Enter")
+    assert said(page).startswith("Step 0:")  # it begins again
+    page.get_by_role("button", name="Step").click()
+    assert said(page).startswith("Step 10:")
+    page.get_by_role("button", name="Reset").click()
+    assert said(page).startswith("Step 0:")
+
+
+def test_play_goes_to_the_end_at_once_where_motion_is_not_wanted(show, page):
+    page.emulate_media(reduced_motion="reduce")
+    page = show(scrubber())
+    page.get_by_role("button", name="To the end").press("Enter")
+    assert said(page).startswith("Step 200:")
+
+
+def test_few_directions_draw_nearly_the_same_picture(show):
+    """With more directions, the picture comes nearer to the change."""
+    page = show(scrubber(view=FEW))
+    cells = table(page, "The cells of the picture")
+    assert (len(cells), len(cells[0])) == (24, 33)
+    box = page.locator("details[open] tbody")
+
+    def shown():
+        return np.array(
+            [
+                [float(c) for c in row.locator("td").all_text_contents()]
+                for row in box.locator("tr").all()
+            ]
+        )
+
+    page.get_by_label("show", exact=True).select_option("change since the start")
+    whole = shown()
+    page.get_by_label("show", exact=True).select_option(FEW)
+    off = []
+    for few in (1, 2, 3):
+        enter(page, "largest directions", str(few))
+        off.append(np.linalg.norm(shown() - whole) / np.linalg.norm(whole))
+    assert off == sorted(off, reverse=True)
+    assert off[0] > 0.2
+    assert off[2] < 0.1
+    assert "The 3 largest directions of 40 hold 9" in said(page)
+    assert "the 3 largest of 40 hold 9" in pictured(page, 2)
+    made = scrubber()
+    page.get_by_label("show", exact=True).select_option("weights")
+    expected = checkpoints()[-1].numpy()[np.ix_(made.rows, made.columns)]
+    assert shown() == pytest.approx(expected, abs=0.02 * float(np.abs(expected).max()))
+
+
+def test_signs_have_a_shape_of_their_own(show):
+    made = WeightScrubber(
+        "w", [0, 5], [np.zeros((2, 2)), np.array([[1.0, -1.0], [0.5, 0.0]])], [2.0, 1.0]
+    )
+    page = show(made)
+    cells = page.locator(".lc-stage svg").first.locator("path")
+    drawn = cells.evaluate_all(
+        "all => all.map((c) => [c.getAttribute('d').split('z').length - 1, "
+        "c.getAttribute('fill'), Number(c.getAttribute('opacity'))])"
+    )
+    assert [(holes, fill) for holes, fill, _ in drawn] == [
+        (1, "var(--lc-2)"),
+        (2, "var(--lc-1)"),
+        (1, "var(--lc-2)"),
+    ]
+    assert [opacity for *_, opacity in drawn] == pytest.approx([1, 1, 0.5**0.5], abs=0.01)
+    assert "The matrix was all zeros at the start." in said(page)
+    assert "2 rows, 2 columns" in page.locator(".lc").text_content()
+
+
+def one_row():
+    return WeightScrubber("w", [3, 7], [np.ones((1, 9)), np.full((1, 9), 2)], [0, 0])
+
+
+def hardly_moved():
+    start = torch.eye(30, 40)
+    return WeightScrubber("w", [0, 1], [start, start * (1 + 1e-6)], [1e-7, 2e-7])
+
+
+def large():
+    steps = list(range(0, 1_200_000, 100_000))
+    return WeightScrubber(
+        "a rather long name of a weight matrix", steps, checkpoints(256, 400, steps=steps), [9] * 12
+    )
+
+
+@pytest.mark.parametrize(("theme", "width"), [("light", 760), ("dark", 360)])
+@pytest.mark.parametrize(
+    "made", [scrubber, one_row, hardly_moved, large, lambda: scrubber(3, 200, view=FEW)]
+)
+def test_nothing_is_wider_than_the_page_and_no_text_is_cut(show, made, theme, width):
+    page = show(made(), theme=theme, width=width)
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+    assert page.locator(".lc-stage svg text").evaluate_all(OUTSIDE) == []
+    assert "NaN" not in page.locator(".lc").inner_html()
+    small = page.locator(".lc button, .lc input, .lc select").evaluate_all(
+        "all => all.filter((one) => one.offsetHeight < 24 && one.type !== 'range').length"
+    )
+    assert small == 0
+
+
+def test_every_control_has_a_name(show):
+    page = show(scrubber())
+    nameless = page.locator(".lc input, .lc select").evaluate_all(
+        "all => all.filter((one) => !one.labels.length && !one.ariaLabel).length"
+    )
+    assert nameless == 0
+
+
+# --- Python
+
+
+def test_the_page_form_is_small_at_its_largest_and_always_the_same():
+    assert len(gzip.compress(large().page().encode())) < 60_000
+    assert len(gzip.compress(scrubber().page().encode())) < 30_000
+    assert scrubber().state() == scrubber().state()
+
+
+def test_python_clamps_and_says_so():
+    made = scrubber(3, 9)
+    assert made.checkpoint == 3
+    made.checkpoint = 7
+    assert (made.checkpoint, made.note) == (
+        3,
+        "checkpoint: 7 is not possible (at most 3); 3 is used.",
+    )
+    made.directions = 5
+    assert (made.directions, made.note) == (
+        3,
+        "largest directions: 5 is not possible (at most 3); 3 is used.",
+    )
+    assert made.limits["directions"]["high"] == 3
+    with pytest.raises(traitlets.TraitError, match="view must be one of"):
+        made.view = "gradient"
+
+
+def test_tensors_arrays_and_lists_give_the_same():
+    held = [w.double().requires_grad_() for w in checkpoints(4, 6)]
+    made = WeightScrubber("w", STEPS, held, LOSSES)
+    arrays = [w.detach().numpy() for w in held]
+    assert made.state() == WeightScrubber("w", STEPS, arrays, LOSSES).state()
+    lists = [w.tolist() for w in held]
+    assert made.state() == WeightScrubber("w", STEPS, lists, LOSSES).state()
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ({"steps": [0], "matrices": [np.ones((2, 2))], "losses": [1]}, "2 to 12 checkpoints"),
+        ({"steps": list(range(13))}, "2 to 12 checkpoints, not 13"),
+        ({"matrices": [np.ones((2, 2))]}, "1 matrices for 2 steps"),
+        ({"losses": [1.0]}, "1 losses for 2 steps"),
+        ({"steps": [5, 5]}, "steps must increase"),
+        ({"steps": [5, 1]}, "steps must increase"),
+        ({"steps": [-1, 1]}, "steps must increase from 0 or more"),
+        ({"losses": [1.0, math.inf]}, "every loss must be finite"),
+        ({"matrices": [np.ones((2, 2)), np.ones((2, 3))]}, r"step 1: .* not of shape \(2, 3\)"),
+        ({"matrices": [np.ones(4), np.ones(4)]}, r"step 0: .* not of shape \(4,\)"),
+        ({"matrices": [np.ones((0, 4)), np.ones((0, 4))]}, r"step 0: .* not of shape \(0, 4\)"),
+        ({"matrices": [np.ones((257, 300))] * 2}, "may be 256, not 257: give some of the rows"),
+        ({"matrices": [np.ones((2, 2)), np.full((2, 2), np.nan)]}, "step 1: a weight is not"),
+    ],
+)
+def test_what_does_not_belong_together_is_refused(change, match):
+    given = {"steps": [0, 1], "matrices": [np.ones((2, 2))] * 2, "losses": [2.0, 1.0]} | change
+    with pytest.raises(ValueError, match=match):
+        WeightScrubber("w", **given)
+
+
+def test_unknown_state_is_refused():
+    with pytest.raises(TypeError, match="has no"):
+        scrubber(rank=3)
