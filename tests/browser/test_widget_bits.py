@@ -44,6 +44,7 @@ def numbers_for(name):
     around = [exact, exact.nextafter(torch.tensor(torch.inf)), exact.nextafter(torch.zeros(()))]
     random = torch.randint(0, 1 << 31, (150,), generator=generator).tolist()
     positive = [*torch.cat(around).tolist(), *float32_of(random), 1e39, 1e-46, 0.1]
+    positive.append(1 + 2.0 ** (-1 - fmt.mantissa_bits) + 2.0**-40)  # as float32 it is a tie
     return [
         x * sign for x in positive if not math.isnan(x) and math.isfinite(x) for sign in (1, -1)
     ]
