@@ -7,8 +7,8 @@ as one logit per vocabulary entry.
 Shape suffixes:  B batch, T time, D width, H heads, G key/value heads, K head size, F hidden,
 V vocabulary, S time of cached keys, J channel pairs of RoPE.  A mask may have a batch axis or not.
 
-Taught in: chapters/10_blueprint.ipynb, chapters/11_attention.ipynb, chapters/12_feed_forward.ipynb
-"""
+Taught in: chapters/10_blueprint.ipynb, chapters/11_attention.ipynb, chapters/12_feed_forward.ipynb, chapters/28_stability.ipynb
+"""  # noqa: E501 - one line, which tests and pages read
 
 from collections.abc import Callable
 

@@ -1,6 +1,6 @@
 """Adam and AdamW: a step whose size does not follow the size of the gradient.
 
-Taught in: chapters/02_step_by_hand.ipynb, chapters/25_optimizers.ipynb
+Taught in: chapters/02_step_by_hand.ipynb, chapters/03_downhill.ipynb, chapters/25_optimizers.ipynb
 """
 
 import math

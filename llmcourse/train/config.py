@@ -9,7 +9,9 @@ from typing import Literal
 
 from llmcourse import model as models
 from llmcourse.model import ModelConfig, Part
-from llmcourse.train.layout import Parallel
+
+Parallel = Literal["ddp", "zero1", "zero2", "zero3"]
+"""What the ranks of a run share: a copy each, or shards of moments, of gradients, of weights."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,7 @@ Taught in: chapters/23_data_parallel.ipynb, chapters/24_zero.ipynb
 
 import contextlib
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -18,12 +18,10 @@ from llmcourse.parallel import collectives
 from llmcourse.parallel.data_parallel import BucketedDDP
 from llmcourse.parallel.world import Axis
 from llmcourse.parallel.zero import FullyShardedModel, ZeroOptimizer
+from llmcourse.train.config import Parallel
 
 if TYPE_CHECKING:
     from llmcourse.train.phases import Run
-
-Parallel = Literal["ddp", "zero1", "zero2", "zero3"]
-"""What the ranks of a run share: a copy each, or shards of moments, of gradients, of weights."""
 
 
 class Layout:

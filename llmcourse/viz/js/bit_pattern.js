@@ -304,7 +304,8 @@ function render({ model, el }) {
     const places = codes.map((one) => decode(one, fmt));
     const gap = (places.at(-1) - places[0]) / (places.length - 1);
     const centre = decode(focus, fmt);
-    const [low, high] = [Math.min(places[0], centre - 2 * gap) - 0.4 * gap, Math.max(places.at(-1), centre + 2 * gap) + 0.4 * gap];
+    const [low, high] = [Math.min(places[0], centre - 2 * gap) - 0.4 * gap, Math.max(places.at(-1),
+      centre + 2 * gap) + 0.4 * gap];
     const x = scale([low, high], [4, width - 4]);
     const y = 62;
     const [atFocus, largest] = [places.indexOf(centre), decode(fmt.largest_code, fmt)];
@@ -323,21 +324,25 @@ function render({ model, el }) {
     const digits = fmt.mantissa_bits > 10 ? 9 : fmt.mantissa_bits > 7 ? 7 : 6;
     places.forEach((place, i) => {
       const isValue = place === value;
-      svg.append(line([[x(place), y - 8], [x(place), y + 8]], { stroke: "var(--lc-text)", "stroke-width": isValue ? 3 : 1.3 }));
+      svg.append(line([[x(place), y - 8], [x(place), y + 8]], { stroke: "var(--lc-text)", "stroke-width": isValue ? 3
+        : 1.3 }));
       if (Math.abs(i - atFocus) > (width < 560 ? 1 : 2)) return;
       const wide = 7.7 * brief(place, digits).length;
       svg.append(label(clamp(x(place), wide / 2 + 2, width - wide / 2 - 2), y + (i % 2 === atFocus % 2 ? 24 : 40),
         brief(place, digits), { "text-anchor": "middle", style: isValue ? "font-weight: 700" : null }));
     });
-    if (Number.isFinite(value)) svg.append(s("circle", { cx: x(value), cy: y, r: 6, fill: "currentColor", class: "lc-3" }));
+    if (Number.isFinite(value)) svg.append(s("circle", { cx: x(value), cy: y, r: 6, fill: "currentColor",
+      class: "lc-3" }));
     const px = clamp(x(number), 8, width - 8);
     const out = !(number >= low && number <= high);
     const arrow = out ? (number > centre ? " →" : " ←") : "";
     const name = `given: ${text().length > 22 ? brief(number, 12) : text()}${arrow}`;
     const wide = 7.6 * name.length;
-    svg.append(s("polygon", { points: `${px},${y - 10} ${px - 6},${y - 22} ${px + 6},${y - 22}`, fill: "currentColor", class: "lc-2" }),
+    svg.append(s("polygon", { points: `${px},${y - 10} ${px - 6},${y - 22} ${px + 6},${y - 22}`, fill: "currentColor",
+      class: "lc-2" }),
       label(clamp(px, wide / 2 + 2, width - wide / 2 - 2), y - 28, name, { "text-anchor": "middle" }));
-    const becomes = Number.isFinite(value) ? brief(value, width < 400 ? 7 : digits) : value > 0 ? "infinity" : "-infinity";
+    const becomes = Number.isFinite(value) ? brief(value, width < 400 ? 7 : digits)
+      : value > 0 ? "infinity" : "-infinity";
     svg.append(label(4, 12, `Whatever lies in the band becomes ${becomes}.`));
     return `${name}; numbers of the format near it ${places.map((place) => brief(place, digits)).join(", ")}; `
       + `the band from ${brief(from, 9)} to ${brief(to, 9)} becomes ${becomes}`;
@@ -353,24 +358,31 @@ function render({ model, el }) {
     const row = (box[3] - box[1]) / names.length;
     names.forEach((name, i) => {
       const fmt = formats[name];
-      const [tiny, normal, most] = [1 - fmt.bias - fmt.mantissa_bits, 1 - fmt.bias, Math.log2(decode(fmt.largest_code, fmt))];
+      const [tiny, normal, most] = [1 - fmt.bias - fmt.mantissa_bits, 1 - fmt.bias, Math.log2(decode(fmt.largest_code,
+        fmt))];
       const top = box[1] + i * row + 3;
       const chosen = name === model.get("format");
       svg.append(
         label(4, top + row / 2 + 1, name, { style: chosen ? "font-weight: 700" : null }),
-        s("rect", { x: x(tiny), y: top, width: x(normal) - x(tiny), height: row - 6, fill: "currentColor", "fill-opacity": 0.3,
+        s("rect", { x: x(tiny), y: top, width: x(normal) - x(tiny), height: row - 6, fill: "currentColor",
+          "fill-opacity": 0.3,
           class: "lc-1", stroke: "currentColor", "stroke-dasharray": "3 2" }),
-        s("rect", { x: x(normal), y: top, width: x(most) - x(normal), height: row - 6, fill: "currentColor", class: "lc-1" }));
-      if (chosen) svg.append(s("rect", { x: x(tiny) - 3, y: top - 2, width: x(most) - x(tiny) + 6, height: row - 2, fill: "none",
+        s("rect", { x: x(normal), y: top, width: x(most) - x(normal), height: row - 6, fill: "currentColor",
+          class: "lc-1" }));
+      if (chosen) svg.append(s("rect", { x: x(tiny) - 3, y: top - 2, width: x(most) - x(tiny) + 6, height: row - 2,
+        fill: "none",
         stroke: "var(--lc-text)", "stroke-width": 2 }));
     });
     for (const ten of [-45, -30, -15, 0, 15, 30]) {
-      svg.append(label(x(ten * Math.log2(10)), tall - 8, ten === 0 ? "1" : `10${raised(ten)}`, { "text-anchor": "middle" }));
+      svg.append(label(x(ten * Math.log2(10)), tall - 8, ten === 0 ? "1" : `10${raised(ten)}`,
+        { "text-anchor": "middle" }));
     }
     if (Number.isFinite(size) && size > 0) {
       const at = clamp(x(Math.log2(size)), box[0], box[2]);
-      svg.append(line([[at, box[1]], [at, box[3]]], { stroke: "currentColor", class: "lc-2", "stroke-width": 2.5, "stroke-dasharray": "6 3" }),
-        s("polygon", { points: `${at},${box[3]} ${at - 5},${box[3] + 7} ${at + 5},${box[3] + 7}`, fill: "currentColor", class: "lc-2" }));
+      svg.append(line([[at, box[1]], [at, box[3]]], { stroke: "currentColor", class: "lc-2", "stroke-width": 2.5,
+        "stroke-dasharray": "6 3" }),
+        s("polygon", { points: `${at},${box[3]} ${at - 5},${box[3] + 7} ${at + 5},${box[3] + 7}`, fill: "currentColor",
+          class: "lc-2" }));
     }
     return names.map((name) => `${name} to ${brief(decode(formats[name].largest_code, formats[name]), 5)}, from `
       + `${brief(decode(1, formats[name]), 3)}`).join("; ");
@@ -436,10 +448,12 @@ function render({ model, el }) {
       }),
     });
     facts({
-      columns: ["format", "exponent bits", "mantissa bits", "bias", "largest", "smallest normal", "smallest", "from 1 to the next"],
+      columns: ["format", "exponent bits", "mantissa bits", "bias", "largest", "smallest normal", "smallest",
+        "from 1 to the next"],
       rows: names.map((name) => {
         const one = formats[name];
-        return [name, String(one.exponent_bits), String(one.mantissa_bits), String(one.bias), brief(decode(one.largest_code, one), 6),
+        return [name, String(one.exponent_bits), String(one.mantissa_bits), String(one.bias),
+          brief(decode(one.largest_code, one), 6),
           brief(2 ** (1 - one.bias), 4), brief(decode(1, one), 4), brief(2 ** -one.mantissa_bits, 4)];
       }),
     });

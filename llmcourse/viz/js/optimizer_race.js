@@ -130,7 +130,8 @@ function marker(kind, x, y, r) {
   const at = (points) => points.map(([a, b]) => `${x + a * r},${y + b * r}`).join(" ");
   const look = { fill: "currentColor", stroke: "var(--lc-on)", "stroke-width": 1 };
   if (kind === "sgd") return s("circle", { cx: x, cy: y, r, ...look });
-  if (kind === "momentum") return s("rect", { x: x - 0.9 * r, y: y - 0.9 * r, width: 1.8 * r, height: 1.8 * r, ...look });
+  if (kind === "momentum") return s("rect", { x: x - 0.9 * r, y: y - 0.9 * r, width: 1.8 * r, height: 1.8 * r,
+    ...look });
   if (kind === "rmsprop") return s("polygon", { points: at([[0, -1.2], [1.15, 0.9], [-1.15, 0.9]]), ...look });
   return s("polygon", { points: at([[0, -1.35], [1.35, 0], [0, 1.35], [-1.35, 0]]), ...look });
 }
@@ -176,7 +177,8 @@ function render({ model, el }) {
       const whole = walk(racer.kind, rate, set, LONGEST);
       const path = whole.slice(0, steps + 1);
       const arrives = arrival(set, whole);
-      const upright = arrival({ ...set, surface: "bowl" }, walk(racer.kind, rate, { ...set, surface: "bowl" }, LONGEST));
+      const upright = arrival({ ...set, surface: "bowl" }, walk(racer.kind, rate, { ...set, surface: "bowl" },
+        LONGEST));
       return { ...racer, name: nameOf(racer), rate, path, at: path.at(-1), arrives, upright,
         there: arrives !== null && arrives <= steps, gone: path.length <= steps || distance(set, path.at(-1)) >= GONE };
     });
@@ -221,7 +223,8 @@ function render({ model, el }) {
     const y = scale([-EDGE, EDGE], [box[3], box[1]]);
     toModel = (px, py) => [((px - box[0]) / size) * 2 * EDGE - EDGE, EDGE - ((py - box[1]) / size) * 2 * EDGE];
     const onPage = ([px, py]) => [x(clamp(px, -99, 99)), y(clamp(py, -99, 99))];
-    const clip = s("svg", { x: box[0], y: box[1], width: size, height: size, viewBox: `${box[0]} ${box[1]} ${size} ${size}` },
+    const clip = s("svg", { x: box[0], y: box[1], width: size, height: size,
+      viewBox: `${box[0]} ${box[1]} ${size} ${size}` },
       LEVELS.map((level) => line(contour(set, level).map(onPage), { stroke: "var(--lc-line)" })));
     const [goalX, goalY] = onPage(lowest(set));
     clip.append(s("circle", { cx: goalX, cy: goalY, r: x(RING) - x(0), fill: "none", stroke: "var(--lc-text)",
@@ -233,7 +236,8 @@ function render({ model, el }) {
           stroke: "currentColor", "stroke-width": 3.6, "stroke-linecap": "round" })); // a dot for each step
     }
     const [startX, startY] = onPage(startOf(set));
-    clip.append(s("path", { d: `M${startX - 6},${startY - 6}l12,12m0,-12l-12,12`, stroke: "var(--lc-text)", "stroke-width": 2 }));
+    clip.append(s("path", { d: `M${startX - 6},${startY - 6}l12,12m0,-12l-12,12`, stroke: "var(--lc-text)",
+      "stroke-width": 2 }));
     clip.append(label(startX, startY - 11, "start", { "text-anchor": "middle" }),
       label(goalX + 13, goalY + 4, "finish"));
     for (const { kind, mark, at } of now) clip.append(s("g", { class: mark }, marker(kind, ...onPage(at), 6)));
@@ -253,7 +257,8 @@ function render({ model, el }) {
     const powers = Array.from({ length: Math.round(Math.log10(high / FLOOR)) + 1 }, (_, i) => 10 ** i * FLOOR);
     const clip = s("svg", { x: box[0], y: box[1], width: box[2] - box[0], height: box[3] - box[1],
       viewBox: `${box[0]} ${box[1]} ${box[2] - box[0]} ${box[3] - box[1]}` });
-    svg.append(axes({ x, y, box, xTicks: ticks(0, end, 4), yTicks: [], xTitle: "step", yTitle: "height above the lowest point" }),
+    svg.append(axes({ x, y, box, xTicks: ticks(0, end, 4), yTicks: [], xTitle: "step",
+      yTitle: "height above the lowest point" }),
       ...powers.map((power) => label(box[0] - 5, y(power) + 4, Number(power.toPrecision(1)), { "text-anchor": "end",
         style: "fill: var(--lc-muted)" })), clip);
     for (const { kind, mark, dash, path, arrives, there } of now) {
@@ -263,7 +268,8 @@ function render({ model, el }) {
       svg.append(s("g", { class: mark }, marker(kind, px, clamp(py, box[1], box[3]), 5)));
     }
     return now.map(({ name, at, gone }) => `${name} ${gone ? "runs away" : show(height(set, ...at), 3)}`).join("; ");
-  }, { height: (width) => Math.min(width, 420) + 4, into: right, label: "height against the step; a mark where one arrives" });
+  }, { height: (width) => Math.min(width, 420) + 4, into: right,
+    label: "height against the step; a mark where one arrives" });
 
   const board = w.table("Who has arrived", { open: true });
   const numbers = w.table("Where each one is, step by step");
@@ -294,7 +300,8 @@ function render({ model, el }) {
       }
     }
     if (set.decay > 0 && has("adam").length) {
-      facts.push(set.surface === "valley" ? `Weight decay pulls to 0, 0: ${has("adam")[0].name} does not come to rest at the lowest point.`
+      facts.push(set.surface === "valley"
+        ? `Weight decay pulls to 0, 0: ${has("adam")[0].name} does not come to rest at the lowest point.`
         : "Weight decay pulls to 0, 0, which is the lowest point here.");
     }
     return facts.join(" ");
@@ -324,7 +331,8 @@ function render({ model, el }) {
     const place = now.filter((one) => one.there).map(({ arrives }) => arrives).sort((a, b) => a - b);
     board({
       columns: ["optimizer", "rate", "arrived at step", "place", "distance now", "height now"],
-      rows: now.map(({ name, rate, arrives, there, gone, at }) => [name, rate, there ? String(arrives) : gone ? "ran away" : "not yet",
+      rows: now.map(({ name, rate, arrives, there, gone, at }) => [name, rate, there ? String(arrives) : gone
+        ? "ran away" : "not yet",
         there ? String(place.indexOf(arrives) + 1) : "", distance(set, at), height(set, ...at)]),
     });
     if (pathBox.open) fillNumbers();

@@ -1,0 +1,113 @@
+"""Hidden tests of the exercises of chapter 27."""
+
+import math
+
+import torch
+
+
+def check_1(t, call, rng):
+    """Torch's own cast, on ties, their neighbours, carries, and bits at random."""
+    upper = [rng.randrange(0x7F00) for _ in range(4)]
+    given = [u << 16 | 0x8000 for n in upper[:2] for u in (n & ~1, n | 1)]
+    given += [u << 16 | 0x8000 | 1 << 31 for n in upper[2:] for u in (n & ~1, n | 1)]
+    given += [upper[0] << 16 | 0x7FFF, upper[1] << 16 | 0x8001, upper[2] << 16 | 0xFFFF]
+    # All seven bits of the mantissa are ones: the carry goes into the exponent.
+    given += [rng.randrange(255) << 23 | 0x7F0000 | rng.randrange(0x8000, 0x10000)]
+    given += [rng.randrange(255) << 23 | 1 << 31 | 0x7F8000]
+    given += [0, 1 << 31, 0x7F800000, 0xFF800000, 0x7F7F8000, 0xFF7F7FFF]
+    given += [rng.randrange(0x7F800000) | rng.randrange(2) << 31 for _ in range(6)]
+    for bits in given:
+        signed = bits - (1 << 32) if bits >> 31 else bits
+        number = torch.tensor(signed, dtype=torch.int32).view(torch.float32)
+        right = int(number.bfloat16().view(torch.int16)) & 0xFFFF
+        t.equal(call("round_to_bf16", bits), right, f"bits {bits:#010x}")
+    some = rng.randrange(1, 0x8000)  # in the half that is dropped
+    for bits in (0x7F800000 | some, 0xFF800000 | some, 0x7FFFFFFF, 0xFFFFFFFF, 0x7FC00000):
+        code = call("round_to_bf16", bits)
+        is_nan = isinstance(code, int) and 0 <= code <= 0xFFFF and code & 0x7FFF > 0x7F80
+        t(is_nan, f"NaN {bits:#010x}")
+
+
+def check_2(t, call, rng):
+    """Gradients of all sizes; whether a step is good is told from its largest entry."""
+    for case in range(6):
+        generator = torch.Generator().manual_seed(rng.randrange(2**31))
+        scale = float(2 ** rng.randrange(6, 20))
+        interval = rng.randrange(2, 4)
+        gradients, used, scales, good = [], [], [scale], 0
+        # Good and bad steps in an order with a bad step between good ones, a NaN among them.
+        order = ["good"] * (interval - 1) + ["bad"] + ["good"] * (2 * interval + 1)
+        order += ["nan"] + rng.choices(["good", "bad", "nan"], k=6)
+        for kind in order:
+            size = torch.exp2(torch.randint(-20, 12, (8,), generator=generator).float())
+            gradient = torch.randn(8, generator=generator).clamp(-8, 8) * size / scale
+            gradient[rng.randrange(4)] = (0.5 + 2**-13) * 2.0**-24
+            largest = {"good": 60_000.0, "bad": 70_000.0 + rng.randrange(1_000), "nan": math.nan}
+            gradient[4 + rng.randrange(4)] = largest[kind] / scale * rng.choice([1, -1])
+            gradients.append(gradient)
+            if kind == "good":
+                used.append((gradient * scale).half().float() / scale)
+                good += 1
+                scale, good = (2 * scale, 0) if good == interval else (scale, good)
+            else:
+                used.append(None)
+                scale, good = scale / 2, 0
+            scales.append(scale)
+        answer = call("scaled_steps", gradients, scales[0], interval)
+        t.equal(answer, (used, scales), f"case {case}: {len(order)} steps, interval {interval}")
+    ones = [torch.ones(1)] * 3
+    right = ([torch.ones(1)] * 3, [1.0, 2.0, 4.0, 8.0])
+    t.equal(call("scaled_steps", ones, 1.0, 1), right, "interval 1")
+
+
+def check_3(t, call, rng):
+    """Number after number: each block of 128 that is begun adds a scale."""
+    sizes = [1, 127, 128, 257, rng.randrange(2, 999) * 128 + rng.randrange(1, 128)]
+    sizes += [128 * rng.randrange(10**6, 10**9), rng.randrange(10**9, 10**12)]
+    formats = ("fp32", "bf16", "fp8")
+    plans = [("bf16", "fp32", "fp8", True), ("fp8", "bf16", "bf16", False)]
+    plans += [("fp32", "fp32", "fp32", True)]
+    plans += [(*rng.choices(formats, k=3), bool(rng.randrange(2)))]
+    for n in sizes:
+        row = {"fp32": 4 * n, "bf16": 2 * n, "fp8": n + 4 * ((n + 127) // 128)}
+        for weights, gradients, means, master in plans:
+            kept = [means, means] + ["fp32"] * master
+            optimizer = sum(row[name] for name in kept)
+            right = (optimizer, optimizer + sum(row[name] for name in (weights, gradients)))
+            answer = call("state_bytes", n, weights, gradients, means, master)
+            t.equal(answer, right, f"{n} parameters: {weights}, {gradients}, {means}, {master}")
+
+
+LOWER = ("linear", "attention")
+FULL = ("RMSNorm", "cross-entropy")
+WIDEST = ("embedding", "residual sum", "silu gate", "rotation")
+NUM_INPUTS = {"attention": 3, "linear": 2, "RMSNorm": 2, "residual sum": 2, "silu gate": 2}
+
+
+def check_4(t, call, rng):
+    """Programs at random, in which every operation meets inputs of both types."""
+    for case in range(6):
+        given = {f"w{i}": ("fp32", "bf16")[i % 2] for i in range(4)}
+        operations = [*LOWER, *FULL, *WIDEST] * 2
+        rng.shuffle(operations)
+        program, right, casts = [], {}, 0
+        for place, operation in enumerate(operations):
+            known = given | right
+            num_inputs = NUM_INPUTS.get(operation, 1)
+            inputs = [rng.choice(sorted(known)) for _ in range(num_inputs)]
+            wide = sum(known[name] == "fp32" for name in inputs)
+            if operation in LOWER or (operation in WIDEST and wide == 0):
+                answer, casts = "bf16", casts + wide
+            else:
+                answer, casts = "fp32", casts + num_inputs - wide
+            program.append((f"r{place}", operation, inputs))
+            right[f"r{place}"] = answer
+        t.equal(call("under_autocast", program, given), (right, casts), f"program {case}")
+    for operation in (*LOWER, *FULL, *WIDEST):
+        for found in ("fp32", "bf16"):
+            names = ["a"] * NUM_INPUTS.get(operation, 1)
+            fixed = {**dict.fromkeys(LOWER, "bf16"), **dict.fromkeys(FULL, "fp32")}
+            answer = fixed.get(operation, found)
+            right = ({"b": answer}, len(names) * (answer != found))
+            program = [("b", operation, names)]
+            t.equal(call("under_autocast", program, {"a": found}), right, f"{operation} of {found}")
