@@ -43,7 +43,7 @@ def test_a_long_spike_stays_one():
 
 
 def test_the_limit_is_the_formula():
-    detector = SpikeDetector(window=5, factor=2.0, least_rise=0.0)
+    detector = SpikeDetector(window=5, factor=2.0, least_rise=0.5)  # which is less
     assert detector.limit == math.inf
     for value in (1.0, 2.0, 4.0, 3.0, 100.0):
         detector.look(value)

@@ -37,12 +37,13 @@ def check_2(t, call, rng):
         gradients, used, scales, good = [], [], [scale], 0
         # Good and bad steps in an order with a bad step between good ones, a NaN among them.
         order = ["good"] * (interval - 1) + ["bad"] + ["good"] * (2 * interval + 1)
-        order += ["nan"] + rng.choices(["good", "bad", "nan"], k=6)
+        order += ["nan", *rng.choices(["good", "bad", "nan"], k=6)]
         for kind in order:
             size = torch.exp2(torch.randint(-20, 12, (8,), generator=generator).float())
             gradient = torch.randn(8, generator=generator).clamp(-8, 8) * size / scale
             gradient[rng.randrange(4)] = (0.5 + 2**-13) * 2.0**-24
-            largest = {"good": 60_000.0, "bad": 70_000.0 + rng.randrange(1_000), "nan": math.nan}
+            # Up to 65,520, numbers round to 65,504.
+            largest = {"good": 65_519.0, "bad": 65_520.0 + rng.choice([0, 9_000]), "nan": math.nan}
             gradient[4 + rng.randrange(4)] = largest[kind] / scale * rng.choice([1, -1])
             gradients.append(gradient)
             if kind == "good":

@@ -7,7 +7,6 @@
 def round_to_bf16(bits):
     if bits & 0x7FFFFFFF > 0x7F800000:
         return (bits >> 16) | 0x40
-    last_kept = (bits >> 16) & 1
     return bits >> 16
 
 
@@ -16,7 +15,6 @@ def round_to_bf16(bits):
 def round_to_bf16(bits):
     if bits & 0x7FFFFFFF > 0x7F800000:
         return (bits >> 16) | 0x40
-    last_kept = (bits >> 16) & 1
     return (bits + 0x8000) >> 16
 
 
@@ -25,7 +23,6 @@ def round_to_bf16(bits):
 def round_to_bf16(bits):
     if bits & 0x7FFFFFFF > 0x7F800000:
         return (bits >> 16) | 0x40
-    last_kept = (bits >> 16) & 1
     return (bits + 0x7FFF) >> 16
 
 
@@ -269,8 +266,8 @@ def under_autocast(program, given):
 
 
 # %% 27.4 stream_in_bf16
-# says: your residual sum is bf16: the stream x is float32, and the widest of the two types
-# decides. In bf16 it would lose small updates as weights do
+# says: your residual sum is bf16: the stream x is float32, and the wider of the two types
+# decides. In bf16 the stream would lose small terms, as weights lose small updates
 def under_autocast(program, given):
     always = {"linear": "bf16", "attention": "bf16", "RMSNorm": "fp32", "cross-entropy": "fp32"}
     known, casts = dict(given), 0
@@ -297,8 +294,8 @@ def under_autocast(program, given):
 
 
 # %% 27.4 narrowing_alone
-# says: logits are bf16, and the loss, a sum of exponentials, is computed in float32: two casts
-# for the product and one for the loss
+# says: you counted casts to bf16 alone: `down` is widened for the residual sum, and that is a
+# cast as well
 def under_autocast(program, given):
     always = {"linear": "bf16", "attention": "bf16", "RMSNorm": "fp32", "cross-entropy": "fp32"}
     known, casts = dict(given), 0
@@ -311,8 +308,8 @@ def under_autocast(program, given):
 
 
 # %% 27.4 cast_for_good
-# says: you counted casts to bf16 alone: `down` is widened for the residual sum, and that is a
-# cast as well
+# says: you cast `normed` once, for `gate`: a cast is made for one use, so `normed` is still
+# float32 when `up` needs it
 def under_autocast(program, given):
     always = {"linear": "bf16", "attention": "bf16", "RMSNorm": "fp32", "cross-entropy": "fp32"}
     known, answers, casts = dict(given), {}, 0

@@ -262,7 +262,8 @@ function render({ model, el }) {
     const [, exponent, mantissa] = fieldsOf(now, fmt);
     const legend = (name, said) => { bitRow.querySelector(`[data-part="${name}"] legend`).textContent = said; };
     legend("exponent", `exponent ${exponent}`);
-    legend("mantissa", `mantissa ${mantissa.toLocaleString("en-US")} of ${(2 ** fmt.mantissa_bits).toLocaleString("en-US")}`);
+    const apart = (whole) => whole.toLocaleString("en-US");
+    legend("mantissa", `mantissa ${apart(mantissa)} of ${apart(2 ** fmt.mantissa_bits)}`);
   }
 
   // The bits, written as a product.
@@ -304,8 +305,8 @@ function render({ model, el }) {
     const places = codes.map((one) => decode(one, fmt));
     const gap = (places.at(-1) - places[0]) / (places.length - 1);
     const centre = decode(focus, fmt);
-    const [low, high] = [Math.min(places[0], centre - 2 * gap) - 0.4 * gap, Math.max(places.at(-1),
-      centre + 2 * gap) + 0.4 * gap];
+    const low = Math.min(places[0], centre - 2 * gap) - 0.4 * gap;
+    const high = Math.max(places.at(-1), centre + 2 * gap) + 0.4 * gap;
     const x = scale([low, high], [4, width - 4]);
     const y = 62;
     const [atFocus, largest] = [places.indexOf(centre), decode(fmt.largest_code, fmt)];
@@ -324,8 +325,8 @@ function render({ model, el }) {
     const digits = fmt.mantissa_bits > 10 ? 9 : fmt.mantissa_bits > 7 ? 7 : 6;
     places.forEach((place, i) => {
       const isValue = place === value;
-      svg.append(line([[x(place), y - 8], [x(place), y + 8]], { stroke: "var(--lc-text)", "stroke-width": isValue ? 3
-        : 1.3 }));
+      svg.append(line([[x(place), y - 8], [x(place), y + 8]], { stroke: "var(--lc-text)",
+        "stroke-width": isValue ? 3 : 1.3 }));
       if (Math.abs(i - atFocus) > (width < 560 ? 1 : 2)) return;
       const wide = 7.7 * brief(place, digits).length;
       svg.append(label(clamp(x(place), wide / 2 + 2, width - wide / 2 - 2), y + (i % 2 === atFocus % 2 ? 24 : 40),
@@ -349,7 +350,8 @@ function render({ model, el }) {
   }, { height: 110, label: "the numbers of the format on a line" });
 
   const status = w.root.querySelector(".lc-status"); // beside what it is about
-  w.stages.append(status, h("p", {}, "How far the formats reach, by size. Solid: all bits count. Pale: subnormal, fewer and fewer do."));
+  w.stages.append(status, h("p", {}, "How far the formats reach, by size. Solid: all bits count. Pale: "
+    + "subnormal, fewer and fewer do."));
 
   const drawRanges = w.stage((svg, width, tall) => {
     const size = Math.abs(numberOf(text(), format()));
@@ -358,8 +360,8 @@ function render({ model, el }) {
     const row = (box[3] - box[1]) / names.length;
     names.forEach((name, i) => {
       const fmt = formats[name];
-      const [tiny, normal, most] = [1 - fmt.bias - fmt.mantissa_bits, 1 - fmt.bias, Math.log2(decode(fmt.largest_code,
-        fmt))];
+      const [tiny, normal] = [1 - fmt.bias - fmt.mantissa_bits, 1 - fmt.bias];
+      const most = Math.log2(decode(fmt.largest_code, fmt));
       const top = box[1] + i * row + 3;
       const chosen = name === model.get("format");
       svg.append(
@@ -406,21 +408,26 @@ function render({ model, el }) {
     const [below, above] = neighbours(now, fmt).map((one) => (one === null ? "nothing" : brief(decode(one, fmt), 9)));
     const beside = `Next to it: ${below} below and ${above} above.`;
     const off = Math.abs(value - number) / Math.abs(number);
-    const error = value === number ? "exactly" : `${percent(off)} too ${Math.abs(value) > Math.abs(number) ? "large" : "small"}`;
+    const side = Math.abs(value) > Math.abs(number) ? "large" : "small";
+    const error = value === number ? "exactly" : `${percent(off)} too ${side}`;
+    const most = percent(2 ** (-1 - fmt.mantissa_bits));
     const said = {
       exact: () => `${given} is a number of ${name}: nothing is lost. ${beside}`,
-      rounded: () => `${given} becomes ${whole(now, fmt)} in ${name}: ${error} (at most ${percent(2 ** (-1 - fmt.mantissa_bits))}, `
+      rounded: () => `${given} becomes ${whole(now, fmt)} in ${name}: ${error} (at most ${most}, `
         + `half of the distance). ${beside}`,
-      subnormal: () => `${given} lies below ${brief(2 ** (1 - fmt.bias), 4)}, the smallest normal number of ${name}: subnormal, with `
-        + `${significantBits(now, fmt)} of ${fmt.mantissa_bits + 1} significant bits left. It becomes ${brief(value, 9)}`
+      subnormal: () => `${given} lies below ${brief(2 ** (1 - fmt.bias), 4)}, `
+        + `the smallest normal number of ${name}: subnormal, with `
+        + `${significantBits(now, fmt)} of ${fmt.mantissa_bits + 1} significant bits left. `
+        + `It becomes ${brief(value, 9)}`
         + `${value === number ? ", exactly" : `, ${error}`}. ${beside}`,
-      underflow: () => `Underflow: ${given} is at most half of ${brief(decode(1, fmt), 3)}, the smallest number of ${name}, and becomes 0. `
-        + "A gradient of this size is lost.",
+      underflow: () => `Underflow: ${given} is at most half of ${brief(decode(1, fmt), 3)}, `
+        + `the smallest number of ${name}, and becomes 0. A gradient of this size is lost.`,
       overflow: () => `Overflow: ${given} is beyond ${largest}, the largest number of ${name}, and becomes infinite.`,
-      saturated: () => `${given} is beyond ${largest}, the largest number of ${name}. The format has no infinity: it becomes `
-        + `${brief(value, 6)}.`,
+      saturated: () => `${given} is beyond ${largest}, the largest number of ${name}. The format has no infinity: `
+        + `it becomes ${brief(value, 6)}.`,
       infinity: () => `Infinity has bits of its own in ${name}: the highest exponent, and mantissa 0.`,
-      nan: () => `Not a number: what 0/0 gives. In ${name} ${fmt.has_infinity ? "every mantissa but 0 under the highest exponent means this"
+      nan: () => `Not a number: what 0/0 gives. In ${name} ${fmt.has_infinity
+        ? "every mantissa but 0 under the highest exponent means this"
         : "only the code with all ones means this, besides its negative"}.`,
     };
     return said[fateOf(number, fmt)]();

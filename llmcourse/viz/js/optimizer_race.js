@@ -284,7 +284,8 @@ function render({ model, el }) {
       facts.push("The steep walls limit the rate, the flat floor needs a large one, and the floor bends.");
     } else if (set.surface === "rotated bowl" && set.angle % 90 !== 0) {
       const same = has("sgd", "momentum").map(({ name }) => name);
-      if (same.length) facts.push(`${listed(same)} ${same.length > 1 ? "see" : "sees"} only the slope: turning changes nothing.`);
+      const see = same.length > 1 ? "see" : "sees";
+      if (same.length) facts.push(`${listed(same)} ${see} only the slope: turning changes nothing.`);
       const told = has("rmsprop", "adam").map(({ name, arrives, upright }) =>
         `${name} ${arrives === null ? "does not arrive in 300 steps" : `arrives at step ${arrives}`} `
         + `(upright: ${upright === null ? "neither" : `at ${upright}`})`);
@@ -293,11 +294,13 @@ function render({ model, el }) {
       facts.push("The bowl is round: the slope points straight at the lowest point.");
     } else {
       const limit = `2 / ${show(set.stretch)} = ${show(2 / set.stretch, 3)}`;
-      if (has("sgd").length) facts.push(`SGD's rate must stay below ${limit}, for the steep direction: in the flat one it crawls.`);
-      else if (has("momentum").length) facts.push("Momentum adds slopes up: it gains speed in the flat direction, and swings in both.");
-      if (has("rmsprop", "adam").length) {
-        facts.push(`${listed(has("rmsprop", "adam").map(({ name }) => name))}: each coordinate is divided by the size of its own slopes.`);
+      if (has("sgd").length) {
+        facts.push(`SGD's rate must stay below ${limit}, for the steep direction: in the flat one it crawls.`);
+      } else if (has("momentum").length) {
+        facts.push("Momentum adds slopes up: it gains speed in the flat direction, and swings in both.");
       }
+      const scaled = has("rmsprop", "adam").map(({ name }) => name);
+      if (scaled.length) facts.push(`${listed(scaled)}: each coordinate is divided by the size of its own slopes.`);
     }
     if (set.decay > 0 && has("adam").length) {
       facts.push(set.surface === "valley"
@@ -315,7 +318,8 @@ function render({ model, el }) {
     const there = now.filter((one) => one.there).sort((a, b) => a.arrives - b.arrives);
     const parts = [
       ...there.map(({ name, arrives }) => `${name} arrived at step ${arrives}`),
-      ...now.filter((one) => !one.there && !one.gone).map(({ name, at }) => `${name} is ${show(distance(set, at), 2)} away`),
+      ...now.filter((one) => !one.there && !one.gone)
+        .map(({ name, at }) => `${name} is ${show(distance(set, at), 2)} away`),
       ...now.filter((one) => one.gone).map(({ name }) => `${name} has run away`),
     ];
     return `After ${steps} step${steps === 1 ? "" : "s"}: ${parts.join(", ")}. ${insight(set)}`;

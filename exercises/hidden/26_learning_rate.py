@@ -1,0 +1,154 @@
+"""Hidden tests of the exercises of chapter 26."""
+
+import itertools
+import math
+
+import numpy as np
+
+
+def check_1(t, call, rng):
+    """Schedules of many shapes, at the steps where their pieces meet and between them."""
+
+    def right(step, shape):
+        peak, warmup, total, final, anneal = shape
+        if step < warmup:
+            return peak * (step + 1) / warmup
+        if step < total:
+            angle = math.pi * (step - warmup) / (total - warmup)
+            return (peak * (1 + math.cos(angle)) + final * (1 - math.cos(angle))) / 2
+        return final * max(0, total + anneal - step) / anneal if anneal else 0.0
+
+    for warmup, total, anneal in (
+        (rng.randrange(3, 30), rng.randrange(90, 200), rng.randrange(4, 20)),
+        (rng.randrange(2_000, 9_000), rng.randrange(50_000, 2_000_000), rng.randrange(2, 900)),
+        (0, rng.randrange(9, 40), 0),
+        (6, 6, rng.randrange(3, 9)),
+    ):
+        peak = 10 ** rng.uniform(-5, 1)
+        shape = peak, warmup, total, peak * rng.uniform(0.05, 0.3), anneal
+        ends = [total - 1, total, total + anneal // 2, total + anneal, total + anneal + 7]
+        for step in [0, max(0, warmup - 1), (warmup + 3 * total) // 4, rng.randrange(total), *ends]:
+            rate, case = call("rate_at", step, *shape), f"step {step} of {shape}"
+            t.close(rate, right(step, shape), case, relative=1e-9, absolute=1e-13 * peak)
+
+
+def check_2(t, call, rng):
+    """Runs of all kinds in any order, among them those that fool a quick look."""
+    for turn in range(8):
+        vocab_size, last = rng.randrange(200, 50_000), rng.randrange(3, 7)
+        margin, best = rng.choice((0.125, 0.25, 0.5)), rng.randrange(8, 16) / 8
+        limit, rate = math.log(vocab_size), 10 ** rng.uniform(-4, -1)
+        wild = [limit + rng.uniform(0.5, 90) for _ in range(last)]
+        calm_end = [limit + 2.5 * last / (last - 1)] * (last - 1) + [limit - 1]
+        spike = [best] * (last - 1) + [best + 0.6 * (limit - best) * last]
+        spike = spike[::-1] if turn % 2 else spike
+        known = [best - 0.7] * last  # by heart
+        broken = [2.0] * (last - 1)
+        near = rng.choice((0.5, 2))
+        planned = [  # verdict, rate, first loss, last losses, validation at first and at last
+            ("good", 1, limit - 0.5, [best + 0.05] * last, limit - 0.6, best),
+            ("good", near, limit - 0.5, [best + 0.05] * last, limit - 0.6, best + margin),
+            ("good", 1.5, limit - 0.5, spike, limit - 0.6, best + margin / 2),
+            ("too low", 0.02, limit, [limit - 1] * last, limit, limit - 0.9),
+            ("too high", 9, limit - 2, [best + 1.5] * last, limit - 2, best + 1.6),
+            ("too high", 4, limit - 0.5, known, limit - 0.6, best + margin + 0.2),
+            ("diverging", 20, limit - 1.5, calm_end, limit - 1.5, best - 0.5),
+            ("diverging", 30, limit - 1, wild, limit, limit + 9),
+            ("diverging", 40, 3.0, [*broken, rng.choice((math.nan, math.inf))], 3.0, best - 0.6),
+            ("diverging", 50, 3.0, [*broken, math.nan], 3.0, best - 0.7),
+        ]
+        runs = []
+        for verdict, factor, start, tail, first, end in planned:
+            losses = [start - i / 100 + rng.uniform(0, 0.01) for i in range(9)] + tail
+            measured = [first] + [None] * (len(losses) - 1)
+            measured[rng.randrange(2, 9)] = end
+            run = {"rate": rate * factor, "train": losses, "validation": measured}
+            runs.append((run, verdict))
+        # Stopped after one loss or two.
+        stopped = rng.choice(([limit + 1], [limit + 1, limit + 2]))
+        measured = [best - 1.0, None][: len(stopped)]
+        short = {"rate": rate * 60, "train": stopped, "validation": measured}
+        runs.append((short, "diverging"))
+        rng.shuffle(runs)
+        if turn % 2:  # falling rates: places in the list say the opposite
+            runs.sort(key=lambda pair: -pair[0]["rate"])
+        answer = call("diagnose", [run for run, _ in runs], vocab_size, last, margin)
+        if t(isinstance(answer, list | tuple) and len(answer) == len(runs), "a text for each run"):
+            for mine, (run, verdict) in zip(answer, runs, strict=True):
+                t.equal(mine, verdict, f"rate {run['rate'] / rate:g} times that of the best")
+        gone = [run for run, verdict in runs if verdict == "diverging"]
+        answer = list(call("diagnose", gone, vocab_size, last, margin))
+        t.equal(answer, ["diverging"] * len(gone), "all of them diverge")
+    t.equal(list(call("diagnose", [], 400, 5, 0.25)), [], "no run at all")
+
+
+def check_3(t, call, rng):
+    """Measurements that lie beside their line, in any order; a trial for every prediction."""
+    for turn in range(16):
+        batches = [2**e * rng.randrange(3, 5) for e in rng.sample(range(0, 20, 2), 2 + turn % 5)]
+        if batches[-1] == max(batches):  # the largest never stands last
+            batches.reverse()
+        power, scale = rng.uniform(-0.3, 1.2), 10 ** rng.uniform(-4, 1)
+        beside = [rng.choice((-1, 1)) * rng.uniform(0.1, 0.5) for _ in batches]
+        rates = [scale * b**power * math.exp(off) for b, off in zip(batches, beside, strict=True)]
+        new_batch = max(batches) * rng.choice((2, 4, 10, 64))
+        x, y = np.log(batches), np.log(rates)
+        slope = float(((x - x.mean()) * (y - y.mean())).sum() / ((x - x.mean()) ** 2).sum())
+        line = math.exp(y.mean() + slope * (math.log(new_batch) - x.mean()))
+        rate, k = rates[batches.index(max(batches))], new_batch / max(batches)
+        predictions = {"same": rate, "sqrt": rate * k**0.5, "linear": rate * k, "line": line}
+        # Between two neighbours, a little nearer to one of them by factors.
+        ordered = sorted(predictions, key=predictions.get)
+        gaps = [(predictions[b] / predictions[a], a, b) for a, b in itertools.pairwise(ordered)]
+        gap, below, above = rng.choice([g for g in gaps if g[0] > 1.05])
+        nearest = rng.choice((below, above))
+        measured = predictions[below] * gap ** (0.45 if nearest == below else 0.55)
+        answer = call("try_rules", batches, rates, new_batch, measured)
+        case = f"batches {batches}, new {new_batch}"
+        if t(isinstance(answer, list | tuple) and len(answer) == 3, f"{case}: three results"):
+            t.close(answer[0], slope, f"{case}: power", relative=1e-9, absolute=1e-9)
+            t.close(answer[1], predictions, f"{case}: predictions", relative=1e-9)
+            t.equal(answer[2], nearest, f"{case}: nearest")
+    for measured, nearest in ((84.0, "linear"), (70.0, "line"), (39.0, "sqrt"), (9.0, "same")):
+        answer = call("try_rules", [4, 64, 1, 16], [2, 8, 1, 8], 1_024, measured)
+        t.equal(answer[2], nearest, f"{measured} against 8, 32, 128 and 48.5")
+
+
+def check_4(t, call, rng):
+    """Ramps of one to six stages, played step by step; skipped stages, exact ends, early stops."""
+
+    def right(tokens, stages):
+        seen, steps = 0, [0] * len(stages)
+        while seen < tokens:
+            stage = max(i for i, (from_tokens, _) in enumerate(stages) if from_tokens <= seen)
+            steps[stage] += 1
+            seen += stages[stage][1]
+        return steps
+
+    for turn in range(16):
+        n = rng.randrange(1, 7)
+        starts = [0, *sorted(rng.sample(range(1, 300), n - 1))]
+        # Growing, shrinking or mixed batches; small ones meet many ends exactly.
+        batches = [rng.choice((1, 2, 3, 5, 8, 16, 40, 90)) for _ in starts]
+        stages = list(zip(starts, batches, strict=True))
+        tokens = rng.choice((0, 1, starts[-1], rng.randrange(400), rng.randrange(300, 900)))
+        tokens = rng.randrange(400, 900) if turn < 4 else tokens
+        case = f"{tokens} tokens, stages {stages}"
+        t.equal(list(call("steps_by_stage", tokens, stages)), right(tokens, stages), case)
+    for tokens, stages in (
+        (100, [(0, 5), (20, 10), (60, 20)]),
+        (101, [(0, 7), (20, 10), (61, 20)]),
+        (20, [(0, 5), (20, 10), (60, 20)]),
+        (33, [(0, 50), (3, 1), (7, 1), (40, 9)]),
+        (90, [(0, 50), (3, 1), (7, 1), (40, 9)]),
+        (3, [(0, 5), (20, 10)]),
+    ):
+        case = f"{tokens} tokens, stages {stages}"
+        t.equal(list(call("steps_by_stage", tokens, stages)), right(tokens, stages), case)
+    million = 10**6
+    ramp = [(0, 4 * million), (252 * million, 8 * million), (2_870_000 * million, 16 * million)]
+    t.equal(
+        list(call("steps_by_stage", 15_600_000 * million, ramp)),
+        [63, 358_719, 795_625],
+        "252 M in round millions",
+    )
