@@ -28,7 +28,7 @@ def check_1(t, call, rng):
         shape = peak, warmup, total, peak * rng.uniform(0.05, 0.3), anneal
         ends = [total - 1, total, total + anneal // 2, total + anneal, total + anneal + 7]
         for step in [0, max(0, warmup - 1), (warmup + 3 * total) // 4, rng.randrange(total), *ends]:
-            rate, case = call("rate_at", step, *shape), f"step {step} of {shape}"
+            rate, case = call("learning_rate_of", step, *shape), f"step {step} of {shape}"
             t.close(rate, right(step, shape), case, relative=1e-9, absolute=1e-13 * peak)
 
 

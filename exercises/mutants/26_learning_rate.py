@@ -6,7 +6,7 @@
 import math
 
 
-def rate_at(step, peak, warmup_steps, num_steps, final, anneal_steps):
+def learning_rate_of(step, peak, warmup_steps, num_steps, final, anneal_steps):
     if step < warmup_steps:
         return peak * step / warmup_steps
     if step < num_steps:
@@ -22,7 +22,7 @@ def rate_at(step, peak, warmup_steps, num_steps, final, anneal_steps):
 import math
 
 
-def rate_at(step, peak, warmup_steps, num_steps, final, anneal_steps):
+def learning_rate_of(step, peak, warmup_steps, num_steps, final, anneal_steps):
     if step < warmup_steps:
         return peak * (step + 1) / warmup_steps
     if step < num_steps:
@@ -38,7 +38,7 @@ def rate_at(step, peak, warmup_steps, num_steps, final, anneal_steps):
 import math
 
 
-def rate_at(step, peak, warmup_steps, num_steps, final, anneal_steps):
+def learning_rate_of(step, peak, warmup_steps, num_steps, final, anneal_steps):
     if step < warmup_steps:
         return peak * (step + 1) / warmup_steps
     if step < num_steps:
@@ -51,7 +51,7 @@ def rate_at(step, peak, warmup_steps, num_steps, final, anneal_steps):
 # %% 26.1 straight_line
 # says: you go down in a straight line: half-way one cannot tell it from the cosine, which after a
 # quarter of its steps is still at 6.84e-5
-def rate_at(step, peak, warmup_steps, num_steps, final, anneal_steps):
+def learning_rate_of(step, peak, warmup_steps, num_steps, final, anneal_steps):
     if step < warmup_steps:
         return peak * (step + 1) / warmup_steps
     if step < num_steps:
@@ -67,7 +67,7 @@ def rate_at(step, peak, warmup_steps, num_steps, final, anneal_steps):
 import math
 
 
-def rate_at(step, peak, warmup_steps, num_steps, final, anneal_steps):
+def learning_rate_of(step, peak, warmup_steps, num_steps, final, anneal_steps):
     if step < warmup_steps:
         return peak * (step + 1) / warmup_steps
     if step < num_steps:
@@ -82,7 +82,7 @@ def rate_at(step, peak, warmup_steps, num_steps, final, anneal_steps):
 import math
 
 
-def rate_at(step, peak, warmup_steps, num_steps, final, anneal_steps):
+def learning_rate_of(step, peak, warmup_steps, num_steps, final, anneal_steps):
     if step < warmup_steps:
         return peak * (step + 1) / warmup_steps
     if step < num_steps:

@@ -166,7 +166,7 @@ def quantize(
     scales = largest / fmt.largest
     if power_of_two:
         scales = torch.exp2(torch.log2(scales).ceil())
-    # All zeros need no scale.  The least normal number keeps the division finite.
-    scales = torch.where(largest > 0, scales, 1.0).clamp(min=torch.finfo(x.dtype).tiny)
+    # All zeros have the scale 0: the least normal number keeps the division finite.
+    scales = scales.clamp(min=torch.finfo(x.dtype).tiny)
     shares = parts / (scales if block is None else scales.unsqueeze(-1))
     return Scaled(encode(shares.reshape(x.shape), fmt), scales, fmt)
