@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from llmcourse.optim.settings import check
+from llmcourse.optim.settings import require
 
 
 class AdamW(torch.optim.Optimizer):
@@ -44,11 +44,11 @@ class AdamW(torch.optim.Optimizer):
         eps: float = 1e-8,
         weight_decay: int | float = 0.1,
     ) -> None:
-        check("lr", lr, above=0)
-        check("betas[0]", betas[0], least=0, below=1)
-        check("betas[1]", betas[1], least=0, below=1)
-        check("eps", eps, above=0)
-        check("weight_decay", weight_decay, least=0)
+        require("lr", lr, above=0)
+        require("betas[0]", betas[0], least=0, below=1)
+        require("betas[1]", betas[1], least=0, below=1)
+        require("eps", eps, above=0)
+        require("weight_decay", weight_decay, least=0)
         defaults = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
         super().__init__(params, defaults)
 

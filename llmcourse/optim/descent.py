@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from llmcourse.optim.settings import check
+from llmcourse.optim.settings import require
 
 
 class SGD(torch.optim.Optimizer):
@@ -31,8 +31,8 @@ class SGD(torch.optim.Optimizer):
     def __init__(
         self, params: Iterable[Any], *, lr: int | float, momentum: int | float = 0.0
     ) -> None:
-        check("lr", lr, above=0)
-        check("momentum", momentum, least=0, below=1)
+        require("lr", lr, above=0)
+        require("momentum", momentum, least=0, below=1)
         super().__init__(params, {"lr": lr, "momentum": momentum})
 
     @torch.no_grad()
@@ -77,9 +77,9 @@ class RMSProp(torch.optim.Optimizer):
         alpha: int | float = 0.99,
         eps: float = 1e-8,
     ) -> None:
-        check("lr", lr, above=0)
-        check("alpha", alpha, least=0, below=1)
-        check("eps", eps, above=0)
+        require("lr", lr, above=0)
+        require("alpha", alpha, least=0, below=1)
+        require("eps", eps, above=0)
         super().__init__(params, {"lr": lr, "alpha": alpha, "eps": eps})
 
     @torch.no_grad()

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from llmcourse.optim.settings import check
+from llmcourse.optim.settings import require
 
 
 class Adafactor(torch.optim.Optimizer):
@@ -57,8 +57,8 @@ class Adafactor(torch.optim.Optimizer):
             ("eps[1]", eps[1]),
             ("clip", clip),
         ):
-            check(name, value, above=0)
-        check("weight_decay", weight_decay, least=0)
+            require(name, value, above=0)
+        require("weight_decay", weight_decay, least=0)
         defaults = {
             "lr": lr,
             "decay_exponent": decay_exponent,

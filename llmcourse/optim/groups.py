@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from llmcourse.optim.settings import check
+from llmcourse.optim.settings import require
 
 
 def decay_groups(model: nn.Module, *, weight_decay: int | float) -> list[dict[str, Any]]:
@@ -56,7 +56,7 @@ def clip_by_global_norm(
     Source:
         Pascanu et al. 2013, algorithm 1, https://arxiv.org/abs/1211.5063
     """
-    check("max_norm", max_norm, above=0)
+    require("max_norm", max_norm, above=0)
     gradients = [p.grad for p in parameters if p.grad is not None]
     if not gradients:
         return 0.0

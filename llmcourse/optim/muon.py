@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from llmcourse.optim.settings import check
+from llmcourse.optim.settings import require
 
 Scale = Literal["shape", "adamw"]
 """How a step is scaled by the shape of its matrix."""
@@ -48,7 +48,7 @@ def newton_schulz(
     Source:
         Jordan et al. 2024, https://kellerjordan.github.io/posts/muon/
     """
-    check("num_steps", num_steps, least=0)
+    require("num_steps", num_steps, least=0)
     a, b, c = coefficients
     x = x_MN.to(dtype)
     tall = x.shape[0] > x.shape[1]
@@ -98,10 +98,10 @@ class Muon(torch.optim.Optimizer):
         scale: Scale = "shape",
         dtype: torch.dtype = torch.float32,
     ) -> None:
-        check("lr", lr, above=0)
-        check("momentum", momentum, least=0, below=1)
-        check("weight_decay", weight_decay, least=0)
-        check("num_steps", num_steps, least=1)
+        require("lr", lr, above=0)
+        require("momentum", momentum, least=0, below=1)
+        require("weight_decay", weight_decay, least=0)
+        require("num_steps", num_steps, least=1)
         if scale not in get_args(Scale):
             raise ValueError(f"scale must be one of {', '.join(get_args(Scale))}, got {scale!r}")
         defaults = {

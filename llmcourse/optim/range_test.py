@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
-from llmcourse.optim.settings import check
+from llmcourse.optim.settings import require
 
 
 class RangeTest(NamedTuple):
@@ -58,11 +58,11 @@ def range_test(
     Source:
         Smith 2017, section 3.3, https://arxiv.org/abs/1506.01186
     """
-    check("low", low, above=0)
-    check("high", high, above=low)
-    check("num_steps", num_steps, least=2)
-    check("stop_at", stop_at, above=1)
-    check("smoothing", smoothing, least=0, below=1)
+    require("low", low, above=0)
+    require("high", high, above=low)
+    require("num_steps", num_steps, least=2)
+    require("stop_at", stop_at, above=1)
+    require("smoothing", smoothing, least=0, below=1)
     result = RangeTest([], [], [], diverged=False)
     mean = 0.0
     for i in range(num_steps):

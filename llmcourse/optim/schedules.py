@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from llmcourse.optim.settings import check
+from llmcourse.optim.settings import require
 
 
 def warmup_cosine(
@@ -99,7 +99,7 @@ def warmup_cosine_anneal(
     Source:
         Grattafiori et al. 2024, section 3.4, https://arxiv.org/abs/2407.21783
     """
-    check("anneal_steps", anneal_steps, least=0)
+    require("anneal_steps", anneal_steps, least=0)
     settings = {"peak": peak, "warmup_steps": warmup_steps, "final": final}
     cosine = warmup_cosine(step, num_steps=num_steps, **settings)
     if step < num_steps:
@@ -161,7 +161,7 @@ def num_steps_for(tokens: int | float, stages: tuple[BatchStage, ...] = LLAMA3_4
     Raises:
         ValueError: if tokens is negative or no stage begins at 0.
     """
-    check("tokens", tokens, least=0)
+    require("tokens", tokens, least=0)
     ordered = sorted(stages, key=lambda stage: stage.from_tokens)
     ends = [stage.from_tokens for stage in ordered[1:]] + [math.inf]
     seen = steps = 0
@@ -200,7 +200,7 @@ def rate_for_batch(
         Malladi et al. 2022, https://arxiv.org/abs/2205.10287 (root, for Adam)
     """
     for name, value in (("rate", rate), ("batch", batch), ("new_batch", new_batch)):
-        check(name, value, above=0)
+        require(name, value, above=0)
     if rule not in ("linear", "sqrt"):
         raise ValueError(f"rule must be linear or sqrt, got {rule!r}")
     factor = new_batch / batch
@@ -211,9 +211,9 @@ def _check_schedule(
     step: int, peak: int | float, num_steps: int, warmup_steps: int, final: int | float
 ) -> None:
     """Raise ValueError for a schedule that cannot be followed."""
-    check("step", step, least=0)
-    check("peak", peak, above=0)
-    check("num_steps", num_steps, above=0)
-    check("final", final, least=0)
+    require("step", step, least=0)
+    require("peak", peak, above=0)
+    require("num_steps", num_steps, above=0)
+    require("final", final, least=0)
     if not 0 <= warmup_steps <= num_steps:
         raise ValueError(f"warmup_steps must be from 0 to {num_steps}, got {warmup_steps}")

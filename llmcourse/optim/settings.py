@@ -4,7 +4,7 @@ Taught in: chapters/25_optimizers.ipynb
 """
 
 
-def check(
+def require(
     name: str,
     value: int | float,
     *,
