@@ -212,6 +212,7 @@ def effective_rank(a_TM, b_TN):
 
 # %% 29.3 subtracted_at_the_end
 # says:
+import itertools
 import torch
 
 
@@ -239,6 +240,9 @@ def holders(layers, table_VE, fact, other):
 # %% 29.3 no_control
 # says: you blamed a layer without which *everything* is lost, not this fact alone: compare with
 # the share of `other`
+import itertools
+
+
 def holders(layers, table_VE, fact, other):
 
     def share_right(out, rows_NE, right_N):
@@ -263,6 +267,9 @@ def holders(layers, table_VE, fact, other):
 # %% 29.3 pairs_of_one
 # says: you listed a pair of which one holds the fact alone, such as (0, 1): taking out an idle
 # layer besides shows nothing new
+import itertools
+
+
 def holders(layers, table_VE, fact, other):
 
     def share_right(out, rows_NE, right_N):
@@ -287,6 +294,9 @@ def holders(layers, table_VE, fact, other):
 # %% 29.3 singles_alone
 # says: layer 1 has a stand-in, layer 2, silent until 1 is gone: alone neither is missed, together
 # they are. The losses of the two, 0 and 0, do not add up to that of the pair
+import itertools
+
+
 def holders(layers, table_VE, fact, other):
 
     def share_right(out, rows_NE, right_N):
@@ -311,6 +321,9 @@ def holders(layers, table_VE, fact, other):
 # %% 29.3 losses_added
 # says: layer 1 has a stand-in, layer 2, silent until 1 is gone: alone neither is missed, together
 # they are. The losses of the two, 0 and 0, do not add up to that of the pair
+import itertools
+
+
 def holders(layers, table_VE, fact, other):
     def share_right(out, rows_NE, right_N):
         x_NE = rows_NE
@@ -334,6 +347,9 @@ def holders(layers, table_VE, fact, other):
 
 # %% 29.3 few_are_left
 # says: a fall from all to a half is a fall of a half: at least a half, so it counts
+import itertools
+
+
 def holders(layers, table_VE, fact, other):
 
     def share_right(out, rows_NE, right_N):
@@ -361,6 +377,7 @@ def mixed(first, second, t):
 
 # %% 29.4 wrong_way_round
 # says: you used the order the wrong way round: [2, 0, 1] undoes [1, 2, 0], and not itself
+import itertools
 import torch
 
 
@@ -384,6 +401,7 @@ def mixed(first, second, t):
 
 # %% 29.4 down_left_behind
 # says: you reordered rows and left w_down behind: a unit's third part is its *column* there
+import itertools
 import torch
 
 
@@ -407,6 +425,9 @@ def mixed(first, second, t):
 # %% 29.4 up_alone
 # says: you matched by one matrix alone: two units with the same `up` can have different gates.
 # The differences of all three matrices count
+import itertools
+
+
 def mixed(first, second, t):
     first_HU, second_HU = (net["w_up"] for net in (first, second))
 
@@ -448,6 +469,7 @@ def mixed(first, second, t):
 # %% 29.4 t_turned
 # says: you gave each unit in turn the nearest that was left: 0 takes 1.1, and 1 has to take -1.5,
 # together 7.46. The other way it is 2.26: the whole sum counts
+import itertools
 import torch
 
 
