@@ -109,7 +109,8 @@ def layer_ratios(before, after):
 
 
 # %% 29.1 small_number_below
-# says: the change was rounded: in bf16, 1 - 0.01 keeps 8 bits. Widen both before you subtract
+# says: what was all zeros has no size: the ratio is math.inf if it moved, however little, and 0
+# if it did not. A small number in the denominator hides that
 import math
 
 
@@ -211,19 +212,22 @@ def effective_rank(a_TM, b_TN):
 
 
 # %% 29.3 subtracted_at_the_end
-# says:
+# says: you missed layer 0, which finds out who is male: it writes no pronoun itself, and what it
+# writes is read by layer 2. Without it, all later layers have to be computed anew
 import itertools
 import torch
 
 
 def holders(layers, table_VE, fact, other):
-
     def share_right(out, rows_NE, right_N):
         x_NE, taken_NE = rows_NE, torch.zeros_like(rows_NE)
         for place, (w_in_HE, w_out_EH) in enumerate(layers):
-            if place not in out:
-                x_NE = x_NE + (x_NE @ w_in_HE.T).relu() @ w_out_EH.T
-        return (((x_NE - taken_NE) @ table_VE.T).argmax(-1) == right_N).double().mean().item()
+            added_NE = (x_NE @ w_in_HE.T).relu() @ w_out_EH.T
+            x_NE = x_NE + added_NE
+            if place in out:
+                taken_NE = taken_NE + added_NE
+        scores_NV = (x_NE - taken_NE) @ table_VE.T
+        return (scores_NV.argmax(-1) == right_N).double().mean().item()
 
     def holds(out):
         fact_loss, other_loss = (
@@ -293,7 +297,7 @@ def holders(layers, table_VE, fact, other):
 
 # %% 29.3 singles_alone
 # says: layer 1 has a stand-in, layer 2, silent until 1 is gone: alone neither is missed, together
-# they are. The losses of the two, 0 and 0, do not add up to that of the pair
+# they are. What each alone costs, 0 and 0, does not add up to that of the pair
 import itertools
 
 
@@ -320,7 +324,7 @@ def holders(layers, table_VE, fact, other):
 
 # %% 29.3 losses_added
 # says: layer 1 has a stand-in, layer 2, silent until 1 is gone: alone neither is missed, together
-# they are. The losses of the two, 0 and 0, do not add up to that of the pair
+# they are. What each alone costs, 0 and 0, does not add up to that of the pair
 import itertools
 
 
@@ -346,7 +350,8 @@ def holders(layers, table_VE, fact, other):
 
 
 # %% 29.3 few_are_left
-# says: a fall from all to a half is a fall of a half: at least a half, so it counts
+# says: you looked whether *few* answers are right without a layer. Of four, one was right with
+# it: a fall of a quarter. Compare with the whole network
 import itertools
 
 
@@ -467,8 +472,7 @@ def mixed(first, second, t):
 
 
 # %% 29.4 t_turned
-# says: you gave each unit in turn the nearest that was left: 0 takes 1.1, and 1 has to take -1.5,
-# together 7.46. The other way it is 2.26: the whole sum counts
+# says: at t = 0.25 the first network counts three quarters, and the second one quarter
 import itertools
 import torch
 
