@@ -17,8 +17,8 @@ from llmcourse.model.config import PRESETS
 from llmcourse.viz.state import Limited, Whole
 from llmcourse.viz.widget import Widget
 
-FIXED = ("rope_theta", "norm_eps")
-"""What changes neither parameters nor work, and has no slider."""
+FIXED = ("rope_theta", "norm_eps", "qk_norm")
+"""What changes parameters and work hardly or not at all, and has no slider."""
 
 SHAPE = tuple(field.name for field in fields(ModelConfig) if field.name not in FIXED)
 CACHE_BYTES = 2
