@@ -26,7 +26,7 @@ def changes(before: State, after: State) -> State:
 
 
 def update_ratios(before: State, after: State) -> dict[str, float]:
-    """Return |after - before| / |before| of every parameter, in the Frobenius norm.
+    """Return the length of the change over that of the parameter, in the Frobenius norm.
 
     A parameter that was all zeros has no scale of its own: its ratio is infinity once it moved.
 

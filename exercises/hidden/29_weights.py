@@ -16,7 +16,7 @@ def check_1(t, call, rng):
         groups |= {"blocks.1": ["norm.gain", "w_up"], "blocks.11": ["w_up"], "blocks.111": ["x"]}
         before, after, right = {}, {}, {}
         names = {group: [f"{group}.{part}" for part in parts] for group, parts in groups.items()}
-        names |= {"embedding": ["embedding"], "head.w_q": ["head.w_q"], "head.w_k": ["head.w_k"]}
+        names |= {"embedding": ["embedding"], "head.0.q": ["head.0.q"], "head.0.k": ["head.0.k"]}
         for group, members in names.items():
             squares = np.zeros(2)
             for place, name in enumerate(members):
@@ -44,13 +44,15 @@ def check_1(t, call, rng):
 
 def check_2(t, call, rng):
     """The effective rank of small sums that can be built, and of long ones with a known answer."""
-    for num_terms, m, n in ((1, 5, 3), (4, 7, 9), (6, 3, 8), (9, 8, 2), (5, 5, 5), (3, 40, 2)):
+    for case, (num_terms, m, n) in enumerate(
+        ((1, 5, 3), (4, 7, 9), (6, 3, 8), (9, 8, 2), (5, 5, 5), (3, 40, 2))
+    ):
         generator = torch.Generator().manual_seed(rng.randrange(2**31))
         a_TM, b_TN = (
             torch.randn(num_terms, k, generator=generator, dtype=torch.float64) for k in (m, n)
         )
         a_TM[num_terms // 2] = 2 * a_TM[0]  # the same direction twice
-        scale = 10.0 ** rng.uniform(-14, 3)
+        scale = 10.0 ** rng.uniform(-14, -11) if case < 3 else rng.uniform(0.1, 99)
         s = np.linalg.svd(a_TM.numpy().T @ b_TN.numpy(), compute_uv=False)
         p = s[s > 1e-9 * s[0]] / s.sum()
         right = math.exp(-sum(x * math.log(x) for x in p))
@@ -59,7 +61,7 @@ def check_2(t, call, rng):
     sizes = [rng.uniform(0.5, 9) for _ in range(3)]
     p = [size / sum(sizes) for size in sizes]
     right = math.exp(-sum(x * math.log(x) for x in p))
-    axes = torch.eye(20_000, 4, dtype=torch.float64).T.contiguous()
+    axes = torch.eye(300, 4, dtype=torch.float64).T.contiguous()
     a_TM = axes * torch.tensor([*sizes, 0.0], dtype=torch.float64)[:, None]
     t.close(call("effective_rank", a_TM, axes), right, "a singular value of 0", relative=1e-5)
     zeros = torch.zeros(3, 4, dtype=torch.float64)
@@ -185,6 +187,16 @@ def check_4(t, call, rng):
     second = {name: w[:, order] if name == "w_down" else w[order] for name, w in first.items()}
     for time in (0.2, 0.7):
         t.close(call("mixed", first, second, time), first, "three units in turn", relative=1e-9)
+    first |= {"w_gate": torch.ones(3, 2).double(), "w_up": torch.ones(3, 2).double()}
+    second = {**first, "w_down": first["w_down"][:, order]}
+    t.close(call("mixed", first, second, 0.3), first, "units known by w_down alone", relative=1e-9)
+    for _ in range(2):
+        corner = rng.uniform(1.95, 2.05)
+        none = {"w_up": torch.zeros(2, 2).double(), "w_down": torch.zeros(2, 2).double()}
+        first = {**none, "w_gate": torch.tensor([[0.0, 0], [0, 2]]).double()}
+        second = {**none, "w_gate": torch.tensor([[0.0, 0], [corner, -0.25]]).double()}
+        right = {**none, "w_gate": second["w_gate"].flip(0)}
+        t.close(call("mixed", first, second, 1), right, "squared differences", relative=1e-9)
     # Unit 0 is nearest to the unit that unit 1 needs.
     for _ in range(3):
         near, far = 1 + rng.uniform(0.05, 0.2), -1 - rng.uniform(0.3, 0.6)

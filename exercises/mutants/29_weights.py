@@ -213,7 +213,8 @@ def effective_rank(a_TM, b_TN):
 
 # %% 29.3 subtracted_at_the_end
 # says: you missed layer 0, which finds out who is male: it writes no pronoun itself, and what it
-# writes is read by layer 2. Without it, all later layers have to be computed anew
+# writes is read by layer 2. A layer that is taken out leaves the stream as it is, and all later
+# layers are computed anew
 import itertools
 import torch
 

@@ -15,8 +15,8 @@ _MOST_DROPPED = 40  # bits; a float32 has 24 significant ones, so further down a
 def encode(x: Float[Tensor, "*shape"], fmt: FloatFormat) -> Int[Tensor, "*shape"]:
     """Round float32 to the nearest number of a format, ties to even; return its bits.
 
-    The significant bits n of |x| lose their last s; the rest goes up by one if what was lost is
-    more than half, or exactly half and the rest is odd::
+    The significant bits n, sign apart, lose their last s; the rest goes up by one if what was lost
+    is more than half, or exactly half and the rest is odd::
 
         q = (n + 2^(s-1) - 1 + (bit s of n)) >> s
 
