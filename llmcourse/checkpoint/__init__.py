@@ -3,11 +3,13 @@
 Taught in: chapters/30_checkpoints.ipynb
 """
 
+from llmcourse.checkpoint.background import BackgroundSaver
 from llmcourse.checkpoint.restore import restore
 from llmcourse.checkpoint.state import Checkpoint, Stateful, code_version
 from llmcourse.checkpoint.store import checkpoint_path, latest, list_checkpoints, load, save
 
 __all__ = [
+    "BackgroundSaver",
     "Checkpoint",
     "Stateful",
     "checkpoint_path",

@@ -68,13 +68,34 @@ def save(
         TypeError: if a state holds anything but tensors and plain data.
         OSError: if the file cannot be written.
     """
+    content = gathered(
+        step=step,
+        model=model,
+        optimizer=optimizer,
+        schedule=schedule,
+        data=data,
+        generators=generators,
+        config=config,
+    )
+    return write(path_or_folder, content, keep_last=keep_last)
+
+
+def gathered(
+    *,
+    step: int,
+    model: Stateful | dict[str, Any],
+    optimizer: Stateful | dict[str, Any] | None = None,
+    schedule: Stateful | dict[str, Any] | None = None,
+    data: Stateful | dict[str, Any] | None = None,
+    generators: dict[str, torch.Generator] | None = None,
+    config: dict[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Return what a checkpoint of this moment holds; its tensors are still those of the run.
+
+    Arguments and errors as in `save`.
+    """
     if step < 0:
         raise ValueError(f"step must be 0 or greater, got {step}")
-    if keep_last is not None and keep_last < 1:
-        raise ValueError(f"keep_last must be 1 or greater, or None for all, got {keep_last}")
-    path = Path(path_or_folder)
-    if path.suffix != ".ckpt":
-        path = checkpoint_path(path, step)
     content = {
         "step": step,
         "model": state_of(model),
@@ -87,6 +108,18 @@ def save(
         "code": code_version(),
     }
     check_plain(content, "")
+    return content
+
+
+def write(
+    path_or_folder: str | Path, content: dict[str, Any], *, keep_last: int | None = None
+) -> Path:
+    """Write what was gathered as one file; arguments, result and errors as in `save`."""
+    if keep_last is not None and keep_last < 1:
+        raise ValueError(f"keep_last must be 1 or greater, or None for all, got {keep_last}")
+    path, step = Path(path_or_folder), content["step"]
+    if path.suffix != ".ckpt":
+        path = checkpoint_path(path, step)
     _remove_leftovers(path.parent)
     with runtime.write_atomically(path) as file:
         write_payload(file, content)
