@@ -311,8 +311,9 @@ function render({ model, el }) {
   // Which runs are calm, and which of those have the fewest margins.
   function insightSentence() {
     const calm = order.filter((run) => !bad(run).length);
-    const all = `No spike in ${calm.length} of ${plural(runs.length, "recorded run")}.`;
-    if (!calm.length) return `${all} Is that the runs, or is the detector too strict?`;
+    const recorded = plural(runs.length, "recorded run");
+    if (!calm.length) return `A spike in each of ${recorded}. Is that the runs, or is the detector too strict?`;
+    const all = `No spike in ${calm.length} of ${recorded}.`;
     const fewest = calm.filter((run) => run.on.length === calm[0].on.length);
     if (!fewest[0].on.length) return `${all} Even all off is calm for this detector: is it too lenient?`;
     const names = fewest.map((run) => run.on.join(" + ")).join("; or ");
