@@ -1,0 +1,198 @@
+"""A checkpoint in several files, one per rank, that any other number of ranks can read.
+
+Every tensor counts as flat.  A rank writes the pieces that it keeps; a piece is a range of entries
+of one tensor.  When all files are there, one rank writes the index, which names every file with its
+hash: without an index a folder is no checkpoint, so that one which was cut short is never taken for
+a whole one::
+
+    step_00000300.shards/
+        rank_00000_of_00004.ckpt  ...     pieces, written by the ranks at the same time
+        index.ckpt                        shapes, hashes and all that is not cut; written last
+
+Taught in: chapters/30_checkpoints.ipynb
+"""
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from jaxtyping import Shaped
+from torch import Tensor
+
+from llmcourse import runtime
+from llmcourse.checkpoint.payload_file import LAYOUT, read_payload, write_payload
+from llmcourse.checkpoint.state import check_plain
+
+INDEX = "index.ckpt"
+
+
+class Piece(NamedTuple):
+    """A range of entries of a flat tensor."""
+
+    first: int
+    values: Shaped[Tensor, " N"]
+
+    @property
+    def last(self) -> int:
+        """One past its last entry."""
+        return self.first + self.values.numel()
+
+
+def shard_path(folder: Path, rank: int, num_ranks: int) -> Path:
+    """Return the file of a rank."""
+    return folder / f"rank_{rank:05d}_of_{num_ranks:05d}.ckpt"
+
+
+def write_shard(
+    folder: str | Path, pieces: Mapping[str, Piece], *, rank: int, num_ranks: int
+) -> Path:
+    """Write what one rank keeps; return its file.
+
+    Args:
+        folder: of this checkpoint alone.
+        pieces: by the name of the tensor; empty ones may be left out.
+        rank: from 0.
+        num_ranks: how many write.
+
+    Raises:
+        ValueError: if rank is not below num_ranks, or a piece is not flat.
+        OSError: if the file cannot be written.
+    """
+    if not 0 <= rank < num_ranks:
+        raise ValueError(f"rank must be from 0 to {num_ranks - 1}, got {rank}")
+    for name, piece in pieces.items():
+        if piece.values.ndim != 1 or piece.first < 0:
+            raise ValueError(f"{name}: a piece is flat and begins at 0 or later, got {piece}")
+    path = shard_path(Path(folder), rank, num_ranks)
+    content = {name: {"first": p.first, "values": p.values.clone()} for name, p in pieces.items()}
+    with runtime.write_atomically(path) as file:
+        write_payload(file, content)
+    return path
+
+
+def write_index(
+    folder: str | Path,
+    shapes: Mapping[str, tuple[int, ...]],
+    content: Mapping[str, Any],
+    *,
+    num_ranks: int,
+) -> Path:
+    """Declare a checkpoint whole: all files are there, and every entry stands in one of them.
+
+    Call it on one rank, when all have returned from `write_shard`.
+
+    Args:
+        folder: of this checkpoint.
+        shapes: of the whole tensors, by name.
+        content: what is not cut: step, settings, generators, position in the data.
+        num_ranks: how many have written.
+
+    Raises:
+        ValueError: if a file is missing or damaged, or entries of a tensor are missing or doubled.
+        TypeError: if content holds anything but tensors and plain data.
+        OSError: if the file cannot be written.
+    """
+    folder = Path(folder)
+    check_plain(dict(content), "")
+    found: dict[str, list[tuple[int, int]]] = {name: [] for name in shapes}
+    hashes = {}
+    for rank in range(num_ranks):
+        path = shard_path(folder, rank, num_ranks)
+        for name, piece in _pieces(path).items():
+            if name not in found:
+                raise ValueError(f"{path.name} holds {name!r}, which has no shape in the index")
+            found[name].append((piece.first, piece.last))
+        hashes[path.name] = _hash_in_header(path)
+    for name, ranges in found.items():
+        _require_cover(name, sorted(r for r in ranges if r[0] < r[1]), math.prod(shapes[name]))
+    index = {
+        "shapes": {name: list(shape) for name, shape in shapes.items()},
+        "hashes": hashes,
+        "content": dict(content),
+    }
+    with runtime.write_atomically(folder / INDEX) as file:
+        write_payload(file, index)
+    return folder / INDEX
+
+
+def read_index(folder: str | Path) -> dict[str, Any]:
+    """Return the index of a whole checkpoint: "shapes", "hashes" and "content".
+
+    Raises:
+        ValueError: if the folder holds no whole checkpoint, or files of another one.
+    """
+    folder = Path(folder)
+    if not (folder / INDEX).exists():
+        raise ValueError(
+            f"{folder} is no whole checkpoint: it has no {INDEX}, which is written last; "
+            "take an earlier one"
+        )
+    index = read_payload(folder / INDEX)
+    for name, wanted in index["hashes"].items():
+        if not (folder / name).exists():
+            raise ValueError(f"{folder} is not whole any more: {name} is missing")
+        if _hash_in_header(folder / name) != wanted:
+            raise ValueError(f"{folder / name} is not the file that the index was written for")
+    return index
+
+
+def read_pieces(
+    folder: str | Path, wanted: Mapping[str, tuple[int, int]] | None = None
+) -> dict[str, Tensor]:
+    """Return ranges of tensors, whoever wrote them; whole tensors in their shapes for None.
+
+    Args:
+        folder: of a whole checkpoint.
+        wanted: by name, from which entry to which of the flat tensor.
+
+    Raises:
+        ValueError: if the checkpoint is not whole or damaged, or a range is outside its tensor.
+    """
+    index = read_index(folder)
+    shapes = {name: tuple(shape) for name, shape in index["shapes"].items()}
+    ranges = wanted or {name: (0, math.prod(shape)) for name, shape in shapes.items()}
+    for name, (first, last) in ranges.items():
+        size = math.prod(shapes[name]) if name in shapes else -1
+        if not 0 <= first <= last <= size:
+            raise ValueError(f"{name}: there are no entries {first} to {last} in the checkpoint")
+    found: dict[str, Tensor] = {}
+    for file in index["hashes"]:
+        for name, piece in _pieces(Path(folder) / file).items():
+            if name in ranges:
+                first, last = ranges[name]
+                row = found.setdefault(name, piece.values.new_empty(last - first))
+                low, high = max(first, piece.first), min(last, piece.last)
+                if low < high:
+                    row[low - first : high - first] = piece.values[
+                        low - piece.first : high - piece.first
+                    ]
+    return found if wanted else {name: row.view(shapes[name]) for name, row in found.items()}
+
+
+def _pieces(path: Path) -> dict[str, Piece]:
+    """Read a rank's file, every byte of it checked."""
+    try:
+        content = read_payload(path)
+    except FileNotFoundError as error:
+        raise ValueError(f"{path.name} is missing: not every rank has written") from error
+    return {name: Piece(piece["first"], piece["values"]) for name, piece in content.items()}
+
+
+def _hash_in_header(path: Path) -> str:
+    """Return the hash that a file's header promises."""
+    with path.open("rb") as file:
+        raw = file.read(LAYOUT.size)
+    return LAYOUT.unpack(raw)[-1].hex() if len(raw) == LAYOUT.size else ""
+
+
+def _require_cover(name: str, ranges: list[tuple[int, int]], size: int) -> None:
+    """Raise ValueError unless ranges in order follow each other from 0 to the end."""
+    end = 0
+    for first, last in ranges:
+        if first != end:
+            what = "missing" if first > end else "in two files"
+            raise ValueError(f"{name}: entries {min(first, end)} to {max(first, end)} are {what}")
+        end = last
+    if end != size:
+        raise ValueError(f"{name}: the files hold {end} entries of {size}")
