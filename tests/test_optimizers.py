@@ -187,10 +187,12 @@ def test_rows_hold_one_dtype_each():
 ADAFACTOR = {"lr": 2e-2, "weight_decay": 0.1}
 
 
-def test_adafactor_follows_torch():
+@pytest.mark.parametrize("lr", [2e-2, 0.5])  # the second is above 1 / sqrt(t) from step 5 on
+def test_adafactor_follows_torch(lr):
+    settings = ADAFACTOR | {"lr": lr}
     error = follow(
-        lambda p: optim.Adafactor(p, **ADAFACTOR),
-        lambda p: torch.optim.Adafactor(p, eps=(1e-30, 1e-3), foreach=False, **ADAFACTOR),
+        lambda p: optim.Adafactor(p, **settings),
+        lambda p: torch.optim.Adafactor(p, eps=(1e-30, 1e-3), foreach=False, **settings),
         scales=3,
     )
     assert error < 2e-6

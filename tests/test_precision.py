@@ -444,4 +444,6 @@ def test_the_gradients_of_a_narrow_norm_are_rounded_once(dtype):
     F.rms_norm(wide[0], (512,), wide[1], 1e-5).backward(dy.double())
     for ours, theirs in ((dx, wide[0].grad), (dgain, wide[1].grad)):
         assert ours.dtype == dtype
-        assert checks.relative_error(ours.double(), theirs) < torch.finfo(dtype).eps
+        # One rounding errs by half an epsilon of the entry; the float32 inside by far less.
+        error = (ours.double() - theirs).abs() / theirs.abs().clamp(min=1e-3)
+        assert error.max() < 0.51 * torch.finfo(dtype).eps

@@ -21,6 +21,7 @@ from llmcourse.viz.widgets.buckets import (
     full_buckets,
     gradient_tensors,
 )
+from tests.browser.tables import table
 
 OUTSIDE = """all => all.filter((text) => {
   const [inner, outer] = [text, text.ownerSVGElement].map((one) => one.getBoundingClientRect());
@@ -48,12 +49,6 @@ def value(page, name):
 def enter(page, name, text):
     page.get_by_label(f"{name}, number").fill(text)
     page.keyboard.press("Tab")
-
-
-def table(page, caption):
-    page.locator("summary", has_text=caption).click()
-    box = page.locator("details[open]", has_text=caption)
-    return [row.locator("th, td").all_text_contents() for row in box.locator("tbody tr").all()]
 
 
 # --- the Python side: its gradients are the model's, and its times those of a link

@@ -12,6 +12,7 @@ from llmcourse.model import PRESETS
 from llmcourse.parallel.collectives import chunk_sizes
 from llmcourse.parallel.world.rank import place_of
 from llmcourse.viz.widgets.mesh import AXES, LAYOUTS, MeshGrid
+from tests.browser.tables import table
 
 OUTSIDE = """all => all.filter((text) => {
   const [inner, outer] = [text, text.ownerSVGElement].map((one) => one.getBoundingClientRect());
@@ -57,12 +58,6 @@ def enter(page, name, text):
 
 def shown_demands(page):
     return page.locator(".mg-demands li").all_text_contents()
-
-
-def table(page, caption):
-    page.locator("summary", has_text=caption).click()
-    box = page.locator("details[open]", has_text=caption)
-    return [row.locator("th, td").all_text_contents() for row in box.locator("tbody tr").all()]
 
 
 # --- arithmetic

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llmcourse.viz.widgets.regimes import RateRegimes, features, trailing_mean
+from tests.browser.tables import table
 
 OUTSIDE = """all => all.filter((text) => {
   const [inner, outer] = [text, text.ownerSVGElement].map((one) => one.getBoundingClientRect());
@@ -62,12 +63,6 @@ def enter(page, name, text):
 
 def choose(page, name, option):
     page.get_by_label(name, exact=True).select_option(option)
-
-
-def table(page, caption):
-    page.locator("summary", has_text=caption).click()
-    box = page.locator("details[open]", has_text=caption)
-    return [row.locator("th, td").all_text_contents() for row in box.locator("tbody tr").all()]
 
 
 # --- the Python side

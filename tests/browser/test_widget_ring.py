@@ -14,6 +14,7 @@ import traitlets
 from llmcourse.parallel import collectives
 from llmcourse.parallel.world import Axis
 from llmcourse.viz.widgets.ring import RingStepper
+from tests.browser.tables import table
 
 OUTSIDE = """all => all.filter((text) => {
   const [inner, outer] = [text, text.ownerSVGElement].map((one) => one.getBoundingClientRect());
@@ -104,12 +105,6 @@ def value(page, name):
 def enter(page, name, text):
     page.get_by_label(f"{name}, number").fill(text)
     page.keyboard.press("Tab")
-
-
-def table(page, caption):
-    page.locator("summary", has_text=caption).click()
-    box = page.locator("details[open]", has_text=caption)
-    return [row.locator("th, td").all_text_contents() for row in box.locator("tbody tr").all()]
 
 
 # --- the page sends what the package sends

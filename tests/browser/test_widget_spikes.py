@@ -11,6 +11,7 @@ import traitlets
 
 from llmcourse.stability import SpikeDetector
 from llmcourse.viz.widgets.spikes import MOST_STEPS, SpikeLab, judged
+from tests.browser.tables import table
 
 OUTSIDE = """all => all.filter((text) => {
   const [inner, outer] = [text, text.ownerSVGElement].map((one) => one.getBoundingClientRect());
@@ -65,12 +66,6 @@ def box(page, name):
 def enter(page, name, text):
     page.get_by_label(f"{name}, number").fill(text)
     page.keyboard.press("Tab")
-
-
-def table(page, caption):
-    page.locator("summary", has_text=caption).click()
-    box = page.locator("details[open]", has_text=caption)
-    return [row.locator("th, td").all_text_contents() for row in box.locator("tbody tr").all()]
 
 
 # --- the page computes what the package computes
