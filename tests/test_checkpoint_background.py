@@ -58,7 +58,7 @@ def test_steps_taken_during_the_write_are_not_in_it(run, gate, tmp_path):
 
 
 def test_without_the_copy_it_would_tear(run, gate, tmp_path, monkeypatch):
-    monkeypatch.setattr(background, "_copied", lambda content: content)
+    monkeypatch.setattr(background, "copied", lambda content: content)
     model, optimizer = run
     with BackgroundSaver() as saver:
         saver.save(tmp_path, step=0, model=model, optimizer=optimizer)

@@ -3,10 +3,11 @@
 Taught in: chapters/30_checkpoints.ipynb
 """
 
-from llmcourse.checkpoint.background import BackgroundSaver
+from llmcourse.checkpoint.background import BackgroundSaver, copied
+from llmcourse.checkpoint.folder import checkpoint_path, latest, list_checkpoints, load
 from llmcourse.checkpoint.restore import restore
 from llmcourse.checkpoint.state import Checkpoint, Stateful, code_version
-from llmcourse.checkpoint.store import checkpoint_path, latest, list_checkpoints, load, save
+from llmcourse.checkpoint.store import save
 
 __all__ = [
     "BackgroundSaver",
@@ -14,6 +15,7 @@ __all__ = [
     "Stateful",
     "checkpoint_path",
     "code_version",
+    "copied",
     "latest",
     "list_checkpoints",
     "load",

@@ -8,6 +8,7 @@ Taught in: chapters/30_checkpoints.ipynb
 """
 
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -60,10 +61,21 @@ class BackgroundSaver:
             OSError: if the write before this one failed.
         """
         self.wait()
-        content = _copied(gathered(**parts))
-        arguments = (path_or_folder, content, keep_last)
+        content = copied(gathered(**parts))
+        self.start(lambda: write(path_or_folder, content, keep_last=keep_last))
+
+    def start(self, write_it: Callable[[], Path]) -> None:
+        """Begin a write of any form, after the one before it.
+
+        Args:
+            write_it: writes what nobody changes any more; returns the path.
+
+        Raises:
+            OSError: if the write before this one failed.
+        """
+        self.wait()
         # Not a daemon: a program that ends waits for its last checkpoint.
-        self._thread = threading.Thread(target=self._write, args=arguments, name="checkpoint")
+        self._thread = threading.Thread(target=self._run, args=(write_it,), name="checkpoint")
         self._thread.start()
 
     def wait(self) -> Path | None:
@@ -80,22 +92,20 @@ class BackgroundSaver:
             raise error
         return self._path
 
-    def _write(
-        self, path_or_folder: str | Path, content: dict[str, Any], keep_last: int | None
-    ) -> None:
+    def _run(self, write_it: Callable[[], Path]) -> None:
         """Write, and keep an error for whoever asks next."""
         try:
-            self._path = write(path_or_folder, content, keep_last=keep_last)
+            self._path = write_it()
         except (OSError, ValueError) as error:
             self._error = error
 
 
-def _copied(value: Any) -> Any:
+def copied(value: Any) -> Any:
     """Return plain data with every tensor copied to memory of its own, on the CPU."""
     if isinstance(value, torch.Tensor):
         return value.detach().to("cpu", copy=True)
     if isinstance(value, dict):
-        return {key: _copied(item) for key, item in value.items()}
+        return {key: copied(item) for key, item in value.items()}
     if type(value) in (list, tuple):
-        return type(value)(_copied(item) for item in value)
+        return type(value)(copied(item) for item in value)
     return value

@@ -13,6 +13,7 @@ Taught in: chapters/30_checkpoints.ipynb
 """
 
 import math
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,7 +22,7 @@ from jaxtyping import Shaped
 from torch import Tensor
 
 from llmcourse import runtime
-from llmcourse.checkpoint.payload_file import LAYOUT, read_payload, write_payload
+from llmcourse.checkpoint.payload_file import LAYOUT, read_payload, verify, write_payload
 from llmcourse.checkpoint.state import check_plain
 
 INDEX = "index.ckpt"
@@ -116,6 +117,46 @@ def write_index(
     return folder / INDEX
 
 
+def write_parts(
+    folder: str | Path,
+    pieces: Mapping[str, Piece],
+    shapes: Mapping[str, tuple[int, ...]],
+    content: Mapping[str, Any],
+    *,
+    rank: int,
+    num_ranks: int,
+    timeout_s: int | float = 60,
+) -> Path:
+    """Be one of the ranks that write a checkpoint; the first waits for the others' files.
+
+    The ranks meet in the folder alone, so that each may do this in a thread.
+
+    Args:
+        folder: new, the same on all ranks.
+        pieces: what this rank keeps.
+        shapes: of the whole tensors, by name.
+        content: what is not cut; the first rank's counts.
+        rank: from 0.
+        num_ranks: how many write.
+        timeout_s: how long the first waits.
+
+    Raises:
+        TimeoutError: if another rank's file does not come.
+        ValueError, TypeError, OSError: as `write_shard` and `write_index` do.
+    """
+    write_shard(folder, pieces, rank=rank, num_ranks=num_ranks)
+    if rank == 0:
+        began = time.monotonic()
+        for other in range(1, num_ranks):
+            path = shard_path(Path(folder), other, num_ranks)
+            while not path.exists():
+                if time.monotonic() - began > timeout_s:
+                    raise TimeoutError(f"{path} did not come in {timeout_s} s: rank {other} failed")
+                time.sleep(0.005)
+        write_index(folder, shapes, content, num_ranks=num_ranks)
+    return Path(folder)
+
+
 def read_index(folder: str | Path) -> dict[str, Any]:
     """Return the index of a whole checkpoint: "shapes", "hashes" and "content".
 
@@ -168,6 +209,22 @@ def read_pieces(
                         low - piece.first : high - piece.first
                     ]
     return found if wanted else {name: row.view(shapes[name]) for name, row in found.items()}
+
+
+def read_tensors(folder: str | Path) -> dict[str, Tensor]:
+    """Return all tensors, whole; errors as in `read_pieces`."""
+    return read_pieces(folder)
+
+
+def verify_all(folder: Path) -> None:
+    """Read every file and compare it with what the index promises.
+
+    Raises:
+        ValueError: if the checkpoint is not whole, or not as it was written.
+    """
+    for name in read_index(folder)["hashes"]:
+        with (folder / name).open("rb") as file:
+            verify(file, folder / name)
 
 
 def _pieces(path: Path) -> dict[str, Piece]:

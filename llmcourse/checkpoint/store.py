@@ -1,36 +1,17 @@
-"""Saving and loading: complete, atomic, checksummed files in a folder.
-
-One process at a time writes into a folder.
+"""Saving: one complete, atomic, checksummed file.
 
 Taught in: chapters/30_checkpoints.ipynb
 """
 
-import contextlib
-import logging
-import re
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from llmcourse import runtime
-from llmcourse.checkpoint.payload_file import read_payload, verify, write_payload
-from llmcourse.checkpoint.state import (
-    Checkpoint,
-    Stateful,
-    check_plain,
-    code_version,
-    state_of,
-)
-
-NAME = re.compile(r"step_(\d{8,})\.ckpt")
-log = logging.getLogger(__name__)
-
-
-def checkpoint_path(folder: str | Path, step: int) -> Path:
-    """Return the path of a step's checkpoint; names sort like steps up to 99,999,999."""
-    return Path(folder) / f"step_{step:08d}.ckpt"
+from llmcourse.checkpoint.folder import checkpoint_path, prune, remove_leftovers
+from llmcourse.checkpoint.payload_file import write_payload
+from llmcourse.checkpoint.state import Stateful, check_plain, code_version, state_of
 
 
 def save(
@@ -120,63 +101,9 @@ def write(
     path, step = Path(path_or_folder), content["step"]
     if path.suffix != ".ckpt":
         path = checkpoint_path(path, step)
-    _remove_leftovers(path.parent)
+    remove_leftovers(path.parent)
     with runtime.write_atomically(path) as file:
         write_payload(file, content)
     if keep_last is not None:
-        earlier = [p for p in list_checkpoints(path.parent) if _step_of(p) <= step]
-        for old in earlier[:-keep_last]:
-            old.unlink()
+        prune(path, step, keep_last)
     return path
-
-
-def load(path: str | Path) -> Checkpoint:
-    """Read a checkpoint, every byte of it checked, onto the CPU; no code in it can run.
-
-    Raises:
-        ValueError: if the file is damaged, or is no checkpoint of this layout.
-        OSError: if the file cannot be read.
-    """
-    path = Path(path)
-    if path.is_dir():
-        raise ValueError(f"{path} is a folder: pass a file of it, such as latest({str(path)!r})")
-    content = read_payload(path)
-    expected = {field.name for field in fields(Checkpoint)}
-    if not isinstance(content, dict) or content.keys() != expected:
-        raise ValueError(f"{path} is no training checkpoint: it needs {sorted(expected)}")
-    return Checkpoint(**content)
-
-
-def list_checkpoints(folder: str | Path) -> list[Path]:
-    """Return the checkpoints of a folder, earliest step first, without looking into them."""
-    found = (path for path in Path(folder).glob("step_*.ckpt") if NAME.fullmatch(path.name))
-    return sorted(found, key=_step_of)
-
-
-def latest(folder: str | Path) -> Path | None:
-    """Return the newest intact checkpoint of a folder, or None.
-
-    A damaged one is passed over, with a warning in the log that names it and the reason.
-    """
-    for path in reversed(list_checkpoints(folder)):
-        try:
-            with path.open("rb") as file:
-                verify(file, path)
-        except (ValueError, OSError) as error:
-            log.warning("skipping %s: %s", path.name, error)
-        else:
-            return path
-    return None
-
-
-def _step_of(path: Path) -> int:
-    """Return the step in a checkpoint's name, or -1 for a name of one's own."""
-    match = NAME.fullmatch(path.name)
-    return int(match[1]) if match else -1
-
-
-def _remove_leftovers(folder: Path) -> None:
-    """Remove the temporary files of saves that were killed."""
-    for path in folder.glob(".*.ckpt.*.tmp"):
-        with contextlib.suppress(OSError):
-            path.unlink()

@@ -60,6 +60,10 @@ class TrainConfig:
     """Steps between checkpoints; 0 saves at the end only."""
     keep_checkpoints: int = 2
     """How many of the newest checkpoints stay on disk."""
+    save_in_shards: bool = False
+    """A checkpoint in parts that all ranks write at the same time, instead of one file."""
+    save_in_background: bool = False
+    """Copy the state and go on training while the copy is written."""
     precision: Literal["fp32", "bf16"] = "fp32"
     """In what matrices are multiplied in forward and backward; weights and sums stay in fp32."""
     seed: int = 0

@@ -7,17 +7,21 @@ Taught in: chapters/23_data_parallel.ipynb, chapters/24_zero.ipynb
 
 import contextlib
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
+from llmcourse.checkpoint.flat import moment_name
 from llmcourse.data import Batches
 from llmcourse.optim import AdamW, clip_by_global_norm, decay_groups
 from llmcourse.parallel import collectives
 from llmcourse.parallel.data_parallel import BucketedDDP
 from llmcourse.parallel.world import Axis
 from llmcourse.parallel.zero import FullyShardedModel, ZeroOptimizer
+from llmcourse.parallel.zero.states import Pieces
+from llmcourse.train import saving
 from llmcourse.train.config import Parallel
 
 if TYPE_CHECKING:
@@ -27,8 +31,13 @@ if TYPE_CHECKING:
 class Layout:
     """One process that holds everything: what every other layout has to be equal to."""
 
-    is_first = True
-    """Whether this rank writes what the run leaves behind."""
+    index, size = 0, 1
+    """Of this rank, and how many there are."""
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this rank writes what the run leaves behind."""
+        return self.index == 0
 
     def clip(self, run: "Run") -> float:
         """Scale the gradient to the largest norm that is allowed; return the norm before."""
@@ -43,6 +52,19 @@ class Layout:
         """Return the states of model and optimizer as one process would save them."""
         return run.model.state_dict(), run.optimizer.state_dict()
 
+    def part(self, run: "Run") -> saving.Part:
+        """Return what this rank writes of a checkpoint in shards."""
+        return saving.even_part(*self.states(run), index=self.index, size=self.size)
+
+    def save(self, run: "Run") -> Path | None:
+        """Write a checkpoint; return its path on the first rank."""
+        sharded = run.config.save_in_shards
+        return saving.save_in_shards(run) if sharded else saving.save_whole(run)
+
+    def told_by_first(self, number: int) -> int:
+        """Return the first rank's number on every rank."""
+        return number
+
     def mean(self, value: float) -> float:
         """Return the mean of a number over the ranks."""
         return value
@@ -56,7 +78,7 @@ class DataParallel(Layout):
     """Every rank holds everything, and learns from its share of each batch."""
 
     def __init__(self, run: "Run", axis: Axis) -> None:
-        self.axis, self.is_first = axis, axis.index == 0
+        self.axis, self.index, self.size = axis, axis.index, axis.size
         state = run.batches.state_dict()
         run.batches = Batches(
             run.prepared.training,
@@ -77,6 +99,10 @@ class DataParallel(Layout):
     def any(self, flag: bool) -> bool:
         """Return whether a flag is set on any rank, the same answer on all of them."""
         return self._sum(float(flag)) > 0
+
+    def told_by_first(self, number: int) -> int:
+        """Return the first rank's number on every rank."""
+        return int(self._sum(float(number if self.is_first else 0)))
 
     def _sum(self, value: float) -> float:
         return collectives.all_reduce_ordered(torch.tensor([value]).double(), self.axis).item()
@@ -101,6 +127,11 @@ class ShardedOptimizer(DataParallel):
     def states(self, run: "Run") -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the states of model and optimizer as one process would save them."""
         return run.model.state_dict(), run.optimizer.full_state_dict()
+
+    def part(self, run: "Run") -> saving.Part:
+        """Return what this rank writes of a checkpoint in shards."""
+        weights = saving.even_part(run.model.state_dict(), None, index=self.index, size=self.size)
+        return _with_moments(weights, *run.optimizer.state_pieces())
 
     def _share_out(self, run: "Run") -> None:
         whole = run.optimizer
@@ -129,6 +160,16 @@ class ShardedModel(DataParallel):
         """Return the states of model and optimizer as one process would save them."""
         return run.model.full_state_dict(), run.model.full_optimizer_state(run.optimizer)
 
+    def part(self, run: "Run") -> saving.Part:
+        """Return what this rank writes of a checkpoint in shards."""
+        pieces, shapes = run.model.weight_pieces()
+        weights = saving.Part(
+            {f"model.{name}": piece for name, piece in pieces.items()},
+            {f"model.{name}": tuple(shape) for name, shape in shapes.items()},
+            {"model": {}},
+        )
+        return _with_moments(weights, *run.model.optimizer_pieces(run.optimizer))
+
     def _share_out(self, run: "Run") -> None:
         whole = run.optimizer.state_dict()
         # The groups are made while matrices still look like matrices.
@@ -153,6 +194,16 @@ def spread(run: "Run", axis: Axis, parallel: Parallel) -> None:
         ShardedModel(run, axis)
     else:
         ShardedOptimizer(run, axis, stage=int(parallel[-1]))
+
+
+def _with_moments(
+    weights: saving.Part, moments: Pieces, groups: list[dict[str, Any]]
+) -> saving.Part:
+    """Add a rank's pieces of an optimizer's state to those of the weights."""
+    pieces = {moment_name(*name): piece for name, piece in moments.mine.items()}
+    shapes = {moment_name(*name): tuple(shape) for name, shape in moments.shapes.items()}
+    rest = {"optimizer": {"state": moments.rest, "param_groups": groups}}
+    return saving.Part(weights.pieces | pieces, weights.shapes | shapes, weights.rest | rest)
 
 
 def _betas(run: "Run") -> tuple[float, float]:

@@ -148,7 +148,7 @@ def fit(
         desc="training",
         **{} if writes else {"disable": True},
     )
-    with interruptible() as pressed, metrics, progress:
+    with interruptible() as pressed, metrics, progress, run.saver:
         while run.steps_done < run.config.steps:
             if run.layout.any(pressed() or interrupted()):
                 break

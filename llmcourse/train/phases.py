@@ -9,9 +9,9 @@ Taught in: chapters/01_whole_run.ipynb, chapters/02_step_by_hand.ipynb, chapters
 
 import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Int
@@ -75,6 +75,8 @@ class Run:
     """Averages gradients over ranks in place; chapters 22 and 23 give it something to do."""
     layout: Layout = field(default_factory=Layout)
     """Where weights, gradients and moments are: on this rank alone, or on several."""
+    saver: checkpoints.BackgroundSaver = field(default_factory=checkpoints.BackgroundSaver)
+    """Writes while training goes on, if the settings ask for it."""
     steps_done: int = 0
 
     @property
@@ -198,28 +200,8 @@ def learning_rate(config: TrainConfig, step: int) -> float:
 
 
 def save(run: Run) -> Path | None:
-    """Write a checkpoint of the run into its folder; return the file.
+    """Write a checkpoint of the run into its folder; return its path.
 
-    It is that of one process, whatever the layout.  The first rank alone writes; others return
-    None.
+    Any layout can go on from it.  Only the first rank has a path to return.
     """
-    model, optimizer = run.layout.states(run)
-    if not run.layout.is_first:
-        return None
-    return checkpoints.save(
-        run.folder / "checkpoints",
-        step=run.steps_done,
-        model=model,
-        optimizer=optimizer,
-        schedule=_schedule_state(run.config),
-        data=run.batches,
-        generators={"sample": run.sample_generator},
-        config=asdict(run.config),
-        keep_last=run.config.keep_checkpoints,
-    )
-
-
-def _schedule_state(config: TrainConfig) -> dict[str, Any]:
-    """The schedule is a pure function of the step: its state is its settings."""
-    names = ("schedule", "learning_rate", "steps", "warmup_steps", "decay_steps", "final_share")
-    return {name: getattr(config, name) for name in names}
+    return run.layout.save(run)

@@ -20,7 +20,7 @@ from torch import Tensor
 from llmcourse.parallel.collectives import broadcast
 from llmcourse.parallel.world import Axis
 from llmcourse.parallel.zero.bucket import Bucket, clip_shards, cut_into_buckets
-from llmcourse.parallel.zero.states import Place, cut_states, join_states
+from llmcourse.parallel.zero.states import Pieces, Place, cut_states, join_states, state_pieces
 
 MASTER = "master"
 """Under this name a full state holds the parameter in the dtype in which it is updated."""
@@ -195,17 +195,12 @@ class ZeroOptimizer:
 
     def full_state_dict(self) -> dict[str, Any]:
         """Return, on every rank, the state that the optimizer itself would have without shards."""
-        mine = {
-            number: dict(self.optimizer.state[shard])
-            for number, shard in self._shards().items()
-            if shard in self.optimizer.state
-        }
-        for bucket in self._buckets if any(b.has_copies for b in self._buckets) else ():
-            for number, shard in bucket.shards.items():
-                mine.setdefault(number, {})[MASTER] = shard.detach()
-        states = join_states(mine, self._places(), self.axis)
-        numbers = [[number for number, _ in params] for params in self._numbered()]
-        return {"state": states, "param_groups": self._with_params(self.param_groups, numbers)}
+        states = join_states(self._states(), self._places(), self.axis)
+        return {"state": states, "param_groups": self._groups_by_number()}
+
+    def state_pieces(self) -> tuple[Pieces, list[dict[str, Any]]]:
+        """Return this rank's pieces of `full_state_dict`, which stay where they are; the groups."""
+        return state_pieces(self._states(), self._places(), self.axis), self._groups_by_number()
 
     def load_full_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over what `full_state_dict`, or the optimizer itself without shards, returned.
@@ -248,6 +243,22 @@ class ZeroOptimizer:
         kept = [x for state in self.optimizer.state.values() for x in state.values()]
         kept += [s for b in self._buckets if b.has_copies for s in b.shards.values()]
         return sum(x.numel() * x.element_size() for x in kept if isinstance(x, Tensor) and x.ndim)
+
+    def _states(self) -> dict[int, dict[str, Any]]:
+        """Return the state of this rank's shards, copies of wider dtype included."""
+        mine = {
+            number: dict(self.optimizer.state[shard])
+            for number, shard in self._shards().items()
+            if shard in self.optimizer.state
+        }
+        for bucket in self._buckets if any(b.has_copies for b in self._buckets) else ():
+            for number, shard in bucket.shards.items():
+                mine.setdefault(number, {})[MASTER] = shard.detach()
+        return mine
+
+    def _groups_by_number(self) -> list[dict[str, Any]]:
+        numbers = [[number for number, _ in params] for params in self._numbered()]
+        return self._with_params(self.param_groups, numbers)
 
     def _numbered(self) -> list[list[tuple[int, Tensor]]]:
         """Return every group's parameters with their numbers, which count through all groups."""

@@ -12,11 +12,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from llmcourse.checkpoint.shards import Piece
 from llmcourse.parallel.collectives import broadcast
 from llmcourse.parallel.world import Axis
 from llmcourse.parallel.zero.bucket import clip_shards
 from llmcourse.parallel.zero.row import FlatRow, Rules, Slot
-from llmcourse.parallel.zero.states import Place, cut_states, join_states
+from llmcourse.parallel.zero.states import Pieces, Place, cut_states, join_states, state_pieces
 from llmcourse.parallel.zero.unit import Backward, Unit
 
 Units = type[nn.Module] | tuple[type[nn.Module], ...] | Sequence[nn.Module] | None
@@ -164,6 +165,33 @@ class FullyShardedModel(nn.Module):
         """Return, on every rank, what the optimizer's `state_dict` would be without shards."""
         mine = optimizer.state_dict()
         return {**mine, "state": join_states(mine["state"], self._places(optimizer), self.axis)}
+
+    def weight_pieces(self) -> tuple[dict[str, Piece], dict[str, torch.Size]]:
+        """Return this rank's pieces of `full_state_dict`, which stay where they are; all shapes.
+
+        Buffers are whole and the same everywhere: rank 0 counts as their keeper.
+        """
+        places: dict[Tensor, Place] = {}
+        for row in self._rows:
+            places.update(zip(row.params, row.places, strict=True))
+        mine, shapes = {}, {}
+        for name, value in self.module.state_dict(keep_vars=True).items():
+            if isinstance(value, nn.Parameter):
+                shapes[name], pieces = places[value]
+                mine[name] = Piece(pieces[self.axis.index][0], value.detach().flatten())
+            else:
+                shapes[name] = value.shape
+                if self.axis.index == 0:
+                    mine[name] = Piece(0, value.flatten())
+        return mine, shapes
+
+    def optimizer_pieces(
+        self, optimizer: torch.optim.Optimizer
+    ) -> tuple[Pieces, list[dict[str, Any]]]:
+        """Return this rank's pieces of `full_optimizer_state`; the groups."""
+        mine = optimizer.state_dict()
+        pieces = state_pieces(mine["state"], self._places(optimizer), self.axis)
+        return pieces, mine["param_groups"]
 
     def load_full_optimizer_state(
         self, optimizer: torch.optim.Optimizer, state: Mapping[str, Any]

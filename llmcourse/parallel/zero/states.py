@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from llmcourse.checkpoint.shards import Piece
 from llmcourse.parallel.world import Axis
 
 State = Mapping[str, Any]
@@ -65,6 +66,38 @@ def join_states(
             keys = next(iter(shards.values()))
             found[number] = {key: _joined(key, shards, place) for key in keys}
     return found
+
+
+class Pieces(NamedTuple):
+    """An optimizer's state, cut as a rank keeps it."""
+
+    mine: dict[tuple[int, str], Piece]
+    """This rank's ranges of what is divided, by number and name."""
+    shapes: dict[tuple[int, str], torch.Size]
+    """Of the whole tensors that are divided, those that this rank has nothing of included."""
+    rest: dict[int, dict[str, Any]]
+    """What is not divided, such as the count of steps."""
+
+
+def state_pieces(mine: Mapping[int, State], places: Mapping[int, Place], axis: Axis) -> Pieces:
+    """Cut the state of this rank's shards; the ranks tell each other names and counts alone."""
+    pieces: dict[tuple[int, str], Piece] = {}
+    rest: dict[int, dict[str, Any]] = {}
+    for number, state in mine.items():
+        first, shape = places[number].pieces[axis.index][0], places[number].shard_shape(axis.index)
+        rest[number] = {}
+        for key, value in state.items():
+            if _is_divided(key, value, shape):
+                pieces[number, key] = Piece(first, value.detach().flatten())
+            else:
+                rest[number][key] = value
+    told: list[Any] = [(list(pieces), rest)] * axis.size
+    if axis.size > 1:
+        with axis.collective("state_pieces"):
+            dist.all_gather_object(told, (list(pieces), rest), group=axis.group)
+    shapes = {name: places[name[0]].shape for names, _ in told for name in names}
+    wholes = {number: state for _, states in told for number, state in states.items()}
+    return Pieces(pieces, shapes, wholes)
 
 
 def cut_states(

@@ -8,7 +8,9 @@ from llmcourse.viz.widgets.bits import BitPattern
 from llmcourse.viz.widgets.block import BlockTapper
 from llmcourse.viz.widgets.buckets import BucketTimeline
 from llmcourse.viz.widgets.course import ProgressMap
+from llmcourse.viz.widgets.crash import CrashLab
 from llmcourse.viz.widgets.descent import Bowl, StepByHand
+from llmcourse.viz.widgets.goodput import GoodputPlanner
 from llmcourse.viz.widgets.graph import GraphStepper
 from llmcourse.viz.widgets.memory import MemoryTimeline
 from llmcourse.viz.widgets.mesh import MeshGrid
@@ -33,6 +35,8 @@ __all__ = [
     "Bowl",
     "BucketTimeline",
     "ConfigExplorer",
+    "CrashLab",
+    "GoodputPlanner",
     "GraphStepper",
     "MemoryTimeline",
     "MergeBoard",

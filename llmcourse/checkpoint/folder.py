@@ -1,0 +1,165 @@
+"""A folder of checkpoints: which are there, which is the newest intact one, which may go.
+
+A checkpoint is a file, step_00000300.ckpt, or a folder of files that several ranks have written,
+step_00000300.shards or step_00000300.dcp, in which index.ckpt is written last.  A folder is never
+written twice: when a run saves the same step again, the next one is step_00000300.1.shards.
+
+One run at a time writes into a folder.
+
+Taught in: chapters/30_checkpoints.ipynb
+"""
+
+import contextlib
+import logging
+import re
+import shutil
+from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
+from typing import NamedTuple
+
+from llmcourse.checkpoint import dcp, shards
+from llmcourse.checkpoint.flat import assembled
+from llmcourse.checkpoint.payload_file import read_payload, verify
+from llmcourse.checkpoint.state import Checkpoint
+
+NAME = re.compile(r"step_(\d{8,})(?:\.(\d+))?\.(ckpt|shards|dcp)")
+log = logging.getLogger(__name__)
+
+
+def checkpoint_path(folder: str | Path, step: int) -> Path:
+    """Return the path of a step's checkpoint; names sort like steps up to 99,999,999."""
+    return Path(folder) / f"step_{step:08d}.ckpt"
+
+
+def next_try(folder: str | Path, step: int) -> int:
+    """Return how often this step has been saved in parts: the number of the next `parts_path`."""
+    tries = [_parsed(path) for path in list_checkpoints(folder)]
+    return max((each.number for each in tries if each.step == step), default=-1) + 1
+
+
+def parts_path(folder: str | Path, step: int, number: int, kind: str) -> Path:
+    """Return the path of a checkpoint in parts.
+
+    Args:
+        folder: of the checkpoints.
+        step: steps done.
+        number: of the try, from 0.
+        kind: "shards" or "dcp".
+    """
+    return Path(folder) / f"step_{step:08d}{f'.{number}' if number else ''}.{kind}"
+
+
+def list_checkpoints(folder: str | Path) -> list[Path]:
+    """Return the checkpoints of a folder, earliest step first, without looking into them."""
+    found = (path for path in Path(folder).glob("step_*") if NAME.fullmatch(path.name))
+    return sorted(found, key=lambda path: (*_parsed(path), path.suffix))
+
+
+def latest(folder: str | Path) -> Path | None:
+    """Return the newest intact checkpoint of a folder, or None.
+
+    A damaged one is passed over, with a warning in the log that names it and the reason.
+    """
+    for path in reversed(list_checkpoints(folder)):
+        try:
+            CHECKS[path.suffix](path)
+        except (ValueError, OSError) as error:
+            log.warning("skipping %s: %s", path.name, error)
+        else:
+            return path
+    return None
+
+
+def load(path: str | Path) -> Checkpoint:
+    """Read a checkpoint, every byte of it checked, onto the CPU; no code in it can run.
+
+    One that several ranks have written is put together: the result is that of one process.  The
+    exception is torch's own, .dcp: its .metadata is a pickle, which can run code, so that it is
+    only to be read from where you trust the writer.
+
+    Raises:
+        ValueError: if it is damaged, not whole, or no checkpoint of this layout.
+        OSError: if it cannot be read.
+    """
+    path = Path(path)
+    if path.is_dir():
+        return _load_parts(path)
+    content = read_payload(path)
+    expected = {field.name for field in fields(Checkpoint)}
+    if not isinstance(content, dict) or content.keys() != expected:
+        raise ValueError(f"{path} is no training checkpoint: it needs {sorted(expected)}")
+    return Checkpoint(**content)
+
+
+def prune(newest: Path, step: int, keep_last: int) -> None:
+    """Remove old checkpoints, and folders that saves which were killed have left.
+
+    Args:
+        newest: just written.
+        step: of it; later ones, of a run that was taken back, are not touched.
+        keep_last: how many to keep, this one included.
+
+    Raises:
+        OSError: if something cannot be removed.
+    """
+    whole = []
+    for path in list_checkpoints(newest.parent):
+        same, is_half = _parsed(path).step == step, not (path / shards.INDEX).exists()
+        if path.is_dir() and path != newest and _parsed(path).step <= step and (same or is_half):
+            _remove(path)
+        elif _parsed(path).step <= step:
+            whole.append(path)
+    for old in whole[:-keep_last]:
+        _remove(old)
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Remove the temporary files of saves that were killed."""
+    for path in folder.glob(".*.ckpt.*.tmp"):
+        with contextlib.suppress(OSError):
+            path.unlink()
+
+
+class _Parsed(NamedTuple):
+    """What a checkpoint's name says."""
+
+    step: int
+    number: int
+    """Of the attempt to save this step, from 0."""
+
+
+def _parsed(path: Path) -> _Parsed:
+    """Take a name apart; one of the user's own counts as earlier than all."""
+    match = NAME.fullmatch(path.name)
+    return _Parsed(int(match[1]), int(match[2] or 0)) if match else _Parsed(-1, 0)
+
+
+def _load_parts(path: Path) -> Checkpoint:
+    """Read a checkpoint of several files."""
+    if path.suffix not in CHECKS or not NAME.fullmatch(path.name):
+        raise ValueError(f"{path} is a folder: pass a file of it, such as latest({str(path)!r})")
+    kind = dcp if path.suffix == ".dcp" else shards
+    return assembled(kind.read_tensors(path), kind.read_index(path)["content"])
+
+
+def _check_file(path: Path) -> None:
+    with path.open("rb") as file:
+        verify(file, path)
+
+
+CHECKS: dict[str, Callable[[Path], object]] = {
+    ".ckpt": _check_file,
+    ".shards": shards.verify_all,
+    ".dcp": dcp.verify_all,
+}
+"""By the end of the name: raise ValueError unless every byte is as it was written."""
+
+
+def _remove(path: Path) -> None:
+    """Remove a file, or a folder beginning with what makes it whole."""
+    if path.is_dir():
+        (path / shards.INDEX).unlink(missing_ok=True)
+        shutil.rmtree(path)
+    else:
+        path.unlink()
