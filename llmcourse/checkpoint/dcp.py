@@ -7,84 +7,114 @@ what is not a tensor, as plain data, and the SHA-256 of every file::
     step_00000300.dcp/
         __0_0.distcp  __1_0.distcp  ...   torch's files, one or more per rank
         .metadata                         where in them each part of a tensor is
+        hashes_00000.json  ...            SHA-256 of each rank's files
         index.ckpt                        shapes, hashes and all that is no tensor
 
 Taught in: chapters/30_checkpoints.ipynb
 """
 
+import contextlib
 import hashlib
 import importlib
+import json
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
 from llmcourse import runtime
 from llmcourse.checkpoint.payload_file import read_payload, write_payload
-from llmcourse.checkpoint.shards import INDEX
+from llmcourse.checkpoint.shards import INDEX, wait_for
 from llmcourse.checkpoint.state import check_plain
 
 METADATA = ".metadata"
 
 
-def write_tensors(
-    folder: str | Path, tensors: Mapping[str, Tensor], *, rank: int
-) -> dict[str, str]:
-    """Write this rank's parts of tensors; to be called on every rank of the process group.
+def begin(
+    folder: str | Path,
+    tensors: Mapping[str, Tensor],
+    *,
+    rank: int,
+    background_group: dist.ProcessGroup | None = None,
+) -> Callable[[], None]:
+    """Begin to write this rank's parts of tensors; to be called on every rank.
 
     Args:
         folder: of this checkpoint alone.
         tensors: by name, whole ones or DTensors.
         rank: of this process.
+        background_group: a gloo group of its own, over which the ranks agree from threads: the
+            tensors may be changed as soon as this returns.  None writes at once.
 
     Returns:
-        The SHA-256 of every file that this rank has written, by name.
+        What waits for the write and notes the SHA-256 of this rank's files; it may be called from a
+        thread, and raises OSError if a file cannot be written.
 
     Raises:
         OSError: if a file cannot be written.
     """
-    torch_checkpoint = _torch_checkpoint()
-    folder = Path(folder)
-    try:
-        torch_checkpoint.save(dict(tensors), checkpoint_id=folder)
-    except torch_checkpoint.CheckpointException as error:
-        raise _plainest(error) from error
-    mine = [*folder.glob(f"__{rank}_*"), *([folder / METADATA] if rank == 0 else [])]
-    return {path.name: _sha256(path) for path in mine}
+    torch_checkpoint, folder, named = _torch_checkpoint(), Path(folder), dict(tensors)
+    future = None
+    if background_group is None:
+        with _plain_errors():
+            torch_checkpoint.save(named, checkpoint_id=folder)
+    else:
+        future = torch_checkpoint.async_save(
+            named, checkpoint_id=folder, process_group=background_group
+        )
+
+    def finish() -> None:
+        if future is not None:
+            with _plain_errors():
+                future.result()
+        mine = [*folder.glob(f"__{rank}_*"), *([folder / METADATA] if rank == 0 else [])]
+        hashes = {path.name: _sha256(path) for path in mine}
+        with runtime.write_atomically(_hashes_path(folder, rank)) as file:
+            file.write(json.dumps(hashes).encode())
+
+    return finish
 
 
 def write_index(
     folder: str | Path,
     shapes: Mapping[str, tuple[int, ...]],
-    hashes: Mapping[str, str],
     content: Mapping[str, Any],
+    *,
+    num_ranks: int,
+    timeout_s: int | float = 600,
 ) -> Path:
-    """Declare a checkpoint whole, on one rank, when all have written.
+    """Declare a checkpoint whole, on the first rank, once every rank has noted its hashes.
 
     Args:
         folder: of this checkpoint.
         shapes: of the whole tensors, by name.
-        hashes: of all ranks' files, by name.
         content: what is no tensor.
+        num_ranks: how many write.
+        timeout_s: how long to wait for the others.
 
     Raises:
+        TimeoutError: if a rank does not come to its end.
         TypeError: if content holds anything but tensors and plain data.
         OSError: if the file cannot be written.
     """
     check_plain(dict(content), "")
-    path = Path(folder) / INDEX
+    folder, hashes = Path(folder), {}
+    for rank in range(num_ranks):
+        wait_for(_hashes_path(folder, rank), timeout_s, rank)
+        hashes |= json.loads(_hashes_path(folder, rank).read_text())
     index = {
         "shapes": {name: list(shape) for name, shape in shapes.items()},
-        "hashes": dict(hashes),
+        "hashes": hashes,
         "content": dict(content),
     }
-    with runtime.write_atomically(path) as file:
+    with runtime.write_atomically(folder / INDEX) as file:
         write_payload(file, index)
-    return path
+    return folder / INDEX
 
 
 def read_index(folder: str | Path) -> dict[str, Any]:
@@ -150,10 +180,22 @@ def _torch_checkpoint() -> ModuleType:
     return importlib.import_module("torch.distributed.checkpoint")
 
 
-def _plainest(error: Any) -> BaseException:
-    """Return the first rank's own error in place of torch's report of all of them."""
-    causes = [wrapped[0] for wrapped in error.failures.values()]
-    return next((cause for cause in causes if isinstance(cause, OSError)), error)
+@contextlib.contextmanager
+def _plain_errors() -> Iterator[None]:
+    """Raise the first rank's own error in place of torch's report of all of them."""
+    checkpoint_error = _torch_checkpoint().CheckpointException
+    try:
+        yield
+    except checkpoint_error as error:
+        causes = [wrapped[0] for wrapped in error.failures.values()]
+        plain = next((cause for cause in causes if isinstance(cause, OSError)), None)
+        if plain is None:
+            raise
+        raise plain from error
+
+
+def _hashes_path(folder: Path, rank: int) -> Path:
+    return folder / f"hashes_{rank:05d}.json"
 
 
 def _sha256(path: Path) -> str:

@@ -146,15 +146,23 @@ def write_parts(
     """
     write_shard(folder, pieces, rank=rank, num_ranks=num_ranks)
     if rank == 0:
-        began = time.monotonic()
         for other in range(1, num_ranks):
-            path = shard_path(Path(folder), other, num_ranks)
-            while not path.exists():
-                if time.monotonic() - began > timeout_s:
-                    raise TimeoutError(f"{path} did not come in {timeout_s} s: rank {other} failed")
-                time.sleep(0.005)
+            wait_for(shard_path(Path(folder), other, num_ranks), timeout_s, other)
         write_index(folder, shapes, content, num_ranks=num_ranks)
     return Path(folder)
+
+
+def wait_for(path: Path, timeout_s: int | float, rank: int) -> None:
+    """Wait until another rank's file is there.
+
+    Raises:
+        TimeoutError: if it does not come.
+    """
+    began = time.monotonic()
+    while not path.exists():
+        if time.monotonic() - began > timeout_s:
+            raise TimeoutError(f"{path} did not come in {timeout_s} s: rank {rank} has failed")
+        time.sleep(0.005)
 
 
 def read_index(folder: str | Path) -> dict[str, Any]:

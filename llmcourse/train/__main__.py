@@ -11,6 +11,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from jsonargparse import ArgumentError, ArgumentParser, Namespace, set_parsing_settings
 
@@ -23,6 +24,9 @@ from llmcourse.train.phases import Run, TrainingDivergedError
 from llmcourse.train.ranks import fit_on_ranks, resume_on_ranks
 
 PROGRAM = "python -m llmcourse.train"
+
+MAY_CHANGE = {"--resume", "--steps", "--ranks", "--parallel", "--engine"}
+"""Flags that a resumed run takes."""
 
 # The text under each field of the dataclass is the help of its flag.
 set_parsing_settings(docstring_parse_attribute_docstrings=True)
@@ -56,6 +60,8 @@ def _train(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     if options.resume:
         _refuse_idle(arguments)
+    if _engine(options, arguments) == "torch":
+        return _train_on_torch(options, arguments)
     if _num_ranks(options, arguments) > 1:
         return _train_on_ranks(options, arguments)
     run = _resumed(options, arguments) if options.resume else _started(options)
@@ -72,14 +78,49 @@ def _num_ranks(options: Namespace, arguments: list[str]) -> int:
     return saved_config(Path(options.resume), steps=None)[0].ranks
 
 
+def _engine(options: Namespace, arguments: list[str]) -> str:
+    """Return the engine that the flags, or the run that is resumed, ask for."""
+    if not options.resume or "--engine" in _given(arguments):
+        return options.engine
+    return saved_config(Path(options.resume), steps=None)[0].engine
+
+
+def _train_on_torch(options: Namespace, arguments: list[str]) -> int:
+    """Be one of torchrun's processes; the first speaks for all."""
+    from llmcourse.train import torch_engine  # noqa: PLC0415  takes as long as torch to import
+
+    if "--ranks" in _given(arguments):
+        raise ValueError(
+            "with --engine torch leave out --ranks: torchrun --nproc_per_node 2 -m "
+            f"{PROGRAM.rsplit(maxsplit=1)[-1]} ... starts two"
+        )
+    if options.resume:
+        folder = Path(options.resume)
+        changes = _changes(options, arguments) | {"ranks": torch_engine.num_processes()}
+        config, _ = saved_config(folder, **changes, engine="torch")
+    else:
+        config = _config(options, ranks=torch_engine.num_processes())
+        folder = Path(options.out)
+    speaks = torch_engine.is_first()
+    if speaks:
+        print(_settings(config, f"run {folder} on {config.ranks} ranks of torch's"), flush=True)
+    result = torch_engine.fit_under_torchrun(config, folder, show=print)
+    if speaks:
+        print(_closing_lines(result))
+    return 0
+
+
+def _changes(options: Namespace, arguments: list[str]) -> dict[str, Any]:
+    """Return what the flags change in a run that is resumed; None where they do not."""
+    given = _given(arguments)
+    names = ("steps", "ranks", "parallel")
+    return {name: options[name] if f"--{name}" in given else None for name in names}
+
+
 def _train_on_ranks(options: Namespace, arguments: list[str]) -> int:
     """The same in several processes: start or resume, train, say what came out."""
     if options.resume:
-        given = _given(arguments)
-        changes = {
-            name: options[name] if f"--{name}" in given else None
-            for name in ("steps", "ranks", "parallel")
-        }
+        changes = _changes(options, arguments)
         result = resume_on_ranks(Path(options.resume), **changes, show=print)
     else:
         config = _config(options)
@@ -110,7 +151,8 @@ def _parser(preset: str) -> ArgumentParser:
     parser.add_argument("--preset", default=preset, help=f"one of: {', '.join(PRESETS)}")
     parser.add_argument("--out", help="new folder of the run")
     parser.add_argument(
-        "--resume", help="folder of a run to continue; takes --steps, --ranks and --parallel"
+        "--resume",
+        help="folder of a run to continue; takes --steps, --ranks, --parallel and --engine",
     )
     parser.add_class_arguments(TrainConfig)
     parser.set_defaults(asdict(PRESETS[preset]()))
@@ -122,11 +164,11 @@ def _started(options: Namespace) -> Run:
     return start(_config(options), Path(options.out))
 
 
-def _config(options: Namespace) -> TrainConfig:
-    """Return the settings of a new run."""
+def _config(options: Namespace, **replaced: Any) -> TrainConfig:
+    """Return the settings of a new run, some of them replaced."""
     if not options.out:
         raise ValueError("--out is missing: name a new folder, such as --out runs/a")
-    settings = {name: options[name] for name in TrainConfig.__dataclass_fields__}
+    settings = {name: options[name] for name in TrainConfig.__dataclass_fields__} | replaced
     config = TrainConfig(**settings | {"model": ModelConfig(**vars(options.model))})
     _check_memory(config, options.preset)
     return config
@@ -145,7 +187,7 @@ def _given(arguments: list[str]) -> set[str]:
 
 def _refuse_idle(arguments: list[str]) -> None:
     """Refuse flags that would have no effect on a resumed run."""
-    idle = sorted(_given(arguments) - {"--resume", "--steps", "--ranks", "--parallel"})
+    idle = sorted(_given(arguments) - MAY_CHANGE)
     if idle:
         raise ValueError(f"a resumed run keeps its settings: leave out {', '.join(idle)}")
 

@@ -10,8 +10,14 @@ from typing import Literal
 from llmcourse import model as models
 from llmcourse.model import ModelConfig, Part
 
-Parallel = Literal["ddp", "zero1", "zero2", "zero3"]
+Parallel = Literal["ddp", "zero1", "zero2", "zero3", "fsdp"]
 """What the ranks of a run share: a copy each, or shards of moments, of gradients, of weights."""
+
+LAYOUTS: dict[str, tuple[Parallel, ...]] = {
+    "own": ("ddp", "zero1", "zero2", "zero3"),
+    "torch": ("ddp", "fsdp"),
+}
+"""By engine; torch's fsdp shards what our zero3 shards."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +81,9 @@ class TrainConfig:
     ranks: int = 1
     """Processes that share every batch; they run on the CPU."""
     parallel: Parallel = "ddp"
-    """A copy on each rank (ddp), or shards of moments, gradients, weights (zero1 to zero3)."""
+    """A copy on each rank (ddp), or shards of moments, gradients, weights (zero1 to 3, fsdp)."""
+    engine: Literal["own", "torch"] = "own"
+    """Who spreads the run over ranks: the course, or torch, under torchrun and on any machines."""
 
     def __post_init__(self) -> None:
         """Reject settings that cannot run, or that would have no effect."""
@@ -128,6 +136,15 @@ class TrainConfig:
                 f"batch_size = {self.batch_size} sequences cannot be shared equally by "
                 f"{self.ranks} ranks: choose a multiple"
             )
+        if self.parallel not in LAYOUTS[self.engine]:
+            raise ValueError(
+                f"parallel = {self.parallel} is not for engine = {self.engine}: choose from "
+                f"{', '.join(LAYOUTS[self.engine])}"
+            )
+        if self.engine == "torch":
+            if self.save_in_shards:
+                raise ValueError("engine = torch saves in shards anyway: leave out save_in_shards")
+            return
         if self.ranks == 1 and self.parallel != "ddp":
             raise ValueError(f"parallel = {self.parallel} has no effect on one rank: raise ranks")
         if self.ranks > 1 and self.device != "cpu":

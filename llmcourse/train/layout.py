@@ -79,16 +79,7 @@ class DataParallel(Layout):
 
     def __init__(self, run: "Run", axis: Axis) -> None:
         self.axis, self.index, self.size = axis, axis.index, axis.size
-        state = run.batches.state_dict()
-        run.batches = Batches(
-            run.prepared.training,
-            batch_size=run.config.batch_size // axis.size,
-            context_length=run.config.model.context_length,
-            rank=axis.index,
-            world_size=axis.size,
-            seed=run.config.seed,
-        )
-        run.batches.load_state_dict(state)
+        share_batches(run, axis.index, axis.size)
         run.layout = self
         self._share_out(run)
 
@@ -178,6 +169,20 @@ class ShardedModel(DataParallel):
         run.optimizer = AdamW(groups, lr=run.config.learning_rate, betas=_betas(run))
         run.model.load_full_optimizer_state(run.optimizer, whole)
         run.all_reduce = lambda _: None  # backward has done it
+
+
+def share_batches(run: "Run", index: int, size: int) -> None:
+    """Let a run read a rank's share of every batch, from where it stands."""
+    state = run.batches.state_dict()
+    run.batches = Batches(
+        run.prepared.training,
+        batch_size=run.config.batch_size // size,
+        context_length=run.config.model.context_length,
+        rank=index,
+        world_size=size,
+        seed=run.config.seed,
+    )
+    run.batches.load_state_dict(state)
 
 
 def spread(run: "Run", axis: Axis, parallel: Parallel) -> None:

@@ -83,7 +83,7 @@ def resume(folder: str | Path, *, steps: int | None = None) -> Run:
         ValueError: if there is no run, no intact checkpoint, or one of another configuration.
     """
     folder = Path(folder)
-    config, _ = saved_config(folder, steps=steps, ranks=1, parallel="ddp")
+    config, _ = saved_config(folder, steps=steps, ranks=1, parallel="ddp", engine="own")
     runtime.set_up(num_threads=config.num_threads, seed=config.seed)
     return restored(folder, config)
 

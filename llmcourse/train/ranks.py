@@ -77,7 +77,7 @@ def resume_on_ranks(
         RankError: if a rank fails.
     """
     folder = Path(folder)
-    config, _ = saved_config(folder, steps=steps, ranks=ranks, parallel=parallel)
+    config, _ = saved_config(folder, steps=steps, ranks=ranks, parallel=parallel, engine="own")
     return _run(config, folder, True, show, timeout_s)
 
 

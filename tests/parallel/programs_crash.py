@@ -15,7 +15,7 @@ NOTES = "batches.txt"
 
 
 def config(ranks):
-    """A small run that saves at every second step."""
+    """A small run that saves at every second step; several ranks in shards, from threads."""
     return replace(
         train.PRESETS["tiny"](),
         steps=16,
@@ -25,6 +25,8 @@ def config(ranks):
         sample_every=5,
         sample_tokens=10,
         ranks=ranks,
+        save_in_shards=ranks > 1,
+        save_in_background=ranks > 1,
     )
 
 

@@ -1,0 +1,222 @@
+"""A trained run as a folder that Hugging Face's transformers loads: safetensors and a model card.
+
+    python -m llmcourse.train.export --run runs/a --to exported/a
+
+A safetensors file holds tensors and nothing that could run: its header is JSON, names, shapes and
+offsets; then come the bytes.
+
+Taught in: chapters/30_checkpoints.ipynb
+"""
+
+import hashlib
+import json
+import os
+import shutil
+import sys
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+import torch
+from jsonargparse import ArgumentError, ArgumentParser
+
+from llmcourse.checkpoint import Checkpoint
+from llmcourse.corpus import END_OF_TEXT
+from llmcourse.model import Transformer, to_huggingface
+from llmcourse.runtime import write_atomically
+from llmcourse.tokenizer import Tokenizer
+from llmcourse.train import huggingface
+from llmcourse.train.config import TrainConfig
+from llmcourse.train.huggingface import DType
+from llmcourse.train.loop import saved_config
+from llmcourse.train.model_card import Exported, model_card
+from llmcourse.train.run_facts import run_facts
+
+PROGRAM = "python -m llmcourse.train.export"
+WEIGHTS = "model.safetensors"
+NAMES = {
+    WEIGHTS,
+    "config.json",
+    "generation_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "README.md",
+}
+"""The files of an exported run."""
+
+
+def export(
+    run_folder: str | Path, to: str | Path, *, dtype: DType = "float32", force: bool = False
+) -> Path:
+    """Write the newest intact checkpoint of a run as a folder for transformers; return the folder.
+
+    It appears under its name only when all of it is on disk.
+
+    Args:
+        run_folder: where the run was started.
+        to: the new folder.
+        dtype: of the weights; bfloat16 rounds them.
+        force: replace an export that stands there.  If the process is killed between the two
+            renames, the old one is left whole as .NAME.HEX.old, the new one as .NAME.HEX.tmp.
+
+    Raises:
+        ValueError: if the run has no intact checkpoint, its model is no Llama, dtype is not one of
+            the two, or something stands at `to` that may not be replaced.
+        OSError: if a file cannot be read or written; what stood at `to` is as it was.
+    """
+    if dtype not in ("float32", "bfloat16"):
+        raise ValueError(f"dtype must be float32 or bfloat16, got {dtype!r}")
+    run_folder, to = Path(run_folder), Path(to).resolve()
+    _refuse_taken(to, force=force)
+    contents = _contents(run_folder, to.name, dtype)
+    temporary = to.with_name(f".{to.name}.{uuid.uuid4().hex[:8]}.tmp")
+    try:
+        for name, content in contents.items():
+            with write_atomically(temporary / name) as file:
+                file.write(content)
+        _put_in_place(temporary, to, force=force)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+    return to
+
+
+def _refuse_taken(to: Path, *, force: bool) -> None:
+    """Raise ValueError if something stands at `to`, unless it is an export that may be replaced."""
+    if not to.exists():
+        return
+    if not force:
+        raise ValueError(f"{to} exists: choose another folder, or replace it with force")
+    if not to.is_dir():
+        raise ValueError(f"{to} is no folder: force replaces an exported folder only")
+    others = sorted({path.name for path in to.iterdir()} - NAMES)
+    if others:
+        raise ValueError(
+            f"{to} holds what no export wrote, such as {others[0]!r}: move it away, or choose "
+            "another folder; force replaces an exported folder only"
+        )
+
+
+def _contents(run_folder: Path, name: str, dtype: DType) -> dict[str, bytes]:
+    """Return every file of the export by name."""
+    config, saved = saved_config(run_folder)
+    huggingface.refuse_other_than_llama(config)
+    tokenizer = Tokenizer.load(run_folder / "data" / "tokenizer")
+    end_id = tokenizer.special_tokens[END_OF_TEXT]
+    weights = _weights(saved, config, dtype)
+    exported = Exported(
+        name=name,
+        dtype=dtype,
+        num_bytes=len(weights),
+        sha256=hashlib.sha256(weights).hexdigest(),
+    )
+    described = {
+        "config.json": huggingface.config_json(config.model, end_id=end_id, dtype=dtype),
+        "generation_config.json": huggingface.generation_config_json(config.model, end_id=end_id),
+        "tokenizer.json": huggingface.tokenizer_json(tokenizer),
+        "tokenizer_config.json": huggingface.tokenizer_config_json(config.model),
+    }
+    card = model_card(run_facts(run_folder, config, saved, tokenizer), exported)
+    return {
+        WEIGHTS: weights,
+        **{file: _json(value) for file, value in described.items()},
+        "README.md": card.encode(),
+    }
+
+
+def _json(value: dict[str, Any]) -> bytes:
+    return f"{json.dumps(value, indent=2, ensure_ascii=False)}\n".encode()
+
+
+def _weights(saved: Checkpoint, config: TrainConfig, dtype: DType) -> bytes:
+    """Return model.safetensors: Hugging Face's names, a tied head once.
+
+    Raises:
+        ValueError: if the checkpoint's weights are not exactly those of its settings.
+    """
+    with torch.device("meta"):
+        expected = Transformer(config.model).state_dict()
+    if _shapes(saved.model) != _shapes(expected):
+        odd = sorted(dict(_shapes(saved.model).items() ^ _shapes(expected).items()))
+        raise ValueError(f"the checkpoint's weights are not those of its settings: {odd[0]}")
+    state = to_huggingface(saved.model, config.model)
+    if config.model.tied_head:
+        del state["lm_head.weight"]  # the same memory as the embedding: transformers ties it again
+    narrow = {name: weight.to(getattr(torch, dtype)).contiguous() for name, weight in state.items()}
+    return safetensors.torch.save(narrow, metadata={"format": "pt"})
+
+
+def _shapes(state: dict[str, torch.Tensor]) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(weight.shape) for name, weight in state.items()}
+
+
+def _put_in_place(temporary: Path, to: Path, *, force: bool) -> None:
+    """Give a finished folder its name; what stands there, an export, goes only afterwards."""
+    _refuse_taken(to, force=force)  # once more: it may have come meanwhile
+    old = temporary.with_suffix(".old") if to.exists() else None
+    if old is not None:
+        to.rename(old)
+    try:
+        temporary.rename(to)
+    except BaseException:
+        if old is not None:
+            old.rename(to)
+        raise
+    _sync_folder(to.parent)
+    if old is not None:
+        shutil.rmtree(old)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Bring the names in a folder to disk, where the system has a call for it."""
+    if hasattr(os, "O_DIRECTORY"):
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; return 0, or 2 after one line that says what is wrong."""
+    try:
+        options = _parser().parse_args(arguments)
+        folder = export(options.run, options.to, dtype=options.dtype, force=options.force)
+    except ArgumentError as error:
+        return _fail(error.message or str(error))
+    except ValueError as error:
+        return _fail(str(error))
+    except OSError as error:
+        return _fail(f"{error.strerror or error}: {error.filename or 'while writing the folder'}")
+    except KeyboardInterrupt:
+        return _fail("interrupted; nothing was written")
+    print(f"exported to {folder}")
+    return 0
+
+
+def _parser() -> ArgumentParser:
+    parser = ArgumentParser(
+        prog=PROGRAM,
+        exit_on_error=False,
+        default_env=False,
+        description="Write a trained run as a folder that Hugging Face's transformers loads.",
+    )
+    parser.add_argument("--run", required=True, help="folder of the run")
+    parser.add_argument("--to", required=True, help="new folder")
+    parser.add_argument(
+        "--dtype", type=DType, default="float32", help="of the weights; bfloat16 rounds them"
+    )
+    parser.add_argument("--force", action="store_true", help="replace an export that stands there")
+    return parser
+
+
+def _fail(message: str) -> int:
+    """Print one line to standard error."""
+    print(f"{PROGRAM}: {' '.join(message.split())}", file=sys.stderr)
+    return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

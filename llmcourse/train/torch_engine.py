@@ -1,0 +1,197 @@
+"""The same run on torch's own engine: DDP, FSDP2 and Distributed Checkpoint, under torchrun.
+
+Ours is there to be read, on one machine; torch's goes to as many machines as there are.  Settings,
+data, order of batches, loop and checkpoints are the same, so a run may change from one to the other
+at any checkpoint.
+
+Source: https://docs.pytorch.org/docs/stable/elastic/run.html for what torchrun tells its processes.
+
+Taught in: chapters/31_fault_tolerance.ipynb
+"""
+
+import contextlib
+import json
+import logging
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from llmcourse import checkpoint as checkpoints
+from llmcourse import runtime
+from llmcourse.checkpoint import dcp
+from llmcourse.parallel.world.worker import LOOPBACK
+from llmcourse.train.config import TrainConfig
+from llmcourse.train.loop import FitResult, fit, restored
+from llmcourse.train.phases import Run, new_run
+from llmcourse.train.prepare import prepare
+from llmcourse.train.torch_layout import TorchLayout, spread_by_torch
+
+TIMEOUT = timedelta(minutes=5)
+"""How long a rank waits for others before it fails, and torchrun starts all of them again."""
+log = logging.getLogger(__name__)
+
+
+def fit_under_torchrun(
+    config: TrainConfig,
+    folder: str | Path,
+    *,
+    show: Callable[[str], None] | None = None,
+) -> FitResult:
+    """Be one of torchrun's processes: start the run in `folder`, or go on with it, and train.
+
+    After a failure torchrun starts the same command again, on this or another number of processes:
+    the run goes on from its newest intact checkpoint, whichever engine and layout has written it.
+
+    Args:
+        config: of the run; `ranks` is torchrun's business and is replaced.
+        folder: of the run, which every machine sees.
+        show: prints validations and samples on the first rank.
+
+    Raises:
+        ValueError: if the folder holds a run of other settings.
+    """
+    folder = Path(folder)
+    config = replace(config, ranks=num_processes(), engine="torch")
+    runtime.set_up(num_threads=config.num_threads, seed=config.seed)
+    with _process_group(config):
+        first = dist.get_rank() == 0
+        _first_alone(lambda: _prepared(config, folder), first)
+        run = _at_newest(config, folder)
+        return fit(run, show=show if first else lambda _: None)
+
+
+def num_processes() -> int:
+    """Return how many processes torchrun has started on all machines; 1 without torchrun."""
+    return dist.get_world_size() if dist.is_initialized() else int(os.getenv("WORLD_SIZE", "1"))
+
+
+def is_first() -> bool:
+    """Whether this is the first of torchrun's processes, which speaks and writes for all."""
+    return os.getenv("RANK", "0") == "0"
+
+
+@contextlib.contextmanager
+def _process_group(config: TrainConfig) -> Iterator[None]:
+    """Meet the other processes, if that is not done: over NCCL for GPUs, over gloo for CPUs."""
+    if dist.is_initialized():
+        yield
+        return
+    local = int(os.getenv("LOCAL_RANK", "0"))
+    if runtime.device(config.device).type == "cuda":
+        torch.cuda.set_device(local)
+        backend = "cpu:gloo,cuda:nccl"
+    else:
+        backend = "gloo"
+    dist.init_process_group(backend, timeout=TIMEOUT, **_meeting_place())
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()
+
+
+def _meeting_place() -> dict[str, Any]:
+    """Return where the processes meet, for `init_process_group`.
+
+    torchrun keeps one store for all its attempts, in which the addresses of ended processes stay
+    behind: a new one that reads them waits for ever.  On one machine the names of each attempt are
+    kept apart.  Several machines do not agree on the number of the attempt.
+
+    Raises:
+        ValueError: on several machines, if torchrun may start again and shares one store.
+    """
+    if "MASTER_ADDR" not in os.environ:  # not under torchrun
+        return {"store": dist.HashStore(), "rank": 0, "world_size": 1}
+    shares = os.getenv("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    if os.getenv("LOCAL_WORLD_SIZE") != os.getenv("WORLD_SIZE"):
+        if shares and os.getenv("TORCHELASTIC_MAX_RESTARTS", "0") != "0":
+            raise ValueError(
+                "restarts on several machines need a new store each time: set "
+                "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 for torchrun on every machine"
+            )
+        return {}
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", LOOPBACK)
+    store, rank, size = next(dist.rendezvous("env://"))
+    attempt = dist.PrefixStore(f"attempt_{os.getenv('TORCHELASTIC_RESTART_COUNT', '0')}", store)
+    return {"store": attempt, "rank": rank, "world_size": size}
+
+
+def _first_alone(work: Callable[[], None], first: bool) -> None:
+    """Let the first rank do something that the others need; an error of it is raised by all."""
+    error: Exception | None = None
+    if first:
+        try:
+            work()
+        except (ValueError, OSError) as raised:
+            error = raised
+    told = [error]
+    dist.broadcast_object_list(told)
+    if told[0] is not None:
+        raise told[0]
+
+
+def _prepared(config: TrainConfig, folder: Path) -> None:
+    """Begin the folder of a run, or see that it holds this one."""
+    path = folder / "config.json"
+    if path.exists():
+        _compare(json.loads(path.read_text()), asdict(config), folder)
+    prepare(config, folder / "data")
+    if not path.exists():
+        with runtime.write_atomically(path) as file:
+            file.write(json.dumps(asdict(config), indent=2).encode())
+
+
+def _compare(saved: dict[str, Any], here: dict[str, Any], folder: Path) -> None:
+    """Raise ValueError for the first setting that makes this another run."""
+    may_change = {"steps", "ranks", "parallel", "engine", "save_in_shards", "save_in_background"}
+    for name in saved.keys() & here.keys() - may_change:
+        if saved[name] != here[name]:
+            raise ValueError(
+                f"{folder} holds a run with {name} = {saved[name]!r}, this one has "
+                f"{here[name]!r}: choose another folder, or the same settings"
+            )
+
+
+def _at_newest(config: TrainConfig, folder: Path) -> Run:
+    """Build the run where its newest intact checkpoint stands, or at its beginning."""
+    told = [checkpoints.latest(folder / "checkpoints") if dist.get_rank() == 0 else None]
+    dist.broadcast_object_list(told)
+    newest = told[0]
+    if newest is not None and newest.suffix != ".dcp":  # of the course's own engine
+        run = restored(folder, config)
+        spread_by_torch(run)
+        return run
+    run = new_run(config, folder, prepare(config, folder / "data"))
+    spread_by_torch(run)
+    if newest is not None:
+        _read_into(run, run.layout, newest)
+    return run
+
+
+def _read_into(run: Run, layout: TorchLayout, path: Path) -> None:
+    """Fill a run that is spread out: every rank reads what it keeps."""
+    index = dcp.read_index(path)
+    content = index["content"]
+    tensors = layout.tensors(run, fill=True)
+    ours, theirs = {n: list(t.shape) for n, t in tensors.items()}, index["shapes"]
+    if ours != theirs:
+        wrong = min(n for n in ours.keys() | theirs.keys() if ours.get(n) != theirs.get(n))
+        raise ValueError(
+            f"{path}: {wrong} has shape {theirs.get(wrong)} there and {ours.get(wrong)} here"
+        )
+    if content["step"] > run.config.steps:
+        raise ValueError(
+            f"steps must be at least the {content['step']} already done, got {run.config.steps}"
+        )
+    dcp.read_into(path, tensors)
+    layout.set_counts(run, content["optimizer"]["state"])
+    run.batches.load_state_dict(content["data"])
+    run.sample_generator.set_state(content["generators"]["sample"])
+    runtime.restore_global_rng_state(content["global_rng"])
+    run.steps_done = content["step"]
+    log.info("going on after step %d from %s", run.steps_done, path.name)

@@ -1,0 +1,35 @@
+"""What ranks do in test_torch_engine.py."""
+
+import torch
+import torch.distributed as dist
+
+from llmcourse.checkpoint import dcp
+from llmcourse.train import torch_engine
+from llmcourse.train.phases import step
+
+
+def fit(rank, config, folder):
+    """Train on torch's engine to the end; return the losses and the norms of this rank."""
+    result = torch_engine.fit_under_torchrun(config, folder)
+    reports = result.reports
+    return [report.loss for report in reports], [report.gradient_norm for report in reports]
+
+
+def save_and_change(rank, folder):
+    """Write in the background, and change every tensor as soon as that has begun."""
+    group = dist.new_group(backend="gloo")
+    x = torch.arange(2_000_000.0) + rank.index
+    finish = dcp.begin(folder, {f"w{rank.index}": x}, rank=rank.index, background_group=group)
+    x.zero_()
+    finish()
+
+
+def without_averaging(rank, config, folder):
+    """A run whose DDP is told not to average: its ranks drift apart."""
+    with torch_engine._process_group(config):
+        torch_engine._first_alone(
+            lambda: torch_engine._prepared(config, folder), dist.get_rank() == 0
+        )
+        run = torch_engine._at_newest(config, folder)
+        with run.model.no_sync():
+            return [step(run).loss for _ in range(config.steps)]

@@ -1,0 +1,188 @@
+"""Checkpoints of train in shards and in the background: those of one file, in every layout."""
+
+import logging
+import re
+import shutil
+from dataclasses import replace
+
+import pytest
+import torch
+
+from llmcourse import checkpoint, train
+from llmcourse.checkpoint import folder as folders
+from llmcourse.checkpoint import shards
+from llmcourse.train import saving
+
+LAYOUTS = [("ddp", 1), ("ddp", 2), ("zero1", 2), ("zero2", 3), ("zero3", 4)]
+# The global generators are left out: in a test, type checks draw from Python's.
+FIELDS = ("step", "model", "optimizer", "schedule", "data", "generators")
+
+
+@pytest.fixture(scope="module")
+def config():
+    return replace(
+        train.PRESETS["tiny"](),
+        steps=6,
+        warmup_steps=2,
+        batch_size=12,
+        validate_every=0,
+        checkpoint_every=3,
+        sample_tokens=5,
+    )
+
+
+def fit(config, folder):
+    """Train to the end, however many ranks it takes."""
+    if config.ranks > 1:
+        return train.fit_on_ranks(config, folder).losses
+    return [r.loss for r in train.fit(train.start(config, folder), show=lambda _: None).reports]
+
+
+def saved_in(folder):
+    return checkpoint.load(checkpoint.latest(folder / "checkpoints"))
+
+
+def same(a, b):
+    """Whether nested states are equal, bit for bit."""
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
+    if isinstance(a, list | tuple):
+        return len(a) == len(b) and all(map(same, a, b))
+    if isinstance(a, torch.Tensor):
+        return a.dtype == b.dtype and torch.equal(a, b)
+    return a == b
+
+
+@pytest.mark.parametrize(("kind", "ranks"), LAYOUTS)
+def test_any_way_of_saving_gives_one_state(kind, ranks, config, tmp_path):
+    spread = replace(config, parallel=kind, ranks=ranks)
+    losses = fit(spread, tmp_path / "whole")
+    expected = saved_in(tmp_path / "whole")
+    for in_shards in (False, True):
+        for in_background in (False, True):
+            if not in_shards and not in_background:
+                continue
+            made = replace(spread, save_in_shards=in_shards, save_in_background=in_background)
+            folder = tmp_path / f"{in_shards} {in_background}"
+            assert fit(made, folder) == losses
+            saved = saved_in(folder)
+            for field in FIELDS:
+                assert same(getattr(saved, field), getattr(expected, field)), field
+            names = sorted(path.name for path in (folder / "checkpoints").iterdir())
+            suffix = "shards" if in_shards else "ckpt"
+            assert names == [f"step_{step:08d}.{suffix}" for step in (3, 6)]
+            if in_shards:
+                assert len(list((folder / "checkpoints" / names[1]).glob("rank_*"))) == ranks
+
+
+def test_a_rank_writes_its_share_of_the_bytes(config, tmp_path):
+    made = replace(config, parallel="zero3", ranks=4, save_in_shards=True, steps=3)
+    fit(made, tmp_path / "run")
+    files = sorted(checkpoint.latest(tmp_path / "run" / "checkpoints").glob("rank_*"))
+    sizes = [path.stat().st_size for path in files]
+    assert max(sizes) < 1.3 * sum(sizes) / 4
+
+
+@pytest.mark.parametrize(("kind", "ranks"), [("zero3", 2), ("zero1", 4), ("ddp", 1)])
+def test_shards_of_four_ranks_go_on_in_another_layout(kind, ranks, config, tmp_path):
+    folder = tmp_path / "run"
+    first = replace(config, parallel="zero3", ranks=4, save_in_shards=True)
+    losses = fit(first, folder)
+    folders._remove(checkpoint.latest(folder / "checkpoints"))
+    again = train.resume_on_ranks(folder, ranks=ranks, parallel=kind)
+    assert again.losses == pytest.approx(losses[3:], rel=1e-5)
+    newest = checkpoint.latest(folder / "checkpoints")
+    assert len(list(newest.glob("rank_*"))) == ranks
+    assert saved_in(folder).step == 6
+
+
+def test_a_step_that_is_saved_again_never_endangers_the_first(config, tmp_path, monkeypatch):
+    run = train.start(replace(config, save_in_shards=True), tmp_path / "run")
+    train.step(run)
+    first = saving.save_in_shards(run)
+    monkeypatch.setattr(shards, "write_index", lambda *a, **k: (_ for _ in ()).throw(OSError(28)))
+    with pytest.raises(OSError, match="28"):
+        saving.save_in_shards(run)  # the disk is full before the second one is whole
+    assert checkpoint.latest(first.parent) == first
+    monkeypatch.undo()
+    third = saving.save_in_shards(run)
+    assert third.name == "step_00000001.2.shards"
+    assert checkpoint.latest(first.parent) == third
+    assert list(first.parent.iterdir()) == [third]  # the others are of no use any more
+    assert saved_in(tmp_path / "run").step == 1
+
+
+def test_retention_counts_whole_checkpoints_of_every_kind(config, tmp_path, caplog):
+    run = train.start(replace(config, keep_checkpoints=2), tmp_path / "run")
+    target = run.folder / "checkpoints"
+    for number in range(4):
+        train.step(run)
+        saving.save_in_shards(run) if number % 2 else saving.save_whole(run)
+        if number == 2:
+            half = target / "step_00000002.5.shards"
+            half.mkdir()
+            (half / "rank_00000_of_00002.ckpt").write_bytes(b"half")
+            with caplog.at_level(logging.WARNING):
+                assert checkpoint.load(checkpoint.latest(target)).step == 3
+    names = [path.name for path in checkpoint.list_checkpoints(target)]
+    assert names == ["step_00000003.ckpt", "step_00000004.shards"]
+    later = target / "step_00000009.shards"
+    later.mkdir()  # of a run that was taken back
+    saving.save_whole(run)
+    assert later.exists()
+
+
+DAMAGES = {
+    "cut short": lambda path, other: path.write_bytes(path.read_bytes()[:-1]),
+    "one bit": lambda path, other: path.write_bytes(
+        path.read_bytes()[:-9] + bytes([path.read_bytes()[-9] ^ 4]) + path.read_bytes()[-8:]
+    ),
+    "emptied": lambda path, other: path.write_bytes(b""),
+    "removed": lambda path, other: path.unlink(),
+    "another run's": lambda path, other: path.write_bytes(other.read_bytes()),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_damaged_shards_are_passed_over(damage, place, two_runs, tmp_path, caplog):
+    folder = tmp_path / "checkpoints"
+    shutil.copytree(two_runs[0] / "checkpoints", folder)
+    newest, earlier = folder / "step_00000006.shards", folder / "step_00000003.shards"
+    assert checkpoint.latest(folder) == newest
+    path = sorted(newest.iterdir())[place]  # the index, or a rank's file
+    other = two_runs[1] / "checkpoints" / newest.name / path.name
+    before = {p: p.read_bytes() for p in sorted(earlier.iterdir())}
+    DAMAGES[damage](path, other)
+    assert checkpoint.latest(folder) == earlier
+    assert f"skipping {newest.name}" in caplog.text
+    with pytest.raises(ValueError, match=re.escape(newest.name)):
+        checkpoint.load(newest)
+    assert {p: p.read_bytes() for p in sorted(earlier.iterdir())} == before
+
+
+@pytest.fixture(scope="module")
+def two_runs(config, tmp_path_factory):
+    """Folders of two runs that differ in their seed, saved in shards of two ranks."""
+    folders = [tmp_path_factory.mktemp("runs") / str(seed) for seed in (0, 1)]
+    for seed, folder in enumerate(folders):
+        fit(replace(config, ranks=2, save_in_shards=True, seed=seed), folder)
+    return folders
+
+
+def test_a_rank_that_never_writes_is_named(tmp_path):
+    with pytest.raises(TimeoutError, match=r"did not come in 0.05 s: rank 1 has failed"):
+        shards.write_parts(tmp_path / "c", {}, {}, {}, rank=0, num_ranks=2, timeout_s=0.05)
+    assert not (tmp_path / "c" / shards.INDEX).exists()
+
+
+def test_an_error_in_the_background_ends_the_run(config, tmp_path, monkeypatch):
+    run = train.start(replace(config, save_in_background=True), tmp_path / "run")
+
+    def on_full_disk(*_given, **_settings):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(checkpoint.background, "write", on_full_disk)
+    with pytest.raises(OSError, match="No space left"):
+        train.fit(run, show=lambda _: None)
+    assert run.steps_done == 6  # the next save, or the end of the run, says so

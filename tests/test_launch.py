@@ -1,0 +1,986 @@
+"""launch: what each machine would run, field by field; nothing breaks out, nothing is half written.
+
+The programs of a cluster are stubs that record their arguments, so that a script or a manifest is
+judged by what it starts, and not by how it reads.
+"""
+
+import copy
+import json
+import os
+import re
+import shlex
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+import yaml
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from torch.distributed import run as torchrun
+
+from llmcourse.launch import (
+    LaunchConfig,
+    batch_script,
+    fields,
+    manifest,
+    manifest_text,
+    torchrun_arguments,
+    train_arguments,
+)
+from llmcourse.launch import __main__ as command_line
+from llmcourse.launch.job import torchrun_program
+from llmcourse.train import __main__ as train_command_line
+
+HOSTS = ("alpha", "beta", "gamma", "delta")
+HOSTILE = (
+    "plain",
+    "two words",
+    'a"b',
+    "a'b",
+    "$(touch broken)",
+    "`touch broken`",
+    "$HOME",
+    "$$(HOME)",
+    "$(JOB_COMPLETION_INDEX)",
+    "a;touch broken",
+    "a\\",
+    "*",
+    "~",
+    "a && touch broken",
+    ")",
+    "#SBATCH --nodes=9",
+    "{a,b}",
+    "!x",
+    "@ENDPOINT@",
+    "é: [1, 2] # no",
+    "- x",
+    "a=b",
+)
+texts = st.one_of(
+    st.sampled_from(HOSTILE),
+    st.text(st.characters(exclude_categories=("C", "Z"), include_characters=" "), min_size=1),
+)
+folder_names = texts.filter(lambda text: ".." not in text.split("/"))
+
+
+def config(**changes):
+    """A job whose numbers all differ."""
+    base = {
+        "name": "stories-a",
+        "run_folder": "/shared/runs/a",
+        "nodes": 3,
+        "processes_per_node": 4,
+        "port": 29_417,
+        "max_restarts": 2,
+        "job_restarts": 6,
+        "start_timeout_s": 321,
+        "hours": 30.5,
+        "train": {"steps": 1000, "learning_rate": 6e-3},
+    }
+    return LaunchConfig(**base | changes)
+
+
+def in_cluster(**changes):
+    """The same with what kubernetes needs besides."""
+    needed = {"image": "registry.example/llm:1.2", "claim": "runs", "mount": "/shared"}
+    return config(**needed | changes)
+
+
+# ---- stubs of a cluster's programs
+
+STUB = """#!/bin/bash
+file=$(mktemp "$RECORD/{name}.XXXXXX")
+printf '%s\\0' "$@" > "$file"
+{then}
+"""
+SRUN = """
+while [[ $1 == --* ]]; do shift; done
+"$@" || exit
+exit "${SRUN_STATUS:-0}"
+"""
+TORCHRUN = """
+[[ ${TORCH_DISABLE_SHARE_RDZV_TCP_STORE:-} == 1 ]]
+"""
+SLOW_SRUN = """
+trap 'echo ended > "$RECORD/ended"; exit 143' TERM
+touch "$RECORD/ready"
+sleep 30 & wait
+"""
+
+
+@pytest.fixture(scope="module")
+def stubs(tmp_path_factory):
+    """A folder with scontrol, srun and torchrun that say what they were asked for."""
+    folder = tmp_path_factory.mktemp("bin")
+    hosts = "\\n".join(HOSTS[:3])
+    listing = f"if [[ $1 == show ]]; then printf '{hosts}\\n'; fi"
+    for name, then in {"scontrol": listing, "srun": SRUN, "torchrun": TORCHRUN}.items():
+        write_program(folder / name, STUB.format(name=name, then=then))
+    return folder
+
+
+def write_program(path, text):
+    path.write_text(text)
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+
+
+def environment(stubs, record, **variables):
+    return {
+        "PATH": f"{stubs}:/usr/bin:/bin",
+        "HOME": "/nowhere",
+        "RECORD": str(record),
+        "SLURM_JOB_ID": "4711",
+        "SLURM_JOB_NODELIST": "cluster[1-3]",
+        **variables,
+    }
+
+
+def calls(record, name):
+    """The arguments of every call of a stub."""
+    files = sorted(record.glob(f"{name}.*"))
+    return [file.read_bytes().decode().split("\0")[:-1] for file in files]
+
+
+def run_script(text, stubs, record, **variables):
+    """Run a batch script as Slurm would; return what bash gave back."""
+    record.mkdir(exist_ok=True)
+    for old in record.iterdir():
+        old.unlink()
+    return subprocess.run(
+        ["bash", "-s"],
+        input=text,
+        cwd=record,
+        env=environment(stubs, record, **variables),
+        capture_output=True,
+        text=True,
+        timeout=20,
+        check=False,
+    )
+
+
+def expected_words(job):
+    return torchrun_arguments(job, endpoint=f"alpha:{job.port}", run_id="4711")
+
+
+def starts_what_it_should(script, job, stubs, record):
+    """Whether a script passes `bash -n` and starts exactly the command of its job."""
+    if subprocess.run(["bash", "-n"], input=script, text=True, check=False).returncode:
+        return False
+    done = run_script(script, stubs, record)
+    asked = [["show", "hostnames", "cluster[1-3]"]]
+    return (
+        done.returncode == 0
+        and calls(record, "torchrun") == [expected_words(job)]
+        and calls(record, "scontrol") == asked
+        and len(calls(record, "srun")) == 1
+        and not (record / "broken").exists()
+    )
+
+
+# ---- the command
+
+
+def test_the_command_is_the_documented_one():
+    job = config(train={"steps": 7, "model.width": 128, "save": True, "note": "a b"})
+    words = torchrun_arguments(job, endpoint="head:29417", run_id="x")
+    assert " ".join(words) == (
+        "--nnodes 3 --nproc_per_node 4 --rdzv_backend c10d --rdzv_endpoint head:29417 --rdzv_id x "
+        "--rdzv_conf join_timeout=321,read_timeout=321 --max_restarts 2 -m llmcourse.train "
+        "--preset stories --engine torch --parallel fsdp --device cuda --out /shared/runs/a "
+        "--steps=7 --model.width=128 --save=true --note=a b"
+    )
+    assert words[-1] == "--note=a b"
+
+
+def test_torchrun_itself_reads_the_arguments():
+    words = torchrun_arguments(
+        config(), endpoint="head:29417", run_id="x", rendezvous="is_host=true"
+    )
+    read = torchrun.get_args_parser().parse_args(words)
+    launch, program, arguments = torchrun.config_from_args(read)
+    assert (launch.min_nodes, launch.max_nodes, launch.nproc_per_node) == (3, 3, 4)
+    assert (launch.rdzv_backend, launch.rdzv_endpoint) == ("c10d", "head:29417")
+    assert (launch.run_id, launch.max_restarts) == ("x", 2)
+    waits = {name: launch.rdzv_configs[name] for name in ("join_timeout", "read_timeout")}
+    assert waits == {"join_timeout": "321", "read_timeout": "321"}
+    assert launch.rdzv_configs["is_host"] == "true"
+    assert arguments[:3] == ["-u", "-m", "llmcourse.train"]
+    assert arguments[3:] == train_arguments(config())
+    assert Path(program).name.startswith("python")
+
+
+@pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
+@pytest.mark.parametrize("preset", ["tiny", "stories", "sotu"])
+def test_the_parser_of_training_reads_the_rest(preset, parallel):
+    flags = {"steps": 1234, "learning_rate": 6e-3, "model.width": 96, "schedule": "wsd"}
+    job = config(preset=preset, parallel=parallel, device="cpu", train=flags)
+    words = train_arguments(job)
+    assert train_command_line._preset_of(words) == preset
+    read = train_command_line._parser(preset).parse_args(words)
+    assert (read.engine, read.parallel, read.device) == ("torch", parallel, "cpu")
+    assert (read.steps, read.learning_rate, read.model.width) == (1234, 6e-3, 96)
+    assert (read.out, read.schedule) == ("/shared/runs/a", "wsd")
+
+
+# ---- Slurm
+
+
+def test_the_script_asks_for_what_the_job_needs():
+    job = config(cpus_per_node=64, memory_gb_per_node=500, partition="gpu,long", account="a-1")
+    asked = sbatch_options(batch_script(job))
+    assert asked == {
+        "job-name": "stories-a",
+        "nodes": "3",
+        "ntasks-per-node": "1",
+        "gpus-per-node": "4",
+        "cpus-per-task": "64",
+        "mem": "500G",
+        "time": "1-06:30:00",
+        "signal": "B:USR1@120",
+        "requeue": "",
+        "open-mode": "append",
+        "output": "%x-%j.log",
+        "partition": "gpu,long",
+        "account": "a-1",
+    }
+    without = sbatch_options(batch_script(config(device="cpu", job_restarts=0)))
+    assert "gpus-per-node" not in without
+    assert "requeue" not in without
+    assert "no-requeue" in without
+
+
+def sbatch_options(script):
+    """The options that Slurm reads: those above the first line that is no comment."""
+    head = script.split("\n\n")[0].split("\n")
+    assert head[0] == "#!/bin/bash"
+    assert all(re.fullmatch(r"#SBATCH --[a-z-]+(=\S+)?", line) for line in head[1:])
+    pairs = [line.removeprefix("#SBATCH --").partition("=") for line in head[1:]]
+    return {name: value for name, _, value in pairs}
+
+
+@pytest.mark.parametrize("job", [config(), config(cpus_per_node=8, image="/a.sqsh", mount="/s")])
+def test_srun_starts_one_task_on_each_machine(job, stubs, tmp_path):
+    job = LaunchConfig(**vars(job) | {"run_folder": "/s/run"})
+    assert starts_what_it_should(batch_script(job), job, stubs, tmp_path / "r")
+    (words,) = calls(tmp_path / "r", "srun")
+    options = words[: words.index("torchrun")]
+    assert options[:4] == ["--nodes=3", "--ntasks=3", "--ntasks-per-node=1", "--kill-on-bad-exit=1"]
+    image = ["--container-image=/a.sqsh", "--container-mounts=/s:/s"]
+    assert options[4:] == (["--cpus-per-task=8", *image] if job.image else [])
+
+
+@given(folder=folder_names, value=texts, nodes=st.integers(1, 10**4))
+@example(folder="'", value='"', nodes=1)
+@settings(max_examples=30)
+def test_no_value_breaks_out_of_the_script(stubs, tmp_path, folder, value, nodes):
+    job = config(run_folder=f"/shared/{folder}", nodes=nodes, train={"note": value})
+    assert starts_what_it_should(batch_script(job), job, stubs, tmp_path / "r")
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_no_hostile_text_breaks_out_of_the_script(stubs, tmp_path, text):
+    job = config(run_folder=f"/shared/{text}", train={"note": text, "a.b": text})
+    assert starts_what_it_should(batch_script(job), job, stubs, tmp_path / "r")
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_torchrun_is_that_of_the_environment(stubs, tmp_path, text):
+    venv = tmp_path / text
+    (venv / "bin").mkdir(parents=True)
+    write_program(venv / "bin" / "torchrun", STUB.format(name="own", then=""))
+    job = config(venv=f"{venv}/")
+    run_script(batch_script(job), stubs, tmp_path / "r")
+    assert calls(tmp_path / "r", "own") == [expected_words(job)]
+    assert calls(tmp_path / "r", "torchrun") == []
+
+
+SCRIPT_MUTANTS = {
+    "an unquoted folder": ("'/shared/my runs; touch broken'", "/shared/my runs; touch broken"),
+    "a folder in double quotes": ("'$(touch broken)'", '"$(touch broken)"'),
+    "the endpoint not filled in": ('"$head:29417"', "'$head:29417'"),
+    "no port": ('"$head:29417"', '"$head"'),
+    "all hosts in place of the first": ("head=${hosts%%$'\\n'*}", "head=$hosts"),
+    "the last host": ("head=${hosts%%$'\\n'*}", "head=${hosts##*$'\\n'}"),
+    "an array split at spaces": ('"${command[@]}"', "${command[@]}"),
+    "a job without an id": ('"$SLURM_JOB_ID"\n  --rdzv_conf', "llmcourse\n  --rdzv_conf"),
+    "a quote left open": ("'/shared/my runs; touch broken'", "'/shared/my runs; touch broken"),
+    "a failure that is not noticed": ("exit 1\nfi\n", "exit 1\nfi\nfalse\n"),
+    "a misspelt list of nodes": ("$SLURM_JOB_NODELIST", "$SLURM_JOB_NODE_LIST"),
+    "an environment that is not passed on": ("export TORCH_DIS", "TORCH_DIS"),
+    "srun left out": ('srun "${srun_options[@]}" ', ""),
+}
+
+
+@pytest.mark.parametrize("name", SCRIPT_MUTANTS)
+def test_wrong_scripts_are_noticed(stubs, tmp_path, name):
+    job = config(run_folder="/shared/my runs; touch broken", train={"note": "$(touch broken)"})
+    script = batch_script(job)
+    assert starts_what_it_should(script, job, stubs, tmp_path / "r")
+    script = script.replace("--note='$(", "--note= '$(") if "double" in name else script
+    right, wrong = SCRIPT_MUTANTS[name]
+    assert right in script
+    assert not starts_what_it_should(script.replace(right, wrong), job, stubs, tmp_path / "r")
+
+
+@pytest.mark.parametrize(("restarts", "started"), [("0", 1), ("6", 1), ("7", 0)])
+def test_the_job_ends_after_its_restarts(stubs, tmp_path, restarts, started):
+    done = run_script(batch_script(config()), stubs, tmp_path / "r", SLURM_RESTART_COUNT=restarts)
+    assert len(calls(tmp_path / "r", "torchrun")) == started
+    assert (done.returncode == 0) == bool(started)
+    assert ("gave up after 6 restarts" in done.stderr) == (not started)
+
+
+def test_a_failure_of_the_command_is_that_of_the_job(stubs, tmp_path):
+    done = run_script(batch_script(config()), stubs, tmp_path / "r", SRUN_STATUS="37")
+    assert done.returncode == 37
+    assert ["requeue", "4711"] not in calls(tmp_path / "r", "scontrol")
+
+
+@pytest.mark.parametrize(("restarts", "again"), [("0", True), ("5", True), ("6", False)])
+def test_near_the_time_limit_the_job_ends_its_ranks_and_queues_again(
+    stubs, tmp_path, restarts, again
+):
+    for name in ("scontrol", "torchrun"):
+        (tmp_path / name).symlink_to(stubs / name)
+    write_program(tmp_path / "srun", STUB.format(name="srun", then=SLOW_SRUN))
+    job = tmp_path / "job.sbatch"
+    job.write_text(batch_script(config()))
+    variables = environment(tmp_path, tmp_path, SLURM_RESTART_COUNT=restarts)
+    process = subprocess.Popen(["bash", str(job)], env=variables)
+    wait_for(tmp_path / "ready")
+    process.send_signal(signal.SIGUSR1)
+    assert process.wait(timeout=20) == 143
+    assert (tmp_path / "ended").exists()
+    assert (["requeue", "4711"] in calls(tmp_path, "scontrol")) == again
+
+
+def wait_for(path, *, seconds=20):
+    deadline = time.monotonic() + seconds
+    while not path.exists():
+        assert time.monotonic() < deadline, f"{path} did not appear"
+        time.sleep(0.01)
+
+
+MACHINES = """#!/bin/bash
+# Starts the command once for each machine, all on this one.
+while [[ $1 == --* ]]; do [[ $1 == --ntasks=* ]] && n=${1#*=}; shift; done
+for ((i = 0; i < n; i++)); do "$@" & started+=($!); done
+for process in "${started[@]}"; do wait "$process" || exit; done
+"""
+
+
+def test_two_machines_meet_train_and_go_on_after_a_killed_rank(tmp_path):
+    write_program(tmp_path / "scontrol", "#!/bin/bash\necho localhost\necho other\n")
+    write_program(tmp_path / "srun", MACHINES)
+    program = f'#!/bin/bash\nexec {shlex.quote(sys.executable)} -m torch.distributed.run "$@"\n'
+    write_program(tmp_path / "torchrun", program)
+    folder = tmp_path / "it's a $(run)"
+    with socket.socket() as free:
+        free.bind(("", 0))
+        port = free.getsockname()[1]
+    job = config(
+        run_folder=str(folder),
+        nodes=2,
+        processes_per_node=1,
+        device="cpu",
+        preset="tiny",
+        port=max(port, 1024),
+        train={"checkpoint_every": 5},
+    )
+    variables = os.environ | environment(tmp_path, tmp_path) | {"OMP_NUM_THREADS": "1"}
+    variables["PATH"] = f"{tmp_path}:{os.environ['PATH']}"
+    (tmp_path / "job.sbatch").write_text(batch_script(job))
+    with (tmp_path / "log").open("w+") as log:
+        words = ["bash", str(tmp_path / "job.sbatch")]
+        process = subprocess.Popen(words, env=variables, stdout=log, stderr=log)
+        try:
+            wait_for(folder / "checkpoints" / "step_00000005.dcp", seconds=60)
+            last_rank(process.pid).kill()
+            status = process.wait(timeout=90)
+        finally:
+            end(process)
+        log.seek(0)
+        said = log.read()
+    assert status == 0, said
+    assert "failed (exitcode: -9)" in said
+    assert said.count("on 2 ranks of torch's") == 2
+    assert "done: validation" in said
+    assert (folder / "checkpoints" / "step_00000030.dcp").exists()
+
+
+def last_rank(pid):
+    """The process of rank 1 below another process."""
+    ranks = {
+        found.environ().get("RANK"): found for found in psutil.Process(pid).children(recursive=True)
+    }
+    return ranks["1"]
+
+
+def end(process):
+    """End a script and what it has started."""
+    if process.poll() is None:
+        for started in [*psutil.Process(process.pid).children(recursive=True), process]:
+            started.kill()
+        process.wait()
+
+
+# ---- Kubernetes
+
+KINDS = ("jobset", "pytorchjob")
+
+
+def pod_template(made):
+    """The specification of the pods of a manifest."""
+    if made["kind"] == "JobSet":
+        (job,) = made["spec"]["replicatedJobs"]
+        return job["template"]["spec"]["template"]["spec"]
+    return made["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]
+
+
+def pods(made):
+    """Name in the network, environment, and container of every pod that a cluster would make."""
+    name, spec = made["metadata"]["name"], made["spec"]
+    (container,) = pod_template(made)["containers"]
+    if made["kind"] == "JobSet":
+        (job,) = spec["replicatedJobs"]
+        for index in range(job["template"]["spec"]["completions"]):
+            host = f"{name}-{job['name']}-0-{index}.{spec['network']['subdomain']}"
+            yield host, {"JOB_COMPLETION_INDEX": str(index)}, container
+    else:
+        for index in range(spec["pytorchReplicaSpecs"]["Worker"]["replicas"]):
+            yield f"{name}-worker-{index}", {}, container
+
+
+def filled_in(word, variables):
+    """What Kubernetes makes of a word of a command: $(NAME) is filled in, $$ is a dollar."""
+    pattern = re.compile(r"\$\$|\$\(([^)]*)\)")
+    return pattern.sub(lambda m: "$" if m[0] == "$$" else variables.get(m[1], m[0]), word)
+
+
+def runs_what_it_should(made, job, stubs, record):
+    """Whether every pod starts the command of the job, and all meet at the first pod."""
+    record.mkdir(exist_ok=True)
+    for old in record.iterdir():
+        old.unlink()
+    hosts = [host for host, _, _ in pods(made)]
+    for index, (_, own, container) in enumerate(pods(made)):
+        own |= {entry["name"]: entry["value"] for entry in container["env"]}
+        variables = environment(stubs, record, **own)
+        command = [filled_in(word, variables) for word in container["command"]]
+        done = subprocess.run(command, env=variables, cwd=record, check=False, timeout=20)
+        if done.returncode:
+            return False
+        ((*words,),) = calls(record, "torchrun")
+        host = f"is_host={str(index == 0).lower()}" if made["kind"] == "JobSet" else ""
+        wanted = torchrun_arguments(
+            job, endpoint=f"{hosts[0]}:{job.port}", run_id=job.name, rendezvous=host
+        )
+        if as_pairs(words) != as_pairs(wanted) or (record / "broken").exists():
+            return False
+        next(record.glob("torchrun.*")).unlink()
+    return len(hosts) == job.nodes
+
+
+def as_pairs(words):
+    """torchrun's flags in any order, then the module and its arguments in theirs."""
+    at = words.index("-m")
+    return sorted(zip(words[:at:2], words[1:at:2], strict=True)), words[at:]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("nodes", [1, 3])
+def test_every_pod_starts_the_command_and_knows_the_first(stubs, tmp_path, kind, nodes):
+    job = in_cluster(nodes=nodes)
+    assert runs_what_it_should(manifest(job, kind), job, stubs, tmp_path / "r")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(folder=folder_names, value=texts)
+@settings(max_examples=8)
+def test_no_value_breaks_out_of_a_manifest(stubs, tmp_path, kind, folder, value):
+    job = in_cluster(nodes=2, run_folder=f"/shared/{folder}", train={"note": value})
+    made = yaml.safe_load(manifest_text(job, kind))
+    assert made == manifest(job, kind)
+    assert runs_what_it_should(made, job, stubs, tmp_path / "r")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("text", HOSTILE)
+def test_no_hostile_text_breaks_out_of_a_manifest(stubs, tmp_path, kind, text):
+    job = in_cluster(nodes=1, run_folder=f"/shared/{text}", train={"note": text})
+    made = yaml.safe_load(manifest_text(job, kind))
+    assert runs_what_it_should(made, job, stubs, tmp_path / "r")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(
+    changes=st.fixed_dictionaries(
+        {
+            "nodes": st.integers(1, 5000),
+            "processes_per_node": st.integers(1, 16),
+            "device": st.sampled_from(["cuda", "cpu"]),
+            "job_restarts": st.integers(0, 100),
+            "hours": st.floats(0.1, 1000),
+        },
+        optional={
+            "namespace": st.just("team-a"),
+            "cpus_per_node": st.integers(1, 256),
+            "memory_gb_per_node": st.integers(1, 4096),
+            "shm_gb": st.integers(1, 512),
+        },
+    ),
+)
+def test_a_manifest_has_known_fields_and_all_required_ones(kind, changes):
+    job = in_cluster(**changes)
+    made = yaml.safe_load(manifest_text(job, kind))
+    assert fields.problems(made) == []
+    (container,) = pod_template(made)["containers"]
+    amounts = container.get("resources", {"limits": {}})["limits"]
+    assert amounts.get("nvidia.com/gpu") == (
+        str(job.processes_per_node) if job.device == "cuda" else None
+    )
+    mounts = {entry["name"]: entry["mountPath"] for entry in container["volumeMounts"]}
+    assert mounts == {"shared": "/shared", "shm": "/dev/shm"}
+    assert {volume["name"] for volume in pod_template(made)["volumes"]} == set(mounts)
+
+
+def test_a_jobset_starts_anew_as_a_whole_and_within_limits():
+    spec = manifest(in_cluster())["spec"]
+    job = spec["replicatedJobs"][0]["template"]["spec"]
+    assert (job["parallelism"], job["completions"]) == (3, 3)
+    assert (job["completionMode"], job["backoffLimit"]) == ("Indexed", 0)
+    assert job["activeDeadlineSeconds"] == 109_800
+    assert spec["failurePolicy"]["maxRestarts"] == 6
+    assert spec["failurePolicy"]["rules"][0]["onJobFailureReasons"] == ["DeadlineExceeded"]
+
+
+def test_a_pytorchjob_agrees_with_its_command():
+    spec = manifest(in_cluster(), "pytorchjob")["spec"]
+    assert spec["nprocPerNode"] == "4"
+    elastic = spec["elasticPolicy"]
+    assert (elastic["minReplicas"], elastic["maxReplicas"], elastic["maxRestarts"]) == (3, 3, 2)
+    assert elastic["rdzvPort"] == 29_417
+    (container,) = pod_template({"kind": "PyTorchJob", "spec": spec})["containers"]
+    assert container["ports"] == [{"name": "pytorchjob-port", "containerPort": 29_417}]
+
+
+def renamed(node, old, new):
+    """A copy with a key called otherwise wherever it stands."""
+    if isinstance(node, dict):
+        return {new if k == old else k: renamed(v, old, new) for k, v in node.items()}
+    return [renamed(v, old, new) for v in node] if isinstance(node, list) else node
+
+
+def without(node, key):
+    """A copy without a key wherever it stands."""
+    if isinstance(node, dict):
+        return {k: without(v, key) for k, v in node.items() if k != key}
+    return [without(v, key) for v in node] if isinstance(node, list) else node
+
+
+def keys_of(node):
+    if isinstance(node, dict):
+        return set(node) | set().union(*map(keys_of, node.values()))
+    return set().union(*map(keys_of, node)) if isinstance(node, list) else set()
+
+
+OPTIONAL = {"namespace", "resources", "requests", "limits", "nvidia.com/gpu"}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_misspelt_and_every_missing_field_is_noticed(kind):
+    made = manifest(in_cluster(namespace="team-a"), kind)
+    for key in keys_of(made):
+        for wrong in (key.lower(), f"{key}s", key[:-1]):
+            if wrong != key:
+                assert fields.problems(renamed(made, key, wrong)), f"{key} as {wrong}"
+        if key not in OPTIONAL:
+            assert fields.problems(without(made, key)), f"without {key}"
+
+
+def changed(made, path, value):
+    """A copy with another value at a path of keys and places."""
+    made = copy.deepcopy(made)
+    node = made
+    for step in path[:-1]:
+        node = node[step]
+    assert node[path[-1]] != value or type(node[path[-1]]) is not type(value)
+    node[path[-1]] = value
+    return made
+
+
+JOB = ("spec", "replicatedJobs", 0, "template", "spec")
+WRONG_VALUES = {
+    "another version": ("jobset", ("apiVersion",), "jobset.x-k8s.io/v1alpha1"),
+    "another kind": ("jobset", ("kind",), "Jobset"),
+    "a number as text": ("jobset", (*JOB, "parallelism"), "3"),
+    "a number with a point": ("jobset", (*JOB, "completions"), 3.0),
+    "pods without an index": ("jobset", (*JOB, "completionMode"), "NonIndexed"),
+    "pods that are tried again alone": ("jobset", (*JOB, "backoffLimit"), 6),
+    "containers that are started again": (
+        "jobset", (*JOB, "template", "spec", "restartPolicy"), "OnFailure",
+    ),
+    "no host names": ("jobset", ("spec", "network", "enableDNSHostnames"), False),
+    "processes as a number": ("pytorchjob", ("spec", "nprocPerNode"), 4),
+    "a truth for a number": ("pytorchjob", ("spec", "elasticPolicy", "minReplicas"), True),
+    "a GPU as a number": (
+        "pytorchjob",
+        ("spec", "pytorchReplicaSpecs", "Worker", "template", "spec", "containers", 0, "resources",
+         "limits", "nvidia.com/gpu"),
+        4,
+    ),
+    "a container that the operator does not find": (
+        "pytorchjob",
+        ("spec", "pytorchReplicaSpecs", "Worker", "template", "spec", "containers", 0, "name"),
+        "main",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG_VALUES)
+def test_wrong_values_are_noticed(name):
+    kind, path, value = WRONG_VALUES[name]
+    assert fields.problems(changed(manifest(in_cluster(), kind), path, value))
+
+
+WRONG_MEETINGS = {
+    "another subdomain": ("jobset", ("spec", "network", "subdomain"), "stories"),
+    "another name of the job": ("jobset", ("spec", "replicatedJobs", 0, "name"), "worker"),
+    "another name of the set": ("jobset", ("metadata", "name"), "stories-b"),
+    "too few pods": ("jobset", (*JOB, "completions"), 2),
+    "another name of the operator's job": ("pytorchjob", ("metadata", "name"), "stories-b"),
+    "too many workers": ("pytorchjob", ("spec", "pytorchReplicaSpecs", "Worker", "replicas"), 4),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_MEETINGS)
+def test_pods_that_would_not_meet_are_noticed(stubs, tmp_path, name):
+    kind, path, value = WRONG_MEETINGS[name]
+    job = in_cluster()
+    made = changed(manifest(job, kind), path, value)
+    assert not runs_what_it_should(made, job, stubs, tmp_path / "r")
+
+
+def test_dollars_that_are_not_protected_are_noticed(stubs, tmp_path):
+    job = in_cluster(run_folder="/shared/$(HOME)")
+    made = json.loads(json.dumps(manifest(job)).replace("$$(HOME)", "$(HOME)"))
+    assert runs_what_it_should(manifest(job), job, stubs, tmp_path / "r")
+    assert not runs_what_it_should(made, job, stubs, tmp_path / "r")
+
+
+# ---- our list of fields
+
+
+def test_every_field_and_option_links_to_its_documentation():
+    links = [field.link for table in fields.FIELDS.values() for field in table.values()]
+    tables = (fields.SBATCH_OPTIONS, fields.SRUN_OPTIONS, fields.TORCHRUN_OPTIONS)
+    links += [link for table in tables for link in table.values()]
+    official = re.compile(
+        r"https://(slurm\.schedmd\.com|docs\.pytorch\.org|jobset\.sigs\.k8s\.io|kubernetes\.io"
+        r"|github\.com/(kubeflow|NVIDIA))/\S+"
+    )
+    assert all(official.fullmatch(link) for link in links)
+
+
+def test_every_option_that_is_used_is_in_the_list_and_the_other_way_round(stubs, tmp_path):
+    full = config(
+        cpus_per_node=1,
+        memory_gb_per_node=2,
+        partition="a",
+        account="b",
+        image="i",
+        mount="/shared",
+    )
+    asked = set(sbatch_options(batch_script(full))) | {"no-requeue"}
+    assert asked == set(fields.SBATCH_OPTIONS)
+    run_script(batch_script(full), stubs, tmp_path / "r")
+    (words,) = calls(tmp_path / "r", "srun")
+    flags = {word[2:].partition("=")[0] for word in words[: words.index("torchrun")]}
+    assert flags == set(fields.SRUN_OPTIONS)
+    words = expected_words(full)
+    assert {word[2:] for word in words[: words.index("-m") : 2]} == set(fields.TORCHRUN_OPTIONS)
+
+
+def test_fields_of_the_list_are_used_somewhere():
+    job = in_cluster(namespace="n", cpus_per_node=1, memory_gb_per_node=1)
+    for kind in KINDS:
+        made = manifest(job, kind)
+        assert {path for path, _ in fields.leaves(made)} == set(fields.FIELDS[made["kind"]])
+
+
+# ---- what is refused
+
+REFUSED = [
+    ({"name": "Stories"}, "name must be a lower-case letter"),
+    ({"name": "a" * 41}, "name must be"),
+    ({"name": "a-"}, "name must be"),
+    ({"name": "a\n"}, "name must be printable text on one line"),
+    ({"name": ""}, "name must be"),
+    ({"run_folder": "runs/a"}, "run_folder must be a path from /"),
+    ({"run_folder": "/"}, "run_folder must be a path from /"),
+    ({"run_folder": "/a/../b"}, "run_folder must be a path from / without .."),
+    ({"run_folder": "/a\nb"}, "run_folder must be printable text on one line"),
+    ({"run_folder": "/a\x00b"}, "run_folder must be printable"),
+    ({"run_folder": "/a\u2028b"}, "run_folder must be printable"),
+    ({"venv": "env"}, "venv must be a path from /"),
+    ({"nodes": 0}, "nodes must be 1 or greater, got 0"),
+    ({"processes_per_node": 0}, "processes_per_node must be 1 or greater"),
+    ({"max_restarts": -1}, "max_restarts must be 0 or greater"),
+    ({"job_restarts": -1}, "job_restarts must be 0 or greater"),
+    ({"start_timeout_s": 0}, "start_timeout_s must be 1 or greater"),
+    ({"cpus_per_node": 0}, "cpus_per_node must be 1"),
+    ({"port": 80}, "port must be from 1024 to 65535"),
+    ({"port": 65_536}, "port must be from 1024 to 65535"),
+    ({"hours": 0.0}, "hours must be from 0.1"),
+    ({"hours": float("nan")}, "hours must be from 0.1"),
+    ({"hours": float("inf")}, "hours must be from 0.1"),
+    ({"preset": "a b"}, "preset must be lower-case letters"),
+    ({"preset": "-x"}, "preset must be lower-case letters"),
+    ({"partition": "a b"}, "partition must be letters"),
+    ({"partition": "-x"}, "partition must be letters"),
+    ({"account": "a\n#SBATCH --nodes=9"}, "account must be printable text on one line"),
+    ({"image": "a b"}, "image must be"),
+    ({"image": "-x"}, "image must be"),
+    ({"mount": "shared"}, "mount must be a path from /"),
+    ({"mount": "/"}, "mount must be a folder below /"),
+    ({"mount": "/a:b"}, "mount must be a path from /"),
+    ({"namespace": "Team"}, "namespace must be lower-case"),
+    ({"claim": "a_b"}, "claim must be lower-case"),
+    ({"train": {"--steps": 1}}, "train takes names of flags without dashes"),
+    ({"train": {"steps; x": 1}}, "train takes names of flags without dashes"),
+    ({"train": {"out": "/x"}}, "train.out is set by the job"),
+    ({"train": {"ranks": 4}}, "train.ranks is set by the job"),
+    ({"train": {"engine": "own"}}, "train.engine is set by the job"),
+    ({"train": {"batch_size": 8}}, "train.batch_size = 8 sequences cannot be shared equally by 3"),
+    ({"train": {"note": "a\nb"}}, "must be printable text on one line"),
+]
+
+
+@pytest.mark.parametrize(("changes", "message"), REFUSED, ids=lambda value: str(value)[:40])
+def test_settings_that_no_job_can_have_are_refused(changes, message):
+    with pytest.raises(ValueError, match=re.escape(message)) as refusal:
+        config(**changes)
+    assert "\n" not in str(refusal.value)
+
+
+def test_what_the_types_forbid_is_refused_without_a_type_checker_too():
+    program = (
+        "from llmcourse.launch import LaunchConfig\n"
+        "for changes in ({'device': 'mps'}, {'parallel': 'zero3'}, {'train': {'note': None}}):\n"
+        "    try:\n"
+        "        LaunchConfig(run_folder='/a/b', **changes)\n"
+        "    except ValueError as error:\n"
+        "        print(error)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines() == [
+        "device must be cuda or cpu, got 'mps'",
+        "parallel must be ddp or fsdp, got 'zero3'",
+        "train.note must be a number, a word or true or false, got None",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "changes", "message"),
+    [
+        ("slurm", {"namespace": "a"}, "namespace has no effect on slurm: leave it out"),
+        ("slurm", {"claim": "a"}, "claim has no effect on slurm"),
+        ("slurm", {"shm_gb": 1}, "shm_gb has no effect on slurm"),
+        ("slurm", {"image": "a"}, "image and mount go together on slurm"),
+        ("slurm", {"mount": "/a"}, "image and mount go together on slurm"),
+        ("slurm", {"image": "a", "mount": "/other"}, "run_folder must lie below mount = /other"),
+        ("kubernetes", {"partition": "a"}, "partition has no effect on kubernetes"),
+        ("kubernetes", {"account": "a"}, "account has no effect on kubernetes"),
+        ("kubernetes", {"image": None}, "image is missing: kubernetes needs it"),
+        ("kubernetes", {"claim": None}, "claim is missing: kubernetes needs it"),
+        ("kubernetes", {"mount": None}, "mount is missing: kubernetes needs it"),
+        ("kubernetes", {"mount": "/share"}, "run_folder must lie below mount = /share"),
+        ("kubernetes", {"image": "/a.sqsh"}, "image must be a name that kubernetes can pull"),
+    ],
+)
+def test_settings_that_a_scheduler_cannot_use_are_refused(scheduler, changes, message):
+    write = batch_script if scheduler == "slurm" else manifest
+    job = config(**changes) if scheduler == "slurm" else in_cluster(**changes)
+    with pytest.raises(ValueError, match=re.escape(message)):
+        write(job)
+
+
+# ---- the command line
+
+SETTINGS = """\
+name: stories-a
+run_folder: /shared/runs/a
+nodes: 3
+train:
+  steps: 1000
+  model.width: 128
+  learning_rate: 6e-3
+"""
+
+
+@pytest.fixture
+def settings_file(tmp_path):
+    path = tmp_path / "job.yaml"
+    path.write_text(SETTINGS)
+    return path
+
+
+def test_the_command_line_writes_what_the_functions_return(settings_file, tmp_path, capsys):
+    job = LaunchConfig(
+        name="stories-a",
+        run_folder="/shared/runs/a",
+        nodes=5,
+        train={"steps": 1000, "model.width": 128, "learning_rate": 6e-3},
+    )
+    out = tmp_path / "new" / "job.sbatch"
+    common = ["--config", str(settings_file), "--nodes", "5"]
+    assert command_line.main(["slurm", *common, "--out", str(out)]) == 0
+    assert out.read_text() == batch_script(job)
+    assert capsys.readouterr().out == f"wrote {out}; start it with: sbatch {out}\n"
+    assert [path.name for path in out.parent.iterdir()] == ["job.sbatch"]
+    assert command_line.main(["slurm", *common]) == 0
+    assert capsys.readouterr().out == batch_script(job)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_command_line_writes_manifests(settings_file, kind, capsys):
+    more = {"image": "a/b:1", "claim": "runs", "mount": "/shared"}
+    flags = [word for name, value in more.items() for word in (f"--{name}", value)]
+    words = ["kubernetes", "--config", str(settings_file), *flags, "--kind", kind]
+    assert command_line.main(words) == 0
+    made = yaml.safe_load(capsys.readouterr().out)
+    assert fields.problems(made) == []
+    assert made["kind"].lower() == kind
+
+
+def refused(words, capsys):
+    """The one line that the command line gives for a mistake."""
+    assert command_line.main([str(word) for word in words]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    (line,) = printed.err.splitlines()
+    assert line.startswith("python -m llmcourse.launch: ")
+    return line
+
+
+def test_another_file_is_not_replaced_unasked(settings_file, tmp_path, capsys):
+    out = tmp_path / "job.sbatch"
+    out.write_text("mine")
+    words = ["slurm", "--config", settings_file, "--out", out]
+    assert "exists: choose another name, or give --force" in refused(words, capsys)
+    assert out.read_text() == "mine"
+    assert command_line.main([str(word) for word in [*words, "--force"]]) == 0
+    assert out.read_text().startswith("#!/bin/bash")
+
+
+def test_a_write_that_fails_leaves_the_file_as_it_was(settings_file, tmp_path, capsys, monkeypatch):
+    out = tmp_path / "job.sbatch"
+    out.write_text("mine")
+
+    def full(_descriptor):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    line = refused(["slurm", "--config", settings_file, "--out", out, "--force"], capsys)
+    assert "No space left on device" in line
+    assert str(out) in line
+    assert out.read_text() == "mine"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["job.sbatch", "job.yaml"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "scheduler"),
+        (["pbs", "--run_folder", "/a/b"], "pbs"),
+        (["slurm"], "run_folder"),
+        (["slurm", "--run_folder", "/a/b", "--nodes", "x"], "nodes"),
+        (["slurm", "--run_folder", "/a/b", "--wrong", "2"], "wrong"),
+        (["slurm", "--run_folder", "/a/b", "--kind", "jobset"], "--kind has no effect on slurm"),
+        (["slurm", "--run_folder", "/a/b", "--force"], "--force has no effect without --out"),
+        (["slurm", "--run_folder", "/a/b", "--name", "A"], "name must be"),
+        (["slurm", "--config", "/nowhere/job.yaml"], "job.yaml"),
+        (["kubernetes", "--run_folder", "/a/b"], "image is missing"),
+        (["kubernetes", "--run_folder", "/a/b", "--kind", "job"], "kind"),
+    ],
+)
+def test_a_mistake_is_one_line(words, message, capsys):
+    assert message in refused(words, capsys)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("run_folder: /a/b\nnode: 3\n", "node"),
+        ("run_folder: /a/b\nnodes: many\n", "nodes"),
+        ("run_folder: /a/b\ntrain: [steps]\n", "train"),
+        ("run_folder: /a/b\ntrain: {steps: [1]}\n", "train"),
+        ("run_folder: [\n", "Problems parsing config"),
+        ("- a\n", "Unexpected config"),
+        ("run_folder: !!python/object/apply:os.getcwd []\n", "Problems parsing config"),
+    ],
+)
+def test_a_mistake_in_the_file_is_one_line(settings_file, text, message, capsys):
+    settings_file.write_text(text)
+    assert message in refused(["slurm", "--config", settings_file], capsys)
+
+
+def test_it_runs_as_a_program(settings_file):
+    words = [sys.executable, "-m", "llmcourse.launch", "slurm", "--config", str(settings_file)]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("#!/bin/bash\n#SBATCH --job-name=stories-a\n")
+    assert torchrun_program(config()) == "torchrun"
+
+
+# ---- the page
+
+PAGE = (Path(__file__).parents[1] / "book" / "machines.md").read_text(encoding="utf8")
+
+
+def blocks_of_the_page(language):
+    """The fenced blocks of a language, in order; the text of each."""
+    fences = PAGE.split("```")[1::2]
+    return [text.partition("\n")[2] for text in fences if text.partition("\n")[0] == language]
+
+
+def commands_of_the_page():
+    """Every command of the page, one line each."""
+    return "".join(blocks_of_the_page("")).replace("\\\n", " ").splitlines()
+
+
+def test_the_commands_of_the_page_work(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (sample,) = blocks_of_the_page("yaml")
+    Path("job.yaml").write_text(sample)
+    prefix = "python -m llmcourse.launch "
+    written = [line.removeprefix(prefix) for line in commands_of_the_page() if prefix in line]
+    assert len(written) == 2
+    for line in written:
+        assert command_line.main(shlex.split(line)) == 0
+    assert sbatch_options(Path("job.sbatch").read_text())["job-name"] == "speeches-2x8"
+    made = yaml.safe_load(Path("jobset.yaml").read_text())
+    assert next(pods(made))[0] in PAGE
+    assert "#SBATCH --signal=B:USR1@120" in Path("job.sbatch").read_text()
+    starts = [line.split()[-1] for line in commands_of_the_page() if line.startswith(("sb", "ku"))]
+    assert starts == ["job.sbatch", "jobset.yaml"]
+
+
+def test_torchrun_and_training_read_the_commands_of_the_page():
+    words = [
+        shlex.split(line)[1:] for line in commands_of_the_page() if line.startswith("torchrun")
+    ]
+    assert len(words) == 2
+    for line in words:
+        read = torchrun.get_args_parser().parse_args(line)
+        assert (read.module, read.training_script) == (True, "llmcourse.train")
+        preset = train_command_line._preset_of(read.training_script_args)
+        options = train_command_line._parser(preset).parse_args(read.training_script_args)
+        assert options.engine == "torch"
