@@ -61,8 +61,8 @@ exercises: $(READY) ## write the learners' notebooks from exercises/solutions
 exercises-nbgrader: $(READY) ## write a course folder for nbgrader into _build/nbgrader
 	@$(RUN) -m tools.nbgrader_course _build/nbgrader
 
-soak: $(READY) ## end ranks at random, a hundred times
-	@$(RUN) -m pytest tests/parallel/test_soak.py --runs 100
+soak: $(READY) ## end ranks and runs at random, a hundred times each
+	@$(RUN) -m pytest tests/parallel/test_soak.py tests/parallel/test_crash.py --runs 100
 
 bench: $(READY) ## measure against peers and write bench/README.md
 	@$(RUN) -m bench

@@ -6,7 +6,7 @@ at any checkpoint.
 
 Source: https://docs.pytorch.org/docs/stable/elastic/run.html for what torchrun tells its processes.
 
-Taught in: chapters/31_fault_tolerance.ipynb
+Taught in: chapters/30_checkpoints.ipynb
 """
 
 import contextlib

@@ -1,6 +1,6 @@
 """Where a run's parts are on torch's own engine: copied by DDP, or in shards by FSDP2.
 
-Taught in: chapters/31_fault_tolerance.ipynb
+Taught in: chapters/30_checkpoints.ipynb
 """
 
 import contextlib
