@@ -21,6 +21,7 @@ BENCHMARKS = (
     "data_parallel",
     "zero",
     "optimizer",
+    "checkpoints",
 )
 README = Path(__file__).parent / "README.md"
 MARK = "<!-- table: written by python -m bench -->"

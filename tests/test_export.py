@@ -281,6 +281,19 @@ def test_awkward_text_gets_the_same_ids(text, face, run):
     assert face.decode(ids) == text
 
 
+def test_words_are_cut_before_they_are_merged(face, run):
+    """'the is cut into 't and he; uncut, some merge of the run would cross the cut."""
+    ours = run.prepared.tokenizer
+    uncut = Tokenizer.from_merges(
+        ours.merges, special_tokens=[END_OF_TEXT], pattern=r"(?s:.+)"
+    )
+    texts = [f"'{(a + b).decode()}" for a, b in ours.merges] + [f" {(a + b).decode()}" for a, b in ours.merges]
+    texts = [text for text in texts if uncut.encode(text) != ours.encode(text)]
+    assert texts, "no text of which the cuts change the ids"
+    for text in texts:
+        assert face(text)["input_ids"] == ours.encode(text)
+
+
 def test_generated_text_gets_the_same_ids(face, result, run):
     texts = [result.samples[30], *(train.sample(run, temperature=t) for t in (0.0, 1.0, 5.0))]
     assert any(len(text) > 20 for text in texts)
@@ -426,6 +439,7 @@ def test_an_interrupted_run_is_told_as_such(tmp_path):
         file.write(json.dumps(row) + "\n" + '{"step": 21, "lo')
     rows, text = card_of(export(run.folder, tmp_path / "exported"))
     assert rows["steps"][0] == "17 of 30"
+    assert number(rows["tokens seen"][0]) == 17 * 8 * 32
     assert rows["bits per byte, held-out text"][1] == "10"
     assert rows["nats per token, last training batch"][1] == "17"
     assert "These weights are of step 17; the validation is an earlier one." in text
@@ -439,6 +453,15 @@ def test_without_metrics_the_card_claims_no_result(run, tmp_path):
     assert "No result was recorded." in text
     assert not [name for name in rows if "per byte" in name]
     assert huggingface_hub.ModelCard.load(to / "README.md").data.eval_results is None
+
+
+def test_a_loss_of_an_earlier_step_is_not_called_the_last(run, tmp_path):
+    copy = shutil.copytree(run.folder, tmp_path / "run")
+    lines = (copy / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (copy / "metrics.jsonl").write_text("".join(lines[:15]))
+    rows, _ = card_of(export(copy, tmp_path / "exported"))
+    assert "nats per token, last training batch" not in rows
+    assert rows["nats per token, held-out text"][1] == "10"
 
 
 def test_a_damaged_checkpoint_is_passed_over(run, tmp_path):
