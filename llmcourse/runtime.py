@@ -154,7 +154,7 @@ def write_atomically(path: str | Path) -> Iterator[BinaryIO]:
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
-        _sync_folder(path.parent)
+        sync_folder(path.parent)
     except OSError as error:
         _remove_quietly(temporary)
         if error.filename not in (None, str(temporary), str(path.parent)):
@@ -171,7 +171,7 @@ def _remove_quietly(path: Path) -> None:
         path.unlink()
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """Bring the names in a folder to disk; Windows has no such call and needs none."""
     if not hasattr(os, "O_DIRECTORY"):
         return

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from llmcourse import corpus, loss, runtime, train
+from llmcourse import checkpoint, corpus, loss, runtime, train
 from llmcourse.train import __main__ as command_line
 from llmcourse.train import phases
 
@@ -129,6 +129,44 @@ def test_resuming_equals_not_stopping_bit_for_bit(steps, config, finished, tmp_p
     assert moments(resumed.run) == moments(finished.run)
     assert resumed.samples[config.steps] == finished.samples[config.steps]
     assert [r.loss for r in cut.reports + resumed.reports] == [r.loss for r in finished.reports]
+
+
+def left_in(folder):
+    """What a run leaves behind, tokens per second apart."""
+    saved = checkpoint.load(checkpoint.latest(folder / "checkpoints"))
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    for row in rows:
+        del row["tokens_per_s"]
+    return rows, runtime.fingerprint(saved.model), runtime.fingerprint(saved.generators)
+
+
+@pytest.mark.parametrize("moment", ["before the save", "after the save", "after the step"])
+def test_a_run_that_ends_around_a_save_loses_and_repeats_nothing(
+    moment, config, tmp_path, monkeypatch
+):
+    """Step 4 is saved, validated and sampled: all of it belongs to the step, or none."""
+    busy = replace(config, steps=8, validate_every=4, sample_every=4, checkpoint_every=2)
+    train.fit(train.start(busy, tmp_path / "whole"))
+    original = phases.save
+
+    def deadly(run):
+        path = None if moment == "before the save" else original(run)
+        if run.steps_done == 4 and moment != "after the step":
+            raise KeyboardInterrupt
+        return path or original(run)
+
+    def after_step(run, _report):
+        if run.steps_done == 4:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(phases, "save", deadly)
+    with pytest.raises(KeyboardInterrupt):
+        train.fit(train.start(busy, tmp_path / "cut"), on_step=after_step)
+    monkeypatch.undo()
+    run = train.resume(tmp_path / "cut")
+    assert run.steps_done == (2 if moment == "before the save" else 4)
+    train.fit(run)
+    assert left_in(tmp_path / "cut") == left_in(tmp_path / "whole")
 
 
 def test_the_comparison_notices_a_lost_data_position(config, finished, tmp_path):

@@ -29,8 +29,7 @@ def flat(
         optimizer: as of `state_dict()`, or None.
 
     Returns:
-        Tensors by name, and what is left: `{"model": ..., "optimizer": ...}`.  A tensor of one
-        entry, such as a count of steps, is left.
+        The tensors by name; then the states with what is left in them, such as counts of steps.
     """
     tensors, kept = {}, {}
     for name, value in model.items():

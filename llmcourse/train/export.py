@@ -10,7 +10,6 @@ Taught in: chapters/30_checkpoints.ipynb
 
 import hashlib
 import json
-import os
 import shutil
 import sys
 import uuid
@@ -25,7 +24,7 @@ from jsonargparse import ArgumentError, ArgumentParser
 from llmcourse.checkpoint import Checkpoint
 from llmcourse.corpus import END_OF_TEXT
 from llmcourse.model import Transformer, to_huggingface
-from llmcourse.runtime import write_atomically
+from llmcourse.runtime import sync_folder, write_atomically
 from llmcourse.tokenizer import Tokenizer
 from llmcourse.train import huggingface
 from llmcourse.train.config import TrainConfig
@@ -64,7 +63,8 @@ def export(
     Raises:
         ValueError: if the run has no intact checkpoint, its model is no Llama, dtype is not one of
             the two, or something stands at `to` that may not be replaced.
-        OSError: if a file cannot be read or written; what stood at `to` is as it was.
+        OSError: if a file cannot be read or written; what stood at `to` goes only when the new
+            folder has its name.
     """
     if dtype not in ("float32", "bfloat16"):
         raise ValueError(f"dtype must be float32 or bfloat16, got {dtype!r}")
@@ -91,11 +91,13 @@ def _refuse_taken(to: Path, *, force: bool) -> None:
         raise ValueError(f"{to} exists: choose another folder, or replace it with force")
     if not to.is_dir():
         raise ValueError(f"{to} is no folder: force replaces an exported folder only")
-    others = sorted({path.name for path in to.iterdir()} - NAMES)
-    if others:
+    found = {path.name for path in to.iterdir()}
+    if found and found != NAMES:
+        others = sorted(found - NAMES)
+        odd = f"holds {others[0]!r}" if others else f"lacks {min(NAMES - found)!r}"
         raise ValueError(
-            f"{to} holds what no export wrote, such as {others[0]!r}: move it away, or choose "
-            "another folder; force replaces an exported folder only"
+            f"{to} is not as an export left it, it {odd}: move it away, or choose another folder; "
+            "force replaces an exported folder only"
         )
 
 
@@ -104,6 +106,7 @@ def _contents(run_folder: Path, name: str, dtype: DType) -> dict[str, bytes]:
     config, saved = saved_config(run_folder)
     huggingface.refuse_other_than_llama(config)
     tokenizer = Tokenizer.load(run_folder / "data" / "tokenizer")
+    tokenizer_file = huggingface.tokenizer_json(tokenizer)
     end_id = tokenizer.special_tokens[END_OF_TEXT]
     weights = _weights(saved, config, dtype)
     exported = Exported(
@@ -115,7 +118,7 @@ def _contents(run_folder: Path, name: str, dtype: DType) -> dict[str, bytes]:
     described = {
         "config.json": huggingface.config_json(config.model, end_id=end_id, dtype=dtype),
         "generation_config.json": huggingface.generation_config_json(config.model, end_id=end_id),
-        "tokenizer.json": huggingface.tokenizer_json(tokenizer),
+        "tokenizer.json": tokenizer_file,
         "tokenizer_config.json": huggingface.tokenizer_config_json(config.model),
     }
     card = model_card(run_facts(run_folder, config, saved, tokenizer), exported)
@@ -164,19 +167,9 @@ def _put_in_place(temporary: Path, to: Path, *, force: bool) -> None:
         if old is not None:
             old.rename(to)
         raise
-    _sync_folder(to.parent)
+    sync_folder(to.parent)
     if old is not None:
         shutil.rmtree(old)
-
-
-def _sync_folder(folder: Path) -> None:
-    """Bring the names in a folder to disk, where the system has a call for it."""
-    if hasattr(os, "O_DIRECTORY"):
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -191,7 +184,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         return _fail(f"{error.strerror or error}: {error.filename or 'while writing the folder'}")
     except KeyboardInterrupt:
-        return _fail("interrupted; nothing was written")
+        return _fail("interrupted")
     print(f"exported to {folder}")
     return 0
 

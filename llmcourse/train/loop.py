@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from tqdm import tqdm
 
 from llmcourse import checkpoint as checkpoints
 from llmcourse import loss as losses
@@ -152,14 +153,8 @@ def fit(
         while run.steps_done < run.config.steps:
             if run.layout.any(pressed() or interrupted()):
                 break
-            started = time.perf_counter()
-            report = step(run)
-            seconds = time.perf_counter() - started
+            report = step(run, look=_looking(run, result, metrics, progress, show))
             result.reports.append(report)
-            row = report._asdict() | {"tokens_per_s": round(run.tokens_per_step / seconds)}
-            _look(run, result, row, progress.write if show is None else show, quiet=show is None)
-            metrics.write(row)
-            progress.set_postfix(loss=f"{report.loss:.3f}", tok_s=row["tokens_per_s"])
             progress.update()
             if on_step is not None:
                 on_step(run, report)
@@ -167,6 +162,26 @@ def fit(
         if result.interrupted:
             save(run)
     return result
+
+
+def _looking(
+    run: Run,
+    result: FitResult,
+    metrics: "Metrics",
+    progress: tqdm,
+    show: Callable[[str], None] | None,
+) -> Callable[[StepReport], None]:
+    """Return what looks at a step that begins now, and notes what it sees."""
+    started = time.perf_counter()
+
+    def look(report: StepReport) -> None:
+        rate = round(run.tokens_per_step / (time.perf_counter() - started))
+        row = report._asdict() | {"tokens_per_s": rate}
+        _look(run, result, row, progress.write if show is None else show, quiet=show is None)
+        metrics.write(row)
+        progress.set_postfix(loss=f"{report.loss:.3f}", tok_s=rate)
+
+    return look
 
 
 def _look(

@@ -111,19 +111,26 @@ def new_run(config: TrainConfig, folder: Path, prepared: Prepared) -> Run:
     return Run(config, folder, prepared, model, optimizer, batches, generator)
 
 
-def step(run: Run) -> StepReport:
-    """Do one training step."""
+def step(run: Run, *, look: Callable[[StepReport], None] | None = None) -> StepReport:
+    """Do one training step.
+
+    Args:
+        run: in progress.
+        look: called before the checkpoint, so that what it draws and writes is part of the step
+            that a resumed run does not repeat.
+    """
     batch = load(run)
     logits_BTV = forward(run, batch)
     value = loss(logits_BTV, batch)
     backward(value)
     sync(run)
     gradient_norm = optimizer(run)
+    mean_loss, rate = run.layout.mean(value.item()), learning_rate(run.config, run.steps_done - 1)
+    report = StepReport(run.steps_done, mean_loss, rate, gradient_norm)
+    if look is not None:
+        look(report)
     checkpoint(run)
-    mean_loss = run.layout.mean(value.item())
-    return StepReport(
-        run.steps_done, mean_loss, learning_rate(run.config, run.steps_done - 1), gradient_norm
-    )
+    return report
 
 
 def load(run: Run) -> Batch:

@@ -17,6 +17,7 @@ import torch
 from llmcourse import checkpoint, runtime, train
 from llmcourse.checkpoint import dcp
 from llmcourse.parallel import world
+from llmcourse.parallel.world import RankError
 from llmcourse.train import __main__ as command_line
 
 STEPS = 6
@@ -181,6 +182,13 @@ def test_damage_is_found_and_an_earlier_one_is_taken(spread_out, tmp_path, caplo
     (newest / "index.ckpt").unlink()
     with pytest.raises(ValueError, match="no whole checkpoint"):
         checkpoint.load(newest)
+
+
+def test_a_write_that_fails_is_the_systems_own_error(tmp_path):
+    (tmp_path / "file").write_text("not a folder")
+    with pytest.raises(RankError) as failed:
+        world.run(programs.save_and_change, 2, tmp_path / "file" / "step_00000001.dcp")
+    assert "NotADirectoryError" in failed.value.cause
 
 
 @pytest.mark.parametrize(
