@@ -20,7 +20,7 @@ from torch.distributed import checkpoint as torch_checkpoint
 
 from bench.timing import medians, row
 from llmcourse import checkpoint, train
-from llmcourse.checkpoint.flat import flat
+from llmcourse.checkpoint.flat import take_apart
 from llmcourse.model import Transformer, stories
 from llmcourse.optim import AdamW
 from llmcourse.parallel import world
@@ -52,7 +52,7 @@ def synced(path: Path, write: Callable[[Path], object]) -> None:
 def writers(folder: Path) -> tuple[dict, dict, int]:
     """Return what writes, what reads, and the bytes."""
     model, optimizer = state()
-    named, _ = flat(model.state_dict(), optimizer.state_dict())
+    named, _ = take_apart(model.state_dict(), optimizer.state_dict())
     named = {name: tensor.contiguous() for name, tensor in named.items()}
     num_bytes = sum(tensor.nbytes for tensor in named.values())
     noise = torch.randint(0, 256, (num_bytes,), dtype=torch.uint8).numpy()

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from llmcourse.checkpoint.store import gathered, write
+from llmcourse.checkpoint.store import content_of_run, write
 
 
 class BackgroundSaver:
@@ -61,7 +61,7 @@ class BackgroundSaver:
             OSError: if the write before this one failed.
         """
         self.wait()
-        content = copied(gathered(**parts))
+        content = copied(content_of_run(**parts))
         self.start(lambda: write(path_or_folder, content, keep_last=keep_last))
 
     def start(self, write_it: Callable[[], Path]) -> None:

@@ -35,7 +35,7 @@ from llmcourse.checkpoint.state import check_plain
 METADATA = ".metadata"
 
 
-def begin(
+def begin_write(
     folder: str | Path,
     tensors: Mapping[str, Tensor],
     *,

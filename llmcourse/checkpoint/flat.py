@@ -19,7 +19,7 @@ def moment_name(number: int, key: str) -> str:
     return f"optimizer.{number}.{key}"
 
 
-def flat(
+def take_apart(
     model: Mapping[str, Any], optimizer: Mapping[str, Any] | None
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Take states apart.
@@ -51,7 +51,7 @@ def flat(
 
 
 def assembled(tensors: Mapping[str, Tensor], content: Mapping[str, Any]) -> Checkpoint:
-    """Put together what `flat` took apart.
+    """Put together what `take_apart` took apart.
 
     Args:
         tensors: whole, by name.

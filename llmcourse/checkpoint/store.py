@@ -49,7 +49,7 @@ def save(
         TypeError: if a state holds anything but tensors and plain data.
         OSError: if the file cannot be written.
     """
-    content = gathered(
+    content = content_of_run(
         step=step,
         model=model,
         optimizer=optimizer,
@@ -61,7 +61,7 @@ def save(
     return write(path_or_folder, content, keep_last=keep_last)
 
 
-def gathered(
+def content_of_run(
     *,
     step: int,
     model: Stateful | dict[str, Any],

@@ -32,7 +32,7 @@ def even_part(
     model: dict[str, Any], optimizer: dict[str, Any] | None, *, index: int, size: int
 ) -> Part:
     """Return a rank's share of states that every rank holds whole: a chunk of every tensor."""
-    tensors, rest = flat.flat(model, optimizer)
+    tensors, rest = flat.take_apart(model, optimizer)
     pieces = {}
     for name, tensor in tensors.items():
         sizes = chunk_sizes(tensor.numel(), size)
@@ -74,7 +74,7 @@ def save_in_shards(run: "Run") -> Path | None:
     number = layout.told_by_first(folder.next_try(target, step) if layout.is_first else 0)
     path = folder.parts_path(target, step, number, "shards")
     part = layout.part(run)
-    content = store.gathered(**facts(run), **part.rest)
+    content = store.content_of_run(**facts(run), **part.rest)
     background = run.config.save_in_background
     if background:
         content = checkpoints.copied(content)

@@ -17,7 +17,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from llmcourse.checkpoint import dcp, folder, store
-from llmcourse.checkpoint.flat import flat, moment_name
+from llmcourse.checkpoint.flat import moment_name, take_apart
 from llmcourse.optim import decay_groups
 from llmcourse.train import saving
 from llmcourse.train.layout import Layout, share_batches
@@ -81,10 +81,10 @@ class TorchLayout(Layout):
         target, step = run.folder / "checkpoints", run.steps_done
         number = self.told_by_first(folder.next_try(target, step) if self.is_first else 0)
         path = folder.parts_path(target, step, number, "dcp")
-        _, rest = flat({}, self._optimizer_state(run))
-        content = store.gathered(**saving.facts(run), **rest)
+        _, rest = take_apart({}, self._optimizer_state(run))
+        content = store.content_of_run(**saving.facts(run), **rest)
         shapes = {name: tuple(tensor.shape) for name, tensor in self.tensors(run).items()}
-        write = dcp.begin(
+        write = dcp.begin_write(
             path, self.tensors(run), rank=self.index, background_group=self.saving_group
         )
 

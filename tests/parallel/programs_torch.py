@@ -19,7 +19,7 @@ def save_and_change(rank, folder):
     """Write in the background, and change every tensor as soon as that has begun."""
     group = dist.new_group(backend="gloo")
     x = torch.arange(2_000_000.0) + rank.index
-    finish = dcp.begin(folder, {f"w{rank.index}": x}, rank=rank.index, background_group=group)
+    finish = dcp.begin_write(folder, {f"w{rank.index}": x}, rank=rank.index, background_group=group)
     x.zero_()
     finish()
 
