@@ -3,7 +3,7 @@
 This is the only module that knows the names of accelerators and the only one that seeds torch's
 global generator.  Everything else takes a device from its inputs and an explicit generator.
 
-Taught in: chapters/00_how_to_use.ipynb
+Taught in: chapters/00_how_to_use.ipynb, chapters/30_checkpoints.ipynb
 """
 
 import contextlib

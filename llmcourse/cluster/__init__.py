@@ -1,6 +1,6 @@
 """A cluster on paper: how often it fails, and what of its time is left for training.
 
-Taught in: chapters/31_fault_tolerance.ipynb
+Taught in: chapters/31_failures.ipynb
 """
 
 from llmcourse.cluster.failures import (

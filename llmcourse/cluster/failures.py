@@ -3,7 +3,7 @@
 Times are in seconds.  Failures are taken to come at random and without memory: the time between two
 of them is exponential, and a cluster of n parts fails n times as often as one part.
 
-Taught in: chapters/31_fault_tolerance.ipynb
+Taught in: chapters/31_failures.ipynb
 """
 
 import math

@@ -1,6 +1,6 @@
 """A run with failures, drawn at random: the formulas' assumptions can be changed here.
 
-Taught in: chapters/31_fault_tolerance.ipynb
+Taught in: chapters/31_failures.ipynb
 """
 
 import heapq

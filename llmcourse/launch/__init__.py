@@ -1,6 +1,6 @@
 """Jobs for clusters: the training command, in a script for Slurm or a manifest for Kubernetes.
 
-Taught in: chapters/31_fault_tolerance.ipynb
+Taught in: chapters/31_failures.ipynb
 """
 
 from llmcourse.launch.job import LaunchConfig, torchrun_arguments, train_arguments

@@ -2,7 +2,7 @@
 
 Every field of `LaunchConfig` is a flag and an entry of the file that --config names.
 
-Taught in: chapters/31_fault_tolerance.ipynb
+Taught in: chapters/31_failures.ipynb
 """
 
 import sys

@@ -3,7 +3,7 @@
 `problems` checks a manifest against these lists: a field that is not in them is taken for a
 misspelt one, since a cluster may ignore it in silence.
 
-Taught in: chapters/31_fault_tolerance.ipynb
+Taught in: chapters/31_failures.ipynb
 """
 
 from collections.abc import Iterator

@@ -3,7 +3,7 @@
 torchrun runs once on every machine.  It starts the machine's processes, finds the other machines at
 one address (the rendezvous), and starts all processes anew when one of them has failed.
 
-Taught in: chapters/31_fault_tolerance.ipynb
+Taught in: chapters/31_failures.ipynb
 """
 
 import math

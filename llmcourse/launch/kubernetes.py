@@ -2,7 +2,7 @@
 
 A manifest is built as plain data and written by PyYAML; no text is ever pasted into YAML.
 
-Taught in: chapters/31_fault_tolerance.ipynb
+Taught in: chapters/31_failures.ipynb
 """
 
 import re

@@ -3,7 +3,7 @@
 What a user gave reaches the script in two ways only: as an #SBATCH option, whose value was checked
 to be one word, and as an argument that `shlex.quote` has closed.
 
-Taught in: chapters/31_fault_tolerance.ipynb
+Taught in: chapters/31_failures.ipynb
 """
 
 import re

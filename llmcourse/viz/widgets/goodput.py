@@ -1,6 +1,6 @@
 """A widget about goodput: how often to save on a cluster that fails.
 
-Taught in: chapters/31_fault_tolerance.ipynb
+Taught in: chapters/31_failures.ipynb
 """
 
 import math
