@@ -24,6 +24,29 @@ def test_axe_finds_what_is_wrong(chromium, tmp_path):
         assert rule in found, f"{visits.AXE} missed {rule}"
 
 
+PALE = """<!doctype html><html lang=en><title>Code</title><style>pre { background: #fff }
+.k { color: #111 } .n { color: #ddd } [data-theme=dark] .k { color: #eee }</style>
+<main><h1>Code</h1>
+<div class=highlight><pre tabindex=0><span class=k>one</span> <span class=k>two</span></pre></div>
+<div class=highlight><pre tabindex=0><span class=k>one</span> <span class=%s>two</span></pre></div>
+</main></html>"""
+
+
+def test_axe_finds_a_pale_word_of_code_in_either_theme(chromium, tmp_path):
+    found = {}
+    for kind in "kn":
+        (tmp_path / "code.html").write_text(PALE % kind)
+        page = chromium.new_page()
+        page.goto((tmp_path / "code.html").as_uri())
+        found[kind] = visits.axe_in_both_themes(page)
+        page.close()
+    assert [line.split(" (")[0] for line in found["k"]] == ["dark: color-contrast"]
+    assert sorted({line.split(" (")[0] for line in found["n"]}) == [
+        "dark: color-contrast",
+        "light: color-contrast",
+    ]
+
+
 def test_an_outside_request_is_seen(chromium, tmp_path):
     (tmp_path / "bad.html").write_text("<html lang=en><img src='http://192.0.2.1/x.png'></html>")
     with visits.served(tmp_path) as root, visits.opened(chromium, f"{root}/bad.html") as (_, visit):

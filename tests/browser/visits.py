@@ -20,6 +20,23 @@ from tools import build_book
 HTML = build_book.BUILD / "html"
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
 AXE = f"axe-playwright-python {importlib.metadata.version('axe-playwright-python')}"
+CONTEXT = {"include": [["html"], ["[data-axe-colour]"]], "exclude": [["div.highlight"]]}
+"""For axe: the deepest of these that holds an element decides."""
+MARK_COLOURS = """() => {
+  const seen = new Set();
+  for (const word of document.querySelectorAll("div.highlight pre, div.highlight pre *")) {
+    word.removeAttribute("data-axe-colour");
+    if (![...word.childNodes].some((n) => n.nodeType === 3 && n.textContent.trim())) continue;
+    const colours = [];
+    for (let at = word; at.closest("div.highlight"); at = at.parentElement) {
+      const style = getComputedStyle(at);
+      colours.push(at === word ? style.color : "", style.backgroundColor, style.opacity);
+    }
+    if (seen.has(colours.join())) continue;
+    seen.add(colours.join());
+    word.setAttribute("data-axe-colour", "");
+  }
+}"""
 SETTLED = "async () => { if (window.MathJax?.startup) await window.MathJax.startup.promise; }"
 
 
@@ -103,9 +120,10 @@ def opened(browser: Browser, address: str, **options: object) -> Iterator[tuple[
     context.close()
 
 
-def violations(page: Page) -> list[str]:
+def violations(page: Page, context: dict | None = None, **options: object) -> list[str]:
     """Return what axe finds on a page as it is, one line per rule."""
-    found = Axe().run(page, options={"runOnly": RULES}).response["violations"]
+    asked = {"runOnly": RULES, "resultTypes": ["violations"], **options}
+    found = Axe().run(page, context=context, options=asked).response["violations"]
     return [
         f"{rule['id']} ({len(rule['nodes'])}): {node['html'][:160]} | {node['failureSummary']}"
         for rule in found
@@ -114,12 +132,19 @@ def violations(page: Page) -> list[str]:
 
 
 def axe_in_both_themes(page: Page) -> list[str]:
-    """Return axe's findings in the light and in the dark theme."""
-    found = []
+    """Return axe's findings in the light and in the dark theme.
+
+    Colours take axe longest, most of it in code of thousands of coloured words.  So it looks at the
+    whole page without colours once, then in each theme at all but the code, and at one word of code
+    for each pair of colours.
+    """
     page.add_style_tag(content="* { transition: none !important; }")  # a colour half-way is none
+    colours_off = {"color-contrast": {"enabled": False}}
+    found = [f"page: {line}" for line in violations(page, rules=colours_off)]
     for theme in ("light", "dark"):
         page.evaluate("t => document.documentElement.dataset.theme = t", theme)
-        found += [f"{theme}: {line}" for line in violations(page)]
+        page.evaluate(MARK_COLOURS)
+        found += [f"{theme}: {line}" for line in violations(page, CONTEXT)]
     return found
 
 
