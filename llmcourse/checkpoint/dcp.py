@@ -28,8 +28,8 @@ import torch.distributed as dist
 from torch import Tensor
 
 from llmcourse import runtime
-from llmcourse.checkpoint.payload_file import read_payload, write_payload
-from llmcourse.checkpoint.shards import INDEX, wait_for
+from llmcourse.checkpoint.payload_file import write_payload
+from llmcourse.checkpoint.shards import INDEX, sealed_index, wait_for
 from llmcourse.checkpoint.state import check_plain
 
 METADATA = ".metadata"
@@ -123,17 +123,7 @@ def read_index(folder: str | Path) -> dict[str, Any]:
     Raises:
         ValueError: if the folder holds no whole checkpoint.
     """
-    folder = Path(folder)
-    if not (folder / INDEX).exists():
-        raise ValueError(
-            f"{folder} is no whole checkpoint: it has no {INDEX}, which is written last; "
-            "take an earlier one"
-        )
-    index = read_payload(folder / INDEX)
-    for name in index["hashes"]:
-        if not (folder / name).exists():
-            raise ValueError(f"{folder} is not whole any more: {name} is missing")
-    return index
+    return sealed_index(folder)
 
 
 def verify_all(folder: Path) -> None:

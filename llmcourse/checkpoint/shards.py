@@ -152,6 +152,23 @@ def write_parts(
     return Path(folder)
 
 
+def sealed_index(folder: str | Path) -> dict[str, Any]:
+    """Return the index of a folder in which all named files are; errors as in `read_index`."""
+    folder = Path(folder)
+    if not (folder / INDEX).exists():
+        raise ValueError(
+            f"{folder} is no whole checkpoint: it has no {INDEX}, which is written last; "
+            "take an earlier one"
+        )
+    index = read_payload(folder / INDEX)
+    if not isinstance(index, dict) or index.keys() != {"shapes", "hashes", "content"}:
+        raise ValueError(f"{folder / INDEX} is another kind of file, and no index")
+    for name in index["hashes"]:
+        if not (folder / name).exists():
+            raise ValueError(f"{folder} is not whole any more: {name} is missing")
+    return index
+
+
 def wait_for(path: Path, timeout_s: int | float, rank: int) -> None:
     """Wait until another rank's file is there.
 
@@ -171,16 +188,8 @@ def read_index(folder: str | Path) -> dict[str, Any]:
     Raises:
         ValueError: if the folder holds no whole checkpoint, or files of another one.
     """
-    folder = Path(folder)
-    if not (folder / INDEX).exists():
-        raise ValueError(
-            f"{folder} is no whole checkpoint: it has no {INDEX}, which is written last; "
-            "take an earlier one"
-        )
-    index = read_payload(folder / INDEX)
+    folder, index = Path(folder), sealed_index(folder)
     for name, wanted in index["hashes"].items():
-        if not (folder / name).exists():
-            raise ValueError(f"{folder} is not whole any more: {name} is missing")
         if _hash_in_header(folder / name) != wanted:
             raise ValueError(f"{folder / name} is not the file that the index was written for")
     return index

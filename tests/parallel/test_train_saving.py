@@ -170,6 +170,15 @@ def two_runs(config, tmp_path_factory):
     return folders
 
 
+def test_a_file_of_another_kind_in_the_place_of_the_index(two_runs, tmp_path, caplog):
+    folder = tmp_path / "checkpoints"
+    shutil.copytree(two_runs[0] / "checkpoints", folder)
+    newest = folder / "step_00000006.shards"
+    shutil.copy(newest / "rank_00000_of_00002.ckpt", newest / shards.INDEX)  # whole, and no index
+    assert checkpoint.latest(folder) == folder / "step_00000003.shards"
+    assert "is another kind of file, and no index" in caplog.text
+
+
 def test_a_rank_that_never_writes_is_named(tmp_path):
     with pytest.raises(TimeoutError, match=r"did not come in 0.05 s: rank 1 has failed"):
         shards.write_parts(tmp_path / "c", {}, {}, {}, rank=0, num_ranks=2, timeout_s=0.05)
