@@ -198,7 +198,7 @@ def test_hidden_units_are_what_w_down_reads(decoder, ids):
     )
     assert model.hidden_units(without(decoder, "silu"), ids).eq(0).float().mean() > 0.2
     assert model.hidden_units(decoder, ids).eq(0).float().mean() == 0
-    with pytest.raises(ValueError, match="no feed-forward network"):
+    with pytest.raises(ValueError, match="this model has none, or experts"):
         model.hidden_units(without(decoder, "feed_forward"), ids)
 
 

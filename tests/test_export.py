@@ -28,6 +28,7 @@ from llmcourse.train import export as export_module
 from llmcourse.train import huggingface
 from llmcourse.train.export import NAMES, export, main
 
+TheirLlama = transformers.LlamaForCausalLM
 TINY = train.PRESETS["tiny"]()
 # Not the default of transformers, and large enough that leaving it out is seen.
 TINY = replace(TINY, model=replace(TINY.model, norm_eps=3e-4))
@@ -86,7 +87,8 @@ def ids_of(config, seed=2):
 @torch.no_grad()
 def difference(folder, ours):
     """How far transformers' logits are from ours, relative to the largest."""
-    theirs = transformers.LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    family = transformers.MixtralForCausalLM if ours.config.num_experts else TheirLlama
+    theirs = family.from_pretrained(folder, dtype=torch.float32)
     ids = ids_of(ours.config)
     return checks.relative_error(ours(ids), theirs(ids).logits)
 
@@ -229,6 +231,105 @@ def test_a_run_on_ranks_is_exported_like_any_other(tmp_path):
     train.fit_on_ranks(config, tmp_path / "run")
     to = export(tmp_path / "run", tmp_path / "exported")
     assert difference(to, train.resume(tmp_path / "run").model) < TOLERANCE
+
+
+# --- a mixture of experts
+
+EXPERTS = {
+    "num_experts": 4,
+    "experts_per_token": 2,
+    "hidden": 24,
+    "balance_weight": 0.02,
+    "capacity_factor": 1.5,
+}
+
+
+@pytest.fixture(scope="module")
+def mixture(tmp_path_factory):
+    """A run with experts, and its export."""
+    folder = tmp_path_factory.mktemp("mixture")
+    run = trained(folder / "run", shape=EXPERTS, steps=12, corpus_bytes=30_000).run
+    run.model.eval()  # capacity is for training
+    return run, export(run.folder, folder / "exported")
+
+
+def test_logits_of_a_mixture_equal_ours(mixture):
+    run, folder = mixture
+    assert difference(folder, run.model) < TOLERANCE
+    theirs, report = transformers.AutoModelForCausalLM.from_pretrained(
+        folder, output_loading_info=True
+    )
+    assert type(theirs) is transformers.MixtralForCausalLM
+    assert not any(report.values()), report
+    assert theirs.num_parameters() == sum(p.numel() for p in run.model.parameters())
+
+
+def test_the_shape_of_a_mixture_is_read_as_written(mixture):
+    theirs = transformers.AutoConfig.from_pretrained(mixture[1])
+    assert (theirs.num_local_experts, theirs.num_experts_per_tok) == (4, 2)
+    assert (theirs.intermediate_size, theirs.sliding_window) == (24, None)
+    assert (theirs.router_aux_loss_coef, theirs.output_router_logits) == (0.01, False)
+    assert theirs.router_jitter_noise == 0
+
+
+def test_every_weight_of_a_mixture_is_the_same_bits(mixture):
+    run, folder = mixture
+    loaded = safetensors.torch.load_file(folder / "model.safetensors")
+    assert "model.layers.0.block_sparse_moe.experts.3.w2.weight" in loaded
+    back = model.from_huggingface(loaded, run.config.model)
+    expected = run.model.state_dict()
+    assert back.keys() == expected.keys()
+    assert all(torch.equal(back[name], expected[name]) for name in expected)
+
+
+def next_expert(tensors):
+    """The downward matrix of every expert in its neighbour's place."""
+    return {
+        re.sub(r"experts\.(\d)\.w2", lambda m: f"experts.{(int(m[1]) + 1) % 4}.w2", n): w
+        for n, w in tensors.items()
+    }
+
+
+MIXTURE_MUTANTS = {
+    "swaps gate and up": lambda t, c: (swapped(t, "w1", "w3"), c),
+    "mixes up the experts": lambda t, c: (next_expert(t), c),
+    "uses one expert of a token": lambda t, c: (t, c | {"num_experts_per_tok": 1}),
+    "uses three experts of a token": lambda t, c: (t, c | {"num_experts_per_tok": 3}),
+    "turns the router round": lambda t, c: (
+        {n: -w if "moe.gate" in n else w for n, w in t.items()},
+        c,
+    ),
+}
+
+
+@pytest.mark.parametrize("mutant", MIXTURE_MUTANTS)
+def test_the_comparison_notices_in_a_mixture(mutant, mixture, tmp_path):
+    run, folder = mixture
+    tensors = safetensors.torch.load_file(folder / "model.safetensors")
+    config = json.loads((folder / "config.json").read_text())
+    tensors, config = MIXTURE_MUTANTS[mutant](tensors, config)
+    safetensors.torch.save_file(tensors, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert difference(tmp_path, run.model) > 100 * TOLERANCE, f"accepted an export that {mutant}"
+
+
+def test_the_card_of_a_mixture_says_what_it_is(mixture):
+    run, folder = mixture
+    card = (folder / "README.md").read_text()
+    total = sum(p.numel() for p in run.model.parameters())
+    spare = sum(p.numel() for n, p in run.model.named_parameters() if ".experts." in n) // 2
+    assert f"{total:,} parameters, of which a token uses {total - spare:,}, that" in card
+    assert "It is a Mixtral: transformers loads it as `MixtralForCausalLM`." in card
+    for row in (
+        "| experts in a block | 4 |",
+        "| experts of a token | 2 |",
+        "| hidden units of an expert | 24 |",
+        "| weight of the balance loss | 0.02 |",
+        "| capacity factor of an expert | 1.5 |",
+    ):
+        assert row in card
+    assert 'tags: ["mixtral", "llmcourse"]' in card
+    assert "Llama" not in card
 
 
 # --- the tokenizer

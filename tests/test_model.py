@@ -45,6 +45,15 @@ def hugging_face(config):
     import transformers  # noqa: PLC0415 - slow import
 
     family = "Qwen3" if config.qk_norm else "Llama"  # Qwen3 is a Llama with norms of its heads
+    of_a_mixture = {}
+    if config.num_experts:
+        family = "Mixtral"
+        of_a_mixture = {
+            "num_local_experts": config.num_experts,
+            "num_experts_per_tok": config.experts_per_token,
+            "sliding_window": None,
+            "experts_implementation": "eager",
+        }
     return getattr(transformers, f"{family}ForCausalLM")(
         getattr(transformers, f"{family}Config")(
             vocab_size=config.vocab_size,
@@ -58,6 +67,7 @@ def hugging_face(config):
             rms_norm_eps=config.norm_eps,
             tie_word_embeddings=config.tied_head,
             rope_parameters={"rope_type": "default", "rope_theta": config.rope_theta},
+            **of_a_mixture,
         )
     ).eval()
 
@@ -128,6 +138,128 @@ def test_the_comparison_notices_unpermuted_heads():
     with torch.no_grad():
         ids = ids_of(config)
         assert checks.relative_error(ours(ids), theirs(ids).logits) > 1e-3
+
+
+MIXTURES = [(1, 1), (4, 1), (6, 2), (5, 5)]
+"""Experts, and experts of a token."""
+
+
+@pytest.mark.parametrize("tied_head", [True, False])
+@pytest.mark.parametrize(("num_experts", "experts_per_token"), MIXTURES)
+def test_a_mixture_equals_mixtral(num_experts, experts_per_token, tied_head):
+    """In float64 transformers still casts to float32, in its norms and its router."""
+    config = small(
+        tied_head=tied_head, num_experts=num_experts, experts_per_token=experts_per_token
+    )
+    ours, theirs = built(config), hugging_face(config)
+    theirs.load_state_dict(model.to_huggingface(ours.state_dict(), config))
+    ids = ids_of(config)
+    with torch.no_grad():
+        assert checks.relative_error(ours(ids), theirs(ids).logits) < 1e-5
+        ours.double()
+        ours.rotations_TJ = ours.rotations_TJ.to(torch.complex128)
+        assert checks.relative_error(ours(ids), theirs.double()(ids).logits) < 1e-6
+        for block in ours.blocks:
+            block.feed_forward.router.w_router.neg_()
+        if experts_per_token < num_experts:
+            assert checks.relative_error(ours(ids), theirs(ids).logits) > 1e-2
+
+
+def test_gradients_of_a_mixture_equal_mixtrals():
+    config = small(tied_head=False, num_experts=5, experts_per_token=2)
+    ours, theirs = built(config, scale=5.0), hugging_face(config)
+    theirs.load_state_dict(model.to_huggingface(ours.state_dict(), config))
+    ids = ids_of(config)
+    dy = torch.randn(3, 11, config.vocab_size, generator=torch.Generator().manual_seed(3))
+    (ours(ids) * dy).sum().backward()
+    (theirs(ids).logits * dy).sum().backward()
+    wanted = {n: p.grad for n, p in theirs.named_parameters()}
+    mine = model.to_huggingface({n: p.grad for n, p in ours.named_parameters()}, config)
+    assert mine.keys() == wanted.keys()
+    for name, gradient in wanted.items():
+        assert checks.relative_error(mine[name], gradient) < 2e-5, name
+
+
+@pytest.mark.parametrize("swap", [("w_gate", "w_up"), ("experts", "experts")])
+def test_the_comparison_notices_matrices_of_other_experts(swap):
+    config = small(num_experts=4, experts_per_token=2)
+    ours, theirs = built(config), hugging_face(config)
+    state = ours.state_dict()
+    for layer in range(config.num_layers):
+        place = f"blocks.{layer}.feed_forward.experts."
+        if swap[0] == "experts":
+            state[f"{place}w_down"] = state[f"{place}w_down"].roll(1, 0)
+        else:
+            names = [place + name for name in swap]
+            state[names[0]], state[names[1]] = state[names[1]], state[names[0]]
+    theirs.load_state_dict(model.to_huggingface(state, config))
+    ids = ids_of(config)
+    with torch.no_grad():
+        assert checks.relative_error(ours(ids), theirs(ids).logits) > 1e-2
+
+
+def test_a_mixture_round_trips_under_both_sets_of_names():
+    config = small(num_experts=3, experts_per_token=2)
+    state = built(config).state_dict()
+    joined = model.to_huggingface(state, config)
+    published = model.split_experts(joined)
+    assert "model.layers.1.mlp.experts.gate_up_proj" in joined
+    wanted = {f"experts.{e}.w{i}.weight" for e in range(3) for i in (1, 2, 3)} | {"gate.weight"}
+    place = "model.layers.1.block_sparse_moe."
+    assert {n.removeprefix(place) for n in published if n.startswith(place)} == wanted
+    third = state["blocks.1.feed_forward.experts.w_up"][2]
+    assert torch.equal(published[f"{place}experts.2.w3.weight"], third)
+    for names in (joined, published):
+        back = model.from_huggingface(names, config)
+        assert back.keys() == state.keys()
+        assert all(torch.equal(back[name], state[name]) for name in state)
+    dense = model.to_huggingface(built(small()).state_dict(), small())
+    assert model.split_experts(dense) == dense
+
+
+def test_a_mixture_of_another_shape_is_refused():
+    config = small(num_experts=3, experts_per_token=2)
+    joined = model.to_huggingface(built(config).state_dict(), config)
+    published = model.split_experts(joined)
+    with pytest.raises(ValueError, match=r"not parameters of this configuration.*experts\.2\.w1"):
+        model.from_huggingface(published, replace(config, num_experts=2))
+    with pytest.raises(ValueError, match="not parameters of this configuration"):
+        model.from_huggingface(published, replace(config, num_experts=4))
+    with pytest.raises(ValueError, match="not parameters of this configuration"):
+        model.from_huggingface(joined, small())
+    with pytest.raises(ValueError, match="transformers has no Mixtral with qk_norm"):
+        model.to_huggingface({}, replace(config, qk_norm=True))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"experts_per_token": 2}, "experts_per_token has no effect without experts"),
+        ({"balance_weight": 0.01}, "balance_weight has no effect without experts"),
+        ({"capacity_factor": 1.0}, "capacity_factor has no effect without experts"),
+        ({"num_experts": 4}, "experts_per_token must be from 1 to num_experts = 4, got 0"),
+        (
+            {"num_experts": 4, "experts_per_token": 5},
+            "experts_per_token must be from 1 to num_experts = 4, got 5",
+        ),
+        ({"num_experts": -1}, "num_experts must be 0 or greater and finite, got -1"),
+        (
+            {"num_experts": 4, "experts_per_token": 2, "balance_weight": -0.1},
+            "balance_weight must be 0 or greater and finite, got -0.1",
+        ),
+        (
+            {"num_experts": 4, "experts_per_token": 2, "capacity_factor": math.nan},
+            "capacity_factor must be 0 or greater and finite, got nan",
+        ),
+        (
+            {"num_experts": 4, "experts_per_token": 2, "capacity_factor": math.inf},
+            "capacity_factor must be 0 or greater and finite, got inf",
+        ),
+    ],
+)
+def test_impossible_mixtures_are_refused(settings, message):
+    with pytest.raises(ValueError, match=message):
+        small(**settings)
 
 
 @pytest.mark.parametrize("tied_head", [True, False])

@@ -10,11 +10,13 @@ from llmcourse.model.config import (
     llama3_8b,
     llama3_70b,
     llama3_405b,
+    mixtral_8x7b,
     stories,
     tiny,
+    tiny_moe,
 )
 from llmcourse.model.decoder import KVCache, Transformer
-from llmcourse.model.huggingface import from_huggingface, to_huggingface
+from llmcourse.model.huggingface import from_huggingface, split_experts, to_huggingface
 from llmcourse.model.inspect import (
     attention_maps,
     hidden_units,
@@ -37,11 +39,14 @@ __all__ = [
     "llama3_8b",
     "llama3_70b",
     "llama3_405b",
+    "mixtral_8x7b",
     "next_token_probabilities",
     "queries_and_keys",
     "residual_rms",
+    "split_experts",
     "stories",
     "tiny",
+    "tiny_moe",
     "to_huggingface",
     "without",
 ]

@@ -46,10 +46,15 @@ def without(model: Transformer, part: Part | str) -> Transformer:
         part: what to remove, one of `PARTS`.
 
     Raises:
-        ValueError: if there is no such part.
+        ValueError: if there is no such part, or the gate or silu of a mixture is asked for.
     """
     if part not in PARTS:
         raise ValueError(f"part must be one of {', '.join(PARTS)}, got {part!r}")
+    if part in ("gate", "silu") and model.config.num_experts:
+        raise ValueError(
+            f"without {part!r} is for a dense model, this one is a mixture of experts: choose "
+            "another part, or set num_experts to 0"
+        )
     model = copy.deepcopy(model)
     if part == "position":
         model.rotations_TJ = torch.ones_like(model.rotations_TJ)

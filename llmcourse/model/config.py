@@ -1,9 +1,9 @@
 """The numbers that fix the shape of a Llama, and the shapes that the course uses.
 
-Taught in: chapters/10_blueprint.ipynb
+Taught in: chapters/10_blueprint.ipynb, chapters/14_mixture_of_experts.ipynb
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,7 +21,7 @@ class ModelConfig:
     head_size: int
     """Channels of one head (K), even; often, not always, width / num_heads."""
     hidden: int
-    """Channels inside the feed-forward network (F)."""
+    """Channels inside the feed-forward network (F); of a mixture, inside one expert."""
     vocab_size: int
     """Rows of the embedding (V)."""
     context_length: int
@@ -34,6 +34,14 @@ class ModelConfig:
     """Added to the mean square in every RMSNorm."""
     qk_norm: bool = False
     """Whether queries and keys are normalised before they are rotated (Qwen3, OLMo 2)."""
+    num_experts: int = 0
+    """Experts of every block (E); 0 is a dense model, with one feed-forward network in a block."""
+    experts_per_token: int = 0
+    """Experts that each token uses (k), from 1 to num_experts; 0 in a dense model."""
+    balance_weight: float = 0.0
+    """Weight of the balance loss beside the cross-entropy; 0 leaves it out."""
+    capacity_factor: float = 0.0
+    """In training an expert takes at most ceil(capacity_factor N k / E) rows; 0 is no limit."""
 
     def __post_init__(self) -> None:
         """Reject shapes that cannot be built."""
@@ -57,6 +65,27 @@ class ModelConfig:
             )
         if self.head_size % 2:
             raise ValueError(f"head_size must be even for RoPE, got {self.head_size}")
+        self._check_experts()
+
+    def _check_experts(self) -> None:
+        """Reject a mixture that cannot be built, and settings of one that has no experts."""
+        for name in ("num_experts", "balance_weight", "capacity_factor"):
+            if not 0 <= getattr(self, name) < float("inf"):
+                raise ValueError(
+                    f"{name} must be 0 or greater and finite, got {getattr(self, name)}"
+                )
+        if self.num_experts == 0:
+            for name in ("experts_per_token", "balance_weight", "capacity_factor"):
+                if getattr(self, name):
+                    raise ValueError(
+                        f"{name} has no effect without experts: set num_experts, or leave {name} "
+                        f"at 0, got {getattr(self, name)}"
+                    )
+        elif not 1 <= self.experts_per_token <= self.num_experts:
+            raise ValueError(
+                f"experts_per_token must be from 1 to num_experts = {self.num_experts}, got "
+                f"{self.experts_per_token}"
+            )
 
 
 def tiny() -> ModelConfig:
@@ -118,11 +147,42 @@ def llama3_405b() -> ModelConfig:
     return _llama3(num_layers=126, width=16_384, num_heads=128, hidden=53_248)
 
 
+def tiny_moe() -> ModelConfig:
+    """`tiny` with 4 experts in each block, 2 for each token."""
+    return replace(tiny(), hidden=24, num_experts=4, experts_per_token=2, balance_weight=0.01)
+
+
+def mixtral_8x7b() -> ModelConfig:
+    """Mixtral 8x7B: 46,702,792,704 parameters, of which a token uses 12,879,925,248.
+
+    Source:
+        Jiang et al. 2024, table 1, https://arxiv.org/abs/2401.04088; base of the rotary positions
+        and weight of the balance loss from the config.json published with the weights.
+    """
+    return ModelConfig(
+        num_layers=32,
+        width=4_096,
+        num_heads=32,
+        num_kv_heads=8,
+        head_size=128,
+        hidden=14_336,
+        vocab_size=32_000,
+        context_length=32_768,
+        rope_theta=1_000_000.0,
+        tied_head=False,
+        num_experts=8,
+        experts_per_token=2,
+        balance_weight=0.02,
+    )
+
+
 PRESETS = {
     "tiny": tiny,
+    "tiny_moe": tiny_moe,
     "stories": stories,
     "llama3_8b": llama3_8b,
     "llama3_70b": llama3_70b,
     "llama3_405b": llama3_405b,
+    "mixtral_8x7b": mixtral_8x7b,
 }
 """Every preset by the name that the command line uses."""

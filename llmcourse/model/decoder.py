@@ -1,13 +1,14 @@
-"""The decoder: every module of a Llama, put together from `ops` and `attention`.
+"""The decoder: every module of a Llama, put together from `ops`, `attention` and `moe`.
 
-One block is   x = x + attention(norm(x));   x = x + feed_forward(norm(x)).
+One block is   x = x + attention(norm(x));   x = x + feed_forward(norm(x)),
+where feed_forward is one network, or a mixture of experts.
 A token id enters as a row of the embedding, passes all blocks, is normalised once more, and leaves
 as one logit per vocabulary entry.
 
 Shape suffixes:  B batch, T time, D width, H heads, G key/value heads, K head size, F hidden,
 V vocabulary, S time of cached keys, J channel pairs of RoPE.  A mask may have a batch axis or not.
 
-Taught in: chapters/10_blueprint.ipynb, chapters/11_attention.ipynb, chapters/12_feed_forward.ipynb, chapters/28_stability.ipynb
+Taught in: chapters/10_blueprint.ipynb, chapters/11_attention.ipynb, chapters/12_feed_forward.ipynb, chapters/14_mixture_of_experts.ipynb, chapters/28_stability.ipynb
 """  # noqa: E501 - one line, which tests and pages read
 
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from torch import Tensor, nn
 
 from llmcourse.attention import attention_sdpa, rope_adjacent, rope_rotations
 from llmcourse.model.config import ModelConfig
+from llmcourse.moe import MixtureOfExperts
 from llmcourse.ops import embedding, linear, rmsnorm, silu_gate
 
 
@@ -127,20 +129,33 @@ class Block(nn.Module):
         self.attention_norm = RMSNorm(config.width, config.norm_eps)
         self.attention = Attention(config)
         self.feed_forward_norm = RMSNorm(config.width, config.norm_eps)
-        self.feed_forward = FeedForward(config)
+        self.feed_forward = _feed_forward(config)
 
     def forward(
         self,
-        x_BTD: Float[Tensor, "B T D"],
+        x_BTD: Float[Tensor, "B t D"],  # t of T positions, if several ranks share them
         rotations_TJ: Complex[Tensor, "*rows T J"],
         *,
         mask: Bool[Tensor, "*masked T S"] | None = None,
         cache: KVCache | None = None,
-    ) -> Float[Tensor, "B T D"]:
+    ) -> Float[Tensor, "B t D"]:
         """Add what the two parts of the layer contribute."""
         normed_BTD = self.attention_norm(x_BTD)
         x_BTD = x_BTD + self.attention(normed_BTD, rotations_TJ, mask=mask, cache=cache)
         return x_BTD + self.feed_forward(self.feed_forward_norm(x_BTD))
+
+
+def _feed_forward(config: ModelConfig) -> nn.Module:
+    """Return one network for all tokens, or a mixture of experts."""
+    if not config.num_experts:
+        return FeedForward(config)
+    return MixtureOfExperts(
+        width=config.width,
+        hidden=config.hidden,
+        num_experts=config.num_experts,
+        experts_per_token=config.experts_per_token,
+        capacity_factor=config.capacity_factor,
+    )
 
 
 class Transformer(nn.Module):
@@ -173,6 +188,18 @@ class Transformer(nn.Module):
         if generator is not None:
             self.initialise(generator)
 
+    @staticmethod
+    def look_up(ids_BT: Int[Tensor, "B T"], w_VD: Float[Tensor, "V D"]) -> Float[Tensor, "B T D"]:
+        """Turn ids into rows of the embedding; an instance may put another form in its place."""
+        return embedding(ids_BT, w_VD)
+
+    @staticmethod
+    def project(
+        x_BTD: Float[Tensor, "B T D"], w_VD: Float[Tensor, "V D"]
+    ) -> Float[Tensor, "B T V"]:
+        """Turn the last activations into logits; an instance may put another form in its place."""
+        return linear(x_BTD, w_VD)
+
     @property
     def head_weight(self) -> Float[Tensor, "V D"]:
         """The output projection: the embedding when tied, its own matrix otherwise."""
@@ -200,6 +227,23 @@ class Transformer(nn.Module):
         for block in self.blocks:
             block.attention.attend = form
 
+    def balance_loss(self) -> Float[Tensor, ""] | None:
+        """Return what a mixture adds to the loss: balance_weight times the mean over its layers.
+
+        It is that of the last forward pass, with its graph.  None where nothing is to be added: for
+        a dense model, a balance_weight of 0, and in eval mode.
+
+        Raises:
+            ValueError: if no forward pass in training mode came before.
+        """
+        mixtures = [part for part in self.modules() if isinstance(part, MixtureOfExperts)]
+        if not (mixtures and self.config.balance_weight and self.training):
+            return None
+        losses = [mixture.balance_loss for mixture in mixtures]
+        if any(value is None for value in losses):
+            raise ValueError("there is no balance loss yet: run a forward pass in training mode")
+        return self.config.balance_weight * torch.stack(losses).mean()
+
     def new_cache(self, batch_size: int) -> list[KVCache]:
         """Return one empty cache per layer."""
         return [KVCache(batch_size, self.config, like=self.embedding) for _ in self.blocks]
@@ -226,11 +270,11 @@ class Transformer(nn.Module):
             ValueError: if the sequence, cached part included, is longer than the context, or a
                 position is outside it.
         """
-        x_BTD = embedding(ids_BT, self.embedding)
+        x_BTD = self.look_up(ids_BT, self.embedding)
         rotations_TJ = self.rotations_of(ids_BT.shape[1], positions_BT, cache)
         for layer, block in enumerate(self.blocks):
             x_BTD = block(x_BTD, rotations_TJ, mask=mask, cache=cache[layer] if cache else None)
-        return linear(self.norm(x_BTD), self.head_weight)
+        return self.project(self.norm(x_BTD), self.head_weight)
 
     def rotations_of(
         self,

@@ -1,9 +1,14 @@
-"""Weights under Hugging Face's names for Llama (for Qwen3 with `qk_norm`), and back.
+"""Weights under Hugging Face's names for Llama, Qwen3 (`qk_norm`) or Mixtral (experts), and back.
 
 Two things differ: the names, and the order of the channels inside each query and key head, since
 Hugging Face rotates split halves where we rotate adjacent pairs.
 
-Taught in: chapters/10_blueprint.ipynb
+The experts of a Mixtral have two sets of names.  Published files, and transformers before version
+5, hold three matrices for each expert; transformers 5 joins all of them in two tensors when it
+loads a folder.  `to_huggingface` gives the joined ones, `split_experts` makes files of them, and
+`from_huggingface` reads both.
+
+Taught in: chapters/10_blueprint.ipynb, chapters/14_mixture_of_experts.ipynb
 """
 
 import torch
@@ -19,11 +24,24 @@ _IN_BLOCK = {
     "attention.w_v": "self_attn.v_proj.weight",
     "attention.w_o": "self_attn.o_proj.weight",
     "feed_forward_norm.gain": "post_attention_layernorm.weight",
+}
+
+_DENSE = {
     "feed_forward.w_gate": "mlp.gate_proj.weight",
     "feed_forward.w_up": "mlp.up_proj.weight",
     "feed_forward.w_down": "mlp.down_proj.weight",
 }
 
+_MIXTURE = {
+    "feed_forward.router.w_router": "mlp.gate.weight",
+    "feed_forward.experts.w_gate": "mlp.experts.gate_proj",
+    "feed_forward.experts.w_up": "mlp.experts.up_proj",
+    "feed_forward.experts.w_down": "mlp.experts.down_proj",
+}
+"""Gate and up stand under names of their own here until they are joined."""
+
+_PUBLISHED = {"w1": "gate_proj", "w3": "up_proj", "w2": "down_proj"}
+"""What the matrices of one expert are called in files."""
 
 _OF_HEADS = {
     "attention.q_norm.gain": "self_attn.q_norm.weight",
@@ -36,9 +54,16 @@ _ROTATED = ("w_q", "w_k", "q_norm.gain", "k_norm.gain")
 
 def _names(config: ModelConfig) -> dict[str, str]:
     """Return Hugging Face's name for each of our parameters."""
+    if config.num_experts and config.qk_norm:
+        raise ValueError(
+            "transformers has no Mixtral with qk_norm: set qk_norm to False, or num_experts to 0"
+        )
     names = {"embedding": "model.embed_tokens.weight", "norm.gain": "model.norm.weight"}
+    in_block = _IN_BLOCK | (_MIXTURE if config.num_experts else _DENSE)
+    if config.qk_norm:
+        in_block |= _OF_HEADS
     for layer in range(config.num_layers):
-        for ours, theirs in (_IN_BLOCK | (_OF_HEADS if config.qk_norm else {})).items():
+        for ours, theirs in in_block.items():
             names[f"blocks.{layer}.{ours}"] = f"model.layers.{layer}.{theirs}"
     if not config.tied_head:
         names["head"] = "lm_head.weight"
@@ -54,11 +79,13 @@ def _permute_heads(weight: Tensor, order_K: Tensor) -> Tensor:
 def to_huggingface(state: dict[str, Tensor], config: ModelConfig) -> dict[str, Tensor]:
     """Return the state dict that `LlamaForCausalLM.load_state_dict` takes.
 
-    With `qk_norm` it is that of `Qwen3ForCausalLM`.  With a tied head, "lm_head.weight" is
-    given too, as Hugging Face lists it.
+    With `qk_norm` it is that of `Qwen3ForCausalLM`; with experts that of `MixtralForCausalLM` in
+    transformers 5, whose joined experts are copies.  With a tied head, "lm_head.weight" is given
+    too, as Hugging Face lists it.
 
     Raises:
-        ValueError: if a parameter of the configuration is missing from `state`.
+        ValueError: if a parameter of the configuration is missing from `state`, or it has both
+            experts and qk_norm.
     """
     order_K = halves_from_adjacent(config.head_size)
     result = {}
@@ -69,16 +96,78 @@ def to_huggingface(state: dict[str, Tensor], config: ModelConfig) -> dict[str, T
         result[theirs] = _permute_heads(state[ours], order_K) if rotated else state[ours]
     if config.tied_head:
         result["lm_head.weight"] = result["model.embed_tokens.weight"]
+    return _joined(result)
+
+
+def _joined(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Put the gates and the ups of all experts in one tensor, gates first, as transformers 5."""
+    result = {}
+    for name, weight in state.items():
+        if name.endswith("experts.gate_proj"):
+            up = state[name.replace("gate_proj", "up_proj")]
+            result[name.replace("gate_proj", "gate_up_proj")] = torch.cat([weight, up], dim=1)
+        elif not name.endswith("experts.up_proj"):
+            result[name] = weight
     return result
+
+
+def split_experts(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return a state dict of `to_huggingface` with a name for each matrix of each expert.
+
+    So published files of Mixtral hold them, and every version of transformers reads them:
+    block_sparse_moe.experts.E.w1 is the gate of expert E, w3 its up, w2 its down.  A state dict
+    without experts is returned as it is.
+    """
+    result = {}
+    for name, weight in _unjoined(state).items():
+        for short, long in _PUBLISHED.items():
+            if name.endswith(f"experts.{long}"):
+                place = name.replace(".mlp.", ".block_sparse_moe.").removesuffix(long)
+                matrices = weight.unbind()
+                result |= {f"{place}{e}.{short}.weight": w for e, w in enumerate(matrices)}
+                break
+        else:
+            router = name.endswith(".mlp.gate.weight")
+            result[name.replace(".mlp.", ".block_sparse_moe.") if router else name] = weight
+    return result
+
+
+def _unjoined(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Take the gates and the ups of all experts apart; both are views."""
+    result = {}
+    for name, weight in state.items():
+        if name.endswith("experts.gate_up_proj"):
+            halves = weight.chunk(2, dim=1)
+            for part, half in zip(("gate_proj", "up_proj"), halves, strict=True):
+                result[name.replace("gate_up_proj", part)] = half
+        else:
+            result[name] = weight
+    return result
+
+
+def _stacked(state: dict[str, Tensor], config: ModelConfig) -> dict[str, Tensor]:
+    """Put the matrices of single experts, under their published names, in one tensor of all."""
+    state = {name.replace(".block_sparse_moe.", ".mlp."): w for name, w in state.items()}
+    for layer in range(config.num_layers):
+        place = f"model.layers.{layer}.mlp.experts."
+        for short, long in _PUBLISHED.items():
+            names = [f"{place}{e}.{short}.weight" for e in range(config.num_experts)]
+            if all(name in state for name in names):
+                state[place + long] = torch.stack([state.pop(name) for name in names])
+    return state
 
 
 def from_huggingface(state: dict[str, Tensor], config: ModelConfig) -> dict[str, Tensor]:
     """Return our state dict from one of `LlamaForCausalLM`: the inverse of `to_huggingface`.
 
+    The experts of a Mixtral may have either set of names.
+
     Raises:
         ValueError: if a parameter is missing, or `state` has one that this configuration has not.
     """
     names = _names(config)
+    if config.num_experts:
+        state = _stacked(_unjoined(state), config)
     unknown = state.keys() - set(names.values()) - {"lm_head.weight"}
     if unknown:
         raise ValueError(f"not parameters of this configuration: {sorted(unknown)}")

@@ -60,7 +60,10 @@ def hidden_units(model: Transformer, ids_BT: Int[Tensor, "B T"]) -> Float[Tensor
     """
     parts = [block.feed_forward for block in model.blocks]
     if not all(hasattr(part, "hidden") for part in parts):
-        raise ValueError("this model has no feed-forward network, and so no hidden units")
+        raise ValueError(
+            "hidden units are those of one feed-forward network in each block: this model has "
+            "none, or experts"
+        )
     return torch.stack(_watch(model, ids_BT, parts, lambda part, given, _: part.hidden(*given)))
 
 

@@ -23,7 +23,7 @@ from jsonargparse import ArgumentError, ArgumentParser
 
 from llmcourse.checkpoint import Checkpoint
 from llmcourse.corpus import END_OF_TEXT
-from llmcourse.model import Transformer, to_huggingface
+from llmcourse.model import Transformer, split_experts, to_huggingface
 from llmcourse.runtime import sync_folder, write_atomically
 from llmcourse.tokenizer import Tokenizer
 from llmcourse.train import huggingface
@@ -61,8 +61,8 @@ def export(
             renames, the old one is left whole as .NAME.HEX.old, the new one as .NAME.HEX.tmp.
 
     Raises:
-        ValueError: if the run has no intact checkpoint, its model is no Llama, dtype is not one of
-            the two, or something stands at `to` that may not be replaced.
+        ValueError: if the run has no intact checkpoint, its model is no Llama or Mixtral, dtype is
+            not one of the two, or something stands at `to` that may not be replaced.
         OSError: if a file cannot be read or written; what stood at `to` goes only when the new
             folder has its name.
     """
@@ -144,7 +144,7 @@ def _weights(saved: Checkpoint, config: TrainConfig, dtype: DType) -> bytes:
     if _shapes(saved.model) != _shapes(expected):
         odd = sorted(dict(_shapes(saved.model).items() ^ _shapes(expected).items()))
         raise ValueError(f"the checkpoint's weights are not those of its settings: {odd[0]}")
-    state = to_huggingface(saved.model, config.model)
+    state = split_experts(to_huggingface(saved.model, config.model))
     if config.model.tied_head:
         del state["lm_head.weight"]  # the same memory as the embedding: transformers ties it again
     narrow = {name: weight.to(getattr(torch, dtype)).contiguous() for name, weight in state.items()}

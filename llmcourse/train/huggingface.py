@@ -1,7 +1,7 @@
 """The files beside the weights that Hugging Face's transformers reads, as plain data.
 
-Only a Llama can be written: what else the course can build is refused.  Nothing here imports
-transformers; the tests load what is written with it.
+Only a Llama can be written, or a Mixtral, which is a Llama with experts: what else the course can
+build is refused.  Nothing here imports transformers; the tests load what is written with it.
 
 Taught in: chapters/30_checkpoints.ipynb
 """
@@ -22,7 +22,7 @@ SAMPLE_TEMPERATURE = 0.8
 
 
 def refuse_other_than_llama(config: TrainConfig) -> None:
-    """Raise ValueError if `LlamaForCausalLM` cannot compute what a run's model computes."""
+    """Raise ValueError if neither Llama nor Mixtral can compute what a run's model computes."""
     if config.without != "nothing":
         raise ValueError(
             f"a model without {config.without} is no Llama, and transformers has no class for it: "
@@ -42,7 +42,7 @@ def refuse_other_than_llama(config: TrainConfig) -> None:
 
 
 def config_json(config: ModelConfig, *, end_id: int, dtype: DType) -> dict[str, Any]:
-    """Return config.json: the shape under the names of `LlamaConfig`.
+    """Return config.json: the shape under the names of `LlamaConfig` or `MixtralConfig`.
 
     No id is named for padding: that row of the embedding would no longer be trained.
 
@@ -52,8 +52,7 @@ def config_json(config: ModelConfig, *, end_id: int, dtype: DType) -> dict[str, 
         dtype: of the weights.
     """
     return {
-        "architectures": ["LlamaForCausalLM"],
-        "model_type": "llama",
+        **(_mixtral(config) if config.num_experts else _LLAMA),
         "vocab_size": config.vocab_size,
         "hidden_size": config.width,
         "intermediate_size": config.hidden,
@@ -67,15 +66,40 @@ def config_json(config: ModelConfig, *, end_id: int, dtype: DType) -> dict[str, 
         "rope_parameters": {"rope_type": "default", "rope_theta": config.rope_theta},
         "rope_theta": config.rope_theta,  # where transformers 4 looks
         "tie_word_embeddings": config.tied_head,
-        "attention_bias": False,
         "attention_dropout": 0.0,
-        "mlp_bias": False,
         "initializer_range": 0.02,
         "use_cache": True,
         "bos_token_id": end_id,
         "eos_token_id": end_id,
         "dtype": dtype,
         "torch_dtype": dtype,  # where transformers 4 looks
+    }
+
+
+_LLAMA = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "attention_bias": False,
+    "mlp_bias": False,
+}
+"""What only a Llama has to say."""
+
+
+def _mixtral(config: ModelConfig) -> dict[str, Any]:
+    """Return what only a Mixtral has to say.
+
+    transformers' balance loss is k times ours, of all layers together; it drops no token, as we
+    drop none outside training.
+    """
+    return {
+        "architectures": ["MixtralForCausalLM"],
+        "model_type": "mixtral",
+        "num_local_experts": config.num_experts,
+        "num_experts_per_tok": config.experts_per_token,
+        "router_aux_loss_coef": config.balance_weight / config.experts_per_token,
+        "router_jitter_noise": 0.0,
+        "output_router_logits": False,
+        "sliding_window": None,
     }
 
 

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from llmcourse import cost
 from llmcourse.corpus import END_OF_TEXT, FIRST_VALIDATION_YEAR
 from llmcourse.train.config import TrainConfig
 from llmcourse.train.huggingface import DType
@@ -83,7 +84,7 @@ def _front_matter(facts: RunFacts, exported: Exported) -> str:
         "library_name": "transformers",
         "pipeline_tag": "text-generation",
         "language": _CORPORA[facts.config.corpus].language,
-        "tags": ["llama", "llmcourse"],
+        "tags": [_family(facts).lower(), "llmcourse"],
     }
     if facts.validation is not None:
         matter["model-index"] = [{"name": exported.name, "results": [_result(facts)]}]
@@ -110,12 +111,19 @@ def _result(facts: RunFacts) -> dict[str, Any]:
     }
 
 
+def _family(facts: RunFacts) -> str:
+    return "Mixtral" if facts.config.model.num_experts else "Llama"
+
+
 def _head(facts: RunFacts, exported: Exported) -> str:
+    family = _family(facts)
+    active = cost.num_active_parameters(facts.config.model)
+    used = f", of which a token uses {active:,}," if facts.config.model.num_experts else ""
     return (
         f"# {exported.name}\n\n"
-        f"A language model of {facts.num_parameters:,} parameters that continues text. It was "
-        "trained from random weights with llmcourse, a course on how large language models are "
-        "trained. It is a Llama: transformers loads it as `LlamaForCausalLM`.\n"
+        f"A language model of {facts.num_parameters:,} parameters{used} that continues text. It "
+        "was trained from random weights with llmcourse, a course on how large language models are "
+        f"trained. It is a {family}: transformers loads it as `{family}ForCausalLM`.\n"
     )
 
 
@@ -128,7 +136,7 @@ def _shape(facts: RunFacts, exported: Exported) -> str:
         ("query heads", model.num_heads),
         ("key/value heads", model.num_kv_heads),
         ("size of a head", model.head_size),
-        ("hidden units of the feed-forward network", model.hidden),
+        *_feed_forward_rows(facts),
         ("vocabulary", f"{model.vocab_size:,} (byte-level BPE)"),
         ("context", f"{model.context_length:,} tokens"),
         ("base of the rotary positions", f"{model.rope_theta:,g}"),
@@ -149,6 +157,28 @@ def _data(facts: RunFacts, exported: Exported) -> str:
     return _section("Data", _table(rows))
 
 
+def _feed_forward_rows(facts: RunFacts) -> list[tuple[str, object]]:
+    """Return what the table of shapes says of the feed-forward networks."""
+    model = facts.config.model
+    if not model.num_experts:
+        return [("hidden units of the feed-forward network", model.hidden)]
+    return [
+        ("experts in a block", model.num_experts),
+        ("experts of a token", model.experts_per_token),
+        ("hidden units of an expert", model.hidden),
+    ]
+
+
+def _balance(facts: RunFacts) -> list[tuple[str, object]]:
+    """Return what a mixture's training did about experts that are used too much."""
+    model = facts.config.model
+    rows = [
+        ("weight of the balance loss", model.balance_weight),
+        ("capacity factor of an expert", model.capacity_factor),
+    ]
+    return [(name, f"{value:g}") for name, value in rows if value]
+
+
 def _training(facts: RunFacts, exported: Exported) -> str:
     config, seen = facts.config, facts.tokens_seen
     context = config.model.context_length
@@ -158,6 +188,7 @@ def _training(facts: RunFacts, exported: Exported) -> str:
         ("tokens seen", f"{seen:,} ({seen / facts.training_tokens:.2f} times the text)"),
         ("optimizer", _optimizer(config)),
         ("learning rate", _schedule(config)),
+        *_balance(facts),
         ("precision", _PRECISIONS[config.precision]),
         ("seed", config.seed),
     ]

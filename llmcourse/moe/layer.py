@@ -1,0 +1,127 @@
+"""The mixture of experts: what stands in a block where a dense model has its feed-forward network.
+
+    route -> dispatch -> take -> experts -> combine
+
+Shape suffixes:  B batch, T time, N tokens, D width, E experts.
+
+Taught in: chapters/14_mixture_of_experts.ipynb
+"""
+
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from llmcourse.moe.balance import balance_loss
+from llmcourse.moe.experts import Experts, SharedExperts
+from llmcourse.moe.routing import SCORINGS, Routing, Scoring, route
+from llmcourse.moe.rows import combine, count_choices, dispatch, take
+
+
+class Router(nn.Module):
+    """Chooses the experts of every token.
+
+    Args:
+        num_experts: E.
+        width: D.
+        experts_per_token: k.
+        scoring: "softmax" as Mixtral, or "sigmoid" as DeepSeek-V3, with a bias that only chooses:
+            the buffer `bias_E`, 0 at the start, for `update_bias`.
+    """
+
+    def __init__(
+        self, num_experts: int, width: int, experts_per_token: int, scoring: Scoring = "softmax"
+    ) -> None:
+        super().__init__()
+        self.experts_per_token, self.scoring = experts_per_token, scoring
+        self.w_router = nn.Parameter(torch.empty(num_experts, width))
+        bias_E = torch.zeros(num_experts) if scoring == "sigmoid" else None
+        self.register_buffer("bias_E", bias_E)
+
+    def forward(self, x_ND: Float[Tensor, "N D"]) -> Routing:
+        """Return where every token goes."""
+        return route(
+            x_ND,
+            self.w_router,
+            experts_per_token=self.experts_per_token,
+            scoring=self.scoring,
+            bias_E=self.bias_E,
+        )
+
+
+class MixtureOfExperts(nn.Module):
+    """Many feed-forward networks, of which each token uses k.
+
+    In training mode a forward pass leaves the scalar `balance_loss` with its graph, and an expert
+    takes no more rows than its capacity.  In eval mode nothing is dropped, and `balance_loss` is
+    None.  `last_routing` is where the tokens went, without a graph.
+
+    Args:
+        width: D.
+        hidden: F, of one expert.
+        num_experts: E.
+        experts_per_token: k, from 1 to E.
+        num_shared: experts that every token uses besides; 0 for none.
+        scoring: see `route`.
+        capacity_factor: see `capacity`; 0 is no limit.
+
+    Raises:
+        ValueError: if a number is outside its range.
+    """
+
+    def __init__(
+        self,
+        *,
+        width: int,
+        hidden: int,
+        num_experts: int,
+        experts_per_token: int,
+        num_shared: int = 0,
+        scoring: Scoring = "softmax",
+        capacity_factor: int | float = 0.0,
+    ) -> None:
+        super().__init__()
+        if not 1 <= experts_per_token <= num_experts:
+            raise ValueError(
+                f"experts_per_token must be from 1 to num_experts = {num_experts}, got "
+                f"{experts_per_token}"
+            )
+        if num_shared < 0 or not 0 <= capacity_factor < float("inf"):
+            raise ValueError(
+                "num_shared and capacity_factor must be 0 or greater and finite, got "
+                f"{num_shared} and {capacity_factor}"
+            )
+        if scoring not in SCORINGS:
+            raise ValueError(f"scoring must be one of {', '.join(SCORINGS)}, got {scoring!r}")
+        self.num_experts, self.capacity_factor = num_experts, capacity_factor
+        self.router = Router(num_experts, width, experts_per_token, scoring)
+        self.experts = Experts(num_experts, width, hidden)
+        self.shared = SharedExperts(num_shared, width, hidden) if num_shared else None
+        self.balance_loss: Tensor | None = None
+        self.last_routing: Routing | None = None
+
+    def forward(self, x_BTD: Float[Tensor, "*B D"]) -> Float[Tensor, "*B D"]:
+        """Transform every token by the experts that its router chooses."""
+        x_ND = x_BTD.reshape(-1, x_BTD.shape[-1])
+        routing = self.router(x_ND)
+        factor = self.capacity_factor if self.training else 0.0
+        plan = dispatch(routing.experts_NK, self.num_experts, capacity_factor=factor)
+        rows_RD = self.experts(take(x_ND, plan), plan.counts_E)
+        y_ND = combine(rows_RD, plan, routing.weights_NK)
+        if self.shared is not None:
+            y_ND = y_ND + self.shared(x_ND)
+        self._note(routing)
+        return y_ND.view(x_BTD.shape)
+
+    def _note(self, routing: Routing) -> None:
+        """Keep the balance loss for whoever adds it to the loss, and the routing to look at."""
+        self.balance_loss = None
+        if self.training:
+            counts_E = count_choices(routing.experts_NK, self.num_experts)
+            self.balance_loss = balance_loss(routing.probabilities_NE, counts_E)
+        self.last_routing = Routing(*(x.detach() for x in routing))
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A copy or a pickle of the module holds weights, not the graph of its last forward pass.
+        return self.__dict__ | {"balance_loss": None, "last_routing": None}
