@@ -1,18 +1,17 @@
-"""What a model costs: parameters, FLOPs, bytes and GPU hours, as pure functions of its shape.
+"""What a model costs: parameters, FLOPs and kept bytes, as pure functions of its shape.
 
 Shape letters: V vocabulary, D width, L layers, H heads, G key/value heads, K head size, F hidden,
-T context length.
+T context length, E experts, k experts of one token.
 
-Nothing here allocates a tensor.  Counts are exact integers; times assume a stated share of the peak
-of a stated part.
+Nothing here allocates a tensor.  Counts are exact integers.
 
-Taught in: chapters/10_blueprint.ipynb, chapters/20_activation_memory.ipynb
-"""
+Taught in: chapters/10_blueprint.ipynb, chapters/14_mixture_of_experts.ipynb, chapters/20_activation_memory.ipynb
+"""  # noqa: E501 - one line, which tests and pages read
 
-from dataclasses import dataclass
 from typing import Literal, get_args
 
 from llmcourse.model import ModelConfig
+from llmcourse.moe.counts import Counts, mixture_parameters
 
 Forgotten = Literal["nothing", "attention", "block"]
 """What a layer computes again in backward."""
@@ -21,30 +20,57 @@ FORGOTTEN: tuple[Forgotten, ...] = get_args(Forgotten)
 
 
 def parameters_by_part(config: ModelConfig) -> dict[str, int]:
-    """Count the parameters of a Llama by part.
+    """Count the parameters of a Llama, or of a Llama with experts, by part.
 
     With the shape letters of the module::
 
         embedding     V D
         attention     L (2 D H K + 2 D G K)      queries and output; keys and values
-        feed_forward  L 3 D F                    gate, up, down
+        feed_forward  L 3 D F                    gate, up, down; of a mixture L E 3 D F
+        router        L E D                      of a mixture only
         norms         (2 L + 1) D, and L 2 K with qk_norm
         head          V D, or 0 when tied to the embedding
     """
     width, layers = config.width, config.num_layers
     heads = 2 * config.num_heads + 2 * config.num_kv_heads
+    feed_forward = {"feed_forward": 3 * width * config.hidden}
+    if config.num_experts:
+        mixture = _mixture(config)
+        feed_forward = {part: mixture[part].total for part in ("feed_forward", "router")}
     return {
         "embedding": config.vocab_size * width,
         "attention": layers * width * heads * config.head_size,
-        "feed_forward": layers * 3 * width * config.hidden,
+        **{part: layers * count for part, count in feed_forward.items()},
         "norms": (2 * layers + 1) * width + layers * 2 * config.head_size * config.qk_norm,
         "head": 0 if config.tied_head else config.vocab_size * width,
     }
 
 
+def _mixture(config: ModelConfig) -> dict[str, Counts]:
+    """Return the counts of one mixture under the names of `parameters_by_part`."""
+    counts = mixture_parameters(
+        width=config.width,
+        hidden=config.hidden,
+        num_experts=config.num_experts,
+        experts_per_token=config.experts_per_token,
+    )
+    return {"feed_forward": counts["experts"], "router": counts["router"]}
+
+
 def num_parameters(config: ModelConfig) -> int:
-    """Return the number of parameters of a Llama."""
+    """Return the number of parameters of a Llama, all experts included."""
     return sum(parameters_by_part(config).values())
+
+
+def num_active_parameters(config: ModelConfig) -> int:
+    """Return the parameters that one token uses: of a mixture, k experts of each layer.
+
+    The whole embedding counts, as in published figures.  For a dense model it is all of them.
+    """
+    if not config.num_experts:
+        return num_parameters(config)
+    experts = _mixture(config)["feed_forward"]
+    return num_parameters(config) - config.num_layers * (experts.total - experts.active)
 
 
 def gpt2_parameters_by_part(
@@ -80,7 +106,9 @@ def forward_flop_by_part(
 
     A matrix of n parameters costs 2 n (a multiply and an add each).  A token at position t reads
     t + 1 keys, (T + 1) / 2 on average, for 2 H K multiply-adds each (scores and values).
-    The embedding is a look-up and costs none; norms and activations are left out (below 1 %).
+    The embedding is a look-up and costs none; norms and activations are left out (below 1 %).  Of
+    a mixture the k experts of the token count, and its router, under a name of its own; no choice
+    is taken to be dropped.
 
     Args:
         config: the shape.
@@ -95,10 +123,14 @@ def forward_flop_by_part(
         raise ValueError(f"context_length must be 1 or greater, got {length}")
     parts = parameters_by_part(config)
     pair_flop = 4 * config.num_heads * config.head_size
+    feed_forward = {"feed_forward": 2 * parts["feed_forward"]}
+    if config.num_experts:
+        mixture = _mixture(config)
+        feed_forward = {part: 2 * config.num_layers * c.active for part, c in mixture.items()}
     return {
         "projections": 2 * parts["attention"],
         "attention pairs": config.num_layers * pair_flop * (length + 1) / 2,
-        "feed_forward": 2 * parts["feed_forward"],
+        **feed_forward,
         "head": 2 * config.vocab_size * config.width,
     }
 
@@ -123,6 +155,10 @@ def kept_bytes(
     norm and for each head, the log-sum-exp.  `qk_norm` keeps its inputs, H K + G K, and a float32
     for each of these heads.
 
+    A mixture keeps its input D as well, and then k (2 D + 2 F) in place of 3 F: the rows that the
+    experts read and return, gate and up.  Beside these E + k + 1 float32 (probabilities, weights
+    and their divisor) and 3 k indices of 8 bytes; what does not grow with the tokens is left out.
+
     Args:
         config: the shape.
         forgotten: what is computed again: nothing; attention, which then keeps its input alone; or
@@ -136,119 +172,20 @@ def kept_bytes(
         raise ValueError(f"forgotten must be one of {', '.join(FORGOTTEN)}, got {forgotten!r}")
     if forgotten == "block":
         return number_bytes * config.width
-    numbers, floats = 4 * config.width + 3 * config.hidden, 2
+    inner, inner_floats, indices = _kept_by_feed_forward(config)
+    numbers, floats = 4 * config.width + inner, 2 + inner_floats
     if forgotten == "nothing":
         heads = config.num_heads + config.num_kv_heads
         per_head = 3 if config.qk_norm else 2
         numbers, floats = numbers + per_head * heads * config.head_size, floats + config.num_heads
         floats += heads * config.qk_norm
-    return number_bytes * numbers + 4 * floats
+    return number_bytes * numbers + 4 * floats + 8 * indices
 
 
-@dataclass(frozen=True, kw_only=True)
-class TrainingBytes:
-    """Bytes per parameter that training keeps, by what they hold."""
-
-    weights: int
-    """Weights that the forward pass reads."""
-    gradients: int
-    """One gradient per weight."""
-    master: int
-    """A second, precise copy of the weights, where the first is bf16."""
-    moments: int
-    """AdamW's mean and mean square."""
-
-    @property
-    def optimizer(self) -> int:
-        """Bytes per parameter of the optimizer's state: moments and master copy."""
-        return self.master + self.moments
-
-    @property
-    def total(self) -> int:
-        """Bytes per parameter in all."""
-        return self.weights + self.gradients + self.optimizer
-
-
-FP32_TRAINING = TrainingBytes(weights=4, gradients=4, master=0, moments=8)
-"""Everything in float32, as on the CPU here: 16 bytes."""
-
-MIXED_TRAINING = TrainingBytes(weights=2, gradients=2, master=4, moments=8)
-"""bf16 weights and gradients, fp32 master and moments: 16 bytes (ZeRO, arXiv 1910.02054)."""
-
-MIXED_WIDE_GRADIENTS = TrainingBytes(weights=2, gradients=4, master=4, moments=8)
-"""The same with gradients summed in fp32, as Llama 3 was trained: 18 bytes."""
-
-MOMENTS_IN_BF16 = TrainingBytes(weights=2, gradients=2, master=0, moments=4)
-"""Nothing in fp32: 8 bytes, and updates that round away (chapter 27)."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Hardware:
-    """One accelerator, from its data sheet."""
-
-    name: str
-    dense_bf16_flop_per_s: float
-    """Peak without sparsity; data sheets often print twice that."""
-    memory_bytes: float
-    memory_bytes_per_s: float
-    source: str
-
-
-HARDWARE = {
-    "A100": Hardware(
-        name="NVIDIA A100 SXM 80 GB",
-        dense_bf16_flop_per_s=312e12,
-        memory_bytes=80e9,
-        memory_bytes_per_s=2.039e12,
-        source="NVIDIA A100 data sheet, 2021",
-    ),
-    "H100": Hardware(
-        name="NVIDIA H100 SXM 80 GB",
-        dense_bf16_flop_per_s=989.4e12,
-        memory_bytes=80e9,
-        memory_bytes_per_s=3.35e12,
-        source="NVIDIA H100 data sheet, 2023 (1,979 TFLOP/s is with sparsity)",
-    ),
-    "B200": Hardware(
-        name="NVIDIA B200 192 GB",
-        dense_bf16_flop_per_s=2.25e15,
-        memory_bytes=192e9,
-        memory_bytes_per_s=8e12,
-        source="NVIDIA Blackwell architecture brief, 2024",
-    ),
-}
-"""Accelerators by short name."""
-
-
-def training_seconds(
-    *,
-    num_parameters: int | float,
-    num_tokens: int | float,
-    num_gpus: int,
-    hardware: Hardware,
-    utilisation: int | float,
-) -> float:
-    """Return the time to train, by the rule of six:  6 N D / (GPUs x peak x utilisation).
-
-    Args:
-        num_parameters: N.
-        num_tokens: D.
-        num_gpus: how many work on it, 1 or more.
-        hardware: which ones.
-        utilisation: share of the dense bf16 peak that is reached (MFU), in (0, 1].
-
-    Raises:
-        ValueError: if an argument is outside its range.
-
-    Source:
-        Kaplan et al. 2020, section 2.1, https://arxiv.org/abs/2001.08361
-    """
-    if num_parameters <= 0 or num_tokens <= 0 or num_gpus < 1:
-        raise ValueError(
-            "num_parameters, num_tokens and num_gpus must be positive, got "
-            f"{num_parameters}, {num_tokens} and {num_gpus}"
-        )
-    if not 0 < utilisation <= 1:
-        raise ValueError(f"utilisation must be above 0 and at most 1, got {utilisation}")
-    flop = 6 * num_parameters * num_tokens
-    return flop / (num_gpus * hardware.dense_bf16_flop_per_s * utilisation)
+def _kept_by_feed_forward(config: ModelConfig) -> tuple[int, int, int]:
+    """Return what it keeps of a token beside its input: activations, float32 numbers, indices."""
+    if not config.num_experts:
+        return 3 * config.hidden, 0, 0
+    chosen = config.experts_per_token
+    activations = chosen * 2 * (config.width + config.hidden)
+    return activations, config.num_experts + chosen + 1, 3 * chosen
