@@ -76,7 +76,7 @@ def end(process):
     family = [process.pid, *(p.pid for p in psutil.Process(process.pid).children(recursive=True))]
     os.kill(process.pid, signal.SIGKILL)
     process.join()
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 30
     while any(map(psutil.pid_exists, family)) and time.monotonic() < deadline:
         time.sleep(0.02)
     assert not any(map(psutil.pid_exists, family)), "a rank outlived its parent"

@@ -8,10 +8,14 @@ import psutil
 
 from llmcourse.parallel import world
 
+MOST_S = 40
+"""Of one run; a rank waits for 2 s, and the machine may be busy with other things."""
+
 KINDS = ("raise", "kill", "sleep", "mismatch", "return")
 
 
 def test_random_faults(pytestconfig):
+    world.run(programs.pid, 2)  # whatever is loaded once is loaded now
     draw = random.Random(0)
     for run in range(pytestconfig.getoption("runs")):
         num_ranks = draw.choice([2, 3, 4])
@@ -26,7 +30,7 @@ def test_random_faults(pytestconfig):
                 reported = error
             else:
                 raise AssertionError(f"{story}: nothing was reported")
-        assert time.monotonic() - start < 10, story
+        assert time.monotonic() - start < MOST_S, story
         assert not any(map(psutil.pid_exists, pids)), story
         if kind in {"raise", "kill", "sleep"}:
             assert reported.rank == who, f"{story}: {reported}"

@@ -15,6 +15,7 @@ from llmcourse.parallel.collectives.chunks import (
     reduce_scatter,
 )
 from llmcourse.parallel.collectives.costs import seconds, sent_bytes
+from llmcourse.parallel.collectives.gradients import sum_gradients
 from llmcourse.parallel.collectives.sums import (
     ALGORITHMS,
     all_reduce,
@@ -40,4 +41,5 @@ __all__ = [
     "reduce_scatter",
     "seconds",
     "sent_bytes",
+    "sum_gradients",
 ]

@@ -156,6 +156,11 @@ class ZeroOptimizer:
         self._take_gradients()
         return clip_shards(self._shards().values(), self.axis, max_norm)
 
+    def shards_with_gradients(self) -> dict[int, Tensor]:
+        """Return this rank's shards by the numbers of their parameters, with their `.grad`."""
+        self._take_gradients()
+        return self._shards()
+
     def step(self) -> None:
         """Update this rank's shard, and get the others' from the other ranks.
 

@@ -1,0 +1,47 @@
+"""Context parallelism: every rank holds some tokens of every sequence, and attention is a ring.
+
+Everything but attention treats each token by itself, and so needs no other rank.  In attention,
+keys and values travel round the ring of ranks, and each rank merges what its queries read from
+them.
+
+Taught in: chapters/15_splitting_the_model.ipynb
+"""
+
+from llmcourse.parallel.context_parallel.layout import (
+    LAYOUTS,
+    Layout,
+    check_length,
+    join,
+    positions,
+    share,
+    work_pairs,
+)
+from llmcourse.parallel.context_parallel.loss import counted_by_all
+from llmcourse.parallel.context_parallel.partial import Partial, merge, nothing_read, read_part
+from llmcourse.parallel.context_parallel.ring import (
+    RingSaved,
+    ring_attention,
+    ring_backward,
+    ring_forward,
+    round_the_ring,
+)
+
+__all__ = [
+    "LAYOUTS",
+    "Layout",
+    "Partial",
+    "RingSaved",
+    "check_length",
+    "counted_by_all",
+    "join",
+    "merge",
+    "nothing_read",
+    "positions",
+    "read_part",
+    "ring_attention",
+    "ring_backward",
+    "ring_forward",
+    "round_the_ring",
+    "share",
+    "work_pairs",
+]

@@ -1,0 +1,98 @@
+"""The experts of a layer, spread over ranks: rows go to the owner of their expert and come back.
+
+Shape suffixes:  R rows of this rank, S rows of all ranks for this rank's experts, E experts,
+e experts of this rank, N ranks, D width.
+
+Taught in: chapters/15_splitting_the_model.ipynb
+"""
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from llmcourse.moe import Experts
+from llmcourse.parallel.expert_parallel.exchange import all_to_all, exchange_counts
+from llmcourse.parallel.world import Axis
+
+
+class ParallelExperts(Experts):
+    """Stands in for `Experts`: the same forward, with this rank's slice of the weights.
+
+    With E experts on n ranks, rank r owns experts r E/n to (r+1) E/n - 1.
+
+    Args:
+        experts: all of them, alike on every rank; their weights are copied.
+        axis: the ranks, each with rows of its own.
+
+    Raises:
+        ValueError: if the experts cannot be cut evenly.
+    """
+
+    def __init__(self, experts: Experts, axis: Axis) -> None:
+        nn.Module.__init__(self)
+        self.axis = axis
+        first, stop = share_of(len(experts.w_gate), axis.index, axis.size)
+        for name, w in experts.named_parameters():
+            mine = w.detach()[first:stop].clone()
+            setattr(self, name, nn.Parameter(mine, requires_grad=w.requires_grad))
+
+    def forward(
+        self, rows_RD: Float[Tensor, "R D"], counts_E: Int[Tensor, " E"]
+    ) -> Float[Tensor, "R D"]:
+        """Transform every row by its expert, wherever that is.
+
+        Args:
+            rows_RD: of this rank, sorted by expert.
+            counts_E: how many rows this rank has for every expert of the layer.
+
+        Returns:
+            The transformed rows, in the order given.
+        """
+        axis = self.axis
+        sent_Ne = counts_E.unflatten(0, (axis.size, -1))
+        received_Ne = exchange_counts(sent_Ne, axis)
+        sent, received = sent_Ne.sum(1).tolist(), received_Ne.sum(1).tolist()
+
+        rows_SD = all_to_all(rows_RD, sent, axis, received_counts=received)
+        rows_SD = regroup(rows_SD, received_Ne)
+        rows_SD = super().forward(rows_SD, received_Ne.sum(0))
+        rows_SD = regroup(rows_SD, received_Ne.T)
+        return all_to_all(rows_SD, received, axis, received_counts=sent)
+
+
+def regroup(rows_SD: Float[Tensor, "S D"], counts: Int[Tensor, "N E"]) -> Float[Tensor, "S D"]:
+    """Bring rows sorted by (first, second) into the order (second, first).
+
+    Rows arrive sorted by rank and, within a rank, by expert: counts is ranks x experts.  An expert
+    wants all its rows together, those of rank 0 first.  The transposed counts undo it.
+    """
+    chunks = rows_SD.split(counts.flatten().tolist())
+    first, second = (range(size) for size in counts.shape)
+    return torch.cat([chunks[a * len(second) + b] for b in second for a in first])
+
+
+def share_of(num_experts: int, index: int, size: int) -> tuple[int, int]:
+    """Return the first expert of a rank, and the one after its last.
+
+    Raises:
+        ValueError: if the experts cannot be cut evenly; the message has the nearest numbers that
+            can.
+    """
+    if num_experts % size:
+        fitting = [n for n in range(1, num_experts + 1) if num_experts % n == 0]
+        near = " or ".join(map(str, _neighbours(fitting, size)))
+        below = num_experts // size * size
+        counts = " or ".join(str(n) for n in (below, below + size) if n)
+        raise ValueError(
+            f"{num_experts} experts cannot be cut evenly over {size} ranks: take {near} ranks, "
+            f"or {counts} experts"
+        )
+    share = num_experts // size
+    return index * share, (index + 1) * share
+
+
+def _neighbours(values: Sequence[int], x: int) -> list[int]:
+    """Return the last of sorted values below x, and the first above it."""
+    return [*[v for v in values if v < x][-1:], *[v for v in values if v > x][:1]]

@@ -1,0 +1,21 @@
+"""Every kind of parallelism at once: a mesh of ranks, and what each of them holds and does.
+
+Taught in: chapters/15_splitting_the_model.ipynb
+"""
+
+from llmcourse.parallel.mesh.part import Part
+from llmcourse.parallel.mesh.split import AXES, Pipeline, Split, parse
+from llmcourse.parallel.mesh.whole import Cut, cut, cut_of, join, whole_shapes
+
+__all__ = [
+    "AXES",
+    "Cut",
+    "Part",
+    "Pipeline",
+    "Split",
+    "cut",
+    "cut_of",
+    "join",
+    "parse",
+    "whole_shapes",
+]

@@ -1,0 +1,203 @@
+"""How a model and its batch are split over a mesh of ranks, and which splits are legal.
+
+Five axes, the outermost first: dp, pp, cp, ep, tp.  Ranks that talk the most stand next to each
+other, as in Llama 3, where the innermost axis never leaves a machine.
+
+Taught in: chapters/15_splitting_the_model.ipynb
+"""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from llmcourse.model import ModelConfig
+from llmcourse.parallel import context_parallel, tensor_parallel
+from llmcourse.parallel.pipeline import stages_of
+
+AXES = ("dp", "pp", "cp", "ep", "tp")
+"""Data, pipeline, context, expert and tensor parallel: the order of ranks, the last one fastest."""
+
+Pipeline = Literal["gpipe", "1f1b", "interleaved", "zero_bubble"]
+"""The order in which a stage runs its micro-batches forward and backward."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Split:
+    """How many ranks each axis has, and how they share the work."""
+
+    dp: int = 1
+    """Copies of the model, each with its share of the batch."""
+    pp: int = 1
+    """Stages, each with some of the layers."""
+    cp: int = 1
+    """Parts of every sequence."""
+    ep: int = 1
+    """Ranks that share the experts of a mixture; each has its share of the batch, too."""
+    tp: int = 1
+    """Slices of every matrix."""
+    micro_batches: int = 1
+    """Parts of a rank's share of the batch, run one after the other."""
+    pipeline: Pipeline = "1f1b"
+    """The schedule of the stages."""
+    chunks: int = 1
+    """Stages on each rank, for the interleaved schedule."""
+    sequence_parallel: bool = False
+    """Whether tp ranks also share the tokens between the matrices."""
+    replicate_kv: bool = False
+    """Whether tp ranks may hold copies of the same key/value head."""
+
+    def __post_init__(self) -> None:
+        """Reject numbers below 1, and settings that would have no effect."""
+        for name in (*AXES, "micro_batches", "chunks"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be 1 or greater, got {getattr(self, name)}")
+        if self.pipeline not in get_args(Pipeline):
+            raise ValueError(
+                f"pipeline must be one of {', '.join(get_args(Pipeline))}, got {self.pipeline!r}"
+            )
+        if self.tp == 1 and (self.sequence_parallel or self.replicate_kv):
+            raise ValueError(
+                "sequence_parallel and replicate_kv have no effect with tp = 1: raise tp"
+            )
+        if self.pp == 1 and self.pipeline != "1f1b":
+            raise ValueError(f"pipeline = {self.pipeline} has no effect with pp = 1: raise pp")
+        if (self.chunks > 1) != (self.pipeline == "interleaved"):
+            raise ValueError(
+                f"chunks = {self.chunks} with pipeline = {self.pipeline}: interleaved wants 2 "
+                "chunks or more, every other schedule 1"
+            )
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The mesh, as `world.Pool` takes it."""
+        return {name: getattr(self, name) for name in AXES}
+
+    @property
+    def num_ranks(self) -> int:
+        """How many processes it takes."""
+        return math.prod(self.sizes.values())
+
+    @property
+    def batch_shares(self) -> int:
+        """Into how many parts the sequences of a batch are divided among ranks."""
+        return self.dp * self.ep
+
+    def check(self, config: ModelConfig, batch_size: int) -> None:
+        """Refuse a split that this model, or this batch, does not allow.
+
+        Nothing is started or built: the rules are about numbers alone.
+
+        Args:
+            config: the shape of the model.
+            batch_size: sequences per step, over all ranks.
+
+        Raises:
+            ValueError: with the rule, and the legal values nearest to the one given.
+        """
+        self._check_matrices(config)
+        self._check_experts(config)
+        self._check_context(config)
+        stages_of(config.num_layers, self.pp, self.chunks)
+        self._check_batch(batch_size)
+
+    def _check_matrices(self, config: ModelConfig) -> None:
+        if self.tp == 1:
+            return
+        if config.num_experts:
+            raise ValueError(
+                f"tp must be 1 for a model with experts, got {self.tp}: cut the experts with ep"
+            )
+        tensor_parallel.check_shape(
+            config,
+            self.tp,
+            sequence_parallel=self.sequence_parallel,
+            replicate_kv=self.replicate_kv,
+        )
+        if self.replicate_kv and config.num_kv_heads % self.tp == 0:
+            raise ValueError(
+                f"replicate_kv has no effect: tp = {self.tp} divides the {config.num_kv_heads} "
+                "key/value heads; leave it out"
+            )
+
+    def _check_experts(self, config: ModelConfig) -> None:
+        if self.ep == 1:
+            return
+        if not config.num_experts:
+            raise ValueError(f"ep must be 1 for a model without experts, got {self.ep}")
+        if config.num_experts % self.ep:
+            raise ValueError(
+                f"ep must divide num_experts = {config.num_experts}, got {self.ep}: "
+                f"{nearest(self.ep, divisors(config.num_experts))}"
+            )
+
+    def _check_context(self, config: ModelConfig) -> None:
+        length = config.context_length
+        if self.cp > 1:
+            context_parallel.check_length(length, self.cp, "zigzag")
+        if self.sequence_parallel and (length // self.cp) % self.tp:
+            raise ValueError(
+                f"with sequence_parallel tp must divide the {length // self.cp} tokens of a rank's "
+                f"part of a sequence, got {self.tp}: "
+                f"{nearest(self.tp, divisors(length // self.cp))}"
+            )
+
+    def _check_batch(self, batch_size: int) -> None:
+        shares, m, p = self.batch_shares, self.micro_batches, self.pp
+        if batch_size % shares:
+            raise ValueError(
+                f"batch_size must be a multiple of dp x ep = {shares}, got {batch_size}: "
+                f"{nearest(batch_size, multiples(shares, batch_size))}"
+            )
+        share = batch_size // shares
+        legal = [n for n in divisors(share) if n >= p]
+        if self.pipeline == "interleaved":
+            legal = [n for n in legal if n % p == 0]
+        rule = f"divide a rank's share of {share} sequences"
+        if p > 1:
+            rule += f" and be at least the {p} stages of pp"
+        if self.pipeline == "interleaved":
+            rule += f", a multiple of {p}"
+        if m not in legal:
+            advice = nearest(m, legal) if legal else f"raise batch_size to {shares * p} or more"
+            raise ValueError(f"micro_batches must {rule}, got {m}: {advice}")
+
+
+def parse(text: str) -> dict[str, int]:
+    """Read the sizes of a mesh, such as dp=2,tp=2.
+
+    Raises:
+        ValueError: if an axis is unknown or named twice, or a size is no number of 1 or more.
+    """
+    found: dict[str, int] = {}
+    for part in text.split(","):
+        name, _, size = part.strip().partition("=")
+        if name not in AXES:
+            raise ValueError(
+                f"mesh has an axis {name!r}: write it as dp=2,tp=2 with axes of {', '.join(AXES)}"
+            )
+        if name in found:
+            raise ValueError(f"mesh names the axis {name} twice: {text}")
+        if not size.isdecimal() or int(size) < 1:
+            raise ValueError(f"mesh gives {name} the size {size!r}: a size is 1, 2, 3, ...")
+        found[name] = int(size)
+    return found
+
+
+def divisors(number: int) -> list[int]:
+    """Return the numbers that divide a number, from 1 on."""
+    return [n for n in range(1, number + 1) if number % n == 0]
+
+
+def multiples(step: int, about: int) -> list[int]:
+    """Return the multiples of a step on both sides of a number."""
+    below = about // step * step
+    return [n for n in (below, below + step) if n > 0]
+
+
+def nearest(given: int, legal: Iterable[int]) -> str:
+    """Say which legal values stand next to the one given."""
+    known = sorted(legal)
+    below = [n for n in known if n < given][-1:]
+    above = [n for n in known if n > given][:1]
+    return f"the nearest legal values are {' and '.join(map(str, below + above))}"

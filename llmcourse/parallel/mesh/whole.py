@@ -1,0 +1,160 @@
+"""Weights and moments of a whole model, cut for a rank of a mesh and put together again.
+
+What a rank holds is told by the name of a parameter: the layers of its stage, its slice of a
+matrix, its experts.  A state has for every parameter its tensors by name, such as the weight and
+its two moments, which are all cut alike; what has another shape, such as the count of steps, is the
+same everywhere.
+
+Taught in: chapters/15_splitting_the_model.ipynb
+"""
+
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from llmcourse.model import ModelConfig, Transformer
+from llmcourse.parallel import expert_parallel, tensor_parallel
+from llmcourse.parallel.mesh.split import Split
+from llmcourse.parallel.world import Axis, Rank
+
+State = Mapping[str, Any]
+"""Of one parameter: tensors of its shape, and other entries, by their names."""
+
+Cut = tuple[int, int, int] | None
+"""The dim that is cut, the first entry and the one after the last; None for all of it."""
+
+
+@functools.cache
+def whole_shapes(config: ModelConfig) -> dict[str, torch.Size]:
+    """Return the shape of every parameter of a whole model, in its order, without building one."""
+    with torch.device("meta"):
+        return {name: p.shape for name, p in Transformer(config).named_parameters()}
+
+
+def cut_of(
+    name: str, shape: torch.Size, config: ModelConfig, split: Split, place: Mapping[str, int]
+) -> Cut:
+    """Tell which part of a parameter a rank holds, if its stage has the parameter at all.
+
+    Args:
+        name: of the parameter.
+        shape: of the whole.
+        config: of the whole model.
+        split: how it is split.
+        place: of the rank on the mesh.
+    """
+    if split.ep > 1:
+        return expert_parallel.slice_of(name, shape, place["ep"], split.ep)
+    if split.tp > 1:
+        return tensor_parallel.slice_of(
+            name, shape, config, place["tp"], split.tp, replicate_kv=split.replicate_kv
+        )
+    return None
+
+
+def cut(
+    whole: Mapping[str, State],
+    names: list[str],
+    config: ModelConfig,
+    split: Split,
+    place: Mapping[str, int],
+) -> dict[str, dict[str, Any]]:
+    """Return a rank's part of the states of a whole model.
+
+    Args:
+        whole: a state for every parameter.
+        names: of the parameters that the rank's stages have.
+        config: of the whole model.
+        split: how it is split.
+        place: of the rank on the mesh.
+    """
+    shapes = whole_shapes(config)
+    mine = {}
+    for name in names:
+        part = cut_of(name, shapes[name], config, split, place)
+        mine[name] = {
+            key: _narrowed(value, part).clone() if _is_cut(value, shapes[name]) else value
+            for key, value in whole.get(name, {}).items()
+        }
+    return mine
+
+
+def join(
+    mine: Mapping[str, State], rank: Rank, config: ModelConfig, split: Split
+) -> dict[str, dict[str, Any]]:
+    """Put together, on every rank, the states of the whole model.
+
+    All ranks that differ along pp, ep and tp tell each other what they hold; copies along dp and cp
+    are left alone.
+
+    Args:
+        mine: states of what this rank holds.
+        rank: this one.
+        config: of the whole model.
+        split: how it is split.
+
+    Returns:
+        States in the order of the model's parameters.
+    """
+    shapes = whole_shapes(config)
+    found = {name: dict(state) for name, state in mine.items()}
+    for axis_name in ("tp", "ep"):
+        axis = rank.axis(axis_name)
+        told = _told(found, axis) if axis.size > 1 else [found]
+        cuts = {
+            name: [
+                cut_of(name, shapes[name], config, split, rank.place | {axis_name: index})
+                for index in range(axis.size)
+            ]
+            for name in found
+        }
+        if axis.size > 1:
+            found = {name: _joined(name, told, cuts[name], shapes[name]) for name in found}
+    stages = _told(found, rank.axis("pp")) if rank.axis("pp").size > 1 else [found]
+    everything = {name: state for stage in reversed(stages) for name, state in stage.items()}
+    return {name: everything[name] for name in shapes}
+
+
+def _joined(
+    name: str, told: list[dict[str, State]], cuts: list[Cut], shape: torch.Size
+) -> dict[str, Any]:
+    """Put one parameter's state together from the parts of the ranks of an axis."""
+    if cuts[0] is None:
+        return dict(told[0][name])
+    state = {}
+    for key, first in told[0][name].items():
+        part_shape = list(shape)
+        dim, start, stop = cuts[0]
+        part_shape[dim] = stop - start
+        if not _is_cut(first, torch.Size(part_shape)):
+            state[key] = first
+            continue
+        state[key] = first.new_empty(shape)
+        for each, part in zip(told, cuts, strict=True):
+            _narrowed(state[key], part).copy_(each[name][key])
+    return state
+
+
+def _narrowed(x: Tensor, part: Cut) -> Tensor:
+    """Return a view of the part of a tensor."""
+    if part is None:
+        return x
+    dim, start, stop = part
+    return x.narrow(dim, start, stop - start)
+
+
+def _is_cut(value: Any, shape: torch.Size) -> bool:
+    """Whether an entry has a number for each of the parameter's."""
+    return isinstance(value, Tensor) and value.shape == shape
+
+
+def _told(mine: Any, axis: Axis) -> list[Any]:
+    """Return what every rank of an axis has to tell."""
+    told: list[Any] = [None] * axis.size
+    with axis.collective("tell"):
+        dist.all_gather_object(told, mine, group=axis.group)
+    return told

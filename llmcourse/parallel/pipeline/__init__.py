@@ -1,0 +1,60 @@
+"""A pipeline: the model is cut by layers, and micro-batches go from rank to rank and back.
+
+`schedules` says who does what in which order, `validate` whether that can be done, `simulate` how
+long it takes, and `run_schedule` does it.
+
+Taught in: chapters/21_pipelines.ipynb
+"""
+
+from llmcourse.parallel.pipeline.execute import MicroBatch, PipelineRun, run_schedule
+from llmcourse.parallel.pipeline.formulas import bubble_share, peak_micro_batches
+from llmcourse.parallel.pipeline.schedules import (
+    SCHEDULES,
+    Action,
+    Schedule,
+    actions_of,
+    gpipe,
+    interleaved,
+    one_f_one_b,
+    schedule_of,
+    zero_bubble,
+)
+from llmcourse.parallel.pipeline.stage import Stage, cut, stages_of, sync_tied
+from llmcourse.parallel.pipeline.timeline import (
+    Timed,
+    Timeline,
+    peak_live,
+    simulate,
+    timeline_of,
+)
+from llmcourse.parallel.pipeline.validity import Place, needs, problems, validate
+
+__all__ = [
+    "SCHEDULES",
+    "Action",
+    "MicroBatch",
+    "PipelineRun",
+    "Place",
+    "Schedule",
+    "Stage",
+    "Timed",
+    "Timeline",
+    "actions_of",
+    "bubble_share",
+    "cut",
+    "gpipe",
+    "interleaved",
+    "needs",
+    "one_f_one_b",
+    "peak_live",
+    "peak_micro_batches",
+    "problems",
+    "run_schedule",
+    "schedule_of",
+    "simulate",
+    "stages_of",
+    "sync_tied",
+    "timeline_of",
+    "validate",
+    "zero_bubble",
+]

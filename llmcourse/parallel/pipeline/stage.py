@@ -1,0 +1,163 @@
+"""A contiguous part of a decoder, which keeps the names that its parameters have in the whole.
+
+Shape suffixes:  B batch, T time, D width, V vocabulary, S key time.
+
+Taught in: chapters/21_pipelines.ipynb
+"""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from types import MethodType
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from llmcourse.model import Transformer
+from llmcourse.moe import MixtureOfExperts
+from llmcourse.parallel.world import Axis
+
+
+def stages_of(num_layers: int, num_ranks: int, num_chunks: int = 1) -> list[range]:
+    """Return the layers of every stage, in the order of the model.
+
+    Where layers cannot be shared out evenly, the earlier stages have one more: the last stage has
+    the head to compute besides.  Stage s lives on rank s mod p, as its chunk s div p.
+
+    Args:
+        num_layers: L.
+        num_ranks: p, 1 or more.
+        num_chunks: v, stages per rank, 1 or more.
+
+    Raises:
+        ValueError: if a number is below 1, or there are more stages than layers.
+    """
+    if num_ranks < 1 or num_chunks < 1:
+        raise ValueError(
+            "a pipeline has 1 rank or more with 1 chunk or more each, got "
+            f"{num_ranks} with {num_chunks}"
+        )
+    num_stages = num_ranks * num_chunks
+    if num_stages > num_layers:
+        fewer = {"num_ranks": num_layers // num_chunks, "num_chunks": num_layers // num_ranks}
+        nearest = [f"{name} = {number}" for name, number in fewer.items() if number]
+        nearest = " or ".join(nearest) or f"{num_layers} stages"
+        raise ValueError(
+            f"num_ranks = {num_ranks} times num_chunks = {num_chunks} is {num_stages} stages, "
+            f"more than the {num_layers} layers; nearest: {nearest}"
+        )
+    share, more = divmod(num_layers, num_stages)
+    starts = [stage * share + min(stage, more) for stage in range(num_stages + 1)]
+    return [range(first, last) for first, last in pairwise(starts)]
+
+
+class Stage(nn.Module):
+    """Some layers of a `Transformer`; the first stage looks ids up, the last gives logits.
+
+    It takes over the modules and parameters of the model, under their names in the model, and the
+    forms that the model uses to look up, to project and to rotate.  With a tied head the first and
+    the last stage both have the embedding: see `sync_tied`.
+
+    Args:
+        model: the whole decoder; not changed, and not kept.
+        layers: which blocks.
+    """
+
+    def __init__(self, model: Transformer, layers: range) -> None:
+        super().__init__()
+        self.config, self.layers = model.config, layers
+        self.is_first, self.is_last = layers.start == 0, layers.stop == len(model.blocks)
+        if self.is_first or (self.is_last and self.config.tied_head):
+            self.embedding = model.embedding
+        self.blocks = nn.ModuleDict({str(layer): model.blocks[layer] for layer in layers})
+        self.norm = model.norm if self.is_last else None
+        if self.is_last and not self.config.tied_head:
+            self.head = model.head
+        self.look_up, self.project = model.look_up, model.project
+        self.register_buffer("rotations_TJ", model.rotations_TJ, persistent=False)
+        # A form that was put in its place is taken as it is; the class's own reads the buffer.
+        own = MethodType(type(model).rotations_of, self)
+        self.rotations_of = vars(model).get("rotations_of", own)
+
+    @property
+    def copied(self) -> frozenset[str]:
+        """Names of parameters that are copies: of an earlier stage's, which counts in norms."""
+        tied = self.config.tied_head and self.is_last and not self.is_first
+        return frozenset({"embedding"} if tied else ())
+
+    def balance_loss(self) -> Float[Tensor, ""] | None:
+        """Return this stage's share of `Transformer.balance_loss`, None where that is None.
+
+        Raises:
+            ValueError: if no forward pass in training mode came before.
+        """
+        mixtures = [part for part in self.modules() if isinstance(part, MixtureOfExperts)]
+        if not (mixtures and self.config.balance_weight and self.training):
+            return None
+        losses = [mixture.balance_loss for mixture in mixtures]
+        if any(value is None for value in losses):
+            raise ValueError("there is no balance loss yet: run a forward pass in training mode")
+        return self.config.balance_weight * (torch.stack(losses).sum() / self.config.num_layers)
+
+    def forward(
+        self,
+        x: Int[Tensor, "B T"] | Float[Tensor, "B t D"],
+        *,
+        num_tokens: int | None = None,
+        positions_BT: Int[Tensor, "B T"] | None = None,
+        mask: Bool[Tensor, "*masked T S"] | None = None,
+    ) -> Float[Tensor, "B _ _"]:
+        """Return activations (B, T, D), or logits from the last stage.
+
+        Args:
+            x: token ids (B, T) for the first stage, activations (B, T, D) for any other.
+            num_tokens: of the whole sequence, where activations hold a part of it.
+            positions_BT: see `Transformer.forward`.
+            mask: see `Transformer.forward`.
+        """
+        rotations_TJ = self.rotations_of(num_tokens or x.shape[1], positions_BT)
+        if self.is_first:
+            x = self.look_up(x, self.embedding)
+        for block in self.blocks.values():
+            x = block(x, rotations_TJ, mask=mask)
+        if not self.is_last:
+            return x
+        weight = self.embedding if self.config.tied_head else self.head
+        return self.project(self.norm(x), weight)
+
+
+def cut(model: Transformer, num_ranks: int, rank: int, num_chunks: int = 1) -> list[Stage]:
+    """Return the stages of one rank, by chunk.
+
+    Let go of the model afterwards, so that the memory of the other stages is free.
+
+    Raises:
+        ValueError: if there are more stages than layers, or no such rank.
+    """
+    if not 0 <= rank < num_ranks:
+        raise ValueError(f"ranks are 0 to {num_ranks - 1}, got {rank}")
+    layers = stages_of(len(model.blocks), num_ranks, num_chunks)
+    return [Stage(model, each) for each in layers[rank::num_ranks]]
+
+
+@torch.no_grad()
+def sync_tied(stages: Sequence[Any], axis: Axis) -> None:
+    """Add up the two gradients of a tied embedding, on the ranks of the first and last stage.
+
+    Both ranks add the same two numbers, so they go on with the same bits.  Every rank of the axis
+    has to call this, after `run_schedule`; without a tied head, or on one rank, nothing happens.
+
+    Args:
+        stages: of this rank, by chunk.
+        axis: the pipeline.
+    """
+    if axis.size == 1 or not stages[0].config.tied_head:
+        return
+    with axis.collective("sync_tied"):
+        if axis.index not in (0, axis.size - 1):
+            return
+        p = stages[0 if axis.index == 0 else -1].embedding
+        mine = torch.zeros_like(p) if p.grad is None else p.grad.contiguous()
+        other = axis.size - 1 - axis.index
+        p.grad = mine + axis.exchange(mine, other, torch.empty_like(mine), other)

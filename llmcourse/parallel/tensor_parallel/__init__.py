@@ -1,0 +1,61 @@
+"""Tensor parallelism: every rank has a slice of each matrix, and all ranks work on each token.
+
+Taught in: chapters/15_splitting_the_model.ipynb
+"""
+
+from llmcourse.parallel.tensor_parallel.layers import (
+    column_parallel,
+    row_parallel,
+    vocabulary_parallel_embedding,
+    vocabulary_parallel_linear,
+)
+from llmcourse.parallel.tensor_parallel.loss import cross_entropy, token_losses
+from llmcourse.parallel.tensor_parallel.nodes import (
+    all_reduce_max,
+    f,
+    g,
+    gather_time,
+    scatter_time,
+)
+from llmcourse.parallel.tensor_parallel.shape import check_shape
+from llmcourse.parallel.tensor_parallel.sharding import (
+    Sharding,
+    counted_once,
+    shard,
+    sharding_of,
+    sync,
+)
+from llmcourse.parallel.tensor_parallel.table import (
+    TABLE,
+    Style,
+    join,
+    slice_of,
+    style_of,
+    summed_over,
+)
+
+__all__ = [
+    "TABLE",
+    "Sharding",
+    "Style",
+    "all_reduce_max",
+    "check_shape",
+    "column_parallel",
+    "counted_once",
+    "cross_entropy",
+    "f",
+    "g",
+    "gather_time",
+    "join",
+    "row_parallel",
+    "scatter_time",
+    "shard",
+    "sharding_of",
+    "slice_of",
+    "style_of",
+    "summed_over",
+    "sync",
+    "token_losses",
+    "vocabulary_parallel_embedding",
+    "vocabulary_parallel_linear",
+]

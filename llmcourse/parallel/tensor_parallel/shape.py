@@ -1,0 +1,64 @@
+"""Which shapes can be cut into how many slices, said before any process starts.
+
+Taught in: chapters/15_splitting_the_model.ipynb
+"""
+
+from llmcourse.model import ModelConfig
+
+
+def check_shape(
+    config: ModelConfig,
+    size: int,
+    *,
+    sequence_parallel: bool = False,
+    replicate_kv: bool = False,
+) -> None:
+    """Say whether a model can be cut into `size` slices.
+
+    Args:
+        config: of the model.
+        size: ranks, 1 or more.
+        sequence_parallel: whether time is cut between the layers.
+        replicate_kv: whether several ranks may hold the same key/value head.
+
+    Raises:
+        ValueError: naming every rule that is broken, and the nearest values that keep it.
+    """
+    if size < 1:
+        raise ValueError(f"size must be 1 or more ranks, got {size}")
+    broken = []
+    if config.num_experts:
+        broken.append("num_experts must be 0: experts are spread by expert_parallel")
+    names = ["num_heads", "hidden", "vocab_size"]
+    names += ["context_length"] if sequence_parallel else []
+    for name in names:
+        given = getattr(config, name)
+        if given % size:
+            broken.append(f"{name} must be divisible, got {given} (nearest: {_near(given, size)})")
+    broken += _kv_rule(config.num_kv_heads, size, replicate_kv=replicate_kv)
+    if broken:
+        raise ValueError(
+            f"a model cannot be cut among {size} tensor-parallel ranks: " + "; ".join(broken)
+        )
+
+
+def _kv_rule(num_kv_heads: int, size: int, *, replicate_kv: bool) -> list[str]:
+    """Return what is wrong with the key/value heads, if anything."""
+    could_copy = size % num_kv_heads == 0
+    if num_kv_heads % size == 0 or (replicate_kv and could_copy):
+        return []
+    multiples = _near(num_kv_heads, size)
+    said = f"num_kv_heads must be divisible, got {num_kv_heads} (nearest: {multiples})"
+    if could_copy:
+        return [f"{said}, or with replicate_kv=True {size // num_kv_heads} ranks hold each"]
+    if replicate_kv:
+        divisors = [d for d in range(1, size) if size % d == 0]
+        closest = min(divisors, key=lambda d: abs(d - num_kv_heads), default=size)
+        return [f"{said}; or, to be copied, divide {size} (nearest: {closest})"]
+    return [said]
+
+
+def _near(given: int, size: int) -> str:
+    """Return the multiples of `size` on both sides of a number, without 0."""
+    below = given - given % size
+    return " or ".join(str(n) for n in (below, below + size) if n)

@@ -1,0 +1,501 @@
+"""What ranks run in the tests of tensor parallelism, and what it is compared with."""
+
+import contextlib
+import copy
+from dataclasses import replace
+from typing import Any, NamedTuple
+from unittest import mock
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from llmcourse import optim
+from llmcourse.attention import document_mask
+from llmcourse.loss import IGNORE_INDEX, cross_entropy
+from llmcourse.model import ModelConfig, Transformer
+from llmcourse.parallel import tensor_parallel as tp
+from llmcourse.parallel.tensor_parallel import layers, loss, nodes, sharding, table
+from llmcourse.parallel.world import MismatchError
+from llmcourse.recompute import recomputed
+
+BATCH, TIME = 3, 12
+"""Sequences and positions; the width is 10, so that no two sizes of an activation are equal."""
+
+EVEN = ModelConfig(
+    num_layers=2,
+    width=10,
+    num_heads=12,
+    num_kv_heads=12,
+    head_size=4,
+    hidden=36,
+    vocab_size=48,
+    context_length=24,
+)
+CONFIGS = {
+    "tied": EVEN,
+    "untied": replace(EVEN, tied_head=False, num_heads=24, qk_norm=True),
+    "two kv heads": replace(EVEN, num_kv_heads=2, qk_norm=True),
+    "one kv head": replace(EVEN, num_kv_heads=1, tied_head=False),
+}
+"""Cut by 1, 2, 3 and 4; the last two by copying key/value heads (two of them by 1, 2 and 4)."""
+
+LONGEST_SUM = 96
+"""Terms of the longest sum of a step: a token's heads side by side, where there are 24."""
+
+ADAM_EPS = 1e-2
+"""Of AdamW: an error of a gradient moves a weight by at most about lr / eps times it, per step."""
+
+
+def made(name: str, dtype: torch.dtype = torch.float64, seed: int = 0) -> Transformer:
+    """Return a model whose gains are not 1 and whose weights are not small, the same for a seed."""
+    generator = torch.Generator().manual_seed(seed)
+    model = Transformer(CONFIGS[name])
+    with torch.no_grad():
+        for parameter_name, p in model.named_parameters():
+            p.normal_(0.0, 0.3, generator=generator)
+            if parameter_name.endswith("gain"):
+                p.add_(1.0)
+    # Not `to`, which would make the complex rotations real.
+    return model.double() if dtype == torch.float64 else model
+
+
+def batch(step: int) -> tuple[Tensor, Tensor]:
+    """Return ids and targets, some of them ignored, other ones at every step."""
+    generator = torch.Generator().manual_seed(step)
+    ids, targets = torch.randint(0, EVEN.vocab_size, (2, BATCH, TIME), generator=generator)
+    targets[0, :4] = IGNORE_INDEX
+    targets[2, 7] = IGNORE_INDEX
+    return ids, targets
+
+
+class Trace(NamedTuple):
+    """What a training run leaves: of the whole model, or of one rank."""
+
+    losses: list[float]
+    logits: Any
+    """At the first step."""
+    before: dict[str, Any]
+    """Parameters, by name."""
+    unsynced: dict[str, Any]
+    """Gradients of the first step before they are summed."""
+    gradients: dict[str, Any]
+    """Of the first step."""
+    parameters: dict[str, Any]
+    """After the last step."""
+
+
+LEARNING_RATE, STEPS = 1e-2, 4
+
+
+def alone(name: str, dtype: str = "float64", steps: int = STEPS) -> Trace:
+    """Train in one process, whole."""
+    return trained(made(name, getattr(torch, dtype)), steps, cross_entropy, lambda: None)
+
+
+def follow(
+    rank,
+    name: str,
+    dtype: str = "float64",
+    steps: int = STEPS,
+    *,
+    sequence_parallel: bool = False,
+    replicate_kv: bool = False,
+    mutant: str | None = None,
+) -> Trace:
+    """Train as `alone` does, cut among the ranks."""
+    axis = rank.axis("dp")
+    with MUTANTS[mutant]() if mutant else contextlib.nullcontext():
+        model = tp.shard(
+            made(name, getattr(torch, dtype)),
+            axis,
+            sequence_parallel=sequence_parallel,
+            replicate_kv=replicate_kv,
+        )
+
+        def loss_of(logits: Tensor, targets: Tensor) -> Tensor:
+            return tp.cross_entropy(logits, targets, axis)
+
+        return trained(model, steps, loss_of, lambda: sharding.sync(model, axis))
+
+
+def trained(model, steps, loss_of, sync) -> Trace:
+    """Train a model, whole or cut."""
+    before = copies_of(model)
+    losses = []
+    optimizer = optim.AdamW(model.parameters(), lr=LEARNING_RATE, weight_decay=0.1, eps=ADAM_EPS)
+    for step in range(steps):
+        ids, targets = batch(step)
+        logits = model(ids)
+        value = loss_of(logits, targets)
+        value.backward()
+        if step == 0:
+            unsynced, first = gradients_of(model), logits.detach().clone()
+        sync()
+        if step == 0:
+            gradients = gradients_of(model)
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(value.item())
+    return Trace(losses, first, before, unsynced, gradients, copies_of(model))
+
+
+def copies_of(model: nn.Module) -> dict[str, Tensor]:
+    return {name: p.detach().clone() for name, p in model.named_parameters()}
+
+
+def gradients_of(model: nn.Module) -> dict[str, Tensor]:
+    return {name: p.grad.clone() for name, p in model.named_parameters()}
+
+
+# What is asked of a model beside training
+
+
+def logits_of(rank, name: str, how: str, *, sequence_parallel: bool = False) -> Tensor:
+    """Return this rank's logits of the first batch, asked for in one of several ways."""
+    whole, replicate_kv = made(name), "kv head" in name
+    axis = rank.axis("dp")
+    model = tp.shard(whole, axis, sequence_parallel=sequence_parallel, replicate_kv=replicate_kv)
+    with torch.no_grad():
+        return WAYS[how](model, batch(0)[0])
+
+
+def packed(model: Transformer, ids_BT: Tensor) -> Tensor:
+    """Ask for several documents in a row."""
+    documents_BT = torch.tensor([[0] * 5 + [1] * 7, [0] * 12, [0] * 3 + [1] * 3 + [2] * 6])
+    positions_BT = torch.tensor([[*range(5), *range(7)], [*range(12)], [0, 1, 2] * 2 + [*range(6)]])
+    return model(ids_BT, positions_BT=positions_BT, mask=document_mask(documents_BT))
+
+
+def by_parts(model: Transformer, ids_BT: Tensor) -> Tensor:
+    """Call the parts one at a time, as stages of a pipeline do."""
+    x = model.look_up(ids_BT, model.embedding)
+    rotations_TJ = model.rotations_of(ids_BT.shape[1])
+    for block in model.blocks:
+        x = block(x, rotations_TJ)
+    return model.project(model.norm(x), model.head_weight)
+
+
+def cached(model: Transformer, ids_BT: Tensor) -> Tensor:
+    """Ask for a prompt, then for one token after the other."""
+    cache = model.new_cache(len(ids_BT))
+    parts = [model(part, cache=cache) for part in ids_BT.split([5, *[1] * 7], dim=1)]
+    return torch.cat(parts, dim=1)
+
+
+def copied(model: Transformer, ids_BT: Tensor) -> Tensor:
+    """Ask a deep copy."""
+    return copy.deepcopy(model)(ids_BT)
+
+
+WAYS = {
+    "forward": lambda model, ids_BT: model(ids_BT),
+    "packed": packed,
+    "by parts": by_parts,
+    "cached": cached,
+    "copied": copied,
+}
+
+
+class Part(nn.Module):
+    """Some blocks of a model, under the names that they have in it."""
+
+    def __init__(self, model: Transformer, layers_held: list[int]) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleDict({str(i): model.blocks[i] for i in layers_held})
+
+
+def synced_by_parts(rank, name: str) -> list[dict[str, Tensor]]:
+    """Sum the gradients of each layer on its own, and those of a copy at once; return both."""
+    axis = rank.axis("dp")
+    found = []
+    for parts in (False, True):
+        model = tp.shard(made(name), axis, replicate_kv=True)
+        ids, targets = batch(0)
+        with recomputed(model, "block") if parts else contextlib.nullcontext():
+            tp.cross_entropy(model(ids), targets, axis).backward()
+        for part in [Part(model, [i]) for i in range(2)] if parts else [model]:
+            tp.sync(part, axis)
+        found.append(gradients_of(model))
+    return found
+
+
+def squares(rank, name: str, *, sequence_parallel: bool) -> float:
+    """Return this rank's share of the sum of squares of all gradients."""
+    axis = rank.axis("dp")
+    model = tp.shard(made(name), axis, sequence_parallel=sequence_parallel, replicate_kv=True)
+    ids, targets = batch(0)
+    tp.cross_entropy(model(ids), targets, axis).backward()
+    tp.sync(model, axis)
+    return float(sum(p.grad.square().sum() for p in tp.counted_once(model, axis)))
+
+
+def refused(rank) -> dict[str, str]:
+    """Return what is said of a start from other weights, of time, ids and targets out of range."""
+    axis = rank.axis("dp")
+    found = {}
+    with contextlib.suppress(MismatchError):
+        tp.shard(made("tied", seed=rank.index), axis)
+        found["weights"] = "not noticed"
+    model = tp.shard(made("tied"), axis, sequence_parallel=True)
+    ids, targets = batch(0)
+    calls = {
+        "time": lambda: model(ids[:, :7]),
+        "id": lambda: model(ids + 48),
+        "target": lambda: tp.token_losses(model(ids), targets + 48, axis),
+        "nothing": lambda: tp.cross_entropy(model(ids), targets * 0 + IGNORE_INDEX, axis),
+        "again": lambda: tp.shard(model, axis),
+        "number": lambda: tp.cross_entropy(model(ids), targets, axis, num_tokens=0),
+        "whole": lambda: tp.sync(made("tied"), axis),
+    }
+    for what, call in calls.items():
+        try:
+            call()
+        except (ValueError, IndexError) as error:
+            found[what] = str(error)
+    return found
+
+
+def sent(rank, name: str, *, sequence_parallel: bool, replicate_kv: bool) -> int:
+    """Return the bytes that this rank sends in one step."""
+    axis = rank.axis("dp")
+    model = tp.shard(
+        made(name, torch.float32),
+        axis,
+        sequence_parallel=sequence_parallel,
+        replicate_kv=replicate_kv,
+    )
+    before = axis.sent_bytes
+    ids, targets = batch(0)
+    tp.cross_entropy(model(ids), targets, axis).backward()
+    tp.sync(model, axis)
+    return axis.sent_bytes - before
+
+
+def losses_of(rank, dtype: str, mutant: str | None = None) -> dict[str, Tensor]:
+    """Return the loss of every token, and the gradient of its logits under random weights."""
+    axis = rank.axis("dp")
+    with MUTANTS[mutant]() if mutant else contextlib.nullcontext():
+        logits, targets, weights = loss_inputs(getattr(torch, dtype))
+        logits = logits.chunk(axis.size, dim=-1)[axis.index].clone().requires_grad_()
+        losses = tp.token_losses(logits, targets, axis)
+        (losses * weights).sum().backward()
+        return {"losses": losses.detach(), "dlogits": logits.grad}
+
+
+def loss_inputs(dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+    """Return logits whose largest would overflow exp in float32, targets, and weights."""
+    generator = torch.Generator().manual_seed(3)
+    logits = 30 * torch.randn(BATCH, TIME, 48, generator=generator, dtype=torch.float64)
+    weights = torch.randn(BATCH, TIME, generator=generator, dtype=torch.float64)
+    return logits.to(dtype), batch(1)[1], weights.to(dtype)
+
+
+def largest(rank, length: int) -> Tensor:
+    """Return the largest of every entry over the ranks."""
+    generator = torch.Generator().manual_seed(rank.index)
+    return tp.all_reduce_max(torch.randn(length, generator=generator), rank.axis("dp"))
+
+
+# torch's own tensor parallelism
+
+
+def mlp_inputs() -> list[Tensor]:
+    """Return x, both weights and biases of an MLP, and weights for its output."""
+    generator = torch.Generator().manual_seed(7)
+    shapes = [(BATCH, TIME, 10), (36, 10), (36,), (10, 36), (10,), (BATCH, TIME, 10)]
+    return [torch.randn(s, generator=generator, dtype=torch.float64) for s in shapes]
+
+
+def our_mlp(rank, *, sequence_parallel: bool = False, mutant: str | None = None) -> list[Tensor]:
+    """Return an MLP's output, whole or this rank's time, and gradients joined over the ranks."""
+    axis = rank.axis("dp")
+    with MUTANTS[mutant]() if mutant else contextlib.nullcontext():
+        x, w_up, b_up, w_down, b_down, dy = mlp_inputs()
+        mine = [x, w_up.chunk(axis.size)[axis.index], b_up.chunk(axis.size)[axis.index]]
+        mine += [w_down.chunk(axis.size, dim=1)[axis.index], b_down]
+        if sequence_parallel:
+            mine[0], dy = (t.chunk(axis.size, dim=1)[axis.index] for t in (x, dy))
+        mine = [t.clone().requires_grad_() for t in mine]
+        settings = {"sequence_parallel": sequence_parallel}
+        up = tp.column_parallel(mine[0], mine[1], axis, bias_f=mine[2], **settings)
+        y = layers.row_parallel(up.relu(), mine[3], axis, bias_D=mine[4], **settings)
+        (y * dy).sum().backward()
+        return [y.detach(), *(t.grad for t in mine)]
+
+
+def torchs_mlp(rank) -> list[Tensor]:
+    """Return the same by torch's parallelize_module."""
+    from torch.distributed.tensor.parallel import (  # noqa: PLC0415 - slow, and for one test
+        ColwiseParallel,
+        RowwiseParallel,
+        parallelize_module,
+    )
+
+    x, *weights, dy = mlp_inputs()
+    model = nn.Sequential(nn.Linear(10, 36), nn.ReLU(), nn.Linear(36, 10)).double()
+    with torch.no_grad():
+        for p, w in zip(model.parameters(), weights, strict=True):
+            p.copy_(w)
+    mesh = torch.distributed.init_device_mesh("cpu", (rank.size,))
+    parallelize_module(model, mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})
+    x.requires_grad_()
+    y = model(x)
+    (y * dy).sum().backward()
+    return [y.detach(), x.grad, *(p.grad.to_local() for p in model.parameters())]
+
+
+def our_vocabulary(rank) -> list[Tensor]:
+    """Return the loss and gradients of an embedding, a head and the loss, cut."""
+    axis = rank.axis("dp")
+    w_in, w_out = (w.chunk(axis.size)[axis.index].clone() for w in vocabulary_inputs())
+    w_in.requires_grad_(), w_out.requires_grad_()
+    ids, targets = batch(0)
+    x = tp.vocabulary_parallel_embedding(ids, w_in, axis).tanh()
+    value = tp.cross_entropy(tp.vocabulary_parallel_linear(x, w_out, axis), targets, axis)
+    value.backward()
+    return [value.detach(), w_in.grad, w_out.grad]
+
+
+def torchs_vocabulary(rank) -> list[Tensor]:
+    """Return the same by torch's parallelize_module and loss_parallel."""
+    from torch.distributed.tensor import Replicate, Shard  # noqa: PLC0415
+    from torch.distributed.tensor.parallel import (  # noqa: PLC0415
+        ColwiseParallel,
+        RowwiseParallel,
+        loss_parallel,
+        parallelize_module,
+    )
+
+    w_in, w_out = vocabulary_inputs()
+    model = nn.Sequential(nn.Embedding(48, 10), nn.Tanh(), nn.Linear(10, 48, bias=False)).double()
+    with torch.no_grad():
+        model[0].weight.copy_(w_in)
+        model[2].weight.copy_(w_out)
+    mesh = torch.distributed.init_device_mesh("cpu", (rank.size,))
+    head = ColwiseParallel(output_layouts=Shard(-1), use_local_output=False)
+    parallelize_module(model, mesh, {"0": RowwiseParallel(input_layouts=Replicate()), "2": head})
+    ids, targets = batch(0)
+    with loss_parallel():
+        logits = model(ids).flatten(0, 1)
+        value = F.cross_entropy(logits, targets.flatten(), ignore_index=IGNORE_INDEX)
+        value.backward()
+    gradients = [model[i].weight.grad.full_tensor() for i in (0, 2)]
+    gradients = [each.chunk(rank.size)[rank.index] for each in gradients]
+    return [value.full_tensor().detach(), *gradients]
+
+
+def vocabulary_inputs() -> list[Tensor]:
+    """Return an embedding and a head."""
+    generator = torch.Generator().manual_seed(8)
+    return [torch.randn(48, 10, generator=generator, dtype=torch.float64) for _ in range(2)]
+
+
+# Mutants
+
+
+def _patched(*patches):
+    """Return a context that puts other functions in their places."""
+
+    @contextlib.contextmanager
+    def context():
+        with contextlib.ExitStack() as stack:
+            for owner, name, value in patches:
+                stack.enter_context(mock.patch.object(owner, name, value))
+            yield
+
+    return context
+
+
+def _not_cut(x, axis):
+    return x
+
+
+def _own_stretch(x_BTD, axis, name):
+    return x_BTD.chunk(axis.size, dim=1)[axis.index].contiguous()
+
+
+def _from_zero(ids, num_rows, axis):
+    return ids.clamp(0, num_rows - 1), (ids >= 0) & (ids < num_rows)
+
+
+def _all_mine(ids, num_rows, axis):
+    rows, mine = layers_own_rows(ids, num_rows, axis)
+    return rows, torch.ones_like(mine)
+
+
+def _never(kind):
+    """Return a table in which one kind of gradient is taken to be complete."""
+
+    def summed_over(name, *args, **settings):
+        style = table.style_of(name)
+        return None if style.partial == kind else table.summed_over(name, *args, **settings)
+
+    return summed_over
+
+
+def _sums_all_gains(name, *args, **settings):
+    return "axis" if name.endswith("gain") else table.summed_over(name, *args, **settings)
+
+
+def _sums_twice(model, axis):
+    shard_sync(model, axis)
+    shard_sync(model, axis)
+
+
+def _biased_row(x_BTf, w_Df, axis, *, bias_D=None, sequence_parallel=False):
+    return layers.left(F.linear(x_BTf, w_Df, bias_D), axis, sequence_parallel=sequence_parallel)
+
+
+def _next_slice(self, name, shape):
+    index = (self.index + 1) % self.size
+    return table.slice_of(
+        name, shape, self.config, index, self.size, replicate_kv=self.replicate_kv
+    )
+
+
+def _ignored_too(dlosses_N, saved):
+    return loss_backward(dlosses_N, saved._replace(counted_N=torch.ones_like(saved.counted_N)))
+
+
+layers_own_rows = layers.own_rows
+shard_sync = sharding.sync
+loss_backward = loss.token_losses_backward
+
+MUTANTS = {
+    "f and g are swapped": _patched((layers, "f", nodes.g), (layers, "g", nodes.f)),
+    "parts are not summed": _patched((layers, "g", _not_cut)),
+    "gradients of inputs are not summed": _patched((layers, "f", _not_cut)),
+    "g sums its gradient too": _patched(
+        (layers, "g", nodes._node("g", nodes.summed, nodes.summed))
+    ),
+    "time is gathered, its gradient not summed": _patched(
+        (layers, "gather_time", nodes._node("gather", nodes.join_time, _own_stretch))
+    ),
+    "time is cut, its parts not summed": _patched(
+        (layers, "scatter_time", nodes._node("scatter", _own_stretch, nodes.join_time))
+    ),
+    "the largest logit is this rank's": _patched((loss, "all_reduce_max", _not_cut)),
+    "exponentials are not summed": _patched((loss, "summed", lambda x, axis, name: x)),
+    "targets are counted from the rank's first": _patched((loss, "own_rows", _from_zero)),
+    "every rank adds a target": _patched((loss, "own_rows", _all_mine)),
+    "ids are counted from the rank's first": _patched((layers, "own_rows", _from_zero)),
+    "every rank adds a row": _patched((layers, "own_rows", _all_mine)),
+    "ignored targets are learned": _patched(
+        (
+            loss,
+            "_token_losses",
+            loss.differentiable(loss.token_losses_forward, _ignored_too),
+        )
+    ),
+    "copies of heads are not summed": _patched((sharding, "summed_over", _never("where copied"))),
+    "gains of heads are not summed": _patched((sharding, "summed_over", _never("always"))),
+    "gains of tokens are not summed": _patched(
+        (sharding, "summed_over", _never("where time is cut"))
+    ),
+    "gains of tokens are always summed": _patched((sharding, "summed_over", _sums_all_gains)),
+    "gradients are summed twice": _patched((sharding, "sync", _sums_twice)),
+    "the next rank's slices": _patched((sharding.Sharding, "slice_of", _next_slice)),
+    "a bias is added by every rank": _patched((layers, "row_parallel", _biased_row)),
+}
+"""What the comparisons have to notice."""

@@ -1,0 +1,219 @@
+"""Every mesh takes the steps of one process: losses, norms, gradients, weights and moments."""
+
+from dataclasses import replace
+
+import numpy as np
+import programs_mesh as programs
+import pytest
+import torch
+
+from llmcourse import train
+from llmcourse.model import tiny, tiny_moe
+from llmcourse.parallel import mesh, world
+from llmcourse.train.mesh_layout import OnMesh
+
+DENSE = replace(tiny(), num_layers=4)
+UNTIED = replace(DENSE, tied_head=False, qk_norm=True)
+MIXTURE = replace(tiny_moe(), num_layers=2, balance_weight=0.0)
+
+MESHES = {
+    "dp=2": {},
+    "dp=2,tp=2": {"sequence_parallel": True},
+    "dp=2,pp=2": {"micro_batches": 2, "parallel": "zero1"},
+    "dp=2,cp=2": {},
+    "cp=2,tp=2": {"sequence_parallel": True},
+    "pp=2,cp=2": {"micro_batches": 4, "pipeline": "zero_bubble"},
+    "pp=2,tp=2": {"micro_batches": 4, "pipeline": "interleaved", "chunks": 2},
+    "pp=4": {"micro_batches": 4, "pipeline": "gpipe"},
+    "tp=4": {"replicate_kv": True, "sequence_parallel": True},
+    "dp=2,pp=2,tp=2": {"micro_batches": 2, "parallel": "zero1"},
+    "pp=2,cp=2,tp=2": {"micro_batches": 2, "sequence_parallel": True},
+    "dp=2,pp=2,cp=2": {"micro_batches": 2},
+}
+WITH_EXPERTS = {
+    "ep=2": {},
+    "dp=2,ep=2": {"parallel": "zero1"},
+    "pp=2,ep=2": {"micro_batches": 2},
+    "cp=2,ep=2": {},
+}
+CASES = [
+    *((text, model) for text in MESHES for model in ("tied", "untied")),
+    *((text, "mixture") for text in WITH_EXPERTS),
+]
+SHAPES = {"tied": DENSE, "untied": UNTIED, "mixture": MIXTURE}
+
+
+def config_of(text, model, **changes):
+    settings = MESHES.get(text, WITH_EXPERTS.get(text, {})) if model != "alone" else {}
+    return replace(
+        train.PRESETS["tiny"](),
+        model=SHAPES[model],
+        steps=3,
+        warmup_steps=0,
+        clip_norm=0.5,
+        mesh=text,
+        **settings | changes,
+    )
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """With the data of all runs, made once."""
+    place = tmp_path_factory.mktemp("mesh")
+    train.prepare(config_of("", "tied"), place / "data")
+    return place
+
+
+@pytest.fixture(scope="module")
+def pools():
+    made = {}
+
+    def pool(num_ranks):
+        if num_ranks not in made:
+            made[num_ranks] = world.Pool(num_ranks, timeout_s=120)
+        return made[num_ranks]
+
+    yield pool
+    for each in made.values():
+        each.close()
+
+
+@pytest.fixture(scope="module")
+def alone(folder):
+    """The runs of one process, by model and dtype."""
+    found = {}
+
+    def run(model, dtype=torch.float64):
+        if (model, dtype) not in found:
+            found[model, dtype] = programs.alone(config_of("", model), folder, dtype)
+        return found[model, dtype]
+
+    return run
+
+
+def on_mesh(pools, folder, config, dtype=torch.float64, fault=None):
+    pool = pools(config.num_ranks)
+    return pool.run(programs.on_mesh, config, folder, dtype, fault)
+
+
+def largest_difference(found, expected):
+    """Of two sets of arrays, relative to the largest entry of each reference."""
+    assert found.keys() == expected.keys()
+    worst = 0.0
+    for name, x in expected.items():
+        reference = np.asarray(x)
+        assert np.abs(reference).max() > 0, name
+        difference = np.abs(np.asarray(found[name]) - reference).max()
+        worst = max(worst, float(difference / np.abs(reference).max()))
+    return worst
+
+
+def relative(found, expected):
+    return np.abs(np.subtract(found, expected) / np.asarray(expected)).max()
+
+
+def assert_equal_steps(found, expected, *, gradients, weights):
+    assert relative(found.losses, expected.losses) < gradients
+    assert relative(found.norms, expected.norms) < gradients
+    if found.gradients:
+        assert largest_difference(found.gradients, expected.gradients) < gradients
+    assert largest_difference(found.weights, expected.weights) < weights
+
+
+@pytest.mark.parametrize(("text", "model"), CASES)
+def test_a_mesh_takes_the_steps_of_one_process(text, model, pools, folder, alone):
+    """Float64: rounding of a sum over a few thousand terms, through a model of 4 layers."""
+    config = config_of(text, model)
+    expected = alone(model)
+    assert expected.norms[0] > config.clip_norm  # so that clipping has something to do
+    results = on_mesh(pools, folder, config)
+    for found in results:
+        assert_equal_steps(found, expected, gradients=1e-13, weights=1e-10)
+        assert found.losses == results[0].losses
+    for number, state in expected.moments.items():
+        mine = results[0].moments[number]
+        assert mine["step"] == state["step"] == config.steps
+        moments = {key: x for key, x in state.items() if key != "step"}
+        assert largest_difference({k: mine[k] for k in moments}, moments) < 1e-9
+
+
+@pytest.mark.parametrize("text", ["dp=2,pp=2,tp=2", "cp=2,tp=2"])
+def test_in_float32_too(text, pools, folder, alone):
+    expected = alone("untied", torch.float32)
+    found = on_mesh(pools, folder, config_of(text, "untied"), torch.float32)[0]
+    # 6e-8 a rounding, some hundred of them; AdamW's first steps divide by tiny roots.
+    assert relative(found.losses, expected.losses) < 5e-6
+    if found.gradients:
+        assert largest_difference(found.gradients, expected.gradients) < 2e-5
+    assert largest_difference(found.weights, expected.weights) < 3e-3
+
+
+def test_the_model_learns_in_these_steps(alone):
+    """Or else equal would say little."""
+    for model in SHAPES:
+        first, *_, last = alone(model).losses
+        assert last < first - 0.01
+
+
+def skip_sync(axis):
+    """A fault: gradients are not summed along one axis."""
+
+    def fault(layout: OnMesh) -> None:
+        real = layout.model.sync
+        layout.model.sync = lambda axes: real([name for name in axes if name != axis])
+
+    return fault
+
+
+def forget_copies(layout: OnMesh) -> None:
+    """A fault: the norm counts what several ranks hold several times."""
+    layout.model.counted_once = layout.model.parameters
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("dp=2,cp=2", skip_sync("dp")),
+        ("dp=2,cp=2", skip_sync("cp")),
+        ("dp=2,tp=2", forget_copies),
+        ("pp=2,ep=2", skip_sync("ep")),
+    ],
+    ids=["dp not summed", "cp not summed", "copies counted twice", "ep not summed"],
+)
+def test_a_faulty_mesh_is_found(text, fault, pools, folder, alone):
+    model = "mixture" if "ep" in text else "tied"
+    found = on_mesh(pools, folder, config_of(text, model), fault=fault)[0]
+    expected = alone(model)
+    with pytest.raises(AssertionError):
+        assert_equal_steps(found, expected, gradients=1e-6, weights=1e-6)
+
+
+def test_what_is_cut_is_joined_again():
+    """Cutting and joining are each other's inverse, for every parameter and every rank."""
+    config = replace(DENSE, num_kv_heads=2)
+    split = mesh.Split(tp=4, replicate_kv=True)
+    shapes = mesh.whole_shapes(config)
+    generator = torch.Generator().manual_seed(0)
+    whole = {
+        name: {"x": torch.randn(shape, generator=generator), "step": 3}
+        for name, shape in shapes.items()
+    }
+    held = [
+        mesh.cut(whole, list(shapes), config, split, {"tp": index, "ep": 0}) for index in range(4)
+    ]
+    num_held = sum(part["blocks.0.attention.w_k"]["x"].numel() for part in held)
+    assert num_held == 2 * whole["blocks.0.attention.w_k"]["x"].numel()
+    for name, shape in shapes.items():
+        covered = torch.zeros(shape)
+        for index, part in enumerate(held):
+            place = mesh.cut_of(name, shape, config, split, {"tp": index, "ep": 0})
+            assert part[name]["step"] == 3
+            if place is None:
+                assert torch.equal(part[name]["x"], whole[name]["x"])
+                covered.fill_(1)
+                continue
+            dim, start, stop = place
+            covered.narrow(dim, start, stop - start).fill_(1)
+            expected = whole[name]["x"].narrow(dim, start, stop - start)
+            assert torch.equal(part[name]["x"], expected)
+        assert bool(covered.all())

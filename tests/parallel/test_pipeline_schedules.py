@@ -1,0 +1,381 @@
+"""Schedules as data: what they cost, what is wrong with a wrong one, and how layers are cut."""
+
+import graphlib
+import itertools
+import random
+from collections import Counter
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from llmcourse.parallel import pipeline
+from llmcourse.parallel.pipeline import Action, Schedule, actions_of
+
+units = st.integers(1, 7)
+ranks, micro_batches, chunks = st.integers(1, 6), st.integers(1, 13), st.integers(2, 4)
+
+
+@st.composite
+def any_numbers(draw):
+    """Give what fixes a schedule: its name, p, m and v."""
+    p, name = draw(ranks), draw(st.sampled_from(pipeline.SCHEDULES))
+    if name == "interleaved":
+        return name, p, draw(st.integers(1, 3)) * p, draw(chunks)
+    return name, p, draw(micro_batches), 1
+
+
+def made(name, p, m, v=1):
+    """Return a schedule by its name, with fewer micro-batches than ranks, too."""
+    if name == "interleaved":
+        return pipeline.interleaved(p, m, v)
+    makers = {
+        "gpipe": pipeline.gpipe,
+        "1f1b": pipeline.one_f_one_b,
+        "zero_bubble": pipeline.zero_bubble,
+    }
+    return makers[name](p, m)
+
+
+# Orders
+
+
+def rows(*texts):
+    return tuple(actions_of(text) for text in texts)
+
+
+def test_the_orders_of_the_papers():
+    assert pipeline.gpipe(2, 2).actions == rows("F0 F1 B0 B1", "F0 F1 B0 B1")
+    # Narayanan et al. 2021, figure 4: 4 ranks, 8 micro-batches.
+    assert pipeline.one_f_one_b(4, 8).actions == rows(
+        "F0 F1 F2 F3 B0 F4 B1 F5 B2 F6 B3 F7 B4 B5 B6 B7",
+        "F0 F1 F2 B0 F3 B1 F4 B2 F5 B3 F6 B4 F7 B5 B6 B7",
+        "F0 F1 B0 F2 B1 F3 B2 F4 B3 F5 B4 F6 B5 F7 B6 B7",
+        "F0 B0 F1 B1 F2 B2 F3 B3 F4 B4 F5 B5 F6 B6 F7 B7",
+    )
+    assert pipeline.interleaved(2, 4, 2).actions == rows(
+        "F0 F1 F0.1 F1.1 F2 B0.1 F3 B1.1 F2.1 B0 F3.1 B1 B2.1 B3.1 B2 B3",
+        "F0 F1 F0.1 B0.1 F1.1 B1.1 F2 B0 F3 B1 F2.1 B2.1 F3.1 B3.1 B2 B3",
+    )
+    assert pipeline.zero_bubble(2, 3).actions == rows(
+        "F0 F1 I0 W0 F2 I1 W1 I2 W2", "F0 I0 F1 I1 W0 F2 I2 W1 W2"
+    )
+
+
+def test_a_schedule_is_written_as_it_is_read():
+    schedule = pipeline.interleaved(2, 2, 2)
+    assert str(schedule).splitlines()[1] == "rank 1: F0 F1 F0.1 B0.1 F1.1 B1.1 B0 B1"
+    for row in schedule.actions:
+        assert actions_of(" ".join(map(str, row))) == row
+    for text in ("G0", "F", "F-1", "F1.x", "0F"):
+        with pytest.raises(ValueError, match="an action is written like"):
+            actions_of(text)
+
+
+@given(any_numbers())
+def test_gradients_add_up_in_the_order_of_the_micro_batches(numbers):
+    schedule = made(*numbers)
+    pipeline.validate(schedule)
+    for row in schedule.actions:
+        for chunk in range(schedule.num_chunks):
+            for kinds in ("B", "W"):
+                order = [a.micro_batch for a in row if a.kind in kinds and a.chunk == chunk]
+                assert order == sorted(order)
+
+
+# Cost
+
+
+@given(any_numbers(), units, units, units)
+def test_simulation_is_the_formula(numbers, forward, input_gradient, weight_gradient):
+    schedule = made(*numbers)
+    times = {
+        "forward": Fraction(forward, 3),
+        "input_gradient": input_gradient,
+        "weight_gradient": weight_gradient,
+    }
+    timeline = pipeline.simulate(schedule, **times)
+    assert timeline.bubble == pipeline.bubble_share(*numbers, **times)
+    assert pipeline.peak_live(schedule) == pipeline.peak_micro_batches(*numbers)
+    busy = (sum(times.values())) * schedule.num_micro_batches * schedule.num_chunks
+    assert {timeline.busy(rank) for rank in range(schedule.num_ranks)} == {busy}
+    assert timeline.total == busy * (1 + timeline.bubble)
+
+
+@pytest.mark.parametrize("mutant", ["one rank more", "chunks forgotten", "W fills nothing"])
+def test_a_wrong_formula_is_noticed(mutant):
+    p, m, v = 4, 8, 2
+    wrong, schedule = {
+        "one rank more": (Fraction(p, m), pipeline.one_f_one_b(p, m)),
+        "chunks forgotten": (Fraction(p - 1, m), pipeline.interleaved(p, m, v)),
+        "W fills nothing": (Fraction(p - 1, m), pipeline.zero_bubble(p, m)),
+    }[mutant]
+    assert pipeline.simulate(schedule).bubble != wrong
+
+
+def test_the_numbers_of_the_papers():
+    # Narayanan et al. 2021: (p - 1) / m, and 1/v of it.
+    assert pipeline.bubble_share("1f1b", 4, 8) == Fraction(3, 8)
+    assert pipeline.bubble_share("interleaved", 4, 8, 2) == Fraction(3, 16)
+    # Qi et al. 2023, table 1, for equal times: a third of 1F1B's, with its memory on rank 0.
+    assert pipeline.bubble_share("zero_bubble", 4, 8) == Fraction(3, 24)
+    assert pipeline.peak_micro_batches("1f1b", 4, 8) == (4, 3, 2, 1)
+    assert pipeline.peak_micro_batches("zero_bubble", 4, 8) == (4, 4, 4, 4)
+    assert pipeline.peak_micro_batches("gpipe", 4, 8) == (8, 8, 8, 8)
+    # Section 2.2 of the first: interleaving holds 1 + (p - 1) / (p v) times what 1F1B does.
+    p, v = 4, 3
+    held = Fraction(pipeline.peak_micro_batches("interleaved", p, 8, v)[0], v)
+    assert held == p * (1 + Fraction(p - 1, p * v))
+
+
+@given(any_numbers(), st.integers(0, 5))
+def test_slow_messages_never_help(numbers, message):
+    schedule = made(*numbers)
+    fast, slow = pipeline.simulate(schedule), pipeline.simulate(schedule, message=message)
+    assert slow.total >= fast.total
+    if message and schedule.num_ranks > 1:
+        # A micro-batch goes down and up again.
+        assert slow.total >= 3 + 2 * (schedule.num_stages - 1) * message
+
+
+def test_simulate_refuses_what_cannot_be():
+    with pytest.raises(ValueError, match="actions take positive time"):
+        pipeline.simulate(pipeline.gpipe(2, 2), forward=0)
+    with pytest.raises(ValueError, match="messages 0 or more"):
+        pipeline.simulate(pipeline.gpipe(2, 2), message=-1)
+    with pytest.raises(ValueError, match="cannot be run"):
+        pipeline.simulate(written("F0", "F0", m=1))
+
+
+# What is wrong with it
+
+
+def written(*texts, m, v=1):
+    """Return a schedule that is written out."""
+    return Schedule(
+        name="own", num_ranks=len(texts), num_micro_batches=m, num_chunks=v, actions=rows(*texts)
+    )
+
+
+@pytest.mark.parametrize(
+    ("schedule", "message"),
+    [
+        (written("F0 B0", "F0", m=1), "rank 1 never does B0"),
+        (written("F0 B0 B0", "F0 B0", m=1), "rank 0 does B0 2 times"),
+        (written("B0 F0", "F0 B0", m=1), r"rank 0 does B0 \(action 0\) before its F0 \(action 1\)"),
+        (written("F0 W0 I0", m=1), r"rank 0 does W0 \(action 1\) before its I0 \(action 2\)"),
+        (written("F0 I0", m=1), "rank 0 never does W0"),
+        (written("F0 W0", m=1), "rank 0 never does I0"),
+        (written("F0 B0 W0", m=1), r"rank 0 does B0 and parts of it \(I, W\): choose one"),
+        (written("F0 B0 F1 B1", m=1), r"rank 0, action 2 \(F1\): micro-batches are 0 to 0"),
+        (written("F0 B0.1", m=1), r"rank 0, action 1 \(B0.1\): chunks are 0 to 0"),
+        (written("B0", m=1), "rank 0 never does F0"),
+        (written("", m=1), "never does F0; rank 0 never does B0"),
+        (replace(written("F0 B0", m=1), num_ranks=2), "it has 1 rows for 2 ranks"),
+        (
+            replace(written("F0 B0", m=1), actions=((Action("X", 0),),)),
+            r"rank 0, action 0 \(X0\): the kind must be one of F, B, I, W",
+        ),
+        (
+            written("F0 B0 F1 B1", "F1 F0 B0 B1", m=2),
+            (
+                r"deadlock, rank 0 at action 1 \(B0\) waits for the gradient of B0 of rank 1, its "
+                r"action 2, and rank 1 at action 0 \(F1\) waits for the activations of F1 of rank "
+                "0, its action 2$"
+            ),
+        ),
+        (
+            written("F0.1 F0 B0.1 B0", m=1, v=2),
+            r"deadlock, rank 0 at action 0 \(F0.1\) waits for the activations of F0 of rank 0",
+        ),
+    ],
+)
+def test_a_wrong_schedule_is_explained(schedule, message):
+    with pytest.raises(ValueError, match=message):
+        pipeline.validate(schedule)
+
+
+def test_five_faults_are_enough_for_a_message():
+    with pytest.raises(ValueError, match=r"and 3 more$"):
+        pipeline.validate(written("", m=4))
+
+
+def test_only_the_order_of_use_differs_where_sends_do_not_wait():
+    assert pipeline.problems(written("F0 F1 B0 B1", "F1 F0 B1 B0", m=2)) == []
+
+
+def test_a_rank_that_waits_for_a_circle_is_not_part_of_it():
+    (fault,) = pipeline.problems(written("F0 B0 F1 B1", "F1 F0 B0 B1", "F0 F1 B0 B1", m=2))
+    assert "rank 0" in fault
+    assert "rank 1" in fault
+    assert "rank 2" not in fault.replace("of rank 2", "")
+
+
+def can_run(schedule):
+    """Judge by brute force: the right multiset of actions, and no circle in one graph of all."""
+    p, m, v = schedule.num_ranks, schedule.num_micro_batches, schedule.num_chunks
+    for row in schedule.actions:
+        by_place = {}
+        for kind, micro_batch, chunk in row:
+            by_place.setdefault((micro_batch, chunk), Counter())[kind] += 1
+        if set(by_place) != {(k, c) for k in range(m) for c in range(v)}:
+            return False
+        if any(c not in (Counter("FB"), Counter("FIW")) for c in by_place.values()):
+            return False
+    graph = graphlib.TopologicalSorter()
+    for rank, row in enumerate(schedule.actions):
+        for before, after in itertools.pairwise(row):
+            graph.add((rank, after), (rank, before))
+        for action in row:
+            kind, k, chunk = action
+            stage, parts = chunk * p + rank, ""
+            if kind == "F" and stage > 0:
+                graph.add((rank, action), ((stage - 1) % p, Action("F", k, (stage - 1) // p)))
+            if kind in "BI":
+                graph.add((rank, action), (rank, Action("F", k, chunk)))
+            if kind in "BI" and stage < p * v - 1:
+                other, at = (stage + 1) % p, (stage + 1) // p
+                parts = [x for x in "BI" if Action(x, k, at) in schedule.actions[other]]
+                graph.add((rank, action), (other, Action(parts[0], k, at)))
+            if kind == "W":
+                graph.add((rank, action), (rank, Action("I", k, chunk)))
+    try:
+        graph.prepare()
+    except graphlib.CycleError:
+        return False
+    return True
+
+
+def corrupted(schedule, luck):
+    """Change a schedule in one to three places."""
+    changed = [list(row) for row in schedule.actions]
+    for _ in range(luck.randint(1, 3)):
+        row = luck.choice([row for row in changed if row] or [[Action("F", 0)]])
+        i, j = luck.randrange(len(row)), luck.randrange(len(row))
+        what = luck.choice((*[0] * 14, *range(3, 9)))
+        if what == 0:
+            row[i], row[j] = row[j], row[i]
+        elif what == 3:
+            row.insert(j, row.pop(i))
+        elif what == 4:
+            del row[i]
+        elif what == 5:
+            row.insert(j, row[i])
+        elif what == 6:
+            row[i] = row[i]._replace(kind=luck.choice("FBIW"))
+        elif what == 7:
+            row.insert(j, row[i]._replace(micro_batch=schedule.num_micro_batches))
+        else:
+            other = luck.choice(["micro_batch", "chunk"])
+            row[i] = row[i]._replace(**{other: luck.randint(-1, 3)})
+    return replace(schedule, actions=tuple(map(tuple, changed)))
+
+
+def some_schedules():
+    for p, m in ((1, 2), (2, 3), (3, 3), (4, 4)):
+        yield from (f(p, m) for f in (pipeline.gpipe, pipeline.one_f_one_b, pipeline.zero_bubble))
+        if m % p == 0:
+            yield pipeline.interleaved(p, m, 2)
+
+
+def verdicts(num):
+    """Give schedules, most of them wrong, with what the validator and brute force say."""
+    luck, whole = random.Random(0), list(some_schedules())
+    for _ in range(num):
+        schedule = corrupted(luck.choice(whole), luck)
+        try:
+            faults = pipeline.problems(schedule)
+        except (KeyError, ValueError) as error:  # a mutant stumbles over what it does not look for
+            faults = [repr(error)]
+        yield schedule, faults, can_run(schedule)
+
+
+def test_the_validator_agrees_with_brute_force():
+    tally = Counter()
+    for schedule, faults, is_right in verdicts(3000):
+        assert (not faults) == is_right, f"{schedule}\n{faults}"
+        tally[" ".join(faults).partition(" ")[0].strip(",")] += 1
+    assert set(tally) == {"", "rank", "deadlock"}
+    assert min(tally.values()) > 100
+
+
+@pytest.mark.parametrize("part", ["_wrong_numbers", "_wrong_counts", "_wrong_order", "_deadlock"])
+def test_a_validator_without_one_of_its_parts_is_noticed(part, monkeypatch):
+    monkeypatch.setattr(f"llmcourse.parallel.pipeline.validity.{part}", lambda schedule: [])
+    assert any(
+        (not faults) != is_right or not faults[0].startswith(("rank", "deadlock"))
+        for _, faults, is_right in verdicts(500)
+        if faults or not is_right
+    )
+
+
+# Numbers that do not fit
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: pipeline.gpipe(0, 2), "num_ranks must be 1 or more, got 0"),
+        (lambda: pipeline.one_f_one_b(2, 0), "num_micro_batches must be 1 or more, got 0"),
+        (lambda: pipeline.zero_bubble(-1, 2), "num_ranks must be 1 or more, got -1"),
+        (lambda: pipeline.interleaved(4, 6, 2), "multiple of num_ranks = 4, got 6; .*: 4 and 8"),
+        (lambda: pipeline.interleaved(4, 3, 2), "multiple of num_ranks = 4, got 3; .*: 4$"),
+        (lambda: pipeline.interleaved(4, 8, 1), "num_chunks of 2 or more, got 1"),
+        (lambda: pipeline.schedule_of("dual", 2, 2), "must be one of gpipe, 1f1b, interleaved"),
+        (lambda: pipeline.schedule_of("1f1b", 4, 3), "nearest: 4 micro-batches, or 3 ranks"),
+        (lambda: pipeline.schedule_of("1f1b", 4, 0), "num_micro_batches must be 1 or more"),
+        (lambda: pipeline.schedule_of("gpipe", 2, 2, 2), "gpipe has one chunk per rank, got"),
+        (lambda: pipeline.bubble_share("dual", 2, 2), "must be one of gpipe"),
+        (lambda: pipeline.peak_micro_batches("dual", 2, 2), "must be one of gpipe"),
+    ],
+)
+def test_numbers_that_do_not_fit_are_refused(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_schedules_have_names():
+    for name in pipeline.SCHEDULES:
+        v = 2 if name == "interleaved" else 1
+        schedule = pipeline.schedule_of(name, 2, 4, v)
+        assert schedule.name == name
+        assert schedule.num_stages == 2 * v
+
+
+# Stages
+
+
+@given(st.integers(1, 40), st.integers(1, 6), st.integers(1, 4))
+def test_stages_share_out_all_layers(num_layers, p, v):
+    if p * v > num_layers:
+        with pytest.raises(ValueError, match=f"more than the {num_layers} layers"):
+            pipeline.stages_of(num_layers, p, v)
+        return
+    stages = pipeline.stages_of(num_layers, p, v)
+    assert [layer for stage in stages for layer in stage] == list(range(num_layers))
+    sizes = list(map(len, stages))
+    assert len(sizes) == p * v
+    assert sizes == sorted(sizes, reverse=True)
+    assert sizes[0] - sizes[-1] <= 1
+
+
+@pytest.mark.parametrize(
+    ("numbers", "nearest"),
+    [
+        ((6, 4, 2), "nearest: num_ranks = 3 or num_chunks = 1"),
+        ((3, 4, 1), "nearest: num_ranks = 3$"),
+        ((3, 2, 4), "nearest: num_chunks = 1$"),
+        ((3, 4, 4), "nearest: 3 stages"),
+    ],
+)
+def test_the_nearest_numbers_of_stages_are_legal(numbers, nearest):
+    with pytest.raises(ValueError, match=nearest):
+        pipeline.stages_of(*numbers)
+
+
+def test_stages_need_ranks_and_chunks():
+    for p, v in ((0, 1), (1, 0)):
+        with pytest.raises(ValueError, match="1 rank or more with 1 chunk or more"):
+            pipeline.stages_of(4, p, v)

@@ -1,0 +1,157 @@
+"""Ranks send exactly the bytes that the formulas in `llmcourse.cost` say, in real small runs."""
+
+import programs_traffic as programs
+import pytest
+from programs_traffic import MODELS
+
+from llmcourse import cost
+from llmcourse.parallel import world
+
+BATCH, LENGTH = 8, 24
+
+
+@pytest.fixture(scope="module")
+def pools():
+    """Ranks of 2 to 4 processes, which every test uses again."""
+    made = {}
+
+    def pool(num_ranks):
+        if num_ranks not in made:
+            made[num_ranks] = world.Pool(num_ranks, timeout_s=120)
+        return made[num_ranks]
+
+    yield pool
+    for each in made.values():
+        each.close()
+
+
+# Each kind of parallelism by itself
+
+
+@pytest.mark.parametrize(
+    ("num_ranks", "name"),
+    [(2, "tied"), (2, "untied"), (3, "three"), (4, "tied"), (4, "untied"), (4, "one kv head")],
+)
+def test_each_kind_sends_its_formula(pools, num_ranks, name):
+    results = pools(num_ranks).run(programs.sent_by_each, name, 3, LENGTH)
+    for index, sent in enumerate(results):
+        expected = programs.each_by_formula(MODELS[name], num_ranks, index, 3, LENGTH)
+        assert sent == expected
+        assert min(sent.values()) > 0
+    if name == "three":  # 3 divides neither parameters nor activations
+        assert len({sent["bucketed"] for sent in results}) > 1
+
+
+@pytest.mark.parametrize("num_ranks", [2, 3, 4])
+def test_a_mixture_sends_at_least_counts_and_gradients(pools, num_ranks):
+    """What it sends to the byte is tested on meshes, where rows are counted."""
+    config = MODELS["mixture"]
+    results = pools(num_ranks).run(programs.sent_by_each, "mixture", 3, LENGTH)
+    held = cost.held(config, {"ep": num_ranks})
+    summed = held.numbers - held.expert_numbers + held.tensors - held.expert_tensors
+    settings = {"num_tokens": 3 * LENGTH, "num_parameters": summed}
+    rest = []
+    for index, sent in enumerate(results):
+        nothing = cost.expert_parallel_bytes(
+            config, num_ranks, sent_rows=0, received_rows=0, index=index, **settings
+        )
+        rest.append(sent["experts"] - sum(nothing.values()))
+    # A row that leaves one rank is one that another one gets: 4 messages in all.
+    assert sum(rest) % (4 * config.width * 4) == 0
+    most = config.num_layers * num_ranks * 3 * LENGTH * config.experts_per_token
+    assert 0 < sum(rest) < most * 4 * config.width * 4
+
+
+# Layouts
+
+LAYOUTS = {
+    "dp": {"dp": 2},
+    "dp, 3 ranks": {"dp": 3},
+    "pp": {"pp": 2, "micro_batches": 4},
+    "pp, 3 ranks": {"pp": 3, "micro_batches": 4, "pipeline": "zero_bubble"},
+    "pp, 4 ranks": {"pp": 4, "micro_batches": 4, "pipeline": "gpipe"},
+    "pp, 2 chunks": {"pp": 2, "micro_batches": 2, "pipeline": "interleaved", "chunks": 2},
+    "cp": {"cp": 2, "micro_batches": 2},
+    "cp, 3 ranks": {"cp": 3},
+    "tp": {"tp": 2, "micro_batches": 2},
+    "tp, 4 ranks, copies": {"tp": 4, "replicate_kv": True, "sequence_parallel": True},
+    "dp x tp": {"dp": 2, "tp": 2, "micro_batches": 2, "sequence_parallel": True},
+    "dp x pp": {"dp": 2, "pp": 2, "micro_batches": 4},
+    "pp x cp": {"pp": 2, "cp": 2, "micro_batches": 2},
+    "cp x tp": {"cp": 2, "tp": 2, "sequence_parallel": True},
+    "pp x tp": {"pp": 2, "tp": 2, "micro_batches": 4, "sequence_parallel": True},
+    "pp x tp, 2 chunks": {
+        "pp": 2,
+        "tp": 2,
+        "micro_batches": 2,
+        "pipeline": "interleaved",
+        "chunks": 2,
+    },
+}
+WITH_EXPERTS = {
+    "ep": {"ep": 2, "micro_batches": 2},
+    "ep, 3 ranks": {"ep": 3},
+    "dp x ep": {"dp": 2, "ep": 2},
+    "pp x ep": {"pp": 2, "ep": 2, "micro_batches": 2},
+    "cp x ep": {"cp": 2, "ep": 2},
+}
+CASES = [
+    *((text, name) for text in LAYOUTS for name in ("tied", "untied")),
+    *((text, "mixture") for text in WITH_EXPERTS),
+]
+
+
+def check_layout(pools, text, name, mutant=None):
+    """Check every rank's bytes along every axis, and what it holds."""
+    settings, config = (LAYOUTS | WITH_EXPERTS)[text], MODELS[name]
+    sizes = {axis: settings.get(axis, 1) for axis in cost.AXES}
+    num_ranks, batch = 1, 12 if 3 in sizes.values() else BATCH
+    for size in sizes.values():
+        num_ranks *= size
+    if settings.get("replicate_kv") and config.num_kv_heads % sizes["tp"] == 0:
+        settings = {**settings, "replicate_kv": False}
+    results = pools(num_ranks).run(
+        programs.sent_on_mesh, name, settings, batch, LENGTH, mutant=mutant
+    )
+    for result in results:
+        place = result["place"]
+        same = [
+            other
+            for other in results
+            if all(other["place"][a] == place[a] for a in cost.AXES if a != "ep")
+        ]
+        sent = sum(rows for rank, rows in enumerate(result["rows"]) if rank != place["ep"])
+        received = sum(other["rows"][place["ep"]] for other in same if other is not result)
+        kept = ("micro_batches", "chunks", "sequence_parallel")
+        expected = cost.layout_bytes(
+            config,
+            sizes,
+            batch_size=batch,
+            context_length=LENGTH,
+            place=place,
+            rows=(int(sent), int(received)),
+            **{key: settings[key] for key in kept if key in settings},
+        )
+        assert result["sent"] == expected, place
+        held = cost.held(config, sizes, place=place, chunks=settings.get("chunks", 1))
+        assert (held.numbers, held.tensors) == (result["numbers"], result["tensors"])
+        assert all(expected[axis] > 0 for axis, size in sizes.items() if size > 1)
+
+
+@pytest.mark.parametrize(("text", "name"), CASES)
+def test_a_layout_sends_its_formula_along_every_axis(pools, text, name):
+    check_layout(pools, text, name)
+
+
+@pytest.mark.parametrize(
+    ("mutant", "text", "name"),
+    [
+        ("the embedding's two gradients are not exchanged", "pp", "tied"),
+        ("gradients of norms are not summed", "cp x tp", "tied"),
+        ("gradients are not summed over cp, ep and dp", "cp", "untied"),
+        ("counts travel as int32", "ep", "mixture"),
+    ],
+)
+def test_other_bytes_are_noticed(pools, mutant, text, name):
+    with pytest.raises(AssertionError):
+        check_layout(pools, text, name, mutant)
