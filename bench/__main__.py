@@ -20,6 +20,7 @@ BENCHMARKS = (
     "collectives",
     "data_parallel",
     "zero",
+    "splitting",
     "optimizer",
     "checkpoints",
 )

@@ -8,12 +8,9 @@ Taught in: chapters/01_whole_run.ipynb
 from llmcourse.train.config import PRESETS, TrainConfig
 from llmcourse.train.loop import (
     FitResult,
-    Validation,
     fit,
     resume,
-    sample,
     start,
-    validate,
 )
 from llmcourse.train.phases import (
     Batch,
@@ -27,6 +24,7 @@ from llmcourse.train.phases import (
 )
 from llmcourse.train.prepare import Prepared, prepare, texts
 from llmcourse.train.ranks import RanksResult, fit_on_ranks, resume_on_ranks
+from llmcourse.train.validation import Validation, sample, validate
 
 __all__ = [
     "PRESETS",

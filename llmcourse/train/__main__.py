@@ -8,7 +8,7 @@ Taught in: chapters/01_whole_run.ipynb
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -18,14 +18,18 @@ from jsonargparse import ArgumentError, ArgumentParser, Namespace, set_parsing_s
 from llmcourse.cost import FP32_TRAINING, num_parameters
 from llmcourse.model import ModelConfig
 from llmcourse.parallel.world import RankError
-from llmcourse.train.config import PRESETS, TrainConfig
-from llmcourse.train.loop import FitResult, Validation, fit, resume, saved_config, start
+from llmcourse.train.config import NO_MESH, PRESETS, TrainConfig
+from llmcourse.train.loop import FitResult, fit, resume, saved_config, start
 from llmcourse.train.phases import Run, TrainingDivergedError
-from llmcourse.train.ranks import fit_on_ranks, resume_on_ranks
+from llmcourse.train.ranks import fit_on_ranks, moved, resume_on_ranks
+from llmcourse.train.validation import Validation
 
 PROGRAM = "python -m llmcourse.train"
 
-MAY_CHANGE = {"--resume", "--steps", "--ranks", "--parallel", "--engine"}
+LAYOUT = ("ranks", "parallel", *NO_MESH)
+"""Settings that say where a run is, and so may change when it is resumed."""
+
+MAY_CHANGE = {"--resume", "--steps", "--engine", *(f"--{name}" for name in LAYOUT)}
 """Flags that a resumed run takes."""
 
 # The text under each field of the dataclass is the help of its flag.
@@ -62,7 +66,7 @@ def _train(arguments: list[str]) -> int:
         _refuse_idle(arguments)
     if _engine(options, arguments) == "torch":
         return _train_on_torch(options, arguments)
-    if _num_ranks(options, arguments) > 1:
+    if _in_processes(options, arguments):
         return _train_on_ranks(options, arguments)
     run = _resumed(options, arguments) if options.resume else _started(options)
     print(_resolved(run), flush=True)
@@ -71,11 +75,13 @@ def _train(arguments: list[str]) -> int:
     return 0
 
 
-def _num_ranks(options: Namespace, arguments: list[str]) -> int:
-    """Return how many processes the flags, or the run that is resumed, ask for."""
-    if not options.resume or _given(arguments) & {"--ranks"}:
-        return options.ranks
-    return saved_config(Path(options.resume), steps=None)[0].ranks
+def _in_processes(options: Namespace, arguments: list[str]) -> bool:
+    """Whether the flags, or the run that is resumed, ask for ranks of their own."""
+    if not options.resume:
+        return options.ranks > 1 or bool(options.mesh)
+    layout = moved(**_changes(options, arguments, LAYOUT))
+    config, _ = saved_config(Path(options.resume), steps=None, **layout)
+    return config.num_ranks > 1 or bool(config.mesh)
 
 
 def _engine(options: Namespace, arguments: list[str]) -> str:
@@ -96,8 +102,9 @@ def _train_on_torch(options: Namespace, arguments: list[str]) -> int:
         )
     if options.resume:
         folder = Path(options.resume)
-        changes = _changes(options, arguments) | {"ranks": torch_engine.num_processes()}
-        config, _ = saved_config(folder, **changes, engine="torch")
+        changes = _changes(options, arguments, ("steps", "parallel"))
+        changes |= {"ranks": torch_engine.num_processes()}
+        config, _ = saved_config(folder, **moved(**changes), engine="torch")
     else:
         config = _config(options, ranks=torch_engine.num_processes())
         folder = Path(options.out)
@@ -110,21 +117,21 @@ def _train_on_torch(options: Namespace, arguments: list[str]) -> int:
     return 0
 
 
-def _changes(options: Namespace, arguments: list[str]) -> dict[str, Any]:
+def _changes(options: Namespace, arguments: list[str], names: Iterable[str]) -> dict[str, Any]:
     """Return what the flags change in a run that is resumed; None where they do not."""
     given = _given(arguments)
-    names = ("steps", "ranks", "parallel")
     return {name: options[name] if f"--{name}" in given else None for name in names}
 
 
 def _train_on_ranks(options: Namespace, arguments: list[str]) -> int:
     """The same in several processes: start or resume, train, say what came out."""
     if options.resume:
-        changes = _changes(options, arguments)
+        changes = _changes(options, arguments, ("steps", *LAYOUT))
         result = resume_on_ranks(Path(options.resume), **changes, show=print)
     else:
         config = _config(options)
-        print(_settings(config, f"run {options.out} on {config.ranks} ranks"), flush=True)
+        where = f"run {options.out} on {config.num_ranks} ranks"
+        print(_settings(config, where), flush=True)
         result = fit_on_ranks(config, Path(options.out), show=print)
     print(_closing(options.resume or options.out, *result[:2], result.validations))
     return 0
@@ -152,7 +159,8 @@ def _parser(preset: str) -> ArgumentParser:
     parser.add_argument("--out", help="new folder of the run")
     parser.add_argument(
         "--resume",
-        help="folder of a run to continue; takes --steps, --ranks, --parallel and --engine",
+        help="folder of a run to continue; takes --steps, --engine and the flags of its layout: "
+        + ", ".join(f"--{name}" for name in LAYOUT),
     )
     parser.add_class_arguments(TrainConfig)
     parser.set_defaults(asdict(PRESETS[preset]()))

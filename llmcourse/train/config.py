@@ -5,10 +5,11 @@ Taught in: chapters/01_whole_run.ipynb
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 from llmcourse import model as models
 from llmcourse.model import ModelConfig, Part
+from llmcourse.parallel.mesh import Pipeline, Split, parse
 
 Parallel = Literal["ddp", "zero1", "zero2", "zero3", "fsdp"]
 """What the ranks of a run share: a copy each, or shards of moments, of gradients, of weights."""
@@ -18,6 +19,19 @@ LAYOUTS: dict[str, tuple[Parallel, ...]] = {
     "torch": ("ddp", "fsdp"),
 }
 """By engine; torch's fsdp shards what our zero3 shards."""
+
+NO_MESH: dict[str, Any] = {
+    "mesh": "",
+    "micro_batches": 1,
+    "pipeline": "1f1b",
+    "chunks": 1,
+    "sequence_parallel": False,
+    "replicate_kv": False,
+}
+"""The settings of a run that splits no model."""
+
+ONE_RANK: dict[str, Any] = {"ranks": 1, "parallel": "ddp", "engine": "own", **NO_MESH}
+"""The settings of a run in a single process."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +95,20 @@ class TrainConfig:
     ranks: int = 1
     """Processes that share every batch; they run on the CPU."""
     parallel: Parallel = "ddp"
-    """A copy on each rank (ddp), or shards of moments, gradients, weights (zero1 to 3, fsdp)."""
+    """A copy on each rank (ddp), or shards of moments, gradients, weights (zero1 to 3, fsdp); on a
+    mesh, ddp or zero1 along dp."""
+    mesh: str = ""
+    """Ranks by axis, such as dp=2,tp=2,pp=2, that split the model too; axes dp, pp, cp, ep, tp."""
+    micro_batches: int = 1
+    """Parts of a rank's share of the batch, one after the other; with a mesh."""
+    pipeline: Pipeline = "1f1b"
+    """Order of the micro-batches in the stages of a mesh with pp."""
+    chunks: int = 1
+    """Stages on each rank of a mesh, for pipeline = interleaved."""
+    sequence_parallel: bool = False
+    """Whether the tp ranks of a mesh share the tokens between the matrices, too."""
+    replicate_kv: bool = False
+    """Whether the tp ranks of a mesh may hold copies of the same key/value head."""
     engine: Literal["own", "torch"] = "own"
     """Who spreads the run over ranks: the course, or torch, under torchrun and on any machines."""
 
@@ -120,7 +147,9 @@ class TrainConfig:
             raise ValueError(
                 f"warmup_steps must be from 0 to steps = {self.steps}, got {self.warmup_steps}"
             )
-        self._check_ranks()
+        self._check_mesh()
+        if not self.mesh:
+            self._check_ranks()
         if self.schedule == "cosine" and self.decay_steps:
             raise ValueError("decay_steps has no effect with the cosine schedule: leave it at 0")
         if self.warmup_steps + self.decay_steps > self.steps:
@@ -128,6 +157,46 @@ class TrainConfig:
                 f"warmup_steps + decay_steps must be at most steps = {self.steps}, got "
                 f"{self.warmup_steps} + {self.decay_steps}"
             )
+
+    @property
+    def split(self) -> Split | None:
+        """How the mesh splits the model; None without a mesh."""
+        if not self.mesh:
+            return None
+        settings = {name: getattr(self, name) for name in NO_MESH if name != "mesh"}
+        return Split(**parse(self.mesh), **settings)
+
+    @property
+    def num_ranks(self) -> int:
+        """Processes that the run takes."""
+        return self.split.num_ranks if self.mesh else self.ranks
+
+    def _check_mesh(self) -> None:
+        """Reject splits that the model or the batch does not allow, and settings without effect."""
+        if not self.mesh:
+            for name, default in NO_MESH.items():
+                if getattr(self, name) != default:
+                    raise ValueError(
+                        f"{name} = {getattr(self, name)} has no effect without a mesh: give one, "
+                        "such as mesh = dp=2,pp=2"
+                    )
+            return
+        split = self.split
+        if self.engine == "torch":
+            raise ValueError("a mesh is for engine = own: leave out mesh or engine")
+        if self.ranks != 1:
+            raise ValueError(
+                f"ranks = {self.ranks} beside a mesh of {split.num_ranks}: leave out ranks"
+            )
+        if self.device != "cpu":
+            raise ValueError(f"the ranks of a mesh run on the cpu, not on {self.device}")
+        if self.without != "nothing":
+            raise ValueError(f"a mesh splits whole models: leave out without = {self.without}")
+        if self.parallel not in ("ddp", "zero1"):
+            raise ValueError(f"on a mesh parallel is ddp or zero1, got {self.parallel}")
+        if self.parallel == "zero1" and split.dp == 1:
+            raise ValueError("parallel = zero1 has no effect with dp = 1: raise dp")
+        split.check(self.model, self.batch_size)
 
     def _check_ranks(self) -> None:
         """Reject numbers of ranks that cannot share a batch, and settings that need several."""

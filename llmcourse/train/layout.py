@@ -25,7 +25,7 @@ from llmcourse.train import saving
 from llmcourse.train.config import Parallel
 
 if TYPE_CHECKING:
-    from llmcourse.train.phases import Run
+    from llmcourse.train.phases import Batch, Run
 
 
 class Layout:
@@ -72,6 +72,14 @@ class Layout:
     def any(self, flag: bool) -> bool:
         """Return whether a flag is set on any rank, the same answer on all of them."""
         return flag
+
+
+class InMicroBatches(Layout):
+    """A layout in which forward, loss and backward alternate, micro-batch by micro-batch."""
+
+    def forward_and_backward(self, run: "Run", batch: "Batch") -> float:
+        """Phases 2 to 4: leave this rank's gradient with its parameters; return its loss."""
+        raise NotImplementedError
 
 
 class DataParallel(Layout):

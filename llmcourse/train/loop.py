@@ -14,27 +14,15 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import torch
 from tqdm import tqdm
 
 from llmcourse import checkpoint as checkpoints
-from llmcourse import loss as losses
 from llmcourse import runtime
-from llmcourse.corpus import END_OF_TEXT
-from llmcourse.data import TokenShards
-from llmcourse.model import ModelConfig, generate
-from llmcourse.train.config import TrainConfig
+from llmcourse.model import ModelConfig
+from llmcourse.train.config import ONE_RANK, TrainConfig
 from llmcourse.train.phases import Run, StepReport, new_run, save, step
 from llmcourse.train.prepare import prepare
-
-
-@dataclass(frozen=True)
-class Validation:
-    """Loss on text that no step has seen."""
-
-    nats_per_token: float
-    bits_per_byte: float
-    num_tokens: int
+from llmcourse.train.validation import Validation, sample, validate
 
 
 @dataclass
@@ -84,7 +72,7 @@ def resume(folder: str | Path, *, steps: int | None = None) -> Run:
         ValueError: if there is no run, no intact checkpoint, or one of another configuration.
     """
     folder = Path(folder)
-    config, _ = saved_config(folder, steps=steps, ranks=1, parallel="ddp", engine="own")
+    config, _ = saved_config(folder, steps=steps, **ONE_RANK)
     runtime.set_up(num_threads=config.num_threads, seed=config.seed)
     return restored(folder, config)
 
@@ -208,61 +196,6 @@ def _look(
 def _is_time(done: int, every: int, total: int) -> bool:
     """Whether something that happens `every` so many steps, and at the end, happens now."""
     return done == total or (every > 0 and done % every == 0)
-
-
-@torch.no_grad()
-def validate(run: Run) -> Validation:
-    """Measure the loss on the held-out text, window by window from its start.
-
-    Windows do not overlap and are not shuffled, so every validation reads the same tokens.
-    """
-    context = run.config.model.context_length
-    total_nats, num_tokens, num_bytes = 0.0, 0, 0
-    with run.layout.whole_model(run) as model:
-        for window in _windows(run.prepared.validation, context, run.config.validation_tokens):
-            ids_BT = window.to(run.device)
-            logits_BTV = model(ids_BT[:, :-1])
-            total_nats += float(losses.token_losses(logits_BTV, ids_BT[:, 1:]).double().sum())
-            targets = window[:, 1:].numpy()
-            num_tokens += targets.size
-            num_bytes += int(run.prepared.bytes_per_id[targets].sum())
-    nats = total_nats / num_tokens
-    bits = losses.bits_per_byte(nats, num_tokens=num_tokens, num_bytes=num_bytes)
-    return Validation(nats, bits, num_tokens)
-
-
-def _windows(shards: TokenShards, context: int, most_tokens: int) -> Iterator[torch.Tensor]:
-    """Yield windows of context + 1 tokens, 16 at a time, then the shorter rest alone."""
-    usable = min(len(shards) - 1, most_tokens)
-    if usable < 1:
-        raise ValueError(f"{len(shards)} validation tokens are too few: raise corpus_bytes")
-    starts = list(range(0, usable - context + 1, context))
-    for first in range(0, len(starts), 16):
-        rows = [
-            torch.from_numpy(shards[s : s + context + 1].astype("int64"))
-            for s in starts[first : first + 16]
-        ]
-        yield torch.stack(rows)
-    rest = len(starts) * context
-    if rest < usable:
-        yield torch.from_numpy(shards[rest : usable + 1].astype("int64")).unsqueeze(0)
-
-
-def sample(run: Run, prompt: str = "", *, temperature: float = 0.8) -> str:
-    """Let the model write: from the separator on, or from a prompt."""
-    tokenizer = run.prepared.tokenizer
-    ids = tokenizer.encode(END_OF_TEXT + prompt)
-    prompt_BT = torch.tensor([ids], device=run.device)
-    with run.layout.whole_model(run) as model:
-        written_BT = generate(
-            model,
-            prompt_BT,
-            max_new_tokens=run.config.sample_tokens,
-            generator=run.sample_generator,
-            temperature=temperature,
-            stop_id=tokenizer.special_tokens[END_OF_TEXT],
-        )
-    return tokenizer.decode(written_BT[0, 1:].tolist()).removesuffix(END_OF_TEXT).strip()
 
 
 class Metrics:

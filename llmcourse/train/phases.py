@@ -29,7 +29,7 @@ from llmcourse.optim import (
     warmup_stable_decay,
 )
 from llmcourse.train.config import TrainConfig
-from llmcourse.train.layout import Layout
+from llmcourse.train.layout import InMicroBatches, Layout
 from llmcourse.train.prepare import Prepared
 
 
@@ -120,13 +120,17 @@ def step(run: Run, *, look: Callable[[StepReport], None] | None = None) -> StepR
             that a resumed run does not repeat.
     """
     batch = load(run)
-    logits_BTV = forward(run, batch)
-    value = loss(logits_BTV, batch)
-    backward(value)
+    if isinstance(run.layout, InMicroBatches):
+        nats = run.layout.forward_and_backward(run, batch)
+    else:
+        logits_BTV = forward(run, batch)
+        value = loss(logits_BTV, batch)
+        backward(objective(run, value))
+        nats = value.item()
     sync(run)
     gradient_norm = optimizer(run)
-    mean_loss, rate = run.layout.mean(value.item()), learning_rate(run.config, run.steps_done - 1)
-    report = StepReport(run.steps_done, mean_loss, rate, gradient_norm)
+    rate = learning_rate(run.config, run.steps_done - 1)
+    report = StepReport(run.steps_done, run.layout.mean(nats), rate, gradient_norm)
     if look is not None:
         look(report)
     checkpoint(run)
@@ -149,6 +153,13 @@ def forward(run: Run, batch: Batch) -> Float[Tensor, "B T V"]:
 def loss(logits_BTV: Float[Tensor, "B T V"], batch: Batch) -> Float[Tensor, ""]:
     """Phase 3: measure how wrong the predictions are, in nats per token."""
     return losses.cross_entropy(logits_BTV, batch.targets_BT)
+
+
+def objective(run: Run, value: Float[Tensor, ""]) -> Float[Tensor, ""]:
+    """Add to the loss what else the model is to learn: to use its experts evenly, if it has any."""
+    decoder = next(m for m in run.model.modules() if isinstance(m, Transformer))
+    balance = decoder.balance_loss()
+    return value if balance is None else value + balance
 
 
 def backward(value: Float[Tensor, ""]) -> None:

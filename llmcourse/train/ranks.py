@@ -7,15 +7,17 @@ import json
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from llmcourse import runtime
 from llmcourse.parallel import world
-from llmcourse.train.config import TrainConfig
+from llmcourse.train.config import NO_MESH, TrainConfig
 from llmcourse.train.layout import spread
-from llmcourse.train.loop import Validation, fit, interruptible, refuse_used, restored, saved_config
+from llmcourse.train.loop import fit, interruptible, refuse_used, restored, saved_config
+from llmcourse.train.mesh_layout import OnMesh
 from llmcourse.train.phases import new_run
 from llmcourse.train.prepare import prepare
+from llmcourse.train.validation import Validation
 
 STOP = "stop"
 """A file in the folder of a run: when it appears, the ranks save and end."""
@@ -39,7 +41,7 @@ def fit_on_ranks(
     show: Callable[[str], None] | None = None,
     timeout_s: int | float = 60.0,
 ) -> RanksResult:
-    """Start a run on `config.ranks` processes in `folder`, and train to the end or until Ctrl-C.
+    """Start a run on `config.num_ranks` processes in `folder`, and train to the end or Ctrl-C.
 
     Raises:
         ValueError: if the folder already holds a run.
@@ -57,28 +59,41 @@ def resume_on_ranks(
     folder: str | Path,
     *,
     steps: int | None = None,
-    ranks: int | None = None,
-    parallel: str | None = None,
     show: Callable[[str], None] | None = None,
     timeout_s: int | float = 60.0,
+    **layout: Any,
 ) -> RanksResult:
     """Continue a run of any layout from its newest intact checkpoint, in this one.
 
     Args:
         folder: where the run was started.
         steps: a new total; None keeps the old one.
-        ranks: how many; None keeps their number.
-        parallel: the layout; None keeps it.
         show: prints validations and samples.
         timeout_s: how long a rank may keep others waiting.
+        layout: the settings of a `TrainConfig` that say where the run goes on, such as ranks,
+            parallel, or mesh and micro_batches; see `moved`.  None keeps what there was.
 
     Raises:
         ValueError: if there is no run, no intact checkpoint, or the settings do not fit.
         RankError: if a rank fails.
     """
     folder = Path(folder)
-    config, _ = saved_config(folder, steps=steps, ranks=ranks, parallel=parallel, engine="own")
+    config, _ = saved_config(folder, steps=steps, **moved(**layout), engine="own")
     return _run(config, folder, True, show, timeout_s)
+
+
+def moved(**layout: Any) -> dict[str, Any]:
+    """Return every setting that changes when a run moves to another layout.
+
+    A new mesh, or a new number of ranks without one, leaves nothing of the mesh before: what is
+    not given has its default.
+    """
+    given = {name: value for name, value in layout.items() if value is not None}
+    if "mesh" in given:
+        return {**NO_MESH, "ranks": 1, **given}
+    if given.get("ranks") == 1:
+        return {**NO_MESH, "parallel": "ddp", **given}
+    return {**NO_MESH, **given} if "ranks" in given else given
 
 
 def _run(
@@ -93,7 +108,14 @@ def _run(
     stop.unlink(missing_ok=True)
     with interruptible(on_press=stop.touch):
         results = world.run(
-            _fit_one, config.ranks, config, folder, resumed, show, timeout_s=timeout_s
+            _fit_one,
+            config.num_ranks,
+            config,
+            folder,
+            resumed,
+            show,
+            mesh=config.split.sizes if config.mesh else None,
+            timeout_s=timeout_s,
         )
     stop.unlink(missing_ok=True)
     return results[0]._replace(num_messages=[each.num_messages[0] for each in results])
@@ -116,7 +138,10 @@ def _fit_one(
         run = restored(folder, config)
     else:
         run = new_run(config, folder, prepare(config, folder / "data"))
-    spread(run, rank.axis("dp"), config.parallel)
+    if config.mesh:
+        OnMesh(run, rank)
+    else:
+        spread(run, rank.axis("dp"), config.parallel)
     if not run.layout.is_first:
         show = _keep_quiet
     result = fit(run, show=show, interrupted=(folder / STOP).exists)
