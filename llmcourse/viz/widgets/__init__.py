@@ -15,15 +15,18 @@ from llmcourse.viz.widgets.graph import GraphStepper
 from llmcourse.viz.widgets.memory import MemoryTimeline
 from llmcourse.viz.widgets.mesh import MeshGrid
 from llmcourse.viz.widgets.model import ConfigExplorer, SamplingBoard
+from llmcourse.viz.widgets.player import SchedulePlayer
 from llmcourse.viz.widgets.race import OptimizerRace
 from llmcourse.viz.widgets.regimes import RateRegimes
 from llmcourse.viz.widgets.ring import RingStepper
 from llmcourse.viz.widgets.rotary import RotaryClocks
+from llmcourse.viz.widgets.router import RouterBoard
 from llmcourse.viz.widgets.run import RunScrubber, TrainingLoop
 from llmcourse.viz.widgets.schedule import ScheduleDesigner
 from llmcourse.viz.widgets.scrubber import WeightScrubber
 from llmcourse.viz.widgets.shares import ShareBar
 from llmcourse.viz.widgets.spikes import SpikeLab
+from llmcourse.viz.widgets.splitter import MatrixSplitter
 from llmcourse.viz.widgets.targets import TokenStrip
 from llmcourse.viz.widgets.tokens import MergeBoard, PackingBoard
 from llmcourse.viz.widgets.zero import ZeroBars
@@ -38,6 +41,7 @@ __all__ = [
     "CrashLab",
     "GoodputPlanner",
     "GraphStepper",
+    "MatrixSplitter",
     "MemoryTimeline",
     "MergeBoard",
     "MeshGrid",
@@ -47,9 +51,11 @@ __all__ = [
     "RateRegimes",
     "RingStepper",
     "RotaryClocks",
+    "RouterBoard",
     "RunScrubber",
     "SamplingBoard",
     "ScheduleDesigner",
+    "SchedulePlayer",
     "ShareBar",
     "SpikeLab",
     "StepByHand",

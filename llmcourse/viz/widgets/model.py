@@ -20,13 +20,17 @@ from llmcourse.viz.widget import Widget
 FIXED = ("rope_theta", "norm_eps", "qk_norm")
 """What changes parameters and work hardly or not at all, and has no slider."""
 
-SHAPE = tuple(field.name for field in fields(ModelConfig) if field.name not in FIXED)
+OF_A_MIXTURE = ("num_experts", "experts_per_token", "balance_weight", "capacity_factor")
+"""What only a mixture of experts has: these widgets show dense models."""
+
+SHAPE = tuple(f.name for f in fields(ModelConfig) if f.name not in (*FIXED, *OF_A_MIXTURE))
 CACHE_BYTES = 2
 MOST_TOKENS = 2_048
 """Six contexts of so many tokens stay below 60 kB in a page."""
 
-SHAPES = {**PRESETS, "sotu": lambda: train.PRESETS["sotu"]().model}
-"""Every shape to choose: the presets of models, and that of the run on the addresses."""
+DENSE = {name: make for name, make in PRESETS.items() if not make().num_experts}
+SHAPES = {**DENSE, "sotu": lambda: train.PRESETS["sotu"]().model}
+"""Every shape to choose: the dense presets of models, and that of the run on the addresses."""
 
 
 def _count(label: str, high: int, step: int = 1) -> Whole:

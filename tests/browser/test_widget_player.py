@@ -1,0 +1,338 @@
+"""The widget of chapter 21: its schedules and times are the package's, and every control obeys."""
+
+import gzip
+import json
+from fractions import Fraction
+
+import pytest
+import traitlets
+
+from llmcourse.parallel.pipeline import (
+    Schedule,
+    bubble_share,
+    needs,
+    peak_live,
+    peak_micro_batches,
+    simulate,
+)
+from llmcourse.viz.widget import module
+from llmcourse.viz.widgets.player import SchedulePlayer
+from tests.browser.tables import table
+
+OUTSIDE = """all => all.filter((text) => {
+  const [inner, outer] = [text, text.ownerSVGElement].map((one) => one.getBoundingClientRect());
+  return inner.left < outer.left - 0.5 || inner.right > outer.right + 0.5
+    || inner.top < outer.top - 0.5 || inner.bottom > outer.bottom + 0.5;
+}).map((text) => text.textContent)"""
+"""Texts that leave their picture."""
+
+OFFERED = [
+    (name, p, m, v)
+    for name in ("gpipe", "1f1b", "interleaved", "zero_bubble")
+    for p in range(1, 9)
+    for m in range(1, 17)
+    for v in ((2, 3, 4) if name == "interleaved" else (1,))
+]
+"""All that the controls can ask for."""
+
+
+def made(name, p, m, v):
+    """The package's schedule, or the words with which it refuses."""
+    widget = SchedulePlayer(name, num_ranks=p, micro_batches=m, chunks=max(2, v))
+    try:
+        return widget.shown_schedule()
+    except ValueError as error:
+        return str(error)
+
+
+PACKAGE = {case: made(*case) for case in OFFERED}
+DRAWN = {case: found for case, found in PACKAGE.items() if isinstance(found, Schedule)}
+
+
+FACTS = """async ([text, cases]) => {
+  const shipped = await import(URL.createObjectURL(new Blob([text], { type: "text/javascript" })));
+  return JSON.stringify(cases.map((given) => {
+    const [name, p, m, v] = given;
+    const rows = shipped.simulate(...given);
+    return {
+      rows: rows.map((row) => row.map((a) => [a.kind, a.i, a.chunk, a.start, a.end])),
+      bubble: shipped.bubble(rows), span: shipped.span(rows), formula: shipped.formula(...given),
+      peaks: rows.map(shipped.peak), messages: shipped.messages(p, m, v),
+    };
+  }));
+}"""
+"""Calls all functions of the shipped module for all cases; text, since objects travel slowly."""
+
+
+@pytest.fixture(scope="module")
+def facts(chromium):
+    """What the page computes of every schedule that can be drawn."""
+    page = chromium.new_page()
+    found = json.loads(page.evaluate(FACTS, [module(SchedulePlayer.script), list(DRAWN)]))
+    page.close()
+    return dict(zip(DRAWN, found, strict=True))
+
+
+@pytest.fixture(scope="module")
+def timelines():
+    """The package's times of the same schedules."""
+    return {case: simulate(schedule) for case, schedule in DRAWN.items()}
+
+
+def said(page):
+    return page.get_by_role("status").text_content()
+
+
+def verdict(page):
+    return page.locator(".lc .sp-verdict").text_content()
+
+
+def pictured(page, place=0):
+    return page.locator(".lc-stage svg").nth(place).get_attribute("aria-label")
+
+
+def value(page, name):
+    return page.get_by_label(f"{name}, number").input_value()
+
+
+def enter(page, name, text):
+    page.get_by_label(f"{name}, number").fill(text)
+    page.keyboard.press("Tab")
+
+
+# --- the page computes what the package computes
+
+
+def test_all_that_is_offered_was_looked_at():
+    assert len(OFFERED) == 8 * 16 * 6
+    assert len(DRAWN) > 500
+
+
+def test_what_is_refused_is_what_the_package_refuses(arithmetic):
+    rules = arithmetic(SchedulePlayer, "refused", [[name, p, m] for name, p, m, _ in OFFERED])
+    for case, rule in zip(OFFERED, rules, strict=True):
+        assert bool(rule) == (case not in DRAWN), case
+        if rule:
+            assert rule.split("nearest: ")[1].rstrip(".") == PACKAGE[case].split("nearest: ")[1]
+
+
+def test_every_schedule_is_the_packages(facts):
+    for case, schedule in DRAWN.items():
+        rows = [[tuple(action[:3]) for action in row] for row in facts[case]["rows"]]
+        assert rows == [[tuple(action) for action in row] for row in schedule.actions], case
+
+
+def test_times_are_the_packages(facts, timelines):
+    for case, timeline in timelines.items():
+        rows = [[tuple(action[3:]) for action in row] for row in facts[case]["rows"]]
+        assert rows == [[(t.start, t.end) for t in row] for row in timeline.rows], case
+        assert facts[case]["span"] == timeline.total
+        assert facts[case]["bubble"] == pytest.approx(float(timeline.bubble), rel=1e-12)
+
+
+def test_the_formula_is_the_packages_and_what_is_counted(facts):
+    for case, found in facts.items():
+        assert found["formula"] == pytest.approx(float(bubble_share(*case)), rel=1e-12), case
+        assert found["formula"] == pytest.approx(found["bubble"], rel=1e-12), case
+    assert max(found["formula"] for found in facts.values()) == 7
+
+
+def test_peaks_are_the_packages(facts):
+    for case, schedule in DRAWN.items():
+        assert facts[case]["peaks"] == list(peak_live(schedule)), case
+        assert facts[case]["peaks"] == list(peak_micro_batches(*case)), case
+
+
+def test_what_is_live_at_a_moment_by_hand(arithmetic):
+    """1F1B, 4 ranks: rank 0 has begun four forward passes when its first backward ends at 12."""
+    (rows,) = arithmetic(SchedulePlayer, "simulate", [["1f1b", 4, 8, 1]])
+    found = arithmetic(SchedulePlayer, "live", [[rows[0], t] for t in (0, 3, 11, 12, 33)])
+    assert found == [
+        [[0, 0]],
+        [[0, 0], [1, 0], [2, 0], [3, 0]],
+        [[0, 0], [1, 0], [2, 0], [3, 0]],
+        [[1, 0], [2, 0], [3, 0], [4, 0]],
+        [],
+    ]
+    (rows,) = arithmetic(SchedulePlayer, "simulate", [["zero_bubble", 2, 2, 1]])
+    # Rank 1: F0 I0 F1 I1 W0 W1 from 1 on; micro-batch 0 is kept until W0 ends at 6.
+    found = arithmetic(SchedulePlayer, "live", [[rows[1], t] for t in (5, 6, 7)])
+    assert found == [[[0, 0], [1, 0]], [[1, 0]], []]
+
+
+def test_messages_are_those_that_cross_ranks(facts):
+    for case, schedule in DRAWN.items():
+        sent = [0] * schedule.num_ranks
+        for rank, row in enumerate(schedule.actions):
+            for action in row:
+                wanted = needs(schedule, rank, action)
+                if wanted is not None and wanted.rank != rank:
+                    sent[wanted.rank] += 1
+        assert facts[case]["messages"] == sent, case
+
+
+# --- the page
+
+
+def test_the_start_says_what_every_rank_does(show):
+    page = show(SchedulePlayer())
+    assert said(page) == "At 10 of 33 units: rank 0 B0, rank 1 F3, rank 2 B1, rank 3 B2."
+    assert "waits 9, which is 9/24 = 37.5 % of its work" in verdict(page)
+    assert "Formula: (p − 1)/m = 3/8 = 37.5 %." in verdict(page)
+    assert "Peak of live micro-batches: 4, 3, 2 and 1, rank 0 to 3." in verdict(page)
+    assert "1F1B, 4 ranks, 8 micro-batches, 33 units of time" in pictured(page)
+    assert "rank 0 keeps 4, at most 4" in pictured(page, 1)
+    rows = table(page, "Every rank at this moment")
+    assert rows[0] == [
+        "rank 0", "backward of micro-batch 0", "12", "0 1 2 3", "4", "24", "9",
+    ]  # fmt: skip
+    rows = table(page, "The order of actions")
+    schedule = SchedulePlayer().shown_schedule()
+    assert [row[1] for row in rows] == [" ".join(map(str, row)) for row in schedule.actions]
+    rows = table(page, "The four schedules")
+    assert [row[1] for row in rows] == ["33", "33", "28.5", "27"]
+    assert [row[2] for row in rows] == ["37.5 %", "37.5 %", "18.8 %", "12.5 %"]
+    assert [row[3] for row in rows] == ["8", "4", "11/2", "4"]
+    assert [row[4] for row in rows] == ["8", "1", "5/2", "4"]
+    assert [row[5] for row in rows] == ["48", "48", "112", "48"]
+
+
+def test_controls_by_keyboard(show):
+    page = show(SchedulePlayer())
+    page.get_by_role("button", name="Step").press("Enter")
+    assert said(page).startswith("At 11 of 33 units")
+    page.get_by_role("button", name="Back").press("Space")
+    assert said(page).startswith("At 10 of 33 units")
+    page.get_by_label("moment, units", exact=True).press("End")
+    assert said(page) == "All is done after 33 units."
+    page.get_by_label("ranks p", exact=True).press("ArrowRight")  # and it stays done
+    assert said(page) == "All is done after 36 units."
+    page.get_by_role("button", name="Reset").press("Enter")
+    assert said(page).startswith("At 0 of 36 units: rank 0 F0, rank 1 waits")
+    enter(page, "micro-batches m", "99")
+    assert "16 is used" in page.locator(".lc-note").text_content()
+    assert "4/16 = 25 %" in verdict(page)
+
+
+def test_play_goes_to_the_end_where_motion_is_not_wanted(show, page):
+    page.emulate_media(reduced_motion="reduce")
+    shown = show(SchedulePlayer("gpipe", num_ranks=2, micro_batches=3))
+    shown.get_by_role("button", name="To the end").click()
+    assert said(shown) == "All is done after 12 units."
+    assert value(shown, "moment") == "12"
+
+
+def test_play_moves_and_pauses(show):
+    page = show(SchedulePlayer(moment=0))
+    page.get_by_role("button", name="Play").click()
+    page.wait_for_function(
+        "document.querySelector('.lc [role=status]').textContent.startsWith('At 2')"
+    )
+    page.get_by_role("button", name="Pause").click()
+    assert page.get_by_role("button", name="Play").is_visible()
+    assert page.locator(".lc-playing").count() == 0
+
+
+def test_a_press_on_the_picture_moves_there(show):
+    page = show(SchedulePlayer())
+    picture = page.locator(".lc-stage svg").first
+    box = picture.bounding_box()
+    picture.click(position={"x": 52 + (box["width"] - 58) * 20 / 33, "y": 60})
+    assert said(page).startswith("At 20 of 33 units")
+
+
+def test_chunks_belong_to_the_interleaved_schedule(show):
+    page = show(SchedulePlayer())
+    chunks = page.get_by_label("chunks v", exact=True)
+    assert not chunks.is_visible()
+    page.get_by_label("schedule", exact=True).select_option("interleaved")
+    assert chunks.is_visible()
+    assert said(page).startswith("At 5 of 28.5 units: rank 0 F6.0")
+    assert "(p − 1)/(v m) = 3/(2 · 8) = 18.8 %" in verdict(page)
+    chunks.press("End")
+    assert "3/(4 · 8) = 9.38 %" in verdict(page)
+    assert "each for one chunk: " in verdict(page)
+
+
+def test_the_rule_is_said_and_can_be_met(show):
+    page = show(SchedulePlayer("interleaved"))
+    nearest = page.get_by_role("button", name="Take the nearest m that is allowed")
+    assert not nearest.is_visible()
+    enter(page, "micro-batches m", "6")
+    assert "m must be a multiple of p = 4. Given: 6; nearest: 4 and 8." in said(page)
+    assert verdict(page) == ""
+    assert "no schedule" in page.locator(".lc-stage svg").first.text_content()
+    assert table(page, "The four schedules")[2][1] == "not allowed"
+    page.get_by_role("button", name="Step").press("Enter")
+    nearest.press("Enter")
+    assert value(page, "micro-batches m") == "8"
+    assert "of 28.5 units" in said(page)
+    assert not nearest.is_visible()
+    enter(page, "ranks p", "7")
+    enter(page, "micro-batches m", "16")
+    nearest.press("Enter")  # 21 is more than the slider has
+    assert value(page, "micro-batches m") == "14"
+
+
+def test_fewer_micro_batches_than_ranks_are_drawn_and_judged(show):
+    page = show(SchedulePlayer("gpipe", micro_batches=1))
+    assert "waits 9, which is 9/3 = 300 % of its work" in verdict(page)
+    assert "asks for m of p or more: 1 micro-batch is too few to keep 4 ranks" in verdict(page)
+    page.get_by_label("schedule", exact=True).select_option("zero_bubble")
+    counted = simulate(SchedulePlayer("zero_bubble", micro_batches=1).shown_schedule()).bubble
+    assert counted == Fraction(2)
+    assert "= 200 % of its work" in verdict(page)
+    assert "(2 (p − 1) − (m − 1))/(3 m) = 6/(3 · 1) = 200 %." in verdict(page)
+
+
+@pytest.mark.parametrize(("theme", "width"), [("light", 900), ("light", 760), ("dark", 360)])
+@pytest.mark.parametrize(
+    "state",
+    [
+        {},
+        {"schedule": "gpipe", "num_ranks": 8, "micro_batches": 16, "moment": 69},
+        {"schedule": "interleaved", "num_ranks": 8, "micro_batches": 16, "chunks": 4},
+        {"schedule": "interleaved", "num_ranks": 3, "micro_batches": 16},
+        {"schedule": "zero_bubble", "num_ranks": 1, "micro_batches": 1, "moment": 0},
+        {"schedule": "zero_bubble", "num_ranks": 8, "micro_batches": 9},
+    ],
+)
+def test_nothing_is_wider_than_the_page_and_no_text_is_cut(show, state, theme, width):
+    page = show(SchedulePlayer(**state), theme=theme, width=width)
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+    assert page.locator(".lc-stage svg text").evaluate_all(OUTSIDE) == []
+    beyond = page.locator(".lc input, .lc select, .lc button").evaluate_all(
+        "all => all.filter((one) => one.getBoundingClientRect().right >"
+        " one.closest('.lc').getBoundingClientRect().right - 4).length"
+    )
+    assert beyond == 0
+
+
+def test_every_control_has_a_name(show):
+    page = show(SchedulePlayer("interleaved"))
+    nameless = page.locator(".lc input, .lc select").evaluate_all(
+        "all => all.filter((one) => !one.labels.length && !one.ariaLabel).length"
+    )
+    assert nameless == 0
+
+
+# --- Python
+
+
+def test_the_page_form_is_small_and_always_the_same():
+    assert len(gzip.compress(SchedulePlayer().page().encode())) < 20_000
+    assert SchedulePlayer().state() == SchedulePlayer().state()
+
+
+def test_what_is_not_there_is_refused():
+    with pytest.raises(traitlets.TraitError, match="schedule must be one of"):
+        SchedulePlayer("pipedream")
+    with pytest.raises(traitlets.TraitError, match="must be a number"):
+        SchedulePlayer(num_ranks="all")
+    with pytest.raises(TypeError, match="has no"):
+        SchedulePlayer(ranks=3)
+    widget = SchedulePlayer(num_ranks=9)
+    assert widget.num_ranks == 8
+    assert "8 is used" in widget.note
+    with pytest.raises(ValueError, match="multiple of num_ranks = 3"):
+        SchedulePlayer("interleaved", num_ranks=3).shown_schedule()

@@ -1,0 +1,329 @@
+"""The widget of chapter 14: the page routes as the package, and every control obeys."""
+
+import gzip
+import itertools
+
+import pytest
+import torch
+import traitlets
+
+from llmcourse import moe
+from llmcourse.viz.widgets.router import MOST_EXPERTS, WORDS, RouterBoard, tastes
+from tests.browser.tables import table
+
+OUTSIDE = """all => all.filter((text) => {
+  const [inner, outer] = [text, text.ownerSVGElement].map((one) => one.getBoundingClientRect());
+  return inner.left < outer.left - 0.5 || inner.right > outer.right + 0.5
+    || inner.top < outer.top - 0.5 || inner.bottom > outer.bottom + 0.5;
+}).map((text) => text.textContent)"""
+"""Texts that leave their picture."""
+
+BIASES = [0.3, -0.1, 0.02, 0.0, -0.4, 0.25, 0.1, -0.05]
+CASES = [
+    {"experts": experts, "experts_per_token": k, "skew": skew, "scoring": scoring, "biases": biases}
+    for experts, k, skew, scoring, biases in itertools.product(
+        (2, 3, 4, 7, 8),
+        (1, 2, 3, 4),
+        (0, 0.07, 0.3, 1),
+        ("softmax", "sigmoid"),
+        ([0.0] * 8, BIASES),
+    )
+    if k <= experts
+]
+FACTORS = (0, 0.05, 0.3, 0.7, 1, 1.1, 1.25, 2.2, 8)
+
+
+def said(page):
+    return page.get_by_role("status").text_content()
+
+
+def noted(page):
+    return page.locator(".lc-note").text_content()
+
+
+def pictured(page, which=0):
+    return page.locator(".lc-stage svg").nth(which).get_attribute("aria-label")
+
+
+def value(page, name):
+    return page.get_by_label(f"{name}, number").input_value()
+
+
+def enter(page, name, text):
+    page.get_by_label(f"{name}, number").fill(text)
+    page.keyboard.press("Tab")
+
+
+def click_word(page, word, place=0):
+    page.locator(".lc-stage svg").first.get_by_text(word, exact=True).nth(place).click()
+
+
+@pytest.fixture
+def pages_routing(arithmetic):
+    """What the page computes for every case, and the widget of Python with the same state."""
+
+    def computed():
+        made = [RouterBoard(**case) for case in CASES]
+        scored = arithmetic(RouterBoard, "scores", [[w.tastes, w.experts, w.skew] for w in made])
+        routed = arithmetic(
+            RouterBoard,
+            "routed",
+            [
+                [logits, w.experts_per_token, w.scoring, w.biases]
+                for logits, w in zip(scored, made, strict=True)
+            ],
+        )
+        return list(zip(made, routed, strict=True))
+
+    return computed
+
+
+# --- the arithmetic
+
+
+def test_experts_weights_and_probabilities_are_the_packages(pages_routing):
+    for made, rows in pages_routing():
+        expected = made.routing()
+        assert [row["experts"] for row in rows] == expected.experts_NK.tolist()
+        weights = torch.tensor([row["weights"] for row in rows], dtype=torch.float64)
+        scores = torch.tensor([row["probabilities"] for row in rows], dtype=torch.float64)
+        torch.testing.assert_close(weights, expected.weights_NK, rtol=1e-9, atol=0)
+        shares = scores / scores.sum(-1, keepdim=True)
+        torch.testing.assert_close(shares, expected.probabilities_NE, rtol=1e-9, atol=0)
+
+
+def test_balance_loss_is_the_packages(pages_routing, arithmetic):
+    pairs = pages_routing()
+    given = [[rows, made.experts] for made, rows in pairs]
+    expected = [made.balance_loss() for made, _ in pairs]
+    assert arithmetic(RouterBoard, "balanceLoss", given) == pytest.approx(expected, rel=1e-9)
+    assert min(expected) < 1.05
+    assert max(expected) > 7
+
+
+def test_who_is_taken_and_who_is_dropped_is_the_packages(pages_routing, arithmetic):
+    given, expected, drops = [], [], 0
+    for made, rows in pages_routing():
+        for factor in FACTORS:
+            made.capacity_factor = factor
+            plan = made.plan()
+            taken = [x.tolist() for x in plan.tokens_R.split(plan.counts_E.tolist())]
+            drops += (plan.positions_NK == moe.DROPPED).sum().item()
+            given.append([rows, made.experts, factor, made.experts_per_token])
+            expected.append(taken)
+    wanted = arithmetic(RouterBoard, "wanted", [[rows, e] for rows, e, *_ in given])
+    most = arithmetic(RouterBoard, "capacityOf", [[f, len(WORDS), k, e] for _, e, f, k in given])
+    got = [[tokens[:m] for tokens in all_of] for all_of, m in zip(wanted, most, strict=True)]
+    assert got == expected
+    assert drops > 1_000
+
+
+def test_the_capacity_counts_decimals_as_the_package(arithmetic):
+    cases = [
+        [percent / 100, num_tokens, k, experts]
+        for percent in range(5, 805, 5)
+        for num_tokens in (10, 24, 100)
+        for k in (1, 2, 3, 4)
+        for experts in range(2, 9)
+    ]
+    expected = [moe.capacity(n, k, e, capacity_factor=f) for f, n, k, e in cases]
+    assert arithmetic(RouterBoard, "capacityOf", cases) == expected
+
+
+def test_biases_move_as_the_packages(arithmetic):
+    counts = [[6] * 8, [24, 16, 8, 0, 0, 0, 0, 0], [3, 9, 4, 6, 6, 7, 5, 8], [7, 9, 8]]
+    given = [[BIASES, each, 0.02] for each in counts]
+    for (biases, each, rate), got in zip(
+        given, arithmetic(RouterBoard, "moved", given), strict=True
+    ):
+        expected = torch.tensor(biases, dtype=torch.float64)
+        moe.update_bias(expected[: len(each)], torch.tensor(each), rate=rate)
+        assert got == pytest.approx(expected.tolist(), abs=1e-12)
+
+
+# --- the page
+
+
+def test_the_start_is_a_router_without_skew_and_without_limit(show):
+    page = show(RouterBoard())
+    assert said(page).startswith(
+        "24 tokens, 2 of 8 experts each: 48 rows, 6 for each expert on average. Expert 1 is wanted "
+        "by 7. Balance loss 1.01 (1 when all are equal, 4 at worst). No limit: nothing is dropped."
+    )
+    assert "Token 1, “the”, goes to expert" in said(page)
+    assert "expert 0 takes 6, expert 1 takes 7" in pictured(page)
+
+
+def test_a_collapsed_router_drops_most(show):
+    made = RouterBoard(skew=1, capacity_factor=1)
+    page = show(made)
+    assert "Expert 0 is wanted by 24, and 6 experts by nobody. Balance loss 3.98" in said(page)
+    assert "Capacity 6 rows: 36 of 48 are dropped, 75 %; 18 tokens get no expert." in said(page)
+    assert "Of 48 places 12 are used, 25 %." in said(page)
+    assert pictured(page).endswith("expert 6 takes 0, expert 7 takes 0")
+    assert "expert 0 takes 6 and drops 18" in pictured(page)
+
+
+def test_the_skew_by_keyboard(show):
+    page = show(RouterBoard())
+    slider = page.get_by_role("slider", name="skew of the router")
+    slider.focus()
+    for _ in range(20):
+        page.keyboard.press("ArrowRight")
+    assert value(page, "skew of the router") == "0.2"
+    assert f"Balance loss {RouterBoard(skew=0.2).balance_loss():.2f}" in said(page)
+
+
+def test_tokens_leave_one_by_one(show):
+    page = show(RouterBoard())
+    page.get_by_role("button", name="Reset").press("Enter")
+    assert value(page, "tokens sent") == "0"
+    assert pictured(page).endswith(": " + ", ".join(f"expert {e} takes 0" for e in range(8)))
+    for _ in range(2):
+        page.get_by_role("button", name="Step").press("Enter")
+    assert value(page, "tokens sent") == value(page, "token in words") == "2"
+    assert "Token 2, “cat”" in said(page)
+    first = RouterBoard().routing().experts_NK[:2].flatten().bincount(minlength=8).tolist()
+    assert pictured(page).endswith(", ".join(f"expert {e} takes {n}" for e, n in enumerate(first)))
+
+
+def test_play_goes_to_the_end_and_starts_anew(show):
+    page = show(RouterBoard(sent=22))
+    page.emulate_media(reduced_motion="reduce")
+    page.get_by_role("button", name="Play").click()
+    assert value(page, "tokens sent") == "24"
+    page.get_by_role("button", name="Step").click()
+    assert value(page, "tokens sent") == "0"
+
+
+def test_a_press_on_a_word_chooses_its_token(show):
+    page = show(RouterBoard())
+    click_word(page, "barn")
+    assert value(page, "token in words") == str(WORDS.index("barn") + 1)
+    assert "Token 15, “barn”" in said(page)
+    click_word(page, "dog", 1)  # in an expert
+    assert "Token 9, “dog”" in said(page)
+
+
+def test_the_tables_have_the_packages_numbers(show):
+    made = RouterBoard(skew=0.2, capacity_factor=1.25, scoring="sigmoid", biases=BIASES)
+    page = show(made)
+    routing, plan = made.routing(), made.plan()
+    wanted = moe.count_choices(routing.experts_NK, 8).tolist()
+    rows = table(page, "wanted, taken")
+    assert [int(row[1]) for row in rows] == wanted
+    assert [int(row[2]) for row in rows] == plan.counts_E.tolist()
+    assert [row[5].replace("−", "-") for row in rows] == [f"{b:.2f}" for b in BIASES]
+    rows = table(page, "and weights")
+    assert [row[2] for row in rows] == [
+        ", ".join(map(str, experts)) for experts in routing.experts_NK.tolist()
+    ]
+    shown = [[float(w) for w in row[3].split(", ")] for row in rows]
+    torch.testing.assert_close(
+        torch.tensor(shown, dtype=torch.float64), routing.weights_NK, atol=5.1e-4, rtol=0
+    )
+    out = (plan.positions_NK == moe.DROPPED).any(-1).tolist()
+    assert [row[4] != "none" for row in rows] == out
+    assert 0 < sum(out) < 24
+
+
+def test_biases_balance_a_skewed_router(show):
+    page = show(RouterBoard(skew=0.2, scoring="sigmoid"))
+    assert "Expert 0 is wanted by 23" in said(page)
+    page.get_by_role("button", name="Move them 50 times").press("Enter")
+    biases, made = torch.zeros(8, dtype=torch.float64), RouterBoard(skew=0.2, scoring="sigmoid")
+    for _ in range(50):
+        made.biases = biases.tolist()
+        counts = moe.count_choices(made.routing().experts_NK, 8)
+        moe.update_bias(biases, counts, rate=0.02)
+    made.biases = biases.tolist()
+    counts = moe.count_choices(made.routing().experts_NK, 8)
+    assert f"is wanted by {counts.max()}." in said(page)
+    assert counts.max() < 10
+    page.get_by_role("button", name="Biases to 0").click()
+    assert "Expert 0 is wanted by 23" in said(page)
+    page.get_by_role("button", name="Move the biases").click()
+    shown = [row[5].replace("−", "-") for row in table(page, "wanted, taken")]
+    assert shown[::7] == ["-0.02", "0.02"]
+
+
+def test_the_buttons_of_the_bias_are_for_sigmoid(show):
+    page = show(RouterBoard())
+    assert page.get_by_role("button", name="Move the biases").is_disabled()
+    page.get_by_label("scores by", exact=True).select_option("sigmoid")
+    assert page.get_by_role("button", name="Move the biases").is_enabled()
+
+
+def test_no_more_choices_than_experts(show):
+    page = show(RouterBoard(experts_per_token=4))
+    enter(page, "experts E", "3")
+    assert value(page, "experts per token k") == "3"
+    assert "3 is used" in noted(page)
+    assert "24 tokens, 3 of 3 experts each" in said(page)
+    assert "Balance loss 1.00 (1 when all are equal, 1 at worst)" in said(page)
+
+
+def test_an_impossible_number_is_clamped_and_said(show):
+    page = show(RouterBoard())
+    enter(page, "capacity factor (0: no limit)", "-1")
+    assert "0 is used" in noted(page)
+    enter(page, "experts E", "9")
+    assert "8 is used" in noted(page)
+
+
+@pytest.mark.parametrize(("theme", "width"), [("light", 760), ("dark", 360)])
+@pytest.mark.parametrize(
+    "state",
+    [
+        {},
+        {"experts": 4, "experts_per_token": 4, "capacity_factor": 0.3, "token": 24},
+        {"skew": 1, "capacity_factor": 1, "sent": 24, "experts_per_token": 4},
+        {"scoring": "sigmoid", "biases": [-1.5] * 8, "capacity_factor": 0.05, "skew": 0.4},
+        {"scoring": "sigmoid", "capacity_factor": 0.3, "skew": 0.4, "token": 24},
+        {"capacity_factor": 0.3, "skew": 0.4, "token": 24},
+        {"experts": 2, "capacity_factor": 8, "sent": 5},
+    ],
+)
+def test_nothing_is_wider_than_the_page_and_no_text_is_cut(show, state, theme, width):
+    page = show(RouterBoard(**state), theme=theme, width=width)
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+    assert page.locator(".lc-stage svg text").evaluate_all(OUTSIDE) == []
+    small = page.locator(".lc button, .lc input, .lc select").evaluate_all(
+        "all => all.filter((one) => one.offsetHeight < 24 && one.type !== 'range').length"
+    )
+    assert small == 0
+
+
+def test_every_control_has_a_name(show):
+    page = show(RouterBoard())
+    nameless = page.locator(".lc input, .lc select").evaluate_all(
+        "all => all.filter((one) => !one.labels.length && !one.ariaLabel).length"
+    )
+    assert nameless == 0
+
+
+# --- Python
+
+
+def test_equal_words_have_similar_likes():
+    likes = torch.tensor(tastes())
+    the = likes[[n for n, word in enumerate(WORDS) if word == "the"]]
+    assert len(the) == 4
+    assert (the.amax(0) - the.amin(0)).max() <= 0.41
+    assert (likes.amax(0) - likes.amin(0)).min() > 2
+    assert likes.shape == (24, MOST_EXPERTS)
+
+
+def test_the_page_form_is_small_and_always_the_same():
+    assert len(gzip.compress(RouterBoard().page().encode())) < 20_000
+    assert RouterBoard(skew=0.5).state() == RouterBoard(skew=0.5).state()
+
+
+def test_what_is_not_there_is_refused():
+    with pytest.raises(TypeError, match="has no"):
+        RouterBoard(depth=3)
+    with pytest.raises(traitlets.TraitError, match="biases must be 8 numbers, got 4"):
+        RouterBoard(biases=[0, 0, 0, 0])
+    made = RouterBoard(experts=99)
+    assert made.experts == 8
+    assert "8 is used" in made.note

@@ -1,0 +1,391 @@
+"""The widget of chapter 15: its plan gives one process's numbers, and the page follows it."""
+
+import gzip
+import itertools
+
+import numpy as np
+import pytest
+import traitlets
+
+from llmcourse.parallel import collectives
+from llmcourse.viz.widgets import splitter
+from llmcourse.viz.widgets.splitter import MatrixSplitter, Move, collective_due, split_moves
+
+OUTSIDE = """all => all.filter((text) => {
+  const [inner, outer] = [text, text.ownerSVGElement].map((one) => one.getBoundingClientRect());
+  return inner.left < outer.left - 0.5 || inner.right > outer.right + 0.5
+    || inner.top < outer.top - 0.5 || inner.bottom > outer.bottom + 0.5;
+}).map((text) => text.textContent)"""
+"""Texts that leave their picture."""
+
+ENDS = ("whole", "rows")
+PLANS = list(itertools.product(splitter.NETWORKS, splitter.CUTS, splitter.CUTS, ENDS))
+T, D, F = 12, 24, 36  # divisible by 2, 3 and 4, all different
+ALONG = {"rows": 0, "columns": 1}
+
+
+# --- a run of the plan on arrays, one for each rank
+
+
+def share(x, layout, n, rank):
+    return x if layout == "whole" else np.split(x, n, axis=ALONG[layout])[rank]
+
+
+def moved(parts, move):
+    """Carry out a move by the collective that it names."""
+    n = len(parts)
+    if move.due == "":
+        return parts
+    if move.due == "slice":
+        wholes = parts
+    elif move.due in ("all-reduce", "reduce-scatter"):
+        wholes = [sum(parts)] * n
+    else:
+        wholes = [np.concatenate(parts, axis=ALONG[move.have])] * n
+    if move.due in ("all-gather", "all-reduce"):
+        return wholes
+    return [share(whole, move.need, n, rank) for rank, whole in enumerate(wholes)]
+
+
+def silu(x):
+    return x / (1 + np.exp(-x))
+
+
+def silu_slope(x):
+    s = 1 / (1 + np.exp(-x))
+    return s * (1 + x * (1 - s))
+
+
+def pass_over(given, weights, dy, *, nonlinear):
+    """Return y, dx and the weights' gradients in one process."""
+    inputs, hidden = [given], []
+    for place, w in enumerate(weights):
+        hidden.append(inputs[-1] @ w)
+        last = place == len(weights) - 1
+        inputs.append(hidden[-1] if last or not nonlinear else silu(hidden[-1]))
+    y, gradients = inputs.pop(), []
+    for place in reversed(range(len(weights))):
+        gradients.append(inputs[place].T @ dy)
+        dy = dy @ weights[place].T
+        if place and nonlinear:
+            dy = dy * silu_slope(hidden[place - 1])
+    return y, dy, gradients[::-1]
+
+
+def pass_by_plan(moves, plan, n, arrays):
+    """Return the same on n ranks, each with its part of everything, by the moves alone."""
+    (network, cuts, ends), (given, weights, dy) = plan, arrays
+    todo = {move.tensor: move for move in moves}
+    names = ("A", "B")[: len(weights)]
+    held = {
+        name: [share(w, cut, n, r) for r in range(n)]
+        for name, w, cut in zip(names, weights, cuts, strict=True)
+    }
+    x = moved([share(given, ends, n, r) for r in range(n)], todo["x"])
+    inputs, before = {"A": x}, None
+    made = [a @ b for a, b in zip(x, held["A"], strict=True)]
+    if network != "single":
+        before = moved(made, todo["h"])
+        inputs["B"] = [silu(h) for h in before] if network == "mlp" else before
+        made = [a @ b for a, b in zip(inputs["B"], held["B"], strict=True)]
+    y = moved(made, todo["y"])
+    down = moved([share(dy, ends, n, r) for r in range(n)], todo["dy"])
+    gradients = []
+    for name in reversed(names):
+        local = [a.T @ d for a, d in zip(inputs[name], down, strict=True)]
+        gradients.append(moved(local, todo[f"d{name}"]))
+        down = [d @ w.T for d, w in zip(down, held[name], strict=True)]
+        if name == "B" and network == "mlp":
+            down = [d * silu_slope(h) for d, h in zip(down, before, strict=True)]
+        down = moved(down, todo["dh" if name == "B" else "dx"])
+    return y, down, gradients[::-1]
+
+
+def arrays_for(network):
+    g = np.random.default_rng(5)
+    shapes = [(D, F)] if network == "single" else [(D, F), (F, D)]
+    weights = [g.normal(size=shape) for shape in shapes]
+    return g.normal(size=(T, D)), weights, g.normal(size=(T, shapes[-1][1]))
+
+
+def largest_error(moves, plan, n):
+    """Return the error relative to the largest entry, over all ranks; infinite for other shapes."""
+    network, cuts, ends = plan
+    arrays = arrays_for(network)
+    y, dx, gradients = pass_over(*arrays, nonlinear=network == "mlp")
+    try:
+        got_y, got_dx, got = pass_by_plan(moves, plan, n, arrays)
+    except ValueError:
+        return float("inf")
+    pairs = [(y, got_y, ends), (dx, got_dx, ends), *zip(gradients, got, cuts, strict=True)]
+    errors = []
+    for right, found, layout in pairs:
+        assert np.abs(right).max() > 0.1
+        for rank, one in enumerate(found):
+            wanted = share(right, layout, n, rank)
+            if one.shape != wanted.shape:
+                return float("inf")
+            errors.append(np.abs(one - wanted).max() / np.abs(right).max())
+    return max(errors)
+
+
+def cuts_of(network, cut_a, cut_b):
+    return (cut_a,) if network == "single" else (cut_a, cut_b)
+
+
+@pytest.mark.parametrize("n", [2, 3, 4])
+def test_every_plan_gives_the_numbers_of_one_process(n):
+    for network, cut_a, cut_b, ends in PLANS:
+        moves = split_moves(network, cut_a, cut_b, ends)
+        cuts = cuts_of(network, cut_a, cut_b)
+        assert largest_error(moves, (network, cuts, ends), n) < 1e-13, (network, cuts, ends)
+
+
+def test_no_collective_of_a_plan_can_be_left_out():
+    left_out = 0
+    for network, cut_a, cut_b, ends in PLANS:
+        moves = split_moves(network, cut_a, cut_b, ends)
+        cuts = cuts_of(network, cut_a, cut_b)
+        for place, move in enumerate(moves):
+            if move.due not in ("", "slice"):
+                mutant = [*moves]
+                mutant[place] = move._replace(due="")
+                assert largest_error(mutant, (network, cuts, ends), 2) > 1e-3, (network, cuts, move)
+                left_out += 1
+    assert left_out > 100
+
+
+def test_sigma_before_the_sum_is_another_function():
+    """The mutant that adds the summands of h only after σ and B."""
+    moves = split_moves("linear", "rows", "whole", "whole")
+    assert [move.due for move in moves if move.tensor == "h"] == [""]
+    assert largest_error(moves, ("linear", ("rows", "whole"), "whole"), 2) < 1e-13
+    assert largest_error(moves, ("mlp", ("rows", "whole"), "whole"), 2) > 0.01
+
+
+def due(*plan):
+    return [(m.tensor, m.due) for m in split_moves(*plan) if m.due not in ("", "slice")]
+
+
+def test_the_cuts_that_the_chapter_names():
+    assert due("mlp", "columns", "rows", "whole") == [("y", "all-reduce"), ("dx", "all-reduce")]
+    assert due("mlp", "columns", "rows", "rows") == [
+        ("x", "all-gather"),
+        ("y", "reduce-scatter"),
+        ("dy", "all-gather"),
+        ("dx", "reduce-scatter"),
+    ]
+    assert due("mlp", "whole", "whole", "whole") == []
+    assert due("mlp", "whole", "whole", "rows") == [("dB", "all-reduce"), ("dA", "all-reduce")]
+    assert ("h", "reduce-scatter") in due("mlp", "rows", "rows", "whole")
+    assert ("h", "all-reduce") in due("mlp", "rows", "whole", "whole")
+    assert ("h", "all-gather") in due("mlp", "columns", "columns", "whole")
+    assert due("single", "rows", "whole", "whole") == [("y", "all-reduce"), ("dx", "all-gather")]
+
+
+def test_with_both_cut_nothing_sends_less_than_column_then_row():
+    shapes = {"x": (T, D), "h": (T, F), "y": (T, D), "A": (D, F), "B": (F, D)}
+    for n in (2, 3, 4):
+        sent = {}
+        for cut_a, cut_b in itertools.product(("rows", "columns"), repeat=2):
+            moves = split_moves("mlp", cut_a, cut_b, "whole")
+            sent[cut_a, cut_b] = sum(
+                splitter.move_bytes(m, shapes[m.tensor.removeprefix("d")], n) for m in moves
+            )
+        assert min(sent, key=sent.get) == ("columns", "rows")
+
+
+def test_bytes_are_those_of_the_collectives():
+    for n in (2, 3, 4):
+        for name, size in (
+            ("all-gather", collectives.sent_bytes("all_gather", 2 * T * D, n)),
+            ("reduce-scatter", collectives.sent_bytes("reduce_scatter", 2 * T * D, n)),
+            ("all-reduce", collectives.sent_bytes("all_reduce_ring", 2 * T * D, n)),
+            ("all-to-all", collectives.sent_bytes("all_to_all", 2 * T * D // n, n)),
+        ):
+            move = Move("y", "rows", "whole", name)
+            assert splitter.move_bytes(move, (T, D), n) == pytest.approx(size, rel=1e-15)
+
+
+def test_a_sum_is_not_taken_apart():
+    with pytest.raises(ValueError, match="need must be whole, rows or columns"):
+        collective_due("whole", "partial")
+
+
+# --- the page's arithmetic
+
+
+def test_the_page_plans_as_the_package(arithmetic):
+    got = arithmetic(MatrixSplitter, "splitMoves", [list(plan) for plan in PLANS])
+    assert [[tuple(move) for move in moves] for moves in got] == [
+        [tuple(move) for move in split_moves(*plan)] for plan in PLANS
+    ]
+
+
+def test_the_page_counts_as_the_package(arithmetic):
+    names = ("all-gather", "all-to-all", "all-reduce", "reduce-scatter", "slice", "")
+    cases = [
+        (Move("y", "rows", "whole", name), shape, n)
+        for name in names
+        for shape in ((7, 13), (8_192, 14_336))
+        for n in (2, 3, 4)
+    ]
+    got = arithmetic(MatrixSplitter, "moveBytes", [[list(m), s, n] for m, s, n in cases])
+    assert got == pytest.approx([splitter.move_bytes(*case) for case in cases], rel=1e-14)
+
+
+def test_the_page_shares_as_the_package(arithmetic):
+    cases = [(*plan, n) for plan in PLANS for n in (2, 3, 4)]
+    got = arithmetic(MatrixSplitter, "workShare", [list(case) for case in cases])
+    assert got == pytest.approx([splitter.work_share(*case) for case in cases], rel=1e-14)
+    cases = [(network, a, b, n) for network, a, b, _, n in cases]
+    got = arithmetic(MatrixSplitter, "weightsShare", [list(case) for case in cases])
+    assert got == pytest.approx([splitter.weights_share(*case) for case in cases], rel=1e-14)
+
+
+# --- the page
+
+
+def said(page):
+    return page.get_by_role("status").text_content()
+
+
+def pictured(page, which=0):
+    return page.locator(".lc-stage svg").nth(which).get_attribute("aria-label")
+
+
+def rows_of(page, caption):
+    page.locator("summary", has_text=caption).click()
+    body = page.locator("details", has_text=caption).locator("tbody tr")
+    return [line.locator("th, td").all_text_contents() for line in body.all()]
+
+
+def test_the_start_gathers_twice(show):
+    page = show(MatrixSplitter())
+    assert said(page).startswith(
+        "A by columns, B by columns, 2 ranks. Forward: all-gather of h, all-gather of y. "
+        "Backward: reduce-scatter of dh, all-reduce of dx."
+    )
+    assert "all-gather of h: 117 MB" in pictured(page)
+    assert "all-reduce of dx: 67.1 MB" in pictured(page, 1)
+
+
+def test_rows_for_b_by_keyboard_leave_one_collective(show):
+    page = show(MatrixSplitter())
+    page.get_by_label("matrix B", exact=True).focus()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    assert "Forward: all-reduce of y. Backward: all-reduce of dx." in said(page)
+    assert "A rank sends 134 MB, holds 50 % of the weights" in said(page)
+    assert "nothing is sent between" in said(page)
+    assert page.locator(".lc-stage svg").first.locator("circle").count() == 1
+
+
+def test_a_function_after_a_row_cut_wants_the_sum_first(show):
+    page = show(MatrixSplitter(cut_a="rows", cut_b="whole"))
+    assert "σ(a + b) is not σ(a) + σ(b)" in said(page)
+    assert "Forward: all-reduce of h. Backward" in said(page)
+    page.get_by_label("network", exact=True).select_option("linear")
+    assert "Forward: all-reduce of y. Backward" in said(page)
+    assert "the sum can wait until the end" in said(page)
+
+
+def test_cut_tokens_turn_the_all_reduce_into_its_halves(show):
+    page = show(MatrixSplitter(cut_b="rows", ranks=4))
+    sent = [line for line in said(page).split(". ") if "A rank sends" in line]
+    page.get_by_label("x and y", exact=True).select_option("rows")
+    assert "Forward: all-gather of x, reduce-scatter of y." in said(page)
+    assert "Backward: all-gather of dy, reduce-scatter of dx." in said(page)
+    assert sent == [line for line in said(page).split(". ") if "A rank sends" in line]
+
+
+def test_whole_weights_and_cut_tokens_are_data_parallelism(show):
+    page = show(MatrixSplitter(cut_a="whole", cut_b="whole", ends="rows"))
+    assert "Forward: nothing. Backward: all-reduce of dB, all-reduce of dA." in said(page)
+    assert "data parallelism" in said(page)
+
+
+def test_one_matrix_has_no_b(show):
+    page = show(MatrixSplitter(network="single", cut_a="rows"))
+    assert page.get_by_label("matrix B", exact=True).is_disabled()
+    assert said(page).startswith("A by rows, 2 ranks. Forward: all-reduce of y. Backward: all-gath")
+    assert len(rows_of(page, "All cuts")) == 3
+
+
+def test_the_tables_have_the_packages_numbers(show):
+    made = MatrixSplitter(cut_a="rows", cut_b="columns", ranks=3, ends="rows")
+    page = show(made)
+    rows = rows_of(page, "Every tensor")
+    assert [row[0] for row in rows] == [move.tensor for move in made.moves()]
+    assert [row[-1] for row in rows] == [f"{b:,.0f}" for b in made.sent_bytes().values()]
+    assert "all-to-all" in rows[0][4]
+    rows = rows_of(page, "All cuts")
+    assert len(rows) == 9
+    for a, b, _, _, _, weights, work in rows:
+        share_of = splitter.weights_share("mlp", a, b, 3)
+        assert weights == f"{100 * share_of:.3g} %"
+        assert work == f"{100 * splitter.work_share('mlp', a, b, 'rows', 3):.3g} %"
+
+
+def test_ranks_and_sizes_obey(show):
+    page = show(MatrixSplitter(cut_b="rows"))
+    slider = page.get_by_label("ranks", exact=True)
+    slider.focus()
+    page.keyboard.press("ArrowRight")
+    assert "3 ranks" in said(page)
+    page.get_by_label("tokens, number").fill("9000000")
+    page.keyboard.press("Tab")
+    assert "131,072 is used" in page.locator(".lc-note").text_content()
+
+
+@pytest.mark.parametrize(("theme", "width"), [("light", 760), ("dark", 360)])
+@pytest.mark.parametrize(
+    "state",
+    [
+        {},
+        {"cut_a": "rows", "cut_b": "columns", "ends": "rows", "ranks": 4, "tokens": 131_072},
+        {"network": "single", "cut_a": "whole", "ranks": 3},
+        {"network": "linear", "cut_a": "rows", "cut_b": "whole", "ends": "rows"},
+    ],
+)
+def test_nothing_is_wider_than_the_page_and_no_text_is_cut(show, state, theme, width):
+    page = show(MatrixSplitter(**state), theme=theme, width=width)
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+    assert page.locator(".lc-stage svg text").evaluate_all(OUTSIDE) == []
+    small = page.locator(".lc button, .lc input, .lc select").evaluate_all(
+        "all => all.filter((one) => one.offsetHeight < 24 && one.type !== 'range').length"
+    )
+    assert small == 0
+
+
+def test_every_control_has_a_name(show):
+    page = show(MatrixSplitter())
+    nameless = page.locator(".lc input, .lc select").evaluate_all(
+        "all => all.filter((one) => !one.labels.length && !one.ariaLabel).length"
+    )
+    assert nameless == 0
+
+
+# --- Python
+
+
+def test_python_reads_what_the_page_shows():
+    made = MatrixSplitter(cut_b="rows", ranks=4)
+    assert made.moves() == split_moves("mlp", "columns", "rows", "whole")
+    assert sum(made.sent_bytes().values()) == 2 * 2 * 3 / 4 * 8_192 * 4_096 * 2
+
+
+def test_the_page_form_is_small_and_always_the_same():
+    made = MatrixSplitter(ranks=3)
+    assert len(gzip.compress(made.page().encode())) < 20_000
+    assert made.state() == MatrixSplitter(ranks=3).state()
+
+
+def test_what_is_not_there_is_refused():
+    with pytest.raises(traitlets.TraitError, match="cut_a must be one of"):
+        MatrixSplitter(cut_a="diagonal")
+    with pytest.raises(TypeError, match="has no"):
+        MatrixSplitter(depth=3)
+    made = MatrixSplitter(ranks=9)
+    assert made.ranks == 4
+    assert "4 is used" in made.note
