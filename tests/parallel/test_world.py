@@ -175,11 +175,12 @@ def is_rank(process):
 
 SLEEPERS = textwrap.dedent(
     """
-    import sys
+    import signal, sys
     sys.path.insert(0, sys.argv[1])
     import programs
     from llmcourse.parallel import world
     if __name__ == "__main__":
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's job may ignore it
         with world.Pool(2) as pool:
             print(*pool.run(programs.pid), flush=True)
             pool.run(programs.too_long, 0, 60)
