@@ -867,3 +867,9 @@ def test_an_interruption_is_one_line(run, tmp_path, monkeypatch, capsys):
     assert main(["--run", str(run.folder), "--to", str(tmp_path / "a")]) == 2
     assert "interrupted" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_preset_of_mixtral_has_the_published_weight_of_the_balance_loss():
+    """Its config.json says 0.02, for a loss that is k = 2 times ours."""
+    written = huggingface.config_json(model.mixtral_8x7b(), end_id=2, dtype="bfloat16")
+    assert written["router_aux_loss_coef"] == 0.02

@@ -102,9 +102,9 @@ def _train_on_torch(options: Namespace, arguments: list[str]) -> int:
         )
     if options.resume:
         folder = Path(options.resume)
-        changes = _changes(options, arguments, ("steps", "parallel"))
+        changes = NO_MESH | _changes(options, arguments, ("steps", "parallel"))
         changes |= {"ranks": torch_engine.num_processes()}
-        config, _ = saved_config(folder, **moved(**changes), engine="torch")
+        config, _ = saved_config(folder, **changes, engine="torch")
     else:
         config = _config(options, ranks=torch_engine.num_processes())
         folder = Path(options.out)

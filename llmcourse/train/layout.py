@@ -63,15 +63,19 @@ class Layout:
 
     def told_by_first(self, number: int) -> int:
         """Return the first rank's number on every rank."""
-        return number
+        return int(self._sum(float(number if self.is_first else 0)))
 
     def mean(self, value: float) -> float:
         """Return the mean of a number over the ranks."""
-        return value
+        return self._sum(value) / self.size
 
     def any(self, flag: bool) -> bool:
         """Return whether a flag is set on any rank, the same answer on all of them."""
-        return flag
+        return self._sum(float(flag)) > 0
+
+    def _sum(self, value: float) -> float:
+        """Return the sum of a number over the ranks."""
+        return value
 
 
 class InMicroBatches(Layout):
@@ -90,18 +94,6 @@ class DataParallel(Layout):
         share_batches(run, axis.index, axis.size)
         run.layout = self
         self._share_out(run)
-
-    def mean(self, value: float) -> float:
-        """Return the mean of a number over the ranks."""
-        return self._sum(value) / self.axis.size
-
-    def any(self, flag: bool) -> bool:
-        """Return whether a flag is set on any rank, the same answer on all of them."""
-        return self._sum(float(flag)) > 0
-
-    def told_by_first(self, number: int) -> int:
-        """Return the first rank's number on every rank."""
-        return int(self._sum(float(number if self.is_first else 0)))
 
     def _sum(self, value: float) -> float:
         return collectives.all_reduce_ordered(torch.tensor([value]).double(), self.axis).item()

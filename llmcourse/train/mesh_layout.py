@@ -99,20 +99,12 @@ class OnMesh(InMicroBatches):
         groups = _numbered_groups(mine["param_groups"], self._whole_names)
         return weights, {"state": by_number, "param_groups": groups}
 
-    def told_by_first(self, number: int) -> int:
-        """Return the first rank's number on every rank."""
-        return int(self._sum(float(number if self.is_first else 0)))
-
     def mean(self, value: float) -> float:
         """Return the loss of the whole batch: the sum of what ranks with tokens of their own have.
 
         Every rank's loss is divided by the tokens of the whole batch already.
         """
         return self._sum_over(value, ("dp", "ep", "cp"))
-
-    def any(self, flag: bool) -> bool:
-        """Return whether a flag is set on any rank, the same answer on all of them."""
-        return self._sum(float(flag)) > 0
 
     def _sum(self, value: float) -> float:
         return self._sum_over(value, mesh.AXES)

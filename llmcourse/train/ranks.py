@@ -86,7 +86,7 @@ def moved(**layout: Any) -> dict[str, Any]:
     """Return every setting that changes when a run moves to another layout.
 
     A new mesh, or a new number of ranks without one, leaves nothing of the mesh before: what is
-    not given has its default.
+    not given has its default.  On one rank nothing is shared, so `parallel` is ddp again.
     """
     given = {name: value for name, value in layout.items() if value is not None}
     if "mesh" in given:

@@ -123,18 +123,6 @@ class TorchLayout(Layout):
         for p, number in _numbers(run.optimizer).items():
             run.optimizer.state[p]["step"].fill_(states[number]["step"])
 
-    def mean(self, value: float) -> float:
-        """Return the mean of a number over the ranks."""
-        return self._sum(value) / self.size
-
-    def any(self, flag: bool) -> bool:
-        """Return whether a flag is set on any rank, the same answer on all of them."""
-        return self._sum(float(flag)) > 0
-
-    def told_by_first(self, number: int) -> int:
-        """Return the first rank's number on every rank."""
-        return int(self._sum(float(number if self.is_first else 0)))
-
     def _sum(self, value: float) -> float:
         total = torch.tensor([value], dtype=torch.float64, device=self.device)
         dist.all_reduce(total)

@@ -247,6 +247,18 @@ def test_the_same_command_goes_on_and_another_run_is_refused(alone, tmp_path):
     assert saved_in(folder).step == 7
 
 
+def test_one_process_of_torch_keeps_its_layout(tmp_path):
+    """Shards on a single process are what will be shards on many."""
+    folder = tmp_path / "run"
+    first = [*SMALL, "--parallel", "fsdp", "--out", str(folder)]
+    for arguments in (first, ["--resume", str(folder), "--steps", "7"]):
+        command = torchrun(*arguments, ranks=1)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+        assert done.returncode == 0, done.stderr
+    saved = saved_in(folder)
+    assert (saved.step, saved.config["engine"], saved.config["parallel"]) == (7, "torch", "fsdp")
+
+
 def ranks_of(parent):
     """The processes that train, below torchrun."""
     found = psutil.Process(parent.pid).children(recursive=True)
