@@ -97,7 +97,11 @@ class Session:
         if self.ended:
             raise EndedError(self.ended)
         self._send(plain.dumps(question) + b"\n", seconds)
-        return self._answer(seconds)
+        answer = self._answer(seconds)
+        # Now, not when the watcher looks next: the blame would fall on the question after this one.
+        if self._holds_too_much():
+            raise self._end(self._too_much())
+        return answer
 
     def _answer(self, seconds: float) -> tuple[str, Any]:
         line = self._receive(seconds)
@@ -165,12 +169,16 @@ class Session:
     def _watch(self) -> None:
         """End the process when all that it started uses too much memory."""
         while not self._closed.wait(LOOK_EVERY_S):
-            used = sum(_held_bytes(process) for process in self._family())
-            if used > self.limits.memory_bytes and not self.ended:
-                self.ended = (
-                    f"it used more than {self.limits.memory_bytes / 2**30:.3g} GiB of memory"
-                )
+            if self._holds_too_much() and not self.ended:
+                self.ended = self._too_much()
                 self._process.kill()
+
+    def _holds_too_much(self) -> bool:
+        used = sum(_held_bytes(process) for process in self._family())
+        return used > self.limits.memory_bytes
+
+    def _too_much(self) -> str:
+        return f"it used more than {self.limits.memory_bytes / 2**30:.3g} GiB of memory"
 
     def _family(self) -> list[psutil.Process]:
         """Return the process and all that it started, as far as they can be found."""

@@ -212,7 +212,7 @@ for number in range(6):
 """
 MEMORY_FILES = [
     "import os, time\nheld, block = [], bytes(50 << 20)",
-    *[WRITE_300_MB] * 10,
+    *[WRITE_300_MB] * 8,
     "time.sleep(60)",
 ]
 MANY_THREADS = """
