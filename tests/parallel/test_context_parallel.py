@@ -137,11 +137,11 @@ def test_zigzag_is_balanced_and_blocks_are_not(size):
 @pytest.mark.parametrize(
     ("arguments", "match"),
     [
-        ((20, 3, "zigzag"), "multiple of 6.*got 20: take 18 or 24"),
-        ((20, 3, "blocks"), "multiple of 3.*got 20: take 18 or 21"),
-        ((1, 2, "zigzag"), "got 1: take 4$"),
-        ((-3, 2, "zigzag"), "got -3: take 4$"),
-        ((0, 2, "blocks"), "got 0: take 2$"),
+        ((20, 3, "zigzag"), "multiple of 6.*got 20; nearest: 18 or 24"),
+        ((20, 3, "blocks"), "multiple of 3.*got 20; nearest: 18 or 21"),
+        ((1, 2, "zigzag"), "got 1; nearest: 4$"),
+        ((-3, 2, "zigzag"), "got -3; nearest: 4$"),
+        ((0, 2, "blocks"), "got 0; nearest: 2$"),
         ((8, 0, "zigzag"), "size must be 1 or greater, got 0"),
     ],
 )

@@ -259,9 +259,9 @@ def alone_axis(size=1):
 
 def test_it_refuses_experts_that_do_not_divide():
     model = programs.model_of("float32")
-    with pytest.raises(ValueError, match=r"12 experts .* 5 ranks: take 4 or 6 ranks, or 10 or 15"):
+    with pytest.raises(ValueError, match=r"12 .* 5 ranks; nearest: 4 or 6 ranks, or 10 or 15"):
         expert_parallel.shard_experts(model, alone_axis(5))
-    with pytest.raises(ValueError, match="take 12 ranks, or 13 experts"):
+    with pytest.raises(ValueError, match="nearest: 12 ranks, or 13 experts"):
         expert_parallel.check_experts(12, 13)
     with pytest.raises(ValueError, match="no experts"):
         expert_parallel.check_experts(0, 1)

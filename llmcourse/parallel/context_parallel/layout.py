@@ -16,6 +16,8 @@ import torch
 from jaxtyping import Int, Shaped
 from torch import Tensor
 
+from llmcourse.parallel.legal import multiples, near
+
 Layout = Literal["zigzag", "blocks"]
 """How the tokens of a sequence are handed to the ranks."""
 
@@ -54,11 +56,10 @@ def check_length(context_length: int, size: int, layout: Layout = "zigzag") -> N
     num_chunks = size * len(chunks_of(0, size, layout))
     if context_length > 0 and context_length % num_chunks == 0:
         return
-    below = max(context_length // num_chunks, 0) * num_chunks
-    near = " or ".join(str(x) for x in (below, below + num_chunks) if x)
     raise ValueError(
         f"context_length must be a positive multiple of {num_chunks}, the chunks of the layout "
-        f"{layout} for {size} ranks, got {context_length}: take {near}"
+        f"{layout} for {size} ranks, got {context_length}; nearest: "
+        f"{near(context_length, multiples(num_chunks, context_length))}"
     )
 
 

@@ -6,14 +6,13 @@ e experts of this rank, N ranks, D width.
 Taught in: chapters/15_splitting_the_model.ipynb
 """
 
-from collections.abc import Sequence
-
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from llmcourse.moe import Experts
 from llmcourse.parallel.expert_parallel.exchange import all_to_all, exchange_counts
+from llmcourse.parallel.legal import divisors, multiples, near
 from llmcourse.parallel.world import Axis
 
 
@@ -81,18 +80,11 @@ def share_of(num_experts: int, index: int, size: int) -> tuple[int, int]:
             can.
     """
     if num_experts % size:
-        fitting = [n for n in range(1, num_experts + 1) if num_experts % n == 0]
-        near = " or ".join(map(str, _neighbours(fitting, size)))
-        below = num_experts // size * size
-        counts = " or ".join(str(n) for n in (below, below + size) if n)
+        ranks = near(size, divisors(num_experts))
+        experts = near(num_experts, multiples(size, num_experts))
         raise ValueError(
-            f"{num_experts} experts cannot be cut evenly over {size} ranks: take {near} ranks, "
-            f"or {counts} experts"
+            f"{num_experts} experts cannot be cut evenly over {size} ranks; nearest: {ranks} "
+            f"ranks, or {experts} experts"
         )
     share = num_experts // size
     return index * share, (index + 1) * share
-
-
-def _neighbours(values: Sequence[int], x: int) -> list[int]:
-    """Return the last of sorted values below x, and the first above it."""
-    return [*[v for v in values if v < x][-1:], *[v for v in values if v > x][:1]]

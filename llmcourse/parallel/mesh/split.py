@@ -7,12 +7,12 @@ Taught in: chapters/15_splitting_the_model.ipynb
 """
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, get_args
 
 from llmcourse.model import ModelConfig
 from llmcourse.parallel import context_parallel, tensor_parallel
+from llmcourse.parallel.legal import divisors, multiples, near
 from llmcourse.parallel.pipeline import stages_of
 
 AXES = ("dp", "pp", "cp", "ep", "tp")
@@ -127,8 +127,8 @@ class Split:
             raise ValueError(f"ep must be 1 for a model without experts, got {self.ep}")
         if config.num_experts % self.ep:
             raise ValueError(
-                f"ep must divide num_experts = {config.num_experts}, got {self.ep}: "
-                f"{nearest(self.ep, divisors(config.num_experts))}"
+                f"ep must divide num_experts = {config.num_experts}, got {self.ep}; "
+                f"nearest: {near(self.ep, divisors(config.num_experts))}"
             )
 
     def _check_context(self, config: ModelConfig) -> None:
@@ -138,16 +138,16 @@ class Split:
         if self.sequence_parallel and (length // self.cp) % self.tp:
             raise ValueError(
                 f"with sequence_parallel tp must divide the {length // self.cp} tokens of a rank's "
-                f"part of a sequence, got {self.tp}: "
-                f"{nearest(self.tp, divisors(length // self.cp))}"
+                f"part of a sequence, got {self.tp}; "
+                f"nearest: {near(self.tp, divisors(length // self.cp))}"
             )
 
     def _check_batch(self, batch_size: int) -> None:
         shares, m, p = self.batch_shares, self.micro_batches, self.pp
         if batch_size % shares:
             raise ValueError(
-                f"batch_size must be a multiple of dp x ep = {shares}, got {batch_size}: "
-                f"{nearest(batch_size, multiples(shares, batch_size))}"
+                f"batch_size must be a multiple of dp x ep = {shares}, got {batch_size}; "
+                f"nearest: {near(batch_size, multiples(shares, batch_size))}"
             )
         share = batch_size // shares
         legal = [n for n in divisors(share) if n >= p]
@@ -159,8 +159,8 @@ class Split:
         if self.pipeline == "interleaved":
             rule += f", a multiple of {p}"
         if m not in legal:
-            advice = nearest(m, legal) if legal else f"raise batch_size to {shares * p} or more"
-            raise ValueError(f"micro_batches must {rule}, got {m}: {advice}")
+            advice = f"nearest: {near(m, legal)}" if legal else f"raise batch_size to {shares * p}"
+            raise ValueError(f"micro_batches must {rule}, got {m}; {advice}")
 
 
 def parse(text: str) -> dict[str, int]:
@@ -182,22 +182,3 @@ def parse(text: str) -> dict[str, int]:
             raise ValueError(f"mesh gives {name} the size {size!r}: a size is 1, 2, 3, ...")
         found[name] = int(size)
     return found
-
-
-def divisors(number: int) -> list[int]:
-    """Return the numbers that divide a number, from 1 on."""
-    return [n for n in range(1, number + 1) if number % n == 0]
-
-
-def multiples(step: int, about: int) -> list[int]:
-    """Return the multiples of a step on both sides of a number."""
-    below = about // step * step
-    return [n for n in (below, below + step) if n > 0]
-
-
-def nearest(given: int, legal: Iterable[int]) -> str:
-    """Say which legal values stand next to the one given."""
-    known = sorted(legal)
-    below = [n for n in known if n < given][-1:]
-    above = [n for n in known if n > given][:1]
-    return f"the nearest legal values are {' and '.join(map(str, below + above))}"

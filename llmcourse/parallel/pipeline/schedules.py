@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from llmcourse.parallel.legal import multiples, near
+
 KINDS = {
     "F": "forward",
     "B": "backward, whole",
@@ -150,11 +152,10 @@ def interleaved(num_ranks: int, num_micro_batches: int, num_chunks: int) -> Sche
             "rank, use one_f_one_b"
         )
     if num_micro_batches % num_ranks:
-        below = num_micro_batches // num_ranks * num_ranks
-        nearest = f"{below} and {below + num_ranks}" if below else str(num_ranks)
         raise ValueError(
             f"interleaving needs num_micro_batches to be a multiple of num_ranks = {num_ranks}, "
-            f"got {num_micro_batches}; nearest: {nearest}"
+            f"got {num_micro_batches}; nearest: "
+            f"{near(num_micro_batches, multiples(num_ranks, num_micro_batches))}"
         )
     rows = []
     for rank in range(num_ranks):

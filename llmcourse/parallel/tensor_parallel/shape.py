@@ -4,6 +4,7 @@ Taught in: chapters/15_splitting_the_model.ipynb
 """
 
 from llmcourse.model import ModelConfig
+from llmcourse.parallel.legal import divisors, multiples, near
 
 
 def check_shape(
@@ -47,18 +48,14 @@ def _kv_rule(num_kv_heads: int, size: int, *, replicate_kv: bool) -> list[str]:
     could_copy = size % num_kv_heads == 0
     if num_kv_heads % size == 0 or (replicate_kv and could_copy):
         return []
-    multiples = _near(num_kv_heads, size)
-    said = f"num_kv_heads must be divisible, got {num_kv_heads} (nearest: {multiples})"
+    multiple, dividing = _near(num_kv_heads, size), near(num_kv_heads, divisors(size))
+    said = f"num_kv_heads must be divisible, got {num_kv_heads} (nearest: {multiple})"
     if could_copy:
         return [f"{said}, or with replicate_kv=True {size // num_kv_heads} ranks hold each"]
     if replicate_kv:
-        divisors = [d for d in range(1, size) if size % d == 0]
-        closest = min(divisors, key=lambda d: abs(d - num_kv_heads), default=size)
-        return [f"{said}; or, to be copied, divide {size} (nearest: {closest})"]
+        return [f"{said}; or, to be copied, divide {size} (nearest: {dividing})"]
     return [said]
 
 
 def _near(given: int, size: int) -> str:
-    """Return the multiples of `size` on both sides of a number, without 0."""
-    below = given - given % size
-    return " or ".join(str(n) for n in (below, below + size) if n)
+    return near(given, multiples(size, given))

@@ -1,0 +1,32 @@
+"""Which numbers a rule allows, and which of them stand next to the one that was given.
+
+Every way to split a model has a rule about numbers, such as: ranks divide heads.  What breaks one
+is refused before a process starts, with the legal numbers on both sides.
+
+Taught in: chapters/15_splitting_the_model.ipynb
+"""
+
+from collections.abc import Iterable
+
+
+def divisors(number: int) -> list[int]:
+    """Return the numbers that divide a number of 1 or more, from 1 on."""
+    return [n for n in range(1, number + 1) if number % n == 0]
+
+
+def multiples(step: int, about: int) -> list[int]:
+    """Return the multiples of a step on both sides of a number, without 0 and what is below."""
+    below = max(about // step, 0) * step
+    return [n for n in (below, below + step) if n > 0]
+
+
+def near(given: int, legal: Iterable[int]) -> str:
+    """Say which legal numbers stand next to one that is not, below and above.
+
+    Args:
+        given: a number that the rule does not allow.
+        legal: numbers that it does; at least one.
+    """
+    known = sorted(legal)
+    found = [*[n for n in known if n < given][-1:], *[n for n in known if n > given][:1]]
+    return " or ".join(map(str, found))
