@@ -47,6 +47,22 @@ def test_axe_finds_a_pale_word_of_code_in_either_theme(chromium, tmp_path):
     ]
 
 
+UNSEEN = """<!doctype html><html lang=en><title>Link</title><style>
+a { text-decoration: none; color: #36f } [data-theme=dark] a { color: #006 }
+body { background: #fff; color: #000 }</style>
+<main><h1>Link</h1><p>Here is <a href="#x">a link</a> in the middle of a sentence.</p></main></html>
+"""
+
+
+def test_axe_finds_a_link_that_looks_like_text_in_one_theme(chromium, tmp_path):
+    (tmp_path / "link.html").write_text(UNSEEN)
+    page = chromium.new_page()
+    page.goto((tmp_path / "link.html").as_uri())
+    found = visits.axe_in_both_themes(page)
+    page.close()
+    assert [line.split(" (")[0] for line in found] == ["dark: link-in-text-block"]
+
+
 def test_an_outside_request_is_seen(chromium, tmp_path):
     (tmp_path / "bad.html").write_text("<html lang=en><img src='http://192.0.2.1/x.png'></html>")
     with visits.served(tmp_path) as root, visits.opened(chromium, f"{root}/bad.html") as (_, visit):

@@ -116,8 +116,8 @@ def one_f_one_b(num_ranks: int, num_micro_batches: int) -> Schedule:
         ValueError: if a number is below 1.
 
     Source:
-        Narayanan et al. 2019 (PipeDream), https://arxiv.org/abs/1806.03377; with a flush after
-        every batch: Narayanan et al. 2021, figure 4, https://arxiv.org/abs/2104.04473
+        Narayanan et al. 2019 (PipeDream), https://doi.org/10.1145/3341301.3359646; with a flush
+        after every batch: Narayanan et al. 2021, figure 4, https://arxiv.org/abs/2104.04473
     """
     _check_counts(num_ranks, num_micro_batches)
     rows = []
