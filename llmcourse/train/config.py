@@ -22,7 +22,7 @@ LAYOUTS: dict[str, tuple[Parallel, ...]] = {
 
 NO_MESH: dict[str, Any] = {
     "mesh": "",
-    "micro_batches": 1,
+    "micro_batches": 0,
     "pipeline": "1f1b",
     "chunks": 1,
     "sequence_parallel": False,
@@ -99,8 +99,9 @@ class TrainConfig:
     mesh, ddp or zero1 along dp."""
     mesh: str = ""
     """Ranks by axis, such as dp=2,tp=2,pp=2, that split the model too; axes dp, pp, cp, ep, tp."""
-    micro_batches: int = 1
-    """Parts of a rank's share of the batch, one after the other; with a mesh."""
+    micro_batches: int = 0
+    """Parts of a rank's share of the batch, one after the other; 0 takes the fewest that give every
+    stage of a mesh work."""
     pipeline: Pipeline = "1f1b"
     """Order of the micro-batches in the stages of a mesh with pp."""
     chunks: int = 1
@@ -135,6 +136,7 @@ class TrainConfig:
             "checkpoint_every",
             "seed",
             "decay_steps",
+            "micro_batches",
         ):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must be 0 or greater, got {getattr(self, name)}")
@@ -164,7 +166,10 @@ class TrainConfig:
         if not self.mesh:
             return None
         settings = {name: getattr(self, name) for name in NO_MESH if name != "mesh"}
-        return Split(**parse(self.mesh), **settings)
+        number = settings.pop("micro_batches")
+        split = Split(**parse(self.mesh), **settings)
+        legal = split.legal_micro_batches(self.batch_size)
+        return replace(split, micro_batches=number or min(legal, default=1))
 
     @property
     def num_ranks(self) -> int:

@@ -178,7 +178,9 @@ def test_a_mixture_trains_in_every_layout(parallel, config, tmp_path):
     [
         ({"mesh": "tp=3"}, "num_heads must be divisible, got 4"),
         ({"mesh": "pp=3", "micro_batches": 4}, "3 stages, more than the 2 layers"),
-        ({"mesh": "pp=2"}, "at least the 2 stages of pp, got 1"),
+        ({"mesh": "pp=2", "micro_batches": 1}, "at least the 2 stages of pp, got 1; nearest: 2"),
+        ({"mesh": "pp=2,dp=8"}, "at least the 2 stages of pp, got 1; raise batch_size to 16"),
+        ({"mesh": "pp=2", "micro_batches": -1}, "micro_batches must be 0 or greater, got -1"),
         ({"mesh": "cp=5"}, "multiple of 10"),
         ({"mesh": "tp=4"}, "num_kv_heads must be divisible, got 2"),
         ({"mesh": "dp=3"}, "batch_size must be a multiple of dp x ep = 3, got 8"),
@@ -198,6 +200,24 @@ def test_settings_that_cannot_run_are_refused(changes, message, config):
         replace(config, **changes)
 
 
+@pytest.mark.parametrize(
+    ("layout", "number"),
+    [
+        ({"mesh": "tp=2"}, 1),
+        ({"mesh": "dp=2,pp=2"}, 2),
+        ({"mesh": "pp=3"}, 4),  # of 8 sequences
+        ({"mesh": "pp=3,dp=2"}, 4),
+        ({"mesh": "pp=2", "pipeline": "interleaved", "chunks": 2}, 2),
+        ({"mesh": "pp=3", "pipeline": "interleaved", "chunks": 2, "batch_size": 24}, 3),
+        ({"mesh": "pp=3", "pipeline": "interleaved", "chunks": 2, "batch_size": 20 * 3}, 3),
+        ({"mesh": "pp=2", "micro_batches": 8}, 8),
+    ],
+)
+def test_a_mesh_takes_the_fewest_micro_batches_that_give_every_stage_work(config, layout, number):
+    deep = replace(config.model, num_layers=6)
+    assert replace(config, **{"model": deep, **layout}).split.micro_batches == number
+
+
 def test_a_wide_mesh_of_a_wide_model_is_legal(config):
     wide = replace(tiny(), num_layers=8, num_heads=8, num_kv_heads=8)
     changed = replace(config, model=wide, mesh="dp=2,pp=2,cp=2,tp=4", micro_batches=2)
@@ -210,7 +230,7 @@ SMALL = ["--preset", "tiny", "--steps", "4", "--warmup_steps", "1", "--sample_to
 
 def test_the_command_line_trains_on_a_mesh_and_moves(tmp_path, capfd):
     folder = str(tmp_path / "run")
-    layout = ["--mesh", "tp=2,pp=2", "--micro_batches", "2"]
+    layout = ["--mesh", "tp=2,pp=2"]
     assert command_line.main([*SMALL, *layout, "--out", folder]) == 0
     assert f"run {folder} on 4 ranks" in capfd.readouterr().out
     assert command_line.main(["--resume", folder, "--steps", "5"]) == 0

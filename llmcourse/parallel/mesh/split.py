@@ -83,6 +83,15 @@ class Split:
         """Into how many parts the sequences of a batch are divided among ranks."""
         return self.dp * self.ep
 
+    def legal_micro_batches(self, batch_size: int) -> list[int]:
+        """Return the numbers of micro-batches that a batch allows, the least first.
+
+        They divide a rank's share of the batch, and give work to every stage of `pp`.
+        """
+        stages = self.pp
+        legal = [n for n in divisors(batch_size // self.batch_shares) if n >= stages]
+        return [n for n in legal if self.pipeline != "interleaved" or n % stages == 0]
+
     def check(self, config: ModelConfig, batch_size: int) -> None:
         """Refuse a split that this model, or this batch, does not allow.
 
@@ -149,11 +158,8 @@ class Split:
                 f"batch_size must be a multiple of dp x ep = {shares}, got {batch_size}; "
                 f"nearest: {near(batch_size, multiples(shares, batch_size))}"
             )
-        share = batch_size // shares
-        legal = [n for n in divisors(share) if n >= p]
-        if self.pipeline == "interleaved":
-            legal = [n for n in legal if n % p == 0]
-        rule = f"divide a rank's share of {share} sequences"
+        legal = self.legal_micro_batches(batch_size)
+        rule = f"divide a rank's share of {batch_size // shares} sequences"
         if p > 1:
             rule += f" and be at least the {p} stages of pp"
         if self.pipeline == "interleaved":
