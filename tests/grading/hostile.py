@@ -205,14 +205,14 @@ for _ in range(5):
     forge(b'{"tuple":["crash","' + b"A" * 3_000_000 + b'"]}\n')
 """
 # In several cells, each with its own time: a busy machine may need seconds for a gigabyte.
-WRITE_300_MB = """
+HOLD_300_MIB = """
 for number in range(6):
     held.append(os.memfd_create(str(number)))
-    os.write(held[-1], block)
+    os.posix_fallocate(held[-1], 0, 50 << 20)
 """
 MEMORY_FILES = [
-    "import os, time\nheld, block = [], bytes(50 << 20)",
-    *[WRITE_300_MB] * 8,
+    "import os, time\nheld = []",
+    *[HOLD_300_MIB] * 8,
     "time.sleep(60)",
 ]
 MANY_THREADS = """
