@@ -208,12 +208,19 @@ def test_llama_405b_with_long_sequences():
         ({"pp": 3}, {}, "3 x 1 stages for 2 layers"),
         ({"pp": 2}, {"place": {"pp": 2}}, "place must be inside"),
         ({"dp": 2}, {"zero_stage": 4}, "zero_stage must be"),
-        ({"tp": 2}, {"micro_batches": 0}, "batch_size must be"),
+        ({"tp": 2}, {"micro_batches": 0}, "micro_batches must be 1 or more, got 0"),
+        ({"tp": 3}, {}, "tp must divide num_heads = 4, got 3"),
+        ({"tp": 64}, {}, "tp must divide num_heads = 4, got 64"),
+        ({"ep": 2}, {}, "ep must divide num_experts = 0, got 2"),
+        ({"dp": 2}, {"rows": (-1, 2)}, "rows must be two numbers of 0 or more"),
+        ({"ep": 3}, {"config": tiny_moe(), "batch_size": 9}, "divide num_experts = 4, got 3"),
+        ({"tp": 2}, {"config": tiny_moe()}, "tp must be 1 for a model with experts, got 2"),
     ],
 )
 def test_layouts_that_cannot_be_are_refused(mesh_sizes, settings, message):
+    given = {"config": tiny(), "batch_size": 8} | settings
     with pytest.raises(ValueError, match=message):
-        cost.layout_bytes(tiny(), mesh_sizes, batch_size=8, **settings)
+        cost.layout_bytes(mesh=mesh_sizes, **given)
 
 
 def test_formulas_refuse_what_cannot_be():

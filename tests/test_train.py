@@ -248,6 +248,25 @@ def test_impossible_settings_are_refused(changes, message, config):
         replace(config, **changes)
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [{"corpus": "python"}, {"corpus_bytes": 70_000}, {"seed": 5}, {"model.vocab_size": 290}],
+)
+def test_tokens_of_other_settings_are_not_taken(changes, config, tmp_path):
+    """As when a run was ended between its tokens and its config.json."""
+    train.prepare(config, tmp_path / "run" / "data")
+    model = replace(config.model, vocab_size=changes.pop("model.vocab_size", 300))
+    with pytest.raises(ValueError, match=r"holds tokens made from .*choose another folder"):
+        train.start(replace(config, model=model, **changes), tmp_path / "run")
+    assert train.start(config, tmp_path / "run").steps_done == 0
+
+
+def test_a_device_that_is_not_there_is_refused_before_anything_is_written(config, tmp_path):
+    with pytest.raises(ValueError, match="device"):
+        train.start(replace(config, device="nowhere"), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 def test_the_schedules_follow_optim(config):
     assert train.learning_rate(config, 0) == pytest.approx(config.learning_rate / 5)
     assert train.learning_rate(config, 5) == config.learning_rate

@@ -72,6 +72,8 @@ class Step:
 
     def __post_init__(self) -> None:
         """Reject numbers that do not divide."""
+        if self.micro_batches < 1:
+            raise ValueError(f"micro_batches must be 1 or more, got {self.micro_batches}")
         shares = self.sizes["dp"] * self.sizes["ep"] * self.micro_batches
         parts = self.sizes["cp"] * (self.sizes["tp"] if self.sequence_parallel else 1)
         for name, given, by in (
@@ -80,6 +82,25 @@ class Step:
         ):
             if given < 1 or by < 1 or given % by:
                 raise ValueError(f"{name} must be a multiple of {by}, got {given}")
+        self._check_slices()
+        if self.rows is not None and min(self.rows) < 0:
+            raise ValueError(f"rows must be two numbers of 0 or more, got {self.rows}")
+
+    def _check_slices(self) -> None:
+        """Reject a model that tp or ep cannot cut evenly."""
+        tp, ep, config = self.sizes["tp"], self.sizes["ep"], self.config
+        if ep > 1 and (not config.num_experts or config.num_experts % ep):
+            raise ValueError(f"ep must divide num_experts = {config.num_experts}, got {ep}")
+        if tp > 1 and config.num_experts:
+            raise ValueError(f"tp must be 1 for a model with experts, got {tp}")
+        for name in ("num_heads", "hidden", "vocab_size"):
+            if getattr(config, name) % tp:
+                raise ValueError(f"tp must divide {name} = {getattr(config, name)}, got {tp}")
+        if config.num_kv_heads % tp and tp % config.num_kv_heads:
+            raise ValueError(
+                f"tp must divide num_kv_heads = {config.num_kv_heads}, or be a multiple of it, "
+                f"got {tp}"
+            )
 
     @property
     def sizes(self) -> dict[str, int]:

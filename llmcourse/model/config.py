@@ -39,9 +39,11 @@ class ModelConfig:
     experts_per_token: int = 0
     """Experts that each token uses (k), from 1 to num_experts; 0 in a dense model."""
     balance_weight: float = 0.0
-    """Weight of the balance loss beside the cross-entropy; 0 leaves it out."""
+    """Weight of the balance loss beside the cross-entropy; 0 leaves it out.  It is that of each
+    micro-batch on each rank, so the losses of a run depend a little on its layout."""
     capacity_factor: float = 0.0
-    """In training an expert takes at most ceil(capacity_factor N k / E) rows; 0 is no limit."""
+    """In training an expert takes at most ceil(capacity_factor N k / E) of the rows of N tokens, a
+    micro-batch on one rank; 0 is no limit.  With a limit the losses depend on the layout."""
 
     def __post_init__(self) -> None:
         """Reject shapes that cannot be built."""

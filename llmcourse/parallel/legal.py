@@ -6,12 +6,14 @@ is refused before a process starts, with the legal numbers on both sides.
 Taught in: chapters/15_splitting_the_model.ipynb
 """
 
+import math
 from collections.abc import Iterable
 
 
 def divisors(number: int) -> list[int]:
     """Return the numbers that divide a number of 1 or more, from 1 on."""
-    return [n for n in range(1, number + 1) if number % n == 0]
+    lower = [n for n in range(1, math.isqrt(number) + 1) if number % n == 0]
+    return sorted({*lower, *(number // n for n in lower)})
 
 
 def multiples(step: int, about: int) -> list[int]:

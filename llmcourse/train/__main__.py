@@ -49,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         return _fail(f"{error.strerror or error}: {error.filename or 'while writing the run'}")
     except KeyboardInterrupt:
-        return _fail("interrupted before the step was complete; the last checkpoint stands")
+        return _fail("interrupted before the step was complete; what was saved before stands")
 
 
 def _fail(message: str) -> int:
@@ -80,7 +80,7 @@ def _in_processes(options: Namespace, arguments: list[str]) -> bool:
     if not options.resume:
         return options.ranks > 1 or bool(options.mesh)
     layout = moved(**_changes(options, arguments, LAYOUT))
-    config, _ = saved_config(Path(options.resume), steps=None, **layout)
+    config, _ = saved_config(Path(options.resume), steps=None, **layout, engine="own")
     return config.num_ranks > 1 or bool(config.mesh)
 
 
@@ -101,6 +101,12 @@ def _train_on_torch(options: Namespace, arguments: list[str]) -> int:
             f"{PROGRAM.rsplit(maxsplit=1)[-1]} ... starts two"
         )
     if options.resume:
+        of_mesh = sorted(_given(arguments) & {f"--{name}" for name in NO_MESH})
+        if of_mesh:
+            raise ValueError(
+                f"{', '.join(of_mesh)} would have no effect on torch's engine: add --engine own, "
+                "or leave it out"
+            )
         folder = Path(options.resume)
         changes = NO_MESH | _changes(options, arguments, ("steps", "parallel"))
         changes |= {"ranks": torch_engine.num_processes()}

@@ -9,7 +9,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -44,6 +44,7 @@ def start(config: TrainConfig, folder: str | Path) -> Run:
     """
     folder = Path(folder)
     refuse_used(folder)
+    runtime.device(config.device)  # before anything is written
     runtime.set_up(num_threads=config.num_threads, seed=config.seed)
     prepared = prepare(config, folder / "data")
     run = new_run(config, folder, prepared)
@@ -85,7 +86,9 @@ def saved_config(folder: Path, **changes: Any) -> tuple[TrainConfig, checkpoints
     """
     newest = checkpoints.latest(folder / "checkpoints")
     if newest is None:
-        raise ValueError(f"{folder} holds no intact checkpoint to resume from")
+        raise ValueError(
+            f"{folder} holds no intact checkpoint to resume from: start the run in another folder"
+        )
     saved = checkpoints.load(newest)
     settings = dict(saved.config)
     settings |= {name: value for name, value in changes.items() if value is not None}
@@ -117,7 +120,7 @@ def fit(
     *,
     on_step: Callable[[Run, StepReport], None] | None = None,
     show: Callable[[str], None] | None = None,
-    interrupted: Callable[[], bool] = lambda: False,
+    interrupted: Callable[[], bool] | None = None,
 ) -> FitResult:
     """Train to the end, or until Ctrl-C; the checkpoint of the last step is on disk either way.
 
@@ -125,7 +128,7 @@ def fit(
         run: from `start` or `resume`.
         on_step: called after every step.
         show: prints validations and samples; None keeps them for the result alone.
-        interrupted: asked between two steps whether to end early, besides Ctrl-C.
+        interrupted: asked between two steps whether to end early; None listens to Ctrl-C.
     """
     result = FitResult(run)
     writes = run.layout.is_first
@@ -137,9 +140,10 @@ def fit(
         desc="training",
         **{} if writes else {"disable": True},
     )
-    with interruptible() as pressed, metrics, progress, run.saver:
+    asked = interruptible() if interrupted is None else nullcontext(interrupted)
+    with asked as should_end, metrics, progress, run.saver:
         while run.steps_done < run.config.steps:
-            if run.layout.any(pressed() or interrupted()):
+            if run.layout.any(should_end()):
                 break
             report = step(run, look=_looking(run, result, metrics, progress, show))
             result.reports.append(report)

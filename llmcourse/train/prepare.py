@@ -3,12 +3,13 @@
 Taught in: chapters/01_whole_run.ipynb, chapters/10_blueprint.ipynb
 """
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from llmcourse import corpus
+from llmcourse import corpus, runtime
 from llmcourse.data import TokenShards, write_shards
 from llmcourse.tokenizer import Tokenizer, train_bpe
 from llmcourse.train.config import TrainConfig
@@ -18,6 +19,10 @@ VALIDATION_SHARE = 0.05
 
 TOKENIZER_BYTES = 3_000_000
 """Most text that the tokenizer is trained on: more changes few merges and costs seconds."""
+
+
+COMPLETE = "complete"
+"""A file that is written last; it says what the others were made from."""
 
 
 @dataclass(frozen=True)
@@ -83,10 +88,12 @@ def prepare(config: TrainConfig, folder: Path) -> Prepared:
     Everything is written atomically, so a folder that was cut short is completed the next time.
 
     Raises:
-        ValueError: if the text is too uniform for the vocabulary of the model.
+        ValueError: if the text is too uniform for the vocabulary of the model, or the folder holds
+            the tokens of another text or vocabulary.
     """
-    if not (folder / "complete").exists():
+    if not (folder / COMPLETE).exists():
         _write(config, folder)
+    _check_made_from(config, folder)
     tokenizer = Tokenizer.load(folder / "tokenizer")
     bytes_per_id = np.array(
         [len(tokenizer.token_bytes(i)) for i in range(tokenizer.vocab_size)], dtype=np.int64
@@ -118,4 +125,21 @@ def _write(config: TrainConfig, folder: Path) -> None:
             tokenizer_fingerprint=tokenizer.fingerprint,
             vocab_size=tokenizer.vocab_size,
         )
-    (folder / "complete").touch()
+    with runtime.write_atomically(folder / COMPLETE) as file:
+        file.write(json.dumps(_made_from(config)).encode())
+
+
+def _made_from(config: TrainConfig) -> dict[str, str | int]:
+    """Return the settings that decide which tokens there are."""
+    names = ("corpus", "corpus_bytes", *(("seed",) if config.corpus == "stories" else ()))
+    return {name: getattr(config, name) for name in names} | {"vocab": config.model.vocab_size}
+
+
+def _check_made_from(config: TrainConfig, folder: Path) -> None:
+    """Raise ValueError if the tokens in a folder were made from other settings."""
+    saved, wanted = json.loads((folder / COMPLETE).read_text() or "{}"), _made_from(config)
+    if saved and saved != wanted:  # a folder of an earlier version says nothing
+        raise ValueError(
+            f"{folder} holds tokens made from {saved}, not from {wanted}: choose another folder, "
+            f"or remove this one"
+        )

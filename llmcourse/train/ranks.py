@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from llmcourse import runtime
 from llmcourse.parallel import world
+from llmcourse.parallel.mesh import parse
 from llmcourse.train.config import NO_MESH, TrainConfig
 from llmcourse.train.layout import spread
 from llmcourse.train.loop import fit, interruptible, refuse_used, restored, saved_config
@@ -86,11 +87,15 @@ def moved(**layout: Any) -> dict[str, Any]:
     """Return every setting that changes when a run moves to another layout.
 
     A new mesh, or a new number of ranks without one, leaves nothing of the mesh before: what is
-    not given has its default.  On one rank nothing is shared, so `parallel` is ddp again.
+    not given has its default.  Where there is one rank along dp nothing is shared, so `parallel` is
+    ddp again.  An empty mesh is none, on one rank.
     """
     given = {name: value for name, value in layout.items() if value is not None}
+    if given.get("mesh"):
+        shared = parse(given["mesh"]).get("dp", 1) > 1
+        return {**NO_MESH, "ranks": 1, **({} if shared else {"parallel": "ddp"}), **given}
     if "mesh" in given:
-        return {**NO_MESH, "ranks": 1, **given}
+        given.setdefault("ranks", 1)
     if given.get("ranks") == 1:
         return {**NO_MESH, "parallel": "ddp", **given}
     return {**NO_MESH, **given} if "ranks" in given else given

@@ -26,7 +26,7 @@ from llmcourse import checkpoint as checkpoints
 from llmcourse import runtime
 from llmcourse.checkpoint import dcp
 from llmcourse.parallel.world.worker import LOOPBACK
-from llmcourse.train.config import TrainConfig
+from llmcourse.train.config import ONE_RANK, TrainConfig
 from llmcourse.train.loop import FitResult, fit, restored
 from llmcourse.train.phases import Run, new_run
 from llmcourse.train.prepare import prepare
@@ -148,8 +148,8 @@ def _prepared(config: TrainConfig, folder: Path) -> None:
 
 def _compare(saved: dict[str, Any], here: dict[str, Any], folder: Path) -> None:
     """Raise ValueError for the first setting that makes this another run."""
-    may_change = {"steps", "ranks", "parallel", "engine", "save_in_shards", "save_in_background"}
-    for name in saved.keys() & here.keys() - may_change:
+    may_change = {"steps", "save_in_shards", "save_in_background", *ONE_RANK}
+    for name in sorted(saved.keys() & here.keys() - may_change):
         if saved[name] != here[name]:
             raise ValueError(
                 f"{folder} holds a run with {name} = {saved[name]!r}, this one has "

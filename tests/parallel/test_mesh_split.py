@@ -29,7 +29,7 @@ def check(config=DENSE, batch_size=BATCH, **settings):
         ({"dp": 3}, "multiple of dp x ep = 3, got 8", "nearest: 6 or 9"),
         ({"dp": 16}, "multiple of dp x ep = 16, got 8", "nearest: 16"),
         ({"ep": 2}, "ep must be 1 for a model without experts", "got 2"),
-        ({"dp": 4, "pp": 4, "micro_batches": 2}, "got 2", "raise batch_size to 16"),
+        ({"dp": 4, "pp": 4, "micro_batches": 2}, "change batch_size = 8", "nearest: 16"),
         (
             {"pp": 2, "micro_batches": 4, "chunks": 4, "pipeline": "interleaved"},
             "8 stages",
@@ -110,3 +110,20 @@ def test_a_mesh_is_read_from_text():
 def test_a_mesh_that_cannot_be_read_says_how_to_write_one(text, message):
     with pytest.raises(ValueError, match=message):
         mesh.parse(text)
+
+
+def test_interleaving_names_a_batch_that_can_be_cut():
+    deep, settings = replace(DENSE, num_layers=8), {"chunks": 2, "pipeline": "interleaved"}
+    with pytest.raises(ValueError, match=r"change batch_size = 9; nearest: 8 or 10"):
+        check(deep, 9, pp=2, **settings)
+    with pytest.raises(ValueError, match=r"change batch_size = 6; nearest: 4 or 8"):
+        check(deep, 6, pp=4, **settings)
+    check(deep, 10, pp=2, micro_batches=10, **settings)
+    check(deep, 4, pp=4, micro_batches=4, **settings)
+
+
+def test_a_number_beyond_all_machines_is_refused_at_once():
+    with pytest.raises(ValueError, match="num_heads must be divisible"):
+        check(tp=1_000_000_007)
+    with pytest.raises(ValueError, match="at least the 2 stages of pp, got 1; nearest: 2"):
+        check(batch_size=1_000_000_000, pp=2)

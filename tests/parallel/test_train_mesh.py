@@ -9,6 +9,7 @@ from llmcourse import checkpoint, train
 from llmcourse.model import tiny, tiny_moe
 from llmcourse.parallel.world import RankError
 from llmcourse.train import __main__ as command_line
+from llmcourse.train.ranks import moved
 
 STEPS = 6
 MESHES = {
@@ -179,7 +180,7 @@ def test_a_mixture_trains_in_every_layout(parallel, config, tmp_path):
         ({"mesh": "tp=3"}, "num_heads must be divisible, got 4"),
         ({"mesh": "pp=3", "micro_batches": 4}, "3 stages, more than the 2 layers"),
         ({"mesh": "pp=2", "micro_batches": 1}, "at least the 2 stages of pp, got 1; nearest: 2"),
-        ({"mesh": "pp=2,dp=8"}, "at least the 2 stages of pp, got 1; raise batch_size to 16"),
+        ({"mesh": "pp=2,dp=8"}, "at least the 2 stages of pp, which no .* = 8; nearest: 16"),
         ({"mesh": "pp=2", "micro_batches": -1}, "micro_batches must be 0 or greater, got -1"),
         ({"mesh": "cp=5"}, "multiple of 10"),
         ({"mesh": "tp=4"}, "num_kv_heads must be divisible, got 2"),
@@ -241,6 +242,36 @@ def test_the_command_line_trains_on_a_mesh_and_moves(tmp_path, capfd):
     saved = saved_in(tmp_path / "run")
     assert (saved.step, saved.config["mesh"]) == (7, "")
     assert len((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()) == 7
+
+
+def test_a_run_moves_from_a_mesh_to_torchs_engine_and_back(tmp_path, capfd):
+    folder = str(tmp_path / "run")
+    assert command_line.main([*SMALL, "--mesh", "dp=2,tp=2", "--out", folder]) == 0
+    on_torch = ["--resume", folder, "--engine", "torch", "--parallel", "fsdp"]
+    assert command_line.main([*on_torch, "--steps", "5"]) == 0
+    refused = ["--resume", folder, "--steps", "6", "--mesh", "dp=2,tp=2", "--micro_batches", "2"]
+    assert command_line.main(refused) == 2
+    assert "--mesh, --micro_batches would have no effect on torch's" in capfd.readouterr().err
+    back = ["--resume", folder, "--engine", "own", "--mesh", "tp=2", "--steps", "6"]
+    assert command_line.main(back) == 0
+    assert command_line.main([*on_torch, "--steps", "7"]) == 0
+    saved = saved_in(tmp_path / "run")
+    assert (saved.step, saved.config["engine"], saved.config["mesh"]) == (7, "torch", "")
+    assert len((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()) == 7
+
+
+def test_a_mesh_without_copies_has_nothing_to_shard():
+    assert moved(mesh="tp=2")["parallel"] == "ddp"
+    assert "parallel" not in moved(mesh="dp=2,tp=2")
+    assert (
+        moved(mesh="tp=2", parallel="zero1")["parallel"] == "zero1"
+    )  # refused later: it was given
+    alone = moved(mesh="")
+    assert {name: alone[name] for name in ("mesh", "ranks", "parallel")} == {
+        "mesh": "",
+        "ranks": 1,
+        "parallel": "ddp",
+    }
 
 
 def test_a_wrong_mesh_is_one_line_and_starts_nothing(tmp_path, capfd):

@@ -190,3 +190,25 @@ def test_ctrl_c_saves_on_all_ranks(tmp_path):
     assert process.returncode == 0, errors
     assert "interrupted after step" in out
     assert saved_in(tmp_path / "run").step == len(metrics.read_text().splitlines())
+
+
+def test_ctrl_c_twice_ends_the_ranks_without_a_traceback(tmp_path):
+    arguments = [*SMALL, "--steps", "100000", "--ranks", "2", "--out", str(tmp_path / "run")]
+    command = [sys.executable, "-m", "llmcourse.train", *arguments]
+    with subprocess.Popen(
+        command,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        limit = time.monotonic() + 120
+        metrics = tmp_path / "run" / "metrics.jsonl"
+        while time.monotonic() < limit and not (metrics.exists() and metrics.read_text()):
+            time.sleep(0.1)
+        for _ in range(2):  # as a terminal does: to all processes
+            os.killpg(process.pid, signal.SIGINT)
+            time.sleep(0.02)
+        _, errors = process.communicate(timeout=120)
+    assert process.returncode in (0, 2), errors
+    assert "Traceback" not in errors

@@ -164,9 +164,14 @@ class Split:
             rule += f" and be at least the {p} stages of pp"
         if self.pipeline == "interleaved":
             rule += f", a multiple of {p}"
+        if not legal:
+            sizes = near(batch_size, multiples(shares * p, batch_size))
+            raise ValueError(
+                f"micro_batches must {rule}, which no number does: change batch_size = "
+                f"{batch_size}; nearest: {sizes}"
+            )
         if m not in legal:
-            advice = f"nearest: {near(m, legal)}" if legal else f"raise batch_size to {shares * p}"
-            raise ValueError(f"micro_batches must {rule}, got {m}; {advice}")
+            raise ValueError(f"micro_batches must {rule}, got {m}; nearest: {near(m, legal)}")
 
 
 def parse(text: str) -> dict[str, int]:
