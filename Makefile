@@ -33,7 +33,7 @@ serve: $(READY) ## show the book at http://127.0.0.1:8000 (PORT=...), built agai
 
 test: $(READY) lint ## check style, then test the package, every notebook and the pages
 	@$(RUN) tools/build_book.py
-	@$(RUN) -m pytest -n 2 --dist loadfile
+	@$(RUN) -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 test-fast: $(READY) ## test the package alone, without notebooks, pages and browser
 	@$(RUN) -m pytest -n 2 --dist loadfile --ignore tests/book --ignore tests/browser --ignore tests/notebooks
