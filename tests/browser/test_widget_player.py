@@ -259,7 +259,7 @@ def test_the_rule_is_said_and_can_be_met(show):
     nearest = page.get_by_role("button", name="Take the nearest m that is allowed")
     assert not nearest.is_visible()
     enter(page, "micro-batches m", "6")
-    assert "m must be a multiple of p = 4. Given: 6; nearest: 4 and 8." in said(page)
+    assert "m must be a multiple of p = 4. Given: 6; nearest: 4 or 8." in said(page)
     assert verdict(page) == ""
     assert "no schedule" in page.locator(".lc-stage svg").first.text_content()
     assert table(page, "The four schedules")[2][1] == "not allowed"

@@ -9,7 +9,7 @@ export function refused(name, p, m) {
   if (name !== "interleaved" || m % p === 0) return "";
   const below = Math.floor(m / p) * p;
   return `Not a schedule. Interleaved: micro-batches go round in groups of p, so m must be a multiple of p = ${p}. ` +
-    `Given: ${m}; nearest: ${below ? `${below} and ${below + p}` : p}.`;
+    `Given: ${m}; nearest: ${below ? `${below} or ${below + p}` : p}.`;
 }
 
 // Why a schedule that can be made is not worth a run; "" where it is.
