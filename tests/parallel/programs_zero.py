@@ -414,8 +414,10 @@ def live_bytes() -> int:
     gc.collect()
     found = [x for x in gc.get_objects() if issubclass(type(x), Tensor)]
     found += [x.grad for x in found if x.is_leaf and x.grad is not None]
-    # Counts of steps, single numbers, are not what the formulas are about.
-    storages = {x.untyped_storage().data_ptr(): x.untyped_storage() for x in found if x.ndim}
+    # Counts of steps, single numbers, are not what the formulas are about; nor are sparse tensors,
+    # which another test may have left and which have no storage.
+    dense = [x for x in found if x.ndim and x.layout is torch.strided]
+    storages = {x.untyped_storage().data_ptr(): x.untyped_storage() for x in dense}
     return sum(storage.nbytes() for storage in storages.values())
 
 
