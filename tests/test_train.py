@@ -407,6 +407,20 @@ def test_ctrl_c_in_a_terminal_saves_and_exits_cleanly(tmp_path):
     assert saved >= 4
 
 
+@pytest.mark.parametrize("asks", [True, False])
+def test_fit_listens_to_ctrl_c_unless_somebody_else_is_asked(asks, config, tmp_path):
+    """On ranks the parent listens: a second Ctrl-C must not be heard by each of them."""
+    short = replace(config, steps=2, warmup_steps=1)
+    before, seen = signal.getsignal(signal.SIGINT), []
+    train.fit(
+        train.start(short, tmp_path / "run"),
+        on_step=lambda *_: seen.append(signal.getsignal(signal.SIGINT) == before),
+        interrupted=(lambda: False) if asks else None,
+    )
+    assert seen == [asks] * 2
+    assert signal.getsignal(signal.SIGINT) == before
+
+
 def test_every_field_is_documented():
     source = (Path(train.__file__).parent / "config.py").read_text()
     for name in train.TrainConfig.__dataclass_fields__:

@@ -80,7 +80,7 @@ class Step:
             ("batch_size", self.batch_size, shares),
             ("context_length", self.context_length, parts),
         ):
-            if given < 1 or by < 1 or given % by:
+            if given < 1 or given % by:
                 raise ValueError(f"{name} must be a multiple of {by}, got {given}")
         self._check_slices()
         if self.rows is not None and min(self.rows) < 0:

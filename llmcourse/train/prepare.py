@@ -141,5 +141,5 @@ def _check_made_from(config: TrainConfig, folder: Path) -> None:
     if saved and saved != wanted:  # a folder of an earlier version says nothing
         raise ValueError(
             f"{folder} holds tokens made from {saved}, not from {wanted}: choose another folder, "
-            f"or remove this one"
+            "or remove this one"
         )

@@ -263,9 +263,8 @@ def test_a_run_moves_from_a_mesh_to_torchs_engine_and_back(tmp_path, capfd):
 def test_a_mesh_without_copies_has_nothing_to_shard():
     assert moved(mesh="tp=2")["parallel"] == "ddp"
     assert "parallel" not in moved(mesh="dp=2,tp=2")
-    assert (
-        moved(mesh="tp=2", parallel="zero1")["parallel"] == "zero1"
-    )  # refused later: it was given
+    given = moved(mesh="tp=2", parallel="zero1")
+    assert given["parallel"] == "zero1"  # kept, so that it is refused
     alone = moved(mesh="")
     assert {name: alone[name] for name in ("mesh", "ranks", "parallel")} == {
         "mesh": "",
