@@ -24,9 +24,7 @@ from llmcourse.checkpoint.flat import take_apart
 from llmcourse.model import Transformer, stories
 from llmcourse.optim import AdamW
 from llmcourse.parallel import world
-from llmcourse.train import torch_engine
-from llmcourse.train.layout import spread
-from llmcourse.train.phases import new_run
+from llmcourse.train.layouts.torch import TorchLayout, TorchSharded
 
 SHAPE = {"width": 384, "hidden": 1_024, "num_layers": 6, "vocab_size": 4_096, "head_size": 32,
          "num_heads": 12, "num_kv_heads": 4}  # fmt: skip
@@ -136,12 +134,11 @@ def engine_seconds(
     runs = {}
     for engine, kind in layouts if config.ranks > 1 else layouts[:2]:
         made = replace(config, engine=engine, parallel=kind)
-        run = new_run(made, folder, prepared)
         if engine == "torch":
-            torch_engine.spread_by_torch(run)
-        elif config.ranks > 1:
-            spread(run, rank.axis("dp"), kind)
-        runs[engine, kind] = run
+            layout = TorchSharded if kind == "fsdp" else TorchLayout
+        else:
+            layout = train.layout_on(rank, made) if config.ranks > 1 else train.Layout
+        runs[engine, kind] = train.new_run(made, folder, prepared, layout=layout)
     seconds: dict[str, list[float]] = {" ".join(name): [] for name in runs}
     for turn in range(repeats + 2):
         for name, run in runs.items():

@@ -7,16 +7,16 @@ Every layer that holds arithmetic is a pair
 
 and `name` is the same layer as one node of autograd's graph, made by `runtime.differentiable`.
 `dy` is the gradient of the loss with respect to `y`; `saved` holds what the backward pass needs and
-nothing else.  On a CPU a pair is also faster than autograd through torch's own operators: it makes
-fewer passes over memory and chooses its own matrix product.
+nothing else.  Whether a pair or autograd through torch's own operators is faster depends on the
+processor and the shape (docs/adr/0009-matrix-products.md has measurements): a pair makes fewer
+passes over memory and chooses its own matrix product.
 
 Shape suffixes:  B batch, T time (tokens), D model width, F hidden width, V vocabulary.
 
 Taught in: chapters/00_how_to_use.ipynb, chapters/02_step_by_hand.ipynb, chapters/10_blueprint.ipynb, chapters/12_feed_forward.ipynb, chapters/13_norm_rope_silu.ipynb, chapters/19_llama_backward.ipynb
 """  # noqa: E501 - one line, which tests and pages read
 
-import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -58,97 +58,19 @@ def linear_backward(
     return dx_ND.view(x_BTD.shape), product_transposed(dy_NF.T, x_ND.T)
 
 
-class WeightQueue:
-    """The gradients of matrices that one backward pass has left for later, see `later_weights`."""
-
-    def __init__(self) -> None:
-        self._waiting: list[tuple[Tensor, Tensor, LinearSaved]] = []
-
-    def __len__(self) -> int:
-        return len(self._waiting)
-
-    def put(self, dy_BTF: Float[Tensor, "*B F"], saved: LinearSaved) -> bool:
-        """Keep what the gradient of a matrix is made of; return whether that can be done.
-
-        It can for a parameter, and for a parameter that autocast has rounded.
-        """
-        parameter = _parameter_of(saved.w_FD)
-        if parameter is not None:
-            self._waiting.append((parameter, dy_BTF, saved))
-        return parameter is not None
-
-    @torch.no_grad()
-    def run(self) -> None:
-        """Compute what was left, add it to the `.grad` of the parameters, and forget it.
-
-        The sums are made in the order of an ordinary backward pass: a parameter that was used
-        several times first adds its uses up.
-        """
-        waiting, self._waiting = self._waiting, []
-        uses_left: dict[int, int] = {}
-        for parameter, *_ in waiting:
-            uses_left[id(parameter)] = uses_left.get(id(parameter), 0) + 1
-        totals: dict[int, Tensor] = {}
-        for parameter, dy_BTF, saved in waiting:
-            dw_FD, key = _weight_gradient(dy_BTF, saved).to(parameter.dtype), id(parameter)
-            totals[key] = totals[key] + dw_FD if key in totals else dw_FD
-            uses_left[key] -= 1
-            if not uses_left[key]:
-                torch.autograd.backward(parameter, totals.pop(key))  # hooks run, as they would
-
-
-_queues: list[WeightQueue] = []
-"""The one that backward passes of this process fill now, if any."""
-
-
-@contextlib.contextmanager
-def later_weights() -> Iterator[WeightQueue]:
-    """Let the backward pass of `linear` compute the gradient of its input alone.
-
-    Inside, ``loss.backward()`` fills the queue; ``queue.run()``, some time later, does the other
-    half of the work.  Together they add to every `.grad` what one backward pass adds, bit for bit.
-    Norms' gains, the embedding, and matrices that were computed from a parameter (other than by
-    autocast) get their gradients at once, as do those inside `recompute`.
-
-    Raises:
-        RuntimeError: inside another `later_weights`: a queue holds one backward pass.
-    """
-    if _queues:
-        raise RuntimeError("later_weights() inside later_weights(): leave the first one before")
-    queue = WeightQueue()
-    _queues.append(queue)
-    try:
-        yield queue
-    finally:
-        _queues.clear()
+put_off: list[Callable[[Tensor, LinearSaved], bool]] = []
+"""Asked by the backward pass of `linear` whether it may leave the gradient of its weight for later;
+empty outside of `parallel.pipeline.later_weights`."""
 
 
 def _linear_backward_in_parts(
     dy_BTF: Float[Tensor, "*B F"], saved: LinearSaved
 ) -> tuple[Float[Tensor, "*B D"], Float[Tensor, "F D"] | None]:
-    """Do as `linear_backward`, but leave the gradient of the weight to a queue if there is one."""
-    if not (_queues and _queues[0].put(dy_BTF, saved)):
+    """Do as `linear_backward`, but leave out the gradient of a weight that is made later."""
+    if not any(asked(dy_BTF, saved) for asked in put_off):
         return linear_backward(dy_BTF, saved)
     dx_ND = product_transposed(dy_BTF.reshape(-1, dy_BTF.shape[-1]), saved.w_FD.T)
     return dx_ND.view(saved.x_BTD.shape), None
-
-
-def _weight_gradient(dy_BTF: Float[Tensor, "*B F"], saved: LinearSaved) -> Float[Tensor, "F D"]:
-    x_ND = saved.x_BTD.reshape(-1, saved.x_BTD.shape[-1])
-    return product_transposed(dy_BTF.reshape(-1, dy_BTF.shape[-1]).T, x_ND.T)
-
-
-def _parameter_of(w_FD: Float[Tensor, "F D"]) -> Tensor | None:
-    """Return the parameter that a weight is, or is rounded from; None if it is neither."""
-    if not w_FD.requires_grad:
-        return None
-    if w_FD.is_leaf:
-        # Under hooks for saved tensors this is another object than the parameter; the node of the
-        # graph that adds to its `.grad` knows the one that it belongs to.
-        return torch.autograd.graph.get_gradient_edge(w_FD).node.variable
-    if w_FD.grad_fn.name() != "ToCopyBackward0":
-        return None
-    return getattr(w_FD.grad_fn.next_functions[0][0], "variable", None)
 
 
 linear = differentiable(linear_forward, _linear_backward_in_parts, autocast="lower")

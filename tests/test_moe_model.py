@@ -111,7 +111,7 @@ def test_kept_bytes_of_a_mixture_are_what_autograd_keeps(forgotten, k):
     else:
         with recomputed(decoder, forgotten):
             found = saved_bytes(decoder, (ids, ids))
-    once = 0 if forgotten == "block" else 5 * (4 + 8)  # of a layer: shares and counts of experts
+    once = 0 if forgotten == "block" else 5 * 8  # of a layer: the counts of its experts
     for index in range(config.num_layers):
         of_layer = [size for name, size in found.items() if name.startswith(f"blocks.{index}")]
         per_token = cost.kept_bytes(config, forgotten, number_bytes=4)
@@ -136,35 +136,47 @@ def batch_of(config, seed=1, B=4, T=9):
 
 
 def objective(decoder, batch):
-    value = loss.cross_entropy(decoder(batch[0]), batch[1])
-    return value + decoder.balance_loss()
+    routings = []
+    value = loss.cross_entropy(decoder(batch[0], routings=routings), batch[1])
+    return value + model.auxiliary_loss(routings, decoder.config)
 
 
 MIXTURE = {"num_experts": 4, "experts_per_token": 2, "balance_weight": 0.01}
 
 
-def test_the_models_balance_loss_is_the_weighted_mean_of_its_layers():
+def routings_of(decoder, ids):
+    routings = []
+    decoder(ids, routings=routings)
+    return routings
+
+
+def test_the_auxiliary_loss_is_the_weighted_mean_of_the_layers_balance_losses():
     decoder = decoder_of(small_config(**MIXTURE))
-    decoder(batch_of(decoder.config)[0])
-    losses = [block.feed_forward.balance_loss.item() for block in decoder.blocks]
+    routings = routings_of(decoder, batch_of(decoder.config)[0])
+    losses = [
+        moe.balance_loss(each.probabilities_NE, moe.count_choices(each.experts_NK, 4)).item()
+        for each in routings
+    ]
     assert losses[0] != losses[1]
-    assert decoder.balance_loss().item() == pytest.approx(0.01 * sum(losses) / 2, rel=1e-6)
+    found = model.auxiliary_loss(routings, decoder.config).item()
+    assert found == pytest.approx(0.01 * sum(losses) / 2, rel=1e-6)
+    halves = [model.auxiliary_loss([each], decoder.config).item() for each in routings]
+    assert sum(halves) == pytest.approx(found, rel=1e-6)
 
 
-def test_only_a_mixture_in_training_has_a_balance_loss():
-    decoder = decoder_of(small_config(**MIXTURE))
-    ids, _ = batch_of(decoder.config)
-    with pytest.raises(ValueError, match="there is no balance loss yet"):
-        decoder.balance_loss()
-    decoder.eval()(ids)
-    assert decoder.balance_loss() is None
-    for config in (small_config(), small_config(**MIXTURE | {"balance_weight": 0.0})):
-        unweighted = decoder_of(config)
-        unweighted(ids)
-        assert unweighted.balance_loss() is None
+def test_a_mixture_with_a_weight_alone_has_an_auxiliary_loss():
+    ids, _ = batch_of(small_config())
     without = model.without(decoder_of(small_config(**MIXTURE)), "feed_forward")
-    without(ids)
-    assert without.balance_loss() is None
+    unweighted = decoder_of(small_config(**MIXTURE | {"balance_weight": 0.0}))
+    for decoder in (decoder_of(small_config()), unweighted, without):
+        assert model.auxiliary_loss(routings_of(decoder, ids), decoder.config) is None
+
+
+def test_routings_of_two_forward_passes_are_refused():
+    decoder = decoder_of(small_config(**MIXTURE))
+    routings = 2 * routings_of(decoder, batch_of(decoder.config)[0])
+    with pytest.raises(ValueError, match="begin a new list for every forward pass"):
+        model.auxiliary_loss(routings, decoder.config)
 
 
 def test_the_models_gradient_is_the_slope_of_its_loss():
@@ -175,8 +187,8 @@ def test_the_models_gradient_is_the_slope_of_its_loss():
     decoder.rotations_TJ = rotations
     batch = batch_of(config, seed=2)
     objective(decoder, batch).backward()
-    for block in decoder.blocks:
-        best = block.feed_forward.last_routing.probabilities_NE.sort(1, descending=True).values
+    for routing in routings_of(decoder, batch[0]):
+        best = routing.probabilities_NE.sort(1, descending=True).values
         assert (best[:, 1] - best[:, 2]).min() > 1e-4
     g, step = seeded(3), 1e-6
     for name, p in decoder.named_parameters():

@@ -1,5 +1,7 @@
 """train: seven phases in order, bit-exact resuming, clean interruption, one line for bad input."""
 
+import ast
+import inspect
 import json
 import os
 import signal
@@ -13,8 +15,11 @@ import pytest
 import torch
 
 from llmcourse import checkpoint, corpus, loss, runtime, train
+from llmcourse import model as models
 from llmcourse.train import __main__ as command_line
 from llmcourse.train import phases
+
+PHASES = ("load", "forward", "loss", "backward", "sync", "optimizer", "checkpoint")
 
 
 def weights(run):
@@ -47,7 +52,7 @@ def finished(config, tmp_path_factory):
 def test_a_step_is_the_seven_phases_in_order(config, tmp_path, monkeypatch):
     run = train.start(config, tmp_path / "run")
     called = []
-    for name in ("load", "forward", "loss", "backward", "sync", "optimizer", "checkpoint"):
+    for name in PHASES:
         original = getattr(phases, name)
         monkeypatch.setattr(
             phases,
@@ -55,7 +60,43 @@ def test_a_step_is_the_seven_phases_in_order(config, tmp_path, monkeypatch):
             lambda *a, name=name, original=original: (called.append(name), original(*a))[1],
         )
     phases.step(run)
-    assert called == ["load", "forward", "loss", "backward", "sync", "optimizer", "checkpoint"]
+    assert called == list(PHASES)
+
+
+def test_a_step_has_no_branch_and_nothing_between_its_phases():
+    source = ast.parse(inspect.getsource(phases.step)).body[0]
+    calls = [node.func.id for node in ast.walk(source) if isinstance(node, ast.Call)]
+    assert calls == list(PHASES)
+    kinds = {type(statement) for statement in source.body[1:]}
+    assert kinds == {ast.Assign, ast.Expr, ast.Return}
+
+
+def test_a_step_of_a_mixture_reports_the_loss_and_minimises_its_balance_too(config, tmp_path):
+    shape = replace(models.tiny_moe(), vocab_size=config.model.vocab_size, balance_weight=2.0)
+    norms = {}
+    for weight in (0.0, 2.0):
+        model = replace(shape, balance_weight=weight)
+        run = train.start(replace(config, model=model), tmp_path / f"{weight}")
+        with torch.no_grad():
+            inputs, targets = run.batches.batch(0)
+            plain = loss.cross_entropy(run.model(inputs), targets).item()
+        report = train.step(run)
+        assert report.loss == pytest.approx(plain, rel=1e-5)
+        norms[weight] = report.gradient_norm
+    assert norms[2.0] > 1.005 * norms[0.0]
+
+
+def test_watchers_see_every_phase_and_what_it_gave(config, tmp_path):
+    run = train.start(config, tmp_path / "run")
+    seen = []
+    with run.watched_by(lambda *phase: seen.append(phase)):
+        report = train.step(run)
+    train.step(run)
+    assert [name for name, _ in seen] == list(PHASES)
+    given = dict(seen)
+    assert given["optimizer"] == report
+    assert given["loss"].nats.item() == report.loss
+    assert given["forward"].logits_BTV.shape[:2] == given["load"].targets_BT.shape
 
 
 def test_a_step_equals_torchs_own_parts(config, tmp_path):
@@ -432,9 +473,10 @@ def test_every_field_is_documented():
 def test_the_loss_of_a_batch_uses_every_token(config, tmp_path):
     run = train.start(config, tmp_path / "run")
     batch = phases.load(run)
-    logits = phases.forward(run, batch)
-    mean = loss.token_losses(logits, batch.targets_BT).mean()
-    assert phases.loss(logits, batch).item() == pytest.approx(mean.item(), rel=1e-6)
+    prediction = phases.forward(run, batch)
+    mean = loss.token_losses(prediction.logits_BTV, batch.targets_BT).mean()
+    value = phases.loss(run, prediction, batch)
+    assert value.nats.item() == value.total.item() == pytest.approx(mean.item(), rel=1e-6)
 
 
 def test_bf16_products_change_little_and_resume_bit_for_bit(config, finished, tmp_path):

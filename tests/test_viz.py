@@ -4,11 +4,15 @@ import gzip
 import json
 import math
 import re
+from dataclasses import replace
 
 import pytest
 import traitlets
 
+from llmcourse import model as models
+from llmcourse import runtime, train
 from llmcourse.viz import widget as widget_module
+from llmcourse.viz.measured import phases_of_step
 from llmcourse.viz.state import Choice, Limited, Whole
 from llmcourse.viz.widget import Widget, as_json, module, source
 from llmcourse.viz.widgets import Bowl, StepByHand
@@ -127,3 +131,19 @@ def test_a_module_without_the_first_line_is_refused(monkeypatch):
     monkeypatch.setattr(widget_module, "source", lambda _name: "const a = 1;\nrest")
     with pytest.raises(ValueError, match="must begin with one line"):
         module("broken.js")
+
+
+@pytest.mark.parametrize("kind", ["dense", "mixture"])
+def test_the_training_loop_shows_the_numbers_of_the_step(kind, tmp_path):
+    config = train.PRESETS["tiny"]()
+    if kind == "mixture":
+        shape = replace(models.tiny_moe(), vocab_size=config.model.vocab_size, balance_weight=2.0)
+        config = replace(config, model=shape)
+    run = train.start(config, tmp_path / "run")
+    before = runtime.fingerprint(run.model.state_dict())
+    facts = {phase["name"]: dict(phase["facts"]) for phase in phases_of_step(run, repeats=1)}
+    assert runtime.fingerprint(run.model.state_dict()) == before
+    report = train.step(run)
+    assert facts["loss"]["loss"] == f"{report.loss:.4f} nats per token"
+    assert facts["optimizer"]["gradient norm"].startswith(f"{report.gradient_norm:.3f}, clipped")
+    assert facts["optimizer"]["learning rate"] == f"{report.learning_rate:.2e}"

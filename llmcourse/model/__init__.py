@@ -15,7 +15,7 @@ from llmcourse.model.config import (
     tiny,
     tiny_moe,
 )
-from llmcourse.model.decoder import KVCache, Transformer
+from llmcourse.model.decoder import KVCache, Transformer, auxiliary_loss
 from llmcourse.model.huggingface import from_huggingface, split_experts, to_huggingface
 from llmcourse.model.inspect import (
     attention_maps,
@@ -33,6 +33,7 @@ __all__ = [
     "Part",
     "Transformer",
     "attention_maps",
+    "auxiliary_loss",
     "from_huggingface",
     "generate",
     "hidden_units",

@@ -17,6 +17,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from llmcourse.model.decoder import Block, FeedForward, Transformer
+from llmcourse.moe import Routing
 from llmcourse.ops import linear
 
 Part = Literal["norm", "position", "gate", "silu", "residual", "attention", "feed_forward"]
@@ -134,9 +135,15 @@ class BlockWithoutResidual(nn.Module):
         self.attention_norm, self.attention = block.attention_norm, block.attention
         self.feed_forward_norm, self.feed_forward = block.feed_forward_norm, block.feed_forward
 
+    transform = Block.transform
+
     def forward(
-        self, x_BTD: Float[Tensor, "B T D"], *positions: Any, **settings: Any
+        self,
+        x_BTD: Float[Tensor, "B T D"],
+        *positions: Any,
+        routings: list[Routing] | None = None,
+        **settings: Any,
     ) -> Float[Tensor, "B T D"]:
         """Return what the two parts of the layer make of the input."""
         x_BTD = self.attention(self.attention_norm(x_BTD), *positions, **settings)
-        return self.feed_forward(self.feed_forward_norm(x_BTD))
+        return self.transform(x_BTD, routings)

@@ -11,7 +11,7 @@ V vocabulary, S time of cached keys, J channel pairs of RoPE.  A mask may have a
 Taught in: chapters/10_blueprint.ipynb, chapters/11_attention.ipynb, chapters/12_feed_forward.ipynb, chapters/14_mixture_of_experts.ipynb, chapters/28_stability.ipynb
 """  # noqa: E501 - one line, which tests and pages read
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from jaxtyping import Bool, Complex, Float, Int
@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from llmcourse.attention import attention_sdpa, rope_adjacent, rope_rotations
 from llmcourse.model.config import ModelConfig
-from llmcourse.moe import MixtureOfExperts
+from llmcourse.moe import MixtureOfExperts, Routing, balance_loss, count_choices
 from llmcourse.ops import embedding, linear, rmsnorm, silu_gate
 
 
@@ -131,6 +131,15 @@ class Block(nn.Module):
         self.feed_forward_norm = RMSNorm(config.width, config.norm_eps)
         self.feed_forward = _feed_forward(config)
 
+    def transform(
+        self, x_BTD: Float[Tensor, "B t D"], routings: list[Routing] | None
+    ) -> Float[Tensor, "B t D"]:
+        """Return what the feed-forward network, or the mixture in its place, makes of a layer."""
+        normed_BTD = self.feed_forward_norm(x_BTD)
+        if isinstance(self.feed_forward, MixtureOfExperts):
+            return self.feed_forward(normed_BTD, routings=routings)
+        return self.feed_forward(normed_BTD)
+
     def forward(
         self,
         x_BTD: Float[Tensor, "B t D"],  # t of T positions, if several ranks share them
@@ -138,11 +147,12 @@ class Block(nn.Module):
         *,
         mask: Bool[Tensor, "*masked T S"] | None = None,
         cache: KVCache | None = None,
+        routings: list[Routing] | None = None,
     ) -> Float[Tensor, "B t D"]:
         """Add what the two parts of the layer contribute."""
         normed_BTD = self.attention_norm(x_BTD)
         x_BTD = x_BTD + self.attention(normed_BTD, rotations_TJ, mask=mask, cache=cache)
-        return x_BTD + self.feed_forward(self.feed_forward_norm(x_BTD))
+        return x_BTD + self.transform(x_BTD, routings)
 
 
 def _feed_forward(config: ModelConfig) -> nn.Module:
@@ -156,6 +166,33 @@ def _feed_forward(config: ModelConfig) -> nn.Module:
         experts_per_token=config.experts_per_token,
         capacity_factor=config.capacity_factor,
     )
+
+
+def auxiliary_loss(routings: Sequence[Routing], config: ModelConfig) -> Float[Tensor, ""] | None:
+    """Return what a mixture adds to the loss: balance_weight times the mean over its layers.
+
+    Args:
+        routings: what one forward pass has noted; of some layers alone, their share is returned.
+        config: of the whole model.
+
+    Returns:
+        None where nothing is to be added: without routings, and for a balance_weight of 0.
+
+    Raises:
+        ValueError: if there are more routings than layers.
+    """
+    if len(routings) > config.num_layers:
+        raise ValueError(
+            f"{len(routings)} routings are more than the model's {config.num_layers} layers: "
+            "begin a new list for every forward pass"
+        )
+    if not (routings and config.balance_weight):
+        return None
+    losses = [
+        balance_loss(each.probabilities_NE, count_choices(each.experts_NK, config.num_experts))
+        for each in routings
+    ]
+    return config.balance_weight * (torch.stack(losses).sum() / config.num_layers)
 
 
 class Transformer(nn.Module):
@@ -227,23 +264,6 @@ class Transformer(nn.Module):
         for block in self.blocks:
             block.attention.attend = form
 
-    def balance_loss(self) -> Float[Tensor, ""] | None:
-        """Return what a mixture adds to the loss: balance_weight times the mean over its layers.
-
-        It is that of the last forward pass, with its graph.  None where nothing is to be added: for
-        a dense model, a balance_weight of 0, and in eval mode.
-
-        Raises:
-            ValueError: if no forward pass in training mode came before.
-        """
-        mixtures = [part for part in self.modules() if isinstance(part, MixtureOfExperts)]
-        if not (mixtures and self.config.balance_weight and self.training):
-            return None
-        losses = [mixture.balance_loss for mixture in mixtures]
-        if any(value is None for value in losses):
-            raise ValueError("there is no balance loss yet: run a forward pass in training mode")
-        return self.config.balance_weight * torch.stack(losses).mean()
-
     def new_cache(self, batch_size: int) -> list[KVCache]:
         """Return one empty cache per layer."""
         return [KVCache(batch_size, self.config, like=self.embedding) for _ in self.blocks]
@@ -255,6 +275,7 @@ class Transformer(nn.Module):
         positions_BT: Int[Tensor, "B T"] | None = None,
         mask: Bool[Tensor, "*masked T S"] | None = None,
         cache: list[KVCache] | None = None,
+        routings: list[Routing] | None = None,
     ) -> Float[Tensor, "B T V"]:
         """Return the logits of the next token at every position.
 
@@ -265,6 +286,7 @@ class Transformer(nn.Module):
             mask: True where a token may look, (T, S) or (B, T, S), see `attention.masks`; None is
                 causal.
             cache: from `new_cache`; it is extended in place.
+            routings: every mixture appends here where its router sent the tokens.
 
         Raises:
             ValueError: if the sequence, cached part included, is longer than the context, or a
@@ -273,7 +295,8 @@ class Transformer(nn.Module):
         x_BTD = self.look_up(ids_BT, self.embedding)
         rotations_TJ = self.rotations_of(ids_BT.shape[1], positions_BT, cache)
         for layer, block in enumerate(self.blocks):
-            x_BTD = block(x_BTD, rotations_TJ, mask=mask, cache=cache[layer] if cache else None)
+            past = cache[layer] if cache else None
+            x_BTD = block(x_BTD, rotations_TJ, mask=mask, cache=past, routings=routings)
         return self.project(self.norm(x_BTD), self.head_weight)
 
     def rotations_of(

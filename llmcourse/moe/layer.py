@@ -7,16 +7,13 @@ Shape suffixes:  B batch, T time, N tokens, D width, E experts.
 Taught in: chapters/14_mixture_of_experts.ipynb
 """
 
-from typing import Any
-
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from llmcourse.moe.balance import balance_loss
 from llmcourse.moe.experts import Experts, SharedExperts
 from llmcourse.moe.routing import SCORINGS, Routing, Scoring, route
-from llmcourse.moe.rows import combine, count_choices, dispatch, take
+from llmcourse.moe.rows import combine, dispatch, take
 
 
 class Router(nn.Module):
@@ -53,9 +50,7 @@ class Router(nn.Module):
 class MixtureOfExperts(nn.Module):
     """Many feed-forward networks, of which each token uses k.
 
-    In training mode a forward pass leaves the scalar `balance_loss` with its graph, and an expert
-    takes no more rows than its capacity.  In eval mode nothing is dropped, and `balance_loss` is
-    None.  `last_routing` is where the tokens went, without a graph.
+    In training mode an expert takes no more rows than its capacity; in eval mode none is dropped.
 
     Args:
         width: D.
@@ -98,30 +93,25 @@ class MixtureOfExperts(nn.Module):
         self.router = Router(num_experts, width, experts_per_token, scoring)
         self.experts = Experts(num_experts, width, hidden)
         self.shared = SharedExperts(num_shared, width, hidden) if num_shared else None
-        self.balance_loss: Tensor | None = None
-        self.last_routing: Routing | None = None
 
-    def forward(self, x_BTD: Float[Tensor, "*B D"]) -> Float[Tensor, "*B D"]:
-        """Transform every token by the experts that its router chooses."""
+    def forward(
+        self, x_BTD: Float[Tensor, "*B D"], *, routings: list[Routing] | None = None
+    ) -> Float[Tensor, "*B D"]:
+        """Transform every token by the experts that its router chooses.
+
+        Args:
+            x_BTD: activations.
+            routings: the router's choices are appended here, with their graph: for the balance
+                loss, and to be looked at.
+        """
         x_ND = x_BTD.reshape(-1, x_BTD.shape[-1])
         routing = self.router(x_ND)
+        if routings is not None:
+            routings.append(routing)
         factor = self.capacity_factor if self.training else 0.0
         plan = dispatch(routing.experts_NK, self.num_experts, capacity_factor=factor)
         rows_RD = self.experts(take(x_ND, plan), plan.counts_E)
         y_ND = combine(rows_RD, plan, routing.weights_NK)
         if self.shared is not None:
             y_ND = y_ND + self.shared(x_ND)
-        self._note(routing)
         return y_ND.view(x_BTD.shape)
-
-    def _note(self, routing: Routing) -> None:
-        """Keep the balance loss for whoever adds it to the loss, and the routing to look at."""
-        self.balance_loss = None
-        if self.training:
-            counts_E = count_choices(routing.experts_NK, self.num_experts)
-            self.balance_loss = balance_loss(routing.probabilities_NE, counts_E)
-        self.last_routing = Routing(*(x.detach() for x in routing))
-
-    def __getstate__(self) -> dict[str, Any]:
-        # A copy or a pickle of the module holds weights, not the graph of its last forward pass.
-        return self.__dict__ | {"balance_loss": None, "last_routing": None}

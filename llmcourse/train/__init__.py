@@ -6,6 +6,7 @@ Taught in: chapters/01_whole_run.ipynb
 """
 
 from llmcourse.train.config import PRESETS, TrainConfig
+from llmcourse.train.layouts import Batch, Layout, layout_on
 from llmcourse.train.loop import (
     FitResult,
     fit,
@@ -13,23 +14,21 @@ from llmcourse.train.loop import (
     start,
 )
 from llmcourse.train.phases import (
-    Batch,
-    Run,
     StepReport,
     TrainingDivergedError,
     learning_rate,
-    new_run,
-    save,
     step,
 )
 from llmcourse.train.prepare import Prepared, prepare, texts
 from llmcourse.train.ranks import RanksResult, fit_on_ranks, resume_on_ranks
+from llmcourse.train.run import Run, new_run, save
 from llmcourse.train.validation import Validation, sample, validate
 
 __all__ = [
     "PRESETS",
     "Batch",
     "FitResult",
+    "Layout",
     "Prepared",
     "RanksResult",
     "Run",
@@ -39,6 +38,7 @@ __all__ = [
     "Validation",
     "fit",
     "fit_on_ranks",
+    "layout_on",
     "learning_rate",
     "new_run",
     "prepare",

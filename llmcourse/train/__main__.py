@@ -20,8 +20,9 @@ from llmcourse.model import ModelConfig
 from llmcourse.parallel.world import RankError
 from llmcourse.train.config import NO_MESH, PRESETS, TrainConfig
 from llmcourse.train.loop import FitResult, fit, resume, saved_config, start
-from llmcourse.train.phases import Run, TrainingDivergedError
+from llmcourse.train.phases import TrainingDivergedError
 from llmcourse.train.ranks import fit_on_ranks, moved, resume_on_ranks
+from llmcourse.train.run import Run
 from llmcourse.train.validation import Validation
 
 PROGRAM = "python -m llmcourse.train"

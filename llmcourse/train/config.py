@@ -172,6 +172,11 @@ class TrainConfig:
         return replace(split, micro_batches=number or min(legal, default=1))
 
     @property
+    def adamw(self) -> dict[str, Any]:
+        """The optimizer's settings that all groups share."""
+        return {"lr": self.learning_rate, "betas": (self.beta1, self.beta2)}
+
+    @property
     def num_ranks(self) -> int:
         """Processes that the run takes."""
         return self.split.num_ranks if self.mesh else self.ranks

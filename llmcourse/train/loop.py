@@ -20,8 +20,9 @@ from llmcourse import checkpoint as checkpoints
 from llmcourse import runtime
 from llmcourse.model import ModelConfig
 from llmcourse.train.config import ONE_RANK, TrainConfig
-from llmcourse.train.phases import Run, StepReport, new_run, save, step
-from llmcourse.train.prepare import prepare
+from llmcourse.train.phases import StepReport, step
+from llmcourse.train.prepare import Prepared, prepare
+from llmcourse.train.run import Run, new_run, restored, save
 from llmcourse.train.validation import Validation, sample, validate
 
 
@@ -42,23 +43,26 @@ def start(config: TrainConfig, folder: str | Path) -> Run:
     Raises:
         ValueError: if the folder already holds a run.
     """
-    folder = Path(folder)
-    refuse_used(folder)
     runtime.device(config.device)  # before anything is written
     runtime.set_up(num_threads=config.num_threads, seed=config.seed)
-    prepared = prepare(config, folder / "data")
-    run = new_run(config, folder, prepared)
-    with runtime.write_atomically(folder / "config.json") as file:
-        file.write(json.dumps(asdict(config), indent=2).encode())
-    return run
+    return new_run(config, Path(folder), begin(config, Path(folder)))
 
 
-def refuse_used(folder: Path) -> None:
-    """Raise ValueError if the folder already holds a run."""
-    if (folder / "config.json").exists():
+def begin(config: TrainConfig, folder: Path) -> Prepared:
+    """Prepare the data of a new run and write its settings into its folder.
+
+    Raises:
+        ValueError: if the folder already holds a run.
+    """
+    path = folder / "config.json"
+    if path.exists():
         raise ValueError(
             f"{folder} already holds a run: choose another folder, or continue it with resume"
         )
+    prepared = prepare(config, folder / "data")
+    with runtime.write_atomically(path) as file:
+        file.write(json.dumps(asdict(config), indent=2).encode())
+    return prepared
 
 
 def resume(folder: str | Path, *, steps: int | None = None) -> Run:
@@ -100,21 +104,6 @@ def saved_config(folder: Path, **changes: Any) -> tuple[TrainConfig, checkpoints
     return config, saved
 
 
-def restored(folder: Path, config: TrainConfig) -> Run:
-    """Rebuild a run in one process from its newest intact checkpoint."""
-    saved = checkpoints.load(checkpoints.latest(folder / "checkpoints"))
-    run = new_run(config, folder, prepare(config, folder / "data"))
-    checkpoints.restore(
-        saved,
-        model=run.model,
-        optimizer=run.optimizer,
-        data=run.batches,
-        generators={"sample": run.sample_generator},
-    )
-    run.steps_done = saved.step
-    return run
-
-
 def fit(
     run: Run,
     *,
@@ -140,12 +129,14 @@ def fit(
         desc="training",
         **{} if writes else {"disable": True},
     )
+    observer = _Observer(result, metrics, progress, show)
     asked = interruptible() if interrupted is None else nullcontext(interrupted)
-    with asked as should_end, metrics, progress, run.saver:
+    with asked as should_end, metrics, progress, run.saver, run.watched_by(observer):
         while run.steps_done < run.config.steps:
             if run.layout.any(should_end()):
                 break
-            report = step(run, look=_looking(run, result, metrics, progress, show))
+            observer.started = time.perf_counter()
+            report = step(run)
             result.reports.append(report)
             progress.update()
             if on_step is not None:
@@ -156,45 +147,47 @@ def fit(
     return result
 
 
-def _looking(
-    run: Run,
-    result: FitResult,
-    metrics: "Metrics",
-    progress: tqdm,
-    show: Callable[[str], None] | None,
-) -> Callable[[StepReport], None]:
-    """Return what looks at a step that begins now, and notes what it sees."""
-    started = time.perf_counter()
+class _Observer:
+    """Validates, samples and writes metrics when the weights have changed, before the checkpoint.
 
-    def look(report: StepReport) -> None:
-        rate = round(run.tokens_per_step / (time.perf_counter() - started))
-        row = report._asdict() | {"tokens_per_s": rate}
-        _look(run, result, row, progress.write if show is None else show, quiet=show is None)
-        metrics.write(row)
-        progress.set_postfix(loss=f"{report.loss:.3f}", tok_s=rate)
+    So all of it is part of the step that a resumed run does not repeat.
+    """
 
-    return look
+    def __init__(
+        self,
+        result: FitResult,
+        metrics: "Metrics",
+        progress: tqdm,
+        show: Callable[[str], None] | None,
+    ) -> None:
+        self.result, self.metrics, self.progress = result, metrics, progress
+        self.show = show or (lambda _: None)
+        self.started = time.perf_counter()
+        """When the step began."""
 
+    def __call__(self, phase: str, report: Any) -> None:
+        if phase != "optimizer":
+            return
+        run = self.result.run
+        rate = round(run.tokens_per_step / (time.perf_counter() - self.started))
+        row = report._asdict() | {"tokens_per_s": rate} | self._measured(run)
+        self.metrics.write(row)
+        self.progress.set_postfix(loss=f"{report.loss:.3f}", tok_s=rate)
 
-def _look(
-    run: Run, result: FitResult, row: dict[str, Any], show: Callable[[str], None], *, quiet: bool
-) -> None:
-    """Validate and sample when it is time to; add what was found to the metrics row."""
-    config, done = run.config, run.steps_done
-    if _is_time(done, config.validate_every, config.steps):
-        validation = validate(run)
-        result.validations[done] = validation
-        row["validation_loss"] = validation.nats_per_token
-        row["validation_bits_per_byte"] = validation.bits_per_byte
-        if not quiet:
-            show(
-                f"step {done}: validation {validation.nats_per_token:.4f} nats per token, "
-                f"{validation.bits_per_byte:.4f} bits per byte"
+    def _measured(self, run: Run) -> dict[str, float]:
+        """Validate and sample when it is time to; return what goes into the metrics."""
+        config, done, found = run.config, run.steps_done, {}
+        if _is_time(done, config.validate_every, config.steps):
+            validation = self.result.validations[done] = validate(run)
+            nats, bits = validation.nats_per_token, validation.bits_per_byte
+            found = {"validation_loss": nats, "validation_bits_per_byte": bits}
+            self.show(
+                f"step {done}: validation {nats:.4f} nats per token, {bits:.4f} bits per byte"
             )
-    if _is_time(done, config.sample_every, config.steps):
-        result.samples[done] = sample(run)
-        if not quiet:
-            show(f"step {done}: sample\n{result.samples[done]}\n")
+        if _is_time(done, config.sample_every, config.steps):
+            self.result.samples[done] = sample(run)
+            self.show(f"step {done}: sample\n{self.result.samples[done]}\n")
+        return found
 
 
 def _is_time(done: int, every: int, total: int) -> bool:

@@ -3,9 +3,7 @@
 Taught in: chapters/23_data_parallel.ipynb, chapters/24_zero.ipynb
 """
 
-import json
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,11 +11,10 @@ from llmcourse import runtime
 from llmcourse.parallel import world
 from llmcourse.parallel.mesh import parse
 from llmcourse.train.config import NO_MESH, TrainConfig
-from llmcourse.train.layout import spread
-from llmcourse.train.loop import fit, interruptible, refuse_used, restored, saved_config
-from llmcourse.train.mesh_layout import OnMesh
-from llmcourse.train.phases import new_run
+from llmcourse.train.layouts import layout_on
+from llmcourse.train.loop import begin, fit, interruptible, saved_config
 from llmcourse.train.prepare import prepare
+from llmcourse.train.run import new_run, restored
 from llmcourse.train.validation import Validation
 
 STOP = "stop"
@@ -49,10 +46,7 @@ def fit_on_ranks(
         RankError: if a rank fails.
     """
     folder = Path(folder)
-    refuse_used(folder)
-    prepare(config, folder / "data")  # once, before anybody reads it
-    with runtime.write_atomically(folder / "config.json") as file:
-        file.write(json.dumps(asdict(config), indent=2).encode())
+    begin(config, folder)  # once, before anybody reads it
     return _run(config, folder, False, show, timeout_s)
 
 
@@ -126,10 +120,6 @@ def _run(
     return results[0]._replace(num_messages=[each.num_messages[0] for each in results])
 
 
-def _keep_quiet(_text: str) -> None:
-    """What a rank that is not the first has to say."""
-
-
 def _fit_one(
     rank: world.Rank,
     config: TrainConfig,
@@ -139,16 +129,13 @@ def _fit_one(
 ) -> RanksResult:
     """Be one rank of the run."""
     runtime.set_up(num_threads=config.num_threads, seed=config.seed)
+    layout = layout_on(rank, config)
     if resumed:
-        run = restored(folder, config)
+        run = restored(folder, config, layout=layout)
     else:
-        run = new_run(config, folder, prepare(config, folder / "data"))
-    if config.mesh:
-        OnMesh(run, rank)
-    else:
-        spread(run, rank.axis("dp"), config.parallel)
+        run = new_run(config, folder, prepare(config, folder / "data"), layout=layout)
     if not run.layout.is_first:
-        show = _keep_quiet
+        show = None
     result = fit(run, show=show, interrupted=(folder / STOP).exists)
     losses = [report.loss for report in result.reports]
     return RanksResult(

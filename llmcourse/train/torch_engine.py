@@ -27,10 +27,10 @@ from llmcourse import runtime
 from llmcourse.checkpoint import dcp
 from llmcourse.parallel.world.worker import LOOPBACK
 from llmcourse.train.config import ONE_RANK, TrainConfig
-from llmcourse.train.loop import FitResult, fit, restored
-from llmcourse.train.phases import Run, new_run
+from llmcourse.train.layouts.torch import TorchLayout, TorchSharded
+from llmcourse.train.loop import FitResult, begin, fit
 from llmcourse.train.prepare import prepare
-from llmcourse.train.torch_layout import TorchLayout, spread_by_torch
+from llmcourse.train.run import Run, new_run, restored
 
 TIMEOUT = timedelta(minutes=5)
 """How long a rank waits for others before it fails, and torchrun starts all of them again."""
@@ -63,7 +63,7 @@ def fit_under_torchrun(
         first = dist.get_rank() == 0
         _first_alone(lambda: _prepared(config, folder), first)
         run = _at_newest(config, folder)
-        return fit(run, show=show if first else lambda _: None)
+        return fit(run, show=show if first else None)
 
 
 def num_processes() -> int:
@@ -138,12 +138,11 @@ def _first_alone(work: Callable[[], None], first: bool) -> None:
 def _prepared(config: TrainConfig, folder: Path) -> None:
     """Begin the folder of a run, or see that it holds this one."""
     path = folder / "config.json"
-    if path.exists():
-        _compare(json.loads(path.read_text()), asdict(config), folder)
-    prepare(config, folder / "data")
     if not path.exists():
-        with runtime.write_atomically(path) as file:
-            file.write(json.dumps(asdict(config), indent=2).encode())
+        begin(config, folder)
+        return
+    _compare(json.loads(path.read_text()), asdict(config), folder)
+    prepare(config, folder / "data")
 
 
 def _compare(saved: dict[str, Any], here: dict[str, Any], folder: Path) -> None:
@@ -162,12 +161,10 @@ def _at_newest(config: TrainConfig, folder: Path) -> Run:
     told = [checkpoints.latest(folder / "checkpoints") if dist.get_rank() == 0 else None]
     dist.broadcast_object_list(told)
     newest = told[0]
+    layout = TorchSharded if config.parallel == "fsdp" else TorchLayout
     if newest is not None and newest.suffix != ".dcp":  # of the course's own engine
-        run = restored(folder, config)
-        spread_by_torch(run)
-        return run
-    run = new_run(config, folder, prepare(config, folder / "data"))
-    spread_by_torch(run)
+        return restored(folder, config, layout=layout)
+    run = new_run(config, folder, prepare(config, folder / "data"), layout=layout)
     if newest is not None:
         _read_into(run, run.layout, newest)
     return run
@@ -177,7 +174,7 @@ def _read_into(run: Run, layout: TorchLayout, path: Path) -> None:
     """Fill a run that is spread out: every rank reads what it keeps."""
     index = dcp.read_index(path)
     content = index["content"]
-    tensors = layout.tensors(run, fill=True)
+    tensors = layout.tensors(fill=True)
     ours, theirs = {n: list(t.shape) for n, t in tensors.items()}, index["shapes"]
     if ours != theirs:
         wrong = min(n for n in ours.keys() | theirs.keys() if ours.get(n) != theirs.get(n))
@@ -189,7 +186,7 @@ def _read_into(run: Run, layout: TorchLayout, path: Path) -> None:
             f"steps must be at least the {content['step']} already done, got {run.config.steps}"
         )
     dcp.read_into(path, tensors)
-    layout.set_counts(run, content["optimizer"]["state"])
+    layout.set_counts(content["optimizer"]["state"])
     run.batches.load_state_dict(content["data"])
     run.sample_generator.set_state(content["generators"]["sample"])
     runtime.restore_global_rng_state(content["global_rng"])

@@ -14,7 +14,7 @@ from llmcourse import loss as losses
 from llmcourse.corpus import END_OF_TEXT
 from llmcourse.data import TokenShards
 from llmcourse.model import generate
-from llmcourse.train.phases import Run
+from llmcourse.train.run import Run
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ def validate(run: Run) -> Validation:
     """
     context = run.config.model.context_length
     total_nats, num_tokens, num_bytes = 0.0, 0, 0
-    with run.layout.whole_model(run) as model, evaluating(model):
+    with run.layout.whole_model() as model, evaluating(model):
         for window in _windows(run.prepared.validation, context, run.config.validation_tokens):
             ids_BT = window.to(run.device)
             logits_BTV = model(ids_BT[:, :-1])
@@ -80,7 +80,7 @@ def sample(run: Run, prompt: str = "", *, temperature: float = 0.8) -> str:
     tokenizer = run.prepared.tokenizer
     ids = tokenizer.encode(END_OF_TEXT + prompt)
     prompt_BT = torch.tensor([ids], device=run.device)
-    with run.layout.whole_model(run) as model, evaluating(model):
+    with run.layout.whole_model() as model, evaluating(model):
         written_BT = generate(
             model,
             prompt_BT,

@@ -14,7 +14,6 @@ import numpy as np
 import torch
 
 from llmcourse import train
-from llmcourse.train import phases
 
 Facts = list[list[str]]
 """Pairs of a name and a value, in words."""
@@ -72,39 +71,38 @@ def phases_of_step(run: train.Run, *, repeats: int = 5) -> list[dict[str, Any]]:
 
 
 class _Step:
-    """A step that has been taken, as `train.step` takes it, and what it left behind."""
+    """A step of `train.step`, watched phase by phase: how long each took, and what it gave."""
 
     def __init__(self, run: train.Run) -> None:
         self.run = run
         self.seconds: dict[str, float] = {}
-        self.batch = self._timed("load", run)
-        self.logits_BTV = self._timed("forward", run, self.batch)
-        self.value = self._timed("loss", self.logits_BTV, self.batch)
-        self._timed("backward", self.value)
-        self._timed("sync", run)
-        gradients = [p.grad for p in run.model.parameters() if p.grad is not None]
-        self.num_gradients = sum(gradient.numel() for gradient in gradients)
-        self.gradient_bytes = sum(_num_bytes(gradient) for gradient in gradients)
-        self.largest_gradient = max(gradient.abs().max().item() for gradient in gradients)
-        before = [p.detach().clone() for p in run.model.parameters()]
-        self.norm = self._timed("optimizer", run)
-        pairs = zip(run.model.parameters(), before, strict=True)
-        self.largest_change = max((p.detach() - old).abs().max().item() for p, old in pairs)
+        self.given: dict[str, Any] = {}
+        self.since = time.perf_counter()
+        with run.watched_by(self):
+            self.report = train.step(run)
 
-    def _timed(self, name: str, *given: Any) -> Any:
-        started = time.perf_counter()
-        result = getattr(phases, name)(*given)
-        self.seconds[name] = time.perf_counter() - started
-        return result
+    def __call__(self, phase: str, given: Any) -> None:
+        self.seconds[phase] = time.perf_counter() - self.since
+        self.given[phase] = given
+        if phase == "sync":
+            gradients = [p.grad for p in self.run.model.parameters() if p.grad is not None]
+            self.num_gradients = sum(gradient.numel() for gradient in gradients)
+            self.gradient_bytes = sum(_num_bytes(gradient) for gradient in gradients)
+            self.largest_gradient = max(gradient.abs().max().item() for gradient in gradients)
+            self.before = [p.detach().clone() for p in self.run.model.parameters()]
+        elif phase == "optimizer":
+            pairs = zip(self.run.model.parameters(), self.before, strict=True)
+            self.largest_change = max((p.detach() - old).abs().max().item() for p, old in pairs)
+        self.since = time.perf_counter()  # what is looked at here costs no phase its time
 
     def facts(self) -> dict[str, Facts]:
         """Return the numbers of the phases before the checkpoint, in words."""
-        config = self.run.config
-        inputs_BT, targets_BT = self.batch
+        config, report = self.run.config, self.report
+        inputs_BT, targets_BT = self.given["load"]
+        logits_BTV = self.given["forward"].logits_BTV
         first = inputs_BT[0, :6].tolist()
         pieces = "|".join(self.run.prepared.tokenizer.decode([i]) for i in first)
-        clipped = min(self.norm, config.clip_norm)
-        rate = train.learning_rate(config, self.run.steps_done - 1)
+        clipped = min(report.gradient_norm, config.clip_norm)
         return {
             "load": [
                 ["inputs and targets", f"{_shape(inputs_BT)} token ids each"],
@@ -113,12 +111,12 @@ class _Step:
                 ["first targets", str(targets_BT[0, :6].tolist())],
             ],
             "forward": [
-                ["logits", _shape(self.logits_BTV)],
-                ["size", _size(_num_bytes(self.logits_BTV))],
+                ["logits", _shape(logits_BTV)],
+                ["size", _size(_num_bytes(logits_BTV))],
                 ["weights used", f"{_num_weights(self.run):,}"],
             ],
             "loss": [
-                ["loss", f"{self.value.item():.4f} nats per token"],
+                ["loss", f"{report.loss:.4f} nats per token"],
                 ["of guessing, ln V", f"{math.log(config.model.vocab_size):.4f}"],
                 ["mean over", f"{targets_BT.numel():,} predictions"],
             ],
@@ -132,10 +130,10 @@ class _Step:
                 ["with more, each has to share", _size(self.gradient_bytes)],
             ],
             "optimizer": [
-                ["learning rate", f"{rate:.2e}"],
+                ["learning rate", f"{report.learning_rate:.2e}"],
                 [
                     "gradient norm",
-                    f"{self.norm:.3f}, clipped to {clipped:.3f}",
+                    f"{report.gradient_norm:.3f}, clipped to {clipped:.3f}",
                 ],
                 ["largest change of a weight", f"{self.largest_change:.2e}"],
             ],

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from llmcourse import optim
 from llmcourse.loss import cross_entropy
-from llmcourse.model import Transformer, tiny
-from llmcourse.moe import Experts
+from llmcourse.model import Transformer, auxiliary_loss, tiny
+from llmcourse.moe import Experts, Routing
 from llmcourse.parallel import collectives, expert_parallel
 from llmcourse.parallel.expert_parallel import exchange, experts, shard
 from llmcourse.recompute import recomputed
@@ -175,8 +175,9 @@ def share(step: int, index: int) -> tuple[Tensor, Tensor]:
 
 def loss_of(model: Transformer, ids: Tensor, targets: Tensor) -> Tensor:
     """Return the loss of some rows."""
-    value = cross_entropy(model(ids), targets, ignore_index=IGNORED)
-    balance = model.balance_loss()
+    routings: list[Routing] = []
+    value = cross_entropy(model(ids, routings=routings), targets, ignore_index=IGNORED)
+    balance = auxiliary_loss(routings, model.config)
     return value if balance is None else value + balance
 
 
@@ -230,7 +231,9 @@ def on_ranks(
             )
             optimizer.step()
             optimizer.zero_grad()
-    chosen = [layer.feed_forward.last_routing.experts_NK for layer in model.blocks]
+    routings: list[Routing] = []
+    model(share(steps - 1, axis.index)[0], routings=routings)
+    chosen = [each.experts_NK for each in routings]
     return {
         "losses": losses,
         "gradients": gradients,

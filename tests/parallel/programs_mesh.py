@@ -8,8 +8,7 @@ import torch
 from llmcourse import train
 from llmcourse.parallel import mesh
 from llmcourse.parallel.world import Rank
-from llmcourse.train import phases
-from llmcourse.train.mesh_layout import OnMesh
+from llmcourse.train.layouts import OnMesh
 
 
 class Steps(NamedTuple):
@@ -26,58 +25,57 @@ class Steps(NamedTuple):
     """By this rank in the first step, by axis."""
 
 
-def new_run(config, folder: Path, dtype: torch.dtype):
+def new_run(config, folder: Path, dtype: torch.dtype, layout=train.Layout):
     """A run whose weights are not all alike: gains differ from 1."""
-    run = phases.new_run(config, folder, train.prepare(config, folder / "data"))
-    generator = torch.Generator().manual_seed(3)
-    with torch.no_grad():
-        for name, p in run.model.named_parameters():
-            if name.endswith("gain"):
-                p.add_(0.3 * torch.randn(p.shape, generator=generator))
-    return run if dtype == torch.float32 else _doubled(run)
 
+    def uneven(config, model, optimizer):
+        generator = torch.Generator().manual_seed(3)
+        with torch.no_grad():
+            for name, p in model.named_parameters():
+                if name.endswith("gain"):
+                    p.add_(0.3 * torch.randn(p.shape, generator=generator))
+        if dtype == torch.float64:
+            model.double()
+        return layout(config, model, optimizer)
 
-def _doubled(run):
-    run.model.double()
-    return run
+    return train.new_run(config, folder, train.prepare(config, folder / "data"), layout=uneven)
 
 
 def alone(config, folder: Path, dtype: torch.dtype) -> Steps:
     """The steps of one process, which every mesh has to equal."""
-    run = new_run(config, folder, dtype)
-    losses, norms, gradients = [], [], {}
-    for step in range(config.steps):
-        batch = phases.load(run)
-        value = phases.loss(phases.forward(run, batch), batch)
-        phases.backward(phases.objective(run, value))
-        if step == 0:
-            gradients = {n: p.grad.clone() for n, p in run.model.named_parameters()}
-        norms.append(phases.optimizer(run))
-        losses.append(value.item())
-    weights, optimizer = run.layout.states(run)
-    return Steps(losses, norms, gradients, weights, optimizer["state"], {})
+    run, gradients = new_run(config, folder, dtype), {}
+
+    def watch(phase, _given):
+        if phase == "backward" and not gradients:
+            gradients.update({n: p.grad.clone() for n, p in run.model.named_parameters()})
+
+    return _steps(run, watch, gradients, {})
 
 
 def on_mesh(rank: Rank, config, folder: Path, dtype: torch.dtype, fault=None) -> Steps:
     """The same steps on a mesh; a fault is a function that spoils this rank's layout."""
     split = config.split
     rank = Rank(rank.index, split.sizes, messages=rank.messages)
-    run = new_run(config, folder, dtype)
-    layout = OnMesh(run, rank)
+    run = new_run(config, folder, dtype, train.layout_on(rank, config))
     if fault is not None:
-        fault(layout)
-    before = _sent(rank)
-    losses, norms, gradients, sent = [], [], {}, {}
-    for step in range(config.steps):
-        nats = layout.forward_and_backward(run, phases.load(run))
-        phases.sync(run)
-        if step == 0:
-            sent = {name: count - before[name] for name, count in _sent(rank).items()}
+        fault(run.layout)
+    before, gradients, sent = _sent(rank), {}, {}
+
+    def watch(phase, _given):
+        if phase == "sync" and not sent:
+            sent.update({name: count - before[name] for name, count in _sent(rank).items()})
             if config.parallel == "ddp":  # ZeRO leaves whole gradients incomplete
-                gradients = _gradients(layout, rank, split)
-        norms.append(phases.optimizer(run))
-        losses.append(layout.mean(nats))
-    weights, optimizer = layout.states(run)
+                gradients.update(_gradients(run.layout, rank, split))
+
+    return _steps(run, watch, gradients, sent)
+
+
+def _steps(run, watch, gradients, sent) -> Steps:
+    """Take the steps of a run that somebody watches."""
+    with run.watched_by(watch):
+        reports = [train.step(run) for _ in range(run.config.steps)]
+    weights, optimizer = run.layout.states()
+    losses, norms = ([getattr(r, n) for r in reports] for n in ("loss", "gradient_norm"))
     return Steps(losses, norms, gradients, weights, optimizer["state"], sent)
 
 
@@ -87,5 +85,5 @@ def _sent(rank: Rank) -> dict[str, int]:
 
 def _gradients(layout: OnMesh, rank: Rank, split: mesh.Split) -> dict[str, Any]:
     mine = {n: {"gradient": p.grad.clone()} for n, p in layout.model.named_parameters()}
-    whole = mesh.join(mine, rank, layout.config, split)
+    whole = mesh.join(mine, rank, layout.config.model, split)
     return {name: state["gradient"] for name, state in whole.items()}

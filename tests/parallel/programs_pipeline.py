@@ -15,9 +15,9 @@ from torch.distributed import pipelining
 from llmcourse import optim
 from llmcourse.attention import document_mask
 from llmcourse.loss import IGNORE_INDEX, cross_entropy
-from llmcourse.model import ModelConfig, Transformer
+from llmcourse.model import ModelConfig, Transformer, auxiliary_loss
 from llmcourse.parallel import pipeline
-from llmcourse.parallel.pipeline import MicroBatch, Schedule, execute, mail, stage
+from llmcourse.parallel.pipeline import MicroBatch, Schedule, execute, mail
 
 CONFIG = ModelConfig(
     num_layers=8,
@@ -61,12 +61,12 @@ def batches(step: int, m: int, *, packed: bool = False) -> list[MicroBatch]:
     for k in range(m):
         ids, targets = (torch.randint(0, 37, (2, 5), generator=g) for _ in range(2))
         targets[0, : k % 4] = IGNORE_INDEX
-        settings = None
+        settings = {}
         if packed:
             documents = torch.tensor([[0, 0, 0, 1, 1], [0] * 5])
             positions = torch.tensor([[0, 1, 2, 0, 1], list(range(5))])
             settings = {"positions_BT": positions, "mask": document_mask(documents)}
-        found.append(MicroBatch(ids, targets, settings))
+        found.append(MicroBatch(ids, targets, {**settings, "routings": []}))
     return found
 
 
@@ -129,8 +129,9 @@ def alone(
         loss_of, losses, extras = loss_over(micro), [], []
         for each in micro:
             with torch.autocast("cpu", autocast, enabled=autocast is not None):
-                logits = model(each.inputs, **(each.settings or {}))
-            loss, extra = loss_of(logits, each), model.balance_loss()
+                routings = []
+                logits = model(each.inputs, **{**each.settings, "routings": routings})
+            loss, extra = loss_of(logits, each), auxiliary_loss(routings, model.config)
             losses.append(loss.item())
             extras.append(0.0 if extra is None else extra.item() / m)
             (loss if extra is None else loss + extra / m).backward()
@@ -198,7 +199,7 @@ def follow(
         for step in range(steps):
             micro = batches(step, m, packed=packed)
             if mutant == "settings stay on the first rank" and axis.index:
-                micro = [each._replace(settings=None) for each in micro]
+                micro = [each._replace(settings={"routings": []}) for each in micro]
             run = pipeline.run_schedule(
                 schedule,
                 stages,
@@ -219,8 +220,9 @@ def follow(
 def _share_of(m: int) -> Callable[[nn.Module, MicroBatch], Tensor | None]:
     """Return what a stage adds to the loss of a micro-batch."""
 
-    def share(each: nn.Module, _: MicroBatch) -> Tensor | None:
-        loss = each.balance_loss()
+    def share(each: nn.Module, batch: MicroBatch) -> Tensor | None:
+        loss = auxiliary_loss(batch.settings["routings"], each.config)
+        batch.settings["routings"].clear()
         return None if loss is None else loss / m
 
     return share
@@ -304,6 +306,7 @@ def _first_come() -> Iterator[None]:
         yield
 
 
+LOSSES = execute.Losses
 MUTANTS = {
     "not divided": _not_divided,
     "last micro-batch dropped": _last_one_dropped,
@@ -314,7 +317,9 @@ MUTANTS = {
         execute._Worker, "second_half", lambda self, action, _: self.held.pop(action[1:]) and None
     ),
     "tied gradients not summed": lambda: mock.patch.object(pipeline, "sync_tied"),
-    "no balance loss": lambda: mock.patch.object(stage.Stage, "balance_loss", return_value=None),
+    "no balance loss": lambda: mock.patch.object(
+        execute, "Losses", lambda of_output, _: LOSSES(of_output, None)
+    ),
     "settings stay on the first rank": contextlib.nullcontext,
 }
 

@@ -10,7 +10,7 @@ import torch
 from llmcourse import train
 from llmcourse.model import tiny, tiny_moe
 from llmcourse.parallel import mesh, world
-from llmcourse.train.mesh_layout import OnMesh
+from llmcourse.train.layouts import OnMesh
 
 DENSE = replace(tiny(), num_layers=4)
 UNTIED = replace(DENSE, tied_head=False, qk_norm=True)

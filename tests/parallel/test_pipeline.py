@@ -188,13 +188,6 @@ def test_stages_take_over_the_forms_that_the_model_was_given():
     assert called[0][1] == called[2][1] == 5
 
 
-def test_a_share_of_the_balance_loss_needs_a_forward_pass():
-    (stage,) = pipeline.cut(programs.made("mixture"), 2, 1)
-    with pytest.raises(ValueError, match="run a forward pass"):
-        stage.balance_loss()
-    assert stage.eval().balance_loss() is None
-
-
 # Experts
 
 
@@ -207,7 +200,7 @@ def test_every_stage_adds_its_share_of_the_balance_loss(run):
             assert min(min(step) for step in expected.extra) > 0.01
             assert_follows(traces, expected)
             for trace in traces:
-                # Shares are added in another order than the mean over the layers takes.
+                # Shares are added in another order than that of the layers.
                 np.testing.assert_allclose(trace.extra, expected.extra, rtol=1e-6)
 
 

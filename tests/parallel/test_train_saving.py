@@ -11,7 +11,6 @@ import torch
 from llmcourse import checkpoint, train
 from llmcourse.checkpoint import folder as folders
 from llmcourse.checkpoint import shards
-from llmcourse.train import saving
 
 LAYOUTS = [("ddp", 1), ("ddp", 2), ("zero1", 2), ("zero2", 3), ("zero3", 4)]
 # The global generators are left out: in a test, type checks draw from Python's.
@@ -40,6 +39,11 @@ def fit(config, folder):
 
 def saved_in(folder):
     return checkpoint.load(checkpoint.latest(folder / "checkpoints"))
+
+
+def save(run, *, in_shards):
+    run.layout.config = replace(run.config, save_in_shards=in_shards)
+    return train.save(run)
 
 
 def same(a, b):
@@ -99,13 +103,13 @@ def test_shards_of_four_ranks_go_on_in_another_layout(kind, ranks, config, tmp_p
 def test_a_step_that_is_saved_again_never_endangers_the_first(config, tmp_path, monkeypatch):
     run = train.start(replace(config, save_in_shards=True), tmp_path / "run")
     train.step(run)
-    first = saving.save_in_shards(run)
+    first = save(run, in_shards=True)
     monkeypatch.setattr(shards, "write_index", lambda *a, **k: (_ for _ in ()).throw(OSError(28)))
     with pytest.raises(OSError, match="28"):
-        saving.save_in_shards(run)  # the disk is full before the second one is whole
+        save(run, in_shards=True)  # the disk is full before the second one is whole
     assert checkpoint.latest(first.parent) == first
     monkeypatch.undo()
-    third = saving.save_in_shards(run)
+    third = save(run, in_shards=True)
     assert third.name == "step_00000001.2.shards"
     assert checkpoint.latest(first.parent) == third
     assert list(first.parent.iterdir()) == [third]  # the others are of no use any more
@@ -117,7 +121,7 @@ def test_retention_counts_whole_checkpoints_of_every_kind(config, tmp_path, capl
     target = run.folder / "checkpoints"
     for number in range(4):
         train.step(run)
-        saving.save_in_shards(run) if number % 2 else saving.save_whole(run)
+        save(run, in_shards=bool(number % 2))
         if number == 2:
             half = target / "step_00000002.5.shards"
             half.mkdir()
@@ -128,7 +132,7 @@ def test_retention_counts_whole_checkpoints_of_every_kind(config, tmp_path, capl
     assert names == ["step_00000003.ckpt", "step_00000004.shards"]
     later = target / "step_00000009.shards"
     later.mkdir()  # of a run that was taken back
-    saving.save_whole(run)
+    save(run, in_shards=False)
     assert later.exists()
 
 

@@ -17,7 +17,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from llmcourse import loss as losses
-from llmcourse.model import Transformer
+from llmcourse.model import Transformer, auxiliary_loss
 from llmcourse.parallel import (
     context_parallel,
     expert_parallel,
@@ -157,7 +157,7 @@ class Part(nn.Module):
         if size > 1:
             settings["positions_BT"] = positions_t.expand(rows, -1)
         return [
-            MicroBatch(inputs, targets, settings)
+            MicroBatch(inputs, targets, {**settings, "routings": []})
             for inputs, targets in zip(inputs_BT.split(rows), targets_BT.split(rows), strict=True)
         ]
 
@@ -178,12 +178,14 @@ class Part(nn.Module):
             )
         return losses.cross_entropy(logits_BtV, targets_Bt, num_tokens=num_tokens)
 
-    def _balance(self, stage: Stage, _: MicroBatch) -> Tensor | None:
+    def _balance(self, _: Stage, batch: MicroBatch) -> Tensor | None:
         """Return a stage's share of the balance loss, as the mean over all shares of the batch.
 
         Every share is balanced by itself: a mean of products is not the product of means, so this
         is not to the last digit the balance loss of the whole batch.
         """
-        value = stage.balance_loss()
+        routings = batch.settings["routings"]
+        value = auxiliary_loss(routings, self.config)
+        routings.clear()  # the rank's next stage begins anew
         shares = self.split.batch_shares * self.split.cp * self.split.micro_batches
         return None if value is None else value / shares

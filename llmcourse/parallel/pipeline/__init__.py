@@ -8,6 +8,7 @@ Taught in: chapters/21_pipelines.ipynb
 
 from llmcourse.parallel.pipeline.execute import MicroBatch, PipelineRun, run_schedule
 from llmcourse.parallel.pipeline.formulas import bubble_share, peak_micro_batches
+from llmcourse.parallel.pipeline.later import WeightQueue, later_weights
 from llmcourse.parallel.pipeline.schedules import (
     SCHEDULES,
     Action,
@@ -39,11 +40,13 @@ __all__ = [
     "Stage",
     "Timed",
     "Timeline",
+    "WeightQueue",
     "actions_of",
     "bubble_share",
     "cut",
     "gpipe",
     "interleaved",
+    "later_weights",
     "needs",
     "one_f_one_b",
     "peak_live",

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from llmcourse.ops import WeightQueue, later_weights
 from llmcourse.parallel import collectives
+from llmcourse.parallel.pipeline.later import WeightQueue, later_weights
 from llmcourse.parallel.pipeline.mail import Mail
 from llmcourse.parallel.pipeline.schedules import Action, Schedule
 from llmcourse.parallel.pipeline.timeline import Timed

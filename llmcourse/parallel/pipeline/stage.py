@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from llmcourse.model import Transformer
-from llmcourse.moe import MixtureOfExperts
+from llmcourse.moe import Routing
 from llmcourse.parallel.world import Axis
 
 
@@ -86,20 +86,6 @@ class Stage(nn.Module):
         tied = self.config.tied_head and self.is_last and not self.is_first
         return frozenset({"embedding"} if tied else ())
 
-    def balance_loss(self) -> Float[Tensor, ""] | None:
-        """Return this stage's share of `Transformer.balance_loss`, None where that is None.
-
-        Raises:
-            ValueError: if no forward pass in training mode came before.
-        """
-        mixtures = [part for part in self.modules() if isinstance(part, MixtureOfExperts)]
-        if not (mixtures and self.config.balance_weight and self.training):
-            return None
-        losses = [mixture.balance_loss for mixture in mixtures]
-        if any(value is None for value in losses):
-            raise ValueError("there is no balance loss yet: run a forward pass in training mode")
-        return self.config.balance_weight * (torch.stack(losses).sum() / self.config.num_layers)
-
     def forward(
         self,
         x: Int[Tensor, "B T"] | Float[Tensor, "B t D"],
@@ -107,6 +93,7 @@ class Stage(nn.Module):
         num_tokens: int | None = None,
         positions_BT: Int[Tensor, "B T"] | None = None,
         mask: Bool[Tensor, "*masked T S"] | None = None,
+        routings: list[Routing] | None = None,
     ) -> Float[Tensor, "B _ _"]:
         """Return activations (B, T, D), or logits from the last stage.
 
@@ -115,12 +102,13 @@ class Stage(nn.Module):
             num_tokens: of the whole sequence, where activations hold a part of it.
             positions_BT: see `Transformer.forward`.
             mask: see `Transformer.forward`.
+            routings: see `Transformer.forward`.
         """
         rotations_TJ = self.rotations_of(num_tokens or x.shape[1], positions_BT)
         if self.is_first:
             x = self.look_up(x, self.embedding)
         for block in self.blocks.values():
-            x = block(x, rotations_TJ, mask=mask)
+            x = block(x, rotations_TJ, mask=mask, routings=routings)
         if not self.is_last:
             return x
         weight = self.embedding if self.config.tied_head else self.head

@@ -7,7 +7,7 @@ import contextlib
 import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -16,14 +16,12 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
-from llmcourse.checkpoint import dcp, folder, store
+from llmcourse.checkpoint import BackgroundSaver, dcp, folder, store
 from llmcourse.checkpoint.flat import moment_name, take_apart
-from llmcourse.optim import decay_groups
-from llmcourse.train import saving
-from llmcourse.train.layout import Layout, share_batches
-
-if TYPE_CHECKING:
-    from llmcourse.train.phases import Run
+from llmcourse.model import Transformer
+from llmcourse.optim import AdamW, decay_groups
+from llmcourse.train.config import TrainConfig
+from llmcourse.train.layouts.one import Layout
 
 TORCHS_NAMES = {"mean": "exp_avg", "mean_square": "exp_avg_sq"}
 """What torch's AdamW calls the moments, by our names: checkpoints have ours."""
@@ -32,121 +30,123 @@ OUR_SETTINGS = ("lr", "betas", "eps", "weight_decay")
 
 
 class TorchLayout(Layout):
-    """DDP: every rank holds everything; torch averages gradients during backward."""
+    """DDP: every rank holds everything; torch averages gradients during backward.
 
-    def __init__(self, run: "Run") -> None:
+    Args:
+        config: of the run.
+        model: whole, and the same on every rank.
+        optimizer: of the whole model; torch's takes its place, with the same moments.
+    """
+
+    def __init__(self, config: TrainConfig, model: Transformer, optimizer: AdamW) -> None:
         self.index, self.size = dist.get_rank(), dist.get_world_size()
-        self.device = run.device
+        self.share, self.num_shares = self.index, self.size
         # Checkpoints that are written in the background have messages of their own.
-        background = run.config.save_in_background
+        background = config.save_in_background
         self.saving_group = dist.new_group(backend="gloo") if background else None
-        share_batches(run, self.index, self.size)
-        run.layout, run.all_reduce = self, lambda _: None  # backward has done it
-        whole, number_of = run.optimizer, _numbers(run.optimizer)
-        moments = {number_of[p]: state for p, state in whole.state.items()}
+        self.whole = model
+        """The model by its own name, whose parameters may be shards."""
+        # The groups are made while matrices look like matrices; spreading replaces parameters.
+        groups = decay_groups(model, weight_decay=config.weight_decay)
+        names = [[_name_of(model, p) for p in group["params"]] for group in groups]
+        moments = [optimizer.state.get(p) for group in groups for p in group["params"]]
+        wrapped = self.spread_out(model)
+        params = dict(model.named_parameters())
         groups = [
-            {**group} for group in decay_groups(run.model, weight_decay=run.config.weight_decay)
+            {**group, "params": [params[name] for name in its_names]}
+            for group, its_names in zip(groups, names, strict=True)
         ]
-        names = [[_name_of(run.model, p) for p in group["params"]] for group in groups]
-        self.module = run.model
-        run.model = self.spread_out(run.model)
-        params = dict(self.module.named_parameters())
-        for group, its_names in zip(groups, names, strict=True):
-            group["params"] = [params[name] for name in its_names]
-        betas = (run.config.beta1, run.config.beta2)
-        eps = whole.param_groups[0]["eps"]
-        run.optimizer = torch.optim.AdamW(
-            groups, lr=run.config.learning_rate, betas=betas, eps=eps, fused=True
-        )
-        for p, number in _numbers(run.optimizer).items():
-            if number in moments:
-                self._set_state(run.optimizer, p, moments[number])
+        eps = optimizer.param_groups[0]["eps"]
+        torchs = torch.optim.AdamW(groups, eps=eps, fused=True, **config.adamw)
+        super().__init__(config, wrapped, torchs)
+        for p, state in zip(_numbers(torchs), moments, strict=True):
+            if state:
+                self._set_state(p, state)
 
     def spread_out(self, model: nn.Module) -> nn.Module:
         """Return the model as this engine wants it."""
         return DistributedDataParallel(model)
 
-    def clip(self, run: "Run") -> float:
+    def clip(self) -> float:
         """Scale the gradient to the largest norm that is allowed; return the norm before."""
-        norm = nn.utils.clip_grad_norm_(run.model.parameters(), run.config.clip_norm)
+        norm = nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip_norm)
         return (norm.full_tensor() if isinstance(norm, DTensor) else norm).item()
 
     @contextlib.contextmanager
-    def whole_model(self, run: "Run") -> Iterator[nn.Module]:
+    def whole_model(self) -> Iterator[nn.Module]:
         """Give the model to be run; all ranks run the same, since weights may have to be sent."""
-        yield self.module
+        yield self.whole
 
-    def save(self, run: "Run") -> Path | None:
+    def save(self, target: Path, facts: dict[str, Any], saver: BackgroundSaver) -> Path | None:
         """Write a Distributed Checkpoint; return its path on the first rank."""
-        target, step = run.folder / "checkpoints", run.steps_done
+        step = facts["step"]
         number = self.told_by_first(folder.next_try(target, step) if self.is_first else 0)
         path = folder.parts_path(target, step, number, "dcp")
-        _, rest = take_apart({}, self._optimizer_state(run))
-        content = store.content_of_run(**saving.facts(run), **rest)
-        shapes = {name: tuple(tensor.shape) for name, tensor in self.tensors(run).items()}
-        write = dcp.begin_write(
-            path, self.tensors(run), rank=self.index, background_group=self.saving_group
-        )
+        _, rest = take_apart({}, self._optimizer_state())
+        content = store.content_of_run(**facts, **rest)
+        tensors = self.tensors()
+        shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+        write = dcp.begin_write(path, tensors, rank=self.index, background_group=self.saving_group)
 
         def finish() -> Path:
             write()
             if self.is_first:
                 dcp.write_index(path, shapes, content, num_ranks=self.size)
-                folder.prune(path, step, run.config.keep_checkpoints)
+                folder.prune(path, step, self.config.keep_checkpoints)
             return path
 
         if self.saving_group is not None:
-            run.saver.start(finish)
+            saver.start(finish)
         else:
             finish()
             dist.barrier()
         return path if self.is_first else None
 
-    def tensors(self, run: "Run", *, fill: bool = False) -> dict[str, Tensor]:
+    def tensors(self, *, fill: bool = False) -> dict[str, Tensor]:
         """Return weights and moments by the names of checkpoints: those of the run, not copies.
 
         Args:
-            run: spread out in this layout.
             fill: make moments of zeros where the optimizer has none yet.
         """
-        named = {f"model.{name}": value for name, value in self.module.state_dict().items()}
-        for p, number in _numbers(run.optimizer).items():
-            if fill and not run.optimizer.state.get(p):
+        named = {f"model.{name}": value for name, value in self.whole.state_dict().items()}
+        states = self.optimizer.state
+        for p, number in _numbers(self.optimizer).items():
+            if fill and not states.get(p):
                 zeros = {name: torch.zeros_like(p) for name in TORCHS_NAMES}
-                self._set_state(run.optimizer, p, {"step": 0, **zeros})
-            for ours, theirs in TORCHS_NAMES.items() if run.optimizer.state.get(p) else ():
-                named[moment_name(number, ours)] = run.optimizer.state[p][theirs]
+                self._set_state(p, {"step": 0, **zeros})
+            if states.get(p):
+                for ours, theirs in TORCHS_NAMES.items():
+                    named[moment_name(number, ours)] = states[p][theirs]
         return named
 
-    def set_counts(self, run: "Run", states: Mapping[int, Mapping[str, Any]]) -> None:
+    def set_counts(self, states: Mapping[int, Mapping[str, Any]]) -> None:
         """Set the counts of steps of the optimizer's parameters."""
-        for p, number in _numbers(run.optimizer).items():
-            run.optimizer.state[p]["step"].fill_(states[number]["step"])
+        for p, number in _numbers(self.optimizer).items():
+            self.optimizer.state[p]["step"].fill_(states[number]["step"])
 
     def _sum(self, value: float) -> float:
         total = torch.tensor([value], dtype=torch.float64, device=self.device)
         dist.all_reduce(total)
         return total.item()
 
-    def _optimizer_state(self, run: "Run") -> dict[str, Any]:
+    def _optimizer_state(self) -> dict[str, Any]:
         """Return counts and groups as our own AdamW would save them; moments are `tensors`."""
-        numbers = _numbers(run.optimizer)
+        numbers = _numbers(self.optimizer)
         states = {
-            numbers[p]: {"step": int(state["step"])} for p, state in run.optimizer.state.items()
+            numbers[p]: {"step": int(state["step"])} for p, state in self.optimizer.state.items()
         }
         groups = [
             {
                 **{key: group[key] for key in OUR_SETTINGS},
                 "params": [numbers[p] for p in group["params"]],
             }
-            for group in run.optimizer.param_groups
+            for group in self.optimizer.param_groups
         ]
         return {"state": states, "param_groups": groups}
 
-    @staticmethod
-    def _set_state(optimizer: torch.optim.Optimizer, p: Tensor, state: Mapping[str, Any]) -> None:
+    def _set_state(self, p: Tensor, state: Mapping[str, Any]) -> None:
         """Give torch's AdamW the state that ours has of a whole parameter."""
-        optimizer.state[p] = {"step": torch.tensor(float(state["step"]), device=p.device)} | {
+        self.optimizer.state[p] = {"step": torch.tensor(float(state["step"]), device=p.device)} | {
             theirs: _as(state[ours], p) for ours, theirs in TORCHS_NAMES.items()
         }
 
@@ -161,11 +161,6 @@ class TorchSharded(TorchLayout):
         for block in model.blocks:
             fully_shard(block)
         return fully_shard(model)
-
-
-def spread_by_torch(run: "Run") -> None:
-    """Turn a run of one process into this rank's part of a run on torch's engine."""
-    TorchSharded(run) if run.config.parallel == "fsdp" else TorchLayout(run)
 
 
 def _as(whole: Tensor, p: Tensor) -> Tensor:

@@ -1,0 +1,220 @@
+"""One process that holds everything: what every other layout has to be equal to.
+
+Shape suffixes:  B batch, T time, V vocabulary.
+
+Taught in: chapters/23_data_parallel.ipynb, chapters/30_checkpoints.ipynb
+"""
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from llmcourse import checkpoint as checkpoints
+from llmcourse import loss as losses
+from llmcourse.checkpoint import flat, folder, shards, store
+from llmcourse.checkpoint.shards import Piece
+from llmcourse.model import auxiliary_loss
+from llmcourse.moe import Routing
+from llmcourse.optim import clip_by_global_norm
+from llmcourse.parallel.collectives import chunk_sizes
+from llmcourse.train.config import TrainConfig
+
+
+class Batch(NamedTuple):
+    """Token ids, and the ids that follow them."""
+
+    inputs_BT: Int[Tensor, "B T"]
+    targets_BT: Int[Tensor, "B T"]
+
+
+class Prediction(NamedTuple):
+    """What a forward pass gives."""
+
+    logits_BTV: Float[Tensor, "B T V"]
+    routings: list[Routing]
+    """Where a mixture's layers sent the tokens; empty for a dense model."""
+
+
+class Losses(NamedTuple):
+    """How wrong the predictions are, and what is minimised."""
+
+    nats: Float[Tensor, ""]
+    """Nats per token."""
+    total: Float[Tensor, ""]
+    """The same, and for a mixture its balance loss: what backward differentiates."""
+
+
+class Part(NamedTuple):
+    """What one rank writes of a checkpoint in shards."""
+
+    pieces: dict[str, Piece]
+    """Of weights and moments, by the names of `checkpoint.flat`."""
+    shapes: dict[str, tuple[int, ...]]
+    """Of all of them, whole."""
+    rest: dict[str, Any]
+    """What is no tensor of the model or the optimizer; the same on all ranks."""
+
+
+class Layout:
+    """One process that holds everything.
+
+    Args:
+        config: of the run.
+        model: whole.
+        optimizer: of the whole model, with its moments where a run goes on.
+    """
+
+    index, size = 0, 1
+    """Of this rank, and how many there are."""
+    share, num_shares = 0, 1
+    """Which part of every batch this rank learns from, and how many parts there are."""
+    model: nn.Module
+    """What this rank runs: the whole model, a replica, shards of it, or some of its layers."""
+    optimizer: torch.optim.Optimizer
+    """Of what this rank updates."""
+
+    def __init__(
+        self, config: TrainConfig, model: nn.Module, optimizer: torch.optim.Optimizer
+    ) -> None:
+        self.config, self.model, self.optimizer = config, model, optimizer
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this rank writes what the run leaves behind."""
+        return self.index == 0
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return next(self.model.parameters()).device
+
+    # phases 2 to 6
+
+    def forward(self, batch: Batch) -> Prediction:
+        """Predict every next token."""
+        routings: list[Routing] = []
+        narrow = self.config.precision == "bf16"
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=narrow):
+            return Prediction(self.model(batch.inputs_BT, routings=routings), routings)
+
+    def loss(self, prediction: Prediction, batch: Batch) -> Losses:
+        """Measure how wrong the predictions are, in nats per token, and what is to be minimised."""
+        nats = losses.cross_entropy(prediction.logits_BTV, batch.targets_BT)
+        balance = auxiliary_loss(prediction.routings, self.config.model)
+        return Losses(nats, nats if balance is None else nats + balance)
+
+    def backward(self, value: Losses) -> None:
+        """Leave the gradient with the parameters."""
+        value.total.backward()
+
+    def sync(self) -> None:
+        """Agree with the other ranks on one gradient; one process has nobody to agree with."""
+
+    def clip(self) -> float:
+        """Scale the gradient to the largest norm that is allowed; return the norm before."""
+        return clip_by_global_norm(self.model.parameters(), self.config.clip_norm)
+
+    # what ranks tell each other
+
+    def told_by_first(self, number: int) -> int:
+        """Return the first rank's number on every rank."""
+        return int(self._sum(float(number if self.is_first else 0)))
+
+    def mean(self, value: float) -> float:
+        """Return the mean of a number over the ranks."""
+        return self._sum(value) / self.size
+
+    def any(self, flag: bool) -> bool:
+        """Return whether a flag is set on any rank, the same answer on all of them."""
+        return self._sum(float(flag)) > 0
+
+    def _sum(self, value: float) -> float:
+        """Return the sum of a number over the ranks."""
+        return value
+
+    # phase 7, and what looks at the model
+
+    @contextlib.contextmanager
+    def whole_model(self) -> Iterator[nn.Module]:
+        """Give the model with all its weights, to be read and run."""
+        yield self.model
+
+    def states(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the states of model and optimizer as one process would save them."""
+        return self.model.state_dict(), self.optimizer.state_dict()
+
+    def part(self) -> Part:
+        """Return what this rank writes of a checkpoint in shards."""
+        return even_part(*self.states(), index=self.index, size=self.size)
+
+    def save(
+        self, target: Path, facts: dict[str, Any], saver: checkpoints.BackgroundSaver
+    ) -> Path | None:
+        """Write a checkpoint; return its path on the first rank.
+
+        Args:
+            target: folder of checkpoints.
+            facts: what it holds besides weights and moments, as `checkpoint.save` takes it.
+            saver: writes while training goes on, if the settings ask for it; the path is then that
+                of a file which is not complete yet.
+        """
+        if self.config.save_in_shards:
+            return self._save_part(target, facts, saver)
+        model, optimizer = self.states()
+        if not self.is_first:
+            return None
+        parts = {"model": model, "optimizer": optimizer, **facts}
+        keep = self.config.keep_checkpoints
+        if not self.config.save_in_background:
+            return checkpoints.save(target, keep_last=keep, **parts)
+        saver.save(target, keep_last=keep, **parts)
+        return checkpoints.checkpoint_path(target, facts["step"])
+
+    def _save_part(
+        self, target: Path, facts: dict[str, Any], saver: checkpoints.BackgroundSaver
+    ) -> Path | None:
+        """Write this rank's part of a checkpoint; ranks but the first return None."""
+        step, background = facts["step"], self.config.save_in_background
+        number = self.told_by_first(folder.next_try(target, step) if self.is_first else 0)
+        path = folder.parts_path(target, step, number, "shards")
+        part = self.part()
+        content = store.content_of_run(**facts, **part.rest)
+        if background:
+            content = checkpoints.copied(content)
+        # A piece is copied in any case before it is written; here before anybody may change it.
+        pieces = {
+            name: Piece(first, values.to("cpu", copy=background))
+            for name, (first, values) in part.pieces.items()
+        }
+
+        def write() -> Path:
+            shards.write_parts(
+                path, pieces, part.shapes, content, rank=self.index, num_ranks=self.size
+            )
+            if self.is_first:
+                folder.prune(path, step, self.config.keep_checkpoints)
+            return path
+
+        if background:
+            saver.start(write)
+        else:
+            write()
+        return path if self.is_first else None
+
+
+def even_part(
+    model: dict[str, Any], optimizer: dict[str, Any] | None, *, index: int, size: int
+) -> Part:
+    """Return a rank's share of states that every rank holds whole: a chunk of every tensor."""
+    tensors, rest = flat.take_apart(model, optimizer)
+    pieces = {}
+    for name, tensor in tensors.items():
+        sizes = chunk_sizes(tensor.numel(), size)
+        first = sum(sizes[:index])
+        pieces[name] = Piece(first, tensor.detach().flatten()[first : first + sizes[index]])
+    return Part(pieces, {name: tuple(t.shape) for name, t in tensors.items()}, rest)

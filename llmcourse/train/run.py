@@ -1,0 +1,152 @@
+"""A training run in progress: what a step reads and changes, made anew or from a checkpoint.
+
+Taught in: chapters/01_whole_run.ipynb, chapters/30_checkpoints.ipynb
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from llmcourse import checkpoint as checkpoints
+from llmcourse import runtime
+from llmcourse.data import Batches
+from llmcourse.model import Transformer, without
+from llmcourse.optim import AdamW, decay_groups
+from llmcourse.train.config import TrainConfig
+from llmcourse.train.layouts import Layout, MakeLayout
+from llmcourse.train.prepare import Prepared, prepare
+
+Watcher = Callable[[str, Any], None]
+"""Called after every phase of a step with the phase's name and what it gave."""
+
+
+@dataclass
+class Run:
+    """A training run in progress."""
+
+    config: TrainConfig
+    folder: Path
+    prepared: Prepared
+    layout: Layout
+    """Owns model and optimizer, on this rank alone or as this rank's part of several."""
+    batches: Batches
+    sample_generator: torch.Generator
+    saver: checkpoints.BackgroundSaver = field(default_factory=checkpoints.BackgroundSaver)
+    """Writes while training goes on, if the settings ask for it."""
+    steps_done: int = 0
+    watchers: list[Watcher] = field(default_factory=list)
+
+    @property
+    def model(self) -> nn.Module:
+        """What this rank runs: in one process the whole model."""
+        return self.layout.model
+
+    @property
+    def optimizer(self) -> torch.optim.Optimizer:
+        """What updates this rank's weights: in one process `optim.AdamW`."""
+        return self.layout.optimizer
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return self.layout.device
+
+    @property
+    def tokens_per_step(self) -> int:
+        """Tokens that one step learns from."""
+        return self.config.batch_size * self.config.model.context_length
+
+    @contextlib.contextmanager
+    def watched_by(self, watcher: Watcher) -> Iterator[None]:
+        """Let somebody watch every phase, while the context lasts."""
+        self.watchers.append(watcher)
+        try:
+            yield
+        finally:
+            self.watchers.remove(watcher)
+
+
+def new_run(
+    config: TrainConfig,
+    folder: Path,
+    prepared: Prepared,
+    *,
+    layout: MakeLayout = Layout,
+    saved: checkpoints.Checkpoint | None = None,
+) -> Run:
+    """Build model, optimizer and data order from the settings and their seed alone.
+
+    Args:
+        config: of the run.
+        folder: of the run.
+        prepared: its data.
+        layout: makes the layout of model and optimizer.
+        saved: a checkpoint to go on from; None begins anew.
+    """
+    device = runtime.device(config.device)
+    model = Transformer(config.model, generator=runtime.generator(config.seed)).to(device)
+    if config.without != "nothing":
+        model = without(model, config.without)
+    optimizer = AdamW(decay_groups(model, weight_decay=config.weight_decay), **config.adamw)
+    sample_generator = runtime.generator(config.seed + 1)
+    position = None
+    if saved is not None:
+        # The order of a whole batch has the state of every share of it.
+        whole = _batches(config, prepared, share=0, num_shares=1)
+        generators = {"sample": sample_generator}
+        checkpoints.restore(
+            saved, model=model, optimizer=optimizer, data=whole, generators=generators
+        )
+        position = whole.state_dict()
+    made = layout(config, model, optimizer)
+    batches = _batches(config, prepared, share=made.share, num_shares=made.num_shares)
+    run = Run(config, folder, prepared, made, batches, sample_generator)
+    if saved is not None:
+        batches.load_state_dict(position)
+        run.steps_done = saved.step
+    return run
+
+
+def restored(folder: Path, config: TrainConfig, *, layout: MakeLayout = Layout) -> Run:
+    """Rebuild a run from its newest intact checkpoint, in any layout."""
+    saved = checkpoints.load(checkpoints.latest(folder / "checkpoints"))
+    prepared = prepare(config, folder / "data")
+    return new_run(config, folder, prepared, layout=layout, saved=saved)
+
+
+def save(run: Run) -> Path | None:
+    """Write a checkpoint of the run into its folder; return its path.
+
+    Any layout can go on from it.  Only the first rank has a path to return.
+    """
+    return run.layout.save(run.folder / "checkpoints", _facts(run), run.saver)
+
+
+def _batches(config: TrainConfig, prepared: Prepared, *, share: int, num_shares: int) -> Batches:
+    """Return the order of a rank's share of every batch, from its beginning."""
+    return Batches(
+        prepared.training,
+        batch_size=config.batch_size // num_shares,
+        context_length=config.model.context_length,
+        rank=share,
+        world_size=num_shares,
+        seed=config.seed,
+    )
+
+
+def _facts(run: Run) -> dict[str, Any]:
+    """Return what a checkpoint holds besides weights and moments, as `checkpoint.save` takes it."""
+    # The schedule is a pure function of the step: its state is its settings.
+    names = ("schedule", "learning_rate", "steps", "warmup_steps", "decay_steps", "final_share")
+    return {
+        "step": run.steps_done,
+        "schedule": {name: getattr(run.config, name) for name in names},
+        "data": run.batches,
+        "generators": {"sample": run.sample_generator},
+        "config": asdict(run.config),
+    }
