@@ -3,6 +3,7 @@
 import argparse
 import importlib
 import platform
+import re
 from datetime import date
 from pathlib import Path
 
@@ -25,7 +26,44 @@ BENCHMARKS = (
     "checkpoints",
 )
 README = Path(__file__).parent / "README.md"
-MARK = "<!-- table: written by python -m bench -->"
+MARK = "<!-- from here on written by python -m bench -->"
+OPENING = (
+    (
+        "Training 4 layers of width 128",
+        "training, 4 x 128, context 64, batch 12",
+        {"GPT, torch.nn + SDPA": "a GPT of torch.nn", "Hugging Face, sdpa": "Hugging Face"},
+    ),
+    (
+        "Training 6 layers of width 384",
+        "training, 6 x 384, context 256, batch 8",
+        {"GPT, torch.nn + SDPA": "a GPT of torch.nn", "Hugging Face, sdpa": "Hugging Face"},
+    ),
+    (
+        "Training BPE on 10 MB, to 8,192 tokens",
+        "BPE training, 10 MB to 8,192",
+        {"Hugging Face tokenizers": "`tokenizers`"},
+    ),
+    (
+        "Encoding 10 MB with GPT-2's vocabulary, from a cold start",
+        "encoding 10 MB, GPT-2's vocabulary, cold",
+        {"Hugging Face tokenizers": "`tokenizers`", "tiktoken": "`tiktoken`"},
+    ),
+    (
+        "Drawing batches of 24 x 64 tokens from shards",
+        "batches from shards, 24 x 64",
+        {"torch DataLoader, same windows": "torch's `DataLoader` with the same windows"},
+    ),
+    ("Writing a checkpoint", "checkpoint, write", {"torch.save": "`torch.save`"}),
+    (
+        "The ring's all-reduce of 4 MiB on 2 ranks",
+        "all-reduce of 4,096 KiB, 2 ranks, ring",
+        {"gloo": "gloo"},
+    ),
+    ("Data parallelism on 2 ranks", "BucketedDDP, 2 ranks", {"torch's DDP": "torch's DDP"}),
+    ("ZeRO-3 on 2 ranks", "ZeRO step, 2 ranks, stage 3", {"FSDP2": "FSDP2"}),
+    ("Tensor parallelism on 2 ranks", "split by tp, 2 ranks", {"torch's": "torch's"}),
+)
+"""What the page begins with: a subject, its rows in the table, and the peers in words."""
 
 
 def processor() -> str:
@@ -60,6 +98,40 @@ def table(rows: list[dict]) -> str:
     return "\n".join(lines)
 
 
+def compared(row: dict, peer: str) -> str:
+    """Say which side is faster, by how much, and whether the aim is reached."""
+    ratio = round(row["ratio"], 2)  # what the table says
+    which = "as fast as" if ratio == 1 else "faster than" if ratio > 1 else "slower than"
+    facts = f"{ratio:.2f} times its {figure(row['peer'])}"
+    if aim := re.search(r"[0-9.]+", row["aim"]):
+        reached = "reached" if ratio >= float(aim[0]) else "missed"
+        facts += f"; the aim of {aim[0]} is {reached}"
+    return f"{which} {peer} ({facts})"
+
+
+def opening(rows: list[dict]) -> str:
+    """Return the rows that matter, a sentence each.
+
+    Raises:
+        ValueError: if one of them is not among the rows.
+    """
+    found = {(row["what"], row["peer_name"]): row for row in rows}
+    lines = []
+    for number, (subject, what, peers) in enumerate(OPENING, 1):
+        for peer in peers:
+            if (what, peer) not in found:
+                raise ValueError(f"no row '{what}' against '{peer}': change OPENING or the row")
+        row = found[what, next(iter(peers))]
+        sides = " and ".join(compared(found[what, peer], name) for peer, name in peers.items())
+        lines.append(f"{number}. {subject}: {figure(row['ours'])} {row['unit']}, {sides}.")
+    return "\n".join(lines)
+
+
+def page(rows: list[dict], machine: str) -> str:
+    """Return what the README says after its first lines."""
+    return f"Measured {machine}.\n\n{opening(rows)}\n\n## All rows\n\n{table(rows)}\n"
+
+
 def main() -> None:
     """Measure, print, and write the table unless the run was quick."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
@@ -77,7 +149,7 @@ def main() -> None:
     machine = f"{date.today()}, {processor()}, one thread, torch {torch.__version__}, "
     machine += f"Python {platform.python_version()}"
     with write_atomically(README) as file:
-        file.write(f"{head}{MARK}\n\nMeasured {machine}.\n\n{table(rows)}\n".encode())
+        file.write(f"{head}{MARK}\n\n{page(rows, machine)}".encode())
 
 
 if __name__ == "__main__":

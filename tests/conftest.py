@@ -23,8 +23,15 @@ settings.load_profile("course")
 
 
 def pytest_addoption(parser):
-    """`make soak` asks for more than the dozen random faults of an ordinary run."""
+    """`make soak` asks for more random faults and more seeds than an ordinary run."""
     parser.addoption("--runs", type=int, default=12, help="random faults in test_soak.py")
+    parser.addoption("--seeds", type=int, default=1, help="of tests that ask for `nth_seed`")
+
+
+def pytest_generate_tests(metafunc):
+    """A test with an argument `nth_seed` runs once for each of `--seeds`."""
+    if "nth_seed" in metafunc.fixturenames:
+        metafunc.parametrize("nth_seed", range(metafunc.config.getoption("seeds")))
 
 
 @pytest.fixture

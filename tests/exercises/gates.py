@@ -1,7 +1,9 @@
 """Run the cells of an exercise notebook in one process, with one answer in another's place."""
 
 import contextlib
+import functools
 import io
+import zlib
 from pathlib import Path
 
 from llmcourse.grading import exercise, hidden
@@ -15,12 +17,19 @@ def notebook_of(topic):
     return exercise.read(exercises.SOLUTIONS / f"{topic}.ipynb")
 
 
+@functools.cache
+def questions_of(topic):
+    """Return the questions of a topic by number."""
+    return {question.number: question for question in exercise.questions(notebook_of(topic))}
+
+
 def run_cell(source, names, place):
     """Run a cell as a notebook would, with a file name that the checks recognise as a cell's."""
     with contextlib.redirect_stdout(io.StringIO()):
         exec(compile(source, f"<cell {place}>", "exec"), names)
 
 
+@functools.cache
 def setting_of(topic):
     """Return the names after the cells that belong to no question."""
     names = {"__name__": "__main__"}
@@ -29,6 +38,11 @@ def setting_of(topic):
         if own and not exercise.grade_id(cell):
             run_cell(cell.source, names, place)
     return names
+
+
+@functools.cache
+def hidden_tests_of(topic):
+    return hidden.load(ROOT / "exercises" / "hidden" / f"{topic}.py")
 
 
 def visible(question, answer, setting):
@@ -43,10 +57,16 @@ def unseen(topic, question, answer, setting, *, seed=0):
     """Return what the hidden tests find for an answer."""
     names = dict(setting)
     run_cell(answer, names, f"{question.key}-answer")
-    tests = hidden.load(ROOT / "exercises" / "hidden" / f"{topic}.py")
     call = hidden.caller(names)
-    return hidden.run(tests, question.number, question.points, call, seed=seed)
+    return hidden.run(hidden_tests_of(topic), question.number, question.points, call, seed=seed)
 
 
+def seed_of(answer, nth=0):
+    """Return the nth seed for an answer: another one for each answer, the same in every run."""
+    return zlib.crc32(answer.encode()) + nth
+
+
+@functools.cache
 def mutants_of(topic):
-    return mutants.read(ROOT / "exercises" / "mutants" / f"{topic}.py")
+    solutions = {n: exercise.solution_of(q.answer) for n, q in questions_of(topic).items()}
+    return mutants.read(ROOT / "exercises" / "mutants" / f"{topic}.diff", solutions)

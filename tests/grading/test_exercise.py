@@ -131,15 +131,34 @@ def test_inline_raises_only_when_it_is_asked_to(monkeypatch):
     assert hidden.inline(small_exam.HIDDEN, "90.1", points=2, names=names).score == 2
 
 
-MUTANTS = """\
-\"\"\"Wrong answers.\"\"\"
+SOLUTIONS = {
+    "90.1": """\
+def add_all(numbers):
+    total = 0
 
-# %% 90.1 zero
+    for x in numbers:
+        total += x
+    return total
+""",
+    "90.2": "def double(x):\n    return 2 * x\n",
+}
+MUTANTS = """\
+# Wrong answers.
+
+# %% 90.1 products
 # says: you began with
 # nothing and stayed there
-def add_all(numbers):
-    return 0
+      for x in numbers:
+-         total += x
++         total *= x
 
+-     return total
++     return int(total)
+
+# %% 90.1 one_more
+# says: 1 too many
+      total = 0
++     total += 1
 
 # %% 90.2 same
 # says: twice is not once
@@ -148,21 +167,65 @@ def double(x):
 """
 
 
-def test_mutants_are_cells_with_a_message(tmp_path):
-    path = tmp_path / "90_small.py"
-    path.write_text(MUTANTS)
-    first, second = mutants.read(path)
-    assert (first.question, first.name) == ("90.1", "zero")
-    assert first.says == "you began with nothing and stayed there"
-    assert first.source == "def add_all(numbers):\n    return 0\n"
-    assert second.says == "twice is not once"
+@pytest.fixture
+def written(tmp_path):
+    """Read mutants with a change in their file."""
+
+    def read(*change):
+        assert not change or change[0] in MUTANTS
+        path = tmp_path / "90_small.diff"
+        path.write_text(MUTANTS.replace(*change) if change else MUTANTS)
+        return mutants.read(path, SOLUTIONS)
+
+    return read
+
+
+def test_mutants_are_edits_or_cells_with_a_message(written):
+    products, more, same = written()
+    assert (products.question, products.name) == ("90.1", "products")
+    assert products.says == "you began with nothing and stayed there"
+    head = "def add_all(numbers):\n    total = 0\n"
+    loop = "    for x in numbers:\n        total {}= x\n"
+    assert products.source == head + loop.format("*") + "    return int(total)\n"
+    assert more.source == head + "    total += 1\n" + loop.format("+") + "    return total\n"
+    assert same.says == "twice is not once"
+    assert same.source == "def double(x):\n    return x\n"
 
 
 @pytest.mark.parametrize(
     "change", [("# says: twice", "# twice"), ("90.2 same", "90.2"), ("90.2 same", "second same")]
 )
-def test_a_mutant_without_its_head_is_refused(tmp_path, change):
-    path = tmp_path / "90_small.py"
-    path.write_text(MUTANTS.replace(*change))
+def test_a_mutant_without_its_head_is_refused(written, change):
     with pytest.raises(ValueError, match="a mutant begins"):
-        mutants.read(path)
+        written(*change)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            ("-         total += x", "-         total += y"),
+            r"not in the solution: '        total \+= y'",
+        ),
+        (("-         total += x", "-     total += x"), r"not in the solution: '    total \+= x'"),
+        (("      for x in numbers:", "      for y in numbers:"), "not in the solution: '    for y"),
+        (("      for x in numbers:\n", "      total = 0\n"), "do not follow each other"),
+        (("      total = 0\n", ""), "new lines alone"),
+        (("\n-     return total", "-     return sum"), "not in the solution"),
+        (("+     return int(total)", "      return int(total)"), "not in the solution"),
+        (("+     return int(total)", "return int(total)"), "begin a line with"),
+        (("-     return total\n", "      total = 0\n"), "before the edit above"),
+        (("-     return total\n", "-         total += x\n"), "before the edit above"),
+        (("90.2 same", "90.3 same"), "90.3, which has no solution"),
+    ],
+)
+def test_an_edit_that_does_not_fit_the_solution_is_refused(written, change, message):
+    with pytest.raises(ValueError, match=r"90_small.diff: .*" + message):
+        written(*change)
+
+
+def test_an_edit_of_a_line_that_stands_twice_is_refused():
+    twice = "a = 1\nb = 2\na = 1\n"
+    with pytest.raises(ValueError, match="more than once:\na = 1"):
+        mutants.edited(twice, "- a = 1")
+    assert mutants.edited(twice, "  b = 2\n- a = 1\n+ a = 3") == "a = 1\nb = 2\na = 3"
