@@ -6,11 +6,11 @@ G key/value heads, K head size, V vocabulary.
 
 import contextlib
 import itertools
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 from unittest import mock
 
 import torch
+from parallel_kit import patched
 from torch import Tensor
 
 from llmcourse import optim
@@ -408,19 +408,6 @@ def added_up(rank, *, mutant: bool = False) -> list[Any]:
 # Mutants
 
 
-def _patched(*changes: tuple[Any, str, Any]):
-    """Return what patches the given attributes, when called."""
-
-    @contextlib.contextmanager
-    def patches() -> Iterator[None]:
-        with contextlib.ExitStack() as stack:
-            for target, name, value in changes:
-                stack.enter_context(mock.patch.object(target, name, value))
-            yield
-
-    return patches
-
-
 def _merge_without_rescaling(one, other):
     total = MERGE(one, other)
     weight = (other.logsumexp_BHt - total.logsumexp_BHt).exp().nan_to_num()
@@ -490,21 +477,21 @@ def _values_first(x, axis):
 MERGE, ROUND, ROWS, PASS_ON = parts.merge, ring.round_the_ring, ring.rows_of_mask, ring._pass_on
 
 MUTANTS = {
-    "no rescaling when parts are merged": _patched((ring, "merge", _merge_without_rescaling)),
-    "the mean of the parts": _patched((ring, "merge", _merge_of_means)),
-    "causal by place in the share": _patched((ring, "positions", _by_local_place)),
-    "one step too few": _patched((ring, "round_the_ring", _one_step_too_few)),
-    "keys taken for those of another rank": _patched((ring, "round_the_ring", _named_backwards)),
-    "values taken for keys": _patched((ring, "round_the_ring", _values_first)),
-    "gradients of keys stay where they are": _patched((ring, "_pass_on", _stay_where_they_are)),
-    "gradients of keys not added up": _patched((ring, "_pass_on", _forget_what_came)),
-    "gradients of keys doubled": _patched((ring, "flash_backward", _doubled)),
-    "weights of the part alone in backward": _patched(
+    "no rescaling when parts are merged": patched((ring, "merge", _merge_without_rescaling)),
+    "the mean of the parts": patched((ring, "merge", _merge_of_means)),
+    "causal by place in the share": patched((ring, "positions", _by_local_place)),
+    "one step too few": patched((ring, "round_the_ring", _one_step_too_few)),
+    "keys taken for those of another rank": patched((ring, "round_the_ring", _named_backwards)),
+    "values taken for keys": patched((ring, "round_the_ring", _values_first)),
+    "gradients of keys stay where they are": patched((ring, "_pass_on", _stay_where_they_are)),
+    "gradients of keys not added up": patched((ring, "_pass_on", _forget_what_came)),
+    "gradients of keys doubled": patched((ring, "flash_backward", _doubled)),
+    "weights of the part alone in backward": patched(
         (ring, "flash_backward", _weights_of_the_part)
     ),
-    "output of the part alone in backward": _patched((ring, "flash_backward", _output_of_the_part)),
-    "mask cut on the wrong side": _patched((ring, "rows_of_mask", _wrong_side)),
-    "the first rows of the mask": _patched((ring, "rows_of_mask", _first_rows)),
+    "output of the part alone in backward": patched((ring, "flash_backward", _output_of_the_part)),
+    "mask cut on the wrong side": patched((ring, "rows_of_mask", _wrong_side)),
+    "the first rows of the mask": patched((ring, "rows_of_mask", _first_rows)),
 }
 
 OF_MASKS = ("mask cut on the wrong side", "the first rows of the mask")

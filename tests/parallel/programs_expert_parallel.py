@@ -3,9 +3,9 @@
 import contextlib
 from dataclasses import replace
 from typing import Any
-from unittest import mock
 
 import torch
+from parallel_kit import patched
 from torch import Tensor
 
 from llmcourse import optim
@@ -243,19 +243,6 @@ def on_ranks(
 # Mutants
 
 
-def _patched(*changes: tuple[Any, str, Any]):
-    """Return what patches the given attributes, when called."""
-
-    @contextlib.contextmanager
-    def patches():
-        with contextlib.ExitStack() as stack:
-            for target, name, value in changes:
-                stack.enter_context(mock.patch.object(target, name, value))
-            yield
-
-    return patches
-
-
 REGROUP, EXCHANGE, SHARE_OF = experts.regroup, exchange._exchange, experts.share_of
 FORWARD, SYNC = Experts.forward, shard.sync_gradients
 
@@ -318,27 +305,27 @@ def _swapped_counts(counts_NE: Tensor, axis) -> Tensor:
 EXCHANGE_COUNTS = experts.exchange_counts
 
 MUTANTS = {
-    "rows come back in the experts' order": _patched((experts, "regroup", _never_back)),
-    "counts are transposed": _patched((experts, "regroup", _transposed)),
-    "counts of experts are swapped": _patched((experts, "exchange_counts", _swapped_counts)),
-    "rows of two ranks change places": _patched((experts, "regroup", _other_sources)),
-    "rows are not grouped by expert": _patched((experts, "regroup", lambda rows, _: rows)),
-    "gradients are not sent back": _patched(
+    "rows come back in the experts' order": patched((experts, "regroup", _never_back)),
+    "counts are transposed": patched((experts, "regroup", _transposed)),
+    "counts of experts are swapped": patched((experts, "exchange_counts", _swapped_counts)),
+    "rows of two ranks change places": patched((experts, "regroup", _other_sources)),
+    "rows are not grouped by expert": patched((experts, "regroup", lambda rows, _: rows)),
+    "gradients are not sent back": patched(
         (exchange._AllToAll, "backward", staticmethod(_not_sent_back))
     ),
-    "every rank takes the first experts": _patched(
+    "every rank takes the first experts": patched(
         (experts, "share_of", lambda num, index, size: SHARE_OF(num, 0, size))
     ),
-    "the router's gradients stay local": _patched(
+    "the router's gradients stay local": patched(
         (expert_parallel, "sync_gradients", _copies_keep_their_gradients)
     ),
-    "experts are averaged like copies": _patched(
+    "experts are averaged like copies": patched(
         (expert_parallel, "sync_gradients", _experts_are_copies)
     ),
-    "experts are not divided": _patched(
+    "experts are not divided": patched(
         (expert_parallel, "sync_gradients", _experts_are_not_divided)
     ),
-    "no rows, no gradient": _patched((Experts, "forward", _no_gradient_without_rows)),
+    "no rows, no gradient": patched((Experts, "forward", _no_gradient_without_rows)),
 }
 """What the comparisons have to notice."""
 
