@@ -15,6 +15,7 @@ from unittest import mock
 
 import numpy as np
 import torch
+from torch import Tensor, nn
 
 from llmcourse import checkpoint
 from llmcourse.parallel import world
@@ -156,9 +157,34 @@ def saved_in(folder: Path) -> Any:
     return checkpoint.load(checkpoint.latest(folder / "checkpoints"))
 
 
+def assert_close_states(saved: Any, reference: Any) -> None:
+    """Weights and moments by the same names and numbers, equal up to AdamW's small roots."""
+    assert list(saved.model) == list(reference.model)
+    for name, x in reference.model.items():
+        torch.testing.assert_close(saved.model[name], x, rtol=0, atol=2e-3 * x.abs().max())
+    groups, expected = saved.optimizer["param_groups"], reference.optimizer["param_groups"]
+    assert [g["params"] for g in groups] == [g["params"] for g in expected]
+    for number, state in reference.optimizer["state"].items():
+        mine = saved.optimizer["state"][number]
+        assert mine["step"] == state["step"]
+        for name, x in state.items():
+            if isinstance(x, torch.Tensor) and x.ndim:
+                torch.testing.assert_close(mine[name], x, rtol=0, atol=2e-3 * x.abs().max())
+
+
 def halfway(folder: Path, copy: Path) -> Path:
     """Copy a finished run, and take its last checkpoint away, be it a file or a folder of parts."""
     shutil.copytree(folder, copy)
     last = checkpoint.latest(copy / "checkpoints")
     shutil.rmtree(last) if last.is_dir() else last.unlink()
     return copy
+
+
+def gradients_of(model: nn.Module) -> dict[str, Tensor]:
+    """Return copies of all gradients, by name."""
+    return {name: p.grad.clone() for name, p in model.named_parameters()}
+
+
+def weights_of(model: nn.Module) -> dict[str, Tensor]:
+    """Return copies of all parameters, by name."""
+    return {name: p.detach().clone() for name, p in model.named_parameters()}
