@@ -50,12 +50,14 @@ def reduced(rank, algorithm, shape, dtype, seed):
     return collectives.all_reduce(x, rank.axis("dp"), algorithm=algorithm)
 
 
-def large(rank, length):
-    """All-reduce and reduce-scatter a tensor that goes in pieces."""
-    axis, x = rank.axis("dp"), values(rank.index, (length,))
-    found = {name: collectives.ALGORITHMS[name](x.clone(), axis) for name in ("ring", "ordered")}
-    for ordered in (False, True):
-        found[ordered] = collectives.reduce_scatter(x, axis, ordered=ordered)
+def large(rank, length, piece_bytes):
+    """All-reduce and reduce-scatter a tensor that goes in pieces of this size."""
+    axis, x, found = rank.axis("dp"), values(rank.index, (length,)), {}
+    with mock.patch.dict(passes.pieces.__kwdefaults__, piece_bytes=piece_bytes):
+        for name in ("ring", "ordered"):
+            found[name] = collectives.ALGORITHMS[name](x.clone(), axis)
+        for ordered in (False, True):
+            found[ordered] = collectives.reduce_scatter(x, axis, ordered=ordered)
     return found, [m.num_bytes for m in rank.messages]
 
 

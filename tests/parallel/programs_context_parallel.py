@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 import torch
-from parallel_kit import patched
+from parallel_kit import gradients_of, patched, weights_of
 from torch import Tensor
 
 from llmcourse import optim
@@ -229,10 +229,10 @@ def alone(*, packed: bool, tied_head: bool = True, steps: int = 3) -> Trace:
         loss = cross_entropy(model(ids, positions_BT=positions, mask=mask), targets)
         loss.backward()
         losses.append(loss.item())
-        gradients.append(_gradients(model))
+        gradients.append(gradients_of(model))
         optimizer.step()
         optimizer.zero_grad()
-    return Trace(losses, gradients, {}, _weights(model), 0)
+    return Trace(losses, gradients, {}, weights_of(model), 0)
 
 
 def train(
@@ -272,7 +272,7 @@ def train(
             loss = cross_entropy(logits, mine.targets_BT, num_tokens=num_tokens)
             loss.backward()
         if step == 0:
-            local = _gradients(model)
+            local = gradients_of(model)
             ring_bytes = sum(
                 message.num_bytes
                 for message in axis.messages[num_messages:]
@@ -281,10 +281,10 @@ def train(
         if mutant != "gradients stay local":
             collectives.sum_gradients(model.parameters(), axis)
         losses.append(float(collectives.all_reduce_ordered(loss.detach().clone(), axis)))
-        gradients.append(_gradients(model))
+        gradients.append(gradients_of(model))
         optimizer.step()
         optimizer.zero_grad()
-    return Trace(losses, gradients, local, _weights(model), ring_bytes)
+    return Trace(losses, gradients, local, weights_of(model), ring_bytes)
 
 
 def _share_of(whole: Batch, axis, layout: str, mutant: str | None) -> tuple[Batch, int]:
@@ -322,7 +322,7 @@ def narrow(rank, layout: str) -> dict[str, Any]:
     return {
         "dtype": str(logits.dtype),
         "logits": logits.float(),
-        "gradients": _gradients(model),
+        "gradients": gradients_of(model),
         "bytes": (forward_bytes, backward_bytes),
     }
 
@@ -334,19 +334,11 @@ def narrow_alone(*, autocast: bool) -> tuple[Tensor, dict[str, Tensor]]:
     with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
         logits = model(ids, positions_BT=positions)
     cross_entropy(logits, targets).backward()
-    return logits.detach().float(), _gradients(model)
+    return logits.detach().float(), gradients_of(model)
 
 
 def _optimizer(model: Transformer) -> optim.AdamW:
     return optim.AdamW(optim.decay_groups(model, weight_decay=0.1), lr=1e-2)
-
-
-def _gradients(model: Transformer) -> dict[str, Tensor]:
-    return {name: p.grad.clone() for name, p in model.named_parameters()}
-
-
-def _weights(model: Transformer) -> dict[str, Tensor]:
-    return {name: p.detach().clone() for name, p in model.named_parameters()}
 
 
 # What is refused

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from parallel_kit import patched
+from parallel_kit import gradients_of, patched, weights_of
 from torch import Tensor
 
 from llmcourse import optim
@@ -193,11 +193,10 @@ def alone(num_ranks: int, dtype: str, *, steps: int = 3, **settings: Any) -> dic
         values = [loss_of(model, *part) for part in parts]
         (sum(values) / len(values)).backward()
         losses.append([float(value.detach()) for value in values])
-        gradients.append({n: p.grad.clone() for n, p in model.named_parameters()})
+        gradients.append(gradients_of(model))
         optimizer.step()
         optimizer.zero_grad()
-    parameters = {n: p.detach().clone() for n, p in model.named_parameters()}
-    return {"losses": losses, "gradients": gradients, "parameters": parameters}
+    return {"losses": losses, "gradients": gradients, "parameters": weights_of(model)}
 
 
 def on_ranks(
@@ -234,7 +233,7 @@ def on_ranks(
     return {
         "losses": losses,
         "gradients": gradients,
-        "parameters": {n: p.detach().clone() for n, p in model.named_parameters()},
+        "parameters": weights_of(model),
         "sent_bytes": sent,
         "chosen": chosen,
     }

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
-from parallel_kit import patched
+from parallel_kit import gradients_of, patched, weights_of
 from torch import Tensor, nn
 
 from llmcourse import optim
@@ -121,7 +121,7 @@ def follow(
 
 def trained(model, steps, loss_of, sync) -> Trace:
     """Train a model, whole or cut."""
-    before = copies_of(model)
+    before = weights_of(model)
     losses = []
     optimizer = optim.AdamW(model.parameters(), lr=LEARNING_RATE, weight_decay=0.1, eps=ADAM_EPS)
     for step in range(steps):
@@ -137,15 +137,7 @@ def trained(model, steps, loss_of, sync) -> Trace:
         optimizer.step()
         optimizer.zero_grad()
         losses.append(value.item())
-    return Trace(losses, first, before, unsynced, gradients, copies_of(model))
-
-
-def copies_of(model: nn.Module) -> dict[str, Tensor]:
-    return {name: p.detach().clone() for name, p in model.named_parameters()}
-
-
-def gradients_of(model: nn.Module) -> dict[str, Tensor]:
-    return {name: p.grad.clone() for name, p in model.named_parameters()}
+    return Trace(losses, first, before, unsynced, gradients, weights_of(model))
 
 
 # What is asked of a model beside training

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llmcourse.parallel import collectives, world
-from llmcourse.parallel.collectives.passes import PIECE_BYTES, pieces
+from llmcourse.parallel.collectives.passes import pieces
 from llmcourse.parallel.world.worker import plain
 
 WORLDS = [1, 2, 3, 4, 5]
@@ -120,8 +120,9 @@ def test_reduce_scatter_leaves_each_rank_its_chunk(pools, num_ranks, ordered):
 
 
 def test_large_tensors_go_in_pieces(pools):
-    num_ranks, length = 3, PIECE_BYTES // 4 + 5  # two pieces, and no chunk or piece is even
-    found = pools(num_ranks).run(programs.large, length)
+    num_ranks, piece_bytes = 3, 1 << 14
+    length = piece_bytes // 4 + 5  # two pieces, and no chunk or piece is even
+    found = pools(num_ranks).run(programs.large, length, piece_bytes)
     parts = parts_of(num_ranks, (length,), torch.float32)
     chunks = [p.split(collectives.chunk_sizes(length, num_ranks)) for p in parts]
     for index, (sums, sent) in enumerate(found):

@@ -47,10 +47,11 @@ def assert_follows(traces, expected):
     ("p", "dtype"), [(1, "float32"), (2, "float64"), (3, "float32"), (4, "float64")]
 )
 def test_every_schedule_is_one_process_bit_by_bit(run, p, dtype):
+    settings = {"dtype": dtype, "steps": 3 if p > 1 else 1}
     schedules = [some(name, p) for name in CHUNKS]
-    by_rank = run(p, programs.follow_all, "untied", schedules, dtype=dtype)
+    by_rank = run(p, programs.follow_all, "untied", schedules, **settings)
     for schedule, *traces in zip(schedules, *by_rank, strict=True):
-        assert_follows(traces, alone("untied", schedule.num_micro_batches, dtype=dtype))
+        assert_follows(traces, alone("untied", schedule.num_micro_batches, **settings))
 
 
 def test_so_it_is_with_fewer_micro_batches_than_ranks_and_layers_that_do_not_divide(run):
@@ -100,7 +101,7 @@ def test_a_tied_head_adds_the_gradients_of_both_ends(run, p, dtype):
         assert_follows(traces, twin)
 
 
-@pytest.mark.parametrize(("p", "dtype"), [(1, "float32"), (2, "float32"), (3, "float64")])
+@pytest.mark.parametrize(("p", "dtype"), [(1, "float32"), (3, "float64")])
 def test_a_tied_head_differs_from_one_process_by_roundings_alone(run, p, dtype):
     """One process adds head and look-up of each micro-batch first: 2 m terms in another order.
 
@@ -185,11 +186,11 @@ def test_a_share_of_the_balance_loss_needs_a_forward_pass():
 
 
 def test_every_stage_adds_its_share_of_the_balance_loss(run):
-    for p in (1, 2):
-        schedules = [some(name, p) for name in CHUNKS]
-        by_rank = run(p, programs.follow_all, "mixture", schedules)
+    for p, names in ((1, ["1f1b"]), (2, list(CHUNKS))):
+        schedules = [some(name, p) for name in names]
+        by_rank = run(p, programs.follow_all, "mixture", schedules, steps=2)
         for schedule, *traces in zip(schedules, *by_rank, strict=True):
-            expected = alone("mixture", schedule.num_micro_batches)
+            expected = alone("mixture", schedule.num_micro_batches, steps=2)
             assert min(min(step) for step in expected.extra) > 0.01
             assert_follows(traces, expected)
             for trace in traces:
