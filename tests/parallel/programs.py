@@ -1,10 +1,18 @@
 """Functions for ranks to run: a module of its own, so that they import nothing else."""
 
 import os
+import random
 import signal
+import threading
 import time
+import weakref
+from pathlib import Path
 
+import numpy as np
 import torch
+
+from llmcourse.model import Transformer
+from llmcourse.parallel import collectives
 
 
 def place(rank):
@@ -120,3 +128,51 @@ def random_fault(rank, kind, who, after):
             return
     rank.world.barrier()
     rank.world.barrier()
+
+
+def leave_dirt(rank):
+    """Change whatever a careless program might, and leave it so."""
+    random.seed(7)
+    np.random.seed(7)
+    torch.manual_seed(7)
+    torch.set_default_dtype(torch.float64)
+    torch.set_num_threads(3)
+    torch.set_grad_enabled(False)
+    torch.set_autocast_enabled("cpu", True)
+    torch.use_deterministic_algorithms(True)
+    os.environ["LLMCOURSE_DIRT"] = "here"
+    os.chdir("/")
+    collectives.all_reduce = collectives.sums.all_reduce_ring = print
+    collectives.dirt = "here"
+    Transformer.forward = lambda model, ids: ids
+    rank.world.barrier()
+    rank.world.check_calls = False
+    held = threading.Event()
+    held.itself = held  # only a collector of cycles finds it
+    weakref.finalize(held, NOT_COLLECTED.discard, "held")
+    NOT_COLLECTED.add("held")
+
+
+NOT_COLLECTED = set()
+
+
+def state(rank):
+    """Return what a program finds."""
+    return {
+        "draws": [random.random(), np.random.random(), torch.rand(1).item()],
+        "dtype": str(torch.get_default_dtype()),
+        "threads": torch.get_num_threads(),
+        "learns": torch.is_grad_enabled(),
+        "autocast": torch.is_autocast_enabled("cpu"),
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+        "environment": os.environ.get("LLMCOURSE_DIRT"),
+        "folder": str(Path.cwd()),
+        "functions": [
+            collectives.all_reduce.__name__,
+            collectives.sums.all_reduce_ring.__name__,
+            Transformer.forward.__name__,
+            hasattr(collectives, "dirt"),
+        ],
+        "axis": (rank.world.check_calls, rank.world.sent_bytes, rank.axis("dp").sent_bytes),
+        "not collected": sorted(NOT_COLLECTED),
+    }

@@ -9,6 +9,7 @@ import torch.distributed as dist
 from llmcourse.parallel import collectives
 from llmcourse.parallel.collectives import chunks, passes, sums, trees
 from llmcourse.parallel.collectives.trees import tree_links
+from llmcourse.parallel.world import MismatchError
 
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.int64)
 
@@ -29,7 +30,7 @@ def whole_values(index, shape, dtype=torch.float32, *, seed=0):
 
 def lengths(num_ranks):
     """Lengths that are easily got wrong, and a large one."""
-    return sorted({0, 1, num_ranks - 1, num_ranks, num_ranks + 1, 7 * num_ranks, 100_003})
+    return sorted({0, 1, num_ranks - 1, num_ranks, num_ranks + 1, 7 * num_ranks, 10_007})
 
 
 def all_reduces(rank, algorithm):
@@ -49,12 +50,14 @@ def reduced(rank, algorithm, shape, dtype, seed):
     return collectives.all_reduce(x, rank.axis("dp"), algorithm=algorithm)
 
 
-def large(rank, length):
-    """All-reduce and reduce-scatter a tensor that goes in pieces."""
-    axis, x = rank.axis("dp"), values(rank.index, (length,))
-    found = {name: collectives.ALGORITHMS[name](x.clone(), axis) for name in ("ring", "ordered")}
-    for ordered in (False, True):
-        found[ordered] = collectives.reduce_scatter(x, axis, ordered=ordered)
+def large(rank, length, piece_bytes):
+    """All-reduce and reduce-scatter a tensor that goes in pieces of this size."""
+    axis, x, found = rank.axis("dp"), values(rank.index, (length,)), {}
+    with mock.patch.dict(passes.pieces.__kwdefaults__, piece_bytes=piece_bytes):
+        for name in ("ring", "ordered"):
+            found[name] = collectives.ALGORITHMS[name](x.clone(), axis)
+        for ordered in (False, True):
+            found[ordered] = collectives.reduce_scatter(x, axis, ordered=ordered)
     return found, [m.num_bytes for m in rank.messages]
 
 
@@ -204,6 +207,20 @@ def two_threads(rank):
         collectives.all_reduce_ordered(x, axis)
     thread.join()
     return torch.stack(first), torch.stack(second)
+
+
+DISAGREEMENTS = ("collective", "shape", "dims", "dtype", "source", "order", "length", "rows")
+
+
+def disagreements(rank):
+    """Disagree in one way after the other; return what this rank is told."""
+    told = {}
+    for what in DISAGREEMENTS:
+        try:
+            disagree(rank, what)
+        except MismatchError as error:
+            told[what] = str(error)
+    return told
 
 
 def disagree(rank, what):

@@ -6,11 +6,11 @@ G key/value heads, K head size, V vocabulary.
 
 import contextlib
 import itertools
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 from unittest import mock
 
 import torch
+from parallel_kit import gradients_of, patched, weights_of
 from torch import Tensor
 
 from llmcourse import optim
@@ -229,10 +229,10 @@ def alone(*, packed: bool, tied_head: bool = True, steps: int = 3) -> Trace:
         loss = cross_entropy(model(ids, positions_BT=positions, mask=mask), targets)
         loss.backward()
         losses.append(loss.item())
-        gradients.append(_gradients(model))
+        gradients.append(gradients_of(model))
         optimizer.step()
         optimizer.zero_grad()
-    return Trace(losses, gradients, {}, _weights(model), 0)
+    return Trace(losses, gradients, {}, weights_of(model), 0)
 
 
 def train(
@@ -272,7 +272,7 @@ def train(
             loss = cross_entropy(logits, mine.targets_BT, num_tokens=num_tokens)
             loss.backward()
         if step == 0:
-            local = _gradients(model)
+            local = gradients_of(model)
             ring_bytes = sum(
                 message.num_bytes
                 for message in axis.messages[num_messages:]
@@ -281,10 +281,10 @@ def train(
         if mutant != "gradients stay local":
             collectives.sum_gradients(model.parameters(), axis)
         losses.append(float(collectives.all_reduce_ordered(loss.detach().clone(), axis)))
-        gradients.append(_gradients(model))
+        gradients.append(gradients_of(model))
         optimizer.step()
         optimizer.zero_grad()
-    return Trace(losses, gradients, local, _weights(model), ring_bytes)
+    return Trace(losses, gradients, local, weights_of(model), ring_bytes)
 
 
 def _share_of(whole: Batch, axis, layout: str, mutant: str | None) -> tuple[Batch, int]:
@@ -322,7 +322,7 @@ def narrow(rank, layout: str) -> dict[str, Any]:
     return {
         "dtype": str(logits.dtype),
         "logits": logits.float(),
-        "gradients": _gradients(model),
+        "gradients": gradients_of(model),
         "bytes": (forward_bytes, backward_bytes),
     }
 
@@ -334,19 +334,11 @@ def narrow_alone(*, autocast: bool) -> tuple[Tensor, dict[str, Tensor]]:
     with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
         logits = model(ids, positions_BT=positions)
     cross_entropy(logits, targets).backward()
-    return logits.detach().float(), _gradients(model)
+    return logits.detach().float(), gradients_of(model)
 
 
 def _optimizer(model: Transformer) -> optim.AdamW:
     return optim.AdamW(optim.decay_groups(model, weight_decay=0.1), lr=1e-2)
-
-
-def _gradients(model: Transformer) -> dict[str, Tensor]:
-    return {name: p.grad.clone() for name, p in model.named_parameters()}
-
-
-def _weights(model: Transformer) -> dict[str, Tensor]:
-    return {name: p.detach().clone() for name, p in model.named_parameters()}
 
 
 # What is refused
@@ -406,19 +398,6 @@ def added_up(rank, *, mutant: bool = False) -> list[Any]:
 
 
 # Mutants
-
-
-def _patched(*changes: tuple[Any, str, Any]):
-    """Return what patches the given attributes, when called."""
-
-    @contextlib.contextmanager
-    def patches() -> Iterator[None]:
-        with contextlib.ExitStack() as stack:
-            for target, name, value in changes:
-                stack.enter_context(mock.patch.object(target, name, value))
-            yield
-
-    return patches
 
 
 def _merge_without_rescaling(one, other):
@@ -490,21 +469,21 @@ def _values_first(x, axis):
 MERGE, ROUND, ROWS, PASS_ON = parts.merge, ring.round_the_ring, ring.rows_of_mask, ring._pass_on
 
 MUTANTS = {
-    "no rescaling when parts are merged": _patched((ring, "merge", _merge_without_rescaling)),
-    "the mean of the parts": _patched((ring, "merge", _merge_of_means)),
-    "causal by place in the share": _patched((ring, "positions", _by_local_place)),
-    "one step too few": _patched((ring, "round_the_ring", _one_step_too_few)),
-    "keys taken for those of another rank": _patched((ring, "round_the_ring", _named_backwards)),
-    "values taken for keys": _patched((ring, "round_the_ring", _values_first)),
-    "gradients of keys stay where they are": _patched((ring, "_pass_on", _stay_where_they_are)),
-    "gradients of keys not added up": _patched((ring, "_pass_on", _forget_what_came)),
-    "gradients of keys doubled": _patched((ring, "flash_backward", _doubled)),
-    "weights of the part alone in backward": _patched(
+    "no rescaling when parts are merged": patched((ring, "merge", _merge_without_rescaling)),
+    "the mean of the parts": patched((ring, "merge", _merge_of_means)),
+    "causal by place in the share": patched((ring, "positions", _by_local_place)),
+    "one step too few": patched((ring, "round_the_ring", _one_step_too_few)),
+    "keys taken for those of another rank": patched((ring, "round_the_ring", _named_backwards)),
+    "values taken for keys": patched((ring, "round_the_ring", _values_first)),
+    "gradients of keys stay where they are": patched((ring, "_pass_on", _stay_where_they_are)),
+    "gradients of keys not added up": patched((ring, "_pass_on", _forget_what_came)),
+    "gradients of keys doubled": patched((ring, "flash_backward", _doubled)),
+    "weights of the part alone in backward": patched(
         (ring, "flash_backward", _weights_of_the_part)
     ),
-    "output of the part alone in backward": _patched((ring, "flash_backward", _output_of_the_part)),
-    "mask cut on the wrong side": _patched((ring, "rows_of_mask", _wrong_side)),
-    "the first rows of the mask": _patched((ring, "rows_of_mask", _first_rows)),
+    "output of the part alone in backward": patched((ring, "flash_backward", _output_of_the_part)),
+    "mask cut on the wrong side": patched((ring, "rows_of_mask", _wrong_side)),
+    "the first rows of the mask": patched((ring, "rows_of_mask", _first_rows)),
 }
 
 OF_MASKS = ("mask cut on the wrong side", "the first rows of the mask")

@@ -3,9 +3,9 @@
 import contextlib
 from dataclasses import replace
 from typing import Any
-from unittest import mock
 
 import torch
+from parallel_kit import gradients_of, patched, weights_of
 from torch import Tensor
 
 from llmcourse import optim
@@ -194,11 +194,10 @@ def alone(num_ranks: int, dtype: str, *, steps: int = 3, **settings: Any) -> dic
         values = [loss_of(model, *part) for part in parts]
         (sum(values) / len(values)).backward()
         losses.append([float(value.detach()) for value in values])
-        gradients.append({n: p.grad.clone() for n, p in model.named_parameters()})
+        gradients.append(gradients_of(model))
         optimizer.step()
         optimizer.zero_grad()
-    parameters = {n: p.detach().clone() for n, p in model.named_parameters()}
-    return {"losses": losses, "gradients": gradients, "parameters": parameters}
+    return {"losses": losses, "gradients": gradients, "parameters": weights_of(model)}
 
 
 def on_ranks(
@@ -237,26 +236,13 @@ def on_ranks(
     return {
         "losses": losses,
         "gradients": gradients,
-        "parameters": {n: p.detach().clone() for n, p in model.named_parameters()},
+        "parameters": weights_of(model),
         "sent_bytes": sent,
         "chosen": chosen,
     }
 
 
 # Mutants
-
-
-def _patched(*changes: tuple[Any, str, Any]):
-    """Return what patches the given attributes, when called."""
-
-    @contextlib.contextmanager
-    def patches():
-        with contextlib.ExitStack() as stack:
-            for target, name, value in changes:
-                stack.enter_context(mock.patch.object(target, name, value))
-            yield
-
-    return patches
 
 
 REGROUP, EXCHANGE, SHARE_OF = experts.regroup, exchange._exchange, experts.share_of
@@ -321,27 +307,27 @@ def _swapped_counts(counts_NE: Tensor, axis) -> Tensor:
 EXCHANGE_COUNTS = experts.exchange_counts
 
 MUTANTS = {
-    "rows come back in the experts' order": _patched((experts, "regroup", _never_back)),
-    "counts are transposed": _patched((experts, "regroup", _transposed)),
-    "counts of experts are swapped": _patched((experts, "exchange_counts", _swapped_counts)),
-    "rows of two ranks change places": _patched((experts, "regroup", _other_sources)),
-    "rows are not grouped by expert": _patched((experts, "regroup", lambda rows, _: rows)),
-    "gradients are not sent back": _patched(
+    "rows come back in the experts' order": patched((experts, "regroup", _never_back)),
+    "counts are transposed": patched((experts, "regroup", _transposed)),
+    "counts of experts are swapped": patched((experts, "exchange_counts", _swapped_counts)),
+    "rows of two ranks change places": patched((experts, "regroup", _other_sources)),
+    "rows are not grouped by expert": patched((experts, "regroup", lambda rows, _: rows)),
+    "gradients are not sent back": patched(
         (exchange._AllToAll, "backward", staticmethod(_not_sent_back))
     ),
-    "every rank takes the first experts": _patched(
+    "every rank takes the first experts": patched(
         (experts, "share_of", lambda num, index, size: SHARE_OF(num, 0, size))
     ),
-    "the router's gradients stay local": _patched(
+    "the router's gradients stay local": patched(
         (expert_parallel, "sync_gradients", _copies_keep_their_gradients)
     ),
-    "experts are averaged like copies": _patched(
+    "experts are averaged like copies": patched(
         (expert_parallel, "sync_gradients", _experts_are_copies)
     ),
-    "experts are not divided": _patched(
+    "experts are not divided": patched(
         (expert_parallel, "sync_gradients", _experts_are_not_divided)
     ),
-    "no rows, no gradient": _patched((Experts, "forward", _no_gradient_without_rows)),
+    "no rows, no gradient": patched((Experts, "forward", _no_gradient_without_rows)),
 }
 """What the comparisons have to notice."""
 

@@ -4,10 +4,10 @@ import contextlib
 import copy
 from dataclasses import replace
 from typing import Any, NamedTuple
-from unittest import mock
 
 import torch
 import torch.nn.functional as F
+from parallel_kit import gradients_of, patched, weights_of
 from torch import Tensor, nn
 
 from llmcourse import optim
@@ -85,7 +85,7 @@ class Trace(NamedTuple):
     """After the last step."""
 
 
-LEARNING_RATE, STEPS = 1e-2, 4
+LEARNING_RATE, STEPS = 1e-2, 3
 
 
 def alone(name: str, dtype: str = "float64", steps: int = STEPS) -> Trace:
@@ -121,7 +121,7 @@ def follow(
 
 def trained(model, steps, loss_of, sync) -> Trace:
     """Train a model, whole or cut."""
-    before = copies_of(model)
+    before = weights_of(model)
     losses = []
     optimizer = optim.AdamW(model.parameters(), lr=LEARNING_RATE, weight_decay=0.1, eps=ADAM_EPS)
     for step in range(steps):
@@ -137,27 +137,28 @@ def trained(model, steps, loss_of, sync) -> Trace:
         optimizer.step()
         optimizer.zero_grad()
         losses.append(value.item())
-    return Trace(losses, first, before, unsynced, gradients, copies_of(model))
-
-
-def copies_of(model: nn.Module) -> dict[str, Tensor]:
-    return {name: p.detach().clone() for name, p in model.named_parameters()}
-
-
-def gradients_of(model: nn.Module) -> dict[str, Tensor]:
-    return {name: p.grad.clone() for name, p in model.named_parameters()}
+    return Trace(losses, first, before, unsynced, gradients, weights_of(model))
 
 
 # What is asked of a model beside training
 
 
-def logits_of(rank, name: str, how: str, *, sequence_parallel: bool = False) -> Tensor:
-    """Return this rank's logits of the first batch, asked for in one of several ways."""
+def asked_in_every_way(model: Transformer, *, sequence_parallel: bool) -> dict[str, Tensor]:
+    """Return logits of the first batch, by the way in which they were asked for."""
+    return {
+        how: ask(model, batch(0)[0])
+        for how, ask in WAYS.items()
+        if how != "cached" or not sequence_parallel
+    }
+
+
+def logits_of(rank, name: str, *, sequence_parallel: bool) -> dict[str, Tensor]:
+    """Return this rank's logits, by the way in which they were asked for."""
     whole, replicate_kv = made(name), "kv head" in name
     axis = rank.axis("dp")
     model = tp.shard(whole, axis, sequence_parallel=sequence_parallel, replicate_kv=replicate_kv)
     with torch.no_grad():
-        return WAYS[how](model, batch(0)[0])
+        return asked_in_every_way(model, sequence_parallel=sequence_parallel)
 
 
 def packed(model: Transformer, ids_BT: Tensor) -> Tensor:
@@ -394,19 +395,6 @@ def vocabulary_inputs() -> list[Tensor]:
 # Mutants
 
 
-def _patched(*patches):
-    """Return a context that puts other functions in their places."""
-
-    @contextlib.contextmanager
-    def context():
-        with contextlib.ExitStack() as stack:
-            for owner, name, value in patches:
-                stack.enter_context(mock.patch.object(owner, name, value))
-            yield
-
-    return context
-
-
 def _not_cut(x, axis):
     return x
 
@@ -463,39 +451,37 @@ shard_sync = sharding.sync
 loss_backward = loss.token_losses_backward
 
 MUTANTS = {
-    "f and g are swapped": _patched((layers, "f", nodes.g), (layers, "g", nodes.f)),
-    "parts are not summed": _patched((layers, "g", _not_cut)),
-    "gradients of inputs are not summed": _patched((layers, "f", _not_cut)),
-    "g sums its gradient too": _patched(
-        (layers, "g", nodes._node("g", nodes.summed, nodes.summed))
-    ),
-    "time is gathered, its gradient not summed": _patched(
+    "f and g are swapped": patched((layers, "f", nodes.g), (layers, "g", nodes.f)),
+    "parts are not summed": patched((layers, "g", _not_cut)),
+    "gradients of inputs are not summed": patched((layers, "f", _not_cut)),
+    "g sums its gradient too": patched((layers, "g", nodes._node("g", nodes.summed, nodes.summed))),
+    "time is gathered, its gradient not summed": patched(
         (layers, "gather_time", nodes._node("gather", nodes.join_time, _own_stretch))
     ),
-    "time is cut, its parts not summed": _patched(
+    "time is cut, its parts not summed": patched(
         (layers, "scatter_time", nodes._node("scatter", _own_stretch, nodes.join_time))
     ),
-    "the largest logit is this rank's": _patched((loss, "all_reduce_max", _not_cut)),
-    "exponentials are not summed": _patched((loss, "summed", lambda x, axis, name: x)),
-    "targets are counted from the rank's first": _patched((loss, "own_rows", _from_zero)),
-    "every rank adds a target": _patched((loss, "own_rows", _all_mine)),
-    "ids are counted from the rank's first": _patched((layers, "own_rows", _from_zero)),
-    "every rank adds a row": _patched((layers, "own_rows", _all_mine)),
-    "ignored targets are learned": _patched(
+    "the largest logit is this rank's": patched((loss, "all_reduce_max", _not_cut)),
+    "exponentials are not summed": patched((loss, "summed", lambda x, axis, name: x)),
+    "targets are counted from the rank's first": patched((loss, "own_rows", _from_zero)),
+    "every rank adds a target": patched((loss, "own_rows", _all_mine)),
+    "ids are counted from the rank's first": patched((layers, "own_rows", _from_zero)),
+    "every rank adds a row": patched((layers, "own_rows", _all_mine)),
+    "ignored targets are learned": patched(
         (
             loss,
             "_token_losses",
             loss.differentiable(loss.token_losses_forward, _ignored_too),
         )
     ),
-    "copies of heads are not summed": _patched((sharding, "summed_over", _never("where copied"))),
-    "gains of heads are not summed": _patched((sharding, "summed_over", _never("always"))),
-    "gains of tokens are not summed": _patched(
+    "copies of heads are not summed": patched((sharding, "summed_over", _never("where copied"))),
+    "gains of heads are not summed": patched((sharding, "summed_over", _never("always"))),
+    "gains of tokens are not summed": patched(
         (sharding, "summed_over", _never("where time is cut"))
     ),
-    "gains of tokens are always summed": _patched((sharding, "summed_over", _sums_all_gains)),
-    "gradients are summed twice": _patched((sharding, "sync", _sums_twice)),
-    "the next rank's slices": _patched((sharding.Sharding, "slice_of", _next_slice)),
-    "a bias is added by every rank": _patched((layers, "row_parallel", _biased_row)),
+    "gains of tokens are always summed": patched((sharding, "summed_over", _sums_all_gains)),
+    "gradients are summed twice": patched((sharding, "sync", _sums_twice)),
+    "the next rank's slices": patched((sharding.Sharding, "slice_of", _next_slice)),
+    "a bias is added by every rank": patched((layers, "row_parallel", _biased_row)),
 }
 """What the comparisons have to notice."""

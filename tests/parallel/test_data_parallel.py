@@ -6,6 +6,7 @@ the exact one, in whatever order the ranks were added; u is 2^-24 for float32.
 """
 
 import itertools
+from functools import lru_cache
 
 import numpy as np
 import programs_data_parallel as programs
@@ -26,27 +27,6 @@ WRAPPERS = {
 }
 
 
-@pytest.fixture(scope="module")
-def pools():
-    """One pool for each number of ranks, started when it is asked for."""
-    made = {}
-
-    def pool(num_ranks):
-        if num_ranks not in made:
-            made[num_ranks] = world.Pool(num_ranks, timeout_s=20)
-        return made[num_ranks]
-
-    yield pool
-    for each in made.values():
-        each.close()
-
-
-@pytest.fixture
-def alone():
-    """An axis with one rank, which is this process: nothing is ever sent."""
-    return world.Axis("dp", (0,), 0, group=None, messages=[])
-
-
 def differing(found, expected, parts=("grads", "state", "after", "moments")):
     """Names of all tensors that are not the same to the last bit, or None on one side only."""
     names = []
@@ -62,6 +42,9 @@ def differing(found, expected, parts=("grads", "state", "after", "moments")):
 def bits(x):
     x = np.asarray(x)
     return x.dtype, x.shape, x.tobytes()
+
+
+in_one_process = lru_cache(programs.in_one_process)
 
 
 def gradients_by_rank(results, step):
@@ -81,7 +64,7 @@ def gradients_by_rank(results, step):
 def test_two_ranks_are_bitwise_equal_to_accumulation(pools, wrapper):
     name, options = WRAPPERS[wrapper]
     results = pools(2).run(programs.train, "llama", name, **options)
-    expected = programs.in_one_process("llama", 2)
+    expected = in_one_process("llama", 2)
     first, second = (found[0]["before"] for found in results)
     assert bits(first["model.embedding"]) != bits(second["model.embedding"])  # different before
     for found in results:
@@ -92,13 +75,14 @@ def test_two_ranks_are_bitwise_equal_to_accumulation(pools, wrapper):
     assert all(locals_differ)
 
 
-@pytest.mark.parametrize("num_ranks", [1, 2, 3, 4])
-@pytest.mark.parametrize("kind", ["llama", "awkward"])
+@pytest.mark.parametrize(
+    ("kind", "num_ranks"), [("llama", 1), ("awkward", 2), ("llama", 3), ("awkward", 4)]
+)
 def test_ordered_sums_are_bitwise_equal_to_accumulation(pools, kind, num_ranks):
     given = {"all_reduce": "ordered"}
     results = pools(num_ranks).run(programs.train, kind, "bucketed", bucket_bytes=20_000, **given)
     results += pools(num_ranks).run(programs.train, kind, "naive", **given)
-    expected = programs.in_one_process(kind, num_ranks)
+    expected = in_one_process(kind, num_ranks)
     for found in results:
         assert differing(found, expected) == []
 
@@ -112,9 +96,8 @@ def within_bound(mean, parts):
     return bool((np.abs(mean.astype(np.float64) - parts.mean(0)) <= bound).all())
 
 
-@pytest.mark.parametrize("num_ranks", [3, 4])
-def test_ring_is_within_the_derived_bound_of_the_exact_mean(pools, num_ranks):
-    results = pools(num_ranks).run(programs.train, "llama", "bucketed", bucket_bytes=20_000)
+def test_ring_is_within_the_derived_bound_of_the_exact_mean(pools):
+    results = pools(3).run(programs.train, "llama", "bucketed", bucket_bytes=20_000)
     for step in range(3):
         for name, local, synced in gradients_by_rank(results, step):
             assert within_bound(synced[0], local), name
@@ -138,23 +121,21 @@ def test_two_ranks_are_bitwise_equal_to_torch(pools, kind):
             assert differing(mine, other) == []
 
 
-@pytest.mark.parametrize("num_ranks", [3, 4])
-def test_more_ranks_follow_torch(pools, num_ranks):
-    ours = pools(num_ranks).run(programs.train, "double llama", "bucketed")[0]
-    theirs = pools(num_ranks).run(programs.train, "double llama", "torch")[0]
+def test_more_ranks_follow_torch(pools):
+    ours = pools(3).run(programs.train, "double llama", "bucketed")[0]
+    theirs = pools(3).run(programs.train, "double llama", "torch")[0]
     for step in range(3):
         for name, x in theirs[step]["after"].items():
             np.testing.assert_allclose(ours[step]["after"][name], x, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("num_ranks", [2, 3])
 @pytest.mark.parametrize("wrapper", WRAPPERS)
-def test_accumulation_is_synchronised_once(pools, num_ranks, wrapper):
-    name, options = WRAPPERS[wrapper]
+def test_accumulation_is_synchronised_once(pools, wrapper):
+    num_ranks, (name, options) = 3, WRAPPERS[wrapper]
     results = pools(num_ranks).run(
         programs.train, "llama", name, num_micro=3, num_steps=2, all_reduce="ordered", **options
     )
-    expected = programs.in_one_process("llama", num_ranks, num_micro=3, num_steps=2)
+    expected = in_one_process("llama", num_ranks, num_micro=3, num_steps=2)
     for found in results:
         assert differing(found, expected) == []
     once = pools(num_ranks).run(
@@ -167,7 +148,7 @@ def test_accumulation_is_synchronised_once(pools, num_ranks, wrapper):
 @pytest.mark.parametrize("wrapper", ["naive", "bucketed"])
 def test_sums_instead_of_means(pools, wrapper):
     results = pools(3).run(programs.train, "awkward", wrapper, average=False, all_reduce="ordered")
-    expected = programs.in_one_process("awkward", 3, average=False)
+    expected = in_one_process("awkward", 3, average=False)
     for found in results:
         assert differing(found, expected) == []
 
@@ -178,7 +159,7 @@ def test_sums_instead_of_means(pools, wrapper):
 @pytest.mark.parametrize("branch", [(), (0,), (2,), (0, 1), (0, 1, 2)])
 def test_branches_that_some_ranks_take(pools, branch):
     given = {"all_reduce": "ordered", "branch": branch}
-    expected = programs.in_one_process("awkward", 3, branch=branch)
+    expected = in_one_process("awkward", 3, branch=branch)
     assert (expected[0]["grads"]["branch.weight"] is None) == (not branch)
     assert expected[0]["grads"]["never"] is expected[0]["grads"]["frozen.weight"] is None
     for wrapper, more in (("naive", {}), ("bucketed", {"bucket_bytes": 64})):
@@ -213,8 +194,7 @@ def test_gradients_made_by_hand(pools, wrapper):
 # What is sent, and when.
 
 
-@pytest.mark.parametrize("num_ranks", [2, 3, 4])
-@pytest.mark.parametrize("overlap", [True, False])
+@pytest.mark.parametrize(("num_ranks", "overlap"), [(2, True), (3, False), (4, True)])
 def test_bytes_are_those_of_the_formula(pools, num_ranks, overlap):
     found = pools(num_ranks).run(programs.bytes_of_a_step, "llama", overlap, 20_000)
     num_parameters = len(programs.begin("llama", 0).model.state_dict())
@@ -329,7 +309,7 @@ def backward(ddp, x=1.0):
 
 
 @pytest.mark.parametrize("overlap", [True, False])
-def test_errors_of_the_thread_are_raised_by_sync(alone, overlap):
+def test_errors_of_the_thread_are_raised_by_sync(one_rank, overlap):
     tried = []
 
     def broken_link(x, _axis):
@@ -337,7 +317,7 @@ def test_errors_of_the_thread_are_raised_by_sync(alone, overlap):
         raise ConnectionError("the cable is out")
 
     ddp = BucketedDDP(
-        nn.Linear(3, 2), alone, all_reduce=broken_link, overlap=overlap, bucket_bytes=1
+        nn.Linear(3, 2), one_rank, all_reduce=broken_link, overlap=overlap, bucket_bytes=1
     )
     backward(ddp)
     with pytest.raises(ConnectionError, match="the cable is out"):
@@ -350,33 +330,33 @@ def test_errors_of_the_thread_are_raised_by_sync(alone, overlap):
 
 
 @pytest.mark.parametrize("wrapper", [NaiveDDP, BucketedDDP])
-def test_one_rank_alone(alone, wrapper):
+def test_one_rank_alone(one_rank, wrapper):
     module = nn.Linear(3, 2)
-    ddp = wrapper(module, alone)
+    ddp = wrapper(module, one_rank)
     backward(ddp)
     gradient = module.weight.grad
     ddp.sync()
     assert module.weight.grad is gradient  # in place: whoever holds it sees the mean
     assert torch.equal(gradient, torch.full((2, 3), 2.0))
-    assert alone.sent_bytes == 0
+    assert one_rank.sent_bytes == 0
     with torch.no_grad():
         assert torch.equal(ddp(torch.ones(3)), module(torch.ones(3)))
 
 
-def test_a_second_backward_pass_before_sync(alone):
-    ddp = BucketedDDP(nn.Linear(3, 2), alone)
+def test_a_second_backward_pass_before_sync(one_rank):
+    ddp = BucketedDDP(nn.Linear(3, 2), one_rank)
     backward(ddp)
     with pytest.raises(RuntimeError, match="put all but the last one into no_sync"):
         backward(ddp)
-    ddp = BucketedDDP(nn.Linear(3, 2), alone, overlap=False)
+    ddp = BucketedDDP(nn.Linear(3, 2), one_rank, overlap=False)
     backward(ddp)
     backward(ddp)
     ddp.sync()
     assert torch.equal(ddp.module.weight.grad, torch.full((2, 3), 4.0))
 
 
-def test_sync_after_no_sync_alone(alone):
-    ddp = BucketedDDP(nn.Linear(3, 2), alone)
+def test_sync_after_no_sync_alone(one_rank):
+    ddp = BucketedDDP(nn.Linear(3, 2), one_rank)
     with ddp.no_sync():
         backward(ddp)
         with ddp.no_sync():
@@ -389,22 +369,22 @@ def test_sync_after_no_sync_alone(alone):
 
 
 @pytest.mark.parametrize("wrapper", [NaiveDDP, BucketedDDP])
-def test_parameters_that_came_later_are_noticed(alone, wrapper):
+def test_parameters_that_came_later_are_noticed(one_rank, wrapper):
     module = nn.Linear(3, 2)
     module.bias.requires_grad_(False)
-    ddp = wrapper(module, alone)
+    ddp = wrapper(module, one_rank)
     module.bias.requires_grad_(True)
     with pytest.raises(RuntimeError, match="bias was added, replaced or unfrozen"):
         ddp.sync()
-    ddp = wrapper(module, alone)
+    ddp = wrapper(module, one_rank)
     module.weight = nn.Parameter(torch.ones(2, 3))
     with pytest.raises(RuntimeError, match="weight was added, replaced or unfrozen"):
         ddp.sync()
 
 
 @pytest.mark.parametrize("wrapper", [NaiveDDP, BucketedDDP])
-def test_sparse_gradients_are_refused(alone, wrapper):
-    ddp = wrapper(nn.Embedding(3, 2, sparse=True), alone)
+def test_sparse_gradients_are_refused(one_rank, wrapper):
+    ddp = wrapper(nn.Embedding(3, 2, sparse=True), one_rank)
     ddp(torch.tensor([1])).sum().backward()
     with pytest.raises(ValueError, match="use sparse=False"):
         ddp.sync()
@@ -418,21 +398,27 @@ def test_wrong_settings_are_refused_before_anything_is_sent(wrong):
 
 
 @pytest.mark.filterwarnings("ignore:Lazy modules")
-def test_parameters_without_a_value_are_refused(alone):
+def test_parameters_without_a_value_are_refused(one_rank):
     for module in (nn.LazyLinear(2), nn.Linear(3, 2, device="meta")):
         with pytest.raises(ValueError, match="weight has no value yet"):
-            NaiveDDP(module, alone)
+            NaiveDDP(module, one_rank)
 
 
-def test_nothing_to_broadcast(alone):
-    broadcast_tensors([], alone)
-    assert alone.messages == []
+def test_nothing_to_broadcast(one_rank):
+    broadcast_tensors([], one_rank)
+    assert one_rank.messages == []
 
 
 # What the check rejects.
 
 
-def complaint(pool, wrapper):
+@pytest.fixture(scope="module")
+def by_torch(pools):
+    """What torch's own wrapper makes of running means, of which one process has other ones."""
+    return pools(2).run(programs.train, "normed", "torch")
+
+
+def complaint(pool, wrapper, by_torch):
     """Say how a wrapper's training differs from what it has to be, or None."""
     cases = {
         "llama": {"bucket_bytes": 20_000},
@@ -442,10 +428,7 @@ def complaint(pool, wrapper):
     }
     for case, options in cases.items():
         kind, micro = case.split()[0], {k: v for k, v in options.items() if k == "num_micro"}
-        if kind == "normed":  # one process has other running means: torch's wrapper is the judge
-            expected = pool.run(programs.train, kind, "torch")
-        else:
-            expected = [programs.in_one_process(kind, 2, **micro)] * 2
+        expected = by_torch if kind == "normed" else [in_one_process(kind, 2, **micro)] * 2
         try:
             results = pool.run(programs.train, kind, wrapper, **options)
         except world.RankError as error:
@@ -456,13 +439,13 @@ def complaint(pool, wrapper):
     return None
 
 
-def test_check_accepts_the_real_one(pools):
-    assert complaint(pools(2), "bucketed") is None
+def test_check_accepts_the_real_one(pools, by_torch):
+    assert complaint(pools(2), "bucketed", by_torch) is None
 
 
 @pytest.mark.parametrize("mutant", programs.MUTANTS)
-def test_check_rejects_a_wrapper_that(mutant, pools):
-    found = complaint(pools(2), mutant)
+def test_check_rejects_a_wrapper_that(mutant, pools, by_torch):
+    found = complaint(pools(2), mutant, by_torch)
     assert found is not None, f"accepted a wrapper that {mutant}"
     if "order" in mutant:
         assert "same collectives in one order" in found

@@ -13,6 +13,7 @@ import programs_torch as programs
 import psutil
 import pytest
 import torch
+from parallel_kit import halfway, losses_of, saved_in
 
 from llmcourse import checkpoint, runtime, train
 from llmcourse.checkpoint import dcp
@@ -25,41 +26,24 @@ LAYOUTS = [("ddp", 2), ("fsdp", 2), ("ddp", 4), ("fsdp", 4), ("fsdp", 1)]
 SMALL = ["--preset", "tiny", "--steps", "6", "--warmup_steps", "2", "--sample_tokens", "5"]
 
 
-@pytest.fixture(scope="module")
-def config():
-    return replace(
-        train.PRESETS["tiny"](), steps=STEPS, validate_every=0, checkpoint_every=3, sample_tokens=5
-    )
-
-
-@pytest.fixture(scope="module")
-def alone(config, tmp_path_factory):
-    """The run of one process on our own engine that all are compared with."""
-    folder = tmp_path_factory.mktemp("runs") / "alone"
-    result = train.fit(train.start(config, folder))
-    return [r.loss for r in result.reports], [r.gradient_norm for r in result.reports], folder
-
-
 def settings(config, kind, ranks):
     return replace(config, engine="torch", parallel=kind, ranks=ranks)
 
 
-def fit(config, folder):
-    return world.run(programs.fit, config.ranks, config, folder)
+@pytest.fixture(scope="module")
+def fit(pools):
+    """Train on torch's engine as torchrun's processes do; return what the ranks return."""
+    return lambda config, folder: pools(config.ranks).run(programs.fit, config, folder)
 
 
 @pytest.fixture(scope="module")
-def spread_out(config, tmp_path_factory):
+def spread_out(config, fit, tmp_path_factory):
     """A finished run of each layout: what its ranks returned, and its folder."""
     found = {}
     for kind, ranks in LAYOUTS:
         folder = tmp_path_factory.mktemp("runs") / f"{kind}-{ranks}"
         found[kind, ranks] = fit(settings(config, kind, ranks), folder), folder
     return found
-
-
-def saved_in(folder):
-    return checkpoint.load(checkpoint.latest(folder / "checkpoints"))
 
 
 def moments_of(saved):
@@ -73,12 +57,12 @@ def moments_of(saved):
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_torchs_engine_has_the_losses_and_weights_of_ours(layout, alone, spread_out):
-    losses, norms, folder = alone
+    norms = [report.gradient_norm for report in alone.reports]
     results, theirs = spread_out[layout]
     for each in results:
-        assert each[0] == pytest.approx(losses, rel=1e-5)
+        assert each[0] == pytest.approx(losses_of(alone), rel=1e-5)
         assert each[1] == pytest.approx(norms, rel=1e-4)
-    ours, saved = saved_in(folder), saved_in(theirs)
+    ours, saved = saved_in(alone.run.folder), saved_in(theirs)
     assert saved.step == ours.step == STEPS
     assert saved.data == ours.data
     assert runtime.fingerprint(saved.generators) == runtime.fingerprint(ours.generators)
@@ -91,10 +75,10 @@ def test_torchs_engine_has_the_losses_and_weights_of_ours(layout, alone, spread_
     )
 
 
-def test_ranks_that_do_not_average_drift_apart(config, alone, tmp_path):
+def test_ranks_that_do_not_average_drift_apart(config, alone, pools, tmp_path):
     made = settings(config, "ddp", 2)
-    results = world.run(programs.without_averaging, 2, made, tmp_path / "run")
-    assert results[0] != pytest.approx(alone[0], rel=1e-5)
+    results = pools(2).run(programs.without_averaging, made, tmp_path / "run")
+    assert results[0] != pytest.approx(losses_of(alone), rel=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -108,32 +92,32 @@ def test_ranks_that_do_not_average_drift_apart(config, alone, tmp_path):
         (("torch", "ddp", 2), ("own", "zero2", 4)),
     ],
 )
-def test_a_run_goes_on_in_another_engine_and_layout(first, then, config, alone, tmp_path):
-    folder, losses = tmp_path / "run", alone[0]
-
-    def run(layout, steps, begun):
-        engine, kind, ranks = layout
-        made = replace(config, engine=engine, parallel=kind, ranks=ranks)
-        if engine == "torch":
-            return fit(made, folder)[0][0]
-        if begun:
-            return train.resume_on_ranks(folder, ranks=ranks, parallel=kind).losses
-        return train.fit_on_ranks(made, folder).losses
-
-    assert run(first, STEPS, False) == pytest.approx(losses, rel=1e-5)
-    newest = checkpoint.latest(folder / "checkpoints")
-    shutil.rmtree(newest) if newest.is_dir() else newest.unlink()
+def test_a_run_goes_on_in_another_engine_and_layout(
+    first, then, *, config, alone, fit, spread_out, tmp_path
+):
+    engine, kind, ranks = first
+    if engine == "torch":
+        folder = spread_out[kind, ranks][1]
+    elif ranks == 1:
+        folder = alone.run.folder
+    else:
+        folder = tmp_path / "whole"
+        train.fit_on_ranks(replace(config, ranks=ranks, parallel=kind), folder)
+    folder = halfway(folder, tmp_path / "run")
     assert saved_in(folder).step == 3
-    assert run(then, STEPS, True) == pytest.approx(losses[3:], rel=1e-5)
+    engine, kind, ranks = then
+    if engine == "torch":
+        losses = fit(settings(config, kind, ranks), folder)[0][0]
+    else:
+        losses = train.resume_on_ranks(folder, ranks=ranks, parallel=kind).losses
+    assert losses == pytest.approx(losses_of(alone)[3:], rel=1e-5)
     assert saved_in(folder).step == STEPS
 
 
-def test_the_same_layout_goes_on_bit_for_bit(config, spread_out, tmp_path):
+def test_the_same_layout_goes_on_bit_for_bit(config, fit, spread_out, tmp_path):
     for layout in (("fsdp", 2), ("ddp", 2)):
         results, whole = spread_out[layout]
-        folder = tmp_path / layout[0]
-        shutil.copytree(whole, folder)
-        shutil.rmtree(checkpoint.latest(folder / "checkpoints"))
+        folder = halfway(whole, tmp_path / layout[0])
         again = fit(settings(config, *layout), folder)
         assert again[0][0] == results[0][0][3:]
         for part in ("model", "generators"):
@@ -143,7 +127,7 @@ def test_the_same_layout_goes_on_bit_for_bit(config, spread_out, tmp_path):
         assert moments[0] == moments[1]
 
 
-def test_a_background_save_is_the_same_and_does_not_tear(config, spread_out, tmp_path):
+def test_a_background_save_is_the_same_and_does_not_tear(config, fit, spread_out, tmp_path):
     made = replace(settings(config, "fsdp", 2), save_in_background=True)
     fit(made, tmp_path / "run")
     for step in (3, 6):
@@ -155,9 +139,9 @@ def test_a_background_save_is_the_same_and_does_not_tear(config, spread_out, tmp
         assert same[0] == same[1]
 
 
-def test_what_changes_after_the_snapshot_is_not_in_it(tmp_path):
+def test_what_changes_after_the_snapshot_is_not_in_it(pools, tmp_path):
     folder, size = tmp_path / "step_00000001.dcp", 2_000_000
-    world.run(programs.save_and_change, 2, folder)
+    pools(2).run(programs.save_and_change, folder)
     dcp.write_index(folder, {"w0": (size,), "w1": (size,)}, {}, num_ranks=2)
     read = dcp.read_tensors(folder)
     for rank in range(2):
@@ -221,7 +205,7 @@ def torchrun(*arguments, ranks=2, restarts=0):
     ]
 
 
-def test_the_same_command_goes_on_and_another_run_is_refused(alone, tmp_path):
+def test_the_same_command_goes_on_and_another_run_is_refused(tmp_path):
     folder = tmp_path / "run"
     given = [*SMALL, "--checkpoint_every", "3", "--validate_every", "0"]
 
@@ -265,7 +249,7 @@ def ranks_of(parent):
     return [p for p in found if "llmcourse.train" in p.cmdline() and "--engine" in p.cmdline()]
 
 
-def test_torchrun_starts_again_after_a_killed_rank(config, tmp_path):
+def test_torchrun_starts_again_after_a_killed_rank(config, fit, tmp_path):
     folder = tmp_path / "run"
     given = ["--steps", "40", "--warmup_steps", "2", "--checkpoint_every", "2"]
     rest = ["--validate_every", "0", "--sample_tokens", "5", "--keep_checkpoints", "3"]

@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 import torch
+from parallel_kit import assert_close_states, halfway, losses_of, saved_in
 
-from llmcourse import checkpoint, train
+from llmcourse import train
 from llmcourse.model import tiny, tiny_moe
 from llmcourse.parallel.world import RankError
 from llmcourse.train import __main__ as command_line
@@ -13,23 +14,15 @@ from llmcourse.train.ranks import moved
 
 STEPS = 6
 MESHES = {
-    "dp=2,pp=2": {"micro_batches": 2, "parallel": "zero1", "pipeline": "zero_bubble"},
+    "dp=2,pp=2": {
+        "micro_batches": 2,
+        "parallel": "zero1",
+        "pipeline": "zero_bubble",
+        "save_in_shards": True,
+    },
     "cp=2,tp=2": {"sequence_parallel": True, "save_in_shards": True},
     "dp=2,tp=2,pp=2": {"micro_batches": 2, "save_in_background": True},
 }
-
-
-@pytest.fixture(scope="module")
-def config():
-    return replace(
-        train.PRESETS["tiny"](), steps=STEPS, validate_every=0, checkpoint_every=3, sample_tokens=5
-    )
-
-
-@pytest.fixture(scope="module")
-def alone(config, tmp_path_factory):
-    """The run of one process that all meshes are compared with."""
-    return train.fit(train.start(config, tmp_path_factory.mktemp("runs") / "alone"))
 
 
 @pytest.fixture(scope="module")
@@ -45,29 +38,6 @@ def on_meshes(config, tmp_path_factory):
         return found[text]
 
     return run
-
-
-def losses_of(result):
-    return [report.loss for report in result.reports]
-
-
-def saved_in(folder):
-    return checkpoint.load(checkpoint.latest(folder / "checkpoints"))
-
-
-def assert_close_states(saved, reference):
-    """Weights and moments by the same names and numbers, equal up to AdamW's small roots."""
-    assert list(saved.model) == list(reference.model)
-    for name, x in reference.model.items():
-        torch.testing.assert_close(saved.model[name], x, rtol=0, atol=2e-3 * x.abs().max())
-    groups, expected = saved.optimizer["param_groups"], reference.optimizer["param_groups"]
-    assert [g["params"] for g in groups] == [g["params"] for g in expected]
-    for number, state in reference.optimizer["state"].items():
-        mine = saved.optimizer["state"][number]
-        assert mine["step"] == state["step"]
-        for name, x in state.items():
-            if isinstance(x, torch.Tensor) and x.ndim:
-                torch.testing.assert_close(mine[name], x, rtol=0, atol=2e-3 * x.abs().max())
 
 
 @pytest.mark.parametrize("text", MESHES)
@@ -88,19 +58,20 @@ def test_a_mesh_has_the_losses_and_the_state_of_one_process(text, alone, on_mesh
 @pytest.mark.parametrize(
     ("first", "then"),
     [
-        ({"mesh": "dp=2,pp=2", "micro_batches": 2, "parallel": "zero1"}, {"mesh": "tp=2"}),
-        ({"mesh": "tp=2"}, {"ranks": 2, "parallel": "zero3"}),
-        ({"ranks": 2, "parallel": "zero1"}, {"mesh": "dp=2,cp=2"}),
-        ({"mesh": "pp=2", "micro_batches": 4, "save_in_shards": True}, {}),
+        ("dp=2,pp=2", {"mesh": "tp=2"}),
+        ("cp=2,tp=2", {"ranks": 2, "parallel": "zero3"}),
+        ("zero1", {"mesh": "dp=2,cp=2"}),
+        ("dp=2,tp=2,pp=2", {}),
     ],
-    ids=["pp to tp", "tp to zero3", "zero1 to dp x cp", "pp to one process"],
+    ids=["pp to tp", "tp to zero3", "zero1 to dp x cp", "all to one process"],
 )
-def test_a_run_goes_on_in_another_layout(first, then, config, alone, tmp_path):
-    folder = tmp_path / "moved"
-    before = train.fit_on_ranks(replace(config, **first), folder, timeout_s=120)
-    assert before.losses[:3] == pytest.approx(losses_of(alone)[:3], rel=1e-5)
-    last = checkpoint.latest(folder / "checkpoints")
-    remove(last)
+def test_a_run_goes_on_in_another_layout(first, then, *, config, alone, on_meshes, tmp_path):
+    if first == "zero1":
+        folder = tmp_path / "whole"
+        train.fit_on_ranks(replace(config, ranks=2, parallel="zero1"), folder)
+    else:
+        _, folder = on_meshes(first)
+    folder = halfway(folder, tmp_path / "moved")
     assert saved_in(folder).step == 3
     if then:
         parallel = then.get("parallel", "ddp")
@@ -111,24 +82,12 @@ def test_a_run_goes_on_in_another_layout(first, then, config, alone, tmp_path):
     assert rest == pytest.approx(losses_of(alone)[3:], rel=1e-5)
 
 
-def remove(path):
-    """Take the newest checkpoint away, be it a file or a folder of parts."""
-    if path.is_dir():
-        for part in sorted(path.rglob("*"), reverse=True):
-            part.rmdir() if part.is_dir() else part.unlink()
-        path.rmdir()
-    else:
-        path.unlink()
-
-
-def test_resuming_on_the_same_mesh_is_bit_for_bit(config, on_meshes, tmp_path):
-    text = "dp=2,pp=2"
-    uninterrupted, folder = on_meshes(text)
-    train.fit_on_ranks(replace(config, mesh=text, **MESHES[text]), tmp_path / "run")
-    remove(checkpoint.latest(tmp_path / "run" / "checkpoints"))
-    rest = train.resume_on_ranks(tmp_path / "run", timeout_s=120)
+def test_resuming_on_the_same_mesh_is_bit_for_bit(on_meshes, tmp_path):
+    uninterrupted, whole = on_meshes("dp=2,pp=2")
+    folder = halfway(whole, tmp_path / "run")
+    rest = train.resume_on_ranks(folder, timeout_s=120)
     assert rest.losses == uninterrupted.losses[3:]
-    saved, reference = saved_in(tmp_path / "run"), saved_in(folder)
+    saved, reference = saved_in(folder), saved_in(whole)
     assert all(torch.equal(saved.model[name], x) for name, x in reference.model.items())
 
 
@@ -156,17 +115,24 @@ def test_a_mixture_trains_on_experts_and_stages(config, tmp_path):
     assert found.losses == pytest.approx(expected, rel=1e-3)
 
 
-@pytest.mark.parametrize("parallel", ["ddp", "zero2", "zero3"])
-def test_a_mixture_trains_in_every_layout(parallel, config, tmp_path):
-    """Without a balance loss, whose mean over shares is another, the losses are those of one."""
+@pytest.fixture(scope="module")
+def mixture_alone(config, tmp_path_factory):
+    """Settings of a mixture without a balance loss, and its losses in one process."""
     model = replace(MIXTURE, balance_weight=0.0)
     mixture = replace(config, model=model, steps=3, warmup_steps=1)
-    expected = losses_of(train.fit(train.start(mixture, tmp_path / "alone")))
+    folder = tmp_path_factory.mktemp("runs") / "mixture"
+    return mixture, losses_of(train.fit(train.start(mixture, folder)))
+
+
+@pytest.mark.parametrize("parallel", ["ddp", "zero2", "zero3"])
+def test_a_mixture_trains_in_every_layout(parallel, mixture_alone, tmp_path):
+    """Without a balance loss, whose mean over shares is another, the losses are those of one."""
+    mixture, expected = mixture_alone
     found = train.fit_on_ranks(
         replace(mixture, ranks=2, parallel=parallel), tmp_path / "ranks", timeout_s=120
     )
     assert found.losses == pytest.approx(expected, rel=1e-5)
-    balanced = replace(mixture, model=replace(model, balance_weight=0.01))
+    balanced = replace(mixture, model=replace(mixture.model, balance_weight=0.01))
     with_loss = train.fit_on_ranks(
         replace(balanced, ranks=2, parallel=parallel), tmp_path / "balanced", timeout_s=120
     )

@@ -11,26 +11,13 @@ from dataclasses import replace
 import programs_train
 import pytest
 import torch
+from parallel_kit import assert_close_states, halfway, losses_of, saved_in
 
-from llmcourse import checkpoint, train
-from llmcourse.parallel import world
+from llmcourse import train
 from llmcourse.train import __main__ as command_line
 
 STEPS = 6
 LAYOUTS = [("ddp", 2), ("zero1", 2), ("zero2", 4), ("zero3", 2), ("zero3", 4)]
-
-
-@pytest.fixture(scope="module")
-def config():
-    return replace(
-        train.PRESETS["tiny"](), steps=STEPS, validate_every=0, checkpoint_every=3, sample_tokens=5
-    )
-
-
-@pytest.fixture(scope="module")
-def alone(config, tmp_path_factory):
-    """The run of one process that all layouts are compared with."""
-    return train.fit(train.start(config, tmp_path_factory.mktemp("runs") / "alone"))
 
 
 @pytest.fixture(scope="module")
@@ -44,14 +31,6 @@ def spread_out(config, tmp_path_factory):
     return found
 
 
-def losses_of(result):
-    return [report.loss for report in result.reports]
-
-
-def saved_in(folder):
-    return checkpoint.load(checkpoint.latest(folder / "checkpoints"))
-
-
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_every_layout_has_the_losses_and_weights_of_one_rank(layout, alone, spread_out):
     result, folder = spread_out[layout]
@@ -61,23 +40,13 @@ def test_every_layout_has_the_losses_and_weights_of_one_rank(layout, alone, spre
     assert result.num_messages[0] > 0
     last = result.validations[STEPS].nats_per_token
     assert last == pytest.approx(alone.validations[STEPS].nats_per_token, rel=1e-5)
-    saved, reference = saved_in(folder), saved_in(alone.run.folder)
-    for name, x in reference.model.items():
-        torch.testing.assert_close(saved.model[name], x, rtol=0, atol=2e-3 * x.abs().max())
-    # The moments, too, are those of one process, in its order.
-    groups, expected = saved.optimizer["param_groups"], reference.optimizer["param_groups"]
-    assert [g["params"] for g in groups] == [g["params"] for g in expected]
-    for number, state in reference.optimizer["state"].items():
-        for name, x in state.items():
-            if isinstance(x, torch.Tensor) and x.ndim:
-                mine = saved.optimizer["state"][number][name]
-                torch.testing.assert_close(mine, x, rtol=0, atol=2e-3 * x.abs().max())
+    assert_close_states(saved_in(folder), saved_in(alone.run.folder))
 
 
-def test_ranks_that_do_not_agree_drift_apart(config, alone, tmp_path):
+def test_ranks_that_do_not_agree_drift_apart(config, alone, pools, tmp_path):
     changed = replace(config, ranks=2)
     train.prepare(changed, tmp_path / "data")
-    drifting = world.run(programs_train.losses_without_sync, 2, changed, tmp_path)[0]
+    drifting = pools(2).run(programs_train.losses_without_sync, changed, tmp_path)[0]
     assert drifting[0] == pytest.approx(losses_of(alone)[0], rel=1e-5)
     assert abs(drifting[-1] - losses_of(alone)[-1]) > 1e-3
 
@@ -85,52 +54,36 @@ def test_ranks_that_do_not_agree_drift_apart(config, alone, tmp_path):
 @pytest.mark.parametrize(
     ("kind", "shares"), [("ddp", (1, 1)), ("zero1", (1, 2)), ("zero3", (2, 2))]
 )
-def test_shards_are_a_share_of_the_bytes(kind, shares, config, alone, tmp_path):
+def test_shards_are_a_share_of_the_bytes(kind, shares, *, config, alone, pools, tmp_path):
     weights, moments = shares
     changed = replace(config, ranks=2, parallel=kind)
     train.prepare(changed, tmp_path / "data")
     num_bytes = sum(p.nbytes for p in alone.run.model.parameters())
-    for held, of_moments in world.run(programs_train.state_bytes, 2, changed, tmp_path):
+    for held, of_moments in pools(2).run(programs_train.state_bytes, changed, tmp_path):
         assert held == pytest.approx(num_bytes / weights, rel=0.02)
         assert of_moments == pytest.approx(2 * num_bytes / moments, rel=0.02)
 
 
 @pytest.mark.parametrize(("first", "then"), [(0, 4), (3, 1), (4, None), (None, 2)])
-def test_a_run_goes_on_in_another_layout(first, then, config, tmp_path):
+def test_a_run_goes_on_in_another_layout(first, then, alone, spread_out, tmp_path):
     """Half of the steps in one layout, the rest in another, None being a single process."""
-    whole = train.fit(train.start(config, tmp_path / "whole"))
-    folder = tmp_path / "moved"
-    halted = stopped_after_three(config, first, folder)
-    assert halted == pytest.approx(losses_of(whole)[:3], rel=1e-5)
+    whole = alone.run.folder if first is None else spread_out[LAYOUTS[first]][1]
+    folder = halfway(whole, tmp_path / "moved")
+    assert saved_in(folder).step == 3
     if then is None:
         rest = losses_of(train.fit(train.resume(folder)))
     else:
         kind, ranks = LAYOUTS[then]
         rest = train.resume_on_ranks(folder, ranks=ranks, parallel=kind).losses
-    assert rest == pytest.approx(losses_of(whole)[3:], rel=1e-5)
+    assert rest == pytest.approx(losses_of(alone)[3:], rel=1e-5)
 
 
-def stopped_after_three(config, layout, folder):
-    """Start a run, and leave it as it was after three steps."""
-    if layout is None:
-        result = train.fit(train.start(config, folder))
-        losses = losses_of(result)[:3]
-    else:
-        kind, ranks = LAYOUTS[layout]
-        losses = train.fit_on_ranks(replace(config, ranks=ranks, parallel=kind), folder).losses[:3]
-    checkpoint.latest(folder / "checkpoints").unlink()  # that of the last step
-    assert saved_in(folder).step == 3
-    return losses
-
-
-def test_resuming_in_the_same_layout_is_bit_for_bit(config, spread_out, tmp_path):
-    uninterrupted, folder = spread_out["zero3", 2]
-    changed = replace(config, ranks=2, parallel="zero3")
-    train.fit_on_ranks(changed, tmp_path / "run")
-    checkpoint.latest(tmp_path / "run" / "checkpoints").unlink()
-    rest = train.resume_on_ranks(tmp_path / "run")
+def test_resuming_in_the_same_layout_is_bit_for_bit(spread_out, tmp_path):
+    uninterrupted, whole = spread_out["zero3", 2]
+    folder = halfway(whole, tmp_path / "run")
+    rest = train.resume_on_ranks(folder)
     assert rest.losses == uninterrupted.losses[3:]
-    saved, reference = saved_in(tmp_path / "run"), saved_in(folder)
+    saved, reference = saved_in(folder), saved_in(whole)
     assert all(torch.equal(saved.model[name], x) for name, x in reference.model.items())
 
 

@@ -7,12 +7,20 @@ from dataclasses import replace
 
 import pytest
 import torch
+from parallel_kit import halfway, saved_in
 
 from llmcourse import checkpoint, train
-from llmcourse.checkpoint import folder as folders
 from llmcourse.checkpoint import shards
 
-LAYOUTS = [("ddp", 1), ("ddp", 2), ("zero1", 2), ("zero2", 3), ("zero3", 4)]
+WAYS = {
+    # parallel, ranks: in shards, in the background
+    ("ddp", 1): [(True, False), (False, True), (True, True)],
+    ("ddp", 2): [(False, True)],
+    ("zero1", 2): [(True, False)],
+    ("zero2", 3): [(True, True)],
+    ("zero3", 4): [(False, True)],
+}
+"""Every way is that of an optimizer that is whole and of one that is shared."""
 # The global generators are left out: in a test, type checks draw from Python's.
 FIELDS = ("step", "model", "optimizer", "schedule", "data", "generators")
 
@@ -37,10 +45,6 @@ def fit(config, folder):
     return [r.loss for r in train.fit(train.start(config, folder), show=lambda _: None).reports]
 
 
-def saved_in(folder):
-    return checkpoint.load(checkpoint.latest(folder / "checkpoints"))
-
-
 def save(run, *, in_shards):
     run.layout.config = replace(run.config, save_in_shards=in_shards)
     return train.save(run)
@@ -57,42 +61,42 @@ def same(a, b):
     return a == b
 
 
-@pytest.mark.parametrize(("kind", "ranks"), LAYOUTS)
+@pytest.mark.parametrize(("kind", "ranks"), WAYS)
 def test_any_way_of_saving_gives_one_state(kind, ranks, config, tmp_path):
     spread = replace(config, parallel=kind, ranks=ranks)
     losses = fit(spread, tmp_path / "whole")
     expected = saved_in(tmp_path / "whole")
-    for in_shards in (False, True):
-        for in_background in (False, True):
-            if not in_shards and not in_background:
-                continue
-            made = replace(spread, save_in_shards=in_shards, save_in_background=in_background)
-            folder = tmp_path / f"{in_shards} {in_background}"
-            assert fit(made, folder) == losses
-            saved = saved_in(folder)
-            for field in FIELDS:
-                assert same(getattr(saved, field), getattr(expected, field)), field
-            names = sorted(path.name for path in (folder / "checkpoints").iterdir())
-            suffix = "shards" if in_shards else "ckpt"
-            assert names == [f"step_{step:08d}.{suffix}" for step in (3, 6)]
-            if in_shards:
-                assert len(list((folder / "checkpoints" / names[1]).glob("rank_*"))) == ranks
+    for in_shards, in_background in WAYS[kind, ranks]:
+        made = replace(spread, save_in_shards=in_shards, save_in_background=in_background)
+        folder = tmp_path / f"{in_shards} {in_background}"
+        assert fit(made, folder) == losses
+        saved = saved_in(folder)
+        for field in FIELDS:
+            assert same(getattr(saved, field), getattr(expected, field)), field
+        names = sorted(path.name for path in (folder / "checkpoints").iterdir())
+        suffix = "shards" if in_shards else "ckpt"
+        assert names == [f"step_{step:08d}.{suffix}" for step in (3, 6)]
+        if in_shards:
+            assert len(list((folder / "checkpoints" / names[1]).glob("rank_*"))) == ranks
 
 
-def test_a_rank_writes_its_share_of_the_bytes(config, tmp_path):
-    made = replace(config, parallel="zero3", ranks=4, save_in_shards=True, steps=3)
-    fit(made, tmp_path / "run")
-    files = sorted(checkpoint.latest(tmp_path / "run" / "checkpoints").glob("rank_*"))
+@pytest.fixture(scope="module")
+def of_four(config, tmp_path_factory):
+    """The losses and the folder of a run that four ranks save in shards."""
+    folder = tmp_path_factory.mktemp("runs") / "four"
+    return fit(replace(config, parallel="zero3", ranks=4, save_in_shards=True), folder), folder
+
+
+def test_a_rank_writes_its_share_of_the_bytes(of_four):
+    files = sorted(checkpoint.latest(of_four[1] / "checkpoints").glob("rank_*"))
     sizes = [path.stat().st_size for path in files]
     assert max(sizes) < 1.3 * sum(sizes) / 4
 
 
 @pytest.mark.parametrize(("kind", "ranks"), [("zero3", 2), ("zero1", 4), ("ddp", 1)])
-def test_shards_of_four_ranks_go_on_in_another_layout(kind, ranks, config, tmp_path):
-    folder = tmp_path / "run"
-    first = replace(config, parallel="zero3", ranks=4, save_in_shards=True)
-    losses = fit(first, folder)
-    folders._remove(checkpoint.latest(folder / "checkpoints"))
+def test_shards_of_four_ranks_go_on_in_another_layout(kind, ranks, of_four, tmp_path):
+    losses, whole = of_four
+    folder = halfway(whole, tmp_path / "run")
     again = train.resume_on_ranks(folder, ranks=ranks, parallel=kind)
     assert again.losses == pytest.approx(losses[3:], rel=1e-5)
     newest = checkpoint.latest(folder / "checkpoints")

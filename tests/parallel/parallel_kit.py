@@ -1,0 +1,190 @@
+"""Ranks for the tests of this folder: one pool of each size for all of them, clean every time."""
+
+import contextlib
+import gc
+import operator
+import os
+import random
+import shutil
+import sys
+import types
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from llmcourse import checkpoint
+from llmcourse.parallel import world
+
+TIMEOUT_S = 120
+"""How long a rank may keep others waiting.  Tests that wait for this have a pool of their own."""
+
+
+class Pools:
+    """One pool for each number of ranks, started when it is first asked for, whatever the mesh."""
+
+    def __init__(self) -> None:
+        self._made: dict[int, world.Pool] = {}
+
+    def __call__(self, num_ranks: int, mesh: Mapping[str, int] | None = None) -> "Ranks":
+        """Return ranks laid out on a mesh, which is one axis "dp" if it is not given."""
+        if num_ranks not in self._made:
+            self._made[num_ranks] = world.Pool(num_ranks, timeout_s=TIMEOUT_S)
+        return Ranks(self._made[num_ranks], dict(mesh or {"dp": num_ranks}))
+
+    def close(self) -> None:
+        """End all processes."""
+        for pool in self._made.values():
+            pool.close()
+
+
+class Ranks:
+    """Processes of the session, on a mesh for one test.
+
+    After a program that fails they are ended, and the next one gets new ones: see `world.Pool`.
+    """
+
+    def __init__(self, pool: world.Pool, mesh: dict[str, int]) -> None:
+        self.pool, self.mesh = pool, mesh
+
+    def run(self, fn: Callable[..., Any], *args: Any, **settings: Any) -> world.Results:
+        """Let every rank call ``fn(rank, *args, **settings)`` as if its process had just begun."""
+        return self.pool.run(_clean_run, fn, self.mesh, args, settings)
+
+
+def _clean_run(rank: world.Rank, fn, mesh, args, settings) -> Any:
+    """Forget what earlier programs have left behind, and run one on a mesh of its own."""
+    State.of_this_process().restore()
+    whereabouts = rank.world._whereabouts
+    whereabouts.write(f"in {getattr(fn, '__name__', 'its function')}")
+    here = world.Rank(rank.index, mesh, messages=rank.messages, whereabouts=whereabouts)
+    return fn(here, *args, **settings)
+
+
+class State:
+    """What a program finds and might change, as it is in a new process."""
+
+    _first: "State | None" = None
+
+    @classmethod
+    def of_this_process(cls) -> "State":
+        """Return the state before the first program."""
+        if cls._first is None:
+            cls._first = cls()
+        return cls._first
+
+    def __init__(self) -> None:
+        self.environment, self.folder = dict(os.environ), os.getcwd()  # noqa: PTH109
+        self.attributes: dict[Any, dict[str, Any]] = {}
+        self.num_modules, self.owners = 0, []
+        gc.freeze()  # so that collections look at nothing but what programs have left
+
+    def restore(self) -> None:
+        """Take back seeds, torch's settings, the environment, and patches of the package."""
+        random.seed(0)
+        np.random.seed(0)
+        torch.manual_seed(0)
+        torch.set_default_dtype(torch.float32)
+        torch.set_grad_enabled(True)
+        torch.set_autocast_enabled("cpu", False)
+        torch.use_deterministic_algorithms(False)
+        if torch.get_num_threads() != 1:
+            torch.set_num_threads(1)
+        if dict(os.environ) != self.environment:
+            os.environ.clear()
+            os.environ.update(self.environment)
+        os.chdir(self.folder)
+        self._restore_package()
+        gc.collect()  # what nobody holds may have threads and hooks
+
+    def _restore_package(self) -> None:
+        """Put back every attribute of modules and classes that somebody replaced."""
+        if len(sys.modules) != self.num_modules:
+            self.num_modules, self.owners = len(sys.modules), _owners()
+        for owner in self.owners:
+            now = vars(owner)
+            before = self.attributes.setdefault(owner, dict(now))  # as imported, perhaps since
+            if len(now) == len(before) and all(map(operator.is_, now.values(), before.values())):
+                continue
+            for name, value in before.items():
+                if now.get(name, self) is not value:
+                    setattr(owner, name, value)
+            for name in now.keys() - before.keys():
+                if not (name.startswith("__") or isinstance(now[name], types.ModuleType)):
+                    delattr(owner, name)
+
+
+def _owners() -> list[Any]:
+    """Return all modules and classes of the package that are loaded."""
+    modules = [m for name, m in list(sys.modules.items()) if name.split(".")[0] == "llmcourse"]
+    return modules + [
+        value
+        for module in modules
+        for value in vars(module).values()
+        if isinstance(value, type) and value.__module__ == module.__name__
+    ]
+
+
+def axis(size: int = 1, name: str = "dp") -> world.Axis:
+    """Return an axis as its first rank sees it, in this process: with one rank, nothing is sent."""
+    return world.Axis(name, tuple(range(size)), 0, group=None, messages=[])
+
+
+def patched(*changes: tuple[Any, str, Any]) -> Callable[[], contextlib.AbstractContextManager]:
+    """Return what puts other values into attributes while it lasts, when called."""
+
+    @contextlib.contextmanager
+    def patches():
+        with contextlib.ExitStack() as stack:
+            for target, name, value in changes:
+                stack.enter_context(mock.patch.object(target, name, value))
+            yield
+
+    return patches
+
+
+def losses_of(result: Any) -> list[float]:
+    """Return the losses of a run in one process, step by step."""
+    return [report.loss for report in result.reports]
+
+
+def saved_in(folder: Path) -> Any:
+    """Return the newest checkpoint in a run's folder, loaded."""
+    return checkpoint.load(checkpoint.latest(folder / "checkpoints"))
+
+
+def assert_close_states(saved: Any, reference: Any) -> None:
+    """Weights and moments by the same names and numbers, equal up to AdamW's small roots."""
+    assert list(saved.model) == list(reference.model)
+    for name, x in reference.model.items():
+        torch.testing.assert_close(saved.model[name], x, rtol=0, atol=2e-3 * x.abs().max())
+    groups, expected = saved.optimizer["param_groups"], reference.optimizer["param_groups"]
+    assert [g["params"] for g in groups] == [g["params"] for g in expected]
+    for number, state in reference.optimizer["state"].items():
+        mine = saved.optimizer["state"][number]
+        assert mine["step"] == state["step"]
+        for name, x in state.items():
+            if isinstance(x, torch.Tensor) and x.ndim:
+                torch.testing.assert_close(mine[name], x, rtol=0, atol=2e-3 * x.abs().max())
+
+
+def halfway(folder: Path, copy: Path) -> Path:
+    """Copy a finished run, and take its last checkpoint away, be it a file or a folder of parts."""
+    shutil.copytree(folder, copy)
+    last = checkpoint.latest(copy / "checkpoints")
+    shutil.rmtree(last) if last.is_dir() else last.unlink()
+    return copy
+
+
+def gradients_of(model: nn.Module) -> dict[str, Tensor]:
+    """Return copies of all gradients, by name."""
+    return {name: p.grad.clone() for name, p in model.named_parameters()}
+
+
+def weights_of(model: nn.Module) -> dict[str, Tensor]:
+    """Return copies of all parameters, by name."""
+    return {name: p.detach().clone() for name, p in model.named_parameters()}
