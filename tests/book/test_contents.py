@@ -11,7 +11,7 @@ import pytest
 from tools import api_pages, build_book
 
 ROOT = Path(__file__).parents[2]
-PARTS = json.loads((ROOT / "book" / "data" / "curriculum.json").read_text(encoding="utf8"))
+PARTS = json.loads((ROOT / "llmcourse" / "viz" / "curriculum.json").read_text(encoding="utf8"))
 PLANNED = [f"{c['number']}_{c['slug']}" for part in PARTS for c in part["chapters"]]
 IN_TOC = [Path(name).name for name in build_book.documents() if name.startswith("chapters/")]
 NOTEBOOKS = sorted(path.stem for path in (ROOT / "chapters").glob("*.ipynb"))

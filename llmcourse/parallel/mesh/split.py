@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from llmcourse.arguments import require_fields
 from llmcourse.model import ModelConfig
 from llmcourse.parallel import context_parallel, tensor_parallel
 from llmcourse.parallel.legal import divisors, multiples, near
@@ -49,9 +50,7 @@ class Split:
 
     def __post_init__(self) -> None:
         """Reject numbers below 1, and settings that would have no effect."""
-        for name in (*AXES, "micro_batches", "chunks"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be 1 or greater, got {getattr(self, name)}")
+        require_fields(self, *AXES, "micro_batches", "chunks", least=1)
         if self.pipeline not in get_args(Pipeline):
             raise ValueError(
                 f"pipeline must be one of {', '.join(get_args(Pipeline))}, got {self.pipeline!r}"
@@ -104,11 +103,15 @@ class Split:
         Raises:
             ValueError: with the rule, and the legal values nearest to the one given.
         """
+        self.check_model(config)
+        self._check_batch(batch_size)
+
+    def check_model(self, config: ModelConfig) -> None:
+        """Refuse a split that this model does not allow, whatever the batch; as `check` does."""
         self._check_matrices(config)
         self._check_experts(config)
         self._check_context(config)
         stages_of(config.num_layers, self.pp, self.chunks)
-        self._check_batch(batch_size)
 
     def _check_matrices(self, config: ModelConfig) -> None:
         if self.tp == 1:

@@ -11,6 +11,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -141,6 +142,14 @@ class Axis:
             for distance in (1 << k for k in range((self.size - 1).bit_length())):
                 to, source = self.index + distance, self.index - distance
                 self.exchange(note, to % self.size, torch.empty(1), source % self.size)
+
+    def tell(self, mine: Any) -> list[Any]:
+        """Return what every rank of the axis has to tell, by rank; bytes are not counted."""
+        told = [mine] * self.size
+        if self.size > 1:
+            with self.collective("tell"):
+                dist.all_gather_object(told, mine, group=self.group)
+        return told
 
     @contextlib.contextmanager
     def collective(self, name: str, alike: str = "") -> Iterator[None]:
