@@ -1,7 +1,4 @@
-"""One rule per number: what functions and settings check their numbers with.
-
-Taught in: chapters/25_optimizers.ipynb
-"""
+"""One rule per number: what functions and settings check their numbers with."""
 
 Number = int | float
 

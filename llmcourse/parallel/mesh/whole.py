@@ -8,14 +8,13 @@ same everywhere.
 Taught in: chapters/15_splitting_the_model.ipynb
 """
 
-import functools
 from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from llmcourse.model import ModelConfig, Transformer
+from llmcourse.model import ModelConfig, whole_shapes
 from llmcourse.parallel import expert_parallel, tensor_parallel
 from llmcourse.parallel.mesh.split import Split
 from llmcourse.parallel.pipeline import stages_of
@@ -26,13 +25,6 @@ State = Mapping[str, Any]
 
 Cut = tuple[int, int, int] | None
 """The dim that is cut, the first entry and the one after the last; None for all of it."""
-
-
-@functools.cache
-def whole_shapes(config: ModelConfig) -> dict[str, torch.Size]:
-    """Return the shape of every parameter of a whole model, in its order, without building one."""
-    with torch.device("meta"):
-        return {name: p.shape for name, p in Transformer(config).named_parameters()}
 
 
 def cut_of(

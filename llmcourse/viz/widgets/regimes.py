@@ -39,24 +39,6 @@ class Features(NamedTuple):
     """The last that was measured."""
 
 
-def trailing_mean(values: Sequence[float | None], window: int) -> list[float | None]:
-    """Return each value's mean with the numbers before it, `window` of them in all.
-
-    Args:
-        values: None, which stays None, is left out of later means.
-        window: 1 or more; 1 leaves the values as they are.
-    """
-    known: list[float] = []
-    means: list[float | None] = []
-    for value in values:
-        if value is None:
-            means.append(None)
-            continue
-        known = [*known, value][-window:]
-        means.append(sum(known) / len(known))
-    return means
-
-
 def features(run: Mapping[str, Any]) -> Features:
     """Return what can be read off the curves of a run, as the page says it.
 
