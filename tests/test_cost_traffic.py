@@ -149,7 +149,7 @@ COPIES = {"sequence_parallel": True, "replicate_kv": True}
         ({"tp": 3}, {}, "3 tensor-parallel ranks: num_heads must be divisible, got 4"),
         ({"ep": 2}, {}, "ep must be 1 for a model without experts, got 2"),
         ({"dp": 2}, {"rows": (-1, 2)}, "rows must be two numbers of 0 or more"),
-        ({"ep": 3}, {"config": tiny_moe(), "batch_size": 9}, "divide num_experts = 4, got 3"),
+        ({"ep": 3}, {"config": tiny_moe(), "batch_size": 9}, "over 3 ranks; nearest: 2 or 4"),
         ({"tp": 2}, {"config": tiny_moe()}, "tp must be 1 for a model with experts, got 2"),
     ],
 )

@@ -11,9 +11,10 @@ N tokens, E experts, k experts of one token, n ranks.
 Taught in: chapters/15_splitting_the_model.ipynb
 """
 
-from llmcourse.arguments import require_each
+from llmcourse.arguments import require, require_each
 from llmcourse.model import ModelConfig
 from llmcourse.parallel.collectives import sent_bytes
+from llmcourse.parallel.expert_parallel import check_experts
 from llmcourse.parallel.tensor_parallel.table import copies
 
 COUNT_BYTES = 8
@@ -49,7 +50,7 @@ def tensor_parallel_bytes(
 
     Sequence parallelism sends a reduce-scatter and an all-gather in place of each A: the same
     bytes, and then the gains of all norms, (2 L + 1) D.  Megatron keeps a rank's stretch of a
-    layer's input alone, and gathers it once more in backward: 2 L half A more than here.
+    layer's input alone, and gathers it once more in backward: 2 L all-gathers more than here.
 
     With `qk_norm` the gains of queries and keys, L 2 K, are summed in any case: a rank has its own
     heads only.  With more ranks than key/value heads, n/G ranks hold each head, and sum the
@@ -249,8 +250,8 @@ def expert_parallel_bytes(
         sends a fixed capacity of rows, full or not.
     """
     experts, layers = config.num_experts, config.num_layers
-    if num_ranks < 1 or experts < 1 or experts % num_ranks:
-        raise ValueError(f"{experts} experts cannot be cut evenly over {num_ranks} ranks")
+    require("num_ranks", num_ranks, least=1)
+    check_experts(experts, num_ranks)
     away = layers * num_tokens * config.experts_per_token * (num_ranks - 1) / num_ranks
     rows = sum(away if given is None else given for given in (sent_rows, received_rows))
     return {

@@ -1,6 +1,8 @@
 """Arithmetic of pages that only they do, said a second time in Python."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from llmcourse.parallel import zero
 from llmcourse.parallel.tensor_parallel.moves import split_moves
@@ -56,3 +58,53 @@ def work_share(network: str, cut_a: str, cut_b: str, ends: str, num_ranks: int) 
     read = [("x", cut_a)] if network == "single" else [("x", cut_a), ("h", cut_b)]
     shared = [cut != "whole" or moves[tensor].need == "rows" for tensor, cut in read]
     return sum(1 / num_ranks if is_shared else 1 for is_shared in shared) / len(shared)
+
+
+class Features(NamedTuple):
+    """What can be read off a curve of training losses; None is a number that is not finite."""
+
+    first: float
+    end: float
+    """Mean of the last tenth of the points."""
+    late_fall: float
+    """From the tenth that lies a fifth before the end, to the end."""
+    lowest: float
+    lowest_step: int
+    rise: float
+    """The most that the loss rose above the lowest value so far."""
+    broken: int | None
+    """The first step whose loss is not finite."""
+    validation: float | None
+    """The last that was measured."""
+
+
+def features(run: Mapping[str, Any]) -> Features:
+    """Return what can be read off the curves of a run, as the page says it.
+
+    Args:
+        run: with steps, train and validation, None for what is not finite or not measured.
+    """
+    train = run["train"]
+    known = [value for value in train if value is not None]
+    tenth = max(1, len(known) // 10)
+    end = _mean(known[-tenth:])
+    before = _mean(known[-3 * tenth : -2 * tenth] or known[:1])
+    lowest, rise = math.inf, 0.0
+    for value in known:
+        lowest = min(lowest, value)
+        rise = max(rise, value - lowest)
+    measured = [value for value in run["validation"] if value is not None]
+    return Features(
+        first=known[0],
+        end=end,
+        late_fall=before - end,
+        lowest=lowest,
+        lowest_step=run["steps"][train.index(lowest)],
+        rise=rise,
+        broken=run["steps"][train.index(None)] if None in train else None,
+        validation=measured[-1] if measured else None,
+    )
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)

@@ -136,7 +136,7 @@ def ring(model, axis, ids, targets) -> None:
     model.attend_with(context_parallel.ring_attention(axis))
     logits = model(ids[:, positions_t], positions_BT=positions_t.expand(len(ids), -1))
     loss.cross_entropy(logits, targets[:, positions_t]).backward()
-    collectives.sum_gradients(model.parameters(), axis)
+    dp.sum_gradients(model.parameters(), axis)
 
 
 def experts(model, axis, ids, targets) -> None:

@@ -16,7 +16,7 @@ Taught in: chapters/23_data_parallel.ipynb
 """
 
 from llmcourse.parallel.data_parallel.bucketed import BucketedDDP
-from llmcourse.parallel.data_parallel.buckets import cut_buckets
+from llmcourse.parallel.data_parallel.buckets import cut_buckets, sum_gradients
 from llmcourse.parallel.data_parallel.overlap import (
     BucketTimes,
     bucket_times,
@@ -37,4 +37,5 @@ __all__ = [
     "exposed_s",
     "full_buckets",
     "gradient_tensors",
+    "sum_gradients",
 ]

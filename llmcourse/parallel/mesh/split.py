@@ -12,7 +12,7 @@ from typing import Literal, get_args
 
 from llmcourse.arguments import require_fields
 from llmcourse.model import ModelConfig
-from llmcourse.parallel import context_parallel, tensor_parallel
+from llmcourse.parallel import context_parallel, expert_parallel, tensor_parallel
 from llmcourse.parallel.legal import divisors, multiples, near
 from llmcourse.parallel.pipeline import stages_of
 
@@ -109,7 +109,8 @@ class Split:
     def check_model(self, config: ModelConfig) -> None:
         """Refuse a split that this model does not allow, whatever the batch; as `check` does."""
         self._check_matrices(config)
-        self._check_experts(config)
+        if self.ep > 1:
+            expert_parallel.check_experts(config.num_experts, self.ep)
         self._check_context(config)
         stages_of(config.num_layers, self.pp, self.chunks)
 
@@ -130,17 +131,6 @@ class Split:
             raise ValueError(
                 f"replicate_kv has no effect: tp = {self.tp} divides the {config.num_kv_heads} "
                 "key/value heads; leave it out"
-            )
-
-    def _check_experts(self, config: ModelConfig) -> None:
-        if self.ep == 1:
-            return
-        if not config.num_experts:
-            raise ValueError(f"ep must be 1 for a model without experts, got {self.ep}")
-        if config.num_experts % self.ep:
-            raise ValueError(
-                f"ep must divide num_experts = {config.num_experts}, got {self.ep}; "
-                f"nearest: {near(self.ep, divisors(config.num_experts))}"
             )
 
     def _check_context(self, config: ModelConfig) -> None:

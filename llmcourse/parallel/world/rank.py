@@ -85,15 +85,20 @@ class Axis:
 
     def channel(self, number: int) -> "Axis":
         """Return the same axis with a channel of its own, for use by another thread."""
-        here = Axis(
-            self.name,
-            self.ranks,
-            self.ranks[self.index],
-            group=self.group,
-            messages=self.messages,
-            whereabouts=self._whereabouts,
-            channel=number,
-        )
+        return self._over(self.ranks, number)
+
+    def block(self, size: int) -> "Axis":
+        """Return the part with this rank of an axis cut into blocks of so many neighbours.
+
+        It counts its bytes by itself, and takes messages, no `tell`.
+        """
+        first = self.index // size * size
+        return self._over(self.ranks[first : first + size], self._tag // 2)
+
+    def _over(self, ranks: tuple[int, ...], channel: int) -> "Axis":
+        settings = {"messages": self.messages, "whereabouts": self._whereabouts}
+        rank, group = self.ranks[self.index], self.group
+        here = Axis(self.name, ranks, rank, group=group, channel=channel, **settings)
         here.check_calls = self.check_calls
         return here
 
