@@ -271,15 +271,13 @@ def compare(rank: world.Rank, repeats: int) -> tuple[dict[str, list[float]], dic
 def expected_bytes(name: str, settings: dict[str, Any]) -> float:
     """Return the mean over ranks of the bytes that one sends in a step, by formula."""
     split = mesh.Split(**settings)
-    kept = ("micro_batches", "chunks", "sequence_parallel")
     totals = [
         cost.layout_bytes(
             config_of(name),
-            split.sizes,
+            split,
             batch_size=BATCH,
             context_length=LENGTH,
             place=world.place_of(index, split.sizes),
-            **{key: getattr(split, key) for key in kept},
         )
         for index in range(split.num_ranks)
     ]

@@ -131,16 +131,16 @@ def test_a_lone_node_waits_for_its_own_repair():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: cluster.mean_time_between(0, 5.0), "must be positive, got 0"),
-        (lambda: cluster.young_interval(0, 5.0), "save_s must be positive, got 0"),
-        (lambda: cluster.daly_interval(5, -1.0), "mtbf_s must be positive"),
-        (lambda: cluster.best_interval(5, math.nan), "mtbf_s must be positive, got nan"),
-        (lambda: cluster.seconds_for_share(1, 8), "between 0 and 1, got 1"),
-        (lambda: Faults(interval_s=0, save_s=1, restart_s=1, mtbf_s=1), "interval_s must be pos"),
+        (lambda: cluster.mean_time_between(0, 5.0), "num_failures must be above 0, got 0"),
+        (lambda: cluster.young_interval(0, 5.0), "save_s must be above 0, got 0"),
+        (lambda: cluster.daly_interval(5, -1.0), "mtbf_s must be above 0"),
+        (lambda: cluster.best_interval(5, math.nan), "mtbf_s must be above 0, got nan"),
+        (lambda: cluster.seconds_for_share(1, 8), "lost_share must be below 1, got 1"),
+        (lambda: Faults(interval_s=0, save_s=1, restart_s=1, mtbf_s=1), "interval_s must be ab"),
         (lambda: Faults(interval_s=1, save_s=-1, restart_s=1, mtbf_s=1), "save_s must be 0 or"),
         (
             lambda: Faults(interval_s=1, save_s=1, restart_s=1, mtbf_s=1, spares=-1),
-            "spares must be 0 or more",
+            "spares must be 0 or greater",
         ),
         (
             lambda: Faults(interval_s=1, save_s=1, restart_s=1, mtbf_s=1, repair_s=5),

@@ -158,10 +158,10 @@ def test_days_of_the_405b_at_the_published_rate():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"num_gpus": 0}, "must be positive"),
-        ({"num_tokens": -1}, "must be positive"),
+        ({"num_gpus": 0}, "num_gpus must be above 0"),
+        ({"num_tokens": -1}, "num_tokens must be above 0"),
         ({"utilisation": 0.0}, "utilisation must be above 0"),
-        ({"utilisation": 1.2}, "utilisation must be above 0"),
+        ({"utilisation": 1.2}, "utilisation must be at most 1"),
     ],
 )
 def test_impossible_runs_are_refused(changes, message):

@@ -3,63 +3,11 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from llmcourse import cost
 from llmcourse.model import Transformer, llama3_405b, mixtral_8x7b, stories, tiny, tiny_moe
-from llmcourse.parallel import collectives, mesh, zero
-
-lengths, ranks = st.integers(0, 40), st.integers(1, 6)
-
-
-@given(lengths, ranks, st.integers(1, 5))
-def test_messages_are_those_of_the_collectives(length, num_ranks, row_bytes):
-    pairs = (
-        (cost.reduce_scatter_bytes, "reduce_scatter"),
-        (cost.all_gather_bytes, "all_gather"),
-        (cost.all_reduce_bytes, "all_reduce_ring"),
-    )
-    for ours, name in pairs:
-        for index in (None, *range(num_ranks)):
-            expected = collectives.sent_bytes(
-                name, length * row_bytes, num_ranks, index=index, element_bytes=row_bytes
-            )
-            assert ours(length, num_ranks, row_bytes=row_bytes, index=index) == expected
-        each = [ours(length, num_ranks, index=index) for index in range(num_ranks)]
-        assert sum(each) == pytest.approx(num_ranks * ours(length, num_ranks), rel=1e-15)
-
-
-def test_an_all_to_all_sends_all_but_its_own():
-    assert cost.all_to_all_bytes([3, 0, 4], 2, row_bytes=10) == 30
-    assert cost.all_to_all_bytes([7], 0) == 0
-
-
-@pytest.mark.parametrize(
-    "call",
-    [
-        lambda: cost.all_reduce_bytes(-1, 2),
-        lambda: cost.all_gather_bytes(1, 0),
-        lambda: cost.reduce_scatter_bytes(1, 2, row_bytes=0),
-        lambda: cost.reduce_scatter_bytes(1, 2, index=2),
-        lambda: cost.all_to_all_bytes([1, -1], 0),
-        lambda: cost.all_to_all_bytes([1, 1], 2),
-    ],
-)
-def test_messages_refuse_what_cannot_be(call):
-    with pytest.raises(ValueError, match="must be"):
-        call()
-
-
-@given(st.integers(0, 1000), ranks, st.sampled_from(zero.STAGES))
-def test_data_parallelism_is_that_of_the_zero_chapter(num_parameters, num_ranks, stage):
-    ours = cost.data_parallel_bytes(
-        num_parameters, num_ranks, zero_stage=stage, gradient_bytes=3, parameter_bytes=2
-    )
-    settings = {"gradient_bytes": 3, "parameter_bytes": 2}
-    theirs = zero.traffic_bytes(num_parameters, num_ranks, stage, **settings)
-    assert sum(ours.values()) == pytest.approx(theirs, rel=1e-14)
-
+from llmcourse.parallel import collectives
+from llmcourse.parallel.mesh import Split
 
 # Published formulas, in numbers sent per layer, rank and micro-batch
 
@@ -79,11 +27,6 @@ def test_tensor_parallelism_sends_8_b_s_h_per_layer(t):
     parts = ("embedding", "blocks", "head", "loss")
     assert [cut[part] for part in parts] == [sent[part] for part in parts]
     assert cut["gradients"] == 2 * (t - 1) / t * 4 * (2 * WIDE.num_layers + 1) * WIDE.width
-    # What Megatron's saving of memory costs: two all-gathers per layer in backward.
-    again = cost.tensor_parallel_bytes(
-        WIDE, t, sequence_parallel=True, gather_again=True, number_bytes=1, **SIZES
-    )
-    assert again["blocks"] - cut["blocks"] == WIDE.num_layers * 2 * bsh * (t - 1) / t
 
 
 def test_a_pipeline_sends_b_s_h_each_way_and_v_times_as_much_in_chunks():
@@ -107,7 +50,7 @@ def test_a_ring_sends_what_an_all_gather_does_and_twice_as_much_back():
     n, settings = 4, {"batch_size": 3, "length": 16, "num_parameters": 0, "number_bytes": 4}
     sent = cost.context_parallel_bytes(tiny(), n, **settings)
     whole = 2 * tiny().num_layers * 3 * 16 * tiny().num_kv_heads * tiny().head_size
-    assert sent["forward"] == cost.all_gather_bytes(whole, n, row_bytes=4)
+    assert sent["forward"] == collectives.sent_bytes("all_gather", 4 * whole, n)
     assert sent["backward"] == 2 * sent["forward"]
     narrow = cost.context_parallel_bytes(tiny(), n, **settings | {"number_bytes": 2})
     assert narrow["backward"] == 3 * narrow["forward"]  # gradients stay float32
@@ -127,14 +70,10 @@ def test_a_uniform_router_sends_each_row_away_with_probability_1_minus_1_over_n(
 
 def test_one_rank_sends_nothing():
     for config in (stories(), tiny_moe()):
-        assert not any(cost.layout_bytes(config, {}, batch_size=2).values())
+        assert not any(cost.layout_bytes(config, Split(), batch_size=2).values())
 
 
 # Layouts
-
-
-def test_the_axes_are_those_of_the_mesh():
-    assert cost.AXES == mesh.AXES
 
 
 @pytest.mark.parametrize(
@@ -147,25 +86,22 @@ def test_the_axes_are_those_of_the_mesh():
     ],
 )
 def test_what_ranks_hold_adds_up_to_the_model(config):
-    model = Transformer(config)
-    assert cost.num_tensors(config) == len(list(model.parameters()))
-    whole = cost.held(config, {})
+    whole = cost.held(config, Split())
     assert whole.numbers == cost.num_parameters(config)
-    assert whole.tensors == cost.num_tensors(config)
-    stages = [cost.held(config, {"pp": 2}, place={"pp": i}) for i in range(2)]
+    assert whole.tensors == len(list(Transformer(config).parameters()))
+    stages = [cost.held(config, Split(pp=2), place={"pp": i}) for i in range(2)]
     twice = config.tied_head * config.vocab_size * config.width
     assert sum(stage.numbers for stage in stages) == whole.numbers + twice
 
 
 def test_stages_with_uneven_layers():
     config = replace(tiny(), num_layers=7)
-    layers = [cost.held(config, {"pp": 3}, place={"pp": i}).layers for i in range(3)]
+    layers = [cost.held(config, Split(pp=3), place={"pp": i}).layers for i in range(3)]
     assert layers == [3, 2, 2]
-    in_chunks = [cost.held(config, {"pp": 3}, place={"pp": i}, chunks=2).layers for i in range(3)]
-    assert in_chunks == [3, 2, 2]
-    assert (
-        sum(cost.held(llama3_405b(), {"pp": 16}, place={"pp": i}).layers for i in range(16)) == 126
-    )
+    in_chunks = Split(pp=3, pipeline="interleaved", chunks=2)
+    assert [cost.held(config, in_chunks, place={"pp": i}).layers for i in range(3)] == [3, 2, 2]
+    sixteen = [cost.held(llama3_405b(), Split(pp=16), place={"pp": i}) for i in range(16)]
+    assert sum(stage.layers for stage in sixteen) == 126
 
 
 def test_llama_405b_at_scale():
@@ -197,38 +133,36 @@ def test_llama_405b_with_long_sequences():
     assert [s.batch_size * s.context_length for s in names.values()] == [2**22, *[2**24] * 3]
 
 
+COPIES = {"sequence_parallel": True, "replicate_kv": True}
+
+
 @pytest.mark.parametrize(
-    ("mesh_sizes", "settings", "message"),
+    ("sizes", "settings", "message"),
     [
-        ({"dp": 2, "xp": 2}, {}, "mesh must give"),
-        ({"dp": 0}, {}, "mesh must give"),
         ({"dp": 3}, {}, "batch_size must be a multiple of 3, got 8"),
-        ({"cp": 3}, {}, "context_length must be a multiple of 3, got 32"),
-        ({"cp": 2, "tp": 3}, {"sequence_parallel": True}, "multiple of 6"),
-        ({"pp": 3}, {}, "3 x 1 stages for 2 layers"),
+        ({"cp": 3}, {}, "context_length must be a positive multiple of 6"),
+        ({"cp": 2, "tp": 4, **COPIES}, {"context_length": 36}, "divide the 18"),
+        ({"pp": 3}, {}, "is 3 stages, more than the 2 layers"),
         ({"pp": 2}, {"place": {"pp": 2}}, "place must be inside"),
-        ({"dp": 2}, {"zero_stage": 4}, "zero_stage must be"),
-        ({"tp": 2}, {"micro_batches": 0}, "micro_batches must be 1 or more, got 0"),
-        ({"tp": 3}, {}, "tp must divide num_heads = 4, got 3"),
-        ({"tp": 64}, {}, "tp must divide num_heads = 4, got 64"),
-        ({"ep": 2}, {}, "ep must divide num_experts = 0, got 2"),
+        ({"dp": 2}, {"place": {"xp": 0}}, "place must be inside"),
+        ({"dp": 2}, {"zero_stage": 4}, "stage must be"),
+        ({"tp": 3}, {}, "3 tensor-parallel ranks: num_heads must be divisible, got 4"),
+        ({"ep": 2}, {}, "ep must be 1 for a model without experts, got 2"),
         ({"dp": 2}, {"rows": (-1, 2)}, "rows must be two numbers of 0 or more"),
-        ({"ep": 3}, {"config": tiny_moe(), "batch_size": 9}, "divide num_experts = 4, got 3"),
+        ({"ep": 3}, {"config": tiny_moe(), "batch_size": 9}, "over 3 ranks; nearest: 2 or 4"),
         ({"tp": 2}, {"config": tiny_moe()}, "tp must be 1 for a model with experts, got 2"),
     ],
 )
-def test_layouts_that_cannot_be_are_refused(mesh_sizes, settings, message):
+def test_layouts_that_cannot_be_are_refused(sizes, settings, message):
     given = {"config": tiny(), "batch_size": 8} | settings
     with pytest.raises(ValueError, match=message):
-        cost.layout_bytes(mesh=mesh_sizes, **given)
+        cost.layout_bytes(split=Split(**sizes), **given)
 
 
 def test_formulas_refuse_what_cannot_be():
-    with pytest.raises(ValueError, match="gather_again has no effect"):
-        cost.tensor_parallel_bytes(tiny(), 2, gather_again=True, **SIZES)
     with pytest.raises(ValueError, match="multiple of the 3 ranks"):
         cost.context_parallel_bytes(tiny(), 3, num_parameters=0, **SIZES)
     with pytest.raises(ValueError, match="4 experts cannot be cut evenly over 3"):
         cost.expert_parallel_bytes(tiny_moe(), 3, num_tokens=1, num_parameters=0)
-    with pytest.raises(ValueError, match="must be 1 or more"):
+    with pytest.raises(ValueError, match="num_micro_batches must be 1 or greater"):
         cost.pipeline_bytes(2, index=0, message_bytes=1, num_micro_batches=0)

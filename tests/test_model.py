@@ -529,11 +529,11 @@ def test_draws_follow_the_probabilities():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"num_layers": 0}, "num_layers must be positive"),
-        ({"vocab_size": -1}, "vocab_size must be positive"),
+        ({"num_layers": 0}, "num_layers must be 1 or greater"),
+        ({"vocab_size": -1}, "vocab_size must be 1 or greater"),
         ({"num_kv_heads": 3}, "num_kv_heads must divide num_heads = 4, got 3"),
         ({"head_size": 5}, "head_size must be even"),
-        ({"norm_eps": 0.0}, "norm_eps must be positive"),
+        ({"norm_eps": 0.0}, "norm_eps must be above 0"),
     ],
 )
 def test_impossible_shapes_are_refused(changes, message):

@@ -274,11 +274,11 @@ def test_a_folder_is_not_overwritten(config, finished):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"steps": 0}, "steps must be positive, got 0"),
-        ({"learning_rate": -1.0}, "learning_rate must be positive"),
-        ({"beta2": 1.0}, r"beta2 must be in \[0, 1\), got 1.0"),
-        ({"final_share": 2.0}, "final_share must be from 0 to 1"),
-        ({"warmup_steps": 31}, "warmup_steps must be from 0 to steps = 30"),
+        ({"steps": 0}, "steps must be 1 or greater, got 0"),
+        ({"learning_rate": -1.0}, "learning_rate must be above 0"),
+        ({"beta2": 1.0}, "beta2 must be below 1, got 1.0"),
+        ({"final_share": 2.0}, "final_share must be at most 1"),
+        ({"warmup_steps": 31}, "decay_steps must be at most steps = 30, got 31 "),
         ({"decay_steps": 5}, "decay_steps has no effect with the cosine schedule"),
         ({"schedule": "wsd", "decay_steps": 26}, "must be at most steps = 30"),
         ({"seed": -1}, "seed must be 0 or greater"),
@@ -344,7 +344,7 @@ def test_the_command_line_trains_and_resumes(tmp_path, capsys):
 BAD = {
     "unknown preset": (["--preset", "huge", "--out", "x"], "unknown preset 'huge': choose from"),
     "no folder": (["--preset", "tiny"], "--out is missing"),
-    "bad value": (["--preset", "tiny", "--steps", "-3", "--out", "x"], "steps must be positive"),
+    "bad value": (["--preset", "tiny", "--steps", "-3", "--out", "x"], "steps must be 1 or"),
     "not a number": (["--preset", "tiny", "--steps", "many", "--out", "x"], "steps"),
     "bad choice": (["--preset", "tiny", "--corpus", "web", "--out", "x"], "corpus"),
     "unknown flag": (["--preset", "tiny", "--stepz", "3", "--out", "x"], "stepz"),

@@ -28,8 +28,8 @@ import torch.distributed as dist
 from torch import Tensor
 
 from llmcourse import runtime
-from llmcourse.checkpoint.payload_file import write_payload
-from llmcourse.checkpoint.shards import INDEX, sealed_index, wait_for
+from llmcourse.checkpoint.shards import seal, wait_for
+from llmcourse.checkpoint.shards import sealed_index as read_index
 from llmcourse.checkpoint.state import check_plain
 
 METADATA = ".metadata"
@@ -107,23 +107,7 @@ def write_index(
     for rank in range(num_ranks):
         wait_for(_hashes_path(folder, rank), timeout_s, rank)
         hashes |= json.loads(_hashes_path(folder, rank).read_text())
-    index = {
-        "shapes": {name: list(shape) for name, shape in shapes.items()},
-        "hashes": hashes,
-        "content": dict(content),
-    }
-    with runtime.write_atomically(folder / INDEX) as file:
-        write_payload(file, index)
-    return folder / INDEX
-
-
-def read_index(folder: str | Path) -> dict[str, Any]:
-    """Return the index of a whole checkpoint: "shapes", "hashes" and "content".
-
-    Raises:
-        ValueError: if the folder holds no whole checkpoint.
-    """
-    return sealed_index(folder)
+    return seal(folder, shapes, hashes, content)
 
 
 def verify_all(folder: Path) -> None:

@@ -107,9 +107,19 @@ def write_index(
         hashes[path.name] = _hash_in_header(path)
     for name, ranges in found.items():
         _require_cover(name, sorted(r for r in ranges if r[0] < r[1]), math.prod(shapes[name]))
+    return seal(folder, shapes, hashes, content)
+
+
+def seal(
+    folder: Path,
+    shapes: Mapping[str, tuple[int, ...]],
+    hashes: Mapping[str, str],
+    content: Mapping[str, Any],
+) -> Path:
+    """Write the index, which declares a checkpoint whole; arguments as in `read_index`."""
     index = {
         "shapes": {name: list(shape) for name, shape in shapes.items()},
-        "hashes": hashes,
+        "hashes": dict(hashes),
         "content": dict(content),
     }
     with runtime.write_atomically(folder / INDEX) as file:

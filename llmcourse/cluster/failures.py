@@ -9,6 +9,8 @@ Taught in: chapters/31_failures.ipynb
 import math
 from typing import NamedTuple
 
+from llmcourse.arguments import require, require_each
+
 DAY_S = 86_400.0
 
 
@@ -57,10 +59,7 @@ def mean_time_between(num_failures: int, duration_s: int | float) -> float:
     Raises:
         ValueError: if a number is not positive.
     """
-    if num_failures < 1 or not duration_s > 0:
-        raise ValueError(
-            f"num_failures and duration_s must be positive, got {num_failures} and {duration_s}"
-        )
+    require_each({"num_failures": num_failures, "duration_s": duration_s}, above=0)
     return duration_s / num_failures
 
 
@@ -87,13 +86,52 @@ def expected_share(
     Source:
         Daly 2006, equation 13, https://doi.org/10.1016/j.future.2004.11.016
     """
-    _require(interval_s=interval_s, mtbf_s=mtbf_s)
-    _require_not_negative(save_s=save_s, restart_s=restart_s)
+    require_each({"interval_s": interval_s, "mtbf_s": mtbf_s}, above=0)
+    require_each({"save_s": save_s, "restart_s": restart_s}, least=0)
     # In logarithms, since e^(days / minutes) is more than a float holds.
     exponent = (interval_s + save_s) / mtbf_s
     log_segment = math.log(mtbf_s) + restart_s / mtbf_s
     log_segment += exponent + math.log(-math.expm1(-exponent))
     return math.exp(math.log(interval_s) - log_segment)
+
+
+def time_shares(
+    interval_s: int | float, *, save_s: int | float, restart_s: int | float, mtbf_s: int | float
+) -> dict[str, float]:
+    """Return the expected shares of time by what becomes of it; they add up to 1.
+
+    Those of `expected_share`'s model.  With M the MTBF, a share 1 - e^(-restart / M) goes
+    to restarts.  Of the rest, saves take::
+
+        e^(-interval / M) (1 - e^(-save / M)) / (1 - e^(-(interval + save) / M))
+
+    Saves that a failure cuts off count as saves; training that was not saved is lost.
+
+    Args:
+        interval_s: training between two saves, positive.
+        save_s: time in which training stands still for a save, 0 or more.
+        restart_s: from a failure to the first step after it, 0 or more.
+        mtbf_s: mean time between failures of the whole cluster, positive.
+
+    Raises:
+        ValueError: if a number is outside its range.
+    """
+    trained = expected_share(interval_s, save_s=save_s, restart_s=restart_s, mtbf_s=mtbf_s)
+    restarting = _fails_within(restart_s, mtbf_s)
+    reaches = math.exp(-interval_s / mtbf_s)  # the probability that a segment comes to its save
+    saving = (1 - restarting) * reaches * _fails_within(save_s, mtbf_s)
+    saving /= _fails_within(interval_s + save_s, mtbf_s)
+    return {
+        "trained": trained,
+        "saving": saving,
+        "lost": max(0.0, 1 - restarting - saving - trained),
+        "restarting": restarting,
+    }
+
+
+def _fails_within(time_s: int | float, mtbf_s: int | float) -> float:
+    """Return the probability of a failure within some time."""
+    return 0.0 - math.expm1(-time_s / mtbf_s)
 
 
 def young_interval(save_s: int | float, mtbf_s: int | float) -> float:
@@ -105,7 +143,7 @@ def young_interval(save_s: int | float, mtbf_s: int | float) -> float:
     Source:
         Young 1974, https://doi.org/10.1145/361147.361115
     """
-    _require(save_s=save_s, mtbf_s=mtbf_s)
+    require_each({"save_s": save_s, "mtbf_s": mtbf_s}, above=0)
     return math.sqrt(2 * save_s * mtbf_s)
 
 
@@ -120,7 +158,7 @@ def daly_interval(save_s: int | float, mtbf_s: int | float) -> float:
     Source:
         Daly 2006, equation 37, https://doi.org/10.1016/j.future.2004.11.016
     """
-    _require(save_s=save_s, mtbf_s=mtbf_s)
+    require_each({"save_s": save_s, "mtbf_s": mtbf_s}, above=0)
     if save_s >= 2 * mtbf_s:
         return float(mtbf_s)
     ratio = save_s / (2 * mtbf_s)
@@ -136,7 +174,7 @@ def best_interval(save_s: int | float, mtbf_s: int | float, *, tolerance: float 
     Raises:
         ValueError: if a number is not positive.
     """
-    _require(save_s=save_s, mtbf_s=mtbf_s, tolerance=tolerance)
+    require_each({"save_s": save_s, "mtbf_s": mtbf_s, "tolerance": tolerance}, above=0)
     low, high = 0.0, float(mtbf_s)  # at the MTBF the slope is negative, whatever the save costs
     while high - low > tolerance * high:
         middle = (low + high) / 2
@@ -151,21 +189,6 @@ def seconds_for_share(lost_share: int | float, failures_per_day: int | float) ->
     Raises:
         ValueError: if the share is not in (0, 1) or the failures are not positive.
     """
-    if not 0 < lost_share < 1:
-        raise ValueError(f"lost_share must be between 0 and 1, got {lost_share}")
-    _require(failures_per_day=failures_per_day)
+    require("lost_share", lost_share, above=0, below=1)
+    require_each({"failures_per_day": failures_per_day}, above=0)
     return lost_share * DAY_S / failures_per_day
-
-
-def _require(**values: int | float) -> None:
-    """Raise ValueError for the first value that is not positive."""
-    for name, value in values.items():
-        if not value > 0:
-            raise ValueError(f"{name} must be positive, got {value}")
-
-
-def _require_not_negative(**values: int | float) -> None:
-    """Raise ValueError for the first value below 0."""
-    for name, value in values.items():
-        if not value >= 0:
-            raise ValueError(f"{name} must be 0 or greater, got {value}")

@@ -9,6 +9,8 @@ from typing import NamedTuple
 
 import torch
 
+from llmcourse.arguments import require_fields
+
 
 class Outcome(NamedTuple):
     """What became of a stretch of time."""
@@ -50,14 +52,8 @@ class Faults:
 
     def __post_init__(self) -> None:
         """Reject settings that cannot be followed, or would have no effect."""
-        for name in ("interval_s", "mtbf_s"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
-        for name in ("save_s", "restart_s", "repair_s"):
-            if not getattr(self, name) >= 0:
-                raise ValueError(f"{name} must be 0 or greater, got {getattr(self, name)}")
-        if self.spares is not None and self.spares < 0:
-            raise ValueError(f"spares must be 0 or more, or None, got {self.spares}")
+        require_fields(self, "interval_s", "mtbf_s", above=0)
+        require_fields(self, "save_s", "restart_s", "repair_s", "spares", least=0)
         if self.spares is None and self.repair_s:
             raise ValueError("repair_s has no effect when there is always a spare: give spares")
 

@@ -13,20 +13,15 @@ from llmcourse.cost.hardware import (
     TrainingBytes,
     training_seconds,
 )
-from llmcourse.cost.held import AXES, Held, held
 from llmcourse.cost.layout import (
     FP32,
     LLAMA_3,
+    Held,
     Precision,
     Step,
+    held,
     layout_bytes,
     llama_405b_steps,
-)
-from llmcourse.cost.messages import (
-    all_gather_bytes,
-    all_reduce_bytes,
-    all_to_all_bytes,
-    reduce_scatter_bytes,
 )
 from llmcourse.cost.model import (
     FORGOTTEN,
@@ -42,15 +37,13 @@ from llmcourse.cost.model import (
 )
 from llmcourse.cost.traffic import (
     Bytes,
-    data_parallel_bytes,
-    num_tensors,
+    context_parallel_bytes,
+    expert_parallel_bytes,
     pipeline_bytes,
     tensor_parallel_bytes,
 )
-from llmcourse.cost.traffic_of_tokens import context_parallel_bytes, expert_parallel_bytes
 
 __all__ = [
-    "AXES",
     "FORGOTTEN",
     "FP32",
     "FP32_TRAINING",
@@ -66,11 +59,7 @@ __all__ = [
     "Precision",
     "Step",
     "TrainingBytes",
-    "all_gather_bytes",
-    "all_reduce_bytes",
-    "all_to_all_bytes",
     "context_parallel_bytes",
-    "data_parallel_bytes",
     "expert_parallel_bytes",
     "forward_flop_by_part",
     "gpt2_parameters_by_part",
@@ -81,10 +70,8 @@ __all__ = [
     "llama_405b_steps",
     "num_active_parameters",
     "num_parameters",
-    "num_tensors",
     "parameters_by_part",
     "pipeline_bytes",
-    "reduce_scatter_bytes",
     "tensor_parallel_bytes",
     "training_flop_per_token",
     "training_seconds",

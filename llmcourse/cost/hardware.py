@@ -7,6 +7,8 @@ Taught in: chapters/10_blueprint.ipynb
 
 from dataclasses import dataclass
 
+from llmcourse.arguments import require, require_each
+
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingBytes:
@@ -106,12 +108,8 @@ def training_seconds(
     Source:
         Kaplan et al. 2020, section 2.1, https://arxiv.org/abs/2001.08361
     """
-    if num_parameters <= 0 or num_tokens <= 0 or num_gpus < 1:
-        raise ValueError(
-            "num_parameters, num_tokens and num_gpus must be positive, got "
-            f"{num_parameters}, {num_tokens} and {num_gpus}"
-        )
-    if not 0 < utilisation <= 1:
-        raise ValueError(f"utilisation must be above 0 and at most 1, got {utilisation}")
+    sizes = {"num_parameters": num_parameters, "num_tokens": num_tokens, "num_gpus": num_gpus}
+    require_each(sizes, above=0)
+    require("utilisation", utilisation, above=0, most=1)
     flop = 6 * num_parameters * num_tokens
     return flop / (num_gpus * hardware.dense_bf16_flop_per_s * utilisation)

@@ -1,27 +1,27 @@
-"""Bytes that one rank sends in one training step of a whole layout, axis by axis.
+"""Bytes that one rank holds of a model, and sends in one training step, for a whole layout.
 
-A layout has five axes, dp, pp, cp, ep and tp, as `llmcourse.parallel.mesh` orders them.  What a
-rank sends along one of them depends on all others: they decide which parameters and tokens it has.
+A layout has five axes, dp, pp, cp, ep and tp, see `llmcourse.parallel.mesh`.  What a rank sends
+along one of them depends on all others: they decide which parameters and tokens it has.
 
 Taught in: chapters/15_splitting_the_model.ipynb
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import cached_property
+from typing import Any, NamedTuple
 
-from llmcourse.cost.held import Held, held, place_of, sizes_of
-from llmcourse.cost.messages import all_reduce_bytes
 from llmcourse.cost.traffic import (
     Bytes,
-    copied_heads_bytes,
-    data_parallel_bytes,
-    partial_gains,
+    context_parallel_bytes,
+    expert_parallel_bytes,
     pipeline_bytes,
     tensor_parallel_bytes,
 )
-from llmcourse.cost.traffic_of_tokens import context_parallel_bytes, expert_parallel_bytes
 from llmcourse.model import ModelConfig, llama3_405b
+from llmcourse.parallel import expert_parallel, zero
+from llmcourse.parallel.mesh import Split, cut_of, layers_of, names_of, whole_shapes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,26 +42,73 @@ LLAMA_3 = Precision(activation=2, gradient=4, parameter=2)
 """bf16, and gradients that are summed in float32 (arXiv 2407.21783, section 3.3.2)."""
 
 
+class Held(NamedTuple):
+    """What a rank has of a model."""
+
+    layers: int
+    numbers: int
+    """Parameters."""
+    tensors: int
+    """Parameter tensors."""
+    expert_numbers: int
+    """Parameters of experts."""
+    expert_tensors: int
+
+
+def held(config: ModelConfig, split: Split, *, place: Mapping[str, int] | None = None) -> Held:
+    """Count what a rank holds of a model: its layers, slices and experts.
+
+    Args:
+        config: of the whole model.
+        split: how it is split.
+        place: of the rank; the first one along axes that are missing.
+
+    Raises:
+        ValueError: if a place is outside its axis, or there are more stages than layers.
+    """
+    at = _place(split, place)
+    shapes = whole_shapes(config)
+    numbers, of_experts = {}, []
+    for name in names_of(config, split, at):
+        shape = list(shapes[name])
+        if part := cut_of(name, shapes[name], config, split, at):
+            dim, start, stop = part
+            shape[dim] = stop - start
+        numbers[name] = math.prod(shape)
+        if expert_parallel.slice_of(name, shape, 0, 1):
+            of_experts.append(name)
+    return Held(
+        layers=len(layers_of(config, split, at)),
+        numbers=sum(numbers.values()),
+        tensors=len(numbers),
+        expert_numbers=sum(numbers[name] for name in of_experts),
+        expert_tensors=len(of_experts),
+    )
+
+
+def _place(split: Split, place: Mapping[str, int] | None) -> dict[str, int]:
+    """Return where a rank stands on all axes."""
+    given = dict(place or {})
+    for name, index in given.items():
+        if not 0 <= index < split.sizes.get(name, 0):
+            raise ValueError(f"place must be inside the mesh {split.sizes}, got {name} = {index}")
+    return {name: given.get(name, 0) for name in split.sizes}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Step:
     """One training step of a layout, as one rank sees it; `traffic` counts what it sends."""
 
     config: ModelConfig
     """Of the whole model."""
-    mesh: Mapping[str, int]
-    """Sizes of the axes dp, pp, cp, ep and tp; one that is missing has the size 1."""
+    split: Split
+    """How it is split."""
     batch_size: int
     """Sequences, over all ranks; a multiple of dp x ep x micro_batches."""
     context_length: int
     """Tokens of a sequence."""
-    micro_batches: int = 1
-    """Parts of a rank's share of the batch."""
-    chunks: int = 1
-    """Stages of the pipeline on each rank."""
-    sequence_parallel: bool = False
-    """Whether tp cuts the residual stream along time."""
     zero_stage: int = 0
-    """Of data parallelism, see `data_parallel_bytes`."""
+    """Of data parallelism, see `parallel.zero.traffic_bytes`."""
     precision: Precision = FP32
     """Bytes of numbers."""
     place: Mapping[str, int] | None = None
@@ -71,51 +118,27 @@ class Step:
     None is a router that uses all experts equally."""
 
     def __post_init__(self) -> None:
-        """Reject numbers that do not divide."""
-        if self.micro_batches < 1:
-            raise ValueError(f"micro_batches must be 1 or more, got {self.micro_batches}")
-        shares = self.sizes["dp"] * self.sizes["ep"] * self.micro_batches
-        parts = self.sizes["cp"] * (self.sizes["tp"] if self.sequence_parallel else 1)
-        for name, given, by in (
-            ("batch_size", self.batch_size, shares),
-            ("context_length", self.context_length, parts),
-        ):
-            if given < 1 or given % by:
-                raise ValueError(f"{name} must be a multiple of {by}, got {given}")
-        self._check_slices()
+        """Reject what cannot be split so.
+
+        Fewer micro-batches than stages, which `Split.check` refuses, are a step as well: Llama 3
+        trained with 8 of them on 16 stages.
+        """
+        self.split.check_model(replace(self.config, context_length=self.context_length))
+        shares = self.split.batch_shares * self.split.micro_batches
+        if self.batch_size < 1 or self.batch_size % shares:
+            raise ValueError(f"batch_size must be a multiple of {shares}, got {self.batch_size}")
         if self.rows is not None and min(self.rows) < 0:
             raise ValueError(f"rows must be two numbers of 0 or more, got {self.rows}")
 
-    def _check_slices(self) -> None:
-        """Reject a model that tp or ep cannot cut evenly."""
-        tp, ep, config = self.sizes["tp"], self.sizes["ep"], self.config
-        if ep > 1 and (not config.num_experts or config.num_experts % ep):
-            raise ValueError(f"ep must divide num_experts = {config.num_experts}, got {ep}")
-        if tp > 1 and config.num_experts:
-            raise ValueError(f"tp must be 1 for a model with experts, got {tp}")
-        for name in ("num_heads", "hidden", "vocab_size"):
-            if getattr(config, name) % tp:
-                raise ValueError(f"tp must divide {name} = {getattr(config, name)}, got {tp}")
-        if config.num_kv_heads % tp and tp % config.num_kv_heads:
-            raise ValueError(
-                f"tp must divide num_kv_heads = {config.num_kv_heads}, or be a multiple of it, "
-                f"got {tp}"
-            )
-
-    @property
-    def sizes(self) -> dict[str, int]:
-        """Of all five axes."""
-        return sizes_of(self.mesh)
-
-    @property
+    @cached_property
     def at(self) -> dict[str, int]:
-        """Where the rank stands on them."""
-        return place_of(self.mesh, self.place)
+        """Where the rank stands on all five axes."""
+        return _place(self.split, self.place)
 
-    @property
+    @cached_property
     def held(self) -> Held:
         """What the rank has of the model."""
-        return held(self.config, self.mesh, place=self.place, chunks=self.chunks)
+        return held(self.config, self.split, place=self.place)
 
     @property
     def local(self) -> ModelConfig:
@@ -123,14 +146,14 @@ class Step:
         return replace(self.config, num_layers=self.held.layers)
 
     @property
-    def rows_of_micro_batch(self) -> int:
-        """Sequences of one micro-batch."""
-        return self.batch_size // (self.sizes["dp"] * self.sizes["ep"] * self.micro_batches)
+    def sequences(self) -> int:
+        """Of which the rank has all tokens, or its part of them, in one micro-batch."""
+        return self.batch_size // (self.split.batch_shares * self.split.micro_batches)
 
     @property
     def length(self) -> int:
         """Tokens of a sequence on this rank."""
-        return self.context_length // self.sizes["cp"]
+        return self.context_length // self.split.cp
 
     def traffic(self) -> dict[str, Bytes]:
         """Return the bytes that the rank sends, by axis and by what is sent."""
@@ -139,7 +162,7 @@ class Step:
             "pp": self._pipeline(),
             "cp": self._context(),
             "ep": self._experts() if self.config.num_experts else {},
-            "tp": self._tensors() if self.sizes["tp"] > 1 else {},
+            "tp": self._tensors(),
         }
 
     def _common(self, axis: str) -> dict[str, Any]:
@@ -152,36 +175,37 @@ class Step:
     def _data(self) -> Bytes:
         """Marks of tensors travel beside gradients that are summed whole."""
         marks = 0 if self.zero_stage else self.held.tensors
-        return data_parallel_bytes(
+        sent = zero.traffic_bytes(
             self.held.numbers + marks,
-            self.sizes["dp"],
-            zero_stage=self.zero_stage,
+            self.split.dp,
+            self.zero_stage,
             gradient_bytes=self.precision.gradient,
             parameter_bytes=self.precision.parameter,
             index=self.at["dp"],
         )
+        return {"gradients and parameters": sent}
 
     def _pipeline(self) -> Bytes:
         """With sequence parallelism a rank sends its stretch of time alone."""
-        tp, width = self.sizes["tp"], self.config.width
-        tokens = self.rows_of_micro_batch * self.length // (tp if self.sequence_parallel else 1)
-        table = self.config.vocab_size // tp * width * self.config.tied_head
+        split, width = self.split, self.config.width
+        tokens = self.sequences * self.length // (split.tp if split.sequence_parallel else 1)
+        table = self.config.vocab_size // split.tp * width * self.config.tied_head
         return pipeline_bytes(
-            self.sizes["pp"],
+            split.pp,
             index=self.at["pp"],
             message_bytes=tokens * width * self.precision.activation,
-            num_micro_batches=self.micro_batches,
-            num_chunks=self.chunks,
+            num_micro_batches=split.micro_batches,
+            num_chunks=split.chunks,
             tied_bytes=table * self.precision.gradient,
         )
 
     def _context(self) -> Bytes:
         """The keys and values are those of this rank's heads."""
-        heads = max(1, self.config.num_kv_heads // self.sizes["tp"])
+        heads = max(1, self.config.num_kv_heads // self.split.tp)
         return context_parallel_bytes(
             replace(self.local, num_heads=heads, num_kv_heads=heads),
-            self.sizes["cp"],
-            batch_size=self.rows_of_micro_batch * self.micro_batches,
+            self.split.cp,
+            batch_size=self.sequences * self.split.micro_batches,
             length=self.context_length,
             num_parameters=self.held.numbers + self.held.tensors,
             **self._common("cp"),
@@ -192,41 +216,36 @@ class Step:
         mine, (sent, received) = self.held, self.rows or (None, None)
         found = expert_parallel_bytes(
             self.local,
-            self.sizes["ep"],
-            num_tokens=self.rows_of_micro_batch * self.micro_batches * self.length,
+            self.split.ep,
+            num_tokens=self.sequences * self.split.micro_batches * self.length,
             num_parameters=mine.numbers + mine.tensors - mine.expert_numbers - mine.expert_tensors,
             sent_rows=sent,
             received_rows=received,
             **self._common("ep"),
         )
-        return {**found, "counts": self.micro_batches * found["counts"]}
+        return {**found, "counts": self.split.micro_batches * found["counts"]}
 
     def _tensors(self) -> Bytes:
-        """Embedding, head and loss are on the first and on the last stage."""
-        mine, common = self.held, self._common("tp")
-        whole = tensor_parallel_bytes(
+        """Gradients travel once for all micro-batches."""
+        found = tensor_parallel_bytes(
             self.local,
-            self.sizes["tp"],
-            batch_size=self.rows_of_micro_batch,
+            self.split.tp,
+            batch_size=self.sequences,
             length=self.length,
-            sequence_parallel=self.sequence_parallel,
-            **common,
+            sequence_parallel=self.split.sequence_parallel,
+            is_first=self.at["pp"] == 0,
+            is_last=self.at["pp"] == self.split.pp - 1,
+            **self._common("tp"),
         )
-        here = {"embedding": self.at["pp"] == 0, "blocks": True, "head": mine.head}
-        here["loss"] = mine.head
-        found = {name: self.micro_batches * whole[name] * here[name] for name in here}
-        gains = partial_gains(
-            self.local, sequence_parallel=self.sequence_parallel, final_norm=mine.head
-        )
-        numbers = {"row_bytes": common["gradient_bytes"], "index": common["index"]}
-        copied = copied_heads_bytes(self.local, self.sizes["tp"], **numbers)
-        found["gradients"] = all_reduce_bytes(gains, self.sizes["tp"], **numbers) + copied
-        return found
+        once = found.pop("gradients")
+        return {k: self.split.micro_batches * sent for k, sent in found.items()} | {
+            "gradients": once
+        }
 
 
 def layout_bytes(
     config: ModelConfig,
-    mesh: Mapping[str, int],
+    split: Split,
     *,
     batch_size: int,
     context_length: int | None = None,
@@ -236,7 +255,7 @@ def layout_bytes(
 
     Args:
         config: of the whole model.
-        mesh: sizes of the axes dp, pp, cp, ep and tp; one that is missing has the size 1.
+        split: how it is split.
         batch_size: sequences of a step, over all ranks.
         context_length: tokens of a sequence; None takes the configuration's.
         settings: other fields of `Step`.
@@ -245,7 +264,9 @@ def layout_bytes(
         ValueError: if the numbers do not divide, or one is out of range.
     """
     length = config.context_length if context_length is None else context_length
-    step = Step(config=config, mesh=mesh, batch_size=batch_size, context_length=length, **settings)
+    step = Step(
+        config=config, split=split, batch_size=batch_size, context_length=length, **settings
+    )
     return {name: sum(parts.values()) for name, parts in step.traffic().items()}
 
 
@@ -270,11 +291,13 @@ def llama_405b_steps() -> dict[str, Step]:
     return {
         name: Step(
             config=replace(llama3_405b(), context_length=length),
-            mesh={"dp": dp, "pp": 16, "cp": cp, "ep": 1, "tp": 8},
+            split=Split(
+                **{"dp": dp, "pp": 16, "cp": cp, "tp": 8},
+                micro_batches=batch // dp,
+                sequence_parallel=True,
+            ),
             batch_size=batch,
             context_length=length,
-            micro_batches=batch // dp,
-            sequence_parallel=True,
             zero_stage=1,
             precision=LLAMA_3,
             place={"pp": 8},

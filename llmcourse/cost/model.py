@@ -10,6 +10,7 @@ Taught in: chapters/10_blueprint.ipynb, chapters/14_mixture_of_experts.ipynb, ch
 
 from typing import Literal, get_args
 
+from llmcourse.arguments import require
 from llmcourse.model import ModelConfig
 from llmcourse.moe.counts import Counts, mixture_parameters
 
@@ -119,8 +120,7 @@ def forward_flop_by_part(
         counted only once.
     """
     length = config.context_length if context_length is None else context_length
-    if length < 1:
-        raise ValueError(f"context_length must be 1 or greater, got {length}")
+    require("context_length", length, least=1)
     parts = parameters_by_part(config)
     pair_flop = 4 * config.num_heads * config.head_size
     feed_forward = {"feed_forward": 2 * parts["feed_forward"]}

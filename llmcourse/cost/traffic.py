@@ -1,73 +1,30 @@
 """Bytes that one rank sends in one training step, for each way to split a model.
 
 Every function counts what the package of that name in `llmcourse.parallel` sends, to the byte, and
-says where published systems differ.  Counts are whole numbers for one rank (`index`) and means over
-the ranks without one.  Notes about calls (`Axis.check_calls`) are no part of it.
+says where published systems differ; data parallelism is `parallel.zero.traffic_bytes`.  Counts are
+whole numbers for one rank (`index`) and means over the ranks without one.  Notes about calls
+(`Axis.check_calls`) are no part of it.
 
 Shape letters: B sequences, T tokens of each, D width, L layers, G key/value heads, K head size,
-n ranks.
+N tokens, E experts, k experts of one token, n ranks.
 
 Taught in: chapters/15_splitting_the_model.ipynb
 """
 
-from llmcourse.cost.messages import all_gather_bytes, all_reduce_bytes, reduce_scatter_bytes
+from llmcourse.arguments import require, require_each
 from llmcourse.model import ModelConfig
+from llmcourse.parallel.collectives import sent_bytes
+from llmcourse.parallel.expert_parallel import check_experts
+from llmcourse.parallel.tensor_parallel.table import copies
 
-FLOAT64_BYTES = 8
+COUNT_BYTES = 8
+"""Of an int64."""
 
-ZERO_STAGES = (0, 1, 2, 3)
-"""What data parallelism shards: nothing, optimizer state, gradients too, parameters too."""
+LOSS_BYTES = 8
+"""Of a float64, in which a pipeline keeps losses."""
 
 Bytes = dict[str, int | float]
 """By what is sent."""
-
-
-def data_parallel_bytes(
-    num_parameters: int,
-    num_ranks: int,
-    *,
-    zero_stage: int = 0,
-    gradient_bytes: int = 4,
-    parameter_bytes: int = 4,
-    index: int | None = None,
-) -> Bytes:
-    """Count data parallelism, plain or with ZeRO, whose tensors travel end to end::
-
-        stage 0      2 (n-1)/n g P                  all-reduce of gradients
-        stage 1, 2   (n-1)/n (g P + w P)            reduce-scatter, all-gather of parameters
-        stage 3      (n-1)/n (g P + 2 w P)          parameters for forward and for backward
-
-    Cut into buckets the mean stays the same.  `BucketedDDP` sends one more number for each
-    parameter tensor, a mark: count it in P.
-
-    Args:
-        num_parameters: P, on this rank.
-        num_ranks: n, 1 or more.
-        zero_stage: 0 to 3.
-        gradient_bytes: g, of a gradient as it is sent.
-        parameter_bytes: w, of a parameter as it is sent.
-        index: of the rank; None for the mean.
-
-    Returns:
-        Bytes under gradients and parameters.
-
-    Raises:
-        ValueError: if there is no such stage, or a number is out of range.
-
-    Source:
-        Rajbhandari et al. 2020, section 7, https://arxiv.org/abs/1910.02054
-    """
-    if zero_stage not in ZERO_STAGES:
-        raise ValueError(f"zero_stage must be 0 to 3, got {zero_stage}")
-    gradients = {"row_bytes": gradient_bytes, "index": index}
-    if zero_stage == 0:
-        return {"gradients": all_reduce_bytes(num_parameters, num_ranks, **gradients)}
-    gathers = 2 if zero_stage == 3 else 1
-    whole = all_gather_bytes(num_parameters, num_ranks, row_bytes=parameter_bytes, index=index)
-    return {
-        "gradients": reduce_scatter_bytes(num_parameters, num_ranks, **gradients),
-        "parameters": gathers * whole,
-    }
 
 
 def tensor_parallel_bytes(
@@ -77,7 +34,8 @@ def tensor_parallel_bytes(
     batch_size: int,
     length: int,
     sequence_parallel: bool = False,
-    gather_again: bool = False,
+    is_first: bool = True,
+    is_last: bool = True,
     number_bytes: int = 4,
     gradient_bytes: int = 4,
     index: int | None = None,
@@ -91,17 +49,21 @@ def tensor_parallel_bytes(
         gradients   of norms' gains and of copied key/value heads, once per step
 
     Sequence parallelism sends a reduce-scatter and an all-gather in place of each A: the same
-    bytes, and then the gains of all norms.  With `qk_norm` theirs are sent in any case.
+    bytes, and then the gains of all norms, (2 L + 1) D.  Megatron keeps a rank's stretch of a
+    layer's input alone, and gathers it once more in backward: 2 L all-gathers more than here.
+
+    With `qk_norm` the gains of queries and keys, L 2 K, are summed in any case: a rank has its own
+    heads only.  With more ranks than key/value heads, n/G ranks hold each head, and sum the
+    gradients of its 2 L K D numbers among them.
 
     Args:
-        config: of the whole model.
+        config: of the whole model, or with the layers of one stage.
         num_ranks: n.
         batch_size: B, sequences on this rank; of all micro-batches together, or of one.
         length: T, tokens of each; of this rank's part, with context parallelism.
         sequence_parallel: whether the residual stream is cut along time.
-        gather_again: whether, with sequence parallelism, only a rank's stretch of a layer's input
-            is kept and gathered once more in backward, as Megatron does and our package does not:
-            2 L half A more.
+        is_first: whether the embedding is looked up here.
+        is_last: whether the last norm, the head and the loss are here.
         number_bytes: of an activation.
         gradient_bytes: of a gradient.
         index: of the rank; None for the mean.
@@ -110,64 +72,35 @@ def tensor_parallel_bytes(
         Bytes under embedding, blocks, head, loss and gradients.
 
     Raises:
-        ValueError: if a number is out of range, or gather_again is without sequence_parallel.
+        ValueError: if a number is out of range.
 
     Source:
         Shoeybi et al. 2019, section 3, https://arxiv.org/abs/1909.08053; Korthikanti et al. 2022,
         section 4.2.2, https://arxiv.org/abs/2205.05198
     """
-    if gather_again and not sequence_parallel:
-        raise ValueError("gather_again has no effect without sequence_parallel: leave it out")
     tokens, layers = batch_size * length, config.num_layers
-    whole = {"row_bytes": number_bytes, "index": index}
-    summed = all_reduce_bytes(tokens * config.width, num_ranks, **whole)
-    once_more = 0
-    if sequence_parallel:
-        rows = {"row_bytes": batch_size * config.width * number_bytes, "index": index}
-        summed = all_reduce_bytes(length, num_ranks, **rows)
-        once_more = 2 * layers * gather_again * all_gather_bytes(length, num_ranks, **rows)
-    wide = {"row_bytes": max(4, number_bytes), "index": index}
-    gains = partial_gains(config, sequence_parallel=sequence_parallel)
-    numbers = {"row_bytes": gradient_bytes, "index": index}
-    return {
-        "embedding": summed,
-        "blocks": 4 * layers * summed + once_more,
-        "head": summed,
-        "loss": all_reduce_bytes(tokens, num_ranks, **wide)
-        + all_reduce_bytes(2 * tokens, num_ranks, **wide),
-        "gradients": all_reduce_bytes(gains, num_ranks, **numbers)
-        + copied_heads_bytes(config, num_ranks, **numbers),
-    }
-
-
-def copied_heads_bytes(
-    config: ModelConfig, num_ranks: int, *, row_bytes: int = 4, index: int | None = None
-) -> int | float:
-    """Return what a rank sends to sum the gradients of key/value heads that several ranks hold.
-
-    With more ranks than heads, n/G ranks hold each head: all-reduces of 2 L K D numbers among them.
-
-    Arguments as in `tensor_parallel_bytes`; `row_bytes` is that of a gradient.
-    """
-    holders = max(1, num_ranks // config.num_kv_heads)
-    numbers = 2 * config.num_layers * config.head_size * config.width
+    if sequence_parallel:  # chunks of whole moments in time
+        row_bytes = batch_size * config.width * number_bytes
+        summed = _all_reduce_bytes(length, num_ranks, row_bytes, index)
+    else:
+        summed = _all_reduce_bytes(tokens * config.width, num_ranks, number_bytes, index)
+    largest, sums = (
+        _all_reduce_bytes(numbers, num_ranks, max(4, number_bytes), index)
+        for numbers in (tokens, 2 * tokens)
+    )
+    gains = sequence_parallel * (2 * layers + is_last) * config.width
+    gains += config.qk_norm * layers * 2 * config.head_size
+    holders = copies(config, num_ranks)
     place = None if index is None else index % holders
-    return all_reduce_bytes(numbers, holders, row_bytes=row_bytes, index=place)
-
-
-def partial_gains(config: ModelConfig, *, sequence_parallel: bool, final_norm: bool = True) -> int:
-    """Return the gains of norms whose gradients tensor parallelism has to sum over its ranks.
-
-    (2 L + 1) D where time is cut, and L 2 K with `qk_norm`, since a rank has its own heads only.
-
-    Args:
-        config: of the whole model, or with the layers of one stage.
-        sequence_parallel: whether the residual stream is cut along time.
-        final_norm: whether the norm before the head is here.
-    """
-    residual = (2 * config.num_layers + final_norm) * config.width
-    of_heads = config.num_layers * 2 * config.head_size
-    return residual * sequence_parallel + of_heads * config.qk_norm
+    copied = 2 * layers * config.head_size * config.width
+    return {
+        "embedding": is_first * summed,
+        "blocks": 4 * layers * summed,
+        "head": is_last * summed,
+        "loss": is_last * (largest + sums),
+        "gradients": _all_reduce_bytes(gains, num_ranks, gradient_bytes, index)
+        + _all_reduce_bytes(copied, holders, gradient_bytes, place),
+    }
 
 
 def pipeline_bytes(
@@ -207,13 +140,11 @@ def pipeline_bytes(
     Source:
         Narayanan et al. 2021, section 2.2.2, for the v times, https://arxiv.org/abs/2104.04473
     """
-    if min(num_ranks, num_micro_batches, num_chunks) < 1 or min(message_bytes, tied_bytes) < 0:
-        raise ValueError(
-            "num_ranks, num_micro_batches and num_chunks must be 1 or more, and bytes 0 or more, "
-            f"got {num_ranks}, {num_micro_batches}, {num_chunks}, {message_bytes}, {tied_bytes}"
-        )
+    counts = {"num_micro_batches": num_micro_batches, "num_chunks": num_chunks}
+    require_each({"num_ranks": num_ranks, **counts}, least=1)
+    require_each({"message_bytes": message_bytes, "tied_bytes": tied_bytes}, least=0)
     table = (num_ranks * num_chunks + 1) * num_micro_batches
-    losses = all_reduce_bytes(table, num_ranks, row_bytes=FLOAT64_BYTES, index=index)
+    losses = _all_reduce_bytes(table, num_ranks, LOSS_BYTES, index)
     if num_ranks == 1:
         return {"forward": 0, "backward": 0, "tied": 0, "losses": losses}
     is_first, is_last = index == 0, index == num_ranks - 1
@@ -226,7 +157,113 @@ def pipeline_bytes(
     }
 
 
-def num_tensors(config: ModelConfig) -> int:
-    """Return how many parameter tensors a model has, experts of one layer counting as three."""
-    in_block = 9 + 2 * config.qk_norm + (config.num_experts > 0)
-    return config.num_layers * in_block + 2 + (not config.tied_head)
+def context_parallel_bytes(
+    config: ModelConfig,
+    num_ranks: int,
+    *,
+    batch_size: int,
+    length: int,
+    num_parameters: int,
+    number_bytes: int = 4,
+    gradient_bytes: int = 4,
+    index: int | None = None,
+) -> Bytes:
+    """Count ring attention; a rank's keys and values are M = L 2 B (T/n) G K numbers::
+
+        forward     (n-1) M
+        backward    (n-1) M, and (n-1) M gradients of keys and values in float32 at least
+        gradients   all-reduce of the gradients of all parameters, once per step
+
+    Llama 3 gathers keys and values in place of the ring, for the same (n-1) M in forward.
+
+    Args:
+        config: of the model; with the layers and the key/value heads that this rank has.
+        num_ranks: n.
+        batch_size: B, sequences.
+        length: T, tokens of a whole sequence, a multiple of n.
+        num_parameters: that are summed, on this rank, and a mark for each tensor of them.
+        number_bytes: of an activation.
+        gradient_bytes: of a gradient.
+        index: of the rank; None for the mean.
+
+    Returns:
+        Bytes under forward, backward and gradients.
+
+    Raises:
+        ValueError: if the length does not divide, or a number is out of range.
+
+    Source:
+        Liu, Zaharia and Abbeel 2023, section 3, https://arxiv.org/abs/2310.01889; Dubey et al.
+        2024, section 3.3.2, https://arxiv.org/abs/2407.21783
+    """
+    if num_ranks < 1 or length % num_ranks:
+        raise ValueError(f"length must be a multiple of the {num_ranks} ranks, got {length}")
+    heads = config.num_kv_heads * config.head_size
+    hops = (num_ranks - 1) * config.num_layers * 2 * batch_size * (length // num_ranks) * heads
+    return {
+        "forward": hops * number_bytes,
+        "backward": hops * (number_bytes + max(4, number_bytes)),
+        "gradients": _all_reduce_bytes(num_parameters, num_ranks, gradient_bytes, index),
+    }
+
+
+def expert_parallel_bytes(
+    config: ModelConfig,
+    num_ranks: int,
+    *,
+    num_tokens: int,
+    num_parameters: int,
+    sent_rows: int | None = None,
+    received_rows: int | None = None,
+    number_bytes: int = 4,
+    gradient_bytes: int = 4,
+    index: int | None = None,
+) -> Bytes:
+    """Count expert parallelism::
+
+        rows        (S + R) D there and back in forward, and as much in backward
+        counts      (n-1) E/n in int64 for each layer
+        gradients   all-reduce of the gradients of all parameters but experts, once per step
+
+    S are the rows of this rank's tokens for experts elsewhere, R those of other ranks for experts
+    here, of all layers.  A router that uses all experts equally makes both L N k (n-1)/n.
+
+    Args:
+        config: of the model.
+        num_ranks: n, a divisor of the experts.
+        num_tokens: N, of this rank.
+        num_parameters: that are not experts', and a mark for each tensor of them.
+        sent_rows: S; None takes the uniform router.
+        received_rows: R; None takes the uniform router.
+        number_bytes: of an activation.
+        gradient_bytes: of a gradient.
+        index: of the rank; None for the mean.
+
+    Returns:
+        Bytes under rows, counts and gradients.
+
+    Raises:
+        ValueError: if the experts do not divide, or a number is out of range.
+
+    Source:
+        Lepikhin et al. 2020 (GShard), section 3.2, https://arxiv.org/abs/2006.16668; its all-to-all
+        sends a fixed capacity of rows, full or not.
+    """
+    experts, layers = config.num_experts, config.num_layers
+    require("num_ranks", num_ranks, least=1)
+    check_experts(experts, num_ranks)
+    away = layers * num_tokens * config.experts_per_token * (num_ranks - 1) / num_ranks
+    rows = sum(away if given is None else given for given in (sent_rows, received_rows))
+    return {
+        "rows": 2 * rows * config.width * number_bytes,
+        "counts": layers * (num_ranks - 1) * (experts // num_ranks) * COUNT_BYTES,
+        "gradients": _all_reduce_bytes(num_parameters, num_ranks, gradient_bytes, index),
+    }
+
+
+def _all_reduce_bytes(
+    length: int, num_ranks: int, row_bytes: int, index: int | None
+) -> int | float:
+    """Return what a rank sends to sum so many rows, which are cut into chunks of whole rows."""
+    num_bytes = length * row_bytes
+    return sent_bytes("all_reduce_ring", num_bytes, num_ranks, index=index, element_bytes=row_bytes)

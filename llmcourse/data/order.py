@@ -22,6 +22,7 @@ import numpy as np
 import torch
 from jaxtyping import Int64
 
+from llmcourse.arguments import require_fields
 from llmcourse.data.shards import TokenShards
 
 Item = TypeVar("Item")
@@ -128,19 +129,6 @@ class Batches:
         world_size: int = 1,
         seed: int = 0,
     ) -> None:
-        least = {"batch_size": 1, "context_length": 1, "world_size": 1, "rank": 0, "seed": 0}
-        given = {
-            "batch_size": batch_size,
-            "context_length": context_length,
-            "world_size": world_size,
-            "rank": rank,
-            "seed": seed,
-        }
-        for name, value in given.items():
-            if value < least[name]:
-                raise ValueError(f"{name} must be {least[name]} or greater, got {value}")
-        if rank >= world_size:
-            raise ValueError(f"rank must be below world_size = {world_size}, got {rank}")
         self.shards = shards
         self.batch_size = batch_size
         self.context_length = context_length
@@ -148,6 +136,10 @@ class Batches:
         self.world_size = world_size
         self.seed = seed
         self.step = 0
+        require_fields(self, "batch_size", "context_length", "world_size", least=1)
+        require_fields(self, "rank", "seed", least=0)
+        if rank >= world_size:
+            raise ValueError(f"rank must be below world_size = {world_size}, got {rank}")
         self._block: tuple[tuple[int, int], np.ndarray] = ((-1, -1), np.empty((0, 0), np.int64))
         if self.steps_per_epoch < 1:
             raise ValueError(

@@ -21,6 +21,7 @@ from pathlib import Path
 import psutil
 
 import llmcourse
+from llmcourse.arguments import require_each
 
 HOME = "/home/learner"
 FIRST_UID = 61_000
@@ -66,9 +67,7 @@ class Limits:
     """Length of one returned value, as JSON."""
 
     def __post_init__(self) -> None:
-        for name, value in vars(self).items():
-            if not value > 0:
-                raise ValueError(f"{name} must be more than 0, not {value!r}")
+        require_each(vars(self), above=0)
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field, fields
 from pathlib import PurePosixPath
 from typing import Literal
 
+from llmcourse.arguments import require_fields
+
 Scheduler = Literal["slurm", "kubernetes"]
 
 _NAME = re.compile(r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?")
@@ -129,20 +131,9 @@ class LaunchConfig:
 
     def _check_numbers(self) -> None:
         """Reject numbers out of range."""
-        at_least = {
-            "nodes": 1,
-            "processes_per_node": 1,
-            "max_restarts": 0,
-            "job_restarts": 0,
-            "start_timeout_s": 1,
-            "cpus_per_node": 1,
-            "memory_gb_per_node": 1,
-            "shm_gb": 1,
-        }
-        for name, smallest in at_least.items():
-            value = getattr(self, name)
-            if value is not None and value < smallest:
-                raise ValueError(f"{name} must be {smallest} or greater, got {value}")
+        of_node = ("processes_per_node", "cpus_per_node", "memory_gb_per_node", "shm_gb")
+        require_fields(self, "nodes", "start_timeout_s", *of_node, least=1)
+        require_fields(self, "max_restarts", "job_restarts", least=0)
         if not 1024 <= self.port <= 65535:
             raise ValueError(f"port must be from 1024 to 65535, got {self.port}")
         if not (math.isfinite(self.hours) and 0.1 <= self.hours <= 8_760):

@@ -22,6 +22,7 @@ from llmcourse.model.inspect import (
     hidden_units,
     queries_and_keys,
     residual_rms,
+    whole_shapes,
 )
 from llmcourse.model.sampling import generate, next_token_probabilities
 
@@ -49,5 +50,6 @@ __all__ = [
     "tiny",
     "tiny_moe",
     "to_huggingface",
+    "whole_shapes",
     "without",
 ]

@@ -5,6 +5,8 @@ Taught in: chapters/10_blueprint.ipynb, chapters/14_mixture_of_experts.ipynb
 
 from dataclasses import dataclass, replace
 
+from llmcourse.arguments import require_fields
+
 
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig:
@@ -47,20 +49,9 @@ class ModelConfig:
 
     def __post_init__(self) -> None:
         """Reject shapes that cannot be built."""
-        for name in (
-            "num_layers",
-            "width",
-            "num_heads",
-            "num_kv_heads",
-            "head_size",
-            "hidden",
-            "vocab_size",
-            "context_length",
-            "rope_theta",
-            "norm_eps",
-        ):
-            if getattr(self, name) <= 0:
-                raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
+        sizes = ("num_layers", "width", "num_heads", "num_kv_heads", "head_size", "hidden")
+        require_fields(self, *sizes, "vocab_size", "context_length", least=1)
+        require_fields(self, "rope_theta", "norm_eps", above=0)
         if self.num_heads % self.num_kv_heads:
             raise ValueError(
                 f"num_kv_heads must divide num_heads = {self.num_heads}, got {self.num_kv_heads}"

@@ -1,6 +1,7 @@
 """What happens inside a model: attention maps, the residual stream, the hidden units.
 
-Every function runs the model once, looks on through torch's forward hooks, and changes nothing.
+Every function but `whole_shapes` runs the model once, looks on through torch's forward hooks, and
+changes nothing.
 
 Shape suffixes:  L layers, B batch, T time (queries, and as S keys), H heads, G key/value heads,
 K head size, F hidden.
@@ -8,6 +9,7 @@ K head size, F hidden.
 Taught in: chapters/11_attention.ipynb, chapters/12_feed_forward.ipynb, chapters/13_norm_rope_silu.ipynb
 """  # noqa: E501 - one line, which tests and pages read
 
+import functools
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -16,7 +18,15 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from llmcourse.attention import attention_weights
+from llmcourse.model.config import ModelConfig
 from llmcourse.model.decoder import Transformer
+
+
+@functools.cache
+def whole_shapes(config: ModelConfig) -> dict[str, torch.Size]:
+    """Return the shape of every parameter of a whole model, in its order, without building one."""
+    with torch.device("meta"):
+        return {name: p.shape for name, p in Transformer(config).named_parameters()}
 
 
 @torch.no_grad()

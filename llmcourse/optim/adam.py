@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from llmcourse.optim.settings import require
+from llmcourse.arguments import require
 
 
 class AdamW(torch.optim.Optimizer):

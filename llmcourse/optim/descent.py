@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from llmcourse.optim.settings import require
+from llmcourse.arguments import require
 
 
 class SGD(torch.optim.Optimizer):

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from llmcourse.optim.settings import require
+from llmcourse.arguments import require, require_each
 
 
 class Adafactor(torch.optim.Optimizer):
@@ -50,14 +50,9 @@ class Adafactor(torch.optim.Optimizer):
         clip: int | float = 1.0,
         weight_decay: int | float = 0.0,
     ) -> None:
-        for name, value in (
-            ("lr", lr),
-            ("decay_exponent", decay_exponent),
-            ("eps[0]", eps[0]),
-            ("eps[1]", eps[1]),
-            ("clip", clip),
-        ):
-            require(name, value, above=0)
+        small = {"eps[0]": eps[0], "eps[1]": eps[1]}
+        rates = {"lr": lr, "decay_exponent": decay_exponent, "clip": clip}
+        require_each(rates | small, above=0)
         require("weight_decay", weight_decay, least=0)
         defaults = {
             "lr": lr,

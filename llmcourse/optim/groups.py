@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from llmcourse.optim.settings import require
+from llmcourse.arguments import require
 
 
 def decay_groups(model: nn.Module, *, weight_decay: int | float) -> list[dict[str, Any]]:

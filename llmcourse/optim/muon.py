@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from llmcourse.optim.settings import require
+from llmcourse.arguments import require
 
 Scale = Literal["shape", "adamw"]
 """How a step is scaled by the shape of its matrix."""

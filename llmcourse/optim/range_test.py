@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
-from llmcourse.optim.settings import require
+from llmcourse.arguments import require
 
 
 class RangeTest(NamedTuple):

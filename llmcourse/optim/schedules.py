@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from llmcourse.optim.settings import require
+from llmcourse.arguments import require, require_each
 
 
 def warmup_cosine(
@@ -199,8 +199,7 @@ def rate_for_batch(
         Goyal et al. 2017, https://arxiv.org/abs/1706.02677 (linear);
         Malladi et al. 2022, https://arxiv.org/abs/2205.10287 (root, for Adam)
     """
-    for name, value in (("rate", rate), ("batch", batch), ("new_batch", new_batch)):
-        require(name, value, above=0)
+    require_each({"rate": rate, "batch": batch, "new_batch": new_batch}, above=0)
     if rule not in ("linear", "sqrt"):
         raise ValueError(f"rule must be linear or sqrt, got {rule!r}")
     factor = new_batch / batch

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from llmcourse import model as models
+from llmcourse.arguments import require_fields
 from llmcourse.model import ModelConfig, Part
 from llmcourse.parallel.mesh import Pipeline, Split, parse
 
@@ -115,40 +116,14 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         """Reject settings that cannot run, or that would have no effect."""
-        for name in (
-            "corpus_bytes",
-            "steps",
-            "batch_size",
-            "learning_rate",
-            "clip_norm",
-            "validation_tokens",
-            "sample_tokens",
-            "keep_checkpoints",
-            "num_threads",
-            "ranks",
-        ):
-            if getattr(self, name) <= 0:
-                raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
-        for name in (
-            "weight_decay",
-            "validate_every",
-            "sample_every",
-            "checkpoint_every",
-            "seed",
-            "decay_steps",
-            "micro_batches",
-        ):
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name} must be 0 or greater, got {getattr(self, name)}")
-        for name in ("beta1", "beta2"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ValueError(f"{name} must be in [0, 1), got {getattr(self, name)}")
-        if not 0 <= self.final_share <= 1:
-            raise ValueError(f"final_share must be from 0 to 1, got {self.final_share}")
-        if not 0 <= self.warmup_steps <= self.steps:
-            raise ValueError(
-                f"warmup_steps must be from 0 to steps = {self.steps}, got {self.warmup_steps}"
-            )
+        counts = ("corpus_bytes", "steps", "batch_size", "validation_tokens", "sample_tokens")
+        require_fields(self, *counts, "keep_checkpoints", "num_threads", "ranks", least=1)
+        require_fields(self, "learning_rate", "clip_norm", above=0)
+        every = ("validate_every", "sample_every", "checkpoint_every")
+        require_fields(self, *every, "weight_decay", "seed", "micro_batches", least=0)
+        require_fields(self, "warmup_steps", "decay_steps", least=0)
+        require_fields(self, "beta1", "beta2", least=0, below=1)
+        require_fields(self, "final_share", least=0, most=1)
         self._check_mesh()
         if not self.mesh:
             self._check_ranks()

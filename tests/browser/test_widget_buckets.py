@@ -12,15 +12,13 @@ from llmcourse.cost import num_parameters
 from llmcourse.model import PRESETS, Transformer, stories
 from llmcourse.parallel import collectives
 from llmcourse.parallel.data_parallel import cut_buckets
-from llmcourse.viz.widgets.buckets import (
-    CUT,
-    LABELS,
-    BucketTimeline,
+from llmcourse.parallel.data_parallel.overlap import (
     bucket_times,
     exposed_s,
     full_buckets,
     gradient_tensors,
 )
+from llmcourse.viz.widgets.buckets import CUT, LABELS, BucketTimeline
 from tests.browser.tables import table
 
 OUTSIDE = """all => all.filter((text) => {

@@ -8,19 +8,19 @@ import random
 import pytest
 import traitlets
 
-from llmcourse.viz.widgets.crash import (
+from llmcourse.checkpoint.toy_run import (
     CRASHES,
     FILES,
     PARTS,
     STEPS,
-    CrashLab,
-    State,
+    ToyState,
     advance,
     crashed,
     outcome,
     uniform,
     uninterrupted,
 )
+from llmcourse.viz.widgets.crash import CrashLab
 
 OUTSIDE = """all => all.filter((text) => {
   const [inner, outer] = [text, text.ownerSVGElement].map((one) => one.getBoundingClientRect());
@@ -129,11 +129,11 @@ def test_what_was_left_out_begins_again():
     assert found.batches == list(range(14))
     assert found.draws == list(range(10, 24))
     assert found.weights[0] == uninterrupted()[10]
-    assert ran(["position"], 10).weights[0] == State().weights
+    assert ran(["position"], 10).weights[0] == ToyState().weights
 
 
 def test_a_first_step_of_adam_has_the_length_of_the_learning_rate():
-    assert abs(advance(State()).weights) == pytest.approx(0.1, rel=1e-6)
+    assert abs(advance(ToyState()).weights) == pytest.approx(0.1, rel=1e-6)
     assert uninterrupted()[-1] == pytest.approx(1, abs=0.3)  # the mean of what it learns
 
 

@@ -9,8 +9,8 @@ import torch
 import traitlets
 
 from llmcourse import cluster
-from llmcourse.cluster.failures import DAY_S
-from llmcourse.viz.widgets.goodput import GoodputPlanner, time_shares
+from llmcourse.cluster.failures import DAY_S, time_shares
+from llmcourse.viz.widgets.goodput import GoodputPlanner
 
 OUTSIDE = """all => all.filter((text) => {
   const [inner, outer] = [text, text.ownerSVGElement].map((one) => one.getBoundingClientRect());

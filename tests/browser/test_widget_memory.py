@@ -8,14 +8,9 @@ import traitlets
 
 from llmcourse import cost
 from llmcourse.cost import FORGOTTEN
+from llmcourse.cost.activations import extra_share, layer_costs, live_bytes
 from llmcourse.model import PRESETS
-from llmcourse.viz.widgets.memory import (
-    LABELS,
-    MemoryTimeline,
-    extra_share,
-    layer_costs,
-    live_bytes,
-)
+from llmcourse.viz.widgets.memory import LABELS, MemoryTimeline
 
 OUTSIDE = """all => all.filter((text) => {
   const [inner, outer] = [text, text.ownerSVGElement].map((one) => one.getBoundingClientRect());

@@ -11,7 +11,8 @@ import traitlets
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llmcourse.viz.widgets.regimes import RateRegimes, features, trailing_mean
+from llmcourse.viz.widgets.regimes import RateRegimes
+from tests.browser.references import features, trailing_mean
 from tests.browser.tables import table
 
 OUTSIDE = """all => all.filter((text) => {

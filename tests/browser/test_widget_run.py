@@ -60,12 +60,9 @@ def import_text(page, text, name="marks.json"):
     page.wait_for_function("document.querySelector('.lc-note').textContent !== ''")
 
 
-def test_the_package_has_the_curriculum_of_the_book():
-    book = ROOT / "book" / "data" / "curriculum.json"
-    assert (ROOT / "llmcourse" / "viz" / "curriculum.json").read_bytes() == book.read_bytes()
-    parts = json.loads(book.read_text(encoding="utf8"))
+def test_the_package_knows_the_curriculum():
     assert [c["number"] for c in curriculum()] == [f"{i:02d}" for i in range(46)]
-    assert curriculum()[-1]["part"] == parts[-1]["part"]
+    assert curriculum()[-1]["part"].startswith("Part 11")
 
 
 def test_chapter_00_links_the_chapters_of_the_contents():

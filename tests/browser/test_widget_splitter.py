@@ -8,8 +8,10 @@ import pytest
 import traitlets
 
 from llmcourse.parallel import collectives
-from llmcourse.viz.widgets import splitter
-from llmcourse.viz.widgets.splitter import MatrixSplitter, Move, collective_due, split_moves
+from llmcourse.parallel.tensor_parallel import moves as splitter
+from llmcourse.parallel.tensor_parallel.moves import Move, collective_due, split_moves
+from llmcourse.viz.widgets.splitter import MatrixSplitter
+from tests.browser.references import weights_share, work_share
 
 OUTSIDE = """all => all.filter((text) => {
   const [inner, outer] = [text, text.ownerSVGElement].map((one) => one.getBoundingClientRect());
@@ -237,10 +239,10 @@ def test_the_page_counts_as_the_package(arithmetic):
 def test_the_page_shares_as_the_package(arithmetic):
     cases = [(*plan, n) for plan in PLANS for n in (2, 3, 4)]
     got = arithmetic(MatrixSplitter, "workShare", [list(case) for case in cases])
-    assert got == pytest.approx([splitter.work_share(*case) for case in cases], rel=1e-14)
+    assert got == pytest.approx([work_share(*case) for case in cases], rel=1e-14)
     cases = [(network, a, b, n) for network, a, b, _, n in cases]
     got = arithmetic(MatrixSplitter, "weightsShare", [list(case) for case in cases])
-    assert got == pytest.approx([splitter.weights_share(*case) for case in cases], rel=1e-14)
+    assert got == pytest.approx([weights_share(*case) for case in cases], rel=1e-14)
 
 
 # --- the page
@@ -322,9 +324,9 @@ def test_the_tables_have_the_packages_numbers(show):
     rows = rows_of(page, "All cuts")
     assert len(rows) == 9
     for a, b, _, _, _, weights, work in rows:
-        share_of = splitter.weights_share("mlp", a, b, 3)
+        share_of = weights_share("mlp", a, b, 3)
         assert weights == f"{100 * share_of:.3g} %"
-        assert work == f"{100 * splitter.work_share('mlp', a, b, 'rows', 3):.3g} %"
+        assert work == f"{100 * work_share('mlp', a, b, 'rows', 3):.3g} %"
 
 
 def test_ranks_and_sizes_obey(show):

@@ -6,7 +6,8 @@ import itertools
 import pytest
 
 from llmcourse.parallel import zero
-from llmcourse.viz.widgets.zero import ZeroBars, fewest_ranks
+from llmcourse.viz.widgets.zero import ZeroBars
+from tests.browser.references import fewest_ranks
 
 OUTSIDE = """all => all.filter((text) => {
   const [inner, outer] = [text, text.ownerSVGElement].map((one) => one.getBoundingClientRect());

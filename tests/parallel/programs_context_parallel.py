@@ -25,7 +25,7 @@ from llmcourse.attention import (
 )
 from llmcourse.loss import IGNORE_INDEX, cross_entropy, shifted_targets
 from llmcourse.model import ModelConfig, Transformer
-from llmcourse.parallel import collectives
+from llmcourse.parallel import collectives, data_parallel
 from llmcourse.parallel import context_parallel as cp
 from llmcourse.parallel.context_parallel import partial as parts
 from llmcourse.parallel.context_parallel import ring
@@ -279,7 +279,7 @@ def train(
                 if message.name.startswith("ring_attention")
             )
         if mutant != "gradients stay local":
-            collectives.sum_gradients(model.parameters(), axis)
+            data_parallel.sum_gradients(model.parameters(), axis)
         losses.append(float(collectives.all_reduce_ordered(loss.detach().clone(), axis)))
         gradients.append(gradients_of(model))
         optimizer.step()
@@ -295,7 +295,8 @@ def _share_of(whole: Batch, axis, layout: str, mutant: str | None) -> tuple[Batc
     if mutant == "targets shifted after the cut":
         counted = targets != IGNORE_INDEX
         targets = shifted_targets(ids).where(counted, IGNORE_INDEX)
-    num_tokens = cp.counted_by_all(targets, axis)
+    counted = (targets != IGNORE_INDEX).sum().reshape(1)
+    num_tokens = int(collectives.all_reduce_ordered(counted, axis))
     if mutant == "mean of the ranks' means":
         num_tokens = max(1, int((targets != IGNORE_INDEX).sum())) * axis.size
     mask = whole.mask if whole.mask is None else cp.share(whole.mask, *place, dim=-2)
@@ -318,7 +319,7 @@ def narrow(rank, layout: str) -> dict[str, Any]:
     num_tokens = int((batch(0, packed=False).targets_BT != IGNORE_INDEX).sum())
     cross_entropy(logits, targets, num_tokens=num_tokens).backward()
     backward_bytes = axis.sent_bytes - before
-    collectives.sum_gradients(model.parameters(), axis)
+    data_parallel.sum_gradients(model.parameters(), axis)
     return {
         "dtype": str(logits.dtype),
         "logits": logits.float(),
@@ -392,8 +393,8 @@ def added_up(rank, *, mutant: bool = False) -> list[Any]:
     frozen = torch.nn.Parameter(torch.ones(2), requires_grad=False)
     before = [None if p.grad is None else p.grad.clone() for p in parameters]
     algorithm = collectives.all_reduce_ring if mutant else collectives.all_reduce_ordered
-    with mock.patch.object(collectives.gradients, "all_reduce_ordered", algorithm):
-        collectives.sum_gradients([*parameters, frozen], axis)
+    with mock.patch.object(data_parallel.buckets, "all_reduce_ordered", algorithm):
+        data_parallel.sum_gradients([*parameters, frozen], axis)
     return [before, [p.grad for p in parameters], frozen.grad]
 
 

@@ -319,8 +319,8 @@ def our_mlp(rank, *, sequence_parallel: bool = False, mutant: str | None = None)
             mine[0], dy = (t.chunk(axis.size, dim=1)[axis.index] for t in (x, dy))
         mine = [t.clone().requires_grad_() for t in mine]
         settings = {"sequence_parallel": sequence_parallel}
-        up = tp.column_parallel(mine[0], mine[1], axis, bias_f=mine[2], **settings)
-        y = layers.row_parallel(up.relu(), mine[3], axis, bias_D=mine[4], **settings)
+        up = F.linear(layers.entered(mine[0], axis, **settings), mine[1], mine[2])
+        y = layers.left(F.linear(up.relu(), mine[3]), axis, **settings) + mine[4]
         (y * dy).sum().backward()
         return [y.detach(), *(t.grad for t in mine)]
 
@@ -431,10 +431,6 @@ def _sums_twice(model, axis):
     shard_sync(model, axis)
 
 
-def _biased_row(x_BTf, w_Df, axis, *, bias_D=None, sequence_parallel=False):
-    return layers.left(F.linear(x_BTf, w_Df, bias_D), axis, sequence_parallel=sequence_parallel)
-
-
 def _next_slice(self, name, shape):
     index = (self.index + 1) % self.size
     return table.slice_of(
@@ -482,6 +478,5 @@ MUTANTS = {
     "gains of tokens are always summed": patched((sharding, "summed_over", _sums_all_gains)),
     "gradients are summed twice": patched((sharding, "sync", _sums_twice)),
     "the next rank's slices": patched((sharding.Sharding, "slice_of", _next_slice)),
-    "a bias is added by every rank": patched((layers, "row_parallel", _biased_row)),
 }
 """What the comparisons have to notice."""

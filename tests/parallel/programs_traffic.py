@@ -58,6 +58,7 @@ def sent_on_mesh(
         "rows": rows,
         "numbers": sum(numbers),
         "tensors": len(numbers),
+        "names": sorted(name for name, _ in part.named_parameters()),
     }
 
 
@@ -135,7 +136,7 @@ def ring(model, axis, ids, targets) -> None:
     model.attend_with(context_parallel.ring_attention(axis))
     logits = model(ids[:, positions_t], positions_BT=positions_t.expand(len(ids), -1))
     loss.cross_entropy(logits, targets[:, positions_t]).backward()
-    collectives.sum_gradients(model.parameters(), axis)
+    dp.sum_gradients(model.parameters(), axis)
 
 
 def experts(model, axis, ids, targets) -> None:
@@ -150,22 +151,26 @@ def each_by_formula(
     config: ModelConfig, num_ranks: int, index: int, batch_size: int, length: int
 ) -> dict[str, int | float]:
     """Return what `sent_by_each` should count, but for experts."""
-    numbers, tensors_of = cost.num_parameters(config), cost.num_tensors(config)
+    one_by_one = [p.numel() for p in Transformer(config).parameters()]
+    numbers, marked = cost.num_parameters(config), cost.num_parameters(config) + len(one_by_one)
     shape = {"batch_size": batch_size, "length": length, "index": index}
+    wide = {"parameter_bytes": 4, "gradient_bytes": 4, "index": index}
     found = {
-        "bucketed": cost.data_parallel_bytes(numbers + tensors_of, num_ranks, index=index),
-        "stage_1": cost.data_parallel_bytes(numbers, num_ranks, zero_stage=1, index=index),
         "tensors": cost.tensor_parallel_bytes(config, num_ranks, **shape),
         "stretches": cost.tensor_parallel_bytes(config, num_ranks, sequence_parallel=True, **shape),
-        "ring": cost.context_parallel_bytes(
-            config, num_ranks, num_parameters=numbers + tensors_of, **shape
-        ),
+        "ring": cost.context_parallel_bytes(config, num_ranks, num_parameters=marked, **shape),
     }
-    sums = {name: sum(parts.values()) for name, parts in found.items()}
-    one_by_one = [p.numel() for p in Transformer(config).parameters()]
-    marks = cost.all_reduce_bytes(len(one_by_one), num_ranks, row_bytes=8, index=index)
-    each = (cost.all_reduce_bytes(n, num_ranks, row_bytes=4, index=index) for n in one_by_one)
-    return {**sums, "naive": sum(each) + marks}
+
+    def summed(length: int, row_bytes: int) -> int | float:
+        size = length * row_bytes
+        whole = {"index": index, "element_bytes": row_bytes}
+        return collectives.sent_bytes("all_reduce_ordered", size, num_ranks, **whole)
+
+    return {name: sum(parts.values()) for name, parts in found.items()} | {
+        "naive": sum(summed(n, 4) for n in one_by_one) + summed(len(one_by_one), 8),
+        "bucketed": zero.traffic_bytes(marked, num_ranks, 0, **wide),
+        "stage_1": zero.traffic_bytes(numbers, num_ranks, 1, **wide),
+    }
 
 
 def _patched(target: Any, name: str, value: Any):

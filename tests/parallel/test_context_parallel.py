@@ -35,8 +35,8 @@ from llmcourse.attention import (
     repeat_kv,
     sum_over_group,
 )
-from llmcourse.parallel import collectives, world
 from llmcourse.parallel import context_parallel as cp
+from llmcourse.parallel import data_parallel, world
 
 WORLDS = (1, 2, 3, 4)
 ROUNDING = {"float64": 2.0**-53, "float32": 2.0**-24}
@@ -447,7 +447,7 @@ def test_a_sparse_gradient_is_refused():
     axis = kit.axis()
     axis.size = 2  # it is refused before anything is sent
     with pytest.raises(ValueError, match=r"gradients must be dense.*sparse=False"):
-        collectives.sum_gradients([p], axis)
+        data_parallel.sum_gradients([p], axis)
 
 
 # What is refused

@@ -5,7 +5,7 @@ import pytest
 from programs_traffic import MODELS
 
 from llmcourse import cost
-from llmcourse.parallel import world
+from llmcourse.parallel import mesh, world
 
 BATCH, LENGTH = 8, 24
 
@@ -47,7 +47,7 @@ def test_a_mixture_sends_at_least_counts_and_gradients(pools, num_ranks):
     """What it sends to the byte is tested on meshes, where rows are counted."""
     config = MODELS["mixture"]
     results = pools(num_ranks).run(programs.sent_by_each, "mixture", 3, LENGTH)
-    held = cost.held(config, {"ep": num_ranks})
+    held = cost.held(config, mesh.Split(ep=num_ranks))
     summed = held.numbers - held.expert_numbers + held.tensors - held.expert_tensors
     settings = {"num_tokens": 3 * LENGTH, "num_parameters": summed}
     rest = []
@@ -104,13 +104,11 @@ CASES = [
 def check_layout(pools, text, name, mutant=None):
     """Check every rank's bytes along every axis, and what it holds."""
     settings, config = (LAYOUTS | WITH_EXPERTS)[text], MODELS[name]
-    sizes = {axis: settings.get(axis, 1) for axis in cost.AXES}
-    num_ranks, batch = 1, 12 if 3 in sizes.values() else BATCH
-    for size in sizes.values():
-        num_ranks *= size
-    if settings.get("replicate_kv") and config.num_kv_heads % sizes["tp"] == 0:
+    if settings.get("replicate_kv") and config.num_kv_heads % settings["tp"] == 0:
         settings = {**settings, "replicate_kv": False}
-    results = pools(num_ranks).run(
+    split = mesh.Split(**settings)
+    batch = 12 if 3 in split.sizes.values() else BATCH
+    results = pools(split.num_ranks).run(
         programs.sent_on_mesh, name, settings, batch, LENGTH, mutant=mutant
     )
     for result in results:
@@ -118,24 +116,23 @@ def check_layout(pools, text, name, mutant=None):
         same = [
             other
             for other in results
-            if all(other["place"][a] == place[a] for a in cost.AXES if a != "ep")
+            if all(other["place"][a] == place[a] for a in mesh.AXES if a != "ep")
         ]
         sent = sum(rows for rank, rows in enumerate(result["rows"]) if rank != place["ep"])
         received = sum(other["rows"][place["ep"]] for other in same if other is not result)
-        kept = ("micro_batches", "chunks", "sequence_parallel")
         expected = cost.layout_bytes(
             config,
-            sizes,
+            split,
             batch_size=batch,
             context_length=LENGTH,
             place=place,
             rows=(int(sent), int(received)),
-            **{key: settings[key] for key in kept if key in settings},
         )
         assert result["sent"] == expected, place
-        held = cost.held(config, sizes, place=place, chunks=settings.get("chunks", 1))
+        held = cost.held(config, split, place=place)
         assert (held.numbers, held.tensors) == (result["numbers"], result["tensors"])
-        assert all(expected[axis] > 0 for axis, size in sizes.items() if size > 1)
+        assert sorted(mesh.names_of(config, split, place)) == result["names"]
+        assert all(expected[axis] > 0 for axis, size in split.sizes.items() if size > 1)
 
 
 @pytest.mark.parametrize(("text", "name"), CASES)

@@ -91,7 +91,7 @@ def test_resuming_in_the_same_layout_is_bit_for_bit(spread_out, tmp_path):
     ("changes", "message"),
     [
         ({"ranks": 3}, "cannot be shared equally by 3 ranks"),
-        ({"ranks": 0}, "ranks must be positive"),
+        ({"ranks": 0}, "ranks must be 1 or greater"),
         ({"parallel": "zero1"}, "has no effect on one rank"),
         ({"ranks": 2, "device": "auto"}, "run on the cpu"),
     ],

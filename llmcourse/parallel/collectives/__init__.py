@@ -15,7 +15,6 @@ from llmcourse.parallel.collectives.chunks import (
     reduce_scatter,
 )
 from llmcourse.parallel.collectives.costs import seconds, sent_bytes
-from llmcourse.parallel.collectives.gradients import sum_gradients
 from llmcourse.parallel.collectives.sums import (
     ALGORITHMS,
     all_reduce,
@@ -41,5 +40,4 @@ __all__ = [
     "reduce_scatter",
     "seconds",
     "sent_bytes",
-    "sum_gradients",
 ]

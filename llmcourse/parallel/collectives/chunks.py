@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Shaped
 from torch import Tensor
 
+from llmcourse.arguments import require
 from llmcourse.parallel.collectives.passes import (
     exchange_all,
     gathering,
@@ -33,8 +34,8 @@ def chunk_sizes(length: int, parts: int) -> list[int]:
     Raises:
         ValueError: if the length is negative, or there is no part.
     """
-    if length < 0 or parts < 1:
-        raise ValueError(f"length must be >= 0 and parts >= 1, got {length} and {parts}")
+    require("length", length, least=0)
+    require("parts", parts, least=1)
     size, longer = divmod(length, parts)
     return [size + 1] * longer + [size] * (parts - longer)
 

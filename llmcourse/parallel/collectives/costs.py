@@ -17,6 +17,7 @@ Taught in: chapters/22_collectives.ipynb
 
 from collections.abc import Callable
 
+from llmcourse.arguments import require
 from llmcourse.parallel.collectives.chunks import chunk_sizes
 from llmcourse.parallel.collectives.trees import tree_links
 
@@ -101,10 +102,8 @@ def seconds(
         https://doi.org/10.1177/1094342005051521
     """
     _check(name, num_bytes, num_ranks)
-    if latency_s < 0 or bytes_per_s <= 0:
-        raise ValueError(
-            f"latency_s must be >= 0 and bytes_per_s > 0, got {latency_s} and {bytes_per_s}"
-        )
+    require("latency_s", latency_s, least=0)
+    require("bytes_per_s", bytes_per_s, above=0)
     one_way = (num_ranks - 1).bit_length() if name in WHOLE_BY_TREE else num_ranks - 1
     messages = 2 * one_way if name.startswith("all_reduce") else one_way
     parts = 1 if name in (*WHOLE_BY_TREE, "all_reduce_naive") else num_ranks
@@ -161,7 +160,5 @@ WHOLE_BY_TREE = ("broadcast", "reduce", "all_reduce_tree")
 def _check(name: str, num_bytes: int, num_ranks: int) -> None:
     if name not in SENT:
         raise ValueError(f"name must be one of {', '.join(SENT)}, got {name!r}")
-    if num_bytes < 0 or num_ranks < 1:
-        raise ValueError(
-            f"num_bytes must be >= 0 and num_ranks >= 1, got {num_bytes} and {num_ranks}"
-        )
+    require("num_bytes", num_bytes, least=0)
+    require("num_ranks", num_ranks, least=1)

@@ -16,7 +16,6 @@ from llmcourse.parallel.context_parallel.layout import (
     share,
     work_pairs,
 )
-from llmcourse.parallel.context_parallel.loss import counted_by_all
 from llmcourse.parallel.context_parallel.partial import Partial, merge, nothing_read, read_part
 from llmcourse.parallel.context_parallel.ring import (
     RingSaved,
@@ -32,7 +31,6 @@ __all__ = [
     "Partial",
     "RingSaved",
     "check_length",
-    "counted_by_all",
     "join",
     "merge",
     "nothing_read",

@@ -57,7 +57,7 @@ def ring_attention(
     a model attend over the tokens of all ranks; the model needs the positions of its own tokens
     too, ``model(ids_Bt, positions_BT=...)``.  Every rank of the axis has to call it, with the same
     number of tokens.  Parameters are copies on all ranks: their gradients are parts that
-    `collectives.sum_gradients` adds up.
+    `data_parallel.sum_gradients` adds up.
 
     A mask is given as the rows of this rank's queries, (t, T) or (B, t, T), with a column for each
     token of the whole sequence in its order, see `share`; a whole one, (T, T) or (B, T, T), is cut

@@ -16,7 +16,26 @@ Taught in: chapters/23_data_parallel.ipynb
 """
 
 from llmcourse.parallel.data_parallel.bucketed import BucketedDDP
-from llmcourse.parallel.data_parallel.buckets import cut_buckets
+from llmcourse.parallel.data_parallel.buckets import cut_buckets, sum_gradients
+from llmcourse.parallel.data_parallel.overlap import (
+    BucketTimes,
+    bucket_times,
+    exposed_s,
+    full_buckets,
+    gradient_tensors,
+)
 from llmcourse.parallel.data_parallel.replica import NaiveDDP, Replica, broadcast_tensors
 
-__all__ = ["BucketedDDP", "NaiveDDP", "Replica", "broadcast_tensors", "cut_buckets"]
+__all__ = [
+    "BucketTimes",
+    "BucketedDDP",
+    "NaiveDDP",
+    "Replica",
+    "broadcast_tensors",
+    "bucket_times",
+    "cut_buckets",
+    "exposed_s",
+    "full_buckets",
+    "gradient_tensors",
+    "sum_gradients",
+]

@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Shaped
 from torch import Tensor
 
+from llmcourse.parallel.collectives import all_reduce_ordered
 from llmcourse.parallel.world import Axis
 
 AllReduce = Callable[[Tensor, Axis], Tensor]
@@ -59,6 +60,33 @@ class Bucket:
                 p.grad = torch.empty_like(p) if p.grad is None else p.grad
                 p.grad.copy_(part)
         self.missing, self.sum = set(map(id, self.parameters)), None
+
+
+@torch.no_grad()
+def sum_gradients(parameters: Iterable[Shaped[Tensor, "..."]], axis: Axis) -> None:
+    """Replace every gradient by its sum over the ranks, the same to the last bit on all of them.
+
+    All gradients of one dtype travel as one row.  A parameter that has no gradient on a rank counts
+    as zero there; one that has none on any rank is left without.
+
+    Args:
+        parameters: the same on every rank, in the same order; those that are not trained are
+            passed over.
+        axis: the ranks.
+
+    Raises:
+        ValueError: if a gradient is sparse.
+        MismatchError: if the ranks have parameters of other shapes.
+    """
+    by_dtype: dict[torch.dtype, list[Tensor]] = {}
+    for p in parameters:
+        if p.requires_grad:
+            by_dtype.setdefault(p.dtype, []).append(p)
+    if axis.size > 1:
+        for alike in by_dtype.values():
+            bucket = Bucket(alike)
+            bucket.reduce(all_reduce_ordered, axis, 1)
+            bucket.finish()
 
 
 def cut_buckets(

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from llmcourse.moe import MixtureOfExperts
-from llmcourse.parallel import collectives
+from llmcourse.parallel.data_parallel import sum_gradients
 from llmcourse.parallel.expert_parallel.experts import ParallelExperts, share_of
 from llmcourse.parallel.world import Axis
 
@@ -48,7 +48,7 @@ def check_experts(num_experts: int, size: int) -> None:
         ValueError: if not; with the nearest numbers that can.
     """
     if num_experts < 1:
-        raise ValueError("the model has no experts: take 1 rank for expert parallelism")
+        raise ValueError(f"ep must be 1 for a model without experts, got {size}")
     share_of(num_experts, 0, size)
 
 
@@ -93,7 +93,7 @@ def sync_gradients(model: nn.Module, axis: Axis, *, average: bool = True) -> Non
             own tokens, equally many on all ranks.
     """
     owned = set(map(id, owned_parameters(model).values()))
-    collectives.sum_gradients([p for p in model.parameters() if id(p) not in owned], axis)
+    sum_gradients([p for p in model.parameters() if id(p) not in owned], axis)
     for p in model.parameters() if average else ():
         if p.grad is not None:
             p.grad.div_(axis.size)

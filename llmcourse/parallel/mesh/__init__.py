@@ -5,7 +5,7 @@ Taught in: chapters/15_splitting_the_model.ipynb
 
 from llmcourse.parallel.mesh.part import Part
 from llmcourse.parallel.mesh.split import AXES, Pipeline, Split, parse
-from llmcourse.parallel.mesh.whole import Cut, cut, cut_of, join, whole_shapes
+from llmcourse.parallel.mesh.whole import Cut, cut, cut_of, join, layers_of, names_of, whole_shapes
 
 __all__ = [
     "AXES",
@@ -16,6 +16,8 @@ __all__ = [
     "cut",
     "cut_of",
     "join",
+    "layers_of",
+    "names_of",
     "parse",
     "whole_shapes",
 ]

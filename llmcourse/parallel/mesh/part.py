@@ -24,7 +24,7 @@ from llmcourse.parallel import (
     pipeline,
     tensor_parallel,
 )
-from llmcourse.parallel.collectives import sum_gradients
+from llmcourse.parallel.data_parallel import sum_gradients
 from llmcourse.parallel.mesh.split import Split
 from llmcourse.parallel.mesh.whole import cut_of, whole_shapes
 from llmcourse.parallel.pipeline import MicroBatch, PipelineRun, Stage

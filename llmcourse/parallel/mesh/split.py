@@ -10,8 +10,9 @@ import math
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from llmcourse.arguments import require_fields
 from llmcourse.model import ModelConfig
-from llmcourse.parallel import context_parallel, tensor_parallel
+from llmcourse.parallel import context_parallel, expert_parallel, tensor_parallel
 from llmcourse.parallel.legal import divisors, multiples, near
 from llmcourse.parallel.pipeline import stages_of
 
@@ -49,9 +50,7 @@ class Split:
 
     def __post_init__(self) -> None:
         """Reject numbers below 1, and settings that would have no effect."""
-        for name in (*AXES, "micro_batches", "chunks"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be 1 or greater, got {getattr(self, name)}")
+        require_fields(self, *AXES, "micro_batches", "chunks", least=1)
         if self.pipeline not in get_args(Pipeline):
             raise ValueError(
                 f"pipeline must be one of {', '.join(get_args(Pipeline))}, got {self.pipeline!r}"
@@ -104,11 +103,16 @@ class Split:
         Raises:
             ValueError: with the rule, and the legal values nearest to the one given.
         """
+        self.check_model(config)
+        self._check_batch(batch_size)
+
+    def check_model(self, config: ModelConfig) -> None:
+        """Refuse a split that this model does not allow, whatever the batch; as `check` does."""
         self._check_matrices(config)
-        self._check_experts(config)
+        if self.ep > 1:
+            expert_parallel.check_experts(config.num_experts, self.ep)
         self._check_context(config)
         stages_of(config.num_layers, self.pp, self.chunks)
-        self._check_batch(batch_size)
 
     def _check_matrices(self, config: ModelConfig) -> None:
         if self.tp == 1:
@@ -127,17 +131,6 @@ class Split:
             raise ValueError(
                 f"replicate_kv has no effect: tp = {self.tp} divides the {config.num_kv_heads} "
                 "key/value heads; leave it out"
-            )
-
-    def _check_experts(self, config: ModelConfig) -> None:
-        if self.ep == 1:
-            return
-        if not config.num_experts:
-            raise ValueError(f"ep must be 1 for a model without experts, got {self.ep}")
-        if config.num_experts % self.ep:
-            raise ValueError(
-                f"ep must divide num_experts = {config.num_experts}, got {self.ep}; "
-                f"nearest: {near(self.ep, divisors(config.num_experts))}"
             )
 
     def _check_context(self, config: ModelConfig) -> None:

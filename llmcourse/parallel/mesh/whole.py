@@ -8,31 +8,23 @@ same everywhere.
 Taught in: chapters/15_splitting_the_model.ipynb
 """
 
-import functools
 from collections.abc import Mapping
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
-from llmcourse.model import ModelConfig, Transformer
+from llmcourse.model import ModelConfig, whole_shapes
 from llmcourse.parallel import expert_parallel, tensor_parallel
 from llmcourse.parallel.mesh.split import Split
-from llmcourse.parallel.world import Axis, Rank
+from llmcourse.parallel.pipeline import stages_of
+from llmcourse.parallel.world import Rank
 
 State = Mapping[str, Any]
 """Of one parameter: tensors of its shape, and other entries, by their names."""
 
 Cut = tuple[int, int, int] | None
 """The dim that is cut, the first entry and the one after the last; None for all of it."""
-
-
-@functools.cache
-def whole_shapes(config: ModelConfig) -> dict[str, torch.Size]:
-    """Return the shape of every parameter of a whole model, in its order, without building one."""
-    with torch.device("meta"):
-        return {name: p.shape for name, p in Transformer(config).named_parameters()}
 
 
 def cut_of(
@@ -54,6 +46,34 @@ def cut_of(
             name, shape, config, place["tp"], split.tp, replicate_kv=split.replicate_kv
         )
     return None
+
+
+def layers_of(config: ModelConfig, split: Split, place: Mapping[str, int]) -> list[int]:
+    """Return the layers of a rank's stages."""
+    stages = stages_of(config.num_layers, split.pp, split.chunks)
+    return [layer for stage in stages[place["pp"] :: split.pp] for layer in stage]
+
+
+def names_of(config: ModelConfig, split: Split, place: Mapping[str, int]) -> list[str]:
+    """Return the names of the parameters that a rank's stages have, or a part of them.
+
+    Args:
+        config: of the whole model.
+        split: how it is split.
+        place: of the rank on the mesh.
+    """
+    is_first, is_last = place["pp"] == 0, place["pp"] == split.pp - 1
+    ends = {
+        "embedding": is_first or (is_last and config.tied_head),
+        "norm": is_last,
+        "head": is_last,
+    }
+    ends |= {str(layer): True for layer in layers_of(config, split, place)}
+    return [
+        name
+        for name in whole_shapes(config)
+        if ends.get(name.removeprefix("blocks.").split(".")[0], False)
+    ]
 
 
 def cut(
@@ -104,17 +124,14 @@ def join(
     found = {name: dict(state) for name, state in mine.items()}
     for axis_name in ("tp", "ep"):
         axis = rank.axis(axis_name)
-        told = _told(found, axis) if axis.size > 1 else [found]
-        cuts = {
-            name: [
-                cut_of(name, shapes[name], config, split, rank.place | {axis_name: index})
-                for index in range(axis.size)
-            ]
-            for name in found
-        }
-        if axis.size > 1:
-            found = {name: _joined(name, told, cuts[name], shapes[name]) for name in found}
-    stages = _told(found, rank.axis("pp")) if rank.axis("pp").size > 1 else [found]
+        if axis.size == 1:
+            continue
+        told = axis.tell(found)
+        places = [rank.place | {axis_name: index} for index in range(axis.size)]
+        for name in found:
+            cuts = [cut_of(name, shapes[name], config, split, place) for place in places]
+            found[name] = _joined(name, told, cuts, shapes[name])
+    stages = rank.axis("pp").tell(found)
     everything = {name: state for stage in reversed(stages) for name, state in stage.items()}
     return {name: everything[name] for name in shapes}
 
@@ -150,11 +167,3 @@ def _narrowed(x: Tensor, part: Cut) -> Tensor:
 def _is_cut(value: Any, shape: torch.Size) -> bool:
     """Whether an entry has a number for each of the parameter's."""
     return isinstance(value, Tensor) and value.shape == shape
-
-
-def _told(mine: Any, axis: Axis) -> list[Any]:
-    """Return what every rank of an axis has to tell."""
-    told: list[Any] = [None] * axis.size
-    with axis.collective("tell"):
-        dist.all_gather_object(told, mine, group=axis.group)
-    return told

@@ -4,8 +4,6 @@ Taught in: chapters/15_splitting_the_model.ipynb
 """
 
 from llmcourse.parallel.tensor_parallel.layers import (
-    column_parallel,
-    row_parallel,
     vocabulary_parallel_embedding,
     vocabulary_parallel_linear,
 )
@@ -40,14 +38,12 @@ __all__ = [
     "Style",
     "all_reduce_max",
     "check_shape",
-    "column_parallel",
     "counted_once",
     "cross_entropy",
     "f",
     "g",
     "gather_time",
     "join",
-    "row_parallel",
     "scatter_time",
     "shard",
     "sharding_of",

@@ -5,8 +5,7 @@ parallel", after the transposed weight of the paper).  What follows is cut by co
 rank reads just the outputs that it has, and leaves a part of the sum ("row parallel").  Two
 matrices, one communication.
 
-Shape suffixes:  B batch, T time, t this rank's stretch of time, D width, f this rank's outputs,
-v this rank's rows of the vocabulary.
+Shape suffixes:  B batch, T time, D width, v this rank's rows of the vocabulary.
 
 Taught in: chapters/15_splitting_the_model.ipynb
 """
@@ -34,55 +33,6 @@ def left(
     return scatter_time(partial_BTD, axis) if sequence_parallel else g(partial_BTD, axis)
 
 
-def column_parallel(
-    x_BTD: Float[Tensor, "B _ D"],
-    w_fD: Float[Tensor, "f D"],
-    axis: Axis,
-    *,
-    bias_f: Float[Tensor, " f"] | None = None,
-    sequence_parallel: bool = False,
-) -> Float[Tensor, "B T f"]:
-    """Compute this rank's outputs of a linear layer:  y_f = w_f x + b_f.
-
-    Args:
-        x_BTD: the same on every rank, or this rank's stretch of time.
-        w_fD: this rank's rows of the weight.
-        axis: the ranks.
-        bias_f: this rank's entries of the bias.
-        sequence_parallel: whether `x_BTD` is a stretch of time.
-
-    Source:
-        Shoeybi et al. 2019, section 3, https://arxiv.org/abs/1909.08053
-    """
-    y_BTf = linear(entered(x_BTD, axis, sequence_parallel=sequence_parallel), w_fD)
-    return y_BTf if bias_f is None else y_BTf + bias_f
-
-
-def row_parallel(
-    x_BTf: Float[Tensor, "B T f"],
-    w_Df: Float[Tensor, "D f"],
-    axis: Axis,
-    *,
-    bias_D: Float[Tensor, " D"] | None = None,
-    sequence_parallel: bool = False,
-) -> Float[Tensor, "B _ D"]:
-    """Compute a linear layer of which every rank has some inputs:  y = sum of w_f x_f, + b.
-
-    Args:
-        x_BTf: this rank's inputs.
-        w_Df: this rank's columns of the weight.
-        axis: the ranks.
-        bias_D: the whole bias, the same on every rank; added once, to the sum.  Where time is cut,
-            its gradient is a part of a sum on every rank.
-        sequence_parallel: whether to leave every rank its stretch of time alone.
-
-    Raises:
-        ValueError: if time does not divide into as many equal stretches as there are ranks.
-    """
-    y_BTD = left(linear(x_BTf, w_Df), axis, sequence_parallel=sequence_parallel)
-    return y_BTD if bias_D is None else y_BTD + bias_D
-
-
 def vocabulary_parallel_linear(
     x_BTD: Float[Tensor, "B _ D"],
     w_vD: Float[Tensor, "v D"],
@@ -90,8 +40,12 @@ def vocabulary_parallel_linear(
     *,
     sequence_parallel: bool = False,
 ) -> Float[Tensor, "B T v"]:
-    """Compute this rank's logits: a column-parallel layer whose outputs are vocabulary entries."""
-    return column_parallel(x_BTD, w_vD, axis, sequence_parallel=sequence_parallel)
+    """Compute this rank's logits: a column-parallel layer whose outputs are vocabulary entries.
+
+    Source:
+        Shoeybi et al. 2019, section 3, https://arxiv.org/abs/1909.08053
+    """
+    return linear(entered(x_BTD, axis, sequence_parallel=sequence_parallel), w_vD)
 
 
 def vocabulary_parallel_embedding(

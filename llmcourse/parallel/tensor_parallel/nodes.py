@@ -37,6 +37,7 @@ from llmcourse.parallel.collectives import (
     reduce_scatter,
 )
 from llmcourse.parallel.collectives.trees import alike
+from llmcourse.parallel.legal import multiples, near
 from llmcourse.parallel.world import Axis
 
 Pass = Callable[[Tensor, Axis, str], Tensor]
@@ -71,8 +72,7 @@ def sum_and_cut_time(
     """
     num_tokens = x_BTD.shape[1]
     if num_tokens % axis.size:
-        below = num_tokens - num_tokens % axis.size
-        legal = " or ".join(str(t) for t in (below, below + axis.size) if t)
+        legal = near(num_tokens, multiples(axis.size, num_tokens))
         raise ValueError(
             f"{num_tokens} positions do not divide into {axis.size} equal stretches of time, one "
             f"for each rank: make it {legal}, or go without sequence_parallel"

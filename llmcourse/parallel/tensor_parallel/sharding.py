@@ -7,11 +7,8 @@ through `f`, and what it writes leaves through `g`.
 Taught in: chapters/15_splitting_the_model.ipynb
 """
 
-import copy
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -138,7 +135,7 @@ def sync(model: nn.Module, axis: Axis) -> None:
         if ranks is not None and p.grad is not None:
             partial[ranks].append(p.grad)
     _sum_together(partial["axis"], axis, "all_reduce_replicated")
-    holders = _holders(axis, copies(sharding.config, axis.size))
+    holders = axis.block(copies(sharding.config, axis.size))
     _sum_together(partial["copies"], holders, "all_reduce_kv_copies")
     axis.sent_bytes += holders.sent_bytes
 
@@ -232,26 +229,13 @@ def _connect(model: Transformer, axis: Axis, sharding: Sharding) -> None:
     model.look_up, model.project, model.new_cache = look_up, project, new_cache
 
 
-def _holders(axis: Axis, each: int) -> Axis:
-    """Return the part of an axis whose ranks hold the same key/value heads as this one."""
-    part: Any = copy.copy(axis)
-    first = axis.index // each * each
-    part.ranks = axis.ranks[first : first + each]
-    part.size, part.index, part.sent_bytes = each, axis.index - first, 0
-    return part
-
-
 def _sum_together(gradients: list[Tensor], axis: Axis, name: str) -> None:
-    """Sum several gradients over the ranks in one message."""
-    for row, parts in _rows(gradients):
-        with axis.collective(name, f"{row.dtype} {len(row)}"):
-            all_reduce_ordered(row, axis)
-        for gradient, part in zip(gradients, parts, strict=True):
-            gradient.copy_(part.view(gradient.shape))
-
-
-def _rows(gradients: list[Tensor]) -> Iterator[tuple[Tensor, tuple[Tensor, ...]]]:
-    """Lay gradients end to end, if there are any, and cut the row again."""
-    if gradients:
-        row = torch.cat([gradient.flatten() for gradient in gradients])
-        yield row, row.split([gradient.numel() for gradient in gradients])
+    """Sum several gradients over the ranks in one message, if there are any."""
+    if not gradients:
+        return
+    row = torch.cat([gradient.flatten() for gradient in gradients])
+    with axis.collective(name, f"{row.dtype} {len(row)}"):
+        all_reduce_ordered(row, axis)
+    parts = row.split([gradient.numel() for gradient in gradients])
+    for gradient, part in zip(gradients, parts, strict=True):
+        gradient.copy_(part.view(gradient.shape))

@@ -11,6 +11,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -84,15 +85,20 @@ class Axis:
 
     def channel(self, number: int) -> "Axis":
         """Return the same axis with a channel of its own, for use by another thread."""
-        here = Axis(
-            self.name,
-            self.ranks,
-            self.ranks[self.index],
-            group=self.group,
-            messages=self.messages,
-            whereabouts=self._whereabouts,
-            channel=number,
-        )
+        return self._over(self.ranks, number)
+
+    def block(self, size: int) -> "Axis":
+        """Return the part with this rank of an axis cut into blocks of so many neighbours.
+
+        It counts its bytes by itself, and takes messages, no `tell`.
+        """
+        first = self.index // size * size
+        return self._over(self.ranks[first : first + size], self._tag // 2)
+
+    def _over(self, ranks: tuple[int, ...], channel: int) -> "Axis":
+        settings = {"messages": self.messages, "whereabouts": self._whereabouts}
+        rank, group = self.ranks[self.index], self.group
+        here = Axis(self.name, ranks, rank, group=group, channel=channel, **settings)
         here.check_calls = self.check_calls
         return here
 
@@ -141,6 +147,14 @@ class Axis:
             for distance in (1 << k for k in range((self.size - 1).bit_length())):
                 to, source = self.index + distance, self.index - distance
                 self.exchange(note, to % self.size, torch.empty(1), source % self.size)
+
+    def tell(self, mine: Any) -> list[Any]:
+        """Return what every rank of the axis has to tell, by rank; bytes are not counted."""
+        told = [mine] * self.size
+        if self.size > 1:
+            with self.collective("tell"):
+                dist.all_gather_object(told, mine, group=self.group)
+        return told
 
     @contextlib.contextmanager
     def collective(self, name: str, alike: str = "") -> Iterator[None]:

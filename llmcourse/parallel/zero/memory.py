@@ -3,6 +3,7 @@
 Taught in: chapters/24_zero.ipynb
 """
 
+from llmcourse.arguments import require
 from llmcourse.parallel.collectives import sent_bytes
 
 STAGES = (0, 1, 2, 3)
@@ -56,8 +57,9 @@ def traffic_bytes(
     *,
     parameter_bytes: int = 2,
     gradient_bytes: int = 2,
-) -> float:
-    """Return the bytes that a rank sends in one step, on average over the ranks.
+    index: int | None = None,
+) -> int | float:
+    """Return the bytes that a rank sends in one step.
 
     Every term is (n-1)/n of its bytes::
 
@@ -65,7 +67,9 @@ def traffic_bytes(
         stage 1, 2:   g P + w P          reduce-scatter of gradients, all-gather of parameters
         stage 3:      g P + 2 w P        reduce-scatter; all-gather for forward and for backward
 
-    With g = w, that is 2, 2, 2 and 3 times the bytes of the parameters, for large n.
+    With g = w, that is 2, 2, 2 and 3 times the bytes of the parameters, for large n.  Cut into
+    buckets the mean stays the same.  `BucketedDDP` sends one more number for each parameter tensor,
+    a mark: count it in P.
 
     Args:
         num_parameters: P, 0 or more.
@@ -73,6 +77,8 @@ def traffic_bytes(
         stage: 0 to 3.
         parameter_bytes: w, of a parameter as it is sent.
         gradient_bytes: g, of a gradient as it is sent.
+        index: of a rank, for its own figure where all tensors lie in one row, end to end; None for
+            the mean of all ranks.
 
     Raises:
         ValueError: if a number is out of range.
@@ -82,16 +88,15 @@ def traffic_bytes(
     """
     _check(num_parameters, num_ranks, stage)
     sums, gathers = ("all_reduce_ring", 0) if stage == 0 else ("reduce_scatter", max(1, stage - 1))
-    parameters, gradients = num_parameters * parameter_bytes, num_parameters * gradient_bytes
-    return sent_bytes(sums, gradients, num_ranks) + gathers * sent_bytes(
-        "all_gather", parameters, num_ranks
-    )
+    sent = [
+        sent_bytes(name, num_parameters * size, num_ranks, index=index, element_bytes=size)
+        for name, size in ((sums, gradient_bytes), ("all_gather", parameter_bytes))
+    ]
+    return sent[0] + gathers * sent[1]
 
 
 def _check(num_parameters: int, num_ranks: int, stage: int) -> None:
-    if num_parameters < 0 or num_ranks < 1:
-        raise ValueError(
-            f"num_parameters must be >= 0 and num_ranks >= 1, got {num_parameters} and {num_ranks}"
-        )
+    require("num_parameters", num_parameters, least=0)
+    require("num_ranks", num_ranks, least=1)
     if stage not in STAGES:
         raise ValueError(f"stage must be one of {STAGES}, got {stage}")

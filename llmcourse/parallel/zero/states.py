@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
 from llmcourse.checkpoint.shards import Piece
@@ -55,10 +54,7 @@ def join_states(
         States of the whole parameters.  An entry that is not as large as the shard, such as the
         count of steps, is taken from one rank.
     """
-    ranks: list[Any] = [dict(mine)] * axis.size
-    if axis.size > 1:
-        with axis.collective("join_states"):
-            dist.all_gather_object(ranks, dict(mine), group=axis.group)
+    ranks = axis.tell(dict(mine))
     found = {}
     for number, place in places.items():
         shards = {rank: states[number] for rank, states in enumerate(ranks) if number in states}
@@ -91,10 +87,7 @@ def state_pieces(mine: Mapping[int, State], places: Mapping[int, Place], axis: A
                 pieces[number, key] = Piece(first, value.detach().flatten())
             else:
                 rest[number][key] = value
-    told: list[Any] = [(list(pieces), rest)] * axis.size
-    if axis.size > 1:
-        with axis.collective("state_pieces"):
-            dist.all_gather_object(told, (list(pieces), rest), group=axis.group)
+    told = axis.tell((list(pieces), rest))
     shapes = {name: places[name[0]].shape for names, _ in told for name in names}
     wholes = {number: state for _, states in told for number, state in states.items()}
     return Pieces(pieces, shapes, wholes)

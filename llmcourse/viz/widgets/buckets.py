@@ -3,16 +3,18 @@
 Taught in: chapters/23_data_parallel.ipynb
 """
 
-from collections.abc import Sequence
-from itertools import accumulate
-from typing import Any, NamedTuple
+from typing import Any
 
-import torch
 import traitlets
 
-from llmcourse.model import PRESETS, ModelConfig
-from llmcourse.parallel import collectives
-from llmcourse.parallel.data_parallel import cut_buckets
+from llmcourse.model import PRESETS
+from llmcourse.parallel.data_parallel.overlap import (
+    BucketTimes,
+    bucket_times,
+    exposed_s,
+    full_buckets,
+    gradient_tensors,
+)
 from llmcourse.viz.state import Choice, Limited, Whole
 from llmcourse.viz.widget import Widget
 
@@ -35,96 +37,6 @@ STARTS: dict[str, dict[str, int | float]] = {
     },
 }
 """Where the controls stand at first, by preset."""
-
-
-class BucketTimes(NamedTuple):
-    """When a bucket is full, and when its all-reduce begins and ends; since backward began."""
-
-    ready_s: float
-    start_s: float
-    end_s: float
-
-
-def gradient_tensors(config: ModelConfig, *, cut: int = 1) -> list[tuple[int, float]]:
-    """Return bytes of every float32 gradient, and the share of backward after which it is there.
-
-    In the order of buckets: from the last parameter to the first.  Time is counted in the products
-    with matrices alone, the head first.  A tied embedding gets its gradient from the head, too,
-    and is complete at the very end.
-
-    Args:
-        config: shape of the model.
-        cut: over how many GPUs every matrix is cut evenly; norms are on each of them.
-    """
-    width, hidden = config.width, config.hidden
-    q, kv = (width * n * config.head_size for n in (config.num_heads, config.num_kv_heads))
-    feed_forward = [hidden * width] * 3
-    layer = [*feed_forward, width, q, kv, kv, q, width]
-    vocabulary = config.vocab_size * width
-    head = [] if config.tied_head else [vocabulary]
-    counts = [*head, width, *layer * config.num_layers, vocabulary]
-    work = [0 if n == width else n for n in counts]
-    work[-1] = 0  # the embedding looks rows up
-    before = vocabulary if config.tied_head else 0
-    total = before + sum(work)
-    shares = [(before + done) / total for done in accumulate(work)]
-    return [
-        (4 * (n if n == width else n // cut), share)
-        for n, share in zip(counts, shares, strict=True)
-    ]
-
-
-def full_buckets(
-    tensors: Sequence[tuple[int, float]], bucket_bytes: int
-) -> list[tuple[int, float]]:
-    """Return bytes of every bucket, and which share of backward has passed when it is full.
-
-    Args:
-        tensors: from `gradient_tensors`.
-        bucket_bytes: as for `BucketedDDP`.
-    """
-    held = [torch.empty(size, dtype=torch.uint8, device="meta") for size, _ in tensors]
-    shares = {id(x): share for x, (_, share) in zip(held, tensors, strict=True)}
-    return [
-        (sum(x.nbytes for x in bucket), max(shares[id(x)] for x in bucket))
-        for bucket in cut_buckets(held, bucket_bytes)
-    ]
-
-
-def bucket_times(
-    buckets: Sequence[tuple[int, float]],
-    *,
-    backward_s: float | int,
-    num_ranks: int,
-    latency_s: float | int,
-    bytes_per_s: float | int,
-    overlap: bool = True,
-) -> list[BucketTimes]:
-    """Return when each bucket is full, and when its ring all-reduce begins and ends.
-
-    One link, one bucket after the other:  start_k = max(ready_k, end_(k-1)).
-
-    Args:
-        buckets: bytes, and share of backward that has passed when it is full, in order.
-        backward_s: how long backward takes.
-        num_ranks: that sum; this and the next two as in `collectives.seconds`.
-        latency_s: of a message.
-        bytes_per_s: of a link.
-        overlap: whether full buckets leave during backward, or all of them after it.
-    """
-    times: list[BucketTimes] = []
-    link = {"latency_s": latency_s, "bytes_per_s": bytes_per_s}
-    for num_bytes, share in buckets:
-        ready = backward_s * (share if overlap else 1)
-        start = max(ready, times[-1].end_s if times else 0.0)
-        seconds = collectives.seconds("all_reduce_ring", num_bytes, num_ranks, **link)
-        times.append(BucketTimes(ready, start, start + seconds))
-    return times
-
-
-def exposed_s(times: Sequence[BucketTimes], *, backward_s: float | int) -> float:
-    """Return the seconds that a step waits for the sums after backward has ended."""
-    return max(0.0, times[-1].end_s - backward_s)
 
 
 class BucketTimeline(Widget):

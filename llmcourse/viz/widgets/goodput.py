@@ -3,13 +3,12 @@
 Taught in: chapters/31_failures.ipynb
 """
 
-import math
 from typing import Any
 
 import traitlets
 
 from llmcourse import cluster
-from llmcourse.cluster.failures import DAY_S, LLAMA3_DAYS, LLAMA3_GPUS
+from llmcourse.cluster.failures import DAY_S, LLAMA3_DAYS, LLAMA3_GPUS, time_shares
 from llmcourse.viz.state import Limited, Whole
 from llmcourse.viz.widget import Widget
 
@@ -26,45 +25,6 @@ def _published_hours() -> int:
 
 
 PUBLISHED = {"gpus": LLAMA3_GPUS, "gpu_mtbf_h": _published_hours()}
-
-
-def time_shares(
-    interval_s: int | float, *, save_s: int | float, restart_s: int | float, mtbf_s: int | float
-) -> dict[str, float]:
-    """Return the expected shares of time by what becomes of it; they add up to 1.
-
-    Those of `cluster.expected_share`'s model.  With M the MTBF, a share 1 - e^(-restart / M) goes
-    to restarts.  Of the rest, saves take::
-
-        e^(-interval / M) (1 - e^(-save / M)) / (1 - e^(-(interval + save) / M))
-
-    Saves that a failure cuts off count as saves; training that was not saved is lost.
-
-    Args:
-        interval_s: training between two saves, positive.
-        save_s: time in which training stands still for a save, 0 or more.
-        restart_s: from a failure to the first step after it, 0 or more.
-        mtbf_s: mean time between failures of the whole cluster, positive.
-
-    Raises:
-        ValueError: if a number is outside its range.
-    """
-    trained = cluster.expected_share(interval_s, save_s=save_s, restart_s=restart_s, mtbf_s=mtbf_s)
-    restarting = _fails_within(restart_s, mtbf_s)
-    reaches = math.exp(-interval_s / mtbf_s)  # the probability that a segment comes to its save
-    saving = (1 - restarting) * reaches * _fails_within(save_s, mtbf_s)
-    saving /= _fails_within(interval_s + save_s, mtbf_s)
-    return {
-        "trained": trained,
-        "saving": saving,
-        "lost": max(0.0, 1 - restarting - saving - trained),
-        "restarting": restarting,
-    }
-
-
-def _fails_within(time_s: int | float, mtbf_s: int | float) -> float:
-    """Return the probability of a failure within some time."""
-    return 0.0 - math.expm1(-time_s / mtbf_s)
 
 
 class GoodputPlanner(Widget):

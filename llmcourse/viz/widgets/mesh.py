@@ -9,11 +9,12 @@ import traitlets
 
 from llmcourse import cost
 from llmcourse.model import PRESETS as MODELS
-from llmcourse.parallel.world.rank import place_of
+from llmcourse.parallel import mesh
+from llmcourse.parallel.world import place_of
 from llmcourse.viz.state import Choice, Whole
 from llmcourse.viz.widget import Widget
 
-AXES = ("dp", "pp", "cp", "tp")
+AXES = tuple(name for name in mesh.AXES if name != "ep")
 """Of the mesh, the last fastest: tensor-parallel neighbours share a server."""
 
 MOST_GPUS = 16_384

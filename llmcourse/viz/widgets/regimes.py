@@ -6,7 +6,7 @@ Taught in: chapters/26_learning_rate.ipynb
 import math
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import traitlets
 
@@ -19,74 +19,6 @@ MOST_POINTS = 500
 """Points of a curve that the page keeps."""
 MOST_STEPS = 10_000_000
 KEYS = ("name", "rate", "steps", "train", "validation")
-
-
-class Features(NamedTuple):
-    """What can be read off a curve of training losses; None is a number that is not finite."""
-
-    first: float
-    end: float
-    """Mean of the last tenth of the points."""
-    late_fall: float
-    """From the tenth that lies a fifth before the end, to the end."""
-    lowest: float
-    lowest_step: int
-    rise: float
-    """The most that the loss rose above the lowest value so far."""
-    broken: int | None
-    """The first step whose loss is not finite."""
-    validation: float | None
-    """The last that was measured."""
-
-
-def trailing_mean(values: Sequence[float | None], window: int) -> list[float | None]:
-    """Return each value's mean with the numbers before it, `window` of them in all.
-
-    Args:
-        values: None, which stays None, is left out of later means.
-        window: 1 or more; 1 leaves the values as they are.
-    """
-    known: list[float] = []
-    means: list[float | None] = []
-    for value in values:
-        if value is None:
-            means.append(None)
-            continue
-        known = [*known, value][-window:]
-        means.append(sum(known) / len(known))
-    return means
-
-
-def features(run: Mapping[str, Any]) -> Features:
-    """Return what can be read off the curves of a run, as the page says it.
-
-    Args:
-        run: with steps, train and validation, None for what is not finite or not measured.
-    """
-    train = run["train"]
-    known = [value for value in train if value is not None]
-    tenth = max(1, len(known) // 10)
-    end = _mean(known[-tenth:])
-    before = _mean(known[-3 * tenth : -2 * tenth] or known[:1])
-    lowest, rise = math.inf, 0.0
-    for value in known:
-        lowest = min(lowest, value)
-        rise = max(rise, value - lowest)
-    measured = [value for value in run["validation"] if value is not None]
-    return Features(
-        first=known[0],
-        end=end,
-        late_fall=before - end,
-        lowest=lowest,
-        lowest_step=run["steps"][train.index(lowest)],
-        rise=rise,
-        broken=run["steps"][train.index(None)] if None in train else None,
-        validation=measured[-1] if measured else None,
-    )
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
 
 
 class RateRegimes(Widget):

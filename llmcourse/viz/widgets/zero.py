@@ -20,26 +20,6 @@ LABELS = {
 }
 
 
-def fewest_ranks(num_parameters: int, room_bytes: int | float, stage: int) -> int | None:
-    """Return the smallest number of ranks on which a stage fits, or None where no number is enough.
-
-    What a stage does not divide has to fit by itself; the rest of the room holds so many entries of
-    what it does divide, and there are to be ranks for all of them.
-
-    Args:
-        num_parameters: of the model, or of the part of it that a replica's GPU has; 1 or more.
-        room_bytes: memory of a GPU.
-        stage: 0 to 3.
-    """
-    entry = zero.memory_bytes(1, 1, stage)  # bytes of a parameter in full
-    divided = {0: 0, 1: 12, 2: 14, 3: 16}[stage]
-    left = room_bytes - (entry - divided) * num_parameters
-    if stage == 0:
-        return 1 if left >= 0 else None
-    entries = int(left // divided)
-    return -(-num_parameters // entries) if entries > 0 else None
-
-
 class ZeroBars(Widget):
     """Bars of weights, gradient and optimizer state on each GPU, and of what it sends in a step.
 
