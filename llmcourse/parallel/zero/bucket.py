@@ -33,8 +33,7 @@ class Bucket:
         self.params, self.axis = dict(params), axis
         self.layout = FlatLayout([p.shape for p in self.params.values()], axis.size)
         self.places = dict(zip(self.params, self.layout.places(), strict=True))
-        self.missing = set(self.params)
-        """Parameters whose gradient backward has not found since the last reduction."""
+        self.expect()
         # All ranks begin with rank 0's parameters.
         self._copy_from(broadcast(_flat([p.detach() for p in self.params.values()]), axis))
         self.shards: dict[int, nn.Parameter] = {}
@@ -43,6 +42,10 @@ class Bucket:
             shard = place.cut(self.params[number].detach(), axis.index)
             if shard.numel():
                 self.shards[number] = nn.Parameter(shard)
+
+    def expect(self) -> None:
+        """Begin to wait for gradients."""
+        self.is_reduced, self.missing = False, set(self.params)
 
     def has_gradients(self) -> bool:
         """Whether there are gradients in full."""
@@ -76,7 +79,8 @@ class Bucket:
         if not keep_full:
             for p in self.params.values():
                 p.grad = None
-        self.missing = set(self.params)
+        self.expect()
+        self.is_reduced = True
 
     def all_gather(self) -> None:
         """Get the updated shards of all ranks into the parameters."""
@@ -88,7 +92,7 @@ class Bucket:
         """Forget the gradients, those in full and those of shards."""
         for x in (*self.params.values(), *self.shards.values()):
             x.grad = None
-        self.missing = set(self.params)
+        self.expect()
 
     @torch.no_grad()
     def _copy_from(self, flat: Tensor) -> None:

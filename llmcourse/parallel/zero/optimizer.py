@@ -75,8 +75,7 @@ class ZeroOptimizer:
             groups = [{"params": groups}]
         count = itertools.count()
         self._numbered = [{next(count): p for p in group["params"]} for group in groups]
-        given = {n: p for group in self._numbered for n, p in group.items()}
-        check_parameters(given)
+        check_parameters({n: p for group in self._numbered for n, p in group.items()})
         # Cut every group into buckets, and every bucket into shards.
         self._buckets: list[Bucket] = []
         shard_groups = []
@@ -85,13 +84,17 @@ class ZeroOptimizer:
             shards = [shard for bucket in made for shard in bucket.shards.values()]
             shard_groups.append({**group, "params": shards})
             self._buckets += made
+        self._shards: dict[int, Tensor] = {}
+        self._places: dict[int, Place] = {}
+        for bucket in self._buckets:
+            self._shards |= bucket.shards
+            self._places |= bucket.places
         # The optimizer itself has this rank's shards alone.
         self.optimizer = optimizer_class(shard_groups, **settings)
         # At stage 2 with buckets, backward itself reduces those that are full.
         self._settings = {"keep_full": stage == 1, "average": average, "ordered": ordered}
-        self._during_backward = stage == 2 and bucket_bytes is not None
         self._paused = self._synced = False
-        if self._during_backward:
+        if stage == 2 and bucket_bytes is not None:
             for bucket in self._buckets:
                 for number, p in bucket.params.items():
                     p.register_post_accumulate_grad_hook(partial(self._arrived, bucket, number))
@@ -126,8 +129,9 @@ class ZeroOptimizer:
             )
         for bucket in self._buckets:
             # What backward has reduced is done; a bucket that it never filled is not.
-            if bucket.has_gradients() or not self._during_backward:
+            if bucket.has_gradients() or not bucket.is_reduced:
                 bucket.reduce_scatter(**self._settings)
+            bucket.expect()
         self._synced = True
 
     def clip_grad_norm(self, max_norm: int | float) -> float:
@@ -150,7 +154,7 @@ class ZeroOptimizer:
         late = self.stage == 2 and any(bucket.has_gradients() for bucket in self._buckets)
         if late or not self._synced:
             raise RuntimeError("gradients are not reduced: call sync() after the last backward")
-        return self._shards()
+        return self._shards
 
     def step(self) -> None:
         """Update this rank's shard, and get the others' from the other ranks.
@@ -177,12 +181,12 @@ class ZeroOptimizer:
 
     def full_state_dict(self) -> dict[str, Any]:
         """Return, on every rank, the state that the optimizer itself would have without shards."""
-        states = join_states(self._states(), self._places(), self.axis)
+        states = join_states(self._states(), self._places, self.axis)
         return {"state": states, "param_groups": self._full_groups()}
 
     def state_pieces(self) -> tuple[Pieces, list[dict[str, Any]]]:
         """Return this rank's pieces of `full_state_dict`, which stay where they are; the groups."""
-        return state_pieces(self._states(), self._places(), self.axis), self._full_groups()
+        return state_pieces(self._states(), self._places, self.axis), self._full_groups()
 
     def load_full_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over what `full_state_dict`, or the optimizer itself without shards, returned.
@@ -194,35 +198,24 @@ class ZeroOptimizer:
         ours = [len(group) for group in self._numbered]
         if theirs != ours:
             raise ValueError(f"the groups have {ours} parameters, those of the state {theirs}")
-        shards, places = self._shards(), self._places()
-        full = {number: s for number, s in state["state"].items() if number in shards}
-        mine = cut_states(full, places, self.axis.index)
+        full = {number: s for number, s in state["state"].items() if number in self._shards}
+        mine = cut_states(full, self._places, self.axis.index)
         # The optimizer numbers the shards that this rank has, not the parameters.
-        numbers = {number: own for own, number in enumerate(shards)}
-        groups = [
-            {**theirs, "params": own["params"]}
-            for theirs, own in zip(
-                state["param_groups"], self.optimizer.state_dict()["param_groups"], strict=True
-            )
-        ]
+        numbers = {number: own for own, number in enumerate(self._shards)}
+        pairs = zip(state["param_groups"], self.optimizer.state_dict()["param_groups"], strict=True)
+        groups = [{**given, "params": own["params"]} for given, own in pairs]
         states = {numbers[number]: each for number, each in mine.items()}
         self.optimizer.load_state_dict({"state": states, "param_groups": groups})
 
     def _states(self) -> dict[int, dict[str, Any]]:
         """Return the state of this rank's shards."""
         state = self.optimizer.state
-        return {number: state[s] for number, s in self._shards().items() if s in state}
+        return {number: state[s] for number, s in self._shards.items() if s in state}
 
     def _full_groups(self) -> list[dict[str, Any]]:
         """Return the groups with the numbers of all parameters."""
         pairs = zip(self.param_groups, self._numbered, strict=True)
         return [{**group, "params": list(numbered)} for group, numbered in pairs]
-
-    def _shards(self) -> dict[int, Tensor]:
-        return {number: s for bucket in self._buckets for number, s in bucket.shards.items()}
-
-    def _places(self) -> dict[int, Place]:
-        return {number: place for b in self._buckets for number, place in b.places.items()}
 
     def _arrived(self, bucket: Bucket, number: int, _: Tensor) -> None:
         """Reduce a bucket, in the middle of backward, once its last gradient is there."""
