@@ -18,7 +18,7 @@ from llmcourse.model import Transformer, tiny, tiny_moe, without
 from llmcourse.parallel import collectives, zero
 from llmcourse.parallel.data_parallel import BucketedDDP
 from llmcourse.parallel.zero import bucket, flat_layout, unit
-from llmcourse.recompute import recomputed
+from llmcourse.recompute import recompute, recomputed
 
 OPTIMIZERS = {
     "ours": (optim.AdamW, {"lr": 1e-2, "weight_decay": 0.1}),
@@ -36,12 +36,29 @@ class Unused(Transformer):
         self.unused = nn.Parameter(torch.ones(5))
 
 
+class Again(nn.Module):
+    """A block that backward computes again, which calls it from outside."""
+
+    def __init__(self, block: nn.Module) -> None:
+        super().__init__()
+        self.block = block
+
+    def forward(self, *args: Any, **settings: Any) -> Tensor:
+        return recompute(self.block, *args, **settings)
+
+
+def _again(model: Transformer) -> Transformer:
+    model.blocks = nn.ModuleList(map(Again, model.blocks))
+    return model
+
+
 MODELS = {
     "tied": lambda g: Transformer(tiny(), generator=g),
     "untied": lambda g: Transformer(replace(tiny(), tied_head=False), generator=g),
     "mixture": lambda g: Transformer(tiny_moe(), generator=g),
     "without": lambda g: without(Transformer(tiny(), generator=g), "residual"),
     "unused": lambda g: Unused(tiny(), generator=g),
+    "again": lambda g: _again(Transformer(tiny(), generator=g)),
 }
 
 
@@ -195,7 +212,8 @@ def wrapped(model, axis, stage, *, optimizer="ours", **settings):
     groups = groups_of(model, optimizer)
     optimizer_class, its = OPTIMIZERS[optimizer]
     if stage == 3:
-        units = list(model.blocks) if isinstance(model, Transformer) else []
+        blocks = model.blocks if isinstance(model, Transformer) else []
+        units = [block.block if isinstance(block, Again) else block for block in blocks]
         settings = {"ordered": True, "units": units, **settings}
         return zero.FullyShardedModel(model, axis, **settings), optimizer_class(groups, **its)
     settings = {"ordered": True, "stage": stage, **its, **settings}
@@ -230,9 +248,22 @@ def _fail(*_: Any) -> None:
     raise ArithmeticError
 
 
+@contextlib.contextmanager
+def _failing(run: nn.Module) -> Iterator[None]:
+    """Let something fail with other weights than those to come: nothing may keep them."""
+    shards = [p.detach() for p in run.parameters()]
+    before = [x.clone() for x in shards]
+    for x in shards:
+        x.mul_(2)
+    with contextlib.suppress(ArithmeticError):
+        yield
+    for x, value in zip(shards, before, strict=True):
+        x.copy_(value)
+
+
 def _fail_in_forward(run: nn.Module) -> None:
     hook = run.module.blocks[1].feed_forward.register_forward_hook(_fail)
-    with contextlib.suppress(ArithmeticError):
+    with _failing(run):
         loss_of(run, 100, 0)
     hook.remove()
 
@@ -242,7 +273,7 @@ def _fail_in_backward(run: nn.Module) -> None:
         out.register_hook(_fail)
 
     hook = run.module.blocks[0].feed_forward.register_forward_hook(when_it_returns)
-    with contextlib.suppress(ArithmeticError):
+    with _failing(run):
         loss_of(run, 100, 0).backward()
     hook.remove()
 
@@ -304,18 +335,16 @@ def torchs(rank, name: str, kind: str, steps: int = 3) -> list[dict[str, Any]]:
     return parameters
 
 
-def clip_without_a_shard(rank) -> tuple[float, int, Tensor]:
-    """Clip and update two numbers on more ranks than that; return norm, shards and numbers."""
+def step_of_two_numbers(rank) -> tuple[int, Tensor, float, Tensor]:
+    """Train two numbers at stage 1; return shards, full gradient, norm and the new numbers."""
     w = nn.Parameter(torch.tensor([3.0, 4.0]))
     chosen = zero.ZeroOptimizer([w], torch.optim.SGD, rank.axis("dp"), lr=1.0)
-    w.grad = w.detach().clone()
+    w.grad = (rank.index + 1) * w.detach()
     chosen.sync()
-    return chosen.clip_grad_norm(2.5), len(chosen.shards_with_gradients()), _stepped(chosen, w)
-
-
-def _stepped(chosen: zero.ZeroOptimizer, w: Tensor) -> Tensor:
+    gradient, num_shards = w.grad.clone(), len(chosen.shards_with_gradients())
+    norm = chosen.clip_grad_norm(2.5)
     chosen.step()
-    return w.detach().clone()
+    return num_shards, gradient, norm, w.detach()
 
 
 def cut_matrices(rank) -> str:

@@ -234,6 +234,10 @@ def test_stage_3_follows_when_blocks_are_computed_again(run, again):
     assert_follows(run(2, programs.follow, "tied", 3, again=again), alone("tied", 2))
 
 
+def test_so_it_does_when_backward_calls_the_units_again(run):
+    assert_follows(run(2, programs.follow, "again", 3), alone("again", 2))
+
+
 @pytest.mark.parametrize("between", programs.BETWEEN)
 def test_what_happens_between_steps_leaves_no_trace_at_stage_3(run, between):
     assert_follows(run(2, programs.follow, "tied", 3, between=between), alone("tied", 2))
@@ -258,10 +262,13 @@ def test_clipping_over_shards_is_clipping_of_the_whole(run, stage, clip):
 
 
 def test_a_rank_without_a_shard_takes_part_in_clipping_and_gathering(run):
-    found = run(3, programs.clip_without_a_shard)
-    assert [num_shards for _, num_shards, _ in found] == [1, 1, 0]
-    for norm, _, w in found:
-        assert norm == pytest.approx(5.0)
+    """The mean of the gradients is [6, 8], its norm 10; rank 2 of 3 has none of two numbers."""
+    found = run(3, programs.step_of_two_numbers)
+    assert [num_shards for num_shards, *_ in found] == [1, 1, 0]
+    # Stage 1 writes the mean into the shard's stretch of the full gradient, and there alone.
+    assert [gradient.tolist() for _, gradient, *_ in found] == [[6, 4], [6, 8], [9, 12]]
+    for *_, norm, w in found:
+        assert norm == pytest.approx(10.0)
         assert w == pytest.approx([1.5, 2.0])
 
 

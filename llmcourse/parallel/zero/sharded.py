@@ -106,7 +106,10 @@ class FullyShardedModel(nn.Module):
         return clip_shards(self.parameters(), self.axis, max_norm)
 
     def full_state_dict(self) -> dict[str, Tensor]:
-        """Return, on every rank, the state of the module with full parameters, by its own names."""
+        """Return, on every rank, the state of the module with full parameters, by its own names.
+
+        Buffers are this rank's.
+        """
         full: dict[Tensor, Tensor] = {}
         for unit in self._units:
             full.update(zip(unit.shards, unit.layout.views(unit.all_gather()), strict=True))
