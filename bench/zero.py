@@ -16,7 +16,6 @@ from bench.data_parallel import BATCH, LENGTH, NUM_RANKS, slowest, step_seconds
 from bench.timing import row
 from llmcourse import loss, optim
 from llmcourse.model import Transformer, stories
-from llmcourse.model.decoder import Block
 from llmcourse.parallel import world, zero
 
 ADAMW = {"lr": 1e-3, "weight_decay": 0.1, "fused": True}
@@ -52,7 +51,7 @@ def ours(axis: world.Axis, stage: int, *, check: bool = True) -> Callable[[], No
     axis.check_calls = check
     groups = optim.decay_groups(model, weight_decay=0.1)
     if stage == 3:
-        sharded = zero.FullyShardedModel(model, axis, units=Block)
+        sharded = zero.FullyShardedModel(model, axis, units=list(model.blocks))
         return stepper(sharded, torch.optim.AdamW(groups, **ADAMW), axis.index)
     optimizer = zero.ZeroOptimizer(groups, torch.optim.AdamW, axis, stage=stage, **ADAMW)
     return stepper(model, optimizer, axis.index, optimizer.sync)

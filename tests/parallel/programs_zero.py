@@ -14,128 +14,74 @@ from torch.profiler import ProfilerActivity, profile
 
 from llmcourse import optim
 from llmcourse.loss import cross_entropy
-from llmcourse.model import Transformer, tiny
-from llmcourse.model.decoder import Block
+from llmcourse.model import Transformer, tiny, tiny_moe, without
 from llmcourse.parallel import collectives, zero
 from llmcourse.parallel.data_parallel import BucketedDDP
-from llmcourse.parallel.zero import bucket, layout, row, sharded, unit
-from llmcourse.recompute import recomputed
+from llmcourse.parallel.zero import bucket, flat_layout, unit
+from llmcourse.recompute import recompute, recomputed
 
 OPTIMIZERS = {
     "ours": (optim.AdamW, {"lr": 1e-2, "weight_decay": 0.1}),
-    "adamw": (torch.optim.AdamW, {"lr": 1e-2, "weight_decay": 0.1}),
+    "torch": (torch.optim.AdamW, {"lr": 1e-2, "weight_decay": 0.1}),
     "sgd": (torch.optim.SGD, {"lr": 1e-1, "momentum": 0.9}),
-    "rmsprop": (torch.optim.RMSprop, {"lr": 1e-3}),
-    "adagrad": (torch.optim.Adagrad, {"lr": 1e-2}),
-    "muon": (torch.optim.Muon, {"lr": 1e-2}),
+    "muon": (optim.Muon, {"lr": 1e-2, "num_steps": 2}),
 }
 
 
-class Cell(nn.Module):
-    """A unit that returns more than a tensor."""
+class Unused(Transformer):
+    """With a parameter that no loss reaches."""
 
-    def __init__(self, given: int, width: int) -> None:
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self.unused = nn.Parameter(torch.ones(5))
+
+
+class Again(nn.Module):
+    """A block that backward computes again, which calls it from outside."""
+
+    def __init__(self, block: nn.Module) -> None:
         super().__init__()
-        self.linear = nn.Linear(given, width)
+        self.block = block
 
-    def forward(self, x: Tensor, *, shift: Tensor | None = None) -> tuple[Tensor, dict]:
-        y = self.linear(x).tanh()
-        return (y if shift is None else y + shift), {"sum": y.sum(), "name": "cell"}
-
-
-class Outer(nn.Module):
-    """A unit with a unit inside, a frozen matrix after that, and a second dtype."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.inner = Cell(width, width)
-        self.frozen = nn.Parameter(torch.randn(width, width), requires_grad=False)
-        self.gain = nn.Parameter(torch.randn(width, dtype=torch.float64))
-
-    def forward(self, x: Tensor) -> Tensor:
-        y, _ = self.inner(x, shift=x)
-        return (y @ self.frozen).sigmoid() * self.gain.float()
+    def forward(self, *args: Any, **settings: Any) -> Tensor:
+        return recompute(self.block, *args, **settings)
 
 
-class Odd(nn.Module):
-    """Everything that makes sharding hard, in one module."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first = Cell(5, 7)
-        self.twice = Cell(7, 7)
-        self.outer = Outer(7)
-        self.norm = nn.BatchNorm1d(7)
-        self.scale = nn.Parameter(torch.tensor(1.5))
-        self.unused = nn.Parameter(torch.randn(3))
-        self.empty = nn.Parameter(torch.randn(0, 3))
-        self.tied = nn.Linear(7, 7, bias=False)
-        self.tied.weight = self.outer.inner.linear.weight
-
-    def forward(self, x: Tensor) -> Tensor:
-        y, more = self.first(x)
-        y, _ = self.twice(y)
-        y, _ = self.twice(y)
-        y = self.tied(self.norm(self.outer(y)))
-        return (y * self.scale).square().mean() + 0.01 * more["sum"]
-
-
-class Recurrent(nn.Module):
-    """torch's own layers, which keep their parameters in ways of their own."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.lstm = nn.LSTM(5, 6)
-        self.encoder = nn.TransformerEncoderLayer(6, 2, 8, dropout=0.0, batch_first=True)
-        self.parametrized = nn.utils.parametrizations.weight_norm(nn.Linear(6, 3))
-
-    def forward(self, x: Tensor) -> Tensor:
-        y, _ = self.lstm(x[None])
-        return self.parametrized(self.encoder(y)).square().mean()
+def _again(model: Transformer) -> Transformer:
+    model.blocks = nn.ModuleList(map(Again, model.blocks))
+    return model
 
 
 MODELS = {
-    "tied": lambda: Transformer(tiny(), generator=torch.default_generator),
-    "untied": lambda: Transformer(
-        replace(tiny(), tied_head=False), generator=torch.default_generator
-    ),
-    "odd": Odd,
-    "recurrent": Recurrent,
-    "linear": lambda: nn.Linear(7, 5),
-}
-UNITS = {
-    "tied": Block,
-    "untied": Block,
-    "odd": (Cell, Outer),
-    "recurrent": (nn.LSTM, nn.TransformerEncoderLayer),
-    "linear": None,
+    "tied": lambda g: Transformer(tiny(), generator=g),
+    "untied": lambda g: Transformer(replace(tiny(), tied_head=False), generator=g),
+    "mixture": lambda g: Transformer(tiny_moe(), generator=g),
+    "without": lambda g: without(Transformer(tiny(), generator=g), "residual"),
+    "unused": lambda g: Unused(tiny(), generator=g),
+    "again": lambda g: _again(Transformer(tiny(), generator=g)),
 }
 
 
-def made(name: str, seed: int = 0) -> nn.Module:
+def made(name: str, seed: int = 0) -> Transformer:
     """Return a model, the same for a seed."""
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        return MODELS[name]()
+    return MODELS[name](torch.Generator().manual_seed(seed))
 
 
-def loss_of(model: nn.Module, name: str, step: int, rank: int, micro: int = 0) -> Tensor:
+def loss_of(model: nn.Module, step: int, rank: int, micro: int = 0) -> Tensor:
     """Return the loss of a model on a batch that is another one for every step, rank and micro."""
     g = torch.Generator().manual_seed(10_000 * step + 100 * rank + micro)
-    if name in ("tied", "untied"):
-        ids, targets = (torch.randint(0, 300, (2, 7), generator=g) for _ in range(2))
-        return cross_entropy(model(ids), targets)
-    out = model(torch.randn(4, 7 if name == "linear" else 5, generator=g))
-    return out.square().mean() if name == "linear" else out
+    ids, targets = (torch.randint(0, 300, (2, 7), generator=g) for _ in range(2))
+    return cross_entropy(model(ids), targets)
 
 
 def groups_of(model: nn.Module, optimizer: str) -> list[dict]:
     """Return parameter groups: two, and for Muon the matrices alone."""
     groups = optim.decay_groups(model, weight_decay=0.1)
     if optimizer == "muon":
-        return [{"params": [p for p in model.parameters() if p.ndim == 2 and p.numel()]}]
-    for group in groups if optimizer not in ("ours", "adamw") else ():
-        group["lr"] = 0.1 if group.pop("weight_decay") else 0.05
+        return [{"params": [p for p in model.parameters() if p.ndim == 2]}]
+    if optimizer == "sgd":
+        for group in groups:
+            group["lr"] = 0.1 if group.pop("weight_decay") else 0.05
     return groups
 
 
@@ -171,24 +117,24 @@ def alone(
     if start is not None:
         model.load_state_dict(tensors(start.parameters[-1]), strict=False)
         chosen.load_state_dict(tensors(start.optimizer))
-    trained = [p for p in model.parameters() if p.requires_grad]
-    before = nn.utils.parameters_to_vector(trained).detach()
+    params = list(model.parameters())
+    before = nn.utils.parameters_to_vector(params).detach()
     parameters, norms, sizes = [], [], None
     for step in range(steps):
         by_rank = []
         for rank in range(num_ranks):
-            for p in trained:
+            for p in params:
                 p.grad = torch.zeros_like(p)
             for micro in range(num_micro):
-                loss_of(model, name, step, rank, micro).backward()
-            by_rank.append([p.grad for p in trained])
-        for p, *mine in zip(trained, *by_rank, strict=True):
+                loss_of(model, step, rank, micro).backward()
+            by_rank.append([p.grad for p in params])
+        for p, *mine in zip(params, *by_rank, strict=True):
             p.grad = sum(mine[1:], start=mine[0]) / num_ranks
         sizes = [sum(g.abs() for g in mine) for mine in zip(*by_rank, strict=True)]
         if clip is not None:
-            norms.append(optim.clip_by_global_norm(trained, clip))
+            norms.append(optim.clip_by_global_norm(params, clip))
         chosen.step()
-        parameters.append(whole_parameters(model))
+        parameters.append(full_parameters(model))
     return Trace(parameters, chosen.state_dict(), norms, before, sizes)
 
 
@@ -200,10 +146,10 @@ def follow(
     *,
     optimizer: str = "ours",
     num_micro: int = 1,
-    clip: float | None = None,
-    synced: bool = False,
     keep: bool = False,
+    clip: float | None = None,
     again: str | None = None,
+    between: str | None = None,
     start: Trace | None = None,
     mutant: str | None = None,
     **settings: Any,
@@ -217,127 +163,145 @@ def follow(
         steps: how many.
         optimizer: by name.
         num_micro: batches per step.
+        keep: whether to add up full gradients before they are reduced, by `no_sync`; else they are
+            reduced batch by batch.
         clip: largest norm of the gradient.
-        synced: average whole gradients by an all-reduce instead of `sync`, as data parallelism.
-        keep: whether to add up whole gradients before they are reduced, by `no_sync`.
         again: what to compute again in backward.
+        between: what to do before each step, one of `BETWEEN`.
         start: where to go on from.
         mutant: what to break.
         settings: of ZeroOptimizer or FullyShardedModel.
     """
-    with MUTANTS[mutant]() if mutant else contextlib.nullcontext():
+    nothing = contextlib.nullcontext()
+    with MUTANTS[mutant]() if mutant else nothing:
         model = made(name, seed=rank.index)
         before = nn.utils.parameters_to_vector(model.parameters()).detach()
-        settings = {"units": UNITS[name], "optimizer": optimizer, **settings}
-        run, chosen, synchronised = wrapped(model, rank.axis("dp"), stage, **settings)
         if start is not None:
-            load(run, chosen, start)
+            model.load_state_dict(tensors(start.parameters[-1]), strict=False)
+        run, chosen = wrapped(model, rank.axis("dp"), stage, optimizer=optimizer, **settings)
+        synced = run if stage == 3 else chosen
+        if start is not None and stage == 3:
+            run.load_full_optimizer_state(chosen, tensors(start.optimizer))
+        elif start is not None:
+            chosen.load_full_state_dict(tensors(start.optimizer))
         parameters, norms = [], []
         for step in range(steps):
+            if between is not None:
+                BETWEEN[between](run)
+                chosen.zero_grad()
             for micro in range(num_micro):
-                unsynced = keep and micro < num_micro - 1
-                nothing = contextlib.nullcontext()
+                last = micro == num_micro - 1
                 with (
                     recomputed(model, again) if again else nothing,
-                    synchronised.no_sync() if unsynced else nothing,
+                    synced.no_sync() if keep and not last else nothing,
                 ):
-                    loss_of(run, name, step, rank.index, micro).backward()
-            if synced:
-                average_whole(model, rank.axis("dp"))
-            elif stage < 3:
-                synchronised.sync()
+                    loss_of(run, step, rank.index, micro).backward()
+                if stage < 3 and (last or not keep):
+                    chosen.sync()
             if clip is not None:
-                norms.append(synchronised.clip_grad_norm(clip))
+                norms.append(synced.clip_grad_norm(clip))
             chosen.step()
             chosen.zero_grad()
-            parameters.append(whole_parameters(run))
-        return Trace(parameters, optimizer_state(run, chosen), norms, before)
+            parameters.append(full_parameters(run))
+        state = run.full_optimizer_state(chosen) if stage == 3 else chosen.full_state_dict()
+        return Trace(parameters, state, norms, before)
 
 
-def wrapped(model, axis, stage, *, units=None, optimizer="ours", **settings):
-    """Return a model, its optimizer, and whichever of the two synchronises gradients."""
+def wrapped(model, axis, stage, *, optimizer="ours", **settings):
+    """Return a model and its optimizer, one of them sharded; sums are in the order of ranks."""
     groups = groups_of(model, optimizer)
     optimizer_class, its = OPTIMIZERS[optimizer]
     if stage == 3:
-        run = zero.FullyShardedModel(model, axis, **{"ordered": True, "units": units, **settings})
-        return run, optimizer_class(groups, **its), run
+        blocks = model.blocks if isinstance(model, Transformer) else []
+        units = [block.block if isinstance(block, Again) else block for block in blocks]
+        settings = {"ordered": True, "units": units, **settings}
+        return zero.FullyShardedModel(model, axis, **settings), optimizer_class(groups, **its)
     settings = {"ordered": True, "stage": stage, **its, **settings}
-    chosen = zero.ZeroOptimizer(groups, optimizer_class, axis, **settings)
-    return model, chosen, chosen
+    return model, zero.ZeroOptimizer(groups, optimizer_class, axis, **settings)
 
 
-def with_ddp(rank, name: str, *, sharded_optimizer: bool, steps: int = 3) -> list[dict[str, Any]]:
-    """Train with data parallelism, the optimizer whole or of stage 1; return the parameters."""
+def _evaluate(run: nn.Module) -> None:
+    with torch.no_grad():
+        loss_of(run, 100, 0)
+
+
+def _read_gathered(run: zero.FullyShardedModel) -> None:
+    """Run and read the model as one process has it, in the middle of training."""
+    full = run.full_state_dict()
+    shapes = {name: p.shape for name, p in run.module.named_parameters()}
+    with run.gathered() as module, torch.no_grad():
+        for _ in range(2):
+            loss = loss_of(module, 100, 0)
+            weight = module.blocks[0].feed_forward.w_up
+            assert torch.equal(weight, full["blocks.0.feed_forward.w_up"])
+    single = made("tied")
+    single.load_state_dict(full)
+    assert torch.equal(loss, loss_of(single, 100, 0))
+    assert shapes == {name: p.shape for name, p in run.module.named_parameters()}
+    assert (
+        module.blocks[0].feed_forward.w_up
+        is dict(module.named_parameters())["blocks.0.feed_forward.w_up"]
+    )
+
+
+def _fail(*_: Any) -> None:
+    raise ArithmeticError
+
+
+@contextlib.contextmanager
+def _failing(run: nn.Module) -> Iterator[None]:
+    """Let something fail with other weights than those to come: nothing may keep them."""
+    shards = [p.detach() for p in run.parameters()]
+    before = [x.clone() for x in shards]
+    for x in shards:
+        x.mul_(2)
+    with contextlib.suppress(ArithmeticError):
+        yield
+    for x, value in zip(shards, before, strict=True):
+        x.copy_(value)
+
+
+def _fail_in_forward(run: nn.Module) -> None:
+    hook = run.module.blocks[1].feed_forward.register_forward_hook(_fail)
+    with _failing(run):
+        loss_of(run, 100, 0)
+    hook.remove()
+
+
+def _fail_in_backward(run: nn.Module) -> None:
+    def when_it_returns(module: nn.Module, given: tuple, out: Tensor) -> None:
+        out.register_hook(_fail)
+
+    hook = run.module.blocks[0].feed_forward.register_forward_hook(when_it_returns)
+    with _failing(run):
+        loss_of(run, 100, 0).backward()
+    hook.remove()
+
+
+BETWEEN = {
+    "evaluation": _evaluate,
+    "gathered": _read_gathered,
+    "an error in forward": _fail_in_forward,
+    "an error in backward": _fail_in_backward,
+}
+"""What may happen between two steps and must leave no trace."""
+
+
+def with_ddp(rank, name: str, steps: int = 3) -> list[dict[str, Any]]:
+    """Train with data parallelism; return the parameters after each step."""
     model = made(name, seed=rank.index)
     axis = rank.axis("dp")
     run = BucketedDDP(model, axis, bucket_bytes=10_000, all_reduce=collectives.all_reduce_ordered)
     optimizer_class, settings = OPTIMIZERS["ours"]
-    groups = groups_of(model, "ours")
-    if sharded_optimizer:
-        chosen = zero.ZeroOptimizer(groups, optimizer_class, axis, **settings)
-    else:
-        chosen = optimizer_class(groups, **settings)
+    chosen = optimizer_class(groups_of(model, "ours"), **settings)
     parameters = []
     for step in range(steps):
-        loss_of(run, name, step, rank.index).backward()
+        loss_of(run, step, rank.index).backward()
         run.sync()
         chosen.step()
         chosen.zero_grad()
-        parameters.append(whole_parameters(model))
+        parameters.append(full_parameters(model))
     return parameters
-
-
-def cut_matrices(rank) -> str:
-    """Give pieces of matrices to an optimizer that wants matrices; return what it says."""
-    try:
-        wrapped(made("untied"), rank.axis("dp"), 1, optimizer="muon")
-    except ValueError as error:
-        return str(error)
-    return "no error"
-
-
-def average_whole(model: nn.Module, axis) -> None:
-    """Average whole gradients, as data parallelism does."""
-    for p in model.parameters():
-        if p.requires_grad:
-            p.grad = torch.zeros_like(p) if p.grad is None else p.grad
-            collectives.all_reduce_ordered(p.grad, axis).div_(axis.size)
-
-
-def optimizer_state(run: nn.Module, chosen: Any) -> dict[str, Any]:
-    """Return the state of the optimizer of whole parameters."""
-    if isinstance(run, zero.FullyShardedModel):
-        return run.full_optimizer_state(chosen)
-    return chosen.full_state_dict()
-
-
-def load(run: nn.Module, chosen: Any, start: Trace) -> None:
-    """Take over parameters and optimizer state."""
-    parameters, state = tensors(start.parameters[-1]), tensors(start.optimizer)
-    if isinstance(run, zero.FullyShardedModel):
-        run.load_full_state_dict({**run.full_state_dict(), **parameters})
-        run.load_full_optimizer_state(chosen, state)
-    else:
-        run.load_state_dict(parameters, strict=False)
-        chosen.load_full_state_dict(state)
-
-
-def tensors(x: Any) -> Any:
-    """Return what came back from a rank as tensors again."""
-    if isinstance(x, dict):
-        return {key: tensors(value) for key, value in x.items()}
-    if isinstance(x, list):
-        return [tensors(value) for value in x]
-    return torch.from_numpy(x.copy()) if isinstance(x, np.ndarray) else x
-
-
-def whole_parameters(run: nn.Module) -> dict[str, Tensor]:
-    """Return a copy of all parameters by the names of the original module."""
-    if isinstance(run, zero.FullyShardedModel):
-        names = dict(run.module.named_parameters(remove_duplicate=False))
-        return {n: x for n, x in run.full_state_dict().items() if n in names}
-    names = run.named_parameters(remove_duplicate=False)
-    return {name: p.detach().clone() for name, p in names}
 
 
 def torchs(rank, name: str, kind: str, steps: int = 3) -> list[dict[str, Any]]:
@@ -347,41 +311,59 @@ def torchs(rank, name: str, kind: str, steps: int = 3) -> list[dict[str, Any]]:
     from torch.distributed.optim import ZeroRedundancyOptimizer  # noqa: PLC0415
 
     model = made(name)
-    groups = groups_of(model, "adamw")
-    optimizer_class, settings = OPTIMIZERS["adamw"]
+    optimizer_class, settings = OPTIMIZERS["torch"]
     if kind == "fsdp2":
         mesh = init_device_mesh("cpu", (rank.size,))
         for block in model.blocks:
             fully_shard(block, mesh=mesh)
         run = fully_shard(model, mesh=mesh)
-        groups = groups_of(model, "adamw")
     else:
         run = nn.parallel.DistributedDataParallel(model)
+    groups = groups_of(model, "torch")
     if kind == "zero1":
-        chosen = ZeroRedundancyOptimizer(
-            groups[0]["params"], optimizer_class, lr=settings["lr"], weight_decay=0.1
-        )
+        chosen = ZeroRedundancyOptimizer(groups[0]["params"], optimizer_class, **settings)
         chosen.add_param_group(groups[1])
     else:
         chosen = optimizer_class(groups, **settings)
     parameters = []
     for step in range(steps):
-        loss_of(run, name, step, rank.index).backward()
+        loss_of(run, step, rank.index).backward()
         chosen.step()
         chosen.zero_grad()
-        whole = {n: p.full_tensor() if kind == "fsdp2" else p for n, p in model.named_parameters()}
-        parameters.append({n: p.detach().clone() for n, p in whole.items()})
+        full = {n: p.full_tensor() if kind == "fsdp2" else p for n, p in model.named_parameters()}
+        parameters.append({n: p.detach().clone() for n, p in full.items()})
     return parameters
+
+
+def step_of_two_numbers(rank) -> tuple[int, Tensor, float, Tensor]:
+    """Train two numbers at stage 1; return shards, full gradient, norm and the new numbers."""
+    w = nn.Parameter(torch.tensor([3.0, 4.0]))
+    chosen = zero.ZeroOptimizer([w], torch.optim.SGD, rank.axis("dp"), lr=1.0)
+    w.grad = (rank.index + 1) * w.detach()
+    chosen.sync()
+    gradient, num_shards = w.grad.clone(), len(chosen.shards_with_gradients())
+    norm = chosen.clip_grad_norm(2.5)
+    chosen.step()
+    return num_shards, gradient, norm, w.detach()
+
+
+def cut_matrices(rank) -> str:
+    """Give shards of matrices to an optimizer that wants matrices; return what it says."""
+    try:
+        wrapped(made("untied"), rank.axis("dp"), 1, optimizer="muon")
+    except ValueError as error:
+        return str(error)
+    return "no error"
 
 
 def sent(rank, name: str, stage: int, **settings: Any) -> tuple[int, int]:
     """Return the bytes that a rank sends in its second step, and the number of parameters."""
     axis, model = rank.axis("dp"), made(name)
     num_parameters = sum(p.numel() for p in model.parameters())
-    run, chosen, _ = wrapped(model, axis, stage, units=UNITS[name], **settings)
+    run, chosen = wrapped(model, axis, stage, **settings)
     for step in range(2):
         before = axis.sent_bytes
-        loss_of(run, name, step, rank.index).backward()
+        loss_of(run, step, rank.index).backward()
         if stage < 3:
             chosen.sync()
         chosen.step()
@@ -389,19 +371,18 @@ def sent(rank, name: str, stage: int, **settings: Any) -> tuple[int, int]:
     return axis.sent_bytes - before, num_parameters
 
 
-def kept(
-    rank, stage: int, dtype: str = "float32", mutant: str | None = None, **settings: Any
-) -> tuple[int, int]:
+def kept(rank, stage: int, mutant: str | None = None, **settings: Any) -> tuple[int, int]:
     """Return the bytes of all tensors there are after `sync` of a second step, and parameters."""
     before = live_bytes()
     with MUTANTS[mutant]() if mutant else contextlib.nullcontext():
-        layers = (layer for _ in range(5) for layer in (nn.Linear(13, 13), nn.Tanh()))
-        model = nn.Sequential(*layers).to(getattr(torch, dtype))
+        model = nn.Sequential(
+            *(layer for _ in range(5) for layer in (nn.Linear(13, 13), nn.Tanh()))
+        )
         num_parameters = sum(p.numel() for p in model.parameters())
-        run, chosen, _ = wrapped(model, rank.axis("dp"), stage, **settings)
+        run, chosen = wrapped(model, rank.axis("dp"), stage, **settings)
         for step in range(2):
             chosen.zero_grad()
-            run(torch.ones(2, 13, dtype=getattr(torch, dtype))).square().mean().backward()
+            run(torch.ones(2, 13)).square().mean().backward()
             if stage < 3:
                 chosen.sync()
             if step == 0:
@@ -429,8 +410,8 @@ def peak(rank, stage: int, mutant: str | None = None, **settings: Any) -> tuple[
     with MUTANTS[mutant]() if mutant else contextlib.nullcontext():
         model = nn.Sequential(*(nn.Linear(64, 64) for _ in range(16)))
         unit_bytes = sum(p.nbytes for p in model[0].parameters())
-        units = nn.Linear if stage == 3 else None
-        run, chosen, _ = wrapped(model, rank.axis("dp"), stage, units=units, **settings)
+        settings |= {"units": list(model)} if stage == 3 else {}
+        run, chosen = wrapped(model, rank.axis("dp"), stage, **settings)
         x = torch.ones(1, 64)
         for _ in range(2):
             with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recorded:
@@ -446,8 +427,24 @@ def peak(rank, stage: int, mutant: str | None = None, **settings: Any) -> tuple[
     return most, unit_bytes, len(model)
 
 
-def _local_chunk(x: Tensor, axis, *, ordered: bool = False) -> Tensor:
-    return x.split(collectives.chunk_sizes(len(x), axis.size))[axis.index].clone()
+def tensors(x: Any) -> Any:
+    """Return what came back from a rank as tensors again."""
+    if isinstance(x, dict):
+        return {key: tensors(value) for key, value in x.items()}
+    if isinstance(x, list):
+        return [tensors(value) for value in x]
+    return torch.from_numpy(x.copy()) if isinstance(x, np.ndarray) else x
+
+
+def full_parameters(run: nn.Module) -> dict[str, Tensor]:
+    """Return a copy of all parameters by the names of the original module."""
+    if isinstance(run, zero.FullyShardedModel):
+        names = dict(run.module.named_parameters())
+        return {name: x for name, x in run.full_state_dict().items() if name in names}
+    return {name: p.detach().clone() for name, p in run.named_parameters()}
+
+
+# What the comparisons have to notice
 
 
 def _patched(*changes: tuple[Any, str, Any]):
@@ -463,16 +460,20 @@ def _patched(*changes: tuple[Any, str, Any]):
     return patches
 
 
+def _local_chunk(x: Tensor, axis, *, ordered: bool = False) -> Tensor:
+    return x.split(collectives.chunk_sizes(len(x), axis.size))[axis.index].clone()
+
+
 def _overwriting_reduce(self) -> None:
-    for p in self.params:
+    for p in self.shards:
         p.grad = None
-    FLAT_ROW_REDUCE(self)
+    UNIT_REDUCE(self)
 
 
 def _repeating_reduce(self) -> None:
-    gradient = self.row.grad
-    FLAT_ROW_REDUCE(self)
-    self.row.grad = gradient
+    gradient = self.flat.grad
+    UNIT_REDUCE(self)
+    self.flat.grad = gradient
 
 
 def _floor_chunk(self, rank: int) -> tuple[int, int]:
@@ -480,73 +481,39 @@ def _floor_chunk(self, rank: int) -> tuple[int, int]:
     return rank * size, (rank + 1) * size
 
 
-def _next_pieces(self, rank: int) -> list[tuple[int, int]]:
-    return LAYOUT_PIECES(self, (rank + 1) % self.num_ranks)
+def _next_shards(self, rank: int) -> list[tuple[int, int]]:
+    return LAYOUT_SHARDS(self, (rank + 1) % self.num_ranks)
 
 
-def _untied_slots(module: nn.Module, roots: list) -> list[dict]:
-    first, *others = OWNED_SLOTS(module, roots)
-    return [{p: places[:1] for p, places in first.items()}, *others]
+def _keeping_reduce(self, **settings: Any) -> None:
+    full = [p.grad for p in self.params.values()]
+    BUCKET_REDUCE(self, **settings)
+    self.full = full
 
 
-def _keeping_reduce(self, *, keep_whole: bool, **settings: Any) -> None:
-    whole = [p.grad for p in self.params.values()]
-    BUCKET_REDUCE(self, keep_whole=keep_whole, **settings)
-    self.whole = whole
-
-
-FLAT_ROW_REDUCE = row.FlatRow.reduce
-BUCKET_REDUCE = bucket.Bucket.reduce
-LAYOUT_PIECES = layout.Layout.pieces
-OWNED_SLOTS = sharded._owned_slots
+UNIT_REDUCE = unit.Unit.reduce_scatter
+BUCKET_REDUCE = bucket.Bucket.reduce_scatter
+LAYOUT_SHARDS = flat_layout.FlatLayout.shards
 
 MUTANTS = {
     "no broadcast": _patched(
-        (bucket, "broadcast", lambda x, axis: x), (row, "broadcast", lambda x, axis: x)
+        (bucket, "broadcast", lambda x, axis: x), (unit, "broadcast", lambda x, axis: x)
     ),
     "gradients stay local": _patched(
-        (bucket, "reduce_scatter", _local_chunk), (row, "reduce_scatter", _local_chunk)
+        (bucket, "reduce_scatter", _local_chunk), (unit, "reduce_scatter", _local_chunk)
     ),
     "parameters are not gathered after the step": _patched(
-        (bucket.Bucket, "gather", lambda self: None)
+        (bucket.Bucket, "all_gather", lambda self: None)
     ),
-    "a remainder is left out": _patched((layout.Layout, "chunk", _floor_chunk)),
-    "the next rank's pieces": _patched((layout.Layout, "pieces", _next_pieces)),
+    "a remainder is left out": _patched((flat_layout.FlatLayout, "chunk", _floor_chunk)),
+    "the next rank's shards": _patched((flat_layout.FlatLayout, "shards", _next_shards)),
     "norm of this rank's shards alone": _patched((bucket, "all_reduce_ordered", lambda x, axis: x)),
-    "whole gradients are kept": _patched((bucket.Bucket, "reduce", _keeping_reduce)),
-    "never freed": _patched((row.FlatRow, "free", lambda self: None)),
-    "not gathered for backward": _patched(
-        (unit.Unit, "_before_backward", lambda self, call, has_end, _: None)
-    ),
-    "gradients are overwritten": _patched((row.FlatRow, "reduce", _overwriting_reduce)),
-    "gradients are reduced again": _patched((row.FlatRow, "reduce", _repeating_reduce)),
-    "a tied parameter has one place": _patched((sharded, "_owned_slots", _untied_slots)),
+    "full gradients are kept": _patched((bucket.Bucket, "reduce_scatter", _keeping_reduce)),
+    "never freed": _patched((unit.Unit, "reshard", lambda self: None)),
+    "not gathered for backward": _patched((unit.Unit, "_before_backward", lambda self, _: None)),
+    "gradients are overwritten": _patched((unit.Unit, "reduce_scatter", _overwriting_reduce)),
+    "gradients are reduced again": _patched((unit.Unit, "reduce_scatter", _repeating_reduce)),
 }
-"""What the comparisons have to notice."""
-
-
-def with_copies(rank, steps: int, start: dict | None) -> dict:
-    """Train a bf16 model with copies in float32; return its parameters and the full state."""
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        model = nn.Linear(7, 5).bfloat16()
-    chosen = zero.ZeroOptimizer(
-        model.parameters(),
-        optim.AdamW,
-        rank.axis("dp"),
-        lr=1e-3,
-        stage=2,
-        master_dtype=torch.float32,
-    )
-    if start is not None:
-        model.load_state_dict({n: x.bfloat16() for n, x in tensors(start["model"]).items()})
-        chosen.load_full_state_dict(tensors(start["optimizer"]))
-    for _ in range(steps):
-        model(torch.ones(3, 7).bfloat16()).square().mean().backward()
-        chosen.sync()
-        chosen.step()
-        chosen.zero_grad()
-    return {"model": dict(model.state_dict()), "optimizer": chosen.full_state_dict()}
 
 
 def equal(ours, theirs):

@@ -213,11 +213,15 @@ class _Worker:
 
 def _backward(held: _Held, dy: Tensor | None) -> Tensor | None:
     """Let autograd go back through a chunk; return the gradient of what came in."""
-    first, *extra = held.roots
-    gradients = {id(first): dy}
-    roots = [root for root in (first, *extra) if root.requires_grad]
-    if roots:  # else the chunk is frozen, and so is all before it
-        torch.autograd.backward(roots, [gradients.get(id(root)) for root in roots])
+    # What the chunk returned is the first root and has dy; an extra loss is its own beginning.
+    gradients = [dy] + [None] * (len(held.roots) - 1)
+    for_backward = [
+        (root, gradient)
+        for root, gradient in zip(held.roots, gradients, strict=True)
+        if root.requires_grad
+    ]
+    if for_backward:  # else the chunk is frozen, and so is all before it
+        torch.autograd.backward(*zip(*for_backward, strict=True))
     if held.x is None:
         return None
     return torch.zeros_like(held.x) if held.x.grad is None else held.x.grad

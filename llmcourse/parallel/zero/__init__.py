@@ -5,8 +5,16 @@ Stage 1 shards the optimizer state, stage 2 gradients as well, stage 3 parameter
 Taught in: chapters/24_zero.ipynb
 """
 
+from llmcourse.parallel.zero.flat_layout import FlatLayout
 from llmcourse.parallel.zero.memory import STAGES, memory_bytes, traffic_bytes
 from llmcourse.parallel.zero.optimizer import ZeroOptimizer
 from llmcourse.parallel.zero.sharded import FullyShardedModel
 
-__all__ = ["STAGES", "FullyShardedModel", "ZeroOptimizer", "memory_bytes", "traffic_bytes"]
+__all__ = [
+    "STAGES",
+    "FlatLayout",
+    "FullyShardedModel",
+    "ZeroOptimizer",
+    "memory_bytes",
+    "traffic_bytes",
+]

@@ -1,9 +1,8 @@
 """ZeRO's stages 1 and 2: every rank keeps, and updates with, its shard of the optimizer state.
 
-An optimizer that treats every entry by itself, as SGD and Adam do, needs to see only the entries
-that it updates.  So each of n ranks runs it on 1/n of them, and the ranks tell each other the
-results: a reduce-scatter of gradients and an all-gather of parameters, which together send what an
-all-reduce of gradients sends.
+AdamW treats every entry by itself, so it needs to see only the entries that it updates.  Each of n
+ranks runs it on 1/n of them, and then they exchange the results: a reduce-scatter of gradients and
+an all-gather of parameters, which together send what an all-reduce of gradients sends.
 
 Taught in: chapters/24_zero.ipynb
 """
@@ -17,46 +16,37 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from llmcourse.parallel.collectives import broadcast
 from llmcourse.parallel.world import Axis
-from llmcourse.parallel.zero.bucket import Bucket, clip_shards, cut_into_buckets
+from llmcourse.parallel.zero.bucket import Bucket, clip_shards
+from llmcourse.parallel.zero.flat_layout import check_parameters
 from llmcourse.parallel.zero.states import Pieces, Place, cut_states, join_states, state_pieces
-
-MASTER = "master"
-"""Under this name a full state holds the parameter in the dtype in which it is updated."""
 
 
 class ZeroOptimizer:
-    """Any torch optimizer, with its state sharded over the ranks of an axis.
+    """An optimizer of single entries, with its state sharded over the ranks of an axis.
 
-    Stage 1 leaves gradients whole: they may have been averaged already (by `data_parallel`), or
-    `sync` averages this rank's shard of them.  At stage 2, `sync` leaves of the gradients the
-    shard alone.  After backward: `sync`, `clip_grad_norm` if wanted, `step`, `zero_grad`.  Rank
-    0's parameters are copied to the others at the start; buffers, and parameters that the optimizer
-    is not given, are not.
-
-    After `sync`, a parameter that was not used has a gradient of zero.
+    After backward: `sync`, `clip_grad_norm` if wanted, `step`, `zero_grad`.  At stage 1 `sync`
+    leaves gradients in full, with this rank's shard of them reduced; at stage 2 it leaves the shard
+    alone.  A parameter that was not used has a gradient of zero then.  Rank 0's parameters are
+    copied to the others at the start; buffers are not.
 
     Args:
-        params: tensors, or groups of them as dicts; those that want no gradient never change.
-        optimizer_class: such as `optim.AdamW` or `torch.optim.SGD`; made with this rank's shards.
-        axis: the ranks; equal parameters on each.
+        params: tensors, or groups of them as dicts.
+        optimizer_class: such as `optim.AdamW`; made with this rank's shards.
+        axis: the ranks; equal shapes on each.
         stage: 1 or 2.
-        whole: give whole parameters to ranks, for an optimizer that looks at more than one entry
-            at a time; else a group is cut into equal shards, wherever that divides a parameter.
         average: the gradient is the mean over ranks, else the sum.
         ordered: sum gradients in the order of ranks, so that the sum of given gradients does not
             depend on how parameters are grouped and cut.
         bucket_bytes: shard buckets of about this size, one after the other; at stage 2 each is
-            reduced as soon as backward has filled it, so that only a few buckets' whole gradients
-            exist at a time; every rank has to use the same parameters then.  None is one bucket
+            reduced as soon as backward has filled it, so that only a few buckets' gradients exist
+            in full at a time; every rank has to use the same parameters then.  None is one bucket
             per group, which `sync` reduces.
-        master_dtype: update the shards in this dtype, and keep a copy of them in it.
         settings: of the optimizer, such as lr.
 
     Raises:
-        ValueError: if the stage is not 1 or 2, a size is not positive, a parameter is not
-            contiguous, or one is there twice.
+        ValueError: if the stage is not 1 or 2, a size is not positive, or a parameter is there
+            twice, frozen, not contiguous or of a second dtype.
 
     Source:
         Rajbhandari et al. 2020, section 5, https://arxiv.org/abs/1910.02054
@@ -69,49 +59,45 @@ class ZeroOptimizer:
         axis: Axis,
         *,
         stage: int = 1,
-        whole: bool = False,
         average: bool = True,
         ordered: bool = False,
         bucket_bytes: int | None = None,
-        master_dtype: torch.dtype | None = None,
         **settings: Any,
     ) -> None:
         if stage not in (1, 2):
             raise ValueError(f"stage must be 1 or 2, got {stage}; stage 3 is FullyShardedModel")
         if bucket_bytes is not None and bucket_bytes < 1:
             raise ValueError(f"bucket_bytes must be positive, got {bucket_bytes}")
-        groups = list(params)
-        if not groups:
-            raise ValueError("there is no parameter to optimize")
-        if not isinstance(groups[0], Mapping):
-            groups = [{"params": groups}]
         self.stage, self.axis = stage, axis
-        self._groups = [{**group, "params": _listed(group["params"])} for group in groups]
-        given = [p for group in self._groups for p in group["params"]]
-        if len(set(given)) < len(given):
-            raise ValueError("a parameter is in the groups twice")
+        # Number the parameters through all groups, as an optimizer's state does.
+        groups = list(params)
+        if groups and not isinstance(groups[0], Mapping):
+            groups = [{"params": groups}]
+        count = itertools.count()
+        self._numbered = [{next(count): p for p in group["params"]} for group in groups]
+        check_parameters({n: p for group in self._numbered for n, p in group.items()})
+        # Cut every group into buckets, and every bucket into shards.
         self._buckets: list[Bucket] = []
         shard_groups = []
-        for group, numbered in zip(self._groups, self._numbered(), strict=True):
-            made = [
-                Bucket(dict(bucket), axis, whole=whole, dtype=master_dtype)
-                for bucket in cut_into_buckets(
-                    [(number, p) for number, p in numbered if p.requires_grad], bucket_bytes
-                )
-            ]
-            for _, p in numbered:
-                if not p.requires_grad:
-                    broadcast(p.detach(), axis)
+        for group, numbered in zip(groups, self._numbered, strict=True):
+            made = [Bucket(part, axis) for part in cut_into_buckets(numbered, bucket_bytes)]
             shards = [shard for bucket in made for shard in bucket.shards.values()]
             shard_groups.append({**group, "params": shards})
             self._buckets += made
+        self._shards: dict[int, Tensor] = {}
+        self._places: dict[int, Place] = {}
+        for bucket in self._buckets:
+            self._shards |= bucket.shards
+            self._places |= bucket.places
+        # The optimizer itself has this rank's shards alone.
         self.optimizer = optimizer_class(shard_groups, **settings)
-        """Of this rank's shards; a learning-rate schedule of torch's wants this one."""
-        self._sum = {"keep_whole": stage == 1, "average": average, "ordered": ordered}
-        self._skip = self._synced = False
-        for bucket in self._buckets if stage == 2 and bucket_bytes is not None else ():
-            for number, p in bucket.params.items():
-                p.register_post_accumulate_grad_hook(partial(self._arrived, bucket, number))
+        # At stage 2 with buckets, backward itself reduces those that are full.
+        self._settings = {"keep_full": stage == 1, "average": average, "ordered": ordered}
+        self._paused = self._synced = False
+        if stage == 2 and bucket_bytes is not None:
+            for bucket in self._buckets:
+                for number, p in bucket.params.items():
+                    p.register_post_accumulate_grad_hook(partial(self._arrived, bucket, number))
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:
@@ -121,17 +107,17 @@ class ZeroOptimizer:
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
         """Leave gradients of backward passes inside as they are, to be added up."""
-        before, self._skip = self._skip, True
+        before, self._paused = self._paused, True
         try:
             yield
         finally:
-            self._skip = before
+            self._paused = before
 
     def sync(self) -> None:
-        """Average over the ranks this rank's shard of the gradient.
+        """Reduce gradients over the ranks, each rank its shard.
 
-        At stage 2 whole gradients are gone after it, and several calls add up; at stage 1 the
-        result is written into the whole gradients, so it is called once per step.
+        At stage 2 gradients in full are gone after it, and several calls add up; at stage 1 the
+        result is written into the gradients, so it is called once per step.
 
         Raises:
             RuntimeError: if stage 1 is asked twice.
@@ -142,8 +128,9 @@ class ZeroOptimizer:
                 "the last backward"
             )
         for bucket in self._buckets:
-            if not bucket.reduced:
-                bucket.reduce(**self._sum)
+            # What backward has reduced is done; a bucket that it never filled is not.
+            if bucket.has_gradients() or not bucket.is_reduced:
+                bucket.reduce_scatter(**self._settings)
             bucket.expect()
         self._synced = True
 
@@ -152,30 +139,36 @@ class ZeroOptimizer:
 
         Returns:
             The norm before.
+
+        Raises:
+            RuntimeError: if there are gradients that `sync` has not seen.
         """
-        self._take_gradients()
-        return clip_shards(self._shards().values(), self.axis, max_norm)
+        return clip_shards(self.shards_with_gradients().values(), self.axis, max_norm)
 
     def shards_with_gradients(self) -> dict[int, Tensor]:
-        """Return this rank's shards by the numbers of their parameters, with their `.grad`."""
-        self._take_gradients()
-        return self._shards()
+        """Return this rank's shards by the numbers of their parameters, with their `.grad`.
+
+        Raises:
+            RuntimeError: if there are gradients that `sync` has not seen.
+        """
+        late = self.stage == 2 and any(bucket.has_gradients() for bucket in self._buckets)
+        if late or not self._synced:
+            raise RuntimeError("gradients are not reduced: call sync() after the last backward")
+        return self._shards
 
     def step(self) -> None:
         """Update this rank's shard, and get the others' from the other ranks.
 
         Raises:
-            RuntimeError: at stage 2, if there are gradients that `sync` has not seen.
+            RuntimeError: if there are gradients that `sync` has not seen.
         """
-        self._take_gradients()
+        self.shards_with_gradients()
         self.optimizer.step()
         for bucket in self._buckets:
-            bucket.gather()
-            if self.stage == 1:
-                bucket.drop_gradients()
+            bucket.all_gather()
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Forget the gradients, those of whole parameters and those of shards.
+        """Forget the gradients, those of parameters and those of shards.
 
         Raises:
             ValueError: if they are to be kept as zeros, which take memory.
@@ -183,122 +176,69 @@ class ZeroOptimizer:
         if not set_to_none:
             raise ValueError("set_to_none must be True: gradients of zero take memory")
         self._synced = False
-        for group in self._groups:
-            for parameter in group["params"]:
-                parameter.grad = None
         for bucket in self._buckets:
-            bucket.drop_gradients()
-            bucket.expect()
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the state of this rank's shards; `full_state_dict` fits other numbers of ranks."""
-        return self.optimizer.state_dict()
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take over what `state_dict` returned on this rank of an equal run."""
-        self.optimizer.load_state_dict(dict(state))
+            bucket.zero_grad()
 
     def full_state_dict(self) -> dict[str, Any]:
         """Return, on every rank, the state that the optimizer itself would have without shards."""
-        states = join_states(self._states(), self._places(), self.axis)
-        return {"state": states, "param_groups": self._groups_by_number()}
+        states = join_states(self._states(), self._places, self.axis)
+        return {"state": states, "param_groups": self._full_groups()}
 
     def state_pieces(self) -> tuple[Pieces, list[dict[str, Any]]]:
         """Return this rank's pieces of `full_state_dict`, which stay where they are; the groups."""
-        return state_pieces(self._states(), self._places(), self.axis), self._groups_by_number()
+        return state_pieces(self._states(), self._places, self.axis), self._full_groups()
 
     def load_full_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over what `full_state_dict`, or the optimizer itself without shards, returned.
 
-        The parameters are to be loaded before.
-
         Raises:
             ValueError: if the groups have other numbers of parameters.
         """
-        theirs, ours = (
-            [len(group["params"]) for group in groups]
-            for groups in (state["param_groups"], self._groups)
-        )
+        theirs = [len(group["params"]) for group in state["param_groups"]]
+        ours = [len(group) for group in self._numbered]
         if theirs != ours:
             raise ValueError(f"the groups have {ours} parameters, those of the state {theirs}")
-        places, shards = self._places(), self._shards()
-        whole = {number: dict(s) for number, s in state["state"].items() if number in shards}
-        masters = {number: s.pop(MASTER) for number, s in whole.items() if MASTER in s}
-        for bucket in self._buckets:
-            bucket.refresh(masters)
-        mine = cut_states(whole, places, self.axis.index)
-        # The optimizer of the shards counts only those that this rank has, bucket by bucket.
-        numbers = {number: count for count, number in enumerate(shards)}
-        held = [
-            sorted(numbers[number] for number, _ in params if number in numbers)
-            for params in self._numbered()
-        ]
-        self.optimizer.load_state_dict(
-            {
-                "state": {numbers[number]: each for number, each in mine.items()},
-                "param_groups": self._with_params(state["param_groups"], held),
-            }
-        )
-
-    def state_bytes(self) -> int:
-        """Return the bytes of optimizer state on this rank, counts of steps left out.
-
-        Copies in `master_dtype` are part of it.
-        """
-        kept = [x for state in self.optimizer.state.values() for x in state.values()]
-        kept += [s for b in self._buckets if b.has_copies for s in b.shards.values()]
-        return sum(x.numel() * x.element_size() for x in kept if isinstance(x, Tensor) and x.ndim)
+        full = {number: s for number, s in state["state"].items() if number in self._shards}
+        mine = cut_states(full, self._places, self.axis.index)
+        # The optimizer numbers the shards that this rank has, not the parameters.
+        numbers = {number: own for own, number in enumerate(self._shards)}
+        pairs = zip(state["param_groups"], self.optimizer.state_dict()["param_groups"], strict=True)
+        groups = [{**given, "params": own["params"]} for given, own in pairs]
+        states = {numbers[number]: each for number, each in mine.items()}
+        self.optimizer.load_state_dict({"state": states, "param_groups": groups})
 
     def _states(self) -> dict[int, dict[str, Any]]:
-        """Return the state of this rank's shards, copies of wider dtype included."""
-        mine = {
-            number: dict(self.optimizer.state[shard])
-            for number, shard in self._shards().items()
-            if shard in self.optimizer.state
-        }
-        for bucket in self._buckets if any(b.has_copies for b in self._buckets) else ():
-            for number, shard in bucket.shards.items():
-                mine.setdefault(number, {})[MASTER] = shard.detach()
-        return mine
+        """Return the state of this rank's shards."""
+        state = self.optimizer.state
+        return {number: state[s] for number, s in self._shards.items() if s in state}
 
-    def _groups_by_number(self) -> list[dict[str, Any]]:
-        numbers = [[number for number, _ in params] for params in self._numbered()]
-        return self._with_params(self.param_groups, numbers)
-
-    def _numbered(self) -> list[list[tuple[int, Tensor]]]:
-        """Return every group's parameters with their numbers, which count through all groups."""
-        count = itertools.count()
-        return [[(next(count), p) for p in group["params"]] for group in self._groups]
-
-    def _shards(self) -> dict[int, Tensor]:
-        """Return this rank's shards by the numbers of their parameters."""
-        return {number: s for bucket in self._buckets for number, s in bucket.shards.items()}
-
-    def _places(self) -> dict[int, Place]:
-        return {number: place for b in self._buckets for number, place in b.places.items()}
+    def _full_groups(self) -> list[dict[str, Any]]:
+        """Return the groups with the numbers of all parameters."""
+        pairs = zip(self.param_groups, self._numbered, strict=True)
+        return [{**group, "params": list(numbered)} for group, numbered in pairs]
 
     def _arrived(self, bucket: Bucket, number: int, _: Tensor) -> None:
         """Reduce a bucket, in the middle of backward, once its last gradient is there."""
-        bucket.reduced = False
-        if not self._skip and bucket.arrived(number):
-            bucket.reduce(**self._sum)
-
-    def _take_gradients(self) -> None:
-        """See to it that the shards have their gradients."""
-        for bucket in self._buckets:
-            if self.stage == 1:
-                bucket.take_gradients()
-            elif any(p.grad is not None for p in bucket.params.values()):
-                raise RuntimeError("there are gradients that no sync has seen: call sync() first")
-
-    @staticmethod
-    def _with_params(
-        groups: Iterable[Mapping[str, Any]], numbers: Iterable[list[int]]
-    ) -> list[dict[str, Any]]:
-        """Return groups with numbers in place of parameters."""
-        return [{**group, "params": n} for group, n in zip(groups, numbers, strict=True)]
+        if self._paused:
+            return
+        bucket.missing.discard(number)
+        if not bucket.missing:
+            bucket.reduce_scatter(**self._settings)
 
 
-def _listed(params: Tensor | Iterable[Tensor]) -> list[Tensor]:
-    """Return the parameters of a group, which may be a single one."""
-    return [params] if isinstance(params, Tensor) else list(params)
+def cut_into_buckets(
+    params: Mapping[int, Tensor], bucket_bytes: int | None
+) -> list[dict[int, Tensor]]:
+    """Put parameters together, in their order, in buckets of up to `bucket_bytes`.
+
+    A parameter that is larger has a bucket of its own; None puts no limit.
+    """
+    buckets: list[dict[int, Tensor]] = []
+    filled = 0
+    for number, p in params.items():
+        if not buckets or (bucket_bytes is not None and filled + p.nbytes > bucket_bytes):
+            buckets.append({})
+            filled = 0
+        buckets[-1][number] = p
+        filled += p.nbytes
+    return buckets

@@ -1,218 +1,142 @@
-"""A unit of stage 3: a module whose parameters are gathered together, and when that happens.
+"""A unit of stage 3: parameters that are unsharded and resharded together, and when.
 
-Gathered before the module's forward pass, freed after it; gathered again when backward comes to
-what the module returned, and freed when backward has left it.
+At rest a parameter is this rank's shard of it.  For the forward pass the ranks put all shards
+together in one flat parameter, and the modules find views of it in place of their own.  After it
+the memory is given back, and autograd is left with views of nothing; before the backward pass comes
+to them, the same flat parameter gets its memory and its contents back.
+
+Autograd says by itself when the gradient of the flat parameter is complete, however often the
+modules were called.
 
 Taught in: chapters/24_zero.ipynb
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields, is_dataclass
-from functools import partial
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.graph import Node, register_multi_grad_hook
 
-from llmcourse.parallel.zero.row import FlatRow
+from llmcourse.parallel.collectives import all_gather, broadcast, reduce_scatter
+from llmcourse.parallel.world import Axis
+from llmcourse.parallel.zero.flat_layout import FlatLayout
 
 
-class Backward:
-    """What the units of a model share about the backward passes that are going on."""
+class Slot(NamedTuple):
+    """A place where a module looks for a parameter."""
 
-    def __init__(self) -> None:
-        self.units: list[Unit] = []
-        self.sync = True
-        """Whether gradients are reduced; else they are left whole, to be added up."""
-        self._passes: set[int] = set()
-
-    def running(self) -> bool:
-        """Whether this is called from inside a backward pass."""
-        return torch._C._current_graph_task_id() != -1  # as torch.utils.checkpoint does
-
-    def enter(self) -> None:
-        """Note the backward pass that is running, and see to its end."""
-        number = torch._C._current_graph_task_id()
-        if number not in self._passes:
-            self._passes.add(number)
-            torch.autograd.Variable._execution_engine.queue_callback(partial(self._leave, number))
-
-    def forget(self) -> None:
-        """Forget the passes that were broken off by an error."""
-        self._passes.clear()
-
-    def _leave(self, number: int) -> None:
-        """Leave nothing gathered, and no gradient that was kept by an earlier pass."""
-        self._passes.discard(number)
-        if self._passes:
-            return  # a backward pass inside another one
-        for unit in self.units:
-            unit.reset()
-            for row in unit.rows if self.sync else ():
-                if row.row.grad is not None:
-                    row.reduce()
+    module: nn.Module
+    name: str
 
 
 class Unit:
-    """Gathers the rows of a module when it is called, and again when backward comes to it.
+    """Parameters in one flat parameter; every one becomes this rank's shard of itself.
 
     Args:
-        module: whose calls to watch.
-        rows: its parameters, those of units inside left out.
-        dtype: to which the floating-point numbers that it is given are cast; None leaves them.
-        nested: whether there are units inside.
-        backward: shared by all units of a model.
+        module: whose calls need them.
+        slots: where they are.
+        axis: the ranks.
+        ordered: sum gradients in the order of ranks.
     """
 
     def __init__(
-        self,
-        module: nn.Module,
-        rows: Sequence[FlatRow],
-        *,
-        dtype: torch.dtype | None,
-        nested: bool,
-        backward: Backward,
+        self, module: nn.Module, slots: Sequence[Slot], axis: Axis, *, ordered: bool
     ) -> None:
-        self.rows = list(rows)
-        self._dtype, self._nested, self._backward = dtype, nested, backward
-        self._holds = 0
-        """Calls that have not returned, and other reasons to keep all rows."""
-        self._calls: set[object] = set()
-        """Calls that backward has entered and not left."""
-        self._waiting: set[FlatRow] = set()
-        """Rows whose gradient is not complete."""
-        self._late = False
-        """Whether frozen rows are needed, perhaps, until the end of the backward pass."""
-        backward.units.append(self)
-        for row in self.rows:
-            if row.trained:
-                row.row.register_post_accumulate_grad_hook(partial(self._complete, row))
-        module.register_forward_pre_hook(self._before_forward, with_kwargs=True)
-        module.register_forward_hook(self._after_forward, with_kwargs=True, always_call=True)
+        self.slots, self.axis, self.ordered = list(slots), axis, ordered
+        self.shards = [getattr(inner, name) for inner, name in slots]
+        self.layout = FlatLayout([p.shape for p in self.shards], axis.size)
+        self.places = self.layout.places()
+        # All ranks begin with rank 0's parameters, and keep their shards of them.
+        flat = broadcast(torch.cat([p.detach().reshape(-1) for p in self.shards]), axis)
+        for p, view, place in zip(self.shards, self.layout.views(flat), self.places, strict=True):
+            p.data = place.cut(view, axis.index).clone()
+        self.flat = flat.requires_grad_()
+        """The flat parameter, which autograd knows; without memory while it is sharded."""
+        self._num_bytes = flat.nbytes
+        flat.untyped_storage().resize_(0)
+        self.is_unsharded = self._is_held = self._in_backward = False
+        self.sync_gradients = True
+        """Whether gradients are reduced; else they are left in full, to be added up."""
+        # forward: unshard - run - reshard; backward: unshard - run - reduce-scatter - reshard
+        module.register_forward_pre_hook(self._before_forward)
+        module.register_forward_hook(self._after_forward)
+        self.flat.register_post_accumulate_grad_hook(self._after_backward)
 
-    def hold(self) -> None:
-        """Gather all rows, and keep them until `let_go`."""
-        self._holds += 1
-        for row in self.rows:
-            row.gather()
-
-    def let_go(self) -> None:
-        """Take one `hold` back."""
-        self._holds -= 1
-        self._release()
-
-    def reset(self) -> None:
-        """Forget a backward pass that is over, or was broken off."""
-        self._calls.clear()
-        self._waiting.clear()
-        self._late = False
-        self._release()
-
-    def _before_forward(self, _: nn.Module, args: tuple, kwargs: dict) -> tuple[tuple, dict] | None:
-        if not self._holds and not self._backward.running():
-            self._backward.forget()
-            self.reset()  # what an error left behind would be out of date
-        self.hold()
-        if self._dtype is None:
-            return None
-        return _cast(args, self._dtype), _cast(kwargs, self._dtype)
-
-    def _after_forward(self, _: nn.Module, args: tuple, kwargs: dict, out: Any) -> None:
-        self.let_go()
-        if not torch.is_grad_enabled():
+    def unshard(self) -> None:
+        """All-gather the flat parameter, and show its views to the modules."""
+        if self.is_unsharded:
             return
-        call = object()
-        given = [x for x in tensors_in((args, kwargs)) if x.requires_grad]
-        if any(x.is_leaf for x in given):
-            given = []  # hooks on leaves do not work in every kind of backward pass
-        for node in _nodes_behind(tensors_in(out, strict=True), given):
-            node.register_prehook(partial(self._before_backward, call, bool(given)))
-        if given:
-            register_multi_grad_hook(given, partial(self._after_backward, call))
+        gathered = self.all_gather()
+        self.flat.untyped_storage().resize_(self._num_bytes)
+        self.flat.data.copy_(gathered)  # .data, so that autograd does not take it for a change
+        with torch.enable_grad():  # views that are made in backward may serve a recomputation
+            views = self.layout.views(self.flat)
+        for (module, name), view in zip(self.slots, views, strict=True):
+            # The instance's own attribute is found before the module's parameter.
+            module.__dict__[name] = view
+        self.is_unsharded = True
 
-    def _before_backward(self, call: object, has_end: bool, _: Sequence[Tensor | None]) -> None:
-        """Backward has come to something that the module returned."""
-        self._backward.enter()
-        if has_end:
-            self._calls.add(call)
-        self._waiting.update(row for row in self.rows if row.trained)
-        self._late = self._late or self._nested or not has_end
-        for row in self.rows:
-            row.gather()
+    def reshard(self) -> None:
+        """Give the memory back; the modules see their shards again."""
+        if not self.is_unsharded:
+            return
+        for module, name in self.slots:
+            del module.__dict__[name]
+        self.flat.untyped_storage().resize_(0)
+        self.is_unsharded = False
 
-    def _after_backward(self, call: object, _: Sequence[Tensor | None]) -> None:
-        """Backward has found the gradients of all that the module was given."""
-        self._calls.discard(call)
+    def all_gather(self) -> Tensor:
+        """Return all parameters, end to end, in memory of their own."""
+        chunk = torch.cat([shard.detach().reshape(-1) for shard in self.shards])
+        return all_gather(chunk, self.axis, length=self.layout.length)
+
+    def reduce_scatter(self) -> None:
+        """Average the gradient over the ranks, and add this rank's chunk to that of its shards."""
+        gradient, self.flat.grad = self.flat.grad, None
+        chunk = reduce_scatter(gradient, self.axis, ordered=self.ordered).div_(self.axis.size)
+        parts = chunk.split([shard.numel() for shard in self.shards])
+        for shard, part in zip(self.shards, parts, strict=True):
+            mine = part.view(shard.shape)
+            shard.grad = mine if shard.grad is None else shard.grad.add_(mine)
+
+    def hold(self, is_held: bool) -> None:
+        """Stay unsharded until further notice, or no longer."""
+        self._is_held = is_held
+        self.reshard()
+        if is_held:
+            self.unshard()
+
+    def _before_forward(self, *_: Any) -> None:
+        is_recomputation = torch._C._current_graph_task_id() != -1  # inside a backward pass
+        if not (self._is_held or is_recomputation):
+            self._in_backward = False
+            self.reshard()  # what an error has left here may be out of date
+        self.unshard()
+
+    def _after_forward(self, module: nn.Module, _: tuple, out: Any) -> None:
         self._release()
+        tensors = [x for x in (out if isinstance(out, tuple) else (out,)) if isinstance(x, Tensor)]
+        if not tensors:
+            raise TypeError(
+                f"a {type(module).__name__} returned a {type(out).__name__}: a unit has to return "
+                "a tensor, or a tuple with tensors, or backward would pass it unnoticed"
+            )
+        for x in tensors:
+            if x.grad_fn is not None:
+                x.grad_fn.register_prehook(self._before_backward)
 
-    def _complete(self, row: FlatRow, _: Tensor) -> None:
-        """Backward has found the gradient of a row."""
-        self._waiting.discard(row)
-        if self._backward.sync:
-            row.reduce()
+    def _before_backward(self, _: tuple) -> None:
+        """Backward has come to something that the module returned."""
+        self._in_backward = True
+        self.unshard()
+
+    def _after_backward(self, _: Tensor) -> None:
+        """Backward has the whole gradient: nothing reads the parameters any more."""
+        if self.sync_gradients:
+            self.reduce_scatter()
+        self._in_backward = False
         self._release()
 
     def _release(self) -> None:
-        """Free the rows that nothing is going to read.
-
-        What reads a trained row in backward also finds a part of its gradient.  A frozen one has no
-        gradient that could be complete, so it waits for the gradients of all else.
-        """
-        if self._holds:
-            return
-        frozen_stay = self._waiting or self._calls or self._late
-        for row in self.rows:
-            if row not in self._waiting if row.trained else not frozen_stay:
-                row.free()
-
-
-def _nodes_behind(returned: Iterable[Tensor], given: Sequence[Tensor]) -> set[Node]:
-    """Return the steps of backward that come first, of those that made what a module returned.
-
-    When a view is changed in place later on, its own step is replaced; that of its base is not.
-    """
-    not_made = {id(x) for x in given} | {id(x._base) for x in given}
-    nodes = set()
-    for x in returned:
-        nodes.add(x.grad_fn)
-        if x._base is not None and id(x._base) not in not_made:
-            nodes.add(x._base.grad_fn)
-    return nodes - {None}
-
-
-def tensors_in(x: Any, *, strict: bool = False) -> Iterator[Tensor]:
-    """Yield the tensors in nested tuples, lists, dicts and dataclasses.
-
-    Args:
-        x: to look through.
-        strict: whether to refuse what may hide a tensor.
-
-    Raises:
-        TypeError: if `strict`, and there is an object of another kind.
-    """
-    if isinstance(x, Tensor):
-        yield x
-    elif isinstance(x, Mapping):
-        yield from tensors_in(list(x.values()), strict=strict)
-    elif isinstance(x, list | tuple):
-        for each in x:
-            yield from tensors_in(each, strict=strict)
-    elif is_dataclass(x) and not isinstance(x, type):
-        yield from tensors_in([getattr(x, field.name) for field in fields(x)], strict=strict)
-    elif strict and not isinstance(x, bool | int | float | complex | str | bytes | None):
-        raise TypeError(
-            f"a unit returned a {type(x).__name__}, which may hide tensors from backward: return "
-            "tensors, or tuples, lists, dicts or dataclasses of them"
-        )
-
-
-def _cast(x: Any, dtype: torch.dtype) -> Any:
-    """Return nested tuples, lists and dicts with the floating-point tensors in them cast."""
-    if isinstance(x, Tensor):
-        return x.to(dtype) if x.is_floating_point() else x
-    if isinstance(x, dict):
-        return {key: _cast(value, dtype) for key, value in x.items()}
-    if isinstance(x, tuple) and hasattr(x, "_fields"):
-        return type(x)(*(_cast(each, dtype) for each in x))
-    return type(x)(_cast(each, dtype) for each in x) if type(x) in (list, tuple) else x
+        if not (self._is_held or self._in_backward):
+            self.reshard()
