@@ -283,19 +283,15 @@ def test_no_value_breaks_out_of_the_script(stubs, tmp_path, folder, value, nodes
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_no_hostile_text_breaks_out_of_the_script(stubs, tmp_path, text):
-    job = config(run_folder=f"/shared/{text}", train={"note": text, "a.b": text})
-    assert starts_what_it_should(batch_script(job), job, stubs, tmp_path / "r")
-
-
-@pytest.mark.parametrize("text", HOSTILE)
-def test_torchrun_is_that_of_the_environment(stubs, tmp_path, text):
     venv = tmp_path / text
     (venv / "bin").mkdir(parents=True)
     write_program(venv / "bin" / "torchrun", STUB.format(name="own", then=""))
-    job = config(venv=f"{venv}/")
-    run_script(batch_script(job), stubs, tmp_path / "r")
+    job = config(run_folder=f"/shared/{text}", train={"note": text, "a.b": text}, venv=f"{venv}/")
+    done = run_script(batch_script(job), stubs, tmp_path / "r")
+    assert done.returncode == 0
     assert calls(tmp_path / "r", "own") == [expected_words(job)]
     assert calls(tmp_path / "r", "torchrun") == []
+    assert not (tmp_path / "r" / "broken").exists()
 
 
 SCRIPT_MUTANTS = {

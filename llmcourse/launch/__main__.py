@@ -11,11 +11,10 @@ from pathlib import Path
 
 from jsonargparse import ActionConfigFile, ArgumentError, ArgumentParser, set_parsing_settings
 
-from llmcourse.command_line import fail
 from llmcourse.launch.job import LaunchConfig
 from llmcourse.launch.kubernetes import manifest_text
 from llmcourse.launch.slurm import batch_script
-from llmcourse.runtime import write_atomically
+from llmcourse.runtime import fail, write_atomically
 
 PROGRAM = "python -m llmcourse.launch"
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 
 from llmcourse.launch.job import ENVIRONMENT, LaunchConfig, torchrun_arguments, torchrun_program
 
-STOP_BEFORE_LIMIT_S = 120
+_STOP_BEFORE_LIMIT_S = 120
 """Seconds before the time limit at which Slurm tells the script; it may be a minute more."""
 
 # Words that the shell has to fill in, so they stand in double quotes and not in shlex's.
@@ -95,7 +95,7 @@ def _options(config: LaunchConfig) -> Iterator[tuple[str, str]]:
     if config.memory_gb_per_node:
         yield "mem", f"{config.memory_gb_per_node}G"
     yield "time", _duration(config.seconds)
-    yield "signal", f"B:USR1@{STOP_BEFORE_LIMIT_S}"
+    yield "signal", f"B:USR1@{_STOP_BEFORE_LIMIT_S}"
     yield ("requeue" if config.job_restarts else "no-requeue"), ""
     yield "open-mode", "append"
     yield "output", "%x-%j.log"

@@ -15,10 +15,10 @@ from typing import Any
 
 from jsonargparse import ArgumentError, ArgumentParser, Namespace, set_parsing_settings
 
-from llmcourse.command_line import fail
 from llmcourse.cost import FP32_TRAINING, num_parameters
 from llmcourse.model import ModelConfig
 from llmcourse.parallel.world import RankError
+from llmcourse.runtime import fail
 from llmcourse.train.config import NO_MESH, PRESETS, TrainConfig
 from llmcourse.train.loop import FitResult, fit, resume, saved_config, start
 from llmcourse.train.phases import Run, TrainingDivergedError

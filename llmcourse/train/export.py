@@ -21,10 +21,9 @@ import torch
 from jsonargparse import ArgumentError, ArgumentParser
 
 from llmcourse.checkpoint import Checkpoint
-from llmcourse.command_line import fail
 from llmcourse.corpus import END_OF_TEXT
 from llmcourse.model import Transformer, split_experts, to_huggingface
-from llmcourse.runtime import sync_folder, write_atomically
+from llmcourse.runtime import fail, sync_folder, write_atomically
 from llmcourse.tokenizer import Tokenizer
 from llmcourse.train import huggingface
 from llmcourse.train.config import TrainConfig
