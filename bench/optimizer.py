@@ -35,10 +35,9 @@ def with_gradients(config: ModelConfig) -> Transformer:
 
 
 def optimizer_rows(name: str, config: ModelConfig, repeats: int) -> list[dict]:
-    """AdamW by loop and by groups against torch's loop, foreach and fused."""
+    """AdamW against torch's loop, foreach and fused."""
     makers: dict[str, Callable[..., torch.optim.Optimizer]] = {
         "loop": optim.AdamW,
-        "by groups": optim.AdamWByGroups,
         "torch loop": lambda p, **s: torch.optim.AdamW(p, foreach=False, **s),
         "torch foreach": lambda p, **s: torch.optim.AdamW(p, foreach=True, **s),
         "torch fused": lambda p, **s: torch.optim.AdamW(p, fused=True, **s),
@@ -49,14 +48,7 @@ def optimizer_rows(name: str, config: ModelConfig, repeats: int) -> list[dict]:
     }
     seconds = medians(sides, repeats=repeats, warm_up=3)
     return [
-        row(
-            f"AdamW {ours}, {name}",
-            1 / seconds[ours],
-            1 / seconds[peer],
-            peer,
-            "steps/s",
-        )
-        for ours in ("loop", "by groups")
+        row(f"AdamW loop, {name}", 1 / seconds["loop"], 1 / seconds[peer], peer, "steps/s")
         for peer in ("torch loop", "torch foreach", "torch fused")
     ]
 

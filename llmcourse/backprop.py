@@ -47,10 +47,10 @@ from llmcourse.ops import (
 Gradients = dict[str, Tensor]
 """The gradient of each parameter, by the names of `named_parameters`."""
 
-TILE = 48
+_TILE = 48
 """Queries and keys of one tile of attention: small, so that its scores stay in the cache."""
 
-LAYERS = (Transformer, nn.ModuleList, Block, Attention, FeedForward, RMSNorm)
+_LAYERS = (Transformer, nn.ModuleList, Block, Attention, FeedForward, RMSNorm)
 """The modules whose backward pass is written here."""
 
 
@@ -175,7 +175,7 @@ def _require_plain(model: Transformer) -> None:
     if model.config.qk_norm:
         raise ValueError("qk_norm has no backward pass here: leave it off, or let autograd do it")
     for name, module in model.named_modules():
-        if type(module) not in LAYERS:
+        if type(module) not in _LAYERS:
             raise ValueError(
                 f"{name} is a {type(module).__name__}, for which there is no backward pass here: "
                 "give a whole decoder, or let autograd do it"
@@ -202,7 +202,7 @@ def _block_forward(
         rope_adjacent(k_BTX.unflatten(-1, heads), rotations_TJ),
         v_BTX.unflatten(-1, heads),
         mask,
-        TILE,
+        _TILE,
     )
     y_BTD, output = linear_forward(out_BTHK.flatten(-2), read.w_o)
     x_BTD = x_BTD + y_BTD
@@ -232,7 +232,7 @@ def _block_backward(
 
     dout_BTX, dw_o = linear_backward(dx_BTD, saved.output)
     dout_BTHK = dout_BTX.view(saved.attention.out_BTHK.shape)
-    dq_BTHK, dk_BTGK, dv_BTGK = flash_backward(dout_BTHK, saved.attention, tape.mask, TILE)
+    dq_BTHK, dk_BTGK, dv_BTGK = flash_backward(dout_BTHK, saved.attention, tape.mask, _TILE)
     dq_BTHK = rope_adjacent_backward(dq_BTHK, tape.rotations_TJ)
     dk_BTGK = rope_adjacent_backward(dk_BTGK, tape.rotations_TJ)
     dn_BTD, dw_q = linear_backward(dq_BTHK.flatten(-2), saved.query)

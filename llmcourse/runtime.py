@@ -12,6 +12,7 @@ import os
 import random
 import sys
 import uuid
+from argparse import ArgumentError
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
@@ -275,3 +276,14 @@ def _cast(argument: Any, dtype: torch.dtype, autocast: Autocast) -> Any:
     """Return a floating-point tensor in the dtype that autocast asks for, all else as it is."""
     is_wanted = isinstance(argument, torch.Tensor) and argument.is_floating_point()
     return argument.to(dtype) if is_wanted and autocast != "as given" else argument
+
+
+def fail(program: str, problem: Exception | str) -> int:
+    """Say in one line on standard error what is wrong with a command, and return its status, 2."""
+    said = str(problem)
+    if isinstance(problem, ArgumentError):
+        said = problem.message or said
+    elif isinstance(problem, OSError):
+        said = f"{problem.strerror or said}: {problem.filename or 'while writing'}"
+    print(f"{program}: {' '.join(said.split())}", file=sys.stderr)
+    return 2

@@ -1,4 +1,4 @@
-"""optim: RMSProp, Adam, Adafactor, Muon and the blocks of AdamW, each against a reference."""
+"""optim: RMSProp, Adam, Adafactor, Muon, each against a reference."""
 
 import copy
 import math
@@ -86,99 +86,6 @@ def test_adam_is_not_adamw_once_weights_decay():
         lambda p: torch.optim.Adam(p, foreach=False, **settings),
     )
     assert error > 1e-3
-
-
-# --- AdamW by groups
-
-
-ADAMW = {"lr": 3e-3, "weight_decay": 0.1}
-
-
-def in_groups(p):
-    return [{"params": p[:2], "weight_decay": 0.3}, {"params": p[2:], "lr": 1e-2}]
-
-
-@pytest.mark.parametrize("groups", [list, in_groups])
-@pytest.mark.parametrize("shapes", [SHAPES, ((300, 200), (7,), (64, 64), (1 << 17,), (500, 300))])
-def test_adamw_by_groups_follows_adamw(groups, shapes):
-    error = follow(
-        lambda p: optim.AdamWByGroups(groups(p), **ADAMW),
-        lambda p: optim.AdamW(groups(p), **ADAMW),
-        shapes=shapes,
-    )
-    assert error < 1e-6
-
-
-def test_adamw_by_groups_follows_torch():
-    error = follow(
-        lambda p: optim.AdamWByGroups(p, betas=(0.9, 0.999), **ADAMW),
-        lambda p: torch.optim.AdamW(p, foreach=False, **ADAMW),
-    )
-    assert error < 1e-6
-
-
-class OneStepForAll(optim.AdamWByGroups):
-    """Counts one number of steps for a whole group."""
-
-    def _begin(self, w, steps):
-        super()._begin(w, max([steps, *(s["step"] for s in self.state.values() if s)]))
-
-
-def test_the_comparison_notices_a_common_count_of_steps():
-    error = follow(
-        lambda p: OneStepForAll(p, **ADAMW),
-        lambda p: optim.AdamW(p, **ADAMW),
-        steps=6,
-    )
-    assert error > 1e-5
-
-
-def test_states_of_both_forms_of_adamw_are_exchanged():
-    ours, theirs = parameters(), parameters()
-    a, b = optim.AdamWByGroups(in_groups(ours), **ADAMW), optim.AdamW(in_groups(theirs), **ADAMW)
-    g = torch.Generator().manual_seed(1)
-    for step in range(9):
-        if step in (3, 6):
-            one, other = copy.deepcopy(a.state_dict()), copy.deepcopy(b.state_dict())
-            a.load_state_dict(other)
-            b.load_state_dict(one)
-        for mine, reference in zip(ours, theirs, strict=True):
-            mine.grad = torch.randn(mine.shape, generator=g)
-            reference.grad = mine.grad.clone()
-        a.step()
-        b.step()
-    assert sum(len(row.weights) for row in a._rows.values()) == len(SHAPES)
-    for mine, reference in zip(ours, theirs, strict=True):
-        torch.testing.assert_close(mine, reference, rtol=1e-6, atol=1e-7)
-
-
-def test_a_transposed_tensor_is_updated_too():
-    p = [torch.nn.Parameter(torch.ones(500, 300).T), torch.nn.Parameter(torch.ones(3, 2).T)]
-    twin = copy.deepcopy(p)
-    a, b = optim.AdamWByGroups(p, **ADAMW), optim.AdamW(twin, **ADAMW)
-    for step in range(3):
-        for w, v in zip(p, twin, strict=True):
-            w.grad = torch.full_like(w, 0.3 + step)
-            v.grad = w.grad.clone()
-        a.step()
-        b.step()
-    for w, v in zip(p, twin, strict=True):
-        torch.testing.assert_close(w, v, rtol=1e-6, atol=0)
-
-
-def test_rows_hold_one_dtype_each():
-    p = [*parameters(((3,),)), *parameters(((2, 2),), dtype=torch.float64)]
-    twin = copy.deepcopy(p)
-    a, b = optim.AdamWByGroups(p, **ADAMW), optim.AdamW(twin, **ADAMW)
-    for _ in range(3):
-        for w, v in zip(p, twin, strict=True):
-            w.grad = torch.ones_like(w) / 3
-            v.grad = w.grad.clone()
-        a.step()
-        b.step()
-    assert [w.dtype for w in p] == [torch.float32, torch.float64]
-    for w, v in zip(p, twin, strict=True):
-        torch.testing.assert_close(w, v, rtol=1e-6, atol=0)
 
 
 # --- Adafactor

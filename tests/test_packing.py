@@ -14,7 +14,6 @@ from llmcourse.data import (
     one_per_row,
     pack,
     packed_rows,
-    padding_efficiency,
 )
 from llmcourse.model import Transformer, tiny
 
@@ -157,7 +156,7 @@ def test_packing_by_hand():
         [(4, 10, 2)],
     ]
     assert pack(lengths, 10).efficiency == 32 / 40
-    assert padding_efficiency(lengths, 10) == 32 / 60
+    assert one_per_row(lengths, 10).efficiency == 32 / 60
     assert concatenate_and_cut(lengths, 10).rows == [
         [(0, 0, 7), (1, 0, 3)],
         [(2, 0, 5), (3, 0, 5)],
@@ -170,12 +169,10 @@ def test_packing_real_lengths_wastes_little():
     lengths = np.random.default_rng(0).lognormal(4.5, 1, 2_000).astype(int).tolist()
     assert pack(lengths, 512).efficiency > 0.95
     assert best_fit(lengths, 512).efficiency > 0.95
-    assert padding_efficiency(lengths, 512) < 0.4
+    assert one_per_row(lengths, 512).efficiency < 0.4
 
 
-@pytest.mark.parametrize(
-    "way", [pack, best_fit, concatenate_and_cut, one_per_row, padding_efficiency]
-)
+@pytest.mark.parametrize("way", [pack, best_fit, concatenate_and_cut, one_per_row])
 def test_what_cannot_be_packed_is_refused(way):
     with pytest.raises(ValueError, match="context_length must be 1 or greater, got 0"):
         way([1], 0)

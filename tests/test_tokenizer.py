@@ -292,7 +292,7 @@ def test_chunks_change_nothing(pattern, small, monkeypatch, **drawn):
     for allow in (True, False):
         expected = tokenizer.encode(text, allow_special=allow)
         with monkeypatch.context() as patch:
-            patch.setattr(patterns, "BLOCK_CHARACTERS", block)
+            patch.setattr(patterns, "_BLOCK_CHARACTERS", block)
             chunks = cut_at(text, places)
             assert list(tokenizer.encode_iterable(chunks, allow_special=allow)) == expected
             assert list(tokenizer.encode_iterable(text, allow_special=allow)) == expected
@@ -300,8 +300,8 @@ def test_chunks_change_nothing(pattern, small, monkeypatch, **drawn):
 
 
 def test_text_that_is_longer_than_a_block(gpt2, openai):
-    text = "x" * (2 * patterns.BLOCK_CHARACTERS) + (" it's\n\n" + MIXED) * 1_000
-    assert len(text) > 10 * patterns.BLOCK_CHARACTERS
+    text = "x" * (2 * patterns._BLOCK_CHARACTERS) + (" it's\n\n" + MIXED) * 1_000
+    assert len(text) > 10 * patterns._BLOCK_CHARACTERS
     pieces = [text[i : i + 777] for i in range(0, len(text), 777)]
     expected = openai.encode_ordinary(text)
     assert list(gpt2.encode_iterable(pieces)) == expected
@@ -318,16 +318,16 @@ def test_holding_fewer_words_back_would_be_noticed(text, monkeypatch):
     tokenizer = train_bpe("'ll 'll", 258)
     expected = tokenizer.encode(text)
     assert tokenizer.token_bytes(expected[-1]) == b"'ll"
-    monkeypatch.setattr(patterns, "BLOCK_CHARACTERS", 1)
+    monkeypatch.setattr(patterns, "_BLOCK_CHARACTERS", 1)
     assert ids_by_letters(tokenizer, text) == expected
-    monkeypatch.setattr(patterns, "HELD_WORDS", 1)
+    monkeypatch.setattr(patterns, "_HELD_WORDS", 1)
     assert ids_by_letters(tokenizer, text) != expected
 
 
 def test_deciding_on_special_tokens_too_early_would_be_noticed(monkeypatch):
     tokenizer = Tokenizer.from_merges([], special_tokens=SPECIALS)
     text = "<s><s>x"
-    monkeypatch.setattr(patterns, "BLOCK_CHARACTERS", 1)
+    monkeypatch.setattr(patterns, "_BLOCK_CHARACTERS", 1)
     assert ids_by_letters(tokenizer, text) == [tokenizer.special_tokens[text]]
     monkeypatch.setattr(tokenizer._cutters[True], "_longest", 1)
     assert ids_by_letters(tokenizer, text) != [tokenizer.special_tokens[text]]
@@ -338,7 +338,7 @@ def test_a_very_long_word_is_not_searched_again_for_every_block(monkeypatch):
     real = cutter._settled
     monkeypatch.setattr(cutter, "_settled", lambda text: searched.append(len(text)) or real(text))
     num_blocks = 64
-    word = "x" * (num_blocks * patterns.BLOCK_CHARACTERS)
+    word = "x" * (num_blocks * patterns._BLOCK_CHARACTERS)
     assert cutter.words(word) == [word]
     assert len(searched) <= num_blocks.bit_length() + 1
 
@@ -369,11 +369,11 @@ def test_streaming_is_lazy(small):
 def test_forgetting_words_changes_nothing(gpt2, monkeypatch):
     text = TEXTS["prose"]()[:100_000] + END + "x" * 99
     expected = gpt2.encode(text)
-    monkeypatch.setattr(encoding, "MAX_WORDS", 50)
-    monkeypatch.setattr(encoding, "MAX_REMEMBERED_CHARACTERS", 3)
+    monkeypatch.setattr(encoding, "_MAX_WORDS", 50)
+    monkeypatch.setattr(encoding, "_MAX_REMEMBERED_CHARACTERS", 3)
     fresh = pickle.loads(pickle.dumps(gpt2))
     assert fresh.encode(text) == expected
-    assert len(fresh._tables[True]) < 50 + patterns.BLOCK_CHARACTERS
+    assert len(fresh._tables[True]) < 50 + patterns._BLOCK_CHARACTERS
     assert max(map(len, fresh._tables[True])) == len(END)
 
 
@@ -678,7 +678,7 @@ def test_rejects_a_pattern_that_drops_text():
 
 def test_read_text_keeps_line_ends_and_names_a_broken_file(tmp_path):
     path = tmp_path / "text"
-    text = "one\r\ntwo\rthree\n" + "é" * 3 * patterns.BLOCK_CHARACTERS
+    text = "one\r\ntwo\rthree\n" + "é" * 3 * patterns._BLOCK_CHARACTERS
     path.write_bytes(text.encode())
     parts = list(read_text(path))
     assert "".join(parts) == text

@@ -292,7 +292,7 @@ def test_parts_give_the_same_counts(monkeypatch, **drawn):
     parts = parts if "".join(parts) == text else [text]
     expected = count_words(text, SPECIALS)
     with monkeypatch.context() as patch:
-        patch.setattr(patterns, "BLOCK_CHARACTERS", drawn["block"])
+        patch.setattr(patterns, "_BLOCK_CHARACTERS", drawn["block"])
         assert count_words(parts, SPECIALS) == expected
         assert count_words(text, SPECIALS) == expected
 
@@ -303,7 +303,7 @@ def test_a_file_gives_the_same_tokenizer(specials, tmp_path):
     text = "".join(documents) + "中文 é"
     path = tmp_path / "text.txt"
     path.write_bytes(text.encode())
-    assert len(text) > 2 * patterns.BLOCK_CHARACTERS
+    assert len(text) > 2 * patterns._BLOCK_CHARACTERS
     from_file = train_bpe(path, 500, specials)
     assert from_file.fingerprint == train_bpe(text, 500, specials).fingerprint
     assert from_file.fingerprint == train_bpe([*documents, "中文 é"], 500, specials).fingerprint

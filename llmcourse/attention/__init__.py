@@ -23,7 +23,6 @@ from llmcourse.attention.rotary import (
     rope_adjacent,
     rope_adjacent_backward,
     rope_halves,
-    rope_halves_backward,
     rope_rotations,
 )
 from llmcourse.attention.tiled import (
@@ -56,7 +55,6 @@ __all__ = [
     "rope_adjacent",
     "rope_adjacent_backward",
     "rope_halves",
-    "rope_halves_backward",
     "rope_rotations",
     "sliding_window_mask",
     "sum_over_group",

@@ -86,13 +86,6 @@ def rope_halves(
     )
 
 
-def rope_halves_backward(
-    dy_BTHK: Float[Tensor, "*B T H K"], rotations_TJ: Complex[Tensor, "*#B T J"]
-) -> Float[Tensor, "*B T H K"]:
-    """Gradient of `rope_halves` for its input: turn back by the same angles."""
-    return rope_halves(dy_BTHK, rotations_TJ.conj())
-
-
 def halves_from_adjacent(head_size: int) -> Int[Tensor, " K"]:
     """Return the permutation p between the two layouts:  x_halves = x_adjacent[..., p].
 

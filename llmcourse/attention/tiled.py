@@ -16,7 +16,7 @@ from torch import Tensor
 from llmcourse.attention.dense import repeat_kv
 from llmcourse.attention.masks import mask_or_causal
 
-LOG2_E = math.log2(math.e)
+_LOG2_E = math.log2(math.e)
 """Turns powers of e into powers of 2."""
 
 
@@ -132,7 +132,7 @@ def exp_in_place(x_BHts: Float[Tensor, "B H t s"]) -> Float[Tensor, "B H t s"]:
     In base 2, as fused kernels do it too: on some CPUs torch's exp is several times slower at -inf
     than elsewhere, and exp2 is not.
     """
-    return x_BHts.mul_(LOG2_E).exp2_()
+    return x_BHts.mul_(_LOG2_E).exp2_()
 
 
 def heads_first(x_BTHK: Float[Tensor, "B T H K"]) -> Float[Tensor, "B H T K"]:

@@ -32,7 +32,7 @@ from llmcourse.checkpoint.shards import seal, wait_for
 from llmcourse.checkpoint.shards import sealed_index as read_index
 from llmcourse.checkpoint.state import check_plain
 
-METADATA = ".metadata"
+_METADATA = ".metadata"
 
 
 def begin_write(
@@ -72,7 +72,7 @@ def begin_write(
         if future is not None:
             with _plain_errors():
                 future.result()
-        mine = [*folder.glob(f"__{rank}_*"), *([folder / METADATA] if rank == 0 else [])]
+        mine = [*folder.glob(f"__{rank}_*"), *([folder / _METADATA] if rank == 0 else [])]
         hashes = {path.name: _sha256(path) for path in mine}
         with runtime.write_atomically(_hashes_path(folder, rank)) as file:
             file.write(json.dumps(hashes).encode())

@@ -63,7 +63,7 @@ def latest(folder: str | Path) -> Path | None:
     """
     for path in reversed(list_checkpoints(folder)):
         try:
-            CHECKS[path.suffix](path)
+            _CHECKS[path.suffix](path)
         except (ValueError, OSError) as error:
             log.warning("skipping %s: %s", path.name, error)
         else:
@@ -137,7 +137,7 @@ def _parsed(path: Path) -> _Parsed:
 
 def _load_parts(path: Path) -> Checkpoint:
     """Read a checkpoint of several files."""
-    if path.suffix not in CHECKS or not NAME.fullmatch(path.name):
+    if path.suffix not in _CHECKS or not NAME.fullmatch(path.name):
         raise ValueError(f"{path} is a folder: pass a file of it, such as latest({str(path)!r})")
     kind = dcp if path.suffix == ".dcp" else shards
     return assembled(kind.read_tensors(path), kind.read_index(path)["content"])
@@ -148,7 +148,7 @@ def _check_file(path: Path) -> None:
         verify(file, path)
 
 
-CHECKS: dict[str, Callable[[Path], object]] = {
+_CHECKS: dict[str, Callable[[Path], object]] = {
     ".ckpt": _check_file,
     ".shards": shards.verify_all,
     ".dcp": dcp.verify_all,

@@ -16,8 +16,8 @@ import torch
 from llmcourse import __version__
 
 # What torch.load accepts with weights_only=True, exact types: a subclass would be pickled by name.
-CONTAINERS = (dict, OrderedDict, Counter, list, tuple, set)
-PLAIN = (int, float, str, bytes, bool, complex, type(None), torch.Size, torch.dtype, torch.device)
+_CONTAINERS = (dict, OrderedDict, Counter, list, tuple, set)
+_PLAIN = (int, float, str, bytes, bool, complex, type(None), torch.Size, torch.dtype, torch.device)
 
 
 @runtime_checkable
@@ -66,9 +66,9 @@ def check_plain(value: Any, name: str) -> None:
     Raises:
         TypeError: naming where it is and what.
     """
-    if type(value) in PLAIN or isinstance(value, torch.Tensor):
+    if type(value) in _PLAIN or isinstance(value, torch.Tensor):
         return
-    if type(value) not in CONTAINERS:
+    if type(value) not in _CONTAINERS:
         raise TypeError(
             f"{name} is a {type(value).__name__}; a checkpoint holds tensors, numbers, strings, "
             "lists, tuples and dicts: convert it first"

@@ -19,7 +19,6 @@ from llmcourse.corpus.stories import (
     is_story_sentence,
     stories,
     stories_entropy,
-    story_log2_probability,
     story_words,
 )
 
@@ -36,7 +35,6 @@ __all__ = [
     "sotu_split",
     "stories",
     "stories_entropy",
-    "story_log2_probability",
     "story_report",
     "story_words",
 ]

@@ -6,7 +6,6 @@ Taught in: chapters/01_whole_run.ipynb
 import random
 import re
 from functools import cache
-from math import log2
 
 from llmcourse.corpus.story_grammar import STORY_GRAMMAR
 
@@ -70,28 +69,6 @@ def stories_entropy() -> float:
     """
     bits, length = STORY_GRAMMAR.expected_bits_and_bytes()
     return bits / (length + len(END_OF_TEXT))
-
-
-def story_log2_probability(story: str) -> float:
-    """Logarithm to base 2 of the probability that the grammar tells exactly this story.
-
-    Args:
-        story: one whole story, with or without its `END_OF_TEXT`.
-
-    Returns:
-        log2 of the summed probability of all derivations (there is one), in bits, negative.
-
-    Raises:
-        ValueError: if the grammar cannot tell this story.
-    """
-    text = story.removesuffix(END_OF_TEXT)
-    probability = sum(2.0**one.log2_probability for one in STORY_GRAMMAR.derivations(text))
-    if probability == 0:
-        raise ValueError(
-            f"not a story of this grammar: {text[:60]!r}...; give one whole story, "
-            "is_story_sentence tells which sentences are right"
-        )
-    return log2(probability)
 
 
 def is_story_sentence(sentence: str) -> bool:

@@ -14,7 +14,6 @@ from llmcourse.data.packing import (
     one_per_row,
     pack,
     packed_rows,
-    padding_efficiency,
 )
 from llmcourse.data.shards import TokenShards, write_shards
 
@@ -33,7 +32,6 @@ __all__ = [
     "one_per_row",
     "pack",
     "packed_rows",
-    "padding_efficiency",
     "permuted",
     "prefetch",
     "write_shards",

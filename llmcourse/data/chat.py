@@ -14,13 +14,13 @@ import torch
 from jaxtyping import Int64
 from torch import Tensor
 
-ROLES = ("system", "user", "assistant")
+_ROLES = ("system", "user", "assistant")
 """Who can speak."""
 
 END_OF_TURN = "<|end|>"
 """Ends every turn: the token with which a model hands over."""
 
-CHAT_TOKENS = (*(f"<|{role}|>" for role in ROLES), END_OF_TURN)
+CHAT_TOKENS = (*(f"<|{role}|>" for role in _ROLES), END_OF_TURN)
 """The special tokens that a tokenizer needs for conversations."""
 
 
@@ -72,8 +72,8 @@ def chat_tokens(turns: Sequence[Turn], tokenizer: ChatTokenizer) -> ChatTokens:
     ids: list[int] = []
     roles: list[str] = []
     for role, text in turns:
-        if role not in ROLES:
-            raise ValueError(f"role must be one of {', '.join(ROLES)}, got {role!r}")
+        if role not in _ROLES:
+            raise ValueError(f"role must be one of {', '.join(_ROLES)}, got {role!r}")
         said = [*tokenizer.encode(text, allow_special=False), tokenizer.special_tokens[END_OF_TURN]]
         ids += [tokenizer.special_tokens[f"<|{role}|>"], *said]
         roles += ["template", *[role] * len(said)]

@@ -27,10 +27,10 @@ from llmcourse.data.shards import TokenShards
 
 Item = TypeVar("Item")
 
-NUM_ROUNDS = 6
+_NUM_ROUNDS = 6
 """Of the Feistel network.  Four suffice in theory for strong round functions; two are spare."""
 
-BLOCK_STEPS = 64
+_BLOCK_STEPS = 64
 """Steps whose windows are found in one go: numpy takes as long for 1 number as for 1,000."""
 
 
@@ -73,7 +73,7 @@ def permuted(
 
 def _round_keys(seed: int, epoch: int) -> np.ndarray:
     """Return one random 64-bit number per round."""
-    digest = hashlib.shake_128(f"{seed} {epoch}".encode()).digest(8 * NUM_ROUNDS)
+    digest = hashlib.shake_128(f"{seed} {epoch}".encode()).digest(8 * _NUM_ROUNDS)
     return np.frombuffer(digest, dtype="<u8").astype(np.uint64)
 
 
@@ -163,16 +163,6 @@ class Batches:
         """Whole global batches in an epoch."""
         return self.num_windows // self.global_batch_size
 
-    @property
-    def windows_per_epoch(self) -> int:
-        """Windows that an epoch reads, by all ranks together."""
-        return self.steps_per_epoch * self.global_batch_size
-
-    @property
-    def tokens_per_batch(self) -> int:
-        """Tokens that this rank learns from in a step."""
-        return self.batch_size * self.context_length
-
     def epoch_of(self, step: int) -> int:
         """Return the epoch that a step belongs to, both counted from 0."""
         if step < 0:
@@ -182,7 +172,7 @@ class Batches:
     def windows(self, step: int) -> Int64[np.ndarray, " B"]:
         """Return the numbers of the windows that this rank reads at a step."""
         epoch = self.epoch_of(step)
-        block, row = divmod(step % self.steps_per_epoch, BLOCK_STEPS)
+        block, row = divmod(step % self.steps_per_epoch, _BLOCK_STEPS)
         cached = self._block
         if cached[0] != (epoch, block):
             self._block = cached = ((epoch, block), self._windows_of(epoch, block))
@@ -190,8 +180,8 @@ class Batches:
 
     def _windows_of(self, epoch: int, block: int) -> Int64[np.ndarray, "S B"]:
         """Return the windows of this rank for S steps in a row."""
-        last = min((block + 1) * BLOCK_STEPS, self.steps_per_epoch)
-        steps = np.arange(block * BLOCK_STEPS, last, dtype=np.int64)
+        last = min((block + 1) * _BLOCK_STEPS, self.steps_per_epoch)
+        steps = np.arange(block * _BLOCK_STEPS, last, dtype=np.int64)
         first = steps * self.global_batch_size + self.rank * self.batch_size
         positions = (first[:, None] + np.arange(self.batch_size)).reshape(-1)
         windows = permuted(positions, self.num_windows, seed=self.seed, epoch=epoch)

@@ -206,11 +206,6 @@ def _tokens_of(documents: Sequence[Sequence[int]], piece: Piece) -> Int64[Tensor
     return torch.as_tensor(tokens, dtype=torch.int64)
 
 
-def padding_efficiency(lengths: Sequence[int], context_length: int) -> float:
-    """Return the share of tokens that are not padding when every document has its own rows."""
-    return one_per_row(lengths, context_length).efficiency
-
-
 def _pieces(lengths: Sequence[int], context_length: int) -> list[Piece]:
     """Cut documents into pieces that fit into a row; only the last of a document may be shorter."""
     _check(lengths, context_length)

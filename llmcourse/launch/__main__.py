@@ -14,7 +14,7 @@ from jsonargparse import ActionConfigFile, ArgumentError, ArgumentParser, set_pa
 from llmcourse.launch.job import LaunchConfig
 from llmcourse.launch.kubernetes import manifest_text
 from llmcourse.launch.slurm import batch_script
-from llmcourse.runtime import write_atomically
+from llmcourse.runtime import fail, write_atomically
 
 PROGRAM = "python -m llmcourse.launch"
 
@@ -26,18 +26,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return 0, or 2 after one line that says what is wrong."""
     try:
         return _launch(sys.argv[1:] if arguments is None else list(arguments))
-    except ValueError as error:
-        return _fail(str(error))
-    except ArgumentError as error:
-        return _fail(error.message or str(error))
-    except OSError as error:
-        return _fail(f"{error.strerror or error}: {error.filename or 'while writing'}")
-
-
-def _fail(message: str) -> int:
-    """Print one line to standard error."""
-    print(f"{PROGRAM}: {' '.join(message.split())}", file=sys.stderr)
-    return 2
+    except (ValueError, ArgumentError, OSError) as error:
+        return fail(PROGRAM, error)
 
 
 def _launch(arguments: list[str]) -> int:
@@ -55,17 +45,14 @@ def _launch(arguments: list[str]) -> int:
             raise ValueError("--force has no effect without --out: leave it out")
         print(text, end="")
         return 0
-    _write(Path(options.out), text, force=options.force)
+    if Path(options.out).exists() and not options.force:
+        raise ValueError(
+            f"{options.out} exists: choose another name, or give --force to replace it"
+        )
+    with write_atomically(Path(options.out)) as file:
+        file.write(text.encode())
     print(f"wrote {options.out}; start it with: {start} {options.out}")
     return 0
-
-
-def _write(path: Path, text: str, *, force: bool) -> None:
-    """Write a file whole or not at all, and never over another one unasked."""
-    if path.exists() and not force:
-        raise ValueError(f"{path} exists: choose another name, or give --force to replace it")
-    with write_atomically(path) as file:
-        file.write(text.encode())
 
 
 def _parser() -> ArgumentParser:

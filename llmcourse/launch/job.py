@@ -6,7 +6,6 @@ one address (the rendezvous), and starts all processes anew when one of them has
 Taught in: chapters/31_failures.ipynb
 """
 
-import math
 import re
 from dataclasses import dataclass, field, fields
 from pathlib import PurePosixPath
@@ -16,20 +15,26 @@ from llmcourse.arguments import require_fields
 
 Scheduler = Literal["slurm", "kubernetes"]
 
-_NAME = re.compile(r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?")
-_SLURM_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.,-]*")
-_OBJECT_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-_IMAGE = re.compile(r"[/A-Za-z0-9][A-Za-z0-9._/:@+#-]*")
-_FOLDER = re.compile(r"/[A-Za-z0-9._/-]*")
+_WORDS = {
+    "name": (
+        "a lower-case letter, then letters, digits and dashes, at most 40",
+        r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?",
+    ),
+    "preset": ("lower-case letters and digits", r"[a-z0-9][a-z0-9_.-]*"),
+    "partition": ("letters, digits and _ . , -", r"[A-Za-z0-9_][A-Za-z0-9_.,-]*"),
+    "claim": (
+        "lower-case letters, digits and dashes, at most 63",
+        r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?",
+    ),
+    "image": ("letters, digits and . _ / : @ + # -", r"[/A-Za-z0-9][A-Za-z0-9._/:@+#-]*"),
+    "mount": ("a path from /, of letters, digits and . _ / -", r"/[A-Za-z0-9._/-]*"),
+    "device": ("cuda or cpu", "cuda|cpu"),
+    "parallel": ("ddp or fsdp", "ddp|fsdp"),
+}
+"""What a word may be, in a sentence and as a pattern; it then stays one word in every script."""
 _FLAG = re.compile(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)*")
 _OURS = ("preset", "engine", "parallel", "device", "out", "resume", "ranks", "config")
-_ONLY_FOR = {
-    "partition": "slurm",
-    "account": "slurm",
-    "namespace": "kubernetes",
-    "claim": "kubernetes",
-    "shm_gb": "kubernetes",
-}
+_ONLY_FOR = {"partition": "slurm", "claim": "kubernetes"}
 
 
 ENVIRONMENT = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
@@ -84,63 +89,30 @@ class LaunchConfig:
     """Where the shared folder appears in the container; the run's folder lies below it."""
     partition: str | None = None
     """For slurm: the partition, or several with commas."""
-    account: str | None = None
-    """For slurm: the account that pays."""
-    namespace: str | None = None
-    """For kubernetes: the namespace."""
     claim: str | None = None
     """For kubernetes: the PersistentVolumeClaim of the shared folder; required."""
-    shm_gb: int | None = None
-    """For kubernetes: shared memory, which NCCL needs within a machine; 16 if not given."""
 
     def __post_init__(self) -> None:
         """Reject settings that no job can have."""
         for setting in fields(self):
             _refuse_control(setting.name, getattr(self, setting.name))
-        self._check_names()
-        self._check_numbers()
-        for name in ("run_folder", "venv"):
-            _check_folder(name, getattr(self, name))
-        for key, value in self.train.items():
-            _check_flag(key, value)
-        self._check_batch()
-
-    def _check_names(self) -> None:
-        """Reject names that a scheduler would refuse, or that would not stay one word there."""
-        rules = {
-            "name": (_NAME, "a lower-case letter, then letters, digits and dashes, at most 40"),
-            "preset": (re.compile(r"[a-z0-9][a-z0-9_.-]*"), "lower-case letters and digits"),
-            "partition": (_SLURM_NAME, "letters, digits and _ . , -"),
-            "account": (_SLURM_NAME, "letters, digits and _ . , -"),
-            "namespace": (_OBJECT_NAME, "lower-case letters, digits and dashes, at most 63"),
-            "claim": (_OBJECT_NAME, "lower-case letters, digits and dashes, at most 63"),
-            "image": (_IMAGE, "letters, digits and . _ / : @ + # -"),
-            "mount": (_FOLDER, "a path from /, of letters, digits and . _ / -"),
-        }
-        for name, (pattern, allowed) in rules.items():
+        for name, (allowed, pattern) in _WORDS.items():
             value = getattr(self, name)
-            if value is not None and not pattern.fullmatch(value):
+            if value is not None and not re.fullmatch(pattern, value):
                 raise ValueError(f"{name} must be {allowed}; got {value!r}")
-        for name, allowed in (("device", ("cuda", "cpu")), ("parallel", ("ddp", "fsdp"))):
-            if getattr(self, name) not in allowed:
-                raise ValueError(
-                    f"{name} must be {' or '.join(allowed)}, got {getattr(self, name)!r}"
-                )
-        if self.mount == "/":
-            raise ValueError("mount must be a folder below /, got '/'")
-
-    def _check_numbers(self) -> None:
-        """Reject numbers out of range."""
-        of_node = ("processes_per_node", "cpus_per_node", "memory_gb_per_node", "shm_gb")
+        of_node = ("processes_per_node", "cpus_per_node", "memory_gb_per_node")
         require_fields(self, "nodes", "start_timeout_s", *of_node, least=1)
         require_fields(self, "max_restarts", "job_restarts", least=0)
         if not 1024 <= self.port <= 65535:
             raise ValueError(f"port must be from 1024 to 65535, got {self.port}")
-        if not (math.isfinite(self.hours) and 0.1 <= self.hours <= 8_760):
+        if not 0.1 <= self.hours <= 8_760:  # nan is refused, too
             raise ValueError(f"hours must be from 0.1 to 8760, which is a year; got {self.hours}")
-
-    def _check_batch(self) -> None:
-        """Reject a batch that the processes cannot share, hours before they would notice."""
+        for name in ("run_folder", "venv"):
+            _check_folder(name, getattr(self, name))
+        if self.mount == "/":
+            raise ValueError("mount must be a folder below /, got '/'")
+        for key, value in self.train.items():
+            _check_flag(key, value)
         ranks, batch = self.nodes * self.processes_per_node, self.train.get("batch_size")
         if isinstance(batch, int) and batch % ranks:
             raise ValueError(
@@ -215,18 +187,21 @@ def _check_flag(key: str, value: object) -> None:
 
 def train_arguments(config: LaunchConfig) -> list[str]:
     """Return the arguments of `python -m llmcourse.train`, the same in every process."""
-    fixed = {
+    flags = {
         "preset": config.preset,
         "engine": "torch",
         "parallel": config.parallel,
         "device": config.device,
         "out": config.run_folder,
     }
-    words = [word for name, value in fixed.items() for word in (f"--{name}", value)]
-    return words + [f"--{name}={_as_text(value)}" for name, value in config.train.items()]
+    return [*_words(flags), *(f"--{name}={_text(value)}" for name, value in config.train.items())]
 
 
-def _as_text(value: str | int | float | bool) -> str:
+def _words(flags: dict[str, str]) -> list[str]:
+    return [word for name, value in flags.items() for word in (f"--{name}", value)]
+
+
+def _text(value: str | int | float | bool) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -253,8 +228,7 @@ def torchrun_arguments(
         "rdzv_conf": f"{waits},{rendezvous}" if rendezvous else waits,
         "max_restarts": str(config.max_restarts),
     }
-    words = [word for name, value in flags.items() for word in (f"--{name}", value)]
-    return [*words, "-m", "llmcourse.train", *train_arguments(config)]
+    return [*_words(flags), "-m", "llmcourse.train", *train_arguments(config)]
 
 
 def torchrun_program(config: LaunchConfig) -> str:

@@ -10,18 +10,13 @@ from typing import Any, Literal
 
 import yaml
 
-from llmcourse.launch.fields import problems
-from llmcourse.launch.job import (
-    ENVIRONMENT,
-    LaunchConfig,
-    torchrun_arguments,
-    torchrun_program,
-)
+from llmcourse.launch.job import ENVIRONMENT, LaunchConfig, torchrun_arguments, torchrun_program
 
 Kind = Literal["jobset", "pytorchjob"]
 Manifest = dict[str, Any]
 
-_SHARED_MEMORY_GB = 16
+_SHARED_MEMORY = "16Gi"
+"""NCCL needs it within a machine; 64 MB is what a container has otherwise."""
 _JOB = "node"
 """Name of the one job in the JobSet; its pods are NAME-node-0-0, NAME-node-0-1, ..."""
 
@@ -52,51 +47,33 @@ def manifest(config: LaunchConfig, kind: Kind = "jobset") -> Manifest:
         https://github.com/kubeflow/trainer/blob/release-1.9/pkg/apis/kubeflow.org/v1/
     """
     config.check_for("kubernetes")
-    made = {"jobset": _jobset, "pytorchjob": _pytorchjob}[kind](config)
-    found = problems(made)
-    assert not found, found
-    return made
+    return {"jobset": _jobset, "pytorchjob": _pytorchjob}[kind](config)
 
 
 def _jobset(config: LaunchConfig) -> Manifest:
     """Return a JobSet: one indexed Job with a pod on each machine, started anew as a whole."""
+    pod = _pod(config, _jobset_command(config), port_name="rendezvous")
+    job = {
+        "parallelism": config.nodes,
+        "completions": config.nodes,
+        "completionMode": "Indexed",
+        "backoffLimit": 0,
+        "activeDeadlineSeconds": config.seconds,
+        "template": {"spec": {"restartPolicy": "Never", **pod}},
+    }
+    at_the_limit = {
+        "name": "timeLimit",
+        "action": "FailJobSet",
+        "onJobFailureReasons": ["DeadlineExceeded"],
+    }
     return {
         "apiVersion": "jobset.x-k8s.io/v1alpha2",
         "kind": "JobSet",
-        "metadata": _metadata(config),
+        "metadata": {"name": config.name},
         "spec": {
             "network": {"enableDNSHostnames": True, "subdomain": config.name},
-            "failurePolicy": {
-                "maxRestarts": config.job_restarts,
-                "rules": [
-                    {
-                        "name": "timeLimit",
-                        "action": "FailJobSet",
-                        "onJobFailureReasons": ["DeadlineExceeded"],
-                    }
-                ],
-            },
-            "replicatedJobs": [
-                {
-                    "name": _JOB,
-                    "replicas": 1,
-                    "template": {
-                        "spec": {
-                            "parallelism": config.nodes,
-                            "completions": config.nodes,
-                            "completionMode": "Indexed",
-                            "backoffLimit": 0,
-                            "activeDeadlineSeconds": config.seconds,
-                            "template": {
-                                "spec": {
-                                    "restartPolicy": "Never",
-                                    **_pod(config, _jobset_command(config), port_name="rendezvous"),
-                                }
-                            },
-                        }
-                    },
-                }
-            ],
+            "failurePolicy": {"maxRestarts": config.job_restarts, "rules": [at_the_limit]},
+            "replicatedJobs": [{"name": _JOB, "replicas": 1, "template": {"spec": job}}],
         },
     }
 
@@ -106,20 +83,25 @@ def _jobset_command(config: LaunchConfig) -> list[str]:
     endpoint = f"{config.name}-{_JOB}-0-0.{config.name}:{config.port}"
     words = torchrun_arguments(config, endpoint=endpoint, run_id=config.name)
     at = words.index("--rdzv_conf")
-    waits = words[at + 1]
-    rest = words[:at] + words[at + 2 :]
-    return ["bash", "-c", _HOST_IS_POD_0, torchrun_program(config), waits, *rest]
+    _, waits = words[at : at + 2]
+    del words[at : at + 2]
+    return ["bash", "-c", _HOST_IS_POD_0, torchrun_program(config), waits, *words]
 
 
 def _pytorchjob(config: LaunchConfig) -> Manifest:
     """Return a PyTorchJob with elastic workers, of which the first hosts the rendezvous."""
     endpoint = f"{config.name}-worker-0:{config.port}"
     words = torchrun_arguments(config, endpoint=endpoint, run_id=config.name)
-    command = [torchrun_program(config), *words]
+    pod = _pod(config, [torchrun_program(config), *words], port_name="pytorchjob-port")
+    worker = {
+        "replicas": config.nodes,
+        "restartPolicy": "OnFailure" if config.job_restarts else "Never",
+        "template": {"spec": pod},
+    }
     return {
         "apiVersion": "kubeflow.org/v1",
         "kind": "PyTorchJob",
-        "metadata": _metadata(config),
+        "metadata": {"name": config.name},
         "spec": {
             "nprocPerNode": str(config.processes_per_node),
             "elasticPolicy": {
@@ -135,19 +117,9 @@ def _pytorchjob(config: LaunchConfig) -> Manifest:
                 "backoffLimit": config.job_restarts,
                 "cleanPodPolicy": "Running",
             },
-            "pytorchReplicaSpecs": {
-                "Worker": {
-                    "replicas": config.nodes,
-                    "restartPolicy": "OnFailure" if config.job_restarts else "Never",
-                    "template": {"spec": _pod(config, command, port_name="pytorchjob-port")},
-                }
-            },
+            "pytorchReplicaSpecs": {"Worker": worker},
         },
     }
-
-
-def _metadata(config: LaunchConfig) -> Manifest:
-    return {"name": config.name} | ({"namespace": config.namespace} if config.namespace else {})
 
 
 def _pod(config: LaunchConfig, command: list[str], *, port_name: str) -> Manifest:
@@ -165,12 +137,11 @@ def _pod(config: LaunchConfig, command: list[str], *, port_name: str) -> Manifes
     }
     if resources := _resources(config):
         container["resources"] = {"requests": dict(resources), "limits": dict(resources)}
-    shm = {"medium": "Memory", "sizeLimit": f"{config.shm_gb or _SHARED_MEMORY_GB}Gi"}
     return {
         "containers": [container],
         "volumes": [
             {"name": "shared", "persistentVolumeClaim": {"claimName": config.claim}},
-            {"name": "shm", "emptyDir": shm},
+            {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": _SHARED_MEMORY}},
         ],
     }
 
@@ -178,11 +149,11 @@ def _pod(config: LaunchConfig, command: list[str], *, port_name: str) -> Manifes
 def _resources(config: LaunchConfig) -> dict[str, str]:
     """Return what a pod asks for; quantities are text."""
     wanted = {
-        "nvidia.com/gpu": str(config.gpus_per_node) if config.gpus_per_node else None,
-        "cpu": str(config.cpus_per_node) if config.cpus_per_node else None,
-        "memory": f"{config.memory_gb_per_node}Gi" if config.memory_gb_per_node else None,
+        "nvidia.com/gpu": (config.gpus_per_node, ""),
+        "cpu": (config.cpus_per_node, ""),
+        "memory": (config.memory_gb_per_node, "Gi"),
     }
-    return {name: amount for name, amount in wanted.items() if amount}
+    return {name: f"{amount}{unit}" for name, (amount, unit) in wanted.items() if amount}
 
 
 def _literal(word: str) -> str:

@@ -10,14 +10,9 @@ import re
 import shlex
 from collections.abc import Iterable, Iterator
 
-from llmcourse.launch.job import (
-    ENVIRONMENT,
-    LaunchConfig,
-    torchrun_arguments,
-    torchrun_program,
-)
+from llmcourse.launch.job import ENVIRONMENT, LaunchConfig, torchrun_arguments, torchrun_program
 
-STOP_BEFORE_LIMIT_S = 120
+_STOP_BEFORE_LIMIT_S = 120
 """Seconds before the time limit at which Slurm tells the script; it may be a minute more."""
 
 # Words that the shell has to fill in, so they stand in double quotes and not in shlex's.
@@ -73,24 +68,19 @@ def batch_script(config: LaunchConfig) -> str:
     Source: https://slurm.schedmd.com/sbatch.html
     """
     config.check_for("slurm")
-    options = [f"#SBATCH --{name}{'=' if value else ''}{value}" for name, value in _options(config)]
-    return (
-        "\n".join(
-            [
-                "#!/bin/bash",
-                *options,
-                "",
-                _HEAD.format(job_restarts=config.job_restarts),
-                "# Each restart gets a new store of addresses: pytorch/pytorch issue 135712.",
-                *(f"export {name}={value}" for name, value in ENVIRONMENT.items()),
-                "",
-                _array("srun_options", map(_quoted, _srun_options(config))),
-                _array("command", _command(config)),
-                _TAIL.replace("JOB_RESTARTS", str(config.job_restarts)),
-            ]
-        ).rstrip("\n")
-        + "\n"
-    )
+    lines = [
+        "#!/bin/bash",
+        *(f"#SBATCH --{name}{'=' if value else ''}{value}" for name, value in _options(config)),
+        "",
+        _HEAD.format(job_restarts=config.job_restarts),
+        "# Each restart gets a new store of addresses: pytorch/pytorch issue 135712.",
+        *(f"export {name}={value}" for name, value in ENVIRONMENT.items()),
+        "",
+        _array("srun_options", map(_quoted, _srun_options(config))),
+        _array("command", _command(config)),
+        _TAIL.replace("JOB_RESTARTS", str(config.job_restarts)),
+    ]
+    return "\n".join(lines)
 
 
 def _options(config: LaunchConfig) -> Iterator[tuple[str, str]]:
@@ -105,14 +95,12 @@ def _options(config: LaunchConfig) -> Iterator[tuple[str, str]]:
     if config.memory_gb_per_node:
         yield "mem", f"{config.memory_gb_per_node}G"
     yield "time", _duration(config.seconds)
-    yield "signal", f"B:USR1@{STOP_BEFORE_LIMIT_S}"
+    yield "signal", f"B:USR1@{_STOP_BEFORE_LIMIT_S}"
     yield ("requeue" if config.job_restarts else "no-requeue"), ""
     yield "open-mode", "append"
     yield "output", "%x-%j.log"
     if config.partition:
         yield "partition", config.partition
-    if config.account:
-        yield "account", config.account
 
 
 def _duration(seconds: int) -> str:

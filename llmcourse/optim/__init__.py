@@ -6,7 +6,6 @@ Taught in: chapters/02_step_by_hand.ipynb, chapters/03_downhill.ipynb, chapters/
 """  # noqa: E501 - one line, which tests and pages read
 
 from llmcourse.optim.adam import Adam, AdamW
-from llmcourse.optim.by_groups import AdamWByGroups
 from llmcourse.optim.descent import SGD, RMSProp
 from llmcourse.optim.factored import Adafactor
 from llmcourse.optim.groups import clip_by_global_norm, decay_groups
@@ -30,7 +29,6 @@ __all__ = [
     "Adafactor",
     "Adam",
     "AdamW",
-    "AdamWByGroups",
     "BatchStage",
     "Muon",
     "RMSProp",

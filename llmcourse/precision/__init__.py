@@ -6,7 +6,7 @@ Taught in: chapters/27_mixed_precision.ipynb
 from llmcourse.precision.formats import BF16, E4M3, E5M2, FORMATS, FP16, FP32, FloatFormat
 from llmcourse.precision.master import MasterWeights
 from llmcourse.precision.policy import POLICY, autocast_dtype
-from llmcourse.precision.rounding import bits_of, decode, encode, encode_stochastic, round_to
+from llmcourse.precision.rounding import bits_of, decode, encode, round_to
 from llmcourse.precision.scaling import LossScaler, Scaled, quantize
 
 __all__ = [
@@ -25,7 +25,6 @@ __all__ = [
     "bits_of",
     "decode",
     "encode",
-    "encode_stochastic",
     "quantize",
     "round_to",
 ]

@@ -43,23 +43,12 @@ def encode(x: Float[Tensor, "*shape"], fmt: FloatFormat) -> Int[Tensor, "*shape"
     return _put_together(x, (significand + carry) >> dropped, exponent, fmt)
 
 
-def encode_stochastic(
+def _encode_stochastic(
     x: Float[Tensor, "*shape"], fmt: FloatFormat, *, generator: torch.Generator
 ) -> Int[Tensor, "*shape"]:
-    """Round up or down by chance, so that the mean is right:  P(up) = lost part / distance.
+    """Return the codes of `encode`, rounded up by chance:  P(up) = lost part / distance.
 
     A number between s random bits and 2^s is added before the last s bits are dropped.
-
-    Args:
-        x: float32 numbers.
-        fmt: the format.
-        generator: source of the random bits.
-
-    Raises:
-        ValueError: if x is not float32.
-
-    Source:
-        Gupta et al. 2015, section 3.1, https://arxiv.org/abs/1502.02551
     """
     significand, exponent, dropped = _taken_apart(x, fmt)
     noise = torch.randint(0, 1 << _MOST_DROPPED, x.shape, generator=generator, device=x.device)
@@ -100,7 +89,7 @@ def round_to(
     """
     if generator is None:
         return decode(encode(x, fmt), fmt)
-    return decode(encode_stochastic(x, fmt, generator=generator), fmt)
+    return decode(_encode_stochastic(x, fmt, generator=generator), fmt)
 
 
 def bits_of(x: Float[Tensor, "*shape"]) -> Int[Tensor, "*shape"]:

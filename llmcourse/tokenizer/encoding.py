@@ -25,10 +25,10 @@ from llmcourse.tokenizer.patterns import GPT2, Cutter, checked_special_tokens, u
 Merge = tuple[bytes, bytes]
 Ids = Iterable[int] | Integer[np.ndarray, " num_tokens"] | Integer[Tensor, " num_tokens"]
 
-MAX_WORDS = 200_000
+_MAX_WORDS = 200_000
 """Different words that are remembered; past it the table starts anew."""
 
-MAX_REMEMBERED_CHARACTERS = 50
+_MAX_REMEMBERED_CHARACTERS = 50
 """Longer words hardly ever come again, and could fill the memory."""
 
 
@@ -47,13 +47,13 @@ class _WordTable(dict[str, bytes]):
 
     def __missing__(self, word: str) -> bytes:
         packed = np.array(self._tokenizer._encode_word(word), self._tokenizer.dtype).tobytes()
-        if len(word) <= MAX_REMEMBERED_CHARACTERS:
+        if len(word) <= _MAX_REMEMBERED_CHARACTERS:
             self[word] = packed
         return packed
 
     def look_up(self, words: list[str]) -> bytes:
         """Return the packed ids of some words."""
-        if len(self) > MAX_WORDS:
+        if len(self) > _MAX_WORDS:
             self.clear()
             self.update(self._packed_specials)
         return b"".join(map(self.__getitem__, words))

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from llmcourse.runtime import write_atomically
 from llmcourse.tokenizer.patterns import GPT2, Cutter
 
-VERSION_LINE = "#version: 0.2"
+_VERSION_LINE = "#version: 0.2"
 
 
 def byte_characters() -> dict[int, str]:
@@ -52,7 +52,7 @@ def spell(token: bytes) -> str:
     return "".join(BYTE_CHARACTERS[byte] for byte in token)
 
 
-def unspell(text: str) -> bytes:
+def _unspell(text: str) -> bytes:
     """Read GPT-2's printable characters as bytes.
 
     Raises:
@@ -75,7 +75,7 @@ def write(folder: str | Path, content: Content, fingerprint: str) -> None:
     vocabulary, merges, special_tokens, pattern = content
     spelled = special_tokens | {spell(token): i for i, token in vocabulary.items()}
     by_id = dict(sorted(spelled.items(), key=lambda item: item[1]))
-    lines = [VERSION_LINE, *(f"{spell(a)} {spell(b)}" for a, b in merges)]
+    lines = [_VERSION_LINE, *(f"{spell(a)} {spell(b)}" for a, b in merges)]
     extra = {"special_tokens": special_tokens, "pattern": pattern, "fingerprint": fingerprint}
     for name, text in (
         ("vocab.json", json.dumps(by_id, ensure_ascii=False)),
@@ -101,7 +101,7 @@ def read(folder: str | Path) -> tuple[Content, str | None]:
         else:
             special_tokens, pattern, fingerprint = _implied_specials(spelled, merges), GPT2, None
         special_ids = set(special_tokens.values())
-        vocabulary = {i: unspell(s) for s, i in spelled.items() if i not in special_ids}
+        vocabulary = {i: _unspell(s) for s, i in spelled.items() if i not in special_ids}
     except (FileNotFoundError, NotADirectoryError) as error:
         raise ValueError(f"no tokenizer in {folder}: {error.filename} is missing") from error
     except ValueError as error:
@@ -139,7 +139,7 @@ def _read_merges(path: Path) -> list[tuple[bytes, bytes]]:
         pair = line.split(" ")
         if len(pair) != 2 or "" in pair:
             raise ValueError(f"{path.name}, line {number}: expected two tokens, got {line!r}")
-        merges.append((unspell(pair[0]), unspell(pair[1])))
+        merges.append((_unspell(pair[0]), _unspell(pair[1])))
     return merges
 
 

@@ -10,7 +10,7 @@ import heapq
 from itertools import pairwise
 from typing import NamedTuple
 
-LONG_WORD = 100
+_LONG_WORD = 100
 """Tokens from which on `merge_long_word` is the faster one (measured: about 100)."""
 
 
@@ -25,7 +25,7 @@ class MergeRules(NamedTuple):
 
 def apply_merges(ids: list[int], rules: MergeRules) -> list[int]:
     """Return what is left of a word's byte ids after all merges, by the faster of the two ways."""
-    return merge_word(ids, rules) if len(ids) < LONG_WORD else merge_long_word(ids, rules)
+    return merge_word(ids, rules) if len(ids) < _LONG_WORD else merge_long_word(ids, rules)
 
 
 def merge_word(ids: list[int], rules: MergeRules) -> list[int]:

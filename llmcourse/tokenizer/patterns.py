@@ -37,14 +37,14 @@ _ON_ASCII = {
     ),
 }
 
-HELD_WORDS = 2
+_HELD_WORDS = 2
 """Words at the end of a text that more text could still change, with the two patterns above.
 
 Two, because "'l" is two words and "'ll" one, and because white space is cut in two, of which the
 second part goes to the word that follows.
 """
 
-BLOCK_CHARACTERS = 1 << 14
+_BLOCK_CHARACTERS = 1 << 14
 """How much text is cut at a time: enough to make calls rare, and it fits into the cache."""
 
 
@@ -105,7 +105,7 @@ class Cutter:
         words, base = self._up_to(text, decided)
         if self._find_ascii is None or decided <= base:
             return words, base
-        kept = self._split(text[base:decided])[:-HELD_WORDS]
+        kept = self._split(text[base:decided])[:-_HELD_WORDS]
         return words + kept, base + sum(map(len, kept))
 
     def _up_to(self, text: str, decided: int) -> tuple[list[str], int]:
@@ -195,21 +195,21 @@ def read_text(path: Path) -> Iterator[str]:
     """
     with path.open(encoding="utf8", newline="") as file:
         try:
-            while part := file.read(BLOCK_CHARACTERS):
+            while part := file.read(_BLOCK_CHARACTERS):
                 yield part
         except UnicodeDecodeError as error:
             raise ValueError(f"{path} is not UTF-8 text: {error.reason}") from error
 
 
 def _blocks(chunks: Iterable[str]) -> Iterator[str]:
-    """Join short chunks and slice long ones, into blocks of about BLOCK_CHARACTERS."""
+    """Join short chunks and slice long ones, into blocks of about _BLOCK_CHARACTERS."""
     waiting: list[str] = []
     length = 0
     for chunk in chunks:
-        for start in range(0, len(chunk), BLOCK_CHARACTERS):
-            waiting.append(chunk[start : start + BLOCK_CHARACTERS])
+        for start in range(0, len(chunk), _BLOCK_CHARACTERS):
+            waiting.append(chunk[start : start + _BLOCK_CHARACTERS])
             length += len(waiting[-1])
-            if length >= BLOCK_CHARACTERS:
+            if length >= _BLOCK_CHARACTERS:
                 yield "".join(waiting)
                 waiting, length = [], 0
     yield "".join(waiting)

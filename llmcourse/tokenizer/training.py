@@ -20,7 +20,7 @@ from llmcourse import runtime
 from llmcourse.tokenizer.encoding import Merge, Tokenizer
 from llmcourse.tokenizer.patterns import GPT2, Cutter, checked_special_tokens, read_text, utf8
 
-MAX_TOKENS = 0x110000
+_MAX_TOKENS = 0x110000
 """Different characters of a Python string: training writes every token as one of them."""
 
 
@@ -104,10 +104,10 @@ def _joined(word: list[bytes], pair: Merge) -> list[bytes]:
 def _num_merges(vocab_size: int, special_tokens: Sequence[str]) -> int:
     """Return how many tokens besides bytes and special ones fit into the vocabulary."""
     least = 256 + len(checked_special_tokens(special_tokens))
-    if not least <= vocab_size <= MAX_TOKENS:
+    if not least <= vocab_size <= _MAX_TOKENS:
         raise ValueError(
             f"vocab_size must be from {least} (256 bytes and {least - 256} special tokens) to "
-            f"{MAX_TOKENS}, got {vocab_size}"
+            f"{_MAX_TOKENS}, got {vocab_size}"
         )
     return vocab_size - least
 

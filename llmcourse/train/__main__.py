@@ -18,6 +18,7 @@ from jsonargparse import ArgumentError, ArgumentParser, Namespace, set_parsing_s
 from llmcourse.cost import FP32_TRAINING, num_parameters
 from llmcourse.model import ModelConfig
 from llmcourse.parallel.world import RankError
+from llmcourse.runtime import fail
 from llmcourse.train.config import NO_MESH, PRESETS, TrainConfig
 from llmcourse.train.loop import FitResult, fit, resume, saved_config, start
 from llmcourse.train.phases import TrainingDivergedError
@@ -41,22 +42,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return 0, or 2 after one line that says what is wrong."""
     try:
         return _train(sys.argv[1:] if arguments is None else list(arguments))
-    except (ValueError, TrainingDivergedError, ImportError) as error:
-        return _fail(str(error))
+    except (ValueError, TrainingDivergedError, ImportError, ArgumentError, OSError) as error:
+        return fail(PROGRAM, error)
     except RankError as error:
-        return _fail(f"rank {error.rank}: {error.cause}")
-    except ArgumentError as error:
-        return _fail(error.message or str(error))
-    except OSError as error:
-        return _fail(f"{error.strerror or error}: {error.filename or 'while writing the run'}")
+        return fail(PROGRAM, f"rank {error.rank}: {error.cause}")
     except KeyboardInterrupt:
-        return _fail("interrupted before the step was complete; what was saved before stands")
-
-
-def _fail(message: str) -> int:
-    """Print one line to standard error."""
-    print(f"{PROGRAM}: {' '.join(message.split())}", file=sys.stderr)
-    return 2
+        said = "interrupted before the step was complete; what was saved before stands"
+        return fail(PROGRAM, said)
 
 
 def _train(arguments: list[str]) -> int:

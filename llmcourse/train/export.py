@@ -8,7 +8,6 @@ offsets; then come the bytes.
 Taught in: chapters/30_checkpoints.ipynb
 """
 
-import hashlib
 import json
 import shutil
 import sys
@@ -24,14 +23,13 @@ from jsonargparse import ArgumentError, ArgumentParser
 from llmcourse.checkpoint import Checkpoint
 from llmcourse.corpus import END_OF_TEXT
 from llmcourse.model import Transformer, split_experts, to_huggingface
-from llmcourse.runtime import sync_folder, write_atomically
+from llmcourse.runtime import fail, sync_folder, write_atomically
 from llmcourse.tokenizer import Tokenizer
 from llmcourse.train import huggingface
 from llmcourse.train.config import TrainConfig
 from llmcourse.train.huggingface import DType
 from llmcourse.train.loop import saved_config
-from llmcourse.train.model_card import Exported, model_card
-from llmcourse.train.run_facts import run_facts
+from llmcourse.train.model_card import model_card
 
 PROGRAM = "python -m llmcourse.train.export"
 WEIGHTS = "model.safetensors"
@@ -109,19 +107,13 @@ def _contents(run_folder: Path, name: str, dtype: DType) -> dict[str, bytes]:
     tokenizer_file = huggingface.tokenizer_json(tokenizer)
     end_id = tokenizer.special_tokens[END_OF_TEXT]
     weights = _weights(saved, config, dtype)
-    exported = Exported(
-        name=name,
-        dtype=dtype,
-        num_bytes=len(weights),
-        sha256=hashlib.sha256(weights).hexdigest(),
-    )
     described = {
         "config.json": huggingface.config_json(config.model, end_id=end_id, dtype=dtype),
         "generation_config.json": huggingface.generation_config_json(config.model, end_id=end_id),
         "tokenizer.json": tokenizer_file,
         "tokenizer_config.json": huggingface.tokenizer_config_json(config.model),
     }
-    card = model_card(run_facts(run_folder, config, saved, tokenizer), exported)
+    card = model_card(run_folder, config, saved, tokenizer, name=name, dtype=dtype, weights=weights)
     return {
         WEIGHTS: weights,
         **{file: _json(value) for file, value in described.items()},
@@ -177,14 +169,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         options = _parser().parse_args(arguments)
         folder = export(options.run, options.to, dtype=options.dtype, force=options.force)
-    except ArgumentError as error:
-        return _fail(error.message or str(error))
-    except ValueError as error:
-        return _fail(str(error))
-    except OSError as error:
-        return _fail(f"{error.strerror or error}: {error.filename or 'while writing the folder'}")
+    except (ValueError, ArgumentError, OSError) as error:
+        return fail(PROGRAM, error)
     except KeyboardInterrupt:
-        return _fail("interrupted")
+        return fail(PROGRAM, "interrupted")
     print(f"exported to {folder}")
     return 0
 
@@ -203,12 +191,6 @@ def _parser() -> ArgumentParser:
     )
     parser.add_argument("--force", action="store_true", help="replace an export that stands there")
     return parser
-
-
-def _fail(message: str) -> int:
-    """Print one line to standard error."""
-    print(f"{PROGRAM}: {' '.join(message.split())}", file=sys.stderr)
-    return 2
 
 
 if __name__ == "__main__":
