@@ -26,13 +26,13 @@ $(READY): requirements.txt pyproject.toml
 	@touch $(READY)
 
 book: $(READY) ## execute the chapters that changed and build _build/html/index.html
-	@$(RUN) tools/build_book.py
+	@$(RUN) -m tools.build_book
 
 serve: $(READY) ## show the book at http://127.0.0.1:8000 (PORT=...), built again on save
 	@$(RUN) tools/serve.py --port $(PORT)
 
 test: $(READY) lint ## check style, then test the package, every notebook and the pages
-	@$(RUN) tools/build_book.py
+	@$(RUN) -m tools.build_book
 	@$(RUN) -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 test-fast: $(READY) ## test the package alone, without notebooks, pages and browser

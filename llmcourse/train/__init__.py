@@ -5,26 +5,31 @@
 Taught in: chapters/01_whole_run.ipynb
 """
 
-from llmcourse.train.config import PRESETS, TrainConfig
-from llmcourse.train.loop import (
-    FitResult,
-    fit,
-    resume,
-    start,
-)
-from llmcourse.train.phases import (
-    Batch,
-    Run,
-    StepReport,
-    TrainingDivergedError,
-    learning_rate,
-    new_run,
-    save,
-    step,
-)
-from llmcourse.train.prepare import Prepared, prepare, texts
-from llmcourse.train.ranks import RanksResult, fit_on_ranks, resume_on_ranks
-from llmcourse.train.validation import Validation, sample, validate
+from typing import TYPE_CHECKING
+
+from llmcourse import lazy
+
+if TYPE_CHECKING:
+    from llmcourse.train.config import PRESETS, TrainConfig
+    from llmcourse.train.loop import (
+        FitResult,
+        fit,
+        resume,
+        start,
+    )
+    from llmcourse.train.phases import (
+        Batch,
+        Run,
+        StepReport,
+        TrainingDivergedError,
+        learning_rate,
+        new_run,
+        save,
+        step,
+    )
+    from llmcourse.train.prepare import Prepared, prepare, texts
+    from llmcourse.train.ranks import RanksResult, fit_on_ranks, resume_on_ranks
+    from llmcourse.train.validation import Validation, sample, validate
 
 __all__ = [
     "PRESETS",
@@ -51,3 +56,5 @@ __all__ = [
     "texts",
     "validate",
 ]
+
+lazy(__name__)

@@ -15,8 +15,15 @@ rank has a gradient travels beside the gradients, so that all agree on it.
 Taught in: chapters/23_data_parallel.ipynb
 """
 
-from llmcourse.parallel.data_parallel.bucketed import BucketedDDP
-from llmcourse.parallel.data_parallel.buckets import cut_buckets
-from llmcourse.parallel.data_parallel.replica import NaiveDDP, Replica, broadcast_tensors
+from typing import TYPE_CHECKING
+
+from llmcourse import lazy
+
+if TYPE_CHECKING:
+    from llmcourse.parallel.data_parallel.bucketed import BucketedDDP
+    from llmcourse.parallel.data_parallel.buckets import cut_buckets
+    from llmcourse.parallel.data_parallel.replica import NaiveDDP, Replica, broadcast_tensors
 
 __all__ = ["BucketedDDP", "NaiveDDP", "Replica", "broadcast_tensors", "cut_buckets"]
+
+lazy(__name__)
