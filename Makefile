@@ -1,6 +1,7 @@
 # One command for each thing.  `make help` lists them.
 #   PORT=...         where make serve shows the book
 #   PYTHON=...       the Python that makes .venv, when it is missing
+#   ALL=1            make test: what did not change since it passed, too
 #   TORCH_INDEX=...  take torch from this index, for example the one with CPU builds (README)
 
 # 3.11 first: the version that the pinned set is tried with most.
@@ -31,9 +32,9 @@ book: $(READY) ## execute the chapters that changed and build _build/html/index.
 serve: $(READY) ## show the book at http://127.0.0.1:8000 (PORT=...), built again on save
 	@$(RUN) tools/serve.py --port $(PORT)
 
-test: $(READY) lint ## check style, then test the package, every notebook and the pages
+test: $(READY) lint ## check style, then test all that depends on a change (ALL=1: everything)
 	@$(RUN) -m tools.build_book
-	@$(RUN) -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+	@$(RUN) -m pytest -n 2 --dist loadfile --no-loadscope-reorder --unchanged=$(if $(ALL),run,skip)
 
 test-fast: $(READY) ## test the package alone, without notebooks, pages and browser
 	@$(RUN) -m pytest -n 2 --dist loadfile --ignore tests/book --ignore tests/browser --ignore tests/notebooks

@@ -16,7 +16,7 @@ import sys
 
 PACKAGE = "llmcourse"
 LEFT_OUT = ("_build", ".git", ".venv", "__pycache__", ".ipynb_checkpoints")
-IMPORTS = "<frozen importlib._bootstrap_external>"
+IMPORTS = ("importlib", "_frozen_importlib")
 _noted: set[tuple[str, str]] = set()
 
 
@@ -46,7 +46,7 @@ def inside(path: object) -> str | None:
 
 
 def listen(event: str, arguments: tuple) -> None:
-    """Note what is opened and listed, but not what Python's own imports open: `Names` does that."""
+    """Note what is opened and listed, but for imports: `Names` notes those."""
     if event == "open":
         path, _, flags = arguments
         if flags & os.O_ACCMODE == os.O_WRONLY:
@@ -57,7 +57,8 @@ def listen(event: str, arguments: tuple) -> None:
     else:
         return
     where = inside(path)
-    if where is not None and sys._getframe(1).f_code.co_filename != IMPORTS:
+    who = str(sys._getframe(1).f_globals.get("__name__"))
+    if where is not None and not who.startswith(IMPORTS):
         note(f"{kind} {where}")
 
 
