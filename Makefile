@@ -15,7 +15,11 @@ READY := $(VENV)/.ready
 # One thread per process, and no warning from jupyter_core about where its folders will move.
 RUN := OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false JUPYTER_PLATFORM_DIRS=1 $(BIN)/python
 
-.PHONY: help book serve test test-fast lint format exercises exercises-nbgrader soak bench clean
+PYTEST := $(RUN) -m pytest -n 2 --dist loadfile --no-loadscope-reorder --unchanged=$(if $(ALL),run,skip)
+OF_BOOK := tests/book tests/browser tests/notebooks
+OF_EXERCISES := tests/exercises tests/grading
+
+.PHONY: help book serve test test-fast test-package test-exercises test-book lint format exercises exercises-nbgrader soak bench clean
 
 help: ## list these commands
 	@sed -n -E 's/^([a-z-]+):[^#]*## (.*)$$/\1 \2/p' Makefile | \
@@ -34,10 +38,20 @@ serve: $(READY) ## show the book at http://127.0.0.1:8000 (PORT=...), built agai
 
 test: $(READY) lint ## check style, then test all that depends on a change (ALL=1: everything)
 	@$(RUN) -m tools.build_book
-	@$(RUN) -m pytest -n 2 --dist loadfile --no-loadscope-reorder --unchanged=$(if $(ALL),run,skip)
+	@$(PYTEST)
 
-test-fast: $(READY) ## test the package alone, without notebooks, pages and browser
-	@$(RUN) -m pytest -n 2 --dist loadfile --ignore tests/book --ignore tests/browser --ignore tests/notebooks
+test-fast: $(READY) ## test the package and the exercises, without notebooks, pages and browser
+	@$(PYTEST) $(foreach folder,$(OF_BOOK),--ignore $(folder))
+
+test-package: $(READY) lint ## a third of make test: style, the package, ranks
+	@$(PYTEST) $(foreach folder,$(OF_BOOK) $(OF_EXERCISES),--ignore $(folder))
+
+test-exercises: $(READY) ## a third of make test: exercises and grading
+	@$(PYTEST) $(OF_EXERCISES)
+
+test-book: $(READY) ## a third of make test: notebooks, pages and widgets
+	@$(RUN) -m tools.build_book
+	@$(PYTEST) $(OF_BOOK)
 
 lint: $(READY) ## check style, import floors, notebooks and generated pages
 	@$(BIN)/ruff check .

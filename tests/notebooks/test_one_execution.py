@@ -77,10 +77,11 @@ def run_notebooks(folder, names, *options):
     command += ["-p", "tools.nbval_cache", "-p", "no:cacheprovider"]
     command += ["--nbval-lax", "--nbval-current-env", *options]
     (folder / "scratch").mkdir(exist_ok=True)
+    (folder / "_build" / "tmp").mkdir(parents=True)
     env = build_book.environment(folder / "scratch")
     path = os.pathsep.join(map(str, (build_book.NOTING, folder, ROOT)))
     env |= {"PYTHONPATH": path, "LLMCOURSE_ROOT": str(folder)}
-    env |= {"TMPDIR": str(folder), "MPLCONFIGDIR": str(folder / "matplotlib")}
+    env |= {"TMPDIR": str(folder / "_build" / "tmp"), "MPLCONFIGDIR": str(folder / "matplotlib")}
     env |= {"HOME": str(folder / "home")}
     return subprocess.run(
         [*command, *(f"{name}.ipynb" for name in names)],
@@ -170,7 +171,7 @@ def test_the_account_leaves_no_trace(executed):
     _, cache, folder = executed
     (code,) = cache.get_cache_bundle(in_cache(cache, folder / "account.ipynb").pk).nb.cells
     shown = json.loads(ast.literal_eval(code.outputs[0].data["text/plain"]))
-    assert shown == [sys.executable, 1, str(folder), False]
+    assert shown == [sys.executable, 1, str(folder / "_build" / "tmp"), False]
 
 
 @pytest.mark.parametrize("name", ["failing", "skipped", "widget"])

@@ -97,7 +97,7 @@ def test_named_folders_are_followed(repository):
 
 
 TESTS = {
-    "tests/test_adam.py": "from llmcourse.optim import AdamW\ndef test_it():\n    assert AdamW",
+    "tests/test_adam.py": "import llmcourse.optim.adam as it\ndef test_it():\n    assert it.AdamW",
     "tests/test_muon.py": "from llmcourse.optim import muon\ndef test_it():\n    assert muon.Muon",
     "tests/test_pages.py": """
 import pytest
