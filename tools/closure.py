@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from tools import uses
-from tools.check_notebooks import python_of
+from tools.uses import python_of
 
 ROOT = Path(os.environ.get("LLMCOURSE_ROOT") or Path(__file__).resolve().parents[1])
 IMPORTED_FROM = (ROOT, ROOT / "book" / "_ext")
@@ -28,6 +28,8 @@ DOTTED = re.compile(r"\b(?:llmcourse|tests|tools|bench)(?:\.\w+)+")
 FROM_PACKAGE = re.compile(r"from llmcourse import ([\w, ]+)")
 LEFT_OUT = {"_build", "__pycache__", ".ipynb_checkpoints", ".git", ".venv"}
 CODE = (".py", ".ipynb")
+OWN = ("closure.py", "unchanged.py")
+"""These look at all files, and make no difference to a test."""
 
 
 def code_of(path: Path) -> str:
@@ -225,7 +227,7 @@ def direct(path: Path, *, paths: bool = True) -> frozenset[Path]:
     found: set[Path] = set()
     if path.suffix not in CODE:
         return frozenset()
-    named = paths and not path.is_relative_to(ROOT / "llmcourse")
+    named = paths and path.name not in OWN and not path.is_relative_to(ROOT / "llmcourse")
     try:
         used = Uses(code_of(path), paths=named)
     except (SyntaxError, ValueError, KeyError):  # no code: a test's example of a broken file

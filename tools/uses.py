@@ -41,6 +41,14 @@ def _is_text(statement: ast.AST) -> bool:
     return isinstance(statement, ast.Expr) and isinstance(getattr(value, "value", None), str)
 
 
+def python_of(source: str) -> str:
+    """Blank out IPython's magics and shell lines, so that the rest parses."""
+    if source.lstrip().startswith("%%"):
+        return ""
+    lines = source.split("\n")
+    return "\n".join("" if line.lstrip().startswith(("%", "!")) else line for line in lines)
+
+
 def read(notes: Path) -> Uses:
     """Return what was noted, each kind sorted."""
     found: dict[str, set[str]] = {"name": set(), "file": {PINS}, "folder": set()}

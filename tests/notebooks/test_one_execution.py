@@ -40,6 +40,8 @@ PACKAGE = {
     "ranks.py": "def work():\n    import llmcourse.sync",
     "sync.py": "sums = 4",
     "shown.py": "def shown():\n    return 5",
+    "script.py": "import pathlib",
+    "state.py": "def code_version():\n    return open('llmcourse/other.txt').read()",
     "words.txt": "one two",
     "other.txt": "three",
     "quizzes/07.toml": "x = 1",
@@ -47,9 +49,11 @@ PACKAGE = {
 }
 USES = """
 import inspect, multiprocessing, os, pathlib, subprocess, sys
-from llmcourse import adam, ranks, shown
+from llmcourse import adam, ranks, shown, state
+state.code_version()
 pathlib.Path("llmcourse/words.txt").read_text(), pathlib.Path("llmcourse/absent.txt").exists()
 subprocess.run([sys.executable, "-m", "llmcourse.command"], check=True)
+subprocess.run([sys.executable, "llmcourse/script.py"], check=True)
 process = multiprocessing.get_context("forkserver").Process(target=ranks.work)
 process.start(), process.join()
 assert process.exitcode == 0
@@ -205,10 +209,10 @@ def holds(executed, monkeypatch):
 def test_what_a_notebook_used_is_noted(executed):
     _, cache, folder = executed
     used = in_cache(cache, folder / "uses.ipynb").data["uses"]
-    names = ["adam", "command", "later", "loop", "ranks", "shown", "sync"]
+    names = ["adam", "command", "later", "loop", "ranks", "shown", "state", "sync"]
     assert used["name"] == ["llmcourse", *(f"llmcourse.{name}" for name in names)]
-    read = ["llmcourse/later.txt", "llmcourse/shown.py", "llmcourse/words.txt"]
-    assert used["file"] == [*read, "requirements.txt"]
+    read = ["later.txt", "script.py", "shown.py", "words.txt"]
+    assert used["file"] == [*(f"llmcourse/{name}" for name in read), "requirements.txt"]
     assert used["folder"] == ["llmcourse/quizzes"]
     nothing = in_cache(cache, folder / "uses_nothing.ipynb").data["uses"]
     assert nothing == {"name": [], "file": ["requirements.txt"], "folder": []}

@@ -104,7 +104,7 @@ import pytest
 @pytest.mark.parametrize("name", [
     pytest.param(name, marks=pytest.mark.depends_on(f"_build/{name}")) for name in ("a", "b")])
 def test_page(name):
-    assert open(f"_build/{name}").read() != "wrong"
+    assert open(f"_build/{name}").read() != "wrong\\n"
 """,
 }
 

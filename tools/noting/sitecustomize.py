@@ -17,6 +17,8 @@ import sys
 PACKAGE = "llmcourse"
 LEFT_OUT = ("_build", ".git", ".venv", "__pycache__", ".ipynb_checkpoints")
 IMPORTS = ("importlib", "_frozen_importlib")
+HASHES_ALL = "code_version"
+"""Reads the whole package, so that a checkpoint can tell whether it changed; no page shows that."""
 _noted: set[tuple[str, str]] = set()
 
 
@@ -56,10 +58,23 @@ def listen(event: str, arguments: tuple) -> None:
         path, kind = arguments[0], "folder"
     else:
         return
-    where = inside(path)
-    who = str(sys._getframe(1).f_globals.get("__name__"))
-    if where is not None and not who.startswith(IMPORTS):
+    where = None if "__editable__" in str(path) else inside(path)
+    if where is not None and not caller().startswith(IMPORTS):
         note(f"{kind} {where}")
+
+
+def caller() -> str:
+    """Return the module that opens or lists; Python itself, which opens its script, has none."""
+    try:
+        frame = sys._getframe(2)
+    except ValueError:
+        return ""
+    who = str(frame.f_globals.get("__name__"))
+    while frame is not None:
+        if frame.f_code.co_name == HASHES_ALL:
+            return IMPORTS[0]
+        frame = frame.f_back
+    return who
 
 
 class Names:
