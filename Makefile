@@ -1,6 +1,7 @@
 # One command for each thing.  `make help` lists them.
 #   PORT=...         where make serve shows the book
 #   PYTHON=...       the Python that makes .venv, when it is missing
+#   ALL=1            make test: what did not change since it passed, too
 #   TORCH_INDEX=...  take torch from this index, for example the one with CPU builds (README)
 
 # 3.11 first: the version that the pinned set is tried with most.
@@ -14,7 +15,11 @@ READY := $(VENV)/.ready
 # One thread per process, and no warning from jupyter_core about where its folders will move.
 RUN := OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false JUPYTER_PLATFORM_DIRS=1 $(BIN)/python
 
-.PHONY: help book serve test test-fast lint format exercises exercises-nbgrader soak bench clean
+PYTEST := $(RUN) -m pytest -n 2 --dist loadfile --no-loadscope-reorder --unchanged=$(if $(ALL),run,skip)
+OF_BOOK := tests/book tests/browser tests/notebooks
+OF_EXERCISES := tests/exercises tests/grading
+
+.PHONY: help book serve test test-fast test-package test-exercises test-book lint format exercises exercises-nbgrader soak bench clean
 
 help: ## list these commands
 	@sed -n -E 's/^([a-z-]+):[^#]*## (.*)$$/\1 \2/p' Makefile | \
@@ -26,17 +31,27 @@ $(READY): requirements.txt pyproject.toml
 	@touch $(READY)
 
 book: $(READY) ## execute the chapters that changed and build _build/html/index.html
-	@$(RUN) tools/build_book.py
+	@$(RUN) -m tools.build_book
 
 serve: $(READY) ## show the book at http://127.0.0.1:8000 (PORT=...), built again on save
 	@$(RUN) tools/serve.py --port $(PORT)
 
-test: $(READY) lint ## check style, then test the package, every notebook and the pages
-	@$(RUN) tools/build_book.py
-	@$(RUN) -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+test: $(READY) lint ## check style, then test all that depends on a change (ALL=1: everything)
+	@$(RUN) -m tools.build_book
+	@$(PYTEST)
 
-test-fast: $(READY) ## test the package alone, without notebooks, pages and browser
-	@$(RUN) -m pytest -n 2 --dist loadfile --ignore tests/book --ignore tests/browser --ignore tests/notebooks
+test-fast: $(READY) ## test the package and the exercises, without notebooks, pages and browser
+	@$(PYTEST) $(foreach folder,$(OF_BOOK),--ignore $(folder))
+
+test-package: $(READY) lint ## a third of make test: style, the package, ranks
+	@$(PYTEST) $(foreach folder,$(OF_BOOK) $(OF_EXERCISES),--ignore $(folder))
+
+test-exercises: $(READY) ## a third of make test: exercises and grading
+	@$(PYTEST) $(OF_EXERCISES)
+
+test-book: $(READY) ## a third of make test: notebooks, pages and widgets
+	@$(RUN) -m tools.build_book
+	@$(PYTEST) $(OF_BOOK)
 
 lint: $(READY) ## check style, import floors, notebooks and generated pages
 	@$(BIN)/ruff check .

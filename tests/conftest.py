@@ -6,6 +6,8 @@ import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
+pytest_plugins = ["tools.unchanged"]
+
 torch.set_num_threads(1)
 
 # No test writes into the progress of whoever runs it.

@@ -1,27 +1,30 @@
 """Execute the chapters that changed, once, as tests; then build the pages from that execution.
 
-    python tools/build_book.py                  what `make book` does
-    python tools/build_book.py --execute-only   stop after the notebooks
+    python -m tools.build_book                  what `make book` does
+    python -m tools.build_book --execute-only   stop after the notebooks
 
-The cache of executed notebooks belongs to one state of the package's code, the pinned requirements
-and Python.  Jupyter Book itself looks at the code cells alone, and would show new code beside old
-output.  Comments and docstrings do not count.  Two of these processes wait for each other.
+An execution holds for its cells and for the modules and files that its kernel used (tools/uses.py).
+Jupyter Book itself looks at the code cells alone, and would show new code beside old output.
+Two of these processes wait for each other.
 """
 
 import argparse
-import ast
+import contextlib
 import hashlib
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import yaml
 from filelock import FileLock
 from jupyter_cache import get_cache
+from jupyter_cache.cache.db import NbCacheRecord
+
+from tools import uses
 
 ROOT = Path(__file__).resolve().parents[1]
 BUILD = ROOT / "_build"
@@ -30,37 +33,14 @@ INDEX = BUILD / "html" / "index.html"
 PAGE_KEY = BUILD / "page_key"
 PAGE_SOURCES = ("book", "chapters", "exercises", "llmcourse", "tools")
 PAGE_FILES = ("_config.yml", "_toc.yml", "requirements.txt")
-LEFT_BEHIND = {"__pycache__", ".ipynb_checkpoints"}
+NOTING = ROOT / "tools" / "noting"
 
 
-def content_of(path: Path) -> bytes:
-    """Return what is in a file."""
-    return path.read_bytes()
-
-
-def meaning_of(path: Path) -> bytes:
-    """Return what a file does: of Python code, neither comments nor layout nor docstrings."""
-    if path.suffix != ".py":
-        return path.read_bytes()
-    tree = ast.parse(path.read_bytes())
-    for node in ast.walk(tree):
-        body = getattr(node, "body", None)
-        if isinstance(body, list):
-            # A text that stands alone does nothing; this holds for those under a field, too.
-            node.body = [statement for statement in body if not _is_text(statement)]
-    return ast.dump(tree).encode()
-
-
-def _is_text(statement: ast.AST) -> bool:
-    value = getattr(statement, "value", None)
-    return isinstance(statement, ast.Expr) and isinstance(getattr(value, "value", None), str)
-
-
-def digest(paths: Iterable[Path], content: Callable[[Path], bytes] = content_of) -> str:
+def digest(paths: Iterable[Path]) -> str:
     """Return the SHA-256 of the names and contents of files, and of Python's version."""
     sha = hashlib.sha256(repr(sys.version_info[:3]).encode())
     for path in sorted(paths):
-        found = content(path)
+        found = path.read_bytes()
         sha.update(f"{path.relative_to(ROOT).as_posix()}\0{len(found)}\0".encode() + found)
     return sha.hexdigest()
 
@@ -70,13 +50,8 @@ def files_of(folder: Path) -> list[Path]:
     return [
         path
         for path in folder.rglob("*")
-        if path.is_file() and not LEFT_BEHIND & set(path.parts) and path.suffix != ".pyc"
+        if path.is_file() and not uses.LEFT_BEHIND & set(path.parts) and path.suffix != ".pyc"
     ]
-
-
-def execution_key() -> str:
-    """Return what outputs depend on besides the cells: the package and the pinned versions."""
-    return digest([*files_of(ROOT / "llmcourse"), ROOT / "requirements.txt"], meaning_of)
 
 
 def page_key() -> str:
@@ -118,25 +93,27 @@ def all_notebooks() -> list[Path]:
     return [*pages(), *sorted((ROOT / "exercises" / "solutions").glob("*.ipynb"))]
 
 
-def uncached(notebooks: list[Path]) -> list[Path]:
-    """Return the notebooks whose present cells have no passing execution in the cache."""
-    cache = get_cache(str(CACHE))
-    missing = []
-    for notebook in notebooks:
-        try:
-            cache.match_cache_file(str(notebook))
-        except KeyError:
-            missing.append(notebook)
-    return missing
+def execution(notebook: Path) -> NbCacheRecord | None:
+    """Return the cached execution of a notebook's cells, if what it used is as it was."""
+    try:
+        record = get_cache(str(CACHE)).match_cache_file(str(notebook))
+    except KeyError:
+        return None
+    used = record.data.get("uses")
+    return record if used and uses.key(used, ROOT) == record.data["key"] else None
 
 
 def not_executed(notebooks: list[Path]) -> list[Path]:
-    """Return the notebooks to execute; empty the cache if it is of another state of the package."""
-    if read_or_empty(CACHE / "key") != (key := execution_key()):
-        shutil.rmtree(CACHE, ignore_errors=True)
-        CACHE.mkdir(parents=True)
-        (CACHE / "key").write_text(key)
-    return uncached(notebooks)
+    """Return the notebooks whose present cells have no execution that holds."""
+    return [notebook for notebook in notebooks if execution(notebook) is None]
+
+
+def forget(notebooks: list[Path]) -> None:
+    """Remove executions from the cache, so that Jupyter Book cannot show them."""
+    cache = get_cache(str(CACHE))
+    for notebook in notebooks:
+        with contextlib.suppress(KeyError):
+            cache.remove_cache(cache.match_cache_file(str(notebook)).pk)
 
 
 def read_or_empty(path: Path) -> str:
@@ -149,8 +126,7 @@ def is_current() -> bool:
     return (
         INDEX.exists()
         and read_or_empty(PAGE_KEY) == page_key()
-        and read_or_empty(CACHE / "key") == execution_key()
-        and not uncached(all_notebooks())
+        and not not_executed(all_notebooks())
     )
 
 
@@ -162,7 +138,10 @@ def environment(scratch: Path) -> dict[str, str]:
     runs, such as matplotlib's list of fonts, goes to _build.
     """
     binaries = Path(sys.executable).parent
+    path = os.environ.get("PYTHONPATH")
     return os.environ | {
+        "PYTHONPATH": os.pathsep.join([str(NOTING), *([path] if path else [])]),
+        "LLMCOURSE_ROOT": str(ROOT),
         "PATH": f"{binaries}{os.pathsep}{os.environ.get('PATH', '')}",
         "OMP_NUM_THREADS": "1",
         "TQDM_DISABLE": "1",
@@ -210,8 +189,17 @@ def make_book(*, execute_only: bool = False) -> int:
     missing = not_executed(all_notebooks())
     with tempfile.TemporaryDirectory(prefix="llmcourse-", ignore_cleanup_errors=True) as scratch:
         env = environment(Path(scratch))
+        forget(missing)
         if missing and execute(missing, env):
             print("a chapter failed: the book was not built", file=sys.stderr)
+            return 1
+        if lost := not_executed(missing):
+            names = ", ".join(str(path.relative_to(ROOT)) for path in lost)
+            print(
+                f"no execution to show of {names}: a cell was skipped, a widget has no form for "
+                "pages, or a file changed meanwhile",
+                file=sys.stderr,
+            )
             return 1
         if execute_only:
             return 0

@@ -15,6 +15,7 @@ from pathlib import Path
 import nbformat
 
 from tools import setup_cells
+from tools.uses import python_of
 
 ROOT = Path(__file__).resolve().parents[1]
 HEADINGS = (
@@ -76,14 +77,6 @@ def strip_file(path: Path) -> None:
     new = written(stripped(nbformat.reads(old, as_version=4)))
     if new != old:
         path.write_text(new, encoding="utf8")
-
-
-def python_of(source: str) -> str:
-    """Blank out IPython's magics and shell lines, so that the rest parses."""
-    if source.lstrip().startswith("%%"):
-        return ""
-    lines = source.split("\n")
-    return "\n".join("" if line.lstrip().startswith(("%", "!")) else line for line in lines)
 
 
 def problems(path: Path, names: set[str]) -> Iterator[str]:

@@ -2,18 +2,27 @@
 
 One execution serves tests and pages.  Loaded by tools/build_book.py with `-p tools.nbval_cache`.
 A notebook of which a cell failed, was skipped or shows a widget that only a kernel can draw is
-not written; Jupyter Book then executes it itself.
+not written.  With it are written what its kernel used (tools/uses.py), and the CPU seconds that
+kernel and ranks took.  A kernel that dies before it answers is started once more.
 """
 
 import copy
-import os
+import tempfile
+import time
+import warnings
 from pathlib import Path
 
 import nbformat
+import psutil
 import pytest
 from jupyter_cache import get_cache
 from jupyter_cache.base import CacheBundleIn
+from jupyter_client.provisioning import local_provisioner
+from nbval import plugin
+from nbval.kernel import RunningKernel
 from nbval.plugin import IPyNbCell, IPyNbFile
+
+from tools import uses, warm_kernel
 
 CACHE = Path("_build/.jupyter_cache")
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
@@ -49,26 +58,75 @@ def executed(file: IPyNbFile) -> nbformat.NotebookNode | None:
     return notebook
 
 
+class Execution:
+    """What a notebook's kernel is given, and what is known of it afterwards."""
+
+    def __init__(self, path: Path):
+        self.path, self.begin = path, time.time()
+        self.folder = tempfile.TemporaryDirectory(prefix="notes-")
+        self.notes = Path(self.folder.name) / "notes"
+
+    def launch(self, cmd, *, env, **settings):
+        """Start the kernel; jupyter_client calls this."""
+        # Only a notebook with solutions has to pass its own checks; the learner's is still open.
+        strict = str(int(self.path.parent.name == "solutions"))
+        own = {"LLMCOURSE_STRICT": strict, "LLMCOURSE_NOTES": str(self.notes)}
+        return warm_kernel.launch(cmd, env=env | own, **settings)
+
+    def facts(self, cpu_seconds: float) -> dict | None:
+        """Return what is cached beside the outputs, or None if a file changed meanwhile."""
+        root = Path.cwd()
+        used = uses.read(self.notes)
+        if any(path.stat().st_mtime > self.begin for path in uses.paths(used, root)):
+            return None
+        seconds = {"execution_seconds": time.time() - self.begin, "cpu_seconds": cpu_seconds}
+        return {**seconds, "uses": used, "key": uses.key(used, root)}
+
+
+def cpu_seconds(pid: int) -> float:
+    """Return the CPU seconds of a process and of all it started, those that ended included."""
+    try:
+        process = psutil.Process(pid)
+        return sum(
+            sum(each.cpu_times()[:4]) for each in (process, *process.children(recursive=True))
+        )
+    except psutil.NoSuchProcess:
+        return 0.0
+
+
+def started(*arguments, **settings) -> RunningKernel:
+    """Start a kernel; once more, and with a warning, if it dies before it answers."""
+    try:
+        return RunningKernel(*arguments, **settings)
+    except RuntimeError as error:
+        warnings.warn(f"a kernel was started a second time: {error}", stacklevel=1)
+        return RunningKernel(*arguments, **settings)
+
+
 _setup, _teardown = IPyNbFile.setup, IPyNbFile.teardown
 
 
-def _setup_strictly(self: IPyNbFile) -> None:
-    # Only a notebook with solutions has to pass its own checks; the learner's is still open.
-    os.environ["LLMCOURSE_STRICT"] = str(int(self.path.parent.name == "solutions"))
+def _setup_and_note(self: IPyNbFile) -> None:
+    self._execution = Execution(self.path)
+    local_provisioner.launch_kernel = self._execution.launch
     _setup(self)
 
 
 def _teardown_and_cache(self: IPyNbFile) -> None:
+    running = self.kernel is not None and self.kernel.is_alive()
+    seconds = cpu_seconds(self.kernel.km.provisioner.pid) if running else 0.0
     _teardown(self)
-    notebook = executed(self)
-    if notebook is None:
+    notebook, facts = executed(self), self._execution.facts(seconds)
+    self._execution.folder.cleanup()
+    if notebook is None or facts is None:
         return
     CACHE.mkdir(parents=True, exist_ok=True)
-    bundle = CacheBundleIn(notebook, str(self.path), data={"execution_seconds": 0.0})
+    bundle = CacheBundleIn(notebook, str(self.path), data=facts)
     get_cache(str(CACHE)).cache_notebook_bundle(bundle, check_validity=False, overwrite=True)
 
 
-IPyNbFile.setup, IPyNbFile.teardown = _setup_strictly, _teardown_and_cache
+IPyNbFile.setup, IPyNbFile.teardown = _setup_and_note, _teardown_and_cache
+plugin.RunningKernel = started
 
 
 class Progress:

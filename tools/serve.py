@@ -14,7 +14,7 @@ from pathlib import Path
 from livereload import Server
 
 ROOT = Path(__file__).resolve().parents[1]
-BUILD = [sys.executable, "tools/build_book.py"]
+BUILD = [sys.executable, "-m", "tools.build_book"]
 WATCHED = (
     "_config.yml",
     "_toc.yml",

@@ -3,11 +3,16 @@
 Taught in: chapters/30_checkpoints.ipynb
 """
 
-from llmcourse.checkpoint.background import BackgroundSaver, copied
-from llmcourse.checkpoint.folder import checkpoint_path, latest, list_checkpoints, load
-from llmcourse.checkpoint.restore import restore
-from llmcourse.checkpoint.state import Checkpoint, Stateful, code_version
-from llmcourse.checkpoint.store import save
+from typing import TYPE_CHECKING
+
+from llmcourse import lazy
+
+if TYPE_CHECKING:
+    from llmcourse.checkpoint.background import BackgroundSaver, copied
+    from llmcourse.checkpoint.folder import checkpoint_path, latest, list_checkpoints, load
+    from llmcourse.checkpoint.restore import restore
+    from llmcourse.checkpoint.state import Checkpoint, Stateful, code_version
+    from llmcourse.checkpoint.store import save
 
 __all__ = [
     "BackgroundSaver",
@@ -22,3 +27,5 @@ __all__ = [
     "restore",
     "save",
 ]
+
+lazy(__name__)

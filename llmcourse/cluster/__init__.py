@@ -3,17 +3,22 @@
 Taught in: chapters/31_failures.ipynb
 """
 
-from llmcourse.cluster.failures import (
-    LLAMA3_INTERRUPTIONS,
-    Cause,
-    best_interval,
-    daly_interval,
-    expected_share,
-    mean_time_between,
-    seconds_for_share,
-    young_interval,
-)
-from llmcourse.cluster.simulation import Faults, Outcome, simulate
+from typing import TYPE_CHECKING
+
+from llmcourse import lazy
+
+if TYPE_CHECKING:
+    from llmcourse.cluster.failures import (
+        LLAMA3_INTERRUPTIONS,
+        Cause,
+        best_interval,
+        daly_interval,
+        expected_share,
+        mean_time_between,
+        seconds_for_share,
+        young_interval,
+    )
+    from llmcourse.cluster.simulation import Faults, Outcome, simulate
 
 __all__ = [
     "LLAMA3_INTERRUPTIONS",
@@ -28,3 +33,5 @@ __all__ = [
     "simulate",
     "young_interval",
 ]
+
+lazy(__name__)

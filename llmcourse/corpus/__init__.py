@@ -5,22 +5,27 @@ Nothing is fetched: the stories come from a grammar, the rest from installed pac
 Taught in: chapters/01_whole_run.ipynb, chapters/05_tokens.ipynb
 """
 
-from llmcourse.corpus.packages import (
-    FIRST_VALIDATION_YEAR,
-    Address,
-    SourceFile,
-    python_source,
-    sotu,
-    sotu_split,
-)
-from llmcourse.corpus.report import StoryReport, Tally, story_report
-from llmcourse.corpus.stories import (
-    END_OF_TEXT,
-    is_story_sentence,
-    stories,
-    stories_entropy,
-    story_words,
-)
+from typing import TYPE_CHECKING
+
+from llmcourse import lazy
+
+if TYPE_CHECKING:
+    from llmcourse.corpus.packages import (
+        FIRST_VALIDATION_YEAR,
+        Address,
+        SourceFile,
+        python_source,
+        sotu,
+        sotu_split,
+    )
+    from llmcourse.corpus.report import StoryReport, Tally, story_report
+    from llmcourse.corpus.stories import (
+        END_OF_TEXT,
+        is_story_sentence,
+        stories,
+        stories_entropy,
+        story_words,
+    )
 
 __all__ = [
     "END_OF_TEXT",
@@ -38,3 +43,5 @@ __all__ = [
     "story_report",
     "story_words",
 ]
+
+lazy(__name__)

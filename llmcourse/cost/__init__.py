@@ -3,45 +3,50 @@
 Taught in: chapters/10_blueprint.ipynb, chapters/15_splitting_the_model.ipynb, chapters/20_activation_memory.ipynb
 """  # noqa: E501 - one line, which tests and pages read
 
-from llmcourse.cost.hardware import (
-    FP32_TRAINING,
-    HARDWARE,
-    MIXED_TRAINING,
-    MIXED_WIDE_GRADIENTS,
-    MOMENTS_IN_BF16,
-    Hardware,
-    TrainingBytes,
-    training_seconds,
-)
-from llmcourse.cost.layout import (
-    FP32,
-    LLAMA_3,
-    Held,
-    Precision,
-    Step,
-    held,
-    layout_bytes,
-    llama_405b_steps,
-)
-from llmcourse.cost.model import (
-    FORGOTTEN,
-    Forgotten,
-    forward_flop_by_part,
-    gpt2_parameters_by_part,
-    kept_bytes,
-    kv_cache_bytes_per_token,
-    num_active_parameters,
-    num_parameters,
-    parameters_by_part,
-    training_flop_per_token,
-)
-from llmcourse.cost.traffic import (
-    Bytes,
-    context_parallel_bytes,
-    expert_parallel_bytes,
-    pipeline_bytes,
-    tensor_parallel_bytes,
-)
+from typing import TYPE_CHECKING
+
+from llmcourse import lazy
+
+if TYPE_CHECKING:
+    from llmcourse.cost.hardware import (
+        FP32_TRAINING,
+        HARDWARE,
+        MIXED_TRAINING,
+        MIXED_WIDE_GRADIENTS,
+        MOMENTS_IN_BF16,
+        Hardware,
+        TrainingBytes,
+        training_seconds,
+    )
+    from llmcourse.cost.layout import (
+        FP32,
+        LLAMA_3,
+        Held,
+        Precision,
+        Step,
+        held,
+        layout_bytes,
+        llama_405b_steps,
+    )
+    from llmcourse.cost.model import (
+        FORGOTTEN,
+        Forgotten,
+        forward_flop_by_part,
+        gpt2_parameters_by_part,
+        kept_bytes,
+        kv_cache_bytes_per_token,
+        num_active_parameters,
+        num_parameters,
+        parameters_by_part,
+        training_flop_per_token,
+    )
+    from llmcourse.cost.traffic import (
+        Bytes,
+        context_parallel_bytes,
+        expert_parallel_bytes,
+        pipeline_bytes,
+        tensor_parallel_bytes,
+    )
 
 __all__ = [
     "FORGOTTEN",
@@ -76,3 +81,5 @@ __all__ = [
     "training_flop_per_token",
     "training_seconds",
 ]
+
+lazy(__name__)

@@ -3,19 +3,24 @@
 Taught in: chapters/09_data_loading.ipynb, chapters/17_targets_and_masks.ipynb
 """
 
-from llmcourse.data.chat import CHAT_TOKENS, ChatTokens, Turn, chat_tokens
-from llmcourse.data.order import Batches, permuted, prefetch
-from llmcourse.data.packing import (
-    PackedRows,
-    Packing,
-    Piece,
-    best_fit,
-    concatenate_and_cut,
-    one_per_row,
-    pack,
-    packed_rows,
-)
-from llmcourse.data.shards import TokenShards, write_shards
+from typing import TYPE_CHECKING
+
+from llmcourse import lazy
+
+if TYPE_CHECKING:
+    from llmcourse.data.chat import CHAT_TOKENS, ChatTokens, Turn, chat_tokens
+    from llmcourse.data.order import Batches, permuted, prefetch
+    from llmcourse.data.packing import (
+        PackedRows,
+        Packing,
+        Piece,
+        best_fit,
+        concatenate_and_cut,
+        one_per_row,
+        pack,
+        packed_rows,
+    )
+    from llmcourse.data.shards import TokenShards, write_shards
 
 __all__ = [
     "CHAT_TOKENS",
@@ -36,3 +41,5 @@ __all__ = [
     "prefetch",
     "write_shards",
 ]
+
+lazy(__name__)

@@ -3,7 +3,14 @@
 Taught in: chapters/00_how_to_use.ipynb
 """
 
-from llmcourse.grading.check import Check
-from llmcourse.grading.quiz import Quiz
+from typing import TYPE_CHECKING
+
+from llmcourse import lazy
+
+if TYPE_CHECKING:
+    from llmcourse.grading.check import Check
+    from llmcourse.grading.quiz import Quiz
 
 __all__ = ["Check", "Quiz"]
+
+lazy(__name__)

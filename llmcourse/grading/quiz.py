@@ -106,11 +106,11 @@ class Quiz:
     """
 
     def __init__(self, topic: str) -> None:
-        if topic not in topics():
+        file = _folder().joinpath(f"{topic}.toml")
+        if not file.is_file():
             raise ValueError(f"there is no quiz {topic!r}; there are {', '.join(topics())}")
         self.topic = topic
-        text = _folder().joinpath(f"{topic}.toml").read_text(encoding="utf8")
-        self.questions = parsed(text, f"quizzes/{topic}.toml")
+        self.questions = parsed(file.read_text(encoding="utf8"), f"quizzes/{topic}.toml")
 
     def __repr__(self) -> str:
         lines = [f"Quiz {self.topic}: {len(self.questions)} questions"]

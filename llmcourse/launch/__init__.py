@@ -3,9 +3,14 @@
 Taught in: chapters/31_failures.ipynb
 """
 
-from llmcourse.launch.job import LaunchConfig, torchrun_arguments, train_arguments
-from llmcourse.launch.kubernetes import manifest, manifest_text
-from llmcourse.launch.slurm import batch_script
+from typing import TYPE_CHECKING
+
+from llmcourse import lazy
+
+if TYPE_CHECKING:
+    from llmcourse.launch.job import LaunchConfig, torchrun_arguments, train_arguments
+    from llmcourse.launch.kubernetes import manifest, manifest_text
+    from llmcourse.launch.slurm import batch_script
 
 __all__ = [
     "LaunchConfig",
@@ -15,3 +20,5 @@ __all__ = [
     "torchrun_arguments",
     "train_arguments",
 ]
+
+lazy(__name__)

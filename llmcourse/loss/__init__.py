@@ -3,28 +3,33 @@
 Taught in: chapters/02_step_by_hand.ipynb, chapters/16_cross_entropy.ipynb
 """
 
-from llmcourse.loss.chunked import (
-    ChunkedSaved,
-    chunked_backward,
-    chunked_forward,
-    cross_entropy_chunked,
-)
-from llmcourse.loss.cross_entropy import (
-    IGNORE_INDEX,
-    CrossEntropySaved,
-    LogSumExpPart,
-    counted_tokens,
-    cross_entropy,
-    logsumexp,
-    logsumexp_naive,
-    logsumexp_part,
-    merge_parts,
-    token_losses,
-    token_losses_backward,
-    token_losses_forward,
-)
-from llmcourse.loss.targets import count_targets, mask_from_roles, shifted_targets, z_loss
-from llmcourse.loss.units import bits_per_byte, perplexity
+from typing import TYPE_CHECKING
+
+from llmcourse import lazy
+
+if TYPE_CHECKING:
+    from llmcourse.loss.chunked import (
+        ChunkedSaved,
+        chunked_backward,
+        chunked_forward,
+        cross_entropy_chunked,
+    )
+    from llmcourse.loss.cross_entropy import (
+        IGNORE_INDEX,
+        CrossEntropySaved,
+        LogSumExpPart,
+        counted_tokens,
+        cross_entropy,
+        logsumexp,
+        logsumexp_naive,
+        logsumexp_part,
+        merge_parts,
+        token_losses,
+        token_losses_backward,
+        token_losses_forward,
+    )
+    from llmcourse.loss.targets import count_targets, mask_from_roles, shifted_targets, z_loss
+    from llmcourse.loss.units import bits_per_byte, perplexity
 
 __all__ = [
     "IGNORE_INDEX",
@@ -50,3 +55,5 @@ __all__ = [
     "token_losses_forward",
     "z_loss",
 ]
+
+lazy(__name__)

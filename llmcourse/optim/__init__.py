@@ -5,23 +5,28 @@ An optimizer here is a `torch.optim.Optimizer`, so that it can stand wherever to
 Taught in: chapters/02_step_by_hand.ipynb, chapters/03_downhill.ipynb, chapters/25_optimizers.ipynb, chapters/26_learning_rate.ipynb
 """  # noqa: E501 - one line, which tests and pages read
 
-from llmcourse.optim.adam import Adam, AdamW
-from llmcourse.optim.descent import SGD, RMSProp
-from llmcourse.optim.factored import Adafactor
-from llmcourse.optim.groups import clip_by_global_norm, decay_groups
-from llmcourse.optim.muon import Muon, newton_schulz
-from llmcourse.optim.range_test import RangeTest, range_test
-from llmcourse.optim.schedules import (
-    LLAMA3_405B_BATCHES,
-    BatchStage,
-    batch_at,
-    llama3_405b_rate,
-    num_steps_for,
-    rate_for_batch,
-    warmup_cosine,
-    warmup_cosine_anneal,
-    warmup_stable_decay,
-)
+from typing import TYPE_CHECKING
+
+from llmcourse import lazy
+
+if TYPE_CHECKING:
+    from llmcourse.optim.adam import Adam, AdamW
+    from llmcourse.optim.descent import SGD, RMSProp
+    from llmcourse.optim.factored import Adafactor
+    from llmcourse.optim.groups import clip_by_global_norm, decay_groups
+    from llmcourse.optim.muon import Muon, newton_schulz
+    from llmcourse.optim.range_test import RangeTest, range_test
+    from llmcourse.optim.schedules import (
+        LLAMA3_405B_BATCHES,
+        BatchStage,
+        batch_at,
+        llama3_405b_rate,
+        num_steps_for,
+        rate_for_batch,
+        warmup_cosine,
+        warmup_cosine_anneal,
+        warmup_stable_decay,
+    )
 
 __all__ = [
     "LLAMA3_405B_BATCHES",
@@ -45,3 +50,5 @@ __all__ = [
     "warmup_cosine_anneal",
     "warmup_stable_decay",
 ]
+
+lazy(__name__)

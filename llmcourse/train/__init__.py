@@ -5,24 +5,29 @@
 Taught in: chapters/01_whole_run.ipynb
 """
 
-from llmcourse.train.config import PRESETS, TrainConfig
-from llmcourse.train.layouts import Batch, Layout, layout_on
-from llmcourse.train.loop import (
-    FitResult,
-    fit,
-    resume,
-    start,
-)
-from llmcourse.train.phases import (
-    StepReport,
-    TrainingDivergedError,
-    learning_rate,
-    step,
-)
-from llmcourse.train.prepare import Prepared, prepare, texts
-from llmcourse.train.ranks import RanksResult, fit_on_ranks, resume_on_ranks
-from llmcourse.train.run import Run, new_run, save
-from llmcourse.train.validation import Validation, sample, validate
+from typing import TYPE_CHECKING
+
+from llmcourse import lazy
+
+if TYPE_CHECKING:
+    from llmcourse.train.config import PRESETS, TrainConfig
+    from llmcourse.train.layouts import Batch, Layout, layout_on
+    from llmcourse.train.loop import (
+        FitResult,
+        fit,
+        resume,
+        start,
+    )
+    from llmcourse.train.phases import (
+        StepReport,
+        TrainingDivergedError,
+        learning_rate,
+        step,
+    )
+    from llmcourse.train.prepare import Prepared, prepare, texts
+    from llmcourse.train.ranks import RanksResult, fit_on_ranks, resume_on_ranks
+    from llmcourse.train.run import Run, new_run, save
+    from llmcourse.train.validation import Validation, sample, validate
 
 __all__ = [
     "PRESETS",
@@ -51,3 +56,5 @@ __all__ = [
     "texts",
     "validate",
 ]
+
+lazy(__name__)

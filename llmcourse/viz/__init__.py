@@ -3,6 +3,13 @@
 Taught in: chapters/02_step_by_hand.ipynb, chapters/03_downhill.ipynb
 """
 
-from llmcourse.viz.widget import Widget
+from typing import TYPE_CHECKING
+
+from llmcourse import lazy
+
+if TYPE_CHECKING:
+    from llmcourse.viz.widget import Widget
 
 __all__ = ["Widget"]
+
+lazy(__name__)

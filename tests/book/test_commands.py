@@ -53,7 +53,7 @@ def test_the_readme_names_files_that_exist():
 def test_continuous_integration_runs_the_commands_of_the_readme():
     script = (ROOT / ".ci" / "run").read_text()
     commands = [line for line in script.split("\n") if line.startswith("make ")]
-    assert commands == ["make book", "make test"]
+    assert commands == ["make book", "make test ALL=1"]
     assert "set -euo pipefail" in script
     assert (ROOT / ".ci" / "run").stat().st_mode & 0o111
     readme = (ROOT / "README.md").read_text(encoding="utf8")
@@ -77,12 +77,31 @@ def test_workflows_run_make_and_nothing_else(path):
         assert all("=" in word for word in words[2:])
 
 
-def test_workflows_try_every_supported_python():
+def test_workflows_try_every_supported_python_and_build_one_book():
     tests = yaml.safe_load((ROOT / ".github" / "workflows" / "tests.yml").read_text())
-    matrix = tests["jobs"]["test"]["strategy"]["matrix"]
     first, after = set_up.SUPPORTED
-    assert matrix["python"] == [f"3.{minor}" for minor in range(first[1], after[1])]
-    assert {"ubuntu-latest", "macos-latest"} <= set(matrix["os"])
+    for name in ("package", "exercises"):
+        matrix = tests["jobs"][name]["strategy"]["matrix"]
+        assert matrix["python"] == [f"3.{minor}" for minor in range(first[1], after[1])]
+        assert {"ubuntu-latest", "macos-latest"} <= set(matrix["os"])
+    assert "strategy" not in tests["jobs"]["book"]
+
+
+def test_the_jobs_together_test_everything():
+    tests = yaml.safe_load((ROOT / ".github" / "workflows" / "tests.yml").read_text())
+    commands = {
+        step["run"].split()[1]
+        for job in tests["jobs"].values()
+        for step in job["steps"]
+        if step.get("run", "").startswith("make ")
+    }
+    assert commands == {"test-package", "test-exercises", "test-book"}
+    parts = re.findall(r"^OF_\w+ := (.+)$", MAKEFILE, flags=re.MULTILINE)
+    folders = [folder for part in parts for folder in part.split()]
+    assert len(set(folders)) == len(folders) == 5
+    assert all((ROOT / folder).is_dir() for folder in folders)
+    package = re.search(r"^test-package:.*\n\t(.+)$", MAKEFILE, flags=re.MULTILINE)[1]
+    assert "$(OF_BOOK) $(OF_EXERCISES),--ignore" in package
 
 
 def test_pins_and_floors_name_the_same_packages():

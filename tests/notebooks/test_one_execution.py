@@ -11,7 +11,7 @@ import nbformat
 import pytest
 from jupyter_cache import get_cache
 
-from tools import build_book, check_notebooks
+from tools import build_book, check_notebooks, uses
 
 ROOT = Path(__file__).parents[2]
 
@@ -29,6 +29,72 @@ def notebook_of(*sources, tags=None):
     if tags:
         cells[-1].metadata["tags"] = tags
     return nbformat.v4.new_notebook(cells=cells, metadata=check_notebooks.TOP_METADATA)
+
+
+PACKAGE = {
+    "__init__.py": "",
+    "adam.py": "rate = 1",
+    "muon.py": "rate = 2",
+    "command.py": "import llmcourse.loop",
+    "loop.py": "steps = 3",
+    "ranks.py": "def work():\n    import llmcourse.sync",
+    "sync.py": "sums = 4",
+    "shown.py": "def shown():\n    return 5",
+    "script.py": "import pathlib",
+    "state.py": "def code_version():\n    return open('llmcourse/other.txt').read()",
+    "words.txt": "one two",
+    "other.txt": "three",
+    "quizzes/07.toml": "x = 1",
+    "quizzes/08.toml": "x = 2",
+}
+USES = """
+import inspect, multiprocessing, os, pathlib, subprocess, sys
+from llmcourse import adam, ranks, shown, state
+state.code_version()
+pathlib.Path("llmcourse/words.txt").read_text(), pathlib.Path("llmcourse/absent.txt").exists()
+subprocess.run([sys.executable, "-m", "llmcourse.command"], check=True)
+subprocess.run([sys.executable, "llmcourse/script.py"], check=True)
+process = multiprocessing.get_context("forkserver").Process(target=ranks.work)
+process.start(), process.join()
+assert process.exitcode == 0
+try:
+    import llmcourse.later
+except ImportError:
+    pass
+try:
+    open("llmcourse/later.txt")
+except OSError:
+    pass
+pathlib.Path("made.txt").write_text("x")
+os.listdir("llmcourse/quizzes"), inspect.getsource(shown.shown)
+"""
+TOUCHES = """
+import os
+from llmcourse import muon
+os.utime(muon.__file__)
+"""
+
+
+def run_notebooks(folder, names, *options):
+    """Run notebooks of a folder in one nbval session, with the package that stands there."""
+    command = [sys.executable, "-m", "pytest", "-c", os.devnull, "--rootdir", ".", "-q"]
+    command += ["-p", "tools.nbval_cache", "-p", "no:cacheprovider"]
+    command += ["--nbval-lax", "--nbval-current-env", *options]
+    (folder / "scratch").mkdir(exist_ok=True)
+    (folder / "_build" / "tmp").mkdir(parents=True)
+    env = build_book.environment(folder / "scratch")
+    path = os.pathsep.join(map(str, (build_book.NOTING, folder, ROOT)))
+    env |= {"PYTHONPATH": path, "LLMCOURSE_ROOT": str(folder)}
+    env |= {"TMPDIR": str(folder / "_build" / "tmp"), "MPLCONFIGDIR": str(folder / "matplotlib")}
+    env |= {"HOME": str(folder / "home")}
+    return subprocess.run(
+        [*command, *(f"{name}.ipynb" for name in names)],
+        cwd=folder,
+        env=env,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
 @pytest.fixture(scope="module")
@@ -49,15 +115,16 @@ def executed(tmp_path_factory):
         "widget": notebook_of("import ipywidgets\nipywidgets.IntSlider()"),
         "raises": notebook_of("1 / 0", tags=["raises-exception"]),
         "account": notebook_of(ACCOUNT),
+        "uses": notebook_of(USES),
+        "uses_nothing": notebook_of("6 * 9"),
+        "meanwhile": notebook_of(TOUCHES),
     }
     for name, notebook in notebooks.items():
         nbformat.write(notebook, folder / f"{name}.ipynb")
-    command = [sys.executable, "-m", "pytest", "-c", os.devnull, "--rootdir", ".", "-q"]
-    command += ["-p", "tools.nbval_cache", "-p", "no:cacheprovider"]
-    command += ["--nbval-lax", "--nbval-current-env", "-n", "2", "--dist", "loadfile"]
-    env = build_book.environment(folder / "scratch") | {"PYTHONPATH": str(ROOT)}
-    env |= {"TMPDIR": str(folder), "MPLCONFIGDIR": str(folder / "matplotlib")}
-    env |= {"HOME": str(folder / "home")}
+    (folder / "llmcourse" / "quizzes").mkdir(parents=True)
+    for name, text in PACKAGE.items():
+        (folder / "llmcourse" / name).write_text(f"{text}\n")
+    (folder / "requirements.txt").write_text("torch==2.13.0\n")
     startup = folder / "home" / ".ipython" / "profile_default" / "startup"
     startup.mkdir(parents=True)
     (startup / "00.py").write_text("marker = 1\n")
@@ -66,15 +133,7 @@ def executed(tmp_path_factory):
     (kernel / "kernel.json").write_text(
         '{"argv": ["false"], "display_name": "Python 3", "language": "python"}'
     )
-    (folder / "scratch").mkdir()
-    done = subprocess.run(
-        [*command, *(f"{name}.ipynb" for name in notebooks)],
-        cwd=folder,
-        env=env,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_notebooks(folder, notebooks, "-n", "2", "--dist", "loadfile")
     cache = get_cache(str(folder / "_build" / ".jupyter_cache"))
     return done, cache, folder
 
@@ -116,11 +175,11 @@ def test_the_account_leaves_no_trace(executed):
     _, cache, folder = executed
     (code,) = cache.get_cache_bundle(in_cache(cache, folder / "account.ipynb").pk).nb.cells
     shown = json.loads(ast.literal_eval(code.outputs[0].data["text/plain"]))
-    assert shown == [sys.executable, 1, str(folder), False]
+    assert shown == [sys.executable, 1, str(folder / "_build" / "tmp"), False]
 
 
 @pytest.mark.parametrize("name", ["failing", "skipped", "widget"])
-def test_others_are_left_to_the_book(executed, name):
+def test_others_are_not_cached(executed, name):
     _, cache, folder = executed
     assert in_cache(cache, folder / f"{name}.ipynb") is None
 
@@ -136,6 +195,107 @@ def test_progress_names_notebooks(executed):
     done, _, _ = executed
     assert "good.ipynb ..." in done.stdout
     assert "good.ipynb 3 cells" in done.stdout
+
+
+@pytest.fixture
+def holds(executed, monkeypatch):
+    """Says whether an execution of the folder holds."""
+    _, _, folder = executed
+    monkeypatch.setattr(build_book, "ROOT", folder)
+    monkeypatch.setattr(build_book, "CACHE", folder / "_build" / ".jupyter_cache")
+    return lambda name: build_book.execution(folder / f"{name}.ipynb") is not None
+
+
+def test_what_a_notebook_used_is_noted(executed):
+    _, cache, folder = executed
+    used = in_cache(cache, folder / "uses.ipynb").data["uses"]
+    names = ["adam", "command", "later", "loop", "ranks", "shown", "state", "sync"]
+    assert used["name"] == ["llmcourse", *(f"llmcourse.{name}" for name in names)]
+    read = ["later.txt", "script.py", "shown.py", "words.txt"]
+    assert used["file"] == [*(f"llmcourse/{name}" for name in read), "requirements.txt"]
+    assert used["folder"] == ["llmcourse/quizzes"]
+    nothing = in_cache(cache, folder / "uses_nothing.ipynb").data["uses"]
+    assert nothing == {"name": [], "file": ["requirements.txt"], "folder": []}
+
+
+def test_seconds_of_the_kernel_are_noted(executed):
+    _, cache, folder = executed
+    facts = in_cache(cache, folder / "uses.ipynb").data
+    assert 0 < facts["cpu_seconds"] < 60
+    assert facts["execution_seconds"] > 0
+
+
+CHANGES = {
+    # what changes: its new text, and whether the notebook runs again
+    "llmcourse/adam.py": ("rate = 7", True),
+    "llmcourse/adam.py ": ("'What it is.'\nrate = 1  # per step", False),
+    "llmcourse/muon.py": ("rate = 7", False),
+    "llmcourse/command.py": ("import llmcourse.loop, llmcourse.muon", True),
+    "llmcourse/loop.py": ("steps = 7", True),
+    "llmcourse/sync.py": ("sums = 7", True),
+    "llmcourse/shown.py": (PACKAGE["shown.py"] + "  # a page shows this", True),
+    "llmcourse/words.txt": ("one, two", True),
+    "llmcourse/other.txt": ("three, four", False),
+    "llmcourse/later.py": ("", True),
+    "llmcourse/later.txt": ("", True),
+    "llmcourse/unasked.py": ("", False),
+    "llmcourse/adam/__init__.py": ("rate = 1", True),
+    "llmcourse/quizzes/07.toml": ("x, = 1", False),
+    "llmcourse/quizzes/09.toml": ("", True),
+    "requirements.txt": ("torch==2.13.1", True),
+    "_config.yml": ("title: One", False),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_change_runs_again_what_used_it(executed, holds, name):
+    _, _, folder = executed
+    text, again = CHANGES[name]
+    path = folder / name.strip()
+    before = path.read_bytes() if path.exists() else None
+    assert holds("uses")
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text)
+    try:
+        assert holds("uses") is not again
+        assert holds("uses_nothing") is (name != "requirements.txt")
+    finally:
+        if before is None:
+            path.unlink()
+        else:
+            path.write_bytes(before)
+        if path.parent.name == "adam":
+            path.parent.rmdir()
+    assert holds("uses")
+
+
+def test_a_file_that_changes_during_an_execution_is_not_trusted(executed):
+    done, cache, folder = executed
+    assert in_cache(cache, folder / "meanwhile.ipynb") is None
+    assert "meanwhile.ipynb 1 cells" in done.stdout
+
+
+DIES = """
+from jupyter_client import launcher
+from tools import warm_kernel
+launches, launch = [], warm_kernel.launch
+def dying(cmd, **settings):
+    launches.append(1)
+    if len(launches) > {times}:
+        return launch(cmd, **settings)
+    return launcher.launch_kernel([cmd[0], "-c", "raise SystemExit(1)"], **settings)
+warm_kernel.launch = dying
+"""
+
+
+@pytest.mark.parametrize(("times", "code"), [(1, 0), (2, 1)])
+def test_a_kernel_that_dies_at_its_start_is_started_once_more(tmp_path, times, code):
+    nbformat.write(notebook_of("6 * 7"), tmp_path / "some.ipynb")
+    (tmp_path / "dies.py").write_text(DIES.format(times=times))
+    (tmp_path / "requirements.txt").write_text("")
+    done = run_notebooks(tmp_path, ["some"], "-p", "dies")
+    assert done.returncode == code, done.stdout + done.stderr
+    assert "a kernel was started a second time: Kernel died before replying" in done.stdout
 
 
 @pytest.fixture
@@ -164,7 +324,10 @@ def project(tmp_path, monkeypatch):
 def pretend_to_execute(path):
     notebook = nbformat.read(path, as_version=4)
     notebook.cells[1].execution_count = 1
-    get_cache(str(build_book.CACHE)).cache_notebook_file(str(path), check_validity=False)
+    used = {"name": ["llmcourse.loss"], "file": ["requirements.txt"], "folder": []}
+    facts = {"uses": used, "key": uses.key(used, build_book.ROOT)}
+    cache = get_cache(str(build_book.CACHE))
+    cache.cache_notebook_file(str(path), data=facts, check_validity=False, overwrite=True)
 
 
 def test_the_chapters_are_those_of_the_table_of_contents(project):
@@ -194,55 +357,40 @@ def test_only_what_changed_is_executed(project):
     assert build_book.not_executed([first, second]) == [second]
 
 
-def _change_package(project):
-    (project / "llmcourse" / "loss.py").write_text("unit = 'bit'\n")
-
-
-def _add_module(project):
-    (project / "llmcourse" / "model").mkdir()
-    (project / "llmcourse" / "model" / "config.py").write_text("")
-
-
-def _rename_module(project):
-    (project / "llmcourse" / "loss.py").rename(project / "llmcourse" / "cost.py")
-
-
-def _change_pins(project):
-    (project / "requirements.txt").write_text("torch==2.13.1\n")
-
-
-@pytest.mark.parametrize("change", [_change_package, _add_module, _rename_module, _change_pins])
-def test_another_package_empties_the_cache(project, change):
-    notebooks = build_book.chapters()
-    build_book.not_executed(notebooks)
-    for path in notebooks:
+def test_what_is_not_executed_is_forgotten(project):
+    first, second = build_book.chapters()
+    for path in (first, second):
         pretend_to_execute(path)
-    assert build_book.not_executed(notebooks) == []
-    change(project)
-    assert build_book.not_executed(notebooks) == notebooks
-    assert build_book.not_executed(notebooks) == notebooks  # nothing came back
+    (project / "requirements.txt").write_text("torch==2.13.1\n")
+    assert build_book.not_executed([first, second]) == [first, second]
+    build_book.forget([first])
+    cache = get_cache(str(build_book.CACHE))
+    assert in_cache(cache, first) is None
+    assert in_cache(cache, second) is not None
+    build_book.forget([first])
+
+
+def test_an_execution_without_notes_does_not_count(project):
+    first, _ = build_book.chapters()
+    notebook = nbformat.read(first, as_version=4)
+    notebook.cells[1].execution_count = 1
+    get_cache(str(build_book.CACHE)).cache_notebook_file(str(first), check_validity=False)
+    assert build_book.not_executed([first]) == [first]
 
 
 def test_what_code_says_about_itself_changes_nothing(project):
     module = project / "llmcourse" / "loss.py"
     module.write_text("unit = 'nat'\n\n\ndef f(x):\n    return x\n")
-    before, pages = build_book.execution_key(), build_book.page_key()
+    before, pages = uses.meaning_of(module), build_book.page_key()
     module.write_text(
         '"""Loss."""\n\nunit = "nat"  # natural\n"""The unit."""\n\n\n'
         'def f(x):\n    """Return x."""\n    return x\n'
     )
-    assert build_book.execution_key() == before
+    assert uses.meaning_of(module) == before
     assert build_book.page_key() != pages
     for code in ("return x + 1", "return y", "print('text')\n    return x", "'a'.upper()"):
         module.write_text(f"unit = 'nat'\n\n\ndef f(x):\n    {code}\n")
-        assert build_book.execution_key() != before
-
-
-def test_compiled_files_change_nothing(project):
-    before = build_book.execution_key()
-    (project / "llmcourse" / "__pycache__").mkdir()
-    (project / "llmcourse" / "__pycache__" / "loss.cpython-311.pyc").write_bytes(b"x")
-    assert build_book.execution_key() == before
+        assert uses.meaning_of(module) != before
 
 
 def test_pages_depend_on_prose_and_settings(project):
@@ -288,11 +436,22 @@ def test_nothing_is_built_twice(project, monkeypatch):
     (project / "_config.yml").write_text("title: Two\n")
     assert build_book.main([]) == 0
     assert len(builds) == 2
+    (project / "llmcourse" / "loss.py").write_text("unit = 'bit'\n")
+    assert not build_book.is_current()
+    assert build_book.main([]) == 0
+    assert len(builds) == 3
     monkeypatch.setattr(build_book, "build", lambda _env: 1)
     (project / "_config.yml").write_text("title: Three\n")
     assert build_book.main([]) == 1
     assert not build_book.is_current()
     assert build_book.main([]) == 1  # a failed build is not taken for a finished one
+
+
+def test_a_notebook_that_cannot_be_shown_stops_the_build(project, monkeypatch, capsys):
+    monkeypatch.setattr(build_book, "execute", lambda _notebooks, _env: 0)
+    monkeypatch.setattr(build_book, "build", lambda _env: pytest.fail("built all the same"))
+    assert build_book.main([]) == 1
+    assert "no execution to show of chapters/07_title.ipynb, chapters/08" in capsys.readouterr().err
 
 
 def test_pages_are_built_from_nothing(project, monkeypatch):

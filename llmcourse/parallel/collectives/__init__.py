@@ -8,22 +8,27 @@ bfloat16 lose digits with every rank: widen first if that matters.
 Taught in: chapters/22_collectives.ipynb
 """
 
-from llmcourse.parallel.collectives.chunks import (
-    all_gather,
-    all_to_all,
-    chunk_sizes,
-    reduce_scatter,
-)
-from llmcourse.parallel.collectives.costs import seconds, sent_bytes
-from llmcourse.parallel.collectives.sums import (
-    ALGORITHMS,
-    all_reduce,
-    all_reduce_naive,
-    all_reduce_ordered,
-    all_reduce_ring,
-    all_reduce_tree,
-)
-from llmcourse.parallel.collectives.trees import broadcast, reduce
+from typing import TYPE_CHECKING
+
+from llmcourse import lazy
+
+if TYPE_CHECKING:
+    from llmcourse.parallel.collectives.chunks import (
+        all_gather,
+        all_to_all,
+        chunk_sizes,
+        reduce_scatter,
+    )
+    from llmcourse.parallel.collectives.costs import seconds, sent_bytes
+    from llmcourse.parallel.collectives.sums import (
+        ALGORITHMS,
+        all_reduce,
+        all_reduce_naive,
+        all_reduce_ordered,
+        all_reduce_ring,
+        all_reduce_tree,
+    )
+    from llmcourse.parallel.collectives.trees import broadcast, reduce
 
 __all__ = [
     "ALGORITHMS",
@@ -41,3 +46,5 @@ __all__ = [
     "seconds",
     "sent_bytes",
 ]
+
+lazy(__name__)

@@ -7,23 +7,28 @@ them.
 Taught in: chapters/15_splitting_the_model.ipynb
 """
 
-from llmcourse.parallel.context_parallel.layout import (
-    LAYOUTS,
-    Layout,
-    check_length,
-    join,
-    positions,
-    share,
-    work_pairs,
-)
-from llmcourse.parallel.context_parallel.partial import Partial, merge, nothing_read, read_part
-from llmcourse.parallel.context_parallel.ring import (
-    RingSaved,
-    ring_attention,
-    ring_backward,
-    ring_forward,
-    round_the_ring,
-)
+from typing import TYPE_CHECKING
+
+from llmcourse import lazy
+
+if TYPE_CHECKING:
+    from llmcourse.parallel.context_parallel.layout import (
+        LAYOUTS,
+        Layout,
+        check_length,
+        join,
+        positions,
+        share,
+        work_pairs,
+    )
+    from llmcourse.parallel.context_parallel.partial import Partial, merge, nothing_read, read_part
+    from llmcourse.parallel.context_parallel.ring import (
+        RingSaved,
+        ring_attention,
+        ring_backward,
+        ring_forward,
+        round_the_ring,
+    )
 
 __all__ = [
     "LAYOUTS",
@@ -43,3 +48,5 @@ __all__ = [
     "share",
     "work_pairs",
 ]
+
+lazy(__name__)

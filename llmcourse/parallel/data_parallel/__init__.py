@@ -15,16 +15,21 @@ rank has a gradient travels beside the gradients, so that all agree on it.
 Taught in: chapters/23_data_parallel.ipynb
 """
 
-from llmcourse.parallel.data_parallel.bucketed import BucketedDDP
-from llmcourse.parallel.data_parallel.buckets import cut_buckets, sum_gradients
-from llmcourse.parallel.data_parallel.overlap import (
-    BucketTimes,
-    bucket_times,
-    exposed_s,
-    full_buckets,
-    gradient_tensors,
-)
-from llmcourse.parallel.data_parallel.replica import NaiveDDP, Replica, broadcast_tensors
+from typing import TYPE_CHECKING
+
+from llmcourse import lazy
+
+if TYPE_CHECKING:
+    from llmcourse.parallel.data_parallel.bucketed import BucketedDDP
+    from llmcourse.parallel.data_parallel.buckets import cut_buckets, sum_gradients
+    from llmcourse.parallel.data_parallel.overlap import (
+        BucketTimes,
+        bucket_times,
+        exposed_s,
+        full_buckets,
+        gradient_tensors,
+    )
+    from llmcourse.parallel.data_parallel.replica import NaiveDDP, Replica, broadcast_tensors
 
 __all__ = [
     "BucketTimes",
@@ -39,3 +44,5 @@ __all__ = [
     "gradient_tensors",
     "sum_gradients",
 ]
+
+lazy(__name__)

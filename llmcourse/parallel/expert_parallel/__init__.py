@@ -10,15 +10,20 @@ an expert's gradient is complete on the rank that owns it, since all rows came t
 Taught in: chapters/15_splitting_the_model.ipynb
 """
 
-from llmcourse.parallel.expert_parallel.exchange import all_to_all
-from llmcourse.parallel.expert_parallel.experts import ParallelExperts
-from llmcourse.parallel.expert_parallel.shard import (
-    check_experts,
-    owned_parameters,
-    shard_experts,
-    slice_of,
-    sync_gradients,
-)
+from typing import TYPE_CHECKING
+
+from llmcourse import lazy
+
+if TYPE_CHECKING:
+    from llmcourse.parallel.expert_parallel.exchange import all_to_all
+    from llmcourse.parallel.expert_parallel.experts import ParallelExperts
+    from llmcourse.parallel.expert_parallel.shard import (
+        check_experts,
+        owned_parameters,
+        shard_experts,
+        slice_of,
+        sync_gradients,
+    )
 
 __all__ = [
     "ParallelExperts",
@@ -29,3 +34,5 @@ __all__ = [
     "slice_of",
     "sync_gradients",
 ]
+
+lazy(__name__)

@@ -3,9 +3,22 @@
 Taught in: chapters/15_splitting_the_model.ipynb
 """
 
-from llmcourse.parallel.mesh.part import Part
-from llmcourse.parallel.mesh.split import AXES, Pipeline, Split, parse
-from llmcourse.parallel.mesh.whole import Cut, cut, cut_of, join, layers_of, names_of, whole_shapes
+from typing import TYPE_CHECKING
+
+from llmcourse import lazy
+
+if TYPE_CHECKING:
+    from llmcourse.parallel.mesh.part import Part
+    from llmcourse.parallel.mesh.split import AXES, Pipeline, Split, parse
+    from llmcourse.parallel.mesh.whole import (
+        Cut,
+        cut,
+        cut_of,
+        join,
+        layers_of,
+        names_of,
+        whole_shapes,
+    )
 
 __all__ = [
     "AXES",
@@ -21,3 +34,5 @@ __all__ = [
     "parse",
     "whole_shapes",
 ]
+
+lazy(__name__)

@@ -6,29 +6,34 @@ long it takes, and `run_schedule` does it.
 Taught in: chapters/21_pipelines.ipynb
 """
 
-from llmcourse.parallel.pipeline.execute import MicroBatch, PipelineRun, run_schedule
-from llmcourse.parallel.pipeline.formulas import bubble_share, peak_micro_batches
-from llmcourse.parallel.pipeline.later import WeightQueue, later_weights
-from llmcourse.parallel.pipeline.schedules import (
-    SCHEDULES,
-    Action,
-    Schedule,
-    actions_of,
-    gpipe,
-    interleaved,
-    one_f_one_b,
-    schedule_of,
-    zero_bubble,
-)
-from llmcourse.parallel.pipeline.stage import Stage, cut, stages_of, sync_tied
-from llmcourse.parallel.pipeline.timeline import (
-    Timed,
-    Timeline,
-    peak_live,
-    simulate,
-    timeline_of,
-)
-from llmcourse.parallel.pipeline.validity import Place, needs, problems, validate
+from typing import TYPE_CHECKING
+
+from llmcourse import lazy
+
+if TYPE_CHECKING:
+    from llmcourse.parallel.pipeline.execute import MicroBatch, PipelineRun, run_schedule
+    from llmcourse.parallel.pipeline.formulas import bubble_share, peak_micro_batches
+    from llmcourse.parallel.pipeline.later import WeightQueue, later_weights
+    from llmcourse.parallel.pipeline.schedules import (
+        SCHEDULES,
+        Action,
+        Schedule,
+        actions_of,
+        gpipe,
+        interleaved,
+        one_f_one_b,
+        schedule_of,
+        zero_bubble,
+    )
+    from llmcourse.parallel.pipeline.stage import Stage, cut, stages_of, sync_tied
+    from llmcourse.parallel.pipeline.timeline import (
+        Timed,
+        Timeline,
+        peak_live,
+        simulate,
+        timeline_of,
+    )
+    from llmcourse.parallel.pipeline.validity import Place, needs, problems, validate
 
 __all__ = [
     "SCHEDULES",
@@ -61,3 +66,5 @@ __all__ = [
     "validate",
     "zero_bubble",
 ]
+
+lazy(__name__)

@@ -3,34 +3,39 @@
 Taught in: chapters/15_splitting_the_model.ipynb
 """
 
-from llmcourse.parallel.tensor_parallel.layers import (
-    vocabulary_parallel_embedding,
-    vocabulary_parallel_linear,
-)
-from llmcourse.parallel.tensor_parallel.loss import cross_entropy, token_losses
-from llmcourse.parallel.tensor_parallel.nodes import (
-    all_reduce_max,
-    f,
-    g,
-    gather_time,
-    scatter_time,
-)
-from llmcourse.parallel.tensor_parallel.shape import check_shape
-from llmcourse.parallel.tensor_parallel.sharding import (
-    Sharding,
-    counted_once,
-    shard,
-    sharding_of,
-    sync,
-)
-from llmcourse.parallel.tensor_parallel.table import (
-    TABLE,
-    Style,
-    join,
-    slice_of,
-    style_of,
-    summed_over,
-)
+from typing import TYPE_CHECKING
+
+from llmcourse import lazy
+
+if TYPE_CHECKING:
+    from llmcourse.parallel.tensor_parallel.layers import (
+        vocabulary_parallel_embedding,
+        vocabulary_parallel_linear,
+    )
+    from llmcourse.parallel.tensor_parallel.loss import cross_entropy, token_losses
+    from llmcourse.parallel.tensor_parallel.nodes import (
+        all_reduce_max,
+        f,
+        g,
+        gather_time,
+        scatter_time,
+    )
+    from llmcourse.parallel.tensor_parallel.shape import check_shape
+    from llmcourse.parallel.tensor_parallel.sharding import (
+        Sharding,
+        counted_once,
+        shard,
+        sharding_of,
+        sync,
+    )
+    from llmcourse.parallel.tensor_parallel.table import (
+        TABLE,
+        Style,
+        join,
+        slice_of,
+        style_of,
+        summed_over,
+    )
 
 __all__ = [
     "TABLE",
@@ -55,3 +60,5 @@ __all__ = [
     "vocabulary_parallel_embedding",
     "vocabulary_parallel_linear",
 ]
+
+lazy(__name__)

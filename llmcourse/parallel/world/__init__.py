@@ -3,9 +3,14 @@
 Taught in: chapters/22_collectives.ipynb
 """
 
-from llmcourse.parallel.world.errors import MismatchError, RankError
-from llmcourse.parallel.world.pool import Pool, Results, run
-from llmcourse.parallel.world.rank import Axis, Message, Rank, place_of
+from typing import TYPE_CHECKING
+
+from llmcourse import lazy
+
+if TYPE_CHECKING:
+    from llmcourse.parallel.world.errors import MismatchError, RankError
+    from llmcourse.parallel.world.pool import Pool, Results, run
+    from llmcourse.parallel.world.rank import Axis, Message, Rank, place_of
 
 __all__ = [
     "Axis",
@@ -18,3 +23,5 @@ __all__ = [
     "place_of",
     "run",
 ]
+
+lazy(__name__)

@@ -5,10 +5,15 @@ Stage 1 shards the optimizer state, stage 2 gradients as well, stage 3 parameter
 Taught in: chapters/24_zero.ipynb
 """
 
-from llmcourse.parallel.zero.flat_layout import FlatLayout
-from llmcourse.parallel.zero.memory import STAGES, memory_bytes, traffic_bytes
-from llmcourse.parallel.zero.optimizer import ZeroOptimizer
-from llmcourse.parallel.zero.sharded import FullyShardedModel
+from typing import TYPE_CHECKING
+
+from llmcourse import lazy
+
+if TYPE_CHECKING:
+    from llmcourse.parallel.zero.flat_layout import FlatLayout
+    from llmcourse.parallel.zero.memory import STAGES, memory_bytes, traffic_bytes
+    from llmcourse.parallel.zero.optimizer import ZeroOptimizer
+    from llmcourse.parallel.zero.sharded import FullyShardedModel
 
 __all__ = [
     "STAGES",
@@ -18,3 +23,5 @@ __all__ = [
     "memory_bytes",
     "traffic_bytes",
 ]
+
+lazy(__name__)

@@ -8,29 +8,16 @@ other.
 Taught in: chapters/15_splitting_the_model.ipynb, chapters/23_data_parallel.ipynb, chapters/24_zero.ipynb, chapters/30_checkpoints.ipynb
 """  # noqa: E501 - one line, which tests and pages read
 
-from collections.abc import Callable
-from functools import partial
+from typing import TYPE_CHECKING
 
-from llmcourse.model import Transformer
-from llmcourse.optim import AdamW
-from llmcourse.parallel.world import Rank
-from llmcourse.train.config import TrainConfig
-from llmcourse.train.layouts.data import DataParallel
-from llmcourse.train.layouts.mesh import OnMesh, OnMeshWithZero
-from llmcourse.train.layouts.one import Batch, Layout, Losses, Prediction
-from llmcourse.train.layouts.zero import ShardedModel, ShardedOptimizer
+from llmcourse import lazy
 
-MakeLayout = Callable[[TrainConfig, Transformer, AdamW], Layout]
-"""Makes a layout of a model and its optimizer, which are whole and the same on every rank."""
-
-
-def layout_on(rank: Rank, config: TrainConfig) -> MakeLayout:
-    """Return what makes this rank's part of a run on several ranks."""
-    if config.mesh:
-        return partial(OnMesh if config.parallel == "ddp" else OnMeshWithZero, rank=rank)
-    kinds = {"ddp": DataParallel, "zero3": ShardedModel}
-    return partial(kinds.get(config.parallel, ShardedOptimizer), axis=rank.axis("dp"))
-
+if TYPE_CHECKING:
+    from llmcourse.train.layouts.choice import layout_on
+    from llmcourse.train.layouts.data import DataParallel
+    from llmcourse.train.layouts.mesh import OnMesh, OnMeshWithZero
+    from llmcourse.train.layouts.one import Batch, Layout, Losses, MakeLayout, Prediction
+    from llmcourse.train.layouts.zero import ShardedModel, ShardedOptimizer
 
 __all__ = [
     "Batch",
@@ -45,3 +32,5 @@ __all__ = [
     "ShardedOptimizer",
     "layout_on",
 ]
+
+lazy(__name__)

@@ -6,7 +6,7 @@ Taught in: chapters/23_data_parallel.ipynb, chapters/30_checkpoints.ipynb
 """
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,9 +18,9 @@ from llmcourse import checkpoint as checkpoints
 from llmcourse import loss as losses
 from llmcourse.checkpoint import flat, folder, shards, store
 from llmcourse.checkpoint.shards import Piece
-from llmcourse.model import auxiliary_loss
+from llmcourse.model import Transformer, auxiliary_loss
 from llmcourse.moe import Routing
-from llmcourse.optim import clip_by_global_norm
+from llmcourse.optim import AdamW, clip_by_global_norm
 from llmcourse.parallel.collectives import chunk_sizes
 from llmcourse.train.config import TrainConfig
 
@@ -218,3 +218,7 @@ def even_part(
         first = sum(sizes[:index])
         pieces[name] = Piece(first, tensor.detach().flatten()[first : first + sizes[index]])
     return Part(pieces, {name: tuple(t.shape) for name, t in tensors.items()}, rest)
+
+
+MakeLayout = Callable[[TrainConfig, Transformer, AdamW], Layout]
+"""Makes a layout of a model and its optimizer, which are whole and the same on every rank."""

@@ -1,0 +1,21 @@
+"""Which layout a run on several ranks has.
+
+Taught in: chapters/15_splitting_the_model.ipynb, chapters/23_data_parallel.ipynb, chapters/24_zero.ipynb
+"""  # noqa: E501 - one line, which tests and pages read
+
+from functools import partial
+
+from llmcourse.parallel.world import Rank
+from llmcourse.train.config import TrainConfig
+from llmcourse.train.layouts.data import DataParallel
+from llmcourse.train.layouts.mesh import OnMesh, OnMeshWithZero
+from llmcourse.train.layouts.one import MakeLayout
+from llmcourse.train.layouts.zero import ShardedModel, ShardedOptimizer
+
+
+def layout_on(rank: Rank, config: TrainConfig) -> MakeLayout:
+    """Return what makes this rank's part of a run on several ranks."""
+    if config.mesh:
+        return partial(OnMesh if config.parallel == "ddp" else OnMeshWithZero, rank=rank)
+    kinds = {"ddp": DataParallel, "zero3": ShardedModel}
+    return partial(kinds.get(config.parallel, ShardedOptimizer), axis=rank.axis("dp"))

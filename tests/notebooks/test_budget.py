@@ -1,0 +1,76 @@
+"""Chapters from now on keep the budget, and none keeps a processor busy for a minute."""
+
+import math
+
+import nbformat
+import pytest
+
+from tools import budget, build_book, closure
+
+TOPICS = [path.stem for path in build_book.chapters()]
+
+
+def test_every_chapter_keeps_its_budget():
+    found = budget.costs(TOPICS)
+    print(budget.table(found))
+    assert budget.too_much(found) == [], budget.table(found)
+
+
+@pytest.mark.parametrize("topic", TOPICS)
+def test_no_chapter_takes_over_a_minute_of_a_processor(topic):
+    seconds = budget.cpu_seconds(build_book.ROOT / "chapters" / f"{topic}.ipynb")
+    assert seconds <= budget.CHAPTER_CPU_SECONDS * budget.MARGIN, f"{seconds:.0f} CPU-seconds"
+
+
+def test_a_chapter_over_the_budget_is_named():
+    most = budget.LIMIT
+    assert budget.too_much({"06_new": most}) == []
+    over = budget.Cost(501, 251, 501, 53)
+    assert [line.split(",")[0] for line in budget.too_much({"06_new": over})] == [
+        "06_new: package 501",
+        "06_new: script 251",
+        "06_new: tests 501",
+        "06_new: seconds 53",
+    ]
+    assert budget.too_much({"06_new": most._replace(seconds=math.nan)})  # never executed
+    assert budget.too_much({budget.BUILT_BEFORE[0]: over}) == []
+
+
+def test_modules_scripts_and_tests_belong_to_the_first_that_needs_them(tmp_path, monkeypatch):
+    files = {
+        "llmcourse/__init__.py": "",
+        "llmcourse/old.py": "",
+        "llmcourse/new.py": "import llmcourse.old, llmcourse.below\nscript = 'board'",
+        "llmcourse/below.py": "",
+        "llmcourse/later.py": "import llmcourse.new",
+        "llmcourse/board.js": "",
+        "llmcourse/other.js": "",
+        "tests/test_new.py": "import llmcourse.new, llmcourse.below, llmcourse.old",
+        "tests/test_old.py": "import llmcourse.new, llmcourse.old",
+        "exercises/hidden/06_new.py": "import llmcourse.below",
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    cells = {"05_tokens": "import llmcourse.old", "06_new": "import llmcourse.new"}
+    cells |= {"07_later": "import llmcourse.later"}
+    (tmp_path / "chapters").mkdir()
+    for topic, code in cells.items():
+        notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code)])
+        nbformat.write(notebook, tmp_path / "chapters" / f"{topic}.ipynb")
+    monkeypatch.setattr(closure, "ROOT", tmp_path)
+    monkeypatch.setattr(closure, "IMPORTED_FROM", (tmp_path,))
+    for remembered in (closure.place_of, closure.lazy_names, closure.direct):
+        remembered.cache_clear()
+    modules = budget.modules_of(["06_new", "07_later", "05_tokens"])
+    names = {topic: {path.name for path in paths} for topic, paths in modules.items()}
+    assert names == {
+        "05_tokens": {"__init__.py", "old.py"},
+        "06_new": {"new.py", "below.py"},
+        "07_later": {"later.py"},
+    }
+    assert [path.name for path in budget.scripts_of(modules["06_new"])] == ["board.js"]
+    assert [path.name for path in budget.tests_of(modules["06_new"])] == ["test_new.py"]
+    assert budget.tests_of(modules["07_later"]) == []
+    for remembered in (closure.place_of, closure.lazy_names, closure.direct):
+        remembered.cache_clear()

@@ -1,0 +1,79 @@
+"""A package's names arrive when they are asked for, and nothing else does."""
+
+import importlib
+import json
+import pkgutil
+import subprocess
+import sys
+from types import ModuleType
+
+import pytest
+
+import llmcourse
+
+PACKAGES = [
+    found.name for found in pkgutil.walk_packages(llmcourse.__path__, "llmcourse.") if found.ispkg
+]
+
+
+def loaded_by(code):
+    """Return the modules of the package that a fresh Python has after some code."""
+    tell = "import json, sys\nprint(json.dumps([n for n in sys.modules if n[:9] == 'llmcourse']))"
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code}\n{tell}"], capture_output=True, text=True, check=True
+    )
+    return set(json.loads(done.stdout))
+
+
+@pytest.mark.parametrize("name", PACKAGES)
+def test_every_name_of_a_package_is_there(name):
+    package = importlib.import_module(name)
+    names = getattr(package, "__all__", [])
+    assert set(names) == set(getattr(package, "_homes", names)), "__all__ and the imports differ"
+    assert set(names) <= set(dir(package))
+    for each in names:
+        home = importlib.import_module(package._homes[each])
+        assert getattr(package, each) is getattr(home, each)
+        assert not isinstance(getattr(package, each), ModuleType)
+
+
+def test_a_name_that_is_not_there():
+    with pytest.raises(AttributeError, match=r"'llmcourse.optim' has no attribute 'AdamX'"):
+        llmcourse.optim.AdamX  # noqa: B018
+    with pytest.raises(ImportError):
+        exec("from llmcourse.optim import AdamX")
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "from llmcourse.train import prepare",
+        "import llmcourse.train.prepare; from llmcourse.train import prepare",
+        "from llmcourse.train import loop, prepare",
+        "from llmcourse import train; import llmcourse.train.loop; prepare = train.prepare",
+    ],
+)
+def test_a_function_is_not_hidden_by_the_module_of_its_name(code):
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code}\nassert prepare.__name__ == 'prepare', prepare"],
+        check=False,
+    )
+    assert done.returncode == 0
+
+
+def test_only_what_is_asked_for_is_loaded():
+    adam = loaded_by("from llmcourse import optim\noptim.AdamW")
+    assert "llmcourse.optim.adam" in adam
+    assert "llmcourse.optim.muon" not in adam
+    bowl = loaded_by("from llmcourse.viz.widgets import Bowl")
+    assert {name for name in bowl if name.startswith("llmcourse.viz.widgets.")} == {
+        "llmcourse.viz.widgets.descent"
+    }
+    assert "llmcourse.optim.muon" not in loaded_by("from llmcourse import train\ntrain.fit")
+
+
+def test_names_that_arrive_late_are_checked_too():
+    from llmcourse import loss  # noqa: PLC0415 - the import is what is tested
+
+    with pytest.raises(Exception, match="Type-check error"):
+        loss.cross_entropy("no tensor", "no tensor")
