@@ -31,20 +31,15 @@ def load(path: Path) -> ModuleType:
     """
     if not path.exists():
         raise FileNotFoundError(f"there are no hidden tests in {path}")
-    return from_source(path.read_text(encoding="utf8"), path)
+    return _from_source(path.read_text(encoding="utf8"), path)
 
 
-def from_source(source: str, path: Path) -> ModuleType:
+def _from_source(source: str, path: Path) -> ModuleType:
     """Return the module of hidden tests with a source, which no import statement can reach."""
     module = ModuleType(f"hidden_{path.stem}")
     module.__file__ = str(path)
     exec(compile(source, str(path), "exec"), vars(module))
     return module
-
-
-def generator(question: str, seed: int) -> random.Random:
-    """Return the source of random inputs of one question: same seed, same inputs."""
-    return random.Random(f"{question} {seed}")
 
 
 def tests_of(tests: ModuleType, question: str) -> Callable[..., None]:
@@ -62,7 +57,7 @@ def tests_of(tests: ModuleType, question: str) -> Callable[..., None]:
 def run(
     tests: ModuleType, question: str, points: int | float, call: Call, *, seed: int = 0
 ) -> Result:
-    """Run the hidden tests of one question.
+    """Run the hidden tests of one question; same seed, same inputs.
 
     Args:
         tests: what `load` returned.
@@ -76,7 +71,7 @@ def run(
     """
     look = tests_of(tests, question)
     with Check(question, points=points, quiet=True) as t:
-        look(t, call, generator(question, seed))
+        look(t, call, random.Random(f"{question} {seed}"))
     return t.result
 
 
@@ -112,6 +107,7 @@ def inline(
     Raises:
         AssertionError: if they do not pass and LLMCOURSE_STRICT is 1.
     """
-    result = run(from_source(source, Path("hidden.py")), question, points, caller(names), seed=seed)
+    tests = _from_source(source, Path("hidden.py"))
+    result = run(tests, question, points, caller(names), seed=seed)
     strict(result)
     return result

@@ -8,7 +8,6 @@ Taught in: chapters/00_how_to_use.ipynb
 """
 
 import base64
-import binascii
 import json
 import math
 from collections import Counter
@@ -32,20 +31,8 @@ class NotPlainError(TypeError):
     """A value is not plain data."""
 
 
-def encode(value: Any) -> Any:
-    """Return what `json.dumps` can write for a plain value, and `decode` reads back.
-
-    Args:
-        value: numbers, texts, bytes, lists, tuples, dictionaries, arrays, tensors, nested.
-
-    Raises:
-        NotPlainError: if some part is of another type; a subclass counts as another type.
-    """
-    return _encode(value, 0)
-
-
 @no_type_check  # a call for each item: 200,000 pieces are many
-def _encode(value: Any, depth: int) -> Any:
+def _encode(value: Any, depth: int = 0) -> Any:
     kind = type(value)
     if depth > MOST_DEPTH:
         raise NotPlainError(f"the value is nested more than {MOST_DEPTH} deep")
@@ -93,22 +80,8 @@ def _encode_array(value: Any) -> dict[str, Any]:
     return {kind: dtype, "shape": list(value.shape), "data": data}
 
 
-def decode(written: Any) -> Any:
-    """Return the plain value that `encode` wrote; trust nothing about what is given.
-
-    Raises:
-        NotPlainError: if it is not something that `encode` writes.
-    """
-    try:
-        return _decode(written, 0)
-    except NotPlainError:
-        raise
-    except (KeyError, TypeError, ValueError, OverflowError, binascii.Error) as error:
-        raise NotPlainError(f"the value cannot be read: {error}") from None
-
-
 @no_type_check
-def _decode(written: Any, depth: int) -> Any:  # noqa: PLR0911  a case for each kind
+def _decode(written: Any, depth: int = 0) -> Any:  # noqa: PLR0911  a case for each kind
     if depth > MOST_DEPTH + 1:
         raise NotPlainError(f"the value is nested more than {MOST_DEPTH} deep")
     if type(written) in SCALARS:
@@ -163,17 +136,20 @@ def _decode_array(written: dict[str, Any], kind: str) -> np.ndarray | torch.Tens
 def dumps(value: Any) -> bytes:
     """Return a plain value as one line of JSON.
 
+    Args:
+        value: numbers, texts, bytes, lists, tuples, dictionaries, arrays, tensors, nested.
+
     Raises:
-        NotPlainError: if it is not plain, or nested too deep.
+        NotPlainError: if some part is of another type, a subclass included, or nested too deep.
     """
     try:
-        return json.dumps(encode(value), separators=(",", ":"), allow_nan=False).encode()
+        return json.dumps(_encode(value), separators=(",", ":"), allow_nan=False).encode()
     except (RecursionError, ValueError) as error:
         raise NotPlainError(f"the value cannot be written: {error}") from None
 
 
 def loads(line: bytes) -> Any:
-    """Return the plain value of a line of JSON.
+    """Return the plain value of a line of JSON; trust nothing about what is given.
 
     Raises:
         NotPlainError: if the line is not what `dumps` writes.
@@ -182,8 +158,10 @@ def loads(line: bytes) -> Any:
     if line.count(b",") + line.count(b"[") > MOST_ITEMS:
         raise NotPlainError(f"the value has more than {MOST_ITEMS:,} items: use an array")
     try:
-        return decode(json.loads(line))
-    except (RecursionError, ValueError) as error:
+        return _decode(json.loads(line))
+    except NotPlainError:
+        raise
+    except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
         raise NotPlainError(f"the value cannot be read: {type(error).__name__}") from None
 
 

@@ -63,17 +63,15 @@ def exam(notebook: Path, folder: Path, *, seed: int = 0) -> Exam:
     return Exam(notebook.stem, questions, tests, seed, sha.hexdigest())
 
 
-def oddities(cells: Sequence[Cell], topic: str) -> list[str]:
+def _oddities(cells: Sequence[Cell], topic: str) -> list[str]:
     """Return what is odd about the marked cells of a notebook, a sentence each."""
-    chapter = topic[:2]
     marked = [cell.grade_id for cell in cells if cell.grade_id]
-    answers = [name for name in marked if name.endswith("-answer")]
-    others = sorted({name[:2] for name in answers if not name.startswith(f"{chapter}-")})
+    chapters = sorted({name[:2] for name in marked if name.endswith("-answer")})
     found = []
-    if others and not any(name.startswith(f"{chapter}-") for name in answers):
-        found.append(f"this is the notebook of chapter {others[0]}, not of {chapter}")
-    elif not answers:
+    if not chapters:
         found.append("no cell is marked as an answer: is this the right notebook?")
+    elif topic[:2] not in chapters:
+        found.append(f"this is the notebook of chapter {chapters[0]}, not of {topic[:2]}")
     if len(set(marked)) != len(marked):
         found.append("some marked cells are there twice: the last definition counts")
     return found
@@ -84,13 +82,14 @@ class Learner:
 
     Args:
         cells: sources to run, in order.
-        open_session: starts a process.
+        place: where they run.
         problems: what went wrong with the cells is added here, a sentence each.
     """
 
-    def __init__(self, cells: Sequence[str], open_session: Any, problems: list[str]) -> None:
+    def __init__(self, cells: Sequence[str], place: sandbox.Place, problems: list[str]) -> None:
         self._cells = list(enumerate(cells, start=1))
-        self._open, self._problems = open_session, problems
+        self._place, self._problems = place, problems
+        self._deadline = time.monotonic() + place.limits.submission_s
         self._session: Session | None = None
         self._told: set[int] = set()
 
@@ -102,7 +101,7 @@ class Learner:
         """Return a process in which the cells have been run."""
         # This ends: a start that fails takes a cell away, or is due to the deadline.
         while self._session is None or self._session.ended:
-            self._session = self._open()
+            self._session = Session(self._place, deadline=self._deadline)
             self._session.__enter__()
             self._run_cells()
         return self._session
@@ -141,51 +140,43 @@ def grade(path: Path, exam: Exam, place: sandbox.Place) -> dict[str, Any]:
     """
     began = time.monotonic()
     problems: list[str] = []
-    results, printed = [], ""
+    results = [Result(question.number, question.points) for question in exam.questions]
+    printed = ""
     try:
         found = reader.cells_of(path)
-        problems += oddities(found, exam.topic)
+        problems += _oddities(found, exam.topic)
         cells = [source for cell in found if (source := reader.to_run(cell)).strip()]
-        results, printed = _results(cells, exam, place, problems)
+        results, printed = _results(Learner(cells, place, problems), exam)
     except ExerciseError as error:
         problems.append(str(error))
-    if not results:
-        results = [Result(question.number, question.points) for question in exam.questions]
     questions = [_question(q, result) for q, result in zip(exam.questions, results, strict=True)]
+    if len(problems) > MOST_PROBLEMS:
+        problems[MOST_PROBLEMS:] = [f"and {len(problems) - MOST_PROBLEMS} more"]
     return {
         "score": sum(question["score"] for question in questions),
         "points": exam.points,
         "questions": questions,
-        "problems": [clean(problem) for problem in shortened(problems)],
+        "problems": [clean(problem) for problem in problems],
         "printed": clean(printed),
         "seconds": round(time.monotonic() - began, 2),
     }
 
 
-def _results(
-    cells: Sequence[str], exam: Exam, place: sandbox.Place, problems: list[str]
-) -> tuple[list[Result], str]:
+def _results(learner: Learner, exam: Exam) -> tuple[list[Result], str]:
     """Run the cells, then the hidden tests of each question."""
-    deadline = time.monotonic() + place.limits.submission_s
-
-    def open_session() -> Session:
-        return Session(place, deadline=deadline)
-
-    learner = Learner(cells, open_session, problems)
-    results = []
     try:
         with contextlib.suppress(EndedError):  # each question says it
             learner.ready()
-        for question in exam.questions:
-            number, points = question.number, question.points
-            results.append(hidden.run(exam.tests, number, points, learner.call, seed=exam.seed))
+        results = [
+            hidden.run(exam.tests, q.number, q.points, learner.call, seed=exam.seed)
+            for q in exam.questions
+        ]
     finally:
         printed = learner.close()
     return results, printed
 
 
 def _question(question: Question, result: Result) -> dict[str, Any]:
-    lines: list[Line] = result.lines or [Line(State.NOT_ANSWERED, "it was not run")]
     return {
         "question": question.number,
         "title": question.title,
@@ -194,16 +185,9 @@ def _question(question: Question, result: Result) -> dict[str, Any]:
         "points": float(question.points),
         "checks": [
             {name: clean(str(getattr(line, name))) for name in ("state", "meaning", "detail")}
-            for line in lines
+            for line in result.lines or [Line(State.NOT_ANSWERED, "it was not run")]
         ],
     }
-
-
-def shortened(problems: list[str]) -> list[str]:
-    """Return the first problems, and how many there are beyond."""
-    if len(problems) <= MOST_PROBLEMS:
-        return problems
-    return [*problems[:MOST_PROBLEMS], f"and {len(problems) - MOST_PROBLEMS} more"]
 
 
 def clean(text: str) -> str:
