@@ -4,6 +4,7 @@ Taught in: chapters/00_how_to_use.ipynb
 """
 
 import argparse
+import contextlib
 import ctypes
 import hashlib
 import json
@@ -48,8 +49,7 @@ class Batch:
 def submissions(folder: Path, topic: str) -> dict[str, Path]:
     """Return the submitted files by the name of who submitted.
 
-    FOLDER/name.ipynb, or FOLDER/name/TOPIC.ipynb, or another notebook in FOLDER/name.  A folder
-    in which there is no notebook counts as a submission without one.
+    FOLDER/name.ipynb, or FOLDER/name/TOPIC.ipynb, or another in FOLDER/name, or none there.
     """
     found: dict[str, Path] = {}
     for path in sorted(p for p in folder.iterdir() if not p.name.startswith(".")):
@@ -91,19 +91,17 @@ def _key_of(path: Path, batch: Batch) -> str:
 
 def _finished(path: Path, key: str) -> dict[str, Any] | None:
     """Return the report in a file if it is whole and belongs to a key."""
-    try:
-        found = json.loads(path.read_text(encoding="utf8"))
-    except (OSError, ValueError):
-        return None
-    return found if isinstance(found, dict) and found.get("key") == key else None
+    with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
+        found = json.loads(path.read_bytes())
+        return found if found["key"] == key else None
+    return None
 
 
 def _grade_one(name: str, path: Path, batch: Batch, number: int) -> dict[str, Any]:
     """Grade one submission and write its report; a fault of the grader's costs one report alone."""
     head = {"format": FORMAT, "submission": name, "file": _as_text(path.name)}
     head |= {"exercise": batch.exam.topic, "seed": batch.exam.seed}
-    hidden = Path(batch.exam.tests.__file__).parent
-    private = tuple(folder.resolve() for folder in (batch.folder, batch.out, hidden))
+    private = (batch.folder, batch.out, Path(batch.exam.tests.__file__).parent)
     try:
         place = sandbox.Place(batch.isolation, batch.limits, private, number)
         body = {"key": _key_of(path, batch), **submission.grade(path, batch.exam, place)}

@@ -16,9 +16,9 @@ import traceback
 import numpy as np
 import torch
 
-from llmcourse.grading import compare, progress, render
+from llmcourse.grading import compare, progress
 from llmcourse.grading.compare import one_line
-from llmcourse.grading.result import Line, Result, State
+from llmcourse.grading.result import Line, Result, State, as_text, show
 
 STRICT = "LLMCOURSE_STRICT"
 QUESTION = re.compile(r"[0-9]{2}\.[1-9][0-9]?")
@@ -35,14 +35,13 @@ class NotAnsweredError(AnswerError):
 class Check:
     """Look at an answer and say, line by line, what holds and what a mistake means.
 
+    After the block, `result` is what was found.
+
     Args:
         question: chapter and number, such as "05.1".
         points: what a right answer is worth; more than 0.
         quiet: neither show nor record the result.
         record: keep the result in the learner's progress.
-
-    Attributes:
-        result: what was found; complete after the block.
 
     Raises:
         ValueError: for a question or points of another form.
@@ -62,15 +61,12 @@ class Check:
         return self
 
     def __call__(self, condition: object, meaning: str, right: str = "") -> bool:
-        """Look at one thing.
+        """Look at one thing, and return whether it holds.
 
         Args:
             condition: whether it holds: True or False, or a tensor or array of one truth value.
             meaning: what it means when it does not hold, in the words of the misconception.
             right: what holds, when it does.
-
-        Returns:
-            Whether it holds.
         """
         return self._add(_truth(condition), meaning, right)
 
@@ -102,7 +98,7 @@ class Check:
         if error is not None:
             self.result.lines.append(_line_of(error))
         if not self._quiet:
-            render.show(self.result)
+            show(self.result)
             if self._record:
                 progress.record(self.result)
             strict(self.result, error)
@@ -112,7 +108,7 @@ class Check:
 def strict(result: Result, error: BaseException | None = None) -> None:
     """Raise if a result is no pass and the environment asks for that (LLMCOURSE_STRICT=1)."""
     if result.state is not State.PASS and os.environ.get(STRICT) == "1":
-        raise AssertionError(render.as_text(result)) from error
+        raise AssertionError(as_text(result)) from error
 
 
 def _truth(condition: object) -> bool:

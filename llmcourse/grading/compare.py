@@ -54,14 +54,12 @@ def is_other_kind(answer: Any, expected: Any) -> bool:
 
     Its shape does not matter, and an array or tensor of one entry stands for a number.
     """
-    kinds = [_array_kind(value) for value in (answer, expected)]
-    return kinds[0] != kinds[1]
 
+    def kind(value: Any) -> tuple[type, object] | None:
+        is_array = isinstance(value, np.ndarray | torch.Tensor) and value.ndim > 0
+        return (type(value), value.dtype) if is_array else None
 
-def _array_kind(value: Any) -> str:
-    if not isinstance(value, np.ndarray | torch.Tensor) or value.ndim == 0:
-        return "no array"
-    return f"{type(value).__name__} of {str(value.dtype).removeprefix('torch.')}"
+    return kind(answer) != kind(expected)
 
 
 def difference(

@@ -39,26 +39,26 @@ def _encode(value: Any, depth: int = 0) -> Any:
     if kind is float and not math.isfinite(value):
         return {"float": repr(value)}
     if kind in SCALARS:
-        return _whole_text(value) if kind is str else value
+        return _scalar(value)
     if kind in (list, tuple):
         items = [_encode(item, depth + 1) for item in value]
         return items if kind is list else {"tuple": items}
     if kind is dict:
-        pairs = [[_encode(k, depth + 1), _encode(v, depth + 1)] for k, v in value.items()]
-        return {"dict": pairs}
+        return {"dict": [[_encode(part, depth + 1) for part in pair] for pair in value.items()]}
     if kind is bytes:
         return {"bytes": base64.b64encode(value).decode()}
     return _encode_array(value)
 
 
 @no_type_check
-def _whole_text(text: str) -> str:
-    """Return a text, unless it holds half a character, which no file could."""
+def _scalar(value: Any) -> Any:
+    """Return a number or a text, unless it holds half a character, which no file could."""
     try:
-        text.encode()
+        if type(value) is str:
+            value.encode()
     except UnicodeEncodeError:
         raise NotPlainError("the text holds half a character (a lone surrogate)") from None
-    return text
+    return value
 
 
 def _encode_array(value: Any) -> dict[str, Any]:
@@ -85,7 +85,7 @@ def _decode(written: Any, depth: int = 0) -> Any:  # noqa: PLR0911  a case for e
     if depth > MOST_DEPTH + 1:
         raise NotPlainError(f"the value is nested more than {MOST_DEPTH} deep")
     if type(written) in SCALARS:
-        return _whole_text(written) if type(written) is str else written
+        return _scalar(written)
     if type(written) is list:
         return [_decode(item, depth + 1) for item in written]
     if type(written) is not dict or not written:
@@ -135,9 +135,6 @@ def _decode_array(written: dict[str, Any], kind: str) -> np.ndarray | torch.Tens
 
 def dumps(value: Any) -> bytes:
     """Return a plain value as one line of JSON.
-
-    Args:
-        value: numbers, texts, bytes, lists, tuples, dictionaries, arrays, tensors, nested.
 
     Raises:
         NotPlainError: if some part is of another type, a subclass included, or nested too deep.

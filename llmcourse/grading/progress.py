@@ -51,12 +51,8 @@ class DamagedError(ValueError):
     """A file does not hold progress; the message says why."""
 
 
-def default_path() -> Path | None:
-    """Return the file that progress is kept in, or None if it is switched off.
-
-    Raises:
-        RuntimeError: if there is no home folder.
-    """
+def _path() -> Path | None:
+    """Return the file that progress is kept in, or None if it is switched off."""
     named = os.environ.get(VARIABLE) or "~/.llmcourse/progress.json"
     return None if named.lower() == "off" else Path(named).expanduser()
 
@@ -139,7 +135,7 @@ def record(result: Result) -> None:
     It never raises, since a notebook must go on, and says once what it could not keep, and why.
     """
     try:
-        path = default_path()
+        path = _path()
         said = "" if path is None else _update(path, lambda before: _after(before, result))
     except (OSError, ValueError, RuntimeError) as error:
         said = f"your progress is not kept: {error}; mend that, or set {VARIABLE} to another file"
@@ -169,12 +165,9 @@ def _after(before: Questions, result: Result) -> Questions:
 
 def _joined(mine: Questions, theirs: Questions) -> Questions:
     """Return the questions of both, and of each question the entry that is further."""
-
-    def how_far(entry: dict[str, Any]) -> tuple[Any, ...]:
-        return _ORDER.index(entry["state"]), entry["tries"], entry["last"]
-
-    both = mine | theirs
-    return {n: max(mine.get(n, e), theirs.get(n, e), key=how_far) for n, e in both.items()}
+    both = [*mine.items(), *theirs.items()]
+    both.sort(key=lambda item: (_ORDER.index(item[1]["state"]), item[1]["tries"], item[1]["last"]))
+    return dict(both)
 
 
 # --- looking
@@ -186,42 +179,31 @@ def catalogue() -> list[dict[str, Any]]:
     return sorted(json.loads(text)["questions"], key=lambda question: _place(question["number"]))
 
 
-def _is_passed(known: Questions, question: dict[str, Any]) -> bool:
-    return known.get(question["number"], {}).get("state") == State.PASS
+def _passed(known: Questions) -> Callable[[dict[str, Any]], bool]:
+    """Return what says whether a question of the catalogue has been passed."""
+    return lambda question: known.get(question["number"], {}).get("state") == State.PASS
 
 
 def summary(known: Questions | None = None) -> dict[str, Any]:
-    """Return how many questions and points of each chapter are passed.
+    """Return how many questions and points of each chapter are passed, as `read` finds them.
 
-    Args:
-        known: what `read` returned; by default from the file that checks write to.
-
-    Returns:
-        A dictionary such as
-        ``{"format": 1, "chapters": {"05": {"passed": 2, "of": 4, "points": 3, "of_points": 6}}}``.
-
-    Raises:
-        OSError: if the file cannot be read.
-        ValueError: if it does not hold progress.
+    ``{"format": 1, "chapters": {"05": {"passed": 2, "of": 4, "points": 3, "of_points": 6}}}``
     """
-    known = read(default_path()) if known is None else known
+    is_passed = _passed(read(_path()) if known is None else known)
     chapters: dict[str, dict[str, int | float]] = {}
     for question in catalogue():
         none = {"passed": 0, "of": 0, "points": 0, "of_points": 0}
-        sums, passed = (
-            chapters.setdefault(question["number"][:2], none),
-            _is_passed(known, question),
-        )
-        sums["passed"] += passed
+        sums, passed = chapters.setdefault(question["number"][:2], none), is_passed(question)
         sums["of"] += 1
-        sums["points"] += question["points"] * passed
         sums["of_points"] += question["points"]
+        sums["passed"] += passed
+        sums["points"] += question["points"] * passed
     return {"format": FORMAT, "chapters": chapters}
 
 
 def table(known: Questions) -> str:
     """Return the progress as text: by chapter, by question, and what to do next."""
-    left = [question for question in catalogue() if not _is_passed(known, question)]
+    left = list(itertools.filterfalse(_passed(known), catalogue()))
     lines = [f"chapter  {'passed':10}  {'points':10}  minutes left"]
     for chapter, sums in summary(known)["chapters"].items():
         passed = f"{sums['passed']} of {sums['of']}"
@@ -250,10 +232,8 @@ def table(known: Questions) -> str:
 
 def main(arguments: list[str] | None = None) -> int:
     """Show, export, import or sum up the progress; return an exit code."""
-    parser = argparse.ArgumentParser(
-        prog="python -m llmcourse.grading progress", description=__doc__.split("\n\nTaught in")[0],
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+    name, about = "python -m llmcourse.grading progress", __doc__.split("\n")[0]
+    parser = argparse.ArgumentParser(prog=name, description=about)
     parser.add_argument("command", nargs="?", choices=["export", "import", "summary"])
     parser.add_argument("file", nargs="?", type=Path, metavar="FILE")
     options = parser.parse_args(arguments)
@@ -269,7 +249,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _done(command: str | None, file: Path | None) -> str:
     """Carry out a command; return what to say about it."""
-    path = default_path()
+    path = _path()
     if path is None:
         raise ValueError(f"none is kept, since {VARIABLE} is off: unset it, or name a file")
     if file is None:

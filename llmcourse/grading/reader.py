@@ -83,18 +83,10 @@ def to_run(cell: Cell) -> str:
     """Return what of a cell is to be run: not the installation, and no checks."""
     if cell.id == INSTALL_CELL:
         return ""
-    if "Check(" not in cell.source and not cell.is_check:
-        return cell.source
-    return _without_checks(cell.source)
-
-
-def _without_checks(source: str) -> str:
-    """Return a cell without its checks: nothing if it only checks, all of it if it has none.
-
-    What a learner has written into a cell of checks counts like any other code.
-    """
-    if len(source) > MOST_CHECK_CHARACTERS:
+    source, checks = cell.source, cell.is_check or "Check(" in cell.source
+    if not checks or len(source) > MOST_CHECK_CHARACTERS:
         return source
+    # What a learner has written into a cell of checks counts like any other code.
     try:
         body = ast.parse(source).body
     except (SyntaxError, ValueError, RecursionError, MemoryError):

@@ -150,20 +150,12 @@ def _probe(arguments: list[str]) -> str:
 def _environment(mark: str) -> dict[str, str]:
     """Return the environment of a learner's process: nothing of the grader's own."""
     return {
-        "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin",
-        "PYTHONPATH": str(Path(llmcourse.__file__).parents[1]),
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "HOME": HOME,
-        "TMPDIR": "/tmp",
-        "LANG": "C.UTF-8",
-        "PYTHONUNBUFFERED": "1",
-        "OMP_NUM_THREADS": "1",
-        "TQDM_DISABLE": "1",
-        "TOKENIZERS_PARALLELISM": "false",
-        "MPLBACKEND": "agg",
-        "LLMCOURSE_PROGRESS": "off",
-        MARK: mark,
-    }
+        "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin", "LANG": "C.UTF-8",
+        "PYTHONPATH": str(Path(llmcourse.__file__).parents[1]), "PYTHONUNBUFFERED": "1",
+        "PYTHONDONTWRITEBYTECODE": "1", "HOME": HOME, "TMPDIR": "/tmp", "OMP_NUM_THREADS": "1",
+        "TQDM_DISABLE": "1", "TOKENIZERS_PARALLELISM": "false", "MPLBACKEND": "agg",
+        "LLMCOURSE_PROGRESS": "off", MARK: mark,
+    }  # fmt: skip
 
 
 def _visible_folders() -> list[Path]:
@@ -177,12 +169,7 @@ def _visible_folders() -> list[Path]:
 
 
 def _command(place: Place, arguments: list[str]) -> list[str]:
-    """Return the command that runs something in a file tree, process list and network of its own.
-
-    Args:
-        place: with an isolation of kind namespaces.
-        arguments: what to run.
-    """
+    """Return what runs a command in a file tree, process list and network of its own."""
     size = str(place.limits.disk_bytes // 3)
     folders = _visible_folders()
     words = [place.isolation.bubblewrap, "--die-with-parent", "--new-session", "--unshare-pid"]
@@ -190,8 +177,7 @@ def _command(place: Place, arguments: list[str]) -> list[str]:
     words += ["--hostname", "learner", "--cap-drop", "ALL"]
     words += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"] if place.uid else []
     words += ["--ro-bind", "/usr", "/usr"]
-    for name in ("bin", "sbin", "lib", "lib32", "lib64"):
-        link = Path("/", name)
+    for link in map(Path, ("/bin", "/sbin", "/lib", "/lib32", "/lib64")):
         if link.is_symlink():
             words += ["--symlink", str(link.readlink()), str(link)]
         elif link.exists():
@@ -224,11 +210,7 @@ def _processes(limits: Limits, uid: int) -> int:
 
 
 def start(place: Place, mark: str) -> tuple[subprocess.Popen, Path | None]:
-    """Start the learner's process of one submission.
-
-    Args:
-        place: where it runs.
-        mark: a word that tells its processes from others.
+    """Start the learner's process of one submission, with a mark that tells it from others.
 
     Returns:
         The process, and the folder that is its home, to be removed, if there is one on disk.

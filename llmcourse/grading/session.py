@@ -6,12 +6,11 @@ Taught in: chapters/00_how_to_use.ipynb
 import contextlib
 import os
 import selectors
-import shutil
 import subprocess
 import threading
 import time
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -43,31 +42,22 @@ class Session:
     """
 
     def __init__(self, place: sandbox.Place, *, deadline: float) -> None:
-        self.limits = place.limits
-        self.deadline = deadline
-        self.ended = ""
+        self.limits, self.deadline, self.ended = place.limits, deadline, ""
         self._mark = uuid.uuid4().hex
-        self._buffer = b""
-        self._printed, self._tail = 0, b""
+        self._buffer, self._printed, self._tail = b"", 0, b""
         self._process, self._home = sandbox.start(place, self._mark)
         # In a process list of its own, nothing outlives the first process.
         self._uid = place.uid
         self._may_leave = place.isolation.kind != "namespaces"
         os.set_blocking(self._process.stdin.fileno(), False)
         self._closed = threading.Event()
-        self._threads = [
-            threading.Thread(target=f, daemon=True) for f in (self._drain, self._watch)
-        ]
-        for thread in self._threads:
-            thread.start()
+        self._drainer = threading.Thread(target=self._drain, daemon=True)
+        self._drainer.start()
+        threading.Thread(target=self._watch, daemon=True).start()
 
     def __enter__(self) -> "Session":
-        try:
-            self._set_clock(START_S)
-            self._answer()
-        except BaseException:
-            self.close()
-            raise
+        self._set_clock(START_S)
+        self._answer()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -114,9 +104,8 @@ class Session:
         return answer
 
     def _answer(self) -> tuple[str, Any]:
-        line = self._receive()
         try:
-            answer = plain.loads(line)
+            answer = plain.loads(self._receive())
         except plain.NotPlainError as error:
             raise self._end(f"what came back cannot be read: {error}") from None
         whole = type(answer) is tuple and len(answer) == 2 and type(answer[0]) is str
@@ -206,9 +195,16 @@ class Session:
 
     # --- the end
 
-    def _strays(self) -> list[psutil.Process]:
-        """Return what hides among the other processes of the machine."""
-        return _marked(self._mark, self._uid) if self._may_leave else []
+    def _strays(self) -> Iterator[psutil.Process]:
+        """Yield what hides among the machine's processes: of its user, or with its mark."""
+        for process in psutil.process_iter() if self._may_leave else ():
+            try:
+                mine = self._uid and process.uids().real == self._uid
+                mine = mine or process.environ().get(sandbox.MARK) == self._mark
+            except (psutil.Error, OSError):
+                continue
+            if mine:
+                yield process
 
     def close(self) -> None:
         """End the process and everything that it started; return when all of it is gone."""
@@ -217,17 +213,18 @@ class Session:
         self._closed.set()
         family = self._family()
         self._process.kill()
-        kill([*family, *self._strays()])
+        kill(family)
+        kill(self._strays())
         _, alive = psutil.wait_procs(family, timeout=GONE_S)
         self._process.wait()
         kill(self._strays())
         for pipe in (self._process.stdin, self._process.stdout):
             pipe.close()
-        self._threads[0].join(GONE_S)
-        if not self._threads[0].is_alive():
+        self._drainer.join(GONE_S)
+        if not self._drainer.is_alive():
             self._process.stderr.close()
-        if self._home is not None:
-            _remove(self._home)
+        if self._home is not None:  # by a program that minds no depth of folders
+            subprocess.run(["rm", "-rf", "--", self._home], check=False, capture_output=True)
         if alive:
             raise subprocess.SubprocessError(f"these processes could not be ended: {alive}")
 
@@ -250,22 +247,3 @@ def _held_bytes(process: psutil.Process) -> int:
             if str(file.readlink()).startswith("/memfd:"):
                 held += file.stat().st_blocks * BLOCK_BYTES
     return held
-
-
-def _remove(folder: Path) -> None:
-    """Remove a folder, however deep it is."""
-    try:
-        shutil.rmtree(folder, ignore_errors=True)
-    except RecursionError:
-        subprocess.run(["rm", "-rf", "--", str(folder)], check=False, capture_output=True)
-
-
-def _marked(mark: str, uid: int) -> list[psutil.Process]:
-    """Return the processes of a submission's user, or that carry its mark in their environment."""
-    found = []
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error, OSError):
-            mine = bool(uid) and process.uids().real == uid
-            if mine or process.environ().get(sandbox.MARK) == mark:
-                found.append(process)
-    return found

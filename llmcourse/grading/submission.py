@@ -48,9 +48,8 @@ def exam(notebook: Path, folder: Path, *, seed: int = 0) -> Exam:
         seed: of the hidden tests' inputs.
 
     Raises:
-        ExerciseError: if the notebook is not one of exercises.
         FileNotFoundError: if it has no hidden tests.
-        ValueError: if a question has none.
+        ValueError: if it is not one of exercises, or a question has no hidden test.
     """
     questions = tuple(exercise.questions(exercise.read(notebook)))
     path = folder / f"{notebook.stem}.py"
@@ -77,21 +76,17 @@ def _oddities(cells: Sequence[Cell], topic: str) -> list[str]:
     return found
 
 
-class Learner:
+class _Learner:
     """The functions of one submission, in a process that is started again when it ends.
 
-    Args:
-        cells: sources to run, in order.
-        place: where they run.
-        problems: what went wrong with the cells is added here, a sentence each.
+    What goes wrong with its cells is added to the problems, a sentence each.
     """
 
     def __init__(self, cells: Sequence[str], place: sandbox.Place, problems: list[str]) -> None:
-        self._cells = list(enumerate(cells, start=1))
+        self._cells = dict(enumerate(cells, start=1))
         self._place, self._problems = place, problems
         self._deadline = time.monotonic() + place.limits.submission_s
         self._session: Session | None = None
-        self._told: set[int] = set()
 
     def call(self, name: str, *arguments: Any, **settings: Any) -> Any:
         """Call a function of the submission, as `Session.call`."""
@@ -103,21 +98,21 @@ class Learner:
         while self._session is None or self._session.ended:
             self._session = Session(self._place, deadline=self._deadline)
             self._session.__enter__()
-            self._run_cells()
+            self._run_cells(self._session)
         return self._session
 
-    def _run_cells(self) -> None:
+    def _run_cells(self, session: Session) -> None:
         """Run all cells; one that ends the process is left out from then on."""
-        for place, (number, source) in enumerate(self._cells):
+        for number, source in list(self._cells.items()):
             try:
-                error = self._session.run_cell(source)
+                error = session.run_cell(source)
             except EndedError as ended:
                 self._problems.append(f"cell {number}: {ended}")
-                del self._cells[place]
+                del self._cells[number]
                 return
-            if error and number not in self._told:
-                self._told.add(number)
-                self._problems.append(f"cell {number}: {error}")
+            told = f"cell {number}: {error}"
+            if error and told not in self._problems:
+                self._problems.append(told)
 
     def close(self) -> str:
         """End the process; return the end of what it printed."""
@@ -130,11 +125,6 @@ class Learner:
 def grade(path: Path, exam: Exam, place: sandbox.Place) -> dict[str, Any]:
     """Grade one submission; whatever it is, return a report and leave nothing behind.
 
-    Args:
-        path: the submitted file.
-        exam: what it is graded by.
-        place: where it runs.
-
     Returns:
         A dictionary for JSON, with score, points, the questions' checks, problems and seconds.
     """
@@ -146,7 +136,16 @@ def grade(path: Path, exam: Exam, place: sandbox.Place) -> dict[str, Any]:
         found = reader.cells_of(path)
         problems += _oddities(found, exam.topic)
         cells = [source for cell in found if (source := reader.to_run(cell)).strip()]
-        results, printed = _results(Learner(cells, place, problems), exam)
+        learner = _Learner(cells, place, problems)
+        try:
+            with contextlib.suppress(EndedError):  # each question says it
+                learner.ready()
+            results = [
+                hidden.run(exam.tests, q.number, q.points, learner.call, seed=exam.seed)
+                for q in exam.questions
+            ]
+        finally:
+            printed = learner.close()
     except ExerciseError as error:
         problems.append(str(error))
     questions = [_question(q, result) for q, result in zip(exam.questions, results, strict=True)]
@@ -160,20 +159,6 @@ def grade(path: Path, exam: Exam, place: sandbox.Place) -> dict[str, Any]:
         "printed": clean(printed),
         "seconds": round(time.monotonic() - began, 2),
     }
-
-
-def _results(learner: Learner, exam: Exam) -> tuple[list[Result], str]:
-    """Run the cells, then the hidden tests of each question."""
-    try:
-        with contextlib.suppress(EndedError):  # each question says it
-            learner.ready()
-        results = [
-            hidden.run(exam.tests, q.number, q.points, learner.call, seed=exam.seed)
-            for q in exam.questions
-        ]
-    finally:
-        printed = learner.close()
-    return results, printed
 
 
 def _question(question: Question, result: Result) -> dict[str, Any]:

@@ -21,6 +21,9 @@ import resource
 import sys
 from typing import Any, BinaryIO
 
+from llmcourse.grading import plain
+from llmcourse.grading.check import crash
+
 MOST_FILES = 512
 _PR_SET_PDEATHSIG, _SIGKILL = 1, 9
 
@@ -68,8 +71,7 @@ def _stand_guard() -> None:
 def _pipes() -> tuple[BinaryIO, BinaryIO]:
     """Return the pipes of requests and answers; what is printed goes to standard error."""
     requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(2, 1)
     return requests, answers
 
@@ -86,16 +88,12 @@ def _new_shell() -> Any:
         def ask_exit(self) -> None:
             """Go on: the grader ends the process."""
 
-    config = Config()
-    config.HistoryManager.enabled = False
-    config.InteractiveShell.colors = "nocolor"
-    return Shell.instance(config=config)
+    settings = {"HistoryManager": {"enabled": False}, "InteractiveShell": {"colors": "nocolor"}}
+    return Shell.instance(config=Config(settings))
 
 
 def _run_cell(shell: Any, loop: asyncio.AbstractEventLoop, source: str) -> tuple[str, Any]:
     """Run one cell, inside an event loop as Jupyter does; an error in it is an answer, no end."""
-    from llmcourse.grading.check import crash  # noqa: PLC0415  after the limits
-
     running = shell.run_cell_async(
         source, store_history=False, transformed_cell=shell.transform_cell(source)
     )
@@ -106,8 +104,6 @@ def _run_cell(shell: Any, loop: asyncio.AbstractEventLoop, source: str) -> tuple
 
 def call(names: dict[str, Any], name: str, arguments: list, settings: dict) -> tuple[str, Any]:
     """Call a function of the notebook."""
-    from llmcourse.grading.check import crash  # noqa: PLC0415  after the limits
-
     function = names.get(name)
     if not callable(function):
         return "open", f"the notebook has no function {name}"
@@ -121,8 +117,6 @@ def call(names: dict[str, Any], name: str, arguments: list, settings: dict) -> t
 
 def written(answer: tuple[str, Any]) -> bytes:
     """Return the line of an answer; what cannot be written is a fault of the function called."""
-    from llmcourse.grading import plain  # noqa: PLC0415  after the limits
-
     try:
         return plain.dumps(answer) + b"\n"
     except Exception as error:  # a tensor without data, for one
@@ -131,8 +125,6 @@ def written(answer: tuple[str, Any]) -> bytes:
 
 def _serve(requests: BinaryIO, answers: BinaryIO) -> None:
     """Answer requests until there are no more."""
-    from llmcourse.grading import plain  # noqa: PLC0415  after the limits
-
     shell, loop = _new_shell(), asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
     answers.write(written(("ok", "ready")))

@@ -49,6 +49,7 @@ def hear():
     return sys.stdin.buffer.readline()
 say(b'{"tuple":["ok","ready"]}')
 """
+COLLIDE = "keys = b','.join(b'[%d,0]' % (k * (2**61 - 1)) for k in range(60_000))\n"
 SAYS = {
     "garbage": ("hear(); say(b'garbage'); time.sleep(600)", "cannot be read"),
     "half a line": ("hear(); os.write(1, b'{'); time.sleep(600)", "it took more than 2 s"),
@@ -59,8 +60,7 @@ SAYS = {
     "no pair": ("hear(); say(b'[1,2]')", "something else than the grader asked for"),
     "another word": ("hear(); say(b'{\"tuple\":[\"pass\",0]}')", "something else"),
     "collides": (
-        "keys = b','.join(b'[%d,0]' % (k * (2**61 - 1)) for k in range(60_000))\n"
-        + "hear(); say(b'{\"tuple\":[\"ok\",{\"dict\":[' + keys + b']}]}')",
+        COLLIDE + "hear(); say(b'{\"tuple\":[\"ok\",{\"dict\":[' + keys + b']}]}')",
         "keys of a dictionary collide",
     ),
     "items": (
