@@ -18,9 +18,9 @@ from llmcourse.grading import batch, report, sandbox, submission
 from tests.grading import here, small_exam
 
 WAITING = """
-import pathlib, time
-pathlib.Path("/proc/self/comm").write_text("waiting")
-time.sleep(300)
+import ctypes, time
+ctypes.CDLL(None).prctl(15, b"waiting", 0, 0, 0)  # PR_SET_NAME
+time.sleep(900)
 """
 """A cell whose process says that it has come so far."""
 
