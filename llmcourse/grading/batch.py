@@ -56,9 +56,9 @@ def submissions(folder: Path, topic: str) -> dict[str, Path]:
         if not path.is_dir() or path.is_symlink():
             _add(found, path.stem if path.suffix == ".ipynb" else path.name, path)
             continue
-        inside = sorted(p for p in path.glob("*.ipynb") if not p.name.startswith("."))
-        named = [p for p in inside if p.stem == topic]
-        _add(found, path.name, (named or inside or [path / f"{topic}.ipynb"])[0])
+        inside = [p for p in path.glob("*.ipynb") if not p.name.startswith(".")]
+        inside.sort(key=lambda p: (p.stem != topic, p.name))
+        _add(found, path.name, inside[0] if inside else path / f"{topic}.ipynb")
     return found
 
 
@@ -109,7 +109,7 @@ def _grade_one(name: str, path: Path, batch: Batch, number: int) -> dict[str, An
         last = traceback.format_exception(error)[-1].strip()
         body = {"score": 0.0, "points": batch.exam.points, "questions": [], "seconds": 0.0}
         body |= {"problems": [f"the grader failed, look at it yourself: {last}"], "printed": ""}
-        body["key"] = ""  # tried again in the next run
+        body |= {"key": ""}  # tried again in the next run
     whole = {**head, **body, "isolation": asdict(batch.isolation)}
     with runtime.write_atomically(batch.out / f"{name}.json") as file:
         file.write(json.dumps(whole, indent=1, sort_keys=True).encode())
@@ -153,9 +153,6 @@ def adopt_orphans() -> None:
 def end_orphans() -> None:
     """End what this process still is the parent of, after a batch."""
     session.kill(psutil.Process().children(recursive=True))
-
-
-# --- the command
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -132,8 +132,8 @@ def _number_difference(answer: Any, expected: int | float, near: Near) -> str:
     if answer == expected or (math.isnan(answer) and math.isnan(expected)):
         return ""
     finite = math.isfinite(answer) and math.isfinite(expected)
-    close = finite and abs(answer - expected) <= near(abs(expected))
-    return "" if close else _unequal(answer, expected)
+    within = finite and abs(answer - expected) <= near(abs(expected))
+    return "" if within else _unequal(answer, expected)
 
 
 def _entries(answer: Any, expected: Any, near: Near) -> str:

@@ -40,9 +40,8 @@ class Question:
     trains: str
     points: float
     answer: str
-    """Source of the answer cell."""
     check: str
-    """Source of the check cell."""
+    """Sources of the answer cell and of the check cell."""
 
     @property
     def key(self) -> str:

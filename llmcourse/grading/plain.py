@@ -16,7 +16,6 @@ from typing import Any, no_type_check
 import numpy as np
 import torch
 
-ALLOWED = "numbers, texts, lists, tuples, dictionaries, arrays or tensors"
 MOST_DEPTH = 20
 MOST_ITEMS = 1_000_000
 MOST_ALIKE = 50
@@ -73,7 +72,8 @@ def _encode_array(value: Any) -> dict[str, Any]:
     elif type(value) is np.ndarray:
         array, dtype, kind = np.ascontiguousarray(value), str(value.dtype), "array"
     else:
-        raise NotPlainError(f"a value of type {type(value).__name__!r} is not one of {ALLOWED}")
+        allowed = "numbers, texts, lists, tuples, dictionaries, arrays or tensors"
+        raise NotPlainError(f"a value of type {type(value).__name__!r} is not one of {allowed}")
     if dtype not in TORCH_DTYPES:
         raise NotPlainError(f"an array of {dtype} is not allowed: use numbers or booleans")
     data = base64.b64encode(array.tobytes()).decode()

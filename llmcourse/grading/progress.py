@@ -126,9 +126,6 @@ def _place(number: str) -> list[int]:
     return [int(part) for part in number.split(".")]
 
 
-# --- keeping
-
-
 def record(result: Result) -> None:
     """Keep the result of a check.
 
@@ -225,9 +222,6 @@ def table(known: Questions) -> str:
     effort = f"difficulty {q['difficulty']} of 5, {q['minutes']} minutes"
     lines += ["", f"next: {q['number']} {q['title']}, {effort}", f"      trains {q['trains']}"]
     return "\n".join([*lines, f"      open exercises/{q['notebook']}.ipynb"])
-
-
-# --- the command
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -16,8 +16,7 @@ MOST_FILE_BYTES = 16 * 2**20
 MOST_CELLS = 2_000
 MOST_CHECK_CHARACTERS = 50_000
 INSTALL_CELL = "install"
-FORM = 4
-"""Of notebooks, since 2015."""
+FORM = 4  # of notebooks, since 2015
 
 
 @dataclass(frozen=True)
@@ -91,8 +90,7 @@ def to_run(cell: Cell) -> str:
         body = ast.parse(source).body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return source
-    checks = [statement for statement in body if _is_check(statement)]
-    lines = source.split("\n")
+    lines, checks = source.split("\n"), [statement for statement in body if _is_check(statement)]
     for check in checks:
         lines[check.lineno - 1 : check.end_lineno] = [""] * (check.end_lineno - check.lineno + 1)
     return source if not checks else "\n".join(lines).strip("\n")

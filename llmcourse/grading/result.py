@@ -57,9 +57,6 @@ class Result:
         return self.points if self.state is State.PASS else 0.0
 
 
-# --- showing it
-
-
 def _heading(result: Result) -> str:
     """Return the first line: question, state and points."""
     points = f"{result.points:g} point{'' if result.points == 1 else 's'}"

@@ -52,8 +52,7 @@ def exam(notebook: Path, folder: Path, *, seed: int = 0) -> Exam:
         ValueError: if it is not one of exercises, or a question has no hidden test.
     """
     questions = tuple(exercise.questions(exercise.read(notebook)))
-    path = folder / f"{notebook.stem}.py"
-    tests = hidden.load(path)
+    tests = hidden.load(path := folder / f"{notebook.stem}.py")
     for question in questions:
         hidden.tests_of(tests, question.number)
     sha = hashlib.sha256(f"{seed}\0".encode())

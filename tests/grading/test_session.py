@@ -1,5 +1,6 @@
 """One learner's process: what ends it, what is blamed for that, and that it is believed nothing."""
 
+import os
 import subprocess
 import sys
 import time
@@ -7,6 +8,7 @@ import time
 import pytest
 
 from llmcourse.grading import sandbox, session
+from tests.grading import hostile
 
 HOLD_600_MIB = """
 import os
@@ -24,11 +26,15 @@ def started(limits, seconds=300.0):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="Linux has such files")
-def test_who_takes_the_memory_is_blamed_not_the_one_after_it(monkeypatch):
+def test_who_takes_the_memory_is_blamed_and_what_it_has_started_is_ended(monkeypatch):
     # A watcher that never looks in time: what is tested must not depend on when it does.
     monkeypatch.setattr(session, "LOOK_EVERY_S", 3600.0)
     hold = "".join(f"    {line}\n" for line in HOLD_600_MIB.splitlines())
+    token = f"token-session-{os.getpid()}"
+    detached = hostile.DETACHED.replace("ENV", "dict(os.environ)").replace("TOKEN", token)
     with started(LIMITS) as learner:
+        assert learner.run_cell(detached) == ""
+        assert len(hostile.leftovers(token)) == 1
         assert learner.run_cell(f"kept = []\ndef take():\n{hold}    kept.append(held)") == ""
         assert learner.call("take") is None
         assert learner.run_cell("x = 1") == ""
@@ -36,6 +42,7 @@ def test_who_takes_the_memory_is_blamed_not_the_one_after_it(monkeypatch):
             learner.call("take")
         with pytest.raises(session.EndedError, match="GiB of memory"):
             learner.run_cell("x = 2")
+    assert hostile.leftovers(token) == []
 
 
 # --- a process that says what it likes: no torch, no notebook, a few milliseconds
