@@ -390,7 +390,7 @@ SUBMISSIONS = {
     "goes-on": of(
         problem=("SystemExit", "EOFError", "MemoryError", "RuntimeError", "OSError: [Errno 2"),
         extra=["import sys\nsys.exit(0)", THREAD, "input()", "x = bytearray(40 << 30)",
-               "torch.ones(10 << 30)", BIG_FILE],
+               "torch.empty(3 << 30, dtype=torch.uint8)", BIG_FILE],
     ),
     # A limit that a grader that is root and stays root cannot set without namespaces.
     "many-processes": of(

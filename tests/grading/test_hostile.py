@@ -141,6 +141,11 @@ def test_a_question_that_was_ended_says_so(graded):
         assert question["checks"][0]["meaning"] == "it took more than 10 s and was stopped"
 
 
+def test_what_is_no_data_is_told(graded):
+    question, _ = graded("here").report("tensor-without-data")["questions"]
+    assert "your function returned what is no data" in question["checks"][0]["meaning"]
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_nothing_is_left_behind(graded, kind):
     batch = graded(kind)
