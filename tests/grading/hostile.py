@@ -426,7 +426,8 @@ SUBMISSIONS = {
     "patched-check": cheat(PATCH_CHECK + PATCH_LIBRARIES, namespaces_only=True),
     "patched-wire": cheat(PATCH_WIRE, namespaces_only=True),
     "snoops": of(
-        problem=("no hidden tests", "nobody to copy from", "no grader", "ConnectionRefusedError"),
+        problem=("OSError: no hidden tests", "OSError: nobody to copy", "OSError: no grader",
+                 "ConnectionRefusedError"),
         extra=[READ_HIDDEN, READ_OTHERS, READ_GRADER, WRITE_OUTSIDE, CONNECT],
         namespaces_only=True,
     ),
