@@ -12,17 +12,16 @@ Taught in: chapters/00_how_to_use.ipynb
 import os
 import re
 import traceback
-from types import TracebackType
 
 import numpy as np
 import torch
 
-from llmcourse.grading import compare, progress, render
-from llmcourse.grading.result import Line, Result, State
+from llmcourse.grading import compare, progress
+from llmcourse.grading.compare import one_line
+from llmcourse.grading.result import Line, Result, State, as_text, show
 
 STRICT = "LLMCOURSE_STRICT"
 QUESTION = re.compile(r"[0-9]{2}\.[1-9][0-9]?")
-MOST_CHARACTERS = 300
 
 
 class AnswerError(Exception):
@@ -36,26 +35,20 @@ class NotAnsweredError(AnswerError):
 class Check:
     """Look at an answer and say, line by line, what holds and what a mistake means.
 
+    After the block, `result` is what was found.
+
     Args:
         question: chapter and number, such as "05.1".
         points: what a right answer is worth; more than 0.
         quiet: neither show nor record the result.
         record: keep the result in the learner's progress.
 
-    Attributes:
-        result: what was found; complete after the block.
-
     Raises:
         ValueError: for a question or points of another form.
     """
 
     def __init__(
-        self,
-        question: str,
-        *,
-        points: int | float = 1,
-        quiet: bool = False,
-        record: bool = True,
+        self, question: str, *, points: int | float = 1, quiet: bool = False, record: bool = True
     ) -> None:
         if not QUESTION.fullmatch(question):
             raise ValueError(f"a question is a chapter and a number such as '05.1': {question!r}")
@@ -68,63 +61,44 @@ class Check:
         return self
 
     def __call__(self, condition: object, meaning: str, right: str = "") -> bool:
-        """Look at one thing.
+        """Look at one thing, and return whether it holds.
 
         Args:
             condition: whether it holds: True or False, or a tensor or array of one truth value.
             meaning: what it means when it does not hold, in the words of the misconception.
             right: what holds, when it does.
-
-        Returns:
-            Whether it holds.
         """
-        holds = _truth(condition)
-        self._add(holds, meaning, right, "")
-        return holds
+        return self._add(_truth(condition), meaning, right)
 
     def equal(self, answer: object, expected: object, meaning: str, right: str = "") -> bool:
         """Look whether an answer is what is expected: same kind, shape, dtype and values."""
         return self.close(answer, expected, meaning, right, relative=0.0)
 
     def close(
-        self,
-        answer: object,
-        expected: object,
-        meaning: str,
-        right: str = "",
-        *,
-        relative: int | float = 1e-6,
-        absolute: int | float = 0.0,
-    ) -> bool:
+        self, answer: object, expected: object, meaning: str, right: str = "",
+        *, relative: int | float = 1e-6, absolute: int | float = 0.0,
+    ) -> bool:  # fmt: skip
         """Look whether an answer is near what is expected (`compare.difference`)."""
         if answer is None and expected is not None:
-            self._add(False, "your function returned None: is there a return?", right, "")
-            return False
+            return self._add(False, "your function returned None: is there a return?", right)
         found = compare.difference(answer, expected, relative=relative, absolute=absolute)
         if found and compare.is_other_kind(answer, expected):
             meaning = "your answer is of another kind than the one asked for"
-        self._add(not found, meaning, right, found)
-        return not found
+        return self._add(not found, meaning, right, found)
 
-    def _add(self, holds: bool, meaning: str, right: str, detail: str) -> None:
+    def _add(self, holds: bool, meaning: str, right: str, detail: str = "") -> bool:
         right = right or f"check {len(self.result.lines) + 1}"
-        if holds:
-            self.result.lines.append(Line(State.PASS, right))
-        else:
-            self.result.lines.append(Line(State.NOT_YET, meaning, detail, right))
+        line = Line(State.PASS, right) if holds else Line(State.NOT_YET, meaning, detail, right)
+        self.result.lines.append(line)
+        return holds
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> bool:
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> bool:
         if isinstance(error, KeyboardInterrupt | GeneratorExit):
             return False
         if error is not None:
-            self.result.lines.append(line_of(error))
+            self.result.lines.append(_line_of(error))
         if not self._quiet:
-            render.show(self.result)
+            show(self.result)
             if self._record:
                 progress.record(self.result)
             strict(self.result, error)
@@ -134,7 +108,7 @@ class Check:
 def strict(result: Result, error: BaseException | None = None) -> None:
     """Raise if a result is no pass and the environment asks for that (LLMCOURSE_STRICT=1)."""
     if result.state is not State.PASS and os.environ.get(STRICT) == "1":
-        raise AssertionError(render.as_text(result)) from error
+        raise AssertionError(as_text(result)) from error
 
 
 def _truth(condition: object) -> bool:
@@ -151,7 +125,7 @@ def _truth(condition: object) -> bool:
     )
 
 
-def line_of(error: BaseException) -> Line:
+def _line_of(error: BaseException) -> Line:
     """Return the line for an error that the answer raised."""
     if isinstance(error, NotImplementedError | NotAnsweredError):
         return Line(State.NOT_ANSWERED, str(error) or "the answer is still the empty stub")
@@ -166,28 +140,21 @@ def line_of(error: BaseException) -> Line:
 def crash(error: BaseException) -> str:
     """Return an error in one line, with the learner's own line of code."""
     text = f"your code stopped with {type(error).__name__}"
-    if message := _one_line(str(error)):
+    if message := one_line(str(error)):
         text += f": {message}"
     frame = _own_frame(error)
     if frame is None:
         return text + ", where the check used what you returned"
-    return text + f", at line {frame.lineno} of your cell: {_one_line(frame.line or '')}"
-
-
-def _one_line(text: str) -> str:
-    text = " ".join(text.split())
-    return text if len(text) <= MOST_CHARACTERS else text[: MOST_CHARACTERS - 4] + " ..."
+    return text + f", at line {frame.lineno} of your cell: {one_line(frame.line or '')}"
 
 
 def _own_frame(error: BaseException) -> traceback.FrameSummary | None:
     """Return the innermost frame in a cell other than the one that holds the check."""
     frames = traceback.extract_tb(error.__traceback__)
-    if not frames:
-        return None
-    own = [f for f in frames if is_cell(f.filename) and f.filename != frames[0].filename]
+    own = [f for f in frames[1:] if _is_cell(f.filename) and f.filename != frames[0].filename]
     return own[-1] if own else None
 
 
-def is_cell(filename: str) -> bool:
+def _is_cell(filename: str) -> bool:
     """Say whether a file name is that of a notebook's cell, not of an installed package."""
     return "ipykernel_" in filename or filename.startswith(("<ipython-input", "<cell"))

@@ -4,6 +4,7 @@ Taught in: chapters/00_how_to_use.ipynb
 """
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,22 +14,25 @@ from llmcourse.grading import plain
 
 MOST_CHARACTERS = 80
 # A truth value is a whole number to Python, so it comes first.
-KINDS = {
-    type(None): "None",
-    bool: "a truth value",
-    int: "a number",
-    float: "a number",
-    str: "a text",
+_KINDS = {
+    type(None): "None", bool: "a truth value", int: "a number", float: "a number", str: "a text",
     bytes: "bytes",
-}
+}  # fmt: skip
+Near = Callable[[float], float]
+"""Largest accepted difference, for the size of the largest expected entry."""
+
+
+def one_line(text: str, most: int = 300) -> str:
+    """Return a text in one short line."""
+    text = " ".join(text.split())
+    return text if len(text) <= most else text[: most - 4] + " ..."
 
 
 def shown(value: Any) -> str:
     """Return a value in one short line."""
     if isinstance(value, np.ndarray | torch.Tensor):
         return described(value)
-    text = " ".join(repr(value).split())
-    return text if len(text) <= MOST_CHARACTERS else text[: MOST_CHARACTERS - 4] + " ..."
+    return one_line(repr(value), MOST_CHARACTERS)
 
 
 def described(value: Any) -> str:
@@ -37,7 +41,7 @@ def described(value: Any) -> str:
         kind = "a tensor" if isinstance(value, torch.Tensor) else "an array"
         dtype = str(value.dtype).removeprefix("torch.")
         return f"{kind} of shape {tuple(value.shape)}, dtype {dtype}"
-    for kind, words in KINDS.items():
+    for kind, words in _KINDS.items():
         if isinstance(value, kind):
             return words
     if isinstance(value, list | tuple | dict):
@@ -50,14 +54,12 @@ def is_other_kind(answer: Any, expected: Any) -> bool:
 
     Its shape does not matter, and an array or tensor of one entry stands for a number.
     """
-    kinds = [_array_kind(value) for value in (answer, expected)]
-    return kinds[0] != kinds[1]
 
+    def kind(value: Any) -> tuple[type, object] | None:
+        is_array = isinstance(value, np.ndarray | torch.Tensor) and value.ndim > 0
+        return (type(value), value.dtype) if is_array else None
 
-def _array_kind(value: Any) -> str:
-    if not isinstance(value, np.ndarray | torch.Tensor) or value.ndim == 0:
-        return "no array"
-    return f"{type(value).__name__} of {str(value.dtype).removeprefix('torch.')}"
+    return kind(answer) != kind(expected)
 
 
 def difference(
@@ -80,27 +82,40 @@ def difference(
         answer = plain.passed_through(answer)
     except plain.NotPlainError as error:
         return str(error)
-    return _difference(answer, plain.passed_through(expected), relative, absolute)
+    expected = plain.passed_through(expected)
+    return _difference(answer, expected, lambda size: max(relative * size, absolute))
 
 
-def _difference(answer: Any, expected: Any, relative: int | float, absolute: int | float) -> str:
+def _difference(answer: Any, expected: Any, near: Near) -> str:
     """Compare by the kind of what is expected."""
     answer, expected = _as_number(answer), _as_number(expected)
     if isinstance(expected, bool | str | bytes | None):
-        return _exact_difference(answer, expected)
-    by_kind = {
-        int | float: _number_difference,
-        list | tuple: _list_difference,
-        dict: _dict_difference,
-        np.ndarray | torch.Tensor: _array_difference,
-    }
-    compare = next(found for kind, found in by_kind.items() if isinstance(expected, kind))
-    return compare(answer, expected, relative, absolute)
+        other = type(answer) is not type(expected)
+        return _of_another_kind(answer, expected) if other else _unequal(answer, expected)
+    if isinstance(expected, int | float):
+        return _number_difference(answer, expected, near)
+    if isinstance(expected, np.ndarray | torch.Tensor):
+        other = described(answer) != described(expected)
+        return _of_another_kind(answer, expected) if other else _entries(answer, expected, near)
+    like = dict if isinstance(expected, dict) else list | tuple
+    if not isinstance(answer, like) or (like is not dict and len(answer) != len(expected)):
+        return _of_another_kind(answer, expected)
+    if like is not dict:
+        pairs = enumerate(zip(answer, expected, strict=True))
+        parts = ((f"place {n}", mine, right) for n, (mine, right) in pairs)
+    elif answer.keys() == expected.keys():
+        parts = ((repr(key), answer[key], right) for key, right in expected.items())
+    else:
+        return f"yours has the keys {shown(list(answer))}, expected {shown(list(expected))}"
+    found = ((where, _difference(mine, right, near)) for where, mine, right in parts)
+    return next((f"at {where}: {words}" for where, words in found if words), "")
 
 
-def _exact_difference(answer: Any, expected: Any) -> str:
-    if type(answer) is not type(expected):
-        return f"yours is {described(answer)}, expected {described(expected)}"
+def _of_another_kind(answer: Any, expected: Any) -> str:
+    return f"yours is {described(answer)}, expected {described(expected)}"
+
+
+def _unequal(answer: Any, expected: Any) -> str:
     return "" if answer == expected else f"yours: {shown(answer)}, expected: {shown(expected)}"
 
 
@@ -111,56 +126,25 @@ def _as_number(value: Any) -> Any:
     return value
 
 
-def _number_difference(
-    answer: Any, expected: int | float, relative: int | float, absolute: int | float
-) -> str:
+def _number_difference(answer: Any, expected: int | float, near: Near) -> str:
     if isinstance(answer, bool) or not isinstance(answer, int | float):
         return f"yours is {described(answer)}, expected a number"
     if answer == expected or (math.isnan(answer) and math.isnan(expected)):
         return ""
     finite = math.isfinite(answer) and math.isfinite(expected)
-    # Not `abs(...) > near`: NaN is never greater.
-    if not (finite and abs(answer - expected) <= max(relative * abs(expected), absolute)):
-        return f"yours: {shown(answer)}, expected: {shown(expected)}"
-    return ""
+    within = finite and abs(answer - expected) <= near(abs(expected))
+    return "" if within else _unequal(answer, expected)
 
 
-def _list_difference(
-    answer: Any, expected: Any, relative: int | float, absolute: int | float
-) -> str:
-    if not isinstance(answer, list | tuple) or len(answer) != len(expected):
-        return f"yours is {described(answer)}, expected {described(expected)}"
-    for place, (mine, right) in enumerate(zip(answer, expected, strict=True)):
-        if found := _difference(mine, right, relative, absolute):
-            return f"at place {place}: {found}"
-    return ""
-
-
-def _dict_difference(
-    answer: Any, expected: Any, relative: int | float, absolute: int | float
-) -> str:
-    if not isinstance(answer, dict):
-        return f"yours is {described(answer)}, expected {described(expected)}"
-    if set(answer) != set(expected):
-        return f"yours has the keys {shown(list(answer))}, expected {shown(list(expected))}"
-    for key, right in expected.items():
-        if found := _difference(answer[key], right, relative, absolute):
-            return f"at {key!r}: {found}"
-    return ""
-
-
-def _array_difference(
-    answer: Any, expected: Any, relative: int | float, absolute: int | float
-) -> str:
-    if described(answer) != described(expected):
-        return f"yours is {described(answer)}, expected {described(expected)}"
+def _entries(answer: Any, expected: Any, near: Near) -> str:
+    """Compare arrays, or tensors, of one shape and dtype."""
     mine, right = _as_array(answer), _as_array(expected)
     # Whole numbers are compared as they are: float64 cannot hold every int64.
     same = mine == right
     wide, aim = mine.astype(np.float64), right.astype(np.float64)
-    near = max(relative * float(np.abs(aim[np.isfinite(aim)]).max(initial=0.0)), absolute)
+    most = near(float(np.abs(aim[np.isfinite(aim)]).max(initial=0.0)))
     with np.errstate(invalid="ignore", over="ignore"):
-        close = (np.abs(wide - aim) <= near) if near else np.zeros_like(same)
+        close = (np.abs(wide - aim) <= most) if most else np.zeros_like(same)
     wrong = ~(same | close | (np.isnan(wide) & np.isnan(aim)))
     if not wrong.any():
         return ""

@@ -13,12 +13,12 @@ from pathlib import Path
 import nbformat
 from nbformat import NotebookNode
 
-BEGIN, END = "### BEGIN SOLUTION", "### END SOLUTION"
-STUB = ("# YOUR CODE HERE", "raise NotImplementedError()")
+_BEGIN, _END = "### BEGIN SOLUTION", "### END SOLUTION"
+_STUB = ("# YOUR CODE HERE", "raise NotImplementedError()")
 """What stands for a solution in the learner's notebook: nbgrader's own words."""
 
-HEADING = re.compile(r"^## ([0-9]{2})\.([1-9]) (.+)$", flags=re.MULTILINE)
-FACTS = re.compile(
+_HEADING = re.compile(r"^## ([0-9]{2})\.([1-9]) (.+)$", flags=re.MULTILINE)
+_FACTS = re.compile(
     r"^\*\*Difficulty\*\* ([1-5]) of 5 · \*\*Minutes\*\* ([0-9]+) · \*\*Trains\*\* (.+)$",
     flags=re.MULTILINE,
 )
@@ -40,9 +40,8 @@ class Question:
     trains: str
     points: float
     answer: str
-    """Source of the answer cell."""
     check: str
-    """Source of the check cell."""
+    """Sources of the answer cell and of the check cell."""
 
     @property
     def key(self) -> str:
@@ -75,30 +74,24 @@ def questions(notebook: NotebookNode) -> list[Question]:
     """
     cells = {grade_id(cell): cell for cell in notebook.cells if grade_id(cell)}
     found = []
-    for cell in notebook.cells:
-        match = HEADING.search(cell.source) if cell.cell_type == "markdown" else None
+    for text in notebook.cells:
+        match = _HEADING.search(text.source) if text.cell_type == "markdown" else None
         if match is None:
             continue
-        chapter, place, title = match.groups()
-        facts = FACTS.search(cell.source)
-        key = f"{chapter}-{place}"
+        number, facts = f"{match[1]}.{match[2]}", _FACTS.search(text.source)
+        key = number.replace(".", "-")
         if facts is None:
-            raise ExerciseError(f"question {chapter}.{place} does not state its facts: {FACTS}")
-        if f"{key}-answer" not in cells or f"{key}-check" not in cells:
-            raise ExerciseError(f"question {chapter}.{place} has no cell {key}-answer or -check")
-        check = cells[f"{key}-check"]
+            raise ExerciseError(f"question {number} does not state its facts: {_FACTS.pattern}")
+        answer, check = cells.get(f"{key}-answer"), cells.get(f"{key}-check")
+        if answer is None or check is None:
+            raise ExerciseError(f"question {number} has no cell {key}-answer or -check")
         found.append(
             Question(
-                number=f"{chapter}.{place}",
-                title=title.strip(),
-                difficulty=int(facts[1]),
-                minutes=int(facts[2]),
-                trains=facts[3].strip(),
-                points=float(check.metadata["nbgrader"]["points"]),
-                answer=cells[f"{key}-answer"].source,
-                check=check.source,
+                number=number, title=match[3].strip(), difficulty=int(facts[1]),
+                minutes=int(facts[2]), trains=facts[3].strip(), answer=answer.source,
+                points=float(check.metadata["nbgrader"]["points"]), check=check.source,
             )
-        )
+        )  # fmt: skip
     if not found:
         raise ExerciseError("the notebook has no question '## NN.n Title'")
     return found
@@ -113,17 +106,17 @@ def without_solution(source: str) -> str:
     lines, kept, inside = source.split("\n"), [], False
     for line in lines:
         mark = line.strip()
-        if mark == (END if inside else BEGIN):
+        if mark == (_END if inside else _BEGIN):
             if not inside:
                 indent = line[: len(line) - len(line.lstrip())]
-                kept += [indent + stub for stub in STUB]
+                kept += [indent + stub for stub in _STUB]
             inside = not inside
-        elif mark in (BEGIN, END):
+        elif mark in (_BEGIN, _END):
             raise ExerciseError(f"'{mark}' where it has no partner")
         elif not inside:
             kept.append(line)
     if inside:
-        raise ExerciseError(f"'{BEGIN}' without '{END}'")
+        raise ExerciseError(f"'{_BEGIN}' without '{_END}'")
     return "\n".join(kept)
 
 
@@ -139,5 +132,4 @@ def learners(notebook: NotebookNode) -> NotebookNode:
 
 def solution_of(source: str) -> str:
     """Return an answer cell as it is published: the solution without the markers."""
-    lines = [line for line in source.split("\n") if line.strip() not in (BEGIN, END)]
-    return "\n".join(lines)
+    return "\n".join(line for line in source.split("\n") if line.strip() not in (_BEGIN, _END))

@@ -20,31 +20,20 @@ from llmcourse.grading import plain
 from llmcourse.grading.check import Check, NotAnsweredError, strict
 from llmcourse.grading.result import Result
 
-Call = Callable[..., Any]
 
-
-def load(path: Path) -> ModuleType:
-    """Return the module of hidden tests in a file.
+def load(path: Path, source: str | None = None) -> ModuleType:
+    """Return the module of hidden tests in a file, which no import statement can reach.
 
     Raises:
         FileNotFoundError: if there is no such file.
     """
-    if not path.exists():
+    if source is None and not path.exists():
         raise FileNotFoundError(f"there are no hidden tests in {path}")
-    return from_source(path.read_text(encoding="utf8"), path)
-
-
-def from_source(source: str, path: Path) -> ModuleType:
-    """Return the module of hidden tests with a source, which no import statement can reach."""
+    source = path.read_text(encoding="utf8") if source is None else source
     module = ModuleType(f"hidden_{path.stem}")
     module.__file__ = str(path)
     exec(compile(source, str(path), "exec"), vars(module))
     return module
-
-
-def generator(question: str, seed: int) -> random.Random:
-    """Return the source of random inputs of one question: same seed, same inputs."""
-    return random.Random(f"{question} {seed}")
 
 
 def tests_of(tests: ModuleType, question: str) -> Callable[..., None]:
@@ -60,9 +49,14 @@ def tests_of(tests: ModuleType, question: str) -> Callable[..., None]:
 
 
 def run(
-    tests: ModuleType, question: str, points: int | float, call: Call, *, seed: int = 0
+    tests: ModuleType,
+    question: str,
+    points: int | float,
+    call: Callable[..., Any],
+    *,
+    seed: int = 0,
 ) -> Result:
-    """Run the hidden tests of one question.
+    """Run the hidden tests of one question; same seed, same inputs.
 
     Args:
         tests: what `load` returned.
@@ -70,17 +64,14 @@ def run(
         points: what a right answer is worth.
         call: runs a function of the learner by name, plain data in and out.
         seed: of the inputs.
-
-    Raises:
-        ValueError: if the file has no tests of this question.
     """
     look = tests_of(tests, question)
     with Check(question, points=points, quiet=True) as t:
-        look(t, call, generator(question, seed))
+        look(t, call, random.Random(f"{question} {seed}"))
     return t.result
 
 
-def caller(names: Mapping[str, Any]) -> Call:
+def caller(names: Mapping[str, Any]) -> Callable[..., Any]:
     """Return a `call` for functions of this process, with plain data on both ways.
 
     Args:
@@ -112,6 +103,7 @@ def inline(
     Raises:
         AssertionError: if they do not pass and LLMCOURSE_STRICT is 1.
     """
-    result = run(from_source(source, Path("hidden.py")), question, points, caller(names), seed=seed)
+    tests = load(Path("hidden.py"), source)
+    result = run(tests, question, points, caller(names), seed=seed)
     strict(result)
     return result

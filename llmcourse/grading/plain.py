@@ -8,7 +8,6 @@ Taught in: chapters/00_how_to_use.ipynb
 """
 
 import base64
-import binascii
 import json
 import math
 from collections import Counter
@@ -17,7 +16,6 @@ from typing import Any, no_type_check
 import numpy as np
 import torch
 
-ALLOWED = "numbers, texts, lists, tuples, dictionaries, arrays or tensors"
 MOST_DEPTH = 20
 MOST_ITEMS = 1_000_000
 MOST_ALIKE = 50
@@ -32,46 +30,34 @@ class NotPlainError(TypeError):
     """A value is not plain data."""
 
 
-def encode(value: Any) -> Any:
-    """Return what `json.dumps` can write for a plain value, and `decode` reads back.
-
-    Args:
-        value: numbers, texts, bytes, lists, tuples, dictionaries, arrays, tensors, nested.
-
-    Raises:
-        NotPlainError: if some part is of another type; a subclass counts as another type.
-    """
-    return _encode(value, 0)
-
-
 @no_type_check  # a call for each item: 200,000 pieces are many
-def _encode(value: Any, depth: int) -> Any:
+def _encode(value: Any, depth: int = 0) -> Any:
     kind = type(value)
     if depth > MOST_DEPTH:
         raise NotPlainError(f"the value is nested more than {MOST_DEPTH} deep")
     if kind is float and not math.isfinite(value):
         return {"float": repr(value)}
     if kind in SCALARS:
-        return _whole_text(value) if kind is str else value
+        return _scalar(value)
     if kind in (list, tuple):
         items = [_encode(item, depth + 1) for item in value]
         return items if kind is list else {"tuple": items}
     if kind is dict:
-        pairs = [[_encode(k, depth + 1), _encode(v, depth + 1)] for k, v in value.items()]
-        return {"dict": pairs}
+        return {"dict": [[_encode(part, depth + 1) for part in pair] for pair in value.items()]}
     if kind is bytes:
         return {"bytes": base64.b64encode(value).decode()}
     return _encode_array(value)
 
 
 @no_type_check
-def _whole_text(text: str) -> str:
-    """Return a text, unless it holds half a character, which no file could."""
+def _scalar(value: Any) -> Any:
+    """Return a number or a text, unless it holds half a character, which no file could."""
     try:
-        text.encode()
+        if type(value) is str:
+            value.encode()
     except UnicodeEncodeError:
         raise NotPlainError("the text holds half a character (a lone surrogate)") from None
-    return text
+    return value
 
 
 def _encode_array(value: Any) -> dict[str, Any]:
@@ -86,33 +72,20 @@ def _encode_array(value: Any) -> dict[str, Any]:
     elif type(value) is np.ndarray:
         array, dtype, kind = np.ascontiguousarray(value), str(value.dtype), "array"
     else:
-        raise NotPlainError(f"a value of type {type(value).__name__!r} is not one of {ALLOWED}")
+        allowed = "numbers, texts, lists, tuples, dictionaries, arrays or tensors"
+        raise NotPlainError(f"a value of type {type(value).__name__!r} is not one of {allowed}")
     if dtype not in TORCH_DTYPES:
         raise NotPlainError(f"an array of {dtype} is not allowed: use numbers or booleans")
     data = base64.b64encode(array.tobytes()).decode()
     return {kind: dtype, "shape": list(value.shape), "data": data}
 
 
-def decode(written: Any) -> Any:
-    """Return the plain value that `encode` wrote; trust nothing about what is given.
-
-    Raises:
-        NotPlainError: if it is not something that `encode` writes.
-    """
-    try:
-        return _decode(written, 0)
-    except NotPlainError:
-        raise
-    except (KeyError, TypeError, ValueError, OverflowError, binascii.Error) as error:
-        raise NotPlainError(f"the value cannot be read: {error}") from None
-
-
 @no_type_check
-def _decode(written: Any, depth: int) -> Any:  # noqa: PLR0911  a case for each kind
+def _decode(written: Any, depth: int = 0) -> Any:  # noqa: PLR0911  a case for each kind
     if depth > MOST_DEPTH + 1:
         raise NotPlainError(f"the value is nested more than {MOST_DEPTH} deep")
     if type(written) in SCALARS:
-        return _whole_text(written) if type(written) is str else written
+        return _scalar(written)
     if type(written) is list:
         return [_decode(item, depth + 1) for item in written]
     if type(written) is not dict or not written:
@@ -164,16 +137,16 @@ def dumps(value: Any) -> bytes:
     """Return a plain value as one line of JSON.
 
     Raises:
-        NotPlainError: if it is not plain, or nested too deep.
+        NotPlainError: if some part is of another type, a subclass included, or nested too deep.
     """
     try:
-        return json.dumps(encode(value), separators=(",", ":"), allow_nan=False).encode()
+        return json.dumps(_encode(value), separators=(",", ":"), allow_nan=False).encode()
     except (RecursionError, ValueError) as error:
         raise NotPlainError(f"the value cannot be written: {error}") from None
 
 
 def loads(line: bytes) -> Any:
-    """Return the plain value of a line of JSON.
+    """Return the plain value of a line of JSON; trust nothing about what is given.
 
     Raises:
         NotPlainError: if the line is not what `dumps` writes.
@@ -182,8 +155,10 @@ def loads(line: bytes) -> Any:
     if line.count(b",") + line.count(b"[") > MOST_ITEMS:
         raise NotPlainError(f"the value has more than {MOST_ITEMS:,} items: use an array")
     try:
-        return decode(json.loads(line))
-    except (RecursionError, ValueError) as error:
+        return _decode(json.loads(line))
+    except NotPlainError:
+        raise
+    except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
         raise NotPlainError(f"the value cannot be read: {type(error).__name__}") from None
 
 

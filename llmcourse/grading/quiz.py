@@ -29,7 +29,6 @@ FEWEST, MOST = 3, 4
 """Options of a question."""
 LETTERS = "ABCD"
 
-_RIGHT, _WRONG = "Right:", "Not quite:"
 _CODE = re.compile(r"`([^`]+)`")
 
 # An explanation is shown while its option is chosen.  It stands in a live region, so that a screen
@@ -73,6 +72,7 @@ _FORM = '<form class="lq" method="dialog" data-lm-suppress-shortcuts="true">'
 class Option:
     """One option of a question."""
 
+    letter: str
     text: str
     right: bool
     why: str
@@ -85,11 +85,8 @@ class Question:
 
     text: str
     options: tuple[Option, ...]
-
-    @property
-    def place(self) -> int:
-        """The place of the right option, from 0."""
-        return [option.right for option in self.options].index(True)
+    place: int
+    """Of the right option, from 0."""
 
 
 class Quiz:
@@ -97,9 +94,6 @@ class Quiz:
 
     Args:
         topic: such as "05_tokens"; `topics()` lists those that there are.
-
-    Attributes:
-        questions: in order.
 
     Raises:
         ValueError: if there is no quiz of that name, or its file is malformed.
@@ -116,7 +110,7 @@ class Quiz:
         lines = [f"Quiz {self.topic}: {len(self.questions)} questions"]
         for number, question in enumerate(self.questions, start=1):
             lines.append(f"{number}. {question.text}")
-            lines += [f"   {letter}. {o.text}" for letter, o in _lettered(question)]
+            lines += [f"   {option.letter}. {option.text}" for option in question.options]
         return "\n".join(lines)
 
     def answers(self) -> str:
@@ -124,33 +118,27 @@ class Quiz:
         lines = []
         for number, question in enumerate(self.questions, start=1):
             right = question.options[question.place]
-            lines += [f"{number}. {LETTERS[question.place]}. {right.text}", f"   {right.why}"]
+            lines += [f"{number}. {right.letter}. {right.text}", f"   {right.why}"]
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        fields = [
-            _fieldset(question, number, f"{self.topic}-{number}")
-            for number, question in enumerate(self.questions, start=1)
-        ]
+        numbered = enumerate(self.questions, start=1)
+        fields = "".join(_fieldset(each, n, f"{self.topic}-{n}") for n, each in numbered)
         count = f"<span> of {len(self.questions)} right</span>"
         again = '<button type="reset">Start again</button>'
-        return f"{_FORM}{_STYLE}{''.join(fields)}<p>{count}{again}</p></form>"
-
-
-def _lettered(question: Question) -> list[tuple[str, Option]]:
-    return list(zip(LETTERS, question.options, strict=False))
+        return f"{_FORM}{_STYLE}{fields}<p>{count}{again}</p></form>"
 
 
 def _fieldset(question: Question, number: int, name: str) -> str:
     """Return the HTML of one question; name is that of its group of radio buttons."""
     labels, reasons = [], []
-    for letter, option in _lettered(question):
+    for option in question.options:
         kind = ' class="lq-y"' if option.right else ""
         button = f'<input type="radio" name="{html.escape(name)}"{kind}>'
-        labels.append(f"<label>{button}<span>{letter}. {marked_up(option.text)}</span></label>")
-        word = _RIGHT if option.right else _WRONG
-        why = f"<b>{letter}. {word}</b> {marked_up(option.why)}"
-        reasons.append(f"<p{kind} hidden>{why}</p>")
+        text, why = f"{option.letter}. {marked_up(option.text)}", marked_up(option.why)
+        labels.append(f"<label>{button}<span>{text}</span></label>")
+        word = "Right:" if option.right else "Not quite:"
+        reasons.append(f"<p{kind} hidden><b>{option.letter}. {word}</b> {why}</p>")
     return (
         f"<fieldset><legend>{number}. {marked_up(question.text)}</legend>{''.join(labels)}"
         f'<div aria-live="polite">{"".join(reasons)}</div></fieldset>'
@@ -177,15 +165,7 @@ def topics() -> list[str]:
 
 
 def parsed(text: str, name: str) -> tuple[Question, ...]:
-    """Return the questions in the text of a file.
-
-    Args:
-        text: TOML.
-        name: of the file, for messages.
-
-    Raises:
-        ValueError: if it is malformed; the message names file and question.
-    """
+    """Return the questions in the TOML of a file; a ValueError names the file and the question."""
     try:
         given = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -212,16 +192,17 @@ def _question(given: Mapping[str, Any]) -> Question:
     if not (_is_tables(options) and FEWEST <= len(options) <= MOST):
         raise ValueError(f"give {FEWEST} or {MOST} [[question.option]] tables")
     found = []
-    for letter, option in zip(LETTERS, options, strict=False):
-        where = f"option {letter}"
-        _names({"right": False} | option, {"text", "right", "why"}, where)
-        if not isinstance(option.get("right", False), bool):
+    for letter, written in zip(LETTERS, options, strict=False):
+        where, option = f"option {letter}", {"right": False} | written
+        _names(option, {"text", "right", "why"}, where)
+        if not isinstance(option["right"], bool):
             raise ValueError(f"{where}: right must be true, or left out")
-        texts = [_text(option, name, where) for name in ("text", "why")]
-        found.append(Option(texts[0], option.get("right", False), texts[1]))
-    if (right := sum(option.right for option in found)) != 1:
-        raise ValueError(f"{right} options are right: exactly one must be")
-    return Question(_text(given, "text", "the question"), tuple(found))
+        text, why = (_text(option, name, where) for name in ("text", "why"))
+        found.append(Option(letter, text, option["right"], why))
+    right = [place for place, option in enumerate(found) if option.right]
+    if len(right) != 1:
+        raise ValueError(f"{len(right)} options are right: exactly one must be")
+    return Question(_text(given, "text", "the question"), tuple(found), right[0])
 
 
 def _names(given: Mapping[str, Any], needed: set[str], what: str) -> None:

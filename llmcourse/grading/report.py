@@ -23,17 +23,16 @@ def write(
     folder: Path, exam: Exam, reports: Sequence[dict[str, Any]], isolation: Isolation
 ) -> None:
     """Write scores.csv and index.html into a folder."""
-    written = {TABLE: table(exam, reports), PAGE: page(exam, reports, isolation)}
+    written = {TABLE: _table(exam, reports), PAGE: _page(exam, reports, isolation)}
     for name, text in written.items():
         with runtime.write_atomically(folder / name) as file:
             file.write(text.encode())
 
 
-def table(exam: Exam, reports: Sequence[dict[str, Any]]) -> str:
+def _table(exam: Exam, reports: Sequence[dict[str, Any]]) -> str:
     """Return the scores as CSV: a row for a submission, a column for a question."""
-    text = io.StringIO()
     numbers = [question.number for question in exam.questions]
-    writer = csv.writer(text, lineterminator="\n")
+    writer = csv.writer(text := io.StringIO(), lineterminator="\n")
     writer.writerow(["submission", "score", "points", *numbers, "problems"])
     for report in reports:
         scores = {q["question"]: f"{q['score']:g}" for q in report["questions"]}
@@ -48,7 +47,7 @@ def harmless(cell: str) -> str:
     return f"'{cell}" if cell.lstrip()[:1] in ("=", "+", "-", "@") else cell
 
 
-def page(exam: Exam, reports: Sequence[dict[str, Any]], isolation: Isolation) -> str:
+def _page(exam: Exam, reports: Sequence[dict[str, Any]], isolation: Isolation) -> str:
     """Return one page of HTML about a batch; all that comes from submissions is escaped."""
     environment = jinja2.Environment(
         autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -117,7 +117,7 @@ def detect(private: Sequence[Path], *, wanted: str = "auto") -> Isolation:
     if program and wanted != "limits":
         isolation = Isolation("namespaces", (), program, root)
         place = Place(isolation, Limits(), tuple(private))
-        why = _probe(command(place, [sys.executable, "-c", PROBE]))
+        why = _probe(_command(place, [sys.executable, "-c", PROBE]))
         if not why:
             return isolation
     if wanted == "namespaces":
@@ -137,40 +137,27 @@ def _probe(arguments: list[str]) -> str:
     """Return why a command fails, or nothing."""
     try:
         done = subprocess.run(
-            arguments,
-            capture_output=True,
-            timeout=PROBE_S,
-            check=False,
-            text=True,
-            env=environment(""),
-            cwd="/",
-        )
+            arguments, capture_output=True, timeout=PROBE_S, check=False, text=True,
+            env=_environment(""), cwd="/",
+        )  # fmt: skip
     except (OSError, subprocess.SubprocessError) as error:
         return str(error)
     said = done.stderr.strip().split("\n")[-1][:200]
     return "" if done.returncode == 0 else said or f"it ended with {done.returncode}"
 
 
-def environment(mark: str) -> dict[str, str]:
+def _environment(mark: str) -> dict[str, str]:
     """Return the environment of a learner's process: nothing of the grader's own."""
     return {
-        "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin",
-        "PYTHONPATH": str(Path(llmcourse.__file__).parents[1]),
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "HOME": HOME,
-        "TMPDIR": "/tmp",
-        "LANG": "C.UTF-8",
-        "PYTHONUNBUFFERED": "1",
-        "OMP_NUM_THREADS": "1",
-        "TQDM_DISABLE": "1",
-        "TOKENIZERS_PARALLELISM": "false",
-        "MPLBACKEND": "agg",
-        "LLMCOURSE_PROGRESS": "off",
-        MARK: mark,
-    }
+        "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin", "LANG": "C.UTF-8",
+        "PYTHONPATH": str(Path(llmcourse.__file__).parents[1]), "PYTHONUNBUFFERED": "1",
+        "PYTHONDONTWRITEBYTECODE": "1", "HOME": HOME, "TMPDIR": "/tmp", "OMP_NUM_THREADS": "1",
+        "TQDM_DISABLE": "1", "TOKENIZERS_PARALLELISM": "false", "MPLBACKEND": "agg",
+        "LLMCOURSE_PROGRESS": "off", MARK: mark,
+    }  # fmt: skip
 
 
-def visible_folders() -> list[Path]:
+def _visible_folders() -> list[Path]:
     """Return what a learner's process needs to read: Python, its packages, this package."""
     found = {Path(sys.prefix), Path(sys.base_prefix), Path(llmcourse.__file__).parent}
     found |= {Path(sysconfig.get_path(name)) for name in ("stdlib", "purelib", "platlib")}
@@ -180,27 +167,16 @@ def visible_folders() -> list[Path]:
     return sorted(p for p in found if not any(p != o and p.is_relative_to(o) for o in found))
 
 
-def _parents(folders: Iterable[Path]) -> list[Path]:
-    """Return the folders above some folders, from the top; the root is there already."""
-    return sorted({parent for folder in folders for parent in folder.parents} - {Path("/")})
-
-
-def command(place: Place, arguments: list[str]) -> list[str]:
-    """Return the command that runs something in a file tree, process list and network of its own.
-
-    Args:
-        place: with an isolation of kind namespaces.
-        arguments: what to run.
-    """
+def _command(place: Place, arguments: list[str]) -> list[str]:
+    """Return what runs a command in a file tree, process list and network of its own."""
     size = str(place.limits.disk_bytes // 3)
-    folders = visible_folders()
+    folders = _visible_folders()
     words = [place.isolation.bubblewrap, "--die-with-parent", "--new-session", "--unshare-pid"]
     words += ["--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
     words += ["--hostname", "learner", "--cap-drop", "ALL"]
     words += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"] if place.uid else []
     words += ["--ro-bind", "/usr", "/usr"]
-    for name in ("bin", "sbin", "lib", "lib32", "lib64"):
-        link = Path("/", name)
+    for link in map(Path, ("/bin", "/sbin", "/lib", "/lib32", "/lib64")):
         if link.is_symlink():
             words += ["--symlink", str(link.readlink()), str(link)]
         elif link.exists():
@@ -211,8 +187,8 @@ def command(place: Place, arguments: list[str]) -> list[str]:
     for folder in ("/tmp", "/dev/shm", HOME):
         words += ["--perms", "1777", "--size", size, "--tmpfs", folder]
     # Without this, the folders above would be closed to the user that the process becomes.
-    for folder in _parents(folders):
-        words += ["--perms", "0755", "--dir", str(folder)]
+    for above in sorted({p for folder in folders for p in folder.parents} - {Path("/")}):
+        words += ["--perms", "0755", "--dir", str(above)]
     for folder in folders:
         words += ["--ro-bind", str(folder), str(folder)]
     for path in sorted({p.resolve() for p in place.private}):
@@ -227,20 +203,13 @@ def _processes(limits: Limits, uid: int) -> int:
     """Return the limit of processes: the system counts all those of the user."""
     if uid:
         return limits.processes
-    mine = [p for p in psutil.process_iter(["uids", "num_threads"]) if _is_mine(p)]
-    return limits.processes + sum(p.info["num_threads"] or 1 for p in mine)
-
-
-def _is_mine(process: psutil.Process) -> bool:
-    return process.info["uids"] is not None and process.info["uids"].real == os.getuid()
+    all_of_them = psutil.process_iter(["uids", "num_threads"])
+    mine = [p.info for p in all_of_them if p.info["uids"] and p.info["uids"].real == os.getuid()]
+    return limits.processes + sum(info["num_threads"] or 1 for info in mine)
 
 
 def start(place: Place, mark: str) -> tuple[subprocess.Popen, Path | None]:
-    """Start the learner's process of one submission.
-
-    Args:
-        place: where it runs.
-        mark: a word that tells its processes from others.
+    """Start the learner's process of one submission, with a mark that tells it from others.
 
     Returns:
         The process, and the folder that is its home, to be removed, if there is one on disk.
@@ -249,29 +218,18 @@ def start(place: Place, mark: str) -> tuple[subprocess.Popen, Path | None]:
     worker = [sys.executable, "-m", "llmcourse.grading.worker", f"--uid={uid}"]
     worker += [f"--cpu_s={int(limits.submission_s) + 1}", f"--file_bytes={limits.disk_bytes}"]
     worker += [f"--processes={_processes(limits, uid)}", f"--memory_bytes={limits.memory_bytes}"]
-    env, home, cwd = environment(mark), None, "/"
+    env, home = _environment(mark), None
     if place.isolation.kind == "namespaces":
-        arguments = command(place, [*worker, "--guard=0"])
+        arguments = _command(place, [*worker, "--guard=0"])
     else:
         arguments = [*worker, "--guard=1"]
-        home = _new_home(uid)
+        home = Path(tempfile.mkdtemp(prefix="llmcourse-learner-"))
+        if uid:
+            os.chown(home, uid, uid)
         env |= {"HOME": str(home), "TMPDIR": str(home)}
-        cwd = str(home)
+    pipe = subprocess.PIPE
     process = subprocess.Popen(
-        arguments,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=env,
-        cwd=cwd,
+        arguments, stdin=pipe, stdout=pipe, stderr=pipe, env=env, cwd=home or "/",
         start_new_session=True,
-    )
+    )  # fmt: skip
     return process, home
-
-
-def _new_home(uid: int) -> Path:
-    """Return an empty folder that belongs to a user."""
-    home = Path(tempfile.mkdtemp(prefix="llmcourse-learner-"))
-    if uid:
-        os.chown(home, uid, uid)
-    return home

@@ -6,11 +6,11 @@ Taught in: chapters/00_how_to_use.ipynb
 import contextlib
 import os
 import selectors
-import shutil
 import subprocess
 import threading
 import time
 import uuid
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ import psutil
 
 from llmcourse.grading import plain, sandbox
 from llmcourse.grading.check import AnswerError, NotAnsweredError
+from llmcourse.grading.compare import one_line
 
 CHUNK = 1 << 16
 START_S = 120.0
@@ -41,30 +42,22 @@ class Session:
     """
 
     def __init__(self, place: sandbox.Place, *, deadline: float) -> None:
-        self.limits = place.limits
-        self.deadline = deadline
-        self.ended = ""
+        self.limits, self.deadline, self.ended = place.limits, deadline, ""
         self._mark = uuid.uuid4().hex
-        self._buffer = b""
-        self._printed, self._tail = 0, b""
+        self._buffer, self._printed, self._tail = b"", 0, b""
         self._process, self._home = sandbox.start(place, self._mark)
         # In a process list of its own, nothing outlives the first process.
         self._uid = place.uid
         self._may_leave = place.isolation.kind != "namespaces"
         os.set_blocking(self._process.stdin.fileno(), False)
         self._closed = threading.Event()
-        self._threads = [
-            threading.Thread(target=f, daemon=True) for f in (self._drain, self._watch)
-        ]
-        for thread in self._threads:
-            thread.start()
+        self._drainer = threading.Thread(target=self._drain, daemon=True)
+        self._drainer.start()
+        threading.Thread(target=self._watch, daemon=True).start()
 
     def __enter__(self) -> "Session":
-        try:
-            self._answer(START_S)
-        except BaseException:
-            self.close()
-            raise
+        self._set_clock(START_S)
+        self._answer()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -77,7 +70,7 @@ class Session:
             EndedError: if the process is gone, or did not answer in time.
         """
         kind, value = self._ask(("cell", source), self.limits.cell_s)
-        return "" if kind == "ok" else _short(value)
+        return "" if kind == "ok" else one_line(str(value), 400)
 
     def call(self, name: str, *arguments: Any, **settings: Any) -> Any:
         """Call a function of the notebook; return what it returned, as plain data.
@@ -91,22 +84,28 @@ class Session:
         kind, value = self._ask(question, self.limits.call_s)
         if kind == "ok":
             return value
-        raise (NotAnsweredError if kind == "open" else AnswerError)(_short(value))
+        raise (NotAnsweredError if kind == "open" else AnswerError)(one_line(str(value), 400))
+
+    def printed(self) -> str:
+        """Return the end of what was printed."""
+        return self._tail.decode(errors="replace")
+
+    # --- question and answer
 
     def _ask(self, question: Any, seconds: float) -> tuple[str, Any]:
         if self.ended:
             raise EndedError(self.ended)
-        self._send(plain.dumps(question) + b"\n", seconds)
-        answer = self._answer(seconds)
+        self._set_clock(seconds)
+        self._send(plain.dumps(question) + b"\n")
+        answer = self._answer()
         # Now, not when the watcher looks next: the blame would fall on the question after this one.
-        if self._holds_too_much():
-            raise self._end(self._too_much())
+        if too_much := self._too_much_memory():
+            raise self._end(too_much)
         return answer
 
-    def _answer(self, seconds: float) -> tuple[str, Any]:
-        line = self._receive(seconds)
+    def _answer(self) -> tuple[str, Any]:
         try:
-            answer = plain.loads(line)
+            answer = plain.loads(self._receive())
         except plain.NotPlainError as error:
             raise self._end(f"what came back cannot be read: {error}") from None
         whole = type(answer) is tuple and len(answer) == 2 and type(answer[0]) is str
@@ -114,71 +113,77 @@ class Session:
             raise self._end("the process answered something else than the grader asked for")
         return answer
 
-    def _until(self, seconds: float) -> float:
-        return min(time.monotonic() + seconds, self.deadline)
+    def _set_clock(self, seconds: float) -> None:
+        """Set until when the next answer is waited for, and what is said if it is late."""
+        own = time.monotonic() + seconds
+        self._until = min(own, self.deadline)
+        allowed = seconds if own < self.deadline else self.limits.submission_s
+        self._late = f"it took more than {allowed:g} s and was stopped"
 
-    def _send(self, data: bytes, seconds: float) -> None:
-        until = self._until(seconds)
+    def _wait(self, pipe: Any, event: int) -> None:
+        """Wait until a pipe is ready; when that takes too long, end the process."""
         with selectors.DefaultSelector() as ready:
-            ready.register(self._process.stdin, selectors.EVENT_WRITE)
-            while data:
-                if not ready.select(max(0.0, until - time.monotonic())):
-                    raise self._end(f"it took more than {seconds:g} s and was stopped")
-                try:
-                    data = data[os.write(self._process.stdin.fileno(), data[:CHUNK]) :]
-                except BrokenPipeError:
-                    raise self._end("the process ended by itself") from None
+            ready.register(pipe, event)
+            if not ready.select(max(0.0, self._until - time.monotonic())):
+                raise self._end(self._late)
 
-    def _receive(self, seconds: float) -> bytes:
-        until = self._until(seconds)
+    def _send(self, data: bytes) -> None:
+        while data:
+            self._wait(self._process.stdin, selectors.EVENT_WRITE)
+            try:
+                data = data[os.write(self._process.stdin.fileno(), data[:CHUNK]) :]
+            except BrokenPipeError:
+                raise self._left() from None
+
+    def _receive(self) -> bytes:
         parts, size = [self._buffer], len(self._buffer)
-        with selectors.DefaultSelector() as ready:
-            ready.register(self._process.stdout, selectors.EVENT_READ)
-            while b"\n" not in parts[-1]:
-                if not ready.select(max(0.0, until - time.monotonic())):
-                    whole = until == self.deadline
-                    seconds = self.limits.submission_s if whole else seconds
-                    raise self._end(f"it took more than {seconds:g} s and was stopped")
-                part = os.read(self._process.stdout.fileno(), CHUNK)
-                if not part:
-                    raise self._end("the process ended by itself")
-                size += len(part)
-                if size > self.limits.answer_bytes:
-                    raise self._end("it returned more than the grader takes")
-                parts.append(part)
+        while b"\n" not in parts[-1]:
+            self._wait(self._process.stdout, selectors.EVENT_READ)
+            parts.append(os.read(self._process.stdout.fileno(), CHUNK))
+            size += len(parts[-1])
+            if not parts[-1]:
+                raise self._left()
+            if size > self.limits.answer_bytes:
+                raise self._end("it returned more than the grader takes")
         line, _, self._buffer = b"".join(parts).partition(b"\n")
         return line
 
+    def _left(self) -> EndedError:
+        time.sleep(LOOK_EVERY_S)  # the watcher may know better
+        return self._end("the process ended by itself")
+
     def _end(self, why: str) -> EndedError:
         """End the process; return the error that says why, the watcher's reason first."""
-        if why == "the process ended by itself":
-            time.sleep(LOOK_EVERY_S)  # the watcher may know better
         self.ended = self.ended or why
         self.close()
         return EndedError(self.ended)
+
+    # --- watching, in threads
 
     def _drain(self) -> None:
         """Read what is printed, so that nobody waits; keep the end of it."""
         while part := os.read(self._process.stderr.fileno(), CHUNK):
             self._printed += len(part)
             self._tail = (self._tail + part)[-TAIL_BYTES:]
-            if self._printed > self.limits.output_bytes and not self.ended:
-                self.ended = f"it printed more than {self.limits.output_bytes >> 20} MiB"
-                self._process.kill()
+            if self._printed > self.limits.output_bytes:
+                self._stop(f"it printed more than {self.limits.output_bytes >> 20} MiB")
 
     def _watch(self) -> None:
         """End the process when all that it started uses too much memory."""
         while not self._closed.wait(LOOK_EVERY_S):
-            if self._holds_too_much() and not self.ended:
-                self.ended = self._too_much()
-                self._process.kill()
+            if too_much := self._too_much_memory():
+                self._stop(too_much)
 
-    def _holds_too_much(self) -> bool:
+    def _stop(self, why: str) -> None:
+        if not self.ended:
+            self.ended = why
+            self._process.kill()
+
+    def _too_much_memory(self) -> str:
+        """Return what to say if all that was started holds too much memory, or nothing."""
+        most = self.limits.memory_bytes
         used = sum(_held_bytes(process) for process in self._family())
-        return used > self.limits.memory_bytes
-
-    def _too_much(self) -> str:
-        return f"it used more than {self.limits.memory_bytes / 2**30:.3g} GiB of memory"
+        return f"it used more than {most / 2**30:.3g} GiB of memory" if used > most else ""
 
     def _family(self) -> list[psutil.Process]:
         """Return the process and all that it started, as far as they can be found."""
@@ -188,13 +193,18 @@ class Session:
         except psutil.Error:
             return []
 
-    def _strays(self) -> list[psutil.Process]:
-        """Return what hides among the other processes of the machine."""
-        return _marked(self._mark, self._uid) if self._may_leave else []
+    # --- the end
 
-    def printed(self) -> str:
-        """Return the end of what was printed."""
-        return self._tail.decode(errors="replace")
+    def _strays(self) -> Iterator[psutil.Process]:
+        """Yield what hides among the machine's processes: of its user, or with its mark."""
+        for process in psutil.process_iter() if self._may_leave else ():
+            try:
+                mine = self._uid and process.uids().real == self._uid
+                mine = mine or process.environ().get(sandbox.MARK) == self._mark
+            except (psutil.Error, OSError):
+                continue
+            if mine:
+                yield process
 
     def close(self) -> None:
         """End the process and everything that it started; return when all of it is gone."""
@@ -203,26 +213,27 @@ class Session:
         self._closed.set()
         family = self._family()
         self._process.kill()
-        for process in [*family, *self._strays()]:
-            _kill(process)
+        kill(family)
+        kill(self._strays())
         _, alive = psutil.wait_procs(family, timeout=GONE_S)
         self._process.wait()
-        for process in self._strays():
-            _kill(process)
+        kill(self._strays())
         for pipe in (self._process.stdin, self._process.stdout):
             pipe.close()
-        self._threads[0].join(GONE_S)
-        if not self._threads[0].is_alive():
+        self._drainer.join(GONE_S)
+        if not self._drainer.is_alive():
             self._process.stderr.close()
-        if self._home is not None:
-            _remove(self._home)
+        if self._home is not None:  # by a program that minds no depth of folders
+            subprocess.run(["rm", "-rf", "--", self._home], check=False, capture_output=True)
         if alive:
             raise subprocess.SubprocessError(f"these processes could not be ended: {alive}")
 
 
-def _short(value: Any) -> str:
-    text = " ".join(str(value).split())
-    return text[:400]
+def kill(processes: Iterable[psutil.Process]) -> None:
+    """Kill those that are still there."""
+    for process in processes:
+        with contextlib.suppress(psutil.Error):
+            process.kill()
 
 
 def _held_bytes(process: psutil.Process) -> int:
@@ -236,29 +247,3 @@ def _held_bytes(process: psutil.Process) -> int:
             if str(file.readlink()).startswith("/memfd:"):
                 held += file.stat().st_blocks * BLOCK_BYTES
     return held
-
-
-def _remove(folder: Path) -> None:
-    """Remove a folder, however deep it is."""
-    try:
-        shutil.rmtree(folder, ignore_errors=True)
-    except RecursionError:
-        subprocess.run(["rm", "-rf", "--", str(folder)], check=False, capture_output=True)
-
-
-def _kill(process: psutil.Process) -> None:
-    with contextlib.suppress(psutil.Error):
-        process.kill()
-
-
-def _marked(mark: str, uid: int) -> list[psutil.Process]:
-    """Return the processes of a submission's user, or that carry its mark in their environment."""
-    found = []
-    for process in psutil.process_iter():
-        try:
-            mine = bool(uid) and process.uids().real == uid
-            if mine or process.environ().get(sandbox.MARK) == mark:
-                found.append(process)
-        except (psutil.Error, OSError):
-            continue
-    return found

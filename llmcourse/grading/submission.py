@@ -48,13 +48,11 @@ def exam(notebook: Path, folder: Path, *, seed: int = 0) -> Exam:
         seed: of the hidden tests' inputs.
 
     Raises:
-        ExerciseError: if the notebook is not one of exercises.
         FileNotFoundError: if it has no hidden tests.
-        ValueError: if a question has none.
+        ValueError: if it is not one of exercises, or a question has no hidden test.
     """
     questions = tuple(exercise.questions(exercise.read(notebook)))
-    path = folder / f"{notebook.stem}.py"
-    tests = hidden.load(path)
+    tests = hidden.load(path := folder / f"{notebook.stem}.py")
     for question in questions:
         hidden.tests_of(tests, question.number)
     sha = hashlib.sha256(f"{seed}\0".encode())
@@ -63,36 +61,31 @@ def exam(notebook: Path, folder: Path, *, seed: int = 0) -> Exam:
     return Exam(notebook.stem, questions, tests, seed, sha.hexdigest())
 
 
-def oddities(cells: Sequence[Cell], topic: str) -> list[str]:
+def _oddities(cells: Sequence[Cell], topic: str) -> list[str]:
     """Return what is odd about the marked cells of a notebook, a sentence each."""
-    chapter = topic[:2]
     marked = [cell.grade_id for cell in cells if cell.grade_id]
-    answers = [name for name in marked if name.endswith("-answer")]
-    others = sorted({name[:2] for name in answers if not name.startswith(f"{chapter}-")})
+    chapters = sorted({name[:2] for name in marked if name.endswith("-answer")})
     found = []
-    if others and not any(name.startswith(f"{chapter}-") for name in answers):
-        found.append(f"this is the notebook of chapter {others[0]}, not of {chapter}")
-    elif not answers:
+    if not chapters:
         found.append("no cell is marked as an answer: is this the right notebook?")
+    elif topic[:2] not in chapters:
+        found.append(f"this is the notebook of chapter {chapters[0]}, not of {topic[:2]}")
     if len(set(marked)) != len(marked):
         found.append("some marked cells are there twice: the last definition counts")
     return found
 
 
-class Learner:
+class _Learner:
     """The functions of one submission, in a process that is started again when it ends.
 
-    Args:
-        cells: sources to run, in order.
-        open_session: starts a process.
-        problems: what went wrong with the cells is added here, a sentence each.
+    What goes wrong with its cells is added to the problems, a sentence each.
     """
 
-    def __init__(self, cells: Sequence[str], open_session: Any, problems: list[str]) -> None:
-        self._cells = list(enumerate(cells, start=1))
-        self._open, self._problems = open_session, problems
+    def __init__(self, cells: Sequence[str], place: sandbox.Place, problems: list[str]) -> None:
+        self._cells = dict(enumerate(cells, start=1))
+        self._place, self._problems = place, problems
+        self._deadline = time.monotonic() + place.limits.submission_s
         self._session: Session | None = None
-        self._told: set[int] = set()
 
     def call(self, name: str, *arguments: Any, **settings: Any) -> Any:
         """Call a function of the submission, as `Session.call`."""
@@ -102,23 +95,23 @@ class Learner:
         """Return a process in which the cells have been run."""
         # This ends: a start that fails takes a cell away, or is due to the deadline.
         while self._session is None or self._session.ended:
-            self._session = self._open()
+            self._session = Session(self._place, deadline=self._deadline)
             self._session.__enter__()
-            self._run_cells()
+            self._run_cells(self._session)
         return self._session
 
-    def _run_cells(self) -> None:
+    def _run_cells(self, session: Session) -> None:
         """Run all cells; one that ends the process is left out from then on."""
-        for place, (number, source) in enumerate(self._cells):
+        for number, source in list(self._cells.items()):
             try:
-                error = self._session.run_cell(source)
+                error = session.run_cell(source)
             except EndedError as ended:
                 self._problems.append(f"cell {number}: {ended}")
-                del self._cells[place]
+                del self._cells[number]
                 return
-            if error and number not in self._told:
-                self._told.add(number)
-                self._problems.append(f"cell {number}: {error}")
+            told = f"cell {number}: {error}"
+            if error and told not in self._problems:
+                self._problems.append(told)
 
     def close(self) -> str:
         """End the process; return the end of what it printed."""
@@ -131,61 +124,43 @@ class Learner:
 def grade(path: Path, exam: Exam, place: sandbox.Place) -> dict[str, Any]:
     """Grade one submission; whatever it is, return a report and leave nothing behind.
 
-    Args:
-        path: the submitted file.
-        exam: what it is graded by.
-        place: where it runs.
-
     Returns:
         A dictionary for JSON, with score, points, the questions' checks, problems and seconds.
     """
     began = time.monotonic()
     problems: list[str] = []
-    results, printed = [], ""
+    results = [Result(question.number, question.points) for question in exam.questions]
+    printed = ""
     try:
         found = reader.cells_of(path)
-        problems += oddities(found, exam.topic)
+        problems += _oddities(found, exam.topic)
         cells = [source for cell in found if (source := reader.to_run(cell)).strip()]
-        results, printed = _results(cells, exam, place, problems)
+        learner = _Learner(cells, place, problems)
+        try:
+            with contextlib.suppress(EndedError):  # each question says it
+                learner.ready()
+            results = [
+                hidden.run(exam.tests, q.number, q.points, learner.call, seed=exam.seed)
+                for q in exam.questions
+            ]
+        finally:
+            printed = learner.close()
     except ExerciseError as error:
         problems.append(str(error))
-    if not results:
-        results = [Result(question.number, question.points) for question in exam.questions]
     questions = [_question(q, result) for q, result in zip(exam.questions, results, strict=True)]
+    if len(problems) > MOST_PROBLEMS:
+        problems[MOST_PROBLEMS:] = [f"and {len(problems) - MOST_PROBLEMS} more"]
     return {
         "score": sum(question["score"] for question in questions),
         "points": exam.points,
         "questions": questions,
-        "problems": [clean(problem) for problem in shortened(problems)],
+        "problems": [clean(problem) for problem in problems],
         "printed": clean(printed),
         "seconds": round(time.monotonic() - began, 2),
     }
 
 
-def _results(
-    cells: Sequence[str], exam: Exam, place: sandbox.Place, problems: list[str]
-) -> tuple[list[Result], str]:
-    """Run the cells, then the hidden tests of each question."""
-    deadline = time.monotonic() + place.limits.submission_s
-
-    def open_session() -> Session:
-        return Session(place, deadline=deadline)
-
-    learner = Learner(cells, open_session, problems)
-    results = []
-    try:
-        with contextlib.suppress(EndedError):  # each question says it
-            learner.ready()
-        for question in exam.questions:
-            number, points = question.number, question.points
-            results.append(hidden.run(exam.tests, number, points, learner.call, seed=exam.seed))
-    finally:
-        printed = learner.close()
-    return results, printed
-
-
 def _question(question: Question, result: Result) -> dict[str, Any]:
-    lines: list[Line] = result.lines or [Line(State.NOT_ANSWERED, "it was not run")]
     return {
         "question": question.number,
         "title": question.title,
@@ -194,16 +169,9 @@ def _question(question: Question, result: Result) -> dict[str, Any]:
         "points": float(question.points),
         "checks": [
             {name: clean(str(getattr(line, name))) for name in ("state", "meaning", "detail")}
-            for line in lines
+            for line in result.lines or [Line(State.NOT_ANSWERED, "it was not run")]
         ],
     }
-
-
-def shortened(problems: list[str]) -> list[str]:
-    """Return the first problems, and how many there are beyond."""
-    if len(problems) <= MOST_PROBLEMS:
-        return problems
-    return [*problems[:MOST_PROBLEMS], f"and {len(problems) - MOST_PROBLEMS} more"]
 
 
 def clean(text: str) -> str:

@@ -19,64 +19,64 @@ import ctypes
 import os
 import resource
 import sys
-from collections.abc import Callable
 from typing import Any, BinaryIO
 
-READY = ("ok", "ready")
+from llmcourse.grading import plain
+from llmcourse.grading.check import crash
+
 MOST_FILES = 512
 _PR_SET_PDEATHSIG, _SIGKILL = 1, 9
 
 
-def limit(kind: int, most: int) -> None:
+def _limit(kind: int, most: int) -> None:
     """Set a limit that cannot be raised again; keep a lower one that is there already."""
     _, hard = resource.getrlimit(kind)
     most = most if hard == resource.RLIM_INFINITY else min(most, hard)
     resource.setrlimit(kind, (most, most))
 
 
-def lock_down(options: argparse.Namespace) -> None:
+def _lock_down(options: argparse.Namespace) -> None:
     """Give up rights and set limits, before a line of the learner's is read."""
-    limit(resource.RLIMIT_CORE, 0)
-    limit(resource.RLIMIT_CPU, options.cpu_s)
-    limit(resource.RLIMIT_FSIZE, options.file_bytes)
+    _limit(resource.RLIMIT_CORE, 0)
+    _limit(resource.RLIMIT_CPU, options.cpu_s)
+    _limit(resource.RLIMIT_FSIZE, options.file_bytes)
     if options.uid:
         os.setgroups([])
         os.setresgid(options.uid, options.uid, options.uid)
         os.setresuid(options.uid, options.uid, options.uid)
     if options.guard:
-        stand_guard()
-    die_with_parent()  # a change of user would undo it
-    limit(resource.RLIMIT_NPROC, options.processes)
-    limit(resource.RLIMIT_NOFILE, MOST_FILES)
+        _stand_guard()
+    _die_with_parent()  # a change of user would undo it
+    _limit(resource.RLIMIT_NPROC, options.processes)
+    _limit(resource.RLIMIT_NOFILE, MOST_FILES)
     if sys.platform == "linux":  # elsewhere the system ignores or refuses it
-        limit(resource.RLIMIT_AS, options.memory_bytes)
+        _limit(resource.RLIMIT_AS, options.memory_bytes)
 
 
-def die_with_parent() -> None:
+def _die_with_parent() -> None:
     """Ask the system to end this process when its parent ends."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, _SIGKILL, 0, 0, 0)
 
 
-def stand_guard() -> None:
+def _stand_guard() -> None:
     """Go on in a child.  Who kills its parent then kills this process, not the grader."""
     child = os.fork()
     if child:
-        die_with_parent()
+        _die_with_parent()
         os.waitpid(child, 0)
         os._exit(0)
 
 
-def pipes() -> tuple[BinaryIO, BinaryIO]:
+def _pipes() -> tuple[BinaryIO, BinaryIO]:
     """Return the pipes of requests and answers; what is printed goes to standard error."""
     requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(2, 1)
     return requests, answers
 
 
-def new_shell() -> Any:
+def _new_shell() -> Any:
     """Return IPython's own way to run cells, without history, without windows and without exit."""
     from IPython.core.interactiveshell import InteractiveShell  # noqa: PLC0415  after the limits
     from traitlets.config import Config  # noqa: PLC0415
@@ -88,16 +88,12 @@ def new_shell() -> Any:
         def ask_exit(self) -> None:
             """Go on: the grader ends the process."""
 
-    config = Config()
-    config.HistoryManager.enabled = False
-    config.InteractiveShell.colors = "nocolor"
-    return Shell.instance(config=config)
+    settings = {"HistoryManager": {"enabled": False}, "InteractiveShell": {"colors": "nocolor"}}
+    return Shell.instance(config=Config(settings))
 
 
-def run_cell(shell: Any, loop: asyncio.AbstractEventLoop, source: str) -> tuple[str, Any]:
+def _run_cell(shell: Any, loop: asyncio.AbstractEventLoop, source: str) -> tuple[str, Any]:
     """Run one cell, inside an event loop as Jupyter does; an error in it is an answer, no end."""
-    from llmcourse.grading.check import crash  # noqa: PLC0415  after the limits
-
     running = shell.run_cell_async(
         source, store_history=False, transformed_cell=shell.transform_cell(source)
     )
@@ -108,8 +104,6 @@ def run_cell(shell: Any, loop: asyncio.AbstractEventLoop, source: str) -> tuple[
 
 def call(names: dict[str, Any], name: str, arguments: list, settings: dict) -> tuple[str, Any]:
     """Call a function of the notebook."""
-    from llmcourse.grading.check import crash  # noqa: PLC0415  after the limits
-
     function = names.get(name)
     if not callable(function):
         return "open", f"the notebook has no function {name}"
@@ -121,29 +115,25 @@ def call(names: dict[str, Any], name: str, arguments: list, settings: dict) -> t
         return "crash", crash(error)
 
 
-def serve(requests: BinaryIO, answers: BinaryIO) -> None:
+def written(answer: tuple[str, Any]) -> bytes:
+    """Return the line of an answer; what cannot be written is a fault of the function called."""
+    try:
+        return plain.dumps(answer) + b"\n"
+    except Exception as error:  # a tensor without data, for one
+        return written(("crash", f"your function returned what is no data: {error}"))
+
+
+def _serve(requests: BinaryIO, answers: BinaryIO) -> None:
     """Answer requests until there are no more."""
-    from llmcourse.grading import plain  # noqa: PLC0415  after the limits
-
-    shell, loop = new_shell(), asyncio.new_event_loop()
+    shell, loop = _new_shell(), asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
-
-    def reply(answer: tuple[str, Any]) -> None:
-        try:
-            line = plain.dumps(answer)
-        except Exception as error:  # a tensor without data, for one
-            line = plain.dumps(("crash", f"your function returned what is no data: {error}"))
-        answers.write(line + b"\n")
-        answers.flush()
-
-    actions: dict[str, Callable[..., tuple[str, Any]]] = {
-        "cell": lambda source: run_cell(shell, loop, source),
-        "call": lambda *what: call(shell.user_ns, *what),
-    }
-    reply(READY)
+    answers.write(written(("ok", "ready")))
+    answers.flush()
     for line in requests:
         kind, *what = plain.loads(line)
-        reply(actions[kind](*what))
+        answer = _run_cell(shell, loop, *what) if kind == "cell" else call(shell.user_ns, *what)
+        answers.write(written(answer))
+        answers.flush()
 
 
 def main() -> None:
@@ -152,9 +142,9 @@ def main() -> None:
     for name in ("uid", "cpu_s", "file_bytes", "processes", "memory_bytes", "guard"):
         parser.add_argument(f"--{name}", type=int, required=True)
     options = parser.parse_args()
-    requests, answers = pipes()
-    lock_down(options)
-    serve(requests, answers)
+    requests, answers = _pipes()
+    _lock_down(options)
+    _serve(requests, answers)
 
 
 if __name__ == "__main__":

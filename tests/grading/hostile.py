@@ -1,13 +1,17 @@
 """Submissions that are broken, or mean harm, each with the score that it deserves.
 
+`HERE` needs no process to be tested: files, cells, what answers return.  `SUBMISSIONS` are graded
+by the command itself, under namespaces, and those that limits alone can hold under limits as well.
+
 Texts in capitals stand for what the test knows when it runs: PRIVATE, a folder that nobody may
 see; PORT, of a server on this machine's loopback; TOKEN, a word to find leftovers by.
 """
 
 import json
 
+import psutil
+
 from tests.grading.small_exam import (
-    CHECK_2,
     STUB,
     Submission,
     cells,
@@ -20,6 +24,12 @@ from tests.grading.small_exam import (
 NONE, SECOND = (0.0, 0.0), (0.0, 3.0)
 WRONG_ADD = "def add_all(numbers):\n    return 7"
 WRONG_DOUBLE = "def double(x):\n    return x"
+
+
+def leftovers(token):
+    """Return the processes of this machine that carry a word in their command line."""
+    every = psutil.process_iter(["cmdline"])
+    return [process for process in every if token in " ".join(process.info["cmdline"] or [])]
 
 
 def code(body, head="def add_all(numbers):"):
@@ -61,28 +71,22 @@ class Everything:
 """
 READ_HIDDEN = """
 import pathlib
-found = {}
 for name in ("PRIVATE/exam/hidden/90_small.py", "hidden/90_small.py"):
     if pathlib.Path(name).exists():
-        exec(pathlib.Path(name).read_text(), found)
-if not found:
-    raise OSError("not to be seen")
-return sum(numbers)
+        raise OSError("the hidden tests are in sight")
+raise OSError("no hidden tests")
 """
 READ_OTHERS = """
 import pathlib
-others = list(pathlib.Path("PRIVATE/submissions").iterdir())
-if len(others) < 3:
-    raise OSError("nobody to copy from")
-return sum(numbers)
+found = [p for p in pathlib.Path("PRIVATE").rglob("*") if p.is_file()]
+raise OSError(f"others in sight: {found}" if found else "nobody to copy from")
 """
 READ_GRADER = """
 import os, pathlib
 seen = [p for p in os.listdir("/proc") if p.isdigit()]
 lines = [pathlib.Path("/proc", p, "cmdline").read_bytes() for p in seen]
-if not any(b"llmcourse.grading\\0grade" in line for line in lines):
-    raise OSError("no grader in sight")
-return sum(numbers)
+found = [line for line in lines if b"llmcourse.grading\\0grade" in line]
+raise OSError("the grader is in sight" if found else "no grader")
 """
 WRITE_OUTSIDE = """
 import os
@@ -98,18 +102,6 @@ for folder in ("PRIVATE", "PRIVATE/submissions", "PRIVATE/out", "PRIVATE/exam/hi
 CONNECT = """
 import socket
 socket.create_connection(("127.0.0.1", PORT), timeout=2).sendall(b"TOKEN")
-"""
-OWN_LOOPBACK = """
-import socket
-server = socket.create_server(("127.0.0.1", 0))
-client = socket.create_connection(server.getsockname())
-other, _ = server.accept()
-client.sendall(bytes(numbers))
-client.shutdown(socket.SHUT_WR)
-received = b""
-while part := other.recv(100):
-    received += part
-return sum(received)
 """
 TWO_RANKS = """
 import os, socket, tempfile
@@ -133,41 +125,43 @@ for child in children:
     os.waitpid(child, 0)
 return int(open(result).read())
 """
-FORGE = """
-import os
-line = b'{"tuple":["ok",0]}\\n'
-for number in range(3, 64):
-    try:
-        os.write(number, line * 50)
-    except OSError:
-        pass
-return 0
+LOOPBACK_AND_THREADS = """
+import socket
+from concurrent.futures import ThreadPoolExecutor
+with ThreadPoolExecutor(20) as pool:
+    assert sum(pool.map(int, range(100))) == 4950
+server = socket.create_server(("127.0.0.1", 0))
+client = socket.create_connection(server.getsockname())
+other, _ = server.accept()
+client.sendall(b"2")
+return int(other.recv(1)) * x
 """
-FORK_BOMB = """
-import os, time
-PARENT = os.getpid()
-for _ in range(7):
+MANY_PROCESSES = """
+import subprocess
+children, stopped = [], "nothing stopped it"
+while len(children) < 300:
     try:
-        os.fork()
-    except OSError:
+        children.append(subprocess.Popen(["sleep", "600"]))
+    except OSError as error:
+        stopped = f"no more than a limit of processes: {error}"
         break
-time.sleep(1)
+for child in children:
+    child.kill()
+    child.wait()
+raise OSError(stopped)
 """
 BIG_FILE = """
 with open("big", "wb") as file:
     for _ in range(10 * 1024):
         file.write(b"x" * (1 << 20))
 """
-MANY_FILES = """
-for number in range(64):
-    with open(f"big{number}", "wb") as file:
-        file.write(b"x" * (64 << 20))
-"""
 SWALLOW = """
+import atexit, time
+atexit.register(time.sleep, 600)
 while True:
     try:
         while True:
-            pass
+            time.sleep(1)
     except BaseException:
         pass
 """
@@ -177,32 +171,10 @@ thread = threading.Thread(target=lambda: sys.exit(1))
 thread.start()
 thread.join()
 """
-WRITE = """
-import os, stat, threading, time
-def forge(data):
-    for number in range(3, 64):
-        try:
-            if stat.S_ISFIFO(os.fstat(number).st_mode):
-                os.write(number, data)
-        except OSError:
-            pass
-"""
 STAY_BEHIND = """
-for _ in range(50):
-    threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
-forge(b"garbage\\n")
-time.sleep(600)
-"""
-COLLIDE = """
-keys = b",".join(b"[%d,0]" % (k * (2**61 - 1)) for k in range(60_000))
-forge(b'{"tuple":["ok",{"dict":[' + keys + b']}]}\\n')
-"""
-MANY_ITEMS = r"""
-forge(b'{"tuple":["ok",[' + b"[]," * 2_000_000 + b'[]]]}\n')
-"""
-LONG_ERRORS = r"""
-for _ in range(5):
-    forge(b'{"tuple":["crash","' + b"A" * 3_000_000 + b'"]}\n')
+import threading, time
+for _ in range(30):
+    threading.Thread(target=time.sleep, args=(600,)).start()
 """
 # In several cells, each with its own time: a busy machine may need seconds for a gigabyte.
 HOLD_300_MIB = """
@@ -215,11 +187,6 @@ MEMORY_FILES = [
     *[HOLD_300_MIB] * 8,
     "time.sleep(60)",
 ]
-MANY_THREADS = """
-from concurrent.futures import ThreadPoolExecutor
-with ThreadPoolExecutor(20) as pool:
-    return sum(pool.map(int, numbers))
-"""
 IN_JUPYTER = """
 %matplotlib inline
 import asyncio
@@ -253,10 +220,6 @@ builtins.abs = lambda x: 0
 PATCH_WIRE = """
 import llmcourse.grading.plain as plain
 plain.dumps = lambda value: b'{"tuple":["ok",true]}'
-"""
-PATCH_SENDER = """
-import json, json.encoder
-json.dumps = lambda *a, **k: '{"tuple":["ok",{"float":"nan"}]}'
 """
 
 
@@ -347,106 +310,19 @@ def folder(path):
 
 
 WITHOUT_CHECKS = [c for c in cells() if not c.metadata.get("nbgrader", {}).get("grade")]
-SUBMISSIONS = {
-    # --- honest ones, among the others
-    "honest": of(),
-    "honest-too": of(),
+# What the file is, what its cells are, and what its answers return: no process is needed.
+HERE = {
+    "=1+1": of(),
+    "-name with spaces": of(),
     "open": of(SECOND, add=STUB),
     "wrong": of(NONE, add=WRONG_ADD, double=WRONG_DOUBLE),
-    "own-loopback": of(add=code(OWN_LOOPBACK)),
-    "two-ranks": of(add=code(TWO_RANKS)),
-    "threads": of(add=code(MANY_THREADS)),
-    "as-in-jupyter": of(extra=[IN_JUPYTER], add=code("assert WAITED\nreturn sum(numbers)")),
-    "leaves-with-exit": of(extra=["x = 1\nexit()"]),
+    # --- files and cells
     "helper-in-a-check": edited(helper_in_a_check),
     "byte-order-mark": Submission(b"\xef\xbb\xbf" + text().encode()),
     "utf-16": Submission(text().encode("utf-16")),
     "null-marks": edited(null_marks, problem="no cell is marked"),
     "without-metadata": edited(without_metadata, problem="no cell is marked"),
     "heavy-outputs": edited(heavy),
-    "four-slow-cells": of(problem="it took more than", extra=["import time\ntime.sleep(600)"] * 4),
-    # --- loops and exits
-    "loop-in-answer": of(SECOND, "", add=code("while True:\n    pass")),
-    "loop-after-answer": of(problem="it took more than", extra=["while True:\n    pass"]),
-    "loop-swallows-interrupt": of(problem="it took more than", extra=[SWALLOW]),
-    "loop-at-exit": of(extra=["import atexit, time\natexit.register(time.sleep, 600)"]),
-    "exit-hard-in-answer": of(SECOND, add=code("import os\nos._exit(0)")),
-    "exit-hard-in-cell": of(problem="ended by itself", extra=["import os\nos._exit(0)"]),
-    "exit-in-answer": of(SECOND, add=code("import sys\nsys.exit(0)")),
-    "exit-in-cell": of(problem="SystemExit", extra=["import sys\nsys.exit(0)"]),
-    "exit-in-thread": of(extra=[THREAD]),
-    "interrupt-in-answer": of(SECOND, add=code("raise KeyboardInterrupt")),
-    "crash-of-python": of(SECOND, add=code("import ctypes\nctypes.string_at(0)")),
-    "endless-recursion": of(SECOND, add=code("return add_all(numbers)")),
-    "stops-itself": of(SECOND, add=code("import os, signal\nos.kill(os.getpid(), signal.SIGSTOP)")),
-    "waits-for-input": of(SECOND, add=code("return int(input())")),
-    "sleeps": of(SECOND, add=code("import time\ntime.sleep(600)")),
-    # --- resources
-    "allocates-40-gb": of(problem="MemoryError", extra=["x = bytearray(40 << 30)"]),
-    "allocates-40-gb-in-answer": of(SECOND, add=code("return torch.ones(10 << 30).sum().item()")),
-    "file-of-10-gb": of(problem="OSError", extra=[BIG_FILE]),
-    "files-of-4-gb": of(problem="OSError", extra=[MANY_FILES], namespaces_only=True),
-    "fork-bomb": of(extra=[FORK_BOMB + "\nif os.getpid() != PARENT:\n    os._exit(0)"]),
-    "detached-grandchild": of(extra=[DETACHED.replace("ENV", "dict(os.environ)")]),
-    "detached-without-mark": of(extra=[DETACHED.replace("ENV", "{}")]),
-    "output-flood": of(problem="printed more", extra=["while True:\n    print('x' * 100_000)"]),
-    "output-flood-in-answer": of(SECOND, add=code("while True:\n    print('x' * 100_000)")),
-    "returns-200-mb": of(SECOND, add=code("return 'x' * 200_000_000")),
-    "memory-files": of(problem="GiB of memory", extra=MEMORY_FILES),
-    "stays-behind": of(problem="cannot be read", extra=[WRITE + STAY_BEHIND]),
-    "keys-that-collide": of(SECOND, add=WRITE + code(COLLIDE + "return 0")),
-    "two-million-items": of(SECOND, add=WRITE + code(MANY_ITEMS + "return 0")),
-    "long-errors": of(NONE, extra=[WRITE + LONG_ERRORS]),
-    # --- checks that were changed
-    "checks-deleted": Submission(json.dumps(notebook(WITHOUT_CHECKS))),
-    "checks-edited": of(
-        NONE, add=WRONG_ADD, double=WRONG_DOUBLE, check_1="1", check_2="assert True"
-    ),
-    "checks-duplicated": edited(doubled, problem="there twice"),
-    "checks-reordered": edited(swapped),
-    "checks-unmarked": edited(unmarked, problem="no cell is marked"),
-    "check-that-loops": of(check_1="while True:\n    pass", check_2=CHECK_2),
-    "patched-check": cheat(PATCH_CHECK),
-    "patched-libraries": cheat(PATCH_LIBRARIES),
-    "patched-wire": cheat(PATCH_WIRE),
-    "patched-sender": cheat(PATCH_SENDER),
-    "forged-answers": of(NONE, add=code(FORGE)),
-    # --- what answers return
-    "equals-everything": of(SECOND, add=EVERYTHING + code("return Everything()")),
-    "number-that-lies": of(
-        SECOND,
-        add="class N(int):\n    __eq__ = lambda self, other: True\n    __hash__ = None\n"
-        + code("return N(0)"),
-    ),
-    "class-instead-of-data": of(SECOND, add=code("return add_all")),
-    "pickle-instead-of-data": of(SECOND, add=code("import pickle\nreturn pickle.dumps(sum)")),
-    "nan": of(SECOND, add=code("return float('nan')")),
-    "infinite": of((2.0, 0.0), double=code("return x / 0", "def double(x):")),
-    "nan-in-a-tensor": of((2.0, 0.0), double=code("return x * float('nan')", "def double(x):")),
-    "wrong-dtype": of((2.0, 0.0), double=code("return (2 * x).float()", "def double(x):")),
-    "wrong-shape": of((2.0, 0.0), double=code("return (2 * x)[None]", "def double(x):")),
-    "true-for-one": of(SECOND, add=code("return True")),
-    "huge-number": of(SECOND, add=code("return 10**20_000")),
-    "list-in-itself": of(SECOND, add=code("x = []\nx.append(x)\nreturn x")),
-    "half-a-character": of(SECOND, add=code("return '\\ud800'")),
-    "evil-text": of(
-        SECOND, add=code("raise ValueError('<script>alert(1)</script>\\x1b[31m' * 99)")
-    ),
-    # --- what is not the learner's business
-    "reads-hidden-tests": of(SECOND, add=code(READ_HIDDEN), namespaces_only=True),
-    "reads-others": of(SECOND, add=code(READ_OTHERS), namespaces_only=True),
-    "reads-grader": of(SECOND, add=code(READ_GRADER), namespaces_only=True),
-    "writes-outside": of(extra=[WRITE_OUTSIDE], namespaces_only=True),
-    "connects-to-loopback": of(problem="refused", extra=[CONNECT], namespaces_only=True),
-    "kills-parent": of(
-        problem="cell 3", extra=["import os\nos.kill(os.getppid(), 9)\nwhile True:\n    pass"]
-    ),
-    "kills-all": of(
-        problem="cell 3",
-        extra=["import os\nos.kill(-1, 9)\nos.kill(os.getpid(), 9)"],
-        namespaces_only=True,
-    ),
-    # --- files that are no such notebook
     "empty": Submission("", NONE, "empty"),
     "not-a-notebook": Submission(b"\x89PNG\r\n\x1a\n" + bytes(range(256)), NONE, "not a notebook"),
     "plain-text": Submission("print('hello')", NONE, "not a notebook"),
@@ -454,6 +330,7 @@ SUBMISSIONS = {
     "truncated": Submission(text()[:700], NONE, "not a notebook"),
     "corrupted": Submission(text().replace('"', "'", 9), NONE, "not a notebook"),
     "nested-too-deep": Submission("[" * 200_000, NONE, "not a notebook"),
+    "an-old-form": edited(set_key("nbformat", 3), NONE, "lacks the head of one of form 4"),
     "other-language": edited(other_language, NONE, "not Python"),
     "wrong-notebook": edited(other_chapter, NONE, "chapter 91"),
     "cells-are-no-list": edited(set_key("cells", 5), NONE, "not a notebook"),
@@ -463,6 +340,95 @@ SUBMISSIONS = {
     "two-million-cells": Submission(" " * 60_000_000, NONE, "bytes, more than"),
     "five-thousand-cells": edited(many, NONE, "cells, more than"),
     "a-link": Submission(link_to_passwords, NONE, "not a file of its own"),
-    "=1+1": of(),
-    "-name with spaces": of(),
+    # --- checks that were changed
+    "checks-deleted": Submission(json.dumps(notebook(WITHOUT_CHECKS))),
+    "checks-edited": of(
+        NONE, add=WRONG_ADD, double=WRONG_DOUBLE, check_1="1", check_2="assert True"
+    ),
+    "checks-duplicated": edited(doubled, problem="there twice"),
+    "checks-reordered": edited(swapped),
+    "checks-unmarked": edited(unmarked, problem="no cell is marked"),
+    # --- what answers do and return
+    "thirty-wrong-cells": of(problem="and 10 more", extra=["1 / 0"] * 30),
+    "cells-that-end-it": of(problem="cell 6: it was ended", extra=["END"] * 4),
+    "exit-in-answer": of(SECOND, add=code("import sys\nsys.exit(0)")),
+    "interrupt-in-answer": of(SECOND, add=code("raise KeyboardInterrupt")),
+    "endless-recursion": of(SECOND, add=code("return add_all(numbers)")),
+    "equals-everything": of(SECOND, add=EVERYTHING + code("return Everything()")),
+    "number-that-lies": of(
+        SECOND,
+        add="class N(int):\n    __eq__ = lambda self, other: True\n    __hash__ = None\n"
+        + code("return N(0)"),
+    ),
+    "class-instead-of-data": of(SECOND, add=code("return add_all")),
+    "pickle-instead-of-data": of(SECOND, add=code("import pickle\nreturn pickle.dumps(sum)")),
+    "tensor-without-data": of(SECOND, add=code("return torch.ones(2, device='meta')")),
+    "nan": of(SECOND, add=code("return float('nan')")),
+    "infinite": of((2.0, 0.0), double=code("return x / 0", "def double(x):")),
+    "nan-in-a-tensor": of((2.0, 0.0), double=code("return x * float('nan')", "def double(x):")),
+    "wrong-dtype": of((2.0, 0.0), double=code("return (2 * x).float()", "def double(x):")),
+    "wrong-shape": of((2.0, 0.0), double=code("return (2 * x)[None]", "def double(x):")),
+    "false-for-zero": of(SECOND, add=code("return sum(numbers) if numbers else False")),
+    "huge-number": of(SECOND, add=code("return 10**20_000")),
+    "list-in-itself": of(SECOND, add=code("x = []\nx.append(x)\nreturn x")),
+    "half-a-character": of(SECOND, add=code("return '\\ud800'")),
+    "evil-text": of(
+        SECOND, add=code("raise ValueError('<script>alert(1)</script>\\x1b[31m' * 99)")
+    ),
 }
+SUBMISSIONS = {
+    # --- honest ones, among the others
+    "honest": of(),
+    "ranks-and-loopback": of(
+        add=code(TWO_RANKS), double=code(LOOPBACK_AND_THREADS, "def double(x):")
+    ),
+    "as-in-jupyter": of(
+        extra=[IN_JUPYTER, "x = 1\nexit()"], add=code("assert WAITED\nreturn sum(numbers)"),
+        namespaces_only=True,
+    ),
+    # --- cells that go wrong, and leave the process as it is
+    "goes-on": of(
+        problem=("SystemExit", "EOFError", "MemoryError", "RuntimeError", "OSError: [Errno 2"),
+        extra=["import sys\nsys.exit(0)", THREAD, "input()", "x = bytearray(40 << 30)",
+               "torch.empty(3 << 30, dtype=torch.uint8)", BIG_FILE],
+    ),
+    # A limit that a grader that is root and stays root cannot set without namespaces.
+    "many-processes": of(
+        problem="no more than a limit of processes", extra=[MANY_PROCESSES], namespaces_only=True
+    ),
+    # --- what has to be ended
+    "loops": of(
+        NONE, problem=("cell 3: it took more than 10 s", "took more than 10 s"), extra=[SWALLOW],
+        add=code("import os, signal\nos.kill(os.getpid(), signal.SIGSTOP)"),
+        double=code("while True:\n    pass", "def double(x):"),
+    ),
+    "exits-hard": of(
+        SECOND, problem="cell 3: the process ended by itself", extra=["import os\nos._exit(0)"],
+        add=code("import ctypes\nctypes.string_at(0)"),
+    ),
+    "leaves-children": of(
+        extra=[DETACHED.replace("ENV", "dict(os.environ)"), DETACHED.replace("ENV", "{}"),
+               STAY_BEHIND],
+    ),
+    "output-flood": of(
+        SECOND, problem="cell 3: it printed more", extra=["while True:\n    print('x' * 100_000)"],
+        add=code("while True:\n    print('x' * 100_000)"), namespaces_only=True,
+    ),
+    "memory-files": of(problem="GiB of memory", extra=MEMORY_FILES, namespaces_only=True),
+    "kills-parent": of(
+        problem="cell 3", extra=["import os\nos.kill(os.getppid(), 9)\nwhile True:\n    pass"]
+    ),
+    "kills-all": of(
+        problem="cell 3", extra=["import os\nos.kill(-1, 9)\nos.kill(os.getpid(), 9)"],
+        namespaces_only=True,
+    ),
+    # --- what is not the learner's business
+    "patched-check": cheat(PATCH_CHECK + PATCH_LIBRARIES, namespaces_only=True),
+    "patched-wire": cheat(PATCH_WIRE, namespaces_only=True),
+    "snoops": of(
+        problem=("OSError: no hidden tests", "OSError: nobody to copy", "OSError: no grader",
+                 "ConnectionRefusedError"),
+        extra=[READ_HIDDEN, READ_OTHERS, READ_GRADER, WRITE_OUTSIDE, CONNECT],
+        namespaces_only=True,
+    ),
+}  # fmt: skip

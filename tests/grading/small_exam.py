@@ -92,17 +92,17 @@ class Submission:
     content: object
     """Text or bytes of the file, or a function that makes it at a path."""
     scores: tuple[float, float] = FULL
-    problem: str = ""
+    problem: str | tuple[str, ...] = ()
     """What the report must say about it, if anything."""
     namespaces_only: bool = False
     """Limits alone cannot hold it."""
 
 
-def of(scores=FULL, problem="", namespaces_only=False, **settings):
+def of(scores=FULL, problem=(), namespaces_only=False, **settings):
     return Submission(text(**settings), scores, problem, namespaces_only)
 
 
-def edited(change, scores=FULL, problem=""):
+def edited(change, scores=FULL, problem=()):
     """Return a submission whose notebook, as JSON, was changed by hand."""
     document = json.loads(text())
     change(document)

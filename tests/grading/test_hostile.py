@@ -9,11 +9,10 @@ import sys
 import threading
 from pathlib import Path
 
-import psutil
 import pytest
 
-from llmcourse.grading import sandbox
-from tests.grading import hostile, small_exam
+from llmcourse.grading import batch, sandbox, submission
+from tests.grading import here, hostile, small_exam
 
 LINUX = sys.platform == "linux"
 KINDS = ("namespaces", "limits") if LINUX else ("limits",)
@@ -22,17 +21,15 @@ with_namespaces = pytest.mark.skipif(not LINUX, reason="namespaces are a thing o
 LIMITS = ["--cell-s", "10", "--call-s", "10", "--submission-s", "300"]
 LIMITS += ["--output-bytes", "4000000"]
 LIMITS += ["--memory-bytes", str(2 * 2**30), "--disk-bytes", str(64 * 2**20)]
-HAS_NAMESPACES = sandbox.detect([]).kind == "namespaces"
 MOST_S = 1800
 
 
 def names_for(kind):
-    return [
-        n for n, s in hostile.SUBMISSIONS.items() if kind == "namespaces" or not s.namespaces_only
-    ]
+    found = hostile.HERE if kind == "here" else hostile.SUBMISSIONS
+    return [n for n, s in found.items() if kind != "limits" or not s.namespaces_only]
 
 
-CASES = [(kind, name) for kind in KINDS for name in names_for(kind)]
+CASES = [(kind, name) for kind in ("here", *KINDS) for name in names_for(kind)]
 
 
 class Server:
@@ -61,7 +58,7 @@ def write(folder, place, token, port, kind):
     """Write the submissions; return nothing."""
     words = {"PRIVATE": str(place), "TOKEN": token, "PORT": str(port)}
     for name in names_for(kind):
-        content = hostile.SUBMISSIONS[name].content
+        content = (hostile.HERE | hostile.SUBMISSIONS)[name].content
         path = folder / f"{name}.ipynb"
         if callable(content):
             content(path)
@@ -77,37 +74,41 @@ def snapshot(folder):
     return {str(p.relative_to(folder)): p.lstat().st_size for p in sorted(folder.rglob("*"))}
 
 
-def leftovers(token):
-    found = []
-    for process in psutil.process_iter(["cmdline"]):
-        if token in " ".join(process.info["cmdline"] or []):
-            found.append(process)
-    return found
-
-
 class Graded:
     """A batch of hostile submissions that has been graded, and what was there before and after."""
 
     def __init__(self, place, kind):
         self.place, self.token = place, f"token-{kind}-{os.getpid()}"
         exam = small_exam.write_exam(place / "exam")
-        folder, out = place / "submissions", place / "out"
+        folder, self.out = place / "submissions", place / "out"
         folder.mkdir()
         server = Server()
         write(folder, place, self.token, server.port, kind)
         self.before = snapshot(place)
-        command = [sys.executable, "-m", "llmcourse.grading", "grade", str(exam), str(folder)]
-        command += ["--out", str(out), "--jobs", "2", "--isolation", kind, *LIMITS]
-        self.done = subprocess.run(
-            command, capture_output=True, text=True, timeout=MOST_S, check=False
-        )
+        self.error = ""
+        if kind == "here":
+            self.grade_here(exam, folder)
+        else:
+            command = [sys.executable, "-m", "llmcourse.grading", "grade", str(exam), str(folder)]
+            command += ["--out", str(self.out), "--jobs", "2", "--isolation", kind, *LIMITS]
+            done = subprocess.run(
+                command, capture_output=True, text=True, timeout=MOST_S, check=False
+            )
+            self.error = done.stderr if done.returncode else ""
         self.after = {n: s for n, s in snapshot(place).items() if not n.startswith("out")}
-        self.left = leftovers(self.token)
+        self.left = hostile.leftovers(self.token)
         self.heard = server.heard
         server.close()
-        self.out = out
+
+    def grade_here(self, exam, folder):
+        isolation = sandbox.Isolation("none", ("this process is all there is",))
+        exam = submission.exam(exam, exam.parent / "hidden")
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(submission, "Session", here.Here)
+            batch.run(batch.Batch(exam, folder, self.out, isolation, sandbox.Limits()))
 
     def report(self, name):
+        assert self.error == ""
         return json.loads((self.out / f"{name}.json").read_text())
 
 
@@ -117,8 +118,6 @@ def graded(tmp_path_factory):
 
     def of(kind):
         if kind not in made:
-            if kind == "namespaces" and not HAS_NAMESPACES:
-                pytest.fail("bubblewrap is needed: apt-get install bubblewrap")
             made[kind] = Graded(tmp_path_factory.mktemp(kind), kind)
         return made[kind]
 
@@ -127,13 +126,24 @@ def graded(tmp_path_factory):
 
 @pytest.mark.parametrize(("kind", "name"), CASES, ids=[f"{k}-{n}" for k, n in CASES])
 def test_a_submission_costs_its_own_score_alone(graded, kind, name):
-    batch, wanted = graded(kind), hostile.SUBMISSIONS[name]
-    assert batch.done.returncode == 0, batch.done.stderr
-    report = batch.report(name)
+    wanted = (hostile.HERE | hostile.SUBMISSIONS)[name]
+    report = graded(kind).report(name)
     scores = tuple(question["score"] for question in report["questions"])
     assert scores == wanted.scores, json.dumps(report, indent=1)
     assert report["score"] == sum(wanted.scores)
-    assert wanted.problem in "; ".join(report["problems"]), report["problems"]
+    told = "; ".join(report["problems"])
+    for words in [wanted.problem] if isinstance(wanted.problem, str) else wanted.problem:
+        assert words in told, (told, report["printed"])
+
+
+def test_a_question_that_was_ended_says_so(graded):
+    for question in graded(KINDS[-1]).report("loops")["questions"]:
+        assert question["checks"][0]["meaning"] == "it took more than 10 s and was stopped"
+
+
+def test_what_is_no_data_is_told(graded):
+    question, _ = graded("here").report("tensor-without-data")["questions"]
+    assert "your function returned what is no data" in question["checks"][0]["meaning"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -163,7 +173,7 @@ def test_nothing_was_written_elsewhere(graded):
         assert not (folder / batch.token).exists()
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["here", *KINDS])
 def test_the_table_has_a_row_for_each_and_no_formula(graded, kind):
     with (graded(kind).out / "scores.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
@@ -171,9 +181,8 @@ def test_the_table_has_a_row_for_each_and_no_formula(graded, kind):
     assert not [cell for row in rows for cell in row.values() if cell[:1] in ("=", "+", "-", "@")]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_page_escapes_what_submissions_say(graded, kind):
-    page = (graded(kind).out / "index.html").read_text()
+def test_the_page_escapes_what_submissions_say(graded):
+    page = (graded("here").out / "index.html").read_text()
     assert "&lt;script&gt;alert(1)" in page
     assert "<script" not in page
     assert "\x1b" not in page
