@@ -292,307 +292,255 @@ AFTER = widgets.CrashLab.crash_when.options[-1]
 
 
 class Entry(NamedTuple):
-    """How a widget is made, and its extreme states: what it is made with, or what makes it."""
+    """How a widget is made, what makes it in each of its states, and the kilobytes of its page."""
 
     make: Callable[..., Widget]
-    states: tuple[dict | Callable[[], Widget], ...] = ({},)
-    kilobytes: int = 20
-    """Most that the page form of any of the states has, compressed."""
+    states: list[Callable[[], Widget]]
+    kilobytes: int
 
-    def made(self) -> list[Callable[[], Widget]]:
-        """Return what makes the widget in each of its states."""
-        return [s if callable(s) else functools.partial(self.make, **s) for s in self.states]
+
+def entry(make, *states, kilobytes=20):
+    """Return the entry of a widget, whose states are what it is made with, or what makes them."""
+    made = [s if callable(s) else functools.partial(make, **s) for s in states]
+    return Entry(make, made, kilobytes)
 
 
 REGISTRY = {
-    widgets.AttentionMap: Entry(
+    widgets.AttentionMap: entry(
         attention_map,
-        (
-            {},
-            {"tokens": ["a", " b"], "layers": 1},
-            {
-                "tokens": ["<|end|>", " extraordinarily", *[" mouse"] * 18],
-                "heads": 8,
-                "kv_heads": 1,
-                "size": 4,
-            },
-            {"tokens": [" w"] * 18, "layers": 4, "size": 20},
-        ),
+        {},
+        {"tokens": ["a", " b"], "layers": 1},
+        {
+            "tokens": ["<|end|>", " extraordinarily", *[" mouse"] * 18],
+            "heads": 8,
+            "kv_heads": 1,
+            "size": 4,
+        },
+        {"tokens": [" w"] * 18, "layers": 4, "size": 20},
         kilobytes=40,
     ),
-    widgets.BitPattern: Entry(
-        widgets.BitPattern, ({}, {"format": "fp32"}, {"format": "fp8 e4m3", "number": "nan"})
+    widgets.BitPattern: entry(
+        widgets.BitPattern, {}, {"format": "fp32"}, {"format": "fp8 e4m3", "number": "nan"}
     ),
-    widgets.BlockTapper: Entry(
+    widgets.BlockTapper: entry(
         functools.partial(widgets.BlockTapper, llama3_8b()),
-        (
-            {},
-            {"going": "backward", "box": "attention"},
-            lambda: widgets.BlockTapper(
-                llama3_405b(), tokens=1_048_576, batch=4_096, keeps="all weights"
-            ),
+        {},
+        {"going": "backward", "box": "attention"},
+        lambda: widgets.BlockTapper(
+            llama3_405b(), tokens=1_048_576, batch=4_096, keeps="all weights"
         ),
     ),
-    widgets.Bowl: Entry(
+    widgets.Bowl: entry(
         widgets.Bowl,
-        (
-            {},
-            {
-                "steps": 300,
-                "learning_rate": 3,
-                "lambda_y": 20,
-                "noise": 5,
-                "momentum": True,
-                "adam": True,
-            },
-        ),
+        {},
+        {
+            "steps": 300,
+            "learning_rate": 3,
+            "lambda_y": 20,
+            "noise": 5,
+            "momentum": True,
+            "adam": True,
+        },
     ),
-    widgets.BucketTimeline: Entry(
+    widgets.BucketTimeline: entry(
         widgets.BucketTimeline,
-        (
-            {},
-            {"preset": "llama3_8b"},
-            {"preset": "llama3_8b", "num_ranks": 16_384, "latency_us": 10_000, "bucket_mb": 1},
-            {"gigabytes_per_s": 1_000, "latency_us": 0.1, "backward_ms": 10_000},
-            {"overlap": False, "bucket_mb": 2},
-        ),
+        {},
+        {"preset": "llama3_8b"},
+        {"preset": "llama3_8b", "num_ranks": 16_384, "latency_us": 10_000, "bucket_mb": 1},
+        {"gigabytes_per_s": 1_000, "latency_us": 0.1, "backward_ms": 10_000},
+        {"overlap": False, "bucket_mb": 2},
     ),
-    widgets.ConfigExplorer: Entry(
-        widgets.ConfigExplorer, ({}, {"preset": "llama3_8b", "context_length": 131_072})
+    widgets.ConfigExplorer: entry(
+        widgets.ConfigExplorer, {}, {"preset": "llama3_8b", "context_length": 131_072}
     ),
-    widgets.CrashLab: Entry(
+    widgets.CrashLab: entry(
         widgets.CrashLab,
-        (
-            {},
-            {"every": 1, "crash_step": 24, "files": OVER, "weights": False},
-            {"crash_step": 1, "shown": 0},
-            {"crash_step": 24, "every": 12, "crash_when": AFTER, "moments": False},
-        ),
+        {},
+        {"every": 1, "crash_step": 24, "files": OVER, "weights": False},
+        {"crash_step": 1, "shown": 0},
+        {"crash_step": 24, "every": 12, "crash_when": AFTER, "moments": False},
     ),
-    widgets.GoodputPlanner: Entry(
+    widgets.GoodputPlanner: entry(
         widgets.GoodputPlanner,
-        (
-            {},
-            {"gpus": 1, "gpu_mtbf_h": 1_000_000, "save_s": 3_600, "interval_s": 604_800},
-            {"gpus": 1_000_000, "gpu_mtbf_h": 1_000, "restart_s": 7_200, "interval_s": 10},
-            {"kept": {"gpus": 1_024, "gpu_mtbf_h": 50_677, "save_s": 59.9, "restart_s": 3_599}},
-        ),
+        {},
+        {"gpus": 1, "gpu_mtbf_h": 1_000_000, "save_s": 3_600, "interval_s": 604_800},
+        {"gpus": 1_000_000, "gpu_mtbf_h": 1_000, "restart_s": 7_200, "interval_s": 10},
+        {"kept": {"gpus": 1_024, "gpu_mtbf_h": 50_677, "save_s": 59.9, "restart_s": 3_599}},
     ),
-    widgets.GraphStepper: Entry(
+    widgets.GraphStepper: entry(
         functools.partial(widgets.GraphStepper, PROGRAMS),
-        tuple({"example": name, "step": 400} for name in PROGRAMS),
+        *({"example": name, "step": 400} for name in PROGRAMS),
     ),
-    widgets.MatrixSplitter: Entry(
+    widgets.MatrixSplitter: entry(
         widgets.MatrixSplitter,
-        (
-            {},
-            {"cut_a": "rows", "cut_b": "columns", "ends": "rows", "ranks": 4, "tokens": 131_072},
-            {"network": "single", "cut_a": "whole", "ranks": 3},
-            {"network": "linear", "cut_a": "rows", "cut_b": "whole", "ends": "rows"},
-        ),
+        {},
+        {"cut_a": "rows", "cut_b": "columns", "ends": "rows", "ranks": 4, "tokens": 131_072},
+        {"network": "single", "cut_a": "whole", "ranks": 3},
+        {"network": "linear", "cut_a": "rows", "cut_b": "whole", "ends": "rows"},
     ),
-    widgets.MemoryTimeline: Entry(
+    widgets.MemoryTimeline: entry(
         widgets.MemoryTimeline,
-        (
-            {},
-            {
-                "preset": "llama3_405b",
-                "choices": ["block"] * 12,
-                "context_length": 131_072,
-                "moment": 20,
-            },
-            {
-                "preset": "gpt3",
-                "choices": ["attention", "nothing"],
-                "context_length": 256,
-                "target": 5,
-            },
-        ),
+        {},
+        {
+            "preset": "llama3_405b",
+            "choices": ["block"] * 12,
+            "context_length": 131_072,
+            "moment": 20,
+        },
+        {"preset": "gpt3", "choices": ["attention", "nothing"], "context_length": 256, "target": 5},
     ),
-    widgets.MergeBoard: Entry(
-        merge_board, ({}, {"applied": 500}, prose_board, large_merge_board), kilobytes=60
+    widgets.MergeBoard: entry(
+        merge_board, {}, {"applied": 500}, prose_board, large_merge_board, kilobytes=60
     ),
-    widgets.MeshGrid: Entry(
+    widgets.MeshGrid: entry(
         widgets.MeshGrid,
-        (
-            {"rank": 16_383},
-            {"preset": "llama3_long", "rank": 9_000, "colour": "groups"},
-            {"preset": "small", "rank": 15, "colour": "groups"},
-            {"preset": "racks"},
-            {"preset": "popular", "pp": 128, "cp": 64, "dp": 2, "tp": 1, "batch_tokens": 2**28},
-            {"preset": "small", "gpus": 1, "dp": 1, "pp": 1, "cp": 1, "tp": 1},
-        ),
+        {"rank": 16_383},
+        {"preset": "llama3_long", "rank": 9_000, "colour": "groups"},
+        {"preset": "small", "rank": 15, "colour": "groups"},
+        {"preset": "racks"},
+        {"preset": "popular", "pp": 128, "cp": 64, "dp": 2, "tp": 1, "batch_tokens": 2**28},
+        {"preset": "small", "gpus": 1, "dp": 1, "pp": 1, "cp": 1, "tp": 1},
     ),
-    widgets.OptimizerRace: Entry(
+    widgets.OptimizerRace: entry(
         widgets.OptimizerRace,
-        (
-            {},
-            {"surface": "rotated bowl", "steps": 300},
-            {"surface": "valley", "steps": 300, "sgd_rate": 3, "stretch": 200},
-            {"stretch": 1, "steps": 7, "start_x": 0, "start_y": 0},
-        ),
+        {},
+        {"surface": "rotated bowl", "steps": 300},
+        {"surface": "valley", "steps": 300, "sgd_rate": 3, "stretch": 200},
+        {"stretch": 1, "steps": 7, "start_x": 0, "start_y": 0},
     ),
-    widgets.PackingBoard: Entry(
+    widgets.PackingBoard: entry(
         packing_board,
-        (
-            {"method": "pack"},
-            {"lengths": [200, 90, 14, 61] * 4, "context": 128},
-            {"lengths": [128] * 64, "context": 2, "row": 4096},
-            {"lengths": range(96, 160), "context": 128},
-        ),
+        {"method": "pack"},
+        {"lengths": [200, 90, 14, 61] * 4, "context": 128},
+        {"lengths": [128] * 64, "context": 2, "row": 4096},
+        {"lengths": range(96, 160), "context": 128},
     ),
-    widgets.ProgressMap: Entry(
+    widgets.ProgressMap: entry(
         chapter_map,
-        ({}, {"exercises": exercise_sums(c00=(4, 4), c05=(2, 4)), "progress": {"01": "reading"}}),
+        {},
+        {"exercises": exercise_sums(c00=(4, 4), c05=(2, 4)), "progress": {"01": "reading"}},
     ),
-    widgets.RateRegimes: Entry(
+    widgets.RateRegimes: entry(
         functools.partial(widgets.RateRegimes, rate_runs()),
-        (
-            {},
-            {"quiz": True, "curve": "B"},
-            {"tall": True},
-            {"train": False, "validation": False},
-            lambda: widgets.RateRegimes(rate_runs(500)),
-        ),
+        {},
+        {"quiz": True, "curve": "B"},
+        {"tall": True},
+        {"train": False, "validation": False},
+        lambda: widgets.RateRegimes(rate_runs(500)),
         kilobytes=40,
     ),
-    widgets.RingStepper: Entry(
+    widgets.RingStepper: entry(
         widgets.RingStepper,
-        (
-            {},
-            {"num_ranks": 2, "step": 1},
-            {
-                "num_ranks": 8,
-                "step": 7,
-                "megabytes": 100_000,
-                "latency_us": 10_000,
-                "gigabytes_per_s": 0.1,
-            },
-            {
-                "num_ranks": 8,
-                "algorithm": "tree",
-                "step": 3,
-                "megabytes": 0.001,
-                "latency_us": 0.1,
-            },
-            {"num_ranks": 7, "algorithm": "naive", "step": 12},
-        ),
+        {},
+        {"num_ranks": 2, "step": 1},
+        {
+            "num_ranks": 8,
+            "step": 7,
+            "megabytes": 100_000,
+            "latency_us": 10_000,
+            "gigabytes_per_s": 0.1,
+        },
+        {"num_ranks": 8, "algorithm": "tree", "step": 3, "megabytes": 0.001, "latency_us": 0.1},
+        {"num_ranks": 7, "algorithm": "naive", "step": 12},
     ),
-    widgets.RotaryClocks: Entry(
+    widgets.RotaryClocks: entry(
         widgets.RotaryClocks,
-        (
-            {},
-            {"head_size": 2},
-            {
-                "head_size": 128,
-                "theta": 10_000_000,
-                "length": 131_072,
-                "query": 131_071,
-                "key": 131_000,
-                "first_pair": 48,
-            },
-        ),
+        {},
+        {"head_size": 2},
+        {
+            "head_size": 128,
+            "theta": 10_000_000,
+            "length": 131_072,
+            "query": 131_071,
+            "key": 131_000,
+            "first_pair": 48,
+        },
     ),
-    widgets.RouterBoard: Entry(
+    widgets.RouterBoard: entry(
         widgets.RouterBoard,
-        (
-            {},
-            {"experts": 4, "experts_per_token": 4, "capacity_factor": 0.3, "token": 24},
-            {"skew": 1, "capacity_factor": 1, "sent": 24, "experts_per_token": 4},
-            {"scoring": "sigmoid", "biases": [-1.5] * 8, "capacity_factor": 0.05, "skew": 0.4},
-            {"scoring": "sigmoid", "capacity_factor": 0.3, "skew": 0.4, "token": 24},
-            {"capacity_factor": 0.3, "skew": 0.4, "token": 24},
-            {"experts": 2, "capacity_factor": 8, "sent": 5},
-        ),
+        {},
+        {"experts": 4, "experts_per_token": 4, "capacity_factor": 0.3, "token": 24},
+        {"skew": 1, "capacity_factor": 1, "sent": 24, "experts_per_token": 4},
+        {"scoring": "sigmoid", "biases": [-1.5] * 8, "capacity_factor": 0.05, "skew": 0.4},
+        {"scoring": "sigmoid", "capacity_factor": 0.3, "skew": 0.4, "token": 24},
+        {"capacity_factor": 0.3, "skew": 0.4, "token": 24},
+        {"experts": 2, "capacity_factor": 8, "sent": 5},
     ),
-    widgets.RunScrubber: Entry(run_scrubber, ({}, {"step": 40}, largest_run), kilobytes=60),
-    widgets.SamplingBoard: Entry(sampling_board, ({}, {"draws": 9, "top_k": 3, "top_p": 0.5})),
-    widgets.ScheduleDesigner: Entry(
+    widgets.RunScrubber: entry(run_scrubber, {}, {"step": 40}, largest_run, kilobytes=60),
+    widgets.SamplingBoard: entry(sampling_board, {}, {"draws": 9, "top_k": 3, "top_p": 0.5}),
+    widgets.ScheduleDesigner: entry(
         widgets.ScheduleDesigner,
-        (
-            {},
-            {"shape": "wsd", "log_rate": True, "ramp": True},
-            {"shape": "llama3_405b", "step": 1_200_001, "view": "end"},
-            {"shape": "llama3_405b", "view": "start", "step": 0},
-            {"shape": "cosine_anneal", "num_steps": 1, "anneal_steps": 0, "peak": 1, "final": 1},
-            {"shape": "cosine_anneal", "num_steps": 2_000_000, "anneal_steps": 2_000_000},
-        ),
+        {},
+        {"shape": "wsd", "log_rate": True, "ramp": True},
+        {"shape": "llama3_405b", "step": 1_200_001, "view": "end"},
+        {"shape": "llama3_405b", "view": "start", "step": 0},
+        {"shape": "cosine_anneal", "num_steps": 1, "anneal_steps": 0, "peak": 1, "final": 1},
+        {"shape": "cosine_anneal", "num_steps": 2_000_000, "anneal_steps": 2_000_000},
     ),
-    widgets.SchedulePlayer: Entry(
+    widgets.SchedulePlayer: entry(
         widgets.SchedulePlayer,
-        (
-            {},
-            {"schedule": "gpipe", "num_ranks": 8, "micro_batches": 16, "moment": 69},
-            {"schedule": "interleaved", "num_ranks": 8, "micro_batches": 16, "chunks": 4},
-            {"schedule": "interleaved", "num_ranks": 3, "micro_batches": 16},
-            {"schedule": "zero_bubble", "num_ranks": 1, "micro_batches": 1, "moment": 0},
-            {"schedule": "zero_bubble", "num_ranks": 8, "micro_batches": 9},
-        ),
+        {},
+        {"schedule": "gpipe", "num_ranks": 8, "micro_batches": 16, "moment": 69},
+        {"schedule": "interleaved", "num_ranks": 8, "micro_batches": 16, "chunks": 4},
+        {"schedule": "interleaved", "num_ranks": 3, "micro_batches": 16},
+        {"schedule": "zero_bubble", "num_ranks": 1, "micro_batches": 1, "moment": 0},
+        {"schedule": "zero_bubble", "num_ranks": 8, "micro_batches": 9},
     ),
-    widgets.ShareBar: Entry(
+    widgets.ShareBar: entry(
         widgets.ShareBar,
-        (
-            {},
-            {"preset": "stories"},
-            {"preset": "llama3_405b", "hidden": 1, "width": 128, "num_layers": 256},
-            {"preset": "llama3_8b", "width": 32_768, "num_kv_heads": 256},
-        ),
+        {},
+        {"preset": "stories"},
+        {"preset": "llama3_405b", "hidden": 1, "width": 128, "num_layers": 256},
+        {"preset": "llama3_8b", "width": 32_768, "num_kv_heads": 256},
     ),
-    widgets.SpikeLab: Entry(
+    widgets.SpikeLab: entry(
         spike_lab,
-        (
-            {"step": 119},
-            {"on": MARGINS, "watch": "gradient norm", "window": 3},
-            lambda: widgets.SpikeLab([LONG], [{"on": [], **HUGE_LOSSES}], factor=1, window=3),
-            lambda: widgets.SpikeLab(["a"], [{"on": [], "losses": [2.0] * 5, "norms": [0.0] * 5}]),
-            lambda: widgets.SpikeLab(MARGINS, all_spiky_runs(steps=MOST_STEPS)),
-        ),
+        {"step": 119},
+        {"on": MARGINS, "watch": "gradient norm", "window": 3},
+        lambda: widgets.SpikeLab([LONG], [{"on": [], **HUGE_LOSSES}], factor=1, window=3),
+        lambda: widgets.SpikeLab(["a"], [{"on": [], "losses": [2.0] * 5, "norms": [0.0] * 5}]),
+        lambda: widgets.SpikeLab(MARGINS, all_spiky_runs(steps=MOST_STEPS)),
         kilobytes=60,
     ),
-    widgets.StepByHand: Entry(
+    widgets.StepByHand: entry(
         by_hand,
-        (
-            {},
-            {
-                "probabilities": [0.001, 0.001, 0.001, 0.001, 0.996],
-                "words": ["elephant", "Straße", "c", "d", "mmmmmm"],
-                "target": "elephant",
-            },
-        ),
+        {},
+        {
+            "probabilities": [0.001, 0.001, 0.001, 0.001, 0.996],
+            "words": ["elephant", "Straße", "c", "d", "mmmmmm"],
+            "target": "elephant",
+        },
     ),
-    widgets.TokenStrip: Entry(
+    widgets.TokenStrip: entry(
         token_strip,
-        ({}, {"strip": "chat", "learn": "assistant"}, wide_strip, largest_strips),
+        {},
+        {"strip": "chat", "learn": "assistant"},
+        wide_strip,
+        largest_strips,
         kilobytes=60,
     ),
-    widgets.TrainingLoop: Entry(
-        lambda **state: widgets.TrainingLoop(loop_phases(), **state), ({}, {"phase": 6})
+    widgets.TrainingLoop: entry(
+        lambda **state: widgets.TrainingLoop(loop_phases(), **state), {}, {"phase": 6}
     ),
-    widgets.WeightScrubber: Entry(
+    widgets.WeightScrubber: entry(
         weight_scrubber,
-        (
-            {},
-            {"m": 3, "n": 200, "view": FEW},
-            lambda: widgets.WeightScrubber(
-                "w", [3, 7], [np.ones((1, 9)), np.full((1, 9), 2)], [0, 0]
-            ),
-            hardly_moved,
-            largest_weights,
-        ),
+        {},
+        {"m": 3, "n": 200, "view": FEW},
+        lambda: widgets.WeightScrubber("w", [3, 7], [np.ones((1, 9)), np.full((1, 9), 2)], [0, 0]),
+        hardly_moved,
+        largest_weights,
         kilobytes=60,
     ),
-    widgets.ZeroBars: Entry(
+    widgets.ZeroBars: entry(
         widgets.ZeroBars,
-        (
-            {},
-            {"preset": "llama3_405b", "stage": 3, "ranks": 16_384, "zoom": True},
-            {
-                "preset": "llama3_8b",
-                "stage": 2,
-                "ranks": 1,
-                "model_parallel": 1_024,
-                "memory_gb": 1_000,
-            },
-        ),
+        {},
+        {"preset": "llama3_405b", "stage": 3, "ranks": 16_384, "zoom": True},
+        {
+            "preset": "llama3_8b",
+            "stage": 2,
+            "ranks": 1,
+            "model_parallel": 1_024,
+            "memory_gb": 1_000,
+        },
     ),
 }

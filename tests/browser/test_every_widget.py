@@ -19,7 +19,7 @@ from tests.browser.registry import REGISTRY
 STATES = [
     pytest.param(make, place == 0, id=f"{widget.__name__}-{place}")
     for widget, entry in REGISTRY.items()
-    for place, make in enumerate(entry.made())
+    for place, make in enumerate(entry.states)
 ]
 LOOKS = (("dark", 360), ("light", 760), ("light", 900))
 OTHERS = ["1", None, math.nan, True]
@@ -49,7 +49,7 @@ def test_every_widget_is_in_the_table():
     assert widget_classes() == set(REGISTRY)
     assert sorted(widgets.__all__) == sorted(widget.__name__ for widget in REGISTRY)
     for widget, entry in REGISTRY.items():
-        assert all(isinstance(make(), widget) for make in entry.made())
+        assert all(isinstance(make(), widget) for make in entry.states)
 
 
 @pytest.mark.parametrize(("make", "is_first"), STATES)
@@ -68,7 +68,7 @@ def test_it_fits_has_names_and_is_reached_by_keyboard(show, make, is_first):
 
 @every_widget
 def test_its_page_form_is_small_carries_itself_and_is_always_the_same(entry):
-    for make in entry.made():
+    for make in entry.states:
         widget = make()
         page = widget.page()
         assert len(gzip.compress(page.encode())) < 1_000 * entry.kilobytes
