@@ -84,7 +84,7 @@ class Visit:
 
     def weight(self, root: str) -> int:
         """Return the bytes of all files, each compressed where that makes it smaller."""
-        return sum(compressed_size(path) for path in self.files(root))
+        return sum(compressed_size(path) for path in self.files(root) if path.is_file())
 
 
 @functools.cache
