@@ -4,14 +4,16 @@ Debian's chromium, by Playwright.  `make test` needs it; `make test-fast` leaves
 """
 
 import shutil
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Error, Page, sync_playwright
 
 from llmcourse.viz.widget import Widget, module
+from tools import build_book
 
 NAMES = (
     "chromium",
@@ -31,8 +33,20 @@ PLAIN_PAGE = """<!doctype html><html lang="en" data-theme="{theme}"><meta charse
 CALL = """async ([text, name, given]) => {
   const address = URL.createObjectURL(new Blob([text], { type: "text/javascript" }));
   const shipped = await import(address);
+  URL.revokeObjectURL(address);
   return given.map((each) => shipped[name](...each));
 }"""
+
+
+def started(launch: Callable[[], Browser]) -> Browser:
+    """Launch the browser; one that does not start is tried once more, and a warning says so."""
+    try:
+        return launch()
+    except Error as error:
+        with warnings.catch_warnings():
+            warnings.simplefilter("always")  # elsewhere in the tests, a warning is an error
+            warnings.warn(f"Chromium did not start and is tried once more: {error}", stacklevel=2)
+        return launch()
 
 
 @pytest.fixture(scope="session")
@@ -41,11 +55,17 @@ def chromium() -> Iterator[Browser]:
     if path is None:
         pytest.fail(MISSING)
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=path, args=["--no-sandbox", "--disable-dev-shm-usage"]
-        )
+        arguments = ["--no-sandbox", "--disable-dev-shm-usage"]
+        browser = started(lambda: playwright.chromium.launch(executable_path=path, args=arguments))
         yield browser
         browser.close()
+
+
+@pytest.fixture(scope="session")
+def book() -> None:
+    """The built book, as it now is."""
+    if not build_book.is_current():
+        pytest.fail("the pages in _build are missing or older than their sources: run make book")
 
 
 @pytest.fixture
@@ -60,18 +80,20 @@ def page(chromium: Browser) -> Iterator[Page]:
     assert errors == []
 
 
-@pytest.fixture
-def arithmetic(page: Page) -> Callable[..., list[Any]]:
+@pytest.fixture(scope="session")
+def arithmetic(chromium: Browser) -> Iterator[Callable[..., list[Any]]]:
     """Calls `arithmetic(WidgetClass, "function", [arguments, ...])` in the shipped module.
 
     One call for a whole grid of inputs: the result is the list of what the function returned.
-    Not a number and infinities arrive as None.
+    Not a number and infinities arrive as None.  All calls share a page, and none a module.
     """
+    page = chromium.new_page()
 
     def call(widget: type[Widget], name: str, given: list[list[Any]]) -> list[Any]:
         return page.evaluate(CALL, [module(widget.script), name, given])
 
-    return call
+    yield call
+    page.close()
 
 
 @pytest.fixture

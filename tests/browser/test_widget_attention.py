@@ -9,32 +9,15 @@ import torch
 import traitlets
 
 from llmcourse.attention import attention_weights, causal_mask, sliding_window_mask
-from llmcourse.model import Transformer, attention_maps, queries_and_keys
+from llmcourse.model import Transformer, attention_maps
+from llmcourse.model import queries_and_keys as those_of_a_model
 from llmcourse.model.config import PRESETS
 from llmcourse.viz.widgets.attention import AttentionMap
+from tests.browser.kit import enter, pictured, said, table, value
+from tests.browser.registry import ATTENDED, attention_map, queries_and_keys
 
-TOKENS = ["<|end|>", "\n", "The", " cat", " sat", " on", " the", " mat", "."]
 SHAPES = [(4, 2), (4, 4), (4, 1), (6, 3), (8, 2), (1, 1)]
 """Query heads and key heads."""
-
-
-OUTSIDE = """all => all.filter((text) => {
-  const [inner, outer] = [text, text.ownerSVGElement].map((one) => one.getBoundingClientRect());
-  return inner.left < outer.left - 0.5 || inner.right > outer.right + 0.5
-    || inner.top < outer.top - 0.5 || inner.bottom > outer.bottom + 0.5;
-}).map((text) => text.textContent)"""
-"""Texts that leave their picture."""
-
-
-def drawn(*, layers=2, length=9, heads=4, kv_heads=2, size=6, scale=1.5):
-    generator = torch.Generator().manual_seed(heads * 31 + kv_heads)
-    queries = torch.randn(layers, length, heads, size, generator=generator) * scale
-    keys = torch.randn(layers, length, kv_heads, size, generator=generator) * scale
-    return queries, keys
-
-
-def board(**state):
-    return AttentionMap(TOKENS, *drawn(), **state)
 
 
 def shape_of(made):
@@ -64,20 +47,12 @@ def by_the_package(made, layer, kind, window, scaled):
     return attention_weights(q, keys[layer][None], mask=mask)[0]
 
 
-def said(page):
-    return page.get_by_role("status").text_content()
-
-
-def pictured(page):
-    return page.locator(".lc-stage svg").first.get_attribute("aria-label")
-
-
 # --- arithmetic
 
 
 @pytest.mark.parametrize(("heads", "kv_heads"), SHAPES)
 def test_shares_are_those_of_the_package(arithmetic, heads, kv_heads):
-    made = AttentionMap(TOKENS, *drawn(heads=heads, kv_heads=kv_heads))
+    made = AttentionMap(ATTENDED, *queries_and_keys(heads=heads, kv_heads=kv_heads))
     queries, keys = (x.flatten(1).tolist() for x in made.queries_and_keys())
     choices = list(
         itertools.product(range(2), ("causal", "window", "none"), (1, 3, 9), (True, False))
@@ -98,13 +73,13 @@ def test_shares_are_those_of_the_package(arithmetic, heads, kv_heads):
 
 def test_the_shares_of_a_model_are_its_own(arithmetic):
     small = Transformer(PRESETS["tiny"](), generator=torch.Generator().manual_seed(0))
-    ids = torch.randint(300, (1, len(TOKENS)), generator=torch.Generator().manual_seed(1))
+    ids = torch.randint(300, (1, len(ATTENDED)), generator=torch.Generator().manual_seed(1))
     with torch.no_grad():
         for name, weight in small.named_parameters():
             if "attention" in name:
                 weight.mul_(8)  # far from equal shares
-    queries, keys = queries_and_keys(small, ids)
-    made = AttentionMap(TOKENS, queries[:, 0], keys[:, 0])
+    queries, keys = those_of_a_model(small, ids)
+    made = AttentionMap(ATTENDED, queries[:, 0], keys[:, 0])
     flat = [x.flatten(1).tolist() for x in made.queries_and_keys()]
     cases = [
         [
@@ -141,7 +116,7 @@ def test_spread_is_the_number_of_equal_shares(arithmetic):
 
 
 def test_habits_are_means_over_rows_from_2_on(arithmetic):
-    shares = by_the_package(board(), 1, "causal", 4, True)
+    shares = by_the_package(attention_map(), 1, "causal", 4, True)
     got = arithmetic(AttentionMap, "habits", [[head.tolist()] for head in shares])
     for head, each in zip(shares, got, strict=True):
         assert each["before"] == pytest.approx(head.diagonal(-1)[1:].mean().item(), rel=1e-12)
@@ -158,7 +133,7 @@ def test_the_strongest_come_first_and_nothing_is_not_among_them(arithmetic):
 def test_numbers_come_through_to_half_a_unit(scale, decimals):
     length = 18
     tokens = [f" w{i}" for i in range(length)]
-    queries, keys = drawn(layers=4, length=length, size=18, scale=scale)
+    queries, keys = queries_and_keys(layers=4, length=length, size=18, scale=scale)
     made = AttentionMap(tokens, queries, keys)
     assert made.decimals == decimals
     for ours, theirs in zip(made.queries_and_keys(), (queries, keys), strict=True):
@@ -170,19 +145,19 @@ def test_numbers_come_through_to_half_a_unit(scale, decimals):
 
 
 def test_the_sentence_says_what_the_row_reads_and_whose_keys(show):
-    page = show(board(layer=1, head=3, row=5))
-    row = by_the_package(board(), 1, "causal", 4, True)[3, 5]
+    page = show(attention_map(layer=1, head=3, row=5))
+    row = by_the_package(attention_map(), 1, "causal", 4, True)[3, 5]
     best = row.argsort(descending=True)[:3].tolist()
     assert "Layer 1, query head 3 reads key/value head 1, shared with head 2." in said(page)
     reads = [
-        f"{round(100 * row[i].item())} % from “{TOKENS[i].replace(' ', '␣')}” ({i})" for i in best
+        f"{round(100 * row[i].item())} % from “{ATTENDED[i].replace(' ', '␣')}” ({i})" for i in best
     ]
     readable = ", ".join(reads).replace("\n", "↵")
     assert f"Position “␣on” (5) reads {readable}." in said(page)
 
 
 def test_heads_are_chosen_by_press_and_by_key(show):
-    page = show(board())
+    page = show(attention_map())
     page.get_by_role("button", name="head 2").click()
     assert "query head 2 reads key/value head 1, shared with head 3" in said(page)
     assert page.get_by_role("button", name="head 2").get_attribute("aria-pressed") == "true"
@@ -197,7 +172,7 @@ def test_heads_are_chosen_by_press_and_by_key(show):
 
 
 def test_a_button_walks_through_the_heads_of_one_group(show):
-    page = show(AttentionMap(TOKENS, *drawn(heads=6, kv_heads=2), head=4))
+    page = show(AttentionMap(ATTENDED, *queries_and_keys(heads=6, kv_heads=2), head=4))
     step = page.get_by_role("button", name="Next head with the same keys")
     seen = []
     for _ in range(4):
@@ -207,51 +182,38 @@ def test_a_button_walks_through_the_heads_of_one_group(show):
 
 
 def test_where_no_keys_are_shared_there_is_no_next_head(show):
-    page = show(AttentionMap(TOKENS, *drawn(heads=2, kv_heads=2)))
+    page = show(AttentionMap(ATTENDED, *queries_and_keys(heads=2, kv_heads=2)))
     assert page.get_by_role("button", name="Next head with the same keys").is_disabled()
     assert "shared with no other" in said(page)
 
 
 def test_rows_are_chosen_by_arrow_by_field_and_by_press(show):
-    page = show(board(row=4))
+    page = show(attention_map(row=4))
     page.get_by_role("slider", name="position that reads").press("ArrowRight")
     assert "Position “␣on” (5) reads" in said(page)
-    page.get_by_label("position that reads, number").fill("0")
-    page.keyboard.press("Tab")
+    enter(page, "position that reads", "0")
     assert "Position “<|end|>” (0) reads 100 % from “<|end|>” (0)." in said(page)
     cell = page.locator("svg text", has_text="3 ␣cat").last.bounding_box()
     page.mouse.click(cell["x"] + 150, cell["y"] + cell["height"] / 2)
-    assert page.get_by_label("position that reads, number").input_value() == "3"
+    assert value(page, "position that reads") == "3"
     assert "Position “␣cat” (3) reads" in said(page)
 
 
-def test_a_position_that_is_not_there_is_clamped_and_said(show):
-    page = show(board())
-    field = page.get_by_label("position that reads, number")
-    field.fill("30")
-    page.keyboard.press("Tab")
-    assert field.input_value() == "8"
-    assert (
-        "30 is not possible (from 0 to 8, whole); 8 is used"
-        in page.get_by_role("alert").text_content()
-    )
-
-
 def test_without_a_mask_the_future_is_read_and_the_sentence_says_how_much(show):
-    page = show(board(row=3, head=2))
+    page = show(attention_map(row=3, head=2))
     page.get_by_label("mask", exact=True).select_option("none")
-    row = by_the_package(board(), 0, "none", 4, True)[2, 3]
+    row = by_the_package(attention_map(), 0, "none", 4, True)[2, 3]
     later = row[4:].sum().item()
     assert row[3] > 0.02  # its own share is not of the future
     assert f"Without a mask {round(100 * later)} % comes from later tokens" in said(page)
     assert page.locator("svg [fill^='url(']").count() == 1  # only in the legend
     page.get_by_label("mask", exact=True).select_option("causal")
-    hatched = len(TOKENS) * (len(TOKENS) - 1) // 2
+    hatched = len(ATTENDED) * (len(ATTENDED) - 1) // 2
     assert page.locator("svg [fill^='url(']").count() == hatched + 1
 
 
 def test_the_window_has_a_control_only_where_it_counts(show):
-    page = show(board(row=8, window=3))
+    page = show(attention_map(row=8, window=3))
     width = page.get_by_label("window: positions seen, number")
     assert not width.is_visible()
     page.get_by_label("mask", exact=True).select_option("window")
@@ -267,12 +229,12 @@ def test_the_window_has_a_control_only_where_it_counts(show):
 
 def test_without_the_scale_the_softmax_is_sharper(show):
     def positions(scaled):
-        row = by_the_package(board(), 0, "causal", 4, scaled)[0, 8]
+        row = by_the_package(attention_map(), 0, "causal", 4, scaled)[0, 8]
         return f"{row.log().mul(row).sum().neg().exp().item():.2g} positions"
 
     wide, sharp = positions(scaled=True), positions(scaled=False)
     assert float(sharp.split()[0]) < float(wide.split()[0])
-    page = show(board(row=8))
+    page = show(attention_map(row=8))
     assert f"as over {wide}; without the division by √6, over {sharp}." in said(page)
     page.get_by_label("divide scores by √K").press("Space")
     assert "Not divided by √6 = 2.45, the softmax is sharper" in said(page)
@@ -282,28 +244,27 @@ def test_without_the_scale_the_softmax_is_sharper(show):
 
 
 def test_the_table_holds_scores_and_shares_of_the_row(show):
-    made = board(layer=1, head=2, row=4)
+    made = attention_map(layer=1, head=2, row=4)
     page = show(made)
-    page.locator("summary").click()
-    rows = [line.locator("th, td").all_text_contents() for line in page.locator("tbody tr").all()]
+    rows = table(page)
     queries, keys = made.queries_and_keys()
     dots = keys[1, :, 1] @ queries[1, 4, 2]
     shares = by_the_package(made, 1, "causal", 4, True)[2, 4]
     numbers = [[float(cell.replace(",", "")) for cell in (row[2], row[4])] for row in rows]
-    assert [row[0] for row in rows] == [str(i) for i in range(len(TOKENS))]
+    assert [row[0] for row in rows] == [str(i) for i in range(len(ATTENDED))]
     assert [row[3] for row in rows[5:]] == ["masked"] * 4
     expected = torch.stack((dots, shares), dim=1)
     torch.testing.assert_close(torch.tensor(numbers).double(), expected, rtol=1e-3, atol=1e-6)
 
 
 def test_a_single_layer_has_no_slider(show):
-    page = show(AttentionMap(TOKENS, *drawn(layers=1)))
+    page = show(AttentionMap(ATTENDED, *queries_and_keys(layers=1)))
     assert not page.get_by_label("layer", exact=True).is_visible()
     assert said(page).startswith("Layer 0, query head 0")
 
 
 def test_the_layer_changes_every_head(show):
-    page = show(board())
+    page = show(attention_map())
     before = page.locator(".am-group svg").evaluate_all("all => all.map(one => one.innerHTML)")
     page.get_by_role("slider", name="layer").press("ArrowRight")
     after = page.locator(".am-group svg").evaluate_all("all => all.map(one => one.innerHTML)")
@@ -313,37 +274,19 @@ def test_the_layer_changes_every_head(show):
 
 
 def test_two_tokens_are_enough(show):
-    page = show(AttentionMap(["a", " b"], *drawn(length=2)))
+    page = show(AttentionMap(["a", " b"], *queries_and_keys(length=2)))
     assert "Position “␣b” (1) reads" in said(page)
 
 
-@pytest.mark.parametrize(("theme", "width"), [("light", 760), ("dark", 360)])
-def test_nothing_is_wider_than_the_page_and_no_text_is_cut(show, theme, width):
-    tokens = ["<|end|>", " extraordinarily", *[" mouse"] * 18]
-    made = AttentionMap(tokens, *drawn(length=20, heads=8, kv_heads=1, size=4))
-    page = show(made, theme=theme, width=width)
-    assert page.evaluate("document.documentElement.scrollWidth") == width
-    outside = page.locator(".lc-stage svg text").evaluate_all(OUTSIDE)
-    assert outside == []
-    small = page.locator(".lc button, .lc input, .lc select").evaluate_all(
-        "all => all.filter((one) => one.offsetParent && one.offsetHeight < 24).length"
-    )
-    assert small == 0
-
-
 # --- Python
-
-
-def test_the_page_form_is_small_for_a_model_of_the_course():
-    made = AttentionMap([" w"] * 18, *drawn(layers=4, length=18, size=20))
-    assert len(gzip.compress(made.page().encode())) < 40_000
 
 
 @pytest.mark.parametrize("scale", [1.5, 30.0])
 def test_the_largest_that_is_taken_is_small_and_a_larger_one_is_refused(scale):
     def made(size):
         return AttentionMap(
-            [" w"] * 20, *drawn(layers=4, length=20, heads=8, kv_heads=8, size=size, scale=scale)
+            [" w"] * 20,
+            *queries_and_keys(layers=4, length=20, heads=8, kv_heads=8, size=size, scale=scale),
         )
 
     fits = []
@@ -359,16 +302,8 @@ def test_the_largest_that_is_taken_is_small_and_a_larger_one_is_refused(scale):
         made(64)
 
 
-def test_the_page_is_the_same_each_time():
-    def payload():
-        return board().page().split('-state">', maxsplit=1)[1].split("</script>", maxsplit=1)[0]
-
-    assert payload() == payload()
-    assert r'"tokens":["\u003c|end|>"' in payload()
-
-
 def test_python_sets_the_state_and_is_clamped():
-    made = board()
+    made = attention_map()
     made.row, made.head, made.layer, made.window = 19, 7, 3, 20
     assert (made.row, made.head, made.layer, made.window) == (8, 3, 1, 9)
     assert "9 is used" in made.note
@@ -409,12 +344,7 @@ def test_what_does_not_fit_is_refused(tokens, queries, keys, message):
 
 @pytest.mark.parametrize("wrong", [math.nan, math.inf, -1e30])
 def test_numbers_that_are_not_finite_are_refused(wrong):
-    queries, keys = drawn()
+    queries, keys = queries_and_keys()
     keys[0, 0, 0, 0] = wrong
     with pytest.raises(ValueError, match="finite"):
-        AttentionMap(TOKENS, queries, keys)
-
-
-def test_an_unknown_choice_is_refused():
-    with pytest.raises(TypeError, match="has no"):
-        board(colour="red")
+        AttentionMap(ATTENDED, queries, keys)

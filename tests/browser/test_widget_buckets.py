@@ -1,11 +1,9 @@
 """The widget of chapter 23: its times are the package's, and every control obeys."""
 
-import gzip
 import itertools
 
 import pytest
 import torch
-import traitlets
 from torch import nn
 
 from llmcourse.cost import num_parameters
@@ -19,34 +17,10 @@ from llmcourse.parallel.data_parallel.overlap import (
     gradient_tensors,
 )
 from llmcourse.viz.widgets.buckets import CUT, LABELS, BucketTimeline
-from tests.browser.tables import table
-
-OUTSIDE = """all => all.filter((text) => {
-  const [inner, outer] = [text, text.ownerSVGElement].map((one) => one.getBoundingClientRect());
-  return inner.left < outer.left - 0.5 || inner.right > outer.right + 0.5
-    || inner.top < outer.top - 0.5 || inner.bottom > outer.bottom + 0.5;
-}).map((text) => text.textContent)"""
-"""Texts that leave their picture."""
+from tests.browser.kit import enter, noted, pictured, said, table, value
 
 TENSORS = {name: gradient_tensors(PRESETS[name](), cut=CUT[name]) for name in LABELS}
 BUCKET_BYTES = (1, 1_000, 71_680, 71_999, 72_000, 200_000, 25_000_000, 400_000_000, 5_000_000_000)
-
-
-def said(page):
-    return page.get_by_role("status").text_content()
-
-
-def pictured(page, place=0):
-    return page.locator(".lc-stage svg").nth(place).get_attribute("aria-label")
-
-
-def value(page, name):
-    return page.get_by_label(f"{name}, number").input_value()
-
-
-def enter(page, name, text):
-    page.get_by_label(f"{name}, number").fill(text)
-    page.keyboard.press("Tab")
 
 
 # --- the Python side: its gradients are the model's, and its times those of a link
@@ -233,12 +207,12 @@ def test_without_overlap_all_of_it_is_exposed(show):
 def test_a_preset_brings_its_numbers_along(show):
     page = show(BucketTimeline())
     enter(page, "bucket, MB", "99999")
-    assert "4,000 is used" in page.locator(".lc-note").text_content()
+    assert "4,000 is used" in noted(page)
     page.get_by_label("gradients of", exact=True).select_option("llama3_8b")
     assert value(page, "ranks") == "64"
     assert value(page, "bucket, MB") == "25"
     assert "131 buckets" in said(page)
-    assert page.locator(".lc-note").text_content() == ""
+    assert noted(page) == ""
     rows = table(page, "Every bucket")
     assert len(rows) == 61
     assert rows[50][0] == "… 71 more"
@@ -256,52 +230,9 @@ def test_the_link_keeps_up_when_it_is_quick(show):
     assert made.exposed() == pytest.approx(left[-1].end_s - 0.06)
 
 
-@pytest.mark.parametrize(("theme", "width"), [("light", 760), ("dark", 360)])
-@pytest.mark.parametrize(
-    "made",
-    [
-        BucketTimeline,
-        lambda: BucketTimeline("llama3_8b"),
-        lambda: BucketTimeline("llama3_8b", num_ranks=16_384, latency_us=10_000, bucket_mb=1),
-        lambda: BucketTimeline(gigabytes_per_s=1_000, latency_us=0.1, backward_ms=10_000),
-        lambda: BucketTimeline(overlap=False, bucket_mb=2),
-    ],
-)
-def test_nothing_is_wider_than_the_page_and_no_text_is_cut(show, made, theme, width):
-    page = show(made(), theme=theme, width=width)
-    assert page.evaluate("document.documentElement.scrollWidth") == width
-    assert page.locator(".lc-stage svg text").evaluate_all(OUTSIDE) == []
-    small = page.locator(".lc button, .lc input, .lc select").evaluate_all(
-        "all => all.filter((one) => one.type === 'checkbox' ? false"
-        " : one.offsetHeight < 24 && one.type !== 'range').length"
-    )
-    assert small == 0
-
-
-def test_every_control_has_a_name(show):
-    page = show(BucketTimeline())
-    nameless = page.locator(".lc input, .lc select").evaluate_all(
-        "all => all.filter((one) => !one.labels.length && !one.ariaLabel).length"
-    )
-    assert nameless == 0
-
-
 # --- Python
-
-
-def test_the_page_form_is_small_and_always_the_same():
-    made = BucketTimeline("llama3_8b")
-    assert len(gzip.compress(made.page().encode())) < 20_000
-    assert made.state() == BucketTimeline("llama3_8b").state()
 
 
 def test_what_is_not_there_is_refused():
     with pytest.raises(ValueError, match="preset must be one of stories, llama3_8b"):
         BucketTimeline("gpt3")
-    with pytest.raises(traitlets.TraitError, match="must be a number"):
-        BucketTimeline(bucket_mb="large")
-    with pytest.raises(TypeError, match="has no"):
-        BucketTimeline(ranks=3)
-    made = BucketTimeline(num_ranks=1)
-    assert made.num_ranks == 2
-    assert "2 is used" in made.note

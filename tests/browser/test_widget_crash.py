@@ -1,12 +1,10 @@
 """The widget of chapter 30: the page foretells what a run that is really ended does."""
 
 import functools
-import gzip
 import itertools
 import random
 
 import pytest
-import traitlets
 
 from llmcourse.checkpoint.toy_run import (
     CRASHES,
@@ -21,13 +19,7 @@ from llmcourse.checkpoint.toy_run import (
     uninterrupted,
 )
 from llmcourse.viz.widgets.crash import CrashLab
-
-OUTSIDE = """all => all.filter((text) => {
-  const [inner, outer] = [text, text.ownerSVGElement].map((one) => one.getBoundingClientRect());
-  return inner.left < outer.left - 0.5 || inner.right > outer.right + 0.5
-    || inner.top < outer.top - 0.5 || inner.bottom > outer.bottom + 0.5;
-}).map((text) => text.textContent)"""
-"""Texts that leave their picture."""
+from tests.browser.kit import enter, pictured, said, table, value
 
 BEFORE, INSIDE, AFTER = CRASHES
 APART, OVER = FILES
@@ -60,29 +52,6 @@ def ran(saved, restart, steps=STEPS):
         files=APART,
         steps=steps,
     )
-
-
-def said(page):
-    return page.get_by_role("status").text_content()
-
-
-def noted(page):
-    return page.locator(".lc-note").text_content()
-
-
-def pictured(page, place=0):
-    return page.locator(".lc-stage svg").nth(place).get_attribute("aria-label")
-
-
-def enter(page, name, text):
-    page.get_by_label(f"{name}, number").fill(text)
-    page.keyboard.press("Tab")
-
-
-def table(page, place):
-    box = page.locator("details").nth(place)
-    box.locator("summary").click()
-    return [row.locator("th, td").all_text_contents() for row in box.locator("tbody tr").all()]
 
 
 # --- the model in Python: what chapter 30 says of a real run holds for it
@@ -229,7 +198,7 @@ def test_a_part_left_out_by_keyboard_is_another_run(show, name, words):
     page.keyboard.press("Space")
     assert words in said(page)
     assert "It is another run, and no error says so" in said(page)
-    rows = table(page, 1)
+    rows = table(page, "Every step")
     assert [row[0] for row in rows] == [str(step) for step in range(10, 25)]
     assert rows[-1][-1] == "no"
     page.keyboard.press("Space")
@@ -245,13 +214,13 @@ def test_a_write_over_the_only_file_loses_all(show):
     assert "last.ckpt is half, and what it held before is gone." in said(page)
     assert "begins again at step 0" in said(page)
     assert "all 15 steps were for nothing" in said(page)
-    assert table(page, 0) == [["last.ckpt", "15", "no"]]
+    assert table(page, "Files on disk") == [["last.ckpt", "15", "no"]]
 
 
 def test_a_torn_file_of_its_own_is_passed_over(show):
     page = show(CrashLab(atomic=False))
     assert "step_00000015.ckpt is half: its hash does not fit, so it is passed over." in said(page)
-    assert [row[2] for row in table(page, 0)] == ["yes", "yes", "no"]
+    assert [row[2] for row in table(page, "Files on disk")] == ["yes", "yes", "no"]
 
 
 def test_the_moment_of_the_write_is_offered_only_where_there_is_one(show):
@@ -270,14 +239,14 @@ def test_the_moment_of_the_write_is_offered_only_where_there_is_one(show):
     assert "inside the write of step 15" in said(page)
     for expected in ("20", "5"):
         page.get_by_role("button", name="Crash inside the next save").click()
-        assert page.get_by_label("crash at step, number").input_value() == expected
+        assert value(page, "crash at step") == expected
 
 
 def test_a_crash_before_any_save(show):
     page = show(CrashLab(crash_step=3, weights=False))
     assert "No file is whole: the second process begins again at step 0." in said(page)
     assert "all 3 steps were for nothing" in said(page)
-    assert table(page, 0) == [["none", "", ""]]
+    assert table(page, "Files on disk") == [["none", "", ""]]
 
 
 def test_when_all_is_done_only_the_weights_count(show):
@@ -321,42 +290,6 @@ def test_reduced_motion_goes_to_the_end_at_once(show):
     assert "to the last bit" in said(page)
 
 
-def test_an_impossible_number_is_clamped_and_said(show):
-    page = show(CrashLab())
-    enter(page, "crash at step", "99")
-    assert "99 is not possible (from 1 to 24, whole); 24 is used" in noted(page)
-    enter(page, "steps between saves", "0")
-    assert "1 is used" in noted(page)
-
-
-@pytest.mark.parametrize(("theme", "width"), [("light", 760), ("dark", 360)])
-@pytest.mark.parametrize(
-    "made",
-    [
-        CrashLab,
-        lambda: CrashLab(every=1, crash_step=24, files=OVER, weights=False),
-        lambda: CrashLab(crash_step=1, shown=0),
-        lambda: CrashLab(crash_step=24, every=12, crash_when=AFTER, moments=False),
-    ],
-)
-def test_nothing_is_wider_than_the_page_and_no_text_is_cut(show, made, theme, width):
-    page = show(made(), theme=theme, width=width)
-    assert page.evaluate("document.documentElement.scrollWidth") == width
-    assert page.locator(".lc-stage svg text").evaluate_all(OUTSIDE) == []
-    small = page.locator(".lc button, .lc input, .lc select").evaluate_all(
-        "all => all.filter((one) => one.offsetHeight < 24 && one.type !== 'range').length"
-    )
-    assert small == 0
-
-
-def test_every_control_has_a_name(show):
-    page = show(CrashLab())
-    nameless = page.locator(".lc input, .lc select").evaluate_all(
-        "all => all.filter((one) => !one.labels.length && !one.ariaLabel).length"
-    )
-    assert nameless == 0
-
-
 # --- Python
 
 
@@ -365,22 +298,6 @@ def test_python_reads_what_the_page_shows():
     assert (found.restart_step, found.equal) == (10, False)
     assert found.draws == list(range(14))
     assert CrashLab(atomic=False, files=OVER).outcome().restart_step == 0
-
-
-def test_the_page_form_is_small_and_always_the_same():
-    made = CrashLab(moments=False)
-    assert len(gzip.compress(made.page().encode())) < 20_000
-    assert made.state() == CrashLab(moments=False).state()
-
-
-def test_what_is_not_there_is_refused():
-    with pytest.raises(TypeError, match="has no"):
-        CrashLab(depth=3)
-    with pytest.raises(traitlets.TraitError, match="crash_when must be one of"):
-        CrashLab(crash_when="some day")
-    made = CrashLab(every=99)
-    assert made.every == 12
-    assert "12 is used" in made.note
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import torch
 
 from llmcourse import loss, optim
 from llmcourse.viz.widgets import Bowl, StepByHand
+from tests.browser.kit import enter, noted, said, value
 
 WORDS = ["a", "mat", "floor", "on", "the"]
 SHARES = [0.15, 0.10, 0.05, 0.20, 0.50]
@@ -117,13 +118,12 @@ def test_slider_buttons_and_keys_move_the_ball(show):
     page = show(Bowl())
     page.get_by_role("button", name="Step").click()
     page.get_by_role("slider", name="steps taken").press("ArrowRight")
-    assert "After 2 steps" in page.get_by_role("status").text_content()
-    page.get_by_label("learning rate, number").fill("0.25")
-    page.keyboard.press("Tab")
-    assert "runs away" in page.get_by_role("status").text_content()
+    assert "After 2 steps" in said(page)
+    enter(page, "learning rate", "0.25")
+    assert "runs away" in said(page)
     assert "rate 0.25" in page.get_by_role("img").first.get_attribute("aria-label")
     page.get_by_role("button", name="Reset").click()
-    assert "After 0 steps" in page.get_by_role("status").text_content()
+    assert "After 0 steps" in said(page)
 
 
 def test_play_pauses_and_reduced_motion_goes_to_the_end(show):
@@ -134,14 +134,14 @@ def test_play_pauses_and_reduced_motion_goes_to_the_end(show):
     page.emulate_media(reduced_motion="reduce")
     page.get_by_role("button", name="Reset").click()
     page.get_by_role("button", name="To the end").click()
-    assert "After 60 steps" in page.get_by_role("status").text_content()
+    assert "After 60 steps" in said(page)
 
 
 def test_a_press_on_the_picture_puts_the_ball_there(show):
     page = show(Bowl(steps=5))
     page.locator(".lc-stage").nth(1).click(position={"x": 200, "y": 60})
-    assert "After 0 steps" in page.get_by_role("status").text_content()
-    assert float(page.get_by_label("start at x, number").input_value()) < 0
+    assert "After 0 steps" in said(page)
+    assert float(value(page, "start at x")) < 0
 
 
 @pytest.mark.parametrize(("typed", "used"), [("99", "3"), ("-1", "0.001"), ("", "0.15")])
@@ -149,23 +149,22 @@ def test_an_impossible_number_is_clamped_and_said(show, typed, used):
     page = show(Bowl())
     page.get_by_label("learning rate, number").fill(typed)
     page.keyboard.press("Tab")
-    assert page.get_by_label("learning rate, number").input_value() == used
-    assert f"{used} is used" in page.get_by_role("alert").text_content()
+    assert value(page, "learning rate") == used
+    assert f"{used} is used" in noted(page)
 
 
 def test_a_step_lowers_the_loss_and_fills_the_table(show):
     page = show(by_hand())
-    assert "1.609" in page.get_by_role("status").text_content()
+    assert "1.609" in said(page)
     page.get_by_role("button", name="Step").click()
-    assert "0.8248" in page.get_by_role("status").text_content()
+    assert "0.8248" in said(page)
     page.locator("summary").click()
     assert page.locator("tbody tr").count() == 2
     page.get_by_role("button", name="Reset").click()
-    assert "1.609" in page.get_by_role("status").text_content()
+    assert "1.609" in said(page)
 
 
 def test_one_edited_share_moves_the_others(show):
     page = show(by_hand())
-    page.get_by_label("probability of “on”, number").fill("0.6")
-    page.keyboard.press("Tab")
-    assert page.get_by_label("probability of “the”, number").input_value() == "0.25"
+    enter(page, "probability of “on”", "0.6")
+    assert value(page, "probability of “the”") == "0.25"

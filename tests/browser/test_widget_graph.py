@@ -1,6 +1,5 @@
 """The widget of chapter 18: the page's gradients are the engine's, and the page obeys."""
 
-import gzip
 import random
 from itertools import pairwise
 
@@ -9,15 +8,9 @@ import torch
 
 from llmcourse.autodiff import Value
 from llmcourse.viz.widgets.graph import GraphStepper, program_of, values_of
+from tests.browser.kit import enter, noted, said
+from tests.browser.registry import PROGRAMS, TWO_LINES
 
-TWO_LINES = "a = 3; b = a + a; c = b + b"
-SKIP = f"{TWO_LINES}; d = b + c"
-NEURON = "w = 0.5; x = 3; bias = 1; product = w * x; error = product + bias - 2; loss = error ** 2"
-SUMS = "x = 0.7; y = -1.5e0\nz = 2 - x / 4 + -y * 3 - (x - y) ** 2 / (1 + exp(y)); end = -z"
-CURVES = (
-    "x = .7; y = 2e-1\n"
-    "end = tanh(x) * relu(x) + relu(y) + log(x * 2) ** 3 - 1 / y + x ** -1.5 + 2 ** 3 * 0.5"
-)
 FORMULAS = (
     "{0} + {1}",
     "{0} * {1} * 0.3",
@@ -64,12 +57,12 @@ def hurried(value):
         hurried(given)
 
 
-PROGRAMS = [TWO_LINES, SKIP, NEURON, SUMS, CURVES, *map(random_program, range(60))]
+DRAWN = [*PROGRAMS.values(), *map(random_program, range(60))]
 
 
 def test_values_and_gradients_are_torchs_and_the_engines(arithmetic):
-    results = arithmetic(GraphStepper, "outcome", [[program, False] for program in PROGRAMS])
-    for program, got in zip(PROGRAMS, results, strict=True):
+    results = arithmetic(GraphStepper, "outcome", [[program, False] for program in DRAWN])
+    for program, got in zip(DRAWN, results, strict=True):
         expected, engine = by_torch(program), values_of(program)
         list(engine.values())[-1].backward()
         assert {name for name, *_ in got} == set(expected)
@@ -81,7 +74,7 @@ def test_values_and_gradients_are_torchs_and_the_engines(arithmetic):
 def test_without_order_goes_wrong_as_in_the_chapter(arithmetic):
     programs = [
         TWO_LINES,
-        SKIP,
+        PROGRAMS["with a skip"],
         "x = 0.4; s = x * x; t = s * x; u = tanh(t) * s; y = u + t",
         "x = 2; y = exp(x); z = y * y",
     ]
@@ -112,7 +105,7 @@ def test_a_value_of_the_engine_becomes_a_program(arithmetic):
 
 
 def test_boxes_stand_after_their_inputs_and_none_on_another(arithmetic):
-    graphs = arithmetic(GraphStepper, "graphOf", [[program] for program in PROGRAMS])
+    graphs = arithmetic(GraphStepper, "graphOf", [[program] for program in DRAWN])
     for nodes, at in zip(
         graphs, arithmetic(GraphStepper, "places", [[nodes] for nodes in graphs]), strict=True
     ):
@@ -128,7 +121,7 @@ def test_without_order_stops_where_paths_explode(show):
     names = [f"v{i}" for i in range(15)]
     lines = [f"{after} = {before} + {before}" for before, after in pairwise(names)]
     page = show(GraphStepper("; ".join(["v0 = 1", *lines]), without_order=True, step=400))
-    assert "Stopped after 300 passes" in page.get_by_role("status").text_content()
+    assert "Stopped after 300 passes" in said(page)
 
 
 def test_buttons_keys_and_toggle_walk_the_graph(show):
@@ -142,8 +135,7 @@ def test_buttons_keys_and_toggle_walk_the_graph(show):
     assert "b, which now has 1: 1 of 2 arrows, so it waits" in status.text_content()
     page.get_by_role("button", name="Back").click()
     assert "the result c has gradient 1 by itself" in status.text_content()
-    page.get_by_label("step, number").fill("8")
-    page.keyboard.press("Tab")
+    enter(page, "step", "8")
     assert "its sum is complete. Done: a 4." in status.text_content()
     assert "a 3, 4; b 6, 2; c 12, 1" in page.get_by_role("img").get_attribute("aria-label")
 
@@ -152,15 +144,14 @@ def test_buttons_keys_and_toggle_walk_the_graph(show):
     for _ in range(2):
         page.get_by_role("button", name="Step", exact=True).click()
     assert "passes it on at once, too early" in status.text_content()
-    page.get_by_label("step, number").fill("10")
-    page.keyboard.press("Tab")
+    enter(page, "step", "10")
     assert "Done, and wrong: a has 6, right is 4." in status.text_content()
     page.get_by_role("button", name="Reset").click()
     assert "10 steps" in status.text_content()
 
 
 def test_the_table_has_the_numbers_of_the_picture(show):
-    page = show(GraphStepper(NEURON, step=100))
+    page = show(GraphStepper(PROGRAMS["a neuron"], step=100))
     page.locator("summary").click()
     rows = [row.split("\t") for row in page.locator("tbody").inner_text().split("\n")]
     assert ["w", "0.5", "0.5", "3", "1 of 1", "3"] in rows
@@ -168,18 +159,17 @@ def test_the_table_has_the_numbers_of_the_picture(show):
 
 
 def test_examples_and_own_programs(show):
-    page = show(GraphStepper({"two lines": TWO_LINES, "with a skip": SKIP}, step=4))
+    page = show(GraphStepper(PROGRAMS, step=4))
     page.get_by_label("example").select_option("with a skip")
-    assert "11 steps: 4 values forward" in page.get_by_role("status").text_content()
+    assert "11 steps: 4 values forward" in said(page)
     page.get_by_label("program: names").fill("x = 2\ny = x * x * x")
-    page.get_by_label("step, number").fill("99")
-    page.keyboard.press("Tab")
-    assert "8 is used" in page.get_by_role("alert").text_content()
-    assert "Done: x 12." in page.get_by_role("status").text_content()
+    enter(page, "step", "99")
+    assert "8 is used" in noted(page)
+    assert "Done: x 12." in said(page)
 
 
 @pytest.mark.parametrize(
-    ("typed", "said"),
+    ("typed", "problem"),
     [
         ("", "write a formula"),
         ("a = ", "missing at the end"),
@@ -192,12 +182,12 @@ def test_examples_and_own_programs(show):
         ("a = 1; b = " + " + ".join(["a"] * 40), "at most 24 values"),
     ],
 )
-def test_a_program_that_cannot_be_read_is_explained(show, typed, said):
+def test_a_program_that_cannot_be_read_is_explained(show, typed, problem):
     page = show(GraphStepper(TWO_LINES))
     page.get_by_label("program: names").fill(typed)
-    assert said in page.get_by_role("status").text_content()
+    assert problem in said(page)
     page.get_by_label("program: names").fill(TWO_LINES)
-    assert "8 steps" in page.get_by_role("status").text_content()
+    assert "8 steps" in said(page)
 
 
 def test_play_goes_on_and_reduced_motion_goes_to_the_end(show):
@@ -208,10 +198,10 @@ def test_play_goes_on_and_reduced_motion_goes_to_the_end(show):
     page.emulate_media(reduced_motion="reduce")
     page.get_by_role("button", name="Reset").click()
     page.get_by_role("button", name="To the end").click()
-    assert "Done: a 4." in page.get_by_role("status").text_content()
+    assert "Done: a 4." in said(page)
 
 
-@pytest.mark.parametrize("program", [TWO_LINES, SKIP, NEURON, SUMS, CURVES])
+@pytest.mark.parametrize("program", PROGRAMS.values())
 def test_a_phone_needs_no_sideways_scroll_and_shows_every_box(show, program):
     page = show(GraphStepper(program, step=400), width=360, theme="dark")
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
@@ -223,11 +213,6 @@ def test_a_phone_needs_no_sideways_scroll_and_shows_every_box(show, program):
             || at.top < frame.top - 1 || at.bottom > frame.bottom + 1; }).length; }"""
     )
     assert outside == 0
-
-
-def test_the_page_is_small():
-    graphs = {"two lines": TWO_LINES, "with a skip": SKIP, "a neuron": NEURON}
-    assert len(gzip.compress(GraphStepper(graphs).page().encode())) < 20_000
 
 
 @pytest.mark.parametrize(
@@ -259,8 +244,14 @@ def test_python_refuses_a_renamed_operation_and_an_unknown_example():
 
 
 def test_the_state_starts_as_python_says():
-    stepper = GraphStepper({"x": TWO_LINES, "y": SKIP}, example="y", without_order=True, step=7)
-    assert (stepper.expression, stepper.step, stepper.without_order) == (SKIP, 7, True)
+    stepper = GraphStepper(
+        {"x": TWO_LINES, "y": PROGRAMS["with a skip"]}, example="y", without_order=True, step=7
+    )
+    assert (stepper.expression, stepper.step, stepper.without_order) == (
+        PROGRAMS["with a skip"],
+        7,
+        True,
+    )
     stepper.step = 1_000
     assert stepper.step == 400
     assert "400 is used" in stepper.note

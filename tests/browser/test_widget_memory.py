@@ -1,6 +1,5 @@
 """The widget of chapter 20: the page counts as the package, and every control obeys."""
 
-import gzip
 import itertools
 
 import pytest
@@ -11,13 +10,7 @@ from llmcourse.cost import FORGOTTEN
 from llmcourse.cost.activations import extra_share, layer_costs, live_bytes
 from llmcourse.model import PRESETS
 from llmcourse.viz.widgets.memory import LABELS, MemoryTimeline
-
-OUTSIDE = """all => all.filter((text) => {
-  const [inner, outer] = [text, text.ownerSVGElement].map((one) => one.getBoundingClientRect());
-  return inner.left < outer.left - 0.5 || inner.right > outer.right + 0.5
-    || inner.top < outer.top - 0.5 || inner.bottom > outer.bottom + 0.5;
-}).map((text) => text.textContent)"""
-"""Texts that leave their picture."""
+from tests.browser.kit import enter, noted, pictured, said, table
 
 SIZES = {"nothing": 100, "attention": 70, "block": 10}
 CHOICES = [
@@ -28,27 +21,10 @@ CHOICES = [
 ]
 
 
-def said(page):
-    return page.get_by_role("status").text_content()
-
-
-def noted(page):
-    return page.locator(".lc-note").text_content()
-
-
-def pictured(page):
-    return page.locator(".lc-stage svg").get_attribute("aria-label")
-
-
 def chosen(page, num_layers=8):
     return [
         page.get_by_label(f"layer {i}", exact=True).input_value() for i in range(1, num_layers + 1)
     ]
-
-
-def enter(page, name, text):
-    page.get_by_label(f"{name}, number").fill(text)
-    page.keyboard.press("Tab")
 
 
 # --- Python counts what autograd keeps
@@ -173,8 +149,7 @@ def test_a_choice_changes_picture_sentence_and_table(show):
     expected = live_bytes(layer_costs("llama3_70b", 8_192)["kept"], ["block"] * 4 + ["nothing"] * 4)
     assert "reached. Extra arithmetic: 16.7 % of the step." in said(page)
     assert pictured(page).endswith("kept")
-    page.locator("summary").click()
-    rows = [line.locator("th, td").all_text_contents() for line in page.locator("tbody tr").all()]
+    rows = table(page)
     assert [row[2] for row in rows] == [f"{size:,}" for size in expected]
     assert rows[9][0] == "in layer 8 backward"
     assert rows[16][0] == "in layer 1 backward"
@@ -240,42 +215,6 @@ def test_reduced_motion_goes_to_the_end(show, page):
     assert page.locator(".lc-stages p").text_content().startswith("Step or play")
 
 
-def test_an_impossible_number_is_clamped_and_said(show):
-    page = show(MemoryTimeline())
-    enter(page, "target, % of the full peak", "300")
-    assert "300 is not possible (from 5 to 100); 100 is used" in noted(page)
-    assert "reached" in said(page)
-    enter(page, "tokens", "1")
-    assert "256 is used" in noted(page)
-
-
-@pytest.mark.parametrize(("theme", "width"), [("light", 760), ("dark", 360)])
-@pytest.mark.parametrize(
-    "made",
-    [
-        MemoryTimeline,
-        lambda: MemoryTimeline("llama3_405b", ["block"] * 12, context_length=131_072, moment=20),
-        lambda: MemoryTimeline("gpt3", ["attention", "nothing"], context_length=256, target=5),
-    ],
-)
-def test_nothing_is_wider_than_the_page_and_no_text_is_cut(show, made, theme, width):
-    page = show(made(), theme=theme, width=width)
-    assert page.evaluate("document.documentElement.scrollWidth") == width
-    assert page.locator(".lc-stage svg text").evaluate_all(OUTSIDE) == []
-    small = page.locator(".lc button, .lc input, .lc select").evaluate_all(
-        "all => all.filter((one) => one.offsetHeight < 24 && one.type !== 'range').length"
-    )
-    assert small == 0
-
-
-def test_every_control_has_a_name(show):
-    page = show(MemoryTimeline())
-    nameless = page.locator(".lc input, .lc select").evaluate_all(
-        "all => all.filter((one) => !one.labels.length && !one.ariaLabel).length"
-    )
-    assert nameless == 0
-
-
 # --- Python
 
 
@@ -286,12 +225,6 @@ def test_python_reads_the_curve_and_the_cost():
     assert made.extra() == extra_share(costs["again"], made.choices)
 
 
-def test_the_page_form_is_small_and_always_the_same():
-    made = MemoryTimeline(choices=["block"] * 12)
-    assert len(gzip.compress(made.page().encode())) < 20_000
-    assert made.state() == MemoryTimeline(choices=["block"] * 12).state()
-
-
 def test_what_is_not_there_is_refused():
     with pytest.raises(ValueError, match="preset must be one of"):
         MemoryTimeline("tiny")
@@ -299,8 +232,3 @@ def test_what_is_not_there_is_refused():
         MemoryTimeline(choices=["block"])
     with pytest.raises(traitlets.TraitError, match="got 'half'"):
         MemoryTimeline(choices=["block", "half"])
-    with pytest.raises(TypeError, match="has no"):
-        MemoryTimeline(depth=3)
-    made = MemoryTimeline(target=1)
-    assert made.target == 5
-    assert "5 is used" in made.note

@@ -1,6 +1,5 @@
 """The widget of chapter 04: ranks stand where the package puts them, and every control obeys."""
 
-import gzip
 import itertools
 import math
 
@@ -12,14 +11,7 @@ from llmcourse.model import PRESETS
 from llmcourse.parallel.collectives import chunk_sizes
 from llmcourse.parallel.world.rank import place_of
 from llmcourse.viz.widgets.mesh import AXES, LAYOUTS, MeshGrid
-from tests.browser.tables import table
-
-OUTSIDE = """all => all.filter((text) => {
-  const [inner, outer] = [text, text.ownerSVGElement].map((one) => one.getBoundingClientRect());
-  return inner.left < outer.left - 0.5 || inner.right > outer.right + 0.5
-    || inner.top < outer.top - 0.5 || inner.bottom > outer.bottom + 0.5;
-}).map((text) => text.textContent)"""
-"""Texts that leave their picture."""
+from tests.browser.kit import enter, noted, pictured, said, table, value
 
 WORDS = ("ranks", "server", "heads", "layers", "sequence", "batch", "bubble")
 MESHES = [
@@ -33,27 +25,6 @@ MESHES = [
         (2, 2, 2, 2),
     ]
 ]
-
-
-def said(page):
-    return page.get_by_role("status").text_content()
-
-
-def noted(page):
-    return page.locator(".lc-note").text_content()
-
-
-def pictured(page, place=0):
-    return page.locator(".lc-stage svg").nth(place).get_attribute("aria-label")
-
-
-def value(page, name):
-    return page.get_by_label(f"{name}, number").input_value()
-
-
-def enter(page, name, text):
-    page.get_by_label(f"{name}, number").fill(text)
-    page.keyboard.press("Tab")
 
 
 def shown_demands(page):
@@ -384,39 +355,9 @@ def test_impossible_numbers_are_clamped_and_said(show):
     assert "2 is used" in noted(page)
 
 
-@pytest.mark.parametrize(("theme", "width"), [("light", 760), ("dark", 360)])
-@pytest.mark.parametrize(
-    "made",
-    [
-        lambda: MeshGrid(rank=16_383),
-        lambda: MeshGrid("llama3_long", rank=9_000, colour="groups"),
-        lambda: MeshGrid("small", rank=15, colour="groups"),
-        lambda: MeshGrid("racks"),
-        lambda: MeshGrid("popular", pp=128, cp=64, dp=2, tp=1, batch_tokens=2**28),
-        lambda: MeshGrid("small", gpus=1, dp=1, pp=1, cp=1, tp=1),
-    ],
-)
-def test_nothing_is_wider_than_the_page_and_no_text_is_cut(show, made, theme, width):
-    page = show(made(), theme=theme, width=width)
-    assert page.evaluate("document.documentElement.scrollWidth") == width
-    assert page.locator(".lc-stage svg text").evaluate_all(OUTSIDE) == []
-    small = page.locator(".lc button, .lc input, .lc select").evaluate_all(
-        "all => all.filter((one) => one.offsetHeight < 24 && one.type !== 'range').length"
-    )
-    assert small == 0
-
-
 def test_a_picture_of_16384_cells_is_light(show):
     page = show(MeshGrid(colour="tp"))
     assert page.locator(".lc-stage svg *").count() < 1_500
-
-
-def test_every_control_has_a_name(show):
-    page = show(MeshGrid())
-    nameless = page.locator(".lc input, .lc select").evaluate_all(
-        "all => all.filter((one) => !one.labels.length && !one.ariaLabel).length"
-    )
-    assert nameless == 0
 
 
 # --- Python
@@ -436,21 +377,11 @@ def test_the_models_are_the_packages():
         assert model["parameters"] == cost.num_parameters(config)
 
 
-def test_the_page_form_is_small_and_always_the_same():
-    made = MeshGrid(rank=3)
-    assert len(gzip.compress(made.page().encode())) < 20_000
-    assert made.state() == MeshGrid(rank=3).state()
-
-
 def test_what_is_not_there_is_refused():
     with pytest.raises(ValueError, match="preset must be one of"):
         MeshGrid("gpt3")
     with pytest.raises(traitlets.TraitError, match="model must be one of"):
         MeshGrid(model="gpt3")
-    with pytest.raises(TypeError, match="has no"):
-        MeshGrid(ep=3)
-    made = MeshGrid(dp=20_000)
-    assert made.dp == 16_384
-    assert "16384 is used" in made.note
+    made = MeshGrid()
     with pytest.raises(traitlets.TraitError, match="preset must be one of"):
         made.preset = "gpt3"

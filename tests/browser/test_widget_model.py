@@ -19,19 +19,8 @@ from llmcourse.viz.widgets.model import (
     SamplingBoard,
     shape_of,
 )
-
-TOKENS = [f"·w{n}" for n in range(300)]
-CONTEXTS = ["The state of the", "We must"]
-
-
-def scores():
-    drawn = np.random.default_rng(0).normal(size=(2, len(TOKENS))) * 3
-    drawn[0, 5] = drawn[0, 9] = drawn[0].max()  # a tie at the top
-    return drawn
-
-
-def board(**state):
-    return SamplingBoard(CONTEXTS, scores(), TOKENS, **state)
+from tests.browser.kit import enter, noted, said, value
+from tests.browser.registry import BOARD_TOKENS, CONTEXTS, board_scores, sampling_board
 
 
 def shapes():
@@ -84,7 +73,7 @@ def test_the_nearest_divisor(arithmetic):
 
 
 def test_distributions_are_the_packages(arithmetic):
-    rows = [*board().scores(), np.zeros(10), np.zeros(16)]  # all equal: ties at every cut
+    rows = [*sampling_board().scores(), np.zeros(10), np.zeros(16)]  # all equal: ties at every cut
     settings = [
         {"temperature": t, "top_k": k, "top_p": p}
         for t in (0.05, 0.7, 1.0, 3.0)
@@ -102,9 +91,9 @@ def test_distributions_are_the_packages(arithmetic):
 
 
 def test_logits_come_through_to_half_a_quantum(arithmetic):
-    made = board()
+    made = sampling_board()
     got = arithmetic(SamplingBoard, "logits", [[text, made.quantum] for text in made.logits])
-    assert np.abs(np.array(got) - scores()).max() <= made.quantum / 2 * (1 + 1e-9)
+    assert np.abs(np.array(got) - board_scores()).max() <= made.quantum / 2 * (1 + 1e-9)
     assert np.array_equal(np.array(got), made.scores())
 
 
@@ -126,11 +115,9 @@ def test_entropy_in_bits(arithmetic):
 def test_a_preset_fills_the_fields_and_a_change_makes_it_ones_own(show):
     page = show(ConfigExplorer("stories"))
     page.get_by_label("shape", exact=True).select_option("llama3_8b")
-    assert page.get_by_label("hidden width F, number").input_value() == "14336"
-    assert "8.03 B parameters" in page.get_by_role("status").text_content()
-    assert "8.03" in page.get_by_role("status").text_content()
-    page.get_by_label("layers L, number").fill("16")
-    page.keyboard.press("Tab")
+    assert value(page, "hidden width F") == "14336"
+    assert "8.03 B parameters" in said(page)
+    enter(page, "layers L", "16")
     assert page.get_by_label("shape", exact=True).input_value() == "your own"
     page.locator("summary").click()
     assert "14336" not in page.locator("tbody").text_content()
@@ -138,14 +125,12 @@ def test_a_preset_fills_the_fields_and_a_change_makes_it_ones_own(show):
 
 def test_heads_that_do_not_divide_are_moved_and_said(show):
     page = show(ConfigExplorer("llama3_8b"))
-    page.get_by_label("key/value heads G, number").fill("5")
-    page.keyboard.press("Tab")
-    assert page.get_by_label("key/value heads G, number").input_value() == "4"
-    assert "must divide 32" in page.get_by_role("alert").text_content()
-    page.get_by_label("head size K, number").fill("127")
-    page.keyboard.press("Tab")
-    assert page.get_by_label("head size K, number").input_value() == "128"
-    assert "even" in page.get_by_role("alert").text_content()
+    enter(page, "key/value heads G", "5")
+    assert value(page, "key/value heads G") == "4"
+    assert "must divide 32" in noted(page)
+    enter(page, "head size K", "127")
+    assert value(page, "head size K") == "128"
+    assert "even" in noted(page)
 
 
 def test_arrow_keys_reach_every_shape_that_can_be_built(show):
@@ -164,16 +149,15 @@ def test_arrow_keys_reach_every_shape_that_can_be_built(show):
     for _ in range(8):
         page.get_by_role("slider", name="head size K").press("ArrowLeft")
     assert 2 <= int(size.input_value()) < 20
-    assert page.locator(".lc-note").text_content() == ""
+    assert noted(page) == ""
 
 
 def test_a_start_that_cannot_be_built_is_mended_and_said(show):
     page = show(ConfigExplorer("llama3_8b", num_kv_heads=5, head_size=127))
-    assert page.get_by_label("key/value heads G, number").input_value() == "4"
-    assert page.get_by_label("head size K, number").input_value() == "128"
-    said = page.get_by_role("alert").text_content()
-    assert "must divide 32" in said
-    assert "even" in said
+    assert value(page, "key/value heads G") == "4"
+    assert value(page, "head size K") == "128"
+    assert "must divide 32" in noted(page)
+    assert "even" in noted(page)
     assert page.get_by_label("shape", exact=True).input_value() == "your own"
 
 
@@ -185,61 +169,39 @@ def test_the_shares_of_training_leave_the_cache_out(show):
     assert "KV cache" not in pictures[2]
     assert pictures[3] == "memory of writing: weights 16.1 GB, KV cache 17.2 GB"
     assert "12.5 % · 16.1 GB" in page.locator(".lc-stage").nth(2).text_content()
-    assert "131,072 tokens takes 17.2 GB" in page.get_by_role("status").text_content()
-
-
-@pytest.mark.parametrize("made", [ConfigExplorer, board])
-def test_no_text_leaves_its_picture_on_a_phone(show, made):
-    outside = show(made(), width=360).evaluate("""() => [...document.querySelectorAll("svg text")]
-      .filter((text) => text.getBoundingClientRect().left
-        < text.ownerSVGElement.getBoundingClientRect().left - 0.5)
-      .map((text) => text.textContent)""")
-    assert outside == []
+    assert "131,072 tokens takes 17.2 GB" in said(page)
 
 
 @pytest.mark.parametrize("end", [-20, -25])
 def test_without_a_cut_every_token_can_be_drawn_at_low_temperature(show, end):
-    falling = np.linspace(0, end, len(TOKENS))[None]  # the running sum passes 1 half way
-    page = show(SamplingBoard(["a"], falling, TOKENS, temperature=0.3))
-    assert "300 of 300 tokens" in page.get_by_role("status").text_content()
+    falling = np.linspace(0, end, len(BOARD_TOKENS))[None]  # the running sum passes 1 half way
+    page = show(SamplingBoard(["a"], falling, BOARD_TOKENS, temperature=0.3))
+    assert "300 of 300 tokens" in said(page)
 
 
 def test_a_press_draws_twenty_and_counts_them(show):
-    page = show(board())
+    page = show(sampling_board())
     page.get_by_role("button", name="Draw 20").click()
     assert page.get_by_text("Drawn: “").text_content().count("“") == 20
-    assert page.get_by_label("tokens drawn, number").input_value() == "20"
+    assert value(page, "tokens drawn") == "20"
     page.locator("summary").click()
     counts = page.locator("tbody tr td:last-child").all_text_contents()
     assert 0 < sum(map(int, counts)) <= 20
 
 
 def test_temperature_and_cuts_move_the_distribution(show):
-    page = show(board())
-    before = page.get_by_role("status").text_content()
-    page.get_by_label("top-k, number").fill("3")
-    page.keyboard.press("Tab")
-    assert "3 of 300 tokens" in page.get_by_role("status").text_content()
-    page.get_by_label("temperature, number").fill("0.05")
-    page.keyboard.press("Tab")
-    assert page.get_by_role("status").text_content() != before
+    page = show(sampling_board())
+    before = said(page)
+    enter(page, "top-k", "3")
+    assert "3 of 300 tokens" in said(page)
+    enter(page, "temperature", "0.05")
+    assert said(page) != before
     page.get_by_role("button", name="Step").click()
     page.get_by_role("slider", name="tokens drawn").press("ArrowRight")
     assert page.get_by_text("Drawn: “").text_content().count("“") == 2
     assert page.get_by_text("cut", exact=True).count() == 12
     page.get_by_role("button", name="Reset").click()
     assert "Nothing drawn" in page.locator(".lc-stages").text_content()
-
-
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_nothing_is_wider_than_a_phone(show, theme):
-    page = show(ConfigExplorer(), board(draws=9), theme=theme, width=360)
-    assert page.evaluate("document.documentElement.scrollWidth") == 360
-
-
-@pytest.mark.parametrize("made", [ConfigExplorer, board])
-def test_the_page_form_is_small(made):
-    assert len(gzip.compress(made().page().encode())) < 60_000
 
 
 def test_the_largest_board_is_small():
@@ -253,7 +215,7 @@ def test_the_largest_board_is_small():
 
 
 def test_python_clamps_top_k_to_the_vocabulary_and_refuses_an_unknown_context():
-    made = board()
+    made = sampling_board()
     made.top_k = 1_000
     assert made.top_k == 300
     assert "300 is used" in made.note
@@ -277,7 +239,7 @@ def test_python_reads_the_shape(name):
     ],
 )
 def test_a_board_that_does_not_fit_is_refused(wrong, message):
-    arguments = {"contexts": CONTEXTS, "logits": scores(), "tokens": TOKENS} | wrong
+    arguments = {"contexts": CONTEXTS, "logits": board_scores(), "tokens": BOARD_TOKENS} | wrong
     with pytest.raises(ValueError, match=message):
         SamplingBoard(**arguments)
 

@@ -1,11 +1,9 @@
 """The widget of chapter 21: its schedules and times are the package's, and every control obeys."""
 
-import gzip
 import json
 from fractions import Fraction
 
 import pytest
-import traitlets
 
 from llmcourse.parallel.pipeline import (
     Schedule,
@@ -17,14 +15,7 @@ from llmcourse.parallel.pipeline import (
 )
 from llmcourse.viz.widget import module
 from llmcourse.viz.widgets.player import SchedulePlayer
-from tests.browser.tables import table
-
-OUTSIDE = """all => all.filter((text) => {
-  const [inner, outer] = [text, text.ownerSVGElement].map((one) => one.getBoundingClientRect());
-  return inner.left < outer.left - 0.5 || inner.right > outer.right + 0.5
-    || inner.top < outer.top - 0.5 || inner.bottom > outer.bottom + 0.5;
-}).map((text) => text.textContent)"""
-"""Texts that leave their picture."""
+from tests.browser.kit import enter, noted, pictured, said, table, value
 
 OFFERED = [
     (name, p, m, v)
@@ -79,25 +70,8 @@ def timelines():
     return {case: simulate(schedule) for case, schedule in DRAWN.items()}
 
 
-def said(page):
-    return page.get_by_role("status").text_content()
-
-
 def verdict(page):
     return page.locator(".lc .sp-verdict").text_content()
-
-
-def pictured(page, place=0):
-    return page.locator(".lc-stage svg").nth(place).get_attribute("aria-label")
-
-
-def value(page, name):
-    return page.get_by_label(f"{name}, number").input_value()
-
-
-def enter(page, name, text):
-    page.get_by_label(f"{name}, number").fill(text)
-    page.keyboard.press("Tab")
 
 
 # --- the page computes what the package computes
@@ -210,7 +184,7 @@ def test_controls_by_keyboard(show):
     page.get_by_role("button", name="Reset").press("Enter")
     assert said(page).startswith("At 0 of 36 units: rank 0 F0, rank 1 waits")
     enter(page, "micro-batches m", "99")
-    assert "16 is used" in page.locator(".lc-note").text_content()
+    assert "16 is used" in noted(page)
     assert "4/16 = 25 %" in verdict(page)
 
 
@@ -285,54 +259,9 @@ def test_fewer_micro_batches_than_ranks_are_drawn_and_judged(show):
     assert "(2 (p − 1) − (m − 1))/(3 m) = 6/(3 · 1) = 200 %." in verdict(page)
 
 
-@pytest.mark.parametrize(("theme", "width"), [("light", 900), ("light", 760), ("dark", 360)])
-@pytest.mark.parametrize(
-    "state",
-    [
-        {},
-        {"schedule": "gpipe", "num_ranks": 8, "micro_batches": 16, "moment": 69},
-        {"schedule": "interleaved", "num_ranks": 8, "micro_batches": 16, "chunks": 4},
-        {"schedule": "interleaved", "num_ranks": 3, "micro_batches": 16},
-        {"schedule": "zero_bubble", "num_ranks": 1, "micro_batches": 1, "moment": 0},
-        {"schedule": "zero_bubble", "num_ranks": 8, "micro_batches": 9},
-    ],
-)
-def test_nothing_is_wider_than_the_page_and_no_text_is_cut(show, state, theme, width):
-    page = show(SchedulePlayer(**state), theme=theme, width=width)
-    assert page.evaluate("document.documentElement.scrollWidth") == width
-    assert page.locator(".lc-stage svg text").evaluate_all(OUTSIDE) == []
-    beyond = page.locator(".lc input, .lc select, .lc button").evaluate_all(
-        "all => all.filter((one) => one.getBoundingClientRect().right >"
-        " one.closest('.lc').getBoundingClientRect().right - 4).length"
-    )
-    assert beyond == 0
-
-
-def test_every_control_has_a_name(show):
-    page = show(SchedulePlayer("interleaved"))
-    nameless = page.locator(".lc input, .lc select").evaluate_all(
-        "all => all.filter((one) => !one.labels.length && !one.ariaLabel).length"
-    )
-    assert nameless == 0
-
-
 # --- Python
 
 
-def test_the_page_form_is_small_and_always_the_same():
-    assert len(gzip.compress(SchedulePlayer().page().encode())) < 20_000
-    assert SchedulePlayer().state() == SchedulePlayer().state()
-
-
-def test_what_is_not_there_is_refused():
-    with pytest.raises(traitlets.TraitError, match="schedule must be one of"):
-        SchedulePlayer("pipedream")
-    with pytest.raises(traitlets.TraitError, match="must be a number"):
-        SchedulePlayer(num_ranks="all")
-    with pytest.raises(TypeError, match="has no"):
-        SchedulePlayer(ranks=3)
-    widget = SchedulePlayer(num_ranks=9)
-    assert widget.num_ranks == 8
-    assert "8 is used" in widget.note
+def test_what_cannot_be_scheduled_is_refused():
     with pytest.raises(ValueError, match="multiple of num_ranks = 3"):
         SchedulePlayer("interleaved", num_ranks=3).shown_schedule()

@@ -1,22 +1,14 @@
 """The race of chapter 25: its paths are those of the package's optimizers, and it obeys."""
 
-import gzip
 import itertools
 import math
 
 import pytest
 import torch
-import traitlets
 
 from llmcourse import optim
 from llmcourse.viz.widgets.race import DECAYS, SURFACES, OptimizerRace
-
-OUTSIDE = """all => all.filter((text) => {
-  const [inner, outer] = [text, text.ownerSVGElement].map((one) => one.getBoundingClientRect());
-  return inner.left < outer.left - 0.5 || inner.right > outer.right + 0.5
-    || inner.top < outer.top - 0.5 || inner.bottom > outer.bottom + 0.5;
-}).map((text) => text.textContent)"""
-"""Texts that leave their picture."""
+from tests.browser.kit import enter, noted, pictured, said, table, value
 
 KINDS = ("sgd", "momentum", "rmsprop", "adam")
 BASE = {
@@ -75,26 +67,6 @@ def walked(kind, rate, settings, steps):
         if max(abs(p) for p in points[-1]) >= 1e6:
             break
     return points
-
-
-def said(page):
-    return page.get_by_role("status").text_content()
-
-
-def pictured(page, place=0):
-    return page.locator(".lc-stage > svg").nth(place).get_attribute("aria-label")
-
-
-def enter(page, name, text):
-    page.get_by_label(f"{name}, number").fill(text)
-    page.keyboard.press("Tab")
-
-
-def rows(page, caption):
-    box = page.locator("details", has_text=caption)
-    if box.get_attribute("open") is None:
-        page.locator("summary", has_text=caption).click()
-    return [row.locator("th, td").all_text_contents() for row in box.locator("tbody tr").all()]
 
 
 # --- the arithmetic
@@ -210,14 +182,14 @@ def test_the_race_upright(show):
         in (said(page))
     )
     assert "2 / 50 = 0.04" in said(page)
-    board = rows(page, "Who has arrived")
+    board = table(page, "Who has arrived")
     assert [row[:4] for row in board] == [
         ["SGD", "0.03", "99", "4"],
         ["momentum", "0.005", "44", "1"],
         ["RMSProp", "0.03", "75", "3"],
         ["Adam", "0.08", "52", "2"],
     ]
-    assert rows(page, "Where each one is")[-1][0] == "100"
+    assert table(page, "Where each one is")[-1][0] == "100"
     end = walked("sgd", 0.03, BASE, 100)[-1]
     assert float(board[0][4]) == pytest.approx(math.hypot(*end), rel=1e-3)
 
@@ -244,7 +216,7 @@ def test_best_rates_are_taken(show):
     assert "The steep walls limit the rate" in said(page)
     page.get_by_role("button", name="best rate").press("Enter")
     assert "momentum arrived at step 60, Adam arrived at step 69" in said(page)
-    assert page.get_by_label("rate of Adam, number").input_value() == "0.5"
+    assert value(page, "rate of Adam") == "0.5"
 
 
 def test_what_runs_away_is_said_to(show):
@@ -253,7 +225,7 @@ def test_what_runs_away_is_said_to(show):
     assert "SGD has run away" in said(page)
     assert "SGD has run away" in pictured(page)
     assert "SGD runs away" in pictured(page, 1)
-    assert rows(page, "Who has arrived")[0][2] == "ran away"
+    assert table(page, "Who has arrived")[0][2] == "ran away"
 
 
 def test_decay_pulls_adam_off_the_lowest_point_of_the_valley(show):
@@ -293,7 +265,7 @@ def test_the_start_by_click_and_by_field(show):
     assert [float(v) for v in values] == pytest.approx([-2, -1], abs=0.11)
     assert said(page).startswith("All start")
     enter(page, "start, along the flat direction", "9")
-    assert "2 is used" in page.locator(".lc-note").text_content()
+    assert "2 is used" in noted(page)
 
 
 def test_play_ends_when_all_have_arrived(page, show):
@@ -305,46 +277,4 @@ def test_play_ends_when_all_have_arrived(page, show):
     assert said(page).startswith("All start")
 
 
-def test_every_control_has_a_name(show):
-    page = show(OptimizerRace())
-    nameless = page.locator(".lc input, .lc select").evaluate_all(
-        "all => all.filter((one) => !one.labels.length && !one.ariaLabel).length"
-    )
-    assert nameless == 0
-
-
-@pytest.mark.parametrize(("theme", "width"), [("light", 760), ("dark", 360)])
-@pytest.mark.parametrize(
-    "state",
-    [
-        {},
-        {"surface": "rotated bowl", "steps": 300},
-        {"surface": "valley", "steps": 300, "sgd_rate": 3, "stretch": 200},
-        {"stretch": 1, "steps": 7, "start_x": 0, "start_y": 0},
-    ],
-)
-def test_nothing_is_wider_than_the_page_and_no_text_is_cut(show, state, theme, width):
-    page = show(OptimizerRace(**state), theme=theme, width=width)
-    assert page.evaluate("document.documentElement.scrollWidth") == width
-    assert page.locator(".lc-stage svg text").evaluate_all(OUTSIDE) == []
-
-
 # --- Python
-
-
-def test_the_page_form_is_small_and_always_the_same():
-    made = OptimizerRace()
-    assert len(gzip.compress(made.page().encode())) < 20_000
-    assert made.state() == OptimizerRace().state()
-
-
-def test_what_is_not_there_is_refused():
-    with pytest.raises(traitlets.TraitError, match="surface must be one of"):
-        OptimizerRace(surface="hill")
-    with pytest.raises(traitlets.TraitError, match="must be a number"):
-        OptimizerRace(adam_rate="fast")
-    with pytest.raises(TypeError, match="has no"):
-        OptimizerRace(lion=True)
-    made = OptimizerRace(beta1=1)
-    assert made.beta1 == 0.99
-    assert "0.99 is used" in made.note

@@ -1,9 +1,7 @@
 """A widget of chapter 26: what it says of curves is computed from them, and every control obeys."""
 
-import gzip
 import itertools
 import math
-import random
 
 import numpy as np
 import pytest
@@ -12,59 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llmcourse.viz.widgets.regimes import RateRegimes
+from tests.browser.kit import choose, enter, noted, pictured, said, table
 from tests.browser.references import features, trailing_mean
-from tests.browser.tables import table
-
-OUTSIDE = """all => all.filter((text) => {
-  const [inner, outer] = [text, text.ownerSVGElement].map((one) => one.getBoundingClientRect());
-  return inner.left < outer.left - 0.5 || inner.right > outer.right + 0.5
-    || inner.top < outer.top - 0.5 || inner.bottom > outer.bottom + 0.5;
-}).map((text) => text.textContent)"""
-"""Texts that leave their picture."""
-
-CURVES = {
-    "too low": (1e-4, lambda t: 5.5 - 0.9 * t),
-    "good": (3e-3, lambda t: 2.6 + 2.9 * math.exp(-5 * t)),
-    "too high but going": (0.03, lambda t: 3.6 + 1.9 * math.exp(-8 * t) + 0.2 * math.sin(60 * t)),
-    "diverging": (1.0, lambda t: 5.5 + 20 * t if t < 0.6 else math.nan),
-}
-
-
-def made_runs(num_points=60, every=5):
-    draw = random.Random(0)
-    runs = []
-    for name, (rate, curve) in CURVES.items():
-        shares = [i / num_points for i in range(num_points)]
-        runs.append(
-            {
-                "name": name,
-                "rate": rate,
-                "steps": [every * i for i in range(num_points)],
-                "train": [curve(t) + draw.gauss(0, 0.02) for t in shares],
-                "validation": [
-                    curve(t) + 0.1 if i % 6 == 0 else None for i, t in enumerate(shares)
-                ],
-            }
-        )
-    return runs
-
-
-def said(page):
-    return page.get_by_role("status").text_content()
-
-
-def pictured(page):
-    return page.locator(".lc-stage svg").get_attribute("aria-label")
-
-
-def enter(page, name, text):
-    page.get_by_label(f"{name}, number").fill(text)
-    page.keyboard.press("Tab")
-
-
-def choose(page, name, option):
-    page.get_by_label(name, exact=True).select_option(option)
-
+from tests.browser.registry import rate_runs
 
 # --- the Python side
 
@@ -92,7 +40,7 @@ def test_features_by_hand():
 
 
 def test_trailing_means_are_those_of_python(arithmetic):
-    lists = [run["train"] for run in RateRegimes(made_runs()).runs]
+    lists = [run["train"] for run in RateRegimes(rate_runs()).runs]
     grid = [[values, window] for values in lists for window in (1, 2, 7, 100)]
     for (values, window), found in zip(
         grid, arithmetic(RateRegimes, "trailingMean", grid), strict=True
@@ -105,7 +53,7 @@ def test_trailing_means_are_those_of_python(arithmetic):
 
 
 def test_features_are_those_of_python(arithmetic):
-    runs = [*RateRegimes(made_runs()).runs, *RateRegimes(made_runs(3)).runs]
+    runs = [*RateRegimes(rate_runs()).runs, *RateRegimes(rate_runs(3)).runs]
     for run, found in zip(
         runs, arithmetic(RateRegimes, "features", [[run] for run in runs]), strict=True
     ):
@@ -128,7 +76,7 @@ def test_a_deal_is_an_order_and_deals_differ(arithmetic):
 
 
 def test_all_curves_are_read_at_a_step(show):
-    made = RateRegimes(made_runs())
+    made = RateRegimes(rate_runs())
     page = show(made)
     assert "Lowest at the end: good, rate 0.003." in said(page)
     enter(page, "at step", "150")
@@ -139,13 +87,11 @@ def test_all_curves_are_read_at_a_step(show):
     assert "At step 295: " in said(page)
     assert "diverging not finite" in said(page)
     enter(page, "at step", "1000")
-    assert "1,000 is not possible (from 0 to 295, whole); 295 is used." in (
-        page.locator(".lc-note").text_content()
-    )
+    assert "1,000 is not possible (from 0 to 295, whole); 295 is used." in (noted(page))
 
 
 def test_one_curve_is_told_in_words(show):
-    made = RateRegimes(made_runs())
+    made = RateRegimes(rate_runs())
     page = show(made)
     choose(page, "show", "A")
     fall = features(made.runs[0]).late_fall
@@ -161,7 +107,7 @@ def test_one_curve_is_told_in_words(show):
 
 
 def test_solid_is_training_and_dashed_is_validation(show):
-    page = show(RateRegimes(made_runs()))
+    page = show(RateRegimes(rate_runs()))
     dashed = page.locator(".lc-stage svg polyline[stroke-dasharray='6 4']")
     assert dashed.count() == 4
     page.get_by_label("validation, dashed").uncheck()
@@ -174,7 +120,7 @@ def test_solid_is_training_and_dashed_is_validation(show):
 
 
 def test_the_height_can_hold_the_highest_loss(show):
-    page = show(RateRegimes(made_runs()))
+    page = show(RateRegimes(rate_runs()))
     mark = page.locator(".lc-stage svg text", has_text="▲ up to 17")
     assert mark.count() == 1
     page.get_by_label("up to the highest loss").check()
@@ -182,14 +128,14 @@ def test_the_height_can_hold_the_highest_loss(show):
 
 
 def test_the_mark_follows_the_mouse(show):
-    page = show(RateRegimes(made_runs()))
+    page = show(RateRegimes(rate_runs()))
     box = page.locator(".lc-stage svg").bounding_box()
     page.mouse.click(box["x"] + 40, box["y"] + 100)
     assert "At step 0: " in said(page)
 
 
 def test_names_are_hidden_and_guessed(show):
-    page = show(RateRegimes(made_runs()))
+    page = show(RateRegimes(rate_runs()))
     box = page.get_by_label("hide the names and guess")
     box.focus()
     page.keyboard.press("Space")
@@ -215,7 +161,7 @@ def test_names_are_hidden_and_guessed(show):
 
 
 def test_another_deal_forgets_the_guesses(show):
-    page = show(RateRegimes(made_runs(), quiz=True))
+    page = show(RateRegimes(rate_runs(), quiz=True))
     choose(page, "curve A is", "good")
     before = pictured(page)
     page.get_by_role("button", name="Deal again").press("Enter")
@@ -229,7 +175,7 @@ def test_another_deal_forgets_the_guesses(show):
 
 
 def test_a_mean_smooths(show):
-    page = show(RateRegimes(made_runs()))
+    page = show(RateRegimes(rate_runs()))
     line = page.locator(".lc-stage svg polyline[stroke-width='2']").first
     before = line.get_attribute("points")
     enter(page, "points in a mean", "10")
@@ -238,42 +184,11 @@ def test_a_mean_smooths(show):
     assert line.get_attribute("points") == before
 
 
-@pytest.mark.parametrize(("theme", "width"), [("light", 760), ("dark", 360)])
-@pytest.mark.parametrize(
-    "state",
-    [{}, {"quiz": True, "curve": "B"}, {"tall": True}, {"train": False, "validation": False}],
-    ids=str,
-)
-def test_nothing_is_wider_than_the_page_and_no_text_is_cut(show, state, theme, width):
-    page = show(RateRegimes(made_runs(), **state), theme=theme, width=width)
-    assert page.evaluate("document.documentElement.scrollWidth") == width
-    assert page.locator(".lc-stage svg text").evaluate_all(OUTSIDE) == []
-    small = page.locator(".lc button, .lc input, .lc select").evaluate_all(
-        "all => all.filter((one) => one.type === 'checkbox' || !one.offsetHeight ? false"
-        " : one.offsetHeight < 24 && one.type !== 'range').length"
-    )
-    assert small == 0
-
-
-def test_every_control_has_a_name(show):
-    page = show(RateRegimes(made_runs(), quiz=True))
-    nameless = page.locator(".lc input, .lc select").evaluate_all(
-        "all => all.filter((one) => !one.labels.length && !one.ariaLabel).length"
-    )
-    assert nameless == 0
-
-
 # --- Python
 
 
-def test_the_page_form_is_small_and_always_the_same():
-    made = RateRegimes(made_runs(500))
-    assert len(gzip.compress(made.page().encode())) < 40_000
-    assert made.state() == RateRegimes(made_runs(500)).state()
-
-
 def test_runs_that_do_not_fit_are_refused():
-    runs = made_runs()
+    runs = rate_runs()
     with pytest.raises(ValueError, match="give 2 to 6 runs, not 1"):
         RateRegimes(runs[:1])
     with pytest.raises(ValueError, match="a name of its own"):
@@ -290,14 +205,14 @@ def test_runs_that_do_not_fit_are_refused():
         with pytest.raises(ValueError, match=match):
             RateRegimes([runs[0], runs[1] | change])
     with pytest.raises(ValueError, match="keep every n-th"):
-        RateRegimes(made_runs(501))
+        RateRegimes(rate_runs(501))
     del runs[0]["train"]
     with pytest.raises(ValueError, match=r"a run has no \['train'\]"):
         RateRegimes(runs)
 
 
 def test_state_is_checked():
-    made = RateRegimes(made_runs())
+    made = RateRegimes(rate_runs())
     made.step = 9_999
     assert made.step == 295
     assert "the runs end at step 295" in made.note

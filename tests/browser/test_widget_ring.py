@@ -1,6 +1,5 @@
 """The widget of chapter 22: it sends what the package sends, and every control obeys."""
 
-import gzip
 import itertools
 import queue
 import threading
@@ -9,19 +8,11 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-import traitlets
 
 from llmcourse.parallel import collectives
 from llmcourse.parallel.world import Axis
 from llmcourse.viz.widgets.ring import RingStepper
-from tests.browser.tables import table
-
-OUTSIDE = """all => all.filter((text) => {
-  const [inner, outer] = [text, text.ownerSVGElement].map((one) => one.getBoundingClientRect());
-  return inner.left < outer.left - 0.5 || inner.right > outer.right + 0.5
-    || inner.top < outer.top - 0.5 || inner.bottom > outer.bottom + 0.5;
-}).map((text) => text.textContent)"""
-"""Texts that leave their picture."""
+from tests.browser.kit import enter, noted, pictured, said, table, value
 
 ALGORITHMS = ("ring", "tree", "naive")
 CASES = list(itertools.product(ALGORITHMS, range(2, 9)))
@@ -84,27 +75,6 @@ def added(parts, values):
 
 def members(parts):
     return {parts} if isinstance(parts, int) else members(parts[0]) | members(parts[1])
-
-
-def said(page):
-    return page.get_by_role("status").text_content()
-
-
-def noted(page):
-    return page.locator(".lc-note").text_content()
-
-
-def pictured(page, place=0):
-    return page.locator(".lc-stage svg").nth(place).get_attribute("aria-label")
-
-
-def value(page, name):
-    return page.get_by_label(f"{name}, number").input_value()
-
-
-def enter(page, name, text):
-    page.get_by_label(f"{name}, number").fill(text)
-    page.keyboard.press("Tab")
 
 
 # --- the page sends what the package sends
@@ -338,34 +308,6 @@ def test_it_plays_and_pauses(show):
     assert "Wanted" in said(page)
 
 
-@pytest.mark.parametrize(("theme", "width"), [("light", 760), ("dark", 360)])
-@pytest.mark.parametrize(
-    "made",
-    [
-        lambda: RingStepper(2, step=1),
-        lambda: RingStepper(8, step=7, megabytes=100_000, latency_us=10_000, gigabytes_per_s=0.1),
-        lambda: RingStepper(8, "tree", step=3, megabytes=0.001, latency_us=0.1),
-        lambda: RingStepper(7, "naive", step=12),
-    ],
-)
-def test_nothing_is_wider_than_the_page_and_no_text_is_cut(show, made, theme, width):
-    page = show(made(), theme=theme, width=width)
-    assert page.evaluate("document.documentElement.scrollWidth") == width
-    assert page.locator(".lc-stage svg text").evaluate_all(OUTSIDE) == []
-    small = page.locator(".lc button, .lc input, .lc select").evaluate_all(
-        "all => all.filter((one) => one.offsetHeight < 24 && one.type !== 'range').length"
-    )
-    assert small == 0
-
-
-def test_every_control_has_a_name(show):
-    page = show(RingStepper())
-    nameless = page.locator(".lc input, .lc select").evaluate_all(
-        "all => all.filter((one) => !one.labels.length && !one.ariaLabel).length"
-    )
-    assert nameless == 0
-
-
 # --- Python
 
 
@@ -376,21 +318,3 @@ def test_python_reads_the_seconds(algorithm):
         f"all_reduce_{algorithm}", 64_000_000, 8, latency_s=20e-6, bytes_per_s=2e9
     )
     assert made.seconds() == pytest.approx(expected, rel=1e-12)
-
-
-def test_the_page_form_is_small_and_always_the_same():
-    made = RingStepper(8, step=7)
-    assert len(gzip.compress(made.page().encode())) < 20_000
-    assert made.state() == RingStepper(8, step=7).state()
-
-
-def test_what_is_not_there_is_refused():
-    with pytest.raises(traitlets.TraitError, match="algorithm must be one of"):
-        RingStepper(4, "star")
-    with pytest.raises(traitlets.TraitError, match="must be a number"):
-        RingStepper(step="two")
-    with pytest.raises(TypeError, match="has no"):
-        RingStepper(ranks=3)
-    made = RingStepper(1)
-    assert made.num_ranks == 2
-    assert "2 is used" in made.note

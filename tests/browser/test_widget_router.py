@@ -1,6 +1,5 @@
 """The widget of chapter 14: the page routes as the package, and every control obeys."""
 
-import gzip
 import itertools
 
 import pytest
@@ -9,14 +8,7 @@ import traitlets
 
 from llmcourse import moe
 from llmcourse.viz.widgets.router import MOST_EXPERTS, WORDS, RouterBoard, tastes
-from tests.browser.tables import table
-
-OUTSIDE = """all => all.filter((text) => {
-  const [inner, outer] = [text, text.ownerSVGElement].map((one) => one.getBoundingClientRect());
-  return inner.left < outer.left - 0.5 || inner.right > outer.right + 0.5
-    || inner.top < outer.top - 0.5 || inner.bottom > outer.bottom + 0.5;
-}).map((text) => text.textContent)"""
-"""Texts that leave their picture."""
+from tests.browser.kit import enter, noted, pictured, said, table, value
 
 BIASES = [0.3, -0.1, 0.02, 0.0, -0.4, 0.25, 0.1, -0.05]
 CASES = [
@@ -31,27 +23,6 @@ CASES = [
     if k <= experts
 ]
 FACTORS = (0, 0.05, 0.3, 0.7, 1, 1.1, 1.25, 2.2, 8)
-
-
-def said(page):
-    return page.get_by_role("status").text_content()
-
-
-def noted(page):
-    return page.locator(".lc-note").text_content()
-
-
-def pictured(page, which=0):
-    return page.locator(".lc-stage svg").nth(which).get_attribute("aria-label")
-
-
-def value(page, name):
-    return page.get_by_label(f"{name}, number").input_value()
-
-
-def enter(page, name, text):
-    page.get_by_label(f"{name}, number").fill(text)
-    page.keyboard.press("Tab")
 
 
 def click_word(page, word, place=0):
@@ -263,45 +234,6 @@ def test_no_more_choices_than_experts(show):
     assert "Balance loss 1.00 (1 when all are equal, 1 at worst)" in said(page)
 
 
-def test_an_impossible_number_is_clamped_and_said(show):
-    page = show(RouterBoard())
-    enter(page, "capacity factor (0: no limit)", "-1")
-    assert "0 is used" in noted(page)
-    enter(page, "experts E", "9")
-    assert "8 is used" in noted(page)
-
-
-@pytest.mark.parametrize(("theme", "width"), [("light", 760), ("dark", 360)])
-@pytest.mark.parametrize(
-    "state",
-    [
-        {},
-        {"experts": 4, "experts_per_token": 4, "capacity_factor": 0.3, "token": 24},
-        {"skew": 1, "capacity_factor": 1, "sent": 24, "experts_per_token": 4},
-        {"scoring": "sigmoid", "biases": [-1.5] * 8, "capacity_factor": 0.05, "skew": 0.4},
-        {"scoring": "sigmoid", "capacity_factor": 0.3, "skew": 0.4, "token": 24},
-        {"capacity_factor": 0.3, "skew": 0.4, "token": 24},
-        {"experts": 2, "capacity_factor": 8, "sent": 5},
-    ],
-)
-def test_nothing_is_wider_than_the_page_and_no_text_is_cut(show, state, theme, width):
-    page = show(RouterBoard(**state), theme=theme, width=width)
-    assert page.evaluate("document.documentElement.scrollWidth") == width
-    assert page.locator(".lc-stage svg text").evaluate_all(OUTSIDE) == []
-    small = page.locator(".lc button, .lc input, .lc select").evaluate_all(
-        "all => all.filter((one) => one.offsetHeight < 24 && one.type !== 'range').length"
-    )
-    assert small == 0
-
-
-def test_every_control_has_a_name(show):
-    page = show(RouterBoard())
-    nameless = page.locator(".lc input, .lc select").evaluate_all(
-        "all => all.filter((one) => !one.labels.length && !one.ariaLabel).length"
-    )
-    assert nameless == 0
-
-
 # --- Python
 
 
@@ -314,16 +246,6 @@ def test_equal_words_have_similar_likes():
     assert likes.shape == (24, MOST_EXPERTS)
 
 
-def test_the_page_form_is_small_and_always_the_same():
-    assert len(gzip.compress(RouterBoard().page().encode())) < 20_000
-    assert RouterBoard(skew=0.5).state() == RouterBoard(skew=0.5).state()
-
-
 def test_what_is_not_there_is_refused():
-    with pytest.raises(TypeError, match="has no"):
-        RouterBoard(depth=3)
     with pytest.raises(traitlets.TraitError, match="biases must be 8 numbers, got 4"):
         RouterBoard(biases=[0, 0, 0, 0])
-    made = RouterBoard(experts=99)
-    assert made.experts == 8
-    assert "8 is used" in made.note

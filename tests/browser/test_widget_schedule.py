@@ -1,11 +1,9 @@
 """A widget of chapter 26: its rates and tokens are the package's, and every control obeys."""
 
-import gzip
 import itertools
 import math
 
 import pytest
-import traitlets
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,13 +21,7 @@ from llmcourse.viz.widgets.schedule import (
     rate_at,
     tokens_before,
 )
-
-OUTSIDE = """all => all.filter((text) => {
-  const [inner, outer] = [text, text.ownerSVGElement].map((one) => one.getBoundingClientRect());
-  return inner.left < outer.left - 0.5 || inner.right > outer.right + 0.5
-    || inner.top < outer.top - 0.5 || inner.bottom > outer.bottom + 0.5;
-}).map((text) => text.textContent)"""
-"""Texts that leave their picture."""
+from tests.browser.kit import choose, enter, noted, pictured, said, table, value
 
 SMALL = {"peak": 1e-3, "final": 1e-4, "warmup_steps": 10, "num_steps": 100}
 SETTINGS = [
@@ -55,37 +47,8 @@ def steps_of(settings):
     return range(settings["num_steps"] + settings["anneal_steps"] + after)
 
 
-def said(page):
-    return page.get_by_role("status").text_content()
-
-
-def noted(page):
-    return page.locator(".lc-note").text_content()
-
-
-def pictured(page, place=0):
-    return page.locator(".lc-stage svg").nth(place).get_attribute("aria-label")
-
-
-def value(page, name):
-    return page.get_by_label(f"{name}, number", exact=True).input_value()
-
-
-def enter(page, name, text):
-    page.get_by_label(f"{name}, number", exact=True).fill(text)
-    page.keyboard.press("Tab")
-
-
-def choose(page, name, option):
-    page.get_by_label(name, exact=True).select_option(option)
-
-
-def table(page):
-    page.locator("summary", has_text="The schedule at chosen steps").click()
-    rows = page.locator("details[open] tbody tr").all()
-    return {
-        row[0]: row[1:] for row in (each.locator("th, td").all_text_contents() for each in rows)
-    }
+def steps_shown(page):
+    return {row[0]: row[1:] for row in table(page, "The schedule at chosen steps")}
 
 
 # --- the Python side
@@ -213,7 +176,7 @@ def test_the_405b_has_its_own_numbers_and_batches(show):
     assert not page.get_by_label("peak rate", exact=True).is_visible()
     assert "rate 4.001e-5, 50 % of the peak. 33.3 B tokens seen;" in said(page)
     assert "the next step takes 8.39 M" in said(page)
-    rows = table(page)
+    rows = steps_shown(page)
     assert rows["7,999"][:2] == ["last of warm-up", "0.00008"]
     assert rows["1,200,000"][1] == "8e-7"
     assert rows["1,200,003"][1] == "0"
@@ -301,53 +264,12 @@ def test_what_is_impossible_is_clamped_and_said(show):
     assert "decay, steps: at most 100 now" in noted(page)
 
 
-@pytest.mark.parametrize(("theme", "width"), [("light", 760), ("dark", 360)])
-@pytest.mark.parametrize(
-    "made",
-    [
-        ScheduleDesigner,
-        lambda: ScheduleDesigner("wsd", log_rate=True, ramp=True),
-        lambda: ScheduleDesigner("llama3_405b", step=1_200_001, view="end"),
-        lambda: ScheduleDesigner("llama3_405b", view="start", step=0),
-        lambda: ScheduleDesigner("cosine_anneal", num_steps=1, anneal_steps=0, peak=1, final=1),
-        lambda: ScheduleDesigner("cosine_anneal", num_steps=2_000_000, anneal_steps=2_000_000),
-    ],
-)
-def test_nothing_is_wider_than_the_page_and_no_text_is_cut(show, made, theme, width):
-    page = show(made(), theme=theme, width=width)
-    assert page.evaluate("document.documentElement.scrollWidth") == width
-    assert page.locator(".lc-stage svg text").evaluate_all(OUTSIDE) == []
-    small = page.locator(".lc button, .lc input, .lc select").evaluate_all(
-        "all => all.filter((one) => one.type === 'checkbox' || !one.offsetHeight ? false"
-        " : one.offsetHeight < 24 && one.type !== 'range').length"
-    )
-    assert small == 0
-
-
-def test_every_control_has_a_name(show):
-    page = show(ScheduleDesigner())
-    nameless = page.locator(".lc input, .lc select").evaluate_all(
-        "all => all.filter((one) => !one.labels.length && !one.ariaLabel).length"
-    )
-    assert nameless == 0
-
-
 # --- Python
-
-
-def test_the_page_form_is_small_and_always_the_same():
-    made = ScheduleDesigner("llama3_405b")
-    assert len(gzip.compress(made.page().encode())) < 20_000
-    assert made.state() == ScheduleDesigner("llama3_405b").state()
 
 
 def test_what_is_not_there_is_refused():
     with pytest.raises(ValueError, match="shape must be one of cosine, wsd"):
         ScheduleDesigner("linear")
-    with pytest.raises(traitlets.TraitError, match="must be a number"):
-        ScheduleDesigner(peak="large")
-    with pytest.raises(TypeError, match="has no"):
-        ScheduleDesigner(rate=3)
 
 
 def test_python_clamps_what_the_numbers_do_not_let_be():

@@ -1,6 +1,5 @@
 """The widget of chapter 12: the page counts as the package, and every control obeys."""
 
-import gzip
 import itertools
 from dataclasses import replace
 
@@ -11,13 +10,7 @@ from llmcourse import cost
 from llmcourse.model import ModelConfig
 from llmcourse.model.config import PRESETS
 from llmcourse.viz.widgets.shares import RULES, ShareBar
-
-OUTSIDE = """all => all.filter((text) => {
-  const [inner, outer] = [text, text.ownerSVGElement].map((one) => one.getBoundingClientRect());
-  return inner.left < outer.left - 0.5 || inner.right > outer.right + 0.5
-    || inner.top < outer.top - 0.5 || inner.bottom > outer.bottom + 0.5;
-}).map((text) => text.textContent)"""
-"""Texts that leave their picture."""
+from tests.browser.kit import enter, noted, pictured, said, table, value
 
 
 def configs():
@@ -43,27 +36,6 @@ def configs():
 def shape_of(config):
     names = ("num_layers", "width", "num_kv_heads", "head_size", "hidden", "vocab_size")
     return {name: getattr(config, name) for name in names} | {"tied_head": config.tied_head}
-
-
-def said(page):
-    return page.get_by_role("status").text_content()
-
-
-def noted(page):
-    return page.locator(".lc-note").text_content()
-
-
-def value(page, name):
-    return page.get_by_label(f"{name}, number").input_value()
-
-
-def enter(page, name, text):
-    page.get_by_label(f"{name}, number").fill(text)
-    page.keyboard.press("Tab")
-
-
-def pictured(page, place=0):
-    return page.locator(".lc-stage svg").nth(place).get_attribute("aria-label")
 
 
 # --- arithmetic
@@ -144,8 +116,7 @@ def test_the_70b_in_words_picture_and_table(show):
         assert share in said(page)
     assert "feed-forward 56.37 B" in pictured(page)
     assert "now 79.9 % of all at width 8,192" in pictured(page, 1)
-    page.locator("summary").click()
-    rows = [line.locator("th, td").all_text_contents() for line in page.locator("tbody tr").all()]
+    rows = table(page)
     parts = cost.parameters_by_part(PRESETS["llama3_70b"]())
     assert [row[1] for row in rows[:5]] == [f"{count:,}" for count in parts.values()]
     assert rows[2][2:] == ["79.9 %", "81.1 %", "82.4 %"]
@@ -265,26 +236,6 @@ def test_the_slider_keeps_the_groups(show):
     assert value(page, "width D") == "32768"
 
 
-@pytest.mark.parametrize(("theme", "width"), [("light", 760), ("dark", 360)])
-@pytest.mark.parametrize(
-    "made",
-    [
-        ShareBar,
-        lambda: ShareBar("stories"),
-        lambda: ShareBar("llama3_405b", hidden=1, width=128, num_layers=256),
-        lambda: ShareBar("llama3_8b", width=32_768, num_kv_heads=256),
-    ],
-)
-def test_nothing_is_wider_than_the_page_and_no_text_is_cut(show, made, theme, width):
-    page = show(made(), theme=theme, width=width)
-    assert page.evaluate("document.documentElement.scrollWidth") == width
-    assert page.locator(".lc-stage svg text").evaluate_all(OUTSIDE) == []
-    small = page.locator(".lc button, .lc input, .lc select").evaluate_all(
-        "all => all.filter((one) => one.offsetHeight < 24 && one.type !== 'range').length"
-    )
-    assert small == 0
-
-
 # --- Python
 
 
@@ -300,10 +251,6 @@ def test_a_hidden_size_given_is_kept():
     assert ShareBar(hidden=5, follow_rule=True).follow_rule
 
 
-def test_the_page_form_is_small():
-    assert len(gzip.compress(ShareBar().page().encode())) < 20_000
-
-
 def test_python_clamps_and_says_so():
     made = ShareBar()
     made.num_layers = 1_000
@@ -317,8 +264,6 @@ def test_python_clamps_and_says_so():
 def test_what_is_not_there_is_refused():
     with pytest.raises(ValueError, match="preset must be one of"):
         ShareBar("tiny")
-    with pytest.raises(TypeError, match="has no"):
-        ShareBar(depth=3)
     made = ShareBar()
     with pytest.raises(traitlets.TraitError, match="preset must be one of"):
         made.preset = "gpt2"

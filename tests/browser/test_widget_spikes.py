@@ -1,6 +1,5 @@
 """The widget of chapter 28: its detector is the package's, and every control obeys."""
 
-import gzip
 import itertools
 import math
 import random
@@ -10,62 +9,13 @@ import pytest
 import traitlets
 
 from llmcourse.stability import SpikeDetector
-from llmcourse.viz.widgets.spikes import MOST_STEPS, SpikeLab, judged
-from tests.browser.tables import table
-
-OUTSIDE = """all => all.filter((text) => {
-  const [inner, outer] = [text, text.ownerSVGElement].map((one) => one.getBoundingClientRect());
-  return inner.left < outer.left - 0.5 || inner.right > outer.right + 0.5
-    || inner.top < outer.top - 0.5 || inner.bottom > outer.bottom + 0.5;
-}).map((text) => text.textContent)"""
-"""Texts that leave their picture."""
-
-MARGINS = ["clipping", "warm-up", "QK-norm", "low beta2"]
-
-
-def curves(on, *, steps=120, seed=0):
-    """A made run: a falling loss, a jump at 40 unless clipped, one at 80 unless warmed up."""
-    draws = random.Random(seed)
-    jumps = {40: 0.0 if "clipping" in on else 4.0, 80: 0.0 if "warm-up" in on else 6.0}
-    above, losses, norms = 0.0, [], []
-    for step in range(steps):
-        above = 0.5 * above + jumps.get(step, 0.0)
-        calm = 1.5 + 0.5 * math.exp(-step / 15)
-        losses.append(calm + above + draws.uniform(-0.05, 0.05))
-        norms.append((1 + 3 * above) * draws.uniform(0.9, 1.1))
-    if not on:
-        losses[100:], norms[100:] = [math.nan] * 20, [math.inf] * 20
-    return {"on": list(on), "losses": losses, "norms": norms}
-
-
-def all_runs(margins=MARGINS, **given):
-    choices = itertools.product([False, True], repeat=len(margins))
-    return [curves(list(itertools.compress(margins, chosen)), **given) for chosen in choices]
-
-
-def said(page):
-    return page.get_by_role("status").text_content()
-
-
-def noted(page):
-    return page.get_by_role("alert").text_content()
-
-
-def pictured(page, place=0):
-    return page.locator(".lc-stage svg").nth(place).get_attribute("aria-label")
-
-
-def value(page, name):
-    return page.get_by_label(f"{name}, number").input_value()
+from llmcourse.viz.widgets.spikes import SpikeLab, judged
+from tests.browser.kit import enter, noted, pictured, said, table, value
+from tests.browser.registry import MARGINS, all_spiky_runs, spike_lab, spiky_run
 
 
 def box(page, name):
     return page.get_by_role("checkbox", name=name, exact=True)
-
-
-def enter(page, name, text):
-    page.get_by_label(f"{name}, number").fill(text)
-    page.keyboard.press("Tab")
 
 
 # --- the page computes what the package computes
@@ -131,7 +81,7 @@ def test_the_end_is_a_median_of_the_last_tenth(arithmetic):
 
 
 def test_the_start_is_all_off_with_its_spikes_named(show):
-    made = SpikeLab(MARGINS, all_runs())
+    made = spike_lab()
     page = show(made)
     verdicts = [found.verdict for found in made.judged()]
     first, second = verdicts.index("spike"), verdicts.index("spike", 60)
@@ -144,7 +94,7 @@ def test_the_start_is_all_off_with_its_spikes_named(show):
 
 
 def test_boxes_show_the_run_with_those_margins(show):
-    page = show(SpikeLab(MARGINS, all_runs()))
+    page = show(spike_lab())
     box(page, "clipping").check()
     assert said(page).startswith("With clipping: 1 spike (steps 80 to ")
     assert "With all off: 2 spikes, then not finite, and the run is lost." in said(page)
@@ -162,7 +112,7 @@ def test_boxes_show_the_run_with_those_margins(show):
 
 
 def test_without_comparison_one_curve_is_drawn(show):
-    page = show(SpikeLab(MARGINS, all_runs(), on=["clipping"]))
+    page = show(spike_lab(on=["clipping"]))
     drawn = page.locator(".lc-stage svg").first.locator("polyline[stroke='var(--lc-muted)']")
     assert drawn.count() == 1
     page.get_by_label("compare with all off").uncheck()
@@ -171,7 +121,7 @@ def test_without_comparison_one_curve_is_drawn(show):
 
 
 def test_the_overview_says_what_is_enough_and_chooses_by_click(show):
-    page = show(SpikeLab(MARGINS, all_runs()))
+    page = show(spike_lab())
     text = page.locator(".lc").text_content()
     assert "No spike in 4 of 16 recorded runs." in text
     assert "Calm with the fewest margins: clipping + warm-up." in text
@@ -189,7 +139,7 @@ def test_the_overview_says_what_is_enough_and_chooses_by_click(show):
 
 
 def test_next_spike_goes_round_and_the_step_is_read_out(show):
-    made = SpikeLab(MARGINS, all_runs(), on=["QK-norm"])
+    made = spike_lab(on=["QK-norm"])
     page = show(made)
     assert "Step 0: loss 2" in said(page)
     assert "no limit yet: the window is not full: fine." in said(page)
@@ -211,7 +161,7 @@ def test_next_spike_goes_round_and_the_step_is_read_out(show):
 
 
 def test_settings_of_the_detector_matter(show):
-    page = show(SpikeLab(MARGINS, all_runs(), on=["clipping"]))
+    page = show(spike_lab(on=["clipping"]))
     assert "1 spike" in said(page)
     enter(page, "least rise", "5")
     assert said(page).startswith("With clipping: 1 spike (step 80); ")
@@ -227,7 +177,7 @@ def test_settings_of_the_detector_matter(show):
 
 
 def test_the_detector_may_watch_the_norm(show):
-    made = SpikeLab(MARGINS, all_runs(), on=["clipping"], watch="gradient norm")
+    made = spike_lab(on=["clipping"], watch="gradient norm")
     page = show(made)
     spikes = [step for step, found in enumerate(made.judged()) if found.verdict == "spike"]
     assert f"1 spike (steps {spikes[0]} to {spikes[-1]})" in pictured(page, 1)
@@ -238,7 +188,7 @@ def test_the_detector_may_watch_the_norm(show):
 
 
 def test_a_choice_that_was_not_recorded_is_said(show):
-    runs = [run for run in all_runs() if run["on"] in ([], ["clipping"], ["warm-up"])]
+    runs = [run for run in all_spiky_runs() if run["on"] in ([], ["clipping"], ["warm-up"])]
     made = SpikeLab(MARGINS, runs, on=["QK-norm"])
     page = show(made)
     assert said(page).startswith("With QK-norm no run was recorded; shown is all off.")
@@ -252,7 +202,10 @@ def test_a_choice_that_was_not_recorded_is_said(show):
 
 
 def test_a_level_that_stays_is_said(show):
-    runs = [curves([]), {"on": ["clipping"], "losses": [1.0] * 60 + [4.0] * 40, "norms": [1] * 100}]
+    runs = [
+        spiky_run([]),
+        {"on": ["clipping"], "losses": [1.0] * 60 + [4.0] * 40, "norms": [1] * 100},
+    ]
     page = show(SpikeLab(["clipping"], runs, on=["clipping"]))
     assert "1 spike (steps 60 to 99); the loss ends at 4. Since step 60 it has not come" in said(
         page
@@ -263,53 +216,11 @@ def test_a_level_that_stays_is_said(show):
     assert "999 is not possible (from 0 to 119, whole); 119 is used." in noted(page)
 
 
-@pytest.mark.parametrize(("theme", "width"), [("light", 760), ("dark", 360)])
-@pytest.mark.parametrize(
-    "made",
-    [
-        lambda: SpikeLab(MARGINS, all_runs(), step=119),
-        lambda: SpikeLab(MARGINS, all_runs(), on=MARGINS, watch="gradient norm", window=3),
-        lambda: SpikeLab(
-            ["a very long name of a margin that is on"],
-            [{"on": [], "losses": [1e-9, 1e5, 1e12, 3, 4, 5], "norms": [0, 1e9, 1e-7, 3, 2, 2]}],
-            factor=1,
-            window=3,
-        ),
-        lambda: SpikeLab(["a"], [{"on": [], "losses": [2.0] * 5, "norms": [0.0] * 5}]),
-    ],
-)
-def test_nothing_is_wider_than_the_page_and_no_text_is_cut(show, made, theme, width):
-    page = show(made(), theme=theme, width=width)
-    assert page.evaluate("document.documentElement.scrollWidth") == width
-    assert page.locator(".lc-stage svg text").evaluate_all(OUTSIDE) == []
-    assert "NaN" not in page.locator(".lc").inner_html()
-    small = page.locator(".lc button, .lc input, .lc select").evaluate_all(
-        "all => all.filter((one) => one.offsetHeight < 24 && one.type !== 'range').length"
-    )
-    assert small == 0
-
-
-def test_every_control_has_a_name(show):
-    page = show(SpikeLab(MARGINS, all_runs()))
-    nameless = page.locator(".lc input, .lc select").evaluate_all(
-        "all => all.filter((one) => !one.labels.length && !one.ariaLabel).length"
-    )
-    assert nameless == 0
-
-
 # --- Python
 
 
-def test_the_page_form_is_small_at_its_largest_and_always_the_same():
-    runs = all_runs(steps=MOST_STEPS)
-    made = SpikeLab(MARGINS, runs)
-    assert len(gzip.compress(made.page().encode())) < 60_000
-    assert made.state() == SpikeLab(MARGINS, runs).state()
-    assert len(gzip.compress(SpikeLab(MARGINS, all_runs()).page().encode())) < 25_000
-
-
 def test_what_is_not_finite_is_kept_as_none_and_margins_in_order():
-    made = SpikeLab(MARGINS, all_runs(), on=["warm-up", "clipping"])
+    made = spike_lab(on=["warm-up", "clipping"])
     assert made.on == ["clipping", "warm-up"]
     assert made.chosen()["losses"][-1] == pytest.approx(1.5, abs=0.1)
     made.on = []
@@ -343,13 +254,11 @@ def test_what_is_not_finite_is_kept_as_none_and_margins_in_order():
 )
 def test_what_does_not_belong_together_is_refused(margins, change, match):
     with pytest.raises(ValueError, match=match):
-        SpikeLab(margins, [curves([]) | change])
+        SpikeLab(margins, [spiky_run([]) | change])
 
 
 def test_other_bad_runs_are_refused():
     with pytest.raises(ValueError, match="run 0 has no norms"):
         SpikeLab(["clipping"], [{"on": [], "losses": [1.0] * 9}])
     with pytest.raises(ValueError, match=r"more than one run has on \['clipping'\]"):
-        SpikeLab(["clipping"], [curves([]), curves(["clipping"]), curves(["clipping"])])
-    with pytest.raises(TypeError, match="has no"):
-        SpikeLab(["clipping"], [curves([])], windows=3)
+        SpikeLab(["clipping"], [spiky_run([]), spiky_run(["clipping"]), spiky_run(["clipping"])])

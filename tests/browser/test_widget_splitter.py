@@ -1,24 +1,16 @@
 """The widget of chapter 15: its plan gives one process's numbers, and the page follows it."""
 
-import gzip
 import itertools
 
 import numpy as np
 import pytest
-import traitlets
 
 from llmcourse.parallel import collectives
 from llmcourse.parallel.tensor_parallel import moves as splitter
 from llmcourse.parallel.tensor_parallel.moves import Move, collective_due, split_moves
 from llmcourse.viz.widgets.splitter import MatrixSplitter
+from tests.browser.kit import enter, noted, pictured, said, table
 from tests.browser.references import weights_share, work_share
-
-OUTSIDE = """all => all.filter((text) => {
-  const [inner, outer] = [text, text.ownerSVGElement].map((one) => one.getBoundingClientRect());
-  return inner.left < outer.left - 0.5 || inner.right > outer.right + 0.5
-    || inner.top < outer.top - 0.5 || inner.bottom > outer.bottom + 0.5;
-}).map((text) => text.textContent)"""
-"""Texts that leave their picture."""
 
 ENDS = ("whole", "rows")
 PLANS = list(itertools.product(splitter.NETWORKS, splitter.CUTS, splitter.CUTS, ENDS))
@@ -248,20 +240,6 @@ def test_the_page_shares_as_the_package(arithmetic):
 # --- the page
 
 
-def said(page):
-    return page.get_by_role("status").text_content()
-
-
-def pictured(page, which=0):
-    return page.locator(".lc-stage svg").nth(which).get_attribute("aria-label")
-
-
-def rows_of(page, caption):
-    page.locator("summary", has_text=caption).click()
-    body = page.locator("details", has_text=caption).locator("tbody tr")
-    return [line.locator("th, td").all_text_contents() for line in body.all()]
-
-
 def test_the_start_gathers_twice(show):
     page = show(MatrixSplitter())
     assert said(page).startswith(
@@ -311,17 +289,17 @@ def test_one_matrix_has_no_b(show):
     page = show(MatrixSplitter(network="single", cut_a="rows"))
     assert page.get_by_label("matrix B", exact=True).is_disabled()
     assert said(page).startswith("A by rows, 2 ranks. Forward: all-reduce of y. Backward: all-gath")
-    assert len(rows_of(page, "All cuts")) == 3
+    assert len(table(page, "All cuts")) == 3
 
 
 def test_the_tables_have_the_packages_numbers(show):
     made = MatrixSplitter(cut_a="rows", cut_b="columns", ranks=3, ends="rows")
     page = show(made)
-    rows = rows_of(page, "Every tensor")
+    rows = table(page, "Every tensor")
     assert [row[0] for row in rows] == [move.tensor for move in made.moves()]
     assert [row[-1] for row in rows] == [f"{b:,.0f}" for b in made.sent_bytes().values()]
     assert "all-to-all" in rows[0][4]
-    rows = rows_of(page, "All cuts")
+    rows = table(page, "All cuts")
     assert len(rows) == 9
     for a, b, _, _, _, weights, work in rows:
         share_of = weights_share("mlp", a, b, 3)
@@ -335,37 +313,8 @@ def test_ranks_and_sizes_obey(show):
     slider.focus()
     page.keyboard.press("ArrowRight")
     assert "3 ranks" in said(page)
-    page.get_by_label("tokens, number").fill("9000000")
-    page.keyboard.press("Tab")
-    assert "131,072 is used" in page.locator(".lc-note").text_content()
-
-
-@pytest.mark.parametrize(("theme", "width"), [("light", 760), ("dark", 360)])
-@pytest.mark.parametrize(
-    "state",
-    [
-        {},
-        {"cut_a": "rows", "cut_b": "columns", "ends": "rows", "ranks": 4, "tokens": 131_072},
-        {"network": "single", "cut_a": "whole", "ranks": 3},
-        {"network": "linear", "cut_a": "rows", "cut_b": "whole", "ends": "rows"},
-    ],
-)
-def test_nothing_is_wider_than_the_page_and_no_text_is_cut(show, state, theme, width):
-    page = show(MatrixSplitter(**state), theme=theme, width=width)
-    assert page.evaluate("document.documentElement.scrollWidth") == width
-    assert page.locator(".lc-stage svg text").evaluate_all(OUTSIDE) == []
-    small = page.locator(".lc button, .lc input, .lc select").evaluate_all(
-        "all => all.filter((one) => one.offsetHeight < 24 && one.type !== 'range').length"
-    )
-    assert small == 0
-
-
-def test_every_control_has_a_name(show):
-    page = show(MatrixSplitter())
-    nameless = page.locator(".lc input, .lc select").evaluate_all(
-        "all => all.filter((one) => !one.labels.length && !one.ariaLabel).length"
-    )
-    assert nameless == 0
+    enter(page, "tokens", "9000000")
+    assert "131,072 is used" in noted(page)
 
 
 # --- Python
@@ -375,19 +324,3 @@ def test_python_reads_what_the_page_shows():
     made = MatrixSplitter(cut_b="rows", ranks=4)
     assert made.moves() == split_moves("mlp", "columns", "rows", "whole")
     assert sum(made.sent_bytes().values()) == 2 * 2 * 3 / 4 * 8_192 * 4_096 * 2
-
-
-def test_the_page_form_is_small_and_always_the_same():
-    made = MatrixSplitter(ranks=3)
-    assert len(gzip.compress(made.page().encode())) < 20_000
-    assert made.state() == MatrixSplitter(ranks=3).state()
-
-
-def test_what_is_not_there_is_refused():
-    with pytest.raises(traitlets.TraitError, match="cut_a must be one of"):
-        MatrixSplitter(cut_a="diagonal")
-    with pytest.raises(TypeError, match="has no"):
-        MatrixSplitter(depth=3)
-    made = MatrixSplitter(ranks=9)
-    assert made.ranks == 4
-    assert "4 is used" in made.note

@@ -1,6 +1,5 @@
 """The token strip of chapter 17: the page asks for the package's targets, and the controls obey."""
 
-import gzip
 import itertools
 import random
 
@@ -14,19 +13,10 @@ from llmcourse.data.chat import CHAT_TOKENS, END_OF_TURN, Turn, chat_tokens
 from llmcourse.data.packing import best_fit, packed_rows
 from llmcourse.tokenizer import train_bpe
 from llmcourse.viz.widgets.targets import Strip, TokenStrip
+from tests.browser.kit import enter, noted, said, value
+from tests.browser.registry import token_strip
 
 LEARN = ("all tokens", "assistant", "assistant without end")
-STORY = ["Once", " a", " cat", " sat", ".", "\n", "Then", " it", " left", "."]
-CHAT_ROLES = ["template", "user", "user", "template", "assistant", "assistant", "assistant"]
-CHAT = ["<|user|>", "two?", "<|end|>", "<|assistant|>", "Two", ".", "<|end|>"]
-
-
-def strips():
-    return [
-        Strip("story", STORY),
-        Strip("packed", ["A", " cat", ".", "Two", " dogs", "<pad>"], (), [0, 0, 0, 1, 1, -1]),
-        Strip("chat", CHAT, CHAT_ROLES),
-    ]
 
 
 def drawn(count=40):
@@ -178,12 +168,8 @@ def test_a_real_conversation_and_a_real_packed_row(arithmetic):
     assert sum(each["counted"] for each in asked) == 3
 
 
-def said(page):
-    return page.get_by_role("status").text_content()
-
-
 def test_the_cursor_says_what_is_seen_and_asked(show):
-    page = show(TokenStrip(strips()))
+    page = show(token_strip())
     assert said(page) == (
         "Position 4 sees “Once a cat sat.” and is asked for “↵”; it counts: it comes next in the "
         "same document. 9 of 10 positions count, 90 %: the loss is their sum divided by 9."
@@ -196,8 +182,7 @@ def test_the_cursor_says_what_is_seen_and_asked(show):
     assert "Position 5 sees “Once a cat sat.↵” and is asked for “Then”" in said(page)
     page.get_by_role("button", name="Back").press("Enter")
     assert "Position 4 sees" in said(page)
-    page.get_by_label("position, number").fill("9")
-    page.keyboard.press("Tab")
+    enter(page, "position", "9")
     assert "there is no token to ask for; it does not count: the row ends here." in said(page)
     page.get_by_role("button", name="Step").click()
     assert "Position 0 sees “Once” and is asked for “␣a”" in said(page)
@@ -206,7 +191,7 @@ def test_the_cursor_says_what_is_seen_and_asked(show):
 
 
 def test_play_goes_along_the_row(show):
-    page = show(TokenStrip(strips()))
+    page = show(token_strip())
     page.get_by_role("button", name="Play").click()
     page.wait_for_function(
         "/Position [5-9]/.test(document.querySelector('.lc-status').textContent)"
@@ -220,30 +205,29 @@ def test_play_goes_along_the_row(show):
 
 
 def test_a_press_on_a_column_chooses_it(show):
-    page = show(TokenStrip(strips()))
+    page = show(token_strip())
     box = page.locator(".lc-stage text", has_text="␣left").first.bounding_box()
     page.mouse.click(box["x"] + 3, box["y"] + 3)
-    assert page.get_by_label("position, number").input_value() == "7"
+    assert value(page, "position") == "7"
     assert "is asked for “␣left”" in said(page)
 
 
 def test_the_wrong_shifts_are_explained(show):
-    page = show(TokenStrip(strips()))
+    page = show(token_strip())
     text = page.locator(".lc-stages")
     assert "Shift 1 is right" in text.text_content()
     page.get_by_role("slider", name="shift of the targets").press("ArrowLeft")
     assert "the loss falls towards 0" in text.text_content()
     assert "is asked for “.”; it counts, but it is the token that the position reads" in said(page)
     assert "10 of 10 positions count" in said(page)
-    page.get_by_label("shift of the targets, number").fill("2")
-    page.keyboard.press("Tab")
+    enter(page, "shift of the targets", "2")
     assert "asks for the token after the next" in text.text_content()
     assert "is asked for “Then”; it counts, but “↵” between them stays hidden" in said(page)
     assert "8 of 10 positions count, 80 %" in said(page)
 
 
 def test_what_is_learned_of_a_conversation(show):
-    page = show(TokenStrip(strips(), strip="chat", position=2))
+    page = show(token_strip(strip="chat", position=2))
     assert "6 of 7 positions count, 85.7 %" in said(page)
     page.get_by_label("learn", exact=True).select_option("assistant")
     assert "3 of 7 positions count, 42.9 %" in said(page)
@@ -254,8 +238,7 @@ def test_what_is_learned_of_a_conversation(show):
     page.get_by_label("learn", exact=True).select_option("assistant without end")
     assert "2 of 7 positions count" in said(page)
     assert "it does not learn to stop" in page.locator(".lc-stages").text_content()
-    page.get_by_label("position, number").fill("5")
-    page.keyboard.press("Tab")
+    enter(page, "position", "5")
     assert "asked for “<|end|>”; it does not count: <|end|> is left out." in said(page)
     page.locator("summary").click()
     cells = page.locator("tbody tr").nth(5).locator("th, td").all_text_contents()
@@ -265,7 +248,7 @@ def test_what_is_learned_of_a_conversation(show):
 
 
 def test_the_border_of_a_document(show):
-    page = show(TokenStrip(strips(), strip="packed", position=2))
+    page = show(token_strip(strip="packed", position=2))
     assert "is asked for “Two”; it does not count: the target belongs to another document" in said(
         page
     )
@@ -273,18 +256,16 @@ def test_the_border_of_a_document(show):
     page.get_by_label("ignore targets across documents").press("Space")
     assert "is asked for “Two”; it counts, but it belongs to another document" in said(page)
     assert "4 of 6 positions count" in said(page)
-    page.get_by_label("position, number").fill("3")
-    page.keyboard.press("Tab")
+    enter(page, "position", "3")
     assert "Position 3 sees “Two” and" in said(page)
-    page.get_by_label("position, number").fill("5")
-    page.keyboard.press("Tab")
+    enter(page, "position", "5")
     assert "Position 5 is padding: it reads no text" in said(page)
     assert page.locator(".lc-stage text", has_text="document 1").count() == 1
     assert page.locator(".lc-stages").get_by_text("Hatched: padding.").is_visible()
 
 
 def test_what_counts_is_a_shape_and_not_only_a_colour(show):
-    page = show(TokenStrip(strips(), strip="chat", learn="assistant"))
+    page = show(token_strip(strip="chat", learn="assistant"))
     ticks = page.locator(".lc-stage path[d*='l3 3.5']").count()
     crosses = page.locator(".lc-stage path[d*='l8 8']").count()
     assert (ticks, crosses) == (3, 4)
@@ -297,32 +278,11 @@ def test_a_long_past_is_cut_between_tokens(show):
     assert "word15” and is asked for “␣word16”" in said(page)
 
 
-@pytest.mark.parametrize(
-    ("field", "typed", "used"),
-    [
-        ("position", "99", "9"),
-        ("position", "-3", "0"),
-        ("position", "", "4"),
-        ("shift of the targets", "3", "2"),
-        ("shift of the targets", "0.6", "1"),
-    ],
-)
-def test_an_impossible_number_is_clamped_and_said(show, field, typed, used):
-    page = show(TokenStrip(strips()))
-    page.get_by_label(f"{field}, number").fill(typed)
-    page.keyboard.press("Tab")
-    assert page.get_by_label(f"{field}, number").input_value() == used
-    assert f"{used} is used" in page.get_by_role("alert").text_content()
-
-
 def test_a_shorter_row_moves_the_cursor_and_says_so(show):
-    page = show(TokenStrip(strips(), position=9))
+    page = show(token_strip(position=9))
     page.get_by_label("row of tokens").select_option("packed")
-    assert page.get_by_label("position, number").input_value() == "5"
-    assert (
-        "9 is not possible (from 0 to 5, whole); 5 is used"
-        in page.get_by_role("alert").text_content()
-    )
+    assert value(page, "position") == "5"
+    assert "9 is not possible (from 0 to 5, whole); 5 is used" in noted(page)
 
 
 def test_tokens_are_never_markup(show):
@@ -368,25 +328,4 @@ def test_what_a_token_strip_refuses():
     with pytest.raises(TypeError, match="colour"):
         TokenStrip([{"name": "s", "tokens": ["a"], "colour": 1}])
     with pytest.raises(traitlets.TraitError, match="strip must be one of"):
-        TokenStrip(strips(), strip="poem")
-    with pytest.raises(traitlets.TraitError, match="learn must be one of"):
-        TokenStrip(strips(), learn="user")
-
-
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_no_sideways_scroll_on_a_phone(show, theme):
-    wide = Strip("wide", ["x" * 200, " 東京" * 9, "🙂" * 30, "<|start_of_a_long_special|>"] * 12)
-    page = show(TokenStrip([wide]), TokenStrip(strips()), theme=theme, width=360)
-    assert page.evaluate("document.documentElement.scrollWidth") == 360
-    stage = page.locator(".lc-stage").first
-    rights = "(all) => Math.max(...all.map((each) => each.getBoundingClientRect().right))"
-    farthest = stage.locator("text, rect").evaluate_all(rights)
-    box = stage.bounding_box()
-    assert farthest <= box["x"] + box["width"] + 1
-
-
-def test_a_page_is_below_60_kb():
-    rng = random.Random(0)
-    words = ["".join(rng.choices("abcdefghijklmnopqrstuvwxyz", k=8)) for _ in range(48)]
-    many = [Strip(str(i), rng.sample(words, 48), ["assistant"] * 48) for i in range(12)]
-    assert len(gzip.compress(TokenStrip(many).page().encode())) < 60_000
+        token_strip(strip="poem")

@@ -1,40 +1,16 @@
 """The widget of chapter 24: the page counts as the package, and every control obeys."""
 
-import gzip
 import itertools
 
 import pytest
 
 from llmcourse.parallel import zero
 from llmcourse.viz.widgets.zero import ZeroBars
+from tests.browser.kit import enter, noted, pictured, said, table, value
 from tests.browser.references import fewest_ranks
-
-OUTSIDE = """all => all.filter((text) => {
-  const [inner, outer] = [text, text.ownerSVGElement].map((one) => one.getBoundingClientRect());
-  return inner.left < outer.left - 0.5 || inner.right > outer.right + 0.5
-    || inner.top < outer.top - 0.5 || inner.bottom > outer.bottom + 0.5;
-}).map((text) => text.textContent)"""
-"""Texts that leave their picture."""
 
 SIZES = (1, 7, 8_030_261_248, 70_553_706_496, 405_853_388_800)
 CASES = list(itertools.product(SIZES, (1, 2, 3, 15, 64, 512, 16_384), zero.STAGES))
-
-
-def said(page):
-    return page.get_by_role("status").text_content()
-
-
-def noted(page):
-    return page.locator(".lc-note").text_content()
-
-
-def pictured(page, which=0):
-    return page.locator(".lc-stage svg").nth(which).get_attribute("aria-label")
-
-
-def enter(page, name, text):
-    page.get_by_label(f"{name}, number").fill(text)
-    page.keyboard.press("Tab")
 
 
 # --- the arithmetic
@@ -104,7 +80,7 @@ def test_a_stage_by_keyboard_changes_sentence_and_outline(show):
 def test_the_fewest_ranks_by_a_button(show):
     page = show(ZeroBars(stage=3))
     page.get_by_role("button", name="Fewest ranks that fit").press("Enter")
-    assert page.get_by_label("ranks, number").input_value() == "15"
+    assert value(page, "ranks") == "15"
     assert "75.3 GB on each GPU: fits" in said(page)
     enter(page, "stage", "2")
     page.get_by_role("button", name="Fewest ranks that fit").click()
@@ -122,8 +98,7 @@ def test_a_replica_over_several_gpus(show):
 def test_the_table_has_the_exact_numbers(show):
     made = ZeroBars("llama3_8b", ranks=3, stage=2)
     page = show(made)
-    page.locator("summary").click()
-    rows = [line.locator("th, td").all_text_contents() for line in page.locator("tbody tr").all()]
+    rows = table(page)
     for stage, row in enumerate(rows):
         assert row[4] == f"{zero.memory_bytes(8_030_261_248, 3, stage):,}"
         assert row[6] == f"{zero.traffic_bytes(8_030_261_248, 3, stage):,.0f}"
@@ -148,42 +123,6 @@ def test_zoom_cuts_the_long_bars(show):
     assert bars.count() == 3  # stage 3 is all there
 
 
-def test_an_impossible_number_is_clamped_and_said(show):
-    page = show(ZeroBars())
-    enter(page, "stage", "4")
-    assert "4 is not possible (from 0 to 3, whole); 3 is used" in noted(page)
-    enter(page, "ranks", "0")
-    assert "1 is used" in noted(page)
-    assert "on 1 rank:" in said(page)
-
-
-@pytest.mark.parametrize(("theme", "width"), [("light", 760), ("dark", 360)])
-@pytest.mark.parametrize(
-    "made",
-    [
-        ZeroBars,
-        lambda: ZeroBars("llama3_405b", stage=3, ranks=16_384, zoom=True),
-        lambda: ZeroBars("llama3_8b", stage=2, ranks=1, model_parallel=1_024, memory_gb=1_000),
-    ],
-)
-def test_nothing_is_wider_than_the_page_and_no_text_is_cut(show, made, theme, width):
-    page = show(made(), theme=theme, width=width)
-    assert page.evaluate("document.documentElement.scrollWidth") == width
-    assert page.locator(".lc-stage svg text").evaluate_all(OUTSIDE) == []
-    small = page.locator(".lc button, .lc input, .lc select").evaluate_all(
-        "all => all.filter((one) => one.offsetHeight < 24 && one.type !== 'range').length"
-    )
-    assert small == 0
-
-
-def test_every_control_has_a_name(show):
-    page = show(ZeroBars())
-    nameless = page.locator(".lc input, .lc select").evaluate_all(
-        "all => all.filter((one) => !one.labels.length && !one.ariaLabel).length"
-    )
-    assert nameless == 0
-
-
 # --- Python
 
 
@@ -195,17 +134,6 @@ def test_python_reads_what_the_page_shows():
     assert made.traffic_bytes() == zero.traffic_bytes(part, 512, 1)
 
 
-def test_the_page_form_is_small_and_always_the_same():
-    made = ZeroBars(stage=3)
-    assert len(gzip.compress(made.page().encode())) < 20_000
-    assert made.state() == ZeroBars(stage=3).state()
-
-
 def test_what_is_not_there_is_refused():
     with pytest.raises(ValueError, match="preset must be one of"):
         ZeroBars("tiny")
-    with pytest.raises(TypeError, match="has no"):
-        ZeroBars(depth=3)
-    made = ZeroBars(stage=9)
-    assert made.stage == 3
-    assert "3 is used" in made.note

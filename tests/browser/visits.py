@@ -3,6 +3,8 @@
 import functools
 import gzip
 import importlib.metadata
+import itertools
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +14,7 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import unquote, urlsplit
 
+import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page
 
@@ -81,7 +84,7 @@ class Visit:
 
     def weight(self, root: str) -> int:
         """Return the bytes of all files, each compressed where that makes it smaller."""
-        return sum(compressed_size(path) for path in self.files(root))
+        return sum(compressed_size(path) for path in self.files(root) if path.is_file())
 
 
 @functools.cache
@@ -150,15 +153,70 @@ def axe_in_both_themes(page: Page) -> list[str]:
     return found
 
 
-def pages(part: Literal["course", "api", "sources"]) -> list[Path]:
-    """Return the pages of the course, of the package's interface, or of its sources.
+def look_on_a_phone(page: Page) -> list[str]:
+    """Return whether a page, made as narrow as a phone, has to be moved sideways."""
+    page.set_viewport_size({"width": 360, "height": 740})
+    page.wait_for_timeout(100)
+    width = page.evaluate("document.documentElement.scrollWidth")
+    return [f"{width} pixels wide on a phone of 360"] if width > 360 else []
+
+
+Part = Literal["chapters", "exercises", "others", "api", "sources"]
+
+
+def pages(part: Part) -> list[Path]:
+    """Return the pages of a part of the book; "others" are the front matter, index and search.
 
     The index at the root is left out: it only leads to the first page.
     """
-    parts = {"course": [], "api": [], "sources": []}
+    parts = {"chapters": [], "exercises": [], "others": [], "api": [], "sources": []}
     for path in sorted(HTML.rglob("*.html")):
         folders = path.relative_to(HTML).parts[:-1]
         if "_static" not in folders and path != HTML / "index.html":
-            inside = "sources" if "_modules" in folders else "api" if "api" in folders else "course"
-            parts[inside].append(path)
+            own = [name for name in ("chapters", "exercises", "api") if name in folders]
+            parts["sources" if "_modules" in folders else own[0] if own else "others"].append(path)
     return parts[part]
+
+
+_TAG = re.compile(r"<(\w+)([^>]*)>")
+_LOOKS = re.compile(r'(?:class|style|role)="[^"]*"')
+
+
+@functools.cache
+def kinds(path: Path) -> frozenset[tuple]:
+    """Return the kinds of elements on a page, by what a style can tell, and its steps of headings.
+
+    Two words of code of one colour are one kind; so are two tables.
+    """
+    tags = _TAG.findall(path.read_text(encoding="utf8"))
+    levels = [tag for tag, _ in tags if re.fullmatch(r"h[1-6]", tag)]
+    found = {(tag, *_LOOKS.findall(attributes)) for tag, attributes in tags}
+    return frozenset(found | set(itertools.pairwise(levels)))
+
+
+def examples(paths: list[Path]) -> list[Path]:
+    """Return pages that stand for all that one template made.
+
+    The longest, the shortest, the one with the widest line and the one with most characters beyond
+    ASCII; and then, one by one, what has most kinds of elements that none before it has.
+    """
+    text = functools.cache(lambda path: path.read_text(encoding="utf8"))
+    rules = (
+        lambda path: len(text(path)),
+        lambda path: -len(text(path)),
+        lambda path: max(map(len, re.sub("<[^>]*>", "", text(path)).split("\n"))),
+        lambda path: sum(character > "\x7f" for character in text(path)),
+    )
+    chosen = {max(paths, key=rule): None for rule in rules} if paths else {}
+    unseen = set().union(*map(kinds, paths)).difference(*map(kinds, chosen))
+    while unseen:
+        most = max(paths, key=lambda path: len(kinds(path) & unseen))
+        chosen[most] = None
+        unseen -= kinds(most)
+    return list(chosen)
+
+
+def each_page(paths: list[Path]) -> pytest.MarkDecorator:
+    """Make a test of every page; without a book, one that fails for want of it."""
+    names = [path.relative_to(HTML).as_posix() for path in paths]
+    return pytest.mark.parametrize("path", paths or [HTML], ids=names or ["no book"])

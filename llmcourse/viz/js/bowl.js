@@ -70,7 +70,7 @@ function render({ model, el }) {
     ].filter(Boolean);
     svg.append(...part(0, critical / 2, "lc-3", "straight in"), ...part(critical / 2, critical, "lc-1", "zig-zag"),
       ...part(critical, most, "lc-5", "away"));
-    const middle = clamp(x(critical), 75, width - 75);
+    const middle = clamp(x(critical), 90, width - 90);
     svg.append(label(middle, 14, `critical rate 2/λmax = ${show(critical, 3)}`, { "text-anchor": "middle" }),
       s("line", { x1: x(critical), x2: x(critical), y1: 17, y2: 35, stroke: "currentColor", "stroke-width": 2 }),
       s("circle", { cx: x(eta), cy: 27, r: 7, fill: "var(--lc-text)" }));
@@ -91,7 +91,7 @@ function render({ model, el }) {
     const clip = s("svg", { x: box[0], y: box[1], width: box[2] - box[0], height: box[3] - box[1],
       viewBox: `${box[0]} ${box[1]} ${box[2] - box[0]} ${box[3] - box[1]}` }, rings);
     for (const [kind, , mark, dash] of racing()) {
-      const at = walk(kind, set, draws).map(([px, py]) => [x(clamp(px, -99, 99)), y(clamp(py, -99, 99))]);
+      const at = walk(kind, set, draws).filter((point) => !point.some(Number.isNaN)).map(([px, py]) => [x(clamp(px, -99, 99)), y(clamp(py, -99, 99))]);
       clip.append(line(at, { stroke: "currentColor", class: mark, "stroke-width": 1.8, "stroke-dasharray": dash || null }),
         ...at.slice(0, -1).map(([cx, cy]) => s("circle", { cx, cy, r: 2.2, fill: "currentColor", class: mark })),
         s("circle", { cx: at.at(-1)[0], cy: at.at(-1)[1], r: 7, fill: "currentColor", class: mark }));

@@ -241,7 +241,7 @@ function layout(nodes, width) {
   const tops = [...middle.map(([, y]) => y - TALL / 2), ...bends];
   const lift = 18 - Math.min(...tops);
   for (const point of [...middle, ...arrows.flatMap((a) => [a.from, a.knee, a.to])]) point[1] += lift;
-  return { down, wide, middle, arrows, height: Math.max(...middle.map(([, y]) => y)) + TALL / 2 + 8 };
+  return { down, wide, middle, arrows, height: Math.max(...middle.map(([, y]) => y)) + TALL / 2 + 12 };
 }
 
 function render({ model, el }) {
@@ -376,7 +376,7 @@ function render({ model, el }) {
         label(x, y + 12, started ? `grad ${show(state.gradients[i], 3)}` : "grad –", {
           "text-anchor": "middle", style: size }));
       if (uses[i] && count() > nodes.length) {
-        const came = `${state.arrived[i]} of ${uses[i]}${over ? "!" : ""} came`;
+        const came = `${state.arrived[i]} of ${uses[i]}${over ? "!" : ""}${size ? "" : " came"}`;
         svg.append(label(x, y + 27, came, { "text-anchor": "middle", style: `${size}fill: var(--lc-muted)` }));
       }
     });

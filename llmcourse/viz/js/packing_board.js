@@ -161,7 +161,8 @@ function render({ model, el }) {
       const y = HEAD + (i - firstShown()) * TALL;
       const row = shown[i] || [];
       const picked = i === model.get("row") - 1;
-      svg.append(label(28, y + 14, i + 1, { "text-anchor": "end", "font-weight": picked ? 700 : 400 }));
+      svg.append(label(28, y + 14, i + 1, {
+        "text-anchor": "end", "font-weight": picked ? 700 : 400, style: i < 999 ? null : "font-size: 10px" }));
       if (shown[i]) {
         svg.append(s("rect", { x: x(0), y, width: length(context()), height: TALL - 5,
           fill: `url(#${id})`, stroke: "var(--lc-line)" }));

@@ -1,13 +1,44 @@
-"""Every page of the course in Chromium: chapters, front matter, index, search."""
+"""What pages do when they are used, and that the looks at every page find what is wrong."""
 
 import pytest
 
 from tests.browser import visits
-from tests.browser.every_page import check_pages
+from tests.browser.every_page import faults
+
+MARKS = {
+    "a widget": ("chapters", 'class="lc-host"'),
+    "mathematics": ("chapters", "tex-chtml-full.js"),
+    "an exercise": ("exercises", ""),
+    "search": ("others", 'id="search-results"'),
+    "a listing": ("sources", ""),
+}
 
 
-def test_pages_are_whole_light_and_accessible(chromium):
-    check_pages(chromium, visits.pages("course"))
+@pytest.mark.parametrize("kind", MARKS)
+def test_a_server_shows_the_same_as_a_file(book, chromium, kind):
+    part, mark = MARKS[kind]
+    path = next(path for path in visits.pages(part) if mark in path.read_text(encoding="utf8"))
+    with visits.served(visits.HTML) as root:
+        address = f"{root}/{path.relative_to(visits.HTML).as_posix()}"
+        assert faults(chromium, address, root) == []
+
+
+def test_examples_have_every_kind_of_element(tmp_path):
+    words = {
+        "short": "<p>a</p>",
+        "plain": "<p>one</p><p>two</p>",
+        "table": "<p>one</p><table><td>1</td></table>",
+        "long": "<p>one</p><p>two</p><p>three</p>",
+        "coloured": '<p>one</p><p style="color: #eee">2</p>',
+        "unicode": "<p>één</p>",
+        "skips": "<h2>a</h2><h4>b</h4>",
+        "wide": f"<i>{'x' * 40}</i>\n",
+    }
+    for name, text in words.items():
+        (tmp_path / f"{name}.html").write_text(text, encoding="utf8")
+    chosen = visits.examples(sorted(tmp_path.iterdir()))
+    assert sorted(path.stem for path in chosen) == sorted(words.keys() - {"plain", "long"})
+    assert visits.examples([]) == []
 
 
 def test_axe_finds_what_is_wrong(chromium, tmp_path):
@@ -118,13 +149,8 @@ def test_focus_is_visible_on_links_and_buttons(chromium):
             assert shown > 0, page.evaluate("document.activeElement.outerHTML")
 
 
-def test_no_page_of_a_chapter_scrolls_sideways_on_a_phone(chromium):
-    wide = {}
-    for path in visits.pages("course"):
-        with visits.opened(chromium, path.as_uri()) as (page, _):
-            page.set_viewport_size({"width": 360, "height": 740})
-            page.wait_for_timeout(100)
-            width = page.evaluate("document.documentElement.scrollWidth")
-            if width > 360:
-                wide[path.name] = width
-    assert wide == {}
+def test_a_page_that_is_wider_than_a_phone_is_found(chromium, tmp_path):
+    (tmp_path / "wide.html").write_text("<html lang=en><p style='width: 380px'>wide")
+    with visits.opened(chromium, (tmp_path / "wide.html").as_uri()) as (page, _):
+        (found,) = visits.look_on_a_phone(page)
+        assert "pixels wide on a phone of 360" in found

@@ -1,0 +1,546 @@
+"""The table of all widgets in their extreme states, which test_every_widget.py goes through.
+
+A new widget needs a line here: how it is made, the states in which its pictures and sentences are
+longest, and how many kilobytes its page form may have, compressed.
+"""
+
+import functools
+import itertools
+import math
+import random
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from llmcourse.model import llama3_8b, llama3_405b
+from llmcourse.tokenizer import Tokenizer, train_bpe
+from llmcourse.viz import widgets
+from llmcourse.viz.measured import PHASES
+from llmcourse.viz.widget import Widget
+from llmcourse.viz.widgets.spikes import MOST_STEPS
+from llmcourse.viz.widgets.targets import Strip
+
+# --- what widgets are made of
+
+
+ATTENDED = ["<|end|>", "\n", "The", " cat", " sat", " on", " the", " mat", "."]
+
+
+def queries_and_keys(*, layers=2, length=9, heads=4, kv_heads=2, size=6, scale=1.5):
+    """Random queries and keys of an attention map."""
+    generator = torch.Generator().manual_seed(heads * 31 + kv_heads)
+    queries = torch.randn(layers, length, heads, size, generator=generator) * scale
+    keys = torch.randn(layers, length, kv_heads, size, generator=generator) * scale
+    return queries, keys
+
+
+SHAPE = ("layers", "heads", "kv_heads", "size")
+
+
+def attention_map(tokens=ATTENDED, **given):
+    """An attention map of random numbers."""
+    shape = {name: given.pop(name) for name in SHAPE if name in given}
+    return widgets.AttentionMap(tokens, *queries_and_keys(length=len(tokens), **shape), **given)
+
+
+def by_hand(**state):
+    """The five probabilities of chapter 02."""
+    words = ["a", "mat", "floor", "on", "the"]
+    given = {"probabilities": [0.15, 0.10, 0.05, 0.20, 0.50], "words": words, "target": "on"}
+    return widgets.StepByHand(**given | state)
+
+
+TWO_LINES = "a = 3; b = a + a; c = b + b"
+PROGRAMS = {
+    "two lines": TWO_LINES,
+    "with a skip": f"{TWO_LINES}; d = b + c",
+    "a neuron": "w = 0.5; x = 3; bias = 1; product = w * x; error = product + bias - 2; "
+    "loss = error ** 2",
+    "sums": "x = 0.7; y = -1.5e0\nz = 2 - x / 4 + -y * 3 - (x - y) ** 2 / (1 + exp(y)); end = -z",
+    "curves": "x = .7; y = 2e-1\n"
+    "end = tanh(x) * relu(x) + relu(y) + log(x * 2) ** 3 - 1 / y + x ** -1.5 + 2 ** 3 * 0.5",
+}
+
+BOARD_TOKENS = [f"·w{n}" for n in range(300)]
+CONTEXTS = ["The state of the", "We must"]
+
+
+def board_scores():
+    """Scores of two contexts over 300 tokens, with a tie at the top."""
+    drawn = np.random.default_rng(0).normal(size=(2, len(BOARD_TOKENS))) * 3
+    drawn[0, 5] = drawn[0, 9] = drawn[0].max()
+    return drawn
+
+
+def sampling_board(**state):
+    """A board of those scores."""
+    return widgets.SamplingBoard(CONTEXTS, board_scores(), BOARD_TOKENS, **state)
+
+
+CURVES = {
+    "too low": (1e-4, lambda t: 5.5 - 0.9 * t),
+    "good": (3e-3, lambda t: 2.6 + 2.9 * math.exp(-5 * t)),
+    "too high but going": (0.03, lambda t: 3.6 + 1.9 * math.exp(-8 * t) + 0.2 * math.sin(60 * t)),
+    "diverging": (1.0, lambda t: 5.5 + 20 * t if t < 0.6 else math.nan),
+}
+
+
+def rate_runs(num_points=60, every=5):
+    """Four made runs at four rates, the last of which is lost."""
+    draw = random.Random(0)
+    runs = []
+    for name, (rate, curve) in CURVES.items():
+        shares = [i / num_points for i in range(num_points)]
+        train = [curve(t) + draw.gauss(0, 0.02) for t in shares]
+        validation = [curve(t) + 0.1 if i % 6 == 0 else None for i, t in enumerate(shares)]
+        steps = [every * i for i in range(num_points)]
+        run = {"name": name, "rate": rate, "steps": steps, "train": train}
+        runs.append(run | {"validation": validation})
+    return runs
+
+
+MARGINS = ["clipping", "warm-up", "QK-norm", "low beta2"]
+
+
+def spiky_run(on, *, steps=120, seed=0):
+    """A made run: a falling loss, a jump at 40 unless clipped, one at 80 unless warmed up."""
+    draws = random.Random(seed)
+    jumps = {40: 0.0 if "clipping" in on else 4.0, 80: 0.0 if "warm-up" in on else 6.0}
+    above, losses, norms = 0.0, [], []
+    for step in range(steps):
+        above = 0.5 * above + jumps.get(step, 0.0)
+        calm = 1.5 + 0.5 * math.exp(-step / 15)
+        losses.append(calm + above + draws.uniform(-0.05, 0.05))
+        norms.append((1 + 3 * above) * draws.uniform(0.9, 1.1))
+    if not on:
+        losses[100:], norms[100:] = [math.nan] * 20, [math.inf] * 20
+    return {"on": list(on), "losses": losses, "norms": norms}
+
+
+def all_spiky_runs(margins=MARGINS, **given):
+    """A run for every choice of margins."""
+    choices = itertools.product([False, True], repeat=len(margins))
+    return [spiky_run(list(itertools.compress(margins, chosen)), **given) for chosen in choices]
+
+
+def spike_lab(**state):
+    """Those runs."""
+    return widgets.SpikeLab(MARGINS, all_spiky_runs(), **state)
+
+
+def loop_phases():
+    """Seven phases with facts as long as those of a real step."""
+    facts = [["inputs and targets", "16 × 1,024 token ids each"], ["size", "1,234.5 kB"]]
+    return [{"share": 1 / 7, "facts": facts, **phase} for phase in PHASES]
+
+
+RUN_GROUPS = {"names": ["Max", "Mia", "Tom"], "food": ["pie", "soup"], "one": ["the"]}
+
+
+def run_matrices(rows=6, columns=8, seed=0):
+    """Matrices that change slowly at first and end up with like rows."""
+    generator = torch.Generator().manual_seed(seed)
+    first, stripes = torch.randn(2, rows, columns, generator=generator, dtype=torch.float64) * 0.1
+    stripes = stripes[:1].expand(rows, columns)
+    return [first + stripes * moved for moved in (0, 1e-4, 0.02, 1.0, 8.0)]
+
+
+def run_scrubber(weights=None, steps=(0, 1, 5, 20, 40), groups=RUN_GROUPS, **state):
+    """A recorded run of 50 steps."""
+    losses = [6.0 / (1 + 0.1 * n) for n in range(50)]
+    samples = {1: "zz <b>qq", 20: "the the", 50: "the tea"}
+    given = {"losses": losses, "samples": samples, "name": "embedding"} | state
+    weights = run_matrices() if weights is None else weights
+    return widgets.RunScrubber(list(steps), weights=weights, groups=groups, **given)
+
+
+def largest_run():
+    """A recorded run with as much as a chapter shows."""
+    generator = torch.Generator().manual_seed(0)
+    weights = [torch.randn(40, 48, generator=generator) for _ in range(17)]
+    samples = dict.fromkeys(range(17), "word " * 120)
+    return widgets.RunScrubber(list(range(17)), [1.234] * 600, samples, weights)
+
+
+WEIGHT_STEPS = [0, 10, 50, 200]
+WEIGHT_LOSSES = [6.2, 4.5, 2.5, 1.75]
+FEW = "its largest directions alone"
+
+
+def weight_checkpoints(m=40, n=60, *, steps=WEIGHT_STEPS, seed=0):
+    """A noisy matrix that takes on three directions, one after the other, and some noise."""
+    g = torch.Generator().manual_seed(seed)
+    start = torch.randn(m, n, generator=g) * 0.05
+    left = torch.randn(m, 3, generator=g) * torch.tensor([0.2, 0.1, 0.05])
+    right = torch.randn(3, n, generator=g) * 0.2
+    return [
+        start
+        + (1 - math.exp(-step / 80)) * left @ right
+        + 0.0002 * math.sqrt(step) * torch.randn(m, n, generator=g)
+        for step in steps
+    ]
+
+
+def weight_scrubber(m=40, n=60, **state):
+    """Four checkpoints of that matrix."""
+    held = weight_checkpoints(m, n)
+    return widgets.WeightScrubber("layer 1, up", WEIGHT_STEPS, held, WEIGHT_LOSSES, **state)
+
+
+def largest_weights():
+    """Twelve checkpoints of a matrix that is as large as it may be."""
+    steps = list(range(0, 1_200_000, 100_000))
+    held = weight_checkpoints(256, 400, steps=steps)
+    return widgets.WeightScrubber("a rather long name of a weight matrix", steps, held, [9] * 12)
+
+
+def hardly_moved():
+    """Two checkpoints that differ by rounding."""
+    start = torch.eye(30, 40)
+    return widgets.WeightScrubber("w", [0, 1], [start, start * (1 + 1e-6)], [1e-7, 2e-7])
+
+
+def token_strips():
+    """A story, a packed row, a conversation."""
+    story = ["Once", " a", " cat", " sat", ".", "\n", "Then", " it", " left", "."]
+    packed = ["A", " cat", ".", "Two", " dogs", "<pad>"]
+    chat = ["<|user|>", "two?", "<|end|>", "<|assistant|>", "Two", ".", "<|end|>"]
+    roles = ["template", "user", "user", "template", "assistant", "assistant", "assistant"]
+    return [
+        Strip("story", story),
+        Strip("packed", packed, (), [0, 0, 0, 1, 1, -1]),
+        Strip("chat", chat, roles),
+    ]
+
+
+def token_strip(**state):
+    """Those strips."""
+    return widgets.TokenStrip(token_strips(), **state)
+
+
+def wide_strip():
+    """Tokens that no column has room for."""
+    words = ["x" * 200, " 東京" * 9, "🙂" * 30, "<|start_of_a_long_special|>"] * 12
+    return widgets.TokenStrip([Strip("wide", words)])
+
+
+def largest_strips():
+    """As many strips of as many tokens as there may be."""
+    rng = random.Random(0)
+    words = ["".join(rng.choices("abcdefghijklmnopqrstuvwxyz", k=8)) for _ in range(48)]
+    many = [Strip(str(i), rng.sample(words, 48), ["assistant"] * 48) for i in range(12)]
+    return widgets.TokenStrip(many)
+
+
+PROSE = (
+    "The Union's 50 states didn't all vote in 1864; they'll vote again, we've heard, I'm told. "
+    "Größe, café, naïve: Straße.  Привет, мир! 東京は日本の首都です。 \n\n"
+    "hello world\t\tthe end 🙂🙂 "
+) * 3
+
+
+def merge_board(text="the tea then the teas", **state):
+    """A board of eight merges."""
+    return widgets.MergeBoard(train_bpe("the tea then the teas", 256 + 8), text, **state)
+
+
+def large_merge_board():
+    """A board of as many merges as a page takes."""
+    pairs = itertools.product(range(32, 127), repeat=2)
+    merges = [(bytes([a]), bytes([b])) for a, b in pairs][:1_744]
+    return widgets.MergeBoard(Tokenizer.from_merges(merges), PROSE[:200])
+
+
+def prose_board():
+    """Long words, and characters of several bytes."""
+    return widgets.MergeBoard(train_bpe(PROSE, 420), "x" * 60 + PROSE[:120], applied=20)
+
+
+def packing_board(lengths=(2, 3, 4, 5, 3, 1), context=6, **state):
+    """A few documents."""
+    return widgets.PackingBoard(list(lengths), context, **state)
+
+
+def sums(passed, of, points=None):
+    """Sums of a chapter's exercises, each of two points."""
+    points = passed if points is None else points
+    return {"passed": passed, "of": of, "points": points, "of_points": 2 * of}
+
+
+def exercise_sums(**chapters):
+    """A summary of exercises: c05=(2, 4) means that two of four of chapter 05 are passed."""
+    inside = {number.removeprefix("c"): sums(*given) for number, given in chapters.items()}
+    return {"format": 1, "chapters": inside}
+
+
+def chapter_map(**state):
+    """The map of the course, of which three chapters are written."""
+    return widgets.ProgressMap(written=["00", "01", "02"], **state)
+
+
+LONG = "a very long name of a margin that is on"
+HUGE_LOSSES = {"losses": [1e-9, 1e5, 1e12, 3, 4, 5], "norms": [0, 1e9, 1e-7, 3, 2, 2]}
+
+
+OVER = widgets.CrashLab.files.options[-1]
+AFTER = widgets.CrashLab.crash_when.options[-1]
+
+
+# --- the table
+
+
+class Entry(NamedTuple):
+    """How a widget is made, what makes it in each of its states, and the kilobytes of its page."""
+
+    make: Callable[..., Widget]
+    states: list[Callable[[], Widget]]
+    kilobytes: int
+
+
+def entry(make, *states, kilobytes=20):
+    """Return the entry of a widget, whose states are what it is made with, or what makes them."""
+    made = [s if callable(s) else functools.partial(make, **s) for s in states]
+    return Entry(make, made, kilobytes)
+
+
+REGISTRY = {
+    widgets.AttentionMap: entry(
+        attention_map,
+        {},
+        {"tokens": ["a", " b"], "layers": 1},
+        {
+            "tokens": ["<|end|>", " extraordinarily", *[" mouse"] * 18],
+            "heads": 8,
+            "kv_heads": 1,
+            "size": 4,
+        },
+        {"tokens": [" w"] * 18, "layers": 4, "size": 20},
+        kilobytes=40,
+    ),
+    widgets.BitPattern: entry(
+        widgets.BitPattern, {}, {"format": "fp32"}, {"format": "fp8 e4m3", "number": "nan"}
+    ),
+    widgets.BlockTapper: entry(
+        functools.partial(widgets.BlockTapper, llama3_8b()),
+        {},
+        {"going": "backward", "box": "attention"},
+        lambda: widgets.BlockTapper(
+            llama3_405b(), tokens=1_048_576, batch=4_096, keeps="all weights"
+        ),
+    ),
+    widgets.Bowl: entry(
+        widgets.Bowl,
+        {},
+        {
+            "steps": 300,
+            "learning_rate": 3,
+            "lambda_y": 20,
+            "noise": 5,
+            "momentum": True,
+            "adam": True,
+        },
+    ),
+    widgets.BucketTimeline: entry(
+        widgets.BucketTimeline,
+        {},
+        {"preset": "llama3_8b"},
+        {"preset": "llama3_8b", "num_ranks": 16_384, "latency_us": 10_000, "bucket_mb": 1},
+        {"gigabytes_per_s": 1_000, "latency_us": 0.1, "backward_ms": 10_000},
+        {"overlap": False, "bucket_mb": 2},
+    ),
+    widgets.ConfigExplorer: entry(
+        widgets.ConfigExplorer, {}, {"preset": "llama3_8b", "context_length": 131_072}
+    ),
+    widgets.CrashLab: entry(
+        widgets.CrashLab,
+        {},
+        {"every": 1, "crash_step": 24, "files": OVER, "weights": False},
+        {"crash_step": 1, "shown": 0},
+        {"crash_step": 24, "every": 12, "crash_when": AFTER, "moments": False},
+    ),
+    widgets.GoodputPlanner: entry(
+        widgets.GoodputPlanner,
+        {},
+        {"gpus": 1, "gpu_mtbf_h": 1_000_000, "save_s": 3_600, "interval_s": 604_800},
+        {"gpus": 1_000_000, "gpu_mtbf_h": 1_000, "restart_s": 7_200, "interval_s": 10},
+        {"kept": {"gpus": 1_024, "gpu_mtbf_h": 50_677, "save_s": 59.9, "restart_s": 3_599}},
+    ),
+    widgets.GraphStepper: entry(
+        functools.partial(widgets.GraphStepper, PROGRAMS),
+        *({"example": name, "step": 400} for name in PROGRAMS),
+    ),
+    widgets.MatrixSplitter: entry(
+        widgets.MatrixSplitter,
+        {},
+        {"cut_a": "rows", "cut_b": "columns", "ends": "rows", "ranks": 4, "tokens": 131_072},
+        {"network": "single", "cut_a": "whole", "ranks": 3},
+        {"network": "linear", "cut_a": "rows", "cut_b": "whole", "ends": "rows"},
+    ),
+    widgets.MemoryTimeline: entry(
+        widgets.MemoryTimeline,
+        {},
+        {
+            "preset": "llama3_405b",
+            "choices": ["block"] * 12,
+            "context_length": 131_072,
+            "moment": 20,
+        },
+        {"preset": "gpt3", "choices": ["attention", "nothing"], "context_length": 256, "target": 5},
+    ),
+    widgets.MergeBoard: entry(
+        merge_board, {}, {"applied": 500}, prose_board, large_merge_board, kilobytes=60
+    ),
+    widgets.MeshGrid: entry(
+        widgets.MeshGrid,
+        {"rank": 16_383},
+        {"preset": "llama3_long", "rank": 9_000, "colour": "groups"},
+        {"preset": "small", "rank": 15, "colour": "groups"},
+        {"preset": "racks"},
+        {"preset": "popular", "pp": 128, "cp": 64, "dp": 2, "tp": 1, "batch_tokens": 2**28},
+        {"preset": "small", "gpus": 1, "dp": 1, "pp": 1, "cp": 1, "tp": 1},
+    ),
+    widgets.OptimizerRace: entry(
+        widgets.OptimizerRace,
+        {},
+        {"surface": "rotated bowl", "steps": 300},
+        {"surface": "valley", "steps": 300, "sgd_rate": 3, "stretch": 200},
+        {"stretch": 1, "steps": 7, "start_x": 0, "start_y": 0},
+    ),
+    widgets.PackingBoard: entry(
+        packing_board,
+        {"method": "pack"},
+        {"lengths": [200, 90, 14, 61] * 4, "context": 128},
+        {"lengths": [128] * 64, "context": 2, "row": 4096},
+        {"lengths": range(96, 160), "context": 128},
+    ),
+    widgets.ProgressMap: entry(
+        chapter_map,
+        {},
+        {"exercises": exercise_sums(c00=(4, 4), c05=(2, 4)), "progress": {"01": "reading"}},
+    ),
+    widgets.RateRegimes: entry(
+        functools.partial(widgets.RateRegimes, rate_runs()),
+        {},
+        {"quiz": True, "curve": "B"},
+        {"tall": True},
+        {"train": False, "validation": False},
+        lambda: widgets.RateRegimes(rate_runs(500)),
+        kilobytes=40,
+    ),
+    widgets.RingStepper: entry(
+        widgets.RingStepper,
+        {},
+        {"num_ranks": 2, "step": 1},
+        {
+            "num_ranks": 8,
+            "step": 7,
+            "megabytes": 100_000,
+            "latency_us": 10_000,
+            "gigabytes_per_s": 0.1,
+        },
+        {"num_ranks": 8, "algorithm": "tree", "step": 3, "megabytes": 0.001, "latency_us": 0.1},
+        {"num_ranks": 7, "algorithm": "naive", "step": 12},
+    ),
+    widgets.RotaryClocks: entry(
+        widgets.RotaryClocks,
+        {},
+        {"head_size": 2},
+        {
+            "head_size": 128,
+            "theta": 10_000_000,
+            "length": 131_072,
+            "query": 131_071,
+            "key": 131_000,
+            "first_pair": 48,
+        },
+    ),
+    widgets.RouterBoard: entry(
+        widgets.RouterBoard,
+        {},
+        {"experts": 4, "experts_per_token": 4, "capacity_factor": 0.3, "token": 24},
+        {"skew": 1, "capacity_factor": 1, "sent": 24, "experts_per_token": 4},
+        {"scoring": "sigmoid", "biases": [-1.5] * 8, "capacity_factor": 0.05, "skew": 0.4},
+        {"scoring": "sigmoid", "capacity_factor": 0.3, "skew": 0.4, "token": 24},
+        {"capacity_factor": 0.3, "skew": 0.4, "token": 24},
+        {"experts": 2, "capacity_factor": 8, "sent": 5},
+    ),
+    widgets.RunScrubber: entry(run_scrubber, {}, {"step": 40}, largest_run, kilobytes=60),
+    widgets.SamplingBoard: entry(sampling_board, {}, {"draws": 9, "top_k": 3, "top_p": 0.5}),
+    widgets.ScheduleDesigner: entry(
+        widgets.ScheduleDesigner,
+        {},
+        {"shape": "wsd", "log_rate": True, "ramp": True},
+        {"shape": "llama3_405b", "step": 1_200_001, "view": "end"},
+        {"shape": "llama3_405b", "view": "start", "step": 0},
+        {"shape": "cosine_anneal", "num_steps": 1, "anneal_steps": 0, "peak": 1, "final": 1},
+        {"shape": "cosine_anneal", "num_steps": 2_000_000, "anneal_steps": 2_000_000},
+    ),
+    widgets.SchedulePlayer: entry(
+        widgets.SchedulePlayer,
+        {},
+        {"schedule": "gpipe", "num_ranks": 8, "micro_batches": 16, "moment": 69},
+        {"schedule": "interleaved", "num_ranks": 8, "micro_batches": 16, "chunks": 4},
+        {"schedule": "interleaved", "num_ranks": 3, "micro_batches": 16},
+        {"schedule": "zero_bubble", "num_ranks": 1, "micro_batches": 1, "moment": 0},
+        {"schedule": "zero_bubble", "num_ranks": 8, "micro_batches": 9},
+    ),
+    widgets.ShareBar: entry(
+        widgets.ShareBar,
+        {},
+        {"preset": "stories"},
+        {"preset": "llama3_405b", "hidden": 1, "width": 128, "num_layers": 256},
+        {"preset": "llama3_8b", "width": 32_768, "num_kv_heads": 256},
+    ),
+    widgets.SpikeLab: entry(
+        spike_lab,
+        {"step": 119},
+        {"on": MARGINS, "watch": "gradient norm", "window": 3},
+        lambda: widgets.SpikeLab([LONG], [{"on": [], **HUGE_LOSSES}], factor=1, window=3),
+        lambda: widgets.SpikeLab(["a"], [{"on": [], "losses": [2.0] * 5, "norms": [0.0] * 5}]),
+        lambda: widgets.SpikeLab(MARGINS, all_spiky_runs(steps=MOST_STEPS)),
+        kilobytes=60,
+    ),
+    widgets.StepByHand: entry(
+        by_hand,
+        {},
+        {
+            "probabilities": [0.001, 0.001, 0.001, 0.001, 0.996],
+            "words": ["elephant", "Straße", "c", "d", "mmmmmm"],
+            "target": "elephant",
+        },
+    ),
+    widgets.TokenStrip: entry(
+        token_strip,
+        {},
+        {"strip": "chat", "learn": "assistant"},
+        wide_strip,
+        largest_strips,
+        kilobytes=60,
+    ),
+    widgets.TrainingLoop: entry(
+        lambda **state: widgets.TrainingLoop(loop_phases(), **state), {}, {"phase": 6}
+    ),
+    widgets.WeightScrubber: entry(
+        weight_scrubber,
+        {},
+        {"m": 3, "n": 200, "view": FEW},
+        lambda: widgets.WeightScrubber("w", [3, 7], [np.ones((1, 9)), np.full((1, 9), 2)], [0, 0]),
+        hardly_moved,
+        largest_weights,
+        kilobytes=60,
+    ),
+    widgets.ZeroBars: entry(
+        widgets.ZeroBars,
+        {},
+        {"preset": "llama3_405b", "stage": 3, "ranks": 16_384, "zoom": True},
+        {
+            "preset": "llama3_8b",
+            "stage": 2,
+            "ranks": 1,
+            "model_parallel": 1_024,
+            "memory_gb": 1_000,
+        },
+    ),
+}

@@ -1,0 +1,109 @@
+"""What holds for every widget, in every extreme state: each is opened once, for all looks."""
+
+import gzip
+import importlib
+import json
+import math
+import pkgutil
+import re
+
+import pytest
+import traitlets
+
+from llmcourse.viz import widgets
+from llmcourse.viz.state import Choice, Limited
+from llmcourse.viz.widget import Widget, module
+from tests.browser import kit
+from tests.browser.registry import REGISTRY
+
+STATES = [
+    pytest.param(make, place == 0, id=f"{widget.__name__}-{place}")
+    for widget, entry in REGISTRY.items()
+    for place, make in enumerate(entry.states)
+]
+LOOKS = (("dark", 360), ("light", 760), ("light", 900))
+OTHERS = ["1", None, math.nan, True]
+"""None of them is a number."""
+
+every_widget = pytest.mark.parametrize(
+    "entry", REGISTRY.values(), ids=[widget.__name__ for widget in REGISTRY]
+)
+
+
+def widget_classes():
+    """Return the classes of widgets that the package has."""
+    found = set()
+    for name in pkgutil.iter_modules(widgets.__path__, f"{widgets.__name__}."):
+        classes = vars(importlib.import_module(name.name)).values()
+        found |= {each for each in classes if isinstance(each, type) and issubclass(each, Widget)}
+    return found - {Widget}
+
+
+def payload(widget):
+    """Return what a page is given of a widget: its state and its module."""
+    found = re.search(r'-state">(.*?)</script>', widget.page(), re.DOTALL)
+    return json.loads(found[1])
+
+
+def test_every_widget_is_in_the_table():
+    assert widget_classes() == set(REGISTRY)
+    assert sorted(widgets.__all__) == sorted(widget.__name__ for widget in REGISTRY)
+    for widget, entry in REGISTRY.items():
+        assert all(isinstance(make(), widget) for make in entry.states)
+
+
+@pytest.mark.parametrize(("make", "is_first"), STATES)
+def test_it_fits_has_names_and_is_reached_by_keyboard(show, make, is_first):
+    """Opened on a dark phone, then wider and light; in its first state, used by keyboard."""
+    (theme, width), *wider = LOOKS
+    page = show(make(), theme=theme, width=width)
+    found = {LOOKS[0]: kit.widget_faults(page)}
+    for theme, width in wider:
+        kit.look(page, theme=theme, width=width)
+        found[theme, width] = kit.widget_faults(page)
+    if is_first:
+        found |= {"keyboard": kit.unreached(page), "numbers": kit.unclamped(page)}
+    assert {name: faults for name, faults in found.items() if faults} == {}
+
+
+@every_widget
+def test_its_page_form_is_small_carries_itself_and_is_always_the_same(entry):
+    for make in entry.states:
+        widget = make()
+        page = widget.page()
+        assert len(gzip.compress(page.encode())) < 1_000 * entry.kilobytes
+        assert payload(widget) == payload(make())
+        assert payload(widget)["esm"] == module(widget.script)
+        assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)", page)
+
+
+@every_widget
+def test_an_unknown_name_is_refused(entry):
+    with pytest.raises(TypeError, match=r"has no \['nonsense'\]"):
+        entry.make(nonsense=3)
+
+
+@every_widget
+def test_a_choice_is_one_of_its_options(entry):
+    widget = entry.make()
+    for name, trait in widget.traits().items():
+        if isinstance(trait, Choice):
+            before = getattr(widget, name)
+            with pytest.raises(traitlets.TraitError, match=f"{name} must be one of"):
+                setattr(widget, name, "nonsense")
+            assert getattr(widget, name) == before
+
+
+@every_widget
+def test_an_impossible_number_is_clamped_and_said(entry):
+    for name, trait in entry.make().traits().items():
+        if not isinstance(trait, Limited):
+            continue
+        for given in (math.inf, -math.inf, 1e15, -1e15):
+            widget = entry.make()
+            setattr(widget, name, given)
+            assert trait.low <= getattr(widget, name) <= trait.high, name
+            assert "is used" in widget.note, (name, given)
+        for other in OTHERS:
+            with pytest.raises(traitlets.TraitError, match="must be a number from"):
+                setattr(widget, name, other)
