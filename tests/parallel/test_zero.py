@@ -13,30 +13,12 @@ from torch import nn
 
 from llmcourse import optim
 from llmcourse.parallel import world, zero
-from llmcourse.parallel.world.worker import plain
 from llmcourse.parallel.zero.states import Place, cut_states
 
 STAGES = (1, 2, 3)
 FLOAT32 = {"parameter_bytes": 4, "gradient_bytes": 4}
 equal, assert_follows = programs.equal, programs.assert_follows
 alone = functools.cache(programs.alone)
-
-
-@pytest.fixture(scope="module")
-def run():
-    """Run a function on 1 to 4 ranks; a single one is this process, which checks annotations."""
-    pools = {}
-
-    def run(num_ranks, fn, *args, **settings):
-        if num_ranks == 1:
-            return [plain(fn(world.Rank(0, {"dp": 1}, messages=[]), *args, **settings))]
-        if num_ranks not in pools:
-            pools[num_ranks] = world.Pool(num_ranks, timeout_s=30)
-        return pools[num_ranks].run(fn, *args, **settings)
-
-    yield run
-    for pool in pools.values():
-        pool.close()
 
 
 # Formulas
@@ -77,7 +59,7 @@ def test_traffic_is_2_2_2_and_3_times_the_parameters():
 @pytest.mark.parametrize("function", [zero.memory_bytes, zero.traffic_bytes])
 def test_formulas_refuse_what_cannot_be(function):
     for arguments in ((-1, 2, 1), (1, 0, 1), (1, 2, 4)):
-        with pytest.raises(ValueError, match=r"num_parameters must|stage must"):
+        with pytest.raises(ValueError, match=r"num_(parameters|ranks) must|stage must"):
             function(*arguments)
 
 
