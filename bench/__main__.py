@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from tqdm import tqdm
 
-from llmcourse.runtime import write_atomically
+from llmcourse.base.files import write_atomically
 
 BENCHMARKS = (
     "model",

@@ -9,10 +9,11 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.profiler import ProfilerActivity, profile
 
 from bench.timing import medians, row
-from llmcourse import attention, backprop, loss, optim
-from llmcourse.model import Transformer, stories
-from llmcourse.recompute import recomputed, saved_bytes
-from llmcourse.runtime import differentiable
+from llmcourse import loss, optim
+from llmcourse.backward import backprop
+from llmcourse.backward.recompute import recomputed, saved_bytes
+from llmcourse.base.pairs import differentiable
+from llmcourse.model import Transformer, attention, stories
 
 LENGTHS = (64, 256, 1024, 4096)
 BATCH, HEADS, KV_HEADS, HEAD_SIZE = 1, 8, 2, 32

@@ -6,9 +6,10 @@ from torch import nn
 
 from bench.peers import GPT, hugging_face
 from bench.timing import medians, row
-from llmcourse import cost, loss, optim
+from llmcourse import loss, optim
+from llmcourse.base.pairs import product_transposed
 from llmcourse.model import ModelConfig, Transformer
-from llmcourse.runtime import product_transposed
+from llmcourse.scale import cost
 
 SHAPES = {
     "4 x 128, context 64, batch 12": (4, 128, 4, 64, 12),

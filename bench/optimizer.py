@@ -7,8 +7,8 @@ import torch
 
 from bench.timing import medians, row
 from llmcourse import loss, model, optim
+from llmcourse.backward.recompute import recomputed
 from llmcourse.model import ModelConfig, Transformer
-from llmcourse.recompute import recomputed
 
 WIDE = ModelConfig(
     num_layers=4,

@@ -1,8 +1,8 @@
 """Splitting a model: a step of `stories` in every layout on 2 and 4 ranks.
 
 Beside each layout stand the same step on one rank, the same layout by torch where torch has it, and
-the bytes that the formulas of `llmcourse.cost` expect.  All sides take the same batch, with our
-AdamW; ours do not compare calls before each collective.  More ranks than cores cannot be faster
+the bytes that the formulas of `llmcourse.scale.cost` expect.  All sides take the same batch, with
+our AdamW; ours do not compare calls before each collective.  More ranks than cores cannot be faster
 than one: rates on such a machine say what a layout costs, not what it gains.
 """
 
@@ -32,10 +32,11 @@ from torch.nn.parallel import DistributedDataParallel
 
 from bench.data_parallel import slowest, step_seconds
 from bench.timing import row
-from llmcourse import cost, loss, optim
-from llmcourse.attention import rope_adjacent
+from llmcourse import loss, optim
 from llmcourse.model import ModelConfig, Transformer, stories
+from llmcourse.model.attention import rope_adjacent
 from llmcourse.parallel import mesh, pipeline, world
+from llmcourse.scale import cost
 
 BATCH, LENGTH, MICRO_BATCHES = 24, 96, 4
 DENSE = replace(stories(), tied_head=False)

@@ -16,8 +16,8 @@ import tiktoken
 import tokenizers
 
 from bench.timing import medians, row
-from llmcourse import corpus
-from llmcourse.tokenizer import GPT2, Tokenizer, byte_characters, train_bpe, train_bpe_naive
+from llmcourse.data import corpus
+from llmcourse.data.tokenizer import GPT2, Tokenizer, byte_characters, train_bpe, train_bpe_naive
 
 
 def rows(quick: bool = False) -> list[dict]:

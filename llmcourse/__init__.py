@@ -53,4 +53,5 @@ def lazy(package: str) -> None:
         if isinstance(node, ast.ImportFrom)
         for alias in node.names
     }
+    module.__all__ = sorted(module._homes)
     module.__class__ = _LazyPackage

@@ -7,8 +7,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from llmcourse import attention, checks, model, ops, runtime, train
-from llmcourse.model import PARTS, Transformer, tiny, without
+from llmcourse import model, train
+from llmcourse.base import checks, runtime
+from llmcourse.model import PARTS, Transformer, attention, ops, tiny, without
 from llmcourse.train.__main__ import main
 
 

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from llmcourse.arguments import require, require_each, require_fields
+from llmcourse.base.arguments import require, require_each, require_fields
 
 
 @pytest.mark.parametrize(

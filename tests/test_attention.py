@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import awkward
 
-from llmcourse import attention, checks
+from llmcourse.base import checks
+from llmcourse.model import attention
 
 
 def qkv(generator, *, T=5, S=5, H=6, G=2, K=4, dtype=torch.float64):

@@ -6,11 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import awkward, small_config
 
-from llmcourse import attention, checks, loss
-from llmcourse.attention import backward, flash
-from llmcourse.model import Transformer
-from llmcourse.recompute import saved_bytes
-from llmcourse.runtime import generator as new_generator
+from llmcourse import loss
+from llmcourse.backward.recompute import saved_bytes
+from llmcourse.base import checks
+from llmcourse.base.runtime import generator as new_generator
+from llmcourse.model import Transformer, attention
+from llmcourse.model.attention import backward, flash
 
 
 def qkv(seed, *, T=7, S=7, H=4, G=2, K=6, B=2):

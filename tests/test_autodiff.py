@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llmcourse.autodiff import Array, Value, topological_order
+from llmcourse.backward.autodiff import Array, Value, topological_order
 
 OPS = ("+", "*", "-", "/", "tanh", "exp", "relu", "**", "log")
 

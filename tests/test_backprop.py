@@ -10,10 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import small_config
 
-from llmcourse import backprop, checks, loss, optim
-from llmcourse.attention import document_mask, rope_rotations
+from llmcourse import loss, optim
+from llmcourse.backward import backprop
+from llmcourse.backward.recompute import saved_bytes
+from llmcourse.base import checks
 from llmcourse.model import Transformer, stories, without
-from llmcourse.recompute import saved_bytes
+from llmcourse.model.attention import document_mask, rope_rotations
 
 
 def built(config, dtype=torch.float64):

@@ -20,7 +20,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from llmcourse import __version__, checkpoint, optim, runtime
+from llmcourse import __version__, checkpoint, optim
+from llmcourse.base import runtime
 from llmcourse.checkpoint import latest, list_checkpoints, load, restore, save
 from llmcourse.data import Batches, TokenShards, write_shards
 
@@ -580,7 +581,8 @@ def test_a_full_disk_at_any_write_is_one_clear_line(tmp_path, monkeypatch):
 KILLER = textwrap.dedent("""
     import errno, json, os, pathlib, random, resource, signal, sys, time
     import torch
-    from llmcourse import checkpoint, runtime
+    from llmcourse import checkpoint
+    from llmcourse.base import runtime
     torch.set_num_threads(1)
     root = pathlib.Path(sys.argv[1])
 

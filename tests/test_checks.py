@@ -4,7 +4,9 @@ import pytest
 import torch
 from strategies import awkward
 
-from llmcourse import attention, checks, loss, ops
+from llmcourse import loss
+from llmcourse.base import checks
+from llmcourse.model import attention, ops
 
 
 def test_relative_error_is_relative_to_the_largest_entry():

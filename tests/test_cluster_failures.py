@@ -7,9 +7,9 @@ import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from llmcourse import cluster
-from llmcourse.cluster import Faults, simulate
-from llmcourse.cluster.failures import DAY_S, LLAMA3_DAYS, LLAMA3_GPUS
+from llmcourse.scale import cluster
+from llmcourse.scale.cluster import Faults, simulate
+from llmcourse.scale.cluster.failures import DAY_S, LLAMA3_DAYS, LLAMA3_GPUS
 
 COUNTED = sum(cause.count for cause in cluster.LLAMA3_INTERRUPTIONS)
 

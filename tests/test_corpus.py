@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from llmcourse import corpus
-from llmcourse.corpus import packages
+from llmcourse.data import corpus
+from llmcourse.data.corpus import packages
 
 
 @pytest.fixture(scope="module")

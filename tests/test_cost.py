@@ -7,9 +7,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from llmcourse import cost, model, runtime
+from llmcourse import model
+from llmcourse.backward.recompute import recomputed, saved_bytes
+from llmcourse.base import runtime
 from llmcourse.model import ModelConfig, Transformer
-from llmcourse.recompute import recomputed, saved_bytes
+from llmcourse.scale import cost
 
 
 def counted(config):

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from llmcourse import cost
 from llmcourse.model import Transformer, llama3_405b, mixtral_8x7b, stories, tiny, tiny_moe
 from llmcourse.parallel import collectives
 from llmcourse.parallel.mesh import Split
+from llmcourse.scale import cost
 
 # Published formulas, in numbers sent per layer, rank and micro-batch
 

@@ -21,12 +21,12 @@ import transformers
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llmcourse import checkpoint, checks, model, train
-from llmcourse.corpus import END_OF_TEXT
-from llmcourse.tokenizer import GPT2, LLAMA3, Tokenizer
+from llmcourse import checkpoint, model, train
+from llmcourse.base import checks
+from llmcourse.data.corpus import END_OF_TEXT
+from llmcourse.data.tokenizer import GPT2, LLAMA3, Tokenizer
 from llmcourse.train import export as export_module
-from llmcourse.train import huggingface
-from llmcourse.train.export import NAMES, export, main
+from llmcourse.train.export import NAMES, export, huggingface, main
 
 TheirLlama = transformers.LlamaForCausalLM
 TINY = train.PRESETS["tiny"]()

@@ -7,7 +7,9 @@ from dataclasses import replace
 
 import torch
 
-from llmcourse import corpus, model, runtime, train
+from llmcourse import model, train
+from llmcourse.base import runtime
+from llmcourse.data import corpus
 
 NUM_STORIES = 40
 

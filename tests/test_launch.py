@@ -24,7 +24,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch.distributed import run as torchrun
 
-from llmcourse.launch import (
+from llmcourse.scale.launch import (
     LaunchConfig,
     batch_script,
     manifest,
@@ -32,8 +32,8 @@ from llmcourse.launch import (
     torchrun_arguments,
     train_arguments,
 )
-from llmcourse.launch import __main__ as command_line
-from llmcourse.launch.job import torchrun_program
+from llmcourse.scale.launch import __main__ as command_line
+from llmcourse.scale.launch.job import torchrun_program
 from llmcourse.train import __main__ as train_command_line
 
 HOSTS = ("alpha", "beta", "gamma", "delta")
@@ -807,7 +807,7 @@ def test_settings_that_no_job_can_have_are_refused(changes, message):
 
 def test_what_the_types_forbid_is_refused_without_a_type_checker_too():
     program = (
-        "from llmcourse.launch import LaunchConfig\n"
+        "from llmcourse.scale.launch import LaunchConfig\n"
         "for changes in ({'device': 'mps'}, {'parallel': 'zero3'}, {'train': {'note': None}}):\n"
         "    try:\n"
         "        LaunchConfig(run_folder='/a/b', **changes)\n"
@@ -899,7 +899,7 @@ def refused(words, capsys):
     printed = capsys.readouterr()
     assert printed.out == ""
     (line,) = printed.err.splitlines()
-    assert line.startswith("python -m llmcourse.launch: ")
+    assert line.startswith("python -m llmcourse.scale.launch: ")
     return line
 
 
@@ -966,7 +966,14 @@ def test_a_mistake_in_the_file_is_one_line(settings_file, text, message, capsys)
 
 
 def test_it_runs_as_a_program(settings_file):
-    words = [sys.executable, "-m", "llmcourse.launch", "slurm", "--config", str(settings_file)]
+    words = [
+        sys.executable,
+        "-m",
+        "llmcourse.scale.launch",
+        "slurm",
+        "--config",
+        str(settings_file),
+    ]
     done = subprocess.run(words, capture_output=True, text=True, check=True)
     assert done.stdout.startswith("#!/bin/bash\n#SBATCH --job-name=stories-a\n")
     assert torchrun_program(config()) == "torchrun"
@@ -992,7 +999,7 @@ def test_the_commands_of_the_page_work(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (sample,) = blocks_of_the_page("yaml")
     Path("job.yaml").write_text(sample)
-    prefix = "python -m llmcourse.launch "
+    prefix = "python -m llmcourse.scale.launch "
     written = [line.removeprefix(prefix) for line in commands_of_the_page() if prefix in line]
     assert len(written) == 2
     for line in written:

@@ -63,11 +63,11 @@ def test_a_function_is_not_hidden_by_the_module_of_its_name(code):
 
 def test_only_what_is_asked_for_is_loaded():
     adam = loaded_by("from llmcourse import optim\noptim.AdamW")
-    assert "llmcourse.optim.adam" in adam
+    assert "llmcourse.optim.adamw" in adam
     assert "llmcourse.optim.muon" not in adam
-    bowl = loaded_by("from llmcourse.viz.widgets import Bowl")
-    assert {name for name in bowl if name.startswith("llmcourse.viz.widgets.")} == {
-        "llmcourse.viz.widgets.descent"
+    bowl = loaded_by("from llmcourse.course.widgets import Bowl")
+    assert {name for name in bowl if name.startswith("llmcourse.course.widgets.")} == {
+        "llmcourse.course.widgets.descent"
     }
     assert "llmcourse.optim.muon" not in loaded_by("from llmcourse import train\ntrain.fit")
 

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from strategies import awkward
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from llmcourse import checks, loss
+from llmcourse import loss
+from llmcourse.base import checks
 
 
 def batch(generator, *, B=3, T=4, V=7, dtype=torch.float64):

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from strategies import awkward
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from llmcourse import attention, checks
+from llmcourse.base import checks
+from llmcourse.model import attention
 
 FORMS = {
     "written out": attention.attention,

@@ -9,8 +9,16 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llmcourse import attention, checks, loss, model, ops
-from llmcourse.model import ModelConfig, Transformer, generate, next_token_probabilities
+from llmcourse import loss, model
+from llmcourse.base import checks
+from llmcourse.model import (
+    ModelConfig,
+    Transformer,
+    attention,
+    generate,
+    next_token_probabilities,
+    ops,
+)
 
 
 def small(**changes):

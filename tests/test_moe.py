@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import awkward, small_config
 
-from llmcourse import checks, moe, ops
-from llmcourse.model import decoder
-from llmcourse.moe import DROPPED, MixtureOfExperts, experts, layer, routing, rows
+from llmcourse.base import checks
+from llmcourse.model import decoder, moe, ops
+from llmcourse.model.moe import DROPPED, MixtureOfExperts, experts, layer, routing, rows
 
 N, D, H, E, K = 7, 5, 6, 4, 2  # tokens, width, hidden, experts, experts of a token; all different
 

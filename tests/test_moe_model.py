@@ -9,9 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import small_config
 
-from llmcourse import attention, backprop, checkpoint, checks, cost, loss, model, moe, optim
-from llmcourse.model import Transformer
-from llmcourse.recompute import recomputed, saved_bytes
+from llmcourse import checkpoint, loss, model, optim
+from llmcourse.backward import backprop
+from llmcourse.backward.recompute import recomputed, saved_bytes
+from llmcourse.base import checks
+from llmcourse.model import Transformer, attention, moe
+from llmcourse.scale import cost
 
 
 def seeded(seed=0):

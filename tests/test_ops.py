@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import awkward
 
-from llmcourse import checks, ops
+from llmcourse.base import checks
+from llmcourse.model import ops
 
 PAIRS = {
     "linear": (ops.linear_forward, ops.linear_backward, {"x": (2, 3, 8), "w": (5, 8)}),

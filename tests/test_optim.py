@@ -8,7 +8,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llmcourse import checks, model, optim
+from llmcourse import model, optim
+from llmcourse.base import checks
 
 
 def parameters(seed=0):

@@ -8,7 +8,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llmcourse import checks, optim
+from llmcourse import optim
+from llmcourse.base import checks
 
 SHAPES = ((3, 4), (5,), (2, 3, 2), (6, 3))
 

@@ -6,8 +6,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llmcourse import loss, runtime
-from llmcourse.attention import document_mask, rope_rotations
+from llmcourse import loss
+from llmcourse.base import runtime
 from llmcourse.data import (
     best_fit,
     concatenate_and_cut,
@@ -16,6 +16,7 @@ from llmcourse.data import (
     packed_rows,
 )
 from llmcourse.model import Transformer, tiny
+from llmcourse.model.attention import document_mask, rope_rotations
 
 LENGTHS = st.lists(st.integers(0, 25), max_size=20)
 

@@ -4,8 +4,8 @@ import matplotlib as mpl
 import matplotlib.pyplot as plt
 import pytest
 
+from llmcourse.course import plots
 from llmcourse.parallel.world import Message
-from llmcourse.viz import plots
 
 LOG = [
     Message(0, "all_reduce_ring", "dp", 8, 1.000, 1.002),

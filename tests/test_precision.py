@@ -8,8 +8,11 @@ import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llmcourse import attention, checks, loss, model, ops, precision, runtime
-from llmcourse.precision import BF16, E4M3, E5M2, FP16, FP32, FloatFormat
+from llmcourse import loss, model
+from llmcourse.base import checks, runtime
+from llmcourse.model import attention, ops
+from llmcourse.optim import precision
+from llmcourse.optim.precision import BF16, E4M3, E5M2, FP16, FP32, FloatFormat
 
 TORCH = {
     "bf16": torch.bfloat16,

@@ -3,9 +3,10 @@
 import pytest
 import torch
 
-from llmcourse import loss, runtime
+from llmcourse import loss
+from llmcourse.backward.recompute import recompute, recomputed, saved_bytes
+from llmcourse.base import runtime
 from llmcourse.model import Transformer, tiny
-from llmcourse.recompute import recompute, recomputed, saved_bytes
 
 
 @pytest.fixture

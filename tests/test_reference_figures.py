@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from llmcourse import cost, loss, model
+from llmcourse import loss, model
+from llmcourse.scale import cost
 
 FILE = Path(__file__).parents[1] / "book" / "data" / "reference_figures.json"
 FIGURES = {figure["id"]: figure for figure in json.loads(FILE.read_text())}

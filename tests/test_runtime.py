@@ -11,7 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llmcourse import checks, runtime
+from llmcourse.base import checks, files, pairs, progress, runtime
 
 
 def test_a_generator_is_its_seed():
@@ -131,7 +131,7 @@ def test_fingerprint_takes_bfloat16_scalars_and_empty_tensors():
 
 def test_progress_is_silent_away_from_a_terminal(capsys, monkeypatch):
     monkeypatch.delitem(runtime.sys.modules, "ipykernel", raising=False)
-    bar = runtime.progress(total=2, desc="silent")
+    bar = progress.bar(total=2, desc="silent")
     bar.update(2)
     bar.close()
     assert bar.disable
@@ -155,14 +155,14 @@ def test_product_equals_torch(rows, inner, columns, threshold, transposed):
     w = torch.randn(columns, inner, generator=g)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(runtime, "_ONEDNN_MIN_PRODUCTS", threshold)
-        ours = runtime.product_transposed(x, w)
+        ours = pairs.product_transposed(x, w)
     reference = (x.double() @ w.double().T).float()
     assert checks.relative_error(ours, reference) < 1e-5
 
 
 def test_product_falls_back_to_torch_for_other_dtypes(generator):
     x = torch.randn(128, 128, generator=generator, dtype=torch.float64)
-    assert torch.equal(runtime.product_transposed(x, x), x @ x.T)
+    assert torch.equal(pairs.product_transposed(x, x), x @ x.T)
 
 
 class Saved(NamedTuple):
@@ -173,7 +173,7 @@ def test_differentiable_uses_the_given_backward(generator):
     def forward(x, factor):
         return x * factor, Saved(x)
 
-    square = runtime.differentiable(forward, lambda dy, saved: (dy * 7 * saved.x,))
+    square = pairs.differentiable(forward, lambda dy, saved: (dy * 7 * saved.x,))
     x = torch.randn(3, generator=generator, requires_grad=True)
     y = square(x, 2.0)
     assert torch.equal(y.detach(), 2 * x.detach())
@@ -191,7 +191,7 @@ def names(folder):
 def test_an_atomic_file_replaces_the_old_one_and_makes_folders(tmp_path):
     path = tmp_path / "new" / "folder" / "file.txt"
     for content in (b"old", b"newer"):
-        with runtime.write_atomically(path) as file:
+        with files.write_atomically(path) as file:
             file.write(content)
             assert path.exists() == (content == b"newer"), "the name appeared too early"
         assert path.read_bytes() == content
@@ -222,13 +222,13 @@ def test_the_order_is_write_fsync_rename_fsync_folder(tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "fsync", seen_fsync)
     monkeypatch.setattr(type(tmp_path), "replace", seen_replace)
-    with runtime.write_atomically(tmp_path / "file") as file:
+    with files.write_atomically(tmp_path / "file") as file:
         file.write(b"x" * 100)
     assert happened == ["fsync 100 bytes", "rename to file", "fsync folder"]
 
 
 def write(path, content=b"new", *, then=lambda: None):
-    with runtime.write_atomically(path) as file:
+    with files.write_atomically(path) as file:
         file.write(content)
         then()
 

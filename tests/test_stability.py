@@ -8,8 +8,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llmcourse import loss, model, optim, runtime
-from llmcourse.stability import SkipAndRewind, SpikeDetector, first_bad
+from llmcourse import loss, model, optim
+from llmcourse.base import runtime
+from llmcourse.optim.stability import SkipAndRewind, SpikeDetector, first_bad
 
 
 def noisy(n, seed=0, level=3.0, spread=0.05, slope=0.0):

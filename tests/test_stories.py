@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llmcourse import corpus
-from llmcourse.corpus.grammar import Grammar
-from llmcourse.corpus.story_grammar import STORY_GRAMMAR
-from llmcourse.corpus.story_lexicon import ADULTS, BOYS, CLASSES, GIRLS
+from llmcourse.data import corpus
+from llmcourse.data.corpus.grammar import Grammar
+from llmcourse.data.corpus.story_grammar import STORY_GRAMMAR
+from llmcourse.data.corpus.story_lexicon import ADULTS, BOYS, CLASSES, GIRLS
 
 SAMPLE = corpus.stories(25_000, seed=1)
 

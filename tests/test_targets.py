@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import awkward
 
-from llmcourse import checks, corpus, loss
-from llmcourse.data import CHAT_TOKENS, Turn, chat_tokens
-from llmcourse.tokenizer import train_bpe
+from llmcourse import loss
+from llmcourse.base import checks
+from llmcourse.data import CHAT_TOKENS, Turn, chat_tokens, corpus
+from llmcourse.data.tokenizer import train_bpe
 
 IGNORE = loss.IGNORE_INDEX
 

@@ -20,8 +20,8 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from llmcourse import corpus
-from llmcourse.tokenizer import (
+from llmcourse.data import corpus
+from llmcourse.data.tokenizer import (
     GPT2,
     LLAMA3,
     Cutter,

@@ -14,8 +14,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from llmcourse import checkpoint, corpus, loss, runtime, train
+from llmcourse import checkpoint, loss, train
 from llmcourse import model as models
+from llmcourse.base import runtime
+from llmcourse.data import corpus
 from llmcourse.train import __main__ as command_line
 from llmcourse.train import phases
 

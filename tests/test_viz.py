@@ -10,12 +10,13 @@ import pytest
 import traitlets
 
 from llmcourse import model as models
-from llmcourse import runtime, train
-from llmcourse.viz import widget as widget_module
-from llmcourse.viz.measured import phases_of_step
-from llmcourse.viz.state import Choice, Limited, Whole
-from llmcourse.viz.widget import Widget, as_json, module, source
-from llmcourse.viz.widgets import Bowl, StepByHand
+from llmcourse import train
+from llmcourse.base import runtime
+from llmcourse.course import widget as widget_module
+from llmcourse.course.measured import phases_of_step
+from llmcourse.course.state import Choice, Limited, Whole
+from llmcourse.course.widget import Widget, as_json, module, source
+from llmcourse.course.widgets import Bowl, StepByHand
 
 WORDS = ["a", "mat", "floor", "on", "the"]
 SHARES = [0.15, 0.10, 0.05, 0.20, 0.50]

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llmcourse import weights
+from llmcourse.optim import weights
 
 
 def randn(*shape, seed=0):

@@ -13,14 +13,14 @@ from pathlib import Path
 
 from nbformat import NotebookNode
 
-from llmcourse.grading import exercise
+from llmcourse.course.exercises import exercise
 from tools import setup_cells
 from tools.check_notebooks import stripped, written
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "exercises"
 SOLUTIONS = FOLDER / "solutions"
-CATALOGUE = ROOT / "llmcourse" / "grading" / "catalogue.json"
+CATALOGUE = ROOT / "llmcourse" / "course" / "exercises" / "catalogue.json"
 KEPT = ("tags", "mystnb", "nbgrader")
 NBGRADER = ("grade", "grade_id", "locked", "points", "schema_version", "solution", "task")
 

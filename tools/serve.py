@@ -21,7 +21,7 @@ WATCHED = (
     "book/**/*",
     "chapters/*.ipynb",
     "llmcourse/**/*.py",
-    "llmcourse/viz/js/*",
+    "llmcourse/course/js/*",
 )
 
 

@@ -16,7 +16,7 @@ from sphinx.environment import BuildEnvironment
 from sphinx.util.docutils import SphinxDirective
 
 PHASES = ("data", "forward", "loss", "backward", "sync", "optimizer", "checkpoint")
-CURRICULUM = "llmcourse/viz/curriculum.json"
+CURRICULUM = "llmcourse/course/curriculum.json"
 # Stands for a colon while napoleon reads a docstring; a character that no docstring has.
 COLON = "\ue000"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import nbformat
 
-from llmcourse.grading import exercise
+from llmcourse.course.exercises import exercise
 
 FOLDER = "exercises/"
 BLOCK = """\

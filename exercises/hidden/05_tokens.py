@@ -5,8 +5,8 @@ import time
 from collections import Counter
 from itertools import pairwise
 
-from llmcourse.grading import hidden
-from llmcourse.grading.result import State
+from llmcourse.course.exercises.result import State
+from llmcourse.course.grader import hidden
 
 
 def best_of(words):

@@ -3,8 +3,8 @@
 import math
 from itertools import chain, combinations
 
-from llmcourse import cost
 from llmcourse.model import ModelConfig
+from llmcourse.scale import cost
 
 # name: vocabulary, width, layers, query heads, key/value heads, head size, hidden, tied
 PUBLISHED = {

@@ -14,18 +14,4 @@ if TYPE_CHECKING:
     from llmcourse.checkpoint.state import Checkpoint, Stateful, code_version
     from llmcourse.checkpoint.store import save
 
-__all__ = [
-    "BackgroundSaver",
-    "Checkpoint",
-    "Stateful",
-    "checkpoint_path",
-    "code_version",
-    "copied",
-    "latest",
-    "list_checkpoints",
-    "load",
-    "restore",
-    "save",
-]
-
 lazy(__name__)

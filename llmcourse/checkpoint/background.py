@@ -3,8 +3,6 @@
 A write takes as long as the disk needs, a copy as long as memory needs.  Only the copy has to wait
 for the step to be over: what the thread reads is changed by nobody, so that a checkpoint can never
 hold half of one step and half of the next.
-
-Taught in: chapters/30_checkpoints.ipynb
 """
 
 import threading

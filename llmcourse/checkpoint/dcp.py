@@ -9,8 +9,6 @@ what is not a tensor, as plain data, and the SHA-256 of every file::
         .metadata                         where in them each part of a tensor is
         hashes_00000.json  ...            SHA-256 of each rank's files
         index.ckpt                        shapes, hashes and all that is no tensor
-
-Taught in: chapters/30_checkpoints.ipynb
 """
 
 import contextlib
@@ -27,7 +25,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from llmcourse import runtime
+from llmcourse.base import files
 from llmcourse.checkpoint.shards import seal, wait_for
 from llmcourse.checkpoint.shards import sealed_index as read_index
 from llmcourse.checkpoint.state import check_plain
@@ -74,7 +72,7 @@ def begin_write(
                 future.result()
         mine = [*folder.glob(f"__{rank}_*"), *([folder / _METADATA] if rank == 0 else [])]
         hashes = {path.name: _sha256(path) for path in mine}
-        with runtime.write_atomically(_hashes_path(folder, rank)) as file:
+        with files.write_atomically(_hashes_path(folder, rank)) as file:
             file.write(json.dumps(hashes).encode())
 
     return finish

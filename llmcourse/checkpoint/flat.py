@@ -2,8 +2,6 @@
 
 A tensor of the model is called model.NAME, a moment optimizer.NUMBER.NAME, by the number of its
 parameter.  Counts, settings and positions are small: they stay together as plain data.
-
-Taught in: chapters/30_checkpoints.ipynb
 """
 
 from collections.abc import Mapping

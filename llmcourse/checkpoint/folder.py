@@ -5,8 +5,6 @@ step_00000300.shards or step_00000300.dcp, in which index.ckpt is written last. 
 written twice: when a run saves the same step again, the next one is step_00000300.1.shards.
 
 One run at a time writes into a folder.
-
-Taught in: chapters/30_checkpoints.ipynb
 """
 
 import contextlib

@@ -8,8 +8,6 @@ A checkpoint is one file, step_00000300.ckpt: a header of 52 bytes, then what `t
         12      8  number of bytes after the header
         20     32  SHA-256 of the bytes after the header
         52         the payload: tensors and plain data, never code
-
-Taught in: chapters/30_checkpoints.ipynb
 """
 
 import hashlib

@@ -1,14 +1,11 @@
-"""Putting a checkpoint back: first everything is compared, then everything is loaded.
-
-Taught in: chapters/30_checkpoints.ipynb
-"""
+"""Putting a checkpoint back: first everything is compared, then everything is loaded."""
 
 import logging
 from typing import Any
 
 import torch
 
-from llmcourse import runtime
+from llmcourse.base import runtime
 from llmcourse.checkpoint.state import Checkpoint, Stateful, code_version
 
 log = logging.getLogger(__name__)

@@ -8,8 +8,6 @@ a whole one::
     step_00000300.shards/
         rank_00000_of_00004.ckpt  ...     pieces, written by the ranks at the same time
         index.ckpt                        shapes, hashes and all that is not cut; written last
-
-Taught in: chapters/30_checkpoints.ipynb
 """
 
 import math
@@ -21,7 +19,7 @@ from typing import Any, NamedTuple
 from jaxtyping import Shaped
 from torch import Tensor
 
-from llmcourse import runtime
+from llmcourse.base import files
 from llmcourse.checkpoint.payload_file import LAYOUT, read_payload, verify, write_payload
 from llmcourse.checkpoint.state import check_plain
 
@@ -67,7 +65,7 @@ def write_shard(
             raise ValueError(f"{name}: a piece is flat and begins at 0 or later, got {piece}")
     path = shard_path(Path(folder), rank, num_ranks)
     content = {name: {"first": p.first, "values": p.values.clone()} for name, p in pieces.items()}
-    with runtime.write_atomically(path) as file:
+    with files.write_atomically(path) as file:
         write_payload(file, content)
     return path
 
@@ -122,7 +120,7 @@ def seal(
         "hashes": dict(hashes),
         "content": dict(content),
     }
-    with runtime.write_atomically(folder / INDEX) as file:
+    with files.write_atomically(folder / INDEX) as file:
         write_payload(file, index)
     return folder / INDEX
 

@@ -1,7 +1,4 @@
-"""What a checkpoint holds: the whole state of a run, as tensors and plain data.
-
-Taught in: chapters/30_checkpoints.ipynb
-"""
+"""What a checkpoint holds: the whole state of a run, as tensors and plain data."""
 
 import functools
 import hashlib

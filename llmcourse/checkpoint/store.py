@@ -1,14 +1,11 @@
-"""Saving: one complete, atomic, checksummed file.
-
-Taught in: chapters/30_checkpoints.ipynb
-"""
+"""Saving: one complete, atomic, checksummed file."""
 
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from llmcourse import runtime
+from llmcourse.base import files, runtime
 from llmcourse.checkpoint.folder import checkpoint_path, prune, remove_leftovers
 from llmcourse.checkpoint.payload_file import write_payload
 from llmcourse.checkpoint.state import Stateful, check_plain, code_version, state_of
@@ -102,7 +99,7 @@ def write(
     if path.suffix != ".ckpt":
         path = checkpoint_path(path, step)
     remove_leftovers(path.parent)
-    with runtime.write_atomically(path) as file:
+    with files.write_atomically(path) as file:
         write_payload(file, content)
     if keep_last is not None:
         prune(path, step, keep_last)

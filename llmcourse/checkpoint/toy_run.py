@@ -3,15 +3,13 @@
 The run is one weight that learns the mean of some numbers, with Adam, in an order of batches, with
 a random number in every step: its state has the four parts that a large run has.  `outcome` runs
 it, ends it, and goes on from the files that are left.
-
-Taught in: chapters/30_checkpoints.ipynb
 """
 
 import math
 from collections.abc import Collection
 from typing import Any, NamedTuple
 
-from llmcourse.arguments import require_each
+from llmcourse.base.arguments import require_each
 
 STEPS = 24
 PARTS = ("weights", "moments", "generators", "position")

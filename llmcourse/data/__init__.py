@@ -22,24 +22,4 @@ if TYPE_CHECKING:
     )
     from llmcourse.data.shards import TokenShards, write_shards
 
-__all__ = [
-    "CHAT_TOKENS",
-    "Batches",
-    "ChatTokens",
-    "PackedRows",
-    "Packing",
-    "Piece",
-    "TokenShards",
-    "Turn",
-    "best_fit",
-    "chat_tokens",
-    "concatenate_and_cut",
-    "one_per_row",
-    "pack",
-    "packed_rows",
-    "permuted",
-    "prefetch",
-    "write_shards",
-]
-
 lazy(__name__)

@@ -3,8 +3,6 @@
 A turn is the special token of its role, its text, and the token that ends it::
 
     <|user|>What is two and two?<|end|><|assistant|>Four.<|end|>
-
-Taught in: chapters/17_targets_and_masks.ipynb
 """
 
 from collections.abc import Mapping, Sequence

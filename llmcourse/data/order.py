@@ -7,8 +7,6 @@ batch_size * world_size of them, and rank r its share in the order of the ranks.
 stands is therefore one number, the step, and the order is the same for every world size.
 
 Shape suffixes:  B batch of this rank, T time (tokens), S steps.
-
-Taught in: chapters/09_data_loading.ipynb
 """
 
 import hashlib
@@ -22,7 +20,7 @@ import numpy as np
 import torch
 from jaxtyping import Int64
 
-from llmcourse.arguments import require_fields
+from llmcourse.base.arguments import require_fields
 from llmcourse.data.shards import TokenShards
 
 Item = TypeVar("Item")

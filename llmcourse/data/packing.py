@@ -1,8 +1,6 @@
 """Packing: documents of different lengths into rows of one length, with little padding.
 
 Shape suffixes:  R rows, T time (tokens of a row).
-
-Taught in: chapters/09_data_loading.ipynb, chapters/17_targets_and_masks.ipynb
 """
 
 from bisect import bisect_left, insort

@@ -15,8 +15,6 @@ A shard is a header of 104 bytes and the token ids, all little-endian::
        104         the tokens
 
 The last shard says that it is the last, so a folder whose writing was cut short is noticed.
-
-Taught in: chapters/09_data_loading.ipynb
 """
 
 import hashlib
@@ -26,7 +24,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from llmcourse import runtime
+from llmcourse.base import files
 
 MAGIC = b"LLMSHARD"
 VERSION = 1
@@ -98,7 +96,7 @@ def write_shard(
         tokenizer_sha256=hashlib.sha256(tokenizer_fingerprint.encode()).digest(),
         tokens_sha256=hashlib.sha256(ids).digest(),
     )
-    with runtime.write_atomically(path) as file:
+    with files.write_atomically(path) as file:
         file.write(LAYOUT.pack(*header))
         file.write(ids.data)
 

@@ -1,8 +1,6 @@
 """Token shards: a corpus as token ids in a few large files that are read without being loaded.
 
 `shard_file` describes the files byte by byte.
-
-Taught in: chapters/09_data_loading.ipynb
 """
 
 import bisect

@@ -1,8 +1,6 @@
 """Cross-entropy of a wide vocabulary, a chunk at a time in both directions.
 
 Shape suffixes:  N rows (all tokens of a batch), D width, V vocabulary, v one chunk of it.
-
-Taught in: chapters/16_cross_entropy.ipynb, chapters/19_llama_backward.ipynb
 """
 
 import functools

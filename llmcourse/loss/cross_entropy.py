@@ -5,8 +5,6 @@ by one normaliser; when a batch is cut into micro-batches or spread over ranks, 
 the same, global, normaliser, or short parts weigh too much.
 
 Shape suffixes:  B batch, T time (tokens), D width, V vocabulary, N rows (all tokens of a batch).
-
-Taught in: chapters/02_step_by_hand.ipynb, chapters/16_cross_entropy.ipynb
 """
 
 from typing import NamedTuple
@@ -15,7 +13,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from llmcourse.runtime import differentiable, widened
+from llmcourse.base.pairs import differentiable, widened
 
 IGNORE_INDEX = -100
 """The target id that marks a position as not predicted (torch's and Hugging Face's convention)."""

@@ -4,8 +4,6 @@ A target that is `IGNORE_INDEX` is not asked.  A loss is the sum over the asked 
 whole batch, divided by their number: the one normaliser, over all micro-batches and ranks.
 
 Shape suffixes:  B batch, T time (tokens), V vocabulary.
-
-Taught in: chapters/17_targets_and_masks.ipynb
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence

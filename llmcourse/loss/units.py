@@ -1,7 +1,4 @@
-"""The units that a loss is reported in.
-
-Taught in: chapters/16_cross_entropy.ipynb
-"""
+"""The units that a loss is reported in."""
 
 import math
 

@@ -1,7 +1,7 @@
 """A Llama: configuration and presets, the decoder, sampling, Hugging Face's names, ablations.
 
-Taught in: chapters/10_blueprint.ipynb, chapters/16_cross_entropy.ipynb
-"""
+Taught in: chapters/00_how_to_use.ipynb, chapters/02_step_by_hand.ipynb, chapters/10_blueprint.ipynb, chapters/11_attention.ipynb, chapters/12_feed_forward.ipynb, chapters/13_norm_rope_silu.ipynb, chapters/14_mixture_of_experts.ipynb, chapters/16_cross_entropy.ipynb, chapters/19_llama_backward.ipynb, chapters/28_stability.ipynb
+"""  # noqa: E501 - one line, which tests and pages read
 
 from typing import TYPE_CHECKING
 
@@ -30,33 +30,5 @@ if TYPE_CHECKING:
         whole_shapes,
     )
     from llmcourse.model.sampling import generate, next_token_probabilities
-
-__all__ = [
-    "PARTS",
-    "PRESETS",
-    "KVCache",
-    "ModelConfig",
-    "Part",
-    "Transformer",
-    "attention_maps",
-    "auxiliary_loss",
-    "from_huggingface",
-    "generate",
-    "hidden_units",
-    "llama3_8b",
-    "llama3_70b",
-    "llama3_405b",
-    "mixtral_8x7b",
-    "next_token_probabilities",
-    "queries_and_keys",
-    "residual_rms",
-    "split_experts",
-    "stories",
-    "tiny",
-    "tiny_moe",
-    "to_huggingface",
-    "whole_shapes",
-    "without",
-]
 
 lazy(__name__)

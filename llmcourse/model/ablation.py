@@ -4,8 +4,6 @@ The decoder knows nothing of this: a part is removed by putting another module i
 the whole model was built.  Every weight that stays is therefore the same number as before.
 
 Shape suffixes:  B batch, T time, D width, F hidden, J channel pairs of RoPE.
-
-Taught in: chapters/12_feed_forward.ipynb, chapters/13_norm_rope_silu.ipynb
 """
 
 import copy
@@ -17,8 +15,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from llmcourse.model.decoder import Block, FeedForward, Transformer
-from llmcourse.moe import Routing
-from llmcourse.ops import linear
+from llmcourse.model.moe import Routing
+from llmcourse.model.ops import linear
 
 Part = Literal["norm", "position", "gate", "silu", "residual", "attention", "feed_forward"]
 """What can be removed from a model."""

@@ -1,11 +1,8 @@
-"""The numbers that fix the shape of a Llama, and the shapes that the course uses.
-
-Taught in: chapters/10_blueprint.ipynb, chapters/14_mixture_of_experts.ipynb
-"""
+"""The numbers that fix the shape of a Llama, and the shapes that the course uses."""
 
 from dataclasses import dataclass, replace
 
-from llmcourse.arguments import require_fields
+from llmcourse.base.arguments import require_fields
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,9 +7,7 @@ as one logit per vocabulary entry.
 
 Shape suffixes:  B batch, T time, D width, H heads, G key/value heads, K head size, F hidden,
 V vocabulary, S time of cached keys, J channel pairs of RoPE.  A mask may have a batch axis or not.
-
-Taught in: chapters/10_blueprint.ipynb, chapters/11_attention.ipynb, chapters/12_feed_forward.ipynb, chapters/14_mixture_of_experts.ipynb, chapters/28_stability.ipynb
-"""  # noqa: E501 - one line, which tests and pages read
+"""
 
 from collections.abc import Callable, Sequence
 
@@ -17,10 +15,10 @@ import torch
 from jaxtyping import Bool, Complex, Float, Int
 from torch import Tensor, nn
 
-from llmcourse.attention import attention_sdpa, rope_adjacent, rope_rotations
+from llmcourse.model.attention import attention_sdpa, rope_adjacent, rope_rotations
 from llmcourse.model.config import ModelConfig
-from llmcourse.moe import MixtureOfExperts, Routing, balance_loss, count_choices
-from llmcourse.ops import embedding, linear, rmsnorm, silu_gate
+from llmcourse.model.moe import MixtureOfExperts, Routing, balance_loss, count_choices
+from llmcourse.model.ops import embedding, linear, rmsnorm, silu_gate
 
 
 class KVCache:
@@ -258,7 +256,7 @@ class Transformer(nn.Module):
     def attend_with(self, form: Callable[..., Tensor]) -> None:
         """Let every block attend by another form: `attention`, `attention_flash`, ...
 
-        All forms in `llmcourse.attention` compute the same function of the same weights; they
+        All forms in `llmcourse.model.attention` compute the same function of the same weights; they
         differ in their speed and in what they keep for backward.
         """
         for block in self.blocks:

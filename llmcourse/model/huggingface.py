@@ -7,14 +7,12 @@ The experts of a Mixtral have two sets of names.  Published files, and transform
 5, hold three matrices for each expert; transformers 5 joins all of them in two tensors when it
 loads a folder.  `to_huggingface` gives the joined ones, `split_experts` makes files of them, and
 `from_huggingface` reads both.
-
-Taught in: chapters/10_blueprint.ipynb, chapters/14_mixture_of_experts.ipynb
 """
 
 import torch
 from torch import Tensor
 
-from llmcourse.attention import halves_from_adjacent
+from llmcourse.model.attention import halves_from_adjacent
 from llmcourse.model.config import ModelConfig
 
 _IN_BLOCK = {

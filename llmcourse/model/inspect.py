@@ -5,9 +5,7 @@ changes nothing.
 
 Shape suffixes:  L layers, B batch, T time (queries, and as S keys), H heads, G key/value heads,
 K head size, F hidden.
-
-Taught in: chapters/11_attention.ipynb, chapters/12_feed_forward.ipynb, chapters/13_norm_rope_silu.ipynb
-"""  # noqa: E501 - one line, which tests and pages read
+"""
 
 import functools
 from collections.abc import Callable, Iterable
@@ -17,7 +15,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from llmcourse.attention import attention_weights
+from llmcourse.model.attention import attention_weights
 from llmcourse.model.config import ModelConfig
 from llmcourse.model.decoder import Transformer
 

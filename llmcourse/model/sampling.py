@@ -1,8 +1,6 @@
 """From logits to text: temperature, top-k, top-p, and the loop that appends one token at a time.
 
 Shape suffixes:  B batch, T time, V vocabulary.
-
-Taught in: chapters/16_cross_entropy.ipynb
 """
 
 import torch

@@ -2,7 +2,7 @@
 
 An optimizer here is a `torch.optim.Optimizer`, so that it can stand wherever torch's own does.
 
-Taught in: chapters/02_step_by_hand.ipynb, chapters/03_downhill.ipynb, chapters/25_optimizers.ipynb, chapters/26_learning_rate.ipynb
+Taught in: chapters/02_step_by_hand.ipynb, chapters/03_downhill.ipynb, chapters/25_optimizers.ipynb, chapters/26_learning_rate.ipynb, chapters/28_stability.ipynb, chapters/29_weights.ipynb
 """  # noqa: E501 - one line, which tests and pages read
 
 from typing import TYPE_CHECKING
@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING
 from llmcourse import lazy
 
 if TYPE_CHECKING:
-    from llmcourse.optim.adam import Adam, AdamW
+    from llmcourse.optim.adamw import Adam, AdamW, clip_by_global_norm, decay_groups
     from llmcourse.optim.descent import SGD, RMSProp
     from llmcourse.optim.factored import Adafactor
-    from llmcourse.optim.groups import clip_by_global_norm, decay_groups
     from llmcourse.optim.muon import Muon, newton_schulz
     from llmcourse.optim.range_test import RangeTest, range_test
     from llmcourse.optim.schedules import (
@@ -27,28 +26,5 @@ if TYPE_CHECKING:
         warmup_cosine_anneal,
         warmup_stable_decay,
     )
-
-__all__ = [
-    "LLAMA3_405B_BATCHES",
-    "SGD",
-    "Adafactor",
-    "Adam",
-    "AdamW",
-    "BatchStage",
-    "Muon",
-    "RMSProp",
-    "RangeTest",
-    "batch_at",
-    "clip_by_global_norm",
-    "decay_groups",
-    "llama3_405b_rate",
-    "newton_schulz",
-    "num_steps_for",
-    "range_test",
-    "rate_for_batch",
-    "warmup_cosine",
-    "warmup_cosine_anneal",
-    "warmup_stable_decay",
-]
 
 lazy(__name__)

@@ -1,14 +1,11 @@
-"""Descent along the gradient, plain, with momentum, and with a step size for each weight.
-
-Taught in: chapters/03_downhill.ipynb, chapters/25_optimizers.ipynb
-"""
+"""Descent along the gradient, plain, with momentum, and with a step size for each weight."""
 
 from collections.abc import Iterable
 from typing import Any
 
 import torch
 
-from llmcourse.arguments import require
+from llmcourse.base.arguments import require
 
 
 class SGD(torch.optim.Optimizer):

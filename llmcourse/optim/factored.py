@@ -1,7 +1,4 @@
-"""Adafactor: the mean square of a matrix from the means of its rows and columns.
-
-Taught in: chapters/25_optimizers.ipynb
-"""
+"""Adafactor: the mean square of a matrix from the means of its rows and columns."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -9,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from llmcourse.arguments import require, require_each
+from llmcourse.base.arguments import require, require_each
 
 
 class Adafactor(torch.optim.Optimizer):

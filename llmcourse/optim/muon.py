@@ -1,8 +1,6 @@
 """Muon: a momentum whose directions all get the same length.
 
 Shape suffixes:  M rows, N columns of a matrix.
-
-Taught in: chapters/25_optimizers.ipynb
 """
 
 from collections.abc import Iterable
@@ -12,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from llmcourse.arguments import require
+from llmcourse.base.arguments import require
 
 Scale = Literal["shape", "adamw"]
 """How a step is scaled by the shape of its matrix."""

@@ -1,13 +1,10 @@
-"""The learning-rate range test: one short run in which the rate grows from step to step.
-
-Taught in: chapters/26_learning_rate.ipynb
-"""
+"""The learning-rate range test: one short run in which the rate grows from step to step."""
 
 import math
 from collections.abc import Callable
 from typing import NamedTuple
 
-from llmcourse.arguments import require
+from llmcourse.base.arguments import require
 
 
 class RangeTest(NamedTuple):

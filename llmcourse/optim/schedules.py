@@ -1,13 +1,10 @@
-"""The learning rate and the batch as functions of the step.
-
-Taught in: chapters/03_downhill.ipynb, chapters/26_learning_rate.ipynb
-"""
+"""The learning rate and the batch as functions of the step."""
 
 import math
 from dataclasses import dataclass
 from typing import Literal
 
-from llmcourse.arguments import require, require_each
+from llmcourse.base.arguments import require, require_each
 
 
 def warmup_cosine(

@@ -2,8 +2,6 @@
 
 Every way to split a model has a rule about numbers, such as: ranks divide heads.  What breaks one
 is refused before a process starts, with the legal numbers on both sides.
-
-Taught in: chapters/15_splitting_the_model.ipynb
 """
 
 import math

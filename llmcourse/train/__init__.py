@@ -2,8 +2,8 @@
 
     python -m llmcourse.train --preset stories --out runs/a
 
-Taught in: chapters/01_whole_run.ipynb
-"""
+Taught in: chapters/01_whole_run.ipynb, chapters/02_step_by_hand.ipynb, chapters/04_phases_and_units.ipynb, chapters/10_blueprint.ipynb, chapters/23_data_parallel.ipynb, chapters/24_zero.ipynb, chapters/30_checkpoints.ipynb
+"""  # noqa: E501 - one line, which tests and pages read
 
 from typing import TYPE_CHECKING
 
@@ -28,33 +28,5 @@ if TYPE_CHECKING:
     from llmcourse.train.ranks import RanksResult, fit_on_ranks, resume_on_ranks
     from llmcourse.train.run import Run, new_run, save
     from llmcourse.train.validation import Validation, sample, validate
-
-__all__ = [
-    "PRESETS",
-    "Batch",
-    "FitResult",
-    "Layout",
-    "Prepared",
-    "RanksResult",
-    "Run",
-    "StepReport",
-    "TrainConfig",
-    "TrainingDivergedError",
-    "Validation",
-    "fit",
-    "fit_on_ranks",
-    "layout_on",
-    "learning_rate",
-    "new_run",
-    "prepare",
-    "resume",
-    "resume_on_ranks",
-    "sample",
-    "save",
-    "start",
-    "step",
-    "texts",
-    "validate",
-]
 
 lazy(__name__)

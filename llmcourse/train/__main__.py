@@ -1,8 +1,6 @@
 """The command line:  python -m llmcourse.train --preset stories --steps 300 --out runs/a.
 
 Every field of `TrainConfig` is a flag, made from the dataclass by jsonargparse.
-
-Taught in: chapters/01_whole_run.ipynb
 """
 
 import argparse
@@ -15,10 +13,10 @@ from typing import Any
 
 from jsonargparse import ArgumentError, ArgumentParser, Namespace, set_parsing_settings
 
-from llmcourse.cost import FP32_TRAINING, num_parameters
+from llmcourse.base.command_line import fail
 from llmcourse.model import ModelConfig
 from llmcourse.parallel.world import RankError
-from llmcourse.runtime import fail
+from llmcourse.scale.cost import FP32_TRAINING, num_parameters
 from llmcourse.train.config import NO_MESH, PRESETS, TrainConfig
 from llmcourse.train.loop import FitResult, fit, resume, saved_config, start
 from llmcourse.train.phases import TrainingDivergedError

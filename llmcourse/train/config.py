@@ -1,14 +1,11 @@
-"""The settings of a training run, and the runs that the course makes.
-
-Taught in: chapters/01_whole_run.ipynb
-"""
+"""The settings of a training run, and the runs that the course makes."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from llmcourse import model as models
-from llmcourse.arguments import require_fields
+from llmcourse.base.arguments import require_fields
 from llmcourse.model import ModelConfig, Part
 from llmcourse.parallel.mesh import Pipeline, Split, parse
 

@@ -1,7 +1,4 @@
-"""The loop around the step: validation, samples, progress, metrics, interruption, resuming.
-
-Taught in: chapters/01_whole_run.ipynb
-"""
+"""The loop around the step: validation, samples, progress, metrics, interruption, resuming."""
 
 import json
 import os
@@ -17,7 +14,7 @@ from typing import Any
 from tqdm import tqdm
 
 from llmcourse import checkpoint as checkpoints
-from llmcourse import runtime
+from llmcourse.base import files, progress, runtime
 from llmcourse.model import ModelConfig
 from llmcourse.train.config import ONE_RANK, TrainConfig
 from llmcourse.train.phases import StepReport, step
@@ -60,7 +57,7 @@ def begin(config: TrainConfig, folder: Path) -> Prepared:
             f"{folder} already holds a run: choose another folder, or continue it with resume"
         )
     prepared = prepare(config, folder / "data")
-    with runtime.write_atomically(path) as file:
+    with files.write_atomically(path) as file:
         file.write(json.dumps(asdict(config), indent=2).encode())
     return prepared
 
@@ -122,23 +119,23 @@ def fit(
     result = FitResult(run)
     writes = run.layout.is_first
     metrics = Metrics(run.folder / "metrics.jsonl" if writes else None, keep_steps=run.steps_done)
-    progress = runtime.progress(
+    bar = progress.bar(
         total=run.config.steps,
         initial=run.steps_done,
         unit="step",
         desc="training",
         **{} if writes else {"disable": True},
     )
-    observer = _Observer(result, metrics, progress, show)
+    observer = _Observer(result, metrics, bar, show)
     asked = interruptible() if interrupted is None else nullcontext(interrupted)
-    with asked as should_end, metrics, progress, run.saver, run.watched_by(observer):
+    with asked as should_end, metrics, bar, run.saver, run.watched_by(observer):
         while run.steps_done < run.config.steps:
             if run.layout.any(should_end()):
                 break
             observer.started = time.perf_counter()
             report = step(run)
             result.reports.append(report)
-            progress.update()
+            bar.update()
             if on_step is not None:
                 on_step(run, report)
         result.interrupted = run.steps_done < run.config.steps
@@ -157,10 +154,10 @@ class _Observer:
         self,
         result: FitResult,
         metrics: "Metrics",
-        progress: tqdm,
+        bar: tqdm,
         show: Callable[[str], None] | None,
     ) -> None:
-        self.result, self.metrics, self.progress = result, metrics, progress
+        self.result, self.metrics, self.bar = result, metrics, bar
         self.show = show or (lambda _: None)
         self.started = time.perf_counter()
         """When the step began."""
@@ -172,7 +169,7 @@ class _Observer:
         rate = round(run.tokens_per_step / (time.perf_counter() - self.started))
         row = report._asdict() | {"tokens_per_s": rate} | self._measured(run)
         self.metrics.write(row)
-        self.progress.set_postfix(loss=f"{report.loss:.3f}", tok_s=rate)
+        self.bar.set_postfix(loss=f"{report.loss:.3f}", tok_s=rate)
 
     def _measured(self, run: Run) -> dict[str, float]:
         """Validate and sample when it is time to; return what goes into the metrics."""
@@ -211,7 +208,7 @@ class Metrics:
         if path.exists():
             lines = path.read_text().splitlines(keepends=True)
             kept = [line for line in lines if _step_of(line) <= keep_steps]
-        with runtime.write_atomically(path) as file:
+        with files.write_atomically(path) as file:
             file.write("".join(kept).encode())
 
     def __enter__(self) -> "Metrics":

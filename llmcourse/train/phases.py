@@ -2,9 +2,7 @@
 
 Every phase is a function of a run; `step` calls them.  What differs between one process and several
 is the run's layout.
-
-Taught in: chapters/01_whole_run.ipynb, chapters/02_step_by_hand.ipynb, chapters/04_phases_and_units.ipynb
-"""  # noqa: E501 - one line, which tests and pages read
+"""
 
 import functools
 import math

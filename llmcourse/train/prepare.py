@@ -1,7 +1,4 @@
-"""From a corpus to token shards on disk: what happens once, before the first step.
-
-Taught in: chapters/01_whole_run.ipynb, chapters/10_blueprint.ipynb
-"""
+"""From a corpus to token shards on disk: what happens once, before the first step."""
 
 import json
 from dataclasses import dataclass
@@ -9,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
-from llmcourse import corpus, runtime
-from llmcourse.data import TokenShards, write_shards
-from llmcourse.tokenizer import Tokenizer, train_bpe
+from llmcourse.base import files
+from llmcourse.data import TokenShards, corpus, write_shards
+from llmcourse.data.tokenizer import Tokenizer, train_bpe
 from llmcourse.train.config import TrainConfig
 
 VALIDATION_SHARE = 0.05
@@ -125,7 +122,7 @@ def _write(config: TrainConfig, folder: Path) -> None:
             tokenizer_fingerprint=tokenizer.fingerprint,
             vocab_size=tokenizer.vocab_size,
         )
-    with runtime.write_atomically(folder / COMPLETE) as file:
+    with files.write_atomically(folder / COMPLETE) as file:
         file.write(json.dumps(_made_from(config)).encode())
 
 

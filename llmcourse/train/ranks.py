@@ -1,13 +1,10 @@
-"""A run in several processes: the same loop on every rank, one of which writes.
-
-Taught in: chapters/23_data_parallel.ipynb, chapters/24_zero.ipynb
-"""
+"""A run in several processes: the same loop on every rank, one of which writes."""
 
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from llmcourse import runtime
+from llmcourse.base import runtime
 from llmcourse.parallel import world
 from llmcourse.parallel.mesh import parse
 from llmcourse.train.config import NO_MESH, TrainConfig

@@ -1,7 +1,4 @@
-"""A training run in progress: what a step reads and changes, made anew or from a checkpoint.
-
-Taught in: chapters/01_whole_run.ipynb, chapters/30_checkpoints.ipynb
-"""
+"""A training run in progress: what a step reads and changes, made anew or from a checkpoint."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -13,7 +10,7 @@ import torch
 from torch import nn
 
 from llmcourse import checkpoint as checkpoints
-from llmcourse import runtime
+from llmcourse.base import runtime
 from llmcourse.data import Batches
 from llmcourse.model import Transformer, without
 from llmcourse.optim import AdamW, decay_groups

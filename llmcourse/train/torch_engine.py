@@ -5,8 +5,6 @@ data, order of batches, loop and checkpoints are the same, so a run may change f
 at any checkpoint.
 
 Source: https://docs.pytorch.org/docs/stable/elastic/run.html for what torchrun tells its processes.
-
-Taught in: chapters/30_checkpoints.ipynb
 """
 
 import contextlib
@@ -23,7 +21,7 @@ import torch
 import torch.distributed as dist
 
 from llmcourse import checkpoint as checkpoints
-from llmcourse import runtime
+from llmcourse.base import runtime
 from llmcourse.checkpoint import dcp
 from llmcourse.parallel.world.worker import LOOPBACK
 from llmcourse.train.config import ONE_RANK, TrainConfig

@@ -1,7 +1,4 @@
-"""Looking at a run from outside: its loss on text that no step has seen, and what it writes.
-
-Taught in: chapters/01_whole_run.ipynb
-"""
+"""Looking at a run from outside: its loss on text that no step has seen, and what it writes."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,8 +8,8 @@ import torch
 from torch import nn
 
 from llmcourse import loss as losses
-from llmcourse.corpus import END_OF_TEXT
 from llmcourse.data import TokenShards
+from llmcourse.data.corpus import END_OF_TEXT
 from llmcourse.model import generate
 from llmcourse.train.run import Run
 

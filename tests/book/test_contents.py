@@ -11,7 +11,7 @@ import pytest
 from tools import api_pages, build_book
 
 ROOT = Path(__file__).parents[2]
-PARTS = json.loads((ROOT / "llmcourse" / "viz" / "curriculum.json").read_text(encoding="utf8"))
+PARTS = json.loads((ROOT / "llmcourse" / "course" / "curriculum.json").read_text(encoding="utf8"))
 PLANNED = [f"{c['number']}_{c['slug']}" for part in PARTS for c in part["chapters"]]
 IN_TOC = [Path(name).name for name in build_book.documents() if name.startswith("chapters/")]
 NOTEBOOKS = sorted(path.stem for path in (ROOT / "chapters").glob("*.ipynb"))
@@ -161,7 +161,9 @@ def test_the_links_see_what_they_should(tmp_path, monkeypatch):
     (tmp_path / "chapters").mkdir()
     cells = [
         nbformat.v4.new_markdown_cell("```{literalinclude} ../llmcourse/model/config.py\n```"),
-        nbformat.v4.new_code_cell("from llmcourse import loss, data as d\nimport llmcourse.ops"),
+        nbformat.v4.new_code_cell(
+            "from llmcourse import loss, data as d\nimport llmcourse.model.ops"
+        ),
         nbformat.v4.new_code_cell("from llmcourse.model.config import ModelConfig"),
     ]
     nbformat.write(nbformat.v4.new_notebook(cells=cells), tmp_path / "chapters" / "16_x.ipynb")

@@ -109,10 +109,10 @@ def items_of(page, *classes):
 
 def build(source, **pages):
     """Build a book of rst pages; return its output folder and its warnings."""
-    (source / "llmcourse" / "viz").mkdir(parents=True, exist_ok=True)
+    (source / "llmcourse" / "course").mkdir(parents=True, exist_ok=True)
     (source / "chapters").mkdir(exist_ok=True)
-    curriculum = ROOT / "llmcourse" / "viz" / "curriculum.json"
-    (source / "llmcourse" / "viz" / "curriculum.json").write_bytes(curriculum.read_bytes())
+    curriculum = ROOT / "llmcourse" / "course" / "curriculum.json"
+    (source / "llmcourse" / "course" / "curriculum.json").write_bytes(curriculum.read_bytes())
     (source / "_toc.yml").write_text("")
     for name, text in pages.items():
         (source / f"{name.replace('__', '/')}.rst").write_text(text)
@@ -196,7 +196,9 @@ def test_the_map_has_every_chapter_and_links_the_written_ones(book):
 
 def test_the_map_has_every_part(book):
     page = (book[0] / "intro.html").read_text(encoding="utf8")
-    parts = json.loads((ROOT / "llmcourse" / "viz" / "curriculum.json").read_text(encoding="utf8"))
+    parts = json.loads(
+        (ROOT / "llmcourse" / "course" / "curriculum.json").read_text(encoding="utf8")
+    )
     assert re.findall(r'<p class="rubric">(.+?)</p>', page) == [part["part"] for part in parts]
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Error, Page, sync_playwright
 
-from llmcourse.viz.widget import Widget, module
+from llmcourse.course.widget import Widget, module
 from tools import build_book
 
 NAMES = (

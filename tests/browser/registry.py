@@ -14,13 +14,13 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
+from llmcourse.course import widgets
+from llmcourse.course.measured import PHASES
+from llmcourse.course.widget import Widget
+from llmcourse.course.widgets.spikes import MOST_STEPS
+from llmcourse.course.widgets.targets import Strip
+from llmcourse.data.tokenizer import Tokenizer, train_bpe
 from llmcourse.model import llama3_8b, llama3_405b
-from llmcourse.tokenizer import Tokenizer, train_bpe
-from llmcourse.viz import widgets
-from llmcourse.viz.measured import PHASES
-from llmcourse.viz.widget import Widget
-from llmcourse.viz.widgets.spikes import MOST_STEPS
-from llmcourse.viz.widgets.targets import Strip
 
 # --- what widgets are made of
 

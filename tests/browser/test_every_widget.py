@@ -10,9 +10,9 @@ import re
 import pytest
 import traitlets
 
-from llmcourse.viz import widgets
-from llmcourse.viz.state import Choice, Limited
-from llmcourse.viz.widget import Widget, module
+from llmcourse.course import widgets
+from llmcourse.course.state import Choice, Limited
+from llmcourse.course.widget import Widget, module
 from tests.browser import kit
 from tests.browser.registry import REGISTRY
 

@@ -8,11 +8,11 @@ import pytest
 import torch
 import traitlets
 
-from llmcourse.attention import attention_weights, causal_mask, sliding_window_mask
+from llmcourse.course.widgets.attention import AttentionMap
 from llmcourse.model import Transformer, attention_maps
 from llmcourse.model import queries_and_keys as those_of_a_model
+from llmcourse.model.attention import attention_weights, causal_mask, sliding_window_mask
 from llmcourse.model.config import PRESETS
-from llmcourse.viz.widgets.attention import AttentionMap
 from tests.browser.kit import enter, pictured, said, table, value
 from tests.browser.registry import ATTENDED, attention_map, queries_and_keys
 

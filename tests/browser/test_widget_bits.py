@@ -9,8 +9,8 @@ import pytest
 import torch
 import traitlets
 
-from llmcourse.precision import FORMATS, decode, encode, round_to
-from llmcourse.viz.widgets.bits import BitPattern, bits_given, parsed
+from llmcourse.course.widgets.bits import BitPattern, bits_given, parsed
+from llmcourse.optim.precision import FORMATS, decode, encode, round_to
 from tests.browser.kit import look, noted, pictured, said, table, widget_faults
 
 FIELDS = BitPattern().formats

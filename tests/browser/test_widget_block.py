@@ -5,9 +5,10 @@ import itertools
 import pytest
 import torch
 
-from llmcourse import attention, backprop, cost
-from llmcourse.model import ModelConfig, Transformer, llama3_8b, llama3_405b, tiny
-from llmcourse.viz.widgets.block import BOXES, SHAPE, BlockTapper
+from llmcourse.backward import backprop
+from llmcourse.course.widgets.block import BOXES, SHAPE, BlockTapper
+from llmcourse.model import ModelConfig, Transformer, attention, llama3_8b, llama3_405b, tiny
+from llmcourse.scale import cost
 from tests.browser.kit import enter, pictured, said
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from llmcourse.cost import num_parameters
+from llmcourse.course.widgets.buckets import CUT, LABELS, BucketTimeline
 from llmcourse.model import PRESETS, Transformer, stories
 from llmcourse.parallel import collectives
 from llmcourse.parallel.data_parallel import cut_buckets
@@ -16,7 +16,7 @@ from llmcourse.parallel.data_parallel.overlap import (
     full_buckets,
     gradient_tensors,
 )
-from llmcourse.viz.widgets.buckets import CUT, LABELS, BucketTimeline
+from llmcourse.scale.cost import num_parameters
 from tests.browser.kit import enter, noted, pictured, said, table, value
 
 TENSORS = {name: gradient_tensors(PRESETS[name](), cut=CUT[name]) for name in LABELS}

@@ -18,7 +18,7 @@ from llmcourse.checkpoint.toy_run import (
     uniform,
     uninterrupted,
 )
-from llmcourse.viz.widgets.crash import CrashLab
+from llmcourse.course.widgets.crash import CrashLab
 from tests.browser.kit import enter, pictured, said, table, value
 
 BEFORE, INSIDE, AFTER = CRASHES

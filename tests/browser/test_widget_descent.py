@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from llmcourse import loss, optim
-from llmcourse.viz.widgets import Bowl, StepByHand
+from llmcourse.course.widgets import Bowl, StepByHand
 from tests.browser.kit import enter, noted, said, value
 
 WORDS = ["a", "mat", "floor", "on", "the"]

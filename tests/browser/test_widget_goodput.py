@@ -7,9 +7,9 @@ import pytest
 import torch
 import traitlets
 
-from llmcourse import cluster
-from llmcourse.cluster.failures import DAY_S, time_shares
-from llmcourse.viz.widgets.goodput import GoodputPlanner
+from llmcourse.course.widgets.goodput import GoodputPlanner
+from llmcourse.scale import cluster
+from llmcourse.scale.cluster.failures import DAY_S, time_shares
 from tests.browser.kit import enter, noted, pictured, said, table, value
 
 SAVES = (0.1, 5, 30, 60, 3_600)

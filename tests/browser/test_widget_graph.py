@@ -6,8 +6,8 @@ from itertools import pairwise
 import pytest
 import torch
 
-from llmcourse.autodiff import Value
-from llmcourse.viz.widgets.graph import GraphStepper, program_of, values_of
+from llmcourse.backward.autodiff import Value
+from llmcourse.course.widgets.graph import GraphStepper, program_of, values_of
 from tests.browser.kit import enter, noted, said
 from tests.browser.registry import PROGRAMS, TWO_LINES
 

@@ -5,11 +5,11 @@ import itertools
 import pytest
 import traitlets
 
-from llmcourse import cost
-from llmcourse.cost import FORGOTTEN
-from llmcourse.cost.activations import extra_share, layer_costs, live_bytes
+from llmcourse.course.widgets.memory import LABELS, MemoryTimeline
 from llmcourse.model import PRESETS
-from llmcourse.viz.widgets.memory import LABELS, MemoryTimeline
+from llmcourse.scale import cost
+from llmcourse.scale.cost import FORGOTTEN
+from llmcourse.scale.cost.activations import extra_share, layer_costs, live_bytes
 from tests.browser.kit import enter, noted, pictured, said, table
 
 SIZES = {"nothing": 100, "attention": 70, "block": 10}

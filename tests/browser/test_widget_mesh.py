@@ -6,11 +6,11 @@ import math
 import pytest
 import traitlets
 
-from llmcourse import cost
+from llmcourse.course.widgets.mesh import AXES, LAYOUTS, MeshGrid
 from llmcourse.model import PRESETS
 from llmcourse.parallel.collectives import chunk_sizes
 from llmcourse.parallel.world.rank import place_of
-from llmcourse.viz.widgets.mesh import AXES, LAYOUTS, MeshGrid
+from llmcourse.scale import cost
 from tests.browser.kit import enter, noted, pictured, said, table, value
 
 WORDS = ("ranks", "server", "heads", "layers", "sequence", "batch", "bubble")

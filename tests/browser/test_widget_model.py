@@ -10,15 +10,15 @@ import traitlets
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llmcourse import cost
-from llmcourse.model import ModelConfig, next_token_probabilities
-from llmcourse.viz.widgets.model import (
+from llmcourse.course.widgets.model import (
     MOST_TOKENS,
     SHAPES,
     ConfigExplorer,
     SamplingBoard,
     shape_of,
 )
+from llmcourse.model import ModelConfig, next_token_probabilities
+from llmcourse.scale import cost
 from tests.browser.kit import enter, noted, said, value
 from tests.browser.registry import BOARD_TOKENS, CONTEXTS, board_scores, sampling_board
 

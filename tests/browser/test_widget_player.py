@@ -5,6 +5,8 @@ from fractions import Fraction
 
 import pytest
 
+from llmcourse.course.widget import module
+from llmcourse.course.widgets.player import SchedulePlayer
 from llmcourse.parallel.pipeline import (
     Schedule,
     bubble_share,
@@ -13,8 +15,6 @@ from llmcourse.parallel.pipeline import (
     peak_micro_batches,
     simulate,
 )
-from llmcourse.viz.widget import module
-from llmcourse.viz.widgets.player import SchedulePlayer
 from tests.browser.kit import enter, noted, pictured, said, table, value
 
 OFFERED = [

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from llmcourse import optim
-from llmcourse.viz.widgets.race import DECAYS, SURFACES, OptimizerRace
+from llmcourse.course.widgets.race import DECAYS, SURFACES, OptimizerRace
 from tests.browser.kit import enter, noted, pictured, said, table, value
 
 KINDS = ("sgd", "momentum", "rmsprop", "adam")

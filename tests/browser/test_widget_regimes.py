@@ -9,7 +9,7 @@ import traitlets
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llmcourse.viz.widgets.regimes import RateRegimes
+from llmcourse.course.widgets.regimes import RateRegimes
 from tests.browser.kit import choose, enter, noted, pictured, said, table
 from tests.browser.references import features, trailing_mean
 from tests.browser.registry import rate_runs

@@ -9,9 +9,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from llmcourse.course.widgets.ring import RingStepper
 from llmcourse.parallel import collectives
 from llmcourse.parallel.world import Axis
-from llmcourse.viz.widgets.ring import RingStepper
 from tests.browser.kit import enter, noted, pictured, said, table, value
 
 ALGORITHMS = ("ring", "tree", "naive")

@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
-from llmcourse import attention
-from llmcourse.viz.widgets.rotary import RotaryClocks
+from llmcourse.course.widgets.rotary import RotaryClocks
+from llmcourse.model import attention
 from tests.browser.kit import enter, noted, said, value
 
 SHAPES = [(2, 10_000.0), (16, 10_000.0), (16, 500_000.0), (24, 37.5), (128, 500_000.0)]

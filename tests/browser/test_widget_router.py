@@ -6,8 +6,8 @@ import pytest
 import torch
 import traitlets
 
-from llmcourse import moe
-from llmcourse.viz.widgets.router import MOST_EXPERTS, WORDS, RouterBoard, tastes
+from llmcourse.course.widgets.router import MOST_EXPERTS, WORDS, RouterBoard, tastes
+from llmcourse.model import moe
 from tests.browser.kit import enter, noted, pictured, said, table, value
 
 BIASES = [0.3, -0.1, 0.02, 0.0, -0.4, 0.25, 0.1, -0.05]

@@ -13,10 +13,11 @@ import torch
 import traitlets
 import yaml
 
-from llmcourse import runtime, train
-from llmcourse.viz.measured import PHASES, phases_of_step
-from llmcourse.viz.widgets.course import ProgressMap, curriculum
-from llmcourse.viz.widgets.run import RunScrubber, TrainingLoop, quantised
+from llmcourse import train
+from llmcourse.base import runtime
+from llmcourse.course.measured import PHASES, phases_of_step
+from llmcourse.course.widgets.course import ProgressMap, curriculum
+from llmcourse.course.widgets.run import RunScrubber, TrainingLoop, quantised
 from tests.browser import visits
 from tests.browser.kit import enter, noted, said, value
 from tests.browser.registry import chapter_map, exercise_sums, run_matrices, run_scrubber, sums

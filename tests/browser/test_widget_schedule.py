@@ -7,19 +7,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from llmcourse.course.widgets.schedule import (
+    PUBLISHED,
+    TOTAL_TOKENS,
+    ScheduleDesigner,
+    rate_at,
+    tokens_before,
+)
 from llmcourse.optim import (
     LLAMA3_405B_BATCHES,
     BatchStage,
     batch_at,
     llama3_405b_rate,
     num_steps_for,
-)
-from llmcourse.viz.widgets.schedule import (
-    PUBLISHED,
-    TOTAL_TOKENS,
-    ScheduleDesigner,
-    rate_at,
-    tokens_before,
 )
 from tests.browser.kit import choose, enter, noted, pictured, said, table, value
 

@@ -9,12 +9,12 @@ import pytest
 import torch
 import traitlets
 
-from llmcourse import weights
-from llmcourse.viz.widgets.scrubber import (
+from llmcourse.course.widgets.scrubber import (
     MOST_DIRECTIONS,
     WeightScrubber,
     sampled,
 )
+from llmcourse.optim import weights
 from tests.browser.kit import enter, noted, pictured, said, table
 from tests.browser.registry import (
     FEW,

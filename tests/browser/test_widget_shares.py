@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 import traitlets
 
-from llmcourse import cost
+from llmcourse.course.widgets.shares import RULES, ShareBar
 from llmcourse.model import ModelConfig
 from llmcourse.model.config import PRESETS
-from llmcourse.viz.widgets.shares import RULES, ShareBar
+from llmcourse.scale import cost
 from tests.browser.kit import enter, noted, pictured, said, table, value
 
 

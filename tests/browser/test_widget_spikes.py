@@ -8,8 +8,8 @@ import statistics
 import pytest
 import traitlets
 
-from llmcourse.stability import SpikeDetector
-from llmcourse.viz.widgets.spikes import SpikeLab, judged
+from llmcourse.course.widgets.spikes import SpikeLab, judged
+from llmcourse.optim.stability import SpikeDetector
 from tests.browser.kit import enter, noted, pictured, said, table, value
 from tests.browser.registry import MARGINS, all_spiky_runs, spike_lab, spiky_run
 

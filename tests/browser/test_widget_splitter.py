@@ -5,10 +5,10 @@ import itertools
 import numpy as np
 import pytest
 
+from llmcourse.course.widgets.splitter import MatrixSplitter
 from llmcourse.parallel import collectives
 from llmcourse.parallel.tensor_parallel import moves as splitter
 from llmcourse.parallel.tensor_parallel.moves import Move, collective_due, split_moves
-from llmcourse.viz.widgets.splitter import MatrixSplitter
 from tests.browser.kit import enter, noted, pictured, said, table
 from tests.browser.references import weights_share, work_share
 

@@ -8,11 +8,11 @@ import torch
 import traitlets
 
 from llmcourse import loss
-from llmcourse.corpus import END_OF_TEXT
+from llmcourse.course.widgets.targets import Strip, TokenStrip
 from llmcourse.data.chat import CHAT_TOKENS, END_OF_TURN, Turn, chat_tokens
+from llmcourse.data.corpus import END_OF_TEXT
 from llmcourse.data.packing import best_fit, packed_rows
-from llmcourse.tokenizer import train_bpe
-from llmcourse.viz.widgets.targets import Strip, TokenStrip
+from llmcourse.data.tokenizer import train_bpe
 from tests.browser.kit import enter, noted, said, value
 from tests.browser.registry import token_strip
 

@@ -10,8 +10,8 @@ import pytest
 import traitlets
 
 from llmcourse import data
-from llmcourse.tokenizer import GPT2, LLAMA3, Cutter, Tokenizer, train_bpe
-from llmcourse.viz.widgets.tokens import MergeBoard, PackingBoard
+from llmcourse.course.widgets.tokens import MergeBoard, PackingBoard
+from llmcourse.data.tokenizer import GPT2, LLAMA3, Cutter, Tokenizer, train_bpe
 from tests.browser.kit import enter, noted, said, value
 from tests.browser.registry import PROSE, merge_board, packing_board
 

@@ -4,8 +4,8 @@ import itertools
 
 import pytest
 
+from llmcourse.course.widgets.zero import ZeroBars
 from llmcourse.parallel import zero
-from llmcourse.viz.widgets.zero import ZeroBars
 from tests.browser.kit import enter, noted, pictured, said, table, value
 from tests.browser.references import fewest_ranks
 

@@ -6,7 +6,8 @@ import io
 import zlib
 from pathlib import Path
 
-from llmcourse.grading import exercise, hidden
+from llmcourse.course.exercises import exercise
+from llmcourse.course.grader import hidden
 from tools import exercises, mutants, setup_cells
 
 ROOT = Path(__file__).parents[2]

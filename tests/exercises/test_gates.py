@@ -5,8 +5,8 @@ A mutant is found by what holds for all inputs, so one seed will do; `make soak`
 
 import pytest
 
-from llmcourse.grading import exercise
-from llmcourse.grading.result import State
+from llmcourse.course.exercises import exercise
+from llmcourse.course.exercises.result import State
 from tests.exercises import gates
 
 QUESTIONS = [(t, q) for t in gates.TOPICS for q in gates.questions_of(t).values()]

@@ -9,7 +9,8 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from llmcourse.grading import exercise, sandbox, submission
+from llmcourse.course.exercises import exercise
+from llmcourse.course.grader import sandbox, submission
 from tests.exercises import gates
 from tools import exercises, nbgrader_course
 

@@ -7,7 +7,7 @@ import re
 import nbformat
 import pytest
 
-from llmcourse.grading import exercise
+from llmcourse.course.exercises import exercise
 from tests.exercises import gates
 from tools import build_book, check_notebooks, exercises, setup_cells
 
@@ -32,7 +32,7 @@ def test_what_is_generated_is_fresh(capsys):
 
 def test_a_stale_notebook_is_found_and_mended(tmp_path, monkeypatch, capsys):
     root = tmp_path / "root"
-    for folder in ("exercises/solutions", "chapters", "llmcourse/grading"):
+    for folder in ("exercises/solutions", "chapters", "llmcourse/course/exercises"):
         (root / folder).mkdir(parents=True)
     source = exercises.SOLUTIONS / "05_tokens.ipynb"
     (root / "exercises" / "solutions" / source.name).write_text(source.read_text())
@@ -42,7 +42,7 @@ def test_a_stale_notebook_is_found_and_mended(tmp_path, monkeypatch, capsys):
         "ROOT": root,
         "FOLDER": root / "exercises",
         "SOLUTIONS": root / "exercises" / "solutions",
-        "CATALOGUE": root / "llmcourse" / "grading" / "catalogue.json",
+        "CATALOGUE": root / "llmcourse" / "course" / "exercises" / "catalogue.json",
     }.items():
         monkeypatch.setattr(exercises, name, path)
     assert exercises.main(["--check"]) == 1

@@ -4,8 +4,9 @@ What reads a file, takes cells from it, passes plain data and compares needs no 
 tested; what keeps a submission shut off does, and is tested with one (test_hostile.py).
 """
 
-from llmcourse.grading import check, plain, worker
-from llmcourse.grading.session import EndedError, Session
+from llmcourse.course.exercises import check, plain
+from llmcourse.course.grader import worker
+from llmcourse.course.grader.session import EndedError, Session
 
 
 class Here(Session):

@@ -85,7 +85,7 @@ READ_GRADER = """
 import os, pathlib
 seen = [p for p in os.listdir("/proc") if p.isdigit()]
 lines = [pathlib.Path("/proc", p, "cmdline").read_bytes() for p in seen]
-found = [line for line in lines if b"llmcourse.grading\\0grade" in line]
+found = [line for line in lines if b"llmcourse.course.exercises\\0grade" in line]
 raise OSError("the grader is in sight" if found else "no grader")
 """
 WRITE_OUTSIDE = """
@@ -198,8 +198,8 @@ await task
 WAITED = True
 """
 PATCH_CHECK = """
-import llmcourse.grading.check as check
-import llmcourse.grading.compare as compare
+import llmcourse.course.exercises.check as check
+import llmcourse.course.exercises.compare as compare
 compare.difference = lambda *a, **k: ""
 check._truth = lambda condition: True
 check.Check.equal = check.Check.close = check.Check.__call__ = lambda self, *a, **k: True
@@ -218,7 +218,7 @@ math.isclose = lambda *a, **k: True
 builtins.abs = lambda x: 0
 """
 PATCH_WIRE = """
-import llmcourse.grading.plain as plain
+import llmcourse.course.exercises.plain as plain
 plain.dumps = lambda value: b'{"tuple":["ok",true]}'
 """
 

@@ -22,7 +22,7 @@ CHECK_2 = (
     'with Check("90.2", points=3) as t:\n'
     '    t.equal(double(torch.ones(2)), torch.full((2,), 2.0), "not twice")'
 )
-SETUP = "import torch\n\nfrom llmcourse.grading import Check"
+SETUP = "import torch\n\nfrom llmcourse.course.exercises import Check"
 HIDDEN = """\
 import torch
 

@@ -12,9 +12,9 @@ import time
 import psutil
 import pytest
 
-from llmcourse import runtime
-from llmcourse.grading import __main__ as command_line
-from llmcourse.grading import batch, report, sandbox, submission
+from llmcourse.base import runtime
+from llmcourse.course import __main__ as command_line
+from llmcourse.course.grader import batch, report, sandbox, submission
 from tests.grading import here, small_exam
 
 WAITING = """
@@ -52,7 +52,7 @@ def arguments(place, *options):
 
 
 def in_a_process(place, *options):
-    return [sys.executable, "-m", "llmcourse.grading", *arguments(place, *options)]
+    return [sys.executable, "-m", "llmcourse.course", *arguments(place, *options)]
 
 
 def rows(out):

@@ -14,8 +14,8 @@ import torch
 from nbclient import NotebookClient
 from nbformat.v4 import new_code_cell, new_notebook
 
-from llmcourse.grading import Check
-from llmcourse.grading.result import Line, Result, State, as_html
+from llmcourse.course.exercises import Check
+from llmcourse.course.exercises.result import Line, Result, State, as_html
 
 
 @pytest.fixture(autouse=True)
@@ -210,7 +210,7 @@ def test_the_html_sets_no_colour_of_text_or_ground():
 
 
 def test_a_notebook_shows_html_and_text():
-    source = 'from llmcourse.grading import Check\n\nwith Check("05.1") as t:\n'
+    source = 'from llmcourse.course.exercises import Check\n\nwith Check("05.1") as t:\n'
     source += '    t(False, "you did")'
     notebook = new_notebook(cells=[new_code_cell(source, id="c")])
     NotebookClient(notebook, timeout=120).execute()
@@ -223,7 +223,7 @@ def test_a_notebook_shows_html_and_text():
 
 def test_a_terminal_needs_no_ipython():
     code = (
-        "import sys\nfrom llmcourse.grading import Check\n"
+        "import sys\nfrom llmcourse.course.exercises import Check\n"
         "assert 'IPython' not in sys.modules\n"
         "with Check('05.1') as t:\n    t(True, 'no')\n"
     )

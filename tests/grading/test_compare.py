@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llmcourse.grading import compare
+from llmcourse.course.exercises import compare
 
 NAN = float("nan")
 SAME = {

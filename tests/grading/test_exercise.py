@@ -4,9 +4,10 @@ import types
 
 import pytest
 
-from llmcourse.grading import exercise, hidden
-from llmcourse.grading.check import AnswerError, NotAnsweredError
-from llmcourse.grading.result import State
+from llmcourse.course.exercises import exercise
+from llmcourse.course.exercises.check import AnswerError, NotAnsweredError
+from llmcourse.course.exercises.result import State
+from llmcourse.course.grader import hidden
 from tests.grading import small_exam
 from tools import mutants
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from llmcourse.grading import batch, sandbox, submission
+from llmcourse.course.grader import batch, sandbox, submission
 from tests.grading import here, hostile, small_exam
 
 LINUX = sys.platform == "linux"
@@ -89,7 +89,14 @@ class Graded:
         if kind == "here":
             self.grade_here(exam, folder)
         else:
-            command = [sys.executable, "-m", "llmcourse.grading", "grade", str(exam), str(folder)]
+            command = [
+                sys.executable,
+                "-m",
+                "llmcourse.course.exercises",
+                "grade",
+                str(exam),
+                str(folder),
+            ]
             command += ["--out", str(self.out), "--jobs", "2", "--isolation", kind, *LIMITS]
             done = subprocess.run(
                 command, capture_output=True, text=True, timeout=MOST_S, check=False

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llmcourse.grading import plain
+from llmcourse.course.exercises import plain
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary()
 SCALARS = SCALARS.filter(lambda x: not isinstance(x, str) or x.isascii() or x.isprintable())

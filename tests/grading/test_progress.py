@@ -10,9 +10,9 @@ from pathlib import Path
 import filelock
 import pytest
 
-from llmcourse.grading import progress
-from llmcourse.grading.check import Check
-from llmcourse.grading.result import Line, Result, State
+from llmcourse.course.exercises import progress
+from llmcourse.course.exercises.check import Check
+from llmcourse.course.exercises.result import Line, Result, State
 
 LISTED = [
     ("05.1", "One merge", 2, 15, 2, "05_tokens"),
@@ -95,8 +95,8 @@ def test_a_link_stays_a_link(path, tmp_path):
 
 RECORDS = """
     import multiprocessing, sys
-    from llmcourse.grading import progress
-    from llmcourse.grading.result import Line, Result, State
+    from llmcourse.course.exercises import progress
+    from llmcourse.course.exercises.result import Line, Result, State
 
     def work(chapter):
         for run in range(12):
@@ -111,8 +111,8 @@ RECORDS = """
 """
 DIES = """
     import os, pathlib, signal
-    from llmcourse.grading import progress
-    from llmcourse.grading.result import Line, Result, State
+    from llmcourse.course.exercises import progress
+    from llmcourse.course.exercises.result import Line, Result, State
 
     pathlib.Path.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
     progress.record(Result("05.2", 2, [Line(State.PASS, "never kept")]))

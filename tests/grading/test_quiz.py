@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llmcourse.grading import quiz
-from llmcourse.grading.quiz import Quiz, marked_up, parsed
+from llmcourse.course.exercises import quiz
+from llmcourse.course.exercises.quiz import Quiz, marked_up, parsed
 
 QUESTION = """
 [[question]]

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from llmcourse.grading import sandbox, session
+from llmcourse.course.grader import sandbox, session
 from tests.grading import hostile
 
 HOLD_600_MIB = """

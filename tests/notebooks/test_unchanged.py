@@ -14,19 +14,19 @@ ROOT = Path(__file__).parents[2]
 LAZY = """
 from typing import TYPE_CHECKING
 if TYPE_CHECKING:
-    from llmcourse.optim.adam import AdamW
+    from llmcourse.optim.adamw import AdamW
     from llmcourse.optim.muon import Muon
 """
 FILES = {
     "llmcourse/__init__.py": "",
     "llmcourse/optim/__init__.py": LAZY,
-    "llmcourse/optim/adam.py": "from llmcourse import base\nAdamW = 1",
+    "llmcourse/optim/adamw.py": "from llmcourse import base\nAdamW = 1",
     "llmcourse/optim/muon.py": "Muon = 2",
     "llmcourse/base.py": "",
-    "llmcourse/corpus/__init__.py": "",
-    "llmcourse/corpus/words.txt": "one",
+    "llmcourse/data/corpus/__init__.py": "",
+    "llmcourse/data/corpus/words.txt": "one",
     "llmcourse/train/__init__.py": "",
-    "llmcourse/train/__main__.py": "import llmcourse.optim.adam",
+    "llmcourse/train/__main__.py": "import llmcourse.optim.adamw",
     "book/data/figures.json": "{}",
     "requirements.txt": "",
     "pyproject.toml": "",
@@ -60,8 +60,8 @@ LEADS_TO = {
     "from llmcourse import optim\noptim.AdamW()": ADAM,
     "from llmcourse import optim as o\no.AdamW()": ADAM,
     "import llmcourse.optim\nllmcourse.optim.AdamW()": ADAM,
-    "import llmcourse.optim.adam": ADAM,
-    "def f():\n    from llmcourse.optim.adam import AdamW": ADAM,
+    "import llmcourse.optim.adamw": ADAM,
+    "def f():\n    from llmcourse.optim.adamw import AdamW": ADAM,
     "from llmcourse.optim import Muon": {"optim/__init__.py", "optim/muon.py"},
     "from llmcourse import optim\nmonkeypatch.setattr(optim, 'AdamW', 1)": BOTH,
     "from llmcourse import optim\ngetattr(optim, name)": BOTH,
@@ -97,7 +97,7 @@ def test_named_folders_are_followed(repository):
 
 
 TESTS = {
-    "tests/test_adam.py": "import llmcourse.optim.adam as it\ndef test_it():\n    assert it.AdamW",
+    "tests/test_adam.py": "import llmcourse.optim.adamw as it\ndef test_it():\n    assert it.AdamW",
     "tests/test_muon.py": "from llmcourse.optim import muon\ndef test_it():\n    assert muon.Muon",
     "tests/test_pages.py": """
 import pytest

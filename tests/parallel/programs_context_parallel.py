@@ -14,7 +14,10 @@ from parallel_kit import gradients_of, patched, weights_of
 from torch import Tensor
 
 from llmcourse import optim
-from llmcourse.attention import (
+from llmcourse.backward.recompute import recomputed
+from llmcourse.loss import IGNORE_INDEX, cross_entropy, shifted_targets
+from llmcourse.model import ModelConfig, Transformer
+from llmcourse.model.attention import (
     attention,
     attention_backward,
     attention_forward,
@@ -23,13 +26,10 @@ from llmcourse.attention import (
     flash_forward,
     sliding_window_mask,
 )
-from llmcourse.loss import IGNORE_INDEX, cross_entropy, shifted_targets
-from llmcourse.model import ModelConfig, Transformer
 from llmcourse.parallel import collectives, data_parallel
 from llmcourse.parallel import context_parallel as cp
 from llmcourse.parallel.context_parallel import partial as parts
 from llmcourse.parallel.context_parallel import ring
-from llmcourse.recompute import recomputed
 
 BATCH, TIME, HEADS, HEAD_SIZE = 2, 24, 4, 6
 """24 tokens divide into chunks for 1, 2, 3 and 4 ranks, and chunks into tiles of 4 unevenly."""

@@ -9,12 +9,12 @@ from parallel_kit import gradients_of, patched, weights_of
 from torch import Tensor
 
 from llmcourse import optim
+from llmcourse.backward.recompute import recomputed
 from llmcourse.loss import cross_entropy
 from llmcourse.model import Transformer, auxiliary_loss, tiny
-from llmcourse.moe import Experts, Routing
+from llmcourse.model.moe import Experts, Routing
 from llmcourse.parallel import collectives, expert_parallel
 from llmcourse.parallel.expert_parallel import exchange, experts, shard
-from llmcourse.recompute import recomputed
 
 NUM_EXPERTS, WIDTH, HIDDEN = 12, 7, 10
 IGNORED = -100

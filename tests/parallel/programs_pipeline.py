@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from torch.distributed import pipelining
 
 from llmcourse import optim
-from llmcourse.attention import document_mask
 from llmcourse.loss import IGNORE_INDEX, cross_entropy
 from llmcourse.model import ModelConfig, Transformer, auxiliary_loss
+from llmcourse.model.attention import document_mask
 from llmcourse.parallel import pipeline
 from llmcourse.parallel.pipeline import MicroBatch, Schedule, execute, mail
 

@@ -11,13 +11,13 @@ from parallel_kit import gradients_of, patched, weights_of
 from torch import Tensor, nn
 
 from llmcourse import optim
-from llmcourse.attention import document_mask
+from llmcourse.backward.recompute import recomputed
 from llmcourse.loss import IGNORE_INDEX, cross_entropy
 from llmcourse.model import ModelConfig, Transformer
+from llmcourse.model.attention import document_mask
 from llmcourse.parallel import tensor_parallel as tp
 from llmcourse.parallel.tensor_parallel import layers, loss, nodes, sharding, table
 from llmcourse.parallel.world import MismatchError
-from llmcourse.recompute import recomputed
 
 BATCH, TIME = 3, 12
 """Sequences and positions; the width is 10, so that no two sizes of an activation are equal."""

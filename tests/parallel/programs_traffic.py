@@ -7,13 +7,14 @@ from unittest import mock
 
 import torch
 
-from llmcourse import cost, loss, optim
+from llmcourse import loss, optim
 from llmcourse.model import ModelConfig, Transformer, tiny, tiny_moe
 from llmcourse.parallel import collectives, context_parallel, expert_parallel, mesh, zero
 from llmcourse.parallel import data_parallel as dp
 from llmcourse.parallel import tensor_parallel as tp
 from llmcourse.parallel.expert_parallel import ParallelExperts
 from llmcourse.parallel.world import Axis, Rank
+from llmcourse.scale import cost
 
 TIED = replace(
     tiny(), num_layers=5, width=20, hidden=24, vocab_size=48, num_kv_heads=4, context_length=24

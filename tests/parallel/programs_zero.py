@@ -13,12 +13,12 @@ from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 
 from llmcourse import optim
+from llmcourse.backward.recompute import recompute, recomputed
 from llmcourse.loss import cross_entropy
 from llmcourse.model import Transformer, tiny, tiny_moe, without
 from llmcourse.parallel import collectives, zero
 from llmcourse.parallel.data_parallel import BucketedDDP
 from llmcourse.parallel.zero import bucket, flat_layout, unit
-from llmcourse.recompute import recompute, recomputed
 
 OPTIMIZERS = {
     "ours": (optim.AdamW, {"lr": 1e-2, "weight_decay": 0.1}),

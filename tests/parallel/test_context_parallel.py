@@ -27,8 +27,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llmcourse import checks
-from llmcourse.attention import (
+from llmcourse.base import checks
+from llmcourse.model.attention import (
     attention_flash,
     attention_weights,
     flash_forward,

@@ -15,7 +15,8 @@ import programs_crash as programs
 import psutil
 import pytest
 
-from llmcourse import checkpoint, runtime
+from llmcourse import checkpoint
+from llmcourse.base import runtime
 
 CONTEXT = multiprocessing.get_context("forkserver")
 

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from llmcourse import ops
+from llmcourse.backward.recompute import recompute
+from llmcourse.model import ops
 from llmcourse.parallel.pipeline import WeightQueue, later_weights
-from llmcourse.recompute import recompute
 from tests.strategies import awkward
 
 

@@ -15,7 +15,8 @@ import pytest
 import torch
 from parallel_kit import halfway, losses_of, saved_in
 
-from llmcourse import checkpoint, runtime, train
+from llmcourse import checkpoint, train
+from llmcourse.base import runtime
 from llmcourse.checkpoint import dcp
 from llmcourse.parallel import world
 from llmcourse.parallel.world import RankError

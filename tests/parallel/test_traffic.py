@@ -1,11 +1,11 @@
-"""Ranks send exactly the bytes that the formulas in `llmcourse.cost` say, in real small runs."""
+"""Ranks send exactly the bytes that the formulas of `scale.cost` say, in real small runs."""
 
 import programs_traffic as programs
 import pytest
 from programs_traffic import MODELS
 
-from llmcourse import cost
 from llmcourse.parallel import mesh, world
+from llmcourse.scale import cost
 
 BATCH, LENGTH = 8, 24
 

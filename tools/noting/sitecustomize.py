@@ -4,7 +4,7 @@ Python imports this at its start wherever the folder is on PYTHONPATH, as it is 
 executed: in the kernel, in the ranks it starts, in `python -m llmcourse.train`.  Each process adds
 lines to the file that LLMCOURSE_NOTES names, about what lies below LLMCOURSE_ROOT:
 
-    name llmcourse.optim.adam     a module was looked for, found or not
+    name llmcourse.optim.adamw     a module was looked for, found or not
     file book/data/figures.json   a file was opened to be read, there or not
     folder chapters               a folder was listed
 

@@ -30,21 +30,4 @@ if TYPE_CHECKING:
     )
     from llmcourse.parallel.collectives.trees import broadcast, reduce
 
-__all__ = [
-    "ALGORITHMS",
-    "all_gather",
-    "all_reduce",
-    "all_reduce_naive",
-    "all_reduce_ordered",
-    "all_reduce_ring",
-    "all_reduce_tree",
-    "all_to_all",
-    "broadcast",
-    "chunk_sizes",
-    "reduce",
-    "reduce_scatter",
-    "seconds",
-    "sent_bytes",
-]
-
 lazy(__name__)

@@ -2,8 +2,6 @@
 
 Round the ring, every rank sends to the next one and receives from the one before it, in n - 1
 steps.  No rank sends more than another, and no chunk is sent further than it has to be.
-
-Taught in: chapters/22_collectives.ipynb
 """
 
 from collections.abc import Sequence
@@ -12,7 +10,7 @@ import torch
 from jaxtyping import Shaped
 from torch import Tensor
 
-from llmcourse.arguments import require
+from llmcourse.base.arguments import require
 from llmcourse.parallel.collectives.passes import (
     exchange_all,
     gathering,

@@ -11,13 +11,11 @@ all_reduce_naive                        2 (n-1)/n L, mean   (n-1) L             
 all_reduce_tree                         2 (n-1)/n L, mean   ceil(log2 n) L         2 ceil(log2 n)      L
 all_reduce_ring, all_reduce_ordered     2 (n-1)/n L         2 (n-1)/n L            2 (n-1)             L/n
 ======================================  ==================  =====================  ==================  =====
-
-Taught in: chapters/22_collectives.ipynb
 """  # noqa: E501 - a table
 
 from collections.abc import Callable
 
-from llmcourse.arguments import require
+from llmcourse.base.arguments import require
 from llmcourse.parallel.collectives.chunks import chunk_sizes
 from llmcourse.parallel.collectives.trees import tree_links
 

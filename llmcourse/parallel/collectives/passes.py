@@ -2,8 +2,6 @@
 
 Every receive is posted before its message sets out.  Then nobody waits for somebody who waits:
 what all sides have posted cannot deadlock, and a sender finds room at once.
-
-Taught in: chapters/22_collectives.ipynb
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -1,7 +1,4 @@
-"""All-reduce, four times: the sum of every rank's tensor, on every rank.
-
-Taught in: chapters/22_collectives.ipynb
-"""
+"""All-reduce, four times: the sum of every rank's tensor, on every rank."""
 
 from collections.abc import Callable
 

@@ -2,8 +2,6 @@
 
 In round k of a broadcast, the 2^k ranks that have the tensor send it to 2^k others; a reduce runs
 the same messages backwards.
-
-Taught in: chapters/22_collectives.ipynb
 """
 
 import contextlib

@@ -30,23 +30,4 @@ if TYPE_CHECKING:
         round_the_ring,
     )
 
-__all__ = [
-    "LAYOUTS",
-    "Layout",
-    "Partial",
-    "RingSaved",
-    "check_length",
-    "join",
-    "merge",
-    "nothing_read",
-    "positions",
-    "read_part",
-    "ring_attention",
-    "ring_backward",
-    "ring_forward",
-    "round_the_ring",
-    "share",
-    "work_pairs",
-]
-
 lazy(__name__)

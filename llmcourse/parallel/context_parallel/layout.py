@@ -5,8 +5,6 @@ rank has about 2n times the work of the first.  Zig-zag: of 2n chunks, rank i ho
 the front and the i-th from the back; the short rows of one make up for the long rows of the other.
 
 Shape suffixes:  B batch, T time of the whole sequence, t time of this rank's tokens, R ranks.
-
-Taught in: chapters/15_splitting_the_model.ipynb
 """
 
 from collections.abc import Sequence

@@ -5,8 +5,6 @@ scores, which says how much the part weighs against others.
 
 Shape suffixes:  B batch, t time of this rank's queries, s time of the keys of one part, H query
 heads, G key/value heads, K head size.
-
-Taught in: chapters/15_splitting_the_model.ipynb
 """
 
 import math
@@ -16,7 +14,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from llmcourse.attention import flash_forward
+from llmcourse.model.attention import flash_forward
 
 
 class Partial(NamedTuple):

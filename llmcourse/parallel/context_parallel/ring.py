@@ -9,8 +9,6 @@ summed in float32 at least.
 
 Shape suffixes:  B batch, T time of the whole sequence, t time of this rank's tokens, H query heads,
 G key/value heads, K head size.
-
-Taught in: chapters/15_splitting_the_model.ipynb
 """
 
 import contextlib
@@ -24,11 +22,11 @@ import torch
 from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 
-from llmcourse.attention import FlashSaved, flash_backward
+from llmcourse.base.pairs import differentiable, widened
+from llmcourse.model.attention import FlashSaved, flash_backward
 from llmcourse.parallel.context_parallel.layout import Layout, chunks_of, positions, share
 from llmcourse.parallel.context_parallel.partial import merge, nothing_read, read_part
 from llmcourse.parallel.world import Axis, Message
-from llmcourse.runtime import differentiable, widened
 
 
 class RingSaved(NamedTuple):

@@ -31,18 +31,4 @@ if TYPE_CHECKING:
     )
     from llmcourse.parallel.data_parallel.replica import NaiveDDP, Replica, broadcast_tensors
 
-__all__ = [
-    "BucketTimes",
-    "BucketedDDP",
-    "NaiveDDP",
-    "Replica",
-    "broadcast_tensors",
-    "bucket_times",
-    "cut_buckets",
-    "exposed_s",
-    "full_buckets",
-    "gradient_tensors",
-    "sum_gradients",
-]
-
 lazy(__name__)

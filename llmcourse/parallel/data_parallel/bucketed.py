@@ -1,7 +1,4 @@
-"""Gradients are summed over the ranks while backward is still finding others.
-
-Taught in: chapters/23_data_parallel.ipynb
-"""
+"""Gradients are summed over the ranks while backward is still finding others."""
 
 import queue
 import threading

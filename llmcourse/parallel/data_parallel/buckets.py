@@ -1,7 +1,4 @@
-"""Gradients that travel together.
-
-Taught in: chapters/23_data_parallel.ipynb
-"""
+"""Gradients that travel together."""
 
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future

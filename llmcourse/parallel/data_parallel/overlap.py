@@ -1,7 +1,4 @@
-"""When buckets of gradients travel while backward goes on, and how long a step waits for them.
-
-Taught in: chapters/23_data_parallel.ipynb
-"""
+"""When buckets of gradients travel while backward goes on, and how long a step waits for them."""
 
 from collections.abc import Sequence
 from itertools import accumulate

@@ -1,7 +1,4 @@
-"""A rank's copy of a module, equal to the others; and the simplest way to keep it so.
-
-Taught in: chapters/23_data_parallel.ipynb
-"""
+"""A rank's copy of a module, equal to the others; and the simplest way to keep it so."""
 
 import contextlib
 import zlib

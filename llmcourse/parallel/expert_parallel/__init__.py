@@ -25,14 +25,4 @@ if TYPE_CHECKING:
         sync_gradients,
     )
 
-__all__ = [
-    "ParallelExperts",
-    "all_to_all",
-    "check_experts",
-    "owned_parameters",
-    "shard_experts",
-    "slice_of",
-    "sync_gradients",
-]
-
 lazy(__name__)

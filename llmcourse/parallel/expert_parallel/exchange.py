@@ -1,8 +1,6 @@
 """Rows to where they are needed: an all-to-all of uneven chunks that autograd can go back through.
 
 Shape suffixes:  R rows to be sent, S rows received, D width.
-
-Taught in: chapters/15_splitting_the_model.ipynb
 """
 
 from collections.abc import Sequence

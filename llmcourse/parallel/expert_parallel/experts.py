@@ -2,15 +2,13 @@
 
 Shape suffixes:  R rows of this rank, S rows of all ranks for this rank's experts, E experts,
 e experts of this rank, N ranks, D width.
-
-Taught in: chapters/15_splitting_the_model.ipynb
 """
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from llmcourse.moe import Experts
+from llmcourse.model.moe import Experts
 from llmcourse.parallel.expert_parallel.exchange import all_to_all, exchange_counts
 from llmcourse.parallel.legal import divisors, multiples, near
 from llmcourse.parallel.world import Axis

@@ -1,14 +1,11 @@
-"""Expert parallelism for a whole model: cut its experts, and agree on the gradients of the rest.
-
-Taught in: chapters/15_splitting_the_model.ipynb
-"""
+"""Expert parallelism for a whole model: cut its experts, and agree on the gradients of the rest."""
 
 from collections.abc import Sequence
 
 import torch
 from torch import nn
 
-from llmcourse.moe import MixtureOfExperts
+from llmcourse.model.moe import MixtureOfExperts
 from llmcourse.parallel.data_parallel import sum_gradients
 from llmcourse.parallel.expert_parallel.experts import ParallelExperts, share_of
 from llmcourse.parallel.world import Axis

@@ -20,19 +20,4 @@ if TYPE_CHECKING:
         whole_shapes,
     )
 
-__all__ = [
-    "AXES",
-    "Cut",
-    "Part",
-    "Pipeline",
-    "Split",
-    "cut",
-    "cut_of",
-    "join",
-    "layers_of",
-    "names_of",
-    "parse",
-    "whole_shapes",
-]
-
 lazy(__name__)

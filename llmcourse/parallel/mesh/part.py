@@ -5,8 +5,6 @@ matrices, expert parallelism the experts, context parallelism the form of attent
 which layers there are.
 
 Shape suffixes:  B batch, T time, t time of this rank's tokens, V vocabulary.
-
-Taught in: chapters/15_splitting_the_model.ipynb
 """
 
 from collections.abc import Iterable, Iterator

@@ -2,15 +2,13 @@
 
 Five axes, the outermost first: dp, pp, cp, ep, tp.  Ranks that talk the most stand next to each
 other, as in Llama 3, where the innermost axis never leaves a machine.
-
-Taught in: chapters/15_splitting_the_model.ipynb
 """
 
 import math
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from llmcourse.arguments import require_fields
+from llmcourse.base.arguments import require_fields
 from llmcourse.model import ModelConfig
 from llmcourse.parallel import context_parallel, expert_parallel, tensor_parallel
 from llmcourse.parallel.legal import divisors, multiples, near

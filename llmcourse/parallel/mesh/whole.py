@@ -4,8 +4,6 @@ What a rank holds is told by the name of a parameter: the layers of its stage, i
 matrix, its experts.  A state has for every parameter its tensors by name, such as the weight and
 its two moments, which are all cut alike; what has another shape, such as the count of steps, is the
 same everywhere.
-
-Taught in: chapters/15_splitting_the_model.ipynb
 """
 
 from collections.abc import Mapping

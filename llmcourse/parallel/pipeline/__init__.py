@@ -35,36 +35,4 @@ if TYPE_CHECKING:
     )
     from llmcourse.parallel.pipeline.validity import Place, needs, problems, validate
 
-__all__ = [
-    "SCHEDULES",
-    "Action",
-    "MicroBatch",
-    "PipelineRun",
-    "Place",
-    "Schedule",
-    "Stage",
-    "Timed",
-    "Timeline",
-    "WeightQueue",
-    "actions_of",
-    "bubble_share",
-    "cut",
-    "gpipe",
-    "interleaved",
-    "later_weights",
-    "needs",
-    "one_f_one_b",
-    "peak_live",
-    "peak_micro_batches",
-    "problems",
-    "run_schedule",
-    "schedule_of",
-    "simulate",
-    "stages_of",
-    "sync_tied",
-    "timeline_of",
-    "validate",
-    "zero_bubble",
-]
-
 lazy(__name__)

@@ -2,8 +2,6 @@
 
 The gradients of a rank's parameters add up in `.grad` in the order of its backward actions, so that
 they are those of one process that takes the micro-batches one after the other, bit for bit.
-
-Taught in: chapters/21_pipelines.ipynb
 """
 
 import contextlib

@@ -1,7 +1,4 @@
-"""The bubble and the memory of every schedule, in closed form; `timeline.simulate` agrees exactly.
-
-Taught in: chapters/21_pipelines.ipynb
-"""
+"""Bubble and memory of every schedule, in closed form; `timeline.simulate` agrees exactly."""
 
 from fractions import Fraction
 

@@ -1,7 +1,4 @@
-"""The gradients of matrices, left for later: the second half of a zero-bubble backward pass.
-
-Taught in: chapters/21_pipelines.ipynb
-"""
+"""The gradients of matrices, left for later: the second half of a zero-bubble backward pass."""
 
 import contextlib
 from collections.abc import Iterator
@@ -10,9 +7,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from llmcourse import ops
-from llmcourse.ops import LinearSaved
-from llmcourse.runtime import product_transposed
+from llmcourse.base.pairs import product_transposed
+from llmcourse.model import ops
+from llmcourse.model.ops import LinearSaved
 
 
 class WeightQueue:

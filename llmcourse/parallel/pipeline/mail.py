@@ -3,8 +3,6 @@
 A send is posted and never waited for; a receive waits.  Between two ranks messages arrive in the
 order in which they were sent, which need not be the order in which they are wanted: every rank
 knows the whole schedule, so it knows what comes next, and puts aside what it wants later.
-
-Taught in: chapters/21_pipelines.ipynb
 """
 
 from collections import deque

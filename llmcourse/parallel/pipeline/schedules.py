@@ -5,8 +5,6 @@ chunk per rank stage and rank are the same number.  A batch is cut into m micro-
 which goes forward through all stages and backward again.  A schedule says, for every rank, in which
 order it does its parts.  Every schedule here finishes the gradients of micro-batch 0 first, then
 those of 1, and so on: sums are made in one order, whatever the schedule.
-
-Taught in: chapters/21_pipelines.ipynb
 """
 
 from collections.abc import Iterator

@@ -1,8 +1,6 @@
 """A contiguous part of a decoder, which keeps the names that its parameters have in the whole.
 
 Shape suffixes:  B batch, T time, D width, V vocabulary, S key time.
-
-Taught in: chapters/21_pipelines.ipynb
 """
 
 from collections.abc import Sequence
@@ -15,7 +13,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from llmcourse.model import Transformer
-from llmcourse.moe import Routing
+from llmcourse.model.moe import Routing
 from llmcourse.parallel.world import Axis
 
 

@@ -2,8 +2,6 @@
 
 The bubble is the time in which ranks have nothing to do, relative to the time in which they work:
 idle time / busy time.  Of the whole time it is bubble / (1 + bubble).
-
-Taught in: chapters/21_pipelines.ipynb
 """
 
 from collections.abc import Sequence

@@ -2,8 +2,6 @@
 
 The model of messages: a send never waits, since it leaves a copy; a receive waits until the message
 is there.  A rank does its actions one after the other.
-
-Taught in: chapters/21_pipelines.ipynb
 """
 
 from collections import Counter

@@ -37,28 +37,4 @@ if TYPE_CHECKING:
         summed_over,
     )
 
-__all__ = [
-    "TABLE",
-    "Sharding",
-    "Style",
-    "all_reduce_max",
-    "check_shape",
-    "counted_once",
-    "cross_entropy",
-    "f",
-    "g",
-    "gather_time",
-    "join",
-    "scatter_time",
-    "shard",
-    "sharding_of",
-    "slice_of",
-    "style_of",
-    "summed_over",
-    "sync",
-    "token_losses",
-    "vocabulary_parallel_embedding",
-    "vocabulary_parallel_linear",
-]
-
 lazy(__name__)

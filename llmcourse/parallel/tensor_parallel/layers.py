@@ -6,15 +6,13 @@ rank reads just the outputs that it has, and leaves a part of the sum ("row para
 matrices, one communication.
 
 Shape suffixes:  B batch, T time, D width, v this rank's rows of the vocabulary.
-
-Taught in: chapters/15_splitting_the_model.ipynb
 """
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from llmcourse.ops import embedding, linear
+from llmcourse.model.ops import embedding, linear
 from llmcourse.parallel.tensor_parallel.nodes import f, g, gather_time, scatter_time
 from llmcourse.parallel.world import Axis
 

@@ -4,8 +4,6 @@ The logits are the largest activations of a step, and they stay where they are: 
 token travel, its largest logit, its sum of exponentials and the logit of its target.
 
 Shape suffixes:  B batch, T time, N rows (all tokens of a batch), v this rank's vocabulary entries.
-
-Taught in: chapters/15_splitting_the_model.ipynb
 """
 
 from typing import NamedTuple
@@ -14,11 +12,11 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from llmcourse.base.pairs import differentiable, widened
 from llmcourse.loss import IGNORE_INDEX, counted_tokens
 from llmcourse.parallel.tensor_parallel.layers import own_rows
 from llmcourse.parallel.tensor_parallel.nodes import all_reduce_max, summed
 from llmcourse.parallel.world import Axis
-from llmcourse.runtime import differentiable, widened
 
 
 class VocabularyParallelSaved(NamedTuple):

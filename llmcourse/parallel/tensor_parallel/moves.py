@@ -3,8 +3,6 @@
 A tensor lies on the ranks in one of four ways.  whole: every rank has all of it.  rows, columns:
 every rank has its share of these.  partial: every rank has a tensor of the full size, and their sum
 is meant.  The rows of x, of the hidden units and of y are tokens.
-
-Taught in: chapters/15_splitting_the_model.ipynb
 """
 
 from typing import Literal, NamedTuple, get_args

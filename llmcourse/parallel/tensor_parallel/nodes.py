@@ -18,8 +18,6 @@ made in the order of ranks: all ranks get the same bits, and an entry's last dig
 its place, which a ring's would.
 
 Shape suffixes:  B batch, T time, t this rank's part of it, D width, N rows.
-
-Taught in: chapters/15_splitting_the_model.ipynb
 """
 
 from collections.abc import Callable

@@ -1,7 +1,4 @@
-"""Which shapes can be cut into how many slices, said before any process starts.
-
-Taught in: chapters/15_splitting_the_model.ipynb
-"""
+"""Which shapes can be cut into how many slices, said before any process starts."""
 
 from llmcourse.model import ModelConfig
 from llmcourse.parallel.legal import divisors, multiples, near

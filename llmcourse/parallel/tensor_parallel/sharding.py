@@ -3,8 +3,6 @@
 The modules stay what they are.  Their parameters become slices, so that attention computes this
 rank's heads and the feed-forward network this rank's hidden units; what reads activations gets them
 through `f`, and what it writes leaves through `g`.
-
-Taught in: chapters/15_splitting_the_model.ipynb
 """
 
 from dataclasses import dataclass, replace
@@ -14,6 +12,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from llmcourse.base.runtime import fingerprint
 from llmcourse.model import ModelConfig, Transformer
 from llmcourse.model.decoder import KVCache
 from llmcourse.parallel.collectives import all_reduce_ordered
@@ -26,7 +25,6 @@ from llmcourse.parallel.tensor_parallel.layers import (
 from llmcourse.parallel.tensor_parallel.shape import check_shape
 from llmcourse.parallel.tensor_parallel.table import copies, slice_of, summed_over
 from llmcourse.parallel.world import Axis
-from llmcourse.runtime import fingerprint
 
 CUT_LAYERS = ("blocks.*.attention", "blocks.*.feed_forward")
 """Modules that read the residual stream whole and leave a part of a sum."""

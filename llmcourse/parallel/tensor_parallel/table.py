@@ -1,7 +1,4 @@
-"""The table that says how every parameter of a Transformer is cut, and whose gradients are summed.
-
-Taught in: chapters/15_splitting_the_model.ipynb
-"""
+"""How every parameter of a Transformer is cut, and whose gradients are summed, as tables."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

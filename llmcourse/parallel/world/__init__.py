@@ -12,16 +12,4 @@ if TYPE_CHECKING:
     from llmcourse.parallel.world.pool import Pool, Results, run
     from llmcourse.parallel.world.rank import Axis, Message, Rank, place_of
 
-__all__ = [
-    "Axis",
-    "Message",
-    "MismatchError",
-    "Pool",
-    "Rank",
-    "RankError",
-    "Results",
-    "place_of",
-    "run",
-]
-
 lazy(__name__)

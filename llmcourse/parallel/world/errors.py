@@ -1,7 +1,4 @@
-"""What can go wrong between processes, by name.
-
-Taught in: chapters/22_collectives.ipynb
-"""
+"""What can go wrong between processes, by name."""
 
 
 class MismatchError(RuntimeError):

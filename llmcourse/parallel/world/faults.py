@@ -4,8 +4,6 @@ A rank can fail in three ways.  It raises: then it says so itself.  It dies: the
 without a word.  Or it is late: then the others time out, and the one that said nothing is at fault.
 The failure of one rank makes others fail, which lose their connection or time out in turn; the
 first cause is reported, and the rest is left out.
-
-Taught in: chapters/22_collectives.ipynb
 """
 
 import os

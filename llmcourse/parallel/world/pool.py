@@ -1,7 +1,4 @@
-"""The parent's side of a world: start the ranks, hand them work, notice when one fails.
-
-Taught in: chapters/22_collectives.ipynb
-"""
+"""The parent's side of a world: start the ranks, hand them work, notice when one fails."""
 
 import contextlib
 import math

@@ -2,8 +2,6 @@
 
 A mesh lays the ranks out on named axes, the last of them fastest: with {"dp": 2, "tp": 3}, rank 4
 stands at dp 1, tp 1.  A collective runs along one axis, among the ranks that differ on it alone.
-
-Taught in: chapters/22_collectives.ipynb
 """
 
 import contextlib

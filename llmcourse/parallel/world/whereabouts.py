@@ -1,7 +1,4 @@
-"""A small shared file in which each rank notes what it is doing: it outlives the rank.
-
-Taught in: chapters/22_collectives.ipynb
-"""
+"""A small shared file in which each rank notes what it is doing: it outlives the rank."""
 
 import mmap
 from pathlib import Path

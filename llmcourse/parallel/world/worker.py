@@ -1,7 +1,4 @@
-"""The child's side of a world: join the others, run what the parent asks for, report how it went.
-
-Taught in: chapters/22_collectives.ipynb
-"""
+"""The child's side of a world: join the others, run what is asked for, report how it went."""
 
 import atexit
 import contextlib

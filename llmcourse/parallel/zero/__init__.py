@@ -15,13 +15,4 @@ if TYPE_CHECKING:
     from llmcourse.parallel.zero.optimizer import ZeroOptimizer
     from llmcourse.parallel.zero.sharded import FullyShardedModel
 
-__all__ = [
-    "STAGES",
-    "FlatLayout",
-    "FullyShardedModel",
-    "ZeroOptimizer",
-    "memory_bytes",
-    "traffic_bytes",
-]
-
 lazy(__name__)

@@ -1,7 +1,4 @@
-"""Parameters that are sharded together, for stages 1 and 2, and clipping over shards.
-
-Taught in: chapters/24_zero.ipynb
-"""
+"""Parameters that are sharded together, for stages 1 and 2, and clipping over shards."""
 
 from collections.abc import Iterable, Mapping
 

@@ -1,7 +1,4 @@
-"""Where shards lie when parameters are laid end to end and the row is cut into chunks.
-
-Taught in: chapters/24_zero.ipynb
-"""
+"""Where shards lie when parameters are laid end to end and the row is cut into chunks."""
 
 from collections.abc import Mapping, Sequence
 from itertools import accumulate

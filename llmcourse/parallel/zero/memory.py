@@ -1,9 +1,6 @@
-"""What the three stages of ZeRO keep on a rank, and what they send, as formulas.
+"""What the three stages of ZeRO keep on a rank, and what they send, as formulas."""
 
-Taught in: chapters/24_zero.ipynb
-"""
-
-from llmcourse.arguments import require
+from llmcourse.base.arguments import require
 from llmcourse.parallel.collectives import sent_bytes
 
 STAGES = (0, 1, 2, 3)

@@ -3,8 +3,6 @@
 AdamW treats every entry by itself, so it needs to see only the entries that it updates.  Each of n
 ranks runs it on 1/n of them, and then they exchange the results: a reduce-scatter of gradients and
 an all-gather of parameters, which together send what an all-reduce of gradients sends.
-
-Taught in: chapters/24_zero.ipynb
 """
 
 import contextlib

@@ -1,8 +1,6 @@
 """ZeRO's stage 3: every rank keeps its shard of parameters, gradients and optimizer state.
 
 A module runs on full parameters only while it needs them.
-
-Taught in: chapters/24_zero.ipynb
 """
 
 import contextlib

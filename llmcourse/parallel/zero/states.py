@@ -1,8 +1,6 @@
 """Optimizer state of shards, put together to that of whole parameters, and cut again.
 
 The whole is what the optimizer itself would hold without shards: it fits any layout.
-
-Taught in: chapters/24_zero.ipynb
 """
 
 from collections.abc import Mapping

@@ -7,8 +7,6 @@ to them, the same flat parameter gets its memory and its contents back.
 
 Autograd says by itself when the gradient of the flat parameter is complete, however often the
 modules were called.
-
-Taught in: chapters/24_zero.ipynb
 """
 
 from collections.abc import Sequence

@@ -5,8 +5,8 @@ from layout to layout: how a batch is learnt from, how gradients are synchronise
 what is saved.  Whatever the layout, a run's checkpoint is that of one process: it may go on in any
 other.
 
-Taught in: chapters/15_splitting_the_model.ipynb, chapters/23_data_parallel.ipynb, chapters/24_zero.ipynb, chapters/30_checkpoints.ipynb
-"""  # noqa: E501 - one line, which tests and pages read
+Taught in: chapters/04_phases_and_units.ipynb, chapters/23_data_parallel.ipynb
+"""
 
 from typing import TYPE_CHECKING
 
@@ -18,19 +18,5 @@ if TYPE_CHECKING:
     from llmcourse.train.layouts.mesh import OnMesh, OnMeshWithZero
     from llmcourse.train.layouts.one import Batch, Layout, Losses, MakeLayout, Prediction
     from llmcourse.train.layouts.zero import ShardedModel, ShardedOptimizer
-
-__all__ = [
-    "Batch",
-    "DataParallel",
-    "Layout",
-    "Losses",
-    "MakeLayout",
-    "OnMesh",
-    "OnMeshWithZero",
-    "Prediction",
-    "ShardedModel",
-    "ShardedOptimizer",
-    "layout_on",
-]
 
 lazy(__name__)

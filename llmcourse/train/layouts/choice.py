@@ -1,7 +1,4 @@
-"""Which layout a run on several ranks has.
-
-Taught in: chapters/15_splitting_the_model.ipynb, chapters/23_data_parallel.ipynb, chapters/24_zero.ipynb
-"""  # noqa: E501 - one line, which tests and pages read
+"""Which layout a run on several ranks has."""
 
 from functools import partial
 

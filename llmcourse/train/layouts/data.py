@@ -1,7 +1,4 @@
-"""Data parallelism: every rank holds everything, and learns from its share of each batch.
-
-Taught in: chapters/23_data_parallel.ipynb
-"""
+"""Data parallelism: every rank holds everything, and learns from its share of each batch."""
 
 import torch
 

@@ -1,7 +1,4 @@
-"""A run on a mesh: every rank has a part of the model, and of the batch.
-
-Taught in: chapters/15_splitting_the_model.ipynb
-"""
+"""A run on a mesh: every rank has a part of the model, and of the batch."""
 
 import contextlib
 import itertools

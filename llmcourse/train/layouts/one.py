@@ -1,8 +1,6 @@
 """One process that holds everything: what every other layout has to be equal to.
 
 Shape suffixes:  B batch, T time, V vocabulary.
-
-Taught in: chapters/23_data_parallel.ipynb, chapters/30_checkpoints.ipynb
 """
 
 import contextlib
@@ -19,7 +17,7 @@ from llmcourse import loss as losses
 from llmcourse.checkpoint import flat, folder, shards, store
 from llmcourse.checkpoint.shards import Piece
 from llmcourse.model import Transformer, auxiliary_loss
-from llmcourse.moe import Routing
+from llmcourse.model.moe import Routing
 from llmcourse.optim import AdamW, clip_by_global_norm
 from llmcourse.parallel.collectives import chunk_sizes
 from llmcourse.train.config import TrainConfig

@@ -1,7 +1,4 @@
-"""Where a run's parts are on torch's own engine: copied by DDP, or in shards by FSDP2.
-
-Taught in: chapters/30_checkpoints.ipynb
-"""
+"""Where a run's parts are on torch's own engine: copied by DDP, or in shards by FSDP2."""
 
 import contextlib
 import warnings

@@ -1,7 +1,4 @@
-"""ZeRO: what data parallelism keeps on every rank is shared out.
-
-Taught in: chapters/24_zero.ipynb
-"""
+"""ZeRO: what data parallelism keeps on every rank is shared out."""
 
 import contextlib
 from collections.abc import Iterator

@@ -1,0 +1,196 @@
+"""Activation checkpointing: forget what the forward pass saved, and compute it again in backward.
+
+Autograd keeps, for every operation, the tensors that its backward pass needs.  `recompute` keeps
+the inputs of a whole function in their place, and runs the function a second time when backward
+asks for the first of those tensors.  Memory falls, work rises, and every gradient stays the same to
+the last bit.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.graph import saved_tensors_hooks
+
+from llmcourse.loss import cross_entropy
+
+Policy = Literal["block", "attention"]
+"""What is computed again: whole blocks, or the attention of each block alone."""
+
+
+def recompute(
+    fn: Callable[..., Any], *args: Any, generators: Sequence[torch.Generator] = (), **settings: Any
+) -> Any:
+    """Return ``fn(*args, **settings)``, keeping for its backward pass the arguments alone.
+
+    The second run happens as the first did: with the same random numbers of torch's global
+    generator (on the CPU) and of `generators`, which afterwards go on where they were, and under
+    the same autocast.
+
+    Args:
+        fn: a function of tensors; its result depends on the arguments, the parameters that it
+            closes over and the generators alone.
+        args: passed on; tensors among them are kept.
+        generators: generators that fn draws from, besides the global one.
+        settings: passed on by name.
+
+    Raises:
+        RuntimeError: in backward, if an argument was changed in place since, or the second run
+            does not save tensors of the same shapes as the first.
+
+    Source:
+        Chen et al. 2016, https://arxiv.org/abs/1604.06174
+    """
+    as_before = _circumstances(args, generators)
+    versions = [_version(x) for x in args]
+    first: list[torch.Size] = []  # of the tensors that the first run would have kept
+    again: list[Tensor] = []
+
+    def note(x: Tensor) -> int:
+        first.append(x.shape)
+        return len(first) - 1
+
+    def fetch(index: int) -> Tensor:
+        if not again:
+            if versions != [_version(x) for x in args]:
+                raise RuntimeError("an argument was changed in place after recompute kept it")
+            with as_before():
+                again.extend(_saved_by(fn, args, settings))
+        if first != [x.shape for x in again]:
+            raise RuntimeError(
+                f"the first run saved {len(first)} tensors, the second {len(again)}, or of other "
+                "shapes: the function depends on more than its arguments, parameters and generators"
+            )
+        return again[index]
+
+    with saved_tensors_hooks(note, fetch):
+        return fn(*args, **settings)
+
+
+def _saved_by(fn: Callable[..., Any], args: tuple, settings: dict[str, Any]) -> list[Tensor]:
+    """Run fn once more on its own, and return the tensors that autograd saves on the way."""
+    saved: list[Tensor] = []
+
+    def keep(x: Tensor) -> Tensor:
+        saved.append(x.detach())
+        return x.detach()
+
+    # Detached, so that the second run is no part of the graph that backward is walking through.
+    args = tuple(
+        x.detach().requires_grad_(x.requires_grad) if isinstance(x, Tensor) else x for x in args
+    )
+    with torch.enable_grad(), saved_tensors_hooks(keep, lambda x: x):
+        fn(*args, **settings)
+    return saved
+
+
+def _version(x: Any) -> int:
+    """Return how often a tensor was changed in place, 0 for anything else."""
+    return x._version if isinstance(x, Tensor) else 0
+
+
+def _circumstances(
+    args: tuple, generators: Sequence[torch.Generator]
+) -> Callable[[], contextlib.AbstractContextManager]:
+    """Note the generators and autocast as they are; return a context that brings them back."""
+    states = _states(generators)
+    device = next((x.device.type for x in args if isinstance(x, Tensor)), "cpu")
+    enabled, dtype = torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)
+
+    @contextlib.contextmanager
+    def as_before() -> Iterator[None]:
+        now = _states(generators)
+        _set(states, generators)
+        try:
+            with torch.autocast(device, dtype, enabled=enabled):
+                yield
+        finally:
+            _set(now, generators)
+
+    return as_before
+
+
+def _states(generators: Sequence[torch.Generator]) -> list[Tensor]:
+    """Return the state of torch's global generator, and of the others."""
+    return [torch.get_rng_state(), *(each.get_state() for each in generators)]
+
+
+def _set(states: list[Tensor], generators: Sequence[torch.Generator]) -> None:
+    torch.set_rng_state(states[0])
+    for each, state in zip(generators, states[1:], strict=True):
+        each.set_state(state)
+
+
+@contextlib.contextmanager
+def recomputed(model: nn.Module, policy: Policy) -> Iterator[nn.Module]:
+    """Let a decoder compute part of its forward pass again, while the context lasts.
+
+    Args:
+        model: a `Transformer`, or another module with `blocks` that have an `attention`.
+        policy: "block" keeps the input of each block alone; "attention" saves all but what
+            attention does inside.
+
+    Raises:
+        ValueError: if there is no such policy.
+    """
+    if policy not in ("block", "attention"):
+        raise ValueError(f"policy must be block or attention, got {policy!r}")
+    parts = [block if policy == "block" else block.attention for block in model.blocks]
+    for part in parts:
+        part.forward = partial(recompute, part.forward)
+    try:
+        yield model
+    finally:
+        for part in parts:
+            del part.forward  # the class's own again
+
+
+def saved_bytes(model: nn.Module, batch: tuple[Tensor, Tensor]) -> dict[str, int]:
+    """Return the bytes that autograd keeps from forward to backward, by module.
+
+    Each stretch of memory counts once, for the module that saved it first.  Parameters and buffers
+    are not counted: they are there anyway.
+
+    Args:
+        model: a `Transformer`.
+        batch: token ids, and the token that each position is asked for.
+
+    Returns:
+        Bytes by the names of `named_modules`, "" for what the model itself saves, and "loss".
+    """
+    there = {_memory(x) for x in (*model.parameters(), *model.buffers())}
+    inside = ["loss"]  # names of the modules that are running, the innermost last
+    found: dict[str, int] = {}
+    kept: list[Tensor] = []
+
+    def count(x: Tensor) -> Tensor:
+        if _memory(x) not in there:
+            there.add(_memory(x))
+            found[inside[-1]] = found.get(inside[-1], 0) + x.untyped_storage().nbytes()
+            kept.append(x)  # or its memory would be given to another tensor
+        return x
+
+    def leave(*_: Any) -> None:
+        inside.pop()
+
+    def enter(module: nn.Module, given: tuple, *, name: str) -> None:
+        inside.append(name)
+        if "forward" in vars(module):  # replaced by `recomputed`, which keeps what it is given
+            for x in given:
+                count(x)
+
+    with contextlib.ExitStack() as stack:
+        for name, module in model.named_modules():
+            stack.callback(module.register_forward_pre_hook(partial(enter, name=name)).remove)
+            stack.callback(module.register_forward_hook(leave).remove)
+        with saved_tensors_hooks(count, lambda x: x):
+            cross_entropy(model(batch[0]), batch[1])
+    return found
+
+
+def _memory(x: Tensor) -> int:
+    """Return where a tensor's memory begins."""
+    return x.untyped_storage().data_ptr()

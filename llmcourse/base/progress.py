@@ -1,0 +1,20 @@
+"""A progress bar, where somebody can see one."""
+
+import sys
+from typing import Any
+
+from tqdm import tqdm
+
+
+def bar(**settings: Any) -> tqdm:
+    """Return a progress bar: shown on a terminal and in a live notebook, silent elsewhere.
+
+    In a notebook it is silenced by tqdm's own switch, the environment variable TQDM_DISABLE=1, as
+    the book and the tests do.
+
+    Args:
+        settings: passed on to tqdm, such as total, unit and desc.
+    """
+    ipython = sys.modules.get("IPython")
+    in_notebook = ipython is not None and hasattr(ipython.get_ipython(), "kernel")
+    return tqdm(**settings if in_notebook else {"disable": None} | settings)

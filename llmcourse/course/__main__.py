@@ -1,0 +1,27 @@
+"""Exercises from the command line.
+
+python -m llmcourse.course grade exercises/05_tokens.ipynb submissions/ --out report/ --jobs 2
+python -m llmcourse.course progress [export FILE | import FILE | summary FILE]
+"""
+
+import importlib
+import sys
+
+COMMANDS = {
+    "grade": "llmcourse.course.grader.batch",
+    "progress": "llmcourse.course.exercises.progress",
+}
+"""Loaded when it is asked for: progress needs nothing of what grading a class needs."""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run a command; return an exit code."""
+    words = sys.argv[1:] if arguments is None else arguments
+    if words and words[0] in COMMANDS:
+        return importlib.import_module(COMMANDS[words[0]]).main(words[1:])
+    print(__doc__.split("\n\nTaught in")[0], file=sys.stderr)
+    return 0 if words and words[0] in ("-h", "--help") else 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

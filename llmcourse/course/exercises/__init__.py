@@ -1,0 +1,14 @@
+"""Exercises: checks that name the misconception, progress, quizzes and the grading of a class.
+
+Taught in: chapters/00_how_to_use.ipynb
+"""
+
+from typing import TYPE_CHECKING
+
+from llmcourse import lazy
+
+if TYPE_CHECKING:
+    from llmcourse.course.exercises.check import Check
+    from llmcourse.course.exercises.quiz import Quiz
+
+lazy(__name__)

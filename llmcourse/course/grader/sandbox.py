@@ -1,0 +1,233 @@
+"""A process for one submission, shut off from everything else as far as the system allows.
+
+With bubblewrap (Linux) the process has its own file tree, process list, network with a loopback,
+and home: it sees Python, the packages and nothing of other submissions or of the hidden tests, and
+when it ends, everything that it started ends with it.  Without bubblewrap there are limits, a
+process group and a search for leftovers; `Isolation.missing` says what is then not enforced.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+import llmcourse
+from llmcourse.base.arguments import require_each
+
+HOME = "/home/learner"
+FIRST_UID = 61_000
+"""User ids for the learners' processes when the grader is root: one for each submission."""
+MOST_UIDS = 4_000
+MARK = "LLMCOURSE_SUBMISSION"
+SYSTEM_FILES = ("ld.so.cache", "localtime", "passwd", "group", "nsswitch.conf", "hosts", "fonts")
+PROBE = "import llmcourse.course.grader.worker, llmcourse.course.exercises.check, IPython, torch"
+AS_ANOTHER = (
+    f"import os; os.setgroups([]); os.setresgid(*[{FIRST_UID}] * 3); "
+    f"os.setresuid(*[{FIRST_UID}] * 3); import logging.config; "
+)
+"""A process that has become another user must still be able to read all of Python."""
+PROBE_S = 120
+MISSING_PLAIN = (
+    "other submissions and hidden tests can be read wherever the file system lets this user",
+    "files can be written wherever the file system lets this user",
+    "the network can be reached",
+    "the space on disk is limited for each file alone",
+    "a process that hides its origin can outlive its submission until the batch ends",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What one submission may use."""
+
+    submission_s: float = 180.0
+    """Wall time of a submission, all its cells and calls together."""
+    cell_s: float = 30.0
+    """Wall time of one cell."""
+    call_s: float = 30.0
+    """Wall time of one call of an answer by a hidden test."""
+    memory_bytes: int = 6 * 2**30
+    """Memory of all its processes together, and address space of each."""
+    disk_bytes: int = 256 * 2**20
+    """Size of one file; of its home, its temporary folder and its shared memory together."""
+    processes: int = 64
+    """Processes and threads."""
+    output_bytes: int = 32 * 2**20
+    """What it may print."""
+    answer_bytes: int = 8 * 2**20
+    """Length of one returned value, as JSON."""
+
+    def __post_init__(self) -> None:
+        require_each(vars(self), above=0)
+
+
+@dataclass(frozen=True)
+class Isolation:
+    """How submissions are kept apart on this machine."""
+
+    kind: str
+    """namespaces, or process limits only."""
+    missing: tuple[str, ...]
+    """What is not enforced, a sentence each."""
+    bubblewrap: str = ""
+    """Path of the program, or nothing."""
+    drop_user: bool = False
+    """Whether each submission runs under a user id of its own, which takes root."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where one submission runs."""
+
+    isolation: Isolation
+    limits: Limits
+    private: tuple[Path, ...] = ()
+    """Folders that it must not see."""
+    number: int = 0
+    """Of the submission, from 0.  Each has a user of its own, who owns nothing of another's."""
+
+    @property
+    def uid(self) -> int:
+        """The user id that the process gets, or 0 if it keeps that of the grader."""
+        return FIRST_UID + self.number % MOST_UIDS if self.isolation.drop_user else 0
+
+
+def detect(private: Sequence[Path], *, wanted: str = "auto") -> Isolation:
+    """Find out what this system can enforce, by trying it.
+
+    Args:
+        private: folders that a submission must not see.
+        wanted: auto, namespaces or limits.
+
+    Raises:
+        ValueError: if namespaces are wanted and not to be had.
+    """
+    root = os.getuid() == 0
+    program = shutil.which("bwrap") or ""
+    why = "bubblewrap is not installed (Debian: apt-get install bubblewrap)"
+    if program and wanted != "limits":
+        isolation = Isolation("namespaces", (), program, root)
+        place = Place(isolation, Limits(), tuple(private))
+        why = _probe(_command(place, [sys.executable, "-c", PROBE]))
+        if not why:
+            return isolation
+    if wanted == "namespaces":
+        raise ValueError(f"namespaces were asked for and cannot be had: {why}")
+    if wanted == "limits":
+        why = "only limits were asked for"
+    drop = root and not _probe([sys.executable, "-c", AS_ANOTHER + PROBE])
+    missing = [f"no namespaces: {why}", *MISSING_PLAIN]
+    if root and not drop:
+        missing.append("it runs as root: another user cannot read this Python")
+    if sys.platform != "linux":
+        missing.append("memory is watched, not limited")
+    return Isolation("limits", tuple(missing), "", drop)
+
+
+def _probe(arguments: list[str]) -> str:
+    """Return why a command fails, or nothing."""
+    try:
+        done = subprocess.run(
+            arguments, capture_output=True, timeout=PROBE_S, check=False, text=True,
+            env=_environment(""), cwd="/",
+        )  # fmt: skip
+    except (OSError, subprocess.SubprocessError) as error:
+        return str(error)
+    said = done.stderr.strip().split("\n")[-1][:200]
+    return "" if done.returncode == 0 else said or f"it ended with {done.returncode}"
+
+
+def _environment(mark: str) -> dict[str, str]:
+    """Return the environment of a learner's process: nothing of the grader's own."""
+    return {
+        "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin", "LANG": "C.UTF-8",
+        "PYTHONPATH": str(Path(llmcourse.__file__).parents[1]), "PYTHONUNBUFFERED": "1",
+        "PYTHONDONTWRITEBYTECODE": "1", "HOME": HOME, "TMPDIR": "/tmp", "OMP_NUM_THREADS": "1",
+        "TQDM_DISABLE": "1", "TOKENIZERS_PARALLELISM": "false", "MPLBACKEND": "agg",
+        "LLMCOURSE_PROGRESS": "off", MARK: mark,
+    }  # fmt: skip
+
+
+def _visible_folders() -> list[Path]:
+    """Return what a learner's process needs to read: Python, its packages, this package."""
+    found = {Path(sys.prefix), Path(sys.base_prefix), Path(llmcourse.__file__).parent}
+    found |= {Path(sysconfig.get_path(name)) for name in ("stdlib", "purelib", "platlib")}
+    found |= {Path(sys.executable).resolve().parents[1]}
+    found |= {path.resolve() for path in found}
+    found = {path for path in found if not path.is_relative_to("/usr")}
+    return sorted(p for p in found if not any(p != o and p.is_relative_to(o) for o in found))
+
+
+def _command(place: Place, arguments: list[str]) -> list[str]:
+    """Return what runs a command in a file tree, process list and network of its own."""
+    size = str(place.limits.disk_bytes // 3)
+    folders = _visible_folders()
+    words = [place.isolation.bubblewrap, "--die-with-parent", "--new-session", "--unshare-pid"]
+    words += ["--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
+    words += ["--hostname", "learner", "--cap-drop", "ALL"]
+    words += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"] if place.uid else []
+    words += ["--ro-bind", "/usr", "/usr"]
+    for link in map(Path, ("/bin", "/sbin", "/lib", "/lib32", "/lib64")):
+        if link.is_symlink():
+            words += ["--symlink", str(link.readlink()), str(link)]
+        elif link.exists():
+            words += ["--ro-bind", str(link), str(link)]
+    for name in SYSTEM_FILES:
+        words += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
+    words += ["--proc", "/proc", "--dev", "/dev"]
+    for folder in ("/tmp", "/dev/shm", HOME):
+        words += ["--perms", "1777", "--size", size, "--tmpfs", folder]
+    # Without this, the folders above would be closed to the user that the process becomes.
+    for above in sorted({p for folder in folders for p in folder.parents} - {Path("/")}):
+        words += ["--perms", "0755", "--dir", str(above)]
+    for folder in folders:
+        words += ["--ro-bind", str(folder), str(folder)]
+    for path in sorted({p.resolve() for p in place.private}):
+        if any(path.is_relative_to(folder) for folder in (*folders, Path("/usr"))):
+            words += ["--tmpfs", str(path)]
+    # For an ordinary user, what lies between the folders above could be written otherwise.
+    words += ["--remount-ro", "/dev", "--remount-ro", "/"]
+    return [*words, "--chdir", HOME, "--", *arguments]
+
+
+def _processes(limits: Limits, uid: int) -> int:
+    """Return the limit of processes: the system counts all those of the user."""
+    if uid:
+        return limits.processes
+    all_of_them = psutil.process_iter(["uids", "num_threads"])
+    mine = [p.info for p in all_of_them if p.info["uids"] and p.info["uids"].real == os.getuid()]
+    return limits.processes + sum(info["num_threads"] or 1 for info in mine)
+
+
+def start(place: Place, mark: str) -> tuple[subprocess.Popen, Path | None]:
+    """Start the learner's process of one submission, with a mark that tells it from others.
+
+    Returns:
+        The process, and the folder that is its home, to be removed, if there is one on disk.
+    """
+    limits, uid = place.limits, place.uid
+    worker = [sys.executable, "-m", "llmcourse.course.grader.worker", f"--uid={uid}"]
+    worker += [f"--cpu_s={int(limits.submission_s) + 1}", f"--file_bytes={limits.disk_bytes}"]
+    worker += [f"--processes={_processes(limits, uid)}", f"--memory_bytes={limits.memory_bytes}"]
+    env, home = _environment(mark), None
+    if place.isolation.kind == "namespaces":
+        arguments = _command(place, [*worker, "--guard=0"])
+    else:
+        arguments = [*worker, "--guard=1"]
+        home = Path(tempfile.mkdtemp(prefix="llmcourse-learner-"))
+        if uid:
+            os.chown(home, uid, uid)
+        env |= {"HOME": str(home), "TMPDIR": str(home)}
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(
+        arguments, stdin=pipe, stdout=pipe, stderr=pipe, env=env, cwd=home or "/",
+        start_new_session=True,
+    )  # fmt: skip
+    return process, home

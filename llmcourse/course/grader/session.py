@@ -1,0 +1,247 @@
+"""The talk between the grader and one learner's process, with a deadline for every answer."""
+
+import contextlib
+import os
+import selectors
+import subprocess
+import threading
+import time
+import uuid
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from llmcourse.course.exercises import plain
+from llmcourse.course.exercises.check import AnswerError, NotAnsweredError
+from llmcourse.course.exercises.compare import one_line
+from llmcourse.course.grader import sandbox
+
+CHUNK = 1 << 16
+START_S = 120.0
+"""For importing Python's packages, on a busy machine."""
+LOOK_EVERY_S = 0.2
+TAIL_BYTES = 2000
+GONE_S = 10.0
+BLOCK_BYTES = 512
+
+
+class EndedError(AnswerError):
+    """The learner's process is gone, or had to be ended; the message says why."""
+
+
+class Session:
+    """One learner's process: start it, run cells, call functions, end it and all it started.
+
+    Args:
+        place: where it runs.
+        deadline: when the whole submission must be done, by `time.monotonic`.
+    """
+
+    def __init__(self, place: sandbox.Place, *, deadline: float) -> None:
+        self.limits, self.deadline, self.ended = place.limits, deadline, ""
+        self._mark = uuid.uuid4().hex
+        self._buffer, self._printed, self._tail = b"", 0, b""
+        self._process, self._home = sandbox.start(place, self._mark)
+        # In a process list of its own, nothing outlives the first process.
+        self._uid = place.uid
+        self._may_leave = place.isolation.kind != "namespaces"
+        os.set_blocking(self._process.stdin.fileno(), False)
+        self._closed = threading.Event()
+        self._drainer = threading.Thread(target=self._drain, daemon=True)
+        self._drainer.start()
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    def __enter__(self) -> "Session":
+        self._set_clock(START_S)
+        self._answer()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def run_cell(self, source: str) -> str:
+        """Run a cell; return its error in one line, or nothing.
+
+        Raises:
+            EndedError: if the process is gone, or did not answer in time.
+        """
+        kind, value = self._ask(("cell", source), self.limits.cell_s)
+        return "" if kind == "ok" else one_line(str(value), 400)
+
+    def call(self, name: str, *arguments: Any, **settings: Any) -> Any:
+        """Call a function of the notebook; return what it returned, as plain data.
+
+        Raises:
+            NotAnsweredError: if it is not there, or still a stub.
+            AnswerError: if it raised, or returned what is not plain data.
+            EndedError: if the process is gone, or did not answer in time.
+        """
+        question = ("call", name, list(arguments), settings)
+        kind, value = self._ask(question, self.limits.call_s)
+        if kind == "ok":
+            return value
+        raise (NotAnsweredError if kind == "open" else AnswerError)(one_line(str(value), 400))
+
+    def printed(self) -> str:
+        """Return the end of what was printed."""
+        return self._tail.decode(errors="replace")
+
+    # --- question and answer
+
+    def _ask(self, question: Any, seconds: float) -> tuple[str, Any]:
+        if self.ended:
+            raise EndedError(self.ended)
+        self._set_clock(seconds)
+        self._send(plain.dumps(question) + b"\n")
+        answer = self._answer()
+        # Now, not when the watcher looks next: the blame would fall on the question after this one.
+        if too_much := self._too_much_memory():
+            raise self._end(too_much)
+        return answer
+
+    def _answer(self) -> tuple[str, Any]:
+        try:
+            answer = plain.loads(self._receive())
+        except plain.NotPlainError as error:
+            raise self._end(f"what came back cannot be read: {error}") from None
+        whole = type(answer) is tuple and len(answer) == 2 and type(answer[0]) is str
+        if not whole or answer[0] not in ("ok", "open", "crash"):
+            raise self._end("the process answered something else than the grader asked for")
+        return answer
+
+    def _set_clock(self, seconds: float) -> None:
+        """Set until when the next answer is waited for, and what is said if it is late."""
+        own = time.monotonic() + seconds
+        self._until = min(own, self.deadline)
+        allowed = seconds if own < self.deadline else self.limits.submission_s
+        self._late = f"it took more than {allowed:g} s and was stopped"
+
+    def _wait(self, pipe: Any, event: int) -> None:
+        """Wait until a pipe is ready; when that takes too long, end the process."""
+        with selectors.DefaultSelector() as ready:
+            ready.register(pipe, event)
+            if not ready.select(max(0.0, self._until - time.monotonic())):
+                raise self._end(self._late)
+
+    def _send(self, data: bytes) -> None:
+        while data:
+            self._wait(self._process.stdin, selectors.EVENT_WRITE)
+            try:
+                data = data[os.write(self._process.stdin.fileno(), data[:CHUNK]) :]
+            except BrokenPipeError:
+                raise self._left() from None
+
+    def _receive(self) -> bytes:
+        parts, size = [self._buffer], len(self._buffer)
+        while b"\n" not in parts[-1]:
+            self._wait(self._process.stdout, selectors.EVENT_READ)
+            parts.append(os.read(self._process.stdout.fileno(), CHUNK))
+            size += len(parts[-1])
+            if not parts[-1]:
+                raise self._left()
+            if size > self.limits.answer_bytes:
+                raise self._end("it returned more than the grader takes")
+        line, _, self._buffer = b"".join(parts).partition(b"\n")
+        return line
+
+    def _left(self) -> EndedError:
+        time.sleep(LOOK_EVERY_S)  # the watcher may know better
+        return self._end("the process ended by itself")
+
+    def _end(self, why: str) -> EndedError:
+        """End the process; return the error that says why, the watcher's reason first."""
+        self.ended = self.ended or why
+        self.close()
+        return EndedError(self.ended)
+
+    # --- watching, in threads
+
+    def _drain(self) -> None:
+        """Read what is printed, so that nobody waits; keep the end of it."""
+        while part := os.read(self._process.stderr.fileno(), CHUNK):
+            self._printed += len(part)
+            self._tail = (self._tail + part)[-TAIL_BYTES:]
+            if self._printed > self.limits.output_bytes:
+                self._stop(f"it printed more than {self.limits.output_bytes >> 20} MiB")
+
+    def _watch(self) -> None:
+        """End the process when all that it started uses too much memory."""
+        while not self._closed.wait(LOOK_EVERY_S):
+            if too_much := self._too_much_memory():
+                self._stop(too_much)
+
+    def _stop(self, why: str) -> None:
+        if not self.ended:
+            self.ended = why
+            self._process.kill()
+
+    def _too_much_memory(self) -> str:
+        """Return what to say if all that was started holds too much memory, or nothing."""
+        most = self.limits.memory_bytes
+        used = sum(_held_bytes(process) for process in self._family())
+        return f"it used more than {most / 2**30:.3g} GiB of memory" if used > most else ""
+
+    def _family(self) -> list[psutil.Process]:
+        """Return the process and all that it started, as far as they can be found."""
+        try:
+            own = psutil.Process(self._process.pid)
+            return [own, *own.children(recursive=True)]
+        except psutil.Error:
+            return []
+
+    # --- the end
+
+    def _strays(self) -> Iterator[psutil.Process]:
+        """Yield what hides among the machine's processes: of its user, or with its mark."""
+        for process in psutil.process_iter() if self._may_leave else ():
+            try:
+                mine = self._uid and process.uids().real == self._uid
+                mine = mine or process.environ().get(sandbox.MARK) == self._mark
+            except (psutil.Error, OSError):
+                continue
+            if mine:
+                yield process
+
+    def close(self) -> None:
+        """End the process and everything that it started; return when all of it is gone."""
+        if self._closed.is_set():
+            return
+        self._closed.set()
+        family = self._family()
+        self._process.kill()
+        kill(family)
+        kill(self._strays())
+        _, alive = psutil.wait_procs(family, timeout=GONE_S)
+        self._process.wait()
+        kill(self._strays())
+        for pipe in (self._process.stdin, self._process.stdout):
+            pipe.close()
+        self._drainer.join(GONE_S)
+        if not self._drainer.is_alive():
+            self._process.stderr.close()
+        if self._home is not None:  # by a program that minds no depth of folders
+            subprocess.run(["rm", "-rf", "--", self._home], check=False, capture_output=True)
+        if alive:
+            raise subprocess.SubprocessError(f"these processes could not be ended: {alive}")
+
+
+def kill(processes: Iterable[psutil.Process]) -> None:
+    """Kill those that are still there."""
+    for process in processes:
+        with contextlib.suppress(psutil.Error):
+            process.kill()
+
+
+def _held_bytes(process: psutil.Process) -> int:
+    """Return what a process holds: its resident memory, and files that live in memory alone."""
+    try:
+        held = process.memory_info().rss
+    except psutil.Error:
+        return 0
+    with contextlib.suppress(OSError):
+        for file in Path(f"/proc/{process.pid}/fd").iterdir():
+            if str(file.readlink()).startswith("/memfd:"):
+                held += file.stat().st_blocks * BLOCK_BYTES
+    return held

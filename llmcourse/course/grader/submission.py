@@ -1,0 +1,177 @@
+"""One submission: read what may be anything, run it shut off, and ask the hidden tests."""
+
+import contextlib
+import hashlib
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from llmcourse.course.exercises import exercise
+from llmcourse.course.exercises.exercise import ExerciseError, Question
+from llmcourse.course.exercises.result import Line, Result, State
+from llmcourse.course.grader import hidden, reader, sandbox
+from llmcourse.course.grader.reader import Cell
+from llmcourse.course.grader.session import EndedError, Session
+
+MOST_PROBLEMS = 20
+
+
+@dataclass(frozen=True)
+class Exam:
+    """What submissions are graded by."""
+
+    topic: str
+    """Such as 05_tokens."""
+    questions: tuple[Question, ...]
+    tests: ModuleType
+    seed: int
+    fingerprint: str
+    """Of everything that a score depends on, besides the submission."""
+
+    @property
+    def points(self) -> float:
+        """The points of all questions."""
+        return float(sum(question.points for question in self.questions))
+
+
+def exam(notebook: Path, folder: Path, *, seed: int = 0) -> Exam:
+    """Return what submissions of a notebook are graded by.
+
+    Args:
+        notebook: the learner's version, or that with the solutions.
+        folder: holds the hidden tests, NN_topic.py.
+        seed: of the hidden tests' inputs.
+
+    Raises:
+        FileNotFoundError: if it has no hidden tests.
+        ValueError: if it is not one of exercises, or a question has no hidden test.
+    """
+    questions = tuple(exercise.questions(exercise.read(notebook)))
+    tests = hidden.load(path := folder / f"{notebook.stem}.py")
+    for question in questions:
+        hidden.tests_of(tests, question.number)
+    sha = hashlib.sha256(f"{seed}\0".encode())
+    for content in (notebook.read_bytes(), path.read_bytes()):
+        sha.update(hashlib.sha256(content).digest())
+    return Exam(notebook.stem, questions, tests, seed, sha.hexdigest())
+
+
+def _oddities(cells: Sequence[Cell], topic: str) -> list[str]:
+    """Return what is odd about the marked cells of a notebook, a sentence each."""
+    marked = [cell.grade_id for cell in cells if cell.grade_id]
+    chapters = sorted({name[:2] for name in marked if name.endswith("-answer")})
+    found = []
+    if not chapters:
+        found.append("no cell is marked as an answer: is this the right notebook?")
+    elif topic[:2] not in chapters:
+        found.append(f"this is the notebook of chapter {chapters[0]}, not of {topic[:2]}")
+    if len(set(marked)) != len(marked):
+        found.append("some marked cells are there twice: the last definition counts")
+    return found
+
+
+class _Learner:
+    """The functions of one submission, in a process that is started again when it ends.
+
+    What goes wrong with its cells is added to the problems, a sentence each.
+    """
+
+    def __init__(self, cells: Sequence[str], place: sandbox.Place, problems: list[str]) -> None:
+        self._cells = dict(enumerate(cells, start=1))
+        self._place, self._problems = place, problems
+        self._deadline = time.monotonic() + place.limits.submission_s
+        self._session: Session | None = None
+
+    def call(self, name: str, *arguments: Any, **settings: Any) -> Any:
+        """Call a function of the submission, as `Session.call`."""
+        return self.ready().call(name, *arguments, **settings)
+
+    def ready(self) -> Session:
+        """Return a process in which the cells have been run."""
+        # This ends: a start that fails takes a cell away, or is due to the deadline.
+        while self._session is None or self._session.ended:
+            self._session = Session(self._place, deadline=self._deadline)
+            self._session.__enter__()
+            self._run_cells(self._session)
+        return self._session
+
+    def _run_cells(self, session: Session) -> None:
+        """Run all cells; one that ends the process is left out from then on."""
+        for number, source in list(self._cells.items()):
+            try:
+                error = session.run_cell(source)
+            except EndedError as ended:
+                self._problems.append(f"cell {number}: {ended}")
+                del self._cells[number]
+                return
+            told = f"cell {number}: {error}"
+            if error and told not in self._problems:
+                self._problems.append(told)
+
+    def close(self) -> str:
+        """End the process; return the end of what it printed."""
+        if self._session is None:
+            return ""
+        self._session.close()
+        return self._session.printed()
+
+
+def grade(path: Path, exam: Exam, place: sandbox.Place) -> dict[str, Any]:
+    """Grade one submission; whatever it is, return a report and leave nothing behind.
+
+    Returns:
+        A dictionary for JSON, with score, points, the questions' checks, problems and seconds.
+    """
+    began = time.monotonic()
+    problems: list[str] = []
+    results = [Result(question.number, question.points) for question in exam.questions]
+    printed = ""
+    try:
+        found = reader.cells_of(path)
+        problems += _oddities(found, exam.topic)
+        cells = [source for cell in found if (source := reader.to_run(cell)).strip()]
+        learner = _Learner(cells, place, problems)
+        try:
+            with contextlib.suppress(EndedError):  # each question says it
+                learner.ready()
+            results = [
+                hidden.run(exam.tests, q.number, q.points, learner.call, seed=exam.seed)
+                for q in exam.questions
+            ]
+        finally:
+            printed = learner.close()
+    except ExerciseError as error:
+        problems.append(str(error))
+    questions = [_question(q, result) for q, result in zip(exam.questions, results, strict=True)]
+    if len(problems) > MOST_PROBLEMS:
+        problems[MOST_PROBLEMS:] = [f"and {len(problems) - MOST_PROBLEMS} more"]
+    return {
+        "score": sum(question["score"] for question in questions),
+        "points": exam.points,
+        "questions": questions,
+        "problems": [clean(problem) for problem in problems],
+        "printed": clean(printed),
+        "seconds": round(time.monotonic() - began, 2),
+    }
+
+
+def _question(question: Question, result: Result) -> dict[str, Any]:
+    return {
+        "question": question.number,
+        "title": question.title,
+        "state": str(result.state),
+        "score": float(result.score),
+        "points": float(question.points),
+        "checks": [
+            {name: clean(str(getattr(line, name))) for name in ("state", "meaning", "detail")}
+            for line in result.lines or [Line(State.NOT_ANSWERED, "it was not run")]
+        ],
+    }
+
+
+def clean(text: str) -> str:
+    """Return a learner's text without control characters, which a terminal would obey."""
+    return "".join(c if c.isprintable() or c == "\n" else " " for c in text)

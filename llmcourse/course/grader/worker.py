@@ -1,0 +1,149 @@
+"""The learner's process: it runs the cells of one notebook and calls its functions.
+
+Started by `sandbox`.  It reads requests, a line of plain data each, and answers each with one::
+
+    ("cell", source)                      -> ("ok", None)
+    ("call", name, arguments, settings)   -> ("ok", what the function returned)
+                                             ("open", why there is no answer yet)
+                                             ("crash", the error in one line)
+
+What the cells print goes to another pipe.  Whatever a cell does here, the grader only ever reads
+lines of plain data, and knows the expected values in a process of its own.
+"""
+
+import argparse
+import asyncio
+import ctypes
+import os
+import resource
+import sys
+from typing import Any, BinaryIO
+
+from llmcourse.course.exercises import plain
+from llmcourse.course.exercises.check import crash
+
+MOST_FILES = 512
+_PR_SET_PDEATHSIG, _SIGKILL = 1, 9
+
+
+def _limit(kind: int, most: int) -> None:
+    """Set a limit that cannot be raised again; keep a lower one that is there already."""
+    _, hard = resource.getrlimit(kind)
+    most = most if hard == resource.RLIM_INFINITY else min(most, hard)
+    resource.setrlimit(kind, (most, most))
+
+
+def _lock_down(options: argparse.Namespace) -> None:
+    """Give up rights and set limits, before a line of the learner's is read."""
+    _limit(resource.RLIMIT_CORE, 0)
+    _limit(resource.RLIMIT_CPU, options.cpu_s)
+    _limit(resource.RLIMIT_FSIZE, options.file_bytes)
+    if options.uid:
+        os.setgroups([])
+        os.setresgid(options.uid, options.uid, options.uid)
+        os.setresuid(options.uid, options.uid, options.uid)
+    if options.guard:
+        _stand_guard()
+    _die_with_parent()  # a change of user would undo it
+    _limit(resource.RLIMIT_NPROC, options.processes)
+    _limit(resource.RLIMIT_NOFILE, MOST_FILES)
+    if sys.platform == "linux":  # elsewhere the system ignores or refuses it
+        _limit(resource.RLIMIT_AS, options.memory_bytes)
+
+
+def _die_with_parent() -> None:
+    """Ask the system to end this process when its parent ends."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, _SIGKILL, 0, 0, 0)
+
+
+def _stand_guard() -> None:
+    """Go on in a child.  Who kills its parent then kills this process, not the grader."""
+    child = os.fork()
+    if child:
+        _die_with_parent()
+        os.waitpid(child, 0)
+        os._exit(0)
+
+
+def _pipes() -> tuple[BinaryIO, BinaryIO]:
+    """Return the pipes of requests and answers; what is printed goes to standard error."""
+    requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(2, 1)
+    return requests, answers
+
+
+def _new_shell() -> Any:
+    """Return IPython's own way to run cells, without history, without windows and without exit."""
+    from IPython.core.interactiveshell import InteractiveShell  # noqa: PLC0415  after the limits
+    from traitlets.config import Config  # noqa: PLC0415
+
+    class Shell(InteractiveShell):
+        def enable_gui(self, gui: Any = None) -> None:
+            """Draw into files alone, as `%matplotlib inline` does in a page."""
+
+        def ask_exit(self) -> None:
+            """Go on: the grader ends the process."""
+
+    settings = {"HistoryManager": {"enabled": False}, "InteractiveShell": {"colors": "nocolor"}}
+    return Shell.instance(config=Config(settings))
+
+
+def _run_cell(shell: Any, loop: asyncio.AbstractEventLoop, source: str) -> tuple[str, Any]:
+    """Run one cell, inside an event loop as Jupyter does; an error in it is an answer, no end."""
+    running = shell.run_cell_async(
+        source, store_history=False, transformed_cell=shell.transform_cell(source)
+    )
+    outcome = loop.run_until_complete(running)
+    error = outcome.error_before_exec or outcome.error_in_exec
+    return ("crash", crash(error)) if error is not None else ("ok", None)
+
+
+def call(names: dict[str, Any], name: str, arguments: list, settings: dict) -> tuple[str, Any]:
+    """Call a function of the notebook."""
+    function = names.get(name)
+    if not callable(function):
+        return "open", f"the notebook has no function {name}"
+    try:
+        return "ok", function(*arguments, **settings)
+    except NotImplementedError as error:
+        return "open", str(error)
+    except BaseException as error:
+        return "crash", crash(error)
+
+
+def written(answer: tuple[str, Any]) -> bytes:
+    """Return the line of an answer; what cannot be written is a fault of the function called."""
+    try:
+        return plain.dumps(answer) + b"\n"
+    except Exception as error:  # a tensor without data, for one
+        return written(("crash", f"your function returned what is no data: {error}"))
+
+
+def _serve(requests: BinaryIO, answers: BinaryIO) -> None:
+    """Answer requests until there are no more."""
+    shell, loop = _new_shell(), asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    answers.write(written(("ok", "ready")))
+    answers.flush()
+    for line in requests:
+        kind, *what = plain.loads(line)
+        answer = _run_cell(shell, loop, *what) if kind == "cell" else call(shell.user_ns, *what)
+        answers.write(written(answer))
+        answers.flush()
+
+
+def main() -> None:
+    """Read the limits, lock down, and serve."""
+    parser = argparse.ArgumentParser(description="run the cells of one notebook")
+    for name in ("uid", "cpu_s", "file_bytes", "processes", "memory_bytes", "guard"):
+        parser.add_argument(f"--{name}", type=int, required=True)
+    options = parser.parse_args()
+    requests, answers = _pipes()
+    _lock_down(options)
+    _serve(requests, answers)
+
+
+if __name__ == "__main__":
+    main()

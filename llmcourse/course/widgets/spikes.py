@@ -1,0 +1,170 @@
+"""A widget about spikes: recorded runs with and without the margins that keep a run calm."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import traitlets
+
+from llmcourse.course.state import Choice, Limited, Whole
+from llmcourse.course.widget import Widget
+from llmcourse.optim.stability import SpikeDetector, Verdict
+
+MOST_MARGINS, MOST_STEPS = 4, 500
+LEAST_STEPS = 5
+
+
+class Judged(NamedTuple):
+    """What a detector says of a value, and the limit that it had before it."""
+
+    verdict: Verdict
+    limit: float
+
+
+def judged(
+    values: Sequence[float | int | None],
+    *,
+    window: int,
+    factor: float | int,
+    least_rise: float | int,
+) -> list[Judged]:
+    """Return what `SpikeDetector` says of every value, in order; None is one that is not finite."""
+    detector = SpikeDetector(window=window, factor=factor, least_rise=least_rise)
+    found = []
+    for value in values:
+        limit = detector.limit
+        found.append(Judged(detector.look(math.nan if value is None else value), limit))
+    return found
+
+
+class SpikeLab(Widget):
+    """Margins as boxes to tick; for every choice the run that was recorded with it.
+
+    Args:
+        margins: names of up to four things that keep a run calm.
+        runs: one for each choice of margins that was recorded, all off among them.  Each has "on"
+            (names), "losses" (of step 0, 1, ..., in nats per token) and "norms" (of the gradient
+            at the same steps): 5 to 500 steps, as long as the run went.  A number that is not
+            finite stays: the page says where it was.
+        state: on (the margins chosen at first), watch ("loss" or "gradient norm"), window, factor
+            and least_rise (of the detector), step (that is read out), compare.
+
+    Raises:
+        ValueError: if margins or runs are not as above; the message says which.
+    """
+
+    script = "spike_lab.js"
+    alt = (
+        "Loss and gradient norm of recorded runs.  With all margins off the loss jumps; ticking a "
+        "margin, such as clipping, shows the run that had it.  A dotted line is the limit of the "
+        "detector, and triangles mark the steps that it calls spikes."
+    )
+
+    margins = traitlets.List(traitlets.Unicode()).tag(sync=True)
+    runs = traitlets.List(traitlets.Dict()).tag(sync=True)
+    """On, losses and norms: to 4 digits, and None where not finite."""
+    longest = traitlets.Int().tag(sync=True)
+    on = traitlets.List(traitlets.Unicode()).tag(sync=True)
+    watch = Choice(("loss", "gradient norm"))
+    window = Whole(20, low=3, high=100, step=1, label="window, values")
+    factor = Limited(8, low=1, high=30, step=0.5, label="factor, spreads")
+    least_rise = Limited(0.1, low=0, high=5, step=0.05, label="least rise")
+    step = Whole(0, low=0, high=MOST_STEPS - 1, step=1, label="step")
+    compare = traitlets.Bool(True).tag(sync=True)
+
+    def __init__(
+        self, margins: Sequence[str], runs: Sequence[Mapping[str, Any]], **state: Any
+    ) -> None:
+        _check_margins(margins)
+        for place, run in enumerate(runs):
+            _check_run(place, run, margins)
+        _check_choices(runs)
+        longest = max(len(run["losses"]) for run in runs)
+        kept = [
+            {
+                "on": [name for name in margins if name in run["on"]],
+                "losses": _tidy(run["losses"]),
+                "norms": _tidy(run["norms"]),
+            }
+            for run in runs
+        ]
+        super().__init__(margins=list(margins), runs=kept, longest=longest, **state)
+        self.limits = self.limits | {"step": self.limits["step"] | {"high": longest - 1}}
+
+    @traitlets.validate("on")
+    def _known(self, proposal: dict[str, Any]) -> list[str]:
+        """Return the chosen margins in the order of all of them."""
+        unknown = sorted(set(proposal["value"]) - set(self.margins))
+        if unknown:
+            raise traitlets.TraitError(f"there is no margin {unknown}; there are {self.margins}")
+        return [name for name in self.margins if name in proposal["value"]]
+
+    @traitlets.validate("step")
+    def _in_the_runs(self, proposal: dict[str, Any]) -> int:
+        """Return the step, no later than the last of the longest run."""
+        last = self.longest - 1
+        if proposal["value"] > last:
+            self.note = f"step: the longest run ends at step {last}; {last} is used."
+        return min(last, proposal["value"])
+
+    def chosen(self) -> dict[str, Any] | None:
+        """Return the run with the margins that are on; None if it was not recorded."""
+        return next((run for run in self.runs if run["on"] == self.on), None)
+
+    def judged(self) -> list[Judged]:
+        """Return what the detector says of the chosen run, step by step, as the page shows it.
+
+        Raises:
+            ValueError: if that run was not recorded.
+        """
+        run = self.chosen()
+        if run is None:
+            raise ValueError(f"no run was recorded with {self.on} on")
+        return judged(
+            run["losses" if self.watch == "loss" else "norms"],
+            window=self.window,
+            factor=self.factor,
+            least_rise=self.least_rise,
+        )
+
+
+def _tidy(values: Sequence[Any]) -> list[float | None]:
+    """Return the values to 4 digits, None where they are not finite."""
+    return [float(f"{float(v):.4g}") if math.isfinite(v) else None for v in values]
+
+
+def _check_margins(margins: Sequence[str]) -> None:
+    if isinstance(margins, str) or not 1 <= len(margins) <= MOST_MARGINS:
+        raise ValueError(f"margins must be a list of 1 to {MOST_MARGINS} names, got {margins!r}")
+    if len(set(margins)) != len(margins) or not all(margins):
+        raise ValueError(f"margins must have different names, none empty, got {list(margins)}")
+
+
+def _check_run(place: int, run: Mapping[str, Any], margins: Sequence[str]) -> None:
+    """Raise unless a recorded run has known margins and two curves of the same length."""
+    missing = [name for name in ("on", "losses", "norms") if name not in run]
+    if missing:
+        raise ValueError(f"run {place} has no {', '.join(missing)}")
+    unknown = [name for name in run["on"] if name not in margins]
+    if isinstance(run["on"], str) or unknown:
+        raise ValueError(f"run {place}: on must be a list of {list(margins)}, got {run['on']!r}")
+    losses, norms = run["losses"], run["norms"]
+    if len(losses) != len(norms) or not LEAST_STEPS <= len(losses) <= MOST_STEPS:
+        raise ValueError(
+            f"run {place}: give as many losses as norms, {LEAST_STEPS} to {MOST_STEPS}, "
+            f"not {len(losses)} and {len(norms)}"
+        )
+    if not any(map(math.isfinite, losses)) or not any(map(math.isfinite, norms)):
+        raise ValueError(f"run {place}: no loss, or no norm, is finite: nothing can be drawn")
+    if any(value < 0 for value in norms):
+        raise ValueError(f"run {place}: a norm is negative")
+
+
+def _check_choices(runs: Sequence[Mapping[str, Any]]) -> None:
+    """Raise unless every choice of margins is there at most once, and all off is."""
+    choices = [frozenset(run["on"]) for run in runs]
+    if frozenset() not in choices:
+        raise ValueError('there must be a run with all margins off: "on": []')
+    twice = sorted({tuple(sorted(c)) for c in choices if choices.count(c) > 1})
+    if twice:
+        raise ValueError(f"more than one run has on {list(twice[0])}")

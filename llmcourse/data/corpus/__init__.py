@@ -1,0 +1,30 @@
+"""Texts to train on: simple stories of our own, presidential addresses, Python's own sources.
+
+Nothing is fetched: the stories come from a grammar, the rest from installed packages.
+
+Taught in: chapters/01_whole_run.ipynb, chapters/05_tokens.ipynb
+"""
+
+from typing import TYPE_CHECKING
+
+from llmcourse import lazy
+
+if TYPE_CHECKING:
+    from llmcourse.data.corpus.packages import (
+        FIRST_VALIDATION_YEAR,
+        Address,
+        SourceFile,
+        python_source,
+        sotu,
+        sotu_split,
+    )
+    from llmcourse.data.corpus.report import StoryReport, Tally, story_report
+    from llmcourse.data.corpus.stories import (
+        END_OF_TEXT,
+        is_story_sentence,
+        stories,
+        stories_entropy,
+        story_words,
+    )
+
+lazy(__name__)

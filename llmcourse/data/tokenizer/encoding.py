@@ -1,0 +1,281 @@
+"""The tokenizer: text to ids, and ids to text.
+
+Ids: the 256 bytes first, in the order of GPT-2's own vocabulary, then one id per merge in the order
+in which they were learnt, then the special tokens.  A tokenizer that was loaded keeps the ids of
+its file, whatever their order.
+"""
+
+import hashlib
+import json
+import operator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Integer, UInt
+from torch import Tensor
+
+from llmcourse.data.tokenizer import files
+from llmcourse.data.tokenizer.merging import MergeRules, apply_merges
+from llmcourse.data.tokenizer.patterns import GPT2, Cutter, checked_special_tokens, utf8
+
+Merge = tuple[bytes, bytes]
+Ids = Iterable[int] | Integer[np.ndarray, " num_tokens"] | Integer[Tensor, " num_tokens"]
+
+_MAX_WORDS = 200_000
+"""Different words that are remembered; past it the table starts anew."""
+
+_MAX_REMEMBERED_CHARACTERS = 50
+"""Longer words hardly ever come again, and could fill the memory."""
+
+
+class _WordTable(dict[str, bytes]):
+    """Every word met so far with its ids, packed as the bytes of an array.
+
+    Packed, the ids of a text are one `b"".join`, which is much faster than joining lists.
+    """
+
+    def __init__(self, tokenizer: "Tokenizer", special_tokens: Mapping[str, int]) -> None:
+        self._tokenizer = tokenizer
+        self._packed_specials = {
+            token: np.array([i], tokenizer.dtype).tobytes() for token, i in special_tokens.items()
+        }
+        super().__init__(self._packed_specials)
+
+    def __missing__(self, word: str) -> bytes:
+        packed = np.array(self._tokenizer._encode_word(word), self._tokenizer.dtype).tobytes()
+        if len(word) <= _MAX_REMEMBERED_CHARACTERS:
+            self[word] = packed
+        return packed
+
+    def look_up(self, words: list[str]) -> bytes:
+        """Return the packed ids of some words."""
+        if len(self) > _MAX_WORDS:
+            self.clear()
+            self.update(self._packed_specials)
+        return b"".join(map(self.__getitem__, words))
+
+
+class Tokenizer:
+    """A byte-level BPE tokenizer.  It is made once and never changed.
+
+    Args:
+        vocabulary: id to bytes, special tokens left out.
+        merges: pairs of byte strings, in the order in which they apply.
+        special_tokens: string to id.
+        pattern: how text is cut into words; see `Cutter`.
+
+    Raises:
+        ValueError: if ids are not 0, 1, 2, ... without gap, two ids have the same bytes, a byte has
+            no id, a merge is named twice or makes something that is not in the vocabulary, or a
+            special token or the pattern cannot be used.
+        TypeError: if a special token is not a string.
+    """
+
+    def __init__(
+        self,
+        vocabulary: Mapping[int, bytes],
+        merges: Sequence[Merge],
+        special_tokens: Mapping[str, int],
+        pattern: str = GPT2,
+    ) -> None:
+        checked_special_tokens(special_tokens.keys())
+        self.merges = list(merges)
+        """Pairs of byte strings, in the order in which they apply."""
+        self.special_tokens = dict(special_tokens)
+        """String to id."""
+        self.pattern = pattern
+        """How text is cut into words."""
+        self._vocabulary = dict(vocabulary)
+        _check(self._vocabulary, self.merges, self.special_tokens)
+        self._bytes_of = self._vocabulary | {i: s.encode() for s, i in special_tokens.items()}
+        id_of = {token: i for i, token in vocabulary.items()}
+        self._byte_ids = [id_of[bytes([byte])] for byte in range(256)]
+        self._rules = MergeRules(
+            {(id_of[a], id_of[b]): rank for rank, (a, b) in enumerate(self.merges)},
+            [id_of[a + b] for a, b in self.merges],
+        )
+        # One cutter and one table for each value of `allow_special`.
+        self._cutters = (Cutter(pattern, ()), Cutter(pattern, list(special_tokens)))
+        self._tables = (_WordTable(self, {}), _WordTable(self, special_tokens))
+
+    @classmethod
+    def from_merges(
+        cls, merges: Sequence[Merge], *, special_tokens: Sequence[str] = (), pattern: str = GPT2
+    ) -> "Tokenizer":
+        """Build a tokenizer from its merges alone: bytes, then merges, then special tokens."""
+        tokens = [bytes([byte]) for byte in files.BYTE_CHARACTERS]
+        tokens += dict.fromkeys(a + b for a, b in merges)
+        names = checked_special_tokens(special_tokens)
+        specials = {token: len(tokens) + i for i, token in enumerate(names)}
+        return cls(dict(enumerate(tokens)), merges, specials, pattern)
+
+    def __repr__(self) -> str:
+        return f"Tokenizer(vocab_size={self.vocab_size}, special_tokens={self.special_tokens})"
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of ids, special tokens included."""
+        return len(self._bytes_of)
+
+    @property
+    def dtype(self) -> np.dtype:
+        """The smaller of uint16 and uint32 that holds every id."""
+        return np.dtype(np.uint16 if self.vocab_size <= 1 << 16 else np.uint32)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 of everything that decides which ids a text gets, as 64 hexadecimal digits."""
+        parts = [
+            [self._bytes_of[i].hex() for i in range(self.vocab_size)],
+            sorted(self.special_tokens.items()),
+            [[a.hex(), b.hex()] for a, b in self.merges],
+            self.pattern,
+        ]
+        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """Return the bytes of a token.
+
+        Raises:
+            ValueError: if there is no such id.
+        """
+        if token_id not in self._bytes_of:
+            raise self._unknown(token_id)
+        return self._bytes_of[token_id]
+
+    def encode(self, text: str, *, allow_special: bool = True) -> list[int]:
+        """Return the ids of a text.
+
+        Args:
+            text: any Unicode text.
+            allow_special: whether special tokens in the text become their own ids, or are encoded
+                like other text, as they should be in text that strangers wrote.
+
+        Raises:
+            ValueError: if the text holds half of a surrogate pair.
+            TypeError: if `text` is not a string.
+        """
+        return self.encode_to_array(text, allow_special=allow_special).tolist()
+
+    def encode_to_array(
+        self, text: str, *, allow_special: bool = True
+    ) -> UInt[np.ndarray, " num_tokens"]:
+        """Return the ids of a text as an array of the tokenizer's `dtype`.
+
+        Args and errors as in `encode`.
+        """
+        if not isinstance(text, str):
+            raise TypeError(f"text must be a string, got a {type(text).__name__}")
+        packed = bytearray().join(self._packed([text], allow_special=allow_special))
+        return np.frombuffer(packed, self.dtype)
+
+    def encode_iterable(
+        self, chunks: Iterable[str], *, allow_special: bool = True
+    ) -> Iterator[int]:
+        """Yield the ids of the joined chunks, in memory that does not grow with their number.
+
+        Where chunks end makes no difference: the ids are those of `encode("".join(chunks))`.  Args
+        and errors as in `encode`; `read_text` gives the chunks of a file.
+        """
+        for array in self.encode_iterable_to_arrays(chunks, allow_special=allow_special):
+            yield from array.tolist()
+
+    def encode_iterable_to_arrays(
+        self, chunks: Iterable[str], *, allow_special: bool = True
+    ) -> Iterator[UInt[np.ndarray, " num_tokens"]]:
+        """Yield the same ids as `encode_iterable`, in arrays of some thousand, which is faster."""
+        for packed in self._packed(chunks, allow_special=allow_special):
+            yield np.frombuffer(bytearray(packed), self.dtype)
+
+    def _packed(self, chunks: Iterable[str], *, allow_special: bool) -> Iterator[bytes]:
+        """Yield packed ids, block by block."""
+        for words in self._cutters[allow_special].stream(chunks):
+            yield self._tables[allow_special].look_up(words)
+
+    def _encode_word(self, word: str) -> list[int]:
+        """Return the ids of one word."""
+        return apply_merges([self._byte_ids[byte] for byte in utf8(word)], self._rules)
+
+    def decode(self, ids: Ids) -> str:
+        """Return the text of some ids; bytes that are not UTF-8 become U+FFFD.
+
+        Args:
+            ids: integers from 0 to vocab_size - 1: a list, an array, a tensor of one dimension.
+
+        Raises:
+            ValueError: if an id is not in the vocabulary.
+            TypeError: if something else than integers is given.
+        """
+        return self.decode_bytes(ids).decode("utf8", errors="replace")
+
+    def decode_bytes(self, ids: Ids) -> bytes:
+        """Return the bytes of some ids, UTF-8 or not; args and errors as in `decode`."""
+        try:
+            return b"".join(map(self._bytes_of.__getitem__, map(operator.index, ids)))
+        except KeyError as error:
+            raise self._unknown(error.args[0]) from None
+
+    def _unknown(self, token_id: int) -> ValueError:
+        return ValueError(
+            f"token id {token_id} is not in the vocabulary: ids are from 0 to {self.vocab_size - 1}"
+        )
+
+    def save(self, folder: str | Path) -> None:
+        """Write vocab.json and merges.txt in GPT-2's form, and special_tokens.json.
+
+        Every file is written atomically; special_tokens.json comes last and carries the
+        fingerprint, so that `load` notices files that do not belong together.
+
+        Raises:
+            OSError: if a file cannot be written.
+        """
+        files.write(
+            folder,
+            files.Content(self._vocabulary, self.merges, self.special_tokens, self.pattern),
+            self.fingerprint,
+        )
+
+    @classmethod
+    def load(cls, folder: str | Path) -> "Tokenizer":
+        """Read what `save` wrote, or GPT-2's own two files.
+
+        Without special_tokens.json the pattern is `GPT2`, and entries of vocab.json that no merge
+        makes and that the pattern cuts into several words are special tokens.
+
+        Raises:
+            ValueError: if a file is missing or broken, or the files do not belong together.
+        """
+        content, fingerprint = files.read(folder)
+        try:
+            tokenizer = cls(*content)
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"the tokenizer in {folder} is broken: {error}") from error
+        if fingerprint is not None and tokenizer.fingerprint != fingerprint:
+            raise ValueError(
+                f"the tokenizer in {folder} is broken: its files were changed or belong to "
+                "different tokenizers; save it again"
+            )
+        return tokenizer
+
+
+def _check(
+    vocabulary: Mapping[int, bytes], merges: Sequence[Merge], special_tokens: Mapping[str, int]
+) -> None:
+    """Raise ValueError if the parts of a tokenizer do not fit together."""
+    ids = sorted([*vocabulary, *special_tokens.values()])
+    if ids != list(range(len(ids))):
+        raise ValueError("token ids must be 0, 1, 2, ... without gap or repetition")
+    known = set(vocabulary.values())
+    if len(known) < len(vocabulary):
+        raise ValueError("two ids of the vocabulary have the same bytes: every token needs its own")
+    missing = [byte for byte in range(256) if bytes([byte]) not in known]
+    if missing:
+        raise ValueError(f"the vocabulary has no token for the bytes {missing[:5]}")
+    if len(set(merges)) < len(merges):
+        raise ValueError("a merge is named twice: its place in the order is not clear")
+    for a, b in merges:
+        for token in (a, b, a + b):
+            if token not in known:
+                raise ValueError(f"the merge {a!r} {b!r} needs {token!r} in the vocabulary")

@@ -1,0 +1,169 @@
+"""GPT-2's file format: vocab.json and merges.txt, and beside them special_tokens.json.
+
+vocab.json maps tokens to ids, merges.txt has one pair of tokens a line, in order.  Both write bytes
+as printable characters (`BYTE_CHARACTERS`), special tokens as they are.  special_tokens.json adds
+what GPT-2 leaves to the code: which tokens are special, the pattern, and a fingerprint.
+
+Source: Radford et al. 2019, https://github.com/openai/gpt-2, src/encoder.py
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from llmcourse.base.files import write_atomically
+from llmcourse.data.tokenizer.patterns import GPT2, Cutter
+
+_VERSION_LINE = "#version: 0.2"
+
+
+def byte_characters() -> dict[int, str]:
+    """Return GPT-2's printable character for every byte, in the order of its first 256 ids.
+
+    Bytes that print stand for themselves; the other 68 take the characters from U+0100 on, so that
+    the files have neither white space nor control characters in a token.
+    """
+    printable = [*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    rest = [byte for byte in range(256) if byte not in printable]
+    characters = {byte: chr(byte) for byte in printable}
+    return characters | {byte: chr(256 + place) for place, byte in enumerate(rest)}
+
+
+BYTE_CHARACTERS = byte_characters()
+"""GPT-2's printable character for every byte, in the order of its first 256 ids."""
+
+_BYTE_OF = {character: byte for byte, character in BYTE_CHARACTERS.items()}
+
+
+class Content(NamedTuple):
+    """What the three files hold: the arguments of `Tokenizer`, in order."""
+
+    vocabulary: Mapping[int, bytes]
+    merges: Sequence[tuple[bytes, bytes]]
+    special_tokens: Mapping[str, int]
+    pattern: str
+
+
+def spell(token: bytes) -> str:
+    """Write bytes as GPT-2's printable characters."""
+    return "".join(BYTE_CHARACTERS[byte] for byte in token)
+
+
+def _unspell(text: str) -> bytes:
+    """Read GPT-2's printable characters as bytes.
+
+    Raises:
+        ValueError: if the text has a character that stands for no byte.
+    """
+    try:
+        return bytes(_BYTE_OF[character] for character in text)
+    except KeyError as error:
+        raise ValueError(f"{text!r} holds {error.args[0]!r}, which stands for no byte") from None
+
+
+def write(folder: str | Path, content: Content, fingerprint: str) -> None:
+    """Write the three files, each atomically, the one with the fingerprint last.
+
+    A special token that is spelled like another token, such as "a", is in special_tokens.json only.
+
+    Raises:
+        OSError: if a file cannot be written.
+    """
+    vocabulary, merges, special_tokens, pattern = content
+    spelled = special_tokens | {spell(token): i for i, token in vocabulary.items()}
+    by_id = dict(sorted(spelled.items(), key=lambda item: item[1]))
+    lines = [_VERSION_LINE, *(f"{spell(a)} {spell(b)}" for a, b in merges)]
+    extra = {"special_tokens": special_tokens, "pattern": pattern, "fingerprint": fingerprint}
+    for name, text in (
+        ("vocab.json", json.dumps(by_id, ensure_ascii=False)),
+        ("merges.txt", "\n".join(lines) + "\n"),
+        ("special_tokens.json", json.dumps(extra, ensure_ascii=False, indent=1)),
+    ):
+        with write_atomically(Path(folder) / name) as file:
+            file.write(text.encode())
+
+
+def read(folder: str | Path) -> tuple[Content, str | None]:
+    """Read the files; without special_tokens.json as GPT-2 is read, and without a fingerprint.
+
+    Raises:
+        ValueError: if a file is missing or not in this form.
+    """
+    folder = Path(folder)
+    try:
+        spelled = _read_ids(folder / "vocab.json")
+        merges = _read_merges(folder / "merges.txt")
+        if (folder / "special_tokens.json").exists():
+            special_tokens, pattern, fingerprint = _read_extra(folder / "special_tokens.json")
+        else:
+            special_tokens, pattern, fingerprint = _implied_specials(spelled, merges), GPT2, None
+        special_ids = set(special_tokens.values())
+        vocabulary = {i: _unspell(s) for s, i in spelled.items() if i not in special_ids}
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise ValueError(f"no tokenizer in {folder}: {error.filename} is missing") from error
+    except ValueError as error:
+        raise ValueError(f"the tokenizer in {folder} is broken: {error}") from error
+    return Content(vocabulary, merges, special_tokens, pattern), fingerprint
+
+
+def _read_json(path: Path) -> Any:
+    """Read a JSON file, and name it if it is broken."""
+    try:
+        return json.loads(path.read_text(encoding="utf8"))
+    except ValueError as error:
+        raise ValueError(f"{path.name} is not JSON: {error}") from error
+
+
+def _are_ids(value: Any) -> bool:
+    """Whether a value read from JSON maps strings to ids."""
+    return isinstance(value, dict) and all(type(i) is int for i in value.values())
+
+
+def _read_ids(path: Path) -> dict[str, int]:
+    """Read a mapping from strings to ids."""
+    ids = _read_json(path)
+    if not _are_ids(ids):
+        raise ValueError(f"{path.name} must map strings to ids")
+    return ids
+
+
+def _read_merges(path: Path) -> list[tuple[bytes, bytes]]:
+    """Read the merges: after the version line, two tokens and a space between them a line."""
+    lines = path.read_text(encoding="utf8").splitlines()
+    has_version = bool(lines) and lines[0].startswith("#version")
+    merges = []
+    for number, line in enumerate(lines[has_version:], start=1 + has_version):
+        pair = line.split(" ")
+        if len(pair) != 2 or "" in pair:
+            raise ValueError(f"{path.name}, line {number}: expected two tokens, got {line!r}")
+        merges.append((_unspell(pair[0]), _unspell(pair[1])))
+    return merges
+
+
+def _read_extra(path: Path) -> tuple[dict[str, int], str, str | None]:
+    """Read special tokens, pattern and fingerprint; the fingerprint may be left out."""
+    extra = _read_json(path)
+    extra = extra if isinstance(extra, dict) else {}
+    special_tokens, pattern = extra.get("special_tokens"), extra.get("pattern")
+    if not _are_ids(special_tokens) or not isinstance(pattern, str):
+        raise ValueError(f"{path.name} must hold special_tokens (string to id) and pattern")
+    return special_tokens, pattern, extra.get("fingerprint")
+
+
+def _implied_specials(spelled: dict[str, int], merges: Sequence[tuple[bytes, bytes]]) -> dict:
+    """Return the entries that no merge could make: the pattern cuts them into several words.
+
+    Raises:
+        ValueError: if an entry could be made by a merge, but no merge makes it.
+    """
+    made = {spell(a + b) for a, b in merges} | set(_BYTE_OF)
+    specials = {token: i for token, i in spelled.items() if token not in made}
+    cutter = Cutter(GPT2, ())
+    for token in specials:
+        if len(cutter.words(token)) < 2:
+            raise ValueError(
+                f"no merge makes {token!r}: merges.txt is incomplete, or it is a special token "
+                "and must be named in special_tokens.json"
+            )
+    return specials

@@ -1,0 +1,45 @@
+"""Attention: rotary positions, masks, three equal forms, and their backward passes.
+
+Taught in: chapters/11_attention.ipynb, chapters/13_norm_rope_silu.ipynb, chapters/17_targets_and_masks.ipynb, chapters/19_llama_backward.ipynb
+"""  # noqa: E501 - one line, which tests and pages read
+
+from typing import TYPE_CHECKING
+
+from llmcourse import lazy
+
+if TYPE_CHECKING:
+    from llmcourse.model.attention.backward import (
+        AttentionSaved,
+        attention_backward,
+        attention_forward,
+        sum_over_group,
+    )
+    from llmcourse.model.attention.dense import (
+        attention,
+        attention_sdpa,
+        attention_weights,
+        repeat_kv,
+    )
+    from llmcourse.model.attention.flash import (
+        FlashAttention,
+        FlashSaved,
+        attention_flash,
+        flash_backward,
+        flash_forward,
+    )
+    from llmcourse.model.attention.masks import causal_mask, document_mask, sliding_window_mask
+    from llmcourse.model.attention.rotary import (
+        halves_from_adjacent,
+        rope_adjacent,
+        rope_adjacent_backward,
+        rope_halves,
+        rope_rotations,
+    )
+    from llmcourse.model.attention.tiled import (
+        OnlineSoftmax,
+        attention_tiled,
+        online_softmax_add,
+        online_softmax_start,
+    )
+
+lazy(__name__)

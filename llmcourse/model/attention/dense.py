@@ -1,0 +1,117 @@
+"""Attention with grouped keys and values, in two forms that the tests hold equal.
+
+`attention` is written out, to be read; `attention_sdpa` is torch's fused kernel, to be trained
+with.
+
+Shape suffixes:  B batch, T time of the queries, S time of the keys (S >= T with a cache),
+H query heads, G key/value heads (G divides H), K head size.
+"""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from llmcourse.model.attention.masks import mask_or_causal
+
+
+def repeat_kv(x_BSGK: Float[Tensor, "*B S G K"], num_heads: int) -> Float[Tensor, "*B S H K"]:
+    """Hand every query head the keys, or the values, of its group: head h reads h // (H / G).
+
+    Raises:
+        ValueError: if the key/value heads do not divide the query heads.
+    """
+    num_kv_heads = x_BSGK.shape[-2]
+    if num_heads % num_kv_heads:
+        raise ValueError(f"{num_kv_heads} key/value heads do not divide {num_heads} heads")
+    return x_BSGK.repeat_interleave(num_heads // num_kv_heads, dim=-2)
+
+
+def attention_weights(
+    q_BTHK: Float[Tensor, "B T H K"],
+    k_BSGK: Float[Tensor, "B S G K"],
+    *,
+    mask: Bool[Tensor, "*masked T S"] | None = None,
+) -> Float[Tensor, "B H T S"]:
+    """Return how much every query reads from every key: softmax(q k^T / sqrt(K)) where allowed.
+
+    The weights of a query sum to 1; those of a query that may see no key are 0.
+
+    Args:
+        q_BTHK: queries, the last T of S positions.
+        k_BSGK: keys.
+        mask: True where a query may look, for all rows (T, S) or for each (B, T, S); None is
+            causal.
+
+    Raises:
+        ValueError: if the key/value heads do not divide the query heads, or the mask has another
+            shape.
+    """
+    k_BSHK = repeat_kv(k_BSGK, q_BTHK.shape[2])
+    scores_BHTS = torch.einsum("bthk,bshk->bhts", q_BTHK, k_BSHK) / math.sqrt(q_BTHK.shape[-1])
+    forbidden = ~_over_heads(mask, q_BTHK, k_BSGK)
+    # A query that sees nothing is a row of -inf, of which softmax makes NaN: hence the second fill.
+    weights_BHTS = scores_BHTS.masked_fill(forbidden, float("-inf")).softmax(dim=-1)
+    return weights_BHTS.masked_fill(forbidden, 0.0)
+
+
+def attention(
+    q_BTHK: Float[Tensor, "B T H K"],
+    k_BSGK: Float[Tensor, "B S G K"],
+    v_BSGK: Float[Tensor, "B S G K"],
+    *,
+    mask: Bool[Tensor, "*masked T S"] | None = None,
+) -> Float[Tensor, "B T H K"]:
+    """Attention, every step written out:  out = softmax(q k^T / sqrt(K)) v, for each head.
+
+    Args:
+        q_BTHK: queries, the last T of S positions.
+        k_BSGK: keys.
+        v_BSGK: values.
+        mask: see `attention_weights`.
+
+    Raises:
+        ValueError: if the key/value heads do not divide the query heads.
+
+    Source:
+        Vaswani et al. 2017, equation 1, https://arxiv.org/abs/1706.03762;
+        Ainslie et al. 2023 for the groups, https://arxiv.org/abs/2305.13245
+    """
+    weights_BHTS = attention_weights(q_BTHK, k_BSGK, mask=mask)
+    return torch.einsum("bhts,bshk->bthk", weights_BHTS, repeat_kv(v_BSGK, q_BTHK.shape[2]))
+
+
+def attention_sdpa(
+    q_BTHK: Float[Tensor, "B T H K"],
+    k_BSGK: Float[Tensor, "B S G K"],
+    v_BSGK: Float[Tensor, "B S G K"],
+    *,
+    mask: Bool[Tensor, "*masked T S"] | None = None,
+) -> Float[Tensor, "B T H K"]:
+    """The same attention through torch's fused kernel, which never stores the T x S weights."""
+    num_queries, num_keys = q_BTHK.shape[1], k_BSGK.shape[1]
+    # torch's own causal flag aligns the first query with the first key, which is right without a
+    # cache only; one query alone may see every key.
+    causal = mask is None and num_queries == num_keys
+    needs_mask = mask is not None or (not causal and num_queries > 1)
+    out_BHTK = F.scaled_dot_product_attention(
+        q_BTHK.transpose(1, 2),
+        k_BSGK.transpose(1, 2),
+        v_BSGK.transpose(1, 2),
+        attn_mask=_over_heads(mask, q_BTHK, k_BSGK) if needs_mask else None,
+        is_causal=causal,
+        enable_gqa=q_BTHK.shape[2] != k_BSGK.shape[2],
+    )
+    return out_BHTK.transpose(1, 2)
+
+
+def _over_heads(
+    mask: Bool[Tensor, "*masked T S"] | None,
+    q_BTHK: Float[Tensor, "B T H K"],
+    k_BSGK: Float[Tensor, "B S G K"],
+) -> Bool[Tensor, "*masked_1 T S"]:
+    """Return the mask, causal where None, with an axis that spreads it over the heads."""
+    mask = mask_or_causal(mask, q_BTHK.shape[1], k_BSGK.shape[1])
+    return mask.to(q_BTHK.device).unsqueeze(-3)

@@ -1,0 +1,94 @@
+"""Rotary positions: turn every pair of channels by an angle that grows with the position.
+
+Shape suffixes:  B batch, T time (tokens), H heads, K head size, J pairs of channels (K / 2).
+"""
+
+import torch
+from jaxtyping import Complex, Float, Int
+from torch import Tensor
+
+from llmcourse.base.pairs import widened
+
+
+def rope_rotations(
+    head_size: int, num_positions: int, *, theta: float = 10_000.0
+) -> Complex[Tensor, "T J"]:
+    """Return the rotation of every position and channel pair, as unit complex numbers.
+
+    rotation[t, j] = exp(i t w_j),  w_j = theta^(-2j / head_size).
+
+    Args:
+        head_size: channels per head, even.
+        num_positions: number of positions, from 0.
+        theta: the base; larger turns the slow pairs slower.  10,000 in the paper, 500,000 in
+            Llama 3.
+
+    Raises:
+        ValueError: if the head size is not even and positive, or theta not positive.
+
+    Source:
+        Su et al. 2021, equation 15, https://arxiv.org/abs/2104.09864
+    """
+    if head_size <= 0 or head_size % 2:
+        raise ValueError(f"head_size must be even and positive for RoPE, got {head_size}")
+    if theta <= 0:
+        raise ValueError(f"theta must be positive, got {theta}")
+    # float64: in float32 the angle of position 100,000 is already wrong in the third digit.
+    exponents_J = torch.arange(0, head_size, 2, dtype=torch.float64) / head_size
+    angles_TJ = torch.outer(
+        torch.arange(num_positions, dtype=torch.float64), theta ** (-exponents_J)
+    )
+    return torch.polar(torch.ones_like(angles_TJ), angles_TJ).to(torch.complex64)
+
+
+def rope_adjacent(
+    x_BTHK: Float[Tensor, "*B T H K"], rotations_TJ: Complex[Tensor, "*#B T J"]
+) -> Float[Tensor, "*B T H K"]:
+    """Rotate the channel pairs (0, 1), (2, 3), ... of every head: the layout of the paper.
+
+    A pair is read as one complex number, so the rotation is one complex product.  This is the
+    layout of our model and of Meta's own Llama code.  There are no complex numbers of bf16 parts:
+    bf16 and fp16 are rotated in float32 and rounded once, at the end.
+
+    Args:
+        x_BTHK: queries or keys.
+        rotations_TJ: the rotation of each token's position, from `rope_rotations`; with a batch
+            axis where the positions differ from row to row.
+    """
+    x_BTHJ = torch.view_as_complex(widened(x_BTHK).unflatten(-1, (-1, 2)))
+    return torch.view_as_real(x_BTHJ * rotations_TJ.unsqueeze(-2)).flatten(-2).to(x_BTHK.dtype)
+
+
+def rope_adjacent_backward(
+    dy_BTHK: Float[Tensor, "*B T H K"], rotations_TJ: Complex[Tensor, "*#B T J"]
+) -> Float[Tensor, "*B T H K"]:
+    """Gradient of `rope_adjacent` for its input: turn back by the same angles.
+
+    A rotation is a matrix whose transpose is its inverse, and a conjugate turns the other way.
+    """
+    return rope_adjacent(dy_BTHK, rotations_TJ.conj())
+
+
+def rope_halves(
+    x_BTHK: Float[Tensor, "*B T H K"], rotations_TJ: Complex[Tensor, "*#B T J"]
+) -> Float[Tensor, "*B T H K"]:
+    """Rotate the pairs (0, K/2), (1, K/2 + 1), ...: the layout of Hugging Face's Llama."""
+    first_BTHJ, second_BTHJ = x_BTHK.chunk(2, dim=-1)
+    cos_T1J, sin_T1J = rotations_TJ.real.unsqueeze(-2), rotations_TJ.imag.unsqueeze(-2)
+    return torch.cat(
+        (
+            first_BTHJ * cos_T1J - second_BTHJ * sin_T1J,
+            second_BTHJ * cos_T1J + first_BTHJ * sin_T1J,
+        ),
+        dim=-1,
+    )
+
+
+def halves_from_adjacent(head_size: int) -> Int[Tensor, " K"]:
+    """Return the permutation p between the two layouts:  x_halves = x_adjacent[..., p].
+
+    Then  rope_halves(x[..., p]) = rope_adjacent(x)[..., p].  The same p, applied to the rows of the
+    query and key weights, turns a checkpoint of one layout into one of the other.
+    """
+    channels_K = torch.arange(head_size)
+    return torch.cat((channels_K[0::2], channels_K[1::2]))

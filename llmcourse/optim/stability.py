@@ -1,0 +1,202 @@
+"""Seeing that a run goes wrong, finding where, and going back before it did."""
+
+import copy
+import math
+import statistics
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+Verdict = Literal["fine", "spike", "not finite"]
+"""What a detector says of a number."""
+
+
+class SpikeDetector:
+    """Tell a spike from the usual scatter, by the median of the last values::
+
+        spike if  value > median + factor * spread,   spread = 1.4826 median |value - median|
+
+    A median does not follow one wild value, as a mean would.  The constant makes the spread equal
+    to the standard deviation of a normal distribution.  Spikes do not enter the window, so that a
+    long one is not taken for usual.
+
+    Args:
+        window: values that are remembered, 3 or more.
+        factor: how many spreads are too much, positive.
+        least_rise: a rise below this is no spike, however calm the window was; 0 or more.
+
+    Raises:
+        ValueError: if a setting is outside its range.
+
+    Source:
+        Leys et al. 2013 for the spread, https://doi.org/10.1016/j.jesp.2013.03.013
+    """
+
+    def __init__(
+        self, *, window: int = 50, factor: int | float = 8.0, least_rise: int | float = 0.1
+    ) -> None:
+        if window < 3:
+            raise ValueError(f"window must be 3 or more, got {window}")
+        if factor <= 0 or least_rise < 0:
+            raise ValueError(
+                f"factor must be positive and least_rise 0 or more, got {factor} and {least_rise}"
+            )
+        self.factor, self.least_rise = factor, least_rise
+        self.values: deque[float] = deque(maxlen=window)
+
+    @property
+    def limit(self) -> float:
+        """The value above which there is a spike; infinity until the window is full."""
+        if len(self.values) < self.values.maxlen:
+            return math.inf
+        median = statistics.median(self.values)
+        spread = 1.4826 * statistics.median(abs(v - median) for v in self.values)
+        return median + max(self.factor * spread, self.least_rise)
+
+    def look(self, value: float) -> Verdict:
+        """Judge a value by those before it, and remember it unless it is a spike."""
+        if not math.isfinite(value):
+            return "not finite"
+        if value > self.limit:
+            return "spike"
+        self.values.append(value)
+        return "fine"
+
+
+class SkipAndRewind:
+    """Go back to a state from before a spike, and go on with other data.
+
+    The order of the data is not turned back: what came just before the spike is skipped.  Spikes
+    come from the meeting of certain batches with a certain state of the weights; the same batches
+    are harmless later.
+
+    Args:
+        model: its parameters and buffers are kept.
+        optimizer: its state is kept.
+        every: steps between two snapshots, 1 or more.
+
+    Raises:
+        ValueError: if `every` is below 1.
+
+    Source:
+        Chowdhery et al. 2022, section 5.1, https://arxiv.org/abs/2204.02311
+    """
+
+    def __init__(
+        self, model: nn.Module, optimizer: torch.optim.Optimizer, *, every: int = 20
+    ) -> None:
+        if every < 1:
+            raise ValueError(f"every must be 1 or more, got {every}")
+        self.model, self.optimizer, self.every = model, optimizer, every
+        self._snapshots: deque[tuple[int, Any, Any]] = deque(maxlen=2)
+        self.rewinds: list[tuple[int, int]] = []
+        """Pairs (step of the spike, step that was returned to)."""
+
+    def before(self, step: int) -> None:
+        """Keep the state before a step, if it is time to; the last two are kept."""
+        if step % self.every == 0:
+            state = (self.model.state_dict(), self.optimizer.state_dict())
+            self._snapshots.append((step, *copy.deepcopy(state)))
+
+    def rewind(self, step: int) -> int:
+        """Bring back the older snapshot; return its step.
+
+        The newer one may already hold what leads to the spike.
+
+        Raises:
+            ValueError: if there is no snapshot.
+        """
+        if not self._snapshots:
+            raise ValueError("there is no snapshot to go back to: call before(step) in each step")
+        kept_step, model, optimizer = self._snapshots[0]
+        self.model.load_state_dict(model)
+        self.optimizer.load_state_dict(copy.deepcopy(optimizer))
+        self._snapshots = deque([self._snapshots[0]], maxlen=2)
+        self.rewinds.append((step, kept_step))
+        return kept_step
+
+
+class BadNumber(NamedTuple):
+    """Where a number that is not finite, or too large, was seen first."""
+
+    where: str
+    """Name of the module or parameter; "" is the model itself."""
+    what: Literal["weight", "output", "gradient of the output", "gradient of the weight"]
+    share: float
+    """Share of the entries that are bad."""
+
+
+@dataclass
+class Watch:
+    """What `first_bad` saw, in the order in which it happened."""
+
+    seen: list[BadNumber] = field(default_factory=list)
+
+    @property
+    def first(self) -> BadNumber | None:
+        """The first bad number, where the fault is; None if all were good."""
+        return self.seen[0] if self.seen else None
+
+
+@contextmanager
+def first_bad(model: nn.Module, *, largest: int | float = math.inf) -> Iterator[Watch]:
+    """Watch a forward and a backward pass for the first number that is bad.
+
+    A NaN spreads: one bad weight makes a bad output of its layer, then of every later layer, then a
+    bad loss and bad gradients everywhere.  Only the first one says where to look.  In order:
+    weights before the pass, outputs of modules as they are computed (inner before outer), gradients
+    as backward reaches them.
+
+    Use::
+
+        with first_bad(model) as watch:
+            loss_of(model).backward()
+        print(watch.first)
+
+    Args:
+        model: any module.
+        largest: absolute values above it count as bad, too.
+
+    Raises:
+        ValueError: if `largest` is not positive.
+    """
+    if not largest > 0:
+        raise ValueError(f"largest must be positive, got {largest}")
+    watch = Watch()
+
+    def look(where: str, what: Any, x: Tensor) -> None:
+        if x.is_floating_point() and x.numel():
+            share = float((~(x.detach().abs() <= largest) | ~x.detach().isfinite()).float().mean())
+            if share:
+                watch.seen.append(BadNumber(where, what, share))
+
+    def after_forward(name: str) -> Any:
+        def hook(_module: nn.Module, _inputs: Any, output: Any) -> None:
+            if isinstance(output, Tensor):
+                look(name, "output", output)
+                if output.requires_grad:
+                    output.register_hook(lambda g: look(name, "gradient of the output", g))
+
+        return hook
+
+    handles = []
+    for name, parameter in model.named_parameters():
+        look(name, "weight", parameter)
+        if parameter.requires_grad:
+            handles.append(
+                parameter.register_hook(
+                    lambda g, name=name: look(name, "gradient of the weight", g)
+                )
+            )
+    for name, module in model.named_modules():
+        handles.append(module.register_forward_hook(after_forward(name)))
+    try:
+        yield watch
+    finally:
+        for handle in handles:
+            handle.remove()

@@ -1,0 +1,51 @@
+"""What a model costs: parameters, FLOPs, bytes and GPU hours, as pure functions of its shape.
+
+Taught in: chapters/10_blueprint.ipynb, chapters/14_mixture_of_experts.ipynb, chapters/15_splitting_the_model.ipynb, chapters/20_activation_memory.ipynb
+"""  # noqa: E501 - one line, which tests and pages read
+
+from typing import TYPE_CHECKING
+
+from llmcourse import lazy
+
+if TYPE_CHECKING:
+    from llmcourse.scale.cost.hardware import (
+        FP32_TRAINING,
+        HARDWARE,
+        MIXED_TRAINING,
+        MIXED_WIDE_GRADIENTS,
+        MOMENTS_IN_BF16,
+        Hardware,
+        TrainingBytes,
+        training_seconds,
+    )
+    from llmcourse.scale.cost.layout import (
+        FP32,
+        LLAMA_3,
+        Held,
+        Precision,
+        Step,
+        held,
+        layout_bytes,
+        llama_405b_steps,
+    )
+    from llmcourse.scale.cost.model import (
+        FORGOTTEN,
+        Forgotten,
+        forward_flop_by_part,
+        gpt2_parameters_by_part,
+        kept_bytes,
+        kv_cache_bytes_per_token,
+        num_active_parameters,
+        num_parameters,
+        parameters_by_part,
+        training_flop_per_token,
+    )
+    from llmcourse.scale.cost.traffic import (
+        Bytes,
+        context_parallel_bytes,
+        expert_parallel_bytes,
+        pipeline_bytes,
+        tensor_parallel_bytes,
+    )
+
+lazy(__name__)

@@ -1,0 +1,113 @@
+"""Bytes that training keeps for each parameter, accelerators, and the time that they take.
+
+Times assume a stated share of the peak of a stated part.
+"""
+
+from dataclasses import dataclass
+
+from llmcourse.base.arguments import require, require_each
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingBytes:
+    """Bytes per parameter that training keeps, by what they hold."""
+
+    weights: int
+    """Weights that the forward pass reads."""
+    gradients: int
+    """One gradient per weight."""
+    master: int
+    """A second, precise copy of the weights, where the first is bf16."""
+    moments: int
+    """AdamW's mean and mean square."""
+
+    @property
+    def optimizer(self) -> int:
+        """Bytes per parameter of the optimizer's state: moments and master copy."""
+        return self.master + self.moments
+
+    @property
+    def total(self) -> int:
+        """Bytes per parameter in all."""
+        return self.weights + self.gradients + self.optimizer
+
+
+FP32_TRAINING = TrainingBytes(weights=4, gradients=4, master=0, moments=8)
+"""Everything in float32, as on the CPU here: 16 bytes."""
+
+MIXED_TRAINING = TrainingBytes(weights=2, gradients=2, master=4, moments=8)
+"""bf16 weights and gradients, fp32 master and moments: 16 bytes (ZeRO, arXiv 1910.02054)."""
+
+MIXED_WIDE_GRADIENTS = TrainingBytes(weights=2, gradients=4, master=4, moments=8)
+"""The same with gradients summed in fp32, as Llama 3 was trained: 18 bytes."""
+
+MOMENTS_IN_BF16 = TrainingBytes(weights=2, gradients=2, master=0, moments=4)
+"""Nothing in fp32: 8 bytes, and updates that round away (chapter 27)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hardware:
+    """One accelerator, from its data sheet."""
+
+    name: str
+    dense_bf16_flop_per_s: float
+    """Peak without sparsity; data sheets often print twice that."""
+    memory_bytes: float
+    memory_bytes_per_s: float
+    source: str
+
+
+HARDWARE = {
+    "A100": Hardware(
+        name="NVIDIA A100 SXM 80 GB",
+        dense_bf16_flop_per_s=312e12,
+        memory_bytes=80e9,
+        memory_bytes_per_s=2.039e12,
+        source="NVIDIA A100 data sheet, 2021",
+    ),
+    "H100": Hardware(
+        name="NVIDIA H100 SXM 80 GB",
+        dense_bf16_flop_per_s=989.4e12,
+        memory_bytes=80e9,
+        memory_bytes_per_s=3.35e12,
+        source="NVIDIA H100 data sheet, 2023 (1,979 TFLOP/s is with sparsity)",
+    ),
+    "B200": Hardware(
+        name="NVIDIA B200 192 GB",
+        dense_bf16_flop_per_s=2.25e15,
+        memory_bytes=192e9,
+        memory_bytes_per_s=8e12,
+        source="NVIDIA Blackwell architecture brief, 2024",
+    ),
+}
+"""Accelerators by short name."""
+
+
+def training_seconds(
+    *,
+    num_parameters: int | float,
+    num_tokens: int | float,
+    num_gpus: int,
+    hardware: Hardware,
+    utilisation: int | float,
+) -> float:
+    """Return the time to train, by the rule of six:  6 N D / (GPUs x peak x utilisation).
+
+    Args:
+        num_parameters: N.
+        num_tokens: D.
+        num_gpus: how many work on it, 1 or more.
+        hardware: which ones.
+        utilisation: share of the dense bf16 peak that is reached (MFU), in (0, 1].
+
+    Raises:
+        ValueError: if an argument is outside its range.
+
+    Source:
+        Kaplan et al. 2020, section 2.1, https://arxiv.org/abs/2001.08361
+    """
+    sizes = {"num_parameters": num_parameters, "num_tokens": num_tokens, "num_gpus": num_gpus}
+    require_each(sizes, above=0)
+    require("utilisation", utilisation, above=0, most=1)
+    flop = 6 * num_parameters * num_tokens
+    return flop / (num_gpus * hardware.dense_bf16_flop_per_s * utilisation)
