@@ -80,13 +80,12 @@ def run_notebooks(folder, names, *options):
     command = [sys.executable, "-m", "pytest", "-c", os.devnull, "--rootdir", ".", "-q"]
     command += ["-p", "tools.nbval_cache", "-p", "no:cacheprovider"]
     command += ["--nbval-lax", "--nbval-current-env", *options]
-    (folder / "scratch").mkdir(exist_ok=True)
-    (folder / "_build" / "tmp").mkdir(parents=True)
-    env = build_book.environment(folder / "scratch")
+    scratch = folder / "_build" / "tmp"  # in the course's own builds it stands elsewhere
+    scratch.mkdir(parents=True)
+    env = build_book.environment(scratch)
     path = os.pathsep.join(map(str, (build_book.NOTING, folder, ROOT)))
     env |= {"PYTHONPATH": path, "LLMCOURSE_ROOT": str(folder)}
-    env |= {"TMPDIR": str(folder / "_build" / "tmp"), "MPLCONFIGDIR": str(folder / "matplotlib")}
-    env |= {"HOME": str(folder / "home")}
+    env |= {"MPLCONFIGDIR": str(scratch / "matplotlib"), "HOME": str(folder / "home")}
     return subprocess.run(
         [*command, *(f"{name}.ipynb" for name in names)],
         cwd=folder,
