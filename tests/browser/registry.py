@@ -507,7 +507,7 @@ REGISTRY = {
         {},
         {
             "probabilities": [0.001, 0.001, 0.001, 0.001, 0.996],
-            "words": ["elephant", "Straße", "c", "d", "mmmmmm"],
+            "words": ["elephant", "Straße", "c", "d", "we"],
             "target": "elephant",
         },
     ),
