@@ -17,7 +17,7 @@ RUN := OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false JUPYTER_PLATFORM_DIRS=1 $(
 
 PYTEST := $(RUN) -m pytest -n 2 --dist loadfile --no-loadscope-reorder --unchanged=$(if $(ALL),run,skip)
 OF_BOOK := tests/book tests/browser tests/notebooks
-OF_EXERCISES := tests/exercises tests/grading
+OF_EXERCISES := tests/exercises tests/course
 
 .PHONY: help book serve test test-fast test-package test-exercises test-book lint format exercises exercises-nbgrader soak bench clean
 
@@ -78,7 +78,7 @@ exercises-nbgrader: $(READY) ## write a course folder for nbgrader into _build/n
 
 soak: $(READY) ## end ranks and runs at random, a hundred times each, and try five seeds
 	@$(RUN) -m pytest tests/parallel/test_soak.py tests/parallel/test_crash.py --runs 100
-	@$(RUN) -m pytest -n 2 tests/exercises/test_gates.py tests/test_fluency.py --seeds 5
+	@$(RUN) -m pytest -n 2 tests/exercises/test_gates.py tests/train/test_fluency.py --seeds 5
 
 bench: $(READY) ## measure against peers and write bench/README.md
 	@$(RUN) -m bench

@@ -5,7 +5,7 @@ A package's names arrive when they are asked for (`lazy`), so that who needs one
 """
 
 import ast
-import importlib
+import importlib.util
 import sys
 from types import ModuleType
 
@@ -13,7 +13,7 @@ __version__ = "0.1.0"
 
 
 class _LazyPackage(ModuleType):
-    """A package that imports the module of a name when the name is first asked for."""
+    """A package that imports a module, or the module of a name, when it is first asked for."""
 
     _homes: dict[str, str]
 
@@ -22,7 +22,10 @@ class _LazyPackage(ModuleType):
 
     def __getattr__(self, name: str) -> object:
         if name not in self.__dict__.get("_homes", {}):
-            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+            module = f"{self.__name__}.{name}"
+            if name.startswith("__") or importlib.util.find_spec(module) is None:
+                raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+            return importlib.import_module(module)
         setattr(self, name, value := self._fetched(name))
         return value
 

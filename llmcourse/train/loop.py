@@ -42,10 +42,10 @@ def start(config: TrainConfig, folder: str | Path) -> Run:
     """
     runtime.device(config.device)  # before anything is written
     runtime.set_up(num_threads=config.num_threads, seed=config.seed)
-    return new_run(config, Path(folder), begin(config, Path(folder)))
+    return new_run(config, Path(folder), begin_run(config, Path(folder)))
 
 
-def begin(config: TrainConfig, folder: Path) -> Prepared:
+def begin_run(config: TrainConfig, folder: Path) -> Prepared:
     """Prepare the data of a new run and write its settings into its folder.
 
     Raises:

@@ -9,7 +9,7 @@ from llmcourse.parallel import world
 from llmcourse.parallel.mesh import parse
 from llmcourse.train.config import NO_MESH, TrainConfig
 from llmcourse.train.layouts import layout_on
-from llmcourse.train.loop import begin, fit, interruptible, saved_config
+from llmcourse.train.loop import begin_run, fit, interruptible, saved_config
 from llmcourse.train.prepare import prepare
 from llmcourse.train.run import new_run, restored
 from llmcourse.train.validation import Validation
@@ -43,7 +43,7 @@ def fit_on_ranks(
         RankError: if a rank fails.
     """
     folder = Path(folder)
-    begin(config, folder)  # once, before anybody reads it
+    begin_run(config, folder)  # once, before anybody reads it
     return _run(config, folder, False, show, timeout_s)
 
 

@@ -26,7 +26,7 @@ from llmcourse.checkpoint import dcp
 from llmcourse.parallel.world.worker import LOOPBACK
 from llmcourse.train.config import ONE_RANK, TrainConfig
 from llmcourse.train.layouts.torch import TorchLayout, TorchSharded
-from llmcourse.train.loop import FitResult, begin, fit
+from llmcourse.train.loop import FitResult, begin_run, fit
 from llmcourse.train.prepare import prepare
 from llmcourse.train.run import Run, new_run, restored
 
@@ -137,7 +137,7 @@ def _prepared(config: TrainConfig, folder: Path) -> None:
     """Begin the folder of a run, or see that it holds this one."""
     path = folder / "config.json"
     if not path.exists():
-        begin(config, folder)
+        begin_run(config, folder)
         return
     _compare(json.loads(path.read_text()), asdict(config), folder)
     prepare(config, folder / "data")

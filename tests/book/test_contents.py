@@ -17,9 +17,9 @@ IN_TOC = [Path(name).name for name in build_book.documents() if name.startswith(
 NOTEBOOKS = sorted(path.stem for path in (ROOT / "chapters").glob("*.ipynb"))
 SOURCES = sorted((ROOT / "llmcourse").rglob("*.py"))
 MODULES = [path for path in SOURCES if path != ROOT / "llmcourse" / "__init__.py"]
-SHOWN = [path for path in MODULES if path.stem != "arguments"]
-"""Modules but for the one that checks numbers everywhere, and that no chapter is about."""
-TAUGHT = re.compile(r"Taught in: (chapters/\w+\.ipynb(?:, chapters/\w+\.ipynb)*)")
+PACKAGES = [path for path in MODULES if path.stem == "__init__"]
+PAGE = r"(?:chapters/\w+\.ipynb|book/\w+\.md)"
+TAUGHT = re.compile(rf"Taught in: ({PAGE}(?:, {PAGE})*)")
 
 
 def name_of(path):
@@ -45,17 +45,20 @@ def shown_in(chapter):
     return set(re.findall(r"\{literalinclude\} \.\./(llmcourse/[\w/]+\.py)", prose))
 
 
-def imported_in(chapter):
-    """Return the modules of the package that a chapter's cells import, with their parents."""
+def named_in(chapter):
+    """Return what a chapter's cells import of the package, and the programs that it names."""
     names = set()
     for cell in cells_of(chapter):
+        names |= set(re.findall(r"python -m llmcourse\.([\w.]+)", cell.source))
         if cell.cell_type != "code":
             continue
-        for line in cell.source.split("\n"):
-            if found := re.match(r"\s*from llmcourse import (.+)", line):
-                names |= {name.split()[0] for name in found[1].strip("()").split(",") if name}
-            elif found := re.match(r"\s*(?:from|import) llmcourse\.([\w.]+)", line):
-                names |= {found[1], found[1].split(".")[0]}
+        for found in re.finditer(
+            r"^\s*from llmcourse([\w.]*) import (\([^)]*\)|[^\n]*)", cell.source, re.MULTILINE
+        ):
+            place = found[1].lstrip(".")
+            words = (name.split() for name in found[2].strip("()").split(","))
+            names |= {place, *(f"{place}.{word[0]}".lstrip(".") for word in words if word)}
+        names |= set(re.findall(r"^\s*import llmcourse\.([\w.]+)", cell.source, re.MULTILINE))
     return names
 
 
@@ -97,26 +100,17 @@ def test_number_and_slug_and_title_are_those_of_the_curriculum(chapter):
     assert first_line == f"# {chapter[:2]} {titles[chapter[:2]]}"
 
 
-@pytest.mark.parametrize("path", SHOWN, ids=name_of)
-def test_every_module_says_where_it_is_taught(path):
-    chapters = taught_in(path)
+@pytest.mark.parametrize("path", PACKAGES, ids=name_of)
+def test_a_package_names_the_chapters_that_teach_it(path):
+    """Both ways: each of them shows or uses it, and whoever shows a module of it is named."""
+    chapters, name = taught_in(path), name_of(path)
     assert chapters, "the docstring does not end with 'Taught in: chapters/NN_slug.ipynb'"
-    assert set(chapters) <= set(PLANNED)
-
-
-@pytest.mark.parametrize("path", SHOWN, ids=name_of)
-def test_a_chapter_shows_or_uses_the_modules_that_name_it(path):
-    name = name_of(path)
-    relative = path.relative_to(ROOT).as_posix()
-    for chapter in set(taught_in(path)) & set(IN_TOC):
-        used = imported_in(chapter)
-        assert relative in shown_in(chapter) or {name, name.split(".")[0]} & used, chapter
-
-
-@pytest.mark.parametrize("chapter", NOTEBOOKS)
-def test_a_module_names_the_chapters_that_show_it(chapter):
-    for name in shown_in(chapter):
-        assert chapter in taught_in(ROOT / name), f"{name} does not name {chapter}"
+    modules = {each.relative_to(ROOT).as_posix() for each in path.parent.glob("*.py")}
+    for chapter in set(chapters) & set(IN_TOC):
+        uses = any(f"{used}.".startswith(f"{name}.") for used in named_in(chapter))
+        assert uses or modules & shown_in(chapter), chapter
+    assert {each for each in IN_TOC if modules & shown_in(each)} <= set(chapters)
+    assert set(chapters) <= {*PLANNED, "instructors"}
 
 
 @pytest.mark.parametrize("path", MODULES, ids=name_of)
@@ -169,7 +163,9 @@ def test_the_links_see_what_they_should(tmp_path, monkeypatch):
     nbformat.write(nbformat.v4.new_notebook(cells=cells), tmp_path / "chapters" / "16_x.ipynb")
     monkeypatch.setitem(globals(), "ROOT", tmp_path)
     assert shown_in("16_x") == {"llmcourse/model/config.py"}
-    assert imported_in("16_x") == {"loss", "data", "ops", "model", "model.config"}
+    found = named_in("16_x")
+    assert {"loss", "data", "model.ops", "model.config.ModelConfig"} <= found
+    assert not any("moe" in name for name in found)
 
 
 @pytest.fixture

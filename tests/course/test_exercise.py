@@ -8,7 +8,7 @@ from llmcourse.course.exercises import exercise
 from llmcourse.course.exercises.check import AnswerError, NotAnsweredError
 from llmcourse.course.exercises.result import State
 from llmcourse.course.grader import hidden
-from tests.grading import small_exam
+from tests.course import small_exam
 from tools import mutants
 
 SOLVED = """\

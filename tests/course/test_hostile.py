@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from llmcourse.course.grader import batch, sandbox, submission
-from tests.grading import here, hostile, small_exam
+from tests.course import here, hostile, small_exam
 
 LINUX = sys.platform == "linux"
 KINDS = ("namespaces", "limits") if LINUX else ("limits",)

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from llmcourse.course.grader import sandbox, session
-from tests.grading import hostile
+from tests.course import hostile
 
 HOLD_600_MIB = """
 import os

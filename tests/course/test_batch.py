@@ -12,10 +12,10 @@ import time
 import psutil
 import pytest
 
-from llmcourse.base import runtime
+from llmcourse.base import files
 from llmcourse.course import __main__ as command_line
 from llmcourse.course.grader import batch, report, sandbox, submission
-from tests.grading import here, small_exam
+from tests.course import here, small_exam
 
 WAITING = """
 import ctypes, time
@@ -192,7 +192,7 @@ def test_limits_are_more_than_nothing(name):
 
 @pytest.mark.parametrize(
     ("option", "says"),
-    [("--jobs", "jobs must be 1 or more"), ("--cell-s", "cell_s must be more than 0")],
+    [("--jobs", "jobs must be 1 or more"), ("--cell-s", "cell_s must be above 0")],
 )
 def test_an_option_of_nothing_is_refused(place, grade, capsys, option, says):
     assert grade(place, option, "0") == 2
@@ -211,7 +211,7 @@ def test_a_full_disk_is_said_in_one_line_and_the_next_run_goes_on(
 ):
     with monkeypatch.context() as full:
         error = OSError(errno.ENOSPC, "cannot write: No space left on device", str(place[2]))
-        full.setattr(runtime, "write_atomically", lambda path: _raise(error))
+        full.setattr(files, "write_atomically", lambda path: _raise(error))
         assert grade(place) == 2
     said = capsys.readouterr().err
     assert "grade: " in said

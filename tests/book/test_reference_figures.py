@@ -10,7 +10,7 @@ import torch
 from llmcourse import loss, model
 from llmcourse.scale import cost
 
-FILE = Path(__file__).parents[1] / "book" / "data" / "reference_figures.json"
+FILE = Path(__file__).parents[2] / "book" / "data" / "reference_figures.json"
 FIGURES = {figure["id"]: figure for figure in json.loads(FILE.read_text())}
 
 SEVENTY = model.llama3_70b()

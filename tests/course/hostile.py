@@ -11,7 +11,7 @@ import json
 
 import psutil
 
-from tests.grading.small_exam import (
+from tests.course.small_exam import (
     STUB,
     Submission,
     cells,

@@ -25,8 +25,9 @@ from llmcourse import checkpoint, model, train
 from llmcourse.base import checks
 from llmcourse.data.corpus import END_OF_TEXT
 from llmcourse.data.tokenizer import GPT2, LLAMA3, Tokenizer
-from llmcourse.train import export as export_module
-from llmcourse.train.export import NAMES, export, huggingface, main
+from llmcourse.train.export import export, huggingface
+from llmcourse.train.export import folder as export_module
+from llmcourse.train.export.folder import NAMES, main
 
 TheirLlama = transformers.LlamaForCausalLM
 TINY = train.PRESETS["tiny"]()
@@ -769,7 +770,7 @@ except SystemExit as error:
 
 from pathlib import Path
 import torch
-from llmcourse.train import export
+from llmcourse.train.export import folder as export
 
 def kill_at(original, number):
     calls = []

@@ -981,7 +981,7 @@ def test_it_runs_as_a_program(settings_file):
 
 # ---- the page
 
-PAGE = (Path(__file__).parents[1] / "book" / "machines.md").read_text(encoding="utf8")
+PAGE = (Path(__file__).parents[2] / "book" / "machines.md").read_text(encoding="utf8")
 
 
 def blocks_of_the_page(language):
