@@ -19,7 +19,7 @@ def main(arguments: list[str] | None = None) -> int:
     words = sys.argv[1:] if arguments is None else arguments
     if words and words[0] in COMMANDS:
         return importlib.import_module(COMMANDS[words[0]]).main(words[1:])
-    print(__doc__.split("\n\nTaught in")[0], file=sys.stderr)
+    print(__doc__.strip(), file=sys.stderr)
     return 0 if words and words[0] in ("-h", "--help") else 2
 
 

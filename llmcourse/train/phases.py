@@ -60,7 +60,8 @@ def _watched(phase: Callable[..., Any]) -> Callable[..., Any]:
 def load(run: Run) -> Batch:
     """Phase 1: take the next batch of the global order."""
     inputs_BT, targets_BT = next(run.batches)
-    return Batch(inputs_BT.to(run.device), targets_BT.to(run.device))
+    device = run.layout.device
+    return Batch(inputs_BT.to(device), targets_BT.to(device))
 
 
 @_watched
@@ -105,11 +106,11 @@ def optimizer(run: Run, value: Losses) -> StepReport:
     norm = run.layout.clip()
     if not math.isfinite(norm):
         raise TrainingDivergedError(f"the gradient norm is {norm} at step {run.steps_done + 1}")
-    rate = learning_rate(run.config, run.steps_done)
-    for group in run.optimizer.param_groups:
+    rate, stepper = learning_rate(run.config, run.steps_done), run.layout.optimizer
+    for group in stepper.param_groups:
         group["lr"] = rate
-    run.optimizer.step()
-    run.optimizer.zero_grad(set_to_none=True)
+    stepper.step()
+    stepper.zero_grad(set_to_none=True)
     run.steps_done += 1
     return StepReport(run.steps_done, run.layout.mean(value.nats.item()), rate, norm)
 
