@@ -218,5 +218,14 @@ def examples(paths: list[Path]) -> list[Path]:
 
 def each_page(paths: list[Path]) -> pytest.MarkDecorator:
     """Make a test of every page; without a book, one that fails for want of it."""
-    names = [path.relative_to(HTML).as_posix() for path in paths]
-    return pytest.mark.parametrize("path", paths or [HTML], ids=names or ["no book"])
+    shared = [path for path in (HTML / "_static").rglob("*") if path.suffix in {".css", ".js"}]
+    shared = [path.relative_to(build_book.ROOT).as_posix() for path in sorted(shared)]
+    pages = [
+        pytest.param(
+            path,
+            id=path.relative_to(HTML).as_posix(),
+            marks=pytest.mark.depends_on(path.relative_to(build_book.ROOT).as_posix(), *shared),
+        )
+        for path in paths
+    ]
+    return pytest.mark.parametrize("path", pages or [pytest.param(HTML, id="no book")])

@@ -12,11 +12,20 @@ from tests.exercises import gates
 QUESTIONS = [(t, q) for t in gates.TOPICS for q in gates.questions_of(t).values()]
 MUTANTS = [(t, m) for t in gates.TOPICS for m in gates.mutants_of(t)]
 FEWEST, MOST = 3, 6
+
+
+def of_topic(topic, *rest, name):
+    """A case that depends on its topic's files alone."""
+    files = (f"solutions/{topic}.ipynb", f"hidden/{topic}.py", f"mutants/{topic}.diff")
+    marks = pytest.mark.depends_on(*(f"exercises/{file}" for file in files))
+    return pytest.param(topic, *rest, id=name, marks=marks)
+
+
 each_question = pytest.mark.parametrize(
-    ("topic", "question"), QUESTIONS, ids=[q.number for _, q in QUESTIONS]
+    ("topic", "question"), [of_topic(t, q, name=q.number) for t, q in QUESTIONS]
 )
 each_mutant = pytest.mark.parametrize(
-    ("topic", "mutant"), MUTANTS, ids=[f"{m.question}-{m.name}" for _, m in MUTANTS]
+    ("topic", "mutant"), [of_topic(t, m, name=f"{m.question}-{m.name}") for t, m in MUTANTS]
 )
 
 
@@ -53,7 +62,7 @@ def test_the_stub_is_not_answered_yet(topic, question):
     assert gates.unseen(topic, question, stub, setting).state is State.NOT_ANSWERED
 
 
-@pytest.mark.parametrize("topic", gates.TOPICS)
+@pytest.mark.parametrize("topic", [of_topic(topic, name=topic) for topic in gates.TOPICS])
 def test_an_exercise_has_three_to_six_mutants(topic):
     for number in gates.questions_of(topic):
         names = [m.name for m in gates.mutants_of(topic) if m.question == number]
