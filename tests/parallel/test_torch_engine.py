@@ -21,6 +21,7 @@ from llmcourse.checkpoint import dcp
 from llmcourse.parallel import world
 from llmcourse.parallel.world import RankError
 from llmcourse.train import __main__ as command_line
+from llmcourse.train import torch_engine
 
 STEPS = 6
 LAYOUTS = [("ddp", 2), ("fsdp", 2), ("ddp", 4), ("fsdp", 4), ("fsdp", 1)]
@@ -138,6 +139,28 @@ def test_a_background_save_is_the_same_and_does_not_tear(config, fit, spread_out
         assert runtime.fingerprint(now.model) == runtime.fingerprint(before.model)
         same = [runtime.fingerprint(moments_of(each)) for each in (now, before)]
         assert same[0] == same[1]
+
+
+def test_a_background_save_begins_when_the_one_before_has_ended(config, tmp_path, monkeypatch):
+    """They share a group of processes: two at once would mix up its messages."""
+    begin_write, under_way, ended = dcp.begin_write, [], []
+
+    def slow(*given, **settings):
+        assert not under_way
+        finish = begin_write(*given, **settings)
+        under_way.append(finish)
+
+        def later():
+            time.sleep(0.2)
+            finish()
+            ended.append(under_way.pop())
+
+        return later
+
+    monkeypatch.setattr(dcp, "begin_write", slow)
+    made = replace(settings(config, "ddp", 1), save_in_background=True, checkpoint_every=2)
+    torch_engine.fit_under_torchrun(made, tmp_path / "run")
+    assert len(ended) == 3
 
 
 def test_what_changes_after_the_snapshot_is_not_in_it(pools, tmp_path):

@@ -83,6 +83,7 @@ class TorchLayout(Layout):
         content = store.content_of_run(**facts, **rest)
         tensors = self.tensors()
         shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+        saver.wait()  # two saves at once would mix up their messages, and wait for ever
         write = dcp.begin_write(path, tensors, rank=self.index, background_group=self.saving_group)
 
         def finish() -> Path:
