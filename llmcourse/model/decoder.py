@@ -174,7 +174,7 @@ def auxiliary_loss(routings: Sequence[Routing], config: ModelConfig) -> Float[Te
         config: of the whole model.
 
     Returns:
-        None where nothing is to be added: without routings, and for a balance_weight of 0.
+        The sum to add, or None without routings and for a balance_weight of 0.
 
     Raises:
         ValueError: if there are more routings than layers.
