@@ -719,7 +719,7 @@ def test_an_impossible_step_is_clamped_and_said(show):
     assert "50 is used" in noted(page)
     run = run_scrubber()
     run.step = 60
-    assert (run.step, "the run has 50 steps; 50 is used" in run.note) == (50, True)
+    assert (run.step, "(from 0 to 50, whole); 50 is used" in run.note) == (50, True)
     run.step = -3
     assert run.step == 0
     assert run.limits["step"]["high"] == 50

@@ -8,7 +8,7 @@ from typing import Any
 import traitlets
 
 from llmcourse.backward.autodiff import Value, topological_order
-from llmcourse.course.state import Whole
+from llmcourse.course.state import Whole, one_of
 from llmcourse.course.widget import Widget
 
 FUNCTIONS = ("exp", "log", "tanh", "relu")
@@ -107,9 +107,7 @@ class GraphStepper(Widget):
         }
         for program in programs.values():
             _check_size(program)
-        example = state.pop("example", next(iter(programs)))
-        if example not in programs:
-            raise ValueError(f"example must be one of {list(programs)}, not {example!r}")
+        example = one_of("example", state.pop("example", next(iter(programs))), programs)
         super().__init__(
             examples=[[name, program] for name, program in programs.items()],
             example=example,

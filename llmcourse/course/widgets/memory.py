@@ -46,8 +46,6 @@ class MemoryTimeline(Widget):
     def __init__(
         self, preset: str = "llama3_70b", choices: Sequence[str] = ("nothing",) * 8, **state: Any
     ) -> None:
-        if preset not in LABELS:
-            raise ValueError(f"preset must be one of {', '.join(LABELS)}, got {preset!r}")
         presets = {name: _described(name) for name in LABELS}
         super().__init__(preset=preset, presets=presets, choices=list(choices), **state)
 

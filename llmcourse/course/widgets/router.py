@@ -101,9 +101,3 @@ class RouterBoard(Widget):
         return moe.dispatch(
             self.routing().experts_NK, self.experts, capacity_factor=self.capacity_factor
         )
-
-    def balance_loss(self) -> float:
-        """Return the balance loss by `moe.balance_loss`, as the page shows it."""
-        routing = self.routing()
-        counts_E = moe.count_choices(routing.experts_NK, self.experts)
-        return moe.balance_loss(routing.probabilities_NE, counts_E).item()

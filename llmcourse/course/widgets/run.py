@@ -138,17 +138,9 @@ class RunScrubber(Widget):
             groups=[[group, list(rows)] for group, rows in groups.items()],
             columns=num_columns,
             snapshots=_snapshots(steps, matrices),
+            bounds={"step": len(losses)},
             **state,
         )
-        self.limits = self.limits | {"step": self.limits["step"] | {"high": len(losses)}}
-
-    @traitlets.validate("step")
-    def _in_the_run(self, proposal: dict[str, Any]) -> int:
-        """Return the step, no later than the last of this run."""
-        last = len(self.losses)
-        if proposal["value"] > last:
-            self.note = f"step: the run has {last:,} steps; {last:,} is used."
-        return min(last, proposal["value"])
 
 
 def _check_run(

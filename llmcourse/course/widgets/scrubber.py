@@ -106,30 +106,12 @@ class WeightScrubber(Widget):
                 for matrix, change in zip(held, changes, strict=True)
             ],
             random=_singular(_random_like(held[0])),
+            bounds={
+                "checkpoint": len(steps) - 1,
+                "directions": min(MOST_DIRECTIONS, num_rows, num_columns),
+            },
             **{"checkpoint": len(steps) - 1, **state},
         )
-        most = {"checkpoint": len(steps) - 1, "directions": self._most_directions()}
-        self.limits = self.limits | {
-            name: self.limits[name] | {"high": high} for name, high in most.items()
-        }
-
-    def _most_directions(self) -> int:
-        return min(MOST_DIRECTIONS, *self.shape)
-
-    @traitlets.validate("checkpoint")
-    def _is_there(self, proposal: dict[str, Any]) -> int:
-        """Return the checkpoint, no later than the last."""
-        return self._at_most(proposal["value"], len(self.steps) - 1, "checkpoint")
-
-    @traitlets.validate("directions")
-    def _are_there(self, proposal: dict[str, Any]) -> int:
-        """Return the number of directions, not more than the matrix has."""
-        return self._at_most(proposal["value"], self._most_directions(), "largest directions")
-
-    def _at_most(self, value: int, high: int, label: str) -> int:
-        if value > high:
-            self.note = f"{label}: {value} is not possible (at most {high}); {high} is used."
-        return min(high, value)
 
 
 def _as_matrix(matrix: Any) -> Tensor:
