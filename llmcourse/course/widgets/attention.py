@@ -81,7 +81,6 @@ class AttentionMap(Widget):
 
 
 def _check(tokens: Sequence[str], queries: Tensor, keys: Tensor) -> None:
-    """Raise if a page cannot show attention between these tokens."""
     length = len(tokens)
     if queries.ndim != 4 or keys.ndim != 4:
         raise ValueError(
@@ -118,7 +117,6 @@ def _whole(x: Tensor, decimals: int) -> list[list[int]]:
 
 
 def _decimals(queries: Tensor, keys: Tensor) -> int:
-    """Return how many decimals fit into a page: 3 or 2."""
     for decimals, most in ((3, FINE_CHARACTERS), (2, MOST_CHARACTERS)):
         size = len(as_json([_whole(queries, decimals), _whole(keys, decimals)]))
         if size <= most:

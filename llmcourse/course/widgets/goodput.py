@@ -58,7 +58,6 @@ class GoodputPlanner(Widget):
 
     @traitlets.validate("kept")
     def _check_kept(self, proposal: dict[str, Any]) -> dict[str, Any]:
-        """Refuse a second curve that the page could not draw."""
         kept = proposal["value"]
         if kept and set(kept) != set(CURVE):
             raise traitlets.TraitError(f"kept must have {', '.join(CURVE)}, or nothing; got {kept}")

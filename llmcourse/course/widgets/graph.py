@@ -139,7 +139,6 @@ def _evaluate(node: ast.expr, named: Mapping[str, Value]) -> Value | int | float
 
 
 def _formula(value: Value, given: list[str]) -> str:
-    """Return the formula of a computed value, from the name of its operation."""
     if value.name in FUNCTIONS and len(given) == 1:
         return f"{value.name}({given[0]})"
     if value.name in ("+", "×") and len(given) == 2:
@@ -150,7 +149,6 @@ def _formula(value: Value, given: list[str]) -> str:
 
 
 def _check_size(program: str) -> None:
-    """Refuse what cannot be read, and what the picture has no room for."""
     values_of(program)
     lines = ast.parse(program.strip()).body
     # A box for each operation on a value and for each named number, as the page draws them.

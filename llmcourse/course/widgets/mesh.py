@@ -93,7 +93,6 @@ class MeshGrid(Widget):
 
 
 def _described(name: str) -> dict[str, Any]:
-    """Return what the page needs to know of a model."""
     config = MODELS[name]()
     label = {"llama3_8b": "Llama 3 8B", "llama3_70b": "Llama 3 70B", "llama3_405b": "Llama 3 405B"}
     return {

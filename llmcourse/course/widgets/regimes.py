@@ -64,7 +64,6 @@ class RateRegimes(Widget):
 
 
 def _checked(run: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a run as plain numbers, or raise ValueError for what it lacks."""
     missing = [key for key in KEYS if key not in run]
     if missing:
         raise ValueError(f"a run has no {missing}; it needs {list(KEYS)}")

@@ -76,7 +76,6 @@ class RouterBoard(Widget):
 
     @traitlets.validate("biases")
     def _one_for_each(self, proposal: dict[str, Any]) -> list[float]:
-        """Reject another number of biases than there are experts."""
         if len(proposal["value"]) != MOST_EXPERTS:
             raise traitlets.TraitError(
                 f"biases must be {MOST_EXPERTS} numbers, got {len(proposal['value'])}"

@@ -59,7 +59,6 @@ class ShareBar(Widget):
 
 
 def _described(name: str) -> dict[str, Any]:
-    """Return what the page needs to know of a preset."""
     config = PRESETS[name]()
     label, factor, multiple = RULES[name]
     kept = ("head_size", "vocab_size", "tied_head")

@@ -69,7 +69,6 @@ class SpikeLab(Widget):
 
     @traitlets.validate("on")
     def _known(self, proposal: dict[str, Any]) -> list[str]:
-        """Return the chosen margins in the order of all of them."""
         unknown = sorted(set(proposal["value"]) - set(self.margins))
         if unknown:
             raise traitlets.TraitError(f"there is no margin {unknown}; there are {self.margins}")
@@ -89,7 +88,6 @@ def _check_margins(margins: Sequence[str]) -> None:
 
 
 def _check_run(place: int, run: Mapping[str, Any], margins: Sequence[str]) -> None:
-    """Raise unless a recorded run has known margins and two curves of the same length."""
     missing = [name for name in ("on", "losses", "norms") if name not in run]
     if missing:
         raise ValueError(f"run {place} has no {', '.join(missing)}")
@@ -109,7 +107,6 @@ def _check_run(place: int, run: Mapping[str, Any], margins: Sequence[str]) -> No
 
 
 def _check_choices(runs: Sequence[Mapping[str, Any]]) -> None:
-    """Raise unless every choice of margins is there at most once, and all off is."""
     choices = [frozenset(run["on"]) for run in runs]
     if frozenset() not in choices:
         raise ValueError('there must be a run with all margins off: "on": []')
