@@ -18,6 +18,7 @@ from llmcourse.base import runtime
 from llmcourse.course.measured import PHASES, phases_of_step
 from llmcourse.course.widgets.course import ProgressMap, curriculum
 from llmcourse.course.widgets.run import RunScrubber, TrainingLoop, quantised
+from llmcourse.train import phases
 from tests.browser import visits
 from tests.browser.kit import enter, noted, said, value
 from tests.browser.registry import chapter_map, exercise_sums, run_matrices, run_scrubber, sums
@@ -495,7 +496,7 @@ def test_every_phase_names_a_function_of_the_package():
     for phase in PHASES:
         module, name = phase["function"].rsplit(".", 1)
         assert module == "llmcourse.train.phases"
-        assert callable(getattr(train.phases, name))
+        assert callable(getattr(phases, name))
 
 
 def test_the_loop_goes_round(arithmetic):
