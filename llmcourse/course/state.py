@@ -1,9 +1,21 @@
 """The state of a widget: numbers with limits, that clamp what is impossible and say so."""
 
 import math
+from collections.abc import Collection
 from typing import Any
 
 import traitlets
+
+
+class StateError(traitlets.TraitError, ValueError):
+    """What a state cannot be, said by a trait or by the widget's constructor."""
+
+
+def one_of(name: str, value: Any, options: Collection[str]) -> str:
+    """Return the value, if it is one of the options."""
+    if value not in options:
+        raise StateError(f"{name} must be one of {', '.join(options)}, not {value!r}")
+    return value
 
 
 class Limited(traitlets.TraitType):
@@ -14,7 +26,7 @@ class Limited(traitlets.TraitType):
     Args:
         default: the value at first.
         low: smallest value.
-        high: largest value.
+        high: largest value; the widget's `bounds` may hold a lower one.
         step: what one press of an arrow key moves the slider by.
         label: what the note calls the number.
     """
@@ -43,16 +55,15 @@ class Limited(traitlets.TraitType):
             raise traitlets.TraitError(
                 f"{self.label} must be a number from {self.low} to {self.high}, not {value!r}"
             )
-        used = min(self.high, max(self.low, round(value) if self._rounds(value) else value))
+        high = obj.bounds.get(self.name, self.high)
+        rounded = round(value) if self.whole and math.isfinite(value) else value
+        used = min(high, max(self.low, rounded))
         if used != value:
             obj.note = (
-                f"{self.label}: {value:g} is not possible (from {self.low:g} to {self.high:g}"
+                f"{self.label}: {value:g} is not possible (from {self.low:g} to {high:g}"
                 f"{', whole' if self.whole else ''}); {used:g} is used."
             )
         return used
-
-    def _rounds(self, value: int | float) -> bool:
-        return self.whole and math.isfinite(value)
 
     def limits(self) -> dict[str, Any]:
         """Return what the page needs to clamp in the same way."""
@@ -66,6 +77,14 @@ class Whole(Limited):
     whole = True
 
 
+class Named(traitlets.Unicode):
+    """One of the names that the widget was made with, which its `bounds` hold."""
+
+    def validate(self, obj: Any, value: Any) -> str:
+        """Return the value, if it is one of the names."""
+        return one_of(self.name, value, obj.bounds[self.name])
+
+
 class Choice(traitlets.Unicode):
     """One of some strings."""
 
@@ -76,9 +95,7 @@ class Choice(traitlets.Unicode):
 
     def validate(self, obj: Any, value: Any) -> str:
         """Return the value, if it is one of the options."""
-        if value not in self.options:
-            raise traitlets.TraitError(f"{self.name} must be one of {self.options}, not {value!r}")
-        return value
+        return one_of(self.name, value, self.options)
 
     def limits(self) -> dict[str, Any]:
         """Return what the page needs to offer the same options."""

@@ -10,6 +10,7 @@ import html
 import itertools
 import json
 import re
+from collections.abc import Mapping
 from importlib import resources
 from typing import Any, ClassVar
 
@@ -61,6 +62,11 @@ class Widget(anywidget.AnyWidget):
 
     A subclass names its `script` (a file in llmcourse/course/js), its state as traits, and `alt`,
     the text that stands where no script runs.
+
+    Args:
+        bounds: of parts of the state that hang on other arguments: the highest value of a number,
+            or the names of a `Named`.
+        state: values of the traits.
     """
 
     script: ClassVar[str]
@@ -75,13 +81,16 @@ class Widget(anywidget.AnyWidget):
             cls._esm = module(cls.script)
             cls._css = source("kit.css")
 
-    def __init__(self, **state: Any) -> None:
+    def __init__(self, *, bounds: Mapping[str, Any] | None = None, **state: Any) -> None:
+        self.bounds = dict(bounds or {})
         traits = self.traits()
         unknown = sorted(set(state) - set(traits))
         if unknown:
             known = sorted(name for name in self.keys_of_state() if name not in ("limits", "note"))
             raise TypeError(f"{type(self).__name__} has no {unknown}; it has {known}")
         limits = {name: t.limits() for name, t in traits.items() if hasattr(t, "limits")}
+        for name in limits.keys() & self.bounds.keys():
+            limits[name]["high"] = self.bounds[name]
         super().__init__(**state, limits=limits)
 
     @classmethod

@@ -29,6 +29,17 @@ def shape_of(made):
     }
 
 
+def numbers_of(made):
+    """Return the queries (L, T, H, K) and keys (L, T, G, K) that the page has, in float64."""
+    layers, length = len(made.query_numbers), len(made.tokens)
+    pairs = (made.query_numbers, made.num_heads), (made.key_numbers, made.num_kv_heads)
+    return tuple(
+        torch.tensor(numbers, dtype=torch.float64).view(layers, length, heads, made.head_size)
+        / 10**made.decimals
+        for numbers, heads in pairs
+    )
+
+
 def mask_of(kind, length, window):
     if kind == "none":
         return torch.ones(length, length, dtype=torch.bool)
@@ -41,7 +52,7 @@ def mask_of(kind, length, window):
 
 def by_the_package(made, layer, kind, window, scaled):
     """Return the shares (H, T, T) of a layer of the numbers that the page has."""
-    queries, keys = made.queries_and_keys()
+    queries, keys = numbers_of(made)
     q = queries[layer][None] * (1 if scaled else math.sqrt(made.head_size))
     mask = mask_of(kind, len(made.tokens), window)
     return attention_weights(q, keys[layer][None], mask=mask)[0]
@@ -53,7 +64,7 @@ def by_the_package(made, layer, kind, window, scaled):
 @pytest.mark.parametrize(("heads", "kv_heads"), SHAPES)
 def test_shares_are_those_of_the_package(arithmetic, heads, kv_heads):
     made = AttentionMap(ATTENDED, *queries_and_keys(heads=heads, kv_heads=kv_heads))
-    queries, keys = (x.flatten(1).tolist() for x in made.queries_and_keys())
+    queries, keys = (x.flatten(1).tolist() for x in numbers_of(made))
     choices = list(
         itertools.product(range(2), ("causal", "window", "none"), (1, 3, 9), (True, False))
     )
@@ -80,7 +91,7 @@ def test_the_shares_of_a_model_are_its_own(arithmetic):
                 weight.mul_(8)  # far from equal shares
     queries, keys = those_of_a_model(small, ids)
     made = AttentionMap(ATTENDED, queries[:, 0], keys[:, 0])
-    flat = [x.flatten(1).tolist() for x in made.queries_and_keys()]
+    flat = [x.flatten(1).tolist() for x in numbers_of(made)]
     cases = [
         [
             *(flat[0][layer], flat[1][layer], shape_of(made), head),
@@ -136,7 +147,7 @@ def test_numbers_come_through_to_half_a_unit(scale, decimals):
     queries, keys = queries_and_keys(layers=4, length=length, size=18, scale=scale)
     made = AttentionMap(tokens, queries, keys)
     assert made.decimals == decimals
-    for ours, theirs in zip(made.queries_and_keys(), (queries, keys), strict=True):
+    for ours, theirs in zip(numbers_of(made), (queries, keys), strict=True):
         assert ours.shape == theirs.shape
         assert (ours - theirs.double()).abs().max() <= 0.5 / 10**decimals * (1 + 1e-6)
 
@@ -247,7 +258,7 @@ def test_the_table_holds_scores_and_shares_of_the_row(show):
     made = attention_map(layer=1, head=2, row=4)
     page = show(made)
     rows = table(page)
-    queries, keys = made.queries_and_keys()
+    queries, keys = numbers_of(made)
     dots = keys[1, :, 1] @ queries[1, 4, 2]
     shares = by_the_package(made, 1, "causal", 4, True)[2, 4]
     numbers = [[float(cell.replace(",", "")) for cell in (row[2], row[4])] for row in rows]

@@ -157,15 +157,20 @@ def test_the_curve_is_made_of_exposed_times(arithmetic):
 # --- the page
 
 
+def times_of_stories(**link):
+    buckets = full_buckets(TENSORS["stories"], 100_000)
+    return bucket_times(buckets, backward_s=0.06, num_ranks=2, **link)
+
+
 def test_the_start_says_what_is_exposed(show):
-    made = BucketTimeline()
-    page = show(made)
+    page = show(BucketTimeline())
     assert "17 buckets: the link works 69.4 ms, of which 49 % is latency." in said(page)
-    wait = 1e3 * made.exposed()
+    times = times_of_stories(latency_s=1e-3, bytes_per_s=40e6)
+    wait = 1e3 * exposed_s(times, backward_s=0.06)
     assert f"Exposed: {wait:.1f} ms" in said(page)
     assert pictured(page).endswith(f"exposed {wait:.1f} ms")
     rows = table(page, "Every bucket")
-    assert len(rows) == len(made.times()) == 17
+    assert len(rows) == len(times) == 17
     assert rows[-1][:3] == ["bucket 16", "1", "246 kB"]
     assert rows[-1][3] == "60 ms"
     assert rows[-1][-1] == "no"
@@ -221,13 +226,13 @@ def test_a_preset_brings_its_numbers_along(show):
 
 
 def test_the_link_keeps_up_when_it_is_quick(show):
-    made = BucketTimeline(gigabytes_per_s=1, latency_us=10)
-    page = show(made)
+    page = show(BucketTimeline(gigabytes_per_s=1, latency_us=10))
     assert "The link keeps up: only what is full at the very end is left." in said(page)
-    left = [t for t in made.times() if t.end_s > 0.06]
+    times = times_of_stories(latency_s=10e-6, bytes_per_s=1e9)
+    left = [t for t in times if t.end_s > 0.06]
     assert len(left) == 2  # the embedding, and the bucket that closes when it comes
     assert {t.ready_s for t in left} == {0.06}
-    assert made.exposed() == pytest.approx(left[-1].end_s - 0.06)
+    assert exposed_s(times, backward_s=0.06) == pytest.approx(left[-1].end_s - 0.06)
 
 
 # --- Python

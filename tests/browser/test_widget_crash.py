@@ -293,13 +293,6 @@ def test_reduced_motion_goes_to_the_end_at_once(show):
 # --- Python
 
 
-def test_python_reads_what_the_page_shows():
-    found = CrashLab(generators=False).outcome()
-    assert (found.restart_step, found.equal) == (10, False)
-    assert found.draws == list(range(14))
-    assert CrashLab(atomic=False, files=OVER).outcome().restart_step == 0
-
-
 @pytest.mark.parametrize(
     ("changed", "message"),
     [

@@ -230,5 +230,5 @@ def test_what_is_not_there_is_refused():
         MemoryTimeline("tiny")
     with pytest.raises(traitlets.TraitError, match="2 to 12"):
         MemoryTimeline(choices=["block"])
-    with pytest.raises(traitlets.TraitError, match="got 'half'"):
+    with pytest.raises(traitlets.TraitError, match="not 'half'"):
         MemoryTimeline(choices=["block", "half"])

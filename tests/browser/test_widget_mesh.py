@@ -6,13 +6,14 @@ import math
 import pytest
 import traitlets
 
-from llmcourse.course.widgets.mesh import AXES, LAYOUTS, MeshGrid
+from llmcourse.course.widgets.mesh import LAYOUTS, MeshGrid
 from llmcourse.model import PRESETS
 from llmcourse.parallel.collectives import chunk_sizes
 from llmcourse.parallel.world.rank import place_of
 from llmcourse.scale import cost
 from tests.browser.kit import enter, noted, pictured, said, table, value
 
+AXES = ("dp", "pp", "cp", "tp")
 WORDS = ("ranks", "server", "heads", "layers", "sequence", "batch", "bubble")
 MESHES = [
     dict(zip(AXES, sizes, strict=True))
@@ -363,11 +364,9 @@ def test_a_picture_of_16384_cells_is_light(show):
 # --- Python
 
 
-def test_python_knows_the_mesh_and_the_place():
-    made = MeshGrid("llama3_long", rank=9_000)
-    assert list(made.mesh().items()) == [("dp", 8), ("pp", 16), ("cp", 16), ("tp", 8)]
-    assert made.place() == {"dp": 4, "pp": 6, "cp": 5, "tp": 0}
-    assert MeshGrid("small", dp=4).mesh() == {"dp": 4, "pp": 2, "cp": 2, "tp": 2}
+def test_a_preset_sets_the_mesh_and_arguments_win():
+    assert [getattr(MeshGrid("llama3_long"), axis) for axis in AXES] == [8, 16, 16, 8]
+    assert [getattr(MeshGrid("small", dp=4), axis) for axis in AXES] == [4, 2, 2, 2]
 
 
 def test_the_models_are_the_packages():

@@ -7,8 +7,6 @@ import numpy as np
 import pytest
 import torch
 import traitlets
-from hypothesis import given
-from hypothesis import strategies as st
 
 from llmcourse.course.widgets.model import (
     MOST_TOKENS,
@@ -73,7 +71,7 @@ def test_the_nearest_divisor(arithmetic):
 
 
 def test_distributions_are_the_packages(arithmetic):
-    rows = [*sampling_board().scores(), np.zeros(10), np.zeros(16)]  # all equal: ties at every cut
+    rows = [*board_scores(), np.zeros(10), np.zeros(16)]  # all equal: ties at every cut
     settings = [
         {"temperature": t, "top_k": k, "top_p": p}
         for t in (0.05, 0.7, 1.0, 3.0)
@@ -94,7 +92,6 @@ def test_logits_come_through_to_half_a_quantum(arithmetic):
     made = sampling_board()
     got = arithmetic(SamplingBoard, "logits", [[text, made.quantum] for text in made.logits])
     assert np.abs(np.array(got) - board_scores()).max() <= made.quantum / 2 * (1 + 1e-9)
-    assert np.array_equal(np.array(got), made.scores())
 
 
 def test_draws_follow_the_distribution_and_repeat(arithmetic):
@@ -224,9 +221,11 @@ def test_python_clamps_top_k_to_the_vocabulary_and_refuses_an_unknown_context():
     assert made.context == CONTEXTS[0]
 
 
-@given(st.sampled_from(sorted(SHAPES)))
-def test_python_reads_the_shape(name):
-    assert shape_of(ConfigExplorer(name).config()) == shape_of(SHAPES[name]())
+@pytest.mark.parametrize("name", SHAPES)
+def test_the_state_is_the_shape(name):
+    made = ConfigExplorer(name)
+    shape = shape_of(SHAPES[name]())
+    assert {field: getattr(made, field) for field in shape} == shape
 
 
 @pytest.mark.parametrize(

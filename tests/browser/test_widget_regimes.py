@@ -215,6 +215,6 @@ def test_state_is_checked():
     made = RateRegimes(rate_runs())
     made.step = 9_999
     assert made.step == 295
-    assert "the runs end at step 295" in made.note
+    assert "(from 0 to 295, whole); 295 is used" in made.note
     with pytest.raises(traitlets.TraitError, match="curve must be one of"):
         made.curve = "E"

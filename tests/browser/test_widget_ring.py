@@ -251,12 +251,10 @@ def test_a_tree_of_eight_adds_in_pairs(show):
 
 
 def test_the_cost_follows_its_fields(show):
-    made = RingStepper()
-    page = show(made)
+    page = show(RingStepper())
     price = page.locator(".lc-stages p").last
     assert "1 MB over 4 ranks takes 60 µs; fastest is the ring." in price.text_content()
     assert "Below 200 kB the tree is faster" in price.text_content()
-    assert made.seconds() == pytest.approx(60e-6)
     enter(page, "tensor, MB", "0.1")
     assert "fastest is the tree" in price.text_content()
     enter(page, "latency of a message, µs", "1")
@@ -306,15 +304,3 @@ def test_it_plays_and_pauses(show):
     page.get_by_role("button", name="Pause").click()
     page.get_by_role("button", name="Reset").click()
     assert "Wanted" in said(page)
-
-
-# --- Python
-
-
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_python_reads_the_seconds(algorithm):
-    made = RingStepper(8, algorithm, megabytes=64, latency_us=20, gigabytes_per_s=2)
-    expected = collectives.seconds(
-        f"all_reduce_{algorithm}", 64_000_000, 8, latency_s=20e-6, bytes_per_s=2e9
-    )
-    assert made.seconds() == pytest.approx(expected, rel=1e-12)

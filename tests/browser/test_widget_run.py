@@ -18,6 +18,7 @@ from llmcourse.base import runtime
 from llmcourse.course.measured import PHASES, phases_of_step
 from llmcourse.course.widgets.course import ProgressMap, curriculum
 from llmcourse.course.widgets.run import RunScrubber, TrainingLoop, quantised
+from llmcourse.train import phases
 from tests.browser import visits
 from tests.browser.kit import enter, noted, said, value
 from tests.browser.registry import chapter_map, exercise_sums, run_matrices, run_scrubber, sums
@@ -495,7 +496,7 @@ def test_every_phase_names_a_function_of_the_package():
     for phase in PHASES:
         module, name = phase["function"].rsplit(".", 1)
         assert module == "llmcourse.train.phases"
-        assert callable(getattr(train.phases, name))
+        assert callable(getattr(phases, name))
 
 
 def test_the_loop_goes_round(arithmetic):
@@ -719,7 +720,7 @@ def test_an_impossible_step_is_clamped_and_said(show):
     assert "50 is used" in noted(page)
     run = run_scrubber()
     run.step = 60
-    assert (run.step, "the run has 50 steps; 50 is used" in run.note) == (50, True)
+    assert (run.step, "(from 0 to 50, whole); 50 is used" in run.note) == (50, True)
     run.step = -3
     assert run.step == 0
     assert run.limits["step"]["high"] == 50

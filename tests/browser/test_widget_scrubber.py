@@ -270,12 +270,12 @@ def test_python_clamps_and_says_so():
     made.checkpoint = 7
     assert (made.checkpoint, made.note) == (
         3,
-        "checkpoint: 7 is not possible (at most 3); 3 is used.",
+        "checkpoint: 7 is not possible (from 0 to 3, whole); 3 is used.",
     )
     made.directions = 5
     assert (made.directions, made.note) == (
         3,
-        "largest directions: 5 is not possible (at most 3); 3 is used.",
+        "largest directions: 5 is not possible (from 1 to 3, whole); 3 is used.",
     )
     assert made.limits["directions"]["high"] == 3
     with pytest.raises(traitlets.TraitError, match="view must be one of"):

@@ -126,14 +126,6 @@ def test_zoom_cuts_the_long_bars(show):
 # --- Python
 
 
-def test_python_reads_what_the_page_shows():
-    made = ZeroBars("llama3_70b", stage=1, ranks=512, model_parallel=32)
-    part = -(-70_553_706_496 // 32)
-    assert made.parameters() == part
-    assert made.memory_bytes() == zero.memory_bytes(part, 512, 1)
-    assert made.traffic_bytes() == zero.traffic_bytes(part, 512, 1)
-
-
 def test_what_is_not_there_is_refused():
     with pytest.raises(ValueError, match="preset must be one of"):
         ZeroBars("tiny")

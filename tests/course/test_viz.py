@@ -81,7 +81,7 @@ def test_a_choice_is_one_of_its_options():
 
     small = Small()
     assert small.limits["kind"] == {"options": ["a", "b"]}
-    with pytest.raises(traitlets.TraitError, match="'a', 'b'"):
+    with pytest.raises(traitlets.TraitError, match="kind must be one of a, b, not 'c'"):
         small.kind = "c"
 
 

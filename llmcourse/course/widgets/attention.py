@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import Any
 
-import torch
 import traitlets
 from torch import Tensor
 
@@ -71,45 +70,17 @@ class AttentionMap(Widget):
             num_heads=queries.shape[2],
             num_kv_heads=keys.shape[2],
             head_size=queries.shape[3],
+            bounds={
+                "layer": len(queries) - 1,
+                "head": queries.shape[2] - 1,
+                "row": len(tokens) - 1,
+                "window": len(tokens),
+            },
             **({"row": len(tokens) - 1, "window": min(4, len(tokens))} | state),
-        )
-        high = {name: self.limits[name] | {"high": most} for name, most in self._most().items()}
-        self.limits = self.limits | high
-
-    def _most(self) -> dict[str, int]:
-        """Return the largest number of every choice, which hangs on the text and the model."""
-        last = len(self.tokens) - 1
-        return {
-            "layer": len(self.query_numbers) - 1,
-            "head": self.num_heads - 1,
-            "row": last,
-            "window": last + 1,
-        }
-
-    @traitlets.validate("layer", "head", "row", "window")
-    def _at_most(self, proposal: dict[str, Any]) -> int:
-        """Clamp to what this text and this model have."""
-        trait, value = proposal["trait"], proposal["value"]
-        used = min(value, self._most()[trait.name])
-        if used != value:
-            self.note = f"{trait.label}: {value} is not possible here; {used} is used."
-        return used
-
-    def queries_and_keys(self) -> tuple[Tensor, Tensor]:
-        """Return the queries (L, T, H, K) and keys (L, T, G, K) that the page has, in float64."""
-        layers, length = len(self.query_numbers), len(self.tokens)
-        return tuple(
-            torch.tensor(numbers, dtype=torch.float64).view(layers, length, heads, self.head_size)
-            / 10**self.decimals
-            for numbers, heads in (
-                (self.query_numbers, self.num_heads),
-                (self.key_numbers, self.num_kv_heads),
-            )
         )
 
 
 def _check(tokens: Sequence[str], queries: Tensor, keys: Tensor) -> None:
-    """Raise if a page cannot show attention between these tokens."""
     length = len(tokens)
     if queries.ndim != 4 or keys.ndim != 4:
         raise ValueError(
@@ -146,7 +117,6 @@ def _whole(x: Tensor, decimals: int) -> list[list[int]]:
 
 
 def _decimals(queries: Tensor, keys: Tensor) -> int:
-    """Return how many decimals fit into a page: 3 or 2."""
     for decimals, most in ((3, FINE_CHARACTERS), (2, MOST_CHARACTERS)):
         size = len(as_json([_whole(queries, decimals), _whole(keys, decimals)]))
         if size <= most:

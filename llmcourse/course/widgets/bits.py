@@ -4,12 +4,11 @@ import math
 import re
 from typing import Any
 
-import torch
 import traitlets
 
 from llmcourse.course.state import Choice
 from llmcourse.course.widget import Widget
-from llmcourse.optim.precision import FORMATS, FloatFormat, encode
+from llmcourse.optim.precision import FORMATS
 
 _DECIMAL = r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?"
 _TERM = rf"2\^([+-]?[0-9]+)|({_DECIMAL})(?:/({_DECIMAL}))?"
@@ -55,12 +54,6 @@ def _size(power: str | None, number: str | None, below: str | None) -> float:
     return above / under
 
 
-def bits_given(text: str, fmt: FloatFormat) -> int | None:
-    """Return the bits that "0x3dcd" or "0b01" stand for, the last ones if too many, or None."""
-    plain = text.strip().lower()
-    return int(plain, 0) % (1 << fmt.bits) if _BITS.fullmatch(plain) else None
-
-
 class Number(traitlets.Unicode):
     """A number as a text, or bits of a format."""
 
@@ -104,16 +97,3 @@ class BitPattern(Widget):
             name: {field: getattr(fmt, field) for field in _FIELDS} for name, fmt in FORMATS.items()
         }
         super().__init__(number=number, format=format, formats=formats, **state)
-
-    def code(self) -> int:
-        """Return the bits that the page shows."""
-        fmt = FORMATS[self.format]
-        given = bits_given(self.number, fmt)
-        if given is not None:
-            return given
-        x = torch.tensor(parsed(self.number), dtype=torch.float64)
-        return int(encode(x.float(), fmt))
-
-    def value(self) -> float:
-        """Return the number that these bits stand for."""
-        return FORMATS[self.format].value(self.code())

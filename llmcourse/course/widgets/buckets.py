@@ -4,16 +4,10 @@ from typing import Any
 
 import traitlets
 
-from llmcourse.course.state import Choice, Limited, Whole
+from llmcourse.course.state import Choice, Limited, Whole, one_of
 from llmcourse.course.widget import Widget
 from llmcourse.model import PRESETS
-from llmcourse.parallel.data_parallel.overlap import (
-    BucketTimes,
-    bucket_times,
-    exposed_s,
-    full_buckets,
-    gradient_tensors,
-)
+from llmcourse.parallel.data_parallel.overlap import gradient_tensors
 
 LABELS = {"stories": "the stories model", "llama3_8b": "Llama 3 8B, cut over 8 GPUs"}
 CUT = {"stories": 1, "llama3_8b": 8}
@@ -64,8 +58,7 @@ class BucketTimeline(Widget):
     overlap = traitlets.Bool(True).tag(sync=True)
 
     def __init__(self, preset: str = "stories", **state: Any) -> None:
-        if preset not in LABELS:
-            raise ValueError(f"preset must be one of {', '.join(LABELS)}, got {preset!r}")
+        one_of("preset", preset, LABELS)
         presets = {
             name: {
                 "label": LABELS[name],
@@ -75,19 +68,3 @@ class BucketTimeline(Widget):
             for name in LABELS
         }
         super().__init__(preset=preset, presets=presets, **{**STARTS[preset], **state})
-
-    def times(self) -> list[BucketTimes]:
-        """Return when every bucket travels, as the page shows it."""
-        tensors = self.presets[self.preset]["tensors"]
-        return bucket_times(
-            full_buckets(tensors, round(1e6 * self.bucket_mb)),
-            backward_s=1e-3 * self.backward_ms,
-            num_ranks=self.num_ranks,
-            latency_s=1e-6 * self.latency_us,
-            bytes_per_s=1e9 * self.gigabytes_per_s,
-            overlap=self.overlap,
-        )
-
-    def exposed(self) -> float:
-        """Return the exposed seconds, as the page shows them."""
-        return exposed_s(self.times(), backward_s=1e-3 * self.backward_ms)

@@ -72,7 +72,6 @@ class ProgressMap(Widget):
 
     @traitlets.validate("exercises")
     def _summed(self, proposal: dict[str, Any]) -> dict[str, Any]:
-        """Return the summary, if it is one."""
         given = proposal["value"]
         if given and not (given.get("format") == 1 and isinstance(given.get("chapters"), dict)):
             raise traitlets.TraitError("exercises must be what progress.summary() returns")
@@ -83,7 +82,6 @@ class ProgressMap(Widget):
 
 
 def _are_sums(sums: Any) -> bool:
-    """Say whether a chapter can have these sums of exercises and points."""
     try:
         passed, of, points, of_points = (sums[n] for n in ("passed", "of", "points", "of_points"))
         return 0 <= passed <= of and of > 0 and 0 <= points <= of_points
@@ -92,16 +90,14 @@ def _are_sums(sums: Any) -> bool:
 
 
 def _listed(chapters: Sequence[Mapping[str, Any]], written: set[str]) -> list[dict[str, Any]]:
-    """Return what the page needs to know of every chapter."""
     listed = []
     for chapter in chapters:
         if missing := [n for n in ("number", "slug", "title", "part") if n not in chapter]:
             raise ValueError(f"chapter {dict(chapter)} has no {missing}")
         number = chapter["number"]
-        known = {name: chapter[name] for name in ("number", "title", "part")}
-        minutes = {"minutes": chapter["minutes"]} if "minutes" in chapter else {}
+        kept = {n: chapter[n] for n in ("number", "title", "part", "minutes") if n in chapter}
         address = f"{number}_{chapter['slug']}.html" if number in written else ""
-        listed.append({**known, **minutes, "written": number in written, "href": address})
+        listed.append({**kept, "written": number in written, "href": address})
     numbers = [chapter["number"] for chapter in listed]
     if len(set(numbers)) != len(numbers):
         raise ValueError("two chapters have the same number: give every chapter one of its own")

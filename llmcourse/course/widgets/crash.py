@@ -5,7 +5,7 @@ The toy run is that of `llmcourse.checkpoint.toy_run`: small enough to be done i
 
 import traitlets
 
-from llmcourse.checkpoint.toy_run import CRASHES, FILES, PARTS, STEPS, Outcome, outcome
+from llmcourse.checkpoint.toy_run import CRASHES, FILES, STEPS
 from llmcourse.course.state import Choice, Whole
 from llmcourse.course.widget import Widget
 
@@ -38,14 +38,3 @@ class CrashLab(Widget):
     atomic = traitlets.Bool(True).tag(sync=True)
     files = Choice(FILES)
     shown = Whole(2 * STEPS, low=0, high=2 * STEPS, step=1, label="steps shown")
-
-    def outcome(self) -> Outcome:
-        """Return what the page shows."""
-        return outcome(
-            [part for part in PARTS if getattr(self, part)],
-            every=self.every,
-            crash_step=self.crash_step,
-            crash_when=self.crash_when,
-            atomic=self.atomic,
-            files=self.files,
-        )

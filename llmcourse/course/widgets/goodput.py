@@ -7,7 +7,7 @@ import traitlets
 from llmcourse.course.state import Limited, Whole
 from llmcourse.course.widget import Widget
 from llmcourse.scale import cluster
-from llmcourse.scale.cluster.failures import DAY_S, LLAMA3_DAYS, LLAMA3_GPUS, time_shares
+from llmcourse.scale.cluster.failures import DAY_S, LLAMA3_DAYS, LLAMA3_GPUS
 
 HOUR_S = 3_600.0
 CURVE = ("gpus", "gpu_mtbf_h", "save_s", "restart_s")
@@ -58,7 +58,6 @@ class GoodputPlanner(Widget):
 
     @traitlets.validate("kept")
     def _check_kept(self, proposal: dict[str, Any]) -> dict[str, Any]:
-        """Refuse a second curve that the page could not draw."""
         kept = proposal["value"]
         if kept and set(kept) != set(CURVE):
             raise traitlets.TraitError(f"kept must have {', '.join(CURVE)}, or nothing; got {kept}")
@@ -69,17 +68,3 @@ class GoodputPlanner(Widget):
                     f"{name} of kept must be from {trait.low} to {trait.high}, got {value!r}"
                 )
         return kept
-
-    def mtbf_s(self) -> float:
-        """Return the mean time between failures of the whole cluster."""
-        return self.gpu_mtbf_h * HOUR_S / self.gpus
-
-    def shares(self) -> dict[str, float]:
-        """Return where the time goes, as the page shows it."""
-        return time_shares(
-            self.interval_s, save_s=self.save_s, restart_s=self.restart_s, mtbf_s=self.mtbf_s()
-        )
-
-    def best_interval(self) -> float:
-        """Return the interval that keeps the most, as the page marks it."""
-        return cluster.best_interval(self.save_s, self.mtbf_s())

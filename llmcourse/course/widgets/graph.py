@@ -8,7 +8,7 @@ from typing import Any
 import traitlets
 
 from llmcourse.backward.autodiff import Value, topological_order
-from llmcourse.course.state import Whole
+from llmcourse.course.state import Whole, one_of
 from llmcourse.course.widget import Widget
 
 FUNCTIONS = ("exp", "log", "tanh", "relu")
@@ -107,9 +107,7 @@ class GraphStepper(Widget):
         }
         for program in programs.values():
             _check_size(program)
-        example = state.pop("example", next(iter(programs)))
-        if example not in programs:
-            raise ValueError(f"example must be one of {list(programs)}, not {example!r}")
+        example = one_of("example", state.pop("example", next(iter(programs))), programs)
         super().__init__(
             examples=[[name, program] for name, program in programs.items()],
             example=example,
@@ -141,7 +139,6 @@ def _evaluate(node: ast.expr, named: Mapping[str, Value]) -> Value | int | float
 
 
 def _formula(value: Value, given: list[str]) -> str:
-    """Return the formula of a computed value, from the name of its operation."""
     if value.name in FUNCTIONS and len(given) == 1:
         return f"{value.name}({given[0]})"
     if value.name in ("+", "×") and len(given) == 2:
@@ -152,7 +149,6 @@ def _formula(value: Value, given: list[str]) -> str:
 
 
 def _check_size(program: str) -> None:
-    """Refuse what cannot be read, and what the picture has no room for."""
     values_of(program)
     lines = ast.parse(program.strip()).body
     # A box for each operation on a value and for each named number, as the page draws them.

@@ -5,7 +5,7 @@ from typing import Any
 
 import traitlets
 
-from llmcourse.course.state import Choice, Limited, Whole
+from llmcourse.course.state import Choice, Limited, Whole, one_of
 from llmcourse.course.widget import Widget
 from llmcourse.model import PRESETS
 from llmcourse.scale.cost import FORGOTTEN
@@ -46,24 +46,17 @@ class MemoryTimeline(Widget):
     def __init__(
         self, preset: str = "llama3_70b", choices: Sequence[str] = ("nothing",) * 8, **state: Any
     ) -> None:
-        if preset not in LABELS:
-            raise ValueError(f"preset must be one of {', '.join(LABELS)}, got {preset!r}")
         presets = {name: _described(name) for name in LABELS}
         super().__init__(preset=preset, presets=presets, choices=list(choices), **state)
 
     @traitlets.validate("choices")
     def _can_be(self, proposal: dict[str, Any]) -> list[str]:
-        """Reject what is no choice, and too few or too many layers."""
         given = list(proposal["value"])
         if not 2 <= len(given) <= 12:
             raise traitlets.TraitError(
                 f"choices must be 2 to 12, one for a layer, got {len(given)}"
             )
-        for choice in given:
-            if choice not in FORGOTTEN:
-                known = ", ".join(FORGOTTEN)
-                raise traitlets.TraitError(f"a choice must be one of {known}, got {choice!r}")
-        return given
+        return [one_of("a choice", choice, FORGOTTEN) for choice in given]
 
     def live(self) -> list[int]:
         """Return the live bytes at every moment, as the page shows them."""
@@ -75,7 +68,6 @@ class MemoryTimeline(Widget):
 
 
 def _described(name: str) -> dict[str, Any]:
-    """Return what the page needs to know of a preset."""
     if name == "gpt3":
         return {"label": LABELS[name], **GPT3}
     config = PRESETS[name]()

@@ -4,15 +4,10 @@ from typing import Any
 
 import traitlets
 
-from llmcourse.course.state import Choice, Whole
+from llmcourse.course.state import Choice, Named, Whole, one_of
 from llmcourse.course.widget import Widget
 from llmcourse.model import PRESETS as MODELS
-from llmcourse.parallel import mesh
-from llmcourse.parallel.world import place_of
 from llmcourse.scale import cost
-
-AXES = tuple(name for name in mesh.AXES if name != "ep")
-"""Of the mesh, the last fastest: tensor-parallel neighbours share a server."""
 
 MOST_GPUS = 16_384
 
@@ -73,7 +68,7 @@ class MeshGrid(Widget):
         "one, and a pipeline of 4 stages waits three times as long as it works."
     )
 
-    preset = traitlets.Unicode().tag(sync=True)
+    preset = Named().tag(sync=True)
     presets = traitlets.Dict().tag(sync=True)
     models = traitlets.Dict().tag(sync=True)
     model = Choice(("llama3_8b", "llama3_70b", "llama3_405b"), default="llama3_405b")
@@ -90,33 +85,14 @@ class MeshGrid(Widget):
     colour = Choice(("pp", "dp", "tp", "cp", "groups"))
 
     def __init__(self, preset: str = "llama3_16384", **state: Any) -> None:
-        if preset not in LAYOUTS:
-            raise ValueError(f"preset must be one of {', '.join(LAYOUTS)}, got {preset!r}")
+        one_of("preset", preset, LAYOUTS)
         presets = {name: {"label": label, "state": to} for name, (label, to) in LAYOUTS.items()}
         models = {name: _described(name) for name in self.traits()["model"].options}
         fixed = {"preset": preset, "presets": presets, "models": models}
-        super().__init__(**fixed, **(LAYOUTS[preset][1] | state))
-
-    @traitlets.validate("preset")
-    def _is_there(self, proposal: dict[str, Any]) -> str:
-        """Reject an unknown preset."""
-        if proposal["value"] not in LAYOUTS:
-            raise traitlets.TraitError(
-                f"preset must be one of {', '.join(LAYOUTS)}, got {proposal['value']!r}"
-            )
-        return proposal["value"]
-
-    def mesh(self) -> dict[str, int]:
-        """Return the sizes of the axes, as `world.run` takes them."""
-        return {axis: getattr(self, axis) for axis in AXES}
-
-    def place(self) -> dict[str, int]:
-        """Return where the chosen rank stands on every axis."""
-        return place_of(self.rank, self.mesh())
+        super().__init__(bounds={"preset": LAYOUTS}, **fixed, **(LAYOUTS[preset][1] | state))
 
 
 def _described(name: str) -> dict[str, Any]:
-    """Return what the page needs to know of a model."""
     config = MODELS[name]()
     label = {"llama3_8b": "Llama 3 8B", "llama3_70b": "Llama 3 70B", "llama3_405b": "Llama 3 405B"}
     return {

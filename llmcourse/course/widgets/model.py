@@ -9,7 +9,7 @@ import numpy as np
 import traitlets
 
 from llmcourse import train
-from llmcourse.course.state import Limited, Whole
+from llmcourse.course.state import Limited, Named, Whole, one_of
 from llmcourse.course.widget import Widget
 from llmcourse.model import ModelConfig
 from llmcourse.model.config import PRESETS
@@ -63,15 +63,10 @@ class ConfigExplorer(Widget):
     context_length = _count("context", 1_048_576)
 
     def __init__(self, preset: str = "llama3_8b", **state: Any) -> None:
-        if preset not in SHAPES:
-            raise ValueError(f"preset must be one of {sorted(SHAPES)}, not {preset!r}")
+        one_of("preset", preset, SHAPES)
         shapes = {name: shape_of(make()) for name, make in SHAPES.items()}
         held = asdict(cost.MIXED_TRAINING)
         super().__init__(preset=preset, presets=shapes, bytes=held, **(shapes[preset] | state))
-
-    def config(self) -> ModelConfig:
-        """Return the shape that the widget shows."""
-        return ModelConfig(**{name: getattr(self, name) for name in SHAPE})
 
 
 def shape_of(config: ModelConfig) -> dict[str, int | bool]:
@@ -98,7 +93,7 @@ class SamplingBoard(Widget):
     logits = traitlets.List(traitlets.Unicode()).tag(sync=True)
     quantum = traitlets.Float().tag(sync=True)
     tokens = traitlets.List(traitlets.Unicode()).tag(sync=True)
-    context = traitlets.Unicode().tag(sync=True)
+    context = Named().tag(sync=True)
     temperature = Limited(1.0, low=0.05, high=3, step=0.01, label="temperature")
     top_k = Whole(MOST_TOKENS, low=1, high=MOST_TOKENS, step=1, label="top-k")
     top_p = Limited(1.0, low=0.01, high=1, step=0.01, label="top-p")
@@ -125,29 +120,6 @@ class SamplingBoard(Widget):
             logits=texts,
             quantum=quantum,
             tokens=list(tokens),
+            bounds={"context": contexts, "top_k": len(tokens)},
             **({"context": contexts[0], "top_k": len(tokens)} | state),
         )
-        top = {"low": 1, "high": len(tokens), "step": 1, "whole": True}
-        self.limits = {**self.limits, "top_k": top}
-
-    @traitlets.validate("top_k")
-    def _at_most_all(self, proposal: Any) -> int:
-        """Clamp to the vocabulary, which is smaller than what the trait allows."""
-        used = min(proposal["value"], len(self.tokens))
-        if used != proposal["value"]:
-            self.note = f"top-k: there are {used} tokens; {used} is used."
-        return used
-
-    @traitlets.validate("context")
-    def _is_there(self, proposal: Any) -> str:
-        """Reject a context without logits."""
-        if proposal["value"] not in self.contexts:
-            raise traitlets.TraitError(
-                f"context must be one of {self.contexts}, not {proposal['value']!r}"
-            )
-        return proposal["value"]
-
-    def scores(self) -> np.ndarray:
-        """Return the logits as the page has them, to half a quantum."""
-        rows = [np.frombuffer(base64.b64decode(text), "<i2") for text in self.logits]
-        return np.stack(rows) * self.quantum

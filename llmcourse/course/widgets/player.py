@@ -4,16 +4,7 @@ from typing import Any
 
 from llmcourse.course.state import Choice, Whole
 from llmcourse.course.widget import Widget
-from llmcourse.parallel.pipeline import (
-    SCHEDULES,
-    Schedule,
-    gpipe,
-    interleaved,
-    one_f_one_b,
-    zero_bubble,
-)
-
-MAKERS = {"gpipe": gpipe, "1f1b": one_f_one_b, "zero_bubble": zero_bubble}
+from llmcourse.parallel.pipeline import SCHEDULES
 
 
 class SchedulePlayer(Widget):
@@ -40,13 +31,3 @@ class SchedulePlayer(Widget):
 
     def __init__(self, schedule: str = "1f1b", **state: Any) -> None:
         super().__init__(schedule=schedule, **state)
-
-    def shown_schedule(self) -> Schedule:
-        """Return the package's schedule that the page shows.
-
-        Raises:
-            ValueError: if there is none, with the rule.
-        """
-        if self.schedule == "interleaved":
-            return interleaved(self.num_ranks, self.micro_batches, self.chunks)
-        return MAKERS[self.schedule](self.num_ranks, self.micro_batches)

@@ -7,7 +7,7 @@ from typing import Any
 
 import traitlets
 
-from llmcourse.course.state import Whole
+from llmcourse.course.state import Named, Whole
 from llmcourse.course.widget import Widget
 
 LETTERS = "ABCDEF"
@@ -41,7 +41,7 @@ class RateRegimes(Widget):
     )
 
     runs = traitlets.List(traitlets.Dict()).tag(sync=True)
-    curve = traitlets.Unicode("all").tag(sync=True)
+    curve = Named("all").tag(sync=True)
     window = Whole(1, low=1, high=100, step=1, label="points in a mean")
     train = traitlets.Bool(True).tag(sync=True)
     validation = traitlets.Bool(True).tag(sync=True)
@@ -59,28 +59,11 @@ class RateRegimes(Widget):
         if len(set(names)) < len(names):
             raise ValueError(f"each run needs a name of its own, got {names}")
         last = max(run["steps"][-1] for run in kept)
-        super().__init__(runs=kept, **{"step": last, **state})
-        self.limits = self.limits | {"step": self.limits["step"] | {"high": last}}
-
-    @traitlets.validate("curve")
-    def _one_of_them(self, proposal: dict[str, Any]) -> str:
-        """Return the curve, if there is one of that letter."""
-        letters = ["all", *LETTERS[: len(self.runs)]]
-        if proposal["value"] not in letters:
-            raise traitlets.TraitError(f"curve must be one of {letters}, not {proposal['value']!r}")
-        return proposal["value"]
-
-    @traitlets.validate("step")
-    def _in_the_runs(self, proposal: dict[str, Any]) -> int:
-        """Return the step, no later than the last of all runs."""
-        last = max(run["steps"][-1] for run in self.runs)
-        if proposal["value"] > last:
-            self.note = f"at step: the runs end at step {last:,}; {last:,} is used."
-        return min(last, proposal["value"])
+        bounds = {"step": last, "curve": ["all", *LETTERS[: len(kept)]]}
+        super().__init__(runs=kept, bounds=bounds, **{"step": last, **state})
 
 
 def _checked(run: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a run as plain numbers, or raise ValueError for what it lacks."""
     missing = [key for key in KEYS if key not in run]
     if missing:
         raise ValueError(f"a run has no {missing}; it needs {list(KEYS)}")

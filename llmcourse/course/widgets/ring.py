@@ -4,7 +4,6 @@ from typing import Any
 
 from llmcourse.course.state import Choice, Limited, Whole
 from llmcourse.course.widget import Widget
-from llmcourse.parallel import collectives
 
 
 class RingStepper(Widget):
@@ -35,13 +34,3 @@ class RingStepper(Widget):
 
     def __init__(self, num_ranks: int = 4, algorithm: str = "ring", **state: Any) -> None:
         super().__init__(num_ranks=num_ranks, algorithm=algorithm, **state)
-
-    def seconds(self) -> float:
-        """Return what the whole all-reduce takes by `collectives.seconds`, as the page shows it."""
-        return collectives.seconds(
-            f"all_reduce_{self.algorithm}",
-            round(1e6 * self.megabytes),
-            self.num_ranks,
-            latency_s=1e-6 * self.latency_us,
-            bytes_per_s=1e9 * self.gigabytes_per_s,
-        )

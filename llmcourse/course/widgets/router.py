@@ -76,7 +76,6 @@ class RouterBoard(Widget):
 
     @traitlets.validate("biases")
     def _one_for_each(self, proposal: dict[str, Any]) -> list[float]:
-        """Reject another number of biases than there are experts."""
         if len(proposal["value"]) != MOST_EXPERTS:
             raise traitlets.TraitError(
                 f"biases must be {MOST_EXPERTS} numbers, got {len(proposal['value'])}"
@@ -101,9 +100,3 @@ class RouterBoard(Widget):
         return moe.dispatch(
             self.routing().experts_NK, self.experts, capacity_factor=self.capacity_factor
         )
-
-    def balance_loss(self) -> float:
-        """Return the balance loss by `moe.balance_loss`, as the page shows it."""
-        routing = self.routing()
-        counts_E = moe.count_choices(routing.experts_NK, self.experts)
-        return moe.balance_loss(routing.probabilities_NE, counts_E).item()

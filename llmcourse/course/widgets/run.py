@@ -65,6 +65,12 @@ class TrainingLoop(Widget):
 # --- the whole run
 
 
+def packed(matrix: np.ndarray) -> dict[str, Any]:
+    """Return the scale and the values (base64) of a matrix in 8 bits an entry."""
+    scale, values = quantised(matrix)
+    return {"scale": scale, "values": base64.b64encode(values.tobytes()).decode("ascii")}
+
+
 def quantised(matrix: np.ndarray) -> tuple[float, np.ndarray]:
     """Return a scale, and whole numbers from −127 to 127 that times the scale are the matrix.
 
@@ -138,17 +144,9 @@ class RunScrubber(Widget):
             groups=[[group, list(rows)] for group, rows in groups.items()],
             columns=num_columns,
             snapshots=_snapshots(steps, matrices),
+            bounds={"step": len(losses)},
             **state,
         )
-        self.limits = self.limits | {"step": self.limits["step"] | {"high": len(losses)}}
-
-    @traitlets.validate("step")
-    def _in_the_run(self, proposal: dict[str, Any]) -> int:
-        """Return the step, no later than the last of this run."""
-        last = len(self.losses)
-        if proposal["value"] > last:
-            self.note = f"step: the run has {last:,} steps; {last:,} is used."
-        return min(last, proposal["value"])
 
 
 def _check_run(
@@ -157,7 +155,6 @@ def _check_run(
     samples: Mapping[int, str],
     matrices: list[np.ndarray],
 ) -> None:
-    """Raise if the parts of a recorded run do not belong together."""
     if not 2 <= len(steps) <= MOST_SNAPSHOTS:
         raise ValueError(f"give 2 to {MOST_SNAPSHOTS} snapshots, not {len(steps)}")
     if len(matrices) != len(steps):
@@ -186,9 +183,4 @@ def _check_run(
 def _snapshots(steps: Sequence[int], matrices: list[np.ndarray]) -> list[dict[str, Any]]:
     """Return the first matrix and the later changes, in 8 bits."""
     parts = [matrices[0], *(matrix - matrices[0] for matrix in matrices[1:])]
-    snapshots = []
-    for at, part in zip(steps, parts, strict=True):
-        scale, values = quantised(part)
-        packed = base64.b64encode(values.tobytes()).decode("ascii")
-        snapshots.append({"step": int(at), "scale": scale, "values": packed})
-    return snapshots
+    return [{"step": int(at), **packed(part)} for at, part in zip(steps, parts, strict=True)]

@@ -1,21 +1,12 @@
 """A widget to design a learning rate over a run, with the batch underneath."""
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import traitlets
 
 from llmcourse.course.state import Choice, Limited, Whole
 from llmcourse.course.widget import Widget
-from llmcourse.optim import (
-    LLAMA3_405B_BATCHES,
-    BatchStage,
-    batch_at,
-    num_steps_for,
-    warmup_cosine,
-    warmup_cosine_anneal,
-    warmup_stable_decay,
-)
+from llmcourse.optim import LLAMA3_405B_BATCHES
 
 SHAPES = ("cosine", "wsd", "cosine_anneal", "llama3_405b")
 PUBLISHED: dict[str, Any] = {
@@ -31,37 +22,6 @@ PUBLISHED: dict[str, Any] = {
 TOTAL_TOKENS = 15_600_000_000_000
 """That the 405B was trained on: the same report, section 3.4."""
 MOST_STEPS = 2_000_000
-
-
-def rate_at(step: int, settings: Mapping[str, Any]) -> int | float:
-    """Return the learning rate of a step by the package's functions.
-
-    Args:
-        step: from 0.
-        settings: shape ("cosine", "wsd" or "cosine_anneal"), peak, final, warmup_steps, num_steps,
-            and decay_steps or anneal_steps where the shape has them.
-    """
-    common = {name: settings[name] for name in ("peak", "final", "warmup_steps", "num_steps")}
-    if settings["shape"] == "wsd":
-        return warmup_stable_decay(step, decay_steps=settings["decay_steps"], **common)
-    if settings["shape"] == "cosine_anneal":
-        return warmup_cosine_anneal(step, anneal_steps=settings["anneal_steps"], **common)
-    return warmup_cosine(step, **common)
-
-
-def tokens_before(step: int, stages: Sequence[BatchStage] = LLAMA3_405B_BATCHES) -> int:
-    """Return how many tokens were trained on before a step, counted from 0.
-
-    The inverse of `num_steps_for` at the tokens where a step begins.
-    """
-    ordered = sorted(stages, key=lambda stage: stage.from_tokens)
-    seen = first = 0
-    for stage, later in zip(ordered, [*ordered[1:], None], strict=True):
-        end = None if later is None else num_steps_for(later.from_tokens, tuple(ordered))
-        if end is None or step < end:
-            return seen + (step - first) * stage.batch_tokens
-        seen, first = seen + (end - first) * stage.batch_tokens, end
-    raise AssertionError("the last stage has no end")
 
 
 class ScheduleDesigner(Widget):
@@ -104,15 +64,15 @@ class ScheduleDesigner(Widget):
     total_tokens = traitlets.Int(TOTAL_TOKENS).tag(sync=True)
 
     def __init__(self, shape: str = "cosine", **state: Any) -> None:
-        if shape not in SHAPES:
-            raise ValueError(f"shape must be one of {', '.join(SHAPES)}, got {shape!r}")
         stages = [[s.from_tokens, s.batch_tokens, s.sequence_length] for s in LLAMA3_405B_BATCHES]
         super().__init__(shape=shape, stages=stages, **state)
 
     @traitlets.observe("step", *PUBLISHED)
     def _fit(self, _: Any) -> None:
         """Clamp what the other numbers do not let be, as the page does."""
-        self._cap("step", self.last_step())
+        shown = PUBLISHED if self.shape == "llama3_405b" else self.state()
+        anneal = shown["anneal_steps"] if shown["shape"] == "cosine_anneal" else 0
+        self._cap("step", shown["num_steps"] + anneal)
         if self.shape != "llama3_405b":
             self._cap("final", self.peak)
             self._cap("warmup_steps", self.num_steps)
@@ -124,33 +84,3 @@ class ScheduleDesigner(Widget):
             label = self.traits()[name].label
             self.note = f"{label}: at most {high:g} now; {high:g} is used."
             setattr(self, name, high)
-
-    def settings(self) -> dict[str, Any]:
-        """Return the numbers of the schedule that is shown."""
-        if self.shape == "llama3_405b":
-            return dict(PUBLISHED)
-        return {name: getattr(self, name) for name in PUBLISHED}
-
-    def last_step(self) -> int:
-        """Return the step from which on the rate stays what it is."""
-        settings = self.settings()
-        anneal = settings["anneal_steps"] if settings["shape"] == "cosine_anneal" else 0
-        return settings["num_steps"] + anneal
-
-    def batches(self) -> tuple[BatchStage, ...]:
-        """Return the batches that are shown."""
-        if self.ramp or self.shape == "llama3_405b":
-            return LLAMA3_405B_BATCHES
-        return (BatchStage(from_tokens=0, batch_tokens=self.batch_tokens, sequence_length=1),)
-
-    def rate(self) -> int | float:
-        """Return the learning rate at the mark, as the page shows it."""
-        return rate_at(self.step, self.settings())
-
-    def tokens(self) -> int:
-        """Return the tokens that were seen before the mark, as the page shows them."""
-        return tokens_before(self.step, self.batches())
-
-    def batch(self) -> int:
-        """Return the tokens of the step at the mark, as the page shows them."""
-        return batch_at(self.tokens(), self.batches()).batch_tokens

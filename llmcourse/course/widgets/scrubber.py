@@ -1,6 +1,5 @@
 """A widget about what training changes in a weight matrix: how much, where, in which directions."""
 
-import base64
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -12,7 +11,7 @@ from torch import Tensor
 
 from llmcourse.course.state import Choice, Whole
 from llmcourse.course.widget import Widget
-from llmcourse.course.widgets.run import quantised
+from llmcourse.course.widgets.run import packed
 from llmcourse.optim import weights
 
 MOST_CHECKPOINTS = 12
@@ -92,6 +91,7 @@ class WeightScrubber(Widget):
         num_rows, num_columns = held[0].shape
         rows, columns = sampled(num_rows, MOST_ROWS), sampled(num_columns, MOST_COLUMNS)
         changes = [matrix - held[0] for matrix in held]
+        random = torch.randn(held[0].shape, generator=torch.Generator().manual_seed(0))
         super().__init__(
             name=name,
             steps=[int(step) for step in steps],
@@ -99,48 +99,28 @@ class WeightScrubber(Widget):
             shape=[num_rows, num_columns],
             rows=rows,
             columns=columns,
-            start=_packed(held[0][rows][:, columns]),
+            start=packed(held[0][rows][:, columns].numpy()),
             changes=[_change(change, rows, columns) for change in changes],
             spectra=[
                 {"weights": _singular(matrix), "change": _singular(change)}
                 for matrix, change in zip(held, changes, strict=True)
             ],
-            random=_singular(_random_like(held[0])),
+            random=_singular(random.double()),
+            bounds={
+                "checkpoint": len(steps) - 1,
+                "directions": min(MOST_DIRECTIONS, num_rows, num_columns),
+            },
             **{"checkpoint": len(steps) - 1, **state},
         )
-        most = {"checkpoint": len(steps) - 1, "directions": self._most_directions()}
-        self.limits = self.limits | {
-            name: self.limits[name] | {"high": high} for name, high in most.items()
-        }
-
-    def _most_directions(self) -> int:
-        return min(MOST_DIRECTIONS, *self.shape)
-
-    @traitlets.validate("checkpoint")
-    def _is_there(self, proposal: dict[str, Any]) -> int:
-        """Return the checkpoint, no later than the last."""
-        return self._at_most(proposal["value"], len(self.steps) - 1, "checkpoint")
-
-    @traitlets.validate("directions")
-    def _are_there(self, proposal: dict[str, Any]) -> int:
-        """Return the number of directions, not more than the matrix has."""
-        return self._at_most(proposal["value"], self._most_directions(), "largest directions")
-
-    def _at_most(self, value: int, high: int, label: str) -> int:
-        if value > high:
-            self.note = f"{label}: {value} is not possible (at most {high}); {high} is used."
-        return min(high, value)
 
 
 def _as_matrix(matrix: Any) -> Tensor:
-    """Return a tensor, array or list as a tensor in float64."""
     if isinstance(matrix, Tensor):
         return matrix.detach().to("cpu", torch.float64)
     return torch.from_numpy(np.asarray(matrix, dtype=np.float64))
 
 
 def _check(steps: Sequence[int], matrices: list[Tensor], losses: Sequence[float | int]) -> None:
-    """Raise ValueError unless checkpoints, matrices and losses belong together."""
     if not 2 <= len(steps) <= MOST_CHECKPOINTS:
         raise ValueError(f"give 2 to {MOST_CHECKPOINTS} checkpoints, not {len(steps)}")
     for given, what in ((matrices, "matrices"), (losses, "losses")):
@@ -162,26 +142,16 @@ def _check(steps: Sequence[int], matrices: list[Tensor], losses: Sequence[float 
             raise ValueError(f"step {step}: a weight is not finite")
 
 
-def _packed(part: Tensor) -> dict[str, Any]:
-    """Return a matrix in 8 bits an entry."""
-    scale, values = quantised(part.numpy())
-    return {"scale": scale, "values": base64.b64encode(values.tobytes()).decode("ascii")}
-
-
 def _change(change: Tensor, rows: list[int], columns: list[int]) -> dict[str, Any]:
     """Return the shown part of a change, and of the factors of its largest directions."""
     u_MR, s_R, v_RN = torch.linalg.svd(change, full_matrices=False)
     count = min(MOST_DIRECTIONS, len(s_R))
     root_R = s_R[:count].sqrt()
     return {
-        **_packed(change[rows][:, columns]),
-        "left": _packed(u_MR[rows, :count] * root_R),
-        "right": _packed(v_RN[:count, columns] * root_R[:, None]),
+        **packed(change[rows][:, columns].numpy()),
+        "left": packed((u_MR[rows, :count] * root_R).numpy()),
+        "right": packed((v_RN[:count, columns] * root_R[:, None]).numpy()),
     }
-
-
-def _random_like(matrix: Tensor) -> Tensor:
-    return torch.randn(matrix.shape, generator=torch.Generator().manual_seed(0)).double()
 
 
 def _singular(matrix: Tensor) -> list[float]:

@@ -4,9 +4,8 @@ from typing import Any
 
 import traitlets
 
-from llmcourse.course.state import Whole
+from llmcourse.course.state import Named, Whole, one_of
 from llmcourse.course.widget import Widget
-from llmcourse.model import ModelConfig
 from llmcourse.model.config import PRESETS
 
 FIELDS = ("width", "num_kv_heads", "hidden", "num_layers")
@@ -41,7 +40,7 @@ class ShareBar(Widget):
         "head. The feed-forward part is most of it; its share hangs on what it is counted against."
     )
 
-    preset = traitlets.Unicode().tag(sync=True)
+    preset = Named().tag(sync=True)
     presets = traitlets.Dict().tag(sync=True)
     follow_rule = traitlets.Bool(True).tag(sync=True)
     width = Whole(8_192, low=2, high=32_768, step=1, label="width")
@@ -50,47 +49,16 @@ class ShareBar(Widget):
     num_layers = Whole(80, low=1, high=256, step=1, label="layers")
 
     def __init__(self, preset: str = "llama3_70b", **state: Any) -> None:
-        if preset not in RULES:
-            raise ValueError(f"preset must be one of {sorted(RULES)}, not {preset!r}")
+        one_of("preset", preset, RULES)
         presets = {name: _described(name) for name in RULES}
         start = {name: presets[preset][name] for name in FIELDS}
         # Who gives a hidden size wants that one, not the rule's.
         start["follow_rule"] = "hidden" not in state
-        super().__init__(preset=preset, presets=presets, **(start | state))
-
-    @traitlets.validate("preset")
-    def _is_there(self, proposal: dict[str, Any]) -> str:
-        """Reject an unknown preset."""
-        if proposal["value"] not in RULES:
-            raise traitlets.TraitError(
-                f"preset must be one of {sorted(RULES)}, not {proposal['value']!r}"
-            )
-        return proposal["value"]
-
-    def config(self) -> ModelConfig:
-        """Return the shape that the widget shows.
-
-        Raises:
-            ValueError: if it cannot be built, and no page has mended it yet.
-        """
-        like = PRESETS[self.preset]()
-        if self.width % like.head_size:
-            raise ValueError(
-                f"width {self.width} must be a multiple of the head size {like.head_size}"
-            )
-        return ModelConfig(
-            **{name: getattr(self, name) for name in FIELDS},
-            num_heads=self.width // like.head_size,
-            head_size=like.head_size,
-            vocab_size=like.vocab_size,
-            context_length=like.context_length,
-            rope_theta=like.rope_theta,
-            tied_head=like.tied_head,
-        )
+        bounds = {"preset": RULES}
+        super().__init__(preset=preset, presets=presets, bounds=bounds, **(start | state))
 
 
 def _described(name: str) -> dict[str, Any]:
-    """Return what the page needs to know of a preset."""
     config = PRESETS[name]()
     label, factor, multiple = RULES[name]
     kept = ("head_size", "vocab_size", "tied_head")

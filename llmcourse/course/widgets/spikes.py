@@ -2,39 +2,15 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import traitlets
 
 from llmcourse.course.state import Choice, Limited, Whole
 from llmcourse.course.widget import Widget
-from llmcourse.optim.stability import SpikeDetector, Verdict
 
 MOST_MARGINS, MOST_STEPS = 4, 500
 LEAST_STEPS = 5
-
-
-class Judged(NamedTuple):
-    """What a detector says of a value, and the limit that it had before it."""
-
-    verdict: Verdict
-    limit: float
-
-
-def judged(
-    values: Sequence[float | int | None],
-    *,
-    window: int,
-    factor: float | int,
-    least_rise: float | int,
-) -> list[Judged]:
-    """Return what `SpikeDetector` says of every value, in order; None is one that is not finite."""
-    detector = SpikeDetector(window=window, factor=factor, least_rise=least_rise)
-    found = []
-    for value in values:
-        limit = detector.limit
-        found.append(Judged(detector.look(math.nan if value is None else value), limit))
-    return found
 
 
 class SpikeLab(Widget):
@@ -88,44 +64,15 @@ class SpikeLab(Widget):
             }
             for run in runs
         ]
-        super().__init__(margins=list(margins), runs=kept, longest=longest, **state)
-        self.limits = self.limits | {"step": self.limits["step"] | {"high": longest - 1}}
+        given = {"margins": list(margins), "runs": kept, "longest": longest}
+        super().__init__(bounds={"step": longest - 1}, **given, **state)
 
     @traitlets.validate("on")
     def _known(self, proposal: dict[str, Any]) -> list[str]:
-        """Return the chosen margins in the order of all of them."""
         unknown = sorted(set(proposal["value"]) - set(self.margins))
         if unknown:
             raise traitlets.TraitError(f"there is no margin {unknown}; there are {self.margins}")
         return [name for name in self.margins if name in proposal["value"]]
-
-    @traitlets.validate("step")
-    def _in_the_runs(self, proposal: dict[str, Any]) -> int:
-        """Return the step, no later than the last of the longest run."""
-        last = self.longest - 1
-        if proposal["value"] > last:
-            self.note = f"step: the longest run ends at step {last}; {last} is used."
-        return min(last, proposal["value"])
-
-    def chosen(self) -> dict[str, Any] | None:
-        """Return the run with the margins that are on; None if it was not recorded."""
-        return next((run for run in self.runs if run["on"] == self.on), None)
-
-    def judged(self) -> list[Judged]:
-        """Return what the detector says of the chosen run, step by step, as the page shows it.
-
-        Raises:
-            ValueError: if that run was not recorded.
-        """
-        run = self.chosen()
-        if run is None:
-            raise ValueError(f"no run was recorded with {self.on} on")
-        return judged(
-            run["losses" if self.watch == "loss" else "norms"],
-            window=self.window,
-            factor=self.factor,
-            least_rise=self.least_rise,
-        )
 
 
 def _tidy(values: Sequence[Any]) -> list[float | None]:
@@ -141,7 +88,6 @@ def _check_margins(margins: Sequence[str]) -> None:
 
 
 def _check_run(place: int, run: Mapping[str, Any], margins: Sequence[str]) -> None:
-    """Raise unless a recorded run has known margins and two curves of the same length."""
     missing = [name for name in ("on", "losses", "norms") if name not in run]
     if missing:
         raise ValueError(f"run {place} has no {', '.join(missing)}")
@@ -161,7 +107,6 @@ def _check_run(place: int, run: Mapping[str, Any], margins: Sequence[str]) -> No
 
 
 def _check_choices(runs: Sequence[Mapping[str, Any]]) -> None:
-    """Raise unless every choice of margins is there at most once, and all off is."""
     choices = [frozenset(run["on"]) for run in runs]
     if frozenset() not in choices:
         raise ValueError('there must be a run with all margins off: "on": []')

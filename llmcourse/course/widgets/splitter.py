@@ -1,6 +1,6 @@
 """A widget about matrices on several ranks: cut by rows or columns, see which collective is due."""
 
-from typing import Any, get_args
+from typing import get_args
 
 from llmcourse.course.state import Choice, Whole
 from llmcourse.course.widget import Widget
@@ -39,9 +39,6 @@ class MatrixSplitter(Widget):
     tokens = Whole(8_192, low=1, high=131_072, step=1, label="tokens")
     width = Whole(4_096, low=1, high=65_536, step=1, label="width of x and y")
     hidden = Whole(14_336, low=1, high=262_144, step=1, label="hidden units")
-
-    def __init__(self, **state: Any) -> None:
-        super().__init__(**state)
 
     def shape_of(self, tensor: str) -> tuple[int, int]:
         """Return the shape of a whole tensor, or of the one that a gradient belongs to."""

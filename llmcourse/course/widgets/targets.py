@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 import traitlets
 
-from llmcourse.course.state import Choice, Whole
+from llmcourse.course.state import Choice, Named, Whole
 from llmcourse.course.widget import Widget
 
 MOST_TOKENS = 48
@@ -84,7 +84,7 @@ class TokenStrip(Widget):
     )
 
     strips = traitlets.List(traitlets.Dict()).tag(sync=True)
-    strip = traitlets.Unicode().tag(sync=True)
+    strip = Named().tag(sync=True)
     position = Whole(0, low=0, high=MOST_TOKENS - 1, step=1, label="position")
     shift = Whole(1, low=0, high=2, step=1, label="shift of the targets")
     learn = Choice(("all tokens", "assistant", "assistant without end"))
@@ -98,12 +98,5 @@ class TokenStrip(Widget):
         if len(set(names)) < len(names):
             raise ValueError(f"every strip needs a name of its own, not {names}")
         start = {"strip": names[0], "position": min(4, len(made[0].tokens) - 1)}
-        super().__init__(strips=[each.plain() for each in made], **(start | state))
-
-    @traitlets.validate("strip")
-    def _known(self, proposal: dict[str, Any]) -> str:
-        """Return the name, if a strip has it."""
-        names = [each["name"] for each in self.strips]
-        if proposal["value"] not in names:
-            raise traitlets.TraitError(f"strip must be one of {names}, not {proposal['value']!r}")
-        return proposal["value"]
+        strips = [each.plain() for each in made]
+        super().__init__(strips=strips, bounds={"strip": names}, **(start | state))

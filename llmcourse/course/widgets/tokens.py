@@ -80,7 +80,6 @@ class MergeBoard(Widget):
 
     @traitlets.validate("text")
     def _shortened(self, proposal: dict[str, Any]) -> str:
-        """Return the text, cut where it is too long to show."""
         text = proposal["value"]
         utf8(text)  # raises for half of a surrogate pair
         if len(text) > MOST_CHARACTERS:
@@ -91,7 +90,6 @@ class MergeBoard(Widget):
 
 
 def _rules(tokenizer: Tokenizer) -> dict[str, Any]:
-    """Return what the page needs to encode as the tokenizer does."""
     specials = set(tokenizer.special_tokens.values())
     of_id = [tokenizer.token_bytes(i) for i in range(tokenizer.vocab_size)]
     id_of = {token: i for i, token in enumerate(of_id) if i not in specials}
@@ -137,7 +135,6 @@ class PackingBoard(Widget):
 
     @traitlets.validate("lengths")
     def _possible(self, proposal: dict[str, Any]) -> list[int]:
-        """Return the lengths, if a page can show them."""
         lengths = proposal["value"]
         if len(lengths) > MOST_DOCUMENTS:
             raise ValueError(f"at most {MOST_DOCUMENTS} documents, not {len(lengths)}: give fewer")

@@ -7,7 +7,6 @@ import traitlets
 from llmcourse.course.state import Choice, Limited, Whole
 from llmcourse.course.widget import Widget
 from llmcourse.model import PRESETS
-from llmcourse.parallel import zero
 from llmcourse.scale import cost
 
 LABELS = {
@@ -45,22 +44,8 @@ class ZeroBars(Widget):
     zoom = traitlets.Bool(False).tag(sync=True)
 
     def __init__(self, preset: str = "llama3_70b", **state: Any) -> None:
-        if preset not in LABELS:
-            raise ValueError(f"preset must be one of {', '.join(LABELS)}, got {preset!r}")
         presets = {
             name: {"label": text, "parameters": cost.num_parameters(PRESETS[name]())}
             for name, text in LABELS.items()
         }
         super().__init__(preset=preset, presets=presets, **state)
-
-    def parameters(self) -> int:
-        """Return how many parameters a GPU's part of a replica has."""
-        return -(-self.presets[self.preset]["parameters"] // self.model_parallel)
-
-    def memory_bytes(self) -> int:
-        """Return what a GPU keeps, as the page shows it."""
-        return zero.memory_bytes(self.parameters(), self.ranks, self.stage)
-
-    def traffic_bytes(self) -> float:
-        """Return what a GPU sends in a step, as the page shows it."""
-        return zero.traffic_bytes(self.parameters(), self.ranks, self.stage)
