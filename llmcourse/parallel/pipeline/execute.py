@@ -59,6 +59,13 @@ LossOf = Callable[[Tensor, MicroBatch], Tensor]
 ExtraLossOf = Callable[[nn.Module, MicroBatch], Tensor | None]
 
 
+class Losses(NamedTuple):
+    """What is to become small."""
+
+    of_output: LossOf
+    of_stage: ExtraLossOf | None
+
+
 def run_schedule(
     schedule: Schedule,
     stages: Sequence[nn.Module],
@@ -105,7 +112,7 @@ def run_schedule(
     like = next(stages[0].parameters()).detach()
     like = like.new_empty(0, dtype=dtype or like.dtype)
     mail = Mail(schedule, axis, shapes, like=like)
-    losses = loss_of, extra_loss_of
+    losses = Losses(loss_of, extra_loss_of)
     worker = _Worker(schedule, stages, micro_batches, losses, mail=mail, autocast=autocast)
     for action in schedule.actions[axis.index]:
         worker.do(action)
@@ -123,14 +130,13 @@ class _Worker:
         schedule: Schedule,
         stages: Sequence[nn.Module],
         micro_batches: Sequence[MicroBatch],
-        losses: tuple[LossOf, ExtraLossOf | None],
+        losses: Losses,
         *,
         mail: Mail,
         autocast: torch.dtype | None,
     ) -> None:
         self.schedule, self.stages, self.micro_batches = schedule, stages, micro_batches
-        (self.loss_of, self.extra_loss_of), self.mail = losses, mail
-        self.autocast = autocast
+        self.losses, self.mail, self.autocast = losses, mail, autocast
         self.rank, self.device = mail.axis.index, mail.like.device
         self.held: dict[tuple[int, int], _Held] = {}
         self.peak_live = 0
@@ -161,11 +167,11 @@ class _Worker:
             y = module(batch.inputs if x is None else x, **(batch.settings or {}))
         is_last = stage == self.schedule.num_stages - 1
         if is_last:
-            y = self.loss_of(y, batch)
+            y = self.losses.of_output(y, batch)
             self.table[-1, action.micro_batch] = y.detach()
         else:
             self._check_message(y, action)
-        extra = self.extra_loss_of(module, batch) if self.extra_loss_of else None
+        extra = self.losses.of_stage(module, batch) if self.losses.of_stage else None
         if extra is not None:
             self.table[stage, action.micro_batch] = extra.detach()
         self.held[action[1:]] = _Held(x, (y,) if extra is None else (y, extra))
