@@ -110,16 +110,16 @@ def like_gloo(rank, dtype):
     pairs["all_gather"] = collectives.all_gather(ours[7], axis), torch.cat(y)
     y = [torch.empty(5, dtype=dtype) for _ in range(n)]
     dist.all_to_all(y, list(theirs[8][:even].split(5)))
-    x = collectives.all_to_all(ours[8][:even].split(5), axis)
+    x = collectives.all_to_all(ours[8][:even].split(5), axis, lengths=[5] * n)
     pairs["all_to_all"] = torch.cat(x), torch.cat(y)
     return pairs
 
 
-def parcels(rank, rest, known):
+def parcels(rank, rest):
     """Send chunks whose lengths differ, some of them empty; return what came, and the bytes."""
     axis, n = rank.axis("dp"), rank.size
     sent = [values(parcel(rank.index, to), (parcel(rank.index, to), *rest)) for to in range(n)]
-    due = [parcel(source, rank.index) for source in range(n)] if known else None
+    due = [parcel(source, rank.index) for source in range(n)]
     before = axis.sent_bytes
     received = collectives.all_to_all(sent, axis, lengths=due)
     return received, axis.sent_bytes - before, received[rank.index] is not sent[rank.index]
@@ -243,7 +243,7 @@ def disagree(rank, what):
         collectives.all_gather(torch.ones(mine), axis)
     else:
         chunks = [torch.ones(2, 3 + odd) for _ in range(axis.size)]
-        collectives.all_to_all(chunks, axis)
+        collectives.all_to_all(chunks, axis, lengths=[2] * axis.size)
 
 
 # Mutants.  Each is one mistake in the code that the collectives share, put there while they run.

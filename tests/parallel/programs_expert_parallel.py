@@ -130,7 +130,7 @@ def exchange_rows(rank) -> tuple[Tensor, Tensor, Tensor]:
     axis = rank.axis("ep")
     counts = [axis.index + other for other in range(axis.size)]
     rows = torch.full((sum(counts), 2), float(axis.index), requires_grad=True)
-    received = expert_parallel.all_to_all(rows, counts, axis)
+    received = expert_parallel.all_to_all(rows, counts, counts, axis)
     (received * (axis.index + 1)).sum().backward()
     return received.detach(), rows.grad, torch.tensor(counts)
 
@@ -277,18 +277,18 @@ def _not_sent_back(ctx: Any, drows: Tensor) -> tuple:
     return torch.cat(parts), None, None, None
 
 
-def _copies_keep_their_gradients(model, axis, **_settings) -> None:
+def _copies_keep_their_gradients(model, axis) -> None:
     for p in expert_parallel.owned_parameters(model).values():
         p.grad.div_(axis.size)
 
 
-def _experts_are_copies(model, axis, **_settings) -> None:
+def _experts_are_copies(model, axis) -> None:
     for p in model.parameters():
         collectives.all_reduce_ring(p.grad, axis).div_(axis.size)
 
 
-def _experts_are_not_divided(model, axis, **settings) -> None:
-    SYNC(model, axis, **settings)
+def _experts_are_not_divided(model, axis) -> None:
+    SYNC(model, axis)
     for p in expert_parallel.owned_parameters(model).values():
         p.grad.mul_(axis.size)
 

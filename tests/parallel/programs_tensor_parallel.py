@@ -431,11 +431,8 @@ def _sums_twice(model, axis):
     shard_sync(model, axis)
 
 
-def _next_slice(self, name, shape):
-    index = (self.index + 1) % self.size
-    return table.slice_of(
-        name, shape, self.config, index, self.size, replicate_kv=self.replicate_kv
-    )
+def _next_slice(name, shape, config, index, size, **settings):
+    return table.slice_of(name, shape, config, (index + 1) % size, size, **settings)
 
 
 def _ignored_too(dlosses_N, saved):
@@ -477,6 +474,6 @@ MUTANTS = {
     ),
     "gains of tokens are always summed": patched((sharding, "summed_over", _sums_all_gains)),
     "gradients are summed twice": patched((sharding, "sync", _sums_twice)),
-    "the next rank's slices": patched((sharding.Sharding, "slice_of", _next_slice)),
+    "the next rank's slices": patched((sharding, "slice_of", _next_slice)),
 }
 """What the comparisons have to notice."""

@@ -317,15 +317,15 @@ def test_a_validator_without_one_of_its_parts_is_noticed(part, monkeypatch):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: pipeline.gpipe(0, 2), "num_ranks must be 1 or more, got 0"),
-        (lambda: pipeline.one_f_one_b(2, 0), "num_micro_batches must be 1 or more, got 0"),
-        (lambda: pipeline.zero_bubble(-1, 2), "num_ranks must be 1 or more, got -1"),
+        (lambda: pipeline.gpipe(0, 2), "num_ranks must be 1 or greater, got 0"),
+        (lambda: pipeline.one_f_one_b(2, 0), "num_micro_batches must be 1 or greater, got 0"),
+        (lambda: pipeline.zero_bubble(-1, 2), "num_ranks must be 1 or greater, got -1"),
         (lambda: pipeline.interleaved(4, 6, 2), "multiple of num_ranks = 4, got 6; .*: 4 or 8"),
         (lambda: pipeline.interleaved(4, 3, 2), "multiple of num_ranks = 4, got 3; .*: 4$"),
         (lambda: pipeline.interleaved(4, 8, 1), "num_chunks of 2 or more, got 1"),
         (lambda: pipeline.schedule_of("dual", 2, 2), "must be one of gpipe, 1f1b, interleaved"),
         (lambda: pipeline.schedule_of("1f1b", 4, 3), "nearest: 4 micro-batches, or 3 ranks"),
-        (lambda: pipeline.schedule_of("1f1b", 4, 0), "num_micro_batches must be 1 or more"),
+        (lambda: pipeline.schedule_of("1f1b", 4, 0), "num_micro_batches must be 1 or greater"),
         (lambda: pipeline.schedule_of("gpipe", 2, 2, 2), "gpipe has one chunk per rank, got"),
         (lambda: pipeline.bubble_share("dual", 2, 2), "must be one of gpipe"),
         (lambda: pipeline.peak_micro_batches("dual", 2, 2), "must be one of gpipe"),
@@ -377,5 +377,5 @@ def test_the_nearest_numbers_of_stages_are_legal(numbers, nearest):
 
 def test_stages_need_ranks_and_chunks():
     for p, v in ((0, 1), (1, 0)):
-        with pytest.raises(ValueError, match="1 rank or more with 1 chunk or more"):
+        with pytest.raises(ValueError, match=r"num_(ranks|chunks) must be 1 or greater"):
             pipeline.stages_of(4, p, v)

@@ -338,7 +338,7 @@ def test_settings_that_cannot_be_are_refused():
     w = nn.Parameter(torch.randn(3, 4))
     with pytest.raises(ValueError, match=r"1 or 2, got 3; stage 3 is FullyShardedModel"):
         optimizer_of([w], stage=3)
-    with pytest.raises(ValueError, match="bucket_bytes must be positive, got 0"):
+    with pytest.raises(ValueError, match="bucket_bytes must be 1 or greater, got 0"):
         optimizer_of([w], bucket_bytes=0)
     with pytest.raises(ValueError, match="set_to_none"):
         optimizer_of([w]).zero_grad(set_to_none=False)

@@ -108,10 +108,7 @@ def all_gather(
 
 
 def all_to_all(
-    chunks: Sequence[Shaped[Tensor, " _ ..."]],
-    axis: Axis,
-    *,
-    lengths: Sequence[int] | None = None,
+    chunks: Sequence[Shaped[Tensor, " _ ..."]], axis: Axis, *, lengths: Sequence[int]
 ) -> list[Shaped[Tensor, " _ ..."]]:
     """Send chunk s to rank s, and receive one chunk from every rank.
 
@@ -121,8 +118,7 @@ def all_to_all(
     Args:
         chunks: one for each rank of the axis; they may differ in length, not in the other dims.
         axis: the ranks.
-        lengths: of the chunks to be received, by rank, if known; None sends every rank the length
-            of its chunk first, 8 bytes each.
+        lengths: of the chunks to be received, by rank.
 
     Returns:
         The chunks received, by rank; this rank's own is a copy.
@@ -136,26 +132,15 @@ def all_to_all(
         https://doi.org/10.1177/1094342005051521
     """
     for what, given in (("chunks", chunks), ("lengths", lengths)):
-        if given is not None and len(given) != axis.size:
+        if len(given) != axis.size:
             raise ValueError(f"{what} must be {axis.size}, one for each rank, got {len(given)}")
     kinds = {(c.dtype, tuple(c.shape[1:])) for c in chunks}
     if len(kinds) > 1:
         raise ValueError(f"chunks must agree in dtype and in all dims but the first, got {kinds}")
     sent = [c.detach().contiguous() for c in chunks]
     rest = tuple(sent[0].shape[1:])
-    known = "known" if lengths is not None else "unknown"
-    with axis.collective("all_to_all", f"{sent[0].dtype} {rest} lengths {known}"):
-        if lengths is None:
-            lengths = _exchanged_lengths(sent, axis)
+    with axis.collective("all_to_all", f"{sent[0].dtype} {rest}"):
         received = [sent[0].new_empty(length, *rest) for length in lengths]
         received[axis.index].copy_(sent[axis.index])
         exchange_all(sent, received, axis)
     return received
-
-
-def _exchanged_lengths(chunks: Sequence[Tensor], axis: Axis) -> list[int]:
-    """Tell every rank how long its chunk is; return the lengths that the others told."""
-    lengths = torch.tensor([len(c) for c in chunks])
-    received = lengths.clone()  # its own stays
-    exchange_all(lengths.split(1), received.split(1), axis)
-    return received.tolist()

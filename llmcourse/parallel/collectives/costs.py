@@ -27,7 +27,6 @@ def sent_bytes(
     *,
     index: int | None = None,
     element_bytes: int = 1,
-    root: int = 0,
 ) -> float | int:
     """Return the bytes that a rank sends in a collective.
 
@@ -39,14 +38,13 @@ def sent_bytes(
         name: of the function, which is also the name in the log of messages.
         num_bytes: of the whole tensor, that is, of all chunks together.
         num_ranks: along the axis, 1 or more.
-        index: of a rank along the axis, for its own figure; None for the mean of all ranks.
+        index: of a rank along the axis, for its own figure; None for the mean of all ranks.  In a
+            broadcast and a reduce it counts from the root.
         element_bytes: of what is not cut (one entry, or one row of a tensor with more dims); it
             matters where chunks are uneven.
-        root: `source` of a broadcast, `to` of a reduce.
 
     Returns:
-        Bytes, exactly.  An all_to_all counts chunks cut by `chunk_sizes`; if it is not told the
-        lengths, it sends 8 bytes to every other rank on top.
+        Bytes, exactly.  An all_to_all counts chunks cut by `chunk_sizes`.
 
     Raises:
         ValueError: if there is no such collective, a number is out of range, or the bytes are not
@@ -62,10 +60,10 @@ def sent_bytes(
     if index is None:
         times = 2 if name.startswith("all_reduce") else 1
         return times * (num_ranks - 1) * num_bytes / num_ranks
-    if not 0 <= index < num_ranks or not 0 <= root < num_ranks:
-        raise ValueError(f"index and root must be 0 to {num_ranks - 1}, got {index} and {root}")
+    if not 0 <= index < num_ranks:
+        raise ValueError(f"index must be 0 to {num_ranks - 1}, got {index}")
     sizes = [k * element_bytes for k in chunk_sizes(num_bytes // element_bytes, num_ranks)]
-    return SENT[name](sizes, index, root)
+    return SENT[name](sizes, index)
 
 
 def seconds(
@@ -108,38 +106,38 @@ def seconds(
     return messages * (latency_s + num_bytes / parts / bytes_per_s)
 
 
-def _broadcast(sizes: list[int], index: int, root: int) -> int:
+def _broadcast(sizes: list[int], index: int) -> int:
     """Count the whole for every child in the tree."""
-    _, children = tree_links((index - root) % len(sizes), len(sizes))
+    _, children = tree_links(index, len(sizes))
     return len(children) * sum(sizes)
 
 
-def _reduce(sizes: list[int], index: int, root: int) -> int:
+def _reduce(sizes: list[int], index: int) -> int:
     """Count the whole once, for the parent in the tree."""
-    return 0 if index == root else sum(sizes)
+    return 0 if index == 0 else sum(sizes)
 
 
-def _all_but_own(sizes: list[int], index: int, _root: int) -> int:
+def _all_but_own(sizes: list[int], index: int) -> int:
     return sum(sizes) - sizes[index]
 
 
-def _all_but_next(sizes: list[int], index: int, _root: int) -> int:
+def _all_but_next(sizes: list[int], index: int) -> int:
     return sum(sizes) - sizes[(index + 1) % len(sizes)]
 
 
-def _naive(sizes: list[int], index: int, _root: int) -> int:
+def _naive(sizes: list[int], index: int) -> int:
     return sum(sizes) * (len(sizes) - 1 if index == 0 else 1)
 
 
-def _tree(sizes: list[int], index: int, _root: int) -> int:
-    return _reduce(sizes, index, 0) + _broadcast(sizes, index, 0)
+def _tree(sizes: list[int], index: int) -> int:
+    return _reduce(sizes, index) + _broadcast(sizes, index)
 
 
-def _scatter_and_gather(sizes: list[int], index: int, _root: int) -> int:
-    return _all_but_own(sizes, index, 0) + _all_but_next(sizes, index, 0)
+def _scatter_and_gather(sizes: list[int], index: int) -> int:
+    return _all_but_own(sizes, index) + _all_but_next(sizes, index)
 
 
-SENT: dict[str, Callable[[list[int], int, int], int]] = {
+SENT: dict[str, Callable[[list[int], int], int]] = {
     "broadcast": _broadcast,
     "reduce": _reduce,
     "reduce_scatter": _all_but_own,
@@ -150,7 +148,7 @@ SENT: dict[str, Callable[[list[int], int, int], int]] = {
     "all_reduce_ring": _scatter_and_gather,
     "all_reduce_ordered": _scatter_and_gather,
 }
-"""Bytes that rank `index` sends, from the sizes of the chunks in bytes and the root."""
+"""Bytes that rank `index` sends, from the sizes of the chunks in bytes."""
 
 WHOLE_BY_TREE = ("broadcast", "reduce", "all_reduce_tree")
 

@@ -4,17 +4,13 @@ Every receive is posted before its message sets out.  Then nobody waits for some
 what all sides have posted cannot deadlock, and a sender finds room at once.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from llmcourse.parallel.world import Axis
-
-Wait = Callable[[], object]
-"""Returns when a message has left, or has arrived; to be called once."""
-
 
 PIECE_BYTES = 16 << 20
 """Large tensors are summed in pieces of this size at most, which is what the sum needs room for.
@@ -73,11 +69,8 @@ def gathering(chunks: Sequence[Tensor], axis: Axis) -> list[Leg]:
 def pass_round(first: Tensor, legs: Sequence[Leg], axis: Axis) -> None:
     """Send a chunk to the next rank, then receive and pass on what comes; the last chunk stays.
 
-    Args:
-        first: the chunk to begin with.
-        legs: n - 1 of them for one time round, or twice as many.  The rooms of the second time
-            must be free when the first time but for its last leg is over.
-        axis: the ranks.
+    There are n - 1 legs for one time round, or twice as many.  The rooms of the second time must be
+    free when the first time but for its last leg is over.
     """
     if not legs:  # one rank
         return

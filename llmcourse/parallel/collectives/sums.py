@@ -1,4 +1,8 @@
-"""All-reduce, four times: the sum of every rank's tensor, on every rank."""
+"""All-reduce, four times: the sum of every rank's tensor, on every rank.
+
+Each takes a tensor of the same shape and dtype on every rank, overwrites it with the sum, and
+returns it.
+"""
 
 from collections.abc import Callable
 
@@ -24,12 +28,7 @@ def all_reduce_naive(x: Shaped[Tensor, "..."], axis: Axis) -> Shaped[Tensor, "..
     In all, the ranks send as much as in a ring, but half of it passes out of one rank,
     (n-1) L bytes, and the other half into it.
 
-    Args:
-        x: same shape and dtype on every rank; overwritten with the sum.
-        axis: the ranks.
-
-    Returns:
-        `x`, every entry summed in the order of ranks.
+    Every entry is summed in the order of ranks.
     """
     with axis.collective("all_reduce_naive", alike(x)), flattened(x) as flat:
         if axis.index == 0:
@@ -47,14 +46,8 @@ def all_reduce_naive(x: Shaped[Tensor, "..."], axis: Axis) -> Shaped[Tensor, "..
 def all_reduce_tree(x: Shaped[Tensor, "..."], axis: Axis) -> Shaped[Tensor, "..."]:
     """Sum over all ranks: a reduce to rank 0 and a broadcast, each over a binomial tree.
 
-    2 ceil(log2 n) rounds of L bytes: the fewest rounds, and so the choice for small tensors.
-
-    Args:
-        x: same shape and dtype on every rank; overwritten with the sum.
-        axis: the ranks.
-
-    Returns:
-        `x`, every entry summed pairwise, in the order of the tree.
+    2 ceil(log2 n) rounds of L bytes: the fewest rounds, and so the choice for small tensors.  Every
+    entry is summed pairwise, in the order of the tree.
 
     Source:
         Thakur, Rabenseifner and Gropp 2005 (allreduce), https://doi.org/10.1177/1094342005051521
@@ -69,13 +62,6 @@ def all_reduce_ring(x: Shaped[Tensor, "..."], axis: Axis) -> Shaped[Tensor, "...
     2 (n-1) steps, in each of which every rank sends and receives L/n bytes: 2 (n-1)/n L per rank,
     the least that any all-reduce can do.  The sum of chunk c is added in the order of ranks c + 1,
     c + 2, ..., c (round the ring), so that its last digits depend on where an entry stands.
-
-    Args:
-        x: same shape and dtype on every rank; overwritten with the sum.
-        axis: the ranks.
-
-    Returns:
-        `x`.
 
     Source:
         Patarasuk and Yuan 2009, https://doi.org/10.1016/j.jpdc.2008.09.002
@@ -94,13 +80,6 @@ def all_reduce_ordered(x: Shaped[Tensor, "..."], axis: Axis) -> Shaped[Tensor, "
     Every rank sends chunk c straight to rank c, which waits for all of them before it adds: an
     all-to-all, then the all-gather of the ring, 2 (n-1)/n L bytes per rank.  It is the same as a
     loop over the ranks in one process, at any number of ranks and wherever an entry stands.
-
-    Args:
-        x: same shape and dtype on every rank; overwritten with the sum.
-        axis: the ranks.
-
-    Returns:
-        `x`.
     """
     with axis.collective("all_reduce_ordered", alike(x)), flattened(x) as flat:
         chunks = flat.split(chunk_sizes(len(flat), axis.size))
@@ -122,19 +101,7 @@ ALGORITHMS: dict[str, Callable[[Tensor, Axis], Tensor]] = {
 def all_reduce(
     x: Shaped[Tensor, "..."], axis: Axis, *, algorithm: str = "ring"
 ) -> Shaped[Tensor, "..."]:
-    """Sum over all ranks, in place, by one of `ALGORITHMS`.
-
-    Args:
-        x: same shape and dtype on every rank; overwritten with the sum.
-        axis: the ranks.
-        algorithm: "naive", "tree", "ring" or "ordered".
-
-    Returns:
-        `x`.
-
-    Raises:
-        ValueError: if there is no such algorithm.
-    """
+    """Sum over all ranks, in place, by one of `ALGORITHMS`; ValueError if there is no such one."""
     if algorithm not in ALGORITHMS:
         raise ValueError(f"algorithm must be one of {', '.join(ALGORITHMS)}, got {algorithm!r}")
     return ALGORITHMS[algorithm](x, axis)

@@ -14,6 +14,7 @@ import torch
 from jaxtyping import Int, Shaped
 from torch import Tensor
 
+from llmcourse.base.arguments import require
 from llmcourse.parallel.legal import multiples, near
 
 Layout = Literal["zigzag", "blocks"]
@@ -33,7 +34,9 @@ def chunks_of(index: int, size: int, layout: Layout = "zigzag") -> tuple[int, ..
     Raises:
         ValueError: if there is no such layout, or no such rank.
     """
-    _check(size, layout)
+    if layout not in LAYOUTS:
+        raise ValueError(f"layout must be one of {', '.join(LAYOUTS)}, got {layout!r}")
+    require("size", size, least=1)
     if not 0 <= index < size:
         raise ValueError(f"index must be 0 to {size - 1}, got {index}")
     return (index, 2 * size - 1 - index) if layout == "zigzag" else (index,)
@@ -42,15 +45,9 @@ def chunks_of(index: int, size: int, layout: Layout = "zigzag") -> tuple[int, ..
 def check_length(context_length: int, size: int, layout: Layout = "zigzag") -> None:
     """Make sure that every rank gets the same number of tokens, in whole chunks.
 
-    Args:
-        context_length: tokens of the whole sequence.
-        size: number of ranks, 1 or more.
-        layout: as in `chunks_of`.
-
     Raises:
         ValueError: if the length is not a positive multiple of the number of chunks.
     """
-    _check(size, layout)
     num_chunks = size * len(chunks_of(0, size, layout))
     if context_length > 0 and context_length % num_chunks == 0:
         return
@@ -66,15 +63,7 @@ def positions(
 ) -> Int[Tensor, " t"]:
     """Return the positions, in the whole sequence, of the tokens that a rank holds, ascending.
 
-    Args:
-        context_length: tokens of the whole sequence (T).
-        index: of the rank along the axis, 0 to size - 1.
-        size: number of ranks, 1 or more.
-        layout: as in `chunks_of`.
-
-    Raises:
-        ValueError: if the length does not divide into chunks, see `check_length`, or there is no
-            such rank.
+    Ranks and layout are those of `chunks_of`, errors its own and those of `check_length`.
 
     Source:
         Dubey et al. 2024 (Llama 3), section 3.3.2, for the zig-zag,
@@ -92,17 +81,7 @@ def share(
     """Return a rank's tokens of whole sequences: ids, targets, activations, or rows of a mask.
 
     Targets are shifted before they are shared: the token after the last one of a chunk is held by
-    another rank.
-
-    Args:
-        whole: such as (B, T); (B, T, S) or (T, S) for a mask.
-        index: of the rank along the axis, 0 to size - 1.
-        size: number of ranks, 1 or more.
-        layout: as in `chunks_of`.
-        dim: of the time; -2 for the queries of a mask.
-
-    Raises:
-        ValueError: as `positions`.
+    another rank.  The dim is that of time, -2 for queries of a mask; the rest is as in `positions`.
     """
     mine = positions(whole.shape[dim], index, size, layout)
     return whole.index_select(dim, mine.to(whole.device))
@@ -111,16 +90,7 @@ def share(
 def join(
     shares: Sequence[Shaped[Tensor, "..."]], layout: Layout = "zigzag", *, dim: int = 1
 ) -> Shaped[Tensor, "..."]:
-    """Put the shares of all ranks together again: the inverse of `share`.
-
-    Args:
-        shares: of all ranks, in their order.
-        layout: as in `chunks_of`.
-        dim: of the time.
-
-    Raises:
-        ValueError: as `positions`.
-    """
+    """Put the shares of all ranks, in their order, together again: the inverse of `share`."""
     side_by_side = torch.cat(tuple(shares), dim)
     length, size = side_by_side.shape[dim], len(shares)
     held_T = torch.cat([positions(length, index, size, layout) for index in range(size)])
@@ -135,11 +105,6 @@ def work_pairs(context_length: int, size: int, layout: Layout = "zigzag") -> Int
         r has the keys of rank r - s (round the ring).  A ring that waits for its slowest rank
         takes the sum of the largest entries of the columns.
 
-    Args:
-        context_length: tokens of the whole sequence.
-        size: number of ranks, 1 or more.
-        layout: as in `chunks_of`.
-
     Raises:
         ValueError: if the length does not divide into chunks, see `check_length`.
     """
@@ -151,10 +116,3 @@ def work_pairs(context_length: int, size: int, layout: Layout = "zigzag") -> Int
     queries, keys = chunks.view(size, 1, -1, 1), chunks[owners_RR].unsqueeze(-2)
     whole, half = length * length, length * (length + 1) // 2
     return (whole * (keys < queries) + half * (keys == queries)).sum((-1, -2))
-
-
-def _check(size: int, layout: str) -> None:
-    if layout not in LAYOUTS:
-        raise ValueError(f"layout must be one of {', '.join(LAYOUTS)}, got {layout!r}")
-    if size < 1:
-        raise ValueError(f"size must be 1 or greater, got {size}")

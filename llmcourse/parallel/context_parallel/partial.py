@@ -76,10 +76,7 @@ def merge(one: Partial, other: Partial) -> Partial:
     weights = [(part.logsumexp_BHt - shift_BHt).exp() for part in (one, other)]
     sum_BHt = weights[0] + weights[1]
     # One of the weights is 1, so only the sum over nothing is below 1: 0, in place of 0 / 0.
-    first, second = (_per_token(weight / sum_BHt.clamp(min=1.0)) for weight in weights)
-    out_BtHK = first * one.out_BtHK + second * other.out_BtHK
+    shares = [(weight / sum_BHt.clamp(min=1.0)).transpose(1, 2) for weight in weights]
+    first_BtH1, second_BtH1 = (share.unsqueeze(-1) for share in shares)
+    out_BtHK = first_BtH1 * one.out_BtHK + second_BtH1 * other.out_BtHK
     return Partial(out_BtHK, shift_BHt + sum_BHt.log())
-
-
-def _per_token(x_BHt: Float[Tensor, "B H t"]) -> Float[Tensor, "B t H 1"]:
-    return x_BHt.transpose(1, 2).unsqueeze(-1)

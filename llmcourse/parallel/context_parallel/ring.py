@@ -145,14 +145,6 @@ def ring_backward(
     The log-sum-exp over all keys turns every part of the scores into weights of the whole softmax,
     so that each part of the gradient is one `flash_backward`.  The sum for the keys of rank j sets
     out at rank j + 1, follows the keys from rank to rank, and is home at rank j after n - 1 steps.
-
-    Args:
-        dout_BtHK: gradient of the loss for this rank's output.
-        saved: from `ring_forward`.
-        axis: the ranks.
-        layout: that of the forward pass.
-        tile: queries, and keys, of one tile.
-        record: see `ring_attention`.
     """
     q_BtHK, k_BtGK, v_BtGK, out_BtHK, logsumexp_BHt, mask_tT = saved
     q_wide, out_wide, dout_wide = (widened(x) for x in (q_BtHK, out_BtHK, dout_BtHK))
@@ -181,11 +173,7 @@ def round_the_ring(
     """Yield every rank's tensor with the index of its owner: this rank's own, then those before it.
 
     A tensor is on its way to the next rank while it is yielded, and so must not be changed.  Each
-    rank sends n - 1 times.
-
-    Args:
-        x: this rank's own; same shape and dtype on every rank.
-        axis: the ranks.
+    rank sends n - 1 times.  Shape and dtype are the same on every rank.
     """
     for step in range(axis.size):
         waits, room = [], x

@@ -71,15 +71,9 @@ def bucket_times(
 ) -> list[BucketTimes]:
     """Return when each bucket is full, and when its ring all-reduce begins and ends.
 
-    One link, one bucket after the other:  start_k = max(ready_k, end_(k-1)).
-
-    Args:
-        buckets: bytes, and share of backward that has passed when it is full, in order.
-        backward_s: how long backward takes.
-        num_ranks: that sum; this and the next two as in `collectives.seconds`.
-        latency_s: of a message.
-        bytes_per_s: of a link.
-        overlap: whether full buckets leave during backward, or all of them after it.
+    One link, one bucket after the other:  start_k = max(ready_k, end_(k-1)).  Buckets are those of
+    `full_buckets`, the link and the ranks those of `collectives.seconds`; without overlap all
+    buckets leave after backward.
     """
     times: list[BucketTimes] = []
     link = {"latency_s": latency_s, "bytes_per_s": bytes_per_s}

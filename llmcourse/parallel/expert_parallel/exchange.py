@@ -18,9 +18,8 @@ from llmcourse.parallel.world import Axis
 def all_to_all(
     rows_RD: Float[Tensor, "R D"],
     sent_counts: Sequence[int],
+    received_counts: Sequence[int],
     axis: Axis,
-    *,
-    received_counts: Sequence[int] | None = None,
 ) -> Float[Tensor, "S D"]:
     """Send each rank its rows, and receive from each rank those that are for this one.
 
@@ -30,21 +29,12 @@ def all_to_all(
     Args:
         rows_RD: sorted by the rank that they are for.
         sent_counts: how many rows are for each rank, in the order of ranks; 0 sends nothing.
+        received_counts: how many rows come from each rank, see `exchange_counts`.
         axis: the ranks.
-        received_counts: how many rows come from each rank; None lets the ranks tell each other
-            first, 8 bytes each.
 
     Returns:
         The rows received, sorted by the rank that they came from.
-
-    Raises:
-        ValueError: if there are not as many counts as ranks, one is negative, or they do not add
-            up to the rows.
     """
-    _check_counts(sent_counts, rows_RD.shape[0], axis.size)
-    if received_counts is None:
-        told = torch.tensor(sent_counts, dtype=torch.int64)
-        received_counts = exchange_counts(told[:, None], axis)[:, 0].tolist()
     return _AllToAll.apply(rows_RD, axis, tuple(sent_counts), tuple(received_counts))
 
 
@@ -78,12 +68,3 @@ class _AllToAll(torch.autograd.Function):
 def _exchange(rows: Tensor, sent: Sequence[int], received: Sequence[int], axis: Axis) -> Tensor:
     chunks = rows.split(list(sent))
     return torch.cat(collectives.all_to_all(chunks, axis, lengths=received))
-
-
-def _check_counts(counts: Sequence[int], num_rows: int, num_ranks: int) -> None:
-    if len(counts) != num_ranks:
-        raise ValueError(f"sent_counts must be {num_ranks}, one per rank, got {len(counts)}")
-    if min(counts) < 0 or sum(counts) != num_rows:
-        raise ValueError(
-            f"sent_counts must be 0 or more and add up to the {num_rows} rows, got {list(counts)}"
-        )

@@ -38,25 +38,20 @@ class ParallelExperts(Experts):
     def forward(
         self, rows_RD: Float[Tensor, "R D"], counts_E: Int[Tensor, " E"]
     ) -> Float[Tensor, "R D"]:
-        """Transform every row by its expert, wherever that is.
+        """Transform every row by its expert, wherever that is; the order of rows stays.
 
-        Args:
-            rows_RD: of this rank, sorted by expert.
-            counts_E: how many rows this rank has for every expert of the layer.
-
-        Returns:
-            The transformed rows, in the order given.
+        Rows are sorted by expert; the counts say how many this rank has for each of the layer's.
         """
         axis = self.axis
         sent_Ne = counts_E.unflatten(0, (axis.size, -1))
         received_Ne = exchange_counts(sent_Ne, axis)
         sent, received = sent_Ne.sum(1).tolist(), received_Ne.sum(1).tolist()
 
-        rows_SD = all_to_all(rows_RD, sent, axis, received_counts=received)
+        rows_SD = all_to_all(rows_RD, sent, received, axis)
         rows_SD = regroup(rows_SD, received_Ne)
         rows_SD = super().forward(rows_SD, received_Ne.sum(0))
         rows_SD = regroup(rows_SD, received_Ne.T)
-        return all_to_all(rows_SD, received, axis, received_counts=sent)
+        return all_to_all(rows_SD, received, sent, axis)
 
 
 def regroup(rows_SD: Float[Tensor, "S D"], counts: Int[Tensor, "N E"]) -> Float[Tensor, "S D"]:
@@ -71,12 +66,7 @@ def regroup(rows_SD: Float[Tensor, "S D"], counts: Int[Tensor, "N E"]) -> Float[
 
 
 def share_of(num_experts: int, index: int, size: int) -> tuple[int, int]:
-    """Return the first expert of a rank, and the one after its last.
-
-    Raises:
-        ValueError: if the experts cannot be cut evenly; the message has the nearest numbers that
-            can.
-    """
+    """Return the first expert of a rank, and the one after its last; ValueError if uneven."""
     if num_experts % size:
         ranks = near(size, divisors(num_experts))
         experts = near(num_experts, multiples(size, num_experts))

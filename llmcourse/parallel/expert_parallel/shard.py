@@ -33,34 +33,18 @@ def shard_experts(model: nn.Module, axis: Axis) -> None:
     if any(isinstance(layer.experts, ParallelExperts) for layer in layers):
         raise ValueError("the experts are cut already: call shard_experts once")
     for layer in layers:
-        check_experts(len(layer.experts.w_gate), axis.size)
-    for layer in layers:
         layer.experts = ParallelExperts(layer.experts, axis)
 
 
 def check_experts(num_experts: int, size: int) -> None:
-    """Check that so many experts can be cut over so many ranks.
-
-    Raises:
-        ValueError: if not; with the nearest numbers that can.
-    """
+    """Raise ValueError, with the nearest numbers, if experts cannot be cut over so many ranks."""
     if num_experts < 1:
         raise ValueError(f"ep must be 1 for a model without experts, got {size}")
     share_of(num_experts, 0, size)
 
 
 def slice_of(name: str, shape: Sequence[int], index: int, size: int) -> tuple[int, int, int] | None:
-    """Tell how a parameter is cut.
-
-    Args:
-        name: of the parameter, as in `named_parameters`.
-        shape: of the whole parameter.
-        index: of the rank along the axis.
-        size: of the axis.
-
-    Returns:
-        The dim, the first entry and the one after the last; None where every rank has it whole.
-    """
+    """Return the part of a parameter that a rank holds: (dim, start, stop); None is all of it."""
     if f".{name}".endswith(EXPERT_WEIGHTS):
         return (0, *share_of(shape[0], index, size))
     return None
@@ -77,20 +61,18 @@ def owned_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
 
 
 @torch.no_grad()
-def sync_gradients(model: nn.Module, axis: Axis, *, average: bool = True) -> None:
-    """Make the gradients those of the mean, or sum, of all ranks' losses.
+def sync_gradients(model: nn.Module, axis: Axis) -> None:
+    """Make the gradients those of the mean of all ranks' losses.
 
     Gradients of copies are summed over the ranks.  An expert's gradient is that sum already: its
     rows came from all ranks, and brought the gradients of their losses back.
 
     Args:
         model: after `shard_experts` and a backward pass.
-        axis: the ranks.
-        average: whether to divide by the number of ranks, for losses that are means over a rank's
-            own tokens, equally many on all ranks.
+        axis: the ranks, with equally many tokens each.
     """
     owned = set(map(id, owned_parameters(model).values()))
     sum_gradients([p for p in model.parameters() if id(p) not in owned], axis)
-    for p in model.parameters() if average else ():
+    for p in model.parameters():
         if p.grad is not None:
             p.grad.div_(axis.size)

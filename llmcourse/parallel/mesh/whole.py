@@ -28,15 +28,7 @@ Cut = tuple[int, int, int] | None
 def cut_of(
     name: str, shape: torch.Size, config: ModelConfig, split: Split, place: Mapping[str, int]
 ) -> Cut:
-    """Tell which part of a parameter a rank holds, if its stage has the parameter at all.
-
-    Args:
-        name: of the parameter.
-        shape: of the whole.
-        config: of the whole model.
-        split: how it is split.
-        place: of the rank on the mesh.
-    """
+    """Tell which part of a whole parameter a rank holds, if its stage has it at all."""
     if split.ep > 1:
         return expert_parallel.slice_of(name, shape, place["ep"], split.ep)
     if split.tp > 1:
@@ -53,13 +45,7 @@ def layers_of(config: ModelConfig, split: Split, place: Mapping[str, int]) -> li
 
 
 def names_of(config: ModelConfig, split: Split, place: Mapping[str, int]) -> list[str]:
-    """Return the names of the parameters that a rank's stages have, or a part of them.
-
-    Args:
-        config: of the whole model.
-        split: how it is split.
-        place: of the rank on the mesh.
-    """
+    """Return the names of the parameters that a rank's stages have, or a part of them."""
     is_first, is_last = place["pp"] == 0, place["pp"] == split.pp - 1
     ends = {
         "embedding": is_first or (is_last and config.tied_head),
@@ -81,15 +67,7 @@ def cut(
     split: Split,
     place: Mapping[str, int],
 ) -> dict[str, dict[str, Any]]:
-    """Return a rank's part of the states of a whole model.
-
-    Args:
-        whole: a state for every parameter.
-        names: of the parameters that the rank's stages have.
-        config: of the whole model.
-        split: how it is split.
-        place: of the rank on the mesh.
-    """
+    """Return a rank's part of the states of a whole model, for the names that its stages have."""
     shapes = whole_shapes(config)
     mine = {}
     for name in names:
@@ -107,16 +85,7 @@ def join(
     """Put together, on every rank, the states of the whole model.
 
     All ranks that differ along pp, ep and tp tell each other what they hold; copies along dp and cp
-    are left alone.
-
-    Args:
-        mine: states of what this rank holds.
-        rank: this one.
-        config: of the whole model.
-        split: how it is split.
-
-    Returns:
-        States in the order of the model's parameters.
+    are left alone.  States come in the order of the model's parameters.
     """
     shapes = whole_shapes(config)
     found = {name: dict(state) for name, state in mine.items()}
@@ -140,17 +109,14 @@ def _joined(
     """Put one parameter's state together from the parts of the ranks of an axis."""
     if cuts[0] is None:
         return dict(told[0][name])
-    state = {}
+    dim, start, stop = cuts[0]
+    part_shape = torch.Size([*shape[:dim], stop - start, *shape[dim + 1 :]])
+    state = dict(told[0][name])
     for key, first in told[0][name].items():
-        part_shape = list(shape)
-        dim, start, stop = cuts[0]
-        part_shape[dim] = stop - start
-        if not _is_cut(first, torch.Size(part_shape)):
-            state[key] = first
-            continue
-        state[key] = first.new_empty(shape)
-        for each, part in zip(told, cuts, strict=True):
-            _narrowed(state[key], part).copy_(each[name][key])
+        if _is_cut(first, part_shape):
+            state[key] = first.new_empty(shape)
+            for each, part in zip(told, cuts, strict=True):
+                _narrowed(state[key], part).copy_(each[name][key])
     return state
 
 

@@ -4,7 +4,6 @@ The gradients of a rank's parameters add up in `.grad` in the order of its backw
 they are those of one process that takes the micro-batches one after the other, bit for bit.
 """
 
-import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -112,8 +111,8 @@ def run_schedule(
         shapes = [tuple(shape_of(each)) for each in micro_batches]
     like = next(stages[0].parameters()).detach()
     like = like.new_empty(0, dtype=dtype or like.dtype)
-    losses = Losses(loss_of, extra_loss_of)
     mail = Mail(schedule, axis, shapes, like=like)
+    losses = Losses(loss_of, extra_loss_of)
     worker = _Worker(schedule, stages, micro_batches, losses, mail=mail, autocast=autocast)
     for action in schedule.actions[axis.index]:
         worker.do(action)
@@ -164,7 +163,7 @@ class _Worker:
         batch, module = self.micro_batches[action.micro_batch], self.stages[action.chunk]
         if x is not None:
             x.requires_grad_()
-        with self._autocast():
+        with torch.autocast(self.device.type, self.autocast, enabled=self.autocast is not None):
             y = module(batch.inputs if x is None else x, **(batch.settings or {}))
         is_last = stage == self.schedule.num_stages - 1
         if is_last:
@@ -181,8 +180,7 @@ class _Worker:
 
     def backward(self, action: Action, dy: Tensor | None) -> Tensor | None:
         """Run a chunk backward; return the gradient that the stage before takes."""
-        held = self.held.pop(action[1:])
-        return _backward(held, dy)
+        return _backward(self.held.pop(action[1:]), dy)
 
     def first_half(self, action: Action, dy: Tensor | None) -> Tensor | None:
         """Run a chunk backward without the gradients of its matrices."""
@@ -196,30 +194,22 @@ class _Worker:
         """Compute the gradients of the matrices."""
         self.held.pop(action[1:]).queue.run()
 
-    def _autocast(self) -> contextlib.AbstractContextManager:
-        return torch.autocast(self.device.type, self.autocast, enabled=self.autocast is not None)
-
     def _check_message(self, y: Tensor, action: Action) -> None:
         wanted, dtype = self.mail.shapes[action.micro_batch], self.mail.like.dtype
         if y.shape != wanted or y.dtype != dtype:
             raise ValueError(
-                f"{action} on rank {self.rank} gives activations {tuple(y.shape)} of "
-                f"{y.dtype}, where {wanted} of {dtype} are expected: set shape_of and "
-                "dtype"
+                f"{action} on rank {self.rank} gives activations {tuple(y.shape)} of {y.dtype}, "
+                f"where {wanted} of {dtype} are expected: set shape_of and dtype"
             )
 
 
 def _backward(held: _Held, dy: Tensor | None) -> Tensor | None:
     """Let autograd go back through a chunk; return the gradient of what came in."""
     # What the chunk returned is the first root and has dy; an extra loss is its own beginning.
-    gradients = [dy] + [None] * (len(held.roots) - 1)
-    for_backward = [
-        (root, gradient)
-        for root, gradient in zip(held.roots, gradients, strict=True)
-        if root.requires_grad
-    ]
-    if for_backward:  # else the chunk is frozen, and so is all before it
-        torch.autograd.backward(*zip(*for_backward, strict=True))
+    gradients = [dy, None][: len(held.roots)]
+    pairs = [each for each in zip(held.roots, gradients, strict=True) if each[0].requires_grad]
+    if pairs:  # else the chunk is frozen, and so is all before it
+        torch.autograd.backward(*zip(*pairs, strict=True))
     if held.x is None:
         return None
     return torch.zeros_like(held.x) if held.x.grad is None else held.x.grad

@@ -2,7 +2,7 @@
 
 from fractions import Fraction
 
-from llmcourse.parallel.pipeline.schedules import SCHEDULES
+from llmcourse.parallel.pipeline.schedules import check_name
 from llmcourse.parallel.pipeline.timeline import Exact
 
 
@@ -43,7 +43,7 @@ def bubble_share(
         Narayanan et al. 2021, section 2.2, https://arxiv.org/abs/2104.04473; Qi et al. 2023,
         table 1, https://arxiv.org/abs/2401.10241 (for w <= f, i)
     """
-    _check_name(name)
+    check_name(name)
     if name != "zero_bubble":
         return Fraction(num_ranks - 1, num_chunks * num_micro_batches)
     waits = (num_ranks - 1) * (forward + input_gradient)
@@ -66,14 +66,9 @@ def peak_micro_batches(
         interleaved   min(m v, 2 (p - 1 - r) + (v - 1) p + 1), each of 1/v of the rank's layers
         zero_bubble   min(m, p)
 
-    Raises:
-        ValueError: if there is no such schedule.
-
-    Source:
-        Narayanan et al. 2021, section 2.2, https://arxiv.org/abs/2104.04473; Qi et al. 2023,
-        table 1, https://arxiv.org/abs/2401.10241
+    Errors and sources as in `bubble_share`.
     """
-    _check_name(name)
+    check_name(name)
     p, m, v = num_ranks, num_micro_batches, num_chunks
     on_rank = {
         "gpipe": lambda r: m,
@@ -82,8 +77,3 @@ def peak_micro_batches(
         "zero_bubble": lambda r: min(m, p),
     }[name]
     return tuple(map(on_rank, range(p)))
-
-
-def _check_name(name: str) -> None:
-    if name not in SCHEDULES:
-        raise ValueError(f"the schedule must be one of {', '.join(SCHEDULES)}, got {name!r}")

@@ -5,12 +5,15 @@ chunk per rank stage and rank are the same number.  A batch is cut into m micro-
 which goes forward through all stages and backward again.  A schedule says, for every rank, in which
 order it does its parts.  Every schedule here finishes the gradients of micro-batch 0 first, then
 those of 1, and so on: sums are made in one order, whatever the schedule.
+
+The functions take the numbers of ranks (p) and of micro-batches (m); both are 1 or more.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from llmcourse.base.arguments import require_each
 from llmcourse.parallel.legal import multiples, near
 
 KINDS = {
@@ -85,19 +88,12 @@ def gpipe(num_ranks: int, num_micro_batches: int) -> Schedule:
 
     Every rank holds all m micro-batches when the first backward pass begins.
 
-    Args:
-        num_ranks: p, 1 or more.
-        num_micro_batches: m, 1 or more; with fewer than p, a rank is idle most of the time.
-
-    Raises:
-        ValueError: if a number is below 1.
-
     Source:
         Huang et al. 2019, https://arxiv.org/abs/1811.06965
     """
     _check_counts(num_ranks, num_micro_batches)
     row = [Action(kind, k) for kind in "FB" for k in range(num_micro_batches)]
-    return _schedule("gpipe", num_ranks, num_micro_batches, [row] * num_ranks)
+    return _schedule("gpipe", num_micro_batches, [row] * num_ranks)
 
 
 def one_f_one_b(num_ranks: int, num_micro_batches: int) -> Schedule:
@@ -105,13 +101,6 @@ def one_f_one_b(num_ranks: int, num_micro_batches: int) -> Schedule:
 
     Rank r runs p - 1 - r micro-batches forward, then one forward and one backward in turn, and the
     rest backward.  It never holds more than p - r of them.
-
-    Args:
-        num_ranks: p, 1 or more.
-        num_micro_batches: m, 1 or more; with fewer than p it is GPipe's order on the first ranks.
-
-    Raises:
-        ValueError: if a number is below 1.
 
     Source:
         Narayanan et al. 2019 (PipeDream), https://doi.org/10.1145/3341301.3359646; with a flush
@@ -123,7 +112,7 @@ def one_f_one_b(num_ranks: int, num_micro_batches: int) -> Schedule:
         forwards = [Action("F", k) for k in range(num_micro_batches)]
         backwards = [Action("B", k) for k in range(num_micro_batches)]
         rows.append(_in_turn(forwards, backwards, num_ranks - 1 - rank))
-    return _schedule("1f1b", num_ranks, num_micro_batches, rows)
+    return _schedule("1f1b", num_micro_batches, rows)
 
 
 def interleaved(num_ranks: int, num_micro_batches: int, num_chunks: int) -> Schedule:
@@ -161,7 +150,7 @@ def interleaved(num_ranks: int, num_micro_batches: int, num_chunks: int) -> Sche
         forwards = list(_by_groups("F", num_ranks, num_micro_batches, range(num_chunks)))
         backwards = _by_groups("B", num_ranks, num_micro_batches, range(num_chunks)[::-1])
         rows.append(_in_turn(forwards, list(backwards), warmup))
-    return _schedule("interleaved", num_ranks, num_micro_batches, rows, num_chunks)
+    return _schedule("interleaved", num_micro_batches, rows, num_chunks)
 
 
 def zero_bubble(num_ranks: int, num_micro_batches: int) -> Schedule:
@@ -170,13 +159,6 @@ def zero_bubble(num_ranks: int, num_micro_batches: int) -> Schedule:
     The stage before waits for the gradient of the input (I) alone; the gradients of the weights
     (W) can come later.  Rank r puts W off by r micro-batches, so that I leaves the last ranks
     early, and holds at most min(m, p) micro-batches, as many as rank 0 of 1F1B.
-
-    Args:
-        num_ranks: p, 1 or more.
-        num_micro_batches: m, 1 or more.
-
-    Raises:
-        ValueError: if a number is below 1.
 
     Source:
         Qi et al. 2023, section 2.1, https://arxiv.org/abs/2401.10241
@@ -194,11 +176,17 @@ def zero_bubble(num_ranks: int, num_micro_batches: int) -> Schedule:
                 row.append(Action("W", later))
                 later += 1
         rows.append([*row, *(Action("W", k) for k in range(later, num_micro_batches))])
-    return _schedule("zero_bubble", num_ranks, num_micro_batches, rows)
+    return _schedule("zero_bubble", num_micro_batches, rows)
 
 
 SCHEDULES = ("gpipe", "1f1b", "interleaved", "zero_bubble")
 """Names for `schedule_of`."""
+
+
+def check_name(name: str) -> None:
+    """Raise ValueError if there is no such schedule."""
+    if name not in SCHEDULES:
+        raise ValueError(f"the schedule must be one of {', '.join(SCHEDULES)}, got {name!r}")
 
 
 def schedule_of(name: str, num_ranks: int, num_micro_batches: int, num_chunks: int = 1) -> Schedule:
@@ -208,8 +196,7 @@ def schedule_of(name: str, num_ranks: int, num_micro_batches: int, num_chunks: i
         ValueError: if there is no such schedule, there are fewer micro-batches than ranks, or the
             numbers do not fit the schedule.
     """
-    if name not in SCHEDULES:
-        raise ValueError(f"the schedule must be one of {', '.join(SCHEDULES)}, got {name!r}")
+    check_name(name)
     _check_counts(num_ranks, num_micro_batches)
     if num_micro_batches < num_ranks:
         raise ValueError(
@@ -248,15 +235,11 @@ def _by_groups(
 
 
 def _schedule(
-    name: str,
-    num_ranks: int,
-    num_micro_batches: int,
-    rows: list[list[Action]],
-    num_chunks: int = 1,
+    name: str, num_micro_batches: int, rows: list[list[Action]], num_chunks: int = 1
 ) -> Schedule:
     return Schedule(
         name=name,
-        num_ranks=num_ranks,
+        num_ranks=len(rows),
         num_micro_batches=num_micro_batches,
         num_chunks=num_chunks,
         actions=tuple(map(tuple, rows)),
@@ -264,6 +247,5 @@ def _schedule(
 
 
 def _check_counts(num_ranks: int, num_micro_batches: int) -> None:
-    for name, number in (("num_ranks", num_ranks), ("num_micro_batches", num_micro_batches)):
-        if number < 1:
-            raise ValueError(f"{name} must be 1 or more, got {number}; nearest: 1")
+    numbers = {"num_ranks": num_ranks, "num_micro_batches": num_micro_batches}
+    require_each(numbers, least=1)

@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from llmcourse.base.arguments import require_each
 from llmcourse.model import Transformer
 from llmcourse.model.moe import Routing
 from llmcourse.parallel.world import Axis
@@ -31,11 +32,7 @@ def stages_of(num_layers: int, num_ranks: int, num_chunks: int = 1) -> list[rang
     Raises:
         ValueError: if a number is below 1, or there are more stages than layers.
     """
-    if num_ranks < 1 or num_chunks < 1:
-        raise ValueError(
-            "a pipeline has 1 rank or more with 1 chunk or more each, got "
-            f"{num_ranks} with {num_chunks}"
-        )
+    require_each({"num_ranks": num_ranks, "num_chunks": num_chunks}, least=1)
     num_stages = num_ranks * num_chunks
     if num_stages > num_layers:
         fewer = {"num_ranks": num_layers // num_chunks, "num_chunks": num_layers // num_ranks}
@@ -95,12 +92,8 @@ class Stage(nn.Module):
     ) -> Float[Tensor, "B _ _"]:
         """Return activations (B, T, D), or logits from the last stage.
 
-        Args:
-            x: token ids (B, T) for the first stage, activations (B, T, D) for any other.
-            num_tokens: of the whole sequence, where activations hold a part of it.
-            positions_BT: see `Transformer.forward`.
-            mask: see `Transformer.forward`.
-            routings: see `Transformer.forward`.
+        The first stage takes token ids (B, T), any other activations (B, T, D), and the number of
+        tokens of the whole sequence if they hold a part of it; the rest as in `Transformer`.
         """
         rotations_TJ = self.rotations_of(num_tokens or x.shape[1], positions_BT)
         if self.is_first:

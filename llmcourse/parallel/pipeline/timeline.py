@@ -5,7 +5,7 @@ idle time / busy time.  Of the whole time it is bubble / (1 + bubble).
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -105,20 +105,9 @@ def simulate(
 
 
 def timeline_of(schedule: Schedule, rows: Sequence[Sequence[Timed]]) -> Timeline:
-    """Put together what the ranks noted; the order is the one in which they really ran.
-
-    Args:
-        schedule: what they were to do; its name and its numbers are kept.
-        rows: of every rank, the `timed` of its `PipelineRun`.
-    """
+    """Put together the `timed` of every rank's run; the order is the one in which it really ran."""
     ran = tuple(tuple(Action(*timed[0]) for timed in row) for row in rows)
-    as_run = Schedule(
-        name=schedule.name,
-        num_ranks=schedule.num_ranks,
-        num_micro_batches=schedule.num_micro_batches,
-        num_chunks=schedule.num_chunks,
-        actions=ran,
-    )
+    as_run = replace(schedule, actions=ran)
     first = min(timed[1] for row in rows for timed in row)
     times = tuple(
         tuple(Timed(Action(*a), start - first, end - first) for a, start, end in row)

@@ -58,12 +58,6 @@ def vocabulary_parallel_embedding(
     Every rank looks up the ids that are its own and takes 0 for the others; the sum over the ranks
     has one term that is not 0, and so no rounding error.
 
-    Args:
-        ids_BT: the same on every rank.
-        w_vD: this rank's rows.
-        axis: the ranks.
-        sequence_parallel: whether to leave every rank its stretch of time alone.
-
     Raises:
         IndexError: if an id is not a row of any rank.
         ValueError: if time does not divide into as many equal stretches as there are ranks.

@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from llmcourse.base.arguments import require
 from llmcourse.base.pairs import differentiable, widened
 from llmcourse.loss import IGNORE_INDEX, counted_tokens
 from llmcourse.parallel.tensor_parallel.layers import own_rows
@@ -117,13 +118,9 @@ def cross_entropy(
             micro-batches and data-parallel ranks; None means that this call holds the whole batch.
 
     Raises:
-        ValueError: if a target is outside the vocabulary, if no token counts and no normaliser is
-            given, or if the normaliser is not positive.
+        ValueError: if a target is outside the vocabulary, or the normaliser is not positive.
     """
     if num_tokens is None:
         num_tokens = int(counted_tokens(targets_BT).sum())
-        if num_tokens == 0:
-            raise ValueError("no token counts: every target is ignored")
-    if num_tokens <= 0:
-        raise ValueError(f"num_tokens must be positive, got {num_tokens}")
+    require("num_tokens", num_tokens, above=0)
     return token_losses(logits_BTv, targets_BT, axis).sum() / num_tokens

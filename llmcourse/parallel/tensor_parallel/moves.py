@@ -37,13 +37,7 @@ class Move(NamedTuple):
 def collective_due(have: Placement, need: Placement) -> str:
     """Return the collective that turns one placement into another.
 
-    Args:
-        have: how the tensor lies.
-        need: how it should lie.
-
-    Returns:
-        The name of a collective; "slice" where a rank drops what it does not need; "" where the
-        placements are the same.
+    It is "slice" where a rank drops what it does not need, and "" where nothing is to be done.
 
     Raises:
         ValueError: if a partial sum is asked for, which nothing that is complete turns into.
@@ -107,13 +101,9 @@ def _made(read: Placement, cut: Cut) -> Placement:
 
 
 def _backward(names: tuple[str, str, str], out: Move, cut: Cut, read: Move) -> list[Move]:
-    """Return the moves of the gradients of a product's output, weights and input.
+    """Return the moves of the gradients of a product's output, if it has a name, weights and input.
 
-    Args:
-        names: of output, matrix and input; no name for an output that was already moved.
-        out: the forward move of the output.
-        cut: of the matrix.
-        read: the forward move of the input.
+    They follow from the forward moves of the output and of the input, and the cut of the matrix.
     """
     output, matrix, given = names
     moves = []

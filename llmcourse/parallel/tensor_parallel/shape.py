@@ -11,13 +11,7 @@ def check_shape(
     sequence_parallel: bool = False,
     replicate_kv: bool = False,
 ) -> None:
-    """Say whether a model can be cut into `size` slices.
-
-    Args:
-        config: of the model.
-        size: ranks, 1 or more.
-        sequence_parallel: whether time is cut between the layers.
-        replicate_kv: whether several ranks may hold the same key/value head.
+    """Make sure that a model can be cut into `size` slices, as `shard` does with these settings.
 
     Raises:
         ValueError: naming every rule that is broken, and the nearest values that keep it.
@@ -32,7 +26,8 @@ def check_shape(
     for name in names:
         given = getattr(config, name)
         if given % size:
-            broken.append(f"{name} must be divisible, got {given} (nearest: {_near(given, size)})")
+            nearest = near(given, multiples(size, given))
+            broken.append(f"{name} must be divisible, got {given} (nearest: {nearest})")
     broken += _kv_rule(config.num_kv_heads, size, replicate_kv=replicate_kv)
     if broken:
         raise ValueError(
@@ -45,14 +40,11 @@ def _kv_rule(num_kv_heads: int, size: int, *, replicate_kv: bool) -> list[str]:
     could_copy = size % num_kv_heads == 0
     if num_kv_heads % size == 0 or (replicate_kv and could_copy):
         return []
-    multiple, dividing = _near(num_kv_heads, size), near(num_kv_heads, divisors(size))
+    multiple = near(num_kv_heads, multiples(size, num_kv_heads))
     said = f"num_kv_heads must be divisible, got {num_kv_heads} (nearest: {multiple})"
     if could_copy:
         return [f"{said}, or with replicate_kv=True {size // num_kv_heads} ranks hold each"]
     if replicate_kv:
+        dividing = near(num_kv_heads, divisors(size))
         return [f"{said}; or, to be copied, divide {size} (nearest: {dividing})"]
     return [said]
-
-
-def _near(given: int, size: int) -> str:
-    return near(given, multiples(size, given))

@@ -5,7 +5,7 @@ rank's heads and the feed-forward network this rank's hidden units; what reads a
 through `f`, and what it writes leaves through `g`.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fnmatch import fnmatchcase
 
 import torch
@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from llmcourse.base.runtime import fingerprint
-from llmcourse.model import ModelConfig, Transformer
+from llmcourse.model import Transformer
 from llmcourse.model.decoder import KVCache
 from llmcourse.parallel.collectives import all_reduce_ordered
 from llmcourse.parallel.tensor_parallel.layers import (
@@ -28,35 +28,6 @@ from llmcourse.parallel.world import Axis
 
 CUT_LAYERS = ("blocks.*.attention", "blocks.*.feed_forward")
 """Modules that read the residual stream whole and leave a part of a sum."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Sharding:
-    """How a model was cut; `shard` leaves it on the model and on each of its blocks."""
-
-    config: ModelConfig
-    """Of the whole model."""
-    index: int
-    """Of this rank."""
-    size: int
-    """Ranks."""
-    sequence_parallel: bool
-    """Whether every rank has a stretch of time between the cut layers."""
-    replicate_kv: bool
-    """Whether several ranks may hold the same key/value head."""
-
-    def slice_of(self, name: str, shape: tuple[int, ...]) -> tuple[int, int, int] | None:
-        """Return this rank's part of a whole parameter, see `table.slice_of`."""
-        settings = {"replicate_kv": self.replicate_kv}
-        return slice_of(name, shape, self.config, self.index, self.size, **settings)
-
-    def summed_over(self, name: str) -> str | None:
-        """Return over which ranks a gradient has to be summed, see `table.summed_over`."""
-        settings = {
-            "sequence_parallel": self.sequence_parallel,
-            "replicate_kv": self.replicate_kv,
-        }
-        return summed_over(name, self.config, self.size, **settings)
 
 
 def shard(
@@ -94,20 +65,13 @@ def shard(
     check_shape(
         model.config, axis.size, sequence_parallel=sequence_parallel, replicate_kv=replicate_kv
     )
-    if hasattr(model, "sharding"):
+    if hasattr(model.embedding, "summed_over"):
         raise ValueError("the model is cut already: shard a whole one")
-    _check_equal(model, axis)
-    sharding = Sharding(
-        config=model.config,
-        index=axis.index,
-        size=axis.size,
-        sequence_parallel=sequence_parallel,
-        replicate_kv=replicate_kv,
-    )
-    _cut(model, sharding)
-    _connect(model, axis, sharding)
-    for module in (model, *model.blocks):
-        module.sharding = sharding
+    if not model.embedding.is_meta:  # ranks have to begin with one model
+        with axis.collective("shard", fingerprint(dict(model.named_parameters()))):
+            pass
+    _cut(model, axis, sequence_parallel=sequence_parallel, replicate_kv=replicate_kv)
+    _connect(model, axis, sequence_parallel=sequence_parallel)
     return model
 
 
@@ -120,85 +84,66 @@ def sync(model: nn.Module, axis: Axis) -> None:
     that hold the same key/value head are the gradients of the copies.
 
     Args:
-        model: from `shard`, or a part of it that keeps its parameters' names and has a block.
+        model: from `shard`, or a part of it.
         axis: the ranks.
 
     Raises:
         ValueError: if the model was not cut.
     """
-    sharding = sharding_of(model)
-    partial = {"axis": [], "copies": []}
-    for name, p in model.named_parameters():
-        ranks = sharding.summed_over(name)
-        if ranks is not None and p.grad is not None:
-            partial[ranks].append(p.grad)
-    _sum_together(partial["axis"], axis, "all_reduce_replicated")
-    holders = axis.block(copies(sharding.config, axis.size))
-    _sum_together(partial["copies"], holders, "all_reduce_kv_copies")
-    axis.sent_bytes += holders.sent_bytes
+    with_gradient = [p for p in _cut_parameters(model) if p.grad is not None]
+    replicated = [p.grad for p in with_gradient if p.summed_over == "axis"]
+    _sum_together(replicated, axis, "all_reduce_replicated")
+    copied = [p for p in with_gradient if p.summed_over == "copies"]
+    if copied:
+        holders = axis.block(copied[0].num_holders)
+        _sum_together([p.grad for p in copied], holders, "all_reduce_kv_copies")
+        axis.sent_bytes += holders.sent_bytes  # a block counts its own
 
 
 def counted_once(model: nn.Module, axis: Axis) -> list[nn.Parameter]:
     """Return the parameters that this rank counts, so that over the ranks each counts once.
 
-    What is whole on every rank counts on the first one, and a copied head on the first that holds
-    it: the sum of squares of their gradients over all ranks is that of the whole model.
+    What several ranks hold counts on the first of them: the sum of squares of the gradients over
+    all ranks is that of the whole model.
 
     Args:
         model: as in `sync`, whose call has to come first.
         axis: the ranks.
     """
-    sharding = sharding_of(model)
-    return [p for name, p in model.named_parameters() if _counts(name, p, sharding, axis.index)]
+    return [p for p in _cut_parameters(model) if axis.index % p.num_holders == 0]
 
 
-def sharding_of(model: nn.Module) -> Sharding:
-    """Return how a model, or a part of one that has a block, was cut.
-
-    Raises:
-        ValueError: if it was not.
-    """
-    for module in model.modules():
-        if hasattr(module, "sharding"):
-            return module.sharding
-    raise ValueError("the model was not cut: call shard first")
-
-
-def _counts(name: str, p: nn.Parameter, sharding: Sharding, index: int) -> bool:
-    """Whether a rank is the first of those that hold the same entries."""
-    if sharding.slice_of(name, _whole_shape(p, sharding.size)) is None:
-        return index == 0
-    if sharding.summed_over(name) == "copies":
-        return index % copies(sharding.config, sharding.size) == 0
-    return True
-
-
-def _whole_shape(p: nn.Parameter, size: int) -> tuple[int, ...]:
-    """Return a shape that divides like the whole one: enough to know whether it is cut."""
-    return tuple(n * size for n in p.shape)
-
-
-def _check_equal(model: Transformer, axis: Axis) -> None:
-    """Compare a hash of the weights with the neighbours': ranks have to begin with one model."""
-    if not model.embedding.is_meta:
-        with axis.collective("shard", fingerprint(dict(model.named_parameters()))):
-            pass
+def _cut_parameters(model: nn.Module) -> list[nn.Parameter]:
+    parameters = list(model.parameters())
+    if not all(hasattr(p, "summed_over") for p in parameters):
+        raise ValueError("the model was not cut: call shard first")
+    return parameters
 
 
 @torch.no_grad()
-def _cut(model: Transformer, sharding: Sharding) -> None:
-    """Make slices of the parameters; the parameter objects stay, the rest of their memory goes."""
+def _cut(model: Transformer, axis: Axis, *, sequence_parallel: bool, replicate_kv: bool) -> None:
+    """Make slices of the parameters, and mark on each how many ranks hold the same, and sum it.
+
+    The parameter objects stay; the rest of their memory goes.
+    """
+    config, size, settings = model.config, axis.size, {"replicate_kv": replicate_kv}
     for name, p in model.named_parameters():
-        part = sharding.slice_of(name, tuple(p.shape))
+        part = slice_of(name, tuple(p.shape), config, axis.index, size, **settings)
+        p.summed_over = summed_over(
+            name, config, size, sequence_parallel=sequence_parallel, **settings
+        )
+        p.num_holders = copies(config, size) if p.summed_over == "copies" else 1
         p.grad = None
-        if part is not None:
+        if part is None:
+            p.num_holders = size
+        else:
             dim, start, stop = part
             p.data = p.data.narrow(dim, start, stop - start).clone()
 
 
-def _connect(model: Transformer, axis: Axis, sharding: Sharding) -> None:
+def _connect(model: Transformer, axis: Axis, *, sequence_parallel: bool) -> None:
     """Put the nodes before and after the cut layers, the embedding and the head."""
-    settings = {"sequence_parallel": sharding.sequence_parallel}
+    settings = {"sequence_parallel": sequence_parallel}
 
     def enter(_module: nn.Module, inputs: tuple) -> tuple:
         return (entered(inputs[0], axis, **settings), *inputs[1:])
@@ -214,9 +159,9 @@ def _connect(model: Transformer, axis: Axis, sharding: Sharding) -> None:
 
     def new_cache(batch_size: int) -> list[KVCache]:
         local = replace(
-            sharding.config,
-            num_heads=sharding.config.num_heads // axis.size,
-            num_kv_heads=max(1, sharding.config.num_kv_heads // axis.size),
+            model.config,
+            num_heads=model.config.num_heads // axis.size,
+            num_kv_heads=max(1, model.config.num_kv_heads // axis.size),
         )
         return [KVCache(batch_size, local, like=model.embedding) for _ in model.blocks]
 

@@ -121,14 +121,7 @@ def join(
 ) -> Shaped[Tensor, "..."]:
     """Put a parameter, its gradient or a state of it together from the parts of all ranks.
 
-    Args:
-        name: of the parameter.
-        parts: of every rank, by index.
-        config: of the model.
-        replicate_kv: as in `slice_of`; of copies, the first is taken.
-
-    Returns:
-        The whole, a new tensor.
+    The inverse of `slice_of`, a new tensor; of copies, the first is taken.
     """
     style = style_of(name)
     if style.dim is None:
@@ -142,16 +135,8 @@ def summed_over(
 ) -> Literal["axis", "copies"] | None:
     """Return over which ranks the gradient of a parameter has to be summed after backward.
 
-    Args:
-        name: of the parameter.
-        config: of the model.
-        size: ranks along the axis.
-        sequence_parallel: whether every rank has a stretch of time between the cut layers.
-        replicate_kv: whether several ranks may hold the same key/value head.
-
-    Returns:
-        "axis" for all ranks, "copies" for those that hold the same key/value heads, and None where
-        the gradient is complete.
+    "axis" is all ranks, "copies" those that hold the same key/value heads, and None says that the
+    gradient is complete.
     """
     partial = style_of(name).partial
     if size > 1 and (partial == "always" or (partial == "where time is cut" and sequence_parallel)):

@@ -3,7 +3,6 @@
 import contextlib
 import math
 import multiprocessing
-import os
 import pickle
 import shutil
 import sys
@@ -14,16 +13,14 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import cloudpickle
 
+from llmcourse.base.arguments import require
 from llmcourse.parallel.world import faults, worker
 from llmcourse.parallel.world.rank import Message
 from llmcourse.parallel.world.whereabouts import Whereabouts
-
-Start = Literal["auto", "forkserver", "fork"]
-"""How processes begin: as children of a server that has torch loaded, or as copies of this one."""
 
 PRELOADED = [
     "torch",
@@ -46,14 +43,13 @@ class Pool:
     """Ranks that stay between runs, so that a second run starts at once.
 
     Use it as a context, or call `close`.  After a failure the ranks are ended, and the next run
-    starts new ones.
+    starts new ones.  Processes are children of a server that has torch loaded; only for a function
+    that cannot be sent they are copies of this one, for one run.
 
     Args:
         num_ranks: how many processes.
         mesh: sizes of named axes, whose product is `num_ranks`; None is one axis, "dp".
         timeout_s: how long a rank may keep others waiting.
-        start: "forkserver" for functions that can be sent, which is nearly all; "fork" copies this
-            process, for functions that cannot; "auto" tries the first.
 
     Raises:
         ValueError: if a number is below 1, or the mesh has another number of ranks.
@@ -65,7 +61,6 @@ class Pool:
         *,
         mesh: Mapping[str, int] | None = None,
         timeout_s: int | float = 60.0,
-        start: Start = "auto",
     ) -> None:
         mesh = {"dp": num_ranks} if mesh is None else dict(mesh)
         if num_ranks < 1 or min(mesh.values()) < 1:
@@ -74,12 +69,8 @@ class Pool:
             raise ValueError(
                 f"the mesh {mesh} has {math.prod(mesh.values())} places for {num_ranks} ranks"
             )
-        if timeout_s <= 0:
-            raise ValueError(f"timeout_s must be positive, got {timeout_s}")
-        if start not in ("auto", "forkserver", "fork"):
-            raise ValueError(f"start must be auto, forkserver or fork, got {start!r}")
-        self.num_ranks, self.mesh, self.start = num_ranks, mesh, start
-        self.timeout_s = float(timeout_s)
+        require("timeout_s", timeout_s, above=0)
+        self.num_ranks, self.mesh, self.timeout_s = num_ranks, mesh, float(timeout_s)
         self._ranks: list[faults.Child] = []
         self._folder: Path | None = None
 
@@ -99,7 +90,10 @@ class Pool:
                 timeout; the other ranks are ended.
         """
         task = worker.Task(fn, args, settings)
-        sent = None if self.start == "fork" else self._sendable(task)
+        try:
+            sent = cloudpickle.dumps(task)
+        except (TypeError, AttributeError, ValueError, RuntimeError, pickle.PicklingError):
+            sent = None  # the processes have to be copies of this one
         began = time.monotonic()
         try:
             if sent is None:
@@ -124,15 +118,6 @@ class Pool:
             with contextlib.suppress(OSError):
                 child.connection.send_bytes(cloudpickle.dumps(None))
         self._end(kill=False)
-
-    def _sendable(self, task: worker.Task) -> bytes | None:
-        """Return a task as bytes, or None where "auto" has to fall back on a fork."""
-        try:
-            return cloudpickle.dumps(task)
-        except (TypeError, AttributeError, ValueError, RuntimeError, pickle.PicklingError):
-            if self.start == "forkserver":
-                raise
-            return None
 
     def _begin(self, method: str, task: worker.Task | None = None) -> None:
         """Start the processes; they meet over a file in a folder of their own."""
@@ -177,32 +162,15 @@ def run(
     *args: Any,
     mesh: Mapping[str, int] | None = None,
     timeout_s: int | float = 60.0,
-    start: Start = "auto",
     **settings: Any,
 ) -> Results:
     """Call ``fn(rank, *args, **settings)`` in `num_ranks` processes; return their results by rank.
 
-    Under torchrun the processes exist already: each of them calls its own part and gets all
-    results.  For many runs in a row, a `Pool` starts its processes once.
+    For many runs in a row, a `Pool` starts its processes once.
 
-    Args:
-        fn: what each rank does; its first argument is the `Rank`.
-        num_ranks: how many processes.
-        args: passed on.
-        mesh: sizes of named axes, whose product is `num_ranks`; None is one axis, "dp".
-        timeout_s: how long a rank may keep others waiting.
-        start: see `Pool`.
-        settings: passed on by name.
-
-    Raises:
-        ValueError: if the mesh does not fit, or torchrun started another number of processes.
-        RankError: if a rank raises, dies, or keeps the others waiting for longer than the timeout.
+    The first argument of `fn` is the `Rank`; the rest, and the errors, as in `Pool` and its `run`.
     """
-    pool = Pool(num_ranks, mesh=mesh, timeout_s=timeout_s, start=start)
-    if "TORCHELASTIC_RUN_ID" in os.environ:
-        task, began = worker.Task(fn, args, settings), time.monotonic()
-        return _joined(worker.run_under_torchrun(pool.mesh, pool.timeout_s, task), began)
-    with pool:
+    with Pool(num_ranks, mesh=mesh, timeout_s=timeout_s) as pool:
         return pool.run(fn, *args, **settings)
 
 

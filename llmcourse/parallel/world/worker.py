@@ -1,9 +1,7 @@
 """The child's side of a world: join the others, run what is asked for, report how it went."""
 
-import atexit
 import contextlib
 import faulthandler
-import math
 import os
 import signal
 import sys
@@ -129,19 +127,3 @@ def _die_with_parent() -> None:
 
     if parent is not None:
         threading.Thread(target=watch, daemon=True).start()
-
-
-def run_under_torchrun(mesh: Mapping[str, int], timeout_s: float, task: Task) -> list[tuple]:
-    """Be one of the processes that torchrun started; return the reports of all of them."""
-    num_ranks = int(os.environ["WORLD_SIZE"])
-    if num_ranks != math.prod(mesh.values()):
-        raise ValueError(f"torchrun started {num_ranks} processes for a mesh of {dict(mesh)}")
-    if not dist.is_initialized():
-        dist.init_process_group("gloo", timeout=timedelta(seconds=timeout_s))
-        atexit.register(dist.destroy_process_group)  # or gloo's threads abort the process
-    messages: list = []
-    rank = Rank(dist.get_rank(), mesh, messages=messages)
-    result = plain(task.fn(rank, *task.args, **task.settings))
-    reports = [None] * num_ranks
-    dist.all_gather_object(reports, ("done", result, messages))
-    return reports

@@ -106,16 +106,7 @@ def _flat(tensors: Iterable[Tensor]) -> Tensor:
 def clip_shards(shards: Iterable[Tensor], axis: Axis, max_norm: int | float) -> float:
     """Scale the gradients of shards so that their norm over all ranks is at most `max_norm`.
 
-    Args:
-        shards: this rank's; every entry is on one rank only.
-        axis: the ranks.
-        max_norm: largest allowed norm, positive.
-
-    Returns:
-        The norm before.
-
-    Raises:
-        ValueError: if max_norm is not positive.
+    Every entry is on one rank only; what comes back is the norm before.
     """
     none = torch.zeros(0)
     none.grad = torch.zeros(0)  # a rank without a shard takes part in the sum all the same

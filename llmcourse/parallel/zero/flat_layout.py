@@ -52,14 +52,9 @@ class FlatLayout:
 
 
 def check_parameters(params: Mapping[Any, Tensor]) -> None:
-    """Refuse parameters that cannot be sharded together.
+    """Raise ValueError for parameters, by name or number, that cannot be sharded together.
 
-    Args:
-        params: by name or number.
-
-    Raises:
-        ValueError: if there is none, or one is there twice, frozen, not contiguous or of a second
-            dtype.
+    They are none, or one is there twice, frozen, not contiguous or of a second dtype.
     """
     if not params:
         raise ValueError("there is no parameter to shard")

@@ -66,19 +66,8 @@ def traffic_bytes(
 
     With g = w, that is 2, 2, 2 and 3 times the bytes of the parameters, for large n.  Cut into
     buckets the mean stays the same.  `BucketedDDP` sends one more number for each parameter tensor,
-    a mark: count it in P.
-
-    Args:
-        num_parameters: P, 0 or more.
-        num_ranks: n, 1 or more.
-        stage: 0 to 3.
-        parameter_bytes: w, of a parameter as it is sent.
-        gradient_bytes: g, of a gradient as it is sent.
-        index: of a rank, for its own figure where all tensors lie in one row, end to end; None for
-            the mean of all ranks.
-
-    Raises:
-        ValueError: if a number is out of range.
+    a mark: count it in P.  The figure is the mean of all ranks, or with an index that rank's, where
+    all tensors lie in one row, end to end; other arguments and errors as in `memory_bytes`.
 
     Source:
         Rajbhandari et al. 2020, section 7, https://arxiv.org/abs/1910.02054

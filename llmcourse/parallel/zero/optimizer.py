@@ -7,6 +7,7 @@ an all-gather of parameters, which together send what an all-reduce of gradients
 
 import contextlib
 import itertools
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from llmcourse.parallel.data_parallel import cut_buckets
 from llmcourse.parallel.world import Axis
 from llmcourse.parallel.zero.bucket import Bucket, clip_shards
 from llmcourse.parallel.zero.flat_layout import check_parameters
@@ -64,8 +66,6 @@ class ZeroOptimizer:
     ) -> None:
         if stage not in (1, 2):
             raise ValueError(f"stage must be 1 or 2, got {stage}; stage 3 is FullyShardedModel")
-        if bucket_bytes is not None and bucket_bytes < 1:
-            raise ValueError(f"bucket_bytes must be positive, got {bucket_bytes}")
         self.stage, self.axis = stage, axis
         # Number the parameters through all groups, as an optimizer's state does.
         groups = list(params)
@@ -78,7 +78,12 @@ class ZeroOptimizer:
         self._buckets: list[Bucket] = []
         shard_groups = []
         for group, numbered in zip(groups, self._numbered, strict=True):
-            made = [Bucket(part, axis) for part in cut_into_buckets(numbered, bucket_bytes)]
+            limit = sys.maxsize if bucket_bytes is None else bucket_bytes
+            numbers = iter(numbered)
+            made = [
+                Bucket({next(numbers): p for p in part}, axis)
+                for part in cut_buckets(numbered.values(), limit)
+            ]
             shards = [shard for bucket in made for shard in bucket.shards.values()]
             shard_groups.append({**group, "params": shards})
             self._buckets += made
@@ -222,21 +227,3 @@ class ZeroOptimizer:
         bucket.missing.discard(number)
         if not bucket.missing:
             bucket.reduce_scatter(**self._settings)
-
-
-def cut_into_buckets(
-    params: Mapping[int, Tensor], bucket_bytes: int | None
-) -> list[dict[int, Tensor]]:
-    """Put parameters together, in their order, in buckets of up to `bucket_bytes`.
-
-    A parameter that is larger has a bucket of its own; None puts no limit.
-    """
-    buckets: list[dict[int, Tensor]] = []
-    filled = 0
-    for number, p in params.items():
-        if not buckets or (bucket_bytes is not None and filled + p.nbytes > bucket_bytes):
-            buckets.append({})
-            filled = 0
-        buckets[-1][number] = p
-        filled += p.nbytes
-    return buckets

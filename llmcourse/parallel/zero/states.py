@@ -41,16 +41,9 @@ class Place(NamedTuple):
 def join_states(
     mine: Mapping[int, State], places: Mapping[int, Place], axis: Axis
 ) -> dict[int, dict[str, Any]]:
-    """Put together the states of all ranks' shards, on every rank.
+    """Put together the states of all ranks' shards, on every rank, by numbers of parameters.
 
-    Args:
-        mine: what this rank keeps, by the number of the parameter.
-        places: of all parameters, by the same numbers.
-        axis: the ranks.
-
-    Returns:
-        States of the whole parameters.  An entry that is not as large as the shard, such as the
-        count of steps, is taken from one rank.
+    An entry that is not as large as the shard, such as the count of steps, is taken from one rank.
     """
     ranks = axis.tell(dict(mine))
     found = {}
