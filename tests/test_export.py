@@ -25,8 +25,10 @@ from llmcourse import checkpoint, model, train
 from llmcourse.base import checks
 from llmcourse.data.corpus import END_OF_TEXT
 from llmcourse.data.tokenizer import GPT2, LLAMA3, Tokenizer
-from llmcourse.train import export as export_module
-from llmcourse.train.export import NAMES, export, huggingface, main
+from llmcourse.model import attention
+from llmcourse.train.export import export, huggingface
+from llmcourse.train.export import folder as export_module
+from llmcourse.train.export.folder import NAMES, main
 
 TheirLlama = transformers.LlamaForCausalLM
 TINY = train.PRESETS["tiny"]()
@@ -150,16 +152,21 @@ def test_no_weight_is_missing_or_left_over_or_tied_by_accident(folder):
     assert not any(report.values()), report
 
 
+def published(state, config):
+    """What a file holds: every matrix of every expert by itself, a tied head once."""
+    state = model.split_experts(model.to_huggingface(state, config))
+    return {n: w for n, w in state.items() if not (config.tied_head and n == "lm_head.weight")}
+
+
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_every_weight_is_the_same_bits(dtype, run, tmp_path):
     to = export(run.folder, tmp_path / "exported", dtype=dtype)
     loaded = safetensors.torch.load_file(to / "model.safetensors")
     assert {weight.dtype for weight in loaded.values()} == {getattr(torch, dtype)}
-    back = model.from_huggingface(loaded, run.config.model)
-    expected = run.model.state_dict()
-    assert back.keys() == expected.keys()
+    expected = published(run.model.state_dict(), run.config.model)
+    assert loaded.keys() == expected.keys()
     for name, weight in expected.items():
-        assert torch.equal(back[name], weight.to(getattr(torch, dtype))), name
+        assert torch.equal(loaded[name], weight.to(getattr(torch, dtype))), name
     with safetensors.safe_open(to / "model.safetensors", "pt") as file:
         assert file.metadata() == {"format": "pt"}
 
@@ -178,13 +185,12 @@ def swapped(tensors, a, b):
 
 
 def unpermuted(tensors, config):
-    ours = model.from_huggingface(tensors, config)
-    return tensors | {
-        f"model.layers.{layer}.self_attn.{name}_proj.weight": ours[
-            f"blocks.{layer}.attention.w_{name}"
-        ]
-        for layer in range(config.num_layers)
-        for name in "qk"
+    order = torch.argsort(attention.halves_from_adjacent(config.head_size))
+    return {
+        name: w.unflatten(0, (-1, config.head_size))[:, order].flatten(0, 1)
+        if name.endswith(("q_proj.weight", "k_proj.weight"))
+        else w
+        for name, w in tensors.items()
     }
 
 
@@ -276,10 +282,9 @@ def test_every_weight_of_a_mixture_is_the_same_bits(mixture):
     run, folder = mixture
     loaded = safetensors.torch.load_file(folder / "model.safetensors")
     assert "model.layers.0.block_sparse_moe.experts.3.w2.weight" in loaded
-    back = model.from_huggingface(loaded, run.config.model)
-    expected = run.model.state_dict()
-    assert back.keys() == expected.keys()
-    assert all(torch.equal(back[name], expected[name]) for name in expected)
+    expected = published(run.model.state_dict(), run.config.model)
+    assert loaded.keys() == expected.keys()
+    assert all(torch.equal(loaded[name], expected[name]) for name in expected)
 
 
 def next_expert(tensors):
@@ -571,10 +576,8 @@ def test_a_damaged_checkpoint_is_passed_over(run, tmp_path):
     newest.write_bytes(content)
     to = export(copy, tmp_path / "exported")
     assert card_of(to)[0]["steps"][0] == "20 of 30"
-    loaded = model.from_huggingface(
-        safetensors.torch.load_file(to / "model.safetensors"), run.config.model
-    )
-    expected = checkpoint.load(older).model
+    loaded = safetensors.torch.load_file(to / "model.safetensors")
+    expected = published(checkpoint.load(older).model, run.config.model)
     assert all(torch.equal(loaded[name], weight) for name, weight in expected.items())
 
 

@@ -105,8 +105,6 @@ def test_normalised_queries_and_keys_equal_qwen3(tied_head):
     ids = ids_of(config)
     with torch.no_grad():
         assert checks.relative_error(ours(ids), theirs(ids).logits) < 1e-5
-        back = model.from_huggingface(theirs.state_dict(), config)
-        assert all(torch.equal(back[name], p) for name, p in ours.named_parameters())
         cached = ours(ids[:, :4], cache=(cache := ours.new_cache(3)))
         rest = ours(ids[:, 4:], cache=cache)
     assert checks.relative_error(torch.cat([cached, rest], 1), theirs(ids).logits.detach()) < 1e-5
@@ -206,7 +204,7 @@ def test_the_comparison_notices_matrices_of_other_experts(swap):
         assert checks.relative_error(ours(ids), theirs(ids).logits) > 1e-2
 
 
-def test_a_mixture_round_trips_under_both_sets_of_names():
+def test_a_mixture_has_both_sets_of_names():
     config = small(num_experts=3, experts_per_token=2)
     state = built(config).state_dict()
     joined = model.to_huggingface(state, config)
@@ -217,24 +215,17 @@ def test_a_mixture_round_trips_under_both_sets_of_names():
     assert {n.removeprefix(place) for n in published if n.startswith(place)} == wanted
     third = state["blocks.1.feed_forward.experts.w_up"][2]
     assert torch.equal(published[f"{place}experts.2.w3.weight"], third)
-    for names in (joined, published):
-        back = model.from_huggingface(names, config)
-        assert back.keys() == state.keys()
-        assert all(torch.equal(back[name], state[name]) for name in state)
+    for expert in range(3):
+        gate = published[f"{place}experts.{expert}.w1.weight"]
+        assert torch.equal(gate, state["blocks.1.feed_forward.experts.w_gate"][expert])
+        down = published[f"{place}experts.{expert}.w2.weight"]
+        assert torch.equal(down, state["blocks.1.feed_forward.experts.w_down"][expert])
     dense = model.to_huggingface(built(small()).state_dict(), small())
     assert model.split_experts(dense) == dense
 
 
-def test_a_mixture_of_another_shape_is_refused():
+def test_a_mixture_with_normalised_heads_has_no_names():
     config = small(num_experts=3, experts_per_token=2)
-    joined = model.to_huggingface(built(config).state_dict(), config)
-    published = model.split_experts(joined)
-    with pytest.raises(ValueError, match=r"not parameters of this configuration.*experts\.2\.w1"):
-        model.from_huggingface(published, replace(config, num_experts=2))
-    with pytest.raises(ValueError, match="not parameters of this configuration"):
-        model.from_huggingface(published, replace(config, num_experts=4))
-    with pytest.raises(ValueError, match="not parameters of this configuration"):
-        model.from_huggingface(joined, small())
     with pytest.raises(ValueError, match="transformers has no Mixtral with qk_norm"):
         model.to_huggingface({}, replace(config, qk_norm=True))
 
@@ -250,18 +241,18 @@ def test_a_mixture_of_another_shape_is_refused():
             {"num_experts": 4, "experts_per_token": 5},
             "experts_per_token must be from 1 to num_experts = 4, got 5",
         ),
-        ({"num_experts": -1}, "num_experts must be 0 or greater and finite, got -1"),
+        ({"num_experts": -1}, "num_experts must be 0 or greater, got -1"),
         (
             {"num_experts": 4, "experts_per_token": 2, "balance_weight": -0.1},
-            "balance_weight must be 0 or greater and finite, got -0.1",
+            "balance_weight must be 0 or greater, got -0.1",
         ),
         (
             {"num_experts": 4, "experts_per_token": 2, "capacity_factor": math.nan},
-            "capacity_factor must be 0 or greater and finite, got nan",
+            "capacity_factor must be 0 or greater, got nan",
         ),
         (
             {"num_experts": 4, "experts_per_token": 2, "capacity_factor": math.inf},
-            "capacity_factor must be 0 or greater and finite, got inf",
+            "capacity_factor must be below inf, got inf",
         ),
     ],
 )
@@ -285,25 +276,9 @@ def test_gradients_equal_hugging_face(tied_head):
         assert checks.relative_error(mine[name], gradient) < 2e-5, name
 
 
-@pytest.mark.parametrize("tied_head", [True, False])
-def test_state_dicts_round_trip(tied_head):
-    config = small(tied_head=tied_head)
-    state = built(config).state_dict()
-    back = model.from_huggingface(model.to_huggingface(state, config), config)
-    assert back.keys() == state.keys()
-    for name, tensor in state.items():
-        assert torch.equal(back[name], tensor), name
-
-
-def test_state_dicts_of_another_shape_are_refused():
-    config = small()
-    state = model.to_huggingface(built(config).state_dict(), config)
-    with pytest.raises(ValueError, match="not parameters of this configuration"):
-        model.from_huggingface(state, replace(config, num_layers=1))
+def test_a_state_dict_of_another_shape_is_refused():
     with pytest.raises(ValueError, match="has no parameter"):
-        model.from_huggingface(state, replace(config, num_layers=3))
-    with pytest.raises(ValueError, match="has no parameter"):
-        model.to_huggingface({}, config)
+        model.to_huggingface({}, small())
 
 
 def test_the_initialisation_is_the_stated_one():
@@ -461,7 +436,7 @@ def test_generation_stops_and_repeats_the_stop_token():
         ({"temperature": -1.0}, "temperature must be 0 or greater"),
         ({"top_k": 0}, "top_k must be 1 or greater"),
         ({"top_p": 0.0}, "top_p must be above 0"),
-        ({"top_p": 1.5}, "top_p must be above 0"),
+        ({"top_p": 1.5}, "top_p must be at most 1"),
         ({"max_new_tokens": -1}, "max_new_tokens must be 0 or greater"),
     ],
 )

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
         tiny_moe,
     )
     from llmcourse.model.decoder import KVCache, Transformer, auxiliary_loss
-    from llmcourse.model.huggingface import from_huggingface, split_experts, to_huggingface
+    from llmcourse.model.huggingface import split_experts, to_huggingface
     from llmcourse.model.inspect import (
         attention_maps,
         hidden_units,

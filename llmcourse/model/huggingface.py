@@ -1,12 +1,11 @@
-"""Weights under Hugging Face's names for Llama, Qwen3 (`qk_norm`) or Mixtral (experts), and back.
+"""Weights under Hugging Face's names for Llama, Qwen3 (`qk_norm`) or Mixtral (experts).
 
 Two things differ: the names, and the order of the channels inside each query and key head, since
 Hugging Face rotates split halves where we rotate adjacent pairs.
 
 The experts of a Mixtral have two sets of names.  Published files, and transformers before version
 5, hold three matrices for each expert; transformers 5 joins all of them in two tensors when it
-loads a folder.  `to_huggingface` gives the joined ones, `split_experts` makes files of them, and
-`from_huggingface` reads both.
+loads a folder.  `to_huggingface` gives the joined ones, and `split_experts` makes files of them.
 """
 
 import torch
@@ -37,9 +36,6 @@ _MIXTURE = {
     "feed_forward.experts.w_down": "mlp.experts.down_proj",
 }
 """Gate and up stand under names of their own here until they are joined."""
-
-_PUBLISHED = {"w1": "gate_proj", "w3": "up_proj", "w2": "down_proj"}
-"""What the matrices of one expert are called in files."""
 
 _OF_HEADS = {
     "attention.q_norm.gain": "self_attn.q_norm.weight",
@@ -117,63 +113,17 @@ def split_experts(state: dict[str, Tensor]) -> dict[str, Tensor]:
     without experts is returned as it is.
     """
     result = {}
-    for name, weight in _unjoined(state).items():
-        for short, long in _PUBLISHED.items():
-            if name.endswith(f"experts.{long}"):
-                place = name.replace(".mlp.", ".block_sparse_moe.").removesuffix(long)
-                matrices = weight.unbind()
-                result |= {f"{place}{e}.{short}.weight": w for e, w in enumerate(matrices)}
-                break
+    for name, weight in state.items():
+        place, _, part = name.replace(".mlp.", ".block_sparse_moe.").rpartition(".")
+        if name.endswith("experts.gate_up_proj"):
+            gates, ups = weight.chunk(2, dim=1)
+            matrices = {"w1": gates, "w3": ups}
+        elif name.endswith("experts.down_proj"):
+            matrices = {"w2": weight}
         else:
             router = name.endswith(".mlp.gate.weight")
-            result[name.replace(".mlp.", ".block_sparse_moe.") if router else name] = weight
-    return result
-
-
-def _unjoined(state: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Take the gates and the ups of all experts apart; both are views."""
-    result = {}
-    for name, weight in state.items():
-        if name.endswith("experts.gate_up_proj"):
-            halves = weight.chunk(2, dim=1)
-            for part, half in zip(("gate_proj", "up_proj"), halves, strict=True):
-                result[name.replace("gate_up_proj", part)] = half
-        else:
-            result[name] = weight
-    return result
-
-
-def _stacked(state: dict[str, Tensor], config: ModelConfig) -> dict[str, Tensor]:
-    """Put the matrices of single experts, under their published names, in one tensor of all."""
-    state = {name.replace(".block_sparse_moe.", ".mlp."): w for name, w in state.items()}
-    for layer in range(config.num_layers):
-        place = f"model.layers.{layer}.mlp.experts."
-        for short, long in _PUBLISHED.items():
-            names = [f"{place}{e}.{short}.weight" for e in range(config.num_experts)]
-            if all(name in state for name in names):
-                state[place + long] = torch.stack([state.pop(name) for name in names])
-    return state
-
-
-def from_huggingface(state: dict[str, Tensor], config: ModelConfig) -> dict[str, Tensor]:
-    """Return our state dict from one of `LlamaForCausalLM`: the inverse of `to_huggingface`.
-
-    The experts of a Mixtral may have either set of names.
-
-    Raises:
-        ValueError: if a parameter is missing, or `state` has one that this configuration has not.
-    """
-    names = _names(config)
-    if config.num_experts:
-        state = _stacked(_unjoined(state), config)
-    unknown = state.keys() - set(names.values()) - {"lm_head.weight"}
-    if unknown:
-        raise ValueError(f"not parameters of this configuration: {sorted(unknown)}")
-    order_K = torch.argsort(halves_from_adjacent(config.head_size))
-    result = {}
-    for ours, theirs in names.items():
-        if theirs not in state:
-            raise ValueError(f"the state dict has no parameter {theirs!r} of this configuration")
-        rotated = ours.endswith(_ROTATED)
-        result[ours] = _permute_heads(state[theirs], order_K) if rotated else state[theirs]
+            result[f"{place}.{part}" if router else name] = weight
+            continue
+        for short, of_experts in matrices.items():
+            result |= {f"{place}.{e}.{short}.weight": w for e, w in enumerate(of_experts)}
     return result
