@@ -55,8 +55,7 @@ def restore(
     generators = generators or {}
     _compare_names("generators", checkpoint.generators, generators)
     for name, generator in generators.items():
-        saved, here = checkpoint.generators[name], generator.get_state()
-        if saved.shape != here.shape:
+        if checkpoint.generators[name].shape != generator.get_state().shape:
             raise ValueError(f"generators: {name!r} was saved from another kind of device")
     if checkpoint.code != code_version():
         log.warning(
@@ -127,11 +126,9 @@ def _compare_weights(saved: dict[str, Any], here: dict[str, Any]) -> None:
 def _compare_optimizer(saved: dict[str, Any], optimizer: torch.optim.Optimizer) -> None:
     """Raise ValueError for another kind of optimizer, other groups, or moments of other shapes."""
     groups = optimizer.param_groups
-    if len(saved["param_groups"]) != len(groups):
-        raise ValueError(
-            f"optimizer: {len(saved['param_groups'])} parameter groups in the checkpoint and "
-            f"{len(groups)} here"
-        )
+    there, here = len(saved["param_groups"]), len(groups)
+    if there != here:
+        raise ValueError(f"optimizer: {there} parameter groups in the checkpoint and {here} here")
     for number, (theirs, ours) in enumerate(zip(saved["param_groups"], groups, strict=True)):
         # A schedule of torch adds initial_lr when it is made, before or after this.
         settings = {name for name in theirs.keys() ^ ours.keys() if name != "initial_lr"}
@@ -140,11 +137,10 @@ def _compare_optimizer(saved: dict[str, Any], optimizer: torch.optim.Optimizer) 
                 f"optimizer: settings {sorted(settings)} of group {number} are on one side only: "
                 "it is another kind of optimizer"
             )
-        if len(theirs["params"]) != len(ours["params"]):
-            raise ValueError(
-                f"optimizer: group {number} has {len(theirs['params'])} parameters in the "
-                f"checkpoint and {len(ours['params'])} here"
-            )
+        there, here = len(theirs["params"]), len(ours["params"])
+        if there != here:
+            what = f"group {number} has {there} parameters in the checkpoint and {here} here"
+            raise ValueError(f"optimizer: {what}")
         for index, parameter in zip(theirs["params"], ours["params"], strict=True):
             for name, moment in saved["state"].get(index, {}).items():
                 if isinstance(moment, torch.Tensor) and not _fits(moment, parameter):

@@ -137,16 +137,9 @@ def write_parts(
 ) -> Path:
     """Be one of the ranks that write a checkpoint; the first waits for the others' files.
 
-    The ranks meet in the folder alone, so that each may do this in a thread.
-
-    Args:
-        folder: new, the same on all ranks.
-        pieces: what this rank keeps.
-        shapes: of the whole tensors, by name.
-        content: what is not cut; the first rank's counts.
-        rank: from 0.
-        num_ranks: how many write.
-        timeout_s: how long the first waits.
+    The ranks meet in the folder alone, new and the same on all of them, so that each may do this in
+    a thread.  The content is the first rank's, which waits for `timeout_s`; the other arguments are
+    those of `write_shard` and `write_index`.
 
     Raises:
         TimeoutError: if another rank's file does not come.

@@ -6,23 +6,13 @@ from typing import Any
 import torch
 
 from llmcourse.base import files, runtime
+from llmcourse.base.arguments import require, require_each
 from llmcourse.checkpoint.folder import checkpoint_path, prune, remove_leftovers
 from llmcourse.checkpoint.payload_file import write_payload
 from llmcourse.checkpoint.state import Stateful, check_plain, code_version, state_of
 
 
-def save(
-    path_or_folder: str | Path,
-    *,
-    step: int,
-    model: Stateful | dict[str, Any],
-    optimizer: Stateful | dict[str, Any] | None = None,
-    schedule: Stateful | dict[str, Any] | None = None,
-    data: Stateful | dict[str, Any] | None = None,
-    generators: dict[str, torch.Generator] | None = None,
-    config: dict[str, Any] | None = None,
-    keep_last: int | None = None,
-) -> Path:
+def save(path_or_folder: str | Path, *, keep_last: int | None = None, **parts: Any) -> Path:
     """Write a checkpoint; return its file.
 
     The file appears under its name only when all of it is on disk, so a crash or a full disk at
@@ -31,31 +21,16 @@ def save(
 
     Args:
         path_or_folder: a folder, for step_NNNNNNNN.ckpt in it, or a file that ends with .ckpt.
-        step: steps done, 0 or greater.
-        model: as all that follow, something with `state_dict()`, or a state itself.
-        optimizer: its moments matter as much as the weights.
-        schedule: of the learning rate.
-        data: position in the data, such as `Batches`.
-        generators: every generator that the run draws from, by name.
-        config: settings of the run, plain data.
         keep_last: number of checkpoints to keep in the folder, this one and earlier ones; None
             keeps all.  Later ones, of a run that was taken back, are not touched.
+        parts: of the run, see `content_of_run`: step and model at least.
 
     Raises:
         ValueError: if step or keep_last is outside its range.
         TypeError: if a state holds anything but tensors and plain data.
         OSError: if the file cannot be written.
     """
-    content = content_of_run(
-        step=step,
-        model=model,
-        optimizer=optimizer,
-        schedule=schedule,
-        data=data,
-        generators=generators,
-        config=config,
-    )
-    return write(path_or_folder, content, keep_last=keep_last)
+    return write(path_or_folder, content_of_run(**parts), keep_last=keep_last)
 
 
 def content_of_run(
@@ -70,10 +45,19 @@ def content_of_run(
 ) -> dict[str, Any]:
     """Return what a checkpoint of this moment holds; its tensors are still those of the run.
 
-    Arguments and errors as in `save`.
+    Args:
+        step: steps done, 0 or greater.
+        model: as all that follow, something with `state_dict()`, or a state itself.
+        optimizer: its moments matter as much as the weights.
+        schedule: of the learning rate.
+        data: position in the data, such as `Batches`.
+        generators: every generator that the run draws from, by name.
+        config: settings of the run, plain data.
+
+    Raises:
+        ValueError, TypeError: as `save` does.
     """
-    if step < 0:
-        raise ValueError(f"step must be 0 or greater, got {step}")
+    require("step", step, least=0)
     content = {
         "step": step,
         "model": state_of(model),
@@ -93,8 +77,7 @@ def write(
     path_or_folder: str | Path, content: dict[str, Any], *, keep_last: int | None = None
 ) -> Path:
     """Write what was gathered as one file; arguments, result and errors as in `save`."""
-    if keep_last is not None and keep_last < 1:
-        raise ValueError(f"keep_last must be 1 or greater, or None for all, got {keep_last}")
+    require_each({"keep_last": keep_last}, least=1)
     path, step = Path(path_or_folder), content["step"]
     if path.suffix != ".ckpt":
         path = checkpoint_path(path, step)

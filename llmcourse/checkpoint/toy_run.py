@@ -116,7 +116,12 @@ def crashed(
     Raises:
         ValueError: if an argument is none of these.
     """
-    _check(saved, every, crash_step, crash_when, files)
+    if unknown := sorted(set(saved) - set(PARTS)):
+        raise ValueError(f"saved holds {unknown}; the parts are {', '.join(PARTS)}")
+    require_each({"every": every, "crash_step": crash_step}, least=1)
+    for name, value, allowed in (("crash_when", crash_when, CRASHES), ("files", files, FILES)):
+        if value not in allowed:
+            raise ValueError(f"{name} must be one of {allowed}, got {value!r}")
     disk: dict[str, SavedFile] = {}
     state = ToyState()
     for step in range(1, crash_step + 1):
@@ -137,41 +142,24 @@ def crashed(
 
 
 def outcome(
-    saved: Collection[str],
-    *,
-    every: int,
-    crash_step: int,
-    crash_when: str,
-    atomic: bool,
-    files: str,
-    steps: int = STEPS,
+    saved: Collection[str], *, crash_step: int, steps: int = STEPS, **settings: Any
 ) -> Outcome:
     """End the toy run once, go on from the newest whole file, and compare how it ends.
 
     What was not saved is in the second process what it is at the beginning of a run.
 
     Args:
-        saved: as the four that follow, see `crashed`.
-        every: see `crashed`.
+        saved: see `crashed`.
         crash_step: see `crashed`; at most `steps`.
-        crash_when: see `crashed`.
-        atomic: see `crashed`.
-        files: see `crashed`.
         steps: of the whole run.
+        settings: every, crash_when, atomic and files, see `crashed`.
 
     Raises:
         ValueError: if an argument is none of these.
     """
     if crash_step > steps:
         raise ValueError(f"crash_step must be from 1 to {steps}, got {crash_step}")
-    disk = crashed(
-        saved,
-        every=every,
-        crash_step=crash_step,
-        crash_when=crash_when,
-        atomic=atomic,
-        files=files,
-    )
+    disk = crashed(saved, crash_step=crash_step, **settings)
     # A real file says in its header, with a hash, whether it is whole.
     whole = [f for name, f in disk.items() if f.content is not None and not name.endswith(".tmp")]
     newest = max(whole, key=lambda file: file.step, default=SavedFile(0, {}))
@@ -184,16 +172,3 @@ def outcome(
         weights.append(state.weights)
     equal = weights[-1] == uninterrupted(steps)[-1]
     return Outcome(disk, newest.step, weights, batches, draws, equal)
-
-
-def _check(
-    saved: Collection[str], every: int, crash_step: int, crash_when: str, files: str
-) -> None:
-    """Raise ValueError for the first argument that is not possible."""
-    unknown = sorted(set(saved) - set(PARTS))
-    if unknown:
-        raise ValueError(f"saved holds {unknown}; the parts are {', '.join(PARTS)}")
-    require_each({"every": every, "crash_step": crash_step}, least=1)
-    for name, value, allowed in (("crash_when", crash_when, CRASHES), ("files", files, FILES)):
-        if value not in allowed:
-            raise ValueError(f"{name} must be one of {allowed}, got {value!r}")

@@ -5,12 +5,14 @@ A turn is the special token of its role, its text, and the token that ends it::
     <|user|>What is two and two?<|end|><|assistant|>Four.<|end|>
 """
 
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Protocol, runtime_checkable
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Int64
 from torch import Tensor
+
+from llmcourse.data.tokenizer import Tokenizer
 
 _ROLES = ("system", "user", "assistant")
 """Who can speak."""
@@ -37,18 +39,7 @@ class ChatTokens(NamedTuple):
     """Of every token: who wrote it, or "template" for the tokens that name the next speaker."""
 
 
-@runtime_checkable
-class ChatTokenizer(Protocol):
-    """What is asked of a tokenizer."""
-
-    special_tokens: Mapping[str, int]
-
-    def encode(self, text: str, *, allow_special: bool = True) -> list[int]:
-        """Return the ids of a text."""
-        ...
-
-
-def chat_tokens(turns: Sequence[Turn], tokenizer: ChatTokenizer) -> ChatTokens:
+def chat_tokens(turns: Sequence[Turn], tokenizer: Tokenizer) -> ChatTokens:
     """Return the tokens of a conversation.
 
     The texts are encoded without special tokens: a user who types ``<|assistant|>`` has typed

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from jaxtyping import Int64
 
-from llmcourse.base.arguments import require_fields
+from llmcourse.base.arguments import require, require_fields
 from llmcourse.data.shards import TokenShards
 
 Item = TypeVar("Item")
@@ -57,22 +57,16 @@ def permuted(
     Source:
         Black and Rogaway 2002, "Ciphers with arbitrary finite domains", sections 3 and 4.
     """
-    if count < 1:
-        raise ValueError(f"count must be 1 or greater, got {count}")
+    require("count", count, least=1)
     if len(positions) and not 0 <= positions.min() <= positions.max() < count:
         raise ValueError(f"positions must be from 0 to {count - 1}, got {positions}")
     base = np.uint64(math.isqrt(count - 1) + 1)
-    keys = _round_keys(seed, epoch)
+    digest = hashlib.shake_128(f"{seed} {epoch}".encode()).digest(8 * _NUM_ROUNDS)
+    keys = np.frombuffer(digest, dtype="<u8").astype(np.uint64)  # one for each round
     found = _feistel(positions.astype(np.uint64), base, keys)
     while (outside := found >= count).any():  # a share of about 2 / sqrt(count) of them
         found[outside] = _feistel(found[outside], base, keys)
     return found.astype(np.int64)
-
-
-def _round_keys(seed: int, epoch: int) -> np.ndarray:
-    """Return one random 64-bit number per round."""
-    digest = hashlib.shake_128(f"{seed} {epoch}".encode()).digest(8 * _NUM_ROUNDS)
-    return np.frombuffer(digest, dtype="<u8").astype(np.uint64)
 
 
 def _feistel(values: np.ndarray, base: np.uint64, keys: np.ndarray) -> np.ndarray:
@@ -136,8 +130,7 @@ class Batches:
         self.step = 0
         require_fields(self, "batch_size", "context_length", "world_size", least=1)
         require_fields(self, "rank", "seed", least=0)
-        if rank >= world_size:
-            raise ValueError(f"rank must be below world_size = {world_size}, got {rank}")
+        require("rank", rank, below=world_size)
         self._block: tuple[tuple[int, int], np.ndarray] = ((-1, -1), np.empty((0, 0), np.int64))
         if self.steps_per_epoch < 1:
             raise ValueError(
@@ -163,8 +156,7 @@ class Batches:
 
     def epoch_of(self, step: int) -> int:
         """Return the epoch that a step belongs to, both counted from 0."""
-        if step < 0:
-            raise ValueError(f"step must be 0 or greater, got {step}")
+        require("step", step, least=0)
         return step // self.steps_per_epoch
 
     def windows(self, step: int) -> Int64[np.ndarray, " B"]:
@@ -255,8 +247,7 @@ def prefetch(items: Iterable[Item], depth: int = 2) -> Iterator[Item]:
     Raises:
         ValueError: if depth is below 1.
     """
-    if depth < 1:
-        raise ValueError(f"depth must be 1 or greater, got {depth}")
+    require("depth", depth, least=1)
     return _prefetched(iter(items), depth)
 
 

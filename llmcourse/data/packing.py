@@ -14,6 +14,8 @@ import torch
 from jaxtyping import Int64
 from torch import Tensor
 
+from llmcourse.base.arguments import require
+
 
 class Piece(NamedTuple):
     """A stretch of a document: `length` tokens from token `start` on."""
@@ -85,14 +87,7 @@ def best_fit(lengths: Sequence[int], context_length: int) -> Packing:
     Each goes into the row with the least room that still holds it, or opens a new row; of rows with
     equal room, into the one that was filled up to there last.  The number of rows is at most 11/9
     of the least possible, plus 4.  Rows are found by their room and not one by one: 100,000
-    documents take less than a second.
-
-    Args:
-        lengths: tokens of every document, 0 or more; a document of 0 tokens is left out.
-        context_length: tokens per row, 1 or more.
-
-    Raises:
-        ValueError: if a length is negative or the context is below 1.
+    documents take less than a second.  Arguments and errors as in `pack`.
 
     Source:
         Ding et al. 2024, "Fewer truncations improve language modeling", section 3,
@@ -216,8 +211,7 @@ def _pieces(lengths: Sequence[int], context_length: int) -> list[Piece]:
 
 def _check(lengths: Sequence[int], context_length: int) -> None:
     """Raise ValueError for what cannot be packed."""
-    if context_length < 1:
-        raise ValueError(f"context_length must be 1 or greater, got {context_length}")
+    require("context_length", context_length, least=1)
     for document, length in enumerate(lengths):
         if length < 0:
             raise ValueError(f"document {document} has {length} tokens; give 0 or more")

@@ -25,6 +25,7 @@ from typing import NamedTuple
 import numpy as np
 
 from llmcourse.base import files
+from llmcourse.base.arguments import require
 
 MAGIC = b"LLMSHARD"
 VERSION = 1
@@ -58,8 +59,7 @@ def token_dtype(vocab_size: int) -> np.dtype:
     Raises:
         ValueError: if the vocabulary is empty or has more than 2^32 ids.
     """
-    if not 1 <= vocab_size <= 2**32:
-        raise ValueError(f"vocab_size must be from 1 to 2^32, got {vocab_size}")
+    require("vocab_size", vocab_size, least=1, most=2**32)
     return DTYPES[2] if vocab_size <= 2**16 else DTYPES[4]
 
 

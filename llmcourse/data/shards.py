@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from llmcourse.base.arguments import require
 from llmcourse.data.shard_file import (
     DTYPES,
     LAYOUT,
@@ -52,8 +53,7 @@ def write_shards(
         TypeError: if something else than an integer is given.
         OSError: if a file cannot be written.
     """
-    if shard_tokens < 1:
-        raise ValueError(f"shard_tokens must be 1 or greater, got {shard_tokens}")
+    require("shard_tokens", shard_tokens, least=1)
     if not tokenizer_fingerprint:
         raise ValueError("tokenizer_fingerprint must not be empty: pass tokenizer.fingerprint")
     buffer = np.empty(shard_tokens, dtype=token_dtype(vocab_size))

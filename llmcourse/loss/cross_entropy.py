@@ -153,13 +153,9 @@ def cross_entropy(
 
     loss = (1 / num_tokens) * sum over counted tokens of -log softmax(logits)[target]
 
-    Args:
-        logits_BTV: unnormalised log-probabilities of the next token.
-        targets_BT: the tokens that came, ids in [0, V), or `ignore_index`.
-        mask_BT: True where the token counts; None counts all that are not ignored.
-        ignore_index: the target id that means "do not count".
-        num_tokens: the one global normaliser: the number of counted tokens of the whole batch, over
-            all micro-batches and ranks.  None means that this call holds the whole batch.
+    num_tokens is the one global normaliser: the number of counted tokens of the whole batch, over
+    all micro-batches and ranks.  None means that this call holds the whole batch.  The other
+    arguments are those of `token_losses`.
 
     Raises:
         ValueError: if a target is outside the vocabulary, if no token counts and no normaliser is

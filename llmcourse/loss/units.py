@@ -2,6 +2,8 @@
 
 import math
 
+from llmcourse.base.arguments import require_each
+
 
 def perplexity(nats_per_token: int | float) -> float:
     """Return e^loss: the number of equally likely tokens that would be as hard to guess."""
@@ -16,8 +18,5 @@ def bits_per_byte(nats_per_token: int | float, *, num_tokens: int, num_bytes: in
     Raises:
         ValueError: if a count is not positive.
     """
-    if num_tokens <= 0 or num_bytes <= 0:
-        raise ValueError(
-            f"num_tokens and num_bytes must be positive, got {num_tokens} and {num_bytes}"
-        )
+    require_each({"num_tokens": num_tokens, "num_bytes": num_bytes}, above=0)
     return nats_per_token * num_tokens / num_bytes / math.log(2)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 
 from llmcourse.base.arguments import require_fields
+from llmcourse.model.moe.counts import check_chosen
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,11 +60,8 @@ class ModelConfig:
 
     def _check_experts(self) -> None:
         """Reject a mixture that cannot be built, and settings of one that has no experts."""
-        for name in ("num_experts", "balance_weight", "capacity_factor"):
-            if not 0 <= getattr(self, name) < float("inf"):
-                raise ValueError(
-                    f"{name} must be 0 or greater and finite, got {getattr(self, name)}"
-                )
+        amounts = ("num_experts", "balance_weight", "capacity_factor")
+        require_fields(self, *amounts, least=0, below=float("inf"))
         if self.num_experts == 0:
             for name in ("experts_per_token", "balance_weight", "capacity_factor"):
                 if getattr(self, name):
@@ -71,11 +69,8 @@ class ModelConfig:
                         f"{name} has no effect without experts: set num_experts, or leave {name} "
                         f"at 0, got {getattr(self, name)}"
                     )
-        elif not 1 <= self.experts_per_token <= self.num_experts:
-            raise ValueError(
-                f"experts_per_token must be from 1 to num_experts = {self.num_experts}, got "
-                f"{self.experts_per_token}"
-            )
+        else:
+            check_chosen(self.experts_per_token, self.num_experts)
 
 
 def tiny() -> ModelConfig:

@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from llmcourse.base.arguments import require, require_each
 from llmcourse.model.decoder import Transformer
 
 
@@ -54,12 +55,9 @@ def next_token_probabilities(
 
 def _check_sampling(temperature: int | float, top_k: int | None, top_p: int | float | None) -> None:
     """Raise ValueError for settings that no distribution can follow."""
-    if temperature < 0:
-        raise ValueError(f"temperature must be 0 or greater, got {temperature}")
-    if top_k is not None and top_k < 1:
-        raise ValueError(f"top_k must be 1 or greater, got {top_k}")
-    if top_p is not None and not 0 < top_p <= 1:
-        raise ValueError(f"top_p must be above 0 and at most 1, got {top_p}")
+    require("temperature", temperature, least=0)
+    require_each({"top_k": top_k}, least=1)
+    require_each({"top_p": top_p}, above=0, most=1)
 
 
 @torch.no_grad()
@@ -99,8 +97,7 @@ def generate(
     _check_sampling(temperature, top_k, top_p)
     if prompt_BT.shape[1] == 0:
         raise ValueError("the prompt is empty: give at least one token, such as the separator")
-    if max_new_tokens < 0:
-        raise ValueError(f"max_new_tokens must be 0 or greater, got {max_new_tokens}")
+    require("max_new_tokens", max_new_tokens, least=0)
     ids_BT, done_B = prompt_BT, torch.zeros(len(prompt_BT), dtype=torch.bool)
     window = _Window(model, use_cache=use_cache)
     for _ in range(max_new_tokens):

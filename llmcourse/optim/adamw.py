@@ -7,10 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from llmcourse.base.arguments import require
+from llmcourse.base.arguments import require, require_each
+from llmcourse.optim.descent import PerTensor
 
 
-class AdamW(torch.optim.Optimizer):
+class AdamW(PerTensor):
     """Adam with decoupled weight decay::
 
         m = b1 m + (1 - b1) g          running mean of the gradient
@@ -42,20 +43,11 @@ class AdamW(torch.optim.Optimizer):
         weight_decay: int | float = 0.1,
     ) -> None:
         require("lr", lr, above=0)
-        require("betas[0]", betas[0], least=0, below=1)
-        require("betas[1]", betas[1], least=0, below=1)
+        require_each({"betas[0]": betas[0], "betas[1]": betas[1]}, least=0, below=1)
         require("eps", eps, above=0)
         require("weight_decay", weight_decay, least=0)
         defaults = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
         super().__init__(params, defaults)
-
-    @torch.no_grad()
-    def step(self) -> None:
-        """Take one step with the gradients that are there."""
-        for group in self.param_groups:
-            for w in group["params"]:
-                if w.grad is not None:
-                    self._update(w, w.grad, group)
 
     def _update(self, w: Tensor, g: Tensor, group: dict[str, Any]) -> None:
         """Update one tensor; the two corrections are folded into scalars to save passes."""
@@ -82,17 +74,7 @@ class Adam(AdamW):
         g = g + decay w, then as AdamW without decay
 
     A weight with a large mean square is then pulled less to zero: that is the coupling which AdamW
-    undoes.
-
-    Args:
-        params: tensors or groups.
-        lr: learning rate, positive.
-        betas: (b1, b2), each in [0, 1).
-        eps: added to sqrt(vhat), positive.
-        weight_decay: strength of the pull to zero, 0 or greater.
-
-    Raises:
-        ValueError: if a setting is outside its range.
+    undoes.  Arguments and errors as in `AdamW`.
 
     Source:
         Kingma and Ba 2015, algorithm 1, https://arxiv.org/abs/1412.6980
@@ -102,12 +84,11 @@ class Adam(AdamW):
         self,
         params: Iterable[Any],
         *,
-        lr: int | float,
         betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
         weight_decay: int | float = 0.0,
+        **settings: Any,
     ) -> None:
-        super().__init__(params, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay)
+        super().__init__(params, betas=betas, weight_decay=weight_decay, **settings)
 
     def _update(self, w: Tensor, g: Tensor, group: dict[str, Any]) -> None:
         """Add the decay to the gradient, then update without it."""

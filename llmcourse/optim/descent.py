@@ -4,11 +4,24 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from llmcourse.base.arguments import require
 
 
-class SGD(torch.optim.Optimizer):
+class PerTensor(torch.optim.Optimizer):
+    """An optimizer that updates every tensor by itself, in `_update`."""
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """Take one step with the gradients that are there."""
+        for group in self.param_groups:
+            for w in group["params"]:
+                if w.grad is not None:
+                    self._update(w, w.grad, group)
+
+
+class SGD(PerTensor):
     """Stochastic gradient descent, with momentum if asked for::
 
         v = momentum * v + g;   w = w - lr * v          (v = g when momentum is 0)
@@ -32,23 +45,16 @@ class SGD(torch.optim.Optimizer):
         require("momentum", momentum, least=0, below=1)
         super().__init__(params, {"lr": lr, "momentum": momentum})
 
-    @torch.no_grad()
-    def step(self) -> None:
-        """Take one step with the gradients that are there."""
-        for group in self.param_groups:
-            for w in group["params"]:
-                if w.grad is None:
-                    continue
-                v = w.grad
-                if group["momentum"]:
-                    state = self.state[w]
-                    if "velocity" not in state:
-                        state["velocity"] = torch.zeros_like(w)
-                    v = state["velocity"].mul_(group["momentum"]).add_(w.grad)
-                w.add_(v, alpha=-group["lr"])
+    def _update(self, w: Tensor, g: Tensor, group: dict[str, Any]) -> None:
+        if group["momentum"]:
+            state = self.state[w]
+            if "velocity" not in state:
+                state["velocity"] = torch.zeros_like(w)
+            g = state["velocity"].mul_(group["momentum"]).add_(g)
+        w.add_(g, alpha=-group["lr"])
 
 
-class RMSProp(torch.optim.Optimizer):
+class RMSProp(PerTensor):
     """Divide the gradient by the root of its running mean square, each weight by its own::
 
         v = a v + (1 - a) g^2;   w = w - lr g / (sqrt(v) + eps)
@@ -79,16 +85,9 @@ class RMSProp(torch.optim.Optimizer):
         require("eps", eps, above=0)
         super().__init__(params, {"lr": lr, "alpha": alpha, "eps": eps})
 
-    @torch.no_grad()
-    def step(self) -> None:
-        """Take one step with the gradients that are there."""
-        for group in self.param_groups:
-            for w in group["params"]:
-                if w.grad is None:
-                    continue
-                state = self.state[w]
-                if not state:
-                    state["mean_square"] = torch.zeros_like(w)
-                v = state["mean_square"]
-                v.mul_(group["alpha"]).addcmul_(w.grad, w.grad, value=1 - group["alpha"])
-                w.addcdiv_(w.grad, v.sqrt().add_(group["eps"]), value=-group["lr"])
+    def _update(self, w: Tensor, g: Tensor, group: dict[str, Any]) -> None:
+        state = self.state[w]
+        if not state:
+            state["mean_square"] = torch.zeros_like(w)
+        v = state["mean_square"].mul_(group["alpha"]).addcmul_(g, g, value=1 - group["alpha"])
+        w.addcdiv_(g, v.sqrt().add_(group["eps"]), value=-group["lr"])

@@ -7,9 +7,10 @@ import torch
 from torch import Tensor
 
 from llmcourse.base.arguments import require, require_each
+from llmcourse.optim.descent import PerTensor
 
 
-class Adafactor(torch.optim.Optimizer):
+class Adafactor(PerTensor):
     """An optimizer whose state is a row and a column per matrix, not a second matrix::
 
         b = 1 - t^-0.8
@@ -47,29 +48,12 @@ class Adafactor(torch.optim.Optimizer):
         clip: int | float = 1.0,
         weight_decay: int | float = 0.0,
     ) -> None:
-        small = {"eps[0]": eps[0], "eps[1]": eps[1]}
         rates = {"lr": lr, "decay_exponent": decay_exponent, "clip": clip}
-        require_each(rates | small, above=0)
+        require_each(rates | {"eps[0]": eps[0], "eps[1]": eps[1]}, above=0)
         require("weight_decay", weight_decay, least=0)
-        defaults = {
-            "lr": lr,
-            "decay_exponent": decay_exponent,
-            "eps": eps,
-            "clip": clip,
-            "weight_decay": weight_decay,
-        }
-        super().__init__(params, defaults)
-
-    @torch.no_grad()
-    def step(self) -> None:
-        """Take one step with the gradients that are there."""
-        for group in self.param_groups:
-            for w in group["params"]:
-                if w.grad is not None:
-                    self._update(w, w.grad, group)
+        super().__init__(params, {**rates, "eps": eps, "weight_decay": weight_decay})
 
     def _update(self, w: Tensor, g: Tensor, group: dict[str, Any]) -> None:
-        """Update one tensor."""
         state = self.state[w]
         state["step"] = state.get("step", 0) + 1
         eps1, eps2 = group["eps"]

@@ -11,6 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from llmcourse.base.arguments import require
+from llmcourse.optim.descent import PerTensor
 
 Scale = Literal["shape", "adamw"]
 """How a step is scaled by the shape of its matrix."""
@@ -58,7 +59,7 @@ def newton_schulz(
     return (x.T if tall else x).to(x_MN.dtype)
 
 
-class Muon(torch.optim.Optimizer):
+class Muon(PerTensor):
     """Momentum, made orthogonal::
 
         v = mu v + (1 - mu) g
@@ -102,29 +103,13 @@ class Muon(torch.optim.Optimizer):
         require("num_steps", num_steps, least=1)
         if scale not in get_args(Scale):
             raise ValueError(f"scale must be one of {', '.join(get_args(Scale))}, got {scale!r}")
-        defaults = {
-            "lr": lr,
-            "momentum": momentum,
-            "weight_decay": weight_decay,
-            "num_steps": num_steps,
-            "scale": scale,
-            "dtype": dtype,
-        }
-        super().__init__(params, defaults)
+        rates = {"lr": lr, "momentum": momentum, "weight_decay": weight_decay}
+        super().__init__(params, {**rates, "num_steps": num_steps, "scale": scale, "dtype": dtype})
         shapes = [tuple(w.shape) for g in self.param_groups for w in g["params"] if w.ndim != 2]
         if shapes:
             raise ValueError(f"Muon takes matrices alone, got {shapes}: give the rest to AdamW")
 
-    @torch.no_grad()
-    def step(self) -> None:
-        """Take one step with the gradients that are there."""
-        for group in self.param_groups:
-            for w in group["params"]:
-                if w.grad is not None:
-                    self._update(w, w.grad, group)
-
     def _update(self, w: Tensor, g: Tensor, group: dict[str, Any]) -> None:
-        """Update one matrix."""
         state, mu = self.state[w], group["momentum"]
         if not state:
             state["velocity"] = torch.zeros_like(w)

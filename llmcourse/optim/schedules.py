@@ -82,16 +82,8 @@ def warmup_cosine_anneal(
 ) -> int | float:
     """Return the learning rate of a step: `warmup_cosine`, then straight from `final` to 0.
 
-    Args:
-        step: from 0.
-        peak: largest learning rate.
-        num_steps: length of warm-up and cosine.
-        warmup_steps: from 0 to num_steps.
-        final: learning rate at the end of the cosine.
-        anneal_steps: length of the straight end that follows, 0 or more.
-
-    Raises:
-        ValueError: if a setting is outside its range.
+    `anneal_steps`, 0 or more, is the length of the straight end, which follows the num_steps of
+    warm-up and cosine; the other arguments and the errors are those of `warmup_cosine`.
 
     Source:
         Grattafiori et al. 2024, section 3.4, https://arxiv.org/abs/2407.21783
@@ -207,9 +199,7 @@ def _check_schedule(
     step: int, peak: int | float, num_steps: int, warmup_steps: int, final: int | float
 ) -> None:
     """Raise ValueError for a schedule that cannot be followed."""
-    require("step", step, least=0)
-    require("peak", peak, above=0)
-    require("num_steps", num_steps, above=0)
-    require("final", final, least=0)
+    require_each({"step": step, "final": final}, least=0)
+    require_each({"peak": peak, "num_steps": num_steps}, above=0)
     if not 0 <= warmup_steps <= num_steps:
         raise ValueError(f"warmup_steps must be from 0 to {num_steps}, got {warmup_steps}")

@@ -7,10 +7,13 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
+
+from llmcourse.base.arguments import require
 
 Verdict = Literal["fine", "spike", "not finite"]
 """What a detector says of a number."""
@@ -40,12 +43,9 @@ class SpikeDetector:
     def __init__(
         self, *, window: int = 50, factor: int | float = 8.0, least_rise: int | float = 0.1
     ) -> None:
-        if window < 3:
-            raise ValueError(f"window must be 3 or more, got {window}")
-        if factor <= 0 or least_rise < 0:
-            raise ValueError(
-                f"factor must be positive and least_rise 0 or more, got {factor} and {least_rise}"
-            )
+        require("window", window, least=3)
+        require("factor", factor, above=0)
+        require("least_rise", least_rise, least=0)
         self.factor, self.least_rise = factor, least_rise
         self.values: deque[float] = deque(maxlen=window)
 
@@ -90,8 +90,7 @@ class SkipAndRewind:
     def __init__(
         self, model: nn.Module, optimizer: torch.optim.Optimizer, *, every: int = 20
     ) -> None:
-        if every < 1:
-            raise ValueError(f"every must be 1 or more, got {every}")
+        require("every", every, least=1)
         self.model, self.optimizer, self.every = model, optimizer, every
         self._snapshots: deque[tuple[int, Any, Any]] = deque(maxlen=2)
         self.rewinds: list[tuple[int, int]] = []
@@ -165,8 +164,7 @@ def first_bad(model: nn.Module, *, largest: int | float = math.inf) -> Iterator[
     Raises:
         ValueError: if `largest` is not positive.
     """
-    if not largest > 0:
-        raise ValueError(f"largest must be positive, got {largest}")
+    require("largest", largest, above=0)
     watch = Watch()
 
     def look(where: str, what: Any, x: Tensor) -> None:
@@ -175,26 +173,20 @@ def first_bad(model: nn.Module, *, largest: int | float = math.inf) -> Iterator[
             if share:
                 watch.seen.append(BadNumber(where, what, share))
 
-    def after_forward(name: str) -> Any:
-        def hook(_module: nn.Module, _inputs: Any, output: Any) -> None:
-            if isinstance(output, Tensor):
-                look(name, "output", output)
-                if output.requires_grad:
-                    output.register_hook(lambda g: look(name, "gradient of the output", g))
-
-        return hook
+    def after_forward(_module: nn.Module, _inputs: Any, output: Any, *, name: str) -> None:
+        if isinstance(output, Tensor):
+            look(name, "output", output)
+            if output.requires_grad:
+                output.register_hook(partial(look, name, "gradient of the output"))
 
     handles = []
     for name, parameter in model.named_parameters():
         look(name, "weight", parameter)
         if parameter.requires_grad:
-            handles.append(
-                parameter.register_hook(
-                    lambda g, name=name: look(name, "gradient of the weight", g)
-                )
-            )
+            see = partial(look, name, "gradient of the weight")
+            handles.append(parameter.register_hook(see))
     for name, module in model.named_modules():
-        handles.append(module.register_forward_hook(after_forward(name)))
+        handles.append(module.register_forward_hook(partial(after_forward, name=name)))
     try:
         yield watch
     finally:

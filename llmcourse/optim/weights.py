@@ -9,6 +9,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from llmcourse.base.arguments import require
+
 State = dict[str, Tensor]
 """Weights by name, as `model.state_dict()` gives them."""
 
@@ -36,9 +38,7 @@ def update_ratios(before: State, after: State) -> dict[str, float]:
 
 def _ratio(change: Tensor, before: Tensor) -> float:
     moved, was = (float(torch.linalg.vector_norm(x.double())) for x in (change, before))
-    if was == 0:
-        return float("inf") if moved else 0.0
-    return moved / was
+    return moved / was if was else float("inf" if moved else 0)
 
 
 def spectrum(w_MN: Float[Tensor, "M N"]) -> Float[Tensor, " R"]:
@@ -63,16 +63,6 @@ def effective_rank(w_MN: Float[Tensor, "M N"]) -> float:
     return float(torch.exp(torch.special.entr(shares_R).sum()))
 
 
-def stable_rank(w_MN: Float[Tensor, "M N"]) -> float:
-    """Return the sum of the squared singular values over the largest of them; at most the rank.
-
-    Source:
-        Rudelson and Vershynin 2007, https://arxiv.org/abs/math/0503442
-    """
-    squares_R = spectrum(w_MN).square()
-    return float(squares_R.sum() / squares_R[0]) if squares_R[0] > 0 else 0.0
-
-
 def rank_for(w_MN: Float[Tensor, "M N"], share: int | float) -> int:
     """Return how few directions hold a share of the sum of squared singular values.
 
@@ -83,8 +73,7 @@ def rank_for(w_MN: Float[Tensor, "M N"], share: int | float) -> int:
     Raises:
         ValueError: if share is outside its range.
     """
-    if not 0 < share <= 1:
-        raise ValueError(f"share must be above 0 and at most 1, got {share}")
+    require("share", share, above=0, most=1)
     squares_R = spectrum(w_MN).square()
     held_R = squares_R.cumsum(0) / squares_R.sum()
     return min(len(held_R), int((held_R < share * (1 - 1e-12)).sum()) + 1)
@@ -103,8 +92,7 @@ def low_rank(w_MN: Float[Tensor, "M N"], rank: int) -> Float[Tensor, "M N"]:
     Source:
         Eckart and Young 1936, https://doi.org/10.1007/BF02288367
     """
-    if rank < 0:
-        raise ValueError(f"rank must be 0 or more, got {rank}")
+    require("rank", rank, least=0)
     u_MR, s_R, v_RN = torch.linalg.svd(w_MN.double(), full_matrices=False)
     near_MN = u_MR[:, :rank] @ (s_R[:rank, None] * v_RN[:rank])
     return near_MN.to(w_MN.dtype)
@@ -148,8 +136,7 @@ def prune(
         ValueError: if share is outside its range, there is no such choice, or a generator is
             missing or without effect.
     """
-    if not 0 <= share <= 1:
-        raise ValueError(f"share must be from 0 to 1, got {share}")
+    require("share", share, least=0, most=1)
     if by not in ("smallest", "largest", "random"):
         raise ValueError(f"by must be smallest, largest or random, got {by!r}")
     if (by == "random") != (generator is not None):

@@ -20,9 +20,8 @@ from llmcourse.scale.cost import FP32_TRAINING, num_parameters
 from llmcourse.train.config import NO_MESH, PRESETS, TrainConfig
 from llmcourse.train.loop import FitResult, fit, resume, saved_config, start
 from llmcourse.train.phases import TrainingDivergedError
-from llmcourse.train.ranks import fit_on_ranks, moved, resume_on_ranks
+from llmcourse.train.ranks import RanksResult, fit_on_ranks, moved, resume_on_ranks
 from llmcourse.train.run import Run
-from llmcourse.train.validation import Validation
 
 PROGRAM = "python -m llmcourse.train"
 
@@ -53,16 +52,20 @@ def _train(arguments: list[str]) -> int:
     """Start or resume a run, train it, and say what came out."""
     parser = _parser(_preset_of(arguments))
     options = parser.parse_args(arguments)
-    if options.resume:
-        _refuse_idle(arguments)
+    idle = sorted(_given(arguments) - MAY_CHANGE)
+    if options.resume and idle:
+        raise ValueError(f"a resumed run keeps its settings: leave out {', '.join(idle)}")
     if _engine(options, arguments) == "torch":
         return _train_on_torch(options, arguments)
     if _in_processes(options, arguments):
         return _train_on_ranks(options, arguments)
-    run = _resumed(options, arguments) if options.resume else _started(options)
+    if options.resume:
+        run = resume(Path(options.resume), **_changes(options, arguments, ("steps",)))
+    else:
+        run = start(_config(options), Path(options.out))
     print(_resolved(run), flush=True)
     result = fit(run, show=print)
-    print(_closing_lines(result))
+    print(_closing(run.folder, run.steps_done, result))
     return 0
 
 
@@ -92,8 +95,7 @@ def _train_on_torch(options: Namespace, arguments: list[str]) -> int:
             f"{PROGRAM.rsplit(maxsplit=1)[-1]} ... starts two"
         )
     if options.resume:
-        of_mesh = sorted(_given(arguments) & {f"--{name}" for name in NO_MESH})
-        if of_mesh:
+        if of_mesh := sorted(_given(arguments) & {f"--{name}" for name in NO_MESH}):
             raise ValueError(
                 f"{', '.join(of_mesh)} would have no effect on torch's engine: add --engine own, "
                 "or leave it out"
@@ -110,7 +112,7 @@ def _train_on_torch(options: Namespace, arguments: list[str]) -> int:
         print(_settings(config, f"run {folder} on {config.ranks} ranks of torch's"), flush=True)
     result = torch_engine.fit_under_torchrun(config, folder, show=print)
     if speaks:
-        print(_closing_lines(result))
+        print(_closing(folder, result.run.steps_done, result))
     return 0
 
 
@@ -130,7 +132,7 @@ def _train_on_ranks(options: Namespace, arguments: list[str]) -> int:
         where = f"run {options.out} on {config.num_ranks} ranks"
         print(_settings(config, where), flush=True)
         result = fit_on_ranks(config, Path(options.out), show=print)
-    print(_closing(options.resume or options.out, *result[:2], result.validations))
+    print(_closing(options.resume or options.out, result.steps_done, result))
     return 0
 
 
@@ -164,11 +166,6 @@ def _parser(preset: str) -> ArgumentParser:
     return parser
 
 
-def _started(options: Namespace) -> Run:
-    """Start a new run from the flags."""
-    return start(_config(options), Path(options.out))
-
-
 def _config(options: Namespace, **replaced: Any) -> TrainConfig:
     """Return the settings of a new run, some of them replaced."""
     if not options.out:
@@ -179,22 +176,9 @@ def _config(options: Namespace, **replaced: Any) -> TrainConfig:
     return config
 
 
-def _resumed(options: Namespace, arguments: list[str]) -> Run:
-    """Continue a run in one process."""
-    given = _given(arguments)
-    return resume(Path(options.resume), steps=options.steps if "--steps" in given else None)
-
-
 def _given(arguments: list[str]) -> set[str]:
     """Return the flags that stand on the command line."""
     return {a.split("=")[0] for a in arguments if a.startswith("--")}
-
-
-def _refuse_idle(arguments: list[str]) -> None:
-    """Refuse flags that would have no effect on a resumed run."""
-    idle = sorted(_given(arguments) - MAY_CHANGE)
-    if idle:
-        raise ValueError(f"a resumed run keeps its settings: leave out {', '.join(idle)}")
 
 
 def _check_memory(config: TrainConfig, preset: str) -> None:
@@ -225,21 +209,12 @@ def _settings(config: TrainConfig, head: str) -> str:
     return "\n".join([head, *lines, *(f"  {name}: {value}" for name, value in flat.items())])
 
 
-def _closing_lines(result: FitResult) -> str:
+def _closing(folder: str | Path, steps_done: int, result: FitResult | RanksResult) -> str:
     """Return what a reader wants to know at the end."""
-    run = result.run
-    return _closing(run.folder, run.steps_done, result.interrupted, result.validations)
-
-
-def _closing(
-    folder: str | Path, steps_done: int, interrupted: bool, validations: dict[int, Validation]
-) -> str:
-    if interrupted:
-        return (
-            f"interrupted after step {steps_done}; saved. "
-            f"Continue with: {PROGRAM} --resume {folder}"
-        )
-    last = validations.get(steps_done)
+    if result.interrupted:
+        way_on = f"Continue with: {PROGRAM} --resume {folder}"
+        return f"interrupted after step {steps_done}; saved. {way_on}"
+    last = result.validations.get(steps_done)
     found = f"validation {last.bits_per_byte:.4f} bits per byte; " if last else ""
     return f"done: {found}checkpoints and metrics.jsonl are in {folder}"
 

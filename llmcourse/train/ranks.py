@@ -77,9 +77,9 @@ def resume_on_ranks(
 def moved(**layout: Any) -> dict[str, Any]:
     """Return every setting that changes when a run moves to another layout.
 
-    A new mesh, or a new number of ranks without one, leaves nothing of the mesh before: what is
-    not given has its default.  Where there is one rank along dp nothing is shared, so `parallel` is
-    ddp again.  An empty mesh is none, on one rank.
+    With a new mesh, or a new number of ranks, every setting of the mesh that is not given goes back
+    to its default, and so does `parallel` where only one rank is left along dp.  An empty mesh
+    stands for none, on one rank unless `ranks` is given.
     """
     given = {name: value for name, value in layout.items() if value is not None}
     if given.get("mesh"):

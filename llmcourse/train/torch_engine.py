@@ -99,9 +99,6 @@ def _meeting_place() -> dict[str, Any]:
     torchrun keeps one store for all its attempts, in which the addresses of ended processes stay
     behind: a new one that reads them waits for ever.  On one machine the names of each attempt are
     kept apart.  Several machines do not agree on the number of the attempt.
-
-    Raises:
-        ValueError: on several machines, if torchrun may start again and shares one store.
     """
     if "MASTER_ADDR" not in os.environ:  # not under torchrun
         return {"store": dist.HashStore(), "rank": 0, "world_size": 1}
@@ -139,12 +136,7 @@ def _prepared(config: TrainConfig, folder: Path) -> None:
     if not path.exists():
         begin_run(config, folder)
         return
-    _compare(json.loads(path.read_text()), asdict(config), folder)
-    prepare(config, folder / "data")
-
-
-def _compare(saved: dict[str, Any], here: dict[str, Any], folder: Path) -> None:
-    """Raise ValueError for the first setting that makes this another run."""
+    saved, here = json.loads(path.read_text()), asdict(config)
     may_change = {"steps", "save_in_shards", "save_in_background", *ONE_RANK}
     for name in sorted(saved.keys() & here.keys() - may_change):
         if saved[name] != here[name]:
@@ -152,6 +144,7 @@ def _compare(saved: dict[str, Any], here: dict[str, Any], folder: Path) -> None:
                 f"{folder} holds a run with {name} = {saved[name]!r}, this one has "
                 f"{here[name]!r}: choose another folder, or the same settings"
             )
+    prepare(config, folder / "data")
 
 
 def _at_newest(config: TrainConfig, folder: Path) -> Run:

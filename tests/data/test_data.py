@@ -173,7 +173,7 @@ def test_bad_tokens_are_refused(case, tmp_path):
     ("settings", "message"),
     [
         ({"shard_tokens": 0}, "shard_tokens must be 1 or greater, got 0"),
-        ({"vocab_size": 0}, r"vocab_size must be from 1 to 2\^32, got 0"),
+        ({"vocab_size": 0}, "vocab_size must be 1 or greater, got 0"),
         ({"vocab_size": 2**32 + 1}, "vocab_size"),
     ],
 )
@@ -710,7 +710,7 @@ def test_an_incomplete_state_is_refused(counted):
         ({"context_length": 0}, "context_length must be 1 or greater, got 0"),
         ({"world_size": 0, "batch_size": 1}, "world_size must be 1 or greater, got 0"),
         ({"rank": -1}, "rank must be 0 or greater, got -1"),
-        ({"rank": 2, "world_size": 2}, "rank must be below world_size = 2, got 2"),
+        ({"rank": 2, "world_size": 2}, "rank must be below 2, got 2"),
         ({"seed": -1}, "seed must be 0 or greater, got -1"),
         ({"batch_size": 125}, "500 tokens hold 124 windows of 4 . 1 tokens, too few"),
         ({"context_length": 500}, "500 tokens hold 0 windows"),

@@ -184,7 +184,7 @@ def test_units():
     # 8 bits per byte is no model at all: ln 256 nats for every one-byte token.
     assert loss.bits_per_byte(math.log(256), num_tokens=3, num_bytes=3) == pytest.approx(8)
     assert loss.bits_per_byte(2 * math.log(2), num_tokens=10, num_bytes=40) == pytest.approx(0.5)
-    with pytest.raises(ValueError, match="must be positive"):
+    with pytest.raises(ValueError, match="num_bytes must be above 0"):
         loss.bits_per_byte(1.0, num_tokens=1, num_bytes=0)
 
 

@@ -100,11 +100,6 @@ PAIRS = {
         lambda logits: logits.exp() / logits.exp().sum(1, keepdim=True),
         lambda g: {"logits": awkward(N, E, generator=g)},
     ),
-    "sigmoid": (
-        (moe.sigmoid_forward, moe.sigmoid_backward, routing.sigmoid),
-        lambda logits: 1 / (1 + (-logits).exp()),
-        lambda g: {"logits": awkward(N, E, generator=g)},
-    ),
     "chosen_weights": (
         (moe.chosen_weights_forward, moe.chosen_weights_backward, moe.chosen_weights),
         plain_chosen,
@@ -216,7 +211,6 @@ def unweighted_rows(dy, saved):
 
 BACKWARD_MUTANTS = {
     "softmax without its projection": ("softmax", lambda dp, s: (s.probabilities_NE * dp,)),
-    "sigmoid with slope s": ("sigmoid", lambda ds, s: (ds * s.scores_NE,)),
     "weights as if the sum did not move": ("chosen_weights", without_projection),
     "only the first row of a token": ("take", first_row_only),
     "a dropped choice is the last row": ("take", dropped_as_last_row),
@@ -564,7 +558,7 @@ def renormalised(rows_RD, plan, weights):
 
 def biased_route(x, w, *, experts_per_token, scoring, bias_E):
     found = moe.route(x, w, experts_per_token=experts_per_token, scoring=scoring, bias_E=bias_E)
-    scores = routing.sigmoid(ops.linear(x, w)) + bias_E
+    scores = ops.linear(x, w).sigmoid() + bias_E
     return found._replace(weights_NK=moe.chosen_weights(scores, found.experts_NK))
 
 
@@ -665,8 +659,8 @@ def test_a_layer_notes_where_tokens_went_and_keeps_nothing_of_it():
     ("settings", "message"),
     [
         ({"experts_per_token": 5}, "experts_per_token must be from 1 to num_experts = 4, got 5"),
-        ({"num_shared": -1}, "num_shared and capacity_factor must be 0 or greater and finite"),
-        ({"capacity_factor": math.nan}, "num_shared and capacity_factor must be 0 or greater"),
+        ({"num_shared": -1}, "num_shared must be 0 or greater, got -1"),
+        ({"capacity_factor": math.nan}, "capacity_factor must be 0 or greater, got nan"),
     ],
 )
 def test_impossible_layers_are_refused(settings, message):
@@ -738,7 +732,7 @@ def test_a_bias_moves_against_the_load():
     same = moe.update_bias(bias, torch.tensor([6, 2, 4, 4]), rate=0.125)
     assert same is bias
     assert bias.tolist() == [0.375, 0.125, 0.0, -0.5]
-    with pytest.raises(ValueError, match="rate must be positive, got 0"):
+    with pytest.raises(ValueError, match="rate must be above 0, got 0"):
         moe.update_bias(bias, torch.tensor([1, 1, 1, 1]), rate=0)
 
 

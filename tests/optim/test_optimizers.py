@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from llmcourse import optim
 from llmcourse.base import checks
+from llmcourse.optim import factored, muon
 
 SHAPES = ((3, 4), (5,), (2, 3, 2), (6, 3))
 
@@ -107,24 +108,24 @@ def test_adafactor_follows_torch(lr):
 
 
 def whole(state, square, forgotten):
-    return optim.factored._remember(state, "v", square, forgotten)
+    return factored._remember(state, "v", square, forgotten)
 
 
 def swapped(state, square, forgotten):
-    rows = optim.factored._remember(state, "r", square.mean(-1, keepdim=True), forgotten)
-    columns = optim.factored._remember(state, "c", square.mean(-2, keepdim=True), forgotten)
+    rows = factored._remember(state, "r", square.mean(-1, keepdim=True), forgotten)
+    columns = factored._remember(state, "c", square.mean(-2, keepdim=True), forgotten)
     return rows @ columns / rows.mean() if square.ndim > 1 else square
 
 
 def not_normalised(state, square, forgotten):
-    rows = optim.factored._remember(state, "r", square.mean(-1, keepdim=True), forgotten)
-    columns = optim.factored._remember(state, "c", square.mean(-2, keepdim=True), forgotten)
+    rows = factored._remember(state, "r", square.mean(-1, keepdim=True), forgotten)
+    columns = factored._remember(state, "c", square.mean(-2, keepdim=True), forgotten)
     return rows @ columns
 
 
 @pytest.mark.parametrize("mutant", [whole, swapped, not_normalised])
 def test_the_comparison_notices_a_wrong_mean_square(mutant, monkeypatch):
-    monkeypatch.setattr(optim.factored, "_mean_square", mutant)
+    monkeypatch.setattr(factored, "_mean_square", mutant)
     error = follow(
         lambda p: optim.Adafactor(p, **ADAFACTOR),
         lambda p: torch.optim.Adafactor(p, eps=(1e-30, 1e-3), foreach=False, **ADAFACTOR),
@@ -165,14 +166,14 @@ def test_the_state_of_adafactor_is_a_row_and_a_column():
 def test_a_mean_square_of_rank_one_is_found_exactly():
     g = torch.Generator().manual_seed(0)
     outer = torch.rand(4, 1, generator=g) @ torch.rand(1, 3, generator=g) + 0
-    found = optim.factored._mean_square({}, outer, 1.0)
+    found = factored._mean_square({}, outer, 1.0)
     torch.testing.assert_close(found, outer, rtol=1e-6, atol=0)
 
 
 # --- Muon
 
 
-def by_singular_values(x, num_steps, coefficients=optim.muon.COEFFICIENTS):
+def by_singular_values(x, num_steps, coefficients=muon.COEFFICIENTS):
     """The same polynomial, applied to the singular values alone."""
     a, b, c = coefficients
     u, s, v = torch.linalg.svd(x.double(), full_matrices=False)
@@ -227,7 +228,7 @@ def test_muon_follows_torchs_in_bf16(scale, theirs):
 
 @pytest.mark.parametrize("mutant", [wrong_coefficients, without_a_start])
 def test_the_comparison_notices_another_iteration(mutant, monkeypatch):
-    monkeypatch.setattr(optim.muon, "newton_schulz", mutant)
+    monkeypatch.setattr(muon, "newton_schulz", mutant)
     assert follow_muon(dtype=torch.bfloat16) > 1e-3
 
 

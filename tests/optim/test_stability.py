@@ -67,9 +67,9 @@ def test_what_is_not_finite_is_said_at_once_and_not_remembered(value):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"window": 2}, "window must be 3 or more"),
-        ({"factor": 0}, "factor must be positive"),
-        ({"least_rise": -1}, "least_rise 0 or more"),
+        ({"window": 2}, "window must be 3 or greater"),
+        ({"factor": 0}, "factor must be above 0"),
+        ({"least_rise": -1}, "least_rise must be 0 or greater"),
     ],
 )
 def test_impossible_detectors_are_refused(settings, message):
@@ -127,7 +127,7 @@ def test_going_back_needs_a_snapshot():
     guard = SkipAndRewind(layer, torch.optim.SGD(layer.parameters(), lr=1.0))
     with pytest.raises(ValueError, match="no snapshot"):
         guard.rewind(3)
-    with pytest.raises(ValueError, match="every must be 1 or more"):
+    with pytest.raises(ValueError, match="every must be 1 or greater"):
         SkipAndRewind(layer, torch.optim.SGD(layer.parameters(), lr=1.0), every=0)
 
 
@@ -213,5 +213,5 @@ def test_too_large_counts_when_asked_for(decoder, batch):
     assert watched(decoder, batch, largest=1e8).first is None
     first = watched(decoder, batch, largest=50.0).first
     assert (first.where, first.what) == ("blocks.1.feed_forward.w_down", "weight")
-    with pytest.raises(ValueError, match="largest must be positive"):
+    with pytest.raises(ValueError, match="largest must be above 0"):
         watched(decoder, batch, largest=0)

@@ -152,7 +152,7 @@ def test_a_lone_node_waits_for_its_own_repair():
                 Faults(interval_s=1, save_s=1, restart_s=1, mtbf_s=1),
                 generator=torch.Generator(),
             ),
-            "duration_s must be positive",
+            "duration_s must be above 0",
         ),
         (
             lambda: cluster.expected_share(1, save_s=1, restart_s=-1, mtbf_s=1),

@@ -19,12 +19,6 @@ if TYPE_CHECKING:
         sotu_split,
     )
     from llmcourse.data.corpus.report import StoryReport, Tally, story_report
-    from llmcourse.data.corpus.stories import (
-        END_OF_TEXT,
-        is_story_sentence,
-        stories,
-        stories_entropy,
-        story_words,
-    )
+    from llmcourse.data.corpus.stories import END_OF_TEXT, stories, stories_entropy, story_words
 
 lazy(__name__)

@@ -53,7 +53,7 @@ class StoryReport:
     words: Tally
     """Words that the grammar has (case and punctuation around a word aside)."""
     sentences: Tally
-    """Whole sentences that `is_story_sentence` accepts."""
+    """Whole sentences that the grammar can read: names and pronouns fit, and every character."""
     agreement: Tally
     """Pronouns (he, him, his, she, her) that fit the person named last in the same story."""
     articles: Tally

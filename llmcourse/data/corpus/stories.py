@@ -68,18 +68,6 @@ def stories_entropy() -> float:
     return bits / (length + len(END_OF_TEXT))
 
 
-def is_story_sentence(sentence: str) -> bool:
-    """Whether some story contains this sentence, whatever comes before it.
-
-    It is the grammar's own parser, started on a single sentence: names, pronouns and a repeated
-    thing must fit together within the sentence, and every character counts.
-
-    Args:
-        sentence: one sentence with its final mark, without spaces around it.
-    """
-    return any(True for _ in STORY_GRAMMAR.readings(sentence))
-
-
 @cache
 def story_words() -> frozenset[str]:
     """All words that stories are made of, in lower case."""

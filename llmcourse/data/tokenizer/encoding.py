@@ -44,7 +44,9 @@ class _WordTable(dict[str, bytes]):
         super().__init__(self._packed_specials)
 
     def __missing__(self, word: str) -> bytes:
-        packed = np.array(self._tokenizer._encode_word(word), self._tokenizer.dtype).tobytes()
+        ids = [self._tokenizer._byte_ids[byte] for byte in utf8(word)]
+        ids = apply_merges(ids, self._tokenizer._rules)
+        packed = np.array(ids, self._tokenizer.dtype).tobytes()
         if len(word) <= _MAX_REMEMBERED_CHARACTERS:
             self[word] = packed
         return packed
@@ -171,21 +173,15 @@ class Tokenizer:
         packed = bytearray().join(self._packed([text], allow_special=allow_special))
         return np.frombuffer(packed, self.dtype)
 
-    def encode_iterable(
-        self, chunks: Iterable[str], *, allow_special: bool = True
-    ) -> Iterator[int]:
-        """Yield the ids of the joined chunks, in memory that does not grow with their number.
-
-        Where chunks end makes no difference: the ids are those of `encode("".join(chunks))`.  Args
-        and errors as in `encode`; `read_text` gives the chunks of a file.
-        """
-        for array in self.encode_iterable_to_arrays(chunks, allow_special=allow_special):
-            yield from array.tolist()
-
     def encode_iterable_to_arrays(
         self, chunks: Iterable[str], *, allow_special: bool = True
     ) -> Iterator[UInt[np.ndarray, " num_tokens"]]:
-        """Yield the same ids as `encode_iterable`, in arrays of some thousand, which is faster."""
+        """Yield the ids of the joined chunks, in arrays of some thousand.
+
+        Memory does not grow with the number of chunks, and where they end makes no difference: the
+        ids are those of `encode("".join(chunks))`.  Args and errors as in `encode`; `read_text`
+        gives the chunks of a file.
+        """
         for packed in self._packed(chunks, allow_special=allow_special):
             yield np.frombuffer(bytearray(packed), self.dtype)
 
@@ -193,10 +189,6 @@ class Tokenizer:
         """Yield packed ids, block by block."""
         for words in self._cutters[allow_special].stream(chunks):
             yield self._tables[allow_special].look_up(words)
-
-    def _encode_word(self, word: str) -> list[int]:
-        """Return the ids of one word."""
-        return apply_merges([self._byte_ids[byte] for byte in utf8(word)], self._rules)
 
     def decode(self, ids: Ids) -> str:
         """Return the text of some ids; bytes that are not UTF-8 become U+FFFD.

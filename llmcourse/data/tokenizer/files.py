@@ -51,11 +51,7 @@ def spell(token: bytes) -> str:
 
 
 def _unspell(text: str) -> bytes:
-    """Read GPT-2's printable characters as bytes.
-
-    Raises:
-        ValueError: if the text has a character that stands for no byte.
-    """
+    """Read GPT-2's printable characters as bytes."""
     try:
         return bytes(_BYTE_OF[character] for character in text)
     except KeyError as error:
@@ -92,7 +88,9 @@ def read(folder: str | Path) -> tuple[Content, str | None]:
     """
     folder = Path(folder)
     try:
-        spelled = _read_ids(folder / "vocab.json")
+        spelled = _read_json(folder / "vocab.json")
+        if not _are_ids(spelled):
+            raise ValueError("vocab.json must map strings to ids")
         merges = _read_merges(folder / "merges.txt")
         if (folder / "special_tokens.json").exists():
             special_tokens, pattern, fingerprint = _read_extra(folder / "special_tokens.json")
@@ -120,14 +118,6 @@ def _are_ids(value: Any) -> bool:
     return isinstance(value, dict) and all(type(i) is int for i in value.values())
 
 
-def _read_ids(path: Path) -> dict[str, int]:
-    """Read a mapping from strings to ids."""
-    ids = _read_json(path)
-    if not _are_ids(ids):
-        raise ValueError(f"{path.name} must map strings to ids")
-    return ids
-
-
 def _read_merges(path: Path) -> list[tuple[bytes, bytes]]:
     """Read the merges: after the version line, two tokens and a space between them a line."""
     lines = path.read_text(encoding="utf8").splitlines()
@@ -152,11 +142,7 @@ def _read_extra(path: Path) -> tuple[dict[str, int], str, str | None]:
 
 
 def _implied_specials(spelled: dict[str, int], merges: Sequence[tuple[bytes, bytes]]) -> dict:
-    """Return the entries that no merge could make: the pattern cuts them into several words.
-
-    Raises:
-        ValueError: if an entry could be made by a merge, but no merge makes it.
-    """
+    """Return the entries that no merge could make: the pattern cuts them into several words."""
     made = {spell(a + b) for a, b in merges} | set(_BYTE_OF)
     specials = {token: i for token, i in spelled.items() if token not in made}
     cutter = Cutter(GPT2, ())

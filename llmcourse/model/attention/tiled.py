@@ -70,14 +70,8 @@ def attention_tiled(
 ) -> Float[Tensor, "B T H K"]:
     """Return the same as `attention`, holding at most tile x tile scores per head at a time.
 
-    Tiles in which no query may see a key are never computed: under the causal mask about half.
-
-    Args:
-        q_BTHK: queries, the last T of S positions.
-        k_BSGK: keys.
-        v_BSGK: values.
-        mask: True where a query may look, (T, S) or (B, T, S); None is causal.
-        tile: queries, and keys, of one tile; 1 or more.
+    Tiles in which no query may see a key are never computed: under the causal mask about half.  A
+    tile has `tile` queries and keys, 1 or more; the other arguments are those of `attention`.
 
     Raises:
         ValueError: if the tile is below 1, the key/value heads do not divide the query heads, the

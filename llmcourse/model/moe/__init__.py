@@ -39,8 +39,6 @@ if TYPE_CHECKING:
         chosen_weights_backward,
         chosen_weights_forward,
         route,
-        sigmoid_backward,
-        sigmoid_forward,
         softmax_backward,
         softmax_forward,
         top_experts,

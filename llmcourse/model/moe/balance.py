@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from llmcourse.base.arguments import require
 from llmcourse.base.pairs import differentiable
 
 
@@ -83,8 +84,7 @@ def update_bias(
     Source:
         Wang et al. 2024, algorithm 1, https://arxiv.org/abs/2408.15664; DeepSeek-V3 used 0.001.
     """
-    if rate <= 0:
-        raise ValueError(f"rate must be positive, got {rate}")
+    require("rate", rate, above=0)
     # Whole numbers, so that an expert exactly at the mean stays where it is.
     missing_E = counts_E.sum() - counts_E * len(counts_E)
     return bias_E.add_(missing_E.sign().to(bias_E.dtype), alpha=rate)

@@ -31,6 +31,15 @@ def total_of(parts: dict[str, Counts]) -> Counts:
     return Counts(sum(p.total for p in parts.values()), sum(p.active for p in parts.values()))
 
 
+def check_chosen(experts_per_token: int, num_experts: int) -> None:
+    """Raise ValueError unless a token can choose so many experts."""
+    if not 1 <= experts_per_token <= num_experts:
+        raise ValueError(
+            f"experts_per_token must be from 1 to num_experts = {num_experts}, got "
+            f"{experts_per_token}"
+        )
+
+
 def mixture_parameters(
     *,
     width: int,
@@ -51,11 +60,7 @@ def mixture_parameters(
     Raises:
         ValueError: if k is not from 1 to E.
     """
-    if not 1 <= experts_per_token <= num_experts:
-        raise ValueError(
-            f"experts_per_token must be from 1 to num_experts = {num_experts}, got "
-            f"{experts_per_token}"
-        )
+    check_chosen(experts_per_token, num_experts)
     expert = 3 * width * hidden
     return {
         "router": dense(num_experts * width + num_experts * bias),

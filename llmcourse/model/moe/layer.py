@@ -9,6 +9,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from llmcourse.base.arguments import require_each
+from llmcourse.model.moe.counts import check_chosen
 from llmcourse.model.moe.experts import Experts, SharedExperts
 from llmcourse.model.moe.routing import SCORINGS, Routing, Scoring, route
 from llmcourse.model.moe.rows import combine, dispatch, take
@@ -75,16 +77,9 @@ class MixtureOfExperts(nn.Module):
         capacity_factor: int | float = 0.0,
     ) -> None:
         super().__init__()
-        if not 1 <= experts_per_token <= num_experts:
-            raise ValueError(
-                f"experts_per_token must be from 1 to num_experts = {num_experts}, got "
-                f"{experts_per_token}"
-            )
-        if num_shared < 0 or not 0 <= capacity_factor < float("inf"):
-            raise ValueError(
-                "num_shared and capacity_factor must be 0 or greater and finite, got "
-                f"{num_shared} and {capacity_factor}"
-            )
+        check_chosen(experts_per_token, num_experts)
+        counts = {"num_shared": num_shared, "capacity_factor": capacity_factor}
+        require_each(counts, least=0, below=float("inf"))
         if scoring not in SCORINGS:
             raise ValueError(f"scoring must be one of {', '.join(SCORINGS)}, got {scoring!r}")
         self.num_experts, self.capacity_factor = num_experts, capacity_factor

@@ -18,6 +18,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from llmcourse.base.pairs import differentiable, widened
+from llmcourse.model.moe.counts import check_chosen
 from llmcourse.model.ops import linear_backward, linear_forward
 
 Scoring = Literal["softmax", "sigmoid"]
@@ -71,31 +72,6 @@ def softmax_backward(
 softmax = differentiable(softmax_forward, softmax_backward, autocast="float32")
 
 
-class SigmoidSaved(NamedTuple):
-    """What `sigmoid_backward` needs: its result."""
-
-    scores_NE: Float[Tensor, "N E"]
-
-
-def sigmoid_forward(
-    logits_NE: Float[Tensor, "N E"],
-) -> tuple[Float[Tensor, "N E"], SigmoidSaved]:
-    """Score every expert by itself:  s_e = 1 / (1 + exp(-l_e))."""
-    scores_NE = logits_NE.sigmoid()
-    return scores_NE, SigmoidSaved(scores_NE)
-
-
-def sigmoid_backward(
-    ds_NE: Float[Tensor, "N E"], saved: SigmoidSaved
-) -> tuple[Float[Tensor, "N E"]]:
-    """Gradient of `sigmoid_forward`:  dl = ds s (1 - s)."""
-    (s_NE,) = saved
-    return (ds_NE * s_NE * (1 - s_NE),)
-
-
-sigmoid = differentiable(sigmoid_forward, sigmoid_backward, autocast="float32")
-
-
 def top_experts(scores_NE: Float[Tensor, "N E"], experts_per_token: int) -> Int[Tensor, "N K"]:
     """Return the experts with the k largest scores of each token, the largest first.
 
@@ -105,12 +81,7 @@ def top_experts(scores_NE: Float[Tensor, "N E"], experts_per_token: int) -> Int[
     Raises:
         ValueError: if k is not from 1 to the number of experts.
     """
-    num_experts = scores_NE.shape[-1]
-    if not 1 <= experts_per_token <= num_experts:
-        raise ValueError(
-            f"experts_per_token must be from 1 to num_experts = {num_experts}, got "
-            f"{experts_per_token}"
-        )
+    check_chosen(experts_per_token, scores_NE.shape[-1])
     order_NE = scores_NE.detach().sort(dim=-1, descending=True, stable=True).indices
     return order_NE[:, :experts_per_token].contiguous()  # not a view, which would keep all E
 
@@ -182,7 +153,7 @@ def route(
     if bias_E is not None and scoring == "softmax":
         raise ValueError("bias_E goes with scoring='sigmoid'; leave it out for softmax")
     logits_NE = widened(router_logits(x_ND, w_router_ED))
-    scores_NE = softmax(logits_NE) if scoring == "softmax" else sigmoid(logits_NE)
+    scores_NE = softmax(logits_NE) if scoring == "softmax" else logits_NE.sigmoid()
     by_NE = scores_NE.detach() if bias_E is None else scores_NE.detach() + bias_E
     experts_NK = top_experts(by_NE, experts_per_token)
     weights_NK = chosen_weights(scores_NE, experts_NK)

@@ -9,6 +9,8 @@ A number is a sign, an exponent field e of E bits and a mantissa field m of M bi
 from dataclasses import dataclass
 from typing import Literal
 
+from llmcourse.base.arguments import require_fields
+
 Overflow = Literal["infinity", "largest"]
 """What a number beyond the largest one becomes."""
 
@@ -32,12 +34,9 @@ class FloatFormat:
 
     def __post_init__(self) -> None:
         """Reject formats that float32 does not contain, or that contradict themselves."""
-        if not 2 <= self.exponent_bits <= 8:
-            raise ValueError(f"exponent_bits must be from 2 to 8, got {self.exponent_bits}")
-        if not 1 <= self.mantissa_bits <= 23:
-            raise ValueError(f"mantissa_bits must be from 1 to 23, got {self.mantissa_bits}")
-        if not 1 <= self.bias <= 127:
-            raise ValueError(f"bias must be from 1 to 127, got {self.bias}")
+        require_fields(self, "exponent_bits", least=2, most=8)
+        require_fields(self, "mantissa_bits", least=1, most=23)
+        require_fields(self, "bias", least=1, most=127)
         if self.overflow == "infinity" and not self.has_infinity:
             raise ValueError(f"{self.name} has no infinity: overflow must be largest")
 
@@ -47,14 +46,9 @@ class FloatFormat:
         return 1 + self.exponent_bits + self.mantissa_bits
 
     @property
-    def exponent_mask(self) -> int:
-        """The highest exponent field."""
-        return (1 << self.exponent_bits) - 1
-
-    @property
     def infinity_code(self) -> int:
         """Bits of +infinity, where there is one."""
-        return self.exponent_mask << self.mantissa_bits
+        return ((1 << self.exponent_bits) - 1) << self.mantissa_bits
 
     @property
     def largest_code(self) -> int:

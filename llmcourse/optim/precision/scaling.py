@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from llmcourse.base.arguments import require
 from llmcourse.optim.precision.formats import FloatFormat
 from llmcourse.optim.precision.rounding import decode, encode
 
@@ -47,14 +48,10 @@ class LossScaler:
         backoff: int | float = 0.5,
         growth_interval: int = 2_000,
     ) -> None:
-        if not (scale > 0 and math.isfinite(scale)):
-            raise ValueError(f"scale must be positive and finite, got {scale}")
-        if growth <= 1 or not 0 < backoff < 1:
-            raise ValueError(
-                f"growth must be above 1 and backoff between 0 and 1, got {growth} and {backoff}"
-            )
-        if growth_interval < 1:
-            raise ValueError(f"growth_interval must be 1 or more, got {growth_interval}")
+        require("scale", scale, above=0, below=math.inf)
+        require("growth", growth, above=1)
+        require("backoff", backoff, above=0, below=1)
+        require("growth_interval", growth_interval, least=1)
         self.value = float(scale)
         self.growth, self.backoff = growth, backoff
         self.growth_interval = growth_interval
@@ -94,7 +91,8 @@ class LossScaler:
             self.good_steps += 1
             if self.good_steps == self.growth_interval:
                 grown = self.value * self.growth
-                self.value = grown if math.isfinite(_as_float32(grown)) else self.value
+                if grown <= torch.finfo(torch.float32).max:  # since it meets a float32 loss
+                    self.value = grown
                 self.good_steps = 0
         self._finite = None
 
@@ -105,11 +103,6 @@ class LossScaler:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a saved state."""
         self.value, self.good_steps = float(state["scale"]), int(state["good_steps"])
-
-
-def _as_float32(x: float) -> float:
-    """Return the nearest float32, infinity beyond its range: the scale meets a float32 loss."""
-    return float(torch.tensor(x, dtype=torch.float64).float())
 
 
 class Scaled(NamedTuple):

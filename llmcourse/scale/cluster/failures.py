@@ -103,16 +103,8 @@ def time_shares(
 
         e^(-interval / M) (1 - e^(-save / M)) / (1 - e^(-(interval + save) / M))
 
-    Saves that a failure cuts off count as saves; training that was not saved is lost.
-
-    Args:
-        interval_s: training between two saves, positive.
-        save_s: time in which training stands still for a save, 0 or more.
-        restart_s: from a failure to the first step after it, 0 or more.
-        mtbf_s: mean time between failures of the whole cluster, positive.
-
-    Raises:
-        ValueError: if a number is outside its range.
+    Saves that a failure cuts off count as saves; training that was not saved is lost.  Arguments
+    and errors as in `expected_share`.
     """
     trained = expected_share(interval_s, save_s=save_s, restart_s=restart_s, mtbf_s=mtbf_s)
     restarting = _fails_within(restart_s, mtbf_s)

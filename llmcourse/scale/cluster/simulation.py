@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import torch
 
-from llmcourse.base.arguments import require_fields
+from llmcourse.base.arguments import require, require_fields
 
 
 class Outcome(NamedTuple):
@@ -70,8 +70,7 @@ def simulate(duration_s: int | float, faults: Faults, *, generator: torch.Genera
     Raises:
         ValueError: if duration_s is not positive.
     """
-    if not duration_s > 0:
-        raise ValueError(f"duration_s must be positive, got {duration_s}")
+    require("duration_s", duration_s, above=0)
     pool = _Spares(faults)
     time = dict.fromkeys(Outcome._fields[:5], 0.0)
     now, num_failures = 0.0, 0

@@ -170,20 +170,15 @@ def kept_bytes(
         raise ValueError(f"forgotten must be one of {', '.join(FORGOTTEN)}, got {forgotten!r}")
     if forgotten == "block":
         return number_bytes * config.width
-    inner, inner_floats, indices = _kept_by_feed_forward(config)
-    numbers, floats = 4 * config.width + inner, 2 + inner_floats
+    chosen, numbers, floats = config.experts_per_token, 4 * config.width, 2
+    if config.num_experts:
+        numbers += chosen * 2 * (config.width + config.hidden)
+        floats += config.num_experts + chosen + 1
+    else:
+        numbers += 3 * config.hidden
     if forgotten == "nothing":
         heads = config.num_heads + config.num_kv_heads
         per_head = 3 if config.qk_norm else 2
         numbers, floats = numbers + per_head * heads * config.head_size, floats + config.num_heads
         floats += heads * config.qk_norm
-    return number_bytes * numbers + 4 * floats + 8 * indices
-
-
-def _kept_by_feed_forward(config: ModelConfig) -> tuple[int, int, int]:
-    """Return what it keeps of a token beside its input: activations, float32 numbers, indices."""
-    if not config.num_experts:
-        return 3 * config.hidden, 0, 0
-    chosen = config.experts_per_token
-    activations = chosen * 2 * (config.width + config.hidden)
-    return activations, config.num_experts + chosen + 1, 3 * chosen
+    return number_bytes * numbers + 4 * floats + 8 * 3 * chosen

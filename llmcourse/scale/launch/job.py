@@ -101,8 +101,7 @@ class LaunchConfig:
         of_node = ("processes_per_node", "cpus_per_node", "memory_gb_per_node")
         require_fields(self, "nodes", "start_timeout_s", *of_node, least=1)
         require_fields(self, "max_restarts", "job_restarts", least=0)
-        if not 1024 <= self.port <= 65535:
-            raise ValueError(f"port must be from 1024 to 65535, got {self.port}")
+        require_fields(self, "port", least=1024, most=65535)
         if not 0.1 <= self.hours <= 8_760:  # nan is refused, too
             raise ValueError(f"hours must be from 0.1 to 8760, which is a year; got {self.hours}")
         for name in ("run_folder", "venv"):

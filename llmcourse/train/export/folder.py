@@ -124,11 +124,7 @@ def _json(value: dict[str, Any]) -> bytes:
 
 
 def _weights(saved: Checkpoint, config: TrainConfig, dtype: DType) -> bytes:
-    """Return model.safetensors: Hugging Face's names, a tied head once.
-
-    Raises:
-        ValueError: if the checkpoint's weights are not exactly those of its settings.
-    """
+    """Return model.safetensors: Hugging Face's names, a tied head once."""
     with torch.device("meta"):
         expected = Transformer(config.model).state_dict()
     if _shapes(saved.model) != _shapes(expected):

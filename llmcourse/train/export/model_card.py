@@ -147,10 +147,8 @@ def _results(
     rows = [row for row in _rows(metrics) if row["step"] <= step]
     validation = next((row for row in reversed(rows) if "validation_loss" in row), None)
     loss = rows[-1]["loss"] if rows and rows[-1]["step"] == step else None
-    values = dict.fromkeys(
-        ("measured", "training_loss", "bits_per_byte", "nats_per_token", "validated_at")
-    )
-    values["model_index"] = None
+    names = ("training_loss", "bits_per_byte", "nats_per_token", "validated_at", "model_index")
+    values = dict.fromkeys(("measured", *names))
     if loss is None and validation is None:
         return values | {"notes": "No result was recorded."}
     values["measured"] = ""
