@@ -46,6 +46,7 @@ class SGD(PerTensor):
         super().__init__(params, {"lr": lr, "momentum": momentum})
 
     def _update(self, w: Tensor, g: Tensor, group: dict[str, Any]) -> None:
+        """Update one tensor."""
         if group["momentum"]:
             state = self.state[w]
             if "velocity" not in state:
@@ -86,6 +87,7 @@ class RMSProp(PerTensor):
         super().__init__(params, {"lr": lr, "alpha": alpha, "eps": eps})
 
     def _update(self, w: Tensor, g: Tensor, group: dict[str, Any]) -> None:
+        """Update one tensor."""
         state = self.state[w]
         if not state:
             state["mean_square"] = torch.zeros_like(w)
