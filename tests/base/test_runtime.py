@@ -3,6 +3,7 @@
 import errno
 import os
 import random
+import sys
 from typing import NamedTuple
 
 import numpy as np
@@ -130,7 +131,7 @@ def test_fingerprint_takes_bfloat16_scalars_and_empty_tensors():
 
 
 def test_progress_is_silent_away_from_a_terminal(capsys, monkeypatch):
-    monkeypatch.delitem(runtime.sys.modules, "ipykernel", raising=False)
+    monkeypatch.delitem(sys.modules, "ipykernel", raising=False)
     bar = progress.bar(total=2, desc="silent")
     bar.update(2)
     bar.close()
@@ -154,7 +155,7 @@ def test_product_equals_torch(rows, inner, columns, threshold, transposed):
     )
     w = torch.randn(columns, inner, generator=g)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(runtime, "_ONEDNN_MIN_PRODUCTS", threshold)
+        patch.setattr(pairs, "_ONEDNN_MIN_PRODUCTS", threshold)
         ours = pairs.product_transposed(x, w)
     reference = (x.double() @ w.double().T).float()
     assert checks.relative_error(ours, reference) < 1e-5
