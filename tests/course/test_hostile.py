@@ -92,7 +92,7 @@ class Graded:
             command = [
                 sys.executable,
                 "-m",
-                "llmcourse.course.exercises",
+                "llmcourse.course",
                 "grade",
                 str(exam),
                 str(folder),
