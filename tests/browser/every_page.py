@@ -2,7 +2,7 @@
 
 Opened from a file, a page has no more than what lies beside it: a module that is imported, a file
 that is fetched, an address from the root are errors, which a server would hide.  What only a server
-shows is looked at for a few pages, in test_pages.py.
+shows is looked at for a few pages, in test_representative_pages.py.
 """
 
 from pathlib import Path

@@ -23,8 +23,8 @@ FILES = {
     "llmcourse/optim/adamw.py": "from llmcourse import base\nAdamW = 1",
     "llmcourse/optim/muon.py": "Muon = 2",
     "llmcourse/base.py": "",
-    "llmcourse/data/corpus/__init__.py": "",
-    "llmcourse/data/corpus/words.txt": "one",
+    "llmcourse/corpus/__init__.py": "",
+    "llmcourse/corpus/words.txt": "one",
     "llmcourse/train/__init__.py": "",
     "llmcourse/train/__main__.py": "import llmcourse.optim.adamw",
     "book/data/figures.json": "{}",
@@ -52,7 +52,7 @@ def forget():
         remembered.cache_clear()
 
 
-ADAM = {"optim/__init__.py", "optim/adam.py", "base.py"}
+ADAM = {"optim/__init__.py", "optim/adamw.py", "base.py"}
 BOTH = {*ADAM, "optim/muon.py"}
 LEADS_TO = {
     "from llmcourse.optim import AdamW": ADAM,
