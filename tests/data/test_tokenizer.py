@@ -25,10 +25,12 @@ from llmcourse.data.tokenizer import (
     GPT2,
     LLAMA3,
     Cutter,
+    MergePasses,
     MergeRules,
     Tokenizer,
     byte_characters,
     encoding,
+    in_order,
     merge_long_word,
     merge_word,
     patterns,
@@ -258,6 +260,82 @@ def test_both_ways_to_merge_follow_the_rule(word, pairs):
     expected = merge_by_the_book(word, rules)
     assert merge_word(list(word), rules) == expected
     assert merge_long_word(list(word), rules) == expected
+
+
+@st.composite
+def rules_in_order(draw):
+    """Rules on few letters whose merges come after those of their tokens; some make one twice."""
+    rules, tokens, made = MergeRules({}, []), [0, 1, 2], 3
+    for _ in range(draw(st.integers(0, 12))):
+        pair = draw(st.sampled_from(tokens)), draw(st.sampled_from(tokens))
+        used = {token for other in rules.rank_of for token in other}
+        again = [token for token in rules.made if token not in {*used, *pair}]
+        if pair not in rules.rank_of:
+            rules.rank_of[pair] = len(rules.made)
+            rules.made.append(draw(st.sampled_from([made, *again])))
+            tokens, made = [*tokens, rules.made[-1]], made + 1
+    return rules
+
+
+@settings(max_examples=400)
+@given(word=st.lists(st.integers(0, 2), max_size=40), rules=rules_in_order())
+@example([0, 0, 0, 1, 0, 0, 0, 0], MergeRules({(0, 0): 0, (3, 3): 1}, [3, 4]))
+@example([2, 2, 0, 1, 0, 1], MergeRules({(0, 1): 0, (2, 2): 1, (3, 3): 2}, [3, 3, 4]))
+@example([0] * 3, MergeRules({}, []))
+def test_passes_over_arrays_follow_the_rule(word, rules):
+    assert in_order(rules)
+    ids = MergePasses(rules).merge(np.array(word, np.int32))
+    assert ids.tolist() == merge_by_the_book(word, rules)
+
+
+def test_rules_out_of_order_are_told_apart():
+    """Passes would give other ids."""
+    word, rules = [0, 1, 0, 1], MergeRules({(2, 0): 0, (0, 1): 1}, [3, 2])
+    assert not in_order(rules)
+    passed = MergePasses(rules).merge(np.array(word, np.int32))
+    assert passed.tolist() != merge_by_the_book(word, rules)
+
+
+def test_merges_out_of_order_are_not_passed(monkeypatch):
+    monkeypatch.setattr(encoding, "VERY_LONG_WORD", 1)
+    merges = [(b"ab", b"a"), (b"a", b"b")]
+    tokens = [*(bytes([byte]) for byte in range(256)), b"ab", b"aba"]
+    tokenizer = Tokenizer(dict(enumerate(tokens)), merges, {})
+    assert [tokenizer.token_bytes(i) for i in tokenizer.encode("abab")] == [b"aba", b"b"]
+
+
+@pytest.fixture(scope="module")
+def forgetful_gpt2(gpt2):
+    """One that has met no word yet."""
+    return pickle.loads(pickle.dumps(gpt2))
+
+
+@settings(max_examples=200)
+@given(
+    text=st.one_of(TEXT, st.text("ab", max_size=200), st.text("aeinrst", min_size=50, max_size=300))
+)
+@example(text="a" * 300)
+@example(text="the" * 100)
+def test_passes_equal_tiktoken(text, forgetful_gpt2, openai):
+    """For words of any length, as they are used on very long ones."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(encoding, "VERY_LONG_WORD", 1)
+        patch.setattr(encoding, "_MAX_REMEMBERED_CHARACTERS", 0)
+        assert forgetful_gpt2.encode(text) == openai.encode_ordinary(text)
+
+
+def test_a_very_long_word_takes_memory_in_proportion(gpt2):
+    def peak(length):
+        tracemalloc.start()
+        assert len(gpt2.encode("a" * length)) == length // 4
+        _, most = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        return most
+
+    peak(30_000)  # the tables that are made once
+    short, long = peak(200_000), peak(400_000)
+    assert long < 2.1 * short
+    assert long < 100 * 400_000
 
 
 # --- chunks

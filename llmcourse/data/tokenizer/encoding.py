@@ -13,11 +13,19 @@ from functools import cached_property
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Integer, UInt
+from jaxtyping import Int32, Integer, UInt
 from torch import Tensor
 
 from llmcourse.data.tokenizer import files
-from llmcourse.data.tokenizer.merging import MergeRules, apply_merges
+from llmcourse.data.tokenizer.merging import (
+    LONG_WORD,
+    VERY_LONG_WORD,
+    MergePasses,
+    MergeRules,
+    in_order,
+    merge_long_word,
+    merge_word,
+)
 from llmcourse.data.tokenizer.patterns import GPT2, Cutter, checked_special_tokens, utf8
 
 Merge = tuple[bytes, bytes]
@@ -44,9 +52,8 @@ class _WordTable(dict[str, bytes]):
         super().__init__(self._packed_specials)
 
     def __missing__(self, word: str) -> bytes:
-        ids = [self._tokenizer._byte_ids[byte] for byte in utf8(word)]
-        ids = apply_merges(ids, self._tokenizer._rules)
-        packed = np.array(ids, self._tokenizer.dtype).tobytes()
+        ids = self._tokenizer._merged(utf8(word))
+        packed = np.asarray(ids, self._tokenizer.dtype).tobytes()
         if len(word) <= _MAX_REMEMBERED_CHARACTERS:
             self[word] = packed
         return packed
@@ -189,6 +196,21 @@ class Tokenizer:
         """Yield packed ids, block by block."""
         for words in self._cutters[allow_special].stream(chunks):
             yield self._tables[allow_special].look_up(words)
+
+    def _merged(self, word: bytes) -> list[int] | Int32[np.ndarray, " num_tokens"]:
+        """Return the ids of a word, by the fastest way for its length."""
+        if len(word) >= VERY_LONG_WORD and self._passes is not None:
+            return self._passes.merge(
+                np.array(self._byte_ids, np.int32)[np.frombuffer(word, np.uint8)]
+            )
+        ids = [self._byte_ids[byte] for byte in word]
+        merge = merge_word if len(ids) < LONG_WORD else merge_long_word
+        return merge(ids, self._rules)
+
+    @cached_property
+    def _passes(self) -> MergePasses | None:
+        """The way to merge very long words, if the order of the merges allows it."""
+        return MergePasses(self._rules) if in_order(self._rules) else None
 
     def decode(self, ids: Ids) -> str:
         """Return the text of some ids; bytes that are not UTF-8 become U+FFFD.
