@@ -745,7 +745,14 @@ def test_rejects_parts_that_do_not_fit(vocabulary, merges, specials, message):
 
 @pytest.mark.parametrize(
     ("pattern", "message"),
-    [("(", "not a regular expression"), (r"(\s+)|\S+", "group that captures")],
+    [
+        ("(", "not a regular expression"),
+        ("(?:" * 5_000 + "a" + ")" * 5_000, "not a regular expression: maximum recursion"),
+        (r"(\s+)|\S+", "group that captures"),
+        ("a|" * 50_000 + "a", "too large: its 100,001 characters"),
+        ("(?:(?:a{1000}){,00999}){99,}", "too large: its 28 characters times the numbers"),
+        ("a{1,99999999999}", "repeat count too big"),
+    ],
 )
 def test_rejects_a_pattern_that_cannot_be_used(pattern, message):
     with pytest.raises(ValueError, match=message):
@@ -757,6 +764,43 @@ def test_rejects_a_pattern_that_drops_text():
     assert tokenizer.decode(tokenizer.encode("ab")) == "ab"
     with pytest.raises(ValueError, match="leaves out a part of the text 'a b'"):
         tokenizer.encode("a b")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text"),
+    [
+        (r"(?:a|b|ab)*c|[\s\S]", "ab" * 40),
+        (r"(?=(?:.*a){25}b)a|[\s\S]", "a" * 400),
+        (r"\s*\n|[\s\S]", " " * 100_000),
+    ],
+)
+def test_a_pattern_that_tries_everything_is_stopped(pattern, text, monkeypatch, tmp_path):
+    """Each would take minutes to ages; a file of a stranger may hold it."""
+    monkeypatch.setattr(patterns, "_PATIENCE_S", 0.05)
+    monkeypatch.setattr(patterns, "_PATIENCE_PER_CHARACTER_S", 0)
+    Tokenizer.from_merges([], special_tokens=[END], pattern=pattern).save(tmp_path)
+    tokenizer = Tokenizer.load(tmp_path)
+    assert tokenizer.encode("abc") == [tokenizer._byte_ids[byte] for byte in b"abc"]
+    message = rf"pattern was not done with {len(text):,} characters in 0 s: .* use GPT2"
+    with pytest.raises(ValueError, match=message):
+        tokenizer.encode(text + END + "end")
+    with pytest.raises(ValueError, match=message):
+        train_bpe(text, 300, [END], pattern)
+
+
+# https://github.com/openai/tiktoken, tiktoken_ext/openai_public.py
+GPT_4O = (
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+"
+    r"|\s+(?!\S)|\s+"
+)
+
+
+@pytest.mark.parametrize("pattern", [GPT2, LLAMA3, GPT_4O])
+def test_patterns_in_use_are_far_from_the_limits(pattern, monkeypatch):
+    monkeypatch.setattr(patterns, "_LARGEST_PATTERN", patterns._LARGEST_PATTERN // 50)
+    tokenizer = Tokenizer.from_merges([], pattern=f"{pattern}|(?!)")  # no pattern that is known
+    assert tokenizer.decode(tokenizer.encode(MIXED)) == MIXED
 
 
 def test_read_text_keeps_line_ends_and_names_a_broken_file(tmp_path):
