@@ -94,6 +94,9 @@ TEXTS = {
 }
 
 
+BYTES = {byte: bytes([byte]) for byte in range(256)}
+
+
 @pytest.fixture(scope="module")
 def gpt2_folder(tmp_path_factory):
     """GPT-2's own two files, under the names that Hugging Face gave them."""
@@ -491,6 +494,133 @@ def test_special_tokens_can_be_switched_off(gpt2, openai):
     assert gpt2.decode(gpt2.encode(text, allow_special=False)) == text
 
 
+# --- what others' code expects: a list of special tokens, len, vocab, gaps between ids
+
+
+def test_special_tokens_as_a_list(gpt2):
+    """Those of the vocabulary keep their ids, the others follow the greatest."""
+    vocabulary = {**BYTES, 256: b"ab", 300: b"<s>"}
+    parts = vocabulary, [(b"a", b"b")]
+    tokenizer = Tokenizer(*parts, ["<e>", "<s>", "ab", "a", "<f>"])
+    assert tokenizer.special_tokens == {"<e>": 301, "<s>": 300, "ab": 302, "a": 303, "<f>": 304}
+    assert tokenizer.encode("x<s>ab<e>", allow_special=True) == [120, 300, 302, 301]
+    assert tokenizer.encode("ab", allow_special=False) == [256]
+    for none in (None, (), []):
+        assert Tokenizer(*parts, none).special_tokens == {}
+    assert Tokenizer(*parts, None).decode([300]) == "<s>"
+    same = Tokenizer(gpt2.vocab, gpt2.merges, [END])
+    assert same.fingerprint == gpt2.fingerprint
+
+
+def test_len_and_vocab(gpt2):
+    assert len(gpt2) == gpt2.vocab_size == len(gpt2.vocab) == 50257
+    assert (gpt2.vocab[0], gpt2.vocab[50256]) == (b"!", END.encode())
+    with pytest.raises(TypeError, match="does not support item assignment"):
+        gpt2.vocab[0] = b"?"
+
+
+# As GPT-4's: ids 7 to 19 above the merges are nobody's.
+GAPS = {END: 0, "<|fim|>": 3, "<|last|>": 20}
+
+
+@pytest.fixture(scope="module")
+def with_gaps():
+    """A small vocabulary with gaps, in our implementation and in two others."""
+    plain = train_bpe(MIXED + "hello hello", 320)
+    ranks = {token: i for i, token in plain.vocab.items()}
+    specials = {token: 1 + len(plain) + i for token, i in GAPS.items()}
+    openai = tiktoken.Encoding("gaps", pat_str=GPT2, mergeable_ranks=ranks, special_tokens=specials)
+    return Tokenizer(plain.vocab, plain.merges, specials), openai
+
+
+@settings(max_examples=100)
+@given(
+    text=st.lists(st.one_of(st.sampled_from([*GAPS, "hello"]), AWKWARD), max_size=20).map("".join)
+)
+def test_ids_with_gaps_equal_tiktoken(text, with_gaps):
+    ours, openai = with_gaps
+    ids = ours.encode(text)
+    assert ids == openai.encode(text, allowed_special="all")
+    assert ours.decode(ids) == text == openai.decode(ids)
+
+
+def test_an_id_in_a_gap_is_unknown(with_gaps):
+    ours, openai = with_gaps
+    assert len(ours) == ours.vocab_size == openai.n_vocab == 342
+    assert len(ours.vocab) == 342 - 19
+    for gap in (320, 322, 340):
+        message = f"token id {gap} is not in the vocabulary: ids are from 0 to 341 but for 19 that"
+        with pytest.raises(ValueError, match=message):
+            ours.decode([5, gap])
+        with pytest.raises(ValueError, match=message):
+            ours.token_bytes(gap)
+
+
+def test_gaps_are_saved_and_loaded(with_gaps, tmp_path):
+    ours, _ = with_gaps
+    ours.save(tmp_path)
+    loaded = Tokenizer.load(tmp_path)
+    assert (loaded.vocab, loaded.special_tokens) == (ours.vocab, ours.special_tokens)
+    moved = ours.special_tokens | {END: 330}
+    plain = {i: token for i, token in ours.vocab.items() if i < 320}
+    assert Tokenizer(plain, ours.merges, moved).fingerprint != ours.fingerprint
+    change("special_tokens.json", ": 321", ": 330")(tmp_path)
+    change("vocab.json", ": 321", ": 330")(tmp_path)
+    with pytest.raises(ValueError, match="belong to different tokenizers"):
+        Tokenizer.load(tmp_path)
+
+
+def test_the_greatest_id_decides_the_width_of_the_array(with_gaps):
+    ours, _ = with_gaps
+    plain = {i: token for i, token in ours.vocab.items() if i < 320}
+    far = Tokenizer(plain, ours.merges, {END: 2**31 - 1})
+    assert (far.vocab_size, far.dtype) == (2**31, np.uint32)
+    assert far.encode("a" + END)[-1] == 2**31 - 1
+    assert len(far.fingerprint) == 64
+
+
+@pytest.mark.parametrize("names", [("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe")])
+def test_from_files_reads_gpt2_under_any_names(names, gpt2, gpt2_folder, tmp_path):
+    for old, new in zip(("vocab.json", "merges.txt"), names, strict=True):
+        shutil.copy(gpt2_folder / old, tmp_path / new)
+    paths = [str(tmp_path / name) for name in names]
+    for specials in (None, [END]):
+        assert Tokenizer.from_files(*paths, specials).fingerprint == gpt2.fingerprint
+    more = Tokenizer.from_files(*paths, ["<|pad|>", END])
+    assert more.special_tokens == {"<|pad|>": 50257, END: 50256}
+    none = Tokenizer.from_files(*paths, [], pattern=LLAMA3)
+    assert (none.special_tokens, none.pattern) == ({}, LLAMA3)
+    assert END.encode() == none.decode_bytes([50256])
+    assert none.encode(END) == gpt2.encode(END, allow_special=False)
+
+
+def test_from_files_finds_special_tokens_however_they_are_spelled(tmp_path):
+    """Some write them as they are, some as the bytes of other tokens."""
+    tokens = {character: i for i, character in enumerate(byte_characters().values())}
+    (tmp_path / "m").write_text("#version: 0.2\n")
+    for spelled in ("<ü x>", "<Ã¼Ġx>"):
+        (tmp_path / "v").write_text(json.dumps(tokens | {spelled: 256}))
+        tokenizer = Tokenizer.from_files(tmp_path / "v", tmp_path / "m", ["<ü x>"])
+        assert tokenizer.encode("<ü x>!") == [256, 0]
+        assert tokenizer.decode([256, 0]) == "<ü x>!"
+
+
+def test_from_files_names_what_is_broken(gpt2_folder, tmp_path):
+    vocab, merges = gpt2_folder / "vocab.json", gpt2_folder / "merges.txt"
+    cases = [
+        ((tmp_path / "none", merges), "no tokenizer of .*none is missing"),
+        ((merges, vocab), "is broken: merges.txt is not JSON"),
+        ((vocab, merges, [END, END]), "is named twice"),
+        ((vocab, merges, ["\ud800"]), "lone surrogate"),
+    ]
+    (tmp_path / "short").write_text("\n".join(merges.read_text().splitlines()[:-1]))
+    cases.append(((vocab, tmp_path / "short", [END]), "no merge makes 'Ġgazed'"))
+    for arguments, message in cases:
+        with pytest.raises(ValueError, match=message) as caught:
+            Tokenizer.from_files(*arguments)
+        assert "\n" not in str(caught.value)
+
+
 # --- decoding
 
 
@@ -654,7 +784,10 @@ BROKEN = {
     "cut short": (lambda f: (f / "vocab.json").write_text('{"!": 0'), "vocab.json is not JSON"),
     "a list": (lambda f: (f / "vocab.json").write_text("[]"), "must map strings to ids"),
     "an id that is text": (change("vocab.json", '"!": 0', '"!": "0"'), "must map strings to ids"),
-    "a gap": (change("vocab.json", '"!": 0', '"!": 999'), "without gap"),
+    "another id": (change("vocab.json", '"!": 0', '"!": 999'), "belong to different tokenizers"),
+    "an id twice": (change("vocab.json", '"!": 0', '"!": 1'), "two tokens of vocab.json have the"),
+    "a negative id": (change("vocab.json", '"!": 0', '"!": -1'), "ids must be from 0 to"),
+    "a pickle": (lambda f: (f / "vocab.json").write_bytes(pickle.dumps({"!": 0})), "is a pickle"),
     "a foreign character": (change("vocab.json", '"!": 0', '"中": 0'), "stands for no byte"),
     "half a line": (change("merges.txt", "l o", "l"), "line 2: expected two tokens, got 'l'"),
     "three tokens": (change("merges.txt", "l o", "l o l"), "line 2: expected two tokens"),
@@ -722,15 +855,14 @@ def test_rejects_what_is_not_text(gpt2):
         streamed(gpt2, [b"bytes"])
 
 
-BYTES = {byte: bytes([byte]) for byte in range(256)}
-
-
 @pytest.mark.parametrize(
     ("vocabulary", "merges", "specials", "message"),
     [
         ({0: b"a"}, [], {}, "no token for the bytes"),
-        ({**BYTES, 300: b"ab"}, [], {}, "without gap"),
-        (BYTES, [], {"<s>": 255}, "without gap or repetition"),
+        ({**BYTES, -1: b"ab"}, [], {}, "ids must be from 0 to 2,147,483,647"),
+        ({**BYTES, 2**31: b"ab"}, [], {}, "ids must be from 0 to 2,147,483,647"),
+        (BYTES, [], {"<s>": 255}, "two tokens have the same id"),
+        (BYTES, [], ["<s>", "<s>"], "'<s>' is named twice"),
         ({**BYTES, 256: b"ab", 257: b"ab"}, [(b"a", b"b")], {}, "two ids"),
         (BYTES, [(b"a", b"b")], {}, "needs b'ab' in the vocabulary"),
         ({**BYTES, 256: b"ab"}, [(b"a", b"b")] * 2, {}, "named twice"),

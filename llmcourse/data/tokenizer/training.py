@@ -156,8 +156,8 @@ def _refuse_file_name(text: str) -> None:
     """Raise ValueError if a text is the name of a file, whose letters nobody wants to learn."""
     if len(text) > _LONGEST_FILE_NAME:
         return
-    one_word = not any(map(str.isspace, text))
-    if (one_word and text.lower().endswith(_ENDINGS)) or os.path.isfile(text):
+    has_ending = text.lower().endswith(_ENDINGS) and not any(map(str.isspace, text))
+    if has_ending or os.path.isfile(text):  # noqa: PTH113  (a Path raises if a name is too long)
         raise ValueError(
             f"a string is the text itself, and {text!r} looks like the name of a file: give "
             f"Path({text!r}) to learn from the file, or [{text!r}] from these characters"
