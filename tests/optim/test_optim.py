@@ -191,6 +191,13 @@ def test_clipping_equals_torch(max_norm):
         torch.testing.assert_close(p.grad, q.grad, rtol=1e-5, atol=1e-7)
 
 
+def test_clipping_takes_a_single_tensor():
+    p = torch.nn.Parameter(torch.zeros(3, 2))
+    p.grad = torch.full((3, 2), 2.0)
+    assert optim.clip_by_global_norm(p, 1.0) == pytest.approx(24**0.5)
+    torch.testing.assert_close(p.grad.norm(), torch.tensor(1.0))
+
+
 def test_clipping_with_shards_uses_the_norm_of_all():
     p = torch.nn.Parameter(torch.zeros(2))
     p.grad = torch.tensor([3.0, 4.0])
