@@ -77,9 +77,10 @@ def differentiable(
             return (*gradients, *[None] * (ctx.num_arguments - len(gradients)))
 
     def apply(*arguments: Any) -> torch.Tensor:
-        device = next(a.device.type for a in arguments if isinstance(a, torch.Tensor))
+        device = arguments[0].device.type
         if not (torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)):
-            return Pair.apply(*arguments)
+            # Without a gradient to come the node would be overhead, felt in steps of one token.
+            return Pair.apply(*arguments) if torch.is_grad_enabled() else forward(*arguments)[0]
         # The casts stand outside the pair, where autograd sees them; inside, nothing is cast.
         dtype = torch.get_autocast_dtype(device) if autocast == "lower" else torch.float32
         with torch.autocast(device, enabled=False):

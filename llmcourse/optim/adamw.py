@@ -36,8 +36,8 @@ class AdamW(PerTensor):
     def __init__(
         self,
         params: Iterable[Any],
-        *,
         lr: int | float,
+        *,
         betas: tuple[float, float] = (0.9, 0.95),
         eps: float = 1e-8,
         weight_decay: int | float = 0.1,
@@ -83,12 +83,13 @@ class Adam(AdamW):
     def __init__(
         self,
         params: Iterable[Any],
+        lr: int | float,
         *,
         betas: tuple[float, float] = (0.9, 0.999),
         weight_decay: int | float = 0.0,
         **settings: Any,
     ) -> None:
-        super().__init__(params, betas=betas, weight_decay=weight_decay, **settings)
+        super().__init__(params, lr, betas=betas, weight_decay=weight_decay, **settings)
 
     def _update(self, w: Tensor, g: Tensor, group: dict[str, Any]) -> None:
         """Add the decay to the gradient, then update without it."""

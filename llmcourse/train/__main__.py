@@ -18,6 +18,7 @@ from llmcourse.model import ModelConfig
 from llmcourse.parallel.world import RankError
 from llmcourse.scale.cost import FP32_TRAINING, num_parameters
 from llmcourse.train.config import NO_MESH, PRESETS, TrainConfig
+from llmcourse.train.export.huggingface import obstacle
 from llmcourse.train.loop import FitResult, fit, resume, saved_config, start
 from llmcourse.train.phases import TrainingDivergedError
 from llmcourse.train.ranks import RanksResult, fit_on_ranks, moved, resume_on_ranks
@@ -206,7 +207,10 @@ def _settings(config: TrainConfig, head: str) -> str:
     """Return a line, and every setting below it."""
     flat = asdict(config)
     lines = [f"  model.{name}: {value}" for name, value in flat.pop("model").items()]
-    return "\n".join([head, *lines, *(f"  {name}: {value}" for name, value in flat.items())])
+    lines += [f"  {name}: {value}" for name, value in flat.items()]
+    if (reason := obstacle(config)) is not None:
+        lines.append(f"this run will not be exportable: {reason}")
+    return "\n".join([head, *lines])
 
 
 def _closing(folder: str | Path, steps_done: int, result: FitResult | RanksResult) -> str:

@@ -160,6 +160,28 @@ def test_impossible_settings_are_refused(settings, message):
         optim.AdamW(parameters(), **settings)
 
 
+@pytest.mark.parametrize("name", ["AdamW", "Adam", "SGD", "RMSProp", "Muon", "Adafactor"])
+def test_the_rate_by_place_and_the_gradient_by_a_closure(name):
+    """As others' code calls an optimizer; with torch's own, where it has one of the same rule."""
+    make = getattr(optim, name)
+    one, other = ([torch.nn.Parameter(torch.full((2, 3), 0.5))] for _ in range(2))
+    a, b = make(one, 0.1), make(other, lr=0.1)
+
+    def closure():
+        a.zero_grad()
+        loss = (one[0] ** 2).sum()
+        loss.backward()
+        return loss
+
+    for _ in range(3):
+        loss = a.step(closure)
+        (b.zero_grad(), (other[0] ** 2).sum().backward())
+        assert b.step() is None
+    assert loss.item() < 2 * 3 * 0.25
+    assert torch.equal(one[0], other[0])
+    assert not torch.equal(one[0], torch.full((2, 3), 0.5))
+
+
 def test_sgd_settings_are_checked():
     with pytest.raises(ValueError, match="momentum must be below 1"):
         optim.SGD(parameters(), lr=0.1, momentum=1.0)
