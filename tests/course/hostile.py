@@ -301,6 +301,12 @@ def set_source(value):
     return change
 
 
+def half_a_character(document):
+    for cell in document["cells"]:
+        if "def add_all" in whole(cell["source"]):
+            cell["source"] = "x = '\ud800'"
+
+
 def link_to_passwords(path):
     path.symlink_to("/etc/passwd")
 
@@ -349,6 +355,8 @@ HERE = {
     "checks-reordered": edited(swapped),
     "checks-unmarked": edited(unmarked, problem="no cell is marked"),
     # --- what answers do and return
+    "half-a-character-in-a-cell": edited(half_a_character, SECOND, "half a character"),
+    "half-a-character-everywhere": edited(set_source("x = '\ud800'"), NONE, "half a character"),
     "thirty-wrong-cells": of(problem="and 10 more", extra=["1 / 0"] * 30),
     "cells-that-end-it": of(problem="cell 6: it was ended", extra=["END"] * 4),
     "exit-in-answer": of(SECOND, add=code("import sys\nsys.exit(0)")),

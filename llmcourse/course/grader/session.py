@@ -67,7 +67,10 @@ class Session:
         Raises:
             EndedError: if the process is gone, or did not answer in time.
         """
-        kind, value = self._ask(("cell", source), self.limits.cell_s)
+        try:
+            kind, value = self._ask(("cell", source), self.limits.cell_s)
+        except plain.NotPlainError as error:  # of what is sent
+            return f"it cannot be run: {error}"
         return "" if kind == "ok" else one_line(str(value), 400)
 
     def call(self, name: str, *arguments: Any, **settings: Any) -> Any:
