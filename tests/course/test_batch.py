@@ -2,12 +2,14 @@
 
 import csv
 import errno
+import io
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import psutil
 import pytest
@@ -247,6 +249,44 @@ CELLS = [("=1+1", "'=1+1"), ("-x", "'-x"), ("@a", "'@a"), ("ada", "ada"), ("", "
 @pytest.mark.parametrize(("cell", "harmless"), CELLS)
 def test_no_cell_of_the_table_is_a_formula(cell, harmless):
     assert report.harmless(cell) == harmless
+
+
+@pytest.fixture
+def close(monkeypatch):
+    """Close a file or a folder, also to root, whom the system refuses nothing."""
+
+    def refusing(whole, path, is_refused):
+        def call(asked, *rest, **settings):
+            if not isinstance(asked, int) and is_refused(Path(os.fsdecode(asked))):
+                raise PermissionError(errno.EACCES, "Permission denied", str(path))
+            return whole(asked, *rest, **settings)
+
+        return call
+
+    def close(path):
+        path.chmod(0)
+        for module, name in ((os, "stat"), (os, "lstat"), (os, "scandir"), (io, "open")):
+            looks_inside = name in ("scandir", "open")
+            refused = refusing(
+                getattr(module, name),
+                path,
+                lambda asked, inside=looks_inside: (
+                    path in asked.parents or (inside and asked == path)
+                ),
+            )
+            monkeypatch.setattr(module, name, refused)
+
+    return close
+
+
+@pytest.mark.parametrize("name", ["bob", "ada"])
+def test_what_cannot_be_read_costs_its_own_submission(place, grade, close, name):
+    close(place[1] / {"bob": "bob.ipynb", "ada": "ada"}[name])
+    assert grade(place) == 0
+    found = rows(place[2])
+    assert found[name]["problems"] == "the file cannot be read: Permission denied"
+    right = {"ada": "5", "bob": "3", "nobody": "0"} | {name: "0"}
+    assert {each: row["score"] for each, row in found.items()} == right
 
 
 def test_odd_names_cost_nobody_anything(place, grade):

@@ -53,7 +53,9 @@ def submissions(folder: Path, topic: str) -> dict[str, Path]:
         if not path.is_dir() or path.is_symlink():
             _add(found, path.stem if path.suffix == ".ipynb" else path.name, path)
             continue
-        inside = [p for p in path.glob("*.ipynb") if not p.name.startswith(".")]
+        inside: list[Path] = []
+        with contextlib.suppress(OSError):  # whoever reads the file says it
+            inside = [p for p in path.glob("*.ipynb") if not p.name.startswith(".")]
         inside.sort(key=lambda p: (p.stem != topic, p.name))
         _add(found, path.name, inside[0] if inside else path / f"{topic}.ipynb")
     return found
@@ -80,9 +82,13 @@ def _key_of(path: Path, batch: Batch) -> str:
     """Return what a report belongs to: the submission, what grades it, and the limits."""
     sha = hashlib.sha256(f"{FORMAT} {batch.exam.fingerprint} {batch.limits}".encode())
     sha.update(batch.isolation.kind.encode())
-    size = path.stat().st_size if path.is_file() else None
-    readable = size is not None and size <= reader.MOST_FILE_BYTES
-    sha.update(path.read_bytes() if readable else str(size).encode())
+    try:
+        size = path.stat().st_size if path.is_file() else None
+        readable = size is not None and size <= reader.MOST_FILE_BYTES
+        content = path.read_bytes() if readable else str(size).encode()
+    except OSError as error:
+        content = str(error).encode()
+    sha.update(content)
     return sha.hexdigest()
 
 
