@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from llmcourse.course.grader import batch, sandbox, submission
+from llmcourse.course.grader import alone, batch, sandbox, submission
 from tests.course import here, hostile, small_exam
 
 LINUX = sys.platform == "linux"
@@ -112,6 +112,7 @@ class Graded:
         exam = submission.exam(exam, exam.parent / "hidden")
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(submission, "Session", here.Here)
+            patched.setattr(alone, "grade", submission.grade)
             batch.run(batch.Batch(exam, folder, self.out, isolation, sandbox.Limits()))
 
     def report(self, name):

@@ -8,6 +8,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -41,12 +42,10 @@ class Session:
 
     def __init__(self, place: sandbox.Place, *, deadline: float) -> None:
         self.limits, self.deadline, self.ended = place.limits, deadline, ""
-        self._mark = uuid.uuid4().hex
+        place = replace(place, mark=place.mark or uuid.uuid4().hex)
+        self._place = place
         self._buffer, self._printed, self._tail = b"", 0, b""
-        self._process, self._home = sandbox.start(place, self._mark)
-        # In a process list of its own, nothing outlives the first process.
-        self._uid = place.uid
-        self._may_leave = place.isolation.kind != "namespaces"
+        self._process, self._home = sandbox.start(place, place.mark)
         os.set_blocking(self._process.stdin.fileno(), False)
         self._closed = threading.Event()
         self._drainer = threading.Thread(target=self._drain, daemon=True)
@@ -196,17 +195,6 @@ class Session:
 
     # --- the end
 
-    def _strays(self) -> Iterator[psutil.Process]:
-        """Yield what hides among the machine's processes: of its user, or with its mark."""
-        for process in psutil.process_iter() if self._may_leave else ():
-            try:
-                mine = self._uid and process.uids().real == self._uid
-                mine = mine or process.environ().get(sandbox.MARK) == self._mark
-            except (psutil.Error, OSError):
-                continue
-            if mine:
-                yield process
-
     def close(self) -> None:
         """End the process and everything that it started; return when all of it is gone."""
         if self._closed.is_set():
@@ -215,10 +203,10 @@ class Session:
         family = self._family()
         self._process.kill()
         kill(family)
-        kill(self._strays())
+        kill(strays(self._place))
         _, alive = psutil.wait_procs(family, timeout=GONE_S)
         self._process.wait()
-        kill(self._strays())
+        kill(strays(self._place))
         for pipe in (self._process.stdin, self._process.stdout):
             pipe.close()
         self._drainer.join(GONE_S)
@@ -228,6 +216,19 @@ class Session:
             subprocess.run(["rm", "-rf", "--", self._home], check=False, capture_output=True)
         if alive:
             raise subprocess.SubprocessError(f"these processes could not be ended: {alive}")
+
+
+def strays(place: sandbox.Place) -> Iterator[psutil.Process]:
+    """Yield what hides among the machine's processes: of a submission's user, or with its mark."""
+    # In a process list of its own, nothing outlives the first process.
+    for process in psutil.process_iter() if place.isolation.kind != "namespaces" else ():
+        try:
+            mine = place.uid and process.uids().real == place.uid
+            mine = mine or process.environ().get(sandbox.MARK) == place.mark
+        except (psutil.Error, OSError):
+            continue
+        if mine:
+            yield process
 
 
 def kill(processes: Iterable[psutil.Process]) -> None:

@@ -3,7 +3,7 @@
 import contextlib
 import hashlib
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -30,6 +30,8 @@ class Exam:
     seed: int
     fingerprint: str
     """Of everything that a score depends on, besides the submission."""
+    notebook: Path
+    """Where the questions are from."""
 
     @property
     def points(self) -> float:
@@ -56,7 +58,7 @@ def exam(notebook: Path, folder: Path, *, seed: int = 0) -> Exam:
     sha = hashlib.sha256(f"{seed}\0".encode())
     for content in (notebook.read_bytes(), path.read_bytes()):
         sha.update(hashlib.sha256(content).digest())
-    return Exam(notebook.stem, questions, tests, seed, sha.hexdigest())
+    return Exam(notebook.stem, questions, tests, seed, sha.hexdigest(), notebook)
 
 
 def _oddities(cells: Sequence[Cell], topic: str) -> list[str]:
@@ -119,8 +121,22 @@ class _Learner:
         return self._session.printed()
 
 
-def grade(path: Path, exam: Exam, place: sandbox.Place) -> dict[str, Any]:
+def grade(
+    path: Path,
+    exam: Exam,
+    place: sandbox.Place,
+    *,
+    lost: Mapping[str, str] | None = None,
+    begin: Callable[[str], object] = str,
+) -> dict[str, Any]:
     """Grade one submission; whatever it is, return a report and leave nothing behind.
+
+    Args:
+        path: of the submission.
+        exam: what it is graded by.
+        place: where it runs.
+        lost: questions whose hidden tests are not to be run, with the reason.
+        begin: called with each question before its hidden tests are run.
 
     Returns:
         A dictionary for JSON, with score, points, the questions' checks, problems and seconds.
@@ -137,10 +153,10 @@ def grade(path: Path, exam: Exam, place: sandbox.Place) -> dict[str, Any]:
         try:
             with contextlib.suppress(EndedError):  # each question says it
                 learner.ready()
-            results = [
-                hidden.run(exam.tests, q.number, q.points, learner.call, seed=exam.seed)
-                for q in exam.questions
-            ]
+            results = []
+            for q in exam.questions:
+                begin(q.number)
+                results.append(_result(q, exam, learner, lost or {}))
         finally:
             printed = learner.close()
     except ExerciseError as error:
@@ -156,6 +172,15 @@ def grade(path: Path, exam: Exam, place: sandbox.Place) -> dict[str, Any]:
         "printed": clean(printed),
         "seconds": round(time.monotonic() - began, 2),
     }
+
+
+def _result(question: Question, exam: Exam, learner: _Learner, lost: Mapping[str, str]) -> Result:
+    """Run the hidden tests of a question, if they have not failed already."""
+    number, points = question.number, question.points
+    if why := lost.get(number):
+        told = f"the hidden tests could not work with what your functions return: {why}"
+        return Result(number, points, [Line(State.NOT_YET, told)])
+    return hidden.run(exam.tests, number, points, learner.call, seed=exam.seed)
 
 
 def _question(question: Question, result: Result) -> dict[str, Any]:
