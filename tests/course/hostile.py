@@ -371,6 +371,7 @@ HERE = {
     "class-instead-of-data": of(SECOND, add=code("return add_all")),
     "pickle-instead-of-data": of(SECOND, add=code("import pickle\nreturn pickle.dumps(sum)")),
     "tensor-without-data": of(SECOND, add=code("return torch.ones(2, device='meta')")),
+    "many-empty-rows": of(SECOND, add=code("return torch.empty(10**9, 0)")),
     "nan": of(SECOND, add=code("return float('nan')")),
     "infinite": of((2.0, 0.0), double=code("return x / 0", "def double(x):")),
     "nan-in-a-tensor": of((2.0, 0.0), double=code("return x * float('nan')", "def double(x):")),

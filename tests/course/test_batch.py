@@ -340,7 +340,10 @@ import signal
 
 
 def check_1(t, call, rng):
-    if call("add_all", [1, 2]) == 666:
+    answer = call("add_all", [1, 2])
+    if answer == 777:
+        assert not [0] * 500_000_000  # 4 GB
+    if answer == 666:
         os.kill(os.getpid(), signal.SIGKILL)  # as the system does when there is no memory
     t(True, "")
 
@@ -357,16 +360,18 @@ def test_what_the_hidden_tests_die_of_costs_its_question(place):
     exam, folder, out = place
     (exam.parent / "hidden" / f"{small_exam.TOPIC}.py").write_text(FRAGILE)
     add, double = "def add_all(numbers):\n    return 666", "def double(x):\n    return 666"
-    (folder / "bob.ipynb").write_text(small_exam.text(add=add))
+    (folder / "bob.ipynb").write_text(small_exam.text(add=add.replace("666", "777")))
     (folder / "eve.ipynb").write_text(small_exam.text(add=add, double=double))
     command = in_a_process(place, "--tests-s", "3", "--jobs", "2")
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr
     scores = {name: row["score"] for name, row in rows(out).items()}
     assert scores == {"ada": "5", "bob": "3", "eve": "0", "nobody": "0"}
-    said = [
-        q["checks"][0]["meaning"] for q in json.loads((out / "eve.json").read_text())["questions"]
-    ]
+    if sys.platform == "linux":
+        assert "MemoryError" in (out / "bob.json").read_text()
+    eve = json.loads((out / "eve.json").read_text())
+    assert eve["key"] == ""  # it may have been the machine: the next run tries again
+    said = [question["checks"][0]["meaning"] for question in eve["questions"]]
     assert "their process ended with -9" in said[0]
     assert "more than 3 s of processor time" in said[1]
     assert not list(out.glob(".*"))

@@ -34,6 +34,7 @@ from llmcourse.course.grader.submission import Exam
 LOOK_EVERY_S = 0.2
 SLACK_S = 600.0
 """Wall time beyond that of the submission, for starting and ending processes."""
+DIED = "their process ended with"
 _PR_SET_CHILD_SUBREAPER = 36
 
 
@@ -43,6 +44,10 @@ class DiedError(Exception):
 
 def grade(path: Path, exam: Exam, place: sandbox.Place) -> dict[str, Any]:
     """Return the report of one submission, as `submission.grade`, from processes of its own.
+
+    Returns:
+        The report; its `died` says whether something ended a process that may not have been the
+        submission's fault.
 
     Raises:
         DiedError: if a process ended where no question is to blame.
@@ -60,7 +65,7 @@ def grade(path: Path, exam: Exam, place: sandbox.Place) -> dict[str, Any]:
                 session.kill(session.strays(own))
                 subprocess.run(["rm", "-rf", "--", *Path(folder).iterdir()], check=False)
         if isinstance(told, dict):
-            return told
+            return told | {"died": any(why.startswith(DIED) for why in lost.values())}
         if asked in lost or not asked:
             raise DiedError(told)
         lost[asked] = told
@@ -103,7 +108,7 @@ def _hear(
                 asked, spent = what, _processor_s(worker)
         except (EOFError, OSError):
             worker.join()
-            return asked, f"their process ended with {worker.exitcode}"
+            return asked, f"{DIED} {worker.exitcode}"
         if _processor_s(worker) - spent > limits.tests_s:
             return asked, f"they took more than {limits.tests_s:g} s of processor time"
         if time.monotonic() > until:
@@ -111,12 +116,14 @@ def _hear(
 
 
 def _processor_s(worker: BaseProcess) -> float:
-    """Return the processor time of a process's first thread; others watch the learner's."""
+    """Return the processor time of a process: on Linux, without the threads that only watch."""
     try:
-        threads = psutil.Process(worker.pid).threads()
+        process = psutil.Process(worker.pid)
+        threads = process.threads() if sys.platform == "linux" else ()
+        first = [thread[1:] for thread in threads if thread.id == worker.pid]
+        return sum(first[0] if first else process.cpu_times()[:2])  # of the user, of the system
     except psutil.Error:
         return 0.0
-    return next((t.user_time + t.system_time for t in threads if t.id == worker.pid), 0.0)
 
 
 def _work(
