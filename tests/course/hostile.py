@@ -407,7 +407,7 @@ SUBMISSIONS = {
     ),
     # --- what has to be ended
     "loops": of(
-        NONE, problem=("cell 3: it took more than 10 s", "took more than 10 s"), extra=[SWALLOW],
+        NONE, problem="cell 3: it took more than 15 s", extra=[SWALLOW],
         add=code("import os, signal\nos.kill(os.getpid(), signal.SIGSTOP)"),
         double=code("while True:\n    pass", "def double(x):"),
     ),

@@ -107,6 +107,18 @@ SAYS = {
 }  # fmt: skip
 
 
+ANSWERS_AFTER_A_WHILE = """
+hear()
+time.sleep(2)
+say(b'{"tuple":["ok",0]}')
+hear()
+if os.fork():
+    os.wait()
+while True:
+    pass
+"""
+
+
 @pytest.fixture
 def liar(monkeypatch):
     """A session with a process that runs a script of Python instead of a worker."""
@@ -119,7 +131,7 @@ def liar(monkeypatch):
             return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe), None
 
         monkeypatch.setattr(sandbox, "start", start)
-        given = {"output_bytes": 3 << 20, "memory_bytes": 300 << 20} | limits
+        given = {"output_bytes": 3 << 20, "memory_bytes": 300 << 20, "wall_times": 1.0} | limits
         opened.append(started(sandbox.Limits(**given)).__enter__())
         return opened[-1]
 
@@ -138,6 +150,14 @@ def test_a_process_that_lies_is_ended_and_told(liar, what):
     assert learner._process.poll() is not None
     with pytest.raises(session.EndedError, match=says):
         learner.run_cell("")
+
+
+def test_a_call_may_wait_and_is_limited_by_its_own_processor_time(liar):
+    learner = liar(ANSWERS_AFTER_A_WHILE, call_s=1.0, wall_times=100.0)
+    assert learner.call("sleep") == 0
+    assert learner.processor_s < 1.0
+    with pytest.raises(session.EndedError, match="more than 1 s of processor time"):
+        learner.call("work")
 
 
 def test_forged_answers_are_plain_data_and_nothing_more(liar):

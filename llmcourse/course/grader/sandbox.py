@@ -47,12 +47,14 @@ MISSING_PLAIN = (
 class Limits:
     """What one submission may use."""
 
-    submission_s: float = 180.0
+    submission_s: float = 600.0
     """Wall time of a submission, all its cells and calls together."""
     cell_s: float = 30.0
-    """Wall time of one cell."""
+    """Processor time of one cell, all its processes together."""
     call_s: float = 30.0
-    """Wall time of one call of an answer by a hidden test."""
+    """Processor time of one call of an answer by a hidden test, all its processes together."""
+    wall_times: float = 4.0
+    """Wall time of a cell or a call, as a multiple of its processor time."""
     memory_bytes: int = 6 * 2**30
     """Memory of all its processes together, and address space of each."""
     disk_bytes: int = 256 * 2**20

@@ -45,6 +45,7 @@ class Session:
         place = replace(place, mark=place.mark or uuid.uuid4().hex)
         self._place = place
         self._buffer, self._printed, self._tail = b"", 0, b""
+        self._spent_s, self._from_s, self._allowed_s = 0.0, 0.0, START_S
         self._process, self._home = sandbox.start(place, place.mark)
         os.set_blocking(self._process.stdin.fileno(), False)
         self._closed = threading.Event()
@@ -53,7 +54,7 @@ class Session:
         threading.Thread(target=self._watch, daemon=True).start()
 
     def __enter__(self) -> "Session":
-        self._set_clock(START_S)
+        self._set_clock(START_S, START_S)
         self._answer()
         return self
 
@@ -86,6 +87,11 @@ class Session:
             return value
         raise (NotAnsweredError if kind == "open" else AnswerError)(one_line(str(value), 400))
 
+    @property
+    def processor_s(self) -> float:
+        """Processor time of the last cell or call, measured from outside, to about 0.01 s."""
+        return self._spent_s - self._from_s
+
     def printed(self) -> str:
         """Return the end of what was printed."""
         return self._tail.decode(errors="replace")
@@ -95,11 +101,11 @@ class Session:
     def _ask(self, question: Any, seconds: float) -> tuple[str, Any]:
         if self.ended:
             raise EndedError(self.ended)
-        self._set_clock(seconds)
+        self._set_clock(seconds, seconds * self.limits.wall_times)
         self._send(plain.dumps(question) + b"\n")
         answer = self._answer()
         # Now, not when the watcher looks next: the blame would fall on the question after this one.
-        if too_much := self._too_much_memory():
+        if too_much := self._too_much():
             raise self._end(too_much)
         return answer
 
@@ -113,19 +119,22 @@ class Session:
             raise self._end("the process answered something else than the grader asked for")
         return answer
 
-    def _set_clock(self, seconds: float) -> None:
-        """Set until when the next answer is waited for, and what is said if it is late."""
-        own = time.monotonic() + seconds
+    def _set_clock(self, processor_s: float, wall_s: float) -> None:
+        """Set what the next answer may take, and what is said if it is late."""
+        self._from_s, self._allowed_s = self._spent_s, processor_s
+        own = time.monotonic() + wall_s
         self._until = min(own, self.deadline)
-        allowed = seconds if own < self.deadline else self.limits.submission_s
+        allowed = wall_s if own < self.deadline else self.limits.submission_s
         self._late = f"it took more than {allowed:g} s and was stopped"
 
     def _wait(self, pipe: Any, event: int) -> None:
         """Wait until a pipe is ready; when that takes too long, end the process."""
         with selectors.DefaultSelector() as ready:
             ready.register(pipe, event)
-            if not ready.select(max(0.0, self._until - time.monotonic())):
-                raise self._end(self._late)
+            while not ready.select(LOOK_EVERY_S):
+                # The watcher has ended the process; something else may hold its pipes open.
+                if self.ended or time.monotonic() > self._until:
+                    raise self._end(self._late)
 
     def _send(self, data: bytes) -> None:
         while data:
@@ -169,9 +178,9 @@ class Session:
                 self._stop(f"it printed more than {self.limits.output_bytes >> 20} MiB")
 
     def _watch(self) -> None:
-        """End the process when all that it started uses too much memory."""
+        """End the process when all that it started uses too much."""
         while not self._closed.wait(LOOK_EVERY_S):
-            if too_much := self._too_much_memory():
+            if too_much := self._too_much():
                 self._stop(too_much)
 
     def _stop(self, why: str) -> None:
@@ -179,11 +188,15 @@ class Session:
             self.ended = why
             self._process.kill()
 
-    def _too_much_memory(self) -> str:
-        """Return what to say if all that was started holds too much memory, or nothing."""
-        most = self.limits.memory_bytes
-        used = sum(_held_bytes(process) for process in self._family())
-        return f"it used more than {most / 2**30:.3g} GiB of memory" if used > most else ""
+    def _too_much(self) -> str:
+        """Return what to say if all that was started uses too much of something, or nothing."""
+        most, family = self.limits.memory_bytes, self._family()
+        self._spent_s = max(self._spent_s, sum(map(_processor_s, family)))
+        if sum(map(_held_bytes, family)) > most:
+            return f"it used more than {most / 2**30:.3g} GiB of memory"
+        if self.processor_s > self._allowed_s:
+            return f"it took more than {self._allowed_s:g} s of processor time and was stopped"
+        return ""
 
     def _family(self) -> list[psutil.Process]:
         """Return the process and all that it started, as far as they can be found."""
@@ -236,6 +249,14 @@ def kill(processes: Iterable[psutil.Process]) -> None:
     for process in processes:
         with contextlib.suppress(psutil.Error):
             process.kill()
+
+
+def _processor_s(process: psutil.Process) -> float:
+    """Return the processor time of a process, and of those that it has waited for."""
+    try:
+        return sum(process.cpu_times()[:4])
+    except psutil.Error:
+        return 0.0
 
 
 def _held_bytes(process: psutil.Process) -> int:

@@ -87,9 +87,14 @@ class _Learner:
         self._deadline = time.monotonic() + place.limits.submission_s
         self._session: Session | None = None
 
-    def call(self, name: str, *arguments: Any, **settings: Any) -> Any:
+    def __call__(self, name: str, *arguments: Any, **settings: Any) -> Any:
         """Call a function of the submission, as `Session.call`."""
         return self.ready().call(name, *arguments, **settings)
+
+    @property
+    def processor_s(self) -> float:
+        """Processor time of the last call."""
+        return self.ready().processor_s
 
     def ready(self) -> Session:
         """Return a process in which the cells have been run."""
@@ -180,7 +185,7 @@ def _result(question: Question, exam: Exam, learner: _Learner, lost: Mapping[str
     if why := lost.get(number):
         told = f"the hidden tests could not work with what your functions return: {why}"
         return Result(number, points, [Line(State.NOT_YET, told)])
-    return hidden.run(exam.tests, number, points, learner.call, seed=exam.seed)
+    return hidden.run(exam.tests, number, points, learner, seed=exam.seed)
 
 
 def _question(question: Question, result: Result) -> dict[str, Any]:
