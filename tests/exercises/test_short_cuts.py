@@ -1,8 +1,11 @@
 """Answers that would get full marks without solving the exercise fail the hidden tests."""
 
+import nbformat
 import pytest
 
 from llmcourse.course.exercises import exercise
+from llmcourse.course.grader import sandbox, submission
+from tests.course import here
 from tests.exercises import gates
 
 NOTHING_FOR_LONG_WORDS = """
@@ -58,3 +61,40 @@ class Bursts:
 def test_one_call_of_three_is_enough_to_show_that_an_encoder_is_fast():
     module = gates.hidden_tests_of("05_tokens")
     assert not module.is_slow(Bursts(module), b"abab" * 50, [(b"a", b"b")])
+
+
+WRONG_ANSWERS = {
+    "30-1-answer": """
+right_save = atomic_save
+def atomic_save(path, parts):
+    path.write_bytes(b"".join(parts))
+def observed_save(old, parts, fails="", beside=None):
+    return watch_save(right_save, old, parts, fails, beside or {})
+""",
+    "30-4-answer": """
+right_begin, watch = begin_save, watch_saves
+def begin_save(state, write, earlier):
+    write(state)
+    return lambda: None
+def watch_saves(begin, num_saves, failing):
+    return watch(right_begin, num_saves, failing)
+""",
+}
+
+
+def test_functions_that_only_observe_are_the_exam_s_own(tmp_path, monkeypatch):
+    monkeypatch.setattr(submission, "Session", here.Here)
+    notebook = gates.notebook_of("30_checkpoints")
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            more = WRONG_ANSWERS.get(exercise.grade_id(cell), "")
+            cell.source = exercise.solution_of(cell.source) + more
+    path = tmp_path / "30_checkpoints.ipynb"
+    nbformat.write(notebook, path)
+    folder = gates.ROOT / "exercises"
+    exam = submission.exam(folder / path.name, folder / "hidden")
+    place = sandbox.Place(sandbox.Isolation("none", ()), sandbox.Limits())
+    report = submission.grade(path, exam, place)
+    assert report["problems"] == []
+    scores = {question["question"]: question["score"] > 0 for question in report["questions"]}
+    assert scores == {"30.1": False, "30.2": True, "30.3": True, "30.4": False}

@@ -32,6 +32,9 @@ class Exam:
     """Of everything that a score depends on, besides the submission."""
     notebook: Path
     """Where the questions are from."""
+    given: str
+    given_names: frozenset[str]
+    """What it gives beside the questions (`exercise.given`)."""
 
     @property
     def points(self) -> float:
@@ -51,14 +54,16 @@ def exam(notebook: Path, folder: Path, *, seed: int = 0) -> Exam:
         FileNotFoundError: if it has no hidden tests.
         ValueError: if it is not one of exercises, or a question has no hidden test.
     """
-    questions = tuple(exercise.questions(exercise.read(notebook)))
+    cells = exercise.read(notebook)
+    questions = tuple(exercise.questions(cells))
     tests = hidden.load(path := folder / f"{notebook.stem}.py")
     for question in questions:
         hidden.tests_of(tests, question.number)
+    given = exercise.given(cells)
     sha = hashlib.sha256(f"{seed}\0".encode())
     for content in (notebook.read_bytes(), path.read_bytes()):
         sha.update(hashlib.sha256(content).digest())
-    return Exam(notebook.stem, questions, tests, seed, sha.hexdigest(), notebook)
+    return Exam(notebook.stem, questions, tests, seed, sha.hexdigest(), notebook, *given)
 
 
 def _oddities(cells: Sequence[Cell], topic: str) -> list[str]:
@@ -81,9 +86,11 @@ class _Learner:
     What goes wrong with its cells is added to the problems, a sentence each.
     """
 
-    def __init__(self, cells: Sequence[str], place: sandbox.Place, problems: list[str]) -> None:
+    def __init__(
+        self, cells: Sequence[str], exam: Exam, place: sandbox.Place, problems: list[str]
+    ) -> None:
         self._cells = dict(enumerate(cells, start=1))
-        self._place, self._problems = place, problems
+        self._exam, self._place, self._problems = exam, place, problems
         self._deadline = time.monotonic() + place.limits.submission_s
         self._session: Session | None = None
 
@@ -100,7 +107,12 @@ class _Learner:
         """Return a process in which the cells have been run."""
         # This ends: a start that fails takes a cell away, or is due to the deadline.
         while self._session is None or self._session.ended:
-            self._session = Session(self._place, deadline=self._deadline)
+            self._session = Session(
+                self._place,
+                deadline=self._deadline,
+                given=self._exam.given,
+                given_names=self._exam.given_names,
+            )
             self._session.__enter__()
             self._run_cells(self._session)
         return self._session
@@ -154,7 +166,7 @@ def grade(
         found = reader.cells_of(path)
         problems += _oddities(found, exam.topic)
         cells = [source for cell in found if (source := reader.to_run(cell)).strip()]
-        learner = _Learner(cells, place, problems)
+        learner = _Learner(cells, exam, place, problems)
         try:
             with contextlib.suppress(EndedError):  # each question says it
                 learner.ready()
