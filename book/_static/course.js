@@ -1,5 +1,19 @@
-// What the book adds to a page: a glossary term is explained where it stands, on hover, on focus
-// and on touch.  The page carries the explanations of its own terms (book/_ext/reading.py).
+// What the book adds to a page.
+
+// The theme takes the focus from a button that was pressed: one pressed by key keeps it.  And the
+// contents, laid over a narrow page, go away when an entry has been chosen.
+document.addEventListener("DOMContentLoaded", () => {
+  for (const button of document.querySelectorAll(".bd-header-article button")) {
+    button.blur = () => {
+      if (!button.matches(":focus-visible")) HTMLElement.prototype.blur.call(button);
+    };
+  }
+  const contents = document.getElementById("pst-secondary-sidebar-modal");
+  contents?.addEventListener("click", ({ target }) => { if (target.closest("a")) contents.close(); });
+});
+
+// A glossary term is explained where it stands, on hover, on focus and on touch.  The page carries
+// the explanations of its own terms (book/_ext/reading.py).
 document.addEventListener("DOMContentLoaded", () => {
   const terms = document.getElementById("course-terms");
   if (!terms) return;

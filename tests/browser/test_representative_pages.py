@@ -1,6 +1,9 @@
 """What pages do when they are used, and that the looks at every page find what is wrong."""
 
+import re
+
 import pytest
+from playwright.sync_api import expect
 
 from tests.browser import visits
 from tests.browser.every_page import faults
@@ -154,3 +157,56 @@ def test_a_page_that_is_wider_than_a_phone_is_found(chromium, tmp_path):
     with visits.opened(chromium, (tmp_path / "wide.html").as_uri()) as (page, _):
         (found,) = visits.look_on_a_phone(page)
         assert "pixels wide on a phone of 360" in found
+
+
+def test_a_character_of_an_icon_font_is_found(chromium, tmp_path):
+    style = "<style>.a::before { content: '\\f0f3' } .b::after { content: '\\2193' }</style>"
+    (tmp_path / "box.html").write_text(f"<html lang=en>{style}<p class=a>one<p class=b>two")
+    with visits.opened(chromium, (tmp_path / "box.html").as_uri()) as (page, _):
+        assert visits.boxes(page) == ['an empty box: ::before of <p class="a">one</p>']
+
+
+def test_the_buttons_show_and_hide_the_side_bars(chromium):
+    """By pointer and by key, on a phone, a tablet and a wide screen; one page for all."""
+    address = (visits.HTML / "chapters/16_cross_entropy.html").as_uri()
+    with visits.opened(chromium, address) as (page, visit):
+        chapters = page.get_by_role("link", name="The course map", exact=True)
+        menu = page.get_by_role("button", name="Toggle primary sidebar")
+        heading = page.get_by_role("heading", name=re.compile("^Temperature"))
+        entry = page.locator(".bd-toc, #pst-secondary-sidebar-modal").get_by_role(
+            "link", name="Temperature", exact=True
+        )
+        list_button = page.get_by_role("button", name="Toggle secondary sidebar")
+        for width in (390, 768):
+            page.set_viewport_size({"width": width, "height": 900})
+            page.evaluate("scrollTo(0, 0)")
+            expect(chapters).not_to_be_in_viewport()
+            menu.click()
+            expect(chapters).to_be_in_viewport()
+            page.keyboard.press("Escape")
+            expect(chapters).not_to_be_in_viewport()
+            menu.focus()
+            page.keyboard.press("Enter")
+            expect(chapters).to_be_in_viewport()
+            page.keyboard.press("Escape")
+            expect(chapters).not_to_be_in_viewport()
+            expect(menu).to_be_focused()
+            list_button.click()
+            expect(entry).to_be_in_viewport()
+            expect(heading).not_to_be_in_viewport()
+            entry.click()
+            expect(entry).not_to_be_in_viewport()
+            expect(heading).to_be_in_viewport()
+        page.set_viewport_size({"width": 1440, "height": 900})
+        expect(list_button).to_be_hidden()
+        expect(entry).to_be_in_viewport()
+        shown = page.locator(".bd-sidebar-primary")
+        expect(shown).to_be_visible()
+        menu.click()
+        expect(shown).to_be_hidden()
+        menu.focus()
+        page.keyboard.press("Enter")
+        expect(shown).to_be_visible()
+        page.keyboard.press("Enter")  # the button that was pressed by key keeps the focus
+        expect(shown).to_be_hidden()
+        assert visit.errors == []

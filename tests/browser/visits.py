@@ -42,6 +42,10 @@ MARK_COLOURS = """() => {
     word.setAttribute("data-axe-colour", "");
   }
 }"""
+BOXES = """() => [...document.querySelectorAll("body *:not(mjx-container *, pre *)")].flatMap(
+  (one) => ["::before", "::after"]
+    .filter((part) => /[\\ue000-\\uf8ff]/.test(getComputedStyle(one, part).content))
+    .map((part) => `an empty box: ${part} of ${one.outerHTML.slice(0, 100)}`)).slice(0, 5)"""
 SETTLED = "async () => { if (window.MathJax?.startup) await window.MathJax.startup.promise; }"
 
 
@@ -151,6 +155,15 @@ def axe_in_both_themes(page: Page) -> list[str]:
         page.evaluate(MARK_COLOURS)
         found += [f"{theme}: {line}" for line in violations(page, CONTEXT, runOnly=COLOUR_RULES)]
     return found
+
+
+def boxes(page: Page) -> list[str]:
+    """Return the elements before or after which a style puts a character of no font.
+
+    Icon fonts take their characters from the private range, and the book has no such font.  MathJax
+    brings its own; and code has nothing of the kind.
+    """
+    return page.evaluate(BOXES)
 
 
 def look_on_a_phone(page: Page) -> list[str]:
