@@ -28,6 +28,7 @@ def faults(chromium: Browser, address: str, root: str) -> list[str]:
         found += visit.errors
         found += visits.boxes(page)
         found += visits.axe_in_both_themes(page)
+        found += visits.white_figures(page)
         found += visits.look_on_a_phone(page)
     return found
 
