@@ -210,3 +210,35 @@ def test_the_buttons_show_and_hide_the_side_bars(chromium):
         page.keyboard.press("Enter")  # the button that was pressed by key keeps the focus
         expect(shown).to_be_hidden()
         assert visit.errors == []
+
+
+PLACES = """(theme) => {
+  document.documentElement.dataset.theme = theme;
+  const shown = [...document.querySelectorAll("body *")].filter((one) => one.checkVisibility());
+  return shown.map((one) => JSON.stringify([one.localName, one.getBoundingClientRect()]));
+}"""
+
+
+@pytest.mark.parametrize("name", ["book/api/model.html", "chapters/16_cross_entropy.html"])
+def test_nothing_moves_when_the_theme_becomes_known(chromium, name):
+    """The theme's script comes last: until then its name is auto, and a moved page is a shift."""
+    with visits.opened(chromium, (visits.HTML / name).as_uri()) as (page, _):
+        page.add_style_tag(content="* { transition: none !important; }")
+        places = {theme: page.evaluate(PLACES, theme) for theme in ("auto", "light", "dark")}
+        moved = [a for a, b in zip(places["auto"], places["light"], strict=True) if a != b]
+        assert (len(moved), moved[:3]) == (0, [])
+        assert places["light"] == places["dark"]
+
+
+def test_without_scripts_a_page_can_be_read_and_says_what_is_missing(chromium):
+    context = chromium.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto((visits.HTML / "chapters/16_cross_entropy.html").as_uri())
+    expect(page.locator(".without-scripts")).to_be_visible()
+    expect(page.locator(".without-scripts")).to_contain_text("Formulas on this page")
+    expect(page.locator(".bd-header-article")).to_have_css("background-color", "rgb(255, 255, 255)")
+    expect(page.locator("span.math").first).to_have_css("font-family", "monospace")
+    assert page.locator(".sidebar-toggle:visible").count() == 0  # they would do nothing
+    page.goto((visits.HTML / "book/map.html").as_uri())
+    assert page.locator(".without-scripts").count() == 0
+    context.close()
