@@ -22,6 +22,7 @@ from llmcourse.train.loop import FitResult, fit, resume, saved_config, start
 from llmcourse.train.phases import TrainingDivergedError
 from llmcourse.train.ranks import RanksResult, fit_on_ranks, moved, resume_on_ranks
 from llmcourse.train.run import Run
+from llmcourse.train.signals import EVERY, Asked, EndedEarlyError, GoneError, interruptible
 
 PROGRAM = "python -m llmcourse.train"
 
@@ -36,9 +37,16 @@ set_parsing_settings(docstring_parse_attribute_docstrings=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; return 0, or 2 after one line that says what is wrong."""
+    """Run the command line; return 0, or 2 after one line that says what is wrong.
+
+    A run that is warned by SIGTERM or SIGUSR1 saves and returns 75, which is `signals.GO_ON`.
+    """
     try:
-        return _train(sys.argv[1:] if arguments is None else list(arguments))
+        with interruptible(Asked(listens=False), EVERY) as asked:
+            return _train(sys.argv[1:] if arguments is None else list(arguments), asked)
+    except (EndedEarlyError, GoneError) as ended:
+        fail(PROGRAM, str(ended))
+        return ended.status
     except (ValueError, TrainingDivergedError, ImportError, ArgumentError, OSError) as error:
         return fail(PROGRAM, error)
     except RankError as error:
@@ -48,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return fail(PROGRAM, said)
 
 
-def _train(arguments: list[str]) -> int:
+def _train(arguments: list[str], asked: Asked) -> int:
     """Start or resume a run, train it, and say what came out."""
     parser = _parser(_preset_of(arguments))
     options = parser.parse_args(arguments)
@@ -56,17 +64,17 @@ def _train(arguments: list[str]) -> int:
     if options.resume and idle:
         raise ValueError(f"a resumed run keeps its settings: leave out {', '.join(idle)}")
     if _engine(options, arguments) == "torch":
-        return _train_on_torch(options, arguments)
+        return _train_on_torch(options, arguments, asked)
     if _in_processes(options, arguments):
-        return _train_on_ranks(options, arguments)
+        return _train_on_ranks(options, arguments, asked)
     if options.resume:
         run = resume(Path(options.resume), **_changes(options, arguments, ("steps",)))
     else:
         run = start(_config(options), Path(options.out))
     print(_resolved(run), flush=True)
-    result = fit(run, show=print)
+    result = fit(run, show=print, interrupted=asked)
     print(_closing(run.folder, run.steps_done, result))
-    return 0
+    return asked.status if result.interrupted else 0
 
 
 def _in_processes(options: Namespace, arguments: list[str]) -> bool:
@@ -85,7 +93,7 @@ def _engine(options: Namespace, arguments: list[str]) -> str:
     return saved_config(Path(options.resume), steps=None)[0].engine
 
 
-def _train_on_torch(options: Namespace, arguments: list[str]) -> int:
+def _train_on_torch(options: Namespace, arguments: list[str], asked: Asked) -> int:
     """Be one of torchrun's processes; the first speaks for all."""
     from llmcourse.train import torch_engine  # noqa: PLC0415  takes as long as torch to import
 
@@ -110,10 +118,10 @@ def _train_on_torch(options: Namespace, arguments: list[str]) -> int:
     speaks = torch_engine.is_first()
     if speaks:
         print(_settings(config, f"run {folder} on {config.ranks} ranks of torch's"), flush=True)
-    result = torch_engine.fit_under_torchrun(config, folder, show=print)
+    result = torch_engine.fit_under_torchrun(config, folder, show=print, asked=asked)
     if speaks:
         print(_closing(folder, result.run.steps_done, result))
-    return 0
+    return asked.status if result.interrupted else 0
 
 
 def _changes(options: Namespace, arguments: list[str], names: Iterable[str]) -> dict[str, Any]:
@@ -122,18 +130,18 @@ def _changes(options: Namespace, arguments: list[str], names: Iterable[str]) -> 
     return {name: options[name] if f"--{name}" in given else None for name in names}
 
 
-def _train_on_ranks(options: Namespace, arguments: list[str]) -> int:
+def _train_on_ranks(options: Namespace, arguments: list[str], asked: Asked) -> int:
     """The same in several processes: start or resume, train, say what came out."""
     if options.resume:
         changes = _changes(options, arguments, ("steps", *LAYOUT))
-        result = resume_on_ranks(Path(options.resume), **changes, show=print)
+        result = resume_on_ranks(Path(options.resume), **changes, show=print, asked=asked)
     else:
         config = _config(options)
         where = f"run {options.out} on {config.num_ranks} ranks"
         print(_settings(config, where), flush=True)
-        result = fit_on_ranks(config, Path(options.out), show=print)
+        result = fit_on_ranks(config, Path(options.out), show=print, asked=asked)
     print(_closing(options.resume or options.out, result.steps_done, result))
-    return 0
+    return asked.status if result.interrupted else 0
 
 
 def _preset_of(arguments: list[str]) -> str:

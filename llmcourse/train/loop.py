@@ -2,11 +2,9 @@
 
 import json
 import os
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,6 +18,7 @@ from llmcourse.train.config import ONE_RANK, TrainConfig
 from llmcourse.train.phases import StepReport, step
 from llmcourse.train.prepare import Prepared, prepare
 from llmcourse.train.run import Run, new_run, restored, save
+from llmcourse.train.signals import interruptible
 from llmcourse.train.validation import Validation, sample, validate
 
 
@@ -230,30 +229,3 @@ def _step_of(line: str) -> int | float:
         return json.loads(line)["step"]
     except (json.JSONDecodeError, KeyError):
         return float("inf")
-
-
-@contextmanager
-def interruptible(
-    on_press: Callable[[], None] = lambda: None,
-) -> Iterator[Callable[[], bool]]:
-    """Turn the first Ctrl-C into a question that the loop asks between two steps.
-
-    An exception in the middle of a step would leave half of the weights updated.  A second Ctrl-C
-    interrupts at once.
-    """
-    pressed = threading.Event()
-
-    def on_interrupt(_signal: int, _frame: object) -> None:
-        if pressed.is_set():
-            raise KeyboardInterrupt
-        pressed.set()
-        on_press()
-
-    if threading.current_thread() is not threading.main_thread():
-        yield pressed.is_set
-        return
-    before = signal.signal(signal.SIGINT, on_interrupt)
-    try:
-        yield pressed.is_set
-    finally:
-        signal.signal(signal.SIGINT, before)

@@ -9,13 +9,11 @@ from llmcourse.parallel import world
 from llmcourse.parallel.mesh import parse
 from llmcourse.train.config import NO_MESH, TrainConfig
 from llmcourse.train.layouts import layout_on
-from llmcourse.train.loop import begin_run, fit, interruptible, saved_config
+from llmcourse.train.loop import begin_run, fit, saved_config
 from llmcourse.train.prepare import prepare
 from llmcourse.train.run import new_run, restored
+from llmcourse.train.signals import STOP, Asked, interruptible
 from llmcourse.train.validation import Validation
-
-STOP = "stop"
-"""A file in the folder of a run: when it appears, the ranks save and end."""
 
 
 class RanksResult(NamedTuple):
@@ -35,8 +33,16 @@ def fit_on_ranks(
     *,
     show: Callable[[str], None] | None = None,
     timeout_s: int | float = 60.0,
+    asked: Asked | None = None,
 ) -> RanksResult:
     """Start a run on `config.num_ranks` processes in `folder`, and train to the end or Ctrl-C.
+
+    Args:
+        config: of the run.
+        folder: a new one.
+        show: prints validations and samples.
+        timeout_s: how long a rank may keep others waiting.
+        asked: hears the signals that end the run early; None listens to Ctrl-C.
 
     Raises:
         ValueError: if the folder already holds a run.
@@ -44,7 +50,7 @@ def fit_on_ranks(
     """
     folder = Path(folder)
     begin_run(config, folder)  # once, before anybody reads it
-    return _run(config, folder, False, show, timeout_s)
+    return _run(config, folder, resumed=False, show=show, timeout_s=timeout_s, asked=asked)
 
 
 def resume_on_ranks(
@@ -53,6 +59,7 @@ def resume_on_ranks(
     steps: int | None = None,
     show: Callable[[str], None] | None = None,
     timeout_s: int | float = 60.0,
+    asked: Asked | None = None,
     **layout: Any,
 ) -> RanksResult:
     """Continue a run of any layout from its newest intact checkpoint, in this one.
@@ -62,6 +69,7 @@ def resume_on_ranks(
         steps: a new total; None keeps the old one.
         show: prints validations and samples.
         timeout_s: how long a rank may keep others waiting.
+        asked: hears the signals that end the run early; None listens to Ctrl-C.
         layout: the settings of a `TrainConfig` that say where the run goes on, such as ranks,
             parallel, or mesh and micro_batches; see `moved`.  None keeps what there was.
 
@@ -71,7 +79,7 @@ def resume_on_ranks(
     """
     folder = Path(folder)
     config, _ = saved_config(folder, steps=steps, **moved(**layout), engine="own")
-    return _run(config, folder, True, show, timeout_s)
+    return _run(config, folder, resumed=True, show=show, timeout_s=timeout_s, asked=asked)
 
 
 def moved(**layout: Any) -> dict[str, Any]:
@@ -95,14 +103,18 @@ def moved(**layout: Any) -> dict[str, Any]:
 def _run(
     config: TrainConfig,
     folder: Path,
+    *,
     resumed: bool,
     show: Callable[[str], None] | None,
     timeout_s: int | float,
+    asked: Asked | None,
 ) -> RanksResult:
-    """Train on ranks; the first Ctrl-C asks them to save and end."""
+    """Train on ranks; the first signal asks them to save and end."""
     stop = folder / STOP
     stop.unlink(missing_ok=True)
-    with interruptible(on_press=stop.touch):
+    asked = asked or Asked(listens=True)
+    asked.on_press, asked.listens = stop.touch, True
+    with interruptible(asked):
         results = world.run(
             _fit_one,
             config.num_ranks,

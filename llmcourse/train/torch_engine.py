@@ -23,12 +23,14 @@ import torch.distributed as dist
 from llmcourse import checkpoint as checkpoints
 from llmcourse.base import runtime
 from llmcourse.checkpoint import dcp
+from llmcourse.parallel.world.errors import is_consequence
 from llmcourse.parallel.world.worker import LOOPBACK
 from llmcourse.train.config import ONE_RANK, TrainConfig
 from llmcourse.train.layouts.torch import TorchLayout, TorchSharded
 from llmcourse.train.loop import FitResult, begin_run, fit
 from llmcourse.train.prepare import prepare
 from llmcourse.train.run import Run, new_run, restored
+from llmcourse.train.signals import STOP, Asked, GoneError, interruptible
 
 TIMEOUT = timedelta(minutes=5)
 """How long a rank waits for others before it fails, and torchrun starts all of them again."""
@@ -40,6 +42,7 @@ def fit_under_torchrun(
     folder: str | Path,
     *,
     show: Callable[[str], None] | None = None,
+    asked: Asked | None = None,
 ) -> FitResult:
     """Be one of torchrun's processes: start the run in `folder`, or go on with it, and train.
 
@@ -50,18 +53,34 @@ def fit_under_torchrun(
         config: of the run; `ranks` is torchrun's business and is replaced.
         folder: of the run, which every machine sees.
         show: prints validations and samples on the first rank.
+        asked: hears the signals that end the run early; None listens to Ctrl-C.
+
+    All ranks save and end when one of them is asked to, or the file `STOP` appears in the folder.
+    torchrun sends SIGTERM also when a rank has died.  Then there is nothing to save: the ranks
+    cannot agree any more.
 
     Raises:
         ValueError: if the folder holds a run of other settings.
+        GoneError: if a signal came and another rank did not answer any more.
     """
     folder = Path(folder)
     config = replace(config, ranks=num_processes(), engine="torch")
     runtime.set_up(num_threads=config.num_threads, seed=config.seed)
-    with _process_group(config):
+    stop = folder / STOP
+    with interruptible(asked) as is_asked, _process_group(config):
         first = dist.get_rank() == 0
         _first_alone(lambda: _prepared(config, folder), first)
         run = _at_newest(config, folder)
-        return fit(run, show=show if first else None)
+        try:
+            return fit(
+                run,
+                show=show if first else None,
+                interrupted=lambda: is_asked() or (first and stop.exists()),
+            )
+        except RuntimeError as error:
+            if is_asked.by is None or not is_consequence(str(error)):
+                raise
+            raise GoneError(is_asked.by) from error
 
 
 def num_processes() -> int:
@@ -133,6 +152,8 @@ def _first_alone(work: Callable[[], None], first: bool) -> None:
 def _prepared(config: TrainConfig, folder: Path) -> None:
     """Begin the folder of a run, or see that it holds this one."""
     path = folder / "config.json"
+    if os.getenv("TORCHELASTIC_RESTART_COUNT", "0") == "0":  # what stopped an earlier job
+        (folder / STOP).unlink(missing_ok=True)
     if not path.exists():
         begin_run(config, folder)
         return
