@@ -39,7 +39,7 @@ set_parsing_settings(docstring_parse_attribute_docstrings=True)
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return 0, or 2 after one line that says what is wrong.
 
-    A run that is warned by SIGTERM or SIGUSR1 saves and returns 75, which is `signals.GO_ON`.
+    A run that is warned by SIGTERM or SIGUSR1 saves and returns 75, `GO_ON`.
     """
     try:
         with interruptible(Asked(listens=False), EVERY) as asked:

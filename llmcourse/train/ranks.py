@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from llmcourse.base import runtime
+from llmcourse.base.command_line import STOP
 from llmcourse.parallel import world
 from llmcourse.parallel.mesh import parse
 from llmcourse.train.config import NO_MESH, TrainConfig
@@ -12,7 +13,7 @@ from llmcourse.train.layouts import layout_on
 from llmcourse.train.loop import begin_run, fit, saved_config
 from llmcourse.train.prepare import prepare
 from llmcourse.train.run import new_run, restored
-from llmcourse.train.signals import STOP, Asked, interruptible
+from llmcourse.train.signals import Asked, interruptible
 from llmcourse.train.validation import Validation
 
 

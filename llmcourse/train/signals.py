@@ -10,16 +10,8 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from llmcourse.base.command_line import GO_ON
 from llmcourse.parallel.world.worker import WARNINGS
-
-GO_ON = 75
-"""Exit status of a run that has saved because it was warned: the work is not done, go on with it.
-
-It is EX_TEMPFAIL of sysexits.h, "try again later"; no error of a run ends with it.
-"""
-
-STOP = "stop"
-"""A file in the folder of a run on several ranks: when it appears, they save and end."""
 
 CTRL_C = (signal.SIGINT,)
 EVERY = (*CTRL_C, *WARNINGS)

@@ -22,6 +22,7 @@ import torch.distributed as dist
 
 from llmcourse import checkpoint as checkpoints
 from llmcourse.base import runtime
+from llmcourse.base.command_line import STOP
 from llmcourse.checkpoint import dcp
 from llmcourse.parallel.world.errors import is_consequence
 from llmcourse.parallel.world.worker import LOOPBACK
@@ -30,7 +31,7 @@ from llmcourse.train.layouts.torch import TorchLayout, TorchSharded
 from llmcourse.train.loop import FitResult, begin_run, fit
 from llmcourse.train.prepare import prepare
 from llmcourse.train.run import Run, new_run, restored
-from llmcourse.train.signals import STOP, Asked, GoneError, interruptible
+from llmcourse.train.signals import Asked, GoneError, interruptible
 
 TIMEOUT = timedelta(minutes=5)
 """How long a rank waits for others before it fails, and torchrun starts all of them again."""
@@ -72,7 +73,7 @@ def fit_under_torchrun(
         _first_alone(lambda: _prepared(config, folder), first)
         run = _at_newest(config, folder)
         try:
-            return fit(
+            result = fit(
                 run,
                 show=show if first else None,
                 interrupted=lambda: is_asked() or (first and stop.exists()),
@@ -81,6 +82,9 @@ def fit_under_torchrun(
             if is_asked.by is None or not is_consequence(str(error)):
                 raise
             raise GoneError(is_asked.by) from error
+        if first:
+            stop.unlink(missing_ok=True)
+        return result
 
 
 def num_processes() -> int:
@@ -152,8 +156,6 @@ def _first_alone(work: Callable[[], None], first: bool) -> None:
 def _prepared(config: TrainConfig, folder: Path) -> None:
     """Begin the folder of a run, or see that it holds this one."""
     path = folder / "config.json"
-    if os.getenv("TORCHELASTIC_RESTART_COUNT", "0") == "0":  # what stopped an earlier job
-        (folder / STOP).unlink(missing_ok=True)
     if not path.exists():
         begin_run(config, folder)
         return

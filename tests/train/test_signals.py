@@ -14,7 +14,8 @@ import psutil
 import pytest
 
 from llmcourse import checkpoint
-from llmcourse.train.signals import GO_ON, Asked, EndedEarlyError
+from llmcourse.base.command_line import GO_ON
+from llmcourse.train.signals import Asked, EndedEarlyError
 
 LONG = ["--preset", "tiny", "--steps", "100000", "--validate_every", "0", "--checkpoint_every", "0"]
 TRAIN = [sys.executable, "-m", "llmcourse.train"]
