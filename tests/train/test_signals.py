@@ -131,6 +131,22 @@ def test_ranks_that_end_because_another_one_died_save_nothing(tmp_path):
     assert saved_step(folder) is None
 
 
+def test_a_rank_that_was_told_and_cannot_save_says_so_in_one_line(tmp_path):
+    folder = tmp_path / "run"
+    command = [*TORCHRUN, "-m", "llmcourse.train", "--engine", "torch", *LONG]
+    with started([*command, "--out", str(folder)], folder) as process:
+        told, dies = children(process)
+        dies.suspend()
+        told.send_signal(signal.SIGTERM)
+        time.sleep(0.3)
+        dies.kill()
+        out, err = process.communicate(timeout=60)
+    assert "saved" not in out
+    assert "ended by SIGTERM; nothing is saved, since another rank is gone" in err
+    assert "[rank0]" not in err  # no traceback of its own
+    assert saved_step(folder) is None
+
+
 def test_a_signal_before_the_first_step_ends_the_run_at_once():
     asked = Asked(listens=False)
     with pytest.raises(EndedEarlyError, match="SIGTERM before the first step") as ended:
