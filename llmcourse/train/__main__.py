@@ -4,7 +4,6 @@ Every field of `TrainConfig` is a flag, made from the dataclass by jsonargparse.
 """
 
 import argparse
-import os
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
@@ -16,13 +15,21 @@ from jsonargparse import ArgumentError, ArgumentParser, Namespace, set_parsing_s
 from llmcourse.base.command_line import fail
 from llmcourse.model import ModelConfig
 from llmcourse.parallel.world import RankError
-from llmcourse.scale.cost import FP32_TRAINING, num_parameters
 from llmcourse.train.config import NO_MESH, PRESETS, TrainConfig
-from llmcourse.train.loop import FitResult, fit, resume, saved_config, start
+from llmcourse.train.lock import locked
+from llmcourse.train.loop import FitResult, fit, resume, start
 from llmcourse.train.phases import TrainingDivergedError
 from llmcourse.train.ranks import RanksResult, fit_on_ranks, moved, resume_on_ranks
 from llmcourse.train.run import Run
-from llmcourse.train.signals import EVERY, Asked, EndedEarlyError, GoneError, interruptible
+from llmcourse.train.saved import check_memory, require_run, saved_config
+from llmcourse.train.signals import (
+    EVERY,
+    Asked,
+    EndedEarlyError,
+    GoneError,
+    interruptible,
+    under_torchrun,
+)
 
 PROGRAM = "python -m llmcourse.train"
 
@@ -63,7 +70,17 @@ def _train(arguments: list[str], asked: Asked) -> int:
     idle = sorted(_given(arguments) - MAY_CHANGE)
     if options.resume and idle:
         raise ValueError(f"a resumed run keeps its settings: leave out {', '.join(idle)}")
-    if _engine(options, arguments) == "torch":
+    if not options.resume or under_torchrun():  # of torchrun's ranks the first locks
+        return _train_on(_engine(options, arguments), options, arguments, asked)
+    folder = Path(options.resume)
+    require_run(folder)
+    with locked(folder):  # before anything is read: another process may be writing it
+        return _train_on(_engine(options, arguments), options, arguments, asked)
+
+
+def _train_on(engine: str, options: Namespace, arguments: list[str], asked: Asked) -> int:
+    """Train on an engine; the course's own takes one process, or several."""
+    if engine == "torch":
         return _train_on_torch(options, arguments, asked)
     if _in_processes(options, arguments):
         return _train_on_ranks(options, arguments, asked)
@@ -180,25 +197,13 @@ def _config(options: Namespace, **replaced: Any) -> TrainConfig:
         raise ValueError("--out is missing: name a new folder, such as --out runs/a")
     settings = {name: options[name] for name in TrainConfig.__dataclass_fields__} | replaced
     config = TrainConfig(**settings | {"model": ModelConfig(**vars(options.model))})
-    _check_memory(config, options.preset)
+    check_memory(config, f"preset {options.preset}")
     return config
 
 
 def _given(arguments: list[str]) -> set[str]:
     """Return the flags that stand on the command line."""
     return {a.split("=")[0] for a in arguments if a.startswith("--")}
-
-
-def _check_memory(config: TrainConfig, preset: str) -> None:
-    """Refuse a model whose training state cannot fit, instead of dying while it is built."""
-    needed = num_parameters(config.model) * FP32_TRAINING.total
-    present = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if needed > present:
-        raise ValueError(
-            f"preset {preset}: {num_parameters(config.model):,} parameters need "
-            f"{needed / 1e9:,.0f} GB for weights, gradients and moments; "
-            f"this machine has {present / 1e9:,.0f} GB"
-        )
 
 
 def _resolved(run: Run) -> str:

@@ -11,13 +11,13 @@ from typing import Any
 
 from tqdm import tqdm
 
-from llmcourse import checkpoint as checkpoints
 from llmcourse.base import files, progress, runtime
-from llmcourse.model import ModelConfig
 from llmcourse.train.config import ONE_RANK, TrainConfig
+from llmcourse.train.lock import locked
 from llmcourse.train.phases import StepReport, step
-from llmcourse.train.prepare import Prepared, prepare
+from llmcourse.train.prepare import Prepared, prepare, verify
 from llmcourse.train.run import Run, new_run, restored, save
+from llmcourse.train.saved import CONFIG, saved_config
 from llmcourse.train.signals import interruptible
 from llmcourse.train.validation import Validation, sample, validate
 
@@ -50,19 +50,27 @@ def begin_run(config: TrainConfig, folder: Path) -> Prepared:
     Raises:
         ValueError: if the folder already holds a run.
     """
-    path = folder / "config.json"
-    if path.exists():
-        raise ValueError(
-            f"{folder} already holds a run: choose another folder, or continue it with resume"
-        )
-    prepared = prepare(config, folder / "data")
-    with files.write_atomically(path) as file:
-        file.write(json.dumps(asdict(config), indent=2).encode())
+    path = folder / CONFIG
+    _refuse_another_run(path)
+    with locked(folder):
+        _refuse_another_run(path)  # which may have come in between
+        prepared = prepare(config, folder / "data")
+        verify(prepared)
+        with files.write_atomically(path) as file:
+            file.write(json.dumps(asdict(config), indent=2).encode())
     return prepared
 
 
+def _refuse_another_run(path: Path) -> None:
+    """Raise ValueError if the folder of a new run holds one."""
+    if path.exists():
+        raise ValueError(
+            f"{path.parent} already holds a run: choose another folder, or continue it with resume"
+        )
+
+
 def resume(folder: str | Path, *, steps: int | None = None) -> Run:
-    """Rebuild a run from its newest intact checkpoint.
+    """Rebuild a run from its newest intact checkpoint, or from its start if it has none yet.
 
     Args:
         folder: where the run was started.
@@ -70,34 +78,15 @@ def resume(folder: str | Path, *, steps: int | None = None) -> Run:
             was prolonged is not the run that had that length from the start.
 
     Raises:
-        ValueError: if there is no run, no intact checkpoint, or one of another configuration.
+        ValueError: if there is no run, no intact checkpoint, or one of another configuration; if
+            its tokens have changed, or this machine cannot hold it.
     """
     folder = Path(folder)
     config, _ = saved_config(folder, steps=steps, **ONE_RANK)
+    runtime.device(config.device)
     runtime.set_up(num_threads=config.num_threads, seed=config.seed)
+    verify(prepare(config, folder / "data"))
     return restored(folder, config)
-
-
-def saved_config(folder: Path, **changes: Any) -> tuple[TrainConfig, checkpoints.Checkpoint]:
-    """Return the settings of a run, changed where asked, and its newest intact checkpoint.
-
-    Raises:
-        ValueError: if there is no intact checkpoint, or it is past the steps that are asked for.
-    """
-    newest = checkpoints.latest(folder / "checkpoints")
-    if newest is None:
-        raise ValueError(
-            f"{folder} holds no intact checkpoint to resume from: start the run in another folder"
-        )
-    saved = checkpoints.load(newest)
-    settings = dict(saved.config)
-    settings |= {name: value for name, value in changes.items() if value is not None}
-    config = TrainConfig(**{**settings, "model": ModelConfig(**settings["model"])})
-    if saved.step > config.steps:
-        raise ValueError(
-            f"steps must be at least the {saved.step} already done, got {config.steps}"
-        )
-    return config, saved
 
 
 def fit(
@@ -114,7 +103,22 @@ def fit(
         on_step: called after every step.
         show: prints validations and samples; None keeps them for the result alone.
         interrupted: asked between two steps whether to end early; None listens to Ctrl-C.
+
+    Raises:
+        ValueError: if another process trains in the folder of the run.
     """
+    # Ranks share the lock of whoever has started them.
+    with locked(run.folder) if run.layout.size == 1 else nullcontext():
+        return _fit(run, on_step, show, interrupted)
+
+
+def _fit(
+    run: Run,
+    on_step: Callable[[Run, StepReport], None] | None,
+    show: Callable[[str], None] | None,
+    interrupted: Callable[[], bool] | None,
+) -> FitResult:
+    """Train, as `fit` says, in a folder that nobody else uses."""
     result = FitResult(run)
     writes = run.layout.is_first
     metrics = Metrics(run.folder / "metrics.jsonl" if writes else None, keep_steps=run.steps_done)

@@ -1,6 +1,7 @@
 """From a corpus to token shards on disk: what happens once, before the first step."""
 
 import json
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,8 +19,14 @@ TOKENIZER_BYTES = 3_000_000
 """Most text that the tokenizer is trained on: more changes few merges and costs seconds."""
 
 
+MOST_HASHED_BYTES = 16 * 2**30
+"""Most tokens, in bytes, that a run compares with their hashes each time it begins or goes on."""
+
 COMPLETE = "complete"
 """A file that is written last; it says what the others were made from."""
+
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -90,6 +97,11 @@ def prepare(config: TrainConfig, folder: Path) -> Prepared:
         _write(config, folder)
     _check_made_from(config, folder)
     tokenizer = Tokenizer.load(folder / "tokenizer")
+    if tokenizer.vocab_size != config.model.vocab_size:
+        raise ValueError(
+            f"{folder} has a tokenizer of {tokenizer.vocab_size} ids, and the model "
+            f"{config.model.vocab_size}: choose another folder, or remove this one"
+        )
     bytes_per_id = np.array(
         [len(tokenizer.token_bytes(i)) for i in range(tokenizer.vocab_size)], dtype=np.int64
     )
@@ -99,6 +111,26 @@ def prepare(config: TrainConfig, folder: Path) -> Prepared:
         TokenShards(folder / "validation", tokenizer_fingerprint=tokenizer.fingerprint),
         bytes_per_id,
     )
+
+
+def verify(prepared: Prepared) -> None:
+    """Read the tokens of a run once and compare them with their hashes, before its first step.
+
+    That takes about a second for a gigabyte.  Beyond `MOST_HASHED_BYTES` it would hold up every
+    start of a run on many machines, and is left out, with a word in the log.
+
+    Raises:
+        ValueError: naming the first shard whose tokens have changed.
+    """
+    for shards in (prepared.training, prepared.validation):
+        if shards.num_bytes > MOST_HASHED_BYTES:
+            log.warning(
+                "%s: %.0f GB of tokens are not compared with their hashes; TokenShards(%r).verify()"
+                " does it",
+                *(shards.folder, shards.num_bytes / 1e9, str(shards.folder)),
+            )
+        else:
+            shards.verify()
 
 
 def _write(config: TrainConfig, folder: Path) -> None:
@@ -132,7 +164,11 @@ def _made_from(config: TrainConfig) -> dict[str, str | int]:
 
 def _check_made_from(config: TrainConfig, folder: Path) -> None:
     """Raise ValueError if the tokens in a folder were made from other settings."""
-    saved, wanted = json.loads((folder / COMPLETE).read_text() or "{}"), _made_from(config)
+    try:
+        saved = json.loads((folder / COMPLETE).read_bytes() or "{}")
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{folder / COMPLETE} is damaged: {error}") from error
+    wanted = _made_from(config)
     if saved and saved != wanted:  # a folder of an earlier version says nothing
         raise ValueError(
             f"{folder} holds tokens made from {saved}, not from {wanted}: choose another folder, "

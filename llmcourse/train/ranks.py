@@ -10,9 +10,11 @@ from llmcourse.parallel import world
 from llmcourse.parallel.mesh import parse
 from llmcourse.train.config import NO_MESH, TrainConfig
 from llmcourse.train.layouts import layout_on
-from llmcourse.train.loop import begin_run, fit, saved_config
-from llmcourse.train.prepare import prepare
+from llmcourse.train.lock import locked
+from llmcourse.train.loop import begin_run, fit
+from llmcourse.train.prepare import prepare, verify
 from llmcourse.train.run import new_run, restored
+from llmcourse.train.saved import saved_config
 from llmcourse.train.signals import Asked, interruptible
 from llmcourse.train.validation import Validation
 
@@ -80,6 +82,7 @@ def resume_on_ranks(
     """
     folder = Path(folder)
     config, _ = saved_config(folder, steps=steps, **moved(**layout), engine="own")
+    verify(prepare(config, folder / "data"))
     return _run(config, folder, resumed=True, show=show, timeout_s=timeout_s, asked=asked)
 
 
@@ -112,10 +115,10 @@ def _run(
 ) -> RanksResult:
     """Train on ranks; the first signal asks them to save and end."""
     stop = folder / STOP
-    stop.unlink(missing_ok=True)
     asked = asked or Asked(listens=True)
-    asked.on_press, asked.listens = stop.touch, True
-    with interruptible(asked):
+    with locked(folder), interruptible(asked):
+        stop.unlink(missing_ok=True)
+        asked.on_press, asked.listens = stop.touch, True
         results = world.run(
             _fit_one,
             config.num_ranks,
@@ -126,7 +129,7 @@ def _run(
             mesh=config.split.sizes if config.mesh else None,
             timeout_s=timeout_s,
         )
-    stop.unlink(missing_ok=True)
+        stop.unlink(missing_ok=True)
     return results[0]._replace(num_messages=[each.num_messages[0] for each in results])
 
 

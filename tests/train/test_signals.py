@@ -37,16 +37,21 @@ def started(command, folder, *, steps=3):
         start_new_session=True,
     ) as process:
         try:
-            limit = time.monotonic() + 120
-            while steps_in(folder) < steps:
-                assert process.poll() is None, process.stderr.read()
-                assert time.monotonic() < limit, "the run did not start"
-                time.sleep(0.05)
+            wait_for_steps(folder, steps, process)
             yield process
         finally:
             if process.poll() is None:
                 for each in [*psutil.Process(process.pid).children(recursive=True), process]:
                     each.kill()
+
+
+def wait_for_steps(folder, steps, process):
+    """Wait until a run has taken so many steps."""
+    limit = time.monotonic() + 120
+    while steps_in(folder) < steps:
+        assert process.poll() is None, process.stderr.read()
+        assert time.monotonic() < limit, "the run does not train"
+        time.sleep(0.05)
 
 
 def steps_in(folder):
