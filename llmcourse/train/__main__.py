@@ -228,7 +228,9 @@ def _closing(folder: str | Path, steps_done: int, result: FitResult | RanksResul
         way_on = f"Continue with: {PROGRAM} --resume {folder}"
         return f"interrupted after step {steps_done}; saved. {way_on}"
     last = result.validations.get(steps_done)
-    found = f"validation {last.bits_per_byte:.4f} bits per byte; " if last else ""
+    found = ""
+    if last and last.bits_per_byte is not None:
+        found = f"validation {last.bits_per_byte:.4f} bits per byte; "
     return f"done: {found}checkpoints and metrics.jsonl are in {folder}"
 
 

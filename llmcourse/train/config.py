@@ -40,10 +40,19 @@ class TrainConfig:
     """Shape of the model."""
     without: Literal["nothing", Part] = "nothing"
     """A part that the model is built without, to see what it is for; see `model.without`."""
-    corpus: Literal["stories", "sotu", "python"] = "stories"
-    """Text to train on: generated stories, presidents' addresses, or Python's own sources."""
+    corpus: Literal["stories", "sotu", "python", "bin"] = "stories"
+    """Text to train on: generated stories, presidents' addresses, or Python's own sources; or
+    tokens that nanoGPT's programs have made."""
+    bin_folder: str = ""
+    """For corpus = bin: a folder with train.bin and val.bin, and perhaps a tokenizer/ of ours;
+    their ids are below model.vocab_size."""
+    bin_dtype: Literal["uint16", "uint32"] = "uint16"
+    """For corpus = bin: the type of an id, which the files do not tell."""
     corpus_bytes: int = 3_000_000
     """How much of it: bytes to generate, or the most to take."""
+    order: Literal["shuffled", "random"] = "shuffled"
+    """Windows of the text: each once in an epoch, shuffled, or at random starts with repetition, as
+    nanoGPT and CS336 draw them."""
     steps: int = 600
     """Optimizer steps."""
     batch_size: int = 12
@@ -121,6 +130,8 @@ class TrainConfig:
         require_fields(self, "warmup_steps", "decay_steps", least=0)
         require_fields(self, "beta1", "beta2", least=0, below=1)
         require_fields(self, "final_share", least=0, most=1)
+        if (self.corpus == "bin") != bool(self.bin_folder):
+            raise ValueError("corpus = bin and bin_folder go together: give both or neither")
         self._check_mesh()
         if not self.mesh:
             self._check_ranks()

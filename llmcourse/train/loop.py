@@ -180,10 +180,11 @@ class _Observer:
         if _is_time(done, config.validate_every, config.steps):
             validation = self.result.validations[done] = validate(run)
             nats, bits = validation.nats_per_token, validation.bits_per_byte
-            found = {"validation_loss": nats, "validation_bits_per_byte": bits}
-            self.show(
-                f"step {done}: validation {nats:.4f} nats per token, {bits:.4f} bits per byte"
-            )
+            found, said = {"validation_loss": nats}, f"{nats:.4f} nats per token"
+            if bits is not None:
+                found["validation_bits_per_byte"] = bits
+                said += f", {bits:.4f} bits per byte"
+            self.show(f"step {done}: validation {said}")
         if _is_time(done, config.sample_every, config.steps):
             self.result.samples[done] = sample(run)
             self.show(f"step {done}: sample\n{self.result.samples[done]}\n")

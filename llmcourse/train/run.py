@@ -137,6 +137,7 @@ def _batches(config: TrainConfig, prepared: Prepared, *, share: int, num_shares:
         rank=share,
         world_size=num_shares,
         seed=config.seed,
+        order=config.order,
     )
 
 
