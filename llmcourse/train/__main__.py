@@ -4,6 +4,7 @@ Every field of `TrainConfig` is a flag, made from the dataclass by jsonargparse.
 """
 
 import argparse
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
@@ -39,6 +40,9 @@ LAYOUT = ("ranks", "parallel", *NO_MESH)
 MAY_CHANGE = {"--resume", "--steps", "--engine", *(f"--{name}" for name in LAYOUT)}
 """Flags that a resumed run takes."""
 
+_NO_MEMORY = re.compile("can't allocate memory|not enough memory|out of memory")
+"""What torch says when it gets none."""
+
 # The text under each field of the dataclass is the help of its flag.
 set_parsing_settings(docstring_parse_attribute_docstrings=True)
 
@@ -56,6 +60,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return ended.status
     except (ValueError, TrainingDivergedError, ImportError, ArgumentError, OSError) as error:
         return fail(PROGRAM, error)
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, MemoryError) or _NO_MEMORY.search(str(error)):
+            said = "this machine has not enough memory: take a smaller model, batch or context"
+            return fail(PROGRAM, said)
+        raise
     except RankError as error:
         return fail(PROGRAM, f"rank {error.rank}: {error.cause}")
     except KeyboardInterrupt:

@@ -1,6 +1,7 @@
 """The loop around the step: validation, samples, progress, metrics, interruption, resuming."""
 
 import json
+import logging
 import os
 import time
 from collections.abc import Callable
@@ -20,6 +21,8 @@ from llmcourse.train.run import Run, new_run, restored, save
 from llmcourse.train.saved import CONFIG, saved_config
 from llmcourse.train.signals import interruptible
 from llmcourse.train.validation import Validation, sample, validate
+
+log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -202,18 +205,28 @@ class Metrics:
     Args:
         path: the file; None writes nothing.
         keep_steps: lines of later steps are dropped: the run went back before them.
+
+    Lines that no run has written are put aside, into metrics.odd.jsonl, with a word in the log.
     """
 
     def __init__(self, path: Path | None, *, keep_steps: int) -> None:
         self.path = path
         if path is None:
             return
-        kept = []
-        if path.exists():
-            lines = path.read_text().splitlines(keepends=True)
-            kept = [line for line in lines if _step_of(line) <= keep_steps]
+        lines = path.read_bytes().split(b"\n") if path.exists() else [b""]
+        half = lines.pop()  # what a crash has cut short, or nothing
+        steps = [(_step_of(line), line) for line in [*lines, *([half] if _step_of(half) else [])]]
+        odd = [line for step, line in steps if step is None and line.strip()]
+        if odd:
+            aside = path.with_name("metrics.odd.jsonl")
+            with aside.open("ab") as file:
+                file.write(b"\n".join([*odd, b""]))
+            log.warning(
+                "%s: %d lines are no metrics of a step; they are in %s now", path, len(odd), aside
+            )
+        kept = [line for step, line in steps if step is not None and step <= keep_steps]
         with files.write_atomically(path) as file:
-            file.write("".join(kept).encode())
+            file.write(b"\n".join([*kept, b""]) if kept else b"")
 
     def __enter__(self) -> "Metrics":
         self.file = (self.path or Path(os.devnull)).open("a")
@@ -228,9 +241,11 @@ class Metrics:
         self.file.flush()
 
 
-def _step_of(line: str) -> int | float:
-    """Return the step of a metrics line; a line cut short by a crash counts as later than all."""
+def _step_of(line: bytes) -> int | None:
+    """Return the step of a metrics line; None if it is none."""
     try:
-        return json.loads(line)["step"]
-    except (json.JSONDecodeError, KeyError):
-        return float("inf")
+        row = json.loads(line)
+    except (ValueError, RecursionError):  # no JSON, no text, numbers or nests without end
+        return None
+    step = row.get("step") if isinstance(row, dict) else None
+    return step if type(step) is int and step >= 1 else None

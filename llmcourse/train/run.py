@@ -86,6 +86,7 @@ def new_run(
         layout: makes the layout of model and optimizer.
         saved: a checkpoint to go on from; None begins anew.
     """
+    _batches(config, prepared, share=0, num_shares=1)  # before a large model is made in vain
     device = runtime.device(config.device)
     model = Transformer(config.model, generator=runtime.generator(config.seed)).to(device)
     if config.without != "nothing":
