@@ -72,9 +72,7 @@ def latest(folder: str | Path) -> Path | None:
 def load(path: str | Path) -> Checkpoint:
     """Read a checkpoint, every byte of it checked, onto the CPU; no code in it can run.
 
-    One that several ranks have written is put together: the result is that of one process.  The
-    exception is torch's own, .dcp: its .metadata is a pickle, which can run code, so that it is
-    only to be read from where you trust the writer.
+    One that several ranks have written is put together: the result is that of one process.
 
     Raises:
         ValueError: if it is damaged, not whole, or no checkpoint of this layout.

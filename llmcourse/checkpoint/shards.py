@@ -164,10 +164,24 @@ def sealed_index(folder: str | Path) -> dict[str, Any]:
     index = read_payload(folder / INDEX)
     if not isinstance(index, dict) or index.keys() != {"shapes", "hashes", "content"}:
         raise ValueError(f"{folder / INDEX} is another kind of file, and no index")
-    for name in index["hashes"]:
-        if not (folder / name).exists():
-            raise ValueError(f"{folder} is not whole any more: {name} is missing")
+    _require_index(folder, **index)
     return index
+
+
+def _require_index(folder: Path, *, shapes: Any, hashes: Any, content: Any) -> None:
+    """Raise ValueError for an index that no writer of ours makes."""
+    parts = {"shapes": shapes, "hashes": hashes, "content": content}
+    if odd := [name for name, part in parts.items() if not isinstance(part, dict)]:
+        raise ValueError(f"{folder / INDEX}: {odd[0]} is no dict")
+    for name, shape in shapes.items():
+        is_shape = isinstance(shape, list) and all(type(n) is int and n >= 0 for n in shape)
+        if not isinstance(name, str) or not is_shape or math.prod(filter(None, shape)) >= 2**60:
+            raise ValueError(f"{folder / INDEX}: {name!r} has no shape that a tensor can have")
+    for name in hashes:
+        if not isinstance(name, str) or Path(name).name != name or (folder / name).is_symlink():
+            raise ValueError(f"{folder / INDEX} names {name!r}, which is no file of the folder")
+        if not (folder / name).is_file():
+            raise ValueError(f"{folder} is not whole any more: {name} is missing")
 
 
 def wait_for(path: Path, timeout_s: int | float, rank: int) -> None:
