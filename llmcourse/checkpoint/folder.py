@@ -139,13 +139,8 @@ def _load_parts(path: Path) -> Checkpoint:
     return assembled(kind.read_tensors(path), kind.read_index(path)["content"])
 
 
-def _check_file(path: Path) -> None:
-    with path.open("rb") as file:
-        verify(file, path)
-
-
 _CHECKS: dict[str, Callable[[Path], object]] = {
-    ".ckpt": _check_file,
+    ".ckpt": verify,
     ".shards": shards.verify_all,
     ".dcp": dcp.verify_all,
 }

@@ -255,8 +255,7 @@ def verify_all(folder: Path) -> None:
         ValueError: if the checkpoint is not whole, or not as it was written.
     """
     for name in read_index(folder)["hashes"]:
-        with (folder / name).open("rb") as file:
-            verify(file, folder / name)
+        verify(folder / name)
 
 
 def _pieces(path: Path) -> dict[str, Piece]:

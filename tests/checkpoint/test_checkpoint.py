@@ -11,7 +11,9 @@ import pathlib
 import random
 import subprocess
 import sys
+import tempfile
 import textwrap
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -22,7 +24,7 @@ from torch import nn
 
 from llmcourse import __version__, checkpoint, optim
 from llmcourse.base import runtime
-from llmcourse.checkpoint import latest, list_checkpoints, load, restore, save
+from llmcourse.checkpoint import latest, list_checkpoints, load, payload_file, restore, save
 from llmcourse.data import Batches, TokenShards, write_shards
 
 # --- resuming
@@ -330,9 +332,67 @@ def small(folder, step=1, **settings):
 def test_the_file_is_what_the_layout_says(tmp_path):
     raw = small(tmp_path).read_bytes()
     assert raw[:8] == b"LLMCHKPT"
-    assert int.from_bytes(raw[8:12], "little") == 1
+    assert int.from_bytes(raw[8:12], "little") == 2
     assert int.from_bytes(raw[12:20], "little") == len(raw) - 52
-    assert raw[20:52] == hashlib.sha256(raw[52:]).digest()
+    assert raw[20:52] == hash_of_hashes(raw[52:])
+
+
+def hash_of_hashes(payload, size=2**22):
+    pieces = [payload[first : first + size] for first in range(0, len(payload), size)]
+    return hashlib.sha256(b"".join(hashlib.sha256(p).digest() for p in pieces)).digest()
+
+
+@given(sizes=st.lists(st.integers(0, 300_000), max_size=8))
+def test_pieces_are_hashed_however_they_come(sizes):
+    """100 examples, about 1 s: small parts and large ones, across the borders of pieces."""
+    parts = [np.random.default_rng(i).bytes(size) for i, size in enumerate(sizes)]
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        ThreadPoolExecutor(1) as thread,
+        tempfile.TemporaryFile() as file,
+    ):
+        patch.setattr(payload_file, "PIECE_BYTES", 100_000)
+        hashing = payload_file._HashingFile(file, thread)
+        assert [hashing.write(memoryview(part)) for part in parts] == sizes
+        file.seek(0)
+        assert file.read() == b"".join(parts)
+    digests = b"".join(digest.digest() for digest in hashing.digests)
+    assert hashlib.sha256(digests).digest() == hash_of_hashes(b"".join(parts), 100_000)
+
+
+@pytest.fixture(scope="module")
+def of_three_pieces(tmp_path_factory):
+    """A checkpoint of 10 MB."""
+    return save(
+        tmp_path_factory.mktemp("large") / "large.ckpt", step=1, model={"w": torch.ones(2_500_000)}
+    )
+
+
+def of_version_1(raw):
+    """The same file as earlier code wrote it."""
+    payload = raw[52:]
+    size = len(payload).to_bytes(8, "little")
+    return raw[:8] + (1).to_bytes(4, "little") + size + hashlib.sha256(payload).digest() + payload
+
+
+@pytest.mark.parametrize("change", [bytes, of_version_1], ids=["version 2", "version 1"])
+def test_damage_in_any_piece_is_found_in_either_version(change, of_three_pieces, tmp_path):
+    raw = change(of_three_pieces.read_bytes())
+    (tmp_path / "whole.ckpt").write_bytes(raw)
+    assert load(tmp_path / "whole.ckpt").model["w"].sum() == 2_500_000
+    for position in (60, 2**22 + 51, 2**22 + 52, 2 * 2**22 + 100, len(raw) - 1):
+        damaged = bytearray(raw)
+        damaged[position] ^= 1
+        (tmp_path / "damaged.ckpt").write_bytes(damaged)
+        with pytest.raises(ValueError, match="is damaged"):
+            load(tmp_path / "damaged.ckpt")
+
+
+def test_a_pipe_is_no_checkpoint(tmp_path):
+    os.mkfifo(tmp_path / "step_00000001.ckpt")
+    assert latest(tmp_path) is None
+    with pytest.raises(ValueError, match="it is no file"):
+        load(tmp_path / "step_00000001.ckpt")
 
 
 @pytest.fixture(scope="module")
