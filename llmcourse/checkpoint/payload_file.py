@@ -24,6 +24,8 @@ from typing import Any, BinaryIO
 
 import torch
 
+from llmcourse.checkpoint.state import check_plain
+
 MAGIC = b"LLMCHKPT"
 VERSION = 2
 LAYOUT = struct.Struct("<8sIQ32s")
@@ -186,7 +188,9 @@ def _content(file: BinaryIO, path: Path) -> Any:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of torch, about a pickle that is none of its own
-            return torch.load(file, map_location="cpu", weights_only=True)
+            content = torch.load(file, map_location="cpu", weights_only=True)
+        check_plain(content, "")
+        return content
     except _BROKEN as error:
         reason = " ".join(str(error).split()[:30])
         raise ValueError(

@@ -97,7 +97,12 @@ def new_run(
         whole = _batches(config, prepared, share=0, num_shares=1)
         generators = {"sample": sample_generator}
         checkpoints.restore(
-            saved, model=model, optimizer=optimizer, data=whole, generators=generators
+            saved,
+            model=model,
+            optimizer=optimizer,
+            data=whole,
+            generators=generators,
+            global_generators=True,
         )
         position = whole.state_dict()
     made = layout(config, model, optimizer)

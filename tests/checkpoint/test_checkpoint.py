@@ -102,7 +102,7 @@ def continued(shards, saved, make_optimizer=torch.optim.AdamW, **left_out):
     np.random.seed(9)
     torch.manual_seed(9)
     training = Training(shards, make_optimizer)
-    restore(saved, **(training.parts() | left_out))
+    restore(saved, global_generators=True, **(training.parts() | left_out))
     for _ in range(6):
         training.step()
     return training.fingerprint()
@@ -483,9 +483,38 @@ def test_garbage_under_a_right_header_is_refused(tmp_path):
         load(path)
 
 
-def test_a_folder_is_no_checkpoint(tmp_path):
-    with pytest.raises(ValueError, match="is a folder: pass a file of it"):
+def test_what_save_takes_load_takes(tmp_path, caplog):
+    for place in (tmp_path / "folder", tmp_path / "v1.2", tmp_path / "x.ckpt"):
+        small(place, 3)
+        assert load(place).step == 3
+    assert small(tmp_path / "folder", 5) == latest(tmp_path / "folder")
+    (tmp_path / "folder/step_00000009.ckpt").write_bytes(b"")
+    assert load(tmp_path / "folder").step == 5
+    assert "skipping step_00000009.ckpt" in caplog.text
+    with pytest.raises(ValueError, match="is a folder without an intact checkpoint"):
         load(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["x.pt", "x.PTH", "a.b.safetensors", "x.CKPT", "x.bin", "x.dcp"])
+def test_a_name_that_promises_a_file_is_refused(name, tmp_path):
+    stem = name.rpartition(".")[0]
+    with pytest.raises(ValueError, match=f"pass .*/{stem}.ckpt, or .*/{stem} for a folder"):
+        small(tmp_path / name)
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / name).mkdir()
+    assert small(tmp_path / name).parent == tmp_path / name
+
+
+def test_the_programs_own_generators_are_left_alone(shards, tmp_path):
+    training = Training(shards)
+    saved = load(save(tmp_path, step=1, **training.parts()))
+    random.seed(4)
+    np.random.seed(4)
+    torch.manual_seed(4)
+    restore(saved, **training.parts())
+    assert random.random() == random.Random(4).random()
+    assert np.random.rand() == np.random.RandomState(4).rand()
+    assert torch.rand(()) == torch.rand((), generator=torch.Generator().manual_seed(4))
 
 
 def test_a_missing_file_is_missing(tmp_path):

@@ -327,7 +327,8 @@ def test_bytes_that_torch_would_unpickle_are_not_read(run, tmp_path):
     described.storage_data = {replace(index, offset=None, index=None): place}
     evil = io.BytesIO()
     torch.save(Call(), evil)
-    (run / NEWEST / place.relative_path).write_bytes(evil.getvalue())
+    path = run / NEWEST / place.relative_path
+    path.write_bytes(evil.getvalue() + bytes(path.stat().st_size))
     place.offset, place.length = 0, len(evil.getvalue())
     put(run, pickle.dumps(described))
     shape = shards.read_payload(run / NEWEST / shards.INDEX)["shapes"][name]
