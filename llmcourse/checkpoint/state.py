@@ -63,12 +63,14 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "step": (int,),
     "model": (dict,),
     "optimizer": (dict, NoneType),
+    "schedule": (dict, NoneType),
+    "data": (dict, NoneType),
     "generators": (dict,),
     "global_rng": (dict,),
     "config": (dict, NoneType),
     "code": (dict,),
 }
-"""What each field is; the states of schedule and data are their owners' own."""
+"""What each field is."""
 
 
 def checked(content: Any) -> Checkpoint:

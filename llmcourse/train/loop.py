@@ -20,6 +20,7 @@ from llmcourse.train.config import ONE_RANK, TrainConfig
 from llmcourse.train.phases import StepReport, step
 from llmcourse.train.prepare import Prepared, prepare
 from llmcourse.train.run import Run, new_run, restored, save
+from llmcourse.train.settings import own_settings
 from llmcourse.train.validation import Validation, sample, validate
 
 
@@ -83,7 +84,8 @@ def saved_config(folder: Path, **changes: Any) -> tuple[TrainConfig, checkpoints
     """Return the settings of a run, changed where asked, and its newest intact checkpoint.
 
     Raises:
-        ValueError: if there is no intact checkpoint, or it is past the steps that are asked for.
+        ValueError: if there is no intact checkpoint, or it is of another run, or past the steps
+            that are asked for.
     """
     newest = checkpoints.latest(folder / "checkpoints")
     if newest is None:
@@ -91,7 +93,7 @@ def saved_config(folder: Path, **changes: Any) -> tuple[TrainConfig, checkpoints
             f"{folder} holds no intact checkpoint to resume from: start the run in another folder"
         )
     saved = checkpoints.load(newest)
-    settings = dict(saved.config)
+    settings = own_settings(saved.config, folder)
     settings |= {name: value for name, value in changes.items() if value is not None}
     config = TrainConfig(**{**settings, "model": ModelConfig(**settings["model"])})
     if saved.step > config.steps:

@@ -17,6 +17,7 @@ from llmcourse.optim import AdamW, decay_groups
 from llmcourse.train.config import TrainConfig
 from llmcourse.train.layouts import Layout, MakeLayout
 from llmcourse.train.prepare import Prepared, prepare
+from llmcourse.train.settings import own_settings
 
 Watcher = Callable[[str, Any], None]
 """Called after every phase of a step with the phase's name and what it gave."""
@@ -104,6 +105,7 @@ def new_run(
             generators=generators,
             global_generators=True,
         )
+        _require_moments(optimizer)
         position = whole.state_dict()
     made = layout(config, model, optimizer)
     batches = _batches(config, prepared, share=made.share, num_shares=made.num_shares)
@@ -114,9 +116,20 @@ def new_run(
     return run
 
 
+def _require_moments(optimizer: AdamW) -> None:
+    """Raise ValueError if what was loaded are no moments of AdamW: a step would end badly."""
+    for p, state in optimizer.state.items():
+        moments = [state.get(name) for name in ("mean", "mean_square")]
+        if any(getattr(moment, "shape", None) != p.shape for moment in moments):
+            raise ValueError("optimizer: the checkpoint lacks a moment of a parameter")
+        if type(state.get("step")) is not int or state["step"] < 0:
+            raise ValueError(f"optimizer: the checkpoint counts {state.get('step')!r} steps")
+
+
 def restored(folder: Path, config: TrainConfig, *, layout: MakeLayout = Layout) -> Run:
     """Rebuild a run from its newest intact checkpoint, in any layout."""
     saved = checkpoints.load(checkpoints.latest(folder / "checkpoints"))
+    own_settings(saved.config, folder)
     prepared = prepare(config, folder / "data")
     return new_run(config, folder, prepared, layout=layout, saved=saved)
 

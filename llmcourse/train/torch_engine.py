@@ -23,12 +23,14 @@ import torch.distributed as dist
 from llmcourse import checkpoint as checkpoints
 from llmcourse.base import runtime
 from llmcourse.checkpoint import dcp
+from llmcourse.checkpoint.state import checked
 from llmcourse.parallel.world.worker import LOOPBACK
 from llmcourse.train.config import ONE_RANK, TrainConfig
 from llmcourse.train.layouts.torch import TorchLayout, TorchSharded
 from llmcourse.train.loop import FitResult, begin_run, fit
 from llmcourse.train.prepare import prepare
 from llmcourse.train.run import Run, new_run, restored
+from llmcourse.train.settings import own_settings
 
 TIMEOUT = timedelta(minutes=5)
 """How long a rank waits for others before it fails, and torchrun starts all of them again."""
@@ -164,7 +166,8 @@ def _at_newest(config: TrainConfig, folder: Path) -> Run:
 def _read_into(run: Run, layout: TorchLayout, path: Path) -> None:
     """Fill a run that is spread out: every rank reads what it keeps."""
     index = dcp.read_index(path)
-    content = index["content"]
+    saved = checked(index["content"])
+    own_settings(saved.config, run.folder)
     tensors = layout.tensors(fill=True)
     ours, theirs = {n: list(t.shape) for n, t in tensors.items()}, index["shapes"]
     if ours != theirs:
@@ -172,14 +175,17 @@ def _read_into(run: Run, layout: TorchLayout, path: Path) -> None:
         raise ValueError(
             f"{path}: {wrong} has shape {theirs.get(wrong)} there and {ours.get(wrong)} here"
         )
-    if content["step"] > run.config.steps:
+    if saved.step > run.config.steps:
         raise ValueError(
-            f"steps must be at least the {content['step']} already done, got {run.config.steps}"
+            f"steps must be at least the {saved.step} already done, got {run.config.steps}"
         )
     dcp.read_into(path, tensors)
-    layout.set_counts(content["optimizer"]["state"])
-    run.batches.load_state_dict(content["data"])
-    run.sample_generator.set_state(content["generators"]["sample"])
-    runtime.restore_global_rng_state(content["global_rng"])
-    run.steps_done = content["step"]
+    try:
+        layout.set_counts(saved.optimizer["state"])
+        run.batches.load_state_dict(saved.data)
+        run.sample_generator.set_state(saved.generators["sample"])
+        runtime.restore_global_rng_state(saved.global_rng)
+    except (AttributeError, LookupError, RuntimeError, TypeError) as error:
+        raise ValueError(f"{path} holds something else than a run's state: {error}") from error
+    run.steps_done = saved.step
     log.info("going on after step %d from %s", run.steps_done, path.name)

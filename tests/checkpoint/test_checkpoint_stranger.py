@@ -368,3 +368,134 @@ def test_a_link_out_of_the_folder_is_refused(run, tmp_path):
     path.symlink_to(tmp_path / "moved")
     with pytest.raises(ValueError, match="which is no file of the folder"):
         checkpoint.load(run / NEWEST)
+
+
+# --- malformed content under a right hash
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """A run of two steps that saves whole files, and one that saves in shards."""
+    folder = tmp_path_factory.mktemp("own")
+    config = replace(train.PRESETS["tiny"](), steps=2, warmup_steps=1, sample_tokens=5)
+    for name, in_shards in (("ckpt", False), ("shards", True)):
+        train.fit(train.start(replace(config, save_in_shards=in_shards), folder / name))
+    return folder
+
+
+def rewritten(path, change):
+    """Change what a file holds, under a right hash."""
+    content = shards.read_payload(path)
+    changed = change(content)
+    with path.open("wb") as file:
+        shards.write_payload(file, content if changed is None else changed)
+
+
+def put_at(*path, value):
+    """Put a value into nested content; None as the last of a path takes its owner's first key."""
+
+    def change(content):
+        for name in path[:-1]:
+            content = content[first_of(content) if name is None else name]
+        content[first_of(content) if path[-1] is None else path[-1]] = value
+
+    return change
+
+
+def first_of(content):
+    return next(iter(content))
+
+
+def without_key(*path):
+    def change(content):
+        for name in path[:-1]:
+            content = content[name]
+        del content[first_of(content) if path[-1] is None else path[-1]]
+
+    return change
+
+
+LOOP = []
+LOOP.append(LOOP)
+LONG = torch.arange(2_500)
+NUMPYS = ["MT19937", LONG[:624], 10**9, 0, 0.0]
+ODD_CONTENT = {
+    "another dict": lambda content: {"a": 1},
+    "a field less": without_key("step"),
+    "a field more": put_at("more", value=1),
+    "steps that are text": put_at("step", value="2"),
+    "steps below zero": put_at("step", value=-1),
+    "a step that is true": put_at("step", value=True),
+    "no model": put_at("model", value=None),
+    "a weight that is text": put_at("model", None, value="x"),
+    "a weight with a number for its name": put_at("model", 7, value=torch.ones(1)),
+    "a weight of another shape": put_at("model", None, value=torch.ones(3)),
+    "a weight of another dtype": put_at("model", None, value=torch.ones(512, 32).double()),
+    "a weight without content": put_at("model", None, value=torch.ones(2, device="meta")),
+    "a sparse weight": put_at("model", None, value=torch.ones(512, 32).to_sparse()),
+    "a weight less": without_key("model", None),
+    "moments of nothing": put_at("optimizer", value={}),
+    "no moments": put_at("optimizer", value=None),
+    "groups that are text": put_at("optimizer", "param_groups", value="ab"),
+    "a group without parameters": without_key("optimizer", "param_groups", 0, "params"),
+    "doubled parameters": put_at("optimizer", "param_groups", 0, "params", 0, value=1),
+    "a parameter that is a list": put_at("optimizer", "param_groups", 0, "params", 0, value=[]),
+    "a setting that is text": put_at("optimizer", "param_groups", 0, "lr", value="x"),
+    "betas that are one": put_at("optimizer", "param_groups", 0, "betas", value=(0.9,)),
+    "the moment of no parameter": put_at("optimizer", "state", 99, value={}),
+    "moments that are text": put_at("optimizer", "state", 0, value="x"),
+    "a moment less": without_key("optimizer", "state", 0, "mean"),
+    "a moment of one side": put_at("optimizer", "state", 0, "mean", value=torch.ones(1, 1)),
+    "a count that is text": put_at("optimizer", "state", 0, "step", value="x"),
+    "no generators": put_at("generators", value=[]),
+    "a generator less": put_at("generators", value={}),
+    "a generator of another size": put_at("generators", None, value=LONG[:9].byte()),
+    "a generator that is noise": put_at("generators", None, value=torch.full((5056,), 255).byte()),
+    "a generator of numbers": put_at("generators", None, value=LONG.float()),
+    "no global generators": put_at("global_rng", value={}),
+    "Python's generator is text": put_at("global_rng", "python", value="x"),
+    "Python's generator is short": put_at("global_rng", "python", value=[3, [1], None]),
+    "NumPy's generator is past its end": put_at("global_rng", "numpy", value=NUMPYS),
+    "torch's generator is short": put_at("global_rng", "torch", value=LONG[:9].byte()),
+    "no position": put_at("data", value=None),
+    "a position that is a list": put_at("data", value=[1]),
+    "a position that is text": put_at("data", "step", value="x"),
+    "a position in other data": put_at("data", "data", value="0" * 64),
+    "no settings": put_at("config", value=None),
+    "settings that are text": put_at("config", value="x"),
+    "a setting of no run": put_at("config", "evil", value=1),
+    "a setting less": without_key("config", "model", "width"),
+    "a setting of another type": put_at("config", "batch_size", value="x"),
+    "a setting that is no number": put_at("config", "learning_rate", value=float("nan")),
+    "an unknown choice": put_at("config", "precision", value="fp8"),
+    "another engine": put_at("config", "engine", value="other"),
+    "no model's settings": put_at("config", "model", value=3),
+    "a huge model": put_at("config", "model", "width", value=10**12),
+    "a device that is not here": put_at("config", "device", value="cuda:9"),
+    "code that is text": put_at("code", value="x"),
+    "a loop": put_at("config", "seed", value=LOOP),
+}
+
+
+def one_line(command, capfd):
+    """Run a command; return what it says on standard error, which is a line if it fails."""
+    capfd.readouterr()
+    status = command()
+    said = capfd.readouterr().err.splitlines()
+    assert status in (0, 2)
+    assert status == 0 or len(said) == 1, said
+    return status, said
+
+
+@pytest.mark.parametrize("case", ODD_CONTENT)
+def test_odd_content_of_a_file_is_one_line(case, runs, tmp_path, capfd):
+    """About 0.1 s each: loading, and the tokenizer."""
+    shutil.copytree(runs / "ckpt", tmp_path / "run")
+    path = tmp_path / "run/checkpoints/step_00000002.ckpt"
+    kept = path.with_suffix(".kept").write_bytes(path.read_bytes())
+    rewritten(path, ODD_CONTENT[case])
+    resume = ["--resume", str(tmp_path / "run"), "--steps", "3"]
+    status, _ = one_line(lambda: train_command.main(resume), capfd)
+    assert status == 2
+    one_line(lambda: export_main(["--run", resume[1], "--to", str(tmp_path / "x")]), capfd)
+    assert path.with_suffix(".kept").stat().st_size == kept
