@@ -237,6 +237,8 @@ def read_pieces(
     held: dict[str, list[tuple[int, int]]] = {name: [] for name in ranges}
     for file in index["hashes"]:
         for name, piece in _pieces(Path(folder) / file).items():
+            if name not in shapes:
+                raise ValueError(f"{file} holds {name!r}, which has no shape in the index")
             if name in ranges:
                 first, last = ranges[name]
                 held[name].append((piece.first, piece.last))

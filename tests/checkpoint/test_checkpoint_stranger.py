@@ -5,6 +5,7 @@ import hashlib
 import io
 import os
 import pickle
+import re
 import shutil
 from dataclasses import replace
 
@@ -499,3 +500,87 @@ def test_odd_content_of_a_file_is_one_line(case, runs, tmp_path, capfd):
     assert status == 2
     one_line(lambda: export_main(["--run", resume[1], "--to", str(tmp_path / "x")]), capfd)
     assert path.with_suffix(".kept").stat().st_size == kept
+
+
+SHARD = "rank_00000_of_00001.ckpt"
+ODD_PARTS = {
+    "an index of lists": ("index.ckpt", put_at("shapes", value=[])),
+    "a shape that is text": ("index.ckpt", put_at("shapes", None, value="x")),
+    "a shape below zero": ("index.ckpt", put_at("shapes", None, value=[-4])),
+    "a shape of a terabyte": ("index.ckpt", put_at("shapes", None, value=[2**40])),
+    "a shape of nothing, and more than memory": (
+        "index.ckpt", put_at("shapes", None, value=[0, 2**62, 2**62]),
+    ),
+    "another shape": ("index.ckpt", put_at("shapes", None, value=[32, 2])),
+    "a tensor more": ("index.ckpt", put_at("shapes", "model.more", value=[3])),
+    "a tensor less": ("index.ckpt", without_key("shapes", None)),
+    "a tensor of no part": ("index.ckpt", put_at("shapes", "more", value=[])),
+    "hashes that are text": ("index.ckpt", put_at("hashes", value="x")),
+    "a hash less": ("index.ckpt", without_key("hashes", None)),
+    "a file out of the folder": ("index.ckpt", put_at("hashes", "../../config.json", value="0")),
+    "content that is text": ("index.ckpt", put_at("content", value="x")),
+    "content that lacks a field": ("index.ckpt", without_key("content", "optimizer")),
+    "a state of no parameter": ("index.ckpt", put_at("content", "optimizer", "state", value={})),
+    "no optimizer": ("index.ckpt", put_at("content", "optimizer", value=None)),
+    "a piece that begins below zero": (SHARD, put_at(None, "first", value=-1)),
+    "a piece that begins past the end": (SHARD, put_at(None, "first", value=10**12)),
+    "a piece that begins at text": (SHARD, put_at(None, "first", value="x")),
+    "a piece that is short": (SHARD, put_at(None, "values", value=torch.ones(3))),
+    "a piece that is not flat": (SHARD, put_at(None, "values", value=torch.ones(3, 4))),
+    "a piece of text": (SHARD, put_at(None, "values", value="x")),
+    "no piece": (SHARD, put_at(None, value=7)),
+    "a piece less": (SHARD, without_key(None)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", ODD_PARTS)
+def test_odd_parts_are_one_line(case, runs, tmp_path, capfd):
+    shutil.copytree(runs / "shards", tmp_path / "run")
+    folder = tmp_path / "run/checkpoints/step_00000002.shards"
+    name, change = ODD_PARTS[case]
+    rewritten(folder / name, change)
+    if name == SHARD:
+        header = (folder / SHARD).read_bytes()[: shards.LAYOUT.size]
+        sha256 = shards.LAYOUT.unpack(header)[-1].hex()
+        rewritten(folder / "index.ckpt", put_at("hashes", SHARD, value=sha256))
+    with pytest.raises(ValueError, match=r"^[^\n]+$"):
+        checkpoint.load(folder)
+    for command in (
+        lambda: train_command.main(["--resume", str(tmp_path / "run"), "--steps", "3"]),
+        lambda: export_main(["--run", str(tmp_path / "run"), "--to", str(tmp_path / "x")]),
+    ):
+        assert one_line(command, capfd)[0] == 2
+
+
+FOREIGN = {
+    "other settings": ({"seed": 3}, "a run with seed = 0, and a checkpoint of another run, with 3"),
+    "another model": ({"hidden": 96}, r"a run with model.hidden = 64, and .* with 96"),
+}
+
+
+@pytest.mark.parametrize("case", FOREIGN)
+def test_a_checkpoint_of_another_run_is_refused(case, runs, tmp_path, capfd):
+    changes, message = FOREIGN[case]
+    shutil.copytree(runs / "ckpt", tmp_path / "run")
+    config = replace(train.PRESETS["tiny"](), steps=2, warmup_steps=1, sample_tokens=5)
+    if "hidden" in changes:
+        changes = {"model": replace(config.model, **changes)}
+    other = train.fit(train.start(replace(config, **changes), tmp_path / "other")).run
+    path = other.folder / "checkpoints/step_00000002.ckpt"
+    shutil.copy(path, tmp_path / "run/checkpoints/step_00000003.ckpt")
+    for command in (
+        lambda: train_command.main(["--resume", str(tmp_path / "run"), "--steps", "3"]),
+        lambda: export_main(["--run", str(tmp_path / "run"), "--to", str(tmp_path / "x")]),
+    ):
+        status, said = one_line(command, capfd)
+        assert status == 2
+        assert re.search(message, said[0])
+        assert said[0].endswith("take that checkpoint away")
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", "{", '{"model": 3}', "NaN", "\udcff"])
+def test_odd_settings_of_a_run_are_one_line(content, runs, tmp_path, capfd):
+    shutil.copytree(runs / "ckpt", tmp_path / "run")
+    (tmp_path / "run/config.json").write_text(content, errors="surrogateescape")
+    resume = ["--resume", str(tmp_path / "run"), "--steps", "3"]
+    assert one_line(lambda: train_command.main(resume), capfd)[0] == 2
