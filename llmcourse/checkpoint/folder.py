@@ -158,7 +158,7 @@ _CHECKS: dict[str, Callable[[Path], object]] = {
 
 def _remove(path: Path) -> None:
     """Remove a file, or a folder beginning with what makes it whole."""
-    if path.is_dir():
+    if path.is_dir() and not path.is_symlink():
         (path / shards.INDEX).unlink(missing_ok=True)
         shutil.rmtree(path)
     else:

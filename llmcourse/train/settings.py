@@ -30,7 +30,7 @@ def own_settings(saved: Any, folder: Path) -> dict[str, Any]:
         return dict(saved)
     try:
         own = json.loads(path.read_bytes())
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is not JSON: {error}") from error
     if not isinstance(own, dict) or not isinstance(own.get("model"), dict):
         raise ValueError(f"{path} holds no settings of a run")
