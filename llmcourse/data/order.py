@@ -290,6 +290,8 @@ class Batches:
                     f"the state was saved with {name} = {state[name]!r}, here it is {value!r}: "
                     "its position means nothing in another order"
                 )
+        if type(state["step"]) is not int:
+            raise ValueError(f"the state was saved at step {state['step']!r}, which is no number")
         self.epoch_of(state["step"])
         self.step = state["step"]
 

@@ -100,9 +100,15 @@ def new_run(
         generators = {"sample": sample_generator}
         with refusing(None):
             checkpoints.restore(
-                saved, model=model, optimizer=optimizer, data=whole, generators=generators
+                saved,
+                model=model,
+                optimizer=optimizer,
+                data=whole,
+                generators=generators,
+                global_generators=True,
             )
             require_step(saved.step, whole.step)
+            _require_moments(optimizer)
         position = whole.state_dict()
     made = layout(config, model, optimizer)
     batches = _batches(config, prepared, share=made.share, num_shares=made.num_shares)
@@ -111,6 +117,16 @@ def new_run(
         batches.load_state_dict(position)
         run.steps_done = saved.step
     return run
+
+
+def _require_moments(optimizer: AdamW) -> None:
+    """Raise ValueError if what was loaded are no moments of AdamW: a step would end badly."""
+    for p, state in optimizer.state.items():
+        moments = [state.get(name) for name in ("mean", "mean_square")]
+        if any(getattr(moment, "shape", None) != p.shape for moment in moments):
+            raise ValueError("optimizer: the checkpoint lacks a moment of a parameter")
+        if type(state.get("step")) is not int or state["step"] < 0:
+            raise ValueError(f"optimizer: the checkpoint counts {state.get('step')!r} steps")
 
 
 def restored(folder: Path, config: TrainConfig, *, layout: MakeLayout = Layout) -> Run:

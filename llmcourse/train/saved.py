@@ -127,7 +127,7 @@ def refusing(source: Path | None) -> Iterator[None]:
     """
     try:
         yield
-    except (KeyError, TypeError, AttributeError, IndexError, OverflowError) as error:
+    except (AttributeError, LookupError, OverflowError, RuntimeError, TypeError) as error:
         where = source or "the checkpoint"
         raise ValueError(
             f"{where} does not hold the state of a run: {type(error).__name__} {error}"

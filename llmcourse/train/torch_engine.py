@@ -23,6 +23,7 @@ from llmcourse import checkpoint as checkpoints
 from llmcourse.base import runtime
 from llmcourse.base.command_line import STOP
 from llmcourse.checkpoint import dcp
+from llmcourse.checkpoint.state import checked
 from llmcourse.parallel.world.errors import is_consequence
 from llmcourse.parallel.world.worker import LOOPBACK
 from llmcourse.train.config import TrainConfig
@@ -192,10 +193,10 @@ def _at_newest(config: TrainConfig, folder: Path) -> Run:
 def _read_into(run: Run, layout: TorchLayout, path: Path) -> None:
     """Fill a run that is spread out: every rank reads what it keeps."""
     index = dcp.read_index(path)
-    content = index["content"]
+    saved = checked(index["content"])
     with refusing(path):
-        require_step(content["step"], content["data"]["step"])
-        require_same_run(content["config"], asdict(run.config), path)
+        require_step(saved.step, saved.data["step"])
+        require_same_run(saved.config, asdict(run.config), path)
     tensors = layout.tensors(fill=True)
     ours, theirs = {n: list(t.shape) for n, t in tensors.items()}, index["shapes"]
     if ours != theirs:
@@ -203,15 +204,15 @@ def _read_into(run: Run, layout: TorchLayout, path: Path) -> None:
         raise ValueError(
             f"{path}: {wrong} has shape {theirs.get(wrong)} there and {ours.get(wrong)} here"
         )
-    if content["step"] > run.config.steps:
+    if saved.step > run.config.steps:
         raise ValueError(
-            f"steps must be at least the {content['step']} already done, got {run.config.steps}"
+            f"steps must be at least the {saved.step} already done, got {run.config.steps}"
         )
     dcp.read_into(path, tensors)
     with refusing(path):
-        layout.set_counts(content["optimizer"]["state"])
-        run.batches.load_state_dict(content["data"])
-        run.sample_generator.set_state(content["generators"]["sample"])
-        runtime.restore_global_rng_state(content["global_rng"])
-    run.steps_done = content["step"]
+        layout.set_counts(saved.optimizer["state"])
+        run.batches.load_state_dict(saved.data)
+        run.sample_generator.set_state(saved.generators["sample"])
+        runtime.restore_global_rng_state(saved.global_rng)
+    run.steps_done = saved.step
     log.info("going on after step %d from %s", run.steps_done, path.name)

@@ -55,9 +55,10 @@ def trained(folder, *, shape=None, **settings):
 
 
 def altered(run, folder, **settings):
-    """A copy of a run whose newest checkpoint names other settings."""
+    """A copy of a run that has other settings."""
     shutil.copytree(run.folder, folder)
     config = replace(run.config, **settings)
+    (folder / "config.json").write_text(json.dumps(asdict(config)))
     saved = checkpoint.load(checkpoint.latest(folder / "checkpoints"))
     checkpoint.save(
         folder / "checkpoints", step=saved.step, model=saved.model, config=asdict(config)

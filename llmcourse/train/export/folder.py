@@ -144,6 +144,8 @@ def _weights(saved: Checkpoint, config: TrainConfig, dtype: DType) -> bytes:
     """Return model.safetensors: Hugging Face's names, a tied head once."""
     with torch.device("meta"):
         expected = Transformer(config.model).state_dict()
+    if odd := [n for n, weight in saved.model.items() if not isinstance(weight, torch.Tensor)]:
+        raise ValueError(f"the checkpoint's {odd[0]!r} is no tensor")
     if _shapes(saved.model) != _shapes(expected):
         odd = sorted(dict(_shapes(saved.model).items() ^ _shapes(expected).items()))
         raise ValueError(f"the checkpoint's weights are not those of its settings: {odd[0]}")
