@@ -31,7 +31,7 @@ def test_a_part_is_shown_from_line_to_line():
     source, _ = listing(attention.flash_backward, start="for queries in", end="dq_BHTK[")
     lines = source.split("\n")
     assert lines[0].startswith("for queries in tiles_of")
-    assert lines[-1].startswith("    dq_BHTK[")
+    assert lines[-1].startswith("        dq_BHTK[")
     whole, _ = listing(attention.flash_backward)
     assert textwrap.indent(source, "    ") in whole
 
