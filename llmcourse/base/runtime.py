@@ -86,16 +86,37 @@ def restore_global_rng_state(state: dict[str, Any]) -> None:
     """Put back what `global_rng_state` returned.
 
     Raises:
-        ValueError: if a generator is missing from `state`.
+        ValueError: if a generator is missing from `state`, or its state is broken.
     """
+    check_global_rng_state(state)
+    random.setstate(_of_python(state))
+    np.random.set_state(_of_numpy(state))
+    torch.set_rng_state(state["torch"])
+
+
+def check_global_rng_state(state: dict[str, Any]) -> None:
+    """Try a state on other generators than the global ones; errors as above."""
     missing = {"python", "numpy", "torch"} - state.keys()
     if missing:
         raise ValueError(f"the state lacks {sorted(missing)}; save it with global_rng_state()")
+    try:
+        random.Random().setstate(_of_python(state))
+        np.random.RandomState().set_state(_of_numpy(state))
+        torch.Generator().set_state(state["torch"])
+    except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError) as error:
+        raise ValueError(f"the state of a global generator is broken: {error}") from error
+
+
+def _of_python(state: dict[str, Any]) -> tuple:
     version, keys, gauss = state["python"]
-    random.setstate((version, tuple(keys), gauss))
+    return version, tuple(keys), gauss
+
+
+def _of_numpy(state: dict[str, Any]) -> tuple:
     name, words, position, has_gauss, cached = state["numpy"]
-    np.random.set_state((name, words.numpy().astype(np.uint32), position, has_gauss, cached))
-    torch.set_rng_state(state["torch"])
+    if not 0 <= position <= len(words):  # NumPy would read past the end
+        raise ValueError(f"the state of NumPy's generator is at {position} of {len(words)}")
+    return name, words.numpy().astype(np.uint32), position, has_gauss, cached
 
 
 def fingerprint(tensors: dict[str, torch.Tensor]) -> str:

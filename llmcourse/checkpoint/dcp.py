@@ -9,6 +9,8 @@ what is not a tensor, as plain data, and the SHA-256 of every file::
         .metadata                         where in them each part of a tensor is
         hashes_00000.json  ...            SHA-256 of each rank's files
         index.ckpt                        shapes, hashes and all that is no tensor
+
+Torch would read .metadata as a pickle, which can run code; `torch_metadata` reads it in its place.
 """
 
 import contextlib
@@ -29,8 +31,8 @@ from llmcourse.base import files
 from llmcourse.checkpoint.shards import seal, wait_for
 from llmcourse.checkpoint.shards import sealed_index as read_index
 from llmcourse.checkpoint.state import check_plain
-
-_METADATA = ".metadata"
+from llmcourse.checkpoint.torch_metadata import NAME as METADATA
+from llmcourse.checkpoint.torch_metadata import read_metadata
 
 
 def begin_write(
@@ -70,7 +72,7 @@ def begin_write(
         if future is not None:
             with _plain_errors():
                 future.result()
-        mine = [*folder.glob(f"__{rank}_*"), *([folder / _METADATA] if rank == 0 else [])]
+        mine = [*folder.glob(f"__{rank}_*"), *([folder / METADATA] if rank == 0 else [])]
         hashes = {path.name: _sha256(path) for path in mine}
         with files.write_atomically(_hashes_path(folder, rank)) as file:
             file.write(json.dumps(hashes).encode())
@@ -125,17 +127,15 @@ def read_tensors(folder: str | Path) -> dict[str, Tensor]:
     Raises:
         ValueError: if the checkpoint is not whole, or not as it was written.
     """
-    torch_checkpoint = _torch_checkpoint()
-    folder = Path(folder)
-    verify_all(folder)
-    described = torch_checkpoint.FileSystemReader(folder).read_metadata().state_dict_metadata
+    verify_all(Path(folder))
+    reader = _reader(Path(folder))
     tensors = {
         name: torch.empty(about.size, dtype=about.properties.dtype)
-        for name, about in described.items()
+        for name, about in reader.read_metadata().state_dict_metadata.items()
     }
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), _plain_errors():
         warnings.filterwarnings("ignore", message=".*single process")  # as is meant
-        torch_checkpoint.load(tensors, checkpoint_id=folder, no_dist=True)
+        _torch_checkpoint().load(tensors, storage_reader=reader, no_dist=True)
     return tensors
 
 
@@ -143,8 +143,27 @@ def read_into(folder: str | Path, tensors: Mapping[str, Tensor]) -> None:
     """Fill tensors, DTensors too, with what stands under their names; on every rank of the group.
 
     The files are taken to be intact: call `verify_all` before, on one rank.
+
+    Raises:
+        ValueError: if the checkpoint is not whole, or holds something else.
     """
-    _torch_checkpoint().load(dict(tensors), checkpoint_id=Path(folder))
+    with _plain_errors():
+        _torch_checkpoint().load(dict(tensors), storage_reader=_reader(Path(folder)))
+
+
+def _reader(folder: Path) -> Any:
+    """Return torch's reader of a folder, which is told the metadata and unpickles none."""
+    index = read_index(folder)
+    described = read_metadata(folder, index["hashes"])
+    sizes = {name: list(about.size) for name, about in described.state_dict_metadata.items()}
+    if sizes != index["shapes"]:
+        raise ValueError(f"{folder}: the tensors of {METADATA} are not those of the index")
+
+    class Reader(_torch_checkpoint().FileSystemReader):
+        def read_metadata(self) -> Any:
+            return described
+
+    return Reader(folder)
 
 
 def _torch_checkpoint() -> ModuleType:
@@ -162,7 +181,8 @@ def _plain_errors() -> Iterator[None]:
         causes = [wrapped[0] for wrapped in error.failures.values()]
         plain = next((cause for cause in causes if isinstance(cause, OSError)), None)
         if plain is None:
-            raise
+            reason = " ".join(str(causes[0]).split())[:200]
+            raise ValueError(f"torch's Distributed Checkpoint fails: {reason}") from error
         raise plain from error
 
 

@@ -9,8 +9,6 @@ from typing import Any
 
 from torch import Tensor
 
-from llmcourse.checkpoint.state import Checkpoint
-
 
 def moment_name(number: int, key: str) -> str:
     """Return the name of an optimizer's tensor for one parameter."""
@@ -48,8 +46,8 @@ def take_apart(
     return tensors, {"model": kept, "optimizer": {**optimizer, "state": states}}
 
 
-def assembled(tensors: Mapping[str, Tensor], content: Mapping[str, Any]) -> Checkpoint:
-    """Put together what `take_apart` took apart.
+def assembled(tensors: Mapping[str, Tensor], content: Mapping[str, Any]) -> dict[str, Any]:
+    """Put together what `take_apart` took apart: the fields of a `Checkpoint`.
 
     Args:
         tensors: whole, by name.
@@ -66,4 +64,4 @@ def assembled(tensors: Mapping[str, Tensor], content: Mapping[str, Any]) -> Chec
         else:
             number, key = rest.split(".", 1)
             optimizer["state"][int(number)][key] = value
-    return Checkpoint(**{**content, "model": model, "optimizer": optimizer})
+    return {**content, "model": model, "optimizer": optimizer}

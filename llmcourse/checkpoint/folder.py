@@ -12,14 +12,13 @@ import logging
 import re
 import shutil
 from collections.abc import Callable
-from dataclasses import fields
 from pathlib import Path
 from typing import NamedTuple
 
 from llmcourse.checkpoint import dcp, shards
 from llmcourse.checkpoint.flat import assembled
 from llmcourse.checkpoint.payload_file import read_payload, verify
-from llmcourse.checkpoint.state import Checkpoint
+from llmcourse.checkpoint.state import Checkpoint, checked
 
 NAME = re.compile(r"step_(\d{8,})(?:\.(\d+))?\.(ckpt|shards|dcp)")
 log = logging.getLogger(__name__)
@@ -72,22 +71,28 @@ def latest(folder: str | Path) -> Path | None:
 def load(path: str | Path) -> Checkpoint:
     """Read a checkpoint, every byte of it checked, onto the CPU; no code in it can run.
 
-    One that several ranks have written is put together: the result is that of one process.  The
-    exception is torch's own, .dcp: its .metadata is a pickle, which can run code, so that it is
-    only to be read from where you trust the writer.
+    One that several ranks have written is put together: the result is that of one process.
+
+    Args:
+        path: of a checkpoint, or of a folder of them, for its newest intact one.
 
     Raises:
         ValueError: if it is damaged, not whole, or no checkpoint of this layout.
         OSError: if it cannot be read.
     """
     path = Path(path)
+    if path.is_dir() and not NAME.fullmatch(path.name):
+        newest = latest(path)
+        if newest is None:
+            raise ValueError(f"{path} is a folder without an intact checkpoint")
+        path = newest
     if path.is_dir():
         return _load_parts(path)
     content = read_payload(path)
-    expected = {field.name for field in fields(Checkpoint)}
-    if not isinstance(content, dict) or content.keys() != expected:
-        raise ValueError(f"{path} is no training checkpoint: it needs {sorted(expected)}")
-    return Checkpoint(**content)
+    try:
+        return checked(content)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
 
 
 def prune(newest: Path, step: int, keep_last: int) -> None:
@@ -135,19 +140,16 @@ def _parsed(path: Path) -> _Parsed:
 
 def _load_parts(path: Path) -> Checkpoint:
     """Read a checkpoint of several files."""
-    if path.suffix not in _CHECKS or not NAME.fullmatch(path.name):
-        raise ValueError(f"{path} is a folder: pass a file of it, such as latest({str(path)!r})")
     kind = dcp if path.suffix == ".dcp" else shards
-    return assembled(kind.read_tensors(path), kind.read_index(path)["content"])
-
-
-def _check_file(path: Path) -> None:
-    with path.open("rb") as file:
-        verify(file, path)
+    tensors, content = kind.read_tensors(path), kind.read_index(path)["content"]
+    try:
+        return checked(assembled(tensors, content))
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        raise ValueError(f"{path}: its index does not fit its tensors: {error}") from error
 
 
 _CHECKS: dict[str, Callable[[Path], object]] = {
-    ".ckpt": _check_file,
+    ".ckpt": verify,
     ".shards": shards.verify_all,
     ".dcp": dcp.verify_all,
 }
@@ -156,7 +158,7 @@ _CHECKS: dict[str, Callable[[Path], object]] = {
 
 def _remove(path: Path) -> None:
     """Remove a file, or a folder beginning with what makes it whole."""
-    if path.is_dir():
+    if path.is_dir() and not path.is_symlink():
         (path / shards.INDEX).unlink(missing_ok=True)
         shutil.rmtree(path)
     else:

@@ -20,8 +20,9 @@ def restore(
     data: Stateful | None = None,
     generators: dict[str, torch.Generator] | None = None,
     config: dict[str, Any] | None = None,
+    global_generators: bool = False,
 ) -> None:
-    """Put the whole state of a run back, the global generators included.
+    """Put the whole state of a run back.
 
     What the checkpoint holds must be given, and the other way round: a part that is silently left
     out gives a run that looks right and is another one.  The exception is `schedule`, which may be
@@ -39,6 +40,8 @@ def restore(
         data: at any position of the same order.
         generators: by the names under which they were saved.
         config: of the run that continues; None compares nothing.
+        global_generators: put those of Python, NumPy and torch back, too.  A run that owns its
+            process wants it; inside somebody else's program they are not ours to set.
 
     Raises:
         ValueError: naming the first thing that does not fit.
@@ -53,10 +56,9 @@ def restore(
     if optimizer is not None:
         _compare_optimizer(checkpoint.optimizer, optimizer)
     generators = generators or {}
-    _compare_names("generators", checkpoint.generators, generators)
-    for name, generator in generators.items():
-        if checkpoint.generators[name].shape != generator.get_state().shape:
-            raise ValueError(f"generators: {name!r} was saved from another kind of device")
+    _compare_generators(checkpoint.generators, generators)
+    if global_generators:
+        runtime.check_global_rng_state(checkpoint.global_rng)
     if checkpoint.code != code_version():
         log.warning(
             "the checkpoint was written by other source code (version %s): numbers may differ",
@@ -65,7 +67,7 @@ def restore(
     if data is not None:  # checks before it changes anything, so it goes first
         try:
             data.load_state_dict(checkpoint.data)
-        except ValueError as error:
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
             raise ValueError(f"data: {error}") from error
     if schedule is not None:
         schedule.load_state_dict(checkpoint.schedule)
@@ -74,7 +76,8 @@ def restore(
         optimizer.load_state_dict(checkpoint.optimizer)
     for name, generator in generators.items():
         generator.set_state(checkpoint.generators[name])
-    runtime.restore_global_rng_state(checkpoint.global_rng)
+    if global_generators:
+        runtime.restore_global_rng_state(checkpoint.global_rng)
 
 
 def _compare_presence(name: str, *, saved: bool, given: object) -> None:
@@ -91,6 +94,18 @@ def _compare_names(what: str, saved: dict[str, Any], here: dict[str, Any]) -> No
         raise ValueError(f"{what}: {name!r} is in the checkpoint and not here")
     for name in sorted(here.keys() - saved.keys()):
         raise ValueError(f"{what}: {name!r} is here and not in the checkpoint")
+
+
+def _compare_generators(saved: dict[str, torch.Tensor], here: dict[str, torch.Generator]) -> None:
+    """Raise ValueError unless every state is one that the generator of its name can take."""
+    _compare_names("generators", saved, here)
+    for name, generator in here.items():
+        if saved[name].shape != generator.get_state().shape:
+            raise ValueError(f"generators: {name!r} was saved from another kind of device")
+        try:
+            torch.Generator(generator.device).set_state(saved[name])
+        except (RuntimeError, TypeError) as error:
+            raise ValueError(f"generators: the state of {name!r} is broken: {error}") from error
 
 
 def _compare_config(saved: dict[str, Any] | None, here: dict[str, Any], path: str = "") -> None:
@@ -125,6 +140,7 @@ def _compare_weights(saved: dict[str, Any], here: dict[str, Any]) -> None:
 
 def _compare_optimizer(saved: dict[str, Any], optimizer: torch.optim.Optimizer) -> None:
     """Raise ValueError for another kind of optimizer, other groups, or moments of other shapes."""
+    _require_optimizer_state(saved)
     groups = optimizer.param_groups
     there, here = len(saved["param_groups"]), len(groups)
     if there != here:
@@ -137,6 +153,12 @@ def _compare_optimizer(saved: dict[str, Any], optimizer: torch.optim.Optimizer) 
                 f"optimizer: settings {sorted(settings)} of group {number} are on one side only: "
                 "it is another kind of optimizer"
             )
+        for name in sorted(ours.keys() & theirs.keys() - {"params"}):
+            if not _alike(theirs[name], ours[name]):
+                raise ValueError(
+                    f"optimizer: {name} of group {number} is a {type(theirs[name]).__name__} in "
+                    f"the checkpoint and a {type(ours[name]).__name__} here"
+                )
         there, here = len(theirs["params"]), len(ours["params"])
         if there != here:
             what = f"group {number} has {there} parameters in the checkpoint and {here} here"
@@ -148,6 +170,35 @@ def _compare_optimizer(saved: dict[str, Any], optimizer: torch.optim.Optimizer) 
                         f"optimizer: {name!r} of parameter {index} has shape "
                         f"{tuple(moment.shape)}, the parameter {tuple(parameter.shape)}"
                     )
+
+
+def _require_optimizer_state(saved: dict[str, Any]) -> None:
+    """Raise ValueError for what no optimizer's `state_dict` returns."""
+    groups, states = saved.get("param_groups"), saved.get("state")
+    if not isinstance(groups, list) or not isinstance(states, dict):
+        raise ValueError("optimizer: the checkpoint holds no state of an optimizer")
+    numbers = []
+    for group in groups:
+        if not isinstance(group, dict) or not isinstance(group.get("params"), list):
+            raise ValueError("optimizer: a group of the checkpoint has no parameters")
+        numbers += group["params"]
+    if not all(type(number) is int for number in numbers) or len({*numbers}) < len(numbers):
+        raise ValueError("optimizer: parameters of the checkpoint are doubled, or have no number")
+    if unknown := states.keys() - set(numbers):
+        raise ValueError(f"optimizer: the state of {min(unknown, key=str)!r} is of no parameter")
+    if not all(isinstance(state, dict) for state in states.values()):
+        raise ValueError("optimizer: the state of a parameter is no dict")
+
+
+def _alike(saved: object, here: object) -> bool:
+    """Whether a setting is of the same kind; torch keeps None, and tensors, for some of them."""
+    if saved is None or here is None or isinstance(here, torch.Tensor):
+        return True
+    if isinstance(here, tuple | list) and type(saved) is type(here):
+        return len(saved) == len(here) and all(map(_alike, saved, here))
+    if isinstance(here, int | float) and not isinstance(here, bool):
+        return isinstance(saved, int | float | torch.Tensor) and not isinstance(saved, bool)
+    return type(saved) is type(here)
 
 
 def _fits(moment: torch.Tensor, parameter: torch.Tensor) -> bool:

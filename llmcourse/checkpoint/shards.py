@@ -164,10 +164,28 @@ def sealed_index(folder: str | Path) -> dict[str, Any]:
     index = read_payload(folder / INDEX)
     if not isinstance(index, dict) or index.keys() != {"shapes", "hashes", "content"}:
         raise ValueError(f"{folder / INDEX} is another kind of file, and no index")
-    for name in index["hashes"]:
-        if not (folder / name).exists():
-            raise ValueError(f"{folder} is not whole any more: {name} is missing")
+    _require_index(folder, **index)
     return index
+
+
+def _require_index(folder: Path, *, shapes: Any, hashes: Any, content: Any) -> None:
+    """Raise ValueError for an index that no writer of ours makes."""
+    parts = {"shapes": shapes, "hashes": hashes, "content": content}
+    if odd := [name for name, part in parts.items() if not isinstance(part, dict)]:
+        raise ValueError(f"{folder / INDEX}: {odd[0]} is no dict")
+    for name, shape in shapes.items():
+        is_shape = isinstance(shape, list) and all(type(n) is int and n >= 0 for n in shape)
+        if not isinstance(name, str) or not is_shape or math.prod(filter(None, shape)) >= 2**60:
+            raise ValueError(f"{folder / INDEX}: {name!r} has no shape that a tensor can have")
+    num_bytes = 0
+    for name in hashes:
+        if not isinstance(name, str) or Path(name).name != name or (folder / name).is_symlink():
+            raise ValueError(f"{folder / INDEX} names {name!r}, which is no file of the folder")
+        if not (folder / name).is_file():
+            raise ValueError(f"{folder} is not whole any more: {name} is missing")
+        num_bytes += (folder / name).stat().st_size
+    if sum(map(math.prod, shapes.values())) > num_bytes:
+        raise ValueError(f"{folder / INDEX} names more entries than its files have bytes")
 
 
 def wait_for(path: Path, timeout_s: int | float, rank: int) -> None:
@@ -216,16 +234,22 @@ def read_pieces(
         if not 0 <= first <= last <= size:
             raise ValueError(f"{name}: there are no entries {first} to {last} in the checkpoint")
     found: dict[str, Tensor] = {}
+    held: dict[str, list[tuple[int, int]]] = {name: [] for name in ranges}
     for file in index["hashes"]:
         for name, piece in _pieces(Path(folder) / file).items():
+            if name not in shapes:
+                raise ValueError(f"{file} holds {name!r}, which has no shape in the index")
             if name in ranges:
                 first, last = ranges[name]
+                held[name].append((piece.first, piece.last))
                 row = found.setdefault(name, piece.values.new_empty(last - first))
                 low, high = max(first, piece.first), min(last, piece.last)
                 if low < high:
                     row[low - first : high - first] = piece.values[
                         low - piece.first : high - piece.first
                     ]
+    for name, parts in held.items():
+        _require_cover(name, sorted(p for p in parts if p[0] < p[1]), math.prod(shapes[name]))
     return found if wanted else {name: row.view(shapes[name]) for name, row in found.items()}
 
 
@@ -241,8 +265,7 @@ def verify_all(folder: Path) -> None:
         ValueError: if the checkpoint is not whole, or not as it was written.
     """
     for name in read_index(folder)["hashes"]:
-        with (folder / name).open("rb") as file:
-            verify(file, folder / name)
+        verify(folder / name)
 
 
 def _pieces(path: Path) -> dict[str, Piece]:
@@ -251,7 +274,15 @@ def _pieces(path: Path) -> dict[str, Piece]:
         content = read_payload(path)
     except FileNotFoundError as error:
         raise ValueError(f"{path.name} is missing: not every rank has written") from error
-    return {name: Piece(piece["first"], piece["values"]) for name, piece in content.items()}
+    try:
+        pieces = {name: Piece(piece["first"], piece["values"]) for name, piece in content.items()}
+        is_odd = any(type(p.first) is not int or p.first < 0 for p in pieces.values())
+        is_odd |= any(p.values.ndim != 1 for p in pieces.values())
+    except (AttributeError, LookupError, TypeError):
+        is_odd = True
+    if is_odd:
+        raise ValueError(f"{path} holds something else than pieces of tensors")
+    return pieces
 
 
 def _hash_in_header(path: Path) -> str:

@@ -4,13 +4,15 @@ import functools
 import hashlib
 from collections import Counter, OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
+from types import NoneType
 from typing import Any, Protocol, runtime_checkable
 
 import torch
 
 from llmcourse import __version__
+from llmcourse.base.arguments import require
 
 # What torch.load accepts with weights_only=True, exact types: a subclass would be pickled by name.
 _CONTAINERS = (dict, OrderedDict, Counter, list, tuple, set)
@@ -57,13 +59,53 @@ def state_of(thing: Stateful | dict[str, Any] | None) -> dict[str, Any] | None:
     return thing if thing is None or isinstance(thing, Mapping) else thing.state_dict()
 
 
+_KINDS: dict[str, tuple[type, ...]] = {
+    "step": (int,),
+    "model": (dict,),
+    "optimizer": (dict, NoneType),
+    "schedule": (dict, NoneType),
+    "data": (dict, NoneType),
+    "generators": (dict,),
+    "global_rng": (dict,),
+    "config": (dict, NoneType),
+    "code": (dict,),
+}
+"""What each field is."""
+
+
+def checked(content: Any) -> Checkpoint:
+    """Return a checkpoint of its fields by name, which may come from a file.
+
+    Raises:
+        ValueError: naming the first field that is missing, or not what a run writes there.
+    """
+    expected = {field.name for field in fields(Checkpoint)}
+    if not isinstance(content, dict) or content.keys() != expected:
+        raise ValueError(f"it is no training checkpoint, which needs {sorted(expected)}")
+    for name, kinds in _KINDS.items():
+        value = content[name]
+        if not isinstance(value, kinds) or isinstance(value, bool):
+            raise ValueError(f"{name} must be a {kinds[0].__name__}, not a {type(value).__name__}")
+    require("step", content["step"], least=0)
+    if not all(isinstance(name, str) for name in content["model"]):
+        raise ValueError("model has a weight whose name is no string")
+    for name, state in content["generators"].items():
+        if not isinstance(state, torch.Tensor) or state.dtype != torch.uint8:
+            raise ValueError(f"generators: {name!r} holds no state of a generator")
+    return Checkpoint(**content)
+
+
 def check_plain(value: Any, name: str) -> None:
     """Look for what could be saved but not be loaded again.
 
     Raises:
         TypeError: naming where it is and what.
     """
-    if type(value) in _PLAIN or isinstance(value, torch.Tensor):
+    if type(value) in _PLAIN:
+        return
+    if isinstance(value, torch.Tensor):
+        if value.layout != torch.strided or value.is_meta or value.is_quantized:
+            raise TypeError(f"{name} is a tensor that is not dense, or without content")
         return
     if type(value) not in _CONTAINERS:
         raise TypeError(

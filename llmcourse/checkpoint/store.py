@@ -6,10 +6,13 @@ from typing import Any
 import torch
 
 from llmcourse.base import files, runtime
-from llmcourse.base.arguments import require, require_each
+from llmcourse.base.arguments import require_each
 from llmcourse.checkpoint.folder import checkpoint_path, prune, remove_leftovers
 from llmcourse.checkpoint.payload_file import write_payload
-from llmcourse.checkpoint.state import Stateful, check_plain, code_version, state_of
+from llmcourse.checkpoint.state import Stateful, check_plain, checked, code_version, state_of
+
+_FILES = {".bin", ".ckpt", ".dcp", ".npz", ".pkl", ".pt", ".pth", ".safetensors", ".shards", ".zip"}
+"""Endings of names that are taken for a file, or for a checkpoint of another form."""
 
 
 def save(path_or_folder: str | Path, *, keep_last: int | None = None, **parts: Any) -> Path:
@@ -21,12 +24,14 @@ def save(path_or_folder: str | Path, *, keep_last: int | None = None, **parts: A
 
     Args:
         path_or_folder: a folder, for step_NNNNNNNN.ckpt in it, or a file that ends with .ckpt.
+            `load` takes either.
         keep_last: number of checkpoints to keep in the folder, this one and earlier ones; None
             keeps all.  Later ones, of a run that was taken back, are not touched.
         parts: of the run, see `content_of_run`: step and model at least.
 
     Raises:
-        ValueError: if step or keep_last is outside its range.
+        ValueError: if step or keep_last is outside its range, or a name that is taken for a file,
+            such as x.pt, does not end with .ckpt.
         TypeError: if a state holds anything but tensors and plain data.
         OSError: if the file cannot be written.
     """
@@ -57,7 +62,6 @@ def content_of_run(
     Raises:
         ValueError, TypeError: as `save` does.
     """
-    require("step", step, least=0)
     content = {
         "step": step,
         "model": state_of(model),
@@ -70,6 +74,7 @@ def content_of_run(
         "code": code_version(),
     }
     check_plain(content, "")
+    checked(content)
     return content
 
 
@@ -80,6 +85,11 @@ def write(
     require_each({"keep_last": keep_last}, least=1)
     path, step = Path(path_or_folder), content["step"]
     if path.suffix != ".ckpt":
+        if path.suffix.lower() in _FILES and not path.is_dir():
+            raise ValueError(
+                f"{path} looks like a file, which needs the ending .ckpt: pass "
+                f"{path.with_suffix('.ckpt')}, or {path.with_suffix('')} for a folder"
+            )
         path = checkpoint_path(path, step)
     remove_leftovers(path.parent)
     with files.write_atomically(path) as file:

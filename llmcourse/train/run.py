@@ -17,6 +17,7 @@ from llmcourse.optim import AdamW, decay_groups
 from llmcourse.train.config import TrainConfig
 from llmcourse.train.layouts import Layout, MakeLayout
 from llmcourse.train.prepare import Prepared, prepare
+from llmcourse.train.saved import refusing, require_step
 
 Watcher = Callable[[str, Any], None]
 """Called after every phase of a step with the phase's name and what it gave."""
@@ -85,6 +86,7 @@ def new_run(
         layout: makes the layout of model and optimizer.
         saved: a checkpoint to go on from; None begins anew.
     """
+    _batches(config, prepared, share=0, num_shares=1)  # before a large model is made in vain
     device = runtime.device(config.device)
     model = Transformer(config.model, generator=runtime.generator(config.seed)).to(device)
     if config.without != "nothing":
@@ -96,9 +98,17 @@ def new_run(
         # The order of a whole batch has the state of every share of it.
         whole = _batches(config, prepared, share=0, num_shares=1)
         generators = {"sample": sample_generator}
-        checkpoints.restore(
-            saved, model=model, optimizer=optimizer, data=whole, generators=generators
-        )
+        with refusing(None):
+            checkpoints.restore(
+                saved,
+                model=model,
+                optimizer=optimizer,
+                data=whole,
+                generators=generators,
+                global_generators=True,
+            )
+            require_step(saved.step, whole.step)
+            _require_moments(optimizer)
         position = whole.state_dict()
     made = layout(config, model, optimizer)
     batches = _batches(config, prepared, share=made.share, num_shares=made.num_shares)
@@ -109,9 +119,20 @@ def new_run(
     return run
 
 
+def _require_moments(optimizer: AdamW) -> None:
+    """Raise ValueError if what was loaded are no moments of AdamW: a step would end badly."""
+    for p, state in optimizer.state.items():
+        moments = [state.get(name) for name in ("mean", "mean_square")]
+        if any(getattr(moment, "shape", None) != p.shape for moment in moments):
+            raise ValueError("optimizer: the checkpoint lacks a moment of a parameter")
+        if type(state.get("step")) is not int or state["step"] < 0:
+            raise ValueError(f"optimizer: the checkpoint counts {state.get('step')!r} steps")
+
+
 def restored(folder: Path, config: TrainConfig, *, layout: MakeLayout = Layout) -> Run:
-    """Rebuild a run from its newest intact checkpoint, in any layout."""
-    saved = checkpoints.load(checkpoints.latest(folder / "checkpoints"))
+    """Rebuild a run from its newest intact checkpoint, or from its start, in any layout."""
+    newest = checkpoints.latest(folder / "checkpoints")
+    saved = None if newest is None else checkpoints.load(newest)
     prepared = prepare(config, folder / "data")
     return new_run(config, folder, prepared, layout=layout, saved=saved)
 
@@ -133,6 +154,7 @@ def _batches(config: TrainConfig, prepared: Prepared, *, share: int, num_shares:
         rank=share,
         world_size=num_shares,
         seed=config.seed,
+        order=config.order,
     )
 
 

@@ -11,7 +11,9 @@ import pathlib
 import random
 import subprocess
 import sys
+import tempfile
 import textwrap
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -22,7 +24,7 @@ from torch import nn
 
 from llmcourse import __version__, checkpoint, optim
 from llmcourse.base import runtime
-from llmcourse.checkpoint import latest, list_checkpoints, load, restore, save
+from llmcourse.checkpoint import latest, list_checkpoints, load, payload_file, restore, save
 from llmcourse.data import Batches, TokenShards, write_shards
 
 # --- resuming
@@ -100,7 +102,7 @@ def continued(shards, saved, make_optimizer=torch.optim.AdamW, **left_out):
     np.random.seed(9)
     torch.manual_seed(9)
     training = Training(shards, make_optimizer)
-    restore(saved, **(training.parts() | left_out))
+    restore(saved, global_generators=True, **(training.parts() | left_out))
     for _ in range(6):
         training.step()
     return training.fingerprint()
@@ -330,9 +332,67 @@ def small(folder, step=1, **settings):
 def test_the_file_is_what_the_layout_says(tmp_path):
     raw = small(tmp_path).read_bytes()
     assert raw[:8] == b"LLMCHKPT"
-    assert int.from_bytes(raw[8:12], "little") == 1
+    assert int.from_bytes(raw[8:12], "little") == 2
     assert int.from_bytes(raw[12:20], "little") == len(raw) - 52
-    assert raw[20:52] == hashlib.sha256(raw[52:]).digest()
+    assert raw[20:52] == hash_of_hashes(raw[52:])
+
+
+def hash_of_hashes(payload, size=2**22):
+    pieces = [payload[first : first + size] for first in range(0, len(payload), size)]
+    return hashlib.sha256(b"".join(hashlib.sha256(p).digest() for p in pieces)).digest()
+
+
+@given(sizes=st.lists(st.integers(0, 300_000), max_size=8))
+def test_pieces_are_hashed_however_they_come(sizes):
+    """100 examples, about 1 s: small parts and large ones, across the borders of pieces."""
+    parts = [np.random.default_rng(i).bytes(size) for i, size in enumerate(sizes)]
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        ThreadPoolExecutor(1) as thread,
+        tempfile.TemporaryFile() as file,
+    ):
+        patch.setattr(payload_file, "PIECE_BYTES", 100_000)
+        hashing = payload_file._HashingFile(file, thread)
+        assert [hashing.write(memoryview(part)) for part in parts] == sizes
+        file.seek(0)
+        assert file.read() == b"".join(parts)
+    digests = b"".join(digest.digest() for digest in hashing.digests)
+    assert hashlib.sha256(digests).digest() == hash_of_hashes(b"".join(parts), 100_000)
+
+
+@pytest.fixture(scope="module")
+def of_three_pieces(tmp_path_factory):
+    """A checkpoint of 10 MB."""
+    return save(
+        tmp_path_factory.mktemp("large") / "large.ckpt", step=1, model={"w": torch.ones(2_500_000)}
+    )
+
+
+def of_version_1(raw):
+    """The same file as earlier code wrote it."""
+    payload = raw[52:]
+    size = len(payload).to_bytes(8, "little")
+    return raw[:8] + (1).to_bytes(4, "little") + size + hashlib.sha256(payload).digest() + payload
+
+
+@pytest.mark.parametrize("change", [bytes, of_version_1], ids=["version 2", "version 1"])
+def test_damage_in_any_piece_is_found_in_either_version(change, of_three_pieces, tmp_path):
+    raw = change(of_three_pieces.read_bytes())
+    (tmp_path / "whole.ckpt").write_bytes(raw)
+    assert load(tmp_path / "whole.ckpt").model["w"].sum() == 2_500_000
+    for position in (60, 2**22 + 51, 2**22 + 52, 2 * 2**22 + 100, len(raw) - 1):
+        damaged = bytearray(raw)
+        damaged[position] ^= 1
+        (tmp_path / "damaged.ckpt").write_bytes(damaged)
+        with pytest.raises(ValueError, match="is damaged"):
+            load(tmp_path / "damaged.ckpt")
+
+
+def test_a_pipe_is_no_checkpoint(tmp_path):
+    os.mkfifo(tmp_path / "step_00000001.ckpt")
+    assert latest(tmp_path) is None
+    with pytest.raises(ValueError, match="it is no file"):
+        load(tmp_path / "step_00000001.ckpt")
 
 
 @pytest.fixture(scope="module")
@@ -423,9 +483,38 @@ def test_garbage_under_a_right_header_is_refused(tmp_path):
         load(path)
 
 
-def test_a_folder_is_no_checkpoint(tmp_path):
-    with pytest.raises(ValueError, match="is a folder: pass a file of it"):
+def test_what_save_takes_load_takes(tmp_path, caplog):
+    for place in (tmp_path / "folder", tmp_path / "v1.2", tmp_path / "x.ckpt"):
+        small(place, 3)
+        assert load(place).step == 3
+    assert small(tmp_path / "folder", 5) == latest(tmp_path / "folder")
+    (tmp_path / "folder/step_00000009.ckpt").write_bytes(b"")
+    assert load(tmp_path / "folder").step == 5
+    assert "skipping step_00000009.ckpt" in caplog.text
+    with pytest.raises(ValueError, match="is a folder without an intact checkpoint"):
         load(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["x.pt", "x.PTH", "a.b.safetensors", "x.CKPT", "x.bin", "x.dcp"])
+def test_a_name_that_promises_a_file_is_refused(name, tmp_path):
+    stem = name.rpartition(".")[0]
+    with pytest.raises(ValueError, match=f"pass .*/{stem}.ckpt, or .*/{stem} for a folder"):
+        small(tmp_path / name)
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / name).mkdir()
+    assert small(tmp_path / name).parent == tmp_path / name
+
+
+def test_the_programs_own_generators_are_left_alone(shards, tmp_path):
+    training = Training(shards)
+    saved = load(save(tmp_path, step=1, **training.parts()))
+    random.seed(4)
+    np.random.seed(4)
+    torch.manual_seed(4)
+    restore(saved, **training.parts())
+    assert random.random() == random.Random(4).random()
+    assert np.random.rand() == np.random.RandomState(4).rand()
+    assert torch.rand(()) == torch.rand((), generator=torch.Generator().manual_seed(4))
 
 
 def test_a_missing_file_is_missing(tmp_path):
