@@ -35,6 +35,8 @@ DOWNLOADS = {"from_pretrained", "load_dataset", "hf_hub_download", "urlopen", "u
 SOURCES = {"getsource", "getsourcelines", "getdoc", "help"}
 KEPT = ("tags", "mystnb", "jupyter", "cellView")
 """What stays of a cell's metadata: tags and images of the page, and who folds the code."""
+FOLDED = {"tags": ["hide-input"], "jupyter": {"source_hidden": True}, "cellView": "form"}
+"""The metadata of a cell whose code is folded: in the page, in JupyterLab, in Colab."""
 NOT_PORTABLE = {
     r"\{[a-z:]+\}`": "a role",
     r"^ *(?:`{3,}|~{3,}|:{3,})\{": "a directive",
@@ -112,6 +114,10 @@ def problems(path: Path, names: set[str]) -> Iterator[str]:
     code = [cell for cell in code if cell.source != setup_cells.source()]
     if not code or ("set_up(" not in code[0].source and "set_num_threads(1)" not in code[0].source):
         yield "its first own code cell does not call runtime.set_up()"
+    for cell in code:
+        hidden = cell.metadata.get("jupyter", {}).get("source_hidden", False)
+        if hidden != bool({"hide-input", "remove-input"} & {*cell.metadata.get("tags", ())}):
+            yield f"cell {cell.get('id')}: is folded in the page or in JupyterLab, but not in both"
     for cell in code:
         for problem in code_problems(cell, names):
             yield f"cell {cell.get('id')}: {problem}"

@@ -21,6 +21,7 @@ import inspect
 import json
 import os
 import re
+import sys
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -351,6 +352,8 @@ def term_link(term: str, label: str, document: str) -> addnodes.pending_xref:
 
 
 def setup(app: Sphinx) -> dict[str, object]:
+    sys.path.append(str(app.srcdir))
+    importlib.import_module("tools.by_code")  # else what `made_page` adds would execute it again
     app.connect("source-read", read)
     app.connect("doctree-read", link_terms)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

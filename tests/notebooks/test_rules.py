@@ -33,7 +33,7 @@ def good():
     cells = [
         markdown("title", TITLE),
         markdown("need", "## You need\n\n## You will be able to\n\n## Predict"),
-        code("install", setup_cells.source(), {"tags": list(setup_cells.TAGS)}),
+        code("install", setup_cells.source(), dict(setup_cells.METADATA)),
         code("setup", "from llmcourse import runtime\n\nruntime.set_up(num_threads=1, seed=0)"),
         code("figure", FIGURE, FIGURE_METADATA),
         markdown("caption", f"{CAPTION}\n\n$$ a = b \\tag{{7.1}} $$"),
