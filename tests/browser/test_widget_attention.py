@@ -13,7 +13,7 @@ from llmcourse.model import Transformer, attention_maps
 from llmcourse.model import queries_and_keys as those_of_a_model
 from llmcourse.model.attention import attention_weights, causal_mask, sliding_window_mask
 from llmcourse.model.config import PRESETS
-from tests.browser.kit import enter, pictured, said, table, value
+from tests.browser.kit import enter, look, pictured, said, table, value
 from tests.browser.registry import ATTENDED, attention_map, queries_and_keys
 
 SHAPES = [(4, 2), (4, 4), (4, 1), (6, 3), (8, 2), (1, 1)]
@@ -204,10 +204,14 @@ def test_rows_are_chosen_by_arrow_by_field_and_by_press(show):
     assert "Position “␣on” (5) reads" in said(page)
     enter(page, "position that reads", "0")
     assert "Position “<|end|>” (0) reads 100 % from “<|end|>” (0)." in said(page)
-    cell = page.locator("svg text", has_text="3 ␣cat").last.bounding_box()
-    page.mouse.click(cell["x"] + 150, cell["y"] + cell["height"] / 2)
-    assert value(page, "position that reads") == "3"
-    assert "Position “␣cat” (3) reads" in said(page)
+    for position, token in enumerate(("␣cat", "␣sat"), start=3):
+        row = page.locator("svg text", has_text=f"{position} {token}").last
+        row.scroll_into_view_if_needed()
+        cell = row.bounding_box()
+        page.mouse.click(cell["x"] + 150, cell["y"] + cell["height"] / 2)
+        assert value(page, "position that reads") == str(position)
+        assert f"Position “{token}” ({position}) reads" in said(page)
+        look(page, theme="light", width=760, text=200)  # a press is where the larger picture is
 
 
 def test_without_a_mask_the_future_is_read_and_the_sentence_says_how_much(show):
