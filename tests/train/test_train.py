@@ -286,7 +286,7 @@ def test_a_folder_is_not_overwritten(config, finished):
         ({"seed": -1}, "seed must be 0 or greater"),
         ({"steps": 10**31}, "steps must be at most 1000000000000"),
         ({"num_threads": 100_000}, "num_threads must be at most 512, got 100000"),
-        ({"learning_rate": float("inf")}, "learning_rate must be at most"),
+        ({"learning_rate": float("inf")}, "learning_rate must be below inf, got inf"),
         ({"weight_decay": float("nan")}, "weight_decay must be 0 or greater, got nan"),
     ],
 )
