@@ -249,10 +249,13 @@ def test_odd_lines_of_metrics_are_put_aside_and_nothing_is_lost(copied, caplog):
 # ---- others' order, others' tokens
 
 
-def test_batches_at_random_starts_resume_to_the_same_bits_and_ranks_equal_one(config, tmp_path):
-    random = replace(config, order="random")
+def test_batches_at_random_starts_resume_to_the_same_bits_and_ranks_equal_one(
+    config, whole, tmp_path
+):
+    random, shuffled = replace(config, order="random"), [r.loss for r in whole.reports]
     whole = train.fit(train.start(random, tmp_path / "whole"))
     losses = [r.loss for r in whole.reports]
+    assert losses != shuffled
     (tmp_path / "whole" / "checkpoints" / "step_00000006.ckpt").unlink()
     resumed = train.fit(train.resume(tmp_path / "whole"))
     assert [r.loss for r in resumed.reports] == losses[3:]
