@@ -42,7 +42,7 @@ def attention_rows(quick: bool) -> list[dict]:
 
 
 def decoding_rows(quick: bool) -> list[dict]:
-    """Greedy continuation by 80 tokens, of one and of prompts of 1 to 15, on the `stories` shape."""
+    """Greedy continuation by 80 tokens, of one and of 8 prompts of 1 to 15, as `stories`."""
     config = stories()
     model = Transformer(config, generator=torch.Generator().manual_seed(0)).eval()
     peer = hugging_face(config, attention="sdpa").eval()
