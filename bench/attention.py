@@ -3,6 +3,7 @@
 import random
 
 import torch
+import torch.nn.functional as F
 
 from bench.peers import hugging_face
 from bench.timing import medians, row
@@ -41,45 +42,57 @@ def attention_rows(quick: bool) -> list[dict]:
 
 
 def decoding_rows(quick: bool) -> list[dict]:
-    """Greedy continuation of one token by 80, on the `stories` shape."""
+    """Greedy continuation by 80 tokens, of one and of 8 prompts of 1 to 15, as `stories`."""
     config = stories()
     model = Transformer(config, generator=torch.Generator().manual_seed(0)).eval()
     peer = hugging_face(config, attention="sdpa").eval()
     peer.load_state_dict(to_huggingface(model.state_dict(), config))
     peer.generation_config.eos_token_id = None  # both write every token asked for
     prompt = torch.tensor([[1]])
+    unequal = [torch.arange(1, length + 1) for length in range(1, 16, 2)]
 
-    def ours(*, use_cache: bool):
-        return generate(
-            model,
-            prompt,
-            max_new_tokens=NEW_TOKENS,
-            generator=torch.Generator(),
-            temperature=0,
-            use_cache=use_cache,
-        )
+    def ours(prompts, *, use_cache: bool = True):
+        settings = {"temperature": 0, "use_cache": use_cache}
+        return generate(model, prompts, max_new_tokens=NEW_TOKENS, **settings)
 
-    def theirs():
-        return peer.generate(
-            prompt,
-            attention_mask=torch.ones_like(prompt),
-            max_new_tokens=NEW_TOKENS,
-            do_sample=False,
-            use_cache=True,
-            pad_token_id=0,
-        )
+    def theirs(ids, mask):
+        settings = {"do_sample": False, "use_cache": True, "pad_token_id": 0}
+        return peer.generate(ids, attention_mask=mask, max_new_tokens=NEW_TOKENS, **settings)
 
-    assert torch.equal(ours(use_cache=True), theirs())
+    padded = torch.stack([F.pad(row, (15 - len(row), 0)) for row in unequal])  # no prompt has a 0
+    assert torch.equal(ours(prompt), theirs(prompt, torch.ones_like(prompt)))
+    rows_of = zip(ours(unequal), theirs(padded, (padded > 0).long()), strict=True)
+    assert all(torch.equal(row, their[-len(row) :]) for row, their in rows_of)
     sides = {
-        "cache": lambda: ours(use_cache=True),
-        "none": lambda: ours(use_cache=False),
-        "peer": theirs,
+        "cache": lambda: ours(prompt),
+        "none": lambda: ours(prompt, use_cache=False),
+        "peer": lambda: theirs(prompt, torch.ones_like(prompt)),
+        "unequal": lambda: ours(unequal),
+        "one by one": lambda: [ours(row.unsqueeze(0)) for row in unequal],
+        "peer, unequal": lambda: theirs(padded, (padded > 0).long()),
     }
     seconds = medians(sides, repeats=2 if quick else 7)
     rates = {name: NEW_TOKENS / s for name, s in seconds.items()}
     return [
         row("decoding with a cache", rates["cache"], rates["none"], "ours without", "tokens/s"),
-        row("decoding with a cache", rates["cache"], rates["peer"], "HF Llama", "tokens/s"),
+        row(
+            "decoding with a cache",
+            rates["cache"],
+            rates["peer"],
+            "HF Llama",
+            "tokens/s",
+            aim=">= 1.5",
+        ),
+        *(
+            row(
+                "decoding 8 prompts of unequal lengths",
+                8 * rates["unequal"],
+                8 * rates[side],
+                name,
+                "tokens/s",
+            )
+            for side, name in (("one by one", "ours, one by one"), ("peer, unequal", "HF Llama"))
+        ),
     ]
 
 

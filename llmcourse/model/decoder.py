@@ -25,8 +25,16 @@ from llmcourse.model.ops import embedding, linear, rmsnorm, silu_gate
 class KVCache:
     """Keys and values of the positions that one layer has seen, so that none is computed twice."""
 
-    def __init__(self, batch_size: int, config: ModelConfig, *, like: Tensor) -> None:
-        shape = (batch_size, config.context_length, config.num_kv_heads, config.head_size)
+    def __init__(
+        self,
+        batch_size: int,
+        config: ModelConfig,
+        num_positions: int | None = None,
+        *,
+        like: Tensor,
+    ) -> None:
+        num_positions = num_positions or config.context_length
+        shape = (batch_size, num_positions, config.num_kv_heads, config.head_size)
         self.keys_BSGK = like.new_empty(shape)
         self.values_BSGK = like.new_empty(shape)
         self.length = 0
@@ -283,9 +291,12 @@ class Transformer(HoldsRotations):
         for block in self.blocks:
             block.attention.attend = form
 
-    def new_cache(self, batch_size: int) -> list[KVCache]:
-        """Return one empty cache per layer."""
-        return [KVCache(batch_size, self.config, like=self.embedding) for _ in self.blocks]
+    def new_cache(self, batch_size: int, num_positions: int | None = None) -> list[KVCache]:
+        """Return one empty cache per layer, with room for the context or for fewer positions."""
+        return [
+            KVCache(batch_size, self.config, num_positions, like=self.embedding)
+            for _ in self.blocks
+        ]
 
     def forward(
         self,

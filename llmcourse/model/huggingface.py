@@ -167,6 +167,8 @@ def from_huggingface(state: dict[str, Tensor], config: ModelConfig) -> dict[str,
             configuration has not, or its head is another matrix than the embedding where the
             configuration ties them.
     """
+    if config.num_layers > len(state):
+        raise ValueError(f"{len(state)} parameters are too few for {config.num_layers} layers")
     names = _names(config)
     state = {name: w for name, w in state.items() if not name.endswith("rotary_emb.inv_freq")}
     if config.num_experts:

@@ -95,8 +95,9 @@ def load_huggingface(folder: str | Path) -> Transformer:
         folder: on this machine; nothing is downloaded.
 
     Raises:
-        ValueError: if config.json describes what our decoder lacks, the weights are others than it
-            describes, a file is damaged or missing, or there are pickled weights alone.
+        ValueError: if config.json describes what our decoder lacks or this machine cannot hold,
+            the weights are others than it describes, a file is damaged or missing, or there are
+            pickled weights alone.
         OSError: if a file cannot be read.
     """
     folder = Path(folder)
@@ -106,8 +107,12 @@ def load_huggingface(folder: str | Path) -> Transformer:
             "huggingface_hub.snapshot_download returns; nothing is downloaded here"
         )
     config = config_from_huggingface(folder / CONFIG)
-    state = from_huggingface(_read_weights(folder), config)
-    model = Transformer(config)
+    weights = _read_weights(folder)
+    try:
+        state, model = from_huggingface(weights, config), Transformer(config)
+    except (RuntimeError, OverflowError, TypeError) as error:  # torch's, of sizes beyond reason
+        reason = str(error).splitlines()[0]
+        raise ValueError(f"the model of {folder / CONFIG} cannot be made here: {reason}") from error
     model.load_state_dict(state)
     return model
 

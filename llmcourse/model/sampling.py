@@ -116,7 +116,7 @@ def generate(
     ids_BT, starts = _ending_together(prompts, model)
     num_given = ids_BT.shape[1]
     done_B1 = torch.zeros_like(ids_BT[:, :1], dtype=torch.bool)
-    window = _Window(model, starts, use_cache=use_cache)
+    window = _Window(model, starts, num_given + max_new_tokens, use_cache=use_cache)
     for _ in range(max_new_tokens):
         logits_BV = window.last_logits(ids_BT)
         if temperature == 0:
@@ -165,9 +165,12 @@ class _Window:
     They end in the same column; what a sequence sees begins in a column of its own.
     """
 
-    def __init__(self, model: Transformer, starts: list[int], *, use_cache: bool) -> None:
+    def __init__(
+        self, model: Transformer, starts: list[int], most_tokens: int, *, use_cache: bool
+    ) -> None:
         self.model = model
         self.starts = starts
+        self.room = min(most_tokens, model.config.context_length)
         self.use_cache = use_cache
         self.cache = None
 
@@ -181,7 +184,7 @@ class _Window:
             self.cache = None
         first = seen = min(self.starts)
         if self.use_cache:
-            self.cache = self.cache or self.model.new_cache(len(ids_BT))
+            self.cache = self.cache or self.model.new_cache(len(ids_BT), self.room)
             seen += self.cache[0].length
         mask_BTS = _own_mask(self.starts, seen, end) if max(self.starts) > first else None
         return self.model(ids_BT[:, seen:], mask=mask_BTS, cache=self.cache)[:, -1]

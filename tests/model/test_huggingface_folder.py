@@ -242,6 +242,21 @@ def test_weights_of_another_shape_are_refused(saved):
         load_huggingface(rewritten(folder, num_hidden_layers=3))
 
 
+def test_sizes_beyond_reason_are_one_line(tmp_path):
+    theirs("Llama").save_pretrained(tmp_path)
+    for changes, message in (
+        ({"num_hidden_layers": 10**9}, "too few for 1000000000 layers"),
+        ({"vocab_size": 10**30}, "cannot be made here"),
+        ({"vocab_size": 2**40, "hidden_size": 2**40}, "cannot be made here"),
+        ({"max_position_embeddings": 10**15}, "cannot be made here"),
+    ):
+        before = {key: SIZES[key] for key in changes}
+        with pytest.raises(ValueError, match=message) as caught:
+            load_huggingface(rewritten(tmp_path, **changes))
+        assert "\n" not in str(caught.value)
+        rewritten(tmp_path, **before)
+
+
 def test_a_pickle_is_not_read(tmp_path):
     class Payload:
         def __reduce__(self):

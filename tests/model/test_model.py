@@ -493,6 +493,21 @@ def test_the_comparison_notices_padding_that_is_seen(monkeypatch):
     assert same.count(True) < 3
 
 
+def test_the_cache_is_as_long_as_what_is_written(monkeypatch):
+    """Published models have contexts whose whole cache takes gigabytes."""
+    decoder, made = built(small()), []
+    monkeypatch.setattr(
+        decoder, "new_cache", lambda *sizes: made.append(sizes) or new_cache(*sizes)
+    )
+    new_cache = Transformer.new_cache.__get__(decoder)
+    for prompt, tokens in (([1, 2, 3], 5), ([1, 2, 3], 90)):
+        generate(decoder, [prompt], max_new_tokens=tokens, temperature=0)
+    assert made[0] == (1, 8)
+    assert set(made[1:]) == {(1, 16)}
+    assert new_cache(2, 8)[0].keys_BSGK.shape == (2, 8, 2, 6)
+    assert new_cache(2)[0].values_BSGK.shape == (2, 16, 2, 6)
+
+
 def test_draws_need_a_generator():
     decoder = built(small())
     for prompts in (ids_of(decoder.config), [[1, 2], [3]]):

@@ -157,13 +157,15 @@ def _connect(model: Transformer, axis: Axis, *, sequence_parallel: bool) -> None
     def project(x_BTD: Float[Tensor, "B _ D"], w_vD: Float[Tensor, "v D"]) -> Tensor:
         return vocabulary_parallel_linear(x_BTD, w_vD, axis, **settings)
 
-    def new_cache(batch_size: int) -> list[KVCache]:
+    def new_cache(batch_size: int, num_positions: int | None = None) -> list[KVCache]:
         local = replace(
             model.config,
             num_heads=model.config.num_heads // axis.size,
             num_kv_heads=max(1, model.config.num_kv_heads // axis.size),
         )
-        return [KVCache(batch_size, local, like=model.embedding) for _ in model.blocks]
+        return [
+            KVCache(batch_size, local, num_positions, like=model.embedding) for _ in model.blocks
+        ]
 
     for name, module in model.named_modules():
         if any(fnmatchcase(name, pattern) for pattern in CUT_LAYERS):
