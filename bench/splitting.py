@@ -163,7 +163,7 @@ class TorchLlama(nn.Module):
         self.blocks = nn.ModuleList(TorchBlock(config) for _ in range(config.num_layers))
         self.norm = nn.RMSNorm(config.width, eps=config.norm_eps)
         self.head = _linear(config.width, config.vocab_size)
-        self.rotations = new_model(config).rotations_TJ[:LENGTH]
+        self.rotations = new_model(config).rotations_TJ2[:LENGTH]
 
     def forward(self, ids: Tensor) -> Tensor:
         """Return the logits of every position."""

@@ -27,6 +27,10 @@ ICON_FONT = re.compile(
     r"|(?:\.fa-[a-z0-9-]+:{1,2}before,?)+\{content:[^}]*\}",
     re.IGNORECASE,
 )
+# A character of the icon font: an empty box without it.
+ICON = re.compile(r"([\"'])(?:\\[ef][0-9a-f]{3}|[\ue000-\uf8ff])\1", re.IGNORECASE)
+# The theme's name is known once its script has run: until then, and without scripts, it is light.
+LIGHT = re.compile(r"html\[data-theme=([\"']?)light\1\]")
 NUM_COLOURS = 64
 
 
@@ -85,6 +89,7 @@ def stylesheet(static: Path, name: str) -> str:
     """Return a stylesheet for the folder above its own, without the icon font."""
     text = (static / name).read_text(encoding="utf8")
     text = ICON_FONT.sub("", re.sub(r"/\*# sourceMappingURL=.*?\*/", "", text))
+    text = LIGHT.sub('html:not([data-theme="dark"])', ICON.sub('""', text))
     folder = name.rpartition("/")[0]
     if not folder:
         return text

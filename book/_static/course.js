@@ -1,5 +1,40 @@
-// What the book adds to a page: a glossary term is explained where it stands, on hover, on focus
-// and on touch.  The page carries the explanations of its own terms (book/_ext/reading.py).
+// What the book adds to a page.
+
+// The theme takes the focus from a button that was pressed: one pressed by key keeps it.  And the
+// contents, laid over a narrow page, go away when an entry has been chosen.
+document.addEventListener("DOMContentLoaded", () => {
+  for (const button of document.querySelectorAll(".bd-header-article button")) {
+    button.blur = () => {
+      if (!button.matches(":focus-visible")) HTMLElement.prototype.blur.call(button);
+    };
+  }
+  const contents = document.getElementById("pst-secondary-sidebar-modal");
+  contents?.addEventListener("click", ({ target }) => { if (target.closest("a")) contents.close(); });
+});
+
+// On a narrow screen a line of code goes on below, further in than it began: each line becomes an
+// element that knows how far in it is.  What has elements over several lines (a module's source)
+// stays as it is, and wraps plainly; printed text stays as it is for its columns.
+document.addEventListener("DOMContentLoaded", () => {
+  const narrow = matchMedia("(max-width: 767.98px)");
+  const split = () => {
+    if (!narrow.matches) return;
+    narrow.removeEventListener("change", split);
+    for (const code of document.querySelectorAll(".bd-article div.highlight pre")) {
+      if (code.closest(".output.stream, .output.text_plain")) continue;
+      if ([...code.children].some((part) => part.textContent.includes("\n"))) continue;
+      code.innerHTML = code.innerHTML.trimEnd().split("\n").map((line) => {
+        const indent = line.replace(/<[^>]*>/g, "").search(/\S|$/);
+        return `<span class="course-line" style="--indent: ${indent + 4}ch">${line}</span>`;
+      }).join("\n");
+    }
+  };
+  narrow.addEventListener("change", split);
+  split();
+});
+
+// A glossary term is explained where it stands, on hover, on focus and on touch.  The page carries
+// the explanations of its own terms (book/_ext/reading.py).
 document.addEventListener("DOMContentLoaded", () => {
   const terms = document.getElementById("course-terms");
   if (!terms) return;

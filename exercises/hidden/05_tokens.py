@@ -88,31 +88,27 @@ def encoded_fast(word, merges):
     return [piece for piece in pieces if piece]
 
 
-def seconds(call, word, merges):
-    """Return how long one call takes."""
-    began = time.perf_counter()
-    call("encode_word", word, merges)
-    return time.perf_counter() - began
+def is_slow(call, word, merges):
+    """Say whether an answer takes far longer than `encoded_fast`, and to pass the data, each time.
 
-
-def times_slower(call, word, merges):
-    """Return how many times as long as `encoded_fast` an answer takes, less the way there and back.
-
-    The least of several times, measured in turn: a busy machine makes some of them longer, and
-    none shorter.
+    Both are processor times, of which a busy machine's other programs take nothing.
     """
-    own = hidden.caller({"encode_word": encoded_fast})
+    own = hidden.Caller({"encode_word": encoded_fast})
     gc.collect()
     gc.disable()  # it takes longer than what is measured here
     try:
-        rounds = [
-            [seconds(f, data, merges) for f in (call, own) for data in (b"", word)]
-            for _ in range(4)
-        ]
+        for _ in range(3):
+            began = time.thread_time()
+            own("encode_word", word, merges)
+            needed = time.thread_time() - began
+            call("encode_word", word, merges)
+            # An answer in n log n is at 0.5 to 2 here; one that is quadratic, or walks through
+            # the word for each merge, at 30.
+            if call.processor_s < 8 * needed:
+                return False
     finally:
         gc.enable()
-    empty, long, own_empty, own_long = (min(times) for times in zip(*rounds, strict=True))
-    return (long - empty) / max(own_long - own_empty, 1e-6)
+    return True
 
 
 def check_2(t, call, rng):
@@ -135,12 +131,13 @@ def check_2(t, call, rng):
         return  # the long words take their time
     letters, own = b"acgt", [(bytes([a]), bytes([b])) for a in b"acgt" for b in b"acgt"]
     rng.shuffle(own)
-    others = [(bytes([a]), bytes([b])) for a in range(128, 192) for b in range(128, 192)]
-    word = bytes(rng.choices(letters, k=12_000))
-    # An answer in n log n is at 0.5 to 4 here; one that is quadratic, or walks through the word
-    # for each merge, at about 50.
-    slow = times_slower(call, word, own + others) > 15
-    if t(not slow, "12,000 letters and 4,112 merges take far longer than in n log n"):
+    others = [(bytes([a]), bytes([b])) for a in range(128, 192) for b in range(128, 256)]
+    word = bytes(rng.choices(letters, k=24_000))
+    pieces = encoded_fast(word, own)
+    if not t.equal(call("encode_word", word, own + others), pieces, "24,000 letters"):
+        return
+    slow = is_slow(call, word, own + others)
+    if t(not slow, "24,000 letters and 8,208 merges take far longer than in n log n"):
         word = bytes(rng.choices(letters, k=200_000))
         pieces = encoded_fast(word, own)
         t.equal(call("encode_word", word, own), pieces, "200,000 letters")

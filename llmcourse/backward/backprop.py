@@ -11,7 +11,7 @@ Shape suffixes:  B batch, T time, D width, V vocabulary, N rows (all tokens of a
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Bool, Complex, Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from llmcourse.loss import (
@@ -72,7 +72,7 @@ class Tape(NamedTuple):
     """What the backward pass of the whole model needs."""
 
     ids_BT: Int[Tensor, "B T"]
-    rotations_TJ: Complex[Tensor, "*rows T J"]
+    rotations_TJ2: Float[Tensor, "*rows T J 2"]
     mask: Bool[Tensor, "*masked T T"] | None
     blocks: list[BlockTape]
     norm: RMSNormSaved
@@ -110,17 +110,17 @@ def forward(
     num_tokens = int(counted_N.sum()) if num_tokens is None else num_tokens
     if num_tokens <= 0:
         raise ValueError(f"num_tokens must be positive, got {num_tokens}: every target is ignored")
-    rotations_TJ = model.rotations_of(ids_BT.shape[1], positions_BT)
+    rotations_TJ2 = model.rotations_of(ids_BT.shape[1], positions_BT)
     x_BTD, blocks = model.embedding[ids_BT], []
     for block in model.blocks:
-        x_BTD, tape = _block_forward(block, x_BTD, rotations_TJ, mask)
+        x_BTD, tape = _block_forward(block, x_BTD, rotations_TJ2, mask)
         blocks.append(tape)
     normed_BTD, norm = rmsnorm_forward(x_BTD, model.norm.gain, model.norm.eps)
     logits_BTV, head = linear_forward(normed_BTD, model.head_weight)
     losses_N, losses = token_losses_forward(
         logits_BTV.flatten(0, 1), targets_BT.flatten(), counted_N
     )
-    tape = Tape(ids_BT, rotations_TJ, mask, blocks, norm, head, losses, num_tokens)
+    tape = Tape(ids_BT, rotations_TJ2, mask, blocks, norm, head, losses, num_tokens)
     return losses_N.sum() / num_tokens, tape
 
 
@@ -183,7 +183,7 @@ def _require_plain(model: Transformer) -> None:
 def _block_forward(
     block: Block,
     x_BTD: Float[Tensor, "B T D"],
-    rotations_TJ: Complex[Tensor, "*rows T J"],
+    rotations_TJ2: Float[Tensor, "*rows T J 2"],
     mask: Bool[Tensor, "*masked T T"] | None,
 ) -> tuple[Float[Tensor, "B T D"], BlockTape]:
     """One block, forward:  x = x + attention(norm(x));  x = x + feed_forward(norm(x))."""
@@ -196,8 +196,8 @@ def _block_forward(
     k_BTX, key = linear_forward(n_BTD, read.w_k)
     v_BTX, value = linear_forward(n_BTD, read.w_v)
     out_BTHK, attention = flash_forward(
-        rope_adjacent(q_BTX.unflatten(-1, heads), rotations_TJ),
-        rope_adjacent(k_BTX.unflatten(-1, heads), rotations_TJ),
+        rope_adjacent(q_BTX.unflatten(-1, heads), rotations_TJ2),
+        rope_adjacent(k_BTX.unflatten(-1, heads), rotations_TJ2),
         v_BTX.unflatten(-1, heads),
         mask,
         _TILE,
@@ -231,8 +231,8 @@ def _block_backward(
     dout_BTX, dw_o = linear_backward(dx_BTD, saved.output)
     dout_BTHK = dout_BTX.view(saved.attention.out_BTHK.shape)
     dq_BTHK, dk_BTGK, dv_BTGK = flash_backward(dout_BTHK, saved.attention, tape.mask, _TILE)
-    dq_BTHK = rope_adjacent_backward(dq_BTHK, tape.rotations_TJ)
-    dk_BTGK = rope_adjacent_backward(dk_BTGK, tape.rotations_TJ)
+    dq_BTHK = rope_adjacent_backward(dq_BTHK, tape.rotations_TJ2)
+    dk_BTGK = rope_adjacent_backward(dk_BTGK, tape.rotations_TJ2)
     dn_BTD, dw_q = linear_backward(dq_BTHK.flatten(-2), saved.query)
     dn_key_BTD, dw_k = linear_backward(dk_BTGK.flatten(-2), saved.key)
     dn_value_BTD, dw_v = linear_backward(dv_BTGK.flatten(-2), saved.value)

@@ -1,7 +1,16 @@
-"""How the course's commands fail: in one line."""
+"""How the course's commands end: what a status means, and a failure in one line."""
 
 import sys
 from argparse import ArgumentError
+
+GO_ON = 75
+"""Status of a run that has saved because it was told to end: the work is not done, go on with it.
+
+It is EX_TEMPFAIL of sysexits.h, "try again later"; no error of a run ends with it.
+"""
+
+STOP = "stop"
+"""A file in the folder of a run on several ranks: when it appears, they save and end."""
 
 
 def fail(program: str, problem: Exception | str) -> int:

@@ -57,7 +57,8 @@ def differentiable(
         autocast: in what it computes under `torch.autocast`.
 
     Returns:
-        A function with forward's positional arguments that returns its output.
+        A function with forward's positional arguments that returns its output.  It has a first
+        derivative only, see `refuse_second_derivatives`.
     """
 
     class Pair(torch.autograd.Function):
@@ -71,19 +72,37 @@ def differentiable(
 
         @staticmethod
         def backward(ctx: Any, dy: torch.Tensor) -> tuple:
+            refuse_second_derivatives()
             gradients = backward(dy, ctx.saved_type(*ctx.saved_tensors))
             return (*gradients, *[None] * (ctx.num_arguments - len(gradients)))
 
     def apply(*arguments: Any) -> torch.Tensor:
-        device = next(a.device.type for a in arguments if isinstance(a, torch.Tensor))
+        device = arguments[0].device.type
         if not (torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)):
-            return Pair.apply(*arguments)
+            # Without a gradient to come the node would be overhead, felt in steps of one token.
+            return Pair.apply(*arguments) if torch.is_grad_enabled() else forward(*arguments)[0]
         # The casts stand outside the pair, where autograd sees them; inside, nothing is cast.
         dtype = torch.get_autocast_dtype(device) if autocast == "lower" else torch.float32
         with torch.autocast(device, enabled=False):
             return Pair.apply(*(_cast(a, dtype, autocast) for a in arguments))
 
     return apply
+
+
+def refuse_second_derivatives() -> None:
+    """Stop a backward pass that is itself recorded: called by those written by hand.
+
+    What they saved is a constant to autograd, so that a second derivative would lack terms.  (Nor
+    does torch's `once_differentiable` stop `torch.autograd.grad`: it leaves the terms out.)
+
+    Raises:
+        RuntimeError: in a backward pass with create_graph=True.
+    """
+    if torch.is_grad_enabled():
+        raise RuntimeError(
+            "a backward pass written by hand has no second derivative: leave create_graph=True "
+            "out, or use torch's own functions (F.linear, F.cross_entropy, ...) for this model"
+        )
 
 
 def _cast(argument: Any, dtype: torch.dtype, autocast: Autocast) -> Any:

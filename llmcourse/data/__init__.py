@@ -9,7 +9,7 @@ from llmcourse import lazy
 
 if TYPE_CHECKING:
     from llmcourse.data.chat import CHAT_TOKENS, ChatTokens, Turn, chat_tokens
-    from llmcourse.data.order import Batches, permuted, prefetch
+    from llmcourse.data.order import Batches, permuted, prefetch, random_starts
     from llmcourse.data.packing import (
         PackedRows,
         Packing,
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         pack,
         packed_rows,
     )
+    from llmcourse.data.raw_tokens import read_raw_tokens
     from llmcourse.data.shards import TokenShards, write_shards
 
 lazy(__name__)

@@ -6,6 +6,11 @@ a target once.  An epoch goes through the windows in a shuffled order.  Step s t
 batch_size * world_size of them, and rank r its share in the order of the ranks.  Where a run
 stands is therefore one number, the step, and the order is the same for every world size.
 
+Batches at random starts, which nanoGPT and Stanford's CS336 draw, are there beside it.  Any token
+may begin a window, and each step draws anew.  The trade-off: there is nothing to shuffle, no border
+between epochs, and no window is cut at the same place each time; but in one pass' worth of steps a
+token is missed with probability 1/e = 37 %, another one comes twice or more.
+
 Shape suffixes:  B batch of this rank, T time (tokens), S steps.
 """
 
@@ -14,7 +19,7 @@ import math
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar, get_args
 
 import numpy as np
 import torch
@@ -89,12 +94,43 @@ def _hash(x: np.ndarray) -> np.ndarray:
     return x ^ (x >> np.uint64(31))
 
 
+Order = Literal["shuffled", "random"]
+"""Of the windows: each once in an epoch, or at random starts, with repetition."""
+
+
+def random_starts(
+    positions: Int64[np.ndarray, " N"], count: int, *, seed: int
+) -> Int64[np.ndarray, " N"]:
+    """Return a random number below `count` for each position, the same one each time.
+
+        start = hash(position * g + hash(seed)) mod count
+
+    It is SplitMix64 at any place of its sequence, g being its step.  Like `permuted` it needs no
+    memory, can start anywhere, and does not depend on the version of a library.
+
+    Args:
+        positions: 0 or greater: how many windows were drawn before, by all ranks.
+        count: of possible starts, 1 or more.
+        seed: 0 or greater.
+
+    Raises:
+        ValueError: if count is below 1 or a position is negative.
+    """
+    require("count", count, least=1)
+    if len(positions) and positions.min() < 0:
+        raise ValueError(f"positions must be 0 or greater, got {positions}")
+    digest = hashlib.shake_128(f"{seed} random starts".encode()).digest(8)
+    key = np.frombuffer(digest, dtype="<u8").astype(np.uint64)
+    golden = np.uint64(0x9E3779B97F4A7C15)
+    return (_hash(positions.astype(np.uint64) * golden + key) % np.uint64(count)).astype(np.int64)
+
+
 class Batches:
     """The batches of one rank: a pure function of (seed, step, rank, world size), and an iterator.
 
-    No window comes twice in an epoch.  Left out of an epoch are the windows that do not fill a
-    last global batch (others in every epoch), and always the tokens at the very end that do not
-    fill a window.  The iterator never ends: the next epoch is another shuffle.
+    In the order "shuffled" no window comes twice in an epoch.  Left out of an epoch are the windows
+    that do not fill a last global batch (others in every epoch), and always the tokens at the very
+    end that do not fill a window.  The iterator never ends: the next epoch is another shuffle.
 
     Memory: the numbers of the windows of 64 steps, however large the data.
 
@@ -107,6 +143,7 @@ class Batches:
         rank: from 0 to world_size - 1.
         world_size: number of ranks.
         seed: of the order, 0 or greater.
+        order: "shuffled", or "random" for windows that begin anywhere, drawn with repetition.
 
     Raises:
         ValueError: if a setting is outside its range, or the tokens do not fill one global batch.
@@ -120,6 +157,7 @@ class Batches:
         rank: int = 0,
         world_size: int = 1,
         seed: int = 0,
+        order: Order = "shuffled",
     ) -> None:
         self.shards = shards
         self.batch_size = batch_size
@@ -127,10 +165,13 @@ class Batches:
         self.rank = rank
         self.world_size = world_size
         self.seed = seed
+        self.order = order
         self.step = 0
         require_fields(self, "batch_size", "context_length", "world_size", least=1)
         require_fields(self, "rank", "seed", least=0)
         require("rank", rank, below=world_size)
+        if order not in get_args(Order):
+            raise ValueError(f"order must be shuffled or random, got {order!r}")
         self._block: tuple[tuple[int, int], np.ndarray] = ((-1, -1), np.empty((0, 0), np.int64))
         if self.steps_per_epoch < 1:
             raise ValueError(
@@ -159,8 +200,27 @@ class Batches:
         require("step", step, least=0)
         return step // self.steps_per_epoch
 
+    def starts(self, step: int) -> Int64[np.ndarray, " B"]:
+        """Return the tokens at which this rank's windows of a step begin.
+
+        Raises:
+            ValueError: if the step is negative.
+        """
+        if self.order == "shuffled":
+            return self.windows(step) * self.context_length
+        require("step", step, least=0)
+        first = step * self.global_batch_size + self.rank * self.batch_size
+        positions = np.arange(first, first + self.batch_size, dtype=np.int64)
+        return random_starts(positions, len(self.shards) - self.context_length, seed=self.seed)
+
     def windows(self, step: int) -> Int64[np.ndarray, " B"]:
-        """Return the numbers of the windows that this rank reads at a step."""
+        """Return the numbers of the windows that this rank reads at a step of the shuffled order.
+
+        Raises:
+            ValueError: if the step is negative, or the windows have no numbers.
+        """
+        if self.order != "shuffled":
+            raise ValueError("windows at random starts have no numbers: use starts(step)")
         epoch = self.epoch_of(step)
         block, row = divmod(step % self.steps_per_epoch, _BLOCK_STEPS)
         cached = self._block
@@ -185,8 +245,8 @@ class Batches:
         """
         length = self.context_length
         inputs_BT, targets_BT = np.empty((2, self.batch_size, length), dtype=np.int64)
-        for row, window in enumerate(self.windows(step).tolist()):
-            tokens = self.shards[window * length : (window + 1) * length + 1]
+        for row, start in enumerate(self.starts(step).tolist()):
+            tokens = self.shards[start : start + length + 1]
             inputs_BT[row] = tokens[:-1]
             targets_BT[row] = tokens[1:]
         return torch.from_numpy(inputs_BT), torch.from_numpy(targets_BT)
@@ -201,7 +261,10 @@ class Batches:
 
     def _identity(self) -> dict[str, Any]:
         """Return what must be equal for a position to mean the same."""
+        # Earlier states name no order.
+        random = {} if self.order == "shuffled" else {"order": self.order}
         return {
+            **random,
             "seed": self.seed,
             "context_length": self.context_length,
             "global_batch_size": self.global_batch_size,
@@ -218,7 +281,8 @@ class Batches:
         Raises:
             ValueError: if it belongs to another order: other data, seed, context or global batch.
         """
-        for name, value in {**self._identity(), "step": None}.items():
+        state = {"order": "shuffled", **state}
+        for name, value in {**self._identity(), "order": self.order, "step": None}.items():
             if name not in state:
                 raise ValueError(f"the state lacks {name!r}: save it with state_dict()")
             if value is not None and state[name] != value:

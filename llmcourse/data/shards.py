@@ -194,17 +194,28 @@ class TokenShards:
             digest.update(LAYOUT.pack(*header))
         return digest.hexdigest()
 
+    @property
+    def num_bytes(self) -> int:
+        """Of all tokens."""
+        return len(self) * self.dtype.itemsize
+
     def verify(self) -> None:
-        """Read every token and compare with the hash in its header.
+        """Read every token, compare with the hash in its header, and look for ids out of range.
 
         Opening only looks at headers and sizes: hashing a large corpus takes minutes.
 
         Raises:
-            ValueError: naming the first shard whose tokens have changed.
+            ValueError: naming the first shard whose tokens have changed, or are not of its
+                vocabulary.
         """
         for path, header, part in zip(self._paths, self._headers, self._parts, strict=True):
             if hashlib.sha256(part).digest() != header.tokens_sha256:
                 raise ValueError(f"{path} is damaged: its tokens do not match its hash")
+            if (largest := int(part.max())) >= self.vocab_size:
+                raise ValueError(
+                    f"{path} has the id {largest}; its vocabulary of {self.vocab_size} has ids "
+                    f"from 0 to {self.vocab_size - 1}: write the shards again"
+                )
 
     def __len__(self) -> int:
         return self._borders[-1]

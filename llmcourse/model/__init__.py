@@ -20,8 +20,17 @@ if TYPE_CHECKING:
         tiny,
         tiny_moe,
     )
-    from llmcourse.model.decoder import KVCache, Transformer, auxiliary_loss
+    from llmcourse.model.decoder import (
+        Attention,
+        Block,
+        FeedForward,
+        KVCache,
+        RMSNorm,
+        Transformer,
+        auxiliary_loss,
+    )
     from llmcourse.model.huggingface import from_huggingface, split_experts, to_huggingface
+    from llmcourse.model.huggingface_folder import config_from_huggingface, load_huggingface
     from llmcourse.model.inspect import (
         attention_maps,
         hidden_units,

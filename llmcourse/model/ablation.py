@@ -56,7 +56,8 @@ def without(model: Transformer, part: Part | str) -> Transformer:
         )
     model = copy.deepcopy(model)
     if part == "position":
-        model.rotations_TJ = torch.ones_like(model.rotations_TJ)
+        no_turn_2 = model.rotations_TJ2.new_tensor([1.0, 0.0])
+        model.rotations_TJ2 = no_turn_2.expand_as(model.rotations_TJ2).clone()
     elif part == "residual":
         model.blocks = nn.ModuleList(BlockWithoutResidual(block) for block in model.blocks)
     else:

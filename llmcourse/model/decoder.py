@@ -6,13 +6,14 @@ A token id enters as a row of the embedding, passes all blocks, is normalised on
 as one logit per vocabulary entry.
 
 Shape suffixes:  B batch, T time, D width, H heads, G key/value heads, K head size, F hidden,
-V vocabulary, S time of cached keys, J channel pairs of RoPE.  A mask may have a batch axis or not.
+V vocabulary, S time of cached keys, J channel pairs of RoPE, 2 the parts of a rotation.  A mask may
+have a batch axis or not.
 """
 
 from collections.abc import Callable, Sequence
 
 import torch
-from jaxtyping import Bool, Complex, Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from llmcourse.model.attention import attention_sdpa, rope_adjacent, rope_rotations
@@ -62,7 +63,7 @@ class Attention(nn.Module):
             self.k_norm = RMSNorm(config.head_size, config.norm_eps)
 
     def queries_and_keys(
-        self, x_BTD: Float[Tensor, "B T D"], rotations_TJ: Complex[Tensor, "*rows T J"]
+        self, x_BTD: Float[Tensor, "B T D"], rotations_TJ2: Float[Tensor, "*rows T J 2"]
     ) -> tuple[Float[Tensor, "B T H K"], Float[Tensor, "B T G K"]]:
         """Return the rotated query and key heads of every token, normalised first if asked for."""
         heads = (-1, self.head_size)
@@ -70,18 +71,18 @@ class Attention(nn.Module):
         k_BTGK = linear(x_BTD, self.w_k).unflatten(-1, heads)
         if self.q_norm is not None:
             q_BTHK, k_BTGK = self.q_norm(q_BTHK), self.k_norm(k_BTGK)
-        return rope_adjacent(q_BTHK, rotations_TJ), rope_adjacent(k_BTGK, rotations_TJ)
+        return rope_adjacent(q_BTHK, rotations_TJ2), rope_adjacent(k_BTGK, rotations_TJ2)
 
     def forward(
         self,
         x_BTD: Float[Tensor, "B T D"],
-        rotations_TJ: Complex[Tensor, "*rows T J"],
+        rotations_TJ2: Float[Tensor, "*rows T J 2"],
         *,
         mask: Bool[Tensor, "*masked T S"] | None = None,
         cache: KVCache | None = None,
     ) -> Float[Tensor, "B T D"]:
         """Return what every token reads from itself and the tokens before it."""
-        q_BTHK, k_BSGK = self.queries_and_keys(x_BTD, rotations_TJ)
+        q_BTHK, k_BSGK = self.queries_and_keys(x_BTD, rotations_TJ2)
         v_BSGK = linear(x_BTD, self.w_v).unflatten(-1, (-1, self.head_size))
         if cache is not None:
             k_BSGK, v_BSGK = cache.append(k_BSGK, v_BSGK)
@@ -141,7 +142,7 @@ class Block(nn.Module):
     def forward(
         self,
         x_BTD: Float[Tensor, "B t D"],  # t of T positions, if several ranks share them
-        rotations_TJ: Complex[Tensor, "*rows T J"],
+        rotations_TJ2: Float[Tensor, "*rows T J 2"],
         *,
         mask: Bool[Tensor, "*masked T S"] | None = None,
         cache: KVCache | None = None,
@@ -149,7 +150,7 @@ class Block(nn.Module):
     ) -> Float[Tensor, "B t D"]:
         """Add what the two parts of the layer contribute."""
         normed_BTD = self.attention_norm(x_BTD)
-        x_BTD = x_BTD + self.attention(normed_BTD, rotations_TJ, mask=mask, cache=cache)
+        x_BTD = x_BTD + self.attention(normed_BTD, rotations_TJ2, mask=mask, cache=cache)
         return x_BTD + self.transform(x_BTD, routings)
 
 
@@ -193,7 +194,30 @@ def auxiliary_loss(routings: Sequence[Routing], config: ModelConfig) -> Float[Te
     return config.balance_weight * (torch.stack(losses).sum() / config.num_layers)
 
 
-class Transformer(nn.Module):
+class HoldsRotations(nn.Module):
+    """A model with the rotation of every position, which a cast of its weights does not round."""
+
+    config: ModelConfig
+    rotations_TJ2: Float[Tensor, "T J 2"]
+
+    def _apply(self, function: Callable[[Tensor], Tensor], recurse: bool = True) -> nn.Module:
+        """Do what `to`, `half`, `cuda`, ... ask for; of the rotations, the device alone changes."""
+        exact_TJ2 = self.rotations_TJ2
+        super()._apply(function, recurse)
+        device = self.rotations_TJ2.device
+        if exact_TJ2.is_meta and device.type != "meta":
+            with device:
+                exact_TJ2 = _rotations(self.config)
+        self.rotations_TJ2 = exact_TJ2.to(device)
+        return self
+
+
+def _rotations(config: ModelConfig) -> Float[Tensor, "T J 2"]:
+    """Return the rotations of all positions of the context."""
+    return rope_rotations(config.head_size, config.context_length, theta=config.rope_theta)
+
+
+class Transformer(HoldsRotations):
     """The whole decoder.
 
     Initialisation: every matrix from N(0, 0.02^2), the two that write into the residual stream
@@ -216,10 +240,7 @@ class Transformer(nn.Module):
         self.norm = RMSNorm(config.width, config.norm_eps)
         if not config.tied_head:
             self.head = nn.Parameter(torch.empty(config.vocab_size, config.width))
-        rotations_TJ = rope_rotations(
-            config.head_size, config.context_length, theta=config.rope_theta
-        )
-        self.register_buffer("rotations_TJ", rotations_TJ, persistent=False)
+        self.register_buffer("rotations_TJ2", _rotations(config), persistent=False)
         if generator is not None:
             self.initialise(generator)
 
@@ -291,10 +312,10 @@ class Transformer(nn.Module):
                 position is outside it.
         """
         x_BTD = self.look_up(ids_BT, self.embedding)
-        rotations_TJ = self.rotations_of(ids_BT.shape[1], positions_BT, cache)
+        rotations_TJ2 = self.rotations_of(ids_BT.shape[1], positions_BT, cache)
         for layer, block in enumerate(self.blocks):
             past = cache[layer] if cache else None
-            x_BTD = block(x_BTD, rotations_TJ, mask=mask, cache=past, routings=routings)
+            x_BTD = block(x_BTD, rotations_TJ2, mask=mask, cache=past, routings=routings)
         return self.project(self.norm(x_BTD), self.head_weight)
 
     def rotations_of(
@@ -302,17 +323,17 @@ class Transformer(nn.Module):
         num_tokens: int,
         positions_BT: Int[Tensor, "B T"] | None = None,
         cache: list[KVCache] | None = None,
-    ) -> Complex[Tensor, "*rows T J"]:
+    ) -> Float[Tensor, "*rows T J 2"]:
         """Return the rotation of every token's position; arguments and errors as in `forward`."""
         start = cache[0].length if cache else 0
         end, context = start + num_tokens, self.config.context_length
         if end > context:
             raise ValueError(f"{end} tokens do not fit into the context of {context}")
         if positions_BT is None:
-            return self.rotations_TJ[start:end]
+            return self.rotations_TJ2[start:end]
         if positions_BT.numel() and not 0 <= positions_BT.min() <= positions_BT.max() < context:
             raise ValueError(
                 f"positions must be from 0 to {context - 1}, got {int(positions_BT.min())} to "
                 f"{int(positions_BT.max())}"
             )
-        return self.rotations_TJ[positions_BT]
+        return self.rotations_TJ2[positions_BT]

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from llmcourse.model.attention import halves_from_adjacent
 from llmcourse.model.config import ModelConfig
+from llmcourse.model.decoder import Transformer
 
 _IN_BLOCK = {
     "attention_norm.gain": "input_layernorm.weight",
@@ -158,22 +159,39 @@ def _stacked(state: dict[str, Tensor], config: ModelConfig) -> dict[str, Tensor]
 def from_huggingface(state: dict[str, Tensor], config: ModelConfig) -> dict[str, Tensor]:
     """Return our state dict from one of `LlamaForCausalLM`: the inverse of `to_huggingface`.
 
-    The experts of a Mixtral may have either set of names.
+    The experts of a Mixtral may have either set of names.  The frequencies of the rotation, which
+    old files hold beside the weights, are passed over: `config` has their base.
 
     Raises:
-        ValueError: if a parameter is missing, or `state` has one that this configuration has not.
+        ValueError: if a parameter is missing or of another shape, `state` has one that this
+            configuration has not, or its head is another matrix than the embedding where the
+            configuration ties them.
     """
     names = _names(config)
+    state = {name: w for name, w in state.items() if not name.endswith("rotary_emb.inv_freq")}
     if config.num_experts:
         state = _stacked(_unjoined(state), config)
     unknown = state.keys() - set(names.values()) - {"lm_head.weight"}
     if unknown:
         raise ValueError(f"not parameters of this configuration: {sorted(unknown)}")
+    with torch.device("meta"):
+        expected = Transformer(config).state_dict()
     order_K = torch.argsort(halves_from_adjacent(config.head_size))
     result = {}
     for ours, theirs in names.items():
         if theirs not in state:
             raise ValueError(f"the state dict has no parameter {theirs!r} of this configuration")
+        if state[theirs].shape != expected[ours].shape:
+            raise ValueError(
+                f"{theirs!r} has the shape {tuple(state[theirs].shape)}, this configuration gives "
+                f"{tuple(expected[ours].shape)}"
+            )
         rotated = ours.endswith(_ROTATED)
         result[ours] = _permute_heads(state[theirs], order_K) if rotated else state[theirs]
+    head = state.get("lm_head.weight")
+    if config.tied_head and head is not None and not torch.equal(head, result["embedding"]):
+        raise ValueError(
+            "'lm_head.weight' is another matrix than 'model.embed_tokens.weight': set tied_head to "
+            "False"
+        )
     return result

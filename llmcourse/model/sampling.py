@@ -1,14 +1,20 @@
 """From logits to text: temperature, top-k, top-p, and the loop that appends one token at a time.
 
-Shape suffixes:  B batch, T time, V vocabulary.
+Shape suffixes:  B batch, T time, S time of cached keys, V vocabulary.
 """
 
+from collections.abc import Sequence
+
 import torch
-from jaxtyping import Float, Int
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from llmcourse.base.arguments import require, require_each
 from llmcourse.model.decoder import Transformer
+
+Prompt = Int[Tensor, "..."] | Sequence[int]
+"""A row of token ids."""
 
 
 def next_token_probabilities(
@@ -41,6 +47,8 @@ def next_token_probabilities(
         return best_BV.scatter(-1, logits_BV.argmax(-1, keepdim=True), 1.0)
     # The maximum is subtracted before dividing: a tiny temperature would otherwise overflow.
     shifted_BV = (logits_BV - logits_BV.amax(-1, keepdim=True)) / temperature
+    if top_k is None and top_p is None:
+        return shifted_BV.softmax(-1)
     sorted_BV, order_BV = shifted_BV.sort(dim=-1, descending=True, stable=True)
     p_BV = sorted_BV.softmax(-1)
     if top_k is not None:
@@ -63,76 +71,134 @@ def _check_sampling(temperature: int | float, top_k: int | None, top_p: int | fl
 @torch.no_grad()
 def generate(
     model: Transformer,
-    prompt_BT: Int[Tensor, "B T"],
+    prompts: Int[Tensor, "B T"] | Sequence[Prompt],
     *,
     max_new_tokens: int,
-    generator: torch.Generator,
+    generator: torch.Generator | None = None,
     temperature: int | float = 1.0,
     top_k: int | None = None,
     top_p: int | float | None = None,
     stop_id: int | None = None,
     use_cache: bool = True,
-) -> Int[Tensor, "B new"]:
+) -> Int[Tensor, "B new"] | list[Int[Tensor, "..."]]:
     """Continue every prompt by up to `max_new_tokens` tokens; return the prompts with them.
 
     Past the context length the oldest tokens fall out of view, and the cache is filled anew with
-    the later half of the context.
+    the later half of the context.  A prompt among others of any length sees itself alone.
 
     Args:
         model: the decoder.
-        prompt_BT: token ids, at least one.
-        max_new_tokens: upper bound on the tokens added; 0 returns the prompt.
-        generator: source of the draws.
+        prompts: token ids, at least one in each: a tensor, or a list of rows of unequal lengths.
+        max_new_tokens: upper bound on the tokens added; 0 returns the prompts.
+        generator: source of the draws; at temperature 0 there are none.
         temperature: see `next_token_probabilities`.
         top_k: see `next_token_probabilities`.
         top_p: see `next_token_probabilities`.
-        stop_id: a sequence that drew this id is done and repeats it; all done ends the loop.
+        stop_id: a sequence that drew this id is done; all done ends the loop.
         use_cache: keep keys and values instead of computing the whole sequence for every token;
             the result is the same.
 
+    Returns:
+        A tensor for a tensor, in which a sequence that is done repeats its stop_id; a list for a
+        list, in which it ends there.
+
     Raises:
-        ValueError: if the prompt is empty, max_new_tokens is negative, or a sampling argument is
-            outside its range.
+        ValueError: if a prompt is empty, there are draws and no generator, max_new_tokens is
+            negative, or a sampling argument is outside its range.
     """
     _check_sampling(temperature, top_k, top_p)
-    if prompt_BT.shape[1] == 0:
-        raise ValueError("the prompt is empty: give at least one token, such as the separator")
     require("max_new_tokens", max_new_tokens, least=0)
-    ids_BT, done_B = prompt_BT, torch.zeros(len(prompt_BT), dtype=torch.bool)
-    window = _Window(model, use_cache=use_cache)
-    for _ in range(max_new_tokens):
-        p_BV = next_token_probabilities(
-            window.last_logits(ids_BT), temperature=temperature, top_k=top_k, top_p=top_p
+    if generator is None and temperature != 0:
+        raise ValueError(
+            f"temperature = {temperature} draws: give a generator, such as "
+            "torch.Generator().manual_seed(0), or set temperature to 0"
         )
-        drawn_B1 = torch.multinomial(p_BV, 1, generator=generator)
+    ids_BT, starts = _ending_together(prompts, model)
+    num_given = ids_BT.shape[1]
+    done_B1 = torch.zeros_like(ids_BT[:, :1], dtype=torch.bool)
+    window = _Window(model, starts, use_cache=use_cache)
+    for _ in range(max_new_tokens):
+        logits_BV = window.last_logits(ids_BT)
+        if temperature == 0:
+            drawn_B1 = logits_BV.argmax(-1, keepdim=True)
+        else:
+            p_BV = next_token_probabilities(
+                logits_BV, temperature=temperature, top_k=top_k, top_p=top_p
+            )
+            drawn_B1 = torch.multinomial(p_BV, 1, generator=generator)
         if stop_id is not None:
-            drawn_B1 = drawn_B1.where(~done_B.unsqueeze(-1), stop_id)
-            done_B = done_B | (drawn_B1.squeeze(-1) == stop_id)
+            drawn_B1 = drawn_B1.where(~done_B1, stop_id)
+            done_B1 = done_B1 | (drawn_B1 == stop_id)
         ids_BT = torch.cat((ids_BT, drawn_B1), dim=1)
-        if bool(done_B.all()):
+        if stop_id is not None and bool(done_B1.all()):
             break
-    return ids_BT
+    if isinstance(prompts, Tensor):
+        return ids_BT
+    rows = [row[start:] for row, start in zip(ids_BT, starts, strict=True)]
+    if stop_id is None:
+        return rows
+    # The first stop_id that a row drew is its end; all after it are repetitions.
+    num_repeated = ((ids_BT[:, num_given:] == stop_id).cumsum(1) > 1).sum(1).tolist()
+    return [row[: len(row) - n] for row, n in zip(rows, num_repeated, strict=True)]
+
+
+def _ending_together(
+    prompts: Int[Tensor, "B T"] | Sequence[Prompt], model: Transformer
+) -> tuple[Int[Tensor, "B T"], list[int]]:
+    """Return prompts as rows that end in the same column, and the column where each begins."""
+    lengths = [len(row) for row in prompts]
+    if 0 in lengths or not lengths:
+        raise ValueError("the prompt is empty: give at least one token, such as the separator")
+    if isinstance(prompts, Tensor):
+        return prompts, [0] * len(lengths)
+    starts = [max(lengths) - length for length in lengths]
+    padded = [
+        F.pad(torch.as_tensor(row, device=model.embedding.device), (start, 0))
+        for row, start in zip(prompts, starts, strict=True)
+    ]
+    return torch.stack(padded), starts
 
 
 class _Window:
-    """The part of a growing sequence that the model sees, with or without a cache."""
+    """The part of growing sequences that the model sees, with or without a cache.
 
-    def __init__(self, model: Transformer, *, use_cache: bool) -> None:
+    They end in the same column; what a sequence sees begins in a column of its own.
+    """
+
+    def __init__(self, model: Transformer, starts: list[int], *, use_cache: bool) -> None:
         self.model = model
+        self.starts = starts
         self.use_cache = use_cache
-        self.start = 0
         self.cache = None
 
     def last_logits(self, ids_BT: Int[Tensor, "B T"]) -> Float[Tensor, "B V"]:
         """Return the logits after the last token."""
-        length, context = ids_BT.shape[1], self.model.config.context_length
-        if length - self.start > context:
+        end, context = ids_BT.shape[1], self.model.config.context_length
+        if end - min(self.starts) > context:
             # Drop half a context at once: dropping one token would refill the cache at every step.
-            self.start = length - max(1, context // 2)
+            later = end - max(1, context // 2)
+            self.starts = [later if end - s > context else s for s in self.starts]
             self.cache = None
-        if not self.use_cache:
-            return self.model(ids_BT[:, self.start :])[:, -1]
-        if self.cache is None:
-            self.cache = self.model.new_cache(len(ids_BT))
-        seen = self.start + self.cache[0].length
-        return self.model(ids_BT[:, seen:], cache=self.cache)[:, -1]
+        first = seen = min(self.starts)
+        if self.use_cache:
+            self.cache = self.cache or self.model.new_cache(len(ids_BT))
+            seen += self.cache[0].length
+        mask_BTS = _own_mask(self.starts, seen, end) if max(self.starts) > first else None
+        return self.model(ids_BT[:, seen:], mask=mask_BTS, cache=self.cache)[:, -1]
+
+
+def _own_mask(starts: list[int], seen: int, end: int) -> Bool[Tensor, "B T S"]:
+    """Return the causal mask for rows that begin in columns of their own.
+
+    Positions need no such care: rotations tell how far apart two tokens are, and no more.
+
+    Args:
+        starts: where each row begins; the earliest is the first column of all.
+        seen: first column of the queries.
+        end: after the last column.
+    """
+    columns_S = torch.arange(min(starts), end)
+    columns_T1 = torch.arange(seen, end).unsqueeze(1)
+    own_B1S = columns_S >= torch.tensor(starts).view(-1, 1, 1)
+    # Padding sees itself: attention over nothing may be NaN, which would spread.
+    return (own_B1S & (columns_S <= columns_T1)) | (columns_S == columns_T1)

@@ -36,8 +36,8 @@ class AdamW(PerTensor):
     def __init__(
         self,
         params: Iterable[Any],
-        *,
         lr: int | float,
+        *,
         betas: tuple[float, float] = (0.9, 0.95),
         eps: float = 1e-8,
         weight_decay: int | float = 0.1,
@@ -83,12 +83,13 @@ class Adam(AdamW):
     def __init__(
         self,
         params: Iterable[Any],
+        lr: int | float,
         *,
         betas: tuple[float, float] = (0.9, 0.999),
         weight_decay: int | float = 0.0,
         **settings: Any,
     ) -> None:
-        super().__init__(params, betas=betas, weight_decay=weight_decay, **settings)
+        super().__init__(params, lr, betas=betas, weight_decay=weight_decay, **settings)
 
     def _update(self, w: Tensor, g: Tensor, group: dict[str, Any]) -> None:
         """Add the decay to the gradient, then update without it."""
@@ -121,7 +122,7 @@ def decay_groups(model: nn.Module, *, weight_decay: int | float) -> list[dict[st
 
 @torch.no_grad()
 def clip_by_global_norm(
-    parameters: Iterable[Tensor],
+    parameters: Tensor | Iterable[Tensor],
     max_norm: int | float,
     *,
     sum_over_shards: Callable[[Tensor], Tensor] = lambda total: total,
@@ -131,7 +132,8 @@ def clip_by_global_norm(
     norm = sqrt(sum over all gradients of g^2);  g = g * min(1, max_norm / norm)
 
     Args:
-        parameters: tensors whose `.grad` is clipped in place; those without one are passed over.
+        parameters: tensors whose `.grad` is clipped in place, or a single one; those without one
+            are passed over.
         max_norm: largest allowed norm, positive.
         sum_over_shards: adds the sum of squares over the ranks that hold other shards.
 
@@ -142,6 +144,8 @@ def clip_by_global_norm(
         Pascanu et al. 2013, algorithm 1, https://arxiv.org/abs/1211.5063
     """
     require("max_norm", max_norm, above=0)
+    if isinstance(parameters, Tensor):  # its rows are no parameters: they have no `.grad`
+        parameters = [parameters]
     gradients = [p.grad for p in parameters if p.grad is not None]
     if not gradients:
         return 0.0

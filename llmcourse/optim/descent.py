@@ -1,6 +1,6 @@
 """Descent along the gradient, plain, with momentum, and with a step size for each weight."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -13,12 +13,21 @@ class PerTensor(torch.optim.Optimizer):
     """An optimizer that updates every tensor by itself, in `_update`."""
 
     @torch.no_grad()
-    def step(self) -> None:
-        """Take one step with the gradients that are there."""
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Take one step with the gradients that are there, or that `closure` makes first.
+
+        Returns:
+            What `closure` returns, the loss by custom; None without one.
+        """
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
         for group in self.param_groups:
             for w in group["params"]:
                 if w.grad is not None:
                     self._update(w, w.grad, group)
+        return loss
 
 
 class SGD(PerTensor):
@@ -39,7 +48,7 @@ class SGD(PerTensor):
     """
 
     def __init__(
-        self, params: Iterable[Any], *, lr: int | float, momentum: int | float = 0.0
+        self, params: Iterable[Any], lr: int | float, *, momentum: int | float = 0.0
     ) -> None:
         require("lr", lr, above=0)
         require("momentum", momentum, least=0, below=1)
@@ -76,8 +85,8 @@ class RMSProp(PerTensor):
     def __init__(
         self,
         params: Iterable[Any],
-        *,
         lr: int | float,
+        *,
         alpha: int | float = 0.99,
         eps: float = 1e-8,
     ) -> None:

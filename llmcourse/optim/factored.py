@@ -41,8 +41,8 @@ class Adafactor(PerTensor):
     def __init__(
         self,
         params: Iterable[Any],
-        *,
         lr: int | float = 1e-2,
+        *,
         decay_exponent: int | float = 0.8,
         eps: tuple[float, float] = (1e-30, 1e-3),
         clip: int | float = 1.0,

@@ -89,8 +89,8 @@ class Muon(PerTensor):
     def __init__(
         self,
         params: Iterable[Any],
-        *,
         lr: int | float = 1e-3,
+        *,
         momentum: int | float = 0.95,
         weight_decay: int | float = 0.1,
         num_steps: int = 5,

@@ -4,7 +4,7 @@ Every field of `TrainConfig` is a flag, made from the dataclass by jsonargparse.
 """
 
 import argparse
-import os
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
@@ -16,12 +16,22 @@ from jsonargparse import ArgumentError, ArgumentParser, Namespace, set_parsing_s
 from llmcourse.base.command_line import fail
 from llmcourse.model import ModelConfig
 from llmcourse.parallel.world import RankError
-from llmcourse.scale.cost import FP32_TRAINING, num_parameters
 from llmcourse.train.config import NO_MESH, PRESETS, TrainConfig
-from llmcourse.train.loop import FitResult, fit, resume, saved_config, start
+from llmcourse.train.export.huggingface import obstacle
+from llmcourse.train.lock import locked
+from llmcourse.train.loop import FitResult, fit, resume, start
 from llmcourse.train.phases import TrainingDivergedError
 from llmcourse.train.ranks import RanksResult, fit_on_ranks, moved, resume_on_ranks
 from llmcourse.train.run import Run
+from llmcourse.train.saved import check_memory, require_run, saved_config
+from llmcourse.train.signals import (
+    EVERY,
+    Asked,
+    EndedEarlyError,
+    GoneError,
+    interruptible,
+    under_torchrun,
+)
 
 PROGRAM = "python -m llmcourse.train"
 
@@ -31,16 +41,31 @@ LAYOUT = ("ranks", "parallel", *NO_MESH)
 MAY_CHANGE = {"--resume", "--steps", "--engine", *(f"--{name}" for name in LAYOUT)}
 """Flags that a resumed run takes."""
 
+_NO_MEMORY = re.compile("can't allocate memory|not enough memory|out of memory")
+"""What torch says when it gets none."""
+
 # The text under each field of the dataclass is the help of its flag.
 set_parsing_settings(docstring_parse_attribute_docstrings=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; return 0, or 2 after one line that says what is wrong."""
+    """Run the command line; return 0, or 2 after one line that says what is wrong.
+
+    A run that is warned by SIGTERM or SIGUSR1 saves and returns 75, `GO_ON`.
+    """
     try:
-        return _train(sys.argv[1:] if arguments is None else list(arguments))
+        with interruptible(Asked(listens=False), EVERY) as asked:
+            return _train(sys.argv[1:] if arguments is None else list(arguments), asked)
+    except (EndedEarlyError, GoneError) as ended:
+        fail(PROGRAM, str(ended))
+        return ended.status
     except (ValueError, TrainingDivergedError, ImportError, ArgumentError, OSError) as error:
         return fail(PROGRAM, error)
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, MemoryError) or _NO_MEMORY.search(str(error)):
+            said = "this machine has not enough memory: take a smaller model, batch or context"
+            return fail(PROGRAM, said)
+        raise
     except RankError as error:
         return fail(PROGRAM, f"rank {error.rank}: {error.cause}")
     except KeyboardInterrupt:
@@ -48,25 +73,35 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return fail(PROGRAM, said)
 
 
-def _train(arguments: list[str]) -> int:
+def _train(arguments: list[str], asked: Asked) -> int:
     """Start or resume a run, train it, and say what came out."""
     parser = _parser(_preset_of(arguments))
     options = parser.parse_args(arguments)
     idle = sorted(_given(arguments) - MAY_CHANGE)
     if options.resume and idle:
         raise ValueError(f"a resumed run keeps its settings: leave out {', '.join(idle)}")
-    if _engine(options, arguments) == "torch":
-        return _train_on_torch(options, arguments)
+    if not options.resume or under_torchrun():  # of torchrun's ranks the first locks
+        return _train_on(_engine(options, arguments), options, arguments, asked)
+    folder = Path(options.resume)
+    require_run(folder)
+    with locked(folder):  # before anything is read: another process may be writing it
+        return _train_on(_engine(options, arguments), options, arguments, asked)
+
+
+def _train_on(engine: str, options: Namespace, arguments: list[str], asked: Asked) -> int:
+    """Train on an engine; the course's own takes one process, or several."""
+    if engine == "torch":
+        return _train_on_torch(options, arguments, asked)
     if _in_processes(options, arguments):
-        return _train_on_ranks(options, arguments)
+        return _train_on_ranks(options, arguments, asked)
     if options.resume:
         run = resume(Path(options.resume), **_changes(options, arguments, ("steps",)))
     else:
         run = start(_config(options), Path(options.out))
     print(_resolved(run), flush=True)
-    result = fit(run, show=print)
+    result = fit(run, show=print, interrupted=asked)
     print(_closing(run.folder, run.steps_done, result))
-    return 0
+    return asked.status if result.interrupted else 0
 
 
 def _in_processes(options: Namespace, arguments: list[str]) -> bool:
@@ -85,7 +120,7 @@ def _engine(options: Namespace, arguments: list[str]) -> str:
     return saved_config(Path(options.resume), steps=None)[0].engine
 
 
-def _train_on_torch(options: Namespace, arguments: list[str]) -> int:
+def _train_on_torch(options: Namespace, arguments: list[str], asked: Asked) -> int:
     """Be one of torchrun's processes; the first speaks for all."""
     from llmcourse.train import torch_engine  # noqa: PLC0415  takes as long as torch to import
 
@@ -110,10 +145,10 @@ def _train_on_torch(options: Namespace, arguments: list[str]) -> int:
     speaks = torch_engine.is_first()
     if speaks:
         print(_settings(config, f"run {folder} on {config.ranks} ranks of torch's"), flush=True)
-    result = torch_engine.fit_under_torchrun(config, folder, show=print)
+    result = torch_engine.fit_under_torchrun(config, folder, show=print, asked=asked)
     if speaks:
         print(_closing(folder, result.run.steps_done, result))
-    return 0
+    return asked.status if result.interrupted else 0
 
 
 def _changes(options: Namespace, arguments: list[str], names: Iterable[str]) -> dict[str, Any]:
@@ -122,18 +157,18 @@ def _changes(options: Namespace, arguments: list[str], names: Iterable[str]) -> 
     return {name: options[name] if f"--{name}" in given else None for name in names}
 
 
-def _train_on_ranks(options: Namespace, arguments: list[str]) -> int:
+def _train_on_ranks(options: Namespace, arguments: list[str], asked: Asked) -> int:
     """The same in several processes: start or resume, train, say what came out."""
     if options.resume:
         changes = _changes(options, arguments, ("steps", *LAYOUT))
-        result = resume_on_ranks(Path(options.resume), **changes, show=print)
+        result = resume_on_ranks(Path(options.resume), **changes, show=print, asked=asked)
     else:
         config = _config(options)
         where = f"run {options.out} on {config.num_ranks} ranks"
         print(_settings(config, where), flush=True)
-        result = fit_on_ranks(config, Path(options.out), show=print)
+        result = fit_on_ranks(config, Path(options.out), show=print, asked=asked)
     print(_closing(options.resume or options.out, result.steps_done, result))
-    return 0
+    return asked.status if result.interrupted else 0
 
 
 def _preset_of(arguments: list[str]) -> str:
@@ -172,25 +207,13 @@ def _config(options: Namespace, **replaced: Any) -> TrainConfig:
         raise ValueError("--out is missing: name a new folder, such as --out runs/a")
     settings = {name: options[name] for name in TrainConfig.__dataclass_fields__} | replaced
     config = TrainConfig(**settings | {"model": ModelConfig(**vars(options.model))})
-    _check_memory(config, options.preset)
+    check_memory(config, f"preset {options.preset}")
     return config
 
 
 def _given(arguments: list[str]) -> set[str]:
     """Return the flags that stand on the command line."""
     return {a.split("=")[0] for a in arguments if a.startswith("--")}
-
-
-def _check_memory(config: TrainConfig, preset: str) -> None:
-    """Refuse a model whose training state cannot fit, instead of dying while it is built."""
-    needed = num_parameters(config.model) * FP32_TRAINING.total
-    present = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if needed > present:
-        raise ValueError(
-            f"preset {preset}: {num_parameters(config.model):,} parameters need "
-            f"{needed / 1e9:,.0f} GB for weights, gradients and moments; "
-            f"this machine has {present / 1e9:,.0f} GB"
-        )
 
 
 def _resolved(run: Run) -> str:
@@ -206,7 +229,10 @@ def _settings(config: TrainConfig, head: str) -> str:
     """Return a line, and every setting below it."""
     flat = asdict(config)
     lines = [f"  model.{name}: {value}" for name, value in flat.pop("model").items()]
-    return "\n".join([head, *lines, *(f"  {name}: {value}" for name, value in flat.items())])
+    lines += [f"  {name}: {value}" for name, value in flat.items()]
+    if (reason := obstacle(config)) is not None:
+        lines.append(f"this run will not be exportable: {reason}")
+    return "\n".join([head, *lines])
 
 
 def _closing(folder: str | Path, steps_done: int, result: FitResult | RanksResult) -> str:
@@ -215,7 +241,9 @@ def _closing(folder: str | Path, steps_done: int, result: FitResult | RanksResul
         way_on = f"Continue with: {PROGRAM} --resume {folder}"
         return f"interrupted after step {steps_done}; saved. {way_on}"
     last = result.validations.get(steps_done)
-    found = f"validation {last.bits_per_byte:.4f} bits per byte; " if last else ""
+    found = ""
+    if last and last.bits_per_byte is not None:
+        found = f"validation {last.bits_per_byte:.4f} bits per byte; "
     return f"done: {found}checkpoints and metrics.jsonl are in {folder}"
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from llmcourse import model as models
-from llmcourse.base.arguments import require_fields
+from llmcourse.base.arguments import require, require_fields
 from llmcourse.model import ModelConfig, Part
 from llmcourse.parallel.mesh import Pipeline, Split, parse
 
@@ -17,6 +17,13 @@ LAYOUTS: dict[str, tuple[Parallel, ...]] = {
     "torch": ("ddp", "fsdp"),
 }
 """By engine; torch's fsdp shards what our zero3 shards."""
+
+LARGEST = 10**12
+"""Of every number in the settings: a thousand times what anybody trains with, and far below what
+the integers of arrays and files hold."""
+
+MOST_THREADS = 512
+"""Of one process; the system ends a process that asks for very many."""
 
 NO_MESH: dict[str, Any] = {
     "mesh": "",
@@ -40,10 +47,19 @@ class TrainConfig:
     """Shape of the model."""
     without: Literal["nothing", Part] = "nothing"
     """A part that the model is built without, to see what it is for; see `model.without`."""
-    corpus: Literal["stories", "sotu", "python"] = "stories"
-    """Text to train on: generated stories, presidents' addresses, or Python's own sources."""
+    corpus: Literal["stories", "sotu", "python", "bin"] = "stories"
+    """Text to train on: generated stories, presidents' addresses, or Python's own sources; or
+    tokens that nanoGPT's programs have made."""
+    bin_folder: str = ""
+    """For corpus = bin: a folder with train.bin and val.bin, and perhaps a tokenizer/ of ours;
+    their ids are below model.vocab_size."""
+    bin_dtype: Literal["uint16", "uint32"] = "uint16"
+    """For corpus = bin: the type of an id, which the files do not tell."""
     corpus_bytes: int = 3_000_000
     """How much of it: bytes to generate, or the most to take."""
+    order: Literal["shuffled", "random"] = "shuffled"
+    """Windows of the text: each once in an epoch, shuffled, or at random starts with repetition, as
+    nanoGPT and CS336 draw them."""
     steps: int = 600
     """Optimizer steps."""
     batch_size: int = 12
@@ -121,6 +137,13 @@ class TrainConfig:
         require_fields(self, "warmup_steps", "decay_steps", least=0)
         require_fields(self, "beta1", "beta2", least=0, below=1)
         require_fields(self, "final_share", least=0, most=1)
+        require_fields(self, "num_threads", most=MOST_THREADS)
+        for owner in (self, self.model):  # before any of them meets the 64 bits of an array
+            for name, value in vars(owner).items():
+                if isinstance(value, int | float):
+                    require(name, value, most=LARGEST)
+        if (self.corpus == "bin") != bool(self.bin_folder):
+            raise ValueError("corpus = bin and bin_folder go together: give both or neither")
         self._check_mesh()
         if not self.mesh:
             self._check_ranks()

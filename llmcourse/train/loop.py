@@ -1,27 +1,28 @@
 """The loop around the step: validation, samples, progress, metrics, interruption, resuming."""
 
 import json
+import logging
 import os
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
 
-from llmcourse import checkpoint as checkpoints
 from llmcourse.base import files, progress, runtime
-from llmcourse.model import ModelConfig
 from llmcourse.train.config import ONE_RANK, TrainConfig
+from llmcourse.train.lock import locked
 from llmcourse.train.phases import StepReport, step
-from llmcourse.train.prepare import Prepared, prepare
+from llmcourse.train.prepare import Prepared, prepare, verify
 from llmcourse.train.run import Run, new_run, restored, save
-from llmcourse.train.settings import own_settings
+from llmcourse.train.saved import CONFIG, saved_config
+from llmcourse.train.signals import interruptible
 from llmcourse.train.validation import Validation, sample, validate
+
+log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -52,19 +53,27 @@ def begin_run(config: TrainConfig, folder: Path) -> Prepared:
     Raises:
         ValueError: if the folder already holds a run.
     """
-    path = folder / "config.json"
-    if path.exists():
-        raise ValueError(
-            f"{folder} already holds a run: choose another folder, or continue it with resume"
-        )
-    prepared = prepare(config, folder / "data")
-    with files.write_atomically(path) as file:
-        file.write(json.dumps(asdict(config), indent=2).encode())
+    path = folder / CONFIG
+    _refuse_another_run(path)
+    with locked(folder):
+        _refuse_another_run(path)  # which may have come in between
+        prepared = prepare(config, folder / "data")
+        verify(prepared)
+        with files.write_atomically(path) as file:
+            file.write(json.dumps(asdict(config), indent=2).encode())
     return prepared
 
 
+def _refuse_another_run(path: Path) -> None:
+    """Raise ValueError if the folder of a new run holds one."""
+    if path.exists():
+        raise ValueError(
+            f"{path.parent} already holds a run: choose another folder, or continue it with resume"
+        )
+
+
 def resume(folder: str | Path, *, steps: int | None = None) -> Run:
-    """Rebuild a run from its newest intact checkpoint.
+    """Rebuild a run from its newest intact checkpoint, or from its start if it has none yet.
 
     Args:
         folder: where the run was started.
@@ -72,35 +81,15 @@ def resume(folder: str | Path, *, steps: int | None = None) -> Run:
             was prolonged is not the run that had that length from the start.
 
     Raises:
-        ValueError: if there is no run, no intact checkpoint, or one of another configuration.
+        ValueError: if there is no run, no intact checkpoint, or one of another configuration; if
+            its tokens have changed, or this machine cannot hold it.
     """
     folder = Path(folder)
     config, _ = saved_config(folder, steps=steps, **ONE_RANK)
+    runtime.device(config.device)
     runtime.set_up(num_threads=config.num_threads, seed=config.seed)
+    verify(prepare(config, folder / "data"))
     return restored(folder, config)
-
-
-def saved_config(folder: Path, **changes: Any) -> tuple[TrainConfig, checkpoints.Checkpoint]:
-    """Return the settings of a run, changed where asked, and its newest intact checkpoint.
-
-    Raises:
-        ValueError: if there is no intact checkpoint, or it is of another run, or past the steps
-            that are asked for.
-    """
-    newest = checkpoints.latest(folder / "checkpoints")
-    if newest is None:
-        raise ValueError(
-            f"{folder} holds no intact checkpoint to resume from: start the run in another folder"
-        )
-    saved = checkpoints.load(newest)
-    settings = own_settings(saved.config, folder)
-    settings |= {name: value for name, value in changes.items() if value is not None}
-    config = TrainConfig(**{**settings, "model": ModelConfig(**settings["model"])})
-    if saved.step > config.steps:
-        raise ValueError(
-            f"steps must be at least the {saved.step} already done, got {config.steps}"
-        )
-    return config, saved
 
 
 def fit(
@@ -117,7 +106,22 @@ def fit(
         on_step: called after every step.
         show: prints validations and samples; None keeps them for the result alone.
         interrupted: asked between two steps whether to end early; None listens to Ctrl-C.
+
+    Raises:
+        ValueError: if another process trains in the folder of the run.
     """
+    # Ranks share the lock of whoever has started them.
+    with locked(run.folder) if run.layout.size == 1 else nullcontext():
+        return _fit(run, on_step, show, interrupted)
+
+
+def _fit(
+    run: Run,
+    on_step: Callable[[Run, StepReport], None] | None,
+    show: Callable[[str], None] | None,
+    interrupted: Callable[[], bool] | None,
+) -> FitResult:
+    """Train, as `fit` says, in a folder that nobody else uses."""
     result = FitResult(run)
     writes = run.layout.is_first
     metrics = Metrics(run.folder / "metrics.jsonl" if writes else None, keep_steps=run.steps_done)
@@ -179,10 +183,11 @@ class _Observer:
         if _is_time(done, config.validate_every, config.steps):
             validation = self.result.validations[done] = validate(run)
             nats, bits = validation.nats_per_token, validation.bits_per_byte
-            found = {"validation_loss": nats, "validation_bits_per_byte": bits}
-            self.show(
-                f"step {done}: validation {nats:.4f} nats per token, {bits:.4f} bits per byte"
-            )
+            found, said = {"validation_loss": nats}, f"{nats:.4f} nats per token"
+            if bits is not None:
+                found["validation_bits_per_byte"] = bits
+                said += f", {bits:.4f} bits per byte"
+            self.show(f"step {done}: validation {said}")
         if _is_time(done, config.sample_every, config.steps):
             self.result.samples[done] = sample(run)
             self.show(f"step {done}: sample\n{self.result.samples[done]}\n")
@@ -200,18 +205,28 @@ class Metrics:
     Args:
         path: the file; None writes nothing.
         keep_steps: lines of later steps are dropped: the run went back before them.
+
+    Lines that no run has written are put aside, into metrics.odd.jsonl, with a word in the log.
     """
 
     def __init__(self, path: Path | None, *, keep_steps: int) -> None:
         self.path = path
         if path is None:
             return
-        kept = []
-        if path.exists():
-            lines = path.read_text().splitlines(keepends=True)
-            kept = [line for line in lines if _step_of(line) <= keep_steps]
+        lines = path.read_bytes().split(b"\n") if path.exists() else [b""]
+        half = lines.pop()  # what a crash has cut short, or nothing
+        steps = [(_step_of(line), line) for line in [*lines, *([half] if _step_of(half) else [])]]
+        odd = [line for step, line in steps if step is None and line.strip()]
+        if odd:
+            aside = path.with_name("metrics.odd.jsonl")
+            with aside.open("ab") as file:
+                file.write(b"\n".join([*odd, b""]))
+            log.warning(
+                "%s: %d lines are no metrics of a step; they are in %s now", path, len(odd), aside
+            )
+        kept = [line for step, line in steps if step is not None and step <= keep_steps]
         with files.write_atomically(path) as file:
-            file.write("".join(kept).encode())
+            file.write(b"\n".join([*kept, b""]) if kept else b"")
 
     def __enter__(self) -> "Metrics":
         self.file = (self.path or Path(os.devnull)).open("a")
@@ -226,36 +241,11 @@ class Metrics:
         self.file.flush()
 
 
-def _step_of(line: str) -> int | float:
-    """Return the step of a metrics line; a line cut short by a crash counts as later than all."""
+def _step_of(line: bytes) -> int | None:
+    """Return the step of a metrics line; None if it is none."""
     try:
-        return json.loads(line)["step"]
-    except (json.JSONDecodeError, KeyError):
-        return float("inf")
-
-
-@contextmanager
-def interruptible(
-    on_press: Callable[[], None] = lambda: None,
-) -> Iterator[Callable[[], bool]]:
-    """Turn the first Ctrl-C into a question that the loop asks between two steps.
-
-    An exception in the middle of a step would leave half of the weights updated.  A second Ctrl-C
-    interrupts at once.
-    """
-    pressed = threading.Event()
-
-    def on_interrupt(_signal: int, _frame: object) -> None:
-        if pressed.is_set():
-            raise KeyboardInterrupt
-        pressed.set()
-        on_press()
-
-    if threading.current_thread() is not threading.main_thread():
-        yield pressed.is_set
-        return
-    before = signal.signal(signal.SIGINT, on_interrupt)
-    try:
-        yield pressed.is_set
-    finally:
-        signal.signal(signal.SIGINT, before)
+        row = json.loads(line)
+    except (ValueError, RecursionError):  # no JSON, no text, numbers or nests without end
+        return None
+    step = row.get("step") if isinstance(row, dict) else None
+    return step if type(step) is int and step >= 1 else None

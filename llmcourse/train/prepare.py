@@ -1,13 +1,14 @@
 """From a corpus to token shards on disk: what happens once, before the first step."""
 
 import json
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from llmcourse.base import files
-from llmcourse.data import TokenShards, corpus, write_shards
+from llmcourse.data import TokenShards, corpus, read_raw_tokens, write_shards
 from llmcourse.data.tokenizer import Tokenizer, train_bpe
 from llmcourse.train.config import TrainConfig
 
@@ -18,23 +19,35 @@ TOKENIZER_BYTES = 3_000_000
 """Most text that the tokenizer is trained on: more changes few merges and costs seconds."""
 
 
+MOST_HASHED_BYTES = 16 * 2**30
+"""Most tokens, in bytes, that a run compares with their hashes each time it begins or goes on."""
+
+NO_TOKENIZER = "ids without a tokenizer"
+"""What stands for the fingerprint of a tokenizer that nobody has given."""
+
+RAW_FILES = {"training": "train.bin", "validation": "val.bin"}
+
 COMPLETE = "complete"
 """A file that is written last; it says what the others were made from."""
+
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Prepared:
     """What a run reads: tokenizer, training and validation tokens, and bytes per token."""
 
-    tokenizer: Tokenizer
+    tokenizer: Tokenizer | None
+    """None where the tokens came without one."""
     training: TokenShards
     validation: TokenShards
-    bytes_per_id: np.ndarray
+    bytes_per_id: np.ndarray | None
     """Length in bytes of every token of the vocabulary, for bits per byte."""
 
 
 def texts(config: TrainConfig) -> tuple[list[str], list[str]]:
-    """Return the documents to train on and those to validate on.
+    """Return the documents to train on and those to validate on; of raw tokens there are none.
 
     Stories are generated from two seeds; the addresses are split in time, the later ones held out;
     of Python's sources the last files in the order of their paths are held out.
@@ -89,20 +102,52 @@ def prepare(config: TrainConfig, folder: Path) -> Prepared:
     if not (folder / COMPLETE).exists():
         _write(config, folder)
     _check_made_from(config, folder)
-    tokenizer = Tokenizer.load(folder / "tokenizer")
-    bytes_per_id = np.array(
-        [len(tokenizer.token_bytes(i)) for i in range(tokenizer.vocab_size)], dtype=np.int64
-    )
-    return Prepared(
-        tokenizer,
-        TokenShards(folder / "training", tokenizer_fingerprint=tokenizer.fingerprint),
-        TokenShards(folder / "validation", tokenizer_fingerprint=tokenizer.fingerprint),
-        bytes_per_id,
-    )
+    tokenizer = bytes_per_id = None
+    fingerprint = NO_TOKENIZER
+    if config.corpus != "bin" or (folder / "tokenizer").exists():
+        tokenizer = Tokenizer.load(folder / "tokenizer")
+        fingerprint = tokenizer.fingerprint
+        lengths = [len(tokenizer.token_bytes(i)) for i in range(tokenizer.vocab_size)]
+        bytes_per_id = np.zeros(max(config.model.vocab_size, len(lengths)), dtype=np.int64)
+        bytes_per_id[: len(lengths)] = lengths  # a vocabulary may be padded
+    parts = [
+        TokenShards(folder / name, tokenizer_fingerprint=fingerprint)
+        for name in ("training", "validation")
+    ]
+    for part in parts:
+        if part.vocab_size != config.model.vocab_size:
+            raise ValueError(
+                f"{part.folder} has tokens of a vocabulary of {part.vocab_size}, and the model has "
+                f"{config.model.vocab_size}: choose another folder, or remove this one"
+            )
+    return Prepared(tokenizer, *parts, bytes_per_id)
+
+
+def verify(prepared: Prepared) -> None:
+    """Read the tokens of a run once and compare them with their hashes, before its first step.
+
+    That takes about a second for a gigabyte.  Beyond `MOST_HASHED_BYTES` it would hold up every
+    start of a run on many machines, and is left out, with a word in the log.
+
+    Raises:
+        ValueError: naming the first shard whose tokens have changed.
+    """
+    for shards in (prepared.training, prepared.validation):
+        if shards.num_bytes > MOST_HASHED_BYTES:
+            log.warning(
+                "%s: %.0f GB of tokens are not compared with their hashes; TokenShards(%r).verify()"
+                " does it",
+                *(shards.folder, shards.num_bytes / 1e9, str(shards.folder)),
+            )
+        else:
+            shards.verify()
 
 
 def _write(config: TrainConfig, folder: Path) -> None:
     """Train the tokenizer, then write both splits as shards."""
+    if config.corpus == "bin":
+        _write_raw(config, folder)
+        return
     training, validation = (_joined(part) for part in texts(config))
     tokenizer = train_bpe(
         _at_most(training, TOKENIZER_BYTES), config.model.vocab_size, [corpus.END_OF_TEXT]
@@ -120,19 +165,51 @@ def _write(config: TrainConfig, folder: Path) -> None:
             tokenizer_fingerprint=tokenizer.fingerprint,
             vocab_size=tokenizer.vocab_size,
         )
+    _complete(config, folder)
+
+
+def _write_raw(config: TrainConfig, folder: Path) -> None:
+    """Write the ids of raw files as shards, which have a header and a hash."""
+    source, vocab_size, fingerprint = Path(config.bin_folder), config.model.vocab_size, NO_TOKENIZER
+    raw = {
+        name: read_raw_tokens(source / file, vocab_size=vocab_size, dtype=config.bin_dtype)
+        for name, file in RAW_FILES.items()
+    }
+    if (source / "tokenizer").exists():
+        tokenizer = Tokenizer.load(source / "tokenizer")
+        if tokenizer.vocab_size > vocab_size:
+            raise ValueError(
+                f"{source / 'tokenizer'} has {tokenizer.vocab_size} ids: model.vocab_size must be "
+                f"as many or more, got {vocab_size}"
+            )
+        tokenizer.save(folder / "tokenizer")
+        fingerprint = tokenizer.fingerprint
+    for name, ids in raw.items():
+        settings = {"tokenizer_fingerprint": fingerprint, "vocab_size": vocab_size}
+        write_shards(ids, folder / name, **settings)
+    _complete(config, folder)
+
+
+def _complete(config: TrainConfig, folder: Path) -> None:
+    """Write, last of all, what the tokens were made from."""
     with files.write_atomically(folder / COMPLETE) as file:
         file.write(json.dumps(_made_from(config)).encode())
 
 
 def _made_from(config: TrainConfig) -> dict[str, str | int]:
     """Return the settings that decide which tokens there are."""
-    names = ("corpus", "corpus_bytes", *(("seed",) if config.corpus == "stories" else ()))
+    names = ["corpus", *(["seed"] if config.corpus == "stories" else [])]
+    names += ["bin_folder", "bin_dtype"] if config.corpus == "bin" else ["corpus_bytes"]
     return {name: getattr(config, name) for name in names} | {"vocab": config.model.vocab_size}
 
 
 def _check_made_from(config: TrainConfig, folder: Path) -> None:
     """Raise ValueError if the tokens in a folder were made from other settings."""
-    saved, wanted = json.loads((folder / COMPLETE).read_text() or "{}"), _made_from(config)
+    try:
+        saved = json.loads((folder / COMPLETE).read_bytes() or "{}")
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{folder / COMPLETE} is damaged: {error}") from error
+    wanted = _made_from(config)
     if saved and saved != wanted:  # a folder of an earlier version says nothing
         raise ValueError(
             f"{folder} holds tokens made from {saved}, not from {wanted}: choose another folder, "

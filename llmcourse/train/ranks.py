@@ -5,17 +5,18 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from llmcourse.base import runtime
+from llmcourse.base.command_line import STOP
 from llmcourse.parallel import world
 from llmcourse.parallel.mesh import parse
 from llmcourse.train.config import NO_MESH, TrainConfig
 from llmcourse.train.layouts import layout_on
-from llmcourse.train.loop import begin_run, fit, interruptible, saved_config
-from llmcourse.train.prepare import prepare
+from llmcourse.train.lock import locked
+from llmcourse.train.loop import begin_run, fit
+from llmcourse.train.prepare import prepare, verify
 from llmcourse.train.run import new_run, restored
+from llmcourse.train.saved import saved_config
+from llmcourse.train.signals import Asked, interruptible
 from llmcourse.train.validation import Validation
-
-STOP = "stop"
-"""A file in the folder of a run: when it appears, the ranks save and end."""
 
 
 class RanksResult(NamedTuple):
@@ -35,8 +36,16 @@ def fit_on_ranks(
     *,
     show: Callable[[str], None] | None = None,
     timeout_s: int | float = 60.0,
+    asked: Asked | None = None,
 ) -> RanksResult:
     """Start a run on `config.num_ranks` processes in `folder`, and train to the end or Ctrl-C.
+
+    Args:
+        config: of the run.
+        folder: a new one.
+        show: prints validations and samples.
+        timeout_s: how long a rank may keep others waiting.
+        asked: hears the signals that end the run early; None listens to Ctrl-C.
 
     Raises:
         ValueError: if the folder already holds a run.
@@ -44,7 +53,7 @@ def fit_on_ranks(
     """
     folder = Path(folder)
     begin_run(config, folder)  # once, before anybody reads it
-    return _run(config, folder, False, show, timeout_s)
+    return _run(config, folder, resumed=False, show=show, timeout_s=timeout_s, asked=asked)
 
 
 def resume_on_ranks(
@@ -53,6 +62,7 @@ def resume_on_ranks(
     steps: int | None = None,
     show: Callable[[str], None] | None = None,
     timeout_s: int | float = 60.0,
+    asked: Asked | None = None,
     **layout: Any,
 ) -> RanksResult:
     """Continue a run of any layout from its newest intact checkpoint, in this one.
@@ -62,6 +72,7 @@ def resume_on_ranks(
         steps: a new total; None keeps the old one.
         show: prints validations and samples.
         timeout_s: how long a rank may keep others waiting.
+        asked: hears the signals that end the run early; None listens to Ctrl-C.
         layout: the settings of a `TrainConfig` that say where the run goes on, such as ranks,
             parallel, or mesh and micro_batches; see `moved`.  None keeps what there was.
 
@@ -71,7 +82,8 @@ def resume_on_ranks(
     """
     folder = Path(folder)
     config, _ = saved_config(folder, steps=steps, **moved(**layout), engine="own")
-    return _run(config, folder, True, show, timeout_s)
+    verify(prepare(config, folder / "data"))
+    return _run(config, folder, resumed=True, show=show, timeout_s=timeout_s, asked=asked)
 
 
 def moved(**layout: Any) -> dict[str, Any]:
@@ -95,14 +107,18 @@ def moved(**layout: Any) -> dict[str, Any]:
 def _run(
     config: TrainConfig,
     folder: Path,
+    *,
     resumed: bool,
     show: Callable[[str], None] | None,
     timeout_s: int | float,
+    asked: Asked | None,
 ) -> RanksResult:
-    """Train on ranks; the first Ctrl-C asks them to save and end."""
+    """Train on ranks; the first signal asks them to save and end."""
     stop = folder / STOP
-    stop.unlink(missing_ok=True)
-    with interruptible(on_press=stop.touch):
+    asked = asked or Asked(listens=True)
+    with locked(folder), interruptible(asked):
+        stop.unlink(missing_ok=True)
+        asked.on_press, asked.listens = stop.touch, True
         results = world.run(
             _fit_one,
             config.num_ranks,
@@ -113,7 +129,7 @@ def _run(
             mesh=config.split.sizes if config.mesh else None,
             timeout_s=timeout_s,
         )
-    stop.unlink(missing_ok=True)
+        stop.unlink(missing_ok=True)
     return results[0]._replace(num_messages=[each.num_messages[0] for each in results])
 
 

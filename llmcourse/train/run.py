@@ -17,7 +17,7 @@ from llmcourse.optim import AdamW, decay_groups
 from llmcourse.train.config import TrainConfig
 from llmcourse.train.layouts import Layout, MakeLayout
 from llmcourse.train.prepare import Prepared, prepare
-from llmcourse.train.settings import own_settings
+from llmcourse.train.saved import refusing, require_step
 
 Watcher = Callable[[str, Any], None]
 """Called after every phase of a step with the phase's name and what it gave."""
@@ -86,6 +86,7 @@ def new_run(
         layout: makes the layout of model and optimizer.
         saved: a checkpoint to go on from; None begins anew.
     """
+    _batches(config, prepared, share=0, num_shares=1)  # before a large model is made in vain
     device = runtime.device(config.device)
     model = Transformer(config.model, generator=runtime.generator(config.seed)).to(device)
     if config.without != "nothing":
@@ -97,15 +98,17 @@ def new_run(
         # The order of a whole batch has the state of every share of it.
         whole = _batches(config, prepared, share=0, num_shares=1)
         generators = {"sample": sample_generator}
-        checkpoints.restore(
-            saved,
-            model=model,
-            optimizer=optimizer,
-            data=whole,
-            generators=generators,
-            global_generators=True,
-        )
-        _require_moments(optimizer)
+        with refusing(None):
+            checkpoints.restore(
+                saved,
+                model=model,
+                optimizer=optimizer,
+                data=whole,
+                generators=generators,
+                global_generators=True,
+            )
+            require_step(saved.step, whole.step)
+            _require_moments(optimizer)
         position = whole.state_dict()
     made = layout(config, model, optimizer)
     batches = _batches(config, prepared, share=made.share, num_shares=made.num_shares)
@@ -127,9 +130,9 @@ def _require_moments(optimizer: AdamW) -> None:
 
 
 def restored(folder: Path, config: TrainConfig, *, layout: MakeLayout = Layout) -> Run:
-    """Rebuild a run from its newest intact checkpoint, in any layout."""
-    saved = checkpoints.load(checkpoints.latest(folder / "checkpoints"))
-    own_settings(saved.config, folder)
+    """Rebuild a run from its newest intact checkpoint, or from its start, in any layout."""
+    newest = checkpoints.latest(folder / "checkpoints")
+    saved = None if newest is None else checkpoints.load(newest)
     prepared = prepare(config, folder / "data")
     return new_run(config, folder, prepared, layout=layout, saved=saved)
 
@@ -151,6 +154,7 @@ def _batches(config: TrainConfig, prepared: Prepared, *, share: int, num_shares:
         rank=share,
         world_size=num_shares,
         seed=config.seed,
+        order=config.order,
     )
 
 

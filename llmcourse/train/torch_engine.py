@@ -8,7 +8,6 @@ Source: https://docs.pytorch.org/docs/stable/elastic/run.html for what torchrun 
 """
 
 import contextlib
-import json
 import logging
 import os
 from collections.abc import Callable, Iterator
@@ -22,18 +21,24 @@ import torch.distributed as dist
 
 from llmcourse import checkpoint as checkpoints
 from llmcourse.base import runtime
+from llmcourse.base.command_line import STOP
 from llmcourse.checkpoint import dcp
 from llmcourse.checkpoint.state import checked
+from llmcourse.parallel.world.errors import is_consequence
 from llmcourse.parallel.world.worker import LOOPBACK
-from llmcourse.train.config import ONE_RANK, TrainConfig
+from llmcourse.train.config import TrainConfig
 from llmcourse.train.layouts.torch import TorchLayout, TorchSharded
+from llmcourse.train.lock import locked
 from llmcourse.train.loop import FitResult, begin_run, fit
-from llmcourse.train.prepare import prepare
+from llmcourse.train.prepare import prepare, verify
 from llmcourse.train.run import Run, new_run, restored
-from llmcourse.train.settings import own_settings
+from llmcourse.train.saved import begun_with, refusing, require_same_run, require_step
+from llmcourse.train.signals import Asked, GoneError, interruptible
 
 TIMEOUT = timedelta(minutes=5)
 """How long a rank waits for others before it fails, and torchrun starts all of them again."""
+LEASE_S = 120.0
+"""How long a run on several machines waits for the lock of its folder: more than a lease of NFS."""
 log = logging.getLogger(__name__)
 
 
@@ -42,6 +47,7 @@ def fit_under_torchrun(
     folder: str | Path,
     *,
     show: Callable[[str], None] | None = None,
+    asked: Asked | None = None,
 ) -> FitResult:
     """Be one of torchrun's processes: start the run in `folder`, or go on with it, and train.
 
@@ -52,18 +58,42 @@ def fit_under_torchrun(
         config: of the run; `ranks` is torchrun's business and is replaced.
         folder: of the run, which every machine sees.
         show: prints validations and samples on the first rank.
+        asked: hears the signals that end the run early; None listens to Ctrl-C.
+
+    All ranks save and end when one of them is asked to, or the file `STOP` appears in the folder.
+    torchrun sends SIGTERM also when a rank has died.  Then there is nothing to save: the ranks
+    cannot agree any more.
 
     Raises:
         ValueError: if the folder holds a run of other settings.
+        GoneError: if a signal came and another rank did not answer any more.
     """
     folder = Path(folder)
     config = replace(config, ranks=num_processes(), engine="torch")
     runtime.set_up(num_threads=config.num_threads, seed=config.seed)
-    with _process_group(config):
+    stop = folder / STOP
+    # A machine that is gone may hold the lock of the attempt before for a while.
+    wait_s = LEASE_S if _on_several_machines() else 0.0
+    with contextlib.ExitStack() as stack:
+        is_asked = stack.enter_context(interruptible(asked))
+        stack.enter_context(_process_group(config))
         first = dist.get_rank() == 0
+        _first_alone(lambda: stack.enter_context(locked(folder, wait_s=wait_s)), first)
         _first_alone(lambda: _prepared(config, folder), first)
         run = _at_newest(config, folder)
-        return fit(run, show=show if first else None)
+        try:
+            result = fit(
+                run,
+                show=show if first else None,
+                interrupted=lambda: is_asked() or (first and stop.exists()),
+            )
+        except RuntimeError as error:
+            if is_asked.by is None or not is_consequence(str(error)):
+                raise
+            raise GoneError(is_asked.by) from error
+        if first:
+            stop.unlink(missing_ok=True)
+        return result
 
 
 def num_processes() -> int:
@@ -105,7 +135,7 @@ def _meeting_place() -> dict[str, Any]:
     if "MASTER_ADDR" not in os.environ:  # not under torchrun
         return {"store": dist.HashStore(), "rank": 0, "world_size": 1}
     shares = os.getenv("TORCHELASTIC_USE_AGENT_STORE") == "True"
-    if os.getenv("LOCAL_WORLD_SIZE") != os.getenv("WORLD_SIZE"):
+    if _on_several_machines():
         if shares and os.getenv("TORCHELASTIC_MAX_RESTARTS", "0") != "0":
             raise ValueError(
                 "restarts on several machines need a new store each time: set "
@@ -118,7 +148,11 @@ def _meeting_place() -> dict[str, Any]:
     return {"store": attempt, "rank": rank, "world_size": size}
 
 
-def _first_alone(work: Callable[[], None], first: bool) -> None:
+def _on_several_machines() -> bool:
+    return os.getenv("LOCAL_WORLD_SIZE") != os.getenv("WORLD_SIZE")
+
+
+def _first_alone(work: Callable[[], object], first: bool) -> None:
     """Let the first rank do something that the others need; an error of it is raised by all."""
     error: Exception | None = None
     if first:
@@ -134,19 +168,12 @@ def _first_alone(work: Callable[[], None], first: bool) -> None:
 
 def _prepared(config: TrainConfig, folder: Path) -> None:
     """Begin the folder of a run, or see that it holds this one."""
-    path = folder / "config.json"
-    if not path.exists():
+    begun = begun_with(folder)
+    if begun is None:
         begin_run(config, folder)
         return
-    saved, here = json.loads(path.read_text()), asdict(config)
-    may_change = {"steps", "save_in_shards", "save_in_background", *ONE_RANK}
-    for name in sorted(saved.keys() & here.keys() - may_change):
-        if saved[name] != here[name]:
-            raise ValueError(
-                f"{folder} holds a run with {name} = {saved[name]!r}, this one has "
-                f"{here[name]!r}: choose another folder, or the same settings"
-            )
-    prepare(config, folder / "data")
+    require_same_run(begun, asdict(config), folder)
+    verify(prepare(config, folder / "data"))
 
 
 def _at_newest(config: TrainConfig, folder: Path) -> Run:
@@ -167,7 +194,9 @@ def _read_into(run: Run, layout: TorchLayout, path: Path) -> None:
     """Fill a run that is spread out: every rank reads what it keeps."""
     index = dcp.read_index(path)
     saved = checked(index["content"])
-    own_settings(saved.config, run.folder)
+    with refusing(path):
+        require_step(saved.step, saved.data["step"])
+        require_same_run(saved.config, asdict(run.config), path)
     tensors = layout.tensors(fill=True)
     ours, theirs = {n: list(t.shape) for n, t in tensors.items()}, index["shapes"]
     if ours != theirs:
@@ -180,12 +209,10 @@ def _read_into(run: Run, layout: TorchLayout, path: Path) -> None:
             f"steps must be at least the {saved.step} already done, got {run.config.steps}"
         )
     dcp.read_into(path, tensors)
-    try:
+    with refusing(path):
         layout.set_counts(saved.optimizer["state"])
         run.batches.load_state_dict(saved.data)
         run.sample_generator.set_state(saved.generators["sample"])
         runtime.restore_global_rng_state(saved.global_rng)
-    except (AttributeError, LookupError, RuntimeError, TypeError) as error:
-        raise ValueError(f"{path} holds something else than a run's state: {error}") from error
     run.steps_done = saved.step
     log.info("going on after step %d from %s", run.steps_done, path.name)

@@ -19,7 +19,8 @@ class Validation:
     """Loss on text that no step has seen."""
 
     nats_per_token: float
-    bits_per_byte: float
+    bits_per_byte: float | None
+    """None where nobody knows how many bytes a token stands for."""
     num_tokens: int
 
 
@@ -38,9 +39,12 @@ def validate(run: Run) -> Validation:
             total_nats += float(losses.token_losses(logits_BTV, ids_BT[:, 1:]).double().sum())
             targets = window[:, 1:].numpy()
             num_tokens += targets.size
-            num_bytes += int(run.prepared.bytes_per_id[targets].sum())
+            if run.prepared.bytes_per_id is not None:
+                num_bytes += int(run.prepared.bytes_per_id[targets].sum())
     nats = total_nats / num_tokens
-    bits = losses.bits_per_byte(nats, num_tokens=num_tokens, num_bytes=num_bytes)
+    bits = None
+    if num_bytes:
+        bits = losses.bits_per_byte(nats, num_tokens=num_tokens, num_bytes=num_bytes)
     return Validation(nats, bits, num_tokens)
 
 
@@ -73,9 +77,19 @@ def _windows(shards: TokenShards, context: int, most_tokens: int) -> Iterator[to
 
 
 def sample(run: Run, prompt: str = "", *, temperature: float = 0.8) -> str:
-    """Let the model write: from the separator on, or from a prompt."""
+    """Let the model write: from the separator on, or from a prompt.
+
+    Where tokens have no tokenizer, or it has no separator, the first held-out token stands for it;
+    without a tokenizer the ids themselves are returned.
+    """
     tokenizer = run.prepared.tokenizer
-    ids = tokenizer.encode(END_OF_TEXT + prompt)
+    end = None if tokenizer is None else tokenizer.special_tokens.get(END_OF_TEXT)
+    if tokenizer is None and prompt:
+        raise ValueError("a prompt needs a tokenizer, and the tokens of this run came without one")
+    if end is None:
+        ids = [run.prepared.validation[0], *(tokenizer.encode(prompt) if prompt else [])]
+    else:
+        ids = tokenizer.encode(END_OF_TEXT + prompt)
     prompt_BT = torch.tensor([ids], device=run.device)
     with run.layout.whole_model() as model, evaluating(model):
         written_BT = generate(
@@ -84,6 +98,8 @@ def sample(run: Run, prompt: str = "", *, temperature: float = 0.8) -> str:
             max_new_tokens=run.config.sample_tokens,
             generator=run.sample_generator,
             temperature=temperature,
-            stop_id=tokenizer.special_tokens[END_OF_TEXT],
+            stop_id=end,
         )
+    if tokenizer is None:
+        return " ".join(map(str, written_BT[0].tolist()))
     return tokenizer.decode(written_BT[0, 1:].tolist()).removesuffix(END_OF_TEXT).strip()

@@ -15,7 +15,7 @@ from llmcourse.backward import backprop
 from llmcourse.backward.recompute import saved_bytes
 from llmcourse.base import checks
 from llmcourse.model import Transformer, stories, without
-from llmcourse.model.attention import document_mask, rope_rotations
+from llmcourse.model.attention import document_mask
 
 
 def built(config, dtype=torch.float64):
@@ -30,8 +30,6 @@ def built(config, dtype=torch.float64):
                 p.mul_(10)
     if dtype == torch.float64:
         decoder.double()
-        rotations = rope_rotations(config.head_size, config.context_length)
-        decoder.rotations_TJ = rotations.to(torch.complex128)
     return decoder
 
 

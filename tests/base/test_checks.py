@@ -71,7 +71,7 @@ def pairs_of_the_package(generator):
     }
     ids = torch.tensor([[0, 2, 2], [3, 0, 2]])
     targets = torch.tensor([0, 5, 2, 2, 3, 1, 4, 0, 1, 5])
-    rotations = attention.rope_rotations(4, 5).to(torch.complex128)
+    rotations = attention.rope_rotations(4, 5)
     return {
         "linear": (ops.linear_forward, ops.linear_backward, {"x": x, "w": w}),
         "rmsnorm": (ops.rmsnorm_forward, ops.rmsnorm_backward, {"x": x, "gain": y[0, 0]}),

@@ -26,7 +26,9 @@ def faults(chromium: Browser, address: str, root: str) -> list[str]:
         if not 1 < len(files) <= MOST_REQUESTS:
             found.append(f"{len(files)} requests, not 2 to {MOST_REQUESTS}")
         found += visit.errors
+        found += visits.boxes(page)
         found += visits.axe_in_both_themes(page)
+        found += visits.white_figures(page)
         found += visits.look_on_a_phone(page)
     return found
 

@@ -69,6 +69,11 @@ FAULTS = """(controls) => {
       || inner.top < outer.top - 0.5 || inner.bottom > outer.bottom + 0.5)
       found.push(`a picture cuts off “${text.textContent}”`);
   }
+  const larger = parseFloat(getComputedStyle(root).fontSize) / 16;
+  for (const one of document.querySelectorAll(".lc-stage > svg")) {
+    const wanted = Math.min(larger, one.parentElement.clientWidth / 316);
+    if (one.getScreenCTM().a < wanted - 0.01) found.push("the text of a picture does not grow");
+  }
   for (const one of document.querySelectorAll(controls)) {
     if (!one.checkVisibility()) continue;
     const labels = [...(one.labels || [])].map((label) => label.textContent).join("");
@@ -77,6 +82,8 @@ FAULTS = """(controls) => {
     if (one.type !== "range" && one.offsetHeight < 24 || one.offsetWidth < 24)
       found.push(`${named(one)} is ${one.offsetWidth} x ${one.offsetHeight}, less than 24`);
     if (box(one).right > box(one.closest(".lc")).right - 4) found.push(`${named(one)} sticks out`);
+    if (one.type === "number" && one.scrollWidth > one.clientWidth)
+      found.push(`${named(one)} has no room for ${one.value}`);
   }
   for (const one of document.querySelectorAll(".lc [role=img]"))
     if (!one.ariaLabel.trim()) found.push("a picture has no text that stands for it");
@@ -117,23 +124,25 @@ IMPOSSIBLE = """() => {
 }"""
 
 
-def look(page: Page, *, theme: str, width: int) -> None:
-    """Show an open page in another theme and width, and wait until pictures are drawn anew."""
+def look(page: Page, *, theme: str, width: int, text: int = 100) -> None:
+    """Show a page in another theme, width and percentage of text, with pictures drawn anew."""
     page.set_viewport_size({"width": width, "height": 900})
     page.evaluate(
-        """async (theme) => {
+        """async ([theme, text]) => {
           document.documentElement.dataset.theme = theme;
+          document.documentElement.style.fontSize = `${text}%`;
           for (let i = 0; i < 2; i++) await new Promise(requestAnimationFrame);
         }""",
-        theme,
+        [theme, text],
     )
 
 
 def widget_faults(page: Page) -> list[str]:
     """Return what is wrong with the widgets of a page, as they stand.
 
-    Nothing may be wider than the page or cut off by its picture; every control and picture has a
-    name; controls are at least 24 pixels high and wide; nothing is drawn at NaN, or undefined.
+    Nothing may be wider than the page or cut off by its picture or field; every control and picture
+    has a name; controls are at least 24 pixels high and wide; the text of pictures grows with that
+    of the page, but for what a phone leaves it; nothing is drawn at NaN, or undefined.
     """
     return page.evaluate(FAULTS, CONTROLS)
 

@@ -21,7 +21,8 @@ STATES = [
     for widget, entry in REGISTRY.items()
     for place, make in enumerate(entry.states)
 ]
-LOOKS = (("dark", 360), ("light", 760), ("light", 900))
+LOOKS = (("dark", 360, 100), ("light", 760, 200), ("light", 760, 100), ("light", 900, 100))
+"""Theme, width, and size of the text in percent."""
 OTHERS = ["1", None, math.nan, True]
 """None of them is a number."""
 
@@ -54,13 +55,16 @@ def test_every_widget_is_in_the_table():
 
 @pytest.mark.parametrize(("make", "is_first"), STATES)
 def test_it_fits_has_names_and_is_reached_by_keyboard(show, make, is_first):
-    """Opened on a dark phone, then wider and light; in its first state, used by keyboard."""
-    (theme, width), *wider = LOOKS
+    """Opened on a dark phone, then wider and light, also with text of double size.
+
+    In its first state, it is used by keyboard.
+    """
+    (theme, width, _), *wider = LOOKS
     page = show(make(), theme=theme, width=width)
     found = {LOOKS[0]: kit.widget_faults(page)}
-    for theme, width in wider:
-        kit.look(page, theme=theme, width=width)
-        found[theme, width] = kit.widget_faults(page)
+    for theme, width, text in wider:
+        kit.look(page, theme=theme, width=width, text=text)
+        found[theme, width, text] = kit.widget_faults(page)
     if is_first:
         found |= {"keyboard": kit.unreached(page), "numbers": kit.unclamped(page)}
     assert {name: faults for name, faults in found.items() if faults} == {}

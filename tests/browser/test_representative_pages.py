@@ -1,6 +1,9 @@
 """What pages do when they are used, and that the looks at every page find what is wrong."""
 
+import re
+
 import pytest
+from playwright.sync_api import expect
 
 from tests.browser import visits
 from tests.browser.every_page import faults
@@ -154,3 +157,88 @@ def test_a_page_that_is_wider_than_a_phone_is_found(chromium, tmp_path):
     with visits.opened(chromium, (tmp_path / "wide.html").as_uri()) as (page, _):
         (found,) = visits.look_on_a_phone(page)
         assert "pixels wide on a phone of 360" in found
+
+
+def test_a_character_of_an_icon_font_is_found(chromium, tmp_path):
+    style = "<style>.a::before { content: '\\f0f3' } .b::after { content: '\\2193' }</style>"
+    (tmp_path / "box.html").write_text(f"<html lang=en>{style}<p class=a>one<p class=b>two")
+    with visits.opened(chromium, (tmp_path / "box.html").as_uri()) as (page, _):
+        assert visits.boxes(page) == ['an empty box: ::before of <p class="a">one</p>']
+
+
+def test_the_buttons_show_and_hide_the_side_bars(chromium):
+    """By pointer and by key, on a phone, a tablet and a wide screen; one page for all."""
+    address = (visits.HTML / "chapters/16_cross_entropy.html").as_uri()
+    with visits.opened(chromium, address) as (page, visit):
+        chapters = page.get_by_role("link", name="The course map", exact=True)
+        menu = page.get_by_role("button", name="Toggle primary sidebar")
+        heading = page.get_by_role("heading", name=re.compile("^Temperature"))
+        entry = page.locator(".bd-toc, #pst-secondary-sidebar-modal").get_by_role(
+            "link", name="Temperature", exact=True
+        )
+        list_button = page.get_by_role("button", name="Toggle secondary sidebar")
+        for width in (390, 768):
+            page.set_viewport_size({"width": width, "height": 900})
+            page.evaluate("scrollTo(0, 0)")
+            expect(chapters).not_to_be_in_viewport()
+            menu.click()
+            expect(chapters).to_be_in_viewport()
+            page.keyboard.press("Escape")
+            expect(chapters).not_to_be_in_viewport()
+            menu.focus()
+            page.keyboard.press("Enter")
+            expect(chapters).to_be_in_viewport()
+            page.keyboard.press("Escape")
+            expect(chapters).not_to_be_in_viewport()
+            expect(menu).to_be_focused()
+            list_button.click()
+            expect(entry).to_be_in_viewport()
+            expect(heading).not_to_be_in_viewport()
+            entry.click()
+            expect(entry).not_to_be_in_viewport()
+            expect(heading).to_be_in_viewport()
+        page.set_viewport_size({"width": 1440, "height": 900})
+        expect(list_button).to_be_hidden()
+        expect(entry).to_be_in_viewport()
+        shown = page.locator(".bd-sidebar-primary")
+        expect(shown).to_be_visible()
+        menu.click()
+        expect(shown).to_be_hidden()
+        menu.focus()
+        page.keyboard.press("Enter")
+        expect(shown).to_be_visible()
+        page.keyboard.press("Enter")  # the button that was pressed by key keeps the focus
+        expect(shown).to_be_hidden()
+        assert visit.errors == []
+
+
+PLACES = """(theme) => {
+  document.documentElement.dataset.theme = theme;
+  const shown = [...document.querySelectorAll("body *")].filter((one) => one.checkVisibility());
+  return shown.map((one) => JSON.stringify([one.localName, one.getBoundingClientRect()]));
+}"""
+
+
+@pytest.mark.parametrize("name", ["book/api/model.html", "chapters/16_cross_entropy.html"])
+def test_nothing_moves_when_the_theme_becomes_known(chromium, name):
+    """The theme's script comes last: until then its name is auto, and a moved page is a shift."""
+    with visits.opened(chromium, (visits.HTML / name).as_uri()) as (page, _):
+        page.add_style_tag(content="* { transition: none !important; }")
+        places = {theme: page.evaluate(PLACES, theme) for theme in ("auto", "light", "dark")}
+        moved = [a for a, b in zip(places["auto"], places["light"], strict=True) if a != b]
+        assert (len(moved), moved[:3]) == (0, [])
+        assert places["light"] == places["dark"]
+
+
+def test_without_scripts_a_page_can_be_read_and_says_what_is_missing(chromium):
+    context = chromium.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto((visits.HTML / "chapters/16_cross_entropy.html").as_uri())
+    expect(page.locator(".without-scripts")).to_be_visible()
+    expect(page.locator(".without-scripts")).to_contain_text("Formulas on this page")
+    expect(page.locator(".bd-header-article")).to_have_css("background-color", "rgb(255, 255, 255)")
+    expect(page.locator("span.math").first).to_have_css("font-family", "monospace")
+    assert page.locator(".sidebar-toggle:visible").count() == 0  # they would do nothing
+    page.goto((visits.HTML / "book/map.html").as_uri())
+    assert page.locator(".without-scripts").count() == 0
+    context.close()

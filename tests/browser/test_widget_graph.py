@@ -8,7 +8,7 @@ import torch
 
 from llmcourse.backward.autodiff import Value
 from llmcourse.course.widgets.graph import GraphStepper, program_of, values_of
-from tests.browser.kit import enter, noted, said
+from tests.browser.kit import enter, look, noted, said
 from tests.browser.registry import PROGRAMS, TWO_LINES
 
 FORMULAS = (
@@ -255,3 +255,33 @@ def test_the_state_starts_as_python_says():
     stepper.step = 1_000
     assert stepper.step == 400
     assert "400 is used" in stepper.note
+
+
+CROSSINGS = """() => {
+  const slider = document.querySelector(".lc input[type=range]"), found = new Set();
+  for (let step = 0; step <= Number(slider.max); step++) {
+    slider.value = step;
+    slider.dispatchEvent(new Event("input"));
+    const frames = [...document.querySelectorAll(".lc-stage > svg > rect")];
+    for (const text of document.querySelectorAll(".lc-stage > svg > g text")) {
+      const inner = text.getBoundingClientRect();
+      for (const one of frames) {
+        const outer = one.getBoundingClientRect();
+        if (inner.left < outer.right && inner.right > outer.left
+          && inner.top + 3 < outer.bottom && inner.bottom - 3 > outer.top)
+          found.add(`“${text.textContent}” at step ${step}`);
+      }
+    }
+  }
+  return [...found];
+}"""
+
+
+@pytest.mark.parametrize("name", ["two lines", "with a skip", "a neuron"])
+def test_no_number_of_an_arrow_crosses_a_frame(show, name):
+    page = show(GraphStepper(PROGRAMS[name]), width=360)
+    found = {360: page.evaluate(CROSSINGS)}
+    for width in (520, 760, 900):
+        look(page, theme="light", width=width)
+        found[width] = page.evaluate(CROSSINGS)
+    assert not any(found.values()), found

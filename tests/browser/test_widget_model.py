@@ -17,7 +17,7 @@ from llmcourse.course.widgets.model import (
 )
 from llmcourse.model import ModelConfig, next_token_probabilities
 from llmcourse.scale import cost
-from tests.browser.kit import enter, noted, said, value
+from tests.browser.kit import enter, noted, said, table, value
 from tests.browser.registry import BOARD_TOKENS, CONTEXTS, board_scores, sampling_board
 
 
@@ -183,7 +183,7 @@ def test_a_press_draws_twenty_and_counts_them(show):
     assert value(page, "tokens drawn") == "20"
     page.locator("summary").click()
     counts = page.locator("tbody tr td:last-child").all_text_contents()
-    assert 0 < sum(map(int, counts)) <= 20
+    assert sum(map(int, counts)) == 20
 
 
 def test_temperature_and_cuts_move_the_distribution(show):
@@ -196,9 +196,20 @@ def test_temperature_and_cuts_move_the_distribution(show):
     page.get_by_role("button", name="Step").click()
     page.get_by_role("slider", name="tokens drawn").press("ArrowRight")
     assert page.get_by_text("Drawn: “").text_content().count("“") == 2
-    assert page.get_by_text("cut", exact=True).count() == 12
+    assert page.get_by_text("cut", exact=True).count() == 12 + 1  # the likeliest, and all others
     page.get_by_role("button", name="Reset").click()
     assert "Nothing drawn" in page.locator(".lc-stages").text_content()
+
+
+def test_what_the_likeliest_do_not_have_is_shown(show):
+    page = show(sampling_board())
+    enter(page, "temperature", "3")
+    assert page.locator(".lc-stage text", has_text="285 others").count() == 1
+    *_, likeliest, rest = table(page)
+    assert len(table(page)) == 30 + 1
+    assert rest[0] == "270 others"
+    assert float(rest[3]) > 30 * float(likeliest[3])
+    assert sum(float(row[3]) for row in table(page)) == pytest.approx(1, abs=1e-3)
 
 
 def test_the_largest_board_is_small():

@@ -42,6 +42,17 @@ MARK_COLOURS = """() => {
     word.setAttribute("data-axe-colour", "");
   }
 }"""
+BOXES = """() => [...document.querySelectorAll("body *:not(mjx-container *, pre *)")].flatMap(
+  (one) => ["::before", "::after"]
+    .filter((part) => /[\\ue000-\\uf8ff]/.test(getComputedStyle(one, part).content))
+    .map((part) => `an empty box: ${part} of ${one.outerHTML.slice(0, 100)}`)).slice(0, 5)"""
+WHITE = """() => [...document.querySelectorAll("div.cell_output img:not(.only-dark)")]
+  .filter((one) => getComputedStyle(one).filter === "none")
+  .map((one) => `white in the dark theme: ${one.alt.slice(0, 60)}`)"""
+CUT = """() => [...document.querySelectorAll("article pre")]
+  .filter((one) => one.checkVisibility() && one.scrollWidth > one.clientWidth + 1
+    && getComputedStyle(one).backgroundImage === "none")
+  .map((one) => `cut off on a phone: ${one.textContent.slice(0, 60)}`).slice(0, 5)"""
 SETTLED = "async () => { if (window.MathJax?.startup) await window.MathJax.startup.promise; }"
 
 
@@ -153,12 +164,30 @@ def axe_in_both_themes(page: Page) -> list[str]:
     return found
 
 
+def boxes(page: Page) -> list[str]:
+    """Return the elements before or after which a style puts a character of no font.
+
+    Icon fonts take their characters from the private range, and the book has no such font.  MathJax
+    brings its own; and code has nothing of the kind.
+    """
+    return page.evaluate(BOXES)
+
+
+def white_figures(page: Page) -> list[str]:
+    """Return the figures of a page in the dark theme that stay as bright as they were drawn."""
+    return page.evaluate(WHITE)
+
+
 def look_on_a_phone(page: Page) -> list[str]:
-    """Return whether a page, made as narrow as a phone, has to be moved sideways."""
+    """Return whether a page, made as narrow as a phone, has to be moved sideways or cuts off code.
+
+    Printed text may scroll inside itself if a shadow says so.
+    """
     page.set_viewport_size({"width": 360, "height": 740})
     page.wait_for_timeout(100)
     width = page.evaluate("document.documentElement.scrollWidth")
-    return [f"{width} pixels wide on a phone of 360"] if width > 360 else []
+    found = [f"{width} pixels wide on a phone of 360"] if width > 360 else []
+    return found + page.evaluate(CUT)
 
 
 Part = Literal["chapters", "exercises", "others", "api", "sources"]

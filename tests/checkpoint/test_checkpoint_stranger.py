@@ -553,8 +553,8 @@ def test_odd_parts_are_one_line(case, runs, tmp_path, capfd):
 
 
 FOREIGN = {
-    "other settings": ({"seed": 3}, "a run with seed = 0, and a checkpoint of another run, with 3"),
-    "another model": ({"hidden": 96}, r"a run with model.hidden = 64, and .* with 96"),
+    "other settings": ({"seed": 3}, "a run with seed = 3, this one has 0: it is another run"),
+    "another model": ({"hidden": 96}, r"a run with model\.hidden = 96, this one has 64"),
 }
 
 
@@ -575,7 +575,6 @@ def test_a_checkpoint_of_another_run_is_refused(case, runs, tmp_path, capfd):
         status, said = one_line(command, capfd)
         assert status == 2
         assert re.search(message, said[0])
-        assert said[0].endswith("take that checkpoint away")
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", "{", '{"model": 3}', "NaN", "\udcff"])

@@ -301,6 +301,12 @@ def set_source(value):
     return change
 
 
+def half_a_character(document):
+    for cell in document["cells"]:
+        if "def add_all" in whole(cell["source"]):
+            cell["source"] = "x = '\ud800'"
+
+
 def link_to_passwords(path):
     path.symlink_to("/etc/passwd")
 
@@ -349,6 +355,8 @@ HERE = {
     "checks-reordered": edited(swapped),
     "checks-unmarked": edited(unmarked, problem="no cell is marked"),
     # --- what answers do and return
+    "half-a-character-in-a-cell": edited(half_a_character, SECOND, "half a character"),
+    "half-a-character-everywhere": edited(set_source("x = '\ud800'"), NONE, "half a character"),
     "thirty-wrong-cells": of(problem="and 10 more", extra=["1 / 0"] * 30),
     "cells-that-end-it": of(problem="cell 6: it was ended", extra=["END"] * 4),
     "exit-in-answer": of(SECOND, add=code("import sys\nsys.exit(0)")),
@@ -363,6 +371,7 @@ HERE = {
     "class-instead-of-data": of(SECOND, add=code("return add_all")),
     "pickle-instead-of-data": of(SECOND, add=code("import pickle\nreturn pickle.dumps(sum)")),
     "tensor-without-data": of(SECOND, add=code("return torch.ones(2, device='meta')")),
+    "many-empty-rows": of(SECOND, add=code("return torch.empty(10**9, 0)")),
     "nan": of(SECOND, add=code("return float('nan')")),
     "infinite": of((2.0, 0.0), double=code("return x / 0", "def double(x):")),
     "nan-in-a-tensor": of((2.0, 0.0), double=code("return x * float('nan')", "def double(x):")),
@@ -398,7 +407,7 @@ SUBMISSIONS = {
     ),
     # --- what has to be ended
     "loops": of(
-        NONE, problem=("cell 3: it took more than 10 s", "took more than 10 s"), extra=[SWALLOW],
+        NONE, problem="cell 3: it took more than 15 s", extra=[SWALLOW],
         add=code("import os, signal\nos.kill(os.getpid(), signal.SIGSTOP)"),
         double=code("while True:\n    pass", "def double(x):"),
     ),

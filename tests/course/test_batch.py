@@ -1,20 +1,23 @@
 """Grading a folder: reports, resuming, seeds, private tests, and errors in what is asked for."""
 
+import contextlib
 import csv
 import errno
+import io
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import psutil
 import pytest
 
 from llmcourse.base import files
 from llmcourse.course import __main__ as command_line
-from llmcourse.course.grader import batch, report, sandbox, submission
+from llmcourse.course.grader import alone, batch, report, sandbox, submission
 from tests.course import here, small_exam
 
 WAITING = """
@@ -41,8 +44,9 @@ def place(tmp_path):
 def grade(monkeypatch):
     """The command, run in this process, and so are the cells; returns its exit code."""
     monkeypatch.setattr(submission, "Session", here.Here)
-    monkeypatch.setattr(batch, "adopt_orphans", lambda: None)  # this process keeps its children
-    monkeypatch.setattr(batch, "end_orphans", lambda: None)
+    monkeypatch.setattr(alone, "grade", submission.grade)
+    monkeypatch.setattr(alone, "adopt_orphans", lambda: None)  # this process keeps its children
+    monkeypatch.setattr(alone, "end_orphans", lambda: None)
     return lambda place, *options: command_line.main(arguments(place, *options))
 
 
@@ -118,7 +122,12 @@ def test_a_truncated_report_is_made_again(place, grade):
 
 
 def names_below(pid):
-    return {process.name() for process in psutil.Process(pid).children(recursive=True)}
+    """Return the names of all that a process has started, as far as they are still there."""
+    names = set()
+    for process in psutil.Process(pid).children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            names.add(process.name())
+    return names
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="a process can say nothing of itself elsewhere")
@@ -203,7 +212,7 @@ def test_the_commands_are_named_when_none_is_given(capsys):
     assert command_line.main([]) == 2
     said = capsys.readouterr().err
     assert "grade exercises/05_tokens.ipynb" in said
-    assert "progress [export FILE" in said
+    assert "\n    python -m llmcourse.course progress [export FILE" in said
 
 
 def test_a_full_disk_is_said_in_one_line_and_the_next_run_goes_on(
@@ -225,18 +234,18 @@ def _raise(error):
 
 
 def test_a_fault_of_the_grader_costs_one_report_and_is_tried_again(place, grade, monkeypatch):
-    whole = submission.grade
+    whole = alone.grade
 
     def broken(path, exam, where):
         if path.name == "bob.ipynb":
             raise RuntimeError("out of ideas")
         return whole(path, exam, where)
 
-    monkeypatch.setattr(submission, "grade", broken)
+    monkeypatch.setattr(alone, "grade", broken)
     assert grade(place) == 0
     assert rows(place[2])["ada"]["score"] == "5"
     assert "out of ideas" in rows(place[2])["bob"]["problems"]
-    monkeypatch.setattr(submission, "grade", whole)
+    monkeypatch.setattr(alone, "grade", whole)
     assert grade(place) == 0
     assert rows(place[2])["bob"]["score"] == "3"
 
@@ -247,6 +256,44 @@ CELLS = [("=1+1", "'=1+1"), ("-x", "'-x"), ("@a", "'@a"), ("ada", "ada"), ("", "
 @pytest.mark.parametrize(("cell", "harmless"), CELLS)
 def test_no_cell_of_the_table_is_a_formula(cell, harmless):
     assert report.harmless(cell) == harmless
+
+
+@pytest.fixture
+def close(monkeypatch):
+    """Close a file or a folder, also to root, whom the system refuses nothing."""
+
+    def refusing(whole, path, is_refused):
+        def call(asked, *rest, **settings):
+            if not isinstance(asked, int) and is_refused(Path(os.fsdecode(asked))):
+                raise PermissionError(errno.EACCES, "Permission denied", str(path))
+            return whole(asked, *rest, **settings)
+
+        return call
+
+    def close(path):
+        path.chmod(0)
+        for module, name in ((os, "stat"), (os, "lstat"), (os, "scandir"), (io, "open")):
+            looks_inside = name in ("scandir", "open")
+            refused = refusing(
+                getattr(module, name),
+                path,
+                lambda asked, inside=looks_inside: (
+                    path in asked.parents or (inside and asked == path)
+                ),
+            )
+            monkeypatch.setattr(module, name, refused)
+
+    return close
+
+
+@pytest.mark.parametrize("name", ["bob", "ada"])
+def test_what_cannot_be_read_costs_its_own_submission(place, grade, close, name):
+    close(place[1] / {"bob": "bob.ipynb", "ada": "ada"}[name])
+    assert grade(place) == 0
+    found = rows(place[2])
+    assert found[name]["problems"] == "the file cannot be read: Permission denied"
+    right = {"ada": "5", "bob": "3", "nobody": "0"} | {name: "0"}
+    assert {each: row["score"] for each, row in found.items()} == right
 
 
 def test_odd_names_cost_nobody_anything(place, grade):
@@ -285,3 +332,46 @@ def test_names_that_differ_by_case_alone_get_two_reports(tmp_path):
     for name in ("Bob.ipynb", "bob.ipynb"):
         (tmp_path / name).write_text("{}")
     assert set(batch.submissions(tmp_path, "05_tokens")) == {"Bob", "bob (2)"}
+
+
+FRAGILE = """\
+import os
+import signal
+
+
+def check_1(t, call, rng):
+    answer = call("add_all", [1, 2])
+    if answer == 777:
+        assert not [0] * 500_000_000  # 4 GB
+    if answer == 666:
+        os.kill(os.getpid(), signal.SIGKILL)  # as the system does when there is no memory
+    t(True, "")
+
+
+def check_2(t, call, rng):
+    while call("double", 1) == 666:
+        while True:
+            pass
+    t(True, "")
+"""
+
+
+def test_what_the_hidden_tests_die_of_costs_its_question(place):
+    exam, folder, out = place
+    (exam.parent / "hidden" / f"{small_exam.TOPIC}.py").write_text(FRAGILE)
+    add, double = "def add_all(numbers):\n    return 666", "def double(x):\n    return 666"
+    (folder / "bob.ipynb").write_text(small_exam.text(add=add.replace("666", "777")))
+    (folder / "eve.ipynb").write_text(small_exam.text(add=add, double=double))
+    command = in_a_process(place, "--tests-s", "3", "--jobs", "2")
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stderr
+    scores = {name: row["score"] for name, row in rows(out).items()}
+    assert scores == {"ada": "5", "bob": "3", "eve": "0", "nobody": "0"}
+    if sys.platform == "linux":
+        assert "MemoryError" in (out / "bob.json").read_text()
+    eve = json.loads((out / "eve.json").read_text())
+    assert eve["key"] == ""  # it may have been the machine: the next run tries again
+    said = [question["checks"][0]["meaning"] for question in eve["questions"]]
+    assert "their process ended with -9" in said[0]
+    assert "more than 3 s of processor time" in said[1]
+    assert not list(out.glob(".*"))

@@ -107,20 +107,20 @@ def hidden_tests(tmp_path):
 def test_hidden_tests_in_one_process(tmp_path, answer, state):
     names = {}
     exec(answer, names)
-    result = hidden.run(hidden_tests(tmp_path), "90.1", 2, hidden.caller(names))
+    result = hidden.run(hidden_tests(tmp_path), "90.1", 2, hidden.Caller(names))
     assert result.state is state
 
 
 def test_an_answer_cannot_change_the_inputs_of_the_tests():
     given = [3, 1, 2]
     names = {"f": lambda x: x.sort()}
-    assert hidden.caller(names)("f", given) is None
+    assert hidden.Caller(names)("f", given) is None
     assert given == [3, 1, 2]
 
 
 def test_a_missing_function_is_named():
     with pytest.raises(NotAnsweredError, match="no function f"):
-        hidden.caller({})("f", 1)
+        hidden.Caller({})("f", 1)
     assert issubclass(NotAnsweredError, AnswerError)
 
 

@@ -1,12 +1,14 @@
 """One learner's process: what ends it, what is blamed for that, and that it is believed nothing."""
 
 import os
+import re
 import subprocess
 import sys
 import time
 
 import pytest
 
+from llmcourse.course.exercises import check
 from llmcourse.course.grader import sandbox, session
 from tests.course import hostile
 
@@ -43,6 +45,27 @@ def test_who_takes_the_memory_is_blamed_and_what_it_has_started_is_ended(monkeyp
         with pytest.raises(session.EndedError, match="GiB of memory"):
             learner.run_cell("x = 2")
     assert hostile.leftovers(token) == []
+
+
+UNREADABLE = {
+    "if True:\n        x = 1\n    y = 2": "IndentationError, unindent .* line 3 of the cell",
+    "if True:\n\tx = 1\n        y = 2": "TabError, inconsistent use of tabs .* line 3",
+    "x = 1\0": "SyntaxError, source code .* null bytes$",
+    "-" * 50_000 + "1": "MemoryError$",
+    "1+" * 20_000 + "1": "RecursionError, ",
+    "x = '\ud800'": "half a character",
+}
+
+
+def test_a_cell_that_cannot_be_compiled_is_told_and_ends_nothing():
+    with started(sandbox.Limits()) as learner:
+        for source, says in UNREADABLE.items():
+            assert re.search(says, learner.run_cell(source)), source[:50]
+        assert learner.run_cell("def f():\n    return 1") == ""
+        assert learner.call("f") == 1
+        assert learner.run_cell("def g():\n    raise ValueError('\\ud800')") == ""
+        with pytest.raises(check.AnswerError, match="half a character"):
+            learner.call("g")
 
 
 # --- a process that says what it likes: no torch, no notebook, a few milliseconds
@@ -84,6 +107,18 @@ SAYS = {
 }  # fmt: skip
 
 
+ANSWERS_AFTER_A_WHILE = """
+hear()
+time.sleep(2)
+say(b'{"tuple":["ok",0]}')
+hear()
+if os.fork():
+    os.wait()
+while True:
+    pass
+"""
+
+
 @pytest.fixture
 def liar(monkeypatch):
     """A session with a process that runs a script of Python instead of a worker."""
@@ -96,7 +131,7 @@ def liar(monkeypatch):
             return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe), None
 
         monkeypatch.setattr(sandbox, "start", start)
-        given = {"output_bytes": 3 << 20, "memory_bytes": 300 << 20} | limits
+        given = {"output_bytes": 3 << 20, "memory_bytes": 300 << 20, "wall_times": 1.0} | limits
         opened.append(started(sandbox.Limits(**given)).__enter__())
         return opened[-1]
 
@@ -115,6 +150,14 @@ def test_a_process_that_lies_is_ended_and_told(liar, what):
     assert learner._process.poll() is not None
     with pytest.raises(session.EndedError, match=says):
         learner.run_cell("")
+
+
+def test_a_call_may_wait_and_is_limited_by_its_own_processor_time(liar):
+    learner = liar(ANSWERS_AFTER_A_WHILE, call_s=1.0, wall_times=100.0)
+    assert learner.call("sleep") == 0
+    assert learner.processor_s < 1.0
+    with pytest.raises(session.EndedError, match="more than 1 s of processor time"):
+        learner.call("work")
 
 
 def test_forged_answers_are_plain_data_and_nothing_more(liar):

@@ -576,6 +576,105 @@ class RankStrided(Batches):
         return whole.windows(step)[self.rank :: self.world_size]
 
 
+def random_order(make, world_size, steps):
+    return [row for step in global_order(make, world_size, steps) for row in step]
+
+
+def faults_of_random_starts(make, num_starts):
+    """What is wrong with batches at random starts, in words."""
+    steps, faults = range(400), []
+    drawn = random_order(make, 1, steps)
+    if any(random_order(make, n, steps) != drawn for n in (2, 4)):
+        faults.append("the order depends on the number of ranks")
+    if random_order(make, 1, range(200, 400)) != drawn[len(drawn) // 2 :]:
+        faults.append("a step depends on those before it")
+    if random_order(lambda n, r: make(n, r, seed=1), 1, steps) == drawn:
+        faults.append("the seed is forgotten")
+    counts = np.bincount(drawn, minlength=num_starts)
+    if len(counts) != num_starts or not counts[0] or not counts[-1]:
+        faults.append("not every start can be drawn, or others too")
+    # Pearson: its mean is num_starts - 1, its spread sqrt(2 (num_starts - 1)).
+    expected = len(drawn) / num_starts
+    spread = (2 * (num_starts - 1)) ** 0.5
+    if abs(((counts - expected) ** 2 / expected).sum() - (num_starts - 1)) > 5 * spread:
+        faults.append("some starts are drawn more, or all of them equally often")
+    if len(set(drawn[:num_starts])) > 0.75 * num_starts:  # 63 % with repetition
+        faults.append("a start is not drawn again")
+    return faults
+
+
+class StepForgotten(Batches):
+    """Draws the same windows at each step."""
+
+    def starts(self, step):
+        return super().starts(0)
+
+
+class AlignedStarts(Batches):
+    """Draws whole windows."""
+
+    def starts(self, step):
+        return super().starts(step) // CONTEXT * CONTEXT
+
+
+class RankForgotten(Batches):
+    """All ranks draw the windows of the first."""
+
+    def starts(self, step):
+        settings = {"world_size": self.world_size, "seed": self.seed, "order": "random"}
+        return Batches(self.shards, self.batch_size, CONTEXT, **settings).starts(step)
+
+
+class LastStartLost(Batches):
+    """Takes the tokens of the last window for one too many."""
+
+    def starts(self, step):
+        return super().starts(step) % (len(self.shards) - CONTEXT - 1)
+
+
+class ShuffledAfterAll(Batches):
+    """No repetition within an epoch."""
+
+    def starts(self, step):
+        first = step * self.global_batch_size + self.rank * self.batch_size
+        count = len(self.shards) - CONTEXT
+        positions = np.arange(first, first + self.batch_size) % count
+        return permuted(positions, count, seed=self.seed)
+
+
+RANDOM_MUTANTS = [StepForgotten, AlignedStarts, RankForgotten, LastStartLost, ShuffledAfterAll]
+
+
+def test_random_starts_are_uniform_repeat_and_depend_on_seed_and_step_alone(counted):
+    def make(world_size, rank, seed=0):
+        return batches_of(counted, world_size, rank, seed, order="random")
+
+    assert faults_of_random_starts(make, len(counted) - CONTEXT) == []
+
+
+@pytest.mark.parametrize("mutant", RANDOM_MUTANTS)
+def test_wrong_random_starts_are_noticed(mutant, counted):
+    def make(world_size, rank, seed=0):
+        size = GLOBAL_BATCH // world_size
+        return mutant(counted, size, CONTEXT, rank, world_size, seed, order="random")
+
+    assert faults_of_random_starts(make, len(counted) - CONTEXT) != []
+
+
+def test_a_state_of_one_order_means_nothing_in_the_other(counted):
+    shuffled, random = batches_of(counted), batches_of(counted, order="random")
+    next(random)
+    resumed = batches_of(counted, order="random")
+    resumed.load_state_dict(random.state_dict())
+    assert torch.equal(next(resumed)[0], next(random)[0])
+    with pytest.raises(ValueError, match="saved with order = 'random', here it is 'shuffled'"):
+        shuffled.load_state_dict(random.state_dict())
+    with pytest.raises(ValueError, match="saved with order = 'shuffled', here it is 'random'"):
+        random.load_state_dict(shuffled.state_dict())  # as earlier versions saved it
+    with pytest.raises(ValueError, match="have no numbers"):
+        random.windows(0)
+
+
 @pytest.mark.parametrize(
     "mutant",
     [

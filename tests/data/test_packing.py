@@ -16,7 +16,7 @@ from llmcourse.data import (
     packed_rows,
 )
 from llmcourse.model import Transformer, tiny
-from llmcourse.model.attention import document_mask, rope_rotations
+from llmcourse.model.attention import document_mask
 
 LENGTHS = st.lists(st.integers(0, 25), max_size=20)
 
@@ -230,8 +230,7 @@ def decoder(dtype):
         for p in model.parameters():
             p.mul_(5)
     if dtype == torch.float64:
-        model.double()  # keeps complex buffers, of which .to(dtype) drops the imaginary part
-        model.rotations_TJ = rope_rotations(8, 32).to(torch.complex128)
+        model.to(dtype)
     return model
 
 

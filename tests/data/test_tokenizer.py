@@ -25,10 +25,12 @@ from llmcourse.data.tokenizer import (
     GPT2,
     LLAMA3,
     Cutter,
+    MergePasses,
     MergeRules,
     Tokenizer,
     byte_characters,
     encoding,
+    in_order,
     merge_long_word,
     merge_word,
     patterns,
@@ -90,6 +92,9 @@ TEXTS = {
     "white space": lambda: "\n" * 300 + " " * 300 + "\t \n" * 100,
     "empty": lambda: "",
 }
+
+
+BYTES = {byte: bytes([byte]) for byte in range(256)}
 
 
 @pytest.fixture(scope="module")
@@ -260,6 +265,82 @@ def test_both_ways_to_merge_follow_the_rule(word, pairs):
     assert merge_long_word(list(word), rules) == expected
 
 
+@st.composite
+def rules_in_order(draw):
+    """Rules on few letters whose merges come after those of their tokens; some make one twice."""
+    rules, tokens, made = MergeRules({}, []), [0, 1, 2], 3
+    for _ in range(draw(st.integers(0, 12))):
+        pair = draw(st.sampled_from(tokens)), draw(st.sampled_from(tokens))
+        used = {token for other in rules.rank_of for token in other}
+        again = [token for token in rules.made if token not in {*used, *pair}]
+        if pair not in rules.rank_of:
+            rules.rank_of[pair] = len(rules.made)
+            rules.made.append(draw(st.sampled_from([made, *again])))
+            tokens, made = [*tokens, rules.made[-1]], made + 1
+    return rules
+
+
+@settings(max_examples=400)
+@given(word=st.lists(st.integers(0, 2), max_size=40), rules=rules_in_order())
+@example([0, 0, 0, 1, 0, 0, 0, 0], MergeRules({(0, 0): 0, (3, 3): 1}, [3, 4]))
+@example([2, 2, 0, 1, 0, 1], MergeRules({(0, 1): 0, (2, 2): 1, (3, 3): 2}, [3, 3, 4]))
+@example([0] * 3, MergeRules({}, []))
+def test_passes_over_arrays_follow_the_rule(word, rules):
+    assert in_order(rules)
+    ids = MergePasses(rules).merge(np.array(word, np.int32))
+    assert ids.tolist() == merge_by_the_book(word, rules)
+
+
+def test_rules_out_of_order_are_told_apart():
+    """Passes would give other ids."""
+    word, rules = [0, 1, 0, 1], MergeRules({(2, 0): 0, (0, 1): 1}, [3, 2])
+    assert not in_order(rules)
+    passed = MergePasses(rules).merge(np.array(word, np.int32))
+    assert passed.tolist() != merge_by_the_book(word, rules)
+
+
+def test_merges_out_of_order_are_not_passed(monkeypatch):
+    monkeypatch.setattr(encoding, "VERY_LONG_WORD", 1)
+    merges = [(b"ab", b"a"), (b"a", b"b")]
+    tokens = [*(bytes([byte]) for byte in range(256)), b"ab", b"aba"]
+    tokenizer = Tokenizer(dict(enumerate(tokens)), merges, {})
+    assert [tokenizer.token_bytes(i) for i in tokenizer.encode("abab")] == [b"aba", b"b"]
+
+
+@pytest.fixture(scope="module")
+def forgetful_gpt2(gpt2):
+    """One that has met no word yet."""
+    return pickle.loads(pickle.dumps(gpt2))
+
+
+@settings(max_examples=200)
+@given(
+    text=st.one_of(TEXT, st.text("ab", max_size=200), st.text("aeinrst", min_size=50, max_size=300))
+)
+@example(text="a" * 300)
+@example(text="the" * 100)
+def test_passes_equal_tiktoken(text, forgetful_gpt2, openai):
+    """For words of any length, as they are used on very long ones."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(encoding, "VERY_LONG_WORD", 1)
+        patch.setattr(encoding, "_MAX_REMEMBERED_CHARACTERS", 0)
+        assert forgetful_gpt2.encode(text) == openai.encode_ordinary(text)
+
+
+def test_a_very_long_word_takes_memory_in_proportion(gpt2):
+    def peak(length):
+        tracemalloc.start()
+        assert len(gpt2.encode("a" * length)) == length // 4
+        _, most = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        return most
+
+    peak(30_000)  # the tables that are made once
+    short, long = peak(200_000), peak(400_000)
+    assert long < 2.1 * short
+    assert long < 100 * 400_000
+
+
 # --- chunks
 
 SPECIALS = ["<s>", "<s><s>x", "s><", "<e>"]
@@ -411,6 +492,133 @@ def test_special_tokens_can_be_switched_off(gpt2, openai):
     assert gpt2.encode(text, allow_special=False) == openai.encode_ordinary(text)
     assert gpt2.encode(END) == [50256] != gpt2.encode(END, allow_special=False)
     assert gpt2.decode(gpt2.encode(text, allow_special=False)) == text
+
+
+# --- what others' code expects: a list of special tokens, len, vocab, gaps between ids
+
+
+def test_special_tokens_as_a_list(gpt2):
+    """Those of the vocabulary keep their ids, the others follow the greatest."""
+    vocabulary = {**BYTES, 256: b"ab", 300: b"<s>"}
+    parts = vocabulary, [(b"a", b"b")]
+    tokenizer = Tokenizer(*parts, ["<e>", "<s>", "ab", "a", "<f>"])
+    assert tokenizer.special_tokens == {"<e>": 301, "<s>": 300, "ab": 302, "a": 303, "<f>": 304}
+    assert tokenizer.encode("x<s>ab<e>", allow_special=True) == [120, 300, 302, 301]
+    assert tokenizer.encode("ab", allow_special=False) == [256]
+    for none in (None, (), []):
+        assert Tokenizer(*parts, none).special_tokens == {}
+    assert Tokenizer(*parts, None).decode([300]) == "<s>"
+    same = Tokenizer(gpt2.vocab, gpt2.merges, [END])
+    assert same.fingerprint == gpt2.fingerprint
+
+
+def test_len_and_vocab(gpt2):
+    assert len(gpt2) == gpt2.vocab_size == len(gpt2.vocab) == 50257
+    assert (gpt2.vocab[0], gpt2.vocab[50256]) == (b"!", END.encode())
+    with pytest.raises(TypeError, match="does not support item assignment"):
+        gpt2.vocab[0] = b"?"
+
+
+# As GPT-4's: ids 7 to 19 above the merges are nobody's.
+GAPS = {END: 0, "<|fim|>": 3, "<|last|>": 20}
+
+
+@pytest.fixture(scope="module")
+def with_gaps():
+    """A small vocabulary with gaps, in our implementation and in two others."""
+    plain = train_bpe(MIXED + "hello hello", 320)
+    ranks = {token: i for i, token in plain.vocab.items()}
+    specials = {token: 1 + len(plain) + i for token, i in GAPS.items()}
+    openai = tiktoken.Encoding("gaps", pat_str=GPT2, mergeable_ranks=ranks, special_tokens=specials)
+    return Tokenizer(plain.vocab, plain.merges, specials), openai
+
+
+@settings(max_examples=100)
+@given(
+    text=st.lists(st.one_of(st.sampled_from([*GAPS, "hello"]), AWKWARD), max_size=20).map("".join)
+)
+def test_ids_with_gaps_equal_tiktoken(text, with_gaps):
+    ours, openai = with_gaps
+    ids = ours.encode(text)
+    assert ids == openai.encode(text, allowed_special="all")
+    assert ours.decode(ids) == text == openai.decode(ids)
+
+
+def test_an_id_in_a_gap_is_unknown(with_gaps):
+    ours, openai = with_gaps
+    assert len(ours) == ours.vocab_size == openai.n_vocab == 342
+    assert len(ours.vocab) == 342 - 19
+    for gap in (320, 322, 340):
+        message = f"token id {gap} is not in the vocabulary: ids are from 0 to 341 but for 19 that"
+        with pytest.raises(ValueError, match=message):
+            ours.decode([5, gap])
+        with pytest.raises(ValueError, match=message):
+            ours.token_bytes(gap)
+
+
+def test_gaps_are_saved_and_loaded(with_gaps, tmp_path):
+    ours, _ = with_gaps
+    ours.save(tmp_path)
+    loaded = Tokenizer.load(tmp_path)
+    assert (loaded.vocab, loaded.special_tokens) == (ours.vocab, ours.special_tokens)
+    moved = ours.special_tokens | {END: 330}
+    plain = {i: token for i, token in ours.vocab.items() if i < 320}
+    assert Tokenizer(plain, ours.merges, moved).fingerprint != ours.fingerprint
+    change("special_tokens.json", ": 321", ": 330")(tmp_path)
+    change("vocab.json", ": 321", ": 330")(tmp_path)
+    with pytest.raises(ValueError, match="belong to different tokenizers"):
+        Tokenizer.load(tmp_path)
+
+
+def test_the_greatest_id_decides_the_width_of_the_array(with_gaps):
+    ours, _ = with_gaps
+    plain = {i: token for i, token in ours.vocab.items() if i < 320}
+    far = Tokenizer(plain, ours.merges, {END: 2**31 - 1})
+    assert (far.vocab_size, far.dtype) == (2**31, np.uint32)
+    assert far.encode("a" + END)[-1] == 2**31 - 1
+    assert len(far.fingerprint) == 64
+
+
+@pytest.mark.parametrize("names", [("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe")])
+def test_from_files_reads_gpt2_under_any_names(names, gpt2, gpt2_folder, tmp_path):
+    for old, new in zip(("vocab.json", "merges.txt"), names, strict=True):
+        shutil.copy(gpt2_folder / old, tmp_path / new)
+    paths = [str(tmp_path / name) for name in names]
+    for specials in (None, [END]):
+        assert Tokenizer.from_files(*paths, specials).fingerprint == gpt2.fingerprint
+    more = Tokenizer.from_files(*paths, ["<|pad|>", END])
+    assert more.special_tokens == {"<|pad|>": 50257, END: 50256}
+    none = Tokenizer.from_files(*paths, [], pattern=LLAMA3)
+    assert (none.special_tokens, none.pattern) == ({}, LLAMA3)
+    assert END.encode() == none.decode_bytes([50256])
+    assert none.encode(END) == gpt2.encode(END, allow_special=False)
+
+
+def test_from_files_finds_special_tokens_however_they_are_spelled(tmp_path):
+    """Some write them as they are, some as the bytes of other tokens."""
+    tokens = {character: i for i, character in enumerate(byte_characters().values())}
+    (tmp_path / "m").write_text("#version: 0.2\n")
+    for spelled in ("<ü x>", "<Ã¼Ġx>"):
+        (tmp_path / "v").write_text(json.dumps(tokens | {spelled: 256}))
+        tokenizer = Tokenizer.from_files(tmp_path / "v", tmp_path / "m", ["<ü x>"])
+        assert tokenizer.encode("<ü x>!") == [256, 0]
+        assert tokenizer.decode([256, 0]) == "<ü x>!"
+
+
+def test_from_files_names_what_is_broken(gpt2_folder, tmp_path):
+    vocab, merges = gpt2_folder / "vocab.json", gpt2_folder / "merges.txt"
+    cases = [
+        ((tmp_path / "none", merges), "no tokenizer of .*none is missing"),
+        ((merges, vocab), "is broken: merges.txt is not JSON"),
+        ((vocab, merges, [END, END]), "is named twice"),
+        ((vocab, merges, ["\ud800"]), "lone surrogate"),
+    ]
+    (tmp_path / "short").write_text("\n".join(merges.read_text().splitlines()[:-1]))
+    cases.append(((vocab, tmp_path / "short", [END]), "no merge makes 'Ġgazed'"))
+    for arguments, message in cases:
+        with pytest.raises(ValueError, match=message) as caught:
+            Tokenizer.from_files(*arguments)
+        assert "\n" not in str(caught.value)
 
 
 # --- decoding
@@ -576,7 +784,10 @@ BROKEN = {
     "cut short": (lambda f: (f / "vocab.json").write_text('{"!": 0'), "vocab.json is not JSON"),
     "a list": (lambda f: (f / "vocab.json").write_text("[]"), "must map strings to ids"),
     "an id that is text": (change("vocab.json", '"!": 0', '"!": "0"'), "must map strings to ids"),
-    "a gap": (change("vocab.json", '"!": 0', '"!": 999'), "without gap"),
+    "another id": (change("vocab.json", '"!": 0', '"!": 999'), "belong to different tokenizers"),
+    "an id twice": (change("vocab.json", '"!": 0', '"!": 1'), "two tokens of vocab.json have the"),
+    "a negative id": (change("vocab.json", '"!": 0', '"!": -1'), "ids must be from 0 to"),
+    "a pickle": (lambda f: (f / "vocab.json").write_bytes(pickle.dumps({"!": 0})), "is a pickle"),
     "a foreign character": (change("vocab.json", '"!": 0', '"中": 0'), "stands for no byte"),
     "half a line": (change("merges.txt", "l o", "l"), "line 2: expected two tokens, got 'l'"),
     "three tokens": (change("merges.txt", "l o", "l o l"), "line 2: expected two tokens"),
@@ -644,15 +855,14 @@ def test_rejects_what_is_not_text(gpt2):
         streamed(gpt2, [b"bytes"])
 
 
-BYTES = {byte: bytes([byte]) for byte in range(256)}
-
-
 @pytest.mark.parametrize(
     ("vocabulary", "merges", "specials", "message"),
     [
         ({0: b"a"}, [], {}, "no token for the bytes"),
-        ({**BYTES, 300: b"ab"}, [], {}, "without gap"),
-        (BYTES, [], {"<s>": 255}, "without gap or repetition"),
+        ({**BYTES, -1: b"ab"}, [], {}, "ids must be from 0 to 2,147,483,647"),
+        ({**BYTES, 2**31: b"ab"}, [], {}, "ids must be from 0 to 2,147,483,647"),
+        (BYTES, [], {"<s>": 255}, "two tokens have the same id"),
+        (BYTES, [], ["<s>", "<s>"], "'<s>' is named twice"),
         ({**BYTES, 256: b"ab", 257: b"ab"}, [(b"a", b"b")], {}, "two ids"),
         (BYTES, [(b"a", b"b")], {}, "needs b'ab' in the vocabulary"),
         ({**BYTES, 256: b"ab"}, [(b"a", b"b")] * 2, {}, "named twice"),
@@ -667,7 +877,14 @@ def test_rejects_parts_that_do_not_fit(vocabulary, merges, specials, message):
 
 @pytest.mark.parametrize(
     ("pattern", "message"),
-    [("(", "not a regular expression"), (r"(\s+)|\S+", "group that captures")],
+    [
+        ("(", "not a regular expression"),
+        ("(?:" * 5_000 + "a" + ")" * 5_000, "not a regular expression: maximum recursion"),
+        (r"(\s+)|\S+", "group that captures"),
+        ("a|" * 50_000 + "a", "too large: its 100,001 characters"),
+        ("(?:(?:a{1000}){,00999}){99,}", "too large: its 28 characters times the numbers"),
+        ("a{1,99999999999}", "repeat count too big"),
+    ],
 )
 def test_rejects_a_pattern_that_cannot_be_used(pattern, message):
     with pytest.raises(ValueError, match=message):
@@ -679,6 +896,44 @@ def test_rejects_a_pattern_that_drops_text():
     assert tokenizer.decode(tokenizer.encode("ab")) == "ab"
     with pytest.raises(ValueError, match="leaves out a part of the text 'a b'"):
         tokenizer.encode("a b")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text"),
+    [
+        (r"(?:a|b|ab)*c|[\s\S]", "ab" * 40),
+        (r"(?=(?:.*a){25}b)a|[\s\S]", "a" * 400),
+        (r"\s*\n|[\s\S]", " " * 100_000),
+    ],
+)
+def test_a_pattern_that_tries_everything_is_stopped(pattern, text, monkeypatch, tmp_path):
+    """Each would take minutes to ages; a file of a stranger may hold it."""
+    monkeypatch.setattr(patterns, "_PATIENCE_S", 0.05)
+    monkeypatch.setattr(patterns, "_PATIENCE_PER_CHARACTER_S", 0)
+    Tokenizer.from_merges([], special_tokens=[END], pattern=pattern).save(tmp_path)
+    tokenizer = Tokenizer.load(tmp_path)
+    assert tokenizer.encode("abc") == [tokenizer._byte_ids[byte] for byte in b"abc"]
+    message = rf"pattern was not done with {len(text):,} characters in 0 s: .* use GPT2"
+    with pytest.raises(ValueError, match=message):
+        tokenizer.encode(text + END + "end")
+    with pytest.raises(ValueError, match=message):
+        train_bpe(text, 300, [END], pattern)
+
+
+# https://github.com/openai/tiktoken, tiktoken_ext/openai_public.py
+LATER, EARLIER = r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]", r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]"
+GPT_4O = (
+    rf"[^\r\n\p{{L}}\p{{N}}]?{EARLIER}*{LATER}+(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+    rf"|[^\r\n\p{{L}}\p{{N}}]?{EARLIER}+{LATER}*(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+    r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+
+
+@pytest.mark.parametrize("pattern", [GPT2, LLAMA3, GPT_4O])
+def test_patterns_in_use_are_far_from_the_limits(pattern, monkeypatch):
+    monkeypatch.setattr(patterns, "_LARGEST_PATTERN", patterns._LARGEST_PATTERN // 50)
+    tokenizer = Tokenizer.from_merges([], pattern=f"{pattern}|(?!)")  # no pattern that is known
+    assert tokenizer.decode(tokenizer.encode(MIXED)) == MIXED
 
 
 def test_read_text_keeps_line_ends_and_names_a_broken_file(tmp_path):

@@ -353,6 +353,28 @@ def test_rejects_a_pattern_that_cannot_be_used(pattern):
         train_bpe("a b", 300, pattern=pattern)
 
 
+@pytest.mark.parametrize("learn", [lambda t: train_bpe(t, 300), count_words])
+@pytest.mark.parametrize("name", ["corpus.txt", "data/Corpus.TXT", "x.jsonl", "notes", "my text"])
+def test_rejects_the_name_of_a_file_in_place_of_a_text(learn, name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for here in ("notes", "my text"):
+        Path(here).write_text("hello hello")
+    message = rf"looks like the name of a file: give Path\('{name}'\) .*, or \['{name}'\] from"
+    with pytest.raises(ValueError, match=message):
+        learn(name)
+    with pytest.raises(ValueError, match="looks like the name of a file"):
+        train_bpe_naive(name, 300)
+    assert learn([name]) is not None
+    assert train_bpe(Path("my text"), 257).merges == [(b"l", b"o")]
+
+
+@pytest.mark.parametrize(
+    "text", ["a.txt b.txt", "see notes.txt", ".", "..", "\0", "a" * 300, "a" * 5_000]
+)
+def test_a_text_is_no_name_of_a_file(text):
+    assert count_words(text).total() >= 1
+
+
 def test_rejects_a_file_that_is_missing_or_not_text(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"none\.txt"):
         train_bpe(tmp_path / "none.txt", 300)

@@ -58,7 +58,7 @@ def unseen(topic, question, answer, setting, *, seed=0):
     """Return what the hidden tests find for an answer."""
     names = dict(setting)
     run_cell(answer, names, f"{question.key}-answer")
-    call = hidden.caller(names)
+    call = hidden.Caller(names)
     return hidden.run(hidden_tests_of(topic), question.number, question.points, call, seed=seed)
 
 

@@ -179,7 +179,7 @@ def test_residual_sizes_are_those_of_the_stream(decoder, ids):
     x = decoder.embedding[ids]
     expected = [x.square().mean().sqrt()]
     for block in decoder.blocks:
-        x = block(x, decoder.rotations_TJ[:9])
+        x = block(x, decoder.rotations_TJ2[:9])
         expected.append(x.square().mean().sqrt())
     torch.testing.assert_close(sizes, torch.stack(expected))
     assert len(sizes) == 3

@@ -123,8 +123,7 @@ def test_halves_rope_equals_hugging_face(generator):
 
     x = awkward(2, 6, 3, 8, generator=generator)
     rotations = attention.rope_rotations(8, 6)
-    cos = torch.cat((rotations.real, rotations.real), -1).unsqueeze(0)
-    sin = torch.cat((rotations.imag, rotations.imag), -1).unsqueeze(0)
+    cos, sin = (part.repeat(1, 2).unsqueeze(0) for part in rotations.unbind(-1))
     theirs, _ = reference.apply_rotary_pos_emb(x.transpose(1, 2), x.transpose(1, 2), cos, sin)
     ours = attention.rope_halves(x, rotations)
     torch.testing.assert_close(ours, theirs.transpose(1, 2))
@@ -148,7 +147,7 @@ def test_the_permutation_joins_the_two_layouts(K, generator):
 def test_scores_depend_on_the_distance_alone(i, j, shift):
     g = torch.Generator().manual_seed(1)
     q, k = (torch.randn(1, 1, 1, 8, generator=g, dtype=torch.float64) for _ in range(2))
-    rotations = attention.rope_rotations(8, 81).to(torch.complex128)
+    rotations = attention.rope_rotations(8, 81)
 
     def score(a, b):
         turned_q = attention.rope_adjacent(q, rotations[a : a + 1])

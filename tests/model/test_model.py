@@ -18,6 +18,7 @@ from llmcourse.model import (
     generate,
     next_token_probabilities,
     ops,
+    sampling,
 )
 
 
@@ -165,7 +166,6 @@ def test_a_mixture_equals_mixtral(num_experts, experts_per_token, tied_head):
     with torch.no_grad():
         assert checks.relative_error(ours(ids), theirs(ids).logits) < 1e-5
         ours.double()
-        ours.rotations_TJ = ours.rotations_TJ.to(torch.complex128)
         assert checks.relative_error(ours(ids), theirs.double()(ids).logits) < 1e-6
         for block in ours.blocks:
             block.feed_forward.router.w_router.neg_()
@@ -435,11 +435,79 @@ def test_generation_is_the_same_with_and_without_cache_past_the_context():
     assert texts[0].shape == (2, 43)
 
 
+UNEQUAL = (1, 3, 9, 16, 23)
+"""Lengths of prompts: one token, several, the whole context, and more than the context."""
+
+
+def one_by_one(decoder, prompts, **settings):
+    return [generate(decoder, row.unsqueeze(0), temperature=0, **settings)[0] for row in prompts]
+
+
+def unequal_prompts(config):
+    return [ids_of(config, B=1, T=length, seed=length)[0] for length in UNEQUAL]
+
+
+@pytest.mark.parametrize(
+    ("changes", "use_cache"),
+    [
+        ({}, True),
+        ({}, False),
+        ({"qk_norm": True, "tied_head": False}, True),
+        ({"num_experts": 3, "experts_per_token": 2}, True),
+    ],
+)
+def test_prompts_of_unequal_lengths_are_continued_as_each_alone(changes, use_cache):
+    """Past the context, too, where each falls out of view at a time of its own."""
+    decoder = built(small(**changes)).double()
+    prompts = unequal_prompts(decoder.config)
+    alone = one_by_one(decoder, prompts, max_new_tokens=20)
+    for batch in (prompts, [row.tolist() for row in prompts], tuple(reversed(prompts))):
+        written = generate(decoder, batch, max_new_tokens=20, temperature=0, use_cache=use_cache)
+        expected = alone[::-1] if isinstance(batch, tuple) else alone
+        assert all(torch.equal(*pair) for pair in zip(written, expected, strict=True))
+    assert len({tuple(row[-12:].tolist()) for row in alone}) > 1
+
+
+@pytest.mark.parametrize("use_cache", [True, False])
+def test_a_prompt_among_others_ends_where_it_ends_alone(use_cache):
+    decoder = built(small()).double()
+    prompts = unequal_prompts(decoder.config)
+    free = generate(decoder, prompts, max_new_tokens=20, temperature=0, use_cache=use_cache)
+    # The id that most rows draw, and draw at different times.
+    stop_id = int(torch.cat([row[-20:] for row in free]).mode().values)
+    settings = {"max_new_tokens": 20, "stop_id": stop_id}
+    prompts.append(torch.tensor([stop_id, stop_id]))  # in a prompt it ends nothing
+    alone = one_by_one(decoder, prompts, **settings)
+    written = generate(decoder, prompts, temperature=0, use_cache=use_cache, **settings)
+    assert all(torch.equal(*pair) for pair in zip(written, alone, strict=True))
+    assert len({len(row) - len(before) for row, before in zip(written, prompts, strict=True)}) > 2
+
+
+def test_the_comparison_notices_padding_that_is_seen(monkeypatch):
+    decoder = built(small()).double()
+    prompts = unequal_prompts(decoder.config)
+    alone = one_by_one(decoder, prompts, max_new_tokens=6)
+    monkeypatch.setattr(sampling, "_own_mask", lambda *_: None)
+    written = generate(decoder, prompts, max_new_tokens=6, temperature=0)
+    same = [torch.equal(*pair) for pair in zip(written, alone, strict=True)]
+    assert same.count(True) < 3
+
+
+def test_draws_need_a_generator():
+    decoder = built(small())
+    for prompts in (ids_of(decoder.config), [[1, 2], [3]]):
+        with pytest.raises(ValueError, match=r"temperature = 0\.5 draws: give a generator"):
+            generate(decoder, prompts, max_new_tokens=1, temperature=0.5)
+    rows = generate(
+        decoder, [[1, 2], [3]], max_new_tokens=4, generator=torch.Generator().manual_seed(0)
+    )
+    assert [len(row) for row in rows] == [6, 5]
+
+
 def test_greedy_generation_is_argmax():
     decoder = built(small())
     ids = ids_of(decoder.config, B=1, T=3)
-    g = torch.Generator().manual_seed(0)
-    written = generate(decoder, ids, max_new_tokens=5, temperature=0, generator=g)
+    written = generate(decoder, ids, max_new_tokens=5, temperature=0)
     with torch.no_grad():
         for t in range(3, 8):
             assert int(decoder(written[:, :t])[0, -1].argmax()) == int(written[0, t])
@@ -480,6 +548,9 @@ def test_an_empty_prompt_is_refused():
             max_new_tokens=1,
             generator=torch.Generator(),
         )
+    for prompts in ([], [[1], []]):
+        with pytest.raises(ValueError, match="the prompt is empty"):
+            generate(built(small()), prompts, max_new_tokens=1, temperature=0)
 
 
 def test_too_long_a_sequence_is_refused():

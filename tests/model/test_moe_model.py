@@ -186,8 +186,6 @@ def test_the_models_gradient_is_the_slope_of_its_loss():
     """In float64, at a point where no two scores are near each other."""
     config = small_config(**MIXTURE | {"balance_weight": 0.5})
     decoder = decoder_of(config).double()
-    rotations = decoder.rotations_TJ.to(torch.complex128)
-    decoder.rotations_TJ = rotations
     batch = batch_of(config, seed=2)
     objective(decoder, batch).backward()
     for routing in routings_of(decoder, batch[0]):

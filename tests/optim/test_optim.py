@@ -160,6 +160,28 @@ def test_impossible_settings_are_refused(settings, message):
         optim.AdamW(parameters(), **settings)
 
 
+@pytest.mark.parametrize("name", ["AdamW", "Adam", "SGD", "RMSProp", "Muon", "Adafactor"])
+def test_the_rate_by_place_and_the_gradient_by_a_closure(name):
+    """As others' code calls an optimizer; with torch's own, where it has one of the same rule."""
+    make = getattr(optim, name)
+    one, other = ([torch.nn.Parameter(torch.full((2, 3), 0.5))] for _ in range(2))
+    a, b = make(one, 0.1), make(other, lr=0.1)
+
+    def closure():
+        a.zero_grad()
+        loss = (one[0] ** 2).sum()
+        loss.backward()
+        return loss
+
+    for _ in range(3):
+        loss = a.step(closure)
+        (b.zero_grad(), (other[0] ** 2).sum().backward())
+        assert b.step() is None
+    assert loss.item() < 2 * 3 * 0.25
+    assert torch.equal(one[0], other[0])
+    assert not torch.equal(one[0], torch.full((2, 3), 0.5))
+
+
 def test_sgd_settings_are_checked():
     with pytest.raises(ValueError, match="momentum must be below 1"):
         optim.SGD(parameters(), lr=0.1, momentum=1.0)
@@ -189,6 +211,13 @@ def test_clipping_equals_torch(max_norm):
     assert norm == pytest.approx(float(torch.nn.utils.clip_grad_norm_(theirs, max_norm)), rel=1e-6)
     for p, q in zip(ours, theirs, strict=True):
         torch.testing.assert_close(p.grad, q.grad, rtol=1e-5, atol=1e-7)
+
+
+def test_clipping_takes_a_single_tensor():
+    p = torch.nn.Parameter(torch.zeros(3, 2))
+    p.grad = torch.full((3, 2), 2.0)
+    assert optim.clip_by_global_norm(p, 1.0) == pytest.approx(24**0.5)
+    torch.testing.assert_close(p.grad.norm(), torch.tensor(1.0))
 
 
 def test_clipping_with_shards_uses_the_norm_of_all():

@@ -374,9 +374,8 @@ OURS = {
     "residual sum": (torch.add, randn(3, 8), randn(3, 8).bfloat16()),
     "silu gate": (ops.silu_gate, randn(3, 8).bfloat16(), randn(3, 8, seed=1).bfloat16()),
     "rotation": (
-        attention.rope_adjacent,
+        lambda q: attention.rope_adjacent(q, attention.rope_rotations(8, 3)),
         randn(1, 3, 2, 8).bfloat16(),
-        attention.rope_rotations(8, 3),
     ),
     "RMSNorm": (ops.rmsnorm, randn(3, 8).bfloat16(), randn(8)),
     "cross-entropy": (loss.cross_entropy, randn(3, 8).bfloat16(), TARGETS),

@@ -10,14 +10,28 @@ from pathlib import Path
 
 import numpy as np
 import torch
+import torch.distributed as dist
 
 from llmcourse.model import Transformer
-from llmcourse.parallel import collectives
+from llmcourse.parallel import collectives, world
 
 
 def place(rank):
     """Who am I."""
     return rank.index, rank.size, rank.place
+
+
+def over_groups_of_torch(rank):
+    """Sum over all ranks, and over the first and the last, on axes of torch's own groups."""
+    everyone = world.Axis.of(name="all")
+    ends = dist.new_group([0, rank.size - 1])
+    found = [collectives.all_reduce_ring(torch.full((5,), 10.0**rank.index), everyone)]
+    try:
+        axis = world.Axis.of(ends)
+    except ValueError as error:
+        return [*found, str(error)]
+    found.append(collectives.all_reduce_ring(torch.full((5,), 10.0**rank.index), axis))
+    return [*found, (axis.name, axis.ranks, axis.index, axis.size, axis.tell(rank.index))]
 
 
 def ring(rank, length):

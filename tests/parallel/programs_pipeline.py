@@ -46,8 +46,7 @@ def made(name: str, dtype: str = "float32") -> Transformer:
     """Return a model with gains that are not 1 and gradients that are not tiny."""
     g = torch.Generator().manual_seed(1)
     model = Transformer(MODELS[name], generator=g)
-    # `to` would cast the rotations, too.
-    model = {"float32": model.float, "float64": model.double, "bfloat16": model.bfloat16}[dtype]()
+    model = model.to(getattr(torch, dtype))
     with torch.no_grad():
         for p in model.parameters():
             p.add_(0.2 * torch.randn(p.shape, generator=g, dtype=torch.float64).to(p.dtype))

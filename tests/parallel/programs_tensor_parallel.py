@@ -56,8 +56,7 @@ def made(name: str, dtype: torch.dtype = torch.float64, seed: int = 0) -> Transf
             p.normal_(0.0, 0.3, generator=generator)
             if parameter_name.endswith("gain"):
                 p.add_(1.0)
-    # Not `to`, which would make the complex rotations real.
-    return model.double() if dtype == torch.float64 else model
+    return model.to(dtype)
 
 
 def batch(step: int) -> tuple[Tensor, Tensor]:
@@ -171,9 +170,9 @@ def packed(model: Transformer, ids_BT: Tensor) -> Tensor:
 def by_parts(model: Transformer, ids_BT: Tensor) -> Tensor:
     """Call the parts one at a time, as stages of a pipeline do."""
     x = model.look_up(ids_BT, model.embedding)
-    rotations_TJ = model.rotations_of(ids_BT.shape[1])
+    rotations_TJ2 = model.rotations_of(ids_BT.shape[1])
     for block in model.blocks:
-        x = block(x, rotations_TJ)
+        x = block(x, rotations_TJ2)
     return model.project(model.norm(x), model.head_weight)
 
 

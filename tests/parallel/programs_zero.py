@@ -207,6 +207,35 @@ def follow(
         return Trace(parameters, state, norms, before)
 
 
+def scheduled(rank, steps: int = 6) -> tuple[list[float], np.ndarray]:
+    """Train under two schedules of torch's; return the rates and the weights."""
+    w = nn.Parameter(torch.linspace(-1, 1, 7))
+    chosen = optim.AdamW([w], 0.1)
+    if rank is not None:
+        chosen = zero.ZeroOptimizer([w], optim.AdamW, rank.axis("dp"), lr=0.1)
+    schedules = torch.optim.lr_scheduler
+    linear = schedules.LinearLR(chosen, start_factor=0.25, total_iters=3)
+    plateau = schedules.ReduceLROnPlateau(chosen, factor=0.5, patience=0)
+
+    def closure() -> Tensor:
+        chosen.zero_grad()
+        loss = w.square().sum()
+        loss.backward()
+        if rank is not None:
+            chosen.sync()
+        return loss
+
+    rates = []
+    for step in range(steps):
+        chosen.step(closure)
+        rates.append(chosen.param_groups[0]["lr"])
+        linear.step()
+        plateau.step(step)  # as if the loss grew
+        if step == 2 and rank is not None:  # which makes new groups
+            chosen.load_full_state_dict(chosen.full_state_dict())
+    return rates, w.detach()
+
+
 def wrapped(model, axis, stage, *, optimizer="ours", **settings):
     """Return a model and its optimizer, one of them sharded; sums are in the order of ranks."""
     groups = groups_of(model, optimizer)

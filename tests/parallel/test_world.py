@@ -13,6 +13,7 @@ import numpy as np
 import programs
 import psutil
 import pytest
+import torch.distributed as dist
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -61,6 +62,25 @@ def test_neighbours_pass_tensors_on_and_the_log_says_so(pool):
     assert {(m.axis, m.num_bytes) for m in results.messages} == {("world", 20)}
     assert all(0 <= m.start_s <= m.end_s for m in results.messages)
     assert [m.start_s for m in results.messages] == sorted(m.start_s for m in results.messages)
+
+
+def test_an_axis_of_a_group_that_torch_made(pool):
+    first, middle, last = pool.run(programs.over_groups_of_torch)
+    assert all((found[0] == 111).all() for found in (first, middle, last))
+    assert middle[1] == "rank 1 is not in the group: make no axis of it there"
+    for index, (_, summed, seen) in enumerate((first, last)):
+        assert (summed == 101).all()
+        assert seen == ("dp", (0, 2), index, 2, [0, 2])
+
+
+def test_an_axis_needs_a_group_that_sends(monkeypatch):
+    with pytest.raises(ValueError, match=r"call torch\.distributed\.init_process_group"):
+        world.Axis.of()
+    monkeypatch.setattr(dist, "is_initialized", lambda: True)
+    monkeypatch.setattr(dist, "get_rank", lambda _=None: 0)
+    monkeypatch.setattr(dist, "get_backend_config", lambda _: "cuda:nccl")
+    with pytest.raises(ValueError, match="messages need gloo, and a group's backend is cuda:nccl:"):
+        world.Axis.of()
 
 
 def test_a_pool_keeps_its_processes(pool):

@@ -408,6 +408,34 @@ def test_calls_in_the_wrong_order_are_noticed(stage):
     assert next(iter(chosen.shards_with_gradients().values())).grad.count_nonzero() == 0
 
 
+def test_it_is_an_optimizer_of_torchs():
+    w = nn.Parameter(torch.randn(3, 4))
+    chosen = optimizer_of([w])
+    assert isinstance(chosen, torch.optim.Optimizer)
+    assert chosen.defaults["lr"] == 1e-2
+    for meaningless in (
+        chosen.state_dict,
+        lambda: chosen.load_state_dict(chosen.full_state_dict()),
+        lambda: chosen.add_param_group({"params": [nn.Parameter(torch.ones(2))]}),
+    ):
+        with pytest.raises(ValueError, match=r"full_state_dict|shards are cut"):
+            meaningless()
+    w.grad = torch.ones(3, 4)
+    chosen.sync()
+    chosen.step()
+    assert set(map(len, chosen.state.values())) == {3}  # a count and two moments
+    chosen.zero_grad()
+    assert w.grad is None
+
+
+def test_schedulers_of_torch_and_closures_work_on_it(run):
+    rates, weights = programs.scheduled(None)
+    assert len(set(rates)) > 3
+    for found_rates, found in run(2, programs.scheduled):
+        assert found_rates == rates
+        np.testing.assert_allclose(found, weights.numpy(), rtol=1e-6)
+
+
 def test_groups_are_those_of_the_shard():
     w = nn.Parameter(torch.randn(3, 4))
     chosen = optimizer_of([w])

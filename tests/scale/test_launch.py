@@ -24,6 +24,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch.distributed import run as torchrun
 
+from llmcourse import checkpoint
+from llmcourse.base.command_line import GO_ON
 from llmcourse.scale.launch import (
     LaunchConfig,
     batch_script,
@@ -36,6 +38,7 @@ from llmcourse.scale.launch import __main__ as command_line
 from llmcourse.scale.launch.job import torchrun_program
 from llmcourse.train import __main__ as train_command_line
 
+KINDS = ("jobset", "pytorchjob")
 HOSTS = ("alpha", "beta", "gamma", "delta")
 HOSTILE = (
     "plain",
@@ -107,9 +110,12 @@ TORCHRUN = """
 [[ ${TORCH_DISABLE_SHARE_RDZV_TCP_STORE:-} == 1 ]]
 """
 SLOW_SRUN = """
-trap 'echo ended > "$RECORD/ended"; exit 143' TERM
+trap 'exit 143' TERM
 touch "$RECORD/ready"
-sleep 30 & wait
+until [[ -e "$RECORD/run/stop" ]]; do sleep 0.05; done
+sleep 0.3
+echo saved > "$RECORD/saved"
+exit "${SRUN_STATUS:-0}"
 """
 
 
@@ -241,7 +247,7 @@ def test_the_script_asks_for_what_the_job_needs():
         "cpus-per-task": "64",
         "mem": "500G",
         "time": "1-06:30:00",
-        "signal": "B:USR1@120",
+        "signal": "B:USR1@300",
         "requeue": "",
         "open-mode": "append",
         "output": "%x-%j.log",
@@ -337,20 +343,27 @@ def test_a_failure_of_the_command_is_that_of_the_job(stubs, tmp_path):
 
 
 @pytest.mark.parametrize(("restarts", "again"), [("0", True), ("5", True), ("6", False)])
-def test_near_the_time_limit_the_job_ends_its_ranks_and_queues_again(
-    stubs, tmp_path, restarts, again
+@pytest.mark.parametrize("status", ["0", "1"])
+def test_near_the_time_limit_the_job_lets_its_ranks_save_and_queues_again(
+    stubs, tmp_path, restarts, again, status
 ):
     for name in ("scontrol", "torchrun"):
         (tmp_path / name).symlink_to(stubs / name)
     write_program(tmp_path / "srun", STUB.format(name="srun", then=SLOW_SRUN))
     job = tmp_path / "job.sbatch"
-    job.write_text(batch_script(config()))
-    variables = environment(tmp_path, tmp_path, SLURM_RESTART_COUNT=restarts)
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "stop").touch()  # what stopped the job before
+    job.write_text(batch_script(config(run_folder=f"{tmp_path}/run/")))
+    variables = environment(tmp_path, tmp_path, SLURM_RESTART_COUNT=restarts, SRUN_STATUS=status)
     process = subprocess.Popen(["bash", str(job)], env=variables)
     wait_for(tmp_path / "ready")
-    process.send_signal(signal.SIGUSR1)
-    assert process.wait(timeout=20) == 143
-    assert (tmp_path / "ended").exists()
+    time.sleep(0.3)
+    assert not (tmp_path / "saved").exists()
+    for _ in range(2):  # a second signal does not end the wait, either
+        process.send_signal(signal.SIGUSR1)
+        time.sleep(0.1)
+    assert process.wait(timeout=20) == GO_ON
+    assert (tmp_path / "saved").exists()
     assert (["requeue", "4711"] in calls(tmp_path, "scontrol")) == again
 
 
@@ -369,26 +382,34 @@ for process in "${started[@]}"; do wait "$process" || exit; done
 """
 
 
-def test_two_machines_meet_train_and_go_on_after_a_killed_rank(tmp_path):
-    write_program(tmp_path / "scontrol", "#!/bin/bash\necho localhost\necho other\n")
+SCONTROL = """#!/bin/bash
+if [[ $1 == show ]]; then echo localhost; echo other; else echo "$@" >> "$RECORD/asked"; fi
+"""
+
+
+@pytest.fixture
+def machines(tmp_path):
+    """Stand-ins that start real torchruns, all on this machine; the environment for a script."""
+    write_program(tmp_path / "scontrol", SCONTROL)
     write_program(tmp_path / "srun", MACHINES)
     program = f'#!/bin/bash\nexec {shlex.quote(sys.executable)} -m torch.distributed.run "$@"\n'
     write_program(tmp_path / "torchrun", program)
-    folder = tmp_path / "it's a $(run)"
+    variables = os.environ | environment(tmp_path, tmp_path) | {"OMP_NUM_THREADS": "1"}
+    return variables | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+
+
+def small_job(make=config, **changes):
+    """A job that trains on this machine, at a port that is free."""
     with socket.socket() as free:
         free.bind(("", 0))
         port = free.getsockname()[1]
-    job = config(
-        run_folder=str(folder),
-        nodes=2,
-        processes_per_node=1,
-        device="cpu",
-        preset="tiny",
-        port=max(port, 1024),
-        train={"checkpoint_every": 5},
-    )
-    variables = os.environ | environment(tmp_path, tmp_path) | {"OMP_NUM_THREADS": "1"}
-    variables["PATH"] = f"{tmp_path}:{os.environ['PATH']}"
+    own = {"processes_per_node": 1, "device": "cpu", "preset": "tiny", "port": max(port, 1024)}
+    return make(**own | changes)
+
+
+def test_two_machines_meet_train_and_go_on_after_a_killed_rank(machines, tmp_path):
+    folder, variables = tmp_path / "it's a $(run)", machines
+    job = small_job(run_folder=str(folder), nodes=2, train={"checkpoint_every": 5})
     (tmp_path / "job.sbatch").write_text(batch_script(job))
     with (tmp_path / "log").open("w+") as log:
         words = ["bash", str(tmp_path / "job.sbatch")]
@@ -406,6 +427,62 @@ def test_two_machines_meet_train_and_go_on_after_a_killed_rank(tmp_path):
     assert said.count("on 2 ranks of torch's") == 2
     assert "done: validation" in said
     assert (folder / "checkpoints" / "step_00000030.dcp").exists()
+
+
+LONG = {"steps": 100_000, "validate_every": 0, "checkpoint_every": 0}
+
+
+def steps_saved_and_told(folder):
+    """Steps of the newest checkpoint, and lines of the metrics."""
+    saved = checkpoint.load(checkpoint.latest(folder / "checkpoints")).step
+    return saved, (folder / "metrics.jsonl").read_text().count("\n")
+
+
+def test_two_machines_save_near_the_time_limit_and_queue_again(machines, tmp_path):
+    """12 s on one core."""
+    folder = tmp_path / "it's a $(run)"
+    job = small_job(run_folder=str(folder), nodes=2, train=LONG)
+    (tmp_path / "job.sbatch").write_text(batch_script(job))
+    process = subprocess.Popen(["bash", str(tmp_path / "job.sbatch")], env=machines)
+    try:
+        wait_for(folder / "metrics.jsonl", seconds=90)
+        process.send_signal(signal.SIGUSR1)
+        assert process.wait(timeout=90) == GO_ON
+    finally:
+        end(process)
+    saved, told = steps_saved_and_told(folder)
+    assert saved == told
+    assert (tmp_path / "asked").read_text() == "requeue 4711\n"
+    assert not (folder / "stop").exists()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_pod_that_has_to_go_saves_and_ends_with_a_status_of_its_own(kind, machines, tmp_path):
+    """As the kubelet tells it: SIGTERM to the first process alone.  10 s each on one core."""
+    folder = tmp_path / "it's a $(run)"
+    job = small_job(
+        in_cluster,
+        run_folder=str(folder),
+        mount=str(tmp_path),
+        nodes=1,
+        processes_per_node=2,
+        train=LONG,
+    )
+    made = manifest(job, kind)
+    ((host, own, container),) = pods(made)
+    own |= {entry["name"]: entry["value"] for entry in container["env"]}
+    command = [filled_in(word, own).replace(host, "127.0.0.1") for word in container["command"]]
+    process = subprocess.Popen(command, env=machines | own)
+    try:
+        wait_for(folder / "metrics.jsonl", seconds=90)
+        process.send_signal(signal.SIGTERM)
+        time.sleep(0.2)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=90) == GO_ON
+    finally:
+        end(process)
+    saved, told = steps_saved_and_told(folder)
+    assert saved == told
 
 
 def last_rank(pid):
@@ -426,8 +503,6 @@ def end(process):
 
 # ---- Kubernetes
 
-KINDS = ("jobset", "pytorchjob")
-
 # Every field that we write, since a cluster may drop a misspelt one in silence: its type, or the
 # values it may have; "?" stands behind what may be missing.  Taken from
 # https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/pod-v1/ and .../job-v1/,
@@ -444,19 +519,29 @@ _CONTAINER = {
     "resources?": {"requests": _AMOUNTS, "limits": _AMOUNTS},
 }
 _POD = {
+    "terminationGracePeriodSeconds": {300},
     "containers": [_CONTAINER],
     "volumes": (
         {"name": {"shared"}, "persistentVolumeClaim": {"claimName": str}},
         {"name": {"shm"}, "emptyDir": {"medium": {"Memory"}, "sizeLimit": {"16Gi"}}},
     ),
 }
-_RULE = {"name": str, "action": {"FailJobSet"}, "onJobFailureReasons": [{"DeadlineExceeded"}]}
+_RULES = (
+    {"name": str, "action": {"FailJobSet"}, "onJobFailureReasons": [{"DeadlineExceeded"}]},
+    {
+        "name": str,
+        "action": {"RestartJobSetAndIgnoreMaxRestarts"},
+        "onJobFailureReasons": [{"PodFailurePolicy"}],
+    },
+)
+_WENT = {"containerName": {"pytorch"}, "operator": {"In"}, "values": [{GO_ON}]}
 _JOB = {
     "parallelism": int,
     "completions": int,
     "completionMode": {"Indexed"},
     "backoffLimit": {0},
     "activeDeadlineSeconds": int,
+    "podFailurePolicy": {"rules": [{"action": {"FailJob"}, "onExitCodes": _WENT}]},
     "template": {"spec": {"restartPolicy": {"Never"}, **_POD}},
 }
 _ELASTIC = {"rdzvBackend": {"c10d"}, "rdzvPort": int, "rdzvId": str}
@@ -468,7 +553,7 @@ FIELDS = {
         "metadata": {"name": str},
         "spec": {
             "network": {"enableDNSHostnames": {True}, "subdomain": str},
-            "failurePolicy": {"maxRestarts": int, "rules": [_RULE]},
+            "failurePolicy": {"maxRestarts": int, "rules": _RULES},
             "replicatedJobs": [{"name": str, "replicas": {1}, "template": {"spec": _JOB}}],
         },
     },
@@ -604,7 +689,7 @@ def test_no_hostile_text_breaks_out_of_a_manifest(stubs, tmp_path, kind, text):
             "nodes": st.integers(1, 5000),
             "processes_per_node": st.integers(1, 16),
             "device": st.sampled_from(["cuda", "cpu"]),
-            "job_restarts": st.integers(0, 100),
+            "job_restarts": st.integers(1, 100),
             "hours": st.floats(0.1, 1000),
         },
         optional={
@@ -635,6 +720,13 @@ def test_a_jobset_starts_anew_as_a_whole_and_within_limits():
     assert job["activeDeadlineSeconds"] == 109_800
     assert spec["failurePolicy"]["maxRestarts"] == 6
     assert spec["failurePolicy"]["rules"][0]["onJobFailureReasons"] == ["DeadlineExceeded"]
+
+
+def test_a_job_that_is_never_started_anew_has_no_rule_for_it():
+    made = manifest(in_cluster(job_restarts=0))
+    rules = made["spec"]["failurePolicy"]["rules"]
+    assert [rule["action"] for rule in rules] == ["FailJobSet"]
+    assert "podFailurePolicy" not in made["spec"]["replicatedJobs"][0]["template"]["spec"]
 
 
 def test_a_pytorchjob_agrees_with_its_command():
@@ -1007,7 +1099,8 @@ def test_the_commands_of_the_page_work(tmp_path, monkeypatch):
     assert sbatch_options(Path("job.sbatch").read_text())["job-name"] == "speeches-2x8"
     made = yaml.safe_load(Path("jobset.yaml").read_text())
     assert next(pods(made))[0] in PAGE
-    assert "#SBATCH --signal=B:USR1@120" in Path("job.sbatch").read_text()
+    assert "#SBATCH --signal=B:USR1@300" in PAGE
+    assert "#SBATCH --signal=B:USR1@300" in Path("job.sbatch").read_text()
     starts = [line.split()[-1] for line in commands_of_the_page() if line.startswith(("sb", "ku"))]
     assert starts == ["job.sbatch", "jobset.yaml"]
 

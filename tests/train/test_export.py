@@ -25,6 +25,7 @@ from llmcourse import checkpoint, model, train
 from llmcourse.base import checks
 from llmcourse.data.corpus import END_OF_TEXT
 from llmcourse.data.tokenizer import GPT2, LLAMA3, Tokenizer
+from llmcourse.train import __main__ as train_command
 from llmcourse.train.export import export, huggingface
 from llmcourse.train.export import folder as export_module
 from llmcourse.train.export.folder import NAMES, main
@@ -90,6 +91,7 @@ def ids_of(config, seed=2):
 def difference(folder, ours):
     """How far transformers' logits are from ours, relative to the largest."""
     family = transformers.MixtralForCausalLM if ours.config.num_experts else TheirLlama
+    family = transformers.Qwen3ForCausalLM if ours.config.qk_norm else family
     theirs = family.from_pretrained(folder, dtype=torch.float32)
     ids = ids_of(ours.config)
     return checks.relative_error(ours(ids), theirs(ids).logits)
@@ -332,6 +334,41 @@ def test_the_card_of_a_mixture_says_what_it_is(mixture):
         assert row in card
     assert 'tags: ["mixtral", "llmcourse"]' in card
     assert "Llama" not in card
+
+
+# --- normalised queries and keys
+
+
+def test_a_model_with_qk_norm_is_exported_as_a_qwen3(tmp_path):
+    """Its heads together are wider than a token, and do not divide it."""
+    shape = {"qk_norm": True, "width": 30, "head_size": 12, "num_layers": 3, "tied_head": False}
+    run = trained(tmp_path / "run", shape=shape, steps=12, corpus_bytes=30_000).run
+    to = export(run.folder, tmp_path / "exported")
+    assert difference(to, run.model) < TOLERANCE
+    theirs, report = transformers.AutoModelForCausalLM.from_pretrained(to, output_loading_info=True)
+    assert type(theirs) is transformers.Qwen3ForCausalLM
+    assert not any(report.values()), report
+    assert theirs.num_parameters() == sum(p.numel() for p in run.model.parameters())
+    assert all(kind == "full_attention" for kind in theirs.config.layer_types)
+    card = (to / "README.md").read_text()
+    assert "It is a Qwen3: transformers loads it as `Qwen3ForCausalLM`." in card
+    assert "| norm of queries and keys | RMSNorm, before they are rotated |" in card
+    loaded = model.load_huggingface(to)
+    assert loaded.config == run.config.model
+    assert all(torch.equal(w, run.model.state_dict()[n]) for n, w in loaded.state_dict().items())
+    # The comparison notices norms that are left at 1.
+    tensors = safetensors.torch.load_file(to / "model.safetensors")
+    ones = {n: torch.ones_like(w) if "q_norm" in n else w for n, w in tensors.items()}
+    safetensors.torch.save_file(ones, to / "model.safetensors", metadata={"format": "pt"})
+    assert difference(to, run.model) > 100 * TOLERANCE
+
+
+def test_a_mixture_of_odd_sizes_is_exported(tmp_path):
+    """Its heads do not divide its width, and its rows are no whole 16 bytes."""
+    shape = EXPERTS | {"width": 30, "hidden": 21}
+    run = trained(tmp_path / "run", shape=shape, steps=8, corpus_bytes=30_000).run
+    run.model.eval()
+    assert difference(export(run.folder, tmp_path / "exported"), run.model) < TOLERANCE
 
 
 # --- the tokenizer
@@ -585,18 +622,41 @@ def test_a_damaged_checkpoint_is_passed_over(run, tmp_path):
 
 @pytest.mark.parametrize("part", model.PARTS)
 def test_a_model_with_a_part_removed_is_refused(part):
-    with pytest.raises(ValueError, match=f"without {part} is no Llama.*--without nothing"):
-        huggingface.refuse_other_than_llama(replace(TINY, without=part))
+    reason = huggingface.obstacle(replace(TINY, without=part))
+    assert re.search(f"without {part} is no Llama.*--without nothing", reason)
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"without": "gate"}, "without gate is no Llama"),
-        ({"model": replace(TINY.model, qk_norm=True)}, "qk_norm is no Llama.*Qwen3ForCausalLM"),
-        ({"model": replace(TINY.model, width=30)}, "num_heads divides width, here 30 and 4"),
-    ],
-)
+NOT_EXPORTABLE = [
+    ({"without": "gate"}, "without gate is no Llama"),
+    (
+        {"model": replace(TINY.model, qk_norm=True, num_experts=2, experts_per_token=1)},
+        "no Mixtral with qk_norm: train with --model.qk_norm false",
+    ),
+    ({"model": replace(TINY.model, width=30)}, "num_heads divides width, here 30 and 4"),
+]
+
+
+@pytest.mark.parametrize(("settings", "message"), NOT_EXPORTABLE)
+def test_a_run_learns_at_its_start_that_it_cannot_be_exported(settings, message):
+    told = train_command._settings(replace(TINY, **settings), "run a").splitlines()
+    assert re.search(f"^this run will not be exportable: .*{message}", told[-1])
+    assert "exportable" not in train_command._settings(TINY, "run a")
+
+
+@pytest.mark.parametrize(("settings", "message"), NOT_EXPORTABLE)
+def test_it_is_refused_before_a_checkpoint_is_read(settings, message, tmp_path, monkeypatch):
+    config = replace(TINY, **settings)
+    (tmp_path / "config.json").write_text(json.dumps(asdict(config)))
+    monkeypatch.setattr(export_module, "saved_config", None)
+    with pytest.raises(ValueError, match=message):
+        export(tmp_path, tmp_path / "exported")
+    for odd in ("", "[]", "{}", '{"model": 3}', '{"model": {"width": "x"}}'):
+        (tmp_path / "config.json").write_text(odd)
+        with pytest.raises(TypeError, match="not callable"):  # went on to the checkpoint
+            export(tmp_path, tmp_path / "exported")
+
+
+@pytest.mark.parametrize(("settings", "message"), NOT_EXPORTABLE)
 def test_what_is_no_llama_is_refused_and_leaves_nothing(settings, message, run, tmp_path):
     changed = altered(run, tmp_path / "run", **settings)
     with pytest.raises(ValueError, match=message):

@@ -350,7 +350,7 @@ BAD = {
     "not a number": (["--preset", "tiny", "--steps", "many", "--out", "x"], "steps"),
     "bad choice": (["--preset", "tiny", "--corpus", "web", "--out", "x"], "corpus"),
     "unknown flag": (["--preset", "tiny", "--stepz", "3", "--out", "x"], "stepz"),
-    "nothing there": (["--resume", "nowhere"], "no intact checkpoint"),
+    "nothing there": (["--resume", "nowhere"], "nowhere holds no run to go on with"),
     "idle flag": (["--resume", "x", "--batch_size", "3"], "leave out --batch_size"),
     "too large": (["--preset", "llama3_405b", "--out", "x"], "this machine has"),
     "no such device": (["--preset", "tiny", "--device", "warp", "--out", "x"], "device"),

@@ -4,6 +4,7 @@ The notebook with the solutions is the only source.  Its cells carry nbgrader's 
 being three cells in a row: a text, an answer (a solution between two markers) and a check.
 """
 
+import ast
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ _BEGIN, _END = "### BEGIN SOLUTION", "### END SOLUTION"
 _STUB = ("# YOUR CODE HERE", "raise NotImplementedError()")
 """What stands for a solution in the learner's notebook: nbgrader's own words."""
 
+_IMPORTS = (ast.Import, ast.ImportFrom)
 _HEADING = re.compile(r"^## ([0-9]{2})\.([1-9]) (.+)$", flags=re.MULTILINE)
 _FACTS = re.compile(
     r"^\*\*Difficulty\*\* ([1-5]) of 5 · \*\*Minutes\*\* ([0-9]+) · \*\*Trains\*\* (.+)$",
@@ -126,6 +128,30 @@ def learners(notebook: NotebookNode) -> NotebookNode:
             cell.source = without_solution(cell.source)
             cell.outputs, cell.execution_count = [], None
     return copy
+
+
+def given(notebook: NotebookNode) -> tuple[str, frozenset[str]]:
+    """Return what a notebook gives beside its questions: imports, functions and classes.
+
+    Returns:
+        Their source, and the names of the functions that answer cells give: those without a stub.
+    """
+    parts: list[str] = []
+    names: set[str] = set()
+    for cell in learners(notebook).cells:
+        answer = grade_id(cell).endswith("-answer")
+        if cell.cell_type != "code" or (grade_id(cell) and not answer):
+            continue
+        try:
+            body = ast.parse(cell.source).body
+        except SyntaxError:  # such as %pip
+            continue
+        kinds = (ast.FunctionDef,) if answer else (*_IMPORTS, ast.FunctionDef, ast.ClassDef)
+        found = {part: ast.unparse(part) for part in body if isinstance(part, kinds)}
+        whole = {part: text for part, text in found.items() if _STUB[-1] not in text}
+        parts += whole.values()
+        names |= {part.name for part in whole if answer and isinstance(part, ast.FunctionDef)}
+    return "\n\n\n".join(parts), frozenset(names)
 
 
 def solution_of(source: str) -> str:

@@ -9,6 +9,7 @@ import base64
 import json
 import math
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any, no_type_check
 
 import numpy as np
@@ -16,6 +17,8 @@ import torch
 
 MOST_DEPTH = 20
 MOST_ITEMS = 1_000_000
+MOST_EMPTY = 10_000
+"""Product of the other sides of an array that has a side of 0."""
 MOST_ALIKE = 50
 """Keys of a dictionary with one hash: more would make it slow to build."""
 SCALARS = (bool, int, float, str, type(None))
@@ -74,6 +77,7 @@ def _encode_array(value: Any) -> dict[str, Any]:
         raise NotPlainError(f"a value of type {type(value).__name__!r} is not one of {allowed}")
     if dtype not in TORCH_DTYPES:
         raise NotPlainError(f"an array of {dtype} is not allowed: use numbers or booleans")
+    _bound_sides(value.shape)
     data = base64.b64encode(array.tobytes()).decode()
     return {kind: dtype, "shape": list(value.shape), "data": data}
 
@@ -114,6 +118,12 @@ def _dictionary(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
     return dict(pairs)
 
 
+def _bound_sides(shape: Sequence[int]) -> None:
+    """Refuse an array without entries that has many rows all the same: its bytes tell nothing."""
+    if 0 in shape and math.prod(n or 1 for n in shape) > MOST_EMPTY:
+        raise NotPlainError(f"an array without entries has more than {MOST_EMPTY:,} rows")
+
+
 def _decode_array(written: dict[str, Any], kind: str) -> np.ndarray | torch.Tensor:
     dtype, shape = written[kind], written["shape"]
     if dtype not in (TORCH_DTYPES if kind == "tensor" else NUMPY_DTYPES):
@@ -124,6 +134,7 @@ def _decode_array(written: dict[str, Any], kind: str) -> np.ndarray | torch.Tens
     array = np.frombuffer(data, dtype="int16" if dtype == "bfloat16" else dtype)
     if len(shape) > MOST_DEPTH or math.prod(shape) != array.size:
         raise NotPlainError("an array has another number of entries than its shape says")
+    _bound_sides(shape)
     array = array.reshape(shape).copy()
     if kind == "array":
         return array

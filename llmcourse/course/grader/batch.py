@@ -2,7 +2,6 @@
 
 import argparse
 import contextlib
-import ctypes
 import hashlib
 import json
 import os
@@ -13,16 +12,14 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-import psutil
 import torch
 
 from llmcourse.base import files, progress
-from llmcourse.course.grader import reader, report, sandbox, session, submission
+from llmcourse.course.grader import alone, reader, report, sandbox, submission
 from llmcourse.course.grader.submission import Exam
 
 FORMAT = 1
 MOST_NAME_BYTES = 200
-_PR_SET_CHILD_SUBREAPER = 36
 
 
 @dataclass(frozen=True)
@@ -53,7 +50,9 @@ def submissions(folder: Path, topic: str) -> dict[str, Path]:
         if not path.is_dir() or path.is_symlink():
             _add(found, path.stem if path.suffix == ".ipynb" else path.name, path)
             continue
-        inside = [p for p in path.glob("*.ipynb") if not p.name.startswith(".")]
+        inside: list[Path] = []
+        with contextlib.suppress(OSError):  # whoever reads the file says it
+            inside = [p for p in path.glob("*.ipynb") if not p.name.startswith(".")]
         inside.sort(key=lambda p: (p.stem != topic, p.name))
         _add(found, path.name, inside[0] if inside else path / f"{topic}.ipynb")
     return found
@@ -80,9 +79,13 @@ def _key_of(path: Path, batch: Batch) -> str:
     """Return what a report belongs to: the submission, what grades it, and the limits."""
     sha = hashlib.sha256(f"{FORMAT} {batch.exam.fingerprint} {batch.limits}".encode())
     sha.update(batch.isolation.kind.encode())
-    size = path.stat().st_size if path.is_file() else None
-    readable = size is not None and size <= reader.MOST_FILE_BYTES
-    sha.update(path.read_bytes() if readable else str(size).encode())
+    try:
+        size = path.stat().st_size if path.is_file() else None
+        readable = size is not None and size <= reader.MOST_FILE_BYTES
+        content = path.read_bytes() if readable else str(size).encode()
+    except OSError as error:
+        content = str(error).encode()
+    sha.update(content)
     return sha.hexdigest()
 
 
@@ -101,9 +104,13 @@ def _grade_one(name: str, path: Path, batch: Batch, number: int) -> dict[str, An
     private = (batch.folder, batch.out, Path(batch.exam.tests.__file__).parent)
     try:
         place = sandbox.Place(batch.isolation, batch.limits, private, number)
-        body = {"key": _key_of(path, batch), **submission.grade(path, batch.exam, place)}
+        body = alone.grade(path, batch.exam, place)
+        # What may be due to the state of this machine is tried again in the next run.
+        body["key"] = "" if body.pop("died", False) else _key_of(path, batch)
     except Exception as error:  # one bad submission must not end the batch
-        last = traceback.format_exception(error)[-1].strip()
+        last = str(error)
+        if not isinstance(error, alone.DiedError):
+            last = traceback.format_exception(error)[-1].strip()
         body = {"score": 0.0, "points": batch.exam.points, "questions": [], "seconds": 0.0}
         body |= {"problems": [f"the grader failed, look at it yourself: {last}"], "printed": ""}
         body |= {"key": ""}  # tried again in the next run
@@ -123,8 +130,7 @@ def run(batch: Batch) -> list[dict[str, Any]]:
     kept = {n: _finished(batch.out / f"{n}.json", _key_of(p, batch)) for n, p in found.items()}
     reports = {name: old for name, old in kept.items() if old is not None}
     todo = [name for name in found if name not in reports]
-    # Threads: the work is in the learners' processes, and these end with the thread that began
-    # them, however that comes about.
+    # Threads: the work is in processes of each submission's own.
     pool = ThreadPoolExecutor(max_workers=batch.jobs)
     graded = [pool.submit(_grade_one, n, found[n], batch, place) for place, n in enumerate(todo)]
     try:
@@ -139,17 +145,6 @@ def run(batch: Batch) -> list[dict[str, Any]]:
     in_order = [reports[name] for name in found]
     report.write(batch.out, batch.exam, in_order, batch.isolation)
     return in_order
-
-
-def adopt_orphans() -> None:
-    """Become the parent of processes whose own parent has ended, so that they can be found."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-
-
-def end_orphans() -> None:
-    """End what this process still is the parent of, after a batch."""
-    session.kill(psutil.Process().children(recursive=True))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -178,7 +173,7 @@ def main(arguments: list[str] | None = None) -> int:
     notebook, folder, out = (p.resolve() for p in (options.notebook, options.folder, options.out))
     hidden = (options.hidden or notebook.parent / "hidden").resolve()
     torch.set_num_threads(1)
-    adopt_orphans()
+    alone.adopt_orphans()
     try:
         limits = sandbox.Limits(
             **{f.name: getattr(options, f.name) for f in fields(sandbox.Limits)}
@@ -196,7 +191,7 @@ def main(arguments: list[str] | None = None) -> int:
         print("\ngrade: stopped; the same command goes on from here", file=sys.stderr)
         return 130
     finally:
-        end_orphans()
+        alone.end_orphans()
     median = f", median {scores[len(scores) // 2]:g} of {exam.points:g} points" if scores else ""
     where = os.path.relpath(out / report.PAGE)
     print(f"{len(scores) or 'no'} submissions{median}; see {where}")

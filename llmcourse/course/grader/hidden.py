@@ -5,10 +5,12 @@
         t.equal(call("merge_pair", ids, (1, 2), 9), expected(ids), "what it means")
 
 `check_N` belongs to question NN.N.  `call` runs the learner's function on plain data, wherever that
-function is, and returns plain data; `rng` is a `random.Random` of the seed and the question.
+function is, and returns plain data; `call.processor_s` is the processor time of the last call,
+which other programs do not change.  `rng` is a `random.Random` of the seed and the question.
 """
 
 import random
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
@@ -69,21 +71,26 @@ def run(
     return t.result
 
 
-def caller(names: Mapping[str, Any]) -> Callable[..., Any]:
-    """Return a `call` for functions of this process, with plain data on both ways.
+class Caller:
+    """A `call` for functions of this process, with plain data on both ways.
 
     Args:
         names: where the functions are looked up at each call, such as `globals()`.
     """
 
-    def call(name: str, *arguments: Any, **settings: Any) -> Any:
-        function = names.get(name)
+    def __init__(self, names: Mapping[str, Any]) -> None:
+        self._names, self.processor_s = names, 0.0
+
+    def __call__(self, name: str, *arguments: Any, **settings: Any) -> Any:
+        """Call a function."""
+        function = self._names.get(name)
         if not callable(function):
             raise NotAnsweredError(f"there is no function {name}")
         arguments, settings = plain.passed_through((list(arguments), settings))
-        return plain.passed_through(function(*arguments, **settings))
-
-    return call
+        began = time.process_time()
+        answer = function(*arguments, **settings)
+        self.processor_s = time.process_time() - began
+        return plain.passed_through(answer)
 
 
 def inline(
@@ -102,6 +109,6 @@ def inline(
         AssertionError: if they do not pass and LLMCOURSE_STRICT is 1.
     """
     tests = load(Path("hidden.py"), source)
-    result = run(tests, question, points, caller(names), seed=seed)
+    result = run(tests, question, points, Caller(names), seed=seed)
     strict(result)
     return result

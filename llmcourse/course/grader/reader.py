@@ -3,6 +3,7 @@
 import ast
 import codecs
 import json
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,18 +33,30 @@ def cells_of(path: Path) -> list[Cell]:
     Raises:
         ExerciseError: if the file is no notebook that can be run; the message says why.
     """
-    if path.is_symlink() or not path.is_file():
-        raise ExerciseError("there is no notebook, or it is not a file of its own")
-    if not (size := path.stat().st_size):
-        raise ExerciseError("the file is empty")
-    if size > MOST_FILE_BYTES:
-        raise ExerciseError(f"the file has {size:,} bytes, more than {MOST_FILE_BYTES:,}")
     try:
-        return _cells(json.loads(_text(path.read_bytes())))
+        content = _content(path)
+    except FileNotFoundError:
+        raise ExerciseError("there is no notebook") from None
+    except OSError as error:
+        raise ExerciseError(f"the file cannot be read: {error.strerror}") from None
+    try:
+        return _cells(json.loads(_text(content)))
     except ExerciseError:
         raise
     except Exception as error:  # what was submitted may break the reader anywhere
         raise ExerciseError(f"it is not a notebook: {type(error).__name__}") from None
+
+
+def _content(path: Path) -> bytes:
+    """Return a file's bytes, unless it is none, empty or too large."""
+    found = path.lstat()
+    if not stat.S_ISREG(found.st_mode):
+        raise ExerciseError("it is not a file of its own")
+    if not (size := found.st_size):
+        raise ExerciseError("the file is empty")
+    if size > MOST_FILE_BYTES:
+        raise ExerciseError(f"the file has {size:,} bytes, more than {MOST_FILE_BYTES:,}")
+    return path.read_bytes()
 
 
 def _text(content: bytes) -> str:

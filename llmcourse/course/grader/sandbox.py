@@ -47,12 +47,14 @@ MISSING_PLAIN = (
 class Limits:
     """What one submission may use."""
 
-    submission_s: float = 180.0
+    submission_s: float = 600.0
     """Wall time of a submission, all its cells and calls together."""
     cell_s: float = 30.0
-    """Wall time of one cell."""
+    """Processor time of one cell, all its processes together."""
     call_s: float = 30.0
-    """Wall time of one call of an answer by a hidden test."""
+    """Processor time of one call of an answer by a hidden test, all its processes together."""
+    wall_times: float = 4.0
+    """Wall time of a cell or a call, as a multiple of its processor time."""
     memory_bytes: int = 6 * 2**30
     """Memory of all its processes together, and address space of each."""
     disk_bytes: int = 256 * 2**20
@@ -63,6 +65,10 @@ class Limits:
     """What it may print."""
     answer_bytes: int = 8 * 2**20
     """Length of one returned value, as JSON."""
+    tests_s: float = 60.0
+    """Processor time of the hidden tests of one question."""
+    tests_bytes: int = 2 * 2**30
+    """Memory of the hidden tests."""
 
     def __post_init__(self) -> None:
         require_each(vars(self), above=0)
@@ -92,6 +98,10 @@ class Place:
     """Folders that it must not see."""
     number: int = 0
     """Of the submission, from 0.  Each has a user of its own, who owns nothing of another's."""
+    mark: str = ""
+    """Tells its processes from those of others."""
+    folder: Path | None = None
+    """Where its home is made, if that is on disk."""
 
     @property
     def uid(self) -> int:
@@ -221,7 +231,7 @@ def start(place: Place, mark: str) -> tuple[subprocess.Popen, Path | None]:
         arguments = _command(place, [*worker, "--guard=0"])
     else:
         arguments = [*worker, "--guard=1"]
-        home = Path(tempfile.mkdtemp(prefix="llmcourse-learner-"))
+        home = Path(tempfile.mkdtemp(prefix="llmcourse-learner-", dir=place.folder))
         if uid:
             os.chown(home, uid, uid)
         env |= {"HOME": str(home), "TMPDIR": str(home)}

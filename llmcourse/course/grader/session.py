@@ -7,7 +7,8 @@ import subprocess
 import threading
 import time
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -37,16 +38,25 @@ class Session:
     Args:
         place: where it runs.
         deadline: when the whole submission must be done, by `time.monotonic`.
+        given: source of functions that are the exam's own, whatever the notebook made of them.
+        given_names: those that are called.
     """
 
-    def __init__(self, place: sandbox.Place, *, deadline: float) -> None:
+    def __init__(
+        self,
+        place: sandbox.Place,
+        *,
+        deadline: float,
+        given: str = "",
+        given_names: Collection[str] = (),
+    ) -> None:
+        self._given = dict.fromkeys(given_names, given)
         self.limits, self.deadline, self.ended = place.limits, deadline, ""
-        self._mark = uuid.uuid4().hex
+        place = replace(place, mark=place.mark or uuid.uuid4().hex)
+        self._place = place
         self._buffer, self._printed, self._tail = b"", 0, b""
-        self._process, self._home = sandbox.start(place, self._mark)
-        # In a process list of its own, nothing outlives the first process.
-        self._uid = place.uid
-        self._may_leave = place.isolation.kind != "namespaces"
+        self._spent_s, self._from_s, self._allowed_s = 0.0, 0.0, START_S
+        self._process, self._home = sandbox.start(place, place.mark)
         os.set_blocking(self._process.stdin.fileno(), False)
         self._closed = threading.Event()
         self._drainer = threading.Thread(target=self._drain, daemon=True)
@@ -54,7 +64,7 @@ class Session:
         threading.Thread(target=self._watch, daemon=True).start()
 
     def __enter__(self) -> "Session":
-        self._set_clock(START_S)
+        self._set_clock(START_S, START_S)
         self._answer()
         return self
 
@@ -67,7 +77,10 @@ class Session:
         Raises:
             EndedError: if the process is gone, or did not answer in time.
         """
-        kind, value = self._ask(("cell", source), self.limits.cell_s)
+        try:
+            kind, value = self._ask(("cell", source), self.limits.cell_s)
+        except plain.NotPlainError as error:  # of what is sent
+            return f"it cannot be run: {error}"
         return "" if kind == "ok" else one_line(str(value), 400)
 
     def call(self, name: str, *arguments: Any, **settings: Any) -> Any:
@@ -78,11 +91,16 @@ class Session:
             AnswerError: if it raised, or returned what is not plain data.
             EndedError: if the process is gone, or did not answer in time.
         """
-        question = ("call", name, list(arguments), settings)
+        question = ("call", name, list(arguments), settings, self._given.get(name, ""))
         kind, value = self._ask(question, self.limits.call_s)
         if kind == "ok":
             return value
         raise (NotAnsweredError if kind == "open" else AnswerError)(one_line(str(value), 400))
+
+    @property
+    def processor_s(self) -> float:
+        """Processor time of the last cell or call, measured from outside, to about 0.01 s."""
+        return self._spent_s - self._from_s
 
     def printed(self) -> str:
         """Return the end of what was printed."""
@@ -93,11 +111,11 @@ class Session:
     def _ask(self, question: Any, seconds: float) -> tuple[str, Any]:
         if self.ended:
             raise EndedError(self.ended)
-        self._set_clock(seconds)
+        self._set_clock(seconds, seconds * self.limits.wall_times)
         self._send(plain.dumps(question) + b"\n")
         answer = self._answer()
         # Now, not when the watcher looks next: the blame would fall on the question after this one.
-        if too_much := self._too_much_memory():
+        if too_much := self._too_much():
             raise self._end(too_much)
         return answer
 
@@ -111,19 +129,22 @@ class Session:
             raise self._end("the process answered something else than the grader asked for")
         return answer
 
-    def _set_clock(self, seconds: float) -> None:
-        """Set until when the next answer is waited for, and what is said if it is late."""
-        own = time.monotonic() + seconds
+    def _set_clock(self, processor_s: float, wall_s: float) -> None:
+        """Set what the next answer may take, and what is said if it is late."""
+        self._from_s, self._allowed_s = self._spent_s, processor_s
+        own = time.monotonic() + wall_s
         self._until = min(own, self.deadline)
-        allowed = seconds if own < self.deadline else self.limits.submission_s
+        allowed = wall_s if own < self.deadline else self.limits.submission_s
         self._late = f"it took more than {allowed:g} s and was stopped"
 
     def _wait(self, pipe: Any, event: int) -> None:
         """Wait until a pipe is ready; when that takes too long, end the process."""
         with selectors.DefaultSelector() as ready:
             ready.register(pipe, event)
-            if not ready.select(max(0.0, self._until - time.monotonic())):
-                raise self._end(self._late)
+            while not ready.select(LOOK_EVERY_S):
+                # The watcher has ended the process; something else may hold its pipes open.
+                if self.ended or time.monotonic() > self._until:
+                    raise self._end(self._late)
 
     def _send(self, data: bytes) -> None:
         while data:
@@ -167,9 +188,9 @@ class Session:
                 self._stop(f"it printed more than {self.limits.output_bytes >> 20} MiB")
 
     def _watch(self) -> None:
-        """End the process when all that it started uses too much memory."""
+        """End the process when all that it started uses too much."""
         while not self._closed.wait(LOOK_EVERY_S):
-            if too_much := self._too_much_memory():
+            if too_much := self._too_much():
                 self._stop(too_much)
 
     def _stop(self, why: str) -> None:
@@ -177,11 +198,15 @@ class Session:
             self.ended = why
             self._process.kill()
 
-    def _too_much_memory(self) -> str:
-        """Return what to say if all that was started holds too much memory, or nothing."""
-        most = self.limits.memory_bytes
-        used = sum(_held_bytes(process) for process in self._family())
-        return f"it used more than {most / 2**30:.3g} GiB of memory" if used > most else ""
+    def _too_much(self) -> str:
+        """Return what to say if all that was started uses too much of something, or nothing."""
+        most, family = self.limits.memory_bytes, self._family()
+        self._spent_s = max(self._spent_s, sum(map(_processor_s, family)))
+        if sum(map(_held_bytes, family)) > most:
+            return f"it used more than {most / 2**30:.3g} GiB of memory"
+        if self.processor_s > self._allowed_s:
+            return f"it took more than {self._allowed_s:g} s of processor time and was stopped"
+        return ""
 
     def _family(self) -> list[psutil.Process]:
         """Return the process and all that it started, as far as they can be found."""
@@ -193,17 +218,6 @@ class Session:
 
     # --- the end
 
-    def _strays(self) -> Iterator[psutil.Process]:
-        """Yield what hides among the machine's processes: of its user, or with its mark."""
-        for process in psutil.process_iter() if self._may_leave else ():
-            try:
-                mine = self._uid and process.uids().real == self._uid
-                mine = mine or process.environ().get(sandbox.MARK) == self._mark
-            except (psutil.Error, OSError):
-                continue
-            if mine:
-                yield process
-
     def close(self) -> None:
         """End the process and everything that it started; return when all of it is gone."""
         if self._closed.is_set():
@@ -212,10 +226,10 @@ class Session:
         family = self._family()
         self._process.kill()
         kill(family)
-        kill(self._strays())
+        kill(strays(self._place))
         _, alive = psutil.wait_procs(family, timeout=GONE_S)
         self._process.wait()
-        kill(self._strays())
+        kill(strays(self._place))
         for pipe in (self._process.stdin, self._process.stdout):
             pipe.close()
         self._drainer.join(GONE_S)
@@ -227,11 +241,32 @@ class Session:
             raise subprocess.SubprocessError(f"these processes could not be ended: {alive}")
 
 
+def strays(place: sandbox.Place) -> Iterator[psutil.Process]:
+    """Yield what hides among the machine's processes: of a submission's user, or with its mark."""
+    # In a process list of its own, nothing outlives the first process.
+    for process in psutil.process_iter() if place.isolation.kind != "namespaces" else ():
+        try:
+            mine = place.uid and process.uids().real == place.uid
+            mine = mine or process.environ().get(sandbox.MARK) == place.mark
+        except (psutil.Error, OSError):
+            continue
+        if mine:
+            yield process
+
+
 def kill(processes: Iterable[psutil.Process]) -> None:
     """Kill those that are still there."""
     for process in processes:
         with contextlib.suppress(psutil.Error):
             process.kill()
+
+
+def _processor_s(process: psutil.Process) -> float:
+    """Return the processor time of a process, and of those that it has waited for."""
+    try:
+        return sum(process.cpu_times()[:4])
+    except psutil.Error:
+        return 0.0
 
 
 def _held_bytes(process: psutil.Process) -> int:

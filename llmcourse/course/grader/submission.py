@@ -3,7 +3,7 @@
 import contextlib
 import hashlib
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -30,6 +30,11 @@ class Exam:
     seed: int
     fingerprint: str
     """Of everything that a score depends on, besides the submission."""
+    notebook: Path
+    """Where the questions are from."""
+    given: str
+    given_names: frozenset[str]
+    """What it gives beside the questions (`exercise.given`)."""
 
     @property
     def points(self) -> float:
@@ -49,14 +54,16 @@ def exam(notebook: Path, folder: Path, *, seed: int = 0) -> Exam:
         FileNotFoundError: if it has no hidden tests.
         ValueError: if it is not one of exercises, or a question has no hidden test.
     """
-    questions = tuple(exercise.questions(exercise.read(notebook)))
+    cells = exercise.read(notebook)
+    questions = tuple(exercise.questions(cells))
     tests = hidden.load(path := folder / f"{notebook.stem}.py")
     for question in questions:
         hidden.tests_of(tests, question.number)
+    given = exercise.given(cells)
     sha = hashlib.sha256(f"{seed}\0".encode())
     for content in (notebook.read_bytes(), path.read_bytes()):
         sha.update(hashlib.sha256(content).digest())
-    return Exam(notebook.stem, questions, tests, seed, sha.hexdigest())
+    return Exam(notebook.stem, questions, tests, seed, sha.hexdigest(), notebook, *given)
 
 
 def _oddities(cells: Sequence[Cell], topic: str) -> list[str]:
@@ -79,21 +86,33 @@ class _Learner:
     What goes wrong with its cells is added to the problems, a sentence each.
     """
 
-    def __init__(self, cells: Sequence[str], place: sandbox.Place, problems: list[str]) -> None:
+    def __init__(
+        self, cells: Sequence[str], exam: Exam, place: sandbox.Place, problems: list[str]
+    ) -> None:
         self._cells = dict(enumerate(cells, start=1))
-        self._place, self._problems = place, problems
+        self._exam, self._place, self._problems = exam, place, problems
         self._deadline = time.monotonic() + place.limits.submission_s
         self._session: Session | None = None
 
-    def call(self, name: str, *arguments: Any, **settings: Any) -> Any:
+    def __call__(self, name: str, *arguments: Any, **settings: Any) -> Any:
         """Call a function of the submission, as `Session.call`."""
         return self.ready().call(name, *arguments, **settings)
+
+    @property
+    def processor_s(self) -> float:
+        """Processor time of the last call."""
+        return self.ready().processor_s
 
     def ready(self) -> Session:
         """Return a process in which the cells have been run."""
         # This ends: a start that fails takes a cell away, or is due to the deadline.
         while self._session is None or self._session.ended:
-            self._session = Session(self._place, deadline=self._deadline)
+            self._session = Session(
+                self._place,
+                deadline=self._deadline,
+                given=self._exam.given,
+                given_names=self._exam.given_names,
+            )
             self._session.__enter__()
             self._run_cells(self._session)
         return self._session
@@ -119,8 +138,22 @@ class _Learner:
         return self._session.printed()
 
 
-def grade(path: Path, exam: Exam, place: sandbox.Place) -> dict[str, Any]:
+def grade(
+    path: Path,
+    exam: Exam,
+    place: sandbox.Place,
+    *,
+    lost: Mapping[str, str] | None = None,
+    begin: Callable[[str], object] = str,
+) -> dict[str, Any]:
     """Grade one submission; whatever it is, return a report and leave nothing behind.
+
+    Args:
+        path: of the submission.
+        exam: what it is graded by.
+        place: where it runs.
+        lost: questions whose hidden tests are not to be run, with the reason.
+        begin: called with each question before its hidden tests are run.
 
     Returns:
         A dictionary for JSON, with score, points, the questions' checks, problems and seconds.
@@ -133,14 +166,14 @@ def grade(path: Path, exam: Exam, place: sandbox.Place) -> dict[str, Any]:
         found = reader.cells_of(path)
         problems += _oddities(found, exam.topic)
         cells = [source for cell in found if (source := reader.to_run(cell)).strip()]
-        learner = _Learner(cells, place, problems)
+        learner = _Learner(cells, exam, place, problems)
         try:
             with contextlib.suppress(EndedError):  # each question says it
                 learner.ready()
-            results = [
-                hidden.run(exam.tests, q.number, q.points, learner.call, seed=exam.seed)
-                for q in exam.questions
-            ]
+            results = []
+            for q in exam.questions:
+                begin(q.number)
+                results.append(_result(q, exam, learner, lost or {}))
         finally:
             printed = learner.close()
     except ExerciseError as error:
@@ -156,6 +189,15 @@ def grade(path: Path, exam: Exam, place: sandbox.Place) -> dict[str, Any]:
         "printed": clean(printed),
         "seconds": round(time.monotonic() - began, 2),
     }
+
+
+def _result(question: Question, exam: Exam, learner: _Learner, lost: Mapping[str, str]) -> Result:
+    """Run the hidden tests of a question, if they have not failed already."""
+    number, points = question.number, question.points
+    if why := lost.get(number):
+        told = f"the hidden tests could not work with what your functions return: {why}"
+        return Result(number, points, [Line(State.NOT_YET, told)])
+    return hidden.run(exam.tests, number, points, learner, seed=exam.seed)
 
 
 def _question(question: Question, result: Result) -> dict[str, Any]:

@@ -3,7 +3,8 @@
 Started by `sandbox`.  It reads requests, a line of plain data each, and answers each with one::
 
     ("cell", source)                      -> ("ok", None)
-    ("call", name, arguments, settings)   -> ("ok", what the function returned)
+    ("call", name, arguments, settings, given)
+                                          -> ("ok", what the function returned)
                                              ("open", why there is no answer yet)
                                              ("crash", the error in one line)
 
@@ -21,6 +22,7 @@ from typing import Any, BinaryIO
 
 from llmcourse.course.exercises import plain
 from llmcourse.course.exercises.check import crash
+from llmcourse.course.exercises.compare import one_line
 
 MOST_FILES = 512
 _PR_SET_PDEATHSIG, _SIGKILL = 1, 9
@@ -92,16 +94,34 @@ def _new_shell() -> Any:
 
 def _run_cell(shell: Any, loop: asyncio.AbstractEventLoop, source: str) -> tuple[str, Any]:
     """Run one cell, inside an event loop as Jupyter does; an error in it is an answer, no end."""
-    running = shell.run_cell_async(
-        source, store_history=False, transformed_cell=shell.transform_cell(source)
-    )
-    outcome = loop.run_until_complete(running)
-    error = outcome.error_before_exec or outcome.error_in_exec
+    try:
+        running = shell.run_cell_async(
+            source, store_history=False, transformed_cell=shell.transform_cell(source)
+        )
+        outcome = loop.run_until_complete(running)
+    except Exception as error:  # IPython lets some errors of reading a cell pass
+        return "crash", _unreadable(error)
+    if outcome.error_before_exec is not None:
+        return "crash", _unreadable(outcome.error_before_exec)
+    error = outcome.error_in_exec
     return ("crash", crash(error)) if error is not None else ("ok", None)
 
 
-def call(names: dict[str, Any], name: str, arguments: list, settings: dict) -> tuple[str, Any]:
-    """Call a function of the notebook."""
+def _unreadable(error: BaseException) -> str:
+    """Return in one line why a cell cannot be compiled."""
+    words = [type(error).__name__, error.msg if isinstance(error, SyntaxError) else str(error)]
+    if line := getattr(error, "lineno", None):
+        words.append(f"line {line} of the cell")
+    return one_line("it cannot be compiled: " + ", ".join(word for word in words if word))
+
+
+def call(
+    names: dict[str, Any], name: str, arguments: list, settings: dict, given: str = ""
+) -> tuple[str, Any]:
+    """Call a function of the notebook; what is given is the grader's own, and goes first."""
+    if given:
+        names = dict(names)
+        exec(compile(given, "<given>", "exec"), names)
     function = names.get(name)
     if not callable(function):
         return "open", f"the notebook has no function {name}"

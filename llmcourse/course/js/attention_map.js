@@ -1,4 +1,4 @@
-import { frame, h, label, s, scale, show, uniqueId } from "./kit.js";
+import { frame, h, label, s, scale, show, uniqueId, within } from "./kit.js";
 
 // --- arithmetic, compared with llmcourse.model.attention by the tests
 
@@ -309,7 +309,7 @@ function render({ model, el }) {
 
   // A press on a row chooses it, as the slider and the field do.
   picture.addEventListener("click", (event) => {
-    const t = Math.floor((event.clientY - picture.getBoundingClientRect().top - place.top) / place.cell);
+    const t = Math.floor((within(picture, event)[1] - place.top) / place.cell);
     if (t >= 0 && t < shape.length) w.put("row", t);
   });
   w.on(["layer", "head", "row", "mask", "window", "scaled"], redraw);

@@ -175,7 +175,7 @@ function render({ model, el }) {
     .lc .bp-bits fieldset { border: 0; border-top: 3px solid var(--bp); padding: 0; margin: 0; min-width: 0; }
     .lc .bp-bits legend { font-size: 0.8rem; padding: 0 0.4rem 0 0; color: var(--lc-text); }
     .lc .bp-bits fieldset > div { display: flex; flex-wrap: wrap; gap: 2px; }
-    .lc .bp-bits button { width: 29px; min-height: 40px; padding: 0; line-height: 1.15; }
+    .lc .bp-bits button { width: 2.05em; min-height: 40px; padding: 0; line-height: 1.15; }
     .lc .bp-bits button small { display: block; font-size: 0.6rem; }
     .lc .bp-bits button[aria-pressed="true"] { background: var(--bp); font-weight: 700; }
     .lc .bp-sum { font-variant-numeric: tabular-nums; overflow-wrap: anywhere; }

@@ -1,4 +1,4 @@
-import { clamp, frame, h, label, s, show, uniqueId } from "./kit.js";
+import { clamp, frame, h, label, s, show, uniqueId, within } from "./kit.js";
 
 // --- arithmetic, compared with llmcourse.backward.backprop, llmcourse.model and llmcourse.scale.cost by the tests
 
@@ -293,8 +293,7 @@ function render({ model, el }) {
   const picture = left.firstElementChild.firstElementChild;
   // A press on a box chooses it, as the list does.
   picture.addEventListener("click", (event) => {
-    const frameOf = picture.getBoundingClientRect();
-    const [x, y] = [event.clientX - frameOf.left, event.clientY - frameOf.top];
+    const [x, y] = within(picture, event);
     const hit = places.find((p) => x >= p.x && x <= p.x + p.wide && y >= p.y - 4 && y <= p.y + 38);
     if (hit) w.put("box", hit.id);
   });

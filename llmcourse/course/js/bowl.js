@@ -1,4 +1,4 @@
-import { axes, clamp, frame, label, line, s, scale, show, ticks, uniform } from "./kit.js";
+import { axes, clamp, frame, label, line, s, scale, show, ticks, uniform, within } from "./kit.js";
 
 // --- arithmetic, compared with llmcourse.optim by the tests
 
@@ -139,8 +139,7 @@ function render({ model, el }) {
   const bowlStage = w.stages.lastElementChild.firstElementChild;
   let held = false;
   const drop = (event) => {
-    const at = bowlStage.getBoundingClientRect();
-    const [px, py] = toModel(event.clientX - at.left, event.clientY - at.top);
+    const [px, py] = toModel(...within(bowlStage, event));
     w.put("steps", 0);
     w.put("start_x", Math.round(clamp(px, -10, 10) * 10) / 10);
     w.put("start_y", Math.round(clamp(py, -4, 4) * 10) / 10);

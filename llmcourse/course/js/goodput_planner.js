@@ -1,4 +1,4 @@
-import { axes, clamp, frame, h, label, line, s, scale, show, uniqueId } from "./kit.js";
+import { axes, clamp, frame, h, label, line, s, scale, show, uniqueId, within } from "./kit.js";
 
 // --- arithmetic, compared with llmcourse.scale.cluster by the tests; times are in seconds
 
@@ -203,7 +203,7 @@ function render({ model, el }) {
   picture.style.touchAction = "pan-y";
   let held = false;
   const drag = (event) => {
-    const asked = toInterval(event.clientX - picture.getBoundingClientRect().left);
+    const asked = toInterval(within(picture, event)[0]);
     w.putNumber("interval_s", EVERY, clamp(Number(asked.toPrecision(3)), low, high));
   };
   picture.addEventListener("pointerdown", (event) => {
@@ -257,7 +257,7 @@ function render({ model, el }) {
     });
     return bars.map(([name, interval]) => `${name}: ${PARTS.map((part, k) =>
       `${part} ${percent(state.parts(interval)[k])}`).join(", ")}`).join("; ");
-  }, { height: (wide) => 2 * ROW + (wide < 330 ? 84 : wide < 620 ? 44 : 24), label: "bars of where the time goes" });
+  }, { height: (wide) => 2 * ROW + (wide < 400 ? 84 : wide < 620 ? 44 : 24), label: "bars of where the time goes" });
 
   const numbers = w.table("Where the time goes, in percent, by the time between two saves");
 

@@ -208,6 +208,7 @@ export function places(nodes) {
 const TALL = 68;
 const GUTTER = 40; // room beside an upright picture for arrows that skip
 const PAPER = "var(--pst-color-background, var(--jp-layout-color1, #fff))";
+const LETTER = 7.2; // of a bold text
 const HALO = `paint-order: stroke; stroke: ${PAPER}; stroke-width: 3px`;
 
 // Where boxes and arrows are.  Wide pictures run from left to right, narrow ones from top to bottom.
@@ -241,7 +242,17 @@ function layout(nodes, width) {
   const tops = [...middle.map(([, y]) => y - TALL / 2), ...bends];
   const lift = 18 - Math.min(...tops);
   for (const point of [...middle, ...arrows.flatMap((a) => [a.from, a.knee, a.to])]) point[1] += lift;
-  return { down, wide, middle, arrows, height: Math.max(...middle.map(([, y]) => y)) + TALL / 2 + 12 };
+  return { down, wide, middle, arrows, height: Math.max(...middle.map(([, y]) => y)) + TALL / 2 + 18 };
+}
+
+// The height nearest to the wanted one at which a text crosses none of the frames, [left, top, right, bottom].
+function freeHeight(text, { x, y, anchor, frames, lowest, first }) {
+  const long = text.length * LETTER;
+  const left = x - { start: 0, middle: long / 2, end: long }[anchor];
+  const free = (at) => at >= 12 && at <= lowest && frames.every((frame) =>
+    left + long < frame[0] - 2 || left > frame[2] + 2 || at + 4 < frame[1] - 2 || at - 10 > frame[3] + 2);
+  for (let by = 0; by < TALL; by++) for (const side of [first, -first]) if (free(y + side * by)) return y + side * by;
+  return y;
 }
 
 function render({ model, el }) {
@@ -326,7 +337,8 @@ function render({ model, el }) {
     }
     const state = now();
     const uses = usesOf(nodes);
-    const { down, wide, middle, arrows } = layout(nodes, width);
+    const { down, wide, middle, arrows, height } = layout(nodes, width);
+    const frames = middle.map(([x, y]) => [x - wide / 2, y - TALL / 2, x + wide / 2, y + TALL / 2]);
     const active = count() ? steps[count() - 1] : null;
     const size = wide < 66 ? "font-size: 9px; " : "";
 
@@ -348,9 +360,11 @@ function render({ model, el }) {
       const slope = show(nodes[user].slopes[arrow], 3);
       const half = [0, 1].map((i) => from[i] / 4 + knee[i] / 2 + to[i] / 4);
       const shift = down ? [turn < 0 ? -5 : 5, 4] : [0, turn > 0 ? 15 : -5];
-      words.append(label(half[0] + shift[0], half[1] + shift[1], lit ? `${slope} × ${show(active.sent, 3)}` : slope, {
-        "text-anchor": down ? (turn < 0 ? "end" : "start") : "middle", "font-weight": lit ? 700 : 400, style: HALO,
-      }));
+      const text = lit ? `${slope} × ${show(active.sent, 3)}` : slope;
+      const anchor = down ? (turn < 0 ? "end" : "start") : "middle";
+      const x = half[0] + shift[0];
+      const y = freeHeight(text, { x, y: half[1] + shift[1], anchor, frames, lowest: height - 4, first: turn > 0 ? 1 : -1 });
+      words.append(label(x, y, text, { "text-anchor": anchor, "font-weight": lit ? 700 : 400, style: HALO }));
     });
 
     nodes.forEach((node, i) => {

@@ -160,24 +160,27 @@ export function frame({ model, el, title }) {
     return made;
   }
 
-  // A picture that is redrawn to the width it really has, so that its text keeps its size.
+  // A picture that is redrawn to the width it really has, so that its text keeps its size: 12 units,
+  // which are pixels unless the reader has larger text.
   // draw(svg, width, height) adds to an empty svg and returns the picture's text alternative.
   function stage(draw, { height = 260, into = stages, label = "" } = {}) {
     const picture = s("svg", { role: "img" });
     into.append(h("div", { class: "lc-stage" }, picture));
     let last = 0;
     const redraw = () => {
-      const width = Math.max(220, Math.round(picture.parentElement.clientWidth || 640));
+      const there = picture.parentElement.clientWidth || 640;
+      const unit = pixelsPerUnit(picture.parentElement, there);
+      const width = Math.max(220, Math.round(there / unit));
       const tall = typeof height === "function" ? height(width) : height;
-      last = width;
+      last = picture.parentElement.clientWidth;
       picture.replaceChildren();
       picture.setAttribute("viewBox", `0 0 ${width} ${tall}`);
-      picture.setAttribute("width", width);
-      picture.setAttribute("height", tall);
+      picture.setAttribute("width", width * unit);
+      picture.setAttribute("height", tall * unit);
       picture.setAttribute("aria-label", `${label}${label && ": "}${draw(picture, width, tall)}`);
     };
     const watch = new ResizeObserver(() => {
-      if (Math.round(picture.parentElement.clientWidth) !== last) redraw();
+      if (picture.parentElement.clientWidth !== last) redraw();
     });
     watch.observe(picture.parentElement);
     stops.push(() => watch.disconnect());
@@ -245,6 +248,19 @@ export function frame({ model, el, title }) {
 }
 
 // --- pictures
+
+// The pixels of a picture's unit: as many times more than one as the text around it is larger than
+// usual (0.9 of 16 pixels), but so that a picture stays as wide as it is on a phone.
+export function pixelsPerUnit(element, there) {
+  return clamp(parseFloat(getComputedStyle(element).fontSize) / 14.4 || 1, 1, Math.max(1, there / 316));
+}
+
+// Where an event is in a picture, in its units.
+export function within(picture, event) {
+  const box = picture.getBoundingClientRect();
+  const unit = box.width / picture.viewBox.baseVal.width;
+  return [(event.clientX - box.left) / unit, (event.clientY - box.top) / unit];
+}
 
 // A straight scale from [d0, d1] to [r0, r1]; `log` takes logarithms of the domain first.
 export function scale([d0, d1], [r0, r1], { log = false } = {}) {

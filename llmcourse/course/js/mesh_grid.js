@@ -1,4 +1,4 @@
-import { clamp, frame, h, label, s, show, uniqueId } from "./kit.js";
+import { clamp, frame, h, label, s, show, uniqueId, within } from "./kit.js";
 
 // --- arithmetic, compared with llmcourse.parallel.world by the tests
 
@@ -501,9 +501,7 @@ function render({ model, el }) {
 
   // A press on a cell chooses its rank, as the field does.
   picture.addEventListener("click", (event) => {
-    const box = picture.getBoundingClientRect();
-    const [across, down] = [event.clientX - box.left - 2, event.clientY - box.top - 2]
-      .map((far) => Math.floor(far / place.cell));
+    const [across, down] = within(picture, event).map((far) => Math.floor((far - 2) / place.cell));
     const r = down * place.across + across;
     if (across >= 0 && across < place.across && r >= 0 && r < placed()) w.put("rank", r);
   });

@@ -1,4 +1,4 @@
-import { axes, clamp, frame, h, label, line, s, scale, show, ticks } from "./kit.js";
+import { axes, clamp, frame, h, label, line, s, scale, show, ticks, within } from "./kit.js";
 
 // --- arithmetic, compared with llmcourse.optim by the tests
 
@@ -358,9 +358,8 @@ function render({ model, el }) {
   // A click puts the start there; the two fields do the same.
   const picture = left.querySelector("svg");
   picture.addEventListener("pointerdown", (event) => {
-    const at = picture.getBoundingClientRect();
     const set = settings();
-    const [px, py] = toModel(event.clientX - at.left, event.clientY - at.top);
+    const [px, py] = toModel(...within(picture, event));
     const [c, d] = [Math.cos(turn(set)), Math.sin(turn(set))];
     const limits = model.get("limits");
     const tidy = (value, name) => clamp(Math.round(value * 10) / 10, limits[name].low, limits[name].high);

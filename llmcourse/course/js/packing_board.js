@@ -1,4 +1,4 @@
-import { frame, label, line, s, scale, show, uniqueId } from "./kit.js";
+import { frame, label, line, s, scale, show, uniqueId, within } from "./kit.js";
 
 // --- arithmetic, compared with llmcourse.data by the tests
 
@@ -295,7 +295,7 @@ function render({ model, el }) {
 
   // A press on a row chooses it, as the field and the buttons do.
   rowsPicture.addEventListener("click", (event) => {
-    const i = Math.floor((event.clientY - rowsPicture.getBoundingClientRect().top - HEAD) / TALL);
+    const i = Math.floor((within(rowsPicture, event)[1] - HEAD) / TALL);
     if (i >= 0 && firstShown() + i < lastShown()) w.put("row", firstShown() + i + 1);
   });
   w.on(["method", "context_length", "lengths"], renew);

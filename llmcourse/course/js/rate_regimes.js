@@ -1,4 +1,4 @@
-import { axes, clamp, frame, h, label, line, s, scale, show, ticks, uniform, uniqueId } from "./kit.js";
+import { axes, clamp, frame, h, label, line, s, scale, show, ticks, uniform, uniqueId, within } from "./kit.js";
 
 // --- arithmetic, compared with llmcourse.course.widgets.regimes by the tests
 
@@ -57,7 +57,7 @@ const CHOOSE = "choose …";
 const STYLE = `
 .lc .rr-key { list-style: none; padding: 0; margin: 0.4rem 0; display: grid; gap: 0.3rem; }
 .lc .rr-key li { display: flex; flex-wrap: wrap; gap: 0.2rem 0.6rem; align-items: center; margin: 0; }
-.lc .rr-badge { display: inline-grid; place-items: center; width: 24px; height: 24px; border-radius: 50%;
+.lc .rr-badge { display: inline-grid; place-items: center; width: 1.7em; height: 1.7em; border-radius: 50%;
   background: currentColor; font-weight: 600; flex: none; }
 .lc .rr-badge span { color: var(--lc-on); }
 .lc .rr-small { font-size: 0.85rem; color: var(--lc-muted); }`;
@@ -162,7 +162,7 @@ function render({ model, el }) {
 
   const picture = w.stages.querySelector("svg");
   let held = false;
-  const drag = (event) => w.put("step", toStep(event.clientX - picture.getBoundingClientRect().left));
+  const drag = (event) => w.put("step", toStep(within(picture, event)[0]));
   picture.addEventListener("pointerdown", (event) => {
     held = true;
     picture.setPointerCapture(event.pointerId);

@@ -1,4 +1,4 @@
-import { clamp, frame, h, label, line, s, scale, show, uniqueId } from "./kit.js";
+import { clamp, frame, h, label, line, s, scale, show, uniqueId, within } from "./kit.js";
 
 // --- arithmetic, compared with llmcourse.parallel.collectives by the tests
 
@@ -443,7 +443,7 @@ function render({ model, el }) {
 
   // A press on a row chooses its rank, as the field does.
   picture.addEventListener("click", (event) => {
-    const r = Math.floor((event.clientY - picture.getBoundingClientRect().top - top - HEAD + 10) / ROW);
+    const r = Math.floor((within(picture, event)[1] - top - HEAD + 10) / ROW);
     if (r >= 0 && r < n()) w.put("rank", r);
   });
   w.on(["algorithm", "num_ranks"], renew);

@@ -1,4 +1,4 @@
-import { clamp, frame, h, label, line, s, scale, show } from "./kit.js";
+import { clamp, frame, h, label, line, s, scale, show, within } from "./kit.js";
 
 // --- arithmetic, compared with llmcourse.model.moe by the tests
 
@@ -333,8 +333,7 @@ function render({ model, el }) {
   }
 
   board.addEventListener("click", (event) => {
-    const box = board.getBoundingClientRect();
-    const [x, y] = [event.clientX - box.left, event.clientY - box.top];
+    const [x, y] = within(board, event);
     const found = spots.find(([x0, y0, x1, y1]) => x >= x0 && x < x1 && y >= y0 && y < y1);
     if (found) w.put("token", found[4] + 1);
   });

@@ -1,4 +1,4 @@
-import { axes, clamp, frame, h, label, line, s, scale, show, ticks } from "./kit.js";
+import { axes, clamp, frame, h, label, line, s, scale, show, ticks, pixelsPerUnit, within } from "./kit.js";
 
 // --- arithmetic, compared with Python by the tests
 
@@ -109,7 +109,7 @@ function render({ model, el }) {
   }, { height: 210, label: "loss against step" });
   const lossPicture = w.stages.lastElementChild.firstElementChild;
   let held = false;
-  const drag = (event) => w.put("step", toStep(event.clientX - lossPicture.getBoundingClientRect().left));
+  const drag = (event) => w.put("step", toStep(within(lossPicture, event)[0]));
   lossPicture.addEventListener("pointerdown", (event) => {
     held = true;
     lossPicture.setPointerCapture(event.pointerId);
@@ -145,17 +145,19 @@ function render({ model, el }) {
 
   let lastWidth = 0;
   function drawMatrix() {
-    const width = Math.max(220, Math.round(holder.clientWidth || 640));
-    lastWidth = width;
+    const there = holder.clientWidth || 640;
+    const unit = pixelsPerUnit(holder, there);
+    const width = Math.max(220, Math.round(there / unit));
+    lastWidth = holder.clientWidth;
     const left = Math.min(92, width * 0.26);
     const gap = 6;
     const cell = (width - left - 2) / columns;
     const tall = clamp(cell, 7, 9);
     const height = Math.ceil(rowNames.length * tall + gap * (groups.length - 1) + 4);
-    const sharp = window.devicePixelRatio || 1;
+    const sharp = (window.devicePixelRatio || 1) * unit;
     canvas.width = width * sharp;
     canvas.height = height * sharp;
-    canvas.style.height = `${height}px`;
+    canvas.style.height = `${height * unit}px`;
     const ink = getComputedStyle(w.root);
     const colour = (token) => ink.getPropertyValue(token).trim();
     const pen = canvas.getContext("2d");
@@ -250,7 +252,7 @@ function render({ model, el }) {
     w.say(sentence());
   }
 
-  const resized = new ResizeObserver(() => { if (Math.round(holder.clientWidth) !== lastWidth) drawMatrix(); });
+  const resized = new ResizeObserver(() => { if (holder.clientWidth !== lastWidth) drawMatrix(); });
   resized.observe(holder);
   // A canvas keeps its colours when the page changes its theme.
   const themed = new MutationObserver(() => drawMatrix());

@@ -90,23 +90,34 @@ function render({ model, el }) {
   }
 
   let current = null;
+  // All tokens but the likeliest `count`, as one: name, probability before and now, how often drawn.
+  function others(count) {
+    const { before, now, order, counts } = current;
+    const rest = order.slice(count);
+    const sum = (of) => rest.reduce((total, i) => total + of(i), 0);
+    return [`${show(rest.length)} others`, sum((i) => before[i]), sum((i) => now[i]), sum((i) => counts.get(i) || 0)];
+  }
+
   const drawBars = w.stage((svg, width) => {
     const { before, now, order, counts } = current;
-    const top = Math.max(...order.slice(0, SHOWN).map((i) => Math.max(before[i], now[i])));
+    const rows = order.slice(0, SHOWN).map((i) => [word(i), before[i], now[i], counts.get(i)]);
+    if (order.length > SHOWN) rows.push(others(SHOWN));
+    const top = Math.max(...rows.flatMap(([, was, is]) => [was, is]));
     const [left, right] = [Math.min(130, width * 0.34), width - 96];
-    order.slice(0, SHOWN).forEach((i, row) => {
-      const y = 4 + row * 22;
-      const gone = now[i] === 0;
+    rows.forEach(([name, was, is, drawn], row) => {
+      const y = 4 + row * 22 + (row < SHOWN ? 0 : 8);
+      const gone = is === 0;
       svg.append(
-        label(left - 6, y + 13, word(i), { "text-anchor": "end", "text-decoration": gone ? "line-through" : null }),
-        s("rect", { x: left, y, width: (right - left) * now[i] / top, height: 17, fill: "var(--lc-1)" }),
-        s("rect", { x: left, y, width: (right - left) * before[i] / top, height: 17, fill: "none",
+        label(left - 6, y + 13, name, { "text-anchor": "end", "text-decoration": gone ? "line-through" : null }),
+        s("rect", { x: left, y, width: (right - left) * is / top, height: 17,
+          fill: row < SHOWN ? "var(--lc-1)" : "var(--lc-muted)" }),
+        s("rect", { x: left, y, width: (right - left) * was / top, height: 17, fill: "none",
           stroke: "var(--lc-2)", "stroke-width": 1.5, "stroke-dasharray": "4 2" }),
-        label(width - 2, y + 13, gone ? "cut" : `${show(now[i], 3)}${counts.has(i) ? ` ×${counts.get(i)}` : ""}`,
+        label(width - 2, y + 13, gone ? "cut" : `${show(is, 3)}${drawn ? ` ×${drawn}` : ""}`,
           { "text-anchor": "end" }));
     });
-    return order.slice(0, 5).map((i) => `${word(i)} ${show(now[i], 3)}`).join(", ");
-  }, { height: 4 + SHOWN * 22, label: "the likeliest tokens" });
+    return [...rows.slice(0, 5), ...rows.slice(SHOWN)].map(([name, , is]) => `${name} ${show(is, 3)}`).join(", ");
+  }, { height: 4 + Math.min(tokens.length, SHOWN + 1) * 22 + 8, label: "the likeliest tokens" });
   w.stages.append(h("p", {}, "Filled: the distribution that is drawn from. " +
     "Dashed: temperature 1, nothing cut. After ×, how often a token was drawn."));
   const written = h("p", { style: "overflow-wrap: anywhere" });
@@ -120,7 +131,8 @@ function render({ model, el }) {
     written.textContent = drawn.length ? `Drawn: ${drawn.slice(-40).map(word).join(" ")}`
       : "Nothing drawn yet: press Draw 20, or Step for one.";
     numbers({ columns: ["token", "logit", "p at T = 1", "p now", "drawn"],
-      rows: order.slice(0, 30).map((i) => [word(i), z()[i], before[i], now[i], counts.get(i) || 0]) });
+      rows: [...order.slice(0, 30).map((i) => [word(i), z()[i], before[i], now[i], counts.get(i) || 0]),
+        ...(order.length > 30 ? [others(30)].map(([name, ...rest]) => [name, "", ...rest]) : [])] });
     const kept = now.filter((p) => p > 0).length;
     const best = order[0];
     w.say(`${show(kept)} of ${show(tokens.length)} tokens can be drawn. ` +

@@ -1,4 +1,4 @@
-import { axes, clamp, frame, h, label, line, s, scale, show, ticks } from "./kit.js";
+import { axes, clamp, frame, h, label, line, s, scale, show, ticks, within } from "./kit.js";
 
 // --- arithmetic, compared with llmcourse.optim.schedules by the tests
 
@@ -341,7 +341,7 @@ function render({ model, el }) {
 
   let held = false;
   for (const picture of w.stages.querySelectorAll("svg")) {
-    const drag = (event) => w.put("step", toStep(event.clientX - picture.getBoundingClientRect().left));
+    const drag = (event) => w.put("step", toStep(within(picture, event)[0]));
     picture.addEventListener("pointerdown", (event) => {
       held = true;
       picture.setPointerCapture(event.pointerId);

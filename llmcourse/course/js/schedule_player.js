@@ -1,4 +1,4 @@
-import { clamp, frame, h, label, line, s, scale, show, uniqueId } from "./kit.js";
+import { clamp, frame, h, label, line, s, scale, show, uniqueId, within } from "./kit.js";
 
 // --- arithmetic, compared with llmcourse.parallel.pipeline by the tests
 
@@ -388,8 +388,7 @@ function render({ model, el }) {
 
   // A press on the picture moves to that moment.
   picture.addEventListener("click", (event) => {
-    const box = picture.getBoundingClientRect();
-    const share = (event.clientX - box.left - LEFT) / (box.width - LEFT - 6);
+    const share = (within(picture, event)[0] - LEFT) / (picture.viewBox.baseVal.width - LEFT - 6);
     if (total && share > -0.05) { player.stop(); w.put("moment", clamp(Math.round(share * total), 0, total)); }
   });
   w.on(["schedule", "num_ranks", "micro_batches", "chunks"], renew);

@@ -1,4 +1,4 @@
-import { frame, h, label, s, show, uniqueId } from "./kit.js";
+import { frame, h, label, s, show, uniqueId, within } from "./kit.js";
 
 // --- arithmetic, compared with llmcourse.loss by the tests
 
@@ -284,8 +284,7 @@ function render({ model, el }) {
 
   // A press on a column chooses it, as the slider, the field and the buttons do.
   picture.addEventListener("click", (event) => {
-    const from = picture.getBoundingClientRect();
-    const [x, y] = [event.clientX - from.left, event.clientY - from.top];
+    const [x, y] = within(picture, event);
     const hit = places.find((p) => x >= p.x && x < p.x + p.wide && y >= p.top && y < p.top + ROWS.length * ROW);
     if (hit) w.put("position", hit.t);
   });

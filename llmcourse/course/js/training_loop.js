@@ -29,9 +29,9 @@ export const following = (phase, count, by = 1) => ((phase - 1 + by) % count + c
 const BOX = { width: 132, height: 34 };
 const MOVES = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 };
 const STYLE = `
-.lc .tl-boxes { position: absolute; inset: 0; pointer-events: none; }
+.lc .tl-boxes { position: absolute; inset: 0; pointer-events: none; transform-origin: 0 0; }
 .lc .tl-boxes button { position: absolute; width: ${BOX.width}px; height: ${BOX.height}px; padding: 0;
-  pointer-events: auto; transform: translate(-50%, -50%); border-radius: 1rem; }
+  font-size: 14.4px; pointer-events: auto; transform: translate(-50%, -50%); border-radius: 1rem; }
 .lc .tl-boxes button[aria-pressed="true"] { font-weight: 700; outline: 2px solid var(--lc-1); outline-offset: 2px; }
 .lc .tl-boxes button:focus-visible { outline: 3px solid var(--lc-2); outline-offset: 2px; }
 .lc .tl-panel { border-left: 4px solid var(--lc-1); padding-left: 0.8rem; }
@@ -132,6 +132,7 @@ function render({ model, el }) {
 
   const draw = w.stage((svg, width) => {
     const at = places(count, width);
+    boxes.style.transform = `scale(${svg.getAttribute("width") / width})`;
     (width < 560 ? drawColumn : drawRing)(svg, at, width);
     buttons.forEach((button, i) => {
       button.style.left = `${at[i].x}px`;

@@ -87,7 +87,10 @@ class SamplingBoard(Widget):
     """
 
     script = "sampling_board.js"
-    alt = "The fifteen likeliest next tokens as bars, for a temperature, top-k and top-p to choose."
+    alt = (
+        "The fifteen likeliest next tokens and all others as bars, for a temperature, top-k and "
+        "top-p to choose."
+    )
 
     contexts = traitlets.List(traitlets.Unicode()).tag(sync=True)
     logits = traitlets.List(traitlets.Unicode()).tag(sync=True)

@@ -2,22 +2,32 @@
 
 Ids: the 256 bytes first, in the order of GPT-2's own vocabulary, then one id per merge in the order
 in which they were learnt, then the special tokens.  A tokenizer that was loaded keeps the ids of
-its file, whatever their order.
+its file, whatever their order, and may have gaps between them.
 """
 
 import hashlib
+import itertools
 import json
 import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
-from jaxtyping import Integer, UInt
+from jaxtyping import Int32, Integer, UInt
 from torch import Tensor
 
 from llmcourse.data.tokenizer import files
-from llmcourse.data.tokenizer.merging import MergeRules, apply_merges
+from llmcourse.data.tokenizer.merging import (
+    LONG_WORD,
+    VERY_LONG_WORD,
+    MergePasses,
+    MergeRules,
+    in_order,
+    merge_long_word,
+    merge_word,
+)
 from llmcourse.data.tokenizer.patterns import GPT2, Cutter, checked_special_tokens, utf8
 
 Merge = tuple[bytes, bytes]
@@ -28,6 +38,10 @@ _MAX_WORDS = 200_000
 
 _MAX_REMEMBERED_CHARACTERS = 50
 """Longer words hardly ever come again, and could fill the memory."""
+
+
+_MOST_IDS = 1 << 31
+"""Ids end before this, so that they fit into every kind of integer that holds ids."""
 
 
 class _WordTable(dict[str, bytes]):
@@ -44,9 +58,8 @@ class _WordTable(dict[str, bytes]):
         super().__init__(self._packed_specials)
 
     def __missing__(self, word: str) -> bytes:
-        ids = [self._tokenizer._byte_ids[byte] for byte in utf8(word)]
-        ids = apply_merges(ids, self._tokenizer._rules)
-        packed = np.array(ids, self._tokenizer.dtype).tobytes()
+        ids = self._tokenizer._merged(utf8(word))
+        packed = np.asarray(ids, self._tokenizer.dtype).tobytes()
         if len(word) <= _MAX_REMEMBERED_CHARACTERS:
             self[word] = packed
         return packed
@@ -65,13 +78,14 @@ class Tokenizer:
     Args:
         vocabulary: id to bytes, special tokens left out.
         merges: pairs of byte strings, in the order in which they apply.
-        special_tokens: string to id.
+        special_tokens: string to id; or strings alone, each of which has the id of its bytes if
+            the vocabulary has them and no merge makes them, else the next one that is free.
         pattern: how text is cut into words; see `Cutter`.
 
     Raises:
-        ValueError: if ids are not 0, 1, 2, ... without gap, two ids have the same bytes, a byte has
-            no id, a merge is named twice or makes something that is not in the vocabulary, or a
-            special token or the pattern cannot be used.
+        ValueError: if an id is negative, given twice or 2^31 or more, two ids have the same bytes,
+            a byte has no id, a merge is named twice or makes something that is not in the
+            vocabulary, or a special token or the pattern cannot be used.
         TypeError: if a special token is not a string.
     """
 
@@ -79,10 +93,13 @@ class Tokenizer:
         self,
         vocabulary: Mapping[int, bytes],
         merges: Sequence[Merge],
-        special_tokens: Mapping[str, int],
+        special_tokens: Mapping[str, int] | Sequence[str] | None = None,
         pattern: str = GPT2,
     ) -> None:
-        checked_special_tokens(special_tokens.keys())
+        special_tokens = () if special_tokens is None else special_tokens
+        names = checked_special_tokens(special_tokens)
+        if not isinstance(special_tokens, Mapping):
+            vocabulary, special_tokens = _with_ids(names, vocabulary, merges)
         self.merges = list(merges)
         """Pairs of byte strings, in the order in which they apply."""
         self.special_tokens = dict(special_tokens)
@@ -92,6 +109,7 @@ class Tokenizer:
         self._vocabulary = dict(vocabulary)
         _check(self._vocabulary, self.merges, self.special_tokens)
         self._bytes_of = self._vocabulary | {i: s.encode() for s, i in special_tokens.items()}
+        self._vocab_size = 1 + max(self._bytes_of)
         id_of = {token: i for i, token in vocabulary.items()}
         self._byte_ids = [id_of[bytes([byte])] for byte in range(256)]
         self._rules = MergeRules(
@@ -109,17 +127,24 @@ class Tokenizer:
         """Build a tokenizer from its merges alone: bytes, then merges, then special tokens."""
         tokens = [bytes([byte]) for byte in files.BYTE_CHARACTERS]
         tokens += dict.fromkeys(a + b for a, b in merges)
-        names = checked_special_tokens(special_tokens)
-        specials = {token: len(tokens) + i for i, token in enumerate(names)}
-        return cls(dict(enumerate(tokens)), merges, specials, pattern)
+        return cls(dict(enumerate(tokens)), merges, special_tokens, pattern)
 
     def __repr__(self) -> str:
         return f"Tokenizer(vocab_size={self.vocab_size}, special_tokens={self.special_tokens})"
 
     @property
     def vocab_size(self) -> int:
-        """Number of ids, special tokens included."""
-        return len(self._bytes_of)
+        """The greatest id plus 1: how many rows a model's embedding needs."""
+        return self._vocab_size
+
+    def __len__(self) -> int:
+        """Return `vocab_size`."""
+        return self._vocab_size
+
+    @property
+    def vocab(self) -> Mapping[int, bytes]:
+        """Id to bytes, special tokens included; ids in a gap have no entry."""
+        return MappingProxyType(self._bytes_of)
 
     @property
     def dtype(self) -> np.dtype:
@@ -129,8 +154,9 @@ class Tokenizer:
     @cached_property
     def fingerprint(self) -> str:
         """SHA-256 of everything that decides which ids a text gets, as 64 hexadecimal digits."""
+        tokens = [token.hex() for _, token in sorted(self._bytes_of.items())]
         parts = [
-            [self._bytes_of[i].hex() for i in range(self.vocab_size)],
+            tokens if self._has_all_ids else [sorted(self._bytes_of), tokens],
             sorted(self.special_tokens.items()),
             [[a.hex(), b.hex()] for a, b in self.merges],
             self.pattern,
@@ -190,11 +216,27 @@ class Tokenizer:
         for words in self._cutters[allow_special].stream(chunks):
             yield self._tables[allow_special].look_up(words)
 
+    def _merged(self, word: bytes) -> list[int] | Int32[np.ndarray, " num_tokens"]:
+        """Return the ids of a word, by the fastest way for its length."""
+        if len(word) >= VERY_LONG_WORD and self._passes is not None:
+            return self._passes.merge(
+                np.array(self._byte_ids, np.int32)[np.frombuffer(word, np.uint8)]
+            )
+        ids = [self._byte_ids[byte] for byte in word]
+        merge = merge_word if len(ids) < LONG_WORD else merge_long_word
+        return merge(ids, self._rules)
+
+    @cached_property
+    def _passes(self) -> MergePasses | None:
+        """The way to merge very long words, if the order of the merges allows it."""
+        return MergePasses(self._rules) if in_order(self._rules) else None
+
     def decode(self, ids: Ids) -> str:
         """Return the text of some ids; bytes that are not UTF-8 become U+FFFD.
 
         Args:
-            ids: integers from 0 to vocab_size - 1: a list, an array, a tensor of one dimension.
+            ids: integers from 0 to vocab_size - 1, but for gaps: a list, an array, a tensor of one
+                dimension.
 
         Raises:
             ValueError: if an id is not in the vocabulary.
@@ -209,9 +251,17 @@ class Tokenizer:
         except KeyError as error:
             raise self._unknown(error.args[0]) from None
 
+    @property
+    def _has_all_ids(self) -> bool:
+        """Whether ids are 0, 1, 2, ... without a gap."""
+        return len(self._bytes_of) == self._vocab_size
+
     def _unknown(self, token_id: int) -> ValueError:
+        missing = self._vocab_size - len(self._bytes_of)
+        but = f" but for {missing} that no token has" if missing else ""
         return ValueError(
-            f"token id {token_id} is not in the vocabulary: ids are from 0 to {self.vocab_size - 1}"
+            f"token id {token_id} is not in the vocabulary: ids are from 0 to "
+            f"{self.vocab_size - 1}{but}"
         )
 
     def save(self, folder: str | Path) -> None:
@@ -240,10 +290,7 @@ class Tokenizer:
             ValueError: if a file is missing or broken, or the files do not belong together.
         """
         content, fingerprint = files.read(folder)
-        try:
-            tokenizer = cls(*content)
-        except (ValueError, TypeError) as error:
-            raise ValueError(f"the tokenizer in {folder} is broken: {error}") from error
+        tokenizer = cls._from(content, f"in {folder}")
         if fingerprint is not None and tokenizer.fingerprint != fingerprint:
             raise ValueError(
                 f"the tokenizer in {folder} is broken: its files were changed or belong to "
@@ -251,14 +298,62 @@ class Tokenizer:
             )
         return tokenizer
 
+    @classmethod
+    def from_files(
+        cls,
+        vocab: str | Path,
+        merges: str | Path,
+        special_tokens: Sequence[str] | None = None,
+        pattern: str = GPT2,
+    ) -> "Tokenizer":
+        """Read a vocabulary and merges in GPT-2's form, whatever the files are called.
+
+        Args:
+            vocab: vocab.json or encoder.json, token to id.
+            merges: merges.txt or vocab.bpe, a pair a line.
+            special_tokens: with the ids that the vocabulary has for them, else the next ones that
+                are free.  If None, they are found as in `load`.
+            pattern: how text is cut into words; see `Cutter`.
+
+        Raises:
+            ValueError: if a file is missing or broken, or the files do not belong together.
+        """
+        content = files.read_pair(Path(vocab), Path(merges), special_tokens, pattern)
+        return cls._from(content, f"of {vocab} and {merges}")
+
+    @classmethod
+    def _from(cls, content: files.Content, where: str) -> "Tokenizer":
+        """Build a tokenizer from what was read, or say where it was."""
+        try:
+            return cls(*content)
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"the tokenizer {where} is broken: {error}") from error
+
+
+def _with_ids(
+    names: Sequence[str], vocabulary: Mapping[int, bytes], merges: Sequence[Merge]
+) -> tuple[dict[int, bytes], dict[str, int]]:
+    """Return the vocabulary without the special tokens, and the id of each of these."""
+    made = {a + b for a, b in merges}
+    id_of = {token: i for i, token in vocabulary.items() if len(token) > 1 and token not in made}
+    free = itertools.count(1 + max(vocabulary, default=-1))
+    special_tokens = {}
+    for name in names:
+        i = id_of.get(name.encode())
+        special_tokens[name] = next(free) if i is None else i
+    kept = special_tokens.values()
+    return {i: token for i, token in vocabulary.items() if i not in kept}, special_tokens
+
 
 def _check(
     vocabulary: Mapping[int, bytes], merges: Sequence[Merge], special_tokens: Mapping[str, int]
 ) -> None:
     """Raise ValueError if the parts of a tokenizer do not fit together."""
-    ids = sorted([*vocabulary, *special_tokens.values()])
-    if ids != list(range(len(ids))):
-        raise ValueError("token ids must be 0, 1, 2, ... without gap or repetition")
+    ids = [*vocabulary, *special_tokens.values()]
+    if len(set(ids)) < len(ids):
+        raise ValueError("two tokens have the same id: every token needs its own")
+    if min(ids, default=0) < 0 or max(ids, default=0) >= _MOST_IDS:
+        raise ValueError(f"token ids must be from 0 to {_MOST_IDS - 1:,}")
     known = set(vocabulary.values())
     if len(known) < len(vocabulary):
         raise ValueError("two ids of the vocabulary have the same bytes: every token needs its own")

@@ -7,13 +7,15 @@ what GPT-2 leaves to the code: which tokens are special, the pattern, and a fing
 Source: Radford et al. 2019, https://github.com/openai/gpt-2, src/encoder.py
 """
 
+import contextlib
+import itertools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from llmcourse.base.files import write_atomically
-from llmcourse.data.tokenizer.patterns import GPT2, Cutter
+from llmcourse.data.tokenizer.patterns import GPT2, Cutter, checked_special_tokens
 
 _VERSION_LINE = "#version: 0.2"
 
@@ -87,28 +89,64 @@ def read(folder: str | Path) -> tuple[Content, str | None]:
         ValueError: if a file is missing or not in this form.
     """
     folder = Path(folder)
-    try:
-        spelled = _read_json(folder / "vocab.json")
-        if not _are_ids(spelled):
-            raise ValueError("vocab.json must map strings to ids")
-        merges = _read_merges(folder / "merges.txt")
+    special_tokens, pattern, fingerprint = None, GPT2, None
+    with _told(f"in {folder}"):
         if (folder / "special_tokens.json").exists():
             special_tokens, pattern, fingerprint = _read_extra(folder / "special_tokens.json")
-        else:
-            special_tokens, pattern, fingerprint = _implied_specials(spelled, merges), GPT2, None
-        special_ids = set(special_tokens.values())
-        vocabulary = {i: _unspell(s) for s, i in spelled.items() if i not in special_ids}
+        content = _read_pair(folder / "vocab.json", folder / "merges.txt", special_tokens, pattern)
+    return content, fingerprint
+
+
+def read_pair(
+    vocab: Path, merges: Path, special_tokens: Sequence[str] | None, pattern: str
+) -> Content:
+    """Read GPT-2's two files; special tokens are those named, or those that no merge can make.
+
+    Raises:
+        ValueError: if a file is missing or not in this form, or no merge makes a token.
+    """
+    with _told(f"of {vocab} and {merges}"):
+        return _read_pair(vocab, merges, special_tokens, pattern)
+
+
+@contextlib.contextmanager
+def _told(where: str) -> Iterator[None]:
+    """Say where the tokenizer is that cannot be read."""
+    try:
+        yield
     except (FileNotFoundError, NotADirectoryError) as error:
-        raise ValueError(f"no tokenizer in {folder}: {error.filename} is missing") from error
+        raise ValueError(f"no tokenizer {where}: {error.filename} is missing") from error
     except ValueError as error:
-        raise ValueError(f"the tokenizer in {folder} is broken: {error}") from error
-    return Content(vocabulary, merges, special_tokens, pattern), fingerprint
+        raise ValueError(f"the tokenizer {where} is broken: {error}") from error
+
+
+def _read_pair(
+    vocab: Path,
+    merges_path: Path,
+    special_tokens: Mapping[str, int] | Sequence[str] | None,
+    pattern: str,
+) -> Content:
+    """Read the two files; special tokens with their ids are taken as they are."""
+    spelled = _read_json(vocab)
+    if not _are_ids(spelled):
+        raise ValueError(f"{vocab.name} must map strings to ids")
+    if len(set(spelled.values())) < len(spelled):
+        raise ValueError(f"two tokens of {vocab.name} have the same id")
+    merges = _read_merges(merges_path)
+    if not isinstance(special_tokens, Mapping):
+        special_tokens = _specials(spelled, merges, special_tokens, pattern)
+    special_ids = set(special_tokens.values())
+    vocabulary = {i: _unspell(s) for s, i in spelled.items() if i not in special_ids}
+    return Content(vocabulary, merges, special_tokens, pattern)
 
 
 def _read_json(path: Path) -> Any:
     """Read a JSON file, and name it if it is broken."""
     try:
-        return json.loads(path.read_text(encoding="utf8"))
+        data = path.read_bytes()
+        if data.startswith(b"\x80"):
+            raise ValueError("it is a pickle, which is not read, as it could run code")
+        return json.loads(data.decode())
     except ValueError as error:
         raise ValueError(f"{path.name} is not JSON: {error}") from error
 
@@ -141,15 +179,26 @@ def _read_extra(path: Path) -> tuple[dict[str, int], str, str | None]:
     return special_tokens, pattern, extra.get("fingerprint")
 
 
-def _implied_specials(spelled: dict[str, int], merges: Sequence[tuple[bytes, bytes]]) -> dict:
-    """Return the entries that no merge could make: the pattern cuts them into several words."""
+def _specials(
+    spelled: dict[str, int],
+    merges: Sequence[tuple[bytes, bytes]],
+    named: Sequence[str] | None,
+    pattern: str,
+) -> dict[str, int]:
+    """Return the ids of the special tokens that are named, or that no merge could make.
+
+    What no merge could make is cut into several words by the pattern.
+    """
     made = {spell(a + b) for a, b in merges} | set(_BYTE_OF)
-    specials = {token: i for token, i in spelled.items() if token not in made}
-    cutter = Cutter(GPT2, ())
-    for token in specials:
-        if len(cutter.words(token)) < 2:
+    unmade = {token: i for token, i in spelled.items() if token not in made}
+    names = checked_special_tokens(named or ())
+    ids = {name: unmade.get(name, unmade.get(spell(name.encode()))) for name in names}
+    cutter = Cutter(pattern, ())
+    for token, i in unmade.items():
+        if i not in ids.values() and len(cutter.words(token)) < 2:
             raise ValueError(
-                f"no merge makes {token!r}: merges.txt is incomplete, or it is a special token "
-                "and must be named in special_tokens.json"
+                f"no merge makes {token!r}: the merges are incomplete, or it is a special token "
+                "and must be named as one"
             )
-    return specials
+    free = itertools.count(1 + max(spelled.values(), default=-1))
+    return unmade if named is None else {s: next(free) if i is None else i for s, i in ids.items()}

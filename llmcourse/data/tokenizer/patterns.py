@@ -4,6 +4,7 @@ A special token is a word of its own.  The text between special tokens is cut by
 expression, the pattern, whose matches are the words.
 """
 
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -45,6 +46,15 @@ second part goes to the word that follows.
 _BLOCK_CHARACTERS = 1 << 14
 """How much text is cut at a time: enough to make calls rare, and it fits into the cache."""
 
+_LARGEST_PATTERN = 100_000
+"""Characters of a pattern times its numbers of repeats: `regex` needs a second to compile it."""
+
+_REPEATS = re.compile(r"\{\s*0*(\d{0,10})\s*,?\s*0*(\d{0,10})\s*\}")
+"""The numbers in {3}, {1,3}, {,3} and {1,}."""
+
+_PATIENCE_S, _PATIENCE_PER_CHARACTER_S = 5.0, 1e-5
+"""How long a pattern of which nothing is known may search a text: 100 times what `GPT2` needs."""
+
 
 class Cutter:
     """Cuts text at special tokens, then into words by a pattern.
@@ -56,8 +66,8 @@ class Cutter:
             longest wins, of overlapping ones the first.
 
     Raises:
-        ValueError: if the pattern is broken or has a group that captures, or a special token is
-            empty, named twice, or not Unicode text.
+        ValueError: if the pattern is broken, too large or has a group that captures, or a special
+            token is empty, named twice, or not Unicode text.
         TypeError: if `special_tokens` is one string, or holds something else than strings.
     """
 
@@ -82,7 +92,7 @@ class Cutter:
         is known, everything up to the next special token.
 
         Raises:
-            ValueError: if the pattern leaves out a part of the text.
+            ValueError: if the pattern leaves out a part of the text, or takes far too long.
         """
         held, wanted = "", 0
         for block in _blocks(chunks):
@@ -125,7 +135,15 @@ class Cutter:
         """Return the words of a text that holds no special token."""
         if self._find_ascii is not None:
             return self._find_ascii(text) if text.isascii() else self._find_words(text)
-        words = self._find_words(text)
+        patience_s = _PATIENCE_S + len(text) * _PATIENCE_PER_CHARACTER_S
+        try:
+            words = self._find_words(text, timeout=patience_s)
+        except TimeoutError:
+            raise ValueError(
+                f"the pattern was not done with {len(text):,} characters in {patience_s:.0f} s: "
+                "it tries too many ways to match; use GPT2 or LLAMA3, or repeat nothing inside of "
+                "a repeat, as (a+)+ does"
+            ) from None
         if "".join(words) != text:
             raise ValueError(
                 f"the pattern leaves out a part of the text {text[:40]!r}: its matches must cover "
@@ -134,11 +152,19 @@ class Cutter:
         return words
 
 
-def _compiled(pattern: str) -> Callable[[str], list[str]]:
+def _compiled(pattern: str) -> Callable[..., list[str]]:
     """Return the function that finds the matches of a pattern."""
+    # Repeats with a number are written out: three of a thousand inside each other fill the memory.
+    counts = _REPEATS.findall(pattern)
+    size = len(pattern) * math.prod(max(1, int(a or 1), int(b or 1)) for a, b in counts)
+    if size > _LARGEST_PATTERN:
+        raise ValueError(
+            f"the pattern is too large: its {len(pattern):,} characters times the numbers in its "
+            f"braces must be at most {_LARGEST_PATTERN:,}"
+        )
     try:
         compiled = regex.compile(pattern)
-    except regex.error as error:
+    except (regex.error, RecursionError) as error:
         raise ValueError(f"the pattern is not a regular expression: {error}") from error
     if compiled.groups:
         raise ValueError("the pattern has a group that captures: write (?:...), not (...)")
@@ -155,13 +181,15 @@ def checked_special_tokens(special_tokens: Iterable[str]) -> list[str]:
     if isinstance(special_tokens, str):
         raise TypeError(f"special_tokens must be a list of strings, got {special_tokens!r}")
     tokens = list(special_tokens)
-    for place, token in enumerate(tokens):
+    seen: set[str] = set()
+    for token in tokens:
         if not isinstance(token, str):
             raise TypeError(f"special_tokens must be strings, got {token!r}")
         if not token:
             raise ValueError("a special token is empty: every special token needs a character")
-        if token in tokens[:place]:
+        if token in seen:
             raise ValueError(f"the special token {token!r} is named twice: name it once")
+        seen.add(token)
         utf8(token)
     return tokens
 

@@ -9,6 +9,7 @@ through the same merges, because no merge crossed their borders and each was app
 """
 
 import heapq
+import os
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, pairwise
@@ -35,7 +36,7 @@ def train_bpe(
 
     Args:
         text_or_iterable: the text; or an iterable of its parts, which count as one text, so end
-            every document with a special token; or the path of a UTF-8 file of any size.
+            every document with a special token; or the `Path` of a UTF-8 file of any size.
         vocab_size: 256 bytes + one token per merge + special tokens.  If the text runs out of
             pairs, the vocabulary stays smaller.
         special_tokens: strings that get an id of their own, after the merges; text is cut there.
@@ -46,7 +47,8 @@ def train_bpe(
 
     Raises:
         ValueError: if the vocabulary is too small or too large, a special token is empty or named
-            twice, the pattern is broken, or the text is not Unicode text.
+            twice, the pattern is broken, the text is not Unicode text, or a string looks like the
+            name of a file.
         TypeError: if `special_tokens` is one string, or a part of the text is not a string.
         OSError: if the file cannot be read.
 
@@ -68,6 +70,7 @@ def train_bpe_naive(
     Args and errors as in `train_bpe`; the text is one string.
     """
     num_merges = _num_merges(vocab_size, special_tokens)
+    _refuse_file_name(text)
     words = [
         [bytes([byte]) for byte in utf8(word)]
         for word in Cutter(pattern, special_tokens).words(text)
@@ -134,6 +137,7 @@ def _with_progress(source: str | Path | Iterable[str]) -> Iterator[str]:
     if isinstance(source, Path):
         total, source = source.stat().st_size, read_text(source)
     elif isinstance(source, str):
+        _refuse_file_name(source)
         source = [source]
     with progress.bar(
         total=total, unit="B", unit_scale=True, desc="words", delay=1, leave=False
@@ -141,6 +145,23 @@ def _with_progress(source: str | Path | Iterable[str]) -> Iterator[str]:
         for part in source:
             yield part
             bar.update(len(part))
+
+
+_ENDINGS = (".txt", ".text", ".md", ".json", ".jsonl", ".csv", ".tsv", ".gz", ".zst", ".parquet")
+_LONGEST_FILE_NAME = 4096
+"""Characters of the longest path that Linux takes."""
+
+
+def _refuse_file_name(text: str) -> None:
+    """Raise ValueError if a text is the name of a file, whose letters nobody wants to learn."""
+    if len(text) > _LONGEST_FILE_NAME:
+        return
+    has_ending = text.lower().endswith(_ENDINGS) and not any(map(str.isspace, text))
+    if has_ending or os.path.isfile(text):  # noqa: PTH113  (a Path raises if a name is too long)
+        raise ValueError(
+            f"a string is the text itself, and {text!r} looks like the name of a file: give "
+            f"Path({text!r}) to learn from the file, or [{text!r}] from these characters"
+        )
 
 
 class _Words:

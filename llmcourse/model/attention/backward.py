@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from llmcourse.model.attention.dense import attention_weights, repeat_kv
+from llmcourse.model.attention.dense import attention_weights, repeat_kv, require_heads
 
 
 class AttentionSaved(NamedTuple):
@@ -29,6 +29,7 @@ def attention_forward(
     mask: Bool[Tensor, "*masked T S"] | None = None,
 ) -> tuple[Float[Tensor, "B T H K"], AttentionSaved]:
     """Return `attention` of the same arguments, and what its backward pass needs."""
+    require_heads(q_BTHK, k_BSGK, v_BSGK, mask)
     weights_BHTS = attention_weights(q_BTHK, k_BSGK, mask=mask)
     v_BSHK = repeat_kv(v_BSGK, q_BTHK.shape[2])
     out_BTHK = torch.einsum("bhts,bshk->bthk", weights_BHTS, v_BSHK)

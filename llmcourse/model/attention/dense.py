@@ -11,10 +11,45 @@ import math
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 
 from llmcourse.model.attention.masks import mask_or_causal
+
+
+def require_heads(
+    q_BTHK: Shaped[Tensor, "..."],
+    k_BSGK: Shaped[Tensor, "..."],
+    v_BSGK: Shaped[Tensor, "..."],
+    mask: Shaped[Tensor, "..."] | None,
+) -> None:
+    """Refuse what one form of attention would reject and another one read as something else.
+
+    Raises:
+        ValueError: if an input has no axis for heads, keys and values have two shapes, batches or
+            head sizes differ, or the mask is not of booleans, has an axis for heads, or is for
+            another batch.
+    """
+    q, k, v = (tuple(x.shape) for x in (q_BTHK, k_BSGK, v_BSGK))
+    if not (len(q) == len(k) == 4 and k == v and (q[0], q[3]) == (k[0], k[3])):
+        raise ValueError(
+            "attention takes queries (batch, time, heads, head size), and keys and values of one "
+            f"shape (batch, key time, key/value heads, head size); got {q}, {k} and {v}"
+        )
+    if q[2] % k[2]:
+        raise ValueError(f"{k[2]} key/value heads do not divide {q[2]} heads")
+    if mask is None:
+        return
+    if (
+        mask.dtype != torch.bool
+        or mask.ndim not in {2, 3}
+        or mask.shape[:-2] not in {(), (1,), q[:1]}
+    ):
+        raise ValueError(
+            f"a mask is of booleans, True where a query may look, for all of the {q[0]} rows "
+            "(queries, keys) or for each (batch, queries, keys), the same for all heads; got "
+            f"{mask.dtype} of the shape {tuple(mask.shape)}"
+        )
 
 
 def repeat_kv(x_BSGK: Float[Tensor, "*B S G K"], num_heads: int) -> Float[Tensor, "*B S H K"]:
@@ -46,9 +81,9 @@ def attention_weights(
             causal.
 
     Raises:
-        ValueError: if the key/value heads do not divide the query heads, or the mask has another
-            shape.
+        ValueError: if the shapes of queries, keys and mask do not fit, see `require_heads`.
     """
+    require_heads(q_BTHK, k_BSGK, k_BSGK, mask)
     k_BSHK = repeat_kv(k_BSGK, q_BTHK.shape[2])
     scores_BHTS = torch.einsum("bthk,bshk->bhts", q_BTHK, k_BSHK) / math.sqrt(q_BTHK.shape[-1])
     forbidden = ~_over_heads(mask, q_BTHK, k_BSGK)
@@ -73,12 +108,13 @@ def attention(
         mask: see `attention_weights`.
 
     Raises:
-        ValueError: if the key/value heads do not divide the query heads.
+        ValueError: if the shapes do not fit, see `require_heads`.
 
     Source:
         Vaswani et al. 2017, equation 1, https://arxiv.org/abs/1706.03762;
         Ainslie et al. 2023 for the groups, https://arxiv.org/abs/2305.13245
     """
+    require_heads(q_BTHK, k_BSGK, v_BSGK, mask)
     weights_BHTS = attention_weights(q_BTHK, k_BSGK, mask=mask)
     return torch.einsum("bhts,bshk->bthk", weights_BHTS, repeat_kv(v_BSGK, q_BTHK.shape[2]))
 
@@ -91,6 +127,7 @@ def attention_sdpa(
     mask: Bool[Tensor, "*masked T S"] | None = None,
 ) -> Float[Tensor, "B T H K"]:
     """The same attention through torch's fused kernel, which never stores the T x S weights."""
+    require_heads(q_BTHK, k_BSGK, v_BSGK, mask)
     num_queries, num_keys = q_BTHK.shape[1], k_BSGK.shape[1]
     # torch's own causal flag aligns the first query with the first key, which is right without a
     # cache only; one query alone may see every key.

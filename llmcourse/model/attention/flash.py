@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from llmcourse.base.pairs import refuse_second_derivatives
 from llmcourse.model.attention.backward import sum_over_group
 from llmcourse.model.attention.dense import repeat_kv
 from llmcourse.model.attention.tiled import (
@@ -120,6 +121,7 @@ class FlashAttention(torch.autograd.Function):
     @staticmethod
     def backward(ctx, dout_BTHK):
         """Run `flash_backward`."""
+        refuse_second_derivatives()
         saved = FlashSaved(*ctx.saved_tensors)
         return (*flash_backward(dout_BTHK, saved, ctx.mask, ctx.tile), None, None)
 

@@ -1,10 +1,14 @@
 """Rotary positions: turn every pair of channels by an angle that grows with the position.
 
-Shape suffixes:  B batch, T time (tokens), H heads, K head size, J pairs of channels (K / 2).
+A pair of channels is a complex number, and a turn a product.  Rotations are kept as pairs of real
+numbers all the same: casts of a module and the compiler have no use for complex ones.
+
+Shape suffixes:  B batch, T time (tokens), H heads, K head size, J pairs of channels (K / 2), 2 the
+real and the imaginary part.
 """
 
 import torch
-from jaxtyping import Complex, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from llmcourse.base.pairs import widened
@@ -12,10 +16,10 @@ from llmcourse.base.pairs import widened
 
 def rope_rotations(
     head_size: int, num_positions: int, *, theta: float = 10_000.0
-) -> Complex[Tensor, "T J"]:
-    """Return the rotation of every position and channel pair, as unit complex numbers.
+) -> Float[Tensor, "T J 2"]:
+    """Return the rotation of every position and channel pair: the two parts of a complex number.
 
-    rotation[t, j] = exp(i t w_j),  w_j = theta^(-2j / head_size).
+    rotation[t, j] = exp(i t w_j) = cos(t w_j) + i sin(t w_j),  w_j = theta^(-2j / head_size).
 
     Args:
         head_size: channels per head, even.
@@ -38,11 +42,11 @@ def rope_rotations(
     angles_TJ = torch.outer(
         torch.arange(num_positions, dtype=torch.float64), theta ** (-exponents_J)
     )
-    return torch.polar(torch.ones_like(angles_TJ), angles_TJ).to(torch.complex64)
+    return torch.stack((angles_TJ.cos(), angles_TJ.sin()), dim=-1).float()
 
 
 def rope_adjacent(
-    x_BTHK: Float[Tensor, "*B T H K"], rotations_TJ: Complex[Tensor, "*#B T J"]
+    x_BTHK: Float[Tensor, "*B T H K"], rotations_TJ2: Float[Tensor, "*#B T J 2"]
 ) -> Float[Tensor, "*B T H K"]:
     """Rotate the channel pairs (0, 1), (2, 3), ... of every head: the layout of the paper.
 
@@ -52,29 +56,46 @@ def rope_adjacent(
 
     Args:
         x_BTHK: queries or keys.
-        rotations_TJ: the rotation of each token's position, from `rope_rotations`; with a batch
+        rotations_TJ2: the rotation of each token's position, from `rope_rotations`; with a batch
             axis where the positions differ from row to row.
     """
+    if torch.compiler.is_compiling():
+        return _rope_adjacent_real(x_BTHK, rotations_TJ2)
     x_BTHJ = torch.view_as_complex(widened(x_BTHK).unflatten(-1, (-1, 2)))
-    return torch.view_as_real(x_BTHJ * rotations_TJ.unsqueeze(-2)).flatten(-2).to(x_BTHK.dtype)
+    turns_T1J = torch.view_as_complex(rotations_TJ2).unsqueeze(-2)
+    return torch.view_as_real(x_BTHJ * turns_T1J).flatten(-2).to(x_BTHK.dtype)
+
+
+def _rope_adjacent_real(
+    x_BTHK: Float[Tensor, "*B T H K"], rotations_TJ2: Float[Tensor, "*#B T J 2"]
+) -> Float[Tensor, "*B T H K"]:
+    """Return the same bits by real products: slow in plain torch, one fast loop when compiled."""
+    real_BTHJ, imaginary_BTHJ = widened(x_BTHK).unflatten(-1, (-1, 2)).unbind(-1)
+    cos_T1J, sin_T1J = rotations_TJ2.unsqueeze(-3).unbind(-1)
+    turned = (
+        real_BTHJ * cos_T1J - imaginary_BTHJ * sin_T1J,
+        imaginary_BTHJ * cos_T1J + real_BTHJ * sin_T1J,
+    )
+    return torch.stack(turned, dim=-1).flatten(-2).to(x_BTHK.dtype)
 
 
 def rope_adjacent_backward(
-    dy_BTHK: Float[Tensor, "*B T H K"], rotations_TJ: Complex[Tensor, "*#B T J"]
+    dy_BTHK: Float[Tensor, "*B T H K"], rotations_TJ2: Float[Tensor, "*#B T J 2"]
 ) -> Float[Tensor, "*B T H K"]:
     """Gradient of `rope_adjacent` for its input: turn back by the same angles.
 
     A rotation is a matrix whose transpose is its inverse, and a conjugate turns the other way.
     """
-    return rope_adjacent(dy_BTHK, rotations_TJ.conj())
+    conjugates_TJ2 = rotations_TJ2 * rotations_TJ2.new_tensor([1.0, -1.0])
+    return rope_adjacent(dy_BTHK, conjugates_TJ2)
 
 
 def rope_halves(
-    x_BTHK: Float[Tensor, "*B T H K"], rotations_TJ: Complex[Tensor, "*#B T J"]
+    x_BTHK: Float[Tensor, "*B T H K"], rotations_TJ2: Float[Tensor, "*#B T J 2"]
 ) -> Float[Tensor, "*B T H K"]:
     """Rotate the pairs (0, K/2), (1, K/2 + 1), ...: the layout of Hugging Face's Llama."""
     first_BTHJ, second_BTHJ = x_BTHK.chunk(2, dim=-1)
-    cos_T1J, sin_T1J = rotations_TJ.real.unsqueeze(-2), rotations_TJ.imag.unsqueeze(-2)
+    cos_T1J, sin_T1J = rotations_TJ2.unsqueeze(-3).unbind(-1)
     return torch.cat(
         (
             first_BTHJ * cos_T1J - second_BTHJ * sin_T1J,

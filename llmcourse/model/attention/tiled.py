@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from llmcourse.model.attention.dense import repeat_kv
+from llmcourse.model.attention.dense import repeat_kv, require_heads
 from llmcourse.model.attention.masks import mask_or_causal
 
 _LOG2_E = math.log2(math.e)
@@ -74,8 +74,8 @@ def attention_tiled(
     tile has `tile` queries and keys, 1 or more; the other arguments are those of `attention`.
 
     Raises:
-        ValueError: if the tile is below 1, the key/value heads do not divide the query heads, the
-            mask has another shape, or there are more queries than keys and no mask.
+        ValueError: if the tile is below 1, the shapes do not fit, see `require_heads`, or there are
+            more queries than keys and no mask.
 
     Source:
         Dao 2023 (FlashAttention-2), algorithm 1, https://arxiv.org/abs/2307.08691
@@ -97,6 +97,7 @@ def tiled_with_logsumexp(
     """
     if tile < 1:
         raise ValueError(f"tile must be 1 or greater, got {tile}")
+    require_heads(q_BTHK, k_BSGK, v_BSGK, mask)
     if mask is not None:
         mask = mask_or_causal(mask, q_BTHK.shape[1], k_BSGK.shape[1])
     elif q_BTHK.shape[1] > k_BSGK.shape[1]:

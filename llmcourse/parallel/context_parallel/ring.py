@@ -24,6 +24,7 @@ from torch import Tensor
 
 from llmcourse.base.pairs import differentiable, widened
 from llmcourse.model.attention import FlashSaved, flash_backward
+from llmcourse.model.attention.dense import require_heads
 from llmcourse.parallel.context_parallel.layout import Layout, chunks_of, positions, share
 from llmcourse.parallel.context_parallel.partial import merge, nothing_read, read_part
 from llmcourse.parallel.world import Axis, Message
@@ -113,6 +114,7 @@ def ring_forward(
 
     Arguments and errors as in `ring_attention`.
     """
+    require_heads(q_BtHK, k_BtGK, v_BtGK, mask)
     if q_BtHK.shape[1] != k_BtGK.shape[1]:
         raise ValueError(
             f"{q_BtHK.shape[1]} queries and {k_BtGK.shape[1]} keys: a rank has both of the same "
@@ -195,7 +197,7 @@ def rows_of_mask(
         ValueError: if the mask has neither t nor T rows, or not T columns.
     """
     length = num_queries * axis.size
-    if mask.ndim < 2 or mask.shape[-1] != length or mask.shape[-2] not in (num_queries, length):
+    if mask.shape[-1] != length or mask.shape[-2] not in (num_queries, length):
         raise ValueError(
             f"the mask must end in ({num_queries}, {length}), the rows of this rank's queries, or "
             f"in ({length}, {length}), got {tuple(mask.shape)}"

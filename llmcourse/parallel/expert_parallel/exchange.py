@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
+from llmcourse.base.pairs import refuse_second_derivatives
 from llmcourse.parallel import collectives
 from llmcourse.parallel.world import Axis
 
@@ -60,8 +60,8 @@ class _AllToAll(torch.autograd.Function):
         return _exchange(rows_RD, sent, received, axis)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, drows_SD: Tensor) -> tuple[Tensor, None, None, None]:
+        refuse_second_derivatives()
         return _exchange(drows_SD, ctx.received, ctx.sent, ctx.axis), None, None, None
 
 

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from llmcourse.base.arguments import require_each
 from llmcourse.model import Transformer
+from llmcourse.model.decoder import HoldsRotations
 from llmcourse.model.moe import Routing
 from llmcourse.parallel.world import Axis
 
@@ -47,7 +48,7 @@ def stages_of(num_layers: int, num_ranks: int, num_chunks: int = 1) -> list[rang
     return [range(first, last) for first, last in pairwise(starts)]
 
 
-class Stage(nn.Module):
+class Stage(HoldsRotations):
     """Some layers of a `Transformer`; the first stage looks ids up, the last gives logits.
 
     It takes over the modules and parameters of the model, under their names in the model, and the
@@ -70,7 +71,7 @@ class Stage(nn.Module):
         if self.is_last and not self.config.tied_head:
             self.head = model.head
         self.look_up, self.project = model.look_up, model.project
-        self.register_buffer("rotations_TJ", model.rotations_TJ, persistent=False)
+        self.register_buffer("rotations_TJ2", model.rotations_TJ2, persistent=False)
         # A form that was put in its place is taken as it is; the class's own reads the buffer.
         own = MethodType(type(model).rotations_of, self)
         self.rotations_of = vars(model).get("rotations_of", own)
@@ -95,11 +96,11 @@ class Stage(nn.Module):
         The first stage takes token ids (B, T), any other activations (B, T, D), and the number of
         tokens of the whole sequence if they hold a part of it; the rest as in `Transformer`.
         """
-        rotations_TJ = self.rotations_of(num_tokens or x.shape[1], positions_BT)
+        rotations_TJ2 = self.rotations_of(num_tokens or x.shape[1], positions_BT)
         if self.is_first:
             x = self.look_up(x, self.embedding)
         for block in self.blocks.values():
-            x = block(x, rotations_TJ, mask=mask, routings=routings)
+            x = block(x, rotations_TJ2, mask=mask, routings=routings)
         if not self.is_last:
             return x
         weight = self.embedding if self.config.tied_head else self.head

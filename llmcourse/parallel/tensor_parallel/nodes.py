@@ -27,6 +27,7 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
+from llmcourse.base.pairs import refuse_second_derivatives
 from llmcourse.parallel.collectives import (
     all_gather,
     all_reduce_ordered,
@@ -91,6 +92,7 @@ def _node(name: str, forward: Pass, backward: Pass) -> Callable[[Tensor, Axis], 
 
         @staticmethod
         def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, None]:
+            refuse_second_derivatives()
             return backward(dy, ctx.axis, f"{name} backward"), None
 
     return Node.apply

@@ -5,6 +5,7 @@ import math
 import multiprocessing
 import pickle
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -12,6 +13,7 @@ import types
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any
 
@@ -132,7 +134,7 @@ class Pool:
             process = context.Process(
                 target=worker.main, args=(setup, theirs, task), name=f"rank {index}", daemon=True
             )
-            with warnings.catch_warnings(), _without_main():
+            with warnings.catch_warnings(), _without_main(), _deaf():
                 # Newer Pythons warn of every fork of a process with threads.  The child runs
                 # nothing that waits for one of them: it resets torch's pool first of all.
                 warnings.simplefilter("ignore", DeprecationWarning)
@@ -187,6 +189,23 @@ def _without_main() -> Iterator[None]:
         yield
     finally:
         sys.modules["__main__"] = main
+
+
+@contextlib.contextmanager
+def _deaf() -> Iterator[None]:
+    """Keep the signals by which clusters warn a job from what is started meanwhile.
+
+    A cluster may send them to every process of a job.  They are the parent's to handle: a rank, or
+    the server that starts ranks, which died of one would take the run with it.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, worker.WARNINGS)
+    try:
+        # The server starts it, and it unblocks SIGTERM when it has started.
+        resource_tracker.ensure_running()
+        signal.pthread_sigmask(signal.SIG_BLOCK, worker.WARNINGS)
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _joined(reports: list[tuple], began: float) -> Results:

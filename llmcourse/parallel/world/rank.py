@@ -81,6 +81,38 @@ class Axis:
         self._tag = 2 * channel
         self._inside = False
 
+    @classmethod
+    def of(cls, group: dist.ProcessGroup | None = None, *, name: str = "dp") -> "Axis":
+        """Return the axis over the ranks of one of torch's groups, which stand in its order.
+
+        For a program that has started its ranks by other means, such as torchrun.  Notes and
+        messages go through torch's default group, on the CPU, and have its timeout.
+
+        Args:
+            group: torch's; None is all ranks.
+            name: of the axis, for the log and for messages of errors.
+
+        Raises:
+            ValueError: if torch has no group yet, this rank is not in it, or it cannot send tensors
+                that are on the CPU.
+        """
+        if not dist.is_initialized():
+            raise ValueError(
+                "there is no process group: call torch.distributed.init_process_group('gloo') first"
+            )
+        if dist.get_rank(group) < 0:
+            raise ValueError(
+                f"rank {dist.get_rank()} is not in the group: make no axis of it there"
+            )
+        for each in (group, None):
+            if "gloo" not in dist.get_backend_config(each):
+                raise ValueError(
+                    f"messages need gloo, and a group's backend is {dist.get_backend_config(each)}:"
+                    " make it with init_process_group('cpu:gloo,cuda:nccl')"
+                )
+        ranks = tuple(dist.get_process_group_ranks(group))
+        return cls(name, ranks, dist.get_rank(), group=group, messages=[])
+
     def channel(self, number: int) -> "Axis":
         """Return the same axis with a channel of its own, for use by another thread."""
         return self._over(self.ranks, number)

@@ -23,6 +23,8 @@ import torch.distributed as dist
 from llmcourse.parallel.world.rank import Rank
 from llmcourse.parallel.world.whereabouts import Whereabouts, stacks_file
 
+WARNINGS = (signal.SIGTERM, *([signal.SIGUSR1] if hasattr(signal, "SIGUSR1") else []))
+"""What clusters send before they end a job; ranks are started with both blocked."""
 LOOPBACK = "lo" if sys.platform == "linux" else "lo0"
 
 
@@ -53,6 +55,7 @@ def main(setup: Setup, connection: Connection, task: Task | None = None) -> None
     torch.set_num_threads(1)  # after a fork, torch's pool of threads exists in the parent alone
     stacks = stacks_file(setup.folder, setup.index).open("w")
     faulthandler.register(signal.SIGUSR1, stacks, all_threads=False)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGUSR1])  # asks for the stack, no more
     whereabouts = Whereabouts(setup.folder / "whereabouts", setup.num_ranks, setup.index)
     whereabouts.write("joining the others")
     messages: list = []

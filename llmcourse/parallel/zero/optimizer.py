@@ -8,9 +8,9 @@ an all-gather of parameters, which together send what an all-reduce of gradients
 import contextlib
 import itertools
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
@@ -22,8 +22,10 @@ from llmcourse.parallel.zero.flat_layout import check_parameters
 from llmcourse.parallel.zero.states import Pieces, Place, cut_states, join_states, state_pieces
 
 
-class ZeroOptimizer:
+class ZeroOptimizer(torch.optim.Optimizer):
     """An optimizer of single entries, with its state sharded over the ranks of an axis.
+
+    Its groups hold this rank's shards in place of the parameters; schedulers of torch work on them.
 
     After backward: `sync`, `clip_grad_norm` if wanted, `step`, `zero_grad`.  At stage 1 `sync`
     leaves gradients in full, with this rank's shard of them reduced; at stage 2 it leaves the shard
@@ -51,6 +53,8 @@ class ZeroOptimizer:
     Source:
         Rajbhandari et al. 2020, section 5, https://arxiv.org/abs/1910.02054
     """
+
+    _is_made = False
 
     def __init__(
         self,
@@ -94,6 +98,9 @@ class ZeroOptimizer:
             self._places |= bucket.places
         # The optimizer itself has this rank's shards alone.
         self.optimizer = optimizer_class(shard_groups, **settings)
+        super().__init__(shard_groups, self.optimizer.defaults)
+        self._share()
+        self._is_made = True
         # At stage 2 with buckets, backward itself reduces those that are full.
         self._settings = {"keep_full": stage == 1, "average": average, "ordered": ordered}
         self._paused = self._synced = False
@@ -102,10 +109,9 @@ class ZeroOptimizer:
                 for number, p in bucket.params.items():
                     p.register_post_accumulate_grad_hook(partial(self._arrived, bucket, number))
 
-    @property
-    def param_groups(self) -> list[dict[str, Any]]:
-        """The groups as given, with this rank's shards in place of the parameters."""
-        return self.optimizer.param_groups
+    def _share(self) -> None:
+        """Have the groups and the state of the optimizer of the shards as one's own."""
+        self.param_groups, self.state = self.optimizer.param_groups, self.optimizer.state
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -159,16 +165,27 @@ class ZeroOptimizer:
             raise RuntimeError("gradients are not reduced: call sync() after the last backward")
         return self._shards
 
-    def step(self) -> None:
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Update this rank's shard, and get the others' from the other ranks.
+
+        Args:
+            closure: makes the gradients first, and ends with `sync`.
+
+        Returns:
+            What `closure` returns; None without one.
 
         Raises:
             RuntimeError: if there are gradients that `sync` has not seen.
         """
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
         self.shards_with_gradients()
         self.optimizer.step()
         for bucket in self._buckets:
             bucket.all_gather()
+        return loss
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget the gradients, those of parameters and those of shards.
@@ -181,6 +198,32 @@ class ZeroOptimizer:
         self._synced = False
         for bucket in self._buckets:
             bucket.zero_grad()
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Take a group while the optimizer is made; afterwards the shards are cut.
+
+        Raises:
+            ValueError: if the optimizer is made already.
+        """
+        if self._is_made:
+            raise ValueError("the shards are cut when the optimizer is made: give all groups then")
+        super().add_param_group(param_group)
+
+    def state_dict(self) -> NoReturn:
+        """Refuse: one rank has a part of the state, and the ranks put it together.
+
+        Raises:
+            ValueError: always.
+        """
+        raise ValueError("a rank has a part of the state: call full_state_dict() on every rank")
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> NoReturn:
+        """Refuse, as `state_dict` does.
+
+        Raises:
+            ValueError: always.
+        """
+        raise ValueError("a rank has a part of the state: call load_full_state_dict(full) on each")
 
     def full_state_dict(self) -> dict[str, Any]:
         """Return, on every rank, the state that the optimizer itself would have without shards."""
@@ -209,6 +252,7 @@ class ZeroOptimizer:
         groups = [{**given, "params": own["params"]} for given, own in pairs]
         states = {numbers[number]: each for number, each in mine.items()}
         self.optimizer.load_state_dict({"state": states, "param_groups": groups})
+        self._share()
 
     def _states(self) -> dict[int, dict[str, Any]]:
         """Return the state of this rank's shards."""

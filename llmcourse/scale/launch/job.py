@@ -10,6 +10,7 @@ from pathlib import PurePosixPath
 from typing import Literal
 
 from llmcourse.base.arguments import require_fields
+from llmcourse.base.command_line import STOP
 
 Scheduler = Literal["slurm", "kubernetes"]
 
@@ -121,6 +122,11 @@ class LaunchConfig:
     def seconds(self) -> int:
         """The time limit in whole seconds."""
         return round(self.hours * 3600)
+
+    @property
+    def stop_file(self) -> str:
+        """The file whose appearance asks the run to save and end."""
+        return f"{self.run_folder.rstrip('/')}/{STOP}"
 
     @property
     def gpus_per_node(self) -> int:

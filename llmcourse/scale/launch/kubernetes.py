@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import yaml
 
+from llmcourse.base.command_line import GO_ON
 from llmcourse.scale.launch.job import (
     ENVIRONMENT,
     LaunchConfig,
@@ -20,15 +21,43 @@ Manifest = dict[str, Any]
 
 _SHARED_MEMORY = "16Gi"
 """NCCL needs it within a machine; 64 MB is what a container has otherwise."""
+_CONTAINER = "pytorch"
+"""The training operator looks for this name."""
 _JOB = "node"
 """Name of the one job in the JobSet; its pods are NAME-node-0-0, NAME-node-0-1, ..."""
 
+_GRACE_S = 300
+"""Seconds from Kubernetes' warning to its kill: a step and a checkpoint have to fit in."""
+
+# A pod that is to go is told by SIGTERM.  torchrun would pass it on, give its processes 30 seconds
+# and end with 1.  Here its processes are told themselves, without a limit, and all other ranks by
+# the file; the pod ends with a status of its own, which the policies below know.
+_WARNED = f"""\
+asked=0
+ask() {{
+  asked={GO_ON}
+  mkdir -p -- "${{0%/*}}" && touch -- "$0" || true
+  kill -USR1 $(<"/proc/$agent/task/$agent/children") || true
+}}
+trap ask TERM
+"$@" &
+agent=$!
+wait "$agent"
+status=$?
+while kill -0 "$agent" 2>/dev/null; do
+  wait "$agent"
+  status=$?
+done
+(( asked )) && exit "$asked"
+exit "$status"
+"""
+
 # The first pod is told that it hosts the rendezvous.  Left to itself, torchrun looks its own name
 # up, and the name may not be known yet when the first pod starts.
-_HOST_IS_POD_0 = (
-    'if [ "$JOB_COMPLETION_INDEX" = 0 ]; then host=true; else host=false; fi; '
-    'exec "$0" --rdzv_conf "$1,is_host=$host" "${@:2}"'
-)
+_HOST_IS_POD_0 = """\
+if [ "$JOB_COMPLETION_INDEX" = 0 ]; then host=true; else host=false; fi
+set -- "$1" --rdzv_conf "$2,is_host=$host" "${@:3}"
+"""
 
 
 def manifest_text(config: LaunchConfig, kind: Kind = "jobset") -> str:
@@ -56,7 +85,7 @@ def manifest(config: LaunchConfig, kind: Kind = "jobset") -> Manifest:
 def _jobset(config: LaunchConfig) -> Manifest:
     """Return a JobSet: one indexed Job with a pod on each machine, started anew as a whole."""
     pod = _pod(config, _jobset_command(config), port_name="rendezvous")
-    job = {
+    job: Manifest = {
         "parallelism": config.nodes,
         "completions": config.nodes,
         "completionMode": "Indexed",
@@ -69,13 +98,24 @@ def _jobset(config: LaunchConfig) -> Manifest:
         "action": "FailJobSet",
         "onJobFailureReasons": ["DeadlineExceeded"],
     }
+    rules = [at_the_limit]
+    if config.job_restarts:
+        # A pod that had to go costs none of the restarts.
+        went = {"containerName": _CONTAINER, "operator": "In", "values": [GO_ON]}
+        job["podFailurePolicy"] = {"rules": [{"action": "FailJob", "onExitCodes": went}]}
+        go_on = {
+            "name": "goOn",
+            "action": "RestartJobSetAndIgnoreMaxRestarts",
+            "onJobFailureReasons": ["PodFailurePolicy"],
+        }
+        rules.append(go_on)
     return {
         "apiVersion": "jobset.x-k8s.io/v1alpha2",
         "kind": "JobSet",
         "metadata": {"name": config.name},
         "spec": {
             "network": {"enableDNSHostnames": True, "subdomain": config.name},
-            "failurePolicy": {"maxRestarts": config.job_restarts, "rules": [at_the_limit]},
+            "failurePolicy": {"maxRestarts": config.job_restarts, "rules": rules},
             "replicatedJobs": [{"name": _JOB, "replicas": 1, "template": {"spec": job}}],
         },
     }
@@ -88,14 +128,16 @@ def _jobset_command(config: LaunchConfig) -> list[str]:
     at = words.index("--rdzv_conf")
     _, waits = words[at : at + 2]
     del words[at : at + 2]
-    return ["bash", "-c", _HOST_IS_POD_0, torchrun_program(config), waits, *words]
+    shell = ["bash", "-c", _HOST_IS_POD_0 + _WARNED, config.stop_file]
+    return [*shell, torchrun_program(config), waits, *words]
 
 
 def _pytorchjob(config: LaunchConfig) -> Manifest:
     """Return a PyTorchJob with elastic workers, of which the first hosts the rendezvous."""
     endpoint = f"{config.name}-worker-0:{config.port}"
     words = torchrun_arguments(config, endpoint=endpoint, run_id=config.name)
-    pod = _pod(config, [torchrun_program(config), *words], port_name="pytorchjob-port")
+    shell = ["bash", "-c", _WARNED, config.stop_file]
+    pod = _pod(config, [*shell, torchrun_program(config), *words], port_name="pytorchjob-port")
     worker = {
         "replicas": config.nodes,
         "restartPolicy": "OnFailure" if config.job_restarts else "Never",
@@ -128,7 +170,7 @@ def _pytorchjob(config: LaunchConfig) -> Manifest:
 def _pod(config: LaunchConfig, command: list[str], *, port_name: str) -> Manifest:
     """Return one pod: the container, the shared folder, and shared memory for NCCL."""
     container: Manifest = {
-        "name": "pytorch",  # the training operator looks for this name
+        "name": _CONTAINER,
         "image": config.image,
         "command": [_literal(word) for word in command],
         "env": [{"name": name, "value": value} for name, value in ENVIRONMENT.items()],
@@ -141,6 +183,7 @@ def _pod(config: LaunchConfig, command: list[str], *, port_name: str) -> Manifes
     if resources := _resources(config):
         container["resources"] = {"requests": dict(resources), "limits": dict(resources)}
     return {
+        "terminationGracePeriodSeconds": _GRACE_S,
         "containers": [container],
         "volumes": [
             {"name": "shared", "persistentVolumeClaim": {"claimName": config.claim}},

@@ -8,6 +8,7 @@ import re
 import shlex
 from collections.abc import Iterable, Iterator
 
+from llmcourse.base.command_line import GO_ON
 from llmcourse.scale.launch.job import (
     ENVIRONMENT,
     LaunchConfig,
@@ -15,8 +16,11 @@ from llmcourse.scale.launch.job import (
     torchrun_program,
 )
 
-_STOP_BEFORE_LIMIT_S = 120
-"""Seconds before the time limit at which Slurm tells the script; it may be a minute more."""
+_STOP_BEFORE_LIMIT_S = 300
+"""Seconds before the time limit at which Slurm tells the script; it may be a minute more.
+
+A step and a checkpoint have to fit in.
+"""
 
 # Words that the shell has to fill in, so they stand in double quotes and not in shlex's.
 _ENDPOINT, _RUN_ID = "@ENDPOINT@", "@RUN_ID@"
@@ -36,27 +40,33 @@ head=${{hosts%%$'\\n'*}}
 """
 
 _TAIL = """
-# Near the time limit: end the processes, then wait in the queue for another turn.
+# Near the time limit the ranks save and end; the job then waits in the queue for another turn.
+# They are asked by a file.  A signal would have to pass srun, which answers SIGTERM by SIGKILL to
+# all tasks, and torchrun, which gives the ranks 30 seconds.
+stop=STOP_FILE
+rm -f -- "$stop"
 near_limit=false
-step=
-stop() {
+ask() {
   near_limit=true
-  [[ -z $step ]] || kill -TERM "$step" 2>/dev/null || true
+  mkdir -p -- "${stop%/*}" && touch -- "$stop" || true
 }
-trap stop USR1
+trap ask USR1
 
 srun "${srun_options[@]}" "${command[@]}" &
 step=$!
 
 status=0
 wait "$step" || status=$?
-if (( status == 128 + $(kill -l USR1) )); then
+while kill -0 "$step" 2>/dev/null; do
   # It was the signal that ended the wait, and not the step.
   status=0
   wait "$step" || status=$?
-fi
-if [[ $near_limit == true ]] && (( status != 0 && ${SLURM_RESTART_COUNT:-0} < JOB_RESTARTS )); then
-  scontrol requeue "$SLURM_JOB_ID"
+done
+if [[ $near_limit == true ]]; then
+  status=GO_ON
+  if (( ${SLURM_RESTART_COUNT:-0} < JOB_RESTARTS )); then
+    scontrol requeue "$SLURM_JOB_ID"
+  fi
 fi
 exit "$status"
 """
@@ -81,9 +91,15 @@ def batch_script(config: LaunchConfig) -> str:
         "",
         _array("srun_options", map(_quoted, _srun_options(config))),
         _array("command", _command(config)),
-        _TAIL.replace("JOB_RESTARTS", str(config.job_restarts)),
+        _tail(config),
     ]
     return "\n".join(lines)
+
+
+def _tail(config: LaunchConfig) -> str:
+    """Return how the step is started, asked to end, and started again by the queue."""
+    text = _TAIL.replace("JOB_RESTARTS", str(config.job_restarts)).replace("GO_ON", str(GO_ON))
+    return text.replace("STOP_FILE", _quoted(config.stop_file))
 
 
 def _options(config: LaunchConfig) -> Iterator[tuple[str, str]]:

@@ -22,7 +22,7 @@ from llmcourse.base.files import sync_folder, write_atomically
 from llmcourse.checkpoint import Checkpoint
 from llmcourse.data.corpus import END_OF_TEXT
 from llmcourse.data.tokenizer import Tokenizer
-from llmcourse.model import Transformer, split_experts, to_huggingface
+from llmcourse.model import ModelConfig, Transformer, split_experts, to_huggingface
 from llmcourse.train.config import TrainConfig
 from llmcourse.train.export import huggingface
 from llmcourse.train.export.huggingface import DType
@@ -57,8 +57,8 @@ def export(
             renames, the old one is left whole as .NAME.HEX.old, the new one as .NAME.HEX.tmp.
 
     Raises:
-        ValueError: if the run has no intact checkpoint, its model is no Llama or Mixtral, dtype is
-            not one of the two, or something stands at `to` that may not be replaced.
+        ValueError: if the run has no intact checkpoint, transformers has no class for its model,
+            dtype is not one of the two, or something stands at `to` that may not be replaced.
         OSError: if a file cannot be read or written; what stood at `to` goes only when the new
             folder has its name.
     """
@@ -99,8 +99,9 @@ def _refuse_taken(to: Path, *, force: bool) -> None:
 
 def _contents(run_folder: Path, name: str, dtype: DType) -> dict[str, bytes]:
     """Return every file of the export by name."""
+    _refuse_early(run_folder)
     config, saved = saved_config(run_folder)
-    huggingface.refuse_other_than_llama(config)
+    _refuse_other_models(config)
     tokenizer = Tokenizer.load(run_folder / "data" / "tokenizer")
     tokenizer_file = huggingface.tokenizer_json(tokenizer)
     end_id = tokenizer.special_tokens[END_OF_TEXT]
@@ -117,6 +118,22 @@ def _contents(run_folder: Path, name: str, dtype: DType) -> dict[str, bytes]:
         **{file: _json(value) for file, value in described.items()},
         "README.md": card.encode(),
     }
+
+
+def _refuse_early(run_folder: Path) -> None:
+    """Refuse by the settings beside the checkpoints, which may be large; those in them count."""
+    try:
+        settings = json.loads((run_folder / "config.json").read_bytes())
+        config = TrainConfig(**{**settings, "model": ModelConfig(**settings["model"])})
+    except (OSError, ValueError, TypeError, KeyError):
+        return
+    _refuse_other_models(config)
+
+
+def _refuse_other_models(config: TrainConfig) -> None:
+    """Raise ValueError if transformers cannot compute what a run's model computes."""
+    if (reason := huggingface.obstacle(config)) is not None:
+        raise ValueError(reason)
 
 
 def _json(value: dict[str, Any]) -> bytes:

@@ -1,7 +1,7 @@
 """The files beside the weights that Hugging Face's transformers reads, as plain data.
 
-Only a Llama can be written, or a Mixtral, which is a Llama with experts: what else the course can
-build is refused.  Nothing here imports transformers; the tests load what is written with it.
+A Llama can be written, a Qwen3 or a Mixtral: what else the course can build is refused.  Nothing
+here imports transformers; the tests load what is written with it.
 """
 
 from typing import Any, Literal
@@ -15,32 +15,44 @@ from llmcourse.train.config import TrainConfig
 DType = Literal["float32", "bfloat16"]
 """In what weights are written."""
 
+Family = Literal["Llama", "Qwen3", "Mixtral"]
+"""Classes of transformers; Qwen3 is a Llama with `qk_norm`, Mixtral one with experts."""
+
 SAMPLE_TEMPERATURE = 0.8
 """Of generated text, as in `train.sample`."""
 
 
-def refuse_other_than_llama(config: TrainConfig) -> None:
-    """Raise ValueError if neither Llama nor Mixtral can compute what a run's model computes."""
+def family_of(model: ModelConfig) -> Family:
+    """Return the class of transformers that computes what a model computes."""
+    if model.num_experts:
+        return "Mixtral"
+    return "Qwen3" if model.qk_norm else "Llama"
+
+
+def obstacle(config: TrainConfig) -> str | None:
+    """Return why transformers has no class for a run's model, and the way out; None if it has."""
+    model = config.model
     if config.without != "nothing":
-        raise ValueError(
+        return (
             f"a model without {config.without} is no Llama, and transformers has no class for it: "
             "train with --without nothing, or use the run's checkpoint with llmcourse itself"
         )
-    if config.model.qk_norm:
-        raise ValueError(
-            "a model with qk_norm is no Llama: train with --model.qk_norm false, or load what "
-            "model.to_huggingface returns into transformers' Qwen3ForCausalLM"
+    if model.num_experts and model.qk_norm:
+        return (
+            "transformers has no Mixtral with qk_norm: train with --model.qk_norm false, or use "
+            "the run's checkpoint with llmcourse itself"
         )
-    if config.model.width % config.model.num_heads:
-        raise ValueError(
-            f"transformers takes a Llama only if num_heads divides width, here {config.model.width}"
-            f" and {config.model.num_heads}: train with another number of heads, or use the run's "
-            "checkpoint with llmcourse itself"
+    if family_of(model) == "Llama" and model.width % model.num_heads:
+        return (
+            f"transformers takes a Llama only if num_heads divides width, here {model.width} and "
+            f"{model.num_heads}: train with another number of heads, or with --model.qk_norm true, "
+            "or use the run's checkpoint with llmcourse itself"
         )
+    return None
 
 
 def config_json(config: ModelConfig, *, end_id: int, dtype: DType) -> dict[str, Any]:
-    """Return config.json: the shape under the names of `LlamaConfig` or `MixtralConfig`.
+    """Return config.json: the shape under the names of transformers' classes.
 
     No id is named for padding: that row of the embedding would no longer be trained.
 
@@ -49,8 +61,11 @@ def config_json(config: ModelConfig, *, end_id: int, dtype: DType) -> dict[str, 
         end_id: of the token between two documents.
         dtype: of the weights.
     """
+    family = family_of(config)
     return {
-        **(_mixtral(config) if config.num_experts else _LLAMA),
+        "architectures": [f"{family}ForCausalLM"],
+        "model_type": family.lower(),
+        **(_mixtral(config) if family == "Mixtral" else _ALONE[family]),
         "vocab_size": config.vocab_size,
         "hidden_size": config.width,
         "intermediate_size": config.hidden,
@@ -74,30 +89,29 @@ def config_json(config: ModelConfig, *, end_id: int, dtype: DType) -> dict[str, 
     }
 
 
-_LLAMA = {
-    "architectures": ["LlamaForCausalLM"],
-    "model_type": "llama",
-    "attention_bias": False,
-    "mlp_bias": False,
+_ALONE: dict[Family, dict[str, Any]] = {
+    "Llama": {"attention_bias": False, "mlp_bias": False},
+    "Qwen3": {"attention_bias": False, "use_sliding_window": False, "sliding_window": None},
 }
-"""What only a Llama has to say."""
+"""What only one class has to say."""
 
 
 def _mixtral(config: ModelConfig) -> dict[str, Any]:
     """Return what only a Mixtral has to say.
 
     transformers' balance loss is k times ours, of all layers together; it drops no token, as we
-    drop none outside training.
+    drop none outside training.  Its fast product of experts takes rows of a multiple of 16 bytes
+    only, and fails on others: for those the plain one is named.
     """
+    whole_rows = config.width % 8 == config.hidden % 8 == 0  # in bfloat16, too
     return {
-        "architectures": ["MixtralForCausalLM"],
-        "model_type": "mixtral",
         "num_local_experts": config.num_experts,
         "num_experts_per_tok": config.experts_per_token,
         "router_aux_loss_coef": config.balance_weight / config.experts_per_token,
         "router_jitter_noise": 0.0,
         "output_router_logits": False,
         "sliding_window": None,
+        **({} if whole_rows else {"experts_implementation": "eager"}),
     }
 
 

@@ -24,7 +24,7 @@ from llmcourse.data.tokenizer import Tokenizer
 from llmcourse.model import ModelConfig
 from llmcourse.scale import cost
 from llmcourse.train.config import TrainConfig
-from llmcourse.train.export.huggingface import DType
+from llmcourse.train.export.huggingface import DType, family_of
 
 _CHUNK_TOKENS = 1 << 20
 _CORPORA = {
@@ -118,8 +118,7 @@ def _text(value: Any) -> str | None:
 
 def _shape(model: ModelConfig) -> dict[str, str | None]:
     """Return what a card says of the shape beside its fields."""
-    mixture = bool(model.num_experts)
-    family = "Mixtral" if mixture else "Llama"
+    mixture, family = bool(model.num_experts), family_of(model)
     values = {
         "family": family,
         "tag": family.lower(),
@@ -128,6 +127,7 @@ def _shape(model: ModelConfig) -> dict[str, str | None]:
         "expert_hidden": f"{model.hidden}" if mixture else None,
         "head": "the embedding (tied)" if model.tied_head else "a matrix of its own",
     }
+    values["qk_norm"] = "RMSNorm, before they are rotated" if model.qk_norm else None
     of_mixtures = ("num_experts", "experts_per_token", "balance_weight", "capacity_factor")
     return values | {name: None for name in of_mixtures if not (mixture and getattr(model, name))}
 

@@ -1,0 +1,184 @@
+"""train and the signals of a cluster: what was warned saves and says "go on", with real processes.
+
+Each test starts the command as a cluster would: 3 to 15 s on one core.
+"""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+
+from llmcourse import checkpoint
+from llmcourse.base.command_line import GO_ON
+from llmcourse.train.signals import Asked, EndedEarlyError
+
+LONG = ["--preset", "tiny", "--steps", "100000", "--validate_every", "0", "--checkpoint_every", "0"]
+TRAIN = [sys.executable, "-m", "llmcourse.train"]
+TORCHRUN = [
+    *(sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2"),
+    *("--monitor-interval", "0.1", "--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0"),
+]
+
+
+@contextlib.contextmanager
+def started(command, folder, *, steps=3):
+    """A command in a session of its own, as soon as its run in a folder has taken a few steps."""
+    with subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        start_new_session=True,
+    ) as process:
+        try:
+            wait_for_steps(folder, steps, process)
+            yield process
+        finally:
+            if process.poll() is None:
+                for each in [*psutil.Process(process.pid).children(recursive=True), process]:
+                    each.kill()
+
+
+def wait_for_steps(folder, steps, process):
+    """Wait until a run has taken so many steps."""
+    limit = time.monotonic() + 120
+    while steps_in(folder) < steps:
+        assert process.poll() is None, process.stderr.read()
+        assert time.monotonic() < limit, "the run does not train"
+        time.sleep(0.05)
+
+
+def steps_in(folder):
+    """How many steps the metrics of a run tell of."""
+    metrics = folder / "metrics.jsonl"
+    return metrics.read_text().count("\n") if metrics.exists() else 0
+
+
+def saved_step(folder):
+    newest = checkpoint.latest(folder / "checkpoints")
+    return checkpoint.load(newest).step if newest else None
+
+
+RUNS = {
+    "one process": [],
+    "two ranks": ["--ranks", "2", "--parallel", "zero1"],
+    "one process of torch's": ["--engine", "torch"],
+}
+
+
+@pytest.mark.parametrize("run", RUNS)
+@pytest.mark.parametrize(("number", "to"), [(signal.SIGTERM, "all"), (signal.SIGUSR1, "one")])
+def test_a_warned_run_saves_and_says_go_on(run, number, to, tmp_path):
+    """Slurm signals every process of a job, Kubernetes the first one alone."""
+    folder = tmp_path / "run"
+    with started([*TRAIN, *LONG, *RUNS[run], "--out", str(folder)], folder) as process:
+        (os.killpg if to == "all" else os.kill)(process.pid, number)
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == GO_ON == 75, err
+    assert err == ""
+    assert f"interrupted after step {saved_step(folder)}; saved" in out
+    assert saved_step(folder) == steps_in(folder) >= 3
+
+
+def test_a_second_warning_does_not_hurt_the_save(tmp_path):
+    folder = tmp_path / "run"
+    with started([*TRAIN, *LONG, "--out", str(folder)], folder) as process:
+        for number in (signal.SIGUSR1, signal.SIGTERM, signal.SIGTERM):
+            process.send_signal(number)
+        _, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (GO_ON, "")
+    assert saved_step(folder) == steps_in(folder)
+
+
+def children(process):
+    return psutil.Process(process.pid).children()
+
+
+def test_all_ranks_of_torchrun_save_when_one_of_them_is_warned(tmp_path):
+    """torchrun takes any status but 0 for a failure, and would start all ranks anew."""
+    folder = tmp_path / "run"
+    command = [*TORCHRUN, "--max-restarts", "3", "-m", "llmcourse.train", "--engine", "torch"]
+    with started([*command, *LONG, "--out", str(folder)], folder) as process:
+        children(process)[1].send_signal(signal.SIGUSR1)
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    assert out.count("; saved.") == 1
+    assert saved_step(folder) == steps_in(folder) >= 3
+
+
+def test_torchrun_passes_the_warning_on_and_its_ranks_save(tmp_path):
+    folder = tmp_path / "run"
+    command = [*TORCHRUN, "-m", "llmcourse.train", "--engine", "torch", *LONG]
+    with started([*command, "--out", str(folder)], folder) as process:
+        process.terminate()
+        out, _ = process.communicate(timeout=60)
+    assert process.returncode == 1  # torchrun's own: it knows nothing of going on
+    assert out.count("; saved.") == 1
+    assert saved_step(folder) == steps_in(folder) >= 3
+
+
+def test_ranks_that_end_because_another_one_died_save_nothing(tmp_path):
+    folder = tmp_path / "run"
+    command = [*TORCHRUN, "-m", "llmcourse.train", "--engine", "torch", *LONG]
+    with started([*command, "--out", str(folder)], folder) as process:
+        children(process)[1].kill()
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert "saved" not in out
+    assert "exitcode: -9" in err
+    assert "exitcode  : 75" not in err
+    assert saved_step(folder) is None
+
+
+def test_a_rank_that_was_told_and_cannot_save_says_so_in_one_line(tmp_path):
+    folder = tmp_path / "run"
+    command = [*TORCHRUN, "-m", "llmcourse.train", "--engine", "torch", *LONG]
+    with started([*command, "--out", str(folder)], folder) as process:
+        told, dies = children(process)
+        dies.suspend()
+        told.send_signal(signal.SIGTERM)
+        time.sleep(0.3)
+        dies.kill()
+        out, err = process.communicate(timeout=60)
+    assert "saved" not in out
+    assert "ended by SIGTERM; nothing is saved, since another rank is gone" in err
+    assert "[rank0]" not in err  # no traceback of its own
+    assert saved_step(folder) is None
+
+
+def test_a_signal_before_the_first_step_ends_the_run_at_once():
+    asked = Asked(listens=False)
+    with pytest.raises(EndedEarlyError, match="SIGTERM before the first step") as ended:
+        asked.hear(signal.SIGTERM)
+    assert ended.value.status == GO_ON
+    with pytest.raises(KeyboardInterrupt):
+        Asked(listens=False).hear(signal.SIGINT)
+
+
+def test_between_steps_the_first_signal_is_a_question_and_ctrl_c_after_it_is_not():
+    pressed = []
+    asked = Asked(lambda: pressed.append(1), listens=True)
+    assert not asked()
+    asked.hear(signal.SIGTERM)
+    asked.hear(signal.SIGUSR1)
+    assert asked()
+    assert (asked.by, asked.status, pressed) == (signal.SIGTERM, GO_ON, [1])
+    with pytest.raises(KeyboardInterrupt):
+        asked.hear(signal.SIGINT)
+    assert Asked(listens=True).status == GO_ON  # the file STOP ends a run without a signal
+
+
+def test_under_torchrun_no_rank_fails_because_it_was_warned(monkeypatch):
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "x")
+    asked = Asked(listens=True)
+    asked.hear(signal.SIGTERM)
+    assert asked.status == 0
+    with pytest.raises(EndedEarlyError) as ended:
+        Asked(listens=False).hear(signal.SIGTERM)
+    assert ended.value.status == 128 + signal.SIGTERM
