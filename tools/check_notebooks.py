@@ -33,6 +33,19 @@ NETWORK = {"requests", "urllib", "socket", "http", "httpx", "aiohttp", "ftplib",
 DOWNLOADS = {"from_pretrained", "load_dataset", "hf_hub_download", "urlopen", "urlretrieve"}
 # A change in a docstring or a comment does not execute chapters again.
 SOURCES = {"getsource", "getsourcelines", "getdoc", "help"}
+KEPT = ("tags", "mystnb", "jupyter", "cellView")
+"""What stays of a cell's metadata: tags and images of the page, and who folds the code."""
+FOLDED = {"tags": ["hide-input"], "jupyter": {"source_hidden": True}, "cellView": "form"}
+"""The metadata of a cell whose code is folded: in the page, in JupyterLab, in Colab."""
+NOT_PORTABLE = {
+    r"\{[a-z:]+\}`": "a role",
+    r"^ *(?:`{3,}|~{3,}|:{3,})\{": "a directive",
+    r"^ *\([\w-]+\)= *$": "a label",
+    r"\$\$ *\([\w-]+\) *$": "a label of an equation",
+    r"!\[[^\]]*\]\((?!https?:|attachment:)": "an image beside the notebook",
+    r"<(?!/?(?:span|sub|sup|br|kbd|details|summary)\b|https?:)/?[a-zA-Z][^>\n]*>": "HTML",
+}
+"""What JupyterLab, Colab or GitHub cannot show, by its pattern."""
 TOP_METADATA = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
     "language_info": {"name": "python"},
@@ -54,7 +67,7 @@ def public_names() -> set[str]:
 
 
 def stripped(
-    notebook: nbformat.NotebookNode, metadata: Sequence[str] = ("tags", "mystnb")
+    notebook: nbformat.NotebookNode, metadata: Sequence[str] = KEPT
 ) -> nbformat.NotebookNode:
     """Remove outputs, counts and editor metadata; keep the cells' metadata of some names."""
     for cell in notebook.cells:
@@ -92,6 +105,8 @@ def problems(path: Path, names: set[str]) -> Iterator[str]:
         yield "has outputs, editor metadata or another layout: run make format"
     yield from prose_problems(path, notebook)
     yield from section_problems(path.stem, notebook)
+    yield from portable_problems(notebook)
+    yield from figure_problems(notebook)
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
     if not setup_cells.is_stamped(notebook):
         yield "its first code cell is not the setup cell: run make format"
@@ -99,6 +114,10 @@ def problems(path: Path, names: set[str]) -> Iterator[str]:
     code = [cell for cell in code if cell.source != setup_cells.source()]
     if not code or ("set_up(" not in code[0].source and "set_num_threads(1)" not in code[0].source):
         yield "its first own code cell does not call runtime.set_up()"
+    for cell in code:
+        hidden = cell.metadata.get("jupyter", {}).get("source_hidden", False)
+        if hidden != bool({"hide-input", "remove-input"} & {*cell.metadata.get("tags", ())}):
+            yield f"cell {cell.get('id')}: is folded in the page or in JupyterLab, but not in both"
     for cell in code:
         for problem in code_problems(cell, names):
             yield f"cell {cell.get('id')}: {problem}"
@@ -112,8 +131,6 @@ def prose_problems(path: Path, notebook: nbformat.NotebookNode) -> Iterator[str]
         yield f"its first cell is not a title '# {number} ...'"
     if "**Minutes**" not in first.source:
         yield "its first cell does not say the minutes"
-    if "```{phases}" not in first.source:
-        yield "its first cell has no phase strip"
     found = re.findall(r"^## (.+)$", _markdown(notebook), flags=re.MULTILINE)
     places = [found.index(heading) if heading in found else None for heading in HEADINGS]
     for heading, place in zip(HEADINGS, places, strict=True):
@@ -137,8 +154,46 @@ def section_problems(topic: str, notebook: nbformat.NotebookNode) -> Iterator[st
     if "At scale" in sections and not sections["At scale"][1]:
         yield "its section 'At scale' computes nothing: it has no code cell"
     wrong = HEADINGS[-2]
-    if wrong in sections and ":class: errata" not in sections[wrong][0]:
-        yield f"its section '{wrong}' has no box with ':class: errata'"
+    if wrong in sections and not re.search(r"^> \*\*", sections[wrong][0], re.MULTILINE):
+        yield f"its section '{wrong}' has no box: a quote that begins with a bold label"
+
+
+def portable_problems(notebook: nbformat.NotebookNode) -> Iterator[str]:
+    """Yield what front ends other than the book cannot show, and equations out of order."""
+    tags = []
+    for cell in notebook.cells:
+        if cell.cell_type != "markdown":
+            continue
+        prose = re.sub(r"^(`{3,})(?!\{).*?^\1", "", cell.source, flags=re.MULTILINE | re.DOTALL)
+        plain = re.sub(r"`[^`\n]*`", "``", prose)
+        for pattern, what in NOT_PORTABLE.items():
+            for found in re.finditer(pattern, plain, re.MULTILINE):
+                yield f"cell {cell.get('id')}: {found[0]!r} is {what}, which notebooks cannot show"
+        blocks = re.findall(r"\$\$(.+?)\$\$", prose, re.DOTALL)
+        tags += [re.findall(r"\\tag\{([\d.]+)\}", block) for block in blocks]
+    number = int(re.match(r"# (\d+)", notebook.cells[0].source + "# 0")[1])
+    wanted = [[f"{number}.{place}"] for place in range(1, len(tags) + 1)]
+    if tags != wanted:
+        yield f"its equations are not tagged {number}.1, {number}.2, ...: they have {tags}"
+
+
+def figure_problems(notebook: nbformat.NotebookNode) -> Iterator[str]:
+    """Yield figures without a caption after them, and captions out of order."""
+    number = int(re.match(r"# (\d+)", notebook.cells[0].source + "# 0")[1])
+    captions = []
+    for place, cell in enumerate(notebook.cells):
+        if cell.cell_type != "code" or not re.search(r"\bplt\.(subplots|figure)\(", cell.source):
+            continue
+        after = notebook.cells[place + 1].source if place + 1 < len(notebook.cells) else ""
+        found = re.match(r"\*\*Figure (\d+\.\d+)\.\*\* (\S.*)", after)
+        if not found:
+            yield f"cell {cell.get('id')}: draws without a caption: begin the next cell with one"
+            continue
+        captions.append(found[1])
+        if found[2] == cell.metadata.get("mystnb", {}).get("image", {}).get("alt"):
+            yield f"cell {cell.get('id')}: repeats the caption as alt text"
+    if captions != [f"{number}.{place}" for place in range(1, len(captions) + 1)]:
+        yield f"its figures are not numbered {number}.1, {number}.2, ...: they are {captions}"
 
 
 def _markdown(notebook: nbformat.NotebookNode) -> str:
@@ -211,7 +266,7 @@ def _import_problems(node: ast.AST) -> Iterator[str]:
         if called in DOWNLOADS:
             yield f"calls {called}: chapters do not use the network"
         if called in SOURCES:
-            yield f"calls {called}: show code with literalinclude (docs/adr/0004)"
+            yield f"calls {called}: show code with llmcourse.course.show (docs/adr/0004)"
 
 
 def _name_problems(node: ast.AST, names: set[str]) -> Iterator[str]:
@@ -233,13 +288,8 @@ def _figure_problems(cell: nbformat.NotebookNode, tree: ast.Module) -> Iterator[
         yield "draws without plt.show()"
     settings = cell.metadata.get("mystnb", {})
     alt = settings.get("image", {}).get("alt", "")
-    caption = settings.get("figure", {}).get("caption", "")
     if len(alt) < 30 or " " not in alt:
         yield "draws without an alt text that describes the figure"
-    if not caption:
-        yield "draws without a caption"
-    elif alt == caption:
-        yield "repeats the caption as alt text"
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -14,14 +14,14 @@ from pathlib import Path
 from nbformat import NotebookNode
 
 from llmcourse.course.exercises import exercise
-from tools import setup_cells
+from tools import check_notebooks, setup_cells
 from tools.check_notebooks import stripped, written
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "exercises"
 SOLUTIONS = FOLDER / "solutions"
 CATALOGUE = ROOT / "llmcourse" / "course" / "exercises" / "catalogue.json"
-KEPT = ("tags", "mystnb", "nbgrader")
+KEPT = (*check_notebooks.KEPT, "nbgrader")
 NBGRADER = ("grade", "grade_id", "locked", "points", "schema_version", "solution", "task")
 
 
@@ -34,9 +34,7 @@ def tidy(notebook: NotebookNode) -> NotebookNode:
         for name in set(marks) - set(NBGRADER):
             del marks[name]
         if exercise.grade_id(cell).endswith("-check"):
-            # Folded in the pages.  It stands here because the book's cache of executions asks for
-            # the same metadata: a tag that was added on the way would run the notebook again.
-            cell.metadata["tags"] = ["hide-input"]
+            cell.metadata |= check_notebooks.FOLDED
     return notebook
 
 

@@ -22,7 +22,7 @@ from nbval import plugin
 from nbval.kernel import RunningKernel
 from nbval.plugin import IPyNbCell, IPyNbFile
 
-from tools import uses, warm_kernel
+from tools import by_code, uses, warm_kernel  # noqa: F401 - what an execution belongs to
 
 CACHE = Path("_build/.jupyter_cache")
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"

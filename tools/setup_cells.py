@@ -6,6 +6,7 @@ The repository's address comes from _config.yml, the one place to change.
 """
 
 import argparse
+import copy
 import sys
 from pathlib import Path
 
@@ -14,7 +15,11 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
 CELL_ID = "install"
-TAGS = ["remove-cell"]  # a page has nothing to install
+METADATA = {
+    "tags": ["remove-cell"],  # a page has nothing to install
+    "jupyter": {"source_hidden": True},
+    "cellView": "form",  # Colab's word for it
+}
 SOURCE = """\
 # Colab and Binder: install the course's package where it is missing.  torch stays as it is.
 from importlib import metadata, util
@@ -44,7 +49,7 @@ def is_stamped(notebook: nbformat.NotebookNode) -> bool:
         len(mine) == 1
         and code[0] is mine[0]
         and mine[0].source == source()
-        and mine[0].metadata.get("tags") == TAGS
+        and mine[0].metadata == METADATA
     )
 
 
@@ -52,7 +57,7 @@ def stamp(notebook: nbformat.NotebookNode) -> None:
     """Put the cell before the first code cell; replace an older one."""
     notebook.cells = [cell for cell in notebook.cells if cell.get("id") != CELL_ID]
     place = next(i for i, cell in enumerate(notebook.cells) if cell.cell_type == "code")
-    cell = nbformat.v4.new_code_cell(source(), id=CELL_ID, metadata={"tags": list(TAGS)})
+    cell = nbformat.v4.new_code_cell(source(), id=CELL_ID, metadata=copy.deepcopy(METADATA))
     notebook.cells.insert(place, cell)
 
 

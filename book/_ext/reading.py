@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
+import portable
 from docutils import nodes
 from sphinx import addnodes
 from sphinx.application import Sphinx
@@ -17,7 +18,6 @@ from sphinx.environment import BuildEnvironment
 
 GLOSSARY = "book/glossary"
 TERM_LINK = re.compile(r"glossary\.html#(term-[^\"]+)")
-LISTING = re.compile(r"literalinclude\} \.\./llmcourse/([\w/]+)\.py\s+:pyobject: ([\w.]+)")
 
 
 # --- terms
@@ -151,10 +151,9 @@ def listings(app: Sphinx) -> dict[str, list[str]]:
         path = Path(app.srcdir) / f"{document}.ipynb"
         if not path.exists():
             continue
-        cells = nbformat.read(path, as_version=4).cells
-        text = "\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
-        for module, member in LISTING.findall(text):
-            name = f"llmcourse.{module.replace('/', '.')}.{member}".replace(".__init__.", ".")
+        for _, place, _ in portable.shown(nbformat.read(path, as_version=4).cells):
+            thing = portable.source_of(place)
+            name = f"{thing.__module__}.{thing.__qualname__}"
             if document not in found.setdefault(name, []):
                 found[name].append(document)
     return found

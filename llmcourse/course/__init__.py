@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from llmcourse import lazy
 
 if TYPE_CHECKING:
+    from llmcourse.course.listing import show
     from llmcourse.course.widget import Widget
 
 lazy(__name__)

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import nbformat
+import portable
 import pytest
 
 from tools import api_pages, build_book
@@ -40,9 +41,11 @@ def cells_of(chapter):
 
 
 def shown_in(chapter):
-    """Return the files of the package that a chapter shows with literalinclude."""
-    prose = "\n".join(cell.source for cell in cells_of(chapter) if cell.cell_type == "markdown")
-    return set(re.findall(r"\{literalinclude\} \.\./(llmcourse/[\w/]+\.py)", prose))
+    """Return the files of the package that a chapter shows."""
+    return {
+        portable.file_of(path).relative_to(ROOT).as_posix()
+        for _, path, _ in portable.shown(cells_of(chapter))
+    }
 
 
 def named_in(chapter):
@@ -154,15 +157,19 @@ def test_the_links_see_what_they_should(tmp_path, monkeypatch):
         assert taught_in(module) == expected
     (tmp_path / "chapters").mkdir()
     cells = [
-        nbformat.v4.new_markdown_cell("```{literalinclude} ../llmcourse/model/config.py\n```"),
+        nbformat.v4.new_code_cell("from llmcourse.model import config"),
+        nbformat.v4.new_code_cell("show(config.ModelConfig.__post_init__)"),
         nbformat.v4.new_code_cell(
             "from llmcourse import loss, data as d\nimport llmcourse.model.ops"
         ),
         nbformat.v4.new_code_cell("from llmcourse.model.config import ModelConfig"),
     ]
     nbformat.write(nbformat.v4.new_notebook(cells=cells), tmp_path / "chapters" / "16_x.ipynb")
+    shown = [path for _, path, _ in portable.shown(cells)]
+    assert [portable.file_of(path).relative_to(ROOT).as_posix() for path in shown] == [
+        "llmcourse/model/config.py"
+    ]
     monkeypatch.setitem(globals(), "ROOT", tmp_path)
-    assert shown_in("16_x") == {"llmcourse/model/config.py"}
     found = named_in("16_x")
     assert {"loss", "data", "model.ops", "model.config.ModelConfig"} <= found
     assert not any("moe" in name for name in found)

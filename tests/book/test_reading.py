@@ -4,8 +4,8 @@ import json
 import re
 
 import assets
+import portable
 import pytest
-import reading
 from PIL import Image
 
 from tools import build_book, setup_cells
@@ -26,13 +26,12 @@ def page(name):
 
 @pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda path: path.stem)
 def test_every_listing_leads_to_the_package_and_back(chapter):
-    text = json.loads(chapter.read_text(encoding="utf8"))
-    prose = "\n".join("".join(c["source"]) for c in text["cells"] if c["cell_type"] == "markdown")
-    shown = reading.LISTING.findall(prose)
+    cells = json.loads(chapter.read_text(encoding="utf8"))["cells"]
+    shown = [portable.source_of(path) for _, path, _ in portable.shown(cells)]
     html = page(f"chapters/{chapter.stem}")
     assert html.count('class="listing-source"') == len(shown)
-    for module, member in shown:
-        public = f"llmcourse.{module.replace('/', '.')}.{member}".replace(".__init__.", ".")
+    for thing in shown:
+        public = f"{thing.__module__}.{thing.__qualname__}"
         if "._" in public:
             continue
         link = re.search(rf'href="\.\./book/api/(\w+)\.html#{re.escape(public)}"', html)
@@ -48,7 +47,7 @@ def test_equations_and_figures_are_numbered_within_the_chapter(chapter):
     numbers = re.findall(r'class="eqno">\(([\d.]+)\)', body)
     own = int(chapter.stem[:2])
     assert numbers == [f"{own}.{n}" for n in range(1, displayed + 1)]
-    figures = re.findall(r'class="caption-number">Fig. ([\d.]+) ', body)
+    figures = re.findall(r'class="caption-number">Figure ([\d.]+) ', body)
     assert figures == [f"{own}.{n}" for n in range(1, len(figures) + 1)]
 
 

@@ -561,6 +561,9 @@ def test_gaps_are_saved_and_loaded(with_gaps, tmp_path):
     ours.save(tmp_path)
     loaded = Tokenizer.load(tmp_path)
     assert (loaded.vocab, loaded.special_tokens) == (ours.vocab, ours.special_tokens)
+    peer = hugging_face(tmp_path, list(GAPS))
+    for text in (MIXED, f"hello{END}<|last|><|fim|> hello", "<|fim|>"):
+        assert peer.encode(text).ids == ours.encode(text)
     moved = ours.special_tokens | {END: 330}
     plain = {i: token for i, token in ours.vocab.items() if i < 320}
     assert Tokenizer(plain, ours.merges, moved).fingerprint != ours.fingerprint
@@ -782,6 +785,7 @@ BROKEN = {
     "a file, no folder": (replace_by_file, "vocab.json is missing"),
     "no merges": (lambda f: (f / "merges.txt").unlink(), "merges.txt is missing"),
     "cut short": (lambda f: (f / "vocab.json").write_text('{"!": 0'), "vocab.json is not JSON"),
+    "deep": (lambda f: (f / "vocab.json").write_text("[" * 10**5), "vocab.json is not JSON"),
     "a list": (lambda f: (f / "vocab.json").write_text("[]"), "must map strings to ids"),
     "an id that is text": (change("vocab.json", '"!": 0', '"!": "0"'), "must map strings to ids"),
     "another id": (change("vocab.json", '"!": 0', '"!": 999'), "belong to different tokenizers"),

@@ -359,12 +359,13 @@ def test_rejects_the_name_of_a_file_in_place_of_a_text(learn, name, tmp_path, mo
     monkeypatch.chdir(tmp_path)
     for here in ("notes", "my text"):
         Path(here).write_text("hello hello")
-    message = rf"looks like the name of a file: give Path\('{name}'\) .*, or \['{name}'\] from"
+    message = rf"looks like the name of a file: give Path\('{name}'\), .*, or \['{name}'\] to"
     with pytest.raises(ValueError, match=message):
         learn(name)
     with pytest.raises(ValueError, match="looks like the name of a file"):
         train_bpe_naive(name, 300)
     assert learn([name]) is not None
+    assert train_bpe_naive([name], 300).merges == train_bpe([name], 300).merges
     assert train_bpe(Path("my text"), 257).merges == [(b"l", b"o")]
 
 

@@ -8,14 +8,13 @@ import pytest
 
 from tools import check_notebooks, setup_cells
 
-TITLE = "# 07 A title\n\n```{phases} 1\n```\n\n**Minutes** 5"
+TITLE = "# 07 A title\n\n**Minutes** 5"
 EXERCISES = "## Exercises\n\n[Open them](../exercises/07_title.ipynb)"
-ERRATA = "## Where popular accounts go wrong\n\n```{admonition} Claim\n:class: errata\nNo.\n```\n"
+ERRATA = "## Where popular accounts go wrong\n\n> **Claim.** No.\n"
+CAPTION = "**Figure 7.1.** Loss against steps, which falls from six to one."
+PLAIN = "By (7.1) and [a paper](https://example.org) <sub>2</sub>."
 FIGURE_METADATA = {
-    "mystnb": {
-        "image": {"alt": "A curve that falls from six to one within a hundred steps."},
-        "figure": {"caption": "Loss against steps.", "name": "fig-07-loss"},
-    }
+    "mystnb": {"image": {"alt": "A curve that falls from six to one within a hundred steps."}}
 }
 FIGURE = "fig, ax = plt.subplots()\nax.plot([1, 2])\nplt.show()"
 NAMES = {"cross_entropy", "Tokenizer"}
@@ -34,10 +33,11 @@ def good():
     cells = [
         markdown("title", TITLE),
         markdown("need", "## You need\n\n## You will be able to\n\n## Predict"),
-        code("install", setup_cells.source(), {"tags": list(setup_cells.TAGS)}),
+        code("install", setup_cells.source(), dict(setup_cells.METADATA)),
         code("setup", "from llmcourse import runtime\n\nruntime.set_up(num_threads=1, seed=0)"),
         code("figure", FIGURE, FIGURE_METADATA),
-        markdown("scale", "## At scale"),
+        markdown("caption", f"{CAPTION}\n\n$$ a = b \\tag{{7.1}} $$"),
+        markdown("scale", f"## At scale\n\n{PLAIN}"),
         code("scale-table", "assert 6 * 7 == 42\nprint(42)"),
         markdown("exercises", EXERCISES),
         markdown("quiz-md", "## Quiz"),
@@ -64,7 +64,6 @@ def test_a_good_notebook_has_no_problem(tmp_path):
 PROSE = {
     "title": ("title", "# 07", "# 08", "not a title '# 07"),
     "minutes": ("title", "**Minutes**", "Minutes", "does not say the minutes"),
-    "strip": ("title", "{phases}", "{note}", "no phase strip"),
     "need": ("need", "## You need", "## Needed", "no section 'You need'"),
     "able": ("need", "## You will be able to", "", "no section 'You will be able to'"),
     "predict": ("need", "## Predict", "", "no section 'Predict'"),
@@ -77,7 +76,23 @@ PROSE = {
     "last": ("end", "## Further reading", "## Further reading\n\n## End", "last section"),
     "exercises": ("exercises", "07_title", "08_other", "does not link its exercises"),
     "quiz": ("quiz", "07_title", "08_other", 'has no cell with Quiz("07_title")'),
-    "errata": ("end", ":class: errata", ":class: note", "no box with ':class: errata'"),
+    "errata": ("end", "> **Claim", "**Claim", "has no box"),
+    "caption": ("caption", "**Figure 7.1.**", "Figure 7.1:", "draws without a caption"),
+    "figure": ("caption", "Figure 7.1.", "Figure 7.2.", "figures are not numbered 7.1"),
+    "no tag": ("caption", "\\tag{7.1}", "", "equations are not tagged 7.1"),
+    "tag": ("caption", "\\tag{7.1}", "\\tag{7.2}", "equations are not tagged 7.1"),
+    "role": ("scale", "(7.1)", "{eq}`x`", "is a role"),
+    "directive": ("scale", "By", "```{note}\nBy\n```", "is a directive"),
+    "colon fence": ("scale", "By", ":::{note}\nBy\n:::", "is a directive"),
+    "label": ("scale", "By", "(here)=\nBy", "is a label"),
+    "equation label": (
+        "caption",
+        "\\tag{7.1} $$",
+        "\\tag{7.1} $$ (eq-x)",
+        "a label of an equation",
+    ),
+    "image": ("scale", "[a paper](https://example.org)", "![a](a.png)", "an image beside"),
+    "html": ("scale", "<sub>", "<div>", "is HTML"),
 }
 
 
@@ -98,7 +113,7 @@ CODE = {
     "urllib": ("from urllib.request import urlopen", "imports urllib.request"),
     "socket": ("import socket as s", "imports socket"),
     "pretrained": ("model = Model.from_pretrained('gpt2')", "calls from_pretrained"),
-    "getsource": ("print(inspect.getsource(f))", "show code with literalinclude"),
+    "getsource": ("print(inspect.getsource(f))", "show code with llmcourse.course.show"),
     "pip": ("!pip install x", "installs packages"),
     "python -m pip": ("!python -m pip install x", "installs packages"),
     "magic pip": ("%pip install x", "installs packages"),
@@ -145,20 +160,15 @@ def test_code_that_is_allowed(tmp_path, source):
 
 FIGURES = {
     "no show": (FIGURE.replace("plt.show()", ""), FIGURE_METADATA, "without plt.show()"),
-    "no alt": (FIGURE, {"mystnb": {"figure": {"caption": "Loss."}}}, "without an alt text"),
+    "no alt": (FIGURE, {"mystnb": {}}, "without an alt text"),
     "file name as alt": (
         FIGURE,
         {"mystnb": {"image": {"alt": "d41d8cd98f00b204e9800998ecf8427e.png"}}},
         "without an alt text",
     ),
-    "no caption": (
-        FIGURE,
-        {"mystnb": {"image": FIGURE_METADATA["mystnb"]["image"]}},
-        "without a caption",
-    ),
     "caption repeated": (
         FIGURE,
-        {"mystnb": {"image": {"alt": 9 * "word "}, "figure": {"caption": 9 * "word "}}},
+        {"mystnb": {"image": {"alt": "Loss against steps, which falls from six to one."}}},
         "repeats the caption",
     ),
 }

@@ -147,7 +147,7 @@ def _read_json(path: Path) -> Any:
         if data.startswith(b"\x80"):
             raise ValueError("it is a pickle, which is not read, as it could run code")
         return json.loads(data.decode())
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path.name} is not JSON: {error}") from error
 
 

@@ -63,17 +63,20 @@ def train_bpe(
 
 
 def train_bpe_naive(
-    text: str, vocab_size: int, special_tokens: Sequence[str] = (), pattern: str = GPT2
+    text: str | Iterable[str],
+    vocab_size: int,
+    special_tokens: Sequence[str] = (),
+    pattern: str = GPT2,
 ) -> Tokenizer:
     """Learn the same vocabulary the textbook way: recount every pair of the text for each merge.
 
-    Args and errors as in `train_bpe`; the text is one string.
+    Args and errors as in `train_bpe`; the text is one string, or its parts.
     """
     num_merges = _num_merges(vocab_size, special_tokens)
     _refuse_file_name(text)
     words = [
         [bytes([byte]) for byte in utf8(word)]
-        for word in Cutter(pattern, special_tokens).words(text)
+        for word in Cutter(pattern, special_tokens).words("".join(text))
         if word not in special_tokens
     ]
     merges: list[Merge] = []
@@ -152,15 +155,16 @@ _LONGEST_FILE_NAME = 4096
 """Characters of the longest path that Linux takes."""
 
 
-def _refuse_file_name(text: str) -> None:
+def _refuse_file_name(text: str | Iterable[str]) -> None:
     """Raise ValueError if a text is the name of a file, whose letters nobody wants to learn."""
-    if len(text) > _LONGEST_FILE_NAME:
+    if not isinstance(text, str) or len(text) > _LONGEST_FILE_NAME:
         return
     has_ending = text.lower().endswith(_ENDINGS) and not any(map(str.isspace, text))
     if has_ending or os.path.isfile(text):  # noqa: PTH113  (a Path raises if a name is too long)
         raise ValueError(
             f"a string is the text itself, and {text!r} looks like the name of a file: give "
-            f"Path({text!r}) to learn from the file, or [{text!r}] from these characters"
+            f"Path({text!r}), or its read_text(), to learn from the file, or [{text!r}] to learn "
+            "from these characters"
         )
 
 

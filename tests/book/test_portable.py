@@ -1,0 +1,209 @@
+"""A plain notebook becomes a page: what `book/_ext/portable.py` makes of each part of one."""
+
+import json
+from pathlib import Path
+
+import portable
+import pytest
+from docutils import nodes
+from docutils.frontend import get_default_settings
+from docutils.parsers.rst import Parser
+from docutils.utils import new_document
+
+ROOT = Path(__file__).parents[2]
+KEYS = {"https://a.org/1": "one2020", "https://b.org/2": "two2021"}
+CHAPTERS = sorted((ROOT / "chapters").glob("*.ipynb"))
+
+
+def markdown(source):
+    return {"cell_type": "markdown", "id": "m", "metadata": {}, "source": source}
+
+
+def code(source, **metadata):
+    return {"cell_type": "code", "id": "c", "metadata": metadata, "source": source}
+
+
+def page_of(*cells):
+    notebook = {"cells": [markdown("# 19 Title\n\nText."), *cells]}
+    return portable.made_page(notebook, KEYS, "4", ROOT / "chapters")["cells"]
+
+
+def text_of(source):
+    return page_of(markdown(source))[1]["source"]
+
+
+def test_the_strip_stands_under_the_title():
+    assert page_of()[0]["source"] == "# 19 Title\n\n```{phases} 4\n```\n\nText."
+
+
+@pytest.mark.parametrize(
+    ("plain", "made"),
+    {
+        "a ([One, 2020](https://a.org/1)).": "a {cite:p}`one2020`.",
+        "([One, 2020](https://a.org/1); [Two and B, 2021](https://b.org/2))": (
+            "{cite:p}`one2020,two2021`"
+        ),
+        "[One et al. (2020)](https://a.org/1) say": "{cite:t}`one2020` say",
+        "[the paper](https://a.org/1)": None,
+        "([other](https://c.org))": None,
+        "([One, 2020](https://a.org/1); [other](https://c.org))": None,
+        "`([One, 2020](https://a.org/1))`": None,
+        "```\n([One, 2020](https://a.org/1))\n```": None,
+        "[chapter 18](18_backpropagation.ipynb)": None,
+        "Figure 19.2, which nobody drew, and (19.3)": None,
+    }.items(),
+)
+def test_citations(plain, made):
+    assert text_of(plain) == (made or plain)
+
+
+def test_equations_are_labelled_and_linked():
+    made = text_of("$$ a = b \\tag{19.1} $$\n\nBy (19.1), not (19.2), in `(19.1)`.")
+    assert made == "$$ a = b $$ (eq-19-1)\n\nBy {eq}`eq-19-1`, not (19.2), in `(19.1)`."
+
+
+def test_an_equation_is_linked_from_another_cell():
+    cells = page_of(markdown("By (19.1)."), markdown("$$\na\n\\tag{19.1}\n$$"))
+    assert cells[1]["source"] == "By {eq}`eq-19-1`."
+    assert cells[2]["source"] == "$$\na $$ (eq-19-1)"
+
+
+def test_a_quote_with_a_label_is_a_box_and_another_is_a_quote():
+    made = text_of(
+        '> **Popular account: "so".** No.\n>\n> More ([One, 2020](https://a.org/1)).\n\nX'
+    )
+    assert made == (
+        '```{admonition} Popular account: "so"\n:class: errata\n'
+        "No.\n\nMore {cite:p}`one2020`.\n```\n\nX"
+    )
+    assert text_of("> Said somebody.") == "> Said somebody."
+
+
+def test_two_boxes_side_by_side_are_two():
+    assert text_of("> **A?** b\n\n> **C.** d").count("```{admonition}") == 2
+    assert "{admonition} A?\n" in text_of("> **A?** b")
+
+
+def test_a_caption_moves_to_its_figure_and_is_linked():
+    cells = page_of(
+        code("plt.show()", mystnb={"image": {"alt": "Falls."}}),
+        markdown(
+            "**Figure 19.1.** What\nto see ([One, 2020](https://a.org/1)).\n\nIn Figure 19.1."
+        ),
+    )
+    assert cells[1]["metadata"]["mystnb"] == {
+        "image": {"alt": "Falls."},
+        "figure": {"name": "fig-19-1", "caption": "What to see {cite:p}`one2020`."},
+    }
+    assert cells[2]["source"] == "In {numref}`fig-19-1`."
+
+
+def test_a_cell_that_held_only_a_caption_is_gone():
+    cells = page_of(code("plt.show()"), markdown("**Figure 19.1.** See."), markdown("Next."))
+    assert [cell["source"] for cell in cells[1:]] == ["plt.show()", "Next."]
+
+
+def test_a_listing_follows_the_cell_that_shows_it():
+    setup = code("from llmcourse.model import attention as forms, ops\n%config x = 1")
+    made = page_of(setup, code("show(ops.linear_backward)"), code("show(forms.attention)"))
+    assert made[2]["metadata"]["tags"] == made[4]["metadata"]["tags"] == ["remove-cell"]
+    assert made[3]["source"] == (
+        "```{literalinclude} ../llmcourse/model/ops.py\n:pyobject: linear_backward\n```"
+    )
+    assert "attention/dense.py\n:pyobject: attention\n" in made[5]["source"]
+
+
+def test_a_part_of_a_listing_and_a_method():
+    setup = code(
+        "from llmcourse.model.attention import flash_backward\nfrom llmcourse import model"
+    )
+    part = code('show(flash_backward, start="for queries", end="dq_BHTK[")')
+    made = page_of(setup, part, code("show(model.KVCache.append)"))
+    assert ":start-at: for queries\n:end-at: dq_BHTK[\n:dedent:\n" in made[3]["source"]
+    assert ":pyobject: KVCache.append\n:dedent:\n" in made[5]["source"]
+
+
+def test_what_is_not_there_cannot_be_shown():
+    with pytest.raises(ModuleNotFoundError):
+        page_of(code("from llmcourse.model import ops"), code("show(ops.nothing)"))
+
+
+def test_a_property_is_shown_by_its_function():
+    thing = portable.source_of("llmcourse.data.Batches.num_windows")
+    assert thing.__qualname__ == "Batches.num_windows"
+    assert portable.file_of("llmcourse.data.Batches.num_windows").name == "order.py"
+
+
+def test_addresses_of_papers():
+    found = portable.addresses("@a{one,\n  url = {https://a.org/1},\n}\n@b{two,\n  x = {y},\n}\n")
+    assert found == {"https://a.org/1": "one", "../book/bibliography.md#two": "two"}
+
+
+def test_the_notebook_itself_stays_as_it_is():
+    notebook = {"cells": [markdown("# 19 T"), markdown("([One, 2020](https://a.org/1))")]}
+    before = json.dumps(notebook)
+    portable.made_page(notebook, KEYS, "4", ROOT)
+    assert json.dumps(notebook) == before
+
+
+# --- terms
+
+GLOSSARY = """# Glossary\n\n```{glossary}
+backward pass
+  What.
+
+entropy
+  What.
+
+gradient
+  What.
+
+head
+  What.
+
+softmax
+  What.
+```
+"""
+
+
+def linked(rst):
+    """Return the terms that each section of a page links, in order."""
+    document = new_document("page", get_default_settings(Parser))
+    Parser().parse(rst, document)
+    spellings = portable.terms_of(GLOSSARY)
+    portable.link_in_sections(document, spellings, "page")
+    return [
+        [node.astext() for node in section.findall(portable.addnodes.pending_xref)]
+        for section in document.findall(nodes.section)
+        if not list(section.findall(nodes.section, include_self=False))
+    ]
+
+
+def test_the_first_plain_use_in_each_section_is_linked():
+    assert linked(
+        "Page\n====\n\nA\n-\n\nA gradient, gradients and ``softmax``. Entropies of a backward pass."
+        "\n\nB\n-\n\nGradients; the backward passes, a pass backward.\n"
+    ) == [["gradient", "Entropies", "backward pass"], ["Gradients", "backward passes"]]
+
+
+def test_parts_of_words_titles_and_links_are_left_alone():
+    assert linked(
+        "Page\n====\n\nEntropy\n-------\n\n`an entropy <x.html>`_ cross-entropy reentropy\n"
+    ) == [[]]
+
+
+def test_an_everyday_word_is_linked_where_it_is_in_italics():
+    assert linked("Page\n====\n\nA\n-\n\nUse your head.  A *head* is this.\n") == [["head"]]
+
+
+@pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda path: path.stem)
+def test_every_link_to_a_paper_is_in_the_bibliography(chapter):
+    """A citation whose address the bibliography lacks would stay a bare link on the page."""
+    keys = portable.addresses((ROOT / "book" / "references.bib").read_text(encoding="utf8"))
+    for cell in json.loads(chapter.read_text(encoding="utf8"))["cells"]:
+        if cell["cell_type"] == "markdown":
+            for found in portable.GROUP.finditer("".join(cell["source"])):
+                links = portable.ONE_LINK.finditer(found[1])
+                urls = [link["text_url"] for link in links if link["text"][-4:].isdigit()]
+                assert set(urls) <= keys.keys()
