@@ -12,6 +12,9 @@ It is EX_TEMPFAIL of sysexits.h, "try again later"; no error of a run ends with 
 STOP = "stop"
 """A file in the folder of a run on several ranks: when it appears, they save and end."""
 
+LONGEST = 1_000
+"""Characters of a line that says what is wrong."""
+
 
 def fail(program: str, problem: Exception | str) -> int:
     """Say in one line on standard error what is wrong with a command, and return its status, 2."""
@@ -20,5 +23,8 @@ def fail(program: str, problem: Exception | str) -> int:
         said = problem.message or said
     elif isinstance(problem, OSError):
         said = f"{problem.strerror or said}: {problem.filename or 'while writing'}"
-    print(f"{program}: {' '.join(said.split())}", file=sys.stderr)
+    line = " ".join(said.split())
+    if len(line) > LONGEST:  # somebody's input is quoted in it
+        line = f"{line[: LONGEST // 2]} ... {line[-LONGEST // 2 :]}"
+    print(f"{program}: {line}", file=sys.stderr)
     return 2

@@ -18,6 +18,12 @@ def warmup_cosine(
         after:          final + (peak - final) (1 + cos(pi progress)) / 2,
                         progress = (step - warmup) / (num_steps - warmup), at most 1
 
+    Warm-up has three customs.  This one has the rate peak / warmup at step 0, the peak at step
+    warmup - 1, and again at step warmup, where the cosine begins.  CS336, Hugging Face and earlier
+    nanoGPTs take peak step / warmup: nothing moves at step 0, and the peak comes at step warmup.
+    The present nanoGPT takes peak (step + 1) / (warmup + 1): all steps move, and the peak comes at
+    step warmup.
+
     Args:
         step: from 0; the first step already moves.
         peak: largest learning rate.

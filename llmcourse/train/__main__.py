@@ -61,13 +61,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return ended.status
     except (ValueError, TrainingDivergedError, ImportError, ArgumentError, OSError) as error:
         return fail(PROGRAM, error)
+    except RankError as error:
+        return fail(PROGRAM, f"rank {error.rank}: {error.cause}")
     except (MemoryError, RuntimeError) as error:
         if isinstance(error, MemoryError) or _NO_MEMORY.search(str(error)):
             said = "this machine has not enough memory: take a smaller model, batch or context"
             return fail(PROGRAM, said)
         raise
-    except RankError as error:
-        return fail(PROGRAM, f"rank {error.rank}: {error.cause}")
     except KeyboardInterrupt:
         said = "interrupted before the step was complete; what was saved before stands"
         return fail(PROGRAM, said)

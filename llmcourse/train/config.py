@@ -1,5 +1,6 @@
 """The settings of a training run, and the runs that the course makes."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -19,7 +20,7 @@ LAYOUTS: dict[str, tuple[Parallel, ...]] = {
 """By engine; torch's fsdp shards what our zero3 shards."""
 
 LARGEST = 10**12
-"""Of every number in the settings: a thousand times what anybody trains with, and far below what
+"""Of every integer in the settings: a thousand times what anybody trains with, and far below what
 the integers of arrays and files hold."""
 
 MOST_THREADS = 512
@@ -140,8 +141,10 @@ class TrainConfig:
         require_fields(self, "num_threads", most=MOST_THREADS)
         for owner in (self, self.model):  # before any of them meets the 64 bits of an array
             for name, value in vars(owner).items():
-                if isinstance(value, int | float):
+                if isinstance(value, int):
                     require(name, value, most=LARGEST)
+                elif isinstance(value, float):
+                    require(name, value, below=math.inf)
         if (self.corpus == "bin") != bool(self.bin_folder):
             raise ValueError("corpus = bin and bin_folder go together: give both or neither")
         self._check_mesh()

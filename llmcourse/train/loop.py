@@ -112,16 +112,17 @@ def fit(
     """
     # Ranks share the lock of whoever has started them.
     with locked(run.folder) if run.layout.size == 1 else nullcontext():
-        return _fit(run, on_step, show, interrupted)
+        return fit_in_locked(run, on_step=on_step, show=show, interrupted=interrupted)
 
 
-def _fit(
+def fit_in_locked(
     run: Run,
-    on_step: Callable[[Run, StepReport], None] | None,
-    show: Callable[[str], None] | None,
-    interrupted: Callable[[], bool] | None,
+    *,
+    on_step: Callable[[Run, StepReport], None] | None = None,
+    show: Callable[[str], None] | None = None,
+    interrupted: Callable[[], bool] | None = None,
 ) -> FitResult:
-    """Train, as `fit` says, in a folder that nobody else uses."""
+    """Train, as `fit` says, in a folder whose lock the caller, or its parent, has."""
     result = FitResult(run)
     writes = run.layout.is_first
     metrics = Metrics(run.folder / "metrics.jsonl" if writes else None, keep_steps=run.steps_done)

@@ -11,7 +11,7 @@ from llmcourse.parallel.mesh import parse
 from llmcourse.train.config import NO_MESH, TrainConfig
 from llmcourse.train.layouts import layout_on
 from llmcourse.train.lock import locked
-from llmcourse.train.loop import begin_run, fit
+from llmcourse.train.loop import begin_run, fit_in_locked
 from llmcourse.train.prepare import prepare, verify
 from llmcourse.train.run import new_run, restored
 from llmcourse.train.saved import saved_config
@@ -149,7 +149,7 @@ def _fit_one(
         run = new_run(config, folder, prepare(config, folder / "data"), layout=layout)
     if not run.layout.is_first:
         show = None
-    result = fit(run, show=show, interrupted=(folder / STOP).exists)
+    result = fit_in_locked(run, show=show, interrupted=(folder / STOP).exists)
     losses = [report.loss for report in result.reports]
     return RanksResult(
         run.steps_done, result.interrupted, losses, result.validations, [len(rank.messages)]

@@ -29,7 +29,7 @@ from llmcourse.parallel.world.worker import LOOPBACK
 from llmcourse.train.config import TrainConfig
 from llmcourse.train.layouts.torch import TorchLayout, TorchSharded
 from llmcourse.train.lock import locked
-from llmcourse.train.loop import FitResult, begin_run, fit
+from llmcourse.train.loop import FitResult, begin_run, fit_in_locked
 from llmcourse.train.prepare import prepare, verify
 from llmcourse.train.run import Run, new_run, restored
 from llmcourse.train.saved import begun_with, refusing, require_same_run, require_step
@@ -82,7 +82,7 @@ def fit_under_torchrun(
         _first_alone(lambda: _prepared(config, folder), first)
         run = _at_newest(config, folder)
         try:
-            result = fit(
+            result = fit_in_locked(
                 run,
                 show=show if first else None,
                 interrupted=lambda: is_asked() or (first and stop.exists()),

@@ -859,6 +859,8 @@ REFUSED = [
     ({"run_folder": "/a\u2028b"}, "run_folder must be printable"),
     ({"venv": "env"}, "venv must be a path from /"),
     ({"nodes": 0}, "nodes must be 1 or greater, got 0"),
+    ({"nodes": 10**31}, "nodes must be at most 1000000"),
+    ({"job_restarts": 10**31}, "job_restarts must be at most 1000000"),
     ({"processes_per_node": 0}, "processes_per_node must be 1 or greater"),
     ({"max_restarts": -1}, "max_restarts must be 0 or greater"),
     ({"job_restarts": -1}, "job_restarts must be 0 or greater"),

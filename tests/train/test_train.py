@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from llmcourse import checkpoint, loss, train
+from llmcourse import checkpoint, loss, optim, train
 from llmcourse import model as models
 from llmcourse.base import runtime
 from llmcourse.data import corpus
@@ -284,6 +284,10 @@ def test_a_folder_is_not_overwritten(config, finished):
         ({"decay_steps": 5}, "decay_steps has no effect with the cosine schedule"),
         ({"schedule": "wsd", "decay_steps": 26}, "must be at most steps = 30"),
         ({"seed": -1}, "seed must be 0 or greater"),
+        ({"steps": 10**31}, "steps must be at most 1000000000000"),
+        ({"num_threads": 100_000}, "num_threads must be at most 512, got 100000"),
+        ({"learning_rate": float("inf")}, "learning_rate must be below inf, got inf"),
+        ({"weight_decay": float("nan")}, "weight_decay must be 0 or greater, got nan"),
     ],
 )
 def test_impossible_settings_are_refused(changes, message, config):
@@ -317,6 +321,17 @@ def test_the_schedules_follow_optim(config):
     flat = replace(config, schedule="wsd", decay_steps=10)
     assert train.learning_rate(flat, 19) == config.learning_rate
     assert train.learning_rate(flat, 25) < config.learning_rate
+
+
+def test_the_warm_up_is_the_custom_that_its_docstring_names(config):
+    """1 / warmup at the first step, the peak at step warmup - 1 and at the one after it."""
+    for schedule, decay in (("cosine", 0), ("wsd", 10)):
+        made = replace(config, schedule=schedule, decay_steps=decay, learning_rate=1.0)
+        rates = [train.learning_rate(made, step) for step in range(7)]
+        assert rates[:6] == pytest.approx([0.2, 0.4, 0.6, 0.8, 1.0, 1.0])
+        assert rates[6] == 1.0 if schedule == "wsd" else rates[6] < 1.0
+    said = " ".join(optim.warmup_cosine.__doc__.split())
+    assert "peak / warmup at step 0, the peak at step warmup - 1" in said
 
 
 # ---------------------------------------------------------------- the command line
@@ -353,6 +368,13 @@ BAD = {
     "nothing there": (["--resume", "nowhere"], "nowhere holds no run to go on with"),
     "idle flag": (["--resume", "x", "--batch_size", "3"], "leave out --batch_size"),
     "too large": (["--preset", "llama3_405b", "--out", "x"], "this machine has"),
+    "31 digits": (["--preset", "tiny", "--steps", "9" * 31, "--out", "x"], "steps must be at most"),
+    "many threads": (["--preset", "tiny", "--num_threads", "100000", "--out", "x"], "most 512"),
+    "a long context": (
+        ["--preset", "tiny", "--model.context_length", "9" * 31, "--out", "x"],
+        "context_length must be at most",
+    ),
+    "a long word": (["--preset", "tiny", "--steps", "a" * 5_000, "--out", "x"], " ... aaa"),
     "no such device": (["--preset", "tiny", "--device", "warp", "--out", "x"], "device"),
 }
 
@@ -365,7 +387,18 @@ def test_bad_input_gives_one_line_and_a_nonzero_exit(case, tmp_path, monkeypatch
     assert code != 0
     assert message in err
     assert err.count("\n") == 1
+    assert len(err) < 1_200
     assert "Traceback" not in out + err
+
+
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("can't allocate memory: you tried")])
+def test_a_lack_of_memory_is_one_line(error, monkeypatch, capsys):
+    def without(*_):
+        raise error
+
+    monkeypatch.setattr(command_line, "_train", without)
+    assert command_line.main([]) == 2
+    assert capsys.readouterr().err.endswith("take a smaller model, batch or context\n")
 
 
 def test_a_foreign_checkpoint_gives_one_line(finished, tmp_path, capsys):

@@ -100,8 +100,8 @@ class LaunchConfig:
             if value is not None and not re.fullmatch(pattern, value):
                 raise ValueError(f"{name} must be {allowed}; got {value!r}")
         of_node = ("processes_per_node", "cpus_per_node", "memory_gb_per_node")
-        require_fields(self, "nodes", "start_timeout_s", *of_node, least=1)
-        require_fields(self, "max_restarts", "job_restarts", least=0)
+        require_fields(self, "nodes", "start_timeout_s", *of_node, least=1, most=10**6)
+        require_fields(self, "max_restarts", "job_restarts", least=0, most=10**6)
         require_fields(self, "port", least=1024, most=65535)
         if not 0.1 <= self.hours <= 8_760:  # nan is refused, too
             raise ValueError(f"hours must be from 0.1 to 8760, which is a year; got {self.hours}")
