@@ -128,9 +128,9 @@ def refusing(source: Path | None) -> Iterator[None]:
     try:
         yield
     except (AttributeError, LookupError, OverflowError, RuntimeError, TypeError) as error:
-        where = source or "the checkpoint"
+        where, reason = source or "the checkpoint", " ".join(str(error).split()[:30])
         raise ValueError(
-            f"{where} does not hold the state of a run: {type(error).__name__} {error}"
+            f"{where} does not hold the state of a run: {type(error).__name__} {reason}"
         ) from error
 
 

@@ -583,3 +583,40 @@ def test_odd_settings_of_a_run_are_one_line(content, runs, tmp_path, capfd):
     (tmp_path / "run/config.json").write_text(content, errors="surrogateescape")
     resume = ["--resume", str(tmp_path / "run"), "--steps", "3"]
     assert one_line(lambda: train_command.main(resume), capfd)[0] == 2
+
+
+@pytest.mark.parametrize(
+    "line", [b"[]", b'{"step": 2}', b'{"step": "x", "loss": 1}', b'{"step": 2, "loss": []}',
+             b"\xff", b"[" * 100_000, b'{"step": 2, "loss": NaN, "validation_loss": 1.0}']
+)  # fmt: skip
+def test_odd_metrics_do_not_stop_an_export(line, runs, tmp_path, capfd):
+    shutil.copytree(runs / "ckpt", tmp_path / "run")
+    (tmp_path / "run/metrics.jsonl").write_bytes(line + b"\n")
+    command = ["--run", str(tmp_path / "run"), "--to", str(tmp_path / "x")]
+    status, said = one_line(lambda: export_main(command), capfd)
+    assert status == 0 or "metrics" in said[0]
+
+
+ODD_ON_TORCH = {
+    "a state of no parameter": put_at("content", "optimizer", "state", value={}),
+    "a count that is text": put_at("content", "optimizer", "state", 0, "step", value="x"),
+    "no optimizer": put_at("content", "optimizer", value=None),
+    "no position": put_at("content", "data", value=None),
+    "a generator less": put_at("content", "generators", value={}),
+    "a generator that is noise": put_at("content", "generators", None, value=LONG[:5056].byte()),
+    "no global generators": put_at("content", "global_rng", value={}),
+    "a field less": without_key("content", "step"),
+    "steps that are text": put_at("content", "step", value="x"),
+}
+
+
+@pytest.mark.parametrize("case", ODD_ON_TORCH)
+def test_torchs_engine_refuses_odd_content(case, finished, tmp_path):
+    """Under torchrun the same command goes on with what is there."""
+    shutil.copytree(finished, tmp_path / "run")
+    change_index(tmp_path / "run" / NEWEST, ODD_ON_TORCH[case])
+    config = replace(
+        train.PRESETS["tiny"](), engine="torch", steps=3, warmup_steps=1, sample_tokens=5
+    )
+    with pytest.raises(ValueError, match=r"^[^\n]+$"):
+        torch_engine.fit_under_torchrun(config, tmp_path / "run")

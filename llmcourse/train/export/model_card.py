@@ -145,7 +145,8 @@ def _results(
 ) -> dict[str, str | None]:
     """Return what was measured up to a step: the newest validation, and the step's own loss."""
     rows = [row for row in _rows(metrics) if row["step"] <= step]
-    validation = next((row for row in reversed(rows) if "validation_loss" in row), None)
+    both = {"validation_loss", "validation_bits_per_byte"}
+    validation = next((row for row in reversed(rows) if both <= row.keys()), None)
     loss = rows[-1]["loss"] if rows and rows[-1]["step"] == step else None
     names = ("training_loss", "bits_per_byte", "nats_per_token", "validated_at", "model_index")
     values = dict.fromkeys(("measured", *names))
@@ -190,11 +191,16 @@ def _num_bytes(shards: TokenShards, tokenizer: Tokenizer) -> int:
 
 
 def _rows(path: Path) -> list[dict[str, Any]]:
-    """Read metrics, up to a line that a crash cut short."""
+    """Read metrics, up to a line that a crash cut short, or that no run has written."""
     rows = []
-    for line in path.read_text().splitlines() if path.exists() else []:
+    for line in path.read_bytes().splitlines() if path.exists() else []:
         try:
-            rows.append(json.loads(line))
-        except json.JSONDecodeError:
+            row = json.loads(line)
+        except (ValueError, RecursionError):
             break
+        if not isinstance(row, dict) or not {"step", "loss"} <= row.keys():
+            break
+        if not all(type(value) in (int, float) for value in row.values()):
+            break
+        rows.append(row)
     return rows
