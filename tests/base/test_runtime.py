@@ -147,7 +147,7 @@ def test_progress_is_silent_away_from_a_terminal(capsys, monkeypatch):
     transposed=st.booleans(),
     products=st.sampled_from(["torch", "onednn"]),
 )
-def test_product_equals_torch(rows, inner, columns, threshold, transposed, products):
+def test_product_equals_torch(*, rows, inner, columns, threshold, transposed, products):
     g = torch.Generator().manual_seed(rows * 1600 + inner * 40 + columns)
     x = (
         torch.randn(inner, rows, generator=g).T
@@ -193,7 +193,7 @@ cpu family\t: 26
     ],
 )
 def test_products_are_chosen_by_the_processor(
-    vendor, family, capability, chosen, tmp_path, monkeypatch
+    *, vendor, family, capability, chosen, tmp_path, monkeypatch
 ):
     monkeypatch.delenv("LLMCOURSE_PRODUCTS", raising=False)
     monkeypatch.setattr(pairs, "_CPUINFO", tmp_path / "cpuinfo")
