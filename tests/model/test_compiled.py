@@ -54,13 +54,10 @@ def has_compiler():
     not has_compiler(), reason="torch.compile needs a C++ compiler and Python's headers"
 )
 def test_a_compiled_model_trains_with_the_same_losses(tmp_path):
-    environment = os.environ | {
-        "TORCHINDUCTOR_CACHE_DIR": str(tmp_path),
-        "TORCHINDUCTOR_COMPILE_THREADS": "1",  # workers take longer to start than this to compile
-    }
+    environment = os.environ | {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path)}
     command = [sys.executable, "-c", PROGRAM]
     done = subprocess.run(
-        command, env=environment, capture_output=True, text=True, timeout=300, check=False
+        command, env=environment, capture_output=True, text=True, timeout=900, check=False
     )
     assert done.returncode == 0, done.stderr[-3000:]
     losses = [float(line) for line in done.stdout.split()]
