@@ -1,6 +1,8 @@
 """Pairs of a forward and a backward function, as nodes of autograd's graph."""
 
+import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -9,24 +11,79 @@ import torch
 _ONEDNN_LINEAR = getattr(torch.ops.mkldnn, "_linear_pointwise", None)
 # Below about this many multiply-adds the call itself costs more than oneDNN saves (measured).
 _ONEDNN_MIN_PRODUCTS = 1_000_000
+_CPUINFO = Path("/proc/cpuinfo")
+
+
+def choose_products() -> Literal["torch", "onednn"]:
+    """Return whose float32 products on the CPU this process uses, by a rule without a clock.
+
+    A measurement would come out one way in one rank, or before a pause, and another way after it,
+    and the last bits of a run with it; the kind of processor does not change.  "onednn" is for
+    AMD's from family 26 (Zen 5) on, with AVX-512 in use: there torch's own library, MKL, takes a
+    slow path.  Elsewhere torch's product is as fast, or faster.
+
+    The environment variable LLMCOURSE_PRODUCTS, torch or onednn, overrules it.
+
+    Raises:
+        ValueError: if the variable is set to something else, or to onednn where torch lacks it.
+    """
+    wanted = os.environ.get("LLMCOURSE_PRODUCTS", "")
+    allowed = ("torch",) if _ONEDNN_LINEAR is None else ("torch", "onednn")
+    if wanted in allowed:
+        return wanted
+    if wanted:
+        raise ValueError(f"LLMCOURSE_PRODUCTS must be {' or '.join(allowed)}, got {wanted!r}")
+    if "onednn" not in allowed or torch.backends.cpu.get_cpu_capability() != "AVX512":
+        return "torch"
+    return "onednn" if _amd_family() >= 26 else "torch"
+
+
+def _amd_family() -> int:
+    """Return the family of an AMD processor, 0 for any other and where the system does not say."""
+    if not _CPUINFO.exists():
+        return 0
+    # The first processor stands for all.
+    lines = _CPUINFO.read_text(errors="replace").split("\n\n")[0].splitlines()
+    fields = {key.strip(): value.strip() for key, _, value in (s.partition(":") for s in lines)}
+    family = fields.get("cpu family", "")
+    return int(family) if fields.get("vendor_id") == "AuthenticAMD" and family.isdigit() else 0
+
+
+PRODUCTS = choose_products()
+"""Whose products this process uses, chosen on import."""
 
 
 def product_transposed(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
-    """Return x w^T of two matrices through the fastest float32 kernel that this torch carries.
+    """Return x w^T of two matrices, through oneDNN where `choose_products` found it faster.
 
-    torch's own product goes to MKL, which takes a slow path on processors that are not Intel's: on
-    an AMD Zen 5 core it was measured at 105 GFLOP/s where oneDNN, which is part of the same torch
-    wheel, reaches 230.  Small products, other dtypes and other devices take torch's own.
+    On an AMD Zen 5 core torch's own product was measured at 105 GFLOP/s where oneDNN, which is part
+    of the same torch wheel, reaches 230.  Small products, other dtypes and other devices take
+    torch's own.
 
     Args:
         x: (rows, inner), any strides.
         w: (columns, inner), any strides.
     """
-    if _ONEDNN_LINEAR is None or x.dtype != torch.float32 or x.device.type != "cpu":
+    if PRODUCTS == "torch" or x.dtype != torch.float32 or x.device.type != "cpu":
         return x @ w.T
+    if torch.compiler.is_compiling():
+        return _product_as_a_node(x, w)
+    return _product_onednn(x, w)
+
+
+def _product_onednn(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    """Return x w^T through oneDNN if the product is large enough for it."""
     if x.shape[0] * w.shape[0] * w.shape[1] < _ONEDNN_MIN_PRODUCTS:
         return x @ w.T
     return _ONEDNN_LINEAR(x, w, None, "none", [], "")
+
+
+# The compiler has rules of its own for oneDNN's operator, which expect weights that never change.
+# Under another name it is a node that the compiler leaves alone.
+_product_as_a_node = torch.library.custom_op(
+    "llmcourse::product_transposed", _product_onednn, mutates_args=()
+)
+_product_as_a_node.register_fake(lambda x, w: x.new_empty(x.shape[0], w.shape[0]))
 
 
 def widened(x: torch.Tensor) -> torch.Tensor:

@@ -7,9 +7,9 @@ Every layer that holds arithmetic is a pair
 
 and `name` is the same layer as one node of autograd's graph, made by `pairs.differentiable`.
 `dy` is the gradient of the loss with respect to `y`; `saved` holds what the backward pass needs and
-nothing else.  Whether a pair or autograd through torch's own operators is faster depends on the
-processor and the shape (docs/adr/0009-matrix-products.md has measurements): a pair makes fewer
-passes over memory and chooses its own matrix product.
+nothing else.  A pair is as fast as autograd through torch's own operators, within a few hundredths
+either way; what makes a model faster is the matrix product under `linear`, and only on some
+processors (`pairs.choose_products`; docs/adr/0009-matrix-products.md has measurements).
 
 Shape suffixes:  B batch, T time (tokens), D model width, F hidden width, V vocabulary.
 """

@@ -145,8 +145,9 @@ def test_progress_is_silent_away_from_a_terminal(capsys, monkeypatch):
     columns=st.integers(1, 40),
     threshold=st.sampled_from([0, 10_000]),
     transposed=st.booleans(),
+    products=st.sampled_from(["torch", "onednn"]),
 )
-def test_product_equals_torch(rows, inner, columns, threshold, transposed):
+def test_product_equals_torch(*, rows, inner, columns, threshold, transposed, products):
     g = torch.Generator().manual_seed(rows * 1600 + inner * 40 + columns)
     x = (
         torch.randn(inner, rows, generator=g).T
@@ -156,6 +157,8 @@ def test_product_equals_torch(rows, inner, columns, threshold, transposed):
     w = torch.randn(columns, inner, generator=g)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pairs, "_ONEDNN_MIN_PRODUCTS", threshold)
+        if pairs._ONEDNN_LINEAR is not None:
+            patch.setattr(pairs, "PRODUCTS", products)
         ours = pairs.product_transposed(x, w)
     reference = (x.double() @ w.double().T).float()
     assert checks.relative_error(ours, reference) < 1e-5
@@ -164,6 +167,55 @@ def test_product_equals_torch(rows, inner, columns, threshold, transposed):
 def test_product_falls_back_to_torch_for_other_dtypes(generator):
     x = torch.randn(128, 128, generator=generator, dtype=torch.float64)
     assert torch.equal(pairs.product_transposed(x, x), x @ x.T)
+
+
+CPUINFO = """processor\t: 0
+vendor_id\t: {vendor}
+cpu family\t: {family}
+model name\t: of no interest
+
+processor\t: 1
+vendor_id\t: AuthenticAMD
+cpu family\t: 26
+"""
+
+
+@pytest.mark.parametrize(
+    ("vendor", "family", "capability", "chosen"),
+    [
+        ("AuthenticAMD", 26, "AVX512", "onednn"),
+        ("AuthenticAMD", 27, "AVX512", "onednn"),
+        ("AuthenticAMD", 26, "AVX2", "torch"),  # AVX-512 there, but switched off
+        ("AuthenticAMD", 25, "AVX512", "torch"),  # Zen 4: no faster
+        ("AuthenticAMD", 25, "AVX2", "torch"),  # Zen 3: slower
+        ("GenuineIntel", 6, "AVX512", "torch"),
+        ("GenuineIntel", 26, "AVX512", "torch"),
+    ],
+)
+def test_products_are_chosen_by_the_processor(
+    *, vendor, family, capability, chosen, tmp_path, monkeypatch
+):
+    monkeypatch.delenv("LLMCOURSE_PRODUCTS", raising=False)
+    monkeypatch.setattr(pairs, "_CPUINFO", tmp_path / "cpuinfo")
+    monkeypatch.setattr(pairs, "_ONEDNN_LINEAR", lambda *_: None)
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
+    assert pairs.choose_products() == "torch"  # there is no such file on other systems
+    (tmp_path / "cpuinfo").write_text(CPUINFO.format(vendor=vendor, family=family))
+    assert pairs.choose_products() == chosen
+    for wanted in ("torch", "onednn"):
+        monkeypatch.setenv("LLMCOURSE_PRODUCTS", wanted)
+        assert pairs.choose_products() == wanted
+
+
+def test_products_that_do_not_exist_are_refused(monkeypatch):
+    monkeypatch.setenv("LLMCOURSE_PRODUCTS", "mkl")
+    monkeypatch.setattr(pairs, "_ONEDNN_LINEAR", lambda *_: None)
+    with pytest.raises(ValueError, match="must be torch or onednn, got 'mkl'"):
+        pairs.choose_products()
+    monkeypatch.setenv("LLMCOURSE_PRODUCTS", "onednn")
+    monkeypatch.setattr(pairs, "_ONEDNN_LINEAR", None)
+    with pytest.raises(ValueError, match="must be torch, got 'onednn'"):
+        pairs.choose_products()
 
 
 class Saved(NamedTuple):
