@@ -55,9 +55,12 @@ def grade(path: Path, exam: Exam, place: sandbox.Place) -> dict[str, Any]:
     lost: dict[str, str] = {}
     until = time.monotonic() + place.limits.submission_s + SLACK_S
     while True:
-        with tempfile.TemporaryDirectory(prefix="llmcourse-grading-") as folder:
+        with (
+            sandbox.reserved(place) as reserved,
+            tempfile.TemporaryDirectory(prefix="llmcourse-grading-") as folder,
+        ):
             Path(folder).chmod(0o711)  # a learner's home is in it
-            own = replace(place, mark=uuid.uuid4().hex, folder=Path(folder))
+            own = replace(reserved, mark=uuid.uuid4().hex, folder=Path(folder))
             try:
                 asked, told = _in_a_process(path, exam, own, lost, until)
             finally:
@@ -138,6 +141,8 @@ def _work(
     signal.signal(signal.SIGINT, lambda *_: None)  # the stop button is the grader's
     adopt_orphans()
     torch.set_num_threads(1)
+    if place.cores and sys.platform == "linux":
+        os.sched_setaffinity(0, place.cores)
     tempfile.tempdir = str(place.folder)
     if sys.platform == "linux":
         most = psutil.Process().memory_info().vms + place.limits.tests_bytes

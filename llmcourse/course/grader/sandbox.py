@@ -6,14 +6,16 @@ when it ends, everything that it started ends with it.  Without bubblewrap there
 process group and a search for leftovers; `Isolation.missing` says what is then not enforced.
 """
 
+import contextlib
+import fcntl
 import os
 import shutil
 import subprocess
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import psutil
@@ -25,6 +27,8 @@ HOME = "/home/learner"
 FIRST_UID = 61_000
 """User ids for the learners' processes when the grader is root: one for each submission."""
 MOST_UIDS = 4_000
+LOCKS = Path("/run" if Path("/run").is_dir() else "/var/run") / "llmcourse-users"
+"""A file for each of these ids, locked by the grader that uses it."""
 MARK = "LLMCOURSE_SUBMISSION"
 SYSTEM_FILES = ("ld.so.cache", "localtime", "passwd", "group", "nsswitch.conf", "hosts", "fonts")
 PROBE = "import llmcourse.course.grader.worker, llmcourse.course.exercises.check, IPython, torch"
@@ -97,16 +101,37 @@ class Place:
     private: tuple[Path, ...] = ()
     """Folders that it must not see."""
     number: int = 0
-    """Of the submission, from 0.  Each has a user of its own, who owns nothing of another's."""
+    """Of the submission, from 0: where the search for a user of its own begins."""
+    uid: int = 0
+    """The user id that the process gets (`reserved`), or 0 if it keeps that of the grader."""
+    cores: tuple[int, ...] = ()
+    """The processor's cores that it may use, or none for all."""
     mark: str = ""
     """Tells its processes from those of others."""
     folder: Path | None = None
     """Where its home is made, if that is on disk."""
 
-    @property
-    def uid(self) -> int:
-        """The user id that the process gets, or 0 if it keeps that of the grader."""
-        return FIRST_UID + self.number % MOST_UIDS if self.isolation.drop_user else 0
+
+@contextlib.contextmanager
+def reserved(place: Place) -> Iterator[Place]:
+    """Give a submission a user of its own: nobody else of this machine's graders has it meanwhile.
+
+    A lock that ends with this process stands for the user; only root comes here.
+    """
+    if not place.isolation.drop_user:
+        yield place
+        return
+    LOCKS.mkdir(mode=0o700, exist_ok=True)
+    for n in range(MOST_UIDS):
+        uid = FIRST_UID + (place.number + n) % MOST_UIDS
+        with (LOCKS / str(uid)).open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                continue
+            yield replace(place, uid=uid)
+            return
+    raise OSError(f"all {MOST_UIDS:,} user ids from {FIRST_UID} are in use by graders")
 
 
 def detect(private: Sequence[Path], *, wanted: str = "auto") -> Isolation:
@@ -124,7 +149,7 @@ def detect(private: Sequence[Path], *, wanted: str = "auto") -> Isolation:
     why = "bubblewrap is not installed (Debian: apt-get install bubblewrap)"
     if program and wanted != "limits":
         isolation = Isolation("namespaces", (), program, root)
-        place = Place(isolation, Limits(), tuple(private))
+        place = Place(isolation, Limits(), tuple(private), uid=FIRST_UID if root else 0)
         why = _probe(_command(place, [sys.executable, "-c", PROBE]))
         if not why:
             return isolation

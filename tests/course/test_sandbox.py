@@ -1,0 +1,60 @@
+"""What keeps submissions and graders apart before anything runs: users, cores."""
+
+import subprocess
+import sys
+
+import pytest
+
+from llmcourse.course.grader import batch, sandbox
+
+LOCKED = """
+import sys
+from pathlib import Path
+from llmcourse.course.grader import sandbox
+sandbox.LOCKS = Path(sys.argv[1])
+place = sandbox.Place(sandbox.Isolation("limits", (), "", True), sandbox.Limits())
+with sandbox.reserved(place) as reserved:
+    print(reserved.uid)
+"""
+
+
+@pytest.fixture
+def place(monkeypatch, tmp_path):
+    monkeypatch.setattr(sandbox, "LOCKS", tmp_path / "locks")
+    return sandbox.Place(sandbox.Isolation("limits", (), "", True), sandbox.Limits())
+
+
+def test_two_graders_never_use_one_user_at_a_time(place, tmp_path):
+    with sandbox.reserved(place) as first, sandbox.reserved(place) as second:
+        command = [sys.executable, "-c", LOCKED, str(tmp_path / "locks")]
+        other = subprocess.run(command, capture_output=True, text=True, check=True)
+        assert len({first.uid, second.uid, int(other.stdout)}) == 3
+    with sandbox.reserved(place) as again:
+        assert again.uid == first.uid == sandbox.FIRST_UID
+
+
+def test_when_all_users_are_taken_it_is_said(place, monkeypatch):
+    monkeypatch.setattr(sandbox, "MOST_UIDS", 1)
+    with (
+        sandbox.reserved(place),
+        pytest.raises(OSError, match="all 1 user ids"),
+        sandbox.reserved(place),
+    ):
+        pass
+
+
+def test_without_root_nobody_gets_another_user():
+    place = sandbox.Place(sandbox.Isolation("limits", ()), sandbox.Limits())
+    with sandbox.reserved(place) as reserved:
+        assert reserved.uid == 0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="cores are given on Linux alone")
+@pytest.mark.parametrize(
+    ("jobs", "cores"),
+    [(1, [()]), (2, [(0, 2, 4), (1, 3)]), (5, [(0,), (1,), (2,), (3,), (4,)])],
+)
+def test_submissions_at_a_time_have_cores_of_their_own(monkeypatch, jobs, cores):
+    monkeypatch.setattr(batch.os, "sched_getaffinity", lambda _: {0, 1, 2, 3, 4})
+    assert batch._cores(jobs) == cores
+    assert len(batch._cores(7)) == 7
