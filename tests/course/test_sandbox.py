@@ -58,3 +58,26 @@ def test_submissions_at_a_time_have_cores_of_their_own(monkeypatch, jobs, cores)
     monkeypatch.setattr(batch.os, "sched_getaffinity", lambda _: {0, 1, 2, 3, 4})
     assert batch._cores(jobs) == cores
     assert len(batch._cores(7)) == 7
+
+
+GUARDED = """
+import ctypes, os
+from llmcourse.course.grader import worker
+if os.getuid() == 0:
+    os.setresuid(61000, 61000, 61000)
+worker._prctl(worker._PR_SET_DUMPABLE, 1)  # as an ordinary user's process is
+worker._stand_guard()
+guard = os.getppid()
+try:
+    open(f"/proc/{guard}/mem", "r+b").close()
+    print("open")
+except PermissionError:
+    print("closed")
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere there is no /proc")
+def test_a_learner_cannot_write_into_the_guard_of_its_own_user():
+    command = [sys.executable, "-c", GUARDED]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == "closed\n"

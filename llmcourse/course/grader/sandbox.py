@@ -205,6 +205,7 @@ def _command(place: Place, arguments: list[str]) -> list[str]:
     size = str(place.limits.disk_bytes // 3)
     folders = _visible_folders()
     words = [place.isolation.bubblewrap, "--die-with-parent", "--new-session", "--unshare-pid"]
+    words += ["--as-pid-1"]  # the worker's guard, which nothing in there can write into
     words += ["--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
     words += ["--hostname", "learner", "--cap-drop", "ALL"]
     words += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"] if place.uid else []
@@ -253,9 +254,9 @@ def start(place: Place, mark: str) -> tuple[subprocess.Popen, Path | None]:
     worker += [f"--processes={_processes(limits, uid)}", f"--memory_bytes={limits.memory_bytes}"]
     env, home = _environment(mark), None
     if place.isolation.kind == "namespaces":
-        arguments = _command(place, [*worker, "--guard=0"])
+        arguments = _command(place, worker)
     else:
-        arguments = [*worker, "--guard=1"]
+        arguments = worker
         home = Path(tempfile.mkdtemp(prefix="llmcourse-learner-", dir=place.folder))
         if uid:
             os.chown(home, uid, uid)
