@@ -81,3 +81,12 @@ def test_a_learner_cannot_write_into_the_guard_of_its_own_user():
     command = [sys.executable, "-c", GUARDED]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout == "closed\n"
+
+
+@pytest.mark.parametrize("drops_user", [False, True])
+def test_limits_alone_say_who_can_kill_the_grader(monkeypatch, drops_user):
+    monkeypatch.setattr(sandbox.os, "getuid", lambda: 0)
+    monkeypatch.setattr(sandbox, "_probe", lambda _: "" if drops_user else "cannot")
+    found = sandbox.detect([], wanted="limits")
+    assert any("the grader itself" in sentence for sentence in found.missing) is not drops_user
+    assert any("shared memory" in sentence for sentence in found.missing)

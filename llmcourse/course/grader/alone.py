@@ -82,7 +82,9 @@ def _in_a_process(
     context.set_forkserver_preload([__name__])
     ours, its = context.Pipe()
     hidden = Path(str(exam.tests.__file__)).parent
-    again = partial(submission.exam, exam.notebook, hidden, seed=exam.seed)
+    again = partial(
+        submission.exam, exam.notebook, hidden, seed=exam.seed, forbidden=exam.forbidden
+    )
     worker = context.Process(target=_work, args=(its, path, again, place, dict(lost)))
     worker.start()
     its.close()

@@ -176,6 +176,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--jobs", type=int, default=1, help="submissions at a time (1)")
     add("--hidden", type=Path, help="folder of the hidden tests (hidden, beside it)")
     add("--seed", type=int, default=0, help="of the hidden tests' inputs (0)")
+    told = "functions of the package that no cell may call (none)"
+    add("--forbid", nargs="+", default=[], metavar="NAME", help=told)
     told = "fail unless namespaces can be had, or do without them (auto: the best there is)"
     add("--isolation", choices=("auto", "namespaces", "limits"), default="auto", help=told)
     for field in fields(sandbox.Limits):
@@ -195,7 +197,7 @@ def main(arguments: list[str] | None = None) -> int:
         limits = sandbox.Limits(
             **{f.name: getattr(options, f.name) for f in fields(sandbox.Limits)}
         )
-        exam = submission.exam(notebook, hidden, seed=options.seed)
+        exam = submission.exam(notebook, hidden, seed=options.seed, forbidden=options.forbid)
         isolation = sandbox.detect([folder, out, hidden], wanted=options.isolation)
         batch = Batch(exam, folder, out, isolation, limits, options.jobs)
         for sentence in isolation.missing:

@@ -44,6 +44,8 @@ MISSING_PLAIN = (
     "the network can be reached",
     "the space on disk is limited for each file alone",
     "a process that hides its origin can outlive its submission until the batch ends",
+    "processor time can be taken from other submissions",
+    "shared memory and files can be left behind",
 )
 
 
@@ -159,6 +161,8 @@ def detect(private: Sequence[Path], *, wanted: str = "auto") -> Isolation:
         why = "only limits were asked for"
     drop = root and not _probe([sys.executable, "-c", AS_ANOTHER + PROBE])
     missing = [f"no namespaces: {why}", *MISSING_PLAIN]
+    if not drop:
+        missing.append("processes of this user can be killed, the grader itself included")
     if root and not drop:
         missing.append("it runs as root: another user cannot read this Python")
     if sys.platform != "linux":
