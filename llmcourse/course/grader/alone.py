@@ -34,7 +34,7 @@ from llmcourse.course.grader.submission import Exam
 LOOK_EVERY_S = 0.2
 SLACK_S = 600.0
 """Wall time beyond that of the submission, for starting and ending processes."""
-DIED = "their process ended with"
+DIED = "the process of the hidden tests ended with"
 _PR_SET_CHILD_SUBREAPER = 36
 
 
@@ -66,7 +66,9 @@ def grade(path: Path, exam: Exam, place: sandbox.Place) -> dict[str, Any]:
             finally:
                 # The process, if it died, has ended and removed nothing.
                 session.kill(session.strays(own))
-                subprocess.run(["rm", "-rf", "--", *Path(folder).iterdir()], check=False)
+                subprocess.run(
+                    ["rm", "-rf", "--", *Path(folder).iterdir()], check=False, capture_output=True
+                )
         if isinstance(told, dict):
             return told | {"died": any(why.startswith(DIED) for why in lost.values())}
         if asked in lost or not asked:
