@@ -99,6 +99,17 @@ for folder in ("PRIVATE", "PRIVATE/submissions", "PRIVATE/out", "PRIVATE/exam/hi
     except OSError:
         pass
 """
+INJECT = """
+import ctypes, os
+libc = ctypes.CDLL(None, use_errno=True)
+SEIZE = 0x4206
+if libc.ptrace(SEIZE, 1, None, None) == 0:
+    raise OSError("process 1 can be written into")
+try:
+    open("/proc/1/mem", "r+b").close()
+except PermissionError:
+    raise OSError("process 1 is out of reach")
+"""
 CONNECT = """
 import socket
 socket.create_connection(("127.0.0.1", PORT), timeout=2).sendall(b"TOKEN")
@@ -436,8 +447,8 @@ SUBMISSIONS = {
     "patched-wire": cheat(PATCH_WIRE, namespaces_only=True),
     "snoops": of(
         problem=("OSError: no hidden tests", "OSError: nobody to copy", "OSError: no grader",
-                 "ConnectionRefusedError"),
-        extra=[READ_HIDDEN, READ_OTHERS, READ_GRADER, WRITE_OUTSIDE, CONNECT],
+                 "ConnectionRefusedError", "process 1 is out of reach"),
+        extra=[READ_HIDDEN, READ_OTHERS, READ_GRADER, WRITE_OUTSIDE, CONNECT, INJECT],
         namespaces_only=True,
     ),
 }  # fmt: skip

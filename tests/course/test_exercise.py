@@ -233,3 +233,17 @@ def test_an_edit_of_a_line_that_stands_twice_is_refused():
     with pytest.raises(ValueError, match="more than once:\na = 1"):
         mutants.edited(twice, "- a = 1")
     assert mutants.edited(twice, "  b = 2\n- a = 1\n+ a = 3") == "a = 1\nb = 2\na = 3"
+
+
+GIVEN = "import os\nx = 1\ndef helper():\n    return os"
+BESIDE = small_exam.STUB + "\n\ndef observed(numbers):\n    return add_all(numbers)"
+
+
+def test_functions_beside_a_stub_are_given_and_answers_are_not():
+    cells = small_exam.cells(add=BESIDE, extra=[GIVEN, "%pip install x"])
+    source, names = exercise.given(small_exam.notebook(cells))
+    assert names == {"observed"}
+    assert "import os" in source
+    assert "def helper" in source
+    for word in ("x = 1", "def add_all", "def double"):
+        assert word not in source

@@ -146,10 +146,9 @@ def test_a_submission_costs_its_own_score_alone(graded, kind, name):
 
 def test_a_question_that_was_ended_says_so(graded):
     said = [q["checks"][0]["meaning"] for q in graded(KINDS[-1]).report("loops")["questions"]]
-    assert said == [
-        "it took more than 15 s and was stopped",
-        "it took more than 10 s of processor time and was stopped",
-    ]
+    assert said[0] == "it took more than 15 s and was stopped"
+    # Which of its two limits a loop reaches first is up to the other programs.
+    assert said[1] in (said[0], "it took more than 10 s of processor time and was stopped")
 
 
 def test_what_is_no_data_is_told(graded):
@@ -203,6 +202,7 @@ def test_the_page_escapes_what_submissions_say(graded):
 def test_the_report_says_what_is_not_enforced(graded):
     assert graded("namespaces").report("honest")["isolation"]["missing"] == []
     missing = graded("limits").report("honest")["isolation"]["missing"]
-    assert any("network" in sentence for sentence in missing)
+    for word in ("network", "processor time", "shared memory"):
+        assert any(word in sentence for sentence in missing), word
     page = (graded("limits").out / "index.html").read_text()
     assert all(sentence in page for sentence in missing if "'" not in sentence)

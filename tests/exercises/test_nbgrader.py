@@ -10,7 +10,7 @@ import nbformat
 import pytest
 
 from llmcourse.course.exercises import exercise
-from llmcourse.course.grader import sandbox, submission
+from llmcourse.course.grader import alone, sandbox, submission
 from tests.exercises import gates
 from tools import exercises, nbgrader_course
 
@@ -85,7 +85,7 @@ def test_honest_submissions_get_the_same_scores(course, handed_in, tmp_path):
     for name, notebook in handed_in.items():
         path = tmp_path / f"{name}.ipynb"
         nbformat.write(notebook, path)
-        ours[name] = submission.grade(path, exam, place)["score"]
+        ours[name] = alone.grade(path, exam, place)["score"]
     assert ours == theirs
     assert ours["ada"] == exam.points
     assert ours["bob"] == 0

@@ -149,10 +149,10 @@ def crash(error: BaseException) -> str:
 def _own_frame(error: BaseException) -> traceback.FrameSummary | None:
     """Return the innermost frame in a cell other than the one that holds the check."""
     frames = traceback.extract_tb(error.__traceback__)
-    own = [f for f in frames[1:] if _is_cell(f.filename) and f.filename != frames[0].filename]
+    own = [f for f in frames[1:] if is_cell(f.filename) and f.filename != frames[0].filename]
     return own[-1] if own else None
 
 
-def _is_cell(filename: str) -> bool:
+def is_cell(filename: str) -> bool:
     """Say whether a file name is that of a notebook's cell, not of an installed package."""
     return "ipykernel_" in filename or filename.startswith(("<ipython-input", "<cell"))

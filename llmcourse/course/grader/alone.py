@@ -34,7 +34,7 @@ from llmcourse.course.grader.submission import Exam
 LOOK_EVERY_S = 0.2
 SLACK_S = 600.0
 """Wall time beyond that of the submission, for starting and ending processes."""
-DIED = "their process ended with"
+DIED = "the process of the hidden tests ended with"
 _PR_SET_CHILD_SUBREAPER = 36
 
 
@@ -55,15 +55,20 @@ def grade(path: Path, exam: Exam, place: sandbox.Place) -> dict[str, Any]:
     lost: dict[str, str] = {}
     until = time.monotonic() + place.limits.submission_s + SLACK_S
     while True:
-        with tempfile.TemporaryDirectory(prefix="llmcourse-grading-") as folder:
+        with (
+            sandbox.reserved(place) as reserved,
+            tempfile.TemporaryDirectory(prefix="llmcourse-grading-") as folder,
+        ):
             Path(folder).chmod(0o711)  # a learner's home is in it
-            own = replace(place, mark=uuid.uuid4().hex, folder=Path(folder))
+            own = replace(reserved, mark=uuid.uuid4().hex, folder=Path(folder))
             try:
                 asked, told = _in_a_process(path, exam, own, lost, until)
             finally:
                 # The process, if it died, has ended and removed nothing.
                 session.kill(session.strays(own))
-                subprocess.run(["rm", "-rf", "--", *Path(folder).iterdir()], check=False)
+                subprocess.run(
+                    ["rm", "-rf", "--", *Path(folder).iterdir()], check=False, capture_output=True
+                )
         if isinstance(told, dict):
             return told | {"died": any(why.startswith(DIED) for why in lost.values())}
         if asked in lost or not asked:
@@ -79,7 +84,9 @@ def _in_a_process(
     context.set_forkserver_preload([__name__])
     ours, its = context.Pipe()
     hidden = Path(str(exam.tests.__file__)).parent
-    again = partial(submission.exam, exam.notebook, hidden, seed=exam.seed)
+    again = partial(
+        submission.exam, exam.notebook, hidden, seed=exam.seed, forbidden=exam.forbidden
+    )
     worker = context.Process(target=_work, args=(its, path, again, place, dict(lost)))
     worker.start()
     its.close()
@@ -138,6 +145,8 @@ def _work(
     signal.signal(signal.SIGINT, lambda *_: None)  # the stop button is the grader's
     adopt_orphans()
     torch.set_num_threads(1)
+    if place.cores and sys.platform == "linux":
+        os.sched_setaffinity(0, place.cores)
     tempfile.tempdir = str(place.folder)
     if sys.platform == "linux":
         most = psutil.Process().memory_info().vms + place.limits.tests_bytes

@@ -10,6 +10,7 @@ import traceback
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import torch
@@ -97,13 +98,24 @@ def _finished(path: Path, key: str) -> dict[str, Any] | None:
     return None
 
 
-def _grade_one(name: str, path: Path, batch: Batch, number: int) -> dict[str, Any]:
+def _cores(jobs: int) -> list[tuple[int, ...]]:
+    """Return the cores for each of some submissions at a time, so that none takes another's."""
+    every = sorted(os.sched_getaffinity(0)) if sys.platform == "linux" else []
+    if jobs == 1 or not every:
+        return [()] * jobs
+    return [tuple(every[job % len(every) :: jobs]) for job in range(jobs)]
+
+
+def _grade_one(
+    name: str, path: Path, batch: Batch, number: int, free: SimpleQueue[tuple[int, ...]]
+) -> dict[str, Any]:
     """Grade one submission and write its report; a fault of the grader's costs one report alone."""
     head = {"format": FORMAT, "submission": name, "file": _as_text(path.name)}
     head |= {"exercise": batch.exam.topic, "seed": batch.exam.seed}
     private = (batch.folder, batch.out, Path(batch.exam.tests.__file__).parent)
+    cores = free.get()
     try:
-        place = sandbox.Place(batch.isolation, batch.limits, private, number)
+        place = sandbox.Place(batch.isolation, batch.limits, private, number, cores=cores)
         body = alone.grade(path, batch.exam, place)
         # What may be due to the state of this machine is tried again in the next run.
         body["key"] = "" if body.pop("died", False) else _key_of(path, batch)
@@ -114,6 +126,8 @@ def _grade_one(name: str, path: Path, batch: Batch, number: int) -> dict[str, An
         body = {"score": 0.0, "points": batch.exam.points, "questions": [], "seconds": 0.0}
         body |= {"problems": [f"the grader failed, look at it yourself: {last}"], "printed": ""}
         body |= {"key": ""}  # tried again in the next run
+    finally:
+        free.put(cores)
     whole = {**head, **body, "isolation": asdict(batch.isolation)}
     with files.write_atomically(batch.out / f"{name}.json") as file:
         file.write(json.dumps(whole, indent=1, sort_keys=True).encode())
@@ -132,7 +146,10 @@ def run(batch: Batch) -> list[dict[str, Any]]:
     todo = [name for name in found if name not in reports]
     # Threads: the work is in processes of each submission's own.
     pool = ThreadPoolExecutor(max_workers=batch.jobs)
-    graded = [pool.submit(_grade_one, n, found[n], batch, place) for place, n in enumerate(todo)]
+    free: SimpleQueue[tuple[int, ...]] = SimpleQueue()
+    for cores in _cores(batch.jobs):
+        free.put(cores)
+    graded = [pool.submit(_grade_one, n, found[n], batch, k, free) for k, n in enumerate(todo)]
     try:
         with progress.bar(
             total=len(found), initial=len(reports), unit="submission", desc=batch.exam.topic
@@ -159,6 +176,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--jobs", type=int, default=1, help="submissions at a time (1)")
     add("--hidden", type=Path, help="folder of the hidden tests (hidden, beside it)")
     add("--seed", type=int, default=0, help="of the hidden tests' inputs (0)")
+    told = "functions of the package that no cell may call (none)"
+    add("--forbid", nargs="+", default=[], metavar="NAME", help=told)
     told = "fail unless namespaces can be had, or do without them (auto: the best there is)"
     add("--isolation", choices=("auto", "namespaces", "limits"), default="auto", help=told)
     for field in fields(sandbox.Limits):
@@ -178,7 +197,7 @@ def main(arguments: list[str] | None = None) -> int:
         limits = sandbox.Limits(
             **{f.name: getattr(options, f.name) for f in fields(sandbox.Limits)}
         )
-        exam = submission.exam(notebook, hidden, seed=options.seed)
+        exam = submission.exam(notebook, hidden, seed=options.seed, forbidden=options.forbid)
         isolation = sandbox.detect([folder, out, hidden], wanted=options.isolation)
         batch = Batch(exam, folder, out, isolation, limits, options.jobs)
         for sentence in isolation.missing:

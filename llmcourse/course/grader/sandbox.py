@@ -6,14 +6,16 @@ when it ends, everything that it started ends with it.  Without bubblewrap there
 process group and a search for leftovers; `Isolation.missing` says what is then not enforced.
 """
 
+import contextlib
+import fcntl
 import os
 import shutil
 import subprocess
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import psutil
@@ -25,6 +27,8 @@ HOME = "/home/learner"
 FIRST_UID = 61_000
 """User ids for the learners' processes when the grader is root: one for each submission."""
 MOST_UIDS = 4_000
+LOCKS = Path("/run" if Path("/run").is_dir() else "/var/run") / "llmcourse-users"
+"""A file for each of these ids, locked by the grader that uses it."""
 MARK = "LLMCOURSE_SUBMISSION"
 SYSTEM_FILES = ("ld.so.cache", "localtime", "passwd", "group", "nsswitch.conf", "hosts", "fonts")
 PROBE = "import llmcourse.course.grader.worker, llmcourse.course.exercises.check, IPython, torch"
@@ -40,6 +44,8 @@ MISSING_PLAIN = (
     "the network can be reached",
     "the space on disk is limited for each file alone",
     "a process that hides its origin can outlive its submission until the batch ends",
+    "processor time can be taken from other submissions",
+    "shared memory and files can be left behind",
 )
 
 
@@ -97,16 +103,37 @@ class Place:
     private: tuple[Path, ...] = ()
     """Folders that it must not see."""
     number: int = 0
-    """Of the submission, from 0.  Each has a user of its own, who owns nothing of another's."""
+    """Of the submission, from 0: where the search for a user of its own begins."""
+    uid: int = 0
+    """The user id that the process gets (`reserved`), or 0 if it keeps that of the grader."""
+    cores: tuple[int, ...] = ()
+    """The processor's cores that it may use, or none for all."""
     mark: str = ""
     """Tells its processes from those of others."""
     folder: Path | None = None
     """Where its home is made, if that is on disk."""
 
-    @property
-    def uid(self) -> int:
-        """The user id that the process gets, or 0 if it keeps that of the grader."""
-        return FIRST_UID + self.number % MOST_UIDS if self.isolation.drop_user else 0
+
+@contextlib.contextmanager
+def reserved(place: Place) -> Iterator[Place]:
+    """Give a submission a user of its own: nobody else of this machine's graders has it meanwhile.
+
+    A lock that ends with this process stands for the user; only root comes here.
+    """
+    if not place.isolation.drop_user:
+        yield place
+        return
+    LOCKS.mkdir(mode=0o700, exist_ok=True)
+    for n in range(MOST_UIDS):
+        uid = FIRST_UID + (place.number + n) % MOST_UIDS
+        with (LOCKS / str(uid)).open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                continue
+            yield replace(place, uid=uid)
+            return
+    raise OSError(f"all {MOST_UIDS:,} user ids from {FIRST_UID} are in use by graders")
 
 
 def detect(private: Sequence[Path], *, wanted: str = "auto") -> Isolation:
@@ -124,7 +151,7 @@ def detect(private: Sequence[Path], *, wanted: str = "auto") -> Isolation:
     why = "bubblewrap is not installed (Debian: apt-get install bubblewrap)"
     if program and wanted != "limits":
         isolation = Isolation("namespaces", (), program, root)
-        place = Place(isolation, Limits(), tuple(private))
+        place = Place(isolation, Limits(), tuple(private), uid=FIRST_UID if root else 0)
         why = _probe(_command(place, [sys.executable, "-c", PROBE]))
         if not why:
             return isolation
@@ -134,6 +161,8 @@ def detect(private: Sequence[Path], *, wanted: str = "auto") -> Isolation:
         why = "only limits were asked for"
     drop = root and not _probe([sys.executable, "-c", AS_ANOTHER + PROBE])
     missing = [f"no namespaces: {why}", *MISSING_PLAIN]
+    if not drop:
+        missing.append("processes of this user can be killed, the grader itself included")
     if root and not drop:
         missing.append("it runs as root: another user cannot read this Python")
     if sys.platform != "linux":
@@ -180,6 +209,7 @@ def _command(place: Place, arguments: list[str]) -> list[str]:
     size = str(place.limits.disk_bytes // 3)
     folders = _visible_folders()
     words = [place.isolation.bubblewrap, "--die-with-parent", "--new-session", "--unshare-pid"]
+    words += ["--as-pid-1"]  # the worker's guard, which nothing in there can write into
     words += ["--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
     words += ["--hostname", "learner", "--cap-drop", "ALL"]
     words += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"] if place.uid else []
@@ -228,9 +258,9 @@ def start(place: Place, mark: str) -> tuple[subprocess.Popen, Path | None]:
     worker += [f"--processes={_processes(limits, uid)}", f"--memory_bytes={limits.memory_bytes}"]
     env, home = _environment(mark), None
     if place.isolation.kind == "namespaces":
-        arguments = _command(place, [*worker, "--guard=0"])
+        arguments = _command(place, worker)
     else:
-        arguments = [*worker, "--guard=1"]
+        arguments = worker
         home = Path(tempfile.mkdtemp(prefix="llmcourse-learner-", dir=place.folder))
         if uid:
             os.chown(home, uid, uid)

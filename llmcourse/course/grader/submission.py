@@ -12,11 +12,13 @@ from typing import Any
 from llmcourse.course.exercises import exercise
 from llmcourse.course.exercises.exercise import ExerciseError, Question
 from llmcourse.course.exercises.result import Line, Result, State
+from llmcourse.course.grader import forbidden as forbidden_names
 from llmcourse.course.grader import hidden, reader, sandbox
 from llmcourse.course.grader.reader import Cell
 from llmcourse.course.grader.session import EndedError, Session
 
 MOST_PROBLEMS = 20
+_FORBID = "__import__('llmcourse.course.grader.forbidden', fromlist=['']).forbid({names})"
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,8 @@ class Exam:
     given: str
     given_names: frozenset[str]
     """What it gives beside the questions (`exercise.given`)."""
+    forbidden: tuple[str, ...] = ()
+    """Functions of the package that no cell may call."""
 
     @property
     def points(self) -> float:
@@ -42,17 +46,19 @@ class Exam:
         return float(sum(question.points for question in self.questions))
 
 
-def exam(notebook: Path, folder: Path, *, seed: int = 0) -> Exam:
+def exam(notebook: Path, folder: Path, *, seed: int = 0, forbidden: Sequence[str] = ()) -> Exam:
     """Return what submissions of a notebook are graded by.
 
     Args:
         notebook: the learner's version, or that with the solutions.
         folder: holds the hidden tests, NN_topic.py.
         seed: of the hidden tests' inputs.
+        forbidden: functions of the package that no cell may call, with their modules.
 
     Raises:
         FileNotFoundError: if it has no hidden tests.
-        ValueError: if it is not one of exercises, or a question has no hidden test.
+        ValueError: if it is not one of exercises, or a question has no hidden test, or something
+            forbidden is no function of the package.
     """
     cells = exercise.read(notebook)
     questions = tuple(exercise.questions(cells))
@@ -60,10 +66,11 @@ def exam(notebook: Path, folder: Path, *, seed: int = 0) -> Exam:
     for question in questions:
         hidden.tests_of(tests, question.number)
     given = exercise.given(cells)
-    sha = hashlib.sha256(f"{seed}\0".encode())
+    named = forbidden_names.check(forbidden)
+    sha = hashlib.sha256(f"{seed} {named}\0".encode())
     for content in (notebook.read_bytes(), path.read_bytes()):
         sha.update(hashlib.sha256(content).digest())
-    return Exam(notebook.stem, questions, tests, seed, sha.hexdigest(), notebook, *given)
+    return Exam(notebook.stem, questions, tests, seed, sha.hexdigest(), notebook, *given, named)
 
 
 def _oddities(cells: Sequence[Cell], topic: str) -> list[str]:
@@ -119,6 +126,8 @@ class _Learner:
 
     def _run_cells(self, session: Session) -> None:
         """Run all cells; one that ends the process is left out from then on."""
+        if self._exam.forbidden:
+            session.run_cell(_FORBID.format(names=self._exam.forbidden))
         for number, source in list(self._cells.items()):
             try:
                 error = session.run_cell(source)

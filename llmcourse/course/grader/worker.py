@@ -25,7 +25,7 @@ from llmcourse.course.exercises.check import crash
 from llmcourse.course.exercises.compare import one_line
 
 MOST_FILES = 512
-_PR_SET_PDEATHSIG, _SIGKILL = 1, 9
+_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _SIGKILL = 1, 4, 9
 
 
 def _limit(kind: int, most: int) -> None:
@@ -44,8 +44,7 @@ def _lock_down(options: argparse.Namespace) -> None:
         os.setgroups([])
         os.setresgid(options.uid, options.uid, options.uid)
         os.setresuid(options.uid, options.uid, options.uid)
-    if options.guard:
-        _stand_guard()
+    _stand_guard()
     _die_with_parent()  # a change of user would undo it
     _limit(resource.RLIMIT_NPROC, options.processes)
     _limit(resource.RLIMIT_NOFILE, MOST_FILES)
@@ -53,19 +52,31 @@ def _lock_down(options: argparse.Namespace) -> None:
         _limit(resource.RLIMIT_AS, options.memory_bytes)
 
 
+def _prctl(option: int, value: int) -> None:
+    """Ask the system for something about this process."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+
+
 def _die_with_parent() -> None:
     """Ask the system to end this process when its parent ends."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, _SIGKILL, 0, 0, 0)
+    _prctl(_PR_SET_PDEATHSIG, _SIGKILL)
 
 
 def _stand_guard() -> None:
-    """Go on in a child.  Who kills its parent then kills this process, not the grader."""
+    """Go on in a child.  Who kills its parent then kills this process, not the grader.
+
+    In namespaces the parent is process 1, which ends all others when it ends, and which nothing
+    in there can kill.  The learner's processes, of the same user, may not write into it either.
+    """
+    _prctl(_PR_SET_DUMPABLE, 0)
     child = os.fork()
     if child:
         _die_with_parent()
-        os.waitpid(child, 0)
+        while os.waitpid(-1, 0)[0] != child:
+            pass
         os._exit(0)
+    _prctl(_PR_SET_DUMPABLE, 1)  # the grader looks at what this one holds
 
 
 def _pipes() -> tuple[BinaryIO, BinaryIO]:
@@ -157,7 +168,7 @@ def _serve(requests: BinaryIO, answers: BinaryIO) -> None:
 def main() -> None:
     """Read the limits, lock down, and serve."""
     parser = argparse.ArgumentParser(description="run the cells of one notebook")
-    for name in ("uid", "cpu_s", "file_bytes", "processes", "memory_bytes", "guard"):
+    for name in ("uid", "cpu_s", "file_bytes", "processes", "memory_bytes"):
         parser.add_argument(f"--{name}", type=int, required=True)
     options = parser.parse_args()
     requests, answers = _pipes()
