@@ -47,7 +47,7 @@ def test_cells_may_not_call_what_is_forbidden_and_the_package_may():
 )
 def test_only_functions_of_the_package_are_forbidden(name, tmp_path, capsys, monkeypatch):
     with pytest.raises(ValueError, match="--forbid takes functions such as"):
-        forbidden.check([name])
+        forbidden.checked_names([name])
     monkeypatch.setattr(alone, "adopt_orphans", lambda: None)  # this process keeps its children
     monkeypatch.setattr(alone, "end_orphans", lambda: None)
     exam = small_exam.write_exam(tmp_path / "exam")

@@ -689,7 +689,7 @@ def test_a_wrong_dtype_is_refused_first(tmp_path):
 
 
 def test_a_folder_without_a_run_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="no intact checkpoint"):
+    with pytest.raises(ValueError, match="holds no run to go on with"):
         export(tmp_path / "nowhere", tmp_path / "to")
     assert list(tmp_path.iterdir()) == []
 

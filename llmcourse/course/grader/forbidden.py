@@ -13,7 +13,7 @@ class ForbiddenError(Exception):
     """A cell called what the instructor wants to be written anew."""
 
 
-def check(names: Iterable[str]) -> tuple[str, ...]:
+def checked_names(names: Iterable[str]) -> tuple[str, ...]:
     """Return the names, if each is a function or class of the package.
 
     Raises:
