@@ -35,7 +35,7 @@ def checked_names(names: Iterable[str]) -> tuple[str, ...]:
 
 def forbid(names: Iterable[str]) -> None:
     """Make each of some functions raise when a cell calls it; the package itself still may."""
-    for name in check(names):
+    for name in checked_names(names):
         module, _, own = name.rpartition(".")
         whole = getattr(sys.modules[module], own)
         if isinstance(whole, type):
