@@ -267,6 +267,9 @@ NOT_IN = (
     addnodes.pending_xref,
 )
 
+APART = {"cell_output", "phase-strip", "visually-hidden"}
+"""Classes of what is not the text of a page."""
+
 
 def terms_of(glossary: str) -> dict[str, str]:
     """Return the term that each spelling stands for: as it is, in the plural, and capitalised."""
@@ -289,7 +292,7 @@ def sections(doctree: nodes.document) -> Iterator[list[nodes.Text]]:
             node = node.parent
         if any(isinstance(each, NOT_IN) for each in above):
             continue
-        if any("cell_output" in each.get("classes", ()) for each in above[:-1]):
+        if any(APART.intersection(each.get("classes", ())) for each in above[:-1]):
             continue
         inside = [each for each in above if isinstance(each, nodes.section)]
         found.setdefault(inside[-2] if len(inside) > 1 else doctree, []).append(text)

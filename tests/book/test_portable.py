@@ -193,6 +193,12 @@ def test_parts_of_words_titles_and_links_are_left_alone():
     ) == [[]]
 
 
+def test_outputs_and_the_strip_of_phases_are_left_alone():
+    page = "Page\n====\n\nA\n-\n\n.. container:: phase-strip\n\n   gradient\n\nA gradient.\n"
+    assert linked(page) == [["gradient"]]
+    assert linked(page.replace("A gradient.", "Nothing.")) == [[]]
+
+
 def test_an_everyday_word_is_linked_where_it_is_in_italics():
     assert linked("Page\n====\n\nA\n-\n\nUse your head.  A *head* is this.\n") == [["head"]]
 

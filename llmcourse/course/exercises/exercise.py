@@ -134,7 +134,7 @@ def given(notebook: NotebookNode) -> tuple[str, frozenset[str]]:
     """Return what a notebook gives beside its questions: imports, functions and classes.
 
     Returns:
-        Their source, and the names of the functions that answer cells give: those without a stub.
+        The source, and the names of the functions without a stub, which answer cells give.
     """
     parts: list[str] = []
     names: set[str] = set()
