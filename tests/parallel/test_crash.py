@@ -74,7 +74,11 @@ def a_third(pytestconfig):
 
 def end(process):
     """End a run and its ranks by SIGKILL."""
-    family = [process.pid, *(p.pid for p in psutil.Process(process.pid).children(recursive=True))]
+    try:
+        children = psutil.Process(process.pid).children(recursive=True)
+    except psutil.NoSuchProcess:  # it has just ended by itself
+        return process.join()
+    family = [process.pid, *(child.pid for child in children)]
     os.kill(process.pid, signal.SIGKILL)
     process.join()
     deadline = time.monotonic() + 30

@@ -902,7 +902,7 @@ def test_the_command_line_exports(processes):
         (["--run", "x"], "required"),
         (["--run", "x", "--to", "y", "--dtype", "int8"], "dtype"),
         (["--run", "x", "--to", "y", "--colour", "red"], "colour"),
-        (["--run", "x", "--to", "y"], "no intact checkpoint"),
+        (["--run", "x", "--to", "y"], "holds no run to go on with"),
         (["--run", "x", "--to", "."], "exists"),
     ],
 )

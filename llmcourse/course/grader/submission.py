@@ -66,7 +66,7 @@ def exam(notebook: Path, folder: Path, *, seed: int = 0, forbidden: Sequence[str
     for question in questions:
         hidden.tests_of(tests, question.number)
     given = exercise.given(cells)
-    named = forbidden_names.check(forbidden)
+    named = forbidden_names.checked_names(forbidden)
     sha = hashlib.sha256(f"{seed} {named}\0".encode())
     for content in (notebook.read_bytes(), path.read_bytes()):
         sha.update(hashlib.sha256(content).digest())
