@@ -21,6 +21,7 @@ NAMES = (
     "google-chrome",
     "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome",
 )
+TWO_FRAMES = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
 MISSING = "these tests need Chromium; on Debian: sudo apt-get install --yes chromium"
 
 PLAIN_PAGE = """<!doctype html><html lang="en" data-theme="{theme}"><meta charset="utf8">
@@ -108,6 +109,7 @@ def show(page: Page, tmp_path: Path) -> Callable[..., Page]:
         page.goto(path.as_uri())
         for place in range(len(widgets)):
             page.locator(".lc-host .lc").nth(place).wait_for()
+        page.evaluate(TWO_FRAMES)  # a picture is drawn anew when its width is known
         return page
 
     return opened

@@ -206,8 +206,7 @@ def test_play_goes_along_the_row(show):
 
 def test_a_press_on_a_column_chooses_it(show):
     page = show(token_strip())
-    box = page.locator(".lc-stage text", has_text="␣left").first.bounding_box()
-    page.mouse.click(box["x"] + 3, box["y"] + 3)
+    page.locator(".lc-stage text", has_text="␣left").first.click(position={"x": 3, "y": 3})
     assert value(page, "position") == "7"
     assert "is asked for “␣left”" in said(page)
 

@@ -77,7 +77,8 @@ def end(process):
     try:
         children = psutil.Process(process.pid).children(recursive=True)
     except psutil.NoSuchProcess:  # it has just ended by itself
-        return process.join()
+        process.join()
+        return
     family = [process.pid, *(child.pid for child in children)]
     os.kill(process.pid, signal.SIGKILL)
     process.join()

@@ -2,11 +2,12 @@
 
 Started by `sandbox`.  It reads requests, a line of plain data each, and answers each with one::
 
-    ("cell", source)                      -> ("ok", None)
+    ("cell", source)
+        -> ("ok", None)
     ("call", name, arguments, settings, given)
-                                          -> ("ok", what the function returned)
-                                             ("open", why there is no answer yet)
-                                             ("crash", the error in one line)
+        -> ("ok", what the function returned)
+        or ("open", why there is no answer yet)
+        or ("crash", the error in one line)
 
 What the cells print goes to another pipe.  Whatever a cell does here, the grader only ever reads
 lines of plain data, and knows the expected values in a process of its own.
