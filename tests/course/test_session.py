@@ -112,9 +112,10 @@ hear()
 time.sleep(2)
 say(b'{"tuple":["ok",0]}')
 hear()
+own = os.getpid()
 if os.fork():
     os.wait()
-while True:
+while os.getppid() == own:  # nobody else ends the child of this stand-in
     pass
 """
 
