@@ -41,12 +41,14 @@ def _lock_down(options: argparse.Namespace) -> None:
     _limit(resource.RLIMIT_CORE, 0)
     _limit(resource.RLIMIT_CPU, options.cpu_s)
     _limit(resource.RLIMIT_FSIZE, options.file_bytes)
+    _stand_guard()
     if options.uid:
         os.setgroups([])
         os.setresgid(options.uid, options.uid, options.uid)
         os.setresuid(options.uid, options.uid, options.uid)
-    _stand_guard()
-    _die_with_parent()  # a change of user would undo it
+    # A change of user would undo both.
+    _prctl(_PR_SET_DUMPABLE, 1)  # the grader looks at what this process holds
+    _die_with_parent()
     _limit(resource.RLIMIT_NPROC, options.processes)
     _limit(resource.RLIMIT_NOFILE, MOST_FILES)
     if sys.platform == "linux":  # elsewhere the system ignores or refuses it
@@ -68,7 +70,8 @@ def _stand_guard() -> None:
     """Go on in a child.  Who kills its parent then kills this process, not the grader.
 
     In namespaces the parent is process 1, which ends all others when it ends, and which nothing
-    in there can kill.  The learner's processes, of the same user, may not write into it either.
+    in there can kill.  It keeps the grader's user: bubblewrap, which has given up its rights,
+    could not end another's.  Learners' processes of the same user may not write into it either.
     """
     _prctl(_PR_SET_DUMPABLE, 0)
     child = os.fork()
@@ -77,7 +80,6 @@ def _stand_guard() -> None:
         while os.waitpid(-1, 0)[0] != child:
             pass
         os._exit(0)
-    _prctl(_PR_SET_DUMPABLE, 1)  # the grader looks at what this one holds
 
 
 def _pipes() -> tuple[BinaryIO, BinaryIO]:
