@@ -191,7 +191,7 @@ MUTANTS = {
     "the mean is subtracted": ("x.square().mean", "(x - x.mean()).square().mean", check_rmsnorm),
     "the bias is not corrected": ("(1 - b2**self.t)", "(1 - b2)", check_adamw),
     "gains decay, too": ('if w.ndim == 2 and name != "embedding"', "if True", check_adamw),
-    "the decay is in the gradient": ("self.eps) + decay * w)", "self.eps))", check_adamw),
+    "there is no decay": ("self.eps) + decay * w)", "self.eps))", check_adamw),
     "the loss overflows": ("(logits - top).exp()", "logits.exp()", check_loss),
     "each gradient is clipped by itself": (
         "sum(g.square().sum() for g in gradients)",

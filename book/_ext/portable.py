@@ -246,12 +246,14 @@ def read(app: Sphinx, document: str, content: list[str]) -> None:
 
 # --- terms
 
-EVERYDAY = """
+EVERYDAY = frozenset(
+    """
 architecture bubble bucket calibration capacity collective combine decoding depth divergence
 document expert gate hash head hook key layout mask median merge mesh model node packing
 query rank reduce retention sampling spare stage step surprise tape target temperature
 timeout value weight width window
-"""
+""".split()
+)
 """Words that are terms in one sense only: linked where they are in italics, or in a longer term."""
 
 NOT_IN = (
@@ -330,7 +332,7 @@ def _link_in(
     for found in pattern.finditer(plain):
         term = spellings[found[0]]
         stressed = isinstance(text.parent, nodes.emphasis) and found[0] == plain
-        if term in linked or (term in EVERYDAY.split() and not stressed):
+        if term in linked or (term in EVERYDAY and not stressed):
             continue
         linked.add(term)
         pieces += [nodes.Text(plain[last : found.start()]), term_link(term, found[0], document)]

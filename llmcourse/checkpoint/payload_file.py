@@ -157,7 +157,7 @@ def _hash_of(file: BinaryIO, first: int, num_bytes: int) -> bytes:
     return digest.digest()
 
 
-_BROKEN = (
+BROKEN = (
     ArithmeticError,
     AssertionError,
     AttributeError,
@@ -169,7 +169,7 @@ _BROKEN = (
     ValueError,
     pickle.UnpicklingError,
 )
-"""What reading a payload that is none of ours can end in."""
+"""What reading a pickle that is none of ours can end in."""
 
 
 def read_payload(path: Path) -> Any:
@@ -191,7 +191,7 @@ def _content(file: BinaryIO, path: Path) -> Any:
             content = torch.load(file, map_location="cpu", weights_only=True)
         check_plain(content, "")
         return content
-    except _BROKEN as error:
+    except BROKEN as error:
         reason = " ".join(str(error).split()[:30])
         raise ValueError(
             f"{path} holds something else than tensors and plain data: {reason}"

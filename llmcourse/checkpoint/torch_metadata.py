@@ -19,20 +19,10 @@ from typing import Any, NamedTuple, TypeVar
 
 import torch
 
+from llmcourse.checkpoint.payload_file import BROKEN
+
 NAME = ".metadata"
 _DESCRIBED = "torch.distributed.checkpoint.metadata"
-_BROKEN = (
-    ArithmeticError,
-    AttributeError,
-    EOFError,
-    LookupError,
-    MemoryError,
-    RuntimeError,
-    TypeError,
-    ValueError,
-    pickle.UnpicklingError,
-)
-"""What a pickle that is no description can end in."""
 
 
 class _Note:
@@ -121,7 +111,7 @@ def read_metadata(folder: Path, files: Collection[str]) -> Any:
         note = _state(_Notes(io.BytesIO(raw)).load(), _Metadata)
         places = _places(note["storage_data"], {n: (folder / n).stat().st_size for n in files})
         return _described(note["state_dict_metadata"], places)
-    except _BROKEN as error:
+    except BROKEN as error:
         reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise ValueError(f"{folder / NAME} is not as torch writes it: {reason}") from error
 

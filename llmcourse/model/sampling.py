@@ -186,11 +186,15 @@ class _Window:
         if self.use_cache:
             self.cache = self.cache or self.model.new_cache(len(ids_BT), self.room)
             seen += self.cache[0].length
-        mask_BTS = _own_mask(self.starts, seen, end) if max(self.starts) > first else None
+        mask_BTS = (
+            _own_mask(self.starts, seen, end, ids_BT.device) if max(self.starts) > first else None
+        )
         return self.model(ids_BT[:, seen:], mask=mask_BTS, cache=self.cache)[:, -1]
 
 
-def _own_mask(starts: list[int], seen: int, end: int) -> Bool[Tensor, "B T S"]:
+def _own_mask(
+    starts: list[int], seen: int, end: int, device: torch.device
+) -> Bool[Tensor, "B T S"]:
     """Return the causal mask for rows that begin in columns of their own.
 
     Positions need no such care: rotations tell how far apart two tokens are, and no more.
@@ -199,9 +203,10 @@ def _own_mask(starts: list[int], seen: int, end: int) -> Bool[Tensor, "B T S"]:
         starts: where each row begins; the earliest is the first column of all.
         seen: first column of the queries.
         end: after the last column.
+        device: of the tokens.
     """
-    columns_S = torch.arange(min(starts), end)
-    columns_T1 = torch.arange(seen, end).unsqueeze(1)
-    own_B1S = columns_S >= torch.tensor(starts).view(-1, 1, 1)
+    columns_S = torch.arange(min(starts), end, device=device)
+    columns_T1 = torch.arange(seen, end, device=device).unsqueeze(1)
+    own_B1S = columns_S >= torch.tensor(starts, device=device).view(-1, 1, 1)
     # Padding sees itself: attention over nothing may be NaN, which would spread.
     return (own_B1S & (columns_S <= columns_T1)) | (columns_S == columns_T1)

@@ -493,6 +493,10 @@ def test_the_comparison_notices_padding_that_is_seen(monkeypatch):
     assert same.count(True) < 3
 
 
+def test_the_mask_of_unequal_rows_is_where_their_tokens_are():
+    assert sampling._own_mask([0, 2], 0, 4, torch.device("meta")).device.type == "meta"
+
+
 def test_the_cache_is_as_long_as_what_is_written(monkeypatch):
     """Published models have contexts whose whole cache takes gigabytes."""
     decoder, made = built(small()), []
