@@ -1,4 +1,4 @@
-"""The widget of chapter 04: ranks stand where the package puts them, and every control obeys."""
+"""The widget of chapter 38: ranks stand where the package puts them, and every control obeys."""
 
 import itertools
 import math

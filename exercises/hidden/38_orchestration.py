@@ -1,4 +1,4 @@
-"""Hidden tests of the exercises of chapter 04."""
+"""Hidden tests of the exercises of chapter 38."""
 
 import itertools
 import math
