@@ -26,9 +26,12 @@ HEADINGS = (
     "Exercises",
     "Quiz",
     "Take away",
+    "Deeper",
     "Where popular accounts go wrong",
     "Further reading",
 )
+OPTIONAL = {"At scale", "Deeper"}
+"""Sections that stand where scale is the point, and where some readers want more."""
 NETWORK = {"requests", "urllib", "socket", "http", "httpx", "aiohttp", "ftplib", "urllib3"}
 DOWNLOADS = {"from_pretrained", "load_dataset", "hf_hub_download", "urlopen", "urlretrieve"}
 # A change in a docstring or a comment does not execute chapters again.
@@ -134,7 +137,7 @@ def prose_problems(path: Path, notebook: nbformat.NotebookNode) -> Iterator[str]
     found = re.findall(r"^## (.+)$", _markdown(notebook), flags=re.MULTILINE)
     places = [found.index(heading) if heading in found else None for heading in HEADINGS]
     for heading, place in zip(HEADINGS, places, strict=True):
-        if place is None:
+        if place is None and heading not in OPTIONAL:
             yield f"has no section '{heading}'"
     known = [place for place in places if place is not None]
     if known != sorted(known):

@@ -3,6 +3,8 @@
 Directives
     ```{phases} 3```     the seven phases, the third lit; several numbers, or "all"
     ```{coursemap}```    all planned chapters by part, those in the TOC as links
+
+Each chapter carries the mark of its lap in the contents, and its foot leads on in its lap.
 """
 
 import json
@@ -17,15 +19,39 @@ from sphinx.util.docutils import SphinxDirective
 
 PHASES = ("data", "forward", "loss", "backward", "sync", "optimizer", "checkpoint")
 CURRICULUM = "llmcourse/course/curriculum.json"
+MARKS = "①②"
+"""Of the laps, in the contents, on the map and at the foot of a page."""
 # Stands for a colon while napoleon reads a docstring; a character that no docstring has.
 COLON = "\ue000"
+
+
+def curriculum_of(env: BuildEnvironment) -> dict[str, list[dict]]:
+    """Return the curriculum by part and by lap."""
+    return json.loads((Path(env.srcdir) / CURRICULUM).read_text(encoding="utf8"))
 
 
 def parts_of(env: BuildEnvironment) -> list[dict]:
     """Return the curriculum by part; the page is rebuilt when it or the TOC changes."""
     env.note_dependency(CURRICULUM)
     env.note_dependency("_toc.yml")
-    return json.loads((Path(env.srcdir) / CURRICULUM).read_text(encoding="utf8"))
+    return curriculum_of(env)["parts"]
+
+
+def lap_marks(env: BuildEnvironment) -> dict[str, str]:
+    """Return the mark of each chapter's lap, by number; the front matter has none."""
+    laps = zip(MARKS, curriculum_of(env)["laps"], strict=True)
+    return {number: mark for mark, lap in laps for number in lap["chapters"]}
+
+
+def reading_order(env: BuildEnvironment) -> list[str]:
+    """Return the written chapters in the order of the laps, each before its exercises."""
+    by_number = {c["number"]: c for part in curriculum_of(env)["parts"] for c in part["chapters"]}
+    order = []
+    for lap in curriculum_of(env)["laps"]:
+        for number in lap["chapters"]:
+            chapter = document_of(by_number[number])
+            order += [chapter, chapter.replace("chapters/", "exercises/")]
+    return [document for document in order if document in env.found_docs]
 
 
 def document_of(chapter: dict) -> str:
@@ -94,15 +120,18 @@ class CourseMap(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         whole = nodes.container(classes=["course-map"])
+        for mark, lap in zip(MARKS, curriculum_of(self.env)["laps"], strict=True):
+            whole += nodes.paragraph("", f"{mark} {lap['lap']}", classes=["course-map-lap"])
+        marks = lap_marks(self.env)
         for part in parts_of(self.env):
             whole += nodes.rubric("", part["part"])
             chapters = nodes.bullet_list(classes=["course-map-part"])
             for chapter in part["chapters"]:
-                chapters += self._entry(chapter)
+                chapters += self._entry(chapter, marks.get(chapter["number"], ""))
             whole += chapters
         return [whole]
 
-    def _entry(self, chapter: dict) -> nodes.list_item:
+    def _entry(self, chapter: dict, mark: str) -> nodes.list_item:
         label = f"{chapter['number']} {chapter['title']}"
         written = document_of(chapter) in self.env.found_docs
         paragraph = nodes.paragraph()
@@ -111,7 +140,36 @@ class CourseMap(SphinxDirective):
         else:
             paragraph += nodes.inline("", label, classes=["not-written"])
             paragraph += unseen(" (not written yet)")
+        paragraph += nodes.inline("", f" {mark}", classes=["lap"])
         return nodes.list_item("", paragraph, classes=["written" if written else "planned"])
+
+
+def mark_contents(_app: Sphinx, env: BuildEnvironment) -> None:
+    """Put the mark of its lap behind each chapter in the contents."""
+    marks = lap_marks(env)
+    for document, contents in env.tocs.items():
+        mark = marks.get(document.removeprefix("chapters/")[:2])
+        if document.startswith("chapters/") and mark:
+            title = next(contents.findall(nodes.reference))
+            if not title.astext().endswith(mark):  # Sphinx keeps the contents between builds
+                title += nodes.inline("", f" {mark}", classes=["lap"])
+
+
+def lead_on_in_the_lap(
+    app: Sphinx, document: str, _template: str, context: dict[str, object], _doctree: object
+) -> None:
+    """Let the foot of a page lead to its neighbours in the order of the laps."""
+    order = reading_order(app.env)
+    if document not in order:
+        return
+    marks, place = lap_marks(app.env), order.index(document)
+    neighbours = {"prev": order[place - 1 : place], "next": order[place + 1 : place + 2]}
+    for side, found in neighbours.items():
+        for other in found:  # one, or none: then it is the neighbour in the contents
+            title = app.builder.render_partial(app.env.titles[other])["title"]
+            mark = marks[other.split("/")[1][:2]]
+            link = app.builder.get_relative_uri(document, other)
+            context[side] = {"link": link, "title": f"{title} {mark}"}
 
 
 # The text under a field is text.  Napoleon takes "Bytes: how many" in it for a type "Bytes", so
@@ -160,6 +218,8 @@ def link_chapters(
 def setup(app: Sphinx) -> dict[str, object]:
     app.add_directive("phases", PhaseStrip)
     app.add_directive("coursemap", CourseMap)
+    app.connect("env-updated", mark_contents)
+    app.connect("html-page-context", lead_on_in_the_lap)
     app.connect("autodoc-process-docstring", hide_colons, priority=400)
     app.connect("autodoc-process-docstring", show_colons, priority=600)
     app.connect("autodoc-process-docstring", link_chapters)

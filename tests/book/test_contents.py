@@ -12,7 +12,8 @@ import pytest
 from tools import api_pages, build_book
 
 ROOT = Path(__file__).parents[2]
-PARTS = json.loads((ROOT / "llmcourse" / "course" / "curriculum.json").read_text(encoding="utf8"))
+CURRICULUM = ROOT / "llmcourse" / "course" / "curriculum.json"
+PARTS, LAPS = (json.loads(CURRICULUM.read_text(encoding="utf8"))[n] for n in ("parts", "laps"))
 PLANNED = [f"{c['number']}_{c['slug']}" for part in PARTS for c in part["chapters"]]
 IN_TOC = [Path(name).name for name in build_book.documents() if name.startswith("chapters/")]
 NOTEBOOKS = sorted(path.stem for path in (ROOT / "chapters").glob("*.ipynb"))
@@ -70,6 +71,22 @@ def test_the_curriculum_has_46_chapters_in_twelve_parts():
     assert [name[:2] for name in PLANNED] == [f"{number:02d}" for number in range(46)]
     assert len(set(PLANNED)) == 46
     assert all(re.fullmatch(r"\d\d_[a-z0-9_]+", name) for name in PLANNED)
+
+
+def test_every_chapter_but_the_first_is_in_one_lap():
+    in_laps = [number for lap in LAPS for number in lap["chapters"]]
+    assert sorted(in_laps) == [name[:2] for name in PLANNED[1:]]
+    assert len(LAPS) == 2
+    assert LAPS[0]["chapters"] == sorted(LAPS[0]["chapters"])
+
+
+@pytest.mark.parametrize("chapter", NOTEBOOKS)
+def test_a_chapter_needs_what_comes_before_it_in_the_laps(chapter):
+    before = ["00", *(number for lap in LAPS for number in lap["chapters"])]
+    before = before[: before.index(chapter[:2])]
+    text = "\n".join(cell.source for cell in cells_of(chapter)[:4])
+    needs = text.split("## You need", 1)[1].split("\n## ", 1)[0]
+    assert set(re.findall(r"\((\d\d)_\w+\.ipynb\)", needs)) <= set(before)
 
 
 def test_parts_one_to_seven_are_the_phases():

@@ -186,20 +186,47 @@ def test_the_map_has_every_chapter_and_links_the_written_ones(book):
     assert len(items) == 46
     written = {item["text"]: item["href"] for item in items if item["class"] == "written"}
     assert written == {
-        "05 From text to token IDs": "chapters/05_tokens.html",
-        "10 The blueprint": "chapters/10_blueprint.html",
+        "05 From text to token IDs ①": "chapters/05_tokens.html",
+        "10 The blueprint ①": "chapters/10_blueprint.html",
     }
     planned = [item for item in items if item["class"] == "planned"]
     assert all(item["href"] is None for item in planned)
-    assert all(item["text"].endswith("(not written yet)") for item in planned)
+    marks = [item["text"].split("(not written yet)")[1].strip() for item in planned]
+    assert marks[0] == ""  # the front matter
+    assert sorted(marks[1:]) == 19 * ["①"] + 24 * ["②"]
 
 
 def test_the_map_has_every_part(book):
     page = (book[0] / "intro.html").read_text(encoding="utf8")
-    parts = json.loads(
-        (ROOT / "llmcourse" / "course" / "curriculum.json").read_text(encoding="utf8")
-    )
+    curriculum = ROOT / "llmcourse" / "course" / "curriculum.json"
+    parts = json.loads(curriculum.read_text(encoding="utf8"))["parts"]
     assert re.findall(r'<p class="rubric">(.+?)</p>', page) == [part["part"] for part in parts]
+
+
+def test_the_foot_of_a_page_leads_on_in_its_lap(tmp_path, monkeypatch):
+    """Chapter 09, of the second lap, stands between 05 and 10 in the contents."""
+    monkeypatch.syspath_prepend(ROOT / "book" / "_ext")
+    names = "05_tokens", "09_data_loading", "10_blueprint"
+    (tmp_path / "exercises").mkdir()
+    pages = {f"chapters__{name}": f"{name[3:]}\n{20 * '='}\n" for name in names}
+    pages["exercises__05_tokens"] = "Exercises\n=========\n"
+    toc = [".. toctree::", "", *(f"   {name.replace('__', '/')}" for name in sorted(pages))]
+    out, warnings = build(tmp_path, intro="Home\n====\n\n" + "\n".join(toc), **pages)
+    assert warnings == ""
+    follows = {}
+    for name in pages:
+        page = (out / f"{name.replace('__', '/')}.html").read_text(encoding="utf8")
+        found = re.search(r'<link rel="next" title="(.*?)" href="(.*?)"', page)
+        follows[name] = (found[1], found[2]) if found else None
+    assert follows["chapters__05_tokens"] == ("Exercises ①", "../exercises/05_tokens.html")
+    assert follows["exercises__05_tokens"] == ("blueprint ①", "../chapters/10_blueprint.html")
+    assert follows["chapters__10_blueprint"] == ("data_loading ②", "09_data_loading.html")
+    contents = (out / "intro.html").read_text(encoding="utf8")
+    assert re.findall(r"(\w+)<span class=\"lap\"> (.)</span>", contents) == [
+        ("tokens", "①"),
+        ("data_loading", "②"),
+        ("blueprint", "①"),
+    ]
 
 
 def test_modules_link_to_their_chapters(book):

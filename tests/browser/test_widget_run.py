@@ -73,6 +73,16 @@ def test_a_written_chapter_is_a_link_to_the_page_beside(show):
     assert hrefs == ["00_how_to_use.html", "01_whole_run.html", "02_step_by_hand.html"]
 
 
+def test_what_comes_next_follows_the_laps(show):
+    """After chapter 05 the first lap goes on with 10; 09 belongs to the second."""
+    page = show(ProgressMap(written=["05", "09", "10"], progress={"05": "done"}))
+    assert "Next: 10 The blueprint." in said(page)
+    mark(page, "10", "done")
+    assert "Next: 09 Feeding the machine." in said(page)
+    titles = page.locator(".pm-chapter a").all_text_contents()
+    assert [title[-1] for title in titles] == ["①", "②", "①"]
+
+
 def test_shares_and_merging(arithmetic):
     chapters = [{"number": n} for n in ("00", "01", "02", "03")]
     progress = {"00": "done", "02": "reading", "99": "done"}

@@ -187,17 +187,15 @@ import threading, time
 for _ in range(30):
     threading.Thread(target=time.sleep, args=(600,)).start()
 """
-# In several cells, each with its own time: a busy machine may need seconds for a gigabyte.
-HOLD_300_MIB = """
-for number in range(6):
-    held.append(os.memfd_create(str(number)))
-    os.posix_fallocate(held[-1], 0, 50 << 20)
+HOLD = """
+import subprocess, sys
+hold = "import time; held = b'x' * (MIB << 20); print(flush=True); time.sleep(600)"
+held.append(subprocess.Popen([sys.executable, "-I", "-S", "-c", hold], stdout=subprocess.PIPE))
+held[-1].stdout.read(1)
 """
-MEMORY_FILES = [
-    "import os, time\nheld = []",
-    *[HOLD_300_MIB] * 8,
-    "time.sleep(60)",
-]
+"""A child that holds memory: the limit of an address space counts each process for itself."""
+# In several cells, each with its own time: a busy machine may need seconds for a gigabyte.
+MEMORY = ["held = []", *[HOLD.replace("MIB", "300")] * 8, "import time\ntime.sleep(60)"]
 IN_JUPYTER = """
 %matplotlib inline
 import asyncio
@@ -434,7 +432,7 @@ SUBMISSIONS = {
         SECOND, problem="cell 3: it printed more", extra=["while True:\n    print('x' * 100_000)"],
         add=code("while True:\n    print('x' * 100_000)"), namespaces_only=True,
     ),
-    "memory-files": of(problem="GiB of memory", extra=MEMORY_FILES, namespaces_only=True),
+    "memory": of(problem="GiB of memory", extra=MEMORY, namespaces_only=True),
     "kills-parent": of(
         problem="cell 3", extra=["import os\nos.kill(os.getppid(), 9)\nwhile True:\n    pass"]
     ),

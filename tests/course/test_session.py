@@ -12,13 +12,7 @@ from llmcourse.course.exercises import check
 from llmcourse.course.grader import sandbox, session
 from tests.course import hostile
 
-HOLD_600_MIB = """
-import os
-held = os.memfd_create("held")
-for _ in range(60):
-    os.write(held, bytes(10 << 20))
-"""
-"""Memory that no limit of an address space counts."""
+HOLD_600_MIB = hostile.HOLD.replace("MIB", "600")
 LIMITS = sandbox.Limits(memory_bytes=1200 << 20, disk_bytes=2 << 30)
 
 
@@ -27,7 +21,7 @@ def started(limits, seconds=300.0):
     return session.Session(place, deadline=time.monotonic() + seconds)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="Linux has such files")
+@pytest.mark.skipif(sys.platform != "linux", reason="measured on Linux alone")
 def test_who_takes_the_memory_is_blamed_and_what_it_has_started_is_ended(monkeypatch):
     # A watcher that never looks in time: what is tested must not depend on when it does.
     monkeypatch.setattr(session, "LOOK_EVERY_S", 3600.0)
@@ -37,7 +31,7 @@ def test_who_takes_the_memory_is_blamed_and_what_it_has_started_is_ended(monkeyp
     with started(LIMITS) as learner:
         assert learner.run_cell(detached) == ""
         assert len(hostile.leftovers(token)) == 1
-        assert learner.run_cell(f"kept = []\ndef take():\n{hold}    kept.append(held)") == ""
+        assert learner.run_cell(f"held = []\ndef take():\n{hold}") == ""
         assert learner.call("take") is None
         assert learner.run_cell("x = 1") == ""
         with pytest.raises(session.EndedError, match=r"more than 1\.17 GiB of memory"):
@@ -159,6 +153,15 @@ def test_a_call_may_wait_and_is_limited_by_its_own_processor_time(liar):
     assert learner.processor_s < 1.0
     with pytest.raises(session.EndedError, match="more than 1 s of processor time"):
         learner.call("work")
+
+
+def test_who_was_ended_while_it_answered_has_not_answered(liar, monkeypatch):
+    monkeypatch.setattr(session, "LOOK_EVERY_S", 3600.0)
+    learner = liar('hear(); say(b\'{"tuple":["ok",0]}\'); time.sleep(600)')
+    # The watcher is the first to see it: whoever looks next finds no process.
+    monkeypatch.setattr(learner, "_too_much", lambda: learner._stop("too much") or "")
+    with pytest.raises(session.EndedError, match="too much"):
+        learner.call("f")
 
 
 def test_forged_answers_are_plain_data_and_nothing_more(liar):

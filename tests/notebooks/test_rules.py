@@ -67,7 +67,7 @@ PROSE = {
     "need": ("need", "## You need", "## Needed", "no section 'You need'"),
     "able": ("need", "## You will be able to", "", "no section 'You will be able to'"),
     "predict": ("need", "## Predict", "", "no section 'Predict'"),
-    "scale": ("scale", "## At scale", "## At size", "no section 'At scale'"),
+    "deeper": ("scale", "## At scale", "## Deeper", "not in the order"),
     "take away": ("end", "## Take away", "", "no section 'Take away'"),
     "wrong": ("end", "## Where", "## There", "no section 'Where popular"),
     "reading": ("end", "## Further reading", "", "no section 'Further reading'"),

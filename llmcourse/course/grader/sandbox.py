@@ -24,6 +24,8 @@ import llmcourse
 from llmcourse.base.arguments import require_each
 
 HOME = "/home/learner"
+FOLDERS = ("/tmp", "/dev/shm", HOME)
+"""File systems in memory: what a learner's process may write to, in namespaces."""
 FIRST_UID = 61_000
 """User ids for the learners' processes when the grader is root: one for each submission."""
 MOST_UIDS = 4_000
@@ -37,7 +39,9 @@ AS_ANOTHER = (
     f"os.setresuid(*[{FIRST_UID}] * 3); import logging.config; "
 )
 """A process that has become another user must still be able to read all of Python."""
+PROBE_REFUSAL = "from llmcourse.course.grader import syscalls; syscalls.refuse()"
 PROBE_S = 120
+MISSING_REFUSAL = "memory outside processes is not limited, as no system call can be refused"
 MISSING_PLAIN = (
     "other submissions and hidden tests can be read wherever the file system lets this user",
     "files can be written wherever the file system lets this user",
@@ -154,13 +158,13 @@ def detect(private: Sequence[Path], *, wanted: str = "auto") -> Isolation:
         place = Place(isolation, Limits(), tuple(private), uid=FIRST_UID if root else 0)
         why = _probe(_command(place, [sys.executable, "-c", PROBE]))
         if not why:
-            return isolation
+            return replace(isolation, missing=_unrefused(place))
     if wanted == "namespaces":
         raise ValueError(f"namespaces were asked for and cannot be had: {why}")
     if wanted == "limits":
         why = "only limits were asked for"
     drop = root and not _probe([sys.executable, "-c", AS_ANOTHER + PROBE])
-    missing = [f"no namespaces: {why}", *MISSING_PLAIN]
+    missing = [f"no namespaces: {why}", *MISSING_PLAIN, *_unrefused()]
     if not drop:
         missing.append("processes of this user can be killed, the grader itself included")
     if root and not drop:
@@ -168,6 +172,13 @@ def detect(private: Sequence[Path], *, wanted: str = "auto") -> Isolation:
     if sys.platform != "linux":
         missing.append("memory is watched, not limited")
     return Isolation("limits", tuple(missing), "", drop)
+
+
+def _unrefused(place: Place | None = None) -> tuple[str, ...]:
+    """Return what to say if no system call can be refused: nothing, or a sentence."""
+    arguments = [sys.executable, "-c", PROBE_REFUSAL]
+    why = sys.platform == "linux" and _probe(_command(place, arguments) if place else arguments)
+    return (f"{MISSING_REFUSAL}: {why}",) if why else ()
 
 
 def _probe(arguments: list[str]) -> str:
@@ -222,7 +233,9 @@ def _command(place: Place, arguments: list[str]) -> list[str]:
     for name in SYSTEM_FILES:
         words += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
     words += ["--proc", "/proc", "--dev", "/dev"]
-    for folder in ("/tmp", "/dev/shm", HOME):
+    # It reads as zeros as well, and cannot be mapped: memory that processes share without a size.
+    words += ["--dev-bind", "/dev/full", "/dev/zero"]
+    for folder in FOLDERS:
         words += ["--perms", "1777", "--size", size, "--tmpfs", folder]
     # Without this, the folders above would be closed to the user that the process becomes.
     for above in sorted({p for folder in folders for p in folder.parents} - {Path("/")}):

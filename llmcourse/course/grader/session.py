@@ -26,6 +26,8 @@ LOOK_EVERY_S = 0.2
 TAIL_BYTES = 2000
 GONE_S = 10.0
 BLOCK_BYTES = 512
+INODE_BYTES = 1024
+"""What Linux itself counts for a file in memory, beside its content (tmpfs: BOGO_INODE_SIZE)."""
 
 
 class EndedError(AnswerError):
@@ -50,6 +52,7 @@ class Session:
         given: str = "",
         given_names: Collection[str] = (),
     ) -> None:
+        self._ready = False
         self._given = dict.fromkeys(given_names, given)
         self.limits, self.deadline, self.ended = place.limits, deadline, ""
         place = replace(place, mark=place.mark or uuid.uuid4().hex)
@@ -66,6 +69,7 @@ class Session:
     def __enter__(self) -> "Session":
         self._set_clock(START_S, START_S)
         self._answer()
+        self._ready = True
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -115,7 +119,7 @@ class Session:
         self._send(plain.dumps(question) + b"\n")
         answer = self._answer()
         # Now, not when the watcher looks next: the blame would fall on the question after this one.
-        if too_much := self._too_much():
+        if too_much := self._too_much() or self.ended:  # the watcher may have been the first
             raise self._end(too_much)
         return answer
 
@@ -202,8 +206,10 @@ class Session:
         """Return what to say if all that was started uses too much of something, or nothing."""
         most, family = self.limits.memory_bytes, self._family()
         self._spent_s = max(self._spent_s, sum(map(_processor_s, family)))
-        if sum(map(_held_bytes, family)) > most:
-            return f"it used more than {most / 2**30:.3g} GiB of memory"
+        held, files = sum(map(_held_bytes, family)), self._files(family)
+        if held + files * INODE_BYTES > most:
+            counted = f", with {files:,} files" if files * INODE_BYTES > held else ""
+            return f"it used more than {most / 2**30:.3g} GiB of memory{counted}"
         if self.processor_s > self._allowed_s:
             return f"it took more than {self._allowed_s:g} s of processor time and was stopped"
         return ""
@@ -215,6 +221,16 @@ class Session:
             return [own, *own.children(recursive=True)]
         except psutil.Error:
             return []
+
+    def _files(self, family: list[psutil.Process]) -> int:
+        """Return the number of its files in memory, which take some even when they are empty."""
+        if self._place.isolation.kind != "namespaces" or not self._ready:
+            return 0  # nothing is in its place yet
+        for process in family[1:]:  # the first is bubblewrap's, outside
+            with contextlib.suppress(OSError):
+                found = [os.statvfs(f"/proc/{process.pid}/root{f}") for f in sandbox.FOLDERS]
+                return sum(each.f_files - each.f_ffree for each in found)
+        return 0
 
     # --- the end
 
@@ -273,6 +289,9 @@ def _held_bytes(process: psutil.Process) -> int:
     """Return what a process holds: its resident memory, and files that live in memory alone."""
     try:
         held = process.memory_info().rss
+        # What only threads hold is not seen at a process whose first thread has ended.
+        for thread in () if held else process.threads():
+            held = max(held, psutil.Process(thread.id).memory_info().rss)
     except psutil.Error:
         return 0
     with contextlib.suppress(OSError):

@@ -15,6 +15,7 @@ lines of plain data, and knows the expected values in a process of its own.
 
 import argparse
 import asyncio
+import contextlib
 import ctypes
 import os
 import resource
@@ -24,6 +25,7 @@ from typing import Any, BinaryIO
 from llmcourse.course.exercises import plain
 from llmcourse.course.exercises.check import crash
 from llmcourse.course.exercises.compare import one_line
+from llmcourse.course.grader import syscalls
 
 MOST_FILES = 512
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _SIGKILL = 1, 4, 9
@@ -53,6 +55,8 @@ def _lock_down(options: argparse.Namespace) -> None:
     _limit(resource.RLIMIT_NOFILE, MOST_FILES)
     if sys.platform == "linux":  # elsewhere the system ignores or refuses it
         _limit(resource.RLIMIT_AS, options.memory_bytes)
+        with contextlib.suppress(OSError):  # then `Isolation.missing` says so
+            syscalls.refuse()
 
 
 def _prctl(option: int, value: int) -> None:

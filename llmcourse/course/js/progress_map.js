@@ -114,6 +114,7 @@ function shelf() {
 
 // --- the page
 
+const MARKS = { 1: " ①", 2: " ②" };
 const SIGNS = { "not begun": "○", reading: "◐", done: "●" };
 const CLASSES = { "not begun": "", reading: "lc-2", done: "lc-3" };
 const STYLE = `
@@ -137,6 +138,7 @@ function render({ model, el }) {
   const w = frame({ model, el, title: "Where you are in the course" });
   w.root.prepend(h("style", {}, STYLE));
   const chapters = model.get("chapters");
+  const inOrder = [...chapters].sort((a, b) => (a.turn ?? 0) - (b.turn ?? 0)); // of the laps
   const parts = [...new Set(chapters.map((c) => c.part))];
   const storage = shelf();
   // A notebook has a kernel, and the pages are not beside it: there the titles are no links.
@@ -309,7 +311,7 @@ function render({ model, el }) {
   const updates = [];
   function chapterRow(chapter) {
     const sign = h("span", { class: "pm-sign", "aria-hidden": "true" });
-    const name = `${chapter.number} ${chapter.title}`;
+    const name = `${chapter.number} ${chapter.title}${MARKS[chapter.lap] ?? ""}`;
     const minutes = chapter.minutes ? ` (${chapter.minutes} min)` : "";
     const title = chapter.written && chapter.href && inPage ? h("a", { href: chapter.href }, name + minutes)
       : h("span", { class: chapter.written ? "" : "pm-later" }, name + minutes);
@@ -339,6 +341,9 @@ function render({ model, el }) {
   w.root.append(h("p", {}, "A summary of your exercises comes from ",
     h("code", {}, "python -m llmcourse.course progress summary FILE"), ". A chapter is marked as done when its last " +
     "exercise is passed, unless you have marked it: what you set yourself stays."));
+  if (chapters.some((c) => c.lap)) {
+    w.root.append(h("p", {}, "① first lap: one processor. ② second lap: many processors and real data."));
+  }
   w.root.append(h("p", {}, inPage ? "Underlined chapters can be read; the grey ones are not written yet."
     : "The grey chapters are not written yet."), h("p", {}, storage
     ? "Marks are kept in this browser alone and sent nowhere. Export saves them to a file, for another browser."
@@ -358,7 +363,7 @@ function render({ model, el }) {
 
   function sentence() {
     const { done, reading, all, share } = counts(chapters, progress());
-    const next = chapters.find((c) => c.written && progress()[c.number] !== "done");
+    const next = inOrder.find((c) => c.written && progress()[c.number] !== "done");
     return `${done} of ${all} chapters done (${Math.round(100 * share)} %), ${reading} being read. ` +
       (total().of ? `${exerciseSentence()} ` : "") +
       (next ? `Next: ${next.number} ${next.title}.` : "Every chapter that is written is done.");

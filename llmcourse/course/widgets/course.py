@@ -15,13 +15,19 @@ READ = ("reading", "done")
 
 
 def curriculum() -> list[dict[str, str]]:
-    """Return the chapters of the course in order: number, slug, title, and the part they are in."""
+    """Return the chapters in the order of their numbers: number, slug, title, part and lap.
+
+    The lap is 1 or 2, `turn` the place in the order of the laps; the front matter has neither.
+    """
     text = (
         resources.files("llmcourse.course").joinpath("curriculum.json").read_text(encoding="utf8")
     )
+    whole = json.loads(text)
+    laps = [(n, number) for n, lap in enumerate(whole["laps"], 1) for number in lap["chapters"]]
+    places = {number: {"lap": n, "turn": turn} for turn, (n, number) in enumerate(laps, 1)}
     return [
-        {**chapter, "part": part["part"]}
-        for part in json.loads(text)
+        {**chapter, "part": part["part"], **places.get(chapter["number"], {})}
+        for part in whole["parts"]
         for chapter in part["chapters"]
     ]
 
@@ -30,7 +36,8 @@ class ProgressMap(Widget):
     """The chapters by part, each not begun, being read or done; the browser keeps what is set.
 
     Args:
-        chapters: each with number, title, part, slug and perhaps minutes, as `curriculum` gives.
+        chapters: each with number, title, part, slug and perhaps minutes, lap and turn, as
+            `curriculum` gives.
         written: numbers of the chapters that can be read now; their titles are links.
         progress: number of a chapter to "reading" or "done"; wins over what the browser keeps.
         exercises: what `grading.progress.summary` returns; the browser keeps the better it has had.
@@ -95,7 +102,8 @@ def _listed(chapters: Sequence[Mapping[str, Any]], written: set[str]) -> list[di
         if missing := [n for n in ("number", "slug", "title", "part") if n not in chapter]:
             raise ValueError(f"chapter {dict(chapter)} has no {missing}")
         number = chapter["number"]
-        kept = {n: chapter[n] for n in ("number", "title", "part", "minutes") if n in chapter}
+        names = ("number", "title", "part", "minutes", "lap", "turn")
+        kept = {n: chapter[n] for n in names if n in chapter}
         address = f"{number}_{chapter['slug']}.html" if number in written else ""
         listed.append({**kept, "written": number in written, "href": address})
     numbers = [chapter["number"] for chapter in listed]
