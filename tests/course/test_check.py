@@ -17,6 +17,9 @@ from nbformat.v4 import new_code_cell, new_notebook
 from llmcourse.course.exercises import Check, check, progress
 from llmcourse.course.exercises.result import Line, Result, State, as_html
 
+CHECKS = "llmcourse/course/exercises/checks"
+pytestmark = pytest.mark.depends_on(f"{CHECKS}/c00_how_to_use.py", f"{CHECKS}/c21_pipelines.py")
+
 
 @pytest.fixture(autouse=True)
 def _quiet(monkeypatch):
