@@ -61,7 +61,8 @@ def page(name: str, path: Path) -> str:
         return f"# {name}\n\n{automodule(name, members=True)}"
     blocks = [f"# {name}\n", automodule(name, members=False)]
     for inner in sorted(path.parent.rglob("*.py")):
-        if not inner.stem.startswith("__") and has_public_names(inner):
+        generated = inner.parent.name == "checks"  # from notebooks, which have pages
+        if not (generated or inner.stem.startswith("__")) and has_public_names(inner):
             dotted = ".".join(inner.relative_to(PACKAGE).with_suffix("").parts)
             blocks += [f"## {dotted}\n", automodule(dotted, members=True)]
     return "\n".join(blocks)

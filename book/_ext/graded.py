@@ -1,4 +1,4 @@
-"""The pages of exercises: the learner's notebook, checks folded, and a solution folded behind each.
+"""The pages of exercises: the learner's notebook, and folds with code and solution of each check.
 
 What is inserted is text alone: the cells of code, and with them the cached execution, stay.
 """
@@ -12,6 +12,11 @@ from llmcourse.course.exercises import exercise
 
 FOLDER = "exercises/"
 BLOCK = """\
+````{{dropdown}} What the check of {number} looks at
+```python
+{check}
+```
+````
 ````{{dropdown}} Solution of {number}
 ```python
 {solution}
@@ -23,7 +28,7 @@ Solutions below are folded: try first."""
 
 
 def with_solutions(text: str, solved: nbformat.NotebookNode, topic: str) -> str:
-    """Return the text of a learner's notebook with a folded solution after each check."""
+    """Return a learner's notebook with two folds after each check: its code, and a solution."""
     notebook = nbformat.reads(text, as_version=4)
     by_check = {f"{q.key}-check": q for q in exercise.questions(solved)}
     cells = []
@@ -32,7 +37,7 @@ def with_solutions(text: str, solved: nbformat.NotebookNode, topic: str) -> str:
         question = by_check.get(exercise.grade_id(cell))
         if question is not None:
             solution = exercise.solution_of(question.answer)
-            block = BLOCK.format(number=question.number, solution=solution)
+            block = BLOCK.format(number=question.number, check=question.check, solution=solution)
             cells.append(nbformat.v4.new_markdown_cell(block, id=f"solution-{question.key}"))
     cells.insert(1, nbformat.v4.new_markdown_cell(DOWNLOAD.format(topic=topic), id="download"))
     notebook.cells = cells

@@ -85,6 +85,7 @@ def test_solutions_are_inserted_as_text_alone():
     inserted = [c for c in made.cells if c.id.startswith("solution-")]
     assert len(inserted) == len(questions_of("05_tokens"))
     assert not [c for c in inserted if "BEGIN SOLUTION" in c.source]
+    assert all("with Check(" in c.source for c in inserted)
 
 
 @pytest.mark.parametrize("name", ["book/exercises", "book/instructors"])

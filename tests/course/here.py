@@ -4,7 +4,8 @@ What reads a file, takes cells from it, passes plain data and compares needs no 
 tested; what keeps a submission shut off does, and is tested with one (test_hostile.py).
 """
 
-from llmcourse.course.exercises import check, plain
+from llmcourse.course.exercises import plain
+from llmcourse.course.exercises.check import crash
 from llmcourse.course.grader import worker
 from llmcourse.course.grader.session import EndedError, Session
 
@@ -31,7 +32,7 @@ class Here(Session):
         try:
             exec(compile(source, "<cell>", "exec"), self._names)
         except Exception as error:
-            return "crash", check.crash(error)
+            return "crash", crash(error)
         return "ok", None
 
     def printed(self):

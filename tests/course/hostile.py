@@ -207,8 +207,10 @@ await task
 WAITED = True
 """
 PATCH_CHECK = """
-import llmcourse.course.exercises.check as check
+import sys
+import llmcourse.course.exercises.check
 import llmcourse.course.exercises.compare as compare
+check = sys.modules["llmcourse.course.exercises.check"]
 compare.difference = lambda *a, **k: ""
 check._truth = lambda condition: True
 check.Check.equal = check.Check.close = check.Check.__call__ = lambda self, *a, **k: True

@@ -14,8 +14,11 @@ import torch
 from nbclient import NotebookClient
 from nbformat.v4 import new_code_cell, new_notebook
 
-from llmcourse.course.exercises import Check
+from llmcourse.course.exercises import Check, check, progress
 from llmcourse.course.exercises.result import Line, Result, State, as_html
+
+CHECKS = "llmcourse/course/exercises/checks"
+pytestmark = pytest.mark.depends_on(f"{CHECKS}/c00_how_to_use.py", f"{CHECKS}/c21_pipelines.py")
 
 
 @pytest.fixture(autouse=True)
@@ -210,15 +213,93 @@ def test_the_html_sets_no_colour_of_text_or_ground():
 
 
 def test_a_notebook_shows_html_and_text():
-    source = 'from llmcourse.course.exercises import Check\n\nwith Check("05.1") as t:\n'
-    source += '    t(False, "you did")'
-    notebook = new_notebook(cells=[new_code_cell(source, id="c")])
+    sources = [
+        "from llmcourse.course.exercises import Check, check",
+        "def mean_surprise(probabilities):\n    return 1 / 0",
+        'check("00.1")',
+        'with Check("05.1") as t:\n    t(False, "you did")',
+    ]
+    notebook = new_notebook(
+        cells=[new_code_cell(source, id=f"c{len(source)}") for source in sources]
+    )
     NotebookClient(notebook, timeout=120).execute()
-    (output,) = notebook.cells[0].outputs
-    assert output.output_type == "display_data"
-    assert "NOT YET" in output.data["text/plain"]
-    assert 'role="status"' in output.data["text/html"]
+    outputs = [cell.outputs for cell in notebook.cells]
+    assert outputs[:2] == [[], []]
+    says = ["ZeroDivisionError: division by zero, at line 2 of your cell: return 1 / 0", "you did"]
+    for (output,), words in zip(outputs[2:], says, strict=True):
+        assert output.output_type == "display_data"
+        assert words in output.data["text/plain"]
+        assert 'role="status"' in output.data["text/html"]
     nbformat.validate(notebook)
+
+
+MEAN = "import math\n\ndef mean_surprise(p):\n    return -sum(map(math.log, p)) / len(p)"
+HINTS = "Question 00.1 has two hints, folded at the end of its text, above your answer."
+
+
+def test_one_line_finds_the_answer_and_keeps_what_it_found(capsys, monkeypatch, tmp_path):
+    monkeypatch.setenv("LLMCOURSE_PROGRESS", str(tmp_path / "progress.json"))
+    names = cell(MEAN, check=check)
+    exec('check("00.1")', names)
+    out = capsys.readouterr().out
+    assert out.startswith("00.1 PASS, 1 point\n")
+    assert "hints" not in out
+    assert progress.read(tmp_path / "progress.json")["00.1"]["state"] == State.PASS
+
+
+def test_one_line_says_what_a_mistake_means_and_where_the_hints_are(capsys):
+    exec('check("00.1")', cell(MEAN.replace("-sum", "sum"), check=check))
+    out = capsys.readouterr().out
+    assert "your loss is not above 0: ln 0.2 is negative" in out
+    assert out.endswith(f"\nStuck? {HINTS}\n")
+    assert HINTS in as_html(Result("00.1", 2, [Line(State.NOT_YET, "no")], HINTS))
+    assert HINTS not in as_html(Result("00.1", 2, [Line(State.NOT_ANSWERED, "no")], HINTS))
+
+
+@pytest.mark.parametrize(
+    ("question", "given", "says"),
+    [
+        ("00.1", "", "mean_surprise is not defined: run the cell with your answer first"),
+        ("21.2", "bubble = str", "row is not defined: run all cells above first"),
+    ],
+)
+def test_one_line_names_the_cell_that_has_not_been_run(question, given, says, capsys):
+    exec(f'check("{question}")', cell(given, check=check))
+    assert capsys.readouterr().out.endswith(f"  not answered yet {says}\n")
+
+
+@pytest.mark.parametrize(
+    ("question", "says"),
+    [("99.9", "use '00.1' to"), ("00.9", "use '00.1' to '00.4'"), (0.1, "use"), ([], "use")],
+)
+def test_a_question_that_is_not_there_is_one_line(question, says, capsys, monkeypatch):
+    check(question)
+    out = capsys.readouterr().out
+    assert out.startswith(f"there is no exercise {question!r}: {says}")
+    assert out.count("\n") == 1
+    monkeypatch.setenv("LLMCOURSE_STRICT", "1")
+    with pytest.raises(ValueError, match="there is no exercise"):
+        check(question)
+
+
+def test_one_line_is_strict_if_asked_to(monkeypatch):
+    monkeypatch.setenv("LLMCOURSE_STRICT", "1")
+    with pytest.raises(AssertionError, match="your loss is not above 0"):
+        exec('check("00.1")', cell(MEAN.replace("-sum", "sum"), check=check))
+
+
+def test_a_script_may_check_its_answer(tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(
+        "from llmcourse.course.exercises import check\n\n\n"
+        'def mean_surprise(p):\n    return 1 / 0\n\n\ncheck("00.1")\n'
+    )
+    env = os.environ | {"LLMCOURSE_PROGRESS": "off"}
+    done = subprocess.run(
+        [sys.executable, str(path)], capture_output=True, text=True, env=env, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "division by zero, at line 5 of your file: return 1 / 0" in done.stdout
 
 
 def test_a_terminal_needs_no_ipython():

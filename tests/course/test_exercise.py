@@ -7,7 +7,7 @@ import pytest
 from llmcourse.course.exercises import exercise
 from llmcourse.course.exercises.check import AnswerError, NotAnsweredError
 from llmcourse.course.exercises.result import State
-from llmcourse.course.grader import hidden
+from llmcourse.course.grader import hidden, reader
 from tests.course import small_exam
 from tools import mutants
 
@@ -74,6 +74,21 @@ def test_a_question_without_a_check_is_refused():
     notebook.cells = [c for c in notebook.cells if exercise.grade_id(c) != "90-2-check"]
     with pytest.raises(exercise.ExerciseError, match=r"90\.2 has no cell 90-2-answer or -check"):
         exercise.questions(notebook)
+
+
+OWN = "def helper(x):\n    return 2 * x"
+
+
+@pytest.mark.parametrize("check", ['check("90.1")', "check('90.1')  # again", small_exam.CHECK_1])
+def test_a_check_is_not_run_with_a_submission_but_what_stands_beside_it_is(check):
+    for cell in (f"{check}\n{OWN}", f"{OWN}\n{check}"):
+        assert reader.to_run(reader.Cell(cell, "", "", is_check=False)) == OWN
+    assert reader.to_run(reader.Cell(check, "", "90-1-check", is_check=True)) == ""
+
+
+@pytest.mark.parametrize("own", ["check(numbers)", 'found = check("90.1")', "def check(x): ..."])
+def test_a_function_of_the_learner_s_own_that_is_called_check_is_run(own):
+    assert reader.to_run(reader.Cell(own, "", "", is_check=False)) == own
 
 
 def test_same_seed_same_inputs_and_each_question_its_own():

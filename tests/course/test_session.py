@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from llmcourse.course.exercises import check
+from llmcourse.course.exercises.check import AnswerError
 from llmcourse.course.grader import sandbox, session
 from tests.course import hostile
 
@@ -58,7 +58,7 @@ def test_a_cell_that_cannot_be_compiled_is_told_and_ends_nothing():
         assert learner.run_cell("def f():\n    return 1") == ""
         assert learner.call("f") == 1
         assert learner.run_cell("def g():\n    raise ValueError('\\ud800')") == ""
-        with pytest.raises(check.AnswerError, match="half a character"):
+        with pytest.raises(AnswerError, match="half a character"):
             learner.call("g")
 
 

@@ -17,7 +17,8 @@ FEWEST, MOST = 3, 6
 def of_topic(topic, *rest, name):
     """A case that depends on its topic's files alone."""
     files = (f"solutions/{topic}.ipynb", f"hidden/{topic}.py", f"mutants/{topic}.diff")
-    marks = pytest.mark.depends_on(*(f"exercises/{file}" for file in files))
+    check = f"llmcourse/course/exercises/checks/c{topic}.py"
+    marks = pytest.mark.depends_on(check, *(f"exercises/{file}" for file in files))
     return pytest.param(topic, *rest, id=name, marks=marks)
 
 

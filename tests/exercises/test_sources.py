@@ -8,6 +8,7 @@ import nbformat
 import pytest
 
 from llmcourse.course.exercises import exercise
+from tests.course import small_exam
 from tests.exercises import gates
 from tools import build_book, check_notebooks, exercises, setup_cells
 
@@ -32,7 +33,7 @@ def test_what_is_generated_is_fresh(capsys):
 
 def test_a_stale_notebook_is_found_and_mended(tmp_path, monkeypatch, capsys):
     root = tmp_path / "root"
-    for folder in ("exercises/solutions", "chapters", "llmcourse/course/exercises"):
+    for folder in ("exercises/solutions", "chapters", "llmcourse/course/exercises/checks"):
         (root / folder).mkdir(parents=True)
     source = exercises.SOLUTIONS / "05_tokens.ipynb"
     (root / "exercises" / "solutions" / source.name).write_text(source.read_text())
@@ -43,6 +44,7 @@ def test_a_stale_notebook_is_found_and_mended(tmp_path, monkeypatch, capsys):
         "FOLDER": root / "exercises",
         "SOLUTIONS": root / "exercises" / "solutions",
         "CATALOGUE": root / "llmcourse" / "course" / "exercises" / "catalogue.json",
+        "CHECKS": root / "llmcourse" / "course" / "exercises" / "checks",
     }.items():
         monkeypatch.setattr(exercises, name, path)
     assert exercises.main(["--check"]) == 1
@@ -52,6 +54,12 @@ def test_a_stale_notebook_is_found_and_mended(tmp_path, monkeypatch, capsys):
     learners = root / "exercises" / source.name
     learners.write_text(learners.read_text().replace("YOUR CODE HERE", "your code"))
     assert exercises.main(["--check"]) == 1
+    assert exercises.main([]) == 0
+    checks = exercises.CHECKS / "c05_tokens.py"
+    checks.write_text(checks.read_text().replace("t.equal", "t.close"))
+    capsys.readouterr()
+    assert exercises.main(["--check"]) == 1
+    assert capsys.readouterr().out.startswith(f"stale: {checks.relative_to(root)}:")
 
 
 @each_topic
@@ -104,11 +112,54 @@ def test_an_answer_is_documented_functions(topic):
         assert all(ast.get_docstring(function) for function in functions)
 
 
+CODE_OF_CHECKS = '''\
+"""Checks of 90_small, written by tools.exercises from its solutions."""
+
+import torch
+
+
+def check_1(t, add_all):
+    """90.1 add"""
+    t.equal(add_all([1, 2]), 3, "not the sum")
+
+
+def check_2(t, double, *, near):
+    """90.2 double"""
+    t(near(double(torch.ones(2)), 2), "not twice")
+'''
+
+
+def notebook_with_a_helper():
+    check = 'with Check("90.2", points=3) as t:\n    t(near(double(torch.ones(2)), 2), "not twice")'
+    notebook = small_exam.notebook(check_2=check)
+    notebook.cells[0].source += "\n\n\ndef near(x, y):\n    return bool((x == y).all())"
+    return notebook
+
+
+def test_a_check_becomes_a_function_of_what_it_uses():
+    assert exercises.checks_of(notebook_with_a_helper(), "90_small") == CODE_OF_CHECKS
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [('"90.1"', '"90.2"'), ("points=2", "points=3"), (" t:", " u:")]
+)
+def test_a_check_names_its_question_and_points(old, new):
+    notebook = small_exam.notebook(check_1=small_exam.CHECK_1.replace(old, new))
+    with pytest.raises(
+        exercise.ExerciseError, match=r'90\.1 has to begin: with Check\("90\.1", points=2'
+    ):
+        exercises.checks_of(notebook, "90_small")
+
+
 @each_topic
-def test_a_check_names_its_question_and_points(topic):
+def test_a_learner_sees_one_line_of_a_check(topic):
+    cells = exercise.read(exercises.FOLDER / f"{topic}.ipynb").cells
+    seen = {exercise.grade_id(cell): cell for cell in cells}
     for question in exercise.questions(gates.notebook_of(topic)):
-        head = f'with Check("{question.number}", points={question.points:g}) as t:'
-        assert question.check.count(head) == 1
+        cell = seen[f"{question.key}-check"]
+        assert cell.source == f'check("{question.number}")'
+        assert set(cell.metadata) == {"nbgrader"}
+    assert "exercises import check" in next(c.source for c in cells if c.get("id") == "setup")
 
 
 def test_the_catalogue_names_every_question():

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from llmcourse import lazy
 
 if TYPE_CHECKING:
-    from llmcourse.course.exercises.check import Check
+    from llmcourse.course.exercises.check import Check, check
     from llmcourse.course.exercises.quiz import Quiz
 
 lazy(__name__)

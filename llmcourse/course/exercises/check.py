@@ -1,5 +1,10 @@
 """The check of an exercise: what is right so far, in words.
 
+    check("05.1")
+
+is all that a notebook needs: it finds the answer among the notebook's names, and the code of the
+check in `checks`, which is made from
+
     with Check("05.1", points=2) as t:
         t.equal(first_merge(text), (98, 97), "you took ...", "the greater of two tied pairs")
 
@@ -7,9 +12,14 @@ Nothing raises, so that a notebook with open exercises runs to its end; with the
 variable LLMCOURSE_STRICT set to 1, a check that does not pass does raise.
 """
 
+import importlib
+import inspect
 import os
 import re
+import sys
 import traceback
+from collections.abc import Callable, Mapping
+from typing import Any, no_type_check
 
 import numpy as np
 import torch
@@ -19,6 +29,7 @@ from llmcourse.course.exercises.compare import one_line
 from llmcourse.course.exercises.result import Line, Result, State, as_text, show
 
 STRICT = "LLMCOURSE_STRICT"
+WAY_ON = "Stuck? Question {} has two hints, folded at the end of its text, above your answer."
 QUESTION = re.compile(r"[0-9]{2}\.[1-9][0-9]?")
 
 
@@ -103,6 +114,64 @@ class Check:
         return True
 
 
+@no_type_check  # whose frame would stand between this one and the caller's
+def check(question):
+    """Check the answer to a question, and show what holds and what a mistake means.
+
+    Args:
+        question: such as "05.1"; its answer is found among the caller's global names.
+
+    Raises:
+        AssertionError: if it does not pass and LLMCOURSE_STRICT is 1.
+        ValueError: if there is no such question and LLMCOURSE_STRICT is 1.
+    """
+    try:
+        result_of(question, sys._getframe(1).f_globals)
+    except ValueError as error:
+        if os.environ.get(STRICT) == "1":
+            raise
+        print(error)
+
+
+def result_of(question: object, names: Mapping[str, Any], *, quiet: bool = False) -> Result:
+    """Run the check of a question of the course.
+
+    Args:
+        question: such as "05.1".
+        names: where the answer is, and what else the notebook gives.
+        quiet: neither show nor record the result.
+
+    Raises:
+        ValueError: if there is no such question.
+    """
+    listed = {entry["number"]: entry for entry in progress.catalogue()}
+    if question not in list(listed):
+        near = [number for number in listed if number[:2] == str(question)[:2]] or list(listed)
+        raise ValueError(f"there is no exercise {question!r}: use {near[0]!r} to {near[-1]!r}")
+    entry = listed[question]
+    checks = importlib.import_module(f"{__package__}.checks.c{entry['notebook']}")
+    run = getattr(checks, f"check_{question[3:]}")
+    with Check(question, points=entry["points"], quiet=quiet) as t:
+        t.result.way_on = WAY_ON.format(question)
+        run(t, **_needed(run, names))
+    return t.result
+
+
+def _needed(run: Callable[..., None], names: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a check uses of a notebook: its parameters, behind `t`; the answer's come first.
+
+    Raises:
+        NotAnsweredError: if a cell has not been run.
+    """
+    _, *parameters = inspect.signature(run).parameters.values()
+    for parameter in parameters:
+        if parameter.name not in names:
+            answer = parameter.kind is not parameter.KEYWORD_ONLY
+            cell = "the cell with your answer" if answer else "all cells above"
+            raise NotAnsweredError(f"{parameter.name} is not defined: run {cell} first")
+    return {parameter.name: names[parameter.name] for parameter in parameters}
+
+
 def strict(result: Result, error: BaseException | None = None) -> None:
     """Raise if a result is no pass and the environment asks for that (LLMCOURSE_STRICT=1)."""
     if result.state is not State.PASS and os.environ.get(STRICT) == "1":
@@ -143,13 +212,20 @@ def crash(error: BaseException) -> str:
     frame = _own_frame(error)
     if frame is None:
         return text + ", where the check used what you returned"
-    return text + f", at line {frame.lineno} of your cell: {one_line(frame.line or '')}"
+    kind = "cell" if is_cell(frame.filename) else "file"
+    return text + f", at line {frame.lineno} of your {kind}: {one_line(frame.line or '')}"
 
 
 def _own_frame(error: BaseException) -> traceback.FrameSummary | None:
-    """Return the innermost frame in a cell other than the one that holds the check."""
+    """Return the innermost frame in a cell or script, other than the cell that holds the check."""
     frames = traceback.extract_tb(error.__traceback__)
-    own = [f for f in frames[1:] if is_cell(f.filename) and f.filename != frames[0].filename]
+    script = getattr(sys.modules["__main__"], "__file__", "")
+    own = [
+        frame
+        for frame in frames[1:]
+        if frame.filename != frames[0].filename
+        and (is_cell(frame.filename) or frame.filename == script)
+    ]
     return own[-1] if own else None
 
 

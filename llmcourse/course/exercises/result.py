@@ -39,6 +39,8 @@ class Result:
     question: str
     points: int | float
     lines: list[Line] = field(default_factory=list)
+    way_on: str = ""
+    """What helps when it does not pass."""
 
     @property
     def state(self) -> State:
@@ -83,7 +85,12 @@ def as_text(result: Result) -> str:
     lines = [_heading(result)]
     for state, meaning, detail in _told(result):
         lines += [f"  {state:<16} {meaning}"] + [f"  {'':<16} {detail}"] * bool(detail)
-    return "\n".join(lines)
+    return "\n".join([*lines, *_way_on(result)])
+
+
+def _way_on(result: Result) -> list[str]:
+    """Return the line below the others, where there is one."""
+    return [result.way_on] if result.way_on and result.state is State.NOT_YET else []
 
 
 def as_html(result: Result) -> str:
@@ -93,11 +100,12 @@ def as_html(result: Result) -> str:
         below = f"<br><code>{html.escape(detail)}</code>" if detail else ""
         text = f"<strong>{state}</strong> {html.escape(meaning)}{below}"
         items.append(f'<li style="margin:.15em 0">{text}</li>')
+    below = "".join(f'<p style="margin:.2em 0">{html.escape(line)}</p>' for line in _way_on(result))
     box = _BOX.format(border=_BORDERS[result.state])
     return (
         f'<div class="llmcourse-check" role="status" style="{box}">'
         f"<strong>{html.escape(_heading(result))}</strong>"
-        f'<ul style="{_LIST}">{"".join(items)}</ul></div>'
+        f'<ul style="{_LIST}">{"".join(items)}</ul>{below}</div>'
     )
 
 

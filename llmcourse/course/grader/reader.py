@@ -3,6 +3,7 @@
 import ast
 import codecs
 import json
+import re
 import stat
 from dataclasses import dataclass
 from pathlib import Path
@@ -92,7 +93,7 @@ def to_run(cell: Cell) -> str:
     """Return what of a cell is to be run: not the installation, and no checks."""
     if cell.id == INSTALL_CELL:
         return ""
-    source, checks = cell.source, cell.is_check or "Check(" in cell.source
+    source, checks = cell.source, cell.is_check or "heck(" in cell.source
     if not checks or len(source) > MOST_CHECK_CHARACTERS:
         return source
     # What a learner has written into a cell of checks counts like any other code.
@@ -107,8 +108,8 @@ def to_run(cell: Cell) -> str:
 
 
 def _is_check(statement: ast.stmt) -> bool:
-    """Say whether a statement is a block `with Check(...)`."""
-    if not isinstance(statement, ast.With):
-        return False
-    call = statement.items[0].context_expr
-    return isinstance(call, ast.Call) and getattr(call.func, "id", "") == "Check"
+    """Say whether a statement is `check("NN.n")`, or a block `with Check(...)`."""
+    if isinstance(statement, ast.With):
+        call = statement.items[0].context_expr
+        return isinstance(call, ast.Call) and getattr(call.func, "id", "") == "Check"
+    return re.fullmatch(r"check\('[0-9]{2}\.[0-9]+'\)", ast.unparse(statement)) is not None
