@@ -37,12 +37,16 @@ KEPT = ("tags", "mystnb", "jupyter", "cellView")
 """What stays of a cell's metadata: tags and images of the page, and who folds the code."""
 FOLDED = {"tags": ["hide-input"], "jupyter": {"source_hidden": True}, "cellView": "form"}
 """The metadata of a cell whose code is folded: in the page, in JupyterLab, in Colab."""
+CHECKS = "checks"
+"""The tag of the cell that holds a section's assertions, out of sight."""
+MAX_ASSERTIONS = 3
+"""So many assertions of a chapter stay in sight: those that teach."""
 NOT_PORTABLE = {
     r"\{[a-z:]+\}`": "a role",
     r"^ *(?:`{3,}|~{3,}|:{3,})\{": "a directive",
     r"^ *\([\w-]+\)= *$": "a label",
     r"\$\$ *\([\w-]+\) *$": "a label of an equation",
-    r"!\[[^\]]*\]\((?!https?:|attachment:)": "an image beside the notebook",
+    r"!\[[^\]]*\](?!\((?:https?:|attachment:))": "an image beside the notebook",
     r"<(?!/?(?:span|sub|sup|br|kbd|details|summary)\b|https?:)/?[a-zA-Z][^>\n]*>": "HTML",
 }
 """What JupyterLab, Colab or GitHub cannot show, by its pattern."""
@@ -107,6 +111,7 @@ def problems(path: Path, names: set[str]) -> Iterator[str]:
     yield from section_problems(path.stem, notebook)
     yield from portable_problems(notebook)
     yield from figure_problems(notebook)
+    yield from fold_problems(notebook)
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
     if not setup_cells.is_stamped(notebook):
         yield "its first code cell is not the setup cell: run make format"
@@ -115,12 +120,35 @@ def problems(path: Path, names: set[str]) -> Iterator[str]:
     if not code or ("set_up(" not in code[0].source and "set_num_threads(1)" not in code[0].source):
         yield "its first own code cell does not call runtime.set_up()"
     for cell in code:
-        hidden = cell.metadata.get("jupyter", {}).get("source_hidden", False)
-        if hidden != bool({"hide-input", "remove-input"} & {*cell.metadata.get("tags", ())}):
-            yield f"cell {cell.get('id')}: is folded in the page or in JupyterLab, but not in both"
-    for cell in code:
         for problem in code_problems(cell, names):
             yield f"cell {cell.get('id')}: {problem}"
+
+
+def fold_problems(notebook: nbformat.NotebookNode) -> Iterator[str]:
+    """Yield code that is folded in one front end alone, and checks that are in sight."""
+    in_sight = 0
+    for cell in notebook.cells:
+        if cell.cell_type != "code":
+            continue
+        name, tags = f"cell {cell.get('id')}", {*cell.metadata.get("tags", ())}
+        folds = (
+            bool({"hide-input", "remove-input", "remove-cell"} & tags),
+            cell.metadata.get("jupyter", {}).get("source_hidden", False),
+            cell.metadata.get("cellView") == "form",
+        )
+        if len(set(folds)) > 1:
+            yield f"{name}: is not folded alike in the page, in JupyterLab and in Colab"
+        if all(folds) and not cell.source.startswith("# @title "):
+            yield f"{name}: is folded without a title for Colab: begin it with '# @title ...'"
+        num_assertions = len(re.findall(r"^ *assert\b", cell.source, re.MULTILINE))
+        in_sight += 0 if any(folds) else num_assertions
+        if CHECKS in tags and not (all(folds) and num_assertions):
+            yield f"{name}: has the tag {CHECKS}, and is not folded or checks nothing"
+    if in_sight > MAX_ASSERTIONS:
+        yield (
+            f"shows {in_sight} assertions: keep the {MAX_ASSERTIONS} that teach, and put the others"
+            f" into a folded cell with the tag {CHECKS} at the end of their section"
+        )
 
 
 def prose_problems(path: Path, notebook: nbformat.NotebookNode) -> Iterator[str]:
