@@ -41,6 +41,19 @@ CHECKS = "checks"
 """The tag of the cell that holds a section's assertions, out of sight."""
 MAX_ASSERTIONS = 3
 """So many assertions of a chapter stay in sight: those that teach."""
+NEW_IN_8 = {
+    *(
+        "CheckboxStyle",
+        "ColorsInput",
+        "DatetimePicker",
+        "FloatsInput",
+        "HTMLMathStyle",
+        "HTMLStyle",
+    ),
+    *("IntsInput", "LabelStyle", "NaiveDatetimePicker", "Stack", "TagsInput", "TextStyle"),
+    *("TimePicker", "ToggleButtonStyle", "description_allow_html", "tabbable"),
+}
+"""What ipywidgets has since 8.0 alone, compared with 7.7.1, which Colab has."""
 NOT_PORTABLE = {
     r"\{[a-z:]+\}`": "a role",
     r"^ *(?:`{3,}|~{3,}|:{3,})\{": "a directive",
@@ -231,13 +244,13 @@ def _markdown(notebook: nbformat.NotebookNode) -> str:
 
 
 def _sections(notebook: nbformat.NotebookNode) -> dict[str, tuple[str, int]]:
-    """Return for every section its prose and the number of its code cells."""
+    """Return for every section its prose and the number of its code cells, checks aside."""
     sections: dict[str, tuple[str, int]] = {}
     heading = ""
     for cell in notebook.cells:
         if cell.cell_type == "code":
             prose, count = sections.get(heading, ("", 0))
-            sections[heading] = (prose, count + 1)
+            sections[heading] = (prose, count + (CHECKS not in cell.metadata.get("tags", ())))
             continue
         pieces = re.split(r"^## (.+)$", cell.source, flags=re.MULTILINE)
         prose, count = sections.get(heading, ("", 0))
@@ -262,6 +275,7 @@ def code_problems(cell: nbformat.NotebookNode, names: set[str]) -> Iterator[str]
     except SyntaxError as error:
         yield f"does not parse: {error.msg}"
         return
+    yield from widget_problems(tree)
     methods = {m for node in ast.walk(tree) if isinstance(node, ast.ClassDef) for m in node.body}
     for node in ast.walk(tree):
         yield from _import_problems(node)
@@ -273,6 +287,14 @@ def code_problems(cell: nbformat.NotebookNode, names: set[str]) -> Iterator[str]
             yield "compares without assert"
     if re.search(r"\bplt\.(subplots|figure)\(", source):
         yield from _figure_problems(cell, tree)
+
+
+def widget_problems(tree: ast.Module) -> Iterator[str]:
+    """Yield uses of what Colab's ipywidgets lacks."""
+    for node in ast.walk(tree):
+        for name in ("name", "attr", "arg"):  # of imports, attributes and keywords
+            if (used := getattr(node, name, None)) in NEW_IN_8:
+                yield f"uses {used}, which ipywidgets 7.7 lacks: Colab has that"
 
 
 def _import_problems(node: ast.AST) -> Iterator[str]:
@@ -333,6 +355,9 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     names = public_names()
     found = [f"{path.name} {problem}" for path in paths for problem in problems(path, names)]
+    for path in (ROOT / "llmcourse" / "course").rglob("*.py"):
+        tree = ast.parse(path.read_text(encoding="utf8"))
+        found += [f"{path.relative_to(ROOT)} {problem}" for problem in widget_problems(tree)]
     print("\n".join(found) or f"{len(paths)} notebooks keep the rules")
     return 1 if found else 0
 
