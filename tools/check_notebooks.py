@@ -40,12 +40,29 @@ KEPT = ("tags", "mystnb", "jupyter", "cellView")
 """What stays of a cell's metadata: tags and images of the page, and who folds the code."""
 FOLDED = {"tags": ["hide-input"], "jupyter": {"source_hidden": True}, "cellView": "form"}
 """The metadata of a cell whose code is folded: in the page, in JupyterLab, in Colab."""
+CHECKS = "checks"
+"""The tag of the cell that holds a section's assertions, out of sight."""
+MAX_ASSERTIONS = 3
+"""So many assertions of a chapter stay in sight: those that teach."""
+NEW_IN_8 = {
+    *(
+        "CheckboxStyle",
+        "ColorsInput",
+        "DatetimePicker",
+        "FloatsInput",
+        "HTMLMathStyle",
+        "HTMLStyle",
+    ),
+    *("IntsInput", "LabelStyle", "NaiveDatetimePicker", "Stack", "TagsInput", "TextStyle"),
+    *("TimePicker", "ToggleButtonStyle", "description_allow_html", "tabbable"),
+}
+"""What ipywidgets has since 8.0 alone, compared with 7.7.1, which Colab has."""
 NOT_PORTABLE = {
     r"\{[a-z:]+\}`": "a role",
     r"^ *(?:`{3,}|~{3,}|:{3,})\{": "a directive",
     r"^ *\([\w-]+\)= *$": "a label",
     r"\$\$ *\([\w-]+\) *$": "a label of an equation",
-    r"!\[[^\]]*\]\((?!https?:|attachment:)": "an image beside the notebook",
+    r"!\[[^\]]*\](?!\((?:https?:|attachment:))": "an image beside the notebook",
     r"<(?!/?(?:span|sub|sup|br|kbd|details|summary)\b|https?:)/?[a-zA-Z][^>\n]*>": "HTML",
 }
 """What JupyterLab, Colab or GitHub cannot show, by its pattern."""
@@ -110,6 +127,7 @@ def problems(path: Path, names: set[str]) -> Iterator[str]:
     yield from section_problems(path.stem, notebook)
     yield from portable_problems(notebook)
     yield from figure_problems(notebook)
+    yield from fold_problems(notebook)
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
     if not setup_cells.is_stamped(notebook):
         yield "its first code cell is not the setup cell: run make format"
@@ -118,12 +136,35 @@ def problems(path: Path, names: set[str]) -> Iterator[str]:
     if not code or ("set_up(" not in code[0].source and "set_num_threads(1)" not in code[0].source):
         yield "its first own code cell does not call runtime.set_up()"
     for cell in code:
-        hidden = cell.metadata.get("jupyter", {}).get("source_hidden", False)
-        if hidden != bool({"hide-input", "remove-input"} & {*cell.metadata.get("tags", ())}):
-            yield f"cell {cell.get('id')}: is folded in the page or in JupyterLab, but not in both"
-    for cell in code:
         for problem in code_problems(cell, names):
             yield f"cell {cell.get('id')}: {problem}"
+
+
+def fold_problems(notebook: nbformat.NotebookNode) -> Iterator[str]:
+    """Yield code that is folded in one front end alone, and checks that are in sight."""
+    in_sight = 0
+    for cell in notebook.cells:
+        if cell.cell_type != "code":
+            continue
+        name, tags = f"cell {cell.get('id')}", {*cell.metadata.get("tags", ())}
+        folds = (
+            bool({"hide-input", "remove-input", "remove-cell"} & tags),
+            cell.metadata.get("jupyter", {}).get("source_hidden", False),
+            cell.metadata.get("cellView") == "form",
+        )
+        if len(set(folds)) > 1:
+            yield f"{name}: is not folded alike in the page, in JupyterLab and in Colab"
+        if all(folds) and not cell.source.startswith("# @title "):
+            yield f"{name}: is folded without a title for Colab: begin it with '# @title ...'"
+        num_assertions = len(re.findall(r"^ *assert\b", cell.source, re.MULTILINE))
+        in_sight += 0 if any(folds) else num_assertions
+        if CHECKS in tags and not (all(folds) and num_assertions):
+            yield f"{name}: has the tag {CHECKS}, and is not folded or checks nothing"
+    if in_sight > MAX_ASSERTIONS:
+        yield (
+            f"shows {in_sight} assertions: keep the {MAX_ASSERTIONS} that teach, and put the others"
+            f" into a folded cell with the tag {CHECKS} at the end of their section"
+        )
 
 
 def prose_problems(path: Path, notebook: nbformat.NotebookNode) -> Iterator[str]:
@@ -206,13 +247,13 @@ def _markdown(notebook: nbformat.NotebookNode) -> str:
 
 
 def _sections(notebook: nbformat.NotebookNode) -> dict[str, tuple[str, int]]:
-    """Return for every section its prose and the number of its code cells."""
+    """Return for every section its prose and the number of its code cells, checks aside."""
     sections: dict[str, tuple[str, int]] = {}
     heading = ""
     for cell in notebook.cells:
         if cell.cell_type == "code":
             prose, count = sections.get(heading, ("", 0))
-            sections[heading] = (prose, count + 1)
+            sections[heading] = (prose, count + (CHECKS not in cell.metadata.get("tags", ())))
             continue
         pieces = re.split(r"^## (.+)$", cell.source, flags=re.MULTILINE)
         prose, count = sections.get(heading, ("", 0))
@@ -237,6 +278,7 @@ def code_problems(cell: nbformat.NotebookNode, names: set[str]) -> Iterator[str]
     except SyntaxError as error:
         yield f"does not parse: {error.msg}"
         return
+    yield from widget_problems(tree)
     methods = {m for node in ast.walk(tree) if isinstance(node, ast.ClassDef) for m in node.body}
     for node in ast.walk(tree):
         yield from _import_problems(node)
@@ -248,6 +290,14 @@ def code_problems(cell: nbformat.NotebookNode, names: set[str]) -> Iterator[str]
             yield "compares without assert"
     if re.search(r"\bplt\.(subplots|figure)\(", source):
         yield from _figure_problems(cell, tree)
+
+
+def widget_problems(tree: ast.Module) -> Iterator[str]:
+    """Yield uses of what Colab's ipywidgets lacks."""
+    for node in ast.walk(tree):
+        for name in ("name", "attr", "arg"):  # of imports, attributes and keywords
+            if (used := getattr(node, name, None)) in NEW_IN_8:
+                yield f"uses {used}, which ipywidgets 7.7 lacks: Colab has that"
 
 
 def _import_problems(node: ast.AST) -> Iterator[str]:
@@ -308,6 +358,9 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     names = public_names()
     found = [f"{path.name} {problem}" for path in paths for problem in problems(path, names)]
+    for path in (ROOT / "llmcourse" / "course").rglob("*.py"):
+        tree = ast.parse(path.read_text(encoding="utf8"))
+        found += [f"{path.relative_to(ROOT)} {problem}" for problem in widget_problems(tree)]
     print("\n".join(found) or f"{len(paths)} notebooks keep the rules")
     return 1 if found else 0
 

@@ -21,7 +21,8 @@ METADATA = {
     "cellView": "form",  # Colab's word for it
 }
 SOURCE = """\
-# Colab and Binder: install the course's package where it is missing.  torch stays as it is.
+# @title Install the course's package where it is missing: Colab, Binder
+# torch stays as it is.
 from importlib import metadata, util
 
 if util.find_spec("llmcourse") is None:

@@ -2,6 +2,7 @@
 
 Directives
     ```{phases} 3```     the seven phases, the third lit; several numbers, or "all"
+    ```{checked} 12```   how many statements of a page are checked
     ```{coursemap}```    all planned chapters by part, those in the TOC as links
 
 Each chapter carries the mark of its lap in the contents, and its foot leads on in its lap.
@@ -115,6 +116,22 @@ class PhaseStrip(SphinxDirective):
         return nodes.inline("", f"{number} {name}")
 
 
+class Checked(SphinxDirective):
+    """How many statements of a page are checked; a script adds the button that shows the checks."""
+
+    required_arguments = 1
+
+    def run(self) -> list[nodes.Node]:
+        number = int(self.arguments[0])
+        what = (
+            "1 statement of this page is"
+            if number == 1
+            else f"{number} statements of this page are"
+        )
+        text = f"{what} checked each time that it is built."
+        return [nodes.paragraph("", text, classes=["course-checked"])]
+
+
 class CourseMap(SphinxDirective):
     """Every chapter of the curriculum; those that are written are links."""
 
@@ -217,6 +234,7 @@ def link_chapters(
 
 def setup(app: Sphinx) -> dict[str, object]:
     app.add_directive("phases", PhaseStrip)
+    app.add_directive("checked", Checked)
     app.add_directive("coursemap", CourseMap)
     app.connect("env-updated", mark_contents)
     app.connect("html-page-context", lead_on_in_the_lap)

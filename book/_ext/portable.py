@@ -10,6 +10,7 @@ JupyterLab, VS Code, Colab and GitHub show it as it is.  Before Sphinx reads it,
     Figure 19.2                               elsewhere a link to it
     ([Dao, 2023](https://arxiv...))           whose address the bibliography has, a citation
     show(linear_backward)                     alone in a cell, the listing, with its links
+    assert ...                                are counted; the cells of those out of sight, too
 
 and afterwards the first plain use of a term of the glossary in each section is linked to it.
 """
@@ -32,6 +33,8 @@ from docutils import nodes
 from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
+
+from llmcourse.course import listing as listings
 
 Cell = dict[str, Any]
 
@@ -116,14 +119,19 @@ def addresses(bibliography: str) -> dict[str, str]:
 # --- the notebook's cells
 
 
-def shown(cells: list[Cell]) -> Iterator[tuple[Cell, str, dict[str, str]]]:
+def tree_of(cell: Cell) -> ast.Module:
+    """Return the syntax tree of a cell, without IPython's own lines."""
+    source = "\n".join(line for line in text_of(cell).split("\n") if not line.startswith("%"))
+    return ast.parse(re.sub(r"^(\s*)[%!].*$", r"\1pass", source, flags=re.MULTILINE))
+
+
+def shown(cells: list[Cell]) -> Iterator[tuple[Cell, str, dict[str, Any]]]:
     """Yield the cells that are one call of `show`, with the path to what they show, and how."""
     names: dict[str, str] = {}
     for cell in cells:
         if cell["cell_type"] != "code":
             continue
-        source = "\n".join(line for line in text_of(cell).split("\n") if not line.startswith("%"))
-        tree = ast.parse(re.sub(r"^(\s*)[%!].*$", r"\1pass", source, flags=re.MULTILINE))
+        tree = tree_of(cell)
         for node in ast.walk(tree):
             if isinstance(node, ast.ImportFrom):
                 names |= {a.asname or a.name: f"{node.module}.{a.name}" for a in node.names}
@@ -157,9 +165,12 @@ def file_of(path: str) -> Path:
     return Path(inspect.getsourcefile(source_of(path)))
 
 
-def listing(path: str, options: dict[str, str], folder: Path) -> str:
+def listing(path: str, options: dict[str, Any], folder: Path) -> str:
     """Return the directive that shows a function or class of the package."""
     thing, file = source_of(path), os.path.relpath(file_of(path), folder)
+    if options.get("plain"):
+        source, name = listings.listing(thing, **options)
+        return f"````{{plain-listing}} {name}\n{source}\n````"
     lines = [f"```{{literalinclude}} {file}", f":pyobject: {thing.__qualname__}"]
     lines += [f":{name}-at: {text}" for name, text in options.items()]
     if options or "." in thing.__qualname__:
@@ -199,6 +210,23 @@ def with_captions(cells: list[Cell]) -> set[str]:
     return numbers
 
 
+def num_assertions(cell: Cell) -> int:
+    """Return how many statements of a cell are checked."""
+    if cell["cell_type"] != "code":
+        return 0
+    return sum(isinstance(node, ast.Assert) for node in ast.walk(tree_of(cell)))
+
+
+def with_prompts(cells: list[Cell]) -> None:
+    """Say on each fold of checks how many it holds."""
+    for cell in cells:
+        if "checks" in cell["metadata"].get("tags", ()):
+            number = num_assertions(cell)
+            what = "1 check" if number == 1 else f"{number} checks"
+            prompts = {"code_prompt_show": f"Show {what}", "code_prompt_hide": f"Hide {what}"}
+            cell["metadata"].setdefault("mystnb", {}).update(prompts)
+
+
 def made_page(notebook: dict[str, Any], keys: dict[str, str], phases: str, folder: Path) -> dict:
     """Return a notebook with the book's own markup in place of the portable one."""
     notebook = copy.deepcopy(notebook)
@@ -213,6 +241,10 @@ def made_page(notebook: dict[str, Any], keys: dict[str, str], phases: str, folde
         figure = cell["metadata"].get("mystnb", {}).get("figure")
         if figure:
             figure["caption"] = with_figures(cited(figure["caption"], keys), figures)
+    checked = sum(map(num_assertions, cells))
+    if checked:
+        prose[0]["source"] += f"\n\n```{{checked}} {checked}\n```"
+    with_prompts(cells)
     title, _, rest = prose[0]["source"].partition("\n")
     if phases:
         prose[0]["source"] = f"{title}\n\n```{{phases}} {phases}\n```\n{rest}"

@@ -13,7 +13,7 @@ import portable
 from docutils import nodes
 from sphinx import addnodes
 from sphinx.application import Sphinx
-from sphinx.directives.code import LiteralInclude
+from sphinx.directives.code import CodeBlock, LiteralInclude
 from sphinx.environment import BuildEnvironment
 
 GLOSSARY = "book/glossary"
@@ -127,21 +127,37 @@ class Listing(LiteralInclude):
             return shown
         module = path.removeprefix("../").removesuffix(".py").replace("/", ".")
         module = module.removesuffix(".__init__")
-        # What begins with _ has no entry of its own in the API pages: its module has.
-        private = any(part.startswith("_") for part in member.split("."))
-        link = addnodes.pending_xref(
-            "",
-            nodes.literal("", f"{module}.{member}", classes=["xref", "py"]),
-            refdomain="py",
-            reftype="mod" if private else "obj",
-            reftarget=module if private else f"{module}.{member}",
-            refexplicit=True,
-            refwarn=True,
-            refdoc=self.env.docname,
-        )
-        line = nodes.paragraph("", "", nodes.Text("The package's own code: "), link)
-        line["classes"].append("listing-source")
-        return [*shown, line]
+        label = "The package's own code: "
+        return [*shown, source_line(self.env.docname, module, member, label)]
+
+
+class PlainListing(CodeBlock):
+    """A listing without docstrings, annotations and checks: its text, as `show` displays it."""
+
+    def run(self) -> list[nodes.Node]:
+        name, self.arguments = self.arguments[0], ["python"]
+        thing = portable.source_of(name)
+        self.env.note_dependency(str(portable.file_of(name)))
+        label = "The package's own code, without docstring, annotations and checks: "
+        line = source_line(self.env.docname, thing.__module__, thing.__qualname__, label)
+        return [*super().run(), line]
+
+
+def source_line(document: str, module: str, member: str, label: str) -> nodes.paragraph:
+    """Return the line under a listing, with a link to where it is documented."""
+    # What begins with _ has no entry of its own in the API pages: its module has.
+    private = any(part.startswith("_") for part in member.split("."))
+    link = addnodes.pending_xref(
+        "",
+        nodes.literal("", f"{module}.{member}", classes=["xref", "py"]),
+        refdomain="py",
+        reftype="mod" if private else "obj",
+        reftarget=module if private else f"{module}.{member}",
+        refexplicit=True,
+        refwarn=True,
+        refdoc=document,
+    )
+    return nodes.paragraph("", "", nodes.Text(label), link, classes=["listing-source"])
 
 
 def listings(app: Sphinx) -> dict[str, list[str]]:
@@ -215,6 +231,7 @@ def is_text(node: nodes.TextElement) -> bool:
 def setup(app: Sphinx) -> dict[str, object]:
     terms, shown, texts = Terms(), ShownIn(), SearchTexts()
     app.add_directive("literalinclude", Listing, override=True)
+    app.add_directive("plain-listing", PlainListing)
     app.connect("doctree-read", number_equations)
     app.connect("doctree-read", name_empty_headers)
     app.connect("env-get-updated", number_by_chapter, priority=900)

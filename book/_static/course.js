@@ -86,3 +86,20 @@ document.addEventListener("DOMContentLoaded", () => {
   bubble.addEventListener("mouseleave", later);
   document.addEventListener("keydown", (event) => { if (event.key === "Escape") hide(); });
 });
+
+// The checks of a page stand in folded cells: a button opens them all, and folds them again.
+document.addEventListener("DOMContentLoaded", () => {
+  const line = document.querySelector("p.course-checked");
+  const folds = document.querySelectorAll(".tag_checks details");
+  if (!line || !folds.length) return;
+  const button = document.createElement("button");
+  button.type = "button";
+  const show = (open) => {
+    for (const fold of folds) fold.open = open;
+    button.setAttribute("aria-expanded", open);
+    button.textContent = open ? "Hide the checks" : "Show the checks";
+  };
+  button.addEventListener("click", () => show(button.getAttribute("aria-expanded") === "false"));
+  show(false);
+  line.append(" ", button);
+});

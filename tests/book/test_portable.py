@@ -10,6 +10,9 @@ from docutils.frontend import get_default_settings
 from docutils.parsers.rst import Parser
 from docutils.utils import new_document
 
+from llmcourse.course.listing import listing
+from llmcourse.model import ops
+
 ROOT = Path(__file__).parents[2]
 KEYS = {"https://a.org/1": "one2020", "https://b.org/2": "two2021"}
 CHAPTERS = sorted((ROOT / "chapters").glob("*.ipynb"))
@@ -121,6 +124,30 @@ def test_a_part_of_a_listing_and_a_method():
     made = page_of(setup, part, code("show(model.KVCache.append)"))
     assert ":start-at: for queries\n:end-at: dq_BHTK[\n:dedent:\n" in made[3]["source"]
     assert ":pyobject: KVCache.append\n:dedent:\n" in made[5]["source"]
+
+
+def test_a_plain_listing_is_what_the_notebook_shows():
+    setup = code("from llmcourse.model import ops")
+    made = page_of(setup, code("show(ops.linear_backward, plain=True)"))
+    source, name = listing(ops.linear_backward, plain=True)
+    assert made[3]["source"] == f"````{{plain-listing}} {name}\n{source}\n````"
+    assert made[2]["metadata"]["tags"] == ["remove-cell"]
+
+
+def test_assertions_are_counted_and_folds_say_how_many_they_hold():
+    several = code(
+        "# @title Checks\nfor n in (1, 2):\n    assert n\nassert n == 2", tags=["checks"]
+    )
+    one = code("%config x = 1\nassert 1 < 2", tags=["checks"])
+    made = page_of(code("assert 2 < 3\nprint('assert')"), several, one)
+    assert made[0]["source"].endswith("Text.\n\n```{checked} 4\n```")
+    assert made[1]["metadata"] == {}
+    prompts = [cell["metadata"]["mystnb"]["code_prompt_show"] for cell in made[2:]]
+    assert prompts == ["Show 2 checks", "Show 1 check"]
+
+
+def test_a_page_that_checks_nothing_says_nothing_of_checks():
+    assert "checked" not in page_of(code("print(1)"))[0]["source"]
 
 
 def test_what_is_not_there_cannot_be_shown():

@@ -16,6 +16,7 @@ PLAIN = "By (7.1) and [a paper](https://example.org) <sub>2</sub>."
 FIGURE_METADATA = {
     "mystnb": {"image": {"alt": "A curve that falls from six to one within a hundred steps."}}
 }
+CHECKS_METADATA = {**check_notebooks.FOLDED, "tags": ["checks", "hide-input"]}
 FIGURE = "fig, ax = plt.subplots()\nax.plot([1, 2])\nplt.show()"
 NAMES = {"cross_entropy", "Tokenizer"}
 
@@ -39,6 +40,7 @@ def good():
         markdown("caption", f"{CAPTION}\n\n$$ a = b \\tag{{7.1}} $$"),
         markdown("scale", f"## At scale\n\n{PLAIN}"),
         code("scale-table", "assert 6 * 7 == 42\nprint(42)"),
+        code("checks", "# @title Checks\nassert 6 < 7", CHECKS_METADATA),
         markdown("exercises", EXERCISES),
         markdown("quiz-md", "## Quiz"),
         code("quiz", 'Quiz("07_title")'),
@@ -92,6 +94,7 @@ PROSE = {
         "a label of an equation",
     ),
     "image": ("scale", "[a paper](https://example.org)", "![a](a.png)", "an image beside"),
+    "image by name": ("scale", "[a paper](https://example.org)", "![a][b]", "an image beside"),
     "html": ("scale", "<sub>", "<div>", "is HTML"),
 }
 
@@ -123,6 +126,8 @@ CODE = {
     "windows path": (r"open(r'C:\data.txt')", "absolute path"),
     "star": ("from llmcourse import *", "imports all names"),
     "widgets": ("from tqdm.auto import tqdm", "puts widgets into the page"),
+    "new widget": ("from ipywidgets import TagsInput", "ipywidgets 7.7 lacks"),
+    "new argument": ("Slider(tabbable=True)", "ipywidgets 7.7 lacks"),
     "syntax": ("def f(:", "does not parse"),
     "constant": ("assert True", "cannot fail"),
     "tuple": ("assert (1 == 2, 'text')", "cannot fail"),
@@ -179,6 +184,43 @@ def test_figures_that_break_a_rule(tmp_path, source, metadata, message):
     cells = good()
     cells["figure"] = code("figure", source, metadata)
     assert any(message in problem for problem in found_in(tmp_path, cells))
+
+
+@pytest.mark.parametrize("front_end", ["tags", "jupyter", "cellView"])
+@pytest.mark.parametrize("name", ["setup", "checks"])
+def test_what_is_folded_is_folded_everywhere(tmp_path, name, front_end):
+    cells = good()
+    cells[name].source = "# @title A title\n" + cells[name].source
+    metadata = CHECKS_METADATA if name == "checks" else check_notebooks.FOLDED
+    cells[name].metadata = nbformat.from_dict(metadata)
+    assert found_in(tmp_path, cells) == []
+    del cells[name].metadata[front_end]
+    (problem,) = (p for p in found_in(tmp_path, cells) if "alike" in p)
+    assert problem.startswith(f"cell {name}: is not folded alike")
+
+
+def test_what_is_folded_has_a_title_in_colab(tmp_path):
+    cells = good()
+    cells["checks"].source = "assert 6 < 7"
+    assert any("folded without a title" in problem for problem in found_in(tmp_path, cells))
+
+
+def test_three_assertions_stay_in_sight_and_the_others_are_folded(tmp_path):
+    cells = good()
+    cells["scale-table"].source = "for n in (1, 2):\n    assert n\nassert n == 2\nassert n > 0"
+    assert found_in(tmp_path, cells) == []
+    cells["setup"].source += "\nassert runtime"
+    assert any("shows 4 assertions" in problem for problem in found_in(tmp_path, cells))
+
+
+@pytest.mark.parametrize("broken", ["in sight", "empty"])
+def test_checks_are_folded_and_check_something(tmp_path, broken):
+    cells = good()
+    if broken == "empty":
+        cells["checks"].source = "# @title Checks\nprint(6)"
+    else:
+        cells["checks"].metadata = nbformat.from_dict({"tags": ["checks"]})
+    assert any("has the tag checks" in problem for problem in found_in(tmp_path, cells))
 
 
 def test_the_first_code_cell_sets_up(tmp_path):
@@ -243,6 +285,15 @@ def test_an_invalid_notebook_is_named(tmp_path):
     notebook["cells"] = [{"cell_type": "code", "source": "x"}]
     path.write_text(json.dumps(notebook))
     assert "not a valid notebook" in next(check_notebooks.problems(path, NAMES))
+
+
+def test_widgets_of_the_package_need_no_newer_ipywidgets_than_colab_has(tmp_path, monkeypatch):
+    assert check_notebooks.main([str(CHAPTERS[0])]) == 0
+    module = tmp_path / "llmcourse" / "course" / "new.py"
+    module.parent.mkdir(parents=True)
+    module.write_text("import ipywidgets\n\nbox = ipywidgets.Stack()\n")
+    monkeypatch.setattr(check_notebooks, "ROOT", tmp_path)
+    assert check_notebooks.main([str(CHAPTERS[0])]) == 1
 
 
 def test_public_names_are_those_of_the_package():
