@@ -27,8 +27,8 @@ def require_run(folder: Path) -> None:
     """Raise ValueError unless a folder holds a run, be it one without a checkpoint."""
     if not (folder / CONFIG).exists() and not _checkpoints_of(folder):
         raise ValueError(
-            f"{folder} holds no run to go on with: start one with --out, also where one ended "
-            "before its text was prepared"
+            f"{folder} holds no run to go on with: start one with llmcourse train --out, also "
+            "where one ended before its text was prepared"
         )
 
 

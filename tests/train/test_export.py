@@ -911,7 +911,7 @@ def test_bad_input_is_one_line(arguments, message, tmp_path, monkeypatch, capsys
     assert main(arguments) == 2
     printed = capsys.readouterr()
     assert printed.out == ""
-    assert re.fullmatch(rf"python -m llmcourse\.train\.export: .*{message}.*\n", printed.err)
+    assert re.fullmatch(rf"llmcourse export: .*{message}.*\n", printed.err)
     assert list(tmp_path.iterdir()) == []
 
 

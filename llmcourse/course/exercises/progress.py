@@ -226,7 +226,7 @@ def table(known: Questions) -> str:
 
 def main(arguments: list[str] | None = None) -> int:
     """Show, export, import or sum up the progress; return an exit code."""
-    name, about = "python -m llmcourse.course progress", __doc__.split("\n")[0]
+    name, about = "llmcourse progress", __doc__.split("\n")[0]
     parser = argparse.ArgumentParser(prog=name, description=about)
     parser.add_argument("command", nargs="?", choices=["export", "import", "summary"])
     parser.add_argument("file", nargs="?", type=Path, metavar="FILE")

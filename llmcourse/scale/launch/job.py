@@ -48,7 +48,7 @@ Source: https://github.com/pytorch/pytorch/issues/135712, and what happened in o
 
 @dataclass(frozen=True, kw_only=True)
 class LaunchConfig:
-    """Every setting of a job; the command line has one flag for each field."""
+    """Settings of a job; the command line has one flag for each field."""
 
     name: str = "llmcourse"
     """Name of the job: lower-case letters, digits and dashes, at most 40."""

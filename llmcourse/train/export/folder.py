@@ -29,7 +29,7 @@ from llmcourse.train.export.huggingface import DType
 from llmcourse.train.export.model_card import model_card
 from llmcourse.train.loop import saved_config
 
-PROGRAM = "python -m llmcourse.train.export"
+PROGRAM = "llmcourse export"
 WEIGHTS = "model.safetensors"
 NAMES = {
     WEIGHTS,
