@@ -51,7 +51,7 @@ export function fromFile(text) {
 
 const EXERCISES_KEY = "llmcourse-exercises.v1";
 const ELSEWHERE = {
-  questions: "it is the progress itself: python -m llmcourse.course progress summary FILE makes a summary of it",
+  questions: "it is the progress itself: llmcourse progress summary FILE makes a summary of it",
   progress: "it holds the marks of this map: “Import a file” takes it",
 };
 
@@ -337,7 +337,7 @@ function render({ model, el }) {
 
   const numbers = w.table("Done and begun, part by part");
   w.root.append(h("p", {}, "A summary of your exercises comes from ",
-    h("code", {}, "python -m llmcourse.course progress summary FILE"), ". A chapter is marked as done when its last " +
+    h("code", {}, "llmcourse progress summary FILE"), ". A chapter is marked as done when its last " +
     "exercise is passed, unless you have marked it: what you set yourself stays."));
   w.root.append(h("p", {}, inPage ? "Underlined chapters can be read; the grey ones are not written yet."
     : "The grey chapters are not written yet."), h("p", {}, storage

@@ -1,6 +1,6 @@
 """A trained run as a folder that Hugging Face's transformers loads: safetensors and a model card.
 
-    python -m llmcourse.train.export --run runs/a --to exported/a
+    llmcourse export --run runs/a --to exported/a
 
 A safetensors file holds tensors and nothing that could run: its header is JSON, names, shapes and
 offsets; then come the bytes.
