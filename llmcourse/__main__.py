@@ -5,6 +5,7 @@ A command's module is loaded when it is asked for: `llmcourse --help` needs no t
 
 import difflib
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -56,7 +57,20 @@ COMMANDS = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; return its status, or 2 after one line if there is no such command."""
-    words = sys.argv[1:] if arguments is None else list(arguments)
+    try:
+        try:
+            return _run(sys.argv[1:] if arguments is None else list(arguments))
+        finally:
+            sys.stdout.flush()  # here, where it is known what to do if nobody reads on
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:  # perhaps while torch is imported, which takes a second
+        return 130
+
+
+def _run(words: list[str]) -> int:
+    """Do what the words say; return a status."""
     if not words or words[0] in ("-h", "--help"):
         print(_overview(), file=sys.stdout if words else sys.stderr)
         return 0 if words else 2
@@ -68,10 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command = COMMANDS[name]
     if {"-h", "--help"} & set(rest):
         print(f"example: llmcourse {name} {command.example}\n")
-    try:
-        return importlib.import_module(command.module).main(rest)
-    except KeyboardInterrupt:  # perhaps while torch is imported, which takes a second
-        return 130
+    return importlib.import_module(command.module).main(rest)
 
 
 def _overview() -> str:

@@ -121,6 +121,14 @@ def test_help_needs_no_torch():
     assert not loaded & {"torch", "numpy", "jsonargparse"}
 
 
+def test_a_reader_who_has_read_enough_gets_no_traceback():
+    command = [sys.executable, "-m", "llmcourse", "--help"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 0
+
+
 def test_the_console_script_is_this_command():
     scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
     assert scripts == {"llmcourse": f"{main.__module__}:{main.__name__}"}

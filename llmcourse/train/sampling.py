@@ -1,7 +1,6 @@
 """What a trained run writes, shown token by token:  llmcourse sample --run runs/a --prompt Once."""
 
 import codecs
-import os
 import sys
 from argparse import HelpFormatter
 from collections.abc import Callable, Sequence
@@ -86,8 +85,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return 0, or 2 after one line that says what is wrong."""
     try:
         _sample(arguments)
-    except BrokenPipeError:  # the reader has read enough; nothing may be flushed at the end either
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # the reader has read enough; what started us ends quietly
+        raise
     except (ValueError, ArgumentError, OSError) as error:
         return fail(PROGRAM, error)
     except KeyboardInterrupt:
