@@ -18,7 +18,7 @@ from llmcourse.data.corpus import END_OF_TEXT
 from llmcourse.data.tokenizer import Tokenizer
 from llmcourse.model import Transformer, generate, without
 from llmcourse.model.sampling import check_sampling
-from llmcourse.train.saved import refusing, saved_config
+from llmcourse.train.saved import refusing, trained
 
 PROGRAM = "llmcourse sample"
 
@@ -30,9 +30,7 @@ def load(run_folder: str | Path) -> tuple[Transformer, Tokenizer]:
         ValueError: if the folder holds no run, no checkpoint, or tokens without a tokenizer.
     """
     folder = Path(run_folder)
-    config, saved = saved_config(folder)
-    if saved is None:
-        raise ValueError(f"{folder} holds no checkpoint yet: train until the first one is saved")
+    config, saved = trained(folder)
     if config.corpus == "bin" and not (folder / "data" / "tokenizer").exists():
         raise ValueError(f"the tokens of {folder} came without a tokenizer: it cannot write text")
     tokenizer = Tokenizer.load(folder / "data" / "tokenizer")

@@ -64,6 +64,18 @@ def saved_config(folder: Path, **changes: Any) -> tuple[TrainConfig, checkpoints
     return config, saved
 
 
+def trained(folder: Path) -> tuple[TrainConfig, checkpoints.Checkpoint]:
+    """Return what `saved_config` does of a run that has learnt something.
+
+    Raises:
+        ValueError: as there, and if the run has no checkpoint yet.
+    """
+    config, saved = saved_config(folder)
+    if saved is None:
+        raise ValueError(f"{folder} holds no checkpoint yet: train until the first one is saved")
+    return config, saved
+
+
 def begun_with(folder: Path) -> dict[str, Any] | None:
     """Return the settings with which the run in a folder began; None if nobody wrote them down.
 
