@@ -42,8 +42,8 @@ MAY_CHANGE = {"--resume", "--steps", "--engine", *(f"--{name}" for name in LAYOU
 """Flags that a resumed run takes."""
 
 USUAL = {
-    *("help", "preset", "out", "resume", "corpus", "steps", "batch_size", "learning_rate"),
-    *("seed", "device", "ranks", "mesh", "engine"),
+    *("help", "preset", "out", "resume", "corpus", "data", "steps", "batch_size"),
+    *("learning_rate", "seed", "device", "ranks", "mesh"),
 }
 """What --help explains; --help all explains every setting."""
 
