@@ -44,7 +44,7 @@ def has_public_names(path: Path) -> bool:
 
 def modules() -> dict[str, Path]:
     """Return the modules and packages directly below llmcourse, by name."""
-    found = {path.stem: path for path in PACKAGE.glob("*.py") if path.stem != "__init__"}
+    found = {path.stem: path for path in PACKAGE.glob("*.py") if path.stem[:2] != "__"}
     found |= {path.parent.name: path for path in PACKAGE.glob("*/__init__.py")}
     return dict(sorted(found.items()))
 

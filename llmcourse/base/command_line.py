@@ -1,7 +1,8 @@
 """How the course's commands end: what a status means, and a failure in one line."""
 
 import sys
-from argparse import ArgumentError
+from argparse import SUPPRESS, ArgumentError, ArgumentParser, HelpFormatter
+from collections.abc import Collection, Sequence
 
 GO_ON = 75
 """Status of a run that has saved because it was told to end: the work is not done, go on with it.
@@ -28,3 +29,23 @@ def fail(program: str, problem: Exception | str) -> int:
         line = f"{line[: LONGEST // 2]} ... {line[-LONGEST // 2 :]}"
     print(f"{program}: {line}", file=sys.stderr)
     return 2
+
+
+def shorten_help(parser: ArgumentParser, arguments: Sequence[str], usual: Collection[str]) -> None:
+    """Let --help show the usual options alone, unless the arguments say --help all.
+
+    Args:
+        parser: with a flag for each field of a configuration.
+        arguments: of the command.
+        usual: names of the options that most people need.
+    """
+    asked = [place for place, word in enumerate(arguments) if word in ("-h", "--help")]
+    if any(list(arguments[place + 1 : place + 2]) == ["all"] for place in asked):
+        return
+    parser.formatter_class = HelpFormatter  # without the types
+    parser.epilog = "--help all shows every setting."
+    for action in parser._actions:
+        if action.dest not in usual:
+            action.help = SUPPRESS
+        elif isinstance(action.default, str | int | float) and action.default not in ("", SUPPRESS):
+            action.help += " (%(default)s)"

@@ -1,7 +1,7 @@
 """Exercises from the command line.
 
-    python -m llmcourse.course grade exercises/05_tokens.ipynb submissions/ --out report/ --jobs 2
-    python -m llmcourse.course progress [export FILE | import FILE | summary FILE]
+    llmcourse grade exercises/05_tokens.ipynb submissions/ --out report/ --jobs 2
+    llmcourse progress [export FILE | import FILE | summary FILE]
 
 Both say more with --help.
 """

@@ -3,7 +3,7 @@
 Shape suffixes:  B batch, T time, S time of cached keys, V vocabulary.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -41,7 +41,7 @@ def next_token_probabilities(
     Source:
         Holtzman et al. 2020 for top-p, https://arxiv.org/abs/1904.09751
     """
-    _check_sampling(temperature, top_k, top_p)
+    check_sampling(temperature, top_k, top_p)
     if temperature == 0:
         best_BV = torch.zeros_like(logits_BV)
         return best_BV.scatter(-1, logits_BV.argmax(-1, keepdim=True), 1.0)
@@ -61,7 +61,7 @@ def next_token_probabilities(
     return torch.zeros_like(p_BV).scatter(-1, order_BV, p_BV)
 
 
-def _check_sampling(temperature: int | float, top_k: int | None, top_p: int | float | None) -> None:
+def check_sampling(temperature: int | float, top_k: int | None, top_p: int | float | None) -> None:
     """Raise ValueError for settings that no distribution can follow."""
     require("temperature", temperature, least=0)
     require_each({"top_k": top_k}, least=1)
@@ -80,6 +80,7 @@ def generate(
     top_p: int | float | None = None,
     stop_id: int | None = None,
     use_cache: bool = True,
+    on_token: Callable[[Int[Tensor, "B 1"]], None] | None = None,
 ) -> Int[Tensor, "B new"] | list[Int[Tensor, "..."]]:
     """Continue every prompt by up to `max_new_tokens` tokens; return the prompts with them.
 
@@ -97,6 +98,7 @@ def generate(
         stop_id: a sequence that drew this id is done; all done ends the loop.
         use_cache: keep keys and values instead of computing the whole sequence for every token;
             the result is the same.
+        on_token: called with every sequence's new token as soon as it is drawn.
 
     Returns:
         A tensor for a tensor, in which a sequence that is done repeats its stop_id; a list for a
@@ -106,7 +108,7 @@ def generate(
         ValueError: if a prompt is empty, there are draws and no generator, max_new_tokens is
             negative, or a sampling argument is outside its range.
     """
-    _check_sampling(temperature, top_k, top_p)
+    check_sampling(temperature, top_k, top_p)
     require("max_new_tokens", max_new_tokens, least=0)
     if generator is None and temperature != 0:
         raise ValueError(
@@ -130,6 +132,8 @@ def generate(
             drawn_B1 = drawn_B1.where(~done_B1, stop_id)
             done_B1 = done_B1 | (drawn_B1 == stop_id)
         ids_BT = torch.cat((ids_BT, drawn_B1), dim=1)
+        if on_token is not None:
+            on_token(drawn_B1)
         if stop_id is not None and bool(done_B1.all()):
             break
     if isinstance(prompts, Tensor):

@@ -1,4 +1,4 @@
-"""The command line:  python -m llmcourse.train --preset stories --steps 300 --out runs/a.
+"""The command line:  llmcourse train --preset stories --steps 300 --out runs/a.
 
 Every field of `TrainConfig` is a flag, made from the dataclass by jsonargparse.
 """
@@ -13,7 +13,7 @@ from typing import Any
 
 from jsonargparse import ArgumentError, ArgumentParser, Namespace, set_parsing_settings
 
-from llmcourse.base.command_line import fail
+from llmcourse.base.command_line import fail, shorten_help
 from llmcourse.model import ModelConfig
 from llmcourse.parallel.world import RankError
 from llmcourse.train.config import NO_MESH, PRESETS, TrainConfig
@@ -33,13 +33,19 @@ from llmcourse.train.signals import (
     under_torchrun,
 )
 
-PROGRAM = "python -m llmcourse.train"
+PROGRAM = "llmcourse train"
 
 LAYOUT = ("ranks", "parallel", *NO_MESH)
 """Settings that say where a run is, and so may change when it is resumed."""
 
 MAY_CHANGE = {"--resume", "--steps", "--engine", *(f"--{name}" for name in LAYOUT)}
 """Flags that a resumed run takes."""
+
+USUAL = {
+    *("help", "preset", "out", "resume", "corpus", "data", "steps", "batch_size"),
+    *("learning_rate", "seed", "device", "ranks", "mesh"),
+}
+"""What --help explains; --help all explains every setting."""
 
 _NO_MEMORY = re.compile("can't allocate memory|not enough memory|out of memory")
 """What torch says when it gets none."""
@@ -76,6 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _train(arguments: list[str], asked: Asked) -> int:
     """Start or resume a run, train it, and say what came out."""
     parser = _parser(_preset_of(arguments))
+    shorten_help(parser, arguments, USUAL)
     options = parser.parse_args(arguments)
     idle = sorted(_given(arguments) - MAY_CHANGE)
     if options.resume and idle:
@@ -126,8 +133,8 @@ def _train_on_torch(options: Namespace, arguments: list[str], asked: Asked) -> i
 
     if "--ranks" in _given(arguments):
         raise ValueError(
-            "with --engine torch leave out --ranks: torchrun --nproc_per_node 2 -m "
-            f"{PROGRAM.rsplit(maxsplit=1)[-1]} ... starts two"
+            "with --engine torch leave out --ranks: torchrun --nproc_per_node 2 -m llmcourse.train "
+            "... starts two"
         )
     if options.resume:
         if of_mesh := sorted(_given(arguments) & {f"--{name}" for name in NO_MESH}):
@@ -187,14 +194,15 @@ def _parser(preset: str) -> ArgumentParser:
         prog=PROGRAM,
         exit_on_error=False,
         default_env=False,
+        usage="%(prog)s (--out | --resume) FOLDER [option value ...]",
         description="Train a small Llama on this machine.",
     )
     parser.add_argument("--preset", default=preset, help=f"one of: {', '.join(PRESETS)}")
     parser.add_argument("--out", help="new folder of the run")
     parser.add_argument(
         "--resume",
-        help="folder of a run to continue; takes --steps, --engine and the flags of its layout: "
-        + ", ".join(f"--{name}" for name in LAYOUT),
+        help="folder of a run to continue; --steps, --engine, --ranks, --mesh and what else says "
+        "where it runs may change",
     )
     parser.add_class_arguments(TrainConfig)
     parser.set_defaults(asdict(PRESETS[preset]()))

@@ -42,7 +42,7 @@ ONE_RANK: dict[str, Any] = {"ranks": 1, "parallel": "ddp", "engine": "own", **NO
 
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig:
-    """Every setting of a run; the command line has one flag for each field."""
+    """Settings of a run; the command line has one flag for each field."""
 
     model: ModelConfig
     """Shape of the model."""

@@ -27,8 +27,8 @@ def require_run(folder: Path) -> None:
     """Raise ValueError unless a folder holds a run, be it one without a checkpoint."""
     if not (folder / CONFIG).exists() and not _checkpoints_of(folder):
         raise ValueError(
-            f"{folder} holds no run to go on with: start one with --out, also where one ended "
-            "before its text was prepared"
+            f"{folder} holds no run to go on with: start one with llmcourse train --out, also "
+            "where one ended before its text was prepared"
         )
 
 
@@ -61,6 +61,18 @@ def saved_config(folder: Path, **changes: Any) -> tuple[TrainConfig, checkpoints
     check_memory(config, f"the run in {folder}")
     if step > config.steps:
         raise ValueError(f"steps must be at least the {step} already done, got {config.steps}")
+    return config, saved
+
+
+def trained(folder: Path) -> tuple[TrainConfig, checkpoints.Checkpoint]:
+    """Return what `saved_config` does of a run that has learnt something.
+
+    Raises:
+        ValueError: as there, and if the run has no checkpoint yet.
+    """
+    config, saved = saved_config(folder)
+    if saved is None:
+        raise ValueError(f"{folder} holds no checkpoint yet: train until the first one is saved")
     return config, saved
 
 

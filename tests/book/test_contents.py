@@ -9,6 +9,7 @@ import nbformat
 import portable
 import pytest
 
+from llmcourse.__main__ import COMMANDS
 from tools import api_pages, build_book
 
 ROOT = Path(__file__).parents[2]
@@ -18,7 +19,7 @@ PLANNED = [f"{c['number']}_{c['slug']}" for part in PARTS for c in part["chapter
 IN_TOC = [Path(name).name for name in build_book.documents() if name.startswith("chapters/")]
 NOTEBOOKS = sorted(path.stem for path in (ROOT / "chapters").glob("*.ipynb"))
 SOURCES = sorted((ROOT / "llmcourse").rglob("*.py"))
-MODULES = [path for path in SOURCES if path != ROOT / "llmcourse" / "__init__.py"]
+MODULES = [path for path in SOURCES if path.parent.name != "llmcourse" or path.stem[:2] != "__"]
 PACKAGES = [path for path in MODULES if path.stem == "__init__"]
 PAGE = r"(?:chapters/\w+\.ipynb|book/\w+\.md)"
 TAUGHT = re.compile(rf"Taught in: ({PAGE}(?:, {PAGE})*)")
@@ -53,7 +54,8 @@ def named_in(chapter):
     """Return what a chapter's cells import of the package, and the programs that it names."""
     names = set()
     for cell in cells_of(chapter):
-        names |= set(re.findall(r"python -m llmcourse\.([\w.]+)", cell.source))
+        for command in re.findall(r"\bllmcourse ([a-z]+)\b", cell.source):
+            names |= {COMMANDS[command].module.partition(".")[2]} if command in COMMANDS else set()
         if cell.cell_type != "code":
             continue
         for found in re.finditer(

@@ -212,7 +212,7 @@ def test_the_commands_are_named_when_none_is_given(capsys):
     assert command_line.main([]) == 2
     said = capsys.readouterr().err
     assert "grade exercises/05_tokens.ipynb" in said
-    assert "\n    python -m llmcourse.course progress [export FILE" in said
+    assert "\n    llmcourse progress [export FILE" in said
 
 
 def test_a_full_disk_is_said_in_one_line_and_the_next_run_goes_on(

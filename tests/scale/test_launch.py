@@ -993,7 +993,7 @@ def refused(words, capsys):
     printed = capsys.readouterr()
     assert printed.out == ""
     (line,) = printed.err.splitlines()
-    assert line.startswith("python -m llmcourse.scale.launch: ")
+    assert line.startswith("llmcourse launch: ")
     return line
 
 
@@ -1093,7 +1093,7 @@ def test_the_commands_of_the_page_work(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (sample,) = blocks_of_the_page("yaml")
     Path("job.yaml").write_text(sample)
-    prefix = "python -m llmcourse.scale.launch "
+    prefix = "llmcourse launch "
     written = [line.removeprefix(prefix) for line in commands_of_the_page() if prefix in line]
     assert len(written) == 2
     for line in written:

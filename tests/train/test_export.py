@@ -647,7 +647,7 @@ def test_a_run_learns_at_its_start_that_it_cannot_be_exported(settings, message)
 def test_it_is_refused_before_a_checkpoint_is_read(settings, message, tmp_path, monkeypatch):
     config = replace(TINY, **settings)
     (tmp_path / "config.json").write_text(json.dumps(asdict(config)))
-    monkeypatch.setattr(export_module, "saved_config", None)
+    monkeypatch.setattr(export_module, "trained", None)
     with pytest.raises(ValueError, match=message):
         export(tmp_path, tmp_path / "exported")
     for odd in ("", "[]", "{}", '{"model": 3}', '{"model": {"width": "x"}}'):
@@ -911,8 +911,17 @@ def test_bad_input_is_one_line(arguments, message, tmp_path, monkeypatch, capsys
     assert main(arguments) == 2
     printed = capsys.readouterr()
     assert printed.out == ""
-    assert re.fullmatch(rf"python -m llmcourse\.train\.export: .*{message}.*\n", printed.err)
+    assert re.fullmatch(rf"llmcourse export: .*{message}.*\n", printed.err)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_without_a_checkpoint_is_one_line(tmp_path, capsys):
+    train.start(TINY, tmp_path / "run")
+    capsys.readouterr()
+    assert main(["--run", str(tmp_path / "run"), "--to", str(tmp_path / "a")]) == 2
+    printed = capsys.readouterr()
+    assert re.fullmatch(r"llmcourse export: [^\n]* holds no checkpoint yet: [^\n]*\n", printed.err)
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
 def test_a_full_disk_is_one_line(run, tmp_path, monkeypatch, capsys):

@@ -49,7 +49,7 @@ def said(arguments, capfd):
     """The one line of a command that is refused."""
     assert command_line.main([str(word) for word in arguments]) == 2
     (line,) = capfd.readouterr().err.splitlines()
-    assert line.startswith("python -m llmcourse.train: ")
+    assert line.startswith("llmcourse train: ")
     return line
 
 

@@ -1,9 +1,9 @@
 """What a learner has passed so far: kept by every check, shown as a table, carried elsewhere.
 
-    python -m llmcourse.course progress                  the table, and what to do next
-    python -m llmcourse.course progress export FILE      a copy, for another machine
-    python -m llmcourse.course progress import FILE      takes the further of both, each question
-    python -m llmcourse.course progress summary FILE     what the book's map of chapters loads
+    llmcourse progress                  the table, and what to do next
+    llmcourse progress export FILE      a copy, for another machine
+    llmcourse progress import FILE      takes the further of both, each question
+    llmcourse progress summary FILE     what the book's map of chapters loads
 
 The file is ~/.llmcourse/progress.json; the environment variable LLMCOURSE_PROGRESS names another,
 and "off" keeps none:
@@ -226,7 +226,7 @@ def table(known: Questions) -> str:
 
 def main(arguments: list[str] | None = None) -> int:
     """Show, export, import or sum up the progress; return an exit code."""
-    name, about = "python -m llmcourse.course progress", __doc__.split("\n")[0]
+    name, about = "llmcourse progress", __doc__.split("\n")[0]
     parser = argparse.ArgumentParser(prog=name, description=about)
     parser.add_argument("command", nargs="?", choices=["export", "import", "summary"])
     parser.add_argument("file", nargs="?", type=Path, metavar="FILE")

@@ -166,7 +166,8 @@ def run(batch: Batch) -> list[dict[str, Any]]:
 
 def _parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
-        prog="python -m llmcourse.course grade",
+        prog="llmcourse grade",
+        usage="%(prog)s notebook folder --out OUT [option value ...]",
         description="Grade a folder of submissions of one exercise notebook.",
     )
     add = made.add_argument
@@ -180,9 +181,10 @@ def _parser() -> argparse.ArgumentParser:
     add("--forbid", nargs="+", default=[], metavar="NAME", help=told)
     told = "fail unless namespaces can be had, or do without them (auto: the best there is)"
     add("--isolation", choices=("auto", "namespaces", "limits"), default="auto", help=told)
+    add = made.add_argument_group("limits of a submission").add_argument
     for field in fields(sandbox.Limits):
-        name = f"--{field.name.replace('_', '-')}"
-        add(name, type=field.type, default=field.default, help=f"({field.default:g})")
+        name, told = f"--{field.name.replace('_', '-')}", f"({field.default:g})"
+        add(name, type=field.type, default=field.default, metavar="N", help=told)
     return made
 
 

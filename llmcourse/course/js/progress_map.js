@@ -51,7 +51,7 @@ export function fromFile(text) {
 
 const EXERCISES_KEY = "llmcourse-exercises.v1";
 const ELSEWHERE = {
-  questions: "it is the progress itself: python -m llmcourse.course progress summary FILE makes a summary of it",
+  questions: "it is the progress itself: llmcourse progress summary FILE makes a summary of it",
   progress: "it holds the marks of this map: “Import a file” takes it",
 };
 
@@ -339,7 +339,7 @@ function render({ model, el }) {
 
   const numbers = w.table("Done and begun, part by part");
   w.root.append(h("p", {}, "A summary of your exercises comes from ",
-    h("code", {}, "python -m llmcourse.course progress summary FILE"), ". A chapter is marked as done when its last " +
+    h("code", {}, "llmcourse progress summary FILE"), ". A chapter is marked as done when its last " +
     "exercise is passed, unless you have marked it: what you set yourself stays."));
   if (chapters.some((c) => c.lap)) {
     w.root.append(h("p", {}, "① first lap: one processor. ② second lap: many processors and real data."));

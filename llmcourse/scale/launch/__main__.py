@@ -1,4 +1,4 @@
-"""The command line:  python -m llmcourse.scale.launch slurm --config job.yaml --out job.sbatch.
+"""The command line:  llmcourse launch slurm --config job.yaml --out job.sbatch.
 
 Every field of `LaunchConfig` is a flag and an entry of the file that --config names.
 """
@@ -9,13 +9,19 @@ from pathlib import Path
 
 from jsonargparse import ActionConfigFile, ArgumentError, ArgumentParser, set_parsing_settings
 
-from llmcourse.base.command_line import fail
+from llmcourse.base.command_line import fail, shorten_help
 from llmcourse.base.files import write_atomically
 from llmcourse.scale.launch.job import LaunchConfig
 from llmcourse.scale.launch.kubernetes import manifest_text
 from llmcourse.scale.launch.slurm import batch_script
 
-PROGRAM = "python -m llmcourse.scale.launch"
+PROGRAM = "llmcourse launch"
+
+USUAL = {
+    *("help", "scheduler", "config", "out", "kind", "run_folder", "nodes", "processes_per_node"),
+    *("preset", "train", "hours", "venv", "image", "partition"),
+}
+"""What --help explains; --help all explains every setting."""
 
 # The text under each field of the dataclass is the help of its flag.
 set_parsing_settings(docstring_parse_attribute_docstrings=True)
@@ -31,7 +37,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _launch(arguments: list[str]) -> int:
     """Write a job, or print it when no file is named."""
-    options = _parser().parse_args(arguments)
+    parser = _parser()
+    shorten_help(parser, arguments, USUAL)
+    options = parser.parse_args(arguments)
     config = LaunchConfig(**{name: options[name] for name in LaunchConfig.__dataclass_fields__})
     if options.scheduler == "slurm":
         if options.kind:
@@ -60,6 +68,7 @@ def _parser() -> ArgumentParser:
         prog=PROGRAM,
         exit_on_error=False,
         default_env=False,
+        usage="%(prog)s {slurm,kubernetes} --run_folder FOLDER [option value ...]",
         description="Write a job for a cluster; nothing is started.",
     )
     parser.add_argument("scheduler", choices=("slurm", "kubernetes"), help="who runs the job")

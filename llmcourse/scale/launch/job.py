@@ -48,7 +48,7 @@ Source: https://github.com/pytorch/pytorch/issues/135712, and what happened in o
 
 @dataclass(frozen=True, kw_only=True)
 class LaunchConfig:
-    """Every setting of a job; the command line has one flag for each field."""
+    """Settings of a job; the command line has one flag for each field."""
 
     name: str = "llmcourse"
     """Name of the job: lower-case letters, digits and dashes, at most 40."""
@@ -63,9 +63,9 @@ class LaunchConfig:
     parallel: Literal["ddp", "fsdp"] = "fsdp"
     """A copy of the model in each process (ddp), or a shard of it (fsdp)."""
     preset: str = "stories"
-    """A preset of llmcourse.train."""
+    """A preset of llmcourse train."""
     train: dict[str, str | int | float | bool] = field(default_factory=dict)
-    """More flags of llmcourse.train by name, without dashes, such as steps: 1000."""
+    """More flags of llmcourse train by name, without dashes, such as steps: 1000."""
     hours: float = 24.0
     """Longest time that the job may take; on slurm, between two visits to the queue."""
     max_restarts: int = 3
@@ -189,7 +189,7 @@ def _check_flag(key: str, value: object) -> None:
 
 
 def train_arguments(config: LaunchConfig) -> list[str]:
-    """Return the arguments of `python -m llmcourse.train`, the same in every process."""
+    """Return the arguments of `llmcourse train`, the same in every process."""
     flags = {
         "preset": config.preset,
         "engine": "torch",

@@ -1,6 +1,6 @@
 """A trained run for others: Hugging Face's files, and a model card with the figures of the run.
 
-    python -m llmcourse.train.export --run runs/a --to exported/a
+    llmcourse export --run runs/a --to exported/a
 
 Taught in: chapters/30_checkpoints.ipynb
 """

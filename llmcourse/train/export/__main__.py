@@ -1,4 +1,4 @@
-"""The command line:  python -m llmcourse.train.export --run runs/a --to exported/a."""
+"""The command line:  llmcourse export --run runs/a --to exported/a."""
 
 import sys
 

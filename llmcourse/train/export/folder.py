@@ -1,6 +1,6 @@
 """A trained run as a folder that Hugging Face's transformers loads: safetensors and a model card.
 
-    python -m llmcourse.train.export --run runs/a --to exported/a
+    llmcourse export --run runs/a --to exported/a
 
 A safetensors file holds tensors and nothing that could run: its header is JSON, names, shapes and
 offsets; then come the bytes.
@@ -27,9 +27,9 @@ from llmcourse.train.config import TrainConfig
 from llmcourse.train.export import huggingface
 from llmcourse.train.export.huggingface import DType
 from llmcourse.train.export.model_card import model_card
-from llmcourse.train.loop import saved_config
+from llmcourse.train.saved import trained
 
-PROGRAM = "python -m llmcourse.train.export"
+PROGRAM = "llmcourse export"
 WEIGHTS = "model.safetensors"
 NAMES = {
     WEIGHTS,
@@ -100,7 +100,7 @@ def _refuse_taken(to: Path, *, force: bool) -> None:
 def _contents(run_folder: Path, name: str, dtype: DType) -> dict[str, bytes]:
     """Return every file of the export by name."""
     _refuse_early(run_folder)
-    config, saved = saved_config(run_folder)
+    config, saved = trained(run_folder)
     _refuse_other_models(config)
     tokenizer = Tokenizer.load(run_folder / "data" / "tokenizer")
     tokenizer_file = huggingface.tokenizer_json(tokenizer)

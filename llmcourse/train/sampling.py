@@ -1,0 +1,145 @@
+"""What a trained run writes, shown token by token:  llmcourse sample --run runs/a --prompt Once."""
+
+import codecs
+import sys
+from argparse import HelpFormatter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from jsonargparse import ArgumentError, ArgumentParser
+from torch import Tensor
+
+from llmcourse.base import runtime
+from llmcourse.base.arguments import require
+from llmcourse.base.command_line import fail
+from llmcourse.data.corpus import END_OF_TEXT
+from llmcourse.data.tokenizer import Tokenizer
+from llmcourse.model import Transformer, generate, without
+from llmcourse.model.sampling import check_sampling
+from llmcourse.train.saved import refusing, trained
+
+PROGRAM = "llmcourse sample"
+
+
+def load(run_folder: str | Path) -> tuple[Transformer, Tokenizer]:
+    """Return the model of a run's newest intact checkpoint, on the CPU, and the run's tokenizer.
+
+    Raises:
+        ValueError: if the folder holds no run, no checkpoint, or tokens without a tokenizer.
+    """
+    folder = Path(run_folder)
+    config, saved = trained(folder)
+    if config.corpus == "bin" and not (folder / "data" / "tokenizer").exists():
+        raise ValueError(f"the tokens of {folder} came without a tokenizer: it cannot write text")
+    tokenizer = Tokenizer.load(folder / "data" / "tokenizer")
+    if tokenizer.vocab_size > config.model.vocab_size:
+        raise ValueError(
+            f"{folder / 'data' / 'tokenizer'} has {tokenizer.vocab_size} ids and the model "
+            f"{config.model.vocab_size}: it is the tokenizer of another run"
+        )
+    runtime.set_up(num_threads=config.num_threads)
+    model = Transformer(config.model)
+    if config.without != "nothing":
+        model = without(model, config.without)
+    with refusing(folder):
+        model.load_state_dict(saved.model)
+    return model.eval(), tokenizer
+
+
+def stream(
+    model: Transformer, tokenizer: Tokenizer, prompt: str, write: Callable[[str], Any], **how: Any
+) -> None:
+    """Write what a model appends to a prompt, each character as soon as its last byte is drawn.
+
+    Args:
+        model: of a run.
+        tokenizer: of the same run.
+        prompt: the beginning of a document; "" lets the model begin it.
+        write: is given the text piece by piece, without what ends it.
+        how: max_new_tokens, generator, temperature, top_k, top_p, as `generate` takes them.
+
+    Raises:
+        ValueError: if `generate` refuses its arguments, or the prompt is no text.
+    """
+    end = tokenizer.special_tokens.get(END_OF_TEXT)
+    if end is None and not prompt:
+        raise ValueError(f"the tokenizer of this run has no {END_OF_TEXT}: give a prompt")
+    ids = tokenizer.encode(prompt if end is None else END_OF_TEXT + prompt)
+    decoder = codecs.getincrementaldecoder("utf8")(errors="replace")
+    known = tokenizer.vocab
+
+    def on_token(drawn_11: Tensor) -> None:
+        token = int(drawn_11)
+        if token != end:  # the rows of a padded vocabulary have no bytes
+            write(decoder.decode(known.get(token, b"")))
+
+    generate(model, torch.tensor([ids]), stop_id=end, on_token=on_token, **how)
+    write(decoder.decode(b"", final=True))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; return 0, or 2 after one line that says what is wrong."""
+    try:
+        _sample(arguments)
+    except BrokenPipeError:  # the reader has read enough; what started us ends quietly
+        raise
+    except (ValueError, ArgumentError, OSError) as error:
+        return fail(PROGRAM, error)
+    except KeyboardInterrupt:
+        print(file=sys.stderr)
+        return 130
+    return 0
+
+
+def _sample(arguments: Sequence[str] | None) -> None:
+    """Write a text for each prompt; the draws of all come from one seed."""
+    options = _parser().parse_args(arguments)
+    prompts = options.prompt or [""]
+    if options.prompt and "" in prompts:
+        raise ValueError("the prompt is empty: leave out --prompt, and the model begins the text")
+    if any("\ud800" <= character <= "\udfff" for character in "".join(prompts)):
+        raise ValueError("a prompt holds bytes that are no UTF-8: type it in a terminal of UTF-8")
+    require("tokens", options.tokens, least=1)
+    require("seed", options.seed, least=0, below=2**63)
+    how = {name: options[name] for name in ("temperature", "top_k", "top_p")}
+    check_sampling(**how)
+    how |= {"max_new_tokens": options.tokens, "generator": runtime.generator(options.seed)}
+    model, tokenizer = load(options.run)
+    for number, prompt in enumerate(prompts):
+        _show("\n" * (number > 0) + prompt)
+        stream(model, tokenizer, prompt, _show, **how)
+        _show("\n")
+
+
+def _show(text: str) -> None:
+    """Print text at once."""
+    print(text, end="", flush=True)
+
+
+def _parser() -> ArgumentParser:
+    parser = ArgumentParser(
+        prog=PROGRAM,
+        exit_on_error=False,
+        default_env=False,
+        formatter_class=HelpFormatter,
+        description="Let the newest checkpoint of a run write, until the model ends its text.",
+    )
+    parser.add_argument("--run", required=True, help="folder of the run")
+    parser.add_argument(
+        "--prompt", nargs="+", metavar="TEXT", help="beginnings, one text each; none: a new text"
+    )
+    told = "most new tokens of a text (%(default)s)"
+    parser.add_argument("--tokens", type=int, default=200, help=told)
+    told = "0 takes the likeliest token (%(default)s)"
+    parser.add_argument("--temperature", type=float, default=0.8, help=told)
+    parser.add_argument(
+        "--top_k", "--top-k", type=int, metavar="K", help="draw from the K likeliest"
+    )
+    parser.add_argument(
+        "--top_p", "--top-p", type=float, metavar="P", help="draw from the likeliest that make up P"
+    )
+    told = "the same seed draws the same text (%(default)s)"
+    parser.add_argument("--seed", type=int, default=0, help=told)
+    return parser
