@@ -1,1 +1,4 @@
-"""The checks of the exercises, a module for each notebook."""
+"""The checks of the exercises, a module for each notebook, written by tools.exercises.
+
+Taught in: book/instructors.md
+"""
