@@ -17,8 +17,8 @@ from llmcourse.train.config import ONE_RANK, TrainConfig
 CONFIG = "config.json"
 """The settings with which a run began; what it changed since stands in its checkpoints."""
 
-MAY_CHANGE = {"steps", "save_in_shards", "save_in_background", *ONE_RANK}
-"""Settings that may change on the way, and the run is still the same."""
+MAY_CHANGE = {"steps", "data", "save_in_shards", "save_in_background", *ONE_RANK}
+"""Settings that may change on the way, and the run is still the same; `data` is where it lies."""
 
 Config = TypeVar("Config", TrainConfig, ModelConfig)
 
