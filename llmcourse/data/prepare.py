@@ -10,17 +10,11 @@ follows from the files and the settings alone.
 import contextlib
 import hashlib
 import json
-import multiprocessing
 import os
 import shutil
-import signal
 import sys
-import threading
-from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,14 +26,8 @@ from llmcourse.base import files, progress
 from llmcourse.base.arguments import require
 from llmcourse.base.command_line import fail
 from llmcourse.data.corpus import END_OF_TEXT
-from llmcourse.data.documents import (
-    PIECE,
-    Piece,
-    Source,
-    documents_of,
-    find_sources,
-    read_pieces,
-)
+from llmcourse.data.documents import PIECE, Source, documents_of, find_sources
+from llmcourse.data.encode import Reader, Task, encode_in_order
 from llmcourse.data.shards import ShardWriter, TokenShards
 from llmcourse.data.tokenizer import Tokenizer, train_bpe
 
@@ -242,117 +230,6 @@ def _clear(out: Path, *, remove: bool) -> None:
             out.rmdir()
 
 
-# --- reading, in every process
-
-
-class _Reader(NamedTuple):
-    """How files become documents, each on one of the two sides."""
-
-    field: str
-    separator: str
-    seed: int
-    limit: int
-    """A document is held out if its hash is below."""
-
-    def pieces(self, source: Source) -> Iterator[tuple[Piece, bool]]:
-        """Yield the pieces of a file, and whether the long document of which one is is held out."""
-        held_out = False
-        for piece in read_pieces(source, field=self.field, separator=self.separator):
-            if piece.begins and not piece.ends:
-                held_out = self.holds_out(piece.content[0])
-            yield piece, held_out
-
-    def documents(self, piece: Piece, held_out: bool) -> Iterator[tuple[str, bool]]:
-        """Yield the documents of a piece, and whether they are held out."""
-        whole = piece.begins and piece.ends
-        for text in documents_of(piece, field=self.field):
-            yield text, self.holds_out(text) if whole else held_out
-
-    def holds_out(self, text: str) -> bool:
-        """Whether a document is held out, by the beginning of its text."""
-        return self.hash(text) < self.limit
-
-    def hash(self, text: str) -> int:
-        """Return 64 bits."""
-        key = str(self.seed).encode()
-        digest = hashlib.blake2b(text[:PIECE].encode(), digest_size=8, key=key).digest()
-        return int.from_bytes(digest)
-
-
-class _Encoded(NamedTuple):
-    """The documents of some pieces as ids; of everything there are two, one for each split."""
-
-    ids: list[np.ndarray]
-    documents: list[int]
-    num_bytes: list[int]
-
-
-class _Encoder:
-    """Encodes pieces, on its own."""
-
-    def __init__(self, folder: Path, reader: _Reader) -> None:
-        self.tokenizer = Tokenizer.load(folder)
-        self.reader = reader
-        self.end = np.array([self.tokenizer.special_tokens[END_OF_TEXT]], self.tokenizer.dtype)
-
-    def __call__(self, pieces: list[tuple[Piece, bool]]) -> _Encoded:
-        ids, documents, num_bytes = [[self.end[:0]], [self.end[:0]]], [0, 0], [0, 0]
-        for piece, side in pieces:
-            texts: tuple[list[str], list[str]] = ([], [])
-            for text, held_out in self.reader.documents(piece, side):
-                texts[held_out].append(text)
-            for split, some in enumerate(texts):
-                if some:
-                    ids[split] += self._ids(some, ends=piece.ends)
-                    documents[split] += len(some) * piece.ends
-                    num_bytes[split] += sum(len(text.encode()) for text in some)
-        return _Encoded([np.concatenate(each) for each in ids], documents, num_bytes)
-
-    def _ids(self, texts: list[str], *, ends: bool) -> list[np.ndarray]:
-        """Return the ids of documents, each with the separator, or of a part of one without.
-
-        A special token that is spelled in a document is text like other text.
-        """
-        joined = END_OF_TEXT.join([*texts, ""] if ends else texts)
-        spelled = joined.count(END_OF_TEXT) > len(texts) * ends or any(
-            token in joined for token in self.tokenizer.special_tokens if token != END_OF_TEXT
-        )
-        if not spelled:  # all at once is twice as fast if they are short
-            return [self.tokenizer.encode_to_array(joined)]
-        found = (self.tokenizer.encode_to_array(text, allow_special=False) for text in texts)
-        return [part for ids in found for part in ((ids, self.end) if ends else (ids,))]
-
-
-_encoder: _Encoder | None = None
-"""Of this process, if it is one that encodes."""
-
-
-def _start_process(folder: Path, reader: _Reader) -> None:
-    """Make a process ready to encode; it ends when the one that writes does, however that ends."""
-    global _encoder  # noqa: PLW0603 - a process of a pool has no other place
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that writes
-    parent = multiprocessing.parent_process()
-    threading.Thread(target=lambda: (wait([parent.sentinel]), os._exit(1)), daemon=True).start()
-    _encoder = _Encoder(folder, reader)
-
-
-def _encode(pieces: list[tuple[Piece, bool]]) -> _Encoded:
-    return _encoder(pieces)
-
-
-# --- writing, in one process
-
-
-class _Task(NamedTuple):
-    """Pieces to encode, and where their end is."""
-
-    pieces: list[tuple[Piece, bool]]
-    place: tuple[int, int]
-    """How many files are behind it, and how many pieces of the next one."""
-    num_bytes: int
-    """Bytes of all files up to there."""
-
-
 class _Work:
     """The way from the files to the folder, as far as it is done."""
 
@@ -360,7 +237,7 @@ class _Work:
         self.sources, self.out, self.made_from = sources, out, made_from
         self.place = (0, 0)
         self.documents, self.num_bytes, self.tokens = [0, 0], [0, 0], [0, 0]
-        self.reader: _Reader | None = None
+        self.reader: Reader | None = None
         self.writers: list[ShardWriter] = []
 
     def begin(self, tokenizer: Tokenizer | None) -> None:
@@ -370,12 +247,12 @@ class _Work:
         settings = {name: self.made_from[name] for name in ("field", "separator", "seed")}
         if "limit" not in state:
             _write_state(path, {"made_from": self.made_from}, [])  # from here on it is ours
-            reader = _Reader(**settings, limit=int(self.made_from["validation"] * 2**64))
+            reader = Reader(**settings, limit=int(self.made_from["validation"] * 2**64))
             self.reader = self._with_both_sides(reader)
             tokenizer = tokenizer or self._trained()
             tokenizer.save(self.out / "tokenizer")
         else:
-            self.reader = _Reader(**settings, limit=state["limit"])
+            self.reader = Reader(**settings, limit=state["limit"])
             tokenizer = Tokenizer.load(self.out / "tokenizer")
             self.place = tuple(state["place"])
             self.documents, self.num_bytes = state["documents"], state["num_bytes"]
@@ -397,7 +274,7 @@ class _Work:
         ]
         self._save()
 
-    def _with_both_sides(self, reader: _Reader) -> _Reader:
+    def _with_both_sides(self, reader: Reader) -> Reader:
         """Return the reader, changed if it would leave a split without a document."""
         least, most = 2**64, -1
         for source in self.sources:
@@ -451,7 +328,8 @@ class _Work:
         """Encode what is left, and write it, shard by shard."""
         total = sum(source.num_bytes for source in self.sources)
         with progress.bar(total=total, unit="B", unit_scale=True, desc="encoding") as bar:
-            for task, encoded in self._encoded(processes):
+            folder, tasks = self.out / "tokenizer", self._tasks()
+            for task, encoded in encode_in_order(tasks, folder, self.reader, processes=processes):
                 num_shards = sum(len(writer.paths) for writer in self.writers)
                 for split, writer in enumerate(self.writers):
                     writer.append(encoded.ids[split])
@@ -463,38 +341,7 @@ class _Work:
                     self._save()
                 bar.update(task.num_bytes - bar.n)
 
-    def _encoded(self, processes: int) -> Iterator[tuple[_Task, _Encoded]]:
-        """Yield what is left to do, in order, encoded by so many processes."""
-        arguments = (self.out / "tokenizer", self.reader)
-        if processes == 1:
-            encoder = _Encoder(*arguments)
-            yield from ((task, encoder(task.pieces)) for task in self._tasks())
-            return
-        context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload([__name__])
-        with ProcessPoolExecutor(processes, context, _start_process, arguments) as pool:
-            under_way: deque[tuple[_Task, Future]] = deque()
-            try:
-                for each in self._futures(pool):
-                    under_way.append(each)
-                    if len(under_way) > 2 * processes:
-                        task, future = under_way.popleft()
-                        yield task, future.result()
-                yield from ((task, future.result()) for task, future in under_way)
-            finally:
-                pool.shutdown(cancel_futures=True)
-
-    def _futures(self, pool: ProcessPoolExecutor) -> Iterator[tuple[_Task | None, Future]]:
-        """Yield what the processes do; what cannot be read fails when its turn comes."""
-        try:
-            for task in self._tasks():
-                yield task, pool.submit(_encode, task.pieces)
-        except ValueError as error:
-            failed: Future = Future()
-            failed.set_exception(error)
-            yield None, failed
-
-    def _tasks(self) -> Iterator[_Task]:
+    def _tasks(self) -> Iterator[Task]:
         """Yield what is left to do, about a piece at a time, with what is small put together."""
         first, skipped = self.place
         behind = sum(source.num_bytes for source in self.sources[:first])
@@ -507,10 +354,10 @@ class _Work:
                 is_lines = isinstance(piece.content, bytes)
                 size += len(piece.content) if is_lines else sum(map(len, piece.content))
                 if size >= PIECE:
-                    yield _Task(pieces, (number, count), behind + piece.num_bytes)
+                    yield Task(pieces, (number, count), behind + piece.num_bytes)
                     pieces, size = [], 0
             behind += source.num_bytes
-        yield _Task(pieces, (len(self.sources), 0), behind)
+        yield Task(pieces, (len(self.sources), 0), behind)
 
     def _save(self) -> None:
         """Write how far the work is."""

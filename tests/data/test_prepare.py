@@ -22,7 +22,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from llmcourse.data import TokenShards, documents, prepare_text, read_prepared
+from llmcourse.data import TokenShards, documents, encode, prepare_text, read_prepared
 from llmcourse.data.corpus import END_OF_TEXT, stories
 from llmcourse.data.tokenizer import LLAMA3, Tokenizer, train_bpe
 
@@ -34,7 +34,7 @@ SMALL = {"vocab_size": 300, "shard_tokens": 1_000}
 @pytest.fixture
 def small_pieces(monkeypatch):
     """Pieces of 2,000 characters or bytes."""
-    for module in (documents, prepare):
+    for module in (documents, encode, prepare):
         monkeypatch.setattr(module, "PIECE", 2_000)
 
 
@@ -115,7 +115,7 @@ def test_the_ids_are_those_of_whole_documents(tmp_path):
     for number, pattern in enumerate((None, LLAMA3)):
         given = None
         if pattern is not None:
-            train_bpe("".join(STORIES), 290, [END_OF_TEXT], pattern).save(tmp_path / "t")
+            train_bpe(long, 300, [END_OF_TEXT], pattern).save(tmp_path / "t")
             given = tmp_path / "t"
         out = tmp_path / f"data{number}"
         prepare_text([tmp_path / "a.txt"], out, tokenizer=given, separator="||", **SMALL)
@@ -137,7 +137,7 @@ def test_text_is_cut_into_documents_wherever_blocks_end(parts, size):
     chunks = [text[start : start + size] for start in range(0, len(text), size)]
     found = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(documents, "PIECE", 16)
+        patch.setattr(documents, "PIECE", 4)
         for texts, begins, ends in documents._texts(chunks, "<|>"):
             assert (begins and ends) or len(texts) == 1
             found += texts if begins else []
@@ -266,9 +266,9 @@ def test_what_is_done_is_not_done_again(texts, tmp_path, monkeypatch):
     out = tmp_path / "data"
     encoded = []
     monkeypatch.setattr(
-        prepare._Encoder,
+        encode.Encoder,
         "__call__",
-        lambda self, pieces, call=prepare._Encoder.__call__: (
+        lambda self, pieces, call=encode.Encoder.__call__: (
             encoded.append(len(pieces)) or call(self, pieces)
         ),
     )
@@ -287,7 +287,7 @@ def test_what_is_done_is_not_done_again(texts, tmp_path, monkeypatch):
 def test_memory_does_not_grow_with_the_text(tmp_path, monkeypatch):
     """Of 0.2 and 1 MB: the second may take a quarter of the difference more."""
     monkeypatch.setattr(prepare, "TOKENIZER_BYTES", 50_000)
-    for module in (documents, prepare):
+    for module in (documents, encode, prepare):
         monkeypatch.setattr(module, "PIECE", 2**15)
     text = stories(1_000_000, seed=4)
     lines = "\n".join(json.dumps({"text": each}) for each in text.split(END_OF_TEXT))
