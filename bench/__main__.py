@@ -18,6 +18,7 @@ BENCHMARKS = (
     "backward",
     "tokenizer",
     "data",
+    "prepare",
     "collectives",
     "data_parallel",
     "zero",

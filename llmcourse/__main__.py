@@ -32,6 +32,11 @@ COMMANDS = {
         "let a trained run write",
         "--run runs/a --prompt 'Once upon a time'",
     ),
+    "prepare": Command(
+        "llmcourse.data.prepare",
+        "make a tokenizer and shards of text of your own",
+        "texts/ more.jsonl.gz --out data/",
+    ),
     "export": Command(
         "llmcourse.train.export.folder",
         "write a run as a folder for Hugging Face's transformers",

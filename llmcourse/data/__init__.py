@@ -20,7 +20,8 @@ if TYPE_CHECKING:
         pack,
         packed_rows,
     )
+    from llmcourse.data.prepare import PreparedText, prepare_text, read_prepared
     from llmcourse.data.raw_tokens import read_raw_tokens
-    from llmcourse.data.shards import TokenShards, write_shards
+    from llmcourse.data.shards import ShardWriter, TokenShards, write_shards
 
 lazy(__name__)

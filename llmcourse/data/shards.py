@@ -53,39 +53,95 @@ def write_shards(
         TypeError: if something else than an integer is given.
         OSError: if a file cannot be written.
     """
-    require("shard_tokens", shard_tokens, least=1)
-    if not tokenizer_fingerprint:
-        raise ValueError("tokenizer_fingerprint must not be empty: pass tokenizer.fingerprint")
-    buffer = np.empty(shard_tokens, dtype=token_dtype(vocab_size))
-    for path in _shard_files(folder):
-        path.unlink()
-    paths, used = [], 0
-
-    def flush(*, is_last: bool) -> None:
-        path = shard_path(folder, len(paths))
-        write_shard(
-            path,
-            buffer[:used],
-            number=len(paths),
-            is_last=is_last,
-            vocab_size=vocab_size,
-            tokenizer_fingerprint=tokenizer_fingerprint,
-        )
-        paths.append(path)
-
+    writer = ShardWriter(
+        folder,
+        tokenizer_fingerprint=tokenizer_fingerprint,
+        vocab_size=vocab_size,
+        shard_tokens=shard_tokens,
+    )
     for ids in _checked(tokens, vocab_size):
-        taken = 0
+        writer.append(ids)
+    return writer.close()
+
+
+class ShardWriter:
+    """What `write_shards` does, for ids that come bit by bit and may be continued later.
+
+    Args:
+        folder: made if missing.
+        tokenizer_fingerprint: names the tokenizer; readers must give the same one.
+        vocab_size: appended ids are from 0 to vocab_size - 1; that is not looked at.
+        shard_tokens: tokens in every shard but the last, 1 or more.
+        num_shards: shards in the folder that an earlier writer wrote of the same stream; others
+            are removed.
+        waiting: ids after these shards that the earlier writer had not written yet.
+
+    Raises:
+        ValueError: if `shard_tokens` is below 1 or the fingerprint is empty.
+    """
+
+    def __init__(
+        self,
+        folder: str | Path,
+        *,
+        tokenizer_fingerprint: str,
+        vocab_size: int,
+        shard_tokens: int = 2**24,
+        num_shards: int = 0,
+        waiting: np.ndarray | None = None,
+    ) -> None:
+        require("shard_tokens", shard_tokens, least=1)
+        if not tokenizer_fingerprint:
+            raise ValueError("tokenizer_fingerprint must not be empty: pass tokenizer.fingerprint")
+        self._names = {"vocab_size": vocab_size, "tokenizer_fingerprint": tokenizer_fingerprint}
+        self._buffer = np.empty(shard_tokens, dtype=token_dtype(vocab_size))
+        self._used = 0
+        self.paths = [shard_path(folder, number) for number in range(num_shards)]
+        """Of the shards that are on disk."""
+        self._folder = folder
+        for path in set(_shard_files(folder)) - set(self.paths):
+            path.unlink()
+        if waiting is not None:
+            self.append(waiting)
+
+    @property
+    def waiting(self) -> np.ndarray:
+        """The ids that are not on disk yet: a view, until the next call."""
+        return self._buffer[: self._used]
+
+    def append(self, ids: np.ndarray) -> None:
+        """Take ids, and write every shard that is full and not the last.
+
+        Raises:
+            OSError: if a file cannot be written.
+        """
+        taken, size = 0, len(self._buffer)
         while taken < len(ids):
-            if used == shard_tokens:  # only now is it known that another shard follows
-                flush(is_last=False)
-                used = 0
-            part = ids[taken : taken + shard_tokens - used]
-            buffer[used : used + len(part)] = part
-            used, taken = used + len(part), taken + len(part)
-    if used == 0:
-        raise ValueError("there are no tokens to write: the stream was empty")
-    flush(is_last=True)
-    return paths
+            if self._used == size:  # only now is it known that another shard follows
+                self._write(is_last=False)
+            part = ids[taken : taken + size - self._used]
+            self._buffer[self._used : self._used + len(part)] = part
+            self._used, taken = self._used + len(part), taken + len(part)
+
+    def close(self) -> list[Path]:
+        """Write the last shard; return the paths of all.
+
+        Raises:
+            ValueError: if there were no tokens.
+            OSError: if the file cannot be written.
+        """
+        if self._used == 0:
+            raise ValueError("there are no tokens to write: the stream was empty")
+        self._write(is_last=True)
+        return self.paths
+
+    def _write(self, *, is_last: bool) -> None:
+        """Write what waits as the next shard."""
+        number = len(self.paths)
+        path = shard_path(self._folder, number)
+        write_shard(path, self.waiting, number=number, is_last=is_last, **self._names)
+        self.paths.append(path)
+        self._used = 0
 
 
 def _checked(tokens: Iterable[Any], vocab_size: int) -> Iterator[np.ndarray]:

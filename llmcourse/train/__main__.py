@@ -14,6 +14,7 @@ from typing import Any
 from jsonargparse import ArgumentError, ArgumentParser, Namespace, set_parsing_settings
 
 from llmcourse.base.command_line import fail, shorten_help
+from llmcourse.data import read_prepared
 from llmcourse.model import ModelConfig
 from llmcourse.parallel.world import RankError
 from llmcourse.train.config import NO_MESH, PRESETS, TrainConfig
@@ -38,7 +39,7 @@ PROGRAM = "llmcourse train"
 LAYOUT = ("ranks", "parallel", *NO_MESH)
 """Settings that say where a run is, and so may change when it is resumed."""
 
-MAY_CHANGE = {"--resume", "--steps", "--engine", *(f"--{name}" for name in LAYOUT)}
+MAY_CHANGE = {"--resume", "--steps", "--engine", "--data", *(f"--{name}" for name in LAYOUT)}
 """Flags that a resumed run takes."""
 
 USUAL = {
@@ -102,9 +103,9 @@ def _train_on(engine: str, options: Namespace, arguments: list[str], asked: Aske
     if _in_processes(options, arguments):
         return _train_on_ranks(options, arguments, asked)
     if options.resume:
-        run = resume(Path(options.resume), **_changes(options, arguments, ("steps",)))
+        run = resume(Path(options.resume), **_changes(options, arguments, ("steps", "data")))
     else:
-        run = start(_config(options), Path(options.out))
+        run = start(_config(options, arguments), Path(options.out))
     print(_resolved(run), flush=True)
     result = fit(run, show=print, interrupted=asked)
     print(_closing(run.folder, run.steps_done, result))
@@ -143,11 +144,11 @@ def _train_on_torch(options: Namespace, arguments: list[str], asked: Asked) -> i
                 "or leave it out"
             )
         folder = Path(options.resume)
-        changes = NO_MESH | _changes(options, arguments, ("steps", "parallel"))
+        changes = NO_MESH | _changes(options, arguments, ("steps", "data", "parallel"))
         changes |= {"ranks": torch_engine.num_processes()}
         config, _ = saved_config(folder, **changes, engine="torch")
     else:
-        config = _config(options, ranks=torch_engine.num_processes())
+        config = _config(options, arguments, ranks=torch_engine.num_processes())
         folder = Path(options.out)
     speaks = torch_engine.is_first()
     if speaks:
@@ -161,16 +162,19 @@ def _train_on_torch(options: Namespace, arguments: list[str], asked: Asked) -> i
 def _changes(options: Namespace, arguments: list[str], names: Iterable[str]) -> dict[str, Any]:
     """Return what the flags change in a run that is resumed; None where they do not."""
     given = _given(arguments)
-    return {name: options[name] if f"--{name}" in given else None for name in names}
+    changes = {name: options[name] if f"--{name}" in given else None for name in names}
+    if changes.get("data"):
+        changes["data"] = str(Path(changes["data"]).resolve())
+    return changes
 
 
 def _train_on_ranks(options: Namespace, arguments: list[str], asked: Asked) -> int:
     """The same in several processes: start or resume, train, say what came out."""
     if options.resume:
-        changes = _changes(options, arguments, ("steps", *LAYOUT))
+        changes = _changes(options, arguments, ("steps", "data", *LAYOUT))
         result = resume_on_ranks(Path(options.resume), **changes, show=print, asked=asked)
     else:
-        config = _config(options)
+        config = _config(options, arguments)
         where = f"run {options.out} on {config.num_ranks} ranks"
         print(_settings(config, where), flush=True)
         result = fit_on_ranks(config, Path(options.out), show=print, asked=asked)
@@ -202,19 +206,27 @@ def _parser(preset: str) -> ArgumentParser:
     parser.add_argument(
         "--resume",
         help="folder of a run to continue; --steps, --engine, --ranks, --mesh and what else says "
-        "where it runs may change",
+        "where it runs may change, and --data says where its prepared text lies now",
     )
     parser.add_class_arguments(TrainConfig)
     parser.set_defaults(asdict(PRESETS[preset]()))
     return parser
 
 
-def _config(options: Namespace, **replaced: Any) -> TrainConfig:
-    """Return the settings of a new run, some of them replaced."""
+def _config(options: Namespace, arguments: list[str], **replaced: Any) -> TrainConfig:
+    """Return the settings of a new run, some of them replaced; of data, the vocabulary is its."""
+    given = _given(arguments)
     if not options.out:
         raise ValueError("--out is missing: name a new folder, such as --out runs/a")
     settings = {name: options[name] for name in TrainConfig.__dataclass_fields__} | replaced
-    config = TrainConfig(**settings | {"model": ModelConfig(**vars(options.model))})
+    shape = dict(vars(options.model))
+    if options.data:
+        settings["data"] = str(Path(options.data).resolve())
+        if "--corpus" not in given:
+            settings["corpus"] = "prepared"
+        if "--model.vocab_size" not in given:
+            shape["vocab_size"] = read_prepared(options.data).vocab_size
+    config = TrainConfig(**settings | {"model": ModelConfig(**shape)})
     check_memory(config, f"preset {options.preset}")
     return config
 

@@ -48,9 +48,11 @@ class TrainConfig:
     """Shape of the model."""
     without: Literal["nothing", Part] = "nothing"
     """A part that the model is built without, to see what it is for; see `model.without`."""
-    corpus: Literal["stories", "sotu", "python", "bin"] = "stories"
-    """Text to train on: generated stories, presidents' addresses, or Python's own sources; or
-    tokens that nanoGPT's programs have made."""
+    corpus: Literal["stories", "sotu", "python", "bin", "prepared"] = "stories"
+    """Text to train on: generated stories, presidents' addresses, or Python's own sources; tokens
+    that nanoGPT's programs have made; or text of your own, see data."""
+    data: str = ""
+    """For corpus = prepared: the folder that llmcourse prepare made; stays where it is."""
     bin_folder: str = ""
     """For corpus = bin: a folder with train.bin and val.bin, and perhaps a tokenizer/ of ours;
     their ids are below model.vocab_size."""
@@ -145,8 +147,11 @@ class TrainConfig:
                     require(name, value, most=LARGEST)
                 elif isinstance(value, float):
                     require(name, value, below=math.inf)
-        if (self.corpus == "bin") != bool(self.bin_folder):
-            raise ValueError("corpus = bin and bin_folder go together: give both or neither")
+        for corpus, folder in (("bin", "bin_folder"), ("prepared", "data")):
+            if (self.corpus == corpus) != bool(getattr(self, folder)):
+                raise ValueError(
+                    f"corpus = {corpus} and {folder} go together: give both or neither"
+                )
         self._check_mesh()
         if not self.mesh:
             self._check_ranks()

@@ -4,11 +4,12 @@ import json
 import logging
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from llmcourse.base import files
-from llmcourse.data import TokenShards, corpus, read_raw_tokens, write_shards
+from llmcourse.data import TokenShards, corpus, read_prepared, read_raw_tokens, write_shards
 from llmcourse.data.tokenizer import Tokenizer, train_bpe
 from llmcourse.train.config import TrainConfig
 
@@ -104,6 +105,7 @@ def prepare(config: TrainConfig, folder: Path) -> Prepared:
     _check_made_from(config, folder)
     tokenizer = bytes_per_id = None
     fingerprint = NO_TOKENIZER
+    tokens = Path(config.data) if config.corpus == "prepared" else folder
     if config.corpus != "bin" or (folder / "tokenizer").exists():
         tokenizer = Tokenizer.load(folder / "tokenizer")
         fingerprint = tokenizer.fingerprint
@@ -111,7 +113,7 @@ def prepare(config: TrainConfig, folder: Path) -> Prepared:
         bytes_per_id = np.zeros(max(config.model.vocab_size, len(lengths)), dtype=np.int64)
         bytes_per_id[: len(lengths)] = lengths  # a vocabulary may be padded
     parts = [
-        TokenShards(folder / name, tokenizer_fingerprint=fingerprint)
+        TokenShards(tokens / name, tokenizer_fingerprint=fingerprint)
         for name in ("training", "validation")
     ]
     for part in parts:
@@ -147,6 +149,10 @@ def _write(config: TrainConfig, folder: Path) -> None:
     """Train the tokenizer, then write both splits as shards."""
     if config.corpus == "bin":
         _write_raw(config, folder)
+        return
+    if config.corpus == "prepared":  # its shards are read where they are
+        Tokenizer.load(Path(config.data) / "tokenizer").save(folder / "tokenizer")
+        _complete(config, folder)
         return
     training, validation = (_joined(part) for part in texts(config))
     tokenizer = train_bpe(
@@ -196,20 +202,37 @@ def _complete(config: TrainConfig, folder: Path) -> None:
         file.write(json.dumps(_made_from(config)).encode())
 
 
-def _made_from(config: TrainConfig) -> dict[str, str | int]:
-    """Return the settings that decide which tokens there are."""
+def _made_from(config: TrainConfig) -> dict[str, Any]:
+    """Return the settings that decide which tokens there are; of prepared text, what it is."""
+    if config.corpus == "prepared":
+        found = read_prepared(config.data)
+        splits = {name: getattr(found, name)._asdict() for name in ("training", "validation")}
+        return {"corpus": config.corpus, "tokenizer": found.tokenizer, **splits}
     names = ["corpus", *(["seed"] if config.corpus == "stories" else [])]
     names += ["bin_folder", "bin_dtype"] if config.corpus == "bin" else ["corpus_bytes"]
     return {name: getattr(config, name) for name in names} | {"vocab": config.model.vocab_size}
 
 
-def _check_made_from(config: TrainConfig, folder: Path) -> None:
-    """Raise ValueError if the tokens in a folder were made from other settings."""
+def read_made_from(folder: Path) -> dict[str, Any]:
+    """Return what the tokens of a run were made from; nothing for one of an earlier version.
+
+    Raises:
+        ValueError: if that cannot be read.
+    """
     try:
-        saved = json.loads((folder / COMPLETE).read_bytes() or "{}")
+        return json.loads((folder / COMPLETE).read_bytes() or "{}")
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{folder / COMPLETE} is damaged: {error}") from error
-    wanted = _made_from(config)
+
+
+def _check_made_from(config: TrainConfig, folder: Path) -> None:
+    """Raise ValueError if the tokens in a folder were made from other settings."""
+    saved, wanted = read_made_from(folder), _made_from(config)
+    if saved.get("corpus") == config.corpus == "prepared" and saved != wanted:
+        raise ValueError(
+            f"{config.data} holds other tokens than the run in {folder.parent} was begun "
+            "with: give it these with --data, or begin another run"
+        )
     if saved and saved != wanted:  # a folder of an earlier version says nothing
         raise ValueError(
             f"{folder} holds tokens made from {saved}, not from {wanted}: choose another folder, "

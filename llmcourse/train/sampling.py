@@ -18,7 +18,7 @@ from llmcourse.data.corpus import END_OF_TEXT
 from llmcourse.data.tokenizer import Tokenizer
 from llmcourse.model import Transformer, generate, without
 from llmcourse.model.sampling import check_sampling
-from llmcourse.train.saved import refusing, trained
+from llmcourse.train.saved import config_and_checkpoint, refusing
 
 PROGRAM = "llmcourse sample"
 
@@ -30,7 +30,7 @@ def load(run_folder: str | Path) -> tuple[Transformer, Tokenizer]:
         ValueError: if the folder holds no run, no checkpoint, or tokens without a tokenizer.
     """
     folder = Path(run_folder)
-    config, saved = trained(folder)
+    config, saved = config_and_checkpoint(folder)
     if config.corpus == "bin" and not (folder / "data" / "tokenizer").exists():
         raise ValueError(f"the tokens of {folder} came without a tokenizer: it cannot write text")
     tokenizer = Tokenizer.load(folder / "data" / "tokenizer")

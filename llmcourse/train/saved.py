@@ -17,8 +17,8 @@ from llmcourse.train.config import ONE_RANK, TrainConfig
 CONFIG = "config.json"
 """The settings with which a run began; what it changed since stands in its checkpoints."""
 
-MAY_CHANGE = {"steps", "save_in_shards", "save_in_background", *ONE_RANK}
-"""Settings that may change on the way, and the run is still the same."""
+MAY_CHANGE = {"steps", "data", "save_in_shards", "save_in_background", *ONE_RANK}
+"""Settings that may change on the way, and the run is still the same; `data` is where it lies."""
 
 Config = TypeVar("Config", TrainConfig, ModelConfig)
 
@@ -64,7 +64,7 @@ def saved_config(folder: Path, **changes: Any) -> tuple[TrainConfig, checkpoints
     return config, saved
 
 
-def trained(folder: Path) -> tuple[TrainConfig, checkpoints.Checkpoint]:
+def config_and_checkpoint(folder: Path) -> tuple[TrainConfig, checkpoints.Checkpoint]:
     """Return what `saved_config` does of a run that has learnt something.
 
     Raises:

@@ -27,7 +27,7 @@ from llmcourse.train.config import TrainConfig
 from llmcourse.train.export import huggingface
 from llmcourse.train.export.huggingface import DType
 from llmcourse.train.export.model_card import model_card
-from llmcourse.train.saved import trained
+from llmcourse.train.saved import config_and_checkpoint
 
 PROGRAM = "llmcourse export"
 WEIGHTS = "model.safetensors"
@@ -100,7 +100,7 @@ def _refuse_taken(to: Path, *, force: bool) -> None:
 def _contents(run_folder: Path, name: str, dtype: DType) -> dict[str, bytes]:
     """Return every file of the export by name."""
     _refuse_early(run_folder)
-    config, saved = trained(run_folder)
+    config, saved = config_and_checkpoint(run_folder)
     _refuse_other_models(config)
     tokenizer = Tokenizer.load(run_folder / "data" / "tokenizer")
     tokenizer_file = huggingface.tokenizer_json(tokenizer)

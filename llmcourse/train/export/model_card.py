@@ -25,6 +25,7 @@ from llmcourse.model import ModelConfig
 from llmcourse.scale import cost
 from llmcourse.train.config import TrainConfig
 from llmcourse.train.export.huggingface import DType, family_of
+from llmcourse.train.prepare import read_made_from
 
 _CHUNK_TOKENS = 1 << 20
 _CORPORA = {
@@ -53,6 +54,13 @@ _CORPORA = {
         "licence": "PSF-2.0; some files have terms of their own, stated in them",
         "limits": "Its code looks like Python and seldom runs; do not run it unread.",
     },
+    "prepared": {
+        "language": None,
+        "text": "files of whoever trained it",
+        "held_out": "a share of the documents, chosen by a hash of their text",
+        "licence": "that of the files",
+        "limits": "It repeats the language and the views of its sources.",
+    },
 }
 
 
@@ -80,8 +88,7 @@ def model_card(
     Raises:
         ValueError: if the shards are missing, damaged, or of another tokenizer.
     """
-    folder = run_folder / "data" / "training"
-    shards = TokenShards(folder, tokenizer_fingerprint=tokenizer.fingerprint)
+    num_tokens, num_bytes = _trained_on(run_folder / "data", config, tokenizer)
     seen = saved.step * config.batch_size * config.model.context_length
     values = {key: _text(value) for key, value in (asdict(config) | asdict(config.model)).items()}
     values |= _CORPORA[config.corpus] | _shape(config.model) | saved.code
@@ -94,11 +101,11 @@ def model_card(
         "sha256": hashlib.sha256(weights).hexdigest(),
         "end_of_text": END_OF_TEXT,
         "parameters": f"{sum(weight.numel() for weight in saved.model.values()):,}",
-        "training_tokens": f"{len(shards):,}",
-        "training_bytes": f"{_num_bytes(shards, tokenizer):,}",
+        "training_tokens": f"{num_tokens:,}",
+        "training_bytes": f"{num_bytes:,}",
         "step": f"{saved.step:,}",
         "tokens_seen": f"{seen:,}",
-        "passes": f"{seen / len(shards):.2f}",
+        "passes": f"{seen / num_tokens:.2f}",
         "descent": _descent(config),
         "arithmetic": "float32"
         if config.precision == "fp32"
@@ -180,6 +187,15 @@ def _model_index(name: str, corpus: str, step: int, bits_per_byte: float) -> str
         "metrics": [metric | {"value": bits_per_byte}],
     }
     return json.dumps([{"name": name, "results": [result]}], ensure_ascii=False)
+
+
+def _trained_on(folder: Path, config: TrainConfig, tokenizer: Tokenizer) -> tuple[int, int]:
+    """Return how many tokens a run trains on, and how many bytes of text they are."""
+    if config.corpus == "prepared":  # of which the shards need not be here any more
+        split = read_made_from(folder)["training"]
+        return split["tokens"], split["num_bytes"]
+    shards = TokenShards(folder / "training", tokenizer_fingerprint=tokenizer.fingerprint)
+    return len(shards), _num_bytes(shards, tokenizer)
 
 
 def _num_bytes(shards: TokenShards, tokenizer: Tokenizer) -> int:

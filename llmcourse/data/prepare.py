@@ -1,0 +1,495 @@
+"""From files of one's own to a tokenizer and shards that a run trains on.
+
+    llmcourse prepare texts/ --out data/
+
+The folder holds a tokenizer, the shards of both splits, and, written last, `prepared.json`.  One
+process reads and writes in the order of the files; any number of them encodes.  What is written
+follows from the files and the settings alone.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import filelock
+import numpy as np
+from jsonargparse import ArgumentError, ArgumentParser
+
+from llmcourse.base import files, progress
+from llmcourse.base.arguments import require
+from llmcourse.base.command_line import fail
+from llmcourse.data.corpus import END_OF_TEXT
+from llmcourse.data.documents import PIECE, Source, documents_of, find_sources
+from llmcourse.data.encode import Reader, Task, encode_in_order
+from llmcourse.data.shards import ShardWriter, TokenShards
+from llmcourse.data.tokenizer import Tokenizer, train_bpe
+
+PROGRAM = "llmcourse prepare"
+
+PREPARED = "prepared.json"
+"""Written last: what the tokens were made from, and their fingerprints."""
+
+UNFINISHED = "unfinished"
+"""How far the work is, until it is done."""
+
+LOCK = "lock"
+
+SPLITS = ("training", "validation")
+
+TOKENIZER_BYTES = 10_000_000
+"""Most text that a tokenizer is trained on: more changes few merges."""
+
+
+class Split(NamedTuple):
+    """What is in one of the two splits."""
+
+    documents: int
+    num_bytes: int
+    """Of text, in UTF-8."""
+    tokens: int
+    """With one separator a document."""
+    fingerprint: str
+    """Of the shards."""
+
+
+class PreparedText(NamedTuple):
+    """A folder that `prepare_text` has written."""
+
+    folder: Path
+    tokenizer: str
+    """Fingerprint of the tokenizer."""
+    vocab_size: int
+    training: Split
+    validation: Split
+
+
+def prepare_text(
+    inputs: Sequence[str | Path],
+    out: str | Path,
+    *,
+    vocab_size: int = 2_048,
+    tokenizer: str | Path | None = None,
+    field: str = "text",
+    separator: str = END_OF_TEXT,
+    validation: float = 0.05,
+    seed: int = 0,
+    processes: int = 1,
+    shard_tokens: int = 2**24,
+) -> PreparedText:
+    """Make a tokenizer and shards of documents; go on where an earlier call was cut short.
+
+    A hash of its first million characters decides whether a document is held out for validation, so
+    that copies of it are on the same side.  Of a few documents at least one is.
+
+    Memory does not grow with the size of the text, but with its longest line of JSON Lines and the
+    row groups of Parquet.
+
+    Args:
+        inputs: .txt, .jsonl, both also with .gz or .zst, and .parquet; or folders of them.
+        out: a new or empty folder, or one in which the same call was cut short.
+        vocab_size: of the tokenizer that is trained, on at most `TOKENIZER_BYTES` from all files.
+        tokenizer: folder of one that is there already, which has `END_OF_TEXT`.
+        field: name of the text in JSON Lines and Parquet.
+        separator: what stands between the documents of a .txt.
+        validation: share of the documents that is held out, above 0 and below 1.
+        seed: of the choice of these documents.
+        processes: that encode; they change nothing but the time it takes.
+        shard_tokens: tokens in every shard but the last.
+
+    Returns:
+        What is in the folder now.
+
+    Raises:
+        ValueError: if a file or a setting cannot be used, or the folder holds something else;
+            nothing is left behind.
+        OSError: if a file cannot be written; what was written is taken up by the next call.
+    """
+    require("validation", validation, above=0, below=1)
+    require("seed", seed, least=0)
+    require("processes", processes, least=1)
+    if not separator:
+        raise ValueError("the separator is empty: name what stands between two documents")
+    out = Path(out)
+    sources = find_sources(inputs, leave_out=out)
+    given = None if tokenizer is None else _given(tokenizer)
+    made_from = {
+        "files": _digest(sources),
+        "vocab_size": vocab_size if given is None else given.vocab_size,
+        "tokenizer": given and given.fingerprint,
+        "field": field,
+        "separator": separator,
+        "validation": validation,
+        "seed": seed,
+        "shard_tokens": shard_tokens,
+    }
+    is_new = not out.exists()
+    with _alone(out):
+        if (done := _done(out, made_from)) is not None:
+            return done
+        try:
+            work = _Work(sources, out, made_from)
+            work.begin(given)
+            work.encode(processes)
+            return work.finish()
+        except ValueError:
+            _clear(out, remove=is_new)
+            raise
+
+
+def read_prepared(folder: str | Path) -> PreparedText:
+    """Return what a folder holds that `prepare_text` has written.
+
+    Raises:
+        ValueError: if it is no such folder, or not complete.
+    """
+    folder = Path(folder)
+    if not (folder / PREPARED).is_file():
+        what = "is not complete" if (folder / UNFINISHED).exists() else "holds no prepared text"
+        raise ValueError(f"{folder} {what}: make it with {PROGRAM} FILES --out {folder}")
+    try:
+        record = json.loads((folder / PREPARED).read_bytes())
+        splits = [Split(**record[name]) for name in SPLITS]
+        return PreparedText(folder, record["tokenizer"], record["vocab_size"], *splits)
+    except (ValueError, LookupError, TypeError, RecursionError) as error:
+        raise ValueError(f"{folder / PREPARED} is damaged: {error}") from error
+
+
+def _given(folder: str | Path) -> Tokenizer:
+    """Return a tokenizer that was trained before."""
+    tokenizer = Tokenizer.load(folder)
+    if END_OF_TEXT not in tokenizer.special_tokens:
+        raise ValueError(f"the tokenizer in {folder} has no {END_OF_TEXT}, which ends a document")
+    return tokenizer
+
+
+def _digest(sources: Iterable[Source]) -> str:
+    """Return what tells these files from others, and from later versions of them."""
+    digest = hashlib.sha256()
+    for path, *version in sources:
+        digest.update(repr((str(path.resolve()), *version)).encode(errors="surrogateescape"))
+    return digest.hexdigest()
+
+
+@contextlib.contextmanager
+def _alone(out: Path) -> Iterator[None]:
+    """Keep other processes from writing into the folder."""
+    if out.exists() and not out.is_dir():
+        raise ValueError(f"{out} is a file: name a new folder")
+    out.mkdir(parents=True, exist_ok=True)
+    lock = filelock.FileLock(out / LOCK, timeout=0)
+    try:
+        with lock:
+            try:
+                yield
+            finally:
+                (out / LOCK).unlink(missing_ok=True)
+    except filelock.Timeout as error:
+        raise ValueError(f"{out} is in use: another process prepares text there") from error
+
+
+def _done(out: Path, made_from: dict[str, Any]) -> PreparedText | None:
+    """Return what is complete; None if there is something to do.
+
+    Raises:
+        ValueError: if the folder holds something else.
+    """
+    if (out / PREPARED).exists():
+        done = read_prepared(out)
+        if json.loads((out / PREPARED).read_bytes()).get("made_from") != made_from:
+            raise ValueError(
+                f"{out} was prepared from other files or settings: choose another folder, or "
+                "remove this one"
+            )
+        return done
+    others = {path.name for path in out.iterdir()} - {LOCK}
+    if others and UNFINISHED not in others:
+        raise ValueError(f"{out} holds something else, {min(others)}: choose another folder")
+    if others and _read_state(out / UNFINISHED)[0].get("made_from") != made_from:
+        raise ValueError(
+            f"{out} holds unfinished work on other files or with other settings: choose another "
+            "folder, or remove this one"
+        )
+    return None
+
+
+def _clear(out: Path, *, remove: bool) -> None:
+    """Remove what was written, and the folder if it was made for it."""
+    for name in (*SPLITS, "tokenizer"):
+        shutil.rmtree(out / name, ignore_errors=True)
+    for path in (out / LOCK, out / UNFINISHED, *out.glob(f".{UNFINISHED}.*.tmp")):
+        path.unlink(missing_ok=True)
+    if remove:
+        with contextlib.suppress(OSError):
+            out.rmdir()
+
+
+class _Work:
+    """The way from the files to the folder, as far as it is done."""
+
+    def __init__(self, sources: list[Source], out: Path, made_from: dict[str, Any]) -> None:
+        self.sources, self.out, self.made_from = sources, out, made_from
+        self.place = (0, 0)
+        self.documents, self.num_bytes, self.tokens = [0, 0], [0, 0], [0, 0]
+        self.reader: Reader | None = None
+        self.writers: list[ShardWriter] = []
+
+    def begin(self, tokenizer: Tokenizer | None) -> None:
+        """Make the tokenizer, or find how far an earlier call has come."""
+        path = self.out / UNFINISHED
+        state, waiting = _read_state(path) if path.exists() else ({}, b"")
+        settings = {name: self.made_from[name] for name in ("field", "separator", "seed")}
+        if "limit" not in state:
+            _write_state(path, {"made_from": self.made_from}, [])  # from here on it is ours
+            reader = Reader(**settings, limit=int(self.made_from["validation"] * 2**64))
+            self.reader = self._with_both_sides(reader)
+            tokenizer = tokenizer or self._trained()
+            tokenizer.save(self.out / "tokenizer")
+        else:
+            self.reader = Reader(**settings, limit=state["limit"])
+            tokenizer = Tokenizer.load(self.out / "tokenizer")
+            self.place = tuple(state["place"])
+            self.documents, self.num_bytes = state["documents"], state["num_bytes"]
+            self.tokens = state["tokens"]
+        ids = np.frombuffer(waiting, tokenizer.dtype)
+        sizes = state.get("waiting", [0, 0])
+        self.writers = [
+            ShardWriter(
+                self.out / name,
+                tokenizer_fingerprint=tokenizer.fingerprint,
+                vocab_size=tokenizer.vocab_size,
+                shard_tokens=self.made_from["shard_tokens"],
+                num_shards=num_shards,
+                waiting=part,
+            )
+            for name, num_shards, part in zip(
+                SPLITS, state.get("shards", [0, 0]), np.split(ids, sizes[:1]), strict=True
+            )
+        ]
+        self._save()
+
+    def _with_both_sides(self, reader: Reader) -> Reader:
+        """Return the reader, changed if it would leave a split without a document."""
+        least, most = 2**64, -1
+        for source in self.sources:
+            for piece, _ in reader.pieces(source):
+                if not piece.begins:
+                    continue
+                for text in documents_of(piece, field=reader.field):
+                    number = reader.hash(text)
+                    least, most = min(least, number), max(most, number)
+                    if least < reader.limit <= most:
+                        return reader
+        if most < 0:
+            raise ValueError("there is no text in these files")
+        if least == most:
+            raise ValueError(
+                "these files hold one document, and validation takes another: name what stands "
+                r"between documents, such as --separator '\n\n' for an empty line"
+            )
+        return reader._replace(limit=least + 1 if least >= reader.limit else most)
+
+    def _trained(self) -> Tokenizer:
+        """Return a tokenizer for the text that is trained on."""
+        wanted = self.made_from["vocab_size"]
+        tokenizer = train_bpe(self._sample(), wanted, [END_OF_TEXT])
+        if tokenizer.vocab_size != wanted:
+            raise ValueError(
+                f"this text has pairs for a vocabulary of {tokenizer.vocab_size} only: lower "
+                f"--vocab from {wanted}, or take more text"
+            )
+        return tokenizer
+
+    def _sample(self) -> Iterator[str]:
+        """Yield text to train the tokenizer on: of every file its share, from the beginning."""
+        total = sum(source.num_bytes for source in self.sources)
+        behind = taken = 0
+        for source in self.sources:
+            behind += source.num_bytes
+            most = TOKENIZER_BYTES * behind / total
+            documents = (
+                text
+                for piece, side in self.reader.pieces(source)
+                for text, held_out in self.reader.documents(piece, side)
+                if not held_out
+            )
+            while taken < most and (text := next(documents, None)) is not None:
+                yield text
+                yield END_OF_TEXT
+                taken += len(text)
+
+    def encode(self, processes: int) -> None:
+        """Encode what is left, and write it, shard by shard."""
+        total = sum(source.num_bytes for source in self.sources)
+        with progress.bar(total=total, unit="B", unit_scale=True, desc="encoding") as bar:
+            folder, tasks = self.out / "tokenizer", self._tasks()
+            for task, encoded in encode_in_order(tasks, folder, self.reader, processes=processes):
+                num_shards = sum(len(writer.paths) for writer in self.writers)
+                for split, writer in enumerate(self.writers):
+                    writer.append(encoded.ids[split])
+                    self.documents[split] += encoded.documents[split]
+                    self.num_bytes[split] += encoded.num_bytes[split]
+                    self.tokens[split] += len(encoded.ids[split])
+                self.place = task.place
+                if sum(len(writer.paths) for writer in self.writers) > num_shards:
+                    self._save()
+                bar.update(task.num_bytes - bar.n)
+
+    def _tasks(self) -> Iterator[Task]:
+        """Yield what is left to do, about a piece at a time, with what is small put together."""
+        first, skipped = self.place
+        behind = sum(source.num_bytes for source in self.sources[:first])
+        pieces, size = [], 0
+        for number, source in enumerate(self.sources[first:], first):
+            for count, (piece, side) in enumerate(self.reader.pieces(source), 1):
+                if number == first and count <= skipped:
+                    continue
+                pieces.append((piece, side))
+                is_lines = isinstance(piece.content, bytes)
+                size += len(piece.content) if is_lines else sum(map(len, piece.content))
+                if size >= PIECE:
+                    yield Task(pieces, (number, count), behind + piece.num_bytes)
+                    pieces, size = [], 0
+            behind += source.num_bytes
+        yield Task(pieces, (len(self.sources), 0), behind)
+
+    def _save(self) -> None:
+        """Write how far the work is."""
+        state = {
+            "made_from": self.made_from,
+            "limit": self.reader.limit,
+            "place": self.place,
+            "documents": self.documents,
+            "num_bytes": self.num_bytes,
+            "tokens": self.tokens,
+            "shards": [len(writer.paths) for writer in self.writers],
+            "waiting": [len(writer.waiting) for writer in self.writers],
+        }
+        _write_state(self.out / UNFINISHED, state, [writer.waiting for writer in self.writers])
+
+    def finish(self) -> PreparedText:
+        """Write the last shards, and that everything is there."""
+        for writer in self.writers:
+            writer.close()
+        shards = [TokenShards(self.out / name) for name in SPLITS]
+        tokenizer = Tokenizer.load(self.out / "tokenizer")
+        record = {"tokenizer": tokenizer.fingerprint, "vocab_size": tokenizer.vocab_size}
+        for split, name in enumerate(SPLITS):
+            record[name] = Split(
+                documents=self.documents[split],
+                num_bytes=self.num_bytes[split],
+                tokens=self.tokens[split],
+                fingerprint=shards[split].fingerprint,
+            )._asdict()
+        with files.write_atomically(self.out / PREPARED) as file:
+            file.write(json.dumps(record | {"made_from": self.made_from}, indent=1).encode())
+        (self.out / UNFINISHED).unlink()
+        return read_prepared(self.out)
+
+
+def _write_state(path: Path, state: dict[str, Any], waiting: list[np.ndarray]) -> None:
+    """Write a line of JSON, and the ids that are in no shard yet."""
+    with files.write_atomically(path) as file:
+        file.write(json.dumps(state).encode() + b"\n")
+        for ids in waiting:
+            file.write(ids.data)
+
+
+def _read_state(path: Path) -> tuple[dict[str, Any], bytes]:
+    """Return what `_write_state` wrote.
+
+    Raises:
+        ValueError: if it is something else.
+    """
+    line, _, waiting = path.read_bytes().partition(b"\n")
+    try:
+        state = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is damaged: {error}") from error
+    return state if isinstance(state, dict) else {}, waiting
+
+
+# --- the command
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command line; return 0, or 2 after one line that says what is wrong."""
+    again = "the same command goes on from there"
+    try:
+        options = _parser().parse_args(arguments)
+        if options.tokenizer is not None and options.vocab is not None:
+            raise ValueError("--vocab has no effect with --tokenizer: leave one of them out")
+        prepared = prepare_text(
+            options.files,
+            options.out,
+            tokenizer=options.tokenizer,
+            **{} if options.vocab is None else {"vocab_size": options.vocab},
+            field=options.field,
+            separator=options.separator.replace(r"\n", "\n").replace(r"\t", "\t"),
+            validation=options.validation,
+            seed=options.seed,
+            processes=options.processes or _num_cores(),
+        )
+    except (ValueError, ArgumentError) as error:
+        return fail(PROGRAM, error)
+    except OSError as error:
+        where = error.filename or "while writing"
+        return fail(PROGRAM, f"{error.strerror or error}: {where}; mend that, and {again}")
+    except (BrokenProcessPool, MemoryError):
+        said = "a process was ended, perhaps for want of memory: with fewer --processes "
+        return fail(PROGRAM, said + again)
+    except KeyboardInterrupt:
+        return fail(PROGRAM, f"interrupted; {again}")
+    print(_summary(prepared))
+    return 0
+
+
+def _parser() -> ArgumentParser:
+    parser = ArgumentParser(
+        prog=PROGRAM,
+        exit_on_error=False,
+        default_env=False,
+        usage=f"{PROGRAM} texts/ more.jsonl.gz --out data/",
+        description="Make a tokenizer and token shards of your own text, for train --data FOLDER. "
+        "A call that was cut short goes on where it was.",
+    )
+    add = parser.add_argument
+    kinds = ".txt and .jsonl, also with .gz or .zst; .parquet; folders of them"
+    add("files", nargs="+", help=kinds)
+    add("--out", required=True, help="new folder for the tokenizer and the shards")
+    add("--vocab", type=int, help="size of the vocabulary to train (2048)")
+    add("--tokenizer", help="folder of a tokenizer to use instead of a new one")
+    add("--field", default="text", help="name of the text in .jsonl and .parquet")
+    add("--separator", default=END_OF_TEXT, help=r"what stands between documents of a .txt; \n, \t")
+    add("--validation", type=float, default=0.05, help="share of the documents that is held out")
+    add("--seed", type=int, default=0, help="of the choice of these documents")
+    add("--processes", type=int, help="that encode (one for each core)")
+    return parser
+
+
+def _num_cores() -> int:
+    """Return how many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _summary(prepared: PreparedText) -> str:
+    """Return what was made, and what to do with it."""
+    lines = [f"{prepared.folder}: a tokenizer of {prepared.vocab_size:,}, and"]
+    for name in SPLITS:
+        split: Split = getattr(prepared, name)
+        lines.append(
+            f"  {name}: {split.documents:,} documents, {split.num_bytes / 1e6:,.1f} MB, "
+            f"{split.tokens:,} tokens"
+        )
+    lines.append(f"Train on it with: llmcourse train --data {prepared.folder} --out runs/mine")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
