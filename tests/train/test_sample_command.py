@@ -264,6 +264,8 @@ def test_what_is_damaged_or_of_another_run_is_refused(folder, tmp_path, capfd, c
 def endless(folder):
     """A process that writes until it is stopped; at temperature 0 this model never ends."""
     words = ["sample", "--run", folder, "--temperature", "0", "--tokens", str(10**7)]
+    # A job in the background ignores Ctrl-C, and so would all that it starts.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     with subprocess.Popen(
         [sys.executable, "-m", "llmcourse", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:
@@ -272,15 +274,16 @@ def endless(folder):
             yield process
         finally:
             process.kill()
+            signal.signal(signal.SIGINT, before)
 
 
 def test_a_closed_pipe_ends_it_quietly(endless):
     endless.stdout.close()
     assert endless.stderr.read() == b""
-    assert endless.wait() == 0
+    assert endless.wait(timeout=60) == 0
 
 
 def test_ctrl_c_ends_it_quietly(endless):
     endless.send_signal(signal.SIGINT)
-    assert endless.communicate()[1] == b"\n"
+    assert endless.communicate(timeout=60)[1] == b"\n"
     assert endless.returncode == 130
