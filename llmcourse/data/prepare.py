@@ -223,7 +223,7 @@ def _clear(out: Path, *, remove: bool) -> None:
     """Remove what was written, and the folder if it was made for it."""
     for name in (*SPLITS, "tokenizer"):
         shutil.rmtree(out / name, ignore_errors=True)
-    for path in (out / LOCK, out / UNFINISHED, *out.glob(f".{UNFINISHED}.*.tmp")):
+    for path in (out / LOCK, out / UNFINISHED):
         path.unlink(missing_ok=True)
     if remove:
         with contextlib.suppress(OSError):
@@ -242,6 +242,8 @@ class _Work:
 
     def begin(self, tokenizer: Tokenizer | None) -> None:
         """Make the tokenizer, or find how far an earlier call has come."""
+        for left_behind in self.out.rglob(".*.tmp"):  # by a call that was killed while it wrote
+            left_behind.unlink()
         path = self.out / UNFINISHED
         state, waiting = _read_state(path) if path.exists() else ({}, b"")
         settings = {name: self.made_from[name] for name in ("field", "separator", "seed")}
@@ -353,7 +355,7 @@ class _Work:
                 pieces.append((piece, side))
                 is_lines = isinstance(piece.content, bytes)
                 size += len(piece.content) if is_lines else sum(map(len, piece.content))
-                if size >= PIECE:
+                if size >= PIECE // 2:
                     yield Task(pieces, (number, count), behind + piece.num_bytes)
                     pieces, size = [], 0
             behind += source.num_bytes

@@ -169,16 +169,11 @@ def test_of_two_documents_each_split_has_one(share, tmp_path):
         assert [len(split) for split in documents_in(out)] == [1, 1]
 
 
-def test_two_processes_write_what_one_writes(tmp_path):
-    """Seven pieces of a megabyte, from a file of text and one of JSON."""
-    text = stories(3_500_000, seed=2)
-    (tmp_path / "a.txt").write_text(text)
-    lines = [json.dumps({"text": each}) for each in text.split(END_OF_TEXT)]
-    (tmp_path / "b.jsonl").write_text("\n".join(lines))
-    inputs = [tmp_path / "b.jsonl", tmp_path / "a.txt"]
+@pytest.mark.usefixtures("small_pieces")
+def test_two_processes_write_what_one_writes(texts, tmp_path):
+    """Some twenty tasks, of which four are under way at a time."""
     for processes in (1, 2):
-        out = tmp_path / f"data{processes}"
-        prepare_text(inputs, out, vocab_size=300, shard_tokens=2**16, processes=processes)
+        prepare_text([texts], tmp_path / f"data{processes}", processes=processes, **SMALL)
     assert files_in(tmp_path / "data1") == files_in(tmp_path / "data2")
 
 
@@ -234,7 +229,7 @@ def test_a_call_that_was_cut_short_is_completed_to_the_same_bytes(
 
 def test_a_killed_call_leaves_no_process_and_is_completed(tmp_path):
     """By SIGKILL, in the middle, with a second process that encodes."""
-    (tmp_path / "a.txt").write_text(stories(3_000_000, seed=3))
+    (tmp_path / "a.txt").write_text(stories(2_000_000, seed=3))
     out, seconds = tmp_path / "data", 60
     program = (
         "from llmcourse.data import prepare_text\n"

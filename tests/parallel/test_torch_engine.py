@@ -18,6 +18,8 @@ from parallel_kit import halfway, losses_of, saved_in
 from llmcourse import checkpoint, train
 from llmcourse.base import runtime
 from llmcourse.checkpoint import dcp
+from llmcourse.data import prepare_text
+from llmcourse.data.corpus import stories
 from llmcourse.parallel import world
 from llmcourse.parallel.world import RankError
 from llmcourse.train import __main__ as command_line
@@ -211,6 +213,20 @@ def test_a_write_that_fails_is_the_systems_own_error(tmp_path):
 def test_settings_that_do_not_fit_the_engine_are_refused(changes, message, config):
     with pytest.raises(ValueError, match=message):
         replace(config, **changes)
+
+
+def test_text_of_ones_own_is_read_where_it_is(config, fit, tmp_path):
+    """And stays what it was: about two seconds."""
+    (tmp_path / "a.txt").write_text(stories(40_000, seed=1))
+    data = prepare_text([tmp_path / "a.txt"], tmp_path / "data", vocab_size=290).folder
+    before = {path: path.stat().st_mtime_ns for path in sorted(data.rglob("*"))}
+    shape = replace(config.model, vocab_size=290)
+    config = replace(config, corpus="prepared", data=str(data), model=shape)
+    alone = train.fit(train.start(config, tmp_path / "alone"))
+    for each in fit(settings(config, "fsdp", 2), tmp_path / "two"):
+        assert each[0] == pytest.approx(losses_of(alone), rel=1e-5)
+    assert {path: path.stat().st_mtime_ns for path in sorted(data.rglob("*"))} == before
+    assert not (tmp_path / "two" / "data" / "training").exists()
 
 
 def test_ranks_are_torchruns_to_choose(tmp_path, capfd):
