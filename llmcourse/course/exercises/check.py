@@ -1,9 +1,10 @@
 """The check of an exercise: what is right so far, in words.
 
+A notebook has one line, which finds the answer among the notebook's names::
+
     check("05.1")
 
-is all that a notebook needs: it finds the answer among the notebook's names, and the code of the
-check in `checks`, which is made from
+The code of that check is in `checks`, and is made from the notebook with solutions::
 
     with Check("05.1", points=2) as t:
         t.equal(first_merge(text), (98, 97), "you took ...", "the greater of two tied pairs")
@@ -114,7 +115,7 @@ class Check:
         return True
 
 
-@no_type_check  # whose frame would stand between this one and the caller's
+@no_type_check  # a type checker's frame would stand between this one and the caller's
 def check(question):
     """Check the answer to a question, and show what holds and what a mistake means.
 
