@@ -347,8 +347,9 @@ def test_a_bad_line_far_behind_leaves_nothing_half_written(processes, texts, tmp
     (texts / "zz.txt").write_bytes(b"text \xff")
     out = tmp_path / "data"
     out.mkdir()
-    with pytest.raises(ValueError, match=r"z\.jsonl, line \d+: no JSON"):
-        prepare_text([texts], out, processes=processes, **SMALL)
+    train_bpe("".join(STORIES), 300, [END_OF_TEXT]).save(tmp_path / "t")  # no sample is read
+    with pytest.raises(ValueError, match=rf"z\.jsonl, line {len(STORIES) - 79}: no JSON"):
+        prepare_text([texts], out, tokenizer=tmp_path / "t", processes=processes, **SMALL)
     assert not list(out.iterdir())
 
 
