@@ -22,7 +22,17 @@ from tools.uses import python_of
 ROOT = Path(__file__).resolve().parents[1]
 CHAPTER = ROOT / "chapters" / "04_pairs_to_transformer.ipynb"
 LOSSES = ROOT / "llmcourse" / "course" / "losses.json"
-DEFINING = ("setup", "text", "equal", "counts", "table", "two-tables", "fit", "last-tokens", "blocks")
+DEFINING = (
+    "setup",
+    "text",
+    "equal",
+    "counts",
+    "table",
+    "two-tables",
+    "fit",
+    "last-tokens",
+    "blocks",
+)
 SEEDS = (0, 1, 2)
 PAGE_BYTES = 2_000_000
 COUNTED = {
@@ -58,8 +68,8 @@ def loss(names: dict[str, Any], model: str, seed: int) -> float:
     longer = corpus.stories(times * PAGE_BYTES, seed=0)  # the page's text is its beginning
     names["train_ids"] = names["torch"].tensor(names["tokenizer"].encode(longer))
     steps = times * names["STEPS"]
-    trained = names["fit"](lambda: eval(make, names), peak, seed=seed, num_steps=steps)
-    return names["loss_of"](trained)
+    ready = names["trained"](lambda: eval(make, names), peak, seed=seed, num_steps=steps)
+    return names["loss_of"](ready)
 
 
 def main(wanted: list[str]) -> int:

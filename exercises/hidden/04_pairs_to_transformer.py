@@ -33,6 +33,8 @@ def check_2(t, call, rng):
         counts, loss = counts_of_rank(rng, rank)
         found = call("squeezed_loss", counts, rank + 2)
         t(loss - 1e-3 < found < loss + 0.05, f"{rank + 2} numbers for a table made from {rank}")
+        if rank > 1:
+            t(call("squeezed_loss", counts, 1) > found + 0.02, f"one number in place of {rank}")
         size = call("smallest", counts, 0.03)
         t(1 <= size <= rank + 1, f"the smallest squeeze of a table made from {rank}")
         t.equal(call("smallest", counts, 20.0), 1, "a wide bound: one number is enough")

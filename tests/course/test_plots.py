@@ -63,7 +63,7 @@ def test_every_loss_stands_on_the_axis_between_floor_and_chance():
 def test_an_axis_without_rows_or_with_a_strange_new_name_is_refused():
     with pytest.raises(ValueError, match="no losses"):
         plots.loss_axis([], floor=0.38, vocab_size=768)
-    with pytest.raises(ValueError, match="'block'. are not among"):
+    with pytest.raises(ValueError, match=r"'block'. are not among"):
         plots.loss_axis(ROWS, new=["block"], floor=0.38, vocab_size=768)
 
 
@@ -71,6 +71,8 @@ def test_the_recorded_losses_fall_from_chance_to_above_the_floor():
     rows = plots.loss_rows()
     assert rows[0] == ("equal chances", pytest.approx(6.6438, abs=1e-4), 0.0)
     assert all(0.38 < loss < 6.65 and 0 <= spread < 0.1 for _, loss, spread in rows)
-    assert plots.loss_rows(["table of pairs"]) == [row for row in rows if row[0] == "table of pairs"]
+    assert plots.loss_rows(["table of pairs"]) == [
+        row for row in rows if row[0] == "table of pairs"
+    ]
     with pytest.raises(ValueError, match="no loss is recorded for 'table'"):
         plots.loss_rows(["table"])
