@@ -1,6 +1,10 @@
 """Figures that more than one chapter draws."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Collection, Sequence
+from importlib import resources
+from math import log
+from statistics import mean
 
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
@@ -45,4 +49,98 @@ def timeline(messages: Sequence[Message], ax: Axes | None = None) -> Axes:
     ax.set_xlabel("time, ms")
     ax.set_ylabel("rank")
     ax.legend(fontsize="small", loc="upper center", bbox_to_anchor=(0.5, 1.3), ncols=3)
+    return ax
+
+
+LossRow = tuple[str, float, float]
+"""A model's name, its mean loss over seeds, and half the distance between the extreme seeds."""
+
+
+def loss_rows(names: Collection[str] | None = None) -> list[LossRow]:
+    """Return the recorded losses of the course's models, in the order in which they are met.
+
+    They are in nats per token, on stories that no model has read (`losses.json`).
+
+    Args:
+        names: which models; None for all.
+
+    Raises:
+        ValueError: if there is no such model.
+    """
+    text = resources.files("llmcourse.course").joinpath("losses.json").read_text(encoding="utf8")
+    recorded = json.loads(text)
+    for name in names or ():
+        if name not in recorded:
+            raise ValueError(f"no loss is recorded for {name!r}; there are {', '.join(recorded)}")
+    return [
+        (name, mean(losses), (max(losses) - min(losses)) / 2)
+        for name, losses in recorded.items()
+        if names is None or name in names
+    ]
+
+
+def loss_axis(
+    rows: Sequence[LossRow],
+    *,
+    new: Collection[str] = (),
+    floor: float,
+    vocab_size: int,
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw the axis of losses: where each model ends, from knowing nothing down to the entropy.
+
+    Args:
+        rows: the models, one line each, in this order.
+        new: names of those that this page adds; they are filled and bold.
+        floor: the entropy of the text, in nats per token: no model can be below it.
+        vocab_size: V; a model that knows nothing is at ln V.
+        ax: where to draw; None makes a new figure.
+
+    Raises:
+        ValueError: if there is no row, or a name in `new` is not among them.
+    """
+    names = [name for name, _, _ in rows]
+    if not rows:
+        raise ValueError("there are no losses to draw")
+    if strange := sorted(set(new) - set(names)):
+        raise ValueError(f"new names {strange} are not among the rows {names}")
+    if ax is None:
+        _, ax = plt.subplots(figsize=(7.5, 1.2 + 0.32 * len(rows)), layout="constrained")
+    for value, style, label in ((floor, "--", "floor"), (log(vocab_size), ":", f"ln {vocab_size}")):
+        ax.axvline(value, color="0.4", ls=style, lw=1)
+        ax.annotate(
+            f"{label} {value:.2f}",
+            (value, 1),
+            xytext=(0, 3),
+            xycoords=("data", "axes fraction"),
+            textcoords="offset points",
+            ha="center",
+            fontsize="small",
+        )
+    for place, (name, loss, spread) in enumerate(rows):
+        ax.errorbar(
+            loss,
+            place,
+            xerr=spread,
+            fmt="o",
+            color="C0",
+            mfc="C0" if name in new else "white",
+            capsize=3,
+            label=name,
+        )
+        around = f" ± {spread:.2f}" if spread >= 0.005 else ""
+        ax.annotate(
+            f"{loss:.2f}{around}",
+            (loss + spread, place),
+            xytext=(8, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize="small",
+        )
+    ax.set_yticks(range(len(rows)), names)
+    for tick in ax.get_yticklabels():
+        tick.set_fontweight("bold" if tick.get_text() in new else "normal")
+    ax.grid(axis="y", color="0.9", lw=0.8)
+    ax.set(xlabel="loss on new stories (nats per token)", xlim=(0, log(vocab_size) + 0.6))
+    ax.set_ylim(len(rows) - 0.5, -0.6)
     return ax

@@ -1,4 +1,4 @@
-"""viz.plots: every message is drawn once, where and when it happened."""
+"""viz.plots: messages and losses are drawn once, where they belong."""
 
 import matplotlib as mpl
 import matplotlib.pyplot as plt
@@ -39,3 +39,40 @@ def test_it_draws_into_given_axes():
 def test_nothing_to_draw_is_refused():
     with pytest.raises(ValueError, match="no messages"):
         plots.timeline([])
+
+
+ROWS = [("equal chances", 6.64, 0.0), ("pairs", 2.02, 0.0), ("blocks", 0.7, 0.03)]
+
+
+def test_every_loss_stands_on_the_axis_between_floor_and_chance():
+    ax = plots.loss_axis(ROWS, new=["blocks"], floor=0.38, vocab_size=768)
+    points = {bar.get_label(): bar for bar in ax.containers}
+    assert list(points) == ["equal chances", "pairs", "blocks"]
+    for place, (name, loss, spread) in enumerate(ROWS):
+        dot, _, (bar,) = points[name].lines
+        assert (dot.get_xdata()[0], dot.get_ydata()[0]) == (loss, place)
+        ends = [x for x, _ in bar.get_segments()[0]]
+        assert ends == pytest.approx([loss - spread, loss + spread])
+    filled = [dot.lines[0].get_markerfacecolor() for dot in ax.containers]
+    assert filled == ["white", "white", "C0"]
+    texts = [text.get_text() for text in ax.texts]
+    assert texts == ["floor 0.38", "ln 768 6.64", "6.64", "2.02", "0.70 ± 0.03"]
+    assert ax.yaxis_inverted()
+
+
+def test_an_axis_without_rows_or_with_a_strange_new_name_is_refused():
+    with pytest.raises(ValueError, match="no losses"):
+        plots.loss_axis([], floor=0.38, vocab_size=768)
+    with pytest.raises(ValueError, match=r"'block'. are not among"):
+        plots.loss_axis(ROWS, new=["block"], floor=0.38, vocab_size=768)
+
+
+def test_the_recorded_losses_fall_from_chance_to_above_the_floor():
+    rows = plots.loss_rows()
+    assert rows[0] == ("equal chances", pytest.approx(6.6438, abs=1e-4), 0.0)
+    assert all(0.38 < loss < 6.65 and 0 <= spread < 0.1 for _, loss, spread in rows)
+    assert plots.loss_rows(["table of pairs"]) == [
+        row for row in rows if row[0] == "table of pairs"
+    ]
+    with pytest.raises(ValueError, match="no loss is recorded for 'table'"):
+        plots.loss_rows(["table"])
