@@ -46,9 +46,10 @@ MODELS = {
     "last 4 tokens, no curve": ("LastTokens(curve=lambda h: h)", 0.01, 1),
     "last 4 tokens, a curve": ("LastTokens()", 0.01, 1),
     "attention: 1 block": ("Blocks(1)", 0.01, 1),
-    "depth: 4 blocks": ("Blocks(4)", 0.006, 1),
+    "depth: 2 blocks": ("Blocks(2)", 0.01, 1),
+    "depth: 4 blocks": ("Blocks(4)", 0.01, 1),
     "1 block, 4 times the tokens": ("Blocks(1)", 0.01, 4),
-    "4 blocks, 4 times the tokens": ("Blocks(4)", 0.006, 4),
+    "2 blocks, 4 times the tokens": ("Blocks(2)", 0.01, 4),
 }
 """What makes a model, its learning rate, and how many times the tokens of the page it reads."""
 
