@@ -91,6 +91,7 @@ def test_short_help_tells_the_defaults_of_the_preset(capsys):
     ("name", "says"),
     [
         ("sample", "llmcourse sample: runs/a holds no run"),
+        ("prepare", "llmcourse prepare: "),
         ("export", "llmcourse export: runs/a holds no run"),
         ("launch", "wrote job.sbatch; start it with: sbatch job.sbatch"),
         ("grade", "grade: "),
