@@ -58,8 +58,8 @@ def chapter_cell(path: Path) -> str:
     return (
         "## Exercises\n\n"
         f"They are graded: run a cell, and it says what your answer means. "
-        f"[Open the exercises of this chapter](../exercises/{path.name}); "
-        "how to start is told in [How exercises work](../book/exercises.md).\n\n"
+        f"[Open the exercises of this chapter](../exercises/{path.name}). "
+        "[How exercises work](../book/exercises.md) says how to start.\n\n"
         "| | exercise | what it trains | difficulty | minutes |\n|---|---|---|---|---:|\n"
         f"{table}"
     )
