@@ -11,6 +11,7 @@ import sys
 import unicodedata
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import get_args, get_type_hints
 
 import huggingface_hub
 import pytest
@@ -25,10 +26,12 @@ from llmcourse import checkpoint, model, train
 from llmcourse.base import checks
 from llmcourse.data.corpus import END_OF_TEXT
 from llmcourse.data.tokenizer import GPT2, LLAMA3, Tokenizer
+from llmcourse.train import TrainConfig
 from llmcourse.train import __main__ as train_command
 from llmcourse.train.export import export, huggingface
 from llmcourse.train.export import folder as export_module
 from llmcourse.train.export.folder import NAMES, main
+from llmcourse.train.export.model_card import _CORPORA
 
 TheirLlama = transformers.LlamaForCausalLM
 TINY = train.PRESETS["tiny"]()
@@ -556,6 +559,10 @@ def test_the_card_names_the_corpus_and_its_licence(corpus, run, tmp_path):
     licence = {"sotu": "public domain", "python": "PSF-2.0"}[corpus]
     assert licence in rows["licence of the text"][0]
     assert f"language: {json.dumps({'sotu': 'en', 'python': 'code'}[corpus])}\n" in text
+
+
+def test_there_is_a_card_for_every_corpus():
+    assert set(_CORPORA) == set(get_args(get_type_hints(TrainConfig)["corpus"]))
 
 
 def test_schedule_and_precision_are_told(run, tmp_path):

@@ -54,6 +54,13 @@ _CORPORA = {
         "licence": "PSF-2.0; some files have terms of their own, stated in them",
         "limits": "Its code looks like Python and seldom runs; do not run it unread.",
     },
+    "bin": {
+        "language": None,
+        "text": "tokens of whoever trained it, in nanoGPT's files",
+        "held_out": "val.bin",
+        "licence": "that of the text",
+        "limits": "It repeats the language and the views of its sources.",
+    },
     "prepared": {
         "language": None,
         "text": "files of whoever trained it",
