@@ -140,7 +140,7 @@ def encode_in_order(
 
     Raises:
         ValueError: if a file cannot be read, or holds what is no document.
-        concurrent.futures.process.BrokenProcessPool: if a process ends before its work.
+        RuntimeError: if a process ends before its work (BrokenProcessPool).
     """
     if processes == 1:
         encoder = Encoder(folder, reader)

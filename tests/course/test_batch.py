@@ -46,7 +46,7 @@ def grade(monkeypatch):
     monkeypatch.setattr(submission, "Session", here.Here)
     monkeypatch.setattr(alone, "grade", submission.grade)
     monkeypatch.setattr(alone, "adopt_orphans", lambda: None)  # this process keeps its children
-    monkeypatch.setattr(alone, "end_orphans", lambda: None)
+    monkeypatch.setattr(alone, "end_orphans", lambda _: None)
     return lambda place, *options: command_line.main(arguments(place, *options))
 
 
@@ -155,6 +155,15 @@ def test_a_killed_run_leaves_no_process_and_goes_on_where_it_was(place, grade, k
     for name, when in graded.items():
         assert (out / name).stat().st_mtime_ns == when
     assert not list(out.glob(".*"))
+
+
+def test_what_ran_before_a_batch_goes_on_after_it(tmp_path):
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
+        missing = str(tmp_path / "no.ipynb")
+        assert command_line.main(["grade", missing, str(tmp_path), "--out", missing]) == 2
+        assert other.poll() is None
+        other.communicate(b"\n", timeout=60)
+    assert other.returncode == 0
 
 
 WRONG = {

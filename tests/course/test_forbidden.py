@@ -49,7 +49,7 @@ def test_only_functions_of_the_package_are_forbidden(name, tmp_path, capsys, mon
     with pytest.raises(ValueError, match="--forbid takes functions such as"):
         forbidden.checked_names([name])
     monkeypatch.setattr(alone, "adopt_orphans", lambda: None)  # this process keeps its children
-    monkeypatch.setattr(alone, "end_orphans", lambda: None)
+    monkeypatch.setattr(alone, "end_orphans", lambda _: None)
     exam = small_exam.write_exam(tmp_path / "exam")
     words = ["grade", str(exam), str(tmp_path), "--out", str(tmp_path / "out"), "--forbid", name]
     assert command_line.main(words) == 2

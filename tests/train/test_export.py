@@ -654,7 +654,7 @@ def test_a_run_learns_at_its_start_that_it_cannot_be_exported(settings, message)
 def test_it_is_refused_before_a_checkpoint_is_read(settings, message, tmp_path, monkeypatch):
     config = replace(TINY, **settings)
     (tmp_path / "config.json").write_text(json.dumps(asdict(config)))
-    monkeypatch.setattr(export_module, "trained", None)
+    monkeypatch.setattr(export_module, "config_and_checkpoint", None)
     with pytest.raises(ValueError, match=message):
         export(tmp_path, tmp_path / "exported")
     for odd in ("", "[]", "{}", '{"model": 3}', '{"model": {"width": "x"}}'):

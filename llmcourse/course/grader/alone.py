@@ -169,12 +169,17 @@ def _die_with_parent() -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def adopt_orphans() -> None:
-    """Become the parent of processes whose own parent has ended, so that they can be found."""
+def adopt_orphans() -> set[psutil.Process]:
+    """Become the parent of processes whose own parent has ended, so that they can be found.
+
+    Returns:
+        What this process has started before, for other ends.
+    """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    return set(psutil.Process().children(recursive=True))
 
 
-def end_orphans() -> None:
-    """End what this process still is the parent of, after a batch."""
-    session.kill(psutil.Process().children(recursive=True))
+def end_orphans(others: set[psutil.Process]) -> None:
+    """End what this process still is the parent of, after a batch, but for others."""
+    session.kill(set(psutil.Process().children(recursive=True)) - others)

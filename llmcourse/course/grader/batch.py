@@ -194,7 +194,7 @@ def main(arguments: list[str] | None = None) -> int:
     notebook, folder, out = (p.resolve() for p in (options.notebook, options.folder, options.out))
     hidden = (options.hidden or notebook.parent / "hidden").resolve()
     torch.set_num_threads(1)
-    alone.adopt_orphans()
+    others = alone.adopt_orphans()
     try:
         limits = sandbox.Limits(
             **{f.name: getattr(options, f.name) for f in fields(sandbox.Limits)}
@@ -212,7 +212,7 @@ def main(arguments: list[str] | None = None) -> int:
         print("\ngrade: stopped; the same command goes on from here", file=sys.stderr)
         return 130
     finally:
-        alone.end_orphans()
+        alone.end_orphans(others)
     median = f", median {scores[len(scores) // 2]:g} of {exam.points:g} points" if scores else ""
     where = os.path.relpath(out / report.PAGE)
     print(f"{len(scores) or 'no'} submissions{median}; see {where}")
