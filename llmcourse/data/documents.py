@@ -74,6 +74,7 @@ def find_sources(files: Iterable[str | Path], *, leave_out: Path | None = None) 
                 raise ValueError(f"{name} holds no file to read: {_known()}")
         else:
             inside = [name]
+            _stat(name)
             if _kind(name) is None:
                 raise ValueError(f"{name} is of no kind that can be read: {_known()}")
         for path in inside:

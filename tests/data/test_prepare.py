@@ -357,7 +357,7 @@ def test_a_bad_line_far_behind_leaves_nothing_half_written(processes, texts, tmp
     ("arguments", "message"),
     [
         (["gone.txt", "--out", "data"], "gone.txt cannot be read: No such file"),
-        (["gone.md", "--out", "data"], "gone.md is of no kind"),
+        (["gone.md", "--out", "data"], "gone.md cannot be read: No such file"),
         (["empty", "--out", "data"], "empty holds no file to read: known are .txt"),
         (["texts", "texts/a.txt", "--out", "data"], "texts/a.txt is named twice"),
         (["texts", "--out", "empty/note"], "note is a file: name a new folder"),
