@@ -1,5 +1,8 @@
 """viz.plots: messages and losses are drawn once, where they belong."""
 
+import json
+from pathlib import Path
+
 import matplotlib as mpl
 import matplotlib.pyplot as plt
 import pytest
@@ -74,5 +77,10 @@ def test_the_recorded_losses_fall_from_chance_to_above_the_floor():
     assert plots.loss_rows(["table of pairs"]) == [
         row for row in rows if row[0] == "table of pairs"
     ]
+    recorded = json.loads(Path(plots.__file__).with_name("losses.json").read_text())
+    (one_block,) = plots.loss_rows(["attention: 1 block"])
+    worst, best = max(recorded[one_block[0]]), min(recorded[one_block[0]])
+    assert best < one_block[1] < worst  # the mean, from which half of the bar goes each way
+    assert 2 * one_block[2] == pytest.approx(worst - best)
     with pytest.raises(ValueError, match="no loss is recorded for 'table'"):
         plots.loss_rows(["table"])
