@@ -45,8 +45,8 @@ def grade(monkeypatch):
     """The command, run in this process, and so are the cells; returns its exit code."""
     monkeypatch.setattr(submission, "Session", here.Here)
     monkeypatch.setattr(alone, "grade", submission.grade)
-    monkeypatch.setattr(alone, "adopt_orphans", lambda: None)  # this process keeps its children
-    monkeypatch.setattr(alone, "end_orphans", lambda _: None)
+    # this process keeps its children
+    monkeypatch.setattr(alone, "adopted_orphans", contextlib.nullcontext)
     return lambda place, *options: command_line.main(arguments(place, *options))
 
 
@@ -164,6 +164,11 @@ def test_what_ran_before_a_batch_goes_on_after_it(tmp_path):
         assert other.poll() is None
         other.communicate(b"\n", timeout=60)
     assert other.returncode == 0
+    # nor does an orphan become the child of this process, which would never ask how it ended
+    done = subprocess.run(["sh", "-c", "sleep 60 >&- 2>&- & echo $!"], stdout=-1, check=True)
+    orphan = psutil.Process(int(done.stdout))
+    assert orphan.ppid() != os.getpid()
+    orphan.kill()
 
 
 WRONG = {

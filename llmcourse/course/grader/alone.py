@@ -17,7 +17,8 @@ import threading
 import time
 import traceback
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from multiprocessing.connection import Connection
@@ -35,7 +36,7 @@ LOOK_EVERY_S = 0.2
 SLACK_S = 600.0
 """Wall time beyond that of the submission, for starting and ending processes."""
 DIED = "the process of the hidden tests ended with"
-_PR_SET_CHILD_SUBREAPER = 36
+_PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 36, 37
 
 
 class DiedError(Exception):
@@ -143,7 +144,7 @@ def _work(
     """Grade, in the process that may die."""
     threading.Thread(target=_die_with_parent, daemon=True).start()
     signal.signal(signal.SIGINT, lambda *_: None)  # the stop button is the grader's
-    adopt_orphans()
+    _adopt_orphans(True)
     torch.set_num_threads(1)
     if place.cores and sys.platform == "linux":
         os.sched_setaffinity(0, place.cores)
@@ -169,17 +170,30 @@ def _die_with_parent() -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def adopt_orphans() -> set[psutil.Process]:
-    """Become the parent of processes whose own parent has ended, so that they can be found.
+@contextmanager
+def adopted_orphans() -> Iterator[None]:
+    """Be the parent of processes whose own parent has ended, and end them at the end.
 
-    Returns:
-        What this process has started before, for other ends.
+    What this process has started before, for other ends, goes on; and what of that is orphaned
+    later has the parent again that it would have had.
     """
+    before = _adopts_orphans()
+    _adopt_orphans(True)
+    others = set(psutil.Process().children(recursive=True))
+    try:
+        yield
+    finally:
+        session.kill(set(psutil.Process().children(recursive=True)) - others)
+        _adopt_orphans(before)
+
+
+def _adopts_orphans() -> bool:
+    adopts = ctypes.c_int(0)
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    return set(psutil.Process().children(recursive=True))
+        ctypes.CDLL(None).prctl(_PR_GET_CHILD_SUBREAPER, ctypes.byref(adopts), 0, 0, 0)
+    return bool(adopts.value)
 
 
-def end_orphans(others: set[psutil.Process]) -> None:
-    """End what this process still is the parent of, after a batch, but for others."""
-    session.kill(set(psutil.Process().children(recursive=True)) - others)
+def _adopt_orphans(adopts: bool) -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, int(adopts), 0, 0, 0)

@@ -194,25 +194,23 @@ def main(arguments: list[str] | None = None) -> int:
     notebook, folder, out = (p.resolve() for p in (options.notebook, options.folder, options.out))
     hidden = (options.hidden or notebook.parent / "hidden").resolve()
     torch.set_num_threads(1)
-    others = alone.adopt_orphans()
     try:
-        limits = sandbox.Limits(
-            **{f.name: getattr(options, f.name) for f in fields(sandbox.Limits)}
-        )
-        exam = submission.exam(notebook, hidden, seed=options.seed, forbidden=options.forbid)
-        isolation = sandbox.detect([folder, out, hidden], wanted=options.isolation)
-        batch = Batch(exam, folder, out, isolation, limits, options.jobs)
-        for sentence in isolation.missing:
-            print(f"not enforced: {sentence}", file=sys.stderr)
-        scores = sorted(graded["score"] for graded in run(batch))
+        with alone.adopted_orphans():
+            limits = sandbox.Limits(
+                **{f.name: getattr(options, f.name) for f in fields(sandbox.Limits)}
+            )
+            exam = submission.exam(notebook, hidden, seed=options.seed, forbidden=options.forbid)
+            isolation = sandbox.detect([folder, out, hidden], wanted=options.isolation)
+            batch = Batch(exam, folder, out, isolation, limits, options.jobs)
+            for sentence in isolation.missing:
+                print(f"not enforced: {sentence}", file=sys.stderr)
+            scores = sorted(graded["score"] for graded in run(batch))
     except (ValueError, OSError) as error:
         print(f"grade: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("\ngrade: stopped; the same command goes on from here", file=sys.stderr)
         return 130
-    finally:
-        alone.end_orphans(others)
     median = f", median {scores[len(scores) // 2]:g} of {exam.points:g} points" if scores else ""
     where = os.path.relpath(out / report.PAGE)
     print(f"{len(scores) or 'no'} submissions{median}; see {where}")
