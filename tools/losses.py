@@ -1,20 +1,33 @@
-"""Measure the models of chapter 04 with several seeds, for the axis of losses.
+"""Measure the models of the first lap with several seeds, for the axis of losses.
 
     python -m tools.losses [NAME ...]
 
-executes the cells of the chapter that define its models, trains those of `MODELS` (or the named
-ones) with the seeds 0, 1 and 2, and writes their losses on held-out stories into
-llmcourse/course/losses.json.  All together take a quarter of an hour of one processor; the chapter
-trains the shorter ones with seed 0.
+executes the cells of chapter 04 that define its models and its training, trains the models of
+`MODELS` and the Llamas of `LLAMAS` (or the named ones) with the seeds 0, 1 and 2, and writes their
+losses on held-out stories into llmcourse/course/losses.json.  All together take three quarters of
+an hour of one processor; chapter 04 trains its shorter ones with seed 0.
+
+Every model reads the same 345,600 tokens in 900 steps, where its name does not say otherwise.  A
+Llama is the nutshell's with one thing changed.  A learning rate that differs from `PEAK` was the
+best of the factors 1/3, 1, 3, ... from there with seed 9.
 """
 
 import json
+import math
 import sys
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
+from types import FunctionType
 from typing import Any
+from unittest import mock
 
 import nbformat
+import torch
+from torch import nn
 
+from llmcourse import nutshell
 from llmcourse.base.files import write_atomically
 from llmcourse.data import corpus
 from tools.uses import python_of
@@ -34,7 +47,7 @@ DEFINING = (
     "blocks",
 )
 SEEDS = (0, 1, 2)
-PAGE_BYTES = 2_000_000
+PAGE_BYTES, HELD_OUT_BYTES = 2_000_000, 120_000
 COUNTED = {
     "equal chances": "equal_chances",
     "counts of tokens": "token_counts",
@@ -52,6 +65,125 @@ MODELS = {
     "2 blocks, 4 times the tokens": ("Blocks(2)", 0.01, 4),
 }
 """What makes a model, its learning rate, and how many times the tokens of the page it reads."""
+
+
+PEAK = 6e-3
+
+
+class Nothing(nn.Module):
+    """What adds nothing to the residual stream, in the place of one of a block's two parts."""
+
+    def __init__(self, config: nutshell.Config) -> None:
+        super().__init__()
+
+    def forward(self, x: torch.Tensor, *_: torch.Tensor) -> torch.Tensor:
+        """Return zeros."""
+        return torch.zeros_like(x)
+
+
+class Unscaled(nn.Module):
+    """What leaves a token as it is, in the place of a norm."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return what comes in."""
+        return x
+
+
+class TwoMatrices(nn.Module):
+    """A feed-forward network without a gate:  W_down max(0, W_up x), of as many parameters."""
+
+    def __init__(self, config: nutshell.Config) -> None:
+        super().__init__()
+        hidden = 3 * config.hidden // 2
+        self.w_up = nutshell.matrix(hidden, config.width)
+        std = 0.02 / math.sqrt(2 * config.num_layers)
+        self.w_down = nutshell.matrix(config.width, hidden, std=std)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the sum to the stream."""
+        return (x @ self.w_up.T).relu() @ self.w_down.T
+
+
+class WithoutStream(nutshell.Block):
+    """A block whose parts replace the token in place of adding to it."""
+
+    def forward(self, x: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
+        """Return what the feed-forward network makes of what attention makes."""
+        x = self.attention(self.attention_norm(x), angles)
+        return self.feed_forward(self.feed_forward_norm(x))
+
+
+class Descent:
+    """Gradient descent with momentum, without decay:  v = momentum v + g,  w = w - lr v."""
+
+    momentum = 0.9
+
+    def __init__(self, model: nn.Module) -> None:
+        self.weights, self.t = list(model.parameters()), 0
+        self.v = [torch.zeros_like(w) for w in self.weights]
+
+    @torch.no_grad()
+    def step(self, lr: float) -> None:
+        """Update all weights, then forget their gradients."""
+        self.t += 1
+        for w, v in zip(self.weights, self.v, strict=True):
+            v.mul_(self.momentum).add_(w.grad)
+            w.sub_(lr * v)
+            w.grad = None
+
+
+class PlainDescent(Descent):
+    """Gradient descent:  w = w - lr g."""
+
+    momentum = 0.0
+
+
+def constant(step: int, peak: float, num_steps: int, warmup: int, final: float) -> float:
+    """Return the rate of a step that warms up and stays."""
+    return peak * min(1.0, (step + 1) / warmup)
+
+
+def without_warmup(step: int, peak: float, num_steps: int, warmup: int, final: float) -> float:
+    """Return the rate of a step that falls along half a cosine from the start."""
+    return final + (peak - final) * (1 + math.cos(math.pi * step / num_steps)) / 2
+
+
+@dataclass(frozen=True)
+class Llama:
+    """A Llama of the nutshell: what differs in its shape, its parts, its training."""
+
+    shape: Mapping[str, int] = field(default_factory=dict)
+    parts: Mapping[str, Any] = field(default_factory=dict)
+    """What stands in the place of names of the nutshell."""
+    peak: float = PEAK
+    times: int = 1
+    on_bytes: str = ""
+    """It reads bytes, as many as the others read "tokens", or as many as those tokens hold."""
+
+
+LLAMAS = {
+    "Llama": Llama(),
+    "Llama, 4 times the tokens": Llama(times=4),
+    "Llama on bytes, equal tokens": Llama(on_bytes="tokens"),
+    "Llama on bytes, equal text": Llama(on_bytes="text"),
+    "Llama, 1 layer": Llama({"num_layers": 1}),
+    "Llama, 2 layers": Llama({"num_layers": 2}),
+    "Llama, no residual stream": Llama(parts={"Block": WithoutStream}),
+    "Llama, no attention": Llama(parts={"Attention": Nothing}),
+    "Llama, 1 head": Llama({"num_heads": 1, "num_kv_heads": 1, "head_size": 80}),
+    "Llama, no shared heads": Llama({"num_kv_heads": 4}),
+    "Llama, no feed-forward": Llama(parts={"FeedForward": Nothing}),
+    "Llama, ReLU": Llama(parts={"FeedForward": TwoMatrices}),
+    "Llama, no norms": Llama(parts={"RMSNorm": Unscaled}),
+    "Llama, no positions": Llama(parts={"rope": lambda x, angles: x}),
+    "Llama, SGD": Llama(parts={"AdamW": PlainDescent}),
+    "Llama, momentum": Llama(parts={"AdamW": Descent}),
+    "Llama, constant rate": Llama(parts={"warmup_cosine": constant}),
+    "Llama, no warm-up": Llama(parts={"warmup_cosine": without_warmup}),
+}
 
 
 def definitions() -> dict[str, Any]:
@@ -73,18 +205,49 @@ def loss(names: dict[str, Any], model: str, seed: int) -> float:
     return names["loss_of"](ready)
 
 
+def _with(names: dict[str, Any], function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function of the chapter that reads these names."""
+    return FunctionType(function.__code__, names, argdefs=function.__defaults__)
+
+
+def llama_loss(names: dict[str, Any], llama: Llama, seed: int) -> float:
+    """Return the held-out loss of one of `LLAMAS`, in nats per token of chapter 04's tokenizer."""
+    tokenizer, steps, shape = names["tokenizer"], llama.times * names["STEPS"], dict(llama.shape)
+    longer = corpus.stories(llama.times * PAGE_BYTES, seed=0)
+    if llama.on_bytes:
+        shape["vocab_size"], per_token = 257, len(longer.encode()) / len(names["train_ids"])
+        steps = round(steps * (per_token if llama.on_bytes == "text" else 1))
+        tokenizer = nutshell.Tokenizer([])
+    window = names["T"] + 1
+    held_out = torch.tensor(tokenizer.encode(corpus.stories(HELD_OUT_BYTES, seed=1)))
+    windows = held_out[: len(held_out) // window * window].view(-1, window)
+    names = names | {"windows": windows, "train_ids": torch.tensor(tokenizer.encode(longer))}
+    functions = {each: _with(names, names[each]) for each in ("trained", "loss_of")}
+    with ExitStack() as parts:
+        for name, part in llama.parts.items():
+            parts.enter_context(mock.patch.object(nutshell, name, part))
+        model = functions["trained"](
+            lambda: nutshell.Llama(nutshell.Config(**shape)), llama.peak, seed, steps
+        )
+        per_piece = functions["loss_of"](model)
+    return per_piece * len(held_out) / len(names["held_out"])
+
+
 def main(wanted: list[str]) -> int:
     """Measure the named models, or all, and write what is found after each."""
     names = definitions()
     found = {name: [names["loss_of"](names[model])] for name, model in COUNTED.items()}
-    for name in wanted or MODELS:
+    for name in wanted or [*MODELS, *LLAMAS]:
         found[name] = []
         for seed in SEEDS:
-            found[name].append(loss(names, name, seed))
+            one = (
+                llama_loss(names, LLAMAS[name], seed) if name in LLAMAS else loss(names, name, seed)
+            )
+            found[name].append(one)
             print(f"{name}, seed {seed}: {found[name][-1]:.4f}", flush=True)
         known = json.loads(LOSSES.read_text(encoding="utf8")) if LOSSES.exists() else {}
         known |= {each: [round(one, 4) for one in losses] for each, losses in found.items()}
-        ordered = {each: known[each] for each in (*COUNTED, *MODELS) if each in known}
+        ordered = {each: known[each] for each in (*COUNTED, *MODELS, *LLAMAS) if each in known}
         with write_atomically(LOSSES) as file:
             file.write(f"{json.dumps(ordered, indent=1)}\n".encode())
     return 0

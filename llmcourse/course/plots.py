@@ -52,6 +52,8 @@ def timeline(messages: Sequence[Message], ax: Axes | None = None) -> Axes:
     return ax
 
 
+LOSS_FLOOR = 0.3830
+"""The entropy of the generated stories in nats per token of chapter 04's tokenizer."""
 LossRow = tuple[str, float, float]
 """A model's name, its mean loss over seeds, and half the distance between the extreme seeds."""
 
@@ -83,8 +85,8 @@ def loss_axis(
     rows: Sequence[LossRow],
     *,
     new: Collection[str] = (),
-    floor: float,
-    vocab_size: int,
+    floor: float = LOSS_FLOOR,
+    vocab_size: int = 768,
     ax: Axes | None = None,
 ) -> Axes:
     """Draw the axis of losses: where each model ends, from knowing nothing down to the entropy.
