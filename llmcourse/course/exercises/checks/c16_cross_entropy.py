@@ -1,7 +1,6 @@
 """Checks of 16_cross_entropy, written by tools.exercises from its solutions."""
 
 import math
-from functools import reduce
 import numpy as np
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
@@ -10,75 +9,153 @@ from llmcourse.data import corpus
 from llmcourse.data.tokenizer import train_bpe
 
 
-def check_1(t, absorb):
-    """16.1 Log-sum-exp in one pass"""
-    share = 0.36787944117144233  # exp(-1)
-    after_two = absorb(3.0, 1.0, 2.0)
+def check_1(t, cross_entropy):
+    """16.1 The loss"""
+    # Row 0 has the probabilities 1/2, 1/4, 1/8 and 1/8, row 1 has 1/16, 1/16, 1/8 and 3/4.
+    shares = torch.tensor([[4.0, 2.0, 1.0, 1.0], [1.0, 1.0, 2.0, 12.0]])
+    came = torch.tensor([2, 1])
+    right = (math.log(8) + math.log(16)) / 2
+    found = cross_entropy(shares.log(), came)
     t(
-        after_two[1] < 8,
-        "you added exp(logit) itself, which overflows: each term is taken relative to the largest",
-        "terms are taken relative to the largest logit",
+        torch.as_tensor(found).shape == (),
+        "you return a number for each place: the loss is the mean of them all",
+        "the loss is one number",
+    )
+    found = float(found)
+    t(
+        abs(found - 2 * right) > 1e-3,
+        "you added the losses of the two places: take their mean, or a larger batch would have a "
+        "larger loss",
+        "the losses are averaged, not added",
     )
     t(
-        after_two[0] != 2.0,
-        "you took the newest logit as the reference: it is the largest so far that keeps every "
-        "exponent at 0 or below",
-        "a smaller logit leaves the reference as it is",
+        abs(found + math.log((1 / 8 + 1 / 16) / 2)) > 1e-3,
+        "you took the mean of the probabilities and then the logarithm: surprises are averaged, so "
+        "the logarithm comes first",
+        "the logarithm is taken before the mean",
+    )
+    t(
+        abs(found - math.log(3)) > 1e-3,
+        "you summed over the places: each row is a distribution of its own, so the sum of the "
+        "exponentials goes over the vocabulary, the last dimension",
+        "the sum goes over the vocabulary",
+    )
+    t(
+        abs(found - 2.0794) > 1e-3 and abs(found - 1.7329) > 1e-3,
+        "the target of a place is looked up one token off, or in another row: row n is judged by "
+        "targets_N[n]",
+        "each place is judged by its own target",
     )
     t.close(
-        [after_two, absorb(2.0, 1.0, 3.0), absorb(5.0, 2.5, 5.0)],
-        [(3.0, 1.0 + share), (3.0, 1.0 + share), (5.0, 3.5)],
-        "a new largest changes what the old terms are relative to: multiply the old sum by "
-        "exp(old largest - new largest), and add the new term once",
-        "logits 2 and 3 give the same pair in either order, and an equal logit adds 1",
-        relative=1e-12,
-    )
-    t.close(
-        [absorb(-math.inf, 0.0, x) for x in (-7.0, -math.inf)] + [absorb(1.0, 1.5, -math.inf)],
-        [(-7.0, 1.0), (-math.inf, 0.0), (1.0, 1.5)],
-        "a forbidden token is to change nothing: where the largest is -inf as well, -inf - (-inf) "
-        "is NaN, and NaN spreads",
-        "the first logit starts the sum, and forbidden tokens add nothing",
-        relative=1e-12,
-    )
-    row = [999.0, -1000.0, -math.inf, 1000.0, 0.0, 1000.0]
-    largest, total = reduce(lambda pair, logit: absorb(*pair, logit), row, (-math.inf, 0.0))
-    t.close(
-        largest + math.log(total),
-        torch.tensor(row, dtype=torch.float64).logsumexp(0).item(),
-        "over six logits between -inf and 1,000 log-sum-exp is not torch's",
-        "the log-sum-exp of six logits between -inf and 1,000 is torch's",
-        relative=1e-14,
-    )
-
-
-def check_2(t, bits_per_byte):
-    """16.2 Bits per byte"""
-    # Three tokens of 3, 9 and 6 bits; five characters, six bytes.
-    answer = float(bits_per_byte([bits * math.log(2) for bits in (3, 9, 6)], "naïve"))
-    t(
-        round(answer, 3) not in (1.0, 1.2, 6.0),
-        "you took the mean over the tokens: how many they are depends on the tokenizer, so add "
-        "the losses up",
-        "losses are added up",
-    )
-    t(
-        round(answer, 3) != 3.6,
-        "you divided by characters: naïve has five of them, and six bytes",
-        "the text is measured in bytes",
-    )
-    t(
-        round(answer, 3) not in (2.079, 1.441),
-        "you did not turn nats into bits: one bit is ln 2 = 0.693 nats, so divide by that",
-        "nats are turned into bits",
-    )
-    t.close(
-        [answer, bits_per_byte([math.log(256)] * 4, "日a")],
-        [3.0, 8.0],
-        "18 bits over the 6 bytes that naïve has in UTF-8 are 3 bits per byte, and guessing among "
-        "256 equally likely bytes takes 8",
-        "naïve takes 3 bits per byte, and a model that knows nothing of bytes takes 8",
+        found,
+        right,
+        "probabilities of 1/8 and 1/16 for what came are a mean loss of (ln 8 + ln 16) / 2 = 2.426",
+        "probabilities of 1/8 and 1/16 are a loss of 2.426 nats",
         relative=1e-5,
+    )
+    large = torch.tensor([[1e4, 1e4 - 1, 0.0], [-1e4, -1e4, -1e4]])
+    t.close(
+        cross_entropy(large, torch.tensor([1, 2])),
+        (1 + math.log(1 + math.exp(-1)) + math.log(3)) / 2,
+        "with logits of 10,000 or -10,000 the loss is not finite or not right: subtract the "
+        "largest logit of each row before you take exponentials",
+        "logits of 10,000 and of -10,000 do no harm",
+        relative=1e-3,
+    )
+    leaf = shares.log().requires_grad_()
+    loss = cross_entropy(leaf, came)
+    passes = isinstance(loss, torch.Tensor) and loss.requires_grad
+    if passes:
+        loss.backward()
+    t(
+        passes,
+        "no gradient comes back: return a tensor that is computed from the logits, and use neither "
+        ".item() nor .detach()",
+        "the loss passes a gradient back",
+    )
+    wanted = torch.tensor([[1 / 2, 1 / 4, -7 / 8, 1 / 8], [1 / 16, -15 / 16, 1 / 8, 3 / 4]]) / 2
+    t.close(
+        leaf.grad,
+        wanted,
+        "the gradient of the logits is not (p - y) / N",
+        "the gradient of the logits is (p - y) / N",
+        relative=1e-5,
+    )
+
+
+def check_2(t, conclusions, measure, sweep):
+    """16.2 Turn the temperature"""
+    # At T = 1/2 the probabilities 1/2, 1/4 and 1/4 are squared: 2/3, 1/6 and 1/6.
+    halves = torch.tensor([[2.0, 1.0, 1.0], [1.0, 2.0, 1.0]]).log()
+    loss, drawn = measure(halves, torch.tensor([0, 0]), 0.5)
+    right_loss = (math.log(3 / 2) + math.log(6)) / 2
+    t(
+        abs(loss - 1.0546) > 1e-3,
+        "you multiplied the logits by the temperature: it divides them, so that a small one makes "
+        "the differences larger",
+        "the temperature divides the logits",
+    )
+    t(
+        abs(loss - 2.0794) > 1e-3,
+        "your probabilities do not sum to 1: raise them to 1/T, and scale them again",
+        "the probabilities sum to 1 at every temperature",
+    )
+    t(
+        abs(loss - math.log(12 / 5)) > 1e-3,
+        "your loss is the logarithm of the mean probability: average the surprises",
+        "surprises are averaged",
+    )
+    t(
+        abs(drawn - 0.5) > 1e-3,
+        "you counted how often the likeliest token came: a drawn token is right with the "
+        "probability that the model gave to what came",
+        "a drawn token is right with the probability of what came",
+    )
+    t.close(
+        (loss, drawn),
+        (right_loss, 5 / 12),
+        "at T = 1/2 the chances 1/2, 1/4, 1/4 become 2/3, 1/6, 1/6",
+        "at T = 1/2 the chances 1/2, 1/4, 1/4 become 2/3, 1/6, 1/6",
+        relative=1e-5,
+    )
+    table = sweep()
+    yours = conclusions()
+    columns = {
+        "smallest loss": (0, -1, 0.02),
+        "drawn tokens are right most often": (1, 1, 0.005),
+        "most sentences that the recogniser accepts": (2, 1, 0.08),
+        "fewest sentences that repeat others": (3, 1, 0.02),
+        "most sentences that are new and right": (4, 1, 0.035),
+    }
+    meanings = {
+        "smallest loss": "a colder model claims more than it knows, a hotter one less; training "
+        "and counting both aim at T = 1",
+        "drawn tokens are right most often": "the colder, the more often the likeliest is drawn",
+        "most sentences that the recogniser accepts": "each further bit of chance is a chance to "
+        "leave the grammar",
+        "fewest sentences that repeat others": "more chance, fewer repetitions",
+        "most sentences that are new and right": "what is new must also be right: where nearly "
+        "nothing is right, nothing new is",
+    }
+    t(
+        isinstance(yours, dict) and set(columns) < set(yours),
+        f"conclusions() returns a dict with an answer to each of: {', '.join(columns)}",
+        "there is an answer to every question",
+    )
+    for name, (column, sign, margin) in columns.items():
+        values = {T: sign * row[column] for T, row in table.items()}
+        best = max(values.values())
+        # Within chance of the best is as good as the best.
+        t(
+            values.get(yours[name], -math.inf) >= best - margin,
+            f"{name}: not at {yours[name]}, says the table: {meanings[name]}",
+            f"{name}: {meanings[name]}",
+        )
+    t.equal(
+        yours.get("the likeliest token depends on the temperature"),
+        False,
+        "all logits of a row are divided by the same number: can that exchange two of them?",
+        "the order of the tokens is the same at every temperature",
     )
 
 

@@ -1,5 +1,6 @@
 """Checks of 17_targets_and_masks, written by tools.exercises from its solutions."""
 
+import math
 import torch
 
 
@@ -244,98 +245,82 @@ def check_3(t, loss_factors):
     )
 
 
-def check_4(t, find_leaks):
-    """17.4 Find the leak"""
+def check_4(t, all_runs, conclusions, targets_of):
+    """17.4 Six runs, one good"""
+    row = [[3, 7, 12, 4, 13], [5, 9, 12, 0, 13]]
 
-    def causal(documents):
-        """Return the mask that knows nothing of documents."""
-        return torch.ones(len(documents), len(documents), dtype=torch.bool).tril()
+    def asked_for(shift, masked):
+        """Return your targets for two short rows."""
+        found = targets_of(torch.tensor(row), shift, masked)
+        return torch.as_tensor(found).tolist()
 
-    def within(documents):
-        """Return the causal mask within each document."""
-        numbers = torch.tensor(documents)
-        return causal(documents) & (numbers[:, None] == numbers)
-
-    pair = find_leaks(causal([0, 1]), [0, 1], 1)
     t(
-        isinstance(pair, list | tuple),
-        "your answer is no list: is there a return, and a sorted() around a set of pairs?",
-        "a list comes back",
+        asked_for(0, False) != [[7, 12, 4, 13, -100], [9, 12, 0, 13, -100]],
+        "you always shift by one: the shift is the second argument, and 0 asks for the token that "
+        "is read",
+        "the shift is the one that was given",
+    )
+    t.equal(
+        [asked_for(shift, False) for shift in (0, 1, 2)],
+        [
+            [[3, 7, 12, 4, 13], [5, 9, 12, 0, 13]],
+            [[7, 12, 4, 13, -100], [9, 12, 0, 13, -100]],
+            [[12, 4, 13, -100, -100], [12, 0, 13, -100, -100]],
+        ],
+        "without a mask, place t is asked for token t + shift of its own row, and for -100 where "
+        "the row has ended",
+        "without a mask every token is asked for that has a place before it",
     )
     t(
-        not (len(pair) == 1 and tuple(pair[0]) == (0, 1)),
-        "you named the pair the other way round: the reader is the document of the row t, and the "
-        "later one can read here",
-        "reader first, source second",
+        asked_for(1, True)[0] != [-100, -100, -100, 13, -100],
+        "you masked places instead of tokens: the answer is asked for at the place that reads 12, "
+        "so the mask has to be shifted with the tokens",
+        "the mask is of tokens, and is shifted with them",
     )
-    six = [0, 0, 4, 4, 7, 7]
-    t.equal(
-        [find_leaks(within(six), six, 5), find_leaks(causal(six), six, 1)],
-        [[], [(4, 0), (7, 0), (7, 4)]],
-        "a document mask leaks nothing, and without one each document reads all before it: a "
-        "document that reads itself is no leak, and each pair is named once, as a tuple",
-        "the document mask is clean, and a mask that is only causal has three leaks",
-    )
-    curious = torch.tensor([[1, 0, 0], [0, 1, 0], [1, 1, 1]]).bool()
-    t.equal(
-        find_leaks(curious, [0, 1, -1], 1),
-        [],
-        "padding reads two documents here, but it is none itself: nobody counts its loss",
-        "what padding reads harms nobody",
-    )
-    backwards = within(six)
-    backwards[1, 2] = True
-    t.equal(
-        find_leaks(backwards, six, 1),
-        [(0, 4)],
-        "you looked only below the diagonal: this mask lets document 0 read a token of document 4, "
-        "which comes later",
-        "a leak from the future is a leak",
-    )
-    chain = torch.tensor([[1, 0, 0], [1, 1, 0], [0, 1, 1]]).bool()
-    t.equal(
-        find_leaks(chain, [0, 1, 2], 2),
-        [(1, 0), (2, 0), (2, 1)],
-        "you looked at one layer: in the first document 1 reads document 0, and in the second "
-        "document 2 reads what document 1 has learned",
-        "with two layers, document 1 hands on what it has read",
+    t(
+        asked_for(1, True)[0] != [-100, 12, 4, 13, -100],
+        "you ask for the token 12 as well: the program writes it, and only what comes after it is "
+        "to be learnt",
+        "the token 12 is not learnt",
     )
     t.equal(
-        find_leaks(chain, [0, 1, 2], 1),
-        [(1, 0), (2, 1)],
-        "you followed every path to its end: with one layer, document 2 gets document 1 as it was "
-        "before it had read anything",
-        "with one layer, nothing is handed on",
+        [asked_for(shift, True) for shift in (0, 1, 2)],
+        [
+            [[-100, -100, -100, 4, 13], [-100, -100, -100, 0, 13]],
+            [[-100, -100, 4, 13, -100], [-100, -100, 0, 13, -100]],
+            [[-100, 4, 13, -100, -100], [-100, 0, 13, -100, -100]],
+        ],
+        "with the mask the answer and the end are asked for, and nothing else",
+        "with the mask the answer and the end are asked for, at every shift",
     )
-    # Padding at position 2 reads document 0, and document 1 reads the padding.
-    between = [0, 0, -1, 1, 1]
-    relay = within(between)
-    relay[2, 1] = relay[3, 2] = True
+    runs, yours = all_runs(), conclusions()
+    good = [run for run, (_, right) in runs.items() if right > 0.9]
+    fooled = [run for run, (loss, right) in runs.items() if loss < 0.1 and right == 0]
     t.equal(
-        find_leaks(relay, between, 2),
-        [(1, 0)],
-        "you left padding out too early: it is no reader, but here it hands on to document 1 what "
-        "it has read in document 0",
-        "padding may be a go-between",
+        sorted(yours["answers nearly all questions"]),
+        sorted(good),
+        "these are not the runs whose models answer: read the last column of the table",
+        "one run of six gives a model that answers: its targets are the next tokens, and its few "
+        "steps went into the answer",
     )
-    strict = torch.tensor([[0, 0], [1, 0]]).bool()
     t.equal(
-        find_leaks(strict, [0, 1], 2),
-        [(1, 0)],
-        "you forgot what a position keeps: here no position may look at itself, but the residual "
-        "path carries into the second layer what was read in the first",
-        "the residual path keeps what was read",
+        sorted(yours["loss below 0.1, and no answer right"]),
+        sorted(fooled),
+        "these are not the runs with a loss below 0.1 and without a right answer: a loss near 0 "
+        "says only that the targets were easy to know",
+        "three runs have a loss near 0 and answer nothing",
     )
-    # A border that is off by one: each document's first token reads the last one before it.
-    eight = [0, 0, 1, 1, 2, 2, 3, 3]
-    border = within(eight)
-    for first in (2, 4, 6):
-        border[first, first - 1] = True
-    found = [len(find_leaks(border, eight, layers)) for layers in (1, 2, 3, 5)]
     t.equal(
-        found,
-        [3, 3, 5, 6],
-        "with a border that is off by one, 1, 2, 3 and 5 layers leak 3, 3, 5 and 6 pairs: a "
-        "document further back takes two layers more",
-        "a border that is off by one leaks 3 pairs with one layer, and all 6 pairs with five",
+        yours["a lower training loss means a better model"],
+        False,
+        "look again: which of the six losses are the lowest, and what do these models answer?",
+        "losses of different targets cannot be compared",
+    )
+    t.close(
+        yours["lowest possible loss of the run (1, False)"],
+        7 * math.log(6) / 10,
+        "seven of its ten targets are chatter, drawn from six tokens: ln 6 each. The other three "
+        "can be known",
+        "the unmasked run cannot fall below 7 ln 6 / 10 = 1.254, however good the model is",
+        relative=1e-3,
     )
