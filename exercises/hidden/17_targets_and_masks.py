@@ -101,7 +101,7 @@ def check_4(t, call, rng):
                 right.append(kept[shift:] + [-100] * shift)
             answer = call("targets_of", torch.tensor(ids), shift, masked)
             t.equal(answer, torch.tensor(right), f"shift {shift}, masked {masked}, rows {ids}")
-    # All six runs came out like this with ten seeds.
+    # So come out the six runs with seed 0, which the check repeats.
     yours = call("conclusions")
     t.equal(yours["answers nearly all questions"], [(1, True)], "which runs answer")
     fooled = sorted(yours["loss below 0.1, and no answer right"])
