@@ -147,19 +147,40 @@ def check_4(t, call, rng):
 
 
 def check_5(t, call, rng):
-    """States of several shapes; what comes back, what a failure leaves, what a file may do."""
+    """States of several shapes: what is in the file, and what a failure leaves."""
+    for shapes, state, step, seed in _states(rng):
+        seen = call("observed_save", *state, step, seed)
+        t.equal(seen["files"], ["run.pt"], f"{shapes}: one file")
+        t(seen["raised"], f"{shapes}: the error is raised")
+        t(seen["kept"], f"{shapes}: a failure leaves the old file")
+        if t(isinstance(seen["content"], dict), f"{shapes}: a dictionary"):
+            right = dict(zip(("weights", "m", "v"), state, strict=True))
+            found = {name: list(seen["content"].get(name, ())) for name in right}
+            t.close(found, right, f"{shapes}: weights and means")
+            t.equal(seen["content"].get("step"), step, f"{shapes}: steps")
+            t.close(seen["drawn"], _chance(seed), f"{shapes}: chance goes on")
+
+
+def check_6(t, call, rng):
+    """States of several shapes: what comes back, and what a file may do."""
+    for shapes, state, step, seed in _states(rng):
+        seen = call("observed_load", *state, step, seed)
+        t(not seen["ran"], f"{shapes}: a file cannot run code")
+        if t(isinstance(seen["loaded"], list), f"{shapes}: four things"):
+            found = [list(each) for each in seen["loaded"][:3]]
+            t.close(found, list(state), f"{shapes}: weights and means")
+            t.equal(seen["loaded"][3], step, f"{shapes}: steps")
+        t.close(seen["drawn"], _chance(seed), f"{shapes}: chance goes on")
+
+
+def _states(rng):
+    """Yield states of several shapes, each with a number of steps and a seed."""
     draw = torch.Generator().manual_seed(rng.randrange(2**31))
     for shapes in ([(3,)], [(2, 2), (1,)], [(4,), (2, 3), ()]):
-        weights, m, v = ([torch.randn(s, generator=draw) for s in shapes] for _ in range(3))
-        step, seed = rng.randrange(1, 9_000), rng.randrange(2**31)
-        seen = call("observed_files", weights, m, v, step, seed)
-        t.equal(seen["files"], ["run.pt"], f"shapes {shapes}: one file")
-        t(seen["raised"], f"shapes {shapes}: the error is raised")
-        t(seen["kept"], f"shapes {shapes}: a failure leaves the old file")
-        t(not seen["ran"], f"shapes {shapes}: a file cannot run code")
-        if t(isinstance(seen["loaded"], list), f"shapes {shapes}: four things"):
-            found = [list(each) for each in seen["loaded"][:3]]
-            t.close(found, [weights, m, v], f"shapes {shapes}: weights and means")
-            t.equal(seen["loaded"][3], step, f"shapes {shapes}: steps")
-            chance = torch.rand(3, generator=torch.Generator().manual_seed(seed))
-            t.close(seen["drawn"], chance, f"shapes {shapes}: chance goes on")
+        state = tuple([torch.randn(s, generator=draw) for s in shapes] for _ in range(3))
+        yield f"shapes {shapes}", state, rng.randrange(1, 9_000), rng.randrange(2**31)
+
+
+def _chance(seed):
+    """Return the numbers that come first after a seed."""
+    return torch.rand(3, generator=torch.Generator().manual_seed(seed))

@@ -379,29 +379,38 @@ def check_4(t, clip):
     )
 
 
-def check_5(t, conclusions, slower_when_turned, steps_to_goal):
+def check_5(t, race):
     """25.5 Change something and see: who feels the turn?"""
-    # One weight at a time: with curvature 1 and a rate of 0.5 the distance is halved by each step.
-    halved = steps_to_goal("SGD", 0.5, 1, 0)
+    answer = race([0.5], 1, 0)
     t(
-        halved != 6,
+        isinstance(answer, list | tuple)
+        and len(answer) == 2
+        and isinstance(answer[0], dict)
+        and sorted(answer[0]) == ["Adam", "SGD", "momentum"],
+        "return two: a dictionary with the three names, and a list",
+        "results and a list",
+    )
+    # On a round bowl with a rate of 0.5, each step of SGD halves the distance.
+    halved = list(answer[0]["SGD"])
+    t(
+        halved[0] != 6,
         "you return the last step after which the ball was outside, or the ball was looked at "
         "before it moved: sqrt(5) / 2^7 is the first distance below 0.02",
         "the step after which it is inside",
     )
     t.equal(
         halved,
-        7,
+        [7, 7],
         "on a round bowl with a rate of 0.5 each step halves the distance: sqrt(5) / 2^7 = 0.017",
         "7 halvings",
     )
     t.equal(
-        steps_to_goal("SGD", 0.05, 50, 0),
-        401,
+        list(race([0.05], 50, 0)[0]["SGD"]),
+        [401, 401],
         "a rate of 0.05 is above the critical 2/50: the ball runs away, and never arrives",
         "a ball that runs away",
     )
-    upright, turned = (steps_to_goal("SGD", 0.03, 50, angle) for angle in (0, 45))
+    upright, turned = race([0.03], 50, 45)[0]["SGD"]
     t(
         turned == upright,
         "SGD's path turns with the bowl, and yours needs another number of steps: the start has to "
@@ -409,47 +418,47 @@ def check_5(t, conclusions, slower_when_turned, steps_to_goal):
         "SGD does not notice the turn",
     )
     t(
-        steps_to_goal("momentum", 0.3, 1, 0) != 19,
+        race([0.3], 1, 0)[0]["momentum"][0] != 19,
         "you stopped when the ball was near for the first time: momentum rolls past the goal and "
         "leaves again. Near for good is what counts",
         "near for good",
     )
     t.equal(
-        [steps_to_goal("momentum", 0.005, 50, angle) for angle in (0, 45)],
+        list(race([0.005], 50, 45)[0]["momentum"]),
         [92, 92],
         "momentum with the rate 0.005 and curvature 50: m = 0.9 m + g, and the weight moves by "
         "rate x m",
         "momentum",
     )
+    found = list(race([0.08], 50, 45)[0]["Adam"])
     t(
-        steps_to_goal("Adam", 0.08, 50, 0) != 91,
+        found[0] != 91,
         "your Adam is not corrected for the start at 0: its first steps are too short or too long",
         "Adam's means are corrected",
     )
     t.equal(
-        [steps_to_goal("Adam", 0.08, 50, angle) for angle in (0, 45)],
+        found,
         [90, 144],
-        "Adam with the rate 0.08 and curvature 50, upright and turned",
+        "Adam with the rate 0.08 and curvature 50, upright and turned by 45 degrees",
         "Adam",
     )
-    grid = [0.001 * 10 ** (k / 8) for k in range(25)]
-    found = {name: slower_when_turned(name, grid, 50) for name in ("SGD", "momentum", "Adam")}
-    t(
-        slower_when_turned("Adam", [0.2, 0.3], 50) is False,
-        "you took one rate for all, or the rate that is best upright on the turned bowl, too: each "
-        "bowl has its own best rate",
+    t.equal(
+        list(race([0.2, 0.3], 50, 45)[0]["Adam"]),
+        [227, 182],
+        "with the rates 0.2 and 0.3, Adam is best with 0.2 on the upright bowl and with 0.3 on the "
+        "turned one: each bowl has its own best rate",
         "a rate of its own for each bowl",
     )
-    t.equal(
-        found,
-        {"SGD": False, "momentum": False, "Adam": True},
-        "with 25 rates from 0.001 to 1 and a curvature of 50, the turn makes Adam slower and "
-        "leaves SGD and momentum as they are",
-        "the race: Adam alone feels the turn",
+    results, slower = race([0.001 * 10 ** (k / 8) for k in range(25)], 50, 45)
+    t(
+        list(slower) != ["SGD", "momentum"],
+        "you list those that the turn does not make slower",
+        "the list names who is slower",
     )
     t.equal(
-        dict(conclusions()),
-        found,
-        "your conclusions are not what your own race says: run slower_when_turned for each name",
-        "the conclusions are what was measured",
+        [list(results["SGD"]), list(results["momentum"]), list(results["Adam"]), list(slower)],
+        [[144, 144], [83, 83], [89, 134], ["Adam"]],
+        "with 25 rates from 0.001 to 1 and a curvature of 50, the turn makes Adam slower and "
+        "leaves SGD and momentum as they are",
+        "the race of the chapter: Adam alone feels the turn",
     )

@@ -447,13 +447,14 @@ def check_4(t, observed_train):
     )
 
 
-def check_5(t, observed_files):
-    """26.5 Save and resume"""
+def check_5(t, observed_save):
+    """26.5 Save"""
+
     def tensors(*values):
         return [torch.tensor(value, dtype=torch.float64) for value in values]
 
     STATE = tensors([1.0, 2.0], [[3.0]]), tensors([0.1, 0.2], [[0.3]]), tensors([4.0, 5.0], [[6.0]])
-    seen = observed_files(*STATE, 7, 123)
+    seen = observed_save(*STATE, 7, 123)
     t(
         "run.pt" in seen["files"],
         "after the save there is no file under the name: is the new one renamed?",
@@ -477,30 +478,52 @@ def check_5(t, observed_files):
         "after a save that went well, the folder holds another file as well: rename, do not copy",
         "one file is left",
     )
+    content = seen["content"]
     t(
-        isinstance(seen["loaded"], list),
-        "load returns four: weights, m, v, step",
-        "four things come back",
+        isinstance(content, dict) and sorted(content) == ["m", "step", "v", "weights"],
+        "the file holds a dictionary with weights, m, v, step and chance",
+        "five entries",
     )
-    weights, m, v, step = seen["loaded"]
     t(
-        step == 7,
-        "the number of steps is not what was saved, 7: the schedule and the corrections of AdamW "
+        content["step"] == 7,
+        "the number of steps is not what was given, 7: the schedule and the corrections of AdamW "
         "would start elsewhere",
         "the number of steps",
     )
-    t.close(weights, STATE[0], "the weights are not those that were saved", "the weights")
+    t.close(content["weights"], STATE[0], "the weights are not those that were given", "weights")
     t.close(
-        [m, v],
+        [content["m"], content["v"]],
         list(STATE[1:]),
-        "m and v are not those that were saved: the next step of AdamW would be another one",
+        "m and v are not those that were given: the next step of AdamW would be another one",
         "both means",
     )
     t.close(
         seen["drawn"],
         seen["next"],
-        "after loading, chance goes on elsewhere: keep torch.get_rng_state() in the file, and set "
-        "it in load",
+        "with the state that you kept, chance goes on elsewhere: keep torch.get_rng_state() as it "
+        "is when save is called",
+        "chance can go on where it was",
+    )
+
+
+def check_6(t, observed_load):
+    """26.6 Load, and go on"""
+
+    def tensors(*values):
+        return [torch.tensor(value, dtype=torch.float64) for value in values]
+
+    STATE = tensors([1.0, 2.0], [[3.0]]), tensors([0.1, 0.2], [[0.3]]), tensors([4.0, 5.0], [[6.0]])
+    seen = observed_load(*STATE, 7, 123)
+    t(isinstance(seen["loaded"], list), "return four: weights, m, v, step", "four things")
+    weights, m, v, step = seen["loaded"]
+    t.close(weights, STATE[0], "the weights are not those of the file", "the weights")
+    t.close([m, v], list(STATE[1:]), "m and v are not those of the file", "both means")
+    t.equal(step, 7, "the number of steps is not that of the file", "the number of steps")
+    t.close(
+        seen["drawn"],
+        seen["next"],
+        "after loading, chance does not go on where it was: set torch's generator to the state in "
+        "the file, and draw nothing afterwards",
         "chance goes on where it was",
     )
     t(
