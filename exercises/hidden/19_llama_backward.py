@@ -1,7 +1,12 @@
 """Hidden tests of the exercises of chapter 19."""
 
+import math
+import re
+
 import torch
 import torch.nn.functional as F
+
+from llmcourse.data import corpus
 
 
 def normal(rng, *shape):
@@ -135,3 +140,62 @@ def check_6(t, call, rng):
         answer = call("keys_backward", dk, positions, theta, num_kv_heads)
         case = f"{num_kv_heads} key heads for 6, {head_size} channels, theta {theta}"
         t.close(answer, right, case, relative=1e-8)
+
+
+TEXT = corpus.stories(60_000, seed=0).replace(corpus.END_OF_TEXT, " ").lower()
+LETTERS = [" abcdefghijklmnopqrstuvwxyz".find(c) for c in re.sub("[^a-z]+", " ", TEXT)]
+FAULTS = ("none", "ten times", "no message", "short slope", "no target")
+
+
+def final_loss(fault, seed):
+    """Train the network on letters with autograd, which is led astray where the fault says so."""
+    letters, draw = torch.tensor(LETTERS), torch.Generator().manual_seed(seed)
+    shapes = {
+        "table": (27, 16),
+        "gate": (32, 64),
+        "up": (32, 64),
+        "down": (64, 32),
+        "head": (27, 64),
+    }
+    w = {name: 0.2 * torch.randn(*shape, generator=draw) for name, shape in shapes.items()}
+    w = {name: each.requires_grad_() for name, each in w.items()}
+    optimizer, losses = torch.optim.Adam(w.values(), lr=0.02), []
+
+    def linear(x, weight):
+        return (x.detach() if fault == "no message" else x) @ weight.T
+
+    for _ in range(150):
+        places = torch.randint(len(letters) - 4, (64,), generator=draw)
+        ids, targets = letters[places[:, None] + torch.arange(4)], letters[places + 4]
+        x = w["table"][ids].flatten(1)
+        n = F.rms_norm(x, (64,), eps=1e-5)
+        g = linear(n, w["gate"])
+        # The value of silu, and a slope of sigmoid(g) alone.
+        bent = F.silu(g).detach() + g.sigmoid().detach() * (g - g.detach())
+        h = (bent if fault == "short slope" else F.silu(g)) * linear(n, w["up"])
+        logits = linear(x + linear(h, w["down"]), w["head"])
+        value = F.cross_entropy(logits, targets)
+        losses.append(value.item())
+        optimizer.zero_grad()
+        (logits.logsumexp(-1).mean() if fault == "no target" else value).backward()
+        for name in ("gate", "up", "down", "head"):
+            if w[name].grad is None:
+                w[name].grad = torch.zeros_like(w[name])
+            w[name].grad *= 10 if fault == "ten times" else 1
+        optimizer.step()
+    return sum(losses[-30:]) / 30
+
+
+def check_7(t, call, rng):
+    """The losses with every fault, by autograd, and the verdicts on them."""
+    means = {}
+    for fault in FAULTS:
+        right = [final_loss(fault, seed) for seed in range(4)]
+        means[fault] = sum(right) / 4
+        answer = call("final_losses", fault)
+        t.close(answer, right, f"the losses with the fault: {fault}", relative=0.04)
+    told = call("verdicts")
+    for fault in FAULTS[1:]:
+        near = abs(means[fault] - means["none"]) < 0.05
+        right = "rises" if means[fault] > math.log(27) else "hidden" if near else "worse"
+        t.equal(told.get(fault), right, f"the verdict on the fault: {fault}")

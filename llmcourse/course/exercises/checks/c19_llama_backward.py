@@ -571,3 +571,84 @@ def check_6(t, keys_backward, *, by_autograd, same):
             f"{num_heads} query heads on {num_kv_heads} key heads, {head_size} channels",
             relative=1e-9,
         )
+
+
+def check_7(t, final_losses, verdicts, *, train_letters):
+    """19.7 Put a fault in and see"""
+    faulty = {
+        "none": {},
+        "ten times": {
+            "linear": lambda dY, X, W: (dY @ W, 10 * dY.T @ X),
+        },
+        "no message": {
+            "linear": lambda dY, X, W: (torch.zeros_like(X), dY.T @ X),
+        },
+        "short slope": {
+            "gate": lambda dh, g, u: (dh * u * g.sigmoid(), dh * g * g.sigmoid()),
+        },
+        "no target": {
+            "loss": lambda logits, targets: logits.softmax(-1) / len(targets),
+        },
+    }
+    right = {fault: [train_letters(c, seed) for seed in range(4)] for fault, c in faulty.items()}
+    answers = {fault: final_losses(fault) for fault in faulty}
+    t(
+        all(isinstance(each, list) and len(each) == 4 for each in answers.values()),
+        "return a list of four losses, one for each of the seeds 0 to 3: is there a return?",
+        "four losses are returned",
+    )
+    t(
+        len(set(answers["none"])) == 4,
+        "the four losses are equal: does the seed reach train_letters?",
+        "each seed has a run of its own",
+    )
+    hints = {
+        "none": "without a fault the losses are those of train_letters({}, seed)",
+        "ten times": "ten times too large are all dW of linear layers, and dX stays as it is",
+        "no message": "it is dX that is zero, so that nothing below learns; dW stays as it is",
+        "short slope": "dg is dh u sigmoid(g), and du stays as it is",
+        "no target": "the gradient of the logits is p / N: nothing is subtracted",
+    }
+    for fault, hint in hints.items():
+        t.close(
+            answers[fault],
+            right[fault],
+            f'with the fault "{fault}" the losses are others: {hint}',
+            f"the losses with the fault: {fault}",
+            relative=0.02,
+        )
+    means = {fault: sum(values) / 4 for fault, values in right.items()}
+    told = verdicts()
+    t(
+        isinstance(told, dict) and set(told) == set(faulty) - {"none"},
+        "return a dictionary with a verdict on each of the four faults",
+        "each fault has a verdict",
+    )
+    t.equal(
+        told["ten times"],
+        "hidden" if abs(means["ten times"] - means["none"]) < 0.05 else "worse",
+        "Adam divides a gradient by its usual size, so a factor cancels. With plain gradient "
+        "descent the same fault would be a learning rate ten times too high",
+        "ten times too large: Adam cancels it",
+    )
+    t.equal(
+        told["short slope"],
+        "hidden" if abs(means["short slope"] - means["none"]) < 0.05 else "worse",
+        "a gradient that is somewhat wrong still points downhill: compare the means of four seeds, "
+        "with and without the fault",
+        "a short slope: the loss does not tell",
+    )
+    t.equal(
+        told["no message"],
+        "rises" if means["no message"] > math.log(27) else "worse",
+        "without dX only the last matrix learns. It does, so the loss falls, and stays far above "
+        "that without the fault",
+        "no message: the last matrix learns alone",
+    )
+    t.equal(
+        told["no target"],
+        "rises" if means["no target"] > math.log(27) else "worse",
+        "without the targets nothing says which logit should rise: every step lowers all logits in "
+        "proportion to p, and the loss grows without bound",
+        "no target: the loss rises",
+    )
