@@ -177,7 +177,7 @@ LLAMAS = {
     "Llama, no shared heads": Llama({"num_kv_heads": 4}),
     "Llama, no feed-forward": Llama(parts={"FeedForward": Nothing}),
     "Llama, ReLU": Llama(parts={"FeedForward": TwoMatrices}),
-    "Llama, no norms": Llama(parts={"RMSNorm": Unscaled}),
+    "Llama, no norms": Llama(parts={"RMSNorm": Unscaled}, peak=0.01),
     "Llama, no positions": Llama(parts={"rope": lambda x, angles: x}),
     "Llama, SGD": Llama(parts={"AdamW": PlainDescent}, peak=0.5),
     "Llama, momentum": Llama(parts={"AdamW": Descent}, peak=0.2),
