@@ -52,6 +52,11 @@ COMMANDS = {
         "grade a folder of submissions",
         "exercises/05_tokens.ipynb submissions/ --out report/ --jobs 2",
     ),
+    "own": Command(
+        "llmcourse.course.own.__main__",
+        "make a Llama of your own of your answers, train it, grade it",
+        "assemble --borrow",
+    ),
     "progress": Command(
         "llmcourse.course.exercises.progress",
         "show how far your exercises are, or take that elsewhere",

@@ -95,6 +95,7 @@ def test_short_help_tells_the_defaults_of_the_preset(capsys):
         ("export", "llmcourse export: runs/a holds no run"),
         ("launch", "wrote job.sbatch; start it with: sbatch job.sbatch"),
         ("grade", "grade: "),
+        ("own", "llmcourse own: there is no folder exercises"),
         ("progress", "progress: none is kept"),  # the tests keep none
     ],
 )

@@ -12,8 +12,8 @@ import json
 import re
 import sys
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import nbformat
 
@@ -40,8 +40,7 @@ PRIVATE = {
 """Words that the course has used in senses of its own, and what the field says."""
 
 
-@dataclass(frozen=True)
-class Counts:
+class Counts(NamedTuple):
     """What one chapter's text amounts to."""
 
     words: int

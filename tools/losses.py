@@ -78,7 +78,7 @@ class Nothing(nn.Module):
 
     def forward(self, x: torch.Tensor, *_: torch.Tensor) -> torch.Tensor:
         """Return zeros."""
-        return torch.zeros_like(x)
+        return 0 * x
 
 
 class Unscaled(nn.Module):
@@ -179,8 +179,8 @@ LLAMAS = {
     "Llama, ReLU": Llama(parts={"FeedForward": TwoMatrices}),
     "Llama, no norms": Llama(parts={"RMSNorm": Unscaled}),
     "Llama, no positions": Llama(parts={"rope": lambda x, angles: x}),
-    "Llama, SGD": Llama(parts={"AdamW": PlainDescent}),
-    "Llama, momentum": Llama(parts={"AdamW": Descent}),
+    "Llama, SGD": Llama(parts={"AdamW": PlainDescent}, peak=0.5),
+    "Llama, momentum": Llama(parts={"AdamW": Descent}, peak=0.2),
     "Llama, constant rate": Llama(parts={"warmup_cosine": constant}),
     "Llama, no warm-up": Llama(parts={"warmup_cosine": without_warmup}),
 }

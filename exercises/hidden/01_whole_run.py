@@ -3,8 +3,6 @@
 import math
 from fractions import Fraction
 
-import numpy as np
-
 
 def check_1(t, call, rng):
     """Runs from a part of one pass to many passes."""
@@ -19,25 +17,10 @@ def check_1(t, call, rng):
             t.close(answer[1], float(Fraction(right, corpus_tokens)), f"the epochs of {case}")
 
 
-def steps_of(num_tokens, ramp):
-    """Count the tokens of each stage by cutting the whole run at the stages' beginnings."""
-    cuts = [min(first, num_tokens) for first, _ in ramp] + [num_tokens]
-    sizes = [size for _, size in ramp]
-    parts = zip(cuts, cuts[1:], sizes, strict=False)
-    return float(sum(Fraction(end - start, size) for start, end, size in parts))
-
-
 def check_2(t, call, rng):
-    """Ramps of one to five stages, of which the run reaches all or some."""
-    for num_stages in (1, 2, 3, 4, 5):
-        firsts = [0, *sorted(rng.sample(range(10, 10_000_000), num_stages - 1))]
-        ramp = [(first, rng.randrange(3, 5000)) for first in firsts]
-        for num_tokens in (firsts[-1] + rng.randrange(10, 10_000_000), firsts[-1], 7):
-            right = steps_of(num_tokens, ramp)
-            case = f"{num_tokens:,} tokens, ramp {ramp}"
-            t.close(call("number_of_steps", num_tokens, ramp), right, case, relative=1e-9)
-    falling = [(0, 100), (1000, 10)]
-    t.close(call("number_of_steps", 1005, falling), 10.5, "a batch that shrinks", relative=1e-9)
+    """The one order."""
+    del rng
+    t.equal(call("loop_order"), "DFBHECAG", "the order of the eight lines")
 
 
 def a_set(rng):
@@ -109,22 +92,16 @@ def check_3(t, call, rng):
 
 
 def check_4(t, call, rng):
-    """Sparse ids; losses between nats and bits, and between shares and equal shares, as decoys."""
-    for num_ids in (2, 3, 20, 200, 2000):
-        ids = rng.sample(range(50_257), num_ids)
-        weights = [rng.uniform(1, 2) / (rank + 1) ** 1.5 for rank in range(num_ids)]
-        tokens = np.array(ids + rng.choices(ids, weights, k=5 * num_ids + 50))
-        shares = np.unique(tokens, return_counts=True)[1] / len(tokens)
-        entropy = float((shares * -np.log(shares)).sum())
-        most = min(entropy / math.log(2), math.log(num_ids))  # both of the decoys are above it
-        high = [math.log(num_ids) / math.log(2) + rng.uniform(0.1, 5) for _ in range(6)]
-        between = [entropy + part * (most - entropy) for part in (0.5, 0.9)]
-        rng.shuffle(high)
-        before = high[:3] + between + high[3 : 3 + rng.randrange(1, 4)]
-        losses = [*before, 0.98 * entropy, 1.5 * entropy + 1, 0.5 * entropy, 9.0]
-        case = f"{num_ids} different ids, entropy {entropy:.4f}, losses {losses}"
-        t.equal(call("first_step_below", tokens, losses), len(before) + 1, case)
-        t.equal(call("first_step_below", tokens, before), None, f"none is below: {case}")
-        t.equal(call("first_step_below", tokens, [0.5 * entropy]), 1, "the first step")
-    t.equal(call("first_step_below", np.array([4]), [0.5, 0.1]), None, "one token: entropy 0")
-    t.equal(call("first_step_below", np.array([4, 7]), []), None, "no steps")
+    """Changes that are far from unclear, and one that is not, in any order."""
+    changes = {
+        "half the rate": ({"rate": 0.015}, "worse"),
+        "a tenth more": ({"rate": 0.033}, "unclear"),
+        "narrow": ({"width": 4}, "worse"),
+        "slow and long": ({"rate": 0.001, "steps": 200}, "worse"),
+        "wide and fast": ({"width": 64, "rate": 0.06}, "better"),
+    }
+    names = rng.sample(list(changes), 5)
+    found = call("verdicts", {name: changes[name][0] for name in names})
+    for name in names:
+        t.equal(found.get(name), changes[name][1], f"{name}: {changes[name][0]}")
+    t.equal(call("verdicts", {}), {}, "no changes")

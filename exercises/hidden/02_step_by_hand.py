@@ -1,5 +1,7 @@
 """Hidden tests of the exercises of chapter 02."""
 
+import functools
+
 import torch
 import torch.nn.functional as F
 
@@ -69,59 +71,54 @@ def fit(table, h, num_words):
     return both and h.ndim == 1 and h.numel() > 0 and table.shape == (num_words, h.numel())
 
 
-def ends(logits, h, shares):
-    """Return the rate of the lowest loss and that at which the loss is back, by halving."""
-    slopes = logits.softmax(-1) - shares
-    way = (h @ h) * slopes
-
-    def loss(rate):
-        return F.cross_entropy(logits - rate * way, shares).item()
-
-    def falls(rate):
-        return (((logits - rate * way).softmax(-1) - shares) @ slopes).item() > 0
-
-    lowest = halved(falls, 0.0)
-    return lowest, halved(lambda rate: loss(rate) < loss(0.0), lowest)
-
-
-def halved(holds, low):
-    """Return where a condition that holds at `low` ceases to hold."""
-    high = 2 * low + 1
-    while holds(high):
-        high *= 2
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if holds(middle) else (low, middle)
-    return low
-
-
-def parabola(logits, h, shares):
-    """Return the rate at which the parabola turns."""
-    p = logits.softmax(-1)
-    slopes = p - shares
-    curvature = (p * slopes.square()).sum() - (p * slopes).sum().square()
-    return (slopes.square().sum() / ((h @ h) * curvature)).item()
+def adam(w, gradients, rate):
+    """Return the weights after each step of torch's Adam."""
+    leaf = w.clone().requires_grad_()
+    optimizer = torch.optim.Adam([leaf], lr=rate, betas=(0.9, 0.95))
+    path = []
+    for gradient in gradients:
+        leaf.grad = gradient.clone()
+        optimizer.step()
+        path.append(leaf.detach().clone())
+    return path
 
 
 def check_4(t, call, rng):
-    """Rates on each side of both ends, also between the true ends and those of the parabola."""
-    cases = [(REST, normal(rng, 3), SHARES)]
-    for num_words in (3, 6, 20):
-        shares = torch.tensor([rng.random() + 0.05 for _ in range(num_words)], dtype=torch.float64)
-        cases.append((normal(rng, num_words), normal(rng, 4), shares / shares.sum()))
-    for logits, h, shares in cases:
-        lowest, back = ends(logits, h, shares)
-        turn = parabola(logits, h, shares)
-        middle = (lowest + back) / 2
-        rates = [lowest * 0.1, lowest * 0.9, middle, back * 1.1, back * 3, lowest * 0.6]
-        rates += [(2 * lowest + turn) / 3, (2 * back + 2 * turn) / 3]
-        rates = [r for r in rates if min(abs(r / lowest - 1), abs(r / back - 1)) > 0.01]
-        rng.shuffle(rates)
-        right = ["before" if r < lowest else "past" if r < back else "worse" for r in rates]
-        answer = call("judge_steps", logits, h, shares, rates)
-        t.equal(answer, right, f"lowest at {lowest:.3f}, back at {back:.3f}: {rates}")
-    certain = F.one_hot(torch.tensor(rng.randrange(5)), 5).double()
-    h = torch.tensor([1.0, -0.5], dtype=torch.float64)
-    answer = call("judge_steps", REST, h, certain, [0.05, 3.0, 0.7])
-    t.equal(answer, ["before"] * 3, "one word always comes: a longer step is always better")
-    t.equal(call("judge_steps", REST, h, SHARES, []), [], "no rates, no verdicts")
+    """One weight and tables of them, gradients of all sizes, one step and many."""
+    for shape, num_steps in (((1,), 1), ((3,), 2), ((5, 3), 7), ((2, 4), 30)):
+        scales = 10 ** normal(rng, *shape)
+        gradients = [scales * (1 + normal(rng, *shape)) for _ in range(num_steps)]
+        w, rate = normal(rng, *shape), rng.uniform(0.001, 0.5)
+        found = call("adam_weights", w, gradients, rate)
+        case = f"{num_steps} steps of weights of shape {shape}, rate {rate:.3f}"
+        if not t.equal(len(found), num_steps, f"an entry for each step: {case}"):
+            continue
+        for number in {1, num_steps // 2 + 1, num_steps}:
+            right = adam(w, gradients, rate)[number - 1]
+            t.close(found[number - 1], right, f"after step {number}: {case}", relative=1e-6)
+
+
+def trained(rate, *, factor=1, num_steps=20, adam=False):
+    """Return the mean loss after some steps of an optimizer of torch, with autograd."""
+    h = torch.tensor([2.0, -1.0, 0.0], dtype=torch.float64)
+    leaf = (torch.outer(REST, h) / 5).requires_grad_()
+    maker = functools.partial(torch.optim.Adam, betas=(0.9, 0.95)) if adam else torch.optim.SGD
+    optimizer = maker([leaf], lr=rate)
+    for _ in range(num_steps):
+        optimizer.zero_grad()
+        (factor * F.cross_entropy(leaf @ h, SHARES)).backward()
+        optimizer.step()
+    return F.cross_entropy(leaf.detach() @ h, SHARES).item()
+
+
+def check_5(t, call, rng):
+    """The sweeps once more."""
+    said, rates, lowest = call("conclusions"), [0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3], {}
+    for name, adam in (("SGD", False), ("Adam", True)):
+        rows = [[trained(r, factor=factor, adam=adam) for r in rates] for factor in (1, 10)]
+        first, tenfold = (rates[row.index(min(row))] for row in rows)
+        t.close(said.get(name, 0), tenfold / first, f"the rate of {name}", relative=1e-6)
+        lowest[name] = min(rows[0])
+    t.equal(said.get("lower"), min(lowest, key=lowest.get), "which of the two ends lower")
+    near = [n for n in (5, 10, 20, 50, 100, 200) if trained(0.3, num_steps=n) < 1.0408 + 0.01]
+    t.equal(said.get("steps"), near[0], "the steps to a hundredth of a nat")

@@ -7,6 +7,8 @@ from itertools import pairwise
 
 from llmcourse.course.exercises.result import State
 from llmcourse.course.grader import hidden
+from llmcourse.data import corpus
+from llmcourse.data.tokenizer import train_bpe
 
 
 def best_of(words):
@@ -143,11 +145,26 @@ def check_2(t, call, rng):
         t.equal(call("encode_word", word, own), pieces, "200,000 letters")
 
 
+def pays(text, held_out, sizes, bound):
+    """Return the size of 05.3, with a tokenizer trained anew for each size."""
+    counts = [len(train_bpe(text, size).encode(held_out)) for size in sizes]
+    for place in range(len(sizes) - 1):
+        saved, added = counts[place] - counts[place + 1], sizes[place + 1] - sizes[place]
+        if saved < bound * added:
+            return sizes[place]
+    return sizes[-1]
+
+
 def check_3(t, call, rng):
-    """Sizes on both sides of each limit."""
-    for size, width in ((2, 1), (256, 1), (257, 2), (65_536, 2), (65_537, 4), (201_088, 4)):
-        tokens = rng.randrange(10**6, 10**14)
-        t.equal(call("corpus_bytes", tokens, size), tokens * width, f"a vocabulary of {size:,}")
+    """Stories learnt, and others read, with bounds between the gains; then the addresses."""
+    for sizes in ([256, 300, 320, 400, 500], [260, 280, 360], [300, 512]):
+        text = corpus.stories(6_000, seed=rng.randrange(10**6))
+        held_out = corpus.stories(3_000, seed=rng.randrange(10**6))
+        for bound in (0.25, 1.5, 4.3, 1000):
+            answer = call("size_that_pays", text, held_out, sizes, bound)
+            case = f"sizes {sizes}, a bound of {bound}"
+            t.equal(answer, pays(text, held_out, sizes, bound), case)
+    t.equal(list(call("conclusions")), [512, 2048, 4096], "the three texts")
 
 
 def check_4(t, call, rng):

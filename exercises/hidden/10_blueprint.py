@@ -1,8 +1,9 @@
 """Hidden tests of the exercises of chapter 10."""
 
-import math
-from itertools import chain, combinations
+import torch
 
+from llmcourse import nutshell
+from llmcourse.data import corpus
 from llmcourse.model import ModelConfig
 from llmcourse.scale import cost
 
@@ -77,73 +78,90 @@ def check_2(t, call, rng):
             t.close(answer, right, f"{name}, {length:,} tokens", relative=1e-12)
 
 
-def is_halfway(number):
-    """Say whether a number is too near to the middle of two whole ones to be rounded safely."""
-    return abs(number % 1 - 0.5) < 0.02
-
-
 def check_3(t, call, rng):
-    """Budgets from thousands to trillions; among them shapes that come out exactly."""
-    for layers, width, multiple in ((12, 768, 64), (1, 96, 32), (126, 16_384, 128)):
-        answer = call("shape", 12 * layers * width**2, width / layers, multiple)
-        t.equal(answer, (layers, width), f"{layers} layers of {width}")
-    done = 0
-    while done < 20:
-        budget = round(10 ** rng.uniform(5, 13))
-        ratio, multiple = rng.uniform(5, 400), rng.choice([1, 8, 64])
-        exact = math.cbrt(budget / 12 / ratio**2)
-        layers = max(1, round(exact))
-        steps = math.sqrt(budget / 12 / layers) / multiple
-        if is_halfway(exact) or is_halfway(steps) or steps < 1:
-            continue
-        answer = call("shape", budget, ratio, multiple)
-        case = f"{budget:,} parameters, ratio {ratio:.2f}, multiples of {multiple}"
-        t.equal(answer, (layers, round(steps) * multiple), case)
-        done += 1
-    t.equal(call("shape", 12 * 40 * 40, 10_000, 8), (1, 40), "there is at least one layer")
-    t.equal(call("shape", 12 * 3 * 3, 3, 8), (1, 8), "the width is at least one multiple")
+    """Blocks of several widths and lengths, in batches and alone."""
+    for shape in ((1, 2), (5, 8), (3, 4, 6)):
+        drawn = torch.Generator().manual_seed(rng.randrange(10**6))
+        x = 2 * torch.randn(*shape, generator=drawn, dtype=torch.float64)
+        D = shape[-1]
+        gains = [torch.rand(D, generator=drawn, dtype=torch.float64) + 0.5 for _ in range(2)]
+        w_a, w_f = (torch.randn(D, D, generator=drawn, dtype=torch.float64) for _ in range(2))
+        read = x / x.square().mean(-1, keepdim=True).sqrt() * gains[0]
+        half = x + read.cumsum(-2) @ w_a.T
+        read = half / half.square().mean(-1, keepdim=True).sqrt() * gains[1]
+        right = half + (read @ w_f.T).clamp(min=0)
+        after, kept = call("computed", x, gains[0], w_a, gains[1], w_f)
+        t.close(after, right, f"a stream of {shape}", relative=1e-9, absolute=1e-9)
+        t.equal(kept, x, "the tensor that came in")
 
 
-def fitting(parts, billions, decimals):
-    """Return the smallest sets of parts without which the count rounds to a figure."""
-    names = sorted(parts)
-    sets = chain.from_iterable(combinations(names, n) for n in range(len(names) + 1))
-    kept = {left: sum(parts[name] for name in names if name not in left) for left in sets}
-    fits = [left for left, count in kept.items() if round(count / 1e9, decimals) == billions]
-    fewest = min(map(len, fits), default=0)
-    return sorted(list(left) for left in fits if len(left) == fewest)
+def drawn_with(logits, temperature, top_k, top_p):
+    """Return the probabilities, token by token in Python."""
+    if temperature == 0:
+        first = max(range(len(logits)), key=lambda i: logits[i])
+        return [float(i == first) for i in range(len(logits))]
+    top = max(logits)
+    weights = torch.tensor([(z - top) / temperature for z in logits], dtype=torch.float64).exp()
+    p = (weights / weights.sum()).tolist()
+    order = sorted(range(len(p)), key=lambda i: -p[i])
+    if top_k is not None:
+        for i in order[top_k:]:
+            p[i] = 0.0
+        p = [each / sum(p) for each in p]
+    if top_p is not None:
+        reached = 0.0
+        for i in order:
+            reached, p[i] = reached + p[i], p[i] if reached < top_p else 0.0
+        p = [each / sum(p) for each in p]
+    return p
 
 
 def check_4(t, call, rng):
-    """Figures of published models, right ones and others, and invented parts."""
-    for name in ("Llama 3 405B", "Llama 3.2 1B"):
-        parts = cost.parameters_by_part(config_of(PUBLISHED[name]))
-        total = sum(parts.values())
-        for decimals in (1, 3):
-            for missing in ((), ("head",), ("attention",), ("embedding", "feed_forward")):
-                figure = round((total - sum(parts[part] for part in missing)) / 1e9, decimals)
-                expected = fitting(parts, figure, decimals)
-                answer = call("left_out", parts, figure, decimals)
-                t.equal(answer, expected, f"{name} as {figure} billion")
-    cases = [
-        # Without "b" it is 4.04; so it is without "c" and "d" together.
-        ({"a": 10**9, "d": 2 * 10**9, "b": 3 * 10**9, "c": 10**9, "e": 4 * 10**7}, 4.0, 1),
-        # 2.96 is printed as 3.0.
-        ({"x": 2_960_000_000, "w": 5 * 10**9, "v": 5 * 10**9}, 3.0, 1),
-        ({"x": 2_960_000_000, "w": 5 * 10**9, "v": 5 * 10**9}, 8.0, 1),
-        ({"x": 2_960_000_000, "w": 5 * 10**9, "v": 5 * 10**9}, 13.0, 1),
-        ({"x": 2_960_000_000, "w": 5 * 10**9, "v": 5 * 10**9}, 7.9, 1),
-    ]
-    for _ in range(6):
-        letters = rng.sample("abcdefgh", 5)
-        parts = {letter: rng.randrange(10, 60) * 10**8 + rng.randrange(10**6) for letter in letters}
-        parts[letters[0]] = parts[letters[1]]
-        gone = rng.sample(letters, rng.randrange(1, 4))
-        figure = round(sum(parts[x] for x in letters if x not in gone) / 1e9, 1)
-        cases.append((parts, figure, 1))
-    for parts, figure, decimals in cases:
-        t.equal(
-            call("left_out", parts, figure, decimals),
-            fitting(parts, figure, decimals),
-            f"{figure} billion of {parts}",
-        )
+    """Vocabularies of several sizes, with each knob alone and all together."""
+    ways = [(0, None, None), (0.3, None, None), (2.5, None, None), (1.0, 3, None), (1.0, 1, None)]
+    ways += [(1.0, None, 0.3), (1.0, None, 0.9), (1.0, None, 1.0), (0.7, 4, 0.6), (1.3, 5, 0.8)]
+    for vocab_size in (5, 12, 40):
+        logits = [rng.gauss(0, 2) for _ in range(vocab_size)]
+        for temperature, top_k, top_p in ways:
+            right = torch.tensor(drawn_with(logits, temperature, top_k, top_p), dtype=torch.float64)
+            case = f"V = {vocab_size}, temperature {temperature}, top_k {top_k}, top_p {top_p}"
+            given = torch.tensor(logits, dtype=torch.float64)
+            found = call("next_token_probabilities", given, temperature, top_k, top_p)
+            t.close(found, right, case, relative=1e-9, absolute=1e-12)
+    equal = torch.tensor([1.0, 5.0, 5.0])
+    found = call("next_token_probabilities", equal, 0, None, None)
+    t.equal(found, torch.tensor([0.0, 1.0, 0.0]), "the first of equal logits, at temperature 0")
+
+
+def trained_again(num_layers, width, hidden, seed):
+    """Return the mean loss of the last ten of fifty steps."""
+    text = corpus.stories(60_000, seed=0)
+    tokenizer = nutshell.Tokenizer(nutshell.learn_merges(text, 300))
+    ids = torch.tensor(tokenizer.encode(text))
+    shape = nutshell.Config(num_layers, width, head_size=width // 4, hidden=hidden, vocab_size=300)
+    torch.manual_seed(seed)
+    llama = nutshell.Llama(shape)
+    torch.manual_seed(seed)
+    drawn = nutshell.batches(ids, 4, 32)
+    losses = list(nutshell.train(llama, nutshell.AdamW(llama), drawn, 50, peak=6e-3))
+    return sum(losses[-10:]) / 10
+
+
+def check_5(t, call, rng):
+    """Every conclusion, recomputed; one of the six runs is trained again."""
+    found = call("experiment")
+    shapes, losses = found["shapes"], found["losses"]
+    t.equal([shape[0] for shape in shapes], [1, 2, 4], "the layers of the three shapes")
+    for L, D, F in shapes:
+        size = cost.num_parameters(config_of((300, D, L, 4, 2, D // 4, F, True)))
+        t(58_800 <= size <= 61_200, f"{L} layers of {D} with {F} have {size:,} parameters")
+    t(all(abs(one - two) > 1e-6 for one, two in losses), "two seeds for each shape")
+    place, seed = rng.randrange(3), rng.randrange(2)
+    again = trained_again(*shapes[place], seed)
+    case = f"{shapes[place]}, seed {seed}: {losses[place][seed]:.3f}, trained again {again:.3f}"
+    t(abs(losses[place][seed] - again) < 0.02, case)
+    means = [sum(pair) / 2 for pair in losses]
+    best = means.index(min(means))
+    t.equal(found["best"], shapes[best][0], "the shape with the lowest mean")
+    rest = [loss for place, pair in enumerate(losses) if place != best for loss in pair]
+    t.equal(found["clear"], max(losses[best]) < min(rest), "whether all its losses are lower")

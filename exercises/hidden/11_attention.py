@@ -5,23 +5,40 @@ import math
 import torch
 
 
+def attended(q, k, v):
+    """Return causal attention of (T, K) by sums over single numbers, relative to the largest."""
+    T, K = q.shape
+    q, k, v = (rows.tolist() for rows in (q, k, v))
+    out = []
+    for t in range(T):
+        scores = [math.fsum(a * b for a, b in zip(q[t], k[s], strict=True)) for s in range(t + 1)]
+        scores = [score / math.sqrt(K) for score in scores]
+        shares = [math.exp(score - max(scores)) for score in scores]
+        mixed = [math.fsum(w * v[s][c] for s, w in enumerate(shares)) for c in range(K)]
+        out.append([number / math.fsum(shares) for number in mixed])
+    return torch.tensor(out, dtype=torch.float64)
+
+
 def check_1(t, call, rng):
-    """Masks of many sizes, entry by entry, with windows up to beyond the text."""
-    sizes = [(1, 1), (1, 7), (4, 4), (rng.randrange(2, 6), rng.randrange(6, 12))]
-    for num_queries, num_keys in sizes:
-        for window in (None, 1, 2, rng.randrange(2, num_keys + 3), num_keys + 5):
-            right = torch.zeros(num_queries, num_keys, dtype=torch.bool)
-            for row in range(num_queries):
-                place = num_keys - num_queries + row
-                first = 0 if window is None else max(0, place - window + 1)
-                right[row, first : place + 1] = True
-            answer = call("may_look", num_queries, num_keys, window)
-            t.equal(answer, right, f"{num_queries} queries, {num_keys} keys, window {window}")
-    t.equal(
-        call("may_look", 2, 3),
-        torch.tensor([[True, True, False], [True, True, True]]),
-        "without a window",
-    )
+    """Two, three and four axes, one token and one number, scores of all sizes."""
+    generator = torch.Generator().manual_seed(rng.randrange(2**31))
+    for axes in ((), (3,), (1,), (2, 4), (rng.randrange(1, 4), rng.randrange(1, 4))):
+        for T, K in ((1, 1), (4, 4), (rng.randrange(2, 9), rng.randrange(1, 9))):
+            for size in (1.0, 40.0):
+                q, k, v = torch.randn(3, *axes, T, K, generator=generator, dtype=torch.float64)
+                q, k = size * q, size * k
+                flat = (x.reshape(-1, T, K) for x in (q, k, v))
+                right = torch.stack([attended(*each) for each in zip(*flat, strict=True)])
+                case = f"shape {(*axes, T, K)}, numbers of size {size:g}"
+                given = [x.clone() for x in (q, k, v)]
+                answer = call("attend", *given)
+                t.close(answer, right.reshape(q.shape), case, relative=1e-7, absolute=1e-9)
+                untouched = all(map(torch.equal, given, (q, k, v)))
+                t(untouched, f"{case}: queries, keys and values stay as they are")
+    # Rows of scores far apart, in float32.
+    q = torch.tensor([[90.0], [-90.0], [1.0]])
+    answer = call("attend", q, 90 * torch.ones(3, 1), torch.tensor([[1.0], [3.0], [8.0]]))
+    t.close(answer.flatten(), torch.tensor([1.0, 2.0, 4.0]), "scores of 8,100 and -8,100")
 
 
 def check_2(t, call, rng):
@@ -38,42 +55,34 @@ def check_2(t, call, rng):
     t.equal(call("spread", one, 1), one, "one number, one head")
 
 
-def fitting(sizes):
-    """Return bytes per token and users, by adding up caches one at a time."""
-    per_token = 0
-    for _ in range(sizes["num_layers"]):
-        numbers_of_keys = sizes["num_kv_heads"] * sizes["head_size"]
-        per_token += (numbers_of_keys + numbers_of_keys) * sizes["bytes_per_number"]
-    used, users = sizes["weight_bytes"] + per_token * sizes["num_tokens"], 0
-    while used <= sizes["memory_bytes"]:
-        used, users = used + per_token * sizes["num_tokens"], users + 1
-    return per_token, users
-
-
 def check_3(t, call, rng):
-    """Servers that are too small, exactly filled, and large."""
-    for case in range(12):
-        shared = rng.choice([2, 4, 8])
-        sizes = {
-            "num_layers": rng.randrange(2, 130),
-            "num_kv_heads": rng.randrange(1, 9),
-            "head_size": rng.choice([32, 64, 96, 128]),
-            "bytes_per_number": rng.choice([1, 2, 4]),
-            "num_tokens": rng.choice([2, 100, 8_192, 131_072]),
-            "weight_bytes": rng.randrange(10**9, 10**11),
-        }
-        sizes["num_heads"] = sizes["num_kv_heads"] * shared
-        one = fitting(sizes | {"memory_bytes": 0})[0] * sizes["num_tokens"]
-        # In turn: not even the weights; the weights alone; some users; some and most of one more.
-        users = rng.randrange(3, 300)
-        room = (-one * 2 - 1, one // 2, one * users, one * users + one * 9 // 10)[case % 4]
-        sizes["memory_bytes"] = max(0, sizes["weight_bytes"] + room)
-        t.equal(call("readers_that_fit", **sizes), fitting(sizes), f"sizes {sizes}")
-    # Users that are large beside the memory: the weights matter.
-    sizes = {"num_layers": 4, "num_heads": 6, "num_kv_heads": 3, "head_size": 16}
-    sizes |= {"bytes_per_number": 2, "num_tokens": rng.randrange(5, 50)}
-    sizes |= {"memory_bytes": 10**6, "weight_bytes": 5 * 10**5}
-    t.equal(call("readers_that_fit", **sizes), fitting(sizes), f"sizes {sizes}")
+    """Heads of many sizes on random texts, and how sharp they have to be."""
+    for _ in range(4):
+        V, P = rng.randrange(1, 9), rng.randrange(2, 12)
+        sharpness = rng.choice([0.5, 3.0, 200.0])
+        ids = [rng.randrange(V) for _ in range(P)]
+        x = torch.zeros(P, V + P)
+        for place, token in enumerate(ids):
+            x[place, token] = x[place, V + place] = 1
+        case = f"{V} tokens, {P} places, sharpness {sharpness:g}"
+        head = call("copying_head", V, P, sharpness)
+        shapes = [tuple(w.shape) for w in head]
+        t.equal(shapes, [(P, V + P), (P, V + P), (V, V + P)], case)
+        if shapes != [(P, V + P), (P, V + P), (V, V + P)]:
+            return
+        q, k, v = (x @ w.float().T for w in head)
+        right = torch.zeros(P, P)
+        for place in range(1, P):
+            right[place, place - 1] = sharpness
+        t.close((q @ k.T).tril(), right, f"{case}: scores", absolute=1e-5)
+        t.close(v, x[:, :V], f"{case}: values", absolute=1e-6)
+    for places in (2, 5, rng.randrange(10, 60), 200):
+        for share in (0.3, 0.75, 0.995):
+            enough = 1
+            # The last token has the most others to give weight to.
+            while 1 / (1 + (places - 1) * math.exp(-enough / math.sqrt(places))) < share:
+                enough += 1
+            t.equal(call("sharp_enough", places, share), enough, f"{places} places, {share}")
 
 
 def check_4(t, call, rng):

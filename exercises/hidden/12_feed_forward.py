@@ -6,40 +6,37 @@ from fractions import Fraction
 import torch
 
 
-def counted(shape):
-    """Return the three shares of a shape, by adding up matrices one at a time."""
-    width, heads = shape["width"], shape["num_heads"] * shape["head_size"]
-    kv_heads = shape["num_kv_heads"] * shape["head_size"]
-    one = [(heads, width), (kv_heads, width), (kv_heads, width), (width, heads)]
-    one += [(width, 1), (width, 1)]
-    network = 3 * shape["hidden"] * width
-    layer = network + sum(rows * columns for rows, columns in one)
-    layers, table = shape["num_layers"] * layer, shape["vocab_size"] * width
-    network *= shape["num_layers"]
-    without_head = layers + table + width
-    everything = without_head + (not shape["tied"]) * table
-    return tuple(network / whole for whole in (everything, without_head, layers))
-
-
 def check_1(t, call, rng):
-    """Small shapes, in which every part counts, and some of the size of real models."""
-    for case in range(10):
-        shared = rng.choice([2, 4])
-        shape = {
-            "vocab_size": rng.randrange(50, 500),
-            "width": rng.randrange(10, 60),
-            "num_layers": rng.randrange(1, 9),
-            "num_kv_heads": rng.randrange(1, 4),
-            "head_size": rng.choice([4, 6, 8]),
-            "hidden": rng.randrange(20, 200),
-            "tied": case % 3 == 1,
-        }
-        shape["num_heads"] = shared * shape["num_kv_heads"]
-        if shape["width"] == shape["num_heads"] * shape["head_size"]:
-            shape["width"] += 3
-        if case > 6:
-            shape |= {"vocab_size": 128_256, "width": 4_096 + 512 * case, "hidden": 14_336}
-        t.close(call("feed_forward_shares", **shape), counted(shape), f"{shape}", relative=1e-9)
+    """Weights and forward passes of several sizes, and what the networks were good at."""
+    generator = torch.Generator().manual_seed(rng.randrange(2**31))
+    for _ in range(4):
+        width, hidden = rng.randrange(2, 9), 2 * rng.randrange(1, 9)
+        for kind in ("gate", "relu", "no curve"):
+            case = f"{kind}, {width} wide, {hidden} units with a gate"
+            given = call("shapes", kind, width, hidden)
+            sizes = [rows * columns for rows, columns in given]
+            t.equal(sum(sizes), 3 * width * hidden, f"{case}: the number of weights")
+            units = hidden if kind == "gate" else 3 * hidden // 2
+            right = [(units, width)] * (1 + (kind == "gate")) + [(width, units)]
+            t.equal([tuple(shape) for shape in given], right, f"{case}: the shapes")
+            matrices = [
+                torch.randn(*shape, generator=generator, dtype=torch.float64) for shape in right
+            ]
+            x = torch.randn(3, 2, width, generator=generator, dtype=torch.float64)
+            h = torch.einsum("btd,fd->btf", x, matrices[0])
+            if kind == "gate":
+                h = h / (1 + (-h).exp()) * torch.einsum("btd,fd->btf", x, matrices[1])
+            if kind == "relu":
+                h = h.clamp(min=0)
+            answer = call("network", kind, x, matrices)
+            t.close(answer, torch.einsum("btf,df->btd", h, matrices[-1]), case, relative=1e-9)
+    found = call("compare", [1])
+    t(found["gate", "products"] < 0.05, "seed 1: the error of the gate at products")
+    t(found["relu", "products"] > 0.06, "seed 1: the error of relu at products")
+    t(found["relu", "kinks"] < 0.02, "seed 1: the error of relu at kinks")
+    t(found["gate", "kinks"] > 0.06, "seed 1: the error of the gate at kinks")
+    right = {"products": "gate", "kinks": "relu", "neither": "no curve"}
+    t.equal(call("conclusions"), right, "one of the three conclusions is another")
 
 
 def check_2(t, call, rng):

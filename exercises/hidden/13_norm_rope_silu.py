@@ -57,6 +57,14 @@ def check_2(t, call, rng):
                 f"{layout}, K = {num_channels}, theta = {theta}, positions {positions.tolist()}",
                 relative=1e-8,
             )
+            many = normal(rng, 2, len(positions), len(positions), num_channels)
+            right = [[turned_with_matrices(x, positions, theta, pairs) for x in m] for m in many]
+            t.close(
+                call("rotate", many, positions, theta, layout),
+                torch.stack([torch.stack(rows) for rows in right]),
+                f"{layout}, K = {num_channels}, heads and sequences in front",
+                relative=1e-8,
+            )
 
 
 def rotated(x, positions, frequencies):
@@ -144,29 +152,23 @@ def check_3(t, call, rng):
 
 
 def check_4(t, call, rng):
-    """Both dtypes, narrow and wide rows, numbers near the ends of what float16 holds."""
-    eps = 1e-5
-    cases = [
-        (torch.bfloat16, 64, 256, 1.0),
-        (torch.bfloat16, 4, 4_096, 1.0),
-        (torch.bfloat16, 8, 512, 1e4),
-        (torch.float16, 64, 256, 1.0),
-        (torch.float16, 8, 512, 4_000.0),
-        (torch.float16, 8, 512, 0.02),
-    ]
-    for dtype, num_rows, width, scale in cases:
-        x = (scale * (0.5 + normal(rng, num_rows, width))).to(dtype)
-        gain = (1 + normal(rng, width) / 3).to(dtype)
-        case = f"{num_rows} x {width} of {dtype}, scale {scale}"
-        inside = x.double() / (x.double().square().mean(-1, keepdim=True) + eps).sqrt()
-        right = inside.to(dtype) * gain
-        answer = call("rmsnorm_16", x, gain, eps)
-        if not t(isinstance(answer, torch.Tensor) and answer.dtype == dtype, f"{case}: the dtype"):
-            continue
-        if t(answer.shape == x.shape, f"{case}: the shape"):
-            differing = (answer.double() != right.double()).double().mean()
-            t(differing.item() < 0.01, f"{case}: {differing:.1%} of the entries differ")
-    count = rng.randrange(3_000, 5_000)
-    ones = torch.ones(2, count, dtype=torch.bfloat16)
-    answer = call("rmsnorm_16", ones, ones[0], eps)
-    t.equal(answer, ones, f"{count} ones stay ones")
+    """Random lists and angles with each part taken out, and a bound that nothing exceeds."""
+    for part in ("nothing", "norm", "position"):
+        x, gain = 3 * normal(rng, 2, 5, 6), normal(rng, 6)
+        rms = 1 if part == "norm" else (x.square().mean(-1, keepdim=True) + 1e-5).sqrt()
+        t.close(call("norm", part, x, gain), gain * x / rms, f"norm, without {part}", relative=1e-9)
+        angles = normal(rng, 5, 3)
+        pairs = torch.view_as_complex(x.reshape(2, 5, 3, 2))
+        spun = torch.view_as_real(pairs * torch.polar(torch.ones_like(angles), angles)).flatten(-2)
+        right = x if part == "position" else spun
+        t.close(call("turn", part, x, angles), right, f"turn, without {part}", relative=1e-9)
+    for _ in range(5):
+        parts, num_seeds = ("nothing", "norm", "position"), rng.randrange(1, 5)
+        losses = {part: [rng.uniform(1, 4) for _ in range(num_seeds)] for part in parts}
+        means = {part: sum(losses[part]) / num_seeds for part in parts}
+        bound = rng.uniform(0, 1)
+        right = [p for p in ("norm", "position") if means[p] - means["nothing"] > bound]
+        case = f"losses {losses}, a bound of {bound}"
+        t.equal(call("missed", losses, bound), right, case)
+    right = {"back": ["norm", "position"], "commonest": ["norm"]}
+    t.equal(call("conclusions"), right, "one of the two conclusions is another")

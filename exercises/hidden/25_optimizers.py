@@ -95,28 +95,57 @@ def _zero(pull, low, high):
 def check_4(t, call, rng):
     """The whole gradient in one row, and torch's norm of it."""
     draw = torch.Generator().manual_seed(rng.randrange(2**31))
-
-    def tensors(shapes):
-        return [torch.randn(shape, generator=draw, dtype=torch.float64) for shape in shapes]
-
-    for num_ranks in (1, 2, 3, 5):
-        for bound in (0.1, 0.5, 3.0):
-            shards = [tensors(rng.choices(((3,), (2, 2), (1, 4), (0,), ()), k=rng.randrange(4)))]
-            shards += [tensors([(2,), (3, 1)][: rng.randrange(3)]) for _ in range(num_ranks - 1)]
-            shards[0].append(tensors([(2, 2)])[0])
-            shards[-1].append(tensors([(3,)])[0] * 2)
-            gains = tensors([(2,), (3,)])
-            copies = [[g.clone() for g in gains] for _ in range(num_ranks)]
-            row = torch.cat([g.flatten() for each in [*shards, gains] for g in each])
-            norm = torch.linalg.vector_norm(row).item()
-            max_norm = bound * norm
-            factor = min(1.0, bound)
-            answer = call("clip", shards, copies, max_norm)
-            right = [[[g * factor for g in each] for each in part] for part in (shards, copies)]
-            where = f"{num_ranks} ranks, norm {norm:.3f}, bound {max_norm:.3f}"
-            t.close(float(answer[0]), norm, f"norm, {where}", relative=1e-9)
-            found = [[list(each) for each in part] for part in answer[1:]]
-            t.close(found, right, where, relative=1e-9)
+    for bound in (0.1, 0.5, 0.99, 1.01, 3.0):
+        shapes = rng.choices(((3,), (2, 2), (1, 4), (0,), ()), k=rng.randrange(5))
+        gradients = [
+            torch.randn(shape, generator=draw, dtype=torch.float64)
+            for shape in [*shapes, (2, 3), (5,)]
+        ]
+        row = torch.cat([g.flatten() for g in gradients])
+        norm = torch.linalg.vector_norm(row).item()
+        right = [g * min(1.0, bound) for g in gradients]
+        case = f"{len(gradients)} tensors, norm {norm:.3f}, bound {bound * norm:.3f}"
+        t.close(list(call("clip", gradients, bound * norm)), right, case, relative=1e-9)
     zero = torch.zeros(2, dtype=torch.float64)
-    answer = call("clip", [[zero], []], [[], []], 1.0)
-    t.close([float(answer[0]), answer[1][0][0]], [0.0, zero], "gradients of 0")
+    t.close(list(call("clip", [zero, zero], 1.0)), [zero, zero], "gradients of 0")
+
+
+def check_5(t, call, rng):
+    """Races on bowls of other curvatures, turned by other angles."""
+    for curvature, angle in ((1, 45), (rng.choice((4, 9, 20)), 30), (50, rng.choice((20, 45, 70)))):
+        rates = [rng.choice((0.003, 0.01, 0.03, 0.1)), rng.choice((0.2, 0.3))]
+        right = {
+            name: [min(_steps(name, rate, curvature, a) for rate in rates) for a in (0, angle)]
+            for name in ("SGD", "momentum", "Adam")
+        }
+        slower = [name for name, (upright, turned) in right.items() if turned > upright + 2]
+        results, named = call("race", rates, curvature, angle)
+        case = f"rates {rates}, curvature {curvature}, turned by {angle}"
+        t.equal({name: list(results[name]) for name in right}, right, case)
+        t.equal(list(named), slower, f"{case}: who is slower")
+    t.equal(list(call("race", [0.3], 1, 0)[0]["momentum"]), [89, 89], "near for good")
+    t.equal(list(call("race", [0.2, 0.3], 50, 45)[0]["Adam"]), [227, 182], "a rate for each bowl")
+    t.equal(list(call("race", [0.08, 0.1], 50, 45)[1]), ["Adam"], "Adam feels the turn")
+
+
+def _steps(name, rate, curvature, angle):
+    """Steps until the ball stays near, with arrays in place of pairs."""
+    turn = math.radians(angle)
+    axes = torch.tensor(
+        [[math.cos(turn), math.sin(turn)], [-math.sin(turn), math.cos(turn)]], dtype=torch.float64
+    )
+    bowl = axes.T @ torch.diag(torch.tensor([1.0, curvature], dtype=torch.float64)) @ axes
+    w = axes.T @ torch.tensor([-2.0, 1.0], dtype=torch.float64)
+    m, v, outside = torch.zeros_like(w), torch.zeros_like(w), 0
+    for t in range(1, 401):
+        g = bowl @ w
+        if name == "Adam":
+            m, v = 0.9 * m + 0.1 * g, 0.95 * v + 0.05 * g * g
+            w = w - rate * (m / (1 - 0.9**t)) / ((v / (1 - 0.95**t)).sqrt() + 1e-8)
+        else:
+            m = (0.9 * m if name == "momentum" else 0) + g
+            w = w - rate * m
+        if not w.norm() <= 1e6:
+            return 401
+        outside = t if w.norm() > 0.02 else outside
+    return outside + 1

@@ -4,6 +4,7 @@ import itertools
 import math
 
 import numpy as np
+import torch
 
 
 def check_1(t, call, rng):
@@ -115,40 +116,71 @@ def check_3(t, call, rng):
 
 
 def check_4(t, call, rng):
-    """Ramps of one to six stages, played step by step; skipped stages, exact ends, early stops."""
+    """Runs of several weights, batches and lengths, beside the gradient written out."""
+    for done, num_steps in ((0, 1), (0, 5), (2, 6), (4, 5), (3, 3)):
+        size, rows = rng.randrange(1, 4), rng.randrange(1, 4)
+        start = [rng.uniform(-1, 1) for _ in range(size)]
+        batches = [
+            [
+                [[rng.uniform(-1, 1) for _ in range(size)] for _ in range(rows)],
+                [rng.uniform(-1, 1) for _ in range(rows)],
+            ]
+            for _ in range(7)
+        ]
+        rates = [rng.uniform(0.05, 0.3) for _ in range(7)]
+        seen = call("observed_train", start, batches, rates, num_steps, done)
+        w, losses, gradients = np.array(start), [], []
+        for step in range(done, num_steps):
+            x, y = map(np.array, batches[step])
+            losses.append(float(np.mean((x @ w - y) ** 2)))
+            gradients.append((2 * x.T @ (x @ w - y) / rows).tolist())
+            w = w - rates[step] * np.array(gradients[-1])
+        steps = list(range(done, num_steps))
+        case = f"steps {done} to {num_steps}"
+        t.equal([seen["batches"], seen["rates"]], [steps, steps], f"{case}: batches and rates")
+        updates = [[rates[step], step + 1] for step in steps]
+        t.close(seen["updates"], updates, f"{case}: updates", relative=1e-12)
+        t.close(seen["losses"], losses, f"{case}: losses", relative=1e-9, absolute=1e-12)
+        t.close(seen["gradients"], gradients, f"{case}: gradients", relative=1e-9, absolute=1e-12)
+        t.close(seen["weights"], w.tolist(), f"{case}: weights", relative=1e-9, absolute=1e-12)
+        t(seen["floats"], f"{case}: floats")
 
-    def right(tokens, stages):
-        seen, steps = 0, [0] * len(stages)
-        while seen < tokens:
-            stage = max(i for i, (from_tokens, _) in enumerate(stages) if from_tokens <= seen)
-            steps[stage] += 1
-            seen += stages[stage][1]
-        return steps
 
-    for turn in range(16):
-        n = rng.randrange(1, 7)
-        starts = [0, *sorted(rng.sample(range(1, 300), n - 1))]
-        # Growing, shrinking or mixed batches; small ones meet many ends exactly.
-        batches = [rng.choice((1, 2, 3, 5, 8, 16, 40, 90)) for _ in starts]
-        stages = list(zip(starts, batches, strict=True))
-        tokens = rng.choice((0, 1, starts[-1], rng.randrange(400), rng.randrange(300, 900)))
-        tokens = rng.randrange(400, 900) if turn < 4 else tokens
-        case = f"{tokens} tokens, stages {stages}"
-        t.equal(list(call("steps_by_stage", tokens, stages)), right(tokens, stages), case)
-    for tokens, stages in (
-        (100, [(0, 5), (20, 10), (60, 20)]),
-        (101, [(0, 7), (20, 10), (61, 20)]),
-        (20, [(0, 5), (20, 10), (60, 20)]),
-        (33, [(0, 50), (3, 1), (7, 1), (40, 9)]),
-        (90, [(0, 50), (3, 1), (7, 1), (40, 9)]),
-        (3, [(0, 5), (20, 10)]),
-    ):
-        case = f"{tokens} tokens, stages {stages}"
-        t.equal(list(call("steps_by_stage", tokens, stages)), right(tokens, stages), case)
-    million = 10**6
-    ramp = [(0, 4 * million), (252 * million, 8 * million), (2_870_000 * million, 16 * million)]
-    t.equal(
-        list(call("steps_by_stage", 15_600_000 * million, ramp)),
-        [63, 358_719, 795_625],
-        "252 M in round millions",
-    )
+def check_5(t, call, rng):
+    """States of several shapes: what is in the file, and what a failure leaves."""
+    for shapes, state, step, seed in _states(rng):
+        seen = call("observed_save", *state, step, seed)
+        t.equal(seen["files"], ["run.pt"], f"{shapes}: one file")
+        t(seen["raised"], f"{shapes}: the error is raised")
+        t(seen["kept"], f"{shapes}: a failure leaves the old file")
+        if t(isinstance(seen["content"], dict), f"{shapes}: a dictionary"):
+            right = dict(zip(("weights", "m", "v"), state, strict=True))
+            found = {name: list(seen["content"].get(name, ())) for name in right}
+            t.close(found, right, f"{shapes}: weights and means")
+            t.equal(seen["content"].get("step"), step, f"{shapes}: steps")
+            t.close(seen["drawn"], _chance(seed), f"{shapes}: chance goes on")
+
+
+def check_6(t, call, rng):
+    """States of several shapes: what comes back, and what a file may do."""
+    for shapes, state, step, seed in _states(rng):
+        seen = call("observed_load", *state, step, seed)
+        t(not seen["ran"], f"{shapes}: a file cannot run code")
+        if t(isinstance(seen["loaded"], list), f"{shapes}: four things"):
+            found = [list(each) for each in seen["loaded"][:3]]
+            t.close(found, list(state), f"{shapes}: weights and means")
+            t.equal(seen["loaded"][3], step, f"{shapes}: steps")
+        t.close(seen["drawn"], _chance(seed), f"{shapes}: chance goes on")
+
+
+def _states(rng):
+    """Yield states of several shapes, each with a number of steps and a seed."""
+    draw = torch.Generator().manual_seed(rng.randrange(2**31))
+    for shapes in ([(3,)], [(2, 2), (1,)], [(4,), (2, 3), ()]):
+        state = tuple([torch.randn(s, generator=draw) for s in shapes] for _ in range(3))
+        yield f"shapes {shapes}", state, rng.randrange(1, 9_000), rng.randrange(2**31)
+
+
+def _chance(seed):
+    """Return the numbers that come first after a seed."""
+    return torch.rand(3, generator=torch.Generator().manual_seed(seed))

@@ -98,17 +98,16 @@ def test_a_chain_of_100_000_is_no_deeper_than_the_stack():
 
 
 @given(seed=st.integers(0, 1_000), size=st.integers(1, 20))
-def test_every_node_comes_after_its_parents_and_once(seed, size):
-    rng = random.Random(seed)
-    parents = {
-        n: [rng.randrange(n) for _ in range(rng.randrange(3) * (n > 0))] for n in range(size)
-    }
-    names = [str(n) for n in range(size)]  # objects of their own
-    order = topological_order(names[-1], lambda name: [names[p] for p in parents[int(name)]])
-    assert order[-1] == names[-1]
-    assert len(order) == len(set(order))
-    place = {name: i for i, name in enumerate(order)}
-    assert all(place[names[p]] < place[name] for name in order for p in parents[int(name)])
+def test_every_node_comes_after_its_inputs_and_once(seed, size):
+    rng, nodes = random.Random(seed), []
+    for n in range(size):
+        inputs = [(rng.choice(nodes), 1.0) for _ in range(rng.randrange(3) * (n > 0))]
+        nodes.append(Value(n, tuple(inputs)))
+    order = topological_order(nodes[-1])
+    assert order[-1] is nodes[-1]
+    place = {id(node): i for i, node in enumerate(order)}
+    assert len(order) == len(place)
+    assert all(place[id(x)] < place[id(node)] for node in order for x, _ in node.inputs)
 
 
 def test_log_of_nothing_is_refused():

@@ -47,13 +47,13 @@ class Array:
             raise ValueError(
                 f"backward starts from one number, such as a loss; this has {self.data.size}"
             )
-        order = topological_order(self, lambda array: [given for given, _ in array.inputs])
-        gradients = {id(array): np.zeros_like(array.data) for array in order}
-        gradients[id(self)] = np.ones_like(self.data)
+        order = topological_order(self)
+        arrived = {id(array): np.zeros_like(array.data) for array in order}
+        arrived[id(self)] = np.ones_like(self.data)
         for array in reversed(order):
-            array.grad = array.grad + gradients[id(array)]
-            for given, pull in array.inputs:
-                gradients[id(given)] = gradients[id(given)] + pull(gradients[id(array)])
+            array.grad = array.grad + arrived[id(array)]
+            for x, pull in array.inputs:
+                arrived[id(x)] = arrived[id(x)] + pull(arrived[id(array)])
 
     def __add__(self, other: "Operand") -> "Array":
         other = _as_array(other)

@@ -1,13 +1,12 @@
 """The order in which a backward pass may visit a graph."""
 
-from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 Node = TypeVar("Node")
 
 
-def topological_order(root: Node, parents: Callable[[Node], Iterable[Node]]) -> list[Node]:
-    """Return every node that `root` depends on, each after all of its own parents; `root` is last.
+def topological_order(result: Node) -> list[Node]:
+    """List what a result was computed from, each node after all of its inputs; the result is last.
 
     Backward runs through the list from its end: when a node's turn comes, everything that uses it
     has already added its share to the node's gradient.
@@ -16,22 +15,22 @@ def topological_order(root: Node, parents: Callable[[Node], Iterable[Node]]) -> 
     nested calls.
 
     Args:
-        root: where the walk starts, such as a loss.
-        parents: returns the nodes that a node was computed from.
+        result: where the walk starts, such as a loss.  Every node has `inputs`, pairs of a node
+            and what leads back to it.
 
     Source:
         Cormen et al., Introduction to Algorithms, section "Topological sort".
     """
-    order: list[Node] = []
-    seen = {id(root)}
-    stack = [(root, iter(parents(root)))]
+    order = []
+    seen = {id(result)}
+    stack = [(result, iter(result.inputs))]
     while stack:
         node, untried = stack[-1]
-        parent = next((p for p in untried if id(p) not in seen), None)
-        if parent is None:
+        x = next((x for x, _ in untried if id(x) not in seen), None)
+        if x is None:  # all of its inputs are listed
             order.append(node)
             stack.pop()
         else:
-            seen.add(id(parent))
-            stack.append((parent, iter(parents(parent))))
+            seen.add(id(x))
+            stack.append((x, iter(x.inputs)))
     return order

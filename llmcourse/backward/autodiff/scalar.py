@@ -25,10 +25,9 @@ class Value:
         self, data: Number, inputs: "tuple[tuple[Value, float], ...]" = (), name: str = ""
     ) -> None:
         self.data = float(data)
-        self.inputs = inputs
+        self.inputs = inputs  # pairs (x, slope): the slope is d(this) / dx
         self.name = name
-        self.grad = 0.0
-        """d(result) / d(this), once `backward` of the result was called."""
+        self.grad = 0.0  # d(result) / d(this), once result.backward() was called
 
     def __repr__(self) -> str:
         return f"Value({self.data:.6g}, grad={self.grad:.6g})"
@@ -37,20 +36,20 @@ class Value:
         """Add d(this) / d(value) to the gradient of every value that this one depends on.
 
         Gradients add up over calls, as they add up over the paths of one call; `zero_grad` starts
-        anew.
+        anew.  What one call contributes is kept apart, so that a second call does not count the
+        first again.
         """
-        order = topological_order(self, lambda value: [given for given, _ in value.inputs])
-        # What this call alone contributes, so that a second call does not count the first again.
-        slopes = {id(value): 0.0 for value in order}
-        slopes[id(self)] = 1.0
+        order = topological_order(self)
+        arrived = {id(value): 0.0 for value in order}
+        arrived[id(self)] = 1.0
         for value in reversed(order):
-            value.grad += slopes[id(value)]
-            for given, local_slope in value.inputs:
-                slopes[id(given)] += local_slope * slopes[id(value)]
+            value.grad += arrived[id(value)]
+            for x, slope in value.inputs:
+                arrived[id(x)] += slope * arrived[id(value)]
 
     def zero_grad(self) -> None:
         """Set the gradient of this value, and of all that it depends on, back to 0."""
-        for value in topological_order(self, lambda value: [given for given, _ in value.inputs]):
+        for value in topological_order(self):
             value.grad = 0.0
 
     def __add__(self, other: "Operand") -> "Value":
@@ -61,30 +60,9 @@ class Value:
         other = _as_value(other)
         return Value(self.data * other.data, ((self, other.data), (other, self.data)), "×")
 
-    def __pow__(self, exponent: Number) -> "Value":
-        slope = exponent * self.data ** (exponent - 1) if exponent else 0.0
-        return Value(self.data**exponent, ((self, slope),), f"^{exponent:g}")
-
-    def __neg__(self) -> "Value":
-        return self * -1.0
-
-    def __sub__(self, other: "Operand") -> "Value":
-        return self + -_as_value(other)
-
-    def __truediv__(self, other: "Operand") -> "Value":
-        return self * _as_value(other) ** -1
-
-    def __radd__(self, other: Number) -> "Value":
-        return self + other
-
-    def __rmul__(self, other: Number) -> "Value":
-        return self * other
-
-    def __rsub__(self, other: Number) -> "Value":
-        return -self + other
-
-    def __rtruediv__(self, other: Number) -> "Value":
-        return self**-1 * other
+    def __pow__(self, n: Number) -> "Value":
+        slope = n * self.data ** (n - 1) if n else 0.0
+        return Value(self.data**n, ((self, slope),), f"^{n:g}")
 
     def exp(self) -> "Value":
         """Return e^this, which is its own slope."""
@@ -110,6 +88,24 @@ class Value:
         """Return this where positive, else 0; the slope at 0 is 0, as in torch."""
         positive = self.data > 0
         return Value(self.data if positive else 0.0, ((self, float(positive)),), "relu")
+
+    # Everything else is made of these.
+    __radd__, __rmul__ = __add__, __mul__  # 2 + x and 2 * x ask the number first, then x
+
+    def __neg__(self) -> "Value":
+        return self * -1.0
+
+    def __sub__(self, other: "Operand") -> "Value":
+        return self + -_as_value(other)
+
+    def __rsub__(self, other: Number) -> "Value":
+        return -self + other
+
+    def __truediv__(self, other: "Operand") -> "Value":
+        return self * _as_value(other) ** -1
+
+    def __rtruediv__(self, other: Number) -> "Value":
+        return self**-1 * other
 
 
 Operand = Union[Value, int, float]  # noqa: UP007 - Value | int is not defined before Value is

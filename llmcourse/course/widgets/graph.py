@@ -57,7 +57,7 @@ def program_of(result: Value) -> str:
     """
     called: dict[int, str] = {}
     lines = []
-    for value in topological_order(result, lambda value: [given for given, _ in value.inputs]):
+    for value in topological_order(result):
         given = [called[id(each)] for each, _ in value.inputs]
         if not given and not value.name:
             called[id(value)] = f"({value.data!r})"

@@ -1,7 +1,5 @@
 """Checks of 01_whole_run, written by tools.exercises from its solutions."""
 
-import numpy as np
-
 
 def check_1(t, tokens_and_epochs):
     """01.1 Tokens and epochs of a run"""
@@ -37,39 +35,53 @@ def check_1(t, tokens_and_epochs):
     )
 
 
-def check_2(t, number_of_steps):
-    """01.2 Not 3.75 million steps"""
-    ramp = [(0, 4_000_000), (252_000_000, 8_000_000), (2_870_000_000_000, 16_000_000)]
-    llama = number_of_steps(15_600_000_000_000, ramp)
+def check_2(t, loop_order):
+    """01.2 A loop in disorder"""
+    order = loop_order()
+    t.equal(
+        sorted(order),
+        list("ABCDEFGH"),
+        "each of the eight letters has to come once",
+        "each line stands in the loop once",
+    )
+    place = {letter: order.index(letter) for letter in order}
     t(
-        abs(llama - 3_900_000) > 1,
-        "you took the first batch for the whole run: the popular mistake, with 15.6 T tokens",
-        "not all steps read the first batch",
+        place["D"] < place["F"] < place["B"],
+        "the model needs ids to read, and the loss needs logits: data, forward, loss",
+        "data, forward, loss",
     )
     t(
-        abs(llama - 1_671_428.57) > 1,
-        "you divided by the mean of the three batches: they do not hold for equally many tokens",
-        "each batch counts for the tokens that were read with it",
+        place["B"] < place["H"],
+        "you go backward before there is a loss, and backward asks how the loss changes",
+        "backward comes after the loss",
     )
     t(
-        number_of_steps(6, [(0, 4)]) != 1,
-        "you rounded: 6 tokens at 4 per step are 1.5 steps",
-        "parts of a step are counted",
+        place["H"] < place["A"],
+        "your optimizer moves the weights before the gradients of this batch are there",
+        "the optimizer comes after the gradients",
     )
-    t.close(
-        llama,
-        1_154_406.5,
-        "you took the first token of a stage for its length: a stage lasts until the next begins",
-        "Llama 3 405B: 1.15 million steps, most of them with the largest batch",
-        relative=1e-9,
+    t(
+        place["H"] < place["E"] < place["A"],
+        "your processes do not share this step's gradients before they move: each goes its own way,"
+        " and after one step they hold different models",
+        "all processes move by the same gradient",
     )
-    t.close(
-        number_of_steps(100, [(0, 10), (1000, 20), (5000, 50)]),
-        10.0,
-        "a run of 100 tokens ends before the second stage begins: a stage that is not reached has "
-        "no steps",
-        "stages that are not reached have no steps",
-        relative=1e-9,
+    t(
+        place["E"] < place["C"],
+        "you clip what each process has found, and take the mean then: a process with unusual text "
+        "is shortened alone, and the direction of the mean changes. Limit what the optimizer uses",
+        "what is clipped is the mean",
+    )
+    t(
+        place["C"] < place["A"],
+        "you clip after the weights have moved: the long gradient has done its harm",
+        "clipping comes before the optimizer",
+    )
+    t(
+        place["A"] < place["G"],
+        "you save between drawing a batch and learning from it: a run that is resumed from this "
+        "file goes on with the next batch, and never learns from this one",
+        "saving comes last",
     )
 
 
@@ -115,43 +127,42 @@ def check_3(t, match_curves, *, FIRST_SET, SECOND_SET):
     )
 
 
-def check_4(t, first_step_below):
-    """01.4 Better than counting"""
-    tokens = np.array([3] * 99 + [0])  # 0.056 nats
-    step = first_step_below(tokens, [1.4, 0.5, 1.4, 0.07, 1.4, 0.01])
+def check_4(t, verdicts, *, CHANGES, final_loss):
+    """01.4 Turn the knobs"""
+    found = verdicts(CHANGES)
+    without = [final_loss(seed) for seed in (0, 1, 2)]
+    before = f"{min(without):.2f} to {max(without):.2f} without it"
     t(
-        step != 5,
-        "you counted from 0: the first loss of the list belongs to step 1",
-        "steps are counted from 1",
-    )
-    t(
-        step is not None,
-        "you multiplied 0 by ln 0: the ids 1 and 2 do not occur, the sum is not a number, and no "
-        "loss is below that. Leave them out",
-        "ids that do not occur are left out",
+        found["rate / 30"] != "better",
+        "you call it better when the loss rises: at a thirtieth of the rate it stays near ln 300",
+        "a lower loss is better",
     )
     t(
-        step != 2,
-        "you took ln 2, as if both tokens were equally frequent: one of them is 99 % of the text",
-        "frequent tokens count for more",
+        found["width 17"] == "unclear",
+        "you compared one run with one, or two means: with width 17 one run ends above one without "
+        "it, and one below. A difference counts if it is larger than what the seed does",
+        "a difference that the seed can make is unclear",
+    )
+    t(
+        found["rate / 30"] == "worse",
+        "you are never sure: at a thirtieth of the rate all runs end 2.8 higher than without the "
+        "change, and the seed makes a difference below 0.1",
+        "a difference that is larger than the seed's counts",
     )
     t.equal(
-        step,
-        6,
-        "you compared bits with nats: the entropy is 0.081 bits and 0.056 nats, and losses are in "
-        "nats",
-        "the entropy is in nats, as the losses are",
+        verdicts({"half": {"steps": 50}, "both": {"width": 64, "steps": 300}}),
+        {"half": "worse", "both": "better"},
+        "you wrote down verdicts, or took one setting of a change: other changes are asked for "
+        "here, with other names and two settings at once",
+        "other changes, too",
     )
-    t.equal(
-        first_step_below(tokens, [2.0, 0.02, 0.6, 0.01]),
-        2,
-        "you looked for the step from which the loss stays below, or for the lowest: the first "
-        "one counts",
-        "the first loss below counts, whatever follows",
-    )
-    t.equal(
-        first_step_below(tokens, [2.0, 1.0]),
-        None,
-        "no loss is below the entropy here: the answer is None, not a step",
-        "where no loss is below, the answer is None",
-    )
+    for name, change in CHANGES.items():
+        changed = [final_loss(seed, **change) for seed in (0, 1, 2)]
+        better, worse = max(changed) < min(without), min(changed) > max(without)
+        ranges = f"{min(changed):.2f} to {max(changed):.2f} with it, {before}"
+        t.equal(
+            found[name],
+            "better" if better else "worse" if worse else "unclear",
+            f"{name}: the runs end at {ranges}",
+            f"{name}: {ranges}",
+        )

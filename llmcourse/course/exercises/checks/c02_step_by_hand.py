@@ -174,50 +174,112 @@ def check_3(t, head_with_slope):
     )
 
 
-def check_4(t, judge_steps):
-    """02.4 Which step overshoots?"""
-    five = torch.tensor([3, 2, 1, 4, 10], dtype=torch.float64).log()
+def check_4(t, adam_weights):
+    """02.4 Two steps of Adam"""
+    steps = [torch.tensor([2.0, 0.01]).double(), torch.tensor([-1.0, 0.01]).double()]
+    path = adam_weights(torch.ones(2, dtype=torch.float64), steps, 0.1)
+    t.equal(
+        len(path), 2, "one entry for each step, and not the last alone", "an entry for each step"
+    )
+    (first, second) = path[0].tolist(), path[1].tolist()
+    t(
+        first != second,
+        "all entries of your list are the same tensor: you change it in place, so append a copy",
+        "the list keeps the weights of every step",
+    )
+    t(
+        first[0] < 1,
+        "you stepped uphill: a weight moves against its gradient",
+        "the weight moves against its gradient",
+    )
+    t(
+        abs(first[0] - 0.9553) > 1e-3,
+        "you left out the bias correction: m and v began at 0 and are too small in step 1",
+        "the means are corrected for their start at 0",
+    )
+    t(
+        abs(first[0] - 0.95) > 1e-3,
+        "you divided by the corrected v itself: Adam divides by its root",
+        "the step is divided by the root of v",
+    )
+    t.close(
+        first,
+        [0.9, 0.9],
+        "in step 1 every weight moves by the learning rate, whatever the size of its gradient: "
+        "each weight has its own v",
+        "step 1 moves every weight by the learning rate",
+        relative=1e-6,
+    )
+    t(
+        abs(second[0] - 1.0) > 1e-3,
+        "you began m and v anew in step 2: they are kept from step to step",
+        "m and v are kept from step to step",
+    )
+    t.close(
+        second,
+        [0.8731632, 0.8],
+        "in step 2 the correction divides m by 1 − 0.9² = 0.19 and v by 1 − 0.95² = 0.0975",
+        "after step 2 the weight is at 0.8732: it has not turned round",
+        relative=1e-6,
+    )
+
+
+def check_5(t, conclusions):
+    """02.5 Ten times the loss"""
+    start = torch.tensor([3, 2, 1, 4, 10], dtype=torch.float64).log()
     read = torch.tensor([2, -1, 0], dtype=torch.float64)
     sixteen = torch.tensor([2, 1, 0, 10, 3], dtype=torch.float64) / 16
-    half = torch.tensor([0, 0, 0, 8, 8], dtype=torch.float64) / 16
+
+    def trained(rate, factor=1, adam=False, num_steps=20):
+        weights = (torch.outer(start, read) / 5).requires_grad_()
+        settings = {"betas": (0.9, 0.95)} if adam else {}
+        maker = torch.optim.Adam if adam else torch.optim.SGD
+        optimizer = maker([weights], lr=rate, **settings)
+        for _ in range(num_steps):
+            optimizer.zero_grad()
+            (factor * F.cross_entropy(weights @ read, sixteen)).backward()
+            optimizer.step()
+        return F.cross_entropy(weights.detach() @ read, sixteen).item()
+
+    rates = [0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3]
+    change, lowest = {}, {}
+    for name, adam in (("SGD", False), ("Adam", True)):
+        rows = [[trained(rate, factor, adam) for rate in rates] for factor in (1, 10)]
+        first, tenfold = (rates[row.index(min(row))] for row in rows)
+        change[name], lowest[name] = tenfold / first, min(rows[0])
+    near = [n for n in (5, 10, 20, 50, 100, 200) if trained(0.3, num_steps=n) < 1.0408 + 0.01]
+    said = conclusions()
     t.equal(
-        judge_steps(five, read, sixteen, [10.0]),
-        ["worse"],
-        "at 10 the most frequent word is certain, and the 6 of 16 places with another word make "
-        "the mean loss larger than 11: look at all words, not at that one alone",
-        "a step of 10 makes the other words very expensive",
+        sorted(said),
+        ["Adam", "SGD", "lower", "steps"],
+        "the findings are named SGD, Adam, lower and steps, no others",
+        "four findings",
+    )
+    t.close(
+        said["SGD"],
+        change["SGD"],
+        "SGD moves in proportion to the gradient: with ten times the gradient, which rate takes "
+        "the same steps as before? Compare the two rows",
+        "ten times the loss: SGD needs a tenth of the rate",
+        relative=1e-6,
+    )
+    t.close(
+        said["Adam"],
+        change["Adam"],
+        "Adam divides by the size of the gradient, so its two rows are the same: look again",
+        "ten times the loss: Adam's best rate stays",
+        relative=1e-6,
     )
     t.equal(
-        judge_steps(five, torch.tensor([0.5, 3, -1], dtype=torch.float64), sixteen, [0.25, 0.8]),
-        ["before", "worse"],
-        "a logit moves by η × h · h × slope: this h has h · h = 10.25 instead of the chapter's 5, "
-        "so its lowest point is at 0.30, and the start is reached again at 0.67",
-        "a longer h makes the same learning rate go farther",
+        said["lower"],
+        min(lowest, key=lowest.get),
+        "compare the lowest entries of the two rows with factor 1: on this batch SGD, at its best "
+        "rate, ends a little lower",
+        "on this small batch SGD ends a little lower",
     )
     t.equal(
-        judge_steps(five, read, sixteen, [0.5, 1.0]),
-        ["before", "past"],
-        "you looked only whether the loss fell: at 1.0 it is lower than at the start, but past "
-        "its lowest point, which is at 0.61",
-        "a step of 1.0 overshoots, and still ends below the start",
-    )
-    t.equal(
-        judge_steps(five, read, half, [2.5, 0.2, 1.4, 0.8]),
-        ["worse", "before", "past", "before"],
-        "half on, half mat: the lowest point is at 0.93, and the start is reached again at 1.94. "
-        "Judge each rate by itself, not against the rate that stands before it in the list",
-        "half on, half mat: before, before, past, worse at 0.2, 0.8, 1.4, 2.5",
-    )
-    t.equal(
-        judge_steps(five, read, sixteen, [0.65, 1.4]),
-        ["past", "worse"],
-        "you trusted the parabola, which is lowest at 0.72 and back at 1.44: the loss itself is "
-        "lowest at 0.61 and back at 1.37",
-        "the loss decides, not the parabola",
-    )
-    t.equal(
-        judge_steps(five, read, F.one_hot(torch.tensor(3), 5).double(), [0.1, 1.0, 2.0]),
-        ["before"] * 3,
-        "where one word always comes there is no lowest point along the step: longer is better",
-        "on one token no step is too long",
+        said["steps"],
+        near[0],
+        "the loss has to be below 1.0508 after the steps, and no smaller number of the list may do",
+        "the last hundredth of a nat takes its time",
     )

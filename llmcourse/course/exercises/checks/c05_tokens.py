@@ -3,7 +3,9 @@
 import gc
 import random
 import time
+from itertools import pairwise
 from llmcourse.data import corpus
+from llmcourse.data.tokenizer import Tokenizer
 from llmcourse.data.tokenizer import train_bpe
 
 
@@ -112,25 +114,49 @@ def check_2(t, encode_word):
     )
 
 
-def check_3(t, corpus_bytes):
-    """05.3 The bytes of 15.6 trillion tokens"""
-    llama = corpus_bytes(15_600_000_000_000, 128_256)
+def check_3(t, conclusions, size_that_pays, *, LATER, TEXT):
+    """05.3 Which vocabulary is worth its rows?"""
+    short = "the cat sat on the mat, and the cat ran after the rat. " * 3
+    found = size_that_pays(short, short, [256, 257, 258, 259, 260], 0)
+    t.equal(
+        found,
+        260,
+        "if every step gains at least the bound, the answer is the last size of the list",
+        "with a bound of 0 every size pays",
+    )
+    merges = train_bpe(short, 278).merges
+    sizes = [256, 258, 262, 270, 278]
+    needed = [len(Tokenizer.from_merges(merges[: size - 256]).encode(short)) for size in sizes]
+    gains = [
+        (first - second) / (larger - size)
+        for (first, second), (size, larger) in zip(pairwise(needed), pairwise(sizes), strict=True)
+    ]
+    found = size_that_pays(short, short, sizes, (gains[1] + gains[2]) / 2)
     t(
-        llama != 31_200_000_000_000,
-        "two bytes hold 65,536 different ids, and there are 128,256",
-        "an id of Llama 3 does not fit into two bytes",
+        found != 278,
+        "you did not divide by the entries that were added: a step that adds many entries saves "
+        "many tokens, and each entry may still gain little",
+        "the gain is for each entry",
     )
     t.equal(
-        llama,
-        62_400_000_000_000,
-        "an id of Llama 3 takes 4 bytes: 15.6 trillion of them are 62.4 TB",
-        "the corpus of Llama 3 is 62.4 TB",
+        found,
+        262,
+        "the answer is the size that the step starts from, the last one that was worth its rows",
+        "the first size from which the next one gains too little",
+    )
+    whole = [256, 512, 1024, 2048, 4096, 8192]
+    t(
+        size_that_pays(TEXT, LATER[0][:5000], whole, 1) < 8192,
+        "you counted the tokens of the text that the merges were learnt from: count those of "
+        "`held_out`",
+        "the tokens of the held-out text are counted",
     )
     t.equal(
-        corpus_bytes(1000, 65_536),
-        2000,
-        "ids begin at 0: a vocabulary of 65,536 ends at id 65,535, which two bytes hold",
-        "the greatest vocabulary of two bytes is 65,536",
+        conclusions(),
+        [512, 2048, 4096],
+        "the sizes for the three texts are others: learn the merges from `text`, and compare the "
+        "numbers of tokens, not of bytes per token",
+        "the more text will be read, the larger the vocabulary that pays",
     )
 
 

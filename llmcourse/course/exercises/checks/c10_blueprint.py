@@ -1,10 +1,12 @@
 """Checks of 10_blueprint, written by tools.exercises from its solutions."""
 
+import torch
+
 
 def check_1(t, num_parameters):
     """10.1 Every parameter"""
-    small = {"vocab_size": 512, "width": 32, "num_layers": 2, "num_heads": 4, "num_kv_heads": 2}
-    small |= {"head_size": 8, "hidden": 64, "tied": True}
+    small = {"vocab_size": 768, "width": 80, "num_layers": 2, "num_heads": 4, "num_kv_heads": 2}
+    small |= {"head_size": 20, "hidden": 224, "tied": True}
     llama = {"vocab_size": 128_256, "width": 4_096, "num_layers": 32, "num_heads": 32}
     llama |= {"num_kv_heads": 8, "head_size": 128, "hidden": 14_336, "tied": False}
     nemo = llama | {"vocab_size": 131_072, "width": 5_120, "num_layers": 40}
@@ -16,7 +18,7 @@ def check_1(t, num_parameters):
         "an untied head is counted",
     )
     t(
-        counts[0] != 51_360,
+        counts[0] != 269_200,
         "you counted the table of the small model twice: its head is tied, so one table does both",
         "a tied head costs nothing",
     )
@@ -39,7 +41,7 @@ def check_1(t, num_parameters):
     )
     t.equal(
         counts,
-        [34_976, 8_030_261_248, 12_247_782_400],
+        [207_760, 8_030_261_248, 12_247_782_400],
         "a part is missing or extra: besides the matrices there are two norms in each layer and "
         "one after the last, and no biases",
         "the chapter's small model, Llama 3 8B and Mistral NeMo are right to the last parameter",
@@ -48,29 +50,29 @@ def check_1(t, num_parameters):
 
 def check_2(t, training_flop):
     """10.2 Six for each parameter, and the pairs"""
-    tiny = {"embedding": 16_384, "attention": 6_144, "feed_forward": 12_288, "norms": 160}
+    tiny = {"embedding": 61_440, "attention": 38_400, "feed_forward": 107_520, "norms": 400}
     tiny |= {"head": 0}
     llama = {"embedding": 525_336_576, "attention": 1_342_177_280, "norms": 266_240}
     llama |= {"feed_forward": 5_637_144_576, "head": 525_336_576}
 
-    answer = training_flop(tiny, 2, 4, 8, 64)
+    answer = training_flop(tiny, 2, 4, 20, 96)
     t(
-        answer not in (209_856, 208_896),
+        answer not in (1_246_560, 1_244_160),
         "you left out the pairs: the rule of six counts parameters, and comparing tokens has none",
         "the pairs are counted",
     )
     t(
-        answer != 258_048,
-        "you let every token read all 64: it cannot see those that come after it",
+        answer != 1_428_480,
+        "you let every token read all 96: it cannot see those that come after it",
         "a token reads only itself and those before it",
     )
     t(
-        answer not in (77_952, 217_216),
+        answer not in (445_760, 1_275_200),
         "you left out a backward pass: the pairs are multiplied backward too, as the matrices are",
         "forward and backward are counted, for matrices and pairs",
     )
     t(
-        answer != 135_552,
+        answer != 968_640,
         "you let the tied head work for nothing: it saves parameters, but its product is taken",
         "a tied head takes as many FLOPs as another",
     )
@@ -83,92 +85,134 @@ def check_2(t, training_flop):
     )
     t.close(
         answer,
-        233_856,
+        1_337_280,
         "for the small model this is not the chapter's count: compare the parts with its table",
-        "the small model at 64 tokens takes the chapter's 233,856",
+        "the small model at 96 tokens takes the chapter's 1,337,280",
         relative=1e-12,
     )
 
 
-def check_3(t, shape):
-    """10.3 A shape from a budget"""
-    gpt3 = shape(173_946_175_488, 128, 128)
+def check_3(t, computed):
+    """10.3 A block"""
+    # The chapter's token: its norm is (0.2, 1.4), attention says (3, -2), so it becomes (4, 5).
+    x, one, none = torch.tensor([[1.0, 7.0]]), torch.ones(2), torch.zeros(2, 2)
+    says = torch.tensor([[15.0, 0.0], [-10.0, 0.0]])
+    after, kept = computed(x, one, says, one, none)
     t(
-        gpt3[0] != 941,
-        "you took a square root: the width grows along with the layers, so N grows with their cube",
-        "the budget grows with the cube of the depth: twice as deep is eight times as large",
-    )
-    t(
-        gpt3[0] < 1_000,
-        "you took layers / width for the ratio: it is width / layers, as in the chapter's table",
-        "the ratio is width over layers",
+        tuple(after.shape) == (1, 2) and abs(after - torch.tensor([[3.0, -2.0]])).max() > 1e-3,
+        "your part replaces the list: its result is to be added to x",
+        "attention adds to the stream",
     )
     t(
-        gpt3[0] != 220,
-        "you gave a layer one matrix of D x D: attention has 4 such, the feed-forward network 8",
-        "a layer has 12 squares of the width",
+        abs(after - torch.tensor([[3.2, -0.6]])).max() > 1e-3,
+        "you added to the norm's output: it is read by the part and then thrown away",
+        "what is added to is the stream itself, not its scaled copy",
     )
-    t.equal(
-        gpt3,
-        (96, 12_288),
-        "for the 173.9 billion of GPT-3's layers and a ratio of 128 this is not GPT-3's shape",
-        "the budget and the ratio of GPT-3 give its 96 layers of 12,288",
+    t(
+        abs(after.square().mean() - 1) > 1e-3,
+        "your list comes out scaled: the norm stands in front of a part, not behind the addition",
+        "the norms stand in front of the parts",
     )
-    t.equal(
-        shape(84_934_656, 128, 64),
-        (8, 960),
-        "the budget of GPT-2 small at a ratio of 128 is 8 layers of 960: not 1,024, which follows "
-        "the ratio and spends 19 % too much, and not 896, which is rounded down",
-        "the width is taken from the budget, and rounded to the nearest multiple",
+    t(
+        torch.equal(kept, x),
+        "you changed the tensor that the caller holds: x += ... does that, x = x + ... does not",
+        "the tensor that came in is as it was",
     )
-    t.equal(
-        [shape(1_323_859_968, 4_288 / 6, 64), shape(1_474_560_000, 1_600 / 48, 64)],
-        [(6, 4_288), (48, 1_600)],
-        "these are not the two shapes of Kaplan and others that are nearly equal in loss",
-        "6 layers of 4,288 and 48 of 1,600 come out, nearly equal in size and in loss",
+    # (4, 5) has the root mean square 4.53: the second part reads (0.883, 1.104).
+    both, _ = computed(x, one, says, one, 10 * torch.eye(2))
+    t(
+        abs(both - torch.tensor([[6.0, 19.0]])).max() > 1e-3,
+        "your feed-forward network reads the old list: attention has added to it by then",
+        "the feed-forward network reads what attention has left",
+    )
+    t.close(
+        both,
+        torch.tensor([[4.0, 5.0]]) * (1 + 10 / 20.5**0.5),
+        "the token (1, 7) becomes another: compare with equation 10.1, norm by norm",
+        "the chapter's token comes out right after both parts",
+        relative=1e-5,
     )
 
 
-def check_4(t, left_out):
-    """10.4 Which count gives 69.5 billion?"""
-    seventy = {"embedding": 1_050_673_152, "attention": 12_079_595_520, "norms": 1_318_912}
-    seventy |= {"feed_forward": 56_371_445_760, "head": 1_050_673_152}
+def check_4(t, next_token_probabilities):
+    """10.4 The sampler"""
+    logits = torch.tensor([3.0, 1.0, 6.0], dtype=torch.float64).log()  # 0.3, 0.1, 0.6
+    t.close(
+        next_token_probabilities(logits, 0, None, None),
+        torch.tensor([0.0, 0.0, 1.0], dtype=torch.float64),
+        "at temperature 0 nothing is divided: the token with the largest logit gets all",
+        "at temperature 0 the likeliest token is certain",
+    )
+    t.close(
+        next_token_probabilities(logits, 0.5, None, None),
+        torch.tensor([9.0, 1.0, 36.0], dtype=torch.float64) / 46,
+        "half the temperature squares the exponentials, 9, 1 and 36: divide the logits by it",
+        "half the temperature squares the exponentials",
+    )
+    two = next_token_probabilities(logits, 1.0, 2, None)
+    t(
+        abs(two.sum() - 1) < 1e-9,
+        "your probabilities do not sum to 1 after a cut: divide what is left by its sum",
+        "what is left sums to 1",
+    )
+    t.close(
+        two,
+        torch.tensor([1.0, 0.0, 2.0], dtype=torch.float64) / 3,
+        "top_k = 2 keeps the first and the last of these three: put each back in its own place",
+        "top-k keeps the likeliest, in their places",
+    )
+    t.close(
+        next_token_probabilities(logits, 1.0, None, 0.8),
+        torch.tensor([1.0, 0.0, 2.0], dtype=torch.float64) / 3,
+        "top_p = 0.8 keeps 0.6 and 0.3: the likeliest alone does not reach it, the two do",
+        "top-p keeps the token that reaches p",
+    )
+    t.close(
+        next_token_probabilities(logits, 1.0, 2, 0.65),
+        torch.tensor([0.0, 0.0, 1.0], dtype=torch.float64),
+        "after top_k = 2 the likeliest has 2/3 of what is left, and so reaches 0.65 alone",
+        "top-p looks at what top-k has left",
+    )
 
-    popular = left_out(seventy, 69.5, 1)
-    t(
-        popular != [],
-        "you looked for exactly 69,500,000,000: a figure with one decimal stands for every count "
-        "that rounds to it",
-        "a figure stands for all counts that round to it",
-    )
-    t(
-        popular not in ([["embedding"]], [["head"]]),
-        "you named one part, but two have the same size: the figure cannot tell embedding and "
-        "head apart",
-        "all sets of the fewest parts are found",
-    )
-    t(
-        popular != [["embedding", "norms"], ["head", "norms"]],
-        "you took the count nearest to 69.5: the figure is not that precise, and the simplest "
-        "account comes first",
-        "the simplest account comes before the nearest one",
-    )
+
+def check_5(t, experiment, loss_after):
+    """10.5 Shapes of equal size"""
+    found = experiment()
+    shapes, losses = found["shapes"], found["losses"]
     t.equal(
-        popular,
-        [["embedding"], ["head"]],
-        "69.5 billion is the 70B without one of its two tables: no larger set is wanted",
-        "69.5 billion is the 70B without the embedding, or without the head",
+        [shape[0] for shape in shapes],
+        [1, 2, 4],
+        "three shapes are asked for, with 1, 2 and 4 layers in this order",
+        "shapes with 1, 2 and 4 layers",
     )
-    t.equal(
-        [left_out(seventy, 68.5, 1), left_out(seventy, 69.5017, 4)],
-        [[["embedding", "head"]], [["embedding", "norms"], ["head", "norms"]]],
-        "you did not round as the figure does: 68.452 without both tables is printed as 68.5, "
-        "and more decimals show whether the norms are in it",
-        "the figure is rounded, and its decimals decide what it can tell",
+    sizes = [300 * D + L * (3 * D * D + 3 * D * F + 2 * D) + D for L, D, F in shapes]
+    t(
+        all(58_800 <= size <= 61_200 for size in sizes),
+        "your shapes are not equal in size: count the embedding too, 300 times the width",
+        "each shape has 60,000 parameters, up to 2 %",
     )
-    t.equal(
-        [left_out(seventy, 70.6, 1), left_out(seventy, 70.0, 1)],
-        [[[]], []],
-        "70.6 is the whole model, from which nothing was left out, and 70.0 is no count of it",
-        "nothing is missing from 70.6, and nothing explains 70.0",
+    t(
+        all(abs(one - two) > 1e-6 for one, two in losses),
+        "you trained one seed twice: without a second one you cannot tell luck from shape",
+        "two seeds for each shape",
+    )
+    again = loss_after(*shapes[1], 1, num_steps=50, peak=6e-3)
+    t(
+        abs(losses[1][1] - again) < 0.02,
+        "the losses are not those of your shapes: trained again, two layers with seed 1 differ",
+        "the losses are those of the shapes",
+    )
+    means = [sum(pair) / 2 for pair in losses]
+    best = means.index(min(means))
+    t(
+        found["best"] == shapes[best][0],
+        "your best shape is not the one with the lowest mean of its two losses",
+        "the best shape is the one with the lowest mean",
+    )
+    rest = [loss for pair in losses[:best] + losses[best + 1 :] for loss in pair]
+    t(
+        found["clear"] == (max(losses[best]) < min(rest)),
+        "a lower mean is not yet clear: compare the worst seed of the best shape with the best "
+        "seed of the others",
+        "what the seeds allow to say",
     )

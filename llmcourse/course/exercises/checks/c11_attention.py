@@ -2,63 +2,115 @@
 
 import math
 import torch
+from llmcourse import nutshell
 
 
-def check_1(t, may_look):
-    """11.1 Who may look at whom"""
-    mask = may_look(3, 5)  # queries at positions 2, 3 and 4
-    t(
-        isinstance(mask, torch.Tensor) and mask.dtype == torch.bool,
-        "a tensor of True and False is asked for: scores of -inf come later, where the mask is "
-        "used",
-        "the mask is a tensor of truth values",
-    )
+def check_1(t, attend):
+    """11.1 Attention, whole"""
+    nothing = torch.zeros(4, 1)  # all scores are 0
+    values = torch.tensor([[12.0], [0.0], [0.0], [4.0]])
+    shared = attend(nothing, nothing, values)
     t.equal(
-        tuple(mask.shape),
-        (3, 5),
-        "3 queries and 5 keys make 3 rows and 5 columns: queries are rows",
-        "queries are rows, keys are columns",
+        tuple(shared.shape),
+        (4, 1),
+        "4 tokens with one number each come in, and 4 tokens with one number each are to come out",
+        "the result has the shape of v",
     )
-    rows = [[int(allowed) for allowed in row] for row in mask.tolist()]
+    means = [round(mean, 3) for mean in shared.flatten().tolist()]
     t(
-        not (rows[0][0] == 0 and rows[0][4] == 1),
-        "True means that a query may look: yours marks what is forbidden",
-        "True means that a query may look",
-    )
-    t(
-        rows[0][4] == 0 and rows[1][4] == 0,
-        "you let a query look at a key that comes after it: in training that key is the answer",
-        "no query looks ahead",
+        means != [4, 4, 4, 4],
+        "your first token sees the later ones: set their scores to -inf before the softmax; a "
+        "score of 0 still has the weight e^0 = 1",
+        "later tokens have no weight",
     )
     t(
-        sum(rows[0]) >= 2,
-        "you gave the first query position 0: the queries are the last of the positions, so the "
-        "first of 3 over 5 keys stands at position 2 and has two keys before it",
-        "3 queries over 5 keys stand at positions 2, 3 and 4",
+        means != [6, 4, 4, 4],
+        "your mask leaks by one place: token t sees token t + 1, which it has to predict; the "
+        "triangle begins right above the diagonal, triu(1)",
+        "no token sees the next one",
     )
     t(
-        rows[0][2] == rows[1][3] == rows[2][4] == 1,
-        "you left out the query's own position: the first token of a text would have nothing to "
-        "look at",
-        "a query looks at its own position, too",
+        means[1:] != [12, 6, 4],
+        "your tokens do not see themselves: token t sees 0 to t",
+        "every token sees itself",
     )
-    t.equal(
-        may_look(3, 5, 2).sum(1).tolist(),
-        [2, 2, 2],
-        "a window of 2 holds two keys: the query's own, and the one before it",
-        "a window counts the query's own key",
+    t(
+        means not in ([3, 3, 3, 7], [4, 1.333, 2, 4]),
+        "your weights sum to 1 down the columns: a query divides its attention among the keys, so "
+        "the softmax runs over the last axis of the scores",
+        "the weights of a query sum to 1",
     )
-    t.equal(
-        [mask.int(), may_look(3, 5, 2).int(), may_look(1, 4).int(), may_look(2, 3, 9).int()],
-        [
-            torch.tensor([[1, 1, 1, 0, 0], [1, 1, 1, 1, 0], [1, 1, 1, 1, 1]], dtype=torch.int32),
-            torch.tensor([[0, 1, 1, 0, 0], [0, 0, 1, 1, 0], [0, 0, 0, 1, 1]], dtype=torch.int32),
-            torch.tensor([[1, 1, 1, 1]], dtype=torch.int32),
-            torch.tensor([[1, 1, 0], [1, 1, 1]], dtype=torch.int32),
-        ],
-        "one of four masks is not right: 3 queries over 5 keys, the same with a window of 2, "
-        "1 query over 4, and 2 over 3 with a window larger than the text",
-        "four masks are right, entry by entry",
+    t(
+        means != [3, 3, 3, 4],
+        "you removed the later weights after the softmax: then the others no longer sum to 1; "
+        "mask the scores before it",
+        "the mask comes before the softmax",
+    )
+    t.close(
+        shared.flatten(),
+        torch.tensor([12.0, 6.0, 4.0, 4.0]),
+        "with scores of 0, each token gets the plain mean of the values of itself and those before",
+        "scores of 0 give the mean of what may be seen",
+    )
+    # Four numbers in a head; the score of token 1 with token 0 is 2 ln 3, and with itself 0.
+    query = torch.tensor([[0.0, 0, 0, 0], [2, 0, 0, 0]])
+    key = torch.tensor([[math.log(3), 0, 0, 0], [0, 0, 0, 0]])
+    value = torch.tensor([[4.0, 0, 0, 0], [0, 0, 0, 0]])
+    got = round(attend(query, key, value)[1, 0].item(), 3)
+    t(
+        got != 3.6,
+        "you did not divide the scores by the root of K: without it, a large head begins with its "
+        "mind made up",
+        "scores are divided",
+    )
+    t(
+        got != 2.536,
+        "you divided by K: scores of random numbers grow like the root of K, so divide by that",
+        "scores are divided by the root of K",
+    )
+    t(
+        got != 3.302,
+        "you divided by the root of T, the number of tokens: K is the last axis of q",
+        "K is the last axis",
+    )
+    t.close(
+        got,
+        3.0,
+        "with K = 4 a dot product of 2 ln 3 makes a score of ln 3: weights of 3/4 and 1/4",
+        "2 ln 3 divided by the root of 4 is ln 3",
+    )
+    large = attend(1_000 * query[[1, 1]], 1_000 * key, value)
+    t(
+        bool(large.isfinite().all()),
+        "large scores overflow: e^1000 is infinite, so subtract the largest score of each row "
+        "first, or use torch.softmax",
+        "scores of a million are no problem",
+    )
+    apart = torch.tensor([[1.0], [-1.0]])  # one query has scores near 1,000, the other near -1,000
+    small = attend(1_000 * apart, torch.ones(2, 1), torch.ones(2, 1))
+    t(
+        bool(small.isfinite().all()),
+        "you subtracted one largest score from all rows: in a row far below it every exponential "
+        "is 0; each row has its own largest score",
+        "every row has its own largest score",
+    )
+    drawn = torch.Generator().manual_seed(11)
+    q, k, v = torch.randn(3, 2, 3, 5, 4, generator=drawn, dtype=torch.float64)
+    one_by_one = [attend(q[1, head], k[1, head], v[1, head]) for head in range(3)]
+    t.close(
+        attend(q[1], k[1], v[1]),
+        torch.stack(one_by_one),
+        "three heads at once give another result than each head alone: count axes from the end, "
+        "-1 for the numbers of a head and -2 for the tokens",
+        "with three axes: heads are attended to one by one",
+        relative=1e-9,
+    )
+    t.close(
+        attend(q, k, v),
+        torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True),
+        "for 2 texts with 3 heads of 5 tokens your result is not that of torch",
+        "with four axes: the result is that of torch",
+        relative=1e-9,
     )
 
 
@@ -127,96 +179,85 @@ def check_2(t, spread):
     )
 
 
-def check_3(t, readers_that_fit):
-    """11.3 How many readers fit"""
-    small = {"num_layers": 3, "num_heads": 6, "num_kv_heads": 2, "head_size": 8}
-    small |= {"bytes_per_number": 4, "num_tokens": 10, "memory_bytes": 50_000}
-    small |= {"weight_bytes": 20_000}
-    answer = readers_that_fit(**small)
-    t(
-        isinstance(answer, list | tuple) and len(answer) == 2,
-        "two numbers are asked for: the bytes of one token, and the users",
-        "there are two numbers",
+def check_3(t, copying_head, sharp_enough):
+    """11.3 A head that copies the token before"""
+    ids = torch.tensor([2, 0, 3, 3, 1])
+    x = torch.cat((torch.eye(4)[ids], torch.eye(5)), dim=1)  # 4 tokens, 5 places
+    head = copying_head(4, 5, 60.0)
+    t.equal(
+        [tuple(w.shape) for w in head],
+        [(5, 9), (5, 9), (4, 9)],
+        "each matrix has 4 + 5 columns here; queries and keys have 5 numbers, values 4",
+        "the three matrices have their shapes",
     )
-    per_token, users = answer
-    t(
-        (per_token, users) != (7, 384),
-        "the two numbers are swapped: the bytes of one token come first, then the users",
-        "the bytes of one token come first",
+    q, k, v = (x @ w.T for w in head)
+    t.equal(
+        v.argmax(1).tolist(),
+        ids.tolist(),
+        "the value of a token is a 1 at its number: w_v keeps the first columns of the list",
+        "values say which token it is",
     )
+    copied = nutshell.attend(q, k, v).argmax(1).tolist()
     t(
-        per_token != 1_152,
-        "you gave every query head a key and a value of its own: 6 query heads share 2 of them",
-        "the cache has the heads of keys and values, not those of queries",
+        copied != ids.tolist(),
+        "your head finds each token itself: the query of place t has to match the key of place "
+        "t - 1",
+        "no token finds itself",
     )
+    scores = (q @ k.T).round(decimals=3)
     t(
-        per_token != 960,
-        "you kept the queries, too: a query is used once, by its own token, and not kept",
-        "queries are not kept",
-    )
-    t(
-        per_token != 576,
-        "you took the size of a group, 6 / 2 = 3, for the number of key/value heads, which is 2",
-        "the heads are counted, not the members of a group",
-    )
-    t(
-        per_token != 192,
-        "you counted keys or values: both are kept, so 2 for each head",
-        "keys and values are counted",
+        not bool(scores.diagonal(1).eq(60).any()),
+        "your queries ask for the place after: the mask hides it, and equal shares are left",
+        "queries ask for the place before",
     )
     t(
-        per_token != 128,
-        "you counted one layer: each of the 3 layers has keys and values of its own",
-        "every layer has its own keys and values",
+        not bool(scores.eq(3_600).any()),
+        "the sharpness is in the queries and in the keys, so scores have its square: one is enough",
+        "the sharpness counts once",
     )
     t(
-        per_token != 96,
-        "you counted numbers: each of them takes 4 bytes here",
-        "bytes are counted, not numbers",
-    )
-    t(
-        per_token != 3_840,
-        "these are the bytes of a user with 10 tokens: the first number is that of one token",
-        "the first number is that of one token",
+        not bool(scores.eq(1).any()),
+        "the sharpness does not reach the scores: multiply the queries or the keys by it",
+        "the sharpness reaches the scores",
     )
     t.equal(
-        per_token,
-        384,
-        "keys and values, 3 layers, 2 heads of 8 numbers of 4 bytes: that makes 384 bytes",
-        "a token of the small model leaves 384 bytes",
+        copied[1:],
+        ids[:-1].tolist(),
+        "places 1 to 4 do not get the tokens of places 0 to 3",
+        "every place but the first gets the token before",
+    )
+    t.close(
+        scores,
+        60 * torch.eye(5).roll(-1, dims=1).tril(),
+        "only the score with the token before is the sharpness: all others are 0, and the first "
+        "token has none",
+        "all other scores are 0",
+    )
+    tried = [sharp_enough(places, 0.9) for places in (8, 32)]
+    t(
+        tried != [5, 6],
+        "these are the scores after the division by the root of num_places: the sharpness is "
+        "divided first",
+        "the sharpness is that before the division",
     )
     t(
-        users != 13,
-        "you gave all memory to the caches: the weights have to be there as well",
-        "the weights are in the memory, too",
-    )
-    t(
-        users not in (2, 2.0),
-        "you gave each user weights of their own: they are held once, and all users share them",
-        "the weights are held once",
-    )
-    t(
-        users not in (78, 7.8125, 8),
-        "the quotient is 7.8: a user with part of a cache cannot be served, and each user has 10 "
-        "tokens",
-        "users are counted whole",
+        tried[0] not in (7, 10, 11),
+        "you looked at some tokens or at their mean: the last one has most others to give "
+        "weight to, and it, too, is to reach the share",
+        "every token reaches the share",
     )
     t.equal(
-        [users, readers_that_fit(**small | {"memory_bytes": 10_000})[1]],
-        [7, 0],
-        "30,000 free bytes hold 7 caches of 3,840; and where the weights alone do not fit, no "
-        "user does, and not a number below 0",
-        "7 users fit, and none where the weights do not",
+        tried,
+        [12, 32],
+        "with a share of 0.9 it takes 12 for 8 places and 32 for 32 places",
+        "8 places take 12, and 32 places 32",
     )
-    llama = {"num_layers": 80, "num_heads": 64, "num_kv_heads": 8, "head_size": 128}
-    llama |= {"bytes_per_number": 2, "num_tokens": 8_192, "memory_bytes": 640_000_000_000}
-    llama |= {"weight_bytes": 141_107_412_992}
     t.equal(
-        [readers_that_fit(**llama), readers_that_fit(**llama | {"num_kv_heads": 64})],
-        [(327_680, 185), (2_621_440, 23)],
-        "for Llama 3 70B on 8 GPUs of 80 GB, with 8,192 tokens each, these are not the readers",
-        "the 70B leaves 320 KiB per token and serves 185 readers; with 64 key/value heads, and "
-        "weights as large as now, it would be 2.5 MiB and 23",
+        [sharp_enough(128, 0.9), sharp_enough(2, 0.4), sharp_enough(32, 0.99)],
+        [80, 1, 46],
+        "128 places at 0.9, two at 0.4 or 32 at 0.99 do not come out: begin at 1, and stop as soon "
+        "as the share is reached",
+        "longer texts and larger shares take more",
     )
 
 

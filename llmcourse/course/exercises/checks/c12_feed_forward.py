@@ -3,85 +3,86 @@
 import torch
 
 
-def check_1(t, feed_forward_shares):
-    """12.1 79.9, 81.1 or 82.4 %"""
-    small = {"vocab_size": 100, "width": 16, "num_layers": 2, "num_heads": 2}
-    small |= {"num_kv_heads": 1, "head_size": 4, "hidden": 40, "tied": False}
-    llama = {"vocab_size": 128_256, "width": 8_192, "num_layers": 80, "num_heads": 64}
-    llama |= {"num_kv_heads": 8, "head_size": 128, "hidden": 28_672, "tied": False}
-    stories = {"vocab_size": 768, "width": 80, "num_layers": 4, "num_heads": 4}
-    stories |= {"num_kv_heads": 2, "head_size": 20, "hidden": 224, "tied": True}
-
-    shares = feed_forward_shares(**llama)
+def check_1(t, compare, conclusions, network, shapes, *, TASKS, trained_error):
+    """12.1 Is the gate worth its weights?"""
+    sizes = {
+        kind: sum(rows * columns for rows, columns in shapes(kind, 6, 10))
+        for kind in ("gate", "relu", "no curve")
+    }
     t(
-        isinstance(shares, list | tuple) and len(shares) == 3,
-        "three shares are asked for, in a tuple",
-        "there are three shares",
+        sizes["relu"] != 120 and sizes["no curve"] != 120,
+        "you gave all networks F hidden units: the one with a gate then has half as many weights "
+        "more, and wins for its size",
+        "hidden units are not what is kept equal",
     )
-    percent = [round(100 * float(share), 1) for share in shares]
-    t(
-        max(percent) < 1_000,
-        "you returned per cent: a share is a number between 0 and 1",
-        "shares are numbers between 0 and 1",
+    t.equal(
+        sizes,
+        {"gate": 180, "relu": 180, "no curve": 180},
+        "with D = 6 and F = 10 the network with a gate has 3 x 6 x 10 = 180 weights, and so are "
+        "the others to have: two matrices of 6 x 15",
+        "all three have the same number of weights",
     )
-    t(
-        percent[:2] != [81.1, 79.9],
-        "you exchanged the first two: the share of all parameters comes first",
-        "the share of all parameters comes first",
-    )
-    t(
-        percent[0] != 81.1 or percent[1] == 79.9,
-        "you left the head out of all parameters: in Llama 3 it is a table of its own, 1.05 "
-        "billion numbers, and without it the 70B has the popular 69.5 billion",
-        "all parameters include the head",
-    )
-    t(
-        percent[2] != 75.7,
-        "you counted two matrices in the feed-forward network: SwiGLU has gate, up and down",
-        "the feed-forward network has three matrices",
-    )
-    t(
-        percent[2] != 72.4,
-        "you gave keys and values as many heads as queries: the 70B has 64 query heads and 8 for "
-        "keys and values",
-        "keys and values have fewer heads than queries",
-    )
-    t(
-        percent[2] not in (81.1, 79.9),
-        "you counted a table among the blocks: embedding and head stand before and after them",
-        "the blocks do without the tables",
+    one, double = torch.eye(2), 2 * torch.eye(2)
+    x = torch.tensor([[1.0, -3.0]])
+    t.close(
+        network("relu", x, [double, one]),
+        torch.tensor([[2.0, 0.0]]),
+        "(1, -3), doubled, is (2, -6), and relu makes (2, 0) of that",
+        "relu stops what is negative",
     )
     t.close(
-        feed_forward_shares(**small),
-        (0.486815415821501, 0.6106870229007634, 0.821917808219178),
-        "for a small model with 2 heads of 4 numbers at width 16 the shares are 3,840 of 7,888, of "
-        "6,288 and of 4,672: the two norms of a block count in it and the last one does not, and "
-        "the head size is a setting of its own",
-        "a small model is right to the last parameter",
-        relative=1e-9,
+        network("no curve", x, [double, torch.tensor([[1.0, 0.0], [1.0, 0.0]])]),
+        torch.tensor([[2.0, 2.0]]),
+        "without a curve (1, -3), doubled, is (2, -6), and rows of (1, 0) make (2, 2) of that: "
+        "each matrix has a row for each of its outputs",
+        "without a curve two matrices are left",
     )
     t.close(
-        feed_forward_shares(**stories),
-        (0.6074576271186441, 0.6074576271186441, 0.735229759299781),
-        "the chapter's stories model has a tied head: its one table counts once, and as the "
-        "embedding, so the first two shares are both 60.7 %",
-        "a tied head has no parameters of its own",
-        relative=1e-9,
+        network("gate", x, [double, 3 * one, one]),
+        torch.tensor([[5.284782, 0.133508]]),
+        "(1, -3) with gates of 2 and -6 and plain numbers of 3 and -9 gives 5.285 and 0.134: silu "
+        "is on the first matrix's numbers alone",
+        "the gate is silu(2) = 1.762, and the plain number 3",
+        relative=1e-4,
+    )
+    found = compare([0])
+    right = {
+        (kind, task): trained_error(kind, task, 0, network=network, shapes=shapes(kind, 4, 8))
+        for kind in ("gate", "relu", "no curve")
+        for task in TASKS
+    }
+    t(
+        isinstance(found, dict) and set(found) == set(right),
+        "the table of compare has one entry for each kind and task, six in all, with keys such as "
+        "('gate', 'kinks')",
+        "six errors are compared",
     )
     t.close(
-        shares,
-        (0.7989863121251602, 0.8110645398884074, 0.8235136428913356),
-        "for Llama 3 70B the three are 79.9 % of all, 81.1 % without the head, and 82.4 % of the "
-        "blocks, in this order",
-        "Llama 3 70B: 79.9 % of all, 81.1 % without the head, 82.4 % of the blocks",
-        relative=1e-9,
+        [found[pair] for pair in right],
+        list(right.values()),
+        "trained again with seed 0, the networks have other errors than your table: train with "
+        "D = 4, F = 8, your network, your shapes and the seeds that are given",
+        "trained again, the networks have the errors of your table",
+        relative=0.2,
+        absolute=0.02,
     )
-    t.close(
-        feed_forward_shares(**llama | {"num_kv_heads": 64})[0],
-        0.7050930319129478,
-        "with 64 key/value heads the share of all would be 70.5 %",
-        "with 64 key/value heads it would be 70.5 %: grouped queries made attention smaller",
-        relative=1e-9,
+    best = {
+        task: min(("gate", "relu", "no curve"), key=lambda kind: right[kind, task])
+        for task in TASKS
+    }
+    t.equal(
+        {task: conclusions().get(task) for task in TASKS},
+        best,
+        "your conclusions are not what the table says: look for the smallest error of each task",
+        f"best at products: {best['products']}; best at kinks: {best['kinks']}. A curve is good at "
+        "what looks like it",
+    )
+    t.equal(
+        conclusions().get("neither"),
+        "no curve",
+        "look for the kind whose error is 1 or more for both tasks: it is no better than always "
+        "answering with the mean",
+        "without a curve two matrices are one, and learn neither",
     )
 
 

@@ -55,6 +55,14 @@ def check_1(t, rmsnorm):
         "beforehand, the division takes part of it back",
         "the gain scales each channel after the division",
     )
+    many = torch.stack([torch.stack([row, 2 * row]), torch.stack([-row, row.flip(0)])])
+    t.close(
+        rmsnorm(many, three, 1e-12),
+        torch.stack([torch.stack([row, row]), torch.stack([-row, row.flip(0)])]) / 5,
+        "with two sequences of two tokens, each token is still divided by its own root mean "
+        "square: the channels are the last axis, however many stand in front",
+        "any number of axes may stand in front of the channels",
+    )
 
 
 def check_2(t, rotate):
@@ -159,6 +167,21 @@ def check_2(t, rotate):
         "100,000 radians uses up six of them. Compute the frequencies in float64",
         "at position 100,000 the angles are right to eight digits",
         relative=1e-8,
+    )
+    heads = torch.arange(24, dtype=torch.float64).reshape(2, 3, 1, 4).expand(2, 3, 3, 4)
+    at = torch.tensor([0.0, 2.0, 7.0], dtype=torch.float64)
+    t.close(
+        [rotate(heads, at, 100.0, layout) for layout in ("adjacent", "halves")],
+        [
+            torch.stack(
+                [torch.stack([rotate(one, at, 100.0, layout) for one in many]) for many in heads]
+            )
+            for layout in ("adjacent", "halves")
+        ],
+        "with two sequences of three heads the result is not that of each head by itself: T is "
+        "the last axis but one, whatever stands in front of it",
+        "heads and sequences in front of the tokens change nothing",
+        relative=1e-9,
     )
 
 
@@ -300,82 +323,72 @@ def check_3(t, relative_codes):
     )
 
 
-def check_4(t, rmsnorm_16):
-    """13.4 RMSNorm in 16 bits"""
-    half, brain, eps = torch.float16, torch.bfloat16, 1e-5
-    generator = torch.Generator().manual_seed(13)
-    activations = (3 * torch.randn(64, 512, generator=generator)).to(brain)
-    gains = (1 + torch.randn(512, generator=generator) / 4).to(brain)
-    unit_gains = torch.ones(512, dtype=brain)
-    wide = activations.double()
-    inside = wide / (wide.square().mean(-1, keepdim=True) + eps).sqrt()
-
-    def share_that_differs(answer, expected):
-        """Return which part of the entries is not the same to the last bit."""
-        return (torch.as_tensor(answer).double() != expected.double()).double().mean().item()
-
-    answer = rmsnorm_16(activations, gains, eps)
-    t(
-        getattr(answer, "dtype", None) == brain,
-        "your answer is no tensor of bfloat16: go back to the dtype of x after the division, or "
-        "every layer behind this one computes in float32",
-        "bfloat16 comes in, and bfloat16 comes out",
-    )
-    large = rmsnorm_16(torch.full((1, 8), 300.0, dtype=half), torch.ones(8, dtype=half), eps)
-    t(
-        getattr(large, "dtype", None) == half,
-        "float16 came in, and something else came out: go back to x_TD.dtype, whatever it is",
-        "float16 comes in, and float16 comes out",
-    )
-    ones = rmsnorm_16(torch.ones(1, 2_048, dtype=brain), torch.ones(2_048, dtype=brain), eps)
-    t(
-        torch.allclose(torch.as_tensor(ones).double(), torch.ones((), dtype=torch.float64)),
-        "2,048 ones are not normalised to ones. Is their sum kept in bfloat16? It stops at 256, as "
-        "256 + 1 is 256 there. Add in float32",
-        "the sum of 2,048 squares is kept in float32",
-    )
-    t(
-        torch.allclose(torch.as_tensor(large).double(), torch.ones((), dtype=torch.float64)),
-        "eight entries of 300 in float16 do not become ones: their squares, or the mean of those, "
-        "are in float16 with you, and 90,000 is infinite there",
-        "300 is squared in float32: float16 ends at 65,504",
-    )
-    differing = share_that_differs(rmsnorm_16(activations, unit_gains, eps), inside.to(brain))
-    t(
-        differing < 0.01,
-        "with a gain of 1, more than one entry in a hundred is off: something was rounded to "
-        "bfloat16 before the division was done. Divide in float32, too",
-        "the division is in float32: with a gain of 1 the entries are those of float64, rounded",
-    )
-    expected = inside.to(brain) * gains
-    differing = share_that_differs(answer, expected)
-    t(
-        differing < 0.01,
-        "with a gain, more than one entry in a hundred is not Llama's: it rounds first and then "
-        "multiplies. The other order rounds once less, but a checkpoint was trained with this one",
-        "first rounded, then multiplied by the gain: Llama's digits",
-    )
-    thin, few = (activations.double() * 1.001).to(half), gains.to(half)
-    thin_inside = thin.double() / (thin.double().square().mean(-1, keepdim=True) + eps).sqrt()
-    differing = share_that_differs(rmsnorm_16(thin, few, eps), thin_inside.to(half) * few)
-    t(
-        differing < 0.01,
-        "in float16 more than one entry in a hundred is off: round to x_TD.dtype, and not to "
-        "bfloat16, which has three bits less",
-        "float16 keeps its eleven bits",
-    )
-    small = torch.tensor([[2.0**-10] * 8, [0.0] * 8], dtype=brain)
+def check_4(t, conclusions, missed, norm, turn, *, trained_loss):
+    """13.4 Which part is missed?"""
+    gain, x = torch.tensor([2.0, 10.0]), torch.tensor([[[1.0, 7.0]]])
     t.close(
-        rmsnorm_16(small, torch.ones(8, dtype=brain), 3 * 2.0**-20).double(),
-        torch.tensor([[0.5] * 8, [0.0] * 8], dtype=torch.float64),
-        "eps stands beside the mean square, inside the root: eight entries of 2^-10 have the mean "
-        "square 2^-20, and with eps = 3 x 2^-20 they become 0.5. Zeros stay zeros",
-        "eps is added to the mean square, under the root; zeros stay zeros",
+        [norm("nothing", x, gain), norm("position", x, gain)],
+        [torch.tensor([[[0.4, 14.0]]])] * 2,
+        "(1, 7) has an rms of 5: with gains of 2 and 10 it becomes (0.4, 14), also where the "
+        "positions are taken out",
+        "the norm works unless it is taken out",
+        relative=1e-4,
     )
-    exact = inside * gains.double()
-    worst = ((torch.as_tensor(answer).double() - exact) / exact).abs()[exact.abs() > 0.01].max()
-    t(
-        worst.item() < 2 * 2.0**-8,
-        "an entry is off by more than two roundings of bfloat16 can explain (2 x 0.4 %)",
-        f"no entry is off by more than {worst.item():.2%}: two roundings, at most 0.4 % each",
+    t.close(
+        norm("norm", x, gain),
+        torch.tensor([[[2.0, 70.0]]]),
+        "without the norm (1, 7) with gains of 2 and 10 becomes (2, 70): nothing is divided, and "
+        "the gains are still there",
+        "without the norm only the gains are left",
+    )
+    quarter = torch.tensor([[0.0], [math.pi / 2]])
+    rows = torch.tensor([[1.0, 0.0], [1.0, 0.0]])
+    t.close(
+        [turn("nothing", rows, quarter), turn("norm", rows, quarter)],
+        [torch.tensor([[1.0, 0.0], [0.0, 1.0]])] * 2,
+        "a quarter turn takes (1, 0) to (0, 1), also where the norms are taken out",
+        "queries and keys are turned unless positions are taken out",
+        absolute=1e-5,
+    )
+    t.close(
+        turn("position", rows, quarter),
+        rows,
+        "without positions (1, 0) stays (1, 0) at every place",
+        "without positions nothing is turned",
+    )
+    table = {"nothing": [1.0, 3.0], "norm": [3.9, 1.0], "position": [1.2, 3.1]}
+
+    t.equal(
+        missed(table, 0.3),
+        ["norm"],
+        "with losses of 1 and 3 for the whole model, 3.9 and 1 without norms, 1.2 and 3.1 without "
+        "positions, only the norm is missed by more than 0.3: the means are 2, 2.45 and 2.15",
+        "means are compared, not the best or the worst seed",
+    )
+    t.equal(
+        [missed(table, bound) for bound in (0.1, 0.5)],
+        [["norm", "position"], []],
+        "compare with the bound that is given: means of 2, 2.45 and 2.15 miss both parts at a "
+        "bound of 0.1, and none at 0.5",
+        "the bound is the caller's",
+    )
+    found = {
+        task: missed(
+            {part: [trained_loss(part, task, 0, norm=norm, turn=turn)] for part in table}, 0.1
+        )
+        for task in ("back", "commonest")
+    }
+    t.equal(
+        conclusions().get("back"),
+        found["back"],
+        "trained again, three places back misses both parts: without positions the model knows "
+        "which symbols came and not where, and without norms this rate is too much for it",
+        "three places back: norm and position are missed",
+    )
+    t.equal(
+        conclusions().get("commonest"),
+        found["commonest"],
+        "trained again, the commonest symbol misses the norm alone: how often a symbol came does "
+        "not depend on the order",
+        "the commonest symbol so far: only the norm is missed",
     )

@@ -1,6 +1,7 @@
 """Checks of 18_backpropagation, written by tools.exercises from its solutions."""
 
 import math
+import numpy as np
 import torch
 
 
@@ -110,209 +111,160 @@ def check_1(t, local_slopes):
     )
 
 
-def check_2(t, backward_order):
-    """18.2 The order of the backward pass"""
+def check_2(t, gradients_by_backward):
+    """18.2 Value.backward"""
 
-    def fault(arrows, order):
-        """Say what is wrong with an order: nothing, or a pair (user, node) in which it errs."""
-        place = {node: i for i, node in enumerate(order)}
-        for x, y in arrows:
-            if y in place and x in place and place[x] < place[y]:
-                return (y, x)
-        return None
+    def chain(length):
+        """Return a program that adds x to itself and then 1 again and again."""
+        lines = [("v0", "x", "+", "x")]
+        return lines + [(f"v{i}", f"v{i - 1}", "+", "one") for i in range(1, length)]
 
-    twice = [("a", "b"), ("a", "b"), ("b", "c"), ("b", "c")]
-    small = backward_order(twice, "c")
+    twice = [("b", "a", "+", "a"), ("c", "b", "+", "b")]
+    found = gradients_by_backward({"a": 3.0}, twice)
     t(
-        isinstance(small, list | tuple),
-        "return a list of nodes: is there a return?",
-        "a list is returned",
-    )
-    t(
-        list(small) != ["a", "b", "c"],
-        "your list is the order of the forward pass: backward starts at the root, so c comes first",
-        "backward starts at the root",
+        found["c"] != 0,
+        "the last value has a gradient of 0: the derivative of a value by itself is 1, and without "
+        "this start all gradients stay 0",
+        "the derivative of the result by itself is 1",
     )
     t(
-        list(small)[:1] == ["c"],
-        "the list starts with the root: it is a node like the others, and the first to have a turn",
-        "the root comes first",
+        found["a"] not in (6, 8),
+        "b = a + a; c = b + b gives 6 or 8 with you: b passed its gradient on before all of it had "
+        "arrived, and then once more. Each value has one turn, when everything that uses it has "
+        "had its own",
+        "each value has one turn",
     )
     t(
-        len(set(small)) == len(small),
-        "a node is listed twice, because two arrows lead to it: it has one turn, after its last "
-        "use",
-        "a node that is used twice has one turn",
+        found["a"] != 1,
+        "b = a + a; c = b + b gives 1 with you: what arrives second takes the place of what "
+        "arrived first. Add it",
+        "what arrives is added up",
     )
-    t.equal(
-        small,
-        ["c", "b", "a"],
-        "for b = a + a and c = b + b the only order is c, b, a",
-        "b = a + a, c = b + b: the order is c, b, a",
+    t.close(
+        found,
+        {"a": 4.0, "b": 2.0, "c": 1.0},
+        "b = a + a; c = b + b is 4 a: the gradients are 4, 2 and 1",
+        "b = a + a; c = b + b: the gradients are 4, 2 and 1",
     )
-    t.equal(
-        backward_order([("a", "b")], "a"),
-        ["a"],
-        "a root that depends on nothing is listed all the same, and what is computed from it is "
-        "not",
-        "a root without inputs stands alone",
+    past = gradients_by_backward({"a": 3.0}, [*twice, ("d", "b", "+", "c")])
+    t.close(
+        past,
+        {"a": 6.0, "b": 3.0, "c": 1.0, "d": 1.0},
+        "with d = b + c, b had its turn before c had passed its share on. To go by distance from "
+        "the result is not enough: b is one arrow away from d, and two",
+        "with d = b + c, b waits for c",
     )
-    # The node a is used at once by the root, and by b far behind.
-    late = [("a", "loss"), ("c", "loss"), ("b", "c"), ("a", "b")]
-    t(
-        fault(late, backward_order(late, "loss")) is None,
-        "you listed nodes by their distance from the root: a is used by the loss and by b, and it "
-        "has to wait for b, however near the loss it is",
-        "a node waits for its last user, however near the root it is",
+    product = [("wx", "w", "*", "x"), ("error", "wx", "+", "bias"), ("loss", "error", "*", "error")]
+    numbers = {"w": 0.5, "x": 3.0, "bias": -1.0, "unused": 7.0}
+    right = {"w": 3.0, "x": 0.5, "bias": 1.0, "unused": 0.0, "wx": 1.0, "error": 1.0, "loss": 1.0}
+    t.close(
+        gradients_by_backward(numbers, product),
+        right,
+        "for loss = (w x + bias)^2 some gradient is not the product of the slopes on its way",
+        "a neuron and its squared error",
     )
-    split = [("a", "p"), ("a", "q"), ("p", "loss"), ("q", "loss"), ("x", "a")]
-    t(
-        all(fault(e, backward_order(e, "loss")) is None for e in (split, split[::-1])),
-        "you followed one branch to its end before the other had its turn: a is used by p and by "
-        "q, and it has to wait for both",
-        "a node that two branches use waits for both",
-    )
-    moved = [("b", "c"), ("a", "loss"), ("a", "b"), ("b", "loss"), ("c", "loss")]
-    t(
-        fault(moved, backward_order(moved, "loss")) is None,
-        "b is listed before c, which uses it: did you move a node to the end of a list while a "
-        "loop walked along that list? The loop then skips the next one",
-        "a node that is met again waits for its new user",
-    )
-    aside = [("a", "b"), ("b", "loss"), ("a", "metric"), ("b", "metric"), ("metric", "plot")]
-    listed = list(backward_order(aside, "loss"))
-    t(
-        not {"metric", "plot"} & set(listed),
-        "you listed a node that the loss does not depend on: start from the root, and follow "
-        "arrows towards the inputs only",
-        "what the root does not depend on is left out",
-    )
-    t(
-        {"a", "b"} <= set(listed),
-        "a node is missing: did it wait for a user that never has a turn, since the loss does not "
-        "depend on that user?",
-        "no node waits for a user that the root does not depend on",
-    )
-    t.equal(
-        listed,
-        ["loss", "b", "a"],
-        "for a -> b -> loss with a metric aside the only order is loss, b, a",
-        "a metric aside changes nothing",
+    t.close(
+        gradients_by_backward(numbers, product, calls=2),
+        {name: 2 * gradient for name, gradient in right.items()},
+        "after a second call the gradients are not twice those of the first: what the first call "
+        "left in grad was passed on again. Keep apart what arrives in one call",
+        "two calls give twice the gradients of one",
     )
     try:
-        long_way = backward_order([(i, i + 1) for i in range(5_000)], 5_000)
+        long_way = gradients_by_backward({"x": 2.0, "one": 1.0}, chain(5_000))
     except RecursionError:
         long_way = None
     t(
         long_way is not None,
-        "a chain of 5,000 nodes exceeds Python's limit of nested calls: keep a list of your own "
+        "a chain of 5,000 lines exceeds Python's limit of nested calls: keep a list of your own "
         "instead of calling yourself",
         "no recursion limit",
     )
-    t(
-        list(long_way or []) == list(range(5_000, -1, -1)),
-        "a chain of 5,000 nodes has one order, from its end to its start",
-        "a chain of 5,000 nodes is in order",
-    )
-    ladder = [
-        (f"{side}{i}", f"{other}{i + 1}") for i in range(9) for side in "lr" for other in "lr"
-    ]
-    ladder += [("l9", "loss"), ("r9", "loss")]
-    steps = list(backward_order(ladder, "loss"))
-    t(
-        len(steps) == 21 == len(set(steps)) and fault(ladder, steps) is None,
-        "in a ladder of ten rungs, where both nodes of a rung use both of the next, each node has "
-        "to wait for two users, and there are 21 nodes",
-        "a ladder of diamonds is in order",
+    t.close(
+        [long_way[name] for name in ("x", "one")] if long_way else [],
+        [2.0, 4_999.0],
+        "in a chain of 5,000 lines x counts twice, and the 1 that every line adds 4,999 times",
+        "a chain of 5,000 lines",
     )
 
 
-def check_3(t, gradients):
-    """18.3 Accumulate, do not overwrite"""
+def check_3(t, input_gradients):
+    """18.3 From slopes to arrays"""
+    draw = torch.Generator().manual_seed(18)
 
-    def of(tape, result, name):
-        """Return one gradient; none if the name is missing."""
-        return gradients(tape, result).get(name)
+    def normal(*shape):
+        """Return random numbers."""
+        return torch.randn(*shape, generator=draw, dtype=torch.float64)
 
-    chain = [("b", [("a", 3.0)]), ("c", [("b", 2.0)]), ("d", [("c", 5.0)])]
+    def by_autograd(function, dY, *inputs):
+        """Return what autograd finds."""
+        leaves = [x.clone().requires_grad_() for x in inputs]
+        return list(torch.autograd.grad(function(*leaves), leaves, dY))
+
+    # Square matrices, with which a missing transpose raises no error.
+    A, B, dY = normal(3, 3), normal(3, 3), normal(3, 3)
+    found = input_gradients("matmul", [A, B], dY)
     t(
-        type(gradients(chain, "d")) is dict,
-        "return a plain dictionary from name to gradient: is there a return? dict(...) makes one "
-        "of a defaultdict",
-        "a dictionary is returned",
+        isinstance(found, list | tuple) and len(found) == 2,
+        "return a list with one gradient for each input: is there a return?",
+        "a list of gradients is returned",
     )
+    t.close(
+        found,
+        by_autograd(torch.matmul, dY, A, B),
+        "for Y = A B the gradients are dA = dY B^T and dB = A^T dY. Square matrices hide a missing "
+        "transpose: no error is raised",
+        "dA = dY B^T and dB = A^T dY",
+    )
+    A, B, dY = normal(4, 2), normal(2, 5), normal(4, 5)
+    t.close(
+        input_gradients("matmul", [A, B], dY),
+        by_autograd(torch.matmul, dY, A, B),
+        "matrices that are not square do not come out right",
+        "matrices of any shape",
+    )
+    X, bias, dY = normal(4, 3), normal(3), normal(4, 3)
+    found = input_gradients("add bias", [X, bias], dY)
     t(
-        set(gradients(chain, "d")) == {"a", "b", "c", "d"},
-        "the dictionary has to hold every name on the tape: a, b, c and d, and nothing else",
-        "every name on the tape has a gradient",
+        len(found) == 2 and found[1].shape == (3,),
+        "the bias has 3 entries, and its gradient has to have 3: each entry was used in all rows, "
+        "so add up over the rows",
+        "the gradient of a bias has the shape of the bias",
     )
-    t.close(of(chain, "d", "d"), 1.0, "the gradient of the result for itself is 1", "d(d)/d(d) = 1")
+    t.close(
+        found,
+        [dY, dY.sum(0)],
+        "a bias that is added to 4 rows is used 4 times: its gradient is the sum of the rows of "
+        "dY, not their mean",
+        "the gradient of a bias is a sum over the rows",
+    )
+    table, ids, dY = normal(5, 2), torch.tensor([3, 0, 3, 3]), normal(4, 2)
+    (dtable,) = input_gradients("rows", [table, ids], dY)
     t(
-        of(chain, "d", "a") != 0,
-        "a got no gradient: you walked along the tape in the order of the forward pass, and passed "
-        "zeros on before the gradient of the result arrived",
-        "the tape is walked from its end",
+        not torch.equal(dtable[3], dY[3]),
+        "row 3 of the table was taken three times, and got the gradient of the last use alone: "
+        "dtable[ids] = dY overwrites",
+        "a row that was taken three times gets three gradients",
     )
     t.close(
-        gradients(chain, "d"),
-        {"a": 30.0, "b": 10.0, "c": 5.0, "d": 1.0},
-        "slopes of 3, 2 and 5 one after the other make 3 x 2 x 5 = 30: along a path they are "
-        "multiplied, each with the gradient of its output",
-        "slopes are multiplied along a path: 5, 10, 30",
-    )
-    fork = [("b", [("a", 2.0)]), ("c", [("a", 3.0)]), ("d", [("b", 10.0), ("c", 100.0)])]
-    t.close(
-        of(fork, "d", "a"),
-        320.0,
-        "a reaches the result by two paths, 2 x 10 and 3 x 100, and their sum is 320: add to the "
-        "gradient that is there, or the last path overwrites the first",
-        "two paths add up",
-    )
-    double = [("b", [("a", 1.0), ("a", 1.0)]), ("c", [("b", 1.0), ("b", 1.0)])]
-    t(
-        of(double, "c", "a") not in (6, 8),
-        "b = a + a; c = b + b gives 6 or 8 with you, but c is 4 a: b had two turns, and passed on "
-        "all that it had each time. An operation has one turn, when its gradient is complete",
-        "each operation has one turn",
+        dtable,
+        torch.stack([dY[1], 0 * dY[0], 0 * dY[0], dY[0] + dY[2] + dY[3], 0 * dY[0]]),
+        "each row of the table gets the sum of the gradients of its uses, and 0 if it was not used",
+        "rows that were not taken get 0",
     )
     t.close(
-        gradients(double, "c"),
-        {"a": 4.0, "b": 2.0, "c": 1.0},
-        "b = a + a; c = b + b: c is 4 a, so the gradient is 4. An input that stands twice in an "
-        "operation counts twice; a dictionary of the inputs would keep one",
-        "an input that is used twice counts twice",
+        input_gradients("mean", [normal(2, 3)], torch.tensor(12.0, dtype=torch.float64)),
+        [torch.full((2, 3), 2.0, dtype=torch.float64)],
+        "a mean of 6 entries has the slope 1/6 for each of them: with dY = 12 each gets 2",
+        "each entry of a mean gets its share of dY",
     )
-    longer = [*fork, ("e", [("d", 7.0), ("a", 1.0)]), ("f", [("e", 2.0)])]
-    t(
-        {"e", "f"} <= set(gradients(longer, "d")),
-        "e and f are missing: the result does not depend on them, but they are on the tape, and "
-        "their gradient is 0",
-        "names that the result does not depend on are there, too",
-    )
+    X, dY = normal(2, 3), normal(2, 3)
     t.close(
-        gradients(longer, "d"),
-        {"a": 320.0, "b": 10.0, "c": 100.0, "d": 1.0, "e": 0.0, "f": 0.0},
-        "the gradient is asked for d, and not for the last operation of the tape: what ran after d "
-        "has no influence on it, and gets 0",
-        "what ran after the result gets 0",
-    )
-    cancel = [
-        ("b", [("a", 1.0)]),
-        ("c", [("a", -1.0)]),
-        ("d", [("b", 1.0), ("c", 1.0), ("a", 9.0)]),
-    ]
-    t.close(
-        of(cancel, "d", "a"),
-        9.0,
-        "three paths of 9, -1 and 1 add up to 9, also if a sum is 0 on the way",
-        "paths may cancel",
-    )
-    ladder = [(f"x{i + 1}", [(f"x{i}", 1.0), (f"x{i}", -3.0)]) for i in range(12)]
-    t.close(
-        of(ladder, "x12", "x0"),
-        4096.0,
-        "twelve operations, each with the slopes 1 and -3 for the same input, make (-2)^12 = 4,096",
-        "twelve steps of slope -2 make 4,096",
+        input_gradients("tanh", [X], dY),
+        by_autograd(torch.tanh, dY, X),
+        "the slope of tanh is 1 - tanh(x)^2, by the result and not by the input, and each entry "
+        "has its own",
+        "the slope of tanh is 1 - tanh^2",
     )
 
 
@@ -439,11 +391,87 @@ def check_4(t, wrong_claims):
         "with |x|",
         "the step grows with the number",
     )
-    far = 1e6 * row(1, 2, -1.5)
+
+
+def check_5(t, conclusions, final_loss, *, POINTS, SIGNS, ring_start):
+    """18.5 Change something and see"""
+    np.seterr(all="ignore")  # a rate of 200 overflows
+
+    def recomputed(width, rate, curve, seed):
+        """Train with torch, which has an engine of its own."""
+        weights = [torch.tensor(x, requires_grad=True) for x in ring_start(width, seed)]
+        bend = {"tanh": torch.tanh, "relu": torch.relu, "none": lambda x: x}[curve]
+        for step in range(101):
+            w_in, b_in, w_out, b_out = weights
+            score = bend(torch.tensor(POINTS) @ w_in + b_in) @ w_out + b_out
+            loss = torch.log(1 + torch.exp(score * -torch.tensor(SIGNS))).mean()
+            if step < 100:
+                slopes = torch.autograd.grad(loss, weights)
+                with torch.no_grad():
+                    pairs = zip(weights, slopes, strict=True)
+                    weights = [(w - rate * slope).requires_grad_() for w, slope in pairs]
+        return loss.item()
+
+    def works(width, rate):
+        """Say whether a setting works."""
+        return all(recomputed(width, rate, "tanh", seed) < 0.2 for seed in range(6))
+
+    found = final_loss(8, 2.0, "tanh", 0)
+    right = recomputed(8, 2.0, "tanh", 0)
+    t(isinstance(found, float), "return a float: float(loss.data)", "a float is returned")
+    t(
+        found < 0.6,
+        "the loss hardly falls: are the weights changed against their gradients, 100 times?",
+        "the network learns",
+    )
+    t.close(
+        found,
+        right,
+        "the final loss is another one. Are gradients set back to zero after each step, and is it "
+        "the loss after 100 steps, not before the last one?",
+        "the loss after 100 steps",
+        relative=1e-6,
+    )
+    t.close(
+        [final_loss(3, 0.5, curve, 4) for curve in ("relu", "none")],
+        [recomputed(3, 0.5, curve, 4) for curve in ("relu", "none")],
+        "with relu, or without a curve, the final loss is another one: does the curve reach the "
+        "hidden units?",
+        "every curve is used",
+        relative=1e-6,
+    )
+    told = conclusions()
+    t(
+        isinstance(told, dict) and set(told) == {"width", "rates", "no curve", "lower"},
+        'return a dictionary with "width", "rates", "no curve" and "lower"',
+        "four conclusions are drawn",
+    )
     t.equal(
-        wrong_claims("far", far, {"right": 3e-18 * far**2, "off": 3e-18 * far**2 * (1 + 1e-6)}),
-        ["off"],
-        "at x of a million a step of fixed size drowns in the rounding of x + h: let the step grow "
-        "with |x|",
-        "the step grows with the number",
+        told["width"],
+        next(width for width in range(1, 20) if works(width, 2.0)),
+        "another width is the smallest that works for each of the six seeds. Fewer units draw "
+        "fewer lines around the middle: with three, a closed line succeeds from some starts only",
+        "the smallest width that works",
+    )
+    t.equal(
+        sorted(told["rates"]),
+        [rate for rate in (0.02, 0.2, 2, 20, 200) if works(8, rate)],
+        "other rates work. Too low, and 100 steps are not enough; too high, and the loss jumps or "
+        "is not a number. A rate works if all six seeds do",
+        "the rates that work",
+    )
+    t.close(
+        told["no curve"],
+        recomputed(8, 2.0, "none", 0),
+        "without a curve two matrices are one, and no straight line separates middle and ring: "
+        "the loss stays at that of equal chances, which you know",
+        "without a curve nothing is learnt",
+        absolute=0.006,
+    )
+    means = {c: sum(recomputed(8, 2.0, c, s) for s in range(6)) for c in ("tanh", "relu")}
+    t.equal(
+        told["lower"],
+        min(means, key=means.get),
+        "over the six seeds the other curve has the lower mean",
+        "the curve with the lower loss",
     )

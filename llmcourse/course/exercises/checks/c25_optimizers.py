@@ -307,102 +307,158 @@ def check_3(t, resting_place):
 
 
 def check_4(t, clip):
-    """25.4 One norm for all ranks"""
+    """25.4 Clip all gradients together"""
 
-    def ranks(*of_ranks):
-        return [[torch.tensor(g, dtype=torch.float64) for g in each] for each in of_ranks]
+    def tensors(*values):
+        return [torch.tensor(value, dtype=torch.float64) for value in values]
 
-    def numbers(gradients):
-        return [g.tolist() for of_rank in gradients for g in of_rank]
-
-    # As in the chapter: 3 on one rank, 4 on the other, and the bound 1.
-    answer = clip(ranks([[3.0]], [[4.0]]), ranks([], []), 1)
+    answer = clip(tensors([3.0], [4.0]), 1)
     t(
         isinstance(answer, list | tuple)
-        and len(answer) == 3
-        and all(isinstance(each, list | tuple) for part in answer[1:] for each in part),
-        "return three: the norm before clipping, the shards and the copies, both with a list for "
-        "each rank",
-        "norm, shards, copies",
+        and len(answer) == 2
+        and all(isinstance(g, torch.Tensor) and g.shape == (1,) for g in answer),
+        "return a list with one tensor for each tensor that is given, of the same shape",
+        "a list of tensors",
     )
-    norm, shards, copies = answer
-    both = sum(numbers(shards), [])
+    first, second = (g.item() for g in answer)
     t(
-        not all(math.isclose(x, 1) for x in both),
-        "each rank, or each entry, was clipped alone: 3 and 4 became equal, so that the direction "
+        not (math.isclose(first, 1) and math.isclose(second, 1)),
+        "each tensor, or each entry, was clipped alone: 3 and 4 became equal, so the direction "
         "has changed. All gradients are multiplied by one number",
         "the direction stays",
     )
     t(
-        not math.isclose(float(norm), 25),
-        "that is the sum of the squares: the norm is its root",
-        "the root is taken",
-    )
-    t(
-        not math.isclose(float(norm), 7),
+        not math.isclose(first, 3 / 7),
         "you added norms: 3 and 4 are at right angles, and their joint norm is 5. Add squares",
         "squares are added, not norms",
     )
     t(
-        not math.isclose(float(norm), 1),
-        "that is the norm after clipping: return the one before, which tells of spikes",
-        "the norm before clipping",
+        not math.isclose(first, 3 / 25),
+        "you divided by the sum of the squares, 25: the norm is its root",
+        "the root is taken",
     )
     t(
-        not math.isclose(float(norm), 4),
-        "you took the largest of the ranks' norms: the joint norm of 3 and 4 is 5",
-        "all ranks count, not the largest alone",
+        not math.isclose(first, 3 / 4),
+        "you took the largest of the tensors' norms, 4: the joint norm of 3 and 4 is 5",
+        "all tensors count, not the largest alone",
     )
     t.close(
-        [float(norm), *both],
-        [5.0, 0.6, 0.8],
+        [first, second],
+        [0.6, 0.8],
         "3 and 4 have the joint norm 5, and with the bound 1 become 0.6 and 0.8",
         "3 and 4 become 0.6 and 0.8",
         relative=1e-9,
     )
-    norm, shards, copies = clip(ranks([[3.0]], [[4.0]]), ranks([[12.0]], [[12.0]]), 1)
-    t(
-        not math.isclose(float(norm), math.sqrt(25 + 288)),
-        "you counted the copies once for every rank: it is one parameter, which both ranks have. "
-        "With more ranks the norm would grow, and the model would be another",
-        "a copy counts once",
-    )
-    t(
-        not math.isclose(float(norm), 5),
-        "you left the copies out of the norm: they are parameters of the model, too",
-        "copies count",
-    )
     t.close(
-        [float(norm), *sum(numbers(shards) + numbers(copies), [])],
-        [13.0, 3 / 13, 4 / 13, 12 / 13, 12 / 13],
-        "3, 4 and 12 have the joint norm 13, and everything is divided by it, copies on all ranks, "
-        "too",
-        "shards and copies are multiplied by one number",
-        relative=1e-9,
-    )
-    norm, shards, copies = clip(ranks([[0.3]], [[0.4]]), ranks([], []), 1)
-    t.close(
-        [float(norm), *sum(numbers(shards), [])],
-        [0.5, 0.3, 0.4],
+        [g.item() for g in clip(tensors([0.3], [0.4]), 1)],
+        [0.3, 0.4],
         "a norm of 0.5 is not above 1: such gradients stay, and are not made longer",
         "short gradients stay as they are",
         relative=1e-9,
     )
-    norm, shards, copies = clip(
-        ranks([[[1e-3, 2e-3]], [0.0]], [], [[[2e-3], [4e-3]], []]), ranks([], [], []), 1e-4
-    )
+    given = tensors([[2.0, 4.0]], 4.0, [])
+    answer = clip(given, 3)
     t.close(
-        [float(norm), numbers(shards)],
-        [5e-3, [[[2e-5, 4e-5]], [0.0], [[4e-5], [8e-5]], []]],
-        "pieces of several shapes with a norm of 0.005, a rank without any, and a piece without "
-        "an entry: all become 1/50, in the form in which they were given",
-        "pieces of all shapes, and a rank without any",
+        answer,
+        tensors([[1.0, 2.0]], 2.0, []),
+        "2, 4 and 4 have the norm 6: with the bound 3 all are halved, whatever their shapes",
+        "tensors of all shapes",
         relative=1e-9,
     )
-    norm, shards, copies = clip(ranks([[0.0]], []), ranks([[0.0, 0.0]], [[0.0, 0.0]]), 1)
     t.equal(
-        [float(norm), numbers(shards), numbers(copies)],
-        [0.0, [[0.0]], [[0.0, 0.0], [0.0, 0.0]]],
+        [g.tolist() for g in given],
+        [[[2.0, 4.0]], 4.0, []],
+        "you changed the tensors that were given: `mul_` and `*=` work in place",
+        "the tensors that are given stay as they are",
+    )
+    t.equal(
+        [g.tolist() for g in clip(tensors([0.0, 0.0], [0.0]), 1)],
+        [[0.0, 0.0], [0.0]],
         "gradients that are all 0 stay 0: nothing is divided by their norm",
         "gradients of 0",
+    )
+
+
+def check_5(t, race):
+    """25.5 Change something and see: who feels the turn?"""
+    answer = race([0.5], 1, 0)
+    t(
+        isinstance(answer, list | tuple)
+        and len(answer) == 2
+        and isinstance(answer[0], dict)
+        and sorted(answer[0]) == ["Adam", "SGD", "momentum"],
+        "return two: a dictionary with the three names, and a list",
+        "results and a list",
+    )
+    # On a round bowl with a rate of 0.5, each step of SGD halves the distance.
+    halved = list(answer[0]["SGD"])
+    t(
+        halved[0] != 6,
+        "you return the last step after which the ball was outside, or the ball was looked at "
+        "before it moved: sqrt(5) / 2^7 is the first distance below 0.02",
+        "the step after which it is inside",
+    )
+    t.equal(
+        halved,
+        [7, 7],
+        "on a round bowl with a rate of 0.5 each step halves the distance: sqrt(5) / 2^7 = 0.017",
+        "7 halvings",
+    )
+    t.equal(
+        list(race([0.05], 50, 0)[0]["SGD"]),
+        [401, 401],
+        "a rate of 0.05 is above the critical 2/50: the ball runs away, and never arrives",
+        "a ball that runs away",
+    )
+    upright, turned = race([0.03], 50, 45)[0]["SGD"]
+    t(
+        turned == upright,
+        "SGD's path turns with the bowl, and yours needs another number of steps: the start has to "
+        "turn as well, and so does the gradient",
+        "SGD does not notice the turn",
+    )
+    t(
+        race([0.3], 1, 0)[0]["momentum"][0] != 19,
+        "you stopped when the ball was near for the first time: momentum rolls past the goal and "
+        "leaves again. Near for good is what counts",
+        "near for good",
+    )
+    t.equal(
+        list(race([0.005], 50, 45)[0]["momentum"]),
+        [92, 92],
+        "momentum with the rate 0.005 and curvature 50: m = 0.9 m + g, and the weight moves by "
+        "rate x m",
+        "momentum",
+    )
+    found = list(race([0.08], 50, 45)[0]["Adam"])
+    t(
+        found[0] != 91,
+        "your Adam is not corrected for the start at 0: its first steps are too short or too long",
+        "Adam's means are corrected",
+    )
+    t.equal(
+        found,
+        [90, 144],
+        "Adam with the rate 0.08 and curvature 50, upright and turned by 45 degrees",
+        "Adam",
+    )
+    t.equal(
+        list(race([0.2, 0.3], 50, 45)[0]["Adam"]),
+        [227, 182],
+        "with the rates 0.2 and 0.3, Adam is best with 0.2 on the upright bowl and with 0.3 on the "
+        "turned one: each bowl has its own best rate",
+        "a rate of its own for each bowl",
+    )
+    results, slower = race([0.001 * 10 ** (k / 8) for k in range(25)], 50, 45)
+    t(
+        list(slower) != ["SGD", "momentum"],
+        "you list those that the turn does not make slower",
+        "the list names who is slower",
+    )
+    t.equal(
+        [list(results["SGD"]), list(results["momentum"]), list(results["Adam"]), list(slower)],
+        [[144, 144], [83, 83], [89, 134], ["Adam"]],
+        "with 25 rates from 0.001 to 1 and a curvature of 50, the turn makes Adam slower and "
+        "leaves SGD and momentum as they are",
+        "the race of the chapter: Adam alone feels the turn",
     )

@@ -1,6 +1,7 @@
 """Checks of 26_learning_rate, written by tools.exercises from its solutions."""
 
 import math
+import torch
 
 
 def check_1(t, learning_rate_of):
@@ -372,96 +373,162 @@ def check_3(t, try_rules):
     )
 
 
-def check_4(t, steps_by_stage):
-    """26.4 The steps of a batch ramp"""
-    # 4 + 4 + 4 = 12, then 20 and 28, then 44, 60 and 76.
-    toy = [(0, 4), (9, 8), (28, 16)]
-    answer = steps_by_stage(61, toy)
+def check_4(t, observed_train):
+    """26.4 The training loop"""
+    # One weight, which starts at 0; the batch has x = 1 and y = 1, so the gradient is 2 (w - 1).
+    BATCHES, RATES = [[[[1.0]], [1.0]]], [0.25, 0.125]
+    seen = observed_train([0.0], BATCHES, RATES, 2, 0)
     t(
-        isinstance(answer, list | tuple) and len(answer) == 3,
-        "return a list with one number for each stage",
-        "a number for each stage",
-    )
-    t(
-        all(float(number).is_integer() for number in answer),
-        "some of your numbers are no whole numbers: a step cannot be taken in part",
-        "whole steps",
-    )
-    steps = [int(number) for number in answer]
-    t(
-        steps != [2, 2, 2],
-        "you rounded down, or to the nearest: after two steps of 4 tokens 8 have been seen, and "
-        "the next stage begins at 9. A third step begins in the first stage, and is whole",
-        "a step that has begun is whole",
+        seen["losses"] is not None and len(seen["losses"]) == 2,
+        "return a list with the loss of each step",
+        "a loss for each step",
     )
     t(
-        steps != [3, 3, 3],
-        "you took every stage by itself: the first runs past its end, to 12 tokens, and the second "
-        "has only 16 left to its end at 28, which are two steps",
-        "what a stage runs over, the next has less",
+        len(seen["gradients"]) == 2,
+        "update has to be called once in each step",
+        "one update in each step",
     )
     t(
-        steps != [3, 3, 2],
-        "after five steps exactly 28 tokens have been seen: 28 is reached, and the next step "
-        "belongs to the third stage",
-        "exactly reached is reached",
+        seen["gradients"][0] != [None],
+        "you call update before backward: in the first step there is no gradient yet, and later it "
+        "is the one of the step before",
+        "backward comes before the update",
     )
-    t.equal(
-        steps,
-        [3, 2, 3],
-        "three steps to 12 tokens, two to 28, and three to 76, the first number from 61 on",
-        "12 tokens, 28 tokens, 76 tokens",
-    )
-    t.equal(
-        list(steps_by_stage(60, toy)),
-        [3, 2, 2],
-        "after two steps of 16 exactly 60 tokens have been seen: that is enough",
-        "training stops when the number is reached",
-    )
-    early = list(steps_by_stage(7, toy))
     t(
-        early[0] != 3,
-        "training stops at 7 tokens, in the middle of the first stage, and you go on to its end",
-        "training may stop before the ramp is over",
+        [rate for rate, _ in seen["updates"]] != [0.125, 0.25],
+        "your first step has the rate of step 1: rate_of counts from 0, as batch_of does",
+        "each step has its own rate",
     )
-    t.equal(
-        [early, list(steps_by_stage(0, toy)), list(steps_by_stage(12, toy))],
-        [[2, 0, 0], [0, 0, 0], [3, 0, 0]],
-        "with 7 tokens two steps of 4, with none no step; and after 12 nothing is left to do, "
-        "although the second stage has been reached",
-        "a short run never gets to the later stages",
-    )
-    leap = list(steps_by_stage(20, [(0, 16), (4, 2), (9, 8)]))
     t(
-        min(leap) >= 0,
-        "you count less than 0 steps: the first step, of 16 tokens, runs past the whole second "
-        "stage, from 4 to 9, which then has none",
-        "a stage may be skipped",
+        seen["gradients"][1] != [-3.0],
+        "the gradient of your second step is the sum of both, -2 and -1: backward adds to what it "
+        "finds in .grad. Set it to None in each step",
+        "the gradients are cleared",
     )
     t.equal(
-        leap,
-        [1, 0, 1],
-        "one step of 16 tokens, which is past 4 and past 9, and then one of 8 up to 24",
-        "a step may run past a whole stage",
+        [step for _, step in seen["updates"]],
+        [1, 2],
+        "update counts steps from 1: with 0, AdamW's correction would divide by 0",
+        "update counts from 1",
+    )
+    t(
+        not all(math.isclose(a, b) for a, b in zip(seen["losses"], [0.25, 0.140625], strict=True)),
+        "you return the losses after the updates, which cost another forward pass: return those "
+        "from which the gradients came",
+        "the loss is the one before the update",
+    )
+    t.close(
+        [seen["losses"], seen["weights"]],
+        [[1.0, 0.25], [0.625]],
+        "from 0, the weight goes by 0.25 x 2 to 0.5 and then by 0.125 x 1 to 0.625; the losses "
+        "before the two steps are 1 and 0.25",
+        "two steps by hand",
+        relative=1e-9,
+    )
+    t(seen["floats"], "return floats: loss.item(), not tensors, which keep the graph", "floats")
+    seen = observed_train([0.5], BATCHES, RATES, 4, 1)
+    t(
+        len(seen["losses"]) != 4,
+        "you began at step 0, although 1 step was done: the run would read the first batches "
+        "twice, and warm up once more",
+        "a run goes on where it was",
     )
     t.equal(
-        list(steps_by_stage(15_000_000_000_000, [(0, 4_000_000)])),
-        [3_750_000],
-        "15 T tokens in one stage of 4 M are 3.75 million steps",
-        "without a ramp: 3.75 million steps",
+        [seen["batches"], seen["rates"], [step for _, step in seen["updates"]]],
+        [[1, 2, 3], [1, 2, 3], [2, 3, 4]],
+        "with done = 1 and num_steps = 4 the steps are 1, 2 and 3, and the updates 2, 3 and 4",
+        "steps 1, 2 and 3 of 4",
     )
-    # Llama 3 405B: the ramp as printed, with M = 2**20, and with round millions and 252 B.
-    printed = [(0, 2**22), (252_000_000, 2**23), (2_870_000_000_000, 2**24)]
     t.equal(
-        list(steps_by_stage(15_600_000_000_000, printed)),
-        [61, 342_101, 758_767],
-        "the printed ramp, with M as 2**20: 61 steps to 252 M tokens, and 1,100,929 in all",
-        "as printed: 61 steps in the first stage, 1,100,929 in all",
+        observed_train([0.5], BATCHES, RATES, 3, 3)["losses"],
+        [],
+        "all steps are done: there is nothing left to train, and no loss to return",
+        "nothing left to do",
     )
-    guess = [(0, 4_000_000), (252_000_000_000, 8_000_000), (2_870_000_000_000, 16_000_000)]
+
+
+def check_5(t, observed_save):
+    """26.5 Save"""
+
+    def tensors(*values):
+        return [torch.tensor(value, dtype=torch.float64) for value in values]
+
+    STATE = tensors([1.0, 2.0], [[3.0]]), tensors([0.1, 0.2], [[0.3]]), tensors([4.0, 5.0], [[6.0]])
+    seen = observed_save(*STATE, 7, 123)
+    t(
+        "run.pt" in seen["files"],
+        "after the save there is no file under the name: is the new one renamed?",
+        "the file has its name",
+    )
+    t(
+        seen["raised"],
+        "writing failed, since the disk was full, and your save returned as if all were well: "
+        "leave the error to the caller",
+        "an error of writing is raised",
+    )
+    t(
+        seen["kept"],
+        "a save that failed half-way has destroyed the old file: write to another name, and rename "
+        "it when it is complete",
+        "a failure leaves the old file",
+    )
     t.equal(
-        list(steps_by_stage(15_600_000_000_000, guess)),
-        [63_000, 327_250, 795_625],
-        "with 252 B in place of 252 M and round millions: 63,000 steps, and 1,185,875 in all",
-        "with 252 B: 63,000 steps in the first stage, 1,185,875 in all",
+        seen["files"],
+        ["run.pt"],
+        "after a save that went well, the folder holds another file as well: rename, do not copy",
+        "one file is left",
+    )
+    content = seen["content"]
+    t(
+        isinstance(content, dict) and sorted(content) == ["m", "step", "v", "weights"],
+        "the file holds a dictionary with weights, m, v, step and chance",
+        "five entries",
+    )
+    t(
+        content["step"] == 7,
+        "the number of steps is not what was given, 7: the schedule and the corrections of AdamW "
+        "would start elsewhere",
+        "the number of steps",
+    )
+    t.close(content["weights"], STATE[0], "the weights are not those that were given", "weights")
+    t.close(
+        [content["m"], content["v"]],
+        list(STATE[1:]),
+        "m and v are not those that were given: the next step of AdamW would be another one",
+        "both means",
+    )
+    t.close(
+        seen["drawn"],
+        seen["next"],
+        "with the state that you kept, chance goes on elsewhere: keep torch.get_rng_state() as it "
+        "is when save is called",
+        "chance can go on where it was",
+    )
+
+
+def check_6(t, observed_load):
+    """26.6 Load, and go on"""
+
+    def tensors(*values):
+        return [torch.tensor(value, dtype=torch.float64) for value in values]
+
+    STATE = tensors([1.0, 2.0], [[3.0]]), tensors([0.1, 0.2], [[0.3]]), tensors([4.0, 5.0], [[6.0]])
+    seen = observed_load(*STATE, 7, 123)
+    t(isinstance(seen["loaded"], list), "return four: weights, m, v, step", "four things")
+    weights, m, v, step = seen["loaded"]
+    t.close(weights, STATE[0], "the weights are not those of the file", "the weights")
+    t.close([m, v], list(STATE[1:]), "m and v are not those of the file", "both means")
+    t.equal(step, 7, "the number of steps is not that of the file", "the number of steps")
+    t.close(
+        seen["drawn"],
+        seen["next"],
+        "after loading, chance does not go on where it was: set torch's generator to the state in "
+        "the file, and draw nothing afterwards",
+        "chance goes on where it was",
+    )
+    t(
+        not seen["ran"],
+        "your load ran code that a stranger had put into the file: torch.load needs "
+        "weights_only=True, which refuses all but data",
+        "a file cannot run code",
     )
