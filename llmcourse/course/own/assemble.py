@@ -114,14 +114,22 @@ def answer(folder: Path, piece: Piece) -> Answer:
         cells = [c.source for c in exercise.read(found[0]).cells if c.cell_type == "code"]
     except exercise.ExerciseError as error:
         return Answer(str(error))
-    known = {name: part for source in cells for part in _parsed(source) for name in part.names}
+    parsed = [list(_parsed(source)) for source in cells]
+    known = {name: part for cell in parsed for part in cell for name in part.names}
     if missing := [name for name in piece.names if name not in known]:
         return Answer(f"{found[0].name} defines no {' and no '.join(missing)}, or not as Python")
     own = list(dict.fromkeys(known[name] for name in piece.names))
     if any(_STUB in part.text for part in own):
         return Answer(f"{asked} in {found[0].name} is not answered yet")
+    # The check may call the answer through a function that its cell gives.
+    beside = [
+        part
+        for cell in parsed
+        for part in cell
+        if set(own) & {*cell} and isinstance(part.node, ast.FunctionDef) and part not in own
+    ]
     made = Answer(source="\n\n\n".join(part.text for part in own))
-    for name in _needed(own, known):
+    for name in [*_needed([*own, *beside], known), *(n for part in beside for n in part.names)]:
         part = known[name]
         if isinstance(part.node, ast.Import | ast.ImportFrom):
             made.imports.add(_import_of(part.node, name))
