@@ -58,6 +58,7 @@ lint: $(READY) ## check style, import floors, notebooks and generated pages
 	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/lint-imports --no-cache --no-logo
 	@$(RUN) -m tools.check_notebooks
+	@$(RUN) -m tools.check_text
 	@$(RUN) tools/setup_cells.py --check
 	@$(RUN) -m tools.exercises --check
 	@$(RUN) tools/api_pages.py --check
