@@ -13,7 +13,7 @@ from tests.exercises import gates
 from tools import build_book, check_notebooks, exercises, setup_cells
 
 CHAPTERS = [path.stem for path in build_book.chapters()]
-FEWEST, MOST = 3, 6
+FEWEST, MOST = 3, 7
 MARKS = {"grade", "grade_id", "locked", "schema_version", "solution", "task"}
 each_topic = pytest.mark.parametrize("topic", gates.TOPICS)
 
@@ -78,7 +78,7 @@ def test_a_notebook_keeps_the_form(topic):
 
 
 @each_topic
-def test_questions_are_three_to_six_and_numbered(topic):
+def test_questions_are_three_to_seven_and_numbered(topic):
     questions = exercise.questions(gates.notebook_of(topic))
     assert FEWEST <= len(questions) <= MOST
     numbers = [f"{topic[:2]}.{n}" for n in range(1, len(questions) + 1)]
@@ -106,7 +106,8 @@ def test_a_question_is_a_text_an_answer_and_a_check(topic):
 def test_an_answer_is_documented_functions(topic):
     for question in exercise.questions(gates.notebook_of(topic)):
         stub = exercise.without_solution(question.answer)
-        assert stub.count("raise NotImplementedError()") == 1
+        # A question that changes something asks for what changes, and for the conclusion.
+        assert 1 <= stub.count("raise NotImplementedError()") <= 4
         functions = [n for n in ast.parse(stub).body if isinstance(n, ast.FunctionDef)]
         assert functions, question.number
         assert all(ast.get_docstring(function) for function in functions)
