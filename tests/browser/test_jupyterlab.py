@@ -131,7 +131,7 @@ def test_a_chapter_runs_shows_listings_and_its_widget_moves(opened):
         page.locator("[data-mime-type='application/vnd.jupyter.error']").all_text_contents() == []
     )
 
-    source, name = listing(topological_order)
+    source, name = listing(topological_order, plain=True)
     shown = page.locator(".jp-OutputArea .jp-RenderedMarkdown").filter(has_text=name)
     assert shown.locator("pre").text_content().strip() == source
     assert shown.locator("pre span").count() > 20, "coloured"
