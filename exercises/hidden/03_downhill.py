@@ -91,22 +91,33 @@ def check_3(t, call, rng):
             t.close(answer, right, case, relative=1e-9, absolute=1e-12)
 
 
-def seen(rng, critical, num_rests, num_runs):
-    """Return what a demonstration saw, in random order, and its two rates that count."""
-    rests = [critical * rng.uniform(0.05, 0.95) for _ in range(num_rests)]
-    runs = [critical * rng.uniform(1.05, 9) for _ in range(num_runs)]
-    pairs = [(rate, True) for rate in rests] + [(rate, False) for rate in runs]
-    rng.shuffle(pairs)
-    return pairs, max(rests), min(runs)
+def rolled(curvatures, rate, momentum):
+    """Return the steps of a ball, by matrices: (x, v) of a direction, times one matrix a step."""
+    matrices = [np.array([[1 - rate * c, -rate * momentum], [c, momentum]]) for c in curvatures]
+    states = [np.array([1.0, 0.0]) for _ in curvatures]
+    with np.errstate(all="ignore"):
+        for step in range(1, 2001):
+            states = [m @ s for m, s in zip(matrices, states, strict=True)]
+            if all(abs(s[0]) < 0.001 for s in states):
+                return step
+    return math.inf
 
 
 def check_4(t, call, rng):
-    """Landscapes of every scale, with one rate of each kind and with many."""
-    for num_rests, num_runs in ((1, 1), (1, 4), (4, 1), (3, 3), (6, 5), (2, 2)):
-        first, low, high = seen(rng, 10 ** rng.uniform(-3, 3), num_rests, num_runs)
-        second, second_low, second_high = seen(rng, 10 ** rng.uniform(-3, 3), num_runs, num_rests)
-        answer = call("possible_factors", first, second)
-        right = (second_low / high, second_high / low)
-        t.close(list(answer), list(right), f"{first} and {second}", relative=1e-9)
-    same = [(0.5, True), (2.0, False)]
-    t.close(call("possible_factors", same, same), (0.25, 4.0), "a demonstration beside itself")
+    """Bowls of one to three directions, rates below and above the limit, and races."""
+    for momentum in (0.0, 0.5, 0.9, 0.0, 0.8):
+        curvatures = [10 ** rng.uniform(-0.7, 1.5) for _ in range(rng.randrange(1, 4))]
+        for share in (0.03, 0.5, 0.9, 1.3):
+            rate = share * 2 / max(curvatures)
+            right = rolled(curvatures, rate, momentum)
+            answer = call("steps_to_rest", curvatures, rate, momentum)
+            t.equal(answer, right, f"{curvatures} at {rate} with momentum {momentum}")
+    for momentum, bowl in ((0.0, [1.0, 30.0]), (0.9, [1.0, 30.0]), (0.5, [2.0, 3.0])):
+        rates = [0.002 * 1.6**k for k in range(14)]
+        rng.shuffle(rates)
+        steps = {rate: rolled(bowl, rate, momentum) for rate in rates}
+        best = min(sorted(rates), key=steps.get)
+        answer = call("best_rate", bowl, momentum, rates)
+        t.equal(tuple(answer), (best, steps[best]), f"the best of 14 rates on {bowl}, {momentum}")
+    t.equal(tuple(call("best_rate", [1.0], 0.0, [1.0005, 1.0, 0.9995])), (0.9995, 1), "equals")
+    t.equal(list(call("conclusions")), ["plain", "momentum", "smaller"], "conclusions")

@@ -4,7 +4,6 @@ import math
 from itertools import combinations
 from itertools import product
 import torch
-from llmcourse.optim import SGD
 
 
 def check_1(t, learning_rates):
@@ -144,57 +143,63 @@ def check_3(t, bias_and_error):
     )
 
 
-def check_4(t, possible_factors):
-    """03.4 Two sweet spots"""
-    gentle = [(0.03, True), (0.05, True), (0.1, False)]
-    steep = [(0.05, False), (0.01, True)]
-    low, high = possible_factors(gentle, steep)
-    t(
-        low < 0.999,
-        "you went the other way: 0.05 comes to rest in the first and runs away in the second, so "
-        "the second is steeper and has to be multiplied by less than 1",
-        "the second loss is steeper, and must be made gentler",
+def check_4(t, RATES, best_rate, conclusions, steps_to_rest):
+    """03.4 Change something and see: race your own rate"""
+    t.equal(
+        steps_to_rest([1.0], 1.0, 0.0),
+        1,
+        "with curvature 1 and rate 1 the first step reaches the minimum, and steps are counted "
+        "from 1",
+        "the first step is number 1",
     )
-    t(
-        low < high,
-        "you compared one rate with one rate: of each critical rate only two limits are known, "
-        "so of the factor too",
-        "two limits, since no critical rate is known exactly",
+    t.equal(
+        steps_to_rest([1.0], 0.5, 0.5),
+        2,
+        "with momentum 0.5 the speed is 1, then 0.5 + 0.5 = 1: the gradient is added whole, so "
+        "x is 0.5, then 0",
+        "half of the speed is kept, and the gradient is added whole",
     )
-    t(
-        abs(low - 0.2) > 1e-6 or abs(high - 0.5) > 1e-6,
-        "you compared rest with rest and ruin with ruin: the factor is smallest if the second "
-        "critical rate is as low and the first as high as can be",
-        "each limit takes a rate at rest and one that ran away",
+    t.equal(
+        steps_to_rest([8.0, 1.0], 0.2, 0.0),
+        31,
+        "the ball has to be close in every direction: the steep one is there after 14 steps, the "
+        "flat one after 31",
+        "the flat direction decides how long it takes",
     )
-    t.close(
-        [low, high],
-        [0.1, 1.0],
-        "use the highest rate that came to rest and the lowest that ran away: the others say "
-        "less about the critical rate",
-        "between 0.1 and 1, as a curvature of 20 beside one of 100 would give: 0.2",
+    t.equal(
+        steps_to_rest([1.0, 8.0], 0.3, 0.0),
+        math.inf,
+        "at 0.3 the direction of curvature 8 runs away, whatever the other one does",
+        "above the limit of the steep direction the ball never rests",
     )
-    letters = [(200, False), (60, True), (0.1, True)]  # as the chapter found for letter pairs
-    t.close(
-        possible_factors(gentle, letters),
-        (600.0, 4000.0),
-        "you took the rates by their place in the list: they come in any order",
-        "the letter pairs need a factor between 600 and 4,000",
+    t.equal(
+        best_rate([1.0, 8.0], 0.0, [0.24, 0.05, 0.22, 0.3, 0.2]),
+        (0.22, 28),
+        "of these rates 0.22 is the fastest, with 28 steps: the highest that comes to rest, 0.24, "
+        "needs 83, since the steep direction then swings to and fro",
+        "the best rate is below the highest that comes to rest",
     )
-
-    def ends_at(curvature, rate):
-        """Return where the package's SGD ends on a bowl after 50 steps from 1."""
-        place = torch.ones(1, dtype=torch.float64, requires_grad=True)
-        optimizer = SGD([place], lr=rate)
-        for _ in range(50):
-            place.grad = curvature * place.detach()
-            optimizer.step()
-        return abs(place.item())
-
-    same = (low * high) ** 0.5  # the middle, as factors go
-    t(
-        ends_at(100 * same, 0.05) < 1e-3 and ends_at(100 * same, 0.1) > 1e3,
-        "a curvature of 100, multiplied by the middle of your limits, does not do what the first "
-        "demonstration did",
-        "a curvature of 100, times 0.32: now 0.05 comes to rest and 0.1 runs away there too",
+    raced = {
+        (name, momentum): best_rate(bowl, momentum, RATES)
+        for name, bowl in (("round", [1.0, 2.0]), ("stretched", [1.0, 100.0]))
+        for momentum in (0.0, 0.9)
+    }
+    words = [
+        "plain" if raced[name, 0.0][1] < raced[name, 0.9][1] else "momentum"
+        for name in ("round", "stretched")
+    ]
+    higher = raced["round", 0.9][0] > raced["round", 0.0][0]
+    told = list(conclusions())
+    t.equal(
+        told[:2],
+        words,
+        "your races say otherwise: compare the steps at the best rate of each. A momentum of 0.9 "
+        "swings on a round bowl, and pays on a stretched one",
+        "momentum pays where the bowl is stretched",
+    )
+    t.equal(
+        told[2:],
+        ["larger" if higher else "smaller"],
+        "compare the two best rates on the round bowl that your races found: what is kept adds up",
+        "and the best rates are compared, too",
     )
