@@ -240,6 +240,27 @@ def test_an_empty_folder(words, says, tmp_path, monkeypatch, capsys):
     assert line.startswith(f"llmcourse own: {says}")
 
 
+def test_a_file_with_changes_is_not_overwritten(tmp_path):
+    path, _ = made(tmp_path, borrow=True)
+    first = path.read_text()
+    made(tmp_path, borrow=True)  # as it was made: nothing is lost
+    assert path.read_text() == first
+    path.write_text(changed := first.replace("STEPS, WARMUP, PEAK, DECAY = 12", "# mine", 1))
+    assert changed != first
+    for text in (changed, "print('another program')\n"):
+        path.write_text(text)
+        with pytest.raises(assemble.NotPossibleError, match="changes of your own"):
+            made(tmp_path, borrow=True)
+        assert path.read_text() == text
+
+
+@pytest.mark.parametrize(("name", "says"), [("x.py", "x.py has no SAVED"), ("x.txt", "no Python")])
+def test_another_file_is_refused(name, says, tmp_path, capsys):
+    (tmp_path / name).write_text("pass\n")
+    assert command.main(["grade", str(tmp_path / name)]) == 2
+    assert says in capsys.readouterr().err
+
+
 def test_train_runs_the_file(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("my_llama.py").write_text("open('ran', 'w').close()\nraise SystemExit(3)\n")

@@ -2,6 +2,7 @@
 
 import ast
 import builtins
+import hashlib
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ PIECE = re.compile(
     re.MULTILINE,
 )
 YOURS, BORROWED = "yours", "borrowed from the course"
+SEAL = "# made by llmcourse own assemble; a file that you change is never overwritten: "
 _STUB = "raise NotImplementedError"
 
 
@@ -73,7 +75,8 @@ def assemble(folder: Path, out: Path, *, borrow: bool) -> dict[str, str]:
         For each piece's number whose it is.
 
     Raises:
-        NotPossibleError: if answers are missing, or two define different things of one name.
+        NotPossibleError: if answers are missing, two define different things of one name, or the
+            file has been edited since it was made.
     """
     text = template()
     answers = {piece.number: answer(folder, piece) for piece in pieces(text)}
@@ -99,9 +102,24 @@ def assemble(folder: Path, out: Path, *, borrow: bool) -> dict[str, str]:
 
     made = PIECE.sub(placed_in, text)
     made = _with_imports(made, set().union(*(own.imports for own in usable.values())))
+    if out.exists() and not _as_assembled(out.read_text(encoding="utf8", errors="replace")):
+        raise NotPossibleError(
+            f"{out} has changes of your own, or was not made by this command, and would be lost: "
+            "move it, or name another file with --out"
+        )
     with write_atomically(out) as file:
-        file.write(made.encode())
+        file.write(f"{made}\n{SEAL}{_sum_of(made)}\n".encode())
     return {number: YOURS if number in usable else BORROWED for number in answers}
+
+
+def _sum_of(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _as_assembled(text: str) -> bool:
+    """Return whether a file is as it was made: nobody's work is lost with it."""
+    made, _, seal = text.rpartition(f"\n{SEAL}")
+    return seal.strip() == _sum_of(made)
 
 
 def answer(folder: Path, piece: Piece) -> Answer:
