@@ -27,15 +27,11 @@ MOST_LINKS = 1 / 3
 _UNSEEN = "script|style|noscript|template|svg|title|textarea|select|iframe|math"
 """Elements whose content is not read."""
 
-_INLINE = set(
-    re.findall(
-        r"\w+",
-        """
-    a abbr acronym b bdi bdo big cite code data del dfn em font i img ins kbd label mark nobr q s samp
-    small span strike strong sub sup time tt u var wbr
-""",
-    )
-)
+_NAMES = """
+a abbr acronym b bdi bdo big cite code data del dfn em font i img ins kbd label mark nobr q s
+samp small span strike strong sub sup time tt u var wbr
+"""
+_INLINE = frozenset(_NAMES.split())
 """Elements that stand inside a line of text; all others end a block."""
 
 # Every alternative is left as soon as it fails: text of n characters takes O(n).
