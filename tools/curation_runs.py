@@ -16,7 +16,10 @@ Every run has the seeds 0, 1 and 2; one takes about 20 seconds of one processor.
 import json
 import math
 import random
+import re
 import sys
+from functools import cache
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +29,10 @@ from llmcourse import nutshell
 from llmcourse.base.files import write_atomically
 from llmcourse.data import corpus
 from llmcourse.data.corpus import END_OF_TEXT
+from llmcourse.data.curation.crawl import Crawl
+from llmcourse.data.curation.decontaminate import Decontaminate
+from llmcourse.data.curation.funnel import EXTRACT, STEPS, Funnel
+from llmcourse.data.curation.quality import KeepQuality, Quality
 
 FOUND = Path(__file__).resolve().parents[1] / "llmcourse" / "course" / "curation.json"
 SEEDS = (0, 1, 2)
@@ -55,6 +62,7 @@ SENTENCES = (
 )
 
 
+@cache
 def tokenizer_of_stories() -> nutshell.Tokenizer:
     """Return the tokenizer of all runs, trained on stories that no run reads."""
     return nutshell.Tokenizer(nutshell.learn_merges(corpus.stories(400_000, seed=1_000), 768))
@@ -137,6 +145,65 @@ def log_probability(
     return logits.log_softmax(-1).gather(-1, torch.tensor(after)[:, None]).sum().item()
 
 
+# --- what the funnel buys
+
+CRAWLED = 6_000
+"""Pages; the funnel leaves about as many tokens as a run reads."""
+LABELLED = 200
+"""Pages of another crawl that are labelled, of each side, for the classifier."""
+HELD_OUT_BYTES = 120_000
+VARIANTS = ("as crawled", "by the labels", "whole funnel", *(f"without {s}" for s in STEPS))
+
+
+def classifier() -> Quality:
+    """Return the classifier of the funnel, from labelled pages of another crawl."""
+    labels = list(Crawl(3_000, seed=1_000).labels())
+    good = [label.main_text for label in labels if label.wanted]
+    bad = [label.main_text for label in labels if label.kind in ("machine", "ocr", "spam")]
+    return Quality.train(good[:LABELLED], bad[:LABELLED])
+
+
+def stripped(html: str) -> str:
+    """Return all words of a page: what is left of it without its tags."""
+    return unescape(re.sub(r"<[^>]*>", "\n", html))
+
+
+def texts_of(variant: str, crawl: Crawl, quality: Quality) -> list[str]:
+    """Return the documents that a variant of the funnel leaves of a crawl."""
+    if variant == "as crawled":
+        return [page.html for page in crawl.pages()]
+    if variant == "by the labels":
+        return [label.main_text for label in crawl.labels() if label.wanted]
+    step = variant.removeprefix("without ")
+    funnel = Funnel(
+        quality=KeepQuality(classifier=quality),
+        test_items=Decontaminate(crawl.test_items),
+        without=() if variant == "whole funnel" else (step,),
+    )
+    documents = crawl.documents()
+    if step == EXTRACT:
+        documents = (d._replace(text=stripped(d.text)) for d in documents)
+    return [document.text for document in funnel(documents).documents]
+
+
+def loss_after(documents: list[str], seed: int, num_steps: int = NUM_STEPS) -> float:
+    """Return the loss on new stories, in nats per token, of a model trained on documents."""
+    tokenizer = tokenizer_of_stories()
+    model = trained(tokenizer, documents, seed, num_steps)
+    held_out = torch.tensor(tokenizer.encode(corpus.stories(HELD_OUT_BYTES, seed=1)))
+    return mean_loss(model, held_out)
+
+
+@torch.no_grad()
+def mean_loss(model: nutshell.Llama, tokens: torch.Tensor) -> float:
+    """Return the mean loss of a model on a text, in nats per token."""
+    window = LENGTH + 1
+    windows = tokens[: len(tokens) // window * window].view(-1, window)
+    losses = [nutshell.cross_entropy(model(w[:, :-1]), w[:, 1:]) for w in windows.split(64)]
+    sizes = torch.tensor([len(w) for w in windows.split(64)])
+    return ((torch.stack(losses) * sizes).sum() / sizes.sum()).item()
+
+
 # --- the command
 
 
@@ -163,6 +230,15 @@ def main(wanted: list[str]) -> int:
                 for kind in ("recited", "believed")
             },
         )
+    if not wanted or "funnel" in wanted:
+        tokenizer, quality, found = tokenizer_of_stories(), classifier(), {}
+        for variant in VARIANTS:
+            texts = texts_of(variant, Crawl(CRAWLED, seed=0), quality)
+            tokens = sum(len(tokenizer.encode(text)) + 1 for text in texts)
+            losses = [round(loss_after(texts, seed), 4) for seed in SEEDS]
+            found[variant] = {"documents": len(texts), "tokens": tokens, "losses": losses}
+            print(f"{variant}: {found[variant]}", flush=True)
+        write("funnel", found)
     return 0
 
 

@@ -36,7 +36,7 @@ _INLINE = frozenset(_NAMES.split())
 
 # Every alternative is left as soon as it fails: text of n characters takes O(n).
 _TAG = re.compile(
-    rf"<!--.*?(?:-->|\Z)|<(?P<unseen>{_UNSEEN})\b[^<>]*>.*?(?:</(?P=unseen)|\Z)"
+    rf"<!--.*?(?:-->|\Z)|<(?P<unseen>{_UNSEEN})\b[^<>]*>.*?(?:</(?P=unseen)[^<>]*>?|\Z)"
     r"|<(?P<end>/?)(?P<name>[a-z][a-z0-9]*)[^<>]*>|<[!?/][^<>]*>",
     re.IGNORECASE | re.DOTALL,
 )

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import regex
@@ -55,7 +56,7 @@ def _matrix(texts: Sequence[str]) -> Float[np.ndarray, "N J"]:
     return x_NJ
 
 
-def _sigmoid(z: Float[np.ndarray, "*N"]) -> Float[np.ndarray, "*N"]:
+def _sigmoid(z: Any) -> Any:
     return 0.5 * (1 + np.tanh(z / 2))  # never overflows
 
 
@@ -94,7 +95,7 @@ class Quality:
     def score(self, text: str) -> float:
         """Return the probability that a text is good; it is not calibrated."""
         z = self.bias + sum(share * self.weights[j] for j, share in features(text).items())
-        return float(_sigmoid(np.float64(z)))
+        return float(_sigmoid(float(z)))
 
     def save(self, path: str | Path) -> None:
         """Write the weights to a file, atomically."""

@@ -76,7 +76,7 @@ class Gopher:
 
     words: tuple[int, int] = (50, 100_000)
     """Fewest and most words."""
-    mean_word_length: tuple[float, float] = (3, 10)
+    mean_word_length: tuple[int | float, int | float] = (3, 10)
     """Shortest and longest mean, in characters."""
     most_symbols: float = 0.1
     """# or ellipses for each word."""
@@ -129,7 +129,7 @@ class Gopher:
         return text
 
 
-def _between(limits: tuple[float, float]) -> str:
+def _between(limits: tuple[int | float, int | float]) -> str:
     return f"from {limits[0]:,} to {limits[1]:,}"
 
 
