@@ -52,6 +52,16 @@ def by_hand(**state):
     return widgets.StepByHand(**given | state)
 
 
+def funnel_board(**state):
+    """A thousand random pages."""
+    draws = random.Random(6)
+    rows = [
+        [draws.randrange(300), *(draws.random() for _ in range(3)), draws.randrange(2)]
+        for _ in range(1_000)
+    ]
+    return widgets.FunnelBoard(rows, **state)
+
+
 TWO_LINES = "a = 3; b = a + a; c = b + b"
 PROGRAMS = {
     "two lines": TWO_LINES,
@@ -359,6 +369,12 @@ REGISTRY = {
         {"every": 1, "crash_step": 24, "files": OVER, "weights": False},
         {"crash_step": 1, "shown": 0},
         {"crash_step": 24, "every": 12, "crash_when": AFTER, "moments": False},
+    ),
+    widgets.FunnelBoard: entry(
+        funnel_board,
+        {},
+        {"english": 0, "words": 0, "similarity": 1.05, "quality": 0},
+        {"english": 1, "words": 300, "similarity": 0.1, "quality": 1},
     ),
     widgets.GoodputPlanner: entry(
         widgets.GoodputPlanner,

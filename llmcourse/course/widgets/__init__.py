@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from llmcourse.course.widgets.course import ProgressMap
     from llmcourse.course.widgets.crash import CrashLab
     from llmcourse.course.widgets.descent import Bowl, StepByHand
+    from llmcourse.course.widgets.funnel import FunnelBoard
     from llmcourse.course.widgets.goodput import GoodputPlanner
     from llmcourse.course.widgets.graph import GraphStepper
     from llmcourse.course.widgets.memory import MemoryTimeline
