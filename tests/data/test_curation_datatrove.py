@@ -12,8 +12,9 @@ from llmcourse.data.curation.dedup import exact_key
 pytest.importorskip("datatrove")
 
 from llmcourse.data.curation import datatrove as on_many  # noqa: E402 - an extra
+from llmcourse.data.curation.datatrove_blocks import Copies  # noqa: E402
 
-COPIES = on_many.Copies(most=3)
+COPIES = Copies(most=3)
 WORDS = [f"w{i}" for i in range(300)]
 
 
@@ -89,7 +90,7 @@ def survivors(out):
 
 def work(source, out, tasks):
     """Return the stages with the judges of these tests."""
-    return on_many.stages(source, out, before=BEFORE, after=AFTER, copies=COPIES, tasks=tasks)
+    return on_many.stages(source, out, BEFORE, AFTER, COPIES, tasks=tasks)
 
 
 @pytest.mark.parametrize(("tasks", "workers"), [(1, 1), (3, 2), (9, 2)])
