@@ -15,6 +15,7 @@ done.  The survivors are those of the funnel in one process.
 """
 
 import argparse
+import importlib
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
@@ -182,6 +183,4 @@ def _run(work: Stages, options: argparse.Namespace) -> None:
 
 if __name__ == "__main__":
     # Under its own name, by which the processes of both executors find what it defines.
-    from llmcourse.data.curation import datatrove
-
-    sys.exit(datatrove.main())
+    sys.exit(importlib.import_module("llmcourse.data.curation.datatrove").main())
