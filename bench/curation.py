@@ -6,21 +6,37 @@ gives them; they are compared with one process, which is given them all.
 """
 
 import itertools
+import json
 import multiprocessing
 import statistics
+import tempfile
 import time
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
 
 import datasketch
 import numpy as np
 import trafilatura
+from loguru import logger
 
 from bench.timing import medians, row
-from llmcourse.data.curation import Dropped, MinHash, NearDuplicates, bands_for
+from llmcourse.data.curation import (
+    Document,
+    Dropped,
+    Judge,
+    LineCounts,
+    MinHash,
+    NearDuplicates,
+    Tally,
+    bands_for,
+    datatrove,
+    judged,
+)
 from llmcourse.data.curation.crawl import Crawl
+from llmcourse.data.curation.datatrove_blocks import Copies
 from llmcourse.data.curation.decontaminate import Decontaminate
 from llmcourse.data.curation.dedup import exact_key, line_hashes
 from llmcourse.data.curation.extract import extract, main_text
@@ -46,7 +62,8 @@ def rows(quick: bool = False) -> list[dict]:
     found += signatures(kept, repeats) + copies(kept, repeats)
     good = [label.main_text for label in labels if label.wanted][:100]
     bad = [label.main_text for label in labels if label.main_text and not label.wanted][:100]
-    return found + each_step(pages, crawl.test_items, Quality.train(good, bad), repeats)
+    found += each_step(pages, crawl.test_items, Quality.train(good, bad), repeats)
+    return found + under_datatrove(list(crawl.documents()), repeats)
 
 
 def megabytes(texts: Iterable[str]) -> float:
@@ -147,6 +164,55 @@ def copies(texts: list[str], repeats: int) -> list[dict]:
         row(what, *rates, "datasketch's MinHashLSH", "documents/s", aim=">= 1.0"),
         row(f"{what}: left", ours(), theirs(), "datasketch's MinHashLSH", "documents"),
     ]
+
+
+def under_datatrove(documents: list[Document], repeats: int) -> list[dict]:
+    """Compare the same judges in one process, in memory, with datatrove's local executor."""
+    before, after = datatrove.judges()
+    with tempfile.TemporaryDirectory() as name:
+        folder, runs = Path(name), itertools.count()
+        for number in range(4):
+            lines = [json.dumps(each._asdict()) + "\n" for each in documents[number::4]]
+            (folder / "in").mkdir(exist_ok=True)
+            (folder / "in" / f"{number}.jsonl").write_text("".join(lines))
+
+        def theirs(workers: int) -> None:
+            out = folder / str(next(runs))
+            work = datatrove.stages(folder / "in", out, before, after, Copies(), tasks=4)
+            datatrove.run_here(work, out / "logs", workers=workers)
+
+        sides = {
+            "ours": lambda: in_order(documents, before, after),
+            "datatrove's executor, 1 worker": lambda: theirs(1),
+            "datatrove's executor, 2 workers": lambda: theirs(2),
+        }
+        logger.remove()  # what each task says of itself
+        seconds = medians(sides, repeats=min(repeats, 3), warm_up=0)
+    ours, *peers = ((name, len(documents) / value) for name, value in seconds.items())
+    what = "the steps in order, 1 process"
+    return [row(what, ours[1], rate, peer, "documents/s") for peer, rate in peers]
+
+
+def in_order(
+    documents: Iterable[Document], before: Mapping[str, Judge], after: Mapping[str, Judge]
+) -> list[Document]:
+    """Take the documents through the judges and both passes over copies."""
+    for name, judge in before.items():
+        documents = judged(documents, judge, Tally(name=name))
+    once: dict[bytes, Document] = {}
+    for each in documents:
+        once.setdefault(exact_key(each.text), each)
+    left = list(once.values())
+    near, counts = NearDuplicates(*Copies().bands), LineCounts()
+    for each in left:
+        near.add(each.id, MINHASH(each.text))
+    dropped = near.dropped()
+    left = [each for each in left if each.id not in dropped]
+    for each in left:
+        counts.add(each.text)
+    for name, judge in {"lines": counts.repeated(Copies().most), **after}.items():
+        left = list(judged(left, judge, Tally(name=name)))
+    return left
 
 
 # --- Each step, one process and two

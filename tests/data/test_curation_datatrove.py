@@ -48,25 +48,27 @@ def documents(num_documents=150):
     return [Document(f"d{i}", text) for i, text in enumerate(texts)]
 
 
-def in_order(stream):
+def in_order(stream, before=BEFORE, after=AFTER, copies=COPIES):
     """Restate: judges and copies on the whole stream, one after the other; why copies go, too."""
-    stream = list(judged(stream, no_short, Tally(name="short")))
+    for name, judge in before.items():
+        stream = list(judged(stream, judge, Tally(name=name)))
     seen, once = set(), []
     for document in stream:
         if exact_key(document.text) not in seen:
             once.append(document)
         seen.add(exact_key(document.text))
-    near = NearDuplicates(*COPIES.bands)
+    near = NearDuplicates(*copies.bands)
     for document in once:
-        near.add(document.id, COPIES.minhash(document.text))
+        near.add(document.id, copies.minhash(document.text))
     dropped = near.dropped()
     left = [document for document in once if document.id not in dropped]
     counts = LineCounts()
     for document in left:
         counts.add(document.text)
     reasons = {"exact copy": len(stream) - len(once), "near copy": len(dropped), "": len(left)}
-    left = judged(left, counts.repeated(COPIES.most), Tally(name="lines"))
-    return list(judged(left, no_w7, Tally(name="w7"))), reasons
+    for name, judge in {"lines": counts.repeated(copies.most), **after}.items():
+        left = list(judged(left, judge, Tally(name=name)))
+    return left, reasons
 
 
 def write(folder, stream, num_files):
@@ -186,7 +188,8 @@ def test_jobs_for_slurm_follow_each_other_and_keep_the_same(tmp_path, cluster):
     assert "--dependency=afterok:3" in jobs[2]  # job 2 merges the statistics of the first
     here = [*words[:2], str(tmp_path / "here"), *words[3:]]
     assert on_many.main(here) == 0
-    assert survivors(out) == survivors(tmp_path / "here") != {}
+    expected, _ = in_order(crawl, *on_many.judges(), Copies())
+    assert survivors(out) == survivors(tmp_path / "here") == dict(expected) != {}
 
 
 def test_what_would_be_submitted_is_printed(tmp_path, capsys):
