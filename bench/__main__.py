@@ -19,6 +19,7 @@ BENCHMARKS = (
     "tokenizer",
     "data",
     "prepare",
+    "curation",
     "collectives",
     "data_parallel",
     "zero",

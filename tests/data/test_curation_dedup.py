@@ -178,6 +178,7 @@ def test_a_long_chain_takes_no_long_walks():
 def test_keys_are_equal_where_texts_differ_in_white_space_alone(a, b):
     assert (exact_key(a) == exact_key(b)) == (a.split() == b.split())
     assert len(exact_key(a)) == 16
+    assert exact_key("a b") != exact_key("ab")
 
 
 @given(st.lists(LINES, max_size=8), st.integers(1, 3))

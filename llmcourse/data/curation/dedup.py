@@ -191,8 +191,8 @@ class RepeatedLines:
     Menus, notices and footers that the extraction has left occur on many pages; sentences do not.
 
     Source:
-        Wenzek et al. 2020, "CCNet", section 3.1, which normalises and hashes lines and removes all
-        but the first of each; here lines may occur `most` times, and beyond that all go.
+        Wenzek et al. 2020, "CCNet", which normalises and hashes lines too, and removes all but the
+        first of each; here lines may occur in `most` documents, and beyond that all go.
     """
 
     lines: UInt64[np.ndarray, " L"]

@@ -20,10 +20,8 @@ from jaxtyping import UInt32, UInt64
 
 from llmcourse.base.arguments import require, require_fields
 
-_WORD = re.compile(r"\w+")
-
-_CACHED_LENGTH = 32
-"""Characters of the longest words whose hashes are remembered."""
+_WORD = re.compile(r"\w{1,64}")
+"""A longer word counts as several, so that the hashes of words can be remembered."""
 
 _BASE = np.uint64(0x9E3779B97F4A7C15)
 """Of polynomials modulo 2^64: 2^64 over the golden ratio, odd."""
@@ -88,19 +86,11 @@ def shingle_hashes(text: str, n: int = 5) -> UInt32[np.ndarray, " S"]:
     return (_mixed(sums_S) >> np.uint64(32)).astype(np.uint32)
 
 
+@functools.lru_cache(maxsize=1 << 16)
 def _word_hash(word: str) -> int:
     """Return 64 bits of a word."""
-    if len(word) <= _CACHED_LENGTH:
-        return _cached_word_hash(word)
-    return _digest(word)
-
-
-def _digest(word: str) -> int:
     digest = hashlib.blake2b(word.encode("utf8", "surrogatepass"), digest_size=8)
     return int.from_bytes(digest.digest(), "little")
-
-
-_cached_word_hash = functools.lru_cache(maxsize=1 << 16)(_digest)
 
 
 def _mixed(x: np.ndarray) -> np.ndarray:
