@@ -355,7 +355,8 @@ def test_the_same_figure_is_the_same_svg(tmp_path, monkeypatch):
     first, second = (
         subprocess.run(command, env=given, capture_output=True, check=True).stdout for _ in range(2)
     )
-    assert first.startswith(b"<?xml") and first == second
+    assert first.startswith(b"<?xml")
+    assert first == second
 
 
 def test_the_chapters_are_those_of_the_table_of_contents(project):

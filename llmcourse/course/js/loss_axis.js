@@ -1,11 +1,6 @@
-import { axes, frame, h, label, line, s, scale, show, within } from "./kit.js";
+import { axes, frame, h, label, line, s, scale, show, ticks, within } from "./kit.js";
 
-// --- arithmetic, compared with llmcourse.course.plots by the tests
-
-// The mean over seeds, and half the distance between the extreme ones.
-export const meanAndSpread = (losses) => [
-  losses.reduce((sum, loss) => sum + loss, 0) / losses.length, (Math.max(...losses) - Math.min(...losses)) / 2,
-];
+// --- arithmetic, compared with its definition by the tests
 
 // Among how many tokens of equal chances one would have to guess, for the same loss.
 export const guessesAmong = (loss) => Math.exp(loss);
@@ -17,15 +12,18 @@ export const learnt = (loss, { floor, nothing }) => (nothing - loss) / (nothing 
 
 const ROW = 24;
 const BAR = 24;
-const NAMES = 170; // units for the names, where there is room for them beside the axis
 const STYLE = `
 .lc .la-sample { border-left: 4px solid var(--lc-1); margin: 0.4rem 0; padding: 0.1rem 0.7rem; }
 .lc .la-sample p { white-space: pre-wrap; overflow-wrap: anywhere; }`;
-const INVISIBLE = { " ": "␣", "\n": "↵" };
+const INVISIBLE = { " ": "␣", "\n": "↵", "\t": "⇥" };
 
-const visible = (token) => token.replace(/[ \n]/g, (c) => INVISIBLE[c]);
+// A byte that is no sign by itself is shown as the sign for what cannot be read.
+const visible = (token) => token.replace(/[\x00- ]/g, (c) => INVISIBLE[c] ?? "�");
 const nats = (loss) => loss.toFixed(2);
-const percent = (p) => (p > 0 && p < 0.005 ? `${(100 * p).toFixed(1)} %` : `${Math.round(100 * p)} %`);
+const percent = (p) => {
+  if (p < 0.0005) return "below 0.1 %";
+  return p < 0.095 ? `${(100 * p).toFixed(1)} %` : `${Math.round(100 * p)} %`;
+};
 
 function render({ model, el }) {
   const w = frame({ model, el, title: "The axis of losses, and its models" });
@@ -35,20 +33,21 @@ function render({ model, el }) {
   const beginnings = model.get("beginnings");
   const floor = model.get("floor");
   const nothing = Math.log(model.get("vocab_size"));
-  const ends = models.map(({ losses }) => meanAndSpread(losses));
   const chosen = () => names.indexOf(model.get("model"));
 
   w.choice("model", "model", { options: names });
   w.number("sample", "sample");
 
   // Narrow pictures have the names above their rows.
-  const beside = (width) => width > 520;
+  const room = 16 + 7.2 * Math.max(...names.map((name) => name.length));
+  const beside = (width) => width > room + 340;
+  const top = Math.max(nothing, ...models.map(({ loss, spread }) => loss + spread));
   const rowHeight = (width) => (beside(width) ? ROW : 2 * ROW - 8);
   const drawAxis = w.stage((svg, width, tall) => {
-    const box = [beside(width) ? NAMES : 8, 22, width - 16, tall - 38];
-    const x = scale([0, nothing], [box[0], box[2]]);
+    const box = [beside(width) ? room : 8, 22, width - 16, tall - 38];
+    const x = scale([0, top], [box[0], box[2]]);
     const step = rowHeight(width);
-    svg.append(axes({ x, y: x, box, xTicks: [0, 1, 2, 3, 4, 5, 6], yTicks: [], xTitle: "loss on new stories, nats per token" }));
+    svg.append(axes({ x, y: x, box, xTicks: ticks(0, top, 6), yTicks: [], xTitle: "loss on new stories, nats per token" }));
     for (const [at, text, anchor, dash] of [
       [floor, `floor ${nats(floor)}`, "start", "6 4"],
       [nothing, `ln ${show(model.get("vocab_size"))} = ${nats(nothing)}`, "end", "2 4"],
@@ -56,8 +55,7 @@ function render({ model, el }) {
       svg.append(line([[x(at), box[1]], [x(at), box[3]]], { stroke: "var(--lc-muted)", "stroke-dasharray": dash }),
         label(x(at), 14, text, { "text-anchor": anchor }));
     }
-    models.forEach(({ name }, i) => {
-      const [loss, spread] = ends[i];
+    models.forEach(({ name, loss, spread }, i) => {
       const now = i === chosen();
       const y = box[1] + step * (i + 1) - ROW / 2;
       const weight = now ? "font-weight: 700" : null;
@@ -68,7 +66,7 @@ function render({ model, el }) {
           fill: "var(--lc-back)", stroke: "var(--lc-2)", "stroke-width": 2 }));
       }
       svg.append(
-        beside(width) ? label(NAMES - 10, y + 4, name, { "text-anchor": "end", style: weight })
+        beside(width) ? label(room - 10, y + 4, name, { "text-anchor": "end", style: weight })
           : label(8, y - 12, name, { style: weight }),
         s("line", { x1: x(loss - spread), x2: x(loss + spread), y1: y, y2: y, stroke: "currentColor", class: "lc-1",
           "stroke-width": 3 }),
@@ -78,7 +76,7 @@ function render({ model, el }) {
           { "text-anchor": left ? "end" : "start", style: weight }));
     });
     svg.style.cursor = "pointer";
-    return `${models.map(({ name }, i) => `${name} ${nats(ends[i][0])}`).join(", ")}; the floor is ${nats(floor)}`;
+    return `${models.map(({ name, loss }) => `${name} ${nats(loss)}`).join(", ")}; the floor is ${nats(floor)}`;
   }, { height: (width) => 60 + rowHeight(width) * models.length, label: "losses of the models" });
   const picture = w.stages.lastElementChild.firstElementChild;
   picture.addEventListener("click", (event) => {
@@ -109,14 +107,14 @@ function render({ model, el }) {
   const numbers = w.table("All models, number by number");
   numbers({
     columns: ["model", "loss", "seeds differ by ±", "below the row above", "like guessing among"],
-    rows: models.map(({ name }, i) => [name, nats(ends[i][0]), models[i].losses.length > 1 ? nats(ends[i][1]) : "one run",
-      i ? nats(ends[i - 1][0] - ends[i][0]) : "–", show(guessesAmong(ends[i][0]), 2)]),
+    rows: models.map(({ name, loss, spread }, i) => [name, nats(loss), nats(spread),
+      i ? nats(models[i - 1].loss - loss) : "–", show(guessesAmong(loss), 2)]),
   });
 
   function sentence(i) {
-    const [loss] = ends[i];
+    const { name, loss } = models[i];
     const share = learnt(loss, { floor, nothing });
-    return `${names[i]}: ${nats(loss)} nats per token, as if it guessed among ${show(guessesAmong(loss), 2)} equally likely ` +
+    return `${name}: ${nats(loss)} nats per token, as if it guessed among ${show(guessesAmong(loss), 2)} equally likely ` +
       `tokens. That is ${percent(share)} of the way from ln V down to the floor.`;
   }
 

@@ -13,6 +13,7 @@ from llmcourse.course.widget import Widget
 
 MOST_MODELS = 12
 MOST_SAMPLES = 5
+LONGEST_NAME = 40
 MOST_TOKENS = 8
 """Tokens that a model expects, for one beginning."""
 
@@ -22,13 +23,15 @@ class Model:
     """A model of the axis.
 
     Raises:
-        ValueError: if there is no loss, no sample, or one of the probabilities is none.
+        ValueError: if the name is too long, there are no samples or too many, or a number is none.
     """
 
     name: str
     """What the choice calls it."""
-    losses: Sequence[float]
-    """One for each seed, in nats per token."""
+    loss: float
+    """The mean over seeds, in nats per token."""
+    spread: float
+    """Half the distance between the extreme seeds; 0 where there is no chance."""
     knows: str
     """What it can know, after the words "It can know"."""
     misses: str
@@ -39,8 +42,13 @@ class Model:
     """For each beginning its likeliest next tokens with their probabilities: 1 to 8."""
 
     def __post_init__(self) -> None:
-        if not self.losses or not all(math.isfinite(loss) and loss >= 0 for loss in self.losses):
-            raise ValueError(f"{self.name}: losses must be finite and at least 0: {self.losses}")
+        if not 1 <= len(self.name) <= LONGEST_NAME:
+            raise ValueError(f"a name has 1 to {LONGEST_NAME} characters, not {self.name!r:.80}")
+        for name in ("loss", "spread"):
+            if not (math.isfinite(getattr(self, name)) and getattr(self, name) >= 0):
+                raise ValueError(
+                    f"{self.name}: {name} must be finite and at least 0, not {getattr(self, name)}"
+                )
         if not 1 <= len(self.samples) <= MOST_SAMPLES:
             raise ValueError(
                 f"{self.name}: give 1 to {MOST_SAMPLES} samples, not {len(self.samples)}"
@@ -55,10 +63,11 @@ class Model:
                 raise ValueError(f"{self.name}: probabilities are from 0 to 1: {expected}")
 
     def plain(self) -> dict[str, Any]:
-        """Return what travels to the page; 4 digits of each number."""
+        """Return what travels to the page, rounded."""
         return {
             "name": self.name,
-            "losses": [round(float(loss), 4) for loss in self.losses],
+            "loss": round(float(self.loss), 6),
+            "spread": round(float(self.spread), 6),
             "knows": self.knows,
             "misses": self.misses,
             "samples": list(self.samples),
