@@ -285,7 +285,7 @@ def axis_models(count=3, *, samples=2, tokens=5, beginnings=2, name="a model of 
 
 def loss_axis(**state):
     """The axis of three models."""
-    return widgets.LossAxis(axis_models(), BEGINNINGS, **state)
+    return widgets.LossAxis(axis_models(), BEGINNINGS, floor=0.383, **state)
 
 
 def largest_axis():
@@ -295,7 +295,7 @@ def largest_axis():
     for each in models:
         each["samples"] = ["word " * 90 + "x" * 200] * 5
         each["expects"][0] = [("\x00", 0.0), ("\n", 1e-9), ("<|endoftext|>", 1.0), (" 東京", 0.5)]
-    return widgets.LossAxis(models, ["a", "b " * 40, "c"], model=models[0]["name"])
+    return widgets.LossAxis(models, ["a", "b " * 40, "c"], floor=0.383, model=models[0]["name"])
 
 
 def packing_board(lengths=(2, 3, 4, 5, 3, 1), context=6, **state):

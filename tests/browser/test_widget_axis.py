@@ -10,6 +10,7 @@ from llmcourse.course.widgets.axis import LossAxis, Model
 from tests.browser.kit import choose, enter, noted, pictured, said, table, value
 from tests.browser.registry import BEGINNINGS, axis_models, loss_axis
 
+FLOOR = plots.LOSS_FLOOR
 NAMES = [each["name"] for each in axis_models()]
 
 
@@ -78,7 +79,7 @@ def test_samples_and_beginnings_change(show):
     assert "3 is not possible (from 1 to 2, whole); 2 is used" in noted(page)
     models = axis_models()
     models[2]["expects"][1] = [("\n", 0.94), ("\x00", 0.0004)]
-    page = show(LossAxis(models, BEGINNINGS))
+    page = show(LossAxis(models, BEGINNINGS, floor=FLOOR))
     choose(page, "it reads", BEGINNINGS[1])
     assert pictured(page, 1) == "the likeliest next tokens: ↵ 94 %, � below 0.1 %"
 
@@ -99,7 +100,9 @@ def test_python_sets_the_state_and_is_clamped():
 
 def test_a_model_is_taken_in_either_form():
     models = axis_models()
-    as_given, as_made = (LossAxis(m, BEGINNINGS) for m in (models, [Model(**m) for m in models]))
+    as_given, as_made = (
+        LossAxis(each, BEGINNINGS, floor=FLOOR) for each in (models, [Model(**m) for m in models])
+    )
     assert as_given.models == as_made.models
     assert as_made.models[1]["loss"] == round(models[1]["loss"], 6)
 
@@ -121,13 +124,13 @@ def test_a_model_is_taken_in_either_form():
 def test_a_model_that_is_not_right_is_refused(changed, message):
     first, *others = axis_models()
     with pytest.raises(ValueError, match=message):
-        LossAxis([first | changed, *others], BEGINNINGS)
+        LossAxis([first | changed, *others], BEGINNINGS, floor=FLOOR)
 
 
 def test_too_few_or_many_models_or_equal_beginnings_are_refused():
     for count in (1, 13):
         with pytest.raises(ValueError, match=f"give 2 to 12 models, not {count}"):
-            LossAxis(axis_models(count), BEGINNINGS)
+            LossAxis(axis_models(count), BEGINNINGS, floor=FLOOR)
     for beginnings in ([], ["a", "a"]):
         with pytest.raises(ValueError, match="one beginning or more, all different"):
-            LossAxis(axis_models(beginnings=len(beginnings)), beginnings)
+            LossAxis(axis_models(beginnings=len(beginnings)), beginnings, floor=FLOOR)

@@ -7,7 +7,6 @@ from typing import Any, ClassVar
 
 import traitlets
 
-from llmcourse.course.plots import LOSS_FLOOR
 from llmcourse.course.state import Named, Whole
 from llmcourse.course.widget import Widget
 
@@ -112,7 +111,7 @@ class LossAxis(Widget):
         models: Sequence[Model | Mapping[str, Any]],
         beginnings: Sequence[str],
         *,
-        floor: float = LOSS_FLOOR,
+        floor: float,
         vocab_size: int = 768,
         **state: Any,
     ) -> None:
