@@ -153,6 +153,7 @@ def environment(scratch: Path) -> dict[str, str]:
         "JUPYTER_RUNTIME_DIR": str(scratch / "jupyter"),
         "IPYTHONDIR": str(scratch / "ipython"),
         "MPLCONFIGDIR": str(BUILD / ".matplotlib"),
+        "MATPLOTLIBRC": str(ROOT / "tools" / "matplotlibrc"),
         "TMPDIR": str(scratch),
     }
 
@@ -161,6 +162,7 @@ def execute(notebooks: list[Path], env: Mapping[str, str]) -> int:
     """Run notebooks under nbval, two at a time, into the cache; return pytest's exit code."""
     names = [str(path.relative_to(ROOT)) for path in notebooks]
     print(f"executing {len(names)} of {len(all_notebooks())} notebooks", flush=True)
+    env = {**env, "SOURCE_DATE_EPOCH": "0"}  # the date in every SVG; Sphinx would take it, too
     # The first import on a machine lists its fonts, and would say so in a page.
     fonts = [sys.executable, "-c", "import matplotlib.font_manager"]
     subprocess.run(fonts, env=env, check=True, stderr=subprocess.DEVNULL)

@@ -268,6 +268,46 @@ def prose_board():
     return widgets.MergeBoard(train_bpe(PROSE, 420), "x" * 60 + PROSE[:120], applied=20)
 
 
+BEGINNINGS = ("Tom was very", "Then Tom took the")
+
+
+def axis_models(count=3, *, samples=2, tokens=5, beginnings=2, name="a model of the axis"):
+    """Models whose losses fall from ln 768, the last with a token that is nearly sure."""
+    step = math.log(768) / count
+    return [
+        {
+            "name": f"{name} {i}",
+            "loss": math.log(768) - step * i,
+            "spread": 0.02 * i,
+            "knows": f"what model {i} knows",
+            "misses": "anything else",
+            "samples": [
+                f"Sample {n} of <b>model {i}</b>.\nIt ends." for n in range(1, samples + 1)
+            ],
+            "expects": [
+                [(f" word{k}", (1 + i) / count / 2**k) for k in range(tokens)]
+                for _ in range(beginnings)
+            ],
+        }
+        for i in range(count)
+    ]
+
+
+def loss_axis(**state):
+    """The axis of three models."""
+    return widgets.LossAxis(axis_models(), BEGINNINGS, floor=0.383, **state)
+
+
+def largest_axis():
+    """As many models, samples and tokens as a page takes, with long names and odd signs."""
+    long = "a rather long name, of forty letters,"
+    models = axis_models(12, samples=5, tokens=8, beginnings=3, name=long)
+    for each in models:
+        each["samples"] = ["word " * 90 + "x" * 200] * 5
+        each["expects"][0] = [("\x00", 0.0), ("\n", 1e-9), ("<|endoftext|>", 1.0), (" 東京", 0.5)]
+    return widgets.LossAxis(models, ["a", "b " * 40, "c"], floor=0.383, model=models[0]["name"])
+
+
 def packing_board(lengths=(2, 3, 4, 5, 3, 1), context=6, **state):
     """A few documents."""
     return widgets.PackingBoard(list(lengths), context, **state)
@@ -386,6 +426,14 @@ REGISTRY = {
     widgets.GraphStepper: entry(
         functools.partial(widgets.GraphStepper, PROGRAMS),
         *({"example": name, "step": 400} for name in PROGRAMS),
+    ),
+    widgets.LossAxis: entry(
+        loss_axis,
+        {},
+        {"model": "a model of the axis 0", "beginning": BEGINNINGS[1], "sample": 2},
+        lambda: widgets.LossAxis(axis_models(2), BEGINNINGS, floor=0.0, vocab_size=10),
+        largest_axis,
+        kilobytes=30,
     ),
     widgets.MatrixSplitter: entry(
         widgets.MatrixSplitter,

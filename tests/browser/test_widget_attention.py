@@ -156,10 +156,10 @@ def test_numbers_come_through_to_half_a_unit(scale, decimals):
 
 
 def test_the_sentence_says_what_the_row_reads_and_whose_keys(show):
-    page = show(attention_map(layer=1, head=3, row=5))
+    page = show(attention_map(layer=2, head=3, row=5))
     row = by_the_package(attention_map(), 1, "causal", 4, True)[3, 5]
     best = row.argsort(descending=True)[:3].tolist()
-    assert "Layer 1, query head 3 reads key/value head 1, shared with head 2." in said(page)
+    assert "Layer 2, query head 3 reads key/value head 1, shared with head 2." in said(page)
     reads = [
         f"{round(100 * row[i].item())} % from “{ATTENDED[i].replace(' ', '␣')}” ({i})" for i in best
     ]
@@ -259,7 +259,7 @@ def test_without_the_scale_the_softmax_is_sharper(show):
 
 
 def test_the_table_holds_scores_and_shares_of_the_row(show):
-    made = attention_map(layer=1, head=2, row=4)
+    made = attention_map(layer=2, head=2, row=4)
     page = show(made)
     rows = table(page)
     queries, keys = numbers_of(made)
@@ -275,7 +275,7 @@ def test_the_table_holds_scores_and_shares_of_the_row(show):
 def test_a_single_layer_has_no_slider(show):
     page = show(AttentionMap(ATTENDED, *queries_and_keys(layers=1)))
     assert not page.get_by_label("layer", exact=True).is_visible()
-    assert said(page).startswith("Layer 0, query head 0")
+    assert said(page).startswith("Layer 1, query head 0")
 
 
 def test_the_layer_changes_every_head(show):
@@ -285,7 +285,7 @@ def test_the_layer_changes_every_head(show):
     after = page.locator(".am-group svg").evaluate_all("all => all.map(one => one.innerHTML)")
     assert len(before) == 4
     assert all(old != new for old, new in zip(before, after, strict=True))
-    assert said(page).startswith("Layer 1,")
+    assert said(page).startswith("Layer 2,")
 
 
 def test_two_tokens_are_enough(show):
@@ -320,14 +320,14 @@ def test_the_largest_that_is_taken_is_small_and_a_larger_one_is_refused(scale):
 def test_python_sets_the_state_and_is_clamped():
     made = attention_map()
     made.row, made.head, made.layer, made.window = 19, 7, 3, 20
-    assert (made.row, made.head, made.layer, made.window) == (8, 3, 1, 9)
+    assert (made.row, made.head, made.layer, made.window) == (8, 3, 2, 9)
     assert "9 is used" in made.note
-    made.head = -1
-    assert made.head == 0
+    made.head, made.layer = -1, 0
+    assert (made.head, made.layer) == (0, 1)
     with pytest.raises(traitlets.TraitError, match="mask must be one of"):
         made.mask = "future"
     assert {made.limits[name]["high"] for name in ("layer", "head", "row", "window")} == {
-        1,
+        2,
         3,
         8,
         9,

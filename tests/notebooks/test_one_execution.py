@@ -329,6 +329,36 @@ def pretend_to_execute(path):
     cache.cache_notebook_file(str(path), data=facts, check_validity=False, overwrite=True)
 
 
+FIGURE = """
+import io, sys
+import matplotlib.pyplot as plt
+_, ax = plt.subplots()
+ax.plot([1, 2], "o-")
+drawn = io.StringIO()
+plt.savefig(drawn, format="svg")
+sys.stdout.write(drawn.getvalue())
+"""
+
+
+def test_the_same_figure_is_the_same_svg(tmp_path, monkeypatch):
+    given = {}
+
+    def run(command, *, env, **_):
+        given.update(env)
+        return subprocess.CompletedProcess(command, 0)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(build_book.subprocess, "run", run)
+        build_book.execute([], build_book.environment(tmp_path))
+    command = [sys.executable, "-c", FIGURE]
+    given["MPLBACKEND"] = "agg"
+    first, second = (
+        subprocess.run(command, env=given, capture_output=True, check=True).stdout for _ in range(2)
+    )
+    assert first.startswith(b"<?xml")
+    assert first == second
+
+
 def test_the_chapters_are_those_of_the_table_of_contents(project):
     assert [path.stem for path in build_book.chapters()] == ["07_title", "08_other"]
     assert build_book.documents() == [

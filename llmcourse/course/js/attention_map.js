@@ -96,6 +96,7 @@ function render({ model, el }) {
   const short = names.map((name) => (name.length > 8 ? `${name.slice(0, 7)}…` : name));
   const word = (i) => `“${names[i]}” (${i})`;
   const many = (n) => `${show(n, 2)} position${n < 1.05 ? "" : "s"}`;
+  const layerAt = () => model.get("layer") - 1; // layers are counted from 1
   const of = (layer, head, scaled) => weights(queries[layer], keys[layer], shape, head,
     { mask: model.get("mask"), window: model.get("window"), scaled });
   const looks = (query, key) => mayLook(query, key, { mask: model.get("mask"), window: model.get("window") });
@@ -289,7 +290,8 @@ function render({ model, el }) {
   }
 
   function redraw() {
-    const [layer, head, t] = ["layer", "head", "row"].map((name) => model.get(name));
+    const [head, t] = ["head", "row"].map((name) => model.get(name));
+    const layer = layerAt();
     windowField.style.display = model.get("mask") === "window" ? "" : "none";
     const scaled = model.get("scaled");
     thumbs.forEach((thumb, i) => fillThumb(thumb, of(layer, i, scaled), i === head));

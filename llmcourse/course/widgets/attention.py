@@ -52,7 +52,8 @@ class AttentionMap(Widget):
     num_heads = traitlets.Int().tag(sync=True)
     num_kv_heads = traitlets.Int().tag(sync=True)
     head_size = traitlets.Int().tag(sync=True)
-    layer = Whole(0, low=0, high=MOST_LAYERS - 1, step=1, label="layer")
+    layer = Whole(1, low=1, high=MOST_LAYERS, step=1, label="layer")
+    """Counted from 1, as on the pages; heads and positions are counted from 0."""
     head = Whole(0, low=0, high=MOST_HEADS - 1, step=1, label="head")
     row = Whole(0, low=0, high=MOST_TOKENS - 1, step=1, label="position that reads")
     mask = Choice(("causal", "window", "none"))
@@ -71,7 +72,7 @@ class AttentionMap(Widget):
             num_kv_heads=keys.shape[2],
             head_size=queries.shape[3],
             bounds={
-                "layer": len(queries) - 1,
+                "layer": len(queries),
                 "head": queries.shape[2] - 1,
                 "row": len(tokens) - 1,
                 "window": len(tokens),

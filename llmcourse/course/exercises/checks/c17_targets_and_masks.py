@@ -160,87 +160,89 @@ def check_3(t, loss_factors):
     first = loss_factors([[five, three]])
     t(
         [type(own) for own in first] in ([list], [tuple]) and len(first[0]) == 2,
-        "the answer is not shaped as the targets are: a list with a list of numbers for each rank",
-        "each rank has a list, with a factor for each of its micro-batches",
+        "the answer is not shaped as the targets are: a list with a list of numbers for each "
+        "process",
+        "each process has a list, with a factor for each of its micro-batches",
     )
-    one_rank = [[float(factor) for factor in own] for own in first]
+    alone = [[float(factor) for factor in own] for own in first]
     t(
-        not near(one_rank, [[0.5, 0.5]]),
+        not near(alone, [[0.5, 0.5]]),
         "you averaged the means: the one target of the short micro-batch then weighs as much as "
         "the three of the other together",
         "micro-batches do not all weigh the same",
     )
     t(
-        not near(one_rank, [[0.625, 0.375]]),
+        not near(alone, [[0.625, 0.375]]),
         "you counted positions: of the 5 and 3 there are, only 3 and 1 have a target that counts",
         "only targets that count are counted",
     )
     t(
-        not near(one_rank, [[0.25, 0.25]]),
+        not near(alone, [[0.25, 0.25]]),
         "your factors are right for a program that adds up losses: this one has already divided "
         "each micro-batch by its own count",
         "the mean of each micro-batch is undone",
     )
     t.close(
-        one_rank,
+        alone,
         [[0.75, 0.25]],
-        "with 3 and 1 counted targets on one rank the factors are 3/4 and 1/4",
-        "with 3 and 1 counted targets on one rank the factors are 3/4 and 1/4",
+        "with 3 and 1 counted targets on one process the factors are 3/4 and 1/4",
+        "with 3 and 1 counted targets on one process the factors are 3/4 and 1/4",
     )
-    two_ranks = [[float(factor) for factor in own] for own in loss_factors([[five], [three]])]
+    both = [[float(factor) for factor in own] for own in loss_factors([[five], [three]])]
     t(
-        not near(two_ranks, [[0.75], [0.25]]),
-        "you forgot that the ranks' gradients are averaged: that divides by their number once "
+        not near(both, [[0.75], [0.25]]),
+        "you forgot that the processes' gradients are averaged: that divides by their number once "
         "more, and your gradient is half of the right one",
-        "the average over ranks is undone",
+        "the average over processes is undone",
     )
     t(
-        not near(two_ranks, [[1.0], [1.0]]),
-        "each rank divides by its own targets only: averaging then gives the one target of the "
-        "second rank the weight of the three of the first",
-        "one count is shared by all ranks",
+        not near(both, [[1.0], [1.0]]),
+        "each process divides by its own targets only: averaging then gives the one target of the "
+        "second process the weight of the three of the first",
+        "one count is shared by all processes",
     )
     t.close(
         loss_factors([[five, none, five], [three]]),
         [[6 / 7, 0.0, 6 / 7], [2 / 7]],
-        "with counts of 3, 0 and 3 on one rank and 1 on another, the factors are 6/7, 0, 6/7 and "
-        "2/7: count x ranks / all counts",
-        "micro-batches without a target, and ranks with fewer micro-batches, are no exception",
+        "with counts of 3, 0 and 3 on one process and 1 on another, the factors are 6/7, 0, 6/7 "
+        "and 2/7: count x processes / all counts",
+        "micro-batches without a target, and processes with fewer micro-batches, are no exception",
     )
-    # Now a real gradient: one matrix, three ranks, micro-batches of several lengths.
+    # Now a real gradient: one matrix, three processes, micro-batches of several lengths.
     generator = torch.Generator().manual_seed(17)
     head = torch.randn(7, 4, generator=generator, dtype=torch.float64, requires_grad=True)
-    x_by_rank, y_by_rank = [], []
+    x_by_process, y_by_process = [], []
     for sizes in ((9, 2), (5,), (1, 30)):
-        x_by_rank.append([torch.randn(n, 4, generator=generator).double() for n in sizes])
-        y_by_rank.append([torch.randint(0, 7, (n,), generator=generator) for n in sizes])
-        y_by_rank[-1][0][::2] = -100
+        x_by_process.append([torch.randn(n, 4, generator=generator).double() for n in sizes])
+        y_by_process.append([torch.randint(0, 7, (n,), generator=generator) for n in sizes])
+        y_by_process[-1][0][::2] = -100
 
     def loss_of(x_ND, targets_N):
         total = torch.nn.functional.cross_entropy(x_ND @ head.T, targets_N, reduction="sum")
         return total / (targets_N != -100).sum().clamp(min=1)
 
     def gradient_with(factors):
-        """Return what backward() adds up on each rank, averaged over the ranks."""
+        """Return what backward() adds up on each process, averaged over the processes."""
         total = sum(
             float(factor) * loss_of(x_ND, targets_N)
-            for own, xs, ys in zip(factors, x_by_rank, y_by_rank, strict=True)
+            for own, xs, ys in zip(factors, x_by_process, y_by_process, strict=True)
             for factor, x_ND, targets_N in zip(own, xs, ys, strict=True)
         )
         return torch.autograd.grad(total / 3, head)[0]
 
     at_once = loss_of(
-        *(torch.cat([part for own in ranks for part in own]) for ranks in (x_by_rank, y_by_rank))
+        *(torch.cat(sum(by_process, [])) for by_process in (x_by_process, y_by_process))
     )
     (right_gradient,) = torch.autograd.grad(at_once, head)
     naive = gradient_with([[1 / 2, 1 / 2], [1.0], [1 / 2, 1 / 2]])
     off = (naive - right_gradient).norm() / right_gradient.norm()
     t.close(
-        gradient_with(loss_factors(y_by_rank)),
+        gradient_with(loss_factors(y_by_process)),
         right_gradient,
-        "the gradient of three ranks and five micro-batches is not that of the whole batch at once",
-        "the gradient of three ranks and five micro-batches is that of the whole batch at once; "
-        f"the mean of means would be off by {off.item():.0%}",
+        "the gradient of three processes and five micro-batches is not that of the whole batch at "
+        "once",
+        "the gradient of three processes and five micro-batches is that of the whole batch at "
+        f"once; the mean of means would be off by {off.item():.0%}",
         relative=1e-5,
     )
 

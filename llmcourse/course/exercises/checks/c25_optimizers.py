@@ -460,5 +460,5 @@ def check_5(t, race):
         [[144, 144], [83, 83], [89, 134], ["Adam"]],
         "with 25 rates from 0.001 to 1 and a curvature of 50, the turn makes Adam slower and "
         "leaves SGD and momentum as they are",
-        "the race of the chapter: Adam alone feels the turn",
+        "a stretched bowl at 45 degrees: Adam alone feels the turn",
     )

@@ -1,0 +1,33 @@
+"""What `python -m tools.losses` has recorded is what the chapter's cells and the nutshell give."""
+
+import json
+
+import pytest
+
+from tools import losses
+
+# The rows that rounding does not move: by less than 0.0001 with another number of threads.  Rows
+# with attention move by up to 0.03, as much as from seed to seed.
+SMALL, LLAMA = "16 numbers per token", "Llama, no attention"
+
+
+@pytest.fixture(scope="module")
+def names():
+    return losses.definitions()
+
+
+def recorded(name):
+    """Return what stands in losses.json for the first seed."""
+    return json.loads(losses.LOSSES.read_text(encoding="utf8"))[name][0]
+
+
+def test_a_recorded_model_is_measured_again(names):
+    measured = losses.loss(names, SMALL, losses.SEEDS[0])
+    assert measured == pytest.approx(recorded(SMALL), abs=2e-4)
+
+
+def test_a_recorded_llama_is_measured_again(names, request):
+    if request.config.getoption("seeds") == 1:
+        pytest.skip("half a minute: make soak")
+    measured = losses.llama_loss(names, losses.LLAMAS[LLAMA], losses.SEEDS[0])
+    assert measured == pytest.approx(recorded(LLAMA), abs=2e-4)
