@@ -5,7 +5,7 @@ from importlib import resources
 from typing import Any
 
 
-def recorded(name: str) -> dict[str, Any]:
+def recorded_runs(name: str) -> dict[str, Any]:
     """Return the content of a recorded file, such as "curation".
 
     Raises:

@@ -52,7 +52,8 @@ def test_pages_without_prose_have_none():
 
 PAGES = {
     "a blog": f"<html><body><nav><a href=/>Home</a> <a href=/b>Blog</a></nav><main>"
-    f"<h1>The flood</h1><p>{PROSE}</p><p>{SHORT}</p></main><footer>All rights reserved</footer></body></html>",
+    f"<h1>The flood</h1><p>{PROSE}</p><p>{SHORT}</p></main>"
+    "<footer>All rights reserved</footer></body></html>",
     "capitals and unclosed tags": f"<HTML><BODY><UL><LI><A HREF=/>Home<LI><A HREF=/x>More</A></UL>"
     f"<P>{PROSE}<P>{SHORT}<TABLE><TR><TD>1<TD>2</TABLE>",
     "line breaks": f"<!doctype html><body><div>{PROSE}<br/><br />{SHORT}</div><div>menu</div>",

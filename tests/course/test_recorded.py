@@ -1,0 +1,26 @@
+"""course.recorded: files of results are found by name; the curation runs are those of their tool."""
+
+import pytest
+
+from llmcourse.course.recorded import recorded_runs
+from tools import curation_runs
+
+
+def test_what_is_recorded_is_found_by_name():
+    found = recorded_runs("curation")
+    assert set(found["copies"]["recited"]) == {str(n) for n in curation_runs.COPIES}
+    assert set(found["copies"]["believed"]) == {str(s) for s in curation_runs.SHARES}
+    with pytest.raises(ValueError, match="nothing is recorded as 'x'; there are curation"):
+        recorded_runs("x")
+
+
+def test_a_run_of_copies_gives_what_is_recorded():
+    """One row again: copies that are recited are whole passages, on any machine nearly the same."""
+    found = recorded_runs("curation")["copies"]
+    run = curation_runs.copies_run(seed=0)
+    for copies, shares in found["recited"].items():
+        assert run["recited"][copies] == pytest.approx(shares[0], abs=0.25), copies
+    for share, probabilities in found["believed"].items():
+        assert run["believed"][share] == pytest.approx(probabilities[0], abs=0.25), share
+    assert run["recited"]["64"] == 1
+    assert run["recited"]["2"] == 0
