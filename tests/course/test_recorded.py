@@ -1,4 +1,4 @@
-"""course.recorded: files of results are found by name; the curation runs are those of their tool."""
+"""course.recorded: results are found by name, and a row of the curation runs is run again."""
 
 import pytest
 

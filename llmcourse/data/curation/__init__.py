@@ -1,4 +1,7 @@
-"""From a crawl to a corpus: extract, filter, deduplicate, decontaminate, and count what it did."""
+"""From a crawl to a corpus: extract, filter, deduplicate, decontaminate, and count what it did.
+
+Taught in: chapters/06_crawl_to_corpus.ipynb
+"""
 
 from typing import TYPE_CHECKING
 
