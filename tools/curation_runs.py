@@ -211,8 +211,10 @@ def write(part: str, found: dict[str, Any]) -> None:
     """Put what was found for one part into the file, with four digits."""
     known = json.loads(FOUND.read_text(encoding="utf8")) if FOUND.exists() else {}
     known[part] = found
+    text = json.dumps(known, indent=1)
+    one_line = re.sub(r"\[[^][{}]*\]", lambda each: " ".join(each[0].split()), text)
     with write_atomically(FOUND) as file:
-        file.write(f"{json.dumps(known, indent=1)}\n".encode())
+        file.write(f"{one_line}\n".encode())
 
 
 def main(wanted: list[str]) -> int:

@@ -24,3 +24,13 @@ def test_a_run_of_copies_gives_what_is_recorded():
         assert run["believed"][share] == pytest.approx(probabilities[0], abs=0.25), share
     assert run["recited"]["64"] == 1
     assert run["recited"]["2"] == 0
+
+
+def test_the_funnel_leaves_what_is_recorded():
+    found = recorded_runs("curation")["funnel"]
+    assert list(found) == list(curation_runs.VARIANTS)
+    crawl = curation_runs.Crawl(curation_runs.CRAWLED, seed=0)
+    texts = curation_runs.texts_of("whole funnel", crawl, curation_runs.classifier())
+    assert len(texts) == found["whole funnel"]["documents"]
+    tokenizer = curation_runs.tokenizer_of_stories()
+    assert sum(len(tokenizer.encode(t)) + 1 for t in texts) == found["whole funnel"]["tokens"]
