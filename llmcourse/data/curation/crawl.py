@@ -1,4 +1,4 @@
-"""A generated crawl whose true labels are known: a small web of pages, most of them not wanted.
+"""A generated crawl whose true labels are known: a small web of pages, most of them not wanted::
 
     crawl = Crawl(3_000, seed=0)
     for page, label in zip(crawl.pages(), crawl.labels()): ...

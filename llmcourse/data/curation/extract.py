@@ -1,4 +1,4 @@
-"""Out of a page, the text that was written for a reader, by two numbers of each block.
+"""Out of a page, the text that was written for a reader, by two numbers of each block::
 
     link density = words inside links / words
 

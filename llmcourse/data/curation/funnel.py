@@ -24,7 +24,7 @@ EXTRACT, LANGUAGE, RULES = "extract", "language", "rules"
 EXACT, NEAR, LINES = "exact copies", "near copies", "repeated lines"
 QUALITY, TEST_ITEMS, PERSONAL = "quality", "test items", "personal data"
 STEPS = (EXTRACT, LANGUAGE, RULES, EXACT, NEAR, LINES, QUALITY, TEST_ITEMS, PERSONAL)
-"""The steps in their order: each is dearer than the one before, and reads less."""
+"""The steps in their order."""
 
 
 @dataclass(frozen=True, kw_only=True)

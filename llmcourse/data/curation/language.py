@@ -1,4 +1,4 @@
-"""Which language a text is in: naive Bayes on runs of one to three characters.
+"""Which language a text is in: naive Bayes on runs of one to three characters::
 
     log p(text | language) = sum over the runs g of the text of  log((n_g + 1) / (N + V))
 

@@ -1,4 +1,4 @@
-"""Near copies without comparing all pairs: shingles, MinHash signatures, bands.
+"""Near copies without comparing all pairs: shingles, MinHash signatures, bands::
 
     J(A, B) = |A and B| / |A or B|            how similar two sets of shingles are (Jaccard)
     P(min of h over A = min of h over B) = J  for a hash function h drawn at random
@@ -52,7 +52,7 @@ def shingles(text: str, n: int = 5) -> set[tuple[str, ...]]:
 
 
 def jaccard(text_a: str, text_b: str, n: int = 5) -> float:
-    """Return the Jaccard similarity of two texts, exactly; 1 where neither has a word.
+    """Return the Jaccard similarity of two texts, exactly; 1 where neither has a word::
 
     J(A, B) = |A and B| / |A or B|        of their sets of shingles
     """

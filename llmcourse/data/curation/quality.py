@@ -1,4 +1,4 @@
-"""A filter that has learnt: logistic regression on hashed words and pairs of words.
+"""A filter that has learnt: logistic regression on hashed words and pairs of words::
 
     p(good | text) = sigmoid(w . x + b),   x_j = share of the text's runs that fall into bucket j
     loss = mean of -log p(label | text) + decay / 2 |w|^2
