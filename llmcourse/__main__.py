@@ -37,6 +37,11 @@ COMMANDS = {
         "make a tokenizer and shards of text of your own",
         "texts/ more.jsonl.gz --out data/",
     ),
+    "curate": Command(
+        "llmcourse.data.curation.curate",
+        "make clean documents of web pages or of text of your own",
+        "pages/ --out curated/",
+    ),
     "export": Command(
         "llmcourse.train.export.folder",
         "write a run as a folder for Hugging Face's transformers",

@@ -147,7 +147,9 @@ def _readable(path: Path) -> Iterator[None]:
         raise ValueError(f"{path} cannot be read: {error.strerror or error}") from error
 
 
-def read_pieces(source: Source, *, field: str, separator: str) -> Iterator[Piece]:
+def read_pieces(
+    source: Source, *, field: str, separator: str, errors: str = "strict"
+) -> Iterator[Piece]:
     """Yield the pieces of a file; memory does not grow with its size.
 
     It grows with the longest line of a JSON Lines file and with the row groups of a Parquet file.
@@ -156,6 +158,7 @@ def read_pieces(source: Source, *, field: str, separator: str) -> Iterator[Piece
         source: the file.
         field: name of the text in JSON Lines, and of the column in Parquet.
         separator: what stands between the documents of a text file.
+        errors: "strict", or "replace": U+FFFD for bytes of a text file that are no UTF-8.
 
     Raises:
         ValueError: naming the file, and as far as possible the line, if it cannot be read.
@@ -170,7 +173,7 @@ def read_pieces(source: Source, *, field: str, separator: str) -> Iterator[Piece
             for line, lines in _lines(blocks):
                 yield Piece(lines, path, line, True, True, file.tell())
         else:
-            for texts, begins, ends in _texts(_decoded(blocks, path), separator):
+            for texts, begins, ends in _texts(_decoded(blocks, path, errors), separator):
                 yield Piece(texts, path, 0, begins, ends, file.tell())
 
 
@@ -205,9 +208,9 @@ class _Whole(io.RawIOBase):
             raise ValueError(f"{self._path} is damaged: {error}") from error
 
 
-def _decoded(blocks: Iterable[bytes], path: Path) -> Iterator[str]:
+def _decoded(blocks: Iterable[bytes], path: Path, errors: str) -> Iterator[str]:
     """Yield text, line ends as they are, a mark of byte order at the beginning left out."""
-    decoder = codecs.getincrementaldecoder("utf-8-sig")()
+    decoder = codecs.getincrementaldecoder("utf-8-sig")(errors)
     line = 1
     for block in itertools.chain(blocks, [b""]):
         try:
@@ -306,14 +309,14 @@ def documents_of(piece: Piece, *, field: str) -> Iterator[str]:
     """
     if isinstance(piece.content, bytes):
         lines = enumerate(piece.content.split(b"\n"), piece.line)
-        texts = (_text_of(line, piece.path, number, field) for number, line in lines if line)
+        texts = (text_of(line, piece.path, number, field) for number, line in lines if line)
     else:
         texts = iter(piece.content)
     is_part = not (piece.begins and piece.ends)
     return (text for text in texts if is_part or (text and not text.isspace()))
 
 
-def _text_of(line: bytes, path: Path, number: int, field: str) -> str:
+def text_of(line: bytes, path: Path, number: int, field: str) -> str:
     """Return the text of a line of JSON; an empty one has none."""
     try:
         decoded = line.decode("utf-8-sig" if number == 1 else "utf8")

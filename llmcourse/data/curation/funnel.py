@@ -52,20 +52,32 @@ class Funnel:
         if strange := sorted(set(self.without) - set(STEPS)):
             raise ValueError(f"there is no step {strange[0]!r}: the steps are {', '.join(STEPS)}")
 
+    def judges(self) -> dict[str, Judge]:
+        """Return the steps that look at one text at a time, by name, in their order."""
+        found = {
+            EXTRACT: extract,
+            LANGUAGE: self.language,
+            RULES: in_turn(self.rules),
+            QUALITY: self.quality,
+            TEST_ITEMS: self.test_items,
+            PERSONAL: replace_personal,
+        }
+        return {n: j for n, j in found.items() if j is not None and n not in self.without}
+
+    def near_duplicates(self) -> NearDuplicates:
+        """Return what finds near copies, without a document yet."""
+        return NearDuplicates(*bands_for(self.similarity, self.signature.num_hashes))
+
     def steps(self) -> dict[str, Step]:
         """Return the steps by name, in their order."""
-        found: dict[str, Step | None] = {
-            EXTRACT: by_text(extract),
-            LANGUAGE: by_text(self.language),
-            RULES: by_text(*self.rules),
+        judges = self.judges()
+        found: dict[str, Step] = {name: by_text(judge) for name, judge in judges.items()}
+        found |= {
             EXACT: drop_exact_copies,
             NEAR: self._drop_near_copies,
             LINES: self._drop_repeated_lines,
-            QUALITY: self.quality and by_text(self.quality),
-            TEST_ITEMS: self.test_items and by_text(self.test_items),
-            PERSONAL: by_text(replace_personal),
         }
-        return {n: step for n, step in found.items() if step is not None and n not in self.without}
+        return {n: found[n] for n in STEPS if n in found and n not in self.without}
 
     def __call__(self, documents: Iterable[Document]) -> "Curated":
         """Run the steps.
@@ -87,7 +99,7 @@ class Funnel:
     def _drop_near_copies(self, documents: Sequence[Document], tally: Tally) -> list[Document]:
         """Keep of every cluster of near copies the first."""
         began = perf_counter()
-        near = NearDuplicates(*bands_for(self.similarity, self.signature.num_hashes))
+        near = self.near_duplicates()
         for document in documents:
             near.add(document.id, self.signature(document.text))
         copies = near.dropped()
@@ -116,27 +128,29 @@ class Curated(NamedTuple):
     """What was left after each step, by its name; "" has what came."""
 
 
-def by_text(*judges: Judge) -> Step:
-    """Return the step of one or more judges, one after the other."""
+def by_text(judge: Judge) -> Step:
+    """Return the step that asks a judge about every text."""
 
     def step(documents: Sequence[Document], tally: Tally) -> list[Document]:
-        return list(judged(documents, in_turn(judges), tally))
+        return list(judged(documents, judge, tally))
 
     return step
 
 
-def in_turn(judges: Sequence[Judge]) -> Judge:
-    """Return a judge that asks several, each about what the one before it has returned."""
+@dataclass(frozen=True)
+class in_turn:  # noqa: N801 - read as a function, and a class because it goes to other processes
+    """A judge that asks several, each about what the one before it has returned."""
 
-    def judge(text: str) -> str | Dropped:
+    judges: Sequence[Judge]
+
+    def __call__(self, text: str) -> str | Dropped:
+        """Return what the last judge returns, or the first that drops."""
         outcome: str | Dropped = text
-        for each in judges:
-            outcome = each(outcome)
+        for judge in self.judges:
+            outcome = judge(outcome)
             if isinstance(outcome, Dropped):
                 break
         return outcome
-
-    return judge
 
 
 def drop_exact_copies(documents: Sequence[Document], tally: Tally) -> list[Document]:
