@@ -42,11 +42,11 @@ def page(record: dict[str, Any]) -> str:
     """Return the page of a report."""
     tallies = [Tally.from_dict(each) for each in record["tallies"]]
     settings = [[name, _plain(value)] for name, value in record["made_from"]["steps"].items()]
+    held = record["bytes_held_of_a_document"]
     parts = [
         "<h1>What the funnel left</h1>",
         f"<p>{record['left']:,} of {record['documents']:,} documents are left.</p>",
-        f"<p>Of each that came to the search for copies {record['bytes_held_of_a_document']:,} "
-        + "bytes were held in memory, its lines and its name aside.</p>",
+        f"<p>Of each in the search for copies, {held:,} bytes, lines and a name were held.</p>",
         "<h2>Steps</h2>",
         _table(
             ["step", "documents before", "dropped", "changed", "MB before", "MB after", "seconds"],
