@@ -54,7 +54,7 @@ def shingles(text: str, n: int = 5) -> set[tuple[str, ...]]:
 def jaccard(text_a: str, text_b: str, n: int = 5) -> float:
     """Return the Jaccard similarity of two texts, exactly; 1 where neither has a word::
 
-        J(A, B) = |A and B| / |A or B|        of their sets of shingles
+    J(A, B) = |A and B| / |A or B|        of their sets of shingles
     """
     a, b = shingles(text_a, n), shingles(text_b, n)
     return len(a & b) / len(a | b) if a or b else 1.0
