@@ -52,9 +52,11 @@ def shingles(text: str, n: int = 5) -> set[tuple[str, ...]]:
 
 
 def jaccard(text_a: str, text_b: str, n: int = 5) -> float:
-    """Return the Jaccard similarity of two texts, exactly; 1 where neither has a word::
+    """Return the Jaccard similarity of the shingles of two texts; 1 where neither has a word.
 
-    J(A, B) = |A and B| / |A or B|        of their sets of shingles
+    It is exact::
+
+        J(A, B) = |A and B| / |A or B|
     """
     a, b = shingles(text_a, n), shingles(text_b, n)
     return len(a & b) / len(a | b) if a or b else 1.0
