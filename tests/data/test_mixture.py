@@ -1,0 +1,208 @@
+"""data.mixture: shares that are exact over any prefix, and an order that needs no memory."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from llmcourse.data import TokenShards, write_shards
+from llmcourse.data.mixture import MixedBatches, Stage, turns, weights_of
+
+SHARES = {"prose": 0.5, "code": 0.3, "stories": 0.2}
+SIZES = {"prose": 90, "code": 40, "stories": 25}
+"""Windows of each source."""
+T = 4
+
+
+@pytest.fixture
+def sources(tmp_path):
+    """Three sources whose tokens say which source they are of, and where they stand."""
+    shards = {}
+    for number, (name, count) in enumerate(SIZES.items()):
+        tokens = np.arange(count * T + 1) + 1_000 * number
+        settings = {"tokenizer_fingerprint": "numbers", "vocab_size": 4_000}
+        write_shards(tokens, tmp_path / name, shard_tokens=37, **settings)
+        shards[name] = TokenShards(tmp_path / name)
+    return shards
+
+
+def mixed(sources, *, stages=None, **given):
+    settings = {"batch_size": 6, "context_length": T, "seed": 3} | given
+    return MixedBatches(sources, stages or [Stage(0, SHARES)], **settings)
+
+
+# --- whose turn it is
+
+
+@given(weights=st.lists(st.integers(1, 60), min_size=1, max_size=7).map(tuple))
+def test_no_source_is_ever_a_whole_turn_ahead_or_behind(weights):
+    order, total, k = turns(weights), sum(weights), len(weights)
+    counts, worst = [0] * k, 0.0
+    for n, source in enumerate(order, 1):
+        counts[source] += 1
+        off = max(abs(c - w * n / total) for c, w in zip(counts, weights, strict=True))
+        worst = max(worst, off)
+    assert tuple(counts) == weights
+    assert worst <= (1 - 1 / (2 * k - 2) if k > 1 else 0) + 1e-9
+
+
+def test_turns_by_hand_and_mutants():
+    assert turns((1, 1)) == (0, 1)
+    assert turns((3, 1)) == (0, 0, 1, 0)
+
+    def worst(order, weights):
+        counts, most = [0] * len(weights), 0.0
+        for n, source in enumerate(order, 1):
+            counts[source] += 1
+            off = [abs(c - w * n / len(order)) for c, w in zip(counts, weights, strict=True)]
+            most = max(most, *off)
+        return most
+
+    weights = (10, 10, 10, 10, 60)
+    blocks = [i for i, w in enumerate(weights) for _ in range(w)]
+    drawn = np.random.default_rng(0).permutation(blocks).tolist()
+    assert worst(turns(weights), weights) < 1 < min(worst(blocks, weights), worst(drawn, weights))
+
+
+def test_shares_become_small_whole_numbers():
+    assert weights_of(SHARES) == {"prose": 5, "code": 3, "stories": 2}
+    assert weights_of({"a": 1.0}) == {"a": 1}
+    assert weights_of({"a": 0.125, "b": 0.875}) == {"a": 1, "b": 7}
+
+
+@pytest.mark.parametrize(
+    ("shares", "said"),
+    [
+        ({}, "needs a source"),
+        ({"a": 0.5, "b": 0.4}, "add to 0.9"),
+        ({"a": 1 / 3, "b": 2 / 3}, "thousandths"),
+        ({"a": 0.0, "b": 1.0}, "the share of a is 0.0"),
+        ({"a": -0.5, "b": 1.5}, "the share of a is -0.5"),
+    ],
+)
+def test_shares_that_cannot_be(shares, said):
+    with pytest.raises(ValueError, match=said):
+        weights_of(shares)
+
+
+# --- the order
+
+
+def read(batches, steps):
+    """The windows of some steps, in the order of the global batches."""
+    return [window for step in steps for window in batches.windows(step)]
+
+
+@pytest.mark.parametrize("stages", [None, [Stage(0, SHARES), Stage(7, {"code": 1.0})]])
+def test_every_prefix_has_the_shares_to_one_window(sources, stages):
+    batches = mixed(sources, stages=stages, batch_size=1)
+    order = read(batches, range(60))
+    counts = dict.fromkeys(SIZES, 0)
+    for n, (name, _) in enumerate(order, 1):
+        counts[name] += 1
+        assert batches.counts(n) == counts
+        for source, share in SHARES.items():
+            wanted = share * min(n, 7) + (n - 7 if source == "code" and n > 7 else 0)
+            if stages is None:
+                wanted = share * n
+            assert abs(counts[source] - wanted) < 1
+
+
+def test_inside_a_source_every_window_comes_once_an_epoch(sources):
+    batches = mixed(sources)
+    order = read(batches, range(100))
+    for name, count in SIZES.items():
+        numbers = [window for source, window in order if source == name]
+        whole = len(numbers) // count
+        epochs = [numbers[e * count : (e + 1) * count] for e in range(whole)]
+        assert all(sorted(epoch) == list(range(count)) for epoch in epochs)
+        assert epochs[0] != sorted(epochs[0])
+        assert whole < 2 or epochs[0] != epochs[1]
+    assert batches.epochs(100) == {
+        "prose": 300 / 90,
+        "code": 180 / 40,
+        "stories": 120 / 25,
+    }
+
+
+@pytest.mark.parametrize(("world_size", "batch_size"), [(1, 12), (2, 6), (3, 4), (4, 3)])
+def test_the_order_is_the_same_for_every_world_size(sources, world_size, batch_size):
+    stages = [Stage(0, SHARES), Stage(5, {"prose": 0.1, "code": 0.9})]
+    one = mixed(sources, stages=stages, batch_size=12)
+    parts = [
+        mixed(sources, stages=stages, batch_size=batch_size, rank=rank, world_size=world_size)
+        for rank in range(world_size)
+    ]
+    for step in (0, 1, 4, 5, 6, 50, 1_000):
+        assert [w for part in parts for w in part.windows(step)] == one.windows(step)
+
+
+def test_a_batch_holds_the_tokens_of_its_windows(sources):
+    batches = mixed(sources)
+    inputs, targets = batches.batch(9)
+    assert torch.equal(targets, inputs + 1)
+    for row, (name, window) in enumerate(batches.windows(9)):
+        start = 1_000 * list(SIZES).index(name) + window * T
+        assert inputs[row].tolist() == list(range(start, start + T))
+
+
+def test_a_run_goes_on_where_it_was(sources):
+    whole, stopped = mixed(sources), mixed(sources)
+    expected = [next(whole)[0] for _ in range(9)][4:]
+    for _ in range(4):
+        next(stopped)
+    resumed = mixed(sources, batch_size=3, world_size=2, rank=1)
+    resumed.load_state_dict(stopped.state_dict())
+    assert [next(resumed)[0].tolist() for _ in range(5)] == [b[3:].tolist() for b in expected]
+
+
+def test_an_annealed_source_goes_on_and_does_not_begin_again(sources):
+    stages = [Stage(0, SHARES), Stage(10, {"stories": 1.0})]
+    before, after = mixed(sources), mixed(sources, stages=stages)
+    numbers = [w for name, w in read(after, range(13)) if name == "stories"]
+    assert read(before, range(10)) == read(after, range(10))
+    assert len(numbers) == 12 + 18
+    assert sorted(numbers[:25]) == list(range(25))
+
+
+def test_seeds_and_sources_have_orders_of_their_own(sources, tmp_path):
+    assert read(mixed(sources), range(5)) != read(mixed(sources, seed=4), range(5))
+    twins = {"a": sources["code"], "b": sources["code"]}
+    batches = mixed(twins, stages=[Stage(0, {"a": 0.5, "b": 0.5})])
+    order = read(batches, range(6))
+    assert [w for name, w in order if name == "a"] != [w for name, w in order if name == "b"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"stages": [Stage(0, {"prose": 0.5, "web": 0.5})]}, "no source 'web': there are prose"),
+        ({"stages": [Stage(1, SHARES)]}, r"these at \[1\]"),
+        ({"stages": [Stage(0, SHARES), Stage(0, SHARES)]}, r"these at \[0, 0\]"),
+        ({"batch_size": 0}, "batch_size"),
+        ({"rank": 2, "world_size": 2}, "rank"),
+        ({"context_length": 200}, "code has 161 tokens, too few"),
+    ],
+)
+def test_what_cannot_be_is_refused(sources, changed, said):
+    with pytest.raises(ValueError, match=said):
+        mixed(sources, **changed)
+
+
+def test_a_position_of_another_order_is_refused(sources):
+    state = mixed(sources).state_dict()
+    with pytest.raises(ValueError, match="saved with seed = 3, here it is 4"):
+        mixed(sources, seed=4).load_state_dict(state)
+    other = [Stage(0, {"prose": 1.0})]
+    with pytest.raises(ValueError, match="saved with stages"):
+        mixed(sources, stages=other).load_state_dict(state)
+    with pytest.raises(ValueError, match="at step -1"):
+        mixed(sources).load_state_dict(state | {"step": -1})
+
+
+def test_two_vocabularies_do_not_mix(sources, tmp_path):
+    settings = {"tokenizer_fingerprint": "others", "vocab_size": 500}
+    write_shards(np.arange(100), tmp_path / "other", **settings)
+    with pytest.raises(ValueError, match="vocabularies of"):
+        mixed(sources | {"other": TokenShards(tmp_path / "other")})
