@@ -69,8 +69,8 @@ def turns(weights: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(order)
 
 
-def weights_of(shares: Mapping[str, float]) -> dict[str, int]:
-    """Return whole numbers without a common divisor that are as the shares are.
+def thousandths_of(shares: Mapping[str, float]) -> dict[str, int]:
+    """Return shares as whole numbers: thousandths, less their common divisor.
 
     Raises:
         ValueError: if a share is no whole number of thousandths above 0, or they do not add to 1.
@@ -151,7 +151,7 @@ class MixedBatches:
                     f"{name} has {len(sources[name])} tokens, too few for a window of "
                     f"{context_length} + 1: take more text or a shorter context"
                 )
-        self._weights = [weights_of(stage.shares) for stage in stages]
+        self._weights = [thousandths_of(stage.shares) for stage in stages]
 
     @property
     def global_batch_size(self) -> int:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llmcourse.data import TokenShards, write_shards
-from llmcourse.data.mixture import MixedBatches, Stage, turns, weights_of
+from llmcourse.data.mixture import MixedBatches, Stage, turns, thousandths_of
 
 SHARES = {"prose": 0.5, "code": 0.3, "stories": 0.2}
 SIZES = {"prose": 90, "code": 40, "stories": 25}
@@ -66,9 +66,9 @@ def test_turns_by_hand_and_mutants():
 
 
 def test_shares_become_small_whole_numbers():
-    assert weights_of(SHARES) == {"prose": 5, "code": 3, "stories": 2}
-    assert weights_of({"a": 1.0}) == {"a": 1}
-    assert weights_of({"a": 0.125, "b": 0.875}) == {"a": 1, "b": 7}
+    assert thousandths_of(SHARES) == {"prose": 5, "code": 3, "stories": 2}
+    assert thousandths_of({"a": 1.0}) == {"a": 1}
+    assert thousandths_of({"a": 0.125, "b": 0.875}) == {"a": 1, "b": 7}
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_shares_become_small_whole_numbers():
 )
 def test_shares_that_cannot_be(shares, said):
     with pytest.raises(ValueError, match=said):
-        weights_of(shares)
+        thousandths_of(shares)
 
 
 # --- the order
