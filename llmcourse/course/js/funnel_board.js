@@ -59,7 +59,7 @@ function render({ model, el }) {
     const steps = funnel(rows, thresholds());
     const fill = dotted(svg);
     const x = scale([0, rows.length], [4, wide - 4]);
-    const bars = [{ name: "crawled", kept: rows.length, keptWanted: wanted(rows) }, ...steps];
+    const bars = [{ name: "with prose", kept: rows.length, keptWanted: wanted(rows) }, ...steps];
     const texts = bars.map(({ name, kept, keptWanted }, i) => {
       const y = ROW * i;
       const text = `${i ? `after ${name}` : name}: ${show(kept)} pages, ${show(keptWanted)} wanted`;

@@ -27,7 +27,7 @@ class FunnelBoard(Widget):
 
     script = "funnel_board.js"
     alt = (
-        "Five bars: the pages of a crawl, and those left after the steps for English, length, "
+        "Five bars: the pages of a crawl that hold prose, and those left after the steps for English, length, "
         "copies and quality. Each bar is shorter than the one above, and a larger part of it is "
         "filled: pages that are wanted."
     )
