@@ -81,7 +81,8 @@ def test_the_pages_in_words_picture_and_table(show):
         "2 of 7 pages are left. 50.0 % of them are wanted, and 1 of the 2 wanted pages are lost."
     )
     assert pictured(page).startswith(
-        "pages left after each step: with prose: 7 pages, 2 wanted; after English: 6 pages, 2 wanted"
+        "pages left after each step: with prose: 7 pages, 2 wanted; "
+        "after English: 6 pages, 2 wanted"
     )
     assert table(page) == [
         ["English", "7", "1", "0", "100.0 %", "20.0 %"],

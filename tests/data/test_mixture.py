@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llmcourse.data import TokenShards, write_shards
-from llmcourse.data.mixture import MixedBatches, Stage, turns, thousandths_of
+from llmcourse.data.mixture import MixedBatches, Stage, thousandths_of, turns
 
 SHARES = {"prose": 0.5, "code": 0.3, "stories": 0.2}
 SIZES = {"prose": 90, "code": 40, "stories": 25}

@@ -27,9 +27,9 @@ class FunnelBoard(Widget):
 
     script = "funnel_board.js"
     alt = (
-        "Five bars: the pages of a crawl that hold prose, and those left after the steps for English, length, "
-        "copies and quality. Each bar is shorter than the one above, and a larger part of it is "
-        "filled: pages that are wanted."
+        "Five bars: the pages of a crawl that hold prose, and those left after the steps for "
+        "English, length, copies and quality. Each bar is shorter than the one above, and a larger "
+        "part of it is filled: pages that are wanted."
     )
 
     rows = traitlets.List().tag(sync=True)
