@@ -158,7 +158,7 @@ def read_pieces(
         source: the file.
         field: name of the text in JSON Lines, and of the column in Parquet.
         separator: what stands between the documents of a text file.
-        errors: "strict", or "replace": U+FFFD for bytes of a text file that are no UTF-8.
+        errors: of bytes of a text file that are no UTF-8, as for `bytes.decode`.
 
     Raises:
         ValueError: naming the file, and as far as possible the line, if it cannot be read.

@@ -9,7 +9,9 @@ import time
 from html.parser import HTMLParser
 
 import psutil
+import pyarrow
 import pytest
+from pyarrow import parquet
 
 from llmcourse.data.curation import Document, Dropped, Tally
 from llmcourse.data.curation import curate as module
@@ -202,6 +204,54 @@ def test_what_is_no_document_is_survived_counted_and_named(tmp_path):
     assert "a.jsonl, line 3: no JSON" in read.examples["no document in the line"][0].detail
     assert read.examples["too long"][1].detail == "20,000,000 characters, at most 10,000,000"
     assert [d.text for d in left_in(tmp_path / "out")] == [STORY, f"{STORY} And more."]
+
+
+def test_a_file_that_is_damaged_ends_there_and_the_others_are_read(tmp_path):
+    folder = tmp_path / "in"
+    folder.mkdir()
+    packed = gzip.compress("\n".join(json.dumps({"text": STORY}) for _ in range(3)).encode())
+    (folder / "a.jsonl.gz").write_bytes(packed[:-20])
+    table = pyarrow.table({"text": [STORY[5:], None, STORY[9:]]})
+    parquet.write_table(table, folder / "b.parquet")
+    (folder / "c.jsonl").write_text(json.dumps({"text": STORY}))
+    record = curate([folder], tmp_path / "out", Funnel(without=STEPS))
+    read = Tally.from_dict(record["tallies"][0])
+    assert read.reasons == {"the rest of the file": 2}
+    said = [each.detail for each in read.examples["the rest of the file"]]
+    assert "a.jsonl.gz is damaged" in said[0]
+    assert "b.parquet, row 2: 'text' is null" in said[1]
+    assert left_in(tmp_path / "out")[-1] == Document(f"{folder / 'c.jsonl'}:1", STORY)
+    assert record["left_out"] == list(STEPS)
+
+
+def test_a_character_that_stands_for_others_is_no_damage(tmp_path):
+    (tmp_path / "a.txt").write_text(f"{STORY} \ufffd is a character.")
+    curate([tmp_path / "a.txt"], tmp_path / "out", Funnel(without=STEPS))
+    assert left_in(tmp_path / "out")[0].text.endswith("\ufffd is a character.")
+
+
+def test_two_calls_do_not_write_into_one_folder(pages, tmp_path, monkeypatch):
+    refused = []
+
+    def meanwhile(*_):
+        for _ in range(2):  # the first refusal must not open the door for the second
+            with pytest.raises(ValueError, match="another process curates text there"):
+                curate([pages], tmp_path / "out", FUNNEL)
+            refused.append(True)
+        raise KilledError
+
+    monkeypatch.setattr(module, "_done", meanwhile)
+    with pytest.raises(KilledError):
+        curate([pages], tmp_path / "out", FUNNEL)
+    assert len(refused) == 2
+
+
+def test_the_same_files_by_other_names_are_another_call(pages, tmp_path, monkeypatch):
+    """Documents carry the name of their file as it was given."""
+    curate([pages], tmp_path / "out", FUNNEL)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match="from other files or with other settings"):
+        curate(["pages"], tmp_path / "out", FUNNEL)
 
 
 class Checked(HTMLParser):

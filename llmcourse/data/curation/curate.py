@@ -13,6 +13,7 @@ import hashlib
 import json
 import multiprocessing
 import os
+import re
 import shutil
 import signal
 import sys
@@ -69,6 +70,9 @@ LONGEST = 10_000_000
 CHUNK = 4 * PIECE
 """About how many bytes of text are in a chunk."""
 
+_ODD_BYTE = re.compile("[\udc80-\udcff]")
+"""What stands for a byte that is no UTF-8."""
+
 REPORT, UNFINISHED, LOCK = "report.json", "unfinished", "lock"
 
 Read = tuple[str, str | Dropped]
@@ -88,7 +92,8 @@ def curate(
 
     A line that is no document, bytes that are no UTF-8 and a document beyond `LONGEST` are dropped
     and counted.  Memory does not grow with the texts: of each document that reaches the search for
-    copies it holds 16 bytes, 8 for each band and 16 for each line, beside the names.
+    copies it holds 16 bytes, 8 for each band and 8 for each line, and at the end, when copies are
+    looked for, about four times as much.
 
     Args:
         inputs: .txt and .jsonl, both also with .gz or .zst, and .parquet; or folders of them.
@@ -133,6 +138,7 @@ def curate(
             "bytes_held_of_a_document": held,
             "documents": tallies[0].taken,
             "left": tallies[-1].kept,
+            "left_out": [name for name in STEPS if name not in {t.name for t in tallies}],
             "tallies": [tally.as_dict() for tally in tallies],
         }
         write_report(out, record)
@@ -148,7 +154,7 @@ def _chunks(sources: Sequence[Source], field: str, separator: str) -> Iterator[l
     """Yield the documents of the files, a few megabytes at a time."""
     chunk, size = [], 0
     for source in sources:
-        for number, text in enumerate(_texts(source, field, separator), 1):
+        for number, text in enumerate(_readable(source, field, separator), 1):
             chunk.append((f"{source.path}:{number}", text))
             size += len(text) if isinstance(text, str) else 0
             if size >= CHUNK:
@@ -157,10 +163,18 @@ def _chunks(sources: Sequence[Source], field: str, separator: str) -> Iterator[l
     yield chunk
 
 
+def _readable(source: Source, field: str, separator: str) -> Iterator[str | Dropped]:
+    """Yield the texts of a file, and where it is damaged why no more of it can be read."""
+    try:
+        yield from _texts(source, field, separator)
+    except ValueError as error:
+        yield Dropped("the rest of the file", " ".join(str(error).split())[:200])
+
+
 def _texts(source: Source, field: str, separator: str) -> Iterator[str | Dropped]:
     """Yield the texts of a file, and for each document without one why it has none."""
     parts, length = [], 0
-    for piece in read_pieces(source, field=field, separator=separator, errors="replace"):
+    for piece in read_pieces(source, field=field, separator=separator, errors="surrogateescape"):
         if isinstance(piece.content, bytes):
             for number, line in enumerate(piece.content.split(b"\n"), piece.line):
                 if not line.isspace() and line:
@@ -181,10 +195,8 @@ def _texts(source: Source, field: str, separator: str) -> Iterator[str | Dropped
         for text in texts:
             if isinstance(text, str) and not text.strip():
                 continue
-            if isinstance(text, str) and "\ufffd" in text:
-                yield Dropped("no UTF-8", "at " + repr(text[: text.index("\ufffd")][-20:]))
-            else:
-                yield text
+            odd = _ODD_BYTE.search(text) if isinstance(text, str) else None
+            yield Dropped("no UTF-8", f"after {text[: odd.start()][-20:]!r}") if odd else text
 
 
 def _of_line(line: bytes, path: Path, number: int, field: str) -> str | Dropped:
@@ -414,10 +426,13 @@ class _Pool:
 
 
 def _digest(sources: Iterable[Source]) -> str:
-    """Return what tells these files from others, and from later versions of them."""
+    """Return what tells these files from others, and from later versions of them.
+
+    They are named as they were given, since the documents are.
+    """
     digest = hashlib.sha256()
     for path, *version in sources:
-        digest.update(repr((str(path.resolve()), *version)).encode(errors="surrogateescape"))
+        digest.update(repr((str(path), *version)).encode(errors="surrogateescape"))
     return digest.hexdigest()
 
 
@@ -444,13 +459,14 @@ def _alone(out: Path) -> Iterator[None]:
     out.mkdir(parents=True, exist_ok=True)
     try:
         with filelock.FileLock(out / LOCK, timeout=0):
-            yield
+            try:
+                yield
+            finally:
+                (out / LOCK).unlink(missing_ok=True)
+                with contextlib.suppress(OSError):
+                    out.rmdir()  # if nothing was written
     except filelock.Timeout as error:
         raise ValueError(f"{out} is in use: another process curates text there") from error
-    finally:
-        with contextlib.suppress(OSError):
-            (out / LOCK).unlink()
-            out.rmdir()  # if nothing was written
 
 
 def _done(out: Path, made_from: dict[str, Any]) -> dict[str, Any] | None:
@@ -567,8 +583,9 @@ def _summary(out: Path, record: dict[str, Any]) -> str:
     tallies = [Tally.from_dict(each) for each in record["tallies"]]
     lines = [f"{out}: {record['left']:,} of {record['documents']:,} documents are left"]
     lines += [f"  {tally.name:16} {tally.taken - tally.kept:8,} dropped" for tally in tallies]
-    missing = [name for name in (QUALITY, TEST_ITEMS) if name not in {t.name for t in tallies}]
-    lines += [f"  {name:16}  left out: give --{name.replace(' ', '_')}" for name in missing]
+    for name in record["left_out"]:
+        needs = f": give --{name.replace(' ', '_')}" if name in (QUALITY, TEST_ITEMS) else ""
+        lines.append(f"  {name:16}  left out{needs}")
     lines.append(f"See {out / 'report.html'}.  Go on with: llmcourse prepare {out / 'documents'}")
     return "\n".join(lines)
 

@@ -30,7 +30,7 @@ def write_report(folder: Path, record: dict[str, Any]) -> None:
 
     Args:
         folder: of the curated documents.
-        record: documents, left, tallies, made_from, bytes_held_of_a_document.
+        record: documents, left, left_out, tallies, made_from, bytes_held_of_a_document.
     """
     with write_atomically(folder / "report.html") as file:
         file.write(page(record).encode("utf8", "replace"))
@@ -46,7 +46,9 @@ def page(record: dict[str, Any]) -> str:
     parts = [
         "<h1>What the funnel left</h1>",
         f"<p>{record['left']:,} of {record['documents']:,} documents are left.</p>",
-        f"<p>Of each in the search for copies, {held:,} bytes, lines and a name were held.</p>",
+        f"<p>Kept of each for the search for copies: {held:,} bytes, and 8 for each line.</p>",
+        "<p>While copies are looked for, about four times as much is in memory.</p>",
+        *(f"<p>Left out: {escape(name)}.</p>" for name in record["left_out"]),
         "<h2>Steps</h2>",
         _table(
             ["step", "documents before", "dropped", "changed", "MB before", "MB after", "seconds"],
