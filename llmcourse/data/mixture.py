@@ -228,7 +228,11 @@ class MixedBatches:
             "seed": self.seed,
             "context_length": self.context_length,
             "global_batch_size": self.global_batch_size,
-            "stages": [[stage.step, dict(stage.shares)] for stage in self.stages],
+            # As lists: of sources with equal shares the first that is named comes first.
+            "stages": [
+                [stage.step, [[name, share] for name, share in stage.shares.items()]]
+                for stage in self.stages
+            ],
             "data": {name: shards.fingerprint for name, shards in self.sources.items()},
         }
 

@@ -1,5 +1,7 @@
 """data.mixture: shares that are exact over any prefix, and an order that needs no memory."""
 
+import json
+
 import numpy as np
 import pytest
 import torch
@@ -197,6 +199,12 @@ def test_a_position_of_another_order_is_refused(sources):
     other = [Stage(0, {"prose": 1.0})]
     with pytest.raises(ValueError, match="saved with stages"):
         mixed(sources, stages=other).load_state_dict(state)
+    twins = [Stage(0, {"prose": 0.5, "code": 0.5})], [Stage(0, {"code": 0.5, "prose": 0.5})]
+    one, two = (mixed(sources, stages=stages) for stages in twins)
+    assert one.windows(1) != two.windows(1)  # of equal shares the first that is named comes first
+    with pytest.raises(ValueError, match="saved with stages"):
+        two.load_state_dict(json.loads(json.dumps(one.state_dict())))
+    one.load_state_dict(json.loads(json.dumps(one.state_dict())))
     with pytest.raises(ValueError, match="at step -1"):
         mixed(sources).load_state_dict(state | {"step": -1})
 
