@@ -98,6 +98,29 @@ def test_strange_texts_are_survived(text):
     assert outcome == text or isinstance(outcome, Dropped)
 
 
+@pytest.mark.parametrize(
+    "text",
+    ["Я не знаю, где другие, но они скоро вернутся.", "Δεν ξέρω πού είναι οι άλλοι.", "Żółć."],
+)
+def test_a_language_that_the_model_has_never_seen_is_not_taken_for_english(text):
+    outcome = KeepLanguage(model=default_model(), least=0.0)(text)
+    assert isinstance(outcome, Dropped)
+    assert outcome.reason in ("in no language that is known", "not in en")
+
+
+def test_the_limits_are_used_and_blanks_before_a_text_are_not():
+    text = "No, he said, it is not."
+    share = default_model().identify(text).probability
+    assert KeepLanguage(model=default_model(), least=share - 1e-9)(text) == text
+    known = KeepLanguage(model=default_model(), least_known=1.0)(text)
+    assert known.reason == "in no language that is known"
+    unsure = "zx qv"
+    found = default_model().identify(unsure)
+    strict = KeepLanguage(model=default_model(), language=found.language, least=1.0)
+    assert strict(unsure).reason == f"not in {found.language}"
+    assert KeepLanguage(model=default_model())(" " * 5_000 + text) == " " * 5_000 + text
+
+
 def test_a_text_is_judged_by_its_beginning():
     text = "The dog and the cat. " * 200
     assert len(text) > MOST_CHARACTERS

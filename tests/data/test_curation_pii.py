@@ -11,6 +11,9 @@ from llmcourse.data.curation.pii import replace_personal, replaced
     [
         ("Write to anna.b+news@mail.example.org, please.", "Write to <EMAIL>, please."),
         ("(ben@example.com)", "(<EMAIL>)"),
+        ("ANNA@EXAMPLE.COM", "<EMAIL>"),
+        ("ben@müller.de", "<EMAIL>"),
+        ("a@x.b.c.d.ee.org", "<EMAIL>"),
         ("Call +1 202 555 0134 today.", "Call <PHONE> today."),
         ("Call (202) 555-0134.", "Call <PHONE>."),
         ("Ring +49 30 1234567 now", "Ring <PHONE> now"),

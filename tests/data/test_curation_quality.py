@@ -109,8 +109,11 @@ def test_a_classifier_is_saved_and_loaded_to_the_bit(tmp_path):
     assert np.array_equal(loaded.weights, TRAINED.weights)
     assert loaded.bias == TRAINED.bias
     (tmp_path / "other").write_bytes(b"no classifier")
-    with pytest.raises(ValueError, match="is no saved classifier"):
-        Quality.load(tmp_path / "other")
+    whole = (tmp_path / "quality.npz").read_bytes()
+    (tmp_path / "cut").write_bytes(whole[: len(whole) // 2])
+    for name in ("other", "cut"):
+        with pytest.raises(ValueError, match="is no saved classifier"):
+            Quality.load(tmp_path / name)
 
 
 @pytest.mark.parametrize("text", ["", "\ud800" * 50, "a" * 2_000_000, "a " * 500_000])

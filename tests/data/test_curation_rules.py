@@ -148,3 +148,43 @@ def test_strange_texts_are_survived(text):
     for judge in (C4(), Gopher(), Repetition()):
         outcome = judge(text)
         assert isinstance(outcome, str | Dropped)
+
+
+def test_blank_lines_repeat_nothing():
+    paragraphs = [f"{DIFFERENT} {i}" for i in range(4)]
+    plain = Repetition(most_duplicate=(), most_frequent=())
+    for between in ("\n\n", "\r\n\r\n", "\n \n", "\n\n\n\n"):
+        assert plain(between.join(paragraphs)) == between.join(paragraphs)
+        assert reason(plain(between.join(paragraphs[:1] * 4))).startswith("Gopher: duplicate")
+
+
+def test_no_words_are_too_few_whatever_the_limits():
+    assert reason(Gopher(words=(0, 100))("")) == "Gopher: number of words"
+
+
+@pytest.mark.parametrize("n", range(2, 11))
+def test_each_length_of_run_has_its_limit(n):
+    """Only the limit of this length is in force, just above and just below what the text has."""
+    text = f"{DIFFERENT} {' '.join(DIFFERENT.split()[:12])}"
+    shares = {length: share for length, _, share in repeated_runs(text.split())}
+    kind = "most_frequent" if n <= 4 else "most_duplicate"
+    off = {"most_frequent": (), "most_duplicate": (), "most_lines": 1.0, "most_of_lines": 1.0}
+    for limit, kept in ((shares[n] - 1e-6, False), (shares[n] + 1e-6, True)):
+        judge = Repetition(**off | {kind: ((n, limit),)})
+        assert (judge(text) == text) == kept
+
+
+def test_the_limits_are_those_of_the_paper():
+    assert Repetition().most_frequent == ((2, 0.20), (3, 0.18), (4, 0.16))
+    assert [limit for _, limit in Repetition().most_duplicate] == [
+        0.15,
+        0.14,
+        0.13,
+        0.12,
+        0.11,
+        0.1,
+    ]
+
+
+def test_many_marks_take_linear_time():
+    assert reason(C4()("." * 500_000 + "x one two three four.")) == "C4: few sentences"

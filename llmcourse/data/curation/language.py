@@ -30,7 +30,7 @@ _OTHER = regex.compile(r"[^\p{L}]+")
 
 def runs(text: str) -> list[str]:
     """Return the runs of one to three letters of a text's beginning, a space between words."""
-    letters = f" {_OTHER.sub(' ', text[:MOST_CHARACTERS].lower()).strip()} "
+    letters = f" {_OTHER.sub(' ', text.lstrip()[:MOST_CHARACTERS].lower()).strip()} "
     return [
         letters[i : i + length]
         for length in range(1, LONGEST_RUN + 1)
@@ -106,6 +106,9 @@ class KeepLanguage:
     """One of the model's."""
     least: float = 0.5
     """Probability that a text must have."""
+    least_known: float = 0.2
+    """Share of its longest runs that the language's sample must have; a text in another script, or
+    in a language that the model has never seen, could be anything to it."""
 
     def __post_init__(self) -> None:
         """Refuse a language that the model does not know."""
@@ -115,12 +118,17 @@ class KeepLanguage:
 
     def __call__(self, text: str) -> str | Dropped:
         """Return the text, or that it is in another language."""
-        if not _OTHER.sub("", text[:MOST_CHARACTERS]):
+        if not _OTHER.sub("", text.lstrip()[:MOST_CHARACTERS]):
             return Dropped("no letters")
         found = self.model.identify(text)
         if found.language != self.language or found.probability < self.least:
             said = f"{found.language} with probability {found.probability:.2f}"
             return Dropped(f"not in {self.language}", said)
+        longest = [run for run in runs(text) if len(run) == LONGEST_RUN]
+        known = sum(run in self.model.log_probability[self.language] for run in longest)
+        if known < self.least_known * len(longest):
+            said = f"{known / len(longest):.2f} of its runs known, at least {self.least_known}"
+            return Dropped("in no language that is known", said)
         return text
 
 

@@ -9,6 +9,7 @@ such a classifier; Weinberger et al. 2009, "Feature hashing for large scale mult
 Shape suffixes:  N texts, J buckets.
 """
 
+import zipfile
 import zlib
 from collections import Counter
 from collections.abc import Sequence
@@ -111,9 +112,9 @@ class Quality:
             OSError: if it cannot be read.
         """
         try:
-            with np.load(path, allow_pickle=False) as file:
+            with Path(path).open("rb") as raw, np.load(raw, allow_pickle=False) as file:
                 found = cls(file["weights"], float(file["bias"]))
-        except (ValueError, KeyError, EOFError) as error:
+        except (ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
             raise ValueError(f"{path} is no saved classifier: {error}") from error
         if found.weights.shape != (NUM_BUCKETS,):
             raise ValueError(f"{path} has weights of shape {found.weights.shape}")

@@ -25,7 +25,7 @@ _ENDS = (".", "!", "?", '"', "'", "\u201d", "\u2019", "\u00bb")
 _POLICY = re.compile(
     r"terms of use|privacy policy|cookie policy|uses cookies|use of cookies|use cookies", re.I
 )
-_SENTENCE_END = re.compile(r"[.!?]+[\"'\u201d\u2019\u00bb)]*(?=\s|$)")
+_SENTENCE_END = re.compile(r"[.!?][\"'\u201d\u2019\u00bb)]*(?=\s|$)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +93,7 @@ class Gopher:
         """Return the text, or the first rule that it breaks."""
         words = text.split()
         count = len(words)
-        if not self.words[0] <= count <= self.words[1]:
+        if not count or not self.words[0] <= count <= self.words[1]:
             return Dropped("Gopher: number of words", f"{count}, {_between(self.words)}")
         length = sum(map(len, words)) / count
         if not self.mean_word_length[0] <= length <= self.mean_word_length[1]:
@@ -160,8 +160,8 @@ class Repetition:
     def __call__(self, text: str) -> str | Dropped:
         """Return the text, or the first rule that it breaks."""
         for name, pieces in (
-            ("lines", re.split(r"\n+", text.strip())),
-            ("paragraphs", re.split(r"\n{2,}", text.strip())),
+            ("lines", re.split(r"\s*\n\s*", text.strip())),
+            ("paragraphs", re.split(r"\s*\n[ \t\r]*\n\s*", text.strip())),
         ):
             counts = Counter(pieces)
             repeated = sum(n - 1 for n in counts.values())
