@@ -13,7 +13,7 @@ import tempfile
 import time
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
@@ -26,20 +26,16 @@ from bench.timing import medians, row
 from llmcourse.data.curation import (
     Document,
     Dropped,
-    Judge,
-    LineCounts,
     MinHash,
     NearDuplicates,
-    Tally,
     bands_for,
     datatrove,
-    judged,
 )
 from llmcourse.data.curation.crawl import Crawl
-from llmcourse.data.curation.datatrove_blocks import Copies
 from llmcourse.data.curation.decontaminate import Decontaminate
 from llmcourse.data.curation.dedup import exact_key, line_hashes
 from llmcourse.data.curation.extract import extract, main_text
+from llmcourse.data.curation.funnel import Funnel
 from llmcourse.data.curation.language import KeepLanguage, default_model
 from llmcourse.data.curation.minhash import shingles
 from llmcourse.data.curation.pii import replace_personal
@@ -168,7 +164,7 @@ def copies(texts: list[str], repeats: int) -> list[dict]:
 
 def under_datatrove(documents: list[Document], repeats: int) -> list[dict]:
     """Compare the same judges in one process, in memory, with datatrove's local executor."""
-    before, after = datatrove.judges()
+    funnel = Funnel()
     with tempfile.TemporaryDirectory() as name:
         folder, runs = Path(name), itertools.count()
         for number in range(4):
@@ -178,11 +174,11 @@ def under_datatrove(documents: list[Document], repeats: int) -> list[dict]:
 
         def theirs(workers: int) -> None:
             out = folder / str(next(runs))
-            work = datatrove.stages(folder / "in", out, before, after, Copies(), tasks=4)
+            work = datatrove.stages(folder / "in", out, funnel, tasks=4)
             datatrove.run_here(work, out / "logs", workers=workers)
 
         sides = {
-            "ours": lambda: in_order(documents, before, after),
+            "ours": lambda: funnel(documents),
             "datatrove's executor, 1 worker": lambda: theirs(1),
             "datatrove's executor, 2 workers": lambda: theirs(2),
         }
@@ -191,28 +187,6 @@ def under_datatrove(documents: list[Document], repeats: int) -> list[dict]:
     ours, *peers = ((name, len(documents) / value) for name, value in seconds.items())
     what = "the steps in order, 1 process"
     return [row(what, ours[1], rate, peer, "documents/s") for peer, rate in peers]
-
-
-def in_order(
-    documents: Iterable[Document], before: Mapping[str, Judge], after: Mapping[str, Judge]
-) -> list[Document]:
-    """Take the documents through the judges and both passes over copies."""
-    for name, judge in before.items():
-        documents = judged(documents, judge, Tally(name=name))
-    once: dict[bytes, Document] = {}
-    for each in documents:
-        once.setdefault(exact_key(each.text), each)
-    left = list(once.values())
-    near, counts = NearDuplicates(*Copies().bands), LineCounts()
-    for each in left:
-        near.add(each.id, MINHASH(each.text))
-    dropped = near.dropped()
-    left = [each for each in left if each.id not in dropped]
-    for each in left:
-        counts.add(each.text)
-    for name, judge in {"lines": counts.repeated(Copies().most), **after}.items():
-        left = list(judged(left, judge, Tally(name=name)))
-    return left
 
 
 # --- Each step, one process and two

@@ -6,17 +6,19 @@ import os
 import random
 import sys
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from llmcourse.data.curation import Document, Dropped, LineCounts, NearDuplicates, Tally, judged
+from llmcourse.data.curation import Document, Dropped
 from llmcourse.data.curation import datatrove as on_many
 from llmcourse.data.curation.crawl import Crawl
-from llmcourse.data.curation.datatrove_blocks import Copies, Read
-from llmcourse.data.curation.dedup import exact_key
+from llmcourse.data.curation.datatrove_blocks import Read
+from llmcourse.data.curation.decontaminate import Decontaminate
+from llmcourse.data.curation.funnel import Funnel
+from llmcourse.data.curation.quality import KeepQuality, Quality
 
-COPIES = Copies(most=3)
 WORDS = [f"w{i}" for i in range(300)]
 
 
@@ -30,7 +32,12 @@ def no_w7(text):
     return Dropped("w7") if "w7" in text.split() else text
 
 
-BEFORE, AFTER = {"short": no_short}, {"w7": no_w7}
+FUNNEL = Funnel(
+    rules=(no_short,),
+    test_items=no_w7,
+    most_documents=3,
+    without=("extract", "language", "personal data"),
+)
 
 
 def documents(num_documents=150):
@@ -46,29 +53,6 @@ def documents(num_documents=150):
         text = " ".join(words)
         texts.append(text + ("\nHome | About" if number % 5 == 0 and "\n" not in text else ""))
     return [Document(f"d{i}", text) for i, text in enumerate(texts)]
-
-
-def in_order(stream, before=BEFORE, after=AFTER, copies=COPIES):
-    """Restate: judges and copies on the whole stream, one after the other; why copies go, too."""
-    for name, judge in before.items():
-        stream = list(judged(stream, judge, Tally(name=name)))
-    seen, once = set(), []
-    for document in stream:
-        if exact_key(document.text) not in seen:
-            once.append(document)
-        seen.add(exact_key(document.text))
-    near = NearDuplicates(*copies.bands)
-    for document in once:
-        near.add(document.id, copies.minhash(document.text))
-    dropped = near.dropped()
-    left = [document for document in once if document.id not in dropped]
-    counts = LineCounts()
-    for document in left:
-        counts.add(document.text)
-    reasons = {"exact copy": len(stream) - len(once), "near copy": len(dropped), "": len(left)}
-    for name, judge in {"lines": counts.repeated(copies.most), **after}.items():
-        left = list(judged(left, judge, Tally(name=name)))
-    return left, reasons
 
 
 def write(folder, stream, num_files):
@@ -94,8 +78,8 @@ def survivors(out):
 
 
 def work(source, out, tasks):
-    """Return the stages with the judges of these tests."""
-    return on_many.stages(source, out, BEFORE, AFTER, COPIES, tasks=tasks)
+    """Return the stages with the funnel of these tests."""
+    return on_many.stages(source, out, FUNNEL, tasks=tasks)
 
 
 @pytest.mark.parametrize(("tasks", "workers"), [(1, 1), (3, 2), (9, 2)])
@@ -105,13 +89,24 @@ def test_survivors_are_those_of_one_pass(tmp_path, tasks, workers):
     on_many.run_here(
         work(tmp_path / "in", tmp_path / "out", tasks), tmp_path / "logs", workers=workers
     )
-    expected, reasons = in_order(stream)
+    expected = FUNNEL(stream)
+    reasons = {t.name: t.taken - t.kept for t in expected.tallies if "copies" in t.name}
     named = Counter()
     for task in range(tasks):
         named.update(np.load(tmp_path / f"out/copies/{task:05d}.npy").tolist())
-    assert named == reasons
-    assert survivors(tmp_path / "out") == dict(expected)
-    assert 20 < len(expected) < 100
+    assert named == reasons | {"": len(expected.passed["near copies"])}
+    assert survivors(tmp_path / "out") == dict(expected.documents)
+    assert 20 < len(expected.documents) < 100
+    assert min(tally.taken - tally.kept for tally in expected.tallies if "lines" not in tally.name)
+
+
+def test_repeated_lines_stay_where_their_step_is_left_out(tmp_path):
+    write(tmp_path / "in", documents(60), 2)
+    funnel = replace(FUNNEL, without=(*FUNNEL.without, "repeated lines"))
+    stages = on_many.stages(tmp_path / "in", tmp_path / "out", funnel, tasks=1)
+    on_many.run_here(stages, tmp_path / "logs", workers=1)
+    expected = dict(funnel(documents(60)).documents)
+    assert survivors(tmp_path / "out") == expected != dict(FUNNEL(documents(60)).documents)
 
 
 def test_a_run_that_was_cut_short_goes_on(tmp_path):
@@ -122,7 +117,7 @@ def test_a_run_that_was_cut_short_goes_on(tmp_path):
     written = [path.stat().st_mtime_ns for path in (tmp_path / "out/judged").iterdir()]
     on_many.run_here(stages, tmp_path / "logs", workers=1)
     assert written == [path.stat().st_mtime_ns for path in (tmp_path / "out/judged").iterdir()]
-    assert survivors(tmp_path / "out") == dict(in_order(documents())[0])
+    assert survivors(tmp_path / "out") == dict(FUNNEL(documents()).documents)
 
 
 def test_lines_that_hold_no_document_are_left_out(tmp_path):
@@ -188,8 +183,34 @@ def test_jobs_for_slurm_follow_each_other_and_keep_the_same(tmp_path, cluster):
     assert "--dependency=afterok:3" in jobs[2]  # job 2 merges the statistics of the first
     here = [*words[:2], str(tmp_path / "here"), *words[3:]]
     assert on_many.main(here) == 0
-    expected, _ = in_order(crawl, *on_many.judges(), Copies())
+    expected = Funnel()(crawl).documents
     assert survivors(out) == survivors(tmp_path / "here") == dict(expected) != {}
+
+
+@pytest.mark.parametrize("without", [(), ("exact copies",), ("near copies", "repeated lines")])
+def test_all_steps_of_the_funnel_leave_the_same_documents(tmp_path, without):
+    crawl = Crawl(300, seed=1)
+    write(tmp_path / "in", list(crawl.documents()), 4)
+    labels = list(Crawl(400, seed=2).labels())
+    good = [label.main_text for label in labels if label.wanted]
+    quality = Quality.train(good, [label.main_text for label in labels if label.kind == "machine"])
+    quality.save(tmp_path / "quality.npz")
+    (tmp_path / "items.txt").write_text("\n".join(crawl.test_items))
+    words = [str(tmp_path / "in"), "--out", str(tmp_path / "out"), "--tasks", "3", "--workers", "2"]
+    words += ["--quality", str(tmp_path / "quality.npz"), "--similarity", "0.5"]
+    words += ["--test_items", str(tmp_path / "items.txt"), "--without", *without]
+    assert on_many.main(words) == 0
+    funnel = Funnel(
+        similarity=0.5,
+        quality=KeepQuality(classifier=quality),
+        test_items=Decontaminate(crawl.test_items),
+        without=without,
+    )
+    curated = funnel(crawl.documents())
+    assert survivors(tmp_path / "out") == dict(curated.documents)
+    dropped = {tally.name for tally in curated.tallies if tally.kept < tally.taken}
+    assert dropped >= {"quality", "test items"}
+    assert len(curated.documents) > 40
 
 
 def test_what_would_be_submitted_is_printed(tmp_path, capsys):

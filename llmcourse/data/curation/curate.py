@@ -8,6 +8,7 @@ chunks under --out, each written whole: a call that was cut short goes on with t
 missing.  What is written follows from the files and the settings alone, however many processes.
 """
 
+import argparse
 import contextlib
 import hashlib
 import json
@@ -38,14 +39,11 @@ from llmcourse.data.corpus import END_OF_TEXT
 from llmcourse.data.curation.decontaminate import Decontaminate
 from llmcourse.data.curation.dedup import LineCounts, RepeatedLines, exact_key, line_hashes
 from llmcourse.data.curation.funnel import (
+    BEFORE_COPIES,
     EXACT,
-    EXTRACT,
-    LANGUAGE,
     LINES,
     NEAR,
-    PERSONAL,
     QUALITY,
-    RULES,
     STEPS,
     TEST_ITEMS,
     Funnel,
@@ -61,8 +59,6 @@ PROGRAM = "llmcourse curate"
 
 READ = "read"
 """The step before the others: from the bytes of a file to a text."""
-
-FIRST_PASS, SECOND_PASS = (EXTRACT, LANGUAGE, RULES), (QUALITY, TEST_ITEMS, PERSONAL)
 
 LONGEST = 10_000_000
 """Characters of a document; a longer one is dropped, so that memory has a limit."""
@@ -235,7 +231,7 @@ def first_pass(funnel: Funnel, chunk: list[Read]) -> tuple[list[Document], Remem
         if isinstance(text, str):
             documents.append(document)
     for name, judge in funnel.judges().items():
-        if name in FIRST_PASS:
+        if name in BEFORE_COPIES:
             tallies.append(Tally(name=name))
             documents = list(judged(documents, judge, tallies[-1]))
     near = funnel.near_duplicates()
@@ -321,7 +317,7 @@ def second_pass(
                 kept.append((document, reason))
         documents, reasons = [d for d, _ in kept], [reason for _, reason in kept]
     judges = {} if LINES in funnel.without else {LINES: lines}
-    judges |= {name: judge for name, judge in funnel.judges().items() if name in SECOND_PASS}
+    judges |= {n: judge for n, judge in funnel.judges().items() if n not in BEFORE_COPIES}
     for name, judge in judges.items():
         tallies.append(Tally(name=name))
         documents = list(judged(documents, judge, tallies[-1]))
@@ -353,8 +349,8 @@ def _write_lines(path: Path, rows: Iterable[Any]) -> None:
 def _in_order(tallies: Iterable[Tally], funnel: Funnel) -> list[Tally]:
     """Add the tallies of the chunks, step by step."""
     judges = funnel.judges()
-    there = [n for n in STEPS if n not in funnel.without and (n in judges or n not in
-             (*FIRST_PASS, *SECOND_PASS))]  # fmt: skip
+    on_all = {EXACT, NEAR, LINES} - set(funnel.without)
+    there = [name for name in STEPS if name in judges or name in on_all]
     found = {name: Tally(name=name) for name in (READ, *there)}
     for tally in tallies:
         found[tally.name].add(tally)
@@ -505,7 +501,7 @@ def main(arguments: list[str] | None = None) -> int:
         record = curate(
             options.files,
             options.out,
-            _funnel_of(options),
+            funnel_of(options),
             field=options.field,
             separator=options.separator.replace(r"\n", "\n").replace(r"\t", "\t"),
             processes=options.processes or _num_cores(),
@@ -537,20 +533,30 @@ def _parser() -> ArgumentParser:
     add = parser.add_argument
     add("files", nargs="+", help=".txt and .jsonl, also with .gz or .zst; .parquet; folders")
     add("--out", required=True, help="new folder for the report and the documents")
-    add("--language", default="en", help="of the documents to keep: en, de or es")
-    add("--similarity", type=float, default=0.6, help="of near copies, half of which are found")
-    add("--test_items", help="file with questions that no document may hold, one a line")
-    add("--quality", help="file of a classifier that Quality.save has written")
-    add("--least_quality", type=float, default=0.5, help="its least probability")
-    add("--without", nargs="*", default=[], help=f"steps to leave out: {', '.join(STEPS)}")
+    add_steps(parser)
     add("--field", default="text", help="name of the text in .jsonl and .parquet")
     add("--separator", default=END_OF_TEXT, help=r"what stands between documents of a .txt; \n, \t")
     add("--processes", type=int, help="that work (one for each core)")
     return parser
 
 
-def _funnel_of(options: Any) -> Funnel:
-    """Return the funnel that the options describe."""
+def add_steps(parser: argparse.ArgumentParser) -> None:
+    """Add the options that describe a funnel."""
+    add = parser.add_argument
+    add("--language", default="en", help="of the documents to keep: en, de or es")
+    add("--similarity", type=float, default=0.6, help="of near copies, half of which are found")
+    add("--test_items", help="file with questions that no document may hold, one a line")
+    add("--quality", help="file of a classifier that Quality.save has written")
+    add("--least_quality", type=float, default=0.5, help="its least probability")
+    add("--without", nargs="*", default=[], help=f"steps to leave out: {', '.join(STEPS)}")
+
+
+def funnel_of(options: argparse.Namespace) -> Funnel:
+    """Return the funnel that the options describe.
+
+    Raises:
+        ValueError: if one is outside its range, has no effect, or names a file of no use.
+    """
     funnel = Funnel(
         language=KeepLanguage(model=default_model(), language=options.language),
         similarity=options.similarity,

@@ -11,14 +11,14 @@ each begun when the one before is done, as in the two passes of the funnel:
     finish    N tasks   leave copies out, the judges after them, write the survivors
 
 A task takes every N-th file, and a stage that was cut short goes on with the tasks that are not
-done.  The survivors are those of the funnel in one process.
+done.  The survivors are those of `Funnel` in one process, document for document.
 """
 
 import argparse
 import importlib
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from datatrove.executor import LocalPipelineExecutor, SlurmPipelineExecutor
@@ -26,8 +26,8 @@ from datatrove.pipeline.base import PipelineStep
 
 from llmcourse.base.arguments import require_fields
 from llmcourse.base.command_line import fail
+from llmcourse.data.curation.curate import add_steps, funnel_of
 from llmcourse.data.curation.datatrove_blocks import (
-    Copies,
     DropCopies,
     DropLines,
     FindCopies,
@@ -36,60 +36,37 @@ from llmcourse.data.curation.datatrove_blocks import (
     Remember,
     Write,
 )
-from llmcourse.data.curation.extract import extract
-from llmcourse.data.curation.language import KeepLanguage, default_model
-from llmcourse.data.curation.pii import replace_personal
-from llmcourse.data.curation.rules import C4, Gopher, Repetition
-from llmcourse.data.curation.step import Judge
+from llmcourse.data.curation.funnel import BEFORE_COPIES, LINES, Funnel
 
 PROGRAM = "python -m llmcourse.data.curation.datatrove"
 
 Stages = dict[str, tuple[int, list[PipelineStep]]]
 
 
-def stages(
-    source: str | Path,
-    out: str | Path,
-    before: Mapping[str, Judge],
-    after: Mapping[str, Judge],
-    copies: Copies,
-    *,
-    tasks: int,
-) -> Stages:
+def stages(source: str | Path, out: str | Path, funnel: Funnel, *, tasks: int) -> Stages:
     """Return the three stages: how many tasks each has, and its blocks.
 
     Args:
         source: a folder of JSON Lines, `id` and `text`, at any depth; one file at least a task,
             or some have nothing to do.
         out: a folder for the survivors, `documents`, and what lies between.
-        before: judges before copies are dropped, by name and in order.
-        after: judges after it.
-        copies: what counts as one.
+        funnel: the steps.
         tasks: into how many parts the files are divided.
     """
     source, out = Path(source), Path(out)
-    judged = [Judged(name, judge) for name, judge in before.items()]
-    remember = Remember(out / "remembered", copies)
-    last = [Judged(name, judge) for name, judge in after.items()]
+    judges = funnel.judges()
+    before = [Judged(name, judge) for name, judge in judges.items() if name in BEFORE_COPIES]
+    after = [Judged(name, judge) for name, judge in judges.items() if name not in BEFORE_COPIES]
+    remember = Remember(out / "remembered", funnel)
     found = out / "copies"
-    drop = [DropCopies(found), DropLines(found, copies.most)]
+    drop: list[PipelineStep] = [DropCopies(found)]
+    if LINES not in funnel.without:
+        drop.append(DropLines(found, funnel.most_documents))
     return {
-        "judge": (tasks, [Read(source), *judged, remember, Write(out / "judged")]),
-        "copies": (1, [FindCopies(out / "remembered", found, copies)]),
-        "finish": (tasks, [Read(out / "judged"), *drop, *last, Write(out / "documents")]),
+        "judge": (tasks, [Read(source), *before, remember, Write(out / "judged")]),
+        "copies": (1, [FindCopies(out / "remembered", found, funnel)]),
+        "finish": (tasks, [Read(out / "judged"), *drop, *after, Write(out / "documents")]),
     }
-
-
-def judges() -> tuple[dict[str, Judge], dict[str, Judge]]:
-    """Return the judges of the command, before copies and after them."""
-    before = {
-        "extract": extract,
-        "language": KeepLanguage(model=default_model()),
-        "C4": C4(),
-        "Gopher": Gopher(),
-        "repetition": Repetition(),
-    }
-    return before, {"personal": replace_personal}
 
 
 def run_here(work: Stages, logs: str | Path, *, workers: int) -> None:
@@ -149,6 +126,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add("--out", required=True, help="folder for the survivors and all between")
     add("--tasks", type=int, default=1, help="parts into which the files are divided")
     add("--workers", type=int, default=1, help="tasks at a time")
+    add_steps(parser)
     add("--slurm", metavar="PARTITION", help="print the jobs for this partition of a cluster")
     add("--time", default="24:00:00", help="limit of a task on the cluster")
     add("--submit", action="store_true", help="with --slurm, give the jobs to sbatch")
@@ -159,7 +137,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise ValueError("--submit is for --slurm PARTITION, on a machine that has sbatch")
         if not Path(options.source).is_dir():
             raise ValueError(f"{options.source} is no folder")
-        work = stages(options.source, options.out, *judges(), Copies(), tasks=options.tasks)
+        work = stages(options.source, options.out, funnel_of(options), tasks=options.tasks)
         _run(work, options)
     except (OSError, ValueError) as problem:
         return fail(PROGRAM, problem)

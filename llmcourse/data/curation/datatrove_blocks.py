@@ -3,58 +3,35 @@
 import gzip
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from datatrove.data import Document
 from datatrove.pipeline.base import PipelineStep
 
-from llmcourse.base.arguments import require_fields
 from llmcourse.base.files import write_atomically
-from llmcourse.data.curation.dedup import (
-    LineCounts,
-    NearDuplicates,
-    RepeatedLines,
-    exact_key,
-    line_hashes,
-)
-from llmcourse.data.curation.minhash import MinHash, band_keys, bands_for
+from llmcourse.data.curation.dedup import LineCounts, RepeatedLines, exact_key, line_hashes
+from llmcourse.data.curation.funnel import EXACT, LINES, NEAR, Funnel
+from llmcourse.data.curation.minhash import band_keys
 from llmcourse.data.curation.step import Dropped, Judge
 
 Documents = Iterator[Document]
 
-EXACT, NEAR = "exact copy", "near copy"
-
-LINES = "lines.npy"
+LINES_FILE = "lines.npy"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Copies:
-    """What counts as a copy."""
+class Unspelled:
+    """A judge or a funnel that the executor's description of its blocks does not spell out.
 
-    num_hashes: int = 128
-    """Minima of a signature."""
-    n: int = 5
-    """Words of a shingle."""
-    similarity: float = 0.75
-    """Of two documents, half of whose pairs are found."""
-    most: int = 10
-    """Documents in which a line may occur."""
+    The description is JSON; of a dataclass it would hold all that a classifier has learnt.
+    """
 
-    def __post_init__(self) -> None:
-        require_fields(self, "similarity", above=0, below=1)
-        require_fields(self, "num_hashes", "n", "most", least=1)
+    def __init__(self, held: Any) -> None:
+        self.held = held
 
-    @property
-    def minhash(self) -> MinHash:
-        """What makes the signatures."""
-        return MinHash(num_hashes=self.num_hashes, n=self.n)
-
-    @property
-    def bands(self) -> tuple[int, int]:
-        """Bands and rows."""
-        return bands_for(self.similarity, self.num_hashes)
+    def __str__(self) -> str:
+        return getattr(self.held, "__name__", type(self.held).__name__)
 
 
 class Read(PipelineStep):
@@ -123,13 +100,13 @@ class Judged(PipelineStep):
     def __init__(self, name: str, judge: Judge) -> None:
         self.name = name
         super().__init__()
-        self.judge = judge
+        self.judge = Unspelled(judge)
 
     def run(self, data: Documents, rank: int = 0, world_size: int = 1) -> Documents:
         """Yield the documents that go on."""
         for document in data:
             with self.track_time():
-                outcome = self.judge(document.text)
+                outcome = self.judge.held(document.text)
             if isinstance(outcome, Dropped):
                 self.stat_update("dropped", f"dropped_{outcome.reason}")
             else:
@@ -143,19 +120,20 @@ class Remember(PipelineStep):
 
     type, name = "Copies", "remember"
 
-    def __init__(self, folder: Path, copies: Copies) -> None:
+    def __init__(self, folder: Path, funnel: Funnel) -> None:
         super().__init__()
         self.folder = folder
-        self.copies = copies
+        self.funnel = Unspelled(funnel)
 
     def run(self, data: Documents, rank: int = 0, world_size: int = 1) -> Documents:
         """Yield the documents as they are; write what is kept at the end."""
-        bands, rows = self.copies.bands
+        near = self.funnel.held.near_duplicates()
         places, keys, bands_of, lines = [], [], [], [np.empty(0, np.uint64)]
         for document in data:
             with self.track_time():
                 keys.append(exact_key(document.text))
-                bands_of.append(band_keys(self.copies.minhash(document.text), bands, rows))
+                signature = self.funnel.held.signature(document.text)
+                bands_of.append(band_keys(signature, near.bands, near.rows))
                 lines.append(line_hashes(document.text))
                 places.append((*document.metadata["place"], len(lines[-1])))
             yield document
@@ -164,7 +142,7 @@ class Remember(PipelineStep):
                 file,
                 places=np.array(places, np.int64).reshape(-1, 3),
                 keys=np.frombuffer(b"".join(keys), "V16"),
-                bands=np.array(bands_of, np.uint64).reshape(-1, bands),
+                bands=np.array(bands_of, np.uint64).reshape(-1, near.bands),
                 lines=np.concatenate(lines),
             )
 
@@ -174,11 +152,11 @@ class FindCopies(PipelineStep):
 
     type, name = "Copies", "find"
 
-    def __init__(self, remembered: Path, folder: Path, copies: Copies) -> None:
+    def __init__(self, remembered: Path, folder: Path, funnel: Funnel) -> None:
         super().__init__()
         self.remembered = remembered
         self.folder = folder
-        self.copies = copies
+        self.funnel = Unspelled(funnel)
 
     def run(self, data: Documents | None, rank: int = 0, world_size: int = 1) -> Documents:
         """Write for each task why its documents go, and for all of them the lines that go."""
@@ -186,22 +164,23 @@ class FindCopies(PipelineStep):
         places = np.concatenate([task["places"] for task in tasks])
         keys = np.concatenate([task["keys"] for task in tasks]).tolist()
         bands = np.concatenate([task["bands"] for task in tasks])
-        reasons = np.full(len(places), "", dtype="U10")
-        near, seen = NearDuplicates(*self.copies.bands), set()
+        reasons = np.full(len(places), "", dtype="U12")
+        near, seen = self.funnel.held.near_duplicates(), set()
         for number in np.lexsort((places[:, 1], places[:, 0])).tolist():  # the stream's order
-            if keys[number] in seen:
+            if EXACT not in self.funnel.held.without and keys[number] in seen:
                 reasons[number] = EXACT
             else:
                 near.add_keys(str(number), bands[number])
                 seen.add(keys[number])
-        reasons[[int(number) for number in near.dropped()]] = NEAR
+        if NEAR not in self.funnel.held.without:
+            reasons[[int(number) for number in near.dropped()]] = NEAR
 
         counts = LineCounts()
         hashes = np.split(np.concatenate([task["lines"] for task in tasks]), places[:, 2].cumsum())
         for hashes_of_one, reason in zip(hashes, reasons, strict=False):  # the last is empty
             if not reason:
                 counts.add_hashes(hashes_of_one)
-        _save(self.folder / LINES, counts.repeated(self.copies.most).lines)
+        _save(self.folder / LINES_FILE, counts.repeated(self.funnel.held.most_documents).lines)
         ends = np.cumsum([len(task["places"]) for task in tasks])
         for task, here in enumerate(np.split(reasons, ends)[:-1]):
             _save(self.folder / f"{task:05d}.npy", here)
@@ -237,11 +216,11 @@ class DropLines(Judged):
     """The judge of repeated lines, with the lines that `FindCopies` has named."""
 
     def __init__(self, folder: Path, most: int) -> None:
-        super().__init__("repeated lines", str)
+        super().__init__(LINES, str)
         self.folder = folder
         self.most = most
 
     def run(self, data: Documents, rank: int = 0, world_size: int = 1) -> Documents:
         """Yield the documents that go on."""
-        self.judge = RepeatedLines(lines=np.load(self.folder / LINES), most=self.most)
+        self.judge.held = RepeatedLines(lines=np.load(self.folder / LINES_FILE), most=self.most)
         yield from super().run(data, rank, world_size)

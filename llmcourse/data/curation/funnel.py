@@ -25,6 +25,8 @@ EXACT, NEAR, LINES = "exact copies", "near copies", "repeated lines"
 QUALITY, TEST_ITEMS, PERSONAL = "quality", "test items", "personal data"
 STEPS = (EXTRACT, LANGUAGE, RULES, EXACT, NEAR, LINES, QUALITY, TEST_ITEMS, PERSONAL)
 """The steps in their order."""
+BEFORE_COPIES = (EXTRACT, LANGUAGE, RULES)
+"""The judges that come before the search for copies; the others come after it."""
 
 
 @dataclass(frozen=True, kw_only=True)
