@@ -77,16 +77,36 @@ def thousandths_of(shares: Mapping[str, float]) -> dict[str, int]:
     """
     if not shares:
         raise ValueError("a mixture needs a source: name one or more with their shares")
-    weights = {name: round(share * THOUSANDTHS) for name, share in shares.items()}
     for name, share in shares.items():
-        if weights[name] < 1 or abs(share * THOUSANDTHS - weights[name]) > 1e-6:
+        off = abs(share * THOUSANDTHS - round(share * THOUSANDTHS)) if 0 < share <= 1 else 1
+        if off > 1e-6:
             raise ValueError(
                 f"the share of {name} is {share}: give thousandths, such as 0.125, above 0"
             )
+    weights = {name: round(share * THOUSANDTHS) for name, share in shares.items()}
     if sum(weights.values()) != THOUSANDTHS:
         raise ValueError(f"the shares add to {sum(weights.values()) / THOUSANDTHS}, not to 1")
     common = reduce(gcd, weights.values())
     return {name: weight // common for name, weight in weights.items()}
+
+
+def shares_of(text: str) -> dict[str, float]:
+    """Return the shares that a text such as "prose=0.75,code=0.25" gives to sources.
+
+    Raises:
+        ValueError: if it has another form, or names a source twice.
+    """
+    shares: dict[str, float] = {}
+    for part in text.split(","):
+        name, _, share = part.partition("=")
+        try:
+            value = float(share)
+        except ValueError as error:
+            raise ValueError(f"{part!r} is no share: give them as prose=0.75,code=0.25") from error
+        if name.strip() in shares:
+            raise ValueError(f"{name.strip()} stands twice in {text!r}: name a source once")
+        shares[name.strip()] = value
+    return shares
 
 
 class Stage(NamedTuple):

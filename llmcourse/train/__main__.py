@@ -15,6 +15,7 @@ from jsonargparse import ArgumentError, ArgumentParser, Namespace, set_parsing_s
 
 from llmcourse.base.command_line import fail, shorten_help
 from llmcourse.data import read_prepared
+from llmcourse.data.mixture import shares_of
 from llmcourse.model import ModelConfig
 from llmcourse.parallel.world import RankError
 from llmcourse.train.config import NO_MESH, PRESETS, TrainConfig
@@ -225,7 +226,8 @@ def _config(options: Namespace, arguments: list[str], **replaced: Any) -> TrainC
         if "--corpus" not in given:
             settings["corpus"] = "prepared"
         if "--model.vocab_size" not in given:
-            shape["vocab_size"] = read_prepared(options.data).vocab_size
+            names = shares_of(options.mix) if options.mix else ("",)
+            shape["vocab_size"] = read_prepared(Path(options.data, next(iter(names)))).vocab_size
     config = TrainConfig(**settings | {"model": ModelConfig(**shape)})
     check_memory(config, f"preset {options.preset}")
     return config
@@ -239,9 +241,13 @@ def _given(arguments: list[str]) -> set[str]:
 def _resolved(run: Run) -> str:
     """Return every setting of the run, a line each, and what it amounts to."""
     count = sum(p.numel() for p in run.model.parameters())
-    tokens, available = run.tokens_per_step * run.config.steps, len(run.prepared.training)
+    tokens = run.tokens_per_step * run.config.steps
+    available = sum(len(source.training) for source in run.prepared.sources.values())
     head = f"run {run.folder}, {run.steps_done} of {run.config.steps} steps done"
     tail = f"{count:,} parameters; {tokens:,} tokens to see; {available:,} to train on"
+    if run.config.mix:
+        epochs = run.batches.epochs(run.config.steps).items()
+        tail += "\nepochs: " + ", ".join(f"{name} {times:.2f}" for name, times in epochs)
     return f"{_settings(run.config, head)}\n{tail}"
 
 

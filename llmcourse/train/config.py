@@ -3,10 +3,12 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Literal
 
 from llmcourse import model as models
 from llmcourse.base.arguments import require, require_fields
+from llmcourse.data.mixture import Stage, shares_of, thousandths_of
 from llmcourse.model import ModelConfig, Part
 from llmcourse.parallel.mesh import Pipeline, Split, parse
 
@@ -53,6 +55,11 @@ class TrainConfig:
     that nanoGPT's programs have made; or text of your own, see data."""
     data: str = ""
     """For corpus = prepared: the folder that llmcourse prepare made; stays where it is."""
+    mix: str = ""
+    """For corpus = prepared: shares of several sources, such as general=0.5,code=0.3,stories=0.2;
+    each is a folder in data that llmcourse prepare made, all with one tokenizer."""
+    anneal: str = ""
+    """With mix: the step from which on other shares hold, such as 800:code=0.2,stories=0.8."""
     bin_folder: str = ""
     """For corpus = bin: a folder with train.bin and val.bin, and perhaps a tokenizer/ of ours;
     their ids are below model.vocab_size."""
@@ -152,6 +159,7 @@ class TrainConfig:
                 raise ValueError(
                     f"corpus = {corpus} and {folder} go together: give both or neither"
                 )
+        self._check_mixture()
         self._check_mesh()
         if not self.mesh:
             self._check_ranks()
@@ -175,6 +183,20 @@ class TrainConfig:
         return replace(split, micro_batches=number or min(legal, default=1))
 
     @property
+    def stages(self) -> list[Stage]:
+        """The mixtures of the run and when they begin; none with a single source."""
+        if not self.mix:
+            return []
+        step, _, shares = self.anneal.partition(":")
+        later = [Stage(int(step), shares_of(shares))] if self.anneal else []
+        return [Stage(0, shares_of(self.mix)), *later]
+
+    @property
+    def source_names(self) -> list[str]:
+        """The folders of a mixture's sources, in the order in which they are named."""
+        return list(dict.fromkeys(name for stage in self.stages for name in stage.shares))
+
+    @property
     def adamw(self) -> dict[str, Any]:
         """The optimizer's settings that all groups share."""
         return {"lr": self.learning_rate, "betas": (self.beta1, self.beta2)}
@@ -183,6 +205,28 @@ class TrainConfig:
     def num_ranks(self) -> int:
         """Processes that the run takes."""
         return self.split.num_ranks if self.mesh else self.ranks
+
+    def _check_mixture(self) -> None:
+        """Reject shares that cannot be kept, and settings that have no effect."""
+        if not self.mix:
+            if self.anneal:
+                raise ValueError(f"anneal = {self.anneal} has no effect without mix: give both")
+            return
+        if self.corpus != "prepared":
+            raise ValueError(f"mix is for corpus = prepared, got {self.corpus}: give data, too")
+        if self.order != "shuffled":
+            raise ValueError("a mixture is read in shuffled order: leave out order = random")
+        step = self.anneal.partition(":")[0]
+        if self.anneal and not (step.isascii() and step.isdigit() and 0 < int(step) < self.steps):
+            raise ValueError(
+                f"anneal = {self.anneal} must begin with a step from 1 to {self.steps - 1} and a "
+                "colon, such as 800:code=0.2,stories=0.8"
+            )
+        for stage in self.stages:
+            thousandths_of(stage.shares)
+        for name in self.source_names:
+            if name in ("", ".", "..") or Path(name).name != name:
+                raise ValueError(f"a source is the name of a folder in data, got {name!r}")
 
     def _check_mesh(self) -> None:
         """Reject splits that the model or the batch does not allow, and settings without effect."""

@@ -189,6 +189,9 @@ class _Observer:
             if bits is not None:
                 found["validation_bits_per_byte"] = bits
                 said += f", {bits:.4f} bits per byte"
+            for name, loss in validation.by_source.items():
+                found[f"validation_loss_{name}"] = loss
+                said += f", {name} {loss:.4f}"
             self.show(f"step {done}: validation {said}")
         if _is_time(done, config.sample_every, config.steps):
             self.result.samples[done] = sample(run)

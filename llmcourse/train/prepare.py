@@ -1,15 +1,17 @@
 """From a corpus to token shards on disk: what happens once, before the first step."""
 
+import itertools
 import json
 import logging
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from llmcourse.base import files
 from llmcourse.data import TokenShards, corpus, read_prepared, read_raw_tokens, write_shards
+from llmcourse.data.prepare import PreparedText
 from llmcourse.data.tokenizer import Tokenizer, train_bpe
 from llmcourse.train.config import TrainConfig
 
@@ -23,6 +25,8 @@ TOKENIZER_BYTES = 3_000_000
 MOST_HASHED_BYTES = 16 * 2**30
 """Most tokens, in bytes, that a run compares with their hashes each time it begins or goes on."""
 
+SPLITS = ("training", "validation")
+
 NO_TOKENIZER = "ids without a tokenizer"
 """What stands for the fingerprint of a tokenizer that nobody has given."""
 
@@ -35,16 +39,35 @@ COMPLETE = "complete"
 log = logging.getLogger(__name__)
 
 
+class Source(NamedTuple):
+    """The tokens of one source."""
+
+    training: TokenShards
+    validation: TokenShards
+
+
 @dataclass(frozen=True)
 class Prepared:
     """What a run reads: tokenizer, training and validation tokens, and bytes per token."""
 
     tokenizer: Tokenizer | None
     """None where the tokens came without one."""
-    training: TokenShards
-    validation: TokenShards
+    sources: dict[str, Source]
+    """By name; a run without a mixture has one, without a name."""
     bytes_per_id: np.ndarray | None
     """Length in bytes of every token of the vocabulary, for bits per byte."""
+
+    @property
+    def training(self) -> TokenShards:
+        """What a run with one source trains on."""
+        (source,) = self.sources.values()
+        return source.training
+
+    @property
+    def validation(self) -> TokenShards:
+        """What a run with one source is validated on."""
+        (source,) = self.sources.values()
+        return source.validation
 
 
 def texts(config: TrainConfig) -> tuple[list[str], list[str]]:
@@ -106,23 +129,26 @@ def prepare(config: TrainConfig, folder: Path) -> Prepared:
     tokenizer = bytes_per_id = None
     fingerprint = NO_TOKENIZER
     tokens = Path(config.data) if config.corpus == "prepared" else folder
+    folders = {name: tokens / name for name in config.source_names} or {"": tokens}
     if config.corpus != "bin" or (folder / "tokenizer").exists():
         tokenizer = Tokenizer.load(folder / "tokenizer")
         fingerprint = tokenizer.fingerprint
         lengths = [len(tokenizer.token_bytes(i)) for i in range(tokenizer.vocab_size)]
         bytes_per_id = np.zeros(max(config.model.vocab_size, len(lengths)), dtype=np.int64)
         bytes_per_id[: len(lengths)] = lengths  # a vocabulary may be padded
-    parts = [
-        TokenShards(tokens / name, tokenizer_fingerprint=fingerprint)
-        for name in ("training", "validation")
-    ]
-    for part in parts:
+    sources = {
+        name: Source(
+            *(TokenShards(where / part, tokenizer_fingerprint=fingerprint) for part in SPLITS)
+        )
+        for name, where in folders.items()
+    }
+    for part in itertools.chain(*sources.values()):
         if part.vocab_size != config.model.vocab_size:
             raise ValueError(
                 f"{part.folder} has tokens of a vocabulary of {part.vocab_size}, and the model has "
                 f"{config.model.vocab_size}: choose another folder, or remove this one"
             )
-    return Prepared(tokenizer, *parts, bytes_per_id)
+    return Prepared(tokenizer, sources, bytes_per_id)
 
 
 def verify(prepared: Prepared) -> None:
@@ -134,7 +160,7 @@ def verify(prepared: Prepared) -> None:
     Raises:
         ValueError: naming the first shard whose tokens have changed.
     """
-    for shards in (prepared.training, prepared.validation):
+    for shards in itertools.chain(*prepared.sources.values()):
         if shards.num_bytes > MOST_HASHED_BYTES:
             log.warning(
                 "%s: %.0f GB of tokens are not compared with their hashes; TokenShards(%r).verify()"
@@ -151,7 +177,8 @@ def _write(config: TrainConfig, folder: Path) -> None:
         _write_raw(config, folder)
         return
     if config.corpus == "prepared":  # its shards are read where they are
-        Tokenizer.load(Path(config.data) / "tokenizer").save(folder / "tokenizer")
+        where = _read_prepared(config)[0].folder
+        Tokenizer.load(where / "tokenizer").save(folder / "tokenizer")
         _complete(config, folder)
         return
     training, validation = (_joined(part) for part in texts(config))
@@ -205,12 +232,40 @@ def _complete(config: TrainConfig, folder: Path) -> None:
 def _made_from(config: TrainConfig) -> dict[str, Any]:
     """Return the settings that decide which tokens there are; of prepared text, what it is."""
     if config.corpus == "prepared":
-        found = read_prepared(config.data)
-        splits = {name: getattr(found, name)._asdict() for name in ("training", "validation")}
-        return {"corpus": config.corpus, "tokenizer": found.tokenizer, **splits}
+        found = _read_prepared(config)
+        made = [{name: getattr(each, name)._asdict() for name in SPLITS} for each in found]
+        what = {"corpus": config.corpus, "tokenizer": found[0].tokenizer}
+        if not config.mix:
+            return what | made[0]
+        return what | {"sources": dict(zip(config.source_names, made, strict=True))}
     names = ["corpus", *(["seed"] if config.corpus == "stories" else [])]
     names += ["bin_folder", "bin_dtype"] if config.corpus == "bin" else ["corpus_bytes"]
     return {name: getattr(config, name) for name in names} | {"vocab": config.model.vocab_size}
+
+
+def _read_prepared(config: TrainConfig) -> list[PreparedText]:
+    """Return what the folder of prepared text holds, or each of those of a mixture.
+
+    Raises:
+        ValueError: if one is missing or not complete, or they have several tokenizers.
+    """
+    if not config.mix:
+        return [read_prepared(config.data)]
+    for name in config.source_names:
+        if not (Path(config.data) / name).is_dir():
+            there = sorted(path.name for path in Path(config.data).glob("*/")) or ["no folder"]
+            raise ValueError(
+                f"{config.data} has no source {name!r}: there is {', '.join(there)}; mix and "
+                "anneal name folders in data"
+            )
+    found = [read_prepared(Path(config.data) / name) for name in config.source_names]
+    for each in found[1:]:
+        if each.tokenizer != found[0].tokenizer:
+            raise ValueError(
+                f"{each.folder} has another tokenizer than {found[0].folder}: prepare it again "
+                f"with --tokenizer {found[0].folder / 'tokenizer'}"
+            )
+    return found
 
 
 def read_made_from(folder: Path) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from torch import nn
 from llmcourse import checkpoint as checkpoints
 from llmcourse.base import runtime
 from llmcourse.data import Batches
+from llmcourse.data.mixture import MixedBatches
 from llmcourse.model import Transformer, without
 from llmcourse.optim import AdamW, decay_groups
 from llmcourse.train.config import TrainConfig
@@ -32,7 +33,7 @@ class Run:
     prepared: Prepared
     layout: Layout
     """Owns model and optimizer, on this rank alone or as this rank's part of several."""
-    batches: Batches
+    batches: Batches | MixedBatches
     sample_generator: torch.Generator
     saver: checkpoints.BackgroundSaver = field(default_factory=checkpoints.BackgroundSaver)
     """Writes while training goes on, if the settings ask for it."""
@@ -145,17 +146,21 @@ def save(run: Run) -> Path | None:
     return run.layout.save(run.folder / "checkpoints", _facts(run), run.saver)
 
 
-def _batches(config: TrainConfig, prepared: Prepared, *, share: int, num_shares: int) -> Batches:
+def _batches(
+    config: TrainConfig, prepared: Prepared, *, share: int, num_shares: int
+) -> Batches | MixedBatches:
     """Return the order of a rank's share of every batch, from its beginning."""
-    return Batches(
-        prepared.training,
-        batch_size=config.batch_size // num_shares,
-        context_length=config.model.context_length,
-        rank=share,
-        world_size=num_shares,
-        seed=config.seed,
-        order=config.order,
-    )
+    settings = {
+        "batch_size": config.batch_size // num_shares,
+        "context_length": config.model.context_length,
+        "rank": share,
+        "world_size": num_shares,
+        "seed": config.seed,
+    }
+    if not config.mix:
+        return Batches(prepared.training, order=config.order, **settings)
+    training = {name: source.training for name, source in prepared.sources.items()}
+    return MixedBatches(training, config.stages, **settings)
 
 
 def _facts(run: Run) -> dict[str, Any]:

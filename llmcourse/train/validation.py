@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import torch
 from torch import nn
@@ -22,30 +23,61 @@ class Validation:
     bits_per_byte: float | None
     """None where nobody knows how many bytes a token stands for."""
     num_tokens: int
+    by_source: dict[str, float] = field(default_factory=dict)
+    """Of a mixture, nats per token of each source."""
 
 
 @torch.no_grad()
 def validate(run: Run) -> Validation:
     """Measure the loss on the held-out text, window by window from its start.
 
-    Windows do not overlap and are not shuffled, so every validation reads the same tokens.
+    Windows do not overlap and are not shuffled, so every validation reads the same tokens.  Of a
+    mixture, each source is measured on an equal part of `validation_tokens`, and the loss is their
+    mean, weighted by the shares with which the run begins, so that it means the same all along:
+
+        loss = sum over sources of share * loss of the source
+
+    Bits per byte are the bits of a token of that mixture over its bytes.
     """
-    context = run.config.model.context_length
-    total_nats, num_tokens, num_bytes = 0.0, 0, 0
+    sources = run.prepared.sources
+    most_tokens = max(1, run.config.validation_tokens // len(sources))
     with run.layout.whole_model() as model, evaluating(model):
-        for window in _windows(run.prepared.validation, context, run.config.validation_tokens):
-            ids_BT = window.to(run.device)
-            logits_BTV = model(ids_BT[:, :-1])
-            total_nats += float(losses.token_losses(logits_BTV, ids_BT[:, 1:]).double().sum())
-            targets = window[:, 1:].numpy()
-            num_tokens += targets.size
-            if run.prepared.bytes_per_id is not None:
-                num_bytes += int(run.prepared.bytes_per_id[targets].sum())
-    nats = total_nats / num_tokens
+        found = {
+            name: _measured(run, model, source.validation, most_tokens)
+            for name, source in sources.items()
+        }
+    num_tokens = sum(each.num_tokens for each in found.values())
+    (shares, *_) = [stage.shares for stage in run.config.stages] or [{"": 1.0}]
+    nats = sum(share * found[name].nats / found[name].num_tokens for name, share in shares.items())
     bits = None
-    if num_bytes:
-        bits = losses.bits_per_byte(nats, num_tokens=num_tokens, num_bytes=num_bytes)
-    return Validation(nats, bits, num_tokens)
+    if run.prepared.bytes_per_id is not None:
+        bytes_of_a_token = sum(
+            share * found[name].num_bytes / found[name].num_tokens for name, share in shares.items()
+        )
+        if bytes_of_a_token:
+            bits = losses.bits_per_byte(nats / bytes_of_a_token, num_tokens=1, num_bytes=1)
+    by_source = {name: each.nats / each.num_tokens for name, each in found.items() if name}
+    return Validation(nats, bits, num_tokens, by_source)
+
+
+class _Measured(NamedTuple):
+    nats: float
+    num_tokens: int
+    num_bytes: int
+
+
+def _measured(run: Run, model: nn.Module, shards: TokenShards, most_tokens: int) -> _Measured:
+    """Return the loss of a model on the first tokens of some shards, as a sum."""
+    nats, num_tokens, num_bytes = 0.0, 0, 0
+    for window in _windows(shards, run.config.model.context_length, most_tokens):
+        ids_BT = window.to(run.device)
+        logits_BTV = model(ids_BT[:, :-1])
+        nats += float(losses.token_losses(logits_BTV, ids_BT[:, 1:]).double().sum())
+        targets = window[:, 1:].numpy()
+        num_tokens += targets.size
+        if run.prepared.bytes_per_id is not None:
+            num_bytes += int(run.prepared.bytes_per_id[targets].sum())
+    return _Measured(nats, num_tokens, num_bytes)
 
 
 @contextmanager

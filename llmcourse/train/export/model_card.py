@@ -199,8 +199,9 @@ def _model_index(name: str, corpus: str, step: int, bits_per_byte: float) -> str
 def _trained_on(folder: Path, config: TrainConfig, tokenizer: Tokenizer) -> tuple[int, int]:
     """Return how many tokens a run trains on, and how many bytes of text they are."""
     if config.corpus == "prepared":  # of which the shards need not be here any more
-        split = read_made_from(folder)["training"]
-        return split["tokens"], split["num_bytes"]
+        made = read_made_from(folder)
+        splits = [each["training"] for each in made.get("sources", {"": made}).values()]
+        return sum(s["tokens"] for s in splits), sum(s["num_bytes"] for s in splits)
     shards = TokenShards(folder / "training", tokenizer_fingerprint=tokenizer.fingerprint)
     return len(shards), _num_bytes(shards, tokenizer)
 

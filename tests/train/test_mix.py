@@ -1,0 +1,232 @@
+"""train --mix: several prepared sources in exact shares, annealed, resumed, on one rank or two."""
+
+import json
+import math
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+import torch
+
+from llmcourse import train
+from llmcourse.data import prepare_text
+from llmcourse.data.corpus import END_OF_TEXT, stories
+from llmcourse.data.mixture import MixedBatches
+from llmcourse.train import __main__ as command_line
+from llmcourse.train.export import folder as exporting
+
+MIX, ANNEAL = "stories=0.5,sums=0.3,letters=0.2", "4:sums=0.25,letters=0.75"
+
+
+def sums(count):
+    """Return documents of a few sums."""
+    return END_OF_TEXT.join(f"{n} and {n + 1} are {2 * n + 1}. " * 4 for n in range(count))
+
+
+def letters(count):
+    """Return documents of letters."""
+    return END_OF_TEXT.join(
+        " ".join("abcdefgh"[n % 8] * 3 for n in range(k, k + 30)) for k in range(count)
+    )
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """A folder of three sources with the tokenizer of the first."""
+    folder = tmp_path_factory.mktemp("sources")
+    texts = {"stories": stories(40_000, seed=1), "sums": sums(200), "letters": letters(90)}
+    for name, text in texts.items():
+        (folder / f"{name}.txt").write_text(text)
+        how = {"vocab_size": 290}
+        if name != "stories":
+            how = {"tokenizer": folder / "stories" / "tokenizer"}
+        prepare_text([folder / f"{name}.txt"], folder / name, **how)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def config(data):
+    tiny = train.PRESETS["tiny"]()
+    return replace(
+        tiny,
+        corpus="prepared",
+        data=str(data),
+        mix=MIX,
+        anneal=ANNEAL,
+        model=replace(tiny.model, vocab_size=290),
+        steps=8,
+        batch_size=10,
+        warmup_steps=2,
+        validate_every=4,
+        validation_tokens=600,
+        checkpoint_every=3,
+        sample_tokens=5,
+    )
+
+
+def sources_of(run, steps):
+    """Tell from the tokens themselves which source each window of each step is from."""
+    known = {}
+    for name, source in run.prepared.sources.items():
+        tokens, length = source.training[:], run.config.model.context_length
+        for start in range(0, len(tokens) - length, length):
+            known.setdefault(tokens[start : start + length].tobytes(), name)
+    dtype = run.prepared.sources["stories"].training[:1].dtype
+    return [
+        Counter(known[row.numpy().astype(dtype).tobytes()] for row in run.batches.batch(step)[0])
+        for step in range(steps)
+    ]
+
+
+def test_every_step_has_its_shares_and_the_annealed_ones_later(config, tmp_path):
+    run = train.start(config, tmp_path / "run")
+    found = sources_of(run, 8)
+    assert all(found[step] == {"stories": 5, "sums": 3, "letters": 2} for step in range(4))
+    late = sum(found[4:], Counter())
+    assert late == {"sums": 10, "letters": 30}
+
+
+def test_validation_is_of_each_source_and_their_mean_by_the_first_shares(config, tmp_path):
+    run = train.start(config, tmp_path / "run")
+    result = train.fit(run)
+    last = result.validations[8]
+    assert set(last.by_source) == {"stories", "sums", "letters"}
+    shares = {"stories": 0.5, "sums": 0.3, "letters": 0.2}
+    mean = sum(share * last.by_source[name] for name, share in shares.items())
+    assert last.nats_per_token == pytest.approx(mean, rel=1e-12)
+
+    # Restated for one source: the mean over its first 200 held-out tokens.
+    held_out = run.prepared.sources["sums"].validation[:201].astype("int64")
+    bytes_of, length = run.prepared.bytes_per_id, run.config.model.context_length
+    lengths = nats = 0.0
+    for start in range(0, 200, length):
+        row = torch.from_numpy(held_out[start : min(start + length, 200) + 1])[None]
+        with torch.no_grad():
+            logits = run.model(row[:, :-1]).double()
+        nats += torch.nn.functional.cross_entropy(logits[0], row[0, 1:], reduction="sum").item()
+    assert last.by_source["sums"] == pytest.approx(nats / 200, rel=1e-5)
+    for name, share in shares.items():
+        targets = run.prepared.sources[name].validation[1:201]
+        lengths += share * bytes_of[targets].mean()
+    assert last.bits_per_byte == pytest.approx(mean / lengths / math.log(2), rel=1e-9)
+
+    rows = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
+    assert rows[-1]["validation_loss_letters"] == last.by_source["letters"]
+
+
+def weights(run):
+    return [p.detach().clone() for p in run.model.parameters()]
+
+
+def test_a_run_that_stopped_goes_on_to_the_same_bits_across_the_change(config, tmp_path):
+    whole = train.start(config, tmp_path / "whole")
+    train.fit(whole)
+    run = train.start(config, tmp_path / "run")
+    assert train.fit(run, interrupted=lambda: run.steps_done == 3).interrupted
+    resumed = train.resume(tmp_path / "run")
+    assert resumed.steps_done == 3
+    train.fit(resumed)
+    assert all(map(torch.equal, weights(whole), weights(resumed)))
+
+
+def test_two_ranks_read_what_one_reads(config, tmp_path):
+    run = train.start(config, tmp_path / "run")
+    settings = {"batch_size": 5, "context_length": config.model.context_length, "world_size": 2}
+    training = {name: source.training for name, source in run.prepared.sources.items()}
+    shares = [MixedBatches(training, config.stages, rank=r, **settings) for r in range(2)]
+    for step in (0, 3, 4, 7):
+        inputs, targets = run.batches.batch(step)
+        halves = [share.batch(step) for share in shares]
+        assert torch.equal(inputs, torch.cat([half[0] for half in halves]))
+        assert torch.equal(targets, torch.cat([half[1] for half in halves]))
+
+
+def command(*arguments):
+    return command_line.main([str(word) for word in arguments])
+
+
+WORDS = ["--preset", "tiny", "--steps", "6", "--warmup_steps", "2", "--validate_every", "0"]
+WORDS += ["--checkpoint_every", "0", "--sample_tokens", "5", "--batch_size", "10"]
+
+
+@pytest.mark.parametrize("extra", [[], ["--ranks", "2"], ["--mesh", "dp=2"]])
+def test_the_command_mixes_on_ranks_and_on_a_mesh(data, tmp_path, capfd, extra):
+    words = [*WORDS, "--data", data, "--mix", MIX, "--anneal", "3:letters=1"]
+    assert command(*words, *extra, "--out", tmp_path / "run") == 0
+    said = capfd.readouterr().out
+    assert "epochs: stories" in said or extra
+    rows = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
+    assert len(rows) == 6
+    assert {"validation_loss_stories", "validation_loss_sums"} <= rows[-1].keys()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--mix", "stories=0.5,sums=0.6"], "the shares add to 1.1, not to 1"),
+        (["--mix", "stories=0.5"], "the shares add to 0.5, not to 1"),
+        (["--mix", "stories=0.9999,sums=0.0001"], "give thousandths"),
+        (["--mix", "stories=nan,sums=0.5"], "the share of stories is nan"),
+        (["--mix", "stories"], "'stories' is no share"),
+        (["--mix", "stories=0.5,stories=0.5"], "stories stands twice"),
+        (["--mix", "stories=0.5,../sums=0.5"], "a source is the name of a folder"),
+        (["--mix", "stories=0.5,poems=0.5"], "has no source 'poems': there is letters, stories"),
+        (["--mix", "stories=1", "--anneal", "6:sums=1"], "must begin with a step from 1 to 5"),
+        (["--mix", "stories=1", "--anneal", "sums=1"], "must begin with a step from 1 to 5"),
+        (["--mix", "stories=1", "--anneal", "2:sums=0.7"], "the shares add to 0.7"),
+        (["--mix", "stories=1", "--order", "random"], "leave out order = random"),
+    ],
+)
+def test_what_cannot_be_mixed_is_said_in_a_line(data, tmp_path, capfd, words, said):
+    assert command(*WORDS, "--data", data, *words, "--out", tmp_path / "run") == 2
+    (line,) = capfd.readouterr().err.splitlines()
+    assert said in line
+    assert not (tmp_path / "run" / "metrics.jsonl").exists()
+
+
+def test_a_mixture_needs_prepared_text_one_tokenizer_and_enough_tokens(
+    config, data, tmp_path, capfd
+):
+    with pytest.raises(ValueError, match="mix is for corpus = prepared"):
+        replace(config, corpus="stories", data="")
+    with pytest.raises(ValueError, match="has no effect without mix"):
+        replace(config, mix="")
+    (tmp_path / "other.txt").write_text(sums(100))
+    other = tmp_path / "sources"
+    prepare_text([tmp_path / "other.txt"], other / "sums", vocab_size=270)
+    (tmp_path / "few.txt").write_text(END_OF_TEXT.join(["one two", "three four", "five"] * 2))
+    (other / "stories").symlink_to(data / "stories")
+    words = [*WORDS, "--data", other, "--mix", "stories=0.5,sums=0.5", "--out", tmp_path / "run"]
+    assert command(*words) == 2
+    (line,) = capfd.readouterr().err.splitlines()
+    assert "has another tokenizer than" in line
+    assert "prepare it again with --tokenizer" in line
+    tokenizer = data / "stories" / "tokenizer"
+    prepare_text([tmp_path / "few.txt"], other / "few", tokenizer=tokenizer)
+    words = [*WORDS, "--data", other, "--mix", "stories=0.5,few=0.5", "--out", tmp_path / "run2"]
+    assert command(*words) == 2
+    assert "few has" in capfd.readouterr().err
+
+
+def test_a_run_goes_on_with_its_own_sources_alone(config, data, tmp_path):
+    train.fit(train.start(config, tmp_path / "run"))
+    (tmp_path / "moved").symlink_to(data)
+    assert train.resume(tmp_path / "run", steps=9, data=str(tmp_path / "moved")).steps_done == 8
+    changed = tmp_path / "changed"
+    for name in ("stories", "letters"):
+        (changed / name).parent.mkdir(exist_ok=True)
+        (changed / name).symlink_to(data / name)
+    (tmp_path / "sums.txt").write_text(sums(210))
+    how = {"tokenizer": data / "stories" / "tokenizer"}
+    prepare_text([tmp_path / "sums.txt"], changed / "sums", **how)
+    with pytest.raises(ValueError, match="holds other tokens than the run"):
+        train.resume(tmp_path / "run", steps=9, data=str(changed))
+
+
+def test_the_card_counts_all_sources(config, tmp_path):
+    run = train.start(config, tmp_path / "run")
+    train.fit(run)
+    exporting.export(tmp_path / "run", tmp_path / "exported")
+    card = (tmp_path / "exported" / "README.md").read_text()
+    total = sum(len(source.training) for source in run.prepared.sources.values())
+    assert f"{total:,}" in card
