@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from llmcourse.course.widgets.graph import GraphStepper
     from llmcourse.course.widgets.memory import MemoryTimeline
     from llmcourse.course.widgets.mesh import MeshGrid
+    from llmcourse.course.widgets.mixture import MixtureTriangle
     from llmcourse.course.widgets.model import ConfigExplorer, SamplingBoard
     from llmcourse.course.widgets.player import SchedulePlayer
     from llmcourse.course.widgets.race import OptimizerRace
