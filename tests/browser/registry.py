@@ -430,6 +430,13 @@ REGISTRY = {
         {"gigabytes_per_s": 1_000, "latency_us": 0.1, "backward_ms": 10_000},
         {"overlap": False, "bucket_mb": 2},
     ),
+    widgets.CollapseLab: entry(
+        widgets.CollapseLab,
+        {},
+        {"temperature": 0.6, "samples": 50},
+        {"temperature": 1.4, "samples": 2_000, "seed": 9_999},
+        {"fresh": 0.95, "temperature": 0.85},
+    ),
     widgets.ConfigExplorer: entry(
         widgets.ConfigExplorer, {}, {"preset": "llama3_8b", "context_length": 131_072}
     ),

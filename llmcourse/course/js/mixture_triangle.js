@@ -1,4 +1,4 @@
-import { clamp, frame, label, s, scale, show, ticks, within } from "./kit.js";
+import { clamp, frame, h, label, s, scale, show, ticks, within } from "./kit.js";
 
 // --- arithmetic, compared with plain Python by the tests
 // A law has a row [c, k, [t, t, t]] for each source; shares and weights are three numbers that add to 1.
@@ -111,7 +111,7 @@ function render({ model, el }) {
       return [...place(there, corners), goal(law, weights(), there)];
     }));
     const values = small.flat().map(([, , value]) => value);
-    const levels = ticks(Math.min(...values), Math.max(...values), 7);
+    const levels = ticks(Math.min(...values), Math.max(...values), 9);
     const named = [];
     const lines = [];
     for (const level of levels) {
@@ -147,6 +147,8 @@ function render({ model, el }) {
       `${nats(Math.max(...values))} nats, ${measured.length} measured mixtures as dots, and the chosen one, a ring, at ${inWords(shares())}`;
   }, { height: (wide) => Math.round(side(wide) * 0.866) + 48, label: "triangle of mixtures" });
   const picture = w.stages.lastElementChild.firstElementChild;
+
+  w.stages.append(h("p", {}, "The fuller the colour, the lower the predicted loss. Dots: measured mixtures. Ring: the chosen one."));
 
   const inWords = (three) => three.map((share, i) => `${percent(share)} ${sources[i]}`).join(", ");
   const mean = (three) => dot(three, [1 / 3, 1 / 3, 1 / 3]);

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from llmcourse.course.widgets.bits import BitPattern
     from llmcourse.course.widgets.block import BlockTapper
     from llmcourse.course.widgets.buckets import BucketTimeline
+    from llmcourse.course.widgets.collapse import CollapseLab
     from llmcourse.course.widgets.course import ProgressMap
     from llmcourse.course.widgets.crash import CrashLab
     from llmcourse.course.widgets.descent import Bowl, StepByHand
