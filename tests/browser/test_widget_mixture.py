@@ -62,6 +62,11 @@ def test_a_press_anywhere_is_a_mixture_of_whole_percents(arithmetic):
     places = [[draws.uniform(-100, 400), draws.uniform(-100, 400)] for _ in range(2_000)]
     found = arithmetic(MixtureTriangle, "mixtureAt", [[place, CORNERS] for place in places])
     assert {tuple(shares) for shares in found} <= set(WHOLE_PERCENTS)
+    # On an edge, two shares are rounded up at once.
+    halves = [[[2 * x + 1, 0], [[0, 0], [200, 0], [0, 200]]] for x in range(100)]
+    found = arithmetic(MixtureTriangle, "mixtureAt", halves)
+    assert {tuple(shares) for shares in found} <= {(a, b, 0) for a, b, _ in WHOLE_PERCENTS}
+    assert {sum(shares) for shares in found} == {1}
     outside = arithmetic(
         MixtureTriangle, "mixtureAt", [[[150, -90], CORNERS], [[150, 999], CORNERS]]
     )

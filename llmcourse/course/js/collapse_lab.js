@@ -79,7 +79,7 @@ function render({ model, el }) {
     return all.map((p, g) => `${g ? `generation ${g}` : "source"} ${text(value(p))}`).join(", ");
   }, { height: 190, label: name });
   const curves = [
-    curve({ value: entropyBits, right: truth, high: 7, name: "entropy, bits per word", mark: "lc-1", text: bits }),
+    curve({ value: entropyBits, right: truth, high: 6, name: "entropy, bits per word", mark: "lc-1", text: bits }),
     curve({ value: alive, right: WORDS, high: 60, name: "words still written", mark: "lc-3", text: show }),
   ];
 
@@ -88,6 +88,7 @@ function render({ model, el }) {
     const box = [34, 22, wide - 10, tall - 40];
     const high = Math.max(...source, ...last);
     const step = (box[2] - box[0]) / WORDS;
+    const cross = Math.min(step - 2, 5) / 2;
     const x = (word) => box[0] + step * word;
     const y = scale([0, high], [box[3], box[1]]);
     svg.append(axes({ x: (rank) => x(rank - 0.5), y, box, xTicks: [1, 10, 20, 30, 40, 50], yTicks: ticks(0, high, 4),
@@ -95,7 +96,7 @@ function render({ model, el }) {
     last.forEach((p, i) => {
       svg.append(p > 0
         ? s("rect", { x: x(i) + 0.5, y: y(p), width: step - 1, height: box[3] - y(p), fill: "currentColor", class: "lc-1" })
-        : s("path", { d: `M${x(i) + 1} ${box[3] - step + 1}l${step - 2} ${step - 2}m0 ${2 - step}l${2 - step} ${step - 2}`,
+        : s("path", { d: `M${x(i + 0.5) - cross} ${box[3] + 1}l${2 * cross} ${2 * cross}m0 ${-2 * cross}l${-2 * cross} ${2 * cross}`,
           stroke: "currentColor", class: "lc-5", "stroke-width": 1.5 }));
     });
     const outline = source.flatMap((p, i) => [[x(i), y(p)], [x(i + 1), y(p)]]);
