@@ -110,6 +110,20 @@ def test_what_is_below_a_level_is_cut_off_where_the_level_is(arithmetic):
     assert whole["cut"] == nothing["outline"] == nothing["cut"] == []
 
 
+def test_levels_are_round_few_and_mostly_among_the_lower_values(arithmetic):
+    steep = [3 + 5 * (i / 1_000) ** 12 for i in range(1_000)]
+    even = [3 + i / 1_000 for i in range(1_000)]
+    far, near = arithmetic(MixtureTriangle, "levelsOf", [[steep], [even]])
+    for levels, values in ((far, steep), (near, even)):
+        assert levels == sorted(set(levels))
+        assert min(values) <= levels[0]
+        assert levels[-1] <= max(values)
+        assert 5 <= len(levels) <= 14
+        assert all(level == round(level, 2) for level in levels)
+    assert sum(level <= steep[800] for level in far) >= 4
+    assert max(far) >= 6
+
+
 # --- the page
 
 
@@ -183,6 +197,14 @@ def test_the_point_is_dragged(show, width):
 
 
 # --- Python
+
+
+def test_a_tiny_k_with_a_large_t_is_not_rounded_away(show):
+    law = [(0.762, 0.0033007, (0.0, 7.5403, 7.4496)), (3.7, 2.397112e-7, (17.2293, 0, 16.5796))]
+    law.append((4.1316, 1.17566777e-10, (24.882446, 22.955433, 0.0)))
+    page = show(MixtureTriangle(["a", "b", "c"], law, first=1, second=0))
+    c, k, t = law[2]
+    assert f"{c + k * math.exp(t[0]):.2f} on c" in said(page)
 
 
 def test_python_sets_the_state():

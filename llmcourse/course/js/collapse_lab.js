@@ -85,14 +85,16 @@ function render({ model, el }) {
 
   const drawBars = w.stage((svg, wide, tall) => {
     const last = all.at(-1);
-    const box = [34, 22, wide - 10, tall - 40];
+    const box = [34, 22, wide - 10, tall - 42];
     const high = Math.max(...source, ...last);
     const step = (box[2] - box[0]) / WORDS;
     const cross = Math.min(step - 2, 5) / 2;
     const x = (word) => box[0] + step * word;
     const y = scale([0, high], [box[3], box[1]]);
-    svg.append(axes({ x: (rank) => x(rank - 0.5), y, box, xTicks: [1, 10, 20, 30, 40, 50], yTicks: ticks(0, high, 4),
-      xTitle: "word, the commonest first", yTitle: `probability in generation ${GENERATIONS}` }));
+    // Between the axis and its numbers is a row for the crosses.
+    svg.append(axes({ x, y, box, xTicks: [], yTicks: ticks(0, high, 4), yTitle: `probability in generation ${GENERATIONS}` }),
+      ...[1, 10, 20, 30, 40, 50].map((rank) => label(x(rank - 0.5), box[3] + 20, rank, { "text-anchor": "middle" })),
+      label((box[0] + box[2]) / 2, box[3] + 36, "word, the commonest first", { "text-anchor": "middle" }));
     last.forEach((p, i) => {
       svg.append(p > 0
         ? s("rect", { x: x(i) + 0.5, y: y(p), width: step - 1, height: box[3] - y(p), fill: "currentColor", class: "lc-1" })

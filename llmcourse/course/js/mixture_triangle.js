@@ -59,9 +59,17 @@ export function below(triangle, level) {
   return { outline, cut };
 }
 
+// Round levels for contours: a few for all values, more among the lower four fifths of them.
+export function levelsOf(values) {
+  const sorted = [...values].sort((a, b) => a - b);
+  const most = sorted[Math.floor(0.8 * sorted.length)];
+  const levels = [...ticks(sorted[0], most, 7), ...ticks(sorted[0], sorted.at(-1), 4)];
+  return [...new Set(levels)].sort((a, b) => a - b);
+}
+
 // --- the page
 
-const CELLS = 24; // small triangles along an edge
+const CELLS = 36; // small triangles along an edge
 const BAR = 22;
 const MEAN = "mean of all";
 const nats = (loss) => loss.toFixed(2);
@@ -111,7 +119,9 @@ function render({ model, el }) {
       return [...place(there, corners), goal(law, weights(), there)];
     }));
     const values = small.flat().map(([, , value]) => value);
-    const levels = ticks(Math.min(...values), Math.max(...values), 9);
+    const [low, high] = [Math.min(...values), Math.max(...values)];
+    const levels = high - low > 1e-6 ? levelsOf(values) : [];
+    const dots = measured.map(([there]) => place(there, corners));
     const named = [];
     const lines = [];
     for (const level of levels) {
@@ -121,13 +131,13 @@ function render({ model, el }) {
         fill: "currentColor", class: "lc-1", opacity: 0.13 }));
       lines.push(s("path", { d: cuts.map((cut) => `M${path(cut)}`).join(""), stroke: "var(--lc-text)", opacity: 0.55 }));
       // Its number stands where there is most room.
-      const room = ([[x, y]]) => Math.min(...[...named, ...corners].map(([x1, y1]) => Math.hypot(x - x1, 2 * (y - y1))));
+      const room = ([[x, y]]) => Math.min(...[...named, ...corners].map(([x1, y1]) => Math.hypot(x - x1, 2 * (y - y1))),
+        ...dots.map(([x1, y1]) => 3 * Math.hypot(x - x1, y - y1)));
       const [first] = cuts.sort((one, other) => room(other) - room(one));
       if (first && room(first) > 40) named.push([...first[0], level]);
     }
     svg.append(...lines, s("path", { d: `M${path(corners)}Z`, fill: "none", stroke: "var(--lc-text)" }));
-    for (const [there] of measured) {
-      const [cx, cy] = place(there, corners);
+    for (const [cx, cy] of dots) {
       svg.append(s("circle", { cx, cy, r: 3.5, fill: "var(--lc-on)", stroke: "var(--lc-text)", "stroke-width": 1.5 }));
     }
     for (const [x, y, level] of named) {
@@ -143,8 +153,8 @@ function render({ model, el }) {
       label(wide / 2, 14, `all ${sources[0]}`, { "text-anchor": "middle" }),
       label(corners[1][0] - 8, tall - 6, `all ${sources[1]}`),
       label(corners[2][0] + 8, tall - 6, `all ${sources[2]}`, { "text-anchor": "end" }));
-    return `contours of the loss for ${model.get("target")} from ${nats(Math.min(...values))} to ` +
-      `${nats(Math.max(...values))} nats, ${measured.length} measured mixtures as dots, and the chosen one, a ring, at ${inWords(shares())}`;
+    return `contours of the loss for ${model.get("target")} from ${nats(low)} to ${nats(high)} nats, ` +
+      `${measured.length} measured mixtures as dots, and the chosen one, a ring, at ${inWords(shares())}`;
   }, { height: (wide) => Math.round(side(wide) * 0.866) + 48, label: "triangle of mixtures" });
   const picture = w.stages.lastElementChild.firstElementChild;
 

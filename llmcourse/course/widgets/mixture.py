@@ -12,8 +12,8 @@ from llmcourse.course.widget import Widget
 MEAN = "mean of all"
 """The target that counts every source alike."""
 LONGEST_NAME = 14
-DIGITS = 4
-"""To which losses, and the numbers of the law, travel to the page."""
+DIGITS = 8
+"""Of a number that travels to the page: k may be a billionth where t is large."""
 
 
 class MixtureTriangle(Widget):
@@ -76,7 +76,7 @@ class MixtureTriangle(Widget):
     @traitlets.observe("first", "second")
     def _add_to_one(self, change: dict[str, Any]) -> None:
         other = "second" if change["name"] == "first" else "first"
-        rest = round(1 - change["new"], DIGITS)
+        rest = round(1 - change["new"], 4)
         if getattr(self, other) > rest:
             setattr(self, other, rest)
 
@@ -85,7 +85,7 @@ def _number(value: int | float) -> float:
     """Return a number for the page."""
     if not math.isfinite(value):
         raise ValueError(f"shares, losses and the numbers of a law are finite, not {value}")
-    return round(float(value), DIGITS)
+    return float(f"{value:.{DIGITS}g}")
 
 
 def _three(values: Sequence[int | float]) -> list[float]:
