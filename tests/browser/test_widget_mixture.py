@@ -179,6 +179,22 @@ def test_the_button_goes_to_the_best_mixture_for_the_target(show, target):
     assert f"{target}, is {least:.2f} nats per token; no mixture of whole percents" in said(page)
 
 
+def test_the_contours_are_those_of_the_target(show):
+    page = show(mixture_triangle())
+    paths = page.locator(".lc-stage > svg").first.locator("path")
+    drawn = []
+    for place, target in enumerate(("stories", "code", "prose")):
+        choose(page, "loss to make small", target)
+        corners = [predicted([float(i == j) for j in range(3)])[place] for i in range(3)]
+        assert f"contours of the loss for {target} from " in pictured(page)
+        assert f" to {max(corners):.2f} nats, " in pictured(page)
+        drawn.append(paths.evaluate_all("all => all.map((one) => one.getAttribute('d'))"))
+    choose(page, "loss to make small", "stories")
+    drawn.append(paths.evaluate_all("all => all.map((one) => one.getAttribute('d'))"))
+    assert drawn[0] == drawn[3]
+    assert drawn[0] != drawn[1] != drawn[2]
+
+
 @pytest.mark.parametrize("width", [760, 360])
 def test_the_point_is_dragged(show, width):
     page = show(mixture_triangle(), width=width)

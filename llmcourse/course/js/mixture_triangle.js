@@ -110,10 +110,12 @@ function render({ model, el }) {
   const side = (wide) => Math.min(wide - 24, 420);
   let corners = null;
 
-  const drawTriangle = w.stage((svg, wide, tall) => {
-    const half = side(wide) / 2;
-    const bottom = tall - 24;
-    corners = [[wide / 2, 24], [wide / 2 - half, bottom], [wide / 2 + half, bottom]];
+  // What does not hang on the chosen mixture, kept until the target or the width changes.
+  let surface = { key: null };
+  function surfaceOf(wide) {
+    const key = `${wide} ${model.get("target")}`;
+    if (key === surface.key) return surface;
+    const made = s("g");
     const small = cells.map((cell) => cell.map(([a, b]) => {
       const there = [a, b, CELLS - a - b].map((x) => x / CELLS);
       return [...place(there, corners), goal(law, weights(), there)];
@@ -127,7 +129,7 @@ function render({ model, el }) {
     for (const level of levels) {
       const found = small.map((triangle) => below(triangle, level));
       const cuts = found.map(({ cut }) => cut).filter(({ length }) => length);
-      svg.append(s("path", { d: found.filter(({ outline }) => outline.length).map(({ outline }) => `M${path(outline)}Z`).join(""),
+      made.append(s("path", { d: found.filter(({ outline }) => outline.length).map(({ outline }) => `M${path(outline)}Z`).join(""),
         fill: "currentColor", class: "lc-1", opacity: 0.13 }));
       lines.push(s("path", { d: cuts.map((cut) => `M${path(cut)}`).join(""), stroke: "var(--lc-text)", opacity: 0.55 }));
       // Its number stands where there is most room.
@@ -136,14 +138,24 @@ function render({ model, el }) {
       const [first] = cuts.sort((one, other) => room(other) - room(one));
       if (first && room(first) > 40) named.push([...first[0], level]);
     }
-    svg.append(...lines, s("path", { d: `M${path(corners)}Z`, fill: "none", stroke: "var(--lc-text)" }));
+    made.append(...lines, s("path", { d: `M${path(corners)}Z`, fill: "none", stroke: "var(--lc-text)" }));
     for (const [cx, cy] of dots) {
-      svg.append(s("circle", { cx, cy, r: 3.5, fill: "var(--lc-on)", stroke: "var(--lc-text)", "stroke-width": 1.5 }));
+      made.append(s("circle", { cx, cy, r: 3.5, fill: "var(--lc-on)", stroke: "var(--lc-text)", "stroke-width": 1.5 }));
     }
     for (const [x, y, level] of named) {
-      svg.append(label(clamp(x, 16, wide - 16), y + 4, show(level), { "text-anchor": "middle",
+      made.append(label(clamp(x, 16, wide - 16), y + 4, show(level), { "text-anchor": "middle",
         style: "stroke: var(--lc-on); stroke-width: 4; paint-order: stroke; stroke-linejoin: round" }));
     }
+    surface = { key, made, low, high };
+    return surface;
+  }
+
+  const drawTriangle = w.stage((svg, wide, tall) => {
+    const half = side(wide) / 2;
+    const bottom = tall - 24;
+    corners = [[wide / 2, 24], [wide / 2 - half, bottom], [wide / 2 + half, bottom]];
+    const { made, low, high } = surfaceOf(wide);
+    svg.append(made);
     const [cx, cy] = place(shares(), corners);
     for (const [r, stroke, thick] of [[9, "var(--lc-on)", 6], [9, "currentColor", 3], [1, "currentColor", 3]]) {
       svg.append(s("circle", { cx, cy, r, fill: "none", stroke, "stroke-width": thick, class: "lc-2" }));
