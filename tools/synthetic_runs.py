@@ -129,10 +129,10 @@ def student_of(
     tokens: torch.Tensor,
     seed: int,
     num_steps: int,
-    temperature: float,
-    hard_share: float,
+    targets: tuple[float, float],
 ) -> nutshell.Llama:
     """Train a student on the teacher's probabilities, in the steps and at the rates of `train`."""
+    temperature, hard_share = targets
     torch.manual_seed(seed)
     model = nutshell.Llama(nutshell.Config(num_layers=STUDENT_LAYERS))
     optimizer = nutshell.AdamW(model)
@@ -155,7 +155,7 @@ def student_run(teacher: nutshell.Llama, name: str, num_steps: int, seed: int) -
     tokens = encoded(true_documents(seed=seed))
     if TARGETS[name] is None:
         return measured(trained(tokens, seed, num_steps, STUDENT_LAYERS))
-    return measured(student_of(teacher, tokens, seed, num_steps, *TARGETS[name]))
+    return measured(student_of(teacher, tokens, seed, num_steps, TARGETS[name]))
 
 
 def distillation_runs() -> dict[str, Any]:

@@ -62,6 +62,36 @@ def funnel_board(**state):
     return widgets.FunnelBoard(rows, **state)
 
 
+MIXING_LAW = [
+    (1.0, 0.5, (0.0, 1.2, 1.6)),
+    (1.5, 0.9, (1.1, 0.0, 0.7)),
+    (2.0, 1.2, (0.4, 0.5, 0.0)),
+]
+"""A law of three sources: c, k and t of each."""
+
+
+def measured_mixtures():
+    """Three runs, not far from that law."""
+    return [
+        [[1, 0, 0], [1.52, 4.2, 3.8]],
+        [[0.5, 0.2, 0.3], [2.51, 3.41, 3.75]],
+        [[0.2, 0.2, 0.6], [4.5, 3.1, 3.4]],
+    ]
+
+
+def mixture_triangle(**state):
+    """That law with these runs."""
+    names = ["stories", "code", "prose"]
+    return widgets.MixtureTriangle(names, MIXING_LAW, measured_mixtures(), **state)
+
+
+def steep_triangle():
+    """A law with large losses, and with a source that no mixture changes; long names, no runs."""
+    law = [(0.0, 1e-4, (0, 12, 14)), (50.0, 1e-4, (9, 0, 12)), (3.0, 1.0, (0, 0, 0))]
+    names = ["W" * 14, "conversations", "encyclopaedias"]
+    return widgets.MixtureTriangle(names, law, first=0, second=1, target=names[2])
+
+
 TWO_LINES = "a = 3; b = a + a; c = b + b"
 PROGRAMS = {
     "two lines": TWO_LINES,
@@ -400,6 +430,13 @@ REGISTRY = {
         {"gigabytes_per_s": 1_000, "latency_us": 0.1, "backward_ms": 10_000},
         {"overlap": False, "bucket_mb": 2},
     ),
+    widgets.CollapseLab: entry(
+        widgets.CollapseLab,
+        {},
+        {"temperature": 0.6, "samples": 50},
+        {"temperature": 1.4, "samples": 2_000, "seed": 9_999},
+        {"fresh": 0.95, "temperature": 0.85},
+    ),
     widgets.ConfigExplorer: entry(
         widgets.ConfigExplorer, {}, {"preset": "llama3_8b", "context_length": 131_072}
     ),
@@ -464,6 +501,13 @@ REGISTRY = {
         {"preset": "racks"},
         {"preset": "popular", "pp": 128, "cp": 64, "dp": 2, "tp": 1, "batch_tokens": 2**28},
         {"preset": "small", "gpus": 1, "dp": 1, "pp": 1, "cp": 1, "tp": 1},
+    ),
+    widgets.MixtureTriangle: entry(
+        mixture_triangle,
+        {},
+        {"first": 1, "second": 0, "target": "stories"},
+        {"first": 0.2, "second": 0.2, "target": "prose"},
+        steep_triangle,
     ),
     widgets.OptimizerRace: entry(
         widgets.OptimizerRace,

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from llmcourse.course.widgets.bits import BitPattern
     from llmcourse.course.widgets.block import BlockTapper
     from llmcourse.course.widgets.buckets import BucketTimeline
+    from llmcourse.course.widgets.collapse import CollapseLab
     from llmcourse.course.widgets.course import ProgressMap
     from llmcourse.course.widgets.crash import CrashLab
     from llmcourse.course.widgets.descent import Bowl, StepByHand
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from llmcourse.course.widgets.graph import GraphStepper
     from llmcourse.course.widgets.memory import MemoryTimeline
     from llmcourse.course.widgets.mesh import MeshGrid
+    from llmcourse.course.widgets.mixture import MixtureTriangle
     from llmcourse.course.widgets.model import ConfigExplorer, SamplingBoard
     from llmcourse.course.widgets.player import SchedulePlayer
     from llmcourse.course.widgets.race import OptimizerRace

@@ -1,0 +1,199 @@
+"""The lab of chapter 08: the page simulates as plain Python does, and every control obeys."""
+
+import itertools
+import math
+import random
+
+import pytest
+
+from llmcourse.checkpoint.toy_run import uniform
+from llmcourse.course.widgets.collapse import CollapseLab
+from tests.browser.kit import enter, noted, pictured, said, table, value
+
+WORDS = 50
+GENERATIONS = 10
+
+
+# --- the reference
+
+
+def zipf(count):
+    whole = math.fsum(1 / rank for rank in range(1, count + 1))
+    return [1 / rank / whole for rank in range(1, count + 1)]
+
+
+def entropy_bits(p):
+    return math.fsum(-x * math.log2(x) for x in p if x > 0)
+
+
+def sharpened(p, temperature):
+    """Powers of the probabilities, by their logarithms."""
+    powers = [math.exp(math.log(x) / temperature) if x > 0 else 0.0 for x in p]
+    return [x / math.fsum(powers) for x in powers]
+
+
+def drawn(p, u):
+    """The word in whose stretch of the cumulative probabilities u is."""
+    ends = [math.fsum(p[: i + 1]) for i in range(len(p))]
+    return next(i for i, end in enumerate(ends) if u < end or end == ends[-1])
+
+
+def simulated(source, temperature, fresh, samples, seed):
+    """The source, and every generation's shares of words."""
+    found = [source]
+    num_fresh = math.floor(fresh * samples + 0.5)
+    for generation in range(GENERATIONS):
+        writer = sharpened(found[-1], temperature)
+        words = [
+            drawn(source if i < num_fresh else writer, uniform(seed, generation * samples + i))
+            for i in range(samples)
+        ]
+        found.append([words.count(word) / samples for word in range(len(source))])
+    return found
+
+
+# --- arithmetic
+
+
+def test_the_source_is_zipfs(arithmetic):
+    got = arithmetic(CollapseLab, "zipf", [[WORDS], [1], [3]])
+    assert got == [pytest.approx(zipf(count), rel=1e-13) for count in (WORDS, 1, 3)]
+
+
+def distributions(count=50):
+    draws = random.Random(8)
+    for size in range(2, count):
+        weights = [draws.random() ** 3 if draws.random() < 0.7 else 0.0 for _ in range(size)]
+        weights[draws.randrange(size)] = 1.0
+        yield [x / sum(weights) for x in weights]
+
+
+def test_entropy_and_words_alive_by_their_definitions(arithmetic):
+    given = [*distributions(), [1.0, 0.0], [0.25] * 4]
+    got = arithmetic(CollapseLab, "entropyBits", [[p] for p in given])
+    assert got == pytest.approx([entropy_bits(p) for p in given], rel=1e-12, abs=1e-12)
+    assert got[-2:] == [0, 2]
+    assert arithmetic(CollapseLab, "alive", [[p] for p in given]) == [
+        sum(x > 0 for x in p) for p in given
+    ]
+
+
+@pytest.mark.parametrize("temperature", [0.6, 0.95, 1, 1.4])
+def test_a_temperature_takes_powers(arithmetic, temperature):
+    given = list(distributions())
+    got = arithmetic(CollapseLab, "sharpened", [[p, temperature] for p in given])
+    assert got == [pytest.approx(sharpened(p, temperature), rel=1e-12) for p in given]
+
+
+def test_a_number_draws_the_word_in_whose_stretch_it_is(arithmetic):
+    p = [0.0, 0.25, 0.0, 0.5, 0.25, 0.0]
+    given = {0: 1, 0.2: 1, 0.25: 3, 0.74: 3, 0.75: 4, 0.999: 4, 1.0: 4}
+    assert arithmetic(CollapseLab, "drawn", [[p, u] for u in given]) == list(given.values())
+
+
+@pytest.mark.parametrize(
+    ("temperature", "fresh", "samples", "seed"),
+    [(1, 0, 200, 1), (0.8, 0, 50, 7), (1.4, 0.5, 75, 9_999), (0.6, 0.07, 333, 0), (1, 1, 50, 2)],
+)
+def test_generations_are_those_of_python(arithmetic, temperature, fresh, samples, seed):
+    state = {"temperature": temperature, "fresh": fresh, "samples": samples, "seed": seed}
+    got = arithmetic(CollapseLab, "generations", [[zipf(WORDS), state, GENERATIONS]])[0]
+    assert got == simulated(zipf(WORDS), **state)
+
+
+def lost_words(arithmetic, **changed):
+    """Words that are dead at the end, as a mean over seeds, and whether one ever came back."""
+    states = [
+        {"temperature": 1, "fresh": 0, "samples": 200, "seed": seed} | changed for seed in range(20)
+    ]
+    runs = arithmetic(
+        CollapseLab, "generations", [[zipf(WORDS), state, GENERATIONS] for state in states]
+    )
+    rises = any(
+        now > 0 and before == 0
+        for run in runs
+        for older, newer in itertools.pairwise(run)
+        for before, now in zip(older, newer, strict=True)
+    )
+    return sum(run[-1].count(0) for run in runs) / len(runs), rises
+
+
+def test_a_dead_word_comes_back_from_fresh_samples_alone(arithmetic):
+    alone, came_back = lost_words(arithmetic)
+    assert not came_back
+    half, came_back = lost_words(arithmetic, fresh=0.5)
+    assert came_back
+    assert half < alone / 2
+    assert lost_words(arithmetic, temperature=0.7)[0] > alone
+    assert lost_words(arithmetic, samples=2_000)[0] < alone / 2
+
+
+# --- the page
+
+
+def ends(**state):
+    """Entropy and number of words of the last generation, as the page writes them."""
+    start = {"temperature": 1, "fresh": 0, "samples": 200, "seed": 1}
+    last = simulated(zipf(WORDS), **start | state)[-1]
+    return f"{entropy_bits(last):.2f}", sum(x > 0 for x in last)
+
+
+def test_the_run_in_words_pictures_and_table(show):
+    page = show(CollapseLab())
+    entropy, words = ends()
+    truth = f"{entropy_bits(zipf(WORDS)):.2f}"
+    assert said(page).startswith(
+        "After 10 generations of 200 samples at temperature 1, none of them fresh: "
+        f"{words} of 50 words are still written, and the entropy is {entropy} bits, "
+        f"with {truth} in the source. The commonest word, word "
+    )
+    run = simulated(zipf(WORDS), 1, 0, 200, 1)
+    assert pictured(page, 0) == "entropy, bits per word: " + ", ".join(
+        f"{f'generation {g}' if g else 'source'} {entropy_bits(p):.2f}" for g, p in enumerate(run)
+    )
+    assert pictured(page, 1).startswith("words still written: source 50, generation 1 ")
+    assert pictured(page, 2).endswith(f"; {50 - words} of 50 words have died out")
+    rows = table(page)
+    assert [row[:3] for row in rows] == [
+        [str(g) if g else "source", f"{entropy_bits(p):.2f}", str(sum(x > 0 for x in p))]
+        for g, p in enumerate(run)
+    ]
+    assert rows[0][3] == "22.2 %"
+
+
+def test_every_control_changes_the_run(show):
+    page = show(CollapseLab())
+    state = {}
+    for name, label, given in (
+        ("temperature", "temperature", 0.75),
+        ("fresh", "share of fresh samples", 0.25),
+        ("samples", "samples per generation", 150),
+    ):
+        enter(page, label, str(given))
+        state[name] = given
+        entropy, words = ends(**state)
+        assert f": {words} of 50 words are still written, and the entropy is {entropy}" in said(
+            page
+        )
+    assert "of 150 samples at temperature 0.75, 25 % of them fresh" in said(page)
+    page.get_by_role("button", name="Again, with other chances").click()
+    entropy, words = ends(**state, seed=2)
+    assert f": {words} of 50 words are still written, and the entropy is {entropy}" in said(page)
+    enter(page, "temperature", "3")
+    assert "3 is not possible" in noted(page)
+    assert value(page, "temperature") == "1.4"
+
+
+def test_after_the_last_seed_comes_the_first(show):
+    page = show(CollapseLab(seed=9_999))
+    page.get_by_role("button", name="Again, with other chances").click()
+    entropy, words = ends(seed=0)
+    assert f": {words} of 50 words are still written, and the entropy is {entropy}" in said(page)
+
+
+def test_dead_words_have_a_cross_and_others_a_bar(show):
+    page = show(CollapseLab())
+    _, words = ends()
+    bars = page.locator(".lc-stage > svg").nth(2)
+    assert bars.locator("rect").count() == words
+    assert bars.locator("path").count() == WORDS - words
