@@ -7,7 +7,7 @@ the same number of tokens, and writes what it finds into llmcourse/course/mixtur
 
 triangle  mixtures of the three sources, from each alone to all together; some are held out, for a
           law that the others give to predict.
-repeats   a part of the addresses, from a few pages to all of them, read again and again.
+repeats   a part of the addresses, from a few pages to nearly all, read until its share is full.
 anneal    the same windows of each source in another order: addresses spread evenly, late, or early.
 
 Losses are means in nats per token, on documents that no run reads, one number for each seed.
