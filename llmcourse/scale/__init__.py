@@ -1,4 +1,4 @@
-"""What a run costs on how much hardware, how it fails there, and how it is launched.
+"""What a run costs, what small runs foretell, how hardware fails, and how a run is launched.
 
-Taught in: chapters/10_blueprint.ipynb, chapters/31_failures.ipynb
+Taught in: chapters/07_mixture.ipynb, chapters/10_blueprint.ipynb, chapters/31_failures.ipynb
 """

@@ -1,9 +1,11 @@
-"""course.recorded: results are found by name, and a row of the curation runs is run again."""
+"""course.recorded: results are found by name, and a row of each kind of runs is run again."""
+
+import math
 
 import pytest
 
 from llmcourse.course.recorded import recorded_runs
-from tools import curation_runs
+from tools import curation_runs, mixture_runs
 
 
 def test_what_is_recorded_is_found_by_name():
@@ -34,3 +36,62 @@ def test_the_funnel_leaves_what_is_recorded():
     assert len(texts) == found["whole funnel"]["documents"]
     tokenizer = curation_runs.tokenizer_of_stories()
     assert sum(len(tokenizer.encode(t)) + 1 for t in texts) == found["whole funnel"]["tokens"]
+
+
+# --- mixtures
+
+
+def test_every_mixture_is_recorded_with_its_seeds():
+    found = recorded_runs("mixture")["triangle"]
+    assert found["sources"] == list(mixture_runs.SOURCES)
+    assert found["tokens"] == mixture_runs.TOKENS
+    assert len(found["mixtures"]) == len(mixture_runs.MIXTURES)
+    for mixture, row in zip(mixture_runs.MIXTURES, found["mixtures"], strict=True):
+        assert row["shares"] == list(mixture.shares)
+        assert row["held_out"] == mixture.held_out
+        for name in mixture_runs.SOURCES:
+            assert len(row["losses"][name]) == mixture.num_seeds, (mixture, name)
+
+
+def test_who_has_read_stories_alone_has_the_recorded_losses():
+    """One row again; what it never read it predicts worse than by chance."""
+    row = recorded_runs("mixture")["triangle"]["mixtures"][0]
+    assert row["shares"] == [1, 0, 0]
+    run = mixture_runs.triangle_run((1, 0, 0), seed=0)
+    assert run["stories"] == pytest.approx(row["losses"]["stories"][0], abs=0.05)
+    for name in ("code", "addresses"):
+        assert min(run[name], *row["losses"][name]) > math.log(mixture_runs.VOCAB_SIZE)
+
+
+def test_no_document_is_on_both_sides():
+    for name in mixture_runs.SOURCES:
+        texts = mixture_runs.texts(name)
+        assert texts.held_out
+        assert set(texts.training).isdisjoint(texts.held_out), name
+
+
+def test_every_order_reads_the_same_of_each_source():
+    found = recorded_runs("mixture")["anneal"]["orders"]
+    ends = mixture_runs.NUM_STEPS
+    assert list(found) == list(mixture_runs.orders())
+    for name, stages in mixture_runs.orders().items():
+        assert found[name]["stages"] == [[stage.step, stage.shares] for stage in stages]
+        borders = [stage.step for stage in stages[1:]] + [ends]
+        for source, share in mixture_runs.EVEN.items():
+            read = sum(
+                (border - stage.step) * stage.shares[source]
+                for stage, border in zip(stages, borders, strict=True)
+            )
+            assert read == pytest.approx(ends * share), (name, source)
+
+
+def test_parts_are_read_as_often_as_recorded():
+    rows = recorded_runs("mixture")["repeats"]["runs"]
+    assert [(row["share"], row["tokens"]) for row in rows] == [
+        (share, size) for share in mixture_runs.REPEATED_SHARES for size in mixture_runs.PARTS
+    ]
+    for row in rows:
+        # A window of LENGTH has a target more than inputs: here are all places where one begins.
+        windows = len(range(0, row["tokens"] - mixture_runs.LENGTH, mixture_runs.LENGTH))
+        read = row["share"] * mixture_runs.TOKENS / mixture_runs.LENGTH
+        assert row["epochs"] == pytest.approx(read / windows, abs=5e-5), row
