@@ -1,6 +1,6 @@
 """Measure what chapter 08 tells of text that models write: runs that take longer than a page may.
 
-    python -m tools.synthetic_runs [distillation] [generations]
+    python -m tools.synthetic_runs [distillation] [generations] [cooler]
 
 trains the nutshell's Llama and writes what it finds into llmcourse/course/synthetic.json:
 
@@ -9,6 +9,7 @@ distillation  a student of one layer learns from a teacher's probabilities, at s
 generations   a model learns from what the one before wrote, five times: from that alone, with half
               of it replaced by true stories, or with only those documents kept whose sentences the
               grammar of the stories accepts.
+cooler        the first of these again, with text that is written at a temperature of 0.7.
 
 Losses are in nats per token, on stories that nobody has read.  Every run has the seeds 0, 1 and 2;
 training takes about 4 seconds for 100 steps.
@@ -52,6 +53,7 @@ TEXT_CHARACTERS = 480_000
 """Of a generation's documents; a run reads them about four times."""
 NUM_GENERATIONS = 5
 VARIANTS = ("own text", "half fresh", "verified")
+COOLER, COOLER_TEMPERATURE = "cooler", 0.7
 FRESH_SHARE = 0.5
 HELD_OUT_BYTES = 80_000
 
@@ -176,16 +178,19 @@ def distillation_runs() -> dict[str, Any]:
 # --- models that learn from models
 
 
-def written_by(model: nutshell.Llama, num_characters: int, seed: int) -> list[str]:
+def written_by(
+    model: nutshell.Llama, num_characters: int, seed: int, temperature: float = 1.0
+) -> list[str]:
     """Let a model write documents with about so many characters."""
     fast = Transformer(ModelConfig(**asdict(nutshell.Config(num_layers=NUM_LAYERS))))
     fast.load_state_dict(model.state_dict())
-    return write_documents(fast, tokenizer(), num_characters // 4, seed=seed)
+    return write_documents(
+        fast, tokenizer(), num_characters // 4, seed=seed, temperature=temperature
+    )
 
 
 def lineage(variant: str, seed: int, num_steps: int = NUM_STEPS) -> list[dict[str, float]]:
     """Train generation after generation; return what each is like."""
-    shares: list[float] = []
 
     def train(documents: Sequence[str], number: int) -> nutshell.Llama:
         return trained(encoded(documents), 100 * seed + number, num_steps)
@@ -193,16 +198,13 @@ def lineage(variant: str, seed: int, num_steps: int = NUM_STEPS) -> list[dict[st
     def write(model: nutshell.Llama, number: int) -> list[str]:
         draws = 1_000 * (100 * seed + number)
         if variant != "verified":
-            documents = written_by(model, TEXT_CHARACTERS, draws)
-            shares.append(sum(map(is_grammatical, documents)) / len(documents))
-            return documents
-        found = verify_and_keep(
+            temperature = COOLER_TEMPERATURE if variant == COOLER else 1.0
+            return written_by(model, TEXT_CHARACTERS, draws, temperature)
+        return verify_and_keep(
             lambda part: written_by(model, TEXT_CHARACTERS, draws + part),
             is_grammatical,
             TEXT_CHARACTERS,
-        )
-        shares.append(len(found.documents) / found.num_written)
-        return found.documents
+        ).documents
 
     mixed = variant == "half fresh"
     rows = []
@@ -228,11 +230,11 @@ def lineage(variant: str, seed: int, num_steps: int = NUM_STEPS) -> list[dict[st
     return rows
 
 
-def generation_runs() -> dict[str, Any]:
-    """Follow all lineages."""
-    found: dict[str, Any] = {variant: [] for variant in VARIANTS}
+def generation_runs(variants: Sequence[str]) -> dict[str, Any]:
+    """Follow the lineages of some variants."""
+    found: dict[str, Any] = {variant: [] for variant in variants}
     for seed in SEEDS:
-        for variant in VARIANTS:
+        for variant in variants:
             found[variant].append(lineage(variant, seed))
     by_key = {
         variant: {key: [[row[key] for row in rows] for rows in lineages] for key in lineages[0][0]}
@@ -262,7 +264,11 @@ def write(part: str, found: dict[str, Any]) -> None:
 def main(wanted: list[str]) -> int:
     """Make the wanted runs, or all."""
     torch.set_num_threads(1)
-    parts = {"distillation": distillation_runs, "generations": generation_runs}
+    parts = {
+        "distillation": distillation_runs,
+        "generations": lambda: generation_runs(VARIANTS),
+        "cooler": lambda: generation_runs((COOLER,)),
+    }
     for part, runs in parts.items():
         if not wanted or part in wanted:
             write(part, runs())
