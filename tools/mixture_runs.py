@@ -182,10 +182,10 @@ MIXTURES = (
 
 
 def triangle_run(
-    shares: tuple[float, ...], seed: int, num_steps: int = NUM_STEPS
+    shares: tuple[int | float, ...], seed: int, num_steps: int = NUM_STEPS
 ) -> dict[str, float]:
     """Train on a mixture; return the loss on each source."""
-    of = {name: share for name, share in zip(SOURCES, shares, strict=True) if share}
+    of = {name: float(share) for name, share in zip(SOURCES, shares, strict=True) if share}
     return losses_of(trained([Stage(0, of)], seed, num_steps=num_steps))
 
 
