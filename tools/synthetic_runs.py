@@ -1,6 +1,6 @@
 """Measure what chapter 08 tells of text that models write: runs that take longer than a page may.
 
-    python -m tools.synthetic_runs [distillation] [generations] [cooler]
+    python -m tools.synthetic_runs [distillation] [generations] [cooler] [both]
 
 trains the nutshell's Llama and writes what it finds into llmcourse/course/synthetic.json:
 
@@ -10,6 +10,7 @@ generations   a model learns from what the one before wrote, five times: from th
               of it replaced by true stories, or with only those documents kept whose sentences the
               grammar of the stories accepts.
 cooler        the first of these again, with text that is written at a temperature of 0.7.
+both          verified documents, of which half are replaced by true stories.
 
 Losses are in nats per token, on stories that nobody has read.  Every run has the seeds 0, 1 and 2;
 training takes about 4 seconds for 100 steps.
@@ -54,6 +55,7 @@ TEXT_CHARACTERS = 480_000
 NUM_GENERATIONS = 5
 VARIANTS = ("own text", "half fresh", "verified")
 COOLER, COOLER_TEMPERATURE = "cooler", 0.7
+BOTH = "verified, half fresh"
 FRESH_SHARE = 0.5
 HELD_OUT_BYTES = 80_000
 
@@ -197,7 +199,7 @@ def lineage(variant: str, seed: int, num_steps: int = NUM_STEPS) -> list[dict[st
 
     def write(model: nutshell.Llama, number: int) -> list[str]:
         draws = 1_000 * (100 * seed + number)
-        if variant != "verified":
+        if variant not in ("verified", BOTH):
             temperature = COOLER_TEMPERATURE if variant == COOLER else 1.0
             return written_by(model, TEXT_CHARACTERS, draws, temperature)
         return verify_and_keep(
@@ -206,7 +208,7 @@ def lineage(variant: str, seed: int, num_steps: int = NUM_STEPS) -> list[dict[st
             TEXT_CHARACTERS,
         ).documents
 
-    mixed = variant == "half fresh"
+    mixed = variant in ("half fresh", BOTH)
     rows = []
     for generation in generations(
         true_documents(100 * seed),
@@ -268,6 +270,7 @@ def main(wanted: list[str]) -> int:
         "distillation": distillation_runs,
         "generations": lambda: generation_runs(VARIANTS),
         "cooler": lambda: generation_runs((COOLER,)),
+        "both": lambda: generation_runs((BOTH,)),
     }
     for part, runs in parts.items():
         if not wanted or part in wanted:

@@ -141,7 +141,7 @@ def generations(
     *,
     num_generations: int,
     fresh: Callable[[int], Sequence[str]] | None = None,
-    fresh_share: float = 0.0,
+    fresh_share: int | float = 0.0,
     seed: int = 0,
 ) -> Iterator[Generation[Model]]:
     """Train a model, let it write, train the next one from scratch on that; yield every one.
@@ -173,7 +173,7 @@ def generations(
         yield Generation(number, model, documents)
 
 
-def _partly_fresh(written: list[str], fresh: list[str], share: float, seed: int) -> list[str]:
+def _partly_fresh(written: list[str], fresh: list[str], share: int | float, seed: int) -> list[str]:
     """Return as many documents as were written, of which a share is fresh, in random order."""
     num_fresh = round(share * len(written))
     if len(fresh) < num_fresh:
@@ -184,7 +184,7 @@ def _partly_fresh(written: list[str], fresh: list[str], share: float, seed: int)
     return documents
 
 
-def rare_tokens(counts_V: Int[Tensor, " V"], share: float = 0.1) -> Int[Tensor, " rare"]:
+def rare_tokens(counts_V: Int[Tensor, " V"], share: int | float = 0.1) -> Int[Tensor, " rare"]:
     """Return the rarest tokens that make up at most a share of a text together.
 
     Args:
