@@ -5,7 +5,7 @@ import math
 import pytest
 
 from llmcourse.course.recorded import recorded_runs
-from tools import curation_runs, mixture_runs
+from tools import curation_runs, mixture_runs, synthetic_runs
 
 
 def test_what_is_recorded_is_found_by_name():
@@ -95,3 +95,37 @@ def test_parts_are_read_as_often_as_recorded():
         windows = len(range(0, row["tokens"] - mixture_runs.LENGTH, mixture_runs.LENGTH))
         read = row["share"] * mixture_runs.TOKENS / mixture_runs.LENGTH
         assert row["epochs"] == pytest.approx(read / windows, abs=5e-5), row
+
+
+# --- text that models write
+
+
+def test_every_student_and_every_family_is_recorded_with_its_seeds():
+    found = recorded_runs("synthetic")
+    students = {(row["targets"], row["tokens"]): row for row in found["distillation"]["students"]}
+    per_step = synthetic_runs.BATCH_SIZE * synthetic_runs.LENGTH
+    sizes = [steps * per_step for steps in synthetic_runs.STUDENT_STEPS]
+    assert set(students) == {(name, size) for name in synthetic_runs.TARGETS for size in sizes}
+    families = {
+        "generations": synthetic_runs.VARIANTS,
+        "cooler": (synthetic_runs.COOLER,),
+        "both": (synthetic_runs.BOTH,),
+    }
+    for part, names in families.items():
+        assert found[part]["entropy"] == pytest.approx(synthetic_runs.entropy_per_token(), abs=5e-5)
+        assert tuple(found[part]["variants"]) == names
+        for family in found[part]["variants"].values():
+            for key, lines in family.items():
+                assert len(lines) == len(synthetic_runs.SEEDS), key
+                assert {len(line) for line in lines} == {synthetic_runs.NUM_GENERATIONS + 1}, key
+    # All families begin with the same models.
+    first = [[line[0] for line in f["loss"]] for f in found["generations"]["variants"].values()]
+    assert first[0] == first[1] == first[2]
+
+
+def test_a_student_of_tokens_has_the_recorded_loss():
+    students = recorded_runs("synthetic")["distillation"]["students"]
+    (row,) = [r for r in students if r["targets"] == "hard" and r["tokens"] == 460_800]
+    tokens = synthetic_runs.encoded(synthetic_runs.true_documents(seed=1))
+    model = synthetic_runs.trained(tokens, 1, 300, synthetic_runs.STUDENT_LAYERS)
+    assert synthetic_runs.measured(model)["loss"] == pytest.approx(row["loss"][1], abs=0.05)
