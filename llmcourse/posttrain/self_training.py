@@ -15,7 +15,7 @@ Shape suffixes:  N targets, V vocabulary.
 
 import random
 from collections.abc import Callable, Iterator, Sequence
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float, Int
@@ -26,8 +26,6 @@ from llmcourse.data.corpus import END_OF_TEXT, story_report
 from llmcourse.data.tokenizer import Tokenizer
 from llmcourse.model import Transformer
 from llmcourse.model.sampling import generate
-
-Model = TypeVar("Model")
 
 STREAMS = 64
 """Texts that a model writes side by side."""
@@ -126,24 +124,24 @@ def verify_and_keep(
     )
 
 
-class Generation(NamedTuple, Generic[Model]):
+class Generation(NamedTuple):
     """A model, and what it was trained on."""
 
     number: int
-    model: Model
+    model: Any
     documents: Sequence[str]
 
 
 def generations(
     first: Sequence[str],
-    train: Callable[[Sequence[str], int], Model],
-    write: Callable[[Model, int], Sequence[str]],
+    train: Callable[[Sequence[str], int], Any],
+    write: Callable[[Any, int], Sequence[str]],
     *,
     num_generations: int,
     fresh: Callable[[int], Sequence[str]] | None = None,
     fresh_share: int | float = 0.0,
     seed: int = 0,
-) -> Iterator[Generation[Model]]:
+) -> Iterator[Generation]:
     """Train a model, let it write, train the next one from scratch on that; yield every one.
 
     Args:
