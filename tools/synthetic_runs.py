@@ -1,6 +1,6 @@
 """Measure what chapter 08 tells of text that models write: runs that take longer than a page may.
 
-    python -m tools.synthetic_runs [distillation] [generations] [cooler] [both]
+    python -m tools.synthetic_runs [distillation] [generations] [cooler] [both] [kept]
 
 trains the nutshell's Llama and writes what it finds into llmcourse/course/synthetic.json:
 
@@ -11,6 +11,7 @@ generations   a model learns from what the one before wrote, five times: from th
               grammar of the stories accepts.
 cooler        the first of these again, with text that is written at a temperature of 0.7.
 both          verified documents, of which half are replaced by true stories.
+kept          of what the first models write: how documents that pass differ from all.
 
 Losses are in nats per token, on stories that nobody has read.  Every run has the seeds 0, 1 and 2;
 training takes about 4 seconds for 100 steps.
@@ -245,6 +246,25 @@ def generation_runs(variants: Sequence[str]) -> dict[str, Any]:
     return {"entropy": round(entropy_per_token(), 4), "variants": by_key}
 
 
+def kept_run(seed: int, num_steps: int = NUM_STEPS) -> dict[str, float]:
+    """Return the mean length, and the share of rare tokens, of what is written and what passes."""
+    model = trained(encoded(true_documents(100 * seed)), 100 * seed, num_steps)
+    written = written_by(model, TEXT_CHARACTERS, 1_000 * (100 * seed + 1))
+    passed = [text for text in written if is_grammatical(text)]
+    rare = held_out()[1]
+    found = {}
+    for name, documents in (("written", written), ("passed", passed)):
+        found[f"words {name}"] = sum(len(text.split()) for text in documents) / len(documents)
+        found[f"rare {name}"] = torch.isin(encoded(documents), rare).double().mean().item()
+    return rounded(found)
+
+
+def kept_runs() -> dict[str, list[float]]:
+    """Look at what the first generation's models write."""
+    runs = [kept_run(seed) for seed in SEEDS]
+    return {key: [run[key] for run in runs] for key in runs[0]}
+
+
 # --- the command
 
 
@@ -271,6 +291,7 @@ def main(wanted: list[str]) -> int:
         "generations": lambda: generation_runs(VARIANTS),
         "cooler": lambda: generation_runs((COOLER,)),
         "both": lambda: generation_runs((BOTH,)),
+        "kept": kept_runs,
     }
     for part, runs in parts.items():
         if not wanted or part in wanted:

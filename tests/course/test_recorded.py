@@ -120,6 +120,7 @@ def test_every_student_and_every_family_is_recorded_with_its_seeds():
             for key, lines in family.items():
                 assert len(lines) == len(synthetic_runs.SEEDS), key
                 assert {len(line) for line in lines} == {synthetic_runs.NUM_GENERATIONS + 1}, key
+    assert {len(values) for values in found["kept"].values()} == {len(synthetic_runs.SEEDS)}
     # All families begin with the same models.
     first = [[line[0] for line in f["loss"]] for f in found["generations"]["variants"].values()]
     assert first[0] == first[1] == first[2]
