@@ -46,7 +46,7 @@ class Cost(NamedTuple):
 LIMIT = Cost(package=500, script=250, tests=500, seconds=35)
 OF_ITS_OWN = {
     # The whole of curation: ten steps of a funnel, a crawl, a command and blocks for a cluster.
-    "06_crawl_to_corpus": Cost(package=2_500, script=250, tests=2_400, seconds=35),
+    "06_crawl_to_corpus": Cost(package=2_500, script=250, tests=2_400, seconds=100),
 }
 """What chapters may cost that carry a whole part of the package."""
 
