@@ -10,7 +10,7 @@ an hour of one processor; chapter 04 trains its shorter ones with seed 0.
 Every model reads the same 345,600 tokens in 900 steps, where its name does not say otherwise.  A
 Llama is the nutshell's with one thing changed.  A learning rate that differs from `PEAK` was the
 best of those tried with seed 9: for SGD 0.1, 0.3, 0.5, 1; for momentum 0.02, 0.05, 0.1, 0.2, 0.4;
-without norms 0.002, 0.006, 0.01, 0.018.
+without norms 0.002, 0.006, 0.01, 0.018; for batches of 2 0.002, 0.004; of 16 0.006, 0.01, 0.016;
 """
 
 import json
@@ -161,6 +161,10 @@ class Llama:
     """What stands in the place of names of the nutshell."""
     peak: float = PEAK
     times: int = 1
+    batch: int = 4
+    """Rows of a step; the steps are as many as give the same tokens."""
+    text_bytes: int = 0
+    """What it reads over and over, if not 0: the beginning of the page's text."""
     on_bytes: str = ""
     """It reads bytes, as many as the others read "tokens", or as many as those tokens hold."""
 
@@ -184,6 +188,11 @@ LLAMAS = {
     "Llama, momentum": Llama(parts={"AdamW": Descent}, peak=0.2),
     "Llama, constant rate": Llama(parts={"warmup_cosine": constant}),
     "Llama, no warm-up": Llama(parts={"warmup_cosine": without_warmup}),
+    "Llama, batches of 2": Llama(batch=2, peak=4e-3),
+    "Llama, batches of 16": Llama(batch=16, peak=0.016),
+    "Llama, 20 kB of text": Llama(text_bytes=20_000),
+    "Llama, 200 kB of text": Llama(text_bytes=200_000),
+    "Llama, 16 times the tokens": Llama(times=16, peak=4e-3),
 }
 
 
@@ -212,8 +221,9 @@ def loss(names: dict[str, Any], model: str, seed: int) -> float:
 
 def llama_loss(names: dict[str, Any], llama: Llama, seed: int) -> float:
     """Return the held-out loss of one of `LLAMAS`, in nats per token of chapter 04's tokenizer."""
-    tokenizer, steps, shape = names["tokenizer"], llama.times * names["STEPS"], dict(llama.shape)
-    longer = corpus.stories(llama.times * PAGE_BYTES, seed=0)
+    tokenizer, shape = names["tokenizer"], dict(llama.shape)
+    steps = llama.times * names["STEPS"] * names["B"] // llama.batch
+    longer = corpus.stories(llama.text_bytes or llama.times * PAGE_BYTES, seed=0)
     if llama.on_bytes:
         shape["vocab_size"], per_token = 257, len(longer.encode()) / len(names["train_ids"])
         steps = round(steps * (per_token if llama.on_bytes == "text" else 1))
@@ -221,7 +231,8 @@ def llama_loss(names: dict[str, Any], llama: Llama, seed: int) -> float:
     window = names["T"] + 1
     held_out = torch.tensor(tokenizer.encode(corpus.stories(HELD_OUT_BYTES, seed=1)))
     windows = held_out[: len(held_out) // window * window].view(-1, window)
-    names = names | {"windows": windows, "train_ids": torch.tensor(tokenizer.encode(longer))}
+    train_ids = torch.tensor(tokenizer.encode(longer))
+    names = names | {"windows": windows, "train_ids": train_ids, "B": llama.batch}
     functions = {each: _with(names, names[each]) for each in ("trained", "loss_of")}
     with ExitStack() as parts:
         for name, part in llama.parts.items():

@@ -243,9 +243,9 @@ class Batches:
         Raises:
             ValueError: if the step is negative.
         """
-        length = self.context_length
-        inputs_BT, targets_BT = np.empty((2, self.batch_size, length), dtype=np.int64)
-        for row, start in enumerate(self.starts(step).tolist()):
+        length, starts = self.context_length, self.starts(step).tolist()
+        inputs_BT, targets_BT = np.empty((2, len(starts), length), dtype=np.int64)
+        for row, start in enumerate(starts):
             tokens = self.shards[start : start + length + 1]
             inputs_BT[row] = tokens[:-1]
             targets_BT[row] = tokens[1:]

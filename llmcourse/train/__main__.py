@@ -16,6 +16,7 @@ from jsonargparse import ArgumentError, ArgumentParser, Namespace, set_parsing_s
 from llmcourse.base.command_line import fail, shorten_help
 from llmcourse.data import read_prepared
 from llmcourse.data.mixture import shares_of
+from llmcourse.data.ramp import ramp_of
 from llmcourse.model import ModelConfig
 from llmcourse.parallel.world import RankError
 from llmcourse.train.config import NO_MESH, PRESETS, TrainConfig
@@ -221,6 +222,8 @@ def _config(options: Namespace, arguments: list[str], **replaced: Any) -> TrainC
         raise ValueError("--out is missing: name a new folder, such as --out runs/a")
     settings = {name: options[name] for name in TrainConfig.__dataclass_fields__} | replaced
     shape = dict(vars(options.model))
+    if options.batch_ramp and "--batch_size" not in given:
+        settings["batch_size"] = ramp_of(options.batch_ramp)[0].batch_size
     if options.data:
         settings["data"] = str(Path(options.data).resolve())
         if "--corpus" not in given:
@@ -241,7 +244,7 @@ def _given(arguments: list[str]) -> set[str]:
 def _resolved(run: Run) -> str:
     """Return every setting of the run, a line each, and what it amounts to."""
     count = sum(p.numel() for p in run.model.parameters())
-    tokens = run.tokens_per_step * run.config.steps
+    tokens = run.config.num_tokens
     available = sum(len(source.training) for source in run.prepared.sources.values())
     head = f"run {run.folder}, {run.steps_done} of {run.config.steps} steps done"
     tail = f"{count:,} parameters; {tokens:,} tokens to see; {available:,} to train on"

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from llmcourse import model as models
 from llmcourse.base.arguments import require, require_fields
 from llmcourse.data.mixture import Stage, shares_of, thousandths_of
+from llmcourse.data.ramp import Bite, ramp_of, windows_before
 from llmcourse.model import ModelConfig, Part
 from llmcourse.parallel.mesh import Pipeline, Split, parse
 
@@ -74,6 +75,12 @@ class TrainConfig:
     """Optimizer steps."""
     batch_size: int = 12
     """Sequences per step."""
+    accumulate: int = 1
+    """Micro-batches, one after the other, whose gradients add up to that of a rank's sequences: the
+    same step in less memory."""
+    batch_ramp: str = ""
+    """Sequences per step that grow, such as 0:12,200:24 for 24 from step 200 on; batch_size is the
+    first."""
     learning_rate: float = 6e-3
     """Largest learning rate of the schedule."""
     schedule: Literal["cosine", "wsd"] = "cosine"
@@ -140,7 +147,7 @@ class TrainConfig:
     def __post_init__(self) -> None:
         """Reject settings that cannot run, or that would have no effect."""
         counts = ("corpus_bytes", "steps", "batch_size", "validation_tokens", "sample_tokens")
-        require_fields(self, *counts, "keep_checkpoints", "num_threads", "ranks", least=1)
+        require_fields(self, *counts, "accumulate", "keep_checkpoints", "num_threads", "ranks", least=1)
         require_fields(self, "learning_rate", "clip_norm", above=0)
         every = ("validate_every", "sample_every", "checkpoint_every")
         require_fields(self, *every, "weight_decay", "seed", "micro_batches", least=0)
@@ -160,6 +167,7 @@ class TrainConfig:
                     f"corpus = {corpus} and {folder} go together: give both or neither"
                 )
         self._check_mixture()
+        self._check_ramp()
         self._check_mesh()
         if not self.mesh:
             self._check_ranks()
@@ -190,6 +198,20 @@ class TrainConfig:
         step, _, shares = self.anneal.partition(":")
         later = [Stage(int(step), shares_of(shares))] if self.anneal else []
         return [Stage(0, shares_of(self.mix)), *later]
+
+    @property
+    def ramp(self) -> list[Bite]:
+        """The batch sizes of the run and when they begin."""
+        return ramp_of(self.batch_ramp) if self.batch_ramp else [Bite(0, self.batch_size)]
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens that the whole run learns from, repeated ones as often as they come."""
+        return self.tokens_before(self.steps)
+
+    def tokens_before(self, step: int) -> int:
+        """Return the tokens of all steps before one that is counted from 0."""
+        return windows_before(self.ramp, step) * self.model.context_length
 
     @property
     def source_names(self) -> list[str]:
@@ -228,6 +250,26 @@ class TrainConfig:
             if name in ("", ".", "..") or Path(name).name != name:
                 raise ValueError(f"a source is the name of a folder in data, got {name!r}")
 
+    def _check_ramp(self) -> None:
+        """Reject ramps that the run does not follow, or that nothing can share."""
+        if not self.batch_ramp:
+            return
+        first, last = self.ramp[0], self.ramp[-1]
+        if first.batch_size != self.batch_size:
+            raise ValueError(
+                f"batch_ramp begins with {first.batch_size} sequences, batch_size is "
+                f"{self.batch_size}: give the same, or the ramp alone"
+            )
+        if last.step >= self.steps:
+            raise ValueError(
+                f"batch_ramp changes at step {last.step}, the run ends after {self.steps}: give "
+                "more steps, or leave out that stage"
+            )
+        if self.mix or self.mesh:
+            other = "mix" if self.mix else "mesh"
+            raise ValueError(f"with {other} every step has batch_size sequences: leave out one")
+        require("the last batch of batch_ramp", last.batch_size, most=LARGEST)
+
     def _check_mesh(self) -> None:
         """Reject splits that the model or the batch does not allow, and settings without effect."""
         if not self.mesh:
@@ -245,6 +287,10 @@ class TrainConfig:
             raise ValueError(
                 f"ranks = {self.ranks} beside a mesh of {split.num_ranks}: leave out ranks"
             )
+        if self.accumulate != 1:
+            raise ValueError(
+                f"accumulate = {self.accumulate}: a mesh takes its micro-batches from micro_batches"
+            )
         if self.device != "cpu":
             raise ValueError(f"the ranks of a mesh run on the cpu, not on {self.device}")
         if self.without != "nothing":
@@ -257,11 +303,18 @@ class TrainConfig:
 
     def _check_ranks(self) -> None:
         """Reject numbers of ranks that cannot share a batch, and settings that need several."""
-        if self.batch_size % self.ranks:
-            raise ValueError(
-                f"batch_size = {self.batch_size} sequences cannot be shared equally by "
-                f"{self.ranks} ranks: choose a multiple"
-            )
+        name = "batch_ramp" if self.batch_ramp else "batch_size"
+        for _, batch_size in self.ramp:
+            if batch_size % self.ranks:
+                raise ValueError(
+                    f"{name} = {batch_size} sequences cannot be shared equally by {self.ranks} "
+                    "ranks: choose a multiple"
+                )
+            if batch_size // self.ranks % self.accumulate:
+                raise ValueError(
+                    f"{batch_size // self.ranks} sequences of a rank cannot be cut into "
+                    f"{self.accumulate} equal micro-batches: choose a divisor for accumulate"
+                )
         if self.parallel not in LAYOUTS[self.engine]:
             raise ValueError(
                 f"parallel = {self.parallel} is not for engine = {self.engine}: choose from "

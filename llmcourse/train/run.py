@@ -13,6 +13,7 @@ from llmcourse import checkpoint as checkpoints
 from llmcourse.base import runtime
 from llmcourse.data import Batches
 from llmcourse.data.mixture import MixedBatches
+from llmcourse.data.ramp import RampedBatches
 from llmcourse.model import Transformer, without
 from llmcourse.optim import AdamW, decay_groups
 from llmcourse.train.config import TrainConfig
@@ -57,8 +58,9 @@ class Run:
 
     @property
     def tokens_per_step(self) -> int:
-        """Tokens that one step learns from."""
-        return self.config.batch_size * self.config.model.context_length
+        """Tokens that the last step learnt from, or the first will."""
+        last = max(0, self.steps_done - 1)
+        return self.config.tokens_before(last + 1) - self.config.tokens_before(last)
 
     @contextlib.contextmanager
     def watched_by(self, watcher: Watcher) -> Iterator[None]:
@@ -151,12 +153,14 @@ def _batches(
 ) -> Batches | MixedBatches:
     """Return the order of a rank's share of every batch, from its beginning."""
     settings = {
-        "batch_size": config.batch_size // num_shares,
         "context_length": config.model.context_length,
         "rank": share,
         "world_size": num_shares,
         "seed": config.seed,
     }
+    if config.batch_ramp:
+        return RampedBatches(prepared.training, config.ramp, order=config.order, **settings)
+    settings["batch_size"] = config.batch_size // num_shares
     if not config.mix:
         return Batches(prepared.training, order=config.order, **settings)
     training = {name: source.training for name, source in prepared.sources.items()}

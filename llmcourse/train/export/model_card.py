@@ -96,7 +96,7 @@ def model_card(
         ValueError: if the shards are missing, damaged, or of another tokenizer.
     """
     num_tokens, num_bytes = _trained_on(run_folder / "data", config, tokenizer)
-    seen = saved.step * config.batch_size * config.model.context_length
+    seen = config.tokens_before(saved.step)
     values = {key: _text(value) for key, value in (asdict(config) | asdict(config.model)).items()}
     values |= _CORPORA[config.corpus] | _shape(config.model) | saved.code
     values |= _results(run_folder / "metrics.jsonl", config, saved.step, name=name, dtype=dtype)

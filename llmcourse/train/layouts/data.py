@@ -1,5 +1,7 @@
 """Data parallelism: every rank holds everything, and learns from its share of each batch."""
 
+import contextlib
+
 import torch
 
 from llmcourse.model import Transformer
@@ -40,6 +42,10 @@ class DataParallel(AlongAxis):
     ) -> None:
         super().__init__(config, model, optimizer, axis=axis)
         self.replica = BucketedDDP(model, axis)
+
+    def gradients_kept_back(self) -> contextlib.AbstractContextManager[None]:
+        """Send no bucket before the last micro-batch."""
+        return self.replica.no_sync()
 
     def sync(self) -> None:
         """Wait until every bucket of gradients is averaged."""

@@ -29,6 +29,10 @@ class Batch(NamedTuple):
     inputs_BT: Int[Tensor, "B T"]
     targets_BT: Int[Tensor, "B T"]
 
+    def micro_batches(self, number: int) -> list["Batch"]:
+        """Return the rows in so many parts of equal size, in their order."""
+        return [Batch(*parts) for parts in zip(*(x.chunk(number) for x in self), strict=True)]
+
 
 class Prediction(NamedTuple):
     """What a forward pass gives."""
@@ -36,6 +40,8 @@ class Prediction(NamedTuple):
     logits_BTV: Float[Tensor, "B T V"]
     routings: list[Routing]
     """Where a mixture's layers sent the tokens; empty for a dense model."""
+    nats_before: Float[Tensor, ""] | float = 0.0
+    """What the micro-batches that were learnt from already have added to the loss."""
 
 
 class Losses(NamedTuple):
@@ -94,17 +100,54 @@ class Layout:
     # phases 2 to 6
 
     def forward(self, batch: Batch) -> Prediction:
-        """Predict every next token."""
+        """Predict every next token.
+
+        Of an accumulated batch all micro-batches but the last are learnt from on the way, forward
+        and backward: their gradients add up, and their activations are gone before the next one's
+        come.  What is returned is the prediction for the last.
+        """
+        *before, last = batch.micro_batches(self.config.accumulate)
+        num_tokens = self._counted(batch) if before else 0.0
+        nats_before = 0.0
+        for part in before:
+            with self.gradients_kept_back():
+                value = self._losses(self._predict(part), part, num_tokens)
+                value.total.backward()
+            nats_before += value.nats.detach()
+        return self._predict(last)._replace(nats_before=nats_before)
+
+    def loss(self, prediction: Prediction, batch: Batch) -> Losses:
+        """Measure how wrong the predictions are, in nats per token, and what is to be minimised."""
+        last = batch.micro_batches(self.config.accumulate)[-1]
+        value = self._losses(prediction, last, self._counted(batch))
+        return Losses(value.nats + prediction.nats_before, value.total)
+
+    def _predict(self, batch: Batch) -> Prediction:
         routings: list[Routing] = []
         narrow = self.config.precision == "bf16"
         with torch.autocast(self.device.type, torch.bfloat16, enabled=narrow):
             return Prediction(self.model(batch.inputs_BT, routings=routings), routings)
 
-    def loss(self, prediction: Prediction, batch: Batch) -> Losses:
-        """Measure how wrong the predictions are, in nats per token, and what is to be minimised."""
-        nats = losses.cross_entropy(prediction.logits_BTV, batch.targets_BT)
+    def _counted(self, batch: Batch) -> float:
+        """Return the targets that count in the whole batch, of all ranks, for each rank.
+
+        The one normaliser: the ranks' mean of the sums that it divides is the mean over all tokens,
+        however unevenly these are spread over ranks and micro-batches.
+        """
+        return self.mean(float((batch.targets_BT != losses.IGNORE_INDEX).sum()))
+
+    def _losses(self, prediction: Prediction, batch: Batch, num_tokens: float) -> Losses:
+        """Return what a micro-batch adds to the loss of the batch."""
+        logits_BTV, targets_BT = prediction.logits_BTV, batch.targets_BT
+        nats = losses.cross_entropy(logits_BTV, targets_BT, num_tokens=num_tokens)
         balance = auxiliary_loss(prediction.routings, self.config.model)
-        return Losses(nats, nats if balance is None else nats + balance)
+        if balance is None:
+            return Losses(nats, nats)
+        return Losses(nats, nats + balance / self.config.accumulate)
+
+    def gradients_kept_back(self) -> contextlib.AbstractContextManager[None]:
+        """Let gradients add up on this rank for a while, where backward would send them."""
+        return contextlib.nullcontext()
 
     def backward(self, value: Losses) -> None:
         """Leave the gradient with the parameters."""

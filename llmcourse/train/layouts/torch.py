@@ -64,6 +64,10 @@ class TorchLayout(Layout):
         """Return the model as this engine wants it."""
         return DistributedDataParallel(model)
 
+    def gradients_kept_back(self) -> contextlib.AbstractContextManager[None]:
+        """Send no bucket before the last micro-batch."""
+        return self.model.no_sync()
+
     def clip(self) -> float:
         """Scale the gradient to the largest norm that is allowed; return the norm before."""
         norm = nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip_norm)
@@ -159,6 +163,10 @@ class TorchSharded(TorchLayout):
         for block in model.blocks:
             fully_shard(block)
         return fully_shard(model)
+
+    def gradients_kept_back(self) -> contextlib.AbstractContextManager[None]:
+        """Send after each micro-batch: what arrives adds up, and nobody keeps a whole gradient."""
+        return contextlib.nullcontext()
 
 
 def _as(whole: Tensor, p: Tensor) -> Tensor:
