@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         packed_rows,
     )
     from llmcourse.data.prepare import PreparedText, prepare_text, read_prepared
+    from llmcourse.data.ramp import Bite, RampedBatches, ramp_of
     from llmcourse.data.raw_tokens import read_raw_tokens
     from llmcourse.data.shards import ShardWriter, TokenShards, write_shards
 

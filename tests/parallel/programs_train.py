@@ -1,6 +1,7 @@
 """What ranks do in test_train_ranks.py."""
 
 from llmcourse import train
+from llmcourse.train.layouts import Batch
 
 
 def made(rank, config, folder):
@@ -27,3 +28,14 @@ def state_bytes(rank, config, folder):
         sum(p.nbytes for p in run.model.parameters()),
         sum(x.nbytes for x in moments if x.ndim),
     )
+
+
+def step_with_uneven_masks(rank, config, folder, batch):
+    """The loss of one step on this rank's rows of a batch, and the norm of the whole gradient."""
+    run = made(rank, config, folder)
+    layout = run.layout
+    rows = Batch(*(x.chunk(layout.num_shares)[layout.share] for x in batch))
+    value = layout.loss(layout.forward(rows), rows)
+    layout.backward(value)
+    layout.sync()
+    return layout.mean(value.nats.item()), layout.clip()

@@ -13,8 +13,9 @@ import pytest
 import torch
 from parallel_kit import assert_close_states, halfway, losses_of, saved_in
 
-from llmcourse import train
+from llmcourse import loss, train
 from llmcourse.train import __main__ as command_line
+from llmcourse.train.layouts import Batch
 
 STEPS = 6
 LAYOUTS = [("ddp", 2), ("zero1", 2), ("zero2", 4), ("zero3", 2), ("zero3", 4)]
@@ -49,6 +50,28 @@ def test_ranks_that_do_not_agree_drift_apart(config, alone, pools, tmp_path):
     drifting = pools(2).run(programs_train.losses_without_sync, changed, tmp_path)[0]
     assert drifting[0] == pytest.approx(losses_of(alone)[0], rel=1e-5)
     assert abs(drifting[-1] - losses_of(alone)[-1]) > 1e-3
+
+
+@pytest.fixture(scope="module")
+def uneven():
+    """Eight rows of which very different numbers of targets count."""
+    ids = torch.randint(300, (8, 33), generator=torch.Generator().manual_seed(1))
+    targets = ids[:, 1:].clone()
+    for row, counted in enumerate((32, 1, 7, 0, 32, 30, 2, 3)):
+        targets[row, counted:] = loss.IGNORE_INDEX
+    return Batch(ids[:, :-1], targets)
+
+
+@pytest.mark.parametrize("kind", ["ddp", "zero1", "zero2", "zero3"])
+def test_ranks_and_micro_batches_share_one_normaliser(kind, *, config, uneven, pools, tmp_path):
+    train.prepare(config, tmp_path / "data")
+    one = train.new_run(config, tmp_path, train.prepare(config, tmp_path / "data")).layout
+    value = one.loss(one.forward(uneven), uneven)
+    one.backward(value)
+    expected = value.nats.item(), one.clip()
+    changed = replace(config, ranks=2, parallel=kind, accumulate=2)
+    for found in pools(2).run(programs_train.step_with_uneven_masks, changed, tmp_path, uneven):
+        assert found == pytest.approx(expected, rel=2e-6)
 
 
 @pytest.mark.parametrize(

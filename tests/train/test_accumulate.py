@@ -1,0 +1,230 @@
+"""train --accumulate and --batch_ramp: the step of a big batch, piece by piece; batches that grow."""
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+
+from llmcourse import loss, train
+from llmcourse.model import PRESETS, Transformer
+from llmcourse.optim import AdamW
+from llmcourse.train import __main__ as command_line
+from llmcourse.train import phases
+from llmcourse.train.layouts import Batch, Layout
+
+IGNORED = loss.IGNORE_INDEX
+
+
+@pytest.fixture(scope="module")
+def config():
+    """Eight steps of the smallest model, on batches of 8."""
+    tiny = train.PRESETS["tiny"]()
+    settings = {"steps": 8, "warmup_steps": 2, "validate_every": 0, "checkpoint_every": 3}
+    return replace(tiny, **settings, sample_tokens=5)
+
+
+@pytest.fixture(scope="module")
+def batch():
+    """Rows of which very different numbers of targets count, of one row none at all."""
+    generator = torch.Generator().manual_seed(1)
+    ids = torch.randint(300, (8, 33), generator=generator)
+    targets = ids[:, 1:].clone()
+    for row, counted in enumerate((32, 1, 7, 0, 32, 30, 2, 3)):
+        targets[row, counted:] = IGNORED
+    return Batch(ids[:, :-1], targets)
+
+
+def learnt(config, batch, made=Layout, shape="tiny"):
+    """The loss and the gradient that a layout leaves, in float64."""
+    shape = PRESETS[shape]()
+    model = Transformer(shape, generator=torch.Generator().manual_seed(0)).double()
+    layout = made(replace(config, model=shape), model, AdamW(model.parameters(), lr=0.1))
+    value = layout.loss(layout.forward(batch), batch)
+    layout.backward(value)
+    return value.nats.item(), torch.cat([p.grad.flatten() for p in model.parameters()])
+
+
+def faults(config, batch, made, number):
+    """What differs from the big batch, when a layout learns from it in micro-batches."""
+    whole, whole_gradient = learnt(config, batch)
+    nats, gradient = learnt(replace(config, accumulate=number), batch, made)
+    found = []
+    if abs(nats - whole) > 1e-12 * abs(whole):
+        found.append("loss")
+    if (gradient - whole_gradient).abs().max() > 1e-12 * whole_gradient.abs().max():
+        found.append("gradient")
+    return found
+
+
+@pytest.mark.parametrize("number", [2, 4, 8])
+def test_micro_batches_with_uneven_masks_give_the_big_batchs_loss_and_gradient(
+    number, config, batch
+):
+    assert faults(config, batch, Layout, number) == []
+
+
+class MeanOfMeans(Layout):
+    """Every micro-batch is divided by its own tokens, and the sum by their number."""
+
+    def _losses(self, prediction, batch, num_tokens):
+        own = max(1, int((batch.targets_BT != IGNORED).sum())) * self.config.accumulate
+        return super()._losses(prediction, batch, float(own))
+
+
+class SumNotDivided(Layout):
+    """Every micro-batch is divided by its own tokens, and nobody divides the sum."""
+
+    def _losses(self, prediction, batch, num_tokens):
+        own = max(1, int((batch.targets_BT != IGNORED).sum()))
+        return super()._losses(prediction, batch, float(own))
+
+
+class LastAlone(Layout):
+    """Gradients are cleared before each micro-batch."""
+
+    def gradients_kept_back(self):
+        self.model.zero_grad(set_to_none=True)
+        return super().gradients_kept_back()
+
+    def _predict(self, batch):
+        self.model.zero_grad(set_to_none=True)
+        return super()._predict(batch)
+
+
+class PadsCounted(Layout):
+    """The normaliser counts positions, not targets."""
+
+    def _counted(self, batch):
+        return float(batch.targets_BT.numel())
+
+
+@pytest.mark.parametrize("made", [MeanOfMeans, SumNotDivided, LastAlone])
+def test_wrong_ways_to_accumulate_are_noticed(made, config, batch):
+    assert "gradient" in faults(config, batch, made, 4)
+
+
+def test_the_normaliser_counts_targets(config, batch):
+    inputs, targets = batch
+    model = Transformer(config.model, generator=torch.Generator().manual_seed(0)).double()
+    mean = torch.nn.functional.cross_entropy(model(inputs).flatten(0, 1), targets.flatten())
+    assert learnt(config, batch)[0] == pytest.approx(mean.item(), rel=1e-12)
+    assert learnt(config, batch, PadsCounted)[0] != pytest.approx(mean.item(), rel=1e-2)
+
+
+def test_of_a_mixture_of_experts_the_balance_is_the_mean_over_micro_batches(config, batch):
+    full = Batch(batch.inputs_BT, batch.inputs_BT.roll(-1, 1))  # every target counts
+    halves = [learnt(config, half, shape="tiny_moe")[1] for half in full.micro_batches(2)]
+    gradient = learnt(replace(config, accumulate=2), full, shape="tiny_moe")[1]
+    assert torch.allclose(gradient, (halves[0] + halves[1]) / 2, rtol=0, atol=1e-15)
+
+
+class Kept:
+    """Bytes that autograd keeps: the most at any time."""
+
+    def __init__(self):
+        self.now = self.most = 0
+
+    def pack(self, tensor):
+        self.now += tensor.nbytes
+        self.most = max(self.most, self.now)
+        return tensor
+
+    def unpack(self, tensor):
+        self.now -= tensor.nbytes
+        return tensor
+
+
+def test_no_more_than_one_micro_batch_is_kept_at_a_time(config, batch):
+    most = {}
+    for number in (1, 4):
+        kept = Kept()
+        with torch.autograd.graph.saved_tensors_hooks(kept.pack, kept.unpack):
+            learnt(replace(config, accumulate=number), batch)
+        most[number] = kept.most
+    assert most[4] < 0.45 * most[1]  # weights, which do not shrink, are saved too
+
+
+def weights(run):
+    return [p.detach().clone() for p in run.model.parameters()]
+
+
+def test_a_run_in_micro_batches_is_the_run_in_one(config, tmp_path):
+    one = train.fit(train.start(config, tmp_path / "one"))
+    four = train.fit(train.start(replace(config, accumulate=4), tmp_path / "four"))
+    losses = [[r.loss for r in result.reports] for result in (one, four)]
+    assert losses[1] == pytest.approx(losses[0], rel=1e-5)
+    assert losses[1] != losses[0]  # additions in another order
+    norms = [[r.gradient_norm for r in result.reports] for result in (one, four)]
+    assert norms[1] == pytest.approx(norms[0], rel=1e-4)
+
+
+RAMP = "0:2,3:4,6:8"
+
+
+def test_a_ramp_reads_more_at_each_change_and_resumes_to_the_same_bits(config, tmp_path):
+    config = replace(config, batch_size=2, batch_ramp=RAMP, accumulate=2)
+    whole = train.start(config, tmp_path / "whole")
+    sizes = []
+    with whole.watched_by(lambda phase, it: sizes.append(it) if phase == "load" else None):
+        train.fit(whole)
+    assert [len(batch.inputs_BT) for batch in sizes] == [2, 2, 2, 4, 4, 4, 8, 8]
+    assert config.num_tokens == 34 * config.model.context_length
+    for stop in (1, 5):
+        run = train.start(config, tmp_path / f"run{stop}")
+        assert train.fit(run, interrupted=lambda: run.steps_done == stop).interrupted
+        resumed = train.resume(tmp_path / f"run{stop}")
+        assert resumed.steps_done == stop
+        train.fit(resumed)
+        assert all(map(torch.equal, weights(whole), weights(resumed)))
+
+
+def test_tokens_per_second_count_the_tokens_of_the_step(config, tmp_path):
+    run = train.start(replace(config, batch_size=2, batch_ramp=RAMP), tmp_path / "run")
+    seen = [run.tokens_per_step]
+    for _ in range(7):
+        phases.step(run)
+        seen.append(run.tokens_per_step)
+    assert seen == [n * config.model.context_length for n in (2, 2, 2, 2, 4, 4, 4, 8)]
+
+
+WORDS = ["--preset", "tiny", "--steps", "6", "--warmup_steps", "2", "--validate_every", "0"]
+WORDS += ["--checkpoint_every", "0", "--sample_tokens", "5"]
+
+
+def command(*arguments):
+    return command_line.main([str(word) for word in arguments])
+
+
+def test_the_command_takes_the_first_batch_from_the_ramp(tmp_path, capfd):
+    words = ["--batch_ramp", "0:4,2:8", "--accumulate", "2", "--ranks", "2"]
+    assert command(*WORDS, *words, "--out", tmp_path / "run") == 0
+    assert "batch_size: 4" in capfd.readouterr().out
+    rows = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
+    assert command(*WORDS, *words[:2], "--out", tmp_path / "alone") == 0
+    alone = [json.loads(x) for x in (tmp_path / "alone/metrics.jsonl").read_text().splitlines()]
+    assert [r["loss"] for r in rows] == pytest.approx([r["loss"] for r in alone], rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--accumulate", "0"], "accumulate must be 1 or greater"),
+        (["--accumulate", "3"], "8 sequences of a rank cannot be cut into 3 equal micro-batches"),
+        (["--accumulate", "8", "--ranks", "2"], "4 sequences of a rank cannot be cut into 8"),
+        (["--accumulate", "2", "--mesh", "dp=2"], "takes its micro-batches from micro_batches"),
+        (["--batch_ramp", "0:8,3:4"], "goes up in steps and in sequences"),
+        (["--batch_ramp", "0:8,6:16"], "changes at step 6, the run ends after 6"),
+        (["--batch_ramp", "2:8"], "begins at step 0, not at 2"),
+        (["--batch_ramp", "0:8,x:16"], "'x:16' is no stage"),
+        (["--batch_ramp", "0:4", "--batch_size", "8"], "begins with 4 sequences, batch_size is 8"),
+        (["--batch_ramp", "0:4,2:6", "--ranks", "4"], "batch_ramp = 6 sequences cannot be shared"),
+        (["--batch_ramp", "0:4,2:6", "--accumulate", "4"], "6 sequences of a rank cannot be cut"),
+        (["--batch_ramp", "0:4,2:8", "--mesh", "dp=2"], "with mesh every step has batch_size"),
+        (["--batch_ramp", "0:4,2:90000"], "too few for a global batch of 90000"),
+    ],
+)
+def test_what_cannot_be_accumulated_or_ramped_is_said_in_a_line(words, said, tmp_path, capfd):
+    assert command(*WORDS, *words, "--out", tmp_path / "run") == 2
+    (line,) = capfd.readouterr().err.splitlines()
+    assert said in line
