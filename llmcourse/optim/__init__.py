@@ -14,6 +14,11 @@ if TYPE_CHECKING:
     from llmcourse.optim.descent import SGD, RMSProp
     from llmcourse.optim.factored import Adafactor
     from llmcourse.optim.muon import Muon, newton_schulz
+    from llmcourse.optim.noise_scale import (
+        NoiseScale,
+        noise_scale_from_gradients,
+        noise_scale_from_squares,
+    )
     from llmcourse.optim.range_test import RangeTest, range_test
     from llmcourse.optim.schedules import (
         LLAMA3_405B_BATCHES,

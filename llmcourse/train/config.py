@@ -147,7 +147,8 @@ class TrainConfig:
     def __post_init__(self) -> None:
         """Reject settings that cannot run, or that would have no effect."""
         counts = ("corpus_bytes", "steps", "batch_size", "validation_tokens", "sample_tokens")
-        require_fields(self, *counts, "accumulate", "keep_checkpoints", "num_threads", "ranks", least=1)
+        counts += ("accumulate", "keep_checkpoints", "num_threads", "ranks")
+        require_fields(self, *counts, least=1)
         require_fields(self, "learning_rate", "clip_norm", above=0)
         every = ("validate_every", "sample_every", "checkpoint_every")
         require_fields(self, *every, "weight_decay", "seed", "micro_batches", least=0)
