@@ -10,6 +10,7 @@ from llmcourse import lazy
 if TYPE_CHECKING:
     from llmcourse.data.chat import CHAT_TOKENS, ChatTokens, Turn, chat_tokens
     from llmcourse.data.order import Batches, permuted, prefetch, random_starts
+    from llmcourse.data.packed_order import PackedBatch, PackedBatches
     from llmcourse.data.packing import (
         PackedRows,
         Packing,

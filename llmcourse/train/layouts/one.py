@@ -17,6 +17,7 @@ from llmcourse import loss as losses
 from llmcourse.checkpoint import flat, folder, shards, store
 from llmcourse.checkpoint.shards import Piece
 from llmcourse.model import Transformer, auxiliary_loss
+from llmcourse.model.attention import document_mask
 from llmcourse.model.moe import Routing
 from llmcourse.optim import AdamW, clip_by_global_norm
 from llmcourse.parallel.collectives import chunk_sizes
@@ -28,6 +29,12 @@ class Batch(NamedTuple):
 
     inputs_BT: Int[Tensor, "B T"]
     targets_BT: Int[Tensor, "B T"]
+    documents_BT: Int[Tensor, "B T"] | None = None
+    """Of packed rows: the document of every token."""
+    positions_BT: Int[Tensor, "B T"] | None = None
+    """Of packed rows: the place of every token in its document."""
+    num_targets: float | None = None
+    """What the loss is a sum over, by the number of ranks; None is every token of inputs_BT."""
 
 
 class Prediction(NamedTuple):
@@ -98,11 +105,13 @@ class Layout:
         routings: list[Routing] = []
         narrow = self.config.precision == "bf16"
         with torch.autocast(self.device.type, torch.bfloat16, enabled=narrow):
-            return Prediction(self.model(batch.inputs_BT, routings=routings), routings)
+            logits_BTV = self.model(batch.inputs_BT, routings=routings, **_apart(batch))
+            return Prediction(logits_BTV, routings)
 
     def loss(self, prediction: Prediction, batch: Batch) -> Losses:
         """Measure how wrong the predictions are, in nats per token, and what is to be minimised."""
-        nats = losses.cross_entropy(prediction.logits_BTV, batch.targets_BT)
+        normaliser = {"num_tokens": batch.num_targets}
+        nats = losses.cross_entropy(prediction.logits_BTV, batch.targets_BT, **normaliser)
         balance = auxiliary_loss(prediction.routings, self.config.model)
         return Losses(nats, nats if balance is None else nats + balance)
 
@@ -203,6 +212,13 @@ class Layout:
         else:
             write()
         return path if self.is_first else None
+
+
+def _apart(batch: Batch) -> dict[str, Tensor]:
+    """Return what tells a model which tokens of a row belong together; nothing for plain rows."""
+    if batch.documents_BT is None:
+        return {}
+    return {"mask": document_mask(batch.documents_BT), "positions_BT": batch.positions_BT}
 
 
 def even_part(
