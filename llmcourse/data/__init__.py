@@ -1,7 +1,7 @@
 """Tokens on disk, and how a run reads them: shards, batches, prefetch, packing, conversations.
 
-Taught in: chapters/09_data_loading.ipynb, chapters/17_targets_and_masks.ipynb
-"""
+Taught in: chapters/09_data_loading.ipynb, chapters/17_targets_and_masks.ipynb, chapters/36_long_context.ipynb
+"""  # noqa: E501 - one line, which tests and pages read
 
 from typing import TYPE_CHECKING
 
@@ -9,7 +9,9 @@ from llmcourse import lazy
 
 if TYPE_CHECKING:
     from llmcourse.data.chat import CHAT_TOKENS, ChatTokens, Turn, chat_tokens
+    from llmcourse.data.needles import NeedleRows, needle_rows, needle_tests
     from llmcourse.data.order import Batches, permuted, prefetch, random_starts
+    from llmcourse.data.packed_order import PackedBatch, PackedBatches
     from llmcourse.data.packing import (
         PackedRows,
         Packing,

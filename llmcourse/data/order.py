@@ -282,7 +282,7 @@ class Batches:
             ValueError: if it belongs to another order: other data, seed, context or global batch.
         """
         state = {"order": "shuffled", **state}
-        for name, value in {**self._identity(), "order": self.order, "step": None}.items():
+        for name, value in {"order": self.order, **self._identity(), "step": None}.items():
             if name not in state:
                 raise ValueError(f"the state lacks {name!r}: save it with state_dict()")
             if value is not None and state[name] != value:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 
 from llmcourse.base.arguments import require_fields
+from llmcourse.model.attention.rope_scaling import RopeScaling
 from llmcourse.model.moe.counts import check_chosen
 
 
@@ -28,6 +29,8 @@ class ModelConfig:
     """Longest sequence in tokens (T)."""
     rope_theta: float = 10_000.0
     """Base of the rotary positions."""
+    rope_scaling: RopeScaling | None = None
+    """Slower rotary positions, for a context_length beyond the length that was trained at."""
     tied_head: bool = True
     """Whether the output head is the embedding itself."""
     norm_eps: float = 1e-5
@@ -56,6 +59,8 @@ class ModelConfig:
             )
         if self.head_size % 2:
             raise ValueError(f"head_size must be even for RoPE, got {self.head_size}")
+        if self.rope_scaling is not None:  # whether it can be had with this head and theta
+            self.rope_scaling.frequencies(self.head_size, theta=self.rope_theta)
         self._check_experts()
 
     def _check_experts(self) -> None:

@@ -222,7 +222,8 @@ class HoldsRotations(nn.Module):
 
 def _rotations(config: ModelConfig) -> Float[Tensor, "T J 2"]:
     """Return the rotations of all positions of the context."""
-    return rope_rotations(config.head_size, config.context_length, theta=config.rope_theta)
+    about = {"theta": config.rope_theta, "scaling": config.rope_scaling}
+    return rope_rotations(config.head_size, config.context_length, **about)
 
 
 class Transformer(HoldsRotations):

@@ -17,6 +17,7 @@ import safetensors
 import torch
 from torch import Tensor
 
+from llmcourse.model.attention import RopeScaling
 from llmcourse.model.config import ModelConfig
 from llmcourse.model.decoder import Transformer
 from llmcourse.model.huggingface import from_huggingface
@@ -26,6 +27,8 @@ CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.
 _THETA = {"llama": 10_000.0, "qwen3": 10_000.0, "mixtral": 1_000_000.0}
 """By model_type: the base of the rotation where config.json names none."""
 
+_POSITIONS = "max_position_embeddings"
+
 _SIZES = {
     "num_layers": "num_hidden_layers",
     "width": "hidden_size",
@@ -34,7 +37,7 @@ _SIZES = {
     "head_size": "head_dim",
     "hidden": "intermediate_size",
     "vocab_size": "vocab_size",
-    "context_length": "max_position_embeddings",
+    "context_length": _POSITIONS,
 }
 """Our name of a size, and theirs."""
 
@@ -57,8 +60,9 @@ def config_from_huggingface(config: Mapping[str, Any] | str | Path) -> ModelConf
         config: path of a config.json, or what it holds.
 
     Raises:
-        ValueError: if the model is none of the three, or has what our decoder lacks: scaled or
-            partial rotations, a sliding window, biases, another activation; each by its name.
+        ValueError: if the model is none of the three, or has what our decoder lacks: partial
+            rotations, or such as are scaled in a way besides linear, yarn and llama3, a sliding
+            window, biases, another activation; each by its name.
         OSError: if the file cannot be read.
     """
     given = config if isinstance(config, Mapping) else _read_json(Path(config))
@@ -69,8 +73,10 @@ def config_from_huggingface(config: Mapping[str, Any] | str | Path) -> ModelConf
         _refuse(given, key, neutral, meaning)
     _refuse_windows(given)
     settings: dict[str, Any] = _sizes(given, kind)
+    theta, scaling = _rope(given)
     settings |= {
-        "rope_theta": _rope_theta(given) or _THETA[kind],
+        "rope_theta": theta or _THETA[kind],
+        "rope_scaling": scaling,
         "tied_head": _number(given, "tie_word_embeddings", bool, otherwise=False),
         "norm_eps": _number(given, "rms_norm_eps", float),
         "qk_norm": kind == "qwen3",
@@ -156,24 +162,67 @@ def _sizes(given: Mapping[str, Any], kind: str) -> dict[str, int]:
     }
 
 
-def _rope_theta(given: Mapping[str, Any]) -> float | None:
-    """Return the base of the rotation, which has three places; None if it is in none of them."""
+def _rope(given: Mapping[str, Any]) -> tuple[float | None, RopeScaling | None]:
+    """Return the base of the rotation, None where no place names one, and how it is scaled."""
     _refuse(given, "partial_rotary_factor", 1.0, "partial rotation")
     bases = {_number(given, "rope_theta", float)} if given.get("rope_theta") is not None else set()
+    scalings = set()
     for key in ("rope_parameters", "rope_scaling"):  # of transformers 5, and of 4
         rope = given.get(key) or {}
         if not isinstance(rope, Mapping):
             raise ValueError(f"{CONFIG}: {key} must be an object, got {rope!r}")
-        kind = rope.get("rope_type", rope.get("type", "default"))
-        odd = rope.keys() - {"rope_type", "type", "rope_theta", "partial_rotary_factor"}
-        if kind != "default" or odd:
-            raise ValueError(f"our decoder scales no rotation, and {CONFIG} says {key} = {rope!r}")
         _refuse(rope, "partial_rotary_factor", 1.0, "partial rotation")
         if rope.get("rope_theta") is not None:
             bases.add(_number(rope, "rope_theta", float))
-    if len(bases) > 1:
-        raise ValueError(f"{CONFIG} names several rope_theta: {sorted(bases)}")
-    return bases.pop() if bases else None
+        if rope.keys() - {"rope_theta", "partial_rotary_factor"}:
+            scalings.add(_scaling(rope, given, key))
+    for name, found in (("rope_theta", bases), ("scalings of the rotation", scalings)):
+        if len(found) > 1:
+            raise ValueError(f"{CONFIG} names several {name}: {sorted(found, key=repr)}")
+    return (bases.pop() if bases else None), (scalings.pop() if scalings else None)
+
+
+_LENGTH = "original_max_position_embeddings"
+
+_SCALINGS: dict[str, dict[str, float | None]] = {
+    "default": {},
+    "linear": {"factor": None},
+    "yarn": {"factor": None, "beta_fast": 32.0, "beta_slow": 1.0},
+    "llama3": {"factor": None, "low_freq_factor": None, "high_freq_factor": None},
+}
+"""By kind of scaling: its numbers, whose names are ours, too; what they are where absent."""
+
+
+def _scaling(rope: Mapping[str, Any], given: Mapping[str, Any], key: str) -> RopeScaling | None:
+    """Return the scaling that an object of config.json describes; None where it asks for none."""
+    kind = rope.get("rope_type", rope.get("type", "default"))
+    if not isinstance(kind, str) or kind not in _SCALINGS:
+        raise ValueError(
+            f"our decoder scales rotations as linear, yarn or llama3, and {CONFIG} says {key} = "
+            f"{dict(rope)!r}"
+        )
+    read = {"rope_type", "type", "rope_theta", "partial_rotary_factor", *_SCALINGS[kind]}
+    if kind == "yarn":  # which may be told otherwise
+        _refuse(rope, "truncate", True, "yarn without whole pairs")
+        read |= {"truncate", "attention_factor"}
+    if kind in ("yarn", "llama3"):
+        read.add(_LENGTH)
+    if odd := sorted(name for name in rope.keys() - read if rope[name] is not None):
+        raise ValueError(f"our {kind} rotation has no {odd[0]}, and {CONFIG} says {key} = {rope!r}")
+    if kind == "default":
+        return None
+    numbers = {
+        name: float(_number(rope, name, float, otherwise=otherwise))
+        for name, otherwise in _SCALINGS[kind].items()
+    }
+    if kind == "linear":
+        return RopeScaling(kind=kind, **numbers)
+    trained = rope if given.get(_LENGTH) is None else given  # as transformers prefers
+    trained = trained if trained.get(_LENGTH) is not None else {_LENGTH: given.get(_POSITIONS)}
+    made = RopeScaling(kind=kind, original_length=_number(trained, _LENGTH, int), **numbers)
+    if kind == "yarn":
+        _refuse(rope, "attention_factor", made.attention_factor, "yarn with another temperature")
+    return made
 
 
 def _number(given: Mapping[str, Any], key: str, kind: type, *, otherwise: Any = None) -> Any:

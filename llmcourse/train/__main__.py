@@ -18,6 +18,7 @@ from llmcourse.data import read_prepared
 from llmcourse.data.mixture import shares_of
 from llmcourse.data.ramp import ramp_of
 from llmcourse.model import ModelConfig
+from llmcourse.model.attention import RopeScaling
 from llmcourse.parallel.world import RankError
 from llmcourse.train.config import NO_MESH, PRESETS, TrainConfig
 from llmcourse.train.export.huggingface import obstacle
@@ -231,6 +232,8 @@ def _config(options: Namespace, arguments: list[str], **replaced: Any) -> TrainC
         if "--model.vocab_size" not in given:
             names = shares_of(options.mix) if options.mix else ("",)
             shape["vocab_size"] = read_prepared(Path(options.data, next(iter(names)))).vocab_size
+    if shape["rope_scaling"] is not None:
+        shape["rope_scaling"] = RopeScaling(**vars(shape["rope_scaling"]))
     config = TrainConfig(**settings | {"model": ModelConfig(**shape)})
     check_memory(config, f"preset {options.preset}")
     return config

@@ -68,9 +68,10 @@ class TrainConfig:
     """For corpus = bin: the type of an id, which the files do not tell."""
     corpus_bytes: int = 3_000_000
     """How much of it: bytes to generate, or the most to take."""
-    order: Literal["shuffled", "random"] = "shuffled"
+    order: Literal["shuffled", "random", "packed"] = "shuffled"
     """Windows of the text: each once in an epoch, shuffled, or at random starts with repetition, as
-    nanoGPT and CS336 draw them."""
+    nanoGPT and CS336 draw them; or whole documents, packed into rows, none of which sees another's
+    tokens."""
     steps: int = 600
     """Optimizer steps."""
     batch_size: int = 12
@@ -169,6 +170,8 @@ class TrainConfig:
                 )
         self._check_mixture()
         self._check_ramp()
+        if self.order == "packed" and (self.mesh or self.engine == "torch"):
+            raise ValueError("order = packed is for engine = own without a mesh: leave out either")
         self._check_mesh()
         if not self.mesh:
             self._check_ranks()
@@ -238,7 +241,7 @@ class TrainConfig:
         if self.corpus != "prepared":
             raise ValueError(f"mix is for corpus = prepared, got {self.corpus}: give data, too")
         if self.order != "shuffled":
-            raise ValueError("a mixture is read in shuffled order: leave out order = random")
+            raise ValueError(f"a mixture is read in shuffled order: leave out order = {self.order}")
         step = self.anneal.partition(":")[0]
         if self.anneal and not (step.isascii() and step.isdigit() and 0 < int(step) < self.steps):
             raise ValueError(
@@ -266,8 +269,8 @@ class TrainConfig:
                 f"batch_ramp changes at step {last.step}, the run ends after {self.steps}: give "
                 "more steps, or leave out that stage"
             )
-        if self.mix or self.mesh:
-            other = "mix" if self.mix else "mesh"
+        if self.mix or self.mesh or self.order == "packed":
+            other = "mix" if self.mix else "mesh" if self.mesh else "order = packed"
             raise ValueError(f"with {other} every step has batch_size sequences: leave out one")
         require("the last batch of batch_ramp", last.batch_size, most=LARGEST)
 

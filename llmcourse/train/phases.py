@@ -9,6 +9,8 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from llmcourse import loss as losses
+from llmcourse.data.packing import PackedRows
 from llmcourse.optim import warmup_cosine, warmup_stable_decay
 from llmcourse.train.config import TrainConfig
 from llmcourse.train.layouts import Batch, Losses, Prediction
@@ -59,8 +61,12 @@ def _watched(phase: Callable[..., Any]) -> Callable[..., Any]:
 @_watched
 def load(run: Run) -> Batch:
     """Phase 1: take the next batch of the global order."""
-    inputs_BT, targets_BT = next(run.batches)
-    device = run.layout.device
+    taken, device = next(run.batches), run.layout.device
+    if isinstance(taken, PackedRows):
+        ids_BT, documents_BT, positions_BT = (part.to(device) for part in taken)
+        targets_BT = losses.shifted_targets(ids_BT, documents_BT=documents_BT)
+        return Batch(ids_BT, targets_BT, documents_BT, positions_BT)
+    inputs_BT, targets_BT = taken
     return Batch(inputs_BT.to(device), targets_BT.to(device))
 
 

@@ -12,7 +12,9 @@ from torch import nn
 from llmcourse import checkpoint as checkpoints
 from llmcourse.base import runtime
 from llmcourse.data import Batches
+from llmcourse.data.corpus import END_OF_TEXT
 from llmcourse.data.mixture import MixedBatches
+from llmcourse.data.packed_order import PackedBatches
 from llmcourse.data.ramp import RampedBatches
 from llmcourse.model import Transformer, without
 from llmcourse.optim import AdamW, decay_groups
@@ -161,10 +163,27 @@ def _batches(
     if config.batch_ramp:
         return RampedBatches(prepared.training, config.ramp, order=config.order, **settings)
     settings["batch_size"] = config.batch_size // num_shares
+    if config.order == "packed":
+        return PackedBatches(prepared.training, end_id=end_id(prepared), **settings)
     if not config.mix:
         return Batches(prepared.training, order=config.order, **settings)
     training = {name: source.training for name, source in prepared.sources.items()}
     return MixedBatches(training, config.stages, **settings)
+
+
+def end_id(prepared: Prepared) -> int:
+    """Return the token that ends a document.
+
+    Raises:
+        ValueError: if there is none.
+    """
+    known = prepared.tokenizer.special_tokens if prepared.tokenizer is not None else {}
+    if END_OF_TEXT not in known:
+        raise ValueError(
+            f"order = packed needs to know where documents end, and the tokenizer of these tokens "
+            f"is missing or has no {END_OF_TEXT}: take another order"
+        )
+    return known[END_OF_TEXT]
 
 
 def _facts(run: Run) -> dict[str, Any]:

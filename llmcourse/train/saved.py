@@ -5,12 +5,11 @@ import json
 import os
 import types
 from collections.abc import Iterator, Mapping
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from llmcourse import checkpoint as checkpoints
-from llmcourse.model import ModelConfig
 from llmcourse.scale.cost import FP32_TRAINING, num_parameters
 from llmcourse.train.config import ONE_RANK, TrainConfig
 
@@ -20,7 +19,7 @@ CONFIG = "config.json"
 MAY_CHANGE = {"steps", "data", "save_in_shards", "save_in_background", *ONE_RANK}
 """Settings that may change on the way, and the run is still the same; `data` is where it lies."""
 
-Config = TypeVar("Config", TrainConfig, ModelConfig)
+Config = TypeVar("Config")
 
 
 def require_run(folder: Path) -> None:
@@ -166,6 +165,15 @@ def _asked_for(settings: Any, source: Path) -> dict[str, Any]:
     return dict(settings)
 
 
+def config_of(settings: Mapping[str, Any], source: Path) -> TrainConfig:
+    """Return settings of a run that came out of a file as plain data.
+
+    Raises:
+        ValueError: if they cannot be those of a run.
+    """
+    return _made(TrainConfig, _asked_for(settings, source), source)
+
+
 def _made(kind: type[Config], settings: Mapping[str, Any], source: Path) -> Config:
     """Make settings from plain data that came out of a file."""
     known = {field.name for field in fields(kind)}
@@ -174,8 +182,9 @@ def _made(kind: type[Config], settings: Mapping[str, Any], source: Path) -> Conf
     made = dict(settings)
     hints = get_type_hints(kind)
     for name, value in settings.items():
-        if hints[name] is ModelConfig:
-            made[name] = _made(ModelConfig, _asked_for(value, source), source)
+        part = next((k for k in (hints[name], *get_args(hints[name])) if is_dataclass(k)), None)
+        if part is not None and (part is hints[name] or value is not None):
+            made[name] = _made(part, _asked_for(value, source), source)
         elif not _fits(value, hints[name]):
             raise ValueError(f"{source} has {name} = {value!r}, which cannot be")
     with refusing(source):  # a setting that is missing

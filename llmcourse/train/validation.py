@@ -5,14 +5,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import nn
 
 from llmcourse import loss as losses
 from llmcourse.data import TokenShards
 from llmcourse.data.corpus import END_OF_TEXT
+from llmcourse.data.packed_order import PackedBatches
 from llmcourse.model import generate
-from llmcourse.train.run import Run
+from llmcourse.model.attention import document_mask
+from llmcourse.train.run import Run, end_id
 
 
 @dataclass(frozen=True)
@@ -37,7 +40,8 @@ def validate(run: Run) -> Validation:
 
         loss = sum over sources of share * loss of the source
 
-    Bits per byte are the bits of a token of that mixture over its bytes.
+    Bits per byte are the bits of a token of that mixture over its bytes.  A run on packed documents
+    is measured on packed documents: it has learnt to see no other.
     """
     sources = run.prepared.sources
     most_tokens = max(1, run.config.validation_tokens // len(sources))
@@ -69,11 +73,13 @@ class _Measured(NamedTuple):
 def _measured(run: Run, model: nn.Module, shards: TokenShards, most_tokens: int) -> _Measured:
     """Return the loss of a model on the first tokens of some shards, as a sum."""
     nats, num_tokens, num_bytes = 0.0, 0, 0
-    for window in _windows(shards, run.config.model.context_length, most_tokens):
-        ids_BT = window.to(run.device)
-        logits_BTV = model(ids_BT[:, :-1])
-        nats += float(losses.token_losses(logits_BTV, ids_BT[:, 1:]).double().sum())
-        targets = window[:, 1:].numpy()
+    read = _packed(run, shards, most_tokens) if run.config.order == "packed" else None
+    context = run.config.model.context_length
+    for inputs_BT, targets_BT, apart in read or _windows(shards, context, most_tokens):
+        there = {name: part.to(run.device) for name, part in apart.items()}
+        logits_BTV = model(inputs_BT.to(run.device), **there)
+        nats += float(losses.token_losses(logits_BTV, targets_BT.to(run.device)).double().sum())
+        targets = targets_BT[targets_BT != losses.IGNORE_INDEX].numpy()
         num_tokens += targets.size
         if run.prepared.bytes_per_id is not None:
             num_bytes += int(run.prepared.bytes_per_id[targets].sum())
@@ -91,7 +97,11 @@ def evaluating(model: nn.Module) -> Iterator[None]:
         model.train(before)
 
 
-def _windows(shards: TokenShards, context: int, most_tokens: int) -> Iterator[torch.Tensor]:
+_Read = tuple[torch.Tensor, torch.Tensor, dict[str, torch.Tensor]]
+"""Inputs, targets, and what else a model is told."""
+
+
+def _windows(shards: TokenShards, context: int, most_tokens: int) -> Iterator[_Read]:
     """Yield windows of context + 1 tokens, 16 at a time, then the shorter rest alone."""
     usable = min(len(shards) - 1, most_tokens)
     if usable < 1:
@@ -102,10 +112,23 @@ def _windows(shards: TokenShards, context: int, most_tokens: int) -> Iterator[to
             torch.from_numpy(shards[s : s + context + 1].astype("int64"))
             for s in starts[first : first + 16]
         ]
-        yield torch.stack(rows)
+        window = torch.stack(rows)
+        yield window[:, :-1], window[:, 1:], {}
     rest = len(starts) * context
     if rest < usable:
-        yield torch.from_numpy(shards[rest : usable + 1].astype("int64")).unsqueeze(0)
+        window = torch.from_numpy(shards[rest : usable + 1].astype("int64")).unsqueeze(0)
+        yield window[:, :-1], window[:, 1:], {}
+
+
+def _packed(run: Run, shards: TokenShards, most_tokens: int) -> Iterator[_Read]:
+    """Yield packed rows, 16 at a time, up to a number of tokens but at least one row."""
+    context = run.config.model.context_length
+    packed = PackedBatches(shards, 1, context, end_id=end_id(run.prepared))
+    count = min(packed.num_windows, max(1, most_tokens // context))
+    for first in range(0, count, 16):
+        ids, documents, positions = packed.rows(np.arange(first, min(first + 16, count)))
+        targets = losses.shifted_targets(ids, documents_BT=documents)
+        yield ids, targets, {"mask": document_mask(documents), "positions_BT": positions}
 
 
 def sample(run: Run, prompt: str = "", *, temperature: float = 0.8) -> str:

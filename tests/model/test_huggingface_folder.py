@@ -4,6 +4,7 @@ Costs about 10 s, most of it the import of transformers; the models are tiny.
 """
 
 import json
+import math
 import os
 import pickle
 from dataclasses import replace
@@ -74,6 +75,11 @@ def saved(request, tmp_path):
     return tmp_path / "saved", made
 
 
+def saved_config_of(folder):
+    theirs("Llama").save_pretrained(folder)
+    return folder / "config.json"
+
+
 def rewritten(folder, **changes):
     """Change keys of a folder's config.json; ... takes one out."""
     path = folder / "config.json"
@@ -113,6 +119,48 @@ def test_names_of_transformers_4_are_read(saved):
     assert difference(rewritten(folder, rope_scaling={"type": "default"}), made) < 1e-5
     window = {"use_sliding_window": False, "sliding_window": 4}
     assert difference(rewritten(folder, **window), made) < 1e-5
+
+
+SCALED = {
+    "linear": {"rope_type": "linear", "factor": 4.0},
+    "yarn": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 8},
+    "yarn, every number": {
+        "rope_type": "yarn",
+        "factor": 2.0,
+        "original_max_position_embeddings": 4,
+        "beta_fast": 3.0,
+        "beta_slow": 0.5,
+        "attention_factor": 0.1 * math.log(2) + 1,
+    },
+    "llama3": {
+        "rope_type": "llama3",
+        "factor": 4.0,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 8,
+    },
+}
+
+
+@pytest.mark.parametrize("scaled", SCALED)
+def test_scaled_rotations_are_read_in_both_spellings(scaled, tmp_path):
+    rope = SCALED[scaled]
+    made = theirs("Llama", rope_parameters=rope | {"rope_theta": 300.0}, max_position_embeddings=32)
+    made.save_pretrained(tmp_path)
+    assert difference(tmp_path, made) < 1e-5
+    old = {"type": rope["rope_type"]} | {k: v for k, v in rope.items() if k != "rope_type"}
+    changes = {"rope_parameters": ..., "rope_theta": 300.0, "rope_scaling": old}
+    assert difference(rewritten(tmp_path, **changes), made) < 1e-5
+    plain = {"rope_parameters": {"rope_type": "default", "rope_theta": 300.0}, "rope_scaling": None}
+    assert difference(rewritten(tmp_path, **plain), made) > 1e-3
+
+
+def test_a_trained_length_that_is_not_named_is_the_context(tmp_path):
+    rope = {"rope_type": "yarn", "factor": 4.0, "rope_theta": 300.0}
+    config = {**json.loads((saved_config_of(tmp_path)).read_text()), "rope_parameters": rope}
+    assert config_from_huggingface(config).rope_scaling.original_length == 16
+    moved = config_from_huggingface(config | {"original_max_position_embeddings": 8})
+    assert moved.rope_scaling.original_length == 8
 
 
 def test_a_narrow_file_is_loaded_in_float32(tmp_path):
@@ -173,11 +221,42 @@ def plain(**changes):
         ({"sliding_window": 8, "use_sliding_window": True}, "no sliding window"),
         ({"layer_types": ["full_attention", "sliding_attention"]}, "sliding_attention"),
         ({"layer_types": "full_attention"}, "layer_types"),
-        ({"rope_scaling": {"type": "linear", "factor": 2.0}}, "rope_scaling = .*linear"),
-        ({"rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, "rope_scaling = .*llama3"),
+        (
+            {"rope_scaling": {"type": "dynamic", "factor": 2.0}},
+            "scales rotations as linear, yarn or llama3, and .* rope_scaling = .*dynamic",
+        ),
+        ({"rope_scaling": {"rope_type": ["yarn"]}}, r"linear, yarn or llama3.*\['yarn'\]"),
+        (
+            {"rope_scaling": {"rope_type": "llama3", "factor": 8.0}},
+            "must give low_freq_factor, of type float, got None",
+        ),
+        ({"rope_scaling": {"type": "linear", "factor": 0.5}}, "factor must be 1 or greater"),
+        (
+            {"rope_scaling": {"type": "linear", "factor": 2.0, "beta_fast": 3}},
+            "our linear rotation has no beta_fast",
+        ),
         (
             {"rope_parameters": {"rope_type": "yarn", "rope_theta": 300.0}},
-            "rope_parameters = .*yarn",
+            "must give factor, of type float, got None",
+        ),
+        (
+            {"rope_parameters": {"rope_type": "yarn", "factor": 4.0, "attention_factor": 1.0}},
+            "no yarn with another temperature, and .* attention_factor = 1.0",
+        ),
+        (
+            {"rope_parameters": {"rope_type": "yarn", "factor": 4.0, "mscale": 0.7}},
+            "our yarn rotation has no mscale",
+        ),
+        (
+            {"rope_parameters": {"rope_type": "yarn", "factor": 4.0, "truncate": False}},
+            "no yarn without whole pairs",
+        ),
+        (
+            {
+                "rope_parameters": {"rope_type": "linear", "factor": 2.0},
+                "rope_scaling": {"type": "linear", "factor": 4.0},
+            },
+            "several scalings of the rotation",
         ),
         ({"rope_parameters": {"full_attention": {"rope_type": "default"}}}, "full_attention"),
         ({"rope_parameters": 7}, "rope_parameters must be an object, got 7"),

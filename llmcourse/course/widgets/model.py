@@ -15,7 +15,7 @@ from llmcourse.model import ModelConfig
 from llmcourse.model.config import PRESETS
 from llmcourse.scale import cost
 
-FIXED = ("rope_theta", "norm_eps", "qk_norm")
+FIXED = ("rope_theta", "rope_scaling", "norm_eps", "qk_norm")
 """What changes parameters and work hardly or not at all, and has no slider."""
 
 OF_A_MIXTURE = ("num_experts", "experts_per_token", "balance_weight", "capacity_factor")

@@ -28,10 +28,12 @@ if TYPE_CHECKING:
         flash_forward,
     )
     from llmcourse.model.attention.masks import causal_mask, document_mask, sliding_window_mask
+    from llmcourse.model.attention.rope_scaling import LLAMA_3_1, RopeScaling
     from llmcourse.model.attention.rotary import (
         halves_from_adjacent,
         rope_adjacent,
         rope_adjacent_backward,
+        rope_frequencies,
         rope_halves,
         rope_rotations,
     )

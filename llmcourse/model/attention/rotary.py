@@ -12,37 +12,58 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from llmcourse.base.pairs import widened
+from llmcourse.model.attention.rope_scaling import RopeScaling
+
+
+def rope_frequencies(
+    head_size: int, *, theta: float = 10_000.0, scaling: RopeScaling | None = None
+) -> Float[Tensor, " J"]:
+    """Return by how much every channel pair turns from one position to the next, in radians.
+
+    w_j = theta^(-2j / head_size), slowed down where a scaling says so.  In float64: in float32 the
+    angle of position 100,000 is already wrong in the third digit.  Arguments and errors as in
+    `rope_rotations`.
+    """
+    if head_size <= 0 or head_size % 2:
+        raise ValueError(f"head_size must be even and positive for RoPE, got {head_size}")
+    if theta <= 0:
+        raise ValueError(f"theta must be positive, got {theta}")
+    if scaling is not None:
+        return torch.tensor(scaling.frequencies(head_size, theta=theta), dtype=torch.float64)
+    exponents_J = torch.arange(0, head_size, 2, dtype=torch.float64) / head_size
+    return theta ** (-exponents_J)
 
 
 def rope_rotations(
-    head_size: int, num_positions: int, *, theta: float = 10_000.0
+    head_size: int,
+    num_positions: int,
+    *,
+    theta: float = 10_000.0,
+    scaling: RopeScaling | None = None,
 ) -> Float[Tensor, "T J 2"]:
     """Return the rotation of every position and channel pair: the two parts of a complex number.
 
-    rotation[t, j] = exp(i t w_j) = cos(t w_j) + i sin(t w_j),  w_j = theta^(-2j / head_size).
+    rotation[t, j] = m exp(i t w_j) = m (cos(t w_j) + i sin(t w_j)),  w_j of `rope_frequencies`;
+    m is 1, but for the scaling yarn, which makes queries and keys longer.
 
     Args:
         head_size: channels per head, even.
         num_positions: number of positions, from 0.
         theta: the base; larger turns the slow pairs slower.  10,000 in the paper, 500,000 in
             Llama 3.
+        scaling: slows the pairs down for a context beyond the trained one; None does not.
 
     Raises:
-        ValueError: if the head size is not even and positive, or theta not positive.
+        ValueError: if the head size is not even and positive, theta not positive, or the scaling
+            cannot be had with them.
 
     Source:
         Su et al. 2021, equation 15, https://arxiv.org/abs/2104.09864
     """
-    if head_size <= 0 or head_size % 2:
-        raise ValueError(f"head_size must be even and positive for RoPE, got {head_size}")
-    if theta <= 0:
-        raise ValueError(f"theta must be positive, got {theta}")
-    # float64: in float32 the angle of position 100,000 is already wrong in the third digit.
-    exponents_J = torch.arange(0, head_size, 2, dtype=torch.float64) / head_size
-    angles_TJ = torch.outer(
-        torch.arange(num_positions, dtype=torch.float64), theta ** (-exponents_J)
-    )
-    return torch.stack((angles_TJ.cos(), angles_TJ.sin()), dim=-1).float()
+    frequencies_J = rope_frequencies(head_size, theta=theta, scaling=scaling)
+    angles_TJ = torch.outer(torch.arange(num_positions, dtype=torch.float64), frequencies_J)
+    length = 1.0 if scaling is None else scaling.attention_factor
+    return (length * torch.stack((angles_TJ.cos(), angles_TJ.sin()), dim=-1)).float()
 
 
 def rope_adjacent(
@@ -84,7 +105,7 @@ def rope_adjacent_backward(
 ) -> Float[Tensor, "*B T H K"]:
     """Gradient of `rope_adjacent` for its input: turn back by the same angles.
 
-    A rotation is a matrix whose transpose is its inverse, and a conjugate turns the other way.
+    The transpose of a rotation turns the other way, as the conjugate of a complex number does.
     """
     conjugates_TJ2 = rotations_TJ2 * rotations_TJ2.new_tensor([1.0, -1.0])
     return rope_adjacent(dy_BTHK, conjugates_TJ2)

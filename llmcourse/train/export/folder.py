@@ -22,12 +22,12 @@ from llmcourse.base.files import sync_folder, write_atomically
 from llmcourse.checkpoint import Checkpoint
 from llmcourse.data.corpus import END_OF_TEXT
 from llmcourse.data.tokenizer import Tokenizer
-from llmcourse.model import ModelConfig, Transformer, split_experts, to_huggingface
+from llmcourse.model import Transformer, split_experts, to_huggingface
 from llmcourse.train.config import TrainConfig
 from llmcourse.train.export import huggingface
 from llmcourse.train.export.huggingface import DType
 from llmcourse.train.export.model_card import model_card
-from llmcourse.train.saved import config_and_checkpoint
+from llmcourse.train.saved import config_and_checkpoint, config_of
 
 PROGRAM = "llmcourse export"
 WEIGHTS = "model.safetensors"
@@ -123,8 +123,8 @@ def _contents(run_folder: Path, name: str, dtype: DType) -> dict[str, bytes]:
 def _refuse_early(run_folder: Path) -> None:
     """Refuse by the settings beside the checkpoints, which may be large; those in them count."""
     try:
-        settings = json.loads((run_folder / "config.json").read_bytes())
-        config = TrainConfig(**{**settings, "model": ModelConfig(**settings["model"])})
+        path = run_folder / "config.json"
+        config = config_of(json.loads(path.read_bytes()), path)
     except (OSError, ValueError, TypeError, KeyError):
         return
     _refuse_other_models(config)

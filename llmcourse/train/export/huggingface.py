@@ -76,8 +76,7 @@ def config_json(config: ModelConfig, *, end_id: int, dtype: DType) -> dict[str, 
         "max_position_embeddings": config.context_length,
         "hidden_act": "silu",
         "rms_norm_eps": config.norm_eps,
-        "rope_parameters": {"rope_type": "default", "rope_theta": config.rope_theta},
-        "rope_theta": config.rope_theta,  # where transformers 4 looks
+        **_rope(config),
         "tie_word_embeddings": config.tied_head,
         "attention_dropout": 0.0,
         "initializer_range": 0.02,
@@ -87,6 +86,26 @@ def config_json(config: ModelConfig, *, end_id: int, dtype: DType) -> dict[str, 
         "dtype": dtype,
         "torch_dtype": dtype,  # where transformers 4 looks
     }
+
+
+def _rope(config: ModelConfig) -> dict[str, Any]:
+    """Return the rotation under the names of transformers 5, and where transformers 4 looks.
+
+    Its "dynamic" follows the length of each row; ntk of a fixed factor is another base, no more.
+    """
+    scaling, theta = config.rope_scaling, config.rope_theta
+    numbers: dict[str, Any] = {"rope_type": "default"}
+    if scaling is not None and scaling.kind == "ntk":
+        theta *= scaling.factor ** (config.head_size / (config.head_size - 2))
+    elif scaling is not None:
+        names = {"linear": (), "yarn": ("beta_fast", "beta_slow")}
+        names["llama3"] = ("low_freq_factor", "high_freq_factor")
+        numbers = {"rope_type": scaling.kind, "factor": scaling.factor}
+        numbers |= {name: getattr(scaling, name) for name in names[scaling.kind]}
+        if scaling.original_length:
+            numbers["original_max_position_embeddings"] = scaling.original_length
+    for_4 = {} if numbers["rope_type"] == "default" else {"rope_scaling": numbers}
+    return {"rope_parameters": {**numbers, "rope_theta": theta}, "rope_theta": theta, **for_4}
 
 
 _ALONE: dict[Family, dict[str, Any]] = {

@@ -17,6 +17,7 @@ from llmcourse import loss as losses
 from llmcourse.checkpoint import flat, folder, shards, store
 from llmcourse.checkpoint.shards import Piece
 from llmcourse.model import Transformer, auxiliary_loss
+from llmcourse.model.attention import document_mask
 from llmcourse.model.moe import Routing
 from llmcourse.optim import AdamW, clip_by_global_norm
 from llmcourse.parallel.collectives import chunk_sizes
@@ -28,10 +29,15 @@ class Batch(NamedTuple):
 
     inputs_BT: Int[Tensor, "B T"]
     targets_BT: Int[Tensor, "B T"]
+    documents_BT: Int[Tensor, "B T"] | None = None
+    """Of packed rows: the document of every token."""
+    positions_BT: Int[Tensor, "B T"] | None = None
+    """Of packed rows: the place of every token in its document."""
 
     def micro_batches(self, number: int) -> list["Batch"]:
         """Return the rows in so many parts of equal size, in their order."""
-        return [Batch(*parts) for parts in zip(*(x.chunk(number) for x in self), strict=True)]
+        chunks = [[None] * number if x is None else x.chunk(number) for x in self]
+        return [Batch(*parts) for parts in zip(*chunks, strict=True)]
 
 
 class Prediction(NamedTuple):
@@ -126,7 +132,8 @@ class Layout:
         routings: list[Routing] = []
         narrow = self.config.precision == "bf16"
         with torch.autocast(self.device.type, torch.bfloat16, enabled=narrow):
-            return Prediction(self.model(batch.inputs_BT, routings=routings), routings)
+            logits_BTV = self.model(batch.inputs_BT, routings=routings, **_apart(batch))
+            return Prediction(logits_BTV, routings)
 
     def _counted(self, batch: Batch) -> float:
         """Return the targets that count in the whole batch, of all ranks, for each rank.
@@ -246,6 +253,13 @@ class Layout:
         else:
             write()
         return path if self.is_first else None
+
+
+def _apart(batch: Batch) -> dict[str, Tensor]:
+    """Return what tells a model which tokens of a row belong together; nothing for plain rows."""
+    if batch.documents_BT is None:
+        return {}
+    return {"mask": document_mask(batch.documents_BT), "positions_BT": batch.positions_BT}
 
 
 def even_part(

@@ -1,0 +1,150 @@
+"""train --order packed: documents that see nothing of each other; resumed exactly, on ranks."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from llmcourse import loss, train
+from llmcourse.base import checks, runtime
+from llmcourse.data.corpus import END_OF_TEXT
+from llmcourse.train import __main__ as command_line
+from llmcourse.train import phases
+
+TINY = train.PRESETS["tiny"]()
+PACKED = replace(TINY, order="packed", model=replace(TINY.model, context_length=96), steps=6)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    return train.fit(train.start(PACKED, tmp_path_factory.mktemp("packed") / "run"))
+
+
+def documents_of(batch):
+    """Every document of a batch, as a row of its own."""
+    for ids, numbers in zip(batch.inputs_BT, batch.documents_BT, strict=True):
+        for number in set(numbers.tolist()) - {-1}:
+            yield ids[numbers == number]
+
+
+def step_of(run, batch):
+    """The loss and the gradient of a batch, in float64."""
+    run.model.double().zero_grad()
+    value = phases.loss(run, phases.forward(run, batch), batch)
+    phases.backward(run, value)
+    gradient = torch.cat([p.grad.flatten().clone() for p in run.model.parameters()])
+    return value.nats.item(), gradient
+
+
+def alone(run, batch):
+    """The same of the documents, one by one, divided once by all they are asked for."""
+    run.model.double().zero_grad()
+    documents = list(documents_of(batch))
+    asked = sum(len(ids) - 1 for ids in documents)
+    total = 0.0
+    for ids in documents:
+        if len(ids) > 1:
+            logits = run.model(ids[None, :-1])
+            nats = loss.cross_entropy(logits, ids[None, 1:], num_tokens=asked)
+            nats.backward()
+            total += nats.item()
+    return total, torch.cat([p.grad.flatten().clone() for p in run.model.parameters()])
+
+
+@pytest.fixture
+def at_a_step(tmp_path):
+    run = train.start(PACKED, tmp_path / "run")
+    return run, phases.load(run)
+
+
+def test_a_packed_step_is_that_of_the_documents_one_by_one(at_a_step):
+    run, batch = at_a_step
+    assert len(list(documents_of(batch))) > len(batch.inputs_BT)
+    expected, gradient = alone(run, batch)
+    found, ours = step_of(run, batch)
+    assert found == pytest.approx(expected, rel=1e-12)
+    assert checks.relative_error(ours, gradient) < 1e-6  # rotations are float32
+
+
+def one_document(batch):
+    return torch.zeros_like(batch.documents_BT)
+
+
+MUTANTS = {
+    "lets documents see each other": lambda b: b._replace(documents_BT=one_document(b)),
+    "counts positions through the row": lambda b: b._replace(
+        positions_BT=torch.arange(b.inputs_BT.shape[1]).expand_as(b.inputs_BT)
+    ),
+    "asks a document for the next one's beginning": lambda b: b._replace(
+        targets_BT=loss.shifted_targets(b.inputs_BT)
+    ),
+}
+
+
+@pytest.mark.parametrize("mutant", [m for m in MUTANTS if "positions" not in m])
+def test_the_comparison_notices(mutant, at_a_step):
+    run, batch = at_a_step
+    expected, gradient = alone(run, batch)
+    found, ours = step_of(run, MUTANTS[mutant](batch))
+    assert abs(found / expected - 1) > 1e-6, f"accepted a step that {mutant}"
+    assert checks.relative_error(ours, gradient) > 1e-3
+
+
+def test_positions_that_go_on_differ_in_rounding_alone(at_a_step):
+    """RoPE sees differences only; counted anew, a position is one that short rows have shown."""
+    run, batch = at_a_step
+    _, gradient = alone(run, batch)
+    _, ours = step_of(run, MUTANTS["counts positions through the row"](batch))
+    assert checks.relative_error(ours, gradient) < 1e-5
+    begins = batch.documents_BT[:, 1:] != batch.documents_BT[:, :-1]
+    assert (batch.positions_BT[:, 1:][begins] == 0).all()
+
+
+def test_a_run_goes_on_as_if_it_had_not_ended(finished, tmp_path):
+    run = train.start(PACKED, tmp_path / "run")
+    train.fit(run, interrupted=lambda: run.steps_done == 4)
+    resumed = train.fit(train.resume(tmp_path / "run")).run
+    assert runtime.fingerprint(resumed.model.state_dict()) == runtime.fingerprint(
+        finished.run.model.state_dict()
+    )
+
+
+def test_what_is_validated_is_packed_too(finished):
+    run, last = finished.run, finished.validations[PACKED.steps]
+    end = run.prepared.tokenizer.special_tokens[END_OF_TEXT]
+    tokens = run.prepared.validation[: len(run.prepared.validation)]
+    assert last.num_tokens < len(tokens) - (tokens == end).sum() + 1
+    assert 0 < last.nats_per_token < finished.reports[0].loss
+
+
+@pytest.mark.parametrize("parallel", ["ddp", "zero1", "zero3"])
+def test_ranks_train_what_one_process_does(parallel, finished, tmp_path):
+    config = replace(PACKED, ranks=2, parallel=parallel, accumulate=2)
+    train.fit_on_ranks(config, tmp_path / "run")
+    ranks = train.resume(tmp_path / "run").model.state_dict()
+    for name, weight in finished.run.model.state_dict().items():
+        assert checks.relative_error(ranks[name], weight) < 1e-5, name
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--mesh", "dp=2,tp=2"], "order = packed is for engine = own without a mesh"),
+        (["--engine", "torch"], "order = packed is for engine = own without a mesh"),
+    ],
+)
+def test_what_cannot_be_packed_is_refused(flags, said, tmp_path, capsys):
+    flags = ["--preset", "tiny", "--order", "packed", "--out", str(tmp_path / "run"), *flags]
+    assert command_line.main(flags) == 2
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+def test_tokens_without_an_end_of_documents_are_refused(tmp_path):
+    import numpy as np  # noqa: PLC0415
+
+    for name in ("train.bin", "val.bin"):
+        np.arange(5_000, dtype="uint16").__mod__(300).tofile(tmp_path / name)
+    config = replace(PACKED, corpus="bin", bin_folder=str(tmp_path))
+    with pytest.raises(ValueError, match="needs to know where documents end"):
+        train.start(config, tmp_path / "run")
