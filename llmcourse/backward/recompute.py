@@ -140,7 +140,9 @@ def recomputed(model: nn.Module, policy: Policy) -> Iterator[nn.Module]:
         raise ValueError(f"policy must be block or attention, got {policy!r}")
     parts = [block if policy == "block" else block.attention for block in model.blocks]
     for part in parts:
-        part.forward = partial(recompute, part.forward)
+        dropout = getattr(part, "dropout", None)
+        drawn_from = () if dropout is None else (dropout.generator,)
+        part.forward = partial(recompute, part.forward, generators=drawn_from)
     try:
         yield model
     finally:

@@ -9,7 +9,13 @@ from llmcourse import lazy
 
 if TYPE_CHECKING:
     from llmcourse.checkpoint.background import BackgroundSaver, copied
-    from llmcourse.checkpoint.folder import checkpoint_path, latest, list_checkpoints, load
+    from llmcourse.checkpoint.folder import (
+        checkpoint_path,
+        latest,
+        list_checkpoints,
+        load,
+        remove_later,
+    )
     from llmcourse.checkpoint.restore import restore
     from llmcourse.checkpoint.state import Checkpoint, Stateful, code_version
     from llmcourse.checkpoint.store import save

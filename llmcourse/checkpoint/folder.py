@@ -117,6 +117,17 @@ def prune(newest: Path, step: int, keep_last: int) -> None:
         _remove(old)
 
 
+def remove_later(folder: str | Path, step: int) -> None:
+    """Remove the checkpoints of later steps, which a run that was taken back will make again.
+
+    Raises:
+        OSError: if something cannot be removed.
+    """
+    for path in list_checkpoints(folder):
+        if _parsed(path).step > step:
+            _remove(path)
+
+
 def remove_leftovers(folder: Path) -> None:
     """Remove the temporary files of saves that were killed."""
     for path in folder.glob(".*.ckpt.*.tmp"):

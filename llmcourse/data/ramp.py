@@ -7,6 +7,7 @@ a run stands is still one number, the step: how many windows came before it foll
 Shape suffixes:  B batch of this rank.
 """
 
+import math
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -70,6 +71,17 @@ def windows_before(ramp: list[Bite], step: int) -> int:
         max(0, min(end, step) - bite.step) * bite.batch_size
         for bite, end in zip(ramp, ends, strict=True)
     )
+
+
+def steps_within(ramp: list[Bite], windows: int) -> int:
+    """Return how many whole steps read at most so many sequences: `windows_before` turned round."""
+    require("windows", windows, least=0)
+    ends = [*(bite.step for bite in ramp[1:]), math.inf]
+    for bite, end in zip(ramp, ends, strict=True):
+        steps = bite.step + (windows - windows_before(ramp, bite.step)) // bite.batch_size
+        if steps < end:
+            break
+    return steps
 
 
 class RampedBatches(Batches):

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from llmcourse.model.decoder import (
         Attention,
         Block,
+        Dropout,
         FeedForward,
         KVCache,
         RMSNorm,

@@ -16,10 +16,11 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from llmcourse.base.arguments import require
 from llmcourse.model.attention import attention_sdpa, rope_adjacent, rope_rotations
 from llmcourse.model.config import ModelConfig
 from llmcourse.model.moe import MixtureOfExperts, Routing, balance_loss, count_choices
-from llmcourse.model.ops import embedding, linear, rmsnorm, silu_gate
+from llmcourse.model.ops import dropout, embedding, linear, rmsnorm, silu_gate
 
 
 class KVCache:
@@ -128,8 +129,39 @@ class RMSNorm(nn.Module):
         return rmsnorm(x_BTD, self.gain, self.eps)
 
 
+class Dropout:
+    """Draws which activations are set to 0 in training; one for all layers of a model.
+
+    Ranks that share a batch draw for all of it, each from a generator in the same state, and take
+    their own rows: together they drop what a single process would, and their states stay equal.
+
+    Args:
+        rate: share that is set to 0, above 0 and below 1.
+        generator: of the draws.
+
+    Raises:
+        ValueError: if `rate` is outside its range.
+    """
+
+    def __init__(self, rate: float, *, generator: torch.Generator) -> None:
+        require("dropout", rate, above=0, below=1)
+        self.rate, self.generator = rate, generator
+        self.share, self.num_shares = 0, 1
+        """Which part of every batch comes through here, and how many parts there are."""
+
+    def __call__(self, x_BTD: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
+        """Set a share of the numbers to 0, and scale the others up."""
+        shape = (self.num_shares, *x_BTD.shape)
+        drawn = torch.rand(shape, generator=self.generator, device=self.generator.device)
+        kept_BTD = (drawn[self.share] >= self.rate).to(x_BTD.device)
+        return dropout(x_BTD, kept_BTD, self.rate)
+
+
 class Block(nn.Module):
     """One layer: attention, then feed-forward, each added to the residual stream."""
+
+    dropout: Dropout | None = None
+    """Of what both parts add, in training; see `Transformer.drop_out`."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -158,8 +190,12 @@ class Block(nn.Module):
     ) -> Float[Tensor, "B t D"]:
         """Add what the two parts of the layer contribute."""
         normed_BTD = self.attention_norm(x_BTD)
-        x_BTD = x_BTD + self.attention(normed_BTD, rotations_TJ2, mask=mask, cache=cache)
-        return x_BTD + self.transform(x_BTD, routings)
+        attended_BTD = self.attention(normed_BTD, rotations_TJ2, mask=mask, cache=cache)
+        if self.dropout is None or not self.training:
+            x_BTD = x_BTD + attended_BTD
+            return x_BTD + self.transform(x_BTD, routings)
+        x_BTD = x_BTD + self.dropout(attended_BTD)
+        return x_BTD + self.dropout(self.transform(x_BTD, routings))
 
 
 def _feed_forward(config: ModelConfig) -> nn.Module:
@@ -241,6 +277,9 @@ class Transformer(HoldsRotations):
         Radford et al. 2019, section 2.3 (GPT-2), for 0.02 and the scaled residual writers.
     """
 
+    dropout: Dropout | None = None
+    """Of the embedding, in training; see `drop_out`."""
+
     def __init__(self, config: ModelConfig, *, generator: torch.Generator | None = None) -> None:
         super().__init__()
         self.config = config
@@ -292,6 +331,16 @@ class Transformer(HoldsRotations):
         for block in self.blocks:
             block.attention.attend = form
 
+    def drop_out(self, dropout: Dropout) -> None:
+        """Drop activations in training: of the embedding, and of what every layer's parts add.
+
+        Source:
+            Radford et al. 2018 (GPT), section 4.1: residual and embedding dropout of 0.1.
+        """
+        self.dropout = dropout
+        for block in self.blocks:
+            block.dropout = dropout
+
     def new_cache(self, batch_size: int, num_positions: int | None = None) -> list[KVCache]:
         """Return one empty cache per layer, with room for the context or for fewer positions."""
         return [
@@ -324,6 +373,8 @@ class Transformer(HoldsRotations):
                 position is outside it.
         """
         x_BTD = self.look_up(ids_BT, self.embedding)
+        if self.dropout is not None and self.training:
+            x_BTD = self.dropout(x_BTD)
         rotations_TJ2 = self.rotations_of(ids_BT.shape[1], positions_BT, cache)
         for layer, block in enumerate(self.blocks):
             past = cache[layer] if cache else None

@@ -19,9 +19,10 @@ from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from llmcourse.base.arguments import require
 from llmcourse.base.pairs import differentiable, product_transposed, widened
 
 
@@ -188,6 +189,30 @@ def silu_gate_backward(
 
 
 silu_gate = differentiable(silu_gate_forward, silu_gate_backward)
+
+
+def dropout(
+    x_BTD: Float[Tensor, "*B D"], kept_BTD: Bool[Tensor, "*B D"], rate: float
+) -> Float[Tensor, "*B D"]:
+    """Set numbers to 0 and scale the others up:  y = x / (1 - rate) where kept, and 0 elsewhere.
+
+    Each number is kept with the probability 1 - rate, so that the mean of y over all draws is x:
+    nothing has to be scaled when the model is used.  The backward pass is the same function:
+    dx = dropout(dy, kept, rate).
+
+    Args:
+        x_BTD: activations.
+        kept_BTD: drawn anew in every forward pass.
+        rate: share of the numbers that is set to 0, from 0 to below 1.
+
+    Raises:
+        ValueError: if `rate` is outside its range.
+
+    Source:
+        Srivastava et al. 2014, section 4, https://jmlr.org/papers/v15/srivastava14a.html
+    """
+    require("rate", rate, least=0, below=1)
+    return x_BTD * kept_BTD / (1 - rate)
 
 
 def swiglu(

@@ -27,7 +27,7 @@ from llmcourse.train.loop import FitResult, fit, resume, start
 from llmcourse.train.phases import TrainingDivergedError
 from llmcourse.train.ranks import RanksResult, fit_on_ranks, moved, resume_on_ranks
 from llmcourse.train.run import Run
-from llmcourse.train.saved import check_memory, require_run, saved_config
+from llmcourse.train.saved import BEST, check_memory, require_run, saved_config
 from llmcourse.train.signals import (
     EVERY,
     Asked,
@@ -223,6 +223,8 @@ def _config(options: Namespace, arguments: list[str], **replaced: Any) -> TrainC
         raise ValueError("--out is missing: name a new folder, such as --out runs/a")
     settings = {name: options[name] for name in TrainConfig.__dataclass_fields__} | replaced
     shape = dict(vars(options.model))
+    if {"--steps", "--epochs"} <= given:
+        raise ValueError("--epochs and --steps both say how long to train: leave out one")
     if options.batch_ramp and "--batch_size" not in given:
         settings["batch_size"] = ramp_of(options.batch_ramp)[0].batch_size
     if options.data:
@@ -272,6 +274,12 @@ def _closing(folder: str | Path, steps_done: int, result: FitResult | RanksResul
     if result.interrupted:
         way_on = f"Continue with: {PROGRAM} --resume {folder}"
         return f"interrupted after step {steps_done}; saved. {way_on}"
+    if result.best is not None:
+        step, loss = result.best
+        return (
+            f"done after step {steps_done}: the lowest validation loss, {loss:.4f}, is of step "
+            f"{step}; that checkpoint is in {folder}/{BEST}, the last one in {folder}/checkpoints"
+        )
     last = result.validations.get(steps_done)
     found = ""
     if last and last.bits_per_byte is not None:

@@ -74,6 +74,11 @@ class TrainConfig:
     tokens."""
     steps: int = 600
     """Optimizer steps."""
+    epochs: float = 0.0
+    """Passes over the training tokens, in place of steps, which follow from them; 0 keeps steps."""
+    patience: int = 0
+    """Validations in a row without a better loss after which the run ends; the best checkpoint is
+    kept apart.  0 trains to the end."""
     batch_size: int = 12
     """Sequences per step."""
     accumulate: int = 1
@@ -94,6 +99,8 @@ class TrainConfig:
     """Steps of the final decay; for the wsd schedule only."""
     weight_decay: float = 0.1
     """AdamW's decay, on matrices only."""
+    dropout: float = 0.0
+    """Share of the activations that each layer's parts add which is set to 0, in training only."""
     beta1: float = 0.9
     """AdamW's memory of the gradient."""
     beta2: float = 0.95
@@ -153,6 +160,8 @@ class TrainConfig:
         require_fields(self, "learning_rate", "clip_norm", above=0)
         every = ("validate_every", "sample_every", "checkpoint_every")
         require_fields(self, *every, "weight_decay", "seed", "micro_batches", least=0)
+        require_fields(self, "epochs", "patience", least=0)
+        require_fields(self, "dropout", least=0, below=1)
         require_fields(self, "warmup_steps", "decay_steps", least=0)
         require_fields(self, "beta1", "beta2", least=0, below=1)
         require_fields(self, "final_share", least=0, most=1)
@@ -175,8 +184,18 @@ class TrainConfig:
         self._check_mesh()
         if not self.mesh:
             self._check_ranks()
+        self._check_length()
+
+    def _check_length(self) -> None:
+        """Reject schedules that do not fit into the run, and ends that never come."""
         if self.schedule == "cosine" and self.decay_steps:
             raise ValueError("decay_steps has no effect with the cosine schedule: leave it at 0")
+        if self.patience and not self.validate_every:
+            raise ValueError("patience has no effect without validations: raise validate_every")
+        if self.epochs:  # what depends on the steps is asked once they are known
+            if self.mix:
+                raise ValueError("a mixture's sources have epochs of their own: give steps")
+            return
         if self.warmup_steps + self.decay_steps > self.steps:
             raise ValueError(
                 f"warmup_steps + decay_steps must be at most steps = {self.steps}, got "
@@ -264,7 +283,7 @@ class TrainConfig:
                 f"batch_ramp begins with {first.batch_size} sequences, batch_size is "
                 f"{self.batch_size}: give the same, or the ramp alone"
             )
-        if last.step >= self.steps:
+        if last.step >= self.steps and not self.epochs:
             raise ValueError(
                 f"batch_ramp changes at step {last.step}, the run ends after {self.steps}: give "
                 "more steps, or leave out that stage"
@@ -291,6 +310,8 @@ class TrainConfig:
             raise ValueError(
                 f"ranks = {self.ranks} beside a mesh of {split.num_ranks}: leave out ranks"
             )
+        if self.dropout:
+            raise ValueError(f"dropout = {self.dropout} is for a run without a mesh: leave out one")
         if self.accumulate != 1:
             raise ValueError(
                 f"accumulate = {self.accumulate}: a mesh takes its micro-batches from micro_batches"

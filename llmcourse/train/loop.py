@@ -14,10 +14,11 @@ from tqdm import tqdm
 
 from llmcourse.base import files, progress, runtime
 from llmcourse.train.config import ONE_RANK, TrainConfig
+from llmcourse.train.early_stopping import EarlyStopping
 from llmcourse.train.lock import locked
 from llmcourse.train.phases import StepReport, step
 from llmcourse.train.prepare import Prepared, prepare, verify
-from llmcourse.train.run import Run, new_run, restored, save
+from llmcourse.train.run import Run, new_run, restored, save, with_steps
 from llmcourse.train.saved import CONFIG, saved_config
 from llmcourse.train.signals import interruptible
 from llmcourse.train.validation import Validation, sample, validate
@@ -34,6 +35,8 @@ class FitResult:
     reports: list[StepReport] = field(default_factory=list)
     validations: dict[int, Validation] = field(default_factory=dict)
     samples: dict[int, str] = field(default_factory=dict)
+    best: tuple[int, float] | None = None
+    """With patience, the step with the lowest validation loss, and that loss."""
 
 
 def start(config: TrainConfig, folder: str | Path) -> Run:
@@ -44,11 +47,12 @@ def start(config: TrainConfig, folder: str | Path) -> Run:
     """
     runtime.device(config.device)  # before anything is written
     runtime.set_up(num_threads=config.num_threads, seed=config.seed)
-    return new_run(config, Path(folder), begin_run(config, Path(folder)))
+    config, prepared = begin_run(config, Path(folder))
+    return new_run(config, Path(folder), prepared)
 
 
-def begin_run(config: TrainConfig, folder: Path) -> Prepared:
-    """Prepare the data of a new run and write its settings into its folder.
+def begin_run(config: TrainConfig, folder: Path) -> tuple[TrainConfig, Prepared]:
+    """Prepare the data of a new run and write its settings, epochs as steps, into its folder.
 
     Raises:
         ValueError: if the folder already holds a run.
@@ -59,9 +63,10 @@ def begin_run(config: TrainConfig, folder: Path) -> Prepared:
         _refuse_another_run(path)  # which may have come in between
         prepared = prepare(config, folder / "data")
         verify(prepared)
+        config = with_steps(config, prepared)
         with files.write_atomically(path) as file:
             file.write(json.dumps(asdict(config), indent=2).encode())
-    return prepared
+    return config, prepared
 
 
 def _refuse_another_run(path: Path) -> None:
@@ -124,7 +129,7 @@ def fit_in_locked(
     interrupted: Callable[[], bool] | None = None,
 ) -> FitResult:
     """Train, as `fit` says, in a folder whose lock the caller, or its parent, has."""
-    result = FitResult(run)
+    result, stopping = FitResult(run), EarlyStopping(run)
     writes = run.layout.is_first
     metrics = Metrics(run.folder / "metrics.jsonl" if writes else None, keep_steps=run.steps_done)
     bar = progress.bar(
@@ -134,11 +139,11 @@ def fit_in_locked(
         desc="training",
         **{} if writes else {"disable": True},
     )
-    observer = _Observer(result, metrics, bar, show)
+    observer = _Observer(result, metrics, bar, show, stopping)
     asked = interruptible() if interrupted is None else nullcontext(interrupted)
     with asked as should_end, metrics, bar, run.saver, run.watched_by(observer):
         while run.steps_done < run.config.steps:
-            if run.layout.any(should_end()):
+            if stopping.is_over or run.layout.any(should_end()):
                 break
             observer.started = time.perf_counter()
             report = step(run)
@@ -146,9 +151,11 @@ def fit_in_locked(
             bar.update()
             if on_step is not None:
                 on_step(run, report)
-        result.interrupted = run.steps_done < run.config.steps
-        if result.interrupted:
+        result.interrupted = run.steps_done < run.config.steps and not stopping.is_over
+        if run.steps_done < run.config.steps:
             save(run)
+    if stopping.patience:
+        result.best = stopping.best_step, stopping.best_loss
     return result
 
 
@@ -164,8 +171,9 @@ class _Observer:
         metrics: "Metrics",
         bar: tqdm,
         show: Callable[[str], None] | None,
+        stopping: EarlyStopping,
     ) -> None:
-        self.result, self.metrics, self.bar = result, metrics, bar
+        self.result, self.metrics, self.bar, self.stopping = result, metrics, bar, stopping
         self.show = show or (lambda _: None)
         self.started = time.perf_counter()
         """When the step began."""
@@ -193,6 +201,7 @@ class _Observer:
                 found[f"validation_loss_{name}"] = loss
                 said += f", {name} {loss:.4f}"
             self.show(f"step {done}: validation {said}")
+            self.stopping.note(run, nats)
         if _is_time(done, config.sample_every, config.steps):
             self.result.samples[done] = sample(run)
             self.show(f"step {done}: sample\n{self.result.samples[done]}\n")

@@ -28,6 +28,8 @@ class RanksResult(NamedTuple):
     validations: dict[int, Validation]
     num_messages: list[int]
     """Collectives called, by rank."""
+    best: tuple[int, float] | None
+    """With patience, the step with the lowest validation loss, and that loss."""
 
 
 def fit_on_ranks(
@@ -52,7 +54,7 @@ def fit_on_ranks(
         RankError: if a rank fails.
     """
     folder = Path(folder)
-    begin_run(config, folder)  # once, before anybody reads it
+    config, _ = begin_run(config, folder)  # once, before anybody reads it
     return _run(config, folder, resumed=False, show=show, timeout_s=timeout_s, asked=asked)
 
 
@@ -152,5 +154,10 @@ def _fit_one(
     result = fit_in_locked(run, show=show, interrupted=(folder / STOP).exists)
     losses = [report.loss for report in result.reports]
     return RanksResult(
-        run.steps_done, result.interrupted, losses, result.validations, [len(rank.messages)]
+        run.steps_done,
+        result.interrupted,
+        losses,
+        result.validations,
+        [len(rank.messages)],
+        result.best,
     )

@@ -1,8 +1,9 @@
 """A training run in progress: what a step reads and changes, made anew or from a checkpoint."""
 
 import contextlib
+import math
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,8 @@ from llmcourse.data import Batches
 from llmcourse.data.corpus import END_OF_TEXT
 from llmcourse.data.mixture import MixedBatches
 from llmcourse.data.packed_order import PackedBatches
-from llmcourse.data.ramp import RampedBatches
-from llmcourse.model import Transformer, without
+from llmcourse.data.ramp import RampedBatches, steps_within
+from llmcourse.model import Dropout, Transformer, without
 from llmcourse.optim import AdamW, decay_groups
 from llmcourse.train.config import TrainConfig
 from llmcourse.train.layouts import Layout, MakeLayout
@@ -37,11 +38,17 @@ class Run:
     layout: Layout
     """Owns model and optimizer, on this rank alone or as this rank's part of several."""
     batches: Batches | MixedBatches
-    sample_generator: torch.Generator
+    generators: dict[str, torch.Generator]
+    """What the run draws from, by name: of samples, and of dropout where there is some."""
     saver: checkpoints.BackgroundSaver = field(default_factory=checkpoints.BackgroundSaver)
     """Writes while training goes on, if the settings ask for it."""
     steps_done: int = 0
     watchers: list[Watcher] = field(default_factory=list)
+
+    @property
+    def sample_generator(self) -> torch.Generator:
+        """What samples draw from."""
+        return self.generators["sample"]
 
     @property
     def model(self) -> nn.Module:
@@ -97,12 +104,16 @@ def new_run(
     if config.without != "nothing":
         model = without(model, config.without)
     optimizer = AdamW(decay_groups(model, weight_decay=config.weight_decay), **config.adamw)
-    sample_generator = runtime.generator(config.seed + 1)
+    generators = {"sample": runtime.generator(config.seed + 1)}
+    dropout = None
+    if config.dropout:
+        generators["dropout"] = runtime.generator(config.seed + 2)
+        dropout = Dropout(config.dropout, generator=generators["dropout"])
+        model.drop_out(dropout)
     position = None
     if saved is not None:
         # The order of a whole batch has the state of every share of it.
         whole = _batches(config, prepared, share=0, num_shares=1)
-        generators = {"sample": sample_generator}
         with refusing(None):
             checkpoints.restore(
                 saved,
@@ -117,7 +128,9 @@ def new_run(
         position = whole.state_dict()
     made = layout(config, model, optimizer)
     batches = _batches(config, prepared, share=made.share, num_shares=made.num_shares)
-    run = Run(config, folder, prepared, made, batches, sample_generator)
+    if dropout is not None:
+        dropout.share, dropout.num_shares = made.share, made.num_shares
+    run = Run(config, folder, prepared, made, batches, generators)
     if saved is not None:
         batches.load_state_dict(position)
         run.steps_done = saved.step
@@ -142,12 +155,33 @@ def restored(folder: Path, config: TrainConfig, *, layout: MakeLayout = Layout) 
     return new_run(config, folder, prepared, layout=layout, saved=saved)
 
 
-def save(run: Run) -> Path | None:
-    """Write a checkpoint of the run into its folder; return its path.
+def save(run: Run, *, into: str = "checkpoints") -> Path | None:
+    """Write a checkpoint of the run into a folder in its own; return its path.
 
     Any layout can go on from it.  Only the first rank has a path to return.
     """
-    return run.layout.save(run.folder / "checkpoints", _facts(run), run.saver)
+    return run.layout.save(run.folder / into, _facts(run), run.saver)
+
+
+def with_steps(config: TrainConfig, prepared: Prepared) -> TrainConfig:
+    """Return settings that say epochs with the steps that these are, rounded down.
+
+    Raises:
+        ValueError: if they are less than a step.
+    """
+    if not config.epochs:
+        return config
+    whole = _batches(config, prepared, share=0, num_shares=1)
+    per_epoch = whole.num_windows
+    if not config.batch_ramp:  # what does not fill a last batch is left out of every epoch
+        per_epoch = whole.steps_per_epoch * config.batch_size
+    steps = steps_within(config.ramp, math.floor(config.epochs * per_epoch + 1e-6))
+    if steps < 1:
+        raise ValueError(
+            f"epochs = {config.epochs} of {per_epoch} sequences are less than one step of "
+            f"{config.batch_size}: give more epochs, more text or a smaller batch"
+        )
+    return replace(config, steps=steps, epochs=0.0)
 
 
 def _batches(
@@ -194,6 +228,6 @@ def _facts(run: Run) -> dict[str, Any]:
         "step": run.steps_done,
         "schedule": {name: getattr(run.config, name) for name in names},
         "data": run.batches,
-        "generators": {"sample": run.sample_generator},
+        "generators": run.generators,
         "config": asdict(run.config),
     }

@@ -5,7 +5,7 @@ import json
 import os
 import types
 from collections.abc import Iterator, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import asdict, fields, is_dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -15,6 +15,9 @@ from llmcourse.train.config import ONE_RANK, TrainConfig
 
 CONFIG = "config.json"
 """The settings with which a run began; what it changed since stands in its checkpoints."""
+
+BEST = "best"
+"""The folder in a run's own for the checkpoint with the lowest validation loss."""
 
 MAY_CHANGE = {"steps", "data", "save_in_shards", "save_in_background", *ONE_RANK}
 """Settings that may change on the way, and the run is still the same; `data` is where it lies."""
@@ -64,7 +67,9 @@ def saved_config(folder: Path, **changes: Any) -> tuple[TrainConfig, checkpoints
 
 
 def config_and_checkpoint(folder: Path) -> tuple[TrainConfig, checkpoints.Checkpoint]:
-    """Return what `saved_config` does of a run that has learnt something.
+    """Return what `saved_config` does of a run that has learnt something, to be used.
+
+    Of a run with patience the checkpoint is the one with the lowest validation loss.
 
     Raises:
         ValueError: as there, and if the run has no checkpoint yet.
@@ -72,6 +77,9 @@ def config_and_checkpoint(folder: Path) -> tuple[TrainConfig, checkpoints.Checkp
     config, saved = saved_config(folder)
     if saved is None:
         raise ValueError(f"{folder} holds no checkpoint yet: train until the first one is saved")
+    if config.patience and (best := checkpoints.latest(folder / BEST)) is not None:
+        saved = checkpoints.load(best)
+        require_same_run(saved.config, asdict(config), best)
     return config, saved
 
 

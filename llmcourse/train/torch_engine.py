@@ -31,7 +31,7 @@ from llmcourse.train.layouts.torch import TorchLayout, TorchSharded
 from llmcourse.train.lock import locked
 from llmcourse.train.loop import FitResult, begin_run, fit_in_locked
 from llmcourse.train.prepare import prepare, verify
-from llmcourse.train.run import Run, new_run, restored
+from llmcourse.train.run import Run, new_run, restored, with_steps
 from llmcourse.train.saved import begun_with, refusing, require_same_run, require_step
 from llmcourse.train.signals import Asked, GoneError, interruptible
 
@@ -80,6 +80,7 @@ def fit_under_torchrun(
         first = dist.get_rank() == 0
         _first_alone(lambda: stack.enter_context(locked(folder, wait_s=wait_s)), first)
         _first_alone(lambda: _prepared(config, folder), first)
+        config = with_steps(config, prepare(config, folder / "data"))
         run = _at_newest(config, folder)
         try:
             result = fit_in_locked(
@@ -172,8 +173,9 @@ def _prepared(config: TrainConfig, folder: Path) -> None:
     if begun is None:
         begin_run(config, folder)
         return
-    require_same_run(begun, asdict(config), folder)
-    verify(prepare(config, folder / "data"))
+    prepared = prepare(config, folder / "data")
+    require_same_run(begun, asdict(with_steps(config, prepared)), folder)
+    verify(prepared)
 
 
 def _at_newest(config: TrainConfig, folder: Path) -> Run:
@@ -212,7 +214,8 @@ def _read_into(run: Run, layout: TorchLayout, path: Path) -> None:
     with refusing(path):
         layout.set_counts(saved.optimizer["state"])
         run.batches.load_state_dict(saved.data)
-        run.sample_generator.set_state(saved.generators["sample"])
+        for name, generator in run.generators.items():
+            generator.set_state(saved.generators[name])
         runtime.restore_global_rng_state(saved.global_rng)
     run.steps_done = saved.step
     log.info("going on after step %d from %s", run.steps_done, path.name)

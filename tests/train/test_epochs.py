@@ -1,0 +1,317 @@
+"""train --epochs, --dropout and --patience: how long, with what noise, and when to end."""
+
+import contextlib
+import json
+import math
+import shutil
+from dataclasses import replace
+
+import pytest
+import torch
+
+from llmcourse import checkpoint, train
+from llmcourse.backward.recompute import recompute, recomputed
+from llmcourse.model import Dropout, Transformer, tiny
+from llmcourse.model.ops import dropout
+from llmcourse.train import __main__ as command_line
+from llmcourse.train import early_stopping, phases, validation
+from llmcourse.train.export import folder as exporting
+from llmcourse.train.saved import config_and_checkpoint
+
+
+@pytest.fixture(scope="module")
+def config():
+    """Eight steps of the smallest model, on batches of 8."""
+    return replace(
+        train.PRESETS["tiny"](),
+        steps=8,
+        warmup_steps=2,
+        validate_every=0,
+        checkpoint_every=3,
+        sample_tokens=5,
+    )
+
+
+def weights(run):
+    return [p.detach().clone() for p in run.model.parameters()]
+
+
+def command(*arguments):
+    return command_line.main([str(word) for word in arguments])
+
+
+WORDS = ["--preset", "tiny", "--warmup_steps", "2", "--sample_tokens", "5"]
+
+
+# --- epochs
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"order": "random"}, {"batch_size": 2, "batch_ramp": "0:2,3:8"}, {"order": "packed"}],
+)
+def test_the_steps_of_a_run_are_as_many_as_its_epochs_hold(changes, config, tmp_path):
+    run = train.start(replace(config, epochs=1.5, **changes), tmp_path / "run")
+    # Counted from what the batches are, one after the other.
+    whole, read, steps = run.batches.num_windows, 0, 0
+    if "batch_ramp" not in changes:
+        whole -= whole % 8
+    sizes = {"batch_ramp": [2, 2, 2]}.get(next(iter(changes.keys() & {"batch_ramp"}), ""), [])
+    while read + (size := sizes[steps] if steps < len(sizes) else 8) <= 1.5 * whole:
+        read, steps = read + size, steps + 1
+    assert run.config.steps == steps > 10
+    assert json.loads((tmp_path / "run" / "config.json").read_text())["steps"] == steps
+
+
+def test_the_command_counts_epochs_also_on_ranks(tmp_path, capfd):
+    words = [*WORDS, "--corpus_bytes", "9000", "--epochs", "2", "--batch_size", "4"]
+    for name, more in (("one", []), ("two", ["--ranks", "2"])):
+        assert command(*words, *more, "--out", tmp_path / name) == 0
+    assert "checkpoints and metrics.jsonl" in capfd.readouterr().out
+    rows = {
+        name: [json.loads(x) for x in (tmp_path / name / "metrics.jsonl").read_text().splitlines()]
+        for name in ("one", "two")
+    }
+    losses = {name: [row["loss"] for row in found] for name, found in rows.items()}
+    assert losses["one"] == pytest.approx(losses["two"], rel=1e-5)
+    run = train.resume(tmp_path / "one")
+    assert len(losses["one"]) == run.config.steps == 2 * run.batches.steps_per_epoch
+    assert rows["one"][-1]["learning_rate"] < 0.15 * max(r["learning_rate"] for r in rows["one"])
+
+
+# --- dropout
+
+
+def test_dropout_keeps_the_mean_and_has_the_variance_of_its_rate(generator):
+    x = torch.randn(4, 5, generator=generator, dtype=torch.float64)
+    draws = 20_000
+    kept = torch.rand(draws, 4, 5, generator=generator) >= 0.3
+    y = dropout(x.expand(draws, 4, 5), kept, 0.3)
+    error = x.abs() * math.sqrt(0.3 / 0.7 / draws)
+    assert ((y.mean(0) - x).abs() < 4.5 * error).all()
+    assert y.var(0).div(x.square()) == pytest.approx(
+        torch.full((4, 5), 0.3 / 0.7).double(), rel=0.06
+    )
+
+
+def test_dropout_is_torchs_with_the_same_draw():
+    x = torch.randn(3, 7, 2, generator=torch.Generator().manual_seed(1), requires_grad=True)
+    torch.manual_seed(5)
+    theirs = torch.nn.functional.dropout(x, 0.25)
+    ours = dropout(x, theirs != 0, 0.25)
+    torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=0)
+    dy = torch.randn(3, 7, 2, generator=torch.Generator().manual_seed(2))
+    (gradient,) = torch.autograd.grad(ours, x, dy)
+    assert torch.equal(gradient, dropout(dy, theirs != 0, 0.25))
+
+
+def dropping(rate=0.5, seed=0, share=0, num_shares=1):
+    """The smallest model with dropout, and its object."""
+    model = Transformer(tiny(), generator=torch.Generator().manual_seed(0))
+    dropped = Dropout(rate, generator=torch.Generator().manual_seed(seed))
+    dropped.share, dropped.num_shares = share, num_shares
+    model.drop_out(dropped)
+    return model
+
+
+IDS = torch.arange(4 * 20).view(4, 20)
+
+
+def test_a_model_in_use_drops_nothing():
+    plain = Transformer(tiny(), generator=torch.Generator().manual_seed(0))
+    model = dropping()
+    assert torch.equal(model.eval()(IDS), plain(IDS))
+    assert not torch.allclose(model.train()(IDS), plain(IDS), atol=1e-3)
+    assert not torch.equal(model(IDS), model(IDS))
+
+
+def test_every_layer_drops_what_each_part_adds_and_the_embedding_too():
+    calls = []
+
+    class Noted(Dropout):
+        def __call__(self, x_BTD):
+            calls.append(x_BTD.shape)
+            return super().__call__(x_BTD)
+
+    model = dropping()
+    model.drop_out(Noted(0.5, generator=torch.Generator().manual_seed(0)))
+    model(IDS)
+    assert calls == [(4, 20, 32)] * (1 + 2 * 2)
+
+
+def test_ranks_together_drop_what_one_process_drops():
+    whole = dropping()(IDS)
+    halves = [dropping(share=r, num_shares=2)(IDS[2 * r : 2 * r + 2]) for r in range(2)]
+    torch.testing.assert_close(torch.cat(halves), whole, rtol=1e-5, atol=1e-6)
+    same = [dropping()(IDS[2 * r : 2 * r + 2]) for r in range(2)]  # each draws for itself alone
+    assert not torch.allclose(torch.cat(same), whole, atol=1e-3)
+
+
+def test_a_recomputed_block_drops_the_same_again():
+    def gradient(policy):
+        model = dropping()
+        with contextlib.nullcontext() if policy is None else recomputed(model, policy):
+            loss = model(IDS).square().sum()
+            loss.backward()
+        return torch.cat([p.grad.flatten() for p in model.parameters()])
+
+    expected = gradient(None)
+    assert torch.equal(gradient("block"), expected)
+    assert torch.equal(gradient("attention"), expected)
+
+    model = dropping()
+    block = model.blocks[0]
+    x = torch.randn(2, 20, 32, generator=torch.Generator().manual_seed(3), requires_grad=True)
+
+    def of_block(**known):
+        model.dropout.generator.manual_seed(0)
+        y = recompute(block, x, model.rotations_of(20), **known)
+        return torch.autograd.grad(y.square().sum(), x)[0]
+
+    told = of_block(generators=[model.dropout.generator])
+    assert not torch.allclose(of_block(), told)  # who is not told draws anew
+
+
+def test_a_run_with_dropout_resumes_to_the_same_bits_and_ranks_follow_it(config, tmp_path):
+    noisy = replace(config, dropout=0.2)
+    whole = train.fit(train.start(noisy, tmp_path / "whole"))
+    losses = [report.loss for report in whole.reports]
+    plain = train.fit(train.start(config, tmp_path / "plain"))
+    assert losses != pytest.approx([report.loss for report in plain.reports], rel=1e-4)
+    part = train.start(noisy, tmp_path / "part")
+    for _ in range(6):
+        phases.step(part)
+    resumed = train.fit(train.resume(tmp_path / "part"))
+    assert resumed.run.steps_done == 8
+    assert all(map(torch.equal, weights(whole.run), weights(resumed.run)))
+    for kind in ("ddp", "zero3"):
+        spread = train.fit_on_ranks(replace(noisy, ranks=2, parallel=kind), tmp_path / kind)
+        assert spread.losses == pytest.approx(losses, rel=1e-5)
+
+
+# --- early stopping
+
+
+@pytest.fixture
+def told(monkeypatch):
+    """Validations whose losses are given, by step."""
+    given = {}
+
+    def validate(run):
+        measured = validation.validate(run)
+        return replace(measured, nats_per_token=given[run.steps_done])
+
+    monkeypatch.setattr("llmcourse.train.loop.validate", validate)
+    return given
+
+
+PATIENT = {
+    "steps": 20,
+    "validate_every": 2,
+    "patience": 2,
+    "checkpoint_every": 4,
+    "keep_checkpoints": 9,
+}
+LOSSES = {2: 5.0, 4: 4.0, 6: 4.5, 8: 3.0, 10: 3.0, 12: 3.5, 14: 2.0, 16: 2.0, 18: 2.0, 20: 2.0}
+
+
+def steps_kept(folder):
+    return [checkpoint.load(path).step for path in checkpoint.list_checkpoints(folder)]
+
+
+def test_a_run_ends_when_the_best_is_so_many_validations_ago(config, told, tmp_path):
+    told |= LOSSES
+    result = train.fit(train.start(replace(config, **PATIENT), tmp_path / "run"))
+    assert result.run.steps_done == 12  # 10 is no better than 8, and 12 is worse
+    assert result.best == (8, 3.0)
+    assert not result.interrupted
+    assert steps_kept(tmp_path / "run" / "best")[-1] == 8
+    assert steps_kept(tmp_path / "run" / "checkpoints")[-1] == 12
+    again = train.fit(train.resume(tmp_path / "run"))
+    assert again.run.steps_done == 12
+    assert again.best == (8, 3.0)
+
+
+def test_who_goes_on_has_waited_already(config, told, tmp_path):
+    told |= LOSSES
+    run = train.start(replace(config, **PATIENT), tmp_path / "run")
+    stopped = train.fit(run, interrupted=lambda: run.steps_done == 11)
+    assert stopped.interrupted
+    assert train.fit(train.resume(tmp_path / "run")).run.steps_done == 12
+
+
+class Forgetful(early_stopping.EarlyStopping):
+    """Does not read what it has seen before the run was interrupted."""
+
+    def __init__(self, run):
+        super().__init__(run)
+        self.waited, self.best_loss = 0, math.inf
+
+
+def test_a_forgetful_stop_is_noticed(config, told, tmp_path, monkeypatch):
+    told |= LOSSES
+    monkeypatch.setattr("llmcourse.train.loop.EarlyStopping", Forgetful)
+    run = train.start(replace(config, **PATIENT), tmp_path / "run")
+    train.fit(run, interrupted=lambda: run.steps_done == 11)
+    assert train.fit(train.resume(tmp_path / "run")).run.steps_done != 12
+
+
+def test_a_best_of_steps_that_were_taken_back_goes(config, told, tmp_path):
+    told |= LOSSES
+    folder = tmp_path / "run"
+    train.fit(train.start(replace(config, **PATIENT), folder))
+    for path in checkpoint.list_checkpoints(folder / "checkpoints"):
+        if checkpoint.load(path).step > 4:
+            path.unlink() if path.is_file() else shutil.rmtree(path)
+    told |= {6: 3.9, 8: 4.0, 10: 4.1}
+    if not steps_kept(folder / "checkpoints"):
+        pytest.fail("the run keeps no checkpoint of step 4")
+    result = train.fit(train.resume(folder))
+    assert result.best == (6, 3.9)
+    assert steps_kept(folder / "best")[-1] == 6
+
+
+def test_what_is_used_afterwards_is_the_best(config, told, tmp_path, monkeypatch):
+    told |= LOSSES
+    train.fit(train.start(replace(config, **PATIENT), tmp_path / "run"))
+    _, saved = config_and_checkpoint(tmp_path / "run")
+    assert saved.step == 8
+    exporting.export(tmp_path / "run", tmp_path / "exported")
+    assert "8" in (tmp_path / "exported" / "README.md").read_text()
+    ranks = replace(config, **PATIENT, ranks=2)
+    monkeypatch.undo()
+    result = train.fit_on_ranks(replace(ranks, steps=4), tmp_path / "ranks")
+    assert result.best == (4, pytest.approx(result.validations[4].nats_per_token))
+
+
+def test_the_command_says_where_the_best_is(tmp_path, capfd):
+    words = [*WORDS, "--steps", "6", "--validate_every", "1", "--patience", "1"]
+    words += ["--learning_rate", "3", "--clip_norm", "1000"]  # soon worse than at the start
+    assert command(*words, "--out", tmp_path / "run") == 0
+    said = capfd.readouterr().out
+    assert "the lowest validation loss" in said
+    assert f"that checkpoint is in {tmp_path / 'run'}/best" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--epochs", "2", "--steps", "9"], "--epochs and --steps both say how long"),
+        (["--epochs", "-1"], "epochs must be 0 or greater"),
+        (["--epochs", "nan"], "Got value: nan"),
+        (["--epochs", "0.0001"], "are less than one step of 8"),
+        (["--epochs", "0.5", "--corpus_bytes", "900"], "must be at most steps = 1"),
+        (["--epochs", "1e300"], "steps must be at most"),
+        (["--epochs", "2", "--batch_size", "90000"], "too few for a global batch"),
+        (["--dropout", "1"], "dropout must be below 1"),
+        (["--dropout", "-0.1"], "dropout must be 0 or greater"),
+        (["--dropout", "0.1", "--mesh", "dp=2"], "is for a run without a mesh"),
+        (["--patience", "2", "--validate_every", "0"], "no effect without validations"),
+        (["--patience", "-2"], "patience must be 0 or greater"),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_a_line(words, said, tmp_path, capfd):
+    assert command(*WORDS, *words, "--out", tmp_path / "run") == 2
+    (line,) = capfd.readouterr().err.splitlines()
+    assert said in line
+    assert not (tmp_path / "run" / "metrics.jsonl").exists()
