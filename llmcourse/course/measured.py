@@ -95,7 +95,8 @@ class _Step:
     def facts(self) -> dict[str, Facts]:
         """Return the numbers of the phases before the checkpoint, in words."""
         config, report = self.run.config, self.report
-        inputs_BT, targets_BT = self.given["load"]
+        batch = self.given["load"]
+        inputs_BT, targets_BT = batch.inputs_BT, batch.targets_BT
         logits_BTV = self.given["forward"].logits_BTV
         first = inputs_BT[0, :6].tolist()
         pieces = "|".join(self.run.prepared.tokenizer.decode([i]) for i in first)

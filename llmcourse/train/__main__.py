@@ -39,8 +39,11 @@ from llmcourse.train.signals import (
 
 PROGRAM = "llmcourse train"
 
-LAYOUT = ("ranks", "parallel", *NO_MESH)
+LAYOUT = ("ranks", "parallel", "accumulate", *NO_MESH)
 """Settings that say where a run is, and so may change when it is resumed."""
+
+HERE = ("steps", "data", "accumulate")
+"""Settings that may change in a run that goes on in one process."""
 
 MAY_CHANGE = {"--resume", "--steps", "--engine", "--data", *(f"--{name}" for name in LAYOUT)}
 """Flags that a resumed run takes."""
@@ -106,7 +109,7 @@ def _train_on(engine: str, options: Namespace, arguments: list[str], asked: Aske
     if _in_processes(options, arguments):
         return _train_on_ranks(options, arguments, asked)
     if options.resume:
-        run = resume(Path(options.resume), **_changes(options, arguments, ("steps", "data")))
+        run = resume(Path(options.resume), **_changes(options, arguments, HERE))
     else:
         run = start(_config(options, arguments), Path(options.out))
     print(_resolved(run), flush=True)
@@ -147,7 +150,7 @@ def _train_on_torch(options: Namespace, arguments: list[str], asked: Asked) -> i
                 "or leave it out"
             )
         folder = Path(options.resume)
-        changes = NO_MESH | _changes(options, arguments, ("steps", "data", "parallel"))
+        changes = NO_MESH | _changes(options, arguments, (*HERE, "parallel"))
         changes |= {"ranks": torch_engine.num_processes()}
         config, _ = saved_config(folder, **changes, engine="torch")
     else:

@@ -77,7 +77,13 @@ def _refuse_another_run(path: Path) -> None:
         )
 
 
-def resume(folder: str | Path, *, steps: int | None = None, data: str | None = None) -> Run:
+def resume(
+    folder: str | Path,
+    *,
+    steps: int | None = None,
+    data: str | None = None,
+    accumulate: int | None = None,
+) -> Run:
     """Rebuild a run from its newest intact checkpoint, or from its start if it has none yet.
 
     Args:
@@ -85,13 +91,15 @@ def resume(folder: str | Path, *, steps: int | None = None, data: str | None = N
         steps: a new total; None keeps the old one.  The schedule follows the total, so a run that
             was prolonged is not the run that had that length from the start.
         data: where the prepared text lies now; None if it has not moved.
+        accumulate: micro-batches of a step from now on; None keeps them.
 
     Raises:
         ValueError: if there is no run, no intact checkpoint, or one of another configuration; if
             its tokens have changed, or this machine cannot hold it.
     """
     folder = Path(folder)
-    config, _ = saved_config(folder, steps=steps, data=data, **ONE_RANK)
+    changes = {"steps": steps, "data": data, "accumulate": accumulate}
+    config, _ = saved_config(folder, **changes, **ONE_RANK)
     runtime.device(config.device)
     runtime.set_up(num_threads=config.num_threads, seed=config.seed)
     verify(prepare(config, folder / "data"))

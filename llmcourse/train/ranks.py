@@ -98,7 +98,8 @@ def moved(**layout: Any) -> dict[str, Any]:
     given = {name: value for name, value in layout.items() if value is not None}
     if given.get("mesh"):
         shared = parse(given["mesh"]).get("dp", 1) > 1
-        return {**NO_MESH, "ranks": 1, **({} if shared else {"parallel": "ddp"}), **given}
+        whole = {"ranks": 1, "accumulate": 1, **({} if shared else {"parallel": "ddp"})}
+        return {**NO_MESH, **whole, **given}
     if "mesh" in given:
         given.setdefault("ranks", 1)
     if given.get("ranks") == 1:

@@ -19,7 +19,7 @@ CONFIG = "config.json"
 BEST = "best"
 """The folder in a run's own for the checkpoint with the lowest validation loss."""
 
-MAY_CHANGE = {"steps", "data", "save_in_shards", "save_in_background", *ONE_RANK}
+MAY_CHANGE = {"steps", "data", "accumulate", "save_in_shards", "save_in_background", *ONE_RANK}
 """Settings that may change on the way, and the run is still the same; `data` is where it lies."""
 
 Config = TypeVar("Config")

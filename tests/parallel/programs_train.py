@@ -1,7 +1,6 @@
 """What ranks do in test_train_ranks.py."""
 
 from llmcourse import train
-from llmcourse.train.layouts import Batch
 
 
 def made(rank, config, folder):
@@ -34,7 +33,7 @@ def step_with_uneven_masks(rank, config, folder, batch):
     """The loss of one step on this rank's rows of a batch, and the norm of the whole gradient."""
     run = made(rank, config, folder)
     layout = run.layout
-    rows = Batch(*(x.chunk(layout.num_shares)[layout.share] for x in batch))
+    rows = batch.micro_batches(layout.num_shares)[layout.share]
     value = layout.loss(layout.forward(rows), rows)
     layout.backward(value)
     layout.sync()

@@ -160,6 +160,17 @@ def test_a_run_in_micro_batches_is_the_run_in_one(config, tmp_path):
     assert norms[1] == pytest.approx(norms[0], rel=1e-4)
 
 
+def test_a_run_may_go_on_in_other_micro_batches(config, tmp_path):
+    one = train.fit(train.start(config, tmp_path / "one"))
+    run = train.start(config, tmp_path / "run")
+    for _ in range(3):
+        phases.step(run)
+    assert command("--resume", tmp_path / "run", "--accumulate", "4") == 0
+    rows = (tmp_path / "run/metrics.jsonl").read_text().splitlines()
+    losses = [json.loads(line)["loss"] for line in rows]
+    assert losses == pytest.approx([r.loss for r in one.reports][3:], rel=1e-5)
+
+
 RAMP = "0:2,3:4,6:8"
 
 
