@@ -11,6 +11,7 @@ from llmcourse import lazy
 
 if TYPE_CHECKING:
     from llmcourse.optim.adamw import Adam, AdamW, clip_by_global_norm, decay_groups
+    from llmcourse.optim.batch_law import BatchLaw, fit_batch_law
     from llmcourse.optim.descent import SGD, RMSProp
     from llmcourse.optim.factored import Adafactor
     from llmcourse.optim.muon import Muon, newton_schulz
