@@ -28,7 +28,7 @@ import torch
 from torch import Tensor
 
 from llmcourse import loss, optim
-from llmcourse.base import progress, runtime
+from llmcourse.base import runtime
 from llmcourse.base.files import write_atomically
 from llmcourse.data import (
     Batches,
@@ -78,7 +78,7 @@ def train(
 ) -> None:
     """Train a model with AdamW, a warm-up and a cosine."""
     optimizer = optim.AdamW(optim.decay_groups(model, weight_decay=0.1), lr=peak, betas=(0.9, 0.95))
-    for step in progress.bar(range(num_steps), desc="training", leave=False):
+    for step in range(num_steps):
         batch = next(batches)
         rate = optim.warmup_cosine(
             step, peak=peak, num_steps=num_steps, warmup_steps=warmup, final=peak / 10
@@ -249,7 +249,7 @@ def packed_batches(folder: str, seed: int) -> Iterator[Batch]:
     """Yield packed rows, whose documents do not see each other."""
     size = STORY_TOKENS // WANTED
     end_id = tokenizer().special_tokens[END_OF_TEXT]
-    for ids, documents, positions, _ in PackedBatches(
+    for ids, documents, positions in PackedBatches(
         shards(folder), size, WANTED, seed=seed, end_id=end_id
     ):
         targets = loss.shifted_targets(ids, documents_BT=documents)

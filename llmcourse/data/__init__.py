@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from llmcourse.data.chat import CHAT_TOKENS, ChatTokens, Turn, chat_tokens
     from llmcourse.data.needles import NeedleRows, needle_rows, needle_tests
     from llmcourse.data.order import Batches, permuted, prefetch, random_starts
-    from llmcourse.data.packed_order import PackedBatch, PackedBatches
+    from llmcourse.data.packed_order import PackedBatches
     from llmcourse.data.packing import (
         PackedRows,
         Packing,
