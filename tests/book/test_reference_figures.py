@@ -47,6 +47,38 @@ CHINCHILLA = {
     "CHIN-T3-1e+13": (10e12, 216.2e12),
 }
 
+PALM = {"num_layers": 118, "attention_width": 48 * 256, "context_length": 2_048, "causal": False}
+PALM_FLOP = cost.model_flop_per_token(540.35e9, **PALM)
+V100_AT_28 = {"hardware": cost.HARDWARE["V100"], "mfu": 28 / 125}
+KORTHIKANTI = {  # layers, width, GPUs, sequences, seconds
+    "22B": (48, 6_144, 8, 4, 1.10),
+    "175B": (96, 12_288, 64, 64, 13.75),
+    "530B": (105, 20_480, 280, 280, 37.83),
+    "1T": (128, 25_600, 512, 512, 71.49),
+}
+
+
+def palm_mfu(flop_per_token, tokens_per_s=238.3e3, num_gpus=6_144, hardware="TPUv4"):
+    return cost.utilisation_from_rate(
+        tokens_per_s=tokens_per_s,
+        flop_per_token=flop_per_token,
+        num_gpus=num_gpus,
+        hardware=cost.HARDWARE[hardware],
+    )
+
+
+def megatron_mfu(layers, width, num_gpus, num_sequences, seconds):
+    """A GPT of 12 L h^2 parameters and a head of 51,200 tokens, sequences of 2,048."""
+    per_token = cost.model_flop_per_token(
+        12 * layers * width**2 + 51_200 * width,
+        num_layers=layers,
+        attention_width=width,
+        context_length=2_048,
+        causal=False,
+    )
+    return palm_mfu(per_token, num_sequences * 2_048 / seconds, num_gpus, "A100")
+
+
 RECOMPUTED = {
     "P-llama3-8b": lambda: cost.num_parameters(model.llama3_8b()),
     "P-llama3-70b": lambda: cost.num_parameters(SEVENTY),
@@ -58,6 +90,13 @@ RECOMPUTED = {
     "P-gpt2-nobias": lambda: sum(cost.gpt2_parameters_by_part(**GPT2, bias=False).values()),
     "L3-flops": lambda: rule_of_six(cost.num_parameters(model.llama3_405b()), 15.6e12),
     "GPT3-6ND": lambda: rule_of_six(174.6e9, 300e9),
+    "GPT3-PFdays": lambda: 3_640 * 1e15 * 86_400,
+    "GPT3-gpu-years": lambda: cost.gpu_hours(flop=3.14e23, **V100_AT_28) / (24 * 365.25),
+    "PALM-MFU": lambda: palm_mfu(PALM_FLOP),
+    "PALM-MFU-noattn": lambda: palm_mfu(6 * 540.35e9),
+    "PALM-MTNLG": lambda: palm_mfu(6 * 530e9, 65_430, 2_240, "A100"),
+    "PALM-flops/token": lambda: PALM_FLOP,
+    **{f"KOR22-MFU-{k}": lambda row=row: megatron_mfu(*row) for k, row in KORTHIKANTI.items()},
     **{
         f"L3-MFU-{rate}": lambda rate=rate: rate * 1e12 / H100.dense_bf16_flop_per_s
         for rate in (430, 400, 380)

@@ -8,6 +8,15 @@ from typing import TYPE_CHECKING
 from llmcourse import lazy
 
 if TYPE_CHECKING:
+    from llmcourse.scale.cost.bill import (
+        Bill,
+        bill,
+        break_even_tokens,
+        days,
+        dollars,
+        energy_kwh,
+        gpu_hours,
+    )
     from llmcourse.scale.cost.hardware import (
         FP32_TRAINING,
         HARDWARE,
@@ -40,12 +49,20 @@ if TYPE_CHECKING:
         parameters_by_part,
         training_flop_per_token,
     )
+    from llmcourse.scale.cost.published import PUBLISHED, PublishedRun
     from llmcourse.scale.cost.traffic import (
         Bytes,
         context_parallel_bytes,
         expert_parallel_bytes,
         pipeline_bytes,
         tensor_parallel_bytes,
+    )
+    from llmcourse.scale.cost.utilisation import (
+        model_flop_per_token,
+        training_flop_by_phase,
+        utilisation,
+        utilisation_from_hours,
+        utilisation_from_rate,
     )
 
 lazy(__name__)

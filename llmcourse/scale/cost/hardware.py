@@ -54,15 +54,34 @@ class Hardware:
     """Peak without sparsity; data sheets often print twice that."""
     memory_bytes: float
     memory_bytes_per_s: float
+    watts: int
+    """Highest power of the accelerator alone, without its server."""
     source: str
 
 
 HARDWARE = {
+    "V100": Hardware(
+        name="NVIDIA V100 SXM2 32 GB",
+        dense_bf16_flop_per_s=125e12,
+        memory_bytes=32e9,
+        memory_bytes_per_s=0.9e12,
+        watts=300,
+        source="NVIDIA V100 data sheet, 2018 (the peak is that of fp16: it has no bf16)",
+    ),
+    "TPUv4": Hardware(
+        name="Google TPU v4",
+        dense_bf16_flop_per_s=275e12,
+        memory_bytes=32e9,
+        memory_bytes_per_s=1.2e12,
+        watts=192,
+        source="Jouppi et al. 2023, table 4, https://arxiv.org/abs/2304.01433",
+    ),
     "A100": Hardware(
         name="NVIDIA A100 SXM 80 GB",
         dense_bf16_flop_per_s=312e12,
         memory_bytes=80e9,
         memory_bytes_per_s=2.039e12,
+        watts=400,
         source="NVIDIA A100 data sheet, 2021",
     ),
     "H100": Hardware(
@@ -70,13 +89,23 @@ HARDWARE = {
         dense_bf16_flop_per_s=989.4e12,
         memory_bytes=80e9,
         memory_bytes_per_s=3.35e12,
+        watts=700,
         source="NVIDIA H100 data sheet, 2023 (1,979 TFLOP/s is with sparsity)",
+    ),
+    "H800": Hardware(
+        name="NVIDIA H800 SXM 80 GB",
+        dense_bf16_flop_per_s=989.4e12,
+        memory_bytes=80e9,
+        memory_bytes_per_s=3.35e12,
+        watts=700,
+        source="as the H100, with slower links (https://arxiv.org/abs/2505.09343, section 4.1)",
     ),
     "B200": Hardware(
         name="NVIDIA B200 192 GB",
         dense_bf16_flop_per_s=2.25e15,
         memory_bytes=192e9,
         memory_bytes_per_s=8e12,
+        watts=1_000,
         source="NVIDIA Blackwell architecture brief, 2024",
     ),
 }
