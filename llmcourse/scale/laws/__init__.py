@@ -1,4 +1,4 @@
-"""Laws that small runs give and large ones follow: what a mixture of sources does to the loss.
+"""Laws that small runs give and large ones follow: of the mixture, of size, data and compute.
 
 Taught in: chapters/07_mixture.ipynb
 """
@@ -8,6 +8,27 @@ from typing import TYPE_CHECKING
 from llmcourse import lazy
 
 if TYPE_CHECKING:
+    from llmcourse.scale.laws.isoflop import (
+        LLAMA3_BUDGET_FLOP,
+        LLAMA3_FIGURE,
+        LLAMA3_PRINTED,
+        PowerLaw,
+        Valley,
+        power_law,
+        valley,
+    )
+    from llmcourse.scale.laws.kaplan import KAPLAN_PUBLISHED, KaplanLaw
     from llmcourse.scale.laws.mixing import MixingLaw
+    from llmcourse.scale.laws.parametric import (
+        CHINCHILLA_PRINTED,
+        CHINCHILLA_REPLICATED,
+        CHINCHILLA_TEX,
+        Interval,
+        Optimum,
+        ParametricLaw,
+        interval,
+        intervals,
+    )
+    from llmcourse.scale.laws.repetition import effective_tokens
 
 lazy(__name__)
