@@ -6,7 +6,7 @@ trains Llamas on few stories again and again, and writes what it finds into
 llmcourse/course/epochs.json:
 
 sizes  the same steps on more and more stories: losses on what is read and on what is held out.
-cures  the run on FEW tokens with one thing changed: decay, dropout, a smaller model, more stories.
+cures  the run on FEW windows with one thing changed: decay, dropout, the size, where windows begin.
 worth  so many epochs of PART tokens, beside as many tokens that are all read once.
 
 Losses are means in nats per token, one number or one curve for each seed.
@@ -60,9 +60,17 @@ def windows_of(num_bytes: int, seed: int) -> Tensor:
     return ids[starts[:, None] + torch.arange(LENGTH + 1)]
 
 
-def batches(windows: Tensor, seed: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield batches, each window once in an epoch; epochs follow each other without a gap."""
+def batches(windows: Tensor, seed: int, *, anew: bool) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield batches, each window once in an epoch; epochs follow each other without a gap.
+
+    Windows that are cut anew begin at random places of the same tokens.
+    """
     generator, left = torch.Generator().manual_seed(seed), torch.empty(0, dtype=torch.long)
+    ids = torch.cat([windows[:, :-1].flatten(), windows[-1:, -1]])
+    while anew:
+        starts = torch.randint(len(ids) - LENGTH, (BATCH_SIZE, 1), generator=generator)
+        rows = ids[starts + torch.arange(LENGTH + 1)]
+        yield rows[:, :-1], rows[:, 1:]
     while True:
         while len(left) < BATCH_SIZE:
             left = torch.cat([left, torch.randperm(len(windows), generator=generator)])
@@ -86,6 +94,7 @@ class Variant(NamedTuple):
     decay: float = 0.1
     dropout: float = 0.0
     width: int = 80
+    anew: bool = False
 
 
 def trained(
@@ -110,7 +119,7 @@ def trained(
     if variant.dropout:
         model.drop_out(Dropout(variant.dropout, generator=runtime.generator(seed + 100)))
     optimizer = nutshell.AdamW(model, decay=variant.decay)
-    drawn = batches(windows_of(TEXT_BYTES, 0)[: variant.windows], seed)
+    drawn = batches(windows_of(TEXT_BYTES, 0)[: variant.windows], seed, anew=variant.anew)
     warmup = min(WARMUP, num_steps // 4)
     steps = nutshell.train(model, optimizer, drawn, num_steps, peak=PEAK, warmup=warmup)
     for step, _ in enumerate(steps, start=1):
@@ -119,15 +128,22 @@ def trained(
     return model
 
 
+def size_of_weights(model: nn.Module) -> float:
+    """Return the root-mean-square of all weights that decay: the matrices of the blocks."""
+    weights = [w.detach().flatten() for w in model.blocks.parameters() if w.ndim == 2]
+    return round(torch.cat(weights).square().mean().sqrt().item(), 4)
+
+
 def curve(variant: Variant, seed: int) -> dict[str, list[float]]:
-    """Return the losses of a run on what it reads and on what is held out, along its way."""
-    found: dict[str, list[float]] = {"steps": [], "training": [], "held out": []}
+    """Return the losses of a run on what it reads and what is held out, and its weights' size."""
+    found: dict[str, list[float]] = {"steps": [], "training": [], "held out": [], "weights": []}
     read = windows_of(TEXT_BYTES, 0)[: min(variant.windows, 200)]
 
     def note(step: int, model: nn.Module) -> None:
         found["steps"].append(step)
         found["training"].append(loss_on(model, read))
         found["held out"].append(loss_on(model, windows_of(HELD_OUT_BYTES, 1)))
+        found["weights"].append(size_of_weights(model))
 
     trained(variant, seed, note=note)
     return found
@@ -156,28 +172,33 @@ def sizes() -> dict[str, Any]:
 CURES = {
     "as it is": Variant(),
     "no weight decay": Variant(decay=0.0),
-    "weight decay 1": Variant(decay=1.0),
     "weight decay 3": Variant(decay=3.0),
-    "dropout 0.1": Variant(dropout=0.1),
     "dropout 0.3": Variant(dropout=0.3),
     "half the width": Variant(width=40),
+    "windows cut anew": Variant(anew=True),
+    "weight decay 1": Variant(decay=1.0),
+    "dropout 0.1": Variant(dropout=0.1),
     "a quarter of the width": Variant(width=20),
-    "4 times the stories": Variant(windows=4 * FEW),
 }
+"""More stories are a cure as well: they are a row of `sizes`."""
 
 
 def cures() -> dict[str, Any]:
     """Make the runs on few stories with one thing changed."""
-    found = {}
+    found: dict[str, Any] = {}
     with progress.bar(total=len(CURES) * len(SEEDS), unit="run", desc="cures") as bar:
         for name, variant in CURES.items():
             runs = []
             for seed in SEEDS:
                 runs.append(curve(variant, seed))
                 bar.update()
-            found[name] = {key: [run[key] for run in runs] for key in ("training", "held out")}
-            found[name]["steps"] = runs[0]["steps"]
+            found[name] = {
+                "steps": runs[0]["steps"],
+                **{key: [run[key] for run in runs] for key in ("training", "held out")},
+                "weights": [run["weights"][-1] for run in runs],
+            }
             bar.write(f"{name}: {[losses[-1] for losses in found[name]['held out']]}")
+            write("cures", {"tokens": FEW * LENGTH, "runs": found})  # a run that is cut short
     return {"tokens": FEW * LENGTH, "runs": found}
 
 
