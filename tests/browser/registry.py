@@ -21,6 +21,7 @@ from llmcourse.course.widgets.spikes import MOST_STEPS
 from llmcourse.course.widgets.targets import Strip
 from llmcourse.data.tokenizer import Tokenizer, train_bpe
 from llmcourse.model import llama3_8b, llama3_405b
+from llmcourse.scale.laws import CHINCHILLA_PRINTED, ParametricLaw
 
 # --- what widgets are made of
 
@@ -90,6 +91,23 @@ def steep_triangle():
     law = [(0.0, 1e-4, (0, 12, 14)), (50.0, 1e-4, (9, 0, 12)), (3.0, 1.0, (0, 0, 0))]
     names = ["W" * 14, "conversations", "encyclopaedias"]
     return widgets.MixtureTriangle(names, law, first=0, second=1, target=names[2])
+
+
+def isoflop_valley(**state):
+    """A law of small runs with some of them, one of Chinchilla's, and one that is steep."""
+    small = ParametricLaw(E=0.4, A=60.0, B=900.0, alpha=0.6, beta=0.6)
+    runs = [
+        (n, flop / 6 / n, 1.01 * small.loss(n, flop / 6 / n), flop > 1e13)
+        for flop in (1e12, 1e13, 1e14)
+        for n in (2e4, 6e4, 2e5, 6e5)
+    ]
+    steep = ParametricLaw(E=0.0, A=1e9, B=1e-3, alpha=2.0, beta=0.05)
+    laws = [
+        ("stories", small, 1e12, 1e14, runs),
+        ("Chinchilla, as printed", CHINCHILLA_PRINTED, 6e18, 5.76e23, []),
+        ("W" * 24, steep, 1e20, 1e20, []),
+    ]
+    return widgets.IsoflopValley(laws, **state)
 
 
 TWO_LINES = "a = 3; b = a + a; c = b + b"
@@ -501,6 +519,13 @@ REGISTRY = {
         {"preset": "racks"},
         {"preset": "popular", "pp": 128, "cp": 64, "dp": 2, "tp": 1, "batch_tokens": 2**28},
         {"preset": "small", "gpus": 1, "dp": 1, "pp": 1, "cp": 1, "tp": 1},
+    ),
+    widgets.IsoflopValley: entry(
+        isoflop_valley,
+        {},
+        {"budget": 9, "off": 0.05, "law": "Chinchilla, as printed"},
+        {"budget": 27, "off": 20, "law": "W" * 24},
+        {"budget": 13.2, "off": 3},
     ),
     widgets.MixtureTriangle: entry(
         mixture_triangle,

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from llmcourse.course.widgets.funnel import FunnelBoard
     from llmcourse.course.widgets.goodput import GoodputPlanner
     from llmcourse.course.widgets.graph import GraphStepper
+    from llmcourse.course.widgets.isoflop import IsoflopValley
     from llmcourse.course.widgets.memory import MemoryTimeline
     from llmcourse.course.widgets.mesh import MeshGrid
     from llmcourse.course.widgets.mixture import MixtureTriangle
