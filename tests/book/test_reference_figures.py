@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from llmcourse import loss, model
-from llmcourse.scale import cost
+from llmcourse.scale import cost, laws
 
 FILE = Path(__file__).parents[2] / "book" / "data" / "reference_figures.json"
 FIGURES = {figure["id"]: figure for figure in json.loads(FILE.read_text())}
@@ -113,6 +113,9 @@ RECOMPUTED = {
         torch.tensor([[0.15, 0.10, 0.05, 0.20, 0.50]]).log(), torch.tensor([3])
     ).item(),
     **{f"LNV-{size}": lambda size=size: equal_guesses(size) for size in (65, 256, 50257, 128256)},
+    "L3-scaling-rounded": lambda: laws.LLAMA3_PRINTED.value(laws.LLAMA3_BUDGET_FLOP),
+    "L3-scaling-fig3": lambda: laws.LLAMA3_FIGURE.value(laws.LLAMA3_BUDGET_FLOP),
+    "L3-402Bx16.55T": lambda: rule_of_six(402e9, 16.55e12),
     "L3-days-400": lambda: (
         rule_of_six(cost.num_parameters(model.llama3_405b()), 15.6e12) / 16_384 / 400e12 / 86_400
     ),
