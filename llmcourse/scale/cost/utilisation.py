@@ -107,14 +107,14 @@ def utilisation(
     Raises:
         ValueError: if a number is not above 0, or more than the peak would have been reached.
     """
-    given = {"flop": flop, "gpu_seconds": gpu_seconds, "peak_flop_per_s": peak_flop_per_s}
-    require_each(given, above=0)
+    require_each(
+        {"flop": flop, "gpu_seconds": gpu_seconds, "peak_flop_per_s": peak_flop_per_s}, above=0
+    )
     share = flop / (gpu_seconds * peak_flop_per_s)
     if share > 1:
         raise ValueError(
-            f"{flop:.4g} FLOPs take {flop / peak_flop_per_s / 3600:.4g} GPU-hours at the peak, "
-            f"more than the {gpu_seconds / 3600:.4g} given: check the units, a PF-day is no "
-            f"GPU-hour, and a day of one GPU is 24 of them"
+            f"{flop:.4g} FLOPs take at least {flop / peak_flop_per_s / 3600:,.0f} GPU-hours, "
+            f"{gpu_seconds / 3600:,.0f} are given: check the units, a PF-day is no GPU-hour"
         )
     return share
 
