@@ -63,6 +63,9 @@ def funnel_board(**state):
     return widgets.FunnelBoard(rows, **state)
 
 
+BATCH_RUNS = {2: [1066.3, 1102.4, 1110.0], 32: [112.3, 120.5], 128: [63.5]}
+"""Steps of some batches."""
+
 MIXING_LAW = [
     (1.0, 0.5, (0.0, 1.2, 1.6)),
     (1.5, 0.9, (1.1, 0.0, 0.7)),
@@ -108,6 +111,34 @@ def isoflop_valley(**state):
         ("W" * 24, steep, 1e20, 1e20, []),
     ]
     return widgets.IsoflopValley(laws, **state)
+
+
+def epoch_runs(*, seeds=3, points=15):
+    """Runs on three texts: one that overfits, one that just turns, one that does not."""
+    steps = [20 * (i + 1) for i in range(points)]
+    away = [0.02 * seed for seed in range(seeds)]
+    falling = [5.5 * math.exp(-step / 60) for step in steps]
+    rising = [max(0, step - 100) / 90 for step in steps]
+    texts = [("20 kB", 4_800, 96.0, 0.004, 1.0), ("80 kB", 19_200, 24.0, 0.3, 0.1)]
+    return [
+        {
+            "name": name,
+            "tokens": tokens,
+            "epochs": epochs,
+            "steps": steps,
+            "training": [[loss + least + d for loss in falling] for d in away],
+            "held_out": [
+                [loss + 0.7 + d + worse * more for loss, more in zip(falling, rising, strict=True)]
+                for d in away
+            ],
+        }
+        for name, tokens, epochs, least, worse in [*texts, ("W" * 7, 10**9, 0.001, 0.65, 0.0)]
+    ]
+
+
+def epoch_board(**state):
+    """Those runs, with the entropy of the stories."""
+    return widgets.EpochBoard(epoch_runs(), floor=0.38, **state)
 
 
 TWO_LINES = "a = 3; b = a + a; c = b + b"
@@ -417,6 +448,15 @@ REGISTRY = {
         {"tokens": [" w"] * 18, "layers": 4, "size": 20},
         kilobytes=40,
     ),
+    widgets.BatchSlider: entry(
+        functools.partial(widgets.BatchSlider, 45.2, BATCH_RUNS),
+        {},
+        {"batch": 1, "noise": 1},
+        {"batch": 1_024, "noise": 1_000},
+        {"batch": 1, "noise": 999.5},
+        lambda: widgets.BatchSlider(1_000, noise=1_000),
+        lambda: widgets.BatchSlider(1_000, batch=1_024, noise=1),
+    ),
     widgets.BitPattern: entry(
         widgets.BitPattern, {}, {"format": "fp32"}, {"format": "fp8 e4m3", "number": "nan"}
     ),
@@ -464,6 +504,13 @@ REGISTRY = {
         {"every": 1, "crash_step": 24, "files": OVER, "weights": False},
         {"crash_step": 1, "shown": 0},
         {"crash_step": 24, "every": 12, "crash_when": AFTER, "moments": False},
+    ),
+    widgets.EpochBoard: entry(
+        epoch_board,
+        {},
+        {"step": 0, "patience": 1, "seeds": True},
+        {"text": "W" * 7, "step": 150, "patience": 15},
+        lambda: widgets.EpochBoard(epoch_runs(seeds=5, points=60), floor=6.5, seeds=True),
     ),
     widgets.FunnelBoard: entry(
         funnel_board,
@@ -663,6 +710,20 @@ REGISTRY = {
         hardly_moved,
         largest_weights,
         kilobytes=60,
+    ),
+    widgets.WavelengthChart: entry(
+        widgets.WavelengthChart,
+        {},
+        {
+            "scaling": "llama3",
+            "factor": 64,
+            "trained": 1_048_576,
+            "wanted": 1_048_576,
+            "theta": 10_000_000,
+            "pairs": 64,
+        },
+        {"scaling": "linear", "factor": 1, "trained": 8, "wanted": 1_048_576, "pairs": 2},
+        {"scaling": "yarn", "factor": 5.5, "trained": 8_192, "wanted": 8_000, "theta": 10},
     ),
     widgets.ZeroBars: entry(
         widgets.ZeroBars,

@@ -10,6 +10,7 @@ from llmcourse import lazy
 if TYPE_CHECKING:
     from llmcourse.course.widgets.attention import AttentionMap
     from llmcourse.course.widgets.axis import LossAxis
+    from llmcourse.course.widgets.batch import BatchSlider
     from llmcourse.course.widgets.bits import BitPattern
     from llmcourse.course.widgets.block import BlockTapper
     from llmcourse.course.widgets.buckets import BucketTimeline
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from llmcourse.course.widgets.course import ProgressMap
     from llmcourse.course.widgets.crash import CrashLab
     from llmcourse.course.widgets.descent import Bowl, StepByHand
+    from llmcourse.course.widgets.epochs import EpochBoard
     from llmcourse.course.widgets.funnel import FunnelBoard
     from llmcourse.course.widgets.goodput import GoodputPlanner
     from llmcourse.course.widgets.graph import GraphStepper
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
     from llmcourse.course.widgets.splitter import MatrixSplitter
     from llmcourse.course.widgets.targets import TokenStrip
     from llmcourse.course.widgets.tokens import MergeBoard, PackingBoard
+    from llmcourse.course.widgets.wavelengths import WavelengthChart
     from llmcourse.course.widgets.zero import ZeroBars
 
 lazy(__name__)
