@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from llmcourse import lazy
 
 if TYPE_CHECKING:
+    from llmcourse.scale.laws.grid import Grid, Run, columns, read_grid, recorded_grid
     from llmcourse.scale.laws.isoflop import (
         LLAMA3_BUDGET_FLOP,
         LLAMA3_FIGURE,

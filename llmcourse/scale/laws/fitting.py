@@ -64,8 +64,8 @@ def checked_runs(
     for name, column in zip(table, columns[:2], strict=False):
         if (several := len(set(column))) < 3:
             raise ValueError(
-                f"the runs have {several} different {name}s: the law needs 3 or more, add runs "
-                f"with another {name}"
+                f"the runs have {several} different values of {name}: the law needs 3 or more, add "
+                f"runs with another {name}"
             )
     return torch.from_numpy(np.log(np.stack(columns)))
 

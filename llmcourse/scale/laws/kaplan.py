@@ -9,7 +9,6 @@ Source: Kaplan et al. 2020, equation 1.5, https://arxiv.org/abs/2001.08361.
 """
 
 from dataclasses import dataclass
-from typing import Self
 
 import numpy as np
 import torch
@@ -54,7 +53,7 @@ class KaplanLaw:
         losses: Numbers,
         *,
         delta: int | float = HUBER_DELTA,
-    ) -> Self:
+    ) -> "KaplanLaw":
         """Find the law that fits finished runs best, as `ParametricLaw.fit` does.
 
         Raises:

@@ -22,7 +22,7 @@ tokens and loss.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -100,7 +100,7 @@ class ParametricLaw:
         losses: Numbers,
         *,
         delta: int | float = HUBER_DELTA,
-    ) -> Self:
+    ) -> "ParametricLaw":
         """Find the law that fits finished runs best: the least sum of Huber losses of logs.
 
         Args:
@@ -127,7 +127,7 @@ class ParametricLaw:
         num: int = 200,
         seed: int = 0,
         delta: int | float = HUBER_DELTA,
-    ) -> list[Self]:
+    ) -> list["ParametricLaw"]:
         """Fit the law to resampled runs: as many as there are, drawn with replacement.
 
         What the laws agree about, the runs tell; where they scatter, other runs would have given
@@ -155,7 +155,7 @@ class ParametricLaw:
     @classmethod
     def _fits(
         cls, logs_3SN: Float64[Tensor, "3 S N"], delta: int | float, *, starts: int
-    ) -> list[Self]:
+    ) -> list["ParametricLaw"]:
         """Fit a law to each row, from the best of the starts that least squares give."""
         # Around the middle of the data a term and its exponent hardly disturb each other.
         middle_x, middle_y = logs_3SN[:2].mean((1, 2)).tolist()
