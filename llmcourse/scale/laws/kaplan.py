@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from llmcourse.base.arguments import require, require_fields
-from llmcourse.scale.laws.fitting import HUBER_DELTA, Numbers, checked_runs, descend, deviations
+from llmcourse.scale.laws.fitting import HUBER_DELTA, Numbers, checked_runs, deviations, lbfgs
 
 EXPONENTS = (0.05, 0.1, 0.2, 0.4, 0.8)
 """Values of alpha_N and of alpha_D from which a fit starts."""
@@ -78,7 +78,7 @@ class KaplanLaw:
             for alpha_N in EXPONENTS
             for alpha_D in EXPONENTS
         ]
-        ends_SP = descend(value_of, torch.tensor(starts, dtype=torch.float64))
+        ends_SP = lbfgs(value_of, torch.tensor(starts, dtype=torch.float64))
         best_P = ends_SP[value_of(ends_SP, torch.arange(len(ends_SP))).argmin()]
         p, q, log_alpha_N, log_alpha_D = best_P
         alpha_N, alpha_D = log_alpha_N.exp(), log_alpha_D.exp()

@@ -34,8 +34,8 @@ from llmcourse.scale.laws.fitting import (
     HUBER_DELTA,
     Numbers,
     checked_runs,
-    descend,
     deviations,
+    lbfgs,
 )
 
 FLOP_PER_PAIR = 6
@@ -173,7 +173,7 @@ class ParametricLaw:
         values_TS = torch.stack([value_of(each, rows) for each in starts_TSP])
         order_TS = values_TS.argsort(0)[:starts]
         every = rows.expand(len(order_TS), -1).flatten()
-        ends_SP = descend(
+        ends_SP = lbfgs(
             lambda numbers_SP, some: value_of(numbers_SP, every[some]),
             starts_TSP[order_TS.flatten(), every],
         )
