@@ -498,6 +498,33 @@ REGISTRY = {
     widgets.ConfigExplorer: entry(
         widgets.ConfigExplorer, {}, {"preset": "llama3_8b", "context_length": 131_072}
     ),
+    widgets.CostCalculator: entry(
+        widgets.CostCalculator,
+        {},
+        {"preset": "GPT-3", "shown": "GPU-hours"},
+        {
+            "parameters_b": 1e-4,
+            "tokens_b": 1e-4,
+            "gpus": 1_000_000,
+            "gpu": "B200",
+            "mfu": 1,
+            "price": 0.01,
+            "watts": 1,
+            "shown": "days",
+        },
+        {
+            "parameters_b": 98_765.4,
+            "tokens_b": 1e6,
+            "gpus": 1,
+            "gpu": "V100",
+            "mfu": 0.0123,
+            "price": 99.99,
+            "watts": 2_000,
+            "host_share": 1,
+            "pue": 3,
+            "shown": "kWh",
+        },
+    ),
     widgets.CrashLab: entry(
         widgets.CrashLab,
         {},
