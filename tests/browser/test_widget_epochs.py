@@ -59,7 +59,7 @@ def test_means_places_and_epochs(arithmetic):
     ):
         assert found == pytest.approx(np.mean(each, axis=0), rel=1e-12)
     steps = [20, 40, 50, 300]
-    grid = [[steps, step] for step in range(0, 310, 7)]
+    grid = [[steps, step] for step in range(0, 310, 5)]
     right = [max(0, int(np.searchsorted(steps, step, side="right")) - 1) for _, step in grid]
     assert arithmetic(EpochBoard, "placeAt", grid) == right
     run = {"steps": steps, "epochs": 24.0}
