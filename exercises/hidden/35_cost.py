@@ -22,6 +22,7 @@ def check_1(t, call, rng):
         t.equal(call("doubling_context", N, L, A), least, f"N = {N}, L = {L}, A = {A}")
     L, A, T = rng.randrange(1, 9), rng.randrange(1, 9), rng.randrange(1, 99)
     t.equal(call("doubling_context", L * A * (T + 1), L, A), T, "a context that is met exactly")
+    t.equal(call("doubling_context", L * A, L, A), 1, "a context has at least one token")
     big = call("doubling_context", 405_853_388_800, 126, 16_384)
     t.equal(big, 196_597, "Llama 3.1 405B")
 
@@ -93,6 +94,7 @@ def check_4(t, call, rng):
         right = max(0, 3 * (small * more - N * D) / (N - small))
         case = f"{N:.6g} with {D:.6g}, {small:.6g} with {more:.6g}"
         t.close(call("break_even", N, D, small, more), right, case, relative=1e-6, absolute=1e-6)
+        t.close(call("break_even", N, D, small, D), 0.0, f"{case}: cheaper at once", absolute=1e-6)
         sizes = [N * 2**k for k in range(-6, 3)]
         rng.shuffle(sizes)
         for served in (0, D, 30 * D):
