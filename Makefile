@@ -79,7 +79,7 @@ exercises-nbgrader: $(READY) ## write a course folder for nbgrader into _build/n
 
 soak: $(READY) ## end ranks and runs at random, a hundred times each, try five seeds, and measure a recorded loss again
 	@$(RUN) -m pytest tests/parallel/test_soak.py tests/parallel/test_crash.py --runs 100
-	@$(RUN) -m pytest -n 2 tests/exercises/test_gates.py tests/train/test_fluency.py tests/course/test_losses.py tests/course/test_recorded.py --seeds 5
+	@$(RUN) -m pytest -n 2 tests/exercises/test_gates.py tests/train/test_fluency.py tests/course/test_losses.py tests/course/test_recorded.py tests/scale/test_laws_parametric.py --seeds 5
 
 bench: $(READY) ## measure against peers and write bench/README.md
 	@$(RUN) -m bench

@@ -7,7 +7,7 @@ Of a run with loss L and prediction P, delta a length on the scale of logarithms
 
 so that a run that went wrong counts by how far it is off, not by the square of it.
 
-Starts and resampled data are rows of one array, and all rows lbfgs side by side: the fits of a
+Starts and resampled data are rows of one array, and all rows descend side by side: the fits of a
 bootstrap take as long as a few.
 
 Source: Hoffmann et al. 2022, section 3.3, https://arxiv.org/abs/2203.15556; Nocedal and Wright,
