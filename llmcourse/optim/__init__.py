@@ -2,7 +2,7 @@
 
 An optimizer here is a `torch.optim.Optimizer`, so that it can stand wherever torch's own does.
 
-Taught in: chapters/02_step_by_hand.ipynb, chapters/03_downhill.ipynb, chapters/25_optimizers.ipynb, chapters/26_learning_rate.ipynb, chapters/28_stability.ipynb, chapters/29_weights.ipynb
+Taught in: chapters/02_step_by_hand.ipynb, chapters/03_downhill.ipynb, chapters/25_optimizers.ipynb, chapters/26_learning_rate.ipynb, chapters/28_stability.ipynb, chapters/29_weights.ipynb, chapters/32_batch_size.ipynb
 """  # noqa: E501 - one line, which tests and pages read
 
 from typing import TYPE_CHECKING

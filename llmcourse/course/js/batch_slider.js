@@ -76,7 +76,8 @@ function render({ model, el }) {
         fill: k % SHAPES.length === 3 ? "none" : "currentColor" }))),
       s("path", { d: "M-8 0h16m-8 -8v16", transform: `translate(${kneeX.toFixed(1)} ${kneeY.toFixed(1)})`,
         class: "lc-5", stroke: "currentColor", "stroke-width": 2 }),
-      label(kneeX + 8, kneeY - 9, "knee"),
+      label(kneeX + (kneeX > box[2] - 45 ? -8 : 8), kneeY - 9, "knee",
+        { "text-anchor": kneeX > box[2] - 45 ? "end" : "start" }),
       s("circle", { cx: nowX, cy: nowY, r: 7, fill: "none", stroke: "var(--lc-text)", "stroke-width": 2.5 }));
     toSequences = (px) => Math.exp(Math.log(xs[0]) + (px - box[0]) / (box[2] - box[0]) * Math.log(xs[1] / xs[0]));
     return `a curve from ${round(at(LOWEST)[1])} steps and ${round(at(LOWEST)[0])} sequences at a batch of 1 to ` +
