@@ -128,8 +128,9 @@ def check_4(t, call, rng):
             added += min(letter for letter, n in followers.items() if n == most)
         return added
 
-    for _ in range(10):
-        k = rng.randrange(0, 4)
+    t.equal(call("continuation", count("aab", 0), "b", 0, 3), "aaa", "no context at all")
+    for number in range(12):
+        k = number % 4
         text = "".join(rng.choice("abc") for _ in range(rng.randrange(6, 30)))
         counts = count(text, k)
         t.equal(call("counts_of", text, k), counts, f"{text}, k = {k}")
