@@ -59,8 +59,8 @@ def valley(num_parameters: Numbers, losses: Numbers) -> Valley:
     if not x_N.min() <= place <= x_N.max():
         side = "larger" if place > x_N.max() else "smaller"
         raise ValueError(
-            f"the bottom is at {math.exp(place):.3g} parameters, outside the sizes from "
-            f"{sizes_N.min():.3g} to {sizes_N.max():.3g}: add {side} ones"
+            f"the bottom is outside the sizes, which reach from {sizes_N.min():.3g} to "
+            f"{sizes_N.max():.3g} parameters: add {side} ones"
         )
     return Valley(math.exp(place), float(level - slope**2 / (4 * half)), float(2 * half))
 
