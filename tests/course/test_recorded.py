@@ -5,7 +5,7 @@ import math
 import pytest
 
 from llmcourse.course.recorded import recorded_runs
-from tools import curation_runs, mixture_runs, synthetic_runs
+from tools import batch_runs, curation_runs, mixture_runs, synthetic_runs
 
 
 def test_what_is_recorded_is_found_by_name():
@@ -132,3 +132,58 @@ def test_a_student_of_tokens_has_the_recorded_loss():
     tokens = synthetic_runs.encoded(synthetic_runs.true_documents(seed=1))
     model = synthetic_runs.trained(tokens, 1, 300, synthetic_runs.STUDENT_LAYERS)
     assert synthetic_runs.measured(model)["loss"] == pytest.approx(row["loss"][1], abs=0.05)
+
+
+# --- batches
+
+
+def test_every_batch_is_recorded_at_the_best_of_its_rates():
+    found = recorded_runs("batch")["target"]
+    assert (found["loss"], found["length"]) == (batch_runs.TARGET, batch_runs.LENGTH)
+    assert [run["batch_size"] for run in found["runs"]] == list(batch_runs.RATES)
+    for run in found["runs"]:
+        rates = batch_runs.RATES[run["batch_size"]]
+        assert tuple(map(float, run["tuning"])) == rates
+        tried = {rate: run["tuning"][f"{rate}"] or math.inf for rate in rates}
+        assert run["rate"] == min(tried, key=tried.get) == rates[1]  # none at the edge
+        assert len(run["steps"]) == len(batch_runs.SEEDS)
+        # The seeds that chose the rate are others, and give no other picture.
+        assert tried[run["rate"]] == pytest.approx(sum(run["steps"]) / 3, rel=0.1)
+
+
+def test_the_noise_scale_is_recorded_for_every_stage_and_seed():
+    stages = recorded_runs("batch")["noise"]["stages"]
+    assert [(row["seed"], row["step"]) for row in stages] == [
+        (seed, step) for seed in batch_runs.SEEDS for step in batch_runs.STAGES
+    ]
+
+
+@pytest.fixture
+def little_text(monkeypatch):
+    """Less text and fewer gradients than the recorded runs have."""
+    for name, value in (("TEXT_BYTES", 400_000), ("NUM_SINGLE", 48), ("REPETITIONS", 8)):
+        monkeypatch.setattr(batch_runs, name, value)
+    batch_runs.tokens_of.cache_clear()
+    yield
+    batch_runs.tokens_of.cache_clear()
+
+
+def test_the_first_stage_has_the_recorded_noise_scale(little_text):
+    """One row again, in small."""
+    row = recorded_runs("batch")["noise"]["stages"][0]
+    model = batch_runs.new_model(0)
+    for step, _ in batch_runs.steps_of(model, 32, batch_runs.STAGE_RATE, 0):
+        if step == row["step"] == 5:
+            break
+    again = batch_runs.noise_at(model, 0)
+    for way in ("single", "two sizes"):
+        assert again[way][0] == pytest.approx(row[way][0], rel=0.3)
+        assert again[way][1] > row[way][1]  # fewer gradients say less
+
+
+def test_a_batch_of_eight_takes_the_recorded_steps(request):
+    if request.config.getoption("seeds") == 1:
+        pytest.skip("half a minute: make soak")
+    run = recorded_runs("batch")["target"]["runs"][1]
+    steps = batch_runs.steps_to_target(8, run["rate"], 0)
+    assert steps == pytest.approx(run["steps"][0], rel=0.15)
