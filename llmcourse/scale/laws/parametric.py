@@ -42,6 +42,8 @@ FLOP_PER_PAIR = 6
 """FLOPs for each parameter and token: a multiply and an add forward, twice that backward."""
 EXPONENTS = (0.1, 0.2, 0.35, 0.6, 1.0, 1.6)
 """Values of alpha and of beta from which a fit starts."""
+MOST_EXPONENT = 4.0
+"""Fits stay below it: a term with more is a wall between two sizes."""
 
 
 class Optimum(NamedTuple):
@@ -162,9 +164,9 @@ class ParametricLaw:
         x_SN, y_SN, z_SN = logs_3SN[0] - middle_x, logs_3SN[1] - middle_y, logs_3SN[2]
 
         def value_of(numbers_SP: Tensor, rows: Tensor) -> Tensor:
-            e, a, b, log_alpha, log_beta = numbers_SP.T[..., None]
-            terms = [e.expand_as(z_SN[rows]), a - log_alpha.exp() * x_SN[rows]]
-            terms.append(b - log_beta.exp() * y_SN[rows])
+            e, a, b, *exponents = numbers_SP.T[..., None]
+            alpha, beta = (MOST_EXPONENT * each.sigmoid() for each in exponents)
+            terms = [e.expand_as(z_SN[rows]), a - alpha * x_SN[rows], b - beta * y_SN[rows]]
             return deviations(torch.stack(terms).logsumexp(0) - z_SN[rows], delta)
 
         rows = torch.arange(len(z_SN))
@@ -178,8 +180,8 @@ class ParametricLaw:
             starts_TSP[order_TS.flatten(), every],
         )
         best_S = value_of(ends_SP, every).view(len(order_TS), -1).argmin(0)
-        e, a, b, log_alpha, log_beta = ends_SP.view(len(order_TS), len(rows), 5)[best_S, rows].T
-        alpha, beta = log_alpha.exp(), log_beta.exp()
+        e, a, b, *exponents = ends_SP.view(len(order_TS), len(rows), 5)[best_S, rows].T
+        alpha, beta = (MOST_EXPONENT * each.sigmoid() for each in exponents)
         columns = [e.exp(), (a + alpha * middle_x).exp(), (b + beta * middle_y).exp(), alpha, beta]
         names = ("E", "A", "B", "alpha", "beta")
         return [
@@ -188,7 +190,7 @@ class ParametricLaw:
 
 
 def _start(x_SN: Tensor, y_SN: Tensor, z_SN: Tensor, alpha: float, beta: float) -> Tensor:
-    """Return e, a, b and the logs of given exponents: the loss is linear in E, A and B."""
+    """Return the numbers that are fitted, for given exponents: the loss is linear in E, A and B."""
     rates_SN3 = torch.stack(
         [torch.ones_like(x_SN), (-alpha * x_SN).exp(), (-beta * y_SN).exp()], -1
     )
@@ -200,7 +202,8 @@ def _start(x_SN: Tensor, y_SN: Tensor, z_SN: Tensor, alpha: float, beta: float) 
     ridge_33 = 1e-9 * square_S33.diagonal(dim1=-2, dim2=-1).mean() * torch.eye(3, dtype=x_SN.dtype)
     found_S3 = torch.linalg.solve(square_S33 + ridge_33, weighted_SN3.mT @ ones_SN1)[..., 0]
     least_S1 = 0.01 * z_SN.exp().min(-1, keepdim=True).values
-    exponents = torch.tensor([alpha, beta], dtype=x_SN.dtype).log().expand(len(x_SN), 2)
+    shares = torch.tensor([alpha, beta], dtype=x_SN.dtype) / MOST_EXPONENT
+    exponents = shares.logit().expand(len(x_SN), 2)
     return torch.cat([torch.maximum(found_S3, least_S1).log(), exponents], -1)
 
 
