@@ -1,0 +1,168 @@
+import { axes, frame, h, label, line, s, scale, show, ticks } from "./kit.js";
+
+// --- arithmetic, compared with llmcourse.model.attention.rope_scaling by the tests
+
+// The radians by which each pair of a head turns from one token to the next: theta^(-j / J).
+export const speeds = (pairs, theta) => Array.from({ length: pairs }, (_, j) => theta ** (-j / pairs));
+
+export const wavelength = (speed) => 2 * Math.PI / speed;
+
+const within01 = (x) => Math.min(1, Math.max(0, x));
+
+// The share of its speed that each pair keeps under YaRN, by its number: a ramp between 32 turns and 1.
+function ramp(pairs, theta, trained) {
+  const pairWith = (turns) => 2 * pairs * Math.log(trained / (2 * Math.PI * turns)) / 2 / Math.log(theta);
+  const first = Math.max(Math.floor(pairWith(32)), 0);
+  const last = Math.min(Math.ceil(pairWith(1)), 2 * pairs - 1);
+  return Array.from({ length: pairs }, (_, j) => 1 - within01((j - first) / (last - first || 0.001)));
+}
+
+// The speeds under a scaling for rows that are `factor` times as long as the trained ones.
+export function scaled(kind, { pairs, theta, trained, factor }) {
+  const all = speeds(pairs, theta);
+  if (kind === "linear") return all.map((w) => w / factor);
+  if (kind === "ntk") return all.map((w, j) => w * factor ** (-j / (pairs - 1)));
+  if (kind === "none") return all;
+  const kept = kind === "yarn" ? ramp(pairs, theta, trained)
+    : all.map((w) => within01((trained / wavelength(w) - 1) / (4 - 1)));
+  return all.map((w, j) => w * (kept[j] + (1 - kept[j]) / factor));
+}
+
+// Whether a pair comes to angles that training did not show: it never turned full circle there, and turns
+// further now.
+export const isNew = (before, now, trained, wanted) =>
+  trained * before < 2 * Math.PI && wanted * now > trained * before * (1 + 1e-9);
+
+// --- the page
+
+const KINDS = {
+  none: "none", linear: "position interpolation", ntk: "NTK-aware", yarn: "YaRN", llama3: "Llama 3.1's",
+};
+const PRESETS = [
+  ["This page's model", { scaling: "none", pairs: 16, theta: 10_000, trained: 64, wanted: 256, factor: 4 }],
+  ["Llama 3.1", { scaling: "llama3", pairs: 64, theta: 500_000, trained: 8_192, wanted: 131_072, factor: 8 }],
+];
+const NAMES = Object.keys(PRESETS[0][1]);
+
+function render({ model, el }) {
+  const w = frame({ model, el, title: "Wavelengths against context" });
+  w.choice("scaling", "scaling", { options: Object.keys(KINDS), labels: Object.values(KINDS) });
+  w.number("factor", "factor s", { log: true });
+  w.number("trained", "trained length, tokens", { log: true });
+  w.number("wanted", "wanted length, tokens", { log: true });
+  w.number("theta", "base θ", { log: true });
+  w.number("pairs", "pairs of a head");
+  const group = h("div", { class: "lc-player", role: "group", "aria-label": "known models" });
+  for (const [name, state] of PRESETS) {
+    w.button(name, () => {
+      busy = true;
+      for (const [key, value] of Object.entries(state)) w.put(key, value);
+      busy = false;
+      w.put("note", "");
+      redraw();
+    }, { into: group });
+  }
+  w.controls.append(group);
+  let busy = false;
+
+  const get = (name) => model.get(name);
+  const settings = () => Object.fromEntries(NAMES.map((name) => [name, get(name)]));
+  const tokens = (number) => show(number < 100 ? Number(number.toFixed(1)) : Math.round(number));
+
+  // Every pair: its speed before and now, and whether it comes to new angles.
+  function pairs() {
+    const now = scaled(get("scaling"), settings());
+    return speeds(get("pairs"), get("theta")).map((before, j) => ({
+      j, before, now: now[j], isNew: isNew(before, now[j], get("trained"), get("wanted")),
+    }));
+  }
+  const counted = (all) => all.filter((pair) => pair.isNew).length;
+  const tens = (low, high) => {
+    const all = [];
+    for (let t = 10 ** Math.ceil(Math.log10(low)); t <= high; t *= 10) all.push(t);
+    const every = Math.ceil(all.length / 5);
+    return all.filter((_, i) => i % every === 0);
+  };
+
+  const drawLengths = w.stage((svg, wide, tall) => {
+    const all = pairs();
+    const box = [64, 24, wide - 12, tall - 38];
+    const high = 1.5 * Math.max(get("wanted"), ...all.map(({ now }) => wavelength(now)));
+    const x = scale([-0.5, all.length - 0.5], [box[0], box[2]]);
+    const y = scale([4, high], [box[3], box[1]], { log: true });
+    const many = all.length > 32;
+    const dot = many ? 2.5 : 4;
+    svg.append(axes({ x, y, box, xTicks: ticks(0, all.length - 1, wide < 420 ? 4 : 8), yTicks: tens(4, high),
+      xTitle: "pair, from fast to slow", yTitle: "wavelength, tokens" }));
+    // Lengths that are close together have their names above and below.
+    const close = Math.abs(y(get("wanted")) - y(get("trained"))) < 16;
+    for (const [name, dash, above] of [["trained", "2 3", get("trained") > get("wanted")], ["wanted", "7 4", get("wanted") >= get("trained")]]) {
+      const there = y(get(name));
+      svg.append(s("line", { x1: box[0], x2: box[2], y1: there, y2: there, stroke: "var(--lc-text)", "stroke-dasharray": dash }),
+        label(box[0] + 6, there + (close && !above ? 14 : -5), `${name}: ${show(get(name))}`));
+    }
+    for (const { j, before, now, isNew: marked } of all) {
+      const [cx, from, to] = [x(j), y(wavelength(before)), y(wavelength(now))];
+      if (Math.abs(from - to) > 2 * dot) svg.append(s("line", { x1: cx, x2: cx, y1: from, y2: to, stroke: "var(--lc-line)" }));
+      svg.append(s("circle", { cx, cy: from, r: dot, fill: "var(--lc-on)", stroke: "var(--lc-text)" }),
+        s("circle", { cx, cy: to, r: dot, fill: "currentColor", class: "lc-1" }));
+      if (marked) {
+        const arm = dot + 2;
+        svg.append(s("path", { d: `M${cx - arm} ${to - arm}l${2 * arm} ${2 * arm}m0 ${-2 * arm}l${-2 * arm} ${2 * arm}`,
+          stroke: "currentColor", class: "lc-5 lc-new", "stroke-width": 1.6 }));
+      }
+    }
+    return `${all.length} pairs, the fastest with one turn in ${tokens(wavelength(all[0].now))} tokens, the slowest in ` +
+      `${tokens(wavelength(all.at(-1).now))}; lines at the trained length, ${show(get("trained"))}, and the wanted one, ` +
+      `${show(get("wanted"))}; ${counted(all)} pairs are marked, since they come to new angles`;
+  }, { height: 300, label: "wavelengths of the pairs" });
+  w.stages.append(h("p", {}, "Rings: without scaling. Filled dots: with it. Crosses: pairs that come to angles which training did not show."));
+
+  const drawFactor = w.stage((svg, wide, tall) => {
+    const all = pairs();
+    const box = [64, 24, wide - 12, tall - 38];
+    const x = scale([-0.5, all.length - 0.5], [box[0], box[2]]);
+    const y = scale([0, Math.max(2, 1.1 * get("factor"))], [box[3], box[1]]);
+    const by = ({ before, now }) => before / now;
+    svg.append(axes({ x, y, box, xTicks: ticks(0, all.length - 1, wide < 420 ? 4 : 8),
+      yTicks: ticks(0, Math.max(2, 1.1 * get("factor")), 4), xTitle: "pair, from fast to slow", yTitle: "slowed by" }),
+    s("line", { x1: box[0], x2: box[2], y1: y(get("factor")), y2: y(get("factor")), stroke: "var(--lc-text)", "stroke-dasharray": "7 4" }),
+    line(all.map((pair) => [x(pair.j), y(by(pair))]), { stroke: "currentColor", class: "lc-1", "stroke-width": 2 }),
+    ...all.map((pair) => s("circle", { cx: x(pair.j), cy: y(by(pair)), r: 2.5, fill: "currentColor", class: "lc-1" })));
+    return `from ${show(by(all[0]), 3)} at the fastest pair to ${show(by(all.at(-1)), 3)} at the slowest; the factor, ` +
+      `${show(get("factor"))}, is a dashed line`;
+  }, { height: 170, label: "by how much each pair is slowed" });
+  const numbers = w.table("The pairs in numbers");
+
+  function sentence() {
+    const all = pairs();
+    const many = all.length;
+    const whole = all.filter(({ before }) => get("trained") * before >= 2 * Math.PI);
+    const slowed = whole.filter(({ before, now }) => before / now > 1 + 1e-9).length;
+    const kind = get("scaling");
+    const bare = all.filter(({ before }) => isNew(before, before, get("trained"), get("wanted"))).length;
+    const first = kind === "none" ? `Without scaling, ${counted(all)} of ${many} pairs come`
+      : `Under ${kind === "llama3" ? "Llama 3.1's scaling" : KINDS[kind]} by ${show(get("factor"))}, ${counted(all)} of ${many} pairs come`;
+    const sharper = kind === "yarn" ? ` All scores are multiplied by ${((0.1 * Math.log(get("factor")) + 1) ** 2).toFixed(2)}.` : "";
+    return `${first} to angles within ${show(get("wanted"))} tokens that ${show(get("trained"))} did not show` +
+      `${kind === "none" ? "" : `, with ${bare} without scaling`}. ${whole.length} pairs turned full circle in training, ` +
+      `and ${slowed} of these are slowed.${sharper}`;
+  }
+
+  function redraw() {
+    if (busy) return;
+    drawLengths();
+    drawFactor();
+    numbers({
+      columns: ["pair", "wavelength", "scaled", "slowed by", "turns in the trained length", "new angles"],
+      rows: pairs().map(({ j, before, now, isNew: marked }) => [j, tokens(wavelength(before)), tokens(wavelength(now)),
+        (before / now).toFixed(2), show(get("trained") / wavelength(before), 3), marked ? "yes" : "no"]),
+    });
+    w.say(sentence());
+  }
+  w.on(NAMES, redraw);
+  redraw();
+  return w.destroy;
+}
+
+export default { render };
