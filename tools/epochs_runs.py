@@ -178,7 +178,6 @@ CURES = {
     "windows cut anew": Variant(anew=True),
     "weight decay 1": Variant(decay=1.0),
     "dropout 0.1": Variant(dropout=0.1),
-    "a quarter of the width": Variant(width=20),
 }
 """More stories are a cure as well: they are a row of `sizes`."""
 
