@@ -3,9 +3,10 @@
 import math
 
 import pytest
+import torch
 
 from llmcourse.course.recorded import recorded_runs
-from tools import batch_runs, curation_runs, mixture_runs, synthetic_runs
+from tools import batch_runs, curation_runs, epochs_runs, mixture_runs, synthetic_runs
 
 
 def test_what_is_recorded_is_found_by_name():
@@ -187,3 +188,60 @@ def test_a_batch_of_eight_takes_the_recorded_steps(request):
     run = recorded_runs("batch")["target"]["runs"][1]
     steps = batch_runs.steps_to_target(8, run["rate"], 0)
     assert steps == pytest.approx(run["steps"][0], rel=0.15)
+
+
+# --- epochs
+
+
+def test_every_run_of_few_stories_is_recorded_with_its_seeds():
+    found, every = recorded_runs("epochs"), epochs_runs.CHECK_EVERY
+    steps = list(range(every, epochs_runs.NUM_STEPS + 1, every))
+    sizes = found["sizes"]["runs"]
+    assert [row["tokens"] for row in sizes] == [w * epochs_runs.LENGTH for w in epochs_runs.WINDOWS]
+    for row in sizes:
+        read = row["epochs"] * row["tokens"]
+        assert read == found["sizes"]["tokens read"] == 300 * 16 * 96
+    assert tuple(found["cures"]["runs"]) == tuple(epochs_runs.CURES)
+    for row in (*sizes, *found["cures"]["runs"].values()):
+        assert row["steps"] == steps
+        for key in ("training", "held out"):
+            assert [len(curve) for curve in row[key]] == [len(steps)] * len(epochs_runs.SEEDS)
+    worth = found["worth"]["runs"]
+    assert tuple(row["epochs"] for row in worth) == epochs_runs.EPOCHS
+    assert worth[0]["again"] == worth[0]["fresh"]  # a first reading is fresh
+
+
+def test_the_run_as_it_is_was_recorded_twice_and_came_out_the_same():
+    found = recorded_runs("epochs")
+    one, other = found["sizes"]["runs"][1], found["cures"]["runs"]["as it is"]
+    for key in ("training", "held out"):
+        for curve, again in zip(one[key], other[key], strict=True):
+            assert curve == pytest.approx(again, abs=0.04)
+
+
+def test_epochs_read_every_window_once_and_windows_cut_anew_do_not():
+    windows = torch.arange(32 * 96).view(32, 96)
+    windows = torch.cat([windows, windows[:, -1:] + 1], dim=1)
+    drawn = epochs_runs.batches(windows, seed=0, anew=False)
+    for _ in range(3):
+        firsts = sorted(ids[0].item() for _ in range(2) for ids in next(drawn)[0])
+        assert firsts == windows[:, 0].tolist()
+    drawn = epochs_runs.batches(windows, seed=0, anew=True)
+    seen = [next(drawn) for _ in range(20)]
+    for ids, targets in seen:
+        assert torch.equal(ids + 1, targets)
+    firsts = torch.cat([ids[:, 0] for ids, _ in seen])
+    assert 0 <= firsts.min() < 96
+    assert 30 * 96 < firsts.max() <= 31 * 96
+    assert len(firsts.unique()) > 250
+
+
+def test_a_part_read_twice_gives_the_recorded_loss(monkeypatch):
+    """One row again, from the beginning of the text."""
+    monkeypatch.setattr(epochs_runs, "TEXT_BYTES", 200_000)
+    row = recorded_runs("epochs")["worth"]["runs"][1]
+    assert row["epochs"] == 2
+    steps = 2 * epochs_runs.PART // epochs_runs.BATCH_SIZE
+    model = epochs_runs.trained(epochs_runs.Variant(epochs_runs.PART), 0, num_steps=steps)
+    again = epochs_runs.loss_on(model, epochs_runs.windows_of(epochs_runs.HELD_OUT_BYTES, 1))
+    assert again == pytest.approx(row["again"][0], abs=0.1)
