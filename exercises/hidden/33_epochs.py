@@ -102,6 +102,11 @@ def check_3(t, call, rng):
         t(len(held_out) - max(of_groups) < wanted, f"a group too many is held out: {case}")
         again = [list(side) for side in call("split", documents, n, least, share, seed)]
         t.equal(again, [training, held_out], "the same seed")
+    words = rng.sample("abcdefghijklm", 9)
+    chain = [" ".join(words[i : i + 5]) for i in range(5)]  # each is like the next, and no other
+    t.equal([list(group) for group in call("groups", chain, 2, 0.5)], [[0, 1, 2, 3, 4]], "a chain")
+    chain = [chain[i] for i in (0, 2, 1, 4, 3)]
+    t.equal([list(group) for group in call("groups", chain, 2, 0.5)], [[0, 1, 2, 3, 4]], "a chain")
     singles = [f"{word} {word}{word}" for word in "abcdefghij"]
     sides = {tuple(call("split", singles, 1, 0.5, 0.3, seed)[1]) for seed in range(8)}
     t(len(sides) > 3, "the split hangs on the seed")
