@@ -79,7 +79,6 @@ def check_3(t, call, rng):
     """Laws, budgets and tolerances."""
     for _ in range(8):
         a, alpha, flop = rng.uniform(0.1, 3), rng.uniform(-0.5, 0.8), 10 ** rng.uniform(3, 27)
-        t.close(call("read", a, alpha, flop), a * flop**alpha, f"{a}, {alpha}, {flop}")
         off, pin = rng.uniform(-0.05, 0.05), flop * 10 ** rng.uniform(-8, -1)
         t.close(call("factor", off, flop), flop**off, f"e = {off}, C = {flop}")
         t.close(call("pinned", a, alpha, pin), a * pin**alpha, f"{a}, {alpha}, {pin}")

@@ -92,14 +92,8 @@ def check_2(t, deviation, fit_line, huber, interval):
     )
 
 
-def check_3(t, decimals, factor, pinned, pinned_factor, read):
+def check_3(t, decimals, factor, pinned, pinned_factor):
     """34.3 What a rounded exponent does"""
-    t.close(
-        [read(0.29, 0.53, 3.8e25), read(0.299, 0.537, 3.8e25)],
-        [1.04636524e13, 1.62935223e13],
-        "0.29 C^0.53 is 10.5 trillion at 3.8e25, and 0.299 C^0.537 is 16.3 trillion",
-        "two readings of one law are 10.5 and 16.3 trillion tokens",
-    )
     t.close(
         [factor(0.01, 1e25), factor(-0.01, 1e25)],
         [10**0.25, 10**-0.25],
@@ -118,6 +112,12 @@ def check_3(t, decimals, factor, pinned, pinned_factor, read):
         30.0,
         "at C = C0 the bracket is 1, so y0 is the law's own value there: 3 x 100^0.5 = 30",
         "y0 is the value at C0",
+    )
+    t.close(
+        [pinned(0.29, 0.53, 3.8e25), pinned(0.299, 0.537, 3.8e25)],
+        [1.04636524e13, 1.62935223e13],
+        "0.29 C^0.53 is 10.5 trillion at 3.8e25, and 0.299 C^0.537 is 16.3 trillion",
+        "the two readings of Llama 3's law are 10.5 and 16.3 trillion tokens",
     )
     t.close(
         [pinned_factor(0.01, 1e25, 1e21), pinned_factor(0.3, 7.0, 7.0)],
