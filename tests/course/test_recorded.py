@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from llmcourse.course.recorded import recorded_runs
-from tools import batch_runs, curation_runs, epochs_runs, mixture_runs, synthetic_runs
+from tools import batch_runs, context_runs, curation_runs, epochs_runs, mixture_runs, synthetic_runs
 
 
 def test_what_is_recorded_is_found_by_name():
@@ -245,3 +245,42 @@ def test_a_part_read_twice_gives_the_recorded_loss(monkeypatch):
     model = epochs_runs.trained(epochs_runs.Variant(epochs_runs.PART), 0, num_steps=steps)
     again = epochs_runs.loss_on(model, epochs_runs.windows_of(epochs_runs.HELD_OUT_BYTES, 1))
     assert again == pytest.approx(row["again"][0], abs=0.1)
+
+
+# --- long rows
+
+
+def test_every_scaling_is_recorded_for_every_seed():
+    found = recorded_runs("context")
+    assert found["lengths"] == list(context_runs.LENGTHS)
+    assert found["depths"] == list(context_runs.DEPTHS)
+    for part in ("needle", "stories", "packing"):
+        seeds = {str(seed) for seed in context_runs.SEEDS[part]}
+        assert len(seeds) >= 3
+        assert set(found[part]) >= seeds, part
+    for seed, run in found["needle"].items():
+        for when in ("untuned", "tuned"):
+            assert list(run[when]) == list(context_runs.SCALINGS), seed
+            for shares in run[when].values():
+                assert [len(row) for row in shares] == [len(found["depths"])] * len(
+                    found["lengths"]
+                )
+                assert all(0 <= share <= 1 for row in shares for share in row)
+    for run in found["stories"].values():
+        assert list(run["tuned"]) == list(run["untuned"]) == list(context_runs.SCALINGS)
+    for run in found["packing"].values():
+        assert list(run) == list(context_runs.WAYS)
+
+
+def test_rows_are_filled_as_recorded():
+    """The first batches again: as many targets in each as in all, and the loss has begun to fall."""
+    found = recorded_runs("context")["packing"]
+    run = context_runs.packing(0, num_steps=40)
+    per_step = {way: each["targets"] / 40 for way, each in run.items()}
+    for way, each in found["0"].items():
+        assert each["targets"] / context_runs.STORY_STEPS == pytest.approx(
+            per_step[way], rel=0.15
+        ), way
+    assert per_step["packed with masks"] > 3 * per_step["padded"]
+    for way, each in run.items():
+        assert found["0"][way]["loss"] < each["loss"] < 5.5, way

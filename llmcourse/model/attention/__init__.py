@@ -1,6 +1,6 @@
 """Attention: rotary positions, masks, three equal forms, and their backward passes.
 
-Taught in: chapters/11_attention.ipynb, chapters/13_norm_rope_silu.ipynb, chapters/17_targets_and_masks.ipynb, chapters/19_llama_backward.ipynb
+Taught in: chapters/11_attention.ipynb, chapters/13_norm_rope_silu.ipynb, chapters/17_targets_and_masks.ipynb, chapters/19_llama_backward.ipynb, chapters/36_long_context.ipynb
 """  # noqa: E501 - one line, which tests and pages read
 
 from typing import TYPE_CHECKING

@@ -1,6 +1,6 @@
 """Laws that small runs give and large ones follow: of the mixture, of size, data and compute.
 
-Taught in: chapters/07_mixture.ipynb, chapters/33_epochs.ipynb
+Taught in: chapters/07_mixture.ipynb, chapters/33_epochs.ipynb, chapters/34_scaling_laws.ipynb
 """
 
 from typing import TYPE_CHECKING

@@ -6,7 +6,7 @@ what is saved.  Whatever the layout, a run's checkpoint is that of one process: 
 other.
 
 Taught in: chapters/23_data_parallel.ipynb, chapters/32_batch_size.ipynb, chapters/38_orchestration.ipynb
-"""
+"""  # noqa: E501 - one line, which tests and pages read
 
 from typing import TYPE_CHECKING
 
