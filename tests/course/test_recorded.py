@@ -273,7 +273,7 @@ def test_every_scaling_is_recorded_for_every_seed():
 
 
 def test_rows_are_filled_as_recorded():
-    """The first batches again: as many targets in each as in all, and the loss has begun to fall."""
+    """The first batches again: as many targets in each as in all, and the loss begins to fall."""
     found = recorded_runs("context")["packing"]
     run = context_runs.packing(0, num_steps=40)
     per_step = {way: each["targets"] / 40 for way, each in run.items()}

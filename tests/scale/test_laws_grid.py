@@ -72,18 +72,17 @@ def test_a_table_of_another_text_is_refused(tmp_path, capsys, change, told):
     assert json.loads(path.read_text()) == table
 
 
-def test_a_call_that_was_cut_short_goes_on(tmp_path, monkeypatch):
+def test_a_call_that_was_cut_short_goes_on(tmp_path):
     done = []
 
     def train(plan, stories):
         done.append(plan)
         return replace(recorded_grid().runs[0], **plan._asdict())
 
-    monkeypatch.setattr(grid, "train", train)
     path = tmp_path / "table.json"
     first, second = QUICK, grid.Plan(2e10, 24, 0)
-    grid.run_all(path, planned=[first])
-    found = grid.run_all(path, planned=[first, second])
+    grid.run_all(path, planned=[first], train_one=train)
+    found = grid.run_all(path, planned=[first, second], train_one=train)
     assert done == [first, second]
     assert {run.width for run in found.runs} == {32, 24}
     assert len(grid.read_grid(path).runs) == 2
