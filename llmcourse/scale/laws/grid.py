@@ -290,13 +290,13 @@ def train(plan: Plan, stories: Sequence[np.ndarray], *, peak: float | None = Non
         num_steps=len(batches),
         counted_flop=float(flop[num_stories - 1]),
         learning_rate=peak,
-        loss=round(held_out_loss(model), 4),
+        loss=round(loss_on_held_out(model), 4),
         seconds=round(process_time() - started, 1),
     )
 
 
 @torch.no_grad()
-def held_out_loss(model: Transformer) -> float:
+def loss_on_held_out(model: Transformer) -> float:
     """Return the mean loss on the stories that are held out."""
     losses, tokens = 0.0, 0
     for inputs_BT, targets_BT in batches_of(held_out_stories(), 64):
