@@ -150,7 +150,11 @@ def found_at(path: str) -> Any:
         try:
             found = getattr(found, name)
         except AttributeError:
-            found = importlib.import_module(".".join([first, *rest[:place]]))
+            # So far a function may have hidden the module of its name, which is meant here.
+            *parents, _ = names = [first, *rest[:place]]
+            module = importlib.import_module(".".join(parents))
+            missing = not hasattr(module, name)
+            found = importlib.import_module(".".join(names)) if missing else getattr(module, name)
     return found
 
 

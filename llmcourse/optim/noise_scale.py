@@ -1,11 +1,11 @@
 """The gradient noise scale: how many sequences a batch needs before more of them hardly help.
 
 The gradient of one sequence is the true gradient G plus noise of covariance Sigma.  The mean over a
-batch of B has the expected square
+batch of B has the expected square::
 
     E |G_B|^2 = |G|^2 + tr(Sigma) / B
 
-so the noise is as long as the signal at the noise scale
+so the noise is as long as the signal at the noise scale::
 
     B_simple = tr(Sigma) / |G|^2
 
@@ -35,7 +35,7 @@ class NoiseScale(NamedTuple):
     standard_error: float
     """Of the noise scale."""
     gradient_square: float
-    """|G|^2, estimated without bias, so it may be negative where there is little to see."""
+    """``|G|^2``, estimated without bias, so it may be negative where there is little to see."""
     noise: float
     """tr(Sigma), of a batch of one."""
 
@@ -92,12 +92,12 @@ def noise_scale_from_squares(
         tr(Sigma) = (|G_small|^2 - |G_big|^2) / (1 / small - 1 / big)
 
     Both are averaged over the repetitions before one is divided by the other: a mean of ratios
-    would be drawn by the repetitions in which |G|^2 is near 0.  The standard error is that of a
+    would be drawn by the repetitions in which ``|G|^2`` is near 0.  The standard error is that of a
     ratio of means, to first order.
 
     Args:
-        small_squares_R: |G_small|^2 of each repetition, itself perhaps a mean over micro-batches.
-        big_squares_R: |G_big|^2 of the same repetitions; 3 or more.
+        small_squares_R: ``|G_small|^2`` of each repetition, perhaps itself a mean over some.
+        big_squares_R: ``|G_big|^2`` of the same repetitions; 3 or more.
         small: sequences of the small batch, 1 or more.
         big: sequences of the big batch, above `small`.
 

@@ -161,6 +161,13 @@ def test_a_property_is_shown_by_its_function():
     assert portable.file_of("llmcourse.data.Batches.num_windows").name == "order.py"
 
 
+def test_a_function_of_its_modules_name_is_found_in_the_module():
+    thing = portable.source_of("llmcourse.scale.cost.utilisation")
+    assert thing.__module__ == "llmcourse.scale.cost.utilisation"
+    again = portable.source_of(f"{thing.__module__}.{thing.__qualname__}")
+    assert again is thing
+
+
 def test_addresses_of_papers():
     found = portable.addresses("@a{one,\n  url = {https://a.org/1},\n}\n@b{two,\n  x = {y},\n}\n")
     assert found == {"https://a.org/1": "one", "../book/bibliography.md#two": "two"}

@@ -27,7 +27,7 @@ class RopeScaling:
     """How the rotary frequencies of a model are slowed down for a longer context.
 
     With K channels a head, pair j = 0 .. K/2 - 1, plain frequency w_j, wavelength 2 pi / w_j and
-    n_j = original_length / wavelength, the turns of a pair in the trained length:
+    n_j = original_length / wavelength, the turns of a pair in the trained length::
 
         linear:  w_j / s
         ntk:     w_j s^(-2j / (K - 2)): nothing at the fastest pair, 1/s at the slowest

@@ -1,6 +1,6 @@
 """How the laws are fitted: a Huber loss on logarithms of losses, L-BFGS from many starts at once.
 
-Of a run with loss L and prediction P, delta a length on the scale of logarithms,
+Of a run with loss L and prediction P, delta a length on the scale of logarithms::
 
     deviation = h(log P - log L),   h(r) = r^2 / 2               where |r| <= delta
                                            delta (|r| - delta/2)  beyond
