@@ -96,45 +96,97 @@ def check_2(t, call, rng):
         t.equal(answer, faults(layout, shape, plan), f"{layout}, {shape}, {plan}")
 
 
+def first_start(now, free, running, wanted):
+    """Return when that many nodes are first free, going from end to end."""
+    for moment in sorted({now, *(end for end, _ in running)}):
+        if free + sum(nodes for end, nodes in running if end <= moment) >= wanted:
+            return moment
+    return None
+
+
 def check_3(t, call, rng):
-    """Runs of one to four periods; with a rest and without one."""
-    for count in (1, 2, 3, 4, 0):
-        mesh = {name: rng.randrange(2, 20) for name in ("dp", "cp", "pp", "tp")}
-        micro_batch = rng.randrange(1, 5)
-        periods, right = [], []
-        for rest in [1, 0, -1, 2][:count]:
-            micro_batches, length = rng.randrange(2, 30), rng.randrange(100, 10_000)
-            batch = sum([length] * (micro_batch * micro_batches * mesh["dp"]))
-            whole = rng.randrange(2, 10**6)
-            periods.append((micro_batches, length, whole * batch + rest))
-            right.append((batch, whole + (rest > 0)))
-        answer = call("run_in_steps", mesh, micro_batch, periods)
-        t.equal(answer, right, f"{mesh}, micro-batches of {micro_batch}, {periods}")
+    """Queues at random; who overtakes must leave the first one's start where it is."""
+    exact = [("first", 5, 1), ("exact", 1, 4), ("late", 1, 5)]
+    t.equal(call("start_now", 3, 2, [(7, 3)], exact), ["exact"], "a job that ends exactly at S")
+    begun = [("a", 3, 4), ("b", 4, 2), ("long", 1, 9), ("short", 1, 4)]
+    t.equal(call("start_now", 2, 4, [], begun), ["a", "short"], "one has just started")
+    for _ in range(30):
+        total, now = rng.randrange(4, 12), rng.randrange(5)
+        running, free = [], total
+        for _ in range(rng.randrange(4)):
+            nodes = rng.randrange(1, 5)
+            if nodes < free:
+                free -= nodes
+                running.append((now + rng.randrange(1, 9), nodes))
+        queue = [
+            (f"job {i}", rng.randrange(1, total + 1), rng.randrange(1, 12))
+            for i in range(rng.randrange(7))
+        ]
+        left, there, right, first = free, list(running), [], None
+        for name, nodes, hours in queue:
+            with_it = [*there, (now + hours, nodes)]
+            if first is None and nodes > left:
+                first = nodes, first_start(now, left, there, nodes)
+            elif nodes <= left and (
+                first is None or first_start(now, left - nodes, with_it, first[0]) == first[1]
+            ):
+                left, there = left - nodes, with_it
+                right.append(name)
+        answer = call("start_now", now, free, running, queue)
+        t.equal(answer, right, f"hour {now}, {free} free, running {running}, queue {queue}")
 
 
 def check_4(t, call, rng):
-    """Racks that are filled one GPU at a time; small clusters and large ones."""
-    cases = [
-        (97, 12, 5, 1, 1),
-        (97, 12, 5, 1, 4),
-        (97, 12, 5, 3, 2),
-        (16_384, 72, 8, 16, 16),
-        (16_384, 72, 32, 1, 4),
-        (71, 72, 8, 1, 2),
-        (5, 8, 6, 1, 1),
-    ]
-    for _ in range(12):
-        rack = rng.randrange(6, 20)
-        tp, cp, pp = rng.randrange(2, rack + 2), rng.choice((1, 1, 2)), rng.randrange(1, 6)
-        cases.append((rng.randrange(rack, 40 * rack), rack, tp, cp, pp))
-    for num_gpus, rack, tp, cp, pp in cases:
-        groups = used = 0
-        for start in range(0, num_gpus, rack):
-            groups += sum(1 for _ in range(start + tp, min(start + rack, num_gpus) + 1, tp))
-        replicas = 0
-        while used + cp * pp <= groups:
-            used += cp * pp
-            replicas += 1
-        answer = call("fit_into_racks", num_gpus, rack, tp, cp, pp)
-        case = f"{num_gpus} GPUs in racks of {rack}, tp {tp}, cp {cp}, pp {pp}"
-        t.equal(answer, (replicas, num_gpus - used * tp), case)
+    """Jobs in whole hours, followed hour by hour."""
+    for _ in range(20):
+        work, every, restart = rng.randrange(5, 40), rng.randrange(1, 12), rng.randrange(5)
+        failures = sorted(rng.sample(range(1, 60), rng.randrange(6)))
+        saved = done = clock = lost = restarting = wait = 0
+        while True:
+            if done == work:
+                break
+            if clock in failures:
+                lost += done - saved
+                done, wait = saved, restart
+            if wait:
+                wait, restarting = wait - 1, restarting + 1
+            else:
+                done += 1
+                saved = done if done % every == 0 else saved
+            clock += 1
+        answer = call("run_through", work, every, restart, failures)
+        case = f"{work} hours of work, saved every {every}, restart {restart}, failures {failures}"
+        t.equal(answer, (clock, lost, restarting), case)
+
+
+def check_5(t, call, rng):
+    """Scripts with options in any order, and meshes with tp anywhere."""
+    for _ in range(14):
+        names = rng.sample(["dp", "pp", "cp", "tp"], rng.randrange(2, 5))
+        names += [] if "tp" in names else ["tp"]
+        mesh = {name: rng.randrange(1, 5) for name in names}
+        ranks = math.prod(mesh.values())
+        of_node = rng.choice([n for n in range(1, ranks + 1) if ranks % n == 0])
+        times = [rng.randrange(3), rng.randrange(24), rng.randrange(60), rng.randrange(60)]
+        days, hours, minutes, seconds = times
+        options = [
+            f"--nodes={ranks // of_node}",
+            f"--gpus-per-node={of_node}",
+            f"--time={days}-{hours:02}:{minutes:02}:{seconds:02}",
+            "--ntasks-per-node=1",
+            "--no-requeue",
+        ]
+        rng.shuffle(options)
+        head = "\n".join(f"#SBATCH {option}" for option in options)
+        text = f"#!/bin/bash\n# a job\n{head}\n\necho begins\n#SBATCH --nodes=77\n"
+        places = list(itertools.product(*(range(size) for size in mesh.values())))
+        nodes = {}
+        for rank, place in enumerate(places):
+            others = tuple(at for name, at in zip(mesh, place, strict=True) if name != "tp")
+            nodes.setdefault(others, set()).add(rank // of_node)
+        right = (
+            ranks,
+            days * 86_400 + hours * 3_600 + minutes * 60 + seconds,
+            max(map(len, nodes.values())),
+        )
+        t.equal(call("read_job", text, mesh), right, f"{mesh} on nodes of {of_node}: {options}")

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from llmcourse import loss, model
-from llmcourse.scale import cost, laws
+from llmcourse.scale import cost, laws, simulator
 
 FILE = Path(__file__).parents[2] / "book" / "data" / "reference_figures.json"
 FIGURES = {figure["id"]: figure for figure in json.loads(FILE.read_text())}
@@ -79,6 +79,29 @@ def megatron_mfu(layers, width, num_gpus, num_sequences, seconds):
     return palm_mfu(per_token, num_sequences * 2_048 / seconds, num_gpus, "A100")
 
 
+def megatron_hfu(layers, width, num_gpus, num_sequences, seconds):
+    """With the core of attention three times more, as equation 8 of the paper counts it."""
+    mfu = megatron_mfu(layers, width, num_gpus, num_sequences, seconds)
+    core = 3 * 4 * layers * width * 2_048 * num_sequences * 2_048
+    return mfu + core / (num_gpus * 312e12 * seconds)
+
+
+MEGATRON = {  # by the size that is printed
+    row.name.split()[1]: (row, float(row.printed.split()[0])) for row in simulator.MEGATRON
+}
+
+
+def gpt_parameters(config):
+    """Equation 2 of Narayanan et al. 2021, for 51,200 tokens and 2,048 positions."""
+    layers, width = config.num_layers, config.width
+    return 12 * layers * width**2 * (1 + 13 / (12 * width) + 53_248 / (12 * layers * width))
+
+
+def megatron_days(num_tokens, num_parameters, num_gpus, flop_per_s):
+    """Equation 4: every block runs twice, so 8 in place of 6."""
+    return 8 * num_tokens * num_parameters / (num_gpus * flop_per_s) / 86_400
+
+
 RECOMPUTED = {
     "P-llama3-8b": lambda: cost.num_parameters(model.llama3_8b()),
     "P-llama3-70b": lambda: cost.num_parameters(SEVENTY),
@@ -97,6 +120,18 @@ RECOMPUTED = {
     "PALM-MTNLG": lambda: palm_mfu(6 * 530e9, 65_430, 2_240, "A100"),
     "PALM-flops/token": lambda: PALM_FLOP,
     **{f"KOR22-MFU-{k}": lambda row=row: megatron_mfu(*row) for k, row in KORTHIKANTI.items()},
+    **{f"KOR22-HFU-{k}": lambda row=row: megatron_hfu(*row) for k, row in KORTHIKANTI.items()},
+    **{
+        f"MLM21-P-{size}": lambda row=row: gpt_parameters(row.config)
+        for size, (row, _) in MEGATRON.items()
+    },
+    **{f"MLM21-pk-{size}": lambda rate=rate: rate / 312 for size, (_, rate) in MEGATRON.items()},
+    **{
+        f"MLM21-agg-{size}": lambda row=row, rate=rate: row.num_gpus * rate / 1_000
+        for size, (row, rate) in MEGATRON.items()
+    },
+    "MLM21-gpt3-days": lambda: megatron_days(300e9, 175e9, 1_024, 140e12),
+    "MLM21-1T-days": lambda: megatron_days(450e9, 1_008e9, 3_072, 163e12),
     **{
         f"L3-MFU-{rate}": lambda rate=rate: rate * 1e12 / H100.dense_bf16_flop_per_s
         for rate in (430, 400, 380)

@@ -44,7 +44,7 @@ def test_the_bill_is_the_packages_on_a_grid(arithmetic):
         cases.append(case | {"watts": watts, "host": host, "pue": pue})
     peaks = {name: part.dense_bf16_flop_per_s for name, part in cost.HARDWARE.items()}
     found = arithmetic(CostCalculator, "bill", [[c | {"peak": peaks[c["gpu"]]}] for c in cases])
-    assert len(cases) == 648
+    assert len(cases) == 972
     for case, numbers in zip(cases, found, strict=True):
         assert numbers == pytest.approx(packages(case), rel=1e-12)
 

@@ -6,6 +6,7 @@ judged by what it starts, and not by how it reads.
 
 import copy
 import json
+import math
 import os
 import re
 import shlex
@@ -26,11 +27,15 @@ from torch.distributed import run as torchrun
 
 from llmcourse import checkpoint
 from llmcourse.base.command_line import GO_ON
+from llmcourse.parallel import world
 from llmcourse.scale.launch import (
     LaunchConfig,
     batch_script,
     manifest,
     manifest_text,
+    nodes_of_groups,
+    rank_map,
+    rank_table,
     torchrun_arguments,
     train_arguments,
 )
@@ -195,8 +200,9 @@ def test_the_command_is_the_documented_one():
     job = config(train={"steps": 7, "model.width": 128, "save": True, "note": "a b"})
     words = torchrun_arguments(job, endpoint="head:29417", run_id="x")
     assert " ".join(words) == (
-        "--nnodes 3 --nproc_per_node 4 --rdzv_backend c10d --rdzv_endpoint head:29417 --rdzv_id x "
-        "--rdzv_conf join_timeout=321,read_timeout=321 --max_restarts 2 -m llmcourse.train "
+        "--rdzv_conf join_timeout=321,read_timeout=321 --nnodes 3 --nproc_per_node 4 "
+        "--rdzv_backend c10d --rdzv_endpoint head:29417 --rdzv_id x --max_restarts 2 "
+        "-m llmcourse.train "
         "--preset stories --engine torch --parallel fsdp --device cuda --out /shared/runs/a "
         "--steps=7 --model.width=128 --save=true --note=a b"
     )
@@ -204,9 +210,8 @@ def test_the_command_is_the_documented_one():
 
 
 def test_torchrun_itself_reads_the_arguments():
-    words = torchrun_arguments(
-        config(), endpoint="head:29417", run_id="x", rendezvous="is_host=true"
-    )
+    words = torchrun_arguments(config(), endpoint="head:29417", run_id="x")
+    words[1] += ",is_host=true"  # as the writer for kubernetes adds it
     read = torchrun.get_args_parser().parse_args(words)
     launch, program, arguments = torchrun.config_from_args(read)
     assert (launch.min_nodes, launch.max_nodes, launch.nproc_per_node) == (3, 3, 4)
@@ -308,7 +313,7 @@ SCRIPT_MUTANTS = {
     "all hosts in place of the first": ("head=${hosts%%$'\\n'*}", "head=$hosts"),
     "the last host": ("head=${hosts%%$'\\n'*}", "head=${hosts##*$'\\n'}"),
     "an array split at spaces": ('"${command[@]}"', "${command[@]}"),
-    "a job without an id": ('"$SLURM_JOB_ID"\n  --rdzv_conf', "llmcourse\n  --rdzv_conf"),
+    "a job without an id": ('"$SLURM_JOB_ID"\n  --max_restarts', "llmcourse\n  --max_restarts"),
     "a quote left open": ("'/shared/my runs; touch broken'", "'/shared/my runs; touch broken"),
     "a failure that is not noticed": ("exit 1\nfi\n", "exit 1\nfi\nfalse\n"),
     "a misspelt list of nodes": ("$SLURM_JOB_NODELIST", "$SLURM_JOB_NODE_LIST"),
@@ -641,10 +646,9 @@ def runs_what_it_should(made, job, stubs, record):
         if done.returncode:
             return False
         ((*words,),) = calls(record, "torchrun")
-        host = f"is_host={str(index == 0).lower()}" if made["kind"] == "JobSet" else ""
-        wanted = torchrun_arguments(
-            job, endpoint=f"{hosts[0]}:{job.port}", run_id=job.name, rendezvous=host
-        )
+        host = f",is_host={str(index == 0).lower()}" if made["kind"] == "JobSet" else ""
+        wanted = torchrun_arguments(job, endpoint=f"{hosts[0]}:{job.port}", run_id=job.name)
+        wanted[1] += host
         if as_pairs(words) != as_pairs(wanted) or (record / "broken").exists():
             return False
         next(record.glob("torchrun.*")).unlink()
@@ -938,6 +942,78 @@ def test_settings_that_a_scheduler_cannot_use_are_refused(scheduler, changes, me
     job = config(**changes) if scheduler == "slurm" else in_cluster(**changes)
     with pytest.raises(ValueError, match=re.escape(message)):
         write(job)
+
+
+# ---- which rank sits where
+
+LLAMA = {"dp": 128, "pp": 16, "cp": 1, "tp": 8}
+
+
+@pytest.mark.parametrize(
+    "mesh", [LLAMA, {"dp": 3, "pp": 2, "tp": 4}, {"tp": 2, "dp": 4}, {"dp": 8}]
+)
+def test_the_rank_map_holds_every_rank_once_and_tp_in_one_node(mesh):
+    size = 8 if "pp" in mesh else 4
+    if next(iter(mesh)) == "tp":  # tp outermost: two ranks of a group are 4 apart
+        with pytest.raises(ValueError, match="tp = 2 crosses nodes of 4 ranks, a group lies on 2"):
+            rank_map(mesh, size)
+        return
+    nodes = rank_map(mesh, size)
+    assert {len(node) for node in nodes} == {size}
+    numbered = [rank_of(place, mesh) for node in nodes for place in node]
+    assert numbered == list(range(math.prod(mesh.values())))
+    groups = {}
+    for number, node in enumerate(nodes):
+        for place in node:
+            others = tuple(value for name, value in place.items() if name != "tp")
+            groups.setdefault(others, set()).add(number)
+    if "tp" in mesh:
+        assert {len(found) for found in groups.values()} == {1}
+
+
+def rank_of(place, mesh):
+    """The number of a place, by Horner's rule."""
+    number = 0
+    for name, size in mesh.items():
+        number = number * size + place[name]
+    return number
+
+
+@given(st.lists(st.integers(1, 4), min_size=1, max_size=4), st.data())
+def test_on_how_many_nodes_a_group_lies(sizes, data):
+    mesh = dict(zip(("dp", "pp", "cp", "ep"), sizes, strict=False))
+    total = math.prod(sizes)
+    of_node = data.draw(st.sampled_from([n for n in range(1, total + 1) if total % n == 0]))
+    places = [world.place_of(rank, mesh) for rank in range(total)]
+    found = nodes_of_groups(mesh, of_node)
+    for axis in mesh:
+        spread = {}
+        for rank, place in enumerate(places):
+            key = tuple((name, at) for name, at in place.items() if name != axis)
+            spread.setdefault(key, set()).add(rank // of_node)
+        assert found[axis] == max(map(len, spread.values()))
+
+
+def test_the_map_in_print():
+    lines = rank_table(LLAMA, 8).splitlines()
+    assert lines[0] == "node 0    ranks 0-7: dp 0, pp 0, cp 0, tp 0-7"
+    assert lines[4:] == ["...", "node 2047 ranks 16376-16383: dp 127, pp 15, cp 0, tp 0-7"]
+    assert len(rank_table({"dp": 2, "tp": 4}, 4).splitlines()) == 2
+
+
+@pytest.mark.parametrize(
+    ("mesh", "of_node", "says"),
+    [
+        ({"dp": 64, "pp": 16, "tp": 16}, 8, "tp = 16 crosses nodes of 8 ranks"),
+        ({"dp": 4, "tp": 6}, 8, "make tp the last axis, with a size that divides 8"),
+        ({"dp": 3, "tp": 4}, 8, "dp 3 x tp 4 = 12 ranks do not fill nodes of 8"),
+        ({"dp": 0, "tp": 4}, 8, "dp must be 1 or greater, got 0"),
+        ({"tp": 4}, 0, "ranks_per_node must be 1 or greater, got 0"),
+    ],
+)
+def test_a_map_that_cannot_be_is_refused(mesh, of_node, says):
+    with pytest.raises(ValueError, match=says):
+        rank_map(mesh, of_node)
 
 
 # ---- the command line

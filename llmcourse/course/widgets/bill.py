@@ -19,7 +19,8 @@ class CostCalculator(Widget):
 
     Args:
         preset: a name in `cost.PUBLISHED`, or "your own".
-        state: parameters_b and tokens_b (in billions), gpu (a name in `cost.HARDWARE`), gpus,
+        state: parameters_b and tokens_b (in billions), gpu (a name in `cost.HARDWARE`
+            whose power is known), gpus,
             mfu, price (dollars per GPU-hour), watts, host_share, pue, and shown: what the picture
             compares.
 
@@ -37,7 +38,7 @@ class CostCalculator(Widget):
     preset = Choice((*PUBLISHED, OWN))
     presets = traitlets.Dict().tag(sync=True)
     hardware = traitlets.Dict().tag(sync=True)
-    gpu = Choice(tuple(cost.HARDWARE))
+    gpu = Choice(tuple(name for name, part in cost.HARDWARE.items() if part.watts))
     shown = Choice(("GPU-hours", "days", "dollars", "kWh"), default="dollars")
     parameters_b = Limited(1, low=1e-4, high=1e5, step=1e-4, label="parameters N, billion")
     tokens_b = Limited(1, low=1e-4, high=1e6, step=1e-4, label="tokens D, billion")
@@ -58,6 +59,7 @@ class CostCalculator(Widget):
                 "source": _plain(part.source),
             }
             for name, part in cost.HARDWARE.items()
+            if part.watts
         }
         chosen = {k: v for k, v in presets.get(preset, {}).items() if k != "source"}
         super().__init__(preset=preset, presets=presets, hardware=hardware, **(chosen | state))

@@ -1,6 +1,6 @@
 """What a model costs: parameters, FLOPs, bytes and GPU hours, as pure functions of its shape.
 
-Taught in: chapters/10_blueprint.ipynb, chapters/14_mixture_of_experts.ipynb, chapters/15_splitting_the_model.ipynb, chapters/20_activation_memory.ipynb, chapters/35_cost.ipynb
+Taught in: chapters/10_blueprint.ipynb, chapters/14_mixture_of_experts.ipynb, chapters/15_splitting_the_model.ipynb, chapters/20_activation_memory.ipynb, chapters/35_cost.ipynb, chapters/37_hardware.ipynb
 """  # noqa: E501 - one line, which tests and pages read
 
 from typing import TYPE_CHECKING

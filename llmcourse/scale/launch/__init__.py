@@ -1,6 +1,6 @@
 """Jobs for clusters: the training command, in a script for Slurm or a manifest for Kubernetes.
 
-Taught in: chapters/31_failures.ipynb
+Taught in: chapters/31_failures.ipynb, chapters/38_orchestration.ipynb
 """
 
 from typing import TYPE_CHECKING
@@ -10,6 +10,7 @@ from llmcourse import lazy
 if TYPE_CHECKING:
     from llmcourse.scale.launch.job import LaunchConfig, torchrun_arguments, train_arguments
     from llmcourse.scale.launch.kubernetes import manifest, manifest_text
+    from llmcourse.scale.launch.ranks import nodes_of_groups, rank_map, rank_table
     from llmcourse.scale.launch.slurm import batch_script
 
 lazy(__name__)

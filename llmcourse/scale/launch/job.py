@@ -208,27 +208,26 @@ def _text(value: str | int | float | bool) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def torchrun_arguments(
-    config: LaunchConfig, *, endpoint: str, run_id: str, rendezvous: str = ""
-) -> list[str]:
+def torchrun_arguments(config: LaunchConfig, *, endpoint: str, run_id: str) -> list[str]:
     """Return the arguments of torchrun, the same on every machine.
+
+    The first two are --rdzv_conf and its value, to which a writer may add.
 
     Args:
         config: the job.
         endpoint: "host:port" of the first machine, at which all meet.
         run_id: a name that only this run uses.
-        rendezvous: more settings of the rendezvous, as "key=value,key=value".
 
     Source: https://docs.pytorch.org/docs/stable/elastic/run.html
     """
     waits = f"join_timeout={config.start_timeout_s},read_timeout={config.start_timeout_s}"
     flags = {
+        "rdzv_conf": waits,
         "nnodes": str(config.nodes),
         "nproc_per_node": str(config.processes_per_node),
         "rdzv_backend": "c10d",
         "rdzv_endpoint": endpoint,
         "rdzv_id": run_id,
-        "rdzv_conf": f"{waits},{rendezvous}" if rendezvous else waits,
         "max_restarts": str(config.max_restarts),
     }
     return [*_words(flags), "-m", "llmcourse.train", *train_arguments(config)]

@@ -124,10 +124,7 @@ def _jobset(config: LaunchConfig) -> Manifest:
 def _jobset_command(config: LaunchConfig) -> list[str]:
     """Return what each pod of the JobSet runs."""
     endpoint = f"{config.name}-{_JOB}-0-0.{config.name}:{config.port}"
-    words = torchrun_arguments(config, endpoint=endpoint, run_id=config.name)
-    at = words.index("--rdzv_conf")
-    _, waits = words[at : at + 2]
-    del words[at : at + 2]
+    _, waits, *words = torchrun_arguments(config, endpoint=endpoint, run_id=config.name)
     shell = ["bash", "-c", _HOST_IS_POD_0 + _WARNED, config.stop_file]
     return [*shell, torchrun_program(config), waits, *words]
 

@@ -181,149 +181,187 @@ def check_2(t, unmet):
     )
 
 
-def check_3(t, run_in_steps):
-    """38.3 From micro-batches to optimizer steps"""
-    mesh = {"dp": 3, "cp": 5, "pp": 7, "tp": 11}
-    answer = run_in_steps(mesh, 2, [(13, 100, 7_800 * 4)])
+def check_3(t, start_now):
+    """38.3 Who may overtake"""
+    # The queue of the chapter at hour 1.5: A has five of eight nodes until 4, C two until 3.
+    running = [(4, 5), (3, 2)]
+    queue = [("B", 8, 3), ("D", 1, 6), ("E", 1, 2)]
+    answer = start_now(1.5, 1, running, queue)
+    t(isinstance(answer, list | tuple), "return a list of names", "a list of names")
     t(
-        isinstance(answer, list | tuple) and [len(pair) for pair in answer] == [2],
-        "return a list with a pair for each period: tokens of a global batch, and steps",
-        "a pair for each period",
-    )
-    batch = int(answer[0][0])
-    t(
-        batch != 3 * 5 * 7 * 11 * 13 * 2 * 100,
-        "you counted every rank as a replica: the 5 x 7 x 11 ranks of a replica work on the same "
-        "sequences",
-        "replicas count, not ranks",
+        list(answer) != [],
+        "nobody overtakes: E has a node, and is gone at 3.5, before B can start at 4",
+        "who ends in time may overtake",
     )
     t(
-        batch != 3 * 5 * 13 * 2 * 100,
-        "you counted the ranks that share a sequence as replicas: each has a piece of the same "
-        "sequence, and the pieces together are one",
-        "context parallelism adds no sequence",
+        "D" not in answer,
+        "D fits now, but it would still have its node at 4, when B needs all eight",
+        "who is in the way at S waits",
     )
-    t(
-        batch != 3 * 2 * 100,
-        "you left out the accumulation: weights change once after 13 micro-batches, and so all 13 "
-        "belong to the batch",
-        "all micro-batches of a step belong to the batch",
-    )
-    t(
-        batch != 13 * 2 * 100,
-        "this is the batch of one replica: the gradients of all three are summed before weights "
-        "change",
-        "all replicas belong to the batch",
-    )
-    t(
-        batch != 3 * 13 * 2,
-        "these are sequences: the batch is asked for in tokens",
-        "the batch is in tokens",
+    t.equal(answer, ["E"], "E overtakes B and D: it ends at 3.5", "E overtakes")
+    t.equal(
+        start_now(1.5, 1, running, [("B", 8, 3), ("E", 1, 2.5)]),
+        ["E"],
+        "a job that ends exactly at S is in nobody's way",
+        "who ends exactly at S may overtake",
     )
     t.equal(
-        answer,
-        [(7_800, 4)],
-        "3 replicas x 13 micro-batches x 2 sequences x 100 tokens = 7,800 tokens, and 31,200 are "
-        "four such batches",
-        "3 x 13 x 2 x 100 = 7,800 tokens, four times",
+        start_now(0, 4, [], [("a", 3, 2), ("b", 4, 1), ("c", 1, 3), ("d", 1, 2)]),
+        ["a", "d"],
+        "a starts, and from then on it runs until 2: b can start at 2, so d may overtake and c may "
+        "not",
+        "who has just started runs, too",
     )
+    more = start_now(0, 2, [(10, 3)], [("b", 3, 5), ("c", 1, 50), ("d", 1, 50)])
     t(
-        [int(pair[1]) for pair in run_in_steps(mesh, 2, [(13, 100, 7_801)])] != [1],
-        "you left out the last step: one token is over after 7,800, and it takes a step of its own",
-        "a step that was begun counts",
+        "c" in more,
+        "at 10 there are five nodes and b takes three: two are left over, and c may keep one of "
+        "them for as long as it likes",
+        "nodes that are left over at S may be used",
     )
-    # The batch of Llama 3 405B, in the ranges that its paper gives; on 128 replicas it could be
-    # these micro-batches.
-    llama = {"dp": 128, "cp": 1, "pp": 16, "tp": 8}
-    ramp = [
-        (8, 4_096, 252 * 10**6),
-        (8, 8_192, 2_870 * 10**9 - 252 * 10**6),
-        (16, 8_192, 15_600 * 10**9 - 2_870 * 10**9),
-    ]
+    t.equal(more, ["c", "d"], "two nodes are left over at 10: c and d", "two are left over")
     t.equal(
-        run_in_steps(llama, 1, ramp),
-        [(2**22, 61), (2**23, 342_101), (2**24, 758_768)],
-        "4 M tokens for 61 steps, 8 M for 342,101 and 16 M for 758,768; each period has its own "
-        "tokens, counted from its own beginning",
-        "Llama 3 405B: 1.1 million steps, not billions. What is counted in trillions are tokens",
+        start_now(0, 3, [(10, 2)], [("b", 4, 5), ("c", 1, 50), ("d", 1, 50), ("e", 1, 9)]),
+        ["c", "e"],
+        "one node is left over at 10, and c takes it: d, too, would delay b. e ends at 9",
+        "a node is left over once",
     )
     t.equal(
-        run_in_steps({"dp": 1, "cp": 2, "pp": 1, "tp": 1}, 1, [(1, 3, 10**17 + 1), (2, 3, 6)]),
-        [(3, 33_333_333_333_333_334), (6, 1)],
-        "one sequence of three tokens in a step; divide whole numbers, since a float has 16 digits",
-        "small batches and many tokens",
+        [start_now(5, 6, [], [("a", 2, 1), ("b", 4, 1)]), start_now(5, 2, [(9, 1)], [])],
+        [["a", "b"], []],
+        "if all fit, all start; of an empty queue nobody does",
+        "all fit, and nobody is there",
     )
 
 
-def check_4(t, fit_into_racks):
-    """38.4 16,384 / 72"""
-    # Racks of 10 GPUs with 7 in the last one, groups of 4: two groups in a rack, one in the last.
-    answer = fit_into_racks(57, 10, 4, 1, 1)
+def check_4(t, run_through):
+    """38.4 Elastic restart"""
+    calm = run_through(10, 4, 2, [])
     t(
-        isinstance(answer, list | tuple) and len(answer) == 2,
-        "return two numbers: replicas, and GPUs left over",
-        "two numbers",
-    )
-    replicas, left = (int(number) for number in answer)
-    t(
-        replicas != 14,
-        "57 // 4 = 14 tears groups apart: of a rack's 10 GPUs two are left, and the next rack's "
-        "cannot join them",
-        "groups are counted rack by rack",
+        isinstance(calm, list | tuple) and len(calm) == 3,
+        "return three numbers: the end, hours lost, hours of restarts",
+        "three numbers",
     )
     t(
-        replicas != 10,
-        "you left out the last rack: it is not full, but 7 GPUs have room for a group of 4",
-        "the last rack is used as far as it goes",
+        calm[2] != 2,
+        "the first start is no restart: it takes no time here",
+        "the job begins at 0 without a restart",
+    )
+    t.equal(calm, (10, 0, 0), "without a failure ten hours of work take ten hours", "no failure")
+    once = run_through(10, 4, 2, [7])
+    t(
+        once != (19, 7, 2),
+        "you began from zero: at 7 hours of work the checkpoint of 4 hours was there",
+        "the job goes on from its checkpoint",
     )
     t(
-        replicas != 12,
-        "you counted the last rack as a full one: it has 7 GPUs, and not 10",
-        "the last rack is not full",
+        once != (12, 0, 2),
+        "you lost nothing: what was done since the checkpoint at 4 has to be done again",
+        "work since the checkpoint is lost",
+    )
+    t.equal(once, (15, 3, 2), "3 hours are lost, 2 go into the restart: 10 + 3 + 2", "one failure")
+    t(
+        run_through(10, 4, 2, [7, 14]) != (17, 3, 4),
+        "you counted checkpoints by the clock: at 14 the job has worked 4 + 5 hours, 8 are saved "
+        "and 1 is lost",
+        "checkpoints are counted in work",
+    )
+    t.equal(
+        run_through(10, 4, 2, [7, 14]),
+        (18, 4, 4),
+        "at 7 three hours are lost; it works from 9 on, at 14 it has 9 hours, of which 1 is lost",
+        "two failures",
     )
     t(
-        left != 5 * 2,
-        "you left out the GPUs that are over in the last rack",
-        "what is over in the last rack counts",
+        run_through(10, 4, 2, [7, 8])[2] != 4,
+        "the first restart was cut off after an hour: it took 1 hour, and the second one 2",
+        "a restart that fails takes only as long as it lasted",
+    )
+    t.equal(
+        run_through(10, 4, 2, [7, 8]),
+        (16, 3, 3),
+        "at 8 the restart begins anew, and the job works from 10 on; nothing more is lost",
+        "a failure during a restart",
+    )
+    t.equal(
+        [run_through(10, 4, 2, [10, 11]), run_through(10, 20, 2, [3, 30])],
+        [(10, 0, 0), (15, 3, 2)],
+        "what fails when the work is done, or later, changes nothing",
+        "failures after the end",
+    )
+    t.equal(
+        [run_through(100, every, 1, [15, 40, 41, 77]) for every in (1, 10, 100)],
+        [(104, 0, 4), (118, 14, 4), (178, 74, 4)],
+        "with a checkpoint every hour nothing is lost, every ten hours 14, and never 74",
+        "what not saving costs: 74 hours",
+    )
+
+
+def check_5(t, read_job):
+    """38.5 Read an sbatch"""
+
+    def script(nodes, gpus, time):
+        """Return a script with a misleading comment after its first command."""
+        return (
+            f"#!/bin/bash\n#SBATCH --job-name=run-7\n#SBATCH --nodes={nodes}\n"
+            f"#SBATCH --ntasks-per-node=1\n# where all meet\n\n#SBATCH --gpus-per-node={gpus}\n"
+            f"#SBATCH --time={time}\n#SBATCH --requeue\n\nset -euo pipefail\n"
+            '#SBATCH --nodes=999\n#SBATCH --time=9-00:00:00\nsrun torchrun "$@"\n'
+        )
+
+    answer = read_job(script(4, 8, "0-12:00:00"), {"dp": 2, "pp": 2, "tp": 8})
+    t(
+        isinstance(answer, list | tuple) and len(answer) == 3,
+        "return three numbers: ranks, seconds, nodes of a group",
+        "three numbers",
+    )
+    t(
+        answer[0] != 4,
+        "you counted one process on each node: the one task is torchrun, and it starts a process "
+        "for each of the 8 GPUs",
+        "torchrun starts a process for each GPU",
+    )
+    t(
+        answer[0] != 999 * 8 and answer[1] != 9 * 86_400,
+        "you read on after the first command: from there on #SBATCH is a comment",
+        "#SBATCH counts up to the first command",
     )
     t.equal(
         answer,
-        (11, 13),
-        "five racks with two groups each and one group in the last rack are 11 replicas of 4 GPUs; "
-        "57 - 44 = 13 are left over",
-        "57 GPUs in racks of 10: 11 groups of 4, and 13 GPUs left over",
+        (32, 43_200, 1),
+        "4 nodes with 8 GPUs are 32 ranks, twelve hours are 43,200 seconds, and ranks 0 to 7 are "
+        "one group and one node",
+        "32 ranks for 43,200 seconds, tp inside a node",
     )
     t(
-        int(fit_into_racks(57, 10, 4, 1, 3)[0]) != 0,
-        "you want a whole replica in one rack: only the tensor-parallel group has to be, and "
-        "stages may lie in different racks",
-        "a replica may lie across racks",
-    )
-    t(
-        int(fit_into_racks(57, 10, 4, 1, 3)[1]) != 13,
-        "the groups that make no whole replica are left over, too: 11 groups are three replicas of "
-        "three, and two groups have nothing to do",
-        "groups without a replica are left over",
+        read_job(script(4, 8, "2-01:02:03"), {"dp": 4, "tp": 8})[1] != 3_723,
+        "you left the days out: 2-01:02:03 is two days, an hour, two minutes and three seconds",
+        "the days count",
     )
     t.equal(
-        [fit_into_racks(57, 10, 4, 1, 3), fit_into_racks(57, 10, 4, 2, 2)],
-        [(3, 21), (2, 25)],
-        "11 groups are three replicas of three groups, or two of 2 x 2",
-        "11 groups: three replicas of three, or two of four",
+        read_job(script(4, 8, "2-01:02:03"), {"dp": 4, "tp": 8})[1],
+        2 * 86_400 + 3_723,
+        "2-01:02:03 is two days, an hour, two minutes and three seconds",
+        "a time in seconds",
     )
+    first = read_job(script(4, 8, "0-01:00:00"), {"tp": 4, "pp": 2, "dp": 4})[2]
+    t(
+        first != 1,
+        "you took tp for the last axis: here it is the first, and ranks 0, 8, 16 and 24 are one "
+        "group, on four nodes",
+        "the order of the axes decides",
+    )
+    t.equal(first, 4, "ranks 0, 8, 16 and 24 are one group, on four nodes", "tp first: four nodes")
     t.equal(
         [
-            fit_into_racks(16_384, rack, tp, 1, 16)
-            for rack, tp in ((8, 8), (72, 8), (72, 16), (72, 72))
+            read_job(script(2, 8, "0-01:00:00"), {"dp": 1, "tp": 16})[2],
+            read_job(script(3, 8, "0-01:00:00"), {"dp": 4, "tp": 6})[2],
+            read_job(script(2, 4, "0-01:00:00"), {"pp": 2, "tp": 2, "cp": 2})[2],
+            read_job(script(4, 2, "0-01:00:00"), {"dp": 2, "tp": 2, "cp": 2})[2],
         ],
-        [(128, 0), (128, 0), (56, 2_048), (14, 256)],
-        "16,384 GPUs, 16 stages: TP 8 fits into racks of 72 as it does into servers of 8; TP 16 "
-        "leaves 8 GPUs of each rack, in the end 2,048; TP 72 leaves 256",
-        "16,384/72 does not divide, and TP 8 does not mind: 72 = 9 x 8",
-    )
-    t.equal(
-        [fit_into_racks(100, 8, 16, 1, 1), fit_into_racks(0, 72, 8, 1, 1)],
-        [(0, 100), (0, 0)],
-        "a group that is larger than a rack fits nowhere; and without GPUs there is no replica",
-        "no room for any group, and no GPU",
+        [2, 2, 1, 2],
+        "16 ranks need two nodes of 8; of groups of six, the second is ranks 6 to 11 and lies on "
+        "two nodes; with cp behind it, tp joins ranks 0 and 2, on one node of four, but on two "
+        "nodes of two",
+        "groups that cross, and groups that do not",
     )

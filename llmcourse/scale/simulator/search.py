@@ -1,0 +1,106 @@
+"""The fastest legal layout of a model on a cluster."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import product
+
+from llmcourse.base.arguments import require
+from llmcourse.model import ModelConfig
+from llmcourse.parallel.legal import divisors
+from llmcourse.parallel.mesh import Split
+from llmcourse.scale.cost.model import FORGOTTEN
+from llmcourse.scale.simulator.cluster import Cluster
+from llmcourse.scale.simulator.job import Job, Step
+from llmcourse.scale.simulator.step import simulate_job
+
+SEQUENCES = (1, 2, 4, 8)
+"""Of a micro-batch, that are tried."""
+
+
+def splits(config: ModelConfig, cluster: Cluster, batch_size: int) -> Iterator[Split]:
+    """Yield all legal splits of a model and a batch over a cluster.
+
+    tp stays inside a domain, cuts the residual stream, too, and is 1 for a mixture; cp, ep and tp
+    are powers of two, or divide the experts; pp divides the GPUs that remain, and dp is the rest.
+    Micro-batches have 1, 2, 4 or 8 sequences, and a pipeline one chunk, two, or as many as layers.
+    """
+    domain, length = cluster.hardware.domain, config.context_length
+    experts = divisors(config.num_experts) if config.num_experts else [1]
+    tensor = [1] if config.num_experts else _powers(min(domain, config.num_heads))
+    for tp, cp, ep in product(tensor, _powers(length // 2), experts):
+        rest, left = divmod(cluster.num_gpus, tp * cp * ep)
+        if left or config.num_heads % tp or length % (2 * cp * tp):
+            continue
+        for pp in (p for p in divisors(rest) if p <= config.num_layers):
+            share, left = divmod(batch_size, rest // pp * ep)
+            if left:
+                continue
+            for sequences in (n for n in SEQUENCES if share % n == 0):
+                m, layers = share // sequences, config.num_layers // pp
+                for chunks in sorted({1, min(2, layers), layers}):
+                    if (pp == 1 and chunks > 1) or m < pp or (chunks > 1 and m % pp):
+                        continue
+                    yield Split(
+                        dp=rest // pp,
+                        pp=pp,
+                        cp=cp,
+                        ep=ep,
+                        tp=tp,
+                        micro_batches=m,
+                        chunks=chunks,
+                        pipeline="interleaved" if chunks > 1 else "1f1b",
+                        sequence_parallel=tp > 1,
+                        replicate_kv=tp > config.num_kv_heads,
+                    )
+
+
+def _powers(most: int) -> list[int]:
+    return [2**n for n in range(most.bit_length()) if 2**n <= most]
+
+
+def search(config: ModelConfig, cluster: Cluster, *, num_tokens: int) -> list[Step]:
+    """Return the fastest step of every legal mesh that fits into memory, the fastest first.
+
+    Of a mesh (dp, pp, cp, ep, tp) that is the best choice of micro-batches, chunks and
+    recomputation; a layer computes nothing again where that fits.
+
+    Args:
+        config: the model, and the length of its sequences.
+        cluster: on what.
+        num_tokens: of a step, over all GPUs; a multiple of the length.
+
+    Raises:
+        ValueError: if no layout is legal, or none fits; then with the one that lacks the least.
+    """
+    length = config.context_length
+    require("num_tokens", num_tokens, least=length)
+    if num_tokens % length:
+        raise ValueError(
+            f"num_tokens must be a multiple of the {length:,} tokens of a sequence, "
+            f"got {num_tokens:,}"
+        )
+    best: dict[tuple[int, ...], Step] = {}
+    least: Step | None = None
+    for split in splits(config, cluster, num_tokens // length):
+        mesh = tuple(split.sizes.values())
+        job = Job(config=config, split=split, batch_size=num_tokens // length)
+        for recompute in FORGOTTEN:
+            step = simulate_job(replace(job, recompute=recompute), cluster)
+            if least is None or step.memory_bytes < least.memory_bytes:
+                least = step
+            if step.fits:
+                if mesh not in best or step.seconds < best[mesh].seconds:
+                    best[mesh] = step
+                break
+    if least is None:
+        raise ValueError(
+            f"no layout of {cluster.num_gpus:,} GPUs divides {num_tokens // length:,} sequences, "
+            f"{config.num_layers} layers and {config.num_heads} heads: take another number of one"
+        )
+    if not best:
+        raise ValueError(
+            f"the model fits on no layout of {cluster.num_gpus:,} GPUs: the least, "
+            f"{least.job.split.sizes}, needs {least.memory_bytes / 1e9:,.0f} GB on each, and one "
+            f"has {cluster.hardware.memory_bytes / 1e9:,.0f}: take more GPUs, or a smaller model"
+        )
+    return sorted(best.values(), key=lambda step: step.seconds)

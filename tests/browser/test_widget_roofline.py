@@ -1,0 +1,110 @@
+"""The roofline of chapter 37: the page counts as the package, and every control obeys.
+
+Mutants that these tests reject: float32 in place of bf16, one product in backward, a cache that is
+shared by all sequences, the sum of both times, residual sums of forward in backward, the loss in
+decoding.
+"""
+
+import pytest
+
+from llmcourse.course.widgets.roofline import (
+    DECODING,
+    SHAPES,
+    TRAINING,
+    RooflineBoard,
+    moved,
+    sizes_of,
+)
+from llmcourse.scale import cost, roofline
+from tests.browser.kit import choose, enter, noted, pictured, said, table, value
+
+CASES = [(1, 1), (3, 17), (64, 8_192), (4_096, 131_072)]
+
+
+def packages(config, *, decoding, batch, length):
+    if decoding:
+        return roofline.decode_operations(config, batch_size=batch, length=length)
+    return roofline.training_operations(config, batch_size=batch, length=length)
+
+
+@pytest.mark.parametrize("decoding", [True, False])
+@pytest.mark.parametrize("name", SHAPES)
+def test_operations_are_the_packages(arithmetic, name, decoding):
+    config = SHAPES[name]()
+    asked = [{"decoding": decoding, "batch": b, "length": t} for b, t in CASES]
+    calls = [[sizes_of(config), one, moved()] for one in asked]
+    for one, rows in zip(asked, arithmetic(RooflineBoard, "operations", calls), strict=True):
+        found = {(phase, what): (flop, size) for phase, what, flop, size in rows}
+        expected = packages(config, **one)
+        assert len(found) == len(rows) == len(expected)
+        for o in expected:
+            assert found[o.phase, o.name] == pytest.approx((o.flop, o.bytes), rel=1e-12)
+
+
+def test_times_and_the_roof_are_the_packages(arithmetic):
+    cases = [(flop, size) for flop in (0, 1e3, 1e12) for size in (1, 1e6, 1e13)]
+    for name, part in cost.HARDWARE.items():
+        machine = roofline.accelerator(name)
+        gpu = {"peak": part.dense_bf16_flop_per_s, "bandwidth": part.memory_bytes_per_s}
+        found = arithmetic(RooflineBoard, "seconds", [[case, gpu] for case in cases])
+        for (flop, size), seconds in zip(cases, found, strict=True):
+            one = roofline.Operation(
+                name="x", phase="decode", flop=flop, bytes=size, eager_bytes=size, calls=0
+            )
+            assert seconds == pytest.approx(roofline.place(machine, one, fused=True).seconds)
+        roof = arithmetic(RooflineBoard, "attainable", [[i, gpu] for i in (0.1, 200, 5e3)])
+        assert roof == [roofline.attainable_flop_per_s(machine, i) for i in (0.1, 200, 5e3)]
+
+
+def test_what_is_held_is_weights_and_caches_or_the_state_of_training(arithmetic):
+    config = SHAPES["Llama 3 8B"]()
+    asked = [{"decoding": d, "batch": 3, "length": 100} for d in (True, False)]
+    decode, training = arithmetic(
+        RooflineBoard, "heldBytes", [[sizes_of(config), a] for a in asked]
+    )
+    parameters = cost.num_parameters(config)
+    assert decode == 2 * parameters + 300 * cost.kv_cache_bytes_per_token(config)
+    assert training == cost.MIXED_TRAINING.total * parameters
+
+
+def test_the_sentence_has_the_numbers_of_the_chapter(show):
+    page = show(RooflineBoard(batch=1))
+    assert "4.52 ms, 221 tokens a second, 0.35 % of the peak" in said(page)
+    assert "memory is the limit for 100 % of the time" in said(page)
+    enter(page, "sequences at once", "512")
+    assert "does not fit into one (80 GB)" in said(page)
+    choose(page, "work", TRAINING)
+    enter(page, "sequences at once", "1")
+    enter(page, "tokens of each", "8192")
+    assert "529 ms" in said(page)
+    assert "128 GB, which does not fit" in said(page)
+
+
+def test_the_table_has_every_operation_with_its_bound(show):
+    page = show(RooflineBoard(work=TRAINING, batch=1, length=8_192))
+    rows = {(row[1], row[0]): row[2:] for row in table(page)}
+    assert len(rows) == 27
+    assert rows["optimizer", "AdamW"][3] == "memory"
+    assert rows["optimizer", "AdamW"][5] == "13 %"
+    assert rows["forward", "gate, up"][2:4] == ["2,290", "arithmetic"]
+    choose(page, "work", DECODING)
+    assert {row[1] for row in table(page)} == {"decode"}
+    assert "loss" not in {row[0] for row in table(page)}
+
+
+def test_another_accelerator_moves_the_ridge(show):
+    page = show(RooflineBoard())
+    assert "ridge at 295 FLOPs per byte" in pictured(page)
+    choose(page, "accelerator", "A100")
+    assert "ridge at 153 FLOPs per byte" in pictured(page)
+    choose(page, "model", "stories")
+    assert "queries" in pictured(page)
+
+
+def test_what_is_impossible_is_clamped_and_said(show):
+    page = show(RooflineBoard())
+    enter(page, "sequences at once", "0")
+    assert "0 is not possible" in noted(page)
+    assert value(page, "sequences at once") == "1"
+    with pytest.raises(ValueError, match="gpu must be one of V100"):
+        RooflineBoard(gpu="GTX")

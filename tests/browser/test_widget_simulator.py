@@ -1,0 +1,182 @@
+"""The simulator of chapter 39: the page computes as the package, and every control obeys.
+
+Mutants that these tests reject: latencies left out, the ring of cp with gradients of 2 bytes, a
+head in every stage, messages of dp never hidden, activations of one micro-batch, a block computed
+again that keeps all it has, chunks that change nothing, any layout allowed.
+"""
+
+import math
+import random
+
+import pytest
+import traitlets
+
+from llmcourse.course.widgets.simulator import (
+    OWN,
+    PUBLISHED,
+    StepSimulator,
+    hardware_of,
+    shape_of,
+    state_of,
+)
+from llmcourse.model import ModelConfig
+from llmcourse.parallel.mesh import Split
+from llmcourse.scale.cost import HARDWARE, Precision
+from llmcourse.scale.simulator import Cluster, simulate
+from tests.browser.kit import choose, enter, noted, pictured, said, table, value
+
+META = "Llama 3 405B, 16,384 GPUs, 8,192 tokens"
+
+
+def random_case(rng):
+    """A layout that may break a rule, in the letters of the page, and its model."""
+    heads = rng.choice([4, 8, 12, 16])
+    config = ModelConfig(
+        num_layers=rng.randrange(2, 33),
+        width=64 * rng.randrange(1, 200),
+        num_heads=heads,
+        num_kv_heads=rng.choice([n for n in (1, 2, 4, heads) if heads % n == 0]),
+        head_size=rng.choice([32, 64, 128]),
+        hidden=64 * rng.randrange(1, 500),
+        vocab_size=64 * rng.randrange(8, 2_000),
+        context_length=64 * rng.choice([4, 16, 32, 128, 2_048]),
+        tied_head=rng.random() < 0.5,
+    )
+    dp, tp = rng.choice([1, 2, 3, 8]), rng.choice([1, 1, 2, 3, 4, 8])
+    pp, chunks = rng.choice([1, 2, 4, 7]), rng.choice([1, 1, 2, 3])
+    sequences = rng.choice([1, 2, 4])
+    micro_batches = rng.choice([1, 3, pp, 2 * pp, 8 * pp])
+    name = rng.choice(list(HARDWARE))
+    return config, {
+        "model": shape_of(config) | {"T": config.context_length, "beside": rng.random() < 0.3},
+        "gpu": name,
+        **hardware_of(name),
+        "dp": dp,
+        "pp": pp,
+        "cp": rng.choice([1, 1, 2, 4, 16]),
+        "tp": tp,
+        "batch": dp * sequences * micro_batches + (rng.random() < 0.05),
+        "sequences": sequences,
+        "chunks": chunks if pp > 1 or rng.random() < 0.1 else 1,
+        "cut": tp > 1 and rng.random() < 0.6,
+        "again": rng.choice(["nothing", "attention", "block"]),
+        "scores": rng.choice(["fused", "kept", "again"]),
+        "overlap": rng.random() < 0.6,
+        "zero": rng.randrange(4),
+        "number": 2,
+        "gradient": rng.choice([2, 4]),
+        "parameter": 2,
+    }
+
+
+def packages(config, case):
+    """The step of the package; where the layout breaks a rule, None."""
+    per_rank, left = divmod(case["batch"], case["dp"])
+    micro_batches, more = divmod(per_rank, case["sequences"])
+    axes = {axis: case[axis] for axis in ("dp", "pp", "cp", "tp")}
+    if left or more:
+        return None
+    try:
+        split = Split(
+            **axes,
+            micro_batches=micro_batches,
+            chunks=case["chunks"],
+            pipeline="interleaved" if case["chunks"] > 1 else "1f1b",
+            sequence_parallel=case["cut"],
+            replicate_kv=case["tp"] > config.num_kv_heads,
+        )
+        split.check(config, case["batch"])
+    except ValueError:
+        return None
+    return simulate(
+        config,
+        split,
+        Cluster(accelerator=case["gpu"], num_gpus=math.prod(axes.values())),
+        batch_size=case["batch"],
+        recompute=case["again"],
+        scores=case["scores"],
+        side_by_side=case["model"]["beside"],
+        overlap=case["overlap"],
+        zero_stage=case["zero"],
+        precision=Precision(activation=2, gradient=case["gradient"], parameter=2),
+    )
+
+
+def test_steps_are_the_packages_and_so_are_refusals(arithmetic):
+    rng = random.Random(39)
+    cases = [random_case(rng) for _ in range(800)]
+    steps = [packages(*case) for case in cases]
+    given = [[{k: v for k, v in case.items() if k != "gpu"}] for _, case in cases]
+    refused = arithmetic(StepSimulator, "broken", given)
+    assert [said == "" for said in refused] == [step is not None for step in steps]
+    legal = [(step, one) for step, one in zip(steps, given, strict=True) if step]
+    assert len(legal) > 150
+    found = arithmetic(StepSimulator, "simulate", [one for _, one in legal])
+    for (step, _), there in zip(legal, found, strict=True):
+        seconds = {part: s for part, s in there["seconds"].items() if s}
+        assert seconds == pytest.approx(
+            {part: s for part, s in step.seconds_by_part.items() if s}, rel=1e-9
+        )
+        assert there["bytes"] == pytest.approx(step.bytes_by_part, rel=1e-9)
+        assert there["mfu"] == pytest.approx(step.mfu, rel=1e-9)
+    parts = {part for step, _ in legal for part, s in step.seconds_by_part.items() if s}
+    assert {"head", "cp", "tp", "pp", "dp", "bubble", "recomputation", "attention"} <= parts
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_a_preset_is_the_published_run(arithmetic, name):
+    row, state = PUBLISHED[name], state_of(PUBLISHED[name])
+    step = row.simulated()
+    assert state["dp"] * state["pp"] * state["cp"] * state["tp"] == row.num_gpus
+    widget = StepSimulator(name)
+    shape = widget.shapes[state["shape"]] | {"T": state["length"]}
+    case = {k: v for k, v in state.items() if k not in ("shape", "gpu", "length")}
+    case |= {"zero": int(case["zero"]), "gradient": int(case["gradient"])}
+    case |= {"model": shape, "number": 2, "parameter": 2, **hardware_of(state["gpu"])}
+    ((there,),) = [arithmetic(StepSimulator, "simulate", [[case]])]
+    assert sum(there["seconds"].values()) == pytest.approx(step.seconds, rel=1e-9)
+    assert sum(there["bytes"].values()) == pytest.approx(step.memory_bytes, rel=1e-9)
+
+
+def test_it_says_time_memory_and_what_was_published(show):
+    page = show(StepSimulator())
+    assert said(page) == (
+        "16,384 GPUs take 6.184 s for a step, an MFU of 42.2 %. Published: 6.461 s. "
+        "A GPU needs 89.3 GB of 80 GB: it does not fit."
+    )
+    assert pictured(page).startswith("time of a step: products 4 s, attention 0.356 s")
+    rows = {row[0]: row[1:] for row in table(page)}
+    assert rows["time: bubble"][1] == "11.6 %"
+    assert rows["published"] == ["400 TFLOP/s", PUBLISHED[META].source.replace("https://", "")]
+
+
+def test_a_change_makes_it_ones_own_and_a_rule_is_told(show):
+    page = show(StepSimulator())
+    enter(page, "dp: replicas", "256")
+    assert page.get_by_label("start from", exact=True).input_value() == OWN
+    assert said(page) == (
+        "This layout breaks a rule: a replica has 8 micro-batches, too few for 16 stages."
+    )
+    enter(page, "pp: stages", "8")
+    assert said(page).startswith("16,384 GPUs take ")
+    choose(page, "start from", "PaLM 540B")
+    assert said(page).startswith("6,144 GPUs take 18.59 s for a step")
+    choose(page, "computed again in backward", "nothing")
+    assert "Published" not in said(page)
+    assert "it does not fit" in said(page)
+
+
+def test_what_is_impossible_is_clamped_and_said(show):
+    page = show(StepSimulator())
+    enter(page, "tp: parts of a layer", "0")
+    assert "0 is not possible" in noted(page)
+    assert value(page, "tp: parts of a layer") == "1"
+
+
+def test_python_keeps_the_same_state():
+    assert StepSimulator(META).state()["dp"] == 128
+    assert StepSimulator(preset=OWN, dp=3).dp == 3
+    assert "is used" in StepSimulator(preset=OWN, pp=0).note
+    assert shape_of(PUBLISHED[META].config)["L"] == 126
+    with pytest.raises(traitlets.TraitError, match="preset must be one of Megatron-LM"):
+        StepSimulator("GPT-5")
