@@ -239,7 +239,7 @@ def check_5(t, first_at_131072, ranking, seconds_with, slower):
     t.equal(
         first_at_131072(),
         "attention",
-        "rank the four names for row 2: attention grows with the square of the length, all else with the "
-        "length",
+        "rank the four names for row 2: attention grows with the square of the length, all else "
+        "with the length",
         "attention takes over",
     )
