@@ -49,6 +49,10 @@ OF_ITS_OWN = {
     "06_crawl_to_corpus": Cost(package=2_500, script=250, tests=2_500, seconds=100),
     # The whole of scale.laws, which 34 teaches: 07 needs its law of mixtures, and comes first.
     "07_mixture": Cost(package=1_600, script=250, tests=900, seconds=35),
+    # Every operation of a step and of decoding, with what it moves, fused and line by line.
+    "37_hardware": Cost(package=700, script=250, tests=500, seconds=35),
+    # The simulator, and 22 rows of four papers that it is held against.
+    "39_why_16384": Cost(package=1_300, script=250, tests=600, seconds=35),
 }
 """What chapters may cost that carry a whole part of the package."""
 

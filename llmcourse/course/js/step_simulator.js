@@ -212,8 +212,7 @@ function render({ model, el }) {
     c = now();
     const wrong = broken(c);
     step = wrong ? null : simulate(c);
-    draw();
-    drawMemory();
+    [draw, drawMemory].forEach((picture) => picture());
     const preset = presets[model.get("preset")];
     const told = preset ? [["published", preset.printed, preset.source]] : [];
     if (!step) rows({ columns: ["part", "amount", "share"], rows: [["rule", wrong, ""], ...told] });
