@@ -117,7 +117,7 @@ def check_3(t, learnt, may_read, pairs_read, row_positions):
     )
 
 
-def check_4(t, least_factor, ntk_needs, scores, slowed, train_head, worst, *, SPEEDS, WANTED):
+def check_4(t, least_factor, ntk_needs, slowed, worst, *, SPEEDS, WANTED, scores, train_head):
     """36.4 Stretch a trained head"""
     weights = train_head(WANTED, SPEEDS)
     t.close(
