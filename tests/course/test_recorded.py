@@ -13,7 +13,7 @@ def test_what_is_recorded_is_found_by_name():
     found = recorded_runs("curation")
     assert set(found["copies"]["recited"]) == {str(n) for n in curation_runs.COPIES}
     assert set(found["copies"]["believed"]) == {str(s) for s in curation_runs.SHARES}
-    with pytest.raises(ValueError, match="nothing is recorded as 'x'; there are curation"):
+    with pytest.raises(ValueError, match="nothing is recorded as 'x'; there are batch"):
         recorded_runs("x")
 
 
