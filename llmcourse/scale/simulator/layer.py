@@ -54,9 +54,11 @@ class Product(NamedTuple):
 def product_seconds(
     rows: int | float, out: int | float, into: int | float, cluster: Cluster
 ) -> float:
-    """Return the time of one product in bf16, by the roofline::
+    """Return the time of one product in bf16, by the roofline.
 
-    max(2 rows out into / rate, 2 (rows into + into out + rows out) / bandwidth) + launch
+    ::
+
+        max(2 rows out into / rate, 2 (rows into + into out + rows out) / bandwidth) + launch
     """
     moved = 2 * (rows * into + into * out + rows * out)
     seconds = max(2 * rows * out * into / cluster.product_flop_per_s, moved / cluster.memory_rate)
