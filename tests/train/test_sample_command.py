@@ -108,7 +108,7 @@ def test_the_text_is_that_of_generate(folder, loaded, capfd, flags, how):
 )
 def test_the_run_writes_as_it_does_while_it_is_trained(settings, tmp_path, capfd):
     run = train.resume(trained(tmp_path / "run", **settings))
-    run.sample_generator = runtime.generator(5)
+    run.generators["sample"] = runtime.generator(5)
     prompt = "One day the cat sat on the mat."
     expected = train.sample(run, prompt)
     capfd.readouterr()
