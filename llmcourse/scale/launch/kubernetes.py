@@ -75,8 +75,9 @@ def manifest(config: LaunchConfig, kind: Kind = "jobset") -> Manifest:
     Raises:
         ValueError: if a setting is missing, or has no effect on kubernetes.
 
-    Source: https://jobset.sigs.k8s.io/docs/reference/jobset.v1alpha2/ and
-        https://github.com/kubeflow/trainer/blob/release-1.9/pkg/apis/kubeflow.org/v1/
+    Source:
+        https://jobset.sigs.k8s.io/docs/reference/ and
+        https://github.com/kubeflow/trainer/tree/release-1.9
     """
     config.check_for("kubernetes")
     return {"jobset": _jobset, "pytorchjob": _pytorchjob}[kind](config)
