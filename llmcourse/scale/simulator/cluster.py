@@ -1,6 +1,6 @@
 """A cluster on paper: accelerators, the links between them, and what of both a program reaches."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from llmcourse.base.arguments import require_fields
 from llmcourse.scale.cost.hardware import HARDWARE, Hardware
@@ -69,7 +69,7 @@ class Cluster:
     """GPUs that the network joins at full bandwidth; None is all of them."""
     oversubscription: int | float = 1.0
     """Between pods, how many times more bandwidth goes in than comes out; 7 at Meta."""
-    reached: Reached | None = field(default=None)
+    reached: Reached | None = None
     """None takes `REACHED`."""
 
     def __post_init__(self) -> None:

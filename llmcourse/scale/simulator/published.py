@@ -75,6 +75,8 @@ class PublishedStep:
     """Of a micro-batch; None where the paper does not say."""
     chunks: int | None = None
     """Of a pipeline rank; None where the paper does not say."""
+    cuts_stream: bool = True
+    """Whether tp cuts the residual stream along time, too."""
     settings: dict[str, Any]
     """Other fields of `simulator.Job`."""
     source: str
@@ -101,11 +103,12 @@ class PublishedStep:
                     micro_batches=share // sequences,
                     chunks=v,
                     pipeline="interleaved" if v > 1 else "1f1b",
-                    sequence_parallel=tp > 1 and self.settings.get("parallel_stream", True),
+                    sequence_parallel=tp > 1 and self.cuts_stream,
                     replicate_kv=tp > self.config.num_kv_heads,
                 )
-                rest = {k: v for k, v in self.settings.items() if k != "parallel_stream"}
-                yield Job(config=self.config, split=split, batch_size=self.batch_size, **rest)
+                yield Job(
+                    config=self.config, split=split, batch_size=self.batch_size, **self.settings
+                )
 
     def simulated(self, cluster: Cluster | None = None) -> Step:
         """Return the fastest of its jobs that fits; where none fits, the fastest."""
@@ -127,13 +130,13 @@ def _megatron(row: str) -> PublishedStep:
         batch_size=int(batch),
         seconds=flop / int(gpus) / (float(tflops) * 1e12),
         printed=f"{tflops} TFLOP/s",
+        cuts_stream=False,
         settings={
             "recompute": "block",
             "scores": "kept",
             "overlap": False,
             "zero_stage": 0,
             "precision": HALF,
-            "parallel_stream": False,
         },
         source="Narayanan et al. 2021, table 1, https://arxiv.org/abs/2104.04473",
     )
@@ -171,13 +174,13 @@ def _korthikanti(row: str) -> Iterator[PublishedStep]:
             printed=f"{seconds} s",
             sequences=int(micro),
             chunks={"1": 1, "8": 3, "35": 3}.get(pp),
+            cuts_stream=not whole,
             settings={
                 "recompute": "block" if whole else "nothing",
                 "scores": "kept" if whole else "again",
                 "overlap": False,
                 "zero_stage": 0,
                 "precision": HALF,
-                "parallel_stream": not whole,
             },
             source="Korthikanti et al. 2022, tables 3 and 5, https://arxiv.org/abs/2205.05198",
         )
@@ -212,12 +215,12 @@ PALM = PublishedStep(
     batch_size=2_048,
     seconds=2_048 * 2_048 / 238.3e3,
     printed="238.3 k tokens/s",
+    cuts_stream=False,
     settings={
         "recompute": "block",
         "scores": "kept",
         "side_by_side": True,
         "zero_stage": 3,
-        "parallel_stream": False,
     },
     source="Chowdhery et al. 2022, sections 4 and 5 and appendix B, "
     "https://arxiv.org/abs/2204.02311; the vocabulary of 256,000 is padded to a multiple of 12",
