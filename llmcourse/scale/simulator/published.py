@@ -22,6 +22,9 @@ from llmcourse.scale.simulator.step import simulate_job
 HALF = Precision(activation=2, gradient=2, parameter=2)
 """Gradients are summed in 16 bits, as Megatron-LM does when it is not told otherwise."""
 
+OF_MEGATRON = {"overlap": False, "zero_stage": 0, "precision": HALF}
+"""Settings of its runs on A100s."""
+
 
 def gpt(*, num_layers: int, width: int, num_heads: int, vocab_size: int = 51_200) -> ModelConfig:
     """Return a Llama of the size and the cost of a GPT.
@@ -131,13 +134,7 @@ def _megatron(row: str) -> PublishedStep:
         seconds=flop / int(gpus) / (float(tflops) * 1e12),
         printed=f"{tflops} TFLOP/s",
         cuts_stream=False,
-        settings={
-            "recompute": "block",
-            "scores": "kept",
-            "overlap": False,
-            "zero_stage": 0,
-            "precision": HALF,
-        },
+        settings={**OF_MEGATRON, "recompute": "block", "scores": "kept"},
         source="Narayanan et al. 2021, table 1, https://arxiv.org/abs/2104.04473",
     )
 
@@ -176,11 +173,9 @@ def _korthikanti(row: str) -> Iterator[PublishedStep]:
             chunks={"1": 1, "8": 3, "35": 3}.get(pp),
             cuts_stream=not whole,
             settings={
+                **OF_MEGATRON,
                 "recompute": "block" if whole else "nothing",
                 "scores": "kept" if whole else "again",
-                "overlap": False,
-                "zero_stage": 0,
-                "precision": HALF,
             },
             source="Korthikanti et al. 2022, tables 3 and 5, https://arxiv.org/abs/2205.05198",
         )

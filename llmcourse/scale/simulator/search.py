@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
 
-from llmcourse.base.arguments import require
 from llmcourse.model import ModelConfig
 from llmcourse.parallel.legal import divisors
 from llmcourse.parallel.mesh import Split
@@ -70,28 +69,16 @@ def search(config: ModelConfig, cluster: Cluster, *, num_tokens: int) -> list[St
         num_tokens: of a step, over all GPUs; a multiple of the length.
 
     Raises:
-        ValueError: if no layout is legal, or none fits; then with the one that lacks the least.
+        ValueError: if no layout is legal, or none fits; then with the least that it needs, and the
+            nearest larger cluster, of twice as many GPUs and so on, on which it fits.
     """
     length = config.context_length
-    require("num_tokens", num_tokens, least=length)
-    if num_tokens % length:
+    if num_tokens < 1 or num_tokens % length:
         raise ValueError(
             f"num_tokens must be a multiple of the {length:,} tokens of a sequence, "
             f"got {num_tokens:,}"
         )
-    best: dict[tuple[int, ...], Step] = {}
-    least: Step | None = None
-    for split in splits(config, cluster, num_tokens // length):
-        mesh = tuple(split.sizes.values())
-        job = Job(config=config, split=split, batch_size=num_tokens // length)
-        for recompute in FORGOTTEN:
-            step = simulate_job(replace(job, recompute=recompute), cluster)
-            if least is None or step.memory_bytes < least.memory_bytes:
-                least = step
-            if step.fits:
-                if mesh not in best or step.seconds < best[mesh].seconds:
-                    best[mesh] = step
-                break
+    best, least = _tried(config, cluster, num_tokens // length)
     if least is None:
         raise ValueError(
             f"no layout of {cluster.num_gpus:,} GPUs divides {num_tokens // length:,} sequences, "
@@ -101,6 +88,35 @@ def search(config: ModelConfig, cluster: Cluster, *, num_tokens: int) -> list[St
         raise ValueError(
             f"the model fits on no layout of {cluster.num_gpus:,} GPUs: the least, "
             f"{least.job.split.sizes}, needs {least.memory_bytes / 1e9:,.0f} GB on each, and one "
-            f"has {cluster.hardware.memory_bytes / 1e9:,.0f}: take more GPUs, or a smaller model"
+            f"has {cluster.hardware.memory_bytes / 1e9:,.0f}: take "
+            f"{_nearest(config, cluster, num_tokens // length)}, or a smaller model"
         )
     return sorted(best.values(), key=lambda step: step.seconds)
+
+
+def _tried(
+    config: ModelConfig, cluster: Cluster, batch_size: int
+) -> tuple[dict[tuple[int, ...], Step], Step | None]:
+    """Return the fastest step that fits of every mesh, and the step that needs least memory."""
+    best: dict[tuple[int, ...], Step] = {}
+    least: Step | None = None
+    for split in splits(config, cluster, batch_size):
+        mesh = tuple(split.sizes.values())
+        job = Job(config=config, split=split, batch_size=batch_size)
+        for recompute in FORGOTTEN:
+            step = simulate_job(replace(job, recompute=recompute), cluster)
+            if least is None or step.memory_bytes < least.memory_bytes:
+                least = step
+            if step.fits:
+                if mesh not in best or step.seconds < best[mesh].seconds:
+                    best[mesh] = step
+                break
+    return best, least
+
+
+def _nearest(config: ModelConfig, cluster: Cluster, batch_size: int) -> str:
+    """Say on how many more GPUs a model fits."""
+    for num_gpus in (cluster.num_gpus * 2**doublings for doublings in range(1, 15)):
+        if _tried(config, replace(cluster, num_gpus=num_gpus), batch_size)[0]:
+            return f"{num_gpus:,} GPUs, on which it fits"
+    return "another accelerator"
