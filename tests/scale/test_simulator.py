@@ -479,7 +479,6 @@ def test_search_returns_every_mesh_once_the_fastest_first():
             "no layout of 7 GPUs divides 1 sequences",
         ),
     ],
-    ids=str,
 )
 def test_bad_input_is_told_in_a_line(make, message):
     with pytest.raises(ValueError, match=message) as told:
