@@ -47,6 +47,8 @@ LIMIT = Cost(package=500, script=250, tests=500, seconds=35)
 OF_ITS_OWN = {
     # The whole of curation: ten steps of a funnel, a crawl, a command and blocks for a cluster.
     "06_crawl_to_corpus": Cost(package=2_500, script=250, tests=2_400, seconds=100),
+    # Fine-tuning as a stage of every run, tasks with a checker, LoRA, export and a conversation.
+    "40_sft": Cost(package=1_300, script=250, tests=1_300, seconds=60),
 }
 """What chapters may cost that carry a whole part of the package."""
 
