@@ -32,6 +32,11 @@ COMMANDS = {
         "let a trained run write",
         "--run runs/a --prompt 'Once upon a time'",
     ),
+    "chat": Command(
+        "llmcourse.posttrain.chat",
+        "talk to a fine-tuned run",
+        "--run runs/chat",
+    ),
     "prepare": Command(
         "llmcourse.data.prepare",
         "make a tokenizer and shards of text of your own",

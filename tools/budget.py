@@ -53,6 +53,8 @@ OF_ITS_OWN = {
     "37_hardware": Cost(package=700, script=250, tests=500, seconds=35),
     # The simulator, and 22 rows of four papers that it is held against.
     "39_why_16384": Cost(package=1_300, script=250, tests=600, seconds=35),
+    # Fine-tuning as a stage of every run, tasks with a checker, LoRA, export and a conversation.
+    "40_sft": Cost(package=1_300, script=250, tests=1_300, seconds=60),
 }
 """What chapters may cost that carry a whole part of the package."""
 

@@ -3,13 +3,15 @@
 A turn is the special token of its role, its text, and the token that ends it::
 
     <|user|>What is two and two?<|end|><|assistant|>Four.<|end|>
+
+Shape suffixes:  B batch, T time (tokens).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Int64
+from jaxtyping import Bool, Int, Int64
 from torch import Tensor
 
 from llmcourse.data.tokenizer import Tokenizer
@@ -53,9 +55,7 @@ def chat_tokens(turns: Sequence[Turn], tokenizer: Tokenizer) -> ChatTokens:
     Raises:
         ValueError: if there is no turn, a role is unknown, or the tokenizer lacks a special token.
     """
-    missing = [token for token in CHAT_TOKENS if token not in tokenizer.special_tokens]
-    if missing:
-        raise ValueError(f"the tokenizer lacks {missing}; train it with the special CHAT_TOKENS")
+    require_chat_tokens(tokenizer.special_tokens)
     if not turns:
         raise ValueError("a conversation has at least one turn, got none")
     ids: list[int] = []
@@ -67,3 +67,59 @@ def chat_tokens(turns: Sequence[Turn], tokenizer: Tokenizer) -> ChatTokens:
         ids += [tokenizer.special_tokens[f"<|{role}|>"], *said]
         roles += ["template", *[role] * len(said)]
     return ChatTokens(torch.tensor(ids, dtype=torch.int64), roles)
+
+
+def require_chat_tokens(special_tokens: Mapping[str, int]) -> None:
+    """Raise ValueError unless a tokenizer's special tokens hold those of conversations."""
+    missing = [token for token in CHAT_TOKENS if token not in special_tokens]
+    if missing:
+        raise ValueError(
+            f"the tokenizer lacks {missing}: fine-tune its run with llmcourse train --stage sft, "
+            "take with_chat_tokens(tokenizer), or train it with the special CHAT_TOKENS"
+        )
+
+
+def with_chat_tokens(tokenizer: Tokenizer) -> Tokenizer:
+    """Return the tokenizer with the four `CHAT_TOKENS`; those it lacks come after its last id."""
+    specials = dict(tokenizer.special_tokens)
+    for token in CHAT_TOKENS:
+        if token not in specials:
+            specials[token] = max(tokenizer.vocab_size, *(i + 1 for i in specials.values()), 0)
+    known = set(specials.values())
+    plain = {i: piece for i, piece in tokenizer.vocab.items() if i not in known}
+    return Tokenizer(plain, tokenizer.merges, specials, tokenizer.pattern)
+
+
+def answer_mask(
+    ids_BT: Int[Tensor, "*B T"],
+    special_tokens: Mapping[str, int],
+    *,
+    documents_BT: Int[Tensor, "*B T"] | None = None,
+) -> Bool[Tensor, "*B T"]:
+    """Return which tokens a model should learn to write, from the ids alone.
+
+    Of a conversation these are the tokens after <|assistant|>, up to and including <|end|>.  A
+    document that does not begin with a role is plain text, and all of it is learned.
+
+    Args:
+        ids_BT: tokens of rows.
+        special_tokens: of the tokenizer, string to id.
+        documents_BT: the document of each token; None is one a row.
+
+    Raises:
+        ValueError: if the tokenizer lacks a chat token.
+    """
+    require_chat_tokens(special_tokens)
+    roles = torch.tensor([special_tokens[f"<|{role}|>"] for role in _ROLES], device=ids_BT.device)
+    is_role_BT = torch.isin(ids_BT, roles)
+    begins_BT = torch.zeros_like(is_role_BT)
+    begins_BT[..., 0] = True
+    if documents_BT is not None:
+        begins_BT[..., 1:] = documents_BT[..., 1:] != documents_BT[..., :-1]
+    opens_BT = (ids_BT == special_tokens["<|assistant|>"]) | (begins_BT & ~is_role_BT)
+    decides_BT = is_role_BT | begins_BT | (ids_BT == special_tokens[END_OF_TURN])
+    # Of every token, the last one before it that decides; where none is, the token begins a row.
+    places_BT = torch.arange(ids_BT.shape[-1], device=ids_BT.device).expand_as(ids_BT)
+    last_BT = places_BT.where(decides_BT, 0).cummax(-1).values.roll(1, -1)
+    learned_BT = opens_BT.gather(-1, last_BT) & ~is_role_BT
+    return torch.where(begins_BT, ~is_role_BT, learned_BT)

@@ -50,7 +50,7 @@ class PackedBatches(Batches):
         world_size: int = 1,
         seed: int = 0,
     ) -> None:
-        self.documents = _Documents(shards, end_id)
+        self.documents = Documents(shards, end_id)
         self.packing = best_fit(self.documents.lengths, context_length)
         super().__init__(shards, batch_size, context_length, rank, world_size, seed)
 
@@ -89,8 +89,13 @@ class PackedBatches(Batches):
         return {**super()._identity(), "order": "packed", "end_id": self.documents.end_id}
 
 
-class _Documents(Sequence):
-    """The documents of some shards, each read when it is asked for."""
+class Documents(Sequence):
+    """The documents of some shards, each read when it is asked for.
+
+    Args:
+        shards: where the tokens are.
+        end_id: the token that ends a document.
+    """
 
     def __init__(self, shards: TokenShards, end_id: int) -> None:
         self.shards, self.end_id = shards, end_id

@@ -104,13 +104,15 @@ def decay_groups(model: nn.Module, *, weight_decay: int | float) -> list[dict[st
     Decay pulls towards zero.  A gain of a norm belongs near 1, and an embedding row that is seen
     rarely would be pulled to zero between its uses, so neither decays here.  A tied embedding is
     also the output head; it counts as an embedding.  (nanoGPT decays embeddings; the Llama papers
-    do not say.)
+    do not say.)  A parameter that is frozen is in neither.
 
     Returns:
         Two groups for an optimizer, empty ones left out.
     """
     decayed, free = [], []
     for name, parameter in model.named_parameters():
+        if not parameter.requires_grad:  # LoRA learns beside it
+            continue
         is_matrix = parameter.ndim >= 2 and "embedding" not in name
         (decayed if is_matrix else free).append(parameter)
     groups = [

@@ -1,6 +1,6 @@
-"""What comes after pretraining, and training on what a model wrote.
+"""What comes after pretraining: learning to answer, and training on what a model wrote.
 
-Taught in: chapters/08_synthetic_data.ipynb
+Taught in: chapters/08_synthetic_data.ipynb, chapters/40_sft.ipynb
 """
 
 from typing import TYPE_CHECKING
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from llmcourse import lazy
 
 if TYPE_CHECKING:
+    from llmcourse.posttrain.conversation import Conversation, load_for_chat
     from llmcourse.posttrain.self_training import (
         Generation,
         Verified,
@@ -18,5 +19,6 @@ if TYPE_CHECKING:
         verify_and_keep,
         write_documents,
     )
+    from llmcourse.posttrain.sft import Score, answers, judge, prompt_ids, score, sft_config
 
 lazy(__name__)

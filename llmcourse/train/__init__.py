@@ -2,7 +2,7 @@
 
     llmcourse train --preset stories --out runs/a
 
-Taught in: chapters/01_whole_run.ipynb, chapters/23_data_parallel.ipynb, chapters/24_zero.ipynb, chapters/30_checkpoints.ipynb, chapters/32_batch_size.ipynb, chapters/38_orchestration.ipynb
+Taught in: chapters/01_whole_run.ipynb, chapters/23_data_parallel.ipynb, chapters/24_zero.ipynb, chapters/30_checkpoints.ipynb, chapters/32_batch_size.ipynb, chapters/38_orchestration.ipynb, chapters/40_sft.ipynb
 """  # noqa: E501 - one line, which tests and pages read
 
 from typing import TYPE_CHECKING

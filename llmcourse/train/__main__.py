@@ -20,8 +20,9 @@ from llmcourse.data.ramp import ramp_of
 from llmcourse.model import ModelConfig
 from llmcourse.model.attention import RopeScaling
 from llmcourse.parallel.world import RankError
-from llmcourse.train.config import NO_MESH, PRESETS, TrainConfig
+from llmcourse.train.config import NO_MESH, PRESETS, SFT, TrainConfig
 from llmcourse.train.export.huggingface import obstacle
+from llmcourse.train.fine_tuning import settings_of_start
 from llmcourse.train.lock import locked
 from llmcourse.train.loop import FitResult, fit, resume, start
 from llmcourse.train.phases import TrainingDivergedError
@@ -51,6 +52,7 @@ MAY_CHANGE = {"--resume", "--steps", "--engine", "--data", *(f"--{name}" for nam
 USUAL = {
     *("help", "preset", "out", "resume", "corpus", "data", "steps", "batch_size"),
     *("learning_rate", "seed", "device", "ranks", "mesh"),
+    "start",
 }
 """What --help explains; --help all explains every setting."""
 
@@ -88,7 +90,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _train(arguments: list[str], asked: Asked) -> int:
     """Start or resume a run, train it, and say what came out."""
-    parser = _parser(_preset_of(arguments))
+    preset, stage = _first_of(arguments)
+    parser = _parser(preset, stage)
     shorten_help(parser, arguments, USUAL)
     options = parser.parse_args(arguments)
     idle = sorted(_given(arguments) - MAY_CHANGE)
@@ -188,18 +191,19 @@ def _train_on_ranks(options: Namespace, arguments: list[str], asked: Asked) -> i
     return asked.status if result.interrupted else 0
 
 
-def _preset_of(arguments: list[str]) -> str:
-    """Find --preset before the other flags are read, since it sets their defaults."""
+def _first_of(arguments: list[str]) -> tuple[str, str]:
+    """Find --preset and --stage before the other flags are read, since they set their defaults."""
     first = argparse.ArgumentParser(prog=PROGRAM, add_help=False, exit_on_error=False)
     first.add_argument("--preset", default="stories")
+    first.add_argument("--stage", default="pretrain")
     known, _ = first.parse_known_args(arguments)
     if known.preset not in PRESETS:
         raise ValueError(f"unknown preset {known.preset!r}: choose from {', '.join(PRESETS)}")
-    return known.preset
+    return known.preset, known.stage
 
 
-def _parser(preset: str) -> ArgumentParser:
-    """Return the parser whose defaults are those of a preset."""
+def _parser(preset: str, stage: str = "pretrain") -> ArgumentParser:
+    """Return the parser whose defaults are those of a preset, and of a stage."""
     parser = ArgumentParser(
         prog=PROGRAM,
         exit_on_error=False,
@@ -215,7 +219,7 @@ def _parser(preset: str) -> ArgumentParser:
         "where it runs may change, and --data says where its prepared text lies now",
     )
     parser.add_class_arguments(TrainConfig)
-    parser.set_defaults(asdict(PRESETS[preset]()))
+    parser.set_defaults(asdict(PRESETS[preset]()) | (SFT if stage == "sft" else {}))
     return parser
 
 
@@ -228,6 +232,8 @@ def _config(options: Namespace, arguments: list[str], **replaced: Any) -> TrainC
     shape = dict(vars(options.model))
     if {"--steps", "--epochs"} <= given:
         raise ValueError("--epochs and --steps both say how long to train: leave out one")
+    if options.stage == "sft":
+        return _config_of_sft(options, given, settings)
     if options.batch_ramp and "--batch_size" not in given:
         settings["batch_size"] = ramp_of(options.batch_ramp)[0].batch_size
     if options.data:
@@ -241,6 +247,21 @@ def _config(options: Namespace, arguments: list[str], **replaced: Any) -> TrainC
         shape["rope_scaling"] = RopeScaling(**vars(shape["rope_scaling"]))
     config = TrainConfig(**settings | {"model": ModelConfig(**shape)})
     check_memory(config, f"preset {options.preset}")
+    return config
+
+
+def _config_of_sft(options: Namespace, given: set[str], settings: dict[str, Any]) -> TrainConfig:
+    """Return the settings of a fine-tuning run: the model is that of the run it starts from."""
+    if not options.start:
+        raise ValueError("--stage sft needs --start: the folder of the run to fine-tune")
+    idle = sorted(flag for flag in given if flag.startswith(("--model", "--preset", "--without")))
+    if idle:
+        raise ValueError(f"the model is that of {options.start}: leave out {', '.join(idle)}")
+    if options.data not in ("", "tasks"):
+        raise ValueError(f"--stage sft learns from --data tasks, got {options.data!r}")
+    settings |= settings_of_start(options.start) | {"data": ""}
+    config = TrainConfig(**settings)
+    check_memory(config, f"the run in {options.start}")
     return config
 
 

@@ -64,7 +64,10 @@ def load(run: Run) -> Batch:
     taken, device = next(run.batches), run.layout.device
     if isinstance(taken, PackedRows):
         ids_BT, documents_BT, positions_BT = (part.to(device) for part in taken)
-        targets_BT = losses.shifted_targets(ids_BT, documents_BT=documents_BT)
+        learned_BT = None if run.config.learn_all else run.answers(ids_BT, documents_BT)
+        targets_BT = losses.shifted_targets(
+            ids_BT, documents_BT=documents_BT, learned_BT=learned_BT
+        )
         return Batch(ids_BT, targets_BT, documents_BT, positions_BT)
     inputs_BT, targets_BT = taken
     return Batch(inputs_BT.to(device), targets_BT.to(device))

@@ -11,9 +11,12 @@ import numpy as np
 
 from llmcourse.base import files
 from llmcourse.data import TokenShards, corpus, read_prepared, read_raw_tokens, write_shards
+from llmcourse.data.corpus import END_OF_TEXT
 from llmcourse.data.prepare import PreparedText
 from llmcourse.data.tokenizer import Tokenizer, train_bpe
 from llmcourse.train.config import TrainConfig
+from llmcourse.train.fine_tuning import KEPT, Started, write_conversations
+from llmcourse.train.saved import config_and_checkpoint
 
 VALIDATION_SHARE = 0.05
 """Share of the bytes that is held out, where the corpus has no split of its own."""
@@ -56,6 +59,8 @@ class Prepared:
     """By name; a run without a mixture has one, without a name."""
     bytes_per_id: np.ndarray | None
     """Length in bytes of every token of the vocabulary, for bits per byte."""
+    kept: TokenShards | None = None
+    """Of a fine-tuning run: held-out text of the run it started from, to see what is forgotten."""
 
     @property
     def training(self) -> TokenShards:
@@ -148,7 +153,8 @@ def prepare(config: TrainConfig, folder: Path) -> Prepared:
                 f"{part.folder} has tokens of a vocabulary of {part.vocab_size}, and the model has "
                 f"{config.model.vocab_size}: choose another folder, or remove this one"
             )
-    return Prepared(tokenizer, sources, bytes_per_id)
+    kept = TokenShards(folder / KEPT, tokenizer_fingerprint=fingerprint) if config.start else None
+    return Prepared(tokenizer, sources, bytes_per_id, kept)
 
 
 def verify(prepared: Prepared) -> None:
@@ -176,6 +182,10 @@ def _write(config: TrainConfig, folder: Path) -> None:
     if config.corpus == "bin":
         _write_raw(config, folder)
         return
+    if config.stage == "sft":
+        write_conversations(config, folder, _started(config))
+        _complete(config, folder)
+        return
     if config.corpus == "prepared":  # its shards are read where they are
         where = _read_prepared(config)[0].folder
         Tokenizer.load(where / "tokenizer").save(folder / "tokenizer")
@@ -199,6 +209,17 @@ def _write(config: TrainConfig, folder: Path) -> None:
             vocab_size=tokenizer.vocab_size,
         )
     _complete(config, folder)
+
+
+def _started(config: TrainConfig) -> Started:
+    """Return the tokens of the run that a fine-tuning run starts from."""
+    start, folder = config_and_checkpoint(Path(config.start))[0], Path(config.start)
+    if start.mix:
+        raise ValueError(f"{folder} has learnt from a mixture: start from a run with one source")
+    found = prepare(start, folder / "data")
+    if found.tokenizer is None or END_OF_TEXT not in found.tokenizer.special_tokens:
+        raise ValueError(f"the tokens of {folder} have no tokenizer, or none with {END_OF_TEXT}")
+    return Started(found.tokenizer, found.training, found.validation)
 
 
 def _write_raw(config: TrainConfig, folder: Path) -> None:
@@ -238,6 +259,10 @@ def _made_from(config: TrainConfig) -> dict[str, Any]:
         if not config.mix:
             return what | made[0]
         return what | {"sources": dict(zip(config.source_names, made, strict=True))}
+    if config.stage == "sft":
+        names = ("corpus", "seed", "examples", "replay")
+        made = {name: getattr(config, name) for name in names}
+        return made | {"vocab": config.model.vocab_size}
     names = ["corpus", *(["seed"] if config.corpus == "stories" else [])]
     names += ["bin_folder", "bin_dtype"] if config.corpus == "bin" else ["corpus_bytes"]
     return {name: getattr(config, name) for name in names} | {"vocab": config.model.vocab_size}

@@ -17,6 +17,7 @@ from llmcourse.base.command_line import fail
 from llmcourse.data.corpus import END_OF_TEXT
 from llmcourse.data.tokenizer import Tokenizer
 from llmcourse.model import Transformer, generate, without
+from llmcourse.model.lora import merged
 from llmcourse.model.sampling import check_sampling
 from llmcourse.train.saved import config_and_checkpoint, refusing
 
@@ -44,7 +45,7 @@ def load(run_folder: str | Path) -> tuple[Transformer, Tokenizer]:
     if config.without != "nothing":
         model = without(model, config.without)
     with refusing(folder):
-        model.load_state_dict(saved.model)
+        model.load_state_dict(merged(saved.model))
     return model.eval(), tokenizer
 
 

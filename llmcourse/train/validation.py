@@ -15,6 +15,7 @@ from llmcourse.data.corpus import END_OF_TEXT
 from llmcourse.data.packed_order import PackedBatches
 from llmcourse.model import generate
 from llmcourse.model.attention import document_mask
+from llmcourse.train.fine_tuning import KEPT
 from llmcourse.train.run import Run, end_id
 
 
@@ -41,7 +42,8 @@ def validate(run: Run) -> Validation:
         loss = sum over sources of share * loss of the source
 
     Bits per byte are the bits of a token of that mixture over its bytes.  A run on packed documents
-    is measured on packed documents: it has learnt to see no other.
+    is measured on packed documents: it has learnt to see no other.  A fine-tuning run is measured
+    on the answers of held-out tasks, and by_source has the loss on text of the run it started from.
     """
     sources = run.prepared.sources
     most_tokens = max(1, run.config.validation_tokens // len(sources))
@@ -61,6 +63,10 @@ def validate(run: Run) -> Validation:
         if bytes_of_a_token:
             bits = losses.bits_per_byte(nats / bytes_of_a_token, num_tokens=1, num_bytes=1)
     by_source = {name: each.nats / each.num_tokens for name, each in found.items() if name}
+    if run.prepared.kept is not None:
+        with run.layout.whole_model() as model, evaluating(model):
+            kept = _measured(run, model, run.prepared.kept, most_tokens)
+        by_source[KEPT] = kept.nats / kept.num_tokens
     return Validation(nats, bits, num_tokens, by_source)
 
 
@@ -127,7 +133,8 @@ def _packed(run: Run, shards: TokenShards, most_tokens: int) -> Iterator[_Read]:
     count = min(packed.num_windows, max(1, most_tokens // context))
     for first in range(0, count, 16):
         ids, documents, positions = packed.rows(np.arange(first, min(first + 16, count)))
-        targets = losses.shifted_targets(ids, documents_BT=documents)
+        learned = run.answers(ids, documents)
+        targets = losses.shifted_targets(ids, documents_BT=documents, learned_BT=learned)
         yield ids, targets, {"mask": document_mask(documents), "positions_BT": positions}
 
 

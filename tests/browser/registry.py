@@ -291,6 +291,39 @@ def hardly_moved():
     return widgets.WeightScrubber("w", [0, 1], [start, start * (1 + 1e-6)], [1e-7, 2e-7])
 
 
+def conversations():
+    """A conversation of seven tokens and one of three, each with the losses of two models."""
+    tokens = ["<|user|>", "two?", "<|end|>", "<|assistant|>", "Two", ".", "<|end|>"]
+    roles = ["template", "user", "user", "template", "assistant", "assistant", "assistant"]
+    before, after = [5, 4, 7, 8, 3, 7], [5.5, 6, 4, 0.7, 0.1, 0.1]
+    first = {"name": "long", "tokens": tokens, "roles": roles}
+    first["losses"] = {"before": before, "after": after}
+    second = {"name": "short", "tokens": ["<|assistant|>", " a b", "<|end|>"]}
+    second |= {"roles": ["template", "assistant", "assistant"]}
+    return [first, second | {"losses": {"before": [2.0, 9.5], "after": [1.0, 0.0]}}]
+
+
+def answer_loss(**state):
+    """Those conversations."""
+    return widgets.AnswerLoss(conversations(), **state)
+
+
+def largest_answers():
+    """As many conversations of as many tokens and models as there may be."""
+    rng = random.Random(0)
+    names = [f"after {n} steps" for n in range(6)]
+    chats = [
+        {
+            "name": f"conversation {n}",
+            "tokens": ["".join(rng.choices("abcdefgh", k=8)) for _ in range(60)],
+            "roles": ["user"] * 30 + ["assistant"] * 30,
+            "losses": {name: [rng.random() * 9 for _ in range(59)] for name in names},
+        }
+        for n in range(8)
+    ]
+    return widgets.AnswerLoss(chats, token=59)
+
+
 def token_strips():
     """A story, a packed row, a conversation."""
     story = ["Once", " a", " cat", " sat", ".", "\n", "Then", " it", " left", "."]
@@ -435,6 +468,16 @@ def entry(make, *states, kilobytes=20):
 
 
 REGISTRY = {
+    widgets.AnswerLoss: entry(
+        answer_loss,
+        {},
+        {"model": "after", "learn": "all tokens", "conversation": "short", "token": 2},
+        lambda: widgets.AnswerLoss(
+            [{**conversations()[0], "tokens": ["x" * 40, "東京" * 20, *"abcde"]}], token=2
+        ),
+        largest_answers,
+        kilobytes=60,
+    ),
     widgets.AttentionMap: entry(
         attention_map,
         {},

@@ -6,7 +6,15 @@ import pytest
 import torch
 
 from llmcourse.course.recorded import recorded_runs
-from tools import batch_runs, context_runs, curation_runs, epochs_runs, mixture_runs, synthetic_runs
+from tools import (
+    batch_runs,
+    context_runs,
+    curation_runs,
+    epochs_runs,
+    mixture_runs,
+    sft_runs,
+    synthetic_runs,
+)
 
 
 def test_what_is_recorded_is_found_by_name():
@@ -284,3 +292,39 @@ def test_rows_are_filled_as_recorded():
     assert per_step["packed with masks"] > 3 * per_step["padded"]
     for way, each in run.items():
         assert found["0"][way]["loss"] < each["loss"] < 5.5, way
+
+
+# --- fine-tuning
+
+
+def test_every_fine_tuned_run_is_recorded_with_its_seeds():
+    found = recorded_runs("sft")
+    assert list(found["examples"]) == [str(n) for n in sft_runs.EXAMPLES]
+    assert list(found["ways"]) == list(sft_runs.WAYS)
+    seeds = {str(seed) for seed in sft_runs.SEEDS}
+    for part in ("examples", "ways", "long"):
+        for name, runs in found[part].items():
+            assert set(runs) == seeds, (part, name)
+    for run in found["long"][""].values():
+        steps = range(sft_runs.LONG_EVERY, sft_runs.LONG["steps"] + 1, sft_runs.LONG_EVERY)
+        assert [row["step"] for row in run] == list(steps)
+    learnt = {name: runs["0"]["learnt"] for name, runs in found["ways"].items()}
+    assert learnt["all weights"] == learnt["replay 0.5"] == 354_320
+    assert learnt["rank 16"] - 320 == 4 * (learnt["rank 4"] - 320) == 16 * (learnt["rank 1"] - 320)
+    assert found["settings"] == {
+        "examples": sft_runs.SMALL,
+        "ways": sft_runs.SHORT,
+        "long": sft_runs.LONG,
+    }
+
+
+def test_a_model_of_eight_examples_answers_as_recorded(tmp_path):
+    """One row again: the form from eight conversations, and stories forgotten."""
+    sft_runs.base(tmp_path / "base")
+    before = recorded_runs("sft")["before"][""]["0"]
+    row = recorded_runs("sft")["examples"]["8"]["0"]
+    again = sft_runs.tuned(tmp_path / "base", 0, examples=8, **sft_runs.SMALL)
+    assert again["format seen"] == pytest.approx(row["format seen"], abs=0.25)
+    assert again["right seen"] < 0.25
+    assert again["kept"] > before["kept"] + 4
+    assert again["loss"] == pytest.approx(row["loss"], rel=0.3)

@@ -52,7 +52,7 @@ def spell(token: bytes) -> str:
     return "".join(BYTE_CHARACTERS[byte] for byte in token)
 
 
-def _unspell(text: str) -> bytes:
+def unspell(text: str) -> bytes:
     """Read GPT-2's printable characters as bytes."""
     try:
         return bytes(_BYTE_OF[character] for character in text)
@@ -136,7 +136,7 @@ def _read_pair(
     if not isinstance(special_tokens, Mapping):
         special_tokens = _specials(spelled, merges, special_tokens, pattern)
     special_ids = set(special_tokens.values())
-    vocabulary = {i: _unspell(s) for s, i in spelled.items() if i not in special_ids}
+    vocabulary = {i: unspell(s) for s, i in spelled.items() if i not in special_ids}
     return Content(vocabulary, merges, special_tokens, pattern)
 
 
@@ -165,7 +165,7 @@ def _read_merges(path: Path) -> list[tuple[bytes, bytes]]:
         pair = line.split(" ")
         if len(pair) != 2 or "" in pair:
             raise ValueError(f"{path.name}, line {number}: expected two tokens, got {line!r}")
-        merges.append((_unspell(pair[0]), _unspell(pair[1])))
+        merges.append((unspell(pair[0]), unspell(pair[1])))
     return merges
 
 

@@ -10,6 +10,7 @@ import json
 import shutil
 import uuid
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,11 @@ from jsonargparse import ArgumentError, ArgumentParser
 from llmcourse.base.command_line import fail
 from llmcourse.base.files import sync_folder, write_atomically
 from llmcourse.checkpoint import Checkpoint
+from llmcourse.data.chat import END_OF_TURN
 from llmcourse.data.corpus import END_OF_TEXT
 from llmcourse.data.tokenizer import Tokenizer
 from llmcourse.model import Transformer, split_experts, to_huggingface
+from llmcourse.model.lora import merged
 from llmcourse.train.config import TrainConfig
 from llmcourse.train.export import huggingface
 from llmcourse.train.export.huggingface import DType
@@ -102,15 +105,20 @@ def _contents(run_folder: Path, name: str, dtype: DType) -> dict[str, bytes]:
     _refuse_early(run_folder)
     config, saved = config_and_checkpoint(run_folder)
     _refuse_other_models(config)
+    saved = replace(saved, model=merged(saved.model))
     tokenizer = Tokenizer.load(run_folder / "data" / "tokenizer")
     tokenizer_file = huggingface.tokenizer_json(tokenizer)
     end_id = tokenizer.special_tokens[END_OF_TEXT]
     weights = _weights(saved, config, dtype)
     described = {
         "config.json": huggingface.config_json(config.model, end_id=end_id, dtype=dtype),
-        "generation_config.json": huggingface.generation_config_json(config.model, end_id=end_id),
+        "generation_config.json": huggingface.generation_config_json(
+            config.model, end_id=end_id, turn_id=tokenizer.special_tokens.get(END_OF_TURN)
+        ),
         "tokenizer.json": tokenizer_file,
-        "tokenizer_config.json": huggingface.tokenizer_config_json(config.model),
+        "tokenizer_config.json": huggingface.tokenizer_config_json(
+            config.model, talks=END_OF_TURN in tokenizer.special_tokens
+        ),
     }
     card = model_card(run_folder, config, saved, tokenizer, name=name, dtype=dtype, weights=weights)
     return {

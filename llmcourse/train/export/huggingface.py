@@ -6,6 +6,7 @@ here imports transformers; the tests load what is written with it.
 
 from typing import Any, Literal
 
+from llmcourse.data.chat import CHAT_TOKENS
 from llmcourse.data.corpus import END_OF_TEXT
 from llmcourse.data.tokenizer import GPT2, Tokenizer
 from llmcourse.data.tokenizer.files import spell
@@ -134,11 +135,19 @@ def _mixtral(config: ModelConfig) -> dict[str, Any]:
     }
 
 
-def generation_config_json(config: ModelConfig, *, end_id: int) -> dict[str, Any]:
-    """Return generation_config.json: sample as the run did, and stop where a document ends."""
+def generation_config_json(
+    config: ModelConfig, *, end_id: int, turn_id: int | None = None
+) -> dict[str, Any]:
+    """Return generation_config.json: sample as the run did, and stop where a document ends.
+
+    Args:
+        config: of the model.
+        end_id: of the token between two documents.
+        turn_id: of the token that ends a turn, where the model also stops.
+    """
     return {
         "bos_token_id": end_id,
-        "eos_token_id": end_id,
+        "eos_token_id": end_id if turn_id is None else [end_id, turn_id],
         "pad_token_id": end_id,
         "do_sample": True,
         "temperature": SAMPLE_TEMPERATURE,
@@ -154,23 +163,25 @@ def tokenizer_json(tokenizer: Tokenizer) -> dict[str, Any]:
     version of Unicode that it was built with.
 
     Raises:
-        ValueError: if the special tokens are more than the one between documents.
+        ValueError: if the special tokens are others than the one between documents and, of a
+            fine-tuned run, those of conversations.
     """
-    if tokenizer.special_tokens.keys() != {END_OF_TEXT}:
+    specials = tokenizer.special_tokens
+    if specials.keys() not in ({END_OF_TEXT}, {END_OF_TEXT, *CHAT_TOKENS}):
         raise ValueError(
-            f"expected the special token {END_OF_TEXT!r} alone, as train writes it, got "
-            f"{sorted(tokenizer.special_tokens)}"
+            f"expected the special token {END_OF_TEXT!r} alone, as train writes it, or with those "
+            f"of conversations, got {sorted(specials)}"
         )
-    end_id = tokenizer.special_tokens[END_OF_TEXT]
+    names = {i: token for token, i in specials.items()}
     vocabulary = {
-        END_OF_TEXT if i == end_id else spell(tokenizer.token_bytes(i)): i
+        names[i] if i in names else spell(tokenizer.token_bytes(i)): i
         for i in range(tokenizer.vocab_size)
     }
     return {
         "version": "1.0",
         "truncation": None,
         "padding": None,
-        "added_tokens": [_added(END_OF_TEXT, end_id)],
+        "added_tokens": [_added(token, i) for i, token in sorted(names.items())],
         "normalizer": None,
         "pre_tokenizer": _pre_tokenizer(tokenizer.pattern),
         "post_processor": None,
@@ -190,9 +201,22 @@ def tokenizer_json(tokenizer: Tokenizer) -> dict[str, Any]:
     }
 
 
-def tokenizer_config_json(config: ModelConfig) -> dict[str, Any]:
-    """Return tokenizer_config.json: how transformers wraps tokenizer.json."""
+CHAT_TEMPLATE = (
+    "{% for message in messages %}<|{{ message['role'] }}|>{{ message['content'] }}<|end|>"
+    "{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+"""Turns as `data.chat_tokens` writes them, in the language of templates, Jinja."""
+
+
+def tokenizer_config_json(config: ModelConfig, *, talks: bool = False) -> dict[str, Any]:
+    """Return tokenizer_config.json: how transformers wraps tokenizer.json.
+
+    Args:
+        config: of the model.
+        talks: whether it was fine-tuned on conversations, and so has a template for them.
+    """
     return {
+        **({"chat_template": CHAT_TEMPLATE} if talks else {}),
         "tokenizer_class": "PreTrainedTokenizerFast",
         "bos_token": END_OF_TEXT,
         "eos_token": END_OF_TEXT,

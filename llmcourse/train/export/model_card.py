@@ -61,12 +61,34 @@ _CORPORA = {
         "licence": "that of the text",
         "limits": "It repeats the language and the views of its sources.",
     },
+    "tasks": {
+        "language": "en",
+        "text": "conversations about little tasks over the words of stories, made by a program, "
+        "and text of the run that it started from where replay is above 0",
+        "held_out": "tasks in wordings that are in no training task",
+        "licence": "made by llmcourse itself (Apache-2.0); replayed text has that of its run",
+        "limits": "It answers six kinds of tasks, often wrongly; anything else is nonsense to it.",
+    },
     "prepared": {
         "language": None,
         "text": "files of whoever trained it",
         "held_out": "a share of the documents, chosen by a hash of their text",
         "licence": "that of the files",
         "limits": "It repeats the language and the views of its sources.",
+    },
+}
+
+
+_STAGES = {
+    "pretrain": {
+        "purpose": "continues text",
+        "origin": "random weights",
+        "duty": "It continues text; it was not trained to follow instructions, nor to refuse any.",
+    },
+    "sft": {
+        "purpose": "answers",
+        "origin": "the weights of another run",
+        "duty": "It was fine-tuned to answer; nobody has taught it what it should not answer.",
     },
 }
 
@@ -98,7 +120,7 @@ def model_card(
     num_tokens, num_bytes = _trained_on(run_folder / "data", config, tokenizer)
     seen = config.tokens_before(saved.step)
     values = {key: _text(value) for key, value in (asdict(config) | asdict(config.model)).items()}
-    values |= _CORPORA[config.corpus] | _shape(config.model) | saved.code
+    values |= _STAGES[config.stage] | _CORPORA[config.corpus] | _shape(config.model) | saved.code
     values |= _results(run_folder / "metrics.jsonl", config, saved.step, name=name, dtype=dtype)
     values |= {
         "name": name,

@@ -1,0 +1,132 @@
+"""LoRA: a matrix stays as it is, and a product of two thin ones is learnt beside it.
+
+    y = x W^T + (alpha / r) (x A^T) B^T,     A: r x in, drawn;  B: out x r, zero at the start
+
+At the start nothing is added, so the model is the one that it was.  Merged, W + (alpha / r) B A is
+a matrix like the one before, and costs nothing in use.
+
+Here a layer reads the merged matrix, made anew in each forward pass: no layer has to know of it.
+What is saved is the gradient and the two moments of every weight that stays, 12 bytes each; the
+products of forward and backward are not fewer.  (Libraries multiply by the thin matrices one after
+the other, so that no gradient of the whole matrix is ever held.)
+
+New tokens have rows of the embedding that nothing was learnt in, and all of them alike: those rows
+are learnt, too, or a model with LoRA could not tell the end of an answer from its beginning.
+
+Shape suffixes:  F outputs, D inputs, R rank, V vocabulary, N rows that are learnt.
+
+Source:
+    Hu et al. 2021, section 4, https://arxiv.org/abs/2106.09685
+"""
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn.utils import parametrize
+
+from llmcourse.base.arguments import require
+from llmcourse.model.decoder import Transformer
+from llmcourse.model.moe import MixtureOfExperts
+
+ALPHA = 16
+"""Numerator of the scale: with it fixed, ranks share a learning rate."""
+
+MATRICES = {"attention": ("w_q", "w_k", "w_v", "w_o"), "feed_forward": ("w_gate", "w_up", "w_down")}
+"""What gets thin matrices, by the part of a block."""
+
+_PART = "parametrizations."
+"""Of a name in the state of a model with LoRA."""
+
+
+class LowRank(nn.Module):
+    """Adds (alpha / r) B A to a matrix; see the module.
+
+    Args:
+        num_outputs: rows of the matrix.
+        num_inputs: its columns.
+        rank: of the product, 1 or more.
+        generator: of A, from N(0, 1 / num_inputs).
+    """
+
+    def __init__(
+        self, num_outputs: int, num_inputs: int, rank: int, *, generator: torch.Generator
+    ) -> None:
+        super().__init__()
+        drawn_RD = torch.randn(rank, num_inputs, generator=generator) / num_inputs**0.5
+        self.a = nn.Parameter(drawn_RD)
+        self.b = nn.Parameter(torch.zeros(num_outputs, rank))
+
+    def forward(self, w_FD: Float[Tensor, "F D"]) -> Float[Tensor, "F D"]:
+        """Return the merged matrix."""
+        return low_rank_merged(w_FD, self.a, self.b)
+
+
+class NewRows(nn.Module):
+    """Puts rows that are learnt in place of some rows of a matrix that is not."""
+
+    def __init__(self, w_VD: Float[Tensor, "V D"], numbers: Sequence[int]) -> None:
+        super().__init__()
+        self.register_buffer("numbers_N", torch.tensor(numbers))
+        self.rows_ND = nn.Parameter(w_VD.detach()[self.numbers_N].clone())
+
+    def forward(self, w_VD: Float[Tensor, "V D"]) -> Float[Tensor, "V D"]:
+        """Return the matrix with the rows in it."""
+        return w_VD.index_copy(0, self.numbers_N, self.rows_ND)
+
+
+def low_rank_merged(
+    w_FD: Float[Tensor, "F D"], a_RD: Float[Tensor, "R D"], b_FR: Float[Tensor, "F R"]
+) -> Float[Tensor, "F D"]:
+    """Return W + (alpha / r) B A."""
+    return w_FD + (ALPHA / len(a_RD)) * (b_FR @ a_RD)
+
+
+def add_low_rank(
+    model: Transformer, rank: int, *, generator: torch.Generator, new_ids: Sequence[int] = ()
+) -> None:
+    """Freeze a model, and give every matrix of its blocks thin ones that are learnt.
+
+    Args:
+        model: changed in place; a dense one.
+        rank: of the products, 1 or more, and at most the smaller side of every matrix.
+        generator: of the first A.
+        new_ids: tokens whose rows of embedding and head are learnt, too.
+
+    Raises:
+        ValueError: if the rank is outside its range, or the model is a mixture of experts.
+    """
+    require("lora_rank", rank, least=1)
+    model.requires_grad_(False)
+    for block in model.blocks:
+        if isinstance(block.feed_forward, MixtureOfExperts):
+            raise ValueError("LoRA is for dense models, and this one has experts: leave it out")
+        for part, names in MATRICES.items():
+            for name in names:
+                owner = getattr(block, part)
+                weight = getattr(owner, name, None)
+                if weight is None:  # of a model without the part
+                    continue
+                require(f"lora_rank for {part}.{name}", rank, most=min(weight.shape))
+                thin = LowRank(*weight.shape, rank, generator=generator).to(weight.device)
+                parametrize.register_parametrization(owner, name, thin)
+    if new_ids:
+        for name in ("embedding",) if model.config.tied_head else ("embedding", "head"):
+            rows = NewRows(getattr(model, name), new_ids).to(model.embedding.device)
+            parametrize.register_parametrization(model, name, rows)
+
+
+def merged(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the state of a plain model from that of one with LoRA; a plain one as it is."""
+    plain = {name: weight for name, weight in state.items() if _PART not in name}
+    for name, weight in state.items():
+        if _PART not in name or not name.endswith(".original"):
+            continue
+        learnt = name.removesuffix("original") + "0."
+        if learnt + "a" in state:
+            whole = low_rank_merged(weight, state[learnt + "a"], state[learnt + "b"])
+        else:
+            whole = weight.index_copy(0, state[learnt + "numbers_N"], state[learnt + "rows_ND"])
+        plain[name.replace(_PART, "").removesuffix(".original")] = whole
+    return plain

@@ -1,0 +1,104 @@
+"""A conversation in the terminal:  llmcourse chat --run runs/chat."""
+
+import sys
+from argparse import HelpFormatter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from jsonargparse import ArgumentError, ArgumentParser
+
+from llmcourse.base.command_line import fail
+from llmcourse.posttrain.conversation import Conversation, load_for_chat
+
+PROGRAM = "llmcourse chat"
+
+HELP = (
+    "/temperature 0.8 draws answers at another temperature, /reset forgets what was said, "
+    "/quit or Ctrl-D ends"
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; return 0, or 2 after one line that says what is wrong."""
+    try:
+        options = _parser().parse_args(arguments)
+        about = {"temperature": options.temperature, "seed": options.seed}
+        model, tokenizer = load_for_chat(options.run)
+        conversation = Conversation(model, tokenizer, most_tokens=options.tokens, **about)
+        talk(conversation, sys.stdin, _show)
+    except BrokenPipeError:  # the reader has read enough; what started us ends quietly
+        raise
+    except (ValueError, ArgumentError, OSError) as error:
+        return fail(PROGRAM, error)
+    except KeyboardInterrupt:
+        print(file=sys.stderr)
+        return 130
+    return 0
+
+
+def talk(conversation: Conversation, lines: Any, write: Callable[[str], Any]) -> None:
+    """Answer line after line, until they end or one is /quit.
+
+    Args:
+        conversation: goes on.
+        lines: a text file of what the user types; a terminal is shown where to type.
+        write: is given all that is to be seen, piece by piece.
+    """
+    asks = lines.isatty()
+    if asks:
+        write(f"{HELP}\n")
+    while True:
+        if asks:
+            write("you: ")
+        line = lines.readline()
+        if not line or line.strip() == "/quit":
+            return
+        if not line.strip():
+            continue
+        try:
+            if line.startswith("/"):
+                write(f"{_obeyed(conversation, line)}\n")
+            else:
+                conversation.answer(line, write)
+                write("\n")
+        except ValueError as error:
+            write(f"{error}\n")
+
+
+def _obeyed(conversation: Conversation, line: str) -> str:
+    """Do what a line that begins with a slash says; return what was done."""
+    word, *rest = line.split()
+    if word == "/reset" and not rest:
+        conversation.reset()
+        return "forgotten"
+    if word == "/temperature" and len(rest) == 1:
+        try:
+            number = float(rest[0])
+        except ValueError:
+            raise ValueError(f"a temperature is a number, got {rest[0]!r}") from None
+        conversation.set_temperature(number)
+        return f"temperature {number}"
+    return HELP
+
+
+def _show(text: str) -> None:
+    """Print text at once."""
+    print(text, end="", flush=True)
+
+
+def _parser() -> ArgumentParser:
+    parser = ArgumentParser(
+        prog=PROGRAM,
+        exit_on_error=False,
+        default_env=False,
+        formatter_class=HelpFormatter,
+        description="Talk to a fine-tuned run, or to the folder it was exported to.",
+    )
+    parser.add_argument("--run", required=True, help="folder of the run, or of its export")
+    told = "most tokens of an answer (%(default)s)"
+    parser.add_argument("--tokens", type=int, default=40, help=told)
+    told = "0 takes the likeliest token (%(default)s)"
+    parser.add_argument("--temperature", type=float, default=0.0, help=told)
+    told = "the same seed draws the same answers (%(default)s)"
+    parser.add_argument("--seed", type=int, default=0, help=told)
+    return parser
