@@ -9,6 +9,12 @@ from llmcourse import lazy
 
 if TYPE_CHECKING:
     from llmcourse.posttrain.conversation import Conversation, load_for_chat
+    from llmcourse.posttrain.likelihood import (
+        AnswerRows,
+        answer_log_probs,
+        answer_rows,
+        token_log_probs,
+    )
     from llmcourse.posttrain.self_training import (
         Generation,
         Verified,
