@@ -1,14 +1,16 @@
-"""A conversation in the terminal:  llmcourse chat --run runs/chat."""
+"""A conversation in the terminal, or on a page:  llmcourse chat --run runs/chat --serve."""
 
 import sys
 from argparse import HelpFormatter
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from jsonargparse import ArgumentError, ArgumentParser
 
 from llmcourse.base.command_line import fail
 from llmcourse.posttrain.conversation import Conversation, load_for_chat
+from llmcourse.posttrain.serve import chat_server
 
 PROGRAM = "llmcourse chat"
 
@@ -24,8 +26,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options = _parser().parse_args(arguments)
         about = {"temperature": options.temperature, "seed": options.seed}
         model, tokenizer = load_for_chat(options.run)
-        conversation = Conversation(model, tokenizer, most_tokens=options.tokens, **about)
-        talk(conversation, sys.stdin, _show)
+
+        def new_conversation() -> Conversation:
+            return Conversation(model, tokenizer, most_tokens=options.tokens, **about)
+
+        if options.serve is None:
+            talk(new_conversation(), sys.stdin, _show)
+        else:
+            new_conversation()  # what is wrong with it is told now
+            _serve(new_conversation, options)
     except BrokenPipeError:  # the reader has read enough; what started us ends quietly
         raise
     except (ValueError, ArgumentError, OSError) as error:
@@ -53,16 +62,20 @@ def talk(conversation: Conversation, lines: Any, write: Callable[[str], Any]) ->
         line = lines.readline()
         if not line or line.strip() == "/quit":
             return
-        if not line.strip():
-            continue
-        try:
-            if line.startswith("/"):
-                write(f"{_obeyed(conversation, line)}\n")
-            else:
-                conversation.answer(line, write)
-                write("\n")
-        except ValueError as error:
-            write(f"{error}\n")
+        if line.strip():
+            respond(conversation, line, write)
+            write("\n")
+
+
+def respond(conversation: Conversation, line: str, write: Callable[[str], Any]) -> None:
+    """Answer a line, or do what it says if it begins with a slash; what is wrong is written."""
+    try:
+        if line.startswith("/"):
+            write(_obeyed(conversation, line))
+        else:
+            conversation.answer(line, write)
+    except ValueError as error:
+        write(str(error))
 
 
 def _obeyed(conversation: Conversation, line: str) -> str:
@@ -79,6 +92,16 @@ def _obeyed(conversation: Conversation, line: str) -> str:
         conversation.set_temperature(number)
         return f"temperature {number}"
     return HELP
+
+
+def _serve(new_conversation: Callable[[], Conversation], options: Any) -> None:
+    """Serve the page until Ctrl-C."""
+    title = Path(options.run).resolve().name
+    with chat_server(
+        new_conversation, respond, options.serve, title=title, temperature=options.temperature
+    ) as server:
+        _show(f"talk to {title} at http://127.0.0.1:{server.server_port}; Ctrl-C ends\n")
+        server.serve_forever()
 
 
 def _show(text: str) -> None:
@@ -101,4 +124,6 @@ def _parser() -> ArgumentParser:
     parser.add_argument("--temperature", type=float, default=0.0, help=told)
     told = "the same seed draws the same answers (%(default)s)"
     parser.add_argument("--seed", type=int, default=0, help=told)
+    told = "show a page on this machine in place of the terminal (at port %(const)s)"
+    parser.add_argument("--serve", type=int, nargs="?", const=8000, metavar="PORT", help=told)
     return parser
