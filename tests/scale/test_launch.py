@@ -231,7 +231,7 @@ def test_the_parser_of_training_reads_the_rest(preset, parallel):
     flags = {"steps": 1234, "learning_rate": 6e-3, "model.width": 96, "schedule": "wsd"}
     job = config(preset=preset, parallel=parallel, device="cpu", train=flags)
     words = train_arguments(job)
-    assert train_command_line._preset_of(words) == preset
+    assert train_command_line._first_of(words) == (preset, "pretrain")
     read = train_command_line._parser(preset).parse_args(words)
     assert (read.engine, read.parallel, read.device) == ("torch", parallel, "cpu")
     assert (read.steps, read.learning_rate, read.model.width) == (1234, 6e-3, 96)
