@@ -1191,6 +1191,6 @@ def test_torchrun_and_training_read_the_commands_of_the_page():
     for line in words:
         read = torchrun.get_args_parser().parse_args(line)
         assert (read.module, read.training_script) == (True, "llmcourse.train")
-        preset = train_command_line._preset_of(read.training_script_args)
+        preset, _ = train_command_line._first_of(read.training_script_args)
         options = train_command_line._parser(preset).parse_args(read.training_script_args)
         assert options.engine == "torch"
