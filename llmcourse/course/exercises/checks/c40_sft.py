@@ -139,11 +139,11 @@ def check_4(t, gradients, lora_forward, merge, numbers_learnt):
     )
     generator = torch.Generator().manual_seed(5)
     shapes = ((5, 3), (2, 3), (5, 2), (4, 3), (4, 5))
-    drawn = [torch.randn(s, generator=generator, dtype=torch.float64) for s in shapes]
-    W, A, B, x, dy = (each.tolist() for each in drawn)
+    numbers = [torch.randn(s, generator=generator, dtype=torch.float64) for s in shapes]
+    W, A, B, x, dy = (each.tolist() for each in numbers)
     t.close(
         lora_forward(x, W, A, B, 8),
-        (drawn[3] @ drawn[0].T + 4 * drawn[3] @ drawn[1].T @ drawn[2].T).tolist(),
+        (numbers[3] @ numbers[0].T + 4 * numbers[3] @ numbers[1].T @ numbers[2].T).tolist(),
         "with alpha = 8 and rank 2 the product is scaled by 8 / 2 = 4; the rank is the number of "
         "rows of A",
         "the product is scaled by alpha / r",
@@ -151,13 +151,13 @@ def check_4(t, gradients, lora_forward, merge, numbers_learnt):
     )
     t.close(
         merge(W, A, B, 8),
-        (drawn[0] + 4 * drawn[2] @ drawn[1]).tolist(),
+        (numbers[0] + 4 * numbers[2] @ numbers[1]).tolist(),
         "the merged matrix is W + (alpha / r) B A, of the shape of W",
         "merged, it is one matrix",
         relative=1e-9,
     )
-    a, b = drawn[1].clone().requires_grad_(), drawn[2].clone().requires_grad_()
-    (4 * drawn[3] @ a.T @ b.T * drawn[4]).sum().backward()
+    a, b = numbers[1].clone().requires_grad_(), numbers[2].clone().requires_grad_()
+    (4 * numbers[3] @ a.T @ b.T * numbers[4]).sum().backward()
     dA, dB = gradients(x, dy, A, B, 8)
     t.close(
         dB,
