@@ -45,6 +45,6 @@ if TYPE_CHECKING:
     from llmcourse.data.ramp import Bite, RampedBatches, ramp_of
     from llmcourse.data.raw_tokens import read_raw_tokens
     from llmcourse.data.shards import ShardWriter, TokenShards, write_shards
-    from llmcourse.data.tasks import Task, check, in_format, make_tasks
+    from llmcourse.data.tasks import Task, check, in_format, make_tasks, part_of
 
 lazy(__name__)

@@ -118,6 +118,7 @@ def preference_pairs(
     styles: Sequence[Style] = STYLES,
     kinds: Sequence[str] = ("next",),
     difficulties: Sequence[int] = LEVELS,
+    part: str | None = None,
 ) -> list[Pair]:
     """Return pairs of answers of different styles, and which of them the judge preferred.
 
@@ -129,16 +130,19 @@ def preference_pairs(
         styles: of which two are drawn for each pair, at least 2.
         kinds: of the tasks, without "refuse".
         difficulties: some of 1, 2, 3.
+        part: of the tasks, "training" or "test", see `part_of`; None takes all.
 
     Raises:
-        ValueError: if a number is outside its range, or a kind or a difficulty is unknown.
+        ValueError: if a number is outside its range, or a kind, a difficulty or the part is
+            unknown.
 
     Source:
         Bradley and Terry 1952, Biometrika 39, https://doi.org/10.2307/2334029
     """
     require("temperature", temperature, least=0, below=math.inf)
     require("number of styles", len(styles), least=2)
-    tasks = make_tasks(number, seed=seed, kinds=kinds, difficulties=difficulties)
+    about = {"kinds": kinds, "difficulties": difficulties, "part": part}
+    tasks = make_tasks(number, seed=seed, **about)
     rng = random.Random(f"pairs {seed}")
     pairs = []
     for task, wrong in zip(tasks, wrong_answers(tasks, seed=seed), strict=True):

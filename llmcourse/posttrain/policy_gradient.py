@@ -19,12 +19,15 @@ from torch import Tensor, nn
 
 from llmcourse.base.arguments import require, require_each
 
+ROUNDING = 1e-6
+"""Rewards that differ by less, compared with the largest of their group, are equal."""
+
 
 class GroupAdvantages(NamedTuple):
     """How much better than its group each answer is."""
 
     values_PG: Float[Tensor, "P G"]
-    """0 for all answers of a group whose rewards are equal."""
+    """0 for all answers of a group whose rewards are equal but for rounding."""
     num_equal: int
     """Groups whose rewards are all equal: nothing is learnt from them."""
 
@@ -37,10 +40,10 @@ def group_advantages(rewards_PG: Float[Tensor, "P G"], *, divide: bool = True) -
         A = (r - mean of the group) / standard deviation of the group      (GRPO)
         A =  r - mean of the group                                         (divide=False)
 
-    The division makes a group count as much in which one answer of eight is right as one in which
-    four are: hard and easy prompts get more weight than the expected reward gives them.  Without
-    it, the mean holds the answer's own reward, which makes A smaller by (G - 1) / G on average and
-    changes no direction.
+    If a share p of the answers is right (1 or 0), the division weights the prompt's gradient by
+    1 / sqrt(p (1 - p)): hard and easy prompts get more weight than the expected reward gives them.
+    Without it, the mean holds the answer's own reward, which makes A smaller by (G - 1) / G on
+    average and changes no direction.
 
     Args:
         rewards_PG: finite; at least two answers to each prompt.
@@ -59,7 +62,7 @@ def group_advantages(rewards_PG: Float[Tensor, "P G"], *, divide: bool = True) -
             f"rewards must be finite, got {rewards_PG.tolist()}: no mean can be taken of them"
         )
     equal_P1 = _is_equal(rewards_PG)
-    # Of equal rewards the mean may be off by a rounding, which a division would blow up.
+    # A rounding, of the mean or of the rewards, would be blown up by the division.
     values_PG = (rewards_PG - rewards_PG.mean(1, keepdim=True)).masked_fill(equal_P1, 0.0)
     if divide:
         spread_P1 = rewards_PG.std(1, keepdim=True, correction=0).masked_fill(equal_P1, 1.0)
@@ -73,8 +76,9 @@ def num_equal_groups(rewards_PG: Float[Tensor, "P G"]) -> int:
 
 
 def _is_equal(rewards_PG: Float[Tensor, "P G"]) -> Bool[Tensor, "P 1"]:
-    """Say of every group whether its rewards are all equal."""
-    return rewards_PG.amax(1, keepdim=True) == rewards_PG.amin(1, keepdim=True)
+    """Say of every group whether its rewards are all equal, up to a millionth of the largest."""
+    spread_P1 = rewards_PG.amax(1, keepdim=True) - rewards_PG.amin(1, keepdim=True)
+    return spread_P1 <= ROUNDING * rewards_PG.abs().amax(1, keepdim=True)
 
 
 def mean_over_answers(
@@ -84,8 +88,8 @@ def mean_over_answers(
 
     Divided by its own length (GRPO), a long answer counts as much as a short one, so each of its
     tokens counts less: a wrong answer is punished less for every token that it is longer.  Divided
-    by one number for all ("Dr. GRPO"), the gradient is that of the expected reward, up to this
-    factor.
+    by one number for all ("Dr. GRPO"), and with advantages that are not divided by their spread,
+    the gradient is that of the expected reward, up to a factor.
 
     Args:
         values_BT: of every token.

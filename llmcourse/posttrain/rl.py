@@ -12,7 +12,9 @@
 The reference, from which the KL is measured, is a copy of the first model.  With LoRA one could
 switch the thin matrices off and save the copy; here all weights learn, and a small copy is cheap.
 
-The KL penalty is part of the reward, not a term of the loss: so its gradient is that of the KL.
+The KL penalty is part of the reward, not a term of the loss: so with `divide_by_length=False` its
+gradient is that of the KL (with GRPO up to (G - 1) / G, see `group_advantages`).  Shao et al. 2024
+put k3 of each token into the loss instead, whose gradient is another one.
 
 Shape suffixes:  B batch (answers), T time (tokens), P prompts, G answers of one prompt, D width.
 """
@@ -138,17 +140,23 @@ def start(
         tokenizer: with the chat tokens.
         tasks: to draw prompts from, at least one.
         reward: of a task and a text; finite.
-        reference: from which the KL is measured; None is a copy of the model as it is now.
+        reference: from which the KL is measured; a copy of it is taken, and None is the model as it
+            is now.
         folder: for checkpoints; None saves none.
 
     Raises:
-        ValueError: if there is no task, the tokenizer lacks a chat token, or the reference has
-            another shape than the model.
+        ValueError: if there is no task, the tokenizer lacks a chat token, or the reference is the
+            model or has another shape.
     """
     require_chat_tokens(tokenizer.special_tokens)
     if not tasks:
         raise ValueError("there is no task to answer: give at least one")
-    reference = copy.deepcopy(model) if reference is None else reference
+    if reference is model:
+        raise ValueError(
+            "model and reference are one, and would move together: give a copy, or None to have "
+            "one taken"
+        )
+    reference = copy.deepcopy(model if reference is None else reference)
     if reference.config != model.config:
         raise ValueError(
             f"the reference has the shape {reference.config}, the model {model.config}: take a "
@@ -177,7 +185,7 @@ def start(
 
 
 def fit(run: RLRun, *, on_step: Callable[[RLRun, Report], object] | None = None) -> list[Report]:
-    """Take all steps that are left; return the reports of the run.
+    """Take all steps that are left; return the reports of the run, since `start` or `restore`.
 
     Args:
         run: from `start` or `restore`.
@@ -323,8 +331,11 @@ def save(run: RLRun, folder: str | Path) -> Path:
 def restore(run: RLRun, path: str | Path) -> None:
     """Put a run that `start` has put together where a saved one was; it goes on bit for bit.
 
+    Reports are not saved: `run.reports` has those of the steps from here on.
+
     Args:
-        run: with the same settings, tasks and shapes.
+        run: with the same settings, tasks and shapes; the reward has to be the same, too, and is
+            not checked.
         path: of a checkpoint, or of a folder of them, for its newest.
 
     Raises:
@@ -342,7 +353,10 @@ def restore(run: RLRun, path: str | Path) -> None:
 
 
 def _identity(run: RLRun) -> dict:
-    """Return what makes a run the one it is; the number of its steps may change."""
+    """Return what makes a run the one it is, but for the reward, a function that has no digest.
+
+    The number of its steps may change.
+    """
     digest = hashlib.sha256(repr(list(run.tasks)).encode()).hexdigest()
     config = asdict(run.config)
     del config["steps"], config["checkpoint_every"]

@@ -30,11 +30,13 @@ class RLConfig:
     max_norm: int | float = 1.0
     """Of the gradient."""
     kl: int | float = 0.0
-    """Reward that a nat of KL from the reference costs (beta)."""
+    """Price of a nat of KL from the reference (beta), in units of the reward; with GRPO and
+    `divide_by_spread` in units of its advantage, the reward divided by a group's spread."""
     divide_by_spread: bool = True
     """GRPO: divide by the standard deviation of a group's rewards."""
     divide_by_length: bool = True
-    """Divide by each answer's own length; False divides all by `answer_tokens`."""
+    """Divide by each answer's own length, as Shao et al. (2024) do; False divides all by
+    `answer_tokens`, which is nearer to PPO as Schulman et al. (2017) have it."""
     gamma: int | float = 1.0
     """PPO: discount of what comes a token later."""
     decay: int | float = 0.95

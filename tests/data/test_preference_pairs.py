@@ -9,6 +9,7 @@ from llmcourse.data import (
     Style,
     make_tasks,
     mixed_answers,
+    part_of,
     preference_pairs,
     preferred,
     styled,
@@ -90,6 +91,13 @@ def test_pairs_hold_what_they_say():
         assert pair.margin == pytest.approx(difference)
     assert all(p.margin >= 0 for p in preference_pairs(200, seed=2, temperature=0))
     assert not preference_pairs(0, seed=2)
+
+
+def test_pairs_of_a_part_are_of_its_tasks():
+    for part in ("training", "test"):
+        pairs = preference_pairs(100, seed=2, part=part)
+        assert len(pairs) == 100
+        assert {part_of(pair.task) for pair in pairs} == {part}
 
 
 @pytest.mark.parametrize("temperature", [-1, math.inf, math.nan])

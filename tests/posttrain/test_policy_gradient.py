@@ -169,6 +169,21 @@ def test_grpos_advantage_by_hand():
     assert num_equal_groups(rewards) == 2
 
 
+def test_rewards_that_differ_by_a_rounding_are_equal():
+    """Mutant: `==` in place of the tolerance gives an advantage of 2 to a last bit."""
+    rewards = torch.tensor(
+        [[0.5, 0.5 + 6e-8, 0.5, 0.5], [0.1] * 4, [-3e6, -3e6 + 0.25, -3e6, -3e6]]
+    )
+    for divide in (True, False):
+        found = group_advantages(rewards, divide=divide)
+        assert found.num_equal == 3
+        assert not found.values_PG.any()
+    apart = torch.tensor([[1e-9, 0, 0, 0], [0.5, 0.501, 0.5, 0.5]])
+    told = torch.tensor([[3.0, -1, -1, -1], [-1, 3, -1, -1]]) / 3**0.5
+    assert torch.allclose(group_advantages(apart).values_PG, told, atol=1e-3)
+    assert num_equal_groups(apart) == 0
+
+
 def test_the_mean_over_answers_by_hand():
     values = torch.tensor([[1.0, 9, 9, 9], [2.0, 2, 2, 2]])
     mask = torch.tensor([[True, False, False, False], [True] * 4])

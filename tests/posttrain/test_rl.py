@@ -181,7 +181,7 @@ def test_a_run_resumed_in_the_middle_is_the_same_bit_for_bit(method, tmp_path):
     resumed = begun(method, model=model, kl=0.1, updates=2)
     rl.restore(resumed, tmp_path)
     assert resumed.steps_done == 2
-    rl.fit(resumed)
+    assert rl.fit(resumed) is resumed.reports
     assert weights(resumed) == weights(whole)
     assert resumed.reports == whole.reports[2:]
 
@@ -218,6 +218,27 @@ def test_a_reference_of_another_shape_is_refused():
     other = Transformer(replace(SHAPE, num_layers=1), generator=generator(0))
     with pytest.raises(ValueError, match="the reference has the shape"):
         rl.start(RLConfig(**QUICK), new_model(), TOKENIZER, TASKS, by_length, reference=other)
+
+
+@pytest.mark.parametrize("method", ["grpo", "ppo"])
+def test_the_policy_is_no_reference_of_its_own(method):
+    """Mutant: without the check the policy is frozen, and PPO trains its value head alone."""
+    model, config = new_model(), RLConfig(**QUICK | {"method": method})
+    with pytest.raises(ValueError, match="model and reference are one"):
+        rl.start(config, model, TOKENIZER, TASKS, by_length, reference=model)
+    assert all(w.requires_grad for w in model.parameters())
+
+
+def test_the_reference_that_is_given_is_copied():
+    """Mutant: without the copy the caller's model could not be trained any more."""
+    given, config = new_model(1), RLConfig(**QUICK)
+    run = rl.start(config, new_model(), TOKENIZER, TASKS, by_length, reference=given)
+    assert all(w.requires_grad for w in given.parameters())
+    kept = fingerprint(dict(run.actors.reference.state_dict()))
+    assert kept == fingerprint(dict(given.state_dict()))
+    given.embedding.data.zero_()
+    assert fingerprint(dict(run.actors.reference.state_dict())) == kept
+    assert rl.step(run).kl != 0
 
 
 def test_an_answer_longer_than_the_context_is_refused_before_it_is_drawn():
