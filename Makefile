@@ -19,7 +19,7 @@ PYTEST := $(RUN) -m pytest -n 2 --dist loadfile --no-loadscope-reorder --unchang
 OF_BOOK := tests/book tests/browser tests/notebooks
 OF_EXERCISES := tests/exercises tests/course
 
-.PHONY: help book serve test test-fast test-package test-exercises test-book lint format exercises exercises-nbgrader soak bench clean
+.PHONY: help book serve test test-fast test-package test-exercises test-book peers lint format exercises exercises-nbgrader soak bench clean
 
 help: ## list these commands
 	@sed -n -E 's/^([a-z-]+):[^#]*## (.*)$$/\1 \2/p' Makefile | \
@@ -52,6 +52,10 @@ test-exercises: $(READY) ## a third of make test: exercises and grading
 test-book: $(READY) ## a third of make test: notebooks, pages and widgets
 	@$(RUN) -m tools.build_book
 	@$(PYTEST) $(OF_BOOK)
+
+peers: $(READY) ## install peft and trl, and compare with them
+	@$(BIN)/pip install --quiet -r requirements-peers.txt
+	@$(RUN) -m pytest --unchanged=run -k "peft or trl" tests/model tests/posttrain
 
 lint: $(READY) ## check style, import floors, notebooks and generated pages
 	@$(BIN)/ruff check .

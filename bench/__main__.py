@@ -26,6 +26,7 @@ BENCHMARKS = (
     "splitting",
     "optimizer",
     "checkpoints",
+    "posttraining",
 )
 README = Path(__file__).parent / "README.md"
 MARK = "<!-- from here on written by python -m bench -->"

@@ -10,12 +10,15 @@ Six kinds, so that whatever a model says can be judged exactly and nobody has to
     refuse   Tom has the ball. Who has the kite?                     The story does not say.
 
 Every kind has several templates, ways to ask; the last of each is for held-out tasks alone, so that
-a model which has learnt a wording and not the task is found out.
+a model which has learnt a wording and not the task is found out.  And of every five things that can
+be asked one may be kept back, in all its wordings, so that a model which has learnt the answers by
+heart is found out, see `part_of`.
 """
 
 import itertools
 import random
 import re
+import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -38,6 +41,10 @@ _WORDS = sorted(
     for kind in ("animal", "toy", "treat", "color", "food", "ingredient", "tool")
     for value in CLASSES[kind]
 )
+
+
+PARTS = ("training", "test")
+"""What a task may be kept for, see `part_of`."""
 
 
 class Task(NamedTuple):
@@ -70,11 +77,22 @@ def in_format(task: Task, text: str) -> bool:
     return re.fullmatch(_FORMS[task.kind], text.strip()) is not None
 
 
+def part_of(task: Task) -> str:
+    """Return what a task is for: "test" for one in five, by a hash of its words, else "training".
+
+    The words are those that are not the wording's, in their order: two tasks that ask the same in
+    another way are in one part.
+    """
+    words = [word for word in re.findall(r"[A-Za-z]+", task.prompt) if word not in _ASKING]
+    return PARTS[zlib.crc32(" ".join([task.kind, *words]).encode()) % 5 == 0]
+
+
 def make_tasks(
     number: int,
     *,
     seed: int,
     held_out: bool = False,
+    part: str | None = None,
     kinds: Sequence[str] | None = None,
     difficulties: Sequence[int] = LEVELS,
 ) -> list[Task]:
@@ -87,27 +105,32 @@ def make_tasks(
         number: how many, 0 or more.
         seed: of the draws, 0 or greater.
         held_out: take the wordings that are in no training task, and those alone.
+        part: take the tasks of this part alone, see `part_of`; None takes all.
         kinds: some of `KINDS`; None is all of them.
         difficulties: some of 1, 2, 3.
 
     Raises:
-        ValueError: if a number is negative, or a kind or a difficulty is unknown.
+        ValueError: if a number is negative, or a kind, a difficulty or the part is unknown.
     """
     require("number", number, least=0)
     require("seed", seed, least=0)
+    if part is not None and part not in PARTS:
+        raise ValueError(f"part must be one of {', '.join(PARTS)}, or None for all, got {part!r}")
     for name, given, known in (("kinds", kinds, KINDS), ("difficulties", difficulties, LEVELS)):
         if given is not None and (not given or not set(given) <= set(known)):
             allowed = ", ".join(map(str, known))
             raise ValueError(f"{name} must be some of {allowed}, got {list(given)}")
     rng = random.Random(f"tasks {seed} {held_out}")
-    made = []
-    for _ in range(number):
+    made: list[Task] = []
+    while len(made) < number:
         kind = rng.choice(list(kinds or KINDS))
         *training, last = range(len(_WORDINGS[kind]))
         template = last if held_out else rng.choice(training)
         difficulty = rng.choice(list(difficulties))
         prompt, answer = _MAKERS[kind](rng, _WORDINGS[kind][template], difficulty)
-        made.append(Task(kind, prompt, answer, difficulty, template))
+        task = Task(kind, prompt, answer, difficulty, template)
+        if part is None or part_of(task) == part:
+            made.append(task)
     return made
 
 
@@ -158,6 +181,13 @@ _WORDINGS: dict[str, tuple[_Wording, ...]] = {
 }
 KINDS = tuple(_WORDINGS)
 """The kinds of tasks."""
+
+_ASKING = {
+    word
+    for each in itertools.chain(*_WORDINGS.values())
+    for word in re.findall(r"[A-Za-z]+", re.sub(r"\{\w+\}", "", f"{each.ask} {each.tell}"))
+}
+"""Words of the wordings."""
 
 _NUMBERS = sorted({value[name] for value in CLASSES["more"] for name in ("start", "result")})
 _HAS = r"[A-Z][a-z]+ has the [a-z]+\.|" + re.escape(REFUSAL)

@@ -95,7 +95,7 @@ def test_the_jobs_together_test_everything():
         for step in job["steps"]
         if step.get("run", "").startswith("make ")
     }
-    assert commands == {"test-package", "test-exercises", "test-book"}
+    assert commands == {"test-package", "test-exercises", "test-book", "peers"}
     parts = re.findall(r"^OF_\w+ := (.+)$", MAKEFILE, flags=re.MULTILINE)
     folders = [folder for part in parts for folder in part.split()]
     assert len(set(folders)) == len(folders) == 5

@@ -324,6 +324,21 @@ def largest_answers():
     return widgets.AnswerLoss(chats, token=59)
 
 
+def answer_world(**state):
+    """Three answers to one prompt, of the page: the best policy turns the reference round."""
+    ln3 = 1.0986
+    world = {"names": ["short", "kind", "long"], "reference": [1 / 2, 1 / 3, 1 / 6]}
+    return widgets.PreferenceBoard(world | {"utilities": [0.0, ln3, 2 * ln3]}, **state)
+
+
+def largest_world():
+    """As many answers as there may be, with long names, and utilities far apart."""
+    names = [f"a name of sorts {n}"[-16:] for n in range(6)]
+    world = {"names": names, "reference": [1e-6, 0.2, 0.2, 0.2, 0.2, 0.2 - 1e-6]}
+    world["utilities"] = [20.0, -20.0, 0.0, 1.0, 2.0, 3.0]
+    return widgets.PreferenceBoard(world, beta=0.03)
+
+
 def token_strips():
     """A story, a packed row, a conversation."""
     story = ["Once", " a", " cat", " sat", ".", "\n", "Then", " it", " left", "."]
@@ -679,6 +694,13 @@ REGISTRY = {
         {"lengths": [200, 90, 14, 61] * 4, "context": 128},
         {"lengths": [128] * 64, "context": 2, "row": 4096},
         {"lengths": range(96, 160), "context": 128},
+    ),
+    widgets.PreferenceBoard: entry(
+        answer_world,
+        {},
+        {"beta": 0.03, "training": 40, "chosen": "long", "rejected": "short"},
+        {"chosen": "kind", "rejected": "kind"},
+        largest_world,
     ),
     widgets.ProgressMap: entry(
         chapter_map,

@@ -6,12 +6,14 @@ import pytest
 import torch
 
 from llmcourse.course.recorded import recorded_runs
+from llmcourse.data import make_tasks, part_of, preference_pairs
 from tools import (
     batch_runs,
     context_runs,
     curation_runs,
     epochs_runs,
     mixture_runs,
+    preference_runs,
     sft_runs,
     synthetic_runs,
 )
@@ -328,3 +330,63 @@ def test_a_model_of_eight_examples_answers_as_recorded(tmp_path):
     assert again["right seen"] < 0.25
     assert again["kept"] > before["kept"] + 4
     assert again["loss"] == pytest.approx(row["loss"], rel=0.3)
+
+
+# --- preferences
+
+
+def test_every_run_on_preferences_is_recorded_with_its_seeds():
+    found = recorded_runs("preferences")
+    seeds = {str(seed) for seed in preference_runs.SEEDS}
+    for part, runs in preference_runs.parts().items():
+        assert list(found[part]) == list(runs), part
+        for name, each in found[part].items():
+            assert set(each) == seeds, (part, name)
+    points = preference_runs.DPO["steps"] // preference_runs.EVERY
+    assert all(len(r["curve"]["loss"]) == points for x in found["dpo"].values() for r in x.values())
+    assert found["settings"] == {
+        "start": preference_runs.START,
+        "reward": preference_runs.REWARD,
+        "dpo": preference_runs.DPO,
+        "rl": preference_runs.RL,
+        "again": preference_runs.AGAIN,
+    }
+
+
+def test_no_test_of_preferences_is_trained_on_in_any_wording():
+    """Mutant: a list of tasks without its part holds most of the tests."""
+    tests = {task.prompt for task in make_tasks(3_000, seed=999, **preference_runs.TESTS)}
+    about = preference_runs.TASKS
+    trained = make_tasks(4_000, seed=0, **about) + make_tasks(4_000, seed=7, **about)
+    trained += [pair.task for pair in preference_pairs(3_200, seed=100, **about)]
+    assert tests.isdisjoint(task.prompt for task in trained)
+    assert len(tests) == 72
+    assert len({part_of(task) for task in trained}) == 1
+    leaky = make_tasks(4_000, seed=0, kinds=["next"], difficulties=(1, 2))
+    assert len(tests & {task.prompt for task in leaky}) > 60
+
+
+def test_preferences_are_learnt_as_recorded(request):
+    """One row again, and all but the longest with more seeds: DPO ends where the formula says."""
+    found, begun = recorded_runs("preferences"), preference_runs.start()
+    few = request.config.getoption("seeds") == 1
+    for beta in (0.3,) if few else preference_runs.BETAS:
+        row = found["dpo"][str(beta)]["0"]
+        again = preference_runs.dpo_run(begun, 0, beta)
+        assert again["first"] == pytest.approx(math.log(2), abs=1e-5)
+        for name in ("reference", "policy", "optimum"):
+            styles = row[name]["styles"]
+            assert again[name]["styles"] == pytest.approx(styles, abs=0.08), (beta, name)
+        assert again["policy"]["kl"] == pytest.approx(row["policy"]["kl"], abs=0.2)
+        assert again["curve"]["loss"] == pytest.approx(row["curve"]["loss"], abs=0.05)
+    if few:
+        return
+    for name in preference_runs.NOISE:
+        row, again = found["noise"][str(name)]["0"], preference_runs.noise_run(begun, 0, name)
+        assert again["kind"] == pytest.approx(row["kind"], abs=0.25 + 0.2 / name)
+    for number in preference_runs.PAIRS[:2]:
+        row, again = found["pairs"][str(number)]["0"], preference_runs.reward_run(begun, 0, number)
+        assert again["agrees"] == pytest.approx(row["agrees"], abs=0.1)
+    row, again = found["rl"]["grpo"]["0"], preference_runs.rl_run(begun, 0, "grpo")
+    for name in ("right", "known"):
+        assert again["examined"][name] == pytest.approx(row["examined"][name], abs=0.2), name

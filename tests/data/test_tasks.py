@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 
 from llmcourse.data.corpus import story_words
-from llmcourse.data.tasks import KINDS, REFUSAL, Task, check, in_format, make_tasks
+from llmcourse.data.tasks import KINDS, REFUSAL, Task, check, in_format, make_tasks, part_of
 
 NUMBERS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
 MANY = make_tasks(1_500, seed=0) + make_tasks(600, seed=0, held_out=True)
@@ -101,6 +101,33 @@ def test_held_out_wordings_are_in_no_training_task():
     assert {task.template for task in held_out} == {3}
     assert 3 not in {task.template for task in make_tasks(500, seed=1)}
     assert training.isdisjoint(task.prompt for task in held_out)
+
+
+def test_a_test_asks_nothing_that_a_training_task_asks_in_any_wording():
+    """Mutant: a hash of the prompt keeps a test back in one wording and trains on another."""
+    about = {"kinds": ["next"], "difficulties": (1, 2)}
+    training, tests = (
+        set(make_tasks(4_000, seed=seed, part=part, **about))
+        for seed, part in ((1, "training"), (2, "test"))
+    )
+    words = [{tuple(words_of(task.prompt)) for task in part} for part in (training, tests)]
+    assert words[0].isdisjoint(words[1])
+    assert len(words[0] | words[1]) == 11 + 11 * 10  # one toy, or two in their order
+    assert 0.12 < len(words[1]) / 121 < 0.28
+    assert {task.difficulty for task in tests} == {1, 2}
+    assert len(tests) == 3 * len(words[1])
+    assert {part_of(task) for task in tests} == {"test"}
+    both = make_tasks(200, seed=1, **about)
+    kept = [task for task in both if part_of(task) == "training"]
+    assert make_tasks(200, seed=1, part="training", **about)[: len(kept)] == kept
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_of_every_kind_about_a_fifth_is_for_tests(kind):
+    tasks = make_tasks(1_500, seed=0, kinds=[kind])
+    assert 0.14 < sum(part_of(task) == "test" for task in tasks) / 1_500 < 0.27
+    with pytest.raises(ValueError, match="part must be one of training, test, or None for all"):
+        make_tasks(3, seed=0, kinds=[kind], part="tests")
 
 
 def test_a_longer_list_begins_with_the_shorter_and_seeds_differ():
