@@ -1,14 +1,20 @@
 """Measure what chapter 41 tells of preferences: the runs that a page has no time for.
 
-    python -m tools.preference_runs [pairs] [noise] [dpo] [rl]
+    python -m tools.preference_runs [rl] [dpo] [noise] [pairs] [controls]
 
 trains the little policy of the page and what learns from it, and writes what it finds into
 llmcourse/course/preferences.json; a call that was cut short goes on with the runs that are missing.
 
-pairs  how much of the planted utility a reward model finds, by the number of pairs.
-noise  the same, by the temperature of the judge, between answers that differ in taste alone.
-dpo    what becomes of a policy, by beta: styles, KL, likelihoods on the way.
-rl     what GRPO and PPO on a checker make of the same policy.
+rl        what GRPO and PPO on a checker make of the policy.
+dpo       what becomes of a policy, by beta: styles, KL, likelihoods on the way.
+noise     how much of the planted utility a reward model finds, by the temperature of the judge,
+          between answers that differ in taste alone.
+pairs     the same, by the number of pairs, which differ in truth, too.
+controls  "none": the policy as it is; "answers": fine-tuned on as many answers more as
+          reinforcement learning draws; "pairs": a reward model with few pairs and many steps.
+
+Everything is trained on tasks of one part and judged on the distinct prompts of the other, so that
+no prompt of a test, in whatever wording, was seen in training.
 """
 
 import copy
@@ -19,6 +25,7 @@ import sys
 from collections.abc import Callable
 from datetime import date
 from pathlib import Path
+from statistics import mean
 from typing import Any, NamedTuple
 
 import torch
@@ -44,6 +51,7 @@ from llmcourse.model import ModelConfig, Transformer
 from llmcourse.posttrain import (
     AnswerRows,
     FitSettings,
+    PairRows,
     PreferenceLoss,
     RewardModel,
     RLConfig,
@@ -51,6 +59,7 @@ from llmcourse.posttrain import (
     answer_log_probs,
     answer_rows,
     answers,
+    draw_answers,
     fit_answers,
     fit_preferences,
     fit_reward_model,
@@ -61,18 +70,22 @@ from llmcourse.posttrain import (
 
 FOUND = Path(__file__).resolve().parents[1] / "llmcourse" / "course" / "preferences.json"
 SEEDS = (0, 1, 2)
-TASKS = {"kinds": ["next"], "difficulties": (1, 2)}
-NUM_TASKS, NUM_TESTS = 4_000, 100
+TASKS = {"kinds": ["next"], "difficulties": (1, 2), "part": "training"}
+TESTS = TASKS | {"part": "test"}
+NUM_TASKS, ENOUGH, NUM_KNOWN = 4_000, 3_000, 100
+"""Tasks to learn from; so many that every test is among them; tasks learnt that are asked, too."""
 
 START = {"steps": 300, "batch_size": 32, "learning_rate": 5e-3}
-PAIRS = (100, 400, 1_600, 6_400, 25_600)
-FEW, MOST_STEPS = 100, 1_600
+PAIRS = (100, 1_600, 25_600)
+FEW, MOST_STEPS = 100, 800
 NOISE = (0.25, 0.5, 1.0, 2.0, 4.0)
 BETAS = (0.03, 0.1, 0.3, 1.0)
 REWARD = {"batch_size": 32, "learning_rate": 3e-3}
 DPO = {"steps": 200, "batch_size": 16, "learning_rate": 5e-4}
 DPO_PAIRS, NOISE_PAIRS = 3_200, 1_600
 RL = {"steps": 500, "prompts": 16, "group_size": 8, "learning_rate": 5e-4}
+AGAIN = START | {"steps": 2_000}
+"""As many answers as reinforcement learning draws."""
 EVERY = 10
 """Steps whose mean is one point of a curve."""
 
@@ -87,6 +100,9 @@ class Start(NamedTuple):
     """The answers of every style to every test."""
     utilities_NS: Tensor
     """What each is worth."""
+    known: list[Task]
+    """Some tasks that were learnt from."""
+    known_eight: AnswerRows
 
 
 def start() -> Start:
@@ -113,14 +129,21 @@ def start() -> Start:
 
 
 def with_tests(model: Transformer, tokenizer: Tokenizer) -> Start:
-    """Return the policy with tests that nothing trains on, but for chance."""
-    tests = make_tasks(NUM_TESTS, seed=999, **TASKS)
-    wrong = wrong_answers(tests, seed=999)
-    said = [[styled(t, w, style) for style in STYLES] for t, w in zip(tests, wrong, strict=True)]
-    prompts = [prompt_ids(t.turns[:1], tokenizer) for t in tests for _ in STYLES]
+    """Return the policy with all tests, whose words no training task has in this order."""
+    tests = list(dict.fromkeys(make_tasks(ENOUGH, seed=999, **TESTS)))
+    known = list(dict.fromkeys(make_tasks(NUM_TASKS, seed=0, **TASKS)))[:NUM_KNOWN]
+    rows, worth = eight_answers(tests, tokenizer)
+    return Start(model, tokenizer, tests, rows, worth, known, eight_answers(known, tokenizer)[0])
+
+
+def eight_answers(tasks: list[Task], tokenizer: Tokenizer) -> tuple[AnswerRows, Tensor]:
+    """Return the answers of every style to every task, and what each is worth."""
+    wrong = wrong_answers(tasks, seed=999)
+    said = [[styled(t, w, style) for style in STYLES] for t, w in zip(tasks, wrong, strict=True)]
+    prompts = [prompt_ids(t.turns[:1], tokenizer) for t in tasks for _ in STYLES]
     rows = answer_rows(prompts, [answer_ids(text, tokenizer) for eight in said for text in eight])
-    worth = [[utility(t, text) for text in eight] for t, eight in zip(tests, said, strict=True)]
-    return Start(model, tokenizer, tests, rows, torch.tensor(worth))
+    worth = [[utility(t, text) for text in eight] for t, eight in zip(tasks, said, strict=True)]
+    return rows, torch.tensor(worth)
 
 
 def steps_for(number: int) -> int:
@@ -130,7 +153,7 @@ def steps_for(number: int) -> int:
 
 @torch.no_grad()
 def judged(model: RewardModel, begun: Start, styles: int = 8) -> dict[str, float]:
-    """Compare rewards with utilities on all answers to the tests."""
+    """Compare rewards with utilities on all answers to the tests; "known": as "right", of known."""
     rewards_NS = model(begun.eight).view(-1, 8)
     found = {}
     for name, axis in (("right", 1), ("kind", 2), ("wordy", 3)):
@@ -139,20 +162,31 @@ def judged(model: RewardModel, begun: Start, styles: int = 8) -> dict[str, float
         if name != "right" or styles == 8:
             effect = (cube.select(axis, 0) - cube.select(axis, 1)).mean()
             found[name] = round(effect.item(), 4)
+    known = model(begun.known_eight).view(-1, 2, 4)
+    found["known"] = round((known[:, 0] - known[:, 1]).mean().item(), 4)
     r, u = rewards_NS[:, :styles], begun.utilities_NS[:, :styles]
     better = (u[:, :, None] - u[:, None, :]) > 1e-3
     agreed = (r[:, :, None] > r[:, None, :])[better]
     return found | {"agrees": round(agreed.double().mean().item(), 4)}
 
 
-def reward_run(begun: Start, seed: int, number: int) -> dict[str, Any]:
-    """Fit a reward model to pairs of all styles."""
+def reward_run(begun: Start, seed: int, number: int, steps: int | None = None) -> dict[str, Any]:
+    """Fit a reward model to pairs of all styles, in `steps_for` them or a number of steps."""
     pairs = preference_pairs(number, seed=seed, **TASKS)
     model = RewardModel(begun.model)
-    settings = FitSettings(steps=steps_for(number), seed=seed, **REWARD)
-    fit_reward_model(model, pair_rows(pairs, begun.tokenizer), settings)
+    settings = FitSettings(steps=steps or steps_for(number), seed=seed, **REWARD)
+    rows = pair_rows(pairs, begun.tokenizer)
+    fit_reward_model(model, rows, settings)
     erred = sum(pair.margin < 0 for pair in pairs) / number
-    return judged(model, begun) | {"erred": round(erred, 4)}
+    return judged(model, begun) | {"repeats": repeated(model, rows), "erred": round(erred, 4)}
+
+
+@torch.no_grad()
+def repeated(model: RewardModel, pairs: PairRows) -> float:
+    """Return the share of its first pairs that a reward model ranks as the judge did."""
+    prompts, *sides = (each[:NUM_KNOWN] for each in pairs)
+    chosen, rejected = (model(answer_rows(prompts, side)) for side in sides)
+    return round((chosen > rejected).double().mean().item(), 4)
 
 
 def noise_run(begun: Start, seed: int, temperature: float) -> dict[str, Any]:
@@ -194,8 +228,34 @@ def compared(policy: Tensor, begun: Start, beta: float) -> dict[str, Any]:
             "kl": round(kl.item(), 4),
             "utility": round((p * u).sum(1).mean().item(), 4),
         }
-    right = policy[:, :4].exp().sum(1).mean().item()
-    return found | {"right": round(right, 4)}
+    return found
+
+
+@torch.no_grad()
+def examined(model: Transformer, begun: Start) -> dict[str, float]:
+    """Ask all tests, and some tasks that were learnt from.
+
+    right: share of the likeliest answers to the tests that are right to the letter.
+    word: share of them that hold the right word.
+    known: as `word`, of tasks that were learnt from.
+    named: probability of the four right answers.
+    utility: mean of answers that are drawn.
+    """
+    model = copy.deepcopy(model).eval()
+    said = answers(model, begun.tokenizer, begun.tests)
+    again = answers(model, begun.tokenizer, begun.known)
+    each = [task for task in begun.tests for _ in range(8)]
+    drawn = draw_answers(
+        model, begun.tokenizer, each, answer_tokens=16, generator=runtime.generator(0)
+    )
+    found = {
+        "right": mean(check(t, text) for t, text in zip(begun.tests, said, strict=True)),
+        "word": mean(t.answer in text for t, text in zip(begun.tests, said, strict=True)),
+        "known": mean(t.answer in text for t, text in zip(begun.known, again, strict=True)),
+        "named": log_probs(model, begun)[:, :4].exp().sum(1).mean().item(),
+        "utility": mean(utility(t, text) for t, text in zip(each, drawn.texts, strict=True)),
+    }
+    return {name: round(float(value), 4) for name, value in found.items()}
 
 
 def dpo_run(begun: Start, seed: int, beta: float) -> dict[str, Any]:
@@ -218,7 +278,8 @@ def dpo_run(begun: Start, seed: int, beta: float) -> dict[str, Any]:
     )
     names = ("loss", "chosen", "rejected", "ahead")
     curve = dict(zip(names, zip(*averaged(seen), strict=True), strict=True))
-    return {"first": seen[0][0], "curve": curve} | compared(log_probs(policy, begun), begun, beta)
+    found = {"first": seen[0][0], "curve": curve, "examined": examined(policy, begun)}
+    return found | compared(log_probs(policy, begun), begun, beta)
 
 
 def averaged(rows: list[list[float]]) -> list[list[float]]:
@@ -240,10 +301,19 @@ def rl_run(begun: Start, seed: int, method: str) -> dict[str, Any]:
     reports = rl.fit(run)
     rows = averaged([[r.reward, r.kl, r.length, float(r.num_equal)] for r in reports])
     names = ("reward", "kl", "length", "equal")
-    said = answers(policy.eval(), begun.tokenizer, begun.tests)
-    right = sum(check(t, text) for t, text in zip(begun.tests, said, strict=True))
     curve = dict(zip(names, zip(*rows, strict=True), strict=True))
-    return {"curve": curve, "first": round(reports[0].reward, 4), "right": right / NUM_TESTS}
+    found = {"curve": curve, "first": round(reports[0].reward, 4)}
+    return found | {"examined": examined(policy, begun)}
+
+
+def more_answers_run(begun: Start, seed: int) -> dict[str, Any]:
+    """Fine-tune the policy on, on the answers that it has learnt from."""
+    policy = copy.deepcopy(begun.model)
+    tasks = make_tasks(NUM_TASKS, seed=0, **TASKS)
+    prompts = [prompt_ids(task.turns[:1], begun.tokenizer) for task in tasks]
+    answered = [answer_ids(text, begun.tokenizer) for text in mixed_answers(tasks, seed=0)]
+    fit_answers(policy, prompts, answered, FitSettings(seed=seed, **AGAIN))
+    return examined(policy, begun)
 
 
 Runs = dict[str, Callable[[Start, int], Any]]
@@ -252,10 +322,15 @@ Runs = dict[str, Callable[[Start, int], Any]]
 def parts() -> dict[str, Runs]:
     """Return every run by part and name."""
     return {
-        "pairs": {str(n): lambda b, seed, n=n: reward_run(b, seed, n) for n in PAIRS},
-        "noise": {str(t): lambda b, seed, t=t: noise_run(b, seed, t) for t in NOISE},
-        "dpo": {str(x): lambda b, seed, x=x: dpo_run(b, seed, x) for x in BETAS},
         "rl": {m: lambda b, seed, m=m: rl_run(b, seed, m) for m in ("grpo", "ppo")},
+        "dpo": {str(x): lambda b, seed, x=x: dpo_run(b, seed, x) for x in BETAS},
+        "noise": {str(t): lambda b, seed, t=t: noise_run(b, seed, t) for t in NOISE},
+        "pairs": {str(n): lambda b, seed, n=n: reward_run(b, seed, n) for n in PAIRS},
+        "controls": {
+            "none": lambda b, _seed: examined(b.model, b),
+            "answers": more_answers_run,
+            "pairs": lambda b, seed: reward_run(b, seed, NOISE_PAIRS, MOST_STEPS),
+        },
     }
 
 
@@ -268,8 +343,7 @@ def settings() -> dict[str, Any]:
         "command": "python -m tools.preference_runs",
         "date": date.today().isoformat(),
         "machine": f"one thread, {platform.machine()}, torch {torch.__version__}",
-        "tests": NUM_TESTS,
-        "settings": {"start": START, "reward": REWARD, "dpo": DPO, "rl": RL},
+        "settings": {"start": START, "reward": REWARD, "dpo": DPO, "rl": RL, "again": AGAIN},
     }
 
 
