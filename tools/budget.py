@@ -55,6 +55,8 @@ OF_ITS_OWN = {
     "39_why_16384": Cost(package=1_300, script=250, tests=600, seconds=35),
     # Fine-tuning as a stage of every run, tasks with a checker, LoRA, export and a conversation.
     "40_sft": Cost(package=1_300, script=250, tests=1_300, seconds=60),
+    # Rollouts, GRPO and PPO with their runs, proxy and gold, and a lab of small models.
+    "42_reward_hacking": Cost(package=1_300, script=250, tests=1_200, seconds=60),
 }
 """What chapters may cost that carry a whole part of the package."""
 

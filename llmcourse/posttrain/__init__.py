@@ -1,6 +1,6 @@
 """What comes after pretraining: learning to answer, and training on what a model wrote.
 
-Taught in: chapters/08_synthetic_data.ipynb, chapters/40_sft.ipynb
+Taught in: chapters/08_synthetic_data.ipynb, chapters/40_sft.ipynb, chapters/42_reward_hacking.ipynb
 """
 
 from typing import TYPE_CHECKING
@@ -15,6 +15,34 @@ if TYPE_CHECKING:
         answer_rows,
         token_log_probs,
     )
+    from llmcourse.posttrain.policy_gradient import (
+        GroupAdvantages,
+        ValueHead,
+        clipped_objective,
+        gae,
+        group_advantages,
+        k1,
+        k2,
+        k3,
+        mean_over_answers,
+        num_equal_groups,
+    )
+    from llmcourse.posttrain.rewards import (
+        Point,
+        World,
+        best_of_n,
+        best_of_n_bound,
+        best_stop,
+        combined,
+        kl,
+        over_optimised,
+        tilted,
+        trick_world,
+        within_kl,
+    )
+    from llmcourse.posttrain.rl import RLRun
+    from llmcourse.posttrain.rl_config import RLConfig
+    from llmcourse.posttrain.rollout import Drawn, Reward, Rollout, draw_answers, rolled_out
     from llmcourse.posttrain.self_training import (
         Generation,
         Verified,

@@ -12,6 +12,7 @@ from tools import (
     curation_runs,
     epochs_runs,
     mixture_runs,
+    rl_runs,
     sft_runs,
     synthetic_runs,
 )
@@ -328,3 +329,43 @@ def test_a_model_of_eight_examples_answers_as_recorded(tmp_path):
     assert again["right seen"] < 0.25
     assert again["kept"] > before["kept"] + 4
     assert again["loss"] == pytest.approx(row["loss"], rel=0.3)
+
+
+# --- learning from rewards
+
+
+def test_every_run_on_rewards_is_recorded_with_its_seeds():
+    found = recorded_runs("rl")
+    ways = {
+        "task": rl_runs.TASK_WAYS,
+        "length": rl_runs.LENGTH_WAYS,
+        "checker": rl_runs.CHECKER_WAYS,
+    }
+    for part, names in ways.items():
+        assert set(found[part]) == set(names)
+        for name, runs in found[part].items():
+            assert set(runs) == {str(seed) for seed in rl_runs.SEEDS}, (part, name)
+            for run in runs.values():
+                last = (rl_runs.TASK if part == "task" else rl_runs.HACK)["steps"]
+                assert run["curve"][-1]["step"] == last
+    assert found["settings"]["task"] == rl_runs.TASK | {"sft": rl_runs.NEXT_SFT}
+    assert found["settings"]["checker"] == rl_runs.CHECKER
+
+
+def test_grpo_learns_a_task_with_every_seed_within_three_minutes():
+    for run in recorded_runs("rl")["task"]["GRPO"].values():
+        assert run["before"]["drawn"] <= 0.4
+        assert run["after"]["drawn"] >= 0.8
+        assert run["seconds"] < 180
+
+
+def test_a_run_on_a_judge_begins_as_recorded(monkeypatch):
+    """One row again, its first ten steps: the judge's score rises, and so does the worth."""
+    monkeypatch.setitem(rl_runs.HACK, "steps", 10)
+    again = rl_runs.length_run(0, "one judge")["curve"]
+    row = recorded_runs("rl")["length"]["one judge"]["0"]["curve"]
+    assert [one["step"] for one in again] == [0, 5, 10]
+    for ours, theirs in zip(again, row, strict=False):
+        assert ours["proxy"] == pytest.approx(theirs["proxy"], abs=0.1)
+        assert ours["gold"] == pytest.approx(theirs["gold"], abs=0.15)
+    assert again[-1]["proxy"] > again[0]["proxy"]

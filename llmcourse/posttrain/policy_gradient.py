@@ -1,0 +1,226 @@
+"""What a reward has to say about every token: advantages, the clipped objective, KL estimators.
+
+Everything here is arithmetic on log-probabilities and rewards that somebody else has computed.  The
+policy pi writes answers y to a prompt, each gets a reward r, and
+
+    gradient of E[r]  =  E[ A(y) times the gradient of log pi(y) ],
+
+where the advantage A is the reward minus anything that does not depend on what was drawn.
+
+Shape suffixes:  B batch (answers), T time (tokens), P prompts, G answers of one prompt (a group),
+D width.
+"""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from llmcourse.base.arguments import require, require_each
+
+
+class GroupAdvantages(NamedTuple):
+    """How much better than its group each answer is."""
+
+    values_PG: Float[Tensor, "P G"]
+    """0 for all answers of a group whose rewards are equal."""
+    num_equal: int
+    """Groups whose rewards are all equal: nothing is learnt from them."""
+
+
+def group_advantages(rewards_PG: Float[Tensor, "P G"], *, divide: bool = True) -> GroupAdvantages:
+    """Compare every answer with the others to its prompt.
+
+    Formula::
+
+        A = (r - mean of the group) / standard deviation of the group      (GRPO)
+        A =  r - mean of the group                                         (divide=False)
+
+    The division makes a group count as much in which one answer of eight is right as one in which
+    four are: hard and easy prompts get more weight than the expected reward gives them.  Without
+    it, the mean holds the answer's own reward, which makes A smaller by (G - 1) / G on average and
+    changes no direction.
+
+    Args:
+        rewards_PG: finite; at least two answers to each prompt.
+        divide: by the standard deviation (that of the group as it is, 1 / G).
+
+    Raises:
+        ValueError: if a group has a single answer, or a reward is not finite.
+
+    Source:
+        Shao et al. 2024, section 4.1, https://arxiv.org/abs/2402.03300; without the division: Liu
+        et al. 2025, section 3.2, https://arxiv.org/abs/2503.20783
+    """
+    require("answers of a group", rewards_PG.shape[1], least=2)
+    if not rewards_PG.isfinite().all():
+        raise ValueError(
+            f"rewards must be finite, got {rewards_PG.tolist()}: no mean can be taken of them"
+        )
+    equal_P1 = _is_equal(rewards_PG)
+    # Of equal rewards the mean may be off by a rounding, which a division would blow up.
+    values_PG = (rewards_PG - rewards_PG.mean(1, keepdim=True)).masked_fill(equal_P1, 0.0)
+    if divide:
+        spread_P1 = rewards_PG.std(1, keepdim=True, correction=0).masked_fill(equal_P1, 1.0)
+        values_PG = values_PG / spread_P1
+    return GroupAdvantages(values_PG, int(equal_P1.sum()))
+
+
+def num_equal_groups(rewards_PG: Float[Tensor, "P G"]) -> int:
+    """Return the number of groups whose rewards are all equal."""
+    return int(_is_equal(rewards_PG).sum())
+
+
+def _is_equal(rewards_PG: Float[Tensor, "P G"]) -> Bool[Tensor, "P 1"]:
+    """Say of every group whether its rewards are all equal."""
+    return rewards_PG.amax(1, keepdim=True) == rewards_PG.amin(1, keepdim=True)
+
+
+def mean_over_answers(
+    values_BT: Float[Tensor, "B T"], is_answer_BT: Bool[Tensor, "B T"], *, tokens: int | None = None
+) -> Float[Tensor, ""]:
+    """Return the mean over answers of what their tokens sum to, divided by a number of tokens.
+
+    Divided by its own length (GRPO), a long answer counts as much as a short one, so each of its
+    tokens counts less: a wrong answer is punished less for every token that it is longer.  Divided
+    by one number for all ("Dr. GRPO"), the gradient is that of the expected reward, up to this
+    factor.
+
+    Args:
+        values_BT: of every token.
+        is_answer_BT: which count; at least one in each row.
+        tokens: divides the sum of every answer, 1 or more; None takes its own length.
+
+    Raises:
+        ValueError: if an answer has no token, or `tokens` is below 1.
+
+    Source:
+        Liu et al. 2025, section 3, https://arxiv.org/abs/2503.20783
+    """
+    require_each({"tokens": tokens}, least=1)
+    lengths_B = is_answer_BT.sum(1)
+    require("the shortest answer in tokens", int(lengths_B.min()), least=1)
+    sums_B = values_BT.where(is_answer_BT, 0.0).sum(1)
+    return (sums_B / (lengths_B if tokens is None else tokens)).mean()
+
+
+def clipped_objective(
+    new_BT: Float[Tensor, "*B"],
+    old_BT: Float[Tensor, "*B"],
+    advantages_BT: Float[Tensor, "*B"],
+    *,
+    clip: int | float,
+) -> Float[Tensor, "*B"]:
+    """Return PPO's objective of every token, to be made large.
+
+    Formula::
+
+        ratio = exp(log pi_new - log pi_old)
+        min(ratio A,  clamp(ratio, 1 - clip, 1 + clip) A)
+
+    At ratio 1 its gradient is A times that of log pi: plain policy gradient.  A token whose ratio
+    has left the range in the direction that A asked for has no gradient any more.
+
+    Args:
+        new_BT: log-probabilities of the policy that learns.
+        old_BT: of the policy that drew the tokens; no gradient goes there.
+        advantages_BT: of every token.
+        clip: above 0.
+
+    Raises:
+        ValueError: if `clip` is not above 0.
+
+    Source:
+        Schulman et al. 2017, equation 7, https://arxiv.org/abs/1707.06347
+    """
+    require("clip", clip, above=0)
+    ratio_BT = (new_BT - old_BT.detach()).exp()
+    held_BT = ratio_BT.clamp(1 - clip, 1 + clip)
+    return torch.minimum(ratio_BT * advantages_BT, held_BT * advantages_BT)
+
+
+def gae(
+    rewards_BT: Float[Tensor, "B T"],
+    values_BT: Float[Tensor, "B T"],
+    is_answer_BT: Bool[Tensor, "B T"],
+    *,
+    gamma: int | float = 1.0,
+    decay: int | float = 0.95,
+) -> Float[Tensor, "B T"]:
+    """Return the generalised advantage of every token of an answer; 0 elsewhere.
+
+    Formula::
+
+        delta(t) = r(t) + gamma V(t + 1) - V(t)
+        A(t)     = delta(t) + gamma decay A(t + 1)
+
+    After the last token of an answer both V and A are 0.  With decay 0 the value head is believed
+    after one step; with decay 1 it only sets the level, and A is what came minus V.
+
+    Args:
+        rewards_BT: what each token earned, most often 0 but for the last of an answer.
+        values_BT: what is still expected where the token is chosen.
+        is_answer_BT: the tokens of the answers, side by side in each row.
+        gamma: discount of what comes a token later, 0 to 1.
+        decay: the lambda of the source, 0 to 1.
+
+    Raises:
+        ValueError: if gamma or decay is outside its range.
+
+    Source:
+        Schulman et al. 2016, equation 16, https://arxiv.org/abs/1506.02438
+    """
+    require_each({"gamma": gamma, "decay": decay}, least=0, most=1)
+    values_BT = values_BT.where(is_answer_BT, 0.0)
+    advantages_BT = torch.zeros_like(values_BT)
+    next_value_B = next_advantage_B = torch.zeros_like(values_BT[:, 0])
+    for t in reversed(range(values_BT.shape[1])):
+        delta_B = rewards_BT[:, t] + gamma * next_value_B - values_BT[:, t]
+        here_B = delta_B + gamma * decay * next_advantage_B
+        advantages_BT[:, t] = here_B.where(is_answer_BT[:, t], 0.0)
+        next_value_B, next_advantage_B = values_BT[:, t], advantages_BT[:, t]
+    return advantages_BT
+
+
+class ValueHead(nn.Module):
+    """Says from a hidden state what reward is still to be expected; 0 before it has learnt.
+
+    Args:
+        width: channels of the hidden state.
+    """
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.w_D = nn.Parameter(torch.zeros(width))
+        self.bias = nn.Parameter(torch.zeros(()))
+
+    def forward(self, hidden_BTD: Float[Tensor, "*B D"]) -> Float[Tensor, "*B"]:
+        """Return one number for every hidden state."""
+        return hidden_BTD @ self.w_D + self.bias
+
+
+def k1(policy_BT: Float[Tensor, "*B"], reference_BT: Float[Tensor, "*B"]) -> Float[Tensor, "*B"]:
+    """Return log pi - log ref of tokens drawn from pi: its mean is KL(pi || ref); may be negative.
+
+    Source:
+        Schulman 2020, "Approximating KL divergence", http://joschu.net/blog/kl-approx.html
+    """
+    return policy_BT - reference_BT
+
+
+def k2(policy_BT: Float[Tensor, "*B"], reference_BT: Float[Tensor, "*B"]) -> Float[Tensor, "*B"]:
+    """Return half the square of `k1`: never negative; its mean is near the KL where that is small.
+
+    Its mean is another divergence.  Of whole answers, the mean of its gradient is that of the KL.
+    """
+    return (policy_BT - reference_BT).square() / 2
+
+
+def k3(policy_BT: Float[Tensor, "*B"], reference_BT: Float[Tensor, "*B"]) -> Float[Tensor, "*B"]:
+    """Return ref / pi - 1 - log(ref / pi): never negative, and its mean is the KL.
+
+    Where pi is far from ref, the ratio may be huge, and the variance larger than that of `k1`.
+    """
+    log_ratio_BT = reference_BT - policy_BT
+    return log_ratio_BT.expm1() - log_ratio_BT
