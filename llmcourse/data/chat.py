@@ -98,7 +98,7 @@ def answer_mask(
 ) -> Bool[Tensor, "*B T"]:
     """Return which tokens a model should learn to write, from the ids alone.
 
-    Of a conversation these are the tokens after <|assistant|>, up to and including <|end|>.  A
+    Of a conversation these are the tokens after ``<|assistant|>``, up to and including its end.  A
     document that does not begin with a role is plain text, and all of it is learned.
 
     Args:
