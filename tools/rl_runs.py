@@ -70,7 +70,7 @@ CHECKER_WAYS = ("mentions", "mentions, KL penalty", "exact")
 def task_run(seed: int, way: dict[str, Any]) -> dict[str, Any]:
     """Learn from a checker of answers; measure before, along the way and after.
 
-    There are 33 easy questions, all of them trained on: it is measured how well a reward is reached.
+    All 33 easy questions are trained on: what is measured is how well a reward is reached.
     """
     begun = make_tasks(24 * NEXT_SFT, seed=100 + seed, **NEXT)
     talker = small_talker(begun, seed=seed)
