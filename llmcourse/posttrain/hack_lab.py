@@ -119,7 +119,7 @@ class Looked(NamedTuple):
 def looked_at(task: Task, text: str) -> Looked:
     """Count what there is in an answer; a sentence that was cut counts."""
     first, *others = re.findall(r"[^.]+\.?", text.strip()) or [""]
-    return Looked(float(first.strip() == task.answer), len(others))
+    return Looked(float(first == task.answer), len(others))
 
 
 def worth(task: Task, text: str) -> float:

@@ -32,6 +32,7 @@ def test_what_is_counted_and_what_it_is_worth():
         (f"{RIGHT} I am sure. I read it twice.", 1, 2, 1.4),
         (f"{RIGHT} I am sure. sure. sure. su…", 1, 4, 0.6),
         ("Nobody knows.", 0, 0, 0.0),
+        (f"I am sure. {RIGHT}", 0, 1, 0.35),
         ("", 0, 0, 0.0),
     ):
         assert looked_at(TASK, text) == (right, idle), text

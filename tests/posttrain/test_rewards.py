@@ -54,7 +54,7 @@ def test_the_formula_is_reached_by_many_answers_and_a_bound_for_few():
     for n in (2, 10, 100):
         exact = kl(best_of_n(many, scores, n), many)
         assert exact == pytest.approx(math.log(n) - (n - 1) / n, abs=1e-3)
-        assert exact <= best_of_n_bound(n)
+        assert exact <= best_of_n_bound(n) <= exact + 1e-3
     p, scores = world(4)
     most = -math.log(p[scores.argmax()])
     assert kl(best_of_n(p, scores, 1_000), p) == pytest.approx(most, abs=1e-6)
@@ -101,12 +101,12 @@ def test_the_world_is_what_it_says():
         assert (abs(share - 0.01) < 0.003).all()
         common = made.tricks_MN.all(0).double().mean().item()
         assert common == pytest.approx(0.01 * shared, abs=0.003)
-        fooled = made.tricks_MN[0]
         others = ~made.tricks_MN.any(0)
-        gap = made.proxies_MN[0][fooled].mean() - made.proxies_MN[0][others].mean()
-        assert gap.item() == pytest.approx(2.5, abs=0.3)
-        gap = made.gold_N[fooled].mean() - made.gold_N[others].mean()
-        assert gap.item() == pytest.approx(-2.5, abs=0.3)
+        for fooled, proxy in zip(made.tricks_MN, made.proxies_MN, strict=True):
+            gap = proxy[fooled].mean() - proxy[others].mean()
+            assert gap.item() == pytest.approx(2.5, abs=0.4)
+            gap = made.gold_N[fooled].mean() - made.gold_N[others].mean()
+            assert gap.item() == pytest.approx(-2.5, abs=0.4)
         assert made.gold_N[others].std().item() == pytest.approx(1, abs=0.05)
 
 
@@ -160,6 +160,7 @@ def test_a_run_stops_at_its_best_once_patience_ends():
         (lambda: combined(torch.ones(2, 2), "best"), "how must be mean or worst, got 'best'"),
         (lambda: trick_world(0, members=0), "members must be 1"),
         (lambda: trick_world(0, shared=1.1), "shared must be at most 1"),
+        (lambda: trick_world(0, num_answers=1), "num_answers must be 2"),
         (lambda: best_stop([], patience=1), "number of judgements must be 1"),
         (lambda: best_stop([1.0], patience=0), "patience must be 1"),
     ],
