@@ -1,7 +1,7 @@
 """What comes after pretraining: learning to answer, and training on what a model wrote.
 
-Taught in: chapters/08_synthetic_data.ipynb, chapters/40_sft.ipynb, chapters/41_preferences.ipynb
-"""
+Taught in: chapters/08_synthetic_data.ipynb, chapters/40_sft.ipynb, chapters/41_preferences.ipynb, chapters/42_reward_hacking.ipynb
+"""  # noqa: E501 - one line, which tests and pages read
 
 from typing import TYPE_CHECKING
 
@@ -45,6 +45,19 @@ if TYPE_CHECKING:
         ipo_loss,
         optimal_policy,
         simpo_loss,
+    )
+    from llmcourse.posttrain.rewards import (
+        Point,
+        World,
+        best_of_n,
+        best_of_n_bound,
+        best_stop,
+        combined,
+        kl,
+        over_optimised,
+        tilted,
+        trick_world,
+        within_kl,
     )
     from llmcourse.posttrain.rl import RLRun
     from llmcourse.posttrain.rl_config import RLConfig

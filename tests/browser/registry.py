@@ -308,6 +308,40 @@ def answer_loss(**state):
     return widgets.AnswerLoss(conversations(), **state)
 
 
+def hacking_scores(*, seeds=2):
+    """A score whose gold turns, and one whose gold does not."""
+    kls = [0.0, 0.5, 1.0, 2.0, 4.0]
+    turning = [0.0, 0.6, 0.8, 0.5, -0.1]
+    return [
+        {
+            "name": name,
+            "runs": [
+                [[kl, kl + shift, gold - shift] for kl, gold in zip(kls, golds, strict=True)]
+                for shift in (0.1 * seed for seed in range(seeds))
+            ],
+        }
+        for name, golds in (("one judge", turning), ("five judges", kls))
+    ]
+
+
+def hacking_board(**state):
+    """Those scores."""
+    return widgets.HackingBoard(hacking_scores(), **state)
+
+
+def largest_hacking():
+    """As many scores of as many seeds and points as there may be."""
+    rng = random.Random(0)
+    scores = [
+        {
+            "name": f"{n} {'W' * 28}",
+            "runs": [[[2.5 * i, rng.gauss(0, 50), rng.gauss(0, 50)] for i in range(40)]] * 8,
+        }
+        for n in range(6)
+    ]
+    return widgets.HackingBoard(scores, seed=7, all=True, budget=97.5)
+
+
 def largest_answers():
     """As many conversations of as many tokens and models as there may be."""
     rng = random.Random(0)
@@ -611,6 +645,14 @@ REGISTRY = {
         {"step": 0, "patience": 1, "seeds": True},
         {"text": "W" * 7, "step": 150, "patience": 15},
         lambda: widgets.EpochBoard(epoch_runs(seeds=5, points=60), floor=6.5, seeds=True),
+    ),
+    widgets.HackingBoard: entry(
+        hacking_board,
+        {},
+        {"score": "five judges", "budget": 4.0, "seed": 1, "all": True},
+        {"budget": 3.35, "all": True},
+        largest_hacking,
+        kilobytes=40,
     ),
     widgets.FunnelBoard: entry(
         funnel_board,

@@ -14,6 +14,7 @@ from tools import (
     epochs_runs,
     mixture_runs,
     preference_runs,
+    rl_runs,
     sft_runs,
     synthetic_runs,
 )
@@ -390,3 +391,43 @@ def test_preferences_are_learnt_as_recorded(request):
     row, again = found["rl"]["grpo"]["0"], preference_runs.rl_run(begun, 0, "grpo")
     for name in ("right", "known"):
         assert again["examined"][name] == pytest.approx(row["examined"][name], abs=0.2), name
+
+
+# --- learning from rewards
+
+
+def test_every_run_on_rewards_is_recorded_with_its_seeds():
+    found = recorded_runs("rl")
+    ways = {
+        "task": rl_runs.TASK_WAYS,
+        "length": rl_runs.LENGTH_WAYS,
+        "checker": rl_runs.CHECKER_WAYS,
+    }
+    for part, names in ways.items():
+        assert set(found[part]) == set(names)
+        for name, runs in found[part].items():
+            assert set(runs) == {str(seed) for seed in rl_runs.SEEDS}, (part, name)
+            for run in runs.values():
+                last = (rl_runs.TASK if part == "task" else rl_runs.HACK)["steps"]
+                assert run["curve"][-1]["step"] == last
+    assert found["settings"]["task"] == rl_runs.TASK | {"sft": rl_runs.NEXT_SFT}
+    assert found["settings"]["checker"] == rl_runs.CHECKER
+
+
+def test_grpo_learns_a_task_with_every_seed_within_three_minutes():
+    for run in recorded_runs("rl")["task"]["GRPO"].values():
+        assert run["before"]["drawn"] <= 0.4
+        assert run["after"]["drawn"] >= 0.8
+        assert run["seconds"] < 180
+
+
+def test_a_run_on_a_judge_begins_as_recorded(monkeypatch):
+    """One row again, its first ten steps: the judge's score rises, and so does the worth."""
+    monkeypatch.setitem(rl_runs.HACK, "steps", 10)
+    again = rl_runs.length_run(0, "one judge")["curve"]
+    row = recorded_runs("rl")["length"]["one judge"]["0"]["curve"]
+    assert [one["step"] for one in again] == [0, 5, 10]
+    for ours, theirs in zip(again, row, strict=False):
+        assert ours["proxy"] == pytest.approx(theirs["proxy"], abs=0.1)
+        assert ours["gold"] == pytest.approx(theirs["gold"], abs=0.15)
+    assert again[-1]["proxy"] > again[0]["proxy"]
