@@ -57,7 +57,7 @@ OF_ITS_OWN = {
     # Fine-tuning as a stage of every run, tasks with a checker, LoRA, export and a conversation.
     "40_sft": Cost(package=1_300, script=250, tests=1_300, seconds=60),
     # Pairs, a reward model and DPO, and the whole of reinforcement learning, which 42 needs, too.
-    "41_preferences": Cost(package=1_400, script=250, tests=1_400, seconds=60),
+    "41_preferences": Cost(package=1_600, script=250, tests=1_400, seconds=60),
     # Proxy and gold in a world that is summed exactly, and a lab of small models.
     "42_reward_hacking": Cost(package=600, script=250, tests=500, seconds=60),
 }
