@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import Callable
 from datetime import date
+from functools import cache
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -59,7 +60,15 @@ CHECKER = {"learning_rate": 3e-4}
 HACK_EVERY = 5
 PAIRS = 300
 NUM_TESTS = 100
-LENGTH_WAYS = ("one judge", "KL penalty", "five judges, the worst", "a judge who saw more")
+LENGTH_WAYS = (
+    "one judge",
+    "KL penalty",
+    "five judges, the worst",
+    "a judge who saw more",
+    "the square alone",
+    "new answers alone",
+)
+"""The last two change one thing each of the two that a judge who saw more changes at once."""
 KL_PENALTY = 1.0
 CHECKER_WAYS = ("mentions", "mentions, KL penalty", "exact")
 
@@ -133,6 +142,7 @@ def hack_run(
                 "proxy": round(rolled.rewards_PG.mean().item(), 4),
                 "gold": round(mean(gold(*pair) for pair in pairs), 4),
                 "kl": round((rolled.old_BT - rolled.reference_BT).sum(1).mean().item(), 4),
+                "right": round(mean(looked_at(*pair).right for pair in pairs), 4),
                 "tokens": round(rolled.rows.is_answer_BT.sum(1).double().mean().item(), 2),
                 "idle": round(mean(looked_at(*pair).idle for pair in pairs), 4),
             }
@@ -159,8 +169,19 @@ def judged_texts(talker: Talker, seed: int) -> tuple[list[Task], list[str]]:
     return tasks, drawn.texts
 
 
+@cache
+def hacked_texts(seed: int) -> tuple[list[Task], list[str]]:
+    """Return tasks with the answers of a model that has learnt from one judge."""
+    hacked = talker_of(seed)
+    first = fitted_judge(*judged_texts(hacked, seed), pairs=PAIRS, seed=5 * seed)
+    config = RLConfig(seed=seed, **HACK)
+    rl.fit(rl.start(config, *hacked, make_tasks(2_000, seed=seed, kinds=["count"]), first))
+    return judged_texts(hacked, seed)
+
+
 def length_run(seed: int, way: str) -> dict[str, Any]:
     """Learn from a judge of answers, in one of the ways."""
+    squares = way in ("a judge who saw more", "the square alone")
 
     def reward_of(talker: Talker) -> Reward:
         tasks, texts = judged_texts(talker, seed)
@@ -168,16 +189,11 @@ def length_run(seed: int, way: str) -> dict[str, Any]:
             return worst_of(
                 [fitted_judge(tasks, texts, pairs=PAIRS, seed=5 * seed + n) for n in range(5)]
             )
-        first = fitted_judge(tasks, texts, pairs=PAIRS, seed=5 * seed)
-        if way != "a judge who saw more":
-            return first
-        hacked = talker_of(seed)
-        config = RLConfig(seed=seed, **HACK)
-        rl.fit(rl.start(config, *hacked, make_tasks(2_000, seed=seed, kinds=["count"]), first))
-        more, others = judged_texts(hacked, seed)
-        return fitted_judge(
-            tasks + more, texts + others, pairs=2 * PAIRS, seed=5 * seed, squares=True
-        )
+        pairs = PAIRS
+        if way in ("a judge who saw more", "new answers alone"):
+            more, others = hacked_texts(seed)
+            tasks, texts, pairs = tasks + more, texts + others, 2 * PAIRS
+        return fitted_judge(tasks, texts, pairs=pairs, seed=5 * seed, squares=squares)
 
     settings = {"kl": KL_PENALTY} if way == "KL penalty" else {}
     return hack_run(seed, reward_of, worth, **settings)

@@ -410,6 +410,8 @@ def test_every_run_on_rewards_is_recorded_with_its_seeds():
             for run in runs.values():
                 last = (rl_runs.TASK if part == "task" else rl_runs.HACK)["steps"]
                 assert run["curve"][-1]["step"] == last
+                if part != "task":
+                    assert all(0 <= row["right"] <= 1 for row in run["curve"])
     assert found["settings"]["task"] == rl_runs.TASK | {"sft": rl_runs.NEXT_SFT}
     assert found["settings"]["checker"] == rl_runs.CHECKER
 
@@ -419,6 +421,23 @@ def test_grpo_learns_a_task_with_every_seed_within_three_minutes():
         assert run["before"]["drawn"] <= 0.4
         assert run["after"]["drawn"] >= 0.8
         assert run["seconds"] < 180
+
+
+def test_each_control_of_a_better_judge_changes_one_thing(monkeypatch):
+    """Mutants: the square in both, new answers in both, the first judge's pairs for new answers."""
+    monkeypatch.setattr(rl_runs, "judged_texts", lambda _talker, _seed: (["old"], ["old"]))
+    monkeypatch.setattr(rl_runs, "hacked_texts", lambda _seed: (["new"], ["new"]))
+    monkeypatch.setattr(
+        rl_runs, "fitted_judge", lambda _, texts, **how: (texts, how["pairs"], how["squares"])
+    )
+    monkeypatch.setattr(rl_runs, "hack_run", lambda _seed, reward_of, _gold: reward_of(None))
+    found = {way: rl_runs.length_run(0, way) for way in rl_runs.LENGTH_WAYS[3:]}
+    assert found == {
+        "a judge who saw more": (["old", "new"], 600, True),
+        "the square alone": (["old"], 300, True),
+        "new answers alone": (["old", "new"], 600, False),
+    }
+    assert rl_runs.length_run(0, "one judge") == (["old"], 300, False)
 
 
 def test_a_run_on_a_judge_begins_as_recorded(monkeypatch):
