@@ -7,6 +7,7 @@ import torch
 
 from llmcourse.course.recorded import recorded_runs
 from llmcourse.data import make_tasks, part_of, preference_pairs
+from llmcourse.posttrain import hack_lab
 from tools import (
     batch_runs,
     context_runs,
@@ -443,10 +444,12 @@ def test_each_control_of_a_better_judge_changes_one_thing(monkeypatch):
 def test_a_run_on_a_judge_begins_as_recorded(monkeypatch):
     """One row again, its first ten steps: the judge's score rises, and so does the worth."""
     monkeypatch.setitem(rl_runs.HACK, "steps", 10)
+    # Scores of both kinds are alike at first: readers of another scale are not taken for the judge.
+    monkeypatch.setattr(rl_runs, "worth", lambda task, text: 10 + hack_lab.worth(task, text))
     again = rl_runs.length_run(0, "one judge")["curve"]
     row = recorded_runs("rl")["length"]["one judge"]["0"]["curve"]
     assert [one["step"] for one in again] == [0, 5, 10]
     for ours, theirs in zip(again, row, strict=False):
         assert ours["proxy"] == pytest.approx(theirs["proxy"], abs=0.1)
-        assert ours["gold"] == pytest.approx(theirs["gold"], abs=0.15)
+        assert ours["gold"] - 10 == pytest.approx(theirs["gold"], abs=0.15)
     assert again[-1]["proxy"] > again[0]["proxy"]
