@@ -244,6 +244,12 @@ def test_the_reference_that_is_given_is_copied():
 def test_an_answer_longer_than_the_context_is_refused_before_it_is_drawn():
     with pytest.raises(ValueError, match="do not fit into the context of 48: lower answer_tokens"):
         rl.step(begun(answer_tokens=40))
+    room = 48 - max(len(prompt_ids(task.turns[:1], TOKENIZER)) for task in TASKS)
+    model, draws = new_model(), generator(0)
+    with pytest.raises(ValueError, match=f"an answer of up to {room + 1} do not fit"):
+        draw_answers(model, TOKENIZER, TASKS, answer_tokens=room + 1, generator=draws)
+    drawn = draw_answers(model, TOKENIZER, TASKS, answer_tokens=room, generator=draws)
+    assert len(drawn.texts) == len(TASKS)
 
 
 @pytest.mark.parametrize(
@@ -252,6 +258,7 @@ def test_an_answer_longer_than_the_context_is_refused_before_it_is_drawn():
         ({"method": "dpo"}, "method must be one of grpo, ppo, got 'dpo'"),
         ({"group_size": 1}, "group_size must be 2 or greater, got 1"),
         ({"steps": 0}, "steps must be 1"),
+        ({"learning_rate": 0}, "learning_rate must be above 0"),
         ({"clip": 0.0}, "clip must be above 0"),
         ({"kl": -0.1}, "kl must be 0"),
         ({"decay": 1.1}, "decay must be at most 1"),
