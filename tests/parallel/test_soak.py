@@ -8,8 +8,8 @@ import psutil
 
 from llmcourse.parallel import world
 
-MOST_S = 40
-"""Of one run; a rank waits for 2 s, and the machine may be busy with other things."""
+MOST_S = 60
+"""Of one run; a rank waits for 5 s, and the machine may be busy with other things."""
 
 KINDS = ("raise", "kill", "sleep", "mismatch", "return")
 
@@ -22,7 +22,7 @@ def test_random_faults(pytestconfig):
         kind, who, after = draw.choice(KINDS), draw.randrange(num_ranks), draw.randrange(6)
         story = f"run {run}: {kind} of rank {who} of {num_ranks} after {after} barriers"
         start = time.monotonic()
-        with world.Pool(num_ranks, timeout_s=2) as pool:
+        with world.Pool(num_ranks, timeout_s=5) as pool:
             pids = pool.run(programs.pid)
             try:
                 pool.run(programs.random_fault, kind, who, after)
@@ -37,7 +37,7 @@ def test_random_faults(pytestconfig):
         words = {
             "raise": "on purpose",
             "kill": "SIGKILL",
-            "sleep": "waiting for more than 2 s",
+            "sleep": "waiting for more than 5 s",
             "mismatch": "something else",
             "return": "fewer calls",
         }
