@@ -53,6 +53,7 @@ def sampling_rows(quick: bool) -> list[dict]:
                 attention_mask=torch.ones_like(p),
                 max_new_tokens=n,
                 do_sample=True,
+                use_cache=True,  # the model's own setting, for training, is without
                 top_k=0,
                 pad_token_id=0,
             ),
