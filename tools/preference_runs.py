@@ -18,12 +18,7 @@ no prompt of a test, in whatever wording, was seen in training.
 """
 
 import copy
-import json
-import platform
-import re
 import sys
-from collections.abc import Callable
-from datetime import date
 from pathlib import Path
 from statistics import mean
 from typing import Any, NamedTuple
@@ -32,7 +27,6 @@ import torch
 from torch import Tensor
 
 from llmcourse.base import runtime
-from llmcourse.base.files import write_atomically
 from llmcourse.data import (
     CHAT_TOKENS,
     RIGHT_STYLES,
@@ -67,6 +61,7 @@ from llmcourse.posttrain import (
     prompt_ids,
     rl,
 )
+from tools.recording import Runs, record
 
 FOUND = Path(__file__).resolve().parents[1] / "llmcourse" / "course" / "preferences.json"
 SEEDS = (0, 1, 2)
@@ -316,61 +311,35 @@ def more_answers_run(begun: Start, seed: int) -> dict[str, Any]:
     return examined(policy, begun)
 
 
-Runs = dict[str, Callable[[Start, int], Any]]
-
-
-def parts() -> dict[str, Runs]:
-    """Return every run by part and name."""
+def parts(begun: Start) -> Runs:
+    """Return every run by part and name, all of one policy."""
     return {
-        "rl": {m: lambda b, seed, m=m: rl_run(b, seed, m) for m in ("grpo", "ppo")},
-        "dpo": {str(x): lambda b, seed, x=x: dpo_run(b, seed, x) for x in BETAS},
-        "noise": {str(t): lambda b, seed, t=t: noise_run(b, seed, t) for t in NOISE},
-        "pairs": {str(n): lambda b, seed, n=n: reward_run(b, seed, n) for n in PAIRS},
+        "rl": {m: lambda seed, m=m: rl_run(begun, seed, m) for m in ("grpo", "ppo")},
+        "dpo": {str(x): lambda seed, x=x: dpo_run(begun, seed, x) for x in BETAS},
+        "noise": {str(t): lambda seed, t=t: noise_run(begun, seed, t) for t in NOISE},
+        "pairs": {str(n): lambda seed, n=n: reward_run(begun, seed, n) for n in PAIRS},
         "controls": {
-            "none": lambda b, _seed: examined(b.model, b),
-            "answers": more_answers_run,
-            "pairs": lambda b, seed: reward_run(b, seed, NOISE_PAIRS, MOST_STEPS),
+            "none": lambda _seed: examined(begun.model, begun),
+            "answers": lambda seed: more_answers_run(begun, seed),
+            "pairs": lambda seed: reward_run(begun, seed, NOISE_PAIRS, MOST_STEPS),
         },
     }
 
 
 # --- the command
 
-
-def settings() -> dict[str, Any]:
-    """Return what all numbers of the file belong to."""
-    return {
-        "command": "python -m tools.preference_runs",
-        "date": date.today().isoformat(),
-        "machine": f"one thread, {platform.machine()}, torch {torch.__version__}",
-        "settings": {"start": START, "reward": REWARD, "dpo": DPO, "rl": RL, "again": AGAIN},
-    }
+ABOUT = {
+    "command": "python -m tools.preference_runs",
+    "settings": {"start": START, "reward": REWARD, "dpo": DPO, "rl": RL, "again": AGAIN},
+}
+"""What all numbers of the file belong to."""
 
 
 def main(wanted: list[str]) -> int:
     """Make the runs that are missing, of the wanted parts or of all."""
     torch.set_num_threads(1)
-    begun = start()
-    for seed in SEEDS:
-        for part, runs in parts().items():
-            for name, run in runs.items():
-                if wanted and part not in wanted:
-                    continue
-                known = json.loads(FOUND.read_text("utf8")) if FOUND.exists() else {}
-                rows = known.setdefault(part, {}).setdefault(name, {})
-                if str(seed) in rows:
-                    continue
-                rows[str(seed)] = run(begun, seed)
-                _write(known | settings())
-                print(f"{part} {name}, seed {seed}: done", flush=True)
+    record(FOUND, parts(start()), seeds=SEEDS, wanted=wanted, about=ABOUT)
     return 0
-
-
-def _write(found: dict[str, Any]) -> None:
-    text = json.dumps(found, indent=1)
-    text = re.sub(r"\[[^][]*\]|\{[^][{}]*\}", lambda x: " ".join(x[0].split()), text)
-    with write_atomically(FOUND) as file:
-        file.write(f"{text}\n".encode())
 
 
 if __name__ == "__main__":

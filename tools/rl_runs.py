@@ -10,21 +10,14 @@ length   a judge who likes idle sentences: what becomes of the answers, and four
 checker  a check with a hole, and the one without.
 """
 
-import json
-import platform
-import re
 import sys
 import time
 from collections.abc import Callable
-from datetime import date
 from functools import cache
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
-import torch
-
-from llmcourse.base.files import write_atomically
 from llmcourse.base.runtime import generator
 from llmcourse.data import Task, check, make_tasks
 from llmcourse.posttrain import Reward, RLConfig, draw_answers, judge, rl
@@ -38,6 +31,7 @@ from llmcourse.posttrain.hack_lab import (
     worst_of,
     worth,
 )
+from tools.recording import Runs, record
 
 FOUND = Path(__file__).resolve().parents[1] / "llmcourse" / "course" / "rl.json"
 SEEDS = (0, 1, 2)
@@ -209,7 +203,7 @@ def checker_run(seed: int, way: str) -> dict[str, Any]:
     return hack_run(seed, lambda _: exact if way == "exact" else mentions, exact, **settings)
 
 
-def parts() -> dict[str, dict[str, Callable[[int], Any]]]:
+def parts() -> Runs:
     """Return every run by part and name; each is made for a seed."""
     return {
         "task": {
@@ -222,44 +216,21 @@ def parts() -> dict[str, dict[str, Callable[[int], Any]]]:
 
 # --- the command
 
-
-def settings() -> dict[str, Any]:
-    """Return what all numbers of the file belong to."""
-    return {
-        "command": "python -m tools.rl_runs",
-        "date": date.today().isoformat(),
-        "machine": f"one thread, {platform.machine()}, torch {torch.__version__}",
-        "settings": {
-            "task": TASK | {"sft": NEXT_SFT},
-            "checker": CHECKER,
-            "hack": HACK | {"sft": TALK_SFT, "pairs": PAIRS, "kl": KL_PENALTY},
-        },
-    }
+ABOUT = {
+    "command": "python -m tools.rl_runs",
+    "settings": {
+        "task": TASK | {"sft": NEXT_SFT},
+        "checker": CHECKER,
+        "hack": HACK | {"sft": TALK_SFT, "pairs": PAIRS, "kl": KL_PENALTY},
+    },
+}
+"""What all numbers of the file belong to."""
 
 
 def main(wanted: list[str]) -> int:
     """Make the runs that are missing, of the wanted parts or of all."""
-    torch.set_num_threads(1)
-    for seed in SEEDS:
-        for part, runs in parts().items():
-            for name, run in runs.items():
-                if wanted and part not in wanted:
-                    continue
-                known = json.loads(FOUND.read_text("utf8")) if FOUND.exists() else {}
-                rows = known.setdefault(part, {}).setdefault(name, {})
-                if str(seed) in rows:
-                    continue
-                rows[str(seed)] = run(seed)
-                _write(known | settings())
-                print(f"{part} {name}, seed {seed}: done", flush=True)
+    record(FOUND, parts(), seeds=SEEDS, wanted=wanted, about=ABOUT)
     return 0
-
-
-def _write(found: dict[str, Any]) -> None:
-    text = json.dumps(found, indent=1, ensure_ascii=False)
-    text = re.sub(r"\{[^][{}]*\}", lambda x: " ".join(x[0].split()), text)
-    with write_atomically(FOUND) as file:
-        file.write(f"{text}\n".encode())
 
 
 if __name__ == "__main__":

@@ -10,13 +10,9 @@ ways      all weights or thin matrices, the mask or none, with and without repla
 long      what becomes of the six kinds of tasks in a longer run.
 """
 
-import json
-import platform
-import re
 import sys
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import date
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -24,10 +20,10 @@ from typing import Any
 import torch
 
 from llmcourse import train
-from llmcourse.base.files import write_atomically
 from llmcourse.data import Task, make_tasks
 from llmcourse.posttrain import judge, sft_config
 from llmcourse.train import Run
+from tools.recording import Runs, record
 
 FOUND = Path(__file__).resolve().parents[1] / "llmcourse" / "course" / "sft.json"
 SEEDS = (0, 1, 2)
@@ -112,10 +108,9 @@ def curve(start: Path, seed: int) -> list[dict[str, Any]]:
     return [*found, {"step": LONG["steps"]} | last]
 
 
-def parts(start: Path) -> dict[str, dict[str, Callable[[int], Any]]]:
+def parts(start: Path) -> Runs:
     """Return every run by part and name; each is made for a seed."""
     return {
-        "before": {"": lambda _seed: untuned(start)},
         "examples": {
             str(n): lambda seed, n=n: tuned(start, seed, examples=n, **SMALL) for n in EXAMPLES
         },
@@ -129,17 +124,13 @@ def parts(start: Path) -> dict[str, dict[str, Callable[[int], Any]]]:
 
 # --- the command
 
-
-def settings() -> dict[str, Any]:
-    """Return what all numbers of the file belong to."""
-    return {
-        "command": "python -m tools.sft_runs",
-        "date": date.today().isoformat(),
-        "machine": f"one thread, {platform.machine()}, torch {torch.__version__}",
-        "tests": NUM_TESTS,
-        "base": {"steps": BASE_STEPS, "bytes": BASE_BYTES},
-        "settings": {"examples": SMALL, "ways": SHORT, "long": LONG},
-    }
+ABOUT = {
+    "command": "python -m tools.sft_runs",
+    "tests": NUM_TESTS,
+    "base": {"steps": BASE_STEPS, "bytes": BASE_BYTES},
+    "settings": {"examples": SMALL, "ways": SHORT, "long": LONG},
+}
+"""What all numbers of the file belong to."""
 
 
 def main(wanted: list[str]) -> int:
@@ -148,25 +139,10 @@ def main(wanted: list[str]) -> int:
     with TemporaryDirectory() as folder:
         start = Path(folder) / "base"
         base(start)
-        for seed in SEEDS:
-            for part, runs in parts(start).items():
-                for name, run in runs.items():
-                    if wanted and part not in wanted:
-                        continue
-                    known = json.loads(FOUND.read_text("utf8")) if FOUND.exists() else {}
-                    rows = known.setdefault(part, {}).setdefault(name, {})
-                    if str(seed) in rows or (part == "before" and rows):
-                        continue
-                    rows[str(seed)] = run(seed)
-                    _write(known | settings())
-                    print(f"{part} {name}, seed {seed}: done", flush=True)
+        once = {"before": {"": lambda _seed: untuned(start)}}
+        record(FOUND, once, seeds=SEEDS[:1], wanted=wanted, about=ABOUT)
+        record(FOUND, parts(start), seeds=SEEDS, wanted=wanted, about=ABOUT)
     return 0
-
-
-def _write(found: dict[str, Any]) -> None:
-    text = re.sub(r"\{[^][{}]*\}", lambda x: " ".join(x[0].split()), json.dumps(found, indent=1))
-    with write_atomically(FOUND) as file:
-        file.write(f"{text}\n".encode())
 
 
 if __name__ == "__main__":

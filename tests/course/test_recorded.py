@@ -340,7 +340,7 @@ def test_a_model_of_eight_examples_answers_as_recorded(tmp_path):
 def test_every_run_on_preferences_is_recorded_with_its_seeds():
     found = recorded_runs("preferences")
     seeds = {str(seed) for seed in preference_runs.SEEDS}
-    for part, runs in preference_runs.parts().items():
+    for part, runs in preference_runs.parts(None).items():
         assert list(found[part]) == list(runs), part
         for name, each in found[part].items():
             assert set(each) == seeds, (part, name)

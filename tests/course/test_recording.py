@@ -1,0 +1,52 @@
+"""tools.recording: missing runs are made, those that are there are kept, and nothing is lost."""
+
+import json
+
+import pytest
+
+from tools.recording import record
+
+SAID = {"text": "two  spaces, [brackets], {braces}\nand a line", "values": [1, 2.5], "none": []}
+
+
+def made(file, runs, *, wanted=(), seeds=(0, 1)):
+    """Record runs, and return what the file holds."""
+    record(file, runs, seeds=seeds, wanted=wanted, about={"settings": {"steps": [3, 4]}})
+    return json.loads(file.read_text("utf8"))
+
+
+def test_what_is_recorded_is_what_the_runs_returned(tmp_path):
+    """Mutant: all white space of an innermost row joined, also that of its texts."""
+    runs = {"a": {"one": lambda seed: SAID | {"seed": seed}}, "b": {"": lambda seed: seed}}
+    found = made(tmp_path / "x.json", runs)
+    assert found["a"] == {"one": {str(seed): SAID | {"seed": seed} for seed in (0, 1)}}
+    assert found["b"] == {"": {"0": 0, "1": 1}}
+    assert found["settings"] == {"steps": [3, 4]}
+    assert "torch" in found["machine"]
+    assert '"values": [ 1, 2.5 ]' in (tmp_path / "x.json").read_text("utf8")  # one line
+
+
+def test_a_call_that_was_cut_short_goes_on_with_what_is_missing(tmp_path):
+    """Mutants: rows that are there made again; the file written at the end alone."""
+    calls = []
+
+    def run(name, seed):
+        calls.append((name, seed))
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return seed
+
+    runs = {"part": {name: lambda seed, name=name: run(name, seed) for name in ("one", "two")}}
+    with pytest.raises(KeyboardInterrupt):
+        made(tmp_path / "x.json", runs)
+    found = made(tmp_path / "x.json", runs)
+    assert found["part"] == {name: {"0": 0, "1": 1} for name in ("one", "two")}
+    assert sorted(calls) == [("one", 0), ("one", 1), ("two", 0), ("two", 0), ("two", 1)]
+
+
+def test_only_the_wanted_parts_are_made(tmp_path):
+    runs = {part: {"": lambda seed: seed} for part in ("a", "b")}
+    assert "a" not in made(tmp_path / "x.json", runs, wanted=["b"])
+    found = made(tmp_path / "x.json", runs, seeds=(0,))
+    assert found["a"] == {"": {"0": 0}}
+    assert found["b"] == {"": {"0": 0, "1": 1}}
