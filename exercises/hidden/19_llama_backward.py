@@ -193,6 +193,8 @@ def check_7(t, call, rng):
         right = [final_loss(fault, seed) for seed in range(4)]
         means[fault] = sum(right) / 4
         answer = call("final_losses", fault)
+        if fault == "no target":  # it grows without end, and every rounding with it
+            answer, right = ([math.log(max(x, 1e-9)) for x in each] for each in (answer, right))
         t.close(answer, right, f"the losses with the fault: {fault}", relative=0.04)
     told = call("verdicts")
     for fault in FAULTS[1:]:

@@ -20,6 +20,7 @@ Source:
 """
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -117,8 +118,11 @@ def add_low_rank(
             parametrize.register_parametrization(model, name, rows)
 
 
-def merged(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the state of a plain model from that of one with LoRA; a plain one as it is."""
+def merged(state: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the state of a plain model from that of one with LoRA; a plain one as it is.
+
+    What a strange checkpoint holds in place of a weight is left to whoever loads the state.
+    """
     plain = {name: weight for name, weight in state.items() if _PART not in name}
     for name, weight in state.items():
         if _PART not in name or not name.endswith(".original"):

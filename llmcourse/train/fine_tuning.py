@@ -158,15 +158,16 @@ def first_model(config: TrainConfig, model: Transformer) -> None:
     """
     start = Path(config.start)
     begun, saved = config_and_checkpoint(start)
-    state = merged(saved.model)
     old = _tokenizer_of(start)
     known = [i for i in range(begun.model.vocab_size) if i in old.vocab]
     new = [i for token, i in with_chat_tokens(old).special_tokens.items() if token in CHAT_TOKENS]
     new = [i for i in new if i not in old.vocab]
-    for name in ("embedding", "head"):
-        if name in state:
-            state[name] = with_new_rows(state[name], config.model.vocab_size, known=known, new=new)
     with refusing(start):
+        state = merged(saved.model)
+        for name in ("embedding", "head"):
+            if name in state:
+                rows = with_new_rows(state[name], config.model.vocab_size, known=known, new=new)
+                state[name] = rows
         model.load_state_dict(state)
 
 

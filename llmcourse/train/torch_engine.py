@@ -173,9 +173,8 @@ def _prepared(config: TrainConfig, folder: Path) -> None:
     if begun is None:
         begin_run(config, folder)
         return
-    prepared = prepare(config, folder / "data")
-    require_same_run(begun, asdict(with_steps(config, prepared)), folder)
-    verify(prepared)
+    require_same_run(begun, asdict(replace(config, epochs=0.0)), folder)  # saved as steps
+    verify(prepare(config, folder / "data"))
 
 
 def _at_newest(config: TrainConfig, folder: Path) -> Run:

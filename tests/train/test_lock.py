@@ -66,7 +66,7 @@ def test_the_lock_of_a_dead_process_is_in_nobodys_way(tmp_path):
         run.kill()
         run.communicate()
     assert (folder / lock.LOCK).read_text().startswith(f"process {run.pid} on ")
-    steps = str(saved_step(folder) + 2)
+    steps = str(saved_step(folder) + 10)
     assert command_line.main(["--resume", str(folder), "--steps", steps]) == 0
 
 

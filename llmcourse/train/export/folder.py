@@ -30,7 +30,7 @@ from llmcourse.train.config import TrainConfig
 from llmcourse.train.export import huggingface
 from llmcourse.train.export.huggingface import DType
 from llmcourse.train.export.model_card import model_card
-from llmcourse.train.saved import config_and_checkpoint, config_of
+from llmcourse.train.saved import config_and_checkpoint, config_of, refusing
 
 PROGRAM = "llmcourse export"
 WEIGHTS = "model.safetensors"
@@ -105,7 +105,8 @@ def _contents(run_folder: Path, name: str, dtype: DType) -> dict[str, bytes]:
     _refuse_early(run_folder)
     config, saved = config_and_checkpoint(run_folder)
     _refuse_other_models(config)
-    saved = replace(saved, model=merged(saved.model))
+    with refusing(run_folder):
+        saved = replace(saved, model=merged(saved.model))
     tokenizer = Tokenizer.load(run_folder / "data" / "tokenizer")
     tokenizer_file = huggingface.tokenizer_json(tokenizer)
     end_id = tokenizer.special_tokens[END_OF_TEXT]
