@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         chosen,
         text_loss,
     )
+    from llmcourse.evaluate.command import evaluate, load_model
     from llmcourse.evaluate.intervals import (
         Interval,
         Pair,

@@ -37,16 +37,16 @@ class Battle(NamedTuple):
     """A player."""
     second: str
     """Another one."""
-    score: float
+    score: int | float
     """1.0 if the first one won, 0.0 if the second did, 0.5 for a draw."""
 
 
-def chance_to_win(strength: float, other: float) -> float:
+def chance_to_win(strength: int | float, other: int | float) -> float:
     """Return the chance that a player of the first strength beats one of the other."""
     return 1 / (1 + math.exp(other - strength))
 
 
-def elo_points(strength: float) -> float:
+def elo_points(strength: int | float) -> float:
     """Return a strength in Elo points, with the mean of all players at `START`."""
     return START + PER_NAT * strength
 
@@ -83,7 +83,7 @@ def bradley_terry_intervals(
     *,
     generator: torch.Generator,
     draws: int = 200,
-    confidence: float = CONFIDENCE,
+    confidence: int | float = CONFIDENCE,
 ) -> dict[str, Interval]:
     """Return an interval of each player's strength: between quantiles over samples of the battles.
 
@@ -121,7 +121,7 @@ def bradley_terry_intervals(
     return {name: Interval(*each) for name, each in zip(players, found, strict=True)}
 
 
-def elo(battles: Sequence[Battle], *, step: float = 32.0) -> dict[str, float]:
+def elo(battles: Sequence[Battle], *, step: int | float = 32.0) -> dict[str, float]:
     """Return each player's rating after the battles, in the order in which they were fought.
 
     Everybody begins with 1,000 points.  After a battle the first player gets, and the second one

@@ -33,7 +33,7 @@ class Interval(NamedTuple):
     """Its upper end."""
 
 
-def wilson(right: int, total: int, *, confidence: float = CONFIDENCE) -> Interval:
+def wilson(right: int, total: int, *, confidence: int | float = CONFIDENCE) -> Interval:
     """Return the interval of a share: all p that do not contradict the count.
 
     An interval holds the p whose own standard error would put the share seen within z of them::
@@ -68,12 +68,12 @@ def wilson(right: int, total: int, *, confidence: float = CONFIDENCE) -> Interva
 
 
 def bootstrap(
-    values: Sequence[float],
+    values: Sequence[int | float],
     *,
     generator: torch.Generator,
     clusters: Sequence[Hashable] | None = None,
     draws: int = DRAWS,
-    confidence: float = CONFIDENCE,
+    confidence: int | float = CONFIDENCE,
 ) -> Interval:
     """Return an interval of a mean: between quantiles of the means of samples of the values.
 
@@ -130,7 +130,7 @@ class Pair(NamedTuple):
         return (self.first_only + self.second_only) / sum(self)
 
 
-def paired(first: Sequence[bool], second: Sequence[bool]) -> Pair:
+def paired(first: Sequence[int | float], second: Sequence[int | float]) -> Pair:
     """Count how two models did on the same items.
 
     Raises:
@@ -162,13 +162,13 @@ def mcnemar(pair: Pair) -> float:
 
 
 def paired_bootstrap(
-    first: Sequence[float],
-    second: Sequence[float],
+    first: Sequence[int | float],
+    second: Sequence[int | float],
     *,
     generator: torch.Generator,
     clusters: Sequence[Hashable] | None = None,
     draws: int = DRAWS,
-    confidence: float = CONFIDENCE,
+    confidence: int | float = CONFIDENCE,
 ) -> Interval:
     """Return an interval of the first model's mean less the second's, over the same items.
 
@@ -188,11 +188,11 @@ def paired_bootstrap(
 
 
 def items_to_tell(
-    difference: float,
-    disagree: float,
+    difference: int | float,
+    disagree: int | float,
     *,
-    power: float = 0.8,
-    confidence: float = CONFIDENCE,
+    power: int | float = 0.8,
+    confidence: int | float = CONFIDENCE,
 ) -> int:
     """Return how many items tell two models apart.
 
@@ -229,14 +229,14 @@ def items_to_tell(
 # --- parts
 
 
-def _z(confidence: float) -> float:
+def _z(confidence: int | float) -> float:
     """Return how many standard errors a two-sided interval reaches to each side."""
     require("confidence", confidence, above=0, below=1)
     return NormalDist().inv_cdf((1 + confidence) / 2)
 
 
 def _by_cluster(
-    values: Sequence[float], clusters: Sequence[Hashable] | None
+    values: Sequence[int | float], clusters: Sequence[Hashable] | None
 ) -> tuple[Float64[Tensor, " K"], Float64[Tensor, " K"]]:
     """Return the sum of the values of each cluster, and how many they are."""
     values_N = torch.tensor([float(x) for x in values], dtype=torch.float64)
@@ -260,7 +260,7 @@ def _by_cluster(
     return sums_K, sizes_K
 
 
-def _between(means_D: Float64[Tensor, " D"], confidence: float) -> Interval:
+def _between(means_D: Float64[Tensor, " D"], confidence: int | float) -> Interval:
     """Return the quantiles that leave out the same share on both sides."""
     ends = torch.tensor([(1 - confidence) / 2, (1 + confidence) / 2], dtype=torch.float64)
     return Interval(*torch.quantile(means_D, ends).tolist())

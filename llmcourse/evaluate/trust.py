@@ -48,7 +48,7 @@ class Bin(NamedTuple):
 
 
 def reliability(
-    confidence: Sequence[float], right: Sequence[bool], num_bins: int = 10
+    confidence: Sequence[int | float], right: Sequence[int | float], num_bins: int = 10
 ) -> list[Bin]:
     """Sort items into bins of equal width by their confidence; empty bins are left out.
 
