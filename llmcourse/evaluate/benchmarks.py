@@ -222,7 +222,7 @@ def text_loss(model: Transformer, tokenizer: Tokenizer, texts: Sequence[str]) ->
         done = 1
         while done < len(row):
             first = 0 if done == 1 else done - context // 2
-            end = min(len(row), first + context + 1)
+            end = min(len(row), first + context)
             pairs.append(_Pair(row[first:done], row[done:end]))
             owners.append(number)
             done = end
@@ -262,7 +262,7 @@ def _require_tokenizer_of(model: Transformer, tokenizer: Tokenizer) -> None:
 @torch.no_grad()
 def _log_probs(model: Transformer, pairs: Sequence[_Pair]) -> list[float]:
     """Return log p of each answer; rows of about the same length are read side by side."""
-    most = model.config.context_length + 1  # the last token is asked for and not read
+    most = model.config.context_length
     for prompt, answer in pairs:
         if not prompt:
             raise ValueError(
