@@ -96,7 +96,8 @@ def choice_scores(
     """Return how likely a model finds the choices of each item.
 
     Prompts begin with the separator of documents where the tokenizer has one: as in training, a
-    text begins after it.  "Nothing" is the separator alone.
+    text begins after it.  "Nothing" is the separator alone.  Of a prompt that does not fit into the
+    context beside a choice, the last tokens are read.
 
     Args:
         model: in evaluation mode.
@@ -104,8 +105,8 @@ def choice_scores(
         items: at least one.
 
     Raises:
-        ValueError: if there is no item, one does not fit into the context of the model or is cut
-            within a token, or the tokenizer is that of another model.
+        ValueError: if there is no item, a choice does not fit into the context of the model or
+            begins within a token, or the tokenizer is that of another model.
     """
     if not items:
         raise ValueError("there is no item: a suite needs at least one")
@@ -263,17 +264,19 @@ def _require_tokenizer_of(model: Transformer, tokenizer: Tokenizer) -> None:
 def _log_probs(model: Transformer, pairs: Sequence[_Pair]) -> list[float]:
     """Return log p of each answer; rows of about the same length are read side by side."""
     most = model.config.context_length
+    rows_of = []
     for prompt, answer in pairs:
         if not prompt:
             raise ValueError(
                 f"a prompt is empty and the tokenizer has no {END_OF_TEXT}: nothing is read before "
                 "the first token; give a prompt"
             )
-        if len(prompt) + len(answer) > most:
+        if len(answer) >= most:
             raise ValueError(
-                f"a prompt of {len(prompt)} tokens with a choice of {len(answer)} does not fit "
-                f"into the context of {model.config.context_length}: shorten the prompt"
+                f"a choice of {len(answer)} tokens does not fit into the context of {most}"
             )
+        rows_of.append(_Pair(prompt[-(most - len(answer)) :], answer))
+    pairs = rows_of
     order = sorted(range(len(pairs)), key=lambda n: len(pairs[n].prompt) + len(pairs[n].answer))
     found = [math.nan] * len(pairs)
     for first in range(0, len(order), BATCH):

@@ -28,7 +28,7 @@ SKILLS = ("pronoun", "article", "thing", "name", "sum", "next")
 NUM_CHOICES = 4
 """Of items that are not about two words."""
 
-MOST_BYTES = 240
+MOST_BYTES = 200
 """Of a prompt: the little model has to read it whole."""
 
 _NUMBERS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
