@@ -298,12 +298,13 @@ def main(wanted: list[str]) -> int:
     """Make what is missing, of the wanted parts or of all."""
     torch.set_num_threads(1)
     parts: list[tuple[str, str, Any]] = [
-        *(("run", str(seed), lambda seed=seed: run_part(seed)) for seed in SEEDS),
         ("sums", "0", sums_part),
         ("trust", "0", trust_part),
         ("battles", "0", battles_part),
-        *(("refusals", str(seed), lambda seed=seed: refusals_part(seed)) for seed in SEEDS),
     ]
+    for seed in SEEDS:
+        parts.append(("run", str(seed), lambda seed=seed: run_part(seed)))
+        parts.append(("refusals", str(seed), lambda seed=seed: refusals_part(seed)))
     for part, name, measure in parts:
         if wanted and part not in wanted:
             continue
