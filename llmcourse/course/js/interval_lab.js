@@ -75,7 +75,7 @@ function render({ model, el }) {
 
   const intervals = w.stage((svg, wide) => {
     const { n, p, q } = state();
-    const box = [34, 20, wide - 16, 104];
+    const box = [34, 20, wide - 24, 104];
     const x = scale([0, 100], [box[0], box[2]]);
     svg.append(axes({ x, y: (v) => v, box, xTicks: [0, 20, 40, 60, 80, 100], yTicks: [], xTitle: "share of right answers, in %" }));
     const [a, b] = drawn[0];
@@ -92,7 +92,7 @@ function render({ model, el }) {
 
   const many = w.stage((svg, wide) => {
     const { n } = state();
-    const box = [34, 20, wide - 16, 84];
+    const box = [34, 20, wide - 34, 84];
     const gaps = drawn.map(([a, b]) => 100 * (a - b) / n);
     const most = Math.max(1, ...gaps.map(Math.abs)) * 1.08;
     const x = scale([-most, most], [box[0], box[2]]);
