@@ -104,9 +104,8 @@ def check_3(t, elo, ranking, strengths, wins):
     rng = random.Random(0)
     many = [[a, b, float(rng.random() < 0.65)] for a, b in ["ab", "bc", "ac", "cd", "ad"] * 30]
     p = strengths(many, 500)
-    expected = [
-        sum(p[i] / (p[i] + p[b if i == a else a]) for a, b, _ in many if i in (a, b)) for i in "abcd"
-    ]
+    fought = {i: [b if i == a else a for a, b, _ in many if i in (a, b)] for i in "abcd"}
+    expected = [sum(p[i] / (p[i] + p[other]) for other in fought[i]) for i in "abcd"]
     t.close(
         expected,
         [wins(many)[i] for i in "abcd"],
@@ -158,26 +157,28 @@ def check_4(t, best, bits_per_byte, perplexity, perplexity_in):
     t.equal(
         [best(models, text), min(models, key=lambda m: perplexity(m[1]))[0]],
         ["coarse", "fine"],
-        "the fine one pays 29.7 nats for the text and the coarse one 27: the better model pays less "
-        "for the same text, whatever its tokens",
+        "the fine one pays 29.7 nats for the text and the coarse one 27: the better model pays "
+        "less for the same text, whatever its tokens",
         "perplexity would name the other one",
     )
 
 
 def check_5(t, conclusion, one_test, outcomes, sign_test):
     """43.5 How many items?"""
+    sure = [list(one_test(5, 1.0, q, random.Random(0))) for q in (0.0, 1.0)]
     t.equal(
-        [list(one_test(5, 1.0, 0.0, random.Random(0))), list(one_test(5, 1.0, 1.0, random.Random(0)))],
+        sure,
         [[5, 0, 5, 0], [5, 5, 0, 0]],
-        "with p = 1 and q = 0 only A is right, on each item; with 1 and 1 both are, and nobody alone",
+        "with p = 1 and q = 0 only A is right, on each item; with 1 and 1 both are, and nobody is "
+        "alone",
         "certain models have certain counts",
     )
     a, b, only_a, only_b = one_test(20_000, 0.6, 0.5, random.Random(3))
     t.close(
         [a / 20_000, b / 20_000, only_a / 20_000, only_b / 20_000],
         [0.6, 0.5, 0.3, 0.2],
-        "of 20,000 items A has 60 % right, B 50 %, only A 0.6 times 0.5, only B 0.4 times 0.5: each "
-        "model has a draw of its own",
+        "of 20,000 items A has 60 % right, B 50 %, only A 0.6 times 0.5, only B 0.4 times 0.5: "
+        "each model has a draw of its own",
         "the counts have the right sizes",
         relative=0.04,
     )
