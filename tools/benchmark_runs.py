@@ -212,20 +212,20 @@ def trust_part() -> dict[str, Any]:
     return found
 
 
-def faults(text: str) -> int:
-    """Count what is wrong with a story: sentences, pronouns, articles, things and sums."""
+def points(text: str) -> int:
+    """Judge a story: its right sentences, less all that is wrong (pronouns, articles, ...)."""
     told = story_report(text)
     tallies = (told.sentences, told.agreement, told.articles, told.persistence, told.counting)
-    return sum(tally.total - tally.right for tally in tallies)
+    return told.sentences.right - sum(tally.total - tally.right for tally in tallies)
 
 
 def battles_part() -> list[list[Any]]:
-    """Let each pair write to the same openings; who makes fewer mistakes wins."""
+    """Let each pair write to the same openings; who gets more points wins."""
     rng = random.Random(0)
     openings = [text.split(". ")[0] + "." for text in stories(200_000, 5).split(END_OF_TEXT)[:-1]]
     pairs = [pair for pair in combinations(PLAYERS, 2) for _ in range(NUM_BATTLES)]
     asked = [(pair, opening) for pair, opening in zip(pairs, openings, strict=False)]
-    wrong: dict[tuple[int, int], int] = {}
+    got: dict[tuple[int, int], int] = {}
     generator = torch.Generator().manual_seed(0)
     for player, model, tokenizer in models(0, PLAYERS):
         mine = [n for n, (pair, _) in enumerate(asked) if player in pair]
@@ -243,10 +243,10 @@ def battles_part() -> list[list[Any]]:
             )
             for n, row in zip(group, rows, strict=True):
                 text = tokenizer.decode(row[1:].tolist())
-                wrong[player, n] = faults(text)
+                got[player, n] = points(text)
     found = []
     for n, ((a, b), _) in enumerate(asked):
-        difference = wrong[b, n] - wrong[a, n]
+        difference = got[a, n] - got[b, n]
         found.append([a, b, 0.5 if difference == 0 else float(difference > 0)])
     rng.shuffle(found)
     return found
