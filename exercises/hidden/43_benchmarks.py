@@ -2,6 +2,7 @@
 
 import math
 from collections import Counter
+from random import Random
 
 WAYS = ("plain", "per token", "per byte", "unconditional")
 
@@ -56,6 +57,22 @@ def check_2(t, call, rng):
         above = ordered[min(low + 1, len(numbers) - 1)]
         expected = ordered[low] * (1 - place + low) + above * (place - low)
         t.close(call("quantile", numbers, q), expected, f"{numbers}, {q}", absolute=1e-9)
+    for seed in (rng.randrange(10**6) for _ in range(3)):
+        stories = [rng.choice("abcde") for _ in range(12)]
+        values = [rng.uniform(0, 1) for _ in stories]
+        names = list(dict.fromkeys(stories))
+        drawn, means = Random(seed), []
+        for _ in range(40):
+            picks = [drawn.randrange(len(names)) for _ in names]
+            kept = [v for k in picks for v, s in zip(values, stories, strict=True) if s == names[k]]
+            means.append(math.fsum(kept) / len(kept))
+        means.sort()
+        ends = []
+        for place in (0.025 * 39, 0.975 * 39):
+            low = int(place)
+            ends.append(means[low] + (place - low) * (means[low + 1] - means[low]))
+        found = call("interval", values, stories, 40, seed)
+        t.close(list(found), ends, f"{values} of {stories}, seed {seed}", absolute=1e-9)
 
 
 def check_3(t, call, rng):
@@ -119,4 +136,19 @@ def check_5(t, call, rng):
         tail = sum(math.comb(b + c, k) for k in range(min(b, c) + 1))
         right = min(1.0, 2 * tail / 2 ** (b + c))
         t.close(call("sign_test", b, c), right, f"{b} and {c}", absolute=1e-12)
+    for _ in range(4):
+        p, q, number = rng.random(), rng.random(), rng.randrange(1, 60)
+        told = []
+        for seed in range(12):
+            drawn = Random(seed)
+            pairs = [(drawn.random() < p, drawn.random() < q) for _ in range(number)]
+            b, c = pairs.count((True, False)), pairs.count((False, True))
+            both = pairs.count((True, True))
+            found = list(call("one_test", number, p, q, seed))
+            t.equal(found, [both + b, both + c, b, c], f"{number} items, {p}, {q}, seed {seed}")
+            tail = sum(math.comb(b + c, k) for k in range(min(b, c) + 1))
+            told.append((b > c, c > b, min(1.0, 2 * tail / 2 ** (b + c)) <= 0.05))
+        shares = [sum(column) / 12 for column in zip(*told, strict=True)]
+        found = list(call("outcomes", number, p, q, 12))
+        t.close(found, shares, f"{number} items, {p}, {q}: twelve tests", absolute=1e-9)
     t.equal(list(call("conclusion")), [3200, "one test in four"], "the conclusion")

@@ -6,6 +6,7 @@ import random
 import re
 from collections import Counter
 from dataclasses import replace
+from functools import cache
 
 import pytest
 import torch
@@ -266,7 +267,7 @@ def test_the_right_choice_is_what_the_story_says(skill):
     assert len(places) == len(items[0].choices)
     assert max(places.values()) < 45
     told = {}
-    for number, text in enumerate(_told(5, 2_000)):
+    for number, text in enumerate(_told(5, 900)):
         told[f"5 {number}"] = text
     for item in items:
         text = told[item.cluster]
@@ -276,6 +277,7 @@ def test_the_right_choice_is_what_the_story_says(skill):
         assert all(choice[0] == " " for choice in item.choices)
 
 
+@cache
 def _told(seed, number):
     rng = random.Random(f"items {seed}")
     return [STORY_GRAMMAR.sample(rng)[0] for _ in range(number)]

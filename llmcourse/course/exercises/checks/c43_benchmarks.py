@@ -60,7 +60,7 @@ def check_2(t, interval, quantile, resampled):
         "sort first; 0.75 of 2 steps is the place 1.5, half-way between 20 and 40",
         "quantiles are interpolated",
     )
-    same = interval([1] * 5 + [0] * 5, list("aaaaabbbbb"), 400, random.Random(0))
+    same = interval([1] * 5 + [0] * 5, list("aaaaabbbbb"), 400, 0)
     t.close(
         same,
         [0.0, 1.0],
@@ -72,8 +72,8 @@ def check_2(t, interval, quantile, resampled):
     easy = [rng.random() for _ in range(100)]
     right = [float(rng.random() < p) for p in easy for _ in range(5)]
     names = [place for place in range(100) for _ in range(5)]
-    clustered = interval(right, names, 400, random.Random(2))
-    alone = interval(right, list(range(500)), 400, random.Random(2))
+    clustered = interval(right, names, 400, 2)
+    alone = interval(right, list(range(500)), 400, 2)
     t(
         1.2 < (clustered[1] - clustered[0]) / (alone[1] - alone[0]) < 1.9,
         "with five items of each of 100 stories the interval is about one and a half times as wide "
@@ -165,7 +165,7 @@ def check_4(t, best, bits_per_byte, perplexity, perplexity_in):
 
 def check_5(t, conclusion, one_test, outcomes, sign_test):
     """43.5 How many items?"""
-    sure = [list(one_test(5, 1.0, q, random.Random(0))) for q in (0.0, 1.0)]
+    sure = [list(one_test(5, 1.0, q, 0)) for q in (0.0, 1.0)]
     t.equal(
         sure,
         [[5, 0, 5, 0], [5, 5, 0, 0]],
@@ -173,7 +173,7 @@ def check_5(t, conclusion, one_test, outcomes, sign_test):
         "alone",
         "certain models have certain counts",
     )
-    a, b, only_a, only_b = one_test(20_000, 0.6, 0.5, random.Random(3))
+    a, b, only_a, only_b = one_test(20_000, 0.6, 0.5, 3)
     t.close(
         [a / 20_000, b / 20_000, only_a / 20_000, only_b / 20_000],
         [0.6, 0.5, 0.3, 0.2],
@@ -188,7 +188,7 @@ def check_5(t, conclusion, one_test, outcomes, sign_test):
         "8 to 2: twice (1 + 10 + 45) / 1,024, whichever model has the 8; never more than 1",
         "the sign test is exact, and has two sides",
     )
-    found = outcomes(100, 0.8, 0.6, 200, random.Random(0))
+    found = outcomes(100, 0.8, 0.6, 200)
     t(
         found[0] > 0.97 and found[1] < 0.02 and 0.75 < found[2] < 0.97,
         "80 % against 60 % on 100 items: A is nearly always ahead, and the sign test is sure in "
