@@ -363,8 +363,9 @@ def test_every_moment_and_every_skill_is_recorded_with_its_seeds():
 
 
 def test_the_judge_of_battles_sees_what_is_right_and_what_is_wrong():
-    assert benchmark_runs.points("One day Tom went to the park. He had a red kite.") > 0
-    assert benchmark_runs.points("One day Tom went to the park. She had an red kite.") < 1
+    begins = "One day Tom went to the park."
+    assert benchmark_runs.points(f"{begins} He had a red kite and loved it.") == 2
+    assert benchmark_runs.points(f"{begins} She had an red kite and loved it.") == 1 - 3
     assert benchmark_runs.points("") == 0
 
 
