@@ -39,10 +39,10 @@ from llmcourse.evaluate import (
     SKILLS,
     ChoiceItem,
     are_right,
-    calibration_error,
     choice_scores,
     chosen,
     confidences,
+    expected_calibration_error,
     listed,
     perturbed,
     refusals,
@@ -183,7 +183,7 @@ def trusted(model: Transformer, tokenizer: Tokenizer) -> dict[str, Any]:
         if how == "as they are":
             bins = reliability(confidences(scores), right)
             row["bins"] = [[round(x, 4) for x in each] for each in bins]
-            row["calibration error"] = round(calibration_error(bins), 4)
+            row["calibration error"] = round(expected_calibration_error(bins), 4)
     short = [i for i in items if i.skill == "thing" and len(i.prompt) < 120][:50]
     turned: list[ChoiceItem] = [listed(i, turn) for i in short for turn in range(4)]
     scores = choice_scores(model, tokenizer, turned)

@@ -24,7 +24,7 @@ from llmcourse.data.tokenizer.huggingface import read_tokenizer_json
 from llmcourse.evaluate.benchmarks import HOW, are_right, choice_scores, text_loss
 from llmcourse.evaluate.intervals import bootstrap, wilson
 from llmcourse.evaluate.suites import SKILLS, story_items
-from llmcourse.evaluate.trust import calibration_error, confidences, refusals, reliability
+from llmcourse.evaluate.trust import confidences, expected_calibration_error, refusals, reliability
 from llmcourse.model import Transformer, load_huggingface
 from llmcourse.posttrain.sft import answers
 from llmcourse.train.sampling import load
@@ -121,7 +121,7 @@ def _story_row(
             low, high = wilson(sum(right), len(right))
         row[how] = _share(right, low, high)
     bins = reliability(confidences(scores), are_right(items, scores, "plain"))
-    row["calibration error"] = round(calibration_error(bins), 4)
+    row["calibration error"] = round(expected_calibration_error(bins), 4)
     row["always the same answer"] = round(_commonest(items), 4)
     return row
 

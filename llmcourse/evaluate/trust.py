@@ -85,7 +85,7 @@ def reliability(
     ]
 
 
-def calibration_error(bins: Sequence[Bin]) -> float:
+def expected_calibration_error(bins: Sequence[Bin]) -> float:
     """Return the expected calibration error: how far confidence and accuracy lie apart.
 
     The mean over the items of their bin's distance::

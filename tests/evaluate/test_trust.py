@@ -14,8 +14,8 @@ from llmcourse.evaluate import (
     PERTURBATIONS,
     Bin,
     ChoiceScores,
-    calibration_error,
     confidences,
+    expected_calibration_error,
     perturbed,
     refusals,
     reliability,
@@ -38,22 +38,24 @@ def test_bins_by_hand():
     bins = reliability([0.3, 0.5, 0.51, 1.0, 0.0], [0, 1, 1, 0, 0], num_bins=2)
     assert bins == [Bin(0, 0.5, 3, pytest.approx(0.8 / 3), 1 / 3), Bin(0.5, 1, 2, 0.755, 0.5)]
     expected = 3 / 5 * (1 / 3 - 0.8 / 3) + 2 / 5 * 0.255
-    assert calibration_error(bins) == pytest.approx(expected)
+    assert expected_calibration_error(bins) == pytest.approx(expected)
 
 
 def test_who_is_as_sure_as_right_has_no_error_and_who_is_surer_has_one(generator):
     sure = (0.25 + 0.75 * torch.rand(40_000, generator=generator)).tolist()
     right = (torch.rand(40_000, generator=generator) < torch.tensor(sure)).tolist()
-    assert calibration_error(reliability(sure, right)) < 0.01
+    assert expected_calibration_error(reliability(sure, right)) < 0.01
     more = [min(1.0, p + 0.1) for p in sure]
-    found = calibration_error(reliability(more, right))
+    found = expected_calibration_error(reliability(more, right))
     mean = sum(b - a for a, b in zip(sure, more, strict=True)) / len(sure)
     assert found == pytest.approx(mean, abs=0.01)
     # The mutant that takes the mean of all items as one bin sees nothing of opposite mistakes.
     opposite = [p + 0.2 * (1 if p > 0.6 else -1) for p in (0.5, 0.7)] * 500
     verdicts = ([1, 1] * 250) + ([0, 1] * 250)
-    assert calibration_error(reliability(opposite, verdicts, num_bins=1)) < 0.16
-    assert calibration_error(reliability(opposite, verdicts)) == pytest.approx(0.15, abs=0.06)
+    assert expected_calibration_error(reliability(opposite, verdicts, num_bins=1)) < 0.16
+    assert expected_calibration_error(reliability(opposite, verdicts)) == pytest.approx(
+        0.15, abs=0.06
+    )
 
 
 @pytest.mark.parametrize(
