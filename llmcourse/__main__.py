@@ -47,6 +47,11 @@ COMMANDS = {
         "make clean documents of web pages or of text of your own",
         "pages/ --out curated/",
     ),
+    "evaluate": Command(
+        "llmcourse.evaluate.command",
+        "let a run answer questions, with intervals",
+        "--run runs/a --suite stories",
+    ),
     "export": Command(
         "llmcourse.train.export.folder",
         "write a run as a folder for Hugging Face's transformers",

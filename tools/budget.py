@@ -60,6 +60,8 @@ OF_ITS_OWN = {
     "41_preferences": Cost(package=1_600, script=250, tests=1_400, seconds=60),
     # Proxy and gold in a world that is summed exactly, and a lab of small models.
     "42_reward_hacking": Cost(package=600, script=250, tests=500, seconds=60),
+    # A room of its own: intervals, battles, items, what the loss does not show, and a command.
+    "43_benchmarks": Cost(package=1_700, script=250, tests=1_400, seconds=60),
 }
 """What chapters may cost that carry a whole part of the package."""
 

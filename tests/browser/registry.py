@@ -709,6 +709,13 @@ REGISTRY = {
         {"preset": "popular", "pp": 128, "cp": 64, "dp": 2, "tp": 1, "batch_tokens": 2**28},
         {"preset": "small", "gpus": 1, "dp": 1, "pp": 1, "cp": 1, "tp": 1},
     ),
+    widgets.IntervalLab: entry(
+        widgets.IntervalLab,
+        {},
+        {"items": 5_000, "first": 50, "second": 50, "alike": 100},
+        {"items": 10, "first": 100, "second": 0},
+        {"items": 37, "first": 0, "second": 0, "seed": 999},
+    ),
     widgets.IsoflopValley: entry(
         isoflop_valley,
         {},

@@ -1,15 +1,20 @@
 """course.recorded: results are found by name, and a row of each kind of runs is run again."""
 
 import math
+from collections import Counter
+from itertools import combinations
 
 import pytest
 import torch
 
+from llmcourse import train
 from llmcourse.course.recorded import recorded_runs
 from llmcourse.data import make_tasks, part_of, preference_pairs
+from llmcourse.evaluate import HOW, SKILLS
 from llmcourse.posttrain import hack_lab
 from tools import (
     batch_runs,
+    benchmark_runs,
     context_runs,
     curation_runs,
     epochs_runs,
@@ -453,3 +458,58 @@ def test_a_run_on_a_judge_begins_as_recorded(monkeypatch):
         assert ours["proxy"] == pytest.approx(theirs["proxy"], abs=0.1)
         assert ours["gold"] - 10 == pytest.approx(theirs["gold"], abs=0.15)
     assert again[-1]["proxy"] > again[0]["proxy"]
+
+
+# --- benchmarks
+
+
+def test_every_moment_and_every_skill_is_recorded_with_its_seeds():
+    found = recorded_runs("benchmarks")
+    seeds = {str(seed) for seed in benchmark_runs.SEEDS}
+    assert set(found["run"]) == set(found["refusals"]) == seeds
+    for rows in found["run"].values():
+        assert [row["step"] for row in rows] == list(benchmark_runs.STEPS)
+        for row in rows:
+            for skill in SKILLS:
+                assert all(0 <= row[skill][how] <= benchmark_runs.NUM_ITEMS for how in HOW)
+        assert rows[-1]["bits"] < rows[5]["bits"] < rows[0]["bits"]
+    assert list(found["sums"]["0"]) == [str(step) for step in benchmark_runs.SUM_STEPS]
+    for ways in found["sums"]["0"].values():
+        assert [len(ways[how]) for how in HOW] == [benchmark_runs.NUM_SUMS] * len(HOW)
+    for rows in found["refusals"].values():
+        assert [row["step"] for row in rows] == list(range(100, 601, benchmark_runs.TUNED_EVERY))
+        assert {sum(row[k][1] for k in ("wanted", "unwanted")) for row in rows} == {
+            benchmark_runs.NUM_TASKS
+        }
+    battles = found["battles"]["0"]
+    pairs = Counter((a, b) for a, b, _ in battles)
+    assert set(pairs) == set(combinations(benchmark_runs.PLAYERS, 2))
+    assert set(pairs.values()) == {benchmark_runs.NUM_BATTLES}
+
+
+def test_the_judge_of_battles_sees_what_is_right_and_what_is_wrong():
+    begins = "One day Tom went to the park."
+    assert benchmark_runs.points(f"{begins} He had a red kite and loved it.") == 2
+    assert benchmark_runs.points(f"{begins} She had an red kite and loved it.") == 1 - 3
+    assert benchmark_runs.points("") == 0
+
+
+def test_the_first_moments_of_a_run_are_as_recorded(monkeypatch, tmp_path):
+    """Two rows again, with the items that were asked."""
+    settings = benchmark_runs.config(0)
+    kept = {}
+
+    def look(run, report):
+        if report.step in (25, 50):
+            kept[report.step] = {k: v.clone() for k, v in run.model.state_dict().items()}
+
+    run = train.start(settings, tmp_path / "run")
+    train.fit(run, on_step=look, interrupted=lambda: run.steps_done >= 50)
+    model, tokenizer = run.model.eval(), run.prepared.tokenizer
+    monkeypatch.setattr(benchmark_runs, "SKILLS", ("article", "next"))
+    for row in recorded_runs("benchmarks")["run"]["0"][:2]:
+        model.load_state_dict(kept[row["step"]])
+        again = benchmark_runs.moment(model, tokenizer)
+        assert again["bits"] == pytest.approx(row["bits"], abs=0.05)
+        for skill in ("article", "next"):
+            assert again[skill]["plain"] == pytest.approx(row[skill]["plain"], abs=25)
