@@ -147,20 +147,13 @@ def canary(model: nn.Module, test: Villages) -> dict[str, float]:
 
 
 def min_k(model: nn.Module, test: Villages) -> dict[str, float]:
-    """Return hits and false alarms above a threshold from questions of the kind of the test.
-
-    "false, strangers" has its threshold from questions about villages that no text mentions.
-    """
-    leaked, fresh, own, other = (
+    """Return hits and false alarms above a threshold from clean questions of the same kind."""
+    leaked, fresh, clean = (
         min_k_scores(model, questions, test.seed)
-        for questions in (test.leaked, test.fresh, test.for_threshold, test.of_strangers)
+        for questions in (test.leaked, test.fresh, test.for_threshold)
     )
-    least, low = threshold_at(own, RATE), threshold_at(other, RATE)
-    return {
-        "hits": share([x > least for x in leaked]),
-        "false": share([x > least for x in fresh]),
-        "false, strangers": share([x > low for x in fresh]),
-    }
+    least = threshold_at(clean, RATE)
+    return {"hits": share([x > least for x in leaked]), "false": share([x > least for x in fresh])}
 
 
 def order(model: nn.Module, test: Villages) -> dict[str, float]:
@@ -188,14 +181,21 @@ def order(model: nn.Module, test: Villages) -> dict[str, float]:
     }
 
 
-def overlap(test: Villages, texts: Sequence[str]) -> dict[str, list[float]]:
-    """Return for each length of runs the shares of both halves that stand in a text."""
-    both = test.leaked + test.fresh
-    found: dict[str, list[float]] = {"leaked": [], "fresh": []}
+def overlap(test: Villages, texts: Sequence[str], right: Sequence[bool]) -> dict[str, list[float]]:
+    """Return for each length of runs the flagged share of both halves, and the clean subset."""
+    items = [question.text for question in test.leaked + test.fresh]
+    found: dict[str, list[float]] = {
+        "leaked": [],
+        "fresh": [],
+        "clean right": [],
+        "clean items": [],
+    }
     for n in LENGTHS:
-        flags = overlapping_items([question.text for question in both], texts, n=n)
+        flags = overlapping_items(items, texts, n=n)
         found["leaked"].append(share(flags[: test.half]))
         found["fresh"].append(share(flags[test.half :]))
+        found["clean items"].append(flags.count(False))
+        found["clean right"].append(sum(r for r, f in zip(right, flags, strict=True) if not f))
     return found
 
 
@@ -204,12 +204,12 @@ def run(copies: int, seed: int, *, retold: bool = False) -> dict[str, Any]:
     test = Villages(seed)
     texts = documents(test, copies, retold=retold)
     model = trained(texts, seed)
-    model.eval()
+    right = right_answers(model, test.leaked + test.fresh, seed)
     return {
         "loss": round(loss_on_stories(model, seed), 4),
-        "leaked": sum(right_answers(model, test.leaked, seed)),
-        "fresh": sum(right_answers(model, test.fresh, seed)),
-        "overlap": overlap(test, texts),
+        "leaked": sum(right[: test.half]),
+        "fresh": sum(right[test.half :]),
+        "overlap": overlap(test, texts, right),
         "canary": canary(model, test),
         "min_k": min_k(model, test),
         "order": order(model, test),

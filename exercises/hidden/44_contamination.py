@@ -2,6 +2,7 @@
 
 import math
 import random
+from itertools import pairwise
 
 
 def check_1(t, call, rng):
@@ -62,7 +63,7 @@ def check_3(t, call, rng):
     """Tables of whole numbers, where ties are common, and of noise."""
 
     def order_score(scores, order):
-        return sum(scores[a][b] for a, b in zip(order[:-1], order[1:], strict=True))
+        return sum(scores[a][b] for a, b in pairwise(order))
 
     def p_value(scores, num_shuffles, seed):
         draws, order = random.Random(seed), list(range(len(scores)))

@@ -100,7 +100,7 @@ class Villages:
 
     Args:
         seed: of names, words and answers, 0 or greater.
-        half: questions in each half, 1 to 70.
+        half: questions in each half, 1 to 105.
 
     Raises:
         ValueError: if an argument is out of its range.
@@ -112,7 +112,7 @@ class Villages:
     def __post_init__(self) -> None:
         """Check the arguments."""
         require("seed", self.seed, least=0)
-        require("half", self.half, least=1, most=len(NAMES) // 3)
+        require("half", self.half, least=1, most=len(NAMES) // 2)
 
     def _names(self, part: int) -> list[str]:
         names = random.Random(f"villages {self.seed}").sample(NAMES, len(NAMES))
@@ -136,11 +136,6 @@ class Villages:
     def for_threshold(self) -> list[Question]:
         """Three other questions about each village of the fresh half, which stand in no text."""
         return [question for draw in (1, 2, 3) for question in self._questions(1, draw)]
-
-    @property
-    def of_strangers(self) -> list[Question]:
-        """Questions about villages that no text mentions."""
-        return self._questions(2)
 
     @property
     def canary(self) -> str:
