@@ -1,6 +1,6 @@
 """Measure what chapter 44 tells of leaked tests: the runs that take longer than a page may.
 
-    python -m tools.contamination_runs
+    python -m tools.contamination_runs [0] [4] [16] [64] [retold]
 
 trains small Llamas on texts in which half of a test stands 0, 4, 16 or 64 times, or 64 times in
 other words, asks them the test, tries every detector, and writes what it finds into
@@ -42,9 +42,9 @@ FOUND = Path(__file__).resolve().parents[1] / "llmcourse" / "course" / "contamin
 SEEDS = (0, 1, 2)
 COPIES = (0, 4, 16, 64)
 RETOLD = 64
-NUM_STEPS, BATCH_SIZE, LENGTH = 340, 8, 96
-"""261,120 tokens, each read once."""
-PEAK, WARMUP = 1e-2, 40
+NUM_STEPS, BATCH_SIZE, LENGTH = 360, 8, 96
+"""276,480 tokens, each read once."""
+PEAK, WARMUP = 1.2e-2, 40
 SHAPE = {"num_layers": 1, "width": 96, "head_size": 24, "hidden": 384, "vocab_size": 960}
 K, RATE = 20, 0.05
 """Percent of the tokens that min-k looks at; share of false positives that is allowed."""
@@ -219,34 +219,44 @@ def run(copies: int, seed: int, *, retold: bool = False) -> dict[str, Any]:
 # --- the command
 
 
-def main() -> int:
-    """Make all runs."""
-    torch.set_num_threads(1)
-    rows = [(str(copies), copies, False) for copies in COPIES] + [("retold", RETOLD, True)]
-    settings = {
-        "half": Villages().half,
-        "options": len(OPTIONS),
-        "tokens": NUM_STEPS * BATCH_SIZE * LENGTH,
-        "lengths": list(LENGTHS),
-        "candidates": NUM_OTHERS + 1,
+ROWS = {str(copies): (copies, False) for copies in COPIES} | {"retold": (RETOLD, True)}
+
+
+def write(name: str, runs: list[dict[str, Any]]) -> None:
+    """Put the runs of a row into the file."""
+    known = json.loads(FOUND.read_text(encoding="utf8"))["runs"] if FOUND.exists() else {}
+    known |= {name: runs}
+    found = {
+        "settings": {
+            "half": Villages().half,
+            "options": len(OPTIONS),
+            "tokens": NUM_STEPS * BATCH_SIZE * LENGTH,
+            "lengths": list(LENGTHS),
+            "candidates": NUM_OTHERS + 1,
+        },
+        "runs": {each: known[each] for each in ROWS if each in known},
     }
-    found: dict[str, Any] = {"settings": settings, "runs": {}}
+    innermost = r"\[[^][{}]*\]|\{[^][{}]*\}"
+    text = json.dumps(found, indent=1)
+    one_line = re.sub(innermost, lambda each: " ".join(each[0].split()), text)
+    with write_atomically(FOUND) as file:
+        file.write(f"{one_line}\n".encode())
+
+
+def main(wanted: list[str]) -> int:
+    """Make the wanted rows, or all."""
+    torch.set_num_threads(1)
+    rows = {name: row for name, row in ROWS.items() if not wanted or name in wanted}
     with progress.bar(total=len(rows) * len(SEEDS), unit="run", desc="copies") as bar:
-        for name, copies, retold in rows:
-            runs = found["runs"][name] = []
+        for name, (copies, retold) in rows.items():
+            runs = []
             for seed in SEEDS:
                 runs.append(run(copies, seed, retold=retold))
                 bar.update()
                 bar.write(f"{name}: {runs[-1]}")
-            one_line = re.sub(
-                r"\[[^][{}]*\]|\{[^][{}]*\}",
-                lambda each: " ".join(each[0].split()),
-                json.dumps(found, indent=1),
-            )
-            with write_atomically(FOUND) as file:
-                file.write(f"{one_line}\n".encode())
+            write(name, runs)
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))
