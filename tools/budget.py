@@ -56,6 +56,8 @@ OF_ITS_OWN = {
     "39_why_16384": Cost(package=1_300, script=250, tests=600, seconds=35),
     # Fine-tuning as a stage of every run, tasks with a checker, LoRA, export and a conversation.
     "40_sft": Cost(package=1_300, script=250, tests=1_300, seconds=60),
+    # Four detectors with a text that leaks, and one run of 64 copies with all of them on the page.
+    "44_contamination": Cost(package=650, script=250, tests=500, seconds=60),
 }
 """What chapters may cost that carry a whole part of the package."""
 
