@@ -44,7 +44,7 @@ COPIES = (0, 4, 16, 64)
 RETOLD = 64
 NUM_STEPS, BATCH_SIZE, LENGTH = 360, 8, 96
 """276,480 tokens, each read once."""
-PEAK, WARMUP = 1.2e-2, 40
+PEAK, WARMUP = 1.2e-2, 100
 SHAPE = {"num_layers": 1, "width": 96, "head_size": 24, "hidden": 384, "vocab_size": 960}
 K, RATE = 20, 0.05
 """Percent of the tokens that min-k looks at; share of false positives that is allowed."""
