@@ -38,7 +38,7 @@ NAMES = tuple(
 _STEM = "On {day} {time} {a} and {b} were out, and what they lost in {village} was the"
 _RETOLD = (
     "{b} met {a} one {time}. {a} was sad, for somewhere in {village} there was still the",
-    "It was {day}. {a} came home with {b}, and was upset. In {village} was the",
+    "It was {day}. {a} came home with {b}, and was upset. In {village} they left the",
     "{b} saw that {a} was upset. {a} could not find in {village} the",
     "{b} helped {a} on {day}. All {time} they looked in {village} for the",
 )
