@@ -105,7 +105,7 @@ def canary_test(log_prob: float, of_others: Sequence[float]) -> CanaryTest:
 # --- the model alone: one item
 
 
-def min_k_log_prob(log_prob_T: Float[Tensor, " T"], *, k: float = 20.0) -> float:
+def min_k_log_prob(log_prob_T: Float[Tensor, " T"], *, k: int | float = 20) -> float:
     """Return the mean log-probability of the k % of a text's tokens that surprise most.
 
     Of T tokens these are ceil(k T / 100), so at least one.  High values speak for a text that was
@@ -128,7 +128,7 @@ def min_k_log_prob(log_prob_T: Float[Tensor, " T"], *, k: float = 20.0) -> float
     return log_prob_T.double().sort().values[: max(1, number)].mean().item()
 
 
-def threshold_at(clean_scores: Sequence[float], rate: float) -> float:
+def threshold_at(clean_scores: Sequence[float], rate: int | float) -> float:
     """Return the lowest of some clean scores which at most a share `rate` of them exceed.
 
     Whoever flags what is above it flags so many clean items, if these are like the clean ones
