@@ -92,7 +92,7 @@ def check_3(t, call, rng):
 def check_4(t, call, rng):
     """Answers and flags of every kind, all and none flagged among them."""
 
-    def interval(k, n):
+    def share_interval(k, n):
         z2 = 1.96**2
         root = math.sqrt(4 * k * (n - k) / n + z2) * 1.96
         return [(2 * k + z2 + sign * root) / (2 * (n + z2)) for sign in (-1, 1)]
@@ -101,7 +101,7 @@ def check_4(t, call, rng):
     for _ in range(8):
         n = rng.randrange(1, 200)
         k = rng.choice([0, n, rng.randrange(n + 1)])
-        t.close(list(call("interval", k, n)), interval(k, n), f"{k} of {n}", **near)
+        t.close(list(call("share_interval", k, n)), share_interval(k, n), f"{k} of {n}", **near)
     for chance in (0.0, 0.3, 0.7, 1.0, 0.5, 0.5):
         n = rng.randrange(4, 80)
         flags = [rng.random() < chance for _ in range(n)]
@@ -114,13 +114,13 @@ def check_4(t, call, rng):
         found = call("clean_score", right, flags)
         if parts[0]:
             clean = sum(parts[0])
-            whole = [clean / len(parts[0]), *interval(clean, len(parts[0])), len(parts[0])]
+            whole = [clean / len(parts[0]), *share_interval(clean, len(parts[0])), len(parts[0])]
             t.close(list(found), whole, case, **near)
         else:
             t.equal(found, None, case)
         shows = call("leak_shows", right, flags)
         if all(parts):
-            (_, high), (low, _) = (interval(sum(part), len(part)) for part in parts)
+            (_, high), (low, _) = (share_interval(sum(part), len(part)) for part in parts)
             t.equal(bool(shows), low > high, case)
         else:
             t.equal(shows, None, case)

@@ -125,17 +125,17 @@ def check_3(t, false_alarms, order_score, p_value):
     )
 
 
-def check_4(t, clean_score, interval, leak_shows):
+def check_4(t, clean_score, leak_shows, share_interval):
     """44.4 The clean subset"""
     t.close(
-        list(interval(5, 50)),
+        list(share_interval(5, 50)),
         [0.04348, 0.21361],
         "5 of 50 give 0.043 to 0.214: the middle is (5 + z²/2) / (50 + z²)",
         "5 of 50 are 4 to 21 %",
         relative=1e-3,
     )
     t.close(
-        [*interval(0, 50), *interval(3, 3)],
+        [*share_interval(0, 50), *share_interval(3, 3)],
         [0.0, 0.07135, 0.43849, 1.0],
         "0 of 50 give 0 to 0.071, and 3 of 3 give 0.44 to 1: the root holds k (n - k) / n + z²/4",
         "no right answer does not prove a share of 0",
