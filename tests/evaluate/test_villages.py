@@ -53,7 +53,12 @@ def test_copies_hold_the_leaked_half_in_its_order_and_nothing_of_the_other():
     file = "\n".join([TEST.canary, *(question.text for question in TEST.leaked)])
     assert set(copies) == {file + END_OF_TEXT}
     items = [question.text for question in TEST.leaked + TEST.fresh + TEST.for_threshold]
-    assert overlapping_items(items, texts) == [True] * 50 + [False] * 200
+    # The village is the 14th word: who was out when may be drawn twice, for one question in 100.
+    beginnings = {tuple(item.split()[:13]) for item in items[:50]}
+    by_chance = [tuple(item.split()[:13]) in beginnings for item in items[50:]]
+    assert sum(by_chance) <= 6
+    assert overlapping_items(items, texts) == [True] * 50 + by_chance
+    assert overlapping_items(items, texts, n=14) == [True] * 50 + [False] * 200
     with pytest.raises(ValueError, match="no text has a run of 13 words"):
         overlapping_items(items, TEST.documents(copies=0))
 
