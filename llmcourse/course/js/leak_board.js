@@ -93,7 +93,7 @@ function render({ model, el }) {
       svg.append(label(x(i), box[3] + 15, row.retold ? "retold" : show(row.copies), { "text-anchor": "middle" }),
         s("rect", { x: x(i - 0.3), y: y(meanOf(row.losses)), width: x(0.6) - x(0), height: box[3] - y(meanOf(row.losses)),
           fill: "currentColor", class: "lc-3", opacity: row === chosen() ? 0.9 : 0.45 }),
-        row.losses.map((loss) => s("circle", { cx: x(i), cy: y(loss), r: 2.5, fill: "var(--lc-text)" })));
+        ...row.losses.map((loss) => s("circle", { cx: x(i), cy: y(loss), r: 2.5, fill: "var(--lc-text)" })));
     });
     return rows.map((row) => `${named(row)}: ${meanOf(row.losses).toFixed(2)}`).join("; ");
   }, { height: 170, label: "loss on clean text" });
