@@ -34,6 +34,9 @@ def check_1(t, call, rng):
         found = call("flagged", items, texts, n, least)
         right = [i for i, share in enumerate(shares) if share >= least]
         t.equal(list(found), right, f"{items} in {texts}, n = {n}, least {least}")
+    words = rng.sample("abcdefghijkl", 8)
+    text = " ".join(words[:6])
+    t.close(call("covered", " ".join(words), [text], 3), 6 / 8, "runs that lie over each other")
     t.close(call("covered", "a b c d", [], 2), 0, "no text at all")
     t.close(call("covered", "a b c", ["x a", "b c y"], 2), 2 / 3, "a run over the end of a text")
 
