@@ -1,6 +1,6 @@
-"""What a trained model can do, and how sure one may be: benchmarks and their intervals.
+"""What a trained model can do, how sure one may be, and whether a score may be believed.
 
-Taught in: chapters/43_benchmarks.ipynb
+Taught in: chapters/43_benchmarks.ipynb, chapters/44_contamination.ipynb
 """
 
 from typing import TYPE_CHECKING
@@ -27,6 +27,18 @@ if TYPE_CHECKING:
         text_loss,
     )
     from llmcourse.evaluate.command import evaluate, load_model
+    from llmcourse.evaluate.contamination import (
+        CanaryTest,
+        SplitScore,
+        canary_test,
+        exchangeability_p_value,
+        min_k_log_prob,
+        order_log_prob,
+        overlapping_items,
+        pair_log_probs,
+        split_score,
+        threshold_at,
+    )
     from llmcourse.evaluate.intervals import (
         Interval,
         Pair,
@@ -47,6 +59,12 @@ if TYPE_CHECKING:
         perturbed,
         refusals,
         reliability,
+    )
+    from llmcourse.evaluate.villages import (
+        OPTIONS,
+        Question,
+        Villages,
+        make_canary,
     )
 
 lazy(__name__)

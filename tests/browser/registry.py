@@ -141,6 +141,42 @@ def epoch_board(**state):
     return widgets.EpochBoard(epoch_runs(), floor=0.38, **state)
 
 
+def leak_rows(*, seeds=3, half=50):
+    """Rows of three numbers of copies and of a leak in other words."""
+    rows = []
+    for copies, leaked, fresh, retold in (
+        (0, 5, 6, False),
+        (16, 20, 4, False),
+        (64, 41, 5, False),
+        (64, 17, 5, True),
+    ):
+        found = bool(copies) and not retold
+        rows.append(
+            {
+                "copies": copies,
+                "retold": retold,
+                "losses": [0.86 + copies / 2_000 + seed / 100 for seed in range(seeds)],
+                "leaked": [min(half, leaked + seed) for seed in range(seeds)],
+                "fresh": [fresh] * seeds,
+                "canary_p": [0.001 if found else 0.3 + seed / 10 for seed in range(seeds)],
+                "order_p": [0.02 if found else 0.4] * seeds,
+                "min_k_hits": [copies / 80 if found else 0.06] * seeds,
+                "min_k_false": [0.04] * seeds,
+                "overlap_leaked": [[1.0, float(found)]] * seeds,
+                "overlap_fresh": [[1.0, 0.0]] * seeds,
+                "clean_right": [[0, fresh + (0 if found else leaked)]] * seeds,
+                "clean_items": [[0, half if found else 2 * half]] * seeds,
+            }
+        )
+    return rows
+
+
+def leak_board(rows=None, **state):
+    """A test of which half leaks, and the search by runs of 3 and of 13 words."""
+    given = {"half": 50, "options": 10, "lengths": [3, 13]}
+    return widgets.LeakBoard(rows or leak_rows(), **given | state)
+
+
 TWO_LINES = "a = 3; b = a + a; c = b + b"
 PROGRAMS = {
     "two lines": TWO_LINES,
@@ -670,6 +706,20 @@ REGISTRY = {
     widgets.GraphStepper: entry(
         functools.partial(widgets.GraphStepper, PROGRAMS),
         *({"example": name, "step": 400} for name in PROGRAMS),
+    ),
+    widgets.LeakBoard: entry(
+        leak_board,
+        {},
+        {"copies": 64, "level": 0.5, "words": "3"},
+        {"retold": True, "level": 0.001},
+        lambda: leak_board(
+            [
+                {**row, "copies": 900 + place, "retold": False}
+                for place, row in enumerate(leak_rows(seeds=5) * 2)
+            ],
+            copies=905,
+        ),
+        lambda: leak_board(leak_rows(seeds=1)[:2], half=1_000, options=1_000),
     ),
     widgets.LossAxis: entry(
         loss_axis,

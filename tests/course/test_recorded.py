@@ -15,6 +15,7 @@ from llmcourse.posttrain import hack_lab
 from tools import (
     batch_runs,
     benchmark_runs,
+    contamination_runs,
     context_runs,
     curation_runs,
     epochs_runs,
@@ -513,3 +514,55 @@ def test_the_first_moments_of_a_run_are_as_recorded(monkeypatch, tmp_path):
         assert again["bits"] == pytest.approx(row["bits"], abs=0.05)
         for skill in ("article", "next"):
             assert again[skill]["plain"] == pytest.approx(row[skill]["plain"], abs=25)
+
+
+# --- leaked tests
+
+
+def test_every_number_of_copies_is_recorded_with_its_seeds():
+    found = recorded_runs("contamination")
+    half, lengths = found["settings"]["half"], found["settings"]["lengths"]
+    assert list(found["runs"]) == list(contamination_runs.ROWS)
+    assert found["settings"]["tokens"] == 360 * 8 * 96
+    for name, runs in found["runs"].items():
+        assert len(runs) == len(contamination_runs.SEEDS), name
+        for run in runs:
+            overlap = run["overlap"]
+            assert [len(each) for each in overlap.values()] == [len(lengths)] * 4
+            flagged = zip(overlap["leaked"], overlap["fresh"], strict=True)
+            clean = [round(half * (2 - a - b)) for a, b in flagged]
+            assert overlap["clean items"] == clean
+            assert overlap["leaked"][-1] == (name in ("4", "16", "64"))
+            assert overlap["fresh"][-1] == 0
+            # 200 clean strings and orders each: 5 % of them, and three deviations
+            assert run["canary"]["false"] <= 0.1
+            assert run["order"]["false"] <= 0.1
+
+
+def test_sixty_four_copies_are_read_as_recorded(request):
+    if request.config.getoption("seeds") == 1:
+        pytest.skip("half a minute: make soak")
+    row = recorded_runs("contamination")["runs"]["64"][0]
+    run = contamination_runs.run(64, 0)
+    assert run["overlap"]["leaked"] == row["overlap"]["leaked"]
+    assert run["leaked"] == pytest.approx(row["leaked"], abs=12)
+    assert run["loss"] == pytest.approx(row["loss"], abs=0.05)
+    assert run["canary"]["rank"] == run["order"]["leaked"] * 1_000 == 1
+
+
+def test_a_training_text_has_as_many_tokens_with_copies_as_without(monkeypatch):
+    """A row again, in small: the text, and a model of two steps that cannot have learnt it."""
+    monkeypatch.setattr(contamination_runs, "NUM_STEPS", 140)
+    test = contamination_runs.Villages(0)
+    encode, lengths, shared = contamination_runs.tokenizer(0).encode, [], []
+    for copies, retold in ((0, False), (8, False), (8, True)):
+        texts = contamination_runs.documents(test, copies, retold=retold)
+        lengths.append(sum(len(encode(text)) for text in texts))
+        shared.append(contamination_runs.overlap(test, texts, [True] * 100)["leaked"][-1])
+    needed = 140 * 8 * 96 + 1
+    assert all(needed <= length < needed + 200 for length in lengths)
+    assert shared == [0, 1, 0]
+    monkeypatch.setattr(contamination_runs, "NUM_STEPS", 2)
+    model = contamination_runs.trained(texts, 0)
+    assert contamination_runs.canary(model, test)["rank"] > 1
+    assert sum(contamination_runs.right_answers(model, test.leaked, 0)) < 20

@@ -4,7 +4,7 @@ Source: Brown et al. 2020, "Language models are few-shot learners", appendix C: 
 punctuation, runs of 13 words; items that are shorter must stand there whole.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import regex
@@ -34,10 +34,10 @@ class Decontaminate:
 
     test_items: Sequence[str]
     n: int = 13
-    _items: dict[int, dict[tuple[str, ...], int]] = field(
+    _items: dict[int, dict[tuple[str, ...], list[int]]] = field(
         init=False, repr=False, compare=False, default_factory=dict
     )
-    """By length, the runs to look for, and of which item each is."""
+    """By length, the runs to look for, and of which items each is."""
 
     def __post_init__(self) -> None:
         """List the runs."""
@@ -49,16 +49,23 @@ class Decontaminate:
             length = min(self.n, len(words))
             runs = self._items.setdefault(length, {})
             for start in range(len(words) - length + 1):
-                runs.setdefault(tuple(words[start : start + length]), number)
+                runs.setdefault(tuple(words[start : start + length]), []).append(number)
 
-    def found_in(self, text: str) -> int | None:
-        """Return the number of an item that a text shares a run with; None if it shares none."""
+    def _found(self, text: str) -> Iterator[list[int]]:
+        """Yield, for each run of a text that is looked for, the items that have it."""
         words = normalised(text)
         for length, runs in self._items.items():
             for run in zip(*(words[i:] for i in range(length)), strict=False):
                 if run in runs:
-                    return runs[run]
-        return None
+                    yield runs[run]
+
+    def found_in(self, text: str) -> int | None:
+        """Return the number of an item that a text shares a run with; None if it shares none."""
+        return next((numbers[0] for numbers in self._found(text)), None)
+
+    def items_in(self, text: str) -> set[int]:
+        """Return the numbers of all items that a text shares a run with."""
+        return {number for numbers in self._found(text) for number in numbers}
 
     def __call__(self, text: str) -> str | Dropped:
         """Return the text, or that it holds an item."""
