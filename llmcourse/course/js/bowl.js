@@ -1,4 +1,4 @@
-import { axes, clamp, frame, label, line, s, scale, show, ticks, uniform, within } from "./kit.js";
+import { axes, clamp, frame, label, line, onDrag, s, scale, show, ticks, uniform } from "./kit.js";
 
 // --- arithmetic, compared with llmcourse.optim by the tests
 
@@ -137,17 +137,12 @@ function render({ model, el }) {
   w.number("start_x", "start at x");
   w.number("start_y", "start at y");
   const bowlStage = w.stages.lastElementChild.firstElementChild;
-  let held = false;
-  const drop = (event) => {
-    const [px, py] = toModel(...within(bowlStage, event));
+  onDrag(bowlStage, (place) => {
+    const [x, y] = toModel(...place);
     w.put("steps", 0);
-    w.put("start_x", Math.round(clamp(px, -10, 10) * 10) / 10);
-    w.put("start_y", Math.round(clamp(py, -4, 4) * 10) / 10);
-  };
-  bowlStage.addEventListener("pointerdown", (event) => { held = true; bowlStage.setPointerCapture(event.pointerId); drop(event); });
-  bowlStage.addEventListener("pointermove", (event) => { if (held) drop(event); });
-  bowlStage.addEventListener("pointerup", () => { held = false; });
-  bowlStage.addEventListener("pointercancel", () => { held = false; });
+    w.put("start_x", Math.round(clamp(x, -10, 10) * 10) / 10);
+    w.put("start_y", Math.round(clamp(y, -4, 4) * 10) / 10);
+  });
 
   w.on(["lambda_x", "lambda_y", "learning_rate", "noise", "steps", "start_x", "start_y", "sgd", "momentum", "adam"], redraw);
   redraw();

@@ -1,4 +1,4 @@
-import { axes, clamp, frame, h, label, line, s, scale, show, ticks, within } from "./kit.js";
+import { axes, clamp, frame, h, label, line, onDrag, s, scale, show, ticks } from "./kit.js";
 
 // --- arithmetic, compared with plain Python and with llmcourse.train's early stopping by the tests
 // A run has its steps, and for each seed a curve of losses at them.
@@ -94,15 +94,7 @@ function render({ model, el }) {
       (turned(run) ? `with its turn at step ${show(run.steps[lowest(run.dashed)])}, ${nats(Math.min(...run.dashed))}` : "without a turn");
   }, { height: 280, label: "loss against step" });
   const picture = w.stages.querySelector("svg");
-  let held = false;
-  const drag = (event) => w.putNumber("step", "step", toStep(within(picture, event)[0]));
-  picture.addEventListener("pointerdown", (event) => {
-    held = true;
-    picture.setPointerCapture(event.pointerId);
-    drag(event);
-  });
-  picture.addEventListener("pointermove", (event) => { if (held) drag(event); });
-  for (const stop of ["pointerup", "pointercancel"]) picture.addEventListener(stop, () => { held = false; });
+  onDrag(picture, ([x]) => w.putNumber("step", "step", toStep(x)));
 
   // Every text at the same step: the gap is the bar between training and validation.
   const ROW = 34;

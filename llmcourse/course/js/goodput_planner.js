@@ -1,4 +1,4 @@
-import { axes, clamp, frame, h, label, line, s, scale, show, uniqueId, within } from "./kit.js";
+import { axes, clamp, frame, h, label, line, onDrag, s, scale, show, uniqueId } from "./kit.js";
 
 // --- arithmetic, compared with llmcourse.scale.cluster by the tests; times are in seconds
 
@@ -201,18 +201,9 @@ function render({ model, el }) {
 
   const picture = w.stages.querySelector("svg");
   picture.style.touchAction = "pan-y";
-  let held = false;
-  const drag = (event) => {
-    const asked = toInterval(within(picture, event)[0]);
-    w.putNumber("interval_s", EVERY, clamp(Number(asked.toPrecision(3)), low, high));
-  };
-  picture.addEventListener("pointerdown", (event) => {
-    held = true;
-    picture.setPointerCapture(event.pointerId);
-    drag(event);
+  onDrag(picture, ([x]) => {
+    w.putNumber("interval_s", EVERY, clamp(Number(toInterval(x).toPrecision(3)), low, high));
   });
-  picture.addEventListener("pointermove", (event) => { if (held) drag(event); });
-  for (const stop of ["pointerup", "pointercancel"]) picture.addEventListener(stop, () => { held = false; });
 
   // --- where the time goes
 

@@ -1,4 +1,4 @@
-import { axes, clamp, frame, h, label, line, s, scale, show, ticks, within } from "./kit.js";
+import { axes, clamp, frame, h, label, line, onDrag, s, scale, show, ticks } from "./kit.js";
 
 // --- arithmetic, compared with plain Python and with llmcourse.posttrain.rewards by the tests
 // Points are [KL, proxy, gold], with a KL that increases from 0.
@@ -69,15 +69,7 @@ function render({ model, el }) {
     return sentence();
   }, { height: 290, label: "proxy and gold against KL" });
   const picture = w.stages.querySelector("svg");
-  let held = false;
-  const drag = (event) => w.putNumber("budget", "budget of KL, in nats", toBudget(within(picture, event)[0]));
-  picture.addEventListener("pointerdown", (event) => {
-    held = true;
-    picture.setPointerCapture(event.pointerId);
-    drag(event);
-  });
-  picture.addEventListener("pointermove", (event) => { if (held) drag(event); });
-  for (const stop of ["pointerup", "pointercancel"]) picture.addEventListener(stop, () => { held = false; });
+  onDrag(picture, ([x]) => w.putNumber("budget", "budget of KL, in nats", toBudget(x)));
   w.stages.append(h("p", {}, "Solid: the proxy, what the policy is made for. Dashed: gold, what it is worth. Ring: the highest gold."));
   const numbers = w.table("The chosen run, point by point");
 

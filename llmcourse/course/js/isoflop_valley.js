@@ -1,4 +1,4 @@
-import { axes, clamp, frame, h, label, line, s, scale, show, within } from "./kit.js";
+import { axes, clamp, frame, h, label, line, onDrag, s, scale, show } from "./kit.js";
 
 // --- arithmetic, compared with the package by the tests
 // A law is five numbers, [E, A, B, alpha, beta]:  loss = E + A / N^alpha + B / D^beta,  C = 6 N D.
@@ -168,19 +168,10 @@ function render({ model, el }) {
     if (budget() > to + FAR || budget() < from - FAR) w.put("budget", exponent((from + to) / 2));
     redraw();
   }
-  let held = false;
-  const drop = (event) => {
-    const [px] = within(picture, event);
+  onDrag(picture, ([x]) => {
     const [left, right] = [54, picture.viewBox.baseVal.width - 20];
-    w.put("budget", exponent(clamp(LOW + ((HIGH - LOW) * (px - left)) / (right - left), LOW, HIGH)));
-  };
-  picture.addEventListener("pointerdown", (event) => {
-    held = true;
-    picture.setPointerCapture(event.pointerId);
-    drop(event);
+    w.put("budget", exponent(clamp(LOW + ((HIGH - LOW) * (x - left)) / (right - left), LOW, HIGH)));
   });
-  picture.addEventListener("pointermove", (event) => { if (held) drop(event); });
-  for (const end of ["pointerup", "pointercancel"]) picture.addEventListener(end, () => { held = false; });
   w.on(["law"], arrive);
   w.on(["budget", "off"], redraw);
   redraw();

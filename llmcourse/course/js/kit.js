@@ -262,6 +262,20 @@ export function within(picture, event) {
   return [(event.clientX - box.left) / unit, (event.clientY - box.top) / unit];
 }
 
+// Call `put` with the place, in a picture's units, where it is pressed and wherever the pointer is
+// drawn from there.
+export function onDrag(picture, put) {
+  let held = false;
+  const drag = (event) => { if (held) put(within(picture, event)); };
+  picture.addEventListener("pointerdown", (event) => {
+    held = true;
+    picture.setPointerCapture(event.pointerId);
+    drag(event);
+  });
+  picture.addEventListener("pointermove", drag);
+  for (const end of ["pointerup", "pointercancel"]) picture.addEventListener(end, () => { held = false; });
+}
+
 // A straight scale from [d0, d1] to [r0, r1]; `log` takes logarithms of the domain first.
 export function scale([d0, d1], [r0, r1], { log = false } = {}) {
   const f = log ? Math.log : (x) => x;

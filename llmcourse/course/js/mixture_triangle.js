@@ -1,4 +1,4 @@
-import { clamp, frame, h, label, s, scale, show, ticks, within } from "./kit.js";
+import { clamp, frame, h, label, onDrag, s, scale, show, ticks } from "./kit.js";
 
 // --- arithmetic, compared with plain Python by the tests
 // A law has a row [c, k, [t, t, t]] for each source; shares and weights are three numbers that add to 1.
@@ -230,15 +230,7 @@ function render({ model, el }) {
     if (model.get(other) > rest) w.put(other, rest);
     redraw();
   };
-  let held = false;
-  const drop = (event) => move(mixtureAt(within(picture, event), corners));
-  picture.addEventListener("pointerdown", (event) => {
-    held = true;
-    picture.setPointerCapture(event.pointerId);
-    drop(event);
-  });
-  picture.addEventListener("pointermove", (event) => { if (held) drop(event); });
-  for (const end of ["pointerup", "pointercancel"]) picture.addEventListener(end, () => { held = false; });
+  onDrag(picture, (place) => move(mixtureAt(place, corners)));
   w.on(["first"], yields("first", "second"));
   w.on(["second"], yields("second", "first"));
   w.on(["target"], redraw);

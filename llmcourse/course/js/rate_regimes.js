@@ -1,4 +1,4 @@
-import { axes, clamp, frame, h, label, line, s, scale, show, ticks, uniform, uniqueId, within } from "./kit.js";
+import { axes, clamp, frame, h, label, line, onDrag, s, scale, show, ticks, uniform, uniqueId } from "./kit.js";
 
 // --- arithmetic, compared with llmcourse.course.widgets.regimes by the tests
 
@@ -161,15 +161,7 @@ function render({ model, el }) {
   }
 
   const picture = w.stages.querySelector("svg");
-  let held = false;
-  const drag = (event) => w.put("step", toStep(within(picture, event)[0]));
-  picture.addEventListener("pointerdown", (event) => {
-    held = true;
-    picture.setPointerCapture(event.pointerId);
-    drag(event);
-  });
-  picture.addEventListener("pointermove", (event) => { if (held) drag(event); });
-  for (const stop of ["pointerup", "pointercancel"]) picture.addEventListener(stop, () => { held = false; });
+  onDrag(picture, ([x]) => w.put("step", toStep(x)));
 
   // --- the key, which is also where one guesses
 

@@ -1,4 +1,4 @@
-import { axes, clamp, frame, h, label, line, s, scale, show, ticks, pixelsPerUnit, within } from "./kit.js";
+import { axes, clamp, frame, h, label, line, onDrag, s, scale, show, ticks, pixelsPerUnit } from "./kit.js";
 
 // --- arithmetic, compared with Python by the tests
 
@@ -108,15 +108,7 @@ function render({ model, el }) {
       `marker at step ${step()}, ${show(lossAt(step()), 3)}`;
   }, { height: 210, label: "loss against step" });
   const lossPicture = w.stages.lastElementChild.firstElementChild;
-  let held = false;
-  const drag = (event) => w.put("step", toStep(within(lossPicture, event)[0]));
-  lossPicture.addEventListener("pointerdown", (event) => {
-    held = true;
-    lossPicture.setPointerCapture(event.pointerId);
-    drag(event);
-  });
-  lossPicture.addEventListener("pointermove", (event) => { if (held) drag(event); });
-  for (const end of ["pointerup", "pointercancel"]) lossPicture.addEventListener(end, () => { held = false; });
+  onDrag(lossPicture, ([x]) => w.put("step", toStep(x)));
 
   // --- words
 

@@ -1,4 +1,4 @@
-import { axes, clamp, frame, h, label, line, s, scale, show, ticks, within } from "./kit.js";
+import { axes, clamp, frame, h, label, line, onDrag, s, scale, show, ticks } from "./kit.js";
 
 // --- arithmetic, compared with llmcourse.optim.schedules by the tests
 
@@ -339,17 +339,7 @@ function render({ model, el }) {
       `before step ${show(step())}, ${compact(tokensBefore(step(), all))} tokens were seen`;
   }, { height: 150, label: "tokens per step" });
 
-  let held = false;
-  for (const picture of w.stages.querySelectorAll("svg")) {
-    const drag = (event) => w.put("step", toStep(within(picture, event)[0]));
-    picture.addEventListener("pointerdown", (event) => {
-      held = true;
-      picture.setPointerCapture(event.pointerId);
-      drag(event);
-    });
-    picture.addEventListener("pointermove", (event) => { if (held) drag(event); });
-    for (const end of ["pointerup", "pointercancel"]) picture.addEventListener(end, () => { held = false; });
-  }
+  for (const picture of w.stages.querySelectorAll("svg")) onDrag(picture, ([x]) => w.put("step", toStep(x)));
   const caption = h("p", { class: "sd-small" });
   const status = w.root.querySelector(".lc-status");
   w.stages.append(status, caption); // beside what they are about
