@@ -129,8 +129,8 @@ def worth(task: Task, text: str) -> float:
 
         right + 0.5 idle - 0.15 idle^2
 
-    A second sentence reads friendly, the third hardly adds to it, and from the fourth on it is
-    tiresome.
+    The first idle sentence reads friendly, the second hardly adds to it, and from the third on they
+    are tiresome.
     """
     seen = looked_at(task, text)
     return seen.right + 0.5 * seen.idle - 0.15 * seen.idle**2

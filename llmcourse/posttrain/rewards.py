@@ -111,8 +111,8 @@ def best_of_n(
 def best_of_n_bound(n: int) -> float:
     """Return log n - (n - 1) / n: the most KL, in nats, that the best of n draws can have.
 
-    It is reached where no two answers have the same score and none has a probability of its own, as
-    nearly is so for long texts.  Among few answers the KL is lower: it never exceeds -log of the
+    It is nearly reached where no two answers have the same score and every single one is very rare,
+    as long texts are.  Among few answers the KL is lower: it never exceeds -log of the
     probability of the best one.
 
     Raises:
