@@ -1,18 +1,22 @@
 """Measure what chapter 43 tells of benchmarks: the runs that a page has no time for.
 
-    python -m tools.benchmark_runs [run] [sums] [trust] [battles] [refusals]
+    python -m tools.benchmark_runs [run] [sums] [trust] [nine] [rise] [battles] [texts] [refusals]
 
 trains little models, lets them answer, and writes what it finds into
 llmcourse/course/benchmarks.json; a call that was cut short goes on with what is missing.
 
 run       loss and right answers by skill on the way, three seeds.
 sums      one skill with many items, at four moments of the first run.
+nine      how often the longest of these words is chosen.
+rise      the skill that rises late: its items, the belief in the right choice, the loss meanwhile.
 trust     two models of equal loss, and what they differ in.
 battles   stories that models write against each other, judged by the grammar.
+texts     how long these stories are, and what is wrong in them.
 refusals  a fine-tuned model that says "the story does not say", rightly and wrongly.
 """
 
 import json
+import math
 import platform
 import random
 import re
@@ -23,6 +27,7 @@ from datetime import date
 from functools import cache
 from itertools import combinations
 from pathlib import Path
+from statistics import mean
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -38,6 +43,7 @@ from llmcourse.evaluate import (
     PERTURBATIONS,
     SKILLS,
     ChoiceItem,
+    TextLoss,
     are_right,
     choice_scores,
     chosen,
@@ -71,6 +77,8 @@ LOSS_BYTES, LOSS_SEED = 30_000, 1_001
 """Of the stories whose loss is measured; no run has read them, but by chance."""
 
 SUM_STEPS, NUM_SUMS, SUMS_SEED = (125, 400, 600, 1_000), 2_000, 2
+NINE = " nine"
+"""The number with the most tokens."""
 
 FEW_BYTES, FEW_STEPS, FEW_EVERY = 60_000, 300, 25
 """A run on little text, which it reads again and again."""
@@ -168,6 +176,51 @@ def sums_part() -> dict[str, dict[str, str]]:
     return found
 
 
+def nine_part() -> dict[str, Any]:
+    """Return by moment and way how often "nine" is chosen, and how often that is right."""
+    items = [i for i in story_items(NUM_SUMS, seed=SUMS_SEED, skills=["sum"]) if NINE in i.choices]
+    ours = [i.choices.index(NINE) for i in items]
+    found: dict[str, Any] = {"items": len(items)}
+    found["right"] = sum(i.right == place for i, place in zip(items, ours, strict=True))
+    for step, model, tokenizer in models(0, SUM_STEPS):
+        scores = choice_scores(model, tokenizer, items)
+        found[str(step)] = {
+            how: sum(k == place for k, place in zip(chosen(scores, how), ours, strict=True))
+            for how in HOW
+        }
+    return found
+
+
+def rise_part(seed: int) -> list[dict[str, Any]]:
+    """Look closely at one skill, and at what the loss of each story does from moment to moment."""
+    items = story_items(NUM_ITEMS, seed=ITEMS_SEED, skills=["thing"])
+    found, before = [], None
+    for step, model, tokenizer in models(seed, STEPS):
+        scores = choice_scores(model, tokenizer, items)
+        beliefs = [
+            1 / sum(math.exp(x - each.log_probs[i.right]) for x in each.log_probs)
+            for i, each in zip(items, scores, strict=True)
+        ]
+        losses = text_loss(model, tokenizer, new_stories())
+        row = {"step": step, "right": bits(are_right(items, scores, "plain"))}
+        row["belief"] = round(mean(beliefs), 4)
+        if before:
+            row["loss change"] = change(before, losses)
+        found.append(row)
+        before = losses
+    return found
+
+
+def change(before: list[TextLoss], after: list[TextLoss]) -> list[float]:
+    """Return the interval of the change of a loss, in bits per byte: a bootstrap over stories."""
+    rng = random.Random(0)
+    sizes = [each.num_bytes * math.log(2) for each in after]
+    gains = [b.nats - a.nats for a, b in zip(before, after, strict=True)]
+    drawn = [rng.choices(range(len(sizes)), k=len(sizes)) for _ in range(1_000)]
+    found = sorted(sum(gains[k] for k in d) / sum(sizes[k] for k in d) for d in drawn)
+    return [round(found[25], 4), round(found[-26], 4)]
+
+
 def trusted(model: Transformer, tokenizer: Tokenizer) -> dict[str, Any]:
     """Measure what the loss does not show."""
     row: dict[str, Any] = loss_of(model, tokenizer)
@@ -219,13 +272,13 @@ def points(text: str) -> int:
     return told.sentences.right - sum(tally.total - tally.right for tally in tallies)
 
 
-def battles_part() -> list[list[Any]]:
-    """Let each pair write to the same openings; who gets more points wins."""
-    rng = random.Random(0)
+@cache
+def written() -> list[tuple[int, int, str, str]]:
+    """Let each pair of players write to the same openings; return the two and their texts."""
     openings = [text.split(". ")[0] + "." for text in stories(200_000, 5).split(END_OF_TEXT)[:-1]]
     pairs = [pair for pair in combinations(PLAYERS, 2) for _ in range(NUM_BATTLES)]
     asked = [(pair, opening) for pair, opening in zip(pairs, openings, strict=False)]
-    got: dict[tuple[int, int], int] = {}
+    got: dict[tuple[int, int], str] = {}
     generator = torch.Generator().manual_seed(0)
     for player, model, tokenizer in models(0, PLAYERS):
         mine = [n for n, (pair, _) in enumerate(asked) if player in pair]
@@ -242,13 +295,36 @@ def battles_part() -> list[list[Any]]:
                 stop_id=end,
             )
             for n, row in zip(group, rows, strict=True):
-                text = tokenizer.decode(row[1:].tolist())
-                got[player, n] = points(text)
+                got[player, n] = tokenizer.decode(row[1:].tolist())
+    return [(a, b, got[a, n], got[b, n]) for n, ((a, b), _) in enumerate(asked)]
+
+
+def battles_part() -> list[list[Any]]:
+    """Judge what was written: who gets more points wins."""
     found = []
-    for n, ((a, b), _) in enumerate(asked):
-        difference = got[a, n] - got[b, n]
+    for a, b, text_a, text_b in written():
+        difference = points(text_a) - points(text_b)
         found.append([a, b, 0.5 if difference == 0 else float(difference > 0)])
-    rng.shuffle(found)
+    random.Random(0).shuffle(found)
+    return found
+
+
+def texts_part() -> dict[str, dict[str, float]]:
+    """Return by player the means over its texts: sentences, right ones, and points."""
+    found = {}
+    for player in PLAYERS:
+        mine = [
+            own
+            for a, b, *two in written()
+            for x, own in zip((a, b), two, strict=True)
+            if x == player
+        ]
+        told = [story_report(text).sentences for text in mine]
+        found[str(player)] = {
+            "sentences": round(mean(tally.total for tally in told), 2),
+            "right": round(mean(tally.right for tally in told), 2),
+            "points": round(mean(map(points, mine)), 2),
+        }
     return found
 
 
@@ -301,9 +377,12 @@ def main(wanted: list[str]) -> int:
         ("sums", "0", sums_part),
         ("trust", "0", trust_part),
         ("battles", "0", battles_part),
+        ("texts", "0", texts_part),
+        ("nine", "0", nine_part),
     ]
     for seed in SEEDS:
         parts.append(("run", str(seed), lambda seed=seed: run_part(seed)))
+        parts.append(("rise", str(seed), lambda seed=seed: rise_part(seed)))
         parts.append(("refusals", str(seed), lambda seed=seed: refusals_part(seed)))
     for part, name, measure in parts:
         if wanted and part not in wanted:

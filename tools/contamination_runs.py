@@ -1,10 +1,10 @@
 """Measure what chapter 44 tells of leaked tests: the runs that take longer than a page may.
 
-    python -m tools.contamination_runs [0] [4] [16] [64] [retold]
+    python -m tools.contamination_runs [0] [4] [16] [64] [retold] ["retold file"]
 
 trains small Llamas on texts in which half of a test stands 0, 4, 16 or 64 times, or 64 times in
-other words, asks them the test, tries every detector, and writes what it finds into
-llmcourse/course/contamination.json.  Losses are in nats per token, shares are 0 to 1.
+other words (also as a file with its first line and its order), asks them the test, tries every
+detector, and writes what it finds into llmcourse/course/contamination.json.  Losses are in nats per token, shares are 0 to 1.
 """
 
 import json
@@ -64,13 +64,13 @@ def tokenizer(seed: int) -> nutshell.Tokenizer:
     )
 
 
-def documents(test: Villages, copies: int, *, retold: bool) -> list[str]:
+def documents(test: Villages, copies: int, told: str) -> list[str]:
     """Return a training text: sentences about the villages, the copies, and stories.
 
     The total is the same for all texts, so that copies take the place of stories.
     """
     encode, needed = tokenizer(test.seed).encode, NUM_STEPS * BATCH_SIZE * LENGTH + 1
-    texts = test.documents(copies=copies, retold=retold, seed=test.seed)
+    texts = test.documents(copies=copies, told=told, seed=test.seed)
     needed -= sum(len(encode(text)) for text in texts)
     for story in corpus.stories(1_200_000, seed=test.seed).split(corpus.END_OF_TEXT):
         if needed <= 0:
@@ -199,10 +199,10 @@ def overlap(test: Villages, texts: Sequence[str], right: Sequence[bool]) -> dict
     return found
 
 
-def run(copies: int, seed: int, *, retold: bool = False) -> dict[str, Any]:
+def run(copies: int, seed: int, told: str) -> dict[str, Any]:
     """Make one run and measure everything."""
     test = Villages(seed)
-    texts = documents(test, copies, retold=retold)
+    texts = documents(test, copies, told)
     model = trained(texts, seed)
     right = right_answers(model, test.leaked + test.fresh, seed)
     return {
@@ -219,7 +219,8 @@ def run(copies: int, seed: int, *, retold: bool = False) -> dict[str, Any]:
 # --- the command
 
 
-ROWS = {str(copies): (copies, False) for copies in COPIES} | {"retold": (RETOLD, True)}
+ROWS = {str(copies): (copies, "copied") for copies in COPIES}
+ROWS |= {told: (RETOLD, told) for told in ("retold", "retold file")}
 
 
 def write(name: str, runs: list[dict[str, Any]]) -> None:
@@ -248,10 +249,10 @@ def main(wanted: list[str]) -> int:
     torch.set_num_threads(1)
     rows = {name: row for name, row in ROWS.items() if not wanted or name in wanted}
     with progress.bar(total=len(rows) * len(SEEDS), unit="run", desc="copies") as bar:
-        for name, (copies, retold) in rows.items():
+        for name, (copies, told) in rows.items():
             runs = []
             for seed in SEEDS:
-                runs.append(run(copies, seed, retold=retold))
+                runs.append(run(copies, seed, told))
                 bar.update()
                 bar.write(f"{name}: {runs[-1]}")
             write(name, runs)

@@ -215,7 +215,7 @@ def items_to_tell(
     Raises:
         ValueError: if a number is out of its range.
 
-    Source: Miettinen 1968, https://doi.org/10.2307/2528326, the unconditional approximation.
+    Source: Connor 1987, Biometrics 43, p. 207, https://doi.org/10.2307/2531961
     """
     delta = abs(difference)
     require("the difference, without its sign,", delta, above=0, most=1)

@@ -21,6 +21,8 @@ OPTIONS = ("ball", "kite", "doll", "drum", "boat", "hat", "umbrella", "robot", "
 """The answers to choose from; all are equally likely."""
 MENTIONS = 68
 """How often the training text mentions each village."""
+TOLD = ("copied", "retold", "retold file")
+"""How a text may tell the test."""
 
 NAMES = tuple(
     beginning + end
@@ -142,27 +144,31 @@ class Villages:
         """The string that every copy of the test's file begins with."""
         return make_canary(seed=self.seed)
 
-    def documents(self, *, copies: int, retold: bool = False, seed: int = 0) -> list[str]:
+    def documents(self, *, copies: int, told: str = "copied", seed: int = 0) -> list[str]:
         """Return what the training text has about the villages: each with its end, shuffled.
 
         Args:
             copies: how often the leaked half stands there, 0 to `MENTIONS`.
-            retold: in other words, in documents of five in random order and without the canary;
-                otherwise as the file has it, the questions always in the same order.
+            told: "copied", the whole file with the canary and the questions in their order;
+                "retold", in other words, in documents of five in random order and without the
+                canary; "retold file", in other words, but with the canary and in the order.
             seed: of the words of neutral sentences and of the order of documents.
 
         Raises:
-            ValueError: if copies is out of its range.
+            ValueError: if copies is out of its range, or there is no such way to tell them.
         """
         require("copies", copies, least=0, most=MENTIONS)
+        if told not in TOLD:
+            raise ValueError(f"told must be one of {', '.join(TOLD)}, got {told!r}")
         rng = random.Random(f"documents {self.seed} {seed}")
         leaked, made = self.leaked, []
         for _ in range(copies):
-            if retold:
-                told = [rng.choice(question.retold) for question in rng.sample(leaked, self.half)]
-                made += ["\n".join(told[i : i + 5]) for i in range(0, self.half, 5)]
-            else:
-                made.append("\n".join([self.canary, *(question.text for question in leaked)]))
+            if told == "retold":
+                texts = [rng.choice(question.retold) for question in rng.sample(leaked, self.half)]
+                made += ["\n".join(texts[i : i + 5]) for i in range(0, self.half, 5)]
+                continue
+            as_told = [q.text if told == "copied" else rng.choice(q.retold) for q in leaked]
+            made.append("\n".join([self.canary, *as_told]))
         for part, times in ((0, MENTIONS - copies), (1, MENTIONS)):
             for village in self._names(part) * times:
                 made.append(rng.choice(_NEUTRAL).format(**_words(rng, village)))

@@ -1,8 +1,8 @@
 """course.recorded: results are found by name, and a row of each kind of runs is run again."""
 
+import itertools
 import math
 from collections import Counter
-from itertools import combinations
 
 import pytest
 import torch
@@ -482,9 +482,20 @@ def test_every_moment_and_every_skill_is_recorded_with_its_seeds():
         assert {sum(row[k][1] for k in ("wanted", "unwanted")) for row in rows} == {
             benchmark_runs.NUM_TASKS
         }
+    nine = found["nine"]["0"]
+    assert all(nine[str(s)][how] <= nine["items"] for s in benchmark_runs.SUM_STEPS for how in HOW)
+    assert set(found["rise"]) == seeds
+    for seed, rows in found["rise"].items():
+        assert [row["step"] for row in rows] == list(benchmark_runs.STEPS)
+        assert all(low < high for row in rows[1:] for low, high in [row["loss change"]])
+        falls = [a["bits"] - b["bits"] for a, b in itertools.pairwise(found["run"][seed])]
+        for row, fall in zip(rows[1:], falls, strict=True):
+            low, high = row["loss change"]
+            assert low < -fall < high, (seed, row["step"])
+    assert set(found["texts"]["0"]) == {str(step) for step in benchmark_runs.PLAYERS}
     battles = found["battles"]["0"]
     pairs = Counter((a, b) for a, b, _ in battles)
-    assert set(pairs) == set(combinations(benchmark_runs.PLAYERS, 2))
+    assert set(pairs) == set(itertools.combinations(benchmark_runs.PLAYERS, 2))
     assert set(pairs.values()) == {benchmark_runs.NUM_BATTLES}
 
 
@@ -543,7 +554,7 @@ def test_sixty_four_copies_are_read_as_recorded(request):
     if request.config.getoption("seeds") == 1:
         pytest.skip("half a minute: make soak")
     row = recorded_runs("contamination")["runs"]["64"][0]
-    run = contamination_runs.run(64, 0)
+    run = contamination_runs.run(64, 0, "copied")
     assert run["overlap"]["leaked"] == row["overlap"]["leaked"]
     assert run["leaked"] == pytest.approx(row["leaked"], abs=12)
     assert run["loss"] == pytest.approx(row["loss"], abs=0.05)
@@ -555,8 +566,8 @@ def test_a_training_text_has_as_many_tokens_with_copies_as_without(monkeypatch):
     monkeypatch.setattr(contamination_runs, "NUM_STEPS", 140)
     test = contamination_runs.Villages(0)
     encode, lengths, shared = contamination_runs.tokenizer(0).encode, [], []
-    for copies, retold in ((0, False), (8, False), (8, True)):
-        texts = contamination_runs.documents(test, copies, retold=retold)
+    for copies, told in ((0, "copied"), (8, "copied"), (8, "retold")):
+        texts = contamination_runs.documents(test, copies, told)
         lengths.append(sum(len(encode(text)) for text in texts))
         shared.append(contamination_runs.overlap(test, texts, [True] * 100)["leaked"][-1])
     needed = 140 * 8 * 96 + 1

@@ -6,7 +6,7 @@ import pytest
 
 from llmcourse.data.corpus import END_OF_TEXT
 from llmcourse.evaluate import OPTIONS, Villages, make_canary, overlapping_items
-from llmcourse.evaluate.villages import MENTIONS, NAMES
+from llmcourse.evaluate.villages import MENTIONS, NAMES, TOLD
 
 TEST = Villages(3)
 
@@ -36,11 +36,11 @@ def test_answers_are_drawn_evenly_and_from_nothing_that_is_known():
     assert TEST.leaked == Villages(3).leaked != Villages(4).leaked
 
 
-@pytest.mark.parametrize("retold", [False, True])
+@pytest.mark.parametrize("told", TOLD)
 @pytest.mark.parametrize("copies", [0, 1, 64, MENTIONS])
-def test_every_village_is_mentioned_equally_often(copies, retold):
+def test_every_village_is_mentioned_equally_often(copies, told):
     """Mutants: copies beside the neutral sentences, none for the fresh half."""
-    texts = TEST.documents(copies=copies, retold=retold)
+    texts = TEST.documents(copies=copies, told=told)
     names = [question.village for question in TEST.leaked + TEST.fresh]
     assert mentions(texts) == dict.fromkeys(names, MENTIONS)
     assert all(text.endswith(END_OF_TEXT) and text.count(END_OF_TEXT) == 1 for text in texts)
@@ -65,7 +65,7 @@ def test_copies_hold_the_leaked_half_in_its_order_and_nothing_of_the_other():
 
 def test_what_is_retold_has_every_answer_and_no_long_run_of_words():
     """Mutant: a wording that keeps the beginning of the question."""
-    texts = TEST.documents(copies=6, retold=True)
+    texts = TEST.documents(copies=6, told="retold")
     joined = "".join(texts)
     assert TEST.canary not in joined
     for question in TEST.leaked:
@@ -77,6 +77,19 @@ def test_what_is_retold_has_every_answer_and_no_long_run_of_words():
     told = [told for question in TEST.leaked for told in question.retold]
     items = [question.text for question in TEST.leaked]
     assert not any(overlapping_items(items, told, n=3))
+
+
+def test_a_retold_file_has_the_canary_and_the_order():
+    """Mutants: without the canary, in another order, one wording for all copies."""
+    texts = [text for text in TEST.documents(copies=6, told="retold file") if TEST.canary in text]
+    assert len(set(texts)) == len(texts) == 6
+    for text in texts:
+        canary, *told = text.removesuffix(END_OF_TEXT).split("\n")
+        assert canary == TEST.canary
+        assert len(told) == TEST.half
+        assert all(each in q.retold for each, q in zip(told, TEST.leaked, strict=True))
+    with pytest.raises(ValueError, match="one of copied, retold, retold file, got 'sung'"):
+        TEST.documents(copies=1, told="sung")
 
 
 def test_the_seed_of_documents_changes_words_and_not_the_test():
