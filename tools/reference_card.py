@@ -33,6 +33,7 @@ GROUPS = {  # title, and the chapters
 }
 COUNTS = {"parameters": "", "tokens": "tokens", "FLOPs": "FLOPs"}
 """Units of large numbers, as they are printed."""
+PERCENT = "\N{NO-BREAK SPACE}%"
 HEAD = """# Reference figures
 
 Appendix B: the published figures that this book teaches or is tested against. {recomputed} of \
@@ -51,8 +52,8 @@ Peaks and bandwidths of hardware stand in [hardware and units](hardware.md), and
 that are wrong in the [errata](errata.md).
 """
 TABLE = """
-| id | figure | printed | computed | error | status | source |
-|---|---|---:|---:|---:|---|---|"""
+| figure | printed | computed | error | status | source | id |
+|---|---:|---:|---:|---|---|---|"""
 QUOTED = """
 ## Quoted
 
@@ -111,15 +112,15 @@ def row(figure: dict[str, Any]) -> str:
     """Return the line of a figure that is recomputed."""
     value, unit, exact = RECOMPUTED[figure["id"]](), figure["unit"], figure["tolerance"] == 0
     cells = (
-        f"`{figure['id']}`",
         figure["what"],
         number(figure["published"], unit, exact=exact),
         number(value, unit, exact=isinstance(value, int)),
         error(figure, value),
         status(figure),
         source(figure["source"]),
+        f"`{figure['id']}`",
     )
-    return f"| {' | '.join(cells)} |"
+    return f"| {' | '.join(cells).replace(' %', PERCENT)} |"
 
 
 def page() -> str:
