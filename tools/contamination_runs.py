@@ -4,7 +4,8 @@
 
 trains small Llamas on texts in which half of a test stands 0, 4, 16 or 64 times, or 64 times in
 other words (also as a file with its first line and its order), asks them the test, tries every
-detector, and writes what it finds into llmcourse/course/contamination.json.  Losses are in nats per token, shares are 0 to 1.
+detector, and writes what it finds into llmcourse/course/contamination.json.  Losses are in nats
+per token, shares are 0 to 1.
 """
 
 import json

@@ -12,34 +12,57 @@ GPT3 = {"width": 12_288, "num_heads": 96}
 def layer_costs(preset: str, context_length: int) -> dict[str, dict[str, int | float]]:
     """Return bytes kept and forward FLOPs of one layer and one sequence, by what is forgotten.
 
-    GPT-3 keeps h (34 + 5 a s / h) a token, h 34 without the core of attention, and 2 h without the
-    block; its attention is the core alone, without the projections.
-
     Args:
         preset: "gpt3", or one of `model.PRESETS`.
         context_length: tokens of the sequence.
 
     Returns:
         "kept" in bytes, and "again" in FLOPs of one layer, by what is forgotten.
+    """
+    if preset == "gpt3":
+        return gpt_layer_costs(**GPT3, context_length=context_length)
+    config = PRESETS[preset]()
+    kept = {choice: kept_bytes(config, choice) for choice in FORGOTTEN}
+    flop = forward_flop_by_part(config, context_length=context_length)
+    attention = (flop["projections"] + flop["attention pairs"]) / config.num_layers
+    whole = attention + flop["feed_forward"] / config.num_layers
+    again = {"nothing": 0, "attention": attention, "block": whole}
+    return _of_sequence(kept, again, context_length)
+
+
+def gpt_layer_costs(
+    *, width: int, num_heads: int, context_length: int
+) -> dict[str, dict[str, int | float]]:
+    """Return the same of a layer of a GPT, whose attention is written out.
+
+    With width h, a heads and s tokens it keeps, in bytes for each token::
+
+        nothing forgotten    h (34 + 5 a s / h)
+        attention            34 h     the core alone, without the projections
+        block                2 h
+
+    Args:
+        width: h.
+        num_heads: a.
+        context_length: s, tokens of the sequence.
 
     Source:
         Korthikanti et al. 2022, table 2, https://arxiv.org/abs/2205.05198
     """
-    if preset == "gpt3":
-        width, pairs = GPT3["width"], GPT3["num_heads"] * context_length
-        kept = {"nothing": 34 * width + 5 * pairs, "attention": 34 * width, "block": 2 * width}
-        attention = 4 * context_length * width
-        again = {"nothing": 0, "attention": attention, "block": 24 * width**2 + attention}
-    else:
-        config = PRESETS[preset]()
-        kept = {choice: kept_bytes(config, choice) for choice in FORGOTTEN}
-        flop = forward_flop_by_part(config, context_length=context_length)
-        attention = (flop["projections"] + flop["attention pairs"]) / config.num_layers
-        whole = attention + flop["feed_forward"] / config.num_layers
-        again = {"nothing": 0, "attention": attention, "block": whole}
+    kept = {
+        "nothing": 34 * width + 5 * num_heads * context_length,
+        "attention": 34 * width,
+        "block": 2 * width,
+    }
+    attention = 4 * context_length * width
+    again = {"nothing": 0, "attention": attention, "block": 24 * width**2 + attention}
+    return _of_sequence(kept, again, context_length)
+
+
+def _of_sequence(kept: dict, again: dict, num_tokens: int) -> dict[str, dict[str, int | float]]:
     return {
-        "kept": {choice: context_length * size for choice, size in kept.items()},
-        "again": {choice: context_length * size for choice, size in again.items()},
+        "kept": {choice: num_tokens * size for choice, size in kept.items()},
+        "again": {choice: num_tokens * size for choice, size in again.items()},
     }
 
 
