@@ -39,7 +39,7 @@ def faults(text):
     return found + [p for p in promises if not NAMED.search(p) and not untested.search(p)]
 
 
-@pytest.mark.parametrize("name", ["determinism"])
+@pytest.mark.parametrize("name", ["access", "determinism"])
 def test_each_promise_names_a_test_that_exists(name):
     text = (BOOK / f"{name}.md").read_text(encoding="utf8")
     assert faults(text) == []
