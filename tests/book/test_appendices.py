@@ -8,6 +8,7 @@ from importlib import resources
 from pathlib import Path
 
 import pytest
+import yaml
 
 from llmcourse.course.own import assemble
 from tools import syllabi
@@ -54,6 +55,17 @@ def test_a_promise_without_a_test_is_found():
     assert faults(f"- True. `{here}::test_nothing`\n") == [f"{here}::test_nothing"]
     assert faults("- True. `tests/none.py::test_it`\n") == ["tests/none.py::test_it"]
     assert faults(f"As in `{here}`.\n") == [f"`{here}`: not path::name"]
+
+
+def test_appendices_have_letters_in_order_and_the_titles_of_their_pages():
+    parts = yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf8"))["parts"]
+    (entries,) = (part["chapters"] for part in parts if part["caption"] == "Appendices")
+    letters = [entry["title"][0] for entry in entries]
+    assert letters == sorted(set(letters))
+    assert set("ACDEFGH") <= set(letters) <= set("ABCDEFGHI")
+    for entry in entries:
+        first = (ROOT / f"{entry['file']}.md").read_text(encoding="utf8").split("\n")[0]
+        assert entry["title"][1:] == first.removeprefix("#")
 
 
 # --- syllabi
