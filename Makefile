@@ -68,6 +68,7 @@ lint: $(READY) ## check style, import floors, notebooks and generated pages
 	@$(RUN) tools/api_pages.py --check
 	@$(RUN) -m tools.hardware_card --check
 	@$(RUN) -m tools.reference_card --check
+	@$(RUN) -m tools.syllabi --check
 
 format: $(READY) ## format the code, strip the notebooks, write the generated pages
 	@$(BIN)/ruff check --fix .
@@ -78,6 +79,7 @@ format: $(READY) ## format the code, strip the notebooks, write the generated pa
 	@$(RUN) tools/api_pages.py
 	@$(RUN) -m tools.hardware_card
 	@$(RUN) -m tools.reference_card
+	@$(RUN) -m tools.syllabi
 
 exercises: $(READY) ## write the learners' notebooks from exercises/solutions
 	@$(RUN) -m tools.exercises

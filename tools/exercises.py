@@ -1,4 +1,4 @@
-"""Write the learners' notebooks, the checks, the chapters' lists and the catalogue of exercises.
+"""Write the learners' notebooks, the checks, the lists of exercises and solutions, the catalogue.
 
 python -m tools.exercises [--check] [NN_topic ...]
 
@@ -25,6 +25,9 @@ FOLDER = ROOT / "exercises"
 SOLUTIONS = FOLDER / "solutions"
 CATALOGUE = ROOT / "llmcourse" / "course" / "exercises" / "catalogue.json"
 CHECKS = CATALOGUE.parent / "checks"
+PAGE = ROOT / "book" / "solutions.md"
+LISTED = "## By chapter\n"
+"""Where the list of solutions begins on its page."""
 KEPT = (*check_notebooks.KEPT, "nbgrader")
 NBGRADER = ("grade", "grade_id", "locked", "points", "schema_version", "solution", "task")
 
@@ -127,9 +130,26 @@ def _imports(notebook: NotebookNode) -> dict[str, str]:
 
 
 def all_files(paths: Sequence[Path]) -> Iterator[tuple[Path, str]]:
-    """Yield every file that is written, with its content; the catalogue is of all notebooks."""
+    """Yield every file that is written, with its content; the last two are of all notebooks."""
     yield from files(paths)
     yield CATALOGUE, catalogue()
+    yield PAGE, solutions_page(PAGE.read_text(encoding="utf8"))
+
+
+def solutions_page(text: str) -> str:
+    """Return the page of solutions with its list, from what stands above it."""
+    rows = []
+    for path in sources():
+        notebook = exercise.read(path)
+        title = notebook.cells[0].source.split("\n")[0].removeprefix("# ")
+        numbers = len(questions := exercise.questions(notebook))
+        minutes, points = (sum(getattr(q, of) for q in questions) for of in ("minutes", "points"))
+        page = f"[{title}](../exercises/{path.name})"
+        solved = f"{{download}}`{path.stem} <../exercises/solutions/{path.name}>`"
+        rows.append(f"| {page} | {numbers} | {minutes} | {points:g} | {solved} |\n")
+    head = "| exercises | questions | minutes | points | all solutions |"
+    line = "|---|---:|---:|---:|---|"
+    return f"{text.partition(LISTED)[0]}{LISTED}\n{head}\n{line}\n{''.join(rows)}"
 
 
 def catalogue() -> str:

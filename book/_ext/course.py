@@ -3,7 +3,7 @@
 Directives
     ```{phases} 3```     the seven phases, the third lit; several numbers, or "all"
     ```{checked} 12```   how many statements of a page are checked
-    ```{coursemap}```    all planned chapters by part, those in the TOC as links
+    ```{coursemap}```    all chapters by part, as links
 
 Each chapter carries the mark of its lap in the contents, and its foot leads on in its lap.
 """
@@ -32,9 +32,8 @@ def curriculum_of(env: BuildEnvironment) -> dict[str, list[dict]]:
 
 
 def parts_of(env: BuildEnvironment) -> list[dict]:
-    """Return the curriculum by part; the page is rebuilt when it or the TOC changes."""
+    """Return the curriculum by part; the page is rebuilt when it changes."""
     env.note_dependency(CURRICULUM)
-    env.note_dependency("_toc.yml")
     return curriculum_of(env)["parts"]
 
 
@@ -45,7 +44,7 @@ def lap_marks(env: BuildEnvironment) -> dict[str, str]:
 
 
 def reading_order(env: BuildEnvironment) -> list[str]:
-    """Return the written chapters in the order of the laps, each before its exercises."""
+    """Return the chapters in the order of the laps, each before its exercises."""
     by_number = {c["number"]: c for part in curriculum_of(env)["parts"] for c in part["chapters"]}
     order = []
     for lap in curriculum_of(env)["laps"]:
@@ -80,7 +79,7 @@ def unseen(text: str) -> nodes.inline:
 
 
 class PhaseStrip(SphinxDirective):
-    """The seven phases at the head of a chapter, each a link once its part has a chapter."""
+    """The seven phases at the head of a chapter, each a link to the first chapter of its part."""
 
     required_arguments = 1
     final_argument_whitespace = True
@@ -107,13 +106,10 @@ class PhaseStrip(SphinxDirective):
 
     def _label(self, number: int, name: str) -> nodes.Node:
         part = parts_of(self.env)[number]  # part number = phase number
-        for chapter in part["chapters"]:
-            document = document_of(chapter)
-            if document in self.env.found_docs:
-                if document == self.env.docname:
-                    break
-                return link(self.env, document, f"{number} {name}")
-        return nodes.inline("", f"{number} {name}")
+        document = document_of(part["chapters"][0])
+        if document == self.env.docname:
+            return nodes.inline("", f"{number} {name}")
+        return link(self.env, document, f"{number} {name}")
 
 
 class Checked(SphinxDirective):
@@ -133,7 +129,7 @@ class Checked(SphinxDirective):
 
 
 class CourseMap(SphinxDirective):
-    """Every chapter of the curriculum; those that are written are links."""
+    """Every chapter of the curriculum, as a link."""
 
     def run(self) -> list[nodes.Node]:
         whole = nodes.container(classes=["course-map"])
@@ -150,15 +146,9 @@ class CourseMap(SphinxDirective):
 
     def _entry(self, chapter: dict, mark: str) -> nodes.list_item:
         label = f"{chapter['number']} {chapter['title']}"
-        written = document_of(chapter) in self.env.found_docs
-        paragraph = nodes.paragraph()
-        if written:
-            paragraph += link(self.env, document_of(chapter), label)
-        else:
-            paragraph += nodes.inline("", label, classes=["not-written"])
-            paragraph += unseen(" (not written yet)")
+        paragraph = nodes.paragraph("", "", link(self.env, document_of(chapter), label))
         paragraph += nodes.inline("", f" {mark}", classes=["lap"])
-        return nodes.list_item("", paragraph, classes=["written" if written else "planned"])
+        return nodes.list_item("", paragraph, classes=["course-map-chapter"])
 
 
 def mark_contents(_app: Sphinx, env: BuildEnvironment) -> None:
@@ -211,7 +201,7 @@ def show_colons(
 def link_chapters(
     app: Sphinx, what: str, _name: str, _object: object, _options: object, lines: list[str]
 ) -> None:
-    """Make "Taught in: chapters/NN_slug.ipynb" a sentence that links the chapters that exist."""
+    """Make "Taught in: chapters/NN_slug.ipynb" a sentence that links the chapters."""
     if what != "module":
         return
     titles = {
@@ -222,13 +212,8 @@ def link_chapters(
     for place, line in enumerate(lines):
         if not line.startswith("Taught in: "):
             continue
-        named = []
-        for document in re.findall(r"(chapters/\w+)\.ipynb", line):
-            title = titles.get(document, document)
-            if document in app.env.found_docs:
-                named.append(f":doc:`{title} </{document}>`")
-            else:
-                named.append(f"{title} (not written yet)")
+        documents = re.findall(r"(chapters/\w+)\.ipynb", line)
+        named = [f":doc:`{titles.get(name, name)} </{name}>`" for name in documents]
         lines[place] = f"*Taught in:* {', '.join(named)}."
 
 

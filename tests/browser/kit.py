@@ -150,7 +150,7 @@ def widget_faults(page: Page) -> list[str]:
 
 def unreached(page: Page) -> list[str]:
     """Press Tab until the end; return controls that had no focus, or none that can be seen."""
-    presses = page.evaluate(LISTEN, f"{CONTROLS}, .lc [tabindex='0']")
+    presses = page.evaluate(LISTEN, f"{CONTROLS}, .lc a[href], .lc [tabindex='0']")
     for _ in range(presses + 3):
         page.keyboard.press("Tab")
     return page.evaluate(

@@ -33,7 +33,7 @@ def test_what_is_generated_is_fresh(capsys):
 
 def test_a_stale_notebook_is_found_and_mended(tmp_path, monkeypatch, capsys):
     root = tmp_path / "root"
-    for folder in ("exercises/solutions", "chapters", "llmcourse/course/exercises/checks"):
+    for folder in ("exercises/solutions", "chapters", "llmcourse/course/exercises/checks", "book"):
         (root / folder).mkdir(parents=True)
     source = exercises.SOLUTIONS / "05_tokens.ipynb"
     (root / "exercises" / "solutions" / source.name).write_text(source.read_text())
@@ -45,8 +45,10 @@ def test_a_stale_notebook_is_found_and_mended(tmp_path, monkeypatch, capsys):
         "SOLUTIONS": root / "exercises" / "solutions",
         "CATALOGUE": root / "llmcourse" / "course" / "exercises" / "catalogue.json",
         "CHECKS": root / "llmcourse" / "course" / "exercises" / "checks",
+        "PAGE": root / "book" / "solutions.md",
     }.items():
         monkeypatch.setattr(exercises, name, path)
+    exercises.PAGE.write_text("# Solutions\n\nTry first.\n")
     assert exercises.main(["--check"]) == 1
     assert "exercises/05_tokens.ipynb" in capsys.readouterr().out
     assert exercises.main([]) == 0
@@ -60,6 +62,20 @@ def test_a_stale_notebook_is_found_and_mended(tmp_path, monkeypatch, capsys):
     capsys.readouterr()
     assert exercises.main(["--check"]) == 1
     assert capsys.readouterr().out.startswith(f"stale: {checks.relative_to(root)}:")
+    exercises.main([])
+    first, *rows = re.findall(r"^\| .*", exercises.PAGE.read_text(), re.MULTILINE)
+    assert first == "| exercises | questions | minutes | points | all solutions |"
+    (row,) = rows
+    assert row.startswith(
+        "| [05 Exercises: from text to token IDs](../exercises/05_tokens.ipynb) |"
+    )
+    link = "{download}`05_tokens <../exercises/solutions/05_tokens.ipynb>`"
+    assert row.endswith(f"| 4 | 100 | 8 | {link} |")
+    assert exercises.PAGE.read_text().startswith("# Solutions\n\nTry first.\n")
+    exercises.PAGE.write_text(exercises.PAGE.read_text().replace("| 100 |", "| 1 |"))
+    capsys.readouterr()
+    assert exercises.main(["--check"]) == 1
+    assert capsys.readouterr().out.startswith("stale: book/solutions.md:")
 
 
 @each_topic

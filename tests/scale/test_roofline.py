@@ -326,6 +326,33 @@ def test_the_card_of_hardware_has_every_accelerator_and_is_fresh(capsys):
     assert "fresh" in capsys.readouterr().out
 
 
+def test_the_units_are_worked_out_right():
+    """With a pencil's numbers; MFU, PF-days and days also stand in chapter 35."""
+    table = hardware_card.card().split("## Units")[1].split("## Rules")[0]
+    lines = {row.split(" | ")[0][2:]: row for row in table.splitlines() if row.startswith("| ")}
+    flop = 6 * 405.85e9 * 15.6e12
+    hours = flop / 0.4 / 989.4e12 / 3600
+    products = 8_030_261_248 - 128_256 * 4_096  # the embedding is only looked up
+    per_token = 6 * products + 12 * 32 * 4_096 * (8_192 + 1) / 2
+    for unit, says in {
+        "FLOP": f"takes {per_token / 1e9:.1f} · 10⁹",
+        "FLOP/s, TFLOP/s, PFLOP/s": f"on {989.4e12 / per_token:,.0f} tokens in a second",
+        "MFU": f"{flop / 1e24:.1f} · 10²⁴ FLOPs: {flop / 30.84e6 / 36 / 989.4e12:.0f} %",
+        "PF-day": f"314 · 10²¹ FLOPs are {6 * 174.6e9 * 300e9 / 8.64e19:,.0f} PF-days",
+        "GB, TB": "are 16.06 GB",
+        "GiB": "are 14.96 GiB; a GPU with 80 GB has 74.5 GiB",
+        "Gb/s": "in 0.32 s",
+        "token": "62.4 TB",
+        "nat per token": "perplexity of 7.39",
+        "bit per byte": "are 0.721 bits per byte",
+        "GPU-hour": f"{hours / 1e6:.1f} million on H100s; on 16,384 of them that is "
+        f"{hours / 16_384 / 24:.0f} days",
+        "kWh": "takes 0.7 kWh,",
+    }.items():
+        assert says in lines.pop(unit)
+    assert list(lines) == ["unit"]
+
+
 def test_a_stale_card_is_noticed(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(hardware_card, "PAGE", tmp_path / "hardware.md")
     assert hardware_card.main(["--check"]) == 1

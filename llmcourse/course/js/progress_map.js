@@ -125,7 +125,6 @@ const STYLE = `
 .lc .pm-chapter { display: grid; grid-template-columns: 1.2rem minmax(0, 1fr) auto; gap: 0.1rem 0.4rem;
   align-items: center; padding: 0.1rem 0; border-bottom: 1px solid var(--lc-line); }
 .lc .pm-chapter a { color: inherit; text-decoration: underline; display: inline-block; min-height: 24px; }
-.lc .pm-later { color: var(--lc-muted); }
 .lc .pm-file { display: flex; flex-wrap: wrap; gap: 0.2rem 0.5rem; align-items: center; flex: 1 1 14rem; min-width: 0; }
 .lc .pm-file input { flex: 1 1 12rem; width: 12rem; min-width: 0; }
 .lc .pm-exercises { display: block; color: var(--lc-muted); font-size: 0.85em; }
@@ -313,8 +312,7 @@ function render({ model, el }) {
     const sign = h("span", { class: "pm-sign", "aria-hidden": "true" });
     const name = `${chapter.number} ${chapter.title}${MARKS[chapter.lap] ?? ""}`;
     const minutes = chapter.minutes ? ` (${chapter.minutes} min)` : "";
-    const title = chapter.written && chapter.href && inPage ? h("a", { href: chapter.href }, name + minutes)
-      : h("span", { class: chapter.written ? "" : "pm-later" }, name + minutes);
+    const title = inPage ? h("a", { href: chapter.href }, name + minutes) : h("span", {}, name + minutes);
     const passed = h("span", { class: "pm-exercises" });
     const select = h("select", { "aria-label": `${name}: progress` },
       STATES.map((state) => h("option", { value: state }, state)));
@@ -344,8 +342,7 @@ function render({ model, el }) {
   if (chapters.some((c) => c.lap)) {
     w.root.append(h("p", {}, "① first lap: one processor. ② second lap: many processors and real data."));
   }
-  w.root.append(h("p", {}, inPage ? "Underlined chapters can be read; the grey ones are not written yet."
-    : "The grey chapters are not written yet."), h("p", {}, storage
+  w.root.append(h("p", {}, storage
     ? "Marks are kept in this browser alone and sent nowhere. Export saves them to a file, for another browser."
     : "Nothing is kept: this browser does not let the page store anything. Export saves the marks to a file."));
 
@@ -363,10 +360,10 @@ function render({ model, el }) {
 
   function sentence() {
     const { done, reading, all, share } = counts(chapters, progress());
-    const next = inOrder.find((c) => c.written && progress()[c.number] !== "done");
+    const next = inOrder.find((c) => progress()[c.number] !== "done");
     return `${done} of ${all} chapters done (${Math.round(100 * share)} %), ${reading} being read. ` +
       (total().of ? `${exerciseSentence()} ` : "") +
-      (next ? `Next: ${next.number} ${next.title}.` : "Every chapter that is written is done.");
+      (next ? `Next: ${next.number} ${next.title}.` : "Every chapter is done.");
   }
 
   function redraw() {

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from typing import Any
 
@@ -38,12 +38,11 @@ class ProgressMap(Widget):
     Args:
         chapters: each with number, title, part, slug and perhaps minutes, lap and turn, as
             `curriculum` gives.
-        written: numbers of the chapters that can be read now; their titles are links.
         progress: number of a chapter to "reading" or "done"; wins over what the browser keeps.
         exercises: what `grading.progress.summary` returns; the browser keeps the better it has had.
 
     Raises:
-        ValueError: if a chapter lacks a name, has the number of another, or is not in the list.
+        ValueError: if a chapter lacks a name or has the number of another.
     """
 
     script = "progress_map.js"
@@ -59,12 +58,10 @@ class ProgressMap(Widget):
     def __init__(
         self,
         chapters: Sequence[Mapping[str, Any]] | None = None,
-        *,
-        written: Iterable[str] = (),
         **state: Any,
     ) -> None:
         given = curriculum() if chapters is None else chapters
-        super().__init__(chapters=_listed(given, set(written)), **state)
+        super().__init__(chapters=_listed(given), **state)
 
     @traitlets.validate("progress")
     def _known(self, proposal: dict[str, Any]) -> dict[str, str]:
@@ -96,19 +93,15 @@ def _are_sums(sums: Any) -> bool:
         return False
 
 
-def _listed(chapters: Sequence[Mapping[str, Any]], written: set[str]) -> list[dict[str, Any]]:
+def _listed(chapters: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     listed = []
     for chapter in chapters:
         if missing := [n for n in ("number", "slug", "title", "part") if n not in chapter]:
             raise ValueError(f"chapter {dict(chapter)} has no {missing}")
-        number = chapter["number"]
         names = ("number", "title", "part", "minutes", "lap", "turn")
         kept = {n: chapter[n] for n in names if n in chapter}
-        address = f"{number}_{chapter['slug']}.html" if number in written else ""
-        listed.append({**kept, "written": number in written, "href": address})
+        listed.append({**kept, "href": f"{chapter['number']}_{chapter['slug']}.html"})
     numbers = [chapter["number"] for chapter in listed]
     if len(set(numbers)) != len(numbers):
         raise ValueError("two chapters have the same number: give every chapter one of its own")
-    if not written <= set(numbers):
-        raise ValueError(f"written names {sorted(written - set(numbers))}, which are no chapters")
     return listed

@@ -1,0 +1,155 @@
+"""The appendices: each promise names a test that exists; syllabi add up and leave nothing out."""
+
+import ast
+import json
+import re
+from functools import cache
+from importlib import resources
+from pathlib import Path
+
+import pytest
+import yaml
+
+from llmcourse.course.own import assemble
+from tools import syllabi
+
+ROOT = Path(__file__).parents[2]
+BOOK, TESTS = ROOT / "book", ROOT / "tests"
+NAMED = re.compile(r"`tests/([\w/]+\.py)::(\w+)`")
+
+
+@cache
+def names_in(path):
+    """Return the names of a file's tests."""
+    if not (TESTS / path).is_file():
+        return set()
+    return {
+        node.name
+        for node in ast.parse((TESTS / path).read_text(encoding="utf8")).body
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
+    }
+
+
+def faults(text):
+    """Return the tests that a page names and that are not there, and promises without any."""
+    found = [f"tests/{p}::{n}" for p, n in NAMED.findall(text) if n not in names_in(p)]
+    said = re.findall(r"`(?=tests/)[^`]*`", text)
+    found += [f"{each}: not path::name" for each in said if not NAMED.fullmatch(each)]
+    promises = re.findall(r"^- .*$", text, re.MULTILINE)
+    untested = re.compile(r"\b[Nn]ot tested\b|No test asserts one")
+    return found + [p for p in promises if not NAMED.search(p) and not untested.search(p)]
+
+
+@pytest.mark.parametrize("name", ["access", "determinism"])
+def test_each_promise_names_a_test_that_exists(name):
+    text = (BOOK / f"{name}.md").read_text(encoding="utf8")
+    assert faults(text) == []
+    assert len(NAMED.findall(text)) > 10
+
+
+def test_a_promise_without_a_test_is_found():
+    here = "tests/book/test_appendices.py"
+    assert faults(f"- True. `{here}::test_a_promise_without_a_test_is_found`\n") == []
+    assert faults("- Nobody knows. Not tested.\n") == []
+    assert faults("- True.\n") == ["- True."]
+    assert faults(f"- True. `{here}::test_nothing`\n") == [f"{here}::test_nothing"]
+    assert faults("- True. `tests/none.py::test_it`\n") == ["tests/none.py::test_it"]
+    assert faults(f"As in `{here}`.\n") == [f"`{here}`: not path::name"]
+
+
+def test_appendices_have_letters_in_order_and_the_titles_of_their_pages():
+    parts = yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf8"))["parts"]
+    (entries,) = (part["chapters"] for part in parts if part["caption"] == "Appendices")
+    letters = [entry["title"][0] for entry in entries]
+    assert letters == sorted(set(letters))
+    assert set("ACDEFGH") <= set(letters) <= set("ABCDEFGHI")
+    for entry in entries:
+        first = (ROOT / f"{entry['file']}.md").read_text(encoding="utf8").split("\n")[0]
+        assert entry["title"][1:] == first.removeprefix("#")
+
+
+# --- syllabi
+
+COURSE = json.loads(resources.files("llmcourse.course").joinpath("curriculum.json").read_text())
+FIRST, SECOND = (lap["chapters"] for lap in COURSE["laps"])
+
+
+def chapters_of(name):
+    return " ".join(part.chapters for part in syllabi.SYLLABI[name]).split()
+
+
+def asked_in(name):
+    """Return the numbers of a syllabus's exercises, each as the question or the chapter."""
+    return [part.exercises.split() for part in syllabi.SYLLABI[name]]
+
+
+def rows_of(name):
+    """Return reading, solving and points of each row on the page, the last being the sum."""
+    text = syllabi.PAGE.read_text(encoding="utf8").split(f"<!-- {name} -->\n")[1].split("\n\n")[0]
+    cells = [line.replace(",", "").split("|")[-4:-1] for line in text.splitlines()[2:]]
+    return [[float(cell) for cell in row] for row in cells]
+
+
+def test_syllabi_go_through_whole_laps_in_their_order():
+    assert chapters_of("Four weeks") == ["00", *FIRST]
+    assert chapters_of("Twelve weeks") == ["00", *FIRST, *SECOND]
+    assert [n for n in FIRST if n in chapters_of("One day")] == chapters_of("One day")
+
+
+@pytest.mark.parametrize("name", syllabi.SYLLABI)
+def test_a_syllabus_asks_what_has_been_read_and_what_exists(name):
+    read = set()
+    for part, numbers in zip(syllabi.SYLLABI[name], asked_in(name), strict=True):
+        read |= set(part.chapters.split())
+        for number in numbers:
+            assert number[:2] in read
+            assert syllabi.questions_of(number), number
+        assert len(set(numbers)) == len(numbers)
+    assert all(map(syllabi.minutes_of, read))
+
+
+@pytest.mark.parametrize(
+    ("name", "hours", "row_hours"),
+    [("One day", (4.5, 6), (0.5, 1.5)), ("Four weeks", (24, 32), (5.5, 8.5)),
+     ("Twelve weeks", (84, 132), (6.5, 11.5))],
+)  # fmt: skip
+def test_the_sums_on_the_page_are_those_of_its_rows_and_fit(name, hours, row_hours):
+    *rows, last = rows_of(name)
+    assert len(rows) == len(syllabi.SYLLABI[name])
+    assert last == [sum(column) for column in zip(*rows, strict=True)]
+    assert hours[0] <= (last[0] + last[1]) / 60 <= hours[1]
+    assert all(row_hours[0] <= (row[0] + row[1]) / 60 <= row_hours[1] for row in rows)
+
+
+def test_sums_are_those_of_chapters_and_exercises():
+    """02: 40 minutes; 02.1: 15 minutes, 1 point; 05: 100 minutes, 8 points."""
+    assert syllabi.sums_of(syllabi.Part("", "02", "02.1")) == (40, 15, 1)
+    assert syllabi.sums_of(syllabi.Part("", "02 05", "05 02.1")) == (95, 115, 9)
+
+
+def test_four_weeks_have_the_pieces_of_ones_own_llama():
+    pieces = {piece.number for piece in assemble.pieces(assemble.template())}
+    assert len(pieces) == 15
+    assert pieces <= set().union(*asked_in("Four weeks"))
+
+
+def test_weights_of_the_grading_plan_add_up():
+    text = syllabi.PAGE.read_text(encoding="utf8").split("### A grading plan")[1]
+    rows = [line.split("|")[-3:-1] for line in text.splitlines() if line.endswith("% |")]
+    for column in zip(*rows, strict=True):
+        assert sum(int(cell.strip(" %") or 0) for cell in column) == 100
+
+
+def test_stale_syllabi_are_noticed(tmp_path, monkeypatch, capsys):
+    assert syllabi.main(["--check"]) == 0
+    path = tmp_path / "instructors.md"
+    path.write_text("One.\n\n<!-- One day -->\n\nTwo.\n")
+    monkeypatch.setattr(syllabi, "PAGE", path)
+    assert syllabi.main(["--check"]) == 1
+    assert syllabi.main([]) == 0
+    assert path.read_text().startswith("One.\n\n<!-- One day -->\n| part | what |")
+    assert path.read_text().endswith(" | 9 |\n\nTwo.\n")
+    assert syllabi.main(["--check"]) == 0
+    path.write_text(path.read_text().replace("| 9 |", "| 8 |"))
+    assert syllabi.main(["--check"]) == 1
+    assert capsys.readouterr().out.count("stale") == 2
