@@ -15,7 +15,10 @@ from tools import syllabi
 
 ROOT = Path(__file__).parents[2]
 BOOK, TESTS = ROOT / "book", ROOT / "tests"
-NAMED = re.compile(r"`tests/([\w/]+\.py)::(\w+)`")
+NOTE = re.compile(r"^\[\^(\d+)\]: `tests/([\w/]+\.py)::(\w+)`$", re.MULTILINE)
+"""A test, as a footnote."""
+ASKS = re.compile(r"\[\^(\d+)\](?!:)")
+UNTESTED = re.compile(r"\b[Nn]ot tested\b|No test asserts one")
 
 
 @cache
@@ -32,29 +35,31 @@ def names_in(path):
 
 def faults(text):
     """Return the tests that a page names and that are not there, and promises without any."""
-    found = [f"tests/{p}::{n}" for p, n in NAMED.findall(text) if n not in names_in(p)]
-    said = re.findall(r"`(?=tests/)[^`]*`", text)
-    found += [f"{each}: not path::name" for each in said if not NAMED.fullmatch(each)]
+    notes = {number: (path, name) for number, path, name in NOTE.findall(text)}
+    found = [f"tests/{p}::{name}" for p, name in notes.values() if name not in names_in(p)]
+    found += [f"[^{number}]" for number in set(ASKS.findall(text)) ^ set(notes)]
+    found += re.findall(r"^(?!\[\^).*`tests/.*", text, re.MULTILINE)  # no footnote
     promises = re.findall(r"^- .*$", text, re.MULTILINE)
-    untested = re.compile(r"\b[Nn]ot tested\b|No test asserts one")
-    return found + [p for p in promises if not NAMED.search(p) and not untested.search(p)]
+    return found + [p for p in promises if not ASKS.search(p) and not UNTESTED.search(p)]
 
 
 @pytest.mark.parametrize("name", ["access", "determinism"])
 def test_each_promise_names_a_test_that_exists(name):
     text = (BOOK / f"{name}.md").read_text(encoding="utf8")
     assert faults(text) == []
-    assert len(NAMED.findall(text)) > 10
+    assert len(NOTE.findall(text)) > 10
 
 
 def test_a_promise_without_a_test_is_found():
-    here = "tests/book/test_appendices.py"
-    assert faults(f"- True. `{here}::test_a_promise_without_a_test_is_found`\n") == []
+    here, own = "tests/book/test_appendices.py", "test_a_promise_without_a_test_is_found"
+    assert faults(f"- True.[^1]\n\n[^1]: `{here}::{own}`\n") == []
     assert faults("- Nobody knows. Not tested.\n") == []
     assert faults("- True.\n") == ["- True."]
-    assert faults(f"- True. `{here}::test_nothing`\n") == [f"{here}::test_nothing"]
-    assert faults("- True. `tests/none.py::test_it`\n") == ["tests/none.py::test_it"]
-    assert faults(f"As in `{here}`.\n") == [f"`{here}`: not path::name"]
+    assert faults("- True.[^1]\n") == ["[^1]"]
+    assert faults(f"[^1]: `{here}::{own}`\n") == ["[^1]"]
+    assert faults(f"- True.[^1]\n\n[^1]: `{here}::test_nothing`\n") == [f"{here}::test_nothing"]
+    assert faults("- True.[^1]\n\n[^1]: `tests/none.py::test_it`\n") == ["tests/none.py::test_it"]
+    assert faults(f"As in `{here}`.\n") == [f"As in `{here}`."]
 
 
 def test_appendices_have_letters_in_order_and_the_titles_of_their_pages():

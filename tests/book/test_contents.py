@@ -15,7 +15,7 @@ from tools import api_pages, build_book
 ROOT = Path(__file__).parents[2]
 CURRICULUM = ROOT / "llmcourse" / "course" / "curriculum.json"
 PARTS, LAPS = (json.loads(CURRICULUM.read_text(encoding="utf8"))[n] for n in ("parts", "laps"))
-PLANNED = [f"{c['number']}_{c['slug']}" for part in PARTS for c in part["chapters"]]
+COURSE = [f"{c['number']}_{c['slug']}" for part in PARTS for c in part["chapters"]]
 IN_TOC = [Path(name).name for name in build_book.documents() if name.startswith("chapters/")]
 NOTEBOOKS = sorted(path.stem for path in (ROOT / "chapters").glob("*.ipynb"))
 SOURCES = sorted((ROOT / "llmcourse").rglob("*.py"))
@@ -70,14 +70,14 @@ def named_in(chapter):
 
 def test_the_curriculum_has_46_chapters_in_twelve_parts():
     assert len(PARTS) == 12
-    assert [name[:2] for name in PLANNED] == [f"{number:02d}" for number in range(46)]
-    assert len(set(PLANNED)) == 46
-    assert all(re.fullmatch(r"\d\d_[a-z0-9_]+", name) for name in PLANNED)
+    assert [name[:2] for name in COURSE] == [f"{number:02d}" for number in range(46)]
+    assert len(set(COURSE)) == 46
+    assert all(re.fullmatch(r"\d\d_[a-z0-9_]+", name) for name in COURSE)
 
 
 def test_every_chapter_but_the_first_is_in_one_lap():
     in_laps = [number for lap in LAPS for number in lap["chapters"]]
-    assert sorted(in_laps) == [name[:2] for name in PLANNED[1:]]
+    assert sorted(in_laps) == [name[:2] for name in COURSE[1:]]
     assert len(LAPS) == 2
     assert LAPS[0]["chapters"] == sorted(LAPS[0]["chapters"])
 
@@ -97,9 +97,8 @@ def test_parts_one_to_seven_are_the_phases():
         assert f"Phase {number}" in PARTS[number]["part"]
 
 
-def test_the_table_of_contents_has_the_chapters_that_exist():
-    assert sorted(IN_TOC) == NOTEBOOKS
-    assert sorted(IN_TOC) == IN_TOC
+def test_the_table_of_contents_has_every_chapter_of_the_course():
+    assert IN_TOC == NOTEBOOKS == COURSE
 
 
 def test_every_page_of_the_table_of_contents_exists():
@@ -116,7 +115,7 @@ def test_every_page_of_the_book_is_in_the_table_of_contents():
 
 @pytest.mark.parametrize("chapter", NOTEBOOKS)
 def test_number_and_slug_and_title_are_those_of_the_curriculum(chapter):
-    assert chapter in PLANNED
+    assert chapter in COURSE
     titles = {c["number"]: c["title"] for part in PARTS for c in part["chapters"]}
     first_line = cells_of(chapter)[0].source.split("\n")[0]
     assert first_line == f"# {chapter[:2]} {titles[chapter[:2]]}"
@@ -132,7 +131,7 @@ def test_a_package_names_the_chapters_that_teach_it(path):
         uses = any(f"{used}.".startswith(f"{name}.") for used in named_in(chapter))
         assert uses or modules & shown_in(chapter), chapter
     assert {each for each in IN_TOC if modules & shown_in(each)} <= set(chapters)
-    assert set(chapters) <= {*PLANNED, "instructors"}
+    assert set(chapters) <= {*COURSE, "instructors"}
 
 
 @pytest.mark.parametrize("path", MODULES, ids=name_of)
