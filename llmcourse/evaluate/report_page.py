@@ -5,7 +5,7 @@ A number is shown with five digits; the `data` element around it has all of them
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from html import escape
 from importlib import resources
 from itertools import chain
@@ -158,13 +158,13 @@ def _figure(curves: Mapping[str, Any], name: str) -> Iterator[str]:
     yield f'</svg></div><p class="from">From {escape(curves["from"])}.</p>'
 
 
-def _scale(values: Sequence[int | float], low: int, high: int):
+def _scale(values: Sequence[int | float], low: int, high: int) -> Callable[[Any], float]:
     """Return what takes values to places of a figure."""
     least, span = min(values), (max(values) - min(values)) or 1
     return lambda value: low + (value - least) / span * (high - low)
 
 
-def _in_words(label: str, points: Sequence[tuple[float, float]]) -> str:
+def _in_words(label: str, points: Sequence[tuple[int | float, int | float]]) -> str:
     (first_x, first), (last_x, last) = points[0], points[-1]
     low_x, low = min(points, key=lambda point: point[1])
     return (
