@@ -9,11 +9,11 @@ equal runs are equal to the byte but for their last section, which holds dates a
 import datetime
 import json
 import math
-import statistics
 import sys
 from argparse import HelpFormatter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from jsonargparse import ArgumentError, ArgumentParser
@@ -24,7 +24,7 @@ from llmcourse.base.files import write_atomically
 from llmcourse.evaluate import report_sections as of
 from llmcourse.evaluate.report_ability import benchmarks_section, contamination_section
 from llmcourse.evaluate.report_page import page
-from llmcourse.evaluate.report_run import METRICS, ReportedRun, fact, read_run
+from llmcourse.evaluate.report_run import METRICS, ReportedRun, facts, read_run
 
 PROGRAM = "llmcourse report"
 
@@ -133,20 +133,18 @@ def _lead(run: ReportedRun) -> str:
     """Return the sentence above the page."""
     stage = {"pretrain": "pretraining", "sft": "fine-tuning"}[run.config.stage]
     return (
-        f"A run of {stage}: {run.steps_done:,} steps. What follows was read from its folder, or "
-        "computed from what is there. What nobody has measured is called so."
+        f"A run of {stage}, {run.steps_done:,} steps. All that follows was read from its folder or "
+        "computed from what is there. Where nobody has measured something, the page says so."
     )
 
 
 def _times(run: ReportedRun) -> Section:
     """Return what differs from one making of the same run to the next."""
-    rates = [row["tokens_per_s"] for row in run.metrics if row.get("tokens_per_s")]
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    facts = {"this report was written": fact(now, "the clock, in UTC")}
-    if rates:
-        median = statistics.median(rates)
-        facts["tokens a second, median over the steps"] = fact(median, METRICS)
-    return {"facts": facts, "notes": ["All other sections of two equal runs are equal."]}
+    told = facts("the clock, in UTC", {"this report was written": now})
+    if rates := [row["tokens_per_s"] for row in run.metrics if row.get("tokens_per_s")]:
+        told |= facts(METRICS, {"tokens a second, median over the steps": median(rates)})
+    return {"facts": told, "notes": ["All other sections of two equal runs are equal."]}
 
 
 # --- sections of a caller

@@ -10,7 +10,7 @@ from llmcourse.data.shards import TokenShards
 from llmcourse.data.tasks import KINDS, make_tasks
 from llmcourse.evaluate.command import SUITES
 from llmcourse.evaluate.contamination import overlapping_items, split_score
-from llmcourse.evaluate.report_run import ReportedRun, Section, fact
+from llmcourse.evaluate.report_run import ReportedRun, Section, facts, table
 from llmcourse.evaluate.suites import story_items
 
 RUN_WORDS = 13
@@ -43,7 +43,7 @@ def benchmarks_section(evaluations: Mapping[str, Mapping[str, Any]], name: str) 
         for row in (row for row in names if row in found["rows"]):
             for what, value in found["rows"][row].items():
                 if not isinstance(value, dict):
-                    others.append([row, what, value])
+                    others += [[row, what, value]] if what != "items" else []
                     continue
                 total = value["of"] if "of" in value else len(value["verdicts"])
                 ends = (value["share"], value["low"], value["high"])
@@ -54,8 +54,7 @@ def benchmarks_section(evaluations: Mapping[str, Mapping[str, Any]], name: str) 
             (f"{suite}: other measures", ["of", "measure", "value"], others),
         ):
             if rows:
-                table = {"caption": caption, "columns": heads, "rows": rows, "from": file}
-                tables.append(table)
+                tables.append(table(caption, heads, rows, file))
         if lacking := [row for row in names if row not in found["rows"]]:
             notes.append(f"{suite}: not measured: {', '.join(lacking)}; the evaluation was ended.")
     for suite in sorted(set(SUITES) - {found["suite"] for found in evaluations.values()}):
@@ -97,11 +96,10 @@ def contamination_section(run: ReportedRun) -> Section:
             if where == ALL:
                 scores += _scores(suite, right, flagged)
     columns = ["suite", "searched", "tokens", "items", "items found", "share found"]
-    source = "evaluate.overlapping_items and the token shards"
-    tables = [{"caption": "Overlap", "columns": columns, "rows": found_in, "from": source}]
+    tables = [table("Overlap", columns, found_in, "evaluate.overlapping_items and the shards")]
     columns = ["suite", "items", "number", "right", "share right"]
-    tables.append({"caption": "Score without what was found", "columns": columns, "rows": scores})
-    tables[1]["from"] = "evaluate.split_score and the verdicts"
+    of = "evaluate.split_score and the verdicts"
+    tables.append(table("Score without what was found", columns, scores, of))
     if not found_in:
         return {"missing": " ".join(notes)}
     notes += [
@@ -110,8 +108,8 @@ def contamination_section(run: ReportedRun) -> Section:
     ]
     if cut:
         notes.append(f"Of each source the first {MOST_SEARCHED:,} tokens were searched.")
-    facts = {"words of a run": fact(RUN_WORDS, "evaluate.overlapping_items")}
-    return {"facts": facts, "tables": [t for t in tables if t["rows"]], "notes": notes}
+    found = facts("evaluate.overlapping_items", {"words of a run": RUN_WORDS})
+    return {"facts": found, "tables": [each for each in tables if each["rows"]], "notes": notes}
 
 
 def _items(found: Mapping[str, Any]) -> tuple[list[str], str]:

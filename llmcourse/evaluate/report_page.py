@@ -18,7 +18,8 @@ WIDTH, HEIGHT = 640, 300
 LEFT, RIGHT, TOP, BOTTOM = 56, 120, 14, 40
 """Space around what a figure draws, for its labels."""
 
-COLOURS = ("--first", "--second", "--third")
+COLOURS, DASHES = ("--first", "--second", "--third"), ("none", "7 3", "2 3")
+"""Of the lines of a figure, told apart without colour, too."""
 
 
 def page(record: Mapping[str, Any]) -> str:
@@ -46,6 +47,8 @@ def shown(value: Any) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     if isinstance(value, float):
+        if value.is_integer() and abs(value) < 1e15:
+            return f"{int(value):,}"
         return f"{value:.5g}"
     return str(value)
 
@@ -86,16 +89,16 @@ def _number(value: int | float) -> str:
     return f'<data value="{value!r}">{text}</data>'
 
 
-def _open_table(caption: str, columns: Sequence[str]) -> str:
+def _open_table(caption: str, columns: Sequence[str], kind: str = "") -> str:
     head = "".join(f'<th scope="col">{escape(column)}</th>' for column in columns)
     return (
         f'<div class="wide" role="region" aria-label="{escape(caption)}" tabindex="0"><table>'
-        f"<caption>{escape(caption)}</caption><thead><tr>{head}</tr></thead><tbody>"
+        f"<caption{kind}>{escape(caption)}</caption><thead><tr>{head}</tr></thead><tbody>"
     )
 
 
 def _facts(section: Mapping[str, Any]) -> Iterator[str]:
-    yield _open_table(f"{section['title']}: what, how much, and from where", ["", "", "from"])
+    yield _open_table(section["title"], ["what", "value", "from"], ' class="unseen"')
     for name, fact in section["facts"].items():
         cell = _cell(fact["value"])
         if "low" in fact:
@@ -148,13 +151,14 @@ def _figure(curves: Mapping[str, Any], name: str) -> Iterator[str]:
     for number, (label, points) in enumerate(lines.items()):
         colour = f"var({COLOURS[number % len(COLOURS)]})"
         path = "L".join(f"{across(x):.1f} {up(y):.1f}" for x, y in points)
-        yield f'<path class="line" style="stroke: {colour}" d="M{path}"/>'
+        style = f'style="stroke: {colour}; stroke-dasharray: {DASHES[number % len(DASHES)]}"'
+        yield f'<path class="line" {style} d="M{path}"/>'
         if len(points) <= 60:
             dots = (f'cx="{across(x):.1f}" cy="{up(y):.1f}"' for x, y in points)
             yield from (f'<circle class="dot" style="fill: {colour}" r="4" {at}/>' for at in dots)
         x, y = WIDTH - RIGHT + 12, TOP + 16 + 20 * number
-        yield f'<rect x="{x}" y="{y - 9}" width="12" height="8" style="fill: {colour}"/>'
-        yield f'<text x="{x + 18}" y="{y}">{escape(label)}</text>'
+        yield f'<path class="line" {style} d="M{x} {y - 4}h24"/>'
+        yield f'<text x="{x + 30}" y="{y}">{escape(label)}</text>'
     yield f'</svg></div><p class="from">From {escape(curves["from"])}.</p>'
 
 

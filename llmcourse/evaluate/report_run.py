@@ -5,12 +5,12 @@ Nothing here writes into the folder of the run.
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from llmcourse.base.arguments import require
+from llmcourse.base.arguments import require, require_each
 from llmcourse.checkpoint import Checkpoint, list_checkpoints
 from llmcourse.checkpoint import load as load_checkpoint
 from llmcourse.data.tokenizer import Tokenizer
@@ -18,7 +18,7 @@ from llmcourse.evaluate.command import SUITES, weights_hash
 from llmcourse.evaluate.intervals import wilson
 from llmcourse.model.lora import merged
 from llmcourse.train.config import TrainConfig
-from llmcourse.train.prepare import COMPLETE, Prepared, prepare, read_made_from, verify
+from llmcourse.train.prepare import COMPLETE, SPLITS, Prepared, prepare, read_made_from, verify
 from llmcourse.train.saved import BEST, config_and_checkpoint, refusing, require_run
 
 METRICS = "metrics.jsonl"
@@ -28,9 +28,16 @@ Section = dict[str, Any]
 """A part of a report, see `report`."""
 
 
-def fact(value: int | float | str, source: str, **ends: float) -> dict[str, Any]:
-    """Return a value with where it came from, and perhaps "low" and "high", its interval."""
-    return {"value": value, "from": source, **ends}
+def facts(source: str, values: Mapping[str, int | float | str]) -> dict[str, Any]:
+    """Return the facts of a section that come from the same source."""
+    return {what: {"value": value, "from": source} for what, value in values.items()}
+
+
+def table(
+    caption: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], source: str
+) -> dict[str, Any]:
+    """Return a table of a section."""
+    return {"caption": caption, "columns": columns, "rows": rows, "from": source}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +73,22 @@ class ReportedRun:
     def chain(self) -> list["ReportedRun"]:
         """The runs whose weights these were before, the first one first, and this one."""
         return [*([] if self.before is None else self.before.chain), self]
+
+    @property
+    def tokens(self) -> dict[tuple[str, str], tuple[int, str]]:
+        """By source and split, how many tokens and their hash; none if nobody knows any more."""
+        if self.prepared is not None:
+            parts = {
+                (n, s): getattr(p, s) for n, p in self.prepared.sources.items() for s in SPLITS
+            }
+            return {key: (len(shards), shards.fingerprint) for key, shards in parts.items()}
+        made = self.made_from.get("sources") or {"": self.made_from}
+        told = {(n, s): each[s] for n, each in made.items() for s in SPLITS if s in each}
+        return {key: (split["tokens"], split["fingerprint"]) for key, split in told.items()}
+
+    def num_tokens(self, split: str) -> int:
+        """Return how many tokens all sources have of a split."""
+        return sum(number for (_, each), (number, _) in self.tokens.items() if each == split)
 
 
 def read_run(folder: Path, *, is_last: bool = True) -> ReportedRun:
@@ -199,6 +222,7 @@ def read_evaluation(path: Path, *, weights: str, tokenizer: str | None) -> Mappi
     try:
         found = json.loads(path.read_text(encoding="utf8"))
         model, told, rows, suite = (found[n] for n in ("model", "tokenizer", "rows", "suite"))
+        require_each({name: found[name] for name in ("items", "seed")}, least=0)
         if suite not in SUITES or not all(isinstance(row, dict) for row in rows.values()):
             raise ValueError("its suite or its rows are strange")
         if model != weights:

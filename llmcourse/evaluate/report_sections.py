@@ -1,6 +1,6 @@
-"""The sections of a report, each as `report` describes them: facts, tables, curves, notes.
+"""The sections of a report that say what was trained, on what, how long and with which result.
 
-A fact is a value with where it came from.  A section without any says why in "missing".
+Each is as `report` describes it: facts, tables, curves, notes, or why it is missing.
 """
 
 import json
@@ -17,160 +17,139 @@ from llmcourse.checkpoint.state import code_version
 from llmcourse.data.corpus import END_OF_TEXT
 from llmcourse.data.mixture import MixedBatches
 from llmcourse.data.shards import TokenShards
-from llmcourse.evaluate.report_run import METRICS, ReportedRun, Section, fact
+from llmcourse.evaluate.report_run import METRICS, SPLITS, ReportedRun, Section, facts, table
 from llmcourse.scale import cost
 
 MOST_POINTS = 500
 """Of a curve: of a longer log every k-th step is taken, and the last."""
 
-SPLITS = ("training", "validation")
+NOT_MEASURED = "not measured"
 
 
 def run_section(run: ReportedRun) -> Section:
     """Return what kind of run it was."""
-    config, source = run.config, run.checkpoint
-    facts = {
-        "stage": fact(config.stage, source),
-        "corpus": fact(config.corpus, source),
-        "steps done": fact(run.steps_done, source),
-        "steps asked for": fact(config.steps, source),
-        "step of the reported weights": fact(run.saved.step, source),
-        "order of the text": fact(config.order, source),
-        "processes": fact(config.num_ranks, source),
-        "mesh": fact(config.mesh or "none", source),
-        "shared by the processes": fact(config.parallel, source),
-        "precision of the products": fact(config.precision, source),
-        "engine": fact(config.engine, source),
+    config = run.config
+    told = {
+        "stage": {"pretrain": "pretraining", "sft": "supervised fine-tuning"}[config.stage],
+        "corpus": config.corpus,
+        "steps done": run.steps_done,
+        "steps asked for": config.steps,
+        "step of the reported weights": run.saved.step,
+        "order of the text": config.order,
+        "processes": config.num_ranks,
+        "mesh": config.mesh or "none",
+        "shared by the processes": config.parallel if config.num_ranks > 1 else "nothing",
+        "precision of the products": config.precision,
     }
-    return {"facts": facts}
+    return {"facts": facts(run.checkpoint, told)}
 
 
 # --- data
 
 
 def data_section(run: ReportedRun) -> Section:
-    """Return documents, bytes, tokens and hashes of every source."""
-    if run.prepared is None:
-        return _recorded_data(run)
-    rows = []
-    for name, source in run.prepared.sources.items():
-        for split, shards in zip(SPLITS, source, strict=True):
-            documents, num_bytes = _counted(run, shards)
-            hash_of = shards.fingerprint
-            rows.append([name or "the run's", split, documents, num_bytes, len(shards), hash_of])
-    return _data(rows, "the token shards, compared with their hashes")
-
-
-def _recorded_data(run: ReportedRun) -> Section:
-    """Return what the run wrote of text that lies elsewhere now."""
-    made = run.made_from
-    sources = made.get("sources") or ({"": made} if "training" in made else {})
-    if not sources:
+    """Return documents, bytes and tokens of every source."""
+    if not run.tokens:
         return {"missing": "the tokens of the run are not here any more"}
-    keys = ("documents", "num_bytes", "tokens", "fingerprint")
-    rows = [
-        [name or "the run's", split, *(source[split][key] for key in keys)]
-        for name, source in sources.items()
-        for split in SPLITS
-    ]
-    note = "The shards are not here any more, so their hashes were not compared."
-    return _data(rows, "data/complete") | {"notes": [note]}
+    if run.prepared is None:
+        made = run.made_from.get("sources") or {"": run.made_from}
+        counts = {
+            (n, s): [made[n][s][k] for k in ("documents", "num_bytes")] for n, s in run.tokens
+        }
+        source, notes = "data/complete", ["The shards are not here: nobody compared their hashes."]
+    else:
+        parts = run.prepared.sources.items()
+        counts = {(n, s): _counted(run, getattr(part, s)) for n, part in parts for s in SPLITS}
+        source, notes = "the token shards, compared with their hashes", []
+    rows = [[n or "own", s, *counts[n, s], each[0]] for (n, s), each in run.tokens.items()]
+    told = {"tokens to train on": run.num_tokens("training")}
+    told["tokens held out"] = run.num_tokens("validation")
+    columns = ["source", "split", "documents", "bytes of text", "tokens"]
+    tables = [table("Sources", columns, rows, source)]
+    return {"facts": facts(source, told), "tables": tables, "notes": notes}
 
 
-def _data(rows: list[list[Any]], source: str) -> Section:
-    total = {split: sum(row[4] for row in rows if row[1] == split) for split in SPLITS}
-    columns = ["source", "split", "documents", "bytes of text", "tokens", "hash of the tokens"]
-    return {
-        "facts": {
-            "tokens to train on": fact(total["training"], source),
-            "tokens held out": fact(total["validation"], source),
-        },
-        "tables": [{"caption": "Sources", "columns": columns, "rows": rows, "from": source}],
-    }
-
-
-def _counted(run: ReportedRun, shards: TokenShards) -> tuple[int | str, int | str]:
+def _counted(run: ReportedRun, shards: TokenShards) -> list[int | str]:
     """Count documents and bytes of their text, special tokens left out."""
     if run.tokenizer is None:
-        return "unknown", "unknown"
-    counts = np.zeros(run.config.model.vocab_size, np.int64)
+        return [NOT_MEASURED, NOT_MEASURED]
+    counts = np.zeros(len(run.prepared.bytes_per_id), np.int64)
     for start in range(0, len(shards), 1 << 20):
         counts += np.bincount(shards[start : start + (1 << 20)], minlength=len(counts))
     sizes = run.prepared.bytes_per_id.copy()
     sizes[list(run.tokenizer.special_tokens.values())] = 0
     end = run.tokenizer.special_tokens.get(END_OF_TEXT)
-    return "unknown" if end is None else int(counts[end]), int(counts @ sizes)
+    return [NOT_MEASURED if end is None else int(counts[end]), int(counts @ sizes)]
 
 
 def funnel_section(run: ReportedRun, curated: Path | None) -> Section:
-    """Return what each step of the curation dropped, if its documents are those of the data."""
-    for_user = "give the folder of llmcourse curate that the data was prepared from with --curated"
+    """Return what each step of the curation dropped, if its documents are those of the data.
+
+    Raises:
+        ValueError: if `curated` is given and holds no funnel, or that of other documents.
+    """
+    sources = run.made_from.get("sources") or {"": run.made_from}
     if run.config.corpus != "prepared":
-        return {"missing": "the text of this run went through no funnel that its folder knows of"}
-    folder = curated or Path(run.config.data).resolve().parent
-    path = folder / "report.json"
-    if not path.is_file():
-        if curated is not None:
-            raise ValueError(f"{folder} holds no report.json: {for_user}")
-        return {"missing": f"there is no report of a funnel beside the data; {for_user}"}
+        return {"missing": "the text of this run was not prepared from files"}
+    path = (curated or Path(run.config.data).resolve().parent) / "report.json"
     try:
         record = json.loads(path.read_bytes())
-        last = record["tallies"][-1]
-        kept = {"documents": last["kept"], "num_bytes": last["kept_bytes"]}
-        rows = [
-            [t["name"], t["taken"], t["taken"] - t["kept"], t["changed"], t["kept_bytes"]]
-            for t in record["tallies"]
-        ]
-        left_out = record["left_out"]
-    except (ValueError, LookupError, TypeError) as error:
-        raise ValueError(f"{path} is no report of llmcourse curate: {for_user}") from error
-    sources = run.made_from.get("sources") or {"": run.made_from}
-    sums = {n: {key: sum(s[p][key] for p in SPLITS) for key in kept} for n, s in sources.items()}
-    owner = next((name for name, each in sums.items() if each == kept), None)
-    if owner is None:
-        told = f"{path} left {kept['documents']:,} documents of {kept['num_bytes']:,} bytes"
-        raise ValueError(f"{told}, which are those of no source of the run: {for_user}")
-    columns = ["step", "documents before", "dropped", "changed", "bytes after"]
-    source = f"report.json of llmcourse curate{f', for {owner}' if owner else ''}"
-    notes = [f"Left out: {', '.join(left_out)}."] if left_out else []
-    notes.append("Documents and bytes that the funnel left are those of the data.")
-    facts = {"documents read": fact(record["documents"], source)}
-    facts["documents left"] = fact(record["left"], source)
-    table = {"caption": "Steps", "columns": columns, "rows": rows, "from": source}
-    return {"facts": facts, "tables": [table], "notes": notes}
+        tallies, left_out, last = record["tallies"], record["left_out"], record["tallies"][-1]
+        kept = last["kept"], last["kept_bytes"]
+        names = ("name", "taken", "kept", "changed", "kept_bytes")
+        rows = [[tally[name] for name in names] for tally in tallies]
+        told = {"documents read": record["documents"], "documents left": record["left"]}
+        sizes = {
+            name: tuple(sum(each[s][k] for s in SPLITS) for k in ("documents", "num_bytes"))
+            for name, each in sources.items()
+        }
+        owners = [name for name, size in sizes.items() if size == kept]
+        problem = "" if owners else "is of other documents than the data"
+    except OSError:
+        problem = "is not there"
+    except (ValueError, LookupError, TypeError):
+        problem = "is no report of llmcourse curate"
+    if problem:
+        where = path if curated else f"report.json of {path.parent.name}"
+        problem = f"{where} {problem}: name the folder that llmcourse curate wrote with --curated"
+        if curated:
+            raise ValueError(problem)
+        return {"missing": problem}
+    source = "report.json of llmcourse curate" + (f", for {owners[0]}" if owners[0] else "")
+    notes = ["Documents and bytes that the funnel left are those of the data."]
+    notes += [f"Left out: {', '.join(left_out)}."] if left_out else []
+    columns = ["step", "documents before", "documents after", "changed", "bytes after"]
+    tables = [table("Steps", columns, rows, source)]
+    return {"facts": facts(source, told), "tables": tables, "notes": notes}
 
 
 def mixture_section(run: ReportedRun) -> Section:
     """Return the shares of the sources, and how often each was read."""
-    config, prepared = run.config, run.prepared
+    config = run.config
     if not config.mix:
-        tokens = data_section(run).get("facts", {}).get("tokens to train on")
-        if tokens is None:
-            return {"missing": "the run has one source, and its tokens are not here any more"}
-        passes = config.tokens_before(run.steps_done) / tokens["value"]
-        told = "positions of all steps / tokens to train on"
-        facts = {"sources": fact(1, run.checkpoint), "passes over the text": fact(passes, told)}
-        return {"facts": facts}
+        tokens, of = run.num_tokens("training"), "positions of all steps / tokens to train on"
+        passes = config.tokens_before(run.steps_done) / tokens if tokens else NOT_MEASURED
+        found = facts(run.checkpoint, {"sources": 1}) | facts(of, {"passes over the text": passes})
+        return {"facts": found}
     rows = [[stage.step, n, share] for stage in config.stages for n, share in stage.shares.items()]
-    columns = ["from step", "source", "share"]
-    tables = [{"caption": "Shares", "columns": columns, "rows": rows, "from": run.checkpoint}]
-    facts = {"sources": fact(len(config.source_names), run.checkpoint)}
+    tables = [table("Shares", ["from step", "source", "share"], rows, run.checkpoint)]
     notes = []
-    if prepared is None:
-        notes = ["How often each source was read is not known: the tokens are not here any more."]
+    if run.prepared is None:
+        notes = ["How often each source was read: not measured, its tokens are not here any more."]
     else:
         order = MixedBatches(
-            {name: source.training for name, source in prepared.sources.items()},
+            {name: source.training for name, source in run.prepared.sources.items()},
             config.stages,
             batch_size=config.batch_size,
             context_length=config.model.context_length,
             seed=config.seed,
         )
         counts, epochs = order.counts(run.steps_done), order.epochs(run.steps_done)
-        table = {"caption": "Read", "columns": ["source", "windows read", "epochs"]}
-        table["rows"] = [[name, counts[name], epochs[name]] for name in counts]
-        tables.append(table | {"from": "data.MixedBatches and the token shards"})
-    return {"facts": facts, "tables": tables, "notes": notes}
+        rows = [[name, counts[name], epochs[name]] for name in counts]
+        columns, source = ["source", "windows", "epochs"], "data.MixedBatches and the token shards"
+        tables.append(table("Read", columns, rows, source))
+    found = facts(run.checkpoint, {"sources": len(config.source_names)})
+    return {"facts": found, "tables": tables, "notes": notes}
 
 
 # --- model
@@ -178,108 +157,91 @@ def mixture_section(run: ReportedRun) -> Section:
 
 def shape_section(run: ReportedRun) -> Section:
     """Return the shape of the model, and its parameters counted and by formula."""
-    state, formula = run.saved.model, "scale.cost.num_parameters"
-    counted = sum(weight.numel() for weight in state.values())
-    facts = {"parameters in the checkpoint": fact(counted, run.checkpoint)}
-    facts["parameters by formula"] = fact(cost.num_parameters(run.config.model), formula)
-    if run.config.model.num_experts:
-        active = cost.num_active_parameters(run.config.model)
-        facts["parameters that a token uses"] = fact(active, "scale.cost.num_active_parameters")
-    for name in ("num_layers", "width", "num_heads", "num_kv_heads", "head_size", "hidden"):
-        facts[name.replace("num_", "number of ").replace("_", " ")] = fact(
-            getattr(run.config.model, name), run.checkpoint
-        )
-    facts["vocabulary"] = fact(run.config.model.vocab_size, run.checkpoint)
-    facts["context, tokens"] = fact(run.config.model.context_length, run.checkpoint)
-    parts = [[name, count] for name, count in cost.parameters_by_part(run.config.model).items()]
-    table = {"caption": "Parameters by part", "columns": ["part", "parameters"], "rows": parts}
-    notes = []
+    model, notes = run.config.model, []
+    counted = sum(weight.numel() for weight in run.saved.model.values())
+    found = facts(run.checkpoint, {"parameters in the checkpoint": counted})
+    formula, used = cost.num_parameters(model), cost.num_active_parameters(model)
+    found |= facts("scale.cost.num_parameters", {"parameters by formula": formula})
+    found |= facts("scale.cost.num_active_parameters", {"parameters that a token uses": used})
+    names = {"layers": "num_layers", "width": "width", "query heads": "num_heads"}
+    names |= {"key/value heads": "num_kv_heads", "size of a head": "head_size"}
+    names |= {"hidden units": "hidden", "vocabulary": "vocab_size", "context": "context_length"}
+    found |= facts(run.checkpoint, {what: getattr(model, name) for what, name in names.items()})
+    parts = [[name, count] for name, count in cost.parameters_by_part(model).items()]
     if run.config.without != "nothing":
-        notes.append(
-            f"The formula is that of the whole model; this one lacks {run.config.without}."
-        )
+        notes.append(f"The formula counts the whole model; this one lacks {run.config.without}.")
     if run.config.lora_rank:
         notes.append("The checkpoint holds the thin matrices beside the weights, the formula not.")
-    return {
-        "facts": facts,
-        "tables": [table | {"from": "scale.cost.parameters_by_part"}],
-        "notes": notes,
-    }
+    of = "scale.cost.parameters_by_part"
+    tables = [table("Parameters by part", ["part", "parameters"], parts, of)]
+    return {"facts": found, "tables": tables, "notes": notes}
 
 
 def compute_section(run: ReportedRun) -> Section:
-    """Return the tokens and FLOPs of the run."""
-    tokens = run.config.tokens_before(run.steps_done)
-    each = cost.training_flop_per_token(run.config.model)
-    facts = {
-        "positions learnt from": fact(tokens, "train.TrainConfig.tokens_before"),
-        "FLOPs for a position": fact(each, "scale.cost.training_flop_per_token"),
-        "FLOPs of the run": fact(each * tokens, "FLOPs for a position x positions"),
-        "6 N D": fact(
-            6 * cost.num_active_parameters(run.config.model) * tokens,
-            "6 x parameters that a token uses x positions",
-        ),
-    }
-    notes = ["Counted by formula for whole rows: forward and backward, no recomputation."]
-    if run.config.order == "packed":
+    """Return the positions and FLOPs of the run."""
+    config, told = run.config, {}
+    positions = config.tokens_before(run.steps_done)
+    each = cost.training_flop_per_token(config.model)
+    told["positions learnt from"] = positions, "train.TrainConfig.tokens_before"
+    told["FLOPs for a position"] = each, "scale.cost.training_flop_per_token"
+    told["FLOPs of the run"] = each * positions, "the two above, multiplied"
+    used = cost.num_active_parameters(config.model)
+    told["6 N D"] = 6 * used * positions, "6 x parameters that a token uses x positions"
+    found = {what: {"value": value, "from": of} for what, (value, of) in told.items()}
+    notes = ["Forward and backward of whole rows by formula; nothing is computed twice."]
+    if config.order == "packed":
         notes.append("Rows are packed: some positions are padding, and attention does less.")
-    return {"facts": facts, "notes": notes}
+    return {"facts": found, "notes": notes}
 
 
 def losses_section(run: ReportedRun) -> Section:
     """Return the losses by step, from the run's own log."""
-    rows = run.metrics
+    rows, tables = run.metrics, []
     if not rows:
         return {"missing": f"the run has no {METRICS}"}
     every = -(-len(rows) // MOST_POINTS)
     taken = [row for place, row in enumerate(rows) if place % every == 0 or row is rows[-1]]
-    validated = [row for row in rows if "validation_loss" in row]
     lines = {"training": [[row["step"], row["loss"]] for row in taken]}
-    facts = {f"training loss at step {rows[-1]['step']}": fact(rows[-1]["loss"], METRICS)}
-    tables, notes = [], []
-    if validated:
+    told = {f"training loss at step {rows[-1]['step']}": rows[-1]["loss"]}
+    notes = ["Losses in nats per token."]
+    if validated := [row for row in rows if "validation_loss" in row]:
         lines["validation"] = [[row["step"], row["validation_loss"]] for row in validated]
-        last, best = validated[-1], min(validated, key=lambda row: row["validation_loss"])
-        for what, row in (("last", last), ("lowest", best)):
-            name = f"{what} validation loss, step {row['step']}"
-            facts[name] = fact(row["validation_loss"], METRICS)
+        best = min(validated, key=lambda row: row["validation_loss"])
+        for what, row in (("last", validated[-1]), ("lowest", best)):
+            told[f"{what} validation loss, at step {row['step']}"] = row["validation_loss"]
         names = sorted({n for row in validated for n in row if n.startswith("validation")})
-        table = {"caption": "Validations", "columns": ["step", *names]}
-        rows_of = [[row["step"], *(row.get(n, "not measured") for n in names)] for row in validated]
-        tables = [table | {"rows": rows_of, "from": METRICS}]
+        cells = [[row["step"], *(row.get(n, NOT_MEASURED) for n in names)] for row in validated]
+        columns = ["step", *(name.replace("_", " ") for name in names)]
+        tables = [table("Validations", columns, cells, METRICS)]
     else:
         notes.append("Validation: not measured; the log has none.")
     if every > 1:
-        notes.append(f"Of the training loss, every step that follows {every} others is shown.")
+        notes.append(f"Of the training loss the curve has one step in {every}, and the last.")
     if len(rows) < run.steps_done:
         notes.append(f"The log lacks {run.steps_done - len(rows):,} of {run.steps_done:,} steps.")
-    notes.append("Losses in nats per token.")
-    curves = {"x": "step", "y": "nats per token", "lines": lines, "from": METRICS}
-    return {"facts": facts, "tables": tables, "curves": [curves], "notes": notes}
+    curves = [{"x": "step", "y": "nats per token", "lines": lines, "from": METRICS}]
+    return {"facts": facts(METRICS, told), "tables": tables, "curves": curves, "notes": notes}
 
 
 def before_section(run: ReportedRun) -> Section:
     """Return the runs that this one started from, the first one first."""
-    if not run.config.start:
-        return {"facts": {"stages before this run": fact(0, run.checkpoint)}}
     *before, _ = run.chain
+    origin, of = Path(run.chain[0].config.start).name, "the folders of these runs, as they are now"
     if not before:
-        return {"missing": f"{Path(run.config.start).name}, which it started from, is not here"}
-    columns = ["run", "stage", "corpus", "steps", "positions", "last validation loss", "weights"]
+        if origin:
+            return {"missing": f"{origin}, which the run started from, is not here any more"}
+        return {"facts": facts(run.checkpoint, {"stages before this run": 0})}
     rows = []
     for each in before:
-        losses = [r["validation_loss"] for r in each.metrics if "validation_loss" in r]
-        last = losses[-1] if losses else "not measured"
-        kind = (each.folder.name, each.config.stage, each.config.corpus)
-        positions = each.config.tokens_before(each.steps_done)
-        rows.append([*kind, each.steps_done, positions, last, each.weights])
-    source = "the folders of these runs, as they are now"
-    table = {"caption": "Runs", "columns": columns, "rows": rows, "from": source}
+        losses = [row["validation_loss"] for row in each.metrics if "validation_loss" in row]
+        last, positions = losses[-1:] or [NOT_MEASURED], each.config.tokens_before(each.steps_done)
+        kind = [each.folder.name, each.config.stage, each.config.corpus, each.steps_done]
+        rows.append([*kind, positions, *last, each.weights])
+    columns = ["run", "stage", "corpus", "steps", "positions", "last validation loss", "weights"]
     notes = ["A run does not record the hash of the weights that it started from."]
-    if run.chain[0].config.start:
-        notes.append(f"{Path(run.chain[0].config.start).name}, before these, is not here.")
-    facts = {"stages before this run": fact(len(before), source)}
-    return {"facts": facts, "tables": [table], "notes": notes}
+    notes += [f"{origin}, before these, is not here any more."] if origin else []
+    found = facts(of, {"stages before this run": len(before)})
+    return {"facts": found, "tables": [table("Runs", columns, rows, of)], "notes": notes}
 
 
 # --- so that it can be made again
@@ -287,57 +249,53 @@ def before_section(run: ReportedRun) -> Section:
 
 def seeds_section(run: ReportedRun) -> Section:
     """Return what every draw of chance came from."""
-    facts = {"weights, order of the text, samples": fact(run.config.seed, run.checkpoint)}
+    found = facts(run.checkpoint, {"weights, order of the text, samples": run.config.seed})
     for each in run.chain[:-1]:
-        facts[f"the same of {each.folder.name}"] = fact(each.config.seed, each.checkpoint)
-    for file, found in run.evaluations.items():
-        facts[f"items of {found['suite']}"] = fact(found["seed"], file)
-    return {"facts": facts}
+        found |= facts(each.checkpoint, {f"the same of {each.folder.name}": each.config.seed})
+    for file, told in run.evaluations.items():
+        found |= facts(file, {f"items of the {told['suite']}": told["seed"]})
+    return {"facts": found}
 
 
 def versions_section(run: ReportedRun) -> Section:
     """Return the code that trained, and code and machine of this report."""
-    here, code = "the process that wrote this report", run.saved.code
-    facts = {
-        "llmcourse that trained": fact(code["version"], run.checkpoint),
-        "hash of its sources": fact(code["source_sha256"], run.checkpoint),
-        "device that trained": fact(run.config.device, run.checkpoint),
+    trained = {"llmcourse that trained": run.saved.code["version"]}
+    trained["hash of its sources"] = run.saved.code["source_sha256"]
+    trained["device that trained"] = run.config.device
+    now = {
+        "llmcourse of this report": code_version()["version"],
+        "hash of these sources": code_version()["source_sha256"],
+        "Python": platform.python_version(),
+        "torch": str(torch.__version__),
+        "NumPy": np.__version__,
+        "system and processor": f"{platform.system()} {platform.machine()}",
+        "cores": os.cpu_count() or NOT_MEASURED,
     }
-    now = code_version()
-    facts["llmcourse of this report"] = fact(now["version"], here)
-    facts["hash of these sources"] = fact(now["source_sha256"], here)
-    facts["Python"] = fact(platform.python_version(), here)
-    facts["torch"] = fact(torch.__version__, here)
-    facts["NumPy"] = fact(np.__version__, here)
-    facts["system and processor"] = fact(f"{platform.system()} {platform.machine()}", here)
-    facts["cores"] = fact(os.cpu_count() or 0, here)
-    note = "A run does not record the machine that trained it: the last lines are of this report."
-    return {"facts": facts, "notes": [note]}
+    found = facts(run.checkpoint, trained) | facts("the process that wrote this report", now)
+    return {"facts": found, "notes": ["A run does not record the machine that trained it."]}
 
 
 def hashes_section(run: ReportedRun) -> Section:
     """Return what names weights, tokenizer and tokens."""
-    facts = {"weights": fact(run.weights, f"{run.checkpoint}, by evaluate.weights_hash")}
+    found = facts(f"{run.checkpoint}, by evaluate.weights_hash", {"weights": run.weights})
     if run.tokenizer is not None:
-        facts["tokenizer"] = fact(run.tokenizer.fingerprint, "data/tokenizer")
+        found |= facts("data/tokenizer", {"tokenizer": run.tokenizer.fingerprint})
     for each in run.chain:
-        of_run = "" if each is run else f"{each.folder.name}: "
-        for row in data_section(each).get("tables", [{"rows": []}])[0]["rows"]:
-            source = "the headers of the token shards" if each.prepared else "data/complete"
-            facts[f"{of_run}{row[1]} tokens of {row[0]}"] = fact(row[-1], source)
-    return {"facts": facts}
+        of = "" if each is run else f"{each.folder.name}: "
+        source = "the headers of the token shards" if each.prepared else "data/complete"
+        for (name, split), (_, hash_of) in each.tokens.items():
+            found |= facts(source, {f"{of}{split} tokens{' of ' * bool(name)}{name}": hash_of})
+    return {"facts": found}
 
 
 def settings_section(run: ReportedRun) -> Section:
     """Return every setting; of a path its last name."""
-    settings = asdict(run.config)
+    settings: dict[str, Any] = asdict(run.config)
     settings |= {f"model.{name}": value for name, value in settings.pop("model").items()}
     for name in ("start", "data", "bin_folder"):
         settings[name] = Path(settings[name]).name
-    facts = {name: fact(_told(settings[name]), run.checkpoint) for name in sorted(settings)}
-    return {"facts": facts}
-
-
-def _told(value: Any) -> int | float | str:
-    """Return a setting as a value of a fact."""
-    return value if isinstance(value, int | float) else json.dumps(value).strip('"') or "none"
+    told = {
+        name: value if isinstance(value, int | float) else json.dumps(value)
+        for name, value in sorted(settings.items())
+    }
+    return {"facts": facts(run.checkpoint, told)}
