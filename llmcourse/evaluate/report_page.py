@@ -61,8 +61,7 @@ def _id(name: str) -> str:
 
 
 def _section(name: str, section: Mapping[str, Any]) -> Iterator[str]:
-    yield f'<section id="{_id(name)}" aria-labelledby="{_id(name)}-title">'
-    yield f'<h2 id="{_id(name)}-title">{escape(section["title"])}</h2>'
+    yield f'<section id="{_id(name)}"><h2>{escape(section["title"])}</h2>'
     if "missing" in section:
         yield f'<p class="missing">Not measured: {escape(section["missing"])}</p>'
     if section["facts"]:
@@ -92,7 +91,7 @@ def _number(value: int | float) -> str:
 def _open_table(caption: str, columns: Sequence[str], kind: str = "") -> str:
     head = "".join(f'<th scope="col">{escape(column)}</th>' for column in columns)
     return (
-        f'<div class="wide" role="region" aria-label="{escape(caption)}" tabindex="0"><table>'
+        f'<div class="wide" role="group" aria-label="{escape(caption)}" tabindex="0"><table>'
         f"<caption{kind}>{escape(caption)}</caption><thead><tr>{head}</tr></thead><tbody>"
     )
 
@@ -134,7 +133,7 @@ def _figure(curves: Mapping[str, Any], name: str) -> Iterator[str]:
     across, up = _scale(xs, LEFT, WIDTH - RIGHT), _scale(ys, HEIGHT - BOTTOM, TOP)
     told = f"{curves['y']} by {curves['x']}. " + " ".join(map(_in_words, lines, lines.values()))
     label = f"Figure: {escape(curves['y'])}"
-    yield f'<div class="wide" role="region" aria-label="{label}" tabindex="0">'
+    yield f'<div class="wide" role="group" aria-label="{label}" tabindex="0">'
     yield (
         f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-labelledby="{name}-told">'
         f'<title id="{name}-told">{escape(told)}</title>'
