@@ -62,8 +62,8 @@ def data_section(run: ReportedRun) -> Section:
         counts = {(n, s): _counted(run, getattr(part, s)) for n, part in parts for s in SPLITS}
         source, notes = "the token shards, compared with their hashes", []
     rows = [[n or "own", s, *counts[n, s], each[0]] for (n, s), each in run.tokens.items()]
-    told = {"tokens to train on": run.num_tokens("training")}
-    told["tokens held out"] = run.num_tokens("validation")
+    names = {"tokens to train on": "training", "tokens held out": "validation"}
+    told = {what: run.num_tokens(split) for what, split in names.items()}
     columns = ["source", "split", "documents", "bytes of text", "tokens"]
     tables = [table("Sources", columns, rows, source)]
     return {"facts": facts(source, told), "tables": tables, "notes": notes}
@@ -110,7 +110,7 @@ def funnel_section(run: ReportedRun, curated: Path | None) -> Section:
     except (ValueError, LookupError, TypeError):
         problem = "is no report of llmcourse curate"
     if problem:
-        where = path if curated else f"report.json of {path.parent.name}"
+        where = path if curated else "report.json in the folder above the data"
         problem = f"{where} {problem}: name the folder that llmcourse curate wrote with --curated"
         if curated:
             raise ValueError(problem)
@@ -213,8 +213,7 @@ def losses_section(run: ReportedRun) -> Section:
         cells = [[row["step"], *(row.get(n, NOT_MEASURED) for n in names)] for row in validated]
         columns = ["step", *(name.replace("_", " ") for name in names)]
         tables = [table("Validations", columns, cells, METRICS)]
-    else:
-        notes.append("Validation: not measured; the log has none.")
+    notes += [] if validated else ["Validation: not measured; the log has none."]
     if every > 1:
         notes.append(f"Of the training loss the curve has one step in {every}, and the last.")
     if len(rows) < run.steps_done:
