@@ -52,6 +52,11 @@ COMMANDS = {
         "let a run answer questions, with intervals",
         "--run runs/a --suite stories",
     ),
+    "report": Command(
+        "llmcourse.evaluate.report",
+        "write one page of a run, each number with where it came from",
+        "--run runs/a --out reports/a",
+    ),
     "export": Command(
         "llmcourse.train.export.folder",
         "write a run as a folder for Hugging Face's transformers",

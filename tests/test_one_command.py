@@ -92,6 +92,7 @@ def test_short_help_tells_the_defaults_of_the_preset(capsys):
     [
         ("sample", "llmcourse sample: runs/a holds no run"),
         ("prepare", "llmcourse prepare: "),
+        ("report", "llmcourse report: "),
         ("export", "llmcourse export: runs/a holds no run"),
         ("launch", "wrote job.sbatch; start it with: sbatch job.sbatch"),
         ("grade", "grade: "),

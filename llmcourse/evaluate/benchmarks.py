@@ -284,4 +284,6 @@ def _log_probs(model: Transformer, pairs: Sequence[_Pair]) -> list[float]:
         rows = answer_rows([pairs[n].prompt for n in places], [pairs[n].answer for n in places])
         for n, value in zip(places, answer_log_probs(model, rows).double().tolist(), strict=True):
             found[n] = value
+    if any(map(math.isnan, found)):
+        raise ValueError("log-probabilities of the model are NaN: its weights have diverged")
     return found

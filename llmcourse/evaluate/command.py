@@ -7,7 +7,7 @@ import hashlib
 import json
 import sys
 from argparse import HelpFormatter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from llmcourse.base.arguments import require
 from llmcourse.base.command_line import fail
 from llmcourse.base.files import write_atomically
 from llmcourse.data.corpus import END_OF_TEXT, stories
+from llmcourse.data.shards import TokenShards
 from llmcourse.data.tasks import KINDS, check, in_format, make_tasks
 from llmcourse.data.tokenizer import Tokenizer
 from llmcourse.data.tokenizer.huggingface import read_tokenizer_json
@@ -27,6 +28,7 @@ from llmcourse.evaluate.suites import SKILLS, story_items
 from llmcourse.evaluate.trust import confidences, expected_calibration_error, refusals, reliability
 from llmcourse.model import Transformer, load_huggingface
 from llmcourse.posttrain.sft import answers
+from llmcourse.train.prepare import COMPLETE, read_made_from
 from llmcourse.train.sampling import load
 
 PROGRAM = "llmcourse evaluate"
@@ -41,12 +43,31 @@ def load_model(folder: str | Path) -> tuple[Transformer, Tokenizer]:
     """Return model and tokenizer of a run, or of the folder it was exported to.
 
     Raises:
-        ValueError: if the folder holds neither.
+        ValueError: if the folder holds neither, or the tokenizer is that of another run.
     """
     folder = Path(folder)
     if (folder / "tokenizer.json").is_file():
         return load_huggingface(folder).eval(), read_tokenizer_json(folder)
-    return load(folder)
+    model, tokenizer = load(folder)
+    if not _is_of_run(tokenizer, folder / "data"):
+        raise ValueError(
+            f"{folder / 'data' / 'tokenizer'} is the tokenizer of another run: the tokens that "
+            "this one has learnt from were made with another; bring theirs back"
+        )
+    return model, tokenizer
+
+
+def _is_of_run(tokenizer: Tokenizer, data: Path) -> bool:
+    """Say whether the tokens of a run are those of a tokenizer, as far as its folder knows."""
+    if (data / COMPLETE).exists() and (learnt := read_made_from(data).get("tokenizer")):
+        return learnt == tokenizer.fingerprint
+    if (data / "training").exists():
+        try:
+            TokenShards(data / "training", tokenizer_fingerprint=tokenizer.fingerprint)
+        except ValueError:
+            TokenShards(data / "training")  # which says so if they are damaged
+            return False
+    return True
 
 
 def evaluate(
@@ -80,7 +101,7 @@ def evaluate(
         "suite": suite,
         "items": num_items,
         "seed": seed,
-        "model": _fingerprint(model),
+        "model": weights_hash(model.state_dict()),
         "tokenizer": tokenizer.fingerprint,
     }
     found = _kept(file, about)
@@ -185,10 +206,14 @@ def _ends(low: float, high: float) -> Row:
 # --- the file and the table
 
 
-def _fingerprint(model: Transformer) -> str:
-    """Return a hash of the weights."""
+def weights_hash(state: Mapping[str, torch.Tensor]) -> str:
+    """Return 16 hexadecimal digits that name weights: what an evaluation says it is of.
+
+    Args:
+        state: weights by name, as `state_dict()` has them.
+    """
     digest = hashlib.sha256()
-    for name, weight in sorted(model.state_dict().items()):
+    for name, weight in sorted(state.items()):
         digest.update(name.encode())
         digest.update(weight.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()[:16]
