@@ -52,6 +52,11 @@ COMMANDS = {
         "let a run answer questions, with intervals",
         "--run runs/a --suite stories",
     ),
+    "capstone": Command(
+        "llmcourse.capstone.__main__",
+        "run the whole machine, from a crawl to a report",
+        "--config capstone.toml --out runs/capstone",
+    ),
     "export": Command(
         "llmcourse.train.export.folder",
         "write a run as a folder for Hugging Face's transformers",
