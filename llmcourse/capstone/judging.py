@@ -10,7 +10,7 @@ from llmcourse.base.files import write_atomically
 from llmcourse.capstone.corpus import exam_texts, mixed_texts
 from llmcourse.capstone.exam import marbles
 from llmcourse.capstone.stage import Made, Place
-from llmcourse.capstone.tuning import KINDS
+from llmcourse.capstone.tuning import TASKS
 from llmcourse.data.corpus import stories_entropy
 from llmcourse.data.preferences import OPENING, utility
 from llmcourse.data.tasks import make_tasks
@@ -70,8 +70,7 @@ def _marbles(model: Transformer, tokenizer: Tokenizer, place: Place) -> Row:
 def _taste(model: Transformer, tokenizer: Tokenizer, place: Place) -> Row:
     """Return what the judge of the pairs would say of a model's own answers."""
     exam = place.config.evaluate
-    number = exam.items * len(KINDS)
-    tasks = make_tasks(number, seed=exam.seed, kinds=KINDS, part="test", held_out=True)
+    tasks = make_tasks(2 * exam.items, seed=exam.seed, part="test", **TASKS)
     said = answers(model, tokenizer, tasks)
     worth = [utility(task, text) for task, text in zip(tasks, said, strict=True)]
     generator = torch.Generator().manual_seed(exam.seed)

@@ -7,20 +7,32 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor, nn
+
 from llmcourse import checkpoint as checkpoints
 from llmcourse.base import runtime
 from llmcourse.base.files import write_atomically
 from llmcourse.capstone.stage import Made, Place
 from llmcourse.capstone.training import InterruptedEarlyError, Watch, facts_of, weights_files
-from llmcourse.data import STYLES, preference_pairs
-from llmcourse.posttrain import PreferenceLoss, fit_preferences, pair_rows
+from llmcourse.data import preference_pairs
+from llmcourse.posttrain import (
+    PairRows,
+    PreferenceLoss,
+    fit_answers,
+    fit_preferences,
+    pair_log_probs,
+    pair_rows,
+)
 from llmcourse.train import fit, resume, start
 from llmcourse.train.fine_tuning import settings_of_start
 from llmcourse.train.sampling import load
 from llmcourse.train.saved import config_and_checkpoint, require_run
 
-KINDS = ("ball", "count", "next", "copy", "sort")
-"""Tasks that have two answers to prefer one of."""
+TASKS: dict[str, Any] = {"kinds": ("next",), "difficulties": (1, 2)}
+"""What pairs of answers are about."""
+
+HELD_OUT_PAIRS = 200
+"""Pairs of which no step learns."""
 
 
 def sft(place: Place) -> Made:
@@ -45,45 +57,55 @@ def sft(place: Place) -> Made:
 
 
 def dpo(place: Place) -> Made:
-    """Move the fine-tuned model towards the answers that a judge prefers."""
-    settings, before = place.config.dpo, place.before["sft"] / "run"
+    """Teach the fine-tuned model the answers that a judge prefers, then to prefer as he does.
+
+    Source: Rafailov et al. 2023, section 4 (the reference is first fitted to preferred answers),
+    https://arxiv.org/abs/2305.18290
+    """
+    settings, seed, before = place.config.dpo, place.config.seed, place.before["sft"] / "run"
     policy, tokenizer = load(before)
+    runtime.set_up(seed=seed)
+    about = {**TASKS, "temperature": settings.temperature}
+    pairs = preference_pairs(settings.pairs, seed=seed, part="training", **about)
+    held_out = preference_pairs(HELD_OUT_PAIRS, seed=seed + 1, part="test", **about)
+    learnt, asked = (pair_rows(each, tokenizer) for each in (pairs, held_out))
+    rows: list[dict[str, float]] = []
+
+    def on_step(step: int, found: PreferenceLoss | Tensor) -> None:
+        row = {"step": len(rows) + 1}
+        if isinstance(found, PreferenceLoss):
+            row |= {"loss": found.losses_B.mean().item(), "margin": found.margins.mean().item()}
+        else:
+            row |= {"answer_loss": found.item()}
+        rows.append(row)
+        place.log("step", stage="dpo", **{k: round(v, 4) for k, v in row.items()})
+
+    warm, fit_settings = settings.fits(seed)
+    agrees = {"before": _agrees(policy, asked)}
+    fit_answers(policy.train(), learnt.prompts, learnt.chosen, warm, on_step)
+    agrees["after preferred answers"] = _agrees(policy, asked)
     reference = copy.deepcopy(policy)
-    policy.train()
-    pairs = preference_pairs(
-        settings.pairs,
-        seed=place.config.seed,
-        temperature=settings.temperature,
-        styles=STYLES,
-        kinds=KINDS,
-        part="training",
-    )
-    rows, losses = [], []
-
-    def on_step(step: int, found: PreferenceLoss) -> None:
-        losses.append(found.losses_B.mean().item())
-        rows.append({"step": step, "loss": losses[-1], "margin": found.margins.mean().item()})
-        place.log("step", stage="dpo", step=step, loss=round(losses[-1], 4))
-
-    runtime.set_up(seed=place.config.seed)
-    fit_settings = replace(settings.fit, seed=place.config.seed)
     fit_preferences(
-        policy,
-        reference,
-        pair_rows(pairs, tokenizer),
-        fit_settings,
-        beta=settings.beta,
-        on_step=on_step,
+        policy, reference, learnt, fit_settings, beta=settings.beta, on_step=on_step
     )
+    agrees["after pairs"] = _agrees(policy, asked)
     run = save_as_run(policy.state_dict(), before, place.folder / "run", rows)
     facts = {
         "steps": settings.steps,
         "pairs": len(pairs),
         "pairs on which the judge erred": sum(pair.margin < 0 for pair in pairs),
-        "losses": losses,
+        "finds the preferred answer likelier": {"of": len(held_out), **agrees},
+        "answer losses": [row["answer_loss"] for row in rows if "answer_loss" in row],
+        "losses": [row["loss"] for row in rows if "loss" in row],
         "weights": runtime.fingerprint(policy.state_dict()),
     }
     return Made(facts, [*weights_files(run), *(run / "data" / "tokenizer").glob("*")])
+
+
+def _agrees(model: nn.Module, pairs: PairRows) -> int:
+    """Return for how many pairs a model finds the preferred answer likelier."""
+    chosen_N, rejected_N = pair_log_probs(model, pairs).unbind(1)
+    return int((chosen_N > rejected_N).sum())
 
 
 def save_as_run(
