@@ -57,6 +57,11 @@ COMMANDS = {
         "run the whole machine, from a crawl to a report",
         "--config capstone.toml --out runs/capstone",
     ),
+    "report": Command(
+        "llmcourse.evaluate.report",
+        "write one page of a run, each number with where it came from",
+        "--run runs/a --out reports/a",
+    ),
     "export": Command(
         "llmcourse.train.export.folder",
         "write a run as a folder for Hugging Face's transformers",

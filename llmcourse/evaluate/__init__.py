@@ -26,7 +26,7 @@ if TYPE_CHECKING:
         chosen,
         text_loss,
     )
-    from llmcourse.evaluate.command import evaluate, load_model
+    from llmcourse.evaluate.command import evaluate, load_model, weights_hash
     from llmcourse.evaluate.contamination import (
         CanaryTest,
         SplitScore,
@@ -49,6 +49,9 @@ if TYPE_CHECKING:
         paired_bootstrap,
         wilson,
     )
+    from llmcourse.evaluate.report import report
+    from llmcourse.evaluate.report_ability import benchmarks_section
+    from llmcourse.evaluate.report_run import read_evaluation, read_run
     from llmcourse.evaluate.suites import SKILLS, listed, story_items
     from llmcourse.evaluate.trust import (
         PERTURBATIONS,

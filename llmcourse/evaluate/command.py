@@ -7,7 +7,7 @@ import hashlib
 import json
 import sys
 from argparse import HelpFormatter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +80,7 @@ def evaluate(
         "suite": suite,
         "items": num_items,
         "seed": seed,
-        "model": _fingerprint(model),
+        "model": weights_hash(model.state_dict()),
         "tokenizer": tokenizer.fingerprint,
     }
     found = _kept(file, about)
@@ -185,10 +185,14 @@ def _ends(low: float, high: float) -> Row:
 # --- the file and the table
 
 
-def _fingerprint(model: Transformer) -> str:
-    """Return a hash of the weights."""
+def weights_hash(state: Mapping[str, torch.Tensor]) -> str:
+    """Return 16 hexadecimal digits that name weights: what an evaluation says it is of.
+
+    Args:
+        state: weights by name, as `state_dict()` has them.
+    """
     digest = hashlib.sha256()
-    for name, weight in sorted(model.state_dict().items()):
+    for name, weight in sorted(state.items()):
         digest.update(name.encode())
         digest.update(weight.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()[:16]
