@@ -113,35 +113,29 @@ class Preferences:
 
     pairs: int = 800
     """Pairs of answers, of which a judge prefers one."""
-    warm_steps: int = 60
-    """Updates before, on the preferred answers alone: pairs are of answers that the fine-tuned
-    model would never give, and DPO compares with a model that might."""
-    warm_learning_rate: float = 2e-3
-    """Of these."""
     temperature: float = 0.5
     """Of the judge, who errs more often where it is high."""
     beta: float = 0.1
-    """What a nat away from the model before DPO costs."""
+    """What a nat away from the fine-tuned model costs."""
     steps: int = 60
-    """Updates of DPO."""
+    """Updates."""
     batch_size: int = 16
-    """Pairs, or answers, of an update."""
-    learning_rate: float = 5e-4
-    """Of DPO."""
+    """Pairs of an update."""
+    learning_rate: float = 2e-4
+    """Of AdamW."""
 
     def __post_init__(self) -> None:
         """Check the numbers."""
         require_fields(self, "pairs", least=1)
         require_fields(self, "temperature", least=0)
         require_fields(self, "beta", above=0)
-        _ = self.fits(0)
+        _ = self.fit
 
-    def fits(self, seed: int) -> tuple[FitSettings, FitSettings]:
-        """Return how the model is fitted to preferred answers, and then to pairs."""
-        both = ((self.warm_steps, self.warm_learning_rate), (self.steps, self.learning_rate))
-        return tuple(
-            FitSettings(steps=steps, batch_size=self.batch_size, learning_rate=rate, seed=seed)
-            for steps, rate in both
+    @property
+    def fit(self) -> FitSettings:
+        """How the policy is fitted."""
+        return FitSettings(
+            steps=self.steps, batch_size=self.batch_size, learning_rate=self.learning_rate
         )
 
 

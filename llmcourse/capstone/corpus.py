@@ -61,9 +61,12 @@ def funnel(place: Place) -> Made:
     report = curate([pages], out, Funnel(similarity=settings.similarity, test_items=judge))
     files = sorted((out / "documents").glob("*.jsonl"))
     names = ("taken", "kept", "kept_bytes", "reasons")
+    labels = list(Crawl(place.config.crawl.pages, seed=place.config.seed).labels())
+    numbers = [int(name.rpartition(":")[2]) - 1 for name in _lines(files, "id")]
     facts = {
         "documents": report["documents"],
         "left": report["left"],
+        "wanted and left": sum(labels[number].wanted for number in numbers),
         "steps": {each["name"]: {k: each[k] for k in names} for each in report["tallies"]},
         "hash": _hash_of_texts(_texts(files)),
     }
@@ -148,10 +151,14 @@ def mixed_texts(folder: Path) -> list[str]:
 
 
 def _texts(files: Iterable[Path]) -> Iterator[str]:
+    return _lines(files, "text")
+
+
+def _lines(files: Iterable[Path], name: str) -> Iterator[str]:
     for path in files:
         with path.open("rb") as file:
             for line in file:
-                yield json.loads(line)["text"]
+                yield json.loads(line)[name]
 
 
 def _hash_of_texts(texts: Iterable[str]) -> str:

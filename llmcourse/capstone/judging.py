@@ -1,15 +1,15 @@
 """The last stages: what the three models can do, what may be believed of it, and the report."""
 
 import json
-from pathlib import Path
+import shutil
 from typing import Any
 
 import torch
 
-from llmcourse.base.files import write_atomically
 from llmcourse.capstone.corpus import exam_texts, mixed_texts
 from llmcourse.capstone.exam import marbles
-from llmcourse.capstone.stage import Made, Place
+from llmcourse.capstone.sections import sections
+from llmcourse.capstone.stage import Made, Place, identity_of
 from llmcourse.capstone.tuning import TASKS
 from llmcourse.data.corpus import stories_entropy
 from llmcourse.data.preferences import OPENING, utility
@@ -25,6 +25,7 @@ from llmcourse.evaluate import (
     story_items,
     wilson,
 )
+from llmcourse.evaluate.report import report as write_report
 from llmcourse.model import Transformer
 from llmcourse.posttrain import answers
 from llmcourse.train.sampling import load
@@ -131,7 +132,10 @@ def _contamination(place: Place, rows: Row) -> Row:
 
 def report(place: Place) -> Made:
     """Write one page and one JSON file of all that was found."""
-    path = place.folder / "report.json"
-    with write_atomically(path) as file:
-        file.write(f"{json.dumps(place.facts, indent=1)}\n".encode())
-    return Made({"stages": sorted(place.facts)}, [path])
+    run, out = place.before["train"] / "run", place.folder / "report"
+    # Where `llmcourse evaluate` would have put it, and `llmcourse report` looks for it.
+    shutil.copy(place.before["evaluate"] / "train_stories.json", run / "evaluation_stories.json")
+    record = write_report(run, out, stages=sections(place.facts))
+    lasting = {name: part for name, part in record["sections"].items() if name != "times"}
+    facts = {"sections": list(lasting), "hash": identity_of(lasting)}
+    return Made(facts, [out / "report.html", out / "report.json"])

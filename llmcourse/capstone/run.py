@@ -100,7 +100,7 @@ STAGES = (
         ("crawl", "funnel", "mixture", "tokens", "train", "sft", "dpo", "evaluate"),
         lambda c: {},
         judging.report,
-        lambda f: f"{len(f['stages'])} stages",
+        lambda f: f"{len(f['sections'])} sections",
     ),
 )
 """The machine, in its order."""

@@ -45,6 +45,7 @@ def train(place: Place) -> Made:
             if not watch.killed:
                 raise  # a rank died that nobody here has killed
             watch.say("killed")
+            watch.say("starting")
             result = _go_on(run, config, place.log)
     if result.interrupted:
         raise InterruptedEarlyError

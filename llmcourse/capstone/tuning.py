@@ -7,8 +7,6 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor, nn
-
 from llmcourse import checkpoint as checkpoints
 from llmcourse.base import runtime
 from llmcourse.base.files import write_atomically
@@ -16,9 +14,7 @@ from llmcourse.capstone.stage import Made, Place
 from llmcourse.capstone.training import InterruptedEarlyError, Watch, facts_of, weights_files
 from llmcourse.data import preference_pairs
 from llmcourse.posttrain import (
-    PairRows,
     PreferenceLoss,
-    fit_answers,
     fit_preferences,
     pair_log_probs,
     pair_rows,
@@ -57,11 +53,7 @@ def sft(place: Place) -> Made:
 
 
 def dpo(place: Place) -> Made:
-    """Teach the fine-tuned model the answers that a judge prefers, then to prefer as he does.
-
-    Source: Rafailov et al. 2023, section 4 (the reference is first fitted to preferred answers),
-    https://arxiv.org/abs/2305.18290
-    """
+    """Move the fine-tuned model towards the answers that a judge prefers."""
     settings, seed, before = place.config.dpo, place.config.seed, place.before["sft"] / "run"
     policy, tokenizer = load(before)
     runtime.set_up(seed=seed)
@@ -71,41 +63,32 @@ def dpo(place: Place) -> Made:
     learnt, asked = (pair_rows(each, tokenizer) for each in (pairs, held_out))
     rows: list[dict[str, float]] = []
 
-    def on_step(step: int, found: PreferenceLoss | Tensor) -> None:
-        row = {"step": len(rows) + 1}
-        if isinstance(found, PreferenceLoss):
-            row |= {"loss": found.losses_B.mean().item(), "margin": found.margins.mean().item()}
-        else:
-            row |= {"answer_loss": found.item()}
-        rows.append(row)
-        place.log("step", stage="dpo", **{k: round(v, 4) for k, v in row.items()})
+    def on_step(step: int, found: PreferenceLoss) -> None:
+        row = {"loss": found.losses_B.mean().item(), "margin": found.margins.mean().item()}
+        rows.append({"step": step, **row})
+        place.log("step", stage="dpo", step=step, loss=round(row["loss"], 4))
 
-    warm, fit_settings = settings.fits(seed)
-    agrees = {"before": _agrees(policy, asked)}
-    fit_answers(policy.train(), learnt.prompts, learnt.chosen, warm, on_step)
-    agrees["after preferred answers"] = _agrees(policy, asked)
     reference = copy.deepcopy(policy)
     fit_preferences(
-        policy, reference, learnt, fit_settings, beta=settings.beta, on_step=on_step
+        policy.train(),
+        reference,
+        learnt,
+        replace(settings.fit, seed=seed),
+        beta=settings.beta,
+        on_step=on_step,
     )
-    agrees["after pairs"] = _agrees(policy, asked)
     run = save_as_run(policy.state_dict(), before, place.folder / "run", rows)
+    moved_N2 = pair_log_probs(policy, asked) - pair_log_probs(reference, asked)
     facts = {
         "steps": settings.steps,
         "pairs": len(pairs),
         "pairs on which the judge erred": sum(pair.margin < 0 for pair in pairs),
-        "finds the preferred answer likelier": {"of": len(held_out), **agrees},
-        "answer losses": [row["answer_loss"] for row in rows if "answer_loss" in row],
-        "losses": [row["loss"] for row in rows if "loss" in row],
+        "held-out pairs": len(held_out),
+        "moved as the judge wants": int((moved_N2[:, 0] > moved_N2[:, 1]).sum()),
+        "losses": [row["loss"] for row in rows],
         "weights": runtime.fingerprint(policy.state_dict()),
     }
     return Made(facts, [*weights_files(run), *(run / "data" / "tokenizer").glob("*")])
-
-
-def _agrees(model: nn.Module, pairs: PairRows) -> int:
-    """Return for how many pairs a model finds the preferred answer likelier."""
-    chosen_N, rejected_N = pair_log_probs(model, pairs).unbind(1)
-    return int((chosen_N > rejected_N).sum())
 
 
 def save_as_run(
