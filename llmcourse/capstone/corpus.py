@@ -137,11 +137,6 @@ def tokens(place: Place) -> Made:
         "vocab_size": made.vocab_size,
         **{name: getattr(made, name)._asdict() for name in SPLITS},
     }
-    if made.vocab_size != settings.vocab_size:
-        raise ValueError(
-            f"the mixture has pairs for a vocabulary of {made.vocab_size} only: lower [tokens] "
-            f"vocab_size = {settings.vocab_size}, or raise [mixture] num_bytes"
-        )
     return Made(facts, [p for p in out.rglob("*") if p.is_file()])
 
 

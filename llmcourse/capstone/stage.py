@@ -152,9 +152,11 @@ class Shelf:
         )
         try:
             made = stage.run(place)
-        except BaseException:
+        except BaseException as error:
             begun["seconds"] = round(begun["seconds"] + time.monotonic() - started, 2)
             _write(folder / BEGUN, begun)
+            if type(error) is ValueError:
+                raise ValueError(f"stage {name}: {error}") from error
             raise
         facts = json.loads(json.dumps(made.facts))
         files = {str(p.relative_to(folder)): hash_of(p) for p in sorted(made.files)}
