@@ -1,10 +1,11 @@
-"""Record what chapter 45 replays: the whole machine at its small size, which a page has no time for.
+"""Record what chapter 45 replays: the whole machine at its small size.
 
     python -m tools.capstone_runs
 
-runs it twice, with its crash ("killed") and without ("whole"), and writes what each stage found, how
-long it took, the log and all hashes into llmcourse/course/capstone.json; a call that was cut short
-goes on with the run that is missing.
+runs it twice, with its crash ("killed") and without ("whole"), which takes minutes, and writes what
+each stage found, how long it took, the log and all hashes into llmcourse/course/capstone.json.  A
+call that was cut short goes on with the run that is missing.  Leave the package's files alone
+meanwhile: the report has their hash.
 """
 
 import sys

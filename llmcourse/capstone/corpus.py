@@ -26,12 +26,13 @@ def crawl(place: Place) -> Made:
     """Write the pages of the generated web, and what each really is."""
     web = Crawl(place.config.crawl.pages, seed=place.config.seed)
     web.write(place.folder)
-    pages = place.folder / "pages.jsonl"
+    pages, labels = place.folder / "pages.jsonl", list(web.labels())
     facts = {
         "pages": web.num_pages,
         "bytes": pages.stat().st_size,
-        "wanted": sum(label.wanted for label in web.labels()),
-        "pages that hold an item of the exam": sum(bool(each.leaks) for each in web.labels()),
+        "wanted": sum(label.wanted for label in labels),
+        "pages that hold an item of the exam": sum(bool(label.leaks) for label in labels),
+        "items of the exam that leak": len({item for label in labels for item in label.leaks}),
         "hash": _hash(pages),
     }
     return Made(facts, [pages, place.folder / "labels.jsonl"])

@@ -21,7 +21,6 @@ from llmcourse.evaluate import (
     choice_scores,
     evaluate,
     overlapping_items,
-    split_score,
     story_items,
     wilson,
 )
@@ -71,7 +70,8 @@ def _marbles(model: Transformer, tokenizer: Tokenizer, place: Place) -> Row:
 def _taste(model: Transformer, tokenizer: Tokenizer, place: Place) -> Row:
     """Return what the judge of the pairs would say of a model's own answers."""
     exam = place.config.evaluate
-    tasks = make_tasks(2 * exam.items, seed=exam.seed, part="test", **TASKS)
+    drawn = make_tasks(50 * exam.items, seed=exam.seed, part="test", **TASKS)
+    tasks = list(dict.fromkeys(drawn))[: 2 * exam.items]  # each is asked once
     said = answers(model, tokenizer, tasks)
     worth = [utility(task, text) for task, text in zip(tasks, said, strict=True)]
     generator = torch.Generator().manual_seed(exam.seed)
@@ -99,7 +99,8 @@ def _contamination(place: Place, rows: Row) -> Row:
     """Return how many items share a run of words with the training text, by what they are of."""
     exam, texts = place.config.evaluate, mixed_texts(place.before["mixture"])
     number = len(marbles(seed=place.config.seed))
-    leaked, tasks = exam_texts(place)[:number], exam_texts(place)[number:]
+    texts_of_exam = exam_texts(place)
+    leaked, tasks = texts_of_exam[:number], texts_of_exam[number:]
     with (place.before["crawl"] / "pages.jsonl").open("rb") as file:
         pages = [json.loads(line)["text"] for line in file]
     items = story_items(exam.items, seed=exam.seed)
@@ -120,13 +121,9 @@ def _contamination(place: Place, rows: Row) -> Row:
         },
         "stories": {"items": len(items), "in the training text": sum(flagged)},
     }
-    if not all(flagged):
-        split = split_score(verdicts, flagged)
-        found["stories"]["flagged"] = _share([v for v, f in zip(verdicts, flagged) if f]) if any(
-            flagged
-        ) else None
-        found["stories"]["clean"] = _share([v for v, f in zip(verdicts, flagged) if not f])
-        assert split.clean_right == found["stories"]["clean"]["right"]
+    for name, wanted in (("flagged", True), ("clean", False)):
+        part = [v for v, flag in zip(verdicts, flagged, strict=True) if flag == wanted]
+        found["stories"][name] = _share(part) if part else None
     return found
 
 

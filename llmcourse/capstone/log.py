@@ -1,6 +1,6 @@
 """What the machine did and when: one JSON object a line, which a dashboard replays.
 
-    {"at": 1764000000.123, "event": "step", "stage": "train", "step": 12, "loss": 4.31}
+{"at": 1764000000.123, "event": "step", "stage": "train", "step": 12, "loss": 4.31}
 """
 
 import json

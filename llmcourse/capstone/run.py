@@ -47,8 +47,10 @@ STAGES = (
             "exam seed": c.evaluate.seed,
         },
         corpus.funnel,
-        lambda f: f"{f['left']:,} of {f['documents']:,} pages, "
-        f"{corpus.dropped_items(f)} dropped for the exam",
+        lambda f: (
+            f"{f['left']:,} of {f['documents']:,} pages, "
+            f"{corpus.dropped_items(f)} dropped for the exam"
+        ),
     ),
     Stage(
         "mixture",
@@ -66,7 +68,9 @@ STAGES = (
         ("mixture",),
         lambda c: {"seed": c.seed, **asdict(c.tokens)},
         corpus.tokens,
-        lambda f: f"{f['training']['tokens']:,} to train on, {f['validation']['tokens']:,} held out",
+        lambda f: (
+            f"{f['training']['tokens']:,} to train on, {f['validation']['tokens']:,} held out"
+        ),
     ),
     Stage("train", "pre-training", ("tokens",), _train_settings, training.train, _loss),
     Stage(
@@ -91,8 +95,10 @@ STAGES = (
         ("crawl", "mixture", "train", "sft", "dpo"),
         lambda c: {"seed": c.seed, **asdict(c.evaluate)},
         judging.judge,
-        lambda f: f"{f['models']['pre-trained']['stories']['all']['plain']['share']:.0%} of the "
-        "choices in stories",
+        lambda f: (
+            f"{f['models']['pre-trained']['stories']['all']['plain']['share']:.0%} of the "
+            "choices in stories"
+        ),
     ),
     Stage(
         "report",

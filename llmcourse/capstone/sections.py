@@ -46,6 +46,7 @@ def _funnel(crawl: Facts, funnel: Facts) -> dict[str, Any]:
             "pages that a perfect funnel keeps": _fact(wanted, "crawl"),
             "pages left": _fact(funnel["left"], "funnel"),
             "of them pages that a perfect funnel keeps": _fact(funnel["wanted and left"], "funnel"),
+            "items of the exam that leak": _fact(crawl["items of the exam that leak"], "crawl"),
             "pages that held an item of the exam": _fact(
                 crawl["pages that hold an item of the exam"], "crawl"
             ),
@@ -146,8 +147,12 @@ def _exam(judged: Facts) -> dict[str, Any]:
         for name, each in models.items()
     ]
     leaks = [
-        [what, found[what]["items"], found[what].get("in the crawl", "not measured"),
-         found[what]["in the training text"]]
+        [
+            what,
+            found[what]["items"],
+            found[what].get("in the crawl", "not measured"),
+            found[what]["in the training text"],
+        ]
         for what in ("marbles", "tasks", "stories")
     ]
     split = [
@@ -181,9 +186,7 @@ def _exam(judged: Facts) -> dict[str, Any]:
 
 
 def _machine(facts: Mapping[str, Facts]) -> dict[str, Any]:
-    rows = [
-        [name, each["weights"]] for name, each in facts.items() if "weights" in each
-    ]
+    rows = [[name, each["weights"]] for name, each in facts.items() if "weights" in each]
     return {
         "title": "The machine",
         "tables": [

@@ -91,9 +91,7 @@ def dpo(place: Place) -> Made:
     return Made(facts, [*weights_files(run), *(run / "data" / "tokenizer").glob("*")])
 
 
-def save_as_run(
-    model: dict[str, Any], before: Path, run: Path, rows: list[dict[str, Any]]
-) -> Path:
+def save_as_run(model: dict[str, Any], before: Path, run: Path, rows: list[dict[str, Any]]) -> Path:
     """Write weights as a folder that llmcourse sample, chat, evaluate and export read.
 
     Args:

@@ -86,7 +86,9 @@ def test_the_curve_marks_what_was_taken_again(arithmetic):
 
 def test_the_state_is_said_in_words_and_numbers(show):
     page = show(machine_board(event=KILLED))
-    assert "All 4 processes are training. Step 7, loss 3.867; last checkpoint: step 6." in said(page)
+    assert "All 4 processes are training. Step 7, loss 3.867; last checkpoint: step 6." in said(
+        page
+    )
     enter(page, "events of the log", str(KILLED + 2))
     assert "All 4 processes are dead, killed by SIGKILL." in said(page)
     assert "Killed after step 7." in said(page)

@@ -21,6 +21,7 @@ from tiny_machine import TINY, facts, tiny
 from llmcourse import checkpoint as checkpoints
 from llmcourse.base import runtime
 from llmcourse.capstone import hashes, read_log, run_capstone
+from llmcourse.capstone.run import STAGES
 from llmcourse.train.sampling import load
 
 FIRST_FOUR = ("01_crawl", "02_funnel", "03_mixture", "04_tokens")
@@ -43,7 +44,8 @@ def begun_like(whole, folder):
 
 def test_every_stage_has_left_its_hashes(whole):
     found = hashes(whole)
-    stages = [*"crawl funnel mixture tokens train sft dpo evaluate report".split()]
+    stages = [stage.name for stage in STAGES]
+    assert len(stages) == 9
     weights = ["train weights", "sft weights", "dpo weights"]
     assert sorted(found) == sorted([*stages, *weights])
     assert len({found[name] for name in weights}) == 3
@@ -150,9 +152,7 @@ def test_the_report_is_the_same_but_for_its_times(whole, nth_seed, tmp_path):
     assert {"funnel", "mixture", "sft", "dpo", "exam", "machine", "contamination"} <= set(sections)
     assert str(whole) not in json.dumps(record)
     rows = {row[0]: row[1] for row in sections["machine"]["tables"][0]["rows"]}
-    assert rows == {
-        name: hashes(whole)[f"{name} weights"] for name in ("train", "sft", "dpo")
-    }
+    assert rows == {name: hashes(whole)[f"{name} weights"] for name in ("train", "sft", "dpo")}
     again = tmp_path / "again"
     shutil.copytree(whole, again)
     (again / "09_report" / "done.json").unlink()

@@ -17,7 +17,10 @@ from llmcourse.train.lock import locked
 BAD = {
     "no TOML": ("[train\n", "Expected ']'"),
     "an unknown section": ("[trian]\nsteps = 3\n", "no setting 'trian': did you mean train?"),
-    "an unknown setting": ("[train]\nstepps = 3\n", "[train] has no setting 'stepps': did you mean steps"),
+    "an unknown setting": (
+        "[train]\nstepps = 3\n",
+        "no setting 'stepps': did you mean steps?",
+    ),
     "a setting of another's": ("[train]\nseed = 3\n", "[train] has no setting 'seed'"),
     "no section": ("train = 3\n", "train = 3 must be a section: write [train]"),
     "another type": ('[crawl]\npages = "many"\n', "[crawl] pages must be of type int, got 'many'"),
@@ -124,7 +127,7 @@ def test_a_full_disk_a_file_and_a_strange_stage_are_told(tmp_path, monkeypatch, 
         (OSError(28, "No space left on device", "x"), 2, "No space left on device: x"),
     ],
 )
-def test_how_a_call_that_fails_ends(error, status, said, tmp_path, monkeypatch, capsys):
+def test_how_a_call_that_fails_ends(error, status, said, *, tmp_path, monkeypatch, capsys):
     def fails(*_):
         raise error
 

@@ -1,4 +1,4 @@
-"""A stage is kept as long as nothing that it depends on changes, and done anew when something has."""
+"""A stage is kept as long as nothing that it depends on changes, and else done anew."""
 
 import json
 from dataclasses import asdict, replace
