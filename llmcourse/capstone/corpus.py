@@ -10,7 +10,7 @@ import numpy as np
 
 from llmcourse.base.files import write_atomically
 from llmcourse.capstone.exam import marbles
-from llmcourse.capstone.stage import Made, Place
+from llmcourse.capstone.stage import Made, Place, file_hash
 from llmcourse.data import corpus
 from llmcourse.data.curation.crawl import Crawl
 from llmcourse.data.curation.curate import curate
@@ -33,7 +33,7 @@ def crawl(place: Place) -> Made:
         "wanted": sum(label.wanted for label in labels),
         "pages that hold an item of the exam": sum(bool(label.leaks) for label in labels),
         "items of the exam that leak": len({item for label in labels for item in label.leaks}),
-        "hash": _hash(pages),
+        "hash": file_hash(pages),
     }
     return Made(facts, [pages, place.folder / "labels.jsonl"])
 
@@ -103,7 +103,7 @@ def mixture(place: Place) -> Made:
     with write_atomically(path) as file:
         file.writelines(json.dumps({"text": chosen[i]}).encode() + b"\n" for i in order)
     facts["documents"] = len(chosen)
-    facts["hash"] = _hash(path)
+    facts["hash"] = file_hash(path)
     return Made(facts, [path])
 
 
@@ -162,11 +162,6 @@ def _hash_of_texts(texts: Iterable[str]) -> str:
     for text in texts:
         digest.update(text.encode("utf8", "surrogatepass") + b"\0")
     return digest.hexdigest()
-
-
-def _hash(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def dropped_items(facts: dict[str, Any]) -> int:

@@ -23,7 +23,7 @@ def _train_settings(config: CapstoneConfig) -> dict[str, Any]:
 
 
 def _loss(facts: dict[str, Any]) -> str:
-    last = [v for v in facts["validations"].values()][-1]["validation_loss"]
+    last = list(facts["validations"].values())[-1]["validation_loss"]
     return f"{facts['steps']} steps, validation {last:.3f} nats per token"
 
 
@@ -78,7 +78,7 @@ STAGES = (
         "answers",
         ("train",),
         lambda c: {**asdict(c.sft), "start": ""},
-        tuning.sft,
+        tuning.fine_tune,
         _loss,
     ),
     Stage(
@@ -86,7 +86,7 @@ STAGES = (
         "preferences",
         ("sft",),
         lambda c: {"seed": c.seed, **asdict(c.dpo)},
-        tuning.dpo,
+        tuning.prefer,
         lambda f: f"{f['steps']} steps, loss {f['losses'][-1]:.3f}",
     ),
     Stage(

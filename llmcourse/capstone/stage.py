@@ -108,7 +108,7 @@ class Shelf:
             path = self.place_of(name) / file
             if not path.is_file():
                 return f"{path.name} is gone"
-            if hash_of(path) != known:
+            if file_hash(path) != known:
                 return f"{path.name} is not what the stage has written"
         if identity_of(done["facts"]) != done["identity"]:
             return f"{DONE} was changed"
@@ -159,7 +159,7 @@ class Shelf:
                 raise ValueError(f"stage {name}: {error}") from error
             raise
         facts = json.loads(json.dumps(made.facts))
-        files = {str(p.relative_to(folder)): hash_of(p) for p in sorted(made.files)}
+        files = {str(p.relative_to(folder)): file_hash(p) for p in sorted(made.files)}
         seconds = round(begun["seconds"] + time.monotonic() - started, 2)
         done = {**key, "facts": facts, "identity": identity_of(facts), "files": files}
         self.done[name] = done = {**done, "seconds": seconds}
@@ -173,7 +173,7 @@ def identity_of(facts: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 
-def hash_of(path: Path) -> str:
+def file_hash(path: Path) -> str:
     """Return the SHA-256 of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

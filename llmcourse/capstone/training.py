@@ -149,8 +149,7 @@ class Watch:
     def _look(self) -> None:
         """Log what is new, and kill if the step has come."""
         rows = _rows(self.run)
-        if len(rows) < self.seen:  # the run has gone back to its checkpoint
-            self.seen = len(rows)
+        self.seen = min(self.seen, len(rows))  # the run may have gone back to its checkpoint
         for row in rows[self.seen :]:
             self.say("training")
             about = {"stage": self.stage, "step": row["step"]}

@@ -31,7 +31,7 @@ HELD_OUT_PAIRS = 200
 """Pairs of which no step learns."""
 
 
-def sft(place: Place) -> Made:
+def fine_tune(place: Place) -> Made:
     """Fine-tune the pre-trained model on answers, in one process."""
     run = place.folder / "run"
     settings = settings_of_start(place.before["train"] / "run")
@@ -52,7 +52,7 @@ def sft(place: Place) -> Made:
     return Made(facts, [*weights_files(run), *(run / "data" / "tokenizer").glob("*")])
 
 
-def dpo(place: Place) -> Made:
+def prefer(place: Place) -> Made:
     """Move the fine-tuned model towards the answers that a judge prefers."""
     settings, seed, before = place.config.dpo, place.config.seed, place.before["sft"] / "run"
     policy, tokenizer = load(before)

@@ -15,7 +15,7 @@ from llmcourse.parallel import collectives, mesh
 from llmcourse.parallel.world import Rank
 from llmcourse.parallel.zero import ZeroOptimizer
 from llmcourse.train.config import TrainConfig
-from llmcourse.train.layouts.one import Batch, Layout, Losses, Prediction, apart
+from llmcourse.train.layouts.one import Batch, Layout, Losses, Prediction, told_apart
 
 WEIGHT = "weight"
 """The name of a weight in the states that a mesh cuts and joins, beside those of its moments."""
@@ -69,7 +69,7 @@ class OnMesh(Layout):
             if batch.documents_BT is None
             else self._counted(batch),
             autocast=torch.bfloat16 if self.config.precision == "bf16" else None,
-            apart=apart(batch),
+            apart=told_apart(batch),
         )
         value = torch.tensor(nats, dtype=torch.float64)
         return Losses(value, value)
