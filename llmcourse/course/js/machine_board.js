@@ -1,4 +1,4 @@
-import { axes, frame, label, line, s, scale, show, ticks } from "./kit.js";
+import { axes, frame, h, label, line, s, scale, show, ticks } from "./kit.js";
 
 // --- arithmetic, compared with plain Python by the tests
 
@@ -85,7 +85,7 @@ function render({ model, el }) {
     reset: () => w.put("event", 1),
   });
   w.number("event", "events of the log");
-  w.choice("of", "losses of", { labels: ["pre-training", "fine-tuning (SFT)", "preferences (DPO)"] });
+  w.choice("of", "losses of", { options: ["train", "sft", "dpo"], labels: ["pre-training", "fine-tuning (SFT)", "preferences (DPO)"] });
 
   const drawTimes = w.stage((svg, wide) => {
     const [left, right, height] = [58, wide - 8, 19];
@@ -106,10 +106,11 @@ function render({ model, el }) {
       for (const { state, from, to, count: taken } of spans) {
         if (rank >= taken) continue;
         svg.append(bars(from, to, rank + 1, COLOURS[state]));
-        if (state !== "killed") continue;
+      }
+      for (const { from } of spans.filter((each) => each.state === "killed" && rank < each.count)) {
         const [mx, my] = [x(from), row(rank + 1) + height / 2];
-        svg.append(...[-1, 1].map((turn) => line([[mx - 5, my - 5 * turn], [mx + 5, my + 5 * turn]], { stroke: "var(--lc-text)",
-          "stroke-width": 2.5 })));
+        svg.append(...[-1, 1].map((turn) => line([[mx - 6, my - 6 * turn], [mx + 6, my + 6 * turn]], { stroke: "var(--lc-text)",
+          "stroke-width": 3 })));
       }
     });
     const bottom = row(count + 1);
@@ -146,6 +147,9 @@ function render({ model, el }) {
     const ends = seen.length ? `from ${show(seen[0].loss)} to ${show(seen[seen.length - 1].loss)}` : "no step yet";
     return `${ends}; ${repeated.length} steps drawn a second time`;
   }, { height: 220, label: "loss by step" });
+
+  w.stages.append(h("p", {}, "Above: stages by their numbers, and what each process does: orange, it is being started; blue, it trains; " +
+    "a cross, it is killed. Below: the loss; a ring is a step that was taken a second time."));
 
   const fill = w.table("The stages");
 
