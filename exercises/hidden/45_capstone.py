@@ -32,8 +32,17 @@ def check_1(t, call, rng):
         for tolerance in (error * 0.9, error * 1.1 + 1e-12):
             equal = call("is_equal", near, reference, tolerance)
             t.equal(bool(equal), error <= tolerance, f"{case}, tolerance {tolerance}")
-    same = call("is_equal", [1.0, -2.0], [1.0, -2.0], 0)
-    t.equal(bool(same), True, "equal lists, tolerance 0")
+    nan = float("nan")
+    for near, reference, equal in (
+        ([1.0, -2.0], [1.0, -2.0], True),
+        ([0.0], [0.0], False),
+        ([1.0, -2.0], [1.0], False),
+        ([1.0], [1.0, -2.0], False),
+        ([nan, 1.0], [1.0, 1.0], False),
+        ([1.0, 2.0], [1.0, nan], False),
+    ):
+        found = call("is_equal", near, reference, 0)
+        t.equal(bool(found), equal, f"{near} against {reference}, tolerance 0")
 
 
 def check_2(t, call, rng):
@@ -101,6 +110,8 @@ def check_3(t, call, rng):
         t.close(list(call("gain", model, baseline)), right, case, relative=1e-6, absolute=1e-9)
         if abs(mean + half) > 1e-9:
             t.equal(bool(call("improves", model, baseline)), mean + half < 0, case)
+    near = [x + d for x, d in zip(baseline, [-0.9, 0.8] * 15, strict=False)]
+    t.equal(bool(call("improves", near, baseline)), False, f"{near} against {baseline}")
 
 
 def check_4(t, call, rng):
