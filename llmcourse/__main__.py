@@ -52,6 +52,11 @@ COMMANDS = {
         "let a run answer questions, with intervals",
         "--run runs/a --suite stories",
     ),
+    "capstone": Command(
+        "llmcourse.capstone.__main__",
+        "run the whole machine, from a crawl to a report",
+        "--config capstone.toml --out runs/capstone",
+    ),
     "report": Command(
         "llmcourse.evaluate.report",
         "write one page of a run, each number with where it came from",

@@ -64,6 +64,8 @@ OF_ITS_OWN = {
     "43_benchmarks": Cost(package=1_700, script=250, tests=1_400, seconds=60),
     # Four detectors with a text that leaks, and one run of 64 copies with all of them on the page.
     "44_contamination": Cost(package=650, script=250, tests=500, seconds=60),
+    # A room of nine stages, the report, and the commands of chapters 06 and 09, which it calls.
+    "45_capstone": Cost(package=4_200, script=250, tests=700, seconds=60),
 }
 """What chapters may cost that carry a whole part of the package."""
 

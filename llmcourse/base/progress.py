@@ -1,9 +1,13 @@
 """A progress bar, where somebody can see one."""
 
 import sys
+import threading
 from typing import Any
 
 from tqdm import tqdm
+
+# tqdm's own lock is one between processes, which a process that is killed would leave behind.
+tqdm.set_lock(threading.RLock())
 
 
 def bar(**settings: Any) -> tqdm:

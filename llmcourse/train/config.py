@@ -216,8 +216,8 @@ class TrainConfig:
         self._check_stage()
         self._check_mixture()
         self._check_ramp()
-        if self.order == "packed" and (self.mesh or self.engine == "torch"):
-            raise ValueError("order = packed is for engine = own without a mesh: leave out either")
+        if self.order == "packed" and self.engine == "torch":
+            raise ValueError("order = packed is for engine = own: leave out either")
         self._check_mesh()
         if not self.mesh:
             self._check_ranks()
@@ -378,6 +378,8 @@ class TrainConfig:
             raise ValueError(
                 f"accumulate = {self.accumulate}: a mesh takes its micro-batches from micro_batches"
             )
+        if self.order == "packed" and split.cp > 1:
+            raise ValueError("cp cuts rows where no document ends: leave out order = packed or cp")
         if self.device != "cpu":
             raise ValueError(f"the ranks of a mesh run on the cpu, not on {self.device}")
         if self.without != "nothing":

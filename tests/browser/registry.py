@@ -177,6 +177,49 @@ def leak_board(rows=None, **state):
     return widgets.LeakBoard(rows or leak_rows(), **given | state)
 
 
+def machine_events(*, every=1, steps=12, kill=7, back=6):
+    """The log of a little machine: a crawl, a training with a crash, and two short trainings."""
+    at, events = 0.0, []
+
+    def note(event, stage, wait=0.5, **about):
+        nonlocal at
+        at += wait
+        events.append({"at": round(at, 2), "event": event, "stage": stage, **about})
+
+    note("begin", "crawl", 0.0)
+    note("end", "crawl")
+    note("begin", "train", 0.1)
+    note("ranks", "train", state="starting", number=4)
+    note("ranks", "train", 2.0, state="training", number=4)
+    for first, last in ((1, kill), (back + 1, steps)):
+        for step in range(first, last + 1, every):
+            note("step", "train", step=step, loss=round(6 - step / 3 + step % 2 / 5, 4))
+            if step % 3 == 0:
+                note("saved", "train", 0.1, step=step)
+        if first == 1:
+            note("kill", "train", step=kill)
+            note("ranks", "train", 0.1, state="killed", number=4)
+            note("ranks", "train", 0.0, state="starting", number=4)
+            note("resume", "train", 0.0, step=back)
+            note("ranks", "train", 1.0, state="training", number=4)
+    note("validation", "train", 0.2, step=steps, loss=2.5)
+    note("ranks", "train", 0.1, state="ended", number=4)
+    note("end", "train")
+    note("begin", "sft", 0.1)
+    note("ranks", "sft", 0.1, state="training", number=1)
+    for step in (1, 2, 3):
+        note("step", "sft", step=step, loss=4.0 - step)
+    note("end", "sft")
+    return events
+
+
+def machine_board(events=None, **state):
+    """That machine."""
+    stages = {"crawl": "crawl", "train": "pre-training", "sft": "answers", "dpo": "preferences"}
+    given = {"stages": stages, "mesh": {"dp": 2, "pp": 2}}
+    return widgets.MachineBoard(events or machine_events(), **given | state)
+
+
 TWO_LINES = "a = 3; b = a + a; c = b + b"
 PROGRAMS = {
     "two lines": TWO_LINES,
@@ -728,6 +771,14 @@ REGISTRY = {
         lambda: widgets.LossAxis(axis_models(2), BEGINNINGS, floor=0.0, vocab_size=10),
         largest_axis,
         kilobytes=30,
+    ),
+    widgets.MachineBoard: entry(
+        machine_board,
+        {},
+        {"event": 1, "of": "dpo"},
+        {"event": 12},
+        lambda: machine_board(machine_events(steps=700, kill=400, back=250), of="sft"),
+        kilobytes=40,
     ),
     widgets.MatrixSplitter: entry(
         widgets.MatrixSplitter,

@@ -117,6 +117,22 @@ def test_what_is_validated_is_packed_too(finished):
     assert 0 < last.nats_per_token < finished.reports[0].loss
 
 
+MESHES = {
+    "dp=2,pp=2": {"parallel": "zero1", "micro_batches": 2},
+    "tp=2,pp=2": {"sequence_parallel": True},
+}
+
+
+@pytest.mark.parametrize("mesh", MESHES)
+def test_a_mesh_has_the_losses_of_one_process(mesh, finished, tmp_path):
+    """Mutants seen to fail: rows times length as the normaliser, no mask on the stages."""
+    config = replace(PACKED, mesh=mesh, **MESHES[mesh])
+    found = train.fit_on_ranks(config, tmp_path / "run", timeout_s=120)
+    assert found.losses == pytest.approx([report.loss for report in finished.reports], rel=1e-5)
+    last = finished.validations[PACKED.steps].nats_per_token
+    assert found.validations[PACKED.steps].nats_per_token == pytest.approx(last, rel=1e-5)
+
+
 @pytest.mark.parametrize("parallel", ["ddp", "zero1", "zero3"])
 def test_ranks_train_what_one_process_does(parallel, finished, tmp_path):
     config = replace(PACKED, ranks=2, parallel=parallel, accumulate=2)
@@ -129,8 +145,8 @@ def test_ranks_train_what_one_process_does(parallel, finished, tmp_path):
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        (["--mesh", "dp=2,tp=2"], "order = packed is for engine = own without a mesh"),
-        (["--engine", "torch"], "order = packed is for engine = own without a mesh"),
+        (["--mesh", "dp=2,cp=2"], "cp cuts rows where no document ends: leave out order = packed"),
+        (["--engine", "torch"], "order = packed is for engine = own: leave out either"),
     ],
 )
 def test_what_cannot_be_packed_is_refused(flags, said, tmp_path, capsys):

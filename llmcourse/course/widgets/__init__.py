@@ -1,6 +1,6 @@
 """The widgets of the chapters.
 
-Taught in: chapters/00_how_to_use.ipynb, chapters/01_whole_run.ipynb, chapters/02_step_by_hand.ipynb, chapters/03_downhill.ipynb, chapters/04_pairs_to_transformer.ipynb, chapters/05_tokens.ipynb, chapters/06_crawl_to_corpus.ipynb, chapters/09_data_loading.ipynb, chapters/10_blueprint.ipynb, chapters/11_attention.ipynb, chapters/12_feed_forward.ipynb, chapters/13_norm_rope_silu.ipynb, chapters/14_mixture_of_experts.ipynb, chapters/15_splitting_the_model.ipynb, chapters/16_cross_entropy.ipynb, chapters/17_targets_and_masks.ipynb, chapters/18_backpropagation.ipynb, chapters/19_llama_backward.ipynb, chapters/20_activation_memory.ipynb, chapters/21_pipelines.ipynb, chapters/22_collectives.ipynb, chapters/23_data_parallel.ipynb, chapters/24_zero.ipynb, chapters/25_optimizers.ipynb, chapters/26_learning_rate.ipynb, chapters/27_mixed_precision.ipynb, chapters/28_stability.ipynb, chapters/29_weights.ipynb, chapters/30_checkpoints.ipynb, chapters/31_failures.ipynb, chapters/32_batch_size.ipynb, chapters/35_cost.ipynb, chapters/37_hardware.ipynb, chapters/38_orchestration.ipynb, chapters/39_why_16384.ipynb, chapters/40_sft.ipynb, chapters/41_preferences.ipynb, chapters/42_reward_hacking.ipynb, chapters/43_benchmarks.ipynb, chapters/44_contamination.ipynb
+Taught in: chapters/00_how_to_use.ipynb, chapters/01_whole_run.ipynb, chapters/02_step_by_hand.ipynb, chapters/03_downhill.ipynb, chapters/04_pairs_to_transformer.ipynb, chapters/05_tokens.ipynb, chapters/06_crawl_to_corpus.ipynb, chapters/09_data_loading.ipynb, chapters/10_blueprint.ipynb, chapters/11_attention.ipynb, chapters/12_feed_forward.ipynb, chapters/13_norm_rope_silu.ipynb, chapters/14_mixture_of_experts.ipynb, chapters/15_splitting_the_model.ipynb, chapters/16_cross_entropy.ipynb, chapters/17_targets_and_masks.ipynb, chapters/18_backpropagation.ipynb, chapters/19_llama_backward.ipynb, chapters/20_activation_memory.ipynb, chapters/21_pipelines.ipynb, chapters/22_collectives.ipynb, chapters/23_data_parallel.ipynb, chapters/24_zero.ipynb, chapters/25_optimizers.ipynb, chapters/26_learning_rate.ipynb, chapters/27_mixed_precision.ipynb, chapters/28_stability.ipynb, chapters/29_weights.ipynb, chapters/30_checkpoints.ipynb, chapters/31_failures.ipynb, chapters/32_batch_size.ipynb, chapters/35_cost.ipynb, chapters/37_hardware.ipynb, chapters/38_orchestration.ipynb, chapters/39_why_16384.ipynb, chapters/40_sft.ipynb, chapters/41_preferences.ipynb, chapters/42_reward_hacking.ipynb, chapters/43_benchmarks.ipynb, chapters/44_contamination.ipynb, chapters/45_capstone.ipynb
 """  # noqa: E501 - one line, which tests and pages read
 
 from typing import TYPE_CHECKING
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from llmcourse.course.widgets.intervals import IntervalLab
     from llmcourse.course.widgets.isoflop import IsoflopValley
     from llmcourse.course.widgets.leaks import LeakBoard
+    from llmcourse.course.widgets.machine import MachineBoard
     from llmcourse.course.widgets.memory import MemoryTimeline
     from llmcourse.course.widgets.mesh import MeshGrid
     from llmcourse.course.widgets.mixture import MixtureTriangle

@@ -7,7 +7,7 @@ which layers there are.
 Shape suffixes:  B batch, T time, t time of this rank's tokens, V vocabulary.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -74,8 +74,9 @@ class Part(nn.Module):
         inputs_BT: Int[Tensor, "B T"],
         targets_BT: Int[Tensor, "B T"],
         *,
-        num_tokens: int,
+        num_tokens: int | float,
         autocast: torch.dtype | None = None,
+        apart: Mapping[str, Tensor] | None = None,
     ) -> float:
         """Add the gradients of this rank's share of a batch to those of its parameters.
 
@@ -84,6 +85,7 @@ class Part(nn.Module):
             targets_BT: the token after each.
             num_tokens: tokens that count in the whole batch, over all ranks.
             autocast: dtype in which the stages compute, such as torch.bfloat16; None is as given.
+            apart: of packed rows the mask and positions_BT of their documents, without cp.
 
         Returns:
             The sum of the losses of this rank's tokens over `num_tokens`, in nats.
@@ -92,7 +94,7 @@ class Part(nn.Module):
             self.schedule,
             list(self.stages),
             self.rank.axis("pp"),
-            self._micro_batches(inputs_BT, targets_BT),
+            self._micro_batches(inputs_BT, targets_BT, apart or {}),
             lambda logits_BTV, batch: self._loss(logits_BTV, batch.targets, num_tokens),
             extra_loss_of=self._balance,
             shape_of=self._message_shape,
@@ -142,7 +144,10 @@ class Part(nn.Module):
         return cut_of(name, shape, self.config, self.split, self.rank.place) is not None
 
     def _micro_batches(
-        self, inputs_BT: Int[Tensor, "B T"], targets_BT: Int[Tensor, "B T"]
+        self,
+        inputs_BT: Int[Tensor, "B T"],
+        targets_BT: Int[Tensor, "B T"],
+        apart: Mapping[str, Tensor],
     ) -> list[MicroBatch]:
         """Cut a batch into micro-batches, and of each sequence take this rank's tokens."""
         index, size, settings = self.rank.place["cp"], self.split.cp, {}
@@ -154,9 +159,15 @@ class Part(nn.Module):
             settings["num_tokens"] = inputs_BT.shape[1]
         if size > 1:
             settings["positions_BT"] = positions_t.expand(rows, -1)
+        cut = {name: of_all.split(rows) for name, of_all in apart.items()}
+        parts = zip(inputs_BT.split(rows), targets_BT.split(rows), strict=True)
         return [
-            MicroBatch(inputs, targets, {**settings, "routings": []})
-            for inputs, targets in zip(inputs_BT.split(rows), targets_BT.split(rows), strict=True)
+            MicroBatch(
+                inputs,
+                targets,
+                {**settings, **{name: each[i] for name, each in cut.items()}, "routings": []},
+            )
+            for i, (inputs, targets) in enumerate(parts)
         ]
 
     def _message_shape(self, batch: MicroBatch) -> tuple[int, ...]:
@@ -166,7 +177,7 @@ class Part(nn.Module):
         return num_rows, length // share, self.config.width
 
     def _loss(
-        self, logits_BtV: Float[Tensor, "B t V"], targets_Bt: Int[Tensor, "B t"], num_tokens: int
+        self, logits_BtV: Float[Tensor, "B t V"], targets_Bt: Int[Tensor, "B t"], num_tokens: float
     ) -> Float[Tensor, ""]:
         """Return the losses of a micro-batch's tokens, divided by those of the whole batch."""
         if self.split.tp > 1:

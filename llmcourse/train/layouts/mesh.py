@@ -15,7 +15,7 @@ from llmcourse.parallel import collectives, mesh
 from llmcourse.parallel.world import Rank
 from llmcourse.parallel.zero import ZeroOptimizer
 from llmcourse.train.config import TrainConfig
-from llmcourse.train.layouts.one import Batch, Layout, Losses, Prediction
+from llmcourse.train.layouts.one import Batch, Layout, Losses, Prediction, told_apart
 
 WEIGHT = "weight"
 """The name of a weight in the states that a mesh cuts and joins, beside those of its moments."""
@@ -64,8 +64,12 @@ class OnMesh(Layout):
         nats = self.model.forward_and_backward(
             batch.inputs_BT,
             batch.targets_BT,
-            num_tokens=self.config.batch_size * self.config.model.context_length,
+            # Of packed rows, tokens that end a document ask for nothing: they are counted.
+            num_tokens=self.config.batch_size * self.config.model.context_length
+            if batch.documents_BT is None
+            else self._counted(batch),
             autocast=torch.bfloat16 if self.config.precision == "bf16" else None,
+            apart=told_apart(batch),
         )
         value = torch.tensor(nats, dtype=torch.float64)
         return Losses(value, value)

@@ -132,7 +132,7 @@ class Layout:
         routings: list[Routing] = []
         narrow = self.config.precision == "bf16"
         with torch.autocast(self.device.type, torch.bfloat16, enabled=narrow):
-            logits_BTV = self.model(batch.inputs_BT, routings=routings, **_apart(batch))
+            logits_BTV = self.model(batch.inputs_BT, routings=routings, **told_apart(batch))
             return Prediction(logits_BTV, routings)
 
     def _counted(self, batch: Batch) -> float:
@@ -255,7 +255,7 @@ class Layout:
         return path if self.is_first else None
 
 
-def _apart(batch: Batch) -> dict[str, Tensor]:
+def told_apart(batch: Batch) -> dict[str, Tensor]:
     """Return what tells a model which tokens of a row belong together; nothing for plain rows."""
     if batch.documents_BT is None:
         return {}
