@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from llmcourse import train
+from llmcourse.capstone import CapstoneConfig, hashes, run_capstone, shipped
 from llmcourse.course.recorded import recorded_runs
 from llmcourse.data import make_tasks, part_of, preference_pairs
 from llmcourse.evaluate import HOW, SKILLS
@@ -577,3 +578,33 @@ def test_a_training_text_has_as_many_tokens_with_copies_as_without(monkeypatch):
     model = contamination_runs.trained(texts, 0)
     assert contamination_runs.canary(model, test)["rank"] > 1
     assert sum(contamination_runs.right_answers(model, test.leaked, 0)) < 20
+
+
+# --- the whole machine
+
+
+def test_the_machine_is_recorded_with_its_crash_and_without(tmp_path):
+    found = recorded_runs("capstone")
+    assert found["settings"] == shipped("small")
+    killed, whole = (found["runs"][name]["0"] for name in ("killed", "whole"))
+    assert killed["hashes"] == whole["hashes"]
+    assert len(killed["hashes"]) == 9 + 3
+    events = [event["event"] for event in killed["log"]]
+    assert (events.count("kill"), events.count("resume"), events.count("end")) == (1, 1, 9)
+    crash, back = (
+        next(e["step"] for e in killed["log"] if e["event"] == each) for each in ("kill", "resume")
+    )
+    config = CapstoneConfig.read("small")
+    assert crash >= config.kill.step
+    assert back == crash // config.train.checkpoint_every * config.train.checkpoint_every
+    made = run_capstone(config, tmp_path, until="crawl")
+    assert made["crawl"]["facts"] == whole["stages"]["crawl"]["facts"]
+
+
+def test_the_machine_s_first_half_comes_out_as_recorded(request, tmp_path):
+    if request.config.getoption("seeds") == 1:
+        pytest.skip("a minute and more: make soak")
+    whole = recorded_runs("capstone")["runs"]["whole"]["0"]
+    run_capstone(CapstoneConfig.read("small"), tmp_path, until="tokens")
+    for stage in ("crawl", "funnel", "mixture", "tokens"):
+        assert hashes(tmp_path)[stage] == whole["hashes"][stage]
