@@ -2,7 +2,7 @@
 
 import sys
 from argparse import SUPPRESS, ArgumentError, ArgumentParser, HelpFormatter
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 GO_ON = 75
 """Status of a run that has saved because it was told to end: the work is not done, go on with it.
@@ -29,6 +29,24 @@ def fail(program: str, problem: Exception | str) -> int:
         line = f"{line[: LONGEST // 2]} ... {line[-LONGEST // 2 :]}"
     print(f"{program}: {line}", file=sys.stderr)
     return 2
+
+
+def ended(program: str, work: Callable[[], None]) -> int:
+    """Do the work of a command; return its status: 0, 2 after one line on what is wrong, or 130.
+
+    Raises:
+        BrokenPipeError: if the reader has read enough; what started the command ends quietly.
+    """
+    try:
+        work()
+    except BrokenPipeError:
+        raise
+    except (ValueError, ArgumentError, OSError) as error:
+        return fail(program, error)
+    except KeyboardInterrupt:
+        print(file=sys.stderr)
+        return 130
+    return 0
 
 
 def shorten_help(parser: ArgumentParser, arguments: Sequence[str], usual: Collection[str]) -> None:

@@ -197,14 +197,18 @@ class CapstoneConfig:
         """Return the settings in a file, or those that come with the package under a name.
 
         Raises:
-            ValueError: if it is no TOML, or a setting is unknown or cannot be.
+            ValueError: if it is not there or no TOML, or a setting is unknown or cannot be.
             OSError: if it cannot be read.
         """
         path = Path(path)
-        text = shipped(str(path)) if str(path) in SIZES and not path.exists() else None
-        text = path.read_text(encoding="utf8") if text is None else text
+        named = str(path) in SIZES and not path.exists()
+        if not named and not path.exists():
+            raise ValueError(f"{path} is not there: give a file, {' or '.join(SIZES)}")
         try:
+            text = shipped(str(path)) if named else path.read_text(encoding="utf8")
             return cls.of(tomllib.loads(text))
+        except tomllib.TOMLDecodeError as error:
+            raise ValueError(f"{path} is no TOML: {error}") from error
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
 

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from jsonargparse import ArgumentError, ArgumentParser
+from jsonargparse import ArgumentParser
 
 from llmcourse.base.arguments import require
-from llmcourse.base.command_line import fail
+from llmcourse.base.command_line import ended
 from llmcourse.base.files import write_atomically
 from llmcourse.data.corpus import END_OF_TEXT, stories
 from llmcourse.data.shards import TokenShards
@@ -256,30 +256,25 @@ def _line(name: str, row: Row) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return 0, or 2 after one line that says what is wrong."""
-    try:
-        options = _parser().parse_args(arguments)
-        if options.suite not in SUITES:
-            raise ValueError(f"suite must be {' or '.join(SUITES)}, got {options.suite!r}")
-        model, tokenizer = load_model(options.run)
-        file = Path(options.out or Path(options.run) / f"evaluation_{options.suite}.json")
-        evaluate(
-            model,
-            tokenizer,
-            options.suite,
-            num_items=options["items"],
-            seed=options.seed,
-            file=file,
-            write=lambda line: print(line, flush=True),
-        )
-        print(f"written to {file}")
-    except BrokenPipeError:  # the reader has read enough; what started us ends quietly
-        raise
-    except (ValueError, ArgumentError, OSError) as error:
-        return fail(PROGRAM, error)
-    except KeyboardInterrupt:
-        print(file=sys.stderr)
-        return 130
-    return 0
+    return ended(PROGRAM, lambda: _evaluate(arguments))
+
+
+def _evaluate(arguments: Sequence[str] | None) -> None:
+    options = _parser().parse_args(arguments)
+    if options.suite not in SUITES:
+        raise ValueError(f"suite must be {' or '.join(SUITES)}, got {options.suite!r}")
+    model, tokenizer = load_model(options.run)
+    file = Path(options.out or Path(options.run) / f"evaluation_{options.suite}.json")
+    evaluate(
+        model,
+        tokenizer,
+        options.suite,
+        num_items=options["items"],
+        seed=options.seed,
+        file=file,
+        write=lambda line: print(line, flush=True),
+    )
+    print(f"written to {file}")
 
 
 def _parser() -> ArgumentParser:

@@ -9,17 +9,16 @@ equal runs are equal to the byte but for their last section, which holds dates a
 import datetime
 import json
 import math
-import sys
 from argparse import HelpFormatter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from jsonargparse import ArgumentError, ArgumentParser
+from jsonargparse import ArgumentParser
 
 from llmcourse import __version__
-from llmcourse.base.command_line import fail
+from llmcourse.base.command_line import ended
 from llmcourse.base.files import write_atomically
 from llmcourse.evaluate import report_sections as of
 from llmcourse.evaluate.report_ability import benchmarks_section, contamination_section
@@ -227,22 +226,17 @@ def _plain(value: Any) -> Any:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return 0, or 2 after one line that says what is wrong."""
-    try:
-        options = _parser().parse_args(arguments)
-        out = Path(options.out or Path(options.run) / "report")
-        record = report(options.run, out, curated=options.curated)
-        for section in record["sections"].values():
-            if "missing" in section:
-                print(f"{section['title']}: not measured: {section['missing']}")
-        print(f"written to {out / 'report.html'} and {out / 'report.json'}")
-    except BrokenPipeError:  # the reader has read enough; what started us ends quietly
-        raise
-    except (ValueError, ArgumentError, OSError) as error:
-        return fail(PROGRAM, error)
-    except KeyboardInterrupt:
-        print(file=sys.stderr)
-        return 130
-    return 0
+    return ended(PROGRAM, lambda: _report(arguments))
+
+
+def _report(arguments: Sequence[str] | None) -> None:
+    options = _parser().parse_args(arguments)
+    out = Path(options.out or Path(options.run) / "report")
+    record = report(options.run, out, curated=options.curated)
+    for section in record["sections"].values():
+        if "missing" in section:
+            print(f"{section['title']}: not measured: {section['missing']}")
+    print(f"written to {out / 'report.html'} and {out / 'report.json'}")
 
 
 def _parser() -> ArgumentParser:

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from jsonargparse import ArgumentError, ArgumentParser
+from jsonargparse import ArgumentParser
 
-from llmcourse.base.command_line import fail
+from llmcourse.base.command_line import ended
 from llmcourse.posttrain.conversation import Conversation, load_for_chat
 from llmcourse.posttrain.serve import chat_server
 
@@ -22,27 +22,22 @@ HELP = (
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return 0, or 2 after one line that says what is wrong."""
-    try:
-        options = _parser().parse_args(arguments)
-        about = {"temperature": options.temperature, "seed": options.seed}
-        model, tokenizer = load_for_chat(options.run)
+    return ended(PROGRAM, lambda: _chat(arguments))
 
-        def new_conversation() -> Conversation:
-            return Conversation(model, tokenizer, most_tokens=options.tokens, **about)
 
-        if options.serve is None:
-            talk(new_conversation(), sys.stdin, _show)
-        else:
-            new_conversation()  # what is wrong with it is told now
-            _serve(new_conversation, options)
-    except BrokenPipeError:  # the reader has read enough; what started us ends quietly
-        raise
-    except (ValueError, ArgumentError, OSError) as error:
-        return fail(PROGRAM, error)
-    except KeyboardInterrupt:
-        print(file=sys.stderr)
-        return 130
-    return 0
+def _chat(arguments: Sequence[str] | None) -> None:
+    options = _parser().parse_args(arguments)
+    about = {"temperature": options.temperature, "seed": options.seed}
+    model, tokenizer = load_for_chat(options.run)
+
+    def new_conversation() -> Conversation:
+        return Conversation(model, tokenizer, most_tokens=options.tokens, **about)
+
+    if options.serve is None:
+        talk(new_conversation(), sys.stdin, _show)
+    else:
+        new_conversation()  # what is wrong with it is told now
+        _serve(new_conversation, options)
 
 
 def talk(conversation: Conversation, lines: Any, write: Callable[[str], Any]) -> None:

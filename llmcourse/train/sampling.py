@@ -1,19 +1,18 @@
 """What a trained run writes, shown token by token:  llmcourse sample --run runs/a --prompt Once."""
 
 import codecs
-import sys
 from argparse import HelpFormatter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from jsonargparse import ArgumentError, ArgumentParser
+from jsonargparse import ArgumentParser
 from torch import Tensor
 
 from llmcourse.base import runtime
 from llmcourse.base.arguments import require
-from llmcourse.base.command_line import fail
+from llmcourse.base.command_line import ended
 from llmcourse.data.corpus import END_OF_TEXT
 from llmcourse.data.tokenizer import Tokenizer
 from llmcourse.model import Transformer, generate, without
@@ -82,16 +81,7 @@ def stream(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return 0, or 2 after one line that says what is wrong."""
-    try:
-        _sample(arguments)
-    except BrokenPipeError:  # the reader has read enough; what started us ends quietly
-        raise
-    except (ValueError, ArgumentError, OSError) as error:
-        return fail(PROGRAM, error)
-    except KeyboardInterrupt:
-        print(file=sys.stderr)
-        return 130
-    return 0
+    return ended(PROGRAM, lambda: _sample(arguments))
 
 
 def _sample(arguments: Sequence[str] | None) -> None:

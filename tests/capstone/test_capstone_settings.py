@@ -15,7 +15,7 @@ from llmcourse.parallel.world import RankError
 from llmcourse.train.lock import locked
 
 BAD = {
-    "no TOML": ("[train\n", "Expected ']'"),
+    "no TOML": ("[train\n", "is no TOML: Expected ']'"),
     "an unknown section": ("[trian]\nsteps = 3\n", "no setting 'trian': did you mean train?"),
     "an unknown setting": (
         "[train]\nstepps = 3\n",
@@ -59,6 +59,12 @@ def test_what_cannot_be_is_refused_in_one_line(name, tmp_path, capsys):
     assert line.count("\n") == 1
     assert str(file) in line
     assert not (tmp_path / "out").exists()
+
+
+def test_a_file_that_is_not_there_is_said_with_what_to_do(tmp_path, capsys):
+    assert command_line.main(["--config", str(tmp_path / "x.toml")]) == 2
+    said = "x.toml is not there: give a file, small or overnight\n"
+    assert capsys.readouterr().err.endswith(said)
 
 
 def test_the_sizes_that_come_along_can_be_read():
