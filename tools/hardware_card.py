@@ -54,7 +54,8 @@ million H100-hours for {large_yflop:.1f} · 10²⁴ FLOPs: {mfu_percent:.0f} % |
 | GB, TB | 10⁹ and 10¹² bytes, as data sheets count | the {parameters:,} parameters of Llama 3 8B, \
 2 bytes each, are {weights_gb:.2f} GB |
 | GiB | 2³⁰ bytes, {gib:.3f} GB, as many programs count | the same parameters are \
-{weights_gib:.2f} GiB; a GPU with 80 GB has {memory_gib:.1f} GiB |
+{weights_gib:.2f} GiB; 80 · 10⁹ bytes are {memory_gib:.1f} GiB (a GPU sold as 80 GB may have \
+nearly 80 GiB) |
 | Gb/s | 10⁹ bits in a second; 8 bits are a byte | 400 Gb/s are 50 GB/s, so these parameters go \
 through one such card in {weights_s:.2f} s |
 | token | a piece of text; how many bytes it has depends on tokenizer and text | 15.6 · 10¹² \

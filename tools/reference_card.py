@@ -41,8 +41,9 @@ them can be computed from the package, and are: {agree} agree with what is print
 tolerance of their row, and {differ} do not, with the reason where it is known. The last table has \
 {quoted} more that are quoted, since nothing can be computed from them.
 
-- *Printed* is what the source says, *computed* what the functions of `llmcourse` give, and \
-*error* how far the second is from the first.
+- *Printed* is what the source says (for *own arithmetic*, what this book says), *computed* what \
+the functions of `llmcourse` give, and *error* how far the second is from the first, before the \
+columns are rounded. How much is allowed is set for each figure.
 - A figure is *recomputed* where one test, `{test}`, computes it anew under its id and finds the \
 error within the tolerance. For one that *does not reproduce*, the same test fails as soon as it \
 does.

@@ -340,7 +340,7 @@ def test_the_units_are_worked_out_right():
         "MFU": f"{flop / 1e24:.1f} · 10²⁴ FLOPs: {flop / 30.84e6 / 36 / 989.4e12:.0f} %",
         "PF-day": f"314 · 10²¹ FLOPs are {6 * 174.6e9 * 300e9 / 8.64e19:,.0f} PF-days",
         "GB, TB": "are 16.06 GB",
-        "GiB": "are 14.96 GiB; a GPU with 80 GB has 74.5 GiB",
+        "GiB": "are 14.96 GiB; 80 · 10⁹ bytes are 74.5 GiB",
         "Gb/s": "in 0.32 s",
         "token": "62.4 TB",
         "nat per token": "perplexity of 7.39",
