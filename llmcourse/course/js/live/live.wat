@@ -1,0 +1,127 @@
+;; The one thing that the engine cannot do fast in JavaScript: to multiply two matrices.
+;;
+;;   C = C + A B      A has M rows and K columns, B K rows and N columns
+;;
+;; Numbers are float32.  A vector (v128) holds four of them, side by side, and one instruction adds or
+;; multiplies all four.  The kernel works on tiles of C, four rows high and two vectors (eight columns)
+;; wide: eight vectors that stay in the processor's registers while k runs from 0 to K.  For every k,
+;; two vectors of B are loaded and four numbers of A, and each meets each: eight products for six loads.
+;; Where fewer than eight columns are left, four, the tile is one vector wide.
+;;
+;; M and N are multiples of 4.  Places and distances are in bytes: `down` leads from a row to the next,
+;; `along` from a column to the next, so that A may be the transpose of what is stored.
+;;
+;; tools/kernel.py compiles this text twice: as it stands, and with relaxed SIMD, in which
+;; f32x4.relaxed_madd does a multiplication and an addition at once and rounds as the processor likes.
+(module
+  (import "live" "memory" (memory 1))
+
+  (func (export "multiply")
+    (param $M i32) (param $N i32) (param $K i32)
+    (param $A i32) (param $A_down i32) (param $A_along i32)
+    (param $B i32) (param $B_down i32)
+    (param $C i32) (param $C_down i32)
+    (local $i i32) (local $j i32) (local $k i32)      ;; counted down to 0
+    (local $A_tile i32) (local $C_tile i32)           ;; where the tile's rows begin
+    (local $a_at i32) (local $b_at i32)
+    (local $A_down2 i32) (local $A_down3 i32) (local $C1 i32) (local $C2 i32) (local $C3 i32)
+    (local $a v128) (local $b0 v128) (local $b1 v128)
+    (local $c00 v128) (local $c01 v128) (local $c10 v128) (local $c11 v128)
+    (local $c20 v128) (local $c21 v128) (local $c30 v128) (local $c31 v128)
+
+    (local.set $A_down2 (i32.mul (local.get $A_down) (i32.const 2)))
+    (local.set $A_down3 (i32.mul (local.get $A_down) (i32.const 3)))
+
+    ;; Two vectors wide, as long as there are eight columns.
+    (local.set $j (local.get $N))
+    (block $narrow
+      (loop $columns
+        (br_if $narrow (i32.lt_s (local.get $j) (i32.const 8)))
+        (local.set $A_tile (local.get $A))
+        (local.set $C_tile (local.get $C))
+        (local.set $i (local.get $M))
+        (loop $rows
+          (local.set $C1 (i32.add (local.get $C_tile) (local.get $C_down)))
+          (local.set $C2 (i32.add (local.get $C1) (local.get $C_down)))
+          (local.set $C3 (i32.add (local.get $C2) (local.get $C_down)))
+          (local.set $c00 (v128.load (local.get $C_tile)))
+          (local.set $c01 (v128.load offset=16 (local.get $C_tile)))
+          (local.set $c10 (v128.load (local.get $C1)))
+          (local.set $c11 (v128.load offset=16 (local.get $C1)))
+          (local.set $c20 (v128.load (local.get $C2)))
+          (local.set $c21 (v128.load offset=16 (local.get $C2)))
+          (local.set $c30 (v128.load (local.get $C3)))
+          (local.set $c31 (v128.load offset=16 (local.get $C3)))
+          (local.set $a_at (local.get $A_tile))
+          (local.set $b_at (local.get $B))
+          (local.set $k (local.get $K))
+          (loop $sum
+            (local.set $b0 (v128.load (local.get $b_at)))
+            (local.set $b1 (v128.load offset=16 (local.get $b_at)))
+            (local.set $a (v128.load32_splat (local.get $a_at)))
+            (local.set $c00 (f32x4.add (local.get $c00) (f32x4.mul (local.get $a) (local.get $b0))))
+            (local.set $c01 (f32x4.add (local.get $c01) (f32x4.mul (local.get $a) (local.get $b1))))
+            (local.set $a (v128.load32_splat (i32.add (local.get $a_at) (local.get $A_down))))
+            (local.set $c10 (f32x4.add (local.get $c10) (f32x4.mul (local.get $a) (local.get $b0))))
+            (local.set $c11 (f32x4.add (local.get $c11) (f32x4.mul (local.get $a) (local.get $b1))))
+            (local.set $a (v128.load32_splat (i32.add (local.get $a_at) (local.get $A_down2))))
+            (local.set $c20 (f32x4.add (local.get $c20) (f32x4.mul (local.get $a) (local.get $b0))))
+            (local.set $c21 (f32x4.add (local.get $c21) (f32x4.mul (local.get $a) (local.get $b1))))
+            (local.set $a (v128.load32_splat (i32.add (local.get $a_at) (local.get $A_down3))))
+            (local.set $c30 (f32x4.add (local.get $c30) (f32x4.mul (local.get $a) (local.get $b0))))
+            (local.set $c31 (f32x4.add (local.get $c31) (f32x4.mul (local.get $a) (local.get $b1))))
+            (local.set $a_at (i32.add (local.get $a_at) (local.get $A_along)))
+            (local.set $b_at (i32.add (local.get $b_at) (local.get $B_down)))
+            (br_if $sum (local.tee $k (i32.sub (local.get $k) (i32.const 1)))))
+          (v128.store (local.get $C_tile) (local.get $c00))
+          (v128.store offset=16 (local.get $C_tile) (local.get $c01))
+          (v128.store (local.get $C1) (local.get $c10))
+          (v128.store offset=16 (local.get $C1) (local.get $c11))
+          (v128.store (local.get $C2) (local.get $c20))
+          (v128.store offset=16 (local.get $C2) (local.get $c21))
+          (v128.store (local.get $C3) (local.get $c30))
+          (v128.store offset=16 (local.get $C3) (local.get $c31))
+          (local.set $A_tile (i32.add (local.get $A_tile) (i32.mul (local.get $A_down) (i32.const 4))))
+          (local.set $C_tile (i32.add (local.get $C3) (local.get $C_down)))
+          (br_if $rows (local.tee $i (i32.sub (local.get $i) (i32.const 4)))))
+        (local.set $B (i32.add (local.get $B) (i32.const 32)))
+        (local.set $C (i32.add (local.get $C) (i32.const 32)))
+        (local.set $j (i32.sub (local.get $j) (i32.const 8)))
+        (br $columns)))
+    (if (i32.eqz (local.get $j)) (then (return)))
+
+    ;; The last four columns.
+    (local.set $i (local.get $M))
+    (local.set $A_tile (local.get $A))
+    (local.set $C_tile (local.get $C))
+    (loop $rows
+      (local.set $C1 (i32.add (local.get $C_tile) (local.get $C_down)))
+      (local.set $C2 (i32.add (local.get $C1) (local.get $C_down)))
+      (local.set $C3 (i32.add (local.get $C2) (local.get $C_down)))
+      (local.set $c00 (v128.load (local.get $C_tile)))
+      (local.set $c10 (v128.load (local.get $C1)))
+      (local.set $c20 (v128.load (local.get $C2)))
+      (local.set $c30 (v128.load (local.get $C3)))
+      (local.set $a_at (local.get $A_tile))
+      (local.set $b_at (local.get $B))
+      (local.set $k (local.get $K))
+      (loop $sum
+        (local.set $b0 (v128.load (local.get $b_at)))
+        (local.set $a (v128.load32_splat (local.get $a_at)))
+        (local.set $c00 (f32x4.add (local.get $c00) (f32x4.mul (local.get $a) (local.get $b0))))
+        (local.set $a (v128.load32_splat (i32.add (local.get $a_at) (local.get $A_down))))
+        (local.set $c10 (f32x4.add (local.get $c10) (f32x4.mul (local.get $a) (local.get $b0))))
+        (local.set $a (v128.load32_splat (i32.add (local.get $a_at) (local.get $A_down2))))
+        (local.set $c20 (f32x4.add (local.get $c20) (f32x4.mul (local.get $a) (local.get $b0))))
+        (local.set $a (v128.load32_splat (i32.add (local.get $a_at) (local.get $A_down3))))
+        (local.set $c30 (f32x4.add (local.get $c30) (f32x4.mul (local.get $a) (local.get $b0))))
+        (local.set $a_at (i32.add (local.get $a_at) (local.get $A_along)))
+        (local.set $b_at (i32.add (local.get $b_at) (local.get $B_down)))
+        (br_if $sum (local.tee $k (i32.sub (local.get $k) (i32.const 1)))))
+      (v128.store (local.get $C_tile) (local.get $c00))
+      (v128.store (local.get $C1) (local.get $c10))
+      (v128.store (local.get $C2) (local.get $c20))
+      (v128.store (local.get $C3) (local.get $c30))
+      (local.set $A_tile (i32.add (local.get $A_tile) (i32.mul (local.get $A_down) (i32.const 4))))
+      (local.set $C_tile (i32.add (local.get $C3) (local.get $C_down)))
+      (br_if $rows (local.tee $i (i32.sub (local.get $i) (i32.const 4)))))))
