@@ -21,12 +21,12 @@ export function backward(model, ids) {
 }
 
 function feedForwardBackward({ w, dw, space, back }, layer, l) {
-  const { y, normed2, scales2, gate, up, hidden } = layer;
+  const { y, normed2, scales2, gate, up, share, hidden } = layer;
   const { dx, dnormed, dhidden, dgate, dup } = back;
   const backOf = (name, dinput, doutput, input, how) =>
     linearBackward(space, dinput, of(dw, l, name), doutput, input, of(w, l, name), how);
   backOf("feed_forward.w_down", dhidden, dx, hidden);
-  siluGateBackward(dgate, dup, dhidden, gate, up);
+  siluGateBackward(dgate, dup, dhidden, share, gate, up);
   backOf("feed_forward.w_gate", dnormed, dgate, normed2);
   backOf("feed_forward.w_up", dnormed, dup, normed2, { add: true });
   const gain = "feed_forward_norm.gain";

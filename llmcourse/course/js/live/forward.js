@@ -18,7 +18,7 @@ export function forward(model, ids) {
 }
 
 // How wrong the predictions are, in nats per token.
-export const loss = ({ last }, targets) => crossEntropy(last.logits, targets);
+export const loss = ({ last, space }, targets) => crossEntropy(space, last.logits, targets);
 
 // x = one row of the embedding for every token
 export function embed(x, ids, { numbers, columns }) {
@@ -36,7 +36,7 @@ function attend({ w, space, config, rotations }, layer, l) {
   rope(k, rotations);
   eachHead(config, (b, h, g, i) => {
     space.multiply(p[i], heads.q[b][h], transposed(heads.k[b][g]));
-    causalSoftmax(p[i], 1 / Math.sqrt(config.head_size));
+    causalSoftmax(space, p[i], 1 / Math.sqrt(config.head_size));
     space.multiply(heads.mixed[b][h], p[i], heads.v[b][g]);
   });
   y.numbers.set(x.numbers);
@@ -45,11 +45,11 @@ function attend({ w, space, config, rotations }, layer, l) {
 
 // next = y + W_down (silu(W_gate n) W_up n),  n the normalised y
 function feedForward({ w, space, config }, layer, l, next) {
-  const { y, normed2, scales2, gate, up, hidden } = layer;
+  const { y, normed2, scales2, gate, up, share, hidden } = layer;
   rmsnorm(normed2, scales2, y, of(w, l, "feed_forward_norm.gain"), config.norm_eps);
   linear(space, gate, normed2, of(w, l, "feed_forward.w_gate"));
   linear(space, up, normed2, of(w, l, "feed_forward.w_up"));
-  siluGate(hidden, gate, up);
+  siluGate(space, hidden, share, gate, up);
   next.numbers.set(y.numbers);
   space.multiply(next, hidden, transposed(of(w, l, "feed_forward.w_down")), { add: true });
 }

@@ -66,7 +66,8 @@ export function rope(x, { cos, sin, positions, pairs }, { direction = 1, first =
     const place = ((row + first) % positions) * pairs;
     for (let head = 0; head < heads; head++) {
       for (let j = 0; j < pairs; j++, at += 2) {
-        const [c, s, a, b] = [cos[place + j], direction * sin[place + j], X[at], X[at + 1]];
+        const c = cos[place + j], s = direction * sin[place + j];
+        const a = X[at], b = X[at + 1];
         X[at] = a * c - b * s;
         X[at + 1] = a * s + b * c;
       }
@@ -76,15 +77,20 @@ export function rope(x, { cos, sin, positions, pairs }, { direction = 1, first =
 
 // --- softmax of scores, in place: row t may see the columns up to t
 
-export function causalSoftmax(p, scale) {
-  const P = p.numbers;
-  for (let t = 0, at = 0; t < p.rows; t++, at += p.columns) {
-    let top = -Infinity;
-    for (let s = 0; s <= t; s++) top = Math.max(top, P[at + s]);
+export function causalSoftmax(space, p, scale) {
+  const [P, T] = [p.numbers, p.columns];
+  for (let t = 0, at = 0; t < T; t++, at += T) {
+    let top = P[at];
+    for (let s = 1; s <= t; s++) if (P[at + s] > top) top = P[at + s];
+    for (let s = 0; s <= t; s++) P[at + s] = (P[at + s] - top) * scale; // the largest becomes 0
+  }
+  space.exp(p);
+  for (let t = 0, at = 0; t < T; t++, at += T) {
     let sum = 0;
-    for (let s = 0; s <= t; s++) sum += P[at + s] = Math.exp((P[at + s] - top) * scale);
-    for (let s = 0; s <= t; s++) P[at + s] /= sum;
-    P.fill(0, at + t + 1, at + p.columns);
+    for (let s = 0; s <= t; s++) sum += P[at + s];
+    const share = 1 / sum;
+    for (let s = 0; s <= t; s++) P[at + s] *= share;
+    P.fill(0, at + t + 1, at + T);
   }
 }
 
@@ -99,38 +105,46 @@ export function causalSoftmaxBackward(dp, p, scale) {
   }
 }
 
-// --- the gate of SwiGLU: y = silu(gate) up,  silu(z) = z sigmoid(z)
+// --- the gate of SwiGLU: y = gate share up,  share = sigmoid(gate)
 
-const sigmoid = (z) => 1 / (1 + Math.exp(-z));
-
-export function siluGate(y, gate, up) {
-  const [Y, G, U] = [y.numbers, gate.numbers, up.numbers];
-  for (let i = 0; i < Y.length; i++) Y[i] = G[i] * sigmoid(G[i]) * U[i];
+export function siluGate(space, y, share, gate, up) {
+  const [Y, S, G, U] = [y.numbers, share.numbers, gate.numbers, up.numbers];
+  for (let i = 0; i < S.length; i++) S[i] = -G[i];
+  space.exp(share);
+  for (let i = 0; i < S.length; i++) {
+    S[i] = 1 / (1 + S[i]);
+    Y[i] = G[i] * S[i] * U[i];
+  }
 }
 
-export function siluGateBackward(dgate, dup, dy, gate, up) {
-  const [dG, dU, dY, G, U] = [dgate, dup, dy, gate, up].map(({ numbers }) => numbers);
+// dup = dy gate share,  dgate = dy up share (1 + gate (1 - share))
+export function siluGateBackward(dgate, dup, dy, share, gate, up) {
+  const [dG, dU, dY, S, G, U] = [dgate, dup, dy, share, gate, up].map(({ numbers }) => numbers);
   for (let i = 0; i < dY.length; i++) {
-    const share = sigmoid(G[i]);
-    const slope = share * (1 + G[i] * (1 - share));
-    [dG[i], dU[i]] = [dY[i] * U[i] * slope, dY[i] * G[i] * share];
+    dU[i] = dY[i] * G[i] * S[i];
+    dG[i] = dY[i] * U[i] * S[i] * (1 + G[i] * (1 - S[i]));
   }
 }
 
 // --- cross-entropy: mean of -log softmax(logits)[target], in nats
 
 // Leaves in `logits` what the backward pass begins with: (softmax(logits) - 1 at the target) / rows.
-export function crossEntropy(logits, targets) {
+export function crossEntropy(space, logits, targets) {
   const [Z, V, N] = [logits.numbers, logits.columns, logits.rows];
   let loss = 0;
   for (let row = 0, at = 0; row < N; row++, at += V) {
-    let top = -Infinity;
-    for (let v = 0; v < V; v++) top = Math.max(top, Z[at + v]);
-    const right = Z[at + targets[row]];
+    let top = Z[at];
+    for (let v = 1; v < V; v++) if (Z[at + v] > top) top = Z[at + v];
+    for (let v = 0; v < V; v++) Z[at + v] -= top;
+    loss -= Z[at + targets[row]];
+  }
+  space.exp(logits);
+  for (let row = 0, at = 0; row < N; row++, at += V) {
     let sum = 0;
-    for (let v = 0; v < V; v++) sum += Z[at + v] = Math.exp(Z[at + v] - top);
-    loss += top + Math.log(sum) - right;
-    for (let v = 0; v < V; v++) Z[at + v] /= sum * N;
+    for (let v = 0; v < V; v++) sum += Z[at + v];
+    loss += Math.log(sum);
+    const share = 1 / (sum * N);
+    for (let v = 0; v < V; v++) Z[at + v] *= share;
     Z[at + targets[row]] -= 1 / N;
   }
   return loss / N;

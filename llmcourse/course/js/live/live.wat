@@ -1,21 +1,22 @@
-;; The one thing that the engine cannot do fast in JavaScript: to multiply two matrices.
-;;
-;;   C = C + A B      A has M rows and K columns, B K rows and N columns
+;; The two things that the engine cannot do fast in JavaScript: to multiply matrices, and exponentials.
 ;;
 ;; Numbers are float32.  A vector (v128) holds four of them, side by side, and one instruction adds or
-;; multiplies all four.  The kernel works on tiles of C, four rows high and two vectors (eight columns)
-;; wide: eight vectors that stay in the processor's registers while k runs from 0 to K.  For every k,
-;; two vectors of B are loaded and four numbers of A, and each meets each: eight products for six loads.
-;; Where fewer than eight columns are left, four, the tile is one vector wide.
-;;
-;; M and N are multiples of 4.  Places and distances are in bytes: `down` leads from a row to the next,
-;; `along` from a column to the next, so that A may be the transpose of what is stored.
+;; multiplies all four.
 ;;
 ;; tools/kernel.py compiles this text twice: as it stands, and with relaxed SIMD, in which
 ;; f32x4.relaxed_madd does a multiplication and an addition at once and rounds as the processor likes.
 (module
   (import "live" "memory" (memory 1))
 
+  ;; C = C + A B      A has M rows and K columns, B K rows and N columns
+  ;;
+  ;; The kernel works on tiles of C, four rows high and two vectors (eight columns) wide: eight vectors
+  ;; that stay in the processor's registers while k runs from 0 to K.  For every k, two vectors of B are
+  ;; loaded and four numbers of A, and each meets each: eight products for six loads.  Where only four
+  ;; columns are left, the tile is one vector wide.
+  ;;
+  ;; M and N are multiples of 4.  Places and distances are in bytes: `down` leads from a row to the next,
+  ;; `along` from a column to the next, so that A may be the transpose of what is stored.
   (func (export "multiply")
     (param $M i32) (param $N i32) (param $K i32)
     (param $A i32) (param $A_down i32) (param $A_along i32)
@@ -124,4 +125,44 @@
       (v128.store (local.get $C3) (local.get $c30))
       (local.set $A_tile (i32.add (local.get $A_tile) (i32.mul (local.get $A_down) (i32.const 4))))
       (local.set $C_tile (i32.add (local.get $C3) (local.get $C_down)))
-      (br_if $rows (local.tee $i (i32.sub (local.get $i) (i32.const 4)))))))
+      (br_if $rows (local.tee $i (i32.sub (local.get $i) (i32.const 4))))))
+
+  ;; x = e^x for `bytes` of numbers from `at` on, a multiple of 16.
+  ;;
+  ;; e^x = 2^n e^r,  n = x / ln 2 to the nearest whole number,  r = x - n ln 2,  so |r| is below 0.35,
+  ;; where seven terms of the series 1 + r + r^2 / 2! + ... are as exact as a float32 can say.  2^n is
+  ;; written down as it stands: n + 127 are the eight bits of a float32's exponent.  Beyond +-87 numbers
+  ;; leave the range of float32, so x stops there.
+  (func (export "exp") (param $at i32) (param $bytes i32)
+    (local $end i32) (local $x v128) (local $n v128) (local $r v128) (local $sum v128)
+    (local.set $end (i32.add (local.get $at) (local.get $bytes)))
+    (loop $next
+      (local.set $x (f32x4.max (v128.const f32x4 -87 -87 -87 -87)
+        (f32x4.min (v128.const f32x4 87 87 87 87) (v128.load (local.get $at)))))
+      (local.set $n (f32x4.nearest (f32x4.mul (local.get $x)
+        (v128.const f32x4 1.44269504 1.44269504 1.44269504 1.44269504))))
+      ;; ln 2 in two parts, the first so short that n times it is exact
+      (local.set $r (f32x4.sub (local.get $x) (f32x4.mul (local.get $n)
+        (v128.const f32x4 0.693359375 0.693359375 0.693359375 0.693359375))))
+      (local.set $r (f32x4.sub (local.get $r) (f32x4.mul (local.get $n)
+        (v128.const f32x4 -2.12194440e-4 -2.12194440e-4 -2.12194440e-4 -2.12194440e-4))))
+      (local.set $sum (v128.const f32x4 0.000198412698 0.000198412698 0.000198412698 0.000198412698)) ;; 1 / 7!
+      (local.set $sum (f32x4.add (v128.const f32x4 0.00138888889 0.00138888889 0.00138888889 0.00138888889)
+        (f32x4.mul (local.get $sum) (local.get $r))))
+      (local.set $sum (f32x4.add (v128.const f32x4 0.00833333333 0.00833333333 0.00833333333 0.00833333333)
+        (f32x4.mul (local.get $sum) (local.get $r))))
+      (local.set $sum (f32x4.add (v128.const f32x4 0.0416666667 0.0416666667 0.0416666667 0.0416666667)
+        (f32x4.mul (local.get $sum) (local.get $r))))
+      (local.set $sum (f32x4.add (v128.const f32x4 0.166666667 0.166666667 0.166666667 0.166666667)
+        (f32x4.mul (local.get $sum) (local.get $r))))
+      (local.set $sum (f32x4.add (v128.const f32x4 0.5 0.5 0.5 0.5)
+        (f32x4.mul (local.get $sum) (local.get $r))))
+      (local.set $sum (f32x4.add (v128.const f32x4 1 1 1 1)
+        (f32x4.mul (local.get $sum) (local.get $r))))
+      (local.set $sum (f32x4.add (v128.const f32x4 1 1 1 1)
+        (f32x4.mul (local.get $sum) (local.get $r))))
+      (v128.store (local.get $at) (f32x4.mul (local.get $sum) (i32x4.shl
+        (i32x4.add (i32x4.trunc_sat_f32x4_s (local.get $n)) (i32x4.splat (i32.const 127)))
+        (i32.const 23))))
+      (br_if $next (i32.lt_u (local.tee $at (i32.add (local.get $at) (i32.const 16)))
+        (local.get $end))))))

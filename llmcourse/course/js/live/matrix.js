@@ -67,8 +67,13 @@ export class Space {
     // So many rows of b at a time, and of columns of a, as the processor's fastest memory holds.
     for (let k = 0; k < b.rows; k += 256) {
       const count = Math.min(256, b.rows - k);
-      this.kernel(out, a, k * a.along, rows, k * rows.down, count);
+      this.kernel.multiply(out, a, k * a.along, rows, k * rows.down, count);
     }
+  }
+
+  // x = e^x for every number of a whole matrix.
+  exp(x) {
+    this.kernel.exp(x);
   }
 
   // The same matrix with its rows in one piece each, which the kernel reads.
@@ -88,21 +93,29 @@ function fill({ numbers, rows, columns, down }, value) {
   else for (let row = 0; row < rows; row++) numbers.fill(value, row * down, row * down + columns);
 }
 
-// --- the kernels: out = out + a b, for `count` columns of a and rows of b
+// --- the kernels.  multiply: out = out + a b, for `count` columns of a and rows of b
 
 function compiled(bytes, memory) {
   const instance = new WebAssembly.Instance(new WebAssembly.Module(bytes), { live: { memory } });
-  const { multiply } = instance.exports;
+  const { multiply, exp } = instance.exports;
   const place = (matrix, at = 0) => matrix.numbers.byteOffset + 4 * at;
-  return (out, a, aAt, b, bAt, count) => multiply(
-    out.rows, out.columns, count,
-    place(a, aAt), 4 * a.down, 4 * a.along,
-    place(b, bAt), 4 * b.down,
-    place(out), 4 * out.down);
+  return {
+    multiply: (out, a, aAt, b, bAt, count) => multiply(
+      out.rows, out.columns, count,
+      place(a, aAt), 4 * a.down, 4 * a.along,
+      place(b, bAt), 4 * b.down,
+      place(out), 4 * out.down),
+    exp: (x) => exp(place(x), 16 * Math.ceil(x.numbers.length / 4)),
+  };
 }
 
+const inJavaScript = {
+  multiply: multiplyTiles,
+  exp: ({ numbers }) => { for (let i = 0; i < numbers.length; i++) numbers[i] = Math.exp(numbers[i]); },
+};
+
 // The same tiles of four rows, here by four columns, whose sums are 64-bit numbers.
-function inJavaScript(out, a, aAt, b, bAt, count) {
+function multiplyTiles(out, a, aAt, b, bAt, count) {
   const [A, B, C] = [a.numbers, b.numbers, out.numbers];
   const { down, along } = a;
   for (let i = 0; i < out.rows; i += 4) {

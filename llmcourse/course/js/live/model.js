@@ -26,7 +26,7 @@ export function makeModel(config, arithmetic) {
     q: tokens(H * K), k: tokens(G * K), v: tokens(G * K),
     p: Array.from({ length: B * H }, () => space.matrix(T, T)), mixed: tokens(H * K),
     y: tokens(D), normed2: tokens(D), scales2: space.matrix(N, 1),
-    gate: tokens(F), up: tokens(F), hidden: tokens(F),
+    gate: tokens(F), up: tokens(F), share: tokens(F), hidden: tokens(F),
   }));
   const last = { x: tokens(D), normed: tokens(D), scales: space.matrix(N, 1), logits: tokens(V) };
   // What the backward pass of a layer needs and the next layer overwrites.
