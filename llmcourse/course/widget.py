@@ -18,10 +18,11 @@ import anywidget
 import traitlets
 
 _IMPORT = re.compile(r'import \{.*\} from "\./(\w+\.js)";\n')
+_TEXT = re.compile(r'import (\w+) from "\./([\w/]+\.js)" with \{ type: "text" \};\n')
 _NOT_STATE = {"layout", "tabbable", "tooltip"}
 _count = itertools.count(1)
 
-_PAGE = """<div class="lc-host" id="{id}"><p class="lc-still">{alt}</p></div>
+_PAGE = """<div class="lc-host" id="{id}">{still}</div>
 <style>{css}</style>
 <script type="application/json" id="{id}-state">{payload}</script>
 <script type="module">
@@ -41,15 +42,40 @@ def module(name: str) -> str:
     """Return a widget's whole module: what its first lines import, then the widget without them.
 
     A page that is opened from a file may not import one module from another.  The toolkit is
-    imported first; imported modules import nothing.
+    imported first; imported modules import nothing.  What is imported as text, for a thread of its
+    own (`import NAME from "./folder/file.js" with { type: "text" };`), stands in a constant, with
+    all that it imports.
     """
-    text, imported = source(name), []
-    while line := _IMPORT.match(text):
-        imported.append(line[1])
+    text, imported, constants = source(name), [], []
+    while line := _IMPORT.match(text) or _TEXT.match(text):
+        if line.re is _TEXT:
+            constants.append(f"const {line[1]} = {json.dumps(bundle(line[2]))};")
+        else:
+            imported.append(line[1])
         text = text[line.end() :]
     if imported[:1] != ["kit.js"]:
         raise ValueError(f'{name} must begin with one line: import {{ ... }} from "./kit.js";')
-    return "\n".join([*map(source, imported), text])
+    return "\n".join([*map(source, imported), *constants, text])
+
+
+def bundle(name: str) -> str:
+    """Return a module with all that it imports from its folder, in one text without imports.
+
+    A module stands after those that it imports, and once, so all share one scope: no two may
+    declare the same name outside of their functions.
+    """
+    folder, _, _ = name.rpartition("/")
+    texts: dict[str, str] = {}
+
+    def add(path: str) -> None:
+        text = source(path)
+        for imported in _IMPORT.findall(text):
+            if f"{folder}/{imported}" not in texts:
+                add(f"{folder}/{imported}")
+        texts[path] = _IMPORT.sub("", text)
+
+    add(name)
+    return "\n".join(texts.values())
 
 
 def as_json(value: object) -> str:
@@ -115,10 +141,14 @@ class Widget(anywidget.AnyWidget):
         return _PAGE.format(
             id=f"lc-{type(self).__name__.lower()}-{digest}-{next(_count)}",
             css=source("kit.css"),
-            alt=html.escape(self.alt),
+            still=self.still(),
             payload=payload,
             loader=source("page.js").replace("export async", "async"),
         )
+
+    def still(self) -> str:
+        """Return the HTML that stands in the widget's place where no script runs."""
+        return f'<p class="lc-still">{html.escape(self.alt)}</p>'
 
     @classmethod
     def _module_text(cls) -> str:

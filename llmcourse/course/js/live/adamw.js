@@ -1,6 +1,6 @@
 // The optimizer and its learning rate, as in llmcourse.optim.
 
-import { shapesOf } from "./weights.js";
+import { shapesOf } from "./model.js";
 
 // Shorten all gradients together to length `most`, if they are longer; return their length before.
 export function clip(gradients, most) {

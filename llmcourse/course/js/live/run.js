@@ -1,0 +1,126 @@
+// A training run: step does the seven phases of llmcourse.train.phases, in their order, and measures
+// how long each takes.
+
+import { adamw, clip, warmupCosine } from "./adamw.js";
+import { backward } from "./backward.js";
+import { forward, loss } from "./forward.js";
+import { initialise, makeModel } from "./model.js";
+import { Random } from "./random.js";
+import { Sampler } from "./sample.js";
+import { Stories } from "./stories.js";
+import { Tokenizer } from "./tokenizer.js";
+
+export const PHASES = ["load", "forward", "loss", "backward", "sync", "optimizer", "checkpoint"];
+const MOST_CHECKPOINTS = 16;
+const ADAMW = { beta1: 0.9, beta2: 0.95, eps: 1e-8, decay: 0.1 };
+
+export class Run {
+  // config: the shape of the model, batch_size, steps, learning_rate, warmup_steps, final_share,
+  // clip_norm.  text: the grammar of the stories, the merges of their tokens,
+  // and the token that ends a story.
+  constructor({ config, text, seed, arithmetic }) {
+    this.config = config;
+    this.model = makeModel(config, arithmetic);
+    initialise(this.model.w, config, seed);
+    this.tokenizer = new Tokenizer(text);
+    this.stories = new Stories(text.grammar, this.tokenizer, seed);
+    this.sampler = new Sampler(this.model);
+    this.peak = config.learning_rate; // the reader may change it while the run lasts
+    this.checkpoints = [];
+    this.every = 10; // steps between checkpoints
+    this.checkpoint();
+  }
+
+  get stepsDone() {
+    return this.model.stepsDone;
+  }
+
+  get done() {
+    return this.stepsDone >= this.config.steps;
+  }
+
+  // Do one training step; return what it has to say.
+  step() {
+    const { model } = this;
+    const ms = [];
+    let before = performance.now();
+    const timed = (phase) => {
+      const result = phase();
+      const now = performance.now();
+      ms.push(now - before);
+      before = now;
+      return result;
+    };
+    const { ids, targets } = timed(() => this.stories.batch(this.config));
+    timed(() => forward(model, ids));
+    const nats = timed(() => loss(model, targets));
+    timed(() => backward(model, ids));
+    timed(() => {}); // sync: a single process has nobody to agree with
+    const rate = this.rate();
+    const norm = timed(() => this.update(rate));
+    timed(() => { if (this.stepsDone % this.every === 0) this.checkpoint(); });
+    return { step: this.stepsDone, loss: nats, rate, norm, ms };
+  }
+
+  update(rate) {
+    const norm = clip(this.model.flat.gradients, this.config.clip_norm);
+    adamw(this.model, rate, ADAMW);
+    return norm;
+  }
+
+  // The learning rate of the next step.
+  rate() {
+    const { steps, warmup_steps, final_share } = this.config;
+    return warmupCosine(this.stepsDone, { peak: this.peak, num_steps: steps, warmup_steps, final: final_share * this.peak });
+  }
+
+  // --- what is saved: all that the next step depends on
+
+  state() {
+    const { weights, means, squares } = this.model.flat;
+    return { stepsDone: this.stepsDone, peak: this.peak, stories: this.stories.state(),
+      weights: weights.slice(), means: means.slice(), squares: squares.slice() };
+  }
+
+  restore({ stepsDone, peak, stories, ...arrays }) {
+    for (const [name, numbers] of Object.entries(arrays)) this.model.flat[name].set(numbers);
+    this.model.stepsDone = stepsDone;
+    this.peak = peak;
+    this.stories.restore(stories);
+  }
+
+  // Keep a copy of the run as it stands; of too many, every second one.
+  checkpoint() {
+    if (this.checkpoints.length === MOST_CHECKPOINTS) {
+      this.checkpoints = this.checkpoints.filter((_, i) => i % 2 === 0);
+      this.every *= 2;
+      if (this.stepsDone % this.every) return;
+    }
+    this.checkpoints.push(this.state());
+  }
+
+  // Go back to the last checkpoint at or before a step; the learning rate stays as it is now.
+  rewind(step) {
+    const { peak } = this;
+    this.checkpoints = this.checkpoints.filter((saved, i) => i === 0 || saved.stepsDone <= step);
+    this.restore(this.checkpoints.at(-1));
+    this.peak = peak;
+  }
+
+  // --- looking on
+
+  // What the model writes.  The same draws each time: what changes comes from the weights.
+  write() {
+    const end = this.tokenizer.tokens.length - 1;
+    const ids = this.sampler.write(end, { temperature: 0.8, chance: new Random(7) });
+    return this.tokenizer.decode(ids.filter((id) => id < end)); // the vocabulary may have more rows
+  }
+
+  // Some rows of the embedding, one after the other.
+  rows(ids) {
+    const D = this.config.width;
+    const found = new Float32Array(ids.length * D);
+    ids.forEach((id, i) => found.set(this.model.w.embedding.numbers.subarray(id * D, (id + 1) * D), i * D));
+    return found;
+  }
+}
