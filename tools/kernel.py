@@ -17,12 +17,11 @@ TEXT, BYTES = FOLDER / "live.wat", FOLDER / "kernel_bytes.js"
 LOCAL = r"(\(local\.get \$\w+\))"
 MULTIPLY_ADD = re.compile(rf"\(f32x4\.add {LOCAL} \(f32x4\.mul {LOCAL} {LOCAL}\)\)")
 
-FORM = """// Written by tools/kernel.py from live.wat: the kernel in plain and in relaxed SIMD, as base64.
+FORM = """// Written by tools/kernel.py from live.wat: its two forms, in base64.
 
-export const SIMD =
-  "{simd}";
-export const RELAXED_SIMD =
-  "{relaxed}";
+export const SIMD = `{simd}`;
+
+export const RELAXED_SIMD = `{relaxed}`;
 """
 
 
@@ -31,18 +30,21 @@ def relaxed(text: str) -> str:
     return MULTIPLY_ADD.sub(r"(f32x4.relaxed_madd \2 \3 \1)", text)
 
 
-def compiled(text: str) -> str:
+def wanted_bytes(text: str) -> str:
     """Return what kernel_bytes.js has to be."""
     forms = {"simd": text, "relaxed": relaxed(text)}
-    return FORM.format(
-        **{name: base64.b64encode(wat2wasm(form)).decode() for name, form in forms.items()}
-    )
+    return FORM.format(**{name: _as_text(wat2wasm(form)) for name, form in forms.items()})
+
+
+def _as_text(compiled: bytes) -> str:
+    """Return bytes as lines of base64; atob in a browser passes over their ends."""
+    return base64.encodebytes(compiled).decode().strip()
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; fail if it is stale")
-    wanted = compiled(TEXT.read_text(encoding="utf8"))
+    wanted = wanted_bytes(TEXT.read_text(encoding="utf8"))
     if not parser.parse_args().check:
         BYTES.write_text(wanted, encoding="utf8")
     elif not BYTES.exists() or BYTES.read_text(encoding="utf8") != wanted:

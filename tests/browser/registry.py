@@ -14,14 +14,18 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
+from llmcourse import nutshell
 from llmcourse.course import widgets
 from llmcourse.course.measured import PHASES
 from llmcourse.course.widget import Widget
+from llmcourse.course.widgets.live import small_run
 from llmcourse.course.widgets.spikes import MOST_STEPS
 from llmcourse.course.widgets.targets import Strip
+from llmcourse.data.corpus import stories
 from llmcourse.data.tokenizer import Tokenizer, train_bpe
-from llmcourse.model import llama3_8b, llama3_405b
+from llmcourse.model import ModelConfig, llama3_8b, llama3_405b
 from llmcourse.scale.laws import CHINCHILLA_PRINTED, ParametricLaw
+from llmcourse.train import TrainConfig
 
 # --- what widgets are made of
 
@@ -548,6 +552,39 @@ def largest_axis():
     return widgets.LossAxis(models, ["a", "b " * 40, "c"], floor=0.383, model=models[0]["name"])
 
 
+TINY_LLAMA = ModelConfig(
+    num_layers=1,
+    width=16,
+    num_heads=2,
+    num_kv_heads=1,
+    head_size=8,
+    hidden=24,
+    vocab_size=300,
+    context_length=16,
+)
+"""It trains in no time."""
+
+
+@functools.cache
+def story_merges(count):
+    """The merges of some stories."""
+    return nutshell.learn_merges(stories(60_000, seed=0), 257 + count)
+
+
+def tiny_live_run(*, steps=60, **given):
+    """A run of very few weights, without a recorded one."""
+    config = TrainConfig(model=TINY_LLAMA, batch_size=4, steps=steps, warmup_steps=5)
+    return widgets.LiveRun(config, story_merges(43), floor=0.6, **given)
+
+
+def live_run(**given):
+    """The run of the home page, with a recorded one behind it."""
+    losses = [0.9 + 5.7 * math.exp(-step / 70) for step in range(400)]
+    samples = {0: "x\x00y" * 20, 200: "It was a sunny day.", 400: "word " * 110}
+    recorded = {"losses": losses, "samples": samples}
+    return widgets.LiveRun(small_run(), story_merges(511), floor=0.383, **recorded | given)
+
+
 def packing_board(lengths=(2, 3, 4, 5, 3, 1), context=6, **state):
     """A few documents."""
     return widgets.PackingBoard(list(lengths), context, **state)
@@ -763,6 +800,15 @@ REGISTRY = {
             copies=905,
         ),
         lambda: leak_board(leak_rows(seeds=1)[:2], half=1_000, options=1_000),
+    ),
+    widgets.LiveRun: entry(
+        live_run,
+        {},
+        {"pace": "1 step a second", "learning_rate": 0.3, "step": 200},
+        {"losses": [], "samples": {}},
+        {"rows": {"W" * 14: ["a"], "one row": ["b"]}, "losses": [900.0] * 3, "samples": {}},
+        tiny_live_run,
+        kilobytes=60,
     ),
     widgets.LossAxis: entry(
         loss_axis,

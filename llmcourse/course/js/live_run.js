@@ -114,7 +114,7 @@ function render({ model, el }) {
   };
 
   function look(news) {
-    if (news.written !== undefined) [written, rows] = [readable(news.written), news.rows];
+    if (news.written !== undefined) [written, rows] = [news.written, news.rows];
     soon();
   }
 
@@ -215,6 +215,9 @@ function render({ model, el }) {
       svg.append(line([[box[0], y(value)], [box[2], y(value)]], { stroke: "var(--lc-muted)", "stroke-dasharray": "6 4" }),
         label(box[2], y(value) - 5, text, { "text-anchor": "end" }));
     }
+    const others = [recorded.length && "grey: a recorded run", left && "dotted: before you went back"].filter(Boolean).join(", ");
+    svg.append(label(box[2], 13, width < 480 && left ? others.replace("before you went back", "before") : others,
+      { "text-anchor": "end" }));
     svg.append(curve(recorded, { stroke: "var(--lc-muted)", "stroke-width": 1, class: "lr-recorded" }));
     if (left) svg.append(curve(left, { stroke: "var(--lc-3)", "stroke-width": 1, "stroke-dasharray": "2 2" }));
     svg.append(curve(losses, { stroke: "var(--lc-1)", "stroke-width": 1.6, class: "lr-live" }));
@@ -245,7 +248,7 @@ function render({ model, el }) {
     const [at, text] = written === null ? lastUpTo(samples, model.get("step")) ?? [null, ""] : [model.get("step"), written];
     caption.textContent = at === null ? "What it writes: press Train." : written === null
       ? `What the recorded run wrote after step ${at}:` : `What it writes after step ${at}, with the same draws of chance each time:`;
-    words.textContent = text;
+    words.textContent = readable(text);
   }
 
   // --- rows of the embedding

@@ -82,7 +82,8 @@ class LiveRun(Widget):
         samples: step of that run to what it wrote then.
         rows: names of groups, and tokens of each, whose rows of the embedding are shown; None for
             names, numbers, colours and tokens that no story has.
-        state: learning_rate, pace, step (of the recorded run, before the reader's begins).
+        state: learning_rate, pace, step (of the recorded run, its last if not given; then of the
+            reader's).
 
     Raises:
         ValueError: if the run has settings that the page does not know, the vocabulary has no room
@@ -125,6 +126,7 @@ class LiveRun(Widget):
         if not 0 < floor < math.log(config.model.vocab_size):
             raise ValueError(f"floor must be above 0 and below ln V, got {floor}")
         tokens, pairs = _vocabulary(merges, config.model.vocab_size)
+        classes = STORY_GRAMMAR.classes.items()
         super().__init__(
             config={
                 **{name: getattr(config.model, name) for name in SHAPE},
@@ -132,7 +134,7 @@ class LiveRun(Widget):
             },
             text={
                 "grammar": {
-                    "classes": {k: [dict(v) for v in vs] for k, vs in STORY_GRAMMAR.classes.items()},
+                    "classes": {kind: [dict(value) for value in of] for kind, of in classes},
                     "variables": dict(STORY_GRAMMAR.variables),
                     "plots": [[list(beat) for beat in plot] for plot in STORY_GRAMMAR.plots],
                 },
@@ -144,7 +146,7 @@ class LiveRun(Widget):
             samples=[[at, text[:MOST_CHARACTERS]] for at, text in sorted((samples or {}).items())],
             rows=_rows(rows, tokens),
             bounds={"step": config.steps},
-            **{"learning_rate": config.learning_rate, **state},
+            **{"learning_rate": config.learning_rate, "step": len(losses), **state},
         )
 
     def still(self) -> str:

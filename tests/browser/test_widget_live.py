@@ -1,0 +1,211 @@
+"""What the page does with the live run; its engine has tests of its own."""
+
+import gzip
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from llmcourse import train
+from llmcourse.course.widgets import LiveRun
+from tests.browser import kit
+from tests.browser.registry import TINY_LLAMA, live_run, story_merges, tiny_live_run
+
+# --- in the page
+
+
+def press(page, name):
+    """Press a button."""
+    page.get_by_role("button", name=name, exact=True).click()
+
+
+def wait_to_say(page, words):
+    """Wait until the sentence below the pictures has some words."""
+    page.get_by_role("status").filter(has_text=words).wait_for(timeout=20_000)
+
+
+def test_nothing_runs_before_it_is_asked_for(show):
+    page = show(live_run())
+    assert kit.said(page).startswith("A recorded run, step 400: loss 0.92 nats per token.")
+    assert page.get_by_text("What the recorded run wrote after step 400:").count() == 1
+    kit.enter(page, "step", "0")
+    wait_to_say(page, "A recorded run, step 0: loss 6.60")
+    assert "\ufffd" in page.locator(".lr-words").text_content()
+    assert kit.pictured(page) == "share of every phase in the time of a step: not measured yet"
+    assert len(page.workers) == 0
+
+
+def test_steps_by_hand_are_counted_and_measured(show):
+    page = show(tiny_live_run())
+    for count in (1, 2, 3):
+        press(page, "Step")
+        wait_to_say(page, f"Step {count} of 60, 6,768 weights, relaxed SIMD. Loss ")
+    assert kit.value(page, "step") == "3"
+    assert "backward" in kit.pictured(page)
+    assert "your run 5.7" in kit.pictured(page, 1)
+    assert page.get_by_text("What it writes after step 3").count() == 1
+    rows = kit.table(page, "The run so far")
+    assert [row[0] for row in rows[:2]] == ["1", "3"]
+
+
+def test_it_trains_to_its_end_and_begins_anew(show):
+    page = show(tiny_live_run())
+    press(page, "Train")
+    wait_to_say(page, "Step 60 of 60")
+    page.get_by_role("button", name="Train", exact=True).wait_for()
+    first = page.locator(".lr-words").text_content()
+    table = kit.table(page, "The run so far")
+    assert float(table[-1][1]) < float(table[0][1]) - 1
+    press(page, "Start anew")
+    wait_to_say(page, "Press Train")
+    press(page, "Train")
+    wait_to_say(page, "Step 60 of 60")
+    assert page.locator(".lr-words").text_content() == first  # the same numbers from the same seed
+    assert "before, dotted" in kit.pictured(page, 1)
+
+
+def test_it_pauses_and_goes_back_with_another_rate(show):
+    page = show(tiny_live_run(steps=2_000, pace="5 steps a second"))
+    press(page, "Train")
+    wait_to_say(page, re.compile(r"Step [2-9] of"))
+    press(page, "Pause")
+    kit.enter(page, "step", "23")  # forward: it trains until there
+    kit.choose(page, "speed", "full speed")
+    wait_to_say(page, "Step 23 of 2000")
+    page.get_by_role("button", name="Train", exact=True).wait_for()
+    kit.enter(page, "learning rate", "0.05")
+    kit.enter(page, "step", "15")
+    wait_to_say(page, "Step 10 of 2000")  # the last checkpoint before
+    kit.enter(page, "step", "23")
+    wait_to_say(page, "Step 23 of 2000")
+    now, before = (float(kit.table(page)[1][column]) for column in (1, 2))
+    assert kit.table(page)[1][0] == "23"
+    assert now != before
+
+
+def test_an_impossible_rate_is_said_and_the_run_can_go_back(show):
+    page = show(tiny_live_run(steps=200, learning_rate=0.3))
+    press(page, "Train")
+    wait_to_say(page, "Step 200 of 200")
+    kit.enter(page, "step", "0")
+    wait_to_say(page, "All weights are random")
+
+
+def test_out_of_sight_it_rests(show):
+    page = show(tiny_live_run(steps=2_000, pace="5 steps a second"))
+    press(page, "Train")
+    wait_to_say(page, re.compile(r"Step [2-9] of"))
+    page.evaluate("document.body.style.paddingTop = '5000px'")
+    wait_to_say(page, "Paused: out of sight.")
+    resting = kit.said(page)
+    page.wait_for_timeout(600)
+    assert kit.said(page) == resting
+    page.evaluate("document.body.style.paddingTop = 0")
+    wait_to_say(page, re.compile(r"Step ([4-9]|\d\d+) of"))
+
+
+def test_a_drag_in_the_picture_leads_back(show):
+    page = show(tiny_live_run())
+    press(page, "Train")
+    wait_to_say(page, "Step 60 of 60")
+    box = page.locator(".lc-stage svg").nth(1).bounding_box()
+    page.mouse.click(box["x"] + 60, box["y"] + 80)
+    wait_to_say(page, "Step 0 of 60")
+
+
+def test_with_reduced_motion_it_trains_and_is_drawn_seldom(show, page):
+    page.emulate_media(reduced_motion="reduce")
+    show(tiny_live_run(steps=2_000))
+    page.evaluate(
+        """() => { window.drawn = 0; new MutationObserver(() => { window.drawn++; }).observe(
+          document.querySelector("[role=status]"), { childList: true, characterData: true }); }"""
+    )
+    press(page, "Train")
+    page.wait_for_timeout(2_500)
+    press(page, "Pause")
+    page.get_by_role("button", name="Train", exact=True).wait_for(timeout=5_000)
+    assert page.evaluate("window.drawn") <= 4
+    assert re.match(r"Step \d\d+ of", kit.said(page))
+
+
+def test_where_no_thread_can_be_had_there_is_the_recorded_run(show, page):
+    page.add_init_script("window.Worker = class { constructor() { throw new Error('refused'); } };")
+    show(live_run())
+    press(page, "Train")
+    page.get_by_role("alert").filter(has_text="This browser cannot train it here").wait_for()
+    assert "refused" in kit.noted(page)
+    assert page.get_by_role("button", name="Train", exact=True).is_disabled()
+    kit.enter(page, "step", "200")
+    wait_to_say(page, "A recorded run, step 200")
+    assert page.locator(".lr-words").text_content() == "It was a sunny day."
+
+
+def test_without_scripts_there_is_the_recorded_run(chromium, tmp_path):
+    path = tmp_path / "page.html"
+    path.write_text(live_run(samples={400: "<b>Tom</b> ran."}).page(), encoding="utf8")
+    context = chromium.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(path.as_uri())
+    assert "loss 6.60 at first, 0.92 nats per token at step 400" in page.inner_text("figcaption")
+    assert "“<b>Tom</b> ran.”" in page.inner_text("figcaption")
+    assert page.locator("figure polyline").is_visible()
+    context.close()
+
+
+def test_shares_and_cosines(arithmetic):
+    (found,) = arithmetic(LiveRun, "shares", [[[[1, 3], [2, 2]]]])
+    assert found == [3 / 8, 5 / 8]
+    assert arithmetic(LiveRun, "shares", [[[[0, 0]]]]) == [[0, 0]]
+    rows = np.random.default_rng(2).normal(size=(5, 7))
+    units = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    expected = (np.sum(units @ units.T) - 5) / 20
+    (found,) = arithmetic(LiveRun, "alikeness", [[rows.tolist()]])
+    assert found == pytest.approx(expected, rel=1e-12)
+    pairs = [[0, "a"], [4, "b"]]
+    cases = [[pairs, 0], [pairs, 3], [pairs, 4], [[], 2]]
+    assert arithmetic(LiveRun, "lastUpTo", cases) == [[0, "a"], [0, "a"], [4, "b"], None]
+
+
+def test_all_that_is_shipped_is_small():
+    assert len(gzip.compress(live_run().page().encode())) < 60_000
+
+
+# --- what Python refuses
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"schedule": "wsd"}, "schedule must be 'cosine' in a page"),
+        ({"dropout": 0.1}, "dropout must be 0.0"),
+        ({"steps": 2_001}, "steps must be from 1 to 2,000"),
+        ({"model": replace(TINY_LLAMA, hidden=30)}, "hidden must be a multiple of 4, got 30"),
+        ({"model": replace(TINY_LLAMA, tied_head=False)}, "a dense Llama alone"),
+        ({"model": replace(TINY_LLAMA, qk_norm=True)}, "a dense Llama alone"),
+        ({"model": replace(TINY_LLAMA, width=4_000)}, "at most 1,000,000 weights"),
+        ({"model": replace(TINY_LLAMA, vocab_size=296)}, "43 merges need a vocabulary of 300"),
+    ],
+)
+def test_a_run_that_a_page_cannot_do_is_refused(wrong, message):
+    config = replace(train.TrainConfig(model=TINY_LLAMA, batch_size=4, steps=60), **wrong)
+    with pytest.raises(ValueError, match=message):
+        LiveRun(config, story_merges(43), floor=0.4)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"floor": 0.0}, "floor must be above 0"),
+        ({"floor": 9.0}, "floor must be above 0 and below ln V"),
+        ({"losses": [1.0] * 61}, "at most 60 steps, not 61"),
+        ({"losses": [float("nan")]}, "not finite"),
+        ({"samples": {3: "a"}}, "samples must be of steps 0 to 0"),
+        ({"rows": {"none": ["Tom Tom"]}}, "none: the vocabulary has no token"),
+    ],
+)
+def test_what_does_not_fit_to_the_run_is_refused(wrong, message):
+    given = {"floor": 0.6} | wrong
+    config = train.TrainConfig(model=TINY_LLAMA, batch_size=4, steps=60)
+    with pytest.raises(ValueError, match=message):
+        LiveRun(config, story_merges(43), **given)
