@@ -131,7 +131,7 @@ function render({ model, el }) {
 
   function want(on) {
     wanted = on;
-    worker?.postMessage({ run: runs() });
+    worker?.postMessage({ run: runs() ? until : 0 });
     soon();
   }
 
@@ -166,7 +166,7 @@ function render({ model, el }) {
     }
     wanted = false;
     until = config.steps;
-    worker.postMessage({ run: false, rewind: asked });
+    worker.postMessage({ run: 0, rewind: asked });
     return soon();
   }
 
