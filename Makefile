@@ -69,6 +69,7 @@ lint: $(READY) ## check style, import floors, notebooks and generated pages
 	@$(RUN) -m tools.hardware_card --check
 	@$(RUN) -m tools.reference_card --check
 	@$(RUN) -m tools.syllabi --check
+	@$(RUN) -m tools.kernel --check
 
 format: $(READY) ## format the code, strip the notebooks, write the generated pages
 	@$(BIN)/ruff check --fix .
@@ -80,6 +81,7 @@ format: $(READY) ## format the code, strip the notebooks, write the generated pa
 	@$(RUN) -m tools.hardware_card
 	@$(RUN) -m tools.reference_card
 	@$(RUN) -m tools.syllabi
+	@$(RUN) -m tools.kernel
 
 exercises: $(READY) ## write the learners' notebooks from exercises/solutions
 	@$(RUN) -m tools.exercises

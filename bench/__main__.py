@@ -27,6 +27,7 @@ BENCHMARKS = (
     "optimizer",
     "checkpoints",
     "posttraining",
+    "live",
 )
 README = Path(__file__).parent / "README.md"
 MARK = "<!-- from here on written by python -m bench -->"

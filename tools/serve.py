@@ -22,6 +22,7 @@ WATCHED = (
     "chapters/*.ipynb",
     "llmcourse/**/*.py",
     "llmcourse/course/js/*",
+    "llmcourse/course/js/live/*",
 )
 
 
