@@ -1,4 +1,4 @@
-import { axes, frame, h, label, line, onDrag, pixelsPerUnit, s, scale, show, ticks } from "./kit.js";
+import { axes, clamp, frame, h, label, line, onDrag, pixelsPerUnit, s, scale, show, ticks } from "./kit.js";
 import ENGINE from "./live/worker.js" with { type: "text" };
 
 // --- arithmetic, compared with its definition by the tests
@@ -62,14 +62,15 @@ function render({ model, el }) {
   let losses = []; // of step 1, 2, ...
   let left = null; // losses of what the reader went back from
   let reports = []; // the last steps' times
-  let written = null;
+  let written = null; // the step of a sample, and the sample
   let rows = null;
   let norm = null;
 
   const runs = () => worker !== null && wanted && seen;
 
   function begin() {
-    const address = URL.createObjectURL(new Blob([ENGINE.replace(/^export /gm, "")], { type: "text/javascript" }));
+    const script = ENGINE.replace(/^export /gm, ""); // a thread begun from a page on disk is no module
+    const address = URL.createObjectURL(new Blob([script], { type: "text/javascript" }));
     try {
       worker = new Worker(address);
     } catch (error) {
@@ -82,8 +83,12 @@ function render({ model, el }) {
     worker.onerror = (event) => { event.preventDefault(); fail(event.message); };
     const { grammar, merges, end } = model.get("text");
     worker.postMessage({
-      start: { config: { ...config, learning_rate: model.get("learning_rate") }, text: { grammar, merges, end }, seed: 0,
-        watched: groups.flatMap(([, tokens]) => tokens.map(([, id]) => id)) },
+      start: {
+        config: { ...config, learning_rate: model.get("learning_rate") },
+        text: { grammar, merges, end },
+        seed: 0,
+        watched: groups.flatMap(([, tokens]) => tokens.map(([, id]) => id)),
+      },
       pace: PACES[model.get("pace")],
     });
     model.set("step", 0);
@@ -98,7 +103,8 @@ function render({ model, el }) {
       reports = [...reports, news.ms].slice(-REMEMBERED);
       model.set("step", news.step);
       if (!Number.isFinite(news.loss)) {
-        model.set("note", `The loss is ${news.loss}: the weights are lost. Go back to an earlier step, and lower the learning rate.`);
+        model.set("note", `The loss is ${news.loss}: the weights are lost. Go back to an earlier step, and lower ` +
+          "the learning rate.");
       }
       if (news.step >= until || !Number.isFinite(news.loss)) want(false);
       look(news);
@@ -114,7 +120,7 @@ function render({ model, el }) {
   };
 
   function look(news) {
-    if (news.written !== undefined) [written, rows] = [news.written, news.rows];
+    if (news.written !== undefined) [written, rows] = [[news.step, news.written], news.rows];
     soon();
   }
 
@@ -123,7 +129,8 @@ function render({ model, el }) {
     worker = null;
     wanted = false;
     for (const button of [train, once, anew]) button.disabled = true;
-    model.set("note", `This browser cannot train it here (${why}). The picture shows a recorded run; move the step to go through it.`);
+    model.set("note", `This browser cannot train it here (${why}). The picture shows a recorded run; move the step ` +
+      "to go through it.");
     model.set("step", recorded.length);
     soon();
     return null;
@@ -150,7 +157,10 @@ function render({ model, el }) {
   function startAnew() {
     worker?.terminate();
     if (losses.length) left = losses;
-    [worker, facts, wanted, until, losses, reports, written, rows] = [null, null, false, config.steps, [], [], null, null];
+    worker = facts = written = rows = null;
+    wanted = false;
+    until = config.steps;
+    [losses, reports] = [[], []];
     model.set("note", "");
     model.set("step", 0);
     soon();
@@ -175,8 +185,9 @@ function render({ model, el }) {
   const train = w.button("Train", press);
   const once = w.button("Step", stepOnce);
   const anew = w.button("Start anew", startAnew);
-  w.choice("pace", "speed", { onset: () => worker?.postMessage({ pace: PACES[model.get("pace")] }) });
-  w.number("learning_rate", "learning rate", { log: true, onset: () => worker?.postMessage({ rate: model.get("learning_rate") }) });
+  const tell = (message) => worker?.postMessage(message);
+  w.choice("pace", "speed", { onset: () => tell({ pace: PACES[model.get("pace")] }) });
+  w.number("learning_rate", "learning rate", { log: true, onset: () => tell({ rate: model.get("learning_rate") }) });
   w.number("step", "step", { onset: goTo });
 
   // --- pictures
@@ -195,8 +206,9 @@ function render({ model, el }) {
       svg.append(s("rect", { x: x + 1, y: y - 10, width: 4, height: 28, ...colour }),
         label(x + 9, y, `${i + 1} ${phase}`), label(x + 9, y + 16, each ? percent(share) : "–"));
     });
-    if (!each) svg.append(s("rect", { x: 1, y: 2, width: width - 2, height: 14, fill: "none", stroke: "var(--lc-line)" }));
-    return each ? PHASES.map((phase, i) => `${phase} ${percent(each[i])}`).join(", ") : "not measured yet";
+    if (each) return PHASES.map((phase, i) => `${phase} ${percent(each[i])}`).join(", ");
+    svg.append(s("rect", { x: 1, y: 2, width: width - 2, height: 14, fill: "none", stroke: "var(--lc-line)" }));
+    return "not measured yet";
   }, { height: (width) => (width < 560 ? 96 : 60), label: "share of every phase in the time of a step" });
 
   let toStep = null;
@@ -205,31 +217,34 @@ function render({ model, el }) {
     const most = nothing * 1.08;
     const x = scale([0, config.steps], [box[0], box[2]]);
     const y = scale([0, most], [box[3], box[1]]);
-    toStep = (px) => Math.round(Math.min(1, Math.max(0, (px - box[0]) / (box[2] - box[0]))) * config.steps);
-    const curve = (values, attributes) => line(values.map((value, i) =>
-      [x(i + 1), y(Math.min(most, Number.isFinite(value) ? value : most))]), attributes);
+    toStep = (px) => Math.round(clamp((px - box[0]) / (box[2] - box[0]), 0, 1) * config.steps);
+    const high = (loss) => y(Number.isFinite(loss) ? Math.min(loss, most) : most);
+    const curve = (values, attributes) => line(values.map((loss, i) => [x(i + 1), high(loss)]), attributes);
     svg.append(axes({ x, y, box, xTicks: ticks(0, config.steps, width < 420 ? 4 : 6), yTicks: ticks(0, most, 4),
       xTitle: "step", yTitle: "loss, nats per token" }));
     for (const [value, text] of [[nothing, `ln ${show(config.vocab_size)} = ${nats(nothing)}: knows nothing`],
       [floor, `${nats(floor)}: entropy of the stories`]]) {
-      svg.append(line([[box[0], y(value)], [box[2], y(value)]], { stroke: "var(--lc-muted)", "stroke-dasharray": "6 4" }),
+      const dashes = { stroke: "var(--lc-muted)", "stroke-dasharray": "6 4" };
+      svg.append(line([[box[0], y(value)], [box[2], y(value)]], dashes),
         label(box[2], y(value) - 5, text, { "text-anchor": "end" }));
     }
-    const others = [recorded.length && "grey: a recorded run", left && "dotted: before you went back"].filter(Boolean).join(", ");
-    svg.append(label(box[2], 13, width < 480 && left ? others.replace("before you went back", "before") : others,
-      { "text-anchor": "end" }));
+    const dotted = left && (width < 480 ? "dotted: before" : "dotted: before you went back");
+    const others = [recorded.length && "grey: recorded", dotted].filter(Boolean).join(", ");
+    svg.append(label(box[2], 13, others, { "text-anchor": "end" }));
     svg.append(curve(recorded, { stroke: "var(--lc-muted)", "stroke-width": 1, class: "lr-recorded" }));
     if (left) svg.append(curve(left, { stroke: "var(--lc-3)", "stroke-width": 1, "stroke-dasharray": "2 2" }));
     svg.append(curve(losses, { stroke: "var(--lc-1)", "stroke-width": 1.6, class: "lr-live" }));
-    const [now, of] = [model.get("step"), worker || losses.length ? losses : recorded];
-    if (of.length) {
-      const value = of[Math.min(of.length, Math.max(now, 1)) - 1];
-      svg.append(s("circle", { cx: x(Math.min(now, of.length)), cy: y(Math.min(most, Number.isFinite(value) ? value : most)), r: 6,
-        fill: "var(--lc-2)" }));
+    const now = model.get("step");
+    const of = worker || losses.length ? losses : recorded;
+    if (of.length) { // the loss of step 1 is that of the weights of step 0
+      const loss = of[clamp(now, 1, of.length) - 1];
+      svg.append(s("circle", { cx: x(Math.min(now, of.length)), cy: high(loss), r: 6, fill: "var(--lc-2)" }));
     }
     svg.style.touchAction = "pan-y";
-    const far = (values, name) => (values?.length ? `${name} ${nats(values[0])} at step 1, ${nats(values.at(-1))} at step ${values.length}` : null);
-    return [far(losses, "your run"), far(left, "before, dotted"), far(recorded, "recorded run, grey")].filter(Boolean).join("; ") || "no step yet";
+    const curves = Object.entries({ "your run": losses, "before, dotted": left, "recorded run, grey": recorded });
+    const said = curves.filter(([, values]) => values?.length).map(([name, values]) =>
+      `${name} ${nats(values[0])} at step 1, ${nats(values.at(-1))} at step ${values.length}`);
+    return said.join("; ") || "no step yet";
   }, { height: 230, label: "loss against step" });
   const picture = w.stages.lastElementChild.firstElementChild;
   let dragged = null;
@@ -245,9 +260,10 @@ function render({ model, el }) {
   const words = h("div", { class: "lr-words" });
   w.stages.append(caption, words);
   function fillWords() {
-    const [at, text] = written === null ? lastUpTo(samples, model.get("step")) ?? [null, ""] : [model.get("step"), written];
-    caption.textContent = at === null ? "What it writes: press Train." : written === null
-      ? `What the recorded run wrote after step ${at}:` : `What it writes after step ${at}, with the same draws of chance each time:`;
+    const [at, text] = written ?? lastUpTo(samples, model.get("step")) ?? [null, ""];
+    if (at === null) caption.textContent = "What it writes: press Train.";
+    else if (!written) caption.textContent = `What the recorded run wrote after step ${at}:`;
+    else caption.textContent = `What it writes after step ${at}, with the same draws of chance each time:`;
     words.textContent = readable(text);
   }
 
@@ -306,8 +322,8 @@ function render({ model, el }) {
     const alike = rows ? ofGroups().filter(([, all]) => all.length > 1)
       .map(([group, all]) => `${group} ${alikeness(all).toFixed(2)}`).join(", ") : "";
     canvas.setAttribute("aria-label", rows ? `${count} rows of the embedding, ${D} columns` : "no rows yet");
-    key.textContent = `Rows of the embedding: a row for a token, full cells positive, cells with a hole negative. ${alike
-      ? `Mean cosine between two rows of a group: ${alike}.` : "They appear with your run."}`;
+    const more = alike ? `Mean cosine between two rows of a group: ${alike}.` : "They appear with your run.";
+    key.textContent = "Rows of the embedding: a row for a token, full cells positive, cells with a hole negative. " + more;
   }
 
   // --- numbers
@@ -329,16 +345,18 @@ function render({ model, el }) {
     const now = model.get("step");
     if (!worker || !facts) {
       if (worker) return "It begins: the random numbers are drawn.";
-      if (!recorded.length || losses.length) return "Press Train. Everything is computed here, and nothing is sent anywhere.";
+      if (!recorded.length) return "Press Train. Everything is computed here, and nothing is sent anywhere.";
       const value = recorded[Math.min(recorded.length, Math.max(1, now)) - 1];
       return `A recorded run, step ${now}: loss ${nats(value)} nats per token. Press Train for one of your own.`;
     }
     const head = `Step ${losses.length} of ${config.steps}, ${show(facts.weights)} weights, ${facts.arithmetic}.`;
     if (!losses.length) return `${head} All weights are random.`;
-    const ms = reports.length ? reports.map((each) => each.reduce((a, b) => a + b, 0)).reduce((a, b) => a + b, 0) / reports.length : 0;
-    const pace = ms ? ` ${show(ms, 2)} ms a step, ${show(Number((config.batch_size * config.context_length / ms * 1000).toPrecision(2)))} tokens a second.` : "";
+    const ms = reports.flat().reduce((a, b) => a + b, 0) / (reports.length || 1);
+    const perSecond = Number((config.batch_size * config.context_length / ms * 1000).toPrecision(2));
+    const pace = ms ? ` ${show(ms, 2)} ms a step, ${show(perSecond)} tokens a second.` : "";
     const hidden = wanted && !seen ? " Paused: out of sight." : "";
-    return `${head} Loss ${nats(losses.at(-1))} nats per token, as if it guessed among ${show(Math.exp(losses.at(-1)), 2)} tokens; ` +
+    const loss = losses.at(-1);
+    return `${head} Loss ${nats(loss)} nats per token, as if it guessed among ${show(Math.exp(loss), 2)} tokens; ` +
       `length of the gradient ${show(norm, 2)}.${pace}${hidden}`;
   }
 

@@ -71,7 +71,8 @@ export class Run {
   // The learning rate of the next step.
   rate() {
     const { steps, warmup_steps, final_share } = this.config;
-    return warmupCosine(this.stepsDone, { peak: this.peak, num_steps: steps, warmup_steps, final: final_share * this.peak });
+    const final = final_share * this.peak;
+    return warmupCosine(this.stepsDone, { peak: this.peak, num_steps: steps, warmup_steps, final });
   }
 
   // --- what is saved: all that the next step depends on

@@ -66,7 +66,10 @@ export class Sampler {
         scores.push(sum / Math.sqrt(K));
       }
       const p = softmax(scores);
-      for (let c = 0; c < K; c++) mixed[h * K + c] = p.reduce((sum, share, s) => sum + share * values[s].numbers[shared + c], 0);
+      mixed.fill(0, h * K, h * K + K);
+      p.forEach((share, s) => {
+        for (let c = 0; c < K; c++) mixed[h * K + c] += share * values[s].numbers[shared + c];
+      });
     }
   }
 
