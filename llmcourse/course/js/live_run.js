@@ -139,7 +139,8 @@ function render({ model, el }) {
   function want(on) {
     wanted = on;
     worker?.postMessage({ run: runs() ? until : 0 });
-    soon();
+    clearTimeout(timer); // what the reader presses is answered at once
+    draw();
   }
 
   function press() {
