@@ -27,9 +27,11 @@ def faults(chromium: Browser, address: str, root: str) -> list[str]:
             found.append(f"{len(files)} requests, not 2 to {MOST_REQUESTS}")
         found += visit.errors
         found += visits.boxes(page)
-        found += visits.axe_in_both_themes(page)
-        found += visits.white_figures(page)
         found += visits.look_on_a_phone(page)
+        page.set_viewport_size(visits.WIDE)
+        visits.show_theme(page, "dark")
+        found += visits.white_figures(page)
+        found += visits.axe_in_both_themes(page)  # last: it takes from the page what repeats
     return found
 
 

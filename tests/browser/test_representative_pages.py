@@ -97,6 +97,25 @@ def test_axe_finds_a_link_that_looks_like_text_in_one_theme(chromium, tmp_path):
     assert [line.split(" (")[0] for line in found] == ["dark: link-in-text-block"]
 
 
+ENTRY = "<dl class=py><dt>name</dt><dd>{}</dd></dl>"
+
+
+@pytest.mark.parametrize("inside", ["<img src=x.png>", "<p class=rare><img src=x.png></p>"])
+def test_axe_finds_what_is_wrong_in_every_entry_and_in_the_last(chromium, tmp_path, inside):
+    entries = [ENTRY.format(inside if "rare" not in inside else "text")] * 9
+    text = "".join([*entries, ENTRY.format(inside)])
+    (tmp_path / "entries.html").write_text(
+        f"<!doctype html><html lang=en><title>Entries</title><main><h1>Entries</h1>{text}</main>"
+    )
+    page = chromium.new_page()
+    page.goto((tmp_path / "entries.html").as_uri())
+    found = visits.axe_in_both_themes(page)
+    left = page.locator("dl.py").count()
+    page.close()
+    assert {line.split(" (")[0] for line in found} == {"page: image-alt"}
+    assert left == (4 if "rare" in inside else 3)
+
+
 def test_an_outside_request_is_seen(chromium, tmp_path):
     (tmp_path / "bad.html").write_text("<html lang=en><img src='http://192.0.2.1/x.png'></html>")
     with visits.served(tmp_path) as root, visits.opened(chromium, f"{root}/bad.html") as (_, visit):

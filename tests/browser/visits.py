@@ -30,7 +30,6 @@ CONTEXT = {"include": [["html"], ["[data-axe-colour]"]], "exclude": [["div.highl
 MARK_COLOURS = """() => {
   const seen = new Set();
   for (const word of document.querySelectorAll("div.highlight pre, div.highlight pre *")) {
-    word.removeAttribute("data-axe-colour");
     if (![...word.childNodes].some((n) => n.nodeType === 3 && n.textContent.trim())) continue;
     const colours = [];
     for (let at = word; at.closest("div.highlight"); at = at.parentElement) {
@@ -42,6 +41,20 @@ MARK_COLOURS = """() => {
     word.setAttribute("data-axe-colour", "");
   }
 }"""
+THIN = """() => {
+  const blocks = [...document.querySelectorAll("div.highlight pre")].slice(1);
+  for (const one of blocks) {
+    if (!one.querySelector("[data-axe-colour]")) one.textContent = one.textContent;
+  }
+  const seen = new Map();
+  for (const one of document.querySelectorAll("dl.py, .genindextable li")) {
+    const parts = [one, ...one.querySelectorAll("*")];
+    const kinds = new Set(parts.map((part) => `${part.tagName} ${part.className}`));
+    if ([...kinds].every((kind) => seen.get(kind) > 2)) one.remove();
+    for (const kind of kinds) seen.set(kind, (seen.get(kind) ?? 0) + 1);
+  }
+}"""
+"""What a page has a thousand times stays three times, and one block of its code stays coloured."""
 BOXES = """() => [...document.querySelectorAll("body *:not(mjx-container *, pre *)")].flatMap(
   (one) => ["::before", "::after"]
     .filter((part) => /[\\ue000-\\uf8ff]/.test(getComputedStyle(one, part).content))
@@ -53,6 +66,8 @@ CUT = """() => [...document.querySelectorAll("article pre")]
   .filter((one) => one.checkVisibility() && one.scrollWidth > one.clientWidth + 1
     && getComputedStyle(one).backgroundImage === "none")
   .map((one) => `cut off on a phone: ${one.textContent.slice(0, 60)}`).slice(0, 5)"""
+WIDE = {"width": 1200, "height": 900}
+THEMES = ("dark", "light")
 SETTLED = "async () => { if (window.MathJax?.startup) await window.MathJax.startup.promise; }"
 
 
@@ -126,7 +141,7 @@ def settle(page: Page) -> None:
 @contextmanager
 def opened(browser: Browser, address: str, **options: object) -> Iterator[tuple[Page, Visit]]:
     """Open a page in a fresh context with the network off but for loopback."""
-    context = browser.new_context(viewport={"width": 1200, "height": 900}, **options)
+    context = browser.new_context(viewport=WIDE, **options)
     page = context.new_page()
     visit = listen(page)
     page.goto(address)
@@ -150,18 +165,26 @@ def violations(page: Page, context: dict | None = None, **options: object) -> li
 def axe_in_both_themes(page: Page) -> list[str]:
     """Return axe's findings in the light and in the dark theme.
 
-    Colours take axe longest, most of it in code of thousands of coloured words.  So it looks at the
-    whole page without colours once, then in each theme at all but the code, and at one word of code
-    for each pair of colours.
+    Elements take axe its time, most of them words of code.  So one word of code is marked for each
+    pair of colours, other code loses its colours, and of a template's entries some are left.  Then
+    axe looks at the page without colours once, and at the colours in each theme.
     """
     page.add_style_tag(content="* { transition: none !important; }")  # a colour half-way is none
+    for theme in THEMES:
+        show_theme(page, theme)
+        page.evaluate(MARK_COLOURS)
+    page.evaluate(THIN)
     without = {name: {"enabled": False} for name in COLOUR_RULES}
     found = [f"page: {line}" for line in violations(page, rules=without)]
-    for theme in ("light", "dark"):
-        page.evaluate("t => document.documentElement.dataset.theme = t", theme)
-        page.evaluate(MARK_COLOURS)
+    for theme in THEMES:
+        show_theme(page, theme)
         found += [f"{theme}: {line}" for line in violations(page, CONTEXT, runOnly=COLOUR_RULES)]
     return found
+
+
+def show_theme(page: Page, theme: str) -> None:
+    """Give a page its light or its dark colours."""
+    page.evaluate("t => document.documentElement.dataset.theme = t", theme)
 
 
 def boxes(page: Page) -> list[str]:
