@@ -335,8 +335,23 @@ def test_writing_stops_at_the_end_and_sees_no_more_than_the_context():
     assert ids[:16] == reference[0].tolist()
 
 
-def test_the_command_writes_stories_and_goes_on(tmp_path):
+def test_a_few_steps_are_saved_and_gone_on_from(tmp_path, capsys, monkeypatch):
+    told, path = corpus.stories, tmp_path / "nutshell.pt"
+    monkeypatch.setattr(corpus, "stories", lambda num_bytes, seed: told(num_bytes // 20, seed))
+    nutshell.main(path, num_steps=2)
+    first = capsys.readouterr().out
+    assert "step 2: loss 6." in first
+    nutshell.main(path, num_steps=3)
+    again = capsys.readouterr().out
+    assert "going on after step 2" in again
+    assert "step 3: loss" in again
+    assert nutshell.load(path)[1].t == 3
+
+
+def test_the_command_writes_stories_and_goes_on(tmp_path, request):
     """600 steps, as a reader starts them: as fluent as the package's own run must be."""
+    if request.config.getoption("seeds") == 1:
+        pytest.skip("a minute and a half; chapter 01 trains such a model: make soak")
     command = [sys.executable, "-m", "llmcourse.nutshell"]
 
     def started():

@@ -28,6 +28,13 @@ from tools import (
 )
 
 
+@pytest.fixture
+def soak(request):
+    """A row again that takes longest: `make soak`.  The quick ones stay in every run."""
+    if request.config.getoption("seeds") == 1:
+        pytest.skip("half a minute and more: make soak")
+
+
 def test_what_is_recorded_is_found_by_name():
     found = recorded_runs("curation")
     assert set(found["copies"]["recited"]) == {str(n) for n in curation_runs.COPIES}
@@ -36,7 +43,7 @@ def test_what_is_recorded_is_found_by_name():
         recorded_runs("x")
 
 
-def test_a_run_of_copies_gives_what_is_recorded():
+def test_a_run_of_copies_gives_what_is_recorded(soak):
     """One row again: copies that are recited are whole passages, on any machine nearly the same."""
     found = recorded_runs("curation")["copies"]
     run = curation_runs.copies_run(seed=0)
@@ -48,7 +55,7 @@ def test_a_run_of_copies_gives_what_is_recorded():
     assert run["recited"]["2"] == 0
 
 
-def test_the_funnel_leaves_what_is_recorded():
+def test_the_funnel_leaves_what_is_recorded(soak):
     found = recorded_runs("curation")["funnel"]
     assert list(found) == list(curation_runs.VARIANTS)
     crawl = curation_runs.Crawl(curation_runs.CRAWLED, seed=0)
@@ -73,10 +80,8 @@ def test_every_mixture_is_recorded_with_its_seeds():
             assert len(row["losses"][name]) == mixture.num_seeds, (mixture, name)
 
 
-def test_who_has_read_stories_alone_has_the_recorded_losses(request):
+def test_who_has_read_stories_alone_has_the_recorded_losses(soak):
     """One row again; what it never read it predicts worse than by chance."""
-    if request.config.getoption("seeds") == 1:
-        pytest.skip("half a minute: make soak")
     row = recorded_runs("mixture")["triangle"]["mixtures"][0]
     assert row["shares"] == [1, 0, 0]
     run = mixture_runs.triangle_run((1, 0, 0), seed=0)
@@ -146,7 +151,7 @@ def test_every_student_and_every_family_is_recorded_with_its_seeds():
     assert first[0] == first[1] == first[2]
 
 
-def test_a_student_of_tokens_has_the_recorded_loss():
+def test_a_student_of_tokens_has_the_recorded_loss(soak):
     students = recorded_runs("synthetic")["distillation"]["students"]
     (row,) = [r for r in students if r["targets"] == "hard" and r["tokens"] == 460_800]
     tokens = synthetic_runs.encoded(synthetic_runs.true_documents(seed=1))
@@ -201,9 +206,7 @@ def test_the_first_stage_has_the_recorded_noise_scale(little_text):
         assert again[way][1] > row[way][1]  # fewer gradients say less
 
 
-def test_a_batch_of_eight_takes_the_recorded_steps(request):
-    if request.config.getoption("seeds") == 1:
-        pytest.skip("half a minute: make soak")
+def test_a_batch_of_eight_takes_the_recorded_steps(soak):
     run = recorded_runs("batch")["target"]["runs"][1]
     steps = batch_runs.steps_to_target(8, run["rate"], 0)
     assert steps == pytest.approx(run["steps"][0], rel=0.15)
@@ -551,9 +554,7 @@ def test_every_number_of_copies_is_recorded_with_its_seeds():
             assert run["order"]["false"] <= 0.1
 
 
-def test_sixty_four_copies_are_read_as_recorded(request):
-    if request.config.getoption("seeds") == 1:
-        pytest.skip("half a minute: make soak")
+def test_sixty_four_copies_are_read_as_recorded(soak):
     row = recorded_runs("contamination")["runs"]["64"][0]
     run = contamination_runs.run(64, 0, "copied")
     assert run["overlap"]["leaked"] == row["overlap"]["leaked"]
@@ -601,9 +602,7 @@ def test_the_machine_is_recorded_with_its_crash_and_without(tmp_path):
     assert made["crawl"]["facts"] == whole["stages"]["crawl"]["facts"]
 
 
-def test_the_machine_s_first_half_comes_out_as_recorded(request, tmp_path):
-    if request.config.getoption("seeds") == 1:
-        pytest.skip("a minute and more: make soak")
+def test_the_machine_s_first_half_comes_out_as_recorded(soak, tmp_path):
     whole = recorded_runs("capstone")["runs"]["whole"]["0"]
     run_capstone(CapstoneConfig.read("small"), tmp_path, until="tokens")
     for stage in ("crawl", "funnel", "mixture", "tokens"):
