@@ -86,13 +86,15 @@ class PhaseStrip(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         lit = self._lit()
-        strip = nodes.bullet_list(classes=["phase-strip"])
+        every = len(lit) == len(PHASES)
+        strip = nodes.bullet_list(classes=["phase-strip", "all"] if every else ["phase-strip"])
         for number, name in enumerate(PHASES, start=1):
             paragraph = nodes.paragraph()
             paragraph += self._label(number, name)
-            if number in lit and len(lit) < len(PHASES):
+            if number in lit and not every:
                 paragraph += unseen(" (this chapter)")
-            strip += nodes.list_item("", paragraph, classes=["lit" if number in lit else "unlit"])
+            own = "lit" if number in lit else "unlit"
+            strip += nodes.list_item("", paragraph, classes=[own, f"phase-{number}"])
         heading = nodes.paragraph("", "Phases of a training step:", classes=["visually-hidden"])
         return [heading, strip]
 
