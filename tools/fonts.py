@@ -33,8 +33,9 @@ LETTERS = [*range(0x20, 0x7F), *range(0xA0, 0x180), 0x2C6, 0x2DA, 0x2DC, *range(
 SIGNS = [*map(ord, "–—‘’‚“”„†•…′″€℃™ℓ←↑→↓∂∆∏∑−√∞∫≈≠≤≥◊✓�"), *range(0x2070, 0x208F)]
 BOXES = [*range(0x2150, 0x215F), *range(0x2500, 0x25A0)]
 FEATURES = ["kern", "mark", "mkmk", "ccmp", "locl", "zero", "sups", "subs"]
-BEFORE = """@font-face { font-family: "Course Text Before"; src: local("Arial"), local("Helvetica"),
-  local("Liberation Sans"); size-adjust: 100.2%; ascent-override: 102.3%; descent-override: 27.4%; }"""
+BEFORE = """@font-face { font-family: "Course Text Before"; src: local("Arial"),
+  local("Helvetica"), local("Liberation Sans"); size-adjust: 100.2%;
+  ascent-override: 102.3%; descent-override: 27.4%; }"""
 """Arial as wide and as high as the text font: a chapter's letters are 0.2 % wider in that."""
 
 

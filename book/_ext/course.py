@@ -59,6 +59,23 @@ def document_of(chapter: dict) -> str:
     return f"chapters/{chapter['number']}_{chapter['slug']}"
 
 
+def phase_of(env: BuildEnvironment, document: str) -> int | None:
+    """Return the phase of a chapter and of its exercises, from 1 to 7; None of all other pages."""
+    found = re.match(r"(?:chapters|exercises)/(\d\d)_", document)
+    for phase, part in enumerate(curriculum_of(env)["parts"][: len(PHASES) + 1]):
+        if phase and found and found[1] in {chapter["number"] for chapter in part["chapters"]}:
+            return phase
+    return None
+
+
+def colour_of_phase(app: Sphinx, doctree: nodes.document) -> None:
+    """Mark a page with its phase, whose hue its head, widgets and figures have."""
+    phase = phase_of(app.env, app.env.docname)
+    section = next(iter(doctree.findall(nodes.section)), None)
+    if phase and section is not None:
+        section["classes"].append(f"phase-{phase}")
+
+
 def link(env: BuildEnvironment, document: str, label: str) -> pending_xref:
     """Return a link to a document; Sphinx warns when it is missing."""
     return pending_xref(
@@ -223,6 +240,7 @@ def setup(app: Sphinx) -> dict[str, object]:
     app.add_directive("phases", PhaseStrip)
     app.add_directive("checked", Checked)
     app.add_directive("coursemap", CourseMap)
+    app.connect("doctree-read", colour_of_phase)
     app.connect("env-updated", mark_contents)
     app.connect("html-page-context", lead_on_in_the_lap)
     app.connect("autodoc-process-docstring", hide_colons, priority=400)
