@@ -70,6 +70,7 @@ lint: $(READY) ## check style, import floors, notebooks and generated pages
 	@$(RUN) -m tools.reference_card --check
 	@$(RUN) -m tools.syllabi --check
 	@$(RUN) -m tools.kernel --check
+	@$(RUN) -m tools.look --check
 
 format: $(READY) ## format the code, strip the notebooks, write the generated pages
 	@$(BIN)/ruff check --fix .
@@ -82,6 +83,7 @@ format: $(READY) ## format the code, strip the notebooks, write the generated pa
 	@$(RUN) -m tools.reference_card
 	@$(RUN) -m tools.syllabi
 	@$(RUN) -m tools.kernel
+	@$(RUN) -m tools.look
 
 exercises: $(READY) ## write the learners' notebooks from exercises/solutions
 	@$(RUN) -m tools.exercises

@@ -24,7 +24,7 @@ from filelock import FileLock
 from jupyter_cache import get_cache
 from jupyter_cache.cache.db import NbCacheRecord
 
-from tools import by_code, uses  # noqa: F401 - what an execution belongs to
+from tools import by_code, fonts, uses  # noqa: F401 - what an execution belongs to
 
 ROOT = Path(__file__).resolve().parents[1]
 BUILD = ROOT / "_build"
@@ -164,8 +164,7 @@ def execute(notebooks: list[Path], env: Mapping[str, str]) -> int:
     print(f"executing {len(names)} of {len(all_notebooks())} notebooks", flush=True)
     env = {**env, "SOURCE_DATE_EPOCH": "0"}  # the date in every SVG; Sphinx would take it, too
     # The first import on a machine lists its fonts, and would say so in a page.
-    fonts = [sys.executable, "-c", "import matplotlib.font_manager"]
-    subprocess.run(fonts, env=env, check=True, stderr=subprocess.DEVNULL)
+    fonts.tell_matplotlib(env)
     command = [sys.executable, "-m", "pytest", "-c", os.devnull, "--rootdir", ".", "-q", "-ra"]
     command += ["-p", "tools.nbval_cache", "-p", "no:cacheprovider"]
     command += ["--nbval-lax", "--nbval-current-env", "--nbval-cell-timeout", "300"]

@@ -59,6 +59,23 @@ def document_of(chapter: dict) -> str:
     return f"chapters/{chapter['number']}_{chapter['slug']}"
 
 
+def phase_of(env: BuildEnvironment, document: str) -> int | None:
+    """Return the phase of a chapter and of its exercises, from 1 to 7; None of all other pages."""
+    found = re.match(r"(?:chapters|exercises)/(\d\d)_", document)
+    for phase, part in enumerate(curriculum_of(env)["parts"][: len(PHASES) + 1]):
+        if phase and found and found[1] in {chapter["number"] for chapter in part["chapters"]}:
+            return phase
+    return None
+
+
+def colour_of_phase(app: Sphinx, doctree: nodes.document) -> None:
+    """Mark a page with its phase, whose hue its head, widgets and figures have."""
+    phase = phase_of(app.env, app.env.docname)
+    section = next(iter(doctree.findall(nodes.section)), None)
+    if phase and section is not None:
+        section["classes"].append(f"phase-{phase}")
+
+
 def link(env: BuildEnvironment, document: str, label: str) -> pending_xref:
     """Return a link to a document; Sphinx warns when it is missing."""
     return pending_xref(
@@ -86,13 +103,15 @@ class PhaseStrip(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         lit = self._lit()
-        strip = nodes.bullet_list(classes=["phase-strip"])
+        every = len(lit) == len(PHASES)
+        strip = nodes.bullet_list(classes=["phase-strip", "all"] if every else ["phase-strip"])
         for number, name in enumerate(PHASES, start=1):
             paragraph = nodes.paragraph()
             paragraph += self._label(number, name)
-            if number in lit and len(lit) < len(PHASES):
+            if number in lit and not every:
                 paragraph += unseen(" (this chapter)")
-            strip += nodes.list_item("", paragraph, classes=["lit" if number in lit else "unlit"])
+            own = "lit" if number in lit else "unlit"
+            strip += nodes.list_item("", paragraph, classes=[own, f"phase-{number}"])
         heading = nodes.paragraph("", "Phases of a training step:", classes=["visually-hidden"])
         return [heading, strip]
 
@@ -221,6 +240,7 @@ def setup(app: Sphinx) -> dict[str, object]:
     app.add_directive("phases", PhaseStrip)
     app.add_directive("checked", Checked)
     app.add_directive("coursemap", CourseMap)
+    app.connect("doctree-read", colour_of_phase)
     app.connect("env-updated", mark_contents)
     app.connect("html-page-context", lead_on_in_the_lap)
     app.connect("autodoc-process-docstring", hide_colons, priority=400)

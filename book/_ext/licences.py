@@ -14,6 +14,8 @@ from sphinx.util.docutils import SphinxDirective
 
 CARRIED = {
     "sphinx-mathjax-offline": "MathJax 3 and its fonts, which set the mathematics",
+    "fontpkg-ibm-plex-sans": "IBM Plex Sans, cut down and named Course Text",
+    "fontpkg-ibm-plex-mono": "IBM Plex Mono, cut down and named Course Code",
     "sphinx": "basic styles, the search and its index; with Snowball's English stemmer",
     "sphinx-book-theme": "the page's layout and its styles",
     "pydata-sphinx-theme": "styles and scripts under the layout; with Bootstrap (MIT)",

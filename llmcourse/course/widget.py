@@ -17,6 +17,8 @@ from typing import Any, ClassVar
 import anywidget
 import traitlets
 
+from llmcourse.course.look import widget_css
+
 _IMPORT = re.compile(r'import \{.*\} from "\./(\w+\.js)";\n')
 _TEXT = re.compile(r'import (\w+) from "\./([\w/]+\.js)" with \{ type: "text" \};\n')
 _NOT_STATE = {"layout", "tabbable", "tooltip"}
@@ -36,6 +38,11 @@ if (host) live(host, JSON.parse(payload.textContent));
 def source(name: str) -> str:
     """Return a file of the widgets' JavaScript or CSS, such as "kit.js"."""
     return resources.files("llmcourse.course").joinpath("js", name).read_text(encoding="utf8")
+
+
+def styles() -> str:
+    """Return the widgets' stylesheet: the course's colours, and what is made of them."""
+    return widget_css() + source("kit.css")
 
 
 def module(name: str) -> str:
@@ -105,7 +112,7 @@ class Widget(anywidget.AnyWidget):
         super().__init_subclass__(**kwargs)
         if "script" in vars(cls):
             cls._esm = module(cls.script)
-            cls._css = source("kit.css")
+            cls._css = styles()
 
     def __init__(self, *, bounds: Mapping[str, Any] | None = None, **state: Any) -> None:
         self.bounds = dict(bounds or {})
@@ -140,7 +147,7 @@ class Widget(anywidget.AnyWidget):
         digest = hashlib.sha256(payload.encode()).hexdigest()[:10]
         return _PAGE.format(
             id=f"lc-{type(self).__name__.lower()}-{digest}-{next(_count)}",
-            css=source("kit.css"),
+            css=styles(),
             still=self.still(),
             payload=payload,
             loader=source("page.js").replace("export async", "async"),

@@ -1,0 +1,151 @@
+"""The book's two fonts, cut out of installed packages: for the pages and for matplotlib.
+
+Text is IBM Plex Sans, code IBM Plex Mono.  Their licence reserves the name Plex for what nobody
+changed, so these are called Course Text and Course Code.  What is made lies in _build/fonts.
+"""
+
+import base64
+import hashlib
+import importlib.metadata
+import subprocess
+import sys
+from pathlib import Path
+
+from fontTools import subset
+from fontTools.ttLib import TTFont
+from fontTools.varLib import instancer
+
+ROOT = Path(__file__).resolve().parents[1]
+BUILD = ROOT / "_build" / "fonts"
+TEXT, CODE = "Course Text", "Course Code"
+SANS, MONO = "fontpkg-ibm-plex-sans", "fontpkg-ibm-plex-mono"
+PAGE_FACES = {
+    "text": (SANS, "IBMPlexSans[wdth,wght].ttf", TEXT, {"wght": (400, 700), "wdth": 100}),
+    "italic": (SANS, "IBMPlexSans-Italic[wdth,wght].ttf", TEXT, {"wght": 400, "wdth": 100}),
+    "code": (MONO, "IBMPlexMono-Regular.ttf", CODE, {}),
+}
+"""Of the pages: the package, its file, the new name, and what is kept of each axis."""
+FIGURE_FACES = {
+    "Regular": (SANS, "IBMPlexSans[wdth,wght].ttf", TEXT, {"wght": 400, "wdth": 100}),
+    "Bold": (SANS, "IBMPlexSans[wdth,wght].ttf", TEXT, {"wght": 600, "wdth": 100}),
+}
+LETTERS = [*range(0x20, 0x7F), *range(0xA0, 0x180), 0x2C6, 0x2DA, 0x2DC, *range(0x384, 0x3CF)]
+SIGNS = [*map(ord, "–—‘’‚“”„†•…′″€℃™ℓ←↑→↓∂∆∏∑−√∞∫≈≠≤≥◊✓�"), *range(0x2070, 0x208F)]
+BOXES = [*range(0x2150, 0x215F), *range(0x2500, 0x25A0)]
+FEATURES = ["kern", "mark", "mkmk", "ccmp", "locl", "zero", "sups", "subs"]
+BEFORE = """@font-face { font-family: "Course Text Before"; src: local("Arial"),
+  local("Helvetica"), local("Liberation Sans"); size-adjust: 100.2%;
+  ascent-override: 102.3%; descent-override: 27.4%; }"""
+"""Arial as wide and as high as the text font: a chapter's letters are 0.2 % wider in that."""
+
+
+def original(package: str, name: str) -> TTFont:
+    """Return a font as its package has it.
+
+    Raises:
+        FileNotFoundError: if the package has no such font.
+    """
+    for entry in importlib.metadata.files(package) or []:
+        if entry.name == name:
+            return TTFont(str(entry.locate()))
+    raise FileNotFoundError(f"{package} has no {name}")
+
+
+def named(font: TTFont, family: str, style: str) -> TTFont:
+    """Return a font with another name; what it says of its authors and licence stays."""
+    full = f"{family} {style}"
+    for record in list(font["name"].names):
+        if record.nameID not in (0, 8, 9, 11, 13, 14):
+            font["name"].removeNames(nameID=record.nameID)
+    for number, text in ((1, family), (2, style), (3, full), (4, full), (6, full.replace(" ", ""))):
+        font["name"].setName(text, number, 3, 1, 0x409)
+    return font
+
+
+def kept(font: TTFont, axes: dict[str, object]) -> TTFont:
+    """Return a font with nothing of its axes but what is asked for."""
+    return instancer.instantiateVariableFont(font, axes) if axes else font
+
+
+def small(font: TTFont) -> TTFont:
+    """Return a font with the letters, signs and features of the pages."""
+    options = subset.Options(layout_features=FEATURES, hinting=False, name_IDs=["*"])
+    cutter = subset.Subsetter(options)
+    cutter.populate(unicodes=[*LETTERS, *SIGNS, *BOXES])
+    cutter.subset(font)
+    return font
+
+
+def folder() -> Path:
+    """Return where the fonts lie, made by this file from these versions."""
+    versions = "".join(importlib.metadata.version(package) for package in (SANS, MONO, "fonttools"))
+    key = hashlib.sha256(Path(__file__).read_bytes() + versions.encode()).hexdigest()[:12]
+    return BUILD / key
+
+
+def page_font(face: str) -> Path:
+    """Return a font of the pages as WOFF2; make it when it is missing."""
+    path = folder() / f"{face}.woff2"
+    if not path.exists():
+        package, name, family, axes = PAGE_FACES[face]
+        style = "Italic" if face == "italic" else "Regular"
+        font = named(kept(small(original(package, name)), axes), family, style)
+        font.flavor = "woff2"
+        save(font, path)
+    return path
+
+
+def figure_font(style: str) -> Path:
+    """Return a font of the figures as TrueType; make it when it is missing."""
+    path = folder() / f"{style}.ttf"
+    if not path.exists():
+        package, name, family, axes = FIGURE_FACES[style]
+        save(named(kept(small(original(package, name)), axes), family, style), path)
+    return path
+
+
+def save(font: TTFont, path: Path) -> None:
+    """Write a font, whole or not at all, without the time of day."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    font.recalcTimestamp = False
+    scratch = path.with_suffix(".part")
+    font.save(scratch)
+    scratch.replace(path)
+
+
+def css() -> str:
+    """Return the rules that give the pages their fonts, with the fonts inside.
+
+    Firefox lets no page that is opened from a file load a font from the folder above, and a font
+    that comes with the styles moves nothing when it arrives.
+    """
+    weights = {"text": "400 700", "italic": "400", "code": "400"}
+    rules = [BEFORE]
+    for face, (_, _, family, _) in PAGE_FACES.items():
+        data = base64.b64encode(page_font(face).read_bytes()).decode()
+        rules.append(
+            f'@font-face {{ font-family: "{family}"; font-weight: {weights[face]}; '
+            f"font-style: {'italic' if face == 'italic' else 'normal'}; font-display: swap; "
+            f'src: url("data:font/woff2;base64,{data}") format("woff2"); }}'
+        )
+    return "\n".join(rules) + "\n"
+
+
+LIST = """
+import json, sys
+from pathlib import Path
+import matplotlib
+from matplotlib import font_manager as fonts
+for path in sys.argv[1:]:
+    if path not in {entry.fname for entry in fonts.fontManager.ttflist}:
+        fonts.fontManager.addfont(path)
+name = f"fontlist-v{fonts.FontManager.__version__}.json"
+fonts.json_dump(fonts.fontManager, Path(matplotlib.get_cachedir(), name))
+"""
+
+
+def tell_matplotlib(env: dict[str, str]) -> None:
+    """Put the fonts of the figures into matplotlib's list, which later processes read."""
+    paths = [str(figure_font(style)) for style in FIGURE_FACES]
+    command = [sys.executable, "-c", LIST, *paths]
+    subprocess.run(command, env=env, check=True, stderr=subprocess.DEVNULL)
