@@ -14,9 +14,8 @@ export function shares(reports) {
   return sums.map((sum) => sum / all);
 }
 
-// Both return what draws them anew.
 export function phasesPart(w, run) {
-  return w.stage((svg, width) => {
+  const draw = w.stage((svg, width) => {
     const each = run.reports.length ? shares(run.reports) : null;
     const columns = width < 560 ? 4 : 7;
     const wide = width / columns;
@@ -34,15 +33,17 @@ export function phasesPart(w, run) {
     svg.append(s("rect", { x: 1, y: 2, width: width - 2, height: 14, fill: "none", stroke: "var(--lc-line)" }));
     return "not measured yet";
   }, { height: (width) => (width < 560 ? 96 : 60), label: "share of every phase in the time of a step" });
+  return { draw };
 }
 
-// recorded: losses of another run, drawn in grey; goTo() is called when a drag has set the step.
-export function lossPart(w, run, { recorded, floor, goTo }) {
+// goTo() is called when a drag has set the step.
+export function lossPart(w, run, { goTo }) {
   const { model } = w;
+  const [floor, recorded] = [model.get("floor"), model.get("losses")];
   const { steps, vocab_size: V } = model.get("config");
   const nothing = Math.log(V);
   let toStep = null;
-  const redraw = w.stage((svg, width, height) => {
+  const draw = w.stage((svg, width, height) => {
     const box = [38, 20, width - 12, height - 36];
     const most = nothing * 1.08;
     const x = scale([0, steps], [box[0], box[2]]);
@@ -87,5 +88,5 @@ export function lossPart(w, run, { recorded, floor, goTo }) {
     model.set("step", asked);
     goTo();
   });
-  return redraw;
+  return { draw };
 }

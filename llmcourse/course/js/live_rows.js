@@ -13,9 +13,10 @@ export function alikeness(rows) {
   return pairs.reduce((a, b) => a + b, 0) / (pairs.length || 1);
 }
 
-// groups: pairs of a name and its tokens.  Returns { draw, stop }.
-export function rowsPart(w, run, { groups, columns: D }) {
-  const canvas = h("canvas", { class: "lr-rows", role: "img" });
+export function rowsPart(w, run) {
+  const groups = w.model.get("rows"); // pairs of a name and its tokens
+  const D = w.model.get("config").width;
+  const canvas = h("canvas", { class: "lr-cells", role: "img" });
   const holder = h("div", { class: "lc-stage" }, canvas);
   const key = h("p", { class: "lr-key" });
   w.stages.append(key, holder);

@@ -6,10 +6,11 @@ import ENGINE from "./live/worker.js" with { type: "text" };
 const REMEMBERED = 20; // steps over whose time is averaged
 
 export class Training {
-  // start() is what the thread is told first; steps, where the run ends; changed() is called when
-  // something is new; failed(why) where no thread can be had.  The step is the model's, of the widget.
-  constructor({ model, steps, start, changed, failed }) {
-    Object.assign(this, { model, steps, start, changed, failed });
+  // start() is what the thread is told first; steps, where the run ends; changed(atOnce) is called when
+  // something is new, after heard(kind, news) with what the thread said; failed(why) where no thread can
+  // be had.  The step is the model's, of the widget.
+  constructor({ model, steps, start, changed, heard, failed }) {
+    Object.assign(this, { model, steps, start, changed, heard, failed });
     this.worker = null; // null before the reader begins, and after the end of what cannot run
     this.seen = true; // whether the reader can see it
     this.left = null; // losses of what the reader went back from
@@ -68,6 +69,7 @@ export class Training {
       this.model.set("step", news.step);
     }
     if (news.written !== undefined) [this.written, this.rows] = [[news.step, news.written], news.rows];
+    this.heard(kind, news);
     return this.changed(false);
   }
 
