@@ -26,6 +26,7 @@ export class Training {
     this.written = null; // the step of a sample, and the sample
     this.rows = null;
     this.norm = null;
+    this.stopped = null; // what is known of a step that stopped after its backward pass
   }
 
   get runs() {
@@ -62,6 +63,8 @@ export class Training {
   hear(kind, news) {
     if (kind === "failed") return this.fail(news);
     if (kind === "ready") this.facts = news;
+    if (kind === "stopped") this.stopped = news;
+    if (kind === "report" || kind === "rewound") this.stopped = null;
     if (kind === "report") this.hearStep(news);
     if (kind === "rewound") {
       if (this.losses.length > news.step) this.left = this.losses;
@@ -115,6 +118,14 @@ export class Training {
     if (!this.begin()) return;
     this.want(false);
     this.tell({ step: true });
+  }
+
+  // Stop after the backward pass of the next step; or do the rest of a step that stopped.
+  halt() {
+    if (this.stopped) return this.once();
+    if (!this.begin()) return null;
+    this.want(false);
+    return this.tell({ stop: true });
   }
 
   anew() {

@@ -86,6 +86,7 @@ class LiveRun(Widget):
         rows: names of groups, and tokens of each, whose rows of the embedding are shown; None for
             names, numbers, colours and tokens that no story has.
         show: which of PARTS, from top to bottom.
+        bounds: of a subclass's own state, see `Widget`.
         state: learning_rate, pace, step (of the recorded run, its last if not given; then of the
             reader's).
 
@@ -126,6 +127,7 @@ class LiveRun(Widget):
         samples: Mapping[int, str] | None = None,
         rows: Mapping[str, Sequence[str]] | None = None,
         show: Sequence[str] = PARTS,
+        bounds: Mapping[str, Any] | None = None,
         **state: Any,
     ) -> None:
         for part in show:
@@ -155,7 +157,7 @@ class LiveRun(Widget):
             samples=[[at, text[:MOST_CHARACTERS]] for at, text in sorted((samples or {}).items())],
             rows=_rows(rows, tokens) if "rows" in show else [],
             show=list(show),
-            bounds={"step": config.steps},
+            bounds={"step": config.steps, **(bounds or {})},
             **{"learning_rate": config.learning_rate, "step": len(losses), **state},
         )
 

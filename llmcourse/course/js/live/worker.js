@@ -59,7 +59,10 @@ export function serve(port) {
       const { loss } = run.stopped ?? run.stop();
       port.postMessage({ stopped: { step: run.stepsDone + 1, loss, lengths: run.lengths() } });
     },
-    gradient(name) { port.postMessage({ gradient: { name, numbers: run.model.dw[name].numbers.slice() } }); },
+    gradient(name) {
+      const { rows, columns, numbers } = run.model.dw[name];
+      port.postMessage({ gradient: { name, rows, columns, numbers: numbers.slice() } });
+    },
     nudge(given) { if (run.stopped) port.postMessage({ nudged: run.nudge(given) }); },
     save() { port.postMessage({ saved: run.state() }); },
   };
