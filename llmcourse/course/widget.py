@@ -46,23 +46,16 @@ def styles() -> str:
 
 
 def module(name: str) -> str:
-    """Return a widget's whole module: what its first lines import, then the widget without them.
+    """Return a widget's whole module, with all that it imports; the toolkit is imported first.
 
-    A page that is opened from a file may not import one module from another.  The toolkit is
-    imported first; imported modules import nothing.  What is imported as text, for a thread of its
-    own (`import NAME from "./folder/file.js" with { type: "text" };`), stands in a constant, with
-    all that it imports.
+    A page that is opened from a file may not import one module from another.  What is imported as
+    text, for a thread of its own (`import NAME from "./folder/file.js" with { type: "text" };`),
+    stands in a constant, with all that it imports.
     """
-    text, imported, constants = source(name), [], []
-    while line := _IMPORT.match(text) or _TEXT.match(text):
-        if line.re is _TEXT:
-            constants.append(f"const {line[1]} = {json.dumps(bundle(line[2]))};")
-        else:
-            imported.append(line[1])
-        text = text[line.end() :]
-    if imported[:1] != ["kit.js"]:
+    first = _IMPORT.match(source(name))
+    if not first or first[1] != "kit.js":
         raise ValueError(f'{name} must begin with one line: import {{ ... }} from "./kit.js";')
-    return "\n".join([*map(source, imported), *constants, text])
+    return bundle(name)
 
 
 def bundle(name: str) -> str:
@@ -71,15 +64,19 @@ def bundle(name: str) -> str:
     A module stands after those that it imports, and once, so all share one scope: no two may
     declare the same name outside of their functions.
     """
-    folder, _, _ = name.rpartition("/")
+    folder = name.rpartition("/")[0]
     texts: dict[str, str] = {}
 
     def add(path: str) -> None:
         text = source(path)
         for imported in _IMPORT.findall(text):
-            if f"{folder}/{imported}" not in texts:
-                add(f"{folder}/{imported}")
-        texts[path] = _IMPORT.sub("", text)
+            near = f"{folder}/{imported}".removeprefix("/")
+            if near not in texts:
+                add(near)
+        texts[path] = _TEXT.sub(
+            lambda line: f"const {line[1]} = {json.dumps(bundle(line[2]))};\n",
+            _IMPORT.sub("", text),
+        )
 
     add(name)
     return "\n".join(texts.values())

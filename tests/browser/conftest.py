@@ -13,6 +13,7 @@ import pytest
 from playwright.sync_api import Browser, Error, Page, sync_playwright
 
 from llmcourse.course.widget import Widget, module
+from tests.browser.engine import Engine
 from tools import build_book
 
 NAMES = (
@@ -95,6 +96,12 @@ def arithmetic(chromium: Browser) -> Iterator[Callable[..., list[Any]]]:
 
     yield call
     page.close()
+
+
+@pytest.fixture
+def engine(page: Page) -> Engine:
+    """Calls the engine of the live run."""
+    return Engine(page)
 
 
 @pytest.fixture

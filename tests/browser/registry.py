@@ -571,10 +571,15 @@ def story_merges(count):
     return nutshell.learn_merges(stories(60_000, seed=0), 257 + count)
 
 
-def tiny_live_run(*, steps=60, **given):
+def tiny_live(widget, *, steps=60, **given):
     """A run of very few weights, without a recorded one."""
     config = TrainConfig(model=TINY_LLAMA, batch_size=4, steps=steps, warmup_steps=5)
-    return widgets.LiveRun(config, story_merges(43), floor=0.6, **given)
+    return widget(config, story_merges(43), floor=0.6, **given)
+
+
+def tiny_live_run(**given):
+    """Of these, a plain one."""
+    return tiny_live(widgets.LiveRun, **given)
 
 
 def live_run(**given):
@@ -801,11 +806,26 @@ REGISTRY = {
         ),
         lambda: leak_board(leak_rows(seeds=1)[:2], half=1_000, options=1_000),
     ),
+    widgets.LiveGradient: entry(
+        functools.partial(tiny_live, widgets.LiveGradient),
+        {},
+        {"weight": "embedding", "row": 298, "column": 15, "nudge": 1e-4},
+        lambda: widgets.LiveGradient(small_run(), story_merges(511), floor=0.383),
+        kilobytes=60,
+    ),
+    widgets.LivePrompt: entry(
+        functools.partial(tiny_live, widgets.LivePrompt),
+        {},
+        {"prompt": "W" * 200, "temperature": 3},
+        {"prompt": "", "temperature": 0.1, "step": 30},
+        lambda: widgets.LivePrompt(small_run(), story_merges(511), floor=0.383),
+        kilobytes=60,
+    ),
     widgets.LiveRun: entry(
         live_run,
         {},
         {"pace": "1 step a second", "learning_rate": 0.3, "step": 200},
-        {"losses": [], "samples": {}},
+        {"losses": [], "samples": {}, "show": ("words", "loss")},
         {"rows": {"W" * 14: ["a"], "one row": ["b"]}, "losses": [900.0] * 3, "samples": {}},
         tiny_live_run,
         kilobytes=60,

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from llmcourse.course.widgets.isoflop import IsoflopValley
     from llmcourse.course.widgets.leaks import LeakBoard
     from llmcourse.course.widgets.live import LiveRun
+    from llmcourse.course.widgets.live_gradient import LiveGradient
+    from llmcourse.course.widgets.live_prompt import LivePrompt
     from llmcourse.course.widgets.machine import MachineBoard
     from llmcourse.course.widgets.memory import MemoryTimeline
     from llmcourse.course.widgets.mesh import MeshGrid

@@ -10,7 +10,7 @@ import traitlets
 
 from llmcourse import model as models
 from llmcourse import train
-from llmcourse.course.state import Choice, Limited, Whole
+from llmcourse.course.state import Choice, Limited, Whole, one_of
 from llmcourse.course.widget import Widget
 from llmcourse.course.widgets.run import MOST_CHARACTERS, MOST_STEPS
 from llmcourse.data.corpus import END_OF_TEXT
@@ -57,6 +57,9 @@ ROWS = {
 }
 """Rows of the embedding that are shown, those that the vocabulary has."""
 
+PARTS = ("phases", "loss", "words", "rows")
+"""What can be shown of a run: the time of its phases, its loss, what it writes, embedding rows."""
+
 
 def small_run() -> train.TrainConfig:
     """135,488 weights and 400 steps: little sentences after some ten seconds in a browser."""
@@ -82,12 +85,15 @@ class LiveRun(Widget):
         samples: step of that run to what it wrote then.
         rows: names of groups, and tokens of each, whose rows of the embedding are shown; None for
             names, numbers, colours and tokens that no story has.
+        show: which of PARTS, from top to bottom.
+        bounds: of a subclass's own state, see `Widget`.
         state: learning_rate, pace, step (of the recorded run, its last if not given; then of the
             reader's).
 
     Raises:
         ValueError: if the run has settings that the page does not know, the vocabulary has no room
-            for the merges or no such token, or losses and samples do not fit to the steps.
+            for the merges or no such token, losses and samples do not fit to the steps, or show has
+            another part.
     """
 
     script = "live_run.js"
@@ -106,7 +112,8 @@ class LiveRun(Widget):
     """Pairs of a step and a text, in order."""
     rows = traitlets.List().tag(sync=True)
     """Pairs of the name of a group and pairs of a token and its id."""
-    learning_rate = Limited(6e-3, low=1e-4, high=0.3, step=1e-4, label="learning rate")
+    show = traitlets.List(traitlets.Unicode()).tag(sync=True)
+    learning_rate = Limited(6e-3, low=1e-4, high=1.0, step=1e-4, label="learning rate")
     pace = Choice(("full speed", "5 steps a second", "1 step a second"))
     step = Whole(0, low=0, high=MOST_STEPS, step=1, label="step")
 
@@ -119,8 +126,12 @@ class LiveRun(Widget):
         losses: Sequence[float] = (),
         samples: Mapping[int, str] | None = None,
         rows: Mapping[str, Sequence[str]] | None = None,
+        show: Sequence[str] = PARTS,
+        bounds: Mapping[str, Any] | None = None,
         **state: Any,
     ) -> None:
+        for part in show:
+            one_of("show", part, PARTS)
         _check_config(config)
         _check_recorded(config.steps, losses, samples or {})
         if not 0 < floor < math.log(config.model.vocab_size):
@@ -144,8 +155,9 @@ class LiveRun(Widget):
             floor=floor,
             losses=[float(f"{value:.3g}") for value in losses],
             samples=[[at, text[:MOST_CHARACTERS]] for at, text in sorted((samples or {}).items())],
-            rows=_rows(rows, tokens),
-            bounds={"step": config.steps},
+            rows=_rows(rows, tokens) if "rows" in show else [],
+            show=list(show),
+            bounds={"step": config.steps, **(bounds or {})},
             **{"learning_rate": config.learning_rate, "step": len(losses), **state},
         )
 

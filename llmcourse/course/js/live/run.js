@@ -6,13 +6,21 @@ import { backward } from "./backward.js";
 import { forward, loss } from "./forward.js";
 import { initialise, makeModel } from "./model.js";
 import { Random } from "./random.js";
-import { Sampler } from "./sample.js";
+import { Sampler, softmax } from "./sample.js";
 import { Stories } from "./stories.js";
 import { Tokenizer } from "./tokenizer.js";
 
 export const PHASES = ["load", "forward", "loss", "backward", "sync", "optimizer", "checkpoint"];
 const MOST_CHECKPOINTS = 16;
 const ADAMW = { beta1: 0.9, beta2: 0.95, eps: 1e-8, decay: 0.1 };
+
+// Calls a phase, and notes the milliseconds that it took.
+const clock = (ms) => (phase) => {
+  const before = performance.now();
+  const result = phase();
+  ms.push(performance.now() - before);
+  return result;
+};
 
 export class Run {
   // config: the shape of the model, batch_size, steps, learning_rate, warmup_steps, final_share,
@@ -28,6 +36,7 @@ export class Run {
     this.peak = config.learning_rate; // the reader may change it while the run lasts
     this.checkpoints = [];
     this.every = 10; // steps between checkpoints
+    this.stopped = null; // a step of which four phases are done
     this.checkpoint();
   }
 
@@ -39,27 +48,29 @@ export class Run {
     return this.stepsDone >= this.config.steps;
   }
 
-  // Do one training step; return what it has to say.
+  // Do one training step, or the rest of one that stopped; return what it has to say.
   step() {
-    const { model } = this;
-    const ms = [];
-    let before = performance.now();
-    const timed = (phase) => {
-      const result = phase();
-      const now = performance.now();
-      ms.push(now - before);
-      before = now;
-      return result;
-    };
-    const { ids, targets } = timed(() => this.stories.batch(this.config));
-    timed(() => forward(model, ids));
-    const nats = timed(() => loss(model, targets));
-    timed(() => backward(model, ids));
+    const { loss: nats, ms } = this.stopped ?? this.stop();
+    this.stopped = null;
+    const timed = clock(ms);
     timed(() => {}); // sync: a single process has nobody to agree with
     const rate = this.rate();
     const norm = timed(() => this.update(rate));
     timed(() => { if (this.stepsDone % this.every === 0) this.checkpoint(); });
     return { step: this.stepsDone, loss: nats, rate, norm, ms };
+  }
+
+  // Do the first four phases of a step and stop: the gradients are there, and no weight has changed.
+  stop() {
+    const { model } = this;
+    const [ms, stories] = [[], this.stories.state()];
+    const timed = clock(ms);
+    const { ids, targets } = timed(() => this.stories.batch(this.config));
+    timed(() => forward(model, ids));
+    const nats = timed(() => loss(model, targets));
+    timed(() => backward(model, ids));
+    this.stopped = { ids, targets, stories, loss: nats, ms };
+    return this.stopped;
   }
 
   update(rate) {
@@ -79,7 +90,8 @@ export class Run {
 
   state() {
     const { weights, means, squares } = this.model.flat;
-    return { stepsDone: this.stepsDone, peak: this.peak, stories: this.stories.state(),
+    const stories = this.stopped?.stories ?? this.stories.state(); // a step that stopped is not done
+    return { stepsDone: this.stepsDone, peak: this.peak, stories,
       weights: weights.slice(), means: means.slice(), squares: squares.slice() };
   }
 
@@ -88,6 +100,7 @@ export class Run {
     this.model.stepsDone = stepsDone;
     this.peak = peak;
     this.stories.restore(stories);
+    this.stopped = null;
   }
 
   // Keep a copy of the run as it stands; of too many, every second one.
@@ -110,11 +123,26 @@ export class Run {
 
   // --- looking on
 
-  // What the model writes.  The same draws each time: what changes comes from the weights.
-  write() {
+  // A beginning as tokens, after the end of another story; of a long one the last part, which leaves
+  // half of what the model sees at once to go on.
+  beginning(text) {
+    return [this.tokenizer.idOf.get(this.tokenizer.end), ...this.tokenizer.encode(text)
+      .slice(-this.config.context_length / 2)];
+  }
+
+  // What the model writes after a beginning.  The same draws each time: what changes comes from the weights.
+  write({ prompt = "", temperature = 0.8, draws = 7 } = {}) {
     const end = this.tokenizer.tokens.length - 1;
-    const ids = this.sampler.write(end, { temperature: 0.8, chance: new Random(7) });
+    const ids = this.sampler.write(this.beginning(prompt), { end, temperature, chance: new Random(draws) });
     return this.tokenizer.decode(ids.filter((id) => id < end)); // the vocabulary may have more rows
+  }
+
+  // The likeliest tokens after a beginning, with their probabilities.
+  likeliest({ prompt, temperature }, count) {
+    const logits = this.sampler.after(this.beginning(prompt));
+    return softmax([...logits].map((z) => z / temperature))
+      .map((p, id) => [this.tokenizer.tokens[id] ?? `no token ${id}`, p])
+      .sort(([, a], [, b]) => b - a).slice(0, count);
   }
 
   // Some rows of the embedding, one after the other.
@@ -123,5 +151,26 @@ export class Run {
     const found = new Float32Array(ids.length * D);
     ids.forEach((id, i) => found.set(this.model.w.embedding.numbers.subarray(id * D, (id + 1) * D), i * D));
     return found;
+  }
+
+  // The gradients of a step that stopped: rows, columns and length of each, by its name.
+  lengths() {
+    return Object.fromEntries(Object.entries(this.model.dw).map(([name, { numbers, rows, columns }]) =>
+      [name, { rows, columns, length: Math.sqrt(numbers.reduce((sum, g) => sum + g * g, 0)) }]));
+  }
+
+  // The loss of the same batch with one weight a little larger, and a little smaller, and what the
+  // gradient should be by that: (up - down) / the distance of the two weights.
+  nudge({ name, at, by }) {
+    const { numbers } = this.model.w[name];
+    const before = numbers[at];
+    const [up, down] = [by, -by].map((change) => {
+      numbers[at] = before + change;
+      forward(this.model, this.stopped.ids);
+      return { weight: numbers[at], loss: loss(this.model, this.stopped.targets) };
+    });
+    numbers[at] = before;
+    return { name, at, by, before, up: up.loss, down: down.loss,
+      quotient: (up.loss - down.loss) / (up.weight - down.weight) };
   }
 }

@@ -73,15 +73,24 @@ export class Sampler {
     }
   }
 
-  // Write a story: at most as many tokens as the model sees at once.  `chance` draws numbers from 0 to 1.
-  write(end, { temperature, chance }) {
-    const ids = [end];
+  // The logits of the token after some others.
+  after(ids) {
+    let logits = null;
+    ids.forEach((id, position) => { logits = this.next(id, position); });
+    return logits;
+  }
+
+  // Write on after some tokens, to the end of a story, or as far as the model sees at once.
+  // `chance` draws numbers from 0 to 1.
+  write(beginning, { end, temperature, chance }) {
+    const ids = [...beginning];
+    this.after(ids.slice(0, -1));
     while (ids.length <= this.model.config.context_length) {
       const logits = this.next(ids.at(-1), ids.length - 1);
       ids.push(draw(softmax([...logits].map((z) => z / temperature)), chance.random()));
       if (ids.at(-1) === end) break;
     }
-    return ids.slice(1);
+    return ids.slice(beginning.length);
   }
 }
 

@@ -1,4 +1,4 @@
-// The byte-pair encoding of llmcourse.data.tokenizer, for text whose signs are one byte each.
+// The byte-pair encoding of llmcourse.data.tokenizer.  Tokens are strings with a sign for each byte.
 
 const WORD = /'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+/gu; // GPT-2's
 
@@ -17,7 +17,7 @@ export class Tokenizer {
 
   // Apply to a word the merges that it holds, first learnt first.
   encodeWord(word) {
-    let parts = [...word].map((letter) => this.idOf.get(letter));
+    let parts = [...new TextEncoder().encode(word)]; // the ids of bytes are the bytes
     for (;;) {
       let best = Infinity;
       for (let i = 0; i + 1 < parts.length; i++) best = Math.min(best, this.rankAt(parts, i));

@@ -1,6 +1,7 @@
 // The run in a thread of its own.  The page posts { start }, { run: to which step }, { step },
-// { rate }, { rewind }, { pace } or { save }; what comes back is { ready }, { report }, { rewound },
-// { saved } or { failed }.
+// { rate }, { rewind }, { pace }, { save }, { prompt: how to write }, { stop } (after backward), { gradient:
+// name } or { nudge }; what comes back is { ready }, { report }, { rewound }, { saved }, { answered },
+// { stopped }, { gradient }, { nudged } or { failed }.
 
 import { fastest } from "./matrix.js";
 import { numWeights } from "./model.js";
@@ -12,6 +13,7 @@ export function serve(port) {
   const running = () => run.stepsDone < until;
   let timer = null;
   let watched = []; // ids of the rows of the embedding that are shown
+  let asked = null; // what the reader would like to be written on
   let pause = 0; // ms from the begin of a step to that of the next, at least
   let shown = -Infinity;
 
@@ -21,7 +23,8 @@ export function serve(port) {
     const full = kind !== "report" || run.stepsDone <= 1 || !running() || now - shown > 400;
     if (full) shown = now;
     port.postMessage({ [kind]: { step: run.stepsDone, ...report,
-      ...(full ? { written: run.write(), rows: run.rows(watched) } : {}) } });
+      ...(full ? { written: run.write(asked ?? {}), rows: run.rows(watched) } : {}),
+      ...(full && asked ? { asked, likeliest: run.likeliest(asked, 8) } : {}) } });
   }
 
   function next() {
@@ -49,6 +52,18 @@ export function serve(port) {
     rate(peak) { run.peak = peak; },
     pace(ms) { pause = ms; },
     rewind(step) { run.rewind(step); post("rewound"); },
+    prompt(given) { asked = given; post("answered"); },
+    stop() {
+      until = 0;
+      if (run.done) return;
+      const { loss } = run.stopped ?? run.stop();
+      port.postMessage({ stopped: { step: run.stepsDone + 1, loss, lengths: run.lengths() } });
+    },
+    gradient(name) {
+      const { rows, columns, numbers } = run.model.dw[name];
+      port.postMessage({ gradient: { name, rows, columns, numbers: numbers.slice() } });
+    },
+    nudge(given) { if (run.stopped) port.postMessage({ nudged: run.nudge(given) }); },
     save() { port.postMessage({ saved: run.state() }); },
   };
 

@@ -1,0 +1,138 @@
+// What every widget with a run has: its frame, buttons, learning rate and step, a sentence, the numbers.
+
+import { frame, h, show } from "./kit.js";
+import { nats } from "./live_curve.js";
+import { Training } from "./live_thread.js";
+
+const PACES = { "full speed": 0, "5 steps a second": 200, "1 step a second": 1000 };
+const STYLE = `
+.lc .lr-words { white-space: pre-wrap; border-left: 4px solid var(--lc-2); padding: 0.1rem 0 0.1rem 0.7rem;
+  margin: 0.3rem 0; min-height: 6rem; overflow-wrap: anywhere; }
+.lc .lr-cells { display: block; width: 100%; }
+.lc .lr-key { color: var(--lc-muted); }`;
+
+// A byte that is no sign by itself is shown as the sign for what cannot be read.
+export const readable = (text) => text.replace(/[^\n -~]/g, "\uFFFD");
+
+// buttons: pairs of a label and what it asks of the run, between Train and Start anew.  steered: whether
+// speed and learning rate can be set.  told(): what the thread is told besides.  parts: functions of the
+// frame, the run and the page that add pictures; they return { draw }, and perhaps stop, hear(kind, news)
+// for messages of the thread, and say() for the sentence.
+export function livePage({ model, el }, { title, buttons: others = [], steered = false, told = () => ({}), parts }) {
+  const config = model.get("config");
+  const recorded = model.get("losses");
+  const calm = window.matchMedia("(prefers-reduced-motion: reduce)").matches;
+  const w = frame({ model, el, title });
+  w.root.prepend(h("style", {}, STYLE));
+
+  const run = new Training({
+    model,
+    steps: config.steps,
+    start: () => ({
+      start: {
+        config: { ...config, learning_rate: model.get("learning_rate") },
+        text: model.get("text"),
+        seed: 0,
+        watched: model.get("rows").flatMap(([, tokens]) => tokens.map(([, id]) => id)),
+      },
+      pace: PACES[model.get("pace")],
+      ...told(),
+    }),
+    changed(atOnce) {
+      if (!atOnce) return soon();
+      clearTimeout(timer);
+      return draw();
+    },
+    heard(kind, news) { for (const part of made) part.hear?.(kind, news); },
+    failed(why) {
+      for (const button of buttons) button.disabled = true;
+      model.set("note", `This browser cannot train it here (${why}).` +
+        (recorded.length ? " The picture shows a recorded run; move the step to go through it." : ""));
+      model.set("step", recorded.length);
+      soon();
+    },
+  });
+
+  // --- controls
+
+  const buttons = [
+    w.button("Train", () => run.press()),
+    ...others.map(([label, ask]) => w.button(label, () => ask(run))),
+    w.button("Start anew", () => run.anew()),
+  ];
+  if (steered) {
+    w.choice("pace", "speed", { onset: () => run.tell({ pace: PACES[model.get("pace")] }) });
+    w.number("learning_rate", "learning rate",
+      { log: true, onset: () => run.tell({ rate: model.get("learning_rate") }) });
+  }
+  // Before the run begins, the step goes through the recorded run; then it is where to go.
+  const goTo = () => (run.worker ? run.goTo(model.get("step")) : soon());
+  w.number("step", "step", { onset: goTo });
+
+  const made = [];
+  for (const part of parts) made.push(part(w, run, { goTo, soon, buttons }));
+
+  // --- numbers
+
+  const fillTable = w.table("The run so far");
+  const details = w.root.querySelector(".lc-tables").lastElementChild;
+  details.addEventListener("toggle", fillNumbers);
+  function fillNumbers() {
+    if (!details.open) return;
+    const every = Math.max(1, Math.round(config.steps / 20));
+    const steps = Array.from({ length: config.steps }, (_, i) => i + 1)
+      .filter((n) => n === 1 || n % every === 0 || n === run.losses.length);
+    const at = (values, n) => (values && n <= values.length ? show(values[n - 1], 3) : "–");
+    fillTable({ columns: ["step", "your run", "before you went back", "recorded run"],
+      rows: steps.map((n) => [String(n), at(run.losses, n), at(run.left, n), at(recorded, n)]) });
+  }
+
+  function sentence() {
+    const now = model.get("step");
+    const { facts, losses, reports } = run;
+    if (!run.worker || !facts) {
+      if (run.worker) return "It begins: the random numbers are drawn.";
+      if (!recorded.length) {
+        return `Press ${buttons[0].textContent}. Everything is computed here, and nothing is sent anywhere.`;
+      }
+      const value = recorded[Math.min(recorded.length, Math.max(1, now)) - 1];
+      return `A recorded run, step ${now}: loss ${nats(value)} nats per token. Press Train for one of your own.`;
+    }
+    const head = `Step ${losses.length} of ${config.steps}, ${show(facts.weights)} weights, ${facts.arithmetic}.`;
+    if (!losses.length) return `${head} All weights are random.`;
+    const ms = reports.flat().reduce((a, b) => a + b, 0) / (reports.length || 1);
+    const perSecond = Number((config.batch_size * config.context_length / ms * 1000).toPrecision(2));
+    const pace = ms ? ` ${show(ms, 2)} ms a step, ${show(perSecond)} tokens a second.` : "";
+    const hidden = run.wanted && !run.seen ? " Paused: out of sight." : "";
+    const loss = losses.at(-1);
+    return `${head} Loss ${nats(loss)} nats per token, as if it guessed among ${show(Math.exp(loss), 2)} tokens; ` +
+      `length of the gradient ${show(run.norm, 2)}.${pace}${hidden}`;
+  }
+
+  // --- drawing: a few times a second, or every two seconds where the reader prefers reduced motion
+
+  let timer = null;
+  function soon() {
+    timer ??= setTimeout(draw, run.runs && calm ? 2000 : 60);
+  }
+  function draw() {
+    timer = null;
+    buttons[0].textContent = run.wanted ? "Pause" : "Train";
+    buttons[0].setAttribute("aria-pressed", String(run.wanted));
+    w.root.classList.toggle("lc-playing", run.runs);
+    for (const part of made) part.draw();
+    fillNumbers();
+    w.say([sentence(), ...made.map((part) => part.say?.())].filter(Boolean).join(" "));
+  }
+
+  const unwatch = run.watch(w.root);
+  w.on(["step"], () => { if (!run.worker) soon(); });
+  draw();
+  return () => {
+    run.end();
+    clearTimeout(timer);
+    unwatch();
+    for (const part of made) part.stop?.();
+    w.destroy();
+  };
+}

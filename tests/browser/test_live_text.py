@@ -1,0 +1,112 @@
+"""The stories, tokens and writing of the live run against the package."""
+
+import random
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+
+from llmcourse import nutshell
+from llmcourse.course.widgets import LiveRun
+from llmcourse.course.widgets.live import small_run
+from llmcourse.data.corpus import stories
+from llmcourse.model import Transformer
+from tests.browser.engine import AWKWARD, as_array, as_text, flat_weights, shape_of
+
+
+def test_random_numbers_are_those_of_python(engine):
+    seeds = [0, 1, 5, 624, 2**31 + 3, 2**32 - 1]
+    found = engine(
+        """return given.seeds.map((seed) => {
+          const chance = new Random(seed);
+          return Array.from({ length: 1300 }, () => chance.random());
+        });""",
+        seeds=seeds,
+    )
+    for seed, numbers in zip(seeds, found, strict=True):
+        expected = random.Random(seed)
+        assert numbers == [expected.random() for _ in range(1300)]
+
+
+@cache
+def merges():
+    """Return the merges of a vocabulary of 768 of the stories."""
+    return nutshell.learn_merges(stories(200_000, seed=0), 768)
+
+
+def test_stories_and_tokens_are_the_packages(engine):
+    text = LiveRun(small_run(), merges(), floor=0.4).text
+    seeds = [0, 1, 77]
+    found = engine(
+        """const tokenizer = new Tokenizer(given.text);
+        return given.seeds.map((seed) => {
+          const chance = new Random(seed);
+          let text = "";
+          while (text.length < 60000) text += story(given.text.grammar, chance) + END_OF_TEXT;
+          return [text, tokenizer.encode(text), tokenizer.decode(tokenizer.encode(text))];
+        });""",
+        text=text,
+        seeds=seeds,
+    )
+    tokenizer = nutshell.Tokenizer(merges())
+    for seed, (written, ids, decoded) in zip(seeds, found, strict=True):
+        expected = stories(60_000, seed=seed)
+        assert written == decoded == expected
+        assert ids == tokenizer.encode(expected)
+
+
+def test_words_that_no_story_has_are_encoded_too(engine):
+    text = "It's  2026:\n\n  we'll meet\tat 10!! <|endoftext|>end <|endoftext|><|endoftext|>"
+    given = LiveRun(small_run(), merges(), floor=0.4).text
+    found = engine("return new Tokenizer(given.all).encode(given.said);", all=given, said=text)
+    assert found == nutshell.Tokenizer(merges()).encode(text)
+
+
+def test_batches_are_cut_from_the_text_without_a_gap(engine):
+    given = LiveRun(small_run(), merges(), floor=0.4).text
+    found = engine(
+        """const source = new Stories(given.text.grammar, new Tokenizer(given.text), 4);
+        return [0, 1, 2].map(() => {
+          const { ids, targets } = source.batch({ batch_size: 3, context_length: 20 });
+          return [[...ids], [...targets]];
+        });""",
+        text=given,
+    )
+    expected = iter(nutshell.Tokenizer(merges()).encode(stories(4_000, seed=4)))
+    for ids, targets in found:
+        for b in range(3):
+            row = [next(expected) for _ in range(21)]
+            assert ids[20 * b : 20 * b + 20] == row[:-1]
+            assert targets[20 * b : 20 * b + 20] == row[1:]
+
+
+# --- writing
+
+
+def test_the_cache_gives_the_logits_of_the_package(engine):
+    generator = torch.Generator().manual_seed(8)
+    model = Transformer(AWKWARD, generator=generator)
+    for weight in model.parameters():
+        weight.data += 0.3 * torch.randn(weight.shape, generator=generator)
+    ids = torch.randint(0, 300, (1, 20), generator=generator)
+    found = engine(
+        """const sampler = new Sampler(madeModel(given));
+        const read = () => given.ids.map((id, at) => textOf(sampler.next(id, at)));
+        read(); // a second text is not mixed with the first
+        return read();""",
+        arithmetic="SIMD",
+        config=shape_of(AWKWARD, 4),
+        weights=as_text(flat_weights(model)),
+        ids=ids[0].tolist(),
+    )
+    expected = model(ids)[0].detach().numpy()
+    off = np.abs(np.stack([as_array(row) for row in found]) - expected).max()
+    assert off < 2e-6 * np.abs(expected).max()
+
+
+def test_tokens_are_drawn_by_their_probabilities(engine):
+    cases = [[[0.5, 0.0, 0.5], u] for u in (0.0, 0.49, 0.5, 0.99)] + [[[0.5, 0.499], 0.9999]]
+    assert engine("return given.all.map((each) => draw(...each));", all=cases) == [0, 0, 2, 2, 1]
+    (found,) = engine("return [softmax([1000, 1000 + Math.log(3), 0])];")
+    assert found == pytest.approx([0.25, 0.75, 0.0])
