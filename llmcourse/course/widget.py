@@ -42,7 +42,7 @@ def module(name: str) -> str:
     """Return a widget's whole module: what its first lines import, then the widget without them.
 
     A page that is opened from a file may not import one module from another.  The toolkit is
-    imported first; imported modules import nothing.  What is imported as text, for a thread of its
+    imported first; imported modules import at most the toolkit.  What is imported as text, for a thread of its
     own (`import NAME from "./folder/file.js" with { type: "text" };`), stands in a constant, with
     all that it imports.
     """
@@ -55,7 +55,8 @@ def module(name: str) -> str:
         text = text[line.end() :]
     if imported[:1] != ["kit.js"]:
         raise ValueError(f'{name} must begin with one line: import {{ ... }} from "./kit.js";')
-    return "\n".join([*map(source, imported), *constants, text])
+    parts = [_IMPORT.sub("", source(each)) for each in imported]
+    return "\n".join([*parts, *constants, text])
 
 
 def bundle(name: str) -> str:

@@ -28,6 +28,7 @@ export class Run {
     this.peak = config.learning_rate; // the reader may change it while the run lasts
     this.checkpoints = [];
     this.every = 10; // steps between checkpoints
+    this.bad = 0; // so many of the next batches are tokens drawn at random
     this.checkpoint();
   }
 
@@ -51,7 +52,7 @@ export class Run {
       before = now;
       return result;
     };
-    const { ids, targets } = timed(() => this.stories.batch(this.config));
+    const { ids, targets } = timed(() => this.load());
     timed(() => forward(model, ids));
     const nats = timed(() => loss(model, targets));
     timed(() => backward(model, ids));
@@ -60,6 +61,15 @@ export class Run {
     const norm = timed(() => this.update(rate));
     timed(() => { if (this.stepsDone % this.every === 0) this.checkpoint(); });
     return { step: this.stepsDone, loss: nats, rate, norm, ms };
+  }
+
+  load() {
+    const batch = this.stories.batch(this.config);
+    if (this.bad > 0) {
+      const chance = new Random(1000 + this.bad--);
+      for (const ids of Object.values(batch)) ids.forEach((_, i) => { ids[i] = chance.below(this.config.vocab_size); });
+    }
+    return batch;
   }
 
   update(rate) {
@@ -79,13 +89,14 @@ export class Run {
 
   state() {
     const { weights, means, squares } = this.model.flat;
-    return { stepsDone: this.stepsDone, peak: this.peak, stories: this.stories.state(),
+    const { stepsDone, momentsFrom } = this.model;
+    return { stepsDone, momentsFrom, peak: this.peak, stories: this.stories.state(),
       weights: weights.slice(), means: means.slice(), squares: squares.slice() };
   }
 
-  restore({ stepsDone, peak, stories, ...arrays }) {
+  restore({ stepsDone, momentsFrom, peak, stories, ...arrays }) {
     for (const [name, numbers] of Object.entries(arrays)) this.model.flat[name].set(numbers);
-    this.model.stepsDone = stepsDone;
+    Object.assign(this.model, { stepsDone, momentsFrom });
     this.peak = peak;
     this.stories.restore(stories);
   }
@@ -103,6 +114,7 @@ export class Run {
   // Go back to the last checkpoint at or before a step; the learning rate stays as it is now.
   rewind(step) {
     const { peak } = this;
+    this.bad = 0;
     this.checkpoints = this.checkpoints.filter((saved, i) => i === 0 || saved.stepsDone <= step);
     this.restore(this.checkpoints.at(-1));
     this.peak = peak;

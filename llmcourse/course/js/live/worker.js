@@ -1,8 +1,9 @@
 // The run in a thread of its own.  The page posts { start }, { run: to which step }, { step },
-// { rate }, { rewind }, { pace } or { save }; what comes back is { ready }, { report }, { rewound },
-// { saved } or { failed }.
+// { rate }, { rewind }, { pace }, { save }, { poison: how many bad batches } or { clip: at which norm };
+// what comes back is { ready }, { report }, { rewound }, { saved } or { failed }.
 
-import { fastest } from "./matrix.js";
+import { fingerprint } from "./hash.js";
+import { fastest, has } from "./matrix.js";
 import { numWeights } from "./model.js";
 import { Run } from "./run.js";
 
@@ -14,6 +15,7 @@ export function serve(port) {
   let watched = []; // ids of the rows of the embedding that are shown
   let pause = 0; // ms from the begin of a step to that of the next, at least
   let shown = -Infinity;
+  let hashed = false; // whether reports say the fingerprint of the weights
 
   // How the run stands.  Writing and rows come with the first steps, and then a few times a second.
   function post(kind, report = {}) {
@@ -21,6 +23,7 @@ export function serve(port) {
     const full = kind !== "report" || run.stepsDone <= 1 || !running() || now - shown > 400;
     if (full) shown = now;
     port.postMessage({ [kind]: { step: run.stepsDone, ...report,
+      ...(hashed ? { hash: fingerprint(run.model.flat.weights) } : {}),
       ...(full ? { written: run.write(), rows: run.rows(watched) } : {}) } });
   }
 
@@ -35,8 +38,10 @@ export function serve(port) {
   }
 
   const answers = {
-    start({ saved, watched: ids = [], arithmetic = fastest(), ...given }) {
+    start({ saved, watched: ids = [], hashed: wanted = false, arithmetic: asked = fastest(), ...given }) {
+      const arithmetic = has(asked) ? asked : fastest();
       run = new Run({ ...given, arithmetic });
+      hashed = wanted;
       watched = ids;
       if (saved) run.restore(saved);
       post("ready", { weights: numWeights(run.config), arithmetic });
@@ -49,6 +54,8 @@ export function serve(port) {
     rate(peak) { run.peak = peak; },
     pace(ms) { pause = ms; },
     rewind(step) { run.rewind(step); post("rewound"); },
+    poison(batches) { run.bad = batches; },
+    clip(norm) { run.config.clip_norm = norm; },
     save() { port.postMessage({ saved: run.state() }); },
   };
 
