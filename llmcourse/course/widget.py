@@ -42,7 +42,8 @@ def module(name: str) -> str:
     """Return a widget's whole module: what its first lines import, then the widget without them.
 
     A page that is opened from a file may not import one module from another.  The toolkit is
-    imported first; imported modules import at most the toolkit.  What is imported as text, for a thread of its
+    imported first; imported modules import at most the toolkit.  What is imported as text, for a
+    thread of its
     own (`import NAME from "./folder/file.js" with { type: "text" };`), stands in a constant, with
     all that it imports.
     """

@@ -54,14 +54,16 @@ const powers = (low, high) => [-4, -3, -2, -1, 0, 1, 2, 3, 4].flatMap((n) => [1,
   .filter((t) => t >= low && t <= high);
 
 // Curves of [step, value] points over steps; what is outside of [low, high] lies on its edge.
-export function chart(svg, width, height, { steps, range: [low, high], log = false, yTitle, curves }) {
+export function chart(svg, width, height, { from = 0, steps, range: [low, high], log = false, yTitle, curves }) {
   const box = [42, 20, width - 12, height - 36];
-  const x = scale([0, steps], [box[0], box[2]]);
+  const x = scale([from, steps], [box[0], box[2]]);
   const there = scale([low, high], [box[3], box[1]], { log });
   const y = (value) => there(Math.min(high, Math.max(low, Number.isFinite(value) ? value : high)));
   const marks = log ? powers(low, high) : ticks(low, high, 4);
-  svg.append(axes({ x, y, box, xTicks: ticks(0, steps, width < 420 ? 4 : 6), yTicks: marks, xTitle: "step", yTitle }));
-  for (const { points, look } of curves) svg.append(line(points.map(([step, value]) => [x(step), y(value)]), look));
+  svg.append(axes({ x, y, box, xTicks: ticks(from, steps, width < 420 ? 4 : 6), yTicks: marks, xTitle: "step", yTitle }));
+  for (const { points, look } of curves) {
+    svg.append(line(points.filter(([step]) => step >= from).map(([step, value]) => [x(step), y(value)]), look));
+  }
   return { x, y, box };
 }
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from llmcourse.course.widgets.isoflop import IsoflopValley
     from llmcourse.course.widgets.leaks import LeakBoard
     from llmcourse.course.widgets.live import LiveRun
-    from llmcourse.course.widgets.live_labs import LiveRanks
+    from llmcourse.course.widgets.live_labs import LiveCrash, LiveRanks, LiveSpike
     from llmcourse.course.widgets.machine import MachineBoard
     from llmcourse.course.widgets.memory import MemoryTimeline
     from llmcourse.course.widgets.mesh import MeshGrid

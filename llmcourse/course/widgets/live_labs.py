@@ -1,7 +1,7 @@
 """Widgets in which a small Llama trains in the browser: on ranks, through bad batches, after a crash."""
 
 import html
-import math
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -76,3 +76,142 @@ class LiveRanks(LiveRun):
             raise ValueError(f"4 ranks must divide the batch, got {config.batch_size} sequences")
         given = {"floor": 0.4, "rows": {}, "losses": losses}
         super().__init__(config, _merges(config), **given, **state)
+
+
+class LiveSpike(LiveRun):
+    """A run that meets bad batches after a saved step, with clipping or without.
+
+    A bad batch has tokens drawn at random, each as likely as the others, for inputs and targets.
+    All ways begin at the same saved weights.  Shown are loss and gradient norm of the last run of
+    each kind: without a bad batch, with bad batches and clipping, with bad batches alone.
+
+    Args:
+        config: of the run.
+        saved: the step whose state is saved.
+        recorded: what came of the kinds, "calm", "clipped" and "free": of each a list of losses and
+            one of norms, from step 1 on.
+        state: clipping, bad (bad batches in a row), pace.
+
+    Raises:
+        ValueError: as for LiveRun, and if the saved step is no multiple of 10 within the run.
+    """
+
+    script = "live_spike.js"
+    alt = (
+        "A small Llama that trains in your own browser until a saved step and then meets bad "
+        "batches of random tokens, with clipping and without: loss and gradient norm."
+    )
+
+    saved = traitlets.Int().tag(sync=True)
+    recorded = traitlets.Dict().tag(sync=True)
+    clipping = traitlets.Bool(True).tag(sync=True)
+    bad = Whole(3, low=1, high=10, step=1, label="bad batches in a row")
+
+    def __init__(
+        self,
+        config: train.TrainConfig | None = None,
+        *,
+        saved: int = 100,
+        recorded: Mapping[str, Mapping[str, Sequence[float]]] | None = None,
+        **state: Any,
+    ) -> None:
+        config = config or lab_run(steps=140, final_share=1.0)
+        if saved % 10 or not 20 <= saved < config.steps:
+            raise ValueError(f"the saved step must be a multiple of 10 in the run, got {saved}")
+        found = {"saved": saved, "recorded": dict(recorded or {})}
+        super().__init__(config, _merges(config), floor=0.4, rows={}, **found, **state)
+
+    def still(self) -> str:
+        """Return the losses of the recorded runs as a picture."""
+        names = {
+            "calm": "no bad batch",
+            "clipped": "three bad batches, clipping on",
+            "free": "three bad batches, clipping off",
+        }
+        curves = {
+            names[way]: [(at + 1, loss) for at, loss in enumerate(each["loss"]) if at >= self.saved]
+            for way, each in self.recorded.items()
+        }
+        return _picture(self.alt, curves, "loss") if curves else super().still()
+
+
+class LiveCrash(LiveRun):
+    """Two runs from one seed: the reader terminates the thread of one, and brings it back.
+
+    The thread is gone with all that it held.  A new one gets the last checkpoint: all of it, all
+    but the moments of AdamW, or all but the place in the data.  Shown are the losses, their
+    difference from the run that nobody interrupts, and fingerprints of the weights.
+
+    Args:
+        config: of the run.
+        recorded: names of ways to [step, loss] points of recorded runs, the whole run first.
+        state: restore, pace.
+
+    Raises:
+        ValueError: as for LiveRun.
+    """
+
+    script = "live_crash.js"
+    alt = (
+        "Two runs of a small Llama in your own browser, from the same seed. You terminate one and "
+        "restore it from its last checkpoint, whole or without a part; losses and fingerprints "
+        "of the weights say whether it is still the same run."
+    )
+
+    recorded = traitlets.Dict().tag(sync=True)
+    restore = Choice(("everything", "all but Adam's moments", "all but the place in the data"))
+    pace = Choice(LiveRun.pace.options, default="5 steps a second")
+
+    def __init__(
+        self,
+        config: train.TrainConfig | None = None,
+        *,
+        recorded: Mapping[str, Sequence[Sequence[float]]] | None = None,
+        **state: Any,
+    ) -> None:
+        config = config or lab_run(steps=80)
+        found = {"recorded": dict(recorded or {})}
+        super().__init__(config, _merges(config), floor=0.4, rows={}, **found, **state)
+
+    def still(self) -> str:
+        """Return how far the recorded runs are from the whole one, as a picture."""
+        if not self.recorded:
+            return super().still()
+        whole, *others = self.recorded.items()
+        right = dict(whole[1])
+        curves = {
+            f"restored with {name}": [(at, loss - right[at]) for at, loss in points]
+            for name, points in others
+        }
+        return _picture(self.alt, curves, "loss minus that of the run that nobody interrupts")
+
+
+def _picture(alt: str, curves: Mapping[str, Sequence[tuple[int, float]]], what: str) -> str:
+    """Return curves of recorded runs, and in words where each begins and ends."""
+    width, height = 640, 200
+    steps = [at for points in curves.values() for at, _ in points]
+    values = [value for points in curves.values() for _, value in points]
+    low, high = min(0.0, *values), max(0.0, *values) or 1.0
+    span = max(1, max(steps) - min(steps))
+    dashes = itertools.cycle(("none", "7 3", "2 3"))
+    lines = []
+    for points in curves.values():
+        places = " ".join(
+            f"{width * (at - min(steps)) / span:.1f},{height * (high - value) / (high - low):.1f}"
+            for at, value in points
+        )
+        lines.append(
+            f'<polyline points="{places}" fill="none" stroke="currentColor" '
+            f'stroke-dasharray="{next(dashes)}"/>'
+        )
+    words = "; ".join(
+        f"{name}: {points[0][1]:.2f} at step {points[0][0]}, {points[-1][1]:.2f} at step "
+        f"{points[-1][0]}"
+        for name, points in curves.items()
+    )
+    said = html.escape(f"Recorded runs, {what}. {words}.")
+    return (
+        f'<figure class="lc-still"><svg viewBox="0 -4 {width} {height + 8}" role="img" '
+        f'aria-label="{said}">{"".join(lines)}</svg>'
+        f"<figcaption>{html.escape(alt)} {said}</figcaption></figure>"
+    )
