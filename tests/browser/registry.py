@@ -577,6 +577,11 @@ def tiny_live_run(*, steps=60, **given):
     return widgets.LiveRun(config, story_merges(43), floor=0.6, **given)
 
 
+def tiny_config(**given):
+    """A run of very few weights."""
+    return TrainConfig(model=TINY_LLAMA, batch_size=4, **{"steps": 60, "warmup_steps": 5} | given)
+
+
 def live_run(**given):
     """The run of the home page, with a recorded one behind it."""
     losses = [0.9 + 5.7 * math.exp(-step / 70) for step in range(400)]
@@ -801,6 +806,20 @@ REGISTRY = {
         ),
         lambda: leak_board(leak_rows(seeds=1)[:2], half=1_000, options=1_000),
     ),
+    widgets.LiveCrash: entry(
+        widgets.LiveCrash,
+        {},
+        {"restore": "all but the place in the data", "pace": "1 step a second"},
+        {"config": tiny_config()},
+        kilobytes=60,
+    ),
+    widgets.LiveRanks: entry(
+        widgets.LiveRanks,
+        {},
+        {"ranks": "4", "sync": False, "pace": "1 step a second"},
+        {"config": tiny_config(), "ranks": "1"},
+        kilobytes=60,
+    ),
     widgets.LiveRun: entry(
         live_run,
         {},
@@ -808,6 +827,13 @@ REGISTRY = {
         {"losses": [], "samples": {}},
         {"rows": {"W" * 14: ["a"], "one row": ["b"]}, "losses": [900.0] * 3, "samples": {}},
         tiny_live_run,
+        kilobytes=60,
+    ),
+    widgets.LiveSpike: entry(
+        widgets.LiveSpike,
+        {},
+        {"clipping": False, "bad": 10, "pace": "5 steps a second"},
+        {"config": tiny_config(), "saved": 20},
         kilobytes=60,
     ),
     widgets.LossAxis: entry(

@@ -1,5 +1,5 @@
 import { frame, h, label, s, show } from "./kit.js";
-import { brief, chart, fillKey, LAB_STYLE, thread, told, whenSeen } from "./live_lab.js";
+import { brief, chart, difference, fillKey, LAB_STYLE, thread, told, whenSeen } from "./live_lab.js";
 import ENGINE from "./live/worker.js" with { type: "text" };
 
 // --- arithmetic, compared with its definition by the tests
@@ -14,12 +14,6 @@ export function sameUntil(run, other) {
     last = step;
   }
   return last;
-}
-
-// Loss of a run minus that of another at the same steps, as points.
-export function difference(run, other) {
-  const there = new Map(other);
-  return run.filter(([step]) => there.has(step)).map(([step, loss]) => [step, loss - there.get(step)]);
 }
 
 // What a new process has in its memory: what was saved, but for what was left out, which is as at the start.
@@ -63,6 +57,7 @@ function render({ model, el }) {
   let saved = null; // the last checkpoint
   let kept = []; // steps of all checkpoints
   let died = null; // after which step
+  let broken = false; // whether this browser cannot do it
   const run = () => (way ? lives[way] : life);
   const step = () => run()?.at(-1)?.[0] ?? (way ? saved.stepsDone : 0);
 
@@ -72,7 +67,7 @@ function render({ model, el }) {
   const failed = (why) => {
     for (const each of [twin, worker]) each?.terminate();
     [twin, worker, wanted] = [null, null, false];
-    for (const button of [train, kill, back, anew]) button.disabled = true;
+    broken = anew.disabled = true;
     model.set("note", `This browser cannot train it here (${why}). The curves are those of a recorded run.`);
     draw();
   };
@@ -159,7 +154,7 @@ function render({ model, el }) {
   const kill = w.button("Terminate", terminate);
   const back = w.button("Restore", restore);
   const anew = w.button("Start anew", startAnew);
-  w.choice("restore", "restore", { onset: draw });
+  w.choice("restore", "restore with", { onset: draw });
   w.choice("pace", "speed", { onset: () => worker?.postMessage({ pace: PACES[model.get("pace")] }) });
 
   // --- pictures
@@ -176,7 +171,9 @@ function render({ model, el }) {
         look: WAYS[name].look }))].filter(({ points }) => points.length);
   }
   const drawLoss = w.stage((svg, width, height) => {
-    const { x, y } = chart(svg, width, height, { steps: config.steps, range: [0, Math.log(config.vocab_size) * 1.08],
+    const top = Math.log(config.vocab_size);
+    const low = Math.floor(Math.min(top - 1, ...curves().flatMap(({ points }) => points.map(([, loss]) => loss))));
+    const { x, y } = chart(svg, width, height, { steps: config.steps, range: [low, top * 1.08],
       yTitle: "loss, nats per token", curves: curves() });
     for (const at of kept.slice(1)) {
       svg.append(s("circle", { cx: x(at), cy: y(life[at - 1][1]), r: 3.5, fill: "var(--lc-text)", class: "lx-saved" }));
@@ -208,7 +205,7 @@ function render({ model, el }) {
 
   // --- fingerprints
 
-  const prints = h("p");
+  const prints = h("div");
   w.stages.append(prints);
   function verdicts() {
     return Object.entries(lives).filter(([, points]) => points.length).map(([name, points]) => {
@@ -216,8 +213,8 @@ function render({ model, el }) {
       const there = whole.find(([other]) => other === at)?.[2];
       if (!there) return "";
       const same = sameUntil(points, whole) === at;
-      return `Step ${at}, restored with ${name}: ${brief(hash)}, ${same ? "the same bits as" : "other bits than"} ` +
-        `the run that nobody interrupts (${brief(there)}).`;
+      return `Restored with ${name}: ${brief(hash)} at step ${at}, ${same ? "the same bits" : "other bits"}; ` +
+        `nobody interrupts it: ${brief(there)}.`;
     });
   }
 
@@ -244,11 +241,14 @@ function render({ model, el }) {
         `${kept.at(-1)}.${step() < config.steps ? " Press Terminate when you like." : " It has ended."}${hidden}`;
     }
     if (!way) {
+      const again = died - saved.stepsDone;
       return `Terminated after step ${died}. Its memory is gone. The last checkpoint is that of step ` +
-        `${saved.stepsDone}, so ${died - saved.stepsDone} steps must be done again. Press Restore.`;
+        `${saved.stepsDone}: ${again === 1 ? "one step" : `${again} steps`} must be done again. Press Restore.`;
     }
-    return `Restored from step ${saved.stepsDone} with ${way}: step ${step()} of ${config.steps}. ` +
-      `${verdicts().join(" ")}${hidden}`;
+    const same = sameUntil(lives[way], whole);
+    const bits = !lives[way].length ? "" : same === step() ? " The same bits as the run that nobody interrupts."
+      : ` Other bits since step ${(same ?? saved.stepsDone) + 1}.`;
+    return `Restored with ${way} from step ${saved.stepsDone}: step ${step()} of ${config.steps}.${bits}${hidden}`;
   }
 
   let timer = null;
@@ -260,14 +260,16 @@ function render({ model, el }) {
     timer = null;
     train.textContent = wanted ? "Pause" : "Train";
     train.setAttribute("aria-pressed", String(wanted));
-    train.disabled = (died !== null && !worker) || step() === config.steps;
+    train.disabled = broken || (died !== null && !worker) || step() === config.steps;
     kill.disabled = !worker || !step() || step() === config.steps;
-    back.disabled = died === null;
+    back.disabled = broken || died === null;
     w.root.classList.toggle("lc-playing", wanted && seen);
     drawLoss();
     fillKey(key, curves());
     drawApart();
-    prints.textContent = verdicts().join(" ") || "The fingerprint of the weights is shown once a run was restored.";
+    const found = verdicts();
+    prints.replaceChildren(...(found.length ? found : ["Fingerprints of the weights are shown once a run is restored."])
+      .map((words) => h("p", {}, words)));
     fillNumbers();
     w.say(sentence());
   }

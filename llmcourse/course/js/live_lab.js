@@ -67,6 +67,12 @@ export function chart(svg, width, height, { from = 0, steps, range: [low, high],
   return { x, y, box };
 }
 
+// Loss of a run minus that of another at the same steps, as points.
+export function difference(run, other) {
+  const there = new Map(other);
+  return run.filter(([step]) => there.has(step)).map(([step, value]) => [step, value - there.get(step)]);
+}
+
 // What a screen reader is told of curves.
 export const told = (curves, digits = 3) => curves.filter(({ points }) => points.length)
   .map(({ name, points }) => `${name} ${show(points.at(-1)[1], digits)} at step ${points.at(-1)[0]}`).join("; ") ||

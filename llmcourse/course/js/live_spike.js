@@ -1,5 +1,5 @@
-import { frame, h, label, line, s, show } from "./kit.js";
-import { chart, fillKey, LAB_STYLE, thread, told, whenSeen } from "./live_lab.js";
+import { frame, h, line, s, show } from "./kit.js";
+import { chart, difference, fillKey, LAB_STYLE, thread, told, whenSeen } from "./live_lab.js";
 import ENGINE from "./live/worker.js" with { type: "text" };
 
 // --- arithmetic, compared with its definition by the tests
@@ -37,7 +37,7 @@ function render({ model, el }) {
   let step = 0;
   let goingBack = false; // until the thread says that it is there: what it reports before is left out
   let trunk = []; // reports of steps 1 to `saved`
-  let branches = {}; // way to what came of it: reports, and the bad steps
+  let branches = {}; // way to the reports of what came of it
   let way = "calm";
 
   function begin() {
@@ -53,8 +53,9 @@ function render({ model, el }) {
     report(news) {
       if (goingBack) return;
       step = news.step;
-      (step <= saved ? trunk : branches[way].reports).push(news);
-      if (step === saved || step >= config.steps) want(false);
+      (step <= saved ? trunk : branches[way]).push(news);
+      if (step === saved) branch("calm", []);
+      if (step >= config.steps) want(false);
       soon();
     },
     rewound() { goingBack = false; },
@@ -70,10 +71,9 @@ function render({ model, el }) {
     draw();
   }
 
-  const until = () => (step < saved ? saved : config.steps);
   function want(on) {
     wanted = on;
-    worker?.postMessage({ run: wanted && seen ? until() : 0 });
+    worker?.postMessage({ run: wanted && seen ? config.steps : 0 });
     clearTimeout(timer);
     draw();
   }
@@ -81,31 +81,22 @@ function render({ model, el }) {
   function press() {
     if (!worker && !begin()) return;
     if (step >= config.steps) return;
-    if (step === saved) branch("calm");
-    tellClip();
+    if (step === saved) branch("calm", []);
     want(!wanted);
   }
 
-  // Until the saved step all gradients are clipped, so that all ways begin at the same weights.
-  const tellClip = () => worker?.postMessage({
-    clip: model.get("clipping") || step < saved ? config.clip_norm : Infinity });
-
-  // What comes after the saved step is kept for every way: the last one of its kind.
-  function branch(name) {
+  // What comes after the saved step is kept for every way: the last one of its kind.  Clipping is left out from
+  // the first bad batch on, so all ways begin at the same weights.
+  function branch(name, reports) {
     way = name;
-    branches = { ...branches, [way]: { reports: [], bad: [] } };
+    branches = { ...branches, [way]: reports };
+    worker.postMessage({ clip: way === "free" ? Infinity : config.clip_norm });
   }
 
   function throwIn() {
     if (step >= config.steps) rewind();
-    const kind = model.get("clipping") ? "clipped" : "free";
-    const before = step > saved ? branches[way] : { reports: [], bad: [] };
-    way = kind; // a run that was calm so far becomes one of this kind
-    const count = model.get("bad");
-    branches = { ...branches, [way]: { reports: [...before.reports],
-      bad: [...before.bad, ...Array.from({ length: count }, (_, i) => step + 1 + i)] } };
-    tellClip();
-    worker.postMessage({ poison: count });
+    branch(model.get("clipping") ? "clipped" : "free", step > saved ? [...branches[way]] : []);
+    worker.postMessage({ poison: model.get("bad") });
     want(true);
   }
 
@@ -128,30 +119,31 @@ function render({ model, el }) {
   const bad = w.button("Bad batch", throwIn);
   const back = w.button("Rewind", rewind);
   const anew = w.button("Start anew", startAnew);
-  w.toggle("clipping", `clip the gradient at norm ${config.clip_norm}`, { onset: () => { tellClip(); draw(); } });
+  w.toggle("clipping", `clip the gradient at norm ${config.clip_norm}`, { onset: () => draw() });
   w.number("bad", "bad batches in a row");
   w.choice("pace", "speed", { onset: () => worker?.postMessage({ pace: PACES[model.get("pace")] }) });
 
   // --- pictures
 
+  const ways = () => Object.entries(WAYS).filter(([kind]) => branches[kind]?.length);
   const of = (reports, what) => reports.map((report) => [report.step, report[what]]);
   function curves(what) {
     if (!trunk.length) {
-      return Object.entries(recorded).map(([name, { [what]: values }]) => ({ name: `recorded: ${WAYS[name].name}`,
-        look: WAYS[name].look, points: values.map((value, i) => [i + 1, value]) }));
+      return Object.entries(recorded).map(([kind, { [what]: values }]) => ({ ...WAYS[kind], kind,
+        name: `recorded: ${WAYS[kind].name}`, points: values.map((value, i) => [i + 1, value]) }));
     }
     const common = of(trunk, what);
-    const found = Object.entries(WAYS).filter(([name]) => branches[name]?.reports.length).map(([name, { look, ...each }]) =>
-      ({ ...each, look, points: [...common.slice(-1), ...of(branches[name].reports, what)] }));
+    const found = ways().map(([kind, each]) =>
+      ({ ...each, kind, points: [...common.slice(-1), ...of(branches[kind], what)] }));
     return [{ name: "before", points: common, look: { stroke: "var(--lc-text)", "stroke-width": 1.4 } }, ...found];
   }
   const from = () => (trunk.length && step < saved ? 0 : saved - 20);
 
   function picture(svg, width, height, what, settings) {
-    const shown = curves(what);
+    const shown = settings.curves ?? curves(what);
     const { x, y, box } = chart(svg, width, height, { from: from(), steps: config.steps, curves: shown, ...settings });
-    const marked = branches[way]?.bad ?? [];
-    for (const at of step >= saved ? marked : []) {
+    const marked = (branches[way] ?? []).filter((report) => report.bad).map((report) => report.step);
+    for (const at of step > saved ? marked : []) {
       svg.prepend(s("rect", { x: x(at - 0.5), y: box[1], width: Math.max(1, x(at + 0.5) - x(at - 0.5)),
         height: box[3] - box[1], fill: "var(--lc-5)", "fill-opacity": 0.22, class: "ls-bad" }));
     }
@@ -163,12 +155,20 @@ function render({ model, el }) {
   }, { height: 210, label: "loss against step" });
   const drawNorm = w.stage((svg, width, height) => {
     const { y, box, text } = picture(svg, width, height, "norm",
-      { range: [0.2, 50], log: true, yTitle: "length of the gradient, before clipping" });
+      { range: [0.2, 50], log: true, yTitle: `gradient norm; dotted: clipped to ${config.clip_norm}` });
     const at = y(config.clip_norm);
-    svg.append(line([[box[0], at], [box[2], at]], { stroke: "var(--lc-3)", "stroke-dasharray": "2 3" }),
-      label(box[2], at - 4, `clipped to ${config.clip_norm}`, { "text-anchor": "end" }));
+    svg.append(line([[box[0], at], [box[2], at]], { stroke: "var(--lc-3)", "stroke-dasharray": "2 3" }));
     return text;
   }, { height: 180, label: "gradient norm against step" });
+  const drawAbove = w.stage((svg, width, height) => {
+    const found = curves("loss");
+    const calmRun = found.find(({ kind }) => kind === "calm")?.points ?? [];
+    const all = found.filter(({ kind }) => kind && kind !== "calm")
+      .map((curve) => ({ ...curve, points: difference(curve.points, calmRun) }));
+    picture(svg, width, height, "loss", { range: [-0.2, 1], yTitle: "loss above that without a bad batch",
+      curves: [{ points: [[from(), 0], [config.steps, 0]], look: WAYS.calm.look }, ...all] });
+    return told(all, 2);
+  }, { height: 150, label: "loss above that of the run without a bad batch" });
   const key = h("p", { class: "ll-key" });
   w.stages.append(key);
 
@@ -178,18 +178,20 @@ function render({ model, el }) {
   const details = w.root.querySelector(".lc-tables").lastElementChild;
   details.addEventListener("toggle", fillNumbers);
   function results() {
-    return Object.entries(WAYS).filter(([name]) => branches[name]?.reports.length).map(([name, each]) => {
-      const { reports, bad: steps } = branches[name];
-      const [losses, after] = [of(reports, "loss"), (steps.at(-1) ?? saved) + 1];
-      return { name: each.name, count: steps.length, after: meanOver(losses, after, after + 9), reports,
-        end: reports.at(-1).step >= config.steps ? meanOver(losses, config.steps - 9, config.steps) : null };
+    return ways().map(([kind, { name }]) => {
+      const reports = branches[kind];
+      const steps = reports.filter((report) => report.bad).map((report) => report.step);
+      const above = difference(of(reports, "loss"), of(branches.calm ?? [], "loss"));
+      const after = steps.at(-1) + 1;
+      return { name, reports, count: steps.length, after: steps.length ? meanOver(above, after, after + 9) : null,
+        end: steps.length ? meanOver(above, config.steps - 9, config.steps) : null };
     });
   }
   function fillNumbers() {
     if (!details.open) return;
     fillTable({
       columns: ["run after the saved step", "bad batches", "highest loss", "highest norm",
-        "mean loss, 10 steps after", "mean loss, last 10 steps"],
+        "loss above the first row, 10 steps after", "and in the last 10 steps"],
       rows: results().map(({ name, count, reports, after, end }) => [name, String(count),
         nats(Math.max(...reports.map(({ loss }) => loss))), show(Math.max(...reports.map(({ norm }) => norm)), 3),
         nats(after), nats(end)]),
@@ -199,20 +201,20 @@ function render({ model, el }) {
   function sentence() {
     if (!trunk.length) {
       return worker ? "It begins: the random numbers are drawn."
-        : `Press Train: it learns until step ${saved}, where its state is saved.`;
+        : `Press Train: it learns for ${config.steps} steps. Its state of step ${saved} is saved on the way.`;
     }
-    const now = (step <= saved ? trunk : branches[way].reports).at(-1) ?? trunk.at(-1);
+    const now = (step <= saved ? trunk : branches[way]).at(-1) ?? trunk.at(-1);
     const head = `Step ${step} of ${config.steps}: loss ${nats(now.loss)}, gradient norm ${show(now.norm, 2)}.`;
-    if (step < saved) return `${head} At step ${saved} its state will be saved.`;
+    if (step < saved) return head;
     if (step === saved) {
-      return `${head} Saved. Press Bad batch, or Train for a run without one; clipping is ` +
-        `${model.get("clipping") ? "on" : "off"}.`;
+      return `${head} This is the saved state. Press Bad batch; clipping is ${model.get("clipping") ? "on" : "off"}.`;
     }
     const hidden = wanted && !seen ? " Paused: out of sight." : "";
     const all = results().filter(({ after }) => after !== null).map(({ name, after }) => `${name} ${nats(after)}`);
-    const compared = step < config.steps ? "" : ` Mean loss of the ten steps after: ${all.join("; ")}. ` +
-      "Press Rewind and try the other.";
-    return `${head} Now: ${WAYS[way].name}.${compared}${hidden}`;
+    const compared = step < config.steps ? ""
+      : way === "calm" ? " Now press Bad batch: the run goes back to the saved state and meets it there."
+        : ` Loss above that without a bad batch, mean of the ten steps after: ${all.join("; ")}.`;
+    return `${head} This run: ${WAYS[way].name}.${compared}${hidden}`;
   }
 
   let timer = null;
@@ -229,6 +231,7 @@ function render({ model, el }) {
     back.disabled = !worker || step <= saved;
     drawLoss();
     drawNorm();
+    drawAbove();
     fillKey(key, curves("loss"));
     fillNumbers();
     w.say(sentence());

@@ -1,5 +1,6 @@
-"""Widgets in which a small Llama trains in the browser: on ranks, through bad batches, after a crash."""
+"""Widgets that train a small Llama in the browser: on ranks, past bad batches, after a crash."""
 
+import functools
 import html
 import itertools
 from collections.abc import Mapping, Sequence
@@ -14,6 +15,9 @@ from llmcourse.course.recorded import recorded_runs
 from llmcourse.course.state import Choice, Whole
 from llmcourse.course.widgets.live import LiveRun, small_run
 from llmcourse.data.corpus import stories
+
+FLOOR = 0.38
+"""Entropy of the stories, in nats per token; these widgets do not show it."""
 
 
 def lab_run(**settings: Any) -> train.TrainConfig:
@@ -33,9 +37,10 @@ def lab_run(**settings: Any) -> train.TrainConfig:
     return train.TrainConfig(model=shape, **given)
 
 
-def _merges(config: train.TrainConfig) -> list[tuple[bytes, bytes]]:
-    """Learn as many merges from some stories as the vocabulary has room for."""
-    return nutshell.learn_merges(stories(60_000, seed=0), config.model.vocab_size - 1)
+@functools.cache
+def _merges(vocab_size: int) -> list[tuple[bytes, bytes]]:
+    """Learn as many merges from some stories as a vocabulary has room for."""
+    return nutshell.learn_merges(stories(60_000, seed=0), vocab_size - 1)
 
 
 class LiveRanks(LiveRun):
@@ -47,7 +52,7 @@ class LiveRanks(LiveRun):
 
     Args:
         config: of the run; 1, 2 and 4 ranks must divide its batch.
-        losses: of a recorded run on one rank.
+        losses: of a recorded run on one rank; None for that of the usual run, if it is this one.
         state: ranks, sync (whether gradients are summed), pace.
 
     Raises:
@@ -68,14 +73,16 @@ class LiveRanks(LiveRun):
         self,
         config: train.TrainConfig | None = None,
         *,
-        losses: Sequence[float] = (),
+        losses: Sequence[float] | None = None,
         **state: Any,
     ) -> None:
+        if losses is None:
+            losses = [] if config else recorded_runs("live_labs")["ranks"]
         config = config or replace(small_run(), steps=120)
         if config.batch_size % 4:
             raise ValueError(f"4 ranks must divide the batch, got {config.batch_size} sequences")
-        given = {"floor": 0.4, "rows": {}, "losses": losses}
-        super().__init__(config, _merges(config), **given, **state)
+        merges = _merges(config.model.vocab_size)
+        super().__init__(config, merges, floor=FLOOR, rows={}, losses=losses, **state)
 
 
 class LiveSpike(LiveRun):
@@ -88,8 +95,8 @@ class LiveSpike(LiveRun):
     Args:
         config: of the run.
         saved: the step whose state is saved.
-        recorded: what came of the kinds, "calm", "clipped" and "free": of each a list of losses and
-            one of norms, from step 1 on.
+        recorded: what came of the kinds, "calm", "clipped" and "free": of each a list of losses
+            ("loss") and one of norms ("norm"), from step 1 on; None for those of the usual run.
         state: clipping, bad (bad batches in a row), pace.
 
     Raises:
@@ -115,11 +122,14 @@ class LiveSpike(LiveRun):
         recorded: Mapping[str, Mapping[str, Sequence[float]]] | None = None,
         **state: Any,
     ) -> None:
+        if recorded is None:
+            recorded = {} if config else recorded_runs("live_labs")["spike"]
         config = config or lab_run(steps=140, final_share=1.0)
         if saved % 10 or not 20 <= saved < config.steps:
             raise ValueError(f"the saved step must be a multiple of 10 in the run, got {saved}")
-        found = {"saved": saved, "recorded": dict(recorded or {})}
-        super().__init__(config, _merges(config), floor=0.4, rows={}, **found, **state)
+        found = {"saved": saved, "recorded": dict(recorded)}
+        merges = _merges(config.model.vocab_size)
+        super().__init__(config, merges, floor=FLOOR, rows={}, **found, **state)
 
     def still(self) -> str:
         """Return the losses of the recorded runs as a picture."""
@@ -144,7 +154,8 @@ class LiveCrash(LiveRun):
 
     Args:
         config: of the run.
-        recorded: names of ways to [step, loss] points of recorded runs, the whole run first.
+        recorded: names of ways to [step, loss] points of recorded runs, the whole run first; None
+            for those of the usual run.
         state: restore, pace.
 
     Raises:
@@ -169,9 +180,11 @@ class LiveCrash(LiveRun):
         recorded: Mapping[str, Sequence[Sequence[float]]] | None = None,
         **state: Any,
     ) -> None:
+        if recorded is None:
+            recorded = {} if config else recorded_runs("live_labs")["crash"]
         config = config or lab_run(steps=80)
-        found = {"recorded": dict(recorded or {})}
-        super().__init__(config, _merges(config), floor=0.4, rows={}, **found, **state)
+        merges = _merges(config.model.vocab_size)
+        super().__init__(config, merges, floor=FLOOR, rows={}, recorded=dict(recorded), **state)
 
     def still(self) -> str:
         """Return how far the recorded runs are from the whole one, as a picture."""

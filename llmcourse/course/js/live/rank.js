@@ -9,18 +9,19 @@ import { has } from "./matrix.js";
 import { numWeights } from "./model.js";
 import { Run } from "./run.js";
 
-// Sum arrays of all ranks, in place, by messages around the ring, as all_reduce_ring does: in n - 1
-// rounds every rank passes on a chunk, and the next adds it to its own; then each has one chunk that
-// is complete, and in n - 1 more rounds these go round.  All ranks end with the same bits.
+// Sum arrays of all ranks, in place, by messages around the ring, as all_reduce_ring does, in its order of
+// additions: in n - 1 rounds every rank passes on a chunk, and the next adds its own; then rank r has the sum of
+// chunk r, and in n - 1 more rounds these sums go round.  All ranks end with the same bits.
 export async function allReduce(x, { rank, ranks, send, receive }) {
-  const cut = (i) => Math.floor(x.length * i / ranks);
+  const [size, longer] = [Math.floor(x.length / ranks), x.length % ranks]; // the first chunks are one longer
+  const cut = (i) => i * size + Math.min(i, longer);
   const chunk = (i) => {
-    const place = (i + 2 * ranks) % ranks;
+    const place = (i + 3 * ranks) % ranks;
     return x.subarray(cut(place), cut(place + 1));
   };
   for (let round = 0; round < 2 * (ranks - 1); round++) {
-    send(chunk(rank - round).slice());
-    const [got, mine] = [await receive(), chunk(rank - round - 1)];
+    send(chunk(rank - round - 1).slice());
+    const [got, mine] = [await receive(), chunk(rank - round - 2)];
     if (round >= ranks - 1) mine.set(got);
     else for (let i = 0; i < mine.length; i++) mine[i] += got[i];
   }

@@ -52,6 +52,7 @@ export class Run {
       before = now;
       return result;
     };
+    const bad = this.bad > 0;
     const { ids, targets } = timed(() => this.load());
     timed(() => forward(model, ids));
     const nats = timed(() => loss(model, targets));
@@ -60,13 +61,14 @@ export class Run {
     const rate = this.rate();
     const norm = timed(() => this.update(rate));
     timed(() => { if (this.stepsDone % this.every === 0) this.checkpoint(); });
-    return { step: this.stepsDone, loss: nats, rate, norm, ms };
+    return { step: this.stepsDone, loss: nats, rate, norm, bad, ms };
   }
 
   load() {
     const batch = this.stories.batch(this.config);
     if (this.bad > 0) {
-      const chance = new Random(1000 + this.bad--);
+      this.bad--;
+      const chance = new Random(1000 + this.stepsDone);
       for (const ids of Object.values(batch)) ids.forEach((_, i) => { ids[i] = chance.below(this.config.vocab_size); });
     }
     return batch;
