@@ -582,6 +582,11 @@ def tiny_live_run(**given):
     return tiny_live(widgets.LiveRun, **given)
 
 
+def tiny_config(**given):
+    """A run of very few weights."""
+    return TrainConfig(model=TINY_LLAMA, batch_size=4, **{"steps": 60, "warmup_steps": 5} | given)
+
+
 def live_run(**given):
     """The run of the home page, with a recorded one behind it."""
     losses = [0.9 + 5.7 * math.exp(-step / 70) for step in range(400)]
@@ -821,6 +826,20 @@ REGISTRY = {
         lambda: widgets.LivePrompt(small_run(), story_merges(511), floor=0.383),
         kilobytes=60,
     ),
+    widgets.LiveCrash: entry(
+        widgets.LiveCrash,
+        {},
+        {"restore": "all but the place in the data", "pace": "1 step a second"},
+        {"config": tiny_config()},
+        kilobytes=60,
+    ),
+    widgets.LiveRanks: entry(
+        widgets.LiveRanks,
+        {},
+        {"ranks": "4", "sync": False, "pace": "1 step a second"},
+        {"config": tiny_config(), "ranks": "1"},
+        kilobytes=60,
+    ),
     widgets.LiveRun: entry(
         live_run,
         {},
@@ -828,6 +847,13 @@ REGISTRY = {
         {"losses": [], "samples": {}, "show": ("words", "loss")},
         {"rows": {"W" * 14: ["a"], "one row": ["b"]}, "losses": [900.0] * 3, "samples": {}},
         tiny_live_run,
+        kilobytes=60,
+    ),
+    widgets.LiveSpike: entry(
+        widgets.LiveSpike,
+        {},
+        {"clipping": False, "bad": 10, "pace": "5 steps a second"},
+        {"config": tiny_config(), "saved": 20},
         kilobytes=60,
     ),
     widgets.LossAxis: entry(

@@ -17,7 +17,7 @@ export function clip(gradients, most) {
 // The matrices of the layers decay; gains and the embedding do not.
 export function adamw(model, rate, { beta1, beta2, eps, decay }) {
   const { weights: w, gradients: g, means: m, squares: v } = model.flat;
-  const t = ++model.stepsDone;
+  const t = ++model.stepsDone - model.momentsFrom;
   const [correction1, correction2] = [1 - beta1 ** t, 1 - beta2 ** t]; // both began at 0
   let i = 0;
   for (const [name, rows, columns] of shapesOf(model.config)) {

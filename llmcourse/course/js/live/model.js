@@ -97,7 +97,7 @@ export function makeModel(config, arithmetic) {
   }
   for (const [name, { numbers }] of Object.entries(flat)) flat[name] = numbers;
   return { config, space, flat, layers, last, back, rotations: rotations(config),
-    w: cut(flat.weights, config), dw: cut(flat.gradients, config), stepsDone: 0 };
+    w: cut(flat.weights, config), dw: cut(flat.gradients, config), stepsDone: 0, momentsFrom: 0 };
 }
 
 // The kernel works on tiles of four rows and columns.

@@ -37,6 +37,7 @@ export class Run {
     this.checkpoints = [];
     this.every = 10; // steps between checkpoints
     this.stopped = null; // a step of which four phases are done
+    this.bad = 0; // so many of the next batches are tokens drawn at random
     this.checkpoint();
   }
 
@@ -50,14 +51,24 @@ export class Run {
 
   // Do one training step, or the rest of one that stopped; return what it has to say.
   step() {
-    const { loss: nats, ms } = this.stopped ?? this.stop();
+    const { loss: nats, bad, ms } = this.stopped ?? this.stop();
     this.stopped = null;
     const timed = clock(ms);
     timed(() => {}); // sync: a single process has nobody to agree with
     const rate = this.rate();
     const norm = timed(() => this.update(rate));
     timed(() => { if (this.stepsDone % this.every === 0) this.checkpoint(); });
-    return { step: this.stepsDone, loss: nats, rate, norm, ms };
+    return { step: this.stepsDone, loss: nats, rate, norm, bad, ms };
+  }
+
+  load() {
+    const batch = this.stories.batch(this.config);
+    if (this.bad > 0) {
+      this.bad--;
+      const chance = new Random(1000 + this.stepsDone);
+      for (const ids of Object.values(batch)) ids.forEach((_, i) => { ids[i] = chance.below(this.config.vocab_size); });
+    }
+    return batch;
   }
 
   // Do the first four phases of a step and stop: the gradients are there, and no weight has changed.
@@ -65,11 +76,12 @@ export class Run {
     const { model } = this;
     const [ms, stories] = [[], this.stories.state()];
     const timed = clock(ms);
-    const { ids, targets } = timed(() => this.stories.batch(this.config));
+    const bad = this.bad > 0;
+    const { ids, targets } = timed(() => this.load());
     timed(() => forward(model, ids));
     const nats = timed(() => loss(model, targets));
     timed(() => backward(model, ids));
-    this.stopped = { ids, targets, stories, loss: nats, ms };
+    this.stopped = { ids, targets, stories, loss: nats, bad, ms };
     return this.stopped;
   }
 
@@ -90,14 +102,15 @@ export class Run {
 
   state() {
     const { weights, means, squares } = this.model.flat;
+    const { stepsDone, momentsFrom } = this.model;
     const stories = this.stopped?.stories ?? this.stories.state(); // a step that stopped is not done
-    return { stepsDone: this.stepsDone, peak: this.peak, stories,
+    return { stepsDone, momentsFrom, peak: this.peak, stories,
       weights: weights.slice(), means: means.slice(), squares: squares.slice() };
   }
 
-  restore({ stepsDone, peak, stories, ...arrays }) {
+  restore({ stepsDone, momentsFrom, peak, stories, ...arrays }) {
     for (const [name, numbers] of Object.entries(arrays)) this.model.flat[name].set(numbers);
-    this.model.stepsDone = stepsDone;
+    Object.assign(this.model, { stepsDone, momentsFrom });
     this.peak = peak;
     this.stories.restore(stories);
     this.stopped = null;
@@ -116,6 +129,7 @@ export class Run {
   // Go back to the last checkpoint at or before a step; the learning rate stays as it is now.
   rewind(step) {
     const { peak } = this;
+    this.bad = 0;
     this.checkpoints = this.checkpoints.filter((saved, i) => i === 0 || saved.stepsDone <= step);
     this.restore(this.checkpoints.at(-1));
     this.peak = peak;

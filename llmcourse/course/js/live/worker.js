@@ -1,9 +1,11 @@
 // The run in a thread of its own.  The page posts { start }, { run: to which step }, { step },
 // { rate }, { rewind }, { pace }, { save }, { prompt: how to write }, { stop } (after backward), { gradient:
-// name } or { nudge }; what comes back is { ready }, { report }, { rewound }, { saved }, { answered },
-// { stopped }, { gradient }, { nudged } or { failed }.
+// name }, { nudge }, { poison: how many bad batches } or { clip: at which norm }; what comes back is
+// { ready }, { report }, { rewound }, { saved }, { answered }, { stopped }, { gradient }, { nudged } or
+// { failed }.
 
-import { fastest } from "./matrix.js";
+import { fingerprint } from "./hash.js";
+import { fastest, has } from "./matrix.js";
 import { numWeights } from "./model.js";
 import { Run } from "./run.js";
 
@@ -16,6 +18,7 @@ export function serve(port) {
   let asked = null; // what the reader would like to be written on
   let pause = 0; // ms from the begin of a step to that of the next, at least
   let shown = -Infinity;
+  let hashed = false; // whether reports say the fingerprint of the weights
 
   // How the run stands.  Writing and rows come with the first steps, and then a few times a second.
   function post(kind, report = {}) {
@@ -23,6 +26,7 @@ export function serve(port) {
     const full = kind !== "report" || run.stepsDone <= 1 || !running() || now - shown > 400;
     if (full) shown = now;
     port.postMessage({ [kind]: { step: run.stepsDone, ...report,
+      ...(hashed ? { hash: fingerprint(run.model.flat.weights) } : {}),
       ...(full ? { written: run.write(asked ?? {}), rows: run.rows(watched) } : {}),
       ...(full && asked ? { asked, likeliest: run.likeliest(asked, 8) } : {}) } });
   }
@@ -38,8 +42,10 @@ export function serve(port) {
   }
 
   const answers = {
-    start({ saved, watched: ids = [], arithmetic = fastest(), ...given }) {
+    start({ saved, watched: ids = [], hashed: wanted = false, arithmetic: asked = fastest(), ...given }) {
+      const arithmetic = has(asked) ? asked : fastest();
       run = new Run({ ...given, arithmetic });
+      hashed = wanted;
       watched = ids;
       if (saved) run.restore(saved);
       post("ready", { weights: numWeights(run.config), arithmetic });
@@ -64,6 +70,8 @@ export function serve(port) {
       port.postMessage({ gradient: { name, rows, columns, numbers: numbers.slice() } });
     },
     nudge(given) { if (run.stopped) port.postMessage({ nudged: run.nudge(given) }); },
+    poison(batches) { run.bad = batches; },
+    clip(norm) { run.config.clip_norm = norm; },
     save() { port.postMessage({ saved: run.state() }); },
   };
 

@@ -1,0 +1,436 @@
+"""Ranks, bad batches and crashes of the live engine: its arithmetic, and what the pages do."""
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from llmcourse.course.recorded import recorded_runs
+from llmcourse.course.widget import bundle, module
+from llmcourse.course.widgets import LiveCrash, LiveRanks, LiveSpike
+from llmcourse.parallel.collectives.chunks import chunk_sizes
+from tests.browser import kit
+from tests.browser.registry import tiny_config
+from tests.browser.test_live_engine import THREAD, as_array, as_text, engine, start_of
+from tests.browser.test_widget_live import press, wait_to_say
+
+__all__ = ["engine"]  # a fixture
+RANK = bundle("live/rank.js")
+RUN = bundle("live/worker.js")
+
+# --- ranks
+
+
+def ring_sums(arrays):
+    """Return the sum of arrays as the package's ring adds them: chunk c from rank c + 1 to c."""
+    n = len(arrays)
+    cuts = np.cumsum([0, *chunk_sizes(len(arrays[0]), n)])
+    total = np.empty_like(arrays[0])
+    for c in range(n):
+        place = slice(cuts[c], cuts[c + 1])
+        total[place] = arrays[(c + 1) % n][place]
+        for k in range(2, n + 1):
+            total[place] += arrays[(c + k) % n][place]
+    return total
+
+
+ALL_REDUCE = """
+  const arrays = given.arrays.map((text) => numbersOf(text));
+  const n = arrays.length;
+  const ports = arrays.map(() => new MessageChannel());
+  const inboxes = ports.map((_, r) => new Inbox(ports[(r + n - 1) % n].port2));
+  let bytes = 0;
+  await Promise.all(arrays.map((x, rank) => allReduce(x, { rank, ranks: n,
+    send(numbers) { bytes += numbers.byteLength; ports[rank].port1.postMessage(numbers); },
+    async receive() { return (await inboxes[rank].take())[0]; } })));
+  return [arrays.map(textOf), bytes];"""
+
+
+@pytest.mark.parametrize(("ranks", "length"), [(1, 5), (2, 7), (3, 10), (4, 101), (4, 3)])
+def test_the_ring_adds_as_the_package_does(engine, ranks, length):
+    draws = np.random.default_rng(ranks)
+    arrays = [draws.normal(size=length).astype(np.float32) for _ in range(ranks)]
+    found, sent = engine(ALL_REDUCE, mutant=RANK, arrays=[as_text(x) for x in arrays])
+    for text in found:
+        assert np.array_equal(as_array(text), ring_sums(arrays))
+    assert sent == 2 * (ranks - 1) * 4 * length
+
+
+TEAM = """
+  const address = URL.createObjectURL(new Blob([given.engine.replace(/^export /gm, "")],
+    { type: "text/javascript" }));
+  const train = (n) => new Promise((resolve, reject) => {
+    const team = Array.from({ length: n }, () => new Worker(address));
+    const ports = team.map(() => new MessageChannel());
+    const reports = [];
+    team.forEach((worker, rank) => {
+      const [next, previous] = [ports[rank].port1, ports[(rank + n - 1) % n].port2];
+      worker.onmessage = ({ data }) => {
+        if (data.failed) reject(data.failed);
+        if (data.report) reports.push(data.report);
+        if (reports.length < n * given.skips.length) return;
+        team.forEach((each) => each.terminate());
+        resolve(reports);
+      };
+      worker.postMessage({ start: { ...given.start, rank, ranks: n, next, previous } },
+        [next, previous]);
+      for (const skip of given.skips) worker.postMessage({ step: { sync: !skip } });
+    });
+  });
+  const found = [];
+  for (const n of given.teams) found.push(await train(n));
+  return found;"""
+
+
+def trained(engine, text=RANK, *, teams=(1, 2, 4), skips=(False,) * 8):
+    """Return for each team the mean losses, norms and fingerprints by step, and all reports."""
+    start = start_of(LiveRanks(tiny_config()))
+    runs = []
+    for reports in engine(TEAM, engine=text, start=start, teams=teams, skips=skips):
+        by_step = [[r for r in reports if r["step"] == at + 1] for at in range(len(skips))]
+        runs.append(
+            {
+                "losses": np.array([np.mean([r["loss"] for r in all_]) for all_ in by_step]),
+                "norms": np.array([all_[0]["norm"] for all_ in by_step]),
+                "hashes": [{r["hash"] for r in all_} for all_ in by_step],
+                "reports": reports,
+            }
+        )
+    return runs
+
+
+def is_data_parallel(runs):
+    """Return whether all ranks agree in each bit, and runs with one rank in their rounding."""
+    agree = all(len(hashes) == 1 for run in runs for hashes in run["hashes"])
+    return agree and all(
+        np.allclose(run[what], runs[0][what], rtol=2e-4)
+        for run in runs
+        for what in ("losses", "norms")
+    )
+
+
+def test_two_and_four_ranks_do_what_one_does(engine):
+    runs = trained(engine)
+    assert is_data_parallel(runs)
+    assert runs[0]["losses"][-1] < runs[0]["losses"][0] - 0.1
+    assert [len(run["reports"][0]["sent"]) for run in runs] == [0, 2, 6]
+    weights = 6_768 * 4
+    assert [run["reports"][0]["bytes"] / weights for run in runs] == pytest.approx([0, 1, 1.5])
+    for report in runs[2]["reports"]:
+        assert report["times"] == sorted(report["times"])
+        assert len(report["received"]) == 6
+
+
+MUTANTS = {
+    "the sum is no mean": ("gradients[i] /= ranks", "gradients[i] /= 1"),
+    "all ranks read the same rows": ("this.rank * size, (this.rank + 1) * size", "0, size"),
+    "sums do not go round": ("round < 2 * (ranks - 1)", "round < ranks - 1"),
+    "what comes replaces": ("mine[i] += got[i]", "mine[i] = got[i]"),
+    "the wrong chunk": ("chunk(rank - round - 2)]", "chunk(rank - round - 1)]"),
+}
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_mistake_of_the_ranks_is_seen(engine, name):
+    right, wrong = MUTANTS[name]
+    assert RANK.count(right) == 1
+    assert not is_data_parallel(trained(engine, RANK.replace(right, wrong), teams=(1, 2)))
+
+
+def test_ranks_that_once_left_phase_5_out_stay_apart(engine):
+    (run,) = trained(engine, teams=(2,), skips=(False, True, False, False))
+    assert [len(hashes) for hashes in run["hashes"]] == [1, 2, 2, 2]
+
+
+FLIPS = """const numbers = new Float32Array(9).map((_, i) => i / 7);
+  const words = new Uint32Array(numbers.buffer);
+  const found = [fingerprint(numbers)];
+  for (let bit = 0; bit < 9 * 32; bit++) {
+    words[bit >> 5] ^= 1 << (bit & 31);
+    found.push(fingerprint(numbers));
+    words[8] ^= 1 << 31;
+    found.push(fingerprint(numbers));
+    words[8] ^= 1 << 31;
+    words[bit >> 5] ^= 1 << (bit & 31);
+  }
+  return found;"""
+
+
+def test_a_fingerprint_tells_every_bit(engine):
+    found = engine(FLIPS)
+    assert len(set(found)) == len(found) - 1  # the last two flips undo each other
+    assert all(re.fullmatch("[0-9a-f]{16}", each) for each in found)
+    wrong = RUN.replace("words[i], 0x", "words[i] & ~1, 0x")
+    assert wrong != RUN
+    assert len(set(engine(FLIPS, mutant=wrong))) < len(found) - 1
+
+
+def test_arrows_and_speed(arithmetic):
+    reports = [{"sent": [1, 4], "received": [3, 6]}, {"sent": [2, 5], "received": [2.5, 7]}]
+    expected = [[0, 1, 2.5], [0, 4, 7], [1, 2, 3], [1, 5, 6]]
+    assert arithmetic(LiveRanks, "arrows", [[reports]]) == [expected]
+    assert arithmetic(LiveRanks, "perSecond", [[[0, 1]], [list(range(0, 70, 10))]]) == [None, 100]
+
+
+def choose_ranks(page, number):
+    """Choose a number of ranks, and train to the end."""
+    kit.choose(page, "ranks", number)
+    press(page, "Train")
+    wait_to_say(page, f"Step 60 of 60, {number} rank")
+
+
+def test_ranks_train_in_the_page(show):
+    page = show(LiveRanks(tiny_config()))
+    assert "Press Train: 2 ranks, 2 sequences each." in kit.said(page)
+    assert len(page.workers) == 0
+    choose_ranks(page, "1")
+    choose_ranks(page, "2")
+    assert "Weights of all ranks: the same bits" in kit.said(page)
+    assert "each rank sent 2 messages, 0.0271 MB" in kit.said(page)
+    assert page.locator(".lr-message").count() == 4
+    assert "Each rank sent 2 messages to the next." in kit.pictured(page)
+    assert len(page.workers) == 2
+    rows = kit.table(page, "Compare the runs")
+    assert [row[2] for row in rows] == ["60", "60", "–"]
+    assert float(rows[1][4]) < 1e-2
+    assert "5.70" in kit.pictured(page, 1) or "2 ranks" in kit.pictured(page, 1)
+
+
+def test_without_phase_5_the_page_says_that_the_ranks_differ(show):
+    page = show(LiveRanks(tiny_config(), sync=False))
+    press(page, "Step")
+    wait_to_say(page, "Step 1 of 60")
+    assert "different weights since step 1. Phase 5 was left out." in kit.said(page)
+    page.get_by_label("phase 5: sum the gradients").check()
+    press(page, "Step")
+    wait_to_say(page, "Step 2 of 60")
+    assert "different weights since step 1. In phase 5 each rank sent" in kit.said(page)
+    assert page.locator(".lc-stage").get_by_text("≠").count() == 1
+    assert kit.table(page, "Compare the runs")[1][5] == "ranks differ since step 1"
+
+
+# --- bad batches
+
+BATCHES = """const run = new Run(given.start);
+  const plain = new Run(given.start);
+  run.bad = 2;
+  const batches = [0, 1, 2].map((step) => {
+    run.model.stepsDone = step;
+    return [run.load(), plain.load()].map(({ ids }) => [...ids]);
+  });
+  run.rewind(0);
+  run.bad = 1;
+  const reports = [run.step(), run.step()];
+  return [batches, reports.map(({ bad }) => bad), reports.map(({ loss }) => loss)];"""
+
+
+def test_a_bad_batch_has_random_tokens_and_costs_no_place_in_the_data(engine):
+    start = start_of(LiveSpike(tiny_config(), saved=20))
+    batches, bad, losses = engine(BATCHES, start={**start, "arithmetic": "SIMD"})
+    assert [wrong == right for wrong, right in batches] == [False, False, True]
+    assert batches[0][0] != batches[1][0]
+    counts = np.bincount(batches[0][0] + batches[1][0], minlength=300)
+    assert counts.max() < 6
+    assert len(counts) == 300
+    assert bad == [True, False]
+    assert all(np.isfinite(losses))
+
+
+def test_clipping_is_turned_off_by_a_message(engine):
+    body = (
+        THREAD
+        + """
+        const thread = open({ start: given.start });
+        await thread.heard();
+        const found = [];
+        for (const clip of [1e-9, Infinity]) {
+          const before = (await thread.ask({ clip, save: true })).saved.means;
+          await thread.ask({ step: true });
+          const { means } = (await thread.ask({ save: true })).saved;
+          found.push(Math.max(...means.map((m, i) => Math.abs(m - before[i]))));
+        }
+        return found;"""
+    )
+    start = {**start_of(LiveSpike(tiny_config(), saved=20)), "arithmetic": "SIMD"}
+    clipped, free = engine(body, engine=RUN, start=start)
+    assert clipped < 1e-9
+    assert free > 1e-4
+
+
+def test_a_bad_batch_is_met_from_the_saved_state_with_clipping_and_without(show):
+    page = show(LiveSpike(tiny_config(steps=50), saved=20))
+    kit.enter(page, "bad batches in a row", "1")
+    assert page.get_by_role("button", name="Bad batch").is_disabled()
+    press(page, "Train")
+    wait_to_say(page, "Step 50 of 50")
+    press(page, "Bad batch")
+    wait_to_say(page, "This run: bad batches, clipping. Loss above")
+    assert page.locator(".ls-bad").count() == 3  # one step in each of three pictures
+    page.get_by_label("clip the gradient at norm 1").uncheck()
+    press(page, "Bad batch")
+    wait_to_say(page, "This run: bad batches, no clipping. Loss above")
+    rows = kit.table(page, "What came of it")
+    assert [row[1] for row in rows] == ["0", "1", "1"]
+    assert float(rows[1][2]) > float(rows[0][2])
+    assert rows[1][2] == rows[2][2]  # the same bad batch at the same weights
+    press(page, "Rewind")
+    wait_to_say(page, "Step 20 of 50")
+    assert "This is the saved state." in kit.said(page)
+    assert "no bad batch" in kit.pictured(page)
+
+
+def test_means_over_steps(arithmetic):
+    points = [[1, 2.0], [2, 4.0], [5, 9.0]]
+    assert arithmetic(LiveSpike, "meanOver", [[points, 2, 9], [points, 7, 9]]) == [6.5, None]
+
+
+# --- a crash
+
+RESTORED = """const run = new Run(given.start);
+  const begun = run.state();
+  for (let i = 0; i < 6; i++) run.step();
+  const saved = run.state();
+  const found = {};
+  for (const without of ["", "moments", "position"]) {
+    const next = new Run({ ...given.start, seed: 9 });
+    next.restore(restored(saved, begun, without));
+    const before = next.model.flat.weights.slice();
+    const [report, rate] = [next.step(), run.rate()];
+    const moved = next.model.flat.weights.map((w, i) => Math.abs(w - before[i]) / rate);
+    found[without || "nothing"] = [report.loss, moved.reduce((a, b) => a + b) / moved.length,
+      fingerprint(next.model.flat.weights), report.rate / rate];
+  }
+  return [found, run.step().loss, fingerprint(run.model.flat.weights)];"""
+
+
+def restored_function(text=None):
+    """Return the shipped function that leaves out a part of a checkpoint."""
+    shipped = text or module(LiveCrash.script)
+    return re.search(r"^export (function restored.*?^})", shipped, re.M | re.S)[1]
+
+
+def went_on(engine, function, run=RUN):
+    """Return the loss, mean movement, fingerprint and rate of the step after each restore."""
+    start = {**start_of(LiveCrash(tiny_config())), "arithmetic": "SIMD"}
+    return engine(function + RESTORED, mutant=run, start=start)
+
+
+def test_each_part_of_the_state_makes_another_step(engine):
+    found, loss, fingerprint = went_on(engine, restored_function())
+    assert found["nothing"][0] == loss
+    assert found["nothing"][2] == fingerprint
+    assert len({each[2] for each in found.values()}) == 3
+    assert found["moments"][0] == loss  # the weights are right, and the first step is wrong
+    assert found["position"][0] != loss
+    # With new moments every weight with a gradient moves by the whole rate.
+    assert found["moments"][1] > 1.3 * found["nothing"][1]
+    assert [each[3] for each in found.values()] == [1, 1, 1]  # the rate follows the step
+
+
+def test_old_counts_for_new_moments_are_seen(engine):
+    wrong = restored_function().replace("momentsFrom: saved.stepsDone", "momentsFrom: 0")
+    found, _, _ = went_on(engine, wrong)
+    assert found["moments"][1] < 1.3 * found["nothing"][1]
+
+
+def test_when_bits_part(arithmetic):
+    right = [[1, 0, "a"], [2, 0, "b"], [3, 0, "c"]]
+    cases = [
+        [right, right],
+        [[[2, 0, "b"], [3, 0, "x"]], right],
+        [[[2, 0, "x"]], right],
+        [[], right],
+    ]
+    assert arithmetic(LiveCrash, "sameUntil", cases) == [3, 2, None, None]
+    both = [[[2, 5.0], [9, 1.0]], [[1, 1.0], [2, 3.0]]]
+    assert arithmetic(LiveCrash, "difference", [both]) == [[[2, 2.0]]]
+
+
+def test_a_thread_is_terminated_and_comes_back_whole_or_not(show):
+    page = show(LiveCrash(tiny_config(steps=2_000, warmup_steps=5), pace="5 steps a second"))
+    assert page.get_by_role("button", name="Restore").is_disabled()
+    press(page, "Train")
+    wait_to_say(page, re.compile(r"Step [2-9] of"))
+    kit.choose(page, "speed", "full speed")
+    wait_to_say(page, re.compile(r"Last checkpoint: step [2-9]\d"))
+    press(page, "Terminate")
+    wait_to_say(page, "Its memory is gone.")
+    at = int(re.search(r"that of step (\d+)", kit.said(page))[1])
+    assert at % 10 == 0
+    for way, said in (
+        ("everything", "The same bits as the run that nobody interrupts."),
+        ("all but Adam's moments", f"Other bits since step {at + 1}."),
+        ("all but the place in the data", f"Other bits since step {at + 1}."),
+    ):
+        kit.choose(page, "restore with", way)
+        press(page, "Restore")
+        wait_to_say(page, re.compile(rf"Restored with {way} from step {at}.* {re.escape(said)}"))
+        press(page, "Pause")
+    assert "restored: everything 0 at step" in kit.pictured(page, 1)
+    assert len(page.workers) <= 2
+
+
+# --- all three
+
+
+@pytest.mark.parametrize("make", [LiveRanks, LiveSpike, LiveCrash])
+def test_where_no_thread_can_be_had_there_is_the_recorded_run(show, page, make):
+    page.add_init_script("window.Worker = class { constructor() { throw new Error('refused'); } };")
+    show(make())
+    press(page, "Train")
+    page.get_by_role("alert").filter(has_text="This browser cannot train it here").wait_for()
+    assert page.get_by_role("button", name="Train", exact=True).is_disabled()
+    assert "recorded" in page.locator(".ll-key").last.text_content()
+
+
+def test_out_of_sight_the_ranks_rest(show):
+    page = show(LiveRanks(tiny_config(steps=2_000), pace="5 steps a second"))
+    press(page, "Train")
+    wait_to_say(page, re.compile(r"Step [2-9] of"))
+    page.evaluate("document.body.style.paddingTop = '5000px'")
+    wait_to_say(page, "Paused: out of sight.")
+    resting = kit.said(page)
+    page.wait_for_timeout(500)
+    assert kit.said(page) == resting
+    page.evaluate("document.body.style.paddingTop = 0")
+    wait_to_say(page, re.compile(r"Step ([4-9]|\d\d+) of"))
+
+
+def test_without_scripts_there_are_recorded_curves():
+    assert "loss of a recorded run: 6.6" in LiveRanks().still()
+    spike, crash = LiveSpike().still(), LiveCrash().still()
+    assert spike.count("<polyline") == crash.count("<polyline") == 3
+    assert "three bad batches, clipping off: 9.30 at step 101" in spike
+    assert "restored with everything: 0.00 at step 41, 0.00 at step 80" in crash
+
+
+def test_the_recorded_runs_are_what_the_engine_does(engine):
+    recorded = recorded_runs("live_labs")
+    start = start_of(LiveCrash(), arithmetic="SIMD") | {"seed": 0}
+    body = """const run = new Run(given.start);
+      return Array.from({ length: 6 }, () => run.step().loss);"""
+    found = engine(body, start=start)
+    assert found == pytest.approx([loss for _, loss in recorded["crash"]["whole"][:6]], abs=1e-4)
+    assert recorded["crash"]["everything"] == recorded["crash"]["whole"][40:]
+    highest = {way: max(run["loss"]) for way, run in recorded["spike"].items()}
+    assert highest["clipped"] == highest["free"] > highest["calm"] + 2
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: LiveRanks(tiny_config(steps=3_000)), "steps must be from 1 to"),
+        (lambda: LiveSpike(saved=95), "a multiple of 10 in the run, got 95"),
+        (lambda: LiveSpike(saved=140), "a multiple of 10 in the run, got 140"),
+        (lambda: LiveCrash(tiny_config(dropout=0.1)), "dropout must be"),
+    ],
+)
+def test_what_a_page_cannot_do_is_refused(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_a_batch_that_four_ranks_cannot_share_is_refused():
+    with pytest.raises(ValueError, match="4 ranks must divide the batch, got 6"):
+        LiveRanks(replace(tiny_config(), batch_size=6))
