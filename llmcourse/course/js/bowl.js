@@ -45,7 +45,7 @@ const LONGEST = 300;
 const LEVELS = [0.5, 2, 6, 14, 28, 50, 90, 160];
 
 function render({ model, el }) {
-  const w = frame({ model, el, title: "A ball on a stretched bowl" });
+  const w = frame({ model, el, title: "A ball on a stretched bowl", primary: ["learning_rate", "momentum", "adam"] });
   const rewind = () => w.put("steps", 0);
   w.number("learning_rate", "learning rate", { log: true });
   w.number("lambda_x", "curvature along x");
@@ -99,7 +99,7 @@ function render({ model, el }) {
     svg.append(axes({ x, y, box, xTicks: ticks(-10, 10, 4), yTicks: ticks(-4, 4, 4), xTitle: "x" }), clip);
     svg.style.touchAction = "pan-y";
     return sentence();
-  }, { height: (width) => (width < 420 ? 240 : 300), label: "contours of the bowl with the path of each ball" });
+  }, { height: (width) => (width < 420 ? 240 : 300), label: "contours of the bowl with the path of each ball", docked: true });
 
   const numbers = w.table("Where each ball is, step by step");
 
@@ -136,7 +136,7 @@ function render({ model, el }) {
     reset: rewind, longest: 60 });
   w.number("start_x", "start at x");
   w.number("start_y", "start at y");
-  const bowlStage = w.stages.lastElementChild.firstElementChild;
+  const bowlStage = drawBowl.picture;
   onDrag(bowlStage, (place) => {
     const [x, y] = toModel(...place);
     w.put("steps", 0);

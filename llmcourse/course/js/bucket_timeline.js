@@ -59,7 +59,8 @@ const time = (seconds) => (seconds === 0 ? "0 s" : inUnits(seconds, TIMES));
 const plural = (count, one) => `${count} ${one}${count === 1 ? "" : "s"}`;
 
 function render({ model, el }) {
-  const w = frame({ model, el, title: "Buckets on the link, while backward goes on" });
+  const w = frame({ model, el, title: "Buckets on the link, while backward goes on",
+    primary: ["bucket_mb", "latency_us", "overlap"] });
   w.root.prepend(h("style", {}, ".lc .bt-small { font-size: 0.85rem; color: var(--lc-muted); }"));
   const presets = model.get("presets");
   const names = Object.keys(presets);
@@ -78,9 +79,7 @@ function render({ model, el }) {
   w.number("gigabytes_per_s", "bandwidth of a link, GB/s", { log: true });
   w.number("backward_ms", "backward, ms", { log: true });
   w.toggle("overlap", "send during backward");
-  const buttons = h("div", { class: "lc-player", style: "margin: 0.5rem 0" });
-  w.root.insertBefore(buttons, w.stages);
-  w.button("Take the best size", () => w.putNumber("bucket_mb", "bucket, MB", tidy(best()[0])), { into: buttons });
+  w.button("Take the best size", () => w.putNumber("bucket_mb", "bucket, MB", tidy(best()[0])));
 
   // Everything that pictures, table and sentence say.
   const tensors = () => presets[model.get("preset")].tensors;

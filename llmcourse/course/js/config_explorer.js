@@ -45,7 +45,7 @@ export function short(value, unit = "") {
 }
 
 function render({ model, el }) {
-  const w = frame({ model, el, title: "A shape and what it costs" });
+  const w = frame({ model, el, title: "A shape and what it costs", primary: ["preset", "num_layers", "width"] });
   const presets = model.get("presets");
   const names = FIELDS.map(([name]) => name);
   let busy = false;

@@ -89,7 +89,8 @@ const percent = (share) => (share > 0 && share < 0.0005 ? "under 0.1 %"
   : share < 1 && share > 0.9995 ? "over 99.9 %" : `${(100 * share).toFixed(1)} %`);
 
 function render({ model, el }) {
-  const w = frame({ model, el, title: "How much of the time is training" });
+  const w = frame({ model, el, title: "How much of the time is training",
+    primary: ["gpus", "save_s", "interval_s"] });
   const limits = model.get("limits");
   w.number("gpus", "GPUs", { log: true });
   w.number("gpu_mtbf_h", HOURS, { log: true });
@@ -97,9 +98,7 @@ function render({ model, el }) {
   w.number("restart_s", "seconds to restart");
   w.number("interval_s", EVERY, { log: true });
 
-  const buttons = h("div", { class: "lc-player", style: "margin: 0.4rem 0" });
-  w.root.insertBefore(buttons, w.stages);
-  const button = (text, onclick) => w.button(text, onclick, { into: buttons });
+  const button = (text, onclick) => w.button(text, onclick);
   const go = (interval) => w.putNumber("interval_s", EVERY, Number(interval.toPrecision(4)));
   button("Best interval", () => go(now().best));
   button("Young's interval", () => go(now().young));

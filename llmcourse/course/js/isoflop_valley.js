@@ -129,7 +129,7 @@ function render({ model, el }) {
     return `at 1e${show(exponent(budget()))} FLOPs ${show(10 ** ratio(budget()), 3)} tokens for each parameter; ` +
       `the law's runs have 1e${show(from)} to 1e${show(to)} FLOPs`;
   }, { height: 190, label: "best split against compute" });
-  const picture = w.stages.lastElementChild.firstElementChild;
+  const picture = drawBudgets.picture;
   w.stages.append(h("p", {}, "Band: the compute of the runs that the law was fitted to. Drag the line to change C."));
 
   const rows = w.table("The best split, power of ten by power of ten");

@@ -78,7 +78,8 @@ const real = (one) => one[3] !== "" && one[3] !== "slice";
 const [TOP, ROW, LEFT, FOOT] = [52, 44, 36, 20];
 
 function render({ model, el }) {
-  const w = frame({ model, el, title: "Cut two matrices, and see what has to be sent" });
+  const w = frame({ model, el, title: "Cut two matrices, and see what has to be sent",
+    primary: ["cut_a", "cut_b", "ranks"] });
   const networks = Object.keys(FORMULA);
   w.choice("network", "network", { options: networks, labels: Object.values(FORMULA) });
   w.choice("cut_a", "matrix A", { options: CUTS, labels: ["whole", "by columns", "by rows"] });

@@ -96,7 +96,7 @@ const times = (share) => `${show(share, 4)} ×`;
 const mark = (rank) => `lc-${rank % 6 + 1}`;
 
 function render({ model, el }) {
-  const w = frame({ model, el, title: "All-reduce, step by step" });
+  const w = frame({ model, el, title: "All-reduce, step by step", primary: ["algorithm", "num_ranks", "step"] });
   w.root.prepend(h("style", {}, ".lc .rs-small { font-size: 0.85rem; color: var(--lc-muted); }"));
   const n = () => model.get("num_ranks");
   const algorithm = () => model.get("algorithm");
@@ -114,8 +114,6 @@ function render({ model, el }) {
   w.choice("algorithm", "algorithm", { labels: Object.values(NAMES) });
   w.number("num_ranks", "ranks n");
   const controls = { step: w.number("step", "steps done"), rank: w.number("rank", "rank in words") };
-  const buttons = h("div", { class: "lc-player", style: "margin: 0.5rem 0" });
-  w.root.insertBefore(buttons, w.stages);
   const player = w.player({
     perSecond: 1,
     step: () => {
@@ -123,12 +121,11 @@ function render({ model, el }) {
       return step() < steps().length;
     },
     reset: () => w.put("step", 0),
-    into: buttons,
   });
   w.button("Back", () => {
     player.stop();
     w.put("step", Math.max(0, step() - 1));
-  }, { into: buttons });
+  });
 
   // How many steps and ranks there are depends on the choices: the sliders end there.
   function follow() {
@@ -252,7 +249,7 @@ function render({ model, el }) {
     height: (width) => (beside(width) ? Math.max(tall(), CIRCLE) : tall() + CIRCLE),
     label: "ranks, and what each has of every chunk",
   });
-  const picture = w.stages.lastElementChild.firstElementChild;
+  const picture = drawSteps.picture;
 
   w.stages.append(
     h("p", { class: "rs-small" }, "A cell has a place for every rank, filled where that rank’s numbers are in the " +

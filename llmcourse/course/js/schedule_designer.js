@@ -103,7 +103,7 @@ const percent = (share) => (share > 0 && share < 0.001 ? "under 0.1 %" : share <
   ? `${Number((100 * share).toPrecision(2))} %` : `${Math.round(100 * share)} %`);
 
 function render({ model, el }) {
-  const w = frame({ model, el, title: "The learning rate over a run" });
+  const w = frame({ model, el, title: "The learning rate over a run", primary: ["shape", "peak", "warmup_steps"] });
   w.root.prepend(h("style", {}, ".lc .sd-small { font-size: 0.85rem; color: var(--lc-muted); }"));
   const limits = model.get("limits");
   const published = model.get("published");
@@ -174,17 +174,13 @@ function render({ model, el }) {
   });
   const ramp = w.toggle("ramp", "batch ramp of the 405B");
   w.toggle("log_rate", "rates in powers of ten");
-  const buttons = h("div", { class: "lc-player", style: "margin: 0.5rem 0" });
-  w.root.insertBefore(buttons, w.stages);
-  const keep = w.button("Keep this curve", () => w.put("kept", kept() ? {} : settings()), { into: buttons });
+  const keep = w.button("Keep this curve", () => w.put("kept", kept() ? {} : settings()));
   const take = w.button("Take its numbers as my own", () => {
     NUMBERS.forEach((name) => w.put(name, published[name]));
     w.put("ramp", true);
     w.put("shape", "cosine_anneal");
-  }, { into: buttons });
-  const cursor = h("div", { class: "lc-controls" });
-  w.root.insertBefore(cursor, w.stages);
-  number("step", "at step", { into: cursor, onset: null });
+  });
+  number("step", "at step", { onset: null });
 
   // Sliders end where the other numbers let them.
   function fitControls() {

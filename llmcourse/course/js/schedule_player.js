@@ -154,8 +154,6 @@ function render({ model, el }) {
   w.number("micro_batches", "micro-batches m");
   const chunkControl = w.number("chunks", "chunks v");
   const slider = w.number("moment", "moment");
-  const buttons = h("div", { class: "lc-player", style: "margin: 0.5rem 0" });
-  w.root.insertBefore(buttons, w.stages);
   const player = w.player({
     perSecond: 4,
     step: () => {
@@ -164,16 +162,15 @@ function render({ model, el }) {
       return moment() < total;
     },
     reset: () => w.put("moment", 0),
-    into: buttons,
   });
   w.button("Back", () => {
     player.stop();
     w.put("moment", Math.max(0, moment() - 1));
-  }, { into: buttons });
+  });
   const mend = w.button("Take the nearest m that is allowed", () => {
     const { high } = model.get("limits").micro_batches;
     w.putNumber("micro_batches", "micro-batches m", Math.min(Math.ceil(m() / p()), Math.floor(high / p())) * p());
-  }, { into: buttons });
+  });
 
   const running = (row, at = moment()) => row.find(({ start, end }) => start <= at && at < end);
   const name = ({ kind: what, i, chunk }) => `${what}${i}${v() > 1 ? `.${chunk}` : ""}`;
@@ -261,7 +258,7 @@ function render({ model, el }) {
     return `${NAMES[which()]}, ${plural(p(), "rank")}, ${plural(m(), "micro-batch").replace(/hs$/, "hes")}` +
       `${v() > 1 ? `, ${v()} chunks on each rank` : ""}, ${units(total)} units of time. ${doing()}`;
   }, { height: () => (total ? HEAD + p() * pitch() + 40 : 50), label: "what every rank does over time" });
-  const picture = w.stages.lastElementChild.firstElementChild;
+  const picture = drawSchedule.picture;
 
   w.stages.append(w.root.querySelector(".lc-status")); // beside what it is about
   const verdict = h("p", { class: "sp-verdict", "aria-live": "polite" });
