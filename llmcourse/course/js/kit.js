@@ -56,8 +56,7 @@ export function frame({ model, el, title, primary = null }) {
   const actions = h("div", { class: "lc-actions" });
   const controls = h("div", { class: "lc-controls" });
   const others = h("div", { class: "lc-controls" });
-  const count = h("summary");
-  const more = h("details", { class: "lc-more", hidden: true }, count, others);
+  const more = h("details", { class: "lc-more", hidden: true }, h("summary", {}, "More settings"), others);
   const stages = h("div", { class: "lc-stages" });
   const status = h("p", { class: "lc-status", role: "status" });
   const note = h("p", { class: "lc-note", role: "alert" });
@@ -69,13 +68,15 @@ export function frame({ model, el, title, primary = null }) {
   const listeners = [];
   const stops = [holdPicture(root)];
 
-  // Put a control where it belongs: among the three, or under "more".
+  // Put a control where it belongs: among the three, or with the others.
   function place(name, into, control) {
     const shown = primary ? primary.includes(name) : controls.childElementCount < 3;
-    (into || (shown ? controls : others)).append(control);
-    if (into || shown) return;
+    if (into || shown) (into || controls).append(control);
+    else fold(control);
+  }
+  function fold(control) {
     more.hidden = false;
-    count.textContent = `More settings (${others.childElementCount})`;
+    others.append(control);
   }
 
   // Call `redraw` now, and after every change of a named part of the state.
@@ -229,7 +230,7 @@ export function frame({ model, el, title, primary = null }) {
     watch.observe(holder);
     stops.push(() => { watch.disconnect(); halt(); });
     redraw.picture = picture;
-    redraw.handle = (given) => handles.push(makeHandle(holder, picture, root, given));
+    redraw.handle = (given) => handles.push(makeHandle(picture, root, redraw, given));
     return redraw;
   }
 
@@ -288,7 +289,7 @@ export function frame({ model, el, title, primary = null }) {
     listeners.forEach(([event, f]) => model.off(event, f));
   };
   return {
-    root, dock, actions, controls, stages, model, on, put, putNumber, number, choice, toggle, text, button, stage,
+    root, dock, actions, controls, fold, stages, model, on, put, putNumber, number, choice, toggle, text, button, stage,
     table, player, say, destroy,
   };
 }
@@ -325,9 +326,9 @@ export function onDrag(picture, put) {
 // A handle on a picture: a thing to drag, and a slider to the keyboard.  `x` is the control that it
 // moves (what `number` returns, or { label, step, now, set }), and `y` one that the upper and lower
 // arrow keys move, if there are two.  at() is its place in the picture's units, null where there is
-// none now; to([x, y]) is the value of each control for a place.
-function makeHandle(holder, picture, root, { x, y = null, at, to, label: name = x.label }) {
-  const knob = h("div", { class: "lc-handle", role: "slider", tabindex: 0, "aria-label": name });
+// none now; to([x, y]) is the value of each control for a place.  `mark` is the class of its colour.
+function makeHandle(picture, root, redraw, { x, y = null, at, to, label: name = x.label, mark = "" }) {
+  const knob = h("div", { class: `lc-handle ${mark}`, role: "slider", tabindex: 0, "aria-label": name });
   const drag = (event) => {
     const values = [to(within(picture, event))].flat();
     [x, y].forEach((control, i) => { if (control && values[i] != null) control.set(values[i]); });
@@ -340,6 +341,10 @@ function makeHandle(holder, picture, root, { x, y = null, at, to, label: name = 
   knob.addEventListener("pointermove", (event) => {
     if (knob.hasPointerCapture(event.pointerId)) drag(event);
   });
+  knob.addEventListener("lostpointercapture", () => {
+    root.classList.remove("lc-held");
+    redraw(); // scales that were held may follow
+  });
   const KEYS = { ArrowRight: [x, 1], ArrowLeft: [x, -1], ArrowUp: [y || x, 1], ArrowDown: [y || x, -1],
     PageUp: [y || x, 10], PageDown: [y || x, -10], End: [x, 1e6], Home: [x, -1e6] };
   knob.addEventListener("keydown", (event) => {
@@ -348,7 +353,7 @@ function makeHandle(holder, picture, root, { x, y = null, at, to, label: name = 
     const [control, times] = KEYS[event.key];
     control.step(times);
   });
-  holder.append(knob);
+  picture.after(knob);
   return (unit, long) => {
     const place = at();
     knob.hidden = !place;
