@@ -32,6 +32,10 @@ PLAIN_PAGE = """<!doctype html><html lang="en" data-theme="{theme}"><meta charse
 --pst-color-surface: #222832; --pst-color-border: #48566b; }}</style>
 <main><h1>Widgets</h1>{body}</main></html>"""
 
+UNFOLD = "document.querySelectorAll('.lc-more').forEach((more) => { more.open = true; })"
+STILL = "<style>html .lc { --lc-move: 0ms; }</style>"
+"""What a picture shows is read at once: nothing is on its way."""
+
 CALL = """async ([text, name, given]) => {
   const address = URL.createObjectURL(new Blob([text], { type: "text/javascript" }));
   const shipped = await import(address);
@@ -106,16 +110,23 @@ def engine(page: Page) -> Engine:
 
 @pytest.fixture
 def show(page: Page, tmp_path: Path) -> Callable[..., Page]:
-    """Opens widgets in a page of their own, from a file, as a reader without a kernel sees them."""
+    """Opens widgets in a page of their own, from a file, as a reader without a kernel sees them.
 
-    def opened(*widgets: Widget, theme: str = "light", width: int = 760) -> Page:
+    Settings that are folded away are unfolded, and nothing moves, unless it is shown `as_is`.
+    """
+
+    def opened(
+        *widgets: Widget, theme: str = "light", width: int = 760, as_is: bool = False
+    ) -> Page:
         path = tmp_path / "page.html"
-        body = "".join(widget.page() for widget in widgets)
+        body = "".join(widget.page() for widget in widgets) + ("" if as_is else STILL)
         path.write_text(PLAIN_PAGE.format(theme=theme, body=body), encoding="utf8")
         page.set_viewport_size({"width": width, "height": 900})
         page.goto(path.as_uri())
         for place in range(len(widgets)):
             page.locator(".lc-host .lc").nth(place).wait_for()
+        if not as_is:
+            page.evaluate(UNFOLD)
         page.evaluate(TWO_FRAMES)  # a picture is drawn anew when its width is known
         return page
 

@@ -45,7 +45,7 @@ def table(page: Page, caption: str = "") -> list[list[str]]:
 
     A widget may fill its table only once it is open, an event later: the first row is awaited.
     """
-    summary = page.locator("summary", has_text=caption).first
+    summary = page.locator(".lc-table > summary", has_text=caption).first
     box = page.locator("details").filter(has=summary).first
     if box.get_attribute("open") is None:
         summary.click()

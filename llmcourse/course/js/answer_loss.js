@@ -44,7 +44,8 @@ function layOut(tokens, width) {
 }
 
 function render({ model, el }) {
-  const w = frame({ model, el, title: "What each token of a conversation costs" });
+  const w = frame({ model, el, title: "What each token of a conversation costs",
+    primary: ["token", "model", "learn"] });
   w.root.append(h("style", {}, STYLE));
   const chats = model.get("conversations");
   const chat = () => chats.find(({ name }) => name === model.get("conversation"));
@@ -75,7 +76,7 @@ function render({ model, el }) {
     }
     return `${whole()} ${one()}`;
   }, { height: (width) => layOut(chat().tokens, width).height, label: "tokens and their losses" });
-  const picture = w.stages.lastElementChild.firstElementChild;
+  const picture = draw.picture;
   w.stages.append(h("p", {}, `Bars: the loss of each token, in nats, up to ${HIGH}. Filled: it counts. Dashed: it is read and does ` +
     "not count. The first token has nothing before it. ␣ space."));
   const numbers = w.table("Every token in words");

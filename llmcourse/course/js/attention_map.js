@@ -210,7 +210,7 @@ function render({ model, el }) {
     svg.style.cursor = "pointer";
     return mapSentence();
   }, { height: (width) => layout(width).height, label: "map of what every position reads" });
-  const picture = w.stages.lastElementChild.firstElementChild;
+  const picture = drawMap.picture;
 
   // The legend stands beside the map where there is room, else below it.
   function layout(width) {

@@ -35,7 +35,7 @@ const round = (x) => show(x >= 100 ? Math.round(x) : x, 3);
 
 function render({ model, el }) {
   const w = frame({ model, el, title: "Steps against sequences" });
-  w.number("batch", "batch, sequences", { log: true });
+  const batches = w.number("batch", "batch, sequences", { log: true });
   w.number("noise", "noise scale, sequences", { log: true });
   w.button("To the knee", () => w.put("batch", Math.round(model.get("noise"))));
   const least = model.get("least_steps");
@@ -46,6 +46,7 @@ function render({ model, el }) {
     return [sequencesAt(batch, least, noise), stepsAt(batch, least, noise)];
   };
   let toSequences = () => 0;
+  let nowPlace = null;
 
   const draw = w.stage((svg, wide, tall) => {
     const noise = model.get("noise");
@@ -79,6 +80,7 @@ function render({ model, el }) {
       label(kneeX + (kneeX > box[2] - 45 ? -8 : 8), kneeY - 9, "knee",
         { "text-anchor": kneeX > box[2] - 45 ? "end" : "start" }),
       s("circle", { cx: nowX, cy: nowY, r: 7, fill: "none", stroke: "var(--lc-text)", "stroke-width": 2.5 }));
+    nowPlace = [nowX, nowY];
     toSequences = (px) => Math.exp(Math.log(xs[0]) + (px - box[0]) / (box[2] - box[0]) * Math.log(xs[1] / xs[0]));
     return `a curve from ${round(at(LOWEST)[1])} steps and ${round(at(LOWEST)[0])} sequences at a batch of 1 to ` +
       `${round(at(highest)[1])} steps and ${round(at(highest)[0])} sequences at ${show(highest)}; the knee at a batch of ` +
@@ -86,6 +88,8 @@ function render({ model, el }) {
       runs.map(([size]) => show(size)).join(", ") : "");
   }, { height: (width) => (width < 420 ? 270 : 320), label: "steps against sequences" });
 
+  draw.handle({ x: batches, at: () => nowPlace, label: "batch in the picture",
+    to: ([x]) => batchAt(toSequences(x), least, model.get("noise")) });
   const picture = w.stages.querySelector("svg");
   picture.style.touchAction = "pan-y";
   picture.addEventListener("pointerdown", (event) => {

@@ -228,7 +228,7 @@ function render({ model, el }) {
   const left = h("div");
   const panel = h("div", { class: "bt-panel" });
   both.append(left, panel);
-  w.stages.append(both);
+  w.stages.append(both, w.dock);
 
   const draw = w.stage((svg, width) => {
     const bars = Math.min(118, width * 0.32);

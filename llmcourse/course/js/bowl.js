@@ -45,9 +45,9 @@ const LONGEST = 300;
 const LEVELS = [0.5, 2, 6, 14, 28, 50, 90, 160];
 
 function render({ model, el }) {
-  const w = frame({ model, el, title: "A ball on a stretched bowl" });
+  const w = frame({ model, el, title: "A ball on a stretched bowl", primary: ["learning_rate", "momentum", "adam"] });
   const rewind = () => w.put("steps", 0);
-  w.number("learning_rate", "learning rate", { log: true });
+  const rate = w.number("learning_rate", "learning rate", { log: true });
   w.number("lambda_x", "curvature along x");
   w.number("lambda_y", "curvature along y");
   w.number("noise", "noise of the gradient");
@@ -59,23 +59,25 @@ function render({ model, el }) {
     ["lambda_x", "lambda_y", "learning_rate", "noise", "steps", "start_x", "start_y"].map((k) => [k, model.get(k)]));
   const racing = () => RACERS.filter(([kind]) => model.get(kind));
 
+  let [ratePlace, startPlace, toRate] = [null, null, null];
   const drawRates = w.stage((svg, width) => {
     const critical = criticalRate(settings());
     const eta = model.get("learning_rate");
     const most = Math.max(1.5 * critical, 1.1 * eta);
     const x = scale([0, most], [8, width - 8]);
     const part = (from, to, mark, name) => [
-      s("rect", { x: x(from), y: 22, width: x(to) - x(from), height: 10, fill: "currentColor", class: mark, opacity: 0.75 }),
-      x(to) - x(from) > 7 * name.length && label((x(from) + x(to)) / 2, 48, name, { "text-anchor": "middle" }),
+      s("rect", { x: x(from), y: 30, width: x(to) - x(from), height: 10, fill: "currentColor", class: mark, opacity: 0.75 }),
+      x(to) - x(from) > 7 * name.length && label((x(from) + x(to)) / 2, 60, name, { "text-anchor": "middle" }),
     ].filter(Boolean);
     svg.append(...part(0, critical / 2, "lc-3", "straight in"), ...part(critical / 2, critical, "lc-1", "zig-zag"),
       ...part(critical, most, "lc-5", "away"));
     const middle = clamp(x(critical), 90, width - 90);
-    svg.append(label(middle, 14, `critical rate 2/λmax = ${show(critical, 3)}`, { "text-anchor": "middle" }),
-      s("line", { x1: x(critical), x2: x(critical), y1: 17, y2: 35, stroke: "currentColor", "stroke-width": 2 }),
-      s("circle", { cx: x(eta), cy: 27, r: 7, fill: "var(--lc-text)" }));
+    svg.append(label(middle, 12, `critical rate 2/λmax = ${show(critical, 3)}`, { "text-anchor": "middle" }),
+      s("line", { x1: x(critical), x2: x(critical), y1: 20, y2: 46, stroke: "currentColor", "stroke-width": 2 }));
+    ratePlace = [x(eta), 35];
+    toRate = (px) => clamp((px - 8) / (width - 16) * most, 0, Math.max(1.5 * critical, eta));
     return `rate ${show(eta)}, critical rate ${show(critical)}`;
-  }, { height: 54, label: "learning rate" });
+  }, { height: 66, label: "learning rate" });
 
   let toModel = null;
   const drawBowl = w.stage((svg, width, height) => {
@@ -97,9 +99,10 @@ function render({ model, el }) {
         s("circle", { cx: at.at(-1)[0], cy: at.at(-1)[1], r: 7, fill: "currentColor", class: mark }));
     }
     svg.append(axes({ x, y, box, xTicks: ticks(-10, 10, 4), yTicks: ticks(-4, 4, 4), xTitle: "x" }), clip);
+    startPlace = [x(set.start_x), y(set.start_y)];
     svg.style.touchAction = "pan-y";
     return sentence();
-  }, { height: (width) => (width < 420 ? 240 : 300), label: "contours of the bowl with the path of each ball" });
+  }, { height: (width) => (width < 420 ? 240 : 300), label: "contours of the bowl with the path of each ball", docked: true });
 
   const numbers = w.table("Where each ball is, step by step");
 
@@ -134,9 +137,11 @@ function render({ model, el }) {
 
   w.player({ step: () => { w.put("steps", Math.min(LONGEST, model.get("steps") + 1)); return model.get("steps") < LONGEST; },
     reset: rewind, longest: 60 });
-  w.number("start_x", "start at x");
-  w.number("start_y", "start at y");
-  const bowlStage = w.stages.lastElementChild.firstElementChild;
+  const [startX, startY] = [w.number("start_x", "start at x"), w.number("start_y", "start at y")];
+  drawRates.handle({ x: rate, at: () => ratePlace, to: ([x]) => toRate(x), label: "learning rate in the picture" });
+  drawBowl.handle({ x: startX, y: startY, at: () => startPlace, label: "start of the balls",
+    to: (place) => { rewind(); return toModel(...place); } });
+  const bowlStage = drawBowl.picture;
   onDrag(bowlStage, (place) => {
     const [x, y] = toModel(...place);
     w.put("steps", 0);

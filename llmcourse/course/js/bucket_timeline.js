@@ -59,7 +59,8 @@ const time = (seconds) => (seconds === 0 ? "0 s" : inUnits(seconds, TIMES));
 const plural = (count, one) => `${count} ${one}${count === 1 ? "" : "s"}`;
 
 function render({ model, el }) {
-  const w = frame({ model, el, title: "Buckets on the link, while backward goes on" });
+  const w = frame({ model, el, title: "Buckets on the link, while backward goes on",
+    primary: ["bucket_mb", "latency_us", "overlap"] });
   w.root.prepend(h("style", {}, ".lc .bt-small { font-size: 0.85rem; color: var(--lc-muted); }"));
   const presets = model.get("presets");
   const names = Object.keys(presets);
@@ -72,15 +73,13 @@ function render({ model, el }) {
       Object.entries(presets[model.get("preset")].start).forEach(([name, value]) => w.put(name, value));
     },
   });
-  w.number("bucket_mb", "bucket, MB", { log: true });
+  const bucket = w.number("bucket_mb", "bucket, MB", { log: true });
   w.number("num_ranks", "ranks", { log: true });
   w.number("latency_us", "latency of a message, µs", { log: true });
   w.number("gigabytes_per_s", "bandwidth of a link, GB/s", { log: true });
   w.number("backward_ms", "backward, ms", { log: true });
   w.toggle("overlap", "send during backward");
-  const buttons = h("div", { class: "lc-player", style: "margin: 0.5rem 0" });
-  w.root.insertBefore(buttons, w.stages);
-  w.button("Take the best size", () => w.putNumber("bucket_mb", "bucket, MB", tidy(best()[0])), { into: buttons });
+  w.button("Take the best size", () => w.putNumber("bucket_mb", "bucket, MB", tidy(best()[0])));
 
   // Everything that pictures, table and sentence say.
   const tensors = () => presets[model.get("preset")].tensors;
@@ -145,6 +144,7 @@ function render({ model, el }) {
   const status = w.root.querySelector(".lc-status"); // beside what it is about
   w.stages.append(status, caption);
 
+  let [nowPlace, toSize] = [null, null];
   const drawCurve = w.stage((svg, width, tall) => {
     const points = curve();
     const [low, high] = [points[0][0], points.at(-1)[0]];
@@ -170,9 +170,14 @@ function render({ model, el }) {
       s("circle", { cx: x(now), cy: y(Math.min(here, worst) / unit), r: 5, fill: "currentColor", class: "lc-2" }),
       s("rect", { x: x(bestSize) - 5, y: y(least / unit) - 5, width: 10, height: 10, fill: "none",
         stroke: "var(--lc-text)", "stroke-width": 2 }));
+    nowPlace = [x(now), y(Math.min(here, worst) / unit)];
+    toSize = (px) => low * (high / low) ** clamp((px - box[0]) / (box[2] - box[0]), 0, 1);
     return `${time(here)} at ${size(now)}, the round mark; least is ${time(least)} near ${size(bestSize)}, ` +
       "the square mark";
   }, { height: 220, label: "exposed time against the size of a bucket" });
+
+  drawCurve.handle({ x: bucket, at: () => nowPlace, label: "bucket in the picture", mark: "lc-2",
+    to: ([x]) => Number((toSize(x) / 1e6).toPrecision(3)) });
 
   const numbers = w.table("Every bucket: when it is full, and when it travels");
 

@@ -1,4 +1,4 @@
-import { frame, h, label, s, show } from "./kit.js";
+import { clamp, frame, h, label, s, show } from "./kit.js";
 import { nearestDivisor, nextDivisor, parametersByPart, total } from "./llama.js";
 
 // --- arithmetic, compared with llmcourse.scale.cost by the tests
@@ -12,6 +12,13 @@ export function forwardFlop(c) {
     head: 2 * c.vocab_size * c.width,
   };
 }
+
+// The seven matrices of a layer.
+export const matrices = (c) => ({
+  q: c.width * c.num_heads * c.head_size, o: c.width * c.num_heads * c.head_size,
+  k: c.width * c.num_kv_heads * c.head_size, v: c.width * c.num_kv_heads * c.head_size,
+  gate: c.width * c.hidden, up: c.width * c.hidden, down: c.width * c.hidden,
+});
 
 // Bytes that training keeps, by what they hold.
 export function trainingMemory(c, bytesPerParameter) {
@@ -45,7 +52,7 @@ export function short(value, unit = "") {
 }
 
 function render({ model, el }) {
-  const w = frame({ model, el, title: "A shape and what it costs" });
+  const w = frame({ model, el, title: "A shape and what it costs", primary: ["preset", "num_layers", "width"] });
   const presets = model.get("presets");
   const names = FIELDS.map(([name]) => name);
   let busy = false;
@@ -85,8 +92,57 @@ function render({ model, el }) {
     return shown.map(([name, value]) => `${name} ${short(value, unit)}`).join(", ");
   };
   const heading = (text) => w.stages.append(h("p", { class: "lc-title" }, text));
-  heading("Parameters");
-  const drawParameters = w.stage(bars(() => parametersByPart(shape()), ""), { height: 134, label: "parameters" });
+
+  // The weights to scale: an area is a number of parameters, a layer a row of seven matrices.
+  const drawParameters = w.stage((svg, width, tall) => {
+    const c = shape();
+    const parts = parametersByPart(c);
+    const sum = total(parts);
+    const wide = Math.max(120, Math.min(width - 172, 560));
+    const shares = Object.entries(matrices(c));
+    const layer = total(matrices(c));
+    const Y = (count) => tall - 2 - (tall - 4) * count / sum;
+    const block = (key, from, count, mark) => s("rect", { "data-key": key, x: 1, y: Y(from + count), width: wide,
+      height: Math.max(0, Y(from) - Y(from + count)), fill: "currentColor", class: mark });
+    const bottom = parts.embedding;
+    const top = bottom + c.num_layers * layer;
+    svg.append(block("embedding", 0, parts.embedding, "lc-3"), block("head", top, parts.head, "lc-6"));
+    let left = 1;
+    shares.forEach(([name, count], i) => {
+      const across = wide * count / layer;
+      svg.append(s("rect", { "data-key": name, x: left, y: Y(top), width: Math.max(0, across - 0.75),
+        height: Y(bottom) - Y(top), fill: "currentColor", class: i < 4 ? "lc-1" : "lc-2",
+        opacity: i % 2 ? 0.72 : 1 }));
+      if (across > 8 * name.length + 4 && Y(bottom) - Y(top) > 18) {
+        svg.append(label(left + across / 2, (Y(top) + Y(bottom)) / 2 + 4, name,
+          { "data-key": `${name} in words`, "text-anchor": "middle", style: "fill: var(--lc-on); font-weight: 700" }));
+      }
+      left += across;
+    });
+    const high = (Y(bottom) - Y(top)) / c.num_layers;
+    for (let i = 0; i <= c.num_layers; i++) {
+      const y = Y(bottom) - i * high;
+      svg.append(s("line", { "data-key": `layer ${i}`, x1: 1, x2: wide + 1, y1: y, y2: y, stroke: "var(--lc-on)",
+        "stroke-width": Math.min(1, high / 5) }));
+    }
+    // Names beside the picture, each at its height where there is room.
+    const row = (name, value, mark, y, more = "") => svg.append(
+      s("rect", { x: wide + 12, y: y - 9, width: 10, height: 10, fill: "currentColor", class: mark }),
+      label(wide + 28, y, name), label(wide + 28, y + 15,
+        `${(100 * value / sum).toFixed(1)} % · ${short(value)}${more}`, { style: "fill: var(--lc-muted)" }));
+    const middle = (Y(top) + Y(bottom)) / 2;
+    const upper = Math.min(Math.max(12, (Y(top + parts.head) + Y(top)) / 2), tall / 2 - 76);
+    const lower = Math.max(Math.min(tall - 22, (Y(0) + Y(bottom)) / 2), tall / 2 + 66);
+    row(c.tied_head ? "no head: tied" : "head", parts.head, "lc-6", upper);
+    svg.append(label(wide + 12, clamp(middle, upper + 52, lower - 74) - 18, `${show(c.num_layers)} layers`,
+      { style: "font-weight: 700" }));
+    row("feed-forward", parts.feed_forward, "lc-2", clamp(middle, upper + 52, lower - 74));
+    row("attention", parts.attention, "lc-1", clamp(middle, upper + 52, lower - 74) + 34);
+    row("embedding", parts.embedding, "lc-3", lower);
+    return Object.entries(parts).map(([name, value]) => `${name} ${short(value)}`).join(", ");
+  }, { height: (width) => (width < 480 ? 300 : 340), label: "parameters" });
+  w.stages.append(h("p", { class: "lc-small" }, "Areas are numbers of parameters. A row of the middle part is a layer: " +
+    "the matrices of attention (q, o, k, v) and of the feed-forward network (gate, up, down). Norms are too small to see."));
   heading("Forward pass, FLOPs per token");
   const drawFlop = w.stage(bars(() => forwardFlop(shape()), "FLOP"), { height: 108, label: "FLOPs" });
   const training = () => trainingMemory(shape(), model.get("bytes"));

@@ -36,7 +36,7 @@ const QUANTITIES = ["GPU-hours", "days", "dollars", "kWh"];
 const ROW = 30;
 
 function render({ model, el }) {
-  const w = frame({ model, el, title: "What a training run costs" });
+  const w = frame({ model, el, title: "What a training run costs", primary: ["preset", "gpu", "gpus"] });
   const presets = model.get("presets");
   const parts = model.get("hardware");
   const published = model.get("limits").preset.options.filter((name) => name !== OWN);

@@ -119,15 +119,13 @@ function render({ model, el }) {
   const when = w.choice("crash_when", "at that step", { onset: () => toEnd() });
   w.choice("files", "files", { onset: () => toEnd() });
   w.toggle("atomic", "atomic: a temporary file, renamed when whole", { onset: () => toEnd() });
-  const buttons = h("div", { class: "lc-player", style: "margin: 0.5rem 0" });
-  w.root.insertBefore(buttons, w.stages);
   w.button("Crash inside the next save", () => {
     const every = model.get("every");
     const next = every * (Math.floor(model.get("crash_step") / every) + 1);
     w.put("crash_when", INSIDE);
     w.putNumber("crash_step", "crash at step", next > STEPS ? every : next); // after the last one, the first
     toEnd();
-  }, { into: buttons });
+  });
   const player = w.player({
     step: () => {
       const { shown, total } = now();
@@ -137,7 +135,6 @@ function render({ model, el }) {
     },
     reset: () => w.put("shown", 0),
     perSecond: 4,
-    into: buttons,
   });
 
   // Everything that pictures, tables and sentence say.

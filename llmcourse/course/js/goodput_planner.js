@@ -89,17 +89,16 @@ const percent = (share) => (share > 0 && share < 0.0005 ? "under 0.1 %"
   : share < 1 && share > 0.9995 ? "over 99.9 %" : `${(100 * share).toFixed(1)} %`);
 
 function render({ model, el }) {
-  const w = frame({ model, el, title: "How much of the time is training" });
+  const w = frame({ model, el, title: "How much of the time is training",
+    primary: ["gpus", "save_s", "interval_s"] });
   const limits = model.get("limits");
   w.number("gpus", "GPUs", { log: true });
   w.number("gpu_mtbf_h", HOURS, { log: true });
   w.number("save_s", "seconds for a save", { log: true });
   w.number("restart_s", "seconds to restart");
-  w.number("interval_s", EVERY, { log: true });
+  const every = w.number("interval_s", EVERY, { log: true });
 
-  const buttons = h("div", { class: "lc-player", style: "margin: 0.4rem 0" });
-  w.root.insertBefore(buttons, w.stages);
-  const button = (text, onclick) => w.button(text, onclick, { into: buttons });
+  const button = (text, onclick) => w.button(text, onclick);
   const go = (interval) => w.putNumber("interval_s", EVERY, Number(interval.toPrecision(4)));
   button("Best interval", () => go(now().best));
   button("Young's interval", () => go(now().young));
@@ -155,6 +154,7 @@ function render({ model, el }) {
   }
 
   const PLOT = 250;
+  let nowPlace = null;
   const drawCurve = w.stage((svg, wide, tall) => {
     const state = now();
     const other = kept();
@@ -194,11 +194,14 @@ function render({ model, el }) {
     const rows = key(state, band, other);
     rows.forEach(([sign, text], i) =>
       svg.append(sign(14, PLOT + 12 + 21 * i), label(30, PLOT + 16 + 21 * i, text)));
+    nowPlace = [x(interval), tip(state, interval)];
     toInterval = (px) => low * (high / low) ** clamp((px - box[0]) / (box[2] - box[0]), 0, 1);
     return rows.map(([, text]) => text).join("; ");
   }, { height: () => PLOT + 21 * (kept() ? 5 : 4) + 6,
     label: "share of the time kept as training, against the time between two saves" });
 
+  drawCurve.handle({ x: every, at: () => nowPlace, label: "time between two saves, in the picture", mark: "lc-2",
+    to: ([x]) => Number(toInterval(x).toPrecision(3)) });
   const picture = w.stages.querySelector("svg");
   picture.style.touchAction = "pan-y";
   onDrag(picture, ([x]) => {

@@ -57,7 +57,7 @@ function render({ model, el }) {
   const budget = () => model.get("budget");
   const C = () => 10 ** budget();
   w.choice("law", "law", { options: names });
-  w.number("budget", "compute C, power of ten");
+  const compute = w.number("budget", "compute C, power of ten");
   w.number("off", "size, times the best", { log: true });
 
   const drawValleys = w.stage((svg, wide, tall) => {
@@ -108,6 +108,7 @@ function render({ model, el }) {
   }, { height: 290, label: "loss against size" });
   w.stages.append(h("p", {}, "Three amounts of compute: a tenth of C, C itself, ten times C. Ring: the bottom. Cross: the chosen size. Dots: measured runs within a fifth of this compute, open where the fit did not see them."));
 
+  let [budgetPlace, toBudget] = [null, null];
   const drawBudgets = w.stage((svg, wide, tall) => {
     const law = numbersOf();
     const box = [54, 24, wide - 20, tall - 40];
@@ -126,10 +127,14 @@ function render({ model, el }) {
       s("circle", { cx, cy, r: 7, fill: "var(--lc-on)", stroke: "currentColor", "stroke-width": 3, class: "lc-1" }),
       // A finger that starts on the line drags it; elsewhere it scrolls the page.
       s("rect", { x: cx - 22, y: box[1], width: 44, height: box[3] - box[1], fill: "transparent", style: "touch-action: none; cursor: ew-resize" }));
+    budgetPlace = [cx, cy];
+    toBudget = (px) => LOW + (px - box[0]) / (box[2] - box[0]) * (HIGH - LOW);
     return `at 1e${show(exponent(budget()))} FLOPs ${show(10 ** ratio(budget()), 3)} tokens for each parameter; ` +
       `the law's runs have 1e${show(from)} to 1e${show(to)} FLOPs`;
   }, { height: 190, label: "best split against compute" });
-  const picture = w.stages.lastElementChild.firstElementChild;
+  drawBudgets.handle({ x: compute, at: () => budgetPlace, label: "compute in the picture",
+    to: ([x]) => toBudget(x) });
+  const picture = drawBudgets.picture;
   w.stages.append(h("p", {}, "Band: the compute of the runs that the law was fitted to. Drag the line to change C."));
 
   const rows = w.table("The best split, power of ten by power of ten");

@@ -46,19 +46,38 @@ export function show(value, digits = 4) {
 // --- the frame of a widget
 
 // Returns { root, controls, say, note, table, stage, player, ... } for one widget in `el`.
-export function frame({ model, el, title }) {
+//
+// The picture comes first.  Under it are buttons, then at most three controls, then the others, folded
+// away: `primary` names the three, or they are the first three.
+export function frame({ model, el, title, primary = null }) {
   const titleId = uniqueId();
   const root = h("div", { class: "lc", role: "group", "aria-labelledby": titleId });
   root.append(h("p", { class: "lc-title", id: titleId }, title));
+  const actions = h("div", { class: "lc-actions" });
   const controls = h("div", { class: "lc-controls" });
+  const others = h("div", { class: "lc-controls" });
+  const more = h("details", { class: "lc-more", hidden: true }, h("summary", {}, "More settings"), others);
   const stages = h("div", { class: "lc-stages" });
   const status = h("p", { class: "lc-status", role: "status" });
   const note = h("p", { class: "lc-note", role: "alert" });
   const rows = h("div", { class: "lc-tables" });
-  root.append(controls, note, stages, status, rows);
+  const dock = h("div", { class: "lc-dock" }, actions, controls, more, note);
+  root.append(dock, stages, status, rows);
   el.append(root);
   const limits = model.get("limits") || {};
   const listeners = [];
+  const stops = [holdPicture(root)];
+
+  // Put a control where it belongs: among the three, or with the others.
+  function place(name, into, control) {
+    const shown = primary ? primary.includes(name) : controls.childElementCount < 3;
+    if (into || shown) (into || controls).append(control);
+    else fold(control);
+  }
+  function fold(control) {
+    more.hidden = false;
+    others.append(control);
+  }
 
   // Call `redraw` now, and after every change of a named part of the state.
   function on(names, redraw) {
@@ -93,7 +112,8 @@ export function frame({ model, el, title }) {
   }
 
   // A slider and a number field for the same number.  `log` spreads a wide range evenly.
-  function number(name, label, { log = false, into = controls, onset = null } = {}) {
+  // What it returns can be given to a handle of a picture.
+  function number(name, label, { log = false, into = null, onset = null } = {}) {
     const id = uniqueId();
     const { low, high, step, whole } = limits[name];
     const there = log ? Math.log : (x) => x;
@@ -115,12 +135,18 @@ export function frame({ model, el, title }) {
     field.addEventListener("change", () => { set(field.value); field.value = brief(model.get(name)); });
     on([name], update);
     update();
-    into.append(h("div", { class: "lc-control" }, h("label", { for: id }, label), range, field));
-    return { range, field };
+    place(name, into, h("div", { class: "lc-control" }, h("label", { for: id }, label), range, field));
+    const move = (times) => {
+      range.stepUp(times);
+      range.dispatchEvent(new Event("input"));
+    };
+    const now = () => ({ low: limits[name].low, high: limits[name].high, value: model.get(name),
+      text: show(model.get(name)) });
+    return { range, field, label, step: move, now, set: (value) => set(tidy(value)) };
   }
 
   // A choice among strings; `labels` are what is shown for them.
-  function choice(name, label, { options = limits[name]?.options, labels = null, into = controls, onset = null } = {}) {
+  function choice(name, label, { options = limits[name]?.options, labels = null, into = null, onset = null } = {}) {
     const id = uniqueId();
     const select = h("select", { id }, options.map((option, i) =>
       h("option", { value: option }, labels ? labels[i] : option)));
@@ -128,33 +154,33 @@ export function frame({ model, el, title }) {
     select.addEventListener("change", () => { put(name, select.value); if (onset) onset(); });
     on([name], update);
     update();
-    into.append(h("div", { class: "lc-control" }, h("label", { for: id }, label), select));
+    place(name, into, h("div", { class: "lc-control" }, h("label", { for: id }, label), select));
     return select;
   }
 
-  function toggle(name, label, { into = controls, onset = null } = {}) {
+  function toggle(name, label, { into = null, onset = null } = {}) {
     const id = uniqueId();
     const box = h("input", { type: "checkbox", id });
     const update = () => { box.checked = model.get(name); };
     box.addEventListener("change", () => { put(name, box.checked); if (onset) onset(); });
     on([name], update);
     update();
-    into.append(h("div", { class: "lc-control lc-check" }, box, h("label", { for: id }, label)));
+    place(name, into, h("div", { class: "lc-control lc-check" }, box, h("label", { for: id }, label)));
     return box;
   }
 
-  function text(name, label, { rows: lines = 2, into = controls, onset = null } = {}) {
+  function text(name, label, { rows: lines = 2, into = null, onset = null } = {}) {
     const id = uniqueId();
     const area = h("textarea", { id, rows: lines, spellcheck: "false" });
     const update = () => { if (area.value !== model.get(name)) area.value = model.get(name); };
     area.addEventListener("input", () => { put(name, area.value); if (onset) onset(); });
     on([name], update);
     update();
-    into.append(h("div", { class: "lc-control lc-wide" }, h("label", { for: id }, label), area));
+    place(name, into, h("div", { class: "lc-control lc-wide" }, h("label", { for: id }, label), area));
     return area;
   }
 
-  function button(label, onclick, { into = controls } = {}) {
+  function button(label, onclick, { into = actions } = {}) {
     const made = h("button", { type: "button", onclick }, label);
     into.append(made);
     return made;
@@ -163,27 +189,48 @@ export function frame({ model, el, title }) {
   // A picture that is redrawn to the width it really has, so that its text keeps its size: 12 units,
   // which are pixels unless the reader has larger text.
   // draw(svg, width, height) adds to an empty svg and returns the picture's text alternative.
-  function stage(draw, { height = 260, into = stages, label = "" } = {}) {
+  //
+  // The controls come under the first picture, or under the one with `docked`.  What is at another
+  // place after a change goes there in the time of --lc-move, or of `lasts` times as much: elements
+  // with the same data-key, and those without one that stand at the same place among their neighbours.
+  function stage(draw, { height = 260, into = stages, label = "", docked = false, lasts = 1 } = {}) {
     const picture = s("svg", { role: "img" });
-    into.append(h("div", { class: "lc-stage" }, picture));
+    const holder = h("div", { class: "lc-stage" }, picture);
+    into.append(holder);
+    if (docked || (into === stages && dock.parentElement === root)) holder.after(dock);
+    const handles = [];
     let last = 0;
+    let drawn = -Infinity;
+    let halt = () => {};
     const redraw = () => {
-      const there = picture.parentElement.clientWidth || 640;
-      const unit = pixelsPerUnit(picture.parentElement, there);
+      const there = holder.clientWidth || 640;
+      const unit = pixelsPerUnit(holder, there);
       const width = Math.max(220, Math.round(there / unit));
       const tall = typeof height === "function" ? height(width) : height;
-      last = picture.parentElement.clientWidth;
+      // A picture that follows a hand or a fast player is there at once.
+      const time = performance.now();
+      const moves = last === holder.clientWidth && time - drawn > 150 && !document.hidden &&
+        !root.classList.contains("lc-held");
+      const long = moves ? lasts * parseFloat(getComputedStyle(root).getPropertyValue("--lc-move")) : 0;
+      drawn = time;
+      last = holder.clientWidth;
+      halt();
+      const before = [...picture.children];
       picture.replaceChildren();
       picture.setAttribute("viewBox", `0 0 ${width} ${tall}`);
       picture.setAttribute("width", width * unit);
       picture.setAttribute("height", tall * unit);
       picture.setAttribute("aria-label", `${label}${label && ": "}${draw(picture, width, tall)}`);
+      if (long > 0) halt = glide(placesThatChange(before, [...picture.children]), long);
+      for (const put of handles) put(unit, long);
     };
     const watch = new ResizeObserver(() => {
-      if (picture.parentElement.clientWidth !== last) redraw();
+      if (holder.clientWidth !== last) redraw();
     });
-    watch.observe(picture.parentElement);
-    stops.push(() => watch.disconnect());
+    watch.observe(holder);
+    stops.push(() => { watch.disconnect(); halt(); });
+    redraw.picture = picture;
+    redraw.handle = (given) => handles.push(makeHandle(picture, root, redraw, given));
     return redraw;
   }
 
@@ -201,9 +248,9 @@ export function frame({ model, el, title }) {
 
   // Step, play or pause, and reset.  `step` returns false when there is nothing left to do.  Where
   // the reader prefers reduced motion, play goes to the end at once: nothing moves.
-  function player({ step, reset, perSecond = 12, into = controls, longest = 2000 }) {
+  function player({ step, reset, perSecond = 12, into = actions, longest = 2000 }) {
     const group = h("div", { class: "lc-player" });
-    into.append(group);
+    into.prepend(group);
     let timer = null;
     const still = () => window.matchMedia("(prefers-reduced-motion: reduce)").matches;
     const stop = () => {
@@ -223,15 +270,15 @@ export function frame({ model, el, title }) {
       root.classList.add("lc-playing");
       timer = setInterval(() => { if (step() === false) stop(); }, 1000 / perSecond);
     };
-    button("Step", () => { stop(); step(); }, { into: group });
     const play = button("Play", () => (timer ? stop() : start()), { into: group });
+    play.classList.add("lc-go");
+    button("Step", () => { stop(); step(); }, { into: group });
     button("Reset", () => { stop(); reset(); }, { into: group });
     stop();
     stops.push(stop);
     return { stop, playing: () => timer !== null };
   }
 
-  const stops = [];
   // What the state is, in a sentence.  While the player runs, nothing is announced.
   const say = (sentence) => {
     status.setAttribute("aria-live", root.classList.contains("lc-playing") ? "off" : "polite");
@@ -242,7 +289,7 @@ export function frame({ model, el, title }) {
     listeners.forEach(([event, f]) => model.off(event, f));
   };
   return {
-    root, controls, stages, model, on, put, putNumber, number, choice, toggle, text, button, stage,
+    root, dock, actions, controls, fold, stages, model, on, put, putNumber, number, choice, toggle, text, button, stage,
     table, player, say, destroy,
   };
 }
@@ -274,6 +321,140 @@ export function onDrag(picture, put) {
   });
   picture.addEventListener("pointermove", drag);
   for (const end of ["pointerup", "pointercancel"]) picture.addEventListener(end, () => { held = false; });
+}
+
+// A handle on a picture: a thing to drag, and a slider to the keyboard.  `x` is the control that it
+// moves (what `number` returns, or { label, step, now, set }), and `y` one that the upper and lower
+// arrow keys move, if there are two.  at() is its place in the picture's units, null where there is
+// none now; to([x, y]) is the value of each control for a place.  `mark` is the class of its colour.
+function makeHandle(picture, root, redraw, { x, y = null, at, to, label: name = x.label, mark = "" }) {
+  const knob = h("div", { class: `lc-handle ${mark}`, role: "slider", tabindex: 0, "aria-label": name });
+  const drag = (event) => {
+    const values = [to(within(picture, event))].flat();
+    [x, y].forEach((control, i) => { if (control && values[i] != null) control.set(values[i]); });
+  };
+  knob.addEventListener("pointerdown", (event) => {
+    knob.setPointerCapture(event.pointerId);
+    root.classList.add("lc-held");
+    event.stopPropagation();
+  });
+  knob.addEventListener("pointermove", (event) => {
+    if (knob.hasPointerCapture(event.pointerId)) drag(event);
+  });
+  knob.addEventListener("lostpointercapture", () => {
+    root.classList.remove("lc-held");
+    redraw(); // scales that were held may follow
+  });
+  const KEYS = { ArrowRight: [x, 1], ArrowLeft: [x, -1], ArrowUp: [y || x, 1], ArrowDown: [y || x, -1],
+    PageUp: [y || x, 10], PageDown: [y || x, -10], End: [x, 1e6], Home: [x, -1e6] };
+  knob.addEventListener("keydown", (event) => {
+    if (!KEYS[event.key]) return;
+    event.preventDefault();
+    const [control, times] = KEYS[event.key];
+    control.step(times);
+  });
+  picture.after(knob);
+  return (unit, long) => {
+    const place = at();
+    knob.hidden = !place;
+    if (!place) return;
+    const { low, high, value, text } = x.now();
+    knob.setAttribute("aria-valuemin", low);
+    knob.setAttribute("aria-valuemax", high);
+    knob.setAttribute("aria-valuenow", value);
+    knob.setAttribute("aria-valuetext", y ? `${x.label} ${text}, ${y.label} ${y.now().text}` : text);
+    knob.style.transitionDuration = `${long || 0}ms`;
+    knob.style.left = `${place[0] * unit}px`;
+    knob.style.top = `${place[1] * unit}px`;
+  };
+}
+
+// While a slider is held on a phone, the picture before it is moved to where it can be seen.
+function holdPicture(root) {
+  let lifted = null;
+  const hold = ({ target }) => {
+    if (!target.closest?.('input[type="range"]')) return;
+    root.classList.add("lc-held");
+    const before = [...root.querySelectorAll(".lc-stage")].filter((one) =>
+      one.compareDocumentPosition(target) & Node.DOCUMENT_POSITION_FOLLOWING);
+    const picture = before.at(-1);
+    if (!picture || root.clientWidth > 600) return;
+    const [box, slider] = [picture.getBoundingClientRect(), target.getBoundingClientRect()];
+    const [above, below] = [slider.top - 44, window.innerHeight - slider.bottom - 16];
+    if (box.top >= 0) return;
+    const onTop = above >= Math.min(box.height, below);
+    const size = Math.min(1, (onTop ? above : below) / box.height);
+    const top = onTop ? 0 : window.innerHeight - size * box.height;
+    picture.style.transform = `translateY(${top - box.top}px) scale(${size})`;
+    picture.classList.add("lc-lifted");
+    lifted = picture;
+  };
+  const release = () => {
+    root.classList.remove("lc-held");
+    if (lifted) lifted.style.transform = "";
+    lifted?.classList.remove("lc-lifted");
+    lifted = null;
+  };
+  root.addEventListener("pointerdown", hold);
+  const ends = ["pointerup", "pointercancel"];
+  for (const end of ends) window.addEventListener(end, release);
+  return () => ends.forEach((end) => window.removeEventListener(end, release));
+}
+
+// --- movement
+
+const MOVING_ATTRIBUTES = ["x", "y", "x1", "y1", "x2", "y2", "cx", "cy", "r", "rx", "ry", "width", "height",
+  "points", "d", "transform", "opacity"];
+const NUMBERS_IN_TEXT = /-?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?/g;
+
+// What differs between two lists of elements: [element, attribute, numbers before, after, text between].
+function placesThatChange(before, after) {
+  const found = [];
+  const keyed = new Map(before.filter((one) => one.dataset.key).map((one) => [one.dataset.key, one]));
+  const [old, fresh] = [before, after].map((all) => all.filter((one) => !one.dataset.key));
+  const alike = (a, b) => a && b && a.localName === b.localName;
+  const pairs = after.filter((one) => one.dataset.key).map((one) => [keyed.get(one.dataset.key), one]);
+  let [first, last] = [0, 0];
+  const shorter = Math.min(old.length, fresh.length);
+  while (first < shorter && alike(old[first], fresh[first])) first++;
+  while (last < shorter - first && alike(old.at(-1 - last), fresh.at(-1 - last))) last++;
+  for (let i = 0; i < first; i++) pairs.push([old[i], fresh[i]]);
+  for (let i = 1; i <= last; i++) pairs.push([old.at(-i), fresh.at(-i)]);
+  for (const [a, b] of pairs) {
+    if (!alike(a, b) || b.localName === "defs") continue;
+    for (const name of MOVING_ATTRIBUTES) {
+      const [from, to] = [a.getAttribute(name), b.getAttribute(name)];
+      if (from === to || from === null || to === null || (name === "d" && /a/i.test(to))) continue;
+      const between = to.split(NUMBERS_IN_TEXT);
+      if (from.split(NUMBERS_IN_TEXT).join("\n") !== between.join("\n")) continue;
+      found.push([b, name, from.match(NUMBERS_IN_TEXT).map(Number), to.match(NUMBERS_IN_TEXT).map(Number), between, to]);
+    }
+    found.push(...placesThatChange([...a.children], [...b.children]));
+  }
+  return found;
+}
+
+// Take the elements from what they were to what they are; returns a function that ends it.
+function glide(found, long) {
+  const begin = performance.now();
+  let frameId = 0;
+  const at = (share) => {
+    const done = 1 - (1 - share) ** 3; // quick at first, then gently
+    for (const [element, name, from, to, between, final] of found) {
+      element.setAttribute(name, share === 1 ? final : between.reduce((text, part, i) =>
+        text + Number((from[i - 1] + (to[i - 1] - from[i - 1]) * done).toFixed(3)) + part));
+    }
+  };
+  const tick = () => {
+    const share = Math.min(1, (performance.now() - begin) / long);
+    at(share);
+    if (share < 1) frameId = requestAnimationFrame(tick);
+  };
+  if (found.length && found.length < 4000) {
+    at(0);
+    frameId = requestAnimationFrame(tick);
+  }
+  return () => cancelAnimationFrame(frameId);
 }
 
 // A straight scale from [d0, d1] to [r0, r1]; `log` takes logarithms of the domain first.

@@ -78,7 +78,7 @@ function render({ model, el }) {
     svg.style.cursor = "pointer";
     return `${models.map(({ name, loss }) => `${name} ${nats(loss)}`).join(", ")}; the floor is ${nats(floor)}`;
   }, { height: (width) => 60 + rowHeight(width) * models.length, label: "losses of the models" });
-  const picture = w.stages.lastElementChild.firstElementChild;
+  const picture = drawAxis.picture;
   picture.addEventListener("click", (event) => {
     const row = Math.floor((within(picture, event)[1] - 22) / rowHeight(picture.viewBox.baseVal.width));
     if (row >= 0 && row < names.length) w.put("model", names[row]);

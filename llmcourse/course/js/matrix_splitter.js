@@ -1,4 +1,4 @@
-import { frame, label, line, s, show, uniqueId } from "./kit.js";
+import { clamp, frame, h, label, line, s, show, uniqueId } from "./kit.js";
 
 // --- arithmetic, compared with llmcourse.course.widgets.splitter by the tests
 
@@ -78,7 +78,8 @@ const real = (one) => one[3] !== "" && one[3] !== "slice";
 const [TOP, ROW, LEFT, FOOT] = [52, 44, 36, 20];
 
 function render({ model, el }) {
-  const w = frame({ model, el, title: "Cut two matrices, and see what has to be sent" });
+  const w = frame({ model, el, title: "Cut two matrices, and see what has to be sent",
+    primary: ["cut_a", "cut_b", "ranks"] });
   const networks = Object.keys(FORMULA);
   w.choice("network", "network", { options: networks, labels: Object.values(FORMULA) });
   w.choice("cut_a", "matrix A", { options: CUTS, labels: ["whole", "by columns", "by rows"] });
@@ -175,6 +176,94 @@ function render({ model, el }) {
     return `${held}; ${said.join(", ") || "nothing is sent"}`;
   }
 
+  // The product with whole tensors, every part in the colour of the rank that has it.  The cuts of A
+  // and B are dragged: along the upper edge between columns, down the left edge between rows.
+  const GAP = 30;
+  const PARTS = { x: ["T", "D"], A: ["D", "F"], h: ["T", "F"], B: ["F", "D"], y: ["T", "D"] };
+  let boxes = {}; // where the matrices lie
+  const drawn = () => (model.get("network") === "single" ? ["x", "A", "y"] : ["x", "A", "h", "B", "y"]);
+  function sizes(wide) {
+    const length = { T: 100, D: 64, F: model.get("network") === "single" ? 64 : 116 };
+    const all = drawn().reduce((sum, name) => sum + length[PARTS[name][1]], GAP * (drawn().length - 1));
+    return { length, all, unit: Math.min(1.45, (wide - 16) / all) };
+  }
+  const drawCuts = w.stage((svg, wide) => {
+    const state = now();
+    const { ranks, forward } = state;
+    const names = drawn();
+    const { length, all, unit } = sizes(wide);
+    const lies = { A: state.cutA, B: state.cutB };
+    for (const one of forward) lies[one[0]] = one[1];
+    lies.x = forward[0][2]; // as A finds it
+    const marks = ["lc-1", "lc-2", "lc-3", "lc-4"];
+    const striped = hatch(svg);
+    let left = (wide - all * unit) / 2;
+    const middle = 34 + 58 * unit;
+    boxes = {};
+    const due = (name) => forward.find((one) => one[0] === name && real(one));
+    names.forEach((name, k) => {
+      const [rows, columns] = PARTS[name];
+      const [across, down] = [length[columns] * unit, length[rows] * unit];
+      const [x, y] = [left, middle - down / 2];
+      const lie = lies[name];
+      boxes[name] = { x, y, across, down };
+      const group = s("g", { "data-key": name });
+      svg.append(group);
+      group.append(label(x + across / 2, y - 18, name, { "text-anchor": "middle", style: "font-weight: 700" }));
+      for (let r = 0; r < 4; r++) {
+        const cut = lie === "rows" || lie === "columns";
+        const strip = part(cut ? lie : "rows", Math.min(r, ranks), ranks, x, y, across, down);
+        if (r >= ranks) strip[lie === "columns" ? "width" : "height"] = 0;
+        group.append(s("rect", { ...strip, "data-key": `part ${r}`, fill: "currentColor", class: marks[r],
+          opacity: cut ? 1 : lie === "whole" ? 0.28 : 0 }));
+      }
+      if (lie === "partial") group.append(s("rect", { x, y, width: across, height: down, fill: striped }));
+      group.append(s("rect", { x, y, width: across, height: down, fill: "none", stroke: "var(--lc-text)",
+        "stroke-width": 1.2, "data-key": "frame" }));
+      const said = { whole: "all", partial: "Σ" }[lie];
+      if (said) {
+        group.append(s("circle", { cx: x + across / 2, cy: y + down / 2, r: 13, fill: "var(--lc-back)" }),
+          label(x + across / 2, y + down / 2 + 4, said, { "text-anchor": "middle", style: "font-weight: 700" }));
+      }
+      const move = name === "x" ? null : due(name);
+      if (move) {
+        const text = wide < 420 ? move[3].replace("reduce-scatter", "red.-scatter") : move[3];
+        svg.append(label(clamp(x + across / 2, 3.6 * text.length, wide - 3.6 * text.length), y + down + 18, text,
+          { "text-anchor": "middle", style: "fill: var(--lc-5); font-weight: 700" }));
+      }
+      const sign = ["·", "=", "·", "="][k];
+      left += across + GAP * unit;
+      if (k + 1 < names.length) svg.append(label(left - GAP * unit / 2, middle + 4, sign, { "text-anchor": "middle" }));
+    });
+    return `${names.map((name) => `${name} ${SAYS[lies[name]]}`).join(", ")}; ` +
+      `${forward.filter(real).map((one) => `${one[0]} is due an ${one[3]}`).join(", ") || "nothing is due"}`;
+  }, { height: (wide) => 62 + 116 * sizes(wide).unit, label: "the product, every part in the colour of its rank" });
+  const ORDER = ["rows", "whole", "columns"];
+  for (const [name, matrix] of [["cut_a", "A"], ["cut_b", "B"]]) {
+    const put = (option) => w.put(name, option);
+    const cut = {
+      label: `cut of ${matrix}`,
+      step: (times) => put(ORDER[clamp(ORDER.indexOf(model.get(name)) + times, 0, 2)]),
+      set: put,
+      now: () => ({ low: 0, high: 2, value: ORDER.indexOf(model.get(name)),
+        text: { rows: "by rows", whole: "whole", columns: "by columns" }[model.get(name)] }),
+    };
+    drawCuts.handle({ x: cut, at: () => {
+      const box = boxes[matrix];
+      if (!box) return null;
+      const share = 1 / model.get("ranks");
+      return [box.x + (model.get(name) === "columns" ? share * box.across : 0),
+        box.y + (model.get(name) === "rows" ? share * box.down : 0)];
+    },
+    to: ([x, y]) => {
+      const box = boxes[matrix];
+      const [right, down] = [(x - box.x) / box.across, (y - box.y) / box.down];
+      return Math.max(right, down) < 0.16 ? "whole" : right > down ? "columns" : "rows";
+    } });
+  }
+  w.stages.append(h("p", {}, "Drag the round handle of A or B along its edge: a colour is a rank. Pale: every rank has all. " +
+    "Σ: every rank has a summand."));
+
   const height = (which) => () => TOP + ROW * model.get("ranks") + FOOT * Math.max(1, now()[which].filter(real).length) + 2;
   const drawForward = w.stage((svg, wide) => {
     const state = now();
@@ -236,6 +325,7 @@ function render({ model, el }) {
   function redraw() {
     const state = now();
     selectB.disabled = state.network === "single";
+    drawCuts();
     drawForward();
     drawBackward();
     each({ columns: ["tensor", "pass", "lies", "needed", "due", "formula", "bytes a rank sends"],

@@ -64,7 +64,8 @@ const size = (value) => {
 const percent = (share) => `${(100 * share).toFixed(1)} %`;
 
 function render({ model, el }) {
-  const w = frame({ model, el, title: "Live memory through one step, and what to forget" });
+  const w = frame({ model, el, title: "Live memory through one step, and what to forget",
+    primary: ["preset", "target"] });
   const presets = model.get("presets");
   const names = Object.keys(presets);
   const choices = () => model.get("choices");
@@ -88,21 +89,18 @@ function render({ model, el }) {
     grid.append(h("div", {}, h("label", { for: id }, `layer ${i + 1}`), select));
     return select;
   });
-  w.root.insertBefore(h("fieldset", { style: "border: 0; padding: 0; margin: 0.5rem 0; min-width: 0" },
-    h("legend", {}, "In forward, each layer …"), grid), w.stages);
+  w.dock.prepend(h("fieldset", { style: "border: 0; padding: 0; margin: 0; min-width: 0" },
+    h("legend", {}, "In forward, each layer …"), grid));
   const putChoices = (values) => {
     model.set("note", "");
     w.put("choices", values);
   };
-  const buttons = h("div", { class: "lc-player", style: "margin: 0.4rem 0" });
-  w.root.insertBefore(buttons, w.stages);
-  CHOICES.forEach((choice, k) => w.button(`All: ${OPTIONS[k]}`, () => putChoices(choices().map(() => choice)),
-    { into: buttons }));
+  CHOICES.forEach((choice, k) => w.button(`All: ${OPTIONS[k]}`, () => putChoices(choices().map(() => choice))));
   w.button("Show the cheapest", () => {
     const found = now().cheapest;
     if (found) putChoices(found);
     else w.put("note", "No choice reaches this target: the layer that backward is in is there as a whole.");
-  }, { into: buttons });
+  });
   w.player({
     perSecond: 2,
     step: () => {
@@ -111,7 +109,6 @@ function render({ model, el }) {
       return moment() < last;
     },
     reset: () => w.put("moment", 0),
-    into: buttons,
   });
 
   // Everything that picture, table and sentence say.

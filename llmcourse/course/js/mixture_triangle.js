@@ -168,7 +168,7 @@ function render({ model, el }) {
     return `contours of the loss for ${model.get("target")} from ${nats(low)} to ${nats(high)} nats, ` +
       `${measured.length} measured mixtures as dots, and the chosen one, a ring, at ${inWords(shares())}`;
   }, { height: (wide) => Math.round(side(wide) * 0.866) + 48, label: "triangle of mixtures" });
-  const picture = w.stages.lastElementChild.firstElementChild;
+  const picture = drawTriangle.picture;
 
   w.stages.append(h("p", {}, "The fuller the colour, the lower the predicted loss. Dots: measured mixtures. Ring: the chosen one."));
 

@@ -140,7 +140,7 @@ const listed = (parts) => (parts.length < 2 ? parts.join("")
   : `${parts.slice(0, -1).join(", ")} and ${parts.at(-1)}`);
 
 function render({ model, el }) {
-  const w = frame({ model, el, title: "A race downhill" });
+  const w = frame({ model, el, title: "A race downhill", primary: ["surface", "stretch", "steps"] });
   w.root.prepend(h("style", {}, `
     .lc .or-row { display: flex; flex-wrap: wrap; gap: 0.3rem 1rem; margin: 0.5rem 0; align-items: center; }
     .lc .or-row svg { display: inline-block; vertical-align: middle; margin-left: 0.4rem; }
@@ -160,8 +160,7 @@ function render({ model, el }) {
       line([[1, 8], [43, 8]], { stroke: "currentColor", "stroke-width": 2, "stroke-dasharray": dash }),
       marker(kind, 22, 8, 5)));
   }
-  const actions = h("div", { class: "or-row" });
-  [racers, actions].forEach((part) => w.root.insertBefore(part, w.stages));
+  w.dock.prepend(racers);
 
   // Everything that pictures, tables and sentence say.
   const settings = () => Object.fromEntries(SHARED.map((name) => [name, model.get(name)]));
@@ -189,12 +188,12 @@ function render({ model, el }) {
     w.put("steps", Math.min(LONGEST, model.get("steps") + 1));
     return model.get("steps") < LONGEST && !now.every(({ there, gone }) => there || gone);
   };
-  w.player({ step: inStep, reset: rewind, longest: LONGEST, into: actions });
+  w.player({ step: inStep, reset: rewind, longest: LONGEST });
   w.button("Give each its best rate", () => {
     model.set("note", "");
     racing().forEach(({ kind }) => w.put(`${kind}_rate`, bestRate(kind, settings(), LONGEST)));
-  }, { into: actions });
-  w.number("steps", "steps taken", { into: actions });
+  });
+  w.number("steps", "steps taken");
 
   // Below the pictures: the rates, and what is changed less often.
   const rates = h("div", { class: "lc-controls" });
@@ -212,7 +211,7 @@ function render({ model, el }) {
   const two = h("div", { class: "or-two" });
   const [left, right] = [h("div", {}), h("div", {})];
   two.append(left, right);
-  w.stages.append(two);
+  w.stages.append(two, w.dock);
 
   let toModel = null;
   const drawSurface = w.stage((svg, width, tall) => {

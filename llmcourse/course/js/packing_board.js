@@ -189,7 +189,7 @@ function render({ model, el }) {
     height: () => HEAD + (lastShown() - firstShown()) * TALL + 20,
     label: "rows as bars with the documents in them",
   });
-  const rowsPicture = w.stages.lastElementChild.firstElementChild;
+  const rowsPicture = drawRows.picture;
 
   const drawMask = w.stage((svg, width) => {
     const row = chosen();

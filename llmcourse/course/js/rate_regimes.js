@@ -65,7 +65,7 @@ const loss = (value) => (value === null ? "not finite" : Math.abs(value) >= 1e4 
 const rateText = (value) => (value >= 1e-3 ? show(value, 3) : value.toExponential(2).replace(/\.?0+e/, "e"));
 
 function render({ model, el }) {
-  const w = frame({ model, el, title: "Learning rates, told by their curves" });
+  const w = frame({ model, el, title: "Learning rates, told by their curves", primary: ["curve", "step", "quiz"] });
   w.root.prepend(h("style", {}, STYLE));
   const runs = model.get("runs");
   const facts = runs.map(features);
@@ -86,9 +86,7 @@ function render({ model, el }) {
   w.toggle("validation", "validation, dashed");
   w.toggle("tall", "up to the highest loss");
   w.toggle("quiz", "hide the names and guess", { onset: () => { w.put("guesses", {}); w.put("curve", "all"); } });
-  const cursor = h("div", { class: "lc-controls" });
-  w.root.insertBefore(cursor, w.stages);
-  w.number("step", "at step", { into: cursor });
+  w.number("step", "at step");
 
   // --- the picture
 

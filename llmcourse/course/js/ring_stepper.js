@@ -82,7 +82,7 @@ const MARKS = { ring: "lc-1", tree: "lc-2", naive: "lc-4" };
 const ROW = 42; // from one rank's row to the next
 const CELL = 22;
 const HEAD = 40;
-const CIRCLE = 216;
+const TOKEN = 17; // what travels
 const SIZES = [[1e12, "TB"], [1e9, "GB"], [1e6, "MB"], [1e3, "kB"], [1, "bytes"]];
 const TIMES = [[1, "s"], [1e-3, "ms"], [1e-6, "µs"], [1e-9, "ns"]];
 
@@ -96,7 +96,7 @@ const times = (share) => `${show(share, 4)} ×`;
 const mark = (rank) => `lc-${rank % 6 + 1}`;
 
 function render({ model, el }) {
-  const w = frame({ model, el, title: "All-reduce, step by step" });
+  const w = frame({ model, el, title: "All-reduce, step by step", primary: ["algorithm", "num_ranks", "step"] });
   w.root.prepend(h("style", {}, ".lc .rs-small { font-size: 0.85rem; color: var(--lc-muted); }"));
   const n = () => model.get("num_ranks");
   const algorithm = () => model.get("algorithm");
@@ -114,8 +114,6 @@ function render({ model, el }) {
   w.choice("algorithm", "algorithm", { labels: Object.values(NAMES) });
   w.number("num_ranks", "ranks n");
   const controls = { step: w.number("step", "steps done"), rank: w.number("rank", "rank in words") };
-  const buttons = h("div", { class: "lc-player", style: "margin: 0.5rem 0" });
-  w.root.insertBefore(buttons, w.stages);
   const player = w.player({
     perSecond: 1,
     step: () => {
@@ -123,12 +121,11 @@ function render({ model, el }) {
       return step() < steps().length;
     },
     reset: () => w.put("step", 0),
-    into: buttons,
   });
   w.button("Back", () => {
     player.stop();
     w.put("step", Math.max(0, step() - 1));
-  }, { into: buttons });
+  });
 
   // How many steps and ranks there are depends on the choices: the sliders end there.
   function follow() {
@@ -148,36 +145,79 @@ function render({ model, el }) {
   const arrow = (points, id) => line(points, { stroke: "var(--lc-text)", "stroke-width": 2,
     "marker-end": `url(#${id})` });
 
-  // Who sends to whom in this step.
-  function drawCircle(svg, [left, top], id) {
-    const [cx, cy, r] = [left + CIRCLE / 2, top + CIRCLE / 2, CIRCLE / 2 - 34];
+  // What a token has in it: a slice for every rank, shown where that rank's numbers are in the sum.
+  const wedge = (k, far) => {
+    const [a, b] = [k, k + 1].map((turn) => 2 * Math.PI * turn / n() - Math.PI / 2);
+    return `M0 0L${far * Math.cos(a)} ${far * Math.sin(a)}A${far} ${far} 0 0 1 ${far * Math.cos(b)} ` +
+      `${far * Math.sin(b)}Z`;
+  };
+  const token = (sum, name) => s("g", {},
+    s("circle", { r: TOKEN, fill: "var(--lc-back)", stroke: "var(--lc-text)", "stroke-width": 1.2 }),
+    upTo(n()).map((k) => s("path", { d: wedge(k, TOKEN - 1.5), fill: "currentColor", class: mark(k),
+      opacity: members(sum).includes(k) ? 1 : 0 })),
+    s("circle", { r: 7.5, fill: "var(--lc-back)" }),
+    label(0, 4, name, { "text-anchor": "middle", style: "font-weight: 700" }));
+
+  // The ring, or the ranks of a tree, with what travels: it flies from where it was to where it is.
+  function drawCircle(svg, [left, top, across], id) {
+    const [cx, cy, r] = [left + across / 2, top + across / 2, across / 2 - 2 * TOKEN - 28];
     const at = (k, far = r) => {
       const angle = 2 * Math.PI * k / n() - Math.PI / 2;
       return [cx + far * Math.cos(angle), cy + far * Math.sin(angle)];
     };
-    if (!whole()) svg.append(s("circle", { cx, cy, r, fill: "none", stroke: "var(--lc-line)" }));
-    for (const { from, to, chunk } of last().messages) {
+    const held = holdings(algorithm(), n(), step());
+    const out = r + TOKEN + 24;
+    const here = s("g", { "data-key": "arrows" });
+    svg.append(here);
+    if (!whole()) here.append(s("circle", { cx, cy, r, fill: "none", stroke: "var(--lc-line)" }));
+    for (const { from, to } of last().messages) {
       const [a, b] = [at(from), at(to)];
       const far = Math.hypot(b[0] - a[0], b[1] - a[1]);
       const [dx, dy] = [(b[0] - a[0]) / far, (b[1] - a[1]) / far];
       // To the left of its way, outside of the ring: two ranks that send to each other have two arrows.
       const aside = whole() ? 0 : n() === 2 ? 9 : 0;
       const put = ([x, y], along) => [x + dx * along + dy * aside, y + dy * along - dx * aside];
-      svg.append(arrow([put(a, 17), put(b, -17)], id));
-      if (!whole()) {
-        const [x, y] = n() === 2 ? put([cx, cy], 0) : at(from + 0.5, r * Math.cos(Math.PI / n()) + 15);
-        svg.append(label(x + (n() === 2 ? Math.sign(dy) * 8 : 0), y + 4, `c${chunk}`,
-          { "text-anchor": n() === 2 ? (dy > 0 ? "start" : "end") : "middle" }));
-      }
+      here.append(arrow([put(a, 22), put(b, -22)], id));
     }
     for (const k of upTo(n())) {
       const [x, y] = at(k);
-      const chosen = k === rank();
-      svg.append(
-        s("circle", { cx: x, cy: y, r: 14, fill: "currentColor", class: mark(k) }),
-        chosen ? s("circle", { cx: x, cy: y, r: 17.5, fill: "none", stroke: "var(--lc-text)", "stroke-width": 2 }) : "",
-        label(x, y + 4, k, { "text-anchor": "middle", style: "fill: var(--lc-on); font-weight: 700" }));
+      svg.append(s("g", { "data-key": `rank ${k}`, transform: `translate(${x} ${y})` },
+        s("circle", { r: 14, fill: "currentColor", class: mark(k) }),
+        k === rank() ? s("circle", { r: 22, fill: "none", stroke: "var(--lc-text)", "stroke-width": 1.5,
+          "stroke-dasharray": "2 3" }) : null,
+        // A part of the frame for every chunk of which the rank has the sum of all.
+        held[k].map((sum, c) => s("path", { "data-key": `done ${c}`, fill: "none", stroke: "var(--lc-text)",
+          "stroke-width": 3.5, opacity: members(sum).length === n() ? 1 : 0, d: part(c, held[k].length, 18) })),
+        label(0, 4, k, { "text-anchor": "middle", style: "fill: var(--lc-on); font-weight: 700" })));
     }
+    if (!whole()) {
+      for (const c of upTo(n())) {
+        const turns = c + 1 + step();
+        const angle = 360 * turns / n();
+        svg.append(s("g", { "data-key": `token ${c}`, transform: `rotate(${angle} ${cx} ${cy})` },
+          s("g", { transform: `translate(${cx} ${cy - out}) rotate(${-angle})` }, token(held[turns % n()][c], c))));
+      }
+      return;
+    }
+    // Where each rank's copy of the tensor is: with the rank that it was sent to, or at home.
+    const host = upTo(n());
+    steps().slice(0, step()).forEach(({ adds, messages }) => messages.forEach(({ from, to }) => {
+      if (adds) host[from] = to;
+      else host[to] = to;
+    }));
+    const home = (k) => (host[k] === k ? k : home(host[k]));
+    for (const k of upTo(n()).sort((a, b) => (host[a] === a) - (host[b] === b))) {
+      const [x, y] = at(host[k], out);
+      svg.append(s("g", { "data-key": `token ${k}`, transform: `translate(${x} ${y})` }, token(held[home(k)][0], k)));
+    }
+  }
+
+  // A part of a circle, one of so many, with a little room between.
+  function part(c, count, far) {
+    const [a, b] = [c + 0.06, c + 0.94].map((turn) => 2 * Math.PI * turn / count - Math.PI / 2);
+    const middle = (a + b) / 2; // two arcs: one alone cannot be as good as a circle
+    const on = (turn) => `${far * Math.cos(turn)} ${far * Math.sin(turn)}`;
+    return `M${on(a)}A${far} ${far} 0 0 1 ${on(middle)}A${far} ${far} 0 0 1 ${on(b)}`;
   }
 
   // One place for every rank in every cell: filled where its numbers are in the sum.
@@ -186,15 +226,15 @@ function render({ model, el }) {
     const slot = wide / n();
     for (const k of upTo(n())) {
       const here = within.includes(k);
-      svg.append(s("rect", { x: x + k * slot, y, width: slot, height: CELL, fill: here ? "currentColor" : "none",
+      svg.append(s("rect", { "data-key": k, x: x + k * slot, y, width: slot, height: CELL, fill: here ? "currentColor" : "none",
         class: mark(k), stroke: "var(--lc-line)", "stroke-width": 0.75 }));
       if (here && slot > 9) {
-        svg.append(label(x + (k + 0.5) * slot, y + 15, k, { "text-anchor": "middle", style: "fill: var(--lc-on)" }));
+        svg.append(label(x + (k + 0.5) * slot, y + 15, k, { "data-key": `of ${k}`, "text-anchor": "middle", style: "fill: var(--lc-on)" }));
       }
     }
     const all = within.length === n();
     if (all || fresh) {
-      svg.append(s("rect", { x: x - 2, y: y - 2, width: wide + 4, height: CELL + 4, rx: 2, fill: "none",
+      svg.append(s("rect", { "data-key": "frame", x: x - 2, y: y - 2, width: wide + 4, height: CELL + 4, rx: 2, fill: "none",
         stroke: "var(--lc-text)", "stroke-width": all ? 2.5 : 1.5, "stroke-dasharray": all ? null : "3 2" }));
     }
   }
@@ -217,8 +257,11 @@ function render({ model, el }) {
       const chosen = r === rank();
       svg.append(label(left - 8, Y(r) + 15, `rank ${r}`, { "text-anchor": "end",
         style: chosen ? "font-weight: 700; text-decoration: underline" : null }));
-      held[r].forEach((sum, c) => drawCell(svg, sum, X(c), Y(r), cell,
-        last().messages.some(({ to, chunk }) => to === r && chunk === c)));
+      held[r].forEach((sum, c) => {
+        const box = s("g", { "data-key": `cell ${r} ${c}` });
+        svg.append(box);
+        drawCell(box, sum, X(c), Y(r), cell, last().messages.some(({ to, chunk }) => to === r && chunk === c));
+      });
     }
     for (const { from, to, chunk } of last().messages) {
       const x = X(chunk) + cell / 2;
@@ -236,27 +279,29 @@ function render({ model, el }) {
   }
 
   const beside = (width) => width > 560;
+  const across = (width) => (beside(width) ? clamp(width * 0.4, 240, 340) : Math.min(width, 320));
   const tall = () => HEAD + n() * ROW;
   let top = 0; // of the rows of ranks, as they were drawn last
-  const drawSteps = w.stage((svg, width) => {
+  const drawSteps = w.stage((svg, width, high) => {
     const id = uniqueId();
     svg.append(arrowhead(id));
     const next = beside(width);
-    drawCircle(svg, next ? [0, Math.max(0, (tall() - CIRCLE) / 2)] : [(width - CIRCLE) / 2, 0], id);
-    const left = next ? CIRCLE + 66 : 58;
-    top = next ? 0 : CIRCLE;
+    const circle = across(width);
+    drawCircle(svg, [next ? 0 : (width - circle) / 2, next ? (high - circle) / 2 : 0, circle], id);
+    const left = next ? circle + 62 : 58;
+    top = next ? Math.max(0, (high - tall()) / 2) : circle;
     drawMatrix(svg, { left, top, wide: width - left - (whole() ? 0 : 2) }, id);
     svg.style.cursor = "pointer";
     return pictured();
   }, {
-    height: (width) => (beside(width) ? Math.max(tall(), CIRCLE) : tall() + CIRCLE),
-    label: "ranks, and what each has of every chunk",
+    height: (width) => (beside(width) ? Math.max(tall(), across(width)) : tall() + across(width)),
+    label: "ranks, and what each has of every chunk", lasts: 3,
   });
-  const picture = w.stages.lastElementChild.firstElementChild;
+  const picture = drawSteps.picture;
 
   w.stages.append(
-    h("p", { class: "rs-small" }, "A cell has a place for every rank, filled where that rank’s numbers are in the " +
-      "sum. Dashed frame: just arrived. Bold frame: the sum of all ranks."),
+    h("p", { class: "rs-small" }, "A disc is what travels; it has a slice, and a cell a place, for every rank, " +
+      "filled where that rank’s numbers are in the sum. Dashed frame: just arrived. Bold frame: the sum of all ranks."),
     w.root.querySelector(".lc-status")); // beside what it is about
   const caption = h("p", { class: "rs-small" });
   w.stages.append(caption);
@@ -281,8 +326,7 @@ function render({ model, el }) {
   }, { height: () => 10 + 20 * n(), label: "bars of what every rank has sent, in whole tensors" });
 
   // What it costs.
-  const costs = h("div", { class: "lc-controls", style: "margin-top: 0.8rem" });
-  w.stages.append(costs);
+  const costs = h("div", { class: "lc-controls" });
   w.number("megabytes", "tensor, MB", { log: true, into: costs });
   w.number("latency_us", "latency of a message, µs", { log: true, into: costs });
   w.number("gigabytes_per_s", "bandwidth of a link, GB/s", { log: true, into: costs });
@@ -326,7 +370,7 @@ function render({ model, el }) {
   }, { height: 300, label: "time against size for three algorithms, both axes logarithmic" });
 
   const price = h("p", { "aria-live": "polite" });
-  w.stages.append(price);
+  w.stages.append(costs, price);
   const tables = {
     held: w.table("What every rank has of every chunk: whose numbers, in the order of addition"),
     messages: w.table("Every message of every step"),

@@ -86,7 +86,7 @@ const percent = (share) => (share < 0.0005 ? "under 0.1 %" : `${show(100 * share
 const bytesInWords = (b) => (b >= 1e12 ? `${show(b / 1e12, 3)} TB` : b >= 1e9 ? `${show(b / 1e9, 3)} GB` : `${show(b / 1e6, 3)} MB`);
 
 function render({ model, el }) {
-  const w = frame({ model, el, title: "What an operation is bound by" });
+  const w = frame({ model, el, title: "What an operation is bound by", primary: ["gpu", "work", "batch"] });
   w.choice("gpu", "accelerator");
   w.choice("shape", "model");
   w.choice("work", "work");

@@ -68,7 +68,7 @@ const many = (count, name) => `${count} ${name}${count === 1 ? "" : "s"}`;
 const STYLE = ".lc .rb-small { font-size: 0.85rem; color: var(--lc-muted); }";
 
 function render({ model, el }) {
-  const w = frame({ model, el, title: "Tokens and experts" });
+  const w = frame({ model, el, title: "Tokens and experts", primary: ["skew", "scoring", "capacity_factor"] });
   w.root.prepend(h("style", {}, STYLE));
   const words = model.get("words");
   const size = words.length;
@@ -84,8 +84,6 @@ function render({ model, el }) {
   w.choice("scoring", "scores by", { labels: ["softmax", "sigmoid and bias"] });
   w.number("token", "token in words");
   w.number("sent", "tokens sent");
-  const buttons = h("div", { class: "lc-player", style: "margin: 0.5rem 0" });
-  w.root.insertBefore(buttons, w.stages);
   const goTo = (sent) => {
     busy = true;
     if (sent > 0) w.put("token", sent);
@@ -99,7 +97,6 @@ function render({ model, el }) {
       return model.get("sent") < size;
     },
     reset: () => goTo(0),
-    into: buttons,
   });
   const move = (steps) => {
     let biases = model.get("biases");
@@ -109,9 +106,9 @@ function render({ model, el }) {
     w.put("biases", biases);
   };
   const moves = [
-    w.button("Move the biases", () => move(1), { into: buttons }),
-    w.button("Move them 50 times", () => move(50), { into: buttons }),
-    w.button("Biases to 0", () => w.put("biases", model.get("biases").map(() => 0)), { into: buttons }),
+    w.button("Move the biases", () => move(1)),
+    w.button("Move them 50 times", () => move(50)),
+    w.button("Biases to 0", () => w.put("biases", model.get("biases").map(() => 0))),
   ];
 
   const route = (biases) => routed(scores(model.get("tastes"), experts(), model.get("skew")),
@@ -228,7 +225,7 @@ function render({ model, el }) {
     height: (wide) => strip(wide) + GAP + 22 + SLOT * rows() + 8,
     label: "tokens above, experts below, and which tokens each expert gets",
   });
-  const board = w.stages.lastElementChild.firstElementChild;
+  const board = drawBoard.picture;
   w.stages.append(
     h("p", { class: "rb-small" }, "Above the tokens in their order, below the experts with the tokens that came. " +
       "Struck out below the thick line: dropped, for want of room. Struck out above: dropped by all its experts. " +

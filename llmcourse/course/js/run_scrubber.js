@@ -107,7 +107,7 @@ function render({ model, el }) {
     return `${show(losses[0], 3)} at first, ${show(losses.at(-1), 3)} at step ${losses.length}; ` +
       `marker at step ${step()}, ${show(lossAt(step()), 3)}`;
   }, { height: 210, label: "loss against step" });
-  const lossPicture = w.stages.lastElementChild.firstElementChild;
+  const lossPicture = drawLoss.picture;
   onDrag(lossPicture, ([x]) => w.put("step", toStep(x)));
 
   // --- words

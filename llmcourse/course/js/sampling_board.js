@@ -49,7 +49,7 @@ export function draw(p, u) {
 const SHOWN = 15;
 
 function render({ model, el }) {
-  const w = frame({ model, el, title: "From logits to the next token" });
+  const w = frame({ model, el, title: "From logits to the next token", primary: ["temperature", "top_k", "top_p"] });
   const contexts = model.get("contexts");
   const tokens = model.get("tokens");
   const all = model.get("logits").map((text) => logits(text, model.get("quantum")));

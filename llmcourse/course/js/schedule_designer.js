@@ -103,7 +103,7 @@ const percent = (share) => (share > 0 && share < 0.001 ? "under 0.1 %" : share <
   ? `${Number((100 * share).toPrecision(2))} %` : `${Math.round(100 * share)} %`);
 
 function render({ model, el }) {
-  const w = frame({ model, el, title: "The learning rate over a run" });
+  const w = frame({ model, el, title: "The learning rate over a run", primary: ["shape", "peak", "warmup_steps"] });
   w.root.prepend(h("style", {}, ".lc .sd-small { font-size: 0.85rem; color: var(--lc-muted); }"));
   const limits = model.get("limits");
   const published = model.get("published");
@@ -174,17 +174,13 @@ function render({ model, el }) {
   });
   const ramp = w.toggle("ramp", "batch ramp of the 405B");
   w.toggle("log_rate", "rates in powers of ten");
-  const buttons = h("div", { class: "lc-player", style: "margin: 0.5rem 0" });
-  w.root.insertBefore(buttons, w.stages);
-  const keep = w.button("Keep this curve", () => w.put("kept", kept() ? {} : settings()), { into: buttons });
+  const keep = w.button("Keep this curve", () => w.put("kept", kept() ? {} : settings()));
   const take = w.button("Take its numbers as my own", () => {
     NUMBERS.forEach((name) => w.put(name, published[name]));
     w.put("ramp", true);
     w.put("shape", "cosine_anneal");
-  }, { into: buttons });
-  const cursor = h("div", { class: "lc-controls" });
-  w.root.insertBefore(cursor, w.stages);
-  number("step", "at step", { into: cursor, onset: null });
+  });
+  number("step", "at step", { onset: null });
 
   // Sliders end where the other numbers let them.
   function fitControls() {
@@ -236,6 +232,7 @@ function render({ model, el }) {
     return [...new Set([...even, ...edges])].sort((a, b) => a - b);
   }
 
+  let [highest, corner, toRate, toCorner] = [0, () => null, null, null];
   const drawRate = w.stage((svg, width, tall) => {
     const given = settings();
     const [from, to] = shownSteps();
@@ -245,12 +242,14 @@ function render({ model, el }) {
     const curve = (each) => stepsOf(each, from, to).map((n) => [n, rateAt(n, each)]);
     const points = curve(given);
     const others = other ? curve(other) : [];
-    const most = Math.max(...points.map(([, r]) => r), ...others.map(([, r]) => r)) || given.peak;
+    const held = w.root.classList.contains("lc-held"); // while a corner is dragged, the axis stays
+    if (!held) highest = Math.max(...points.map(([, r]) => r), ...others.map(([, r]) => r)) || given.peak;
+    const most = highest;
     const isLog = model.get("log_rate");
     const low = isLog ? 10 ** Math.floor(Math.log10(most) - 4 + 1e-9) : 0;
     const x = scale([from, to], [left, right]);
     const raw = scale([low, isLog ? most * 4 : most * 1.2], [box[3], box[1]], { log: isLog });
-    const y = (rate) => raw(Math.max(rate, low));
+    const y = (rate) => Math.max(4, raw(Math.max(rate, low)));
     const yTicks = isLog ? Array.from({ length: 6 }, (_, i) => low * 10 ** i).filter((t) => t <= most * 1.001)
       : ticks(0, most, 4);
     svg.append(axes({ x, y, box, xTicks: [], yTicks: [], xTitle: "step", yTitle: "learning rate" }),
@@ -290,6 +289,12 @@ function render({ model, el }) {
         label(Math.min(px + 56, right), py - 18, `${compact(model.get("total_tokens"))} tokens seen`,
           { "text-anchor": "end" }));
     }
+    corner = (n, rate) => (!isPublished() && n >= from && n <= to ? [x(n), y(rate)] : null);
+    toRate = (py) => {
+      const share = (box[3] - py) / (box[3] - box[1]);
+      return isLog ? low * (most * 4 / low) ** share : most * 1.2 * Math.max(0, share);
+    };
+    toCorner = (px) => Math.round(from + (px - left) / (right - left) * (to - from));
     toStep = (px) => Math.round(clamp(from + (px - left) / (right - left) * (to - from), 0, last()));
     svg.style.touchAction = "pan-y";
     const end = rateAt(last(), given);
@@ -298,6 +303,18 @@ function render({ model, el }) {
       `${RATE(given.peak)}, at the end ${RATE(end)}; the mark is at step ${show(step())}, ` +
       `rate ${RATE(rateAt(step(), given), 6)}${other ? "; a kept curve is dashed" : ""}`;
   }, { height: 230, label: "learning rate against step" });
+
+  // The corners of the schedule are handles.
+  const mine = (name) => model.get(name);
+  drawRate.handle({ x: controls.warmup_steps, y: controls.peak, label: "end of the warm-up", mark: "lc-1",
+    at: () => corner(mine("warmup_steps"), mine("peak")), to: ([x, y]) => [toCorner(x), Number(toRate(y).toPrecision(2))] });
+  drawRate.handle({ x: controls.final, label: "final rate in the picture", mark: "lc-1",
+    at: () => (shape() === "cosine_anneal" ? null : corner(mine("num_steps"), mine("final"))),
+    to: ([, y]) => Number(toRate(y).toPrecision(2)) });
+  drawRate.handle({ x: { ...controls.decay_steps, step: (times) => controls.decay_steps.step(-times) }, mark: "lc-1",
+    label: "start of the decay",
+    at: () => (shape() === "wsd" ? corner(mine("num_steps") - mine("decay_steps"), mine("peak")) : null),
+    to: ([x]) => mine("num_steps") - toCorner(x) });
 
   const drawBatch = w.stage((svg, width, tall) => {
     const [from, to] = shownSteps();

@@ -129,8 +129,9 @@ const STYLE = `
 .lc.sp .sp-small { font-size: 0.85rem; color: var(--lc-muted); }
 @container (max-width: 420px) { .lc.sp .lc-control { flex-basis: 100%; } }`;
 const LEFT = 52; // of the rows, for their names
-const HEAD = 26; // above them, for the moment
+const HEAD = 32; // above them, for the moment
 const CELL = 20; // of a live micro-batch
+const THIN = (p) => (p > 4 ? 8 : 12); // a row among all schedules
 const percent = (share) => `${show(Number((100 * share).toPrecision(3)))} %`;
 const plural = (count, one) => `${show(count)} ${one}${count === 1 ? "" : "s"}`;
 const listed = (words) => (words.length < 2 ? words.join("") : `${words.slice(0, -1).join(", ")} and ${words.at(-1)}`);
@@ -154,8 +155,6 @@ function render({ model, el }) {
   w.number("micro_batches", "micro-batches m");
   const chunkControl = w.number("chunks", "chunks v");
   const slider = w.number("moment", "moment");
-  const buttons = h("div", { class: "lc-player", style: "margin: 0.5rem 0" });
-  w.root.insertBefore(buttons, w.stages);
   const player = w.player({
     perSecond: 4,
     step: () => {
@@ -164,16 +163,15 @@ function render({ model, el }) {
       return moment() < total;
     },
     reset: () => w.put("moment", 0),
-    into: buttons,
   });
   w.button("Back", () => {
     player.stop();
     w.put("moment", Math.max(0, moment() - 1));
-  }, { into: buttons });
+  });
   const mend = w.button("Take the nearest m that is allowed", () => {
     const { high } = model.get("limits").micro_batches;
     w.putNumber("micro_batches", "micro-batches m", Math.min(Math.ceil(m() / p()), Math.floor(high / p())) * p());
-  }, { into: buttons });
+  });
 
   const running = (row, at = moment()) => row.find(({ start, end }) => start <= at && at < end);
   const name = ({ kind: what, i, chunk }) => `${what}${i}${v() > 1 ? `.${chunk}` : ""}`;
@@ -214,8 +212,11 @@ function render({ model, el }) {
     }
   }
 
+  let momentPlace = null; // of the handle
+  let toMoment = () => 0;
   const drawSchedule = w.stage((svg, width, tall) => {
     if (!total) {
+      momentPlace = null;
       svg.append(label(width / 2, 30, "no schedule: the rule is below", { "text-anchor": "middle" }));
       return refused(which(), p(), m());
     }
@@ -245,10 +246,13 @@ function render({ model, el }) {
       }
     });
     const at = x(moment());
+    const far = at > width - 90;
     svg.append(line([[at, HEAD - 8], [at, bottom - 2]], { stroke: "var(--lc-text)", "stroke-width": 2,
       "stroke-dasharray": "5 3" }),
-    label(clamp(at, LEFT, width - 50), 13, `${units(moment())} ${moment() === v() ? "unit" : "units"}`,
-      { "text-anchor": at > width - 50 ? "end" : "middle" }));
+    label(far ? at - 18 : at + 18, 17, `${units(moment())} ${moment() === v() ? "unit" : "units"}`,
+      { "text-anchor": far ? "end" : "start" }));
+    momentPlace = [at, 14];
+    toMoment = (px) => Math.round((px - LEFT) / (x(total) - LEFT) * total);
     let [left, y] = [width < 420 ? 4 : LEFT, tall - 5];
     for (const what of which() === "zero_bubble" ? ["F", "I", "W"] : ["F", "B"]) {
       svg.append(s("rect", { x: left, y: y - 11, width: 14, height: 12, fill: "currentColor", class: MARKS[what] }));
@@ -261,15 +265,83 @@ function render({ model, el }) {
     return `${NAMES[which()]}, ${plural(p(), "rank")}, ${plural(m(), "micro-batch").replace(/hs$/, "hes")}` +
       `${v() > 1 ? `, ${v()} chunks on each rank` : ""}, ${units(total)} units of time. ${doing()}`;
   }, { height: () => (total ? HEAD + p() * pitch() + 40 : 50), label: "what every rank does over time" });
-  const picture = w.stages.lastElementChild.firstElementChild;
+  const picture = drawSchedule.picture;
+
+  drawSchedule.handle({ x: slider, at: () => momentPlace, label: "moment in the picture",
+    to: ([x]) => { player.stop(); return toMoment(x); } });
 
   w.stages.append(w.root.querySelector(".lc-status")); // beside what it is about
   const verdict = h("p", { class: "sp-verdict", "aria-live": "polite" });
   const caption = h("p", { class: "sp-small" });
-  w.stages.append(verdict, caption);
+  w.stages.append(verdict);
+
+  // --- all schedules on one scale of time, in units
+
+  let strips = []; // [top, bottom, schedule], for a press
+  const drawAll = w.stage((svg, width) => {
+    const names = Object.keys(NAMES);
+    const made = names.map((other) => {
+      const chunks = other === "interleaved" ? model.get("chunks") : 1;
+      if (refused(other, p(), m())) return null;
+      const drawn = other === which() ? rows : simulate(other, p(), m(), chunks);
+      return { drawn, chunks, long: span(drawn) / chunks };
+    });
+    const most = Math.max(...made.map((one) => (one ? one.long : 0)));
+    const x = scale([0, most], [2, width - 6]);
+    const thin = THIN(p());
+    const now = total ? moment() / v() : 0;
+    strips = [];
+    const said = names.map((other, k) => {
+      const top = 8 + k * (p() * thin + 32);
+      const low = top + 20 + p() * thin;
+      const one = made[k];
+      strips.push([top - 4, low + 8, other]);
+      if (other === which()) {
+        svg.append(s("rect", { "data-key": "chosen", x: 0.75, y: top - 6, width: width - 1.5, height: low - top + 13,
+          rx: 4, fill: "none", stroke: "var(--lc-1)", "stroke-width": 1.5 }));
+      }
+      const group = s("g", { "data-key": other });
+      svg.append(group);
+      const words = one ? `${show(one.long)} units, bubble ${percent(bubble(one.drawn))}` : "not allowed here";
+      const name = width < 420 ? NAMES[other].replace("interleaved 1F1B", "interleaved").replace(" (ZB-H1)", "")
+        : NAMES[other];
+      group.append(label(8, top + 10, name, { style: `font-weight: ${other === which() ? 700 : 400}` }),
+        label(width - 8, top + 10, words, { "text-anchor": "end" }));
+      if (!one) return `${NAMES[other]} is ${words}`;
+      // What is not covered is idle.
+      group.append(s("rect", { x: x(0), y: top + 17, width: x(one.long) - x(0), height: p() * thin, class: "lc-5",
+        fill: "currentColor", opacity: 0.22 }));
+      for (const what of ["F", "B", "I", "W"]) {
+        const boxes = one.drawn.flatMap((row, r) => row.filter(({ kind }) => kind === what).map(({ start, end }) => {
+          const [a, b] = [x(start / one.chunks), x(end / one.chunks)];
+          const gap = b - a > 5 ? 1 : 0.25;
+          return `M${a.toFixed(2)} ${top + 17 + r * thin}h${(b - a - gap).toFixed(2)}v${thin - 1}` +
+            `h${(a - b + gap).toFixed(2)}z`;
+        }));
+        group.append(s("path", { d: boxes.join("") || "M0 0", fill: "currentColor", class: MARKS[what],
+          "fill-opacity": what === "I" ? 0.7 : 1 }));
+      }
+      return `${NAMES[other]} ${words}`;
+    });
+    const bottom = 8 + names.length * (p() * thin + 32) - 8;
+    if (total) {
+      svg.append(line([[x(now), 4], [x(now), bottom]], { stroke: "var(--lc-text)", "stroke-width": 1.5,
+        "stroke-dasharray": "5 3" }));
+    }
+    svg.style.cursor = "pointer";
+    return said.join("; ");
+  }, { height: () => 8 + 4 * (p() * THIN(p()) + 32), label: "the four schedules on one scale of time" });
+  drawAll.picture.addEventListener("click", (event) => {
+    const [, y] = within(drawAll.picture, event);
+    const found = strips.find(([top, bottom]) => top <= y && y <= bottom);
+    if (found) w.put("schedule", found[2]);
+  });
+  w.stages.append(h("p", { class: "sp-small" }, "All four on one scale of time; pale red is a rank that waits. Press " +
+    "one to see it above."));
 
   // --- what is live
 
+  w.stages.append(caption);
   const drawLive = w.stage((svg, width) => {
     if (!total) return "nothing";
     const peaks = rows.map(peak);
@@ -358,6 +430,7 @@ function render({ model, el }) {
 
   function redraw() {
     drawSchedule();
+    drawAll();
     drawLive();
     const rule = refused(which(), p(), m());
     mend.hidden = !rule;

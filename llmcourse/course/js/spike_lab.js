@@ -53,7 +53,7 @@ const STYLE = `
   flex: 1 1 100%; min-width: 0; }
 .lc .sl-small { font-size: 0.85rem; color: var(--lc-muted); }
 .lc .sl-row { cursor: pointer; }`;
-const ROW = 24;
+const ROW = 30;
 
 const plural = (count, one) => `${count} ${one}${count === 1 ? "" : "s"}`;
 const listed = (names) => (names.length < 2 ? names.join("") : `${names.slice(0, -1).join(", ")} and ${names.at(-1)}`);
@@ -82,7 +82,8 @@ function logTicks(low, high) {
 }
 
 function render({ model, el }) {
-  const w = frame({ model, el, title: "Spike lab: which margin keeps the run calm?" });
+  const w = frame({ model, el, title: "Spike lab: which margin keeps the run calm?",
+    primary: ["step", "compare"] });
   w.root.prepend(h("style", {}, STYLE));
   const margins = model.get("margins");
   const runs = model.get("runs");
@@ -235,42 +236,51 @@ function render({ model, el }) {
   const settings = h("fieldset", {}, h("legend", {}, "the detector"));
   const fields = h("div", { class: "lc-controls" });
   settings.append(fields);
-  w.stages.append(settings);
+  w.fold(settings);
   w.choice("watch", "it watches", { into: fields });
   w.number("window", "window, values", { into: fields });
   w.number("factor", "factor, spreads", { into: fields });
   w.number("least_rise", "least rise", { into: fields });
 
-  // --- every run at a glance
+  // --- every run at a glance: what is learned worst is above, best below
 
   const fixed = (value) => (Math.abs(value) < 1000 ? value.toFixed(2) : show(value, 3));
   const order = [...runs].sort((a, b) => a.on.length - b.on.length);
+  const rank = (run) => (lost(run) ? Infinity : Number(ending(run.losses).toFixed(2)));
+  const ranked = [...order].sort((a, b) => (rank(a) === rank(b) ? 0 : rank(b) > rank(a) ? 1 : -1));
+  const losses = runs.flatMap((run) => run.losses.filter((value) => value !== null)).sort((a, b) => a - b);
+  const [least, most] = [losses[0], losses[Math.floor(0.97 * (losses.length - 1))]];
   const insight = h("p", {});
-  w.stages.append(insight, h("p", { class: "sl-small" }, "Every recorded run. A filled dot is a margin that is on " +
-    `(from the left: ${margins.join(", ")}), ▼ a spike; at the right stands the loss at the end. Choose a row by a ` +
-    "click, or by the boxes above."));
-  const drawAll = w.stage((svg, width, tall) => {
+  w.stages.append(insight, h("p", { class: "sl-small" }, "The loss of every recorded run on one scale, the best end " +
+    `below. A filled dot is a margin that is on (from the left: ${margins.join(", ")}), ▼ a spike; at the right ` +
+    "stands the loss at the end. Choose a row by a click, or by the boxes above."));
+  const drawAll = w.stage((svg, width) => {
     const left = 14 + 16 * margins.length;
     const right = width - 62;
     const x = scale([0, model.get("longest") - 1], [left + 8, right]);
-    order.forEach((run, i) => {
-      const y = 8 + ROW * (i + 0.5);
-      const row = s("g", { class: "sl-row", onclick: () => turn(run.on) },
-        s("rect", { x: 1, y: y - ROW / 2 + 1, width: width - 2, height: ROW - 2, rx: 4, fill: "transparent",
+    const up = scale([least, Math.max(most, least + 1e-9)], [1, ROW - 7]);
+    ranked.forEach((run, i) => {
+      const base = 6 + ROW * (i + 1);
+      const points = run.losses.map((value, at) => [x(at), base - clamp(up(value ?? least), 0, ROW - 4)])
+        .filter((_, at) => run.losses[at] !== null);
+      const mark = run === chosen() ? "var(--lc-1)" : "var(--lc-muted)";
+      svg.append(s("g", { class: "sl-row", "data-key": run.on.join(), onclick: () => turn(run.on) },
+        s("rect", { x: 1, y: base - ROW + 3, width: width - 2, height: ROW - 1, rx: 4, fill: "transparent",
           stroke: run === chosen() ? "var(--lc-1)" : "none", "stroke-width": 2 }),
-        margins.map((name, m) => s("circle", { cx: 14 + 16 * m, cy: y, r: 5, stroke: "var(--lc-text)",
-          fill: run.on.includes(name) ? "var(--lc-text)" : "none" })),
-        line([[x(0), y], [x(run.losses.length - 1), y]], { stroke: "var(--lc-line)", "stroke-width": 2 }),
+        margins.map((name, m) => s("circle", { cx: 14 + 16 * m, cy: base - ROW / 2 + 2, r: 5,
+          stroke: "var(--lc-text)", fill: run.on.includes(name) ? "var(--lc-text)" : "none" })),
+        line([[points[0][0], base], ...points, [points.at(-1)[0], base]], { style: `fill: ${mark}`,
+          "fill-opacity": 0.25 }),
+        line(points, { stroke: mark, "stroke-width": 1.6 }),
         bad(run).flatMap(([verdict, first, last]) => (verdict === "not finite"
-          ? [label(x(first), y + 4, "✕", { "text-anchor": "middle" })]
+          ? [label(x(first), base - 4, "✕", { "text-anchor": "middle" })]
           : Array.from({ length: last - first + 1 }, (_, k) => s("path", {
-            d: `M${x(first + k) - 4},${y - 7} h8 l-4,9 z`, fill: "var(--lc-5)" })))),
-        label(width - 6, y + 4, lost(run) ? "lost" : fixed(ending(run.losses)),
-          { "text-anchor": "end" }));
-      svg.append(row);
+            d: `M${x(first + k) - 4},${base - ROW + 5} h8 l-4,9 z`, fill: "var(--lc-5)" })))),
+        label(width - 6, base - ROW / 2 + 6, lost(run) ? "lost" : fixed(ending(run.losses)),
+          { "text-anchor": "end" })));
     });
-    return order.map((run) => `${called(run.on)} ${briefly(run)}`).join("; ");
-  }, { height: () => 16 + ROW * order.length, label: "every run" });
+    return ranked.map((run) => `${called(run.on)} ${briefly(run)}, ${endsAt(run)}`).join("; ");
+  }, { height: () => 14 + ROW * order.length, label: "every run, the best end last" });
 
   // --- tables and words
 
@@ -312,7 +322,9 @@ function render({ model, el }) {
   function insightSentence() {
     const calm = order.filter((run) => !bad(run).length);
     const recorded = plural(runs.length, "recorded run");
-    if (!calm.length) return `A spike in each of ${recorded}. Is that the runs, or is the detector too strict?`;
+    const ends = runs.filter((run) => !lost(run)).map((run) => ending(run.losses));
+    const differ = ends.length < 2 ? "" : ` They end between ${worth(Math.min(...ends))} and ${worth(Math.max(...ends))}.`;
+    if (!calm.length) return `A spike in each of ${recorded}. Is that the runs, or is the detector too strict?${differ}`;
     const all = `No spike in ${calm.length} of ${recorded}.`;
     const fewest = calm.filter((run) => run.on.length === calm[0].on.length);
     if (!fewest[0].on.length) return `${all} Even all off is calm for this detector: is it too lenient?`;

@@ -32,7 +32,7 @@ export function afterStep(probabilities, target, rate) {
 const LEAST = 0.001;
 
 function render({ model, el }) {
-  const w = frame({ model, el, title: "One training step by hand" });
+  const w = frame({ model, el, title: "One training step by hand", primary: ["target", "learning_rate"] });
   const words = model.get("words");
   const ids = words.map((_, i) => `p${i}`);
   const probabilities = () => ids.map((id) => model.get(id));

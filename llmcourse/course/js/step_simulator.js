@@ -158,7 +158,7 @@ const TOGGLES = [["cut", "tp cuts the tokens between its matrices, too"],
   ["overlap", "messages of dp and pp travel behind computation"]];
 const ROW = 22;
 function render({ model, el }) {
-  const w = frame({ model, el, title: "A training step on many GPUs" });
+  const w = frame({ model, el, title: "A training step on many GPUs", primary: ["preset", "pp", "tp"] });
   const [presets, shapes, parts] = ["presets", "shapes", "hardware"].map((name) => model.get(name));
   const names = ["shape", "gpu", ...[...NUMBERS, ...TOGGLES, ...CHOICES].map(([name]) => name)];
   let busy = false;

@@ -106,7 +106,8 @@ function bands(places, valueOf) {
 }
 
 function render({ model, el }) {
-  const w = frame({ model, el, title: "What each position is asked for, and what counts" });
+  const w = frame({ model, el, title: "What each position is asked for, and what counts",
+    primary: ["strip", "position", "shift"] });
   w.root.append(h("style", {}, STYLE));
   const strips = model.get("strips");
   const strip = () => strips.find(({ name }) => name === model.get("strip"));
@@ -246,7 +247,7 @@ function render({ model, el }) {
     height: (width) => layOut(strip(), asked(), width).height,
     label: "tokens with their targets",
   });
-  const picture = w.stages.lastElementChild.firstElementChild;
+  const picture = drawStrip.picture;
   const why = h("p", {});
   const legend = h("p", { class: "lc-legend" });
   w.stages.append(legend, why);

@@ -143,8 +143,7 @@ function render({ model, el }) {
       : "";
     return `${phases.map((p) => p.name).join(", then ")}, then the next step; ${chosen().name} is lit${shares}`;
   }, { height: (width) => (width < 560 ? 48 + 52 * (count - 1) : 352), label: "the loop" });
-  const stage = w.stages.lastElementChild;
-  stage.style.position = "relative";
+  const stage = draw.picture.parentElement;
   stage.append(boxes);
 
   // --- what the chosen phase does

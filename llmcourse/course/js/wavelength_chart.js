@@ -45,7 +45,7 @@ const PRESETS = [
 const NAMES = Object.keys(PRESETS[0][1]);
 
 function render({ model, el }) {
-  const w = frame({ model, el, title: "Wavelengths against context" });
+  const w = frame({ model, el, title: "Wavelengths against context", primary: ["scaling", "factor"] });
   w.choice("scaling", "scaling", { options: Object.keys(KINDS), labels: Object.values(KINDS) });
   w.number("factor", "factor s", { log: true });
   w.number("trained", "trained length, tokens", { log: true });

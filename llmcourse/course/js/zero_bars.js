@@ -55,8 +55,6 @@ function render({ model, el }) {
   w.number("memory_gb", "memory of a GPU, GB", { log: true });
   w.number("link_gb_per_s", "link, GB/s", { log: true });
   w.toggle("zoom", "zoom to the memory of a GPU");
-  const buttons = h("div", { class: "lc-player", style: "margin: 0.4rem 0" });
-  w.root.insertBefore(buttons, w.stages);
   w.button("Fewest ranks that fit", () => {
     const { parameters, room, stage } = now();
     const found = fewest(parameters, room, stage);
@@ -64,7 +62,7 @@ function render({ model, el }) {
       w.put("note", `No number of ranks is enough at stage ${stage}: what it does not divide is ` +
         `${size(memory(parameters, 1e15, stage))}, more than a GPU has.`);
     } else w.putNumber("ranks", "ranks", found);
-  }, { into: buttons });
+  });
 
   // Everything that pictures, table and sentence say.
   function now() {
