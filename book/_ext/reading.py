@@ -1,4 +1,4 @@
-"""Comforts of reading: explained terms, numbered equations, listings with links, search texts.
+"""Comforts of reading: explained terms, numbered equations, listings with links.
 
 Tables get a name for an empty corner, and references lose roles that browsers no longer know.
 """
@@ -192,44 +192,8 @@ class ShownIn:
             lines += ["", f"*Shown in:* {chapters}.", ""]
 
 
-# --- search
-
-
-class SearchTexts:
-    """Keeps the text of every page for the snippets of the search page."""
-
-    def __init__(self) -> None:
-        self.texts: dict[str, str] = {}
-
-    def keep(self, _app: Sphinx, page: str, _template: str, _context: Any, tree: Any) -> None:
-        """Keep one page's text, code and outputs as well."""
-        if tree is not None:
-            seen = (n.astext() for n in tree.findall(nodes.TextElement) if is_text(n))
-            self.texts[page] = " ".join(" ".join(seen).split())
-
-    def write(self, app: Sphinx, error: Exception | None) -> None:
-        """Write each text as a script, which a page opened from a file may load.
-
-        One file for each page, so that the search page fetches those of its results alone.
-        """
-        if error is None and app.builder.format == "html":
-            for page, text in self.texts.items():
-                path = Path(app.outdir, "_static", "search_texts", f"{page}.js")
-                path.parent.mkdir(parents=True, exist_ok=True)
-                entry = f"{json.dumps(page)}] = {json.dumps(text, ensure_ascii=False)}"
-                path.write_text(f"window.SEARCH_TEXTS[{entry};\n", encoding="utf8")
-
-
-def is_text(node: nodes.TextElement) -> bool:
-    """Say whether a node is a whole block of text, and no part of another."""
-    hidden = (nodes.raw, nodes.comment, nodes.math, nodes.math_block)
-    return not isinstance(node, (*hidden, nodes.Inline)) and not isinstance(
-        node.parent, nodes.TextElement
-    )
-
-
 def setup(app: Sphinx) -> dict[str, object]:
-    terms, shown, texts = Terms(), ShownIn(), SearchTexts()
+    terms, shown = Terms(), ShownIn()
     app.add_directive("literalinclude", Listing, override=True)
     app.add_directive("plain-listing", PlainListing)
     app.connect("doctree-read", number_equations)
@@ -238,6 +202,4 @@ def setup(app: Sphinx) -> dict[str, object]:
     app.connect("autodoc-process-docstring", shown.add, priority=700)
     app.connect("html-page-context", terms.add, priority=400)
     app.connect("html-page-context", plain_lists, priority=401)
-    app.connect("html-page-context", texts.keep)
-    app.connect("build-finished", texts.write)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": False}
