@@ -71,6 +71,7 @@ lint: $(READY) ## check style, import floors, notebooks and generated pages
 	@$(RUN) -m tools.syllabi --check
 	@$(RUN) -m tools.kernel --check
 	@$(RUN) -m tools.look --check
+	@$(RUN) -m tools.lint_scripts
 
 format: $(READY) ## format the code, strip the notebooks, write the generated pages
 	@$(BIN)/ruff check --fix .

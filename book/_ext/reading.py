@@ -1,15 +1,20 @@
-"""Comforts of reading: explained terms, numbered equations, listings with links, search texts.
+"""Comforts of reading: previews of what is linked, numbered equations, listings with links.
 
 Tables get a name for an empty corner, and references lose roles that browsers no longer know.
 """
 
+import html
 import json
+import posixpath
 import re
+import textwrap
 from pathlib import Path
 from typing import Any
 
+import course
 import nbformat
 import portable
+import search
 from docutils import nodes
 from sphinx import addnodes
 from sphinx.application import Sphinx
@@ -17,10 +22,13 @@ from sphinx.directives.code import CodeBlock, LiteralInclude
 from sphinx.environment import BuildEnvironment
 
 GLOSSARY = "book/glossary"
-TERM_LINK = re.compile(r"glossary\.html#(term-[^\"]+)")
+LINK = re.compile(r'<a class="reference internal" href="([^"#]+\.html(?:#[^"]*)?)"')
+MINUTES = re.compile(r"Minutes\W+(\d+)")
+OPENING = 220
+"""Characters of a chapter's first paragraph, at most, in the preview of a link to it."""
 
 
-# --- terms
+# --- previews
 
 
 def explanations(env: BuildEnvironment) -> dict[str, str]:
@@ -35,29 +43,63 @@ def explanations(env: BuildEnvironment) -> dict[str, str]:
     return found
 
 
+def keep_opening(app: Sphinx, doctree: nodes.document) -> None:
+    """Keep how a chapter begins, and its minutes, for links to it."""
+    if not app.env.docname.startswith("chapters/"):
+        return
+    head = [
+        search.text_of(paragraph)
+        for paragraph in doctree.findall(nodes.paragraph)
+        if isinstance(paragraph.parent, nodes.section)
+    ]
+    minutes = next((found for text in head if (found := MINUTES.match(text))), None)
+    app.env.metadata[app.env.docname] |= {
+        "opening": textwrap.shorten(head[0] if head else "", OPENING, placeholder=" …"),
+        "minutes": minutes[1] if minutes else "",
+    }
+
+
+def chapter_preview(env: BuildEnvironment, document: str) -> list[str]:
+    """Return a chapter's title, how it begins, and its lap and minutes."""
+    kept, number = env.metadata[document], document.removeprefix("chapters/")[:2]
+    laps = course.curriculum_of(env)["laps"]
+    note = [lap["lap"].partition(":")[0] for lap in laps if number in lap["chapters"]]
+    note += [f"{kept['minutes']} minutes"] if kept.get("minutes") else []
+    return [env.titles[document].astext(), kept.get("opening", ""), ", ".join(note)]
+
+
 def script_of(identifier: str, value: object) -> str:
     """Return an element that holds JSON in a page."""
     text = json.dumps(value, sort_keys=True, ensure_ascii=False).replace("<", "\\u003c")
     return f'<script type="application/json" id="{identifier}">{text}</script>'
 
 
-class Terms:
-    """Gives each page the explanations of the terms that it links."""
+class Previews:
+    """Gives each page what it says of the terms and chapters that it links, by address.
+
+    The entry of a citation is in its link already; equations and figures are on the page.
+    """
 
     def __init__(self) -> None:
-        self.all: dict[str, str] | None = None
+        self.terms: dict[str, str] | None = None
 
     def add(
         self, app: Sphinx, page: str, _template: str, context: dict[str, Any], _tree: Any
     ) -> None:
-        """Add the explanations behind the page's body."""
-        used = set(TERM_LINK.findall(context.get("body") or ""))
-        if not used or page == GLOSSARY:
-            return
-        if self.all is None:
-            self.all = explanations(app.env)
-        own = {name: self.all[name] for name in used if name in self.all}
-        context["body"] += script_of("course-terms", own)
+        """Add the previews behind the page's body."""
+        if self.terms is None:
+            self.terms = explanations(app.env)
+        own: dict[str, list[str]] = {}
+        for address in set(LINK.findall(context.get("body") or "")):
+            path, _, anchor = html.unescape(address).partition("#")
+            document = posixpath.normpath(posixpath.join(posixpath.dirname(page), path))
+            document = document.removesuffix(".html")
+            if document == GLOSSARY and anchor in self.terms and page != GLOSSARY:
+                own[f"{path}#{anchor}"] = ["", self.terms[anchor], ""]
+            elif document.startswith("chapters/") and document in app.env.found_docs:
+                own[path] = chapter_preview(app.env, document)
+        if own:
+            context["body"] += script_of("course-previews", own)
 
 
 def plain_lists(
@@ -192,52 +234,15 @@ class ShownIn:
             lines += ["", f"*Shown in:* {chapters}.", ""]
 
 
-# --- search
-
-
-class SearchTexts:
-    """Keeps the text of every page for the snippets of the search page."""
-
-    def __init__(self) -> None:
-        self.texts: dict[str, str] = {}
-
-    def keep(self, _app: Sphinx, page: str, _template: str, _context: Any, tree: Any) -> None:
-        """Keep one page's text, code and outputs as well."""
-        if tree is not None:
-            seen = (n.astext() for n in tree.findall(nodes.TextElement) if is_text(n))
-            self.texts[page] = " ".join(" ".join(seen).split())
-
-    def write(self, app: Sphinx, error: Exception | None) -> None:
-        """Write each text as a script, which a page opened from a file may load.
-
-        One file for each page, so that the search page fetches those of its results alone.
-        """
-        if error is None and app.builder.format == "html":
-            for page, text in self.texts.items():
-                path = Path(app.outdir, "_static", "search_texts", f"{page}.js")
-                path.parent.mkdir(parents=True, exist_ok=True)
-                entry = f"{json.dumps(page)}] = {json.dumps(text, ensure_ascii=False)}"
-                path.write_text(f"window.SEARCH_TEXTS[{entry};\n", encoding="utf8")
-
-
-def is_text(node: nodes.TextElement) -> bool:
-    """Say whether a node is a whole block of text, and no part of another."""
-    hidden = (nodes.raw, nodes.comment, nodes.math, nodes.math_block)
-    return not isinstance(node, (*hidden, nodes.Inline)) and not isinstance(
-        node.parent, nodes.TextElement
-    )
-
-
 def setup(app: Sphinx) -> dict[str, object]:
-    terms, shown, texts = Terms(), ShownIn(), SearchTexts()
+    previews, shown = Previews(), ShownIn()
     app.add_directive("literalinclude", Listing, override=True)
     app.add_directive("plain-listing", PlainListing)
     app.connect("doctree-read", number_equations)
     app.connect("doctree-read", name_empty_headers)
     app.connect("env-get-updated", number_by_chapter, priority=900)
     app.connect("autodoc-process-docstring", shown.add, priority=700)
-    app.connect("html-page-context", terms.add, priority=400)
+    app.connect("doctree-read", keep_opening)
+    app.connect("html-page-context", previews.add, priority=400)
     app.connect("html-page-context", plain_lists, priority=401)
-    app.connect("html-page-context", texts.keep)
-    app.connect("build-finished", texts.write)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": False}

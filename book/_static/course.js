@@ -33,19 +33,49 @@ document.addEventListener("DOMContentLoaded", () => {
   split();
 });
 
-// A glossary term is explained where it stands, on hover, on focus and on touch.  The page carries
-// the explanations of its own terms (book/_ext/reading.py).
+// What a link leads to shows where the link stands, on hover, on focus and on touch: a term's
+// explanation, how a chapter begins, the entry of a citation, an equation, a figure.  The page
+// carries what it says of terms and chapters (book/_ext/reading.py); the rest is on it already.
 document.addEventListener("DOMContentLoaded", () => {
-  const terms = document.getElementById("course-terms");
-  if (!terms) return;
-  const explained = JSON.parse(terms.textContent);
+  const kept = JSON.parse(document.getElementById("course-previews")?.textContent ?? "{}");
   const bubble = document.createElement("div");
-  bubble.id = "course-term";
+  bubble.id = "course-preview";
   bubble.setAttribute("role", "tooltip");
   bubble.hidden = true;
   document.body.append(bubble);
   let shown = null;
   let timer = null;
+
+  function line(name, text) {
+    const made = document.createElement(name);
+    made.textContent = text;
+    return made;
+  }
+
+  // A part of this page once more, without what there may be only once.
+  function copy(part) {
+    const made = part.cloneNode(true);
+    for (const one of [made, ...made.querySelectorAll("[id]")]) one.removeAttribute("id");
+    for (const one of made.querySelectorAll("a.headerlink, script")) one.remove();
+    return made;
+  }
+
+  // What there is to show of a link: a function that makes it, or nothing.
+  function previewOf(link) {
+    const address = link.getAttribute("href");
+    const said = kept[decodeURI(address)] ?? kept[address.split("#")[0]];
+    if (said) {
+      const lines = () => ["strong", "span", "small"].map((name, at) => said[at] && line(name, said[at]));
+      return () => lines().filter(Boolean);
+    }
+    if (link.closest(".bibtex-citation") && link.title) {
+      const { title } = link;
+      link.removeAttribute("title");  // the browser's own would stand beside ours
+      return () => [line("span", title)];
+    }
+    const part = address.startsWith("#") ? document.getElementById(decodeURIComponent(address.slice(1))) : null;
+    return part?.matches("figure, div.math") ? () => [copy(part)] : null;
+  }
 
   function hide() {
     clearTimeout(timer);
@@ -54,12 +84,12 @@ document.addEventListener("DOMContentLoaded", () => {
     bubble.hidden = true;
   }
 
-  function show(link) {
+  function show(link, parts) {
     clearTimeout(timer);
     if (shown === link) return;
     hide();
     shown = link;
-    bubble.textContent = explained[link.dataset.term];
+    bubble.replaceChildren(...parts);
     bubble.hidden = false;
     link.setAttribute("aria-describedby", bubble.id);
     const place = link.getClientRects()[0];
@@ -71,20 +101,31 @@ document.addEventListener("DOMContentLoaded", () => {
   }
 
   const later = () => { timer = setTimeout(hide, 250); };
-  for (const link of document.querySelectorAll("article.bd-article a[href*='glossary.html#term-']")) {
-    const name = decodeURIComponent(link.hash.slice(1));
-    if (!(name in explained)) continue;
-    link.dataset.term = name;
-    link.classList.add("course-term");
-    link.addEventListener("mouseenter", () => show(link));
+  for (const link of document.querySelectorAll("article.bd-article a.reference.internal")) {
+    const make = previewOf(link);
+    if (!make) continue;
+    const open = () => show(link, make());
+    if (link.hash.startsWith("#term-")) link.classList.add("course-term");
+    link.addEventListener("mouseenter", open);
     link.addEventListener("mouseleave", later);
-    link.addEventListener("focus", () => show(link));
+    link.addEventListener("focus", open);
     link.addEventListener("blur", hide);
+    // The first touch shows, the second leads on; a chapter opens at once.
+    let wasShown = false;
+    link.addEventListener("pointerdown", () => { wasShown = shown === link; });
+    link.addEventListener("click", (event) => {
+      if (event.pointerType !== "touch" || wasShown || link.pathname.includes("/chapters/") && !link.hash) return;
+      event.preventDefault();
+      open();
+    });
   }
-  // The explanation stays while the pointer is on it, and Escape puts it away.
+  // It stays while the pointer is on it; Escape and a touch elsewhere put it away.
   bubble.addEventListener("mouseenter", () => clearTimeout(timer));
   bubble.addEventListener("mouseleave", later);
   document.addEventListener("keydown", (event) => { if (event.key === "Escape") hide(); });
+  document.addEventListener("pointerdown", ({ target }) => {
+    if (shown && !bubble.contains(target) && !shown.contains(target)) hide();
+  });
 });
 
 // The checks of a page stand in folded cells: a button opens them all, and folds them again.

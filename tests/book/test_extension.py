@@ -218,7 +218,7 @@ def test_the_map_has_every_part(book):
 def test_the_foot_of_a_page_leads_on_in_its_lap(tmp_path, monkeypatch):
     """Chapter 09, of the second lap, stands between 05 and 10 in the contents."""
     monkeypatch.syspath_prepend(ROOT / "book" / "_ext")
-    names = "05_tokens", "09_data_loading", "10_blueprint"
+    names = "00_how_to_use", "05_tokens", "09_data_loading", "10_blueprint"
     few = small_curriculum()
     for part in few["parts"]:
         part["chapters"] = [c for c in part["chapters"] if c["number"] in {n[:2] for n in names}]
@@ -230,14 +230,19 @@ def test_the_foot_of_a_page_leads_on_in_its_lap(tmp_path, monkeypatch):
     toc = [".. toctree::", "", *(f"   {name.replace('__', '/')}" for name in sorted(pages))]
     out, warnings = build(tmp_path, few, intro="Home\n====\n\n" + "\n".join(toc), **pages)
     assert warnings == ""
-    follows = {}
+    leads = {}
     for name in pages:
         page = (out / f"{name.replace('__', '/')}.html").read_text(encoding="utf8")
-        found = re.search(r'<link rel="next" title="(.*?)" href="(.*?)"', page)
-        follows[name] = (found[1], found[2]) if found else None
-    assert follows["chapters__05_tokens"] == ("Exercises ①", "../exercises/05_tokens.html")
-    assert follows["exercises__05_tokens"] == ("blueprint ①", "../chapters/10_blueprint.html")
-    assert follows["chapters__10_blueprint"] == ("data_loading ②", "09_data_loading.html")
+        for side in ("prev", "next"):
+            found = re.search(rf'<link rel="{side}" title="(.*?)" href="(.*?)"', page)
+            leads[name, side] = found.groups() if found else None
+    assert leads["chapters__05_tokens", "next"] == ("blueprint ①", "10_blueprint.html")
+    assert leads["chapters__10_blueprint", "prev"] == ("tokens ①", "05_tokens.html")
+    assert leads["chapters__10_blueprint", "next"] == ("data_loading ②", "09_data_loading.html")
+    assert leads["exercises__05_tokens", "prev"] == ("tokens ①", "../chapters/05_tokens.html")
+    blueprint = ("blueprint ①", "../chapters/10_blueprint.html")
+    assert leads["exercises__05_tokens", "next"] == blueprint
+    assert leads["chapters__05_tokens", "prev"] == ("how_to_use", "00_how_to_use.html")
     contents = (out / "intro.html").read_text(encoding="utf8")
     assert re.findall(r"(\w+)<span class=\"lap\"> (.)</span>", contents) == [
         ("tokens", "①"),

@@ -51,11 +51,23 @@ def test_equations_and_figures_are_numbered_within_the_chapter(chapter):
     assert figures == [f"{own}.{n}" for n in range(1, len(figures) + 1)]
 
 
-def test_the_page_explains_the_terms_that_it_links():
+def test_the_page_carries_previews_of_the_terms_and_chapters_that_it_links():
     html = page("chapters/16_cross_entropy")
-    terms = json.loads(re.search(r'id="course-terms">(.*?)</script>', html)[1])
-    assert terms["term-perplexity"]
-    assert set(terms) == set(re.findall(r"glossary\.html#(term-[^\"]+)", html))
+    kept = json.loads(re.search(r'id="course-previews">(.*?)</script>', html)[1])
+    title, explained, note = kept["../book/glossary.html#term-perplexity"]
+    assert (title, note) == ("", "")
+    assert len(explained) > 10
+    title, opening, note = kept["01_whole_run.html"]
+    assert title == "01 A whole training run in one page"
+    assert opening.startswith("Here is a program that writes stories")
+    assert re.fullmatch(r"First lap, \d+ minutes", note)
+    body = html.partition('id="course-previews"')[0]
+    article = body[body.index("<article") :]
+    linked = set(
+        re.findall(r'class="reference internal" href="([^"]*glossary\.html#term-[^"]+)', body)
+    )
+    linked |= set(re.findall(r'class="reference internal" href="(\d\d_\w+\.html)"', article))
+    assert linked == set(kept)
 
 
 def test_a_stylesheet_keeps_its_addresses_and_loses_the_icon_font(tmp_path):

@@ -122,33 +122,6 @@ def test_an_outside_request_is_seen(chromium, tmp_path):
         assert visit.outside(root) == ["http://192.0.2.1/x.png"]
 
 
-@pytest.mark.parametrize("word", ["perplexity", "clip_by_global_norm", "bits per byte"])
-def test_search_finds_prose_and_code_from_a_file(chromium, word):
-    address = f"{(visits.HTML / 'search.html').as_uri()}?q={word}"
-    with visits.opened(chromium, address) as (page, visit):
-        page.locator("#search-results li .context mark").first.wait_for()
-        assert page.locator("#search-results mark").first.text_content().lower() == word
-        assert visit.errors == []
-
-
-def test_a_term_is_explained_on_hover_and_focus_and_put_away(chromium):
-    address = (visits.HTML / "chapters/16_cross_entropy.html").as_uri()
-    with visits.opened(chromium, address) as (page, _):
-        bubble = page.locator("#course-term")
-        link = page.locator("a.course-term").first
-        link.hover()
-        assert bubble.is_visible()
-        bubble.hover()
-        page.wait_for_timeout(400)
-        assert bubble.is_visible(), "it stays while the pointer is on it"
-        page.keyboard.press("Escape")
-        assert bubble.is_hidden()
-        link.focus()
-        assert bubble.is_visible()
-        assert link.get_attribute("aria-describedby") == "course-term"
-        assert len(bubble.text_content()) > 10
-
-
 def test_the_strip_leads_to_other_phases(chromium):
     address = (visits.HTML / "chapters/16_cross_entropy.html").as_uri()
     with visits.opened(chromium, address) as (page, _):

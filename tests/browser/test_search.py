@@ -1,0 +1,212 @@
+"""The search while somebody types: which pages a query finds, and how the field behaves."""
+
+import re
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.browser import visits
+
+FIRST = {
+    "learning rate": "chapters/26_learning_rate",
+    "ring all-reduce": "chapters/22_collectives",
+    "perplexity": "chapters/16_cross_entropy",
+    "cross-entropy": "chapters/16_cross_entropy",
+    "crossentropy": "chapters/16_cross_entropy",
+    "gradient clipping": "chapters/25_optimizers",
+    "attention": "chapters/11_attention",
+    "ZeRO": "chapters/24_zero",
+    "scaling laws": "chapters/34_scaling_laws",
+    "chinchilla": "chapters/34_scaling_laws",
+    "momentum": "chapters/03_downhill",
+    "warm-up": "chapters/26_learning_rate",
+    "warmup": "chapters/26_learning_rate",
+    "KV cache": "chapters/11_attention",
+    "RoPE": "chapters/13_norm_rope_silu",
+    "mixture of experts": "chapters/14_mixture_of_experts",
+    "checkpoint": "chapters/30_checkpoints",
+    "reward model": "chapters/41_preferences",
+    "pipeline bubble": "chapters/21_pipelines",
+    "what is a token": "chapters/05_tokens",
+    "batch size": "chapters/32_batch_size",
+    "overfit": "chapters/33_epochs",
+    "lerning rate": "chapters/26_learning_rate",
+    "atention": "chapters/11_attention",
+    "clip_by_global_norm": "book/api/optim",
+}
+"""Where a query leads when Enter is pressed."""
+AMONG_THREE = {
+    "softmax": "chapters/16_cross_entropy",
+    "sofmax": "chapters/16_cross_entropy",
+    "causal mask": "book/glossary",
+    "loss spike": "chapters/28_stability",
+    "bf16": "chapters/27_mixed_precision",
+    "exercises attention": "exercises/11_attention",
+    "backprop": "chapters/18_backpropagation",
+}
+"""Where there is more than one good answer."""
+MOST_BYTES = 300_000
+"""Of the index, compressed: it is loaded once, when somebody begins to search."""
+
+RANK = """async (queries) => {
+  const { open, rank, askedOf } = window.courseSearch;
+  await new Promise((done) => {
+    const script = document.createElement("script");
+    script.src = "_static/search_index.js";
+    script.addEventListener("load", done);
+    document.head.append(script);
+  });
+  const book = open(window.SEARCH_INDEX);
+  return queries.map((query) => rank(book, query).slice(0, 3).map(({ page }) => page.name));
+}"""
+SMALL = {
+    "pages": [
+        ["chapters/01", "01 The loss", 0],
+        ["book/glossary", "Glossary", 2],
+        ["exercises/01", "01 Exercises: the loss", 4],
+    ],
+    "headings": [[0, "soft", "Softmax by hand"], [1, "term-loss", "loss"]],
+    "words": "entropy rare softmax the",
+    "places": "001011021 021 005 001011021",
+}
+
+
+@pytest.fixture(scope="module")
+def found(book, chromium):
+    queries = [*FIRST, *AMONG_THREE]
+    with visits.opened(chromium, (visits.HTML / "search.html").as_uri()) as (page, _):
+        return dict(zip(queries, page.evaluate(RANK, queries), strict=True))
+
+
+@pytest.mark.parametrize("query", FIRST)
+def test_the_first_page_found(found, query):
+    assert found[query][0] == FIRST[query]
+
+
+@pytest.mark.parametrize("query", AMONG_THREE)
+def test_a_page_among_the_first_three(found, query):
+    assert AMONG_THREE[query] in found[query]
+
+
+def ranked(chromium, *queries):
+    script = (visits.build_book.ROOT / "book" / "_static" / "search_rank.js").read_text("utf8")
+    page = chromium.new_page()
+    page.evaluate(script)
+    call = """([small, queries]) => {
+      const { open, rank } = window.courseSearch;
+      const named = ({ page, heading }) => [page.name, heading?.anchor];
+      return queries.map((query) => rank(open(small), query).map(named));
+    }"""
+    answers = page.evaluate(call, [SMALL, list(queries)])
+    page.close()
+    return answers
+
+
+def test_titles_come_first_and_chapters_before_glossary_and_exercises(chromium):
+    loss, heading, everywhere = ranked(chromium, "loss", "softmax hand", "entropy")
+    assert [name for name, _ in loss] == ["chapters/01", "exercises/01", "book/glossary"]
+    assert heading == [["chapters/01", "soft"]]
+    assert [name for name, _ in everywhere] == ["chapters/01", "book/glossary", "exercises/01"]
+
+
+def test_one_letter_is_forgiven_and_two_are_not(chromium):
+    wrong = ["sofmax", "softtmax", "sofdmax", "sotfmax", "softm", "sofdm"]
+    for query, answer in zip(wrong, ranked(chromium, *wrong), strict=True):
+        assert [name for name, _ in answer] == ["chapters/01"], query
+    assert ranked(chromium, "sodfmax", "oftmaxx", "rale", "rar", "raree", "", "?") == [
+        [],
+        [],
+        [["exercises/01", None]],
+        [["exercises/01", None]],
+        [["exercises/01", None]],
+        [],
+        [],
+    ]
+
+
+def test_the_index_is_loaded_when_the_field_has_the_focus_and_is_small(book, chromium):
+    with visits.opened(chromium, (visits.HTML / "chapters/01_whole_run.html").as_uri()) as (
+        page,
+        visit,
+    ):
+        asked = [a for a in visit.requests if "search_" in a]
+        assert asked == []
+        page.keyboard.press("/")
+        page.get_by_role("combobox").wait_for()
+        page.wait_for_function("window.SEARCH_INDEX")
+        page.keyboard.type("perplexity")
+        page.locator(".course-hit mark").first.wait_for()
+        asked = [a.rpartition("_static/")[2] for a in visit.requests if "search_" in a]
+        assert asked[0] == "search_index.js"
+        assert "search_texts/chapters/16_cross_entropy.js" in asked
+        assert visit.errors == []
+    assert visits.compressed_size(visits.HTML / "_static" / "search_index.js") < MOST_BYTES
+    assert not (visits.HTML / "searchindex.js").exists()
+
+
+@pytest.mark.parametrize("width", [1440, 360])
+def test_the_field_is_used_with_keys(book, chromium, width):
+    with visits.opened(chromium, (visits.HTML / "book/map.html").as_uri()) as (page, visit):
+        page.set_viewport_size({"width": width, "height": 740})
+        page.keyboard.press("Control+k")
+        field, options = page.get_by_role("combobox"), page.get_by_role("option")
+        expect(field).to_be_focused()
+        assert field.get_attribute("aria-expanded") == "false"
+        page.keyboard.type("ring all-reduce")
+        expect(page.locator("dialog [role=status]")).to_have_text(re.compile(r"^\d+ pages"))
+        assert field.get_attribute("aria-expanded") == "true"
+        assert 3 < options.count() <= 8
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        page.locator(".course-hit mark").first.wait_for()
+        if width == 1440:
+            assert visits.axe_in_both_themes(page) == []
+        chosen = page.locator("[role=option][aria-selected=true]")
+        last = options.count() - 1
+        for key, place in (("Down", 1), ("Up", 0), ("Up", last), ("Down", 0)):
+            page.keyboard.press(f"Arrow{key}")
+            assert chosen.get_attribute("id") == options.nth(place).get_attribute("id")
+            assert field.get_attribute("aria-activedescendant") == chosen.get_attribute("id")
+        page.keyboard.press("Escape")
+        expect(field).to_be_hidden()
+        page.keyboard.press("/")
+        expect(field).to_be_focused()
+        page.keyboard.press("Enter")
+        page.wait_for_url(re.compile(r"/chapters/22_collectives\.html"))
+        assert visit.errors == []
+
+
+def test_the_field_says_what_it_looked_for_instead(book, chromium):
+    with visits.opened(chromium, (visits.HTML / "book/map.html").as_uri()) as (page, _):
+        said = page.locator("dialog [role=status]")
+        page.keyboard.press("/")
+        page.keyboard.type("sofmax")
+        expect(said).to_contain_text("for “softmax” · all of them")
+        page.get_by_role("combobox").fill("qqqq attention")
+        expect(said).to_contain_text("“qqqq” stands on no page")
+        page.get_by_role("combobox").fill("qqqq")
+        expect(said).to_have_text("No pages")
+        assert page.get_by_role("option").count() == 0
+
+
+@pytest.mark.parametrize("word", ["perplexity", "clip_by_global_norm", "bits per byte"])
+def test_the_page_of_all_results_finds_prose_and_code_from_a_file(book, chromium, word):
+    address = f"{(visits.HTML / 'search.html').as_uri()}?q={word}"
+    with visits.opened(chromium, address) as (page, visit):
+        page.locator("#search-results mark").first.wait_for()
+        marked = " ".join(page.locator(".course-hit").first.locator("mark").all_text_contents())
+        assert marked.lower().startswith(word)
+        page.locator(".course-hit").first.click()
+        page.wait_for_url(re.compile(r"html#"))
+        assert visit.errors == []
+
+
+def test_without_scripts_there_are_an_index_and_a_map(book, chromium):
+    address = (visits.HTML / "search.html").as_uri()
+    context = chromium.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(address)
+    main = page.locator("#search-results")
+    assert main.get_by_role("link", name="map of all chapters").is_visible()
+    page.get_by_role("link", name="Index of all names").click()
+    assert page.url.endswith("genindex.html")
+    context.close()
