@@ -18,7 +18,7 @@ from course import phase_of
 from PIL import Image
 from sphinx.application import Sphinx
 
-from llmcourse.course.look import hues, look
+from llmcourse.course.look import design_tokens, hues
 
 IMAGE = re.compile(
     r'<img (?P<rest>[^>]*?)src="(?P<folder>[^"]*_images/)(?P<name>[0-9a-f]{64}\.(?:svg|png))"[^>]*>'
@@ -67,7 +67,7 @@ def turned(colours: Colours) -> Colours:
 
     The hue stays.  Where a screen cannot show the new colour, it gets as pale as it must.
     """
-    low, high = oklab(rows(look()["dark"]["back"], look()["dark"]["text"]))[:, 0]
+    low, high = oklab(rows(design_tokens()["dark"]["back"], design_tokens()["dark"]["text"]))[:, 0]
     lab = oklab(colours)
     lab[:, 0] = low + (high - low) * (1 - lab[:, 0])
     for _ in range(12):
@@ -84,7 +84,10 @@ def pairs(theme: str, phase: int) -> dict[tuple[int, ...], tuple[int, ...]]:
     before, after = hues("light"), hues(theme, phase)
     if theme == "dark":
         for name in ("text", "muted", "line", "back", "surface"):
-            before, after = [*before, look()["light"][name]], [*after, look()["dark"][name]]
+            before, after = (
+                [*before, design_tokens()["light"][name]],
+                [*after, design_tokens()["dark"][name]],
+            )
     found = zip(rows(*before).tolist(), rows(*after).tolist(), strict=True)
     return {tuple(old): tuple(new) for old, new in found}
 
@@ -189,7 +192,7 @@ def write_figure(source: Path, target: Path, theme: str, phase: int) -> None:
     with Image.open(source) as image:
         density = image.info.get("dpi")
         drawn = recoloured_image(image, change)
-    whole = Image.new("RGBA", drawn.size, look()[theme]["back"])
+    whole = Image.new("RGBA", drawn.size, design_tokens()[theme]["back"])
     whole.alpha_composite(drawn)
     whole.convert("RGB").save(target, **({"dpi": density} if density else {}))
 

@@ -1,4 +1,4 @@
-import { axes, clamp, frame, h, label, line, onDrag, s, scale, show, uniqueId } from "./kit.js";
+import { axes, clamp, frame, label, line, onDrag, s, scale, show, uniqueId } from "./kit.js";
 
 // --- arithmetic, compared with llmcourse.scale.cluster by the tests; times are in seconds
 
@@ -155,7 +155,7 @@ function render({ model, el }) {
 
   const PLOT = 250;
   let nowPlace = null;
-  const drawCurve = w.stage((svg, wide, tall) => {
+  const drawCurve = w.stage((svg, wide) => {
     const state = now();
     const other = kept();
     const { interval, best, young, save, restart, mtbf } = state;

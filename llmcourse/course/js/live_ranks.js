@@ -1,4 +1,4 @@
-import { frame, h, label, s, scale, show, ticks } from "./kit.js";
+import { frame, h, label, s, scale, show } from "./kit.js";
 import { brief, chart, fillKey, LAB_STYLE, thread, told, whenSeen } from "./live_lab.js";
 import ENGINE from "./live/rank.js" with { type: "text" };
 

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from llmcourse.course.widgets.leaks import LeakBoard
     from llmcourse.course.widgets.live import LiveRun
     from llmcourse.course.widgets.live_gradient import LiveGradient
-    from llmcourse.course.widgets.live_prompt import LivePrompt
     from llmcourse.course.widgets.live_labs import LiveCrash, LiveRanks, LiveSpike
+    from llmcourse.course.widgets.live_prompt import LivePrompt
     from llmcourse.course.widgets.machine import MachineBoard
     from llmcourse.course.widgets.memory import MemoryTimeline
     from llmcourse.course.widgets.mesh import MeshGrid
