@@ -11,11 +11,10 @@ from llmcourse.course.widget import bundle, module
 from llmcourse.course.widgets import LiveCrash, LiveRanks, LiveSpike
 from llmcourse.parallel.collectives.chunks import chunk_sizes
 from tests.browser import kit
+from tests.browser.engine import THREAD, as_array, as_text, start_of
 from tests.browser.registry import tiny_config
-from tests.browser.test_live_engine import THREAD, as_array, as_text, engine, start_of
 from tests.browser.test_widget_live import press, wait_to_say
 
-__all__ = ["engine"]  # a fixture
 RANK = bundle("live/rank.js")
 RUN = bundle("live/worker.js")
 
