@@ -161,7 +161,7 @@ function render({ model, el }) {
 
   const twinLook = { stroke: "var(--lc-muted)", "stroke-width": 6, "stroke-opacity": 0.45 };
   function curves() {
-    if (!whole.length) {
+    if (broken) { // else it is for the reader to find out
       return Object.entries(recorded).map(([name, points]) => ({ name: `recorded: ${name}`, points,
         look: WAYS[name]?.look ?? twinLook }));
     }

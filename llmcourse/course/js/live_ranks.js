@@ -26,6 +26,9 @@ const LOOKS = {
   2: { stroke: "var(--lc-2)", "stroke-width": 3.2 },
   4: { stroke: "var(--lc-text)", "stroke-width": 1.2 },
 };
+const STYLE = `
+.lc .lr-hash { font-family: monospace; paint-order: stroke; stroke-width: 4;
+  stroke: var(--pst-color-background, var(--jp-layout-color1, #fff)); }`;
 const hue = (phase) => `var(--phase-${phase}, var(--lc-${(phase - 1) % 6 + 1}))`;
 const nats = (loss) => loss.toFixed(2);
 const ranksOf = (n) => `${n} rank${n === 1 ? "" : "s"}`;
@@ -36,7 +39,7 @@ function render({ model, el }) {
   const recorded = model.get("losses");
   const calm = window.matchMedia("(prefers-reduced-motion: reduce)").matches;
   const w = frame({ model, el, title: "Ranks in your browser: one thread each, and messages between them" });
-  w.root.prepend(h("style", {}, LAB_STYLE));
+  w.root.prepend(h("style", {}, LAB_STYLE + STYLE));
   const ranks = () => Number(model.get("ranks"));
 
   // --- the ranks, each in a thread of its own
@@ -182,11 +185,6 @@ function render({ model, el }) {
         svg.append(s("rect", { x: x(from), y, width: Math.max(0.5, x(to) - x(from)), height: 22, fill: hue(i + 1),
           "fill-opacity": i === 4 || !report.sent.length ? 1 : 0.45, class: `lr-phase-${i + 1}` }));
       });
-      if (!report) continue;
-      const odd = report.hash !== last[0].hash;
-      const [hx, hy] = width < 480 ? [left, y + 36] : [right + 8, y + 15];
-      svg.append(label(hx, hy, `${odd ? "≠ " : ""}${brief(report.hash)}`, {
-        style: `font-family: monospace; fill: var(${odd ? "--lc-5" : "--lc-text"})` }));
     }
     if (n > 1) {
       svg.append(label(2, bottom + 12, "rank 0", { style: "fill: var(--lc-muted)" }),
@@ -199,6 +197,12 @@ function render({ model, el }) {
           class: "lr-message" }), s("circle", { cx: x2, cy: y2, r: 2.5, fill: hue(5) }));
       }
     }
+    last?.forEach(({ hash }, r) => {
+      const odd = hash !== last[0].hash;
+      const [hx, hy] = width < 480 ? [left, top + ROW * r + 36] : [right + 8, top + ROW * r + 15];
+      svg.append(label(hx, hy, `${odd ? "≠ " : ""}${brief(hash)}`, { class: "lr-hash",
+        style: `fill: var(${odd ? "--lc-5" : "--lc-text"})` }));
+    });
     svg.append(label(left, bottom + 30, "0"), label(right, bottom + 30, last ? `${end.toFixed(1)} ms` : "time", {
       "text-anchor": "end" }));
     if (!last) return "no step yet";

@@ -35,6 +35,7 @@ function render({ model, el }) {
   let wanted = false;
   let seen = true;
   let step = 0;
+  let broken = false; // whether this browser cannot do it
   let goingBack = false; // until the thread says that it is there: what it reports before is left out
   let trunk = []; // reports of steps 1 to `saved`
   let branches = {}; // way to the reports of what came of it
@@ -66,7 +67,7 @@ function render({ model, el }) {
     worker?.terminate();
     worker = null;
     wanted = false;
-    for (const button of [train, bad, back, anew]) button.disabled = true;
+    broken = train.disabled = anew.disabled = true;
     model.set("note", `This browser cannot train it here (${why}). The curves are those of a recorded run.`);
     draw();
   }
@@ -128,16 +129,16 @@ function render({ model, el }) {
   const ways = () => Object.entries(WAYS).filter(([kind]) => branches[kind]?.length);
   const of = (reports, what) => reports.map((report) => [report.step, report[what]]);
   function curves(what) {
-    if (!trunk.length) {
+    if (broken) { // else it is for the reader to find out
       return Object.entries(recorded).map(([kind, { [what]: values }]) => ({ ...WAYS[kind], kind,
         name: `recorded: ${WAYS[kind].name}`, points: values.map((value, i) => [i + 1, value]) }));
     }
     const common = of(trunk, what);
     const found = ways().map(([kind, each]) =>
       ({ ...each, kind, points: [...common.slice(-1), ...of(branches[kind], what)] }));
-    return [{ name: "before", points: common, look: { stroke: "var(--lc-text)", "stroke-width": 1.4 } }, ...found];
+    return !trunk.length ? [] : [{ name: "before", points: common, look: { stroke: "var(--lc-text)", "stroke-width": 1.4 } }, ...found];
   }
-  const from = () => (trunk.length && step < saved ? 0 : saved - 20);
+  const from = () => (broken || step >= saved ? saved - 20 : 0);
 
   function picture(svg, width, height, what, settings) {
     const shown = settings.curves ?? curves(what);
