@@ -44,6 +44,8 @@ CHECKS = "checks"
 """The tag of the cell that holds a section's assertions, out of sight."""
 MAX_ASSERTIONS = 3
 """So many assertions of a chapter stay in sight: those that teach."""
+MAX_COLUMNS = 72
+"""So long may a line of code in sight be: the page's column shows it whole."""
 NEW_IN_8 = {
     *(
         "CheckboxStyle",
@@ -128,6 +130,7 @@ def problems(path: Path, names: set[str]) -> Iterator[str]:
     yield from portable_problems(notebook)
     yield from figure_problems(notebook)
     yield from fold_problems(notebook)
+    yield from width_problems(notebook)
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
     if not setup_cells.is_stamped(notebook):
         yield "its first code cell is not the setup cell: run make format"
@@ -140,6 +143,24 @@ def problems(path: Path, names: set[str]) -> Iterator[str]:
             yield f"cell {cell.get('id')}: {problem}"
 
 
+def is_folded(cell: nbformat.NotebookNode) -> bool:
+    """Say whether the page shows a code cell's code at a click, or not at all."""
+    return bool({"hide-input", "remove-input", "remove-cell"} & {*cell.metadata.get("tags", ())})
+
+
+def width_problems(notebook: nbformat.NotebookNode) -> Iterator[str]:
+    """Yield the lines of code in sight that are too long."""
+    for cell in notebook.cells:
+        if cell.cell_type != "code" or is_folded(cell):
+            continue
+        for number, line in enumerate(cell.source.split("\n"), start=1):
+            if len(line) > MAX_COLUMNS:
+                yield (
+                    f"cell {cell.get('id')}: line {number} has {len(line)} columns,"
+                    f" more than {MAX_COLUMNS}"
+                )
+
+
 def fold_problems(notebook: nbformat.NotebookNode) -> Iterator[str]:
     """Yield code that is folded in one front end alone, and checks that are in sight."""
     in_sight = 0
@@ -148,7 +169,7 @@ def fold_problems(notebook: nbformat.NotebookNode) -> Iterator[str]:
             continue
         name, tags = f"cell {cell.get('id')}", {*cell.metadata.get("tags", ())}
         folds = (
-            bool({"hide-input", "remove-input", "remove-cell"} & tags),
+            is_folded(cell),
             cell.metadata.get("jupyter", {}).get("source_hidden", False),
             cell.metadata.get("cellView") == "form",
         )

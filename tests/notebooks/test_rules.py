@@ -213,6 +213,16 @@ def test_three_assertions_stay_in_sight_and_the_others_are_folded(tmp_path):
     assert any("shows 4 assertions" in problem for problem in found_in(tmp_path, cells))
 
 
+def test_a_line_of_code_in_sight_has_at_most_72_columns(tmp_path):
+    cells = good()
+    cells["checks"].source = "# @title Checks\nassert 6 < 7  # " + 90 * "x"  # folded: no limit
+    cells["scale-table"].source = "print(42)\nprint('" + 63 * "x" + "')"
+    assert found_in(tmp_path, cells) == []
+    cells["scale-table"].source += ";"
+    (problem,) = found_in(tmp_path, cells)
+    assert problem == "cell scale-table: line 2 has 73 columns, more than 72"
+
+
 @pytest.mark.parametrize("broken", ["in sight", "empty"])
 def test_checks_are_folded_and_check_something(tmp_path, broken):
     cells = good()
