@@ -2,6 +2,7 @@
 
 Directives
     ```{phases} 3```     the seven phases, the third lit; several numbers, or "all"
+    ```{head} 19```      a chapter's drawing, question, time, lap, and what it needs
     ```{checked} 12```   how many statements of a page are checked
     ```{coursemap}```    all chapters by part, as links
 
@@ -11,14 +12,18 @@ Each chapter carries the mark of its lap in the contents, and its foot leads on 
 import json
 import re
 from pathlib import Path
+from typing import ClassVar
 
 from docutils import nodes
+from drawings import drawing
 from sphinx.addnodes import pending_xref
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 from sphinx.util.docutils import SphinxDirective
 
-PHASES = ("data", "forward", "loss", "backward", "sync", "optimizer", "checkpoint")
+from llmcourse.course.look import look
+
+PHASES = tuple(look()["phases"])
 CURRICULUM = "llmcourse/course/curriculum.json"
 MARKS = "①②"
 """Of the laps, in the contents, on the map and at the foot of a page."""
@@ -127,6 +132,45 @@ class PhaseStrip(SphinxDirective):
         if document == self.env.docname:
             return nodes.inline("", f"{number} {name}")
         return link(self.env, document, f"{number} {name}")
+
+
+class Head(SphinxDirective):
+    """The card at the head of a chapter: drawing, question, time, lap, and what it needs."""
+
+    required_arguments = 1
+    option_spec: ClassVar = {"reading": str, "running": str, "needs": str.split}
+
+    def run(self) -> list[nodes.Node]:
+        number = self.arguments[0]
+        all_chapters = {c["number"]: c for part in parts_of(self.env) for c in part["chapters"]}
+        part, place = self._place()
+        facts = nodes.container(classes=["chapter-facts"])
+        question = all_chapters[number]["question"]
+        facts += nodes.paragraph("", question, classes=["chapter-question"])
+        facts += nodes.paragraph("", " · ".join(self._about()))
+        needs = [all_chapters[other] for other in self.options.get("needs", ())]
+        if needs:
+            line = nodes.paragraph("", nodes.Text("You need"), classes=["chapter-needs"])
+            for chapter in needs:
+                label = f"{chapter['number']} {chapter['title']}"
+                line += [nodes.Text(" "), link(self.env, document_of(chapter), label)]
+            facts += line
+        picture = nodes.raw("", drawing(part, place), format="html")
+        return [nodes.container("", picture, facts, classes=["chapter-head"])]
+
+    def _place(self) -> tuple[int, int]:
+        """Return where the chapter stands: the number of its part, and its place there."""
+        for number, part in enumerate(parts_of(self.env)):
+            for place, chapter in enumerate(part["chapters"]):
+                if chapter["number"] == self.arguments[0]:
+                    return number, place
+        raise self.error(f"head: there is no chapter {self.arguments[0]!r}")
+
+    def _about(self) -> list[str]:
+        mark = lap_marks(self.env).get(self.arguments[0])
+        lap = [f"{mark} {('first', 'second')[MARKS.index(mark)]} lap"] if mark else []
+        minutes, running = self.options["reading"], self.options["running"]
+        return [f"{minutes} minutes to read, {running} to run", *lap]
 
 
 class Checked(SphinxDirective):
@@ -242,6 +286,7 @@ def link_chapters(
 
 def setup(app: Sphinx) -> dict[str, object]:
     app.add_directive("phases", PhaseStrip)
+    app.add_directive("head", Head)
     app.add_directive("checked", Checked)
     app.add_directive("coursemap", CourseMap)
     app.connect("doctree-read", colour_of_phase)

@@ -146,7 +146,7 @@ class Figures:
             start = f'<img {found["rest"]}loading="lazy"{size} src="{found["folder"]}'
             files = (of_theme(name, phase, theme) for theme in ("light", "dark"))
             light, dark = files
-            return f'{start}{light}" class="only-light">{start}{dark}" class="only-dark">'
+            return f'{start}{light}" class="of-light">{start}{dark}" class="of-dark">'
 
         context["body"] = IMAGE.sub(both, context.get("body") or "")
 

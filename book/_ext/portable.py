@@ -4,6 +4,7 @@ What stands in the notebook is CommonMark, tables, dollar mathematics, images an
 JupyterLab, VS Code, Colab and GitHub show it as it is.  Before Sphinx reads it,
 
     # 19 A title                              gets the strip of phases, from the chapter's part
+    **Minutes** 40 (reading) + 20 s (running) moves up into a card, with "You need" as links
     > **Popular account: "..."**  text        becomes a box
     $$ ... \tag{19.2} $$   and   (19.2)       become a numbered equation and a link to it
     **Figure 19.2.** What to see.             after a cell that draws becomes its caption,
@@ -44,6 +45,8 @@ FIGURE = re.compile(r"\*\*Figure (?P<number>\d+\.\d+)\.\*\* (?P<caption>.+?)(?:\
 LINK = r"\[(?P<{0}>[^\]\[]+)\]\((?P<{0}_url>[^()\s]+(?:\([^()\s]*\)[^()\s]*)*)\)"
 ONE_LINK = re.compile(LINK.format("text"))
 GROUP = re.compile(r"\((\[[^\]\[]+\]\(\S+?\)(?:; \[[^\]\[]+\]\(\S+?\))*)\)")
+MINUTES = re.compile(r"\*\*Minutes\*\* (\d+) \(reading\) \+ (.+?) \(running\)\n*")
+NEEDED = re.compile(r"^## You need$(.*?)(?=^## |\Z)", re.MULTILINE | re.DOTALL)
 FENCE = re.compile(r"^(`{3,}|~{3,}).*?^\1[`~]*$|^ {4}\S.*$|`[^`\n]+`", re.MULTILINE | re.DOTALL)
 
 
@@ -231,6 +234,15 @@ def with_prompts(cells: list[Cell]) -> None:
             cell["metadata"].setdefault("mystnb", {}).update(prompts)
 
 
+def head(title: str, minutes: re.Match[str], prose: list[Cell]) -> str:
+    """Return the directive of the card under a title."""
+    found = next(filter(None, (NEEDED.search(text_of(cell)) for cell in prose)), None)
+    needs = re.findall(r"\]\((\d\d)_\w+\.ipynb", found[1] if found else "")
+    lines = [f"```{{head}} {title[2:4]}", f":reading: {minutes[1]}", f":running: {minutes[2]}"]
+    lines += [f":needs: {' '.join(dict.fromkeys(needs))}"] if needs else []
+    return "\n".join([*lines, "```\n"])
+
+
 def made_page(notebook: dict[str, Any], keys: dict[str, str], phases: str, folder: Path) -> dict:
     """Return a notebook with the book's own markup in place of the portable one."""
     notebook = copy.deepcopy(notebook)
@@ -245,6 +257,10 @@ def made_page(notebook: dict[str, Any], keys: dict[str, str], phases: str, folde
         figure = cell["metadata"].get("mystnb", {}).get("figure")
         if figure:
             figure["caption"] = with_figures(cited(figure["caption"], keys), figures)
+    title, _, rest = prose[0]["source"].partition("\n")
+    if minutes := MINUTES.search(rest):
+        rest = f"{head(title, minutes, prose)}\n{MINUTES.sub('', rest).strip()}"
+        prose[0]["source"] = f"{title}\n{rest}"
     checked = sum(map(num_assertions, cells))
     if checked:
         prose[0]["source"] += f"\n\n```{{checked}} {checked}\n```"

@@ -105,7 +105,7 @@ class Text(HTMLParser):
 def items_of(page, *classes):
     parser = Text()
     parser.feed(page.read_text(encoding="utf8"))
-    items = [item for item in parser.items if item["class"] in classes]
+    items = [item for item in parser.items if {*classes} & {*(item["class"] or "").split()}]
     return [item | {"text": " ".join(item["text"].split())} for item in items]
 
 

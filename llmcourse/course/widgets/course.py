@@ -26,7 +26,8 @@ def curriculum() -> list[dict[str, str]]:
     laps = [(n, number) for n, lap in enumerate(whole["laps"], 1) for number in lap["chapters"]]
     places = {number: {"lap": n, "turn": turn} for turn, (n, number) in enumerate(laps, 1)}
     return [
-        {**chapter, "part": part["part"], **places.get(chapter["number"], {})}
+        {name: chapter[name] for name in ("number", "slug", "title")}
+        | {"part": part["part"], **places.get(chapter["number"], {})}
         for part in whole["parts"]
         for chapter in part["chapters"]
     ]

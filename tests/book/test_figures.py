@@ -1,0 +1,124 @@
+"""Figures in both themes, and the fonts: what the book makes of colours and letters."""
+
+import base64
+import io
+import json
+import re
+from pathlib import Path
+
+import figures
+import numpy as np
+import pytest
+from fontTools.ttLib import TTFont
+from PIL import Image
+
+from llmcourse.course.look import hues, look
+from tools import fonts
+from tools import look as style
+
+ROOT = Path(__file__).parents[2]
+SVG = (
+    '<svg width="72pt" height="36pt" viewBox="0 0 72 36"><path d="M0,0"/>'
+    '<path style="fill: {0}; clip-path: url(#p12345abcde)"/>'
+    '<use xlink:href="#m0a1b2c3d4e"/>{1}</svg>'
+)
+
+
+def svg(theme, phase, colour, more=""):
+    def change(colours):
+        return figures.recolour(colours, theme, phase)
+
+    return figures.recoloured_svg(SVG.format(colour, more), change)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("phase", [1, 3, 7])
+def test_the_first_colour_becomes_the_hue_of_the_phase_and_the_second_follows(theme, phase):
+    first, second = hues("light")[:2]
+    made = svg(theme, phase, first.upper()) + svg(theme, phase, second)
+    found = re.findall(r"fill: (#\w+);", made)
+    assert found == [hues(theme)[phase - 1], hues(theme)[phase % 7]]
+
+
+def test_references_inside_a_drawing_stay():
+    made = svg("dark", 2, "#ffffff")
+    assert "url(#p12345abcde)" in made
+    assert 'href="#m0a1b2c3d4e"' in made
+
+
+def test_in_the_dark_white_is_the_background_and_what_is_black_unsaid_can_be_seen():
+    assert f"fill: {look()['dark']['back']};" in svg("dark", 2, "#ffffff")
+    lightness = figures.oklab(
+        figures.rows(re.search(r'<svg fill="(#\w+)"', svg("dark", 2, "#ffffff"))[1])
+    )
+    assert lightness[0, 0] > 0.8
+    assert '<svg fill="#000000"' in svg("light", 2, "#ffffff")
+
+
+def test_other_colours_keep_their_hue_and_turn_their_lightness():
+    colours = figures.rows("#e8f0e8", "#b00020", "#102040", "#ffee00")
+    before, after = figures.oklab(colours), figures.oklab(figures.turned(colours))
+    assert (np.argsort(before[:, 0]) == np.argsort(-after[:, 0])).all()
+    turn = np.arctan2(before[:, 2], before[:, 1]) - np.arctan2(after[:, 2], after[:, 1])
+    assert abs(np.angle(np.exp(1j * turn))).max() < 0.15
+
+
+def test_an_image_inside_a_drawing_is_recoloured_and_stays_as_transparent():
+    inside = Image.new("RGBA", (2, 1), "#ffffff00")
+    inside.putpixel((1, 0), (*figures.rows(hues("light")[0])[0].tolist(), 255))
+    file = io.BytesIO()
+    inside.save(file, format="PNG")
+    data = base64.b64encode(file.getvalue()).decode()
+    made = svg("dark", 5, "#ffffff", f'<image xlink:href="data:image/png;base64,{data}"/>')
+    with Image.open(
+        io.BytesIO(base64.b64decode(re.search(r"base64,([\w+/=]+)", made)[1]))
+    ) as image:
+        assert image.getpixel((0, 0))[3] == 0
+        assert image.getpixel((1, 0)) == (*figures.rows(hues("dark")[4])[0].tolist(), 255)
+
+
+def test_a_raster_figure_lies_on_the_page_of_its_theme(tmp_path):
+    Image.new("RGBA", (20, 10), "#ffffff00").save(tmp_path / "a.png")
+    for theme in ("light", "dark"):
+        figures.write_figure(tmp_path / "a.png", tmp_path / "b.png", theme, 1)
+        with Image.open(tmp_path / "b.png") as image:
+            assert image.getpixel((3, 3)) == tuple(figures.rows(look()[theme]["back"])[0])
+    assert figures.size_of(tmp_path / "a.png") == ' width="10" height="5"'
+
+
+def test_a_drawing_keeps_its_place_while_it_is_loaded(tmp_path):
+    (tmp_path / "a.svg").write_text(SVG.format("#000000", ""))
+    assert figures.size_of(tmp_path / "a.svg") == ' width="96" height="48"'
+
+
+def test_the_style_of_the_figures_is_that_of_the_look():
+    assert style.FILE.read_text(encoding="utf8") == style.wanted()
+
+
+# --- fonts
+
+
+def test_the_fonts_of_a_page_are_small_and_carry_their_own_name():
+    made = [fonts.page_font(face) for face in fonts.PAGE_FACES]
+    assert sum(path.stat().st_size for path in made) <= 120_000
+    for path in made:
+        names = {record.nameID: str(record) for record in TTFont(path)["name"].names}
+        assert names[1] in (fonts.TEXT, fonts.CODE)
+        assert not any("Plex" in names[number] for number in (1, 2, 3, 4, 6))
+        assert "Open Font License" in names[13]
+
+
+def test_the_letters_of_the_chapters_are_there():
+    letters = TTFont(fonts.page_font("text")).getBestCmap()
+    prose = set()
+    for path in (ROOT / "chapters").glob("*.ipynb"):
+        for cell in json.loads(path.read_text(encoding="utf8"))["cells"]:
+            if cell["cell_type"] == "markdown":
+                prose |= set("".join(cell["source"]))
+    original = fonts.original(fonts.SANS, "IBMPlexSans[wdth,wght].ttf").getBestCmap()
+    assert {c for c in prose - {"\n"} if ord(c) in original and ord(c) not in letters} <= {"�"}
+
+
+def test_the_figures_have_a_regular_and_a_bold_font():
+    weights = {s: TTFont(fonts.figure_font(s))["OS/2"].usWeightClass for s in fonts.FIGURE_FACES}
+    assert weights["Regular"] == 400 < weights["Bold"]
