@@ -1,6 +1,7 @@
 """The stories, tokens and writing of the live run against the package."""
 
 import random
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -57,7 +58,7 @@ def test_stories_and_tokens_are_the_packages(engine):
 
 
 def test_words_that_no_story_has_are_encoded_too(engine):
-    text = "It's  2026:\n\n  we'll meet\tat 10!! <|endoftext|>end <|endoftext|><|endoftext|>"
+    text = "It's  2026:\n\n  we'll\tat 10!! <|endoftext|>end <|endoftext|><|endoftext|> ë 漢字🎈s"
     given = LiveRun(small_run(), merges(), floor=0.4).text
     found = engine("return new Tokenizer(given.all).encode(given.said);", all=given, said=text)
     assert found == nutshell.Tokenizer(merges()).encode(text)
@@ -110,3 +111,45 @@ def test_tokens_are_drawn_by_their_probabilities(engine):
     assert engine("return given.all.map((each) => draw(...each));", all=cases) == [0, 0, 2, 2, 1]
     (found,) = engine("return [softmax([1000, 1000 + Math.log(3), 0])];")
     assert found == pytest.approx([0.25, 0.75, 0.0])
+
+
+# --- a beginning of the reader's
+
+PROMPTS = ["", "Once there was", " Tom Zoë", "x" * 40]
+
+
+def test_the_likeliest_tokens_after_a_beginning_are_the_packages(engine):
+    shape = replace(small_run().model, num_layers=1, width=16, hidden=24, context_length=24)
+    generator = torch.Generator().manual_seed(4)
+    model = Transformer(shape, generator=generator)
+    for weight in model.parameters():
+        weight.data += 0.5 * torch.randn(weight.shape, generator=generator)
+    text = LiveRun(small_run(), merges(), floor=0.4).text
+    config = {**shape_of(shape, 2), "steps": 3, "learning_rate": 0.1}
+    found = engine(
+        """const run = new Run({ ...given, arithmetic: "SIMD", seed: 0 });
+        run.model.flat.weights.set(numbersOf(given.weights));
+        return given.prompts.map((prompt) => [run.likeliest({ prompt, temperature: 0.7 }, 8),
+          run.write({ prompt, temperature: 1e-3, draws: 1 }), run.write({ prompt, draws: 5 })]);""",
+        config=config,
+        text=text,
+        weights=as_text(flat_weights(model)),
+        prompts=PROMPTS,
+    )
+    tokenizer = nutshell.Tokenizer(merges())
+    for prompt, (likeliest, coldest, drawn) in zip(PROMPTS, found, strict=True):
+        ids = [tokenizer.end, *tokenizer.encode(prompt)[-12:]]
+        room = 25 - len(ids)
+        p_V = (model(torch.tensor([ids]))[0, -1] / 0.7).softmax(-1)
+        expected, best = p_V.topk(8)
+        assert [p for _, p in likeliest] == pytest.approx(expected.tolist(), rel=1e-4)
+        assert [name.encode("latin-1") for name, _ in likeliest] == [
+            tokenizer.tokens[i] for i in best.tolist()
+        ]
+        for _ in range(room):
+            ids.append(model(torch.tensor([ids]))[0, -1].argmax().item())
+            if ids[-1] == tokenizer.end:
+                break
+        written = [i for i in ids[-room:] if i != tokenizer.end]
+        assert coldest.encode("latin-1") == b"".join(tokenizer.tokens[i] for i in written)
+        assert drawn != coldest

@@ -56,6 +56,102 @@ def test_going_back_and_on_gives_the_same_steps(engine):
     assert found[2] == 10  # the last checkpoint before
 
 
+# --- a step that stops after its backward pass
+
+STOPS = """
+  const [plain, other] = [new Run(given.start), new Run(given.start)];
+  const losses = [plain, other].map(() => []);
+  const saved = [];
+  for (let i = 0; i < 12; i++) {
+    losses[0].push(plain.step().loss);
+    if (i % 3 === 0) other.stop();
+    if (i === 3) saved.push(other.state());
+    if (i === 6) for (let at = 0; at < 9; at++) other.nudge({ name: "embedding", at, by: 0.5 });
+    losses[1].push(other.step().loss);
+  }
+  other.stop();
+  other.restore(saved[0]);
+  losses.push([...losses[0].slice(0, 3), ...Array.from({ length: 9 }, () => other.step().loss)]);
+  return losses;"""
+
+
+def test_a_step_that_stopped_is_the_same_step(engine):
+    found = engine(STOPS, start=start_of(tiny_live_run(), arithmetic="SIMD"))
+    assert found[0] == found[1] == found[2]
+
+
+STOP_MUTANTS = {
+    "the rest of a step takes another batch": ("this.stopped ?? this.stop()", "this.stop()"),
+    "the next step takes the old gradients": (
+        "this.stopped = null;\n    const timed",
+        "const timed",
+    ),
+    "a nudge stays": ("numbers[at] = before;", ""),
+    "what is saved has lost a batch": ("this.stopped?.stories ?? ", ""),
+}
+
+
+@pytest.mark.parametrize("name", STOP_MUTANTS)
+def test_a_mistake_of_the_stop_is_seen(engine, name):
+    right, wrong = STOP_MUTANTS[name]
+    text = bundle(ENGINE)
+    assert text.count(right) == 1
+    start = start_of(tiny_live_run(), arithmetic="SIMD")
+    found = engine(STOPS, mutant=text.replace(right, wrong), start=start)
+    assert not found[0] == found[1] == found[2]
+
+
+def test_a_nudge_finds_the_gradient(engine):
+    found = engine(
+        """const run = new Run(given.start);
+        for (let i = 0; i < 15; i++) run.step();
+        run.stop();
+        const names = ["embedding", "blocks.0.attention.w_q", "blocks.0.feed_forward.w_up"];
+        return names.map((name) => {
+          const { numbers } = run.model.dw[name];
+          const at = numbers.reduce((best, g, i) => (g > numbers[best] ? i : best), 0);
+          const { length, rows, columns } = run.lengths()[name];
+          const squares = [...numbers].reduce((sum, g) => sum + g * g, 0);
+          const nudged = run.nudge({ name, at, by: 0.01 });
+          return [nudged.quotient / numbers[at], nudged.up > nudged.down, length ** 2 / squares,
+            rows * columns === numbers.length];
+        });""",
+        start=start_of(tiny_live_run(), arithmetic="SIMD"),
+    )
+    for ratio, rises, squared, whole in found:
+        assert ratio == pytest.approx(1, abs=0.02)
+        assert rises
+        assert squared == pytest.approx(1, abs=1e-9)
+        assert whole
+
+
+def test_a_thread_stops_shows_a_gradient_and_goes_on(engine):
+    found = engine(
+        THREAD
+        + """
+        const thread = open({ start: given.start });
+        await thread.heard();
+        const { stopped } = await thread.ask({ stop: true });
+        const again = (await thread.ask({ stop: true })).stopped;
+        const { gradient } = await thread.ask({ gradient: "norm.gain" });
+        const { nudged } = await thread.ask({ nudge: { name: "norm.gain", at: 3, by: 0.1 } });
+        const { report } = await thread.ask({ step: true });
+        return [stopped, again, gradient.numbers.length, nudged.at, report];""",
+        engine=bundle(ENGINE),
+        start=start_of(tiny_live_run(), arithmetic="SIMD"),
+    )
+    stopped, again, size, at, report = found
+    assert stopped == again
+    assert stopped["step"] == report["step"] == 1
+    assert stopped["loss"] == report["loss"]
+    assert list(stopped["lengths"])[-1] == "norm.gain"
+    assert (size, at) == (16, 3)
+    assert len(report["ms"]) == 7
+
+
+# --- checkpoints, learning, failing
+
+
 def test_of_too_many_checkpoints_every_second_is_kept(engine):
     found = engine(
         """const run = new Run(given.start);

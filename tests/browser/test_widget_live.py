@@ -65,6 +65,17 @@ def test_it_trains_to_its_end_and_begins_anew(show):
     assert "before, dotted" in kit.pictured(page, 1)
 
 
+def test_a_page_shows_the_parts_that_it_names(show):
+    page = show(tiny_live_run(show=("loss",)))
+    press(page, "Step")
+    wait_to_say(page, "Step 1 of 60")
+    assert kit.pictured(page) == "loss against step: your run 5.70 at step 1, 5.70 at step 1"
+    for part in (".lc-stage + p", ".lr-words", "canvas"):
+        assert page.locator(part).count() == 0
+    with pytest.raises(ValueError, match="show must be one of phases, loss, words, rows, not 'sm"):
+        tiny_live_run(show=("smoke",))
+
+
 def test_it_pauses_and_goes_back_with_another_rate(show):
     page = show(tiny_live_run(steps=2_000, pace="5 steps a second"))
     press(page, "Train")

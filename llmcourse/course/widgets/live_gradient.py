@@ -50,7 +50,7 @@ class LiveGradient(LiveRun):
         floor: float,
         **state: Any,
     ) -> None:
-        shapes = _shapes(config.model)
+        shapes = shapes_of(config.model)
         bounds = {
             "weight": list(shapes),
             "row": max(rows for rows, _ in shapes.values()) - 1,
@@ -60,7 +60,7 @@ class LiveGradient(LiveRun):
         super().__init__(config, merges, floor=floor, show=(), bounds=bounds, **given)
 
 
-def _shapes(model: ModelConfig) -> dict[str, tuple[int, int]]:
+def shapes_of(model: ModelConfig) -> dict[str, tuple[int, int]]:
     """Return rows and columns of every weight, by its name in `llmcourse.model`."""
     queries, keys = model.num_heads * model.head_size, model.num_kv_heads * model.head_size
     block = {

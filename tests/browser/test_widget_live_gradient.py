@@ -1,0 +1,98 @@
+"""What the page does between backward and the optimizer."""
+
+import re
+
+import pytest
+import torch
+
+from llmcourse.course.widgets import LiveGradient
+from llmcourse.course.widgets.live_gradient import shapes_of
+from llmcourse.model import Transformer
+from tests.browser import kit
+from tests.browser.registry import TINY_LLAMA, tiny_live
+from tests.browser.test_widget_live import press, wait_to_say
+
+W_Q = "blocks.0.attention.w_q"
+CHECK = re.compile(
+    r"Row (\d+), column (\d+): the backward pass says (\S+?)\. The weight is .* a slope of (\S+)\."
+)
+
+
+def check(page):
+    """Wait for a nudge; return row, column, the gradient and the slope."""
+    found = page.get_by_text(CHECK)
+    found.wait_for(timeout=20_000)
+    row, column, gradient, slope = CHECK.search(found.text_content()).groups()
+    return int(row), int(column), float(gradient), float(slope)
+
+
+def picture(page):
+    """Return the text that stands for the picture of a gradient."""
+    return page.locator("canvas").get_attribute("aria-label")
+
+
+def test_it_stops_shows_and_finishes_a_step(show):
+    page = show(tiny_live(LiveGradient))
+    assert picture(page) == "no gradient yet"
+    press(page, "Stop after backward")
+    wait_to_say(page, "Step 1 stands after its fourth phase, backward: loss 5.7")
+    row, column, gradient, slope = check(page)
+    assert picture(page).endswith(f"in row {row}, column {column}")  # the largest at first
+    assert picture(page).startswith(f"gradient of {W_Q}, 16 rows and 16 columns")
+    assert slope == pytest.approx(gradient, rel=0.1)
+    rows = kit.table(page, "The length of every gradient")
+    assert [name for name, _, _ in rows] == list(shapes_of(TINY_LLAMA))
+    assert rows[0][1] == "300 x 16"
+    press(page, "Finish the step")
+    wait_to_say(page, re.compile(r"Step 1 of 60.* Loss 5\.7"))
+    page.get_by_text("Stop again to nudge it.").wait_for()
+    press(page, "Stop after backward")
+    wait_to_say(page, "Step 2 stands")
+
+
+def test_any_weight_can_be_nudged(show):
+    page = show(tiny_live(LiveGradient, nudge=0.01))
+    press(page, "Stop after backward")
+    check(page)
+    kit.choose(page, "gradient of", "embedding")
+    page.get_by_text("The gradient of embedding in step 1").wait_for()
+    row, column, gradient, slope = check(page)
+    assert gradient == pytest.approx(slope, rel=0.1)
+    box = page.locator("canvas").bounding_box()
+    page.mouse.click(box["x"] + box["width"] * 2.5 / 16, box["y"] + box["height"] * 46.5 / 300)
+    page.get_by_text("Row 46, column 2: ").and_(page.get_by_text(CHECK)).wait_for()
+    row, column, gradient, slope = check(page)
+    assert (row, column) == (46, 2)
+    assert gradient == pytest.approx(slope, rel=0.1)
+    kit.choose(page, "gradient of", "norm.gain")  # a single row: the largest is taken
+    page.get_by_text("The gradient of norm.gain in step 1").wait_for()
+    assert check(page)[0] == 0
+    kit.enter(page, "row", "7")
+    page.get_by_role("alert").filter(has_text="row: 7 is not possible (from 0 to 0)").wait_for()
+    assert check(page)[0] == 0
+
+
+def test_training_goes_on_from_a_stop_and_back(show):
+    page = show(tiny_live(LiveGradient))
+    press(page, "Train")
+    wait_to_say(page, "Step 60 of 60")
+    kit.enter(page, "step", "20")
+    wait_to_say(page, "Step 20 of 60")
+    press(page, "Stop after backward")
+    wait_to_say(page, "Step 21 stands")
+    kit.enter(page, "step", "10")  # what stopped is given up
+    wait_to_say(page, re.compile(r"^Step 10 of 60((?!stands).)*$"))
+    press(page, "Stop after backward")
+    wait_to_say(page, "Step 11 stands")
+    press(page, "Start anew")
+    wait_to_say(page, "Everything is computed here")
+    assert picture(page) == "no gradient yet"
+
+
+def test_the_weights_are_those_of_the_model():
+    model = Transformer(TINY_LLAMA, generator=torch.Generator())
+    expected = {name: tuple(torch.atleast_2d(p).shape) for name, p in model.named_parameters()}
+    assert shapes_of(TINY_LLAMA) == expected
+    assert list(expected) == tiny_live(LiveGradient).weights
+    with pytest.raises(ValueError, match="weight must be one of embedding"):
+        tiny_live(LiveGradient, weight="blocks.1.attention.w_q")

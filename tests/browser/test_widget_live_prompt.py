@@ -1,0 +1,77 @@
+"""What the page does with a prompt of the reader's own."""
+
+import re
+
+from llmcourse.course.widgets import LivePrompt
+from tests.browser import kit
+from tests.browser.registry import tiny_live
+from tests.browser.test_widget_live import press, wait_to_say
+
+PROBABILITY = re.compile(r"(“.*?”|all others) (\d\.\d{3})")
+
+
+def written(page):
+    """Return the text in the widget: what was asked, and what the model wrote on."""
+    return page.locator(".lr-words span").text_content(), page.locator("strong").text_content()
+
+
+def probabilities(page):
+    """Return the likeliest tokens, and all others, with their probabilities."""
+    return [(name, float(p)) for name, p in PROBABILITY.findall(kit.pictured(page))]
+
+
+def wait_for_picture(page, words):
+    """Wait until the bars say some words."""
+    page.locator(f'.lc-stage > svg[aria-label*="{words}"]').wait_for(timeout=20_000)
+
+
+def test_it_writes_on_from_the_readers_words(show):
+    page = show(tiny_live(LivePrompt, temperature=1.0))
+    assert kit.pictured(page) == "probabilities of the next token: not known yet"
+    assert written(page) == ("Once there was", "")
+    assert len(page.workers) == 0
+    press(page, "Train")
+    wait_to_say(page, re.compile(r"Step 60 of 60.*At temperature 1 the likeliest next token is “"))
+    page.get_by_text("What the model of step 60 writes on, in bold:").wait_for()
+    before, first = written(page)
+    assert before == "Once there was"
+    assert first
+    page.get_by_label("your beginning").fill("Tom")
+    page.locator(".lr-words span", has_text=re.compile("^Tom$")).wait_for()
+    shown = probabilities(page)
+    assert len(shown) == 9
+    assert abs(sum(p for _, p in shown) - 1) < 0.005
+    assert [p for _, p in shown[:-1]] == sorted((p for _, p in shown[:-1]), reverse=True)
+    _, once = written(page)
+    press(page, "Draw again")
+    page.wait_for_function(
+        "(once) => document.querySelector('strong').textContent !== once", arg=once
+    )
+    assert written(page)[0] == "Tom"
+
+
+def test_a_temperature_near_nothing_leaves_one_token(show):
+    page = show(tiny_live(LivePrompt))
+    press(page, "Train")
+    wait_to_say(page, "Step 60 of 60")
+    kit.enter(page, "temperature", "0.1")
+    wait_to_say(page, "At temperature 0.1")
+    cold = probabilities(page)
+    kit.enter(page, "temperature", "3")
+    wait_to_say(page, "At temperature 3")
+    warm = probabilities(page)
+    assert cold[0][1] > 0.5 > warm[0][1]
+    assert cold[0][0] == warm[0][0]  # the order stays
+
+
+def test_an_earlier_step_writes_as_it_did_then(show):
+    page = show(tiny_live(LivePrompt))
+    press(page, "Train")
+    wait_to_say(page, "Step 60 of 60")
+    trained = probabilities(page)
+    kit.enter(page, "step", "0")
+    page.get_by_text("What the model of step 0 writes on").wait_for()
+    untrained = probabilities(page)
+    assert untrained[0][1] < 0.01 < trained[0][1]
+    press(page, "Start anew")
+    wait_for_picture(page, "not known yet")
