@@ -10,11 +10,13 @@ import traitlets
 
 from llmcourse import model as models
 from llmcourse import train
+from llmcourse.course.recorded import recorded_runs
 from llmcourse.course.state import Choice, Limited, Whole
 from llmcourse.course.widget import Widget
 from llmcourse.course.widgets.run import MOST_CHARACTERS, MOST_STEPS
 from llmcourse.data.corpus import END_OF_TEXT
 from llmcourse.data.corpus.story_grammar import STORY_GRAMMAR
+from llmcourse.data.tokenizer.files import unspell
 
 MOST_WEIGHTS = 1_000_000
 """Of the model: a browser has one thread for it."""
@@ -147,6 +149,25 @@ class LiveRun(Widget):
             rows=_rows(rows, tokens),
             bounds={"step": config.steps},
             **{"learning_rate": config.learning_rate, "step": len(losses), **state},
+        )
+
+    @classmethod
+    def of_home_page(cls, **state: Any) -> "LiveRun":
+        """Return the run of the home page, before that which `python -m tools.home_runs` recorded.
+
+        Args:
+            state: learning_rate, pace, step.
+        """
+        found = recorded_runs("home")["run"]["small"]["0"]
+        pairs = [pair.split(" ") for pair in found["merges"]]
+        return cls(
+            small_run(),
+            [(unspell(a), unspell(b)) for a, b in pairs],
+            floor=found["floor"],
+            losses=found["losses"],
+            samples={int(step): text for step, text in found["samples"].items()},
+            rows={},
+            **state,
         )
 
     def still(self) -> str:
