@@ -21,6 +21,8 @@ from llmcourse.course.widgets import LiveRun
 
 HOME, START = "book/intro", "chapters/01_whole_run"
 MADE_FROM = (
+    "book/_ext/home.py",
+    "llmcourse/course/widgets/live.py",
     *(f"llmcourse/course/{name}.json" for name in ("capstone", "home", "losses")),
     *(f"llmcourse/course/js/{name}" for name in ("kit.css", "kit.js", "live_run.js", "page.js")),
 )
@@ -65,6 +67,12 @@ DRAWINGS = (
     'M64 32h16M18 38h10M64 38h10M42 28h12M88 28h12"/><path d="m111 33 5 6 9-12" stroke-width="3"/>',
 )
 """Of each phase, 144 x 56; lines have the phase's hue."""
+
+
+WITHOUT_SCRIPTS = (
+    '<noscript><p class="home-without-scripts">Without scripts this page cannot train; '
+    "here is a recorded run.</p></noscript>"
+)
 
 
 class Number(NamedTuple):
@@ -145,7 +153,7 @@ class HomeRun(HomeDirective):
 
     def made(self) -> list[nodes.Node]:
         """Return the widget in its page form."""
-        page = LiveRun.of_home_page().page()
+        page = f"{WITHOUT_SCRIPTS}{LiveRun.of_home_page().page()}"
         return [nodes.raw("", f'<div class="home-run">{page}</div>', format="html")]
 
 

@@ -65,6 +65,41 @@ def test_it_trains_to_its_end_and_begins_anew(show):
     assert "before, dotted" in kit.pictured(page, 1)
 
 
+def test_when_the_end_is_said_what_it_wrote_is_that_of_the_end(show):
+    """Mutant: the end is said first, and what it wrote is drawn a moment later."""
+    page = show(tiny_live_run())
+    page.evaluate(
+        """() => {
+          const [said, words] = [document.querySelector("[role=status]"), document.querySelector(".lr-words")];
+          new MutationObserver(() => {
+            if (said.textContent.startsWith("Step 60 ")) window.ended ??= words.previousElementSibling.textContent;
+          }).observe(said, { childList: true });
+        }"""
+    )
+    press(page, "Train")
+    page.wait_for_function("window.ended", timeout=20_000)
+    assert page.evaluate("window.ended").startswith("What it writes after step 60,")
+
+
+def test_without_webassembly_it_trains_in_plain_javascript(show, page):
+    page.add_init_script(
+        """window.Blob = class extends Blob {
+          constructor(parts, how) { super(["self.WebAssembly = undefined;\\n", ...parts], how); }
+        };"""
+    )
+    show(tiny_live_run())
+    press(page, "Step")
+    wait_to_say(page, "Step 1 of 60, 6,768 weights, JavaScript. Loss 5.7")
+
+
+def test_on_paper_there_is_the_recorded_run_without_controls(show):
+    page = show(live_run())
+    page.emulate_media(media="print")
+    assert page.locator(".lr-recorded").is_visible()
+    assert page.locator(".lr-words").is_visible()
+    assert not page.get_by_role("button", name="Train").is_visible()
+
+
 def test_it_pauses_and_goes_back_with_another_rate(show):
     page = show(tiny_live_run(steps=2_000, pace="5 steps a second"))
     press(page, "Train")

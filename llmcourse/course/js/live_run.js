@@ -106,8 +106,8 @@ function render({ model, el }) {
         model.set("note", `The loss is ${news.loss}: the weights are lost. Go back to an earlier step, and lower ` +
           "the learning rate.");
       }
+      look(news); // before the end is said: then what it wrote is that of the last step
       if (news.step >= until || !Number.isFinite(news.loss)) want(false);
-      look(news);
     },
     rewound(news) {
       if (losses.length > news.step) left = losses;
