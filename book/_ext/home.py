@@ -8,6 +8,7 @@ Directives
 Style and script of the page, home.css and home.js, are loaded by no other.
 """
 
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from course import MARKS, PHASES, curriculum_of, document_of, link, parts_of
@@ -20,10 +21,12 @@ from llmcourse.course.recorded import recorded_runs
 from llmcourse.course.widgets import LiveRun
 
 HOME, START = "book/intro", "chapters/01_whole_run"
+DRAWINGS = Path(__file__).parents[1] / "drawings"
 MADE_FROM = (
+    *(f"book/drawings/{name}.svg" for name in PHASES),
     "book/_ext/home.py",
     "llmcourse/course/widgets/live.py",
-    *(f"llmcourse/course/{name}.json" for name in ("capstone", "home", "losses")),
+    *(f"llmcourse/course/{name}.json" for name in ("capstone", "live", "losses")),
     *(f"llmcourse/course/js/{name}" for name in ("kit.css", "kit.js", "live_run.js", "page.js")),
 )
 """Files with which the page changes."""
@@ -38,36 +41,6 @@ WHAT = (
     "Now and then everything is saved, so that a crash loses little.",
 )
 """What happens in each phase."""
-
-DRAWINGS = (
-    '<path d="M6 12h68M6 28h44M6 44h68"/><path d="M92 8h14v8H92zM110 8h20v8h-20zM92 24h24v8H92z'
-    'M120 24h10v8h-10zM92 40h10v8H92zM106 40h24v8h-24z" fill="currentColor" stroke="none"/>'
-    '<path d="M80 28h6" stroke-dasharray="2 2"/>',
-    '<path d="M14 12 52 20M14 12 52 44M14 28 52 20M14 28 52 44M14 44 52 20M14 44 52 44'
-    'M52 20 90 12M52 20 90 44M52 44 90 12M52 44 90 44M90 12 128 28M90 44 128 28"/>'
-    '<g fill="currentColor" stroke="none"><circle cx="14" cy="12" r="4"/><circle cx="14" cy="28" '
-    'r="4"/><circle cx="14" cy="44" r="4"/><circle cx="52" cy="20" r="5"/><circle cx="52" cy="44" '
-    'r="5"/><circle cx="90" cy="12" r="5"/><circle cx="90" cy="44" r="5"/>'
-    '<circle cx="128" cy="28" r="7"/></g>',
-    '<path d="M8 6C24 8 30 40 60 44S110 47 134 47"/><path d="M8 52h126" stroke-dasharray="4 4"/>'
-    '<circle cx="60" cy="44" r="5" fill="currentColor" stroke="none"/>',
-    '<path d="M126 28 94 14M126 28 94 42M90 14 56 14M90 14 56 42M90 42 56 14M90 42 56 42M52 14 20 28'
-    'M52 42 20 28"/><path d="M102 12 94 14l5 7M102 44l-8-2 5-7M28 20l-8 8 11 2"/><circle cx="128" '
-    'cy="28" r="7" fill="currentColor" stroke="none"/><circle cx="92" cy="14" r="4"/><circle '
-    'cx="92" cy="42" r="4"/><circle cx="54" cy="14" r="4"/><circle cx="54" cy="42" r="4"/>'
-    '<circle cx="16" cy="28" r="4"/>',
-    '<path d="M52 12h32M88 18v20M84 44H52M48 38V18M79 8l6 4-6 4M92 33l-4 6-4-6M57 40l-6 4 6 4'
-    'M44 23l4-6 4 6"/><g fill="currentColor" stroke="none"><circle cx="46" cy="12" r="6"/>'
-    '<circle cx="90" cy="12" r="6"/><circle cx="90" cy="44" r="6"/><circle cx="46" cy="44" r="6"/>'
-    "</g>",
-    '<path d="M10 4C24 64 108 64 130 4"/><path d="M18 20 36 42 54 45 68 49" stroke-dasharray="2 4"/>'
-    '<circle cx="18" cy="16" r="5"/><circle cx="70" cy="43" r="6" fill="currentColor" '
-    'stroke="none"/>',
-    '<path d="M12 12h20l8 8v26H12zM58 12h20l8 8v26H58zM104 12h20l8 8v26h-28z"/><path d="M18 32h16'
-    'M64 32h16M18 38h10M64 38h10M42 28h12M88 28h12"/><path d="m111 33 5 6 9-12" stroke-width="3"/>',
-)
-"""Of each phase, 144 x 56; lines have the phase's hue."""
-
 
 WITHOUT_SCRIPTS = (
     '<noscript><p class="home-without-scripts">Without scripts this page cannot train; '
@@ -91,7 +64,7 @@ def in_tens(value: float) -> str:
 
 def numbers() -> list[Number]:
     """Return one number for each phase, of what has been recorded."""
-    home, losses = recorded_runs("home"), recorded_runs("losses")
+    home, losses = recorded_runs("live"), recorded_runs("losses")
     run, shares, ranks = (home[part]["small"]["0"] for part in ("run", "phases", "ranks"))
     funnel = recorded_runs("capstone")["runs"]["whole"]["0"]["stages"]["funnel"]["facts"]
     killed, whole = (recorded_runs("capstone")["runs"][name]["0"] for name in ("killed", "whole"))
@@ -153,7 +126,7 @@ class HomeRun(HomeDirective):
 
     def made(self) -> list[nodes.Node]:
         """Return the widget in its page form."""
-        page = f"{WITHOUT_SCRIPTS}{LiveRun.of_home_page().page()}"
+        page = f"{WITHOUT_SCRIPTS}{LiveRun.recorded('small', rows={}).page()}"
         return [nodes.raw("", f'<div class="home-run">{page}</div>', format="html")]
 
 
@@ -163,17 +136,13 @@ class PhaseCards(HomeDirective):
     def made(self) -> list[nodes.Node]:
         """Return the cards as a list."""
         cards = nodes.bullet_list(classes=["home-cards"])
-        for number, (name, what, drawing, found) in enumerate(
-            zip(PHASES, WHAT, DRAWINGS, numbers(), strict=True), start=1
+        for number, (name, what, found) in enumerate(
+            zip(PHASES, WHAT, numbers(), strict=True), start=1
         ):
             first = document_of(parts_of(self.env)[number]["chapters"][0])
             card = nodes.list_item(classes=["home-card", f"home-phase-{number}"])
-            card += nodes.raw(
-                "",
-                '<svg viewBox="0 0 144 56" aria-hidden="true" fill="none" stroke="currentColor" '
-                f'stroke-width="2" stroke-linecap="round">{drawing}</svg>',
-                format="html",
-            )
+            drawing = (DRAWINGS / f"{name}.svg").read_text(encoding="utf8")
+            card += nodes.raw("", drawing, format="html")
             card += nodes.paragraph("", "", link(self.env, first, f"{number} {name}"))
             card += nodes.paragraph("", what)
             told = nodes.paragraph("", "", nodes.strong("", found.number), classes=["home-number"])

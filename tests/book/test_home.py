@@ -10,7 +10,7 @@ import pytest
 
 from llmcourse.course.recorded import recorded_runs
 from llmcourse.course.widgets import LiveRun
-from tools import home_runs
+from tools import live_runs
 
 EXTENSIONS = Path(__file__).parents[2] / "book" / "_ext"
 
@@ -29,7 +29,7 @@ def home():
 def test_every_card_has_the_number_of_its_source(home):
     """Mutants: the last loss in place of the mean of twenty; the runs of another row."""
     run, shares, ranks = (
-        recorded_runs("home")[part]["small"]["0"] for part in ("run", "phases", "ranks")
+        recorded_runs("live")[part]["small"]["0"] for part in ("run", "phases", "ranks")
     )
     losses = {name: statistics.mean(all_) for name, all_ in recorded_runs("losses").items()}
     runs = recorded_runs("capstone")["runs"]
@@ -57,13 +57,14 @@ def test_small_numbers_are_written_with_a_power_of_ten(home):
 
 
 def test_the_phases_have_a_drawing_and_a_sentence_each(home):
-    assert len(home.DRAWINGS) == len(home.WHAT) == len(home.PHASES) == 7
-    assert len(set(home.DRAWINGS)) == 7
+    drawings = [(home.DRAWINGS / f"{name}.svg").read_text("utf8") for name in home.PHASES]
+    assert len(set(drawings)) == len(set(home.WHAT)) == 7
+    assert all("currentColor" in drawing and "aria-hidden" in drawing for drawing in drawings)
 
 
 def test_the_hero_shows_the_recorded_run_and_is_small():
-    run = recorded_runs("home")["run"]["small"]["0"]
-    hero = LiveRun.of_home_page()
+    run = recorded_runs("live")["run"]["small"]["0"]
+    hero = LiveRun.recorded("small", rows={})
     assert hero.losses == [float(f"{value:.3g}") for value in run["losses"]]
     assert dict(hero.samples) == {int(step): text for step, text in run["samples"].items()}
     assert hero.config["steps"] == len(run["losses"]) == 400
@@ -73,19 +74,34 @@ def test_the_hero_shows_the_recorded_run_and_is_small():
     assert len(gzip.compress(hero.page().encode())) < 60_000
 
 
-def test_the_recorded_run_begins_so_again():
-    """Staleness: the first steps again, and the tokenizer that the page draws its tokens with."""
-    found, again = recorded_runs("home")["run"]["small"]["0"], home_runs.whole_run(0, steps=12)
-    assert again["losses"] == pytest.approx(found["losses"][:12], abs=2e-3)
-    assert again["norms"] == pytest.approx(found["norms"][:12], rel=0.02)
-    for name in ("merges", "weights", "floor"):
-        assert again[name] == found[name], name
+@pytest.mark.parametrize(
+    ("name", "again"), [("small", live_runs.small), ("chapter 01", live_runs.chapter)]
+)
+def test_a_recorded_run_begins_so_again(name, again):
+    """Staleness: the first steps, and the tokenizer that the page draws its tokens with."""
+    found, made = recorded_runs("live")["run"][name]["0"], again(0, steps=12)
+    assert made["losses"] == pytest.approx(found["losses"][:12], abs=2e-3)
+    for part in ("merges", "weights", "floor"):
+        assert made[part] == found[part], part
+    assert made["samples"]["1"] == found["samples"]["1"]
+
+
+def test_chapter_01_has_its_own_run_behind_the_readers():
+    run = recorded_runs("live")["run"]["chapter 01"]["0"]
+    assert run["weights"] == 354_000
+    assert len(run["losses"]) == 300
+    assert sum(run["losses"][-30:]) / 30 < 0.9
+    widget = LiveRun.recorded("chapter 01")
+    assert widget.config["steps"] == 300
+    assert widget.config["hidden"] == 224
+    with pytest.raises(ValueError, match="no run 'x' is recorded; there are small, chapter 01"):
+        LiveRun.recorded("x")
 
 
 def test_two_processes_have_the_losses_of_one_and_phases_add_up():
-    ranks = recorded_runs("home")["ranks"]["small"]["0"]
-    assert len(ranks["1"]) == len(ranks["2"]) == home_runs.RANK_STEPS
+    ranks = recorded_runs("live")["ranks"]["small"]["0"]
+    assert len(ranks["1"]) == len(ranks["2"]) == live_runs.RANK_STEPS
     assert ranks["1"] == pytest.approx(ranks["2"], abs=1e-5)
-    shares = recorded_runs("home")["phases"]["small"]["0"]
+    shares = recorded_runs("live")["phases"]["small"]["0"]
     assert sum(shares.values()) == pytest.approx(1, abs=1e-3)
     assert shares["backward"] > shares["forward"] > shares["optimizer"] > shares["sync"]

@@ -10,8 +10,9 @@ from tests.browser import visits
 
 HOME = visits.HTML / "book" / "intro.html"
 SHIFTS = """window.shift = 0;
-new PerformanceObserver((list) => { for (const each of list.getEntries()) window.shift += each.value; })
-  .observe({ type: "layout-shift", buffered: true });"""
+new PerformanceObserver((list) => {
+  for (const each of list.getEntries()) window.shift += each.value;
+}).observe({ type: "layout-shift", buffered: true });"""
 IN_TURN = sorted(curriculum(), key=lambda chapter: chapter.get("turn", 0))
 FIRSTS = ("05", "10", "16", "18", "22", "25", "30", "01")
 """First chapters of the seven phases, and the one to start with."""

@@ -70,15 +70,29 @@ def test_when_the_end_is_said_what_it_wrote_is_that_of_the_end(show):
     page = show(tiny_live_run())
     page.evaluate(
         """() => {
-          const [said, words] = [document.querySelector("[role=status]"), document.querySelector(".lr-words")];
+          const said = document.querySelector("[role=status]");
+          const caption = document.querySelector(".lr-words").previousElementSibling;
           new MutationObserver(() => {
-            if (said.textContent.startsWith("Step 60 ")) window.ended ??= words.previousElementSibling.textContent;
+            if (said.textContent.startsWith("Step 60 ")) window.ended ??= caption.textContent;
           }).observe(said, { childList: true });
         }"""
     )
     press(page, "Train")
     page.wait_for_function("window.ended", timeout=20_000)
     assert page.evaluate("window.ended").startswith("What it writes after step 60,")
+
+
+def test_the_recorded_run_is_a_ghost_that_is_seen_behind_the_readers(show):
+    """Mutants: as thin as the reader's; drawn over it."""
+    page = show(live_run())
+    press(page, "Step")
+    wait_to_say(page, "Step 1 of 400")
+    found = page.locator(".lr-recorded, .lr-live").evaluate_all(
+        "all => all.map((one) => [one.getAttribute('class'), getComputedStyle(one).strokeWidth])"
+    )
+    (ghost, wide), (own, thin) = found  # what comes later is drawn above
+    assert (ghost, own) == ("lr-recorded", "lr-live")
+    assert float(wide.removesuffix("px")) >= 2 * float(thin.removesuffix("px"))
 
 
 def test_without_webassembly_it_trains_in_plain_javascript(show, page):

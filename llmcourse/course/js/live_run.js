@@ -32,6 +32,7 @@ const REMEMBERED = 20; // steps over whose time is averaged
 const STYLE = `
 .lc .lr-words { white-space: pre-wrap; border-left: 4px solid var(--lc-2); padding: 0.1rem 0 0.1rem 0.7rem;
   margin: 0.3rem 0; min-height: 6rem; overflow-wrap: anywhere; }
+.lc .lr-recorded { stroke-width: 4; stroke-linejoin: round; opacity: 0.4; } /* a ghost: seen behind a run on it */
 .lc .lr-rows { display: block; width: 100%; }
 .lc .lr-key { color: var(--lc-muted); }`;
 
@@ -223,11 +224,13 @@ function render({ model, el }) {
     const curve = (values, attributes) => line(values.map((loss, i) => [x(i + 1), high(loss)]), attributes);
     svg.append(axes({ x, y, box, xTicks: ticks(0, config.steps, width < 420 ? 4 : 6), yTicks: ticks(0, most, 4),
       xTitle: "step", yTitle: "loss, nats per token" }));
-    for (const [value, text] of [[nothing, `ln ${show(config.vocab_size)} = ${nats(nothing)}: knows nothing`],
-      [floor, `${nats(floor)}: entropy of the stories`]]) {
+    // The words stand where no curve is: above at the end, below at the beginning.
+    for (const [value, text, at, anchor] of [
+      [nothing, `ln ${show(config.vocab_size)} = ${nats(nothing)}: knows nothing`, box[2], "end"],
+      [floor, `${nats(floor)}: entropy of the stories`, box[0] + 6, "start"]]) {
       const dashes = { stroke: "var(--lc-muted)", "stroke-dasharray": "6 4" };
       svg.append(line([[box[0], y(value)], [box[2], y(value)]], dashes),
-        label(box[2], y(value) - 5, text, { "text-anchor": "end" }));
+        label(at, y(value) - 5, text, { "text-anchor": anchor }));
     }
     const dotted = left && (width < 480 ? "dotted: before" : "dotted: before you went back");
     const others = [recorded.length && "grey: recorded", dotted].filter(Boolean).join(", ");

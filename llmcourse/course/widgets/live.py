@@ -152,22 +152,28 @@ class LiveRun(Widget):
         )
 
     @classmethod
-    def of_home_page(cls, **state: Any) -> "LiveRun":
-        """Return the run of the home page, before that which `python -m tools.home_runs` recorded.
+    def recorded(cls, name: str, **given: Any) -> "LiveRun":
+        """Return a run, before one of the same settings that `python -m tools.live_runs` recorded.
 
         Args:
-            state: learning_rate, pace, step.
+            name: "small", the run of the home page, or "chapter 01", which has 354,000 weights.
+            given: rows, learning_rate, pace, step.
+
+        Raises:
+            ValueError: if no run of that name is recorded.
         """
-        found = recorded_runs("home")["run"]["small"]["0"]
-        pairs = [pair.split(" ") for pair in found["merges"]]
+        runs = recorded_runs("live")["run"]
+        if name not in runs:
+            raise ValueError(f"no run {name!r} is recorded; there are {', '.join(runs)}")
+        found = runs[name]["0"]
+        merges = [pair.split(" ") for pair in found["merges"]]
         return cls(
-            small_run(),
-            [(unspell(a), unspell(b)) for a, b in pairs],
+            small_run() if name == "small" else replace(train.PRESETS["stories"](), steps=300),
+            [(unspell(a), unspell(b)) for a, b in merges],
             floor=found["floor"],
             losses=found["losses"],
             samples={int(step): text for step, text in found["samples"].items()},
-            rows={},
-            **state,
+            **given,
         )
 
     def still(self) -> str:
