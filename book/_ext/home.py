@@ -90,8 +90,8 @@ def numbers() -> list[Number]:
             f"the loss of the recorded run above, in {len(run['losses'])} steps",
         ),
         Number(
-            f"{100 * shares['backward']:.0f} %",
-            f"of a step's time on one machine, {100 * shares['forward']:.0f} % in forward",
+            f"{100 * shares['backward']:.0f}\u00a0%",
+            f"of a step's time on one machine, {100 * shares['forward']:.0f}\u00a0% in forward",
         ),
         Number(
             in_tens(apart),

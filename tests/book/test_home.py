@@ -40,13 +40,13 @@ def test_every_card_has_the_number_of_its_source(home):
         f"{facts['left']} of {facts['documents']:,}",
         f"{losses['Llama, no attention']:.2f} → {losses['Llama']:.2f}",
         f"{run['losses'][0]:.2f} → {statistics.mean(run['losses'][-20:]):.2f}",
-        f"{round(100 * shares['backward'])} %",
+        f"{round(100 * shares['backward'])}\u00a0%",
         home.in_tens(apart),
         f"{losses['Llama, SGD']:.2f} → {losses['Llama']:.2f}",
         f"{len(set(hashes[0].items()) & set(hashes[1].items()))} of {len(hashes[1])}",
     ]
     told = [each.told for each in home.numbers()]
-    assert f"{round(100 * shares['forward'])} % in forward" in told[3]
+    assert f"{round(100 * shares['forward'])}\u00a0% in forward" in told[3]
     (kill,) = (e["step"] for e in runs["killed"]["0"]["log"] if e["event"] == "kill")
     assert told[6].endswith(f"killed at step {kill}")
 
