@@ -76,6 +76,55 @@ def test_a_page_shows_the_parts_that_it_names(show):
         tiny_live_run(show=("smoke",))
 
 
+def test_when_the_end_is_said_what_it_wrote_is_that_of_the_end(show):
+    """Mutant: the end is said first, and what it wrote is drawn a moment later."""
+    page = show(tiny_live_run())
+    page.evaluate(
+        """() => {
+          const said = document.querySelector("[role=status]");
+          const caption = document.querySelector(".lr-words").previousElementSibling;
+          new MutationObserver(() => {
+            if (said.textContent.startsWith("Step 60 ")) window.ended ??= caption.textContent;
+          }).observe(said, { childList: true });
+        }"""
+    )
+    press(page, "Train")
+    page.wait_for_function("window.ended", timeout=20_000)
+    assert page.evaluate("window.ended").startswith("What it writes after step 60,")
+
+
+def test_the_recorded_run_is_a_ghost_that_is_seen_behind_the_readers(show):
+    """Mutants: as thin as the reader's; drawn over it."""
+    page = show(live_run())
+    press(page, "Step")
+    wait_to_say(page, "Step 1 of 400")
+    found = page.locator(".lr-recorded, .lr-live").evaluate_all(
+        "all => all.map((one) => [one.getAttribute('class'), getComputedStyle(one).strokeWidth])"
+    )
+    (ghost, wide), (own, thin) = found  # what comes later is drawn above
+    assert (ghost, own) == ("lr-recorded", "lr-live")
+    assert float(wide.removesuffix("px")) >= 2 * float(thin.removesuffix("px"))
+
+
+def test_without_webassembly_it_trains_in_plain_javascript(show, page):
+    page.add_init_script(
+        """window.Blob = class extends Blob {
+          constructor(parts, how) { super(["self.WebAssembly = undefined;\\n", ...parts], how); }
+        };"""
+    )
+    show(tiny_live_run())
+    press(page, "Step")
+    wait_to_say(page, "Step 1 of 60, 6,768 weights, JavaScript. Loss 5.7")
+
+
+def test_on_paper_there_is_the_recorded_run_without_controls(show):
+    page = show(live_run())
+    page.emulate_media(media="print")
+    assert page.locator(".lr-recorded").is_visible()
+    assert page.locator(".lr-words").is_visible()
+    assert not page.get_by_role("button", name="Train").is_visible()
+
+
 def test_it_pauses_and_goes_back_with_another_rate(show):
     page = show(tiny_live_run(steps=2_000, pace="5 steps a second"))
     press(page, "Train")

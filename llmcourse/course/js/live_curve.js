@@ -53,16 +53,18 @@ export function lossPart(w, run, { goTo }) {
     const curve = (values, attributes) => line(values.map((loss, i) => [x(i + 1), high(loss)]), attributes);
     svg.append(axes({ x, y, box, xTicks: ticks(0, steps, width < 420 ? 4 : 6), yTicks: ticks(0, most, 4),
       xTitle: "step", yTitle: "loss, nats per token" }));
-    for (const [value, text] of [[nothing, `ln ${show(V)} = ${nats(nothing)}: knows nothing`],
-      [floor, `${nats(floor)}: entropy of the stories`]]) {
+    // The words stand where no curve is: above at the end, below at the beginning.
+    for (const [value, text, at, anchor] of [
+      [nothing, `ln ${show(V)} = ${nats(nothing)}: knows nothing`, box[2], "end"],
+      [floor, `${nats(floor)}: entropy of the stories`, box[0] + 6, "start"]]) {
       const dashes = { stroke: "var(--lc-muted)", "stroke-dasharray": "6 4" };
       svg.append(line([[box[0], y(value)], [box[2], y(value)]], dashes),
-        label(box[2], y(value) - 5, text, { "text-anchor": "end" }));
+        label(at, y(value) - 5, text, { "text-anchor": anchor }));
     }
     const dotted = run.left && (width < 480 ? "dotted: before" : "dotted: before you went back");
     const others = [recorded.length && "grey: recorded", dotted].filter(Boolean).join(", ");
     svg.append(label(box[2], 13, others, { "text-anchor": "end" }));
-    svg.append(curve(recorded, { stroke: "var(--lc-muted)", "stroke-width": 1, class: "lr-recorded" }));
+    svg.append(curve(recorded, { stroke: "var(--lc-muted)", class: "lr-recorded" }));
     if (run.left) {
       svg.append(curve(run.left, { stroke: "var(--lc-3)", "stroke-width": 1, "stroke-dasharray": "2 2" }));
     }

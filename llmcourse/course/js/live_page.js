@@ -8,6 +8,7 @@ const PACES = { "full speed": 0, "5 steps a second": 200, "1 step a second": 100
 const STYLE = `
 .lc .lr-words { white-space: pre-wrap; border-left: 4px solid var(--lc-2); padding: 0.1rem 0 0.1rem 0.7rem;
   margin: 0.3rem 0; min-height: 6rem; overflow-wrap: anywhere; }
+.lc .lr-recorded { stroke-width: 4; stroke-linejoin: round; opacity: 0.4; } /* a ghost: seen behind a run on it */
 .lc .lr-cells { display: block; width: 100%; }
 .lc .lr-key { color: var(--lc-muted); }`;
 

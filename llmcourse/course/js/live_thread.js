@@ -65,13 +65,13 @@ export class Training {
     if (kind === "ready") this.facts = news;
     if (kind === "stopped") this.stopped = news;
     if (kind === "report" || kind === "rewound") this.stopped = null;
+    if (news.written !== undefined) [this.written, this.rows] = [[news.step, news.written], news.rows];
     if (kind === "report") this.hearStep(news);
     if (kind === "rewound") {
       if (this.losses.length > news.step) this.left = this.losses;
       this.losses = this.losses.slice(0, news.step);
       this.model.set("step", news.step);
     }
-    if (news.written !== undefined) [this.written, this.rows] = [[news.step, news.written], news.rows];
     this.heard(kind, news);
     return this.changed(false);
   }

@@ -10,11 +10,13 @@ import traitlets
 
 from llmcourse import model as models
 from llmcourse import train
+from llmcourse.course.recorded import recorded_runs
 from llmcourse.course.state import Choice, Limited, Whole, one_of
 from llmcourse.course.widget import Widget
 from llmcourse.course.widgets.run import MOST_CHARACTERS, MOST_STEPS
 from llmcourse.data.corpus import END_OF_TEXT
 from llmcourse.data.corpus.story_grammar import STORY_GRAMMAR
+from llmcourse.data.tokenizer.files import unspell
 
 MOST_WEIGHTS = 1_000_000
 """Of the model: a browser has one thread for it."""
@@ -159,6 +161,31 @@ class LiveRun(Widget):
             show=list(show),
             bounds={"step": config.steps, **(bounds or {})},
             **{"learning_rate": config.learning_rate, "step": len(losses), **state},
+        )
+
+    @classmethod
+    def recorded(cls, name: str, **given: Any) -> "LiveRun":
+        """Return a run, before one of the same settings that `python -m tools.live_runs` recorded.
+
+        Args:
+            name: "small", the run of the home page, or "chapter 01", which has 354,000 weights.
+            given: rows, learning_rate, pace, step.
+
+        Raises:
+            ValueError: if no run of that name is recorded.
+        """
+        runs = recorded_runs("live")["run"]
+        if name not in runs:
+            raise ValueError(f"no run {name!r} is recorded; there are {', '.join(runs)}")
+        found = runs[name]["0"]
+        merges = [pair.split(" ") for pair in found["merges"]]
+        return cls(
+            small_run() if name == "small" else replace(train.PRESETS["stories"](), steps=300),
+            [(unspell(a), unspell(b)) for a, b in merges],
+            floor=found["floor"],
+            losses=found["losses"],
+            samples={int(step): text for step, text in found["samples"].items()},
+            **given,
         )
 
     def still(self) -> str:
