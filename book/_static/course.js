@@ -42,7 +42,7 @@ document.addEventListener("DOMContentLoaded", () => {
   bubble.id = "course-preview";
   bubble.setAttribute("role", "tooltip");
   bubble.hidden = true;
-  document.body.append(bubble);
+  document.querySelector("article.bd-article")?.append(bubble);  // a part of what is read
   let shown = null;
   let timer = null;
 
@@ -92,12 +92,13 @@ document.addEventListener("DOMContentLoaded", () => {
     bubble.replaceChildren(...parts);
     bubble.hidden = false;
     link.setAttribute("aria-describedby", bubble.id);
-    const place = link.getClientRects()[0];
+    const [place, origin] = [link.getClientRects()[0], bubble.offsetParent.getBoundingClientRect()];
     const left = Math.max(8, Math.min(place.left, innerWidth - bubble.offsetWidth - 8));
     const below = place.bottom + 6;
     const above = place.top - bubble.offsetHeight - 6;
-    bubble.style.left = `${left + scrollX}px`;
-    bubble.style.top = `${(below + bubble.offsetHeight > innerHeight && above > 0 ? above : below) + scrollY}px`;
+    const top = below + bubble.offsetHeight > innerHeight && above > 0 ? above : below;
+    bubble.style.left = `${left - origin.left}px`;
+    bubble.style.top = `${top - origin.top}px`;
   }
 
   const later = () => { timer = setTimeout(hide, 250); };

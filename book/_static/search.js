@@ -171,7 +171,7 @@ document.addEventListener("DOMContentLoaded", () => {
       const move = { ArrowDown: 1, ArrowUp: -1 }[event.key];
       if (move && list.children.length) choose(chosen + move);
       else if (event.key === "Enter" && list.children.length) list.children[chosen].click();
-      else return;
+      else if (event.key !== "Enter" || input.value.trim()) return;
       event.preventDefault();
     });
     if (most === ON_PAGE) {

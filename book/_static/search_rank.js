@@ -47,12 +47,14 @@ window.courseSearch = (() => {
   }
 
   // The words of the book that a word of the query may mean, each with how well it fits.
-  function meanings(query, known) {
+  // A short word is the beginning of a longer one only while it is typed.
+  function meanings(query, known, isLast) {
     const found = new Map();
+    const begins = query.length > (isLast ? 1 : 3);
     for (const word of known) {
       if (word === query) found.set(word, 1);
       else if (word === `${query}s` || query === `${word}s`) found.set(word, 0.95);
-      else if (query.length > 1 && word.startsWith(query))
+      else if (begins && word.startsWith(query))
         found.set(word, 0.4 + 0.5 * query.length / word.length);
     }
     if (found.size || query.length < 4) return found;
@@ -80,7 +82,7 @@ window.courseSearch = (() => {
     const all = split(query);
     const telling = all.filter((word) => !SMALL.has(word));
     return (telling.length ? telling : all).map((word) => {
-      const means = meanings(word, book.known);
+      const means = meanings(word, book.known, word === all.at(-1));
       const counts = new Map();
       for (const [meant, weight] of means) {
         for (const [page, count] of book.lists.get(meant) ?? [])
