@@ -59,8 +59,8 @@ BOXES = """() => [...document.querySelectorAll("body *:not(mjx-container *, pre 
   (one) => ["::before", "::after"]
     .filter((part) => /[\\ue000-\\uf8ff]/.test(getComputedStyle(one, part).content))
     .map((part) => `an empty box: ${part} of ${one.outerHTML.slice(0, 100)}`)).slice(0, 5)"""
-WHITE = """() => [...document.querySelectorAll("div.cell_output img:not(.only-dark)")]
-  .filter((one) => getComputedStyle(one).filter === "none")
+WHITE = """() => [...document.querySelectorAll("div.cell_output img:not(.of-dark)")]
+  .filter((one) => one.checkVisibility())
   .map((one) => `white in the dark theme: ${one.alt.slice(0, 60)}`)"""
 CUT = """() => [...document.querySelectorAll("article pre")]
   .filter((one) => one.checkVisibility() && one.scrollWidth > one.clientWidth + 1
