@@ -116,7 +116,7 @@ def test_a_preset_fills_the_fields_and_a_change_makes_it_ones_own(show):
     assert "8.03 B parameters" in said(page)
     enter(page, "layers L", "16")
     assert page.get_by_label("shape", exact=True).input_value() == "your own"
-    page.locator("summary").click()
+    page.locator(".lc-table > summary").click()
     assert "14336" not in page.locator("tbody").text_content()
 
 
@@ -181,7 +181,7 @@ def test_a_press_draws_twenty_and_counts_them(show):
     page.get_by_role("button", name="Draw 20").click()
     assert page.get_by_text("Drawn: “").text_content().count("“") == 20
     assert value(page, "tokens drawn") == "20"
-    page.locator("summary").click()
+    page.locator(".lc-table > summary").click()
     counts = page.locator("tbody tr td:last-child").all_text_contents()
     assert sum(map(int, counts)) == 20
 
