@@ -252,7 +252,7 @@ def test_a_tree_of_eight_adds_in_pairs(show):
 
 def test_the_cost_follows_its_fields(show):
     page = show(RingStepper())
-    price = page.locator(".lc-stages p").last
+    price = page.locator(".lc-stages > p").last
     assert "1 MB over 4 ranks takes 60 µs; fastest is the ring." in price.text_content()
     assert "Below 200 kB the tree is faster" in price.text_content()
     enter(page, "tensor, MB", "0.1")
