@@ -45,10 +45,10 @@ def table(page: Page, caption: str = "") -> list[list[str]]:
 
     A widget may fill its table only once it is open, an event later: the first row is awaited.
     """
-    summary = page.locator(".lc-table > summary", has_text=caption).first
-    box = page.locator("details").filter(has=summary).first
+    named = page.locator("summary", has_text=caption)
+    box = page.locator("details.lc-table").filter(has=named).first
     if box.get_attribute("open") is None:
-        summary.click()
+        box.locator("summary").first.click()
     rows = box.locator("tbody tr")
     rows.first.wait_for()
     return rows.evaluate_all("all => all.map((row) => [...row.cells].map((c) => c.textContent))")
@@ -86,6 +86,8 @@ FAULTS = """(controls) => {
     if (one.type === "number" && one.scrollWidth > one.clientWidth + 1)
       found.push(`${named(one)} has no room for ${one.value}`);
   }
+  for (const { childElementCount: count } of document.querySelectorAll(".lc-dock > .lc-controls"))
+    if (count > 3) found.push(`${count} controls are not folded away, more than 3`);
   for (const one of document.querySelectorAll(".lc [role=img]"))
     if (!one.ariaLabel.trim()) found.push("a picture has no text that stands for it");
   for (const one of document.querySelectorAll(".lc *"))

@@ -785,6 +785,7 @@ REGISTRY = {
         {},
         {"english": 0, "words": 0, "similarity": 1.05, "quality": 0},
         {"english": 1, "words": 300, "similarity": 0.1, "quality": 1},
+        kilobytes=25,
     ),
     widgets.GoodputPlanner: entry(
         widgets.GoodputPlanner,

@@ -86,7 +86,7 @@ def test_what_counts_is_filled_and_what_does_not_is_dashed(show):
     bars = page.locator(".lc-stage rect.lc-3")
     dashed = page.locator(".lc-stage rect.lc-3[stroke-dasharray]")
     assert (bars.count(), dashed.count()) == (6, 3)
-    page.locator("summary").click()
+    page.locator(".lc-table > summary").click()
     assert table(page)[0][:4] == ["0", "<|user|>", "template", "no"]
 
 

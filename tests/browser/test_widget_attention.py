@@ -254,7 +254,7 @@ def test_without_the_scale_the_softmax_is_sharper(show):
     page.get_by_label("divide scores by √K").press("Space")
     assert "Not divided by √6 = 2.45, the softmax is sharper" in said(page)
     assert f"spread as over {sharp} in place of {wide}." in said(page)
-    page.locator("summary").click()
+    page.locator(".lc-table > summary").click()
     assert page.locator("th[scope=col]").all_text_contents()[3] == "score"
 
 

@@ -158,7 +158,7 @@ def test_a_step_lowers_the_loss_and_fills_the_table(show):
     assert "1.609" in said(page)
     page.get_by_role("button", name="Step").click()
     assert "0.8248" in said(page)
-    page.locator("summary").click()
+    page.locator(".lc-table > summary").click()
     assert page.locator("tbody tr").count() == 2
     page.get_by_role("button", name="Reset").click()
     assert "1.609" in said(page)

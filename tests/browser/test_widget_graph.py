@@ -152,7 +152,7 @@ def test_buttons_keys_and_toggle_walk_the_graph(show):
 
 def test_the_table_has_the_numbers_of_the_picture(show):
     page = show(GraphStepper(PROGRAMS["a neuron"], step=100))
-    page.locator("summary").click()
+    page.locator(".lc-table > summary").click()
     rows = [row.split("\t") for row in page.locator("tbody").inner_text().split("\n")]
     assert ["w", "0.5", "0.5", "3", "1 of 1", "3"] in rows
     assert ["product + bias", "product + bias", "2.5", "1", "1 of 1", "1"] in rows

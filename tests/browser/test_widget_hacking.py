@@ -87,7 +87,7 @@ def test_a_budget_beyond_the_runs_is_refused_in_words(show):
     enter(page, "budget of KL, in nats", "9")
     assert value(page, "budget of KL, in nats") == "4"
     assert "9 is not possible (from 0 to 4)" in noted(page)
-    page.locator("summary").click()
+    page.locator(".lc-table > summary").click()
     assert table(page)[2] == ["1", "1.00", "0.80", "yes"]
 
 

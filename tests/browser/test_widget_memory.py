@@ -190,7 +190,7 @@ def test_a_target_below_one_layer_cannot_be_reached(show):
 
 def test_the_player_walks_through_the_step(show):
     page = show(MemoryTimeline(choices=["block", "attention", "nothing"]))
-    text = page.locator(".lc-stages p")
+    text = page.locator(".lc-stages > p")
     assert text.text_content().startswith("Step or play")
     step = page.get_by_role("button", name="Step", exact=True)
     step.press("Enter")
@@ -212,7 +212,7 @@ def test_reduced_motion_goes_to_the_end(show, page):
     page.emulate_media(reduced_motion="reduce")
     show(MemoryTimeline(moment=3))
     page.get_by_role("button", name="To the end").click()
-    assert page.locator(".lc-stages p").text_content().startswith("Step or play")
+    assert page.locator(".lc-stages > p").text_content().startswith("Step or play")
 
 
 # --- Python

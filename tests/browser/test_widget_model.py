@@ -16,6 +16,7 @@ from llmcourse.course.widgets.model import (
     shape_of,
 )
 from llmcourse.model import ModelConfig, next_token_probabilities
+from llmcourse.model.config import PRESETS
 from llmcourse.scale import cost
 from tests.browser.kit import enter, noted, said, table, value
 from tests.browser.registry import BOARD_TOKENS, CONTEXTS, board_scores, sampling_board
@@ -109,6 +110,28 @@ def test_entropy_in_bits(arithmetic):
     assert arithmetic(SamplingBoard, "entropyBits", [[[0.25] * 4], [[1, 0]]]) == [2, 0]
 
 
+@pytest.mark.parametrize("preset", ["llama3_8b", "llama3_405b"])
+def test_the_picture_has_areas_as_large_as_the_weights(show, preset):
+    config = PRESETS[preset]()
+    page = show(ConfigExplorer(preset))
+    areas = (
+        page.locator(".lc-stage svg")
+        .first.locator("rect[data-key]")
+        .evaluate_all(
+            "all => Object.fromEntries(all.map((one) => [one.dataset.key, "
+            "one.getAttribute('width') * one.getAttribute('height')]))"
+        )
+    )
+    parts = cost.parameters_by_part(config)
+    attention = sum(areas[name] for name in "qokv")
+    unit = areas["embedding"] / parts["embedding"]
+    assert areas["head"] / parts["head"] == pytest.approx(unit, rel=0.01)
+    assert attention / parts["attention"] == pytest.approx(unit, rel=0.05)  # less gaps
+    assert areas["gate"] * 3 / parts["feed_forward"] == pytest.approx(unit, rel=0.05)
+    lines = page.locator("[data-key^='layer ']")
+    assert lines.count() == config.num_layers + 1
+
+
 def test_a_preset_fills_the_fields_and_a_change_makes_it_ones_own(show):
     page = show(ConfigExplorer("stories"))
     page.get_by_label("shape", exact=True).select_option("llama3_8b")
@@ -116,7 +139,7 @@ def test_a_preset_fills_the_fields_and_a_change_makes_it_ones_own(show):
     assert "8.03 B parameters" in said(page)
     enter(page, "layers L", "16")
     assert page.get_by_label("shape", exact=True).input_value() == "your own"
-    page.locator("summary").click()
+    page.locator(".lc-table > summary").click()
     assert "14336" not in page.locator("tbody").text_content()
 
 
@@ -181,7 +204,7 @@ def test_a_press_draws_twenty_and_counts_them(show):
     page.get_by_role("button", name="Draw 20").click()
     assert page.get_by_text("Drawn: “").text_content().count("“") == 20
     assert value(page, "tokens drawn") == "20"
-    page.locator("summary").click()
+    page.locator(".lc-table > summary").click()
     counts = page.locator("tbody tr td:last-child").all_text_contents()
     assert sum(map(int, counts)) == 20
 

@@ -159,7 +159,7 @@ def test_the_start_says_what_every_rank_does(show):
     assert "Formula: (p − 1)/m = 3/8 = 37.5 %." in verdict(page)
     assert "Peak of live micro-batches: 4, 3, 2 and 1, rank 0 to 3." in verdict(page)
     assert "1F1B, 4 ranks, 8 micro-batches, 33 units of time" in pictured(page)
-    assert "rank 0 keeps 4, at most 4" in pictured(page, 1)
+    assert "rank 0 keeps 4, at most 4" in pictured(page, 2)
     rows = table(page, "Every rank at this moment")
     assert rows[0] == [
         "rank 0", "backward of micro-batch 0", "12", "0 1 2 3", "4", "24", "9",
@@ -261,3 +261,31 @@ def test_fewer_micro_batches_than_ranks_are_drawn_and_judged(show):
     assert counted == Fraction(2)
     assert "= 200 % of its work" in verdict(page)
     assert "(2 (p − 1) − (m − 1))/(3 m) = 6/(3 · 1) = 200 %." in verdict(page)
+
+
+def test_all_schedules_stand_on_one_scale_and_a_press_chooses(show):
+    page = show(SchedulePlayer())
+    said_all = pictured(page, 1)
+    assert "GPipe 33 units, bubble 37.5 %; 1F1B 33 units, bubble 37.5 %" in said_all
+    assert "interleaved 1F1B 28.5 units, bubble 18.8 %" in said_all
+    assert said_all.endswith("zero-bubble (ZB-H1) 27 units, bubble 12.5 %")
+    board = page.locator(".lc-stage svg").nth(1)
+    idle = board.locator("[data-key] > rect:not([data-key])")
+    widths = idle.evaluate_all("all => all.map((one) => Number(one.getAttribute('width')))")
+    longest = [width / widths[0] for width in widths]
+    assert longest == pytest.approx([1, 1, 28.5 / 33, 27 / 33])
+    board.get_by_text("GPipe").click()
+    assert page.get_by_label("schedule", exact=True).input_value() == "gpipe"
+    page.get_by_label("micro-batches m, number").fill("7")
+    page.keyboard.press("Tab")
+    assert "interleaved 1F1B is not allowed here" in pictured(page, 1)
+
+
+def test_the_moment_is_dragged_in_the_picture(show):
+    page = show(SchedulePlayer())
+    knob = page.get_by_role("slider", name="moment in the picture")
+    knob.press("ArrowRight")
+    assert said(page).startswith("At 11 of 33 units")
+    assert knob.get_attribute("aria-valuetext") == "11"
+    knob.press("End")
+    assert said(page).startswith("All is done")

@@ -252,7 +252,7 @@ def test_a_tree_of_eight_adds_in_pairs(show):
 
 def test_the_cost_follows_its_fields(show):
     page = show(RingStepper())
-    price = page.locator(".lc-stages p").last
+    price = page.locator(".lc-stages > p").last
     assert "1 MB over 4 ranks takes 60 µs; fastest is the ring." in price.text_content()
     assert "Below 200 kB the tree is faster" in price.text_content()
     enter(page, "tensor, MB", "0.1")
@@ -283,7 +283,8 @@ def test_the_end_of_the_sliders_follows_the_algorithm(show):
 def test_a_press_on_a_row_chooses_its_rank(show):
     page = show(RingStepper())
     picture = page.locator(".lc-stage svg").first
-    picture.click(position={"x": 400, "y": 40 + 2 * 42 + 8})
+    row = picture.get_by_text("rank 2", exact=True).bounding_box()
+    page.mouse.click(row["x"] + 150, row["y"] + 8)
     assert value(page, "rank in words") == "2"
     slider = page.get_by_label("rank in words", exact=True)
     slider.press("ArrowRight")

@@ -109,7 +109,7 @@ def test_marks_change_bar_sentence_and_table_and_are_kept(show):
     page.locator("select[aria-label^='01 ']").press("ArrowDown")
     assert "1 of 46 chapters done (2 %), 1 being read. Next: 01" in said(page)
     assert "1 of 46 chapters done" in page.get_by_role("img").get_attribute("aria-label")
-    page.locator("summary").click()
+    page.locator(".lc-table > summary").click()
     assert page.locator("tbody tr").first.locator("td").all_text_contents() == ["1", "1", "3", "5"]
     page.reload()
     page.locator(".lc").wait_for()
@@ -531,7 +531,7 @@ def test_a_press_or_an_arrow_key_chooses_a_phase(show, measured, width):
     for _ in range(3):
         page.get_by_role("button", name="Step", exact=True).click()
     assert "Phase 1 of 7, load" in said(page)
-    page.locator("summary").click()
+    page.locator(".lc-table > summary").click()
     assert page.locator("tbody tr").count() == 7
 
 
@@ -680,11 +680,11 @@ def test_player_stops_at_the_end_and_reduced_motion_jumps(show):
 
 def test_the_tables_hold_the_run_and_the_cells(show):
     page = show(run_scrubber(step=1))
-    page.locator("summary").nth(0).click()
-    assert page.locator("details").nth(0).locator("tbody tr").count() == len(STEPS)
-    cells = page.locator("details").nth(1)
+    page.locator(".lc-table > summary").nth(0).click()
+    assert page.locator(".lc-table").nth(0).locator("tbody tr").count() == len(STEPS)
+    cells = page.locator(".lc-table").nth(1)
     assert cells.locator("td").count() == 0
-    page.locator("summary").nth(1).click()
+    page.locator(".lc-table > summary").nth(1).click()
     page.wait_for_function("document.querySelectorAll('details')[1].querySelector('td')")
     assert cells.locator("td").count() == 6 * 8
     first = float(cells.locator("td").first.text_content())

@@ -140,6 +140,19 @@ def test_the_overview_says_what_is_enough_and_chooses_by_click(show):
     assert rows[-1][1:3] == ["0", "none"]
 
 
+def test_the_overview_has_the_best_run_last(show):
+    ends = {"": 3.0, "clipping": 2.0, "warm-up": 4.0, "QK-norm": 2.5}
+    runs = [
+        {"on": name.split() if name else [], "losses": [5.0] * 30 + [end] * 30, "norms": [1.0] * 60}
+        for name, end in ends.items()
+    ]
+    page = show(SpikeLab(MARGINS, runs))
+    rows = page.locator(".sl-row")
+    keys = rows.evaluate_all("all => all.map((one) => one.dataset.key)")
+    assert keys == ["warm-up", "", "QK-norm", "clipping"]
+    assert [float(row[-4:].strip()) for row in rows.all_text_contents()] == [4, 3, 2.5, 2]
+
+
 def test_next_spike_goes_round_and_the_step_is_read_out(show):
     made = spike_lab(on=["QK-norm"])
     page = show(made)

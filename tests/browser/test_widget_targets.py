@@ -239,7 +239,7 @@ def test_what_is_learned_of_a_conversation(show):
     assert "it does not learn to stop" in page.locator(".lc-stages").text_content()
     enter(page, "position", "5")
     assert "asked for “<|end|>”; it does not count: <|end|> is left out." in said(page)
-    page.locator("summary").click()
+    page.locator(".lc-table > summary").click()
     cells = page.locator("tbody tr").nth(5).locator("th, td").all_text_contents()
     assert cells == ["5", ".", "6", "<|end|>", "no", "<|end|> is left out", "assistant", "0"]
     page.get_by_label("row of tokens").select_option("story")
@@ -286,7 +286,7 @@ def test_a_shorter_row_moves_the_cursor_and_says_so(show):
 
 def test_tokens_are_never_markup(show):
     page = show(TokenStrip([Strip("<b>x</b>", ["<img src=x onerror=alert(1)>", "</script><b>"])]))
-    page.locator("summary").click()
+    page.locator(".lc-table > summary").click()
     assert page.locator(".lc-host img, .lc-host b").count() == 0
     assert "</script><b>" in said(page)
 

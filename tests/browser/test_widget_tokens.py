@@ -136,7 +136,7 @@ def test_typed_text_is_merged_to_the_end_by_keys_and_buttons(show):
     assert "these ids are what the model reads" in said.text_content()
     page.get_by_label("your text").fill("teas")
     expected = train_bpe("the tea then the teas", 264).encode("teas")
-    page.locator("summary").click()
+    page.locator(".lc-table > summary").click()
     assert page.locator("tbody td:nth-child(2)").all_text_contents() == [
         str(token) for token in expected
     ]
@@ -282,7 +282,7 @@ def test_methods_steps_and_rows_by_mouse_and_keys(show):
     page.get_by_role("slider", name="pieces placed").press("ArrowRight")
     assert "2 of 6 pieces" in page.get_by_role("img").first.get_attribute("aria-label")
     enter(page, "row for the mask", "1")
-    page.locator("summary").click()
+    page.locator(".lc-table > summary").click()
     assert page.locator("tbody tr").all_text_contents() == ["14 (5)5183.3 %", "23 (4)4266.7 %"]
 
 
@@ -310,7 +310,7 @@ def test_many_rows_are_shown_a_page_at_a_time(show):
     page = show(PackingBoard([128] * 64, 2, row=4096))
     label = page.locator(".lc-stage text", has_text="of 4096")
     assert label.text_content() == "rows 4081 to 4096 of 4096; 0 to 2 tokens"
-    page.locator("summary").click()
+    page.locator(".lc-table > summary").click()
     assert page.locator("tbody tr").count() == 16
 
 

@@ -228,7 +228,7 @@ function render({ model, el }) {
   const left = h("div");
   const panel = h("div", { class: "bt-panel" });
   both.append(left, panel);
-  w.stages.append(both, w.dock);
+  w.stages.append(both);
 
   const draw = w.stage((svg, width) => {
     const bars = Math.min(118, width * 0.32);
@@ -289,7 +289,8 @@ function render({ model, el }) {
     svg.append(label(4, end + 30, back ? "dx″ arrives" : "x″ leaves"));
     svg.style.cursor = "pointer";
     return `${going()} pass at ${TEXTS[order[now]].title}; ${tapeSentence()}`;
-  }, { height: TOP + ROWS.length * ROW + 26, into: left, label: "a block as boxes, with what each keeps" });
+  }, { height: TOP + ROWS.length * ROW + 26, into: left, docked: true,
+    label: "a block as boxes, with what each keeps" });
   const picture = left.firstElementChild.firstElementChild;
   // A press on a box chooses it, as the list does.
   picture.addEventListener("click", (event) => {

@@ -61,18 +61,19 @@ const CELL = 96; // least width of a clock's cell
 const STYLE = ".lc svg .lc-hand { fill: var(--lc-on); font-size: 11px; font-weight: 700; }";
 
 function render({ model, el }) {
-  const w = frame({ model, el, title: "Rotary positions: one clock for each channel pair" });
+  const w = frame({ model, el, title: "Rotary positions: one clock for each channel pair",
+    primary: ["query", "key", "theta"] });
   w.root.append(h("style", {}, STYLE));
   const inputs = {};
   for (const name of ["query", "key"]) inputs[name] = w.number(name, NAMES[name]);
   w.player({ step, reset: () => shift(-Math.min(model.get("query"), model.get("key"))), perSecond: 4, longest: 70 });
   const strideSaid = h("p", {});
-  w.controls.append(strideSaid);
+  w.dock.append(strideSaid);
   w.number("theta", "base θ", { log: true });
   const group = h("div", { class: "lc-player", role: "group", "aria-label": "known bases" });
   const bases = BASES.map(([theta, name]) =>
     [theta, w.button(name, () => w.putNumber("theta", "base θ", theta), { into: group })]);
-  w.controls.append(group);
+  w.fold(group);
   w.number("length", "length, tokens", { log: true });
   w.number("head_size", "head size K");
   inputs.first_pair = w.number("first_pair", "first pair shown");

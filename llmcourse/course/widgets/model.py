@@ -46,7 +46,10 @@ class ConfigExplorer(Widget):
     """
 
     script = "config_explorer.js"
-    alt = "Bars of the parameters, FLOPs and bytes of a Llama by part, for a shape to choose."
+    alt = (
+        "A Llama drawn to scale, areas for parameters and rows for layers, and bars of its FLOPs "
+        "and bytes by part, for a shape to choose."
+    )
 
     preset = traitlets.Unicode().tag(sync=True)
     presets = traitlets.Dict().tag(sync=True)

@@ -20,7 +20,8 @@ class SchedulePlayer(Widget):
     alt = (
         "Four rows over time, one for each rank of a pipeline, with 1F1B and eight micro-batches. "
         "Forward passes go down the rows, backward passes come back up, and every rank works 24 of "
-        "33 units.  Rank 0 keeps up to four micro-batches, the last rank one."
+        "33 units.  Rank 0 keeps up to four micro-batches, the last rank one.  Below, on one scale "
+        "of time: GPipe and 1F1B take 33 units, interleaved 1F1B 28.5 and zero-bubble 27."
     )
 
     schedule = Choice(SCHEDULES, default="1f1b")

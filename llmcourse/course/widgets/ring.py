@@ -20,8 +20,9 @@ class RingStepper(Widget):
     alt = (
         "All-reduce round a ring of ranks.  Each cuts its numbers into as many chunks as there are "
         "ranks.  In n - 1 steps partial sums go from rank to rank, and every rank ends with the "
-        "finished sum of one chunk; in n - 1 more the finished sums go round.  Every rank has then "
-        "sent 2(n-1)/n times the tensor."
+        "finished sum of one chunk; in n - 1 more the finished sums go round.  Discs fly round the "
+        "ring and gain a slice at every rank.  In the end every rank has sent 2(n-1)/n times the "
+        "tensor."
     )
 
     algorithm = Choice(("ring", "tree", "naive"))

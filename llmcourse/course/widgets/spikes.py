@@ -33,7 +33,8 @@ class SpikeLab(Widget):
     alt = (
         "Loss and gradient norm of recorded runs.  With all margins off the loss jumps; ticking a "
         "margin, such as clipping, shows the run that had it.  A dotted line is the limit of the "
-        "detector, and triangles mark the steps that it calls spikes."
+        "detector, and triangles mark the steps that it calls spikes.  Below, the losses of all "
+        "runs on one scale, the best end last."
     )
 
     margins = traitlets.List(traitlets.Unicode()).tag(sync=True)

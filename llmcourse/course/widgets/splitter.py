@@ -25,10 +25,10 @@ class MatrixSplitter(Widget):
 
     script = "matrix_splitter.js"
     alt = (
-        "A row of boxes for each rank: the input x, the matrix A, the hidden units h, the matrix B "
-        "and the output y, with the part that the rank holds filled.  Between them, numbered bars "
-        "for the collectives that are due.  With A cut by columns and B by rows it is one "
-        "all-reduce forward and one backward."
+        "The product x A B = y with every part in the colour of the rank that has it; the cuts of "
+        "A and B are dragged.  Below, a row of boxes for each rank with the part that it holds "
+        "filled, and between them numbered bars for the collectives that are due.  With A cut by "
+        "columns and B by rows it is one all-reduce forward and one backward."
     )
 
     network = Choice(NETWORKS, default="mlp")

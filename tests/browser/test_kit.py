@@ -1,0 +1,118 @@
+"""The toolkit of the widgets: folded controls, movement, handles, and a picture in sight."""
+
+import pytest
+
+from llmcourse.course.widgets import Bowl, MatrixSplitter, RingStepper
+from tests.browser import kit
+
+
+def test_at_most_three_controls_are_shown_and_the_picture_stands_above_them(show):
+    page = show(Bowl(), as_is=True)
+    names = page.locator(".lc-control label").filter(visible=True).all_text_contents()
+    assert names == ["learning rate", "momentum 0.9", "Adam"]
+    picture, dock = (page.locator(one).bounding_box() for one in (".lc-stage >> nth=1", ".lc-dock"))
+    assert picture["y"] + picture["height"] <= dock["y"]
+    page.get_by_text("More settings").click()
+    assert page.get_by_label("noise of the gradient", exact=True).is_visible()
+
+
+FRAMES = """async () => {
+  const token = document.querySelector("[data-key='token 0']"), seen = new Set();
+  const step = [...document.querySelectorAll("button")].find((one) => one.textContent === "Step");
+  step.click();
+  for (let i = 0; i < 90; i++) {
+    await new Promise(requestAnimationFrame);
+    seen.add(document.querySelector("[data-key='token 0']").getAttribute("transform"));
+  }
+  return [token.getAttribute("transform"), ...seen];
+}"""
+
+
+def turns(transforms):
+    return [float(text.removeprefix("rotate(").split()[0]) for text in transforms]
+
+
+def test_a_chunk_flies_to_the_next_rank(show):
+    page = show(RingStepper(), as_is=True)
+    page.wait_for_timeout(200)  # what follows a redraw at once is not moved
+    first, *seen = turns(page.evaluate(FRAMES))
+    assert (first, seen[-1]) == (90, 180)
+    assert len(seen) > 2
+    assert seen == sorted(seen)
+    assert all(90 <= angle <= 180 for angle in seen)
+
+
+def test_nothing_moves_with_reduced_motion(show, page):
+    page.emulate_media(reduced_motion="reduce")
+    show(RingStepper(), as_is=True)
+    page.wait_for_timeout(200)
+    assert turns(page.evaluate(FRAMES)) == [90, 180]
+
+
+def test_a_handle_is_a_slider_that_keys_move_and_keeps_the_focus(show):
+    page = show(Bowl())
+    ball = page.get_by_role("slider", name="start of the balls")
+    ball.focus()
+    for key in ("ArrowLeft", "ArrowLeft", "ArrowDown"):
+        page.keyboard.press(key)
+    assert ball.get_attribute("aria-valuetext") == "start at x 7.8, start at y 2.4"
+    assert ball.get_attribute("aria-valuenow") == "7.8"
+    assert ball.evaluate("(one) => one === document.activeElement")
+    assert (kit.value(page, "start at x"), kit.value(page, "start at y")) == ("7.8", "2.4")
+    page.keyboard.press("End")
+    assert ball.get_attribute("aria-valuenow") == ball.get_attribute("aria-valuemax") == "10"
+
+
+def drag(page, handle, right, down):
+    box = handle.bounding_box()
+    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    page.mouse.move(x, y)
+    page.mouse.down()
+    page.mouse.move(x + right / 2, y + down / 2)
+    page.mouse.move(x + right, y + down)
+    page.mouse.up()
+
+
+def test_a_ball_is_dragged_to_where_the_pointer_goes(show):
+    page = show(Bowl(steps=5))
+    ball = page.get_by_role("slider", name="start of the balls")
+    before = ball.bounding_box()
+    drag(page, ball, -120, 30)
+    page.mouse.move(0, 0)
+    after = ball.bounding_box()
+    assert after["x"] - before["x"] == pytest.approx(-120, abs=3)
+    assert after["y"] - before["y"] == pytest.approx(30, abs=5)
+    assert float(kit.value(page, "start at x")) < 6
+    assert kit.value(page, "steps taken") == "0"
+
+
+def test_the_cut_of_a_matrix_is_dragged(show):
+    page = show(MatrixSplitter(cut_a="columns", cut_b="columns"))
+    cut = page.get_by_role("slider", name="cut of B")
+    drag(page, cut, -60, 60)
+    assert "A by columns, B by rows" in kit.said(page)
+    assert cut.get_attribute("aria-valuetext") == "by rows"
+    assert "h a share of the columns, B a share of the rows, y a summand" in kit.pictured(page)
+    assert "y is due an all-reduce" in kit.pictured(page)
+    cut.press("ArrowRight")
+    assert "B whole" in kit.said(page)
+
+
+@pytest.mark.parametrize("far", [0, 1])
+def test_on_a_phone_the_picture_is_in_sight_while_a_slider_is_held(show, far):
+    page = show(Bowl(), width=390)
+    page.set_viewport_size({"width": 390, "height": 600})
+    slider = page.get_by_label("start at y", exact=True)
+    slider.evaluate(
+        "(one, far) => scrollBy(0, one.getBoundingClientRect().top - 60 - 440 * far)", far
+    )
+    picture = page.locator(".lc-stage").nth(1)
+    box = slider.bounding_box()
+    page.mouse.move(box["x"] + 20, box["y"] + box["height"] / 2)
+    page.mouse.down()
+    held = picture.bounding_box()
+    page.mouse.up()
+    assert held["y"] >= -1
+    assert held["y"] + held["height"] <= 601
+    assert not (held["y"] < box["y"] + box["height"] and box["y"] < held["y"] + held["height"])
+    assert picture.evaluate("(one) => one.style.transform") == ""
