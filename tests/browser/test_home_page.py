@@ -54,6 +54,7 @@ def test_sentence_hero_and_start_are_above_the_fold_and_nothing_moves(chromium, 
         page.locator("a.home-start"),
         page.get_by_role("button", name="Train", exact=True),
         picture,
+        page.locator(".home-run .lr-words"),
     ]
     for each in seen:
         box = each.bounding_box()
