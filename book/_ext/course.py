@@ -21,9 +21,9 @@ from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 from sphinx.util.docutils import SphinxDirective
 
-from llmcourse.course.look import look
+from llmcourse.course.look import design_tokens
 
-PHASES = tuple(look()["phases"])
+PHASES = tuple(design_tokens()["phases"])
 CURRICULUM = "llmcourse/course/curriculum.json"
 MARKS = "①②"
 """Of the laps, in the contents, on the map and at the foot of a page."""
