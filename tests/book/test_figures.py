@@ -12,7 +12,7 @@ import pytest
 from fontTools.ttLib import TTFont
 from PIL import Image
 
-from llmcourse.course.look import hues, look
+from llmcourse.course.look import design_tokens, hues
 from tools import fonts
 from tools import look as style
 
@@ -47,7 +47,7 @@ def test_references_inside_a_drawing_stay():
 
 
 def test_in_the_dark_white_is_the_background_and_what_is_black_unsaid_can_be_seen():
-    assert f"fill: {look()['dark']['back']};" in svg("dark", 2, "#ffffff")
+    assert f"fill: {design_tokens()['dark']['back']};" in svg("dark", 2, "#ffffff")
     lightness = figures.oklab(
         figures.rows(re.search(r'<svg fill="(#\w+)"', svg("dark", 2, "#ffffff"))[1])
     )
@@ -82,7 +82,7 @@ def test_a_raster_figure_lies_on_the_page_of_its_theme(tmp_path):
     for theme in ("light", "dark"):
         figures.write_figure(tmp_path / "a.png", tmp_path / "b.png", theme, 1)
         with Image.open(tmp_path / "b.png") as image:
-            assert image.getpixel((3, 3)) == tuple(figures.rows(look()[theme]["back"])[0])
+            assert image.getpixel((3, 3)) == tuple(figures.rows(design_tokens()[theme]["back"])[0])
     assert figures.size_of(tmp_path / "a.png") == ' width="10" height="5"'
 
 
