@@ -39,7 +39,7 @@ def test_the_hero_has_trained_three_steps_after_a_click(chromium):
 
 @pytest.mark.parametrize(("width", "height"), [(1440, 900), (390, 844)])
 def test_sentence_hero_and_start_are_above_the_fold_and_nothing_moves(chromium, width, height):
-    """Mutants: no place kept for the widget; its settings before its picture on a phone."""
+    """Mutants: nothing in the widget's place until it is there; settings before the picture."""
     context = chromium.new_context(viewport={"width": width, "height": height})
     page = context.new_page()
     page.add_init_script(SHIFTS)
