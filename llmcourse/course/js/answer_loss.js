@@ -114,7 +114,7 @@ function render({ model, el }) {
   picture.addEventListener("click", (event) => {
     const [x, y] = within(picture, event);
     const hit = places.find((p) => x >= p.x && x < p.x + p.wide && y >= p.top && y < p.top + TALL);
-    if (hit && hit.t) w.put("token", hit.t);
+    if (hit?.t) w.put("token", hit.t);
   });
   w.on(["model", "learn", "token"], redraw);
   w.on(["conversation"], settle);

@@ -70,7 +70,7 @@ export function exactDecimal(code, fmt) {
   const value = decode(code, fmt);
   if (!Number.isFinite(value)) return String(value);
   const [negative, exponent, mantissa] = fieldsOf(code, fmt);
-  let n = BigInt(mantissa + (exponent > 0 ? 2 ** fmt.mantissa_bits : 0));
+  const n = BigInt(mantissa + (exponent > 0 ? 2 ** fmt.mantissa_bits : 0));
   const power = Math.max(exponent, 1) - fmt.bias - fmt.mantissa_bits;
   const sign = negative ? "-" : "";
   if (power >= 0) return `${sign}${n * 2n ** BigInt(power)}`;
@@ -283,7 +283,7 @@ function render({ model, el }) {
       + `${power2(Math.max(1, exponent) - fmt.bias)} = ${whole(now, fmt)}`;
   }
 
-  const drawLine = w.stage((svg, width, tall) => {
+  const drawLine = w.stage((svg, width) => {
     const fmt = format();
     const now = code();
     const number = numberOf(text(), fmt);

@@ -5,7 +5,6 @@ import { axes, frame, h, label, line, s, scale, show, ticks, uniform, uniqueId }
 const STEPS = 24;
 const PARTS = ["weights", "moments", "generators", "position"];
 const INSIDE = "inside the write";
-const BEFORE = "before the write";
 
 // All that the next step depends on, at the beginning of a run.  Moments: Adam's first and second, and beta1 and
 // beta2 to the number of updates.  Generators: random numbers drawn.  Position: batches taken.

@@ -155,7 +155,7 @@ function render({ model, el }) {
   }
 
   const PLOT = 250;
-  const drawCurve = w.stage((svg, wide, tall) => {
+  const drawCurve = w.stage((svg, wide) => {
     const state = now();
     const other = kept();
     const { interval, best, young, save, restart, mtbf } = state;

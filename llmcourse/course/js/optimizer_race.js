@@ -229,7 +229,7 @@ function render({ model, el }) {
     const [goalX, goalY] = onPage(lowest(set));
     clip.append(s("circle", { cx: goalX, cy: goalY, r: x(RING) - x(0), fill: "none", stroke: "var(--lc-text)",
       "stroke-width": 1.5 }));
-    for (const { kind, mark, dash, path } of now) {
+    for (const { mark, dash, path } of now) {
       const points = path.map(onPage);
       clip.append(line(points, { stroke: "currentColor", class: mark, "stroke-width": 1.8, "stroke-dasharray": dash }),
         s("path", { d: points.map(([px, py]) => `M${px.toFixed(1)},${py.toFixed(1)}h0`).join(""), class: mark,
@@ -331,7 +331,6 @@ function render({ model, el }) {
     angleControl.style.display = set.surface === "rotated bowl" ? "" : "none";
     drawSurface();
     drawHeights();
-    const steps = model.get("steps");
     const place = now.filter((one) => one.there).map(({ arrives }) => arrives).sort((a, b) => a - b);
     board({
       columns: ["optimizer", "rate", "arrived at step", "place", "distance now", "height now"],

@@ -1,4 +1,4 @@
-import { axes, clamp, frame, h, label, line, onDrag, s, scale, show, ticks, pixelsPerUnit } from "./kit.js";
+import { axes, clamp, frame, h, line, onDrag, s, scale, show, ticks, pixelsPerUnit } from "./kit.js";
 
 // --- arithmetic, compared with Python by the tests
 

@@ -249,7 +249,7 @@ function render({ model, el }) {
   w.stages.append(insight, h("p", { class: "sl-small" }, "Every recorded run. A filled dot is a margin that is on " +
     `(from the left: ${margins.join(", ")}), ▼ a spike; at the right stands the loss at the end. Choose a row by a ` +
     "click, or by the boxes above."));
-  const drawAll = w.stage((svg, width, tall) => {
+  const drawAll = w.stage((svg, width) => {
     const left = 14 + 16 * margins.length;
     const right = width - 62;
     const x = scale([0, model.get("longest") - 1], [left + 8, right]);

@@ -43,7 +43,7 @@ export function serve(port) {
     },
     run(step) {
       until = Math.min(step, run.config.steps);
-      timer ??= setTimeout(next, 0);
+      if (timer === null) timer = setTimeout(next, 0);
     },
     step() { if (!run.done) post("report", run.step()); },
     rate(peak) { run.peak = peak; },
