@@ -51,6 +51,7 @@ def keep_opening(app: Sphinx, doctree: nodes.document) -> None:
         search.text_of(paragraph)
         for paragraph in doctree.findall(nodes.paragraph)
         if isinstance(paragraph.parent, nodes.section)
+        and "visually-hidden" not in paragraph["classes"]
     ]
     minutes = next((found for text in head if (found := MINUTES.match(text))), None)
     app.env.metadata[app.env.docname] |= {

@@ -103,7 +103,7 @@ function render({ model, el }) {
     return rows;
   }
 
-  const drawBoard = w.stage((svg, _wide) => {
+  const drawBoard = w.stage((svg) => {
     const rows = now();
     rows.forEach(([name, states], row) => {
       const y = 4 + row * CELL;

@@ -34,7 +34,7 @@ export function graphOf(text) {
   const nodes = [];
   let at = 0;
   const fail = (why) => { throw new Error(why); };
-  const next = (wanted) => list[at] === wanted && at++ >= 0;
+  const next = (wanted) => list[at] === wanted && Boolean(++at);
   const here = () => (at < list.length ? `before “${list[at]}”` : "at the end");
   const need = (wanted) => next(wanted) || fail(`“${wanted}” is missing ${here()}`);
 

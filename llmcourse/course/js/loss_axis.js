@@ -18,7 +18,8 @@ const STYLE = `
 const INVISIBLE = { " ": "␣", "\n": "↵", "\t": "⇥" };
 
 // A byte that is no sign by itself is shown as the sign for what cannot be read.
-const visible = (token) => token.replace(/[^\x21-\uffff]/g, (c) => INVISIBLE[c] ?? "�");
+// biome-ignore lint/suspicious/noControlCharactersInRegex: these are shown as signs
+const visible = (token) => token.replace(/[\x00- ]/g, (c) => INVISIBLE[c] ?? "�");
 const nats = (loss) => loss.toFixed(2);
 const percent = (p) => {
   if (p < 0.0005) return "below 0.1 %";

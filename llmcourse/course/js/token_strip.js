@@ -95,12 +95,12 @@ function layOut(strip, asked, width) {
 }
 
 // Neighbours in a line with the same value, as one band.
-function bands(places, of) {
+function bands(places, valueAt) {
   const made = [];
   for (const place of places) {
     const last = made.at(-1);
-    if (last && last.top === place.top && last.value === of(place.t)) last.wide += place.wide;
-    else made.push({ value: of(place.t), x: place.x, top: place.top, wide: place.wide });
+    if (last && last.top === place.top && last.value === valueAt(place.t)) last.wide += place.wide;
+    else made.push({ value: valueAt(place.t), x: place.x, top: place.top, wide: place.wide });
   }
   return made;
 }
