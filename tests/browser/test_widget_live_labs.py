@@ -384,6 +384,16 @@ def test_where_no_thread_can_be_had_there_is_the_recorded_run(show, page, make):
     assert "recorded" in page.locator(".ll-key").last.text_content()
 
 
+@pytest.mark.parametrize("make", [LiveSpike, LiveCrash])
+def test_on_paper_there_are_recorded_curves(show, make):
+    page = show(make())
+    assert "no step yet" in kit.pictured(page)
+    page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
+    assert kit.pictured(page).count("recorded: ") >= 3
+    page.evaluate("window.dispatchEvent(new Event('afterprint'))")
+    assert "no step yet" in kit.pictured(page)
+
+
 def test_out_of_sight_the_ranks_rest(show):
     page = show(LiveRanks(tiny_config(steps=2_000)))
     press(page, "Train")
