@@ -1,5 +1,5 @@
 import { frame, h, label, s, show } from "./kit.js";
-import { brief, chart, difference, fillKey, LAB_STYLE, thread, told, whenSeen } from "./live_lab.js";
+import { brief, chart, difference, fillKey, LAB_STYLE, thread, told, whenPrinted, whenSeen } from "./live_lab.js";
 import ENGINE from "./live/worker.js" with { type: "text" };
 
 // --- arithmetic, compared with its definition by the tests
@@ -58,6 +58,7 @@ function render({ model, el }) {
   let kept = []; // steps of all checkpoints
   let died = null; // after which step
   let broken = false; // whether this browser cannot do it
+  let printed = false;
   const run = () => (way ? lives[way] : life);
   const step = () => run()?.at(-1)?.[0] ?? (way ? saved.stepsDone : 0);
 
@@ -161,7 +162,7 @@ function render({ model, el }) {
 
   const twinLook = { stroke: "var(--lc-muted)", "stroke-width": 6, "stroke-opacity": 0.45 };
   function curves() {
-    if (broken) { // else it is for the reader to find out
+    if (broken || (printed && !whole.length)) { // else it is for the reader to find out
       return Object.entries(recorded).map(([name, points]) => ({ name: `recorded: ${name}`, points,
         look: WAYS[name]?.look ?? twinLook }));
     }
@@ -275,11 +276,13 @@ function render({ model, el }) {
   }
 
   const unwatch = whenSeen(w.root, (now) => { seen = now; if (worker) goOn(); draw(); });
+  const unprint = whenPrinted((now) => { printed = now; draw(); });
   draw();
   return () => {
     for (const each of [twin, worker]) each?.terminate();
     clearTimeout(timer);
     unwatch();
+    unprint();
     w.destroy();
   };
 }

@@ -38,6 +38,17 @@ export function whenSeen(element, change) {
   };
 }
 
+// Call `change` with whether the page is being printed; returns how to end it.
+export function whenPrinted(change) {
+  const [before, after] = [() => change(true), () => change(false)];
+  window.addEventListener("beforeprint", before);
+  window.addEventListener("afterprint", after);
+  return () => {
+    window.removeEventListener("beforeprint", before);
+    window.removeEventListener("afterprint", after);
+  };
+}
+
 export const LAB_STYLE = `
 .lc .ll-key { display: flex; flex-wrap: wrap; gap: 0.1rem 1rem; margin: 0.3rem 0 0; font-size: 0.85rem; }
 .lc .ll-key svg { display: inline-block; vertical-align: middle; margin-right: 0.3rem; }`;

@@ -1,5 +1,5 @@
 import { frame, h, line, s, show } from "./kit.js";
-import { chart, difference, fillKey, LAB_STYLE, thread, told, whenSeen } from "./live_lab.js";
+import { chart, difference, fillKey, LAB_STYLE, thread, told, whenPrinted, whenSeen } from "./live_lab.js";
 import ENGINE from "./live/worker.js" with { type: "text" };
 
 // --- arithmetic, compared with its definition by the tests
@@ -36,6 +36,7 @@ function render({ model, el }) {
   let seen = true;
   let step = 0;
   let broken = false; // whether this browser cannot do it
+  let printed = false;
   let goingBack = false; // until the thread says that it is there: what it reports before is left out
   let trunk = []; // reports of steps 1 to `saved`
   let branches = {}; // way to the reports of what came of it
@@ -129,7 +130,7 @@ function render({ model, el }) {
   const ways = () => Object.entries(WAYS).filter(([kind]) => branches[kind]?.length);
   const of = (reports, what) => reports.map((report) => [report.step, report[what]]);
   function curves(what) {
-    if (broken) { // else it is for the reader to find out
+    if (broken || (printed && !trunk.length)) { // else it is for the reader to find out
       return Object.entries(recorded).map(([kind, { [what]: values }]) => ({ ...WAYS[kind], kind,
         name: `recorded: ${WAYS[kind].name}`, points: values.map((value, i) => [i + 1, value]) }));
     }
@@ -138,7 +139,7 @@ function render({ model, el }) {
       ({ ...each, kind, points: [...common.slice(-1), ...of(branches[kind], what)] }));
     return !trunk.length ? [] : [{ name: "before", points: common, look: { stroke: "var(--lc-text)", "stroke-width": 1.4 } }, ...found];
   }
-  const from = () => (broken || step >= saved ? saved - 20 : 0);
+  const from = () => (broken || printed || step >= saved ? saved - 20 : 0);
 
   function picture(svg, width, height, what, settings) {
     const shown = settings.curves ?? curves(what);
@@ -239,11 +240,13 @@ function render({ model, el }) {
   }
 
   const unwatch = whenSeen(w.root, (now) => { seen = now; want(wanted); });
+  const unprint = whenPrinted((now) => { printed = now; draw(); });
   draw();
   return () => {
     worker?.terminate();
     clearTimeout(timer);
     unwatch();
+    unprint();
     w.destroy();
   };
 }
