@@ -1,4 +1,4 @@
-import { frame, h, label, line, s, scale, show, ticks, uniqueId } from "./kit.js";
+import { frame, label, line, s, scale, show, ticks, uniqueId } from "./kit.js";
 
 // --- arithmetic, compared with llmcourse.parallel.zero by the tests
 
