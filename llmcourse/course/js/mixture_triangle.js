@@ -1,4 +1,4 @@
-import { clamp, frame, h, label, onDrag, s, scale, show, ticks } from "./kit.js";
+import { clamp, frame, h, label, onDrag, s, scale, show } from "./kit.js";
 
 // --- arithmetic, compared with plain Python by the tests
 // A law has a row [c, k, [t, t, t]] for each source; shares and weights are three numbers that add to 1.

@@ -1,4 +1,4 @@
-import { axes, clamp, frame, h, label, line, s, scale, show, ticks, within } from "./kit.js";
+import { axes, clamp, frame, h, label, line, s, scale, show, ticks } from "./kit.js";
 
 // --- arithmetic, compared with llmcourse.optim by the tests
 
