@@ -10,6 +10,7 @@ import base64
 import io
 import re
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,12 @@ TO_LAB = np.array(
     ]
 )
 """Oklab (Ottosson, 2020): linear RGB to cones, and their cube roots to lightness, a and b."""
+TINTS = (
+    "dbe9f6 dce9f5 eef3fb cfe1f2 9ec9ee 9ec5e8 f5f9fd e8f0ff cfe2f3 8fbbe0",
+    "fff2d9 fde3c8 f9d9b5 fde6cf fdd9b5 f5b87f ffdcbd fde7d3 fdc98f fce3cc fbe3c8",
+    "cfe8cf e5f2dd dcefd9 c9e7c4 a9dba9 9fd39f",
+)
+"""The pale colours that chapters fill boxes with: of C0, C1 and C2, which surround the boxes."""
 Colours = np.ndarray
 """Rows of red, green and blue from 0 to 255."""
 
@@ -48,6 +55,11 @@ Colours = np.ndarray
 def rows(*colours: str) -> Colours:
     """Return colours as rows."""
     return np.array([[int(each[i : i + 2], 16) for i in (1, 3, 5)] for each in colours])
+
+
+def hex_of(colour: Colours) -> str:
+    """Return one colour as #rrggbb."""
+    return "#{:02x}{:02x}{:02x}".format(*colour.tolist())
 
 
 def oklab(colours: Colours) -> np.ndarray:
@@ -79,12 +91,19 @@ def turned(colours: Colours) -> Colours:
     return np.rint(255 * coded).astype(int)
 
 
+@cache
 def pairs(theme: str, phase: int) -> dict[tuple[int, ...], tuple[int, ...]]:
     """Return what becomes of the colours of the look: of the hues, and in the dark of all."""
     before, after = hues("light"), hues(theme, phase)
     if theme == "dark":
         for name in ("text", "muted", "line", "back", "surface"):
             before, after = [*before, look()["light"][name]], [*after, look()["dark"][name]]
+    paper = rows(look()[theme]["back"])[0]
+    for names, hue in zip(TINTS, rows(*hues(theme, phase)), strict=False):
+        for name in names.split():
+            share = min(0.6, 2 * (1 - oklab(rows(f"#{name}"))[0, 0]))
+            mixed = np.rint(share * hue + (1 - share) * paper).astype(int)
+            before, after = [*before, f"#{name}"], [*after, hex_of(mixed)]
     found = zip(rows(*before).tolist(), rows(*after).tolist(), strict=True)
     return {tuple(old): tuple(new) for old, new in found}
 
@@ -118,8 +137,8 @@ def recoloured_svg(text: str, change: Callable[[Colours], Colours]) -> str:
     # What is black, matplotlib may draw without saying so.
     text = re.sub(r"<svg\b(?![^>]*\bfill=)", '<svg fill="#000000"', text, count=1)
     names = sorted({name.lower() for name in COLOUR.findall(text)})
-    new = dict(zip(names, change(rows(*names)).tolist(), strict=True))
-    text = COLOUR.sub(lambda found: "#{:02x}{:02x}{:02x}".format(*new[found[0].lower()]), text)
+    new = dict(zip(names, map(hex_of, change(rows(*names))), strict=True))
+    text = COLOUR.sub(lambda found: new[found[0].lower()], text)
     return RASTER.sub(raster, text)
 
 

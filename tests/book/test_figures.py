@@ -40,6 +40,15 @@ def test_the_first_colour_becomes_the_hue_of_the_phase_and_the_second_follows(th
     assert found == [hues(theme)[phase - 1], hues(theme)[phase % 7]]
 
 
+def test_the_pale_fill_of_a_box_goes_with_its_hue():
+    for theme in ("light", "dark"):
+        tint = figures.rows(re.search(r"fill: (#\w+);", svg(theme, 2, "#dbe9f6"))[1])[0]
+        hue, back = figures.rows(hues(theme, 2)[0], look()[theme]["back"])
+        shares = (tint - back) / (hue - back)
+        assert np.ptp(shares) < 0.05
+        assert 0.05 < shares.mean() < 0.5
+
+
 def test_references_inside_a_drawing_stay():
     made = svg("dark", 2, "#ffffff")
     assert "url(#p12345abcde)" in made
