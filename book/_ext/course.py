@@ -21,9 +21,9 @@ from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 from sphinx.util.docutils import SphinxDirective
 
-from llmcourse.course.look import look
+from llmcourse.course.look import read_look
 
-PHASES = tuple(look()["phases"])
+PHASES = tuple(read_look()["phases"])
 CURRICULUM = "llmcourse/course/curriculum.json"
 MARKS = "①②"
 """Of the laps, in the contents, on the map and at the foot of a page."""

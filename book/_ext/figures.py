@@ -19,7 +19,7 @@ from course import phase_of
 from PIL import Image
 from sphinx.application import Sphinx
 
-from llmcourse.course.look import hues, look
+from llmcourse.course.look import hues, read_look
 
 IMAGE = re.compile(
     r'<img (?P<rest>[^>]*?)src="(?P<folder>[^"]*_images/)(?P<name>[0-9a-f]{64}\.(?:svg|png))"[^>]*>'
@@ -79,7 +79,7 @@ def turned(colours: Colours) -> Colours:
 
     The hue stays.  Where a screen cannot show the new colour, it gets as pale as it must.
     """
-    low, high = oklab(rows(look()["dark"]["back"], look()["dark"]["text"]))[:, 0]
+    low, high = oklab(rows(read_look()["dark"]["back"], read_look()["dark"]["text"]))[:, 0]
     lab = oklab(colours)
     lab[:, 0] = low + (high - low) * (1 - lab[:, 0])
     for _ in range(12):
@@ -97,8 +97,11 @@ def pairs(theme: str, phase: int) -> dict[tuple[int, ...], tuple[int, ...]]:
     before, after = hues("light"), hues(theme, phase)
     if theme == "dark":
         for name in ("text", "muted", "line", "back", "surface"):
-            before, after = [*before, look()["light"][name]], [*after, look()["dark"][name]]
-    paper = rows(look()[theme]["back"])[0]
+            before, after = (
+                [*before, read_look()["light"][name]],
+                [*after, read_look()["dark"][name]],
+            )
+    paper = rows(read_look()[theme]["back"])[0]
     for names, hue in zip(TINTS, rows(*hues(theme, phase)), strict=False):
         for name in names.split():
             share = min(0.6, 2 * (1 - oklab(rows(f"#{name}"))[0, 0]))
@@ -208,7 +211,7 @@ def write_figure(source: Path, target: Path, theme: str, phase: int) -> None:
     with Image.open(source) as image:
         density = image.info.get("dpi")
         drawn = recoloured_image(image, change)
-    whole = Image.new("RGBA", drawn.size, look()[theme]["back"])
+    whole = Image.new("RGBA", drawn.size, read_look()[theme]["back"])
     whole.alpha_composite(drawn)
     whole.convert("RGB").save(target, **({"dpi": density} if density else {}))
 
