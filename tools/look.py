@@ -8,7 +8,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from llmcourse.course.look import design_tokens, hues
+from llmcourse.course.look import hues, read_look
 from tools.fonts import TEXT
 
 FILE = Path(__file__).with_name("matplotlibrc")
@@ -42,7 +42,7 @@ axes.prop_cycle: cycler('color', {cycle})
 
 def wanted() -> str:
     """Return what tools/matplotlibrc has to be."""
-    colours = {name: design_tokens()["light"][name][1:] for name in ("line", "muted", "text")}
+    colours = {name: read_look()["light"][name][1:] for name in ("line", "muted", "text")}
     return FORM.format(font=TEXT, cycle=[hue[1:] for hue in hues("light")], **colours)
 
 

@@ -10,6 +10,7 @@ import base64
 import io
 import re
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from course import phase_of
 from PIL import Image
 from sphinx.application import Sphinx
 
-from llmcourse.course.look import design_tokens, hues
+from llmcourse.course.look import hues, read_look
 
 IMAGE = re.compile(
     r'<img (?P<rest>[^>]*?)src="(?P<folder>[^"]*_images/)(?P<name>[0-9a-f]{64}\.(?:svg|png))"[^>]*>'
@@ -41,6 +42,12 @@ TO_LAB = np.array(
     ]
 )
 """Oklab (Ottosson, 2020): linear RGB to cones, and their cube roots to lightness, a and b."""
+TINTS = (
+    "dbe9f6 dce9f5 eef3fb cfe1f2 9ec9ee 9ec5e8 f5f9fd e8f0ff cfe2f3 8fbbe0",
+    "fff2d9 fde3c8 f9d9b5 fde6cf fdd9b5 f5b87f ffdcbd fde7d3 fdc98f fce3cc fbe3c8",
+    "cfe8cf e5f2dd dcefd9 c9e7c4 a9dba9 9fd39f",
+)
+"""The pale colours that chapters fill boxes with: of C0, C1 and C2, which surround the boxes."""
 Colours = np.ndarray
 """Rows of red, green and blue from 0 to 255."""
 
@@ -48,6 +55,11 @@ Colours = np.ndarray
 def rows(*colours: str) -> Colours:
     """Return colours as rows."""
     return np.array([[int(each[i : i + 2], 16) for i in (1, 3, 5)] for each in colours])
+
+
+def hex_of(colour: Colours) -> str:
+    """Return one colour as #rrggbb."""
+    return "#{:02x}{:02x}{:02x}".format(*colour.tolist())
 
 
 def oklab(colours: Colours) -> np.ndarray:
@@ -67,7 +79,7 @@ def turned(colours: Colours) -> Colours:
 
     The hue stays.  Where a screen cannot show the new colour, it gets as pale as it must.
     """
-    low, high = oklab(rows(design_tokens()["dark"]["back"], design_tokens()["dark"]["text"]))[:, 0]
+    low, high = oklab(rows(read_look()["dark"]["back"], read_look()["dark"]["text"]))[:, 0]
     lab = oklab(colours)
     lab[:, 0] = low + (high - low) * (1 - lab[:, 0])
     for _ in range(12):
@@ -79,15 +91,22 @@ def turned(colours: Colours) -> Colours:
     return np.rint(255 * coded).astype(int)
 
 
+@cache
 def pairs(theme: str, phase: int) -> dict[tuple[int, ...], tuple[int, ...]]:
     """Return what becomes of the colours of the look: of the hues, and in the dark of all."""
     before, after = hues("light"), hues(theme, phase)
     if theme == "dark":
         for name in ("text", "muted", "line", "back", "surface"):
             before, after = (
-                [*before, design_tokens()["light"][name]],
-                [*after, design_tokens()["dark"][name]],
+                [*before, read_look()["light"][name]],
+                [*after, read_look()["dark"][name]],
             )
+    paper = rows(read_look()[theme]["back"])[0]
+    for names, hue in zip(TINTS, rows(*hues(theme, phase)), strict=False):
+        for name in names.split():
+            share = min(0.6, 2 * (1 - oklab(rows(f"#{name}"))[0, 0]))
+            mixed = np.rint(share * hue + (1 - share) * paper).astype(int)
+            before, after = [*before, f"#{name}"], [*after, hex_of(mixed)]
     found = zip(rows(*before).tolist(), rows(*after).tolist(), strict=True)
     return {tuple(old): tuple(new) for old, new in found}
 
@@ -121,8 +140,8 @@ def recoloured_svg(text: str, change: Callable[[Colours], Colours]) -> str:
     # What is black, matplotlib may draw without saying so.
     text = re.sub(r"<svg\b(?![^>]*\bfill=)", '<svg fill="#000000"', text, count=1)
     names = sorted({name.lower() for name in COLOUR.findall(text)})
-    new = dict(zip(names, change(rows(*names)).tolist(), strict=True))
-    text = COLOUR.sub(lambda found: "#{:02x}{:02x}{:02x}".format(*new[found[0].lower()]), text)
+    new = dict(zip(names, map(hex_of, change(rows(*names))), strict=True))
+    text = COLOUR.sub(lambda found: new[found[0].lower()], text)
     return RASTER.sub(raster, text)
 
 
@@ -192,7 +211,7 @@ def write_figure(source: Path, target: Path, theme: str, phase: int) -> None:
     with Image.open(source) as image:
         density = image.info.get("dpi")
         drawn = recoloured_image(image, change)
-    whole = Image.new("RGBA", drawn.size, design_tokens()[theme]["back"])
+    whole = Image.new("RGBA", drawn.size, read_look()[theme]["back"])
     whole.alpha_composite(drawn)
     whole.convert("RGB").save(target, **({"dpi": density} if density else {}))
 

@@ -17,7 +17,7 @@ DARK = ('html[data-theme="dark"]', '[data-jp-theme-light="false"]', 'html[theme=
 
 
 @cache
-def design_tokens() -> dict[str, Any]:
+def read_look() -> dict[str, Any]:
     """Return what look.json holds."""
     text = resources.files("llmcourse.course").joinpath("look.json").read_text(encoding="utf8")
     return json.loads(text)
@@ -25,7 +25,7 @@ def design_tokens() -> dict[str, Any]:
 
 def hues(theme: str, phase: int = 1) -> list[str]:
     """Return the seven hues of a theme, from that of a phase on and round."""
-    found = design_tokens()[theme]["hues"]
+    found = read_look()[theme]["hues"]
     return found[phase - 1 :] + found[: phase - 1]
 
 
@@ -33,7 +33,7 @@ def _colours(theme: str) -> Iterator[tuple[str, str]]:
     for number, hue in enumerate(hues(theme), start=1):
         yield f"phase-{number}", hue
     for name in ("on", "text", "muted", "line", "surface", "back"):
-        yield f"look-{name}", design_tokens()[theme][name]
+        yield f"look-{name}", read_look()[theme][name]
 
 
 def rule(selectors: Sequence[str], properties: Iterator[tuple[str, str]]) -> str:
@@ -50,9 +50,9 @@ def widget_css() -> str:
 
 def page_css() -> str:
     """Return colours, sizes, spaces and the hue of each phase's pages, for the book."""
-    sizes = [(f"size-{name}", value) for name, value in design_tokens()["sizes"].items()]
-    sizes += [(f"space-{name}", value) for name, value in design_tokens()["spaces"].items()]
-    sizes += [("measure", design_tokens()["measure"]), ("phase", "var(--phase-1)")]
+    sizes = [(f"size-{name}", value) for name, value in read_look()["sizes"].items()]
+    sizes += [(f"space-{name}", value) for name, value in read_look()["spaces"].items()]
+    sizes += [("measure", read_look()["measure"]), ("phase", "var(--phase-1)")]
     rules = [
         rule(["html"], iter([*_colours("light"), *sizes])),
         rule(DARK[:1], _colours("dark")),

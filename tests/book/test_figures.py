@@ -12,7 +12,7 @@ import pytest
 from fontTools.ttLib import TTFont
 from PIL import Image
 
-from llmcourse.course.look import design_tokens, hues
+from llmcourse.course.look import hues, read_look
 from tools import fonts
 from tools import look as style
 
@@ -40,6 +40,15 @@ def test_the_first_colour_becomes_the_hue_of_the_phase_and_the_second_follows(th
     assert found == [hues(theme)[phase - 1], hues(theme)[phase % 7]]
 
 
+def test_the_pale_fill_of_a_box_goes_with_its_hue():
+    for theme in ("light", "dark"):
+        tint = figures.rows(re.search(r"fill: (#\w+);", svg(theme, 2, "#dbe9f6"))[1])[0]
+        hue, back = figures.rows(hues(theme, 2)[0], read_look()[theme]["back"])
+        shares = (tint - back) / (hue - back)
+        assert np.ptp(shares) < 0.05
+        assert 0.05 < shares.mean() < 0.5
+
+
 def test_references_inside_a_drawing_stay():
     made = svg("dark", 2, "#ffffff")
     assert "url(#p12345abcde)" in made
@@ -47,7 +56,7 @@ def test_references_inside_a_drawing_stay():
 
 
 def test_in_the_dark_white_is_the_background_and_what_is_black_unsaid_can_be_seen():
-    assert f"fill: {design_tokens()['dark']['back']};" in svg("dark", 2, "#ffffff")
+    assert f"fill: {read_look()['dark']['back']};" in svg("dark", 2, "#ffffff")
     lightness = figures.oklab(
         figures.rows(re.search(r'<svg fill="(#\w+)"', svg("dark", 2, "#ffffff"))[1])
     )
@@ -82,7 +91,7 @@ def test_a_raster_figure_lies_on_the_page_of_its_theme(tmp_path):
     for theme in ("light", "dark"):
         figures.write_figure(tmp_path / "a.png", tmp_path / "b.png", theme, 1)
         with Image.open(tmp_path / "b.png") as image:
-            assert image.getpixel((3, 3)) == tuple(figures.rows(design_tokens()[theme]["back"])[0])
+            assert image.getpixel((3, 3)) == tuple(figures.rows(read_look()[theme]["back"])[0])
     assert figures.size_of(tmp_path / "a.png") == ' width="10" height="5"'
 
 
