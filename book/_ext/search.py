@@ -3,7 +3,7 @@
 The index is one script, which is loaded when somebody begins to search (book/_static/search.js).
 It holds the titles, the headings with their places, and for each word the pages that have it, with
 how often.  The texts come one by one, for the snippets of the pages found.  Both are scripts
-because a page opened from a file may load nothing else.  See docs/adr/0036-search.md.
+because a page opened from a file may load nothing else.  See docs/adr/0035-search.md.
 """
 
 import json
