@@ -42,6 +42,8 @@ WHAT = (
 )
 """What happens in each phase."""
 
+SHOWN = ("phases", "loss", "words")
+"""Parts of the live run that a stranger sees."""
 WITHOUT_SCRIPTS = (
     '<noscript><p class="home-without-scripts">Without scripts this page cannot train; '
     "here is a recorded run.</p></noscript>"
@@ -126,7 +128,7 @@ class HomeRun(HomeDirective):
 
     def made(self) -> list[nodes.Node]:
         """Return the widget in its page form."""
-        page = f"{WITHOUT_SCRIPTS}{LiveRun.recorded('small', rows={}).page()}"
+        page = f"{WITHOUT_SCRIPTS}{LiveRun.recorded('small', show=SHOWN).page()}"
         return [nodes.raw("", f'<div class="home-run">{page}</div>', format="html")]
 
 
