@@ -227,6 +227,12 @@ def test_shares_and_cosines(arithmetic):
     assert arithmetic(LiveRun, "lastUpTo", cases) == [[0, "a"], [0, "a"], [4, "b"], None]
 
 
+def test_the_axis_of_losses_has_room_for_a_run_that_diverges(arithmetic):
+    cases = [[[], 6], [[6.1, 2], 6], [[6, 10], 6], [[6, 90, None], 6]]
+    found = arithmetic(LiveRun, "highest", cases)
+    assert found == pytest.approx([6.48, 6.48, 10.5, 18])
+
+
 def test_all_that_is_shipped_is_small():
     assert len(gzip.compress(live_run().page().encode())) < 60_000
 

@@ -14,6 +14,11 @@ export function shares(reports) {
   return sums.map((sum) => sum / all);
 }
 
+// Where the axis of losses ends: above ln V, and as far as needed for a run that diverges, within reason.
+export function highest(losses, nothing) {
+  return clamp(1.05 * Math.max(...losses.filter(Number.isFinite)), 1.08 * nothing, 3 * nothing);
+}
+
 export function phasesPart(w, run) {
   const draw = w.stage((svg, width) => {
     const each = run.reports.length ? shares(run.reports) : null;
@@ -45,7 +50,7 @@ export function lossPart(w, run, { goTo }) {
   let toStep = null;
   const draw = w.stage((svg, width, height) => {
     const box = [38, 20, width - 12, height - 36];
-    const most = nothing * 1.08;
+    const most = highest([...run.losses, ...(run.left ?? [])], nothing);
     const x = scale([0, steps], [box[0], box[2]]);
     const y = scale([0, most], [box[3], box[1]]);
     toStep = (px) => Math.round(clamp((px - box[0]) / (box[2] - box[0]), 0, 1) * steps);
