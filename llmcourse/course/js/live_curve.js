@@ -27,7 +27,7 @@ export function phasesPart(w, run) {
     let at = 0;
     PHASES.forEach((phase, i) => {
       const share = each ? each[i] : 0;
-      const colour = { fill: "currentColor", class: `lc-${(i % 6) + 1}` };
+      const colour = { fill: `var(--phase-${i + 1})` };
       svg.append(s("rect", { x: at * width, y: 2, width: Math.max(0, share * width - 1), height: 14, ...colour }));
       at += share;
       const [x, y] = [(i % columns) * wide, 36 + 36 * Math.floor(i / columns)];
