@@ -199,7 +199,7 @@ function render({ model, el }) {
     const { from, all } = apart();
     const most = Math.max(0.02, ...all.flatMap(({ points }) => points.map(([, d]) => Math.abs(d)))) * 1.1;
     chart(svg, width, height, { from, steps: config.steps, range: [-most, most],
-      yTitle: "loss minus that of the run that nobody interrupts", curves: [
+      yTitle: "loss minus the uninterrupted run's", curves: [
         { points: [[from, 0], [config.steps, 0]], look: { stroke: "var(--lc-muted)" } }, ...all] });
     return told(all, 2);
   }, { height: 170, label: "difference of the losses" });
