@@ -88,7 +88,7 @@ export function lossPart(w, run, { goTo }) {
   }, { height: 230, label: "loss against step" });
 
   let dragged = null;
-  onDrag(w.stages.lastElementChild.firstElementChild, ([x]) => {
+  onDrag(draw.picture, ([x]) => {
     const asked = toStep(x);
     if (asked === dragged || (run.worker && asked >= run.losses.length)) return; // the picture only leads back
     dragged = asked;

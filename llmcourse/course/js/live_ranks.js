@@ -210,10 +210,9 @@ function render({ model, el }) {
     return `step ${done()}, ${end.toFixed(1)} ms. ${phaseTimes().join(", ")}. ` +
       (sent ? `Each rank sent ${sent} messages to the next.` : "No messages.");
   }, { height: () => 46 + ROW * ranks(), label: "time lines of the ranks in the last step" });
-  const picture = w.stages.lastElementChild;
   const key = h("p", { class: "ll-key" });
   const keyOf = h("p", { class: "ll-key" });
-  picture.after(key);
+  drawStep.picture.parentElement.after(key);
 
   // The mean time of every phase over the ranks, in words.
   function phaseTimes() {
