@@ -32,7 +32,7 @@ export class Inbox {
   constructor(port) {
     [this.held, this.waiting] = [[], null];
     port.onmessage = ({ data }) => {
-      this.held.push([data, clock()]);
+      this.held.push([data, moment()]);
       this.waiting?.();
     };
   }
@@ -45,7 +45,7 @@ export class Inbox {
 }
 
 // Milliseconds on a clock that all threads share.
-export const clock = () => performance.timeOrigin + performance.now();
+export const moment = () => performance.timeOrigin + performance.now();
 
 export class Rank {
   constructor({ config, rank, ranks, next, previous, ...given }) {
@@ -73,7 +73,7 @@ export class Rank {
     await allReduce(gradients, {
       rank, ranks,
       send(numbers) {
-        sent.push(clock());
+        sent.push(moment());
         bytes += numbers.byteLength;
         next.postMessage(numbers, [numbers.buffer]); // handed over, not copied
       },
@@ -90,8 +90,8 @@ export class Rank {
   // One training step; without phase 5 where the page asks for it.
   async step({ sync }) {
     const { run, run: { model } } = this;
-    const times = [clock()];
-    const mark = (result) => { times.push(clock()); return result; };
+    const times = [moment()];
+    const mark = (result) => { times.push(moment()); return result; };
     const { ids, targets } = mark(this.load());
     mark(forward(model, ids));
     const nats = mark(loss(model, targets));
