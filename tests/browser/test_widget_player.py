@@ -274,6 +274,11 @@ def test_all_schedules_stand_on_one_scale_and_a_press_chooses(show):
     widths = idle.evaluate_all("all => all.map((one) => Number(one.getAttribute('width')))")
     longest = [width / widths[0] for width in widths]
     assert longest == pytest.approx([1, 1, 28.5 / 33, 27 / 33])
+    ends = board.locator("[data-key] > path").evaluate_all(
+        "all => all.map((one) => one.getBBox()).map((box) => box.x + box.width)"
+    )
+    furthest = [max(ends[4 * k : 4 * k + 4]) - 2 for k in range(4)]
+    assert furthest == pytest.approx(widths, abs=1.5)
     board.get_by_text("GPipe").click()
     assert page.get_by_label("schedule", exact=True).input_value() == "gpipe"
     page.get_by_label("micro-batches m, number").fill("7")
