@@ -144,6 +144,7 @@ function render({ model, el }) {
     return `${phases.map((p) => p.name).join(", then ")}, then the next step; ${chosen().name} is lit${shares}`;
   }, { height: (width) => (width < 560 ? 48 + 52 * (count - 1) : 352), label: "the loop" });
   const stage = draw.picture.parentElement;
+  stage.style.overflow = "hidden"; // the boxes are as large as the picture, before they are scaled
   stage.append(boxes);
 
   // --- what the chosen phase does
