@@ -85,7 +85,7 @@ export function lossPart(w, run, { goTo }) {
     const said = curves.filter(([, values]) => values?.length).map(([name, values]) =>
       `${name} ${nats(values[0])} at step 1, ${nats(values.at(-1))} at step ${values.length}`);
     return said.join("; ") || "no step yet";
-  }, { height: 230, label: "loss against step" });
+  }, { height: 230, label: "loss against step", docked: true });
 
   let dragged = null;
   onDrag(draw.picture, ([x]) => {
