@@ -7,14 +7,12 @@ import html
 import json
 import posixpath
 import re
-import textwrap
 from pathlib import Path
 from typing import Any
 
 import course
 import nbformat
 import portable
-import search
 from docutils import nodes
 from sphinx import addnodes
 from sphinx.application import Sphinx
@@ -23,9 +21,7 @@ from sphinx.environment import BuildEnvironment
 
 GLOSSARY = "book/glossary"
 LINK = re.compile(r'<a class="reference internal" href="([^"#]+\.html(?:#[^"]*)?)"')
-MINUTES = re.compile(r"Minutes\W+(\d+)")
-OPENING = 220
-"""Characters of a chapter's first paragraph, at most, in the preview of a link to it."""
+MINUTES = re.compile(r"(\d+) minutes to read")
 
 
 # --- previews
@@ -43,30 +39,22 @@ def explanations(env: BuildEnvironment) -> dict[str, str]:
     return found
 
 
-def keep_opening(app: Sphinx, doctree: nodes.document) -> None:
-    """Keep how a chapter begins, and its minutes, for links to it."""
-    if not app.env.docname.startswith("chapters/"):
-        return
-    head = [
-        search.text_of(paragraph)
-        for paragraph in doctree.findall(nodes.paragraph)
-        if isinstance(paragraph.parent, nodes.section)
-        and "visually-hidden" not in paragraph["classes"]
-    ]
-    minutes = next((found for text in head if (found := MINUTES.match(text))), None)
-    app.env.metadata[app.env.docname] |= {
-        "opening": textwrap.shorten(head[0] if head else "", OPENING, placeholder=" …"),
-        "minutes": minutes[1] if minutes else "",
-    }
+def keep_head(app: Sphinx, doctree: nodes.document) -> None:
+    """Keep a chapter's question and minutes, for links to it."""
+    for card in doctree.findall(nodes.container):
+        if "chapter-facts" in card["classes"]:
+            question, about = (paragraph.astext() for paragraph in card.children[:2])
+            kept = {"question": question, "minutes": MINUTES.match(about)[1]}
+            app.env.metadata[app.env.docname] |= kept
 
 
 def chapter_preview(env: BuildEnvironment, document: str) -> list[str]:
-    """Return a chapter's title, how it begins, and its lap and minutes."""
+    """Return a chapter's title, its question, and its lap and minutes."""
     kept, number = env.metadata[document], document.removeprefix("chapters/")[:2]
     laps = course.curriculum_of(env)["laps"]
     note = [lap["lap"].partition(":")[0] for lap in laps if number in lap["chapters"]]
     note += [f"{kept['minutes']} minutes"] if kept.get("minutes") else []
-    return [env.titles[document].astext(), kept.get("opening", ""), ", ".join(note)]
+    return [env.titles[document].astext(), kept.get("question", ""), ", ".join(note)]
 
 
 def script_of(identifier: str, value: object) -> str:
@@ -243,7 +231,7 @@ def setup(app: Sphinx) -> dict[str, object]:
     app.connect("doctree-read", name_empty_headers)
     app.connect("env-get-updated", number_by_chapter, priority=900)
     app.connect("autodoc-process-docstring", shown.add, priority=700)
-    app.connect("doctree-read", keep_opening)
+    app.connect("doctree-read", keep_head)
     app.connect("html-page-context", previews.add, priority=400)
     app.connect("html-page-context", plain_lists, priority=401)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": False}

@@ -22,6 +22,8 @@ KINDS = {"chapters/": 0, "book/glossary": 2, "book/api/": 3, "exercises/": 4}
 """The order of kinds, as in search.js; what is not named here is 1, a page of the front matter."""
 WORD = re.compile(r"[a-z0-9]+")
 HYPHENATED = re.compile(r"[a-z]+(?:-[a-z]+)+")
+THOUSANDS = re.compile(r"(?<=\d),(?=\d{3})")
+FURNITURE = {"phase-strip", "visually-hidden", "chapter-needs", "course-checked"}
 DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 MOST = 35
 """How often a word is counted on a page, at most: one digit."""
@@ -45,7 +47,7 @@ def pieces(tree: nodes.document) -> list[Piece]:
         elif isinstance(node, addnodes.desc_signature) and node["ids"]:
             # The heading of an entry of the package is its anchor, which is its name.
             found.append((node["ids"][0], node["ids"][0], [], [node.astext()]))
-        elif isinstance(node, nodes.TextElement) and found and is_text(node):
+        elif isinstance(node, nodes.TextElement) and found and is_text(node) and is_own(node):
             is_code = isinstance(node, nodes.literal_block)
             found[-1][3 if is_code else 2].append(text_of(node))
     return [
@@ -63,6 +65,15 @@ def is_text(node: nodes.TextElement) -> bool:
     )
 
 
+def is_own(node: nodes.Node | None) -> bool:
+    """Say whether a text is a page's own, not of what stands at the head of every chapter."""
+    while isinstance(node, nodes.Element):
+        if not FURNITURE.isdisjoint(node["classes"]):
+            return False
+        node = node.parent
+    return True
+
+
 def text_of(node: nodes.Element) -> str:
     """Return the text of a block, with "…" for a formula that is more than letters."""
     parts = []
@@ -77,7 +88,7 @@ def text_of(node: nodes.Element) -> str:
 def words(text: str) -> Iterator[str]:
     """Yield the words of a text: without accents, split at hyphens, and all-reduce joined, too."""
     plain = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode().lower()
-    yield from WORD.findall(plain)
+    yield from WORD.findall(THOUSANDS.sub("", plain))
     for joined in HYPHENATED.findall(plain):
         yield joined.replace("-", "")
 

@@ -12,7 +12,7 @@ window.courseSearch = (() => {
   const SMALL = new Set("a an and are can do does for how i in is it of on or the to what why".split(" "));
 
   const plain = (text) => text.normalize("NFKD").replace(/\p{M}/gu, "").toLowerCase();
-  const split = (text) => plain(text).match(/[a-z0-9]+/g) ?? [];
+  const split = (text) => plain(text).replace(/(\d),(?=\d{3})/g, "$1").match(/[a-z0-9]+/g) ?? [];
   // A title has warm, up and warmup in its warm-up.
   const wordsOf = (title) => [...split(title),
     ...(plain(title).match(/[a-z]+(-[a-z]+)+/g) ?? []).map((joined) => joined.replaceAll("-", ""))];

@@ -57,9 +57,9 @@ def test_the_page_carries_previews_of_the_terms_and_chapters_that_it_links():
     title, explained, note = kept["../book/glossary.html#term-perplexity"]
     assert (title, note) == ("", "")
     assert len(explained) > 10
-    title, opening, note = kept["01_whole_run.html"]
+    title, question, note = kept["01_whole_run.html"]
     assert title == "01 A whole training run in one page"
-    assert opening.startswith("Here is a program that writes stories")
+    assert question == "How does a program learn to write stories?"
     assert re.fullmatch(r"First lap, \d+ minutes", note)
     body = html.partition('id="course-previews"')[0]
     article = body[body.index("<article") :]

@@ -11,6 +11,10 @@ PAGE = """
 Gradient clipping
 =================
 
+.. class:: phase-strip
+
+* 1 data
+
 A *large* gradient is cut at :math:`\\\\frac{1}{2}`, not at :math:`c`. The all-reduce comes first.
 
 Whose norm?
@@ -36,6 +40,7 @@ def test_a_page_falls_into_the_parts_under_its_headings():
 def test_words_are_split_at_hyphens_and_joined_and_lose_their_accents():
     found = Counter(search.words("The All-Reduce of naïve ranks: clip_by_norm, pre-train-ing."))
     assert found["all"] == found["reduce"] == found["allreduce"] == 1
+    assert list(search.words("Why 16,384 of 1,5?")) == ["why", "16384", "of", "1", "5"]
     assert found["naive"] == found["clip"] == found["norm"] == found["pretraining"] == 1
 
 

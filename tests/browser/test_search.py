@@ -21,6 +21,7 @@ FIRST = {
     "momentum": "chapters/03_downhill",
     "warm-up": "chapters/26_learning_rate",
     "warmup": "chapters/26_learning_rate",
+    "why 16384 GPUs": "chapters/39_why_16384",
     "KV cache": "chapters/11_attention",
     "RoPE": "chapters/13_norm_rope_silu",
     "mixture of experts": "chapters/14_mixture_of_experts",
