@@ -9,6 +9,9 @@ export function largest(numbers) {
   return best;
 }
 
+// A sample of a colour, in a line of text.
+const swatch = (number) => h("span", { class: `lc-${number}`, "aria-hidden": "true" }, "■");
+
 // A gradient as an image with a pixel for each number: one colour above 0, another below.
 function painted({ rows, columns, numbers }, colours) {
   const [above, below] = colours.map((colour) => {
@@ -113,11 +116,11 @@ function gradientPart(w, run, { buttons, soon }) {
     fillTable({ columns: ["weights", "shape", "length of the gradient"],
       rows: Object.entries(run.stopped?.lengths ?? {}).map(([name, { rows, columns, length }]) =>
         [name, `${rows} x ${columns}`, length]) });
-    key.textContent = shown
-      ? `The gradient of ${shown.name} in step ${shown.step}, a cell for each of its ${shown.rows} x ${shown.columns} ` +
-        `weights: orange where the loss grows with the weight, blue where it falls; full at ` +
-        `${show(Math.abs(shown.numbers[largest(shown.numbers)]), 3)}.`
-      : "Press Stop after backward: the gradients of the next step are there, and no weight has changed.";
+    key.replaceChildren(...(shown
+      ? [`The gradient of ${shown.name} in step ${shown.step}, a cell for each of its ${shown.rows} x ` +
+        `${shown.columns} weights: `, swatch(2), " where the loss grows with the weight, ", swatch(1),
+      ` where it falls; full at ${show(Math.abs(shown.numbers[largest(shown.numbers)]), 3)}.`]
+      : ["Press Stop after backward: the gradients of the next step are there, and no weight has changed."]));
     check.textContent = sentence();
   }
   function sentence() {

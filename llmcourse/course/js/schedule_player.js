@@ -336,7 +336,7 @@ function render({ model, el }) {
     const found = strips.find(([top, bottom]) => top <= y && y <= bottom);
     if (found) w.put("schedule", found[2]);
   });
-  w.stages.append(h("p", { class: "sp-small" }, "All four on one scale of time; pale red is a rank that waits. Press " +
+  w.stages.append(h("p", { class: "sp-small" }, "All four on one scale of time; where a line is pale, its rank waits. Press " +
     "one to see it above."));
 
   // --- what is live
