@@ -49,13 +49,11 @@ def lap_marks(env: BuildEnvironment) -> dict[str, str]:
 
 
 def reading_order(env: BuildEnvironment) -> list[str]:
-    """Return the chapters in the order of the laps, each before its exercises."""
+    """Return the chapters in the order of the laps; what belongs to no lap comes first."""
     by_number = {c["number"]: c for part in curriculum_of(env)["parts"] for c in part["chapters"]}
-    order = []
-    for lap in curriculum_of(env)["laps"]:
-        for number in lap["chapters"]:
-            chapter = document_of(by_number[number])
-            order += [chapter, chapter.replace("chapters/", "exercises/")]
+    of_laps = [number for lap in curriculum_of(env)["laps"] for number in lap["chapters"]]
+    before = [number for number in by_number if number not in of_laps]
+    order = [document_of(by_number[number]) for number in [*before, *of_laps]]
     return [document for document in order if document in env.found_docs]
 
 
@@ -228,18 +226,24 @@ def mark_contents(_app: Sphinx, env: BuildEnvironment) -> None:
 def lead_on_in_the_lap(
     app: Sphinx, document: str, _template: str, context: dict[str, object], _doctree: object
 ) -> None:
-    """Let the foot of a page lead to its neighbours in the order of the laps."""
+    """Let the foot of a page lead to its neighbours in the order of the laps.
+
+    From chapter to chapter; from exercises back to their chapter and on to the next.  A chapter
+    names its exercises in its text.  At the ends it is the neighbour in the contents.
+    """
     order = reading_order(app.env)
-    if document not in order:
+    chapter = document.replace("exercises/", "chapters/")
+    if chapter not in order:
         return
-    marks, place = lap_marks(app.env), order.index(document)
-    neighbours = {"prev": order[place - 1 : place], "next": order[place + 1 : place + 2]}
-    for side, found in neighbours.items():
-        for other in found:  # one, or none: then it is the neighbour in the contents
+    place = order.index(chapter)
+    before = [chapter] if chapter != document else order[max(place - 1, 0) : place]
+    marks = lap_marks(app.env)
+    for side, found in {"prev": before, "next": order[place + 1 : place + 2]}.items():
+        for other in found:  # one, or none
             title = app.builder.render_partial(app.env.titles[other])["title"]
-            mark = marks[other.split("/")[1][:2]]
+            mark = marks.get(other.removeprefix("chapters/")[:2], "")
             link = app.builder.get_relative_uri(document, other)
-            context[side] = {"link": link, "title": f"{title} {mark}"}
+            context[side] = {"link": link, "title": f"{title} {mark}".rstrip()}
 
 
 # The text under a field is text.  Napoleon takes "Bytes: how many" in it for a type "Bytes", so

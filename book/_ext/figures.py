@@ -21,6 +21,10 @@ from sphinx.application import Sphinx
 
 from llmcourse.course.look import hues, read_look
 
+ENLARGED = re.compile(
+    r'<a class="reference internal image-reference" href="[^"]*">((?:<img [^>]*>)+)</a>'
+)
+"""A figure that docutils has made a link to its own file, which no theme has."""
 IMAGE = re.compile(
     r'<img (?P<rest>[^>]*?)src="(?P<folder>[^"]*_images/)(?P<name>[0-9a-f]{64}\.(?:svg|png))"[^>]*>'
 )
@@ -167,7 +171,8 @@ class Figures:
             light, dark = files
             return f'{start}{light}" class="of-light">{start}{dark}" class="of-dark">'
 
-        context["body"] = IMAGE.sub(both, context.get("body") or "")
+        body = IMAGE.sub(both, context.get("body") or "")
+        context["body"] = ENLARGED.sub(r"\1", body)
 
     def write(self, app: Sphinx, error: Exception | None) -> None:
         """Write the files of all figures, and remove what no page shows."""

@@ -165,6 +165,7 @@ def test_the_field_is_used_with_keys(book, chromium, width):
             assert field.get_attribute("aria-activedescendant") == chosen.get_attribute("id")
         page.keyboard.press("Escape")
         expect(field).to_be_hidden()
+        page.wait_for_timeout(200)  # the focus goes back to where it was
         page.keyboard.press("/")
         expect(field).to_be_focused()
         page.keyboard.press("Enter")  # of an empty field leads nowhere
@@ -199,7 +200,7 @@ def test_the_page_of_all_results_finds_prose_and_code_from_a_file(book, chromium
             first = page.locator("#search-results .course-hit").first
             first.locator("mark").first.wait_for()
             marked = " ".join(first.locator("mark").all_text_contents())
-            assert marked.lower().startswith(word)
+            assert word in marked.lower()
             assert first.get_attribute("href").startswith(f"./{leads}")
         assert page.get_by_role("option").count() > 8
         assert visit.errors == []
