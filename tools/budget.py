@@ -111,10 +111,14 @@ def texts_of(path: Path) -> frozenset[str]:
 
 
 def scripts_of(modules: set[Path]) -> list[Path]:
-    """Return the scripts that some modules name."""
+    """Return the scripts that some modules name; the engine of the live run belongs to no chapter.
+
+    Its files are called as everybody calls such things: run, loss, model.
+    """
     texts = {text for module in modules for text in texts_of(module)}
     scripts = sorted((closure.ROOT / "llmcourse").rglob("*.js"))
-    return [path for path in scripts if {path.stem, path.name} & texts]
+    named = [path for path in scripts if {path.stem, path.name} & texts]
+    return [path for path in named if path.parent.name != "live"]
 
 
 def tests_of(modules: set[Path]) -> list[Path]:

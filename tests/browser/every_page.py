@@ -11,7 +11,7 @@ from playwright.sync_api import Browser
 
 from tests.browser import visits
 
-MOST_BYTES = {True: 800_000, False: 400_000}  # with mathematics, without
+MOST_BYTES = {True: 800_000, False: 500_000}  # with mathematics, without
 MOST_REQUESTS = 25
 
 
@@ -20,8 +20,7 @@ def faults(chromium: Browser, address: str, root: str) -> list[str]:
     with visits.opened(chromium, address) as (page, visit):
         found = [f"asks {address}" for address in visit.outside(root)]
         files = visit.files(root)
-        is_search = address.endswith("search.html")  # which loads the index of all pages
-        weight, most = visit.weight(root), MOST_BYTES[visit.has_mathematics or is_search]
+        weight, most = visit.weight(root), MOST_BYTES[visit.has_mathematics]
         if weight > most:
             found.append(f"weighs {weight:,} bytes, more than {most:,}")
         if not 1 < len(files) <= MOST_REQUESTS:
