@@ -36,7 +36,7 @@ WHAT = (
     "The model predicts each next token, a word or a piece of one.",
     "The predictions are compared with what came: one number says how wrong they were.",
     "For every weight: would the loss rise or fall with it, and how fast?",
-    "If several processors work together, they agree on one answer to that.",
+    "If several processors work together, they average their answers to that.",
     "Every weight moves a little.",
     "Now and then everything is saved, so that a crash loses little.",
 )
@@ -81,15 +81,15 @@ def numbers() -> list[Number]:
     return [
         Number(
             f"{funnel['left']:,} of {funnel['documents']:,}",
-            "pages of a small crawl were worth reading",
+            "pages of a small crawl of the web were worth reading",
         ),
         Number(
             f"{mean('Llama, no attention')} → {mean('Llama')}",
-            "the loss of a Llama without attention, and with it",
+            "the loss of a Llama that sees one word at a time, and of one that may look back",
         ),
         Number(
             f"{run['losses'][0]:.2f} → {sum(last) / len(last):.2f}",
-            f"the loss of the recorded run above, in {len(run['losses'])} steps",
+            f"the loss of the recorded run in {len(run['losses'])} steps (mean of the last 20)",
         ),
         Number(
             f"{100 * shares['backward']:.0f}\u00a0%",
@@ -97,15 +97,15 @@ def numbers() -> list[Number]:
         ),
         Number(
             in_tens(apart),
-            "nats: the most by which a loss of two processes differed from that of one",
+            "the most by which the loss of two processors differed from that of one",
         ),
         Number(
             f"{mean('Llama, SGD')} → {mean('Llama')}",
-            "the loss after plain gradient steps, and after AdamW's",
+            "the loss with the plainest rule for moving weights, and with the usual one, AdamW",
         ),
         Number(
             f"{equal} of {len(whole['hashes'])}",
-            f"results equal bit for bit, though one run was killed at step {kill['step']}",
+            f"results the same, bit for bit, though one run was killed at step {kill['step']}",
         ),
     ]
 

@@ -119,7 +119,7 @@ function gradientPart(w, run, { buttons, soon }) {
     key.replaceChildren(...(shown
       ? [`The gradient of ${shown.name} in step ${shown.step}, a cell for each of its ${shown.rows} x ` +
         `${shown.columns} weights: `, swatch(2), " one colour where the loss grows with the weight, ", swatch(1),
-      ` the other where it falls; full at ${show(Math.abs(shown.numbers[largest(shown.numbers)]), 3)}.`]
+      ` the other where it falls; the strongest is ${show(Math.abs(shown.numbers[largest(shown.numbers)]), 3)}.`]
       : ["Press Stop after backward: the gradients of the next step are there, and no weight has changed."]));
     check.textContent = sentence();
   }

@@ -14,7 +14,7 @@ function wordsPart(w, run) {
     const [at, text] = run.written ?? lastUpTo(w.model.get("samples"), w.model.get("step")) ?? [null, ""];
     if (at === null) caption.textContent = "What it writes: press Train.";
     else if (!run.written) caption.textContent = `What the recorded run wrote after step ${at}:`;
-    else caption.textContent = `What it writes after step ${at}, with the same draws of chance each time:`;
+    else caption.textContent = `What it writes after step ${at}, with the same dice each time:`;
     words.textContent = readable(text);
   }
   return { draw };
