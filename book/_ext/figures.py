@@ -22,7 +22,7 @@ from sphinx.application import Sphinx
 from llmcourse.course.look import hues, read_look
 
 ENLARGED = re.compile(
-    r'<a class="reference internal image-reference" href="[^"]*">((?:<img [^>]*>)+)</a>'
+    r'<a class="reference internal image-reference" href="[^"]*">\s*((?:<img [^>]*>\s*)+)</a>'
 )
 """A figure that docutils has made a link to its own file, which no theme has."""
 IMAGE = re.compile(

@@ -57,9 +57,9 @@ def test_the_page_carries_previews_of_the_terms_and_chapters_that_it_links():
     title, explained, note = kept["../book/glossary.html#term-perplexity"]
     assert (title, note) == ("", "")
     assert len(explained) > 10
-    title, question, note = kept["01_whole_run.html"]
-    assert title == "01 A whole training run in one page"
-    assert question == "How does a program learn to write stories?"
+    title, question, note = kept["02_step_by_hand.html"]
+    assert title == "02 One training step by hand"
+    assert question.startswith("Which of fifteen weights have to change")
     assert re.fullmatch(r"First lap, \d+ minutes", note)
     body = html.partition('id="course-previews"')[0]
     article = body[body.index("<article") :]

@@ -46,7 +46,9 @@ def test_a_link_shows_what_it_leads_to_on_hover_and_focus(book, chromium):
             if "equation" in where:
                 assert bubble.locator("mjx-container").is_visible()
             if "fig" in where:
-                assert bubble.locator("img").evaluate("one => one.naturalWidth && one.offsetHeight")
+                figure = bubble.locator("img.of-light")
+                assert figure.evaluate("one => one.naturalWidth && one.offsetHeight")
+                assert bubble.locator("img.of-dark").is_hidden()
         assert visit.requests == requests, "all is in the page"
         assert visits.violations(page, {"include": [["#course-preview"]]}) == []
 
