@@ -49,7 +49,8 @@ def test_a_link_shows_what_it_leads_to_on_hover_and_focus(book, chromium):
                 figure = bubble.locator("img.of-light")
                 assert figure.evaluate("one => one.naturalWidth && one.offsetHeight")
                 assert bubble.locator("img.of-dark").is_hidden()
-        assert visit.requests == requests, "all is in the page"
+        later = visit.requests[len(requests) :]
+        assert all("/_images/" in each for each in later), "all but figures is in the page"
         assert visits.violations(page, {"include": [["#course-preview"]]}) == []
 
 
