@@ -27,7 +27,8 @@ MADE_FROM = (
     "book/_ext/home.py",
     "llmcourse/course/widgets/live.py",
     *(f"llmcourse/course/{name}.json" for name in ("capstone", "live", "losses")),
-    *(f"llmcourse/course/js/{name}" for name in ("kit.css", "kit.js", "live_run.js", "page.js")),
+    *(f"llmcourse/course/js/{name}" for name in ("kit.css", "kit.js", "page.js")),
+    *(f"llmcourse/course/js/live_{name}.js" for name in ("curve", "page", "rows", "run", "thread")),
 )
 """Files with which the page changes."""
 
