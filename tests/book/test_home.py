@@ -105,3 +105,8 @@ def test_two_processes_have_the_losses_of_one_and_phases_add_up():
     shares = recorded_runs("live")["phases"]["small"]["0"]
     assert sum(shares.values()) == pytest.approx(1, abs=1e-3)
     assert shares["backward"] > shares["forward"] > shares["optimizer"] > shares["sync"]
+
+
+def test_a_part_that_is_not_recorded_is_refused():
+    with pytest.raises(SystemExit, match="no part is called walk; there are run, phases, ranks"):
+        live_runs.main(["run", "walk"])
