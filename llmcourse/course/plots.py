@@ -7,6 +7,7 @@ from math import log
 from statistics import mean
 
 import matplotlib.pyplot as plt
+import numpy as np
 from matplotlib.axes import Axes
 
 from llmcourse.parallel.world import Message
@@ -146,3 +147,46 @@ def loss_axis(
     ax.set(xlabel="loss on new stories (nats per token)", xlim=(0, log(vocab_size) + 0.6))
     ax.set_ylim(len(rows) - 0.5, -0.6)
     return ax
+
+
+def name_lines(ax: Axes, *, size: float = 10) -> None:
+    """Write the name of each line at its right end, in the line's colour, in place of a legend.
+
+    Names that would cover each other move apart.  Call it last: it measures on the axes as they
+    are.
+
+    Args:
+        ax: where the lines are; those without a label get no name.
+        size: of the letters, in points.
+
+    Raises:
+        ValueError: if no line has a label.
+    """
+    named = [line for line in ax.lines if not str(line.get_label()).startswith("_")]
+    if not named:
+        raise ValueError("no line has a label: give label= to plot")
+    points_a_pixel = 72 / ax.figure.dpi
+    ends = []
+    for line in named:
+        x, y = (np.asarray(line.get_data()[i], dtype=float) for i in (0, 1))
+        last = np.flatnonzero(np.isfinite(x) & np.isfinite(y))[-1]
+        height = points_a_pixel * ax.transData.transform((x[last], y[last]))[1]
+        ends.append((height, (x[last], y[last]), line))
+    ends.sort(key=lambda end: end[0])
+    heights = np.array([height for height, _, _ in ends])
+    # The lowest first: each at least a line of text above the one before; then back to the middle.
+    spread = heights.copy()
+    for i in range(1, len(spread)):
+        spread[i] = max(spread[i], spread[i - 1] + 1.25 * size)
+    spread -= (spread - heights).mean()
+    for (height, end, line), placed in zip(ends, spread, strict=True):
+        ax.annotate(
+            str(line.get_label()),
+            end,
+            xytext=(6, placed - height),
+            textcoords="offset points",
+            va="center",
+            fontsize=size,
+            color=line.get_color(),
+            annotation_clip=False,
+        )

@@ -1,5 +1,6 @@
 """viz.plots: messages and losses are drawn once, where they belong."""
 
+import itertools
 import json
 from pathlib import Path
 
@@ -84,3 +85,24 @@ def test_the_recorded_losses_fall_from_chance_to_above_the_floor():
     assert 2 * one_block[2] == pytest.approx(worst - best)
     with pytest.raises(ValueError, match="no loss is recorded for 'table'"):
         plots.loss_rows(["table"])
+
+
+def test_lines_are_named_at_their_ends_and_no_name_covers_another():
+    figure, ax = plt.subplots()
+    for slope in (1.0, 1.01, 3.0):
+        ax.plot([0, 1, 2], [0, slope, float("nan")], label=f"slope {slope}")
+    ax.plot([0, 1], [0, 2])
+    plots.name_lines(ax)
+    assert [text.get_text() for text in ax.texts] == ["slope 1.0", "slope 1.01", "slope 3.0"]
+    assert [text.get_color() for text in ax.texts] == [line.get_color() for line in ax.lines[:3]]
+    assert [text.xy for text in ax.texts] == [(1, 1.0), (1, 1.01), (1, 3.0)]
+    figure.canvas.draw()
+    boxes = [text.get_window_extent() for text in ax.texts]
+    assert all(low.y1 <= high.y0 for low, high in itertools.pairwise(boxes))
+
+
+def test_lines_without_a_name_are_refused():
+    _, ax = plt.subplots()
+    ax.plot([0, 1])
+    with pytest.raises(ValueError, match="no line has a label"):
+        plots.name_lines(ax)
