@@ -7,9 +7,10 @@ the last bit.
 """
 
 import contextlib
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -17,8 +18,12 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from llmcourse.loss import cross_entropy
 
-Policy = Literal["block", "attention"]
-"""What is computed again: whole blocks, or the attention of each block alone."""
+Policy = Literal["block", "attention", "cheap"]
+"""What is computed again: whole blocks; the attention of each block alone; or what costs no matrix
+product, the outputs of the norms and the gated hidden units."""
+
+_counting: list[Callable[[Tensor], Any]] = []
+"""Of `saved_bytes`: told of what `_Cheap` keeps, whose hooks come before its own."""
 
 
 def recompute(
@@ -131,13 +136,20 @@ def recomputed(model: nn.Module, policy: Policy) -> Iterator[nn.Module]:
     Args:
         model: a `Transformer`, or another module with `blocks` that have an `attention`.
         policy: "block" keeps the input of each block alone; "attention" saves all but what
-            attention does inside.
+            attention does inside; "cheap" keeps the inputs of norms and of the gate's product, and
+            makes their outputs again (under autocast, which copies these, nothing is saved).
 
     Raises:
-        ValueError: if there is no such policy.
+        ValueError: if there is no such policy, or it is "cheap" and a block has experts.
     """
-    if policy not in ("block", "attention"):
-        raise ValueError(f"policy must be block or attention, got {policy!r}")
+    if policy not in get_args(Policy):
+        raise ValueError(f"policy must be one of {', '.join(get_args(Policy))}, got {policy!r}")
+    if policy == "cheap":
+        with contextlib.ExitStack() as stack:
+            for block in model.blocks:
+                stack.enter_context(_cheaply(block))
+            yield model
+        return
     parts = [block if policy == "block" else block.attention for block in model.blocks]
     for part in parts:
         dropout = getattr(part, "dropout", None)
@@ -148,6 +160,77 @@ def recomputed(model: nn.Module, policy: Policy) -> Iterator[nn.Module]:
     finally:
         for part in parts:
             del part.forward  # the class's own again
+
+
+@contextlib.contextmanager
+def _cheaply(block: nn.Module) -> Iterator[None]:
+    """Let a block make the outputs of its norms, and its gated hidden units, again in backward."""
+    network = block.feed_forward
+    if not hasattr(network, "gated"):
+        raise ValueError("policy cheap is for blocks with one feed-forward network, not experts")
+    whole, norms = block.forward, (block.attention_norm, block.feed_forward_norm)
+
+    def forward(*args: Any, **settings: Any) -> Any:
+        cheap = _Cheap()
+        for norm in norms:
+            norm.forward = cheap.noting(type(norm).forward.__get__(norm))
+        network.gated = cheap.noting(type(network).gated.__get__(network))
+        try:
+            with saved_tensors_hooks(cheap.pack, cheap.unpack):
+                return whole(*args, **settings)
+        finally:
+            del norms[0].forward, norms[1].forward, network.gated
+
+    block.forward = forward
+    try:
+        yield
+    finally:
+        del block.forward
+
+
+class _Cheap:
+    """What one run of a block makes by cheap functions, and how to make it again."""
+
+    def __init__(self) -> None:
+        self.made: dict[int, tuple[weakref.ref, Callable[[], Tensor]]] = {}
+        self.again: dict[Callable, list] = {}  # how often it is still wanted, and the tensor
+
+    def noting(self, fn: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        """Return fn, which from now on notes its results and what they were made of."""
+
+        def noted(*args: Tensor) -> Tensor:
+            result = fn(*args)
+            memory, inputs = result.untyped_storage(), [x.detach() for x in args]
+            self.made[id(memory)] = (weakref.ref(memory), partial(fn, *inputs))
+            return result
+
+        return noted
+
+    def pack(self, x: Tensor) -> Any:
+        """Keep a tensor, or in place of a cheap one how to make it."""
+        memory = x.untyped_storage()
+        alive, make = self.made.get(id(memory), (lambda: None, None))
+        if alive() is memory:  # else another tensor has taken its place
+            self.again.setdefault(make, [0, None])[0] += 1
+            return make, x.shape
+        for count in _counting:
+            count(x)
+        return x
+
+    def unpack(self, packed: Any) -> Tensor:
+        """Return the tensor; the first who asks for a cheap one makes it for all."""
+        if isinstance(packed, Tensor):
+            return packed
+        make, shape = packed
+        wanted = self.again[make]
+        if wanted[1] is None:
+            with torch.no_grad():
+                wanted[1] = make()
+        wanted[0] -= 1
+        result = wanted[1].view(shape)
+        if not wanted[0]:
+            del self.again[make]
+        return result
 
 
 def saved_bytes(model: nn.Module, batch: tuple[Tensor, Tensor]) -> dict[str, int]:
@@ -180,7 +263,7 @@ def saved_bytes(model: nn.Module, batch: tuple[Tensor, Tensor]) -> dict[str, int
 
     def enter(module: nn.Module, given: tuple, *, name: str) -> None:
         inside.append(name)
-        if "forward" in vars(module):  # replaced by `recomputed`, which keeps what it is given
+        if isinstance(vars(module).get("forward"), partial):  # by `recomputed`: keeps its input
             for x in given:
                 count(x)
 
@@ -188,6 +271,8 @@ def saved_bytes(model: nn.Module, batch: tuple[Tensor, Tensor]) -> dict[str, int
         for name, module in model.named_modules():
             stack.callback(module.register_forward_pre_hook(partial(enter, name=name)).remove)
             stack.callback(module.register_forward_hook(leave).remove)
+        _counting.append(count)
+        stack.callback(_counting.pop)
         with saved_tensors_hooks(count, lambda x: x):
             cross_entropy(model(batch[0]), batch[1])
     return found

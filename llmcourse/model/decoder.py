@@ -109,7 +109,13 @@ class FeedForward(nn.Module):
 
     def hidden(self, x_BTD: Float[Tensor, "B T D"]) -> Float[Tensor, "B T F"]:
         """Return the hidden units of every token: what w_down reads."""
-        return silu_gate(linear(x_BTD, self.w_gate), linear(x_BTD, self.w_up))
+        return self.gated(linear(x_BTD, self.w_gate), linear(x_BTD, self.w_up))
+
+    def gated(
+        self, gate_BTF: Float[Tensor, "B T F"], up_BTF: Float[Tensor, "B T F"]
+    ) -> Float[Tensor, "B T F"]:
+        """Return silu(gate) * up."""
+        return silu_gate(gate_BTF, up_BTF)
 
     def forward(self, x_BTD: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
         """Transform every token by itself."""

@@ -4,9 +4,10 @@ import pytest
 import torch
 
 from llmcourse import loss
-from llmcourse.backward.recompute import recompute, recomputed, saved_bytes
+from llmcourse.backward.recompute import _Cheap, recompute, recomputed, saved_bytes
 from llmcourse.base import runtime
-from llmcourse.model import Transformer, tiny
+from llmcourse.model import Transformer, tiny, tiny_moe
+from llmcourse.model.decoder import RMSNorm
 
 
 @pytest.fixture
@@ -25,7 +26,7 @@ def gradients(decoder, batch):
     return [value.detach(), *torch.autograd.grad(value, list(decoder.parameters()))]
 
 
-@pytest.mark.parametrize("policy", ["block", "attention"])
+@pytest.mark.parametrize("policy", ["block", "attention", "cheap"])
 def test_gradients_are_the_same_to_the_last_bit(policy, decoder, batch):
     plain = gradients(decoder, batch)
     with recomputed(decoder, policy):
@@ -35,6 +36,34 @@ def test_gradients_are_the_same_to_the_last_bit(policy, decoder, batch):
         loss.cross_entropy(decoder(batch[0]), batch[1]).backward()
     for p, theirs in zip(decoder.parameters(), plain[1:], strict=True):
         assert torch.equal(p.grad, theirs)
+
+
+def test_cheap_parts_are_made_once_for_all_who_want_them(decoder, batch, monkeypatch):
+    calls, forward = [], RMSNorm.forward
+    monkeypatch.setattr(RMSNorm, "forward", lambda norm, x: calls.append(norm) or forward(norm, x))
+    with recomputed(decoder, "cheap"):
+        loss.cross_entropy(decoder(batch[0]), batch[1]).backward()
+    # q, k and v want the output of one norm, gate and up that of the other.
+    norms = [n for b in decoder.blocks for n in (b.attention_norm, b.feed_forward_norm)]
+    assert [sum(norm is n for norm in calls) for n in norms] == [2] * len(norms)
+    assert "forward" not in vars(norms[0])
+    assert "gated" not in vars(decoder.blocks[0].feed_forward)
+
+
+def test_a_tensor_in_the_memory_of_a_cheap_one_that_is_gone_is_kept_itself():
+    cheap = _Cheap()
+    gone, other = cheap.noting(torch.neg)(torch.ones(3)), torch.zeros(3)
+    entry = cheap.made.pop(id(gone.untyped_storage()))
+    assert isinstance(cheap.pack(gone), torch.Tensor)
+    cheap.made[id(other.untyped_storage())] = entry
+    del gone
+    assert cheap.pack(other) is other
+
+
+def test_a_mixture_has_no_cheap_parts():
+    experts = Transformer(tiny_moe(), generator=runtime.generator(0))
+    with pytest.raises(ValueError, match="not experts"), recomputed(experts, "cheap"):
+        pass
 
 
 def test_the_function_runs_twice_and_only_when_asked():

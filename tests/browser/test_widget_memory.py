@@ -8,16 +8,15 @@ import traitlets
 from llmcourse.course.widgets.memory import LABELS, MemoryTimeline
 from llmcourse.model import PRESETS
 from llmcourse.scale import cost
-from llmcourse.scale.cost import FORGOTTEN
-from llmcourse.scale.cost.activations import extra_share, layer_costs, live_bytes
+from llmcourse.scale.cost.activations import MENU, extra_share, layer_costs, live_bytes
 from tests.browser.kit import enter, noted, pictured, said, table
 
-SIZES = {"nothing": 100, "attention": 70, "block": 10}
+SIZES = {"nothing": 100, "cheap": 80, "attention": 70, "block": 10}
 CHOICES = [
     ["nothing"] * 3,
     ["block", "nothing", "attention"],
     ["block"] * 12,
-    ["attention", "block", "nothing", "nothing", "block"],
+    ["attention", "block", "cheap", "nothing", "block"],
 ]
 
 
@@ -33,7 +32,8 @@ def chosen(page, num_layers=8):
 def test_the_formula_of_gpt3_is_the_published_one():
     costs = layer_costs("gpt3", 2_048)
     sbh = 2_048 * 12_288
-    assert costs["kept"] == {"nothing": 114 * sbh, "attention": 34 * sbh, "block": 2 * sbh}
+    expected = {"nothing": 114 * sbh, "cheap": 102 * sbh, "attention": 34 * sbh, "block": 2 * sbh}
+    assert costs["kept"] == expected
     assert costs["again"]["block"] == 24 * sbh * 12_288 + 4 * sbh * 2_048
     assert costs["again"]["attention"] == 4 * sbh * 2_048
 
@@ -62,7 +62,7 @@ def test_live_bytes_are_those_of_a_ledger(choices):
     assert live_bytes(SIZES, choices) == [*curve, 0]
 
 
-def test_forgetting_everything_is_a_third_of_a_step():
+def test_recomputing_everything_is_a_third_of_a_step():
     for preset in LABELS:
         again = layer_costs(preset, 4_096)["again"]
         assert extra_share(again, ["block"] * 5) == pytest.approx(1 / 3, rel=1e-12)
@@ -93,7 +93,7 @@ def test_flops_are_the_packages(arithmetic):
 def test_the_curve_and_the_cost_are_the_packages(arithmetic):
     curves = arithmetic(MemoryTimeline, "live", [[SIZES, choices] for choices in CHOICES])
     assert curves == [live_bytes(SIZES, choices) for choices in CHOICES]
-    flop = {"nothing": 0, "attention": 3.0, "block": 10.0}
+    flop = {"nothing": 0, "cheap": 0, "attention": 3.0, "block": 10.0}
     shares = arithmetic(MemoryTimeline, "extra", [[flop, choices] for choices in CHOICES])
     assert shares == pytest.approx([extra_share(flop, choices) for choices in CHOICES], rel=1e-12)
 
@@ -103,7 +103,7 @@ def cheapest(kept, again, num_layers, target):
     room = (target / 100) * (num_layers * kept["nothing"])
     fits = [
         extra_share(again, choices)
-        for choices in itertools.product(FORGOTTEN, repeat=num_layers)
+        for choices in itertools.product(MENU, repeat=num_layers)
         if max(live_bytes(kept, choices)) <= room
     ]
     return min(fits, default=None)
@@ -157,13 +157,13 @@ def test_a_choice_changes_picture_sentence_and_table(show):
 
 def test_the_cheapest_is_shown_and_named(show):
     page = show(MemoryTimeline())
-    page.get_by_role("button", name="All: forget block").press("Enter")
+    page.get_by_role("button", name="All: recompute block").press("Enter")
     assert chosen(page) == ["block"] * 8
     assert "would be enough." in said(page)
-    assert "Layer 8 forgets for nothing" in said(page)
+    assert "Layer 8 recomputes for nothing" in said(page)
     page.get_by_role("button", name="Show the cheapest").press("Enter")
     assert "It cannot be had for less." in said(page)
-    assert "forgets for nothing" not in said(page)
+    assert "recomputes for nothing" not in said(page)
     costs = layer_costs("llama3_70b", 8_192)
     least = cheapest(costs["kept"], costs["again"], 8, 60)
     assert f"Extra arithmetic: {100 * least:.1f} % of the step." in said(page)
@@ -171,7 +171,7 @@ def test_the_cheapest_is_shown_and_named(show):
 
 def test_forgetting_attention_is_enough_for_gpt3_alone(show):
     page = show(MemoryTimeline(target=45))
-    page.get_by_role("button", name="All: forget attention").click()
+    page.get_by_role("button", name="All: recompute attention").click()
     assert "too much" in said(page)
     page.get_by_label("layers of", exact=True).select_option("gpt3")
     enter(page, "tokens", "2048")
@@ -183,7 +183,7 @@ def test_a_target_below_one_layer_cannot_be_reached(show):
     assert "No choice reaches it" in said(page)
     page.get_by_role("button", name="Show the cheapest").click()
     assert "No choice reaches this target" in noted(page)
-    page.get_by_role("button", name="All: forget block").click()
+    page.get_by_role("button", name="All: recompute block").click()
     assert noted(page) == ""
     assert "No choice reaches it" in said(page)
 
@@ -195,7 +195,8 @@ def test_the_player_walks_through_the_step(show):
     step = page.get_by_role("button", name="Step", exact=True)
     step.press("Enter")
     assert (
-        "After layer 1 forward, which forgets its insides and keeps 134 MB" in text.text_content()
+        "After layer 1 forward, which recomputes its insides and keeps 134 MB"
+        in text.text_content()
     )
     step.click(click_count=3)
     assert "In layer 3 backward: it is all there." in text.text_content()

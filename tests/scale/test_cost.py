@@ -185,7 +185,7 @@ def test_a_context_of_nothing_is_refused():
 
 @pytest.mark.parametrize("qk_norm", [False, True])
 @pytest.mark.parametrize("num_kv_heads", [1, 2, 4])
-@pytest.mark.parametrize("forgotten", cost.FORGOTTEN)
+@pytest.mark.parametrize("forgotten", [*cost.FORGOTTEN, "cheap"])
 def test_kept_bytes_are_what_autograd_keeps(forgotten, num_kv_heads, qk_norm):
     config = replace(model.tiny(), num_kv_heads=num_kv_heads, hidden=52, qk_norm=qk_norm)
     decoder = Transformer(config, generator=runtime.generator(0))
@@ -203,6 +203,8 @@ def test_kept_bytes_are_what_autograd_keeps(forgotten, num_kv_heads, qk_norm):
 def test_an_unknown_choice_of_what_to_forget_is_refused():
     with pytest.raises(Exception, match="forgotten"):
         cost.kept_bytes(model.tiny(), "half")
+    with pytest.raises(Exception, match="experts keep other tensors"):
+        cost.kept_bytes(model.tiny_moe(), "cheap")
 
 
 def test_norms_of_heads_are_counted():

@@ -26,6 +26,11 @@ def test_tensor_parallelism_sends_8_b_s_h_per_layer(t):
     cut = cost.tensor_parallel_bytes(WIDE, t, sequence_parallel=True, number_bytes=1, **SIZES)
     parts = ("embedding", "blocks", "head", "loss")
     assert [cut[part] for part in parts] == [sent[part] for part in parts]
+    # And a quarter more with the second all-gather of a layer's input, in backward.
+    again = cost.tensor_parallel_bytes(
+        WIDE, t, sequence_parallel=True, gather_again=True, number_bytes=1, **SIZES
+    )
+    assert again == cut | {"blocks": 1.25 * cut["blocks"]}
     assert cut["gradients"] == 2 * (t - 1) / t * 4 * (2 * WIDE.num_layers + 1) * WIDE.width
 
 
@@ -164,5 +169,7 @@ def test_formulas_refuse_what_cannot_be():
         cost.context_parallel_bytes(tiny(), 3, num_parameters=0, **SIZES)
     with pytest.raises(ValueError, match="4 experts cannot be cut evenly over 3"):
         cost.expert_parallel_bytes(tiny_moe(), 3, num_tokens=1, num_parameters=0)
+    with pytest.raises(ValueError, match="gather_again needs sequence_parallel"):
+        cost.tensor_parallel_bytes(tiny(), 2, gather_again=True, **SIZES)
     with pytest.raises(ValueError, match="num_micro_batches must be 1 or greater"):
         cost.pipeline_bytes(2, index=0, message_bytes=1, num_micro_batches=0)

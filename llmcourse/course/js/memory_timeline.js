@@ -2,15 +2,15 @@ import { axes, clamp, frame, h, label, line, s, scale, show, ticks, uniqueId } f
 
 // --- arithmetic, compared with llmcourse.course.widgets.memory by the tests
 
-const CHOICES = ["nothing", "attention", "block"];
+const CHOICES = ["nothing", "cheap", "attention", "block"];
 
-// Bytes kept of one sequence by one layer, by what it forgets.  GPT-3 writes attention out, and pays for it.
+// Bytes kept of one sequence by one layer, by what it computes again.  GPT-3 writes attention out, and pays for it.
 export function kept(shape, tokens) {
   const { width: D, num_heads: H, num_kv_heads: G, head_size: K, hidden: F } = shape;
   const each = F === undefined
-    ? { nothing: 34 * D + 5 * H * tokens, attention: 34 * D, block: 2 * D }
+    ? { nothing: 34 * D + 5 * H * tokens, cheap: 22 * D + 5 * H * tokens, attention: 34 * D, block: 2 * D }
     : { nothing: 2 * (4 * D + 3 * F + 2 * (H + G) * K) + 4 * (2 + H), attention: 2 * (4 * D + 3 * F) + 8,
-      block: 2 * D };
+      cheap: 2 * (2 * D + 2 * F + 2 * (H + G) * K) + 4 * (2 + H), block: 2 * D };
   return Object.fromEntries(CHOICES.map((choice) => [choice, tokens * each[choice]]));
 }
 
@@ -19,11 +19,11 @@ export function again(shape, tokens) {
   const { width: D, num_heads: H, num_kv_heads: G, head_size: K, hidden: F } = shape;
   const attention = F === undefined ? 4 * tokens * D : 4 * D * (H + G) * K + 4 * H * K * (tokens + 1) / 2;
   const block = attention + (F === undefined ? 24 * D * D : 6 * D * F);
-  return { nothing: 0, attention: tokens * attention, block: tokens * block };
+  return { nothing: 0, cheap: 0, attention: tokens * attention, block: tokens * block };
 }
 
 // Bytes that live at every moment: at the start, after each layer forward, in each layer backward, at the end.
-// While backward is in a layer, all of it is there, whatever it forgot.
+// While backward is in a layer, all of it is there, whatever was kept.
 export function live(bytes, choices) {
   const sums = [0];
   for (const choice of choices) sums.push(sums.at(-1) + bytes[choice]);
@@ -36,15 +36,17 @@ export const extra = (flop, choices) =>
 
 export const limit = (bytes, numLayers, target) => (target / 100) * (numLayers * bytes.nothing);
 
-// The cheapest choices whose peak stays within the target, or null.  Only how many forget what counts.
+// The cheapest choices whose peak stays within the target, or null.  Only how many choose what counts.
 export function best(bytes, flop, numLayers, target) {
   let found = null;
   for (let blocks = 0; blocks < numLayers; blocks++) {
     for (let attentions = 0; attentions + blocks < numLayers; attentions++) {
-      const choices = Array.from({ length: numLayers }, (_, i) =>
-        (i < blocks ? "block" : i < blocks + attentions ? "attention" : "nothing"));
-      if (Math.max(...live(bytes, choices)) > limit(bytes, numLayers, target)) continue;
-      if (!found || extra(flop, choices) < extra(flop, found)) found = choices;
+      for (let cheap = 0; cheap + attentions + blocks < numLayers; cheap++) {
+        const choices = ["block", "attention", "cheap", "nothing"].flatMap((choice, k) =>
+          Array(([blocks, attentions, cheap, numLayers - blocks - attentions - cheap])[k]).fill(choice));
+        if (Math.max(...live(bytes, choices)) > limit(bytes, numLayers, target)) continue;
+        if (!found || extra(flop, choices) < extra(flop, found)) found = choices;
+      }
     }
   }
   return found;
@@ -52,8 +54,9 @@ export function best(bytes, flop, numLayers, target) {
 
 // --- the page
 
-const SAYS = { nothing: "forgets nothing", attention: "forgets attention", block: "forgets its insides" };
-const OPTIONS = ["keep all", "forget attention", "forget block"];
+const SAYS = { nothing: "keeps everything", cheap: "recomputes its cheap parts",
+  attention: "recomputes attention", block: "recomputes its insides" };
+const OPTIONS = ["keep all", "recompute cheap parts", "recompute attention", "recompute block"];
 const UNITS = [[1e12, "TB"], [1e9, "GB"], [1e6, "MB"], [1e3, "kB"], [1, "bytes"]];
 
 const unitOf = (value) => UNITS.find(([size]) => value >= size) || UNITS.at(-1);
@@ -64,7 +67,7 @@ const size = (value) => {
 const percent = (share) => `${(100 * share).toFixed(1)} %`;
 
 function render({ model, el }) {
-  const w = frame({ model, el, title: "Live memory through one step, and what to forget",
+  const w = frame({ model, el, title: "Live memory through one step, and what to recompute",
     primary: ["preset", "target"] });
   const presets = model.get("presets");
   const names = Object.keys(presets);
@@ -211,7 +214,7 @@ function render({ model, el }) {
     const verdict = share <= least * (1 + 1e-9) + 1e-12 ? "It cannot be had for less."
       : `${percent(least)} would be enough.`;
     const wasted = choices().at(-1) === "nothing" ? ""
-      : ` Layer ${layers} forgets for nothing: backward comes to it at once, and needs all of it.`;
+      : ` Layer ${layers} recomputes for nothing: backward comes to it at once, and needs all of it.`;
     return `${where}: reached. ${cost} ${verdict}${wasted}`;
   }
 

@@ -8,8 +8,7 @@ import traitlets
 from llmcourse.course.state import Choice, Limited, Whole, one_of
 from llmcourse.course.widget import Widget
 from llmcourse.model import PRESETS
-from llmcourse.scale.cost import FORGOTTEN
-from llmcourse.scale.cost.activations import GPT3, extra_share, layer_costs, live_bytes
+from llmcourse.scale.cost.activations import GPT3, MENU, extra_share, layer_costs, live_bytes
 
 LABELS = {
     "llama3_8b": "Llama 3 8B",
@@ -24,7 +23,8 @@ class MemoryTimeline(Widget):
 
     Args:
         preset: one of llama3_8b, llama3_70b, llama3_405b, gpt3.
-        choices: what each layer forgets, 2 to 12 of "nothing", "attention" and "block".
+        choices: what each layer computes again, 2 to 12 of "nothing", "cheap", "attention" and
+            "block".
         state: context_length (tokens of the one sequence), target (the peak to stay below, in per
             cent of the peak with nothing forgotten), moment (from 0 to twice the layers, plus 1).
     """
@@ -32,7 +32,7 @@ class MemoryTimeline(Widget):
     script = "memory_timeline.js"
     alt = (
         "Live memory rises layer by layer through the forward pass and falls through the backward "
-        "pass.  A layer that forgets its insides keeps its input alone, and has them back for a "
+        "pass.  A layer that recomputes its insides keeps its input alone, and has them back for a "
         "moment when backward reaches it."
     )
 
@@ -56,7 +56,7 @@ class MemoryTimeline(Widget):
             raise traitlets.TraitError(
                 f"choices must be 2 to 12, one for a layer, got {len(given)}"
             )
-        return [one_of("a choice", choice, FORGOTTEN) for choice in given]
+        return [one_of("a choice", choice, MENU) for choice in given]
 
     def live(self) -> list[int]:
         """Return the live bytes at every moment, as the page shows them."""

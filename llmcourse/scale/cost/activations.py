@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from llmcourse.model import PRESETS
 from llmcourse.scale.cost.model import FORGOTTEN, forward_flop_by_part, kept_bytes
 
+MENU = (*FORGOTTEN, "cheap")
+"""What a layer may compute again; the last one without a matrix product."""
 GPT3 = {"width": 12_288, "num_heads": 96}
 """Shape of the largest, 175 B parameters, whose attention is written out."""
 
@@ -22,11 +24,11 @@ def layer_costs(preset: str, context_length: int) -> dict[str, dict[str, int | f
     if preset == "gpt3":
         return gpt_layer_costs(**GPT3, context_length=context_length)
     config = PRESETS[preset]()
-    kept = {choice: kept_bytes(config, choice) for choice in FORGOTTEN}
+    kept = {choice: kept_bytes(config, choice) for choice in MENU}
     flop = forward_flop_by_part(config, context_length=context_length)
     attention = (flop["projections"] + flop["attention pairs"]) / config.num_layers
     whole = attention + flop["feed_forward"] / config.num_layers
-    again = {"nothing": 0, "attention": attention, "block": whole}
+    again = {"nothing": 0, "attention": attention, "block": whole, "cheap": 0}
     return _of_sequence(kept, again, context_length)
 
 
@@ -40,6 +42,7 @@ def gpt_layer_costs(
         nothing forgotten    h (34 + 5 a s / h)
         attention            34 h     the core alone, without the projections
         block                2 h
+        cheap                h (22 + 5 a s / h)     outputs of the norms and of GELU
 
     Args:
         width: h.
@@ -53,9 +56,11 @@ def gpt_layer_costs(
         "nothing": 34 * width + 5 * num_heads * context_length,
         "attention": 34 * width,
         "block": 2 * width,
+        "cheap": 22 * width + 5 * num_heads * context_length,
     }
     attention = 4 * context_length * width
-    again = {"nothing": 0, "attention": attention, "block": 24 * width**2 + attention}
+    block = 24 * width**2 + attention
+    again = {"nothing": 0, "attention": attention, "block": block, "cheap": 0}
     return _of_sequence(kept, again, context_length)
 
 

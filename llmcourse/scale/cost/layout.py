@@ -109,6 +109,8 @@ class Step:
     """Of data parallelism, see `parallel.zero.traffic_bytes`."""
     precision: Precision = FP32
     """Bytes of numbers."""
+    gather_again: bool = False
+    """Whether tp gathers a layer's input once more in backward, see `tensor_parallel_bytes`."""
     place: Mapping[str, int] | None = None
     """Of the rank; the first one along axes that are missing."""
     rows: tuple[int, int] | None = None
@@ -231,6 +233,7 @@ class Step:
             batch_size=self.sequences,
             length=self.length,
             sequence_parallel=self.split.sequence_parallel,
+            gather_again=self.gather_again,
             is_first=self.at["pp"] == 0,
             is_last=self.at["pp"] == self.split.pp - 1,
             **self._common("tp"),

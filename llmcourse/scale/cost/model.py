@@ -144,7 +144,10 @@ def kv_cache_bytes_per_token(config: ModelConfig, *, bytes_per_number: int = 2) 
 
 
 def kept_bytes(
-    config: ModelConfig, forgotten: Forgotten = "nothing", *, number_bytes: int = 2
+    config: ModelConfig,
+    forgotten: Forgotten | Literal["cheap"] = "nothing",
+    *,
+    number_bytes: int = 2,
 ) -> int:
     """Return what a Llama's block keeps of one token from forward to backward, in bytes.
 
@@ -159,15 +162,21 @@ def kept_bytes(
 
     Args:
         config: the shape.
-        forgotten: what is computed again: nothing; attention, which then keeps its input alone; or
-            the whole block.
+        forgotten: what is computed again: nothing; attention, which then keeps its input alone;
+            the whole block; or what is cheap, the 2 D that norms return and the F gated units.
         number_bytes: bytes of an activation, 2 for bf16.
 
     Raises:
-        ValueError: if there is no such choice.
+        ValueError: if there is no such choice, or it is "cheap" for a mixture.
     """
-    if forgotten not in FORGOTTEN:
-        raise ValueError(f"forgotten must be one of {', '.join(FORGOTTEN)}, got {forgotten!r}")
+    menu = (*FORGOTTEN, "cheap")
+    if forgotten not in menu:
+        raise ValueError(f"forgotten must be one of {', '.join(menu)}, got {forgotten!r}")
+    if forgotten == "cheap":
+        if config.num_experts:
+            raise ValueError("forgotten cheap is for dense models: experts keep other tensors")
+        saved = number_bytes * (2 * config.width + config.hidden)
+        return kept_bytes(config, number_bytes=number_bytes) - saved
     if forgotten == "block":
         return number_bytes * config.width
     chosen, numbers, floats = config.experts_per_token, 4 * config.width, 2

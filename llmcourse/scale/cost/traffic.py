@@ -32,6 +32,7 @@ def tensor_parallel_bytes(
     batch_size: int,
     length: int,
     sequence_parallel: bool = False,
+    gather_again: bool = False,
     is_first: bool = True,
     is_last: bool = True,
     number_bytes: int = 4,
@@ -48,7 +49,7 @@ def tensor_parallel_bytes(
 
     Sequence parallelism sends a reduce-scatter and an all-gather in place of each A: the same
     bytes, and then the gains of all norms, (2 L + 1) D.  Megatron keeps a rank's stretch of a
-    layer's input alone, and gathers it once more in backward: 2 L all-gathers more than here.
+    layer's input alone, and gathers it once more in backward: 2 L all-gathers, L A, more.
 
     With `qk_norm` the gains of queries and keys, L 2 K, are summed in any case: a rank has its own
     heads only.  With more ranks than key/value heads, n/G ranks hold each head, and sum the
@@ -60,6 +61,8 @@ def tensor_parallel_bytes(
         batch_size: B, sequences on this rank; of all micro-batches together, or of one.
         length: T, tokens of each; of this rank's part, with context parallelism.
         sequence_parallel: whether the residual stream is cut along time.
+        gather_again: whether the input of a cut layer is gathered once more in backward; the
+            package keeps it.
         is_first: whether the embedding is looked up here.
         is_last: whether the last norm, the head and the loss are here.
         number_bytes: of an activation.
@@ -70,12 +73,14 @@ def tensor_parallel_bytes(
         Bytes under embedding, blocks, head, loss and gradients.
 
     Raises:
-        ValueError: if a number is out of range.
+        ValueError: if a number is out of range, or gather_again comes without sequence_parallel.
 
     Source:
         Shoeybi et al. 2019, section 3, https://arxiv.org/abs/1909.08053; Korthikanti et al. 2022,
         section 4.2.2, https://arxiv.org/abs/2205.05198
     """
+    if gather_again and not sequence_parallel:
+        raise ValueError("gather_again needs sequence_parallel: else no input is gathered at all")
     tokens, layers = batch_size * length, config.num_layers
     if sequence_parallel:  # chunks of whole moments in time
         row_bytes = batch_size * config.width * number_bytes
@@ -93,7 +98,7 @@ def tensor_parallel_bytes(
     copied = 2 * layers * config.head_size * config.width
     return {
         "embedding": is_first * summed,
-        "blocks": 4 * layers * summed,
+        "blocks": (4 + gather_again) * layers * summed,
         "head": is_last * summed,
         "loss": is_last * (largest + sums),
         "gradients": _all_reduce_bytes(gains, num_ranks, gradient_bytes, index)
