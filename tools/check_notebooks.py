@@ -300,6 +300,12 @@ def code_problems(cell: nbformat.NotebookNode, names: set[str]) -> Iterator[str]
         yield f"does not parse: {error.msg}"
         return
     yield from widget_problems(tree)
+    for line in re.findall(r"^.*\.legend\(.*$", source, flags=re.MULTILINE):
+        if not re.search(r"# a legend: \S", line):
+            yield (
+                "has a legend: write the names at the lines (llmcourse.course.plots.name_lines), or"
+                " end the line with '# a legend: ' and why names cannot stand there"
+            )
     methods = {m for node in ast.walk(tree) if isinstance(node, ast.ClassDef) for m in node.body}
     for node in ast.walk(tree):
         yield from _import_problems(node)

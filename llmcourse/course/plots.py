@@ -9,6 +9,7 @@ from statistics import mean
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.transforms import offset_copy
 
 from llmcourse.parallel.world import Message
 
@@ -18,6 +19,9 @@ HATCHES = ("", "///", "...", "xxx", "\\\\\\", "ooo")
 
 def timeline(messages: Sequence[Message], ax: Axes | None = None) -> Axes:
     """Draw what the ranks did together: one row for each rank, one bar for each collective.
+
+    Above stands the name of each kind of collective, joined to its first bar; the name of the axis
+    as well, where there are several.
 
     Args:
         messages: from `Results.messages`.
@@ -29,12 +33,16 @@ def timeline(messages: Sequence[Message], ax: Axes | None = None) -> Axes:
     if not messages:
         raise ValueError("there are no messages to draw: no collective was called")
     if ax is None:
-        _, ax = plt.subplots(figsize=(7, 0.8 + 0.5 * (1 + max(m.rank for m in messages))))
-    kinds = list(dict.fromkeys(f"{m.name}, {m.axis}" for m in messages))
+        _, ax = plt.subplots(figsize=(6.8, 0.8 + 0.5 * (1 + max(m.rank for m in messages))))
     first = min(m.start_s for m in messages)
-    for number, kind in enumerate(kinds):
-        of_kind = [m for m in messages if f"{m.name}, {m.axis}" == kind]
-        ax.barh(
+    one_axis = len({m.axis for m in messages}) == 1
+    kinds: dict[tuple[str, str], list[Message]] = {}
+    for m in sorted(messages, key=lambda m: (m.rank, m.start_s)):
+        kinds.setdefault((m.name, m.axis), []).append(m)
+    # The later a kind begins, the lower stands its name: its line crosses no other name.
+    in_time = sorted(kinds.items(), key=lambda item: item[1][0].start_s)
+    for number, (kind, of_kind) in enumerate(in_time):
+        bars = ax.barh(
             [m.rank for m in of_kind],
             [1e3 * (m.end_s - m.start_s) for m in of_kind],
             left=[1e3 * (m.start_s - first) for m in of_kind],
@@ -43,13 +51,22 @@ def timeline(messages: Sequence[Message], ax: Axes | None = None) -> Axes:
             hatch=HATCHES[number % len(HATCHES)],
             edgecolor="white",
             linewidth=0.5,
-            label=kind,
+            label=kind[0] if one_axis else ", ".join(kind),
+        )
+        lift = 4 + 14 * (len(kinds) - 1 - number)
+        ax.annotate(
+            bars.get_label(),
+            (bars[0].get_x(), of_kind[0].rank - 0.3),
+            xytext=(bars[0].get_x(), 1),
+            textcoords=offset_copy(ax.get_xaxis_transform(), ax.figure, y=lift, units="points"),
+            color=f"C{number % 10}",
+            fontsize=10,
+            arrowprops={"arrowstyle": "-", "color": f"C{number % 10}", "relpos": (0, 0)},
         )
     ax.set_yticks(sorted({m.rank for m in messages}))
     ax.invert_yaxis()
     ax.set_xlabel("time, ms")
     ax.set_ylabel("rank")
-    ax.legend(fontsize="small", loc="upper center", bbox_to_anchor=(0.5, 1.3), ncols=3)
     return ax
 
 
@@ -108,7 +125,7 @@ def loss_axis(
     if strange := sorted(set(new) - set(names)):
         raise ValueError(f"new names {strange} are not among the rows {names}")
     if ax is None:
-        _, ax = plt.subplots(figsize=(7.5, 1.2 + 0.32 * len(rows)), layout="constrained")
+        _, ax = plt.subplots(figsize=(6.8, 1.2 + 0.32 * len(rows)), layout="constrained")
     for value, style, label in ((floor, "--", "floor"), (log(vocab_size), ":", f"ln {vocab_size}")):
         ax.axvline(value, color="0.4", ls=style, lw=1)
         ax.annotate(
@@ -152,38 +169,40 @@ def loss_axis(
 def name_lines(ax: Axes, *, size: float = 10) -> None:
     """Write the name of each line at its right end, in the line's colour, in place of a legend.
 
-    Names that would cover each other move apart.  Call it last: it measures on the axes as they
-    are.
+    The end is the last point in sight.  Names that would cover each other move apart.  Call it
+    last: it measures on the axes as they are.
 
     Args:
         ax: where the lines are; those without a label get no name.
         size: of the letters, in points.
 
     Raises:
-        ValueError: if no line has a label.
+        ValueError: if no line has a label, or a line that has one is out of sight.
     """
     named = [line for line in ax.lines if not str(line.get_label()).startswith("_")]
     if not named:
         raise ValueError("no line has a label: give label= to plot")
-    points_a_pixel = 72 / ax.figure.dpi
+    ax.figure.draw_without_rendering()  # the layout, and so the axes' place, is final
+    box = ax.bbox.padded(1)
     ends = []
     for line in named:
-        x, y = (np.asarray(line.get_data()[i], dtype=float) for i in (0, 1))
-        last = np.flatnonzero(np.isfinite(x) & np.isfinite(y))[-1]
-        height = points_a_pixel * ax.transData.transform((x[last], y[last]))[1]
-        ends.append((height, (x[last], y[last]), line))
-    ends.sort(key=lambda end: end[0])
-    heights = np.array([height for height, _, _ in ends])
-    # The lowest first: each at least a line of text above the one before; then back to the middle.
-    spread = heights.copy()
-    for i in range(1, len(spread)):
-        spread[i] = max(spread[i], spread[i - 1] + 1.25 * size)
-    spread -= (spread - heights).mean()
-    for (height, end, line), placed in zip(ends, spread, strict=True):
+        points = line.get_transform().transform(np.column_stack(line.get_data()).astype(float))
+        shown = [(x, y) for x, y in points if box.contains(x, y)]
+        if not shown:
+            raise ValueError(f"no point of the line {line.get_label()!r} is in sight")
+        ends.append((*shown[-1], line))
+    ends.sort(key=lambda end: end[1])
+    # Names a line of text apart, each as near to its line as the others let it: the isotonic
+    # regression of the heights, less what is taken by the names below.
+    steps = 1.25 * size * ax.figure.dpi / 72 * np.arange(len(ends))
+    free = np.array([height for _, height, _ in ends]) - steps
+    n = len(free)
+    for i, (x, height, line) in enumerate(ends):
+        placed = max(min(free[a:b].mean() for b in range(i + 1, n + 1)) for a in range(i + 1))
         ax.annotate(
             str(line.get_label()),
-            end,
-            xytext=(6, placed - height),
+            ax.transData.inverted().transform((x, height)),
+            xytext=(6, 72 / ax.figure.dpi * (placed + steps[i] - height)),
             textcoords="offset points",
             va="center",
             fontsize=size,

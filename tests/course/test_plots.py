@@ -31,8 +31,22 @@ def test_every_message_is_a_bar_on_the_row_of_its_rank():
     bars = sorted((row, b.get_x(), b.get_width()) for row, b in zip(rows, ax.patches, strict=True))
     expected = [(0, 0.0, 2.0), (1, 1.0, 1.0), (1, 4.0, 1.0)]
     assert bars == [pytest.approx(each) for each in expected]
-    assert ax.get_legend_handles_labels()[1] == ["all_reduce_ring, dp", "broadcast, tp"]
     assert ax.yaxis_inverted()
+
+
+def test_each_kind_of_message_is_named_above_its_first_bar():
+    late_first = [LOG[2], *LOG[:2]]
+    ax = plots.timeline(late_first)
+    assert [text.get_text() for text in ax.texts] == ["all_reduce_ring, dp", "broadcast, tp"]
+    assert [text.xy for text in ax.texts] == [(0, -0.3), (pytest.approx(4), 0.7)]
+    bars = [bars.patches[0].get_facecolor() for bars in ax.containers]
+    assert [mpl.colors.to_rgba(text.get_color()) for text in ax.texts] == bars
+    ax.figure.canvas.draw()
+    high, low = (mpl.text.Text.get_window_extent(text) for text in ax.texts)
+    assert high.y0 >= low.y1
+    assert low.y0 >= ax.bbox.y1
+    ax = plots.timeline([m for m in LOG if m.axis == "dp"])
+    assert [text.get_text() for text in ax.texts] == ["all_reduce_ring"]
 
 
 def test_it_draws_into_given_axes():
@@ -95,10 +109,27 @@ def test_lines_are_named_at_their_ends_and_no_name_covers_another():
     plots.name_lines(ax)
     assert [text.get_text() for text in ax.texts] == ["slope 1.0", "slope 1.01", "slope 3.0"]
     assert [text.get_color() for text in ax.texts] == [line.get_color() for line in ax.lines[:3]]
-    assert [text.xy for text in ax.texts] == [(1, 1.0), (1, 1.01), (1, 3.0)]
+    ends = [tuple(text.xy) for text in ax.texts]
+    assert ends == [pytest.approx(end) for end in ((1, 1.0), (1, 1.01), (1, 3.0))]
     figure.canvas.draw()
     boxes = [text.get_window_extent() for text in ax.texts]
     assert all(low.y1 <= high.y0 for low, high in itertools.pairwise(boxes))
+    middle = (boxes[2].y0 + boxes[2].y1) / 2  # a name that is in nobody's way stays at its line
+    assert middle == pytest.approx(ax.transData.transform((1, 3.0))[1], abs=1)
+
+
+def test_a_line_is_named_where_it_leaves_the_axes_and_one_across_at_their_edge():
+    _, ax = plt.subplots()
+    ax.plot([0, 1, 2, 3], [0, 1, 90, 3], label="out and in")
+    ax.plot([0, 1, 2, 3], [0, 2, 90, 90], label="out")
+    ax.axhline(0.5, label="floor")
+    ax.set(xlim=(0, 4), ylim=(0, 4))
+    plots.name_lines(ax)
+    ends = {text.get_text(): pytest.approx(tuple(text.xy)) for text in ax.texts}
+    assert ends == {"floor": (4, 0.5), "out": (1, 2), "out and in": (3, 3)}
+    ax.plot([0, 1], [9, 9], label="above")
+    with pytest.raises(ValueError, match="no point of the line 'above' is in sight"):
+        plots.name_lines(ax)
 
 
 def test_lines_without_a_name_are_refused():

@@ -132,6 +132,9 @@ CODE = {
     "constant": ("assert True", "cannot fail"),
     "tuple": ("assert (1 == 2, 'text')", "cannot fail"),
     "comparison": ("6 * 7 == 42", "compares without assert"),
+    "legend": ("ax.legend()", "has a legend"),
+    "legend of a figure": ("fig.legend(\n    loc='upper left'\n)", "has a legend"),
+    "legend without a reason": ("ax.legend()  # a legend:", "has a legend"),
 }
 
 
@@ -153,6 +156,7 @@ ALLOWED = {
     "shell": "!{sys.executable} -m llmcourse.train --steps 3",
     "cell magic": "%%time\nx = 1",
     "url in a text": "print('https://example.org')",
+    "legend with a reason": "ax.legend()  # a legend: forty points cover each other",
 }
 
 
