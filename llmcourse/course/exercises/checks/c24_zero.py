@@ -64,7 +64,7 @@ def check_1(t, shards):
 
 
 def check_2(t, stage3_schedule, *, gathered_units):
-    """24.2 Whole for a moment"""
+    """24.2 Gathered for a moment"""
     answer = stage3_schedule([0, 1, 2])
     t(
         isinstance(answer, list) and all(isinstance(e, tuple) and len(e) == 2 for e in answer),
@@ -80,24 +80,24 @@ def check_2(t, stage3_schedule, *, gathered_units):
     before = gathered_units(answer)
     t(
         all(
-            unit in whole
-            for (what, unit), whole in zip(answer, before, strict=True)
+            unit in there
+            for (what, unit), there in zip(answer, before, strict=True)
             if what in ("forward", "backward")
         ),
-        "a unit computes while it is not whole: after forward it was freed, so backward has to "
+        "a unit computes while it is not gathered: after forward it was freed, so backward has to "
         "gather it again",
-        "whoever computes is whole",
+        "whoever computes is gathered",
     )
     t(
-        max(len(whole) for whole in before) == 1,
-        "several units are whole at the same time: each is gathered right before its computation "
+        max(len(there) for there in before) == 1,
+        "several units are gathered at a time: each is gathered right before its computation "
         "and freed right after it",
-        "one unit is whole at a time",
+        "one unit is gathered at a time",
     )
     t(
         sum(what == "gather" for what, _ in answer) != 6,
         "the last unit is freed and gathered again at once: backward begins with the unit with "
-        "which forward ended, so it stays whole in between",
+        "which forward ended, so it stays gathered in between",
         "the last unit stays for its backward",
     )
     t(
@@ -170,7 +170,7 @@ def check_3(t, bytes_per_gpu):
     )
     t(
         f"{in_all[1]:.1f}" == "31.4",
-        "stage 1 keeps weights and gradient whole, 30 GB, and 1/64 of 90 GB",
+        "stage 1 keeps weights and gradient in full, 30 GB, and 1/64 of 90 GB",
         "stage 1: 31.4 GB",
     )
     t(
@@ -180,7 +180,7 @@ def check_3(t, bytes_per_gpu):
     )
     t(
         [f"{gb:.3g}" for gb in in_all[2:]] == ["16.6", "1.88"],
-        "stage 2 keeps the weights whole, 15 GB, and stage 3 keeps nothing whole",
+        "stage 2 keeps the weights in full, 15 GB, and stage 3 keeps nothing in full",
         "stages 2 and 3: 16.6 and 1.88 GB",
     )
     t.equal(
@@ -233,7 +233,7 @@ def check_4(t, bytes_sent):
     four = [float(bytes_sent(2_000, 4, stage, 4, False)) for stage in range(4)]
     t(
         four[1] != 15_000,
-        "stage 1 keeps whole gradients, so they add up and are reduced once, however many "
+        "stage 1 keeps full gradients, so they add up and are reduced once, however many "
         "micro-batches there are",
         "stage 1 reduces once",
     )
@@ -252,9 +252,9 @@ def check_4(t, bytes_sent):
     t.close(
         [float(bytes_sent(2_000, 4, stage, 4, True)) for stage in range(4)],
         [6_000.0, 6_000.0, 6_000.0, 27_000.0],
-        "with whole gradients kept there is one reduce-scatter for the whole step: 2, 2, 1 + 1 and "
+        "with full gradients kept there is one reduce-scatter for the whole step: 2, 2, 1 + 1 and "
         "1 + 8 units",
-        "whole gradients kept: 2, 2, 2 and 9 units",
+        "full gradients kept: 2, 2, 2 and 9 units",
     )
     t.close(
         float(bytes_sent(2_000, 1, 3, 4, False)), 0.0, "one rank has nobody to send to", "one rank"
