@@ -1,6 +1,7 @@
 """Checks of 24_zero, written by tools.exercises from its solutions."""
 
 import math
+import torch
 
 
 def check_1(t, shards):
@@ -62,8 +63,8 @@ def check_1(t, shards):
     )
 
 
-def check_2(t, stage3_schedule, *, whole_units):
-    """24.2 Whole for a moment"""
+def check_2(t, stage3_schedule, *, gathered_units):
+    """24.2 Gathered for a moment"""
     answer = stage3_schedule([0, 1, 2])
     t(
         isinstance(answer, list) and all(isinstance(e, tuple) and len(e) == 2 for e in answer),
@@ -76,27 +77,27 @@ def check_2(t, stage3_schedule, *, whole_units):
         "backward begins with the unit that forward used last",
         "backward runs in the opposite order",
     )
-    before = whole_units(answer)
+    before = gathered_units(answer)
     t(
         all(
-            unit in whole
-            for (what, unit), whole in zip(answer, before, strict=True)
+            unit in there
+            for (what, unit), there in zip(answer, before, strict=True)
             if what in ("forward", "backward")
         ),
-        "a unit computes while it is not whole: after forward it was freed, so backward has to "
+        "a unit computes while it is not gathered: after forward it was freed, so backward has to "
         "gather it again",
-        "whoever computes is whole",
+        "whoever computes is gathered",
     )
     t(
-        max(len(whole) for whole in before) == 1,
-        "several units are whole at the same time: each is gathered right before its computation "
+        max(len(there) for there in before) == 1,
+        "several units are gathered at a time: each is gathered right before its computation "
         "and freed right after it",
-        "one unit is whole at a time",
+        "one unit is gathered at a time",
     )
     t(
         sum(what == "gather" for what, _ in answer) != 6,
         "the last unit is freed and gathered again at once: backward begins with the unit with "
-        "which forward ended, so it stays whole in between",
+        "which forward ended, so it stays gathered in between",
         "the last unit stays for its backward",
     )
     t(
@@ -169,7 +170,7 @@ def check_3(t, bytes_per_gpu):
     )
     t(
         f"{in_all[1]:.1f}" == "31.4",
-        "stage 1 keeps weights and gradient whole, 30 GB, and 1/64 of 90 GB",
+        "stage 1 keeps weights and gradient in full, 30 GB, and 1/64 of 90 GB",
         "stage 1: 31.4 GB",
     )
     t(
@@ -179,7 +180,7 @@ def check_3(t, bytes_per_gpu):
     )
     t(
         [f"{gb:.3g}" for gb in in_all[2:]] == ["16.6", "1.88"],
-        "stage 2 keeps the weights whole, 15 GB, and stage 3 keeps nothing whole",
+        "stage 2 keeps the weights in full, 15 GB, and stage 3 keeps nothing in full",
         "stages 2 and 3: 16.6 and 1.88 GB",
     )
     t.equal(
@@ -232,7 +233,7 @@ def check_4(t, bytes_sent):
     four = [float(bytes_sent(2_000, 4, stage, 4, False)) for stage in range(4)]
     t(
         four[1] != 15_000,
-        "stage 1 keeps whole gradients, so they add up and are reduced once, however many "
+        "stage 1 keeps full gradients, so they add up and are reduced once, however many "
         "micro-batches there are",
         "stage 1 reduces once",
     )
@@ -251,49 +252,74 @@ def check_4(t, bytes_sent):
     t.close(
         [float(bytes_sent(2_000, 4, stage, 4, True)) for stage in range(4)],
         [6_000.0, 6_000.0, 6_000.0, 27_000.0],
-        "with whole gradients kept there is one reduce-scatter for the whole step: 2, 2, 1 + 1 and "
+        "with full gradients kept there is one reduce-scatter for the whole step: 2, 2, 1 + 1 and "
         "1 + 8 units",
-        "whole gradients kept: 2, 2, 2 and 9 units",
+        "full gradients kept: 2, 2, 2 and 9 units",
     )
     t.close(
         float(bytes_sent(2_000, 1, 3, 4, False)), 0.0, "one rank has nobody to send to", "one rank"
     )
 
 
-def check_5(t, redundant_bytes):
-    """24.5 430 TB"""
-    t(
-        redundant_bytes(100, 2, 3) != 1_600,
-        "you counted everything that is kept: at stage 3 all of it is one copy, and nothing is "
-        "redundant",
-        "one copy is not redundant",
+def check_5(t, run_layer):
+    """24.5 A shard and its gather"""
+    # Seven rows on three ranks: 3, 2 and 2.
+    whole_numbers = torch.arange(-52, 53) % 11 - 5.0
+    w, x, dy, _ = whole_numbers.split((21, 42, 18, 24))
+    w, xs, dys = w.view(7, 3), list(x.view(3, 2, 7)), list(dy.view(3, 2, 3))
+    found = run_layer(w, xs, dys)
+    own = [x.T @ dy for x, dy in zip(xs, dys, strict=True)]
+    total = sum(own)
+    inputs = [dy @ w.T for dy in dys]
+    dshards = [one["dshard"] for one in found]
+    t.close(
+        [one["y"] for one in found],
+        [x @ w for x in xs],
+        "y is this rank's x times all of w, gathered from the three shards in the order of ranks",
+        "y on each rank",
     )
     t(
-        redundant_bytes(100, 1, 0) == 0,
-        "one replica has one copy, and that one is needed",
-        "one replica has nothing twice",
+        all(one["kept_bytes"] < w.nbytes for one in found),
+        "you save the gathered weights for backward: then every rank has all of w between the "
+        "passes, which stage 3 was to avoid",
+        "the gathered weights are freed after forward",
     )
     t(
-        redundant_bytes(100, 2, 0) != 800,
-        "you divided by the number of replicas, which is the share of one of them: add up over all",
-        "added up over all replicas",
+        not all(one["dx"].equal(sum(inputs)) for one in found),
+        "you sum dx over the ranks: it is the gradient of this rank's own tokens, and nobody else "
+        "has them",
+        "dx stays on its rank",
+    )
+    t.close(
+        [one["dx"] for one in found],
+        inputs,
+        "dx is dy times the transpose of all of w, which backward has to gather again",
+        "dx on each rank",
     )
     t(
-        [redundant_bytes(100, 2, stage) for stage in (0, 1)] != [1_200, 0],
-        "you counted the optimizer state alone: weights and gradients are copied as well",
-        "weights and gradients are copied too",
+        [each.shape for each in dshards] != [part.shape for part in total.split((3, 2, 2))]
+        or not all(map(torch.equal, dshards, total.split((3, 2, 2)))),
+        "you return the sum over the ranks: divide by their number, as data parallelism does",
+        "the mean over the ranks",
     )
-    t.equal(
-        [redundant_bytes(100, 2, stage) for stage in range(4)],
-        [1_600, 400, 200, 0],
-        "two replicas of 100 parameters: 1,600 bytes too much; stage 1 leaves weights and "
-        "gradients, 4 bytes each, stage 2 the weights, stage 3 nothing",
-        "each stage takes one thing away",
+    t(
+        [each.shape for each in dshards] != [part.shape for part in total.split((3, 2, 2))]
+        or not all(
+            each.equal(g.split((3, 2, 2))[rank])
+            for rank, (each, g) in enumerate(zip(dshards, own, strict=True))
+        ),
+        "each rank keeps its rows of its own gradient: the others' share of these rows is lost",
+        "summed over the ranks",
     )
-    model = 70_000_000_000
-    t.equal(
-        redundant_bytes(model, 512, 0) - redundant_bytes(model, 512, 1),
-        429_240_000_000_000,
-        "of 430.08 TB of optimizer state, 511 copies of 840 GB are redundant: 429.24 TB",
-        "stage 1 takes 429 TB away",
+    t.close(
+        dshards,
+        [part / 3 for part in total.split((3, 2, 2))],
+        "the gradient of a shard is its rows of the mean over the ranks of x.T @ dy",
+        "the gradient of each shard",
+    )
+    t(
+        sum(one["sent_bytes"] for one in found) <= 3 * 2 * w.nbytes,
+        "your ranks send more than two all-gathers and one reduce-scatter: an all-reduce, for one, "
+        "gives every rank the sum of all rows, of which it needs its own",
+        "no byte more than stage 3",
     )
