@@ -19,19 +19,23 @@ def check_1(t, call, rng):
 
 
 def check_2(t, call, rng):
-    """Chunks of any length, many of them empty; every rank of a ring."""
-    for n in (1, 2, 3, 4, 7):
-        lengths = [rng.choice((0, 1, rng.randrange(2, 50))) for _ in range(n)]
-        lengths[rng.randrange(n)] += rng.randrange(1, 9)
-        starts = [sum(lengths[:c]) for c in range(n)]
-        for rank in range(n):
-            held, right = [rank], []
-            while len(held) < n:
-                held.append((held[-1] + n - 1) % n)
-                pair = [(starts[c], starts[c] + lengths[c]) for c in held[-2:]]
-                right.append(tuple(pair))
-            answer = call("all_gather_plan", rank, lengths)
-            t.equal(answer, right, f"rank {rank}, chunks of {lengths}")
+    """Rows of random length with random numbers, then rows that are shorter than the ring."""
+    for length in (rng.randrange(4, 40) * 3 + rng.randrange(1, 3), rng.choice((1, 2))):
+        rows = [[rng.uniform(-1, 1) for _ in range(length)] for _ in range(3)]
+        answers = call("three_processes", rows)
+        case = f"rows of {length}"
+        whole = np.array(rows).astype(np.float32).astype(np.float64).sum(axis=0)
+        sums = [np.asarray(x) for x, _ in answers]
+        if not t(all(x.shape == (length,) for x in sums), f"{case}: a row from every process"):
+            return
+        for x in sums:
+            t.close(x.astype(np.float64), whole, f"{case}: the sum", relative=0, absolute=1e-6)
+        t(all(x.tobytes() == sums[0].tobytes() for x in sums), f"{case}: the same bits")
+        sizes = [4 * (length // 3 + (c < length % 3)) for c in range(3)]
+        most = 8 * length - min(sizes[c] + sizes[c - 1] for c in range(3))
+        sent = [num_bytes for _, num_bytes in answers]
+        t(max(sent) <= most, f"{case}: no process sends more than in a ring")
+        t(sum(sent) == 16 * length, f"{case}: four rows in all")
 
 
 def check_3(t, call, rng):

@@ -250,33 +250,34 @@ def disagree(rank, what):
 
 
 def _forgets_the_last_step(chunks, axis):
-    return passes.gathering(chunks, axis)[:-1]
+    return passes.all_gather_steps(chunks, axis)[:-1]
 
 
 def _sums_the_wrong_way_round(chunks, axis, into):
     n, r = axis.size, axis.index
     passing = [chunks[(r + step + 2) % n] for step in range(n - 1)]
-    legs = [passes.Leg(torch.empty_like(mine), mine, into) for mine in passing]
-    return [leg._replace(into=leg.room) for leg in legs[:-1]] + legs[-1:]
+    steps = [passes.RingStep(torch.empty_like(mine), mine, into) for mine in passing]
+    return [each._replace(into=each.buffer) for each in steps[:-1]] + steps[-1:]
 
 
 def _gathers_the_wrong_way_round(chunks, axis):
     return [
-        passes.Leg(chunk, None, chunk)
+        passes.RingStep(chunk, None, chunk)
         for step in range(axis.size - 1)
         for chunk in [chunks[(axis.index + step + 1) % axis.size]]
     ]
 
 
 def _adds_twice(chunks, axis, into):
-    legs = passes.summing(chunks, axis, into)
-    return [*legs[:-1], *(leg._replace(mine=2 * leg.mine) for leg in legs[-1:])]
+    steps = passes.reduce_scatter_steps(chunks, axis, into)
+    return [*steps[:-1], *(each._replace(mine=2 * each.mine) for each in steps[-1:])]
 
 
 def _does_not_add_the_last_one(chunks, axis, into):
-    legs = passes.summing(chunks, axis, into)
+    steps = passes.reduce_scatter_steps(chunks, axis, into)
     return [
-        leg._replace(mine=leg.mine if k < len(legs) - 1 else None) for k, leg in enumerate(legs)
+        each._replace(mine=each.mine if k < len(steps) - 1 else None)
+        for k, each in enumerate(steps)
     ]
 
 
@@ -316,11 +317,11 @@ def _everybody_to_everybody(x, axis):
 
 
 MUTANTS = {
-    "forgets the last step": ("ring", sums, "gathering", _forgets_the_last_step),
-    "sums the wrong way round": ("ring", sums, "summing", _sums_the_wrong_way_round),
-    "gathers the wrong way round": ("ring", sums, "gathering", _gathers_the_wrong_way_round),
-    "adds twice": ("ring", sums, "summing", _adds_twice),
-    "does not add the last one": ("ring", sums, "summing", _does_not_add_the_last_one),
+    "forgets the last step": ("ring", sums, "all_gather_steps", _forgets_the_last_step),
+    "sums the wrong way round": ("ring", sums, "reduce_scatter_steps", _sums_the_wrong_way_round),
+    "gathers the wrong way round": ("ring", sums, "all_gather_steps", _gathers_the_wrong_way_round),
+    "adds twice": ("ring", sums, "reduce_scatter_steps", _adds_twice),
+    "does not add the last one": ("ring", sums, "reduce_scatter_steps", _does_not_add_the_last_one),
     "order of arrival": ("ordered", sums, "sum_in_order", _sums_in_the_order_of_arrival),
     "sums in float64": ("ordered", sums, "sum_in_order", _in_float64),
     "a tree without its last child": ("tree", trees, "tree_links", _tree_without_its_last_child),
@@ -348,5 +349,5 @@ def wasteful(rank, length):
 def rotated_gather(rank):
     """An all-gather that puts the chunks in the place of the rank that brought them to it."""
     axis = rank.axis("dp")
-    with mock.patch.object(chunks, "gathering", _gathers_the_wrong_way_round):
+    with mock.patch.object(chunks, "all_gather_steps", _gathers_the_wrong_way_round):
         return collectives.all_gather(values(rank.index, (3,)), axis)

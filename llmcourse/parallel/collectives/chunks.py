@@ -12,12 +12,12 @@ from torch import Tensor
 
 from llmcourse.base.arguments import require
 from llmcourse.parallel.collectives.passes import (
+    all_gather_steps,
     exchange_all,
-    gathering,
-    pass_round,
     pieces,
+    reduce_scatter_steps,
+    run_ring,
     sum_in_order,
-    summing,
 )
 from llmcourse.parallel.world import Axis
 
@@ -61,11 +61,11 @@ def reduce_scatter(
     with axis.collective("reduce_scatter", f"{x.dtype} {list(x.shape)} ordered={ordered}"):
         chunks = x.split(chunk_sizes(len(x), axis.size))
         into = torch.empty_like(chunks[axis.index])
-        for parts, room in pieces(chunks, into):
+        for parts, place in pieces(chunks, into):
             if ordered or axis.size == 1:
-                sum_in_order(parts, axis, room)
+                sum_in_order(parts, axis, place)
             else:
-                pass_round(parts[axis.index - 1], summing(parts, axis, room), axis)
+                run_ring(parts[axis.index - 1], reduce_scatter_steps(parts, axis, place), axis)
     return into
 
 
@@ -103,7 +103,7 @@ def all_gather(
         whole = chunk.detach().new_empty(sum(sizes), *rest)
         chunks = whole.split(sizes)
         chunks[axis.index].copy_(chunk.detach())
-        pass_round(chunks[axis.index], gathering(chunks, axis), axis)
+        run_ring(chunks[axis.index], all_gather_steps(chunks, axis), axis)
     return whole
 
 

@@ -12,11 +12,11 @@ from torch import Tensor
 
 from llmcourse.parallel.collectives.chunks import chunk_sizes
 from llmcourse.parallel.collectives.passes import (
-    gathering,
-    pass_round,
+    all_gather_steps,
     pieces,
+    reduce_scatter_steps,
+    run_ring,
     sum_in_order,
-    summing,
 )
 from llmcourse.parallel.collectives.trees import alike, broadcast, flattened, reduce
 from llmcourse.parallel.world import Axis
@@ -69,8 +69,8 @@ def all_reduce_ring(x: Shaped[Tensor, "..."], axis: Axis) -> Shaped[Tensor, "...
     with axis.collective("all_reduce_ring", alike(x)), flattened(x) as flat:
         chunks = flat.split(chunk_sizes(len(flat), axis.size))
         for parts, into in pieces(chunks, chunks[axis.index]):
-            legs = summing(parts, axis, into) + gathering(parts, axis)
-            pass_round(parts[axis.index - 1], legs, axis)
+            steps = reduce_scatter_steps(parts, axis, into) + all_gather_steps(parts, axis)
+            run_ring(parts[axis.index - 1], steps, axis)
     return x
 
 
@@ -85,7 +85,7 @@ def all_reduce_ordered(x: Shaped[Tensor, "..."], axis: Axis) -> Shaped[Tensor, "
         chunks = flat.split(chunk_sizes(len(flat), axis.size))
         for parts, into in pieces(chunks, chunks[axis.index]):
             sum_in_order(parts, axis, into)
-        pass_round(chunks[axis.index], gathering(chunks, axis), axis)
+        run_ring(chunks[axis.index], all_gather_steps(chunks, axis), axis)
     return x
 
 

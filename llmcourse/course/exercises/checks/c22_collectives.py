@@ -2,6 +2,7 @@
 
 import math
 import numpy as np
+from llmcourse.parallel import world
 
 
 def check_1(t, reduce_scatter_schedule, *, sums_after):
@@ -73,92 +74,79 @@ def check_1(t, reduce_scatter_schedule, *, sums_after):
     )
 
 
-def check_2(t, all_gather_plan):
-    """22.2 All-gather into one buffer"""
-    # Four chunks, at 0:2, 2:3, 3:7 and 7:8.
-    plan = all_gather_plan(2, [2, 1, 4, 1])
+def check_2(t, three_processes):
+    """22.2 An all-reduce between three processes"""
+    # Seven entries are chunks of 3, 2 and 2; the digits of a sum say who is in it.
+    try:
+        answers, waited = three_processes([[100.0] * 7, [10.0] * 7, [1.0] * 7]), ""
+    except world.RankError as error:
+        answers, waited = None, error.cause
     t(
-        isinstance(plan, list | tuple) and len(plan) == 3,
-        "four ranks take three steps: a rank has one chunk already, and three are to come",
-        "three steps for four ranks",
+        "waited" not in waited,
+        "the processes wait for each other: all of them send, and none comes to the line in which "
+        "it would receive. Use exchange, which does both at once",
+        "nobody waits for ever",
     )
-    t(
-        all(
-            isinstance(step, list | tuple)
-            and len(step) == 2
-            and all(isinstance(piece, list | tuple) and len(piece) == 2 for piece in step)
-            for step in plan
-        ),
-        "each step is a pair (sent, received), and each of the two is itself a pair (start, stop) "
-        "of places in the buffer, not the number of a chunk",
-        "two pieces of the buffer in each step",
-    )
-    sent, received = zip(
-        *[[tuple(map(int, piece)) for piece in step] for step in plan], strict=True
-    )
-    t(
-        sent[0] != (2, 3) and sent[0] != (7, 8),
-        "in step 0 you send a chunk that this rank does not have yet: all-gather begins with its "
-        "own. In each pair, what is sent stands first",
-        "a rank begins with its own chunk",
-    )
-    t(
-        sent[0] == (3, 7),
-        "chunk 2 of the lengths 2, 1, 4 and 1 is buffer[3:7]: it begins where the chunks before it "
-        "end. Chunks need not be equally long",
-        "chunk 2 begins behind chunks 0 and 1",
-    )
-    t(
-        len(set(sent)) == 3,
-        "you send your own chunk in every step: the next rank has it after the first. What came in "
-        "one step is passed on in the next",
-        "another chunk in every step",
-    )
-    t(
-        received[0] != sent[0],
-        "you write what arrives over what you have just sent: it is another chunk, and has a place "
-        "of its own",
-        "what arrives has a place of its own",
-    )
-    t(
-        received[0] != (7, 8),
-        "you expect the chunk of the next rank: it comes from the rank before, and is chunk 1 in "
-        "step 0",
-        "chunks come from the rank before",
-    )
-    t(
-        sent[1:] == received[:2],
-        "what is sent in a step has to be what arrived in the step before",
-        "what arrives is passed on",
-    )
-    t.equal(
-        plan,
-        [((3, 7), (2, 3)), ((2, 3), (0, 2)), ((0, 2), (7, 8))],
-        "rank 2 sends chunks 2, 1, 0 and receives 1, 0, 3",
-        "rank 2 sends chunks 2, 1, 0 and receives 1, 0, 3",
-    )
-    lengths = [3, 0, 2, 4, 1]
-    plans = [all_gather_plan(r, lengths) for r in range(5)]
-    whole = np.arange(10)
-    buffers = [np.full(10, -1) for _ in lengths]
-    for r, stop in enumerate(np.cumsum(lengths)):
-        buffers[r][stop - lengths[r] : stop] = whole[stop - lengths[r] : stop]
-    for step in range(4):
-        pieces = [buffers[r][slice(*plans[r][step][0])].copy() for r in range(5)]
-        for r in range(5):
-            buffers[r][slice(*plans[r][step][1])] = pieces[r - 1]
-    t(
-        all(np.array_equal(buffer, whole) for buffer in buffers),
-        "played on five ranks with chunks of 3, 0, 2, 4 and 1 entries, some buffer is not whole",
-        "five ranks with uneven chunks: every buffer is whole",
-    )
-    t.equal(
-        [all_gather_plan(0, [5]), all_gather_plan(1, [0, 3]), all_gather_plan(2, [1, 1, 0])[0]],
-        [[], [((0, 3), (0, 0))], ((2, 2), (1, 2))],
-        "one rank has no step; of the lengths 0 and 3, chunk 0 is (0, 0); of 1, 1 and 0, chunk 2 "
-        "is (2, 2)",
-        "one rank, and empty chunks at both ends",
-    )
+    t(not waited or "waited" in waited, f"a process failed: {waited}", "no process fails")
+    if answers is not None:
+        sums = np.array([np.asarray(x, dtype=float) for x, _ in answers])
+        sent = [num_bytes for _, num_bytes in answers]
+        t(
+            sums.shape == (3, 7),
+            "every process has to return a row as long as its own",
+            "a row from every process",
+        )
+        own = np.array([[i in part for i in range(7)] for part in ((0, 1, 2), (3, 4), (5, 6))])
+        t(
+            not (sums > 111).any(),
+            "some numbers are in the sum more than once: in the second round, what comes is "
+            "complete and takes the place of what was there",
+            "every row is in the sum once",
+        )
+        t(
+            (sums == 111).all() or not (sums[own] == 111).all(),
+            "every process has its own chunk of the sum and no other: that is the reduce-scatter, "
+            "and the all-gather is missing",
+            "a second time round brings every chunk to everybody",
+        )
+        t(
+            not ((sums[:, :6] == 111).all() and (sums[:, 6] != 111).all()),
+            "the last entry is left out: seven entries on three ranks are chunks of 3, 2 and 2",
+            "no entry is left over",
+        )
+        t(
+            (sums == 111).all(),
+            "some entries are parts of the sum. In the second round, begin with the chunk that is "
+            "complete after the first: it is the one that was added to last",
+            "every process has 111 everywhere",
+        )
+        t(
+            sent != [56, 56, 56],
+            "you send whole rows: 56 bytes from each process. A ring sends chunks, and each "
+            "process adds only those that pass it",
+            "chunks travel, not rows",
+        )
+        t(
+            max(sent) <= 40 and sum(sent) <= 112,
+            f"your processes send {sent} bytes; in a ring, none sends more than 40",
+            "no process sends more than in a ring",
+        )
+        if (sums == 111).all():
+            rows = np.random.default_rng(0).standard_normal((3, 2)).astype(np.float32)
+            short = [np.asarray(x) for x, _ in three_processes(rows.tolist())]
+            t.close(
+                short[0],
+                rows.sum(axis=0),
+                "two numbers on three ranks: one of the chunks is empty, and nothing else changes",
+                "rows shorter than the ring",
+                relative=1e-5,
+            )
+            t(
+                all(np.array_equal(x, short[0]) for x in short),
+                "the processes have sums that differ in the last digits: add each chunk once, and "
+                "copy the result",
+                "the same bits everywhere",
+            )
 
 
 def check_3(t, tree_and_ring):
