@@ -190,6 +190,13 @@ def test_ranks_train_in_the_page(show):
     assert page.locator(".lr-message").count() == 4
     assert "Each rank sent 2 messages to the next." in kit.pictured(page)
     assert len(page.workers) == 2
+    strokes = (
+        page.locator(".lc-stage")
+        .nth(1)
+        .locator("polyline, path")
+        .evaluate_all("all => all.map((one) => one.getAttribute('stroke'))")
+    )
+    assert not {f"var(--{kind}-{n})" for kind in ("phase", "lc") for n in range(1, 7)} & {*strokes}
     rows = kit.table(page, "Compare the runs")
     assert [row[2] for row in rows] == ["60", "60", "–"]
     assert float(rows[1][4]) < 1e-2
@@ -277,6 +284,7 @@ def test_a_bad_batch_is_met_from_the_saved_state_with_clipping_and_without(show)
     wait_to_say(page, "Step 20 of 50")
     assert "This is the saved state." in kit.said(page)
     assert "no bad batch" in kit.pictured(page)
+    assert page.locator(".lc-stage").first.get_by_text("ln 300 = 5.70: knows nothing").count() == 1
 
 
 def test_means_over_steps(arithmetic):

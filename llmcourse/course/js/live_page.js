@@ -9,6 +9,7 @@ const STYLE = `
 .lc .lr-words { white-space: pre-wrap; border-left: 4px solid var(--lc-2); padding: 0.1rem 0 0.1rem 0.7rem;
   margin: 0.3rem 0; min-height: 6rem; overflow-wrap: anywhere; }
 .lc .lr-recorded { stroke-width: 4; stroke-linejoin: round; opacity: 0.4; } /* a ghost: seen behind a run on it */
+.lc .lr-name { fill: var(--lc-1); font-weight: 600; }
 .lc .lr-cells { display: block; width: 100%; }
 .lc .lr-key { color: var(--lc-muted); }`;
 
@@ -99,15 +100,17 @@ export function livePage({ model, el }, { title, buttons: others = [], steered =
       const value = recorded[Math.min(recorded.length, Math.max(1, now)) - 1];
       return `A recorded run, step ${now}: loss ${nats(value)} nats per token. Press Train for one of your own.`;
     }
-    const head = `Step ${losses.length} of ${config.steps}, ${show(facts.weights)} weights, ${facts.arithmetic}.`;
-    if (!losses.length) return `${head} All weights are random.`;
+    const slow = facts.arithmetic === "JavaScript" ? ", slowly, since it has no WebAssembly" : "";
+    const head = `Step ${losses.length} of ${config.steps}`;
+    const what = `A model of ${show(facts.weights)} weights trains in your browser${slow}`;
+    if (!losses.length) return `${head}. ${what}. All weights are random.`;
     const ms = reports.flat().reduce((a, b) => a + b, 0) / (reports.length || 1);
     const perSecond = Number((config.batch_size * config.context_length / ms * 1000).toPrecision(2));
-    const pace = ms ? ` ${show(ms, 2)} ms a step, ${show(perSecond)} tokens a second.` : "";
+    const pace = ms ? `: ${show(ms, 2)} ms a step, ${show(perSecond)} tokens a second` : "";
     const hidden = run.wanted && !run.seen ? " Paused: out of sight." : "";
     const loss = losses.at(-1);
-    return `${head} Loss ${nats(loss)} nats per token, as if it guessed among ${show(Math.exp(loss), 2)} tokens; ` +
-      `length of the gradient ${show(run.norm, 2)}.${pace}${hidden}`;
+    return `${head}: loss ${nats(loss)} nats per token, as if it guessed among ${show(Math.exp(loss), 2)} tokens. ` +
+      `${what}${pace}.${hidden}`;
   }
 
   // --- drawing: a few times a second, or every two seconds where the reader prefers reduced motion

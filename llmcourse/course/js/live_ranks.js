@@ -17,13 +17,13 @@ export function perSecond(moments) {
 
 // --- the page
 
-const PHASES = ["load", "forward", "loss", "backward", "sync", "optimizer"];
+const PHASES = ["data", "forward", "loss", "backward", "sync", "optimizer"];
 const PACES = { "full speed": 0, "5 steps a second": 200, "1 step a second": 1000 };
 const AHEAD = 3; // steps that are ordered before the last report is there
 const MEASURED = 60; // steps over which the speed is taken
-const LOOKS = {
-  1: { stroke: "var(--lc-1)", "stroke-width": 7, "stroke-opacity": 0.35 },
-  2: { stroke: "var(--lc-2)", "stroke-width": 3.2 },
+const LOOKS = { // hues of none of the six phases in the time lines
+  1: { stroke: "var(--lc-muted)", "stroke-width": 7, "stroke-opacity": 0.4 },
+  2: { stroke: "var(--phase-7)", "stroke-width": 3.2 },
   4: { stroke: "var(--lc-text)", "stroke-width": 1.2 },
 };
 const STYLE = `

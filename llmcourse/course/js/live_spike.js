@@ -1,4 +1,4 @@
-import { frame, h, line, s, show } from "./kit.js";
+import { frame, h, label, line, s, show } from "./kit.js";
 import { chart, difference, fillKey, LAB_STYLE, thread, told, whenPrinted, whenSeen } from "./live_lab.js";
 import ENGINE from "./live/worker.js" with { type: "text" };
 
@@ -152,8 +152,12 @@ function render({ model, el }) {
     return { x, y, box, text: told(shown) };
   }
   const drawLoss = w.stage((svg, width, height) => {
-    const top = 2 * Math.log(config.vocab_size);
-    return picture(svg, width, height, "loss", { range: [0, top], yTitle: "loss, nats per token" }).text;
+    const nothing = Math.log(config.vocab_size);
+    const { y, box, text } = picture(svg, width, height, "loss",
+      { range: [0, 2 * nothing], yTitle: "loss, nats per token" });
+    svg.append(line([[box[0], y(nothing)], [box[2], y(nothing)]], { stroke: "var(--lc-muted)", "stroke-dasharray": "6 4" }),
+      label(box[0] + 6, y(nothing) - 5, `ln ${show(config.vocab_size)} = ${nats(nothing)}: knows nothing`));
+    return text;
   }, { height: 210, label: "loss against step" });
   const drawNorm = w.stage((svg, width, height) => {
     const { y, box, text } = picture(svg, width, height, "norm",

@@ -25,7 +25,6 @@ export class Training {
     this.reports = []; // the last steps' times
     this.written = null; // the step of a sample, and the sample
     this.rows = null;
-    this.norm = null;
     this.stopped = null; // what is known of a step that stopped after its backward pass
   }
 
@@ -76,9 +75,8 @@ export class Training {
     return this.changed(false);
   }
 
-  hearStep({ step, loss, norm, ms }) {
+  hearStep({ step, loss, ms }) {
     this.losses.push(loss);
-    this.norm = norm;
     this.reports = [...this.reports, ms].slice(-REMEMBERED);
     this.model.set("step", step);
     if (!Number.isFinite(loss)) {
