@@ -1,10 +1,8 @@
 // Two pictures of a run: the time of its phases, and its loss against the step.
 
 import { axes, clamp, label, line, onDrag, s, scale, show, ticks } from "./kit.js";
+import { nats, PHASES } from "./live_lab.js";
 
-const PHASES = ["data", "forward", "loss", "backward", "sync", "optimizer", "checkpoint"];
-
-export const nats = (loss) => loss.toFixed(2);
 const percent = (share) => (share > 0 && share < 0.005 ? "below 1 %" : `${Math.round(100 * share)} %`);
 
 // The mean share of every phase in the time of the last steps.
