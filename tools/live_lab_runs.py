@@ -1,18 +1,32 @@
-"""Record what the live widgets show where no script runs: llmcourse/course/live_labs.json.
+"""Record what the page says of live runs, in llmcourse/course/live_labs.json.
 
-python -m tools.live_lab_runs
+    python -m tools.live_lab_runs [ranks] [spike] [crash] [letters] [schedule]
 
-The runs are those of the widgets themselves, done by their engine in Chromium with plain SIMD.
+The runs are those of the widgets themselves, done by their engine in Chromium with plain SIMD; a
+call that was cut short goes on with what is missing.
+
+ranks     the run of chapter 23, on one rank.
+spike     chapter 28: three bad batches, with clipping and without; and none.
+crash     chapter 30: the run that nobody interrupts, and what comes of it after each restore.
+letters   chapter 03: a constant rate, and one that is raised on the way.
+schedule  chapter 26: ten steps at a rate of 1.
 """
 
-import json
 import shutil
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from playwright.sync_api import sync_playwright
 
+from llmcourse import nutshell, train
 from llmcourse.course.widget import bundle
-from llmcourse.course.widgets.live_labs import LiveCrash, LiveRanks, LiveSpike
+from llmcourse.course.widgets import LiveCrash, LiveRanks, LiveRun, LiveSpike
+from llmcourse.course.widgets.live import letters_run
+from llmcourse.data import corpus
+from llmcourse.model import tiny
+from tools.recording import record
 
 FILE = Path(__file__).resolve().parents[1] / "llmcourse" / "course" / "live_labs.json"
 NAMES = ("chromium", "chromium-browser", "google-chrome")
@@ -22,8 +36,11 @@ CALL = """async ([engine, body, given]) => {
   const { called } = await import(address);
   return called(given);
 }"""
-RANKS = """const run = new Run(given);
-  return Array.from({ length: given.config.steps }, () => run.step().loss);"""
+LOSSES = """const run = new Run(given);
+  return given.rates.flatMap(([rate, until]) => {
+    run.peak = rate;
+    return Array.from({ length: until - run.stepsDone }, () => run.step().loss);
+  });"""
 SPIKE = """const run = new Run(given);
   const on = (reports) => { while (!run.done) reports.push(run.step()); return reports; };
   const trunk = Array.from({ length: given.at }, () => run.step());
@@ -71,25 +88,57 @@ def rounded(value: object) -> object:
     return [rounded(each) for each in value] if isinstance(value, list) else value
 
 
-def main() -> None:
-    """Do the runs and write the file."""
+def done(widget: LiveRun, body: str, **more: object) -> object:
+    """Let the engine of a widget do what `body` says, from seed 0."""
     path = next(found for name in NAMES if (found := shutil.which(name)))
+    given = {"config": widget.config, "text": widget.text, "seed": 0, "arithmetic": "SIMD"}
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
         page = browser.new_page()
-
-        def done(widget: LiveRanks, body: str, **more: int) -> object:
-            given = {"config": widget.config, "text": widget.text, "seed": 0, "arithmetic": "SIMD"}
-            return page.evaluate(CALL, [bundle("live/worker.js"), body, given | more])
-
-        found = {
-            "ranks": done(LiveRanks(losses=[]), RANKS),
-            "spike": done(LiveSpike(recorded={}), SPIKE, at=100),
-            "crash": done(LiveCrash(recorded={}), CRASH, at=40),
-        }
+        found = page.evaluate(CALL, [bundle("live/worker.js"), body, given | more])
         browser.close()
-    FILE.write_text(json.dumps(rounded(found), separators=(",", ":")) + "\n", encoding="utf8")
+    return rounded(found)
+
+
+def losses(widget: LiveRun, *rates: Sequence[float]) -> Callable[[int], object]:
+    """Return how to make a run at rates, each until a step; and all of it at the run's own."""
+    whole = [(widget.config["learning_rate"], widget.config["steps"])]
+    return lambda _seed: done(widget, LOSSES, rates=rates or whole)
+
+
+def scheduled() -> LiveRun:
+    """Return the widget in which the reader of chapter 26 sets the rate."""
+    shape = replace(tiny(), width=48, head_size=12, hidden=128, vocab_size=400, context_length=64)
+    config = replace(
+        train.PRESETS["stories"](),
+        model=shape,
+        steps=400,
+        batch_size=8,
+        learning_rate=1e-2,
+        warmup_steps=0,
+        final_share=1.0,
+    )
+    merges = nutshell.learn_merges(corpus.stories(200_000, seed=0), shape.vocab_size)
+    return LiveRun(config, merges, floor=0.5)
+
+
+def main(wanted: list[str]) -> int:
+    """Make the parts that are missing, of the wanted ones or of all."""
+    letters = LiveRun(letters_run(), (), floor=0.5)
+    runs = {
+        "ranks": {"small": losses(LiveRanks(losses=[]))},
+        "spike": {"lab": lambda _: done(LiveSpike(recorded={}), SPIKE, at=100)},
+        "crash": {"lab": lambda _: done(LiveCrash(recorded={}), CRASH, at=40)},
+        "letters": {
+            "steady": losses(letters),
+            "raised": losses(letters, (6e-3, 100), (0.1, 400)),
+        },
+        "schedule": {"thrown": losses(scheduled(), (1e-2, 150), (1.0, 160), (1e-2, 400))},
+    }
+    about = {"command": "python -m tools.live_lab_runs"}
+    record(FILE, runs, seeds=(0,), wanted=wanted, about=about)
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main(sys.argv[1:]))

@@ -130,8 +130,6 @@ def main(wanted: list[str]) -> int:
         "phases": {"small": phase_shares},
         "ranks": {"small": losses_on_ranks},
     }
-    if unknown := sorted(set(wanted) - set(runs)):
-        raise SystemExit(f"no part is called {', '.join(unknown)}; there are {', '.join(runs)}")
     about = {"command": "python -m tools.live_runs"}
     record(FOUND, runs, seeds=(0,), wanted=wanted, about=about)
     return 0

@@ -34,7 +34,12 @@ def record(
         seeds: of each run.
         wanted: parts to make; all if it is empty.
         about: what all numbers of the file belong to, such as its settings.
+
+    Raises:
+        SystemExit: if a wanted part is none of the runs.
     """
+    if unknown := sorted(set(wanted) - set(runs)):
+        raise SystemExit(f"no part is called {', '.join(unknown)}; there are {', '.join(runs)}")
     torch.set_num_threads(1)
     for seed in seeds:
         for part, of_part in runs.items():

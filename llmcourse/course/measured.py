@@ -17,12 +17,12 @@ Facts = list[list[str]]
 
 
 def _about(name: str, takes: str, gives: str) -> dict[str, str]:
-    function = f"llmcourse.train.phases.{name}"
+    function = f"llmcourse.train.phases.{'load' if name == 'data' else name}"
     return {"name": name, "takes": takes, "gives": gives, "function": function}
 
 
 PHASES = (
-    _about("load", "the token ids on disk, and the place in the data", "inputs and targets"),
+    _about("data", "the token ids on disk, and the place in the data", "inputs and targets"),
     _about("forward", "the inputs and the weights", "logits: a score for every next token"),
     _about("loss", "the logits and the targets", "one number: how wrong the scores are"),
     _about("backward", "the loss, and what the forward pass kept", "a gradient for every weight"),
@@ -78,7 +78,8 @@ class _Step:
         with run.watched_by(self):
             self.report = train.step(run)
 
-    def __call__(self, phase: str, given: Any) -> None:
+    def __call__(self, function: str, given: Any) -> None:
+        phase = "data" if function == "load" else function
         self.seconds[phase] = time.perf_counter() - self.since
         self.given[phase] = given
         if phase == "sync":
@@ -95,14 +96,14 @@ class _Step:
     def facts(self) -> dict[str, Facts]:
         """Return the numbers of the phases before the checkpoint, in words."""
         config, report = self.run.config, self.report
-        batch = self.given["load"]
+        batch = self.given["data"]
         inputs_BT, targets_BT = batch.inputs_BT, batch.targets_BT
         logits_BTV = self.given["forward"].logits_BTV
         first = inputs_BT[0, :6].tolist()
         pieces = "|".join(self.run.prepared.tokenizer.decode([i]) for i in first)
         clipped = min(report.gradient_norm, config.clip_norm)
         return {
-            "load": [
+            "data": [
                 ["inputs and targets", f"{_shape(inputs_BT)} token ids each"],
                 ["size", _size(_num_bytes(inputs_BT) + _num_bytes(targets_BT))],
                 ["first inputs", f"{first} = {pieces}"],

@@ -29,7 +29,7 @@ def test_the_hero_has_trained_three_steps_after_a_click(chromium):
     with visits.opened(chromium, HOME.as_uri()) as (page, visit):
         assert len(page.workers) == 0
         page.get_by_role("button", name="Train", exact=True).click()
-        said = re.compile(r"Step ([3-9]|\d\d+) of 400, 135,488 weights, .* Loss ")
+        said = re.compile(r"Step ([3-9]|\d\d+) of 400: loss .* A model of 135,488 weights ")
         expect(page.get_by_role("status")).to_have_text(said, timeout=20_000)
         page.get_by_role("button", name="Pause", exact=True).click()
         caption = page.locator("p", has_text=re.compile(r"What it writes after step \d"))

@@ -4,6 +4,7 @@ import pytest
 
 from llmcourse.course.widgets import Bowl, MatrixSplitter, RingStepper
 from tests.browser import kit
+from tests.browser.registry import epoch_board, hacking_board, run_scrubber
 
 
 def test_at_most_three_controls_are_shown_and_the_picture_stands_above_them(show):
@@ -61,6 +62,28 @@ def test_a_handle_is_a_slider_that_keys_move_and_keeps_the_focus(show):
     assert (kit.value(page, "start at x"), kit.value(page, "start at y")) == ("7.8", "2.4")
     page.keyboard.press("End")
     assert ball.get_attribute("aria-valuenow") == ball.get_attribute("aria-valuemax") == "10"
+
+
+@pytest.mark.parametrize(
+    ("make", "name", "number"),
+    [
+        (epoch_board, "step in the picture", "step"),
+        (hacking_board, "budget in the picture", "budget of KL, in nats"),
+        (run_scrubber, "step in the picture", "step"),
+    ],
+)
+def test_the_mark_of_a_number_can_be_dragged_and_moved_by_keys(show, make, name, number):
+    """Mutants: the mark has no handle; its place leads to no number."""
+    page = show(make())
+    handle = page.get_by_role("slider", name=name)
+    handle.focus()
+    page.keyboard.press("Home")
+    first = float(kit.value(page, number))
+    drag(page, handle, 150, 0)
+    dragged = float(kit.value(page, number))
+    assert dragged > first
+    page.keyboard.press("ArrowLeft")
+    assert first < float(kit.value(page, number)) < dragged
 
 
 def drag(page, handle, right, down):

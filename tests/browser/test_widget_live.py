@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from llmcourse import train
+from llmcourse.course.look import read_look
 from llmcourse.course.widgets import LiveRun
 from tests.browser import kit
 from tests.browser.registry import TINY_LLAMA, live_run, story_merges, tiny_live_run
@@ -40,7 +41,7 @@ def test_steps_by_hand_are_counted_and_measured(show):
     page = show(tiny_live_run())
     for count in (1, 2, 3):
         press(page, "Step")
-        wait_to_say(page, f"Step {count} of 60, 6,768 weights, relaxed SIMD. Loss ")
+        wait_to_say(page, f"Step {count} of 60: loss ")
     assert kit.value(page, "step") == "3"
     assert "backward" in kit.pictured(page)
     assert "your run 5.7" in kit.pictured(page, 1)
@@ -63,6 +64,20 @@ def test_it_trains_to_its_end_and_begins_anew(show):
     wait_to_say(page, "Step 60 of 60")
     assert page.locator(".lr-words").text_content() == first  # the same numbers from the same seed
     assert "before, dotted" in kit.pictured(page, 1)
+
+
+def test_phases_are_called_as_everywhere_and_the_curve_has_its_name(show):
+    """Mutants: the first phase is called load; no name at the end of the curve."""
+    page = show(tiny_live_run())
+    names = page.locator(".lc-stage").first.locator("text").all_text_contents()
+    numbered = [f"{n} {name}" for n, name in enumerate(read_look()["phases"], start=1)]
+    assert [name for name in names if name[0].isdigit()] == numbered
+    assert page.locator(".lr-name").count() == 0
+    press(page, "Train")
+    wait_to_say(page, "Step 60 of 60")
+    assert page.locator(".lr-name").text_content() == "your run"
+    end, curve = (page.locator(kind).bounding_box() for kind in (".lr-name", ".lr-live"))
+    assert abs(end["x"] + end["width"] - curve["x"] - curve["width"]) < 6
 
 
 def test_a_page_shows_the_parts_that_it_names(show):
@@ -114,7 +129,8 @@ def test_without_webassembly_it_trains_in_plain_javascript(show, page):
     )
     show(tiny_live_run())
     press(page, "Step")
-    wait_to_say(page, "Step 1 of 60, 6,768 weights, JavaScript. Loss 5.7")
+    wait_to_say(page, "Step 1 of 60: loss 5.7")
+    assert "6,768 weights trains in your browser, slowly, since it has no" in kit.said(page)
 
 
 def test_on_paper_there_is_the_recorded_run_without_controls(show):

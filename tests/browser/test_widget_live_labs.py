@@ -8,7 +8,8 @@ import pytest
 
 from llmcourse.course.recorded import recorded_runs
 from llmcourse.course.widget import bundle, module
-from llmcourse.course.widgets import LiveCrash, LiveRanks, LiveSpike
+from llmcourse.course.widgets import LiveCrash, LiveRanks, LiveRun, LiveSpike
+from llmcourse.course.widgets.live import letters_run
 from llmcourse.parallel.collectives.chunks import chunk_sizes
 from tests.browser import kit
 from tests.browser.engine import THREAD, as_array, as_text, start_of
@@ -190,6 +191,13 @@ def test_ranks_train_in_the_page(show):
     assert page.locator(".lr-message").count() == 4
     assert "Each rank sent 2 messages to the next." in kit.pictured(page)
     assert len(page.workers) == 2
+    strokes = (
+        page.locator(".lc-stage")
+        .nth(1)
+        .locator("polyline, path")
+        .evaluate_all("all => all.map((one) => one.getAttribute('stroke'))")
+    )
+    assert not {f"var(--{kind}-{n})" for kind in ("phase", "lc") for n in range(1, 7)} & {*strokes}
     rows = kit.table(page, "Compare the runs")
     assert [row[2] for row in rows] == ["60", "60", "–"]
     assert float(rows[1][4]) < 1e-2
@@ -277,6 +285,7 @@ def test_a_bad_batch_is_met_from_the_saved_state_with_clipping_and_without(show)
     wait_to_say(page, "Step 20 of 50")
     assert "This is the saved state." in kit.said(page)
     assert "no bad batch" in kit.pictured(page)
+    assert page.locator(".lc-stage").first.get_by_text("ln 300 = 5.70: knows nothing").count() == 1
 
 
 def test_means_over_steps(arithmetic):
@@ -412,13 +421,17 @@ def test_without_scripts_there_are_recorded_curves():
     assert "loss of a recorded run: 6.6" in LiveRanks().still()
     spike, crash = LiveSpike().still(), LiveCrash().still()
     assert spike.count("<polyline") == crash.count("<polyline") == 3
-    first = recorded_runs("live_labs")["spike"]["free"]["loss"][100]
+    first = recorded_runs("live_labs")["spike"]["lab"]["0"]["free"]["loss"][100]
     assert f"three bad batches, clipping off: {first:.2f} at step 101" in spike
     assert "restored with everything: 0.00 at step 41, 0.00 at step 80" in crash
+    steady = recorded_runs("live_labs")["letters"]["steady"]["0"]
+    letters = LiveRun(letters_run(), (), floor=0.5, losses=steady, show=("loss",)).still()
+    assert f"loss of a recorded run: 5.59 at first, {steady[-1]:.2f} at step 400" in letters
 
 
 def test_the_recorded_runs_are_what_the_engine_does(engine):
-    recorded = recorded_runs("live_labs")
+    runs = recorded_runs("live_labs")
+    recorded = {part: runs[part]["lab"]["0"] for part in ("spike", "crash")}
     start = start_of(LiveCrash(), arithmetic="SIMD") | {"seed": 0}
     body = """const run = new Run(given.start);
       return Array.from({ length: 6 }, () => run.step().loss);"""

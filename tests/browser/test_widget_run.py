@@ -480,8 +480,8 @@ def test_the_facts_are_those_of_the_step(started, measured, config, tmp_path):
     facts = {phase["name"]: dict(phase["facts"]) for phase in measured}
     rows, length = config.batch_size, config.model.context_length
     weights = sum(p.numel() for p in started.model.parameters())
-    assert facts["load"]["inputs and targets"] == f"{rows} × {length} token ids each"
-    assert facts["load"]["size"] == f"{2 * 8 * rows * length / 1e3:.1f} kB"
+    assert facts["data"]["inputs and targets"] == f"{rows} × {length} token ids each"
+    assert facts["data"]["size"] == f"{2 * 8 * rows * length / 1e3:.1f} kB"
     assert facts["forward"]["logits"] == f"{rows} × {length} × {config.model.vocab_size}"
     assert facts["loss"]["loss"] == f"{report.loss:.4f} nats per token"
     assert facts["backward"]["gradients"] == f"{weights:,} numbers"
@@ -530,7 +530,7 @@ def test_a_press_or_an_arrow_key_chooses_a_phase(show, measured, width):
     assert "Phase 5 of 7, sync" in said(page)
     for _ in range(3):
         page.get_by_role("button", name="Step", exact=True).click()
-    assert "Phase 1 of 7, load" in said(page)
+    assert "Phase 1 of 7, data" in said(page)
     page.locator(".lc-table > summary").click()
     assert page.locator("tbody tr").count() == 7
 

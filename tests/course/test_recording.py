@@ -44,6 +44,14 @@ def test_a_call_that_was_cut_short_goes_on_with_what_is_missing(tmp_path):
     assert sorted(calls) == [("one", 0), ("one", 1), ("two", 0), ("two", 0), ("two", 1)]
 
 
+def test_a_part_that_there_is_not_is_refused_before_any_is_made(tmp_path):
+    """Mutant: no look at what is wanted, so nothing happens."""
+    runs = {part: {"": lambda seed: seed} for part in ("a", "b")}
+    with pytest.raises(SystemExit, match="no part is called c; there are a, b"):
+        made(tmp_path / "x.json", runs, wanted=["a", "c"])
+    assert not (tmp_path / "x.json").exists()
+
+
 def test_only_the_wanted_parts_are_made(tmp_path):
     runs = {part: {"": lambda seed: seed} for part in ("a", "b")}
     assert "a" not in made(tmp_path / "x.json", runs, wanted=["b"])

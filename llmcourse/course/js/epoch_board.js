@@ -50,11 +50,11 @@ function render({ model, el }) {
   const turned = (run) => lowest(run.dashed) < run.dashed.length - 1;
 
   w.choice("text", "text", { options: runs.map(({ name }) => name) });
-  w.number("step", "step");
+  const asked = w.number("step", "step");
   w.number("patience", "patience, in validations");
   w.toggle("seeds", "each seed");
 
-  let toStep = () => 0;
+  let [toStep, mark] = [() => 0, null];
   const drawCurves = w.stage((svg, wide, tall) => {
     const run = chosen();
     const box = [36, 22, wide - 20, tall - 38];
@@ -66,6 +66,7 @@ function render({ model, el }) {
     line([[box[0], y(floor)], [box[2], y(floor)]], { stroke: "var(--lc-text)", "stroke-dasharray": "1 4" }),
     label(box[2], y(floor) - 5, `entropy ${nats(floor)}`, { "text-anchor": "end" }));
     const there = x(run.steps[at(run)]);
+    mark = [there, box[1]];
     svg.append(line([[there, box[1]], [there, box[3]]], { stroke: "var(--lc-text)", "stroke-dasharray": "4 4" }));
     const kinds = [[run.solid, run.training, "lc-1", {}], [run.dashed, run.held_out, "lc-2", { "stroke-dasharray": "7 5" }]];
     for (const [curve, each, mark, style] of kinds) {
@@ -95,6 +96,7 @@ function render({ model, el }) {
   }, { height: 280, label: "loss against step" });
   const picture = w.stages.querySelector("svg");
   onDrag(picture, ([x]) => w.putNumber("step", "step", toStep(x)));
+  drawCurves.handle({ x: asked, at: () => mark, label: "step in the picture", to: ([x]) => toStep(x) });
 
   // Every text at the same step: the gap is the bar between training and validation.
   const ROW = 34;

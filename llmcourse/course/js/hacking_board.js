@@ -32,11 +32,11 @@ function render({ model, el }) {
   const top = Math.max(0.1, ...every.map(([, proxy, gold]) => Math.max(proxy, gold)));
 
   w.choice("score", "score", { options: scores.map(({ name }) => name) });
-  w.number("budget", "budget of KL, in nats");
+  const budget = w.number("budget", "budget of KL, in nats");
   w.number("seed", "seed");
   w.toggle("all", "all seeds");
 
-  let toBudget = () => 0;
+  let [toBudget, mark] = [() => 0, null];
   const draw = w.stage((svg, wide, tall) => {
     const box = [40, 22, wide - 16, tall - 38];
     const x = scale([0, end], [box[0], box[2]]);
@@ -55,6 +55,7 @@ function render({ model, el }) {
       svg.append(line(curve(run(), i), { stroke: "currentColor", class: mark, "stroke-width": 2.5, ...style }));
     }
     const there = x(model.get("budget"));
+    mark = [there, box[3]];
     svg.append(line([[there, box[1]], [there, box[3]]], { stroke: "var(--lc-text)", "stroke-dasharray": "4 4" }));
     at(run(), model.get("budget")).forEach((value, i) => {
       svg.append(s("circle", { cx: there, cy: y(value), r: 4.5, fill: "currentColor", class: kinds[i][1] }));
@@ -70,6 +71,7 @@ function render({ model, el }) {
   }, { height: 290, label: "proxy and gold against KL" });
   const picture = w.stages.querySelector("svg");
   onDrag(picture, ([x]) => w.putNumber("budget", "budget of KL, in nats", toBudget(x)));
+  draw.handle({ x: budget, at: () => mark, label: "budget in the picture", to: ([x]) => toBudget(x) });
   w.stages.append(h("p", {}, "Solid: the proxy, what the policy is made for. Dashed: gold, what it is worth. Ring: the highest gold."));
   const numbers = w.table("The chosen run, point by point");
 

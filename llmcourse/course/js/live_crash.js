@@ -1,5 +1,5 @@
 import { frame, h, label, s, show } from "./kit.js";
-import { brief, chart, difference, fillKey, LAB_STYLE, thread, told, whenPrinted, whenSeen } from "./live_lab.js";
+import { brief, cannot, chart, difference, fillKey, LAB_STYLE, openTable, PACES, thread, told, trainButton, whenPrinted, whenSeen } from "./live_lab.js";
 import ENGINE from "./live/worker.js" with { type: "text" };
 
 // --- arithmetic, compared with its definition by the tests
@@ -26,7 +26,6 @@ export function restored(saved, start, without) {
 // --- the page
 
 const EVERY = 10; // steps between checkpoints
-const PACES = { "full speed": 0, "5 steps a second": 200, "1 step a second": 1000 };
 const WAYS = {
   everything: { without: "", look: { stroke: "var(--lc-1)", "stroke-width": 2 } },
   "all but Adam's moments": { without: "moments", look: { stroke: "var(--lc-2)", "stroke-width": 2,
@@ -39,7 +38,6 @@ const pairs = (run) => run.map(([step, loss]) => [step, loss]);
 function render({ model, el }) {
   const config = model.get("config");
   const recorded = model.get("recorded");
-  const calm = window.matchMedia("(prefers-reduced-motion: reduce)").matches;
   const w = frame({ model, el, title: "Kill it, and bring it back" });
   w.root.prepend(h("style", {}, LAB_STYLE));
 
@@ -62,25 +60,26 @@ function render({ model, el }) {
   const run = () => (way ? lives[way] : life);
   const step = () => run()?.at(-1)?.[0] ?? (way ? saved.stepsDone : 0);
 
-  const { grammar, merges, end } = model.get("text");
-  const start = { config, text: { grammar, merges, end }, seed: 0, arithmetic: "SIMD", hashed: true };
+  const start = { config, text: model.get("text"), seed: 0, arithmetic: "SIMD", hashed: true };
 
   const failed = (why) => {
     for (const each of [twin, worker]) each?.terminate();
     [twin, worker, wanted] = [null, null, false];
     broken = anew.disabled = true;
-    model.set("note", `This browser cannot train it here (${why}). The curves are those of a recorded run.`);
+    model.set("note", `${cannot(why)} The curves are those of a recorded run.`);
     draw();
   };
 
   const point = ({ step: at, loss, hash }) => [at, loss, hash];
 
+  const processOf = (heard) => thread(ENGINE, (kind, news) => heard[kind]?.(news), failed);
+
   function begin() {
-    twin = thread(ENGINE, { failed, report(news) {
+    twin = processOf({ report(news) {
       whole.push(point(news));
       if (news.step === config.steps) { twin.terminate(); twin = null; }
       soon();
-    } }, failed);
+    } });
     if (!twin) return false;
     twin.postMessage({ start, run: config.steps });
     worker = life1();
@@ -89,11 +88,11 @@ function render({ model, el }) {
 
   // The first process: it saves before it goes on from every tenth step.
   function life1() {
-    const made = thread(ENGINE, { failed, saved(state) {
+    const made = processOf({ report: reported, saved(state) {
       begun ??= state;
       saved = state;
       kept.push(state.stepsDone);
-    }, report: reported }, failed);
+    } });
     made?.postMessage({ start, pace: PACES[model.get("pace")], save: true });
     return made;
   }
@@ -135,7 +134,7 @@ function render({ model, el }) {
     worker?.terminate();
     way = model.get("restore");
     lives = { ...lives, [way]: [] };
-    worker = thread(ENGINE, { failed, report: reported }, failed);
+    worker = processOf({ report: reported });
     worker?.postMessage({ start: { ...start, saved: restored(saved, begun, WAYS[way].without) },
       pace: PACES[model.get("pace")] });
     wanted = true;
@@ -151,7 +150,8 @@ function render({ model, el }) {
     draw();
   }
 
-  const train = w.button("Train", press);
+  const { button: train, draw, soon, stop } = trainButton(w,
+    { press, wanted: () => wanted, runs: () => wanted && seen, show: showAll });
   const kill = w.button("Terminate", terminate);
   const back = w.button("Restore", restore);
   const anew = w.button("Start anew", startAnew);
@@ -219,17 +219,13 @@ function render({ model, el }) {
     });
   }
 
-  const fillTable = w.table("Fingerprints of the weights by step");
-  const details = w.root.querySelector(".lc-tables").lastElementChild;
-  details.addEventListener("toggle", fillNumbers);
-  function fillNumbers() {
-    if (!details.open) return;
+  const fillNumbers = openTable(w, "Fingerprints of the weights by step", () => {
     const all = [["nobody interrupts it", whole], ["first process", life], ...Object.entries(lives)];
     const at = all.map(([, points]) => new Map(points.map(([n, , hash]) => [n, hash])));
     const steps = whole.map(([n]) => n).filter((n) => n % 5 === 0 || n === died || n === saved?.stepsDone + 1);
-    fillTable({ columns: ["step", ...all.map(([name]) => name)],
-      rows: steps.map((n) => [String(n), ...at.map((hashes) => brief(hashes.get(n)))]) });
-  }
+    return { columns: ["step", ...all.map(([name]) => name)],
+      rows: steps.map((n) => [String(n), ...at.map((hashes) => brief(hashes.get(n)))]) };
+  });
 
   function sentence() {
     if (!whole.length && !life.length) {
@@ -252,19 +248,10 @@ function render({ model, el }) {
     return `Restored with ${way} from step ${saved.stepsDone}: step ${step()} of ${config.steps}.${bits}${hidden}`;
   }
 
-  let timer = null;
-  function soon() {
-    timer ??= setTimeout(draw, wanted && calm ? 2000 : 100);
-  }
-  function draw() {
-    clearTimeout(timer);
-    timer = null;
-    train.textContent = wanted ? "Pause" : "Train";
-    train.setAttribute("aria-pressed", String(wanted));
+  function showAll() {
     train.disabled = broken || (died !== null && !worker) || step() === config.steps;
     kill.disabled = !worker || !step() || step() === config.steps;
     back.disabled = broken || died === null;
-    w.root.classList.toggle("lc-playing", wanted && seen);
     drawLoss();
     fillKey(key, curves());
     drawApart();
@@ -280,7 +267,7 @@ function render({ model, el }) {
   draw();
   return () => {
     for (const each of [twin, worker]) each?.terminate();
-    clearTimeout(timer);
+    stop();
     unwatch();
     unprint();
     w.destroy();

@@ -1,10 +1,8 @@
 // Two pictures of a run: the time of its phases, and its loss against the step.
 
 import { axes, clamp, label, line, onDrag, s, scale, show, ticks } from "./kit.js";
+import { nats, PHASES } from "./live_lab.js";
 
-const PHASES = ["load", "forward", "loss", "backward", "sync", "optimizer", "checkpoint"];
-
-export const nats = (loss) => loss.toFixed(2);
 const percent = (share) => (share > 0 && share < 0.005 ? "below 1 %" : `${Math.round(100 * share)} %`);
 
 // The mean share of every phase in the time of the last steps.
@@ -67,13 +65,19 @@ export function lossPart(w, run, { goTo }) {
         label(at, y(value) - 5, text, { "text-anchor": anchor }));
     }
     const dotted = run.left && (width < 480 ? "dotted: before" : "dotted: before you went back");
-    const others = [recorded.length && "grey: recorded", dotted].filter(Boolean).join(", ");
+    const others = [recorded.length && "grey: recorded run", dotted].filter(Boolean).join(", ");
     svg.append(label(box[2], 13, others, { "text-anchor": "end" }));
     svg.append(curve(recorded, { stroke: "var(--lc-muted)", class: "lr-recorded" }));
     if (run.left) {
       svg.append(curve(run.left, { stroke: "var(--lc-3)", "stroke-width": 1, "stroke-dasharray": "2 2" }));
     }
     svg.append(curve(run.losses, { stroke: "var(--lc-1)", "stroke-width": 1.6, class: "lr-live" }));
+    if (run.losses.length) { // right of its end, where no curve is; later above it
+      const [end, loss] = [x(run.losses.length), run.losses.at(-1)];
+      const early = end < (box[0] + box[2]) / 2;
+      svg.append(label(end + (early ? 10 : 0), Math.max(box[1] + 10, high(loss) - (early ? 6 : 14)), "your run",
+        { "text-anchor": early ? "start" : "end", class: "lr-name" }));
+    }
     const now = model.get("step");
     const of = run.worker || run.losses.length ? run.losses : recorded;
     if (of.length) { // the loss of step 1 is that of the weights of step 0

@@ -1,9 +1,16 @@
 import { axes, h, line, s, scale, show, ticks } from "./kit.js";
 
-// What widgets with a live run have in common: threads, sight, hashes and curves.
+// What widgets with a live run have in common: threads, sight, their drawing, hashes and curves.
 
-// Begin a thread that runs a text of the engine.  `heard` has a function for each kind of message.
-export function thread(text, heard, failed) {
+export const PHASES = ["data", "forward", "loss", "backward", "sync", "optimizer", "checkpoint"];
+export const PACES = { "full speed": 0, "5 steps a second": 200, "1 step a second": 1000 };
+
+export const nats = (loss) => (loss === null ? "–" : loss.toFixed(2));
+export const cannot = (why) => `This browser cannot train it here (${why}).`;
+
+// Begin a thread that runs a text of the engine.  hear(kind, news) is called with all that it says, but
+// failed(why) where it fails, or no thread can be had.
+export function thread(text, hear, failed) {
   const script = text.replace(/^export /gm, ""); // a thread begun from a page on disk is no module
   const address = URL.createObjectURL(new Blob([script], { type: "text/javascript" }));
   let worker = null;
@@ -15,7 +22,10 @@ export function thread(text, heard, failed) {
   }
   worker.onmessage = ({ data }) => {
     URL.revokeObjectURL(address);
-    for (const [kind, news] of Object.entries(data)) heard[kind]?.(news);
+    for (const [kind, news] of Object.entries(data)) {
+      if (kind === "failed") failed(news);
+      else hear(kind, news);
+    }
   };
   worker.onerror = (event) => { event.preventDefault(); failed(event.message); };
   return worker;
@@ -47,6 +57,34 @@ export function whenPrinted(change) {
     window.removeEventListener("beforeprint", before);
     window.removeEventListener("afterprint", after);
   };
+}
+
+// The button Train, and the drawing that follows it: draw() at once, soon() a few times a second, or
+// every two seconds where the reader prefers reduced motion.  wanted(): whether the reader wants it to run;
+// runs(): whether it does; show() draws all the rest.
+export function trainButton(w, { press, wanted, runs, show: showAll }) {
+  const calm = window.matchMedia("(prefers-reduced-motion: reduce)").matches;
+  const button = w.button("Train", press);
+  let timer = null;
+  const stop = () => { clearTimeout(timer); timer = null; };
+  function draw() {
+    stop();
+    button.textContent = wanted() ? "Pause" : "Train";
+    button.setAttribute("aria-pressed", String(wanted()));
+    w.root.classList.toggle("lc-playing", runs());
+    showAll();
+  }
+  const soon = () => { timer ??= setTimeout(draw, runs() && calm ? 2000 : 100); };
+  return { button, draw, soon, stop };
+}
+
+// A table that is filled while it is open: make() gives its columns and rows.
+export function openTable(w, caption, make) {
+  const fill = w.table(caption);
+  const details = w.root.querySelector(".lc-tables").lastElementChild;
+  const update = () => { if (details.open) fill(make()); };
+  details.addEventListener("toggle", update);
+  return update;
 }
 
 export const LAB_STYLE = `

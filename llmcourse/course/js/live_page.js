@@ -1,14 +1,14 @@
 // What every widget with a run has: its frame, buttons, learning rate and step, a sentence, the numbers.
 
 import { frame, h, show } from "./kit.js";
-import { nats } from "./live_curve.js";
+import { cannot, nats, openTable, PACES, trainButton } from "./live_lab.js";
 import { Training } from "./live_thread.js";
 
-const PACES = { "full speed": 0, "5 steps a second": 200, "1 step a second": 1000 };
 const STYLE = `
 .lc .lr-words { white-space: pre-wrap; border-left: 4px solid var(--lc-2); padding: 0.1rem 0 0.1rem 0.7rem;
   margin: 0.3rem 0; min-height: 6rem; overflow-wrap: anywhere; }
 .lc .lr-recorded { stroke-width: 4; stroke-linejoin: round; opacity: 0.4; } /* a ghost: seen behind a run on it */
+.lc .lr-name { fill: var(--lc-1); font-weight: 600; }
 .lc .lr-cells { display: block; width: 100%; }
 .lc .lr-key { color: var(--lc-muted); }`;
 
@@ -22,7 +22,6 @@ export const readable = (text) => text.replace(/[^\n -~]/g, "\uFFFD");
 export function livePage({ model, el }, { title, buttons: others = [], steered = false, told = () => ({}), parts }) {
   const config = model.get("config");
   const recorded = model.get("losses");
-  const calm = window.matchMedia("(prefers-reduced-motion: reduce)").matches;
   const w = frame({ model, el, title });
   w.root.prepend(h("style", {}, STYLE));
 
@@ -39,15 +38,11 @@ export function livePage({ model, el }, { title, buttons: others = [], steered =
       pace: PACES[model.get("pace")],
       ...told(),
     }),
-    changed(atOnce) {
-      if (!atOnce) return soon();
-      clearTimeout(timer);
-      return draw();
-    },
+    changed: (atOnce) => (atOnce ? draw() : soon()),
     heard(kind, news) { for (const part of made) part.hear?.(kind, news); },
     failed(why) {
       for (const button of buttons) button.disabled = true;
-      model.set("note", `This browser cannot train it here (${why}).` +
+      model.set("note", cannot(why) +
         (recorded.length ? " The picture shows a recorded run; move the step to go through it." : ""));
       model.set("step", recorded.length);
       soon();
@@ -56,8 +51,10 @@ export function livePage({ model, el }, { title, buttons: others = [], steered =
 
   // --- controls
 
+  const { button: train, draw, soon, stop } = trainButton(w,
+    { press: () => run.press(), wanted: () => run.wanted, runs: () => run.runs, show: showAll });
   const buttons = [
-    w.button("Train", () => run.press()),
+    train,
     ...others.map(([label, ask]) => w.button(label, () => ask(run))),
     w.button("Start anew", () => run.anew()),
   ];
@@ -75,18 +72,14 @@ export function livePage({ model, el }, { title, buttons: others = [], steered =
 
   // --- numbers
 
-  const fillTable = w.table("The run so far");
-  const details = w.root.querySelector(".lc-tables").lastElementChild;
-  details.addEventListener("toggle", fillNumbers);
-  function fillNumbers() {
-    if (!details.open) return;
+  const fillNumbers = openTable(w, "The run so far", () => {
     const every = Math.max(1, Math.round(config.steps / 20));
     const steps = Array.from({ length: config.steps }, (_, i) => i + 1)
       .filter((n) => n === 1 || n % every === 0 || n === run.losses.length);
     const at = (values, n) => (values && n <= values.length ? show(values[n - 1], 3) : "–");
-    fillTable({ columns: ["step", "your run", "before you went back", "recorded run"],
-      rows: steps.map((n) => [String(n), at(run.losses, n), at(run.left, n), at(recorded, n)]) });
-  }
+    return { columns: ["step", "your run", "before you went back", "recorded run"],
+      rows: steps.map((n) => [String(n), at(run.losses, n), at(run.left, n), at(recorded, n)]) };
+  });
 
   function sentence() {
     const now = model.get("step");
@@ -99,28 +92,20 @@ export function livePage({ model, el }, { title, buttons: others = [], steered =
       const value = recorded[Math.min(recorded.length, Math.max(1, now)) - 1];
       return `A recorded run, step ${now}: loss ${nats(value)} nats per token. Press Train for one of your own.`;
     }
-    const head = `Step ${losses.length} of ${config.steps}, ${show(facts.weights)} weights, ${facts.arithmetic}.`;
-    if (!losses.length) return `${head} All weights are random.`;
+    const slow = facts.arithmetic === "JavaScript" ? ", slowly, since it has no WebAssembly" : "";
+    const head = `Step ${losses.length} of ${config.steps}`;
+    const what = `A model of ${show(facts.weights)} weights trains in your browser${slow}`;
+    if (!losses.length) return `${head}. ${what}. All weights are random.`;
     const ms = reports.flat().reduce((a, b) => a + b, 0) / (reports.length || 1);
     const perSecond = Number((config.batch_size * config.context_length / ms * 1000).toPrecision(2));
-    const pace = ms ? ` ${show(ms, 2)} ms a step, ${show(perSecond)} tokens a second.` : "";
+    const pace = ms ? `: ${show(ms, 2)} ms a step, ${show(perSecond)} tokens a second` : "";
     const hidden = run.wanted && !run.seen ? " Paused: out of sight." : "";
     const loss = losses.at(-1);
-    return `${head} Loss ${nats(loss)} nats per token, as if it guessed among ${show(Math.exp(loss), 2)} tokens; ` +
-      `length of the gradient ${show(run.norm, 2)}.${pace}${hidden}`;
+    return `${head}: loss ${nats(loss)} nats per token, as if it guessed among ${show(Math.exp(loss), 2)} tokens. ` +
+      `${what}${pace}.${hidden}`;
   }
 
-  // --- drawing: a few times a second, or every two seconds where the reader prefers reduced motion
-
-  let timer = null;
-  function soon() {
-    timer ??= setTimeout(draw, run.runs && calm ? 2000 : 60);
-  }
-  function draw() {
-    timer = null;
-    buttons[0].textContent = run.wanted ? "Pause" : "Train";
-    buttons[0].setAttribute("aria-pressed", String(run.wanted));
-    w.root.classList.toggle("lc-playing", run.runs);
+  function showAll() {
     for (const part of made) part.draw();
     fillNumbers();
     w.say([sentence(), ...made.map((part) => part.say?.())].filter(Boolean).join(" "));
@@ -131,7 +116,7 @@ export function livePage({ model, el }, { title, buttons: others = [], steered =
   draw();
   return () => {
     run.end();
-    clearTimeout(timer);
+    stop();
     unwatch();
     for (const part of made) part.stop?.();
     w.destroy();

@@ -1,5 +1,5 @@
 import { frame, h, label, s, scale, show } from "./kit.js";
-import { brief, chart, fillKey, LAB_STYLE, thread, told, whenSeen } from "./live_lab.js";
+import { brief, cannot, chart, fillKey, LAB_STYLE, nats, openTable, PACES, PHASES, thread, told, trainButton, whenSeen } from "./live_lab.js";
 import ENGINE from "./live/rank.js" with { type: "text" };
 
 // --- arithmetic, compared with its definition by the tests
@@ -17,27 +17,24 @@ export function perSecond(moments) {
 
 // --- the page
 
-const PHASES = ["load", "forward", "loss", "backward", "sync", "optimizer"];
-const PACES = { "full speed": 0, "5 steps a second": 200, "1 step a second": 1000 };
+const TIMED = PHASES.slice(0, 6); // there are no checkpoints
 const AHEAD = 3; // steps that are ordered before the last report is there
 const MEASURED = 60; // steps over which the speed is taken
-const LOOKS = {
-  1: { stroke: "var(--lc-1)", "stroke-width": 7, "stroke-opacity": 0.35 },
-  2: { stroke: "var(--lc-2)", "stroke-width": 3.2 },
+const LOOKS = { // hues of none of the six phases in the time lines
+  1: { stroke: "var(--lc-muted)", "stroke-width": 7, "stroke-opacity": 0.4 },
+  2: { stroke: "var(--phase-7)", "stroke-width": 3.2 },
   4: { stroke: "var(--lc-text)", "stroke-width": 1.2 },
 };
 const STYLE = `
 .lc .lr-hash { font-family: monospace; paint-order: stroke; stroke-width: 4;
   stroke: var(--pst-color-background, var(--jp-layout-color1, #fff)); }`;
 const hue = (phase) => `var(--phase-${phase}, var(--lc-${(phase - 1) % 6 + 1}))`;
-const nats = (loss) => loss.toFixed(2);
 const ranksOf = (n) => `${n} rank${n === 1 ? "" : "s"}`;
 const points = (losses) => losses.map((loss, i) => [i + 1, loss]);
 
 function render({ model, el }) {
   const config = model.get("config");
   const recorded = model.get("losses");
-  const calm = window.matchMedia("(prefers-reduced-motion: reduce)").matches;
   const w = frame({ model, el, title: "Ranks in your browser: one thread each, and messages between them" });
   w.root.prepend(h("style", {}, LAB_STYLE + STYLE));
   const ranks = () => Number(model.get("ranks"));
@@ -64,13 +61,12 @@ function render({ model, el }) {
     const n = ranks();
     model.set("note", "");
     runs.set(n, { losses: [], hash: null, speed: null, bytes: 0, messages: 0, skipped: 0 });
-    team = Array.from({ length: n }, () => thread(ENGINE, heard, fail));
+    team = Array.from({ length: n }, () => thread(ENGINE, (kind, news) => heard[kind]?.(news), fail));
     if (team.includes(null)) return false;
     const ports = team.map(() => new MessageChannel()); // from every rank to the next
-    const { grammar, merges, end } = model.get("text");
     team.forEach((worker, rank) => {
       const [next, previous] = [ports[rank].port1, ports[(rank + n - 1) % n].port2];
-      const start = { config, text: { grammar, merges, end }, seed: 0, rank, ranks: n, next, previous };
+      const start = { config, text: model.get("text"), seed: 0, rank, ranks: n, next, previous };
       worker.postMessage({ start }, [next, previous]);
     });
     return true;
@@ -92,7 +88,6 @@ function render({ model, el }) {
       coming = coming.filter(({ step }) => step > all[0].step);
       finished(all.sort((a, b) => a.rank - b.rank));
     },
-    failed: (why) => fail(why),
   };
 
   function finished(all) {
@@ -133,7 +128,7 @@ function render({ model, el }) {
   function fail(why) {
     dismiss();
     for (const button of [train, once, anew]) button.disabled = true;
-    model.set("note", `This browser cannot train it here (${why}). The grey curve is a recorded run.`);
+    model.set("note", `${cannot(why)} The grey curve is a recorded run.`);
     draw();
   }
 
@@ -158,7 +153,8 @@ function render({ model, el }) {
     draw();
   }
 
-  const train = w.button("Train", press);
+  const { button: train, draw, soon, stop } = trainButton(w,
+    { press, wanted: () => wanted, runs: () => wanted && seen, show: showAll });
   const once = w.button("Step", stepOnce);
   const anew = w.button("Start anew", startAnew);
   w.choice("ranks", "ranks", { onset: startAnew });
@@ -216,7 +212,7 @@ function render({ model, el }) {
 
   // The mean time of every phase over the ranks, in words.
   function phaseTimes() {
-    return PHASES.map((phase, i) => {
+    return TIMED.map((phase, i) => {
       const ms = last.reduce((sum, { times }) => sum + times[i + 1] - times[i], 0) / last.length;
       return `${i + 1} ${phase} ${i === 4 && !last[0].sent.length ? "skipped" : `${ms.toFixed(1)} ms`}`;
     });
@@ -235,13 +231,9 @@ function render({ model, el }) {
   }, { height: 200, label: "loss against step" });
   w.stages.append(keyOf);
 
-  const fillTable = w.table("Compare the runs");
-  const details = w.root.querySelector(".lc-tables").lastElementChild;
-  details.addEventListener("toggle", fillNumbers);
-  function fillNumbers() {
-    if (!details.open) return;
+  const fillNumbers = openTable(w, "Compare the runs", () => {
     const alone = runs.get(1)?.losses;
-    fillTable({
+    return {
       columns: ["ranks", "sequences each", "steps done", "last loss", "most apart from 1 rank", "weights of rank 0",
         "sent by a rank and step", "steps a second"],
       rows: [1, 2, 4].map((n) => {
@@ -254,8 +246,8 @@ function render({ model, el }) {
           run.apart ? `ranks differ since step ${run.apart}` : brief(run.hash), sent,
           run.speed ? show(run.speed, 2) : "–"];
       }),
-    });
-  }
+    };
+  });
 
   function sentence() {
     const n = ranks();
@@ -276,18 +268,9 @@ function render({ model, el }) {
       `Mean loss ${nats(own().losses.at(-1))} nats per token. ${bits}${moved}${pace}${hidden}`;
   }
 
-  let timer = null;
-  function soon() {
-    timer ??= setTimeout(draw, wanted && calm ? 2000 : 100);
-  }
-  function draw() {
-    clearTimeout(timer);
-    timer = null;
-    train.textContent = wanted ? "Pause" : "Train";
-    train.setAttribute("aria-pressed", String(wanted));
-    w.root.classList.toggle("lc-playing", wanted && seen);
+  function showAll() {
     drawStep();
-    key.replaceChildren(...(last ? phaseTimes() : PHASES.map((phase, i) => `${i + 1} ${phase}`)).map((words, i) =>
+    key.replaceChildren(...(last ? phaseTimes() : TIMED.map((phase, i) => `${i + 1} ${phase}`)).map((words, i) =>
       h("span", {}, s("svg", { width: 12, height: 12, "aria-hidden": "true" },
         s("rect", { width: 12, height: 12, fill: hue(i + 1) })), words)));
     drawLoss();
@@ -300,7 +283,7 @@ function render({ model, el }) {
   draw();
   return () => {
     dismiss();
-    clearTimeout(timer);
+    stop();
     unwatch();
     w.destroy();
   };

@@ -1,5 +1,5 @@
-import { frame, h, line, s, show } from "./kit.js";
-import { chart, difference, fillKey, LAB_STYLE, thread, told, whenPrinted, whenSeen } from "./live_lab.js";
+import { frame, h, label, line, s, show } from "./kit.js";
+import { cannot, chart, difference, fillKey, LAB_STYLE, nats, openTable, PACES, thread, told, trainButton, whenPrinted, whenSeen } from "./live_lab.js";
 import ENGINE from "./live/worker.js" with { type: "text" };
 
 // --- arithmetic, compared with its definition by the tests
@@ -12,20 +12,17 @@ export function meanOver(points, first, last) {
 
 // --- the page
 
-const PACES = { "full speed": 0, "5 steps a second": 200, "1 step a second": 1000 };
 const WAYS = {
   calm: { name: "no bad batch", look: { stroke: "var(--lc-muted)", "stroke-width": 4, "stroke-opacity": 0.5 } },
   clipped: { name: "bad batches, clipping", look: { stroke: "var(--lc-1)", "stroke-width": 2 } },
   free: { name: "bad batches, no clipping", look: { stroke: "var(--lc-2)", "stroke-width": 2,
     "stroke-dasharray": "6 2" } },
 };
-const nats = (value) => (value === null ? "–" : value.toFixed(2));
 
 function render({ model, el }) {
   const config = model.get("config");
   const saved = model.get("saved");
   const recorded = model.get("recorded");
-  const calm = window.matchMedia("(prefers-reduced-motion: reduce)").matches;
   const w = frame({ model, el, title: "Throw in a bad batch" });
   w.root.prepend(h("style", {}, LAB_STYLE));
 
@@ -43,10 +40,9 @@ function render({ model, el }) {
   let way = "calm";
 
   function begin() {
-    worker = thread(ENGINE, heard, fail);
+    worker = thread(ENGINE, (kind, news) => heard[kind]?.(news), fail);
     if (!worker) return false;
-    const { grammar, merges, end } = model.get("text");
-    worker.postMessage({ start: { config, text: { grammar, merges, end }, seed: 0, arithmetic: "SIMD" },
+    worker.postMessage({ start: { config, text: model.get("text"), seed: 0, arithmetic: "SIMD" },
       pace: PACES[model.get("pace")] });
     return true;
   }
@@ -61,7 +57,6 @@ function render({ model, el }) {
       soon();
     },
     rewound() { goingBack = false; },
-    failed: (why) => fail(why),
   };
 
   function fail(why) {
@@ -69,14 +64,13 @@ function render({ model, el }) {
     worker = null;
     wanted = false;
     broken = train.disabled = anew.disabled = true;
-    model.set("note", `This browser cannot train it here (${why}). The curves are those of a recorded run.`);
+    model.set("note", `${cannot(why)} The curves are those of a recorded run.`);
     draw();
   }
 
   function want(on) {
     wanted = on;
     worker?.postMessage({ run: wanted && seen ? config.steps : 0 });
-    clearTimeout(timer);
     draw();
   }
 
@@ -117,11 +111,12 @@ function render({ model, el }) {
     draw();
   }
 
-  const train = w.button("Train", press);
+  const { button: train, draw, soon, stop } = trainButton(w,
+    { press, wanted: () => wanted, runs: () => wanted && seen, show: showAll });
   const bad = w.button("Bad batch", throwIn);
   const back = w.button("Rewind", rewind);
   const anew = w.button("Start anew", startAnew);
-  w.toggle("clipping", `clip the gradient at norm ${config.clip_norm}`, { onset: () => draw() });
+  w.toggle("clipping", `clip the gradient at norm ${config.clip_norm}`, { onset: draw });
   w.number("bad", "bad batches in a row");
   w.choice("pace", "speed", { onset: () => worker?.postMessage({ pace: PACES[model.get("pace")] }) });
 
@@ -152,8 +147,12 @@ function render({ model, el }) {
     return { x, y, box, text: told(shown) };
   }
   const drawLoss = w.stage((svg, width, height) => {
-    const top = 2 * Math.log(config.vocab_size);
-    return picture(svg, width, height, "loss", { range: [0, top], yTitle: "loss, nats per token" }).text;
+    const nothing = Math.log(config.vocab_size);
+    const { y, box, text } = picture(svg, width, height, "loss",
+      { range: [0, 2 * nothing], yTitle: "loss, nats per token" });
+    svg.append(line([[box[0], y(nothing)], [box[2], y(nothing)]], { stroke: "var(--lc-muted)", "stroke-dasharray": "6 4" }),
+      label(box[0] + 6, y(nothing) - 5, `ln ${show(config.vocab_size)} = ${nats(nothing)}: knows nothing`));
+    return text;
   }, { height: 210, label: "loss against step" });
   const drawNorm = w.stage((svg, width, height) => {
     const { y, box, text } = picture(svg, width, height, "norm",
@@ -176,9 +175,6 @@ function render({ model, el }) {
 
   // --- numbers
 
-  const fillTable = w.table("What came of it");
-  const details = w.root.querySelector(".lc-tables").lastElementChild;
-  details.addEventListener("toggle", fillNumbers);
   function results() {
     return ways().map(([kind, { name }]) => {
       const reports = branches[kind];
@@ -189,16 +185,13 @@ function render({ model, el }) {
         end: steps.length ? meanOver(above, config.steps - 9, config.steps) : null };
     });
   }
-  function fillNumbers() {
-    if (!details.open) return;
-    fillTable({
-      columns: ["run after the saved step", "bad batches", "highest loss", "highest norm",
-        "loss above the first row, 10 steps after", "and in the last 10 steps"],
-      rows: results().map(({ name, count, reports, after, end }) => [name, String(count),
-        nats(Math.max(...reports.map(({ loss }) => loss))), show(Math.max(...reports.map(({ norm }) => norm)), 3),
-        nats(after), nats(end)]),
-    });
-  }
+  const fillNumbers = openTable(w, "What came of it", () => ({
+    columns: ["run after the saved step", "bad batches", "highest loss", "highest norm",
+      "loss above the first row, 10 steps after", "and in the last 10 steps"],
+    rows: results().map(({ name, count, reports, after, end }) => [name, String(count),
+      nats(Math.max(...reports.map(({ loss }) => loss))), show(Math.max(...reports.map(({ norm }) => norm)), 3),
+      nats(after), nats(end)]),
+  }));
 
   function sentence() {
     if (!trunk.length) {
@@ -219,16 +212,7 @@ function render({ model, el }) {
     return `${head} This run: ${WAYS[way].name}.${compared}${hidden}`;
   }
 
-  let timer = null;
-  function soon() {
-    timer ??= setTimeout(draw, wanted && calm ? 2000 : 100);
-  }
-  function draw() {
-    clearTimeout(timer);
-    timer = null;
-    train.textContent = wanted ? "Pause" : "Train";
-    train.setAttribute("aria-pressed", String(wanted));
-    w.root.classList.toggle("lc-playing", wanted && seen);
+  function showAll() {
     bad.disabled = !worker || step < saved;
     back.disabled = !worker || step <= saved;
     drawLoss();
@@ -244,7 +228,7 @@ function render({ model, el }) {
   draw();
   return () => {
     worker?.terminate();
-    clearTimeout(timer);
+    stop();
     unwatch();
     unprint();
     w.destroy();

@@ -1,6 +1,7 @@
 // The run of a widget, in a thread of its own: how it stands, and what the reader asks of it.
 
 import { clamp } from "./kit.js";
+import { thread, whenSeen } from "./live_lab.js";
 import ENGINE from "./live/worker.js" with { type: "text" };
 
 const REMEMBERED = 20; // steps over whose time is averaged
@@ -25,7 +26,6 @@ export class Training {
     this.reports = []; // the last steps' times
     this.written = null; // the step of a sample, and the sample
     this.rows = null;
-    this.norm = null;
     this.stopped = null; // what is known of a step that stopped after its backward pass
   }
 
@@ -38,19 +38,8 @@ export class Training {
   // Returns whether there is a thread.
   begin() {
     if (this.worker) return true;
-    const script = ENGINE.replace(/^export /gm, ""); // a thread begun from a page on disk is no module
-    const address = URL.createObjectURL(new Blob([script], { type: "text/javascript" }));
-    try {
-      this.worker = new Worker(address);
-    } catch (error) {
-      this.fail(error);
-      return false;
-    }
-    this.worker.onmessage = ({ data }) => {
-      URL.revokeObjectURL(address);
-      for (const [kind, news] of Object.entries(data)) this.hear(kind, news);
-    };
-    this.worker.onerror = (event) => { event.preventDefault(); this.fail(event.message); };
+    this.worker = thread(ENGINE, (kind, news) => this.hear(kind, news), (why) => this.fail(why));
+    if (!this.worker) return false;
     this.tell(this.start());
     this.model.set("step", 0);
     return true;
@@ -61,7 +50,6 @@ export class Training {
   }
 
   hear(kind, news) {
-    if (kind === "failed") return this.fail(news);
     if (kind === "ready") this.facts = news;
     if (kind === "stopped") this.stopped = news;
     if (kind === "report" || kind === "rewound") this.stopped = null;
@@ -73,12 +61,11 @@ export class Training {
       this.model.set("step", news.step);
     }
     this.heard(kind, news);
-    return this.changed(false);
+    this.changed(false);
   }
 
-  hearStep({ step, loss, norm, ms }) {
+  hearStep({ step, loss, ms }) {
     this.losses.push(loss);
-    this.norm = norm;
     this.reports = [...this.reports, ms].slice(-REMEMBERED);
     this.model.set("step", step);
     if (!Number.isFinite(loss)) {
@@ -151,21 +138,6 @@ export class Training {
 
   // Rest while the reader cannot see it.  Returns what ends the watch.
   watch(element) {
-    const see = (now) => {
-      if (now === this.seen) return;
-      this.seen = now;
-      this.want(this.wanted);
-    };
-    const inSight = new IntersectionObserver(([entry]) => { see(entry.isIntersecting && !document.hidden); });
-    inSight.observe(element);
-    const onHide = () => {
-      const box = element.getBoundingClientRect();
-      see(!document.hidden && box.bottom > 0 && box.top < window.innerHeight);
-    };
-    document.addEventListener("visibilitychange", onHide);
-    return () => {
-      inSight.disconnect();
-      document.removeEventListener("visibilitychange", onHide);
-    };
+    return whenSeen(element, (now) => { this.seen = now; this.want(this.wanted); });
   }
 }

@@ -74,7 +74,7 @@ function render({ model, el }) {
   // The loss of step 1 is that of the weights of step 0.
   const lossAt = (n) => losses[Math.max(0, n - 1)];
 
-  w.number("step", "step");
+  const chosen = w.number("step", "step");
   w.player({
     step: () => {
       const next = at.find((n) => n > step()) ?? losses.length;
@@ -87,7 +87,7 @@ function render({ model, el }) {
 
   // --- loss
 
-  let toStep = null;
+  let [toStep, place] = [null, null];
   const drawLoss = w.stage((svg, width, height) => {
     const box = [38, 20, width - 12, height - 36];
     const top = Math.max(...losses) * 1.05;
@@ -101,14 +101,15 @@ function render({ model, el }) {
       svg.append(s("line", { x1: x(n), x2: x(n), y1: box[3] - 6, y2: box[3], stroke: "var(--lc-text)" }));
     }
     svg.append(s("line", { x1: x(step()), x2: x(step()), y1: box[1], y2: box[3], stroke: "var(--lc-2)",
-      "stroke-dasharray": "4 3" }),
-      s("circle", { cx: x(step()), cy: y(lossAt(step())), r: 7, fill: "var(--lc-2)" }));
+      "stroke-dasharray": "4 3" }));
+    place = [x(step()), y(lossAt(step()))];
     svg.style.touchAction = "pan-y";
     return `${show(losses[0], 3)} at first, ${show(losses.at(-1), 3)} at step ${losses.length}; ` +
       `marker at step ${step()}, ${show(lossAt(step()), 3)}`;
   }, { height: 210, label: "loss against step" });
   const lossPicture = drawLoss.picture;
   onDrag(lossPicture, ([x]) => w.put("step", toStep(x)));
+  drawLoss.handle({ x: chosen, at: () => place, label: "step in the picture", mark: "lc-2", to: ([x]) => toStep(x) });
 
   // --- words
 

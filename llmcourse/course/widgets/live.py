@@ -71,6 +71,12 @@ def small_run() -> train.TrainConfig:
     return train.TrainConfig(model=shape, batch_size=8, steps=400)
 
 
+def letters_run() -> train.TrainConfig:
+    """The small run letter by letter, at a constant rate: what chapter 03 turns the rate of."""
+    config = replace(small_run(), warmup_steps=0, final_share=1.0)
+    return replace(config, model=replace(config.model, vocab_size=260))
+
+
 class LiveRun(Widget):
     """A Llama that learns to write stories while the reader looks on, in their own browser.
 

@@ -77,7 +77,7 @@ class LiveRanks(LiveRun):
         **state: Any,
     ) -> None:
         if losses is None:
-            losses = [] if config else recorded_runs("live_labs")["ranks"]
+            losses = [] if config else recorded_runs("live_labs")["ranks"]["small"]["0"]
         config = config or replace(small_run(), steps=120)
         if config.batch_size % 4:
             raise ValueError(f"4 ranks must divide the batch, got {config.batch_size} sequences")
@@ -123,7 +123,7 @@ class LiveSpike(LiveRun):
         **state: Any,
     ) -> None:
         if recorded is None:
-            recorded = {} if config else recorded_runs("live_labs")["spike"]
+            recorded = {} if config else recorded_runs("live_labs")["spike"]["lab"]["0"]
         config = config or lab_run(steps=140, final_share=1.0)
         if saved % 10 or not 20 <= saved < config.steps:
             raise ValueError(f"the saved step must be a multiple of 10 in the run, got {saved}")
@@ -181,7 +181,7 @@ class LiveCrash(LiveRun):
         **state: Any,
     ) -> None:
         if recorded is None:
-            recorded = {} if config else recorded_runs("live_labs")["crash"]
+            recorded = {} if config else recorded_runs("live_labs")["crash"]["lab"]["0"]
         config = config or lab_run(steps=80)
         merges = _merges(config.model.vocab_size)
         super().__init__(config, merges, floor=FLOOR, rows={}, recorded=dict(recorded), **state)

@@ -37,8 +37,8 @@ class TrainingLoop(Widget):
 
     script = "training_loop.js"
     alt = (
-        "A ring of seven phases: load, forward, loss, backward, sync, optimizer, checkpoint, and "
-        "back to load.  Each shows what goes in, what comes out, and its numbers in a real step."
+        "A ring of seven phases: data, forward, loss, backward, sync, optimizer, checkpoint, and "
+        "back to data.  Each shows what goes in, what comes out, and its numbers in a real step."
     )
 
     phases = traitlets.List(traitlets.Dict()).tag(sync=True)

@@ -83,9 +83,7 @@ export function causalSoftmax(space, p, scale) {
     let top = P[at];
     for (let s = 1; s <= t; s++) if (P[at + s] > top) top = P[at + s];
     for (let s = 0; s <= t; s++) P[at + s] = (P[at + s] - top) * scale; // the largest becomes 0
-  }
-  space.exp(p);
-  for (let t = 0, at = 0; t < T; t++, at += T) {
+    space.exp(p, at, t + 1);
     let sum = 0;
     for (let s = 0; s <= t; s++) sum += P[at + s];
     const share = 1 / sum;
@@ -109,11 +107,14 @@ export function causalSoftmaxBackward(dp, p, scale) {
 
 export function siluGate(space, y, share, gate, up) {
   const [Y, S, G, U] = [y.numbers, share.numbers, gate.numbers, up.numbers];
-  for (let i = 0; i < S.length; i++) S[i] = -G[i];
-  space.exp(share);
-  for (let i = 0; i < S.length; i++) {
-    S[i] = 1 / (1 + S[i]);
-    Y[i] = G[i] * S[i] * U[i];
+  for (let at = 0; at < S.length; at += share.columns) { // row by row: it stays in the fastest memory
+    const end = at + share.columns;
+    for (let i = at; i < end; i++) S[i] = -G[i];
+    space.exp(share, at, share.columns);
+    for (let i = at; i < end; i++) {
+      S[i] = 1 / (1 + S[i]);
+      Y[i] = G[i] * S[i] * U[i];
+    }
   }
 }
 
@@ -137,9 +138,7 @@ export function crossEntropy(space, logits, targets) {
     for (let v = 1; v < V; v++) if (Z[at + v] > top) top = Z[at + v];
     for (let v = 0; v < V; v++) Z[at + v] -= top;
     loss -= Z[at + targets[row]];
-  }
-  space.exp(logits);
-  for (let row = 0, at = 0; row < N; row++, at += V) {
+    space.exp(logits, at, V);
     let sum = 0;
     for (let v = 0; v < V; v++) sum += Z[at + v];
     loss += Math.log(sum);

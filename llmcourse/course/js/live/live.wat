@@ -8,7 +8,7 @@
 (module
   (import "live" "memory" (memory 1))
 
-  ;; C = C + A B      A has M rows and K columns, B K rows and N columns
+  ;; C = A B, or C = C + A B where $add is 1      A has M rows and K columns, B K rows and N columns
   ;;
   ;; The kernel works on tiles of C, four rows high and two vectors (eight columns) wide: eight vectors
   ;; that stay in the processor's registers while k runs from 0 to K.  For every k, two vectors of B are
@@ -21,12 +21,12 @@
     (param $M i32) (param $N i32) (param $K i32)
     (param $A i32) (param $A_down i32) (param $A_along i32)
     (param $B i32) (param $B_down i32)
-    (param $C i32) (param $C_down i32)
+    (param $C i32) (param $C_down i32) (param $add i32)
     (local $i i32) (local $j i32) (local $k i32)      ;; counted down to 0
     (local $A_tile i32) (local $C_tile i32)           ;; where the tile's rows begin
     (local $a_at i32) (local $b_at i32)
     (local $A_down2 i32) (local $A_down3 i32) (local $C1 i32) (local $C2 i32) (local $C3 i32)
-    (local $a v128) (local $b0 v128) (local $b1 v128)
+    (local $a v128) (local $b0 v128) (local $b1 v128) (local $zero v128)
     (local $c00 v128) (local $c01 v128) (local $c10 v128) (local $c11 v128)
     (local $c20 v128) (local $c21 v128) (local $c30 v128) (local $c31 v128)
 
@@ -45,14 +45,21 @@
           (local.set $C1 (i32.add (local.get $C_tile) (local.get $C_down)))
           (local.set $C2 (i32.add (local.get $C1) (local.get $C_down)))
           (local.set $C3 (i32.add (local.get $C2) (local.get $C_down)))
-          (local.set $c00 (v128.load (local.get $C_tile)))
-          (local.set $c01 (v128.load offset=16 (local.get $C_tile)))
-          (local.set $c10 (v128.load (local.get $C1)))
-          (local.set $c11 (v128.load offset=16 (local.get $C1)))
-          (local.set $c20 (v128.load (local.get $C2)))
-          (local.set $c21 (v128.load offset=16 (local.get $C2)))
-          (local.set $c30 (v128.load (local.get $C3)))
-          (local.set $c31 (v128.load offset=16 (local.get $C3)))
+          (if (local.get $add)
+            (then
+              (local.set $c00 (v128.load (local.get $C_tile)))
+              (local.set $c01 (v128.load offset=16 (local.get $C_tile)))
+              (local.set $c10 (v128.load (local.get $C1)))
+              (local.set $c11 (v128.load offset=16 (local.get $C1)))
+              (local.set $c20 (v128.load (local.get $C2)))
+              (local.set $c21 (v128.load offset=16 (local.get $C2)))
+              (local.set $c30 (v128.load (local.get $C3)))
+              (local.set $c31 (v128.load offset=16 (local.get $C3))))
+            (else
+              (local.set $c00 (local.get $zero)) (local.set $c01 (local.get $zero))
+              (local.set $c10 (local.get $zero)) (local.set $c11 (local.get $zero))
+              (local.set $c20 (local.get $zero)) (local.set $c21 (local.get $zero))
+              (local.set $c30 (local.get $zero)) (local.set $c31 (local.get $zero))))
           (local.set $a_at (local.get $A_tile))
           (local.set $b_at (local.get $B))
           (local.set $k (local.get $K))
@@ -99,10 +106,15 @@
       (local.set $C1 (i32.add (local.get $C_tile) (local.get $C_down)))
       (local.set $C2 (i32.add (local.get $C1) (local.get $C_down)))
       (local.set $C3 (i32.add (local.get $C2) (local.get $C_down)))
-      (local.set $c00 (v128.load (local.get $C_tile)))
-      (local.set $c10 (v128.load (local.get $C1)))
-      (local.set $c20 (v128.load (local.get $C2)))
-      (local.set $c30 (v128.load (local.get $C3)))
+      (if (local.get $add)
+        (then
+          (local.set $c00 (v128.load (local.get $C_tile)))
+          (local.set $c10 (v128.load (local.get $C1)))
+          (local.set $c20 (v128.load (local.get $C2)))
+          (local.set $c30 (v128.load (local.get $C3))))
+        (else
+          (local.set $c00 (local.get $zero)) (local.set $c10 (local.get $zero))
+          (local.set $c20 (local.get $zero)) (local.set $c30 (local.get $zero))))
       (local.set $a_at (local.get $A_tile))
       (local.set $b_at (local.get $B))
       (local.set $k (local.get $K))

@@ -48,7 +48,7 @@ export class Space {
   }
 
   open() {
-    const largest = Math.max(...this.matrices.map(([{ rows, columns }]) => rows * columns));
+    const largest = Math.max(...this.matrices.map(([{ rows, columns }]) => rows * columns + 8 * Math.max(rows, columns)));
     const scratch = this.matrix(1, largest);
     const pages = Math.ceil(this.size / PAGE);
     const bytes = BYTES[this.arithmetic];
@@ -62,61 +62,58 @@ export class Space {
 
   // out = a b, or out = out + a b where `add` is true.  Rows and columns of `out` are multiples of 4.
   multiply(out, a, b, { add = false } = {}) {
-    if (!add) fill(out, 0);
     const rows = b.along === 1 ? b : this.copy(b);
     // So many rows of b at a time, and of columns of a, as the processor's fastest memory holds.
     for (let k = 0; k < b.rows; k += 256) {
       const count = Math.min(256, b.rows - k);
-      this.kernel.multiply(out, a, k * a.along, rows, k * rows.down, count);
+      this.kernel.multiply(out, a, k * a.along, rows, k * rows.down, count, add || k > 0);
     }
   }
 
-  // x = e^x for every number of a whole matrix.
-  exp(x) {
-    this.kernel.exp(x);
+  // x = e^x for numbers of a matrix, from place `at` on, a multiple of 4; up to 3 after them change, too.
+  exp(x, at = 0, count = x.numbers.length) {
+    this.kernel.exp(x, at, count);
   }
 
-  // The same matrix with its rows in one piece each, which the kernel reads.
+  // The same matrix with its rows in one piece each, which the kernel reads.  Eight numbers between two rows
+  // keep their distance from being a power of two, whose places crowd into a few lines of a processor's cache.
   copy(b) {
     const { rows, columns, down, along, numbers } = b;
+    const apart = columns + 8;
     for (let column = 0; column < columns; column++) {
-      for (let row = 0, from = column * along, to = column; row < rows; row++, from += down, to += columns) {
+      for (let row = 0, from = column * along, to = column; row < rows; row++, from += down, to += apart) {
         this.scratch[to] = numbers[from];
       }
     }
-    return { numbers: this.scratch, rows, columns, down: columns, along: 1 };
+    return { numbers: this.scratch, rows, columns, down: apart, along: 1 };
   }
 }
 
-function fill({ numbers, rows, columns, down }, value) {
-  if (down === columns) numbers.fill(value, 0, rows * columns);
-  else for (let row = 0; row < rows; row++) numbers.fill(value, row * down, row * down + columns);
-}
-
-// --- the kernels.  multiply: out = out + a b, for `count` columns of a and rows of b
+// --- the kernels.  multiply: out = a b, or out + a b where `add` is true, for `count` columns of a and rows of b
 
 function compiled(bytes, memory) {
   const instance = new WebAssembly.Instance(new WebAssembly.Module(bytes), { live: { memory } });
   const { multiply, exp } = instance.exports;
   const place = (matrix, at = 0) => matrix.numbers.byteOffset + 4 * at;
   return {
-    multiply: (out, a, aAt, b, bAt, count) => multiply(
+    multiply: (out, a, aAt, b, bAt, count, add) => multiply(
       out.rows, out.columns, count,
       place(a, aAt), 4 * a.down, 4 * a.along,
       place(b, bAt), 4 * b.down,
-      place(out), 4 * out.down),
-    exp: (x) => exp(place(x), 16 * Math.ceil(x.numbers.length / 4)),
+      place(out), 4 * out.down, add),
+    exp: (x, at, count) => exp(place(x, at), 16 * Math.ceil(count / 4)),
   };
 }
 
 const inJavaScript = {
   multiply: multiplyTiles,
-  exp: ({ numbers }) => { for (let i = 0; i < numbers.length; i++) numbers[i] = Math.exp(numbers[i]); },
+  exp({ numbers }, at, count) { for (let i = at; i < at + count; i++) numbers[i] = Math.exp(numbers[i]); },
 };
 
 // The same tiles of four rows, here by four columns, whose sums are 64-bit numbers.
-function multiplyTiles(out, a, aAt, b, bAt, count) {
+function multiplyTiles(out, a, aAt, b, bAt, count, add) {
   const [A, B, C] = [a.numbers, b.numbers, out.numbers];
+  for (let row = 0; !add && row < out.rows; row++) C.fill(0, row * out.down, row * out.down + out.columns);
   const { down, along } = a;
   for (let i = 0; i < out.rows; i += 4) {
     for (let j = 0; j < out.columns; j += 4) {

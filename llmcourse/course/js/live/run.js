@@ -10,7 +10,6 @@ import { Sampler, softmax } from "./sample.js";
 import { Stories } from "./stories.js";
 import { Tokenizer } from "./tokenizer.js";
 
-export const PHASES = ["load", "forward", "loss", "backward", "sync", "optimizer", "checkpoint"];
 const MOST_CHECKPOINTS = 16;
 const ADAMW = { beta1: 0.9, beta2: 0.95, eps: 1e-8, decay: 0.1 };
 
