@@ -91,30 +91,36 @@ def check_3(t, call, rng):
 
 
 def check_4(t, call, rng):
-    """A list of all matrices and vectors, layer by layer, with whether a token uses them."""
-    for dense, shared in ((0, 0), (1, 0), (0, 2), (2, 1), (3, 3)):
-        num_layers, num_experts = dense + rng.randrange(1, 9), rng.randrange(3, 20)
-        names = ("width", "vocab_size", "attention", "dense_hidden", "expert_hidden")
-        shape = {name: rng.randrange(2, 2_000) for name in names} | {
-            "num_layers": num_layers,
-            "num_dense": dense,
-            "num_experts": num_experts,
-            "experts_per_token": rng.randrange(1, num_experts),
-            "num_shared": shared,
-        }
-        width = shape["width"]
-        parts = [(shape["vocab_size"] * width, True)] * 2 + [(width, True)]
-        for layer in range(num_layers):
-            parts += [(width, True)] * 2 + [(shape["attention"], True)]
-            if layer < dense:
-                parts += [(width * shape["dense_hidden"], True)] * 3
-                continue
-            parts += [(width, True)] * num_experts  # the router's rows
-            for e in range(num_experts + shared):
-                used = e >= num_experts or e < shape["experts_per_token"]
-                parts += [(width * shape["expert_hidden"], used)] * 3
-        right = [sum(size for size, _ in parts), sum(size for size, used in parts if used)]
-        t.equal(call("total_and_active", **shape), right, f"{shape}")
+    """Token by token and expert by expert, in plain numbers."""
+    for num_tokens, num_experts, k, width in (
+        (5, 4, 2, 3),
+        (9, 8, 3, 4),
+        (3, 6, 1, 2),
+        (4, 3, 3, 5),
+        (1, 7, 2, 3),
+    ):
+        x, router = normal(rng, num_tokens, width), normal(rng, num_experts, width)
+        bias = normal(rng, num_experts)
+        shapes = (3, width), (3, width), (width, 3)
+        experts = tuple(normal(rng, num_experts, *shape) for shape in shapes)
+        shared = tuple(normal(rng, *shape) for shape in shapes)
+        answer = call("deepseek_layer", x, router, bias, experts, shared, k)
+        case = f"{num_tokens} tokens, {num_experts} experts, {k} choices"
+        right = []
+        for row in x:
+            logits = (router * row).sum(1).tolist()
+            scores = [1 / (1 + math.exp(-logit)) for logit in logits]
+            sums = [score + b for score, b in zip(scores, bias.tolist(), strict=True)]
+            chosen = sorted(range(num_experts), key=lambda e, sums=sums: -sums[e])[:k]
+            total = math.fsum(scores[e] for e in chosen)
+            parts = [scores[e] / total * _network(row, *(w[e] for w in experts)) for e in chosen]
+            right.append(sum(parts) + _network(row, *shared))
+        t.close(answer, torch.stack(right), case, relative=1e-9, absolute=1e-12)
+
+
+def _network(row, gate, up, down):
+    """Transform one token by a SwiGLU network."""
+    return down @ (torch.nn.functional.silu(gate @ row) * (up @ row))
 
 
 def check_5(t, call, rng):

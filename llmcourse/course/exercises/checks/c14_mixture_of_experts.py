@@ -2,6 +2,7 @@
 
 import math
 import torch
+from llmcourse.model import moe
 
 
 def check_1(t, choose_experts, *, same):
@@ -348,155 +349,131 @@ def check_3(t, after_drops, *, same):
     )
 
 
-def check_4(t, total_and_active, *, DEEPSEEK_V3, MIXTRAL_8X7B):
-    """14.4 Total and active"""
-    # Embedding and head 1,000, norms 70, attention 900, routers 240, one expert 120.
-    small = {
-        "num_layers": 3,
-        "num_dense": 0,
-        "width": 10,
-        "vocab_size": 50,
-        "attention": 300,
-        "dense_hidden": 40,
-        "expert_hidden": 4,
-        "num_experts": 8,
-        "experts_per_token": 2,
-        "num_shared": 0,
-    }
-    answer = total_and_active(**small)
-    t(
-        isinstance(answer, tuple | list) and len(answer) == 2,
-        "return two whole numbers: (total, active)",
-        "two numbers",
+def check_4(t, deepseek_layer, *, same, swiglu):
+    """14.4 A layer of DeepSeek-V3, whole"""
+    # The router is the unit matrix, so x decides the scores.
+    s = torch.tensor(
+        [[0.6, 0.2, 0.4, 0.2], [0.2, 0.1, 0.3, 0.4], [0.9, 0.1, 0.1, 0.3]], dtype=torch.float64
     )
-    total, active = answer
-    t(total >= active, "your total is less than what is active: (total, active)", "total is first")
+    x, unit = torch.logit(s), torch.eye(4, dtype=torch.float64)
+    bias = torch.tensor([0, 0.5, 0, 0], dtype=torch.float64)
+    draw = torch.Generator().manual_seed(14)
+
+    def matrices(*shape):
+        """Return random matrices."""
+        return torch.randn(*shape, generator=draw, dtype=torch.float64)
+
+    experts = matrices(4, 5, 4), matrices(4, 5, 4), matrices(4, 4, 5)
+    shared = matrices(5, 4), matrices(5, 4), matrices(4, 5)
+    kept = x.clone()
+    answer = deepseek_layer(x, unit, bias, experts, shared, 2)
     t(
-        total < 5_090 + 7 * 900,
-        "you multiplied attention, and perhaps all the rest, by the number of experts: 8 x 7 = 56 "
-        "is a name, not a count. Only the feed-forward network is there eight times",
-        "attention exists once",
+        isinstance(answer, torch.Tensor) and answer.shape == x.shape,
+        "return a tensor of the shape of x_ND: every token comes back as a row",
+        "every token comes back",
     )
     t(
-        total != 4_850,
-        "the router is missing: in each mixture it has a row of `width` numbers for every expert",
-        "the router counts",
+        torch.equal(x, kept),
+        "you changed the tokens themselves: add up in a tensor of its own",
+        "the tokens stay as they are",
+    )
+    results = torch.stack([swiglu(x, *own) for own in zip(*experts, strict=True)], 1)
+    common = swiglu(x, *shared)
+
+    def layer(scores, by, normalised=True, times=1):
+        """Return the layer for some scores, chosen by others."""
+        chosen = by.topk(2).indices
+        w = scores.gather(1, chosen)
+        w = w / w.sum(1, keepdim=True) if normalised else w
+        own = results.gather(1, chosen[..., None].expand(-1, -1, 4))
+        return times * common + (w[..., None] * own).sum(1)
+
+    p = torch.softmax(x, -1)
+    t(
+        not same(answer, layer(s, s)),
+        "you chose without the bias: the k largest of the sums s + b are chosen",
+        "the bias takes part in the choice",
     )
     t(
-        total != 5_090 - 960,
-        "your experts have two matrices: a SwiGLU network has three, gate, up and down",
-        "an expert has three matrices",
+        not same(answer, layer(s + bias, s + bias)),
+        "your weights contain the bias: it takes part in the choice alone, and the weights are "
+        "made of s",
+        "the bias is not in the weights",
     )
     t(
-        total not in (5_020, 5_050, 5_060, 5_080),
-        "norms are missing: two in each layer, and one after the last",
-        "all norms are counted",
+        not same(answer, layer(p, p + bias)),
+        "your scores are a softmax over the experts: here each expert has a sigmoid of its own",
+        "each score is a sigmoid",
     )
     t(
-        total not in (4_590, 4_090),
-        "embedding and head are not tied: each has 50 rows of 10 numbers",
-        "embedding and head are counted",
-    )
-    t.equal(
-        total,
-        5_090,
-        "1,000 in embedding and head, 70 in norms, 900 in attention, 240 in routers, and three "
-        "times eight experts of 120",
-        "5,090 in all",
+        not same(answer, layer(s, s + bias, normalised=False)),
+        "the weights of a token do not add up to 1: divide its chosen scores by their sum",
+        "weights add up to 1",
     )
     t(
-        active != total,
-        "you count all experts as active: a token uses two of the eight in each layer, and the "
-        "others do no arithmetic for it",
-        "only chosen experts are active",
+        not same(answer, layer(s, s + bias, times=0)),
+        "the shared expert is missing: every token gets its result, too",
+        "every token has the shared expert",
     )
     t(
-        active != 2_930 - 180,
-        "you count the router's rows of the chosen experts alone: to choose, the router computes "
-        "the scores of all experts",
-        "the whole router is active",
+        not same(answer, layer(s, s + bias, times=2)),
+        "you added the shared expert once for each choice: a token gets its result once",
+        "the shared expert is added once",
     )
+    t.close(
+        answer,
+        layer(s, s + bias),
+        "token 0 has the sums 0.6, 0.7, 0.4 and 0.2: it goes to experts 1 and 0 with the weights "
+        "0.2/0.8 and 0.6/0.8. Does every row of a result go back to its own token?",
+        "three tokens by hand",
+        relative=1e-9,
+    )
+    package = moe.MixtureOfExperts(
+        width=6, hidden=5, num_experts=8, experts_per_token=3, num_shared=1, scoring="sigmoid"
+    ).double()
+    with torch.no_grad():
+        for w in [*package.parameters(), package.router.bias_E]:
+            w.normal_(0, 0.5, generator=draw)
+    tokens = matrices(40, 6).requires_grad_()
+    router, own, common = package.router, package.experts, package.shared
+    answer = deepseek_layer(
+        tokens,
+        router.w_router,
+        router.bias_E,
+        (own.w_gate, own.w_up, own.w_down),
+        (common.w_gate, common.w_up, common.w_down),
+        3,
+    )
+    expected = package(tokens)
+    t.close(
+        answer,
+        expected,
+        "40 tokens, eight experts, three for each token: the package's layer gives other results",
+        "equal to the package's layer",
+        relative=1e-9,
+        absolute=1e-12,
+    )
+    leaves = [tokens, router.w_router]
+    right = torch.autograd.grad(expected.square().sum(), leaves)
     t(
-        active != 2_930 - 240,
-        "the router is missing among the active: every token multiplies with it",
-        "the router is active",
+        answer.requires_grad,
+        "no gradient reaches the tokens: leave .detach(), .item() and torch.no_grad() out",
+        "gradients flow",
     )
+    found = torch.autograd.grad(answer.square().sum(), leaves, allow_unused=True)
     t(
-        active != 2_930 - 490,
-        "you count one row of the embedding as active: a token does look up one, but here the "
-        "embedding is counted whole",
-        "the embedding is counted whole",
+        found[1] is not None,
+        "no gradient reaches the router: it learns through the weights, so they must not be "
+        "detached from its scores",
+        "the router gets a gradient",
     )
-    t(
-        active != 2_930 - 480,
-        "you count the chosen experts of one layer: a token chooses anew in every layer",
-        "experts are chosen in every layer",
-    )
-    t(
-        active not in (1_930, 2_430),
-        "the embedding or the head is missing among the active: here both are counted whole",
-        "embedding and head are active",
-    )
-    t.equal(
-        active,
-        2_930,
-        "active is all but the six experts of each layer that are not chosen: 5,090 less 3 x 720",
-        "2,930 active",
-    )
-    mixed = total_and_active(**small | {"num_dense": 1, "num_shared": 1})
-    t(
-        mixed[0] != 5_250,
-        "the shared expert is missing: in each of the two mixtures it stands beside the routed "
-        "ones, and every token uses it",
-        "shared experts count",
-    )
-    t(
-        list(mixed) not in ([5_450, 3_290], [6_650, 4_490]),
-        "you gave every layer a mixture: the first `num_dense` have one feed-forward network in "
-        "its place, and no router",
-        "the first layers are dense",
-    )
-    t(
-        mixed[0] != 5_490 - 1_200,
-        "the feed-forward network of the dense layer is missing: three matrices between `width` "
-        "and `dense_hidden`",
-        "dense layers have a feed-forward network",
-    )
-    t(
-        mixed[0] != 5_490 - 400,
-        "your dense layer has two matrices: its feed-forward network is a SwiGLU, too, with three",
-        "a dense layer has three matrices",
-    )
-    t(
-        mixed[0] != 5_490 + 20,
-        "you gave the router a row for the shared expert: every token uses it, so there is nothing "
-        "to score",
-        "the router does not score shared experts",
-    )
-    t(
-        mixed[1] != 4_050 - 240,
-        "you count the shared expert among the two of a token: it comes besides, so that a token "
-        "uses three",
-        "the shared expert comes besides",
-    )
-    t.equal(
-        mixed,
-        [5_490, 4_050],
-        "one dense layer of 1,200 and two mixtures: 160 in routers, 16 routed experts of 120 and "
-        "two shared ones; active are four and two",
-        "a dense layer and shared experts",
-    )
-    t.equal(
-        total_and_active(**MIXTRAL_8X7B),
-        [46_702_792_704, 12_879_925_248],
-        "Mixtral 8x7B has 46.7 billion parameters, and 12.9 are active",
-        "Mixtral 8x7B: 46.7 billion, 12.9 active",
-    )
-    t.equal(
-        total_and_active(**DEEPSEEK_V3),
-        [671_026_404_352, 37_552_282_624],
-        "DeepSeek-V3 has 671.0 billion parameters, and 37.6 are active",
-        "DeepSeek-V3: 671.0 billion, 37.6 active",
+    t.close(
+        list(found),
+        list(right),
+        "the gradients are not those of the package's layer",
+        "gradients equal those of the package's layer",
+        relative=1e-9,
+        absolute=1e-12,
     )
 
 
