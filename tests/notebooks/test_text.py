@@ -83,7 +83,7 @@ def test_private_words_and_long_sentences_are_warnings():
 
 
 def test_only_revised_chapters_are_held_to_the_limits(tmp_path, capsys):
-    paths = [tmp_path / name for name in ("21_pipelines.ipynb", "10_blueprint.ipynb")]
+    paths = [tmp_path / name for name in ("27_mixed_precision.ipynb", "10_blueprint.ipynb")]
     for path in paths:
         path.write_text(check_notebooks.written(notebook(minutes=500)))
     assert check_text.main([str(paths[0])]) == 0
@@ -92,6 +92,6 @@ def test_only_revised_chapters_are_held_to_the_limits(tmp_path, capsys):
     said = capsys.readouterr().out.splitlines()
     assert [line.partition(" says")[0] for line in said] == [
         "10_blueprint.ipynb",
-        "warning: 21_pipelines.ipynb",
+        "warning: 27_mixed_precision.ipynb",
         "1 faults and 1 warnings of texts",
     ]
