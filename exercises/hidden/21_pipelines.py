@@ -1,5 +1,6 @@
 """Hidden tests of the exercises of chapter 21."""
 
+import math
 from fractions import Fraction
 from functools import cache
 
@@ -125,25 +126,42 @@ def check_3(t, call, rng):
 
 
 def check_4(t, call, rng):
-    """Exact fractions, turned into numbers at the end."""
-    cases = [(2**24, 8_192, (8_192, 8, 16, 4), 2, 0.43)]
-    for _ in range(6):
-        tp, pp, v, m = (rng.randrange(2, 9) for _ in range(4))
-        replicas, times, tokens = rng.randrange(1, 9), rng.randrange(2, 5), rng.randrange(1, 99)
-        batch = tokens * replicas * times * m
-        mfu = rng.randrange(20, 60) / 100
-        cases.append((batch, tokens, (replicas * tp * pp, tp, pp, v), times, mfu))
-    for case in cases:
-        batch, tokens, (gpus, tp, pp, v), times, mfu = case
-        micro = [Fraction(batch * tp * pp, tokens * gpus * n) for n in (1, times)]
-        # Of a pipeline that works for v m units: so many units idle, and so many in all.
-        units = [(pp - 1, v * m, v * m + pp - 1) for m in micro]
-        rates = [Fraction(work) / whole for _, work, whole in units]
-        right = [*map(int, micro), *(float(idle / work) for idle, work, _ in units)]
-        right.append(float(Fraction(mfu) * rates[1] / rates[0]))
-        answer = call("on_more_gpus", *case)
-        for place, what in enumerate(("m", "m after", "bubble", "bubble after", "MFU after")):
-            t.close(float(answer[place]), float(right[place]), f"{what}: {case}", relative=1e-9)
+    """GPipe, 1F1B and last first, of random micro-batches; gradients by hand."""
+    num_micro, width = rng.randrange(3, 6), rng.randrange(1, 5)
+    weights = [[rng.uniform(0.3, 1.5) for _ in range(width)] for _ in range(3)]
+    inputs = [[rng.uniform(-2, 2) for _ in range(width)] for _ in range(num_micro)]
+    forward = [f"F{k}" for k in range(num_micro)]
+    backward = [f"B{k}" for k in range(num_micro)]
+    by_turns = []
+    for ahead in (2, 1, 0):
+        row = forward[:ahead]
+        for k in range(num_micro - ahead):
+            row = [*row, forward[k + ahead], backward[k]]
+        by_turns.append([*row, *backward[num_micro - ahead :]])
+    right = [[0.0] * width for _ in range(3)]
+    for k, x in enumerate(inputs):
+        for i in range(width):
+            values = [x[i]]
+            for weight in weights:
+                values.append(math.tanh(weight[i] * values[-1]))
+            slope = 2 * (k + 1) * values[3]
+            for rank in (2, 1, 0):
+                inner = slope * (1 - values[rank + 1] ** 2)
+                right[rank][i] += inner * values[rank]
+                slope = inner * weights[rank][i]
+    cases = {
+        "1F1B": by_turns,
+        "GPipe": [[*forward, *backward]] * 3,
+        "last first": [[*forward, *backward[::-1]]] * 3,
+    }
+    for case, rows in cases.items():
+        answers = call("three_stages", rows, weights, inputs)
+        for rank, (gradient, passes) in enumerate(answers):
+            t.close(
+                [float(g) for g in gradient], right[rank], f"{case}: rank {rank}", relative=1e-9
+            )
+            kinds = "".join(word[0] for word in rows[rank])
+            t(passes == kinds, f"{case}: passes of rank {rank}")
 
 
 def _talk(rng, n, length, swaps):

@@ -2,6 +2,8 @@
 
 from fractions import Fraction
 from numbers import Integral
+import torch
+from llmcourse.parallel import world
 
 
 def check_1(t, actions_of_rank):
@@ -309,114 +311,58 @@ def check_3(t, most_held, *, row):
     )
 
 
-def check_4(t, on_more_gpus):
-    """21.4 From 43 to 41 per cent"""
-    answer = on_more_gpus(2**24, 8_192, (8_192, 8, 16, 1), 2, 0.43)
+def check_4(t, one_process, three_stages):
+    """21.4 A stage's loop"""
+    # 1F1B of four micro-batches on three ranks: rank 0 sends F2 while rank 1 sends B0 back.
+    rows = ["F0 F1 F2 B0 F3 B1 B2 B3", "F0 F1 B0 F2 B1 F3 B2 B3", "F0 B0 F1 B1 F2 B2 F3 B3"]
+    rows = [words.split() for words in rows]
+    weights = [[0.5, -1.0], [1.5, 2.0], [-0.5, 1.0]]
+    inputs = [[1.0, 2.0], [0.5, -1.0], [-2.0, 1.0], [3.0, 0.25]]
+    right = one_process(weights, inputs)
+    try:
+        answers, waited = three_stages(rows, weights, inputs), ""
+    except world.RankError as error:
+        answers, waited = None, error.cause
     t(
-        isinstance(answer, list | tuple) and len(answer) == 5,
-        "return five numbers: micro-batches before and after, bubble before and after, and the "
-        "predicted MFU",
-        "five numbers",
+        "waited" not in waited,
+        "the processes wait for each other: rank 0 sends micro-batch 2 forward while rank 1 sends "
+        "the gradient of 0 back, and a plain send waits until the other side receives. Use "
+        "post_send",
+        "nobody waits for ever",
     )
-    m, bubbles, predicted = list(answer[:2]), list(answer[2:4]), answer[4]
-    t(
-        m[0] not in (2_048 / 8_192, 2_048 / 1_024, 2_048 / 512),
-        "too few micro-batches: the 128 GPUs of a replica, tp times pp of them, all work on the "
-        "same micro-batches, so 8,192 GPUs are 64 replicas",
-        "a replica is tp · pp GPUs",
-    )
-    t(
-        m[0] != m[1],
-        "your micro-batches do not change: the batch stays the same, and twice as many replicas "
-        "share it",
-        "the batch does not grow",
-    )
-    t.equal(
-        m,
-        [32, 16],
-        "2,048 sequences for 64 replicas are 32 micro-batches each, and for 128 replicas 16",
-        "32 and 16 micro-batches",
-    )
-    t(
-        bubbles != [16 / 32, 16 / 16],
-        "p - 1 and not p: the first micro-batch has 15 stages to pass before the last one",
-        "p - 1 stages to pass",
-    )
-    t(
-        bubbles != [15 / 47, 15 / 31],
-        "this is the share of the whole time; the bubble here is idle time relative to working "
-        "time",
-        "relative to the working time",
-    )
-    t.close(bubbles, [15 / 32, 15 / 16], "(16 - 1)/32 and (16 - 1)/16", "15/32 and 15/16")
-    chunks = on_more_gpus(2**24, 8_192, (8_192, 8, 16, 8), 2, 0.43)
-    t(
-        list(chunks[:2]) != [256, 128],
-        "v counts parts of the model, not of the batch: with eight chunks m is still 32 and 16, "
-        "and the bubble is an eighth",
-        "v does not change m",
-    )
-    t(
-        list(chunks[2:4]) != bubbles,
-        "your bubble does not know v: with eight chunks on each rank it is an eighth",
-        "v chunks divide the bubble by v",
-    )
-    t(
-        abs(predicted - (0.43 - 15 / 32)) > 1e-6,
-        "you subtract the growth of the bubble from the MFU, and it becomes negative: a bubble is "
-        "relative to working time, so rates are divided by 1 + bubble",
-        "divided, not subtracted",
-    )
-    t(
-        abs(predicted - 0.43 * (1 / 16) / (17 / 32)) > 1e-6,
-        "you multiply by 1 - bubble, as if it were a share of the whole time: with a bubble of "
-        "15/16, idle relative to working, a GPU still works for 16/31 of the time",
-        "1 / (1 + bubble), not 1 - bubble",
-    )
-    t(
-        abs(predicted - 0.43 / (1 + 15 / 16)) > 1e-6,
-        "the 43 % were measured with a bubble in them already: only the growth of the bubble "
-        "lowers the MFU further",
-        "the first bubble is part of the 43 %",
-    )
-    t(
-        abs(predicted - 0.43 / 2) > 1e-6,
-        "twice the bubble is not half the MFU: the working time stays as it was",
-        "the working time stays",
-    )
-    t(
-        predicted < 1,
-        "the MFU is a share of 1, such as 0.43, in what you are given and in what you return",
-        "a share of 1",
-    )
-    t(
-        predicted < 0.43,
-        "your MFU rises, though each GPU waits longer: multiply by 1 + the bubble before, which "
-        "gives the MFU without a bubble, and divide by 1 + the bubble after",
-        "a larger bubble, a lower MFU",
-    )
-    t.close(
-        predicted,
-        0.43 * (47 / 32) / (31 / 16),
-        "without a bubble the MFU would be 43 % times 47/32; divide that by 31/16",
-        "1F1B would fall to 32.6 %: so it was not plain 1F1B",
-        relative=1e-9,
-    )
-    t.close(
-        chunks[4],
-        0.43 * (1 + 15 / 256) / (1 + 15 / 128),
-        "with v = 8 the bubbles are 15/256 and 15/128",
-        "v = 8 predicts 40.7 %; Table 4 says 41 %, and its 400 TFLOP/s are 40.4 %",
-        relative=1e-9,
-    )
-    t.close(
-        on_more_gpus(40_000, 1_000, (4, 1, 2, 2), 5, 0.6),
-        (20, 4, 1 / 40, 1 / 8, 0.6 * (41 / 40) / (9 / 8)),
-        "40 sequences, 2 replicas of 2 GPUs and then 10, v = 2: 20 and 4 micro-batches, bubbles "
-        "1/40 and 1/8",
-        "five times as many GPUs",
-        relative=1e-9,
-    )
+    t(not waited or "waited" in waited, f"a process failed: {waited}", "no process fails")
+    if answers is not None:
+        found = [torch.as_tensor(gradient) for gradient, _ in answers]
+        passes = [order for _, order in answers]
+        t(
+            passes != ["FFFFBBBB"] * 3,
+            "you do all forward passes and then all backward passes, whatever the row says: follow "
+            "its words one after the other",
+            "every rank follows its row",
+        )
+        t(
+            passes == ["".join(word[0] for word in words) for words in rows],
+            f"the ranks' passes ran as {passes}, and the rows say {rows}",
+            "passes run in the order of the rows",
+        )
+        t(
+            torch.allclose(found[2], right[2]),
+            "the gradient on the last rank is wrong: backward of micro-batch k begins at the loss "
+            "of k, for every k of the row",
+            "the last rank's gradient",
+        )
+        t(
+            torch.allclose(found[1], right[1]) or not torch.allclose(found[2], right[2]),
+            "the last rank is right and rank 1 is not: send back the gradient of x, which is "
+            "x.grad after the backward pass of the stage, and continue from what is received",
+            "the gradient that comes back",
+        )
+        t(
+            all(torch.allclose(a, b) for a, b in zip(found, right, strict=True)),
+            "the gradients are not those of one process: each backward pass needs the x and the y "
+            "of its own micro-batch",
+            "the gradients of one process",
+        )
 
 
 def check_5(t, waiting, *, messages):
