@@ -7,33 +7,34 @@ from llmcourse.data import pack, permuted
 
 
 def check_1(t, call, rng):
-    """Properties that every shuffle has to have, for several sizes."""
+    """Properties that every endless order has to have, for several sizes."""
 
-    def step_of(seed, step, world_size, batch_size, num_windows):
+    def read(seed, steps, world_size, batch_size, num_windows):
         sizes = world_size, batch_size, num_windows
-        parts = [call("windows_at", seed, step, rank, *sizes) for rank in range(world_size)]
-        return [int(window) for part in parts for window in part]
+        parts = {
+            (step, rank): call("windows_at", seed, step, rank, *sizes)
+            for step in reversed(steps)
+            for rank in range(world_size)
+        }
+        return [int(window) for place in sorted(parts) for window in parts[place]]
 
-    for world_size, batch_size, steps, rest in ((3, 4, 4, 5), (2, 5, 3, 0), (5, 2, 2, 9)):
-        seed, num_windows = rng.randrange(10**6), world_size * batch_size * steps + rest
-        sizes = world_size, batch_size, num_windows
-        first, second = (
-            [step_of(seed, step, *sizes) for step in range(steps * e, steps * e + steps)]
-            for e in range(2)
-        )
-        for epoch in (first, second):
-            read = [window for step in epoch for window in step]
-            different = len(set(read)) == len(read) == world_size * batch_size * steps
-            t(different and 0 <= min(read) <= max(read) < num_windows, f"an epoch of sizes {sizes}")
-            t(read != sorted(read), f"no shuffle, for sizes {sizes}")
-        t(first != second, f"the same order in two epochs, for sizes {sizes}")
+    for world_size, batch_size, num_windows in ((3, 4, 16), (2, 5, 10), (5, 2, 29), (1, 3, 4)):
+        seed, sizes = rng.randrange(10**6), (world_size, batch_size, num_windows)
+        steps = range(4 * num_windows // (world_size * batch_size))
+        windows = read(seed, steps, *sizes)
+        t.equal(len(windows), len(steps) * world_size * batch_size, f"as many windows, {sizes}")
+        firsts = range(0, len(windows) - num_windows + 1, num_windows)
+        epochs = [windows[first : first + num_windows] for first in firsts]
+        for epoch in epochs:
+            t.equal(sorted(epoch), list(range(num_windows)), f"an epoch of sizes {sizes}")
+        t(epochs[0] != epochs[1] or num_windows < 10, f"the same order twice, for sizes {sizes}")
+        t(epochs[0] != sorted(epochs[0]) or num_windows < 10, f"no shuffle, for sizes {sizes}")
         turned = batch_size, world_size, num_windows
-        again = [step_of(seed, step, *turned) for step in reversed(range(steps))]
-        t.equal(again[::-1], first, f"other windows for {batch_size} ranks x {world_size}")
-        others = [step_of(seed + 1, step, *sizes) for step in range(steps)]
-        t(others not in (first, second), f"seed {seed + 1} has an order of seed {seed}")
-    mixed = [step_of(seed, step, 2, 4, 15) for step in range(40)]
-    t(all(len(set(step)) == 8 for step in mixed), "a step reads windows of two epochs")
+        t.equal(read(seed, steps, *turned), windows, f"other windows for {batch_size} ranks")
+        later = read(seed, steps[-2:], *sizes)
+        t.equal(later, windows[-len(later) :], f"a start at step {steps[-2]} of sizes {sizes}")
+        other = read(seed + 1, steps, *sizes)[:num_windows]
+        t(other not in epochs or num_windows < 10, f"seed {seed + 1} has an order of seed {seed}")
 
 
 def batches_of(state, steps):

@@ -931,6 +931,13 @@ REGISTRY = {
         {"surface": "valley", "steps": 300, "sgd_rate": 3, "stretch": 200},
         {"stretch": 1, "steps": 7, "start_x": 0, "start_y": 0},
     ),
+    widgets.OrderBoard: entry(
+        widgets.OrderBoard,
+        {},
+        {"before": "6", "after": "6", "stop": 3, "saved": "nothing", "window": 47},
+        {"stop": 0, "after": "1"},
+        {"stop": 4, "saved": "nothing"},
+    ),
     widgets.PackingBoard: entry(
         packing_board,
         {"method": "pack"},

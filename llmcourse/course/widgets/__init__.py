@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from llmcourse.course.widgets.mesh import MeshGrid
     from llmcourse.course.widgets.mixture import MixtureTriangle
     from llmcourse.course.widgets.model import ConfigExplorer, SamplingBoard
+    from llmcourse.course.widgets.order import OrderBoard
     from llmcourse.course.widgets.player import SchedulePlayer
     from llmcourse.course.widgets.preferences import PreferenceBoard
     from llmcourse.course.widgets.race import OptimizerRace

@@ -7,60 +7,56 @@ from llmcourse.data import permuted
 
 
 def check_1(t, windows_at):
-    """09.1 A sampler without memory"""
+    """09.1 A sampler that leaves nothing out"""
 
-    def read(seed, steps, world_size, batch_size, num_windows):
-        """Return what all ranks read in some steps: a list for each step."""
-        sizes = world_size, batch_size, num_windows
+    def read(seed, world_size, batch_size):
+        """Return what all ranks read of 26 windows in 13 steps of 8, which are 4 epochs."""
+        sizes = world_size, batch_size, 26
         return [
             [int(w) for rank in range(world_size) for w in windows_at(seed, step, rank, *sizes)]
-            for step in steps
+            for step in range(13)
         ]
 
-    epoch = read(5, range(3), 4, 2, 26)
+    def epochs(steps):
+        """Return the windows of each epoch in their order."""
+        windows = [window for step in steps for window in step]
+        return [windows[first : first + 26] for first in range(0, len(windows), 26)]
+
+    steps = read(5, 4, 2)
     t(
-        epoch[0][:2] != epoch[0][2:4],
+        steps[0][:2] != steps[0][2:4],
         "every rank reads the same windows: then three of four ranks add nothing to the gradient",
         "rank 1 reads other windows than rank 0",
     )
     t(
-        len({window for step in epoch for window in step}) == 24,
-        "a window comes twice in an epoch: all ranks and all steps have to cut one and the same "
-        "order",
+        len({window for step in steps[:3] for window in step}) == 24,
+        "a window comes twice within three steps: all ranks and all steps have to cut one and the "
+        "same order",
         "three steps of 4 ranks x 2 windows read 24 different windows",
     )
     t.equal(
-        read(5, range(3), 2, 4, 26),
-        epoch,
+        read(5, 2, 4),
+        steps,
         "with 2 ranks x 4 windows a step reads others than with 4 x 2: ranks have to share a step, "
         "not the epoch, and rank 0 takes the first batch_size of the step, not every "
         "world_size-th",
         "2 ranks x 4 windows read in each step what 4 x 2 read",
     )
-    t(
-        all(
-            len(windows_at(5, step, rank, 4, 2, 26)) == 2
-            for step in range(3, 6)
-            for rank in range(4)
-        ),
-        "a rank gets fewer than batch_size windows: after the last whole step of an epoch, the "
-        "next epoch begins",
-        "after the three whole steps of an epoch the next epoch begins",
+    first, second, *_ = found = epochs(steps)
+    t.equal(
+        [sorted(epoch) for epoch in found],
+        [list(range(26))] * 4,
+        "13 steps of 8 are four epochs of 26, and some window is missing in one: the fourth step "
+        "takes the last two windows of one epoch and the first six of the next",
+        "in 13 steps each window is read four times, once in each epoch",
     )
     t(
-        read(5, range(3, 6), 4, 2, 26) != epoch,
+        second != first,
         "the second epoch has the order of the first: the epoch has to change the shuffle",
         "the second epoch is another shuffle",
     )
     t(
-        all(len(set(step)) == 8 for step in read(5, range(40), 4, 2, 15)),
-        "a step has taken the rest of one epoch and the start of the next, and reads windows "
-        "twice: leave the rest out",
-        "no step mixes two epochs",
-    )
-    first, second = read(6, range(6), 4, 2, 26)[:3], read(5, range(6), 4, 2, 26)[3:]
-    t(
-        first not in (epoch, second),
+        epochs(read(6, 4, 2))[0] not in found,
         "seed 6 has an order of seed 5, in the same or in the next epoch: seed and epoch must "
         "both count, and their sum is not enough",
         "another seed has other orders, in every epoch",
