@@ -1,6 +1,5 @@
 """Hidden tests of the exercises of chapter 15."""
 
-import itertools
 import math
 
 import torch
@@ -43,28 +42,44 @@ def check_1(t, call, rng):
 
 
 def check_2(t, call, rng):
-    """Tables cut at random places, and ids that occur several times."""
-    for _ in range(4):
-        size, width, num_ids = rng.randrange(5, 20), rng.randrange(1, 5), rng.randrange(8, 30)
-        table = torch.tensor([[rng.randrange(1, 99) for _ in range(width)] for _ in range(size)])
-        dy = torch.tensor([[rng.randrange(1, 99) for _ in range(width)] for _ in range(num_ids)])
-        table, dy = table.double(), dy.double()
-        ids = [rng.randrange(size) for _ in range(num_ids - 3)] + [0, size - 1, size - 1]
-        rng.shuffle(ids)
-        cuts = [0, *sorted(rng.sample(range(1, size), 2)), size]
-        for first, stop in itertools.pairwise(cuts):
-            rows = table[first:stop].clone()
-            case = f"rows {first} to {stop - 1} of {size}"
-            answer = call("embed_on_rank", torch.tensor(ids), rows, first, dy)
-            if not _shaped(t, answer, [tuple(dy.shape), tuple(rows.shape)], case):
-                return
-            summand, drows = torch.zeros_like(dy), torch.zeros_like(rows)
-            for i, token in enumerate(ids):
-                if first <= token < stop:
-                    summand[i] = table[token]
-                    drows[token - first] += dy[i]
-            t.equal(answer[0], summand, f"{case}: the summand")
-            t.equal(answer[1], drows, f"{case}: the gradient")
+    """A block of random size; the gradients are found entry by entry, from the formula."""
+    for _ in range(2):
+        tokens, hidden, width = (3 * rng.randrange(1, 4) for _ in range(3))
+        x, gain, dy = _drawn(rng, tokens, width), _drawn(rng, width), _drawn(rng, tokens, width)
+        gate, up, down = (_drawn(rng, *s) for s in [(width, hidden)] * 2 + [(hidden, width)])
+        found = call("three_processes", x, gain, gate, up, down, dy)
+        case = f"{tokens} tokens of width {width}, {hidden} hidden units"
+        if not t(all(one["y"].shape == (tokens // 3, width) for one in found), f"{case}: shapes"):
+            return
+        scale = (x.square().mean(1, keepdim=True) + 1e-5).rsqrt()
+        h = x * scale * gain
+        a, b = h @ gate, h @ up
+        sigmoid = torch.sigmoid(a)
+        dhidden = dy @ down.T
+        da = dhidden * b * sigmoid * (1 + a * (1 - sigmoid))
+        db = dhidden * a * sigmoid
+        dh = da @ gate.T + db @ up.T
+        dn = dh * gain
+        dx = dy + scale * (dn - x * scale.square() * (dn * x).mean(1, keepdim=True))
+        t.close(
+            torch.cat([one["y"] for one in found]),
+            x + (a * sigmoid * b) @ down,
+            f"{case}: y",
+            relative=1e-9,
+        )
+        t.close(torch.cat([one["dx"] for one in found]), dx, f"{case}: dx", relative=1e-9)
+        for name, whole, dim in (
+            ("dG", h.T @ da, 1),
+            ("dU", h.T @ db, 1),
+            ("dW", (a * sigmoid * b).T @ dy, 0),
+        ):
+            joined = torch.cat([one[name] for one in found], dim)
+            t.close(joined, whole, f"{case}: {name}", relative=1e-9)
+        dgain = sum(one["dgain"] for one in found)
+        t.close(dgain, (dh * x * scale).sum(0), f"{case}: the gain", relative=1e-9)
+        t(all(sum(one["seen"].tolist()) == tokens // 3 for one in found), f"{case}: norms")
+        sent = sum(one["sent_bytes"].item() for one in found)
+        t(sent <= 8 * x.nbytes, f"{case}: {sent} bytes sent")
 
 
 def check_3(t, call, rng):

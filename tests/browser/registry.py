@@ -798,6 +798,14 @@ REGISTRY = {
         functools.partial(widgets.GraphStepper, PROGRAMS),
         *({"example": name, "step": 400} for name in PROGRAMS),
     ),
+    widgets.KeyRing: entry(
+        widgets.KeyRing,
+        {},
+        {"num_ranks": 2, "step": 1},
+        {"num_ranks": 8, "step": 7},
+        {"num_ranks": 8, "cut": "zigzag", "step": 8},
+        {"num_ranks": 5, "cut": "zigzag", "step": 3},
+    ),
     widgets.LeakBoard: entry(
         leak_board,
         {},

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from llmcourse.course.widgets.hacking import HackingBoard
     from llmcourse.course.widgets.intervals import IntervalLab
     from llmcourse.course.widgets.isoflop import IsoflopValley
+    from llmcourse.course.widgets.key_ring import KeyRing
     from llmcourse.course.widgets.leaks import LeakBoard
     from llmcourse.course.widgets.live import LiveRun
     from llmcourse.course.widgets.live_gradient import LiveGradient

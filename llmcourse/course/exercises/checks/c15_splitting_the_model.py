@@ -100,86 +100,78 @@ def check_1(t, network_on_rank, *, near):
     )
 
 
-def check_2(t, embed_on_rank):
-    """15.2 An embedding in slices"""
-    # A table of six rows, cut into two, three and one; row 3 is 31, 32.
-    table = torch.tensor([[10.0 * i + 1, 10.0 * i + 2] for i in range(6)], dtype=torch.float64)
-    ids = torch.tensor([4, 0, 2, 4, 5])
-    dy = torch.tensor([[1.0, 2], [4, 8], [16, 32], [64, 128], [256, 512]], dtype=torch.float64)
-    answer = embed_on_rank(ids, table[2:5].clone(), 2, dy.clone())
+def check_2(t, three_processes, *, near):
+    """15.2 A sequence-parallel block"""
+    # Six tokens of width 4, six hidden units: two of each on a rank.
+    source = runtime.generator(15)
+    shapes = ((6, 4), (4,), (4, 6), (4, 6), (6, 4), (6, 4))
+    given = [torch.randn(shape, generator=source, dtype=torch.float64) for shape in shapes]
+    x, gain, gate, up, down = (w.clone().requires_grad_() for w in given[:5])
+    h = x * (x.square().mean(1, keepdim=True) + 1e-5).rsqrt() * gain
+    ffn = (torch.nn.functional.silu(h @ gate) * (h @ up)) @ down
+    (x + ffn).backward(given[5])
+    found = three_processes(*given)
+    ys = [one["y"] for one in found]
     t(
-        isinstance(answer, list | tuple)
-        and [tuple(getattr(part, "shape", ())) for part in answer] == [(5, 2), (3, 2)],
-        "return two tensors: a row of the output for each id, and a row of gradient for each row "
-        "that the rank has",
-        "an output for each id, a gradient for each row",
+        all(part.shape == (2, 4) for part in ys),
+        "each rank returns y for its own two tokens, and not for all six, or for fewer",
+        "every rank returns its own tokens",
     )
-    found, gradient = (part[:, 0].tolist() for part in answer)
+    y = torch.cat(ys)
     t(
-        found[2] != 41,
-        "id 2 got row 4: you do not subtract first. On this rank, row 2 of the table is rows[0]",
-        "ids are counted from the first row of the rank",
-    )
-    t(
-        [found[1], found[4]] != [31, 21],
-        "you take the remainder, and so find a row for every id: an id of another rank adds zeros",
-        "an id has one place, and not one on every rank",
-    )
-    t(
-        found[1] != 31,
-        "id 0 stands two places before this rank's rows, and rows[-2] raised no error: it is the "
-        "last row but one. Exclude what is below 0",
-        "no index counts from the end",
+        not near(y, 3 * x + ffn),
+        "x is in the sum three times: you add it before the reduce-scatter, and every rank does. "
+        "Add it to the rank's own stretch, after the sum",
+        "x is added once",
     )
     t(
-        found[1] == 0 and found[4] == 0,
-        "ids 0 and 5 are of other ranks and have to add zeros: with some row of this rank in "
-        "their place the sum is wrong",
-        "ids of other ranks add zeros",
+        not near(y, h + ffn),
+        "you add the normalised tokens: the residual is x, as it came in",
+        "the residual is not normalised",
     )
-    t.equal(
-        answer[0],
-        table[ids] * torch.tensor([1.0, 0, 1, 1, 0], dtype=torch.float64)[:, None],
-        "this rank has rows 2 to 4: it looks up 4, 2 and 4",
-        "the rank looks up 4, 2 and 4",
-    )
-    t(
-        gradient[2] not in (1, 64),
-        "id 4 occurs twice, and one of its two gradients overwrote the other: they add up",
-        "gradients of an id that occurs twice add up",
+    t(not near(y, ffn), "x is missing: the block adds to it", "x is there")
+    t.close(
+        y,
+        x + ffn,
+        "the stretches of the three ranks, one below the other, have to be y of one process",
+        "y of one process",
+        relative=1e-10,
     )
     t(
-        gradient[0] != 276,
-        "the gradients of ids 0 and 5 went into your first row: to look up row 0 in their place, "
-        "and clear the result, clears nothing backward",
-        "ids of other ranks leave no gradient",
+        all(one["seen"].tolist() == [2] for one in found),
+        "you normalise after the all-gather: then every rank does so for all tokens, and keeps "
+        "them all, which sequence parallelism was to avoid",
+        "a rank normalises its own tokens",
+    )
+    weights = (("dG", gate, 1), ("dU", up, 1), ("dW", down, 0))
+    t(
+        all(
+            near(one[name], w.grad.chunk(3, dim)[rank])
+            for name, w, dim in weights
+            for rank, one in enumerate(found)
+        ),
+        "the gradients of the weights lack what comes from other ranks' tokens: a rank's hidden "
+        "units read all six, so Scatter's backward has to bring dy of all of them",
+        "weights learn from all tokens",
     )
     t(
-        max(gradient) < 256,
-        "a gradient of id 0 or 5 is in your rows: those rows are of other ranks",
-        "gradients go to the rank that has the row",
+        near(torch.cat([one["dx"] for one in found]), x.grad),
+        "the weights' gradients are right, and dx is not: every rank has a gradient for your "
+        "tokens, from its own hidden units, and Gather's backward has to add them up",
+        "tokens learn from all hidden units",
     )
-    t.equal(
-        answer[1],
-        torch.tensor([[16.0, 32], [0, 0], [65, 130]], dtype=torch.float64),
-        "row 2 gets the third gradient, row 3 none, row 4 the sum of the first and the fourth; no "
-        "sum over the ranks is due, since each has all of dy",
-        "the gradient of three rows",
+    t.close(
+        sum(one["dgain"] for one in found),
+        gain.grad,
+        "the gradients of the norm's gain add up to that of one process",
+        "the gain's gradients add up",
+        relative=1e-10,
     )
-    cuts = ((0, 2), (2, 5), (5, 6))
-    parts = [embed_on_rank(ids, table[a:b].clone(), a, dy.clone()) for a, b in cuts]
-    t.equal(
-        sum(summand for summand, _ in parts),
-        table[ids],
-        "the summands of all three ranks add up to the rows of the ids",
-        "three summands add up to the rows",
-    )
-    whole = torch.zeros_like(table).index_add_(0, ids, dy)
-    t.equal(
-        torch.cat([drows for _, drows in parts]),
-        whole,
-        "the gradients of all three ranks, one below the other, are that of the table",
-        "three gradients make that of the table",
+    t(
+        sum(one["sent_bytes"].item() for one in found) <= 4 * 2 * x.nbytes,
+        "all is right, but your ranks send more than two all-gathers and two reduce-scatters: an "
+        "all-reduce brings every rank the whole sum, of which it needs its own stretch",
+        "no byte more than needed",
     )
 
 
