@@ -40,6 +40,11 @@ def test_every_listing_leads_to_the_package_and_back(chapter):
 
 
 @pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda path: path.stem)
+def test_no_page_shows_that_a_font_was_missing(chapter):
+    assert "findfont" not in page(f"chapters/{chapter.stem}")
+
+
+@pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda path: path.stem)
 def test_equations_and_figures_are_numbered_within_the_chapter(chapter):
     html = page(f"chapters/{chapter.stem}")
     body = re.sub(r"<script.*?</script>", "", html, flags=re.DOTALL)
