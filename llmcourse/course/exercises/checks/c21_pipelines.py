@@ -312,7 +312,7 @@ def check_3(t, most_held, *, row):
 
 
 def check_4(t, one_process, three_stages):
-    """21.4 A stage's loop"""
+    """21.4 The loop of a stage"""
     # 1F1B of four micro-batches on three ranks: rank 0 sends F2 while rank 1 sends B0 back.
     rows = ["F0 F1 F2 B0 F3 B1 B2 B3", "F0 F1 B0 F2 B1 F3 B2 B3", "F0 B0 F1 B1 F2 B2 F3 B3"]
     rows = [words.split() for words in rows]
