@@ -640,7 +640,7 @@ def test_slider_field_player_and_curve_go_through_the_run(show):
     assert "Before the first step the loss is 6" in said(page)
     assert "no sample was kept before step 1" in page.locator(".lc-stages").text_content()
     page.get_by_role("button", name="Step", exact=True).click()
-    page.get_by_role("slider", name="step").press("ArrowRight")
+    page.get_by_role("slider", name="step", exact=True).press("ArrowRight")
     assert "Step 2 of 50: loss 5.45" in said(page)
     assert "embedding at step 1" in said(page)
     assert page.get_by_role("region", name="What the model writes").text_content() == "zz <b>qq"
