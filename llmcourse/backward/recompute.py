@@ -193,7 +193,8 @@ class _Cheap:
 
     def __init__(self) -> None:
         self.made: dict[int, tuple[weakref.ref, Callable[[], Tensor]]] = {}
-        self.again: dict[Callable, list] = {}  # how often it is still wanted, and the tensor
+        # By how it is made: how often it is wanted, the tensor, how often it was handed out.
+        self.again: dict[Callable, list] = {}
 
     def noting(self, fn: Callable[..., Tensor]) -> Callable[..., Tensor]:
         """Return fn, which from now on notes its results and what they were made of."""
@@ -211,7 +212,7 @@ class _Cheap:
         memory = x.untyped_storage()
         alive, make = self.made.get(id(memory), (lambda: None, None))
         if alive() is memory:  # else another tensor has taken its place
-            self.again.setdefault(make, [0, None])[0] += 1
+            self.again.setdefault(make, [0, None, 0])[0] += 1
             return make, x.shape
         for count in _counting:
             count(x)
@@ -226,10 +227,9 @@ class _Cheap:
         if wanted[1] is None:
             with torch.no_grad():
                 wanted[1] = make()
-        wanted[0] -= 1
-        result = wanted[1].view(shape)
-        if not wanted[0]:
-            del self.again[make]
+        result, wanted[2] = wanted[1].view(shape), wanted[2] + 1
+        if wanted[2] == wanted[0]:  # all have it; a second backward pass begins anew
+            wanted[1:] = None, 0
         return result
 
 

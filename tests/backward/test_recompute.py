@@ -50,6 +50,15 @@ def test_cheap_parts_are_made_once_for_all_who_want_them(decoder, batch, monkeyp
     assert "gated" not in vars(decoder.blocks[0].feed_forward)
 
 
+def test_a_second_backward_pass_makes_the_cheap_parts_again(decoder, batch):
+    with recomputed(decoder, "cheap"):
+        value = loss.cross_entropy(decoder(batch[0]), batch[1])
+    first, second = (
+        torch.autograd.grad(value, list(decoder.parameters()), retain_graph=True) for _ in range(2)
+    )
+    assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+
+
 def test_a_tensor_in_the_memory_of_a_cheap_one_that_is_gone_is_kept_itself():
     cheap = _Cheap()
     gone, other = cheap.noting(torch.neg)(torch.ones(3)), torch.zeros(3)

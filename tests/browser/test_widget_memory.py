@@ -8,7 +8,8 @@ import traitlets
 from llmcourse.course.widgets.memory import LABELS, MemoryTimeline
 from llmcourse.model import PRESETS
 from llmcourse.scale import cost
-from llmcourse.scale.cost.activations import MENU, extra_share, layer_costs, live_bytes
+from llmcourse.scale.cost.activations import extra_share, layer_costs, live_bytes
+from llmcourse.scale.cost.model import MENU
 from tests.browser.kit import enter, noted, pictured, said, table
 
 SIZES = {"nothing": 100, "cheap": 80, "attention": 70, "block": 10}

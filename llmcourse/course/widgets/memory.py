@@ -8,7 +8,8 @@ import traitlets
 from llmcourse.course.state import Choice, Limited, Whole, one_of
 from llmcourse.course.widget import Widget
 from llmcourse.model import PRESETS
-from llmcourse.scale.cost.activations import GPT3, MENU, extra_share, layer_costs, live_bytes
+from llmcourse.scale.cost.activations import GPT3, extra_share, layer_costs, live_bytes
+from llmcourse.scale.cost.model import MENU
 
 LABELS = {
     "llama3_8b": "Llama 3 8B",

@@ -3,10 +3,8 @@
 from collections.abc import Sequence
 
 from llmcourse.model import PRESETS
-from llmcourse.scale.cost.model import FORGOTTEN, forward_flop_by_part, kept_bytes
+from llmcourse.scale.cost.model import MENU, forward_flop_by_part, kept_bytes
 
-MENU = (*FORGOTTEN, "cheap")
-"""What a layer may compute again; the last one without a matrix product."""
 GPT3 = {"width": 12_288, "num_heads": 96}
 """Shape of the largest, 175 B parameters, whose attention is written out."""
 

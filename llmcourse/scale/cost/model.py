@@ -16,6 +16,8 @@ Forgotten = Literal["nothing", "attention", "block"]
 """What a layer computes again in backward."""
 
 FORGOTTEN: tuple[Forgotten, ...] = get_args(Forgotten)
+MENU = (*FORGOTTEN, "cheap")
+"""Of `kept_bytes`; the last one without a matrix product."""
 
 
 def parameters_by_part(config: ModelConfig) -> dict[str, int]:
@@ -169,9 +171,8 @@ def kept_bytes(
     Raises:
         ValueError: if there is no such choice, or it is "cheap" for a mixture.
     """
-    menu = (*FORGOTTEN, "cheap")
-    if forgotten not in menu:
-        raise ValueError(f"forgotten must be one of {', '.join(menu)}, got {forgotten!r}")
+    if forgotten not in MENU:
+        raise ValueError(f"forgotten must be one of {', '.join(MENU)}, got {forgotten!r}")
     if forgotten == "cheap":
         if config.num_experts:
             raise ValueError("forgotten cheap is for dense models: experts keep other tensors")
