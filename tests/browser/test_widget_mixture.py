@@ -137,9 +137,7 @@ def test_the_mixture_in_words_pictures_and_table(show):
         f"{prose:.2f} on prose. The loss to make small, mean of all, is "
         f"{(stories + code + prose) / 3:.2f} nats per token. A run with {words} measured 3.22."
     )
-    assert pictured(page).endswith(
-        f"3 measured mixtures as dots, and the chosen one at {words}"
-    )
+    assert pictured(page).endswith(f"3 measured mixtures as dots, and the chosen one at {words}")
     assert pictured(page, 1).startswith(
         f"losses in nats per token: stories: {stories:.2f} predicted, 2.51 measured; code: "
     )
