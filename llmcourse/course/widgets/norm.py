@@ -17,8 +17,8 @@ class NormAndGate(Widget):
     script = "norm_and_gate.js"
     alt = (
         "Left, a plane whose axes are two channels: an arrow takes the point along its ray to the "
-        "circle of radius 1.4, where its root mean square is 1.  Right, the curves SiLU and ReLU of "
-        "a gate, with the tangent at one gate: SiLU has a slope below 0 as well, and ReLU has none."
+        "circle of radius 1.4, where its root mean square is 1.  Right, the curves SiLU and ReLU "
+        "of a gate, with the tangent at one gate: SiLU has a slope below 0 as well, ReLU has none."
     )
 
     norm = Choice(("RMSNorm", "LayerNorm"))
