@@ -932,6 +932,13 @@ REGISTRY = {
         {"first": 0.2, "second": 0.2, "target": "prose"},
         steep_triangle,
     ),
+    widgets.NormAndGate: entry(
+        widgets.NormAndGate,
+        {},
+        {"first": -3.9, "second": 3.8, "norm": "LayerNorm", "gate": -6, "curve": "ReLU"},
+        {"first": 4, "second": 4, "gate": 6},
+        {"first": 0, "second": 0},
+    ),
     widgets.OptimizerRace: entry(
         widgets.OptimizerRace,
         {},

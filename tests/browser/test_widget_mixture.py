@@ -137,9 +137,7 @@ def test_the_mixture_in_words_pictures_and_table(show):
         f"{prose:.2f} on prose. The loss to make small, mean of all, is "
         f"{(stories + code + prose) / 3:.2f} nats per token. A run with {words} measured 3.22."
     )
-    assert pictured(page).endswith(
-        f"3 measured mixtures as dots, and the chosen one, a ring, at {words}"
-    )
+    assert pictured(page).endswith(f"3 measured mixtures as dots, and the chosen one at {words}")
     assert pictured(page, 1).startswith(
         f"losses in nats per token: stories: {stories:.2f} predicted, 2.51 measured; code: "
     )
@@ -210,6 +208,24 @@ def test_the_point_is_dragged(show, width):
     assert said(page).startswith("100 % stories, 0 % code, 0 % prose: ")
     page.mouse.move(middle, low)
     assert said(page).startswith("100 % stories, 0 % code, 0 % prose: ")
+
+
+def test_the_handle_goes_by_arrow_keys_and_by_hand(show):
+    page = show(mixture_triangle(first=0.5, second=0.2))
+    handle = page.get_by_role("slider", name="mixture in the picture")
+    handle.focus()
+    for key in ("ArrowUp", "ArrowUp", "ArrowLeft"):
+        page.keyboard.press(key)
+    assert said(page).startswith("52 % stories, 21 % code, 27 % prose: ")
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("PageDown")
+    assert said(page).startswith("42 % stories, 20 % code, 38 % prose: ")
+    box, corner = handle.bounding_box(), page.locator(".lc-stage > svg").first.bounding_box()
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    page.mouse.down()
+    page.mouse.move(corner["x"] + 2, corner["y"] + corner["height"] - 2, steps=3)
+    page.mouse.up()
+    assert said(page).startswith("0 % stories, 100 % code, 0 % prose: ")
 
 
 # --- Python

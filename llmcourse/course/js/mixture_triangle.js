@@ -95,8 +95,8 @@ function render({ model, el }) {
     w.put("second", second);
   };
   w.choice("target", "loss to make small", { options: [...sources, MEAN] });
-  w.number("first", `share of ${sources[0]}`);
-  w.number("second", `share of ${sources[1]}`);
+  const first = w.number("first", `share of ${sources[0]}`);
+  const second = w.number("second", `share of ${sources[1]}`);
   w.button("Best", () => move(best(law, weights())));
 
   // The small triangles: shares of their corners, in steps of 1 / CELLS.
@@ -156,21 +156,14 @@ function render({ model, el }) {
     corners = [[wide / 2, 24], [wide / 2 - half, bottom], [wide / 2 + half, bottom]];
     const { made, low, high } = surfaceOf(wide);
     svg.append(made);
-    const [cx, cy] = place(shares(), corners);
-    for (const [r, stroke, thick] of [[9, "var(--lc-on)", 6], [9, "currentColor", 3], [1, "currentColor", 3]]) {
-      svg.append(s("circle", { cx, cy, r, fill: "none", stroke, "stroke-width": thick, class: "lc-2" }));
-    }
-    // A finger that starts on the point drags it; elsewhere it scrolls the page.
-    svg.append(s("circle", { cx, cy, r: 22, fill: "transparent", style: "touch-action: none; cursor: grab" }),
-      label(wide / 2, 14, `all ${sources[0]}`, { "text-anchor": "middle" }),
+    svg.append(label(wide / 2, 14, `all ${sources[0]}`, { "text-anchor": "middle" }),
       label(corners[1][0] - 8, tall - 6, `all ${sources[1]}`),
       label(corners[2][0] + 8, tall - 6, `all ${sources[2]}`, { "text-anchor": "end" }));
     return `contours of the loss for ${model.get("target")} from ${nats(low)} to ${nats(high)} nats, ` +
-      `${measured.length} measured mixtures as dots, and the chosen one, a ring, at ${inWords(shares())}`;
+      `${measured.length} measured mixtures as dots, and the chosen one at ${inWords(shares())}`;
   }, { height: (wide) => Math.round(side(wide) * 0.866) + 48, label: "triangle of mixtures" });
-  const picture = drawTriangle.picture;
 
-  w.stages.append(h("p", {}, "The fuller the colour, the lower the predicted loss. Dots: measured mixtures. Ring: the chosen one."));
+  w.stages.append(h("p", {}, "The fuller the colour, the lower the predicted loss. Dots: measured mixtures. The handle is the chosen one."));
 
   const inWords = (three) => three.map((share, i) => `${percent(share)} ${sources[i]}`).join(", ");
   const mean = (three) => dot(three, [1 / 3, 1 / 3, 1 / 3]);
@@ -230,7 +223,11 @@ function render({ model, el }) {
     if (model.get(other) > rest) w.put(other, rest);
     redraw();
   };
-  onDrag(picture, (place) => move(mixtureAt(place, corners)));
+  // The second source is at the left: its share grows to the left.
+  drawTriangle.handle({ x: { ...second, step: (times) => second.step(-times) }, y: first, mark: "lc-2",
+    label: "mixture in the picture", at: () => place(shares(), corners),
+    to: (where) => mixtureAt(where, corners).slice(0, 2).reverse() });
+  onDrag(drawTriangle.picture, (where) => move(mixtureAt(where, corners)));
   w.on(["first"], yields("first", "second"));
   w.on(["second"], yields("second", "first"));
   w.on(["target"], redraw);

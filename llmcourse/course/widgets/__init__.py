@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from llmcourse.course.widgets.mesh import MeshGrid
     from llmcourse.course.widgets.mixture import MixtureTriangle
     from llmcourse.course.widgets.model import ConfigExplorer, SamplingBoard
+    from llmcourse.course.widgets.norm import NormAndGate
     from llmcourse.course.widgets.order import OrderBoard
     from llmcourse.course.widgets.player import SchedulePlayer
     from llmcourse.course.widgets.preferences import PreferenceBoard

@@ -1,0 +1,91 @@
+"""The widget of chapter 13 about a norm and a gate: it computes what torch does, and obeys."""
+
+import random
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from llmcourse import nutshell
+from llmcourse.course.widgets.norm import NormAndGate
+from tests.browser.kit import choose, enter, noted, pictured, said, table, value
+
+DRAWS = random.Random(13)
+POINTS = [[DRAWS.uniform(-4, 4), DRAWS.uniform(-4, 4)] for _ in range(50)] + [[0, 0], [1, 1]]
+GATES = [-6, -1.2785, -0.5, 0, 0.3, 2, 6]
+
+
+@torch.no_grad()
+def test_lists_are_normed_as_torch_does(arithmetic):
+    x = torch.tensor(POINTS, dtype=torch.float64)
+    expected = {
+        "RMSNorm": nutshell.RMSNorm(2).double()(x),
+        "LayerNorm": F.layer_norm(x, (2,), eps=1e-5),
+    }
+    for norm, y in expected.items():
+        got = arithmetic(NormAndGate, "normed", [[norm, point] for point in POINTS])
+        assert torch.tensor(got, dtype=torch.float64).sub(y).abs().max() < 1e-12
+
+
+def test_curves_and_slopes_are_those_of_autograd(arithmetic):
+    for name, curve in (("SiLU", F.silu), ("ReLU", F.relu)):
+        g = torch.tensor(GATES, dtype=torch.float64, requires_grad=True)
+        y = curve(g)
+        (slope,) = torch.autograd.grad(y.sum(), g)
+        got = arithmetic(NormAndGate, "bent", [[name, gate] for gate in GATES])
+        expected = torch.stack([y.detach(), slope], dim=-1)
+        assert torch.tensor(got, dtype=torch.float64).sub(expected).abs().max() < 1e-12
+
+
+# --- the page
+
+
+def test_doubling_changes_nothing_and_adding_changes_the_direction(show):
+    page = show(NormAndGate(first=1, second=0.5))
+    assert said(page).startswith("(1, 0.5) has the root mean square 0.791")
+    assert "RMSNorm makes it (1.26, 0.632)." in said(page)
+    page.get_by_role("button", name="Double both channels").click()
+    assert said(page).startswith("(2, 1) has")
+    assert "RMSNorm makes it (1.26, 0.632)." in said(page)
+    page.get_by_role("button", name="Add 0.5 to both").click()
+    assert "(2.5, 1.5) has" in said(page)
+    assert "RMSNorm makes it (1.21, 0.728)." in said(page)
+    assert table(page)[1][2] == "(1.21, 0.728)"  # times 10
+
+
+def test_what_is_added_to_all_is_lost_in_a_layer_norm(show):
+    page = show(NormAndGate(first=1, second=-2, norm="LayerNorm"))
+    assert "without its mean of -0.5," in said(page)
+    before = said(page).partition("LayerNorm makes it ")[2].partition(" SiLU")[0]
+    page.get_by_role("button", name="Add 0.5 to both").click()
+    assert f"LayerNorm makes it {before} SiLU" in said(page)
+
+
+def test_a_gate_below_zero_has_a_slope_with_silu_only(show):
+    page = show(NormAndGate())
+    assert "SiLU makes -0.238 of the gate -2, with slope -0.0908: the gradient" in said(page)
+    choose(page, "curve of the gate", "ReLU")
+    assert said(page).endswith(
+        "ReLU makes 0 of the gate -2, with slope 0: nothing reaches the gate’s weights "
+        "from this token."
+    )
+    enter(page, "gate g", "9")
+    assert "9 is not possible" in noted(page)
+    assert "ReLU with its tangent at 6, where it is 6 and its slope 1" in pictured(page)
+
+
+@pytest.mark.parametrize("width", [760, 360])
+def test_both_handles_are_dragged(show, width):
+    page = show(NormAndGate(first=0, second=1), width=width)
+    for name, shown in (("list of two channels", "channel 0"), ("gate", "gate g")):
+        handle = page.get_by_role("slider", name=f"{name} in the picture")
+        before = float(value(page, shown))
+        box = handle.bounding_box()
+        x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+        page.mouse.move(x, y)
+        page.mouse.down()
+        page.mouse.move(x + 40, y, steps=3)
+        page.mouse.up()
+        assert float(value(page, shown)) > before + 0.3
+        handle.press("ArrowLeft")
+        assert float(value(page, shown)) > before
