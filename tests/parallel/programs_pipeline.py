@@ -17,7 +17,7 @@ from llmcourse.loss import IGNORE_INDEX, cross_entropy
 from llmcourse.model import ModelConfig, Transformer, auxiliary_loss
 from llmcourse.model.attention import document_mask
 from llmcourse.parallel import pipeline
-from llmcourse.parallel.pipeline import MicroBatch, Schedule, execute, mail
+from llmcourse.parallel.pipeline import MicroBatch, Schedule, Stage, execute, mail
 
 CONFIG = ModelConfig(
     num_layers=8,
@@ -160,11 +160,18 @@ def schedule_named(name: str, p: int, m: int, v: int = 1) -> Schedule:
     if name == "interleaved":
         return pipeline.interleaved(p, m, v)
     makers = {
+        "dualpipe_v": pipeline.dualpipe_v,
         "gpipe": pipeline.gpipe,
         "1f1b": pipeline.one_f_one_b,
         "zero_bubble": pipeline.zero_bubble,
     }
     return makers[name](p, m)
+
+
+def stages_for(schedule: Schedule, model: Transformer, rank: int) -> list[Stage]:
+    """Return the stages that a schedule gives to a rank."""
+    p, v = schedule.num_ranks, schedule.num_chunks
+    return pipeline.cut(model, p, rank, v, v_shape=schedule.v_shape)
 
 
 def written(*rows: str) -> Schedule:
@@ -189,8 +196,8 @@ def follow(
     mutant: str | None = None,
 ) -> Trace:
     """Train as `alone` does, this rank with its stages alone."""
-    axis, p, v = rank.axis("pp"), schedule.num_ranks, schedule.num_chunks
-    stages = pipeline.cut(made(name, dtype), p, axis.index, v)
+    axis = rank.axis("pp")
+    stages = stages_for(schedule, made(name, dtype), axis.index)
     parameters = {n: w for each in stages for n, w in each.named_parameters()}
     optimizer, trace = _adamw(list(parameters.values())), Trace([], [], [], [])
     m = schedule.num_micro_batches
@@ -357,8 +364,8 @@ def held(rank, name: str, schedule: Schedule) -> tuple[int, int]:
 
     A micro-batch is there as long as autograd, or the queue between I and W, keeps one of them.
     """
-    axis, v = rank.axis("pp"), schedule.num_chunks
-    stages = pipeline.cut(made(name), schedule.num_ranks, axis.index, v)
+    axis = rank.axis("pp")
+    stages = stages_for(schedule, made(name), axis.index)
     do, peaks = execute._Worker.do, [0]
     queues: Any = weakref.WeakKeyDictionary()
     Token.alive.clear()
@@ -411,19 +418,20 @@ class Plain(nn.Module):
         return self.part(x)
 
 
-def torchs(rank, kind: str, m: int, v: int = 1) -> tuple[dict[str, Any], Any]:
+def torchs(rank, kind: str, schedule: Schedule) -> tuple[dict[str, Any], Any]:
     """Return the gradients and losses of torch's own executor."""
-    axis, p = rank.axis("pp"), rank.axis("pp").size
-    parts = pipeline.cut(made("untied"), p, axis.index, v)
+    axis, v, m = rank.axis("pp"), schedule.num_chunks, schedule.num_micro_batches
+    parts = stages_for(schedule, made("untied"), axis.index)
     micro = batches(0, m)
+    numbers = [schedule.stage(axis.index, pipeline.Action("F", 0, chunk)) for chunk in range(v)]
     stages = [
         pipelining.PipelineStage(
-            Plain(part), chunk * p + axis.index, p * v, torch.device("cpu"), group=axis.group
+            Plain(part), number, schedule.num_stages, torch.device("cpu"), group=axis.group
         )
-        for chunk, part in enumerate(parts)
+        for number, part in zip(numbers, parts, strict=True)
     ]
     loss_of, losses = loss_over(micro), []
-    made_by = getattr(pipelining, kind)(
+    made_by = getattr(pipelining.schedules, kind)(
         stages if v > 1 else stages[0],
         m,
         loss_fn=lambda logits, targets: loss_of(logits, MicroBatch(None, targets)),
@@ -431,7 +439,7 @@ def torchs(rank, kind: str, m: int, v: int = 1) -> tuple[dict[str, Any], Any]:
     )
     ids = torch.cat([each.inputs for each in micro])
     targets = torch.cat([each.targets for each in micro])
-    last = axis.index == p - 1
+    last = parts[-1].is_last
     made_by.step(
         *([ids] if axis.index == 0 else []),
         **({"target": targets, "losses": losses} if last else {}),
@@ -445,7 +453,7 @@ def torchs(rank, kind: str, m: int, v: int = 1) -> tuple[dict[str, Any], Any]:
 
 def timed(rank, schedule: Schedule) -> Any:
     """Return what a rank did, and when."""
-    stages = pipeline.cut(made("untied"), schedule.num_ranks, rank.index, schedule.num_chunks)
+    stages = stages_for(schedule, made("untied"), rank.index)
     micro = batches(0, schedule.num_micro_batches)
     run = pipeline.run_schedule(schedule, stages, rank.axis("pp"), micro, loss_over(micro))
     return list(run.timed)

@@ -13,7 +13,8 @@ from llmcourse.parallel.world.worker import plain
 
 AXIS = "pp"
 CHUNKS = {"gpipe": 1, "1f1b": 1, "zero_bubble": 1, "interleaved": 2}
-"""Every schedule, and the chunks that it is tried with."""
+"""Every schedule for training, and the chunks that it is tried with."""
+EVERY = (*CHUNKS, "dualpipe_v")
 
 
 @lru_cache
@@ -25,7 +26,8 @@ def some(name, p, m=4):
     """Return a schedule by its name, for about `m` micro-batches."""
     if name == "own":  # rank 1 wants messages in another order than rank 0 sends them
         return programs.written("F0 F1 F2 F3 B0 B1 B2 B3", "F1 F0 B0 F3 F2 B1 B2 B3")
-    return programs.schedule_named(name, p, 2 * p if name == "interleaved" else m, CHUNKS[name])
+    m = 2 * p if name in ("interleaved", "dualpipe_v") else m
+    return programs.schedule_named(name, p, m, CHUNKS.get(name, 2))
 
 
 def assert_follows(traces, expected):
@@ -48,7 +50,7 @@ def assert_follows(traces, expected):
 )
 def test_every_schedule_is_one_process_bit_by_bit(run, p, dtype):
     settings = {"dtype": dtype, "steps": 3 if p > 1 else 1}
-    schedules = [some(name, p) for name in CHUNKS]
+    schedules = [some(name, p) for name in (CHUNKS if p % 2 else EVERY)]
     by_rank = run(p, programs.follow_all, "untied", schedules, **settings)
     for schedule, *traces in zip(schedules, *by_rank, strict=True):
         assert_follows(traces, alone("untied", schedule.num_micro_batches, **settings))
@@ -108,7 +110,7 @@ def test_a_tied_head_differs_from_one_process_by_roundings_alone(run, p, dtype):
     A sum of n terms in any order errs by at most (n-1) u sum|g|, u half of eps, to first order, and
     two orders differ by twice that.
     """
-    schedules = [some(name, p) for name in CHUNKS]
+    schedules = [some(name, p) for name in EVERY]
     by_rank = run(p, programs.follow_all, "tied", schedules, dtype=dtype, steps=1)
     for schedule, *traces in zip(schedules, *by_rank, strict=True):
         m = schedule.num_micro_batches
@@ -255,12 +257,13 @@ def test_torchs_own_executor_gives_the_same_gradients(run):
         ("ScheduleGPipe", "gpipe"),
         ("Schedule1F1B", "1f1b"),
         ("ScheduleInterleaved1F1B", "interleaved"),
+        ("ScheduleDualPipeV", "dualpipe_v"),
     ):
         schedule = some(name, p)
-        m = schedule.num_micro_batches
         ours = run(p, programs.follow, "untied", schedule, steps=1)
-        theirs = run(p, programs.torchs, kind, m, schedule.num_chunks)
-        assert theirs[-1][1] == ours[0].losses[0]
+        theirs = run(p, programs.torchs, kind, schedule)
+        (losses,) = [losses for _, losses in theirs if losses]  # of the rank of the last stage
+        assert losses == ours[0].losses[0]
         for mine, (gradients, _) in zip(ours, theirs, strict=True):
             assert set(gradients) == set(mine.gradients[0])
             for parameter, gradient in gradients.items():
@@ -278,6 +281,8 @@ def test_what_is_held_is_the_formula(run, p):
         found = run(p, programs.held, "untied", schedule)
         wanted = pipeline.peak_micro_batches(name, p, m, v)
         assert [tuple(each) for each in found] == [(peak, peak) for peak in wanted], name
+    found = run(p, programs.held, "untied", some("dualpipe_v", p))
+    assert [tuple(each) for each in found] == [(2 * p + 1, 2 * p + 1)] * p
 
 
 def test_memory_that_is_not_freed_is_noticed(run):

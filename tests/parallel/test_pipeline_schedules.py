@@ -6,10 +6,12 @@ import random
 from collections import Counter
 from dataclasses import replace
 from fractions import Fraction
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.distributed.pipelining.schedules import ScheduleDualPipeV
 
 from llmcourse.parallel import pipeline
 from llmcourse.parallel.pipeline import Action, Schedule, actions_of
@@ -64,6 +66,22 @@ def test_the_orders_of_the_papers():
     )
 
 
+@pytest.mark.parametrize(("p", "m"), [(1, 2), (2, 5), (3, 6), (4, 10), (5, 11)])
+def test_dualpipe_v_is_torchs(p, m):
+    kinds = {"FORWARD": "F", "FULL_BACKWARD": "B", "BACKWARD_INPUT": "I", "BACKWARD_WEIGHT": "W"}
+    sizes = SimpleNamespace(pp_group_size=p, _n_microbatches=m)
+    schedule = pipeline.dualpipe_v(p, m)
+    for rank, row in enumerate(schedule.actions):
+        ours = [(schedule.stage(rank, a), a.kind, a.micro_batch) for a in row]
+        theirs = ScheduleDualPipeV._calculate_single_rank_operations(sizes, rank)
+        pairs = [each.sub_actions or (each,) for each in theirs if each is not None]
+        assert ours == [
+            (each.stage_index, kinds[each.computation_type.name], each.microbatch_index)
+            for pair in pairs
+            for each in pair
+        ]
+
+
 def test_a_schedule_is_written_as_it_is_read():
     schedule = pipeline.interleaved(2, 2, 2)
     assert str(schedule).splitlines()[1] == "rank 1: F0 F1 F0.1 B0.1 F1.1 B1.1 B0 B1"
@@ -102,6 +120,63 @@ def test_simulation_is_the_formula(numbers, forward, input_gradient, weight_grad
     busy = (sum(times.values())) * schedule.num_micro_batches * schedule.num_chunks
     assert {timeline.busy(rank) for rank in range(schedule.num_ranks)} == {busy}
     assert timeline.total == busy * (1 + timeline.bubble)
+
+
+@given(ranks, st.integers(0, 9), st.tuples(units, units, units).map(sorted))
+def test_dualpipe_v_waits_half_as_long_as_zb_h1(p, more, times):
+    m, (w, i, f) = 2 * p + more, times
+    schedule = pipeline.dualpipe_v(p, m)
+    timeline = pipeline.simulate(schedule, forward=f, input_gradient=i, weight_gradient=w)
+    assert timeline.bubble == Fraction((p - 1) * (f + i - w), 2 * m * (f + i + w))
+    at_rank = {"forward": 2 * f, "input_gradient": 2 * i, "weight_gradient": 2 * w}
+    assert 2 * timeline.bubble == pipeline.bubble_share("zero_bubble", p, m, **at_rank)
+    assert pipeline.peak_live(schedule) == (2 * p + 1,) * p
+
+
+def idle_of_pairs(schedule, forward, backward, weight, pair):
+    """Return how long every rank waits if a forward and the whole backward after it are one block.
+
+    Both begin when both can, and what they send leaves at the end of the block.
+    """
+    units = {"F": forward, "B": backward, "I": backward - weight, "W": weight}
+    blocks = []
+    for row in schedule.actions:
+        found = [[row[0]]]
+        for before, action in itertools.pairwise(row):
+            alone = len(found[-1]) == 2 or (before.kind, action.kind) != ("F", "B")
+            found += [[]] if alone else []
+            found[-1].append(action)
+        blocks.append(found)
+    # The last rank does its first two one after the other, since others wait for the first.
+    last = blocks[-1]
+    first = next(at for at, block in enumerate(last) if len(block) == 2)
+    last[first : first + 1] = [[action] for action in last[first]]
+    ends, free, idle = {None: 0}, [0] * len(blocks), [0] * len(blocks)
+    while any(blocks):
+        rank, row = next(
+            (rank, row)
+            for rank, row in enumerate(blocks)
+            if row and all(pipeline.needs(schedule, rank, a) in ends for a in row[0])
+        )
+        block = row.pop(0)
+        start = max(free[rank], *(ends[pipeline.needs(schedule, rank, a)] for a in block))
+        idle[rank] += start - free[rank]
+        free[rank] = start + (pair if len(block) == 2 else units[block[0].kind])
+        ends |= {pipeline.Place(rank, action): free[rank] for action in block}
+    return [waited + max(free) - end for waited, end in zip(idle, free, strict=True)]
+
+
+@pytest.mark.parametrize(("p", "m"), [(2, 4), (4, 10), (6, 12)])
+def test_the_papers_bubble_is_that_of_pairs_in_one_block(p, m):
+    """DeepSeek-V3, table 2: (p - 1) (F&B + B - 3 W) for p ranks of two stages, F = I = W here."""
+    schedule = pipeline.dualpipe_v(p, m)
+    for pair in (6, 5, 4):  # the sum, and less, as far as something hides
+        idle = idle_of_pairs(schedule, 2, 4, 2, pair)
+        assert max(idle) == (p - 1) * (pair + 4 - 3 * 2)
+    assert set(idle_of_pairs(schedule, 2, 4, 2, 6)) == {4 * (p - 1)}
+    # One after the other, what is ready leaves at once: I units less for each rank on the way.
+    alone = pipeline.simulate(schedule, forward=2, input_gradient=2, weight_gradient=2)
+    assert alone.total - alone.busy(0) == (p - 1) * (4 - 2)
 
 
 @pytest.mark.parametrize("mutant", ["one rank more", "chunks forgotten", "W fills nothing"])
@@ -224,19 +299,22 @@ def can_run(schedule):
             return False
         if any(c not in (Counter("FB"), Counter("FIW")) for c in by_place.values()):
             return False
+    rounds = [range(p)[::-1] if c % 2 and schedule.v_shape else range(p) for c in range(v)]
+    way = [(rank, c) for c, each in enumerate(rounds) for rank in each]
     graph = graphlib.TopologicalSorter()
     for rank, row in enumerate(schedule.actions):
         for before, after in itertools.pairwise(row):
             graph.add((rank, after), (rank, before))
         for action in row:
             kind, k, chunk = action
-            stage, parts = chunk * p + rank, ""
+            stage, parts = way.index((rank, chunk)), ""
             if kind == "F" and stage > 0:
-                graph.add((rank, action), ((stage - 1) % p, Action("F", k, (stage - 1) // p)))
+                source, at = way[stage - 1]
+                graph.add((rank, action), (source, Action("F", k, at)))
             if kind in "BI":
                 graph.add((rank, action), (rank, Action("F", k, chunk)))
             if kind in "BI" and stage < p * v - 1:
-                other, at = (stage + 1) % p, (stage + 1) // p
+                other, at = way[stage + 1]
                 parts = [x for x in "BI" if Action(x, k, at) in schedule.actions[other]]
                 graph.add((rank, action), (other, Action(parts[0], k, at)))
             if kind == "W":
@@ -278,6 +356,7 @@ def some_schedules():
         yield from (f(p, m) for f in (pipeline.gpipe, pipeline.one_f_one_b, pipeline.zero_bubble))
         if m % p == 0:
             yield pipeline.interleaved(p, m, 2)
+    yield from (pipeline.dualpipe_v(p, 2 * p) for p in (1, 2, 3))
 
 
 def verdicts(num):
@@ -323,6 +402,8 @@ def test_a_validator_without_one_of_its_parts_is_noticed(part, monkeypatch):
         (lambda: pipeline.interleaved(4, 6, 2), "multiple of num_ranks = 4, got 6; .*: 4 or 8"),
         (lambda: pipeline.interleaved(4, 3, 2), "multiple of num_ranks = 4, got 3; .*: 4$"),
         (lambda: pipeline.interleaved(4, 8, 1), "num_chunks of 2 or more, got 1"),
+        (lambda: pipeline.dualpipe_v(3, 5), "more for each of 3 ranks, got 5; nearest: 6"),
+        (lambda: pipeline.dualpipe_v(0, 5), "num_ranks must be 1 or greater, got 0"),
         (lambda: pipeline.schedule_of("dual", 2, 2), "must be one of gpipe, 1f1b, interleaved"),
         (lambda: pipeline.schedule_of("1f1b", 4, 3), "nearest: 4 micro-batches, or 3 ranks"),
         (lambda: pipeline.schedule_of("1f1b", 4, 0), "num_micro_batches must be 1 or greater"),

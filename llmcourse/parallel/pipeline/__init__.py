@@ -19,10 +19,12 @@ if TYPE_CHECKING:
         Action,
         Schedule,
         actions_of,
+        dualpipe_v,
         gpipe,
         interleaved,
         one_f_one_b,
         schedule_of,
+        stage_at,
         zero_bubble,
     )
     from llmcourse.parallel.pipeline.stage import Stage, cut, stages_of, sync_tied

@@ -1,16 +1,18 @@
 """Who does what in which order: the schedules of a pipeline, as data.
 
-A model is cut into stages.  Stage s lives on rank s mod p as its chunk s div p, so that with one
-chunk per rank stage and rank are the same number.  A batch is cut into m micro-batches, each of
-which goes forward through all stages and backward again.  A schedule says, for every rank, in which
-order it does its parts.  Every schedule here finishes the gradients of micro-batch 0 first, then
-those of 1, and so on: sums are made in one order, whatever the schedule.
+A model is cut into stages, and every rank has one or several of them, its chunks: `stage_at` says
+which.  With one chunk per rank stage and rank are the same number.  A batch is cut into m
+micro-batches, each of which goes forward through all stages and backward again.  A schedule says,
+for every rank, in which order it does its parts.  Every schedule here finishes the gradients of
+micro-batch 0 first, then those of 1, and so on: sums are made in one order, whatever the schedule.
 
 The functions take the numbers of ranks (p) and of micro-batches (m); both are 1 or more.
 """
 
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import count
 from typing import NamedTuple
 
 from llmcourse.base.arguments import require_each
@@ -38,6 +40,16 @@ class Action(NamedTuple):
         return f"{self.kind}{self.micro_batch}" + (f".{self.chunk}" if self.chunk else "")
 
 
+def stage_at(rank: int, chunk: int, num_ranks: int, *, v_shape: bool = False) -> int:
+    """Return which stage of the model is a chunk of a rank.
+
+    Chunk c of rank r is stage c p + r: every round begins at rank 0.  In the shape of a V every
+    second round goes back, from the last rank to the first: c p + p - 1 - r for odd c.
+    """
+    back = v_shape and chunk % 2 == 1
+    return chunk * num_ranks + (num_ranks - 1 - rank if back else rank)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Schedule:
     """The order of work of every rank of a pipeline; it may be wrong, see `validate`."""
@@ -50,6 +62,8 @@ class Schedule:
     """m."""
     num_chunks: int = 1
     """v, stages per rank."""
+    v_shape: bool = False
+    """Whether every second round through the ranks goes back, see `stage_at`."""
     actions: tuple[tuple[Action, ...], ...]
     """By rank."""
 
@@ -65,7 +79,7 @@ class Schedule:
 
     def stage(self, rank: int, action: Action) -> int:
         """Return which stage of the model an action of a rank belongs to."""
-        return action.chunk * self.num_ranks + rank
+        return stage_at(rank, action.chunk, self.num_ranks, v_shape=self.v_shape)
 
 
 def actions_of(text: str) -> tuple[Action, ...]:
@@ -179,6 +193,61 @@ def zero_bubble(num_ranks: int, num_micro_batches: int) -> Schedule:
     return _schedule("zero_bubble", num_micro_batches, rows)
 
 
+def dualpipe_v(num_ranks: int, num_micro_batches: int) -> Schedule:
+    """Forwards of one half of the model beside backwards of the other (DualPipeV).
+
+    A micro-batch goes down the ranks and comes back up: rank r has stages r and 2 p - 1 - r, so
+    that rank 0 has the first and the last.  Once both ways are full, every rank does by turns a
+    forward of one chunk and a whole backward of the other, which have nothing to do with each
+    other: the messages inside of one can hide behind the arithmetic of the other.  Before and
+    after that, W fills gaps as in `zero_bubble`.
+
+    DualPipe itself lets micro-batches in at both ends of 2 p ranks, of which r and 2 p - 1 - r have
+    the same two stages and the same work.  This is one half of it: half of the ranks, and each
+    stage once.
+
+    With f, i, w the units of F, I and W of one chunk, w <= i <= f, every rank works m 2 (f + i + w)
+    and waits (p - 1) (f + i - w), half as long as in `zero_bubble`.  It holds 2 p + 1 micro-batches
+    at most, each for one chunk, that is, for half of its layers.
+
+    Args:
+        num_ranks: p, 1 or more.
+        num_micro_batches: m, 2 p or more, so that both ways are filled.
+
+    Raises:
+        ValueError: if a number is below its minimum.
+
+    Source:
+        DeepSeek-V3, section 3.2.1, https://arxiv.org/abs/2412.19437; the half: Qi et al. 2025,
+        https://huggingface.co/blog/ufotalent/cut-in-half
+    """
+    _check_counts(num_ranks, num_micro_batches)
+    p, m = num_ranks, num_micro_batches
+    if m < 2 * p:
+        raise ValueError(
+            f"DualPipeV needs 2 micro-batches or more for each of {p} ranks, got {m}; nearest: "
+            f"{2 * p}"
+        )
+    rows = []
+    for rank in range(p):
+        below, (pairs, odd) = p - 1 - rank, divmod(rank + 1, 2)
+        rows.append(
+            _written_out(
+                (2 * below, "F0"),
+                (rank + 1, "F0 F1"),
+                (below, "I1 W F1"),
+                (m - 2 * p + rank + 1, "F0 B1 F1 B0"),
+                (below, "B1 F1 B0"),
+                (pairs, "B1 B0"),
+                (odd, "B1 I0"),
+                (pairs, "I1 I0"),
+                (below, "W I0"),
+                (rank + 1, "W"),
+            )
+        )
+    return _schedule("dualpipe_v", m, rows, 2, v_shape=True)
+
+
 SCHEDULES = ("gpipe", "1f1b", "interleaved", "zero_bubble")
 """Names for `schedule_of`."""
 
@@ -224,6 +293,23 @@ def _in_turn(forwards: list[Action], backwards: list[Action], warmup: int) -> li
     return row + backwards[len(steady) :]
 
 
+def _written_out(*phases: tuple[int, str]) -> list[Action]:
+    """Repeat the words of every phase: F1 is the next forward of chunk 1, W the oldest one due."""
+    row, due = [], deque()
+    numbers = {(part, chunk): count() for part in ("F", "backward") for chunk in "01"}
+    for times, words in phases:
+        for word in words.split() * times:
+            if word == "W":
+                row.append(due.popleft())
+                continue
+            kind, chunk = word
+            k = next(numbers["F" if kind == "F" else "backward", chunk])
+            row.append(Action(kind, k, int(chunk)))
+            if kind == "I":
+                due.append(Action("W", k, int(chunk)))
+    return row
+
+
 def _by_groups(
     kind: str, num_ranks: int, num_micro_batches: int, chunks: range
 ) -> Iterator[Action]:
@@ -235,13 +321,19 @@ def _by_groups(
 
 
 def _schedule(
-    name: str, num_micro_batches: int, rows: list[list[Action]], num_chunks: int = 1
+    name: str,
+    num_micro_batches: int,
+    rows: list[list[Action]],
+    num_chunks: int = 1,
+    *,
+    v_shape: bool = False,
 ) -> Schedule:
     return Schedule(
         name=name,
         num_ranks=len(rows),
         num_micro_batches=num_micro_batches,
         num_chunks=num_chunks,
+        v_shape=v_shape,
         actions=tuple(map(tuple, rows)),
     )
 

@@ -16,6 +16,7 @@ from llmcourse.base.arguments import require_each
 from llmcourse.model import Transformer
 from llmcourse.model.decoder import HoldsRotations
 from llmcourse.model.moe import Routing
+from llmcourse.parallel.pipeline.schedules import stage_at
 from llmcourse.parallel.world import Axis
 
 
@@ -23,7 +24,7 @@ def stages_of(num_layers: int, num_ranks: int, num_chunks: int = 1) -> list[rang
     """Return the layers of every stage, in the order of the model.
 
     Where layers cannot be shared out evenly, the earlier stages have one more: the last stage has
-    the head to compute besides.  Stage s lives on rank s mod p, as its chunk s div p.
+    the head to compute besides.
 
     Args:
         num_layers: L.
@@ -107,8 +108,10 @@ class Stage(HoldsRotations):
         return self.project(self.norm(x), weight)
 
 
-def cut(model: Transformer, num_ranks: int, rank: int, num_chunks: int = 1) -> list[Stage]:
-    """Return the stages of one rank, by chunk.
+def cut(
+    model: Transformer, num_ranks: int, rank: int, num_chunks: int = 1, *, v_shape: bool = False
+) -> list[Stage]:
+    """Return the stages of one rank, by chunk; which they are, `stage_at` says.
 
     Let go of the model afterwards, so that the memory of the other stages is free.
 
@@ -118,7 +121,8 @@ def cut(model: Transformer, num_ranks: int, rank: int, num_chunks: int = 1) -> l
     if not 0 <= rank < num_ranks:
         raise ValueError(f"ranks are 0 to {num_ranks - 1}, got {rank}")
     layers = stages_of(len(model.blocks), num_ranks, num_chunks)
-    return [Stage(model, each) for each in layers[rank::num_ranks]]
+    mine = [stage_at(rank, chunk, num_ranks, v_shape=v_shape) for chunk in range(num_chunks)]
+    return [Stage(model, layers[stage]) for stage in mine]
 
 
 @torch.no_grad()
@@ -126,7 +130,8 @@ def sync_tied(stages: Sequence[Any], axis: Axis) -> None:
     """Add up the two gradients of a tied embedding, on the ranks of the first and last stage.
 
     Both ranks add the same two numbers, so they go on with the same bits.  Every rank of the axis
-    has to call this, after `run_schedule`; without a tied head, or on one rank, nothing happens.
+    has to call this, after `run_schedule`.  Nothing happens without a tied head, nor where one rank
+    has both stages: there they share one parameter, and its gradient is the sum.
 
     Args:
         stages: of this rank, by chunk.
@@ -135,7 +140,7 @@ def sync_tied(stages: Sequence[Any], axis: Axis) -> None:
     if axis.size == 1 or not stages[0].config.tied_head:
         return
     with axis.collective("sync_tied"):
-        if axis.index not in (0, axis.size - 1):
+        if stages[0].is_first == stages[-1].is_last:
             return
         p = stages[0 if axis.index == 0 else -1].embedding
         mine = torch.zeros_like(p) if p.grad is None else p.grad.contiguous()

@@ -7,7 +7,7 @@ is there.  A rank does its actions one after the other.
 from collections import Counter
 from typing import NamedTuple
 
-from llmcourse.parallel.pipeline.schedules import KINDS, Action, Schedule
+from llmcourse.parallel.pipeline.schedules import KINDS, Action, Schedule, stage_at
 
 
 class Place(NamedTuple):
@@ -55,7 +55,8 @@ def needs(schedule: Schedule, rank: int, action: Action) -> Place | None:
     stage = schedule.stage(rank, action) + step
     if step == 0 or not 0 <= stage < schedule.num_stages:
         return None
-    chunk, source = divmod(stage, schedule.num_ranks)
+    chunk, at = divmod(stage, schedule.num_ranks)
+    source = stage_at(at, chunk, schedule.num_ranks, v_shape=schedule.v_shape) % schedule.num_ranks
     if action.kind == "F":
         return Place(source, Action("F", action.micro_batch, chunk))
     whole = Action("B", action.micro_batch, chunk)
