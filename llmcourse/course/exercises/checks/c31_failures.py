@@ -224,7 +224,7 @@ def check_3(t, follow):
 
 def check_4(t, run_watched):
     """31.4 A watchdog"""
-    steady = [0.02] * 120  # some three seconds of steps of 20 ms
+    steady = [0.02] * 80  # some two seconds of steps of 20 ms
     # Rank 1 dies after three steps; the others would work for longer.
     died = run_watched([(steady, "finish"), ([0.02] * 3, "crash"), (steady, "finish")], 1.0)
     t(
