@@ -70,7 +70,7 @@ def second_by_second(failures, duration, interval, save, restart):
     spent = {"kept": 0, "lost": 0, "saving": 0, "restarting": 0}
     fails, unsaved, phase, left = set(failures), 0, "training", interval
     for second in range(duration):
-        for _ in range(2):  # what is complete comes before a failure, and a restart may take no time
+        for _ in range(2):  # what is complete comes first, and a restart may take no time
             while not left:
                 if phase == "training":
                     phase, left = "saving", save
