@@ -1,7 +1,6 @@
 """Hidden tests of the exercises of chapter 31."""
 
 import math
-from decimal import Decimal
 
 import numpy as np
 
@@ -66,108 +65,61 @@ def check_2(t, call, rng):
     t.close(tie[1], (50, 100 / 127, 100 / 127), "two equally good intervals", relative=1e-9)
 
 
-def shares(load):
-    """Return for 0, 1, 2, ... spares the share of time spent waiting, and Poisson's tail."""
-    n = np.arange(60 + 12 * math.ceil(math.sqrt(load) + load))
-    logs = n * math.log(load) - np.cumsum(np.log(np.maximum(n, 1)))
-    terms = np.exp(logs - logs.max())
-    waiting = terms / np.cumsum(terms)  # Erlang's formula as a quotient of sums, by lines
-    more = np.cumsum(terms[::-1])[::-1] / terms.sum()  # n or more in repair
-    return waiting[1:], more[1:]
+def second_by_second(failures, duration, interval, save, restart):
+    """Follow a run from each second to the next."""
+    spent = {"kept": 0, "lost": 0, "saving": 0, "restarting": 0}
+    fails, unsaved, phase, left = set(failures), 0, "training", interval
+    for second in range(duration):
+        for _ in range(2):  # what is complete comes first, and a restart may take no time
+            while not left:
+                if phase == "training":
+                    phase, left = "saving", save
+                else:
+                    spent["kept"] += unsaved  # after a restart there is none
+                    unsaved, phase, left = 0, "training", interval
+            if second in fails:
+                fails.remove(second)
+                spent["lost"] += unsaved
+                unsaved, phase, left = 0, "restarting", restart
+        unsaved += phase == "training"
+        if phase != "training":
+            spent[phase] += 1
+        left -= 1
+    spent["kept"] += unsaved
+    return tuple(spent.values())
 
 
 def check_3(t, call, rng):
-    """From a load near 0 to one of hundreds, for limits from one in a million to more than half."""
-    for scale in (0.01, 0.3, 1, 2.5, 7, 20, 60, 150):
-        load = scale * rng.uniform(0.8, 1.25)
-        for limit in (1e-6 * rng.uniform(1.1, 3), rng.uniform(0.005, 0.02), rng.uniform(0.2, 0.7)):
-            mtbf_h, broken = rng.uniform(0.5, 40), rng.uniform(0.3, 1)
-            repair_h = load * mtbf_h / broken
-            right = tuple(int(np.argmax(share < limit)) for share in shares(load))
-            answer = call("spares_needed", mtbf_h, broken, repair_h, limit)
-            case = f"{load:.3f} in repair on average, limit {limit:.2g}"
+    """Runs with rare and frequent failures, in saves and in restarts."""
+    for mean_gap in (3, 12, 40, 150):
+        for save, restart in ((2, 5), (0, 7), (4, 0), (9, 30)):
+            interval, duration = rng.randrange(1, 30), rng.randrange(200, 900)
+            number = min(duration // mean_gap, duration - 1)
+            failures = sorted(rng.sample(range(1, duration), number))
+            right = second_by_second(failures, duration, interval, save, restart)
+            answer = call("follow", failures, duration, interval, save, restart)
+            case = f"{number} failures, {interval} + {save} s, restarts of {restart} s"
             t.equal(answer, right, case)
-    t.equal(call("spares_needed", 3.0, 0.0, 24.0, 0.001), (0, 0), "nothing breaks")
-    t.equal(call("spares_needed", 3.0, 0.5, 0.0, 0.001), (0, 0), "repairs that take no time")
-    t.equal(call("spares_needed", 8.0, 0.25, 96.0, 0.75)[0], 1, "a limit that is just reached")
-
-
-def digits_of(text):
-    """Return the number of digits behind the point."""
-    return len(text.split(".")[1]) if "." in text else 0
-
-
-def agrees(text, numerator, denominator):
-    """Say whether a text may be printed for numerator / denominator, in whole numbers."""
-    shift = 10 ** digits_of(text)
-    printed = int(text.replace(".", ""))
-    return abs(printed * denominator - numerator * shift) * 2 <= denominator
-
-
-def printed_as(numerator, denominator, digits, rng):
-    """Return numerator / denominator rounded, a half by chance up or down."""
-    doubled = 2 * numerator * 10**digits
-    unit, rest = divmod(doubled, 2 * denominator)
-    if rest > denominator or (rest == denominator and rng.random() < 0.5):
-        unit += 1
-    return f"{Decimal(unit).scaleb(-digits):f}"
-
-
-def moved(text, units):
-    """Return a text with some units of its last digit more."""
-    return f"{Decimal(text) + Decimal(units).scaleb(-digits_of(text)):f}"
-
-
-def expected(counts, printed, claims):
-    """Return the verdicts."""
-    total = sum(counts)
-    good = [agrees(text, 100 * n, total) for text, n in zip(printed, counts, strict=True)]
-    said = []
-    for places, text in claims:
-        column = sum(Decimal(printed[i]) for i in places)
-        added = agrees(text, int(column * 1_000), 1_000)
-        if agrees(text, 100 * sum(counts[i] for i in places), total):
-            said.append("fits")
-        elif added:
-            said.append("rounded twice" if all(good[i] for i in places) else "inherited")
-        else:
-            said.append("misprint")
-    return ["fits" if g else "misprint" for g in good], said
+    right = second_by_second([24, 36, 41], 60, 10, 2, 5)
+    answer = call("follow", [24, 36, 41], 60, 10, 2, 5)
+    t.equal(answer, right, "failures as a save ends, as a restart ends")
 
 
 def check_4(t, call, rng):
-    """Tables with and without misprints; claims of all four sorts."""
-    for total, num_rows in ((16, 3), (32, 5), (400, 6), (419, 18), (1_000, 30), (7_777, 12)):
-        cuts = sorted(rng.sample(range(1, total), num_rows - 1))
-        counts = [high - low for low, high in zip([0, *cuts], [*cuts, total], strict=True)]
-        for digits in (0, 1, 2):
-            printed = [printed_as(100 * n, total, digits, rng) for n in counts]
-            for _ in range(rng.randrange(3)):
-                place = rng.randrange(num_rows)
-                printed[place] = moved(printed[place], rng.choice((1, 2, 10, 30)))
-            claims = [(list(range(num_rows)), "100")]
-            for size in (1, 2, 2, 3, num_rows // 2, num_rows // 2, num_rows - 1, num_rows):
-                places = sorted(rng.sample(range(num_rows), max(1, size)))
-                share = 100 * sum(counts[i] for i in places)
-                claims.append((places, printed_as(share, total, rng.randrange(3), rng)))
-                column = int(1_000 * sum(Decimal(printed[i]) for i in places))
-                claims.append((places, printed_as(column, 1_000, rng.randrange(3), rng)))
-                claims.append((places, moved(claims[-1][1], rng.choice((1, 2, 20)))))
-            right = expected(counts, printed, claims)
-            case = f"{num_rows} rows, {total} in all, {digits} digits"
-            t.equal(call("verdicts", counts, printed, claims), right, case)
-    # One row in sixteen: each half, rounded down and up, and a unit beyond.
-    for n in (1, 3, 5, 7, 9, 11, 13, 15):
-        texts = [f"{(Decimal(n) * 100 / 16 + Decimal(d) / 100):.1f}" for d in (-15, -5, 5, 15)]
-        answer = call("verdicts", [n, 16 - n], ["99", "99"], [([0], text) for text in texts])
-        t.equal(answer[1], ["misprint", "fits", "fits", "misprint"], f"{n} of 16")
-    # A misprint in the table, and one that cancels it.
-    wrong = rng.randrange(1, 9)
-    printed = [f"{20 - wrong}.0", f"{20 + wrong}.0", "60.0"]
-    claims = [([0, 1], "40.0"), ([0, 2], f"{80 - wrong}.0"), ([1, 2], "80"), ([2], "60")]
-    right = (["misprint", "misprint", "fits"], ["fits", "inherited", "fits", "fits"])
-    t.equal(call("verdicts", [3, 3, 9], printed, claims), right, "two misprints that cancel")
-    claims = [([0, 1], "66.6"), ([0, 1, 2], "99.9"), ([0, 2], "66.7"), ([0, 1, 2], "100.0")]
-    answer = call("verdicts", [7, 7, 7], ["33.3"] * 3, claims)
-    right = (["fits"] * 3, ["rounded twice", "rounded twice", "fits", "fits"])
-    t.equal(answer, right, "three thirds")
+    """Real processes: one that dies, one that hangs, and slow ones."""
+    rank = rng.randrange(4)
+    steady = ([0.02] * 80, "finish")
+    plans = [steady] * 4
+    plans[rank] = ([0.02] * rng.randrange(1, 4), "crash")
+    found = call("run_watched", plans, 1.0)
+    t.equal(found["said"], (rank, "dead"), f"rank {rank} of 4 dies")
+    t.equal(found["running"], [], "the others are ended")
+    plans[rank] = ([0.02], "hang")
+    done = (rank + 1) % 4
+    plans[done] = ([], "finish")
+    found = call("run_watched", plans, 0.7)
+    t.equal(found["said"], (rank, "hung"), f"rank {rank} of 4 hangs, rank {done} has finished")
+    t(0.7 <= found["took_s"] < 2.1, "the hang is noticed in time")
+    t.equal(found["running"], [], "the others are ended")
+    found = call("run_watched", [([0.3] * 3, "finish"), ([], "finish")], 0.7)
+    t.equal(found["said"], None, "slow, but alive")

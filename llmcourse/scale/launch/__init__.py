@@ -1,6 +1,6 @@
 """Jobs for clusters: the training command, in a script for Slurm or a manifest for Kubernetes.
 
-Taught in: chapters/31_failures.ipynb, chapters/38_orchestration.ipynb
+Taught in: chapters/38_orchestration.ipynb
 """
 
 from typing import TYPE_CHECKING

@@ -2,7 +2,6 @@
 
 import math
 import random
-from llmcourse.scale.cluster import LLAMA3_INTERRUPTIONS
 
 
 def check_1(t, outlook):
@@ -167,150 +166,117 @@ def check_2(t, tuned):
     )
 
 
-def check_3(t, spares_needed):
-    """31.3 Spares, counted twice"""
-    # 419 in 54 days, repairs of a day: on average 24 / 3.09 = 7.76 nodes are in repair.
-    mtbf_h = 54 * 24 / 419
-    answer = spares_needed(mtbf_h, 1.0, 24.0, 0.01)
+def check_3(t, follow):
+    """31.3 A run, second by second"""
+    t.equal(
+        follow([], 40, 10, 2, 5),
+        (34, 0, 6, 0),
+        "without a failure, 40 s are three segments of 10 + 2 s and four seconds of training. "
+        "They count as kept: the run still stands at the end",
+        "without a failure",
+    )
+    t.equal(
+        follow([24], 40, 10, 2, 5),
+        (30, 0, 5, 5),
+        "at second 24 the second save is just complete, and nothing is lost. The restart ends at "
+        "second 29, and from there a whole new interval begins, until second 39: saves do not come "
+        "at fixed times of the clock",
+        "a failure as a save ends, and a whole new interval",
+    )
+    t.equal(
+        follow([27], 40, 10, 2, 5),
+        (28, 3, 4, 5),
+        "after the failure at second 27 the three seconds since the save are lost, the restart "
+        "takes until second 32, and eight seconds of training are kept",
+        "the example of the text",
+    )
+    t.equal(
+        follow([23], 40, 10, 2, 5),
+        (20, 10, 5, 5),
+        "at second 23 the second save is not complete: its ten seconds of training are lost, and "
+        "the one second that it took counts as saving. After the restart one more segment fits",
+        "a save that is cut off saves nothing",
+    )
+    t.equal(
+        follow([6, 9], 40, 10, 2, 5),
+        (22, 6, 4, 8),
+        "the failure at second 9 comes in the restart that began at 6. Three seconds of it are "
+        "spent, a new one takes until second 14, and no training is lost twice",
+        "a restart that fails begins anew",
+    )
+    # A day with some failures: 200 seconds between two on average.
+    dice = random.Random(4)
+    failures = sorted(dice.sample(range(1, 86_400), 432))
+    day = follow(failures, 86_400, 60, 5, 20)
     t(
-        answer is None or answer[0] != 8,
-        "on average 7.76 nodes are in repair, and you rounded that up. The number fluctuates: with "
-        "8 spares the run waits for 16 % of the time",
-        "the mean number in repair is not enough",
-    )
-    t(
-        answer is None or answer[0] != 15 or answer[1] < 15,
-        "Erlang's c is one more than the spares: the run waits when *more* nodes than there are "
-        "spares are in repair. 14 spares are c = 15 lines",
-        "spares and lines differ by one",
-    )
-    t(
-        answer is None or answer[1] != 16,
-        "Poisson: with 15 spares no node is missing as long as 15 are in repair. You asked for "
-        "N ≥ k; a node is missing from N > k on",
-        "a node is missing when more are in repair than stand by",
-    )
-    t(
-        answer is None or answer[1] != 0,
-        "Poisson: you took the chance that *exactly* k nodes are in repair. For k = 0 it is small "
-        "because so many are; a node is missing for every N > k, and these chances add up",
-        "the chances of all larger numbers count",
+        sum(day) == 86_400,
+        "the four numbers add up to something other than the 86,400 seconds of the day",
+        "every second is accounted for",
     )
     t.equal(
-        answer,
-        (14, 15),
-        "with 7.76 nodes in repair on average the run waits for less than 1 % of the time from 14 "
-        "spares on. Poisson says 15, since it lets nodes break while the run stands still",
-        "14 spares by waiting time, 15 by Poisson",
-    )
-    # GPUs and hosts broke in 268 + 53 of the 419 cases.
-    t.equal(
-        spares_needed(mtbf_h, 321 / 419, 24.0, 0.01),
-        (12, 12),
-        "321 of the 419 interruptions broke a node, and only they need a spare: 5.94 nodes are in "
-        "repair on average",
-        "a bug needs no spare",
-    )
-    t.equal(
-        [spares_needed(10.0, 1.0, 10.0, limit) for limit in (0.7, 0.6, 0.3)],
-        [(0, 0), (0, 1), (1, 1)],
-        "with one node in repair on average and no spare, the run waits for half of the time and "
-        "P(N > 0) is 63 %; with one spare it is 20 % and 26 %. No spare at all may be enough",
-        "the search begins at 0 spares",
-    )
-    t.equal(
-        spares_needed(10.0, 1.0, 10.0, 0.5),
-        (1, 1),
-        "without a spare the run waits for exactly half of the time, and that is not *below* 0.5",
-        "a limit that is just reached is not kept",
-    )
-    t.equal(
-        [spares_needed(mtbf_h, *setting) for setting in ((1.0, 6.0, 0.01), (0.0, 24.0, 0.01))],
-        [(6, 6), (0, 0)],
-        "repairs of 6 hours instead of 24 make 6 spares out of 14; and if nothing breaks, none is "
-        "needed",
-        "shorter repairs need fewer spares",
-    )
-    t.equal(
-        spares_needed(1.0, 1.0, 400.0, 0.01),
-        (425, 447),
-        "with 400 nodes in repair on average, 425 spares are enough by waiting time and 447 by "
-        "Poisson. A rule such as mean + 3 roots is for one limit only",
-        "400 in repair, 25 on top",
+        day,
+        (61_337, 11_637, 5_161, 8_265),
+        "on a day with 432 failures each second belongs somewhere: go through the cases of the "
+        "text, in particular failures in restarts and in saves",
+        "a day with 432 failures",
     )
 
 
-def check_4(t, verdicts):
-    """31.4 The table that does not add up"""
-    counts = [cause.count for cause in LLAMA3_INTERRUPTIONS]
-    printed = [str(cause.printed_percent) for cause in LLAMA3_INTERRUPTIONS]
-    everything = list(range(18))
-    of_gpus, of_hosts, of_software = (
-        [i for i, cause in enumerate(LLAMA3_INTERRUPTIONS) if cause.part == part]
-        for part in ("GPU", "host", "software")
+def check_4(t, run_watched):
+    """31.4 A watchdog"""
+    steady = [0.02] * 80  # some two seconds of steps of 20 ms
+    # Rank 1 dies after three steps; the others would work for longer.
+    died = run_watched([(steady, "finish"), ([0.02] * 3, "crash"), (steady, "finish")], 1.0)
+    t(
+        died["said"] != (1, "hung"),
+        "rank 1 died, and you waited for the deadline to notice: its exit code says so at once",
+        "a death is not a silence",
     )
     t.equal(
-        verdicts(counts, printed, []),
-        (["misprint"] + ["fits"] * 17, []),
-        "148 of 419 is 35.3 %, and 30.1 is printed; the 17 others fit their counts. Divide by the "
-        "sum of the counts, and leave the printed column as it is: that its sum is 94.9 is a "
-        "result of the misprint",
-        "one misprint among 18 rows",
+        died["said"],
+        (1, "dead"),
+        "rank 1 ended with an exit code other than 0: it is dead",
+        "a worker that died",
+    )
+    t(
+        not died["running"],
+        "when rank 1 had died, other workers were left running: kill all of them",
+        "no worker is left running",
+    )
+    # Slow, but alive: a step of 0.3 s, four times, with a deadline of 0.8 s; rank 1 is done soon.
+    fine = run_watched([([0.3] * 4, "finish"), ([0.02], "finish")], 0.8)
+    t(
+        fine["said"] != (0, "hung"),
+        "rank 0 works for longer than the deadline, but leaves a heartbeat every 0.3 s: the clock "
+        "starts again with each of them",
+        "the clock starts with each heartbeat",
+    )
+    t(
+        fine["said"] is None or fine["said"][0] != 1,
+        "rank 1 had finished, with exit code 0. Silence after that is neither death nor a hang",
+        "who has finished may be silent",
+    )
+    t(
+        fine["said"] is None and not fine["running"],
+        "all workers finished, and `watch` returns None then, not earlier",
+        "all have finished",
+    )
+    # Rank 0 hangs after two steps, while the others go on with theirs.
+    hung = run_watched([([0.02] * 2, "hang"), (steady, "finish"), (steady, "finish")], 0.6)
+    t(
+        hung["said"] is not None and hung["took_s"] < 2.0,
+        "rank 0 hung while the others went on, and you did not notice in time: each rank needs a "
+        "clock of its own, which the heartbeats of others do not set back",
+        "each rank has its own clock",
     )
     t.equal(
-        verdicts([5, 11], ["31.2", "68.8"], [([0], "31.3"), ([1], "68.7")]),
-        (["fits", "fits"], ["fits", "fits"]),
-        "5 of 16 are 31.25 %, exactly in the middle: 31.2 and 31.3 both fit, as do 68.7 and 68.8. "
-        "Python's `round` knows one of them only, and with floats 31.3 - 31.25 is more than 0.05",
-        "halves may be rounded either way",
+        hung["said"],
+        (0, "hung"),
+        "rank 0 runs and has left no heartbeat for longer than the deadline: it hangs",
+        "a worker that hangs",
     )
-    t.equal(
-        verdicts([3, 4], ["43", "57.1"], [([0], "42.86"), ([0], "42.90"), ([0], "42.9")]),
-        (["fits", "fits"], ["fits", "misprint", "fits"]),
-        "3 of 7 are 42.857 %: 43, 42.9 and 42.86 are three ways to round it, and 42.90 promises a "
-        "digit that is wrong. The unit is that of the last digit in the text",
-        "the text says to how many digits it is rounded",
-    )
-    t.equal(
-        verdicts([3, 4], ["42.8", "57.2"], []),
-        (["misprint", "misprint"], []),
-        "42.8 and 57.2 are less than a unit away from 42.857 and 57.143, and more than half a "
-        "unit: no rounding makes them",
-        "half a unit, and not a whole one",
-    )
-    t.equal(
-        verdicts(counts, printed, [(of_gpus, "64.0"), (everything, "100"), (of_software, "13.4")]),
-        (["misprint"] + ["fits"] * 17, ["fits"] * 3),
-        "268 of 419 are 64.0 %, all rows are 100 %, and 56 are 13.4 %: a claim is judged by the "
-        "counts first, whatever is printed in its rows",
-        "claims are judged by the counts",
-    )
-    t.equal(
-        verdicts(counts, printed, [(of_gpus, "58.7"), (of_gpus, "59"), ([0], "30.1")]),
-        (["misprint"] + ["fits"] * 17, ["inherited"] * 3),
-        "30.1 + 17.2 + 4.5 + 4.1 + 1.4 + 1.4 = 58.7: whoever says so, or 59, has added the column, "
-        "and inherits the misprint of its first row",
-        "58.7 % of GPUs is inherited from the first row",
-    )
-    t.equal(
-        verdicts(counts, printed, [(of_gpus, "68.7"), (of_software, "14.3"), ([0], "31.0")])[1],
-        ["misprint"] * 3,
-        "these claims agree with neither the counts nor the printed column: a misprint in a row "
-        "does not excuse a claim that was not added from it",
-        "a claim with a mistake of its own",
-    )
-    t.equal(
-        verdicts(counts, printed, [(of_hosts, "12.7"), (of_hosts, "12.6")])[1],
-        ["rounded twice", "fits"],
-        "the eight rows of hosts fit, and add up to 12.7; 53 of 419 are 12.6 %. No row is wrong: "
-        "the error is a sum of roundings",
-        "12.7 % of hosts has been rounded twice",
-    )
-    # Two misprints that cancel: the sum of the column is right, and two rows are not.
-    t.equal(
-        verdicts([25, 25, 50], ["20.0", "30.0", "50.0"], [([0, 1], "50.0"), ([0, 2], "70.0")]),
-        (["misprint", "misprint", "fits"], ["fits", "inherited"]),
-        "20.0 and 30.0 are wrong for 25 and 25 of 100, and together right: the claim of 50.0 fits "
-        "the counts, and that comes first",
-        "two misprints that cancel",
+    t(
+        hung["took_s"] >= 0.6,
+        "a hang is reported when the deadline has passed since the last heartbeat, not before",
+        "the deadline is kept",
     )
