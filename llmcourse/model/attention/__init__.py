@@ -1,4 +1,4 @@
-"""Attention: rotary positions, masks, three equal forms, and their backward passes.
+"""Attention: rotary positions, masks, three equal forms, their backward passes, latent attention.
 
 Taught in: chapters/11_attention.ipynb, chapters/13_norm_rope_silu.ipynb, chapters/17_targets_and_masks.ipynb, chapters/19_llama_backward.ipynb, chapters/36_long_context.ipynb
 """  # noqa: E501 - one line, which tests and pages read
@@ -26,6 +26,11 @@ if TYPE_CHECKING:
         attention_flash,
         flash_backward,
         flash_forward,
+    )
+    from llmcourse.model.attention.latent import (
+        LatentCache,
+        latent_attention,
+        latent_attention_absorbed,
     )
     from llmcourse.model.attention.masks import causal_mask, document_mask, sliding_window_mask
     from llmcourse.model.attention.rope_scaling import LLAMA_3_1, RopeScaling
