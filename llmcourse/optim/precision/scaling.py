@@ -164,7 +164,8 @@ def quantize(
     factors = largest.clamp(min=torch.finfo(x.dtype).tiny)
     if scales == "power of two":
         mantissa, exponent = torch.frexp(factors)  # mantissa from 0.5, below 1
-        factors = torch.ldexp(torch.ones(()), exponent - (mantissa == 0.5).int())
+        exponent = exponent - (mantissa == 0.5).int()
+        factors = (exponent + 127 << 23).view(torch.float32)
     elif scales == "e4m3":
         whole = (largest.amax() / E4M3.largest).clamp(min=torch.finfo(x.dtype).tiny)
         factors = whole * round_to(largest / whole, E4M3)
