@@ -217,13 +217,12 @@ def check_3(t, in_blocks):
     rounded = in_blocks([6.0, 2.5, 1.75, 5.0, 0.25, -3.5], 6)[1]
     t(
         rounded[1] != 3,
-        "2.5 lies in the middle between 2 and 3, and you went up: 2 is at an even place of the list",
+        "2.5 lies in the middle between 2 and 3, and you went up: 2 has an even place in the list",
         "in the middle, to the even place: here down",
     )
     t(
         rounded[2] != 1.5,
-        "1.75 lies in the middle between 1.5 and 2, and you went down: 2 is at an even place of the "
-        "list",
+        "1.75 lies in the middle between 1.5 and 2, and you went down: 2 has an even place",
         "in the middle, to the even place: here up",
     )
     t.equal(
