@@ -62,21 +62,31 @@ def check_2(t, call, rng):
 
 
 def check_3(t, call, rng):
-    """Number after number: each block of 128 that is begun adds a scale."""
-    sizes = [1, 127, 128, 257, rng.randrange(2, 999) * 128 + rng.randrange(1, 128)]
-    sizes += [128 * rng.randrange(10**6, 10**9), rng.randrange(10**9, 10**12)]
-    formats = ("fp32", "bf16", "fp8")
-    plans = [("bf16", "fp32", "fp8", True), ("fp8", "bf16", "bf16", False)]
-    plans += [("fp32", "fp32", "fp32", True)]
-    plans += [(*rng.choices(formats, k=3), bool(rng.randrange(2)))]
-    for n in sizes:
-        row = {"fp32": 4 * n, "bf16": 2 * n, "fp8": n + 4 * ((n + 127) // 128)}
-        for weights, gradients, means, master in plans:
-            kept = [means, means] + ["fp32"] * master
-            optimizer = sum(row[name] for name in kept)
-            right = (optimizer, optimizer + sum(row[name] for name in (weights, gradients)))
-            answer = call("state_bytes", n, weights, gradients, means, master)
-            t.equal(answer, right, f"{n} parameters: {weights}, {gradients}, {means}, {master}")
+    """The scale by the number's own exponent, the nearest of fifteen numbers by sorting."""
+    sizes = (0, 0.5, 1, 1.5, 2, 3, 4, 6)
+    for case in range(8):
+        size = rng.choice([1, 3, 16, 32])
+        numbers = []
+        for _ in range(rng.randrange(1, 5)):
+            unit = 2.0 ** rng.randrange(-30, 30)
+            some = [rng.uniform(-6, 6), rng.choice(sizes), 2.5, -1.75, 5.0, 0.25, -1.25, 0.75]
+            numbers += [unit * rng.choice(some) for _ in range(size)]
+        numbers += [0.0] * size + [rng.uniform(1, 9)] * rng.randrange(size)
+        scales, rounded = [], []
+        for start in range(0, len(numbers), size):
+            block = numbers[start : start + size]
+            # largest = m 2^e with m from 0.5 to 1, and 6 is 0.75 times 8
+            m, e = math.frexp(max(map(abs, block)))
+            scale = math.ldexp(1.0, e - 3 + (m > 0.75)) if m else 1.0
+            scales.append(scale)
+            for x in block:
+                by_distance = sorted(
+                    range(8),
+                    key=lambda i, x=x, scale=scale: (abs(abs(x) - sizes[i] * scale), i % 2),
+                )
+                rounded.append(math.copysign(sizes[by_distance[0]] * scale, x))
+        answer = call("in_blocks", numbers, size)
+        t.equal(answer, (scales, rounded), f"case {case}: {len(numbers)} numbers, blocks of {size}")
 
 
 LOWER = ("linear", "attention")

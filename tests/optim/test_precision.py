@@ -12,7 +12,7 @@ from llmcourse import loss, model
 from llmcourse.base import checks, runtime
 from llmcourse.model import attention, ops
 from llmcourse.optim import precision
-from llmcourse.optim.precision import BF16, E4M3, E5M2, FP16, FP32, FloatFormat
+from llmcourse.optim.precision import BF16, E2M1, E4M3, E5M2, FP16, FP32, FloatFormat
 
 TORCH = {
     "bf16": torch.bfloat16,
@@ -171,6 +171,7 @@ def test_the_average_notices_rounding_to_the_nearest():
         ({"mantissa_bits": 0}, "mantissa_bits must be 1 or greater"),
         ({"bias": 0}, "bias must be 1 or greater"),
         ({"has_infinity": False}, "has no infinity"),
+        ({"has_nan": False}, "has an infinity, and so it has a NaN"),
     ],
 )
 def test_impossible_formats_are_refused(changes, message):
@@ -185,6 +186,44 @@ def test_bits_are_those_of_float32_alone():
         precision.encode(torch.zeros(2, dtype=torch.float64), BF16)
     with pytest.raises(ValueError, match="8 bits, got 256"):
         E4M3.value(256)
+
+
+# --- four bits, which torch cannot cast to
+
+FOUR_BITS = [0, 0.5, 1, 1.5, 2, 3, 4, 6]
+"""What the codes 0 to 7 of e2m1 stand for; 8 to 15 are their negatives."""
+
+
+def by_table(x):
+    """The code of the nearest of the fifteen numbers; in the middle the even one."""
+    sign = 8 * (math.copysign(1, x) < 0)
+    return sign + min(range(8), key=lambda code: (abs(FOUR_BITS[code] - abs(x)), code % 2))
+
+
+def by_table_halves_up(x):
+    sign = 8 * (math.copysign(1, x) < 0)
+    return sign + min(range(8), key=lambda code: (abs(FOUR_BITS[code] - abs(x)), -code))
+
+
+def four_bit_inputs():
+    points = torch.tensor(FOUR_BITS)
+    x = torch.cat([points, (points[1:] + points[:-1]) / 2, torch.tensor([6.1, 7, 1e30, 1e-40])])
+    x = torch.cat([x, *(torch.nextafter(x, torch.tensor(s * math.inf)) for s in (1, -1))])
+    return torch.cat([x, -x, torch.randn(200, generator=torch.Generator().manual_seed(0)) * 3])
+
+
+def test_four_bits_round_as_a_table_of_their_fifteen_numbers_says():
+    x = four_bit_inputs()
+    codes = precision.encode(x, E2M1).tolist()
+    assert codes == [by_table(n) for n in x.tolist()]
+    assert codes != [by_table_halves_up(n) for n in x.tolist()]
+    values = FOUR_BITS + [-n for n in FOUR_BITS]
+    assert precision.decode(torch.arange(16), E2M1).tolist() == values
+    assert [E2M1.value(code) for code in range(16)] == values
+    assert (E2M1.largest, E2M1.smallest_normal, E2M1.smallest) == (6, 1, 0.5)
+    assert precision.round_to(torch.tensor([-math.inf]), E2M1).tolist() == [-6]
+    with pytest.raises(ValueError, match="e2m1 has no NaN"):
+        precision.encode(torch.tensor([math.nan]), E2M1)
 
 
 # --- scales
@@ -262,25 +301,119 @@ def test_a_scaler_used_in_another_order_is_refused():
             precision.LossScaler(**settings)
 
 
-@pytest.mark.parametrize("power_of_two", [False, True])
-@pytest.mark.parametrize("block", [None, 4, 32])
-@pytest.mark.parametrize("fmt", [E4M3, E5M2, FP16], ids=lambda f: f.name)
-def test_quantised_numbers_are_near(fmt, block, power_of_two):
-    x = torch.randn(5, 64, generator=torch.Generator().manual_seed(0)) * 1e-3
+BLOCKS = [None, 4, 32, (4, 16)]
+SCALES = ["float32", "power of two", "e4m3"]
+
+
+def uneven(seed=0):
+    """A matrix with rows and entries of very different sizes."""
+    x = torch.randn(8, 64, generator=torch.Generator().manual_seed(seed)) * 1e-3
     x[2] *= 100
-    scaled = precision.quantize(x, fmt, block=block, power_of_two=power_of_two)
-    parts = x.flatten() if block is None else x.unflatten(-1, (-1, block))
-    largest = parts.abs().amax(-1, keepdim=True)
-    error = (scaled.numbers() - x).reshape(parts.shape).abs()
-    # Half a distance: relative where numbers are normal, absolute where they are subnormal.
-    step = fmt.smallest * largest / fmt.largest * (2 if power_of_two else 1)
-    assert (error <= 0.5 * fmt.epsilon * parts.abs() + 0.51 * step).all()
-    assert error.max() > 0
-    if not power_of_two:
-        found = scaled.numbers().reshape(parts.shape).abs().amax(-1, keepdim=True)
-        torch.testing.assert_close(found, largest, rtol=1e-6, atol=0)
-    else:
-        assert torch.equal(torch.frexp(scaled.scales).mantissa, 0.5 + 0 * scaled.scales)
+    x[5, 7] = 3.0
+    return x
+
+
+def pieces(x, block):
+    """The blocks of a matrix, in loops, as (places, piece)."""
+    rows, columns = (1, block) if isinstance(block, int) else block or x.shape
+    for i in range(0, x.shape[0], rows):
+        for j in range(0, x.shape[1], columns):
+            yield (i // rows, j // columns), x[i : i + rows, j : j + columns]
+
+
+@pytest.mark.parametrize("scales", SCALES)
+@pytest.mark.parametrize("block", BLOCKS)
+@pytest.mark.parametrize("fmt", [E2M1, E4M3, E5M2, FP16], ids=lambda f: f.name)
+def test_every_block_is_divided_by_its_own_scale(fmt, block, scales):
+    x = uneven()
+    scaled = precision.quantize(x, fmt, block=block, scales=scales)
+    numbers, whole = scaled.numbers(), float(x.abs().max()) / fmt.largest / 448
+    there = dict(pieces(numbers, block))
+    for place, piece in pieces(x, block):
+        scale = float(piece.abs().max()) / fmt.largest
+        if scales == "power of two":
+            scale = 2.0 ** math.ceil(math.log2(scale))
+        elif scales == "e4m3":
+            share = torch.tensor(scale / whole).to(torch.float8_e4m3fn)
+            scale = whole * float(share)
+        found = scaled.scales if block is None else scaled.scales[place]
+        assert float(found) == pytest.approx(scale, rel=1e-6)
+        shares = piece / found if found > 0 else torch.zeros_like(piece)
+        assert torch.equal(there[place], precision.round_to(shares, fmt) * found)
+    assert not torch.equal(numbers, x)
+
+
+@pytest.mark.parametrize("scales", SCALES)
+@pytest.mark.parametrize("fmt", [E4M3, E5M2], ids=lambda f: f.name)
+def test_a_scaled_cast_is_torchs(fmt, scales):
+    x = uneven()
+    scaled = precision.quantize(x, fmt, block=32, scales=scales)
+    spread = scaled.scales.repeat_interleave(32, 1)
+    bound = fmt.largest  # torch makes NaN of what is beyond e4m3; ours is the largest
+    theirs = (x / spread).clamp(-bound, bound).to(TORCH[fmt.name]).float() * spread
+    assert torch.equal(scaled.numbers(), theirs)
+
+
+def floored(x, fmt, block):
+    """A scale that is rounded down, as the standard of 2023 allows: the largest entry overflows."""
+    scaled = precision.quantize(x, fmt, block=block, scales="power of two")
+    return precision.Scaled(
+        precision.encode(2 * x / precision.scaling._spread(scaled.scales, x.shape), fmt),
+        scaled.scales / 2,
+        fmt,
+    )
+
+
+def saturated(scaled, x):
+    """Whether an entry stands for less than itself by more than half a distance."""
+    return bool(((x.abs() - scaled.numbers().abs()) > 0.51 * E4M3.epsilon * x.abs()).any())
+
+
+def test_scales_that_are_powers_of_two_fit_eight_bits_and_never_saturate():
+    x = uneven() + 1e-4  # nothing subnormal
+    scaled = precision.quantize(x, E4M3, block=32, scales="power of two")
+    assert torch.equal(scaled.scales.to(torch.float8_e8m0fnu).float(), scaled.scales)
+    x[0, 0] = 448 * float(scaled.scales[0, 0])  # exactly the largest number
+    again = precision.quantize(x, E4M3, block=32, scales="power of two")
+    assert torch.equal(again.scales, scaled.scales)
+    assert again.codes[0, 0] == E4M3.largest_code
+    large = torch.full((1, 32), 500.0)
+    assert not saturated(precision.quantize(large, E4M3, block=32, scales="power of two"), large)
+    assert saturated(floored(large, E4M3, 32), large)
+
+
+@given(power=st.integers(-20, 20))
+def test_a_tensor_times_a_power_of_two_has_the_same_codes(power):
+    x = uneven()
+    for fmt, block, scales in (
+        (E4M3, 32, "power of two"),
+        (E2M1, 16, "e4m3"),
+        (E5M2, None, "float32"),
+    ):
+        one = precision.quantize(x, fmt, block=block, scales=scales)
+        other = precision.quantize(x * 2.0**power, fmt, block=block, scales=scales)
+        assert torch.equal(one.codes, other.codes)
+        assert torch.equal(one.scales * 2.0**power, other.scales)
+
+
+@pytest.mark.parametrize(("fmt", "block"), [(E4M3, 32), (E2M1, 32), (E2M1, (4, 4)), (E5M2, None)])
+def test_what_was_rounded_with_powers_of_two_stays(fmt, block):
+    once = precision.quantize(uneven(), fmt, block=block, scales="power of two").numbers()
+    again = precision.quantize(once, fmt, block=block, scales="power of two").numbers()
+    assert torch.equal(once, again)
+
+
+def test_a_block_too_small_for_its_scale_becomes_zero():
+    x = torch.ones(1, 32)
+    x[0, 16:] = 1e-7  # e4m3 has nothing between 0 and 2^-9, and the largest scale is 448
+    scaled = precision.quantize(x, E2M1, block=16, scales="e4m3")
+    assert scaled.scales.tolist()[0][1] == 0
+    assert torch.equal(scaled.numbers(), (x == 1).float())
+    zeros = torch.zeros(2, 16)
+    for scales in SCALES:
+        assert torch.equal(
+            precision.quantize(zeros, E2M1, block=16, scales=scales).numbers(), zeros
+        )
 
 
 def test_blocks_protect_small_numbers_from_a_large_one():
@@ -298,6 +431,10 @@ def test_zeros_need_no_scale_and_bad_input_is_refused():
     assert torch.equal(zeros.numbers(), torch.zeros(2, 8))
     with pytest.raises(ValueError, match="must divide the last axis of"):
         precision.quantize(torch.ones(2, 6), E4M3, block=4)
+    with pytest.raises(ValueError, match="must divide the last axes of"):
+        precision.quantize(torch.ones(2, 6), E4M3, block=(4, 2))
+    with pytest.raises(ValueError, match="must divide the last axis of"):
+        precision.quantize(torch.ones(()), E4M3, block=1)
     with pytest.raises(ValueError, match="not finite"):
         precision.quantize(torch.tensor([1.0, math.nan]), E4M3)
 

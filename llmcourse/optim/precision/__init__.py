@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING
 from llmcourse import lazy
 
 if TYPE_CHECKING:
-    from llmcourse.optim.precision.formats import BF16, E4M3, E5M2, FORMATS, FP16, FP32, FloatFormat
+    from llmcourse.optim.precision.formats import (
+        BF16,
+        E2M1,
+        E4M3,
+        E5M2,
+        FORMATS,
+        FP16,
+        FP32,
+        FloatFormat,
+    )
     from llmcourse.optim.precision.master import MasterWeights
     from llmcourse.optim.precision.policy import POLICY, autocast_dtype
     from llmcourse.optim.precision.rounding import bits_of, decode, encode, round_to

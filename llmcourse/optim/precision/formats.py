@@ -29,6 +29,8 @@ class FloatFormat:
     has_infinity: bool = True
     """Whether the highest exponent is kept for infinity and NaN; otherwise only its last code,
     all ones, is NaN, and the rest are numbers."""
+    has_nan: bool = True
+    """Whether there is a NaN; otherwise every code is a number."""
     overflow: Overflow = "infinity"
     """What a number that is too large becomes; infinity itself follows the same rule."""
 
@@ -39,6 +41,8 @@ class FloatFormat:
         require_fields(self, "bias", least=1, most=127)
         if self.overflow == "infinity" and not self.has_infinity:
             raise ValueError(f"{self.name} has no infinity: overflow must be largest")
+        if self.has_infinity and not self.has_nan:
+            raise ValueError(f"{self.name} has an infinity, and so it has a NaN")
 
     @property
     def bits(self) -> int:
@@ -54,11 +58,13 @@ class FloatFormat:
     def largest_code(self) -> int:
         """Bits of the largest finite number."""
         everything = (1 << (self.bits - 1)) - 1
-        return self.infinity_code - 1 if self.has_infinity else everything - 1
+        if self.has_infinity:
+            return self.infinity_code - 1
+        return everything - 1 if self.has_nan else everything
 
     @property
     def nan_code(self) -> int:
-        """Bits of one NaN: the quiet one, its first mantissa bit set."""
+        """Bits of one NaN, where there is one: the quiet one, its first mantissa bit set."""
         quiet = self.infinity_code | (1 << (self.mantissa_bits - 1))
         return quiet if self.has_infinity else (1 << (self.bits - 1)) - 1
 
@@ -129,5 +135,19 @@ E5M2 = FloatFormat(name="fp8 e5m2", exponent_bits=5, mantissa_bits=2, bias=15)
 Source: Micikevicius et al. 2022, table 1, https://arxiv.org/abs/2209.05433
 """
 
+E2M1 = FloatFormat(
+    name="fp4 e2m1",
+    exponent_bits=2,
+    mantissa_bits=1,
+    bias=1,
+    has_infinity=False,
+    has_nan=False,
+    overflow="largest",
+)
+"""0, 0.5, 1, 1.5, 2, 3, 4, 6 and their negatives: every code is a number.
+
+Source: Rouhani et al. 2023, https://arxiv.org/abs/2310.10537
+"""
+
 FORMATS = {f.name: f for f in (FP32, BF16, FP16, E4M3, E5M2)}
-"""Every format by its name."""
+"""The formats of eight bits or more, by their names: those that have a NaN."""

@@ -28,7 +28,7 @@ def encode(x: Float[Tensor, "*shape"], fmt: FloatFormat) -> Int[Tensor, "*shape"
         int64 codes, `fmt.bits` wide: sign, exponent, mantissa.
 
     Raises:
-        ValueError: if x is not float32.
+        ValueError: if x is not float32, or has a NaN where the format has none.
 
     Source:
         IEEE 754-2019, section 4.3.1 (roundTiesToEven).
@@ -123,5 +123,8 @@ def _put_together(
     code = significand + ((exponent - 1) << fmt.mantissa_bits)
     beyond = fmt.infinity_code if fmt.overflow == "infinity" else fmt.largest_code
     code = torch.where((code > fmt.largest_code) | x.isinf(), beyond, code)
-    code = torch.where(x.isnan(), fmt.nan_code, code)
+    if fmt.has_nan:
+        code = torch.where(x.isnan(), fmt.nan_code, code)
+    elif x.isnan().any():
+        raise ValueError(f"{fmt.name} has no NaN")
     return code | (bits_of(x) >> 31) << (fmt.bits - 1)

@@ -2,15 +2,15 @@
 
 import math
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from llmcourse.base.arguments import require
-from llmcourse.optim.precision.formats import FloatFormat
-from llmcourse.optim.precision.rounding import decode, encode
+from llmcourse.optim.precision.formats import E4M3, FloatFormat
+from llmcourse.optim.precision.rounding import decode, encode, round_to
 
 
 class LossScaler:
@@ -105,58 +105,94 @@ class LossScaler:
         self.value, self.good_steps = float(state["scale"]), int(state["good_steps"])
 
 
+Scales = Literal["float32", "power of two", "e4m3"]
+"""In which format the scale of a block is kept."""
+
+
 class Scaled(NamedTuple):
-    """A tensor in a narrow format, and the factor of each block of its last axis."""
+    """A tensor in a narrow format, and the scale of each of its blocks."""
 
     codes: Int[Tensor, "*shape"]
     scales: Float[Tensor, "*blocks"]
-    """One per block; a single one, without axes, for the whole tensor."""
+    """One per block, in the order of the blocks; a single one, without axes, for all."""
     fmt: FloatFormat
 
     def numbers(self) -> Float[Tensor, "*shape"]:
         """Return the float32 numbers that it stands for."""
-        values = decode(self.codes, self.fmt)
-        if self.scales.ndim == 0:
-            return values * self.scales
-        size = values.shape[-1] // self.scales.shape[-1]
-        return values * self.scales.repeat_interleave(size, dim=-1)
+        return decode(self.codes, self.fmt) * _spread(self.scales, self.codes.shape)
 
 
 def quantize(
     x: Float[Tensor, "*shape"],
     fmt: FloatFormat,
     *,
-    block: int | None = None,
-    power_of_two: bool = False,
+    block: int | tuple[int, int] | None = None,
+    scales: Scales = "float32",
 ) -> Scaled:
     """Divide by a scale, so that the largest entry becomes the largest number, and round::
 
         scale = max |x| / largest;   codes = encode(x / scale)
 
+    The scale itself is kept in few bits where `scales` says so: as the next power of two above
+    (8 bits of exponent, e8m0: MXFP8, MXFP4), or rounded to e4m3 in parts of a float32 scale of the
+    whole tensor, which makes the largest of them 448 (NVFP4)::
+
+        scale = 2^ceil(log2(max |x| / largest))
+        scale = t e4m3(max |x| / (largest t)),   t = (max |x| of the tensor) / (448 largest)
+
     Args:
         x: float32 numbers, finite.
         fmt: the format.
-        block: entries of the last axis that share a scale; None: the whole tensor shares one.
-        power_of_two: the next power of two above, which costs no rounding error of its own.
+        block: entries of the last axis that share a scale, or (rows, columns) of the last two
+            axes; None: the whole tensor shares one.
+        scales: the format of the scales.
 
     Raises:
-        ValueError: if a block does not divide the last axis, or an entry is not finite.
+        ValueError: if a block does not divide the axes, or an entry is not finite.
 
     Source:
         Micikevicius et al. 2022, section 3.1, https://arxiv.org/abs/2209.05433 (tensor);
-        DeepSeek-AI 2024, section 3.3.2, https://arxiv.org/abs/2412.19437 (blocks of 128);
-        Rouhani et al. 2023, https://arxiv.org/abs/2310.10537 (blocks of 32, powers of two)
+        DeepSeek-AI 2024, section 3.3.2, https://arxiv.org/abs/2412.19437 (128; 128 x 128);
+        Rouhani et al. 2023, https://arxiv.org/abs/2310.10537 (32, powers of two), rounded up as
+        Mishra et al. 2025, https://arxiv.org/abs/2506.08027, recommend;
+        NVIDIA 2025, https://arxiv.org/abs/2509.25149 (16, e4m3)
     """
     if not x.isfinite().all():
         raise ValueError("an entry is not finite: a scale taken from it would ruin the others")
-    if block is not None and (block < 1 or x.ndim == 0 or x.shape[-1] % block):
-        raise ValueError(f"block must divide the last axis of {tuple(x.shape)}, got {block}")
-    parts = x if block is None else x.unflatten(-1, (-1, block))
-    largest = parts.abs().amax() if block is None else parts.abs().amax(-1)
-    scales = largest / fmt.largest
-    if power_of_two:
-        scales = torch.exp2(torch.log2(scales).ceil())
+    largest = _largest(x, block) / fmt.largest
     # All zeros have the scale 0: the least normal number keeps the division finite.
-    scales = scales.clamp(min=torch.finfo(x.dtype).tiny)
-    shares = parts / (scales if block is None else scales.unsqueeze(-1))
-    return Scaled(encode(shares.reshape(x.shape), fmt), scales, fmt)
+    factors = largest.clamp(min=torch.finfo(x.dtype).tiny)
+    if scales == "power of two":
+        mantissa, exponent = torch.frexp(factors)  # mantissa from 0.5, below 1
+        exponent = exponent - (mantissa == 0.5).int()
+        factors = (exponent + 127 << 23).view(torch.float32)
+    elif scales == "e4m3":
+        whole = (largest.amax() / E4M3.largest).clamp(min=torch.finfo(x.dtype).tiny)
+        factors = whole * round_to(largest / whole, E4M3)
+    spread = _spread(factors, x.shape)
+    shares = torch.where(spread > 0, x / spread, 0.0)  # a scale that e4m3 rounds to 0
+    return Scaled(encode(shares, fmt), factors, fmt)
+
+
+def _largest(
+    x: Float[Tensor, "*shape"], block: int | tuple[int, int] | None
+) -> Float[Tensor, "*blocks"]:
+    """Return the largest size of an entry in each block, or in all of x."""
+    if block is None:
+        return x.abs().amax()
+    sizes = (block,) if isinstance(block, int) else block
+    own = x.shape[-len(sizes) :]
+    if x.ndim < len(sizes) or any(b < 1 or n % b for n, b in zip(own, sizes, strict=True)):
+        axes = "last axis" if len(sizes) == 1 else "last axes"
+        raise ValueError(f"block must divide the {axes} of {tuple(x.shape)}, got {block}")
+    found = x.abs()
+    for axis, b in zip(range(-len(sizes), 0), sizes, strict=True):
+        found = found.unflatten(axis, (-1, b)).amax(axis)
+    return found
+
+
+def _spread(scales: Float[Tensor, "*blocks"], shape: torch.Size) -> Float[Tensor, "*shape"]:
+    """Return a scale for each entry."""
+    for axis in range(scales.ndim):
+        scales = scales.repeat_interleave(shape[axis] // scales.shape[axis], dim=axis)
+    return scales

@@ -176,97 +176,81 @@ def check_2(t, scaled_steps):
     t.equal(scaled_steps([], 4.0, 1), ([], [4.0]), "without steps, one scale", "no step")
 
 
-def check_3(t, state_bytes):
-    """27.3 280, 564, 847, 1,129"""
-    answer = state_bytes(1_000, "bf16", "bf16", "fp32", True)
+def check_3(t, in_blocks):
+    """27.3 A scale for every block"""
+    answer = in_blocks([7.0, -3.0, 1.0, 0.4], 4)
     t(
-        isinstance(answer, list | tuple) and len(answer) == 2,
-        "return two numbers: bytes of the optimizer state, and of the whole state",
-        "two numbers",
+        isinstance(answer, list | tuple) and [len(part) for part in answer] == [1, 4],
+        "return two lists: a scale for each block, and a number for each number",
+        "a scale for each block, and a number for each number",
     )
-    # Three formats in which no two mistakes give the same.
-    optimizer, whole = state_bytes(1_000, "fp32", "bf16", "bf16", False)
+    scales, rounded = answer
     t(
-        optimizer != 2_000,
-        "you counted one running mean: AdamW keeps two for every weight, the mean of the gradient "
-        "and that of its square",
-        "two running means",
-    )
-    t(
-        optimizer != 8_000,
-        "you took the means in the format of the weights: they have one of their own",
-        "the means have their own format",
+        abs(scales[0] - 7 / 6) > 1e-6,
+        "your scale is 7/6, which would bring 7 to 6 exactly: but a scale is a power of two here, "
+        "the next one above",
+        "a scale is a power of two",
     )
     t(
-        optimizer != 6_000,
-        "you counted the gradients with the optimizer state: they are new in every step, and the "
-        "optimizer only reads them",
-        "gradients are not optimizer state",
+        scales[0] != 1,
+        "your scale is 1, rounded down: 7 over 1 is beyond 6, the largest size, and is clipped",
+        "the scale is rounded up",
     )
     t(
-        whole not in (6_000, 8_000),
-        "you left the gradients out of the whole state, or the weights: both stay beside what the "
-        "optimizer keeps",
-        "weights and gradients are part of the whole",
+        rounded[0] not in (4, -4),
+        "your 7 became 4, which is what the four bits say: times the scale of 2 it stands for 8",
+        "a number is its size times the scale",
     )
-    t(
-        tuple(answer) != (8_000, 16_000),
-        "you counted the master copy with the weights: it belongs to the optimizer state, for it "
-        "is what the optimizer updates",
-        "the master copy is part of the optimizer state",
-    )
+    t(rounded[1] != 3, "your -3 became 3: the sign has a bit of its own, keep it", "the sign stays")
     t.equal(
         answer,
-        (12_000, 16_000),
-        "1,000 parameters in mixed precision: 12,000 bytes for the optimizer, 16,000 in all",
-        "mixed precision: 12 and 16 bytes for each weight",
-    )
-    t(
-        tuple(state_bytes(1_000, "bf16", "bf16", "bf16", False)) != (8_000, 12_000),
-        "you added a master copy because the weights are bf16: `master` says that there is none. "
-        "Updates will be lost, but bytes are counted here",
-        "no master copy where there is none",
-    )
-    seventy = 70_553_706_496
-    plans = [
-        ("bf16", "bf16", "bf16", False),
-        ("fp32", "fp32", "fp32", False),
-        ("bf16", "bf16", "fp32", True),
-        ("bf16", "fp32", "fp32", True),
-    ]
-    t.equal(
-        [[round(b / 1e9) for b in state_bytes(seventy, *plan)] for plan in plans],
-        [[282, 564], [564, 1_129], [847, 1_129], [847, 1_270]],
-        "the 70B: all in bf16, all in float32, mixed, and mixed with float32 gradients",
-        "282 (told as 280), 564, 847, 1,129 and 1,270 GB",
-    )
-    t(
-        tuple(state_bytes(1_280, "bf16", "bf16", "fp8", True)) != (7_680, 12_800),
-        "you left out the scales: 1,280 numbers in fp8 are ten blocks, and have ten scales of 4 "
-        "bytes",
-        "fp8 comes with scales",
-    )
-    t(
-        tuple(state_bytes(100, "fp8", "bf16", "bf16", True)) != (800, 1_100),
-        "100 numbers are a block, though not a whole one: it has a scale. Round up",
-        "a short block has a scale too",
+        ([2.0], [8.0, -3.0, 1.0, 0.0]),
+        "7, -3, 1 and 0.4 over 2 are 3.5, -1.5, 0.5 and 0.2: they become 4, -1.5, 0.5 and 0",
+        "7, -3, 1 and 0.4",
     )
     t.equal(
-        [
-            state_bytes(1_280, "bf16", "bf16", "fp8", True),
-            state_bytes(129, "fp8", "fp8", "fp8", False),
-            state_bytes(0, "fp8", "fp8", "fp8", True),
-        ],
-        [(7_760, 12_880), (274, 548), (0, 0)],
-        "129 numbers take two scales, and each of the two means has its own: 129 + 8 bytes a row",
-        "each row has its own scales",
+        in_blocks([6.0], 1),
+        ([1.0], [6.0]),
+        "6 fits with a scale of 1: the smallest power of two that is not below 6/6",
+        "the largest size itself",
+    )
+    rounded = in_blocks([6.0, 2.5, 1.75, 5.0, 0.25, -3.5], 6)[1]
+    t(
+        rounded[1] != 3,
+        "2.5 lies in the middle between 2 and 3, and you went up: 2 has an even place in the list",
+        "in the middle, to the even place: here down",
+    )
+    t(
+        rounded[2] != 1.5,
+        "1.75 lies in the middle between 1.5 and 2, and you went down: 2 has an even place",
+        "in the middle, to the even place: here up",
     )
     t.equal(
-        state_bytes(seventy, "bf16", "bf16", "fp8", True)[0],
-        427_731_845_632,
-        "with means in fp8 the optimizer of the 70B takes 428 GB in place of 847",
-        "with means in fp8: 428 GB",
+        rounded,
+        [6.0, 2.0, 2.0, 4.0, 0.0, -4.0],
+        "2.5, 1.75, 5, 0.25 and -3.5 lie in the middle, and become 2, 2, 4, 0 and -4",
+        "every middle",
     )
+    scales, rounded = in_blocks([6_000.0, 1.0, 0.001, 0.002], 2)
+    t(
+        rounded[2] != 0,
+        "0.001 became 0: it was divided by the scale of another block, that of 6,000. Each block "
+        "takes its own largest entry",
+        "small numbers survive beside another block",
+    )
+    t.equal(
+        (scales, rounded),
+        ([1_024.0, 2**-11], [6_144.0, 0.0, 2**-10, 2**-9]),
+        "6,000 has the scale 1,024, at which 1 is lost; 0.002 has the scale 2**-11",
+        "two blocks",
+    )
+    t.equal(
+        in_blocks([0.0, 0.0, 3.0], 2),
+        ([1.0, 0.5], [0.0, 0.0, 3.0]),
+        "a block of zeros has the scale 1, and the last block may be shorter",
+        "zeros, and a short block",
+    )
+    t.equal(in_blocks([], 4), ([], []), "no number, no block", "no number")
 
 
 def check_4(t, under_autocast):
