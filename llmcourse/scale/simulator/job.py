@@ -8,7 +8,7 @@ from llmcourse.base.arguments import require_fields
 from llmcourse.model import ModelConfig
 from llmcourse.parallel.mesh import Split
 from llmcourse.scale.cost.layout import LLAMA_3, Precision
-from llmcourse.scale.cost.model import FORGOTTEN, Forgotten, training_flop_per_token
+from llmcourse.scale.cost.model import MENU, Forgotten, training_flop_per_token
 from llmcourse.scale.simulator.cluster import Cluster
 
 Scores = Literal["kept", "again", "fused"]
@@ -25,7 +25,7 @@ class Job:
     """How it is split, its micro-batches and its pipeline."""
     batch_size: int
     """Sequences of a step, over all ranks."""
-    recompute: Forgotten = "nothing"
+    recompute: Forgotten | Literal["cheap"] = "nothing"
     """What a layer computes again in backward."""
     scores: Scores = "fused"
     """What becomes of the scores of attention."""
@@ -42,9 +42,9 @@ class Job:
         """Reject what cannot be split so."""
         split, config = self.split, self.config
         split.check_model(config)
-        if self.recompute not in FORGOTTEN:
+        if self.recompute not in MENU:
             raise ValueError(
-                f"recompute must be one of {', '.join(FORGOTTEN)}, got {self.recompute!r}"
+                f"recompute must be one of {', '.join(MENU)}, got {self.recompute!r}"
             )
         if self.scores not in get_args(Scores):
             raise ValueError(
