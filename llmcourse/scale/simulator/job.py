@@ -35,6 +35,9 @@ class Job:
     """Whether messages of dp travel behind a micro-batch, and those of pp behind computation."""
     zero_stage: int = 1
     """Of data parallelism, see `parallel.zero.traffic_bytes`."""
+    shards: int | None = None
+    """Ranks that share out what stage 3 shards; None is all of dp and cp.  Where there are more of
+    those, gradients of equal shards are summed as well (HSDP)."""
     precision: Precision = LLAMA_3
     """Bytes of numbers."""
 
@@ -43,14 +46,19 @@ class Job:
         split, config = self.split, self.config
         split.check_model(config)
         if self.recompute not in MENU:
-            raise ValueError(
-                f"recompute must be one of {', '.join(MENU)}, got {self.recompute!r}"
-            )
+            raise ValueError(f"recompute must be one of {', '.join(MENU)}, got {self.recompute!r}")
         if self.scores not in get_args(Scores):
             raise ValueError(
                 f"scores must be one of {', '.join(get_args(Scores))}, got {self.scores!r}"
             )
         require_fields(self, "batch_size", least=1)
+        if self.shards is not None:
+            size = split.dp * split.cp
+            if self.zero_stage != 3 or split.pp > 1 or size % self.shards:
+                raise ValueError(
+                    f"shards must divide dp x cp = {size}, at stage 3 and without a pipeline, got "
+                    f"{self.shards}"
+                )
         shares = split.batch_shares * split.micro_batches
         if self.batch_size % shares:
             raise ValueError(
@@ -86,7 +94,8 @@ class Step:
     bytes_by_part: dict[str, int | float]
     """Of memory: weights, gradients, optimizer state, activations."""
     sent_bytes: dict[str, int | float] = field(repr=False)
-    """By axis, hidden or not, without what recomputation sends again."""
+    """By axis, hidden or not, without what recomputation sends again; copies are gradients of equal
+    shards (HSDP)."""
 
     @property
     def seconds(self) -> float:

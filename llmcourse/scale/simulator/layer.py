@@ -140,7 +140,9 @@ def _exchange(sent: int | float, job: Job, cluster: Cluster) -> float:
     ep, inner = job.split.ep, job.split.tp
     inside = max(1, min(ep, cluster.hardware.domain // inner))
     away = sent * (ep - inside) / (ep - 1)
-    return max((sent - away) / cluster.hop_rate(inside * inner), away / cluster.hop_rate(ep * inner))
+    return max(
+        (sent - away) / cluster.hop_rate(inside * inner), away / cluster.hop_rate(ep * inner)
+    )
 
 
 def layer_bytes(job: Job) -> dict[str, tuple[int | float, int | float]]:

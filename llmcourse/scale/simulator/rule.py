@@ -1,13 +1,14 @@
 """A layout by five questions in order, in place of trying all layouts.
 
-1. Does every replica get a sequence?  Where there are more GPUs than sequences, cp and tp must cut.
+1. Is the batch large enough?  Every replica needs a sequence, and every GPU `TOKENS` of a step.
 2. Do the activations fit?  If not: compute again what is cheap; cut each sequence (cp), down to
-   `SLICE` tokens; then cut each layer (tp), as far as the domain's links reach; only then compute
-   whole blocks again.
-3. Does the state fit?  With ZeRO-1; else with ZeRO-3, if its messages hide behind a micro-batch;
-   else in stages (pp).
-4. Of a mixture, ep cuts the experts, as far as the domain's links reach.
-5. Is the bubble small?  As many chunks as there are; if it is larger than `BUBBLE`, cut more.
+   `SLICE` tokens; then cut each layer (tp), as far as the domain's links reach; then compute whole
+   blocks again; and only then take thinner slices.
+3. Does the state fit?  With ZeRO-1; else with ZeRO-3 over as few GPUs as will do, if its messages
+   hide behind a micro-batch; else in stages (pp), as few as will do.
+4. Of a mixture, ep cuts the experts, as far as the domain's links reach; tp cuts nothing.
+5. Is the bubble small?  As many chunks as there are layers; if it is larger than `BUBBLE`, this
+   number of stages is none, and the next cut of question 2 has its turn.
 """
 
 from collections.abc import Iterator
@@ -20,10 +21,14 @@ from llmcourse.parallel.mesh import Split
 from llmcourse.parallel.pipeline import bubble_share
 from llmcourse.scale.simulator.cluster import Cluster
 from llmcourse.scale.simulator.job import Job, Step
+from llmcourse.scale.simulator.search import sharding
 from llmcourse.scale.simulator.step import simulate_job
 
 Menu = Literal["nothing", "cheap", "block"]
 """What may be computed again."""
+
+TOKENS = 1_024
+"""Of a step, for each GPU: with fewer, messages and waiting take most of the time."""
 
 SLICE = 2_048
 """Tokens of a sequence below which cp does not cut: real products lose speed there."""
@@ -44,8 +49,14 @@ def choose(config: ModelConfig, cluster: Cluster, *, num_tokens: int) -> Step:
         num_tokens: of a step, over all GPUs.
 
     Raises:
-        ValueError: if none will do.
+        ValueError: if the batch is too small for so many GPUs, or nothing fits.
     """
+    each = num_tokens // cluster.num_gpus
+    if each < TOKENS:
+        raise ValueError(
+            f"a step has {each:,} tokens for each of {cluster.num_gpus:,} GPUs, and the rule wants "
+            f"{TOKENS:,}: take a larger batch, or at most {num_tokens // TOKENS:,} GPUs"
+        )
     for job in candidates(config, cluster, num_tokens // config.context_length):
         step = simulate_job(job, cluster)
         exposed = job.zero_stage == 3 and step.seconds_by_part["dp"] > EXPOSED * step.seconds
@@ -67,13 +78,14 @@ def candidates(config: ModelConfig, cluster: Cluster, batch_size: int) -> Iterat
             split = _split(config, batch_size, dp=left // pp, pp=pp, cp=cp, ep=ep, tp=tp)
             if split is None:
                 continue
-            for stage, recompute in product((1, 3) if pp == 1 else (1,), menu):
+            for (stage, shards), recompute in product(sharding(split, cluster), menu):
                 yield Job(
                     config=config,
                     split=split,
                     batch_size=batch_size,
                     recompute=recompute,
                     zero_stage=stage,
+                    shards=shards,
                 )
 
 

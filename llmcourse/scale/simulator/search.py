@@ -53,6 +53,18 @@ def splits(config: ModelConfig, cluster: Cluster, batch_size: int) -> Iterator[S
                     )
 
 
+def sharding(split: Split, cluster: Cluster) -> list[tuple[int, int | None]]:
+    """Return the stages of ZeRO for a split, with numbers of shards, those that wait least first.
+
+    With a pipeline it is stage 1: its many micro-batches would each gather all parameters again.
+    At stage 3 the ranks of a whole domain share, at least.
+    """
+    size, inner = split.dp * split.cp, split.tp * split.ep
+    least = max(2, min(size, cluster.hardware.domain // inner))
+    shards = [(3, n) for n in divisors(size) if n >= least] if split.pp == 1 else []
+    return [(1, None), *shards]
+
+
 def _powers(most: int) -> list[int]:
     return [2**n for n in range(most.bit_length()) if 2**n <= most]
 
@@ -63,7 +75,7 @@ def search(
     *,
     num_tokens: int,
     recompute: Sequence[str] = FORGOTTEN,
-    zero_stages: Sequence[int] = (1,),
+    sharded: bool = False,
 ) -> list[Step]:
     """Return the fastest step of every legal mesh that fits into memory, the fastest first.
 
@@ -75,7 +87,7 @@ def search(
         cluster: on what.
         num_tokens: of a step, over all GPUs; a multiple of the length.
         recompute: what a layer may compute again, of `scale.cost.MENU`, the cheapest first.
-        zero_stages: of data parallelism; stage 3 is tried without a pipeline alone.
+        sharded: whether ZeRO-3 is tried, too, without a pipeline, over all numbers of shards.
 
     Raises:
         ValueError: if no layout is legal, or none fits; then with the least that it needs, and the
@@ -87,7 +99,7 @@ def search(
             f"num_tokens must be a multiple of the {length:,} tokens of a sequence, "
             f"got {num_tokens:,}"
         )
-    menu = (recompute, zero_stages)
+    menu = (recompute, sharded)
     best, least = _tried(config, cluster, num_tokens // length, *menu)
     if least is None:
         raise ValueError(
@@ -109,15 +121,22 @@ def _tried(
     cluster: Cluster,
     batch_size: int,
     menu: Sequence[str],
-    stages: Sequence[int],
+    sharded: bool,
 ) -> tuple[dict[tuple[int, ...], Step], Step | None]:
     """Return the fastest step that fits of every mesh, and the step that needs least memory."""
     best: dict[tuple[int, ...], Step] = {}
     least: Step | None = None
     for split in splits(config, cluster, batch_size):
         mesh = tuple(split.sizes.values())
-        for stage in (s for s in stages if s < 3 or split.pp == 1):
-            job = Job(config=config, split=split, batch_size=batch_size, zero_stage=stage)
+        of_all = sharding(split, cluster) if sharded else [(1, None)]
+        for stage, shards in of_all:
+            job = Job(
+                config=config,
+                split=split,
+                batch_size=batch_size,
+                zero_stage=stage,
+                shards=shards,
+            )
             for recompute in menu:
                 step = simulate_job(replace(job, recompute=recompute), cluster)
                 if least is None or step.memory_bytes < least.memory_bytes:
@@ -134,10 +153,10 @@ def _nearest(
     cluster: Cluster,
     batch_size: int,
     menu: Sequence[str],
-    stages: Sequence[int],
+    sharded: bool,
 ) -> str:
     """Say on how many more GPUs a model fits."""
     for num_gpus in (cluster.num_gpus * 2**doublings for doublings in range(1, 15)):
-        if _tried(config, replace(cluster, num_gpus=num_gpus), batch_size, menu, stages)[0]:
+        if _tried(config, replace(cluster, num_gpus=num_gpus), batch_size, menu, sharded)[0]:
             return f"{num_gpus:,} GPUs, on which it fits"
     return "another accelerator"

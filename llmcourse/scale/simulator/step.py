@@ -68,7 +68,8 @@ def simulate_job(job: Job, cluster: Cluster) -> Step:
     stage["pp"] = _between_stages(job, cluster, sent["pp"] / m)
     seconds = {part: m * each for part, each in stage.items()}
     seconds["bubble"] = sum(seconds.values()) * _bubble(split)
-    seconds["dp"] = max(0.0, _data_seconds(job, cluster, sent["dp"]) - hidden)
+    travel = _data_seconds(job, cluster, sent["dp"]) + _copies_seconds(job, cluster, sent["copies"])
+    seconds["dp"] = max(0.0, travel - hidden)
     held, sharded = _held(job.config, split.pp, split.tp, split.ep), _sharded(job)
     seconds["optimizer"] = OPTIMIZER_BYTES * held / sharded / cluster.memory_rate
     memory = _memory(job, held, most)
@@ -127,16 +128,18 @@ def sent_bytes(job: Job) -> dict[str, int | float]:
         num_micro_batches=m,
         num_chunks=split.chunks,
     )
-    summed = zero.traffic_bytes(
-        _held(job.config, split.pp, split.tp, split.ep),
-        split.dp * split.cp,
-        job.zero_stage,
-        gradient_bytes=job.precision.gradient,
-        parameter_bytes=job.precision.parameter,
-    )
+    held, size = _held(job.config, split.pp, split.tp, split.ep), split.dp * split.cp
+    shards = job.shards or size
+    number = {"gradient_bytes": job.precision.gradient, "parameter_bytes": job.precision.parameter}
+    summed = zero.traffic_bytes(held, shards, job.zero_stage, **number)
+    copies = zero.traffic_bytes(held // shards, size // shards, 0, **number)
     layer = {axis: m * most * sum(both) for axis, both in layer_bytes(job).items()}
     between_stages = between["forward"] + between["backward"]
-    return layer | {"pp": between_stages, "dp": _times(job) * summed}
+    return layer | {
+        "pp": between_stages,
+        "dp": _times(job) * summed,
+        "copies": _times(job) * copies,
+    }
 
 
 def _times(job: Job) -> int:
@@ -170,10 +173,23 @@ def _data_seconds(job: Job, cluster: Cluster, sent: int | float) -> float:
     inside = min(split.cp, max(1, domain // inner))
     inside *= min(split.dp, max(1, domain // (inner * split.cp * split.pp)))
     span = split.num_ranks if split.dp > 1 else inner * split.cp
+    if job.shards:
+        size, inside, span = job.shards, min(job.shards, inside), job.shards * inner
     rate = cluster.ring(inside=inside, span=span, rings=inner * split.pp)
     # At stage 3 each layer is gathered twice and summed once; before, all layers together.
     rings = 3 * job.config.num_layers * _times(job) if job.zero_stage == 3 else 2
     return sent / rate + rings * (size - 1) * cluster.shares.message_s
+
+
+def _copies_seconds(job: Job, cluster: Cluster, sent: int | float) -> float:
+    """Return the seconds in which ranks with equal shards sum their gradients (HSDP)."""
+    split = job.split
+    copies = split.dp * split.cp // (job.shards or split.dp * split.cp)
+    if copies == 1:
+        return 0.0
+    inner = split.num_ranks // copies
+    wait = 2 * (copies - 1) * job.config.num_layers * _times(job) * cluster.shares.message_s
+    return sent / cluster.bandwidth(copies, inner) + wait
 
 
 # --- memory
@@ -194,7 +210,7 @@ def _held(config: ModelConfig, pp: int, tp: int, ep: int) -> int:
 
 def _sharded(job: Job) -> int:
     """Return over how many ranks ZeRO shares out the optimizer's state."""
-    return job.split.dp * job.split.cp if job.zero_stage else 1
+    return (job.shards or job.split.dp * job.split.cp) if job.zero_stage else 1
 
 
 def _memory(job: Job, held: int, layers: int) -> dict[str, int | float]:
@@ -210,8 +226,9 @@ def _memory(job: Job, held: int, layers: int) -> dict[str, int | float]:
     if job.recompute != "nothing":
         kept += _kept(job, "nothing")
     gathered = 2 * held / layers if job.zero_stage == 3 else 0  # a layer, and the one after it
+    weights = held / sharded + gathered if job.zero_stage == 3 else held
     return {
-        "weights": precision.parameter * (held / sharded + gathered if job.zero_stage == 3 else held),
+        "weights": precision.parameter * weights,
         "gradients": precision.gradient * held / (sharded if job.zero_stage >= 2 else 1),
         "optimizer": 12 * held / sharded,
         "activations": rows * kept,
