@@ -335,6 +335,7 @@ def price_table() -> str:
         "cp 4": {"cp": 4},
         "tp 2": {"tp": 2},
         "tp 4": {"tp": 4},
+        "tp 4 and cp 4": {"tp": 4, "cp": 4},
         "tp 8": {"tp": 8},
         "tp 16, across the network": {"tp": 16},
     }
@@ -402,7 +403,13 @@ def numbers() -> dict[str, Any]:
         if (step := picked(name, n))
     ]
     parameters = cost.num_parameters(large)
+    code = _chosen(MODELS["70B"][0], Cluster(num_gpus=512), 512)
+    sizes = code.job.split.sizes
     return {
+        "reached": f"{Cluster().product_flop_per_s / 1e12:.0f}",
+        "eight_cards": f"{Cluster().ring(inside=8, span=64, rings=1) / 1e9:.0f}",
+        "exposed": round(100 * simulator.rule.EXPOSED),
+        "code_says": f"{sizes} {code.mfu:.0%}",
         "rms": f"{100 * simulator.root_mean_square(simulator.validate(simulator.PREDICTED)):.1f}",
         "hide_eight": f"{tokens_to_hide(8):,.0f}",
         "hide_one": f"{tokens_to_hide(1):,.0f}",
@@ -495,6 +502,7 @@ def check(found: dict[str, Any]) -> None:
     for case in (moe, few):
         assert _chosen(*_row(*case)).seconds / best(*case).seconds > 1.25
     assert best(*few).job.split.tp == 2
+    check_by_hand()
     assert best(*moe).job.split.cp > 2
     assert best(*moe).job.recompute == "nothing"
     for name in ("1B", "8B"):
@@ -505,6 +513,30 @@ def check(found: dict[str, Any]) -> None:
     assert 0.6 < slow.mfu / fast.mfu < 0.72
     slow, fast = (_chosen(*_row("405B", 2_048, **at)) for at in ({"reached": SLOW}, {}))
     assert slow.mfu / fast.mfu > 0.96
+
+
+def check_by_hand() -> None:
+    """Check the worked example: a 70B on 64 GPUs."""
+    config, batch = MODELS["70B"]
+    parameters = cost.num_parameters(config) / 1e9
+    whole, cheap = (
+        config.num_layers * config.context_length * cost.kept_bytes(config, again) / 1e9
+        for again in ("nothing", "cheap")
+    )
+    room = 0.95 * 80
+    assert batch * config.context_length // 64 == 65_536
+    assert [round(x) for x in (whole, cheap, whole / 2, cheap / 2, whole / 4)] == [
+        180,
+        121,
+        90,
+        60,
+        45,
+    ]
+    assert (round(6 * parameters), round(18 * parameters / 64)) == (423, 20)
+    assert cheap / 2 + 18 * parameters / 64 > room > whole / 4 + 18 * parameters / 64
+    step = _chosen(*_row("70B", 64))
+    assert (layout(step), state(step)) == (f"cp 4 {HOP} dp 16", "ZeRO-3")
+    assert step.job.recompute == "nothing"
 
 
 def _row(name: str, num_gpus: int, **cluster: Any) -> tuple[ModelConfig, Cluster, int]:
