@@ -196,6 +196,8 @@ def test_what_the_rule_refuses():
         choose(EIGHT, Cluster(num_gpus=8_192), num_tokens=512 * 8_192)
     most = 512 * 8_192 // TOKENS
     assert choose(EIGHT, Cluster(num_gpus=most), num_tokens=512 * 8_192).fits
+    with pytest.raises(ValueError, match="a multiple of the 8,192 tokens of a sequence, got 8,193"):
+        choose(EIGHT, Cluster(num_gpus=1), num_tokens=8_193)
     with pytest.raises(ValueError, match="the rule finds no layout of 8 GPUs that fits"):
         choose(SEVENTY, Cluster(num_gpus=8), num_tokens=512 * 8_192)
 

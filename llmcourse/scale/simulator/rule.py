@@ -11,6 +11,7 @@
    number of stages is none, and the next cut of question 2 has its turn.
 """
 
+import math
 from collections.abc import Iterator
 from itertools import product
 from typing import Literal
@@ -49,8 +50,14 @@ def choose(config: ModelConfig, cluster: Cluster, *, num_tokens: int) -> Step:
         num_tokens: of a step, over all GPUs.
 
     Raises:
-        ValueError: if the batch is too small for so many GPUs, or nothing fits.
+        ValueError: if the batch is no whole number of sequences or too small for so many GPUs, or
+            nothing fits.
     """
+    if num_tokens < 1 or num_tokens % config.context_length:
+        raise ValueError(
+            f"num_tokens must be a multiple of the {config.context_length:,} tokens of a sequence, "
+            f"got {num_tokens:,}"
+        )
     each = num_tokens // cluster.num_gpus
     if each < TOKENS:
         raise ValueError(
@@ -64,13 +71,13 @@ def choose(config: ModelConfig, cluster: Cluster, *, num_tokens: int) -> Step:
             return step
     raise ValueError(
         f"the rule finds no layout of {cluster.num_gpus:,} GPUs that fits: take more of them, "
-        "or a larger batch"
+        "or ask search"
     )
 
 
 def candidates(config: ModelConfig, cluster: Cluster, batch_size: int) -> Iterator[Job]:
     """Yield layouts in the order in which the rule wants them."""
-    for cp, tp, ep, menu in _cuts(config, cluster.hardware.domain):
+    for cp, tp, ep, menu in _cuts(config, cluster):
         left, rest = divmod(cluster.num_gpus, cp * tp * ep)
         if rest or config.context_length % (2 * cp * tp) or config.num_heads % tp:
             continue
@@ -89,18 +96,22 @@ def candidates(config: ModelConfig, cluster: Cluster, batch_size: int) -> Iterat
                 )
 
 
-def _cuts(config: ModelConfig, domain: int) -> Iterator[tuple[int, int, int, tuple[Menu, ...]]]:
+def _cuts(
+    config: ModelConfig, cluster: Cluster
+) -> Iterator[tuple[int, int, int, tuple[Menu, ...]]]:
     """Yield cp, tp and ep, and what may be computed again with them.
 
     cp down to slices of `SLICE`, then tp as far as the domain reaches; the same with whole blocks
     computed again; and thinner slices as the last resort.  Experts are cut by ep, never by tp.
     """
+    domain = cluster.hardware.domain
     powers = [2**n for n in range(domain.bit_length()) if 2**n <= domain]
     most = max(1, config.context_length // SLICE).bit_length()
     thick, thin = [2**n for n in range(most)], [2 ** (most + n) for n in range(3)]
     cheap: tuple[Menu, ...] = ("nothing",) if config.num_experts else ("nothing", "cheap")
     if config.num_experts:
-        ep = max(n for n in powers if config.num_experts % n == 0)
+        shared = math.gcd(config.num_experts, cluster.num_gpus)
+        ep = max(n for n in divisors(shared) if n <= domain)
         usual, last = [(cp, 1, ep) for cp in thick], [(cp, 1, ep) for cp in thin]
     else:
         usual = [(cp, 1, 1) for cp in thick] + [(thick[-1], tp, 1) for tp in powers[1:]]

@@ -57,11 +57,12 @@ def sharding(split: Split, cluster: Cluster) -> list[tuple[int, int | None]]:
     """Return the stages of ZeRO for a split, with numbers of shards, those that wait least first.
 
     With a pipeline it is stage 1: its many micro-batches would each gather all parameters again.
-    At stage 3 the ranks of a whole domain share, at least.
+    At stage 3 the ranks of a domain share, at least, or as many as divide them.
     """
-    size, inner = split.dp * split.cp, split.tp * split.ep
-    least = max(2, min(size, cluster.hardware.domain // inner))
-    shards = [(3, n) for n in divisors(size) if n >= least] if split.pp == 1 else []
+    of_all = divisors(split.dp * split.cp)
+    domain = max(1, cluster.hardware.domain // (split.tp * split.ep))
+    least = max(n for n in of_all if n <= domain)
+    shards = [(3, n) for n in of_all if n >= max(2, least)] if split.pp == 1 else []
     return [(1, None), *shards]
 
 
