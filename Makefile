@@ -68,6 +68,7 @@ lint: $(READY) ## check style, import floors, notebooks and generated pages
 	@$(RUN) tools/api_pages.py --check
 	@$(RUN) -m tools.hardware_card --check
 	@$(RUN) -m tools.reference_card --check
+	@$(RUN) -m tools.layout_page --check
 	@$(RUN) -m tools.syllabi --check
 	@$(RUN) -m tools.kernel --check
 	@$(RUN) -m tools.look --check
@@ -82,6 +83,7 @@ format: $(READY) ## format the code, strip the notebooks, write the generated pa
 	@$(RUN) tools/api_pages.py
 	@$(RUN) -m tools.hardware_card
 	@$(RUN) -m tools.reference_card
+	@$(RUN) -m tools.layout_page
 	@$(RUN) -m tools.syllabi
 	@$(RUN) -m tools.kernel
 	@$(RUN) -m tools.look

@@ -126,16 +126,18 @@ export function simulate(c) {
   const [size, mine] = [c.dp * c.cp, held(c)];
   if (size > 1) {
     const each = c.zero ? c.gradient + (c.zero === 3 ? 2 : 1) * c.parameter : 2 * c.gradient;
-    const sent = (each * mine * (size - 1)) / size;
+    // At stage 3 every micro-batch gathers and sums anew, layer by layer.
+    const [anew, rings] = c.zero === 3 ? [m, 3 * L * m] : [1, 2];
+    const sent = (anew * each * mine * (size - 1)) / size;
     const inside = near(c, c.cp, c.tp) * near(c, c.dp, c.tp * c.cp * c.pp);
     const rate = ring(c, inside, c.tp * c.cp * (c.dp > 1 ? c.dp * c.pp : 1));
-    seconds.dp = Math.max(0, sent / rate + 2 * (size - 1) * c.reached.message_s - hidden);
+    seconds.dp = Math.max(0, sent / rate + rings * (size - 1) * c.reached.message_s - anew * hidden);
   }
   const sharded = c.zero ? size : 1;
   seconds.optimizer = (28 * mine) / sharded / memoryRate(c);
   const live = c.chunks > 1 ? Math.min(m * c.chunks, 2 * (c.pp - 1) + (c.chunks - 1) * c.pp + 1) : Math.min(m, c.pp);
   const bytes = {
-    weights: (c.parameter * mine) / (c.zero === 3 ? sharded : 1),
+    weights: c.parameter * (c.zero === 3 ? mine / sharded + (2 * mine) / most : mine),
     gradients: (c.gradient * mine) / (c.zero >= 2 ? sharded : 1),
     optimizer: (12 * mine) / sharded,
     activations: rows * (((most * live) / c.chunks) * kept(c, c.again) + (c.again === "nothing" ? 0 : kept(c, "nothing"))),

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         root_mean_square,
         validate,
     )
+    from llmcourse.scale.simulator.rule import BUBBLE, SLICE, TOKENS, choose
     from llmcourse.scale.simulator.search import search, splits
     from llmcourse.scale.simulator.step import simulate
 

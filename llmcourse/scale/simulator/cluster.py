@@ -42,7 +42,9 @@ REACHED = {
     "H100": Reached(products=0.803, attention=0.35, link=0.82),
     "B200": Reached(products=0.776, attention=0.35, link=0.82),
 }
-"""By accelerator.  An accelerator that is not here is taken to reach what an A100 reaches.
+REACHED |= {"H800": REACHED["H100"], "H200": REACHED["H100"], "GB200": REACHED["B200"]}
+"""By accelerator; H200, H800 and GB200 have the chips of an H100 and of a B200.  An accelerator
+that is not here is taken to reach what an A100 reaches.
 
 Source:
     products: S. Bekman, Machine Learning Engineering, table of maximum achievable matmul FLOPS,

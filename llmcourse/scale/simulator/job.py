@@ -8,7 +8,7 @@ from llmcourse.base.arguments import require_fields
 from llmcourse.model import ModelConfig
 from llmcourse.parallel.mesh import Split
 from llmcourse.scale.cost.layout import LLAMA_3, Precision
-from llmcourse.scale.cost.model import FORGOTTEN, Forgotten, training_flop_per_token
+from llmcourse.scale.cost.model import MENU, Forgotten, training_flop_per_token
 from llmcourse.scale.simulator.cluster import Cluster
 
 Scores = Literal["kept", "again", "fused"]
@@ -25,7 +25,7 @@ class Job:
     """How it is split, its micro-batches and its pipeline."""
     batch_size: int
     """Sequences of a step, over all ranks."""
-    recompute: Forgotten = "nothing"
+    recompute: Forgotten | Literal["cheap"] = "nothing"
     """What a layer computes again in backward."""
     scores: Scores = "fused"
     """What becomes of the scores of attention."""
@@ -35,6 +35,9 @@ class Job:
     """Whether messages of dp travel behind a micro-batch, and those of pp behind computation."""
     zero_stage: int = 1
     """Of data parallelism, see `parallel.zero.traffic_bytes`."""
+    shards: int | None = None
+    """Ranks that share out what stage 3 shards; None is all of dp and cp.  Where there are more of
+    those, gradients of equal shards are summed as well (HSDP)."""
     precision: Precision = LLAMA_3
     """Bytes of numbers."""
 
@@ -42,15 +45,20 @@ class Job:
         """Reject what cannot be split so."""
         split, config = self.split, self.config
         split.check_model(config)
-        if self.recompute not in FORGOTTEN:
-            raise ValueError(
-                f"recompute must be one of {', '.join(FORGOTTEN)}, got {self.recompute!r}"
-            )
+        if self.recompute not in MENU:
+            raise ValueError(f"recompute must be one of {', '.join(MENU)}, got {self.recompute!r}")
         if self.scores not in get_args(Scores):
             raise ValueError(
                 f"scores must be one of {', '.join(get_args(Scores))}, got {self.scores!r}"
             )
         require_fields(self, "batch_size", least=1)
+        if self.shards is not None:
+            size = split.dp * split.cp
+            if self.zero_stage != 3 or split.pp > 1 or size % self.shards:
+                raise ValueError(
+                    f"shards must divide dp x cp = {size}, at stage 3 and without a pipeline, got "
+                    f"{self.shards}"
+                )
         shares = split.batch_shares * split.micro_batches
         if self.batch_size % shares:
             raise ValueError(
@@ -86,7 +94,8 @@ class Step:
     bytes_by_part: dict[str, int | float]
     """Of memory: weights, gradients, optimizer state, activations."""
     sent_bytes: dict[str, int | float] = field(repr=False)
-    """By axis, hidden or not, without what recomputation sends again."""
+    """By axis, hidden or not, without what recomputation sends again; copies are gradients of equal
+    shards (HSDP)."""
 
     @property
     def seconds(self) -> float:

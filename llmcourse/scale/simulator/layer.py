@@ -128,8 +128,21 @@ def messages(job: Job, cluster: Cluster) -> Iterator[Operation]:
         hops = (split.cp - 1) * wait
         yield Operation("attention", "cp", forward + hops, backward + 2 * hops)
     if split.ep > 1:
-        once = sent["ep"][0] / cluster.bandwidth(split.ep, split.tp) + 2 * (split.ep - 1) * wait
+        once = _exchange(sent["ep"][0], job, cluster) + 2 * (split.ep - 1) * wait
         yield Operation("feed-forward", "ep", once, once)
+
+
+def _exchange(sent: int | float, job: Job, cluster: Cluster) -> float:
+    """Return the seconds in which every rank along ep has sent rows to every other one.
+
+    No ring carries them: what goes to another domain leaves through the rank's own card.
+    """
+    ep, inner = job.split.ep, job.split.tp
+    inside = max(1, min(ep, cluster.hardware.domain // inner))
+    away = sent * (ep - inside) / (ep - 1)
+    return max(
+        (sent - away) / cluster.hop_rate(inside * inner), away / cluster.hop_rate(ep * inner)
+    )
 
 
 def layer_bytes(job: Job) -> dict[str, tuple[int | float, int | float]]:

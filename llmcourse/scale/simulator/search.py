@@ -1,6 +1,6 @@
 """The fastest legal layout of a model on a cluster."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import product
 
@@ -53,11 +53,31 @@ def splits(config: ModelConfig, cluster: Cluster, batch_size: int) -> Iterator[S
                     )
 
 
+def sharding(split: Split, cluster: Cluster) -> list[tuple[int, int | None]]:
+    """Return the stages of ZeRO for a split, with numbers of shards, those that wait least first.
+
+    With a pipeline it is stage 1: its many micro-batches would each gather all parameters again.
+    At stage 3 the ranks of a domain share, at least, or as many as divide them.
+    """
+    of_all = divisors(split.dp * split.cp)
+    domain = max(1, cluster.hardware.domain // (split.tp * split.ep))
+    least = max(n for n in of_all if n <= domain)
+    shards = [(3, n) for n in of_all if n >= max(2, least)] if split.pp == 1 else []
+    return [(1, None), *shards]
+
+
 def _powers(most: int) -> list[int]:
     return [2**n for n in range(most.bit_length()) if 2**n <= most]
 
 
-def search(config: ModelConfig, cluster: Cluster, *, num_tokens: int) -> list[Step]:
+def search(
+    config: ModelConfig,
+    cluster: Cluster,
+    *,
+    num_tokens: int,
+    recompute: Sequence[str] = FORGOTTEN,
+    sharded: bool = False,
+) -> list[Step]:
     """Return the fastest step of every legal mesh that fits into memory, the fastest first.
 
     Of a mesh (dp, pp, cp, ep, tp) that is the best choice of micro-batches, chunks and
@@ -67,6 +87,8 @@ def search(config: ModelConfig, cluster: Cluster, *, num_tokens: int) -> list[St
         config: the model, and the length of its sequences.
         cluster: on what.
         num_tokens: of a step, over all GPUs; a multiple of the length.
+        recompute: what a layer may compute again, of `scale.cost.MENU`, the cheapest first.
+        sharded: whether ZeRO-3 is tried, too, without a pipeline, over all numbers of shards.
 
     Raises:
         ValueError: if no layout is legal, or none fits; then with the least that it needs, and the
@@ -78,7 +100,8 @@ def search(config: ModelConfig, cluster: Cluster, *, num_tokens: int) -> list[St
             f"num_tokens must be a multiple of the {length:,} tokens of a sequence, "
             f"got {num_tokens:,}"
         )
-    best, least = _tried(config, cluster, num_tokens // length)
+    menu = (recompute, sharded)
+    best, least = _tried(config, cluster, num_tokens // length, *menu)
     if least is None:
         raise ValueError(
             f"no layout of {cluster.num_gpus:,} GPUs divides {num_tokens // length:,} sequences, "
@@ -89,34 +112,52 @@ def search(config: ModelConfig, cluster: Cluster, *, num_tokens: int) -> list[St
             f"the model fits on no layout of {cluster.num_gpus:,} GPUs: the least, "
             f"{least.job.split.sizes}, needs {least.memory_bytes / 1e9:,.0f} GB on each, and one "
             f"has {cluster.hardware.memory_bytes / 1e9:,.0f}: take "
-            f"{_nearest(config, cluster, num_tokens // length)}, or a smaller model"
+            f"{_nearest(config, cluster, num_tokens // length, *menu)}, or a smaller model"
         )
     return sorted(best.values(), key=lambda step: step.seconds)
 
 
 def _tried(
-    config: ModelConfig, cluster: Cluster, batch_size: int
+    config: ModelConfig,
+    cluster: Cluster,
+    batch_size: int,
+    menu: Sequence[str],
+    sharded: bool,
 ) -> tuple[dict[tuple[int, ...], Step], Step | None]:
     """Return the fastest step that fits of every mesh, and the step that needs least memory."""
     best: dict[tuple[int, ...], Step] = {}
     least: Step | None = None
     for split in splits(config, cluster, batch_size):
         mesh = tuple(split.sizes.values())
-        job = Job(config=config, split=split, batch_size=batch_size)
-        for recompute in FORGOTTEN:
-            step = simulate_job(replace(job, recompute=recompute), cluster)
-            if least is None or step.memory_bytes < least.memory_bytes:
-                least = step
-            if step.fits:
-                if mesh not in best or step.seconds < best[mesh].seconds:
-                    best[mesh] = step
-                break
+        of_all = sharding(split, cluster) if sharded else [(1, None)]
+        for stage, shards in of_all:
+            job = Job(
+                config=config,
+                split=split,
+                batch_size=batch_size,
+                zero_stage=stage,
+                shards=shards,
+            )
+            for recompute in menu:
+                step = simulate_job(replace(job, recompute=recompute), cluster)
+                if least is None or step.memory_bytes < least.memory_bytes:
+                    least = step
+                if step.fits:
+                    if mesh not in best or step.seconds < best[mesh].seconds:
+                        best[mesh] = step
+                    break
     return best, least
 
 
-def _nearest(config: ModelConfig, cluster: Cluster, batch_size: int) -> str:
+def _nearest(
+    config: ModelConfig,
+    cluster: Cluster,
+    batch_size: int,
+    menu: Sequence[str],
+    sharded: bool,
+) -> str:
     """Say on how many more GPUs a model fits."""
     for num_gpus in (cluster.num_gpus * 2**doublings for doublings in range(1, 15)):
-        if _tried(config, replace(cluster, num_gpus=num_gpus), batch_size)[0]:
+        if _tried(config, replace(cluster, num_gpus=num_gpus), batch_size, menu, sharded)[0]:
             return f"{num_gpus:,} GPUs, on which it fits"
     return "another accelerator"

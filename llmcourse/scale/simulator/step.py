@@ -9,7 +9,7 @@ step takes
 """
 
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal
 
 from llmcourse.model import ModelConfig
 from llmcourse.parallel import zero
@@ -26,10 +26,11 @@ OPTIMIZER_BYTES = 28
 
 AGAIN = {
     "nothing": set(),
+    "cheap": set(),
     "attention": {"attention", "scores"},
     "block": {"attention", "scores", "feed-forward"},
 }
-"""Halves of a layer by what is computed again."""
+"""Halves of a layer by what is computed again; cheap are operations that memory bounds."""
 
 
 def simulate(config: ModelConfig, split: Split, cluster: Cluster, **settings: Any) -> Step:
@@ -63,11 +64,12 @@ def simulate_job(job: Job, cluster: Cluster) -> Step:
     if last * body + head > most * body:
         stage = {part: last * seconds for part, seconds in layer.items()} | {"head": head}
     sent = sent_bytes(job)
-    hidden = sum(stage.values()) if job.overlap else 0.0
+    hidden = _times(job) * sum(stage.values()) if job.overlap else 0.0
     stage["pp"] = _between_stages(job, cluster, sent["pp"] / m)
     seconds = {part: m * each for part, each in stage.items()}
     seconds["bubble"] = sum(seconds.values()) * _bubble(split)
-    seconds["dp"] = max(0.0, _data_seconds(job, cluster, sent["dp"]) - hidden)
+    travel = _data_seconds(job, cluster, sent["dp"]) + _copies_seconds(job, cluster, sent["copies"])
+    seconds["dp"] = max(0.0, travel - hidden)
     held, sharded = _held(job.config, split.pp, split.tp, split.ep), _sharded(job)
     seconds["optimizer"] = OPTIMIZER_BYTES * held / sharded / cluster.memory_rate
     memory = _memory(job, held, most)
@@ -82,7 +84,7 @@ def _layer(job: Job, cluster: Cluster) -> dict[str, float]:
     seconds = {"recomputation": 0.0}
     for half, part, forward, backward in operations(job, cluster):
         seconds[part] = seconds.get(part, 0.0) + forward + backward
-        if half in repeated:
+        if half in repeated or (job.recompute == "cheap" and part == "memory"):
             seconds["recomputation"] += forward
     return seconds
 
@@ -126,15 +128,26 @@ def sent_bytes(job: Job) -> dict[str, int | float]:
         num_micro_batches=m,
         num_chunks=split.chunks,
     )
-    summed = zero.traffic_bytes(
-        _held(job.config, split.pp, split.tp, split.ep),
-        split.dp * split.cp,
-        job.zero_stage,
-        gradient_bytes=job.precision.gradient,
-        parameter_bytes=job.precision.parameter,
-    )
+    held, size = _held(job.config, split.pp, split.tp, split.ep), split.dp * split.cp
+    shards = job.shards or size
+    number = {"gradient_bytes": job.precision.gradient, "parameter_bytes": job.precision.parameter}
+    summed = zero.traffic_bytes(held, shards, job.zero_stage, **number)
+    copies = zero.traffic_bytes(held // shards, size // shards, 0, **number)
     layer = {axis: m * most * sum(both) for axis, both in layer_bytes(job).items()}
-    return layer | {"pp": between["forward"] + between["backward"], "dp": summed}
+    between_stages = between["forward"] + between["backward"]
+    return layer | {
+        "pp": between_stages,
+        "dp": _times(job) * summed,
+        "copies": _times(job) * copies,
+    }
+
+
+def _times(job: Job) -> int:
+    """Return how often a step sums gradients and gathers parameters.
+
+    At stage 3 nobody keeps the whole of either, and every micro-batch does so.
+    """
+    return job.split.micro_batches if job.zero_stage == 3 else 1
 
 
 def _between_stages(job: Job, cluster: Cluster, sent: int | float) -> float:
@@ -160,8 +173,23 @@ def _data_seconds(job: Job, cluster: Cluster, sent: int | float) -> float:
     inside = min(split.cp, max(1, domain // inner))
     inside *= min(split.dp, max(1, domain // (inner * split.cp * split.pp)))
     span = split.num_ranks if split.dp > 1 else inner * split.cp
+    if job.shards:
+        size, inside, span = job.shards, min(job.shards, inside), job.shards * inner
     rate = cluster.ring(inside=inside, span=span, rings=inner * split.pp)
-    return sent / rate + 2 * (size - 1) * cluster.shares.message_s
+    # At stage 3 each layer is gathered twice and summed once; before, all layers together.
+    rings = 3 * job.config.num_layers * _times(job) if job.zero_stage == 3 else 2
+    return sent / rate + rings * (size - 1) * cluster.shares.message_s
+
+
+def _copies_seconds(job: Job, cluster: Cluster, sent: int | float) -> float:
+    """Return the seconds in which ranks with equal shards sum their gradients (HSDP)."""
+    split = job.split
+    copies = split.dp * split.cp // (job.shards or split.dp * split.cp)
+    if copies == 1:
+        return 0.0
+    inner = split.num_ranks // copies
+    wait = 2 * (copies - 1) * job.config.num_layers * _times(job) * cluster.shares.message_s
+    return sent / cluster.bandwidth(copies, inner) + wait
 
 
 # --- memory
@@ -182,7 +210,7 @@ def _held(config: ModelConfig, pp: int, tp: int, ep: int) -> int:
 
 def _sharded(job: Job) -> int:
     """Return over how many ranks ZeRO shares out the optimizer's state."""
-    return job.split.dp * job.split.cp if job.zero_stage else 1
+    return (job.shards or job.split.dp * job.split.cp) if job.zero_stage else 1
 
 
 def _memory(job: Job, held: int, layers: int) -> dict[str, int | float]:
@@ -197,25 +225,28 @@ def _memory(job: Job, held: int, layers: int) -> dict[str, int | float]:
     kept = layers * of_stage / split.chunks * _kept(job, job.recompute)
     if job.recompute != "nothing":
         kept += _kept(job, "nothing")
+    gathered = 2 * held / layers if job.zero_stage == 3 else 0  # a layer, and the one after it
+    weights = held / sharded + gathered if job.zero_stage == 3 else held
     return {
-        "weights": precision.parameter * held / (sharded if job.zero_stage == 3 else 1),
+        "weights": precision.parameter * weights,
         "gradients": precision.gradient * held / (sharded if job.zero_stage >= 2 else 1),
         "optimizer": 12 * held / sharded,
         "activations": rows * kept,
     }
 
 
-def _kept(job: Job, recompute: Forgotten) -> int | float:
+def _kept(job: Job, recompute: Forgotten | Literal["cheap"]) -> int | float:
     """Return what a layer keeps of one token on this rank, in bytes.
 
-    tp cuts all but the residual stream, 4 D of a layer or D of a whole block computed again;
+    tp cuts all but the residual stream, 4 D of a layer, 2 D without what its norms return, or D of
+    a whole block computed again;
     sequence parallelism cuts that, too.
     """
     config, split, number = job.config, job.split, job.precision.activation
     whole = kept_bytes(config, recompute, number_bytes=number)
     if job.scores == "kept" and recompute == "nothing":  # scores twice, and a mask
         whole += (2 * number + 1) * config.num_heads * config.context_length
-    stream = number * config.width * (1 if recompute == "block" else 4)
+    stream = number * config.width * {"block": 1, "cheap": 2}.get(recompute, 4)
     if split.sequence_parallel:
         return whole / split.tp
     return stream + (whole - stream) / split.tp
