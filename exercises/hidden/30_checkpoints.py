@@ -179,3 +179,15 @@ def check_4(t, call, rng):
             t.equal(seen["waited"], waited, f"{case}: whether it waited for the one before")
             t.equal(seen["ended"], len(steps), f"{case}: the last call waits")
             t(not seen["in_training"] and not seen["stood_still"], f"{case}: training goes on")
+
+
+def check_5(t, call, rng):
+    """Runs are resumed after any number of steps, twice, and make the steps of the saved run."""
+    for num_steps in (0, 1, 4, 5, rng.randrange(6, 30)):
+        seen = call("observed_resume", rng.randrange(1_000), num_steps, 9)
+        case = f"saved after {num_steps} steps"
+        t(seen["plain"], f"{case}: torch.load reads it")
+        batches = [step[0] for step in seen["right"]]
+        t.equal(batches, list(range(num_steps, num_steps + 9)), f"{case}: the saved run trains on")
+        t.equal(seen["first"], seen["right"], f"{case}: every step is equal")
+        t.equal(seen["second"], seen["right"], f"{case}: a second run is equal, too")

@@ -31,7 +31,7 @@ def write_atomically(path: str | Path) -> Iterator[BinaryIO]:
     path = Path(path)
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        _make_folders(path.parent)
         with temporary.open("xb") as file:
             yield file
             file.flush()
@@ -52,6 +52,14 @@ def _remove_quietly(path: Path) -> None:
     """Remove a file if it can be removed; the error that is being handled matters more."""
     with contextlib.suppress(OSError):
         path.unlink()
+
+
+def _make_folders(folder: Path) -> None:
+    """Make a folder and those above it; the name of each new one is brought to disk."""
+    missing = [each for each in (folder, *folder.parents) if not each.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    for each in missing:
+        sync_folder(each.parent)
 
 
 def sync_folder(folder: Path) -> None:

@@ -371,3 +371,73 @@ def check_4(t, observed_saves):
         "call, with `earlier` None again, begins anew",
         "the next begin_save raises the error of the one before",
     )
+
+
+def check_5(t, observed_resume):
+    """30.5 Save and resume"""
+    seen = observed_resume(30, 7, 6)
+    BATCH, DRAWS, RATE, BEFORE, AFTER = range(5)
+    right, first, second = ([tuple(step) for step in seen[x]] for x in ("right", "first", "second"))
+    t(
+        seen["plain"],
+        "torch.load does not read what you saved: it holds an object. Save the state of the "
+        "generator, and nothing but tensors, numbers and lists",
+        "tensors and plain data",
+    )
+    t(
+        first[0][BATCH] != 9,
+        "seven batches were used, and the resumed run goes on with number 9: numbers 7 and 8 had "
+        "been read ahead, and no step will ever see them",
+        "what was read ahead is not lost",
+    )
+    t(
+        first[0][BATCH] != 1,
+        "the resumed run uses a batch that it had read ahead itself, before it was resumed",
+        "nothing is left of what the other run had read",
+    )
+    t.equal(
+        [step[BATCH] for step in first],
+        [7, 8, 9, 10, 11, 12],
+        "seven batches were used, numbers 0 to 6: the steps that follow use 7, 8, 9 and so on",
+        "the right batches",
+    )
+    t.equal(
+        [step[DRAWS] for step in first],
+        [step[DRAWS] for step in right],
+        "the resumed run draws other random numbers: the state of the generator has to be saved, "
+        "and put back",
+        "the right random numbers",
+    )
+    t(
+        first[0][BEFORE] != right[-1][AFTER],
+        "the resumed run begins with the weights of six steps later: training went on after "
+        "save_run, and what you saved changed with it. Save copies",
+        "what is saved does not change",
+    )
+    t.equal(
+        first[0][BEFORE],
+        right[0][BEFORE],
+        "the resumed run begins with other weights than were saved",
+        "the right weights",
+    )
+    t.equal(
+        [step[RATE] for step in first],
+        [step[RATE] for step in right],
+        "the learning rate is another one: it follows from the number of steps",
+        "the right learning rate",
+    )
+    t.equal(
+        first[0][AFTER],
+        right[0][AFTER],
+        "weights, batch, draws and rate are right, and the weights after the step are not: the "
+        "two means and `updates` belong to the state, and a bad batch made no update",
+        "the first step is right",
+    )
+    t.equal(first, right, "a later step is another one", "six equal steps, to the last bit")
+    t.equal(
+        second,
+        right,
+        "a second run that is resumed from the same dictionary is another one: the first has "
+        "changed it. Put copies into a run",
+        "what was saved can be used again",
+    )
