@@ -77,8 +77,8 @@ class SkipAndRewind:
 
     The order of the data is not turned back: what came just before the spike is skipped.  Spikes
     come from the meeting of certain batches with a certain state of the weights; the same batches
-    are harmless later.  A detector that has remembered losses of the spoilt steps is not turned back
-    either: keep its `values` with the step, and put them back.
+    are harmless later.  Nor is a detector turned back, which may have remembered losses of spoilt
+    steps: keep its `values` with the step, and put them back.
 
     Args:
         model: its parameters and buffers are kept.
