@@ -220,3 +220,49 @@ def check_4(t, call, rng):
     x[:, 1] = 0
     for largest, scale in ((math.inf, 1e25), (1e30, 1e15), (1e9, 1.0), (1e23, 1.0)):
         look("gradient of a weight", doubled, x, torch.full_like(x, scale), largest)
+
+
+def check_5(t, call, rng):
+    """Every score by itself, in heads of very different size; and the clip must hold afterwards."""
+
+    def scores(w_q, w_k, x, num_heads):
+        k = len(w_q) // num_heads
+        found = []
+        for h in range(num_heads):
+            rows = range(h * k, (h + 1) * k)
+            queries, keys = (
+                [
+                    [math.fsum(a * b for a, b in zip(w[r], token, strict=True)) for r in rows]
+                    for token in x
+                ]
+                for w in (w_q, w_k)
+            )
+            found.append(
+                max(
+                    math.fsum(a * b for a, b in zip(queries[i], keys[j], strict=True))
+                    / math.sqrt(k)
+                    for i in range(len(x))
+                    for j in range(i + 1)
+                )
+            )
+        return found
+
+    for num_tokens, num_heads, k, d in [(1, 1, 1, 1), (5, 3, 2, 4), (7, 4, 3, 5), (3, 2, 6, 2)] * 2:
+        w_q, w_k = (normal(rng, num_heads * k, d) for _ in range(2))
+        sizes = torch.tensor([rng.choice((0.1, 1.0, 9.0)) for _ in range(num_heads)])
+        w_q = w_q * sizes.double().repeat_interleave(k)[:, None]
+        x = 2 * normal(rng, num_tokens, d)
+        before = scores(w_q.tolist(), w_k.tolist(), x.tolist(), num_heads)
+        tau = rng.choice((0.5, 4.0, sorted(map(abs, before))[num_heads // 2] * 0.9))
+        kept = w_q.clone(), w_k.clone()
+        case = f"{num_tokens} tokens, {num_heads} heads of {k} channels, tau {tau:.3g}"
+        answer = call("qk_clip", w_q, w_k, x, num_heads, tau)
+        if not t(isinstance(answer, list | tuple) and len(answer) == 3, f"{case}: three results"):
+            continue
+        new_q, new_k, largest = answer
+        t(torch.equal(w_q, kept[0]) and torch.equal(w_k, kept[1]), f"{case}: what was given")
+        t.close(list(largest), before, f"{case}: largest scores", relative=1e-9)
+        factors = [math.sqrt(tau / s) if s > tau else 1.0 for s in before]
+        rows = torch.tensor(factors, dtype=torch.float64).repeat_interleave(k)[:, None]
+        t.close(new_q, kept[0] * rows, f"{case}: queries", relative=1e-9)
+        t.close(new_k, kept[1] * rows, f"{case}: keys", relative=1e-9)

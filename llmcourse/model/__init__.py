@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from llmcourse.model.inspect import (
         attention_maps,
         hidden_units,
+        largest_scores,
         queries_and_keys,
         residual_rms,
         whole_shapes,

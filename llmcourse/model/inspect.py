@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from llmcourse.model.attention import attention_weights
+from llmcourse.model.attention import attention_weights, causal_mask, repeat_kv
 from llmcourse.model.config import ModelConfig
 from llmcourse.model.decoder import Transformer
 
@@ -46,6 +46,16 @@ def attention_maps(model: Transformer, ids_BT: Int[Tensor, "B T"]) -> Float[Tens
     """Return how much every token reads from every token, in each head of each layer."""
     q_LBTHK, k_LBTGK = queries_and_keys(model, ids_BT)
     return torch.stack([attention_weights(q, k) for q, k in zip(q_LBTHK, k_LBTGK, strict=True)])
+
+
+def largest_scores(model: Transformer, ids_BT: Int[Tensor, "B T"]) -> Float[Tensor, "L H"]:
+    """Return the largest score q k / sqrt(K) of every head, over the keys that a query may see."""
+    q_LBTHK, k_LBTGK = queries_and_keys(model, ids_BT)
+    k_LBTHK = repeat_kv(k_LBTGK, q_LBTHK.shape[-2])
+    scores_LBHTS = torch.einsum("lbthk,lbshk->lbhts", q_LBTHK, k_LBTHK) / q_LBTHK.shape[-1] ** 0.5
+    num_tokens = ids_BT.shape[1]
+    forbidden = ~causal_mask(num_tokens, num_tokens).to(scores_LBHTS.device)
+    return scores_LBHTS.masked_fill(forbidden, float("-inf")).amax((1, 3, 4))
 
 
 @torch.no_grad()

@@ -1,4 +1,7 @@
-"""Seeing that a run goes wrong, finding where, and going back before it did."""
+"""Seeing that a run goes wrong, finding where, going back, and holding attention scores in place.
+
+Shape suffixes:  H query heads, G key/value heads, K head size, D width.
+"""
 
 import copy
 import math
@@ -11,6 +14,7 @@ from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from llmcourse.base.arguments import require
@@ -73,7 +77,8 @@ class SkipAndRewind:
 
     The order of the data is not turned back: what came just before the spike is skipped.  Spikes
     come from the meeting of certain batches with a certain state of the weights; the same batches
-    are harmless later.
+    are harmless later.  Nor is a detector turned back, which may have remembered losses of spoilt
+    steps: keep its `values` with the step, and put them back.
 
     Args:
         model: its parameters and buffers are kept.
@@ -192,3 +197,66 @@ def first_bad(model: nn.Module, *, largest: int | float = math.inf) -> Iterator[
     finally:
         for handle in handles:
             handle.remove()
+
+
+def soft_cap(x: Float[Tensor, "*any"], cap: int | float) -> Float[Tensor, "*any"]:
+    """Bend numbers so that none exceeds a cap:  cap * tanh(x / cap).
+
+    Small numbers stay nearly as they are.  For large ones the slope goes to 0: their gradient is
+    lost, and the numbers before the cap may still grow.
+
+    Args:
+        x: attention scores, or logits of the vocabulary.
+        cap: the limit, above 0; in the units of x.
+
+    Raises:
+        ValueError: if the cap is not positive.
+
+    Source:
+        Gemma Team 2024 (Gemma 2), section 2, https://arxiv.org/abs/2408.00118: 50 for scores, 30
+        for logits.
+    """
+    require("cap", cap, above=0)
+    return cap * torch.tanh(x / cap)
+
+
+@torch.no_grad()
+def qk_clip(
+    w_q: Float[Tensor, "HK D"],
+    w_k: Float[Tensor, "GK D"],
+    largest_H: Float[Tensor, " H"],
+    tau: int | float,
+) -> None:
+    """Scale down the query and key matrices, in place, of the heads whose scores exceed tau.
+
+    After the optimizer's step, for each head with largest score s > tau:
+
+        W_q *= sqrt(tau / s),  W_k *= sqrt(tau / s)
+
+    so that its largest score on the same tokens is tau.  Other heads stay as they are.  Where
+    several query heads share a key head, W_k stays, and W_q is scaled by tau / s.
+
+    Args:
+        w_q: one row for each channel of each query head, head after head.
+        w_k: the same for key heads.
+        largest_H: the largest score of each head, from `model.largest_scores`.
+        tau: the score from which on a head is scaled, above 0.
+
+    Raises:
+        ValueError: if tau is not positive, or the heads do not divide the rows.
+
+    Source:
+        Kimi Team 2025 (Kimi K2), section 2.1, https://arxiv.org/abs/2507.20534
+    """
+    require("tau", tau, above=0)
+    num_heads = len(largest_H)
+    if num_heads == 0 or len(w_q) % num_heads or len(w_q) % len(w_k):
+        raise ValueError(
+            f"{num_heads} heads do not divide {len(w_q)} rows of queries and {len(w_k)} of keys"
+        )
+    factor_H = tau / largest_H.clamp(min=tau)
+    is_shared = len(w_k) < len(w_q)
+    factor_H11 = (factor_H if is_shared else factor_H.sqrt())[:, None, None]
+    w_q.unflatten(0, (num_heads, -1)).mul_(factor_H11)
+    if not is_shared:
+        w_k.unflatten(0, (num_heads, -1)).mul_(factor_H11)

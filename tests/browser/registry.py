@@ -273,7 +273,7 @@ def rate_runs(num_points=60, every=5):
     return runs
 
 
-MARGINS = ["clipping", "warm-up", "QK-norm", "low beta2"]
+PRECAUTIONS = ["clipping", "warm-up", "QK-norm", "low beta2"]
 
 
 def spiky_run(on, *, steps=120, seed=0):
@@ -291,15 +291,15 @@ def spiky_run(on, *, steps=120, seed=0):
     return {"on": list(on), "losses": losses, "norms": norms}
 
 
-def all_spiky_runs(margins=MARGINS, **given):
-    """A run for every choice of margins."""
-    choices = itertools.product([False, True], repeat=len(margins))
-    return [spiky_run(list(itertools.compress(margins, chosen)), **given) for chosen in choices]
+def all_spiky_runs(precautions=PRECAUTIONS, **given):
+    """A run for every choice of precautions."""
+    choices = itertools.product([False, True], repeat=len(precautions))
+    return [spiky_run(list(itertools.compress(precautions, chosen)), **given) for chosen in choices]
 
 
 def spike_lab(**state):
     """Those runs."""
-    return widgets.SpikeLab(MARGINS, all_spiky_runs(), **state)
+    return widgets.SpikeLab(PRECAUTIONS, all_spiky_runs(), **state)
 
 
 def loop_phases():
@@ -617,7 +617,7 @@ def chapter_map(**state):
     return widgets.ProgressMap(**state)
 
 
-LONG = "a very long name of a margin that is on"
+LONG = "a very long name of a precaution that is on"
 HUGE_LOSSES = {"losses": [1e-9, 1e5, 1e12, 3, 4, 5], "norms": [0, 1e9, 1e-7, 3, 2, 2]}
 
 
@@ -1056,10 +1056,10 @@ REGISTRY = {
     widgets.SpikeLab: entry(
         spike_lab,
         {"step": 119},
-        {"on": MARGINS, "watch": "gradient norm", "window": 3},
+        {"on": PRECAUTIONS, "watch": "gradient norm", "window": 3},
         lambda: widgets.SpikeLab([LONG], [{"on": [], **HUGE_LOSSES}], factor=1, window=3),
         lambda: widgets.SpikeLab(["a"], [{"on": [], "losses": [2.0] * 5, "norms": [0.0] * 5}]),
-        lambda: widgets.SpikeLab(MARGINS, all_spiky_runs(steps=MOST_STEPS)),
+        lambda: widgets.SpikeLab(PRECAUTIONS, all_spiky_runs(steps=MOST_STEPS)),
         kilobytes=60,
     ),
     widgets.StepByHand: entry(

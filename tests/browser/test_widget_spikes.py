@@ -11,7 +11,7 @@ import traitlets
 from llmcourse.course.widgets.spikes import SpikeLab
 from llmcourse.optim.stability import SpikeDetector
 from tests.browser.kit import enter, noted, pictured, said, table, value
-from tests.browser.registry import MARGINS, all_spiky_runs, spike_lab, spiky_run
+from tests.browser.registry import PRECAUTIONS, all_spiky_runs, spike_lab, spiky_run
 
 
 def box(page, name):
@@ -95,7 +95,7 @@ def test_the_start_is_all_off_with_its_spikes_named(show):
     assert pictured(page, 1).startswith("gradient norm against step: with all off, not finite")
 
 
-def test_boxes_show_the_run_with_those_margins(show):
+def test_boxes_show_the_run_with_those_precautions(show):
     page = show(spike_lab())
     box(page, "clipping").check()
     assert said(page).startswith("With clipping: 1 spike (steps 80 to ")
@@ -126,7 +126,7 @@ def test_the_overview_says_what_is_enough_and_chooses_by_click(show):
     page = show(spike_lab())
     text = page.locator(".lc").text_content()
     assert "No spike in 4 of 16 recorded runs." in text
-    assert "Calm with the fewest margins: clipping + warm-up." in text
+    assert "Calm with the fewest precautions: clipping + warm-up." in text
     overview = page.locator(".lc-stage svg").nth(2)
     assert "with warm-up 1 spike" in overview.get_attribute("aria-label")
     overview.locator(".sl-row").last.click()
@@ -146,7 +146,7 @@ def test_the_overview_has_the_best_run_last(show):
         {"on": name.split() if name else [], "losses": [5.0] * 30 + [end] * 30, "norms": [1.0] * 60}
         for name, end in ends.items()
     ]
-    page = show(SpikeLab(MARGINS, runs))
+    page = show(SpikeLab(PRECAUTIONS, runs))
     rows = page.locator(".sl-row")
     keys = rows.evaluate_all("all => all.map((one) => one.dataset.key)")
     assert keys == ["warm-up", "", "QK-norm", "clipping"]
@@ -189,7 +189,7 @@ def test_settings_of_the_detector_matter(show):
     enter(page, "least rise", "0.1")
     enter(page, "window, values", "100")
     assert said(page).startswith("With clipping: no spike")  # the window is full too late
-    assert "Calm with the fewest margins" in page.locator(".lc").text_content()
+    assert "Calm with the fewest precautions" in page.locator(".lc").text_content()
 
 
 def test_the_detector_may_watch_the_norm(show):
@@ -206,14 +206,25 @@ def test_the_detector_may_watch_the_norm(show):
 
 def test_a_choice_that_was_not_recorded_is_said(show):
     runs = [run for run in all_spiky_runs() if run["on"] in ([], ["clipping"], ["warm-up"])]
-    made = SpikeLab(MARGINS, runs, on=["QK-norm"])
+    made = SpikeLab(PRECAUTIONS, runs, on=["QK-norm"])
     page = show(made)
     assert said(page).startswith("With QK-norm no run was recorded; shown is all off.")
     assert said(page).endswith("Recorded: all off; warm-up; clipping.")
+    assert page.get_by_role("button", name="All on").count() == 0
+
+
+def test_what_was_not_recorded_together_gives_way(show):
+    choices = ([], ["clipping"], ["warm-up"], ["clipping", "QK-norm"])
+    runs = [run for run in all_spiky_runs() if run["on"] in choices]
+    page = show(SpikeLab(PRECAUTIONS, runs, on=["clipping", "QK-norm"]))
     box(page, "warm-up").check()
-    assert said(page).startswith("With warm-up and QK-norm no run was recorded")
-    box(page, "QK-norm").uncheck()
     assert said(page).startswith("With warm-up: 1 spike")
+    assert noted(page) == "Not recorded with warm-up, and off now: clipping and QK-norm."
+    box(page, "clipping").check()
+    assert said(page).startswith("With clipping: 1 spike")
+    box(page, "QK-norm").check()
+    assert said(page).startswith("With clipping and QK-norm: 1 spike")
+    assert noted(page) == ""
 
 
 def test_a_level_that_stays_is_said(show):
@@ -234,13 +245,13 @@ def test_a_level_that_stays_is_said(show):
 # --- Python
 
 
-def test_what_is_not_finite_is_kept_as_none_and_margins_in_order():
+def test_what_is_not_finite_is_kept_as_none_and_precautions_in_order():
     made = spike_lab(on=["warm-up", "clipping"])
     assert made.on == ["clipping", "warm-up"]
     assert chosen(made)["losses"][-1] == pytest.approx(1.5, abs=0.1)
     made.on = []
     assert chosen(made)["losses"][99:101] == [pytest.approx(1.5, abs=0.1), None]
-    with pytest.raises(traitlets.TraitError, match=r"there is no margin \['z-loss'\]"):
+    with pytest.raises(traitlets.TraitError, match=r"there is no precaution \['z-loss'\]"):
         made.on = ["z-loss"]
     made.step = 400
     assert made.step == 119
@@ -250,15 +261,15 @@ def test_what_is_not_finite_is_kept_as_none_and_margins_in_order():
 
 
 @pytest.mark.parametrize(
-    ("margins", "change", "match"),
+    ("precautions", "change", "match"),
     [
-        ([], {}, "1 to 4 names"),
-        ("clipping", {}, "1 to 4 names"),
-        (["a", "b", "c", "d", "e"], {}, "1 to 4 names"),
+        ([], {}, "1 to 5 names"),
+        ("clipping", {}, "1 to 5 names"),
+        (["a", "b", "c", "d", "e", "f"], {}, "1 to 5 names"),
         (["clipping", "clipping"], {}, "different names"),
         (["clipping"], {"on": ["z-loss"]}, "run 0: on must be a list of"),
         (["clipping"], {"on": "clipping"}, "run 0: on must be a list of"),
-        (["clipping"], {"on": ["clipping"]}, "all margins off"),
+        (["clipping"], {"on": ["clipping"]}, "all precautions off"),
         (["clipping"], {"losses": [1.0] * 4, "norms": [1.0] * 4}, "5 to 500 steps, not 4|5 to 500"),
         (["clipping"], {"losses": [1.0] * 501, "norms": [1.0] * 501}, "not 501 and 501"),
         (["clipping"], {"norms": [1.0] * 5}, "not 120 and 5"),
@@ -266,9 +277,9 @@ def test_what_is_not_finite_is_kept_as_none_and_margins_in_order():
         (["clipping"], {"norms": [-1.0] * 120}, "a norm is negative"),
     ],
 )
-def test_what_does_not_belong_together_is_refused(margins, change, match):
+def test_what_does_not_belong_together_is_refused(precautions, change, match):
     with pytest.raises(ValueError, match=match):
-        SpikeLab(margins, [spiky_run([]) | change])
+        SpikeLab(precautions, [spiky_run([]) | change])
 
 
 def test_other_bad_runs_are_refused():

@@ -1,7 +1,8 @@
-"""stability: spikes told from scatter, the way back, and the first bad number, wherever it is."""
+"""stability: spikes told from scatter, the way back, the first bad number, and scores held."""
 
 import copy
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from llmcourse import loss, model, optim
 from llmcourse.base import runtime
-from llmcourse.optim.stability import SkipAndRewind, SpikeDetector, first_bad
+from llmcourse.optim.stability import SkipAndRewind, SpikeDetector, first_bad, qk_clip, soft_cap
 
 
 def noisy(n, seed=0, level=3.0, spread=0.05, slope=0.0):
@@ -215,3 +216,68 @@ def test_too_large_counts_when_asked_for(decoder, batch):
     assert (first.where, first.what) == ("blocks.1.feed_forward.w_down", "weight")
     with pytest.raises(ValueError, match="largest must be above 0"):
         watched(decoder, batch, largest=0)
+
+
+# --- scores held in place
+
+
+def test_a_cap_bends_and_never_exceeds():
+    x = torch.tensor([0.0, 5.0, -50.0, 500.0], dtype=torch.float64, requires_grad=True)
+    bent = soft_cap(x, 50)
+    by_hand = [0.0, 50 * math.tanh(0.1), -50 * math.tanh(1), 50 * math.tanh(10)]
+    assert bent.tolist() == pytest.approx(by_hand, rel=1e-12)
+    bent.sum().backward()
+    assert x.grad.tolist() == pytest.approx([1 / math.cosh(v / 50) ** 2 for v in x.tolist()])
+    with pytest.raises(ValueError, match="cap must be above 0"):
+        soft_cap(x, 0)
+
+
+@pytest.mark.parametrize("num_kv_heads", [4, 2])
+def test_a_clipped_head_ends_at_tau_and_the_others_stay(num_kv_heads):
+    shape = replace(model.tiny(), num_kv_heads=num_kv_heads)
+    net = model.Transformer(shape, generator=runtime.generator(0))
+    ids = torch.randint(0, 300, (3, 16), generator=runtime.generator(1))
+    attention = net.blocks[0].attention
+    with torch.no_grad():
+        attention.w_q.view(4, 8, 32)[:3] *= torch.tensor([600.0, 300.0, 500.0])[:, None, None]
+    before = model.largest_scores(net, ids)[0]
+    first = copy.deepcopy(attention.state_dict())
+    tau = before[0].item() / 4
+    assert before[3] < tau < before[0]
+    qk_clip(attention.w_q, attention.w_k, before, tau)
+    after = model.largest_scores(net, ids)[0]
+    assert torch.allclose(after, before.clamp(max=tau), rtol=1e-5)
+    changed_q, changed_k = (
+        (attention.get_parameter(name) != first[name]).view(-1, 8 * 32).any(1).tolist()
+        for name in ("w_q", "w_k")
+    )
+    assert changed_q == (before > tau).tolist()
+    assert changed_k == (changed_q if num_kv_heads == 4 else [False, False])
+    if num_kv_heads == 4:
+        assert torch.allclose(attention.w_k.view(4, -1)[0], first["w_k"].view(4, -1)[0] / 2)
+
+
+def test_impossible_clips_are_refused():
+    w = torch.ones(8, 3)
+    for heads, keys, match in ((3, w, "3 heads do not divide 8 rows"), (2, w[:3], "and 3 of keys")):
+        with pytest.raises(ValueError, match=match):
+            qk_clip(w, keys, torch.ones(heads), 1.0)
+    with pytest.raises(ValueError, match="tau must be above 0"):
+        qk_clip(w, w, torch.ones(2), 0)
+
+
+def test_the_largest_scores_are_those_that_attention_sees():
+    net = model.Transformer(model.tiny(), generator=runtime.generator(0))
+    ids = torch.randint(0, 300, (3, 16), generator=runtime.generator(1))
+    q_LBTHK, k_LBTGK = model.queries_and_keys(net, ids)
+    found = model.largest_scores(net, ids)
+    for layer in range(2):
+        for head in range(4):
+            q_BTK, k_BTK = q_LBTHK[layer, :, :, head], k_LBTGK[layer, :, :, head // 2]
+            allowed = [
+                (q_BTK[b, t] @ k_BTK[b, s]).item() / math.sqrt(8)
+                for b in range(3)
+                for t in range(16)
+                for s in range(t + 1)
+            ]
+            assert found[layer, head].item() == pytest.approx(max(allowed), rel=1e-5)

@@ -82,10 +82,10 @@ function logTicks(low, high) {
 }
 
 function render({ model, el }) {
-  const w = frame({ model, el, title: "Spike lab: which margin keeps the run calm?",
+  const w = frame({ model, el, title: "Spike lab: which precaution keeps the run calm?",
     primary: ["step", "compare"] });
   w.root.prepend(h("style", {}, STYLE));
-  const margins = model.get("margins");
+  const precautions = model.get("precautions");
   const runs = model.get("runs");
   const on = () => model.get("on");
   const alike = (a, b) => a.length === b.length && a.every((name) => b.includes(name));
@@ -96,20 +96,30 @@ function render({ model, el }) {
 
   // --- controls
 
-  const box = h("fieldset", {}, h("legend", {}, "margins that are on"));
+  const box = h("fieldset", {}, h("legend", {}, "precautions that are on"));
   const boxes = h("div", { class: "lc-controls" });
   box.append(boxes);
   w.controls.append(box);
-  const turn = (names) => { model.set("note", ""); w.put("on", margins.filter((name) => names.includes(name))); };
-  const ticked = margins.map((name) => {
+  const turn = (names, note = "") => {
+    model.set("note", note);
+    w.put("on", precautions.filter((name) => names.includes(name)));
+  };
+  // What was never recorded together with the one that is switched on gives way.
+  function switchOn(name) {
+    const fits = (other) => runs.some((run) => run.on.includes(name) && run.on.includes(other));
+    const gone = on().filter((other) => !fits(other));
+    turn([...on().filter(fits), name], gone.length ? `Not recorded with ${name}, and off now: ${listed(gone)}.` : "");
+  }
+  const ticked = precautions.map((name) => {
     const id = uniqueId();
     const input = h("input", { type: "checkbox", id });
-    input.addEventListener("change", () => turn(input.checked ? [...on(), name] : on().filter((n) => n !== name)));
+    input.addEventListener("change", () =>
+      (input.checked ? switchOn(name) : turn(on().filter((other) => other !== name))));
     boxes.append(h("div", { class: "lc-control lc-check" }, input, h("label", { for: id }, name)));
     return input;
   });
   w.button("All off", () => turn([]), { into: boxes });
-  w.button("All on", () => turn(margins), { into: boxes });
+  if (runOf(precautions)) w.button("All on", () => turn(precautions), { into: boxes });
   w.number("step", "step");
   w.button("Next spike", () => {
     const all = bad(chosen() || off).map(([, start]) => start);
@@ -252,10 +262,10 @@ function render({ model, el }) {
   const [least, most] = [losses[0], losses[Math.floor(0.97 * (losses.length - 1))]];
   const insight = h("p", {});
   w.stages.append(insight, h("p", { class: "sl-small" }, "The loss of every recorded run on one scale, the best end " +
-    `below. A filled dot is a margin that is on (from the left: ${margins.join(", ")}), ▼ a spike; at the right ` +
+    `below. A filled dot is a precaution that is on (from the left: ${precautions.join(", ")}), ▼ a spike; at the right ` +
     "stands the loss at the end. Choose a row by a click, or by the boxes above."));
   const drawAll = w.stage((svg, width) => {
-    const left = 14 + 16 * margins.length;
+    const left = 14 + 16 * precautions.length;
     const right = width - 62;
     const x = scale([0, model.get("longest") - 1], [left + 8, right]);
     const up = scale([least, Math.max(most, least + 1e-9)], [1, ROW - 7]);
@@ -267,7 +277,7 @@ function render({ model, el }) {
       svg.append(s("g", { class: "sl-row", "data-key": run.on.join(), onclick: () => turn(run.on) },
         s("rect", { x: 1, y: base - ROW + 3, width: width - 2, height: ROW - 1, rx: 4, fill: "transparent",
           stroke: run === chosen() ? "var(--lc-1)" : "none", "stroke-width": 2 }),
-        margins.map((name, m) => s("circle", { cx: 14 + 16 * m, cy: base - ROW / 2 + 2, r: 5,
+        precautions.map((name, m) => s("circle", { cx: 14 + 16 * m, cy: base - ROW / 2 + 2, r: 5,
           stroke: "var(--lc-text)", fill: run.on.includes(name) ? "var(--lc-text)" : "none" })),
         line([[points[0][0], base], ...points, [points.at(-1)[0], base]], { style: `fill: ${mark}`,
           "fill-opacity": 0.25 }),
@@ -318,7 +328,7 @@ function render({ model, el }) {
     return `${upper(called(run.on))}: ${tally(run)}; ${endsAt(run)}.${stays}${versus} ${stepSentence(run)}`;
   }
 
-  // Which runs are calm, and which of those have the fewest margins.
+  // Which runs are calm, and which of those have the fewest precautions.
   function insightSentence() {
     const calm = order.filter((run) => !bad(run).length);
     const recorded = plural(runs.length, "recorded run");
@@ -329,15 +339,15 @@ function render({ model, el }) {
     const fewest = calm.filter((run) => run.on.length === calm[0].on.length);
     if (!fewest[0].on.length) return `${all} Even all off is calm for this detector: is it too lenient?`;
     const names = fewest.map((run) => run.on.join(" + ")).join("; or ");
-    return `${all} Calm with the fewest margins: ${names}.`;
+    return `${all} Calm with the fewest precautions: ${names}.`;
   }
 
   function redraw() {
-    ticked.forEach((input, i) => { input.checked = on().includes(margins[i]); });
+    ticked.forEach((input, i) => { input.checked = on().includes(precautions[i]); });
     drawLoss();
     drawNorm();
     drawAll();
-    every({ columns: ["margins on", "spikes", "steps", "largest norm", "loss at the end"],
+    every({ columns: ["precautions on", "spikes", "steps", "largest norm", "loss at the end"],
       rows: order.map((run) => [run.on.length ? run.on.join(" + ") : "all off",
         String(bad(run).filter(([verdict]) => verdict === "spike").length),
         bad(run).map((stretch) => `${span(stretch)}${stretch[0] === "spike" ? "" : " not finite"}`).join(", ") ||

@@ -1,4 +1,4 @@
-"""A widget about spikes: recorded runs with and without the margins that keep a run calm."""
+"""A widget about spikes: recorded runs with and without the precautions that keep a run calm."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -9,35 +9,35 @@ import traitlets
 from llmcourse.course.state import Choice, Limited, Whole
 from llmcourse.course.widget import Widget
 
-MOST_MARGINS, MOST_STEPS = 4, 500
+MOST_PRECAUTIONS, MOST_STEPS = 5, 500
 LEAST_STEPS = 5
 
 
 class SpikeLab(Widget):
-    """Margins as boxes to tick; for every choice the run that was recorded with it.
+    """Precautions as boxes to tick; for every choice the run that was recorded with it.
 
     Args:
-        margins: names of up to four things that keep a run calm.
-        runs: one for each choice of margins that was recorded, all off among them.  Each has "on"
-            (names), "losses" (of step 0, 1, ..., in nats per token) and "norms" (of the gradient
-            at the same steps): 5 to 500 steps, as long as the run went.  A number that is not
-            finite stays: the page says where it was.
-        state: on (the margins chosen at first), watch ("loss" or "gradient norm"), window, factor
-            and least_rise (of the detector), step (that is read out), compare.
+        precautions: names of up to five things that keep a run calm.
+        runs: one for each choice of precautions that was recorded, all off among them.  Each has
+            "on" (names), "losses" (of step 0, 1, ..., in nats per token) and "norms" (of the
+            gradient at the same steps): 5 to 500 steps, as long as the run went.  A number that is
+            not finite stays: the page says where it was.
+        state: on (the precautions chosen at first), watch ("loss" or "gradient norm"), window,
+            factor and least_rise (of the detector), step (that is read out), compare.
 
     Raises:
-        ValueError: if margins or runs are not as above; the message says which.
+        ValueError: if precautions or runs are not as above; the message says which.
     """
 
     script = "spike_lab.js"
     alt = (
-        "Loss and gradient norm of recorded runs.  With all margins off the loss jumps; ticking a "
-        "margin, such as clipping, shows the run that had it.  A dotted line is the limit of the "
+        "Loss and gradient norm of recorded runs.  With all off the loss jumps; ticking a box, "
+        "such as clipping, shows the run that had it.  A dotted line is the limit of the "
         "detector, and triangles mark the steps that it calls spikes.  Below, the losses of all "
         "runs on one scale, the best end last."
     )
 
-    margins = traitlets.List(traitlets.Unicode()).tag(sync=True)
+    precautions = traitlets.List(traitlets.Unicode()).tag(sync=True)
     runs = traitlets.List(traitlets.Dict()).tag(sync=True)
     """On, losses and norms: to 4 digits, and None where not finite."""
     longest = traitlets.Int().tag(sync=True)
@@ -50,30 +50,32 @@ class SpikeLab(Widget):
     compare = traitlets.Bool(True).tag(sync=True)
 
     def __init__(
-        self, margins: Sequence[str], runs: Sequence[Mapping[str, Any]], **state: Any
+        self, precautions: Sequence[str], runs: Sequence[Mapping[str, Any]], **state: Any
     ) -> None:
-        _check_margins(margins)
+        _check_precautions(precautions)
         for place, run in enumerate(runs):
-            _check_run(place, run, margins)
+            _check_run(place, run, precautions)
         _check_choices(runs)
         longest = max(len(run["losses"]) for run in runs)
         kept = [
             {
-                "on": [name for name in margins if name in run["on"]],
+                "on": [name for name in precautions if name in run["on"]],
                 "losses": _tidy(run["losses"]),
                 "norms": _tidy(run["norms"]),
             }
             for run in runs
         ]
-        given = {"margins": list(margins), "runs": kept, "longest": longest}
+        given = {"precautions": list(precautions), "runs": kept, "longest": longest}
         super().__init__(bounds={"step": longest - 1}, **given, **state)
 
     @traitlets.validate("on")
     def _known(self, proposal: dict[str, Any]) -> list[str]:
-        unknown = sorted(set(proposal["value"]) - set(self.margins))
+        unknown = sorted(set(proposal["value"]) - set(self.precautions))
         if unknown:
-            raise traitlets.TraitError(f"there is no margin {unknown}; there are {self.margins}")
-        return [name for name in self.margins if name in proposal["value"]]
+            raise traitlets.TraitError(
+                f"there is no precaution {unknown}; there are {self.precautions}"
+            )
+        return [name for name in self.precautions if name in proposal["value"]]
 
 
 def _tidy(values: Sequence[Any]) -> list[float | None]:
@@ -81,20 +83,26 @@ def _tidy(values: Sequence[Any]) -> list[float | None]:
     return [float(f"{float(v):.4g}") if math.isfinite(v) else None for v in values]
 
 
-def _check_margins(margins: Sequence[str]) -> None:
-    if isinstance(margins, str) or not 1 <= len(margins) <= MOST_MARGINS:
-        raise ValueError(f"margins must be a list of 1 to {MOST_MARGINS} names, got {margins!r}")
-    if len(set(margins)) != len(margins) or not all(margins):
-        raise ValueError(f"margins must have different names, none empty, got {list(margins)}")
+def _check_precautions(precautions: Sequence[str]) -> None:
+    if isinstance(precautions, str) or not 1 <= len(precautions) <= MOST_PRECAUTIONS:
+        raise ValueError(
+            f"precautions must be a list of 1 to {MOST_PRECAUTIONS} names, got {precautions!r}"
+        )
+    if len(set(precautions)) != len(precautions) or not all(precautions):
+        raise ValueError(
+            f"precautions must have different names, none empty, got {list(precautions)}"
+        )
 
 
-def _check_run(place: int, run: Mapping[str, Any], margins: Sequence[str]) -> None:
+def _check_run(place: int, run: Mapping[str, Any], precautions: Sequence[str]) -> None:
     missing = [name for name in ("on", "losses", "norms") if name not in run]
     if missing:
         raise ValueError(f"run {place} has no {', '.join(missing)}")
-    unknown = [name for name in run["on"] if name not in margins]
+    unknown = [name for name in run["on"] if name not in precautions]
     if isinstance(run["on"], str) or unknown:
-        raise ValueError(f"run {place}: on must be a list of {list(margins)}, got {run['on']!r}")
+        raise ValueError(
+            f"run {place}: on must be a list of {list(precautions)}, got {run['on']!r}"
+        )
     losses, norms = run["losses"], run["norms"]
     if len(losses) != len(norms) or not LEAST_STEPS <= len(losses) <= MOST_STEPS:
         raise ValueError(
@@ -110,7 +118,7 @@ def _check_run(place: int, run: Mapping[str, Any], margins: Sequence[str]) -> No
 def _check_choices(runs: Sequence[Mapping[str, Any]]) -> None:
     choices = [frozenset(run["on"]) for run in runs]
     if frozenset() not in choices:
-        raise ValueError('there must be a run with all margins off: "on": []')
+        raise ValueError('there must be a run with all precautions off: "on": []')
     twice = sorted({tuple(sorted(c)) for c in choices if choices.count(c) > 1})
     if twice:
         raise ValueError(f"more than one run has on {list(twice[0])}")

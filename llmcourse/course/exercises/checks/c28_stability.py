@@ -379,3 +379,99 @@ def check_4(t, first_bad):
         "right after that of the layer's output",
         "the gradient of a weight is found",
     )
+
+
+def check_5(t, qk_clip):
+    """28.5 QK-Clip"""
+
+    def number(*rows):
+        return torch.tensor(rows, dtype=torch.float64)
+
+    # One head with one channel. Queries 8 and 4, keys 4 and 2: scores 32, 16, 8.
+    w_q, w_k, x = number([4.0]), number([2.0]), number([2.0], [1.0])
+    answer = qk_clip(w_q, w_k, x, 1, 8.0)
+    t(
+        isinstance(answer, list | tuple)
+        and len(answer) == 3
+        and all(isinstance(w, torch.Tensor) and w.shape == (1, 1) for w in answer[:2]),
+        "return three things: the new w_q and w_k, of the shapes that you got, and a list",
+        "two matrices and a list come back",
+    )
+    t(
+        w_q.item() == 4 and w_k.item() == 2,
+        "the matrices that you were given have changed: compute new ones",
+        "what was given stays as it is",
+    )
+    new_q, new_k, largest = answer
+    t.close(
+        list(largest),
+        [32.0],
+        "x = 2 and 1, w_q = 4, w_k = 2: the first query is 8 and the first key 4, so that the "
+        "largest score is 32. It is that from before the clip",
+        "the largest score before",
+    )
+    t(
+        not math.isclose(new_q.item() * new_k.item(), 0.5),
+        "you multiplied both matrices by tau/s = 1/4. A score is a product of a query and a key, "
+        "so it became 16 times smaller: 2 in place of 8",
+        "the score becomes tau, and not less",
+    )
+    t.close(
+        [new_q.item(), new_k.item()],
+        [2.0, 1.0],
+        "s = 32 and tau = 8: both matrices are multiplied by the same factor √(8/32) = 1/2, so w_q "
+        "becomes 2 and w_k becomes 1",
+        "both matrices share the factor",
+    )
+    # Two heads of one channel: scores 32, 16, 8 as before, and 0.5 at most.
+    two_q, two_k = number([4.0], [0.25]), number([2.0], [0.5])
+    new_q, new_k, largest = qk_clip(two_q, two_k, x, 2, 8.0)
+    t(
+        not math.isclose(new_q[1].item(), 0.125),
+        "the second head has scores of 0.5 at most, and you scaled it along with the first: each "
+        "head has its own largest score and its own factor",
+        "a head is not scaled for what another one did",
+    )
+    t(
+        new_q[1].item() <= 0.25 and new_k[1].item() <= 0.5,
+        "you scaled the second head *up* to tau: its largest score is 0.5, and it was to stay as "
+        "it is",
+        "no head is scaled up",
+    )
+    t.close(
+        [new_q.flatten().tolist(), new_k.flatten().tolist(), list(largest)],
+        [[2.0, 0.25], [1.0, 0.5], [32.0, 0.5]],
+        "the first head is halved twice, and the second one stays: w_q = (2, 0.25), "
+        "w_k = (1, 0.5), largest scores (32, 0.5)",
+        "heads are clipped one by one",
+    )
+    # The first query is 1, the second key 100: a score that nobody sees.
+    one, tokens = number([1.0, 0.0], [0.0, 0.0]), number([1.0, 0.0], [0.0, 100.0])
+    other = number([0.0, 1.0], [0.0, 0.0])
+    future = qk_clip(one, other, tokens, 1, 8.0)
+    t(
+        max(future[2]) < 50,
+        "query 0 and key 1 have a score of 70.7, but a token sees only itself and those before it: "
+        "this pair does not count",
+        "what is not seen does not count",
+    )
+    t.close(
+        list(qk_clip(number([3.0], [0.0]), number([5.0], [0.0]), number([1.0]), 1, 100.0)[2]),
+        [15 / math.sqrt(2)],
+        "a score is divided by √K: with K = 2, 3 · 5 is a score of 10.6",
+        "scores are divided by √K",
+    )
+    below = qk_clip(number([4.0]), number([-2.0]), x, 1, 8.0)
+    t(
+        not (below[0].isnan().any() or below[1].isnan().any()),
+        "all scores of this head are negative, -8 at most, and you took the root of a negative "
+        "number: such a head stays as it is",
+        "a head with negative scores alone",
+    )
+    t.close(
+        [below[0].item(), below[1].item(), *below[2]],
+        [4.0, -2.0, -8.0],
+        "scores of -32, -16 and -8: the largest is -8, which is below tau = 8. A score far below 0 "
+        "only means that a key is not read",
+        "the largest score, and not the largest absolute value",
+    )
