@@ -280,6 +280,17 @@ def test_the_order_is_write_fsync_rename_fsync_folder(tmp_path, monkeypatch):
     assert happened == ["fsync 100 bytes", "rename to file", "fsync folder"]
 
 
+def test_the_name_of_a_new_folder_is_brought_to_disk(tmp_path, monkeypatch):
+    synced = []
+    monkeypatch.setattr(files, "sync_folder", synced.append)
+    for _ in range(2):  # the second time, the folders are there
+        with files.write_atomically(tmp_path / "a" / "b" / "file") as file:
+            file.write(b"x")
+        synced.append(None)
+    a, b = tmp_path / "a", tmp_path / "a" / "b"
+    assert synced == [a, tmp_path, b, None, b, None]
+
+
 def write(path, content=b"new", *, then=lambda: None):
     with files.write_atomically(path) as file:
         file.write(content)
