@@ -2,14 +2,16 @@
 
     python -m tools.mup_runs [standard] [mup]
 
-trains a Llama of one layer on stories at each width and rate, and writes the losses on held-out
-stories into llmcourse/course/mup.json; a call that was cut short goes on with what is missing.
+trains a Llama of one layer on the openings of stories of that chapter at each width and rate, and
+writes the losses on openings that no run reads into llmcourse/course/mup.json; a call that was cut
+short goes on with what is missing.
 
 standard  the course's initialisation, and one rate for all weights.
-mup       start values and rates scaled from width BASE by `optim.mup_start` and `optim.mup_groups`;
-          at width BASE the two are the same run, which is not made twice.
+mup       narrow copies of the model of width TARGET, by `optim.mup_start` and `optim.mup_groups`; at
+          width TARGET itself the two are the same run, which is not made twice.
 """
 
+import re
 import sys
 from functools import cache, partial
 from pathlib import Path
@@ -19,27 +21,38 @@ from torch import Tensor
 
 from llmcourse import loss, optim
 from llmcourse.base import runtime
-from llmcourse.data import corpus, tokenizer
+from llmcourse.data import corpus
 from llmcourse.model import ModelConfig, Transformer
 from tools.recording import Runs, record
 
 FOUND = Path(__file__).resolve().parents[1] / "llmcourse" / "course" / "mup.json"
 SEEDS = (0, 1, 2)
-BASE = 32
-WIDTHS = (32, 64, 128, 256)
-RATES = {
-    "standard": tuple(2.0**-k for k in range(10, 3, -1)),
-    "mup": tuple(2.0**-k for k in range(10, 3, -1)),
-}
-STEPS, WARMUP, BATCH_SIZE, LENGTH = 150, 15, 16, 32
-VOCAB_SIZE, TEXT_BYTES, HELD_OUT_BYTES = 300, 1_000_000, 60_000
+TARGET = 128
+WIDTHS = (16, 32, 64, TARGET)
+RATES = tuple(2.0**-k for k in range(9, 2, -1))
+STEPS, WARMUP, BATCH_SIZE, LENGTH = 120, 12, 16, 32
+TEXT_BYTES, HELD_OUT_BYTES = 1_500_000, 300_000
+
+
+@cache
+def openings(num_bytes: int, seed: int) -> list[str]:
+    """Return the words and marks of chapter 29's text: two sentences of a story, He or She."""
+    told = corpus.stories(num_bytes, seed).split(corpus.END_OF_TEXT)
+    begun = ["".join(re.findall(r"[^.!?]*[.!?]", story)[:2]) for story in told]
+    kept = "|".join(text for text in begun if re.search(r"\. (He|She) ", text))
+    return re.findall(r"\w+|[^\w\s]", kept)
+
+
+@cache
+def vocabulary() -> dict[str, int]:
+    """Return the number of every word and mark of the training text."""
+    return {word: i for i, word in enumerate(sorted(set(openings(TEXT_BYTES, 0))))}
 
 
 @cache
 def tokens(num_bytes: int, seed: int) -> Tensor:
-    """Return the tokens of some stories."""
-    words = tokenizer.train_bpe([corpus.stories(100_000, seed=0)], VOCAB_SIZE, [corpus.END_OF_TEXT])
-    return torch.tensor(words.encode(corpus.stories(num_bytes, seed=seed)))
+    """Return the tokens of some openings."""
+    return torch.tensor([vocabulary()[word] for word in openings(num_bytes, seed)])
 
 
 def new_model(width: int, seed: int) -> Transformer:
@@ -51,7 +64,7 @@ def new_model(width: int, seed: int) -> Transformer:
         num_kv_heads=width // 16,
         head_size=16,
         hidden=3 * width,
-        vocab_size=VOCAB_SIZE,
+        vocab_size=len(vocabulary()),
         context_length=LENGTH,
         tied_head=False,
     )
@@ -60,7 +73,7 @@ def new_model(width: int, seed: int) -> Transformer:
 
 def run(rule: str, width: int, rate: float, seed: int, *, steps: int = STEPS) -> float:
     """Train with a warm-up and a cosine; return nats per token on held-out stories."""
-    m = width / BASE if rule == "mup" else 1
+    m = width / TARGET if rule == "mup" else 1
     model = new_model(width, seed)
     optim.mup_start(model, m=m)
     optimizer = optim.AdamW(optim.mup_groups(model, lr=rate, m=m), lr=rate, weight_decay=0.0)
@@ -75,7 +88,7 @@ def run(rule: str, width: int, rate: float, seed: int, *, steps: int = STEPS) ->
         loss.cross_entropy(model(rows[:, :-1]), rows[:, 1:]).backward()
         optimizer.step()
         optimizer.zero_grad()
-    held = tokens(HELD_OUT_BYTES, 1)[: 512 * LENGTH + 1]
+    held = tokens(HELD_OUT_BYTES, 1)[: 256 * LENGTH + 1]
     with torch.no_grad():
         logits = model(held[:-1].view(-1, LENGTH))
         return round(loss.token_losses(logits, held[1:].view(-1, LENGTH)).mean().item(), 4)
@@ -87,18 +100,16 @@ def runs() -> Runs:
         rule: {
             f"{width} {rate:.3g}": partial(run, rule, width, rate)
             for width in WIDTHS
-            for rate in RATES[rule]
-            if rule == "standard" or width > BASE
+            for rate in RATES
+            if rule == "standard" or width < TARGET
         }
-        for rule in RATES
+        for rule in ("standard", "mup")
     }
 
 
 def main(wanted: list[str]) -> int:
     """Make the wanted runs, or all that are missing."""
-    settings = {
-        "base": BASE, "widths": WIDTHS, "steps": STEPS, "batch": BATCH_SIZE, "length": LENGTH
-    }  # fmt: skip
+    settings = {"target": TARGET, "widths": WIDTHS, "rates": RATES, "steps": STEPS}
     record(FOUND, runs(), seeds=SEEDS, wanted=wanted, about={"settings": settings})
     return 0
 
