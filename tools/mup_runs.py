@@ -7,8 +7,8 @@ writes the losses on openings that no run reads into llmcourse/course/mup.json; 
 short goes on with what is missing.
 
 standard  the course's initialisation, and one rate for all weights.
-mup       narrow copies of the model of width TARGET, by `optim.mup_start` and `optim.mup_groups`; at
-          width TARGET itself the two are the same run, which is not made twice.
+mup       narrow copies of the model of width TARGET, by `optim.mup_start` and `optim.mup_groups`;
+          at width TARGET itself the two are the same run, which is not made twice.
 """
 
 import re

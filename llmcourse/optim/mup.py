@@ -35,9 +35,9 @@ def mup_start(model: nn.Module, *, m: int | float) -> None:
     _check(model, m)
     for name, w in model.named_parameters():
         if name == "head":
-            w /= m
+            w.div_(m)
         elif w.ndim == 2 and name != "embedding":
-            w /= m**0.5
+            w.div_(m**0.5)
 
 
 def mup_groups(model: nn.Module, *, lr: int | float, m: int | float) -> list[dict[str, Any]]:
