@@ -45,6 +45,8 @@ def mup_groups(model: nn.Module, *, lr: int | float, m: int | float) -> list[dic
 
         matrices of the blocks, output head: lr / m;   embedding and gains: lr
 
+    Weight decay acts through each group's lr: the first group decays m times less.
+
     Args:
         model: as in `mup_start`.
         lr: learning rate of the narrow model, positive.
