@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from llmcourse.optim.descent import SGD, RMSProp
     from llmcourse.optim.factored import Adafactor
     from llmcourse.optim.muon import Muon, newton_schulz
+    from llmcourse.optim.mup import mup_groups, mup_start
     from llmcourse.optim.noise_scale import (
         NoiseScale,
         noise_scale_from_gradients,

@@ -21,6 +21,7 @@ from tools import (
     curation_runs,
     epochs_runs,
     mixture_runs,
+    mup_runs,
     preference_runs,
     rl_runs,
     sft_runs,
@@ -529,6 +530,28 @@ def test_the_first_moments_of_a_run_are_as_recorded(monkeypatch, tmp_path):
         assert again["bits"] == pytest.approx(row["bits"], abs=0.05)
         for skill in ("article", "next"):
             assert again[skill]["plain"] == pytest.approx(row[skill]["plain"], abs=25)
+
+
+# --- widths
+
+
+def test_every_width_and_rate_is_recorded_with_its_seeds():
+    found = recorded_runs("mup")
+    assert {rule: list(found[rule]) for rule in ("standard", "mup")} == {
+        rule: list(runs) for rule, runs in mup_runs.runs().items()
+    }
+    for rule in ("standard", "mup"):
+        for name, of_seed in found[rule].items():
+            assert set(of_seed) == {str(seed) for seed in mup_runs.SEEDS}, name
+    about = (mup_runs.TARGET, list(mup_runs.WIDTHS), list(mup_runs.RATES), mup_runs.STEPS)
+    assert tuple(found["settings"].values()) == about
+
+
+@pytest.mark.parametrize("rule", ["standard", "mup"])
+def test_the_narrowest_models_learn_as_recorded(rule):
+    """Two rows again: the only ones that take about a second."""
+    loss = mup_runs.run(rule, 16, 2**-8, seed=0)
+    assert loss == pytest.approx(recorded_runs("mup")[rule][f"16 {2**-8:.3g}"]["0"], abs=0.05)
 
 
 # --- leaked tests
