@@ -34,7 +34,13 @@ if TYPE_CHECKING:
         soft_losses_backward,
         soft_losses_forward,
     )
-    from llmcourse.loss.targets import count_targets, mask_from_roles, shifted_targets, z_loss
+    from llmcourse.loss.targets import (
+        count_targets,
+        mask_from_roles,
+        multi_token_loss,
+        shifted_targets,
+        z_loss,
+    )
     from llmcourse.loss.units import bits_per_byte, perplexity
 
 lazy(__name__)

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from llmcourse.loss.cross_entropy import IGNORE_INDEX, counted_tokens, logsumexp
+from llmcourse.loss.cross_entropy import IGNORE_INDEX, counted_tokens, cross_entropy, logsumexp
 
 
 def shifted_targets(
@@ -20,26 +20,34 @@ def shifted_targets(
     *,
     documents_BT: Int[Tensor, "*B T"] | None = None,
     learned_BT: Bool[Tensor, "*B T"] | None = None,
+    ahead: int = 1,
 ) -> Int[Tensor, "*B T"]:
     """Return the token that each position is asked for: the one that comes after it.
 
-    targets[t] = ids[t + 1], or IGNORE_INDEX where there is none to learn: at the last position,
-    where the next token belongs to another document or is padding, and where it is not learned.
+    targets[t] = ids[t + ahead], or IGNORE_INDEX where there is none to learn: at the last
+    positions, where that token belongs to another document or is padding, and where it is not
+    learned.
 
     Args:
         ids_BT: the tokens that the model reads.
         documents_BT: the document of each token, below 0 for padding; None is one document a row.
         learned_BT: True for the tokens that the model should learn to write, such as an answer;
-            None is all.  It marks tokens, and so acts one position earlier, where they are asked.
+            None is all.  It marks tokens, and so acts earlier, where they are asked.
+        ahead: how many tokens later the one asked for comes, see `multi_token_loss`.
+
+    Raises:
+        ValueError: if `ahead` is below 1.
     """
+    if ahead < 1:
+        raise ValueError(f"ahead must be 1 or greater, got {ahead}")
     targets_BT = torch.full_like(ids_BT, IGNORE_INDEX)
-    targets_BT[..., :-1] = ids_BT[..., 1:]
+    targets_BT[..., :-ahead] = ids_BT[..., ahead:]
     if documents_BT is not None:
-        continues = documents_BT[..., 1:] == documents_BT[..., :-1]
-        real = documents_BT[..., 1:] >= 0
-        targets_BT[..., :-1].masked_fill_(~(continues & real), IGNORE_INDEX)
+        continues = documents_BT[..., ahead:] == documents_BT[..., :-ahead]
+        real = documents_BT[..., ahead:] >= 0
+        targets_BT[..., :-ahead].masked_fill_(~(continues & real), IGNORE_INDEX)
     if learned_BT is not None:
-        targets_BT[..., :-1].masked_fill_(~learned_BT[..., 1:], IGNORE_INDEX)
+        targets_BT[..., :-ahead].masked_fill_(~learned_BT[..., ahead:], IGNORE_INDEX)
     return targets_BT
 
 
@@ -85,6 +93,56 @@ def count_targets(
     if total == 0:
         raise ValueError("no token counts: every target of the step is ignored")
     return int(total)
+
+
+def multi_token_loss(
+    logits_by_depth: Sequence[Float[Tensor, "*B T V"]],
+    ids_BT: Int[Tensor, "*B T"],
+    *,
+    weight: float,
+    documents_BT: Int[Tensor, "*B T"] | None = None,
+    learned_BT: Bool[Tensor, "*B T"] | None = None,
+    num_tokens: int | float | None = None,
+) -> Float[Tensor, ""]:
+    """Return the loss of a model that is asked for several tokens at every position.
+
+    loss = L_1 + weight / D * (L_2 + ... + L_(D + 1)),  L_k that of the k-th token ahead
+
+    All L_k have the same divisor, so each asked token of a depth weighs the same, and a depth that
+    is asked less often, since documents end, counts less.
+
+    Args:
+        logits_by_depth: D + 1 of them, those of the next token first.
+        ids_BT: the tokens that the model reads.
+        weight: of the mean over the D further depths (lambda), above 0; with D, all depths count
+            alike.
+        documents_BT: see `shifted_targets`.
+        learned_BT: see `shifted_targets`.
+        num_tokens: the one global normaliser, see `cross_entropy`: the positions of the whole batch
+            that are asked for their next token; None means that this call holds all of it.
+
+    Raises:
+        ValueError: if there is no further depth, the weight is not positive, or no token counts.
+
+    Source:
+        DeepSeek-AI 2024 (DeepSeek-V3), equations 24 and 25, https://arxiv.org/abs/2412.19437; all
+        depths alike: Gloeckle et al. 2024, section 2, https://arxiv.org/abs/2404.19737
+    """
+    if len(logits_by_depth) < 2:
+        raise ValueError("there are no logits beyond the next token: use cross_entropy")
+    if weight <= 0:
+        raise ValueError(f"weight must be above 0, got {weight}; use cross_entropy for 0")
+    targets = [
+        shifted_targets(ids_BT, documents_BT=documents_BT, learned_BT=learned_BT, ahead=k)
+        for k in range(1, len(logits_by_depth) + 1)
+    ]
+    if num_tokens is None:
+        num_tokens = count_targets(targets[:1])
+    next_one, *further = (
+        cross_entropy(logits_BTV, targets_BT, num_tokens=num_tokens)
+        for logits_BTV, targets_BT in zip(logits_by_depth, targets, strict=True)
+    )
+    return next_one + weight * sum(further) / len(further)
 
 
 def z_loss(

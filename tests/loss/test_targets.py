@@ -50,6 +50,105 @@ def test_targets_by_hand():
     assert ids.tolist() == [[5, 6, 7, 8]]
 
 
+@pytest.mark.parametrize("ahead", [1, 2, 3, 7])
+@pytest.mark.parametrize("length", [0, 2, 6])
+def test_targets_further_ahead(ahead, length):
+    ids, documents = torch.arange(length), torch.tensor([0, 0, 0, 1, 1, -1])[:length]
+    learned = torch.tensor([True, True, False, True, True, True])[:length]
+    for settings, allowed in (
+        ({}, lambda t, s: True),
+        ({"documents_BT": documents}, lambda t, s: documents[t] == documents[s] >= 0),
+        ({"learned_BT": learned}, lambda t, s: learned[s]),
+    ):
+        ours = loss.shifted_targets(ids, ahead=ahead, **settings).tolist()
+        assert ours == [
+            t + ahead if t + ahead < length and allowed(t, t + ahead) else IGNORE
+            for t in range(length)
+        ]
+
+
+def several(generator, num_depths=3):
+    """Return logits of several depths for two rows, tokens, and the documents that they are of."""
+    logits = [awkward(2, 6, 5, generator=generator).double() for _ in range(num_depths)]
+    ids = torch.randint(0, 5, (2, 6), generator=generator)
+    return logits, ids, torch.tensor([[0, 0, 0, 0, 1, 1], [0, 0, 0, 0, 0, -1]])
+
+
+def one_by_one(logits, ids, documents, weight):
+    """Add up the terms one at a time; also count those of every depth."""
+    total, counts = 0.0, [0] * len(logits)
+    for k, depth in enumerate(logits, start=1):
+        for b, t in ((b, t) for b in range(2) for t in range(6 - k)):
+            if documents[b, t] == documents[b, t + k] >= 0:
+                counts[k - 1] += 1
+                share = 1 if k == 1 else weight / (len(logits) - 1)
+                total -= share * depth[b, t].log_softmax(-1)[ids[b, t + k]]
+    return total / counts[0], counts
+
+
+def test_several_tokens_ahead_are_a_mean_over_depths(generator):
+    logits, ids, documents = several(generator)
+    ours = loss.multi_token_loss(logits, ids, weight=0.3, documents_BT=documents)
+    expected, counts = one_by_one(logits, ids, documents, 0.3)
+    assert counts == [8, 5, 3]
+    torch.testing.assert_close(ours, expected, rtol=1e-12, atol=0)
+    # A batch in two parts, with the divisor of the whole.
+    parts = [
+        loss.multi_token_loss(
+            [each[b : b + 1] for each in logits],
+            ids[b : b + 1],
+            weight=0.3,
+            documents_BT=documents[b : b + 1],
+            num_tokens=8,
+        )
+        for b in (0, 1)
+    ]
+    torch.testing.assert_close(sum(parts), ours, rtol=1e-12, atol=0)
+    # With weight D all depths count alike, as in Gloeckle et al.
+    alike = loss.multi_token_loss(logits, ids, weight=2.0, documents_BT=documents)
+    terms = [
+        loss.cross_entropy(
+            each, loss.shifted_targets(ids, documents_BT=documents, ahead=k), num_tokens=8
+        )
+        for k, each in enumerate(logits, start=1)
+    ]
+    torch.testing.assert_close(alike, sum(terms), rtol=1e-12, atol=0)
+
+
+def test_the_gradient_of_several_tokens_ahead(generator):
+    logits, ids, documents = several(generator, 2)
+    assert torch.autograd.gradcheck(
+        lambda *each: loss.multi_token_loss(each, ids, weight=0.3, documents_BT=documents),
+        [x.requires_grad_() for x in logits],
+    )
+
+
+@pytest.mark.parametrize("mutant", ["all from the same place", "sum of depths", "across documents"])
+def test_a_wrong_loss_of_several_tokens_is_noticed(mutant, generator):
+    logits, ids, documents = several(generator)
+    settings = {"weight": 0.3, "documents_BT": documents}
+    wrong = {
+        "all from the same place": lambda: loss.cross_entropy(
+            logits[0], loss.shifted_targets(ids, documents_BT=documents)
+        ),
+        "sum of depths": lambda: loss.multi_token_loss(logits, ids, **settings | {"weight": 0.6}),
+        "across documents": lambda: loss.multi_token_loss(logits, ids, weight=0.3, num_tokens=8),
+    }[mutant]()
+    assert abs(wrong - one_by_one(logits, ids, documents, 0.3)[0]) > 1e-3
+
+
+def test_several_tokens_that_are_none_are_refused(generator):
+    logits, ids, _ = several(generator)
+    with pytest.raises(ValueError, match="no logits beyond the next token"):
+        loss.multi_token_loss(logits[:1], ids, weight=0.3)
+    with pytest.raises(ValueError, match="weight must be above 0, got 0"):
+        loss.multi_token_loss(logits, ids, weight=0.0)
+    with pytest.raises(ValueError, match="no token counts"):
+        loss.multi_token_loss([x[:, :1] for x in logits], ids[:, :1], weight=1.0)
+    with pytest.raises(ValueError, match="ahead must be 1 or greater, got 0"):
+        loss.shifted_targets(ids, ahead=0)
+
+
 def test_the_loss_is_that_of_hugging_face(generator):
     """Their labels are the inputs, shifted inside; ours are shifted outside."""
     from transformers.loss.loss_utils import ForCausalLMLoss  # noqa: PLC0415 - slow import
