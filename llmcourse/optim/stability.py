@@ -229,9 +229,9 @@ def qk_clip(
 ) -> None:
     """Scale down the query and key matrices, in place, of the heads whose scores exceed tau.
 
-    After the optimizer's step, for each head with largest score s > tau:
+    After the optimizer's step, for each head with largest score s > tau::
 
-        W_q *= sqrt(tau / s),  W_k *= sqrt(tau / s)
+        W_q <- sqrt(tau / s) W_q,  W_k <- sqrt(tau / s) W_k
 
     so that its largest score on the same tokens is tau.  Other heads stay as they are.  Where
     several query heads share a key head, W_k stays, and W_q is scaled by tau / s.

@@ -206,9 +206,9 @@ def dualpipe_v(num_ranks: int, num_micro_batches: int) -> Schedule:
     the same two stages and the same work.  This is one half of it: half of the ranks, and each
     stage once.
 
-    With f, i, w the units of F, I and W of one chunk, w <= i <= f, every rank works m 2 (f + i + w)
-    and waits (p - 1) (f + i - w), half as long as in `zero_bubble`.  It holds 2 p + 1 micro-batches
-    at most, each for one chunk, that is, for half of its layers.
+    With f, i, w the units of F, I and W of one chunk, w <= i <= f <= i + w, every rank works
+    m 2 (f + i + w) and waits (p - 1) (f + i - w), half as long as in `zero_bubble`.  It holds
+    2 p + 1 micro-batches at most, each for one chunk, that is, for half of its layers.
 
     Args:
         num_ranks: p, 1 or more.
