@@ -561,14 +561,17 @@ def page() -> str:
     found = numbers()
     check(found)
     published = published_table().replace("{deepseek_mfu}", found["deepseek_mfu"])
+    tables = {
+        "kept": kept_table(),
+        "prices": price_table(),
+        "table": table(),
+        "networks": networks(),
+        "published": published,
+    }
     return TEXT.read_text(encoding="utf8").format(
         **{name: value for name, value in found.items() if isinstance(value, str | int)},
         drawing=drawing(),
-        kept=kept_table(),
-        prices=price_table(),
-        table=table(),
-        networks=networks(),
-        published=published,
+        **{name: rows.replace(" %", "&nbsp;%") for name, rows in tables.items()},
     )
 
 
