@@ -27,8 +27,6 @@ AFTER = ("Deeper", "Where popular accounts go wrong", "Further reading")
 """The sections that a reader may leave out."""
 AROUND = ("You need", "You will be able to", "Exercises", "Quiz", "Take away")
 """The sections that are read with the main line, and are not counted as its length."""
-UNREVISED: tuple[str, ...] = ()
-"""Chapters that may still exceed a limit."""
 PRIVATE = {
     r"forg[eo]t\w*": "recompute, discard",
     r"margins?": "precaution, slack",
@@ -154,8 +152,7 @@ def main(arguments: list[str] | None = None) -> int:
     wrong, warned = [], []
     for path in options.notebooks or sorted((ROOT / "chapters").glob("*.ipynb")):
         notebook = nbformat.read(path, as_version=4)
-        found = [f"{path.name} {problem}" for problem in problems(counts(notebook))]
-        (warned if path.name[:2] in UNREVISED else wrong).extend(found)
+        wrong += [f"{path.name} {problem}" for problem in problems(counts(notebook))]
         warned += [f"{path.name} {warning}" for warning in warnings(notebook)]
     shown = [f"warning: {each}" for each in warned] if options.verbose else []
     print("\n".join([*wrong, *shown, f"{len(wrong)} faults and {len(warned)} warnings of texts"]))
