@@ -77,13 +77,25 @@ def parents(name: str) -> Iterator[str]:
         yield ".".join(parts[:end])
 
 
-class _Run(ast.NodeTransformer):
-    """Takes out what only type checkers read."""
+def _for_types(node: ast.AST) -> bool:
+    """Say whether a statement is `if TYPE_CHECKING:`, which only type checkers read."""
+    return (
+        isinstance(node, ast.If)
+        and isinstance(node.test, ast.Name)
+        and node.test.id == "TYPE_CHECKING"
+    )
 
-    def visit_If(self, node: ast.If) -> ast.AST | None:
-        """Drop `if TYPE_CHECKING:`."""
-        name = node.test.id if isinstance(node.test, ast.Name) else ""
-        return None if name == "TYPE_CHECKING" else self.generic_visit(node)
+
+def _imports(body: list[ast.AST]) -> Iterator[ast.Import | ast.ImportFrom]:
+    """Return the imports among statements and inside them."""
+    for node in body:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            yield node
+        elif not _for_types(node):
+            for name in ("body", "orelse", "handlers", "finalbody", "cases"):
+                yield from _imports(
+                    inner if isinstance(inner := getattr(node, name, ()), list) else []
+                )
 
 
 class Uses(ast.NodeVisitor):
@@ -94,10 +106,9 @@ class Uses(ast.NodeVisitor):
         self.files: set[Path] = set()
         self._paths = paths
         self._bound: dict[str, str] = {}
-        tree = _Run().visit(ast.parse(code))
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Import | ast.ImportFrom):
-                self._import(node)
+        tree = ast.parse(code)
+        for node in _imports(tree.body):
+            self._import(node)
         self.visit(tree)
 
     def _import(self, node: ast.Import | ast.ImportFrom) -> None:
@@ -124,6 +135,11 @@ class Uses(ast.NodeVisitor):
             self.modules.add(inner)
             return inner
         return None
+
+    def visit_If(self, node: ast.If) -> None:
+        """Leave out what only type checkers read."""
+        if not _for_types(node):
+            self.generic_visit(node)
 
     def visit_Attribute(self, node: ast.Attribute) -> None:
         """Follow a chain such as `llmcourse.optim.AdamW` as far as it is made of modules."""
@@ -186,14 +202,15 @@ class Uses(ast.NodeVisitor):
             self.modules.add(f"{known[-1]}.*")
 
 
-def files_below(path: Path) -> Iterator[Path]:
+@functools.cache
+def files_below(path: Path) -> tuple[Path, ...]:
     """Return a file, or all files of a folder, without what programs leave behind."""
-    if path.is_file():
-        yield path
-    elif path.is_dir():
-        for inner in path.rglob("*"):
-            if inner.is_file() and not LEFT_OUT & set(inner.relative_to(ROOT).parts):
-                yield inner
+    found = path.rglob("*") if path.is_dir() else [path]
+    return tuple(
+        each
+        for each in found
+        if each.is_file() and not LEFT_OUT & set(each.relative_to(ROOT).parts)
+    )
 
 
 def _files_of(module: str) -> Iterator[Path]:
@@ -222,25 +239,53 @@ def _files_of(module: str) -> Iterator[Path]:
 
 
 @functools.cache
-def direct(path: Path, *, paths: bool = True) -> frozenset[Path]:
-    """Return the files that a file leads to in one step."""
+def _used(path: Path) -> tuple[frozenset[Path], frozenset[Path]]:
+    """Return the files that a file leads to by its imports, and those that it names."""
     found: set[Path] = set()
     if path.suffix not in CODE:
-        return frozenset()
-    named = paths and path.name not in OWN and not path.is_relative_to(ROOT / "llmcourse")
+        return frozenset(), frozenset()
+    named = path.name not in OWN and not path.is_relative_to(ROOT / "llmcourse")
     try:
         used = Uses(code_of(path), paths=named)
     except (SyntaxError, ValueError, KeyError):  # no code: a test's example of a broken file
-        return frozenset()
+        return frozenset(), frozenset()
     for module in used.modules:
         found.update(_files_of(module))
-    for named_path in used.files:
-        found.update(files_below(named_path))
     if path.is_relative_to(ROOT / "tests"):
         for folder in path.relative_to(ROOT).parents:
             if (conftest := ROOT / folder / "conftest.py").exists():
                 found.add(conftest)
-    return frozenset(found)
+    return frozenset(found), frozenset(each for name in used.files for each in files_below(name))
+
+
+def direct(path: Path, *, paths: bool = True) -> frozenset[Path]:
+    """Return the files that a file leads to in one step."""
+    imported, named = _used(path)
+    return imported | named if paths else imported
+
+
+_PATHS: list[Path] = []
+_NUMBERS: dict[Path, int] = {}
+
+
+def _bit(path: Path) -> int:
+    """Return the bit of a file in a set of files, which is an integer: sets of paths are slow."""
+    if path not in _NUMBERS:
+        _NUMBERS[path] = len(_PATHS)
+        _PATHS.append(path)
+    return 1 << _NUMBERS[path]
+
+
+def _members(bits: int) -> Iterator[Path]:
+    while bits:
+        lowest = bits & -bits
+        yield _PATHS[lowest.bit_length() - 1]
+        bits ^= lowest
+
+
+@functools.cache
+def _direct(path: Path, paths: bool) -> int:
+    return sum(map(_bit, direct(path, paths=paths)))
 
 
 def closure(starts: Iterable[Path], *, paths: bool = True) -> set[Path]:
@@ -250,13 +295,13 @@ def closure(starts: Iterable[Path], *, paths: bool = True) -> set[Path]:
         starts: files of the repository.
         paths: follow folders and files that are named in texts, too.
     """
-    found, todo = set(), list(starts)
-    while todo:
-        path = todo.pop()
-        if path not in found:
-            found.add(path)
-            todo.extend(direct(path, paths=paths) - found)
-    return found
+    found, new = 0, sum(map(_bit, set(starts)))
+    while new:
+        found |= new
+        for path in _members(new):
+            new |= _direct(path, paths)
+        new &= ~found
+    return set(_members(found))
 
 
 @functools.cache
@@ -267,6 +312,12 @@ def _content(path: Path) -> bytes:
 def key(files: Iterable[Path]) -> str:
     """Return the SHA-256 of the names and contents of files."""
     sha = hashlib.sha256()
-    for path in sorted(files):
-        sha.update(path.as_posix().encode() + b"\0" + _content(path))
+    for path in sorted(files, key=str):
+        sha.update(str(path).encode() + b"\0" + _content(path))
     return sha.hexdigest()
+
+
+def forget() -> None:
+    """Read all files anew, from now on."""
+    for remembered in (place_of, lazy_names, files_below, _used, _direct, _content):
+        remembered.cache_clear()

@@ -64,8 +64,9 @@ class Unchanged:
             self.before = read_notes()
             tests = sorted((closure.ROOT / "tests").rglob("test_*.py"))
             self.keys = {self._name(path): key_of(path) for path in tests}
+            self.code = {self._name(path): key_of(path, paths=False) for path in tests}
         else:
-            self.before, self.keys = self.given
+            self.before, self.keys, self.code = self.given
         self.left_out: set[str] = set()
         self.items_left_out = 0
         self.collected: set[str] = set()
@@ -83,7 +84,7 @@ class Unchanged:
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
         """Give a worker of xdist what this process found out."""
-        node.workerinput["unchanged"] = (self.before, self.keys)
+        node.workerinput["unchanged"] = (self.before, self.keys, self.code)
 
     def pytest_ignore_collect(self, collection_path: Path) -> bool | None:
         """Leave out a file that has no marked tests and did not change since all of it passed."""
@@ -98,13 +99,11 @@ class Unchanged:
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """Leave out marked tests whose files did not change, and their unmarked neighbours."""
-        code: dict[Path, str] = {}
         kept, gone = [], []
         for item in items:
             if mark := item.get_closest_marker("depends_on"):
-                code.setdefault(item.path, key_of(item.path, paths=False))
                 needed = closure.closure(closure.ROOT / path for path in mark.args)
-                key = f"{code[item.path]} {closure.key(needed)}"
+                key = f"{self.code[self._name(item.path)]} {closure.key(needed)}"
                 item.user_properties.append(("depends_on", key))
                 held = self.before["items"].get(item.nodeid) == key
             else:

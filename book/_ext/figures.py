@@ -127,8 +127,11 @@ def recolour(colours: Colours, theme: str, phase: int) -> Colours:
 def recoloured_image(image: Image.Image, change: Callable[[Colours], Colours]) -> Image.Image:
     """Return a raster image with other colours, as opaque as it was."""
     pixels = np.array(image.convert("RGBA"))
-    found, where = np.unique(pixels[..., :3].reshape(-1, 3), axis=0, return_inverse=True)
-    pixels[..., :3] = change(found.astype(int))[where].reshape(*pixels.shape[:2], 3)
+    # A colour as one number: sorting rows of three takes a hundred times longer.
+    numbers = pixels[..., :3] @ np.array([1 << 16, 1 << 8, 1])
+    found, where = np.unique(numbers, return_inverse=True)
+    colours = np.stack([found >> 16, found >> 8 & 255, found & 255], axis=1)
+    pixels[..., :3] = change(colours)[where].reshape(pixels[..., :3].shape)
     return Image.fromarray(pixels)
 
 

@@ -25,22 +25,33 @@ RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"
 COLOUR_RULES = ["color-contrast", "link-in-text-block"]
 """All of RULES that a theme can change."""
 AXE = f"axe-playwright-python {importlib.metadata.version('axe-playwright-python')}"
-CONTEXT = {"include": [["html"], ["[data-axe-colour]"]], "exclude": [["div.highlight"]]}
-"""For axe: the deepest of these that holds an element decides."""
+CONTEXT = {"include": [["[data-axe-colour]"]]}
 MARK_COLOURS = """() => {
-  const seen = new Set();
-  for (const word of document.querySelectorAll("div.highlight pre, div.highlight pre *")) {
-    if (![...word.childNodes].some((n) => n.nodeType === 3 && n.textContent.trim())) continue;
-    const colours = [];
-    for (let at = word; at.closest("div.highlight"); at = at.parentElement) {
-      const style = getComputedStyle(at);
-      colours.push(at === word ? style.color : "", style.backgroundColor, style.opacity);
+  const seen = new Map(), behind = new Map([[null, ""]]);
+  const under = (one) => {
+    if (!behind.has(one)) {
+      const style = getComputedStyle(one), clear = "rgba(0, 0, 0, 0)";
+      const parts = [under(one.parentElement)];
+      if (style.backgroundColor !== clear) parts.push(style.backgroundColor);
+      if (style.backgroundImage !== "none") parts.push(style.backgroundImage);
+      if (style.opacity !== "1") parts.push(style.opacity);
+      behind.set(one, parts.join(" "));
     }
-    if (seen.has(colours.join())) continue;
-    seen.add(colours.join());
-    word.setAttribute("data-axe-colour", "");
+    return behind.get(one);
+  };
+  for (const one of document.querySelectorAll("body *:not(mjx-container *, script, style)")) {
+    const text = [...one.childNodes].some((n) => n.nodeType === 3 && n.textContent.trim());
+    if (!text && !one.matches("input, select, textarea") || !one.checkVisibility()) continue;
+    const style = getComputedStyle(one), link = one.closest("a"), line = link?.parentElement;
+    const look = [under(one), style.color, style.fontSize, style.fontWeight];
+    if (line) look.push(getComputedStyle(link).textDecorationLine, getComputedStyle(line).color);
+    const count = seen.get(look.join()) ?? 0;
+    seen.set(look.join(), count + 1);
+    if (count < 3) (link ?? one).setAttribute("data-axe-colour", "");
   }
 }"""
+"""Marks three texts of each look: its colour, size and weight, what lies under it, and of a link
+what tells it from its line."""
 THIN = """() => {
   const blocks = [...document.querySelectorAll("div.highlight pre")].slice(1);
   for (const one of blocks) {
@@ -165,9 +176,9 @@ def violations(page: Page, context: dict | None = None, **options: object) -> li
 def axe_in_both_themes(page: Page) -> list[str]:
     """Return axe's findings in the light and in the dark theme.
 
-    Elements take axe its time, most of them words of code.  So one word of code is marked for each
-    pair of colours, other code loses its colours, and of a template's entries some are left.  Then
-    axe looks at the page without colours once, and at the colours in each theme.
+    Elements take axe its time, most of them words of code.  So three texts are marked for each
+    look, other code loses its colours, and of a template's entries some are left.  Then axe looks
+    at the page without colours once, and at the colours of the marked texts in each theme.
     """
     page.add_style_tag(content="* { transition: none !important; }")  # a colour half-way is none
     for theme in THEMES:

@@ -60,8 +60,7 @@ def test_modules_scripts_and_tests_belong_to_the_first_that_needs_them(tmp_path,
         nbformat.write(notebook, tmp_path / "chapters" / f"{topic}.ipynb")
     monkeypatch.setattr(closure, "ROOT", tmp_path)
     monkeypatch.setattr(closure, "IMPORTED_FROM", (tmp_path,))
-    for remembered in (closure.place_of, closure.lazy_names, closure.direct):
-        remembered.cache_clear()
+    closure.forget()
     modules = budget.modules_of(["06_new", "07_later", "05_tokens"])
     names = {topic: {path.name for path in paths} for topic, paths in modules.items()}
     assert names == {
@@ -72,5 +71,4 @@ def test_modules_scripts_and_tests_belong_to_the_first_that_needs_them(tmp_path,
     assert [path.name for path in budget.scripts_of(modules["06_new"])] == ["board.js"]
     assert [path.name for path in budget.tests_of(modules["06_new"])] == ["test_new.py"]
     assert budget.tests_of(modules["07_later"]) == []
-    for remembered in (closure.place_of, closure.lazy_names, closure.direct):
-        remembered.cache_clear()
+    closure.forget()

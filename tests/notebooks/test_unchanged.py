@@ -48,8 +48,7 @@ def repository(tmp_path, monkeypatch):
 
 
 def forget():
-    for remembered in (closure.place_of, closure.lazy_names, closure.direct, closure._content):
-        remembered.cache_clear()
+    closure.forget()
 
 
 ADAM = {"optim/__init__.py", "optim/adamw.py", "base.py"}
