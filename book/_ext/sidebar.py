@@ -27,10 +27,11 @@ def titles_of(headings: nodes.bullet_list) -> nodes.bullet_list:
 
 
 class Sidebar:
-    """Lists the pages; made when the first page is written."""
+    """Lists the pages; the titles are taken when the first page is written."""
 
     def __init__(self) -> None:
         self.titles: dict[str, nodes.bullet_list] = {}
+        self.made: dict[tuple, str] = {}
 
     def listed(self, env: BuildEnvironment, toctree: Any, settings: dict[str, Any]) -> str:
         """Return the list of pages, which Sphinx's own function makes from titles."""
@@ -42,16 +43,24 @@ class Sidebar:
         finally:
             env.tocs = whole
 
-    def show(
-        self, app: Sphinx, _page: str, _template: str, context: dict[str, Any], _: Any
-    ) -> None:
-        """Give the templates a function that makes the list sooner, where titles are enough."""
-        if toctree := context.get("toctree"):
-            context["toctree"] = lambda **settings: (
-                self.listed(app.env, toctree, settings)
-                if settings.get("titles_only")
-                else toctree(**settings)
-            )
+    def show(self, app: Sphinx, page: str, _template: str, context: dict[str, Any], _: Any) -> None:
+        """Give the templates a function that makes the list sooner, where titles are enough.
+
+        Pages that are not in the list, such as those of source code, have one for each folder.
+        """
+        toctree = context.get("toctree")
+        place = page if page in app.env.found_docs else f"{page.rpartition('/')[0]}/"
+
+        def list_of_pages(**settings: Any) -> str:
+            if not settings.get("titles_only"):
+                return toctree(**settings)
+            key = (place, *sorted(settings.items()))
+            if key not in self.made:
+                self.made[key] = self.listed(app.env, toctree, settings)
+            return self.made[key]
+
+        if toctree:
+            context["toctree"] = list_of_pages
 
 
 def setup(app: Sphinx) -> dict[str, object]:
