@@ -8,6 +8,7 @@ A test marked `depends_on(path, ...)` depends on these files and their closures,
 that its file imports, but not on folders named there.  Without the option the plugin does nothing.
 """
 
+import functools
 import hashlib
 import json
 import os
@@ -43,6 +44,12 @@ def key_of(path: Path, *, paths: bool = True) -> str:
     files = closure.closure([path, *EVERYWHERE], paths=paths)
     text = f"{sys.version_info[:3]} {closure.key(files)}"
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+@functools.cache
+def key_of_marked(paths: tuple[str, ...]) -> str:
+    """Return a key of all that a mark names; many tests have the same."""
+    return closure.key(closure.closure(closure.ROOT / path for path in paths))
 
 
 def is_part(config: pytest.Config) -> bool:
@@ -102,8 +109,7 @@ class Unchanged:
         kept, gone = [], []
         for item in items:
             if mark := item.get_closest_marker("depends_on"):
-                needed = closure.closure(closure.ROOT / path for path in mark.args)
-                key = f"{self.code[self._name(item.path)]} {closure.key(needed)}"
+                key = f"{self.code[self._name(item.path)]} {key_of_marked(mark.args)}"
                 item.user_properties.append(("depends_on", key))
                 held = self.before["items"].get(item.nodeid) == key
             else:

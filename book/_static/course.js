@@ -12,17 +12,18 @@ document.addEventListener("DOMContentLoaded", () => {
   contents?.addEventListener("click", ({ target }) => { if (target.closest("a")) contents.close(); });
 });
 
-// On a narrow screen a line of code goes on below, further in than it began: each line becomes an
-// element that knows how far in it is.  What has elements over several lines (a module's source)
-// stays as it is, and wraps plainly; printed text stays as it is for its columns.
+// A line of code that is too long, and on a narrow screen any, goes on below, further in than it
+// began: each line becomes an element that knows how far in it is.  What has elements over several
+// lines (a module's source) stays as it is; printed text stays as it is for its columns.
 document.addEventListener("DOMContentLoaded", () => {
   const narrow = matchMedia("(max-width: 767.98px)");
   const split = () => {
-    if (!narrow.matches) return;
-    narrow.removeEventListener("change", split);
-    for (const code of document.querySelectorAll(".bd-article div.highlight pre")) {
-      if (code.closest(".output.stream, .output.text_plain")) continue;
-      if ([...code.children].some((part) => part.textContent.includes("\n"))) continue;
+    const cut = [...document.querySelectorAll(".bd-article div.highlight pre")].filter((code) =>
+      (narrow.matches || code.scrollWidth > code.clientWidth)
+      && !code.closest(".output.stream, .output.text_plain")
+      && !code.querySelector(".course-line")
+      && ![...code.children].some((part) => part.textContent.includes("\n")));
+    for (const code of cut) {
       code.innerHTML = code.innerHTML.trimEnd().split("\n").map((line) => {
         const indent = line.replace(/<[^>]*>/g, "").search(/\S|$/);
         return `<span class="course-line" style="--indent: ${indent + 4}ch">${line}</span>`;
