@@ -100,6 +100,30 @@ def plain_lists(
     context["body"] = body.replace('<div role="list" class="citation-list">', "<div>")
 
 
+# --- what stays on one line
+
+PERCENT = re.compile(r"(?<=\d) (?=%)")
+AFTER_FORMULA = re.compile(
+    r'(<span class="math notranslate nohighlight">[^<]*</span>)([,.;:!?)]+)(?=[\s<])'
+)
+
+
+def keep_percent(_app: Sphinx, doctree: nodes.document) -> None:
+    """Keep a number and its % together."""
+    literal = (nodes.literal, nodes.literal_block, nodes.math, nodes.math_block, nodes.raw)
+    for text in list(doctree.findall(nodes.Text)):
+        if PERCENT.search(text) and not isinstance(text.parent, literal):
+            text.parent.replace(text, nodes.Text(PERCENT.sub("\u00a0", text)))
+
+
+def keep_together(
+    _app: Sphinx, _page: str, _template: str, context: dict[str, Any], _tree: Any
+) -> None:
+    """Keep a formula and the comma behind it together, and the two dashes of a flag."""
+    body = AFTER_FORMULA.sub(r'<span class="unbroken">\1\2</span>', context.get("body") or "")
+    context["body"] = body.replace('<span class="pre">--', '<span class="pre unbroken">--')
+
+
 # --- equations
 
 
@@ -229,9 +253,11 @@ def setup(app: Sphinx) -> dict[str, object]:
     app.add_directive("plain-listing", PlainListing)
     app.connect("doctree-read", number_equations)
     app.connect("doctree-read", name_empty_headers)
+    app.connect("doctree-read", keep_percent)
     app.connect("env-get-updated", number_by_chapter, priority=900)
     app.connect("autodoc-process-docstring", shown.add, priority=700)
     app.connect("doctree-read", keep_head)
     app.connect("html-page-context", previews.add, priority=400)
     app.connect("html-page-context", plain_lists, priority=401)
+    app.connect("html-page-context", keep_together, priority=402)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": False}

@@ -14,7 +14,8 @@ document.addEventListener("DOMContentLoaded", () => {
 
 // A line of code that is too long, and on a narrow screen any, goes on below, further in than it
 // began: each line becomes an element that knows how far in it is.  What has elements over several
-// lines (a module's source) stays as it is; printed text stays as it is for its columns.
+// lines (a module's source) stays as it is; printed text stays as it is for its columns, but for
+// lines so long that they must be prose.
 document.addEventListener("DOMContentLoaded", () => {
   const narrow = matchMedia("(max-width: 767.98px)");
   const split = () => {
@@ -23,6 +24,10 @@ document.addEventListener("DOMContentLoaded", () => {
       && !code.closest(".output.stream, .output.text_plain")
       && !code.querySelector(".course-line")
       && ![...code.children].some((part) => part.textContent.includes("\n")));
+    for (const printed of document.querySelectorAll(".bd-article div.cell_output pre")) {
+      const longest = Math.max(...printed.textContent.split("\n").map((line) => line.length));
+      printed.classList.toggle("course-prose", longest > 100);
+    }
     for (const code of cut) {
       code.innerHTML = code.innerHTML.trimEnd().split("\n").map((line) => {
         const indent = line.replace(/<[^>]*>/g, "").search(/\S|$/);

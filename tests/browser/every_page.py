@@ -27,6 +27,7 @@ def faults(chromium: Browser, address: str, root: str) -> list[str]:
             found.append(f"{len(files)} requests, not 2 to {MOST_REQUESTS}")
         found += visit.errors
         found += visits.boxes(page)
+        found += visits.cut_formulas(page)
         found += visits.look_on_a_phone(page)
         page.set_viewport_size(visits.WIDE)
         visits.show_theme(page, "dark")

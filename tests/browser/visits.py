@@ -77,6 +77,9 @@ CUT = """() => [...document.querySelectorAll("article pre")]
   .filter((one) => one.checkVisibility() && one.scrollWidth > one.clientWidth + 1
     && getComputedStyle(one).backgroundImage === "none")
   .map((one) => `cut off on a phone: ${one.textContent.slice(0, 60)}`).slice(0, 5)"""
+CUT_FORMULAS = """() => [...document.querySelectorAll("article mjx-container[display=true]")]
+  .filter((one) => one.checkVisibility() && one.scrollWidth > one.clientWidth + 1)
+  .map((one) => `a formula is cut off: ${one.parentElement.textContent.trim().slice(0, 60)}`)"""
 WIDE = {"width": 1200, "height": 900}
 THEMES = ("dark", "light")
 SETTLED = "async () => { if (window.MathJax?.startup) await window.MathJax.startup.promise; }"
@@ -210,6 +213,11 @@ def boxes(page: Page) -> list[str]:
 def white_figures(page: Page) -> list[str]:
     """Return the figures of a page in the dark theme that stay as bright as they were drawn."""
     return page.evaluate(WHITE)
+
+
+def cut_formulas(page: Page) -> list[str]:
+    """Return the displayed formulas that are wider than their column, which is no phone's."""
+    return page.evaluate(CUT_FORMULAS)
 
 
 def look_on_a_phone(page: Page) -> list[str]:
