@@ -82,7 +82,7 @@ def numbers() -> list[Number]:
     return [
         Number(
             f"{funnel['left']:,} of {funnel['documents']:,}",
-            "pages of a small crawl of the web were worth reading",
+            "pages of a small generated crawl were worth reading",
         ),
         Number(
             f"{mean('Llama, no attention')} → {mean('Llama')}",

@@ -6,6 +6,9 @@ import re
 import assets
 import portable
 import pytest
+import reading
+from docutils import nodes
+from docutils.utils import new_document
 from PIL import Image
 
 from tools import build_book, setup_cells
@@ -54,6 +57,23 @@ def test_equations_and_figures_are_numbered_within_the_chapter(chapter):
     assert numbers == [f"{own}.{n}" for n in range(1, displayed + 1)]
     figures = re.findall(r'class="caption-number">Figure ([\d.]+) ', body)
     assert figures == [f"{own}.{n}" for n in range(1, len(figures) + 1)]
+
+
+def test_a_number_keeps_its_percent_sign():
+    tree = new_document("page")
+    tree += nodes.paragraph("", "", nodes.Text("10 % of 5 pages, "), nodes.literal("", "7 % 2"))
+    reading.keep_percent(None, tree)
+    assert tree.astext() == "10\u00a0% of 5 pages, 7 % 2"
+
+
+def test_a_formula_keeps_its_comma_and_a_flag_its_dashes():
+    formula = '<span class="math notranslate nohighlight">\\(x\\)</span>'
+    flag = '<code><span class="pre">--seed</span> <span class="pre">3</span></code>'
+    context = {"body": f"<p>{formula}, and {formula} or{flag}</p>"}
+    reading.keep_together(None, "page", "", context, None)
+    marked = flag.replace('"pre">--', '"pre unbroken">--')
+    kept = f'<p><span class="unbroken">{formula},</span> and {formula} or{marked}</p>'
+    assert context["body"] == kept
 
 
 def test_the_page_carries_previews_of_the_terms_and_chapters_that_it_links():

@@ -151,6 +151,17 @@ def test_a_page_that_is_wider_than_a_phone_is_found(chromium, tmp_path):
         assert "pixels wide on a phone of 360" in found
 
 
+FORMULA = """<html lang=en><article><mjx-container display=true
+style="display: block; width: 300px; overflow: auto"><p style="width: {}px">x</p></mjx-container>"""
+
+
+@pytest.mark.parametrize(("width", "num_faults"), [(300, 0), (310, 1)])
+def test_a_formula_that_is_cut_off_is_found(chromium, tmp_path, width, num_faults):
+    (tmp_path / "formula.html").write_text(FORMULA.format(width))
+    with visits.opened(chromium, (tmp_path / "formula.html").as_uri()) as (page, _):
+        assert len(visits.cut_formulas(page)) == num_faults
+
+
 def test_a_character_of_an_icon_font_is_found(chromium, tmp_path):
     style = "<style>.a::before { content: '\\f0f3' } .b::after { content: '\\2193' }</style>"
     (tmp_path / "box.html").write_text(f"<html lang=en>{style}<p class=a>one<p class=b>two")
