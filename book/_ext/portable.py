@@ -303,8 +303,8 @@ EVERYDAY = frozenset(
 architecture bubble bucket calibration capacity collective combine decoding depth divergence
 document expert gate hash head hook key layout mask median merge mesh model node packing
 query rank reduce retention sampling spare stage step surprise tape target temperature
-timeout value weight width window
-""".split()  # noqa: SIM905 - a list of 47 strings is no easier to read
+timeout value weight width window zig-zag
+""".split()  # noqa: SIM905 - a list of 48 strings is no easier to read
 )
 """Words that are terms in one sense only: linked where they are in italics, or in a longer term."""
 
