@@ -58,7 +58,10 @@ THIN = """() => {
     if (!one.querySelector("[data-axe-colour]")) one.textContent = one.textContent;
   }
   const seen = new Map();
-  for (const one of document.querySelectorAll("dl.py, .genindextable li")) {
+  for (const kind of ["mjx-container[display=true]", "mjx-container:not([display=true])"]) {
+    for (const one of [...document.querySelectorAll(kind)].slice(3)) one.remove();
+  }
+  for (const one of document.querySelectorAll("dl.py, .genindextable li, nav li")) {
     const parts = [one, ...one.querySelectorAll("*")];
     const kinds = new Set(parts.map((part) => `${part.tagName} ${part.className}`));
     if ([...kinds].every((kind) => seen.get(kind) > 2)) one.remove();

@@ -33,7 +33,7 @@ from tools import (
 def soak(request):
     """A row again that takes longest: `make soak`.  The quick ones stay in every run."""
     if request.config.getoption("seeds") == 1:
-        pytest.skip("half a minute and more: make soak")
+        pytest.skip("a quarter of a minute and more: make soak")
 
 
 def test_what_is_recorded_is_found_by_name():
@@ -295,7 +295,7 @@ def test_every_scaling_is_recorded_for_every_seed():
         assert list(run) == list(context_runs.WAYS)
 
 
-def test_rows_are_filled_as_recorded():
+def test_rows_are_filled_as_recorded(soak):
     """The first batches again: as many targets in each as in all, and the loss begins to fall."""
     found = recorded_runs("context")["packing"]
     run = context_runs.packing(0, num_steps=40)
@@ -333,7 +333,7 @@ def test_every_fine_tuned_run_is_recorded_with_its_seeds():
     }
 
 
-def test_a_model_of_eight_examples_answers_as_recorded(tmp_path):
+def test_a_model_of_eight_examples_answers_as_recorded(soak, tmp_path):
     """One row again: the form from eight conversations, and stories forgotten."""
     sft_runs.base(tmp_path / "base")
     before = recorded_runs("sft")["before"][""]["0"]
@@ -379,11 +379,10 @@ def test_no_test_of_preferences_is_trained_on_in_any_wording():
     assert len(tests & {task.prompt for task in leaky}) > 60
 
 
-def test_preferences_are_learnt_as_recorded(request):
-    """One row again, and all but the longest with more seeds: DPO ends where the formula says."""
+def test_preferences_are_learnt_as_recorded(soak):
+    """All rows but the longest again: DPO ends where the formula says."""
     found, begun = recorded_runs("preferences"), preference_runs.start()
-    few = request.config.getoption("seeds") == 1
-    for beta in (0.3,) if few else preference_runs.BETAS:
+    for beta in preference_runs.BETAS:
         row = found["dpo"][str(beta)]["0"]
         again = preference_runs.dpo_run(begun, 0, beta)
         assert again["first"] == pytest.approx(math.log(2), abs=1e-5)
@@ -392,8 +391,6 @@ def test_preferences_are_learnt_as_recorded(request):
             assert again[name]["styles"] == pytest.approx(styles, abs=0.08), (beta, name)
         assert again["policy"]["kl"] == pytest.approx(row["policy"]["kl"], abs=0.2)
         assert again["curve"]["loss"] == pytest.approx(row["curve"]["loss"], abs=0.05)
-    if few:
-        return
     for name in preference_runs.NOISE:
         row, again = found["noise"][str(name)]["0"], preference_runs.noise_run(begun, 0, name)
         assert again["kind"] == pytest.approx(row["kind"], abs=0.25 + 0.2 / name)
@@ -511,7 +508,7 @@ def test_the_judge_of_battles_sees_what_is_right_and_what_is_wrong():
     assert benchmark_runs.points("") == 0
 
 
-def test_the_first_moments_of_a_run_are_as_recorded(monkeypatch, tmp_path):
+def test_the_first_moments_of_a_run_are_as_recorded(soak, monkeypatch, tmp_path):
     """Two rows again, with the items that were asked."""
     settings = benchmark_runs.config(0)
     kept = {}
