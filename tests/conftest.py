@@ -1,6 +1,7 @@
 """Shared by all tests: one thread, one seed, small and reproducible property tests."""
 
 import os
+from multiprocessing.context import BaseContext
 
 import pytest
 import torch
@@ -9,6 +10,12 @@ from hypothesis import HealthCheck, settings
 pytest_plugins = ["tools.unchanged"]
 
 torch.set_num_threads(1)
+
+# Whoever needs the server of forks first decides what it has imported.  After a test of curation,
+# each rank of the later tests would import torch again, for four seconds of a processor.
+RANKS = ("torch", "torch.distributed", "torch._dynamo", "llmcourse.train")
+_preload = BaseContext.set_forkserver_preload
+BaseContext.set_forkserver_preload = lambda context, names: _preload(context, [*RANKS, *names])
 
 # No test writes into the progress of whoever runs it.
 os.environ["LLMCOURSE_PROGRESS"] = "off"
