@@ -55,7 +55,7 @@ what tells it from its line."""
 THIN = """() => {
   const blocks = [...document.querySelectorAll("div.highlight pre")].slice(1);
   for (const one of blocks) {
-    if (!one.querySelector("[data-axe-colour]")) one.textContent = one.textContent;
+    if (!one.querySelector("[data-axe-colour], .course-line")) one.textContent = one.textContent;
   }
   const seen = new Map();
   for (const kind of ["mjx-container[display=true]", "mjx-container:not([display=true])"]) {
