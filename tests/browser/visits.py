@@ -59,7 +59,7 @@ THIN = """() => {
   }
   const seen = new Map();
   for (const kind of ["mjx-container[display=true]", "mjx-container:not([display=true])"]) {
-    for (const one of [...document.querySelectorAll(kind)].slice(3)) one.remove();
+    for (const one of [...document.querySelectorAll(kind)].slice(3)) one.replaceWith("x");
   }
   for (const one of document.querySelectorAll("dl.py, .genindextable li, nav li")) {
     const parts = [one, ...one.querySelectorAll("*")];
