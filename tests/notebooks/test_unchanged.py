@@ -42,12 +42,8 @@ def repository(tmp_path, monkeypatch):
         (tmp_path / name).write_text(text + "\n")
     monkeypatch.setattr(closure, "ROOT", tmp_path)
     monkeypatch.setattr(closure, "IMPORTED_FROM", (tmp_path,))
-    forget()
+    closure.forget()
     yield tmp_path
-    forget()
-
-
-def forget():
     closure.forget()
 
 
@@ -90,7 +86,7 @@ def test_named_folders_are_followed(repository):
     figures = repository / "book" / "data" / "figures.json"
     assert figures in closure.closure([path])
     assert figures not in closure.closure([path], paths=False)
-    forget()
+    closure.forget()
     path.write_text("x = ROOT / 'book/data/figures.json'")
     assert figures in closure.closure([path])
 
