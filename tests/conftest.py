@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
-pytest_plugins = ["tools.unchanged"]
+pytest_plugins = ["tools.unchanged", "tools.said_at_once"]
 
 torch.set_num_threads(1)
 
