@@ -17,12 +17,12 @@ from tests.browser import kit
 from tests.browser.registry import REGISTRY
 
 STATES = [
-    pytest.param(make, place == 0, id=f"{widget.__name__}-{place}")
+    pytest.param(make, place, id=f"{widget.__name__}-{place}")
     for widget, entry in REGISTRY.items()
     for place, make in enumerate(entry.states)
 ]
 LOOKS = (("dark", 360, 100), ("light", 900, 100), ("light", 760, 200), ("light", 760, 100))
-"""Theme, width, and size of the text in percent; the first two for every state."""
+"""Theme, width, and size of the text in percent; later states have the first two by turns."""
 OTHERS = ["1", None, math.nan, True]
 """None of them is a number."""
 
@@ -53,19 +53,17 @@ def test_every_widget_is_in_the_table():
         assert all(isinstance(make(), widget) for make in entry.states)
 
 
-@pytest.mark.parametrize(("make", "is_first"), STATES)
-def test_it_fits_has_names_and_is_reached_by_keyboard(show, make, is_first):
-    """Opened on a dark phone, then wider and light.
-
-    In its first state also with text of double size, and it is used by keyboard.
-    """
-    (theme, width, _), *wider = LOOKS if is_first else LOOKS[:2]
+@pytest.mark.parametrize(("make", "place"), STATES)
+def test_it_fits_has_names_and_is_reached_by_keyboard(show, make, place):
+    """On a dark phone or wide and light; in its first state in every look, and by keyboard."""
+    first, *wider = LOOKS if place == 0 else LOOKS[place % 2 :][:1]
+    theme, width, _ = first
     page = show(make(), theme=theme, width=width)
-    found = {LOOKS[0]: kit.widget_faults(page)}
+    found = {first: kit.widget_faults(page)}
     for theme, width, text in wider:
         kit.look(page, theme=theme, width=width, text=text)
         found[theme, width, text] = kit.widget_faults(page)
-    if is_first:
+    if place == 0:
         found |= {"keyboard": kit.unreached(page), "numbers": kit.unclamped(page)}
     assert {name: faults for name, faults in found.items() if faults} == {}
 

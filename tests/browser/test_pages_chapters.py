@@ -1,9 +1,16 @@
-"""Every chapter, in Chromium."""
+"""Every chapter, in Chromium.
+
+Contrasts are looked at where a kind of element is new, and by `make soak` everywhere.
+"""
 
 from tests.browser import visits
 from tests.browser.every_page import check_page
 
+PAGES = visits.pages("chapters")
+EXAMPLES = visits.examples(PAGES)
 
-@visits.each_page(visits.pages("chapters"))
-def test_a_page_is_whole_light_and_accessible(book, chromium, path):
-    check_page(chromium, path)
+
+@visits.each_page(PAGES)
+def test_a_page_is_whole_light_and_accessible(book, chromium, path, pytestconfig):
+    soak = pytestconfig.getoption("seeds") > 1
+    check_page(chromium, path, colours=soak or path in EXAMPLES)

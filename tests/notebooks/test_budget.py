@@ -1,9 +1,8 @@
-"""Chapters from now on keep the budget, and none keeps a processor busy for a minute."""
+"""Chapters from now on keep the budget of lines; seconds are for `python -m tools.budget`."""
 
 import math
 
 import nbformat
-import pytest
 
 from tools import budget, build_book, closure
 
@@ -12,26 +11,20 @@ TOPICS = [path.stem for path in build_book.chapters()]
 
 def test_every_chapter_keeps_its_budget():
     found = budget.costs(TOPICS)
-    print(budget.table(found))
-    assert budget.too_much(found) == [], budget.table(found)
-
-
-@pytest.mark.parametrize("topic", TOPICS)
-def test_no_chapter_takes_over_a_minute_of_a_processor(topic):
-    seconds = budget.cpu_seconds(build_book.ROOT / "chapters" / f"{topic}.ipynb")
-    assert seconds <= budget.CHAPTER_CPU_SECONDS * budget.MARGIN, f"{seconds:.0f} CPU-seconds"
+    assert budget.too_much(found, without={"seconds"}) == [], budget.table(found)
 
 
 def test_a_chapter_over_the_budget_is_named():
     most = budget.LIMIT
     assert budget.too_much({"06_new": most}) == []
-    over = budget.Cost(501, 251, 501, 71)
+    over = budget.Cost(501, 251, 501, 36)
     assert [line.split(",")[0] for line in budget.too_much({"06_new": over})] == [
         "06_new: package 501",
         "06_new: script 251",
         "06_new: tests 501",
-        "06_new: seconds 71",
+        "06_new: seconds 36",
     ]
+    assert len(budget.too_much({"06_new": over}, without={"seconds"})) == 3
     assert budget.too_much({"06_new": most._replace(seconds=math.nan)})  # never executed
     assert budget.too_much({budget.BUILT_BEFORE[0]: over}) == []
 
