@@ -103,6 +103,8 @@ def plain_lists(
 # --- what stays on one line
 
 PERCENT = re.compile(r"(?<=\d) (?=%)")
+CELL = re.compile(r"<td\b.*?</td>", re.DOTALL)
+LONG_NAME = re.compile(r'(?<=<span class="pre">)[^<>&]{16,}(?=</span>)')
 AFTER_FORMULA = re.compile(
     r'(<span class="math notranslate nohighlight">[^<]*</span>)([,.;:!?)]+)(?=[\s<])'
 )
@@ -119,9 +121,18 @@ def keep_percent(_app: Sphinx, doctree: nodes.document) -> None:
 def keep_together(
     _app: Sphinx, _page: str, _template: str, context: dict[str, Any], _tree: Any
 ) -> None:
-    """Keep a formula and the comma behind it together, and the two dashes of a flag."""
+    """Keep a formula and the comma behind it together, and the two dashes of a flag.
+
+    Names that are wide for a column of a table may break.
+    """
     body = AFTER_FORMULA.sub(r'<span class="unbroken">\1\2</span>', context.get("body") or "")
+    body = CELL.sub(lambda cell: LONG_NAME.sub(breakable, cell[0]), body)
     context["body"] = body.replace('<span class="pre">--', '<span class="pre unbroken">--')
+
+
+def breakable(name: re.Match[str]) -> str:
+    """Return a long name that may go on in the next line, behind a dot or an underscore."""
+    return re.sub(r"([._])(?=\w)", r"\1<wbr>", name[0])
 
 
 # --- equations
@@ -157,6 +168,20 @@ def number_by_chapter(_app: Sphinx, env: BuildEnvironment) -> list[str]:
 
 
 # --- tables
+
+
+def letters_of_glossary(app: Sphinx, doctree: nodes.document) -> None:
+    """Put above the glossary a link to the first term of each letter."""
+    if app.env.docname != GLOSSARY:
+        return
+    first: dict[str, str] = {}
+    for term in doctree.findall(nodes.term):
+        first.setdefault(term.astext()[0].upper(), term["ids"][0])
+    line = nodes.paragraph(classes=["glossary-letters"])
+    for letter, anchor in first.items():
+        line += [nodes.reference("", letter, internal=True, refid=anchor), nodes.Text(" ")]
+    glossary = next(iter(doctree.findall(addnodes.glossary)))
+    glossary.parent.insert(glossary.parent.index(glossary), line)
 
 
 def name_empty_headers(_app: Sphinx, doctree: nodes.document) -> None:
@@ -257,6 +282,7 @@ def setup(app: Sphinx) -> dict[str, object]:
     app.connect("env-get-updated", number_by_chapter, priority=900)
     app.connect("autodoc-process-docstring", shown.add, priority=700)
     app.connect("doctree-read", keep_head)
+    app.connect("doctree-read", letters_of_glossary)
     app.connect("html-page-context", previews.add, priority=400)
     app.connect("html-page-context", plain_lists, priority=401)
     app.connect("html-page-context", keep_together, priority=402)

@@ -178,6 +178,16 @@ def test_the_map_links_all_chapters():
     assert linked == {path.stem for path in CHAPTERS}
 
 
+def test_a_letter_above_the_glossary_leads_to_its_first_term():
+    text = (HTML / "book" / "glossary.html").read_text(encoding="utf8")
+    line = re.search(r'<p class="glossary-letters">(.*?)</p>', text, re.DOTALL)[1]
+    first = {}
+    for anchor, letter in re.findall(r'<dt id="([^"]+)">(.)', text):
+        first.setdefault(letter.upper(), anchor)
+    assert re.findall(r'href="#([^"]+)">(.)</a>', line) == [(a, name) for name, a in first.items()]
+    assert {"A", "Z"} <= set(first)
+
+
 def test_the_parser_sees_what_it_should(tmp_path):
     path = tmp_path / "page.html"
     path.write_text(

@@ -76,6 +76,16 @@ def test_a_formula_keeps_its_comma_and_a_flag_its_dashes():
     assert context["body"] == kept
 
 
+def test_a_long_name_in_a_table_may_break_and_one_in_prose_not():
+    name = '<code><span class="pre">gradient_accumulation.steps</span></code>'
+    short = '<code><span class="pre">model.Block</span></code>'
+    context = {"body": f"<p>{name}</p><table><tr><td>{name}</td><td>{short}</td></tr></table>"}
+    reading.keep_together(None, "page", "", context, None)
+    broken = name.replace("_", "_<wbr>").replace(".", ".<wbr>")
+    cells = f"<td>{broken}</td><td>{short}</td>"
+    assert context["body"] == f"<p>{name}</p><table><tr>{cells}</tr></table>"
+
+
 def test_the_page_carries_previews_of_the_terms_and_chapters_that_it_links():
     html = page("chapters/16_cross_entropy")
     kept = json.loads(re.search(r'id="course-previews">(.*?)</script>', html)[1])
