@@ -15,8 +15,8 @@ MOST_BYTES = {True: 800_000, False: 500_000}  # with mathematics, without
 MOST_REQUESTS = 25
 
 
-def faults(chromium: Browser, address: str, root: str, *, colours: bool = True) -> list[str]:
-    """Return what is wrong with a page below a root; its contrasts are half of the time."""
+def faults(chromium: Browser, address: str, root: str, *, axe: bool = True) -> list[str]:
+    """Return what is wrong with a page below a root; axe is most of the time."""
     with visits.opened(chromium, address) as (page, visit):
         found = [f"asks {address}" for address in visit.outside(root)]
         files = visit.files(root)
@@ -33,10 +33,10 @@ def faults(chromium: Browser, address: str, root: str, *, colours: bool = True) 
         visits.show_theme(page, "dark")
         found += visits.white_figures(page)
         # Last: it takes from the page what repeats.
-        found += visits.axe_in_both_themes(page, colours=colours)
+        found += visits.axe_in_both_themes(page) if axe else []
     return found
 
 
-def check_page(chromium: Browser, path: Path, *, colours: bool = True) -> None:
+def check_page(chromium: Browser, path: Path, *, axe: bool = True) -> None:
     """Open a page from its file, and fail with all that is wrong."""
-    assert faults(chromium, path.as_uri(), visits.HTML.as_uri(), colours=colours) == []
+    assert faults(chromium, path.as_uri(), visits.HTML.as_uri(), axe=axe) == []

@@ -1,6 +1,6 @@
 """Every page of exercises, in Chromium.
 
-Contrasts are looked at where a kind of element is new, and by `make soak` everywhere.
+Axe looks where a kind of element is new, and in `make soak` everywhere.
 """
 
 from tests.browser import visits
@@ -13,4 +13,4 @@ EXAMPLES = visits.examples(PAGES)
 @visits.each_page(PAGES)
 def test_a_page_is_whole_light_and_accessible(book, chromium, path, pytestconfig):
     soak = pytestconfig.getoption("seeds") > 1
-    check_page(chromium, path, colours=soak or path in EXAMPLES)
+    check_page(chromium, path, axe=soak or path in EXAMPLES)

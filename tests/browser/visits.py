@@ -179,8 +179,8 @@ def violations(page: Page, context: dict | None = None, **options: object) -> li
     ]
 
 
-def axe_in_both_themes(page: Page, *, colours: bool = True) -> list[str]:
-    """Return axe's findings in the light and in the dark theme; or those that no theme changes.
+def axe_in_both_themes(page: Page) -> list[str]:
+    """Return axe's findings in the light and in the dark theme.
 
     Elements take axe its time, most of them words of code.  So three texts are marked for each
     look, other code loses its colours, and of a template's entries some are left.  Then axe looks
@@ -193,7 +193,7 @@ def axe_in_both_themes(page: Page, *, colours: bool = True) -> list[str]:
     page.evaluate(THIN)
     without = {name: {"enabled": False} for name in COLOUR_RULES}
     found = [f"page: {line}" for line in violations(page, rules=without)]
-    for theme in THEMES if colours else ():
+    for theme in THEMES:
         show_theme(page, theme)
         found += [f"{theme}: {line}" for line in violations(page, CONTEXT, runOnly=COLOUR_RULES)]
     return found
