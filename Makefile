@@ -98,7 +98,7 @@ soak: $(READY) ## end ranks, runs and the capstone at random, try five seeds, an
 	@$(RUN) -m pytest tests/parallel/test_soak.py tests/parallel/test_crash.py --runs 100
 	@$(RUN) -m pytest -n 2 tests/exercises/test_gates.py tests/test_nutshell.py tests/train/test_fluency.py tests/course/test_losses.py tests/course/test_recorded.py tests/course/test_batch.py tests/course/test_hostile.py tests/scale/test_laws_parametric.py --seeds 5
 	@$(RUN) -m pytest tests/capstone/test_capstone.py --seeds 10
-	@$(RUN) -m pytest -n 2 tests/browser/test_pages_chapters.py tests/browser/test_pages_exercises.py --seeds 5
+	@$(RUN) -m pytest -n 2 tests/browser/test_every_widget.py tests/browser/test_pages_chapters.py tests/browser/test_pages_exercises.py --seeds 5
 
 bench: $(READY) ## measure against peers and write bench/README.md
 	@$(RUN) -m bench

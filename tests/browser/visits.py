@@ -264,7 +264,7 @@ def kinds(path: Path) -> frozenset[tuple]:
     """
     tags = _TAG.findall(path.read_text(encoding="utf8"))
     levels = [tag for tag, _ in tags if re.fullmatch(r"h[1-6]", tag)]
-    found = {(tag, *_LOOKS.findall(attributes)) for tag, attributes in tags}
+    found = {(tag, *_LOOKS.findall(attributes)) for tag, attributes in set(tags)}
     return frozenset(found | set(itertools.pairwise(levels)))
 
 
@@ -279,7 +279,7 @@ def examples(paths: list[Path]) -> list[Path]:
         lambda path: len(text(path)),
         lambda path: -len(text(path)),
         lambda path: max(map(len, re.sub("<[^>]*>", "", text(path)).split("\n"))),
-        lambda path: sum(character > "\x7f" for character in text(path)),
+        lambda path: len(text(path)) - len(text(path).encode("ascii", "ignore")),
     )
     chosen = {max(paths, key=rule): None for rule in rules} if paths else {}
     unseen = set().union(*map(kinds, paths)).difference(*map(kinds, chosen))
