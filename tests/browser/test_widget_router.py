@@ -35,31 +35,23 @@ def balance_loss(made):
     return moe.balance_loss(routing.probabilities_NE, counts_E).item()
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def pages_routing(arithmetic):
     """What the page computes for every case, and the widget of Python with the same state."""
-
-    def computed():
-        made = [RouterBoard(**case) for case in CASES]
-        scored = arithmetic(RouterBoard, "scores", [[w.tastes, w.experts, w.skew] for w in made])
-        routed = arithmetic(
-            RouterBoard,
-            "routed",
-            [
-                [logits, w.experts_per_token, w.scoring, w.biases]
-                for logits, w in zip(scored, made, strict=True)
-            ],
-        )
-        return list(zip(made, routed, strict=True))
-
-    return computed
+    made = [RouterBoard(**case) for case in CASES]
+    scored = arithmetic(RouterBoard, "scores", [[w.tastes, w.experts, w.skew] for w in made])
+    given = [
+        [logits, w.experts_per_token, w.scoring, w.biases]
+        for logits, w in zip(scored, made, strict=True)
+    ]
+    return list(zip(made, arithmetic(RouterBoard, "routed", given), strict=True))
 
 
 # --- the arithmetic
 
 
 def test_experts_weights_and_probabilities_are_the_packages(pages_routing):
-    for made, rows in pages_routing():
+    for made, rows in pages_routing:
         expected = made.routing()
         assert [row["experts"] for row in rows] == expected.experts_NK.tolist()
         weights = torch.tensor([row["weights"] for row in rows], dtype=torch.float64)
@@ -70,9 +62,8 @@ def test_experts_weights_and_probabilities_are_the_packages(pages_routing):
 
 
 def test_balance_loss_is_the_packages(pages_routing, arithmetic):
-    pairs = pages_routing()
-    given = [[rows, made.experts] for made, rows in pairs]
-    expected = [balance_loss(made) for made, _ in pairs]
+    given = [[rows, made.experts] for made, rows in pages_routing]
+    expected = [balance_loss(made) for made, _ in pages_routing]
     assert arithmetic(RouterBoard, "balanceLoss", given) == pytest.approx(expected, rel=1e-9)
     assert min(expected) < 1.05
     assert max(expected) > 7
@@ -80,7 +71,7 @@ def test_balance_loss_is_the_packages(pages_routing, arithmetic):
 
 def test_who_is_taken_and_who_is_dropped_is_the_packages(pages_routing, arithmetic):
     given, expected, drops = [], [], 0
-    for made, rows in pages_routing():
+    for made, rows in pages_routing:
         for factor in FACTORS:
             made.capacity_factor = factor
             plan = made.plan()
