@@ -108,6 +108,8 @@ def is_slow(call, word, merges):
             # the word for each merge, at 30.
             if call.processor_s < 8 * needed:
                 return False
+            if call.processor_s > 24 * needed:
+                return True  # no chance makes that of an answer in n log n
     finally:
         gc.enable()
     return True

@@ -1,5 +1,6 @@
 """Hidden tests of the exercises of chapter 18."""
 
+import functools
 import math
 
 import numpy as np
@@ -147,6 +148,7 @@ def ring_start(width, seed):
     return [w_in, np.zeros(width), w_out, np.zeros(1)]
 
 
+@functools.cache
 def ring_loss_after_100(width, rate, curve, seed):
     """Train the network of the ring with derivatives written out."""
     angle = 2 * np.pi * np.arange(40) / 20

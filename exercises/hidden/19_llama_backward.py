@@ -1,5 +1,6 @@
 """Hidden tests of the exercises of chapter 19."""
 
+import functools
 import math
 import re
 
@@ -147,6 +148,7 @@ LETTERS = [" abcdefghijklmnopqrstuvwxyz".find(c) for c in re.sub("[^a-z]+", " ",
 FAULTS = ("none", "ten times", "no message", "short slope", "no target")
 
 
+@functools.cache
 def final_loss(fault, seed):
     """Train the network on letters with autograd, which is led astray where the fault says so."""
     letters, draw = torch.tensor(LETTERS), torch.Generator().manual_seed(seed)

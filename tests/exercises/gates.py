@@ -7,7 +7,7 @@ import zlib
 from pathlib import Path
 
 from llmcourse.course.exercises import exercise
-from llmcourse.course.exercises.check import result_of
+from llmcourse.course.exercises.check import Check, result_of
 from llmcourse.course.grader import hidden
 from tools import exercises, mutants, setup_cells
 
@@ -45,6 +45,22 @@ def setting_of(topic):
 @functools.cache
 def hidden_tests_of(topic):
     return hidden.load(ROOT / "exercises" / "hidden" / f"{topic}.py")
+
+
+class FoundError(Exception):
+    """A line does not hold."""
+
+
+def stop_at_the_first_mistake(monkeypatch):
+    """End every check at its first line that does not hold, which is all that a mutant needs."""
+    add = Check._add
+
+    def add_and_stop(check, holds, meaning, right, detail=""):
+        if not add(check, holds, meaning, right, detail):
+            raise FoundError(meaning)
+        return True
+
+    monkeypatch.setattr(Check, "_add", add_and_stop)
 
 
 def visible(question, answer, setting):

@@ -72,7 +72,8 @@ def test_an_exercise_has_three_to_six_mutants(topic):
 
 
 @each_mutant
-def test_a_mutant_is_told_what_its_mistake_means(topic, mutant):
+def test_a_mutant_is_told_what_its_mistake_means(topic, mutant, monkeypatch):
+    gates.stop_at_the_first_mistake(monkeypatch)
     question = gates.questions_of(topic)[mutant.question]
     result = gates.visible(question, mutant.source, gates.setting_of(topic))
     assert result.state is State.NOT_YET
@@ -80,7 +81,8 @@ def test_a_mutant_is_told_what_its_mistake_means(topic, mutant):
 
 
 @each_mutant
-def test_a_mutant_fails_the_hidden_tests(topic, mutant, nth_seed):
+def test_a_mutant_fails_the_hidden_tests(topic, mutant, nth_seed, monkeypatch):
+    gates.stop_at_the_first_mistake(monkeypatch)
     question = gates.questions_of(topic)[mutant.question]
     answer, seed = mutant.source, gates.seed_of(mutant.source, nth_seed)
     result = gates.unseen(topic, question, answer, gates.setting_of(topic), seed=seed)

@@ -175,7 +175,7 @@ def check_4(t, next_token_probabilities):
     )
 
 
-def check_5(t, experiment, loss_after):
+def check_5(t, experiment, *, loss_after):
     """10.5 Shapes of equal size"""
     found = experiment()
     shapes, losses = found["shapes"], found["losses"]
