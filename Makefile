@@ -13,7 +13,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 # One thread per process, and no warning from jupyter_core about where its folders will move.
-RUN := OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false JUPYTER_PLATFORM_DIRS=1 $(BIN)/python
+RUN := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false JUPYTER_PLATFORM_DIRS=1 $(BIN)/python
 
 PYTEST := $(RUN) -m pytest -n 2 --dist loadfile --no-loadscope-reorder --unchanged=$(if $(ALL),run,skip)
 OF_BOOK := tests/book tests/browser tests/notebooks

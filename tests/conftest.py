@@ -43,6 +43,12 @@ def pytest_generate_tests(metafunc):
         metafunc.parametrize("nth_seed", range(metafunc.config.getoption("seeds")))
 
 
+@pytest.fixture(scope="session")
+def soaking(pytestconfig):
+    """Whether this is `make soak`, which has time for more."""
+    return pytestconfig.getoption("seeds") > 1
+
+
 @pytest.fixture
 def generator():
     """A fresh generator with a fixed seed for every test."""

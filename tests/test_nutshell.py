@@ -348,9 +348,9 @@ def test_a_few_steps_are_saved_and_gone_on_from(tmp_path, capsys, monkeypatch):
     assert nutshell.load(path)[1].t == 3
 
 
-def test_the_command_writes_stories_and_goes_on(tmp_path, request):
+def test_the_command_writes_stories_and_goes_on(tmp_path, soaking):
     """600 steps, as a reader starts them: as fluent as the package's own run must be."""
-    if request.config.getoption("seeds") == 1:
+    if not soaking:
         pytest.skip("a minute and a half; chapter 01 trains such a model: make soak")
     command = [sys.executable, "-m", "llmcourse.nutshell"]
 

@@ -54,12 +54,12 @@ def test_every_widget_is_in_the_table():
 
 
 @pytest.mark.parametrize(("make", "place"), STATES)
-def test_it_fits_has_names_and_is_reached_by_keyboard(show, make, place, pytestconfig):
+def test_it_fits_has_names_and_is_reached_by_keyboard(show, make, place, soaking):
     """On a dark phone or wide and light; in its first state in every look, and by keyboard.
 
     `make soak` opens the states after the third.
     """
-    if place > 2 and pytestconfig.getoption("seeds") == 1:
+    if place > 2 and not soaking:
         pytest.skip("make soak")
     first, *wider = LOOKS if place == 0 else LOOKS[place % 2 :][:1]
     theme, width, _ = first

@@ -11,6 +11,5 @@ EXAMPLES = visits.examples(PAGES)
 
 
 @visits.each_page(PAGES)
-def test_a_page_is_whole_light_and_accessible(book, chromium, path, pytestconfig):
-    soak = pytestconfig.getoption("seeds") > 1
-    check_page(chromium, path, axe=soak or path in EXAMPLES)
+def test_a_page_is_whole_light_and_accessible(book, chromium, path, soaking):
+    check_page(chromium, path, axe=soaking or path in EXAMPLES)

@@ -132,8 +132,8 @@ def names_below(pid):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="a process can say nothing of itself elsewhere")
 @pytest.mark.parametrize("kind", ["namespaces", "limits"])
-def test_a_killed_run_leaves_no_process_and_goes_on_where_it_was(place, grade, kind, pytestconfig):
-    if kind == "limits" and pytestconfig.getoption("seeds") == 1:
+def test_a_killed_run_leaves_no_process_and_goes_on_where_it_was(place, grade, kind, soaking):
+    if kind == "limits" and not soaking:
         pytest.skip("a minute, for what comes where namespaces are missing: make soak")
     _, folder, out = place
     (folder / "ada" / f"{small_exam.TOPIC}.ipynb").unlink()  # one real process is enough

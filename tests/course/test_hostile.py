@@ -121,11 +121,11 @@ class Graded:
 
 
 @pytest.fixture(scope="module")
-def graded(tmp_path_factory, pytestconfig):
+def graded(tmp_path_factory, soaking):
     made = {}
 
     def of(kind):
-        if kind == "limits" and LINUX and pytestconfig.getoption("seeds") == 1:
+        if kind == "limits" and LINUX and not soaking:
             pytest.skip("two minutes, for what comes where namespaces are missing: make soak")
         if kind not in made:
             made[kind] = Graded(tmp_path_factory.mktemp(kind), kind)

@@ -26,8 +26,8 @@ def test_a_recorded_model_is_measured_again(names):
     assert measured == pytest.approx(recorded(SMALL), abs=2e-4)
 
 
-def test_a_recorded_llama_is_measured_again(names, request):
-    if request.config.getoption("seeds") == 1:
+def test_a_recorded_llama_is_measured_again(names, soaking):
+    if not soaking:
         pytest.skip("half a minute: make soak")
     measured = losses.llama_loss(names, losses.LLAMAS[LLAMA], losses.SEEDS[0])
     assert measured == pytest.approx(recorded(LLAMA), abs=2e-4)

@@ -30,9 +30,9 @@ from tools import (
 
 
 @pytest.fixture
-def soak(request):
+def soak(soaking):
     """A row again that takes longest: `make soak`.  The quick ones stay in every run."""
-    if request.config.getoption("seeds") == 1:
+    if not soaking:
         pytest.skip("a quarter of a minute and more: make soak")
 
 

@@ -146,8 +146,8 @@ def wide_intervals(seed):
     return {k: (2 * low - high, 2 * high - low) for k, (low, high) in found.items()}
 
 
-def test_intervals_cover_as_often_as_is_said(request):
-    if request.config.getoption("seeds") == 1:
+def test_intervals_cover_as_often_as_is_said(soaking):
+    if not soaking:
         pytest.skip("two minutes: make soak")
     covered = dict.fromkeys(NUMBERS, 0)
     for seed in range(200):
