@@ -126,7 +126,10 @@ def loss_axis(
         raise ValueError(f"new names {strange} are not among the rows {names}")
     if ax is None:
         _, ax = plt.subplots(figsize=(6.8, 1.2 + 0.32 * len(rows)), layout="constrained")
-    for value, style, label in ((floor, "--", "floor"), (log(vocab_size), ":", f"ln {vocab_size}")):
+    for value, style, label in (
+        (floor, "--", "floor"),
+        (log(vocab_size), ":", f"ln {vocab_size} ="),
+    ):
         ax.axvline(value, color="0.4", ls=style, lw=1)
         ax.annotate(
             f"{label} {value:.2f}",

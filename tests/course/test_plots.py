@@ -74,7 +74,7 @@ def test_every_loss_stands_on_the_axis_between_floor_and_chance():
     filled = [dot.lines[0].get_markerfacecolor() for dot in ax.containers]
     assert filled == ["white", "white", "C0"]
     texts = [text.get_text() for text in ax.texts]
-    assert texts == ["floor 0.38", "ln 768 6.64", "6.64", "2.02", "0.70 ± 0.03"]
+    assert texts == ["floor 0.38", "ln 768 = 6.64", "6.64", "2.02", "0.70 ± 0.03"]
     assert ax.yaxis_inverted()
 
 
