@@ -1,4 +1,4 @@
-import { axes, clamp, frame, label, line, s, scale, show, within } from "./kit.js";
+import { axes, clamp, frame, h, label, line, s, scale, show, within } from "./kit.js";
 
 // --- arithmetic, compared with llmcourse.optim.batch_law by the tests
 
@@ -75,6 +75,8 @@ function render({ model, el }) {
       ...runs.flatMap(([size, steps], k) => steps.map((n) => s("path", { d: SHAPES[k % SHAPES.length],
         transform: `translate(${x(size * n).toFixed(1)} ${y(n).toFixed(1)})`, class: "lc-3", stroke: "currentColor",
         fill: k % SHAPES.length === 3 ? "none" : "currentColor" }))),
+      ...runs.map(([size, steps]) => label(x(size * Math.min(...steps)) - 8, Math.min(y(Math.min(...steps)) + 13, floorY - 5), show(size),
+        { "text-anchor": "end" })),
       s("path", { d: "M-8 0h16m-8 -8v16", transform: `translate(${kneeX.toFixed(1)} ${kneeY.toFixed(1)})`,
         class: "lc-5", stroke: "currentColor", "stroke-width": 2 }),
       label(kneeX + (kneeX > box[2] - 45 ? -8 : 8), kneeY - 9, "knee",
@@ -88,6 +90,7 @@ function render({ model, el }) {
       runs.map(([size]) => show(size)).join(", ") : "");
   }, { height: (width) => (width < 420 ? 270 : 320), label: "steps against sequences" });
 
+  if (runs.length) w.stages.append(h("p", {}, "Marks with a number: measured runs, and their batch."));
   draw.handle({ x: batches, at: () => nowPlace, label: "batch in the picture",
     to: ([x]) => batchAt(toSequences(x), least, model.get("noise")) });
   const picture = w.stages.querySelector("svg");

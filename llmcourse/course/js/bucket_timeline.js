@@ -1,4 +1,4 @@
-import { axes, clamp, frame, h, label, line, s, scale, show, uniqueId } from "./kit.js";
+import { axes, clamp, frame, h, label, line, s, scale, show, ticks, uniqueId } from "./kit.js";
 
 // --- arithmetic, compared with llmcourse.course.widgets.buckets by the tests
 
@@ -155,8 +155,7 @@ function render({ model, el }) {
     const y = scale([0, worst / unit], [box[3], box[1]]);
     const powers = Array.from({ length: 9 }, (_, i) => 10 ** (i + 3)).filter((p) => p <= high * 1.01);
     const every = powers.length > 5 && width < 480 ? 2 : 1;
-    const frameOf = axes({ x: () => 0, y, box, xTicks: [], yTicks: [0, worst / unit / 2, worst / unit].map((t) =>
-      Number(t.toPrecision(3))), yTitle: `exposed, ${name}` });
+    const frameOf = axes({ x: () => 0, y, box, xTicks: [], yTicks: ticks(0, worst / unit, 3), yTitle: `exposed, ${name}` });
     powers.filter((_, i) => i % every === 0).forEach((p) => frameOf.append(
       label(clamp(x(p), 20, width - 26), box[3] + 15, size(p), { "text-anchor": "middle" })));
     frameOf.append(label((box[0] + box[2]) / 2, box[3] + 32, "bucket, at most", { "text-anchor": "middle" }));

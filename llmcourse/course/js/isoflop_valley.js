@@ -1,4 +1,4 @@
-import { axes, clamp, frame, h, label, line, onDrag, s, scale, show } from "./kit.js";
+import { axes, clamp, frame, h, label, line, onDrag, s, scale, show, ticks } from "./kit.js";
 
 // --- arithmetic, compared with the package by the tests
 // A law is five numbers, [E, A, B, alpha, beta]:  loss = E + A / N^alpha + B / D^beta,  C = 6 N D.
@@ -75,10 +75,8 @@ function render({ model, el }) {
     const y = scale([floor - room, roof + room], [box[3], box[1]]);
     const powers = [];
     for (let p = Math.ceil(middle - SPAN); p <= middle + SPAN; p++) powers.push(p);
-    const steps = [0, 1, 2, 3].map((i) => floor + ((roof - floor) * i) / 3);
-    svg.append(axes({ x, y, box, xTicks: [], yTicks: [], xTitle: "parameters N", yTitle: "loss, nats per token" }));
+    svg.append(axes({ x, y, box, xTicks: [], yTicks: ticks(floor, roof, 4), xTitle: "parameters N", yTitle: "loss, nats per token" }));
     for (const p of powers) svg.append(label(x(p), box[3] + 15, show(10 ** p, 1), { "text-anchor": "middle" }));
-    for (const t of steps) svg.append(label(box[0] - 5, y(t) + 4, t.toFixed(2), { "text-anchor": "end" }));
     STYLES.forEach(([shift, dashes], i) => {
       const points = sizes.map((size, j) => [x(Math.log10(size)), y(curves[i][j])]).filter(([, py]) => py >= box[1] - 1);
       svg.append(line(points, { stroke: "currentColor", class: shift ? "lc-3" : "lc-1", "stroke-width": shift ? 1.5 : 2.5,
