@@ -75,8 +75,10 @@ function render({ model, el }) {
       ...runs.flatMap(([size, steps], k) => steps.map((n) => s("path", { d: SHAPES[k % SHAPES.length],
         transform: `translate(${x(size * n).toFixed(1)} ${y(n).toFixed(1)})`, class: "lc-3", stroke: "currentColor",
         fill: k % SHAPES.length === 3 ? "none" : "currentColor" }))),
-      ...runs.map(([size, steps]) => label(x(size * Math.min(...steps)) - 8, Math.min(y(Math.min(...steps)) + 13, floorY - 5), show(size),
-        { "text-anchor": "end" })),
+      ...runs.map(([size, steps]) => {
+        const [px, py] = place([size * Math.min(...steps), Math.min(...steps)]);
+        return label(px - 8, Math.min(py + 13, floorY - 5), show(size), { "text-anchor": "end" });
+      }),
       s("path", { d: "M-8 0h16m-8 -8v16", transform: `translate(${kneeX.toFixed(1)} ${kneeY.toFixed(1)})`,
         class: "lc-5", stroke: "currentColor", "stroke-width": 2 }),
       label(kneeX + (kneeX > box[2] - 45 ? -8 : 8), kneeY - 9, "knee",
