@@ -12,7 +12,6 @@ letters   chapter 03: a constant rate, and one that is raised on the way.
 schedule  chapter 26: ten steps at a rate of 1.
 """
 
-import shutil
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -26,10 +25,10 @@ from llmcourse.course.widgets import LiveCrash, LiveRanks, LiveRun, LiveSpike
 from llmcourse.course.widgets.live import letters_run
 from llmcourse.data import corpus
 from llmcourse.model import tiny
+from tools import chromium
 from tools.recording import record
 
 FILE = Path(__file__).resolve().parents[1] / "llmcourse" / "course" / "live_labs.json"
-NAMES = ("chromium", "chromium-browser", "google-chrome")
 CALL = """async ([engine, body, given]) => {
   const text = `${engine}\\nexport const called = (given) => { ${body} };`;
   const address = URL.createObjectURL(new Blob([text], { type: "text/javascript" }));
@@ -90,10 +89,9 @@ def rounded(value: object) -> object:
 
 def done(widget: LiveRun, body: str, **more: object) -> object:
     """Let the engine of a widget do what `body` says, from seed 0."""
-    path = next(found for name in NAMES if (found := shutil.which(name)))
     given = {"config": widget.config, "text": widget.text, "seed": 0, "arithmetic": "SIMD"}
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        browser = playwright.chromium.launch(executable_path=chromium.path(), args=chromium.FLAGS)
         page = browser.new_page()
         found = page.evaluate(CALL, [bundle("live/worker.js"), body, given | more])
         browser.close()

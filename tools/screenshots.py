@@ -1,16 +1,17 @@
 """Take the README's two pictures of the built book, in headless Chromium.
 
-python tools/screenshots.py
+    python -m tools.screenshots
 
 They are committed; run it again when the look of the book changes.
 """
 
-import shutil
 import sys
 from pathlib import Path
 
 from PIL import Image
 from playwright.sync_api import sync_playwright
+
+from tools import chromium
 
 ROOT = Path(__file__).resolve().parents[1]
 HTML = ROOT / "_build" / "html"
@@ -43,18 +44,12 @@ def take(browser: object, name: str) -> None:
 
 def main() -> int:
     """Take all pictures; return an exit code."""
-    chromium = shutil.which("chromium") or shutil.which("google-chrome")
-    if chromium is None:
-        print("Chromium is missing; on Debian: sudo apt-get install chromium", file=sys.stderr)
-        return 2
     if not HTML.exists():
         print("the book is not built: run make book", file=sys.stderr)
         return 2
     FOLDER.mkdir(parents=True, exist_ok=True)
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=chromium, args=["--no-sandbox", "--disable-dev-shm-usage"]
-        )
+        browser = playwright.chromium.launch(executable_path=chromium.path(), args=chromium.FLAGS)
         for name in PICTURES:
             take(browser, name)
         browser.close()

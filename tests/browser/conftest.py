@@ -4,7 +4,6 @@ Debian's chromium-headless-shell, or any Chromium, by Playwright.  `make test` n
 `make test-fast` leaves this folder out.
 """
 
-import shutil
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,16 +15,9 @@ from playwright.sync_api import Browser, Error, Page, sync_playwright
 from llmcourse.course.widget import Widget, module
 from tests.browser.engine import Engine
 from tools import build_book
+from tools import chromium as tools_chromium
 
-NAMES = (
-    "chromium-headless-shell",  # without windows; opens a page in half of the time
-    "chromium",
-    "chromium-browser",
-    "google-chrome",
-    "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome",
-)
 TWO_FRAMES = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
-MISSING = "these tests need Chromium; on Debian: sudo apt-get install --yes chromium-headless-shell"
 
 PLAIN_PAGE = """<!doctype html><html lang="en" data-theme="{theme}"><meta charset="utf8">
 <meta name="viewport" content="width=device-width"><title>Widgets</title>
@@ -59,12 +51,9 @@ def started(launch: Callable[[], Browser]) -> Browser:
 
 @pytest.fixture(scope="session")
 def chromium() -> Iterator[Browser]:
-    path = next((found for name in NAMES if (found := shutil.which(name))), None)
-    if path is None:
-        pytest.fail(MISSING)
+    found = {"executable_path": tools_chromium.path(), "args": tools_chromium.FLAGS}
     with sync_playwright() as playwright:
-        arguments = ["--no-sandbox", "--disable-dev-shm-usage"]
-        browser = started(lambda: playwright.chromium.launch(executable_path=path, args=arguments))
+        browser = started(lambda: playwright.chromium.launch(**found))
         yield browser
         browser.close()
 
