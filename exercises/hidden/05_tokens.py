@@ -93,8 +93,7 @@ def encoded_fast(word, merges):
 def is_slow(call, word, merges):
     """Say whether an answer takes far longer than `encoded_fast`, and to pass the data, each time.
 
-    Both are processor times, of which a busy machine's other programs take nothing.  `call` has
-    just encoded the same word.
+    Both are processor times, of which a busy machine's other programs take nothing.
     """
     own = hidden.Caller({"encode_word": encoded_fast})
     gc.collect()
@@ -104,11 +103,9 @@ def is_slow(call, word, merges):
             began = time.thread_time()
             own("encode_word", word, merges)
             needed = time.thread_time() - began
+            call("encode_word", word, merges)
             # An answer in n log n is at 0.5 to 2 here; one that is quadratic, or walks through
             # the word for each merge, at 30.
-            if call.processor_s > 24 * needed:  # the call before this one
-                return True
-            call("encode_word", word, merges)
             if call.processor_s < 8 * needed:
                 return False
     finally:
