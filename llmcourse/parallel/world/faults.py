@@ -120,10 +120,10 @@ def _blame(
     if silent:
         first = silent[0]
         where = "\n".join(_stack_of(child, whereabouts, folder) for child in silent)
-        others = ", ".join(str(f.rank) for f in failures) or "the others"
+        waited = " and ".join(f"rank {f.rank}" for f in failures) or "the others"
         return RankError(
             first.index,
-            f"it kept {others} waiting for more than {timeout_s:g} s",
+            f"it kept {waited} waiting for more than {timeout_s:g} s",
             f"where it was: {where}",
         )
     first = failures[0]

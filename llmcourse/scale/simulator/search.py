@@ -108,9 +108,10 @@ def search(
             f"{config.num_layers} layers and {config.num_heads} heads: take another number of one"
         )
     if not best:
+        axes = " ".join(f"{axis} {size}" for axis, size in least.job.split.sizes.items())
         raise ValueError(
             f"the model fits on no layout of {cluster.num_gpus:,} GPUs: the least, "
-            f"{least.job.split.sizes}, needs {least.memory_bytes / 1e9:,.0f} GB on each, and one "
+            f"{axes}, needs {least.memory_bytes / 1e9:,.0f} GB on each, and one "
             f"has {cluster.hardware.memory_bytes / 1e9:,.0f}: take "
             f"{_nearest(config, cluster, num_tokens // length, *menu)}, or a smaller model"
         )
