@@ -12,8 +12,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import nbformat
-
+from llmcourse.course.notebooks import nbformat
 from tools import setup_cells
 from tools.uses import python_of
 

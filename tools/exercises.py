@@ -14,9 +14,8 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from nbformat import NotebookNode
-
 from llmcourse.course.exercises import exercise
+from llmcourse.course.notebooks import nbformat
 from tools import check_notebooks, setup_cells
 from tools.check_notebooks import stripped, written
 
@@ -32,7 +31,7 @@ KEPT = (*check_notebooks.KEPT, "nbgrader")
 NBGRADER = ("grade", "grade_id", "locked", "points", "schema_version", "solution", "task")
 
 
-def tidy(notebook: NotebookNode) -> NotebookNode:
+def tidy(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
     """Return a notebook in the form that is committed: stamped, without outputs or leftovers."""
     setup_cells.stamp(notebook)
     stripped(notebook, KEPT)
@@ -83,7 +82,7 @@ def files(paths: Iterable[Path]) -> Iterator[tuple[Path, str]]:
         yield chapter, written(notebook)
 
 
-def checks_of(notebook: NotebookNode, topic: str) -> str:
+def checks_of(notebook: nbformat.NotebookNode, topic: str) -> str:
     """Return the module of a notebook's checks: a function for each question.
 
     What a check uses of the notebook are its parameters: first what its answer cell defines, and
@@ -114,7 +113,7 @@ def _globals_of(table: symtable.SymbolTable) -> set[str]:
     return names.union(*map(_globals_of, table.get_children()))
 
 
-def _imports(notebook: NotebookNode) -> dict[str, str]:
+def _imports(notebook: nbformat.NotebookNode) -> dict[str, str]:
     """Return by name what the cells beside the questions import, as a statement each."""
     found = {}
     for cell in notebook.cells:

@@ -24,12 +24,12 @@ from types import FunctionType
 from typing import Any
 from unittest import mock
 
-import nbformat
 import torch
 from torch import nn
 
 from llmcourse import nutshell
 from llmcourse.base.files import write_atomically
+from llmcourse.course.notebooks import nbformat
 from llmcourse.data import corpus
 from tools.uses import python_of
 

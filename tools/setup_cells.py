@@ -10,8 +10,9 @@ import copy
 import sys
 from pathlib import Path
 
-import nbformat
 import yaml
+
+from llmcourse.course.notebooks import nbformat
 
 ROOT = Path(__file__).resolve().parents[1]
 CELL_ID = "install"

@@ -1,7 +1,8 @@
 """The list of all pages at the side of each page, made from their titles alone.
 
 For every page, Sphinx copies the headings of all other pages, and drops them again when only titles
-are wanted: two thirds of the time in which this book is written.
+are wanted: two thirds of the time in which this book is written.  The theme then parses the list
+twice a page, which for pages of source code gives the same list all over again: so it is kept.
 """
 
 from typing import Any
@@ -32,6 +33,7 @@ class Sidebar:
     def __init__(self) -> None:
         self.titles: dict[str, nodes.bullet_list] = {}
         self.made: dict[tuple, str] = {}
+        self.dressed: dict[str, str] = {}
 
     def listed(self, env: BuildEnvironment, toctree: Any, settings: dict[str, Any]) -> str:
         """Return the list of pages, which Sphinx's own function makes from titles."""
@@ -59,8 +61,13 @@ class Sidebar:
                 self.made[key] = self.listed(app.env, toctree, settings)
             return self.made[key]
 
+        def dressed_list(made: str = "") -> str:
+            if made:
+                self.dressed[place] = made
+            return self.dressed.get(place, "")
+
         if toctree:
-            context["toctree"] = list_of_pages
+            context |= {"toctree": list_of_pages, "dressed_list": dressed_list}
 
 
 def setup(app: Sphinx) -> dict[str, object]:

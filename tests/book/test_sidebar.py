@@ -21,11 +21,11 @@ ASKED = {"maxdepth": 4, "collapse": False, "includehidden": True, "titles_only":
 
 
 def lists_of(folder):
-    """Build a small book; return the lists that Sphinx makes of it, and those made of titles."""
+    """Build a small book; return its lists: by Sphinx, of titles alone, and those kept dressed."""
     for name, text in PAGES.items():
         (folder / f"{name}.rst").write_text(text)
     (folder / "conf.py").write_text("extensions = ['sidebar']\n")
-    own, ours, said = {}, {}, io.StringIO()
+    own, ours, dressed, said = {}, {}, {}, io.StringIO()
 
     def before(_app, page, _template, context, _tree):
         if "toctree" in context:
@@ -33,6 +33,7 @@ def lists_of(folder):
 
     def after(_app, page, _template, context, _tree):
         if "toctree" in context:
+            dressed[page] = context["dressed_list"]() or context["dressed_list"](page)
             ours[page] = [context["toctree"](**ASKED), context["toctree"](collapse=False)]
 
     with docutils_namespace():
@@ -42,11 +43,11 @@ def lists_of(folder):
         app.connect("html-page-context", before, priority=100)
         app.connect("html-page-context", after, priority=900)
         app.build()
-    return own, ours
+    return own, ours, dressed
 
 
 def test_the_list_is_the_one_that_sphinx_makes(tmp_path):
-    own, ours = lists_of(tmp_path)
+    own, ours, _ = lists_of(tmp_path)
     assert {*PAGES, "x/1", "x/2", "y/1"} <= set(own)
     assert ours == own
     assert "Inner" in own["index"][0]
@@ -60,3 +61,10 @@ def test_it_is_made_from_titles(tmp_path, monkeypatch):
     monkeypatch.setattr(sidebar, "titles_of", lambda one: made.append(one) or titles_of(one))
     lists_of(tmp_path)
     assert len(made) == len(PAGES)  # once for each page, not once for each pair of pages
+
+
+def test_pages_of_a_folder_that_are_not_in_the_list_share_one(tmp_path):
+    *_, dressed = lists_of(tmp_path)
+    assert dressed["x/1"] == dressed["x/2"] in ("x/1", "x/2")
+    assert dressed["y/1"] == "y/1"
+    assert {page: dressed[page] for page in PAGES} == {page: page for page in PAGES}

@@ -9,8 +9,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-import nbformat
-from nbformat import NotebookNode
+from llmcourse.course.notebooks import nbformat
 
 _BEGIN, _END = "### BEGIN SOLUTION", "### END SOLUTION"
 _STUB = ("# YOUR CODE HERE", "raise NotImplementedError()")
@@ -52,7 +51,7 @@ class Question:
         return self.number.replace(".", "-")
 
 
-def read(path: Path) -> NotebookNode:
+def read(path: Path) -> nbformat.NotebookNode:
     """Return the notebook of a file.
 
     Raises:
@@ -64,12 +63,12 @@ def read(path: Path) -> NotebookNode:
         raise ExerciseError(f"{path.name} is not a notebook: {type(error).__name__}") from None
 
 
-def grade_id(cell: NotebookNode) -> str:
+def grade_id(cell: nbformat.NotebookNode) -> str:
     """Return nbgrader's name of a cell, or nothing."""
     return str(cell.metadata.get("nbgrader", {}).get("grade_id", ""))
 
 
-def questions(notebook: NotebookNode) -> list[Question]:
+def questions(notebook: nbformat.NotebookNode) -> list[Question]:
     """Return the questions of an exercise notebook, with the solutions if it has them.
 
     Raises:
@@ -123,7 +122,7 @@ def without_solution(source: str) -> str:
     return "\n".join(kept)
 
 
-def with_short_checks(notebook: NotebookNode) -> NotebookNode:
+def with_short_checks(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
     """Return a notebook with solutions whose checks are a line each; the package has their code."""
     copy = nbformat.from_dict(notebook)
     for cell in copy.cells:
@@ -136,7 +135,7 @@ def with_short_checks(notebook: NotebookNode) -> NotebookNode:
     return copy
 
 
-def learners(notebook: NotebookNode) -> NotebookNode:
+def learners(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
     """Return the learner's version of a notebook with solutions."""
     copy = with_short_checks(notebook)
     for cell in copy.cells:
@@ -146,7 +145,7 @@ def learners(notebook: NotebookNode) -> NotebookNode:
     return copy
 
 
-def given(notebook: NotebookNode) -> tuple[str, frozenset[str]]:
+def given(notebook: nbformat.NotebookNode) -> tuple[str, frozenset[str]]:
     """Return what a notebook gives beside its questions: imports, functions and classes.
 
     Returns:
