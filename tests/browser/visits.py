@@ -54,8 +54,8 @@ MARK_COLOURS = """() => {
 what tells it from its line."""
 THIN = """() => {
   const blocks = [...document.querySelectorAll("div.highlight pre")].slice(1);
-  for (const one of blocks) {
-    if (!one.querySelector("[data-axe-colour], .course-line")) one.textContent = one.textContent;
+  for (const word of blocks.flatMap((one) => [...one.querySelectorAll("span")])) {
+    if (!word.matches("[data-axe-colour], .course-line")) word.replaceWith(...word.childNodes);
   }
   const seen = new Map();
   for (const kind of ["mjx-container[display=true]", "mjx-container:not([display=true])"]) {
