@@ -121,13 +121,14 @@ def read_or_empty(path: Path) -> str:
     return path.read_text() if path.exists() else ""
 
 
+def is_built() -> bool:
+    """Say whether the pages were built from the present sources."""
+    return INDEX.exists() and read_or_empty(PAGE_KEY) == page_key()
+
+
 def is_current() -> bool:
-    """Say whether the built pages are those of the present sources."""
-    return (
-        INDEX.exists()
-        and read_or_empty(PAGE_KEY) == page_key()
-        and not not_executed(all_notebooks())
-    )
+    """Say whether they were, and show executions that still hold; this takes ten seconds."""
+    return is_built() and not not_executed(all_notebooks())
 
 
 def environment(scratch: Path) -> dict[str, str]:

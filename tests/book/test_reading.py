@@ -19,7 +19,7 @@ CHAPTERS = build_book.chapters()
 
 @pytest.fixture(scope="module", autouse=True)
 def _current_book():
-    if not build_book.is_current():
+    if not build_book.is_built():
         pytest.fail("the pages in _build are missing or older than their sources: run make book")
 
 

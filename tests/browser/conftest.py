@@ -61,7 +61,7 @@ def chromium() -> Iterator[Browser]:
 @pytest.fixture(scope="session")
 def book() -> None:
     """The built book, as it now is."""
-    if not build_book.is_current():
+    if not build_book.is_built():
         pytest.fail("the pages in _build are missing or older than their sources: run make book")
 
 
