@@ -37,7 +37,7 @@ WHAT = (
     "The model predicts each next token, a word or a piece of one.",
     "The predictions are compared with what came: one number says how wrong they were.",
     "For every weight: would the loss rise or fall with it, and how fast?",
-    "If several processors work together, they average their answers to that.",
+    "If several processors work together, they average what they found in phase 4.",
     "Every weight moves a little.",
     "Now and then everything is saved, so that a crash loses little.",
 )
@@ -82,11 +82,11 @@ def numbers() -> list[Number]:
     return [
         Number(
             f"{funnel['left']:,} of {funnel['documents']:,}",
-            "pages of a small generated crawl were worth reading",
+            "pages of a small made-up web were worth training on",
         ),
         Number(
             f"{mean('Llama, no attention')} → {mean('Llama')}",
-            "the loss of a Llama that sees one word at a time, and of one that may look back",
+            "the loss of a Llama that sees a single word, and of one that may look back",
         ),
         Number(
             f"{run['losses'][0]:.2f} → {sum(last) / len(last):.2f}",
@@ -94,7 +94,7 @@ def numbers() -> list[Number]:
         ),
         Number(
             f"{100 * shares['backward']:.0f}\u00a0%",
-            f"of a step's time on one machine, {100 * shares['forward']:.0f}\u00a0% in forward",
+            f"of a step's time on one machine; forward takes {100 * shares['forward']:.0f}\u00a0%",
         ),
         Number(
             in_tens(apart),
