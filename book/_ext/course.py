@@ -284,6 +284,11 @@ def link_chapters(
         lines[place] = f"*Taught in:* {', '.join(named)}."
 
 
+def skip_new(_app: Sphinx, _what: str, name: str, *_: object) -> bool | None:
+    """Leave out a named tuple's `__new__`, which says nothing that its fields do not."""
+    return True if name == "__new__" else None
+
+
 def setup(app: Sphinx) -> dict[str, object]:
     app.add_directive("phases", PhaseStrip)
     app.add_directive("head", Head)
@@ -292,6 +297,7 @@ def setup(app: Sphinx) -> dict[str, object]:
     app.connect("doctree-read", colour_of_phase)
     app.connect("env-updated", mark_contents)
     app.connect("html-page-context", lead_on_in_the_lap)
+    app.connect("autodoc-skip-member", skip_new)
     app.connect("autodoc-process-docstring", hide_colons, priority=400)
     app.connect("autodoc-process-docstring", show_colons, priority=600)
     app.connect("autodoc-process-docstring", link_chapters)
