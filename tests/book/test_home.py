@@ -46,8 +46,7 @@ def test_every_card_has_the_number_of_its_source(home):
         f"{len(set(hashes[0].items()) & set(hashes[1].items()))} of {len(hashes[1])}",
     ]
     told = [each.told for each in home.numbers()]
-    assert f"{round(100 * shares['forward'])}\u00a0%" in told[3]
-    assert "forward takes" in told[3]
+    assert f"forward takes {round(100 * shares['forward'])}\u00a0%" in told[3]
     (kill,) = (e["step"] for e in runs["killed"]["0"]["log"] if e["event"] == "kill")
     assert told[6].endswith(f"killed at step {kill}")
 
