@@ -1,6 +1,5 @@
 """The live run in a browser, against the package on one thread: steps of the same shape."""
 
-import shutil
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +13,7 @@ from llmcourse.course.widgets import LiveRun
 from llmcourse.course.widgets.live import small_run
 from llmcourse.data.corpus import stories
 from llmcourse.train import phases
+from tools import chromium
 
 STEPS = 5
 """Of one side before the other's turn."""
@@ -62,13 +62,13 @@ def _compared(name: str, config: train.TrainConfig, page: Page, *, quick: bool) 
 
 def rows(*, quick: bool) -> list[dict]:
     """Return the rows; none where there is no Chromium."""
-    path = next((p for name in ("chromium", "google-chrome") if (p := shutil.which(name))), None)
-    if path is None:
+    try:
+        path = chromium.path()
+    except FileNotFoundError:
         return []
     shapes = {"135,488": small_run(), "354,000": train.TrainConfig(model=model.stories())}
     with sync_playwright() as playwright:
-        arguments = ["--no-sandbox", "--disable-dev-shm-usage"]
-        browser = playwright.chromium.launch(executable_path=path, args=arguments)
+        browser = playwright.chromium.launch(executable_path=path, args=chromium.FLAGS)
         found = []
         for name, config in shapes.items():
             page = browser.new_page()

@@ -91,7 +91,7 @@ def test_twelve_steps_are_those_of_the_package(engine, name, arithmetic):
 
 MUTANTS = {
     "rope turns back the wrong way": ("{ direction: -1 }", "{ direction: 1 }"),
-    "the gate's slope forgets a term": ("(1 + G[i] * (1 - S[i]))", "(1 - S[i])"),
+    "the gate's slope forgets a term": ("(1 + g * (1 - s))", "(1 - s)"),
     "query heads overwrite their keys": (
         "space.multiply(back.heads.dk[b][g], transposed(dp), heads.q[b][h], { add: true })",
         "space.multiply(back.heads.dk[b][g], transposed(dp), heads.q[b][h])",

@@ -82,8 +82,7 @@ export function causalSoftmax(space, p, scale) {
   for (let t = 0, at = 0; t < T; t++, at += T) {
     let top = P[at];
     for (let s = 1; s <= t; s++) if (P[at + s] > top) top = P[at + s];
-    for (let s = 0; s <= t; s++) P[at + s] = (P[at + s] - top) * scale; // the largest becomes 0
-    space.exp(p, at, t + 1);
+    space.exp(p, p, { at, count: t + 1, from: top, times: scale }); // the largest becomes e^0
     let sum = 0;
     for (let s = 0; s <= t; s++) sum += P[at + s];
     const share = 1 / sum;
@@ -109,8 +108,7 @@ export function siluGate(space, y, share, gate, up) {
   const [Y, S, G, U] = [y.numbers, share.numbers, gate.numbers, up.numbers];
   for (let at = 0; at < S.length; at += share.columns) { // row by row: it stays in the fastest memory
     const end = at + share.columns;
-    for (let i = at; i < end; i++) S[i] = -G[i];
-    space.exp(share, at, share.columns);
+    space.exp(share, gate, { at, count: share.columns, times: -1 });
     for (let i = at; i < end; i++) {
       S[i] = 1 / (1 + S[i]);
       Y[i] = G[i] * S[i] * U[i];
@@ -120,10 +118,12 @@ export function siluGate(space, y, share, gate, up) {
 
 // dup = dy gate share,  dgate = dy up share (1 + gate (1 - share))
 export function siluGateBackward(dgate, dup, dy, share, gate, up) {
-  const [dG, dU, dY, S, G, U] = [dgate, dup, dy, share, gate, up].map(({ numbers }) => numbers);
+  const [dG, dU, dY] = [dgate.numbers, dup.numbers, dy.numbers];
+  const [S, G, U] = [share.numbers, gate.numbers, up.numbers];
   for (let i = 0; i < dY.length; i++) {
-    dU[i] = dY[i] * G[i] * S[i];
-    dG[i] = dY[i] * U[i] * S[i] * (1 + G[i] * (1 - S[i]));
+    const [s, g, d] = [S[i], G[i], dY[i] * S[i]];
+    dU[i] = d * g;
+    dG[i] = d * U[i] * (1 + g * (1 - s));
   }
 }
 
@@ -136,9 +136,8 @@ export function crossEntropy(space, logits, targets) {
   for (let row = 0, at = 0; row < N; row++, at += V) {
     let top = Z[at];
     for (let v = 1; v < V; v++) if (Z[at + v] > top) top = Z[at + v];
-    for (let v = 0; v < V; v++) Z[at + v] -= top;
-    loss -= Z[at + targets[row]];
-    space.exp(logits, at, V);
+    loss -= Z[at + targets[row]] - top;
+    space.exp(logits, logits, { at, count: V, from: top });
     let sum = 0;
     for (let v = 0; v < V; v++) sum += Z[at + v];
     loss += Math.log(sum);

@@ -139,18 +139,19 @@
       (local.set $C_tile (i32.add (local.get $C3) (local.get $C_down)))
       (br_if $rows (local.tee $i (i32.sub (local.get $i) (i32.const 4))))))
 
-  ;; x = e^x for `bytes` of numbers from `at` on, a multiple of 16.
+  ;; y = e^(times (x - from)) for `bytes` of numbers, a multiple of 16; y may be x.
   ;;
   ;; e^x = 2^n e^r,  n = x / ln 2 to the nearest whole number,  r = x - n ln 2,  so |r| is below 0.35,
   ;; where seven terms of the series 1 + r + r^2 / 2! + ... are as exact as a float32 can say.  2^n is
   ;; written down as it stands: n + 127 are the eight bits of a float32's exponent.  Beyond +-87 numbers
   ;; leave the range of float32, so x stops there.
-  (func (export "exp") (param $at i32) (param $bytes i32)
+  (func (export "exp") (param $y i32) (param $x_at i32) (param $bytes i32) (param $from f32) (param $times f32)
     (local $end i32) (local $x v128) (local $n v128) (local $r v128) (local $sum v128)
-    (local.set $end (i32.add (local.get $at) (local.get $bytes)))
+    (local.set $end (i32.add (local.get $y) (local.get $bytes)))
     (loop $next
       (local.set $x (f32x4.max (v128.const f32x4 -87 -87 -87 -87)
-        (f32x4.min (v128.const f32x4 87 87 87 87) (v128.load (local.get $at)))))
+        (f32x4.min (v128.const f32x4 87 87 87 87) (f32x4.mul (f32x4.splat (local.get $times))
+          (f32x4.sub (v128.load (local.get $x_at)) (f32x4.splat (local.get $from)))))))
       (local.set $n (f32x4.nearest (f32x4.mul (local.get $x)
         (v128.const f32x4 1.44269504 1.44269504 1.44269504 1.44269504))))
       ;; ln 2 in two parts, the first so short that n times it is exact
@@ -173,8 +174,9 @@
         (f32x4.mul (local.get $sum) (local.get $r))))
       (local.set $sum (f32x4.add (v128.const f32x4 1 1 1 1)
         (f32x4.mul (local.get $sum) (local.get $r))))
-      (v128.store (local.get $at) (f32x4.mul (local.get $sum) (i32x4.shl
+      (v128.store (local.get $y) (f32x4.mul (local.get $sum) (i32x4.shl
         (i32x4.add (i32x4.trunc_sat_f32x4_s (local.get $n)) (i32x4.splat (i32.const 127)))
         (i32.const 23))))
-      (br_if $next (i32.lt_u (local.tee $at (i32.add (local.get $at) (i32.const 16)))
+      (local.set $x_at (i32.add (local.get $x_at) (i32.const 16)))
+      (br_if $next (i32.lt_u (local.tee $y (i32.add (local.get $y) (i32.const 16)))
         (local.get $end))))))

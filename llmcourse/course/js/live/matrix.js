@@ -70,9 +70,10 @@ export class Space {
     }
   }
 
-  // x = e^x for numbers of a matrix, from place `at` on, a multiple of 4; up to 3 after them change, too.
-  exp(x, at = 0, count = x.numbers.length) {
-    this.kernel.exp(x, at, count);
+  // y = e^(times (x - from)) for `count` numbers of two matrices of one size, from place `at` on, a multiple
+  // of 4; up to 3 after them change, too.  y may be x.
+  exp(y, x, { at = 0, count = x.numbers.length, from = 0, times = 1 } = {}) {
+    this.kernel.exp(y, x, at, count, from, times);
   }
 
   // The same matrix with its rows in one piece each, which the kernel reads.  Eight numbers between two rows
@@ -101,13 +102,15 @@ function compiled(bytes, memory) {
       place(a, aAt), 4 * a.down, 4 * a.along,
       place(b, bAt), 4 * b.down,
       place(out), 4 * out.down, add),
-    exp: (x, at, count) => exp(place(x, at), 16 * Math.ceil(count / 4)),
+    exp: (y, x, at, count, from, times) => exp(place(y, at), place(x, at), 16 * Math.ceil(count / 4), from, times),
   };
 }
 
 const inJavaScript = {
   multiply: multiplyTiles,
-  exp({ numbers }, at, count) { for (let i = at; i < at + count; i++) numbers[i] = Math.exp(numbers[i]); },
+  exp({ numbers: y }, { numbers: x }, at, count, from, times) {
+    for (let i = at; i < at + count; i++) y[i] = Math.exp(times * (x[i] - from));
+  },
 };
 
 // The same tiles of four rows, here by four columns, whose sums are 64-bit numbers.
