@@ -28,6 +28,7 @@ def faults(chromium: Browser, address: str, root: str, *, axe: bool = True) -> l
         found += visit.errors
         found += visits.boxes(page)
         found += visits.cut_formulas(page)
+        found += visits.late_picture(page)
         found += visits.look_on_a_phone(page)
         page.set_viewport_size(visits.WIDE)
         visits.show_theme(page, "dark")

@@ -58,6 +58,24 @@ def test_axe_finds_what_is_wrong(chromium, tmp_path):
         assert rule in found, f"{visits.AXE} missed {rule}"
 
 
+CHAPTER = """<!doctype html><title>A chapter</title>
+<article><p class=chapter-question>Why?</p><svg width=20 height=20></svg>
+<p style="height: %d%%">Words.</p><svg width=300 height=100></svg></article>"""
+
+
+@pytest.mark.parametrize(("words", "late"), [(150, False), (210, True), (None, True)])
+def test_a_chapter_whose_first_picture_is_late_is_found(chromium, tmp_path, words, late):
+    text = CHAPTER % words if words else CHAPTER.replace("300", "30") % 10
+    (tmp_path / "chapter.html").write_text(text.replace("%", "vh"))
+    page = chromium.new_page()
+    page.goto((tmp_path / "chapter.html").as_uri())
+    found = visits.late_picture(page)
+    page.set_content(text.replace("chapter-question", "words"))  # no chapter
+    assert visits.late_picture(page) == []
+    page.close()
+    assert len(found) == late
+
+
 PALE = """<!doctype html><html lang=en><title>Code</title><style>pre { background: #fff }
 .k { color: #111 } .n { color: #ddd } [data-theme=dark] .k { color: #eee }</style>
 <main><h1>Code</h1>

@@ -83,6 +83,13 @@ CUT = """() => [...document.querySelectorAll("article pre")]
 CUT_FORMULAS = """() => [...document.querySelectorAll("article mjx-container[display=true]")]
   .filter((one) => one.checkVisibility() && one.scrollWidth > one.clientWidth + 1)
   .map((one) => `a formula is cut off: ${one.parentElement.textContent.trim().slice(0, 60)}`)"""
+LATE = """() => {
+  const shown = [...document.querySelectorAll("article :is(svg, img, .lc)")]
+    .filter((one) => one.checkVisibility() && one.getBoundingClientRect().width > 100)
+    .map((one) => (one.getBoundingClientRect().bottom + scrollY) / innerHeight);
+  if (!document.querySelector(".chapter-question") || shown[0] <= 2) return [];
+  return [`the first picture of a chapter ends ${shown[0]?.toFixed(1)} screens down, not within two`];
+}"""
 WIDE = {"width": 1200, "height": 900}
 THEMES = ("dark", "light")
 SETTLED = "async () => { if (window.MathJax?.startup) await window.MathJax.startup.promise; }"
@@ -223,8 +230,13 @@ def cut_formulas(page: Page) -> list[str]:
     return page.evaluate(CUT_FORMULAS)
 
 
+def late_picture(page: Page) -> list[str]:
+    """Return whether a chapter has no drawing, figure or widget within its first two screens."""
+    return page.evaluate(LATE)
+
+
 def look_on_a_phone(page: Page) -> list[str]:
-    """Return whether a page, made as narrow as a phone, has to be moved sideways or cuts off code.
+    """Return whether a page, made as narrow as a phone, goes sideways, cuts off code or has no picture.
 
     Printed text may scroll inside itself if a shadow says so.
     """
@@ -232,7 +244,7 @@ def look_on_a_phone(page: Page) -> list[str]:
     page.wait_for_timeout(100)
     width = page.evaluate("document.documentElement.scrollWidth")
     found = [f"{width} pixels wide on a phone of 360"] if width > 360 else []
-    return found + page.evaluate(CUT)
+    return found + page.evaluate(CUT) + late_picture(page)
 
 
 Part = Literal["chapters", "exercises", "others", "api", "sources"]
