@@ -88,7 +88,7 @@ LATE = """() => {
     .filter((one) => one.checkVisibility() && one.getBoundingClientRect().width > 100)
     .map((one) => (one.getBoundingClientRect().bottom + scrollY) / innerHeight);
   if (!document.querySelector(".chapter-question") || shown[0] <= 2) return [];
-  return [`the first picture of a chapter ends ${shown[0]?.toFixed(1)} screens down, not within two`];
+  return [`a chapter has its first picture ${shown[0]?.toFixed(1)} screens down, not within two`];
 }"""
 WIDE = {"width": 1200, "height": 900}
 THEMES = ("dark", "light")
@@ -236,7 +236,7 @@ def late_picture(page: Page) -> list[str]:
 
 
 def look_on_a_phone(page: Page) -> list[str]:
-    """Return whether a page, made as narrow as a phone, goes sideways, cuts off code or has no picture.
+    """Return whether a page, as narrow as a phone, goes sideways, cuts off code or lacks a picture.
 
     Printed text may scroll inside itself if a shadow says so.
     """
