@@ -121,7 +121,7 @@ export function siluGateBackward(dgate, dup, dy, share, gate, up) {
   const [dG, dU, dY] = [dgate.numbers, dup.numbers, dy.numbers];
   const [S, G, U] = [share.numbers, gate.numbers, up.numbers];
   for (let i = 0; i < dY.length; i++) {
-    const [s, g, d] = [S[i], G[i], dY[i] * S[i]];
+    const s = S[i], g = G[i], d = dY[i] * s;
     dU[i] = d * g;
     dG[i] = d * U[i] * (1 + g * (1 - s));
   }
