@@ -33,7 +33,7 @@ settings.load_profile("course")
 
 def pytest_addoption(parser):
     """`make soak` asks for more random faults and more seeds than an ordinary run."""
-    parser.addoption("--runs", type=int, default=6, help="random faults in test_soak.py")
+    parser.addoption("--runs", type=int, default=3, help="random faults in test_soak.py")
     parser.addoption("--seeds", type=int, default=1, help="of tests that ask for `nth_seed`")
 
 

@@ -1,9 +1,15 @@
 """What ranks do in test_torch_engine.py."""
 
+import contextlib
+import io
+import os
+from unittest import mock
+
 import torch
 import torch.distributed as dist
 
 from llmcourse.checkpoint import dcp
+from llmcourse.train import __main__ as command_line
 from llmcourse.train import torch_engine
 from llmcourse.train.phases import step
 
@@ -13,6 +19,13 @@ def fit(rank, config, folder):
     result = torch_engine.fit_under_torchrun(config, folder)
     reports = result.reports
     return [report.loss for report in reports], [report.gradient_norm for report in reports]
+
+
+def command(rank, *arguments):
+    """What `llmcourse train` does in a process of torchrun's: its status, and its errors."""
+    errors, inside = io.StringIO(), mock.patch.dict(os.environ, TORCHELASTIC_RUN_ID="a test")
+    with inside, contextlib.redirect_stderr(errors):
+        return command_line.main(list(arguments)), errors.getvalue()
 
 
 def save_and_change(rank, folder):

@@ -1,6 +1,6 @@
 """SIGKILL at random moments of a run, and inside its writes: it ends as if nothing had been.
 
-Half a dozen times here; `make soak` ends a hundred runs.
+Three times here; `make soak` ends a hundred runs.
 """
 
 import json

@@ -247,40 +247,31 @@ def torchrun(*arguments, ranks=2, restarts=0):
     ]
 
 
-def test_the_same_command_goes_on_and_another_run_is_refused(tmp_path):
+def test_the_same_command_goes_on_and_another_run_is_refused(pools, tmp_path):
     folder = tmp_path / "run"
     given = [*SMALL, "--checkpoint_every", "3", "--validate_every", "0"]
 
-    def run(*more):
-        return subprocess.run(
-            torchrun(*given, "--out", str(folder), *more),
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )
-
-    done = run("--parallel", "fsdp")
+    command = torchrun(*given, "--out", str(folder), "--parallel", "fsdp")
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("step 6: validation") == 1  # one rank speaks for all
     assert f"run {folder} on 2 ranks of torch's" in done.stdout
-    refused = run("--parallel", "fsdp", "--seed", "4")
-    assert refused.returncode != 0
-    assert "holds a run with seed = 0, this one has 4" in refused.stderr
+    other = [*given, "--out", str(folder), "--parallel", "fsdp", "--seed", "4"]
+    for status, told in pools(2).run(programs.command, "--engine", "torch", *other):
+        assert status == 2
+        assert "holds a run with seed = 0, this one has 4" in told
     assert saved_in(folder).step == 6
     assert command_line.main(["--resume", str(folder), "--engine", "own", "--parallel", "ddp",
                               "--ranks", "1", "--steps", "7"]) == 0  # fmt: skip
     assert saved_in(folder).step == 7
 
 
-def test_one_process_of_torch_keeps_its_layout(tmp_path):
+def test_one_process_of_torch_keeps_its_layout(pools, tmp_path):
     """Shards on a single process are what will be shards on many."""
     folder = tmp_path / "run"
     first = [*SMALL, "--parallel", "fsdp", "--out", str(folder)]
     for arguments in (first, ["--resume", str(folder), "--steps", "7"]):
-        command = torchrun(*arguments, ranks=1)
-        done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-        assert done.returncode == 0, done.stderr
+        assert pools(1).run(programs.command, "--engine", "torch", *arguments)[0][0] == 0
     saved = saved_in(folder)
     assert (saved.step, saved.config["engine"], saved.config["parallel"]) == (7, "torch", "fsdp")
 
