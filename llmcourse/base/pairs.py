@@ -6,9 +6,18 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from torch.utils import flop_counter
 
 # Registered by torch for its own compiler; absent from builds without oneDNN.
 _ONEDNN_LINEAR = getattr(torch.ops.mkldnn, "_linear_pointwise", None)
+if _ONEDNN_LINEAR is not None:  # torch's counter of FLOPs passes over it otherwise
+
+    @flop_counter.register_flop_formula(_ONEDNN_LINEAR)
+    def _flops_of_linear(x: torch.Size, w: torch.Size, *_: Any, **__: Any) -> int:
+        """Return 2 x rows x columns x inner, as for torch's product."""
+        return 2 * x[:-1].numel() * w.numel()
+
+
 # Below about this many multiply-adds the call itself costs more than oneDNN saves (measured).
 _ONEDNN_MIN_PRODUCTS = 1_000_000
 _CPUINFO = Path("/proc/cpuinfo")

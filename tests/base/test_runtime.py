@@ -11,6 +11,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.utils.flop_counter import FlopCounterMode
 
 from llmcourse.base import checks, files, pairs, progress, runtime
 
@@ -167,6 +168,17 @@ def test_product_equals_torch(*, rows, inner, columns, threshold, transposed, pr
 def test_product_falls_back_to_torch_for_other_dtypes(generator):
     x = torch.randn(128, 128, generator=generator, dtype=torch.float64)
     assert torch.equal(pairs.product_transposed(x, x), x @ x.T)
+
+
+@pytest.mark.parametrize("products", ["torch", "onednn"])
+def test_torchs_counter_of_flops_knows_the_product(generator, monkeypatch, products):
+    if pairs._ONEDNN_LINEAR is None:
+        pytest.skip("a build of torch without oneDNN")
+    monkeypatch.setattr(pairs, "PRODUCTS", products)
+    x, w = (torch.randn(rows, 80, generator=generator) for rows in (1_000, 224))
+    with FlopCounterMode(display=False) as counter:
+        pairs.product_transposed(x, w)
+    assert counter.get_total_flops() == 2 * 1_000 * 80 * 224
 
 
 CPUINFO = """processor\t: 0
