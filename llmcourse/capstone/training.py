@@ -96,6 +96,12 @@ def _rows(run: Path) -> list[dict[str, Any]]:
     return []
 
 
+def _ranks() -> set[int]:
+    """Return the process ids of all ranks that this process has started and that still run."""
+    running = multiprocessing.active_children()
+    return {process.pid for process in running if process.name.startswith("rank ")}
+
+
 class Watch:
     """Reads beside a training what it writes, logs it, and kills it when it is time to.
 
@@ -117,6 +123,8 @@ class Watch:
         self.seen = len(_rows(run))
         self.saved = checkpoints.list_checkpoints(run / "checkpoints")[-1:]
         self.state = ""
+        self.others = _ranks()
+        """Ranks that were there before this training, and are none of its own."""
         self._over = threading.Event()
 
     @contextlib.contextmanager
@@ -169,7 +177,7 @@ class Watch:
         if not self.kill.step or step < self.kill.step or self.marker.exists():
             return
         time.sleep(self.kill.delay_s)
-        ranks = [p.pid for p in multiprocessing.active_children() if p.name.startswith("rank ")]
+        ranks = _ranks() - self.others
         if not ranks:
             return  # it was the last step
         with write_atomically(self.marker) as file:

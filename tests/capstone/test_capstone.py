@@ -4,6 +4,7 @@ In an ordinary run one crash at one random moment; `make soak` tries ten of each
 """
 
 import json
+import multiprocessing
 import os
 import random
 import shutil
@@ -64,12 +65,24 @@ def test_what_was_done_is_kept(whole):
     assert hashes(whole) == before
 
 
-def test_a_crash_at_a_random_moment_changes_nothing(nth_seed, whole, tmp_path):
+@pytest.fixture
+def rank_of_another():
+    """A rank that this process has started for something else."""
+    context = multiprocessing.get_context("forkserver")
+    process = context.Process(target=time.sleep, args=(600,), name="rank 0", daemon=True)
+    process.start()
+    yield process
+    process.kill()
+    process.join()
+
+
+def test_a_crash_at_a_random_moment_changes_nothing(nth_seed, whole, tmp_path, rank_of_another):
     draw = random.Random(f"crash {nth_seed}")
     step, delay_s = draw.randrange(4, 11), draw.random() * 0.3
     folder = begun_like(whole, tmp_path / "killed")
     run_capstone(tiny().with_kill(step, delay_s=delay_s), folder)
     story = f"killed {delay_s:.2f} s after step {step}"
+    assert rank_of_another.is_alive(), story
     assert hashes(folder) == hashes(whole), story
     events = read_log(folder)
     (kill,), (resume,) = ([e for e in events if e["event"] == each] for each in ("kill", "resume"))
