@@ -10,7 +10,8 @@ from torch.utils import flop_counter
 
 # Registered by torch for its own compiler; absent from builds without oneDNN.
 _ONEDNN_LINEAR = getattr(torch.ops.mkldnn, "_linear_pointwise", None)
-if _ONEDNN_LINEAR is not None:  # torch's counter of FLOPs passes over it otherwise
+# torch's counter of FLOPs passes over it otherwise.
+if _ONEDNN_LINEAR is not None and _ONEDNN_LINEAR not in flop_counter.flop_registry:
 
     @flop_counter.register_flop_formula(_ONEDNN_LINEAR)
     def _flops_of_linear(x: torch.Size, w: torch.Size, *_: Any, **__: Any) -> int:
