@@ -7,12 +7,14 @@ from pathlib import Path
 from urllib.parse import unquote, urljoin, urlparse
 
 import pytest
+import yaml
 from jupyter_cache import get_cache
 
 from tools import build_book
 
 HTML = build_book.BUILD / "html"
 CHAPTERS = build_book.chapters()
+TITLE = yaml.safe_load((build_book.ROOT / "_config.yml").read_text(encoding="utf8"))["title"]
 LOADED = {"script": "src", "img": "src", "iframe": "src", "source": "src", "object": "data"}
 VOID = {"img", "link", "meta", "input", "br", "hr", "source", "wbr", "col"}
 
@@ -165,6 +167,7 @@ def test_pages_say_their_language_and_title():
         page = parsed(path)
         assert page.attributes["html"].get("lang") == "en", path.name
         assert page.title.strip(), path.name
+        assert f'name="description" content="{TITLE}: ' in path.read_text("utf8"), path.name
         assert "width=device-width" in page.attributes["meta"].get("content", "") or any(
             "width=device-width" in text
             for text in re.findall(r"<meta[^>]+viewport[^>]+>", path.read_text("utf8"))

@@ -61,15 +61,20 @@ export function whenPrinted(change) {
 
 // The button Train, and the drawing that follows it: draw() at once, soon() a few times a second, or
 // every two seconds where the reader prefers reduced motion.  wanted(): whether the reader wants it to run;
-// runs(): whether it does; show() draws all the rest.
-export function trainButton(w, { press, wanted, runs, show: showAll }) {
+// runs(): whether it does; over(): whether it has done its last step, so that the button trains again, after
+// anew(); show() draws all the rest.
+export function trainButton(w, { press, wanted, runs, over = () => false, anew, show: showAll }) {
   const calm = window.matchMedia("(prefers-reduced-motion: reduce)").matches;
-  const button = w.button("Train", press);
+  const button = w.button("Train", () => {
+    if (over()) anew();
+    press();
+  });
   let timer = null;
   const stop = () => { clearTimeout(timer); timer = null; };
   function draw() {
     stop();
-    button.textContent = wanted() ? "Pause" : "Train";
+    const again = over() ? "Train again" : "Train";
+    button.textContent = wanted() ? "Pause" : again;
     button.setAttribute("aria-pressed", String(wanted()));
     w.root.classList.toggle("lc-playing", runs());
     showAll();

@@ -52,7 +52,8 @@ export function livePage({ model, el }, { title, buttons: others = [], steered =
   // --- controls
 
   const { button: train, draw, soon, stop } = trainButton(w,
-    { press: () => run.press(), wanted: () => run.wanted, runs: () => run.runs, show: showAll });
+    { press: () => run.press(), wanted: () => run.wanted, runs: () => run.runs, over: () => run.over,
+      anew: () => run.anew(), show: showAll });
   const buttons = [
     train,
     ...others.map(([label, ask]) => w.button(label, () => ask(run))),
@@ -101,8 +102,9 @@ export function livePage({ model, el }, { title, buttons: others = [], steered =
     const pace = ms ? `: ${show(ms, 2)} ms a step, ${show(perSecond)} tokens a second` : "";
     const hidden = run.wanted && !run.seen ? " Paused: out of sight." : "";
     const loss = losses.at(-1);
+    const then = run.over ? " The run is complete: train again, with another learning rate if you like." : "";
     return `${head}: loss ${nats(loss)} nats per token, as if it guessed among ${show(Math.exp(loss), 2)} tokens. ` +
-      `${what}${pace}.${hidden}`;
+      `${what}${pace}.${hidden}${then}`;
   }
 
   function showAll() {

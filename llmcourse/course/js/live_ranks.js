@@ -133,7 +133,6 @@ function render({ model, el }) {
   }
 
   function press() {
-    if (done() >= config.steps) dismiss();
     if (!team.length && !begin()) return;
     wanted = !wanted;
     order();
@@ -154,7 +153,8 @@ function render({ model, el }) {
   }
 
   const { button: train, draw, soon, stop } = trainButton(w,
-    { press, wanted: () => wanted, runs: () => wanted && seen, show: showAll });
+    { press, wanted: () => wanted, runs: () => wanted && seen, over: () => done() >= config.steps, anew: dismiss,
+      show: showAll });
   const once = w.button("Step", stepOnce);
   const anew = w.button("Start anew", startAnew);
   w.choice("ranks", "ranks", { onset: startAnew });

@@ -15,7 +15,7 @@ function wordsPart(w, run) {
     if (at === null) caption.textContent = "What it writes: press Train.";
     else if (!run.written) caption.textContent = `What the recorded run wrote after step ${at}:`;
     else caption.textContent = `What it writes after step ${at}, with the same dice each time:`;
-    words.textContent = readable(text);
+    words.textContent = readable(text) + (/[.!?"']\s*$|^$/.test(text) ? "" : " …"); // cut off in a sentence
   }
   return { draw };
 }

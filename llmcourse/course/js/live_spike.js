@@ -76,7 +76,6 @@ function render({ model, el }) {
 
   function press() {
     if (!worker && !begin()) return;
-    if (step >= config.steps) return;
     if (step === saved) branch("calm", []);
     want(!wanted);
   }
@@ -213,6 +212,7 @@ function render({ model, el }) {
   }
 
   function showAll() {
+    train.disabled = broken || step >= config.steps;
     bad.disabled = !worker || step < saved;
     back.disabled = !worker || step <= saved;
     drawLoss();

@@ -33,6 +33,11 @@ export class Training {
     return this.worker !== null && this.wanted && this.seen;
   }
 
+  // Whether it has done its last step; a step that the reader goes back to is another matter.
+  get over() {
+    return this.losses.length >= this.steps;
+  }
+
   // --- the thread
 
   // Returns whether there is a thread.

@@ -614,7 +614,8 @@ def check_7(t, final_losses, verdicts, *, train_letters):
             [train_letters(faulty[fault], seed) for seed in (0, 1)],
             f'with the fault "{fault}" the losses are others: {hint}',
             f"the losses with the fault: {fault}",
-            relative=0.01,
+            # What grows without end takes every rounding along: any order of p / N will do.
+            relative=0.5 if fault == "no target" else 0.01,
         )
     means = {fault: sum(values) / 4 for fault, values in answers.items()}
     told = verdicts()
