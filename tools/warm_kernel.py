@@ -1,4 +1,4 @@
-"""Start kernels as copies of a process that has imported torch, instead of importing it in each.
+"""Start kernels as copies of a process that has imported torch, matplotlib and what else many use.
 
 `launch` stands in for jupyter_client's `launch_kernel`: a fork of the warm process, in a group of
 its own, that then is an ordinary kernel.  It has no variable, file or module of an earlier
@@ -6,7 +6,9 @@ notebook.  On Linux alone; elsewhere a fork of a process with libraries loaded i
 """
 
 import atexit
+import contextlib
 import functools
+import gc
 import importlib
 import json
 import os
@@ -22,6 +24,22 @@ from jupyter_client import launcher
 
 ROOT = Path(__file__).resolve().parents[1]
 LOST = -signal.SIGKILL
+INLINE = "module://matplotlib_inline.backend_inline"  # which asks for a kernel when it is imported
+NEEDED = ("ipykernel_launcher", "ipykernel.kernelapp", "ipykernel.ipkernel", "torch")
+USED = (
+    "torch.distributed",
+    "torch.utils.flop_counter",
+    "matplotlib.pyplot",
+    "matplotlib.backends.backend_svg",
+    "IPython.core.pylabtools",
+    "anywidget",
+    "jaxtyping",
+    "jsonargparse",
+    "regex",
+    "safetensors.torch",
+    "simpy",
+)
+"""What most notebooks import, or the package does, by other people; none of the course's own."""
 
 
 class WarmProcess:
@@ -150,6 +168,11 @@ def _become_kernel(arguments: list[str], env: Mapping[str, str], cwd: str | None
 
 
 if __name__ == "__main__":
-    for name in ("ipykernel_launcher", "ipykernel.kernelapp", "ipykernel.ipkernel", "torch"):
+    os.environ["MPLBACKEND"] = INLINE
+    for name in NEEDED:
         importlib.import_module(name)
+    for name in USED:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+    gc.freeze()  # a copy that counts nothing of it copies none of its pages
     _become_kernel(**_serve())

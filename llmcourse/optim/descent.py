@@ -1,5 +1,6 @@
 """Descent along the gradient, plain, with momentum, and with a step size for each weight."""
 
+import inspect
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -9,7 +10,20 @@ from torch import Tensor
 from llmcourse.base.arguments import require
 
 
-class PerTensor(torch.optim.Optimizer):
+class LightOptimizer(torch.optim.Optimizer):
+    """An optimizer whose book-keeping does not import torch's compiler.
+
+    torch wraps these four methods, so that its compiler leaves them alone, and the first call of
+    any of them imports the compiler: four seconds of a processor in every process that trains.
+    """
+
+    add_param_group = inspect.unwrap(torch.optim.Optimizer.add_param_group)
+    zero_grad = inspect.unwrap(torch.optim.Optimizer.zero_grad)
+    state_dict = inspect.unwrap(torch.optim.Optimizer.state_dict)
+    load_state_dict = inspect.unwrap(torch.optim.Optimizer.load_state_dict)
+
+
+class PerTensor(LightOptimizer):
     """An optimizer that updates every tensor by itself, in `_update`."""
 
     @torch.no_grad()

@@ -56,7 +56,7 @@ def restored_process():
     )
     yield
     runtime.restore_global_rng_state(state)
-    torch.use_deterministic_algorithms(deterministic)
+    torch.set_deterministic_debug_mode("error" if deterministic else "default")
     torch.set_num_threads(1)
 
 

@@ -91,7 +91,7 @@ class State:
         torch.set_default_dtype(torch.float32)
         torch.set_grad_enabled(True)
         torch.set_autocast_enabled("cpu", False)
-        torch.use_deterministic_algorithms(False)
+        torch.set_deterministic_debug_mode("default")
         if torch.get_num_threads() != 1:
             torch.set_num_threads(1)
         if dict(os.environ) != self.environment:

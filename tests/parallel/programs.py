@@ -153,7 +153,7 @@ def leave_dirt(rank):
     torch.set_num_threads(3)
     torch.set_grad_enabled(False)
     torch.set_autocast_enabled("cpu", True)
-    torch.use_deterministic_algorithms(True)
+    torch.set_deterministic_debug_mode("error")
     os.environ["LLMCOURSE_DIRT"] = "here"
     os.chdir("/")
     collectives.all_reduce = collectives.sums.all_reduce_ring = print

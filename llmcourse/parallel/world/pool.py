@@ -27,7 +27,6 @@ from llmcourse.parallel.world.whereabouts import Whereabouts
 PRELOADED = [
     "torch",
     "torch.distributed",
-    "torch._dynamo",  # which every optimizer imports when it is made
     "llmcourse.parallel.world.worker",
     "llmcourse.train",
 ]

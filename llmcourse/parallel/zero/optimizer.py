@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor
 
+from llmcourse.optim.descent import LightOptimizer
 from llmcourse.parallel.data_parallel import cut_buckets
 from llmcourse.parallel.world import Axis
 from llmcourse.parallel.zero.bucket import Bucket, clip_shards
@@ -22,7 +23,7 @@ from llmcourse.parallel.zero.flat_layout import check_parameters
 from llmcourse.parallel.zero.states import Pieces, Place, cut_states, join_states, state_pieces
 
 
-class ZeroOptimizer(torch.optim.Optimizer):
+class ZeroOptimizer(LightOptimizer):
     """An optimizer of single entries, with its state sharded over the ranks of an axis.
 
     Its groups hold this rank's shards in place of the parameters; schedulers of torch work on them.
