@@ -15,6 +15,7 @@ READY := $(VENV)/.ready
 # One thread per process, and no warning from jupyter_core about where its folders will move.
 RUN := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false JUPYTER_PLATFORM_DIRS=1 $(BIN)/python
 
+STYLE := $(RUN) tools/spent.py style -- env
 PYTEST := $(RUN) -m pytest -n 2 --dist loadfile --no-loadscope-reorder --unchanged=$(if $(ALL),run,skip)
 OF_BOOK := tests/book tests/browser tests/notebooks
 OF_EXERCISES := tests/exercises tests/course
@@ -27,7 +28,7 @@ help: ## list these commands
 
 $(READY): requirements.txt pyproject.toml
 	@test -n "$(PYTHON)" || { echo "Python 3.11, 3.12 or 3.13 is needed: make PYTHON=..."; exit 1; }
-	@$(PYTHON) tools/set_up.py --venv $(VENV) --torch-index "$(TORCH_INDEX)"
+	@$(PYTHON) tools/spent.py set-up -- $(PYTHON) tools/set_up.py --venv $(VENV) --torch-index "$(TORCH_INDEX)"
 	@touch $(READY)
 
 book: $(READY) ## execute the chapters that changed and build _build/html/index.html
@@ -56,21 +57,21 @@ peers: $(READY) ## install peft and trl, and compare with them
 	@$(RUN) -m pytest --unchanged=run -k "peft or trl" tests/model tests/posttrain
 
 lint: $(READY) ## check style, import floors, notebooks and generated pages
-	@$(BIN)/ruff check .
-	@$(BIN)/ruff format --check --quiet .
-	@$(BIN)/lint-imports --no-cache --no-logo
-	@$(RUN) -m tools.check_notebooks
-	@$(RUN) -m tools.check_text
-	@$(RUN) tools/setup_cells.py --check
-	@$(RUN) -m tools.exercises --check
-	@$(RUN) tools/api_pages.py --check
-	@$(RUN) -m tools.hardware_card --check
-	@$(RUN) -m tools.reference_card --check
-	@$(RUN) -m tools.layout_page --check
-	@$(RUN) -m tools.syllabi --check
-	@$(RUN) -m tools.kernel --check
-	@$(RUN) -m tools.look --check
-	@$(RUN) -m tools.lint_scripts
+	@$(STYLE) $(BIN)/ruff check .
+	@$(STYLE) $(BIN)/ruff format --check --quiet .
+	@$(STYLE) $(BIN)/lint-imports --no-cache --no-logo
+	@$(STYLE) $(RUN) -m tools.check_notebooks
+	@$(STYLE) $(RUN) -m tools.check_text
+	@$(STYLE) $(RUN) tools/setup_cells.py --check
+	@$(STYLE) $(RUN) -m tools.exercises --check
+	@$(STYLE) $(RUN) tools/api_pages.py --check
+	@$(STYLE) $(RUN) -m tools.hardware_card --check
+	@$(STYLE) $(RUN) -m tools.reference_card --check
+	@$(STYLE) $(RUN) -m tools.layout_page --check
+	@$(STYLE) $(RUN) -m tools.syllabi --check
+	@$(STYLE) $(RUN) -m tools.kernel --check
+	@$(STYLE) $(RUN) -m tools.look --check
+	@$(STYLE) $(RUN) -m tools.lint_scripts
 
 format: $(READY) ## format the code, strip the notebooks, write the generated pages
 	@$(BIN)/ruff check --fix .

@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
-pytest_plugins = ["tools.unchanged", "tools.said_at_once"]
+pytest_plugins = ["tools.unchanged", "tools.said_at_once", "tools.spent"]
 
 torch.set_num_threads(1)
 
@@ -35,6 +35,21 @@ def pytest_addoption(parser):
     """`make soak` asks for more random faults and more seeds than an ordinary run."""
     parser.addoption("--runs", type=int, default=3, help="random faults in test_soak.py")
     parser.addoption("--seeds", type=int, default=1, help="of tests that ask for `nth_seed`")
+
+
+def pytest_configure(config):
+    """Declare the marker of what belongs to `make soak`."""
+    config.addinivalue_line("markers", "soak: runs in make soak, and where what it needs changed")
+
+
+def pytest_collection_modifyitems(config, items):
+    """Leave the tests marked `soak` to `make soak`, and to `make test` after a change of theirs."""
+    if config.getoption("seeds") > 1 or config.getoption("unchanged") == "skip":
+        return
+    gone = [item for item in items if item.get_closest_marker("soak")]
+    if gone:
+        items[:] = [item for item in items if not item.get_closest_marker("soak")]
+        config.hook.pytest_deselected(items=gone)
 
 
 def pytest_generate_tests(metafunc):

@@ -24,7 +24,7 @@ from filelock import FileLock
 from jupyter_cache import get_cache
 from jupyter_cache.cache.db import NbCacheRecord
 
-from tools import by_code, fonts, uses  # noqa: F401 - what an execution belongs to
+from tools import by_code, fonts, spent, uses  # noqa: F401 - what an execution belongs to
 
 ROOT = Path(__file__).resolve().parents[1]
 BUILD = ROOT / "_build"
@@ -170,7 +170,8 @@ def execute(notebooks: list[Path], env: Mapping[str, str]) -> int:
     command += ["-p", "tools.nbval_cache", "-p", "no:cacheprovider"]
     command += ["--nbval-lax", "--nbval-current-env", "--nbval-cell-timeout", "300"]
     command += ["-n", "2", "--dist", "loadfile", *names]
-    return subprocess.run(command, cwd=ROOT, env=env, check=False).returncode
+    with spent.noted("notebooks: beside the kernels"):
+        return subprocess.run(command, cwd=ROOT, env=env, check=False).returncode
 
 
 def build(env: Mapping[str, str]) -> int:
@@ -183,7 +184,8 @@ def build(env: Mapping[str, str]) -> int:
         shutil.rmtree(BUILD / name, ignore_errors=True)
     program = str(Path(sys.executable).with_name("jupyter-book"))
     command = [program, "build", ".", "-W", "--keep-going", "-n"]
-    return subprocess.run(command, cwd=ROOT, env=env, check=False).returncode
+    with spent.noted("pages"):
+        return subprocess.run(command, cwd=ROOT, env=env, check=False).returncode
 
 
 def make_book(*, execute_only: bool = False) -> int:

@@ -22,7 +22,7 @@ from nbval import plugin
 from nbval.kernel import RunningKernel
 from nbval.plugin import IPyNbCell, IPyNbFile
 
-from tools import by_code, uses, warm_kernel  # noqa: F401 - what an execution belongs to
+from tools import by_code, spent, uses, warm_kernel  # noqa: F401 - what an execution belongs to
 
 CACHE = Path("_build/.jupyter_cache")
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
@@ -116,6 +116,8 @@ def _teardown_and_cache(self: IPyNbFile) -> None:
     running = self.kernel is not None and self.kernel.is_alive()
     seconds = cpu_seconds(self.kernel.km.provisioner.pid) if running else 0.0
     _teardown(self)
+    wall_s = time.time() - self._execution.begin
+    spent.note(f"notebooks: {self.path.parent.name}", self.path.stem, seconds, wall_s)
     notebook, facts = executed(self), self._execution.facts(seconds)
     self._execution.folder.cleanup()
     if notebook is None or facts is None:

@@ -3,6 +3,7 @@
 import ast
 import json
 import re
+from functools import cache
 from pathlib import Path
 
 import nbformat
@@ -16,7 +17,8 @@ ROOT = Path(__file__).parents[2]
 CURRICULUM = ROOT / "llmcourse" / "course" / "curriculum.json"
 PARTS, LAPS = (json.loads(CURRICULUM.read_text(encoding="utf8"))[n] for n in ("parts", "laps"))
 COURSE = [f"{c['number']}_{c['slug']}" for part in PARTS for c in part["chapters"]]
-IN_TOC = [Path(name).name for name in build_book.documents() if name.startswith("chapters/")]
+DOCUMENTS = build_book.documents()
+IN_TOC = [Path(name).name for name in DOCUMENTS if name.startswith("chapters/")]
 NOTEBOOKS = sorted(path.stem for path in (ROOT / "chapters").glob("*.ipynb"))
 SOURCES = sorted((ROOT / "llmcourse").rglob("*.py"))
 MODULES = [path for path in SOURCES if path.parent.name != "llmcourse" or path.stem[:2] != "__"]
@@ -38,10 +40,16 @@ def taught_in(path):
     return [Path(name).stem for name in found[1].split(", ")] if found else []
 
 
+@cache
+def read(path):
+    return nbformat.read(path, as_version=4).cells
+
+
 def cells_of(chapter):
-    return nbformat.read(ROOT / "chapters" / f"{chapter}.ipynb", as_version=4).cells
+    return read(ROOT / "chapters" / f"{chapter}.ipynb")
 
 
+@cache
 def shown_in(chapter):
     """Return the files of the package that a chapter shows."""
     return {
@@ -50,6 +58,7 @@ def shown_in(chapter):
     }
 
 
+@cache
 def named_in(chapter):
     """Return what a chapter's cells import of the package, and the programs that it names."""
     names = set()
@@ -139,7 +148,7 @@ def test_every_module_has_a_page(path):
     name = name_of(path)
     page = ROOT / "book" / "api" / f"{name.split('.')[0]}.md"
     assert page.exists()
-    assert f"book/api/{page.stem}" in build_book.documents()
+    assert f"book/api/{page.stem}" in DOCUMENTS
     documented = re.findall(r"^\.\. automodule:: llmcourse\.([\w.]+)$", page.read_text(), re.M)
     public = [node for node in ast.parse(path.read_text()).body if _is_public(node)]
     generated = ".checks." in name  # a page of exercises shows them

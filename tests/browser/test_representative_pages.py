@@ -205,7 +205,9 @@ def test_the_buttons_show_and_hide_the_side_bars(chromium):
             menu.click()
             expect(chapters).to_be_in_viewport()
             behind = "getComputedStyle(document.querySelector('dialog[open]')).backgroundColor"
-            assert page.evaluate(behind) == "rgb(255, 255, 255)"  # the text below does not show through
+            assert (
+                page.evaluate(behind) == "rgb(255, 255, 255)"
+            )  # the text below does not show through
             page.keyboard.press("Escape")
             expect(chapters).not_to_be_in_viewport()
             menu.focus()

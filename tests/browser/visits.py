@@ -6,7 +6,7 @@ import importlib.metadata
 import itertools
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -302,16 +302,29 @@ def examples(paths: list[Path]) -> list[Path]:
     return list(chosen)
 
 
-def each_page(paths: list[Path]) -> pytest.MarkDecorator:
-    """Make a test of every page; without a book, one that fails for want of it."""
+@functools.cache
+def for_axe() -> frozenset[Path]:
+    """Return the examples at which axe looks: what one part of the book shows it sees there."""
+    parts = ("chapters", "exercises", "others", "api", "sources")
+    return frozenset(examples([path for part in parts for path in pages(part)]))
+
+
+def each_page(paths: list[Path], rest: Iterable[Path] = ()) -> pytest.MarkDecorator:
+    """Make a test of every page; without a book, one that fails for want of it.
+
+    The rest are visited when they changed, and in `make soak`.
+    """
     shared = [path for path in (HTML / "_static").rglob("*") if path.suffix in {".css", ".js"}]
     shared = [path.relative_to(build_book.ROOT).as_posix() for path in sorted(shared)]
     pages = [
         pytest.param(
             path,
             id=path.relative_to(HTML).as_posix(),
-            marks=pytest.mark.depends_on(path.relative_to(build_book.ROOT).as_posix(), *shared),
+            marks=[
+                pytest.mark.depends_on(path.relative_to(build_book.ROOT).as_posix(), *shared),
+                *([pytest.mark.soak] if path not in paths else []),
+            ],
         )
-        for path in paths
+        for path in [*paths, *(path for path in rest if path not in paths)]
     ]
     return pytest.mark.parametrize("path", pages or [pytest.param(HTML, id="no book")])

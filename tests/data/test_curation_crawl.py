@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections import Counter
+from functools import cache
 from html import unescape
 
 import pytest
@@ -12,9 +13,21 @@ from llmcourse.data.curation.crawl import SHARES, Crawl
 from llmcourse.data.curation.crawl_texts import FALSEHOOD, questions, rewritten
 
 NUM_PAGES = 1_500
-PAGES = list(Crawl(NUM_PAGES, seed=3).pages())
-LABELS = list(Crawl(NUM_PAGES, seed=3).labels())
-BY_ID = dict(zip((page.id for page in PAGES), LABELS, strict=True))
+
+
+@cache
+def pages():
+    return list(Crawl(NUM_PAGES, seed=3).pages())
+
+
+@cache
+def labels():
+    return list(Crawl(NUM_PAGES, seed=3).labels())
+
+
+@cache
+def by_id():
+    return dict(zip((page.id for page in pages()), labels(), strict=True))
 
 
 def shingled(text):
@@ -28,10 +41,10 @@ def jaccard(one, other):
 
 def test_a_longer_crawl_begins_with_a_shorter_one_and_seeds_differ():
     short = Crawl(100, seed=3)
-    assert list(short.pages()) == PAGES[:100]
-    assert list(short.labels()) == LABELS[:100]
-    assert next(Crawl(1, seed=4).pages()).html != PAGES[0].html
-    assert len(BY_ID) == NUM_PAGES
+    assert list(short.pages()) == pages()[:100]
+    assert list(short.labels()) == labels()[:100]
+    assert next(Crawl(1, seed=4).pages()).html != pages()[0].html
+    assert len(by_id()) == NUM_PAGES
 
 
 def test_a_page_is_known_by_its_first_bytes_on_every_machine():
@@ -42,7 +55,7 @@ def test_a_page_is_known_by_its_first_bytes_on_every_machine():
 
 
 def test_the_kinds_have_their_shares():
-    counts = Counter(label.kind for label in LABELS)
+    counts = Counter(label.kind for label in labels())
     for kind, share in SHARES.items():
         spread = (share * (1 - share) / NUM_PAGES) ** 0.5
         assert abs(counts[kind] / NUM_PAGES - share) < 4 * spread, kind
@@ -50,7 +63,7 @@ def test_the_kinds_have_their_shares():
 
 
 def test_the_text_of_a_label_is_in_its_page():
-    for page, label in zip(PAGES, LABELS, strict=True):
+    for page, label in zip(pages(), labels(), strict=True):
         plain = unescape(page.html.replace("<span>", "").replace("</span>", ""))
         if label.kind in ("prose", "machine", "ocr", "spam"):
             assert all(text in plain for text in label.main_text.split("\n\n"))
@@ -60,31 +73,33 @@ def test_the_text_of_a_label_is_in_its_page():
 
 
 def test_the_page_does_not_tell_its_label():
-    for page, label in zip(PAGES, LABELS, strict=True):
+    for page, label in zip(pages(), labels(), strict=True):
         assert page.id not in page.html
         assert not label.copy_of or label.copy_of not in page.html
 
 
 def test_exact_copies_have_the_text_of_an_earlier_page_which_is_no_copy():
-    copies = [(page, label) for page, label in zip(PAGES, LABELS, strict=True) if label.copy_of]
+    copies = [(page, label) for page, label in zip(pages(), labels(), strict=True) if label.copy_of]
     assert len(copies) > 100
     for page, label in copies:
-        original = BY_ID[label.copy_of]
+        original = by_id()[label.copy_of]
         assert label.copy_of < page.id
         assert original.copy_of is None
         assert label.main_text == original.main_text or label.similarity < 1
     near = [label for _, label in copies if label.similarity < 1]
-    changed = [label.main_text != BY_ID[label.copy_of].main_text for label in near]
+    changed = [label.main_text != by_id()[label.copy_of].main_text for label in near]
     assert sum(changed) > 0.8 * len(near)
-    pairs = [(p.html, PAGES[int(lab.copy_of[5:])].html) for p, lab in copies if lab.similarity == 1]
+    pairs = [
+        (p.html, pages()[int(lab.copy_of[5:])].html) for p, lab in copies if lab.similarity == 1
+    ]
     assert sum(one != other for one, other in pairs) > 0.9 * len(pairs)  # other menus around it
 
 
 def test_near_copies_are_as_near_as_was_aimed_at():
     found, wanted = [], []
-    for label in LABELS:
+    for label in labels():
         if label.copy_of and label.similarity < 1:
-            original = BY_ID[label.copy_of].main_text
+            original = by_id()[label.copy_of].main_text
             found.append(jaccard(shingled(label.main_text), shingled(original)))
             wanted.append(label.similarity)
     assert len(found) > 50
@@ -104,23 +119,23 @@ def test_words_are_replaced_as_often_as_the_formula_says():
 
 def test_leaked_questions_are_whole():
     items = questions(seed=3)
-    leaking = [label for label in LABELS if label.leaks]
+    leaking = [label for label in labels() if label.leaks]
     assert len(set(items)) == len(items) == 40
     assert len(leaking) > 10
     for label in leaking:
         assert items[label.leaks[0]] in label.main_text
         assert not label.wanted
-    whole = " ".join(label.main_text for label in LABELS if not label.leaks and not label.copy_of)
+    whole = " ".join(label.main_text for label in labels() if not label.leaks and not label.copy_of)
     assert not any(item in whole for item in items)
 
 
 def test_pages_and_labels_are_written_apart(tmp_path):
     Crawl(20, seed=3).write(tmp_path)
     rows = [json.loads(line) for line in (tmp_path / "pages.jsonl").read_text().splitlines()]
-    assert [row["text"] for row in rows] == [page.html for page in PAGES[:20]]
+    assert [row["text"] for row in rows] == [page.html for page in pages()[:20]]
     assert set(rows[0]) == {"id", "url", "text"}
     told = [json.loads(line) for line in (tmp_path / "labels.jsonl").read_text().splitlines()]
-    assert [row["kind"] for row in told] == [label.kind for label in LABELS[:20]]
+    assert [row["kind"] for row in told] == [label.kind for label in labels()[:20]]
     assert [row["id"] for row in told] == [row["id"] for row in rows]
 
 

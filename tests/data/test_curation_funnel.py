@@ -1,6 +1,7 @@
 """data.curation.funnel: the steps in their order, what each finds on labelled pages, its grades."""
 
 import random
+from functools import cache
 
 import pytest
 
@@ -25,19 +26,39 @@ from llmcourse.data.curation.funnel import (
 from llmcourse.data.curation.quality import KeepQuality, Quality
 
 CRAWL = Crawl(600, seed=13)
-DOCUMENTS = list(CRAWL.documents())
-LABELS = dict(zip((d.id for d in DOCUMENTS), CRAWL.labels(), strict=True))
-WANTED = {id_: label.wanted for id_, label in LABELS.items()}
-OTHER = list(Crawl(1_000, seed=14).labels())
-CLASSIFIER = Quality.train(
-    [x.main_text for x in OTHER if x.wanted],
-    [x.main_text for x in OTHER if x.kind in ("machine", "ocr", "spam")],
-)
-SETTINGS = {
-    "quality": KeepQuality(classifier=CLASSIFIER),
-    "test_items": Decontaminate(CRAWL.test_items),
-}
-RESULT = Funnel(**SETTINGS)(DOCUMENTS)
+
+
+@cache
+def crawled():
+    return list(CRAWL.documents())
+
+
+@cache
+def labels_by_id():
+    return dict(zip((d.id for d in crawled()), CRAWL.labels(), strict=True))
+
+
+@cache
+def wanted_by_id():
+    return {id_: label.wanted for id_, label in labels_by_id().items()}
+
+
+@cache
+def settings():
+    others = list(Crawl(1_000, seed=14).labels())
+    classifier = Quality.train(
+        [x.main_text for x in others if x.wanted],
+        [x.main_text for x in others if x.kind in ("machine", "ocr", "spam")],
+    )
+    return {
+        "quality": KeepQuality(classifier=classifier),
+        "test_items": Decontaminate(CRAWL.test_items),
+    }
+
+
+@cache
+def passed_through():
+    return Funnel(**settings())(crawled())
 
 
 def ids(documents):
@@ -45,24 +66,24 @@ def ids(documents):
 
 
 def test_every_step_takes_what_the_one_before_it_has_left():
-    assert [tally.name for tally in RESULT.tallies] == list(STEPS)
-    before = DOCUMENTS
-    for tally in RESULT.tallies:
-        after = RESULT.passed[tally.name]
+    assert [tally.name for tally in passed_through().tallies] == list(STEPS)
+    before = crawled()
+    for tally in passed_through().tallies:
+        after = passed_through().passed[tally.name]
         assert (tally.taken, tally.kept) == (len(before), len(after))
         assert sum(tally.reasons.values()) == len(before) - len(after)
         assert [i for i in ids(before) if i in set(ids(after))] == ids(after)  # in their order
         before = after
-    assert RESULT.documents == before
+    assert passed_through().documents == before
 
 
 def test_steps_find_what_they_are_for():
     kinds = {name: [] for name in STEPS}
-    before = DOCUMENTS
+    before = crawled()
     for name in STEPS:
-        left = set(ids(RESULT.passed[name]))
-        kinds[name] = [LABELS[d.id] for d in before if d.id not in left]
-        before = RESULT.passed[name]
+        left = set(ids(passed_through().passed[name]))
+        kinds[name] = [labels_by_id()[d.id] for d in before if d.id not in left]
+        before = passed_through().passed[name]
     assert {x.kind for x in kinds[EXTRACT]} == {"menu", "not_found", "listing"}
     assert {x.language for x in kinds[LANGUAGE]} >= {"de", "es"}
     assert sum(x.kind == "spam" for x in kinds[RULES]) > 0.8 * len(kinds[RULES])
@@ -71,34 +92,34 @@ def test_steps_find_what_they_are_for():
     assert sum(x.kind in ("machine", "ocr") for x in kinds[QUALITY]) > 0.9 * len(kinds[QUALITY])
     assert all(x.leaks or x.copy_of for x in kinds[TEST_ITEMS])
     assert len(kinds[TEST_ITEMS]) > 5
-    texts = " ".join(document.text for document in RESULT.documents)
-    assert not any(each in texts for label in LABELS.values() for each in label.personal)
+    texts = " ".join(document.text for document in passed_through().documents)
+    assert not any(each in texts for label in labels_by_id().values() for each in label.personal)
 
 
 def test_most_of_what_is_wanted_is_left_and_little_else():
-    kept = [WANTED[document.id] for document in RESULT.documents]
-    assert sum(kept) > 0.93 * sum(WANTED.values())
+    kept = [wanted_by_id()[document.id] for document in passed_through().documents]
+    assert sum(kept) > 0.93 * sum(wanted_by_id().values())
     assert sum(kept) > 0.88 * len(kept)
 
 
 def test_a_second_time_changes_nothing():
-    again = Funnel(**SETTINGS)(RESULT.documents)
-    assert ids(again.documents) == ids(RESULT.documents)
-    assert [d.text for d in again.documents] == [d.text for d in RESULT.documents]
+    again = Funnel(**settings())(passed_through().documents)
+    assert ids(again.documents) == ids(passed_through().documents)
+    assert [d.text for d in again.documents] == [d.text for d in passed_through().documents]
 
 
 def test_the_order_of_the_pages_decides_no_more_than_which_copy_stays():
-    shuffled = random.Random(0).sample(DOCUMENTS, len(DOCUMENTS))
-    other = Funnel(**SETTINGS)(shuffled)
+    shuffled = random.Random(0).sample(crawled(), len(crawled()))
+    other = Funnel(**settings())(shuffled)
     for name in (EXTRACT, LANGUAGE, RULES, EXACT, NEAR):
-        assert len(other.passed[name]) == len(RESULT.passed[name])
+        assert len(other.passed[name]) == len(passed_through().passed[name])
     texts = {document.text for document in other.passed[EXACT]}
-    assert texts == {document.text for document in RESULT.passed[EXACT]}
+    assert texts == {document.text for document in passed_through().passed[EXACT]}
 
 
 def test_a_step_can_be_left_out():
     for name in STEPS:
-        result = Funnel(**SETTINGS, without=(name,))(DOCUMENTS[:60])
+        result = Funnel(**settings(), without=(name,))(crawled()[:60])
         assert [tally.name for tally in result.tallies] == [s for s in STEPS if s != name]
     assert QUALITY not in Funnel().steps()
     assert TEST_ITEMS not in Funnel().steps()

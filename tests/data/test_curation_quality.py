@@ -1,5 +1,7 @@
 """data.curation.quality: its gradient, what it learns, its threshold from the definition."""
 
+from functools import cache
+
 import numpy as np
 import pytest
 import torch
@@ -12,10 +14,25 @@ from llmcourse.data.curation import quality as module
 from llmcourse.data.curation.crawl import Crawl
 from llmcourse.data.curation.quality import KeepQuality, Quality, features, threshold_for
 
-LABELS = list(Crawl(1_200, seed=21).labels())
-GOOD = [x.main_text for x in LABELS if x.wanted]
-BAD = [x.main_text for x in LABELS if x.kind in ("machine", "spam")]
-TRAINED = Quality.train(GOOD[:80], BAD[:80])
+
+@cache
+def labels():
+    return list(Crawl(1_200, seed=21).labels())
+
+
+@cache
+def good_texts():
+    return [x.main_text for x in labels() if x.wanted]
+
+
+@cache
+def bad_texts():
+    return [x.main_text for x in labels() if x.kind in ("machine", "spam")]
+
+
+@cache
+def trained():
+    return Quality.train(good_texts()[:80], bad_texts()[:80])
 
 
 def objective(x_NJ, label_N, weight_N, decay):
@@ -61,19 +78,21 @@ def test_features_are_shares_of_words_and_pairs():
 
 
 def test_pages_that_it_has_not_seen_are_told_apart():
-    good = [TRAINED.score(text) for text in GOOD[80:]]
-    bad = [TRAINED.score(text) for text in BAD[80:]]
+    good = [trained().score(text) for text in good_texts()[80:]]
+    bad = [trained().score(text) for text in bad_texts()[80:]]
     assert len(good) > 100
     assert len(bad) > 60
     assert np.mean(np.array(good) > 0.5) > 0.97
     assert np.mean(np.array(bad) < 0.5) > 0.97
     shuffled = np.random.default_rng(0).permutation([True] * 80 + [False] * 80)
-    texts = [*GOOD[:80], *BAD[:80]]
+    texts = [*good_texts()[:80], *bad_texts()[:80]]
     other = Quality.train(
         [t for t, g in zip(texts, shuffled, strict=True) if g],
         [t for t, g in zip(texts, shuffled, strict=True) if not g],
     )
-    right = [other.score(t) > 0.5 for t in GOOD[80:]] + [other.score(t) < 0.5 for t in BAD[80:]]
+    right = [other.score(t) > 0.5 for t in good_texts()[80:]] + [
+        other.score(t) < 0.5 for t in bad_texts()[80:]
+    ]
     assert np.mean(right) < 0.8  # labels by chance teach nothing
 
 
@@ -96,18 +115,18 @@ def test_the_threshold_is_the_lowest_that_reaches_the_purity(scored, purity):
 
 
 def test_the_step_keeps_what_scores_enough():
-    keep = KeepQuality(classifier=TRAINED, least=0.5)
-    assert keep(GOOD[100]) == GOOD[100]
-    outcome = keep(BAD[-1])
+    keep = KeepQuality(classifier=trained(), least=0.5)
+    assert keep(good_texts()[100]) == good_texts()[100]
+    outcome = keep(bad_texts()[-1])
     assert isinstance(outcome, Dropped)
-    assert outcome.detail == f"score {TRAINED.score(BAD[-1]):.2f}, at least 0.50"
+    assert outcome.detail == f"score {trained().score(bad_texts()[-1]):.2f}, at least 0.50"
 
 
 def test_a_classifier_is_saved_and_loaded_to_the_bit(tmp_path):
-    TRAINED.save(tmp_path / "quality.npz")
+    trained().save(tmp_path / "quality.npz")
     loaded = Quality.load(tmp_path / "quality.npz")
-    assert np.array_equal(loaded.weights, TRAINED.weights)
-    assert loaded.bias == TRAINED.bias
+    assert np.array_equal(loaded.weights, trained().weights)
+    assert loaded.bias == trained().bias
     (tmp_path / "other").write_bytes(b"no classifier")
     whole = (tmp_path / "quality.npz").read_bytes()
     (tmp_path / "cut").write_bytes(whole[: len(whole) // 2])
@@ -118,11 +137,11 @@ def test_a_classifier_is_saved_and_loaded_to_the_bit(tmp_path):
 
 @pytest.mark.parametrize("text", ["", "\ud800" * 50, "a" * 2_000_000, "a " * 500_000])
 def test_strange_texts_are_survived(text):
-    assert 0 <= TRAINED.score(text) <= 1
+    assert 0 <= trained().score(text) <= 1
 
 
 def test_what_cannot_be_trained_is_refused():
     with pytest.raises(ValueError, match="texts of both kinds"):
-        Quality.train(GOOD[:3], [])
+        Quality.train(good_texts()[:3], [])
     with pytest.raises(ValueError, match="2 scores and 1 labels"):
         threshold_for([0.5, 0.6], [True], purity=0.5)

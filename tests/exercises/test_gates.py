@@ -40,6 +40,7 @@ def told(result):
     return [line.meaning for line in result.lines if line.state is State.NOT_YET]
 
 
+@pytest.mark.soak  # every build executes the notebook with solutions, whose checks then raise
 @each_question
 def test_the_solution_passes(topic, question):
     result = gates.visible(question, question.answer, gates.setting_of(topic))

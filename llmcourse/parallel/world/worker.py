@@ -52,7 +52,7 @@ class Task:
 def main(setup: Setup, connection: Connection, task: Task | None = None) -> None:
     """Be a rank: run one given task, or those that come over the connection until it closes."""
     _die_with_parent()
-    gc.freeze()  # what the server has imported: collecting would look through it, and copy its pages
+    gc.freeze()  # what the server imported: collecting would go through it, and copy its pages
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     torch.set_num_threads(1)  # after a fork, torch's pool of threads exists in the parent alone
     stacks = stacks_file(setup.folder, setup.index).open("w")

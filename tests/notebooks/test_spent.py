@@ -1,0 +1,71 @@
+"""What a run costs: every part is noted under its family, and the table adds up."""
+
+import json
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tools import spent
+from tools.build_book import ROOT
+
+SPENT = [sys.executable, str(ROOT / "tools" / "spent.py")]
+BUSY = "import time; t = time.process_time()\nwhile time.process_time() - t < {}: pass"
+
+
+@pytest.fixture
+def lines(tmp_path, monkeypatch):
+    """Reads what was noted."""
+    monkeypatch.setenv(spent.FILE, str(tmp_path / "spent"))
+    return lambda: [json.loads(line) for line in (tmp_path / "spent").read_text().splitlines()]
+
+
+def test_a_command_is_noted_with_its_processes_and_its_status(lines):
+    inner = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {BUSY.format(0.5)!r}])"
+    command = [*SPENT, "style", "--", sys.executable, "-c", f"{inner}; sys.exit(3)"]
+    assert subprocess.run(command, check=False).returncode == 3
+    ((family, name, cpu_s, wall_s),) = lines()
+    assert (family, name[: len(sys.executable)]) == ("style", sys.executable[:60])
+    assert 0.5 <= cpu_s < 2 * wall_s
+
+
+def test_a_process_that_still_runs_counts():
+    with subprocess.Popen([sys.executable, "-c", BUSY.format(60)]) as process:
+        before, limit = spent.family_used_s(), time.monotonic() + 60
+        while spent.family_used_s() < before + 0.3 and time.monotonic() < limit:
+            time.sleep(0.05)
+        assert spent.family_used_s() >= before + 0.3 > spent.used_s()
+        process.kill()
+
+
+def test_files_of_tests_are_noted_by_their_folder(lines):
+    plugin = spent.TestFiles()
+    for test in (
+        "tests/base/test_a.py::one",
+        "tests/base/test_a.py::two",
+        "tests/loss/test_b.py::x",
+    ):
+        plugin.pytest_runtest_logstart(test)
+    plugin.pytest_sessionfinish()
+    assert [row[:2] for row in lines()] == [
+        ["tests: collection", "collection"],
+        ["tests/base", "tests/base/test_a.py"],
+        ["tests/loss", "tests/loss/test_b.py"],
+    ]
+
+
+def test_the_table_adds_up_and_begins_with_the_dearest():
+    rows = [["pages", "pages", 3.0, 1], ["style", "ruff", 1.0, 1], ["style", "check", 1.5, 1]]
+    said = spent.table([json.dumps(row) for row in rows], 10.0).split("\n")
+    numbers = [(float(line[:8]), line[10:]) for line in said if line[:8].strip()]
+    assert numbers[0] == (10, "seconds of processors, of these")
+    assert [name for _, name in numbers[1:4]] == ["the rest", "pages", "style"]
+    assert [name for _, name in numbers[4:]] == ["pages", "check", "ruff"]
+
+
+def test_nothing_is_noted_where_no_file_is_named(monkeypatch, tmp_path):
+    monkeypatch.delenv(spent.FILE, raising=False)
+    monkeypatch.chdir(tmp_path)
+    spent.note("style", "ruff", 1.0, 1.0)
+    assert list(tmp_path.iterdir()) == []
