@@ -16,7 +16,9 @@ READY := $(VENV)/.ready
 RUN := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false JUPYTER_PLATFORM_DIRS=1 $(BIN)/python
 
 STYLE := $(RUN) tools/spent.py style -- env
-PYTEST := $(RUN) -m pytest -n 2 --dist loadfile --no-loadscope-reorder --unchanged=$(if $(ALL),run,skip)
+# What passed is noted for the next time, which a fresh clone of continuous integration has not.
+NOTES := $(if $(ALL),$(if $(CI),,--unchanged=run),--unchanged=skip)
+PYTEST := $(RUN) -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(NOTES)
 OF_BOOK := tests/book tests/browser tests/notebooks
 OF_EXERCISES := tests/exercises tests/course
 

@@ -77,3 +77,19 @@ def test_names_that_arrive_late_are_checked_too():
 
     with pytest.raises(Exception, match="Type-check error"):
         loss.cross_entropy("no tensor", "no tensor")
+
+
+WHOLE_RUN = """
+import sys
+from llmcourse import train
+run = train.start(train.PRESETS["tiny"](), sys.argv[1])
+while run.steps_done < 2:
+    train.step(run)
+run.optimizer.load_state_dict(run.optimizer.state_dict())
+sys.exit("torch._dynamo" in sys.modules)
+"""
+
+
+def test_a_run_does_not_import_the_compiler_of_torch(tmp_path):
+    """It would be a third of the start; torch imports it in `use_deterministic_algorithms`, too."""
+    subprocess.run([sys.executable, "-c", WHOLE_RUN, str(tmp_path / "run")], check=True)

@@ -95,13 +95,25 @@ def test_the_jobs_together_test_everything():
         for step in job["steps"]
         if step.get("run", "").startswith("make ")
     }
-    assert commands == {"test-package", "test-exercises", "test-book", "peers"}
+    assert commands == {"test", "test-package", "test-exercises", "test-book", "peers"}
     parts = re.findall(r"^OF_\w+ := (.+)$", MAKEFILE, flags=re.MULTILINE)
     folders = [folder for part in parts for folder in part.split()]
     assert len(set(folders)) == len(folders) == 5
     assert all((ROOT / folder).is_dir() for folder in folders)
     package = re.search(r"^test-package:.*\n\t(.+)$", MAKEFILE, flags=re.MULTILINE)[1]
     assert "$(OF_BOOK) $(OF_EXERCISES),--ignore" in package
+
+
+def test_the_jobs_keep_packages_and_executed_notebooks():
+    for path in WORKFLOWS:
+        pythons = [step for step in steps_of(path) if "setup-python" in step.get("uses", "")]
+        assert {step["with"].get("cache") for step in pythons} == {"pip"}, path.name
+    tests = yaml.safe_load((ROOT / ".github" / "workflows" / "tests.yml").read_text())["jobs"]
+    for job, action in (("book", "actions/cache@"), ("changed", "actions/cache/restore@")):
+        (kept,) = [step["with"] for step in tests[job]["steps"] if action in step.get("uses", "")]
+        assert kept["path"].split() == ["_build/.jupyter_cache", "_build/passed.json"]
+        assert kept["restore-keys"] == "executed-"
+    assert tests["changed"]["if"] == "github.event_name == 'pull_request'"
 
 
 def test_pins_and_floors_name_the_same_packages():

@@ -14,9 +14,9 @@ BIASES = [0.3, -0.1, 0.02, 0.0, -0.4, 0.25, 0.1, -0.05]
 CASES = [
     {"experts": experts, "experts_per_token": k, "skew": skew, "scoring": scoring, "biases": biases}
     for experts, k, skew, scoring, biases in itertools.product(
-        (2, 3, 4, 7, 8),
-        (1, 2, 3, 4),
-        (0, 0.07, 0.3, 1),
+        (2, 3, 8),
+        (1, 2, 4),
+        (0, 0.07, 1),
         ("softmax", "sigmoid"),
         ([0.0] * 8, BIASES),
     )
@@ -71,17 +71,19 @@ def test_balance_loss_is_the_packages(pages_routing, arithmetic):
 
 def test_who_is_taken_and_who_is_dropped_is_the_packages(pages_routing, arithmetic):
     given, expected, drops = [], [], 0
-    for made, rows in pages_routing:
+    of_boards = [[rows, made.experts] for made, rows in pages_routing]
+    wanted = arithmetic(RouterBoard, "wanted", of_boards)
+    for (made, _), of_board in zip(pages_routing, wanted, strict=True):
         for factor in FACTORS:
             made.capacity_factor = factor
             plan = made.plan()
             taken = [x.tolist() for x in plan.tokens_R.split(plan.counts_E.tolist())]
             drops += (plan.positions_NK == moe.DROPPED).sum().item()
-            given.append([rows, made.experts, factor, made.experts_per_token])
-            expected.append(taken)
-    wanted = arithmetic(RouterBoard, "wanted", [[rows, e] for rows, e, *_ in given])
-    most = arithmetic(RouterBoard, "capacityOf", [[f, len(WORDS), k, e] for _, e, f, k in given])
-    got = [[tokens[:m] for tokens in all_of] for all_of, m in zip(wanted, most, strict=True)]
+            given.append([factor, len(WORDS), made.experts_per_token, made.experts])
+            expected.append((of_board, taken))
+    most = arithmetic(RouterBoard, "capacityOf", given)
+    got = [[tokens[:m] for tokens in board] for (board, _), m in zip(expected, most, strict=True)]
+    expected = [taken for _, taken in expected]
     assert got == expected
     assert drops > 1_000
 

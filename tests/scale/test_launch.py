@@ -461,9 +461,9 @@ def test_two_machines_save_near_the_time_limit_and_queue_again(machines, tmp_pat
     assert not (folder / "stop").exists()
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [KINDS[0], pytest.param(KINDS[1], marks=pytest.mark.soak)])
 def test_a_pod_that_has_to_go_saves_and_ends_with_a_status_of_its_own(kind, machines, tmp_path):
-    """As the kubelet tells it: SIGTERM to the first process alone.  10 s each on one core."""
+    """As the kubelet tells it: SIGTERM to the first process alone.  Both start one command."""
     folder = tmp_path / "it's a $(run)"
     job = small_job(
         in_cluster,
