@@ -15,7 +15,8 @@ torch.set_num_threads(1)
 
 # Whoever needs the server of forks first decides what it has imported.  After a test of curation,
 # each rank of the later tests would import torch again, for four seconds of a processor.
-RANKS = ("torch", "torch.distributed", "llmcourse.train")
+# Some need the compiler of torch, for FSDP: once here is less than in each of them.
+RANKS = ("torch", "torch.distributed", "torch._dynamo", "llmcourse.train")
 _preload = BaseContext.set_forkserver_preload
 BaseContext.set_forkserver_preload = lambda context, names: _preload(context, [*RANKS, *names])
 

@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -17,7 +18,8 @@ ROOT = Path(__file__).parents[2]
 CHAPTERS = sorted((ROOT / "chapters").glob("*.ipynb"))
 OLD_WIDGETS = "ipywidgets==7.7.1"
 # What a hosted notebook brings along: torch, and what the course shares with it.
-HOSTED = ("torch", "numpy", "matplotlib", "ipython", "ipykernel")
+HOSTED = ("torch", "numpy", "matplotlib", "ipython", "ipykernel", "pip")
+AS_IT_IS = os.environ | {"PIP_COMPILE": "0"}  # hardly anything of it is ever imported
 RUN_CELL = """
 import json, sys
 from importlib import metadata, util
@@ -64,13 +66,13 @@ def lend(packages, folder):
 def hosted(tmp_path_factory):
     """A fresh environment like a hosted notebook's: a torch of its own, an old ipywidgets."""
     folder = tmp_path_factory.mktemp("hosted")
-    venv.create(folder, with_pip=True)
+    venv.create(folder)
     python = folder / "bin" / "python"
     where = "import sysconfig; print(sysconfig.get_paths()['purelib'])"
     site = subprocess.run([python, "-c", where], capture_output=True, text=True, check=True)
     lend(requirements_of(HOSTED).values(), Path(site.stdout.strip()))
     pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    subprocess.run([*pip, OLD_WIDGETS], check=True)
+    subprocess.run([*pip, OLD_WIDGETS], check=True, env=AS_IT_IS)
     return python
 
 
@@ -82,8 +84,9 @@ def test_the_cell_installs_the_package_and_leaves_torch_alone(hosted, tmp_path):
         shutil.copy2(ROOT / name, repository)
     local = setup_cells.source().replace(address, repository.as_uri())
     assert local != setup_cells.source()
+    command = [hosted, "-c", RUN_CELL, local]
     ran = subprocess.run(
-        [hosted, "-c", RUN_CELL, local], cwd=tmp_path, capture_output=True, text=True, check=False
+        command, cwd=tmp_path, env=AS_IT_IS, capture_output=True, text=True, check=False
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
     seen = json.loads(ran.stdout.strip().split("\n")[-1])

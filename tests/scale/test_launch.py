@@ -412,6 +412,7 @@ def small_job(make=config, **changes):
     return make(**own | changes)
 
 
+@pytest.mark.soak  # that two machines meet is seen below; a killed rank, in test_torch_engine
 def test_two_machines_meet_train_and_go_on_after_a_killed_rank(machines, tmp_path):
     folder, variables = tmp_path / "it's a $(run)", machines
     job = small_job(run_folder=str(folder), nodes=2, train={"checkpoint_every": 5})
