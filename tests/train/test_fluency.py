@@ -1,6 +1,6 @@
 """The default run writes fluent stories: the promise of the README, kept for every seed.
 
-One is trained here, five in `make soak`.
+`make soak` trains five to the end; here one learns for a third of the steps.
 """
 
 from dataclasses import replace
@@ -14,10 +14,12 @@ from llmcourse.data import corpus
 NUM_STORIES = 40
 
 
-def test_the_default_run_is_fluent(nth_seed, tmp_path):
-    seed = nth_seed
+def test_the_default_run_is_fluent(nth_seed, soaking, tmp_path):
+    """Mutant: a third of the learning rate."""
+    seed, config = nth_seed, train.PRESETS["stories"]()
+    steps = config.steps if soaking else config.steps // 3
     config = replace(
-        train.PRESETS["stories"](), seed=seed, validate_every=0, sample_every=0, checkpoint_every=0
+        config, steps=steps, seed=seed, validate_every=0, sample_every=0, checkpoint_every=0
     )
     run = train.fit(train.start(config, tmp_path / "run")).run
     tokenizer = run.prepared.tokenizer
@@ -35,7 +37,8 @@ def test_the_default_run_is_fluent(nth_seed, tmp_path):
     assert report.words.total > 1_000
     assert report.sentences.total > 150
     assert report.words.share >= 0.95
-    assert report.sentences.share >= 0.80
+    # Seeds 0 to 2: 0.42 to 0.56 after 200 steps; with a third of the rate 0.08.
+    assert report.sentences.share >= (0.80 if soaking else 0.30)
 
 
 def test_an_untrained_model_is_not_fluent(tmp_path):
