@@ -174,7 +174,7 @@ def execute(notebooks: list[Path], env: Mapping[str, str]) -> int:
     command += ["-p", "tools.nbval_cache", "-p", "no:cacheprovider"]
     command += ["--nbval-lax", "--nbval-current-env", "--nbval-cell-timeout", "300"]
     command += ["-n", "2", "--dist", "loadfile", *names]
-    with spent.noted("notebooks: beside the kernels"):
+    with spent.noted("notebooks"):
         return subprocess.run(command, cwd=ROOT, env=env, check=False).returncode
 
 

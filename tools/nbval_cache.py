@@ -120,7 +120,7 @@ def _teardown_and_cache(self: IPyNbFile) -> None:
     seconds = cpu_seconds(self.kernel.km.provisioner.pid) if running else 0.0
     _teardown(self)
     wall_s = time.time() - self._execution.begin
-    spent.note(f"notebooks: {self.path.parent.name}", self.path.stem, seconds, wall_s)
+    spent.note("", f"{self.path.parent.name}/{self.path.stem}", seconds, wall_s)
     notebook, facts = executed(self), self._execution.facts(seconds)
     self._execution.folder.cleanup()
     if notebook is None or facts is None:

@@ -92,11 +92,15 @@ def pytest_configure(config) -> None:
 
 
 def table(lines: list[str], all_s: float) -> str:
-    """Return the families by their cost, the rest of all seconds, and the dearest files."""
+    """Return the families by their cost, the rest of all seconds, and the dearest files.
+
+    What has no family, a notebook's kernel, is part of something that has one.
+    """
     families, names = defaultdict(float), defaultdict(float)
     for family, name, cpu_s, _ in map(json.loads, lines):
-        families[family] += cpu_s
         names[name] += cpu_s
+        if family:
+            families[family] += cpu_s
     families["the rest"] = all_s - sum(families.values())
     said = [f"{all_s:8.0f}  seconds of processors, of these"]
     said += [f"{s:8.0f}  {name}" for name, s in sorted(families.items(), key=lambda x: -x[1])]

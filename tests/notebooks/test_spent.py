@@ -57,11 +57,12 @@ def test_files_of_tests_are_noted_by_their_folder(lines):
 
 def test_the_table_adds_up_and_begins_with_the_dearest():
     rows = [["pages", "pages", 3.0, 1], ["style", "ruff", 1.0, 1], ["style", "check", 1.5, 1]]
+    rows += [["", "chapters/01_whole_run", 2.0, 1]]  # a part of another row
     said = spent.table([json.dumps(row) for row in rows], 10.0).split("\n")
     numbers = [(float(line[:8]), line[10:]) for line in said if line[:8].strip()]
     assert numbers[0] == (10, "seconds of processors, of these")
     assert [name for _, name in numbers[1:4]] == ["the rest", "pages", "style"]
-    assert [name for _, name in numbers[4:]] == ["pages", "check", "ruff"]
+    assert [name for _, name in numbers[4:]] == ["pages", "chapters/01_whole_run", "check", "ruff"]
 
 
 def test_nothing_is_noted_where_no_file_is_named(monkeypatch, tmp_path):
