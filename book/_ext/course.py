@@ -11,6 +11,7 @@ Each chapter carries the mark of its lap in the contents, and its foot leads on 
 
 import json
 import re
+from inspect import isfunction
 from pathlib import Path
 from typing import ClassVar
 
@@ -284,9 +285,10 @@ def link_chapters(
         lines[place] = f"*Taught in:* {', '.join(named)}."
 
 
-def skip_new(_app: Sphinx, _what: str, name: str, *_: object) -> bool | None:
-    """Leave out a named tuple's `__new__`, which says nothing that its fields do not."""
-    return True if name == "__new__" else None
+def skip_others(_app: Sphinx, _what: str, name: str, found: object, *_: object) -> bool | None:
+    """Leave out a named tuple's `__new__`, whose fields say it all, and methods taken from torch."""
+    of_torch = isfunction(found) and found.__module__.startswith("torch.")
+    return True if name == "__new__" or of_torch else None
 
 
 def setup(app: Sphinx) -> dict[str, object]:
@@ -297,7 +299,7 @@ def setup(app: Sphinx) -> dict[str, object]:
     app.connect("doctree-read", colour_of_phase)
     app.connect("env-updated", mark_contents)
     app.connect("html-page-context", lead_on_in_the_lap)
-    app.connect("autodoc-skip-member", skip_new)
+    app.connect("autodoc-skip-member", skip_others)
     app.connect("autodoc-process-docstring", hide_colons, priority=400)
     app.connect("autodoc-process-docstring", show_colons, priority=600)
     app.connect("autodoc-process-docstring", link_chapters)
