@@ -286,7 +286,7 @@ def link_chapters(
 
 
 def skip_others(_app: Sphinx, _what: str, name: str, found: object, *_: object) -> bool | None:
-    """Leave out a named tuple's `__new__`, whose fields say it all, and methods taken from torch."""
+    """Leave out a named tuple's `__new__`, whose fields say it all, and methods of torch."""
     of_torch = isfunction(found) and found.__module__.startswith("torch.")
     return True if name == "__new__" or of_torch else None
 
