@@ -21,10 +21,6 @@ from pathlib import Path
 
 import yaml
 from filelock import FileLock
-
-from llmcourse.course.notebooks import nbformat  # noqa: F401 - first of all that import it
-
-# isort: split
 from jupyter_cache import get_cache
 from jupyter_cache.cache.db import NbCacheRecord
 

@@ -12,12 +12,9 @@ import time
 import warnings
 from pathlib import Path
 
+import nbformat
 import psutil
 import pytest
-
-from llmcourse.course.notebooks import nbformat  # first of all that import it
-
-# isort: split
 from jupyter_cache import get_cache
 from jupyter_cache.base import CacheBundleIn
 from jupyter_client.provisioning import local_provisioner
