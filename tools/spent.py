@@ -4,8 +4,8 @@
     python tools/spent.py style -- ruff check    inside of that: note what a command costs
 
 Stages and test files add lines to the file that SPENT names; without it, nothing is noted.  Seconds
-of a processor are those of a process and of all that it started; they hardly depend on what else a
-machine does, and a good deal on the machine.
+of a processor are those of a process and of all that it started.  They depend a good deal on the
+machine, and by a tenth or two on what else it does.
 """
 
 import contextlib

@@ -65,7 +65,7 @@ def set_up(*, num_threads: int = 1, seed: int = 0) -> None:
     if seed < 0:
         raise ValueError(f"seed must be 0 or greater, got {seed}")
     torch.set_num_threads(num_threads)
-    # As `use_deterministic_algorithms(True)`, without importing torch's compiler: four seconds.
+    # As `use_deterministic_algorithms(True)`, without importing torch's compiler.
     torch.set_deterministic_debug_mode("error")
     torch.manual_seed(seed)
     np.random.seed(seed % 2**32)

@@ -14,7 +14,7 @@ class LightOptimizer(torch.optim.Optimizer):
     """An optimizer whose book-keeping does not import torch's compiler.
 
     torch wraps these four methods, so that its compiler leaves them alone, and the first call of
-    any of them imports the compiler: four seconds of a processor in every process that trains.
+    any of them imports the compiler: a second of a processor or more, in every process that trains.
     """
 
     add_param_group = inspect.unwrap(torch.optim.Optimizer.add_param_group)

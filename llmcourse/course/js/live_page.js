@@ -102,7 +102,8 @@ export function livePage({ model, el }, { title, buttons: others = [], steered =
     const pace = ms ? `: ${show(ms, 2)} ms a step, ${show(perSecond)} tokens a second` : "";
     const hidden = run.wanted && !run.seen ? " Paused: out of sight." : "";
     const loss = losses.at(-1);
-    const then = run.over ? " The run is complete: train again, with another learning rate if you like." : "";
+    const other = steered ? ", with another learning rate if you like" : "";
+    const then = run.over ? ` The run is complete: train again${other}.` : "";
     return `${head}: loss ${nats(loss)} nats per token, as if it guessed among ${show(Math.exp(loss), 2)} tokens. ` +
       `${what}${pace}.${hidden}${then}`;
   }
