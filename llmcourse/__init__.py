@@ -35,6 +35,10 @@ class _LazyPackage(ModuleType):
             value = self._fetched(name)
         super().__setattr__(name, value)
 
+    def __reduce__(self) -> tuple:
+        # Sent to another process, as other modules are: by its name.
+        return importlib.import_module, (self.__name__,)
+
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *self._homes})
 

@@ -5,12 +5,11 @@ A command's module is loaded when it is asked for: `llmcourse --help` needs no t
 
 import difflib
 import importlib
-import os
 import sys
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from llmcourse.base.command_line import fail
+from llmcourse.base.command_line import fail, for_people
 
 
 class Command(NamedTuple):
@@ -93,13 +92,8 @@ COMMANDS = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; return its status, or 2 after one line if there is no such command."""
     try:
-        try:
+        with for_people():
             return _run(sys.argv[1:] if arguments is None else list(arguments))
-        finally:
-            sys.stdout.flush()  # here, where it is known what to do if nobody reads on
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     except KeyboardInterrupt:  # perhaps while torch is imported, which takes a second
         return 130
 

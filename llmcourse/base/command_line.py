@@ -1,8 +1,12 @@
 """How the course's commands end: what a status means, and a failure in one line."""
 
+import contextlib
+import io
+import os
 import sys
 from argparse import SUPPRESS, ArgumentError, ArgumentParser, HelpFormatter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Any
 
 GO_ON = 75
 """Status of a run that has saved because it was told to end: the work is not done, go on with it.
@@ -15,6 +19,64 @@ STOP = "stop"
 
 LONGEST = 1_000
 """Characters of a line that says what is wrong."""
+
+
+class _ForPeople:
+    """A stream whose text is for people: writing it never fails, so it never ends work.
+
+    When nobody reads on, or the disk is full, the rest is dropped.
+    """
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        with self._dropping():
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with self._dropping():
+            self._stream.flush()
+
+    @contextlib.contextmanager
+    def _dropping(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError:
+            # What is held back goes there, too, when Python flushes it at the end.
+            with contextlib.suppress(OSError, io.UnsupportedOperation):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+@contextlib.contextmanager
+def for_people() -> Iterator[None]:
+    """Let nothing that is printed end what is being done.
+
+    A character that the console cannot show becomes a question mark; see `_ForPeople`.
+    """
+    with contextlib.ExitStack() as stack:
+        for stream, redirected in (
+            (sys.stdout, contextlib.redirect_stdout),
+            (sys.stderr, contextlib.redirect_stderr),
+        ):
+            if isinstance(stream, io.TextIOWrapper):
+                stack.callback(stream.reconfigure, errors=stream.errors)
+                stream.reconfigure(errors="replace")
+            stack.enter_context(redirected(_ForPeople(stream)))
+        try:
+            yield
+        finally:
+            sys.stdout.flush()
+
+
+def run_command(main: Callable[[], int]) -> int:
+    """Return the status of a command whose output is for people."""
+    with for_people():
+        return main()
 
 
 def fail(program: str, problem: Exception | str) -> int:
@@ -32,15 +94,9 @@ def fail(program: str, problem: Exception | str) -> int:
 
 
 def ended(program: str, work: Callable[[], None]) -> int:
-    """Do the work of a command; return its status: 0, 2 after one line on what is wrong, or 130.
-
-    Raises:
-        BrokenPipeError: if the reader has read enough; what started the command ends quietly.
-    """
+    """Do the work of a command; return its status: 0, 2 after one line on what is wrong, or 130."""
     try:
         work()
-    except BrokenPipeError:
-        raise
     except (ValueError, ArgumentError, OSError) as error:
         return fail(program, error)
     except KeyboardInterrupt:

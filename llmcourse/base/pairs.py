@@ -1,5 +1,6 @@
 """Pairs of a forward and a backward function, as nodes of autograd's graph."""
 
+import contextlib
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -101,7 +102,20 @@ def widened(x: torch.Tensor) -> torch.Tensor:
 
     For what must not be summed or divided in 8 or 11 bits: norms, rotations, the loss.
     """
-    return x.to(torch.promote_types(x.dtype, torch.float32))
+    return x.to(at_least_float32(x.dtype))
+
+
+def at_least_float32(dtype: torch.dtype) -> torch.dtype:
+    """Return float32 for a narrower dtype, and any other as it is."""
+    return torch.promote_types(dtype, torch.float32)
+
+
+def outside_autocast(x: torch.Tensor) -> contextlib.AbstractContextManager:
+    """Return a context in which `torch.autocast` narrows nothing on the device of a tensor."""
+    device = x.device.type
+    if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
+        return torch.autocast(device, enabled=False)
+    return contextlib.nullcontext()
 
 
 Autocast = Literal["lower", "float32", "as given"]

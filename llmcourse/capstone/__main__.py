@@ -7,7 +7,7 @@ from pathlib import Path
 
 from jsonargparse import ArgumentError, ArgumentParser
 
-from llmcourse.base.command_line import fail
+from llmcourse.base.command_line import fail, run_command
 from llmcourse.base.files import write_atomically
 from llmcourse.capstone.config import SIZES, CapstoneConfig, shipped
 from llmcourse.capstone.run import hashes, run_capstone
@@ -35,8 +35,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             config, options.out, show=lambda line: print(line, flush=True), until=options.until
         )
         print("\n".join(f"{digest[:16]}  {name}" for name, digest in hashes(options.out).items()))
-    except BrokenPipeError:  # the reader has read enough; what started us ends quietly
-        raise
     except (ValueError, ArgumentError, OSError, TrainingDivergedError) as error:
         return fail(PROGRAM, error)
     except RankError as error:
@@ -65,4 +63,4 @@ def _parser() -> ArgumentParser:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_command(main))

@@ -9,6 +9,8 @@ Both say more with --help.
 import importlib
 import sys
 
+from llmcourse.base.command_line import run_command
+
 COMMANDS = {
     "grade": "llmcourse.course.grader.batch",
     "progress": "llmcourse.course.exercises.progress",
@@ -26,4 +28,4 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_command(main))

@@ -16,13 +16,13 @@ from torch import Tensor
 
 from llmcourse.data.tokenizer import Tokenizer
 
-_ROLES = ("system", "user", "assistant")
+ROLES = ("system", "user", "assistant")
 """Who can speak."""
 
 END_OF_TURN = "<|end|>"
 """Ends every turn: the token with which a model hands over."""
 
-CHAT_TOKENS = (*(f"<|{role}|>" for role in _ROLES), END_OF_TURN)
+CHAT_TOKENS = (*(f"<|{role}|>" for role in ROLES), END_OF_TURN)
 """The special tokens that a tokenizer needs for conversations."""
 
 
@@ -61,8 +61,8 @@ def chat_tokens(turns: Sequence[Turn], tokenizer: Tokenizer) -> ChatTokens:
     ids: list[int] = []
     roles: list[str] = []
     for role, text in turns:
-        if role not in _ROLES:
-            raise ValueError(f"role must be one of {', '.join(_ROLES)}, got {role!r}")
+        if role not in ROLES:
+            raise ValueError(f"role must be one of {', '.join(ROLES)}, got {role!r}")
         said = [*tokenizer.encode(text, allow_special=False), tokenizer.special_tokens[END_OF_TURN]]
         ids += [tokenizer.special_tokens[f"<|{role}|>"], *said]
         roles += ["template", *[role] * len(said)]
@@ -110,7 +110,7 @@ def answer_mask(
         ValueError: if the tokenizer lacks a chat token.
     """
     require_chat_tokens(special_tokens)
-    roles = torch.tensor([special_tokens[f"<|{role}|>"] for role in _ROLES], device=ids_BT.device)
+    roles = torch.tensor([special_tokens[f"<|{role}|>"] for role in ROLES], device=ids_BT.device)
     is_role_BT = torch.isin(ids_BT, roles)
     begins_BT = torch.zeros_like(is_role_BT)
     begins_BT[..., 0] = True

@@ -15,8 +15,10 @@ from typing import NamedTuple
 import numpy as np
 
 from llmcourse.data.corpus import END_OF_TEXT
-from llmcourse.data.documents import PIECE, Piece, Source, documents_of, read_pieces
+from llmcourse.data.documents import Piece, documents_of, read_pieces
+from llmcourse.data.sources import Source
 from llmcourse.data.tokenizer import Tokenizer
+from llmcourse.data.unpack import PIECE
 
 
 class Reader(NamedTuple):

@@ -24,12 +24,14 @@ from jsonargparse import ArgumentError, ArgumentParser
 
 from llmcourse.base import files, progress
 from llmcourse.base.arguments import require
-from llmcourse.base.command_line import fail
+from llmcourse.base.command_line import fail, run_command
 from llmcourse.data.corpus import END_OF_TEXT
-from llmcourse.data.documents import PIECE, Source, documents_of, find_sources
+from llmcourse.data.documents import as_separator, documents_of
 from llmcourse.data.encode import Reader, Task, encode_in_order
 from llmcourse.data.shards import ShardWriter, TokenShards
+from llmcourse.data.sources import Source, find_sources
 from llmcourse.data.tokenizer import Tokenizer, train_bpe
+from llmcourse.data.unpack import PIECE
 
 PROGRAM = "llmcourse prepare"
 
@@ -92,7 +94,7 @@ def prepare_text(
     row groups of Parquet.
 
     Args:
-        inputs: .txt, .jsonl, both also with .gz or .zst, and .parquet; or folders of them.
+        inputs: text, JSON Lines and Parquet, or folders of them, see `find_sources`.
         out: a new or empty folder, or one in which the same call was cut short.
         vocab_size: of the tokenizer that is trained, on at most `TOKENIZER_BYTES` from all files.
         tokenizer: folder of one that is there already, which has `END_OF_TEXT`.
@@ -433,7 +435,7 @@ def main(arguments: list[str] | None = None) -> int:
             tokenizer=options.tokenizer,
             **{} if options.vocab is None else {"vocab_size": options.vocab},
             field=options.field,
-            separator=options.separator.replace(r"\n", "\n").replace(r"\t", "\t"),
+            separator=as_separator(options.separator),
             validation=options.validation,
             seed=options.seed,
             processes=options.processes or _num_cores(),
@@ -462,7 +464,7 @@ def _parser() -> ArgumentParser:
         "A call that was cut short goes on where it was.",
     )
     add = parser.add_argument
-    kinds = ".txt and .jsonl, also with .gz or .zst; .parquet; folders of them"
+    kinds = ".txt, .jsonl, .ndjson, also with .gz or .zst; .parquet; folders of them"
     add("files", nargs="+", help=kinds)
     add("--out", required=True, help="new folder for the tokenizer and the shards")
     add("--vocab", type=int, help="size of the vocabulary to train (2048)")
@@ -494,4 +496,4 @@ def _summary(prepared: PreparedText) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_command(main))

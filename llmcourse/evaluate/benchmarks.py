@@ -23,9 +23,9 @@ import torch
 from llmcourse.base.arguments import require_fields
 from llmcourse.data.corpus import END_OF_TEXT
 from llmcourse.data.tokenizer import Tokenizer
-from llmcourse.loss import bits_per_byte, perplexity
+from llmcourse.loss import bits_per_byte, perplexity, shifted_targets, token_losses
 from llmcourse.model import Transformer
-from llmcourse.posttrain.likelihood import answer_log_probs, answer_rows
+from llmcourse.posttrain.likelihood import answer_rows
 
 HOW = ("plain", "per token", "per byte", "unconditional")
 """The ways to choose."""
@@ -223,7 +223,7 @@ def text_loss(model: Transformer, tokenizer: Tokenizer, texts: Sequence[str]) ->
         done = 1
         while done < len(row):
             first = 0 if done == 1 else done - context // 2
-            end = min(len(row), first + context)
+            end = min(len(row), first + context + 1)  # the last one is asked for, not read
             pairs.append(_Pair(row[first:done], row[done:end]))
             owners.append(number)
             done = end
@@ -271,19 +271,22 @@ def _log_probs(model: Transformer, pairs: Sequence[_Pair]) -> list[float]:
                 f"a prompt is empty and the tokenizer has no {END_OF_TEXT}: nothing is read before "
                 "the first token; give a prompt"
             )
-        if len(answer) >= most:
+        if len(answer) > most:
             raise ValueError(
                 f"a choice of {len(answer)} tokens does not fit into the context of {most}"
             )
-        rows_of.append(_Pair(prompt[-(most - len(answer)) :], answer))
+        # The last token is asked for and not read, so one more than the context fits.
+        rows_of.append(_Pair(prompt[-(most + 1 - len(answer)) :], answer))
     pairs = rows_of
     order = sorted(range(len(pairs)), key=lambda n: len(pairs[n].prompt) + len(pairs[n].answer))
     found = [math.nan] * len(pairs)
     for first in range(0, len(order), BATCH):
         places = order[first : first + BATCH]
         rows = answer_rows([pairs[n].prompt for n in places], [pairs[n].answer for n in places])
-        for n, value in zip(places, answer_log_probs(model, rows).double().tolist(), strict=True):
-            found[n] = value
+        targets_BT = shifted_targets(rows.ids_BT, learned_BT=rows.is_answer_BT)[:, :-1]
+        losses_BT = token_losses(model(rows.ids_BT[:, :-1]), targets_BT)
+        for n, value in zip(places, losses_BT.sum(1).double().tolist(), strict=True):
+            found[n] = -value
     if any(map(math.isnan, found)):
         raise ValueError("log-probabilities of the model are NaN: its weights have diverged")
     return found

@@ -28,9 +28,11 @@ def logsumexp(logits_V: Float[Tensor, "*N V"]) -> Float[Tensor, "*N"]:
     """Return log(sum over v of exp(logit_v)) without overflow.
 
     log sum exp(z) = m + log sum exp(z - m),  m = max z: the largest term of the sum is then 1.
+    Of logits in bf16 or fp16 the sum is made in float32, and returned so.
     """
-    max_N1 = logits_V.amax(-1, keepdim=True)
-    return (logits_V - max_N1).exp().sum(-1).log() + max_N1.squeeze(-1)
+    wide_V = widened(logits_V)
+    max_N1 = wide_V.amax(-1, keepdim=True)
+    return (wide_V - max_N1).exp().sum(-1).log() + max_N1.squeeze(-1)
 
 
 class LogSumExpPart(NamedTuple):
@@ -41,9 +43,10 @@ class LogSumExpPart(NamedTuple):
 
 
 def logsumexp_part(logits_v: Float[Tensor, "*N v"]) -> LogSumExpPart:
-    """Return what a slice of the vocabulary contributes."""
-    max_N = logits_v.amax(-1)
-    return LogSumExpPart(max_N, (logits_v - max_N.unsqueeze(-1)).exp().sum(-1))
+    """Return what a slice of the vocabulary contributes, at least in float32."""
+    wide_v = widened(logits_v)
+    max_N = wide_v.amax(-1)
+    return LogSumExpPart(max_N, (wide_v - max_N.unsqueeze(-1)).exp().sum(-1))
 
 
 def merge_parts(one: LogSumExpPart, other: LogSumExpPart) -> LogSumExpPart:

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from llmcourse.base.arguments import require
 from llmcourse.model.attention import attention_sdpa, rope_adjacent, rope_rotations
 from llmcourse.model.config import ModelConfig
+from llmcourse.model.initial import initialise
 from llmcourse.model.moe import MixtureOfExperts, Routing, balance_loss, count_choices
 from llmcourse.model.ops import dropout, embedding, linear, rmsnorm, silu_gate
 
@@ -52,12 +53,17 @@ class KVCache:
 
 
 class Attention(nn.Module):
-    """Project to queries, keys and values, rotate, attend, project back."""
+    """Project to queries, keys and values, rotate, attend, project back.
+
+    Args:
+        config: of the whole model.
+        generator: of the first weights; None leaves them uninitialised, for loading.
+    """
 
     attend = staticmethod(attention_sdpa)
     """The form of attention; `Transformer.attend_with` puts another in its place."""
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: ModelConfig, *, generator: torch.Generator | None) -> None:
         super().__init__()
         self.head_size = config.head_size
         query_width = config.num_heads * config.head_size
@@ -70,6 +76,8 @@ class Attention(nn.Module):
         if config.qk_norm:
             self.q_norm = RMSNorm(config.head_size, config.norm_eps)
             self.k_norm = RMSNorm(config.head_size, config.norm_eps)
+        if generator is not None:
+            initialise(self, generator, num_layers=config.num_layers)
 
     def queries_and_keys(
         self, x_BTD: Float[Tensor, "B T D"], rotations_TJ2: Float[Tensor, "*rows T J 2"]
@@ -99,13 +107,15 @@ class Attention(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """SwiGLU: two projections up, one of them a gate, and one down."""
+    """SwiGLU: two projections up, one of them a gate, and one down; arguments as of `Attention`."""
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: ModelConfig, *, generator: torch.Generator | None) -> None:
         super().__init__()
         self.w_gate = nn.Parameter(torch.empty(config.hidden, config.width))
         self.w_up = nn.Parameter(torch.empty(config.hidden, config.width))
         self.w_down = nn.Parameter(torch.empty(config.width, config.hidden))
+        if generator is not None:
+            initialise(self, generator, num_layers=config.num_layers)
 
     def hidden(self, x_BTD: Float[Tensor, "B T D"]) -> Float[Tensor, "B T F"]:
         """Return the hidden units of every token: what w_down reads."""
@@ -164,17 +174,22 @@ class Dropout:
 
 
 class Block(nn.Module):
-    """One layer: attention, then feed-forward, each added to the residual stream."""
+    """One layer: attention, then feed-forward, each added to the residual stream.
+
+    Arguments as of `Attention`.
+    """
 
     dropout: Dropout | None = None
     """Of what both parts add, in training; see `Transformer.drop_out`."""
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: ModelConfig, *, generator: torch.Generator | None) -> None:
         super().__init__()
         self.attention_norm = RMSNorm(config.width, config.norm_eps)
-        self.attention = Attention(config)
+        self.attention = Attention(config, generator=None)
         self.feed_forward_norm = RMSNorm(config.width, config.norm_eps)
         self.feed_forward = _feed_forward(config)
+        if generator is not None:
+            initialise(self, generator, num_layers=config.num_layers)
 
     def transform(
         self, x_BTD: Float[Tensor, "B t D"], routings: list[Routing] | None
@@ -207,13 +222,14 @@ class Block(nn.Module):
 def _feed_forward(config: ModelConfig) -> nn.Module:
     """Return one network for all tokens, or a mixture of experts."""
     if not config.num_experts:
-        return FeedForward(config)
+        return FeedForward(config, generator=None)
     return MixtureOfExperts(
         width=config.width,
         hidden=config.hidden,
         num_experts=config.num_experts,
         experts_per_token=config.experts_per_token,
         capacity_factor=config.capacity_factor,
+        generator=None,
     )
 
 
@@ -264,6 +280,8 @@ class HoldsRotations(nn.Module):
 
 def _rotations(config: ModelConfig) -> Float[Tensor, "T J 2"]:
     """Return the rotations of all positions of the context."""
+    if torch.get_default_device().type == "meta":  # has no values, and asks the compiler for sizes
+        return torch.empty(config.context_length, config.head_size // 2, 2)
     about = {"theta": config.rope_theta, "scaling": config.rope_scaling}
     return rope_rotations(config.head_size, config.context_length, **about)
 
@@ -271,16 +289,10 @@ def _rotations(config: ModelConfig) -> Float[Tensor, "T J 2"]:
 class Transformer(HoldsRotations):
     """The whole decoder.
 
-    Initialisation: every matrix from N(0, 0.02^2), the two that write into the residual stream
-    (w_o, w_down) divided by sqrt(2 num_layers), every gain 1.
-
     Args:
         config: the shape.
-        generator: source of the initial weights; None leaves them uninitialised, for loading or for
-            the meta device.
-
-    Source:
-        Radford et al. 2019, section 2.3 (GPT-2), for 0.02 and the scaled residual writers.
+        generator: source of the first weights, see `initialise`; None leaves them uninitialised,
+            for loading or for the meta device.
     """
 
     dropout: Dropout | None = None
@@ -290,7 +302,7 @@ class Transformer(HoldsRotations):
         super().__init__()
         self.config = config
         self.embedding = nn.Parameter(torch.empty(config.vocab_size, config.width))
-        self.blocks = nn.ModuleList(Block(config) for _ in range(config.num_layers))
+        self.blocks = nn.ModuleList(Block(config, generator=None) for _ in range(config.num_layers))
         self.norm = RMSNorm(config.width, config.norm_eps)
         if not config.tied_head:
             self.head = nn.Parameter(torch.empty(config.vocab_size, config.width))
@@ -315,18 +327,9 @@ class Transformer(HoldsRotations):
         """The output projection: the embedding when tied, its own matrix otherwise."""
         return self.embedding if self.config.tied_head else self.head
 
-    @torch.no_grad()
     def initialise(self, generator: torch.Generator) -> None:
-        """Draw all matrices anew, in the order of `named_parameters`."""
-        residual_std = 0.02 / (2 * self.config.num_layers) ** 0.5
-        for name, parameter in self.named_parameters():
-            if name.endswith("gain"):
-                parameter.fill_(1.0)
-            else:
-                writes_residual = name.endswith(("w_o", "w_down"))
-                parameter.normal_(
-                    0.0, residual_std if writes_residual else 0.02, generator=generator
-                )
+        """Draw all weights anew, see `initialise`."""
+        initialise(self, generator, num_layers=self.config.num_layers)
 
     def attend_with(self, form: Callable[..., Tensor]) -> None:
         """Let every block attend by another form: `attention`, `attention_flash`, ...

@@ -11,6 +11,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from llmcourse.base.arguments import require, require_each
+from llmcourse.base.pairs import at_least_float32
 from llmcourse.model.decoder import Transformer
 
 Prompt = Int[Tensor, "..."] | Sequence[int]
@@ -42,7 +43,7 @@ def next_token_probabilities(
         Holtzman et al. 2020 for top-p, https://arxiv.org/abs/1904.09751
     """
     check_sampling(temperature, top_k, top_p)
-    if temperature == 0:
+    if torch.tensor(temperature, dtype=at_least_float32(logits_BV.dtype)) == 0:  # 1e-46, too
         best_BV = torch.zeros_like(logits_BV)
         return best_BV.scatter(-1, logits_BV.argmax(-1, keepdim=True), 1.0)
     # The maximum is subtracted before dividing: a tiny temperature would otherwise overflow.
@@ -55,8 +56,11 @@ def next_token_probabilities(
         p_BV[..., top_k:] = 0.0
         p_BV = p_BV / p_BV.sum(-1, keepdim=True)
     if top_p is not None:
-        before_BV = p_BV.cumsum(-1) - p_BV  # what is already kept when this token's turn comes
-        p_BV = p_BV.where(before_BV < top_p, 0.0)
+        # What is kept already when a token's turn comes.  Probabilities are rounded: 0.5 and 0.3
+        # reach 0.8 also where their sum is a few roundings below, and 1 is reached by all alone.
+        before_BV = p_BV.double().cumsum(-1) - p_BV
+        reached = top_p * (1 - 4 * torch.finfo(p_BV.dtype).eps) if top_p < 1 else float("inf")
+        p_BV = p_BV.where(before_BV < reached, 0.0)
         p_BV = p_BV / p_BV.sum(-1, keepdim=True)
     return torch.zeros_like(p_BV).scatter(-1, order_BV, p_BV)
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from llmcourse.base.arguments import require, require_each
+from llmcourse.base.pairs import at_least_float32
 from llmcourse.optim.descent import PerTensor
 
 
@@ -133,6 +134,9 @@ def clip_by_global_norm(
 
     norm = sqrt(sum over all gradients of g^2);  g = g * min(1, max_norm / norm)
 
+    Squares of gradients in bf16 or fp16 are added in float32, those that are too large for it in
+    float64.
+
     Args:
         parameters: tensors whose `.grad` is clipped in place, or a single one; those without one
             are passed over.
@@ -151,8 +155,13 @@ def clip_by_global_norm(
     gradients = [p.grad for p in parameters if p.grad is not None]
     if not gradients:
         return 0.0
-    squares = torch.stack([torch.linalg.vector_norm(g).square() for g in gradients]).sum()
-    norm = float(sum_over_shards(squares).sqrt())
+    norms_P = torch.stack(
+        [torch.linalg.vector_norm(g, dtype=at_least_float32(g.dtype)) for g in gradients]
+    )
+    norm = float(sum_over_shards(norms_P.square().sum()).sqrt())
+    if math.isinf(norm):  # perhaps of the squares alone; all ranks see it
+        norms_P = torch.stack([torch.linalg.vector_norm(g.cpu().double()) for g in gradients])
+        norm = float(sum_over_shards(norms_P.square().sum()).sqrt())
     if norm > max_norm:
         for gradient in gradients:
             gradient.mul_(max_norm / norm)

@@ -11,6 +11,7 @@ Shape suffixes:  B batch (answers), T time (tokens), P prompts, G answers of one
 D width.
 """
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -139,7 +140,11 @@ def clipped_objective(
         Schulman et al. 2017, equation 7, https://arxiv.org/abs/1707.06347
     """
     require("clip", clip, above=0)
-    ratio_BT = (new_BT - old_BT.detach()).exp()
+    log_ratio_BT = (new_BT - old_BT.detach()).where(advantages_BT != 0, 0.0)
+    # Beyond the range a ratio has no part in the minimum, but one of inf would in its gradient.
+    unused_from = math.log1p(clip) + 1
+    log_ratio_BT = log_ratio_BT.where(advantages_BT < 0, log_ratio_BT.clamp(max=unused_from))
+    ratio_BT = log_ratio_BT.exp()
     held_BT = ratio_BT.clamp(1 - clip, 1 + clip)
     return torch.minimum(ratio_BT * advantages_BT, held_BT * advantages_BT)
 

@@ -92,8 +92,7 @@ def draw_answers(
 def _text(ids: Sequence[int], tokenizer: Tokenizer, end: int) -> str:
     """Return an answer as text, with "…" at its end if it has no end."""
     ended = ids[-1] == end
-    known = [i for i in ids[: len(ids) - ended] if i in tokenizer.vocab]
-    return tokenizer.decode(known) + ("" if ended else "…")
+    return tokenizer.decode_known(ids[: len(ids) - ended]) + ("" if ended else "…")
 
 
 @torch.no_grad()

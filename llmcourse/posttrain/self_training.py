@@ -66,7 +66,7 @@ def write_documents(
     )
     documents = []
     for row in written[:, 1:].tolist():
-        *finished, _cut = tokenizer.decode(row).split(END_OF_TEXT)
+        *finished, _cut = tokenizer.decode_known(row).split(END_OF_TEXT)
         documents += [text for text in finished if text.strip()]
     return documents
 

@@ -70,8 +70,7 @@ def answers(model: Transformer, tokenizer: Tokenizer, tasks: Sequence[Task]) -> 
         for prompt, row in zip(prompts, rows, strict=True):
             ids = row[len(prompt) :].tolist()
             ended = ids[-1:] == [end]
-            known = [i for i in ids[: len(ids) - ended] if i in tokenizer.vocab]
-            said.append(tokenizer.decode(known) + ("" if ended else "…"))
+            said.append(tokenizer.decode_known(ids[: len(ids) - ended]) + ("" if ended else "…"))
     return said
 
 

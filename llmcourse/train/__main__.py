@@ -13,7 +13,7 @@ from typing import Any
 
 from jsonargparse import ArgumentError, ArgumentParser, Namespace, set_parsing_settings
 
-from llmcourse.base.command_line import fail, shorten_help
+from llmcourse.base.command_line import fail, run_command, shorten_help
 from llmcourse.data import read_prepared
 from llmcourse.data.mixture import shares_of
 from llmcourse.data.ramp import ramp_of
@@ -312,4 +312,4 @@ def _closing(folder: str | Path, steps_done: int, result: FitResult | RanksResul
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_command(main))

@@ -1,5 +1,6 @@
 """The loop around the step: validation, samples, progress, metrics, interruption, resuming."""
 
+import contextlib
 import json
 import logging
 import os
@@ -229,6 +230,11 @@ class Metrics:
         keep_steps: lines of later steps are dropped: the run went back before them.
 
     Lines that no run has written are put aside, into metrics.odd.jsonl, with a word in the log.
+    What cannot be written, as on a full disk, is tried again with the next line: a step is not lost
+    for its metrics.
+
+    Raises:
+        OSError: at the end, if lines are still not written.
     """
 
     def __init__(self, path: Path | None, *, keep_steps: int) -> None:
@@ -251,16 +257,27 @@ class Metrics:
             file.write(b"\n".join([*kept, b""]) if kept else b"")
 
     def __enter__(self) -> "Metrics":
-        self.file = (self.path or Path(os.devnull)).open("a")
+        self.file = (self.path or Path(os.devnull)).open("ab", buffering=0)
+        self.waiting = b""
         return self
 
-    def __exit__(self, *_error: object) -> None:
-        self.file.close()
+    def __exit__(self, kind: type | None, *_error: object) -> None:
+        with self.file, nullcontext() if kind is None else contextlib.suppress(OSError):
+            self._write_waiting()
 
     def write(self, row: dict[str, Any]) -> None:
-        """Append one line, at once."""
-        self.file.write(json.dumps(row) + "\n")
-        self.file.flush()
+        """Append one line, at once if that is possible."""
+        is_first = not self.waiting
+        self.waiting += json.dumps(row).encode() + b"\n"
+        try:
+            self._write_waiting()
+        except OSError as error:
+            if is_first:
+                log.warning("%s cannot be written and waits: %s", self.path, error.strerror)
+
+    def _write_waiting(self) -> None:
+        while self.waiting:
+            self.waiting = self.waiting[self.file.write(self.waiting) :]
 
 
 def _step_of(line: bytes) -> int | None:

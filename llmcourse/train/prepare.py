@@ -138,7 +138,7 @@ def prepare(config: TrainConfig, folder: Path) -> Prepared:
     if config.corpus != "bin" or (folder / "tokenizer").exists():
         tokenizer = Tokenizer.load(folder / "tokenizer")
         fingerprint = tokenizer.fingerprint
-        lengths = [len(tokenizer.token_bytes(i)) for i in range(tokenizer.vocab_size)]
+        lengths = tokenizer.token_lengths
         bytes_per_id = np.zeros(max(config.model.vocab_size, len(lengths)), dtype=np.int64)
         bytes_per_id[: len(lengths)] = lengths  # a vocabulary may be padded
     sources = {

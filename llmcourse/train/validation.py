@@ -164,4 +164,4 @@ def sample(run: Run, prompt: str = "", *, temperature: float = 0.8) -> str:
         )
     if tokenizer is None:
         return " ".join(map(str, written_BT[0].tolist()))
-    return tokenizer.decode(written_BT[0, 1:].tolist()).removesuffix(END_OF_TEXT).strip()
+    return tokenizer.decode_known(written_BT[0, 1:]).removesuffix(END_OF_TEXT).strip()

@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import pickle
 import pkgutil
 import subprocess
 import sys
@@ -72,6 +73,11 @@ def test_only_what_is_asked_for_is_loaded():
     assert "llmcourse.optim.muon" not in loaded_by("from llmcourse import train\ntrain.fit")
 
 
+def test_a_package_is_sent_by_its_name():
+    """So a function of a notebook that names one reaches ranks which are already there."""
+    assert pickle.loads(pickle.dumps(llmcourse.optim)) is llmcourse.optim
+
+
 def test_names_that_arrive_late_are_checked_too():
     from llmcourse import loss  # noqa: PLC0415 - the import is what is tested
 
@@ -81,7 +87,8 @@ def test_names_that_arrive_late_are_checked_too():
 
 WHOLE_RUN = """
 import sys
-from llmcourse import train
+from llmcourse import model, train
+model.whole_shapes(model.tiny())
 run = train.start(train.PRESETS["tiny"](), sys.argv[1])
 while run.steps_done < 2:
     train.step(run)

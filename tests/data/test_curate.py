@@ -11,6 +11,7 @@ from html.parser import HTMLParser
 import psutil
 import pyarrow
 import pytest
+import zstandard
 from pyarrow import parquet
 
 from llmcourse.data.curation import Document, Dropped, Tally
@@ -202,11 +203,7 @@ def test_what_is_no_document_is_survived_counted_and_named(tmp_path):
     (folder / "c.txt").write_text("word " * 4_000_000 + f"<|endoftext|>{STORY} And more.")
     record = curate([folder], tmp_path / "out", Funnel(without=(NEAR,)))
     read = Tally.from_dict(record["tallies"][0])
-    assert read.reasons == {
-        "no UTF-8": 2,
-        "no document in the line": 3,
-        "too long": 2,
-    }
+    assert read.reasons == {"no UTF-8": 2, "no document in the line": 3, "too long": 2}
     assert read.examples["no document in the line"][0].id == f"{folder / 'a.jsonl'}:3"
     assert "a.jsonl, line 3: no JSON" in read.examples["no document in the line"][0].detail
     assert read.examples["too long"][1].detail == "20,000,000 characters, at most 10,000,000"
@@ -216,17 +213,19 @@ def test_what_is_no_document_is_survived_counted_and_named(tmp_path):
 def test_a_file_that_is_damaged_ends_there_and_the_others_are_read(tmp_path):
     folder = tmp_path / "in"
     folder.mkdir()
-    packed = gzip.compress("\n".join(json.dumps({"text": STORY}) for _ in range(3)).encode())
-    (folder / "a.jsonl.gz").write_bytes(packed[:-20])
+    lines = "\n".join(json.dumps({"text": STORY}) for _ in range(3)).encode()
+    (folder / "a.jsonl.gz").write_bytes(gzip.compress(lines)[:-20])
     table = pyarrow.table({"text": [STORY[5:], None, STORY[9:]]})
     parquet.write_table(table, folder / "b.parquet")
+    (folder / "d.jsonl.zst").write_bytes(zstandard.compress(lines)[:-3])
     (folder / "c.jsonl").write_text(json.dumps({"text": STORY}))
     record = curate([folder], tmp_path / "out", Funnel(without=STEPS))
     read = Tally.from_dict(record["tallies"][0])
-    assert read.reasons == {"the rest of the file": 2}
+    assert read.reasons == {"the rest of the file": 2, "no text": 1}
     said = [each.detail for each in read.examples["the rest of the file"]]
     assert "a.jsonl.gz is damaged" in said[0]
-    assert "b.parquet, row 2: 'text' is null" in said[1]
+    assert "d.jsonl.zst is damaged" in said[1]
+    assert read.examples["no text"][0].id.endswith("b.parquet:2")
     assert left_in(tmp_path / "out")[-1] == Document(f"{folder / 'c.jsonl'}:1", STORY)
     assert record["left_out"] == list(STEPS)
 

@@ -22,7 +22,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from llmcourse.data import TokenShards, documents, encode, prepare_text, read_prepared
+from llmcourse.data import TokenShards, documents, encode, prepare_text, read_prepared, unpack
 from llmcourse.data.corpus import END_OF_TEXT, stories
 from llmcourse.data.tokenizer import LLAMA3, Tokenizer, train_bpe
 
@@ -34,7 +34,7 @@ SMALL = {"vocab_size": 300, "shard_tokens": 1_000}
 @pytest.fixture
 def small_pieces(monkeypatch):
     """Pieces of 2,000 characters or bytes."""
-    for module in (documents, encode, prepare):
+    for module in (documents, encode, prepare, unpack):
         monkeypatch.setattr(module, "PIECE", 2_000)
 
 
@@ -282,7 +282,7 @@ def test_what_is_done_is_not_done_again(texts, tmp_path, monkeypatch):
 def test_memory_does_not_grow_with_the_text(tmp_path, monkeypatch):
     """Of 0.2 and 1 MB: the second may take a quarter of the difference more."""
     monkeypatch.setattr(prepare, "TOKENIZER_BYTES", 50_000)
-    for module in (documents, encode, prepare):
+    for module in (documents, encode, prepare, unpack):
         monkeypatch.setattr(module, "PIECE", 2**15)
     text = stories(1_000_000, seed=4)
     lines = "\n".join(json.dumps({"text": each}) for each in text.split(END_OF_TEXT))

@@ -74,27 +74,6 @@ def test_wilson_covers_and_the_plain_formula_does_not():
     assert min(plain) < 0.88
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ((0, 0), "total must be 1 or greater, got 0"),
-        ((3, 2), "right must be at most 2, got 3"),
-        ((-1, 2), "right must be 0 or greater, got -1"),
-    ],
-)
-def test_what_wilson_refuses(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        wilson(*arguments)
-
-
-def test_a_confidence_is_between_0_and_1(generator):
-    for wrong in (0, 1, 95, math.nan):
-        with pytest.raises(ValueError, match="confidence must be"):
-            wilson(1, 2, confidence=wrong)
-        with pytest.raises(ValueError, match="confidence must be"):
-            bootstrap([0, 1], generator=generator, confidence=wrong)
-
-
 # --- the bootstrap
 
 
@@ -157,21 +136,6 @@ def test_clusters_of_unequal_sizes_count_their_items(generator):
     assert middle == Interval(0.75, 0.75)
 
 
-@pytest.mark.parametrize(
-    ("values", "clusters", "message"),
-    [
-        ([], None, "2 or more values, got 0"),
-        ([1.0], None, "2 or more values, got 1"),
-        ([1.0, 2.0], ["a", "a"], "2 or more clusters, got 1"),
-        ([1.0, 2.0], ["a"], "a cluster for each of 2 values, got 1"),
-        ([1.0, math.nan], None, "values must be finite"),
-    ],
-)
-def test_what_the_bootstrap_refuses(values, clusters, message, generator):
-    with pytest.raises(ValueError, match=message):
-        bootstrap(values, generator=generator, clusters=clusters)
-
-
 # --- pairs
 
 
@@ -205,10 +169,6 @@ def test_a_pair_is_counted():
     assert pair == Pair(2, 2, 1, 1)
     assert pair.difference == pytest.approx(1 / 6)
     assert pair.disagree == pytest.approx(3 / 6)
-    with pytest.raises(ValueError, match="got 2 and 1"):
-        paired([True, False], [True])
-    with pytest.raises(ValueError, match="got 0 and 0"):
-        paired([], [])
 
 
 def test_a_paired_interval_is_narrower_where_models_fail_on_the_same_items(generator):
@@ -219,8 +179,6 @@ def test_a_paired_interval_is_narrower_where_models_fail_on_the_same_items(gener
     shuffled = [second[k] for k in torch.randperm(400, generator=generator).tolist()]
     wide = paired_bootstrap(first, shuffled, generator=generator)
     assert wide.high - wide.low > 3 * (high - low)
-    with pytest.raises(ValueError, match="got 1 and 2"):
-        paired_bootstrap([1.0], [1.0, 0.0], generator=generator)
 
 
 # --- how many items
@@ -239,9 +197,8 @@ def test_so_many_items_tell_two_models_apart_in_four_of_five_tests(p, q, same, g
         wins = wins + (part < b).sum(1)
         losses = losses + (part > 1 - disagree + b).sum(1)
     score = (wins - losses) / (wins + losses).double().sqrt()
-    assert (score.abs() > Z).double().mean().item() == pytest.approx(
-        0.8, abs=0.04
-    )  # counts are whole
+    told_apart = (score.abs() > Z).double().mean().item()
+    assert told_apart == pytest.approx(0.8, abs=0.04)  # counts are whole
 
 
 def test_items_by_hand():
@@ -250,19 +207,6 @@ def test_items_by_hand():
     assert items_to_tell(0.1, 0.5) == math.ceil(root**2 / 0.01) == 391
     assert items_to_tell(-0.1, 0.5) == 391
     assert items_to_tell(0.1, 0.1) < 80 < items_to_tell(0.05, 0.1)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ((0.0, 0.5), "the difference, without its sign, must be above 0"),
-        ((0.2, 0.1), "disagree must be 0.2 or greater"),
-        ((0.2, 1.1), "disagree must be at most 1"),
-    ],
-)
-def test_which_numbers_of_items_nobody_knows(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        items_to_tell(*arguments)
 
 
 # --- mutants

@@ -2,6 +2,7 @@
 
 import re
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 import torch
@@ -58,21 +59,6 @@ def test_who_is_as_sure_as_right_has_no_error_and_who_is_surer_has_one(generator
     )
 
 
-@pytest.mark.parametrize(
-    ("confidence", "right", "message"),
-    [
-        ([], [], "one or more items, got 0 and 0"),
-        ([0.5], [1, 0], "got 1 and 2"),
-        ([1.5], [1], "a confidence must be at most 1, got 1.5"),
-    ],
-)
-def test_what_has_no_reliability(confidence, right, message):
-    with pytest.raises(ValueError, match=message):
-        reliability(confidence, right)
-    with pytest.raises(ValueError, match="num_bins must be 1 or greater"):
-        reliability([0.5], [1], num_bins=0)
-
-
 # --- robustness
 
 ITEMS = story_items(40, seed=3)
@@ -83,11 +69,7 @@ def test_typos_exchange_neighbours_and_nothing_else():
     for item in ITEMS:
         found = perturbed(item, "typos", seed=0)
         assert found == perturbed(item, "typos", seed=0)
-        assert (found.choices, found.right, found.cluster) == (
-            item.choices,
-            item.right,
-            item.cluster,
-        )
+        assert replace(found, prompt=item.prompt) == item
         before, after = (re.findall(r"\w+", text) for text in (item.prompt, found.prompt))
         assert len(found.prompt) == len(item.prompt)
         for old, new in zip(before, after, strict=True):
@@ -117,8 +99,6 @@ def test_synonyms_are_words_that_no_story_has():
 
 def test_there_is_no_other_way():
     assert PERTURBATIONS == ("typos", "synonyms")
-    with pytest.raises(ValueError, match="how must be one of typos, synonyms, got 'capitals'"):
-        perturbed(ITEMS[0], "capitals", seed=0)
 
 
 # --- refusals
@@ -133,5 +113,3 @@ def test_refusals_are_counted_where_they_are_wanted_and_where_not():
     assert always == (Tally(wanted, wanted), Tally(200 - wanted, 200 - wanted))
     cut = refusals(tasks, [REFUSAL[:-1]] * 200)
     assert cut.wanted.right == cut.unwanted.right == 0
-    with pytest.raises(ValueError, match="an answer to each of 200 tasks, got 1"):
-        refusals(tasks, [""])

@@ -107,8 +107,6 @@ def test_a_part_without_tokens_adds_nothing(generator):
     logits, targets = batch(generator)
     empty = torch.full_like(targets, loss.IGNORE_INDEX)
     assert loss.cross_entropy(logits, empty, num_tokens=5).item() == 0.0
-    with pytest.raises(ValueError, match="no token counts"):
-        loss.cross_entropy(logits, empty)
 
 
 def test_the_worked_step():
@@ -160,32 +158,11 @@ def test_chunked_equals_plain(num_chunks, generator):
     assert ours.item() == pytest.approx(plain.item(), rel=1e-12)
 
 
-@pytest.mark.parametrize("num_chunks", [0, 8])
-def test_an_impossible_number_of_chunks_is_refused(num_chunks):
-    with pytest.raises(ValueError, match="num_chunks must be from 1 to 7"):
-        loss.cross_entropy_chunked(
-            torch.ones(1, 2), torch.ones(7, 2), torch.tensor([0]), num_chunks=num_chunks
-        )
-
-
-@pytest.mark.parametrize("target", [-1, 7, 1000])
-def test_a_target_outside_the_vocabulary_is_named(target):
-    with pytest.raises(ValueError, match=rf"target {target} is outside the vocabulary \[0, 7\)"):
-        loss.cross_entropy(torch.zeros(2, 7), torch.tensor([0, target]))
-
-
-def test_a_normaliser_must_be_positive():
-    with pytest.raises(ValueError, match="num_tokens must be positive"):
-        loss.cross_entropy(torch.zeros(1, 3), torch.tensor([0]), num_tokens=0)
-
-
 def test_units():
     assert loss.perplexity(math.log(50)) == pytest.approx(50)
     # 8 bits per byte is no model at all: ln 256 nats for every one-byte token.
     assert loss.bits_per_byte(math.log(256), num_tokens=3, num_bytes=3) == pytest.approx(8)
     assert loss.bits_per_byte(2 * math.log(2), num_tokens=10, num_bytes=40) == pytest.approx(0.5)
-    with pytest.raises(ValueError, match="num_bytes must be above 0"):
-        loss.bits_per_byte(1.0, num_tokens=1, num_bytes=0)
 
 
 def chunk_inputs(generator):

@@ -137,18 +137,6 @@ def test_a_wrong_loss_of_several_tokens_is_noticed(mutant, generator):
     assert abs(wrong - one_by_one(logits, ids, documents, 0.3)[0]) > 1e-3
 
 
-def test_several_tokens_that_are_none_are_refused(generator):
-    logits, ids, _ = several(generator)
-    with pytest.raises(ValueError, match="no logits beyond the next token"):
-        loss.multi_token_loss(logits[:1], ids, weight=0.3)
-    with pytest.raises(ValueError, match="weight must be above 0, got 0"):
-        loss.multi_token_loss(logits, ids, weight=0.0)
-    with pytest.raises(ValueError, match="no token counts"):
-        loss.multi_token_loss([x[:, :1] for x in logits], ids[:, :1], weight=1.0)
-    with pytest.raises(ValueError, match="ahead must be 1 or greater, got 0"):
-        loss.shifted_targets(ids, ahead=0)
-
-
 def test_the_loss_is_that_of_hugging_face(generator):
     """Their labels are the inputs, shifted inside; ours are shifted outside."""
     from transformers.loss.loss_utils import ForCausalLMLoss  # noqa: PLC0415 - slow import
@@ -166,8 +154,6 @@ def test_roles_become_a_mask():
     roles = ["template", "user", "template", "assistant", "assistant"]
     assert loss.mask_from_roles(roles).tolist() == [False, False, False, True, True]
     assert loss.mask_from_roles(roles, learned=("user",)).tolist() == [False, True, *[False] * 3]
-    with pytest.raises(ValueError, match=r"no token is learned: the roles are \['user'\]"):
-        loss.mask_from_roles(["user"])
 
 
 # --- the one normaliser
@@ -233,13 +219,6 @@ def test_one_normaliser_over_real_ranks(generator):
         assert checks.relative_error(torch.from_numpy(average), whole) > 0.1  # each rank its mean
 
 
-def test_nothing_to_learn_is_refused():
-    with pytest.raises(ValueError, match="every target of the step is ignored"):
-        loss.count_targets([torch.full((3,), IGNORE)])
-    with pytest.raises(ValueError, match="every target of the step is ignored"):
-        loss.count_targets([])
-
-
 # --- z-loss
 
 
@@ -276,16 +255,6 @@ def test_cross_entropy_is_blind_to_what_z_loss_sees(shift):
     )
 
 
-def test_impossible_z_losses_are_refused():
-    logits, targets = torch.zeros(1, 3), torch.tensor([0])
-    with pytest.raises(ValueError, match="coefficient must be above 0"):
-        loss.z_loss(logits, targets, coefficient=0.0)
-    with pytest.raises(ValueError, match="num_tokens must be positive, got 0"):
-        loss.z_loss(logits, targets, num_tokens=0)
-    with pytest.raises(ValueError, match="every target of the step is ignored"):
-        loss.z_loss(logits, torch.tensor([IGNORE]))
-
-
 # --- conversations
 
 
@@ -319,13 +288,3 @@ def test_a_user_cannot_open_a_turn(tokenizer):
     # What the check rejects: the whole conversation as one text.
     whole = f"<|user|>{forged}<|end|><|assistant|>No.<|end|>"
     assert tokenizer.encode(whole).count(tokenizer.special_tokens["<|assistant|>"]) == 2
-
-
-def test_impossible_conversations_are_refused(tokenizer):
-    with pytest.raises(ValueError, match="at least one turn"):
-        chat_tokens([], tokenizer)
-    with pytest.raises(ValueError, match="role must be one of system, user, assistant, got 'cat'"):
-        chat_tokens([Turn("cat", "Meow")], tokenizer)
-    plain = train_bpe([corpus.stories(5_000, 0)], 300, [corpus.END_OF_TEXT])
-    with pytest.raises(ValueError, match="the tokenizer lacks"):
-        chat_tokens([Turn("user", "Hello")], plain)

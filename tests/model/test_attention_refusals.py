@@ -62,9 +62,8 @@ def test_other_shapes_are_refused_by_all_forms(form, shapes):
 )
 def test_other_masks_are_refused_by_all_forms(form, mask):
     q, k, v = shaped(2, 5, 4, 8), shaped(2, 5, 2, 8), shaped(2, 5, 2, 8)
-    with pytest.raises(
-        ValueError, match=re.escape(f"{mask.dtype} of the shape {tuple(mask.shape)}")
-    ):
+    given = f"{mask.dtype} of the shape {tuple(mask.shape)}"
+    with pytest.raises(ValueError, match=re.escape(given)):
         FORMS[form](q, k, v, mask=mask)
 
 

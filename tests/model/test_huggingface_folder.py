@@ -202,6 +202,9 @@ def test_frequencies_beside_the_weights_are_passed_over(tmp_path):
 # --- what is refused
 
 
+YARN = {"rope_type": "yarn", "factor": 4.0}
+
+
 def plain(**changes):
     """config.json of a Llama."""
     return {"model_type": "llama"} | SIZES | {"rope_theta": 300.0} | changes
@@ -221,43 +224,19 @@ def plain(**changes):
         ({"sliding_window": 8, "use_sliding_window": True}, "no sliding window"),
         ({"layer_types": ["full_attention", "sliding_attention"]}, "sliding_attention"),
         ({"layer_types": "full_attention"}, "layer_types"),
-        (
-            {"rope_scaling": {"type": "dynamic", "factor": 2.0}},
-            "scales rotations as linear, yarn or llama3, and .* rope_scaling = .*dynamic",
-        ),
+        ({"rope_scaling": {"type": "dynamic", "factor": 2.0}}, "linear, yarn or llama3, .*dynamic"),
         ({"rope_scaling": {"rope_type": ["yarn"]}}, r"linear, yarn or llama3.*\['yarn'\]"),
-        (
-            {"rope_scaling": {"rope_type": "llama3", "factor": 8.0}},
-            "must give low_freq_factor, of type float, got None",
-        ),
+        ({"rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, "must give low_freq_factor"),
         ({"rope_scaling": {"type": "linear", "factor": 0.5}}, "factor must be 1 or greater"),
         (
             {"rope_scaling": {"type": "linear", "factor": 2.0, "beta_fast": 3}},
             "our linear rotation has no beta_fast",
         ),
-        (
-            {"rope_parameters": {"rope_type": "yarn", "rope_theta": 300.0}},
-            "must give factor, of type float, got None",
-        ),
-        (
-            {"rope_parameters": {"rope_type": "yarn", "factor": 4.0, "attention_factor": 1.0}},
-            "no yarn with another temperature, and .* attention_factor = 1.0",
-        ),
-        (
-            {"rope_parameters": {"rope_type": "yarn", "factor": 4.0, "mscale": 0.7}},
-            "our yarn rotation has no mscale",
-        ),
-        (
-            {"rope_parameters": {"rope_type": "yarn", "factor": 4.0, "truncate": False}},
-            "no yarn without whole pairs",
-        ),
-        (
-            {
-                "rope_parameters": {"rope_type": "linear", "factor": 2.0},
-                "rope_scaling": {"type": "linear", "factor": 4.0},
-            },
-            "several scalings of the rotation",
-        ),
+        ({"rope_parameters": {"rope_type": "yarn", "rope_theta": 300.0}}, "must give factor, of"),
+        ({"rope_parameters": YARN | {"attention_factor": 1.0}}, "no yarn with another temperature"),
+        ({"rope_parameters": YARN | {"mscale": 0.7}}, "our yarn rotation has no mscale"),
+        ({"rope_parameters": YARN | {"truncate": False}}, "no yarn without whole pairs"),
+        ({"rope_parameters": YARN, "rope_scaling": YARN | {"factor": 2.0}}, "several scalings of"),
         ({"rope_parameters": {"full_attention": {"rope_type": "default"}}}, "full_attention"),
         ({"rope_parameters": 7}, "rope_parameters must be an object, got 7"),
         ({"rope_parameters": {"rope_theta": 500.0}}, r"several rope_theta: \[300.0, 500.0\]"),

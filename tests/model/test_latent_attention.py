@@ -10,10 +10,7 @@ from hypothesis import strategies as st
 from llmcourse.model import attention
 from llmcourse.model.moe import DeepSeekShape, latent_attention_parameters
 
-FORMS = {
-    "plain": attention.latent_attention,
-    "absorbed": attention.latent_attention_absorbed,
-}
+FORMS = {"plain": attention.latent_attention, "absorbed": attention.latent_attention_absorbed}
 
 
 def attend(form, inputs, **settings):

@@ -24,17 +24,8 @@ from llmcourse.model import (
 
 def small(**changes):
     """Sizes that all differ; head_size is not width / num_heads."""
-    base = ModelConfig(
-        num_layers=2,
-        width=20,
-        num_heads=4,
-        num_kv_heads=2,
-        head_size=6,
-        hidden=28,
-        vocab_size=50,
-        context_length=16,
-    )
-    return replace(base, **changes)
+    sizes = {"num_layers": 2, "width": 20, "num_heads": 4, "num_kv_heads": 2, "head_size": 6}
+    return ModelConfig(**sizes | {"hidden": 28, "vocab_size": 50, "context_length": 16} | changes)
 
 
 def built(config, seed=0, scale=10.0):
@@ -86,14 +77,18 @@ def ids_of(config, B=3, T=11, seed=2):
     return torch.randint(0, config.vocab_size, (B, T), generator=g)
 
 
+def pair(config, **settings):
+    """A model of ours, transformers' with the same weights, and ids for both."""
+    ours, theirs = built(config, **settings), hugging_face(config)
+    theirs.load_state_dict(model.to_huggingface(ours.state_dict(), config))
+    return ours, theirs, ids_of(config)
+
+
 @pytest.mark.parametrize("tied_head", [True, False])
 @pytest.mark.parametrize("num_kv_heads", [1, 2, 4])
 def test_logits_equal_hugging_face(tied_head, num_kv_heads):
     config = small(tied_head=tied_head, num_kv_heads=num_kv_heads, rope_theta=5_000.0)
-    ours = built(config)
-    theirs = hugging_face(config)
-    theirs.load_state_dict(model.to_huggingface(ours.state_dict(), config))
-    ids = ids_of(config)
+    ours, theirs, ids = pair(config)
     with torch.no_grad():
         assert checks.relative_error(ours(ids), theirs(ids).logits) < 1e-5
 
@@ -101,9 +96,7 @@ def test_logits_equal_hugging_face(tied_head, num_kv_heads):
 @pytest.mark.parametrize("tied_head", [True, False])
 def test_normalised_queries_and_keys_equal_qwen3(tied_head):
     config = small(tied_head=tied_head, qk_norm=True)
-    ours, theirs = built(config), hugging_face(config)
-    theirs.load_state_dict(model.to_huggingface(ours.state_dict(), config))
-    ids = ids_of(config)
+    ours, theirs, ids = pair(config)
     with torch.no_grad():
         assert checks.relative_error(ours(ids), theirs(ids).logits) < 1e-5
         back = model.from_huggingface(theirs.state_dict(), config)
@@ -114,10 +107,7 @@ def test_normalised_queries_and_keys_equal_qwen3(tied_head):
 
 
 def test_the_comparison_notices_norms_left_out_or_after_the_rotation():
-    config = small(qk_norm=True)
-    ours, theirs = built(config), hugging_face(config)
-    theirs.load_state_dict(model.to_huggingface(ours.state_dict(), config))
-    ids = ids_of(config)
+    ours, theirs, ids = pair(small(qk_norm=True))
 
     def late(self, x, rotations):
         heads = (-1, self.head_size)
@@ -157,12 +147,8 @@ MIXTURES = [(1, 1), (4, 1), (6, 2), (5, 5)]
 @pytest.mark.parametrize(("num_experts", "experts_per_token"), MIXTURES)
 def test_a_mixture_equals_mixtral(num_experts, experts_per_token, tied_head):
     """In float64 transformers still casts to float32, in its norms and its router."""
-    config = small(
-        tied_head=tied_head, num_experts=num_experts, experts_per_token=experts_per_token
-    )
-    ours, theirs = built(config), hugging_face(config)
-    theirs.load_state_dict(model.to_huggingface(ours.state_dict(), config))
-    ids = ids_of(config)
+    experts = {"num_experts": num_experts, "experts_per_token": experts_per_token}
+    ours, theirs, ids = pair(small(tied_head=tied_head, **experts))
     with torch.no_grad():
         assert checks.relative_error(ours(ids), theirs(ids).logits) < 1e-5
         ours.double()
@@ -173,17 +159,23 @@ def test_a_mixture_equals_mixtral(num_experts, experts_per_token, tied_head):
             assert checks.relative_error(ours(ids), theirs(ids).logits) > 1e-2
 
 
-def test_gradients_of_a_mixture_equal_mixtrals():
-    config = small(tied_head=False, num_experts=5, experts_per_token=2)
-    ours, theirs = built(config, scale=5.0), hugging_face(config)
-    theirs.load_state_dict(model.to_huggingface(ours.state_dict(), config))
-    ids = ids_of(config)
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"tied_head": True},
+        {"tied_head": False},
+        {"tied_head": False, "num_experts": 5, "experts_per_token": 2},
+    ],
+)
+def test_gradients_equal_hugging_face(changes):
+    config = small(**changes)
+    ours, theirs, ids = pair(config, scale=5.0)
     dy = torch.randn(3, 11, config.vocab_size, generator=torch.Generator().manual_seed(3))
     (ours(ids) * dy).sum().backward()
     (theirs(ids).logits * dy).sum().backward()
     wanted = {n: p.grad for n, p in theirs.named_parameters()}
     mine = model.to_huggingface({n: p.grad for n, p in ours.named_parameters()}, config)
-    assert mine.keys() == wanted.keys()
+    assert mine.keys() - {"lm_head.weight"} == wanted.keys() - {"lm_head.weight"}
     for name, gradient in wanted.items():
         assert checks.relative_error(mine[name], gradient) < 2e-5, name
 
@@ -225,66 +217,6 @@ def test_a_mixture_round_trips_under_both_sets_of_names():
     assert model.split_experts(dense) == dense
 
 
-def test_a_mixture_of_another_shape_is_refused():
-    config = small(num_experts=3, experts_per_token=2)
-    joined = model.to_huggingface(built(config).state_dict(), config)
-    published = model.split_experts(joined)
-    with pytest.raises(ValueError, match=r"not parameters of this configuration.*experts\.2\.w1"):
-        model.from_huggingface(published, replace(config, num_experts=2))
-    with pytest.raises(ValueError, match="not parameters of this configuration"):
-        model.from_huggingface(published, replace(config, num_experts=4))
-    with pytest.raises(ValueError, match="not parameters of this configuration"):
-        model.from_huggingface(joined, small())
-    with pytest.raises(ValueError, match="transformers has no Mixtral with qk_norm"):
-        model.to_huggingface({}, replace(config, qk_norm=True))
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"experts_per_token": 2}, "experts_per_token has no effect without experts"),
-        ({"balance_weight": 0.01}, "balance_weight has no effect without experts"),
-        ({"capacity_factor": 1.0}, "capacity_factor has no effect without experts"),
-        ({"num_experts": 4}, "experts_per_token must be from 1 to num_experts = 4, got 0"),
-        (
-            {"num_experts": 4, "experts_per_token": 5},
-            "experts_per_token must be from 1 to num_experts = 4, got 5",
-        ),
-        ({"num_experts": -1}, "num_experts must be 0 or greater, got -1"),
-        (
-            {"num_experts": 4, "experts_per_token": 2, "balance_weight": -0.1},
-            "balance_weight must be 0 or greater, got -0.1",
-        ),
-        (
-            {"num_experts": 4, "experts_per_token": 2, "capacity_factor": math.nan},
-            "capacity_factor must be 0 or greater, got nan",
-        ),
-        (
-            {"num_experts": 4, "experts_per_token": 2, "capacity_factor": math.inf},
-            "capacity_factor must be below inf, got inf",
-        ),
-    ],
-)
-def test_impossible_mixtures_are_refused(settings, message):
-    with pytest.raises(ValueError, match=message):
-        small(**settings)
-
-
-@pytest.mark.parametrize("tied_head", [True, False])
-def test_gradients_equal_hugging_face(tied_head):
-    config = small(tied_head=tied_head)
-    ours, theirs = built(config, scale=5.0), hugging_face(config)
-    theirs.load_state_dict(model.to_huggingface(ours.state_dict(), config))
-    ids = ids_of(config)
-    dy = torch.randn(3, 11, config.vocab_size, generator=torch.Generator().manual_seed(3))
-    (ours(ids) * dy).sum().backward()
-    (theirs(ids).logits * dy).sum().backward()
-    wanted = {n: p.grad for n, p in theirs.named_parameters()}
-    mine = model.to_huggingface({n: p.grad for n, p in ours.named_parameters()}, config)
-    for name, gradient in wanted.items():
-        assert checks.relative_error(mine[name], gradient) < 2e-5, name
-
-
 @pytest.mark.parametrize("tied_head", [True, False])
 def test_state_dicts_round_trip(tied_head):
     config = small(tied_head=tied_head)
@@ -293,17 +225,6 @@ def test_state_dicts_round_trip(tied_head):
     assert back.keys() == state.keys()
     for name, tensor in state.items():
         assert torch.equal(back[name], tensor), name
-
-
-def test_state_dicts_of_another_shape_are_refused():
-    config = small()
-    state = model.to_huggingface(built(config).state_dict(), config)
-    with pytest.raises(ValueError, match="not parameters of this configuration"):
-        model.from_huggingface(state, replace(config, num_layers=1))
-    with pytest.raises(ValueError, match="has no parameter"):
-        model.from_huggingface(state, replace(config, num_layers=3))
-    with pytest.raises(ValueError, match="has no parameter"):
-        model.to_huggingface({}, config)
 
 
 def test_the_initialisation_is_the_stated_one():
@@ -410,27 +331,14 @@ def test_a_window_reaches_as_far_as_layers_times_window():
     assert reached == [6, 7, 8, 9, 10]
 
 
-def test_positions_outside_the_context_are_refused():
-    decoder = built(small())
-    with pytest.raises(ValueError, match="positions must be from 0 to 15, got 9 to 16"):
-        decoder(torch.tensor([[1, 2]]), positions_BT=torch.tensor([[9, 16]]))
-    with pytest.raises(ValueError, match="positions must be from 0 to 15, got -1 to 0"):
-        decoder(torch.tensor([[1, 2]]), positions_BT=torch.tensor([[-1, 0]]))
-
-
 def test_generation_is_the_same_with_and_without_cache_past_the_context():
     decoder = built(small())
     settings = {"max_new_tokens": 40, "temperature": 0.9, "top_k": 20}
-    texts = [
-        generate(
-            decoder,
-            ids_of(decoder.config, B=2, T=3),
-            generator=torch.Generator().manual_seed(1),
-            use_cache=use_cache,
-            **settings,
-        )
-        for use_cache in (True, False)
-    ]
+    prompts = ids_of(decoder.config, B=2, T=3)
+    texts = []
+    for use_cache in (True, False):
+        settings |= {"generator": torch.Generator().manual_seed(1), "use_cache": use_cache}
+        texts.append(generate(decoder, prompts, **settings))
     assert torch.equal(*texts)
     assert texts[0].shape == (2, 43)
 
@@ -512,14 +420,9 @@ def test_the_cache_is_as_long_as_what_is_written(monkeypatch):
     assert new_cache(2)[0].values_BSGK.shape == (2, 16, 2, 6)
 
 
-def test_draws_need_a_generator():
-    decoder = built(small())
-    for prompts in (ids_of(decoder.config), [[1, 2], [3]]):
-        with pytest.raises(ValueError, match=r"temperature = 0\.5 draws: give a generator"):
-            generate(decoder, prompts, max_new_tokens=1, temperature=0.5)
-    rows = generate(
-        decoder, [[1, 2], [3]], max_new_tokens=4, generator=torch.Generator().manual_seed(0)
-    )
+def test_prompts_of_unequal_lengths_are_drawn_from_too():
+    g = torch.Generator().manual_seed(0)
+    rows = generate(built(small()), [[1, 2], [3]], max_new_tokens=4, generator=g)
     assert [len(row) for row in rows] == [6, 5]
 
 
@@ -540,42 +443,6 @@ def test_generation_stops_and_repeats_the_stop_token():
     for row in written[:, 2:].tolist():
         if 7 in row:
             assert set(row[row.index(7) :]) == {7}
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"temperature": -1.0}, "temperature must be 0 or greater"),
-        ({"top_k": 0}, "top_k must be 1 or greater"),
-        ({"top_p": 0.0}, "top_p must be above 0"),
-        ({"top_p": 1.5}, "top_p must be at most 1"),
-        ({"max_new_tokens": -1}, "max_new_tokens must be 0 or greater"),
-    ],
-)
-def test_impossible_sampling_is_refused(settings, message):
-    decoder = built(small())
-    arguments = {"max_new_tokens": 1, "generator": torch.Generator()} | settings
-    with pytest.raises(ValueError, match=message):
-        generate(decoder, ids_of(decoder.config), **arguments)
-
-
-def test_an_empty_prompt_is_refused():
-    with pytest.raises(ValueError, match="the prompt is empty"):
-        generate(
-            built(small()),
-            torch.empty(1, 0, dtype=torch.long),
-            max_new_tokens=1,
-            generator=torch.Generator(),
-        )
-    for prompts in ([], [[1], []]):
-        with pytest.raises(ValueError, match="the prompt is empty"):
-            generate(built(small()), prompts, max_new_tokens=1, temperature=0)
-
-
-def test_too_long_a_sequence_is_refused():
-    decoder = built(small())
-    with pytest.raises(ValueError, match="17 tokens do not fit into the context of 16"):
-        decoder(ids_of(decoder.config, T=17))
 
 
 def by_hand(logits, temperature, top_k, top_p):
@@ -622,18 +489,3 @@ def test_draws_follow_the_probabilities():
     counts = torch.multinomial(p, 20_000, replacement=True, generator=g).bincount(minlength=3)
     # Five standard errors of a share, sqrt(p (1 - p) / n), are at most 0.018.
     torch.testing.assert_close(counts / 20_000, p, rtol=0, atol=0.018)
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"num_layers": 0}, "num_layers must be 1 or greater"),
-        ({"vocab_size": -1}, "vocab_size must be 1 or greater"),
-        ({"num_kv_heads": 3}, "num_kv_heads must divide num_heads = 4, got 3"),
-        ({"head_size": 5}, "head_size must be even"),
-        ({"norm_eps": 0.0}, "norm_eps must be above 0"),
-    ],
-)
-def test_impossible_shapes_are_refused(changes, message):
-    with pytest.raises(ValueError, match=message):
-        small(**changes)

@@ -239,10 +239,8 @@ def test_the_comparison_notices_a_wrong_backward(mutant):
 
 def test_the_router_by_hand():
     """Logits 2, 1, 0, 1: of the tie between experts 1 and 3 the lower number comes first."""
-    x, w = (
-        torch.ones(1, 1, dtype=torch.float64),
-        torch.tensor([[2.0], [1.0], [0.0], [1.0]]).double(),
-    )
+    x = torch.ones(1, 1, dtype=torch.float64)
+    w = torch.tensor([[2.0], [1.0], [0.0], [1.0]]).double()
     weights, chosen_NK, probabilities = moe.route(x, w, experts_per_token=2)
     total = sum(math.exp(logit) for logit in (2, 1, 0, 1))
     assert chosen_NK.tolist() == [[0, 1]]
@@ -316,19 +314,6 @@ def test_autocast_does_not_narrow_the_router():
     assert 1e-4 < checks.relative_error(narrow[0].float(), wide[0]) < 3e-2
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"experts_per_token": 0}, "experts_per_token must be from 1 to num_experts = 4, got 0"),
-        ({"experts_per_token": 5}, "experts_per_token must be from 1 to num_experts = 4, got 5"),
-        ({"experts_per_token": 2, "bias_E": torch.zeros(E)}, "bias_E goes with scoring='sigmoid'"),
-    ],
-)
-def test_impossible_routings_are_refused(settings, message):
-    with pytest.raises(ValueError, match=message):
-        moe.route(torch.ones(2, D), torch.ones(E, D), **settings)
-
-
 # --- rows
 
 
@@ -391,18 +376,6 @@ def test_capacity_is_rounded_up_and_exact(shape, factor, wanted):
     assert moe.capacity(*shape, capacity_factor=factor) == wanted
 
 
-def test_impossible_plans_are_refused():
-    for factor in (-1, 0.0, math.inf, math.nan):
-        with pytest.raises(ValueError, match="capacity_factor must be positive and finite"):
-            moe.capacity(4, 2, 2, capacity_factor=factor)
-    with pytest.raises(ValueError, match="experts must be from 0 to 1, got 0 to 2"):
-        moe.dispatch(torch.tensor([[0, 2]]), 2)
-    with pytest.raises(ValueError, match="add up to the 3 rows, got"):
-        experts.Experts(2, D, H)(torch.ones(3, D), torch.tensor([1, 1]))
-    with pytest.raises(ValueError, match="add up to the 1 rows, got"):
-        experts.Experts(2, D, H)(torch.ones(1, D), torch.tensor([2, -1]))
-
-
 def test_a_row_that_is_not_finite_stays_with_its_token():
     plan = moe.dispatch(torch.tensor([[0], [0], [1]]), 2, capacity_factor=0.5)
     assert plan.positions_NK.flatten().tolist() == [0, -1, 1]
@@ -416,7 +389,7 @@ def test_a_row_that_is_not_finite_stays_with_its_token():
 def small_mixture(dtype=torch.float64, num_experts=E, k=K, **settings):
     """A mixture with weights large enough that everything matters."""
     mixture = MixtureOfExperts(
-        width=D, hidden=H, num_experts=num_experts, experts_per_token=k, **settings
+        width=D, hidden=H, num_experts=num_experts, experts_per_token=k, generator=None, **settings
     )
     g = seeded(7)
     with torch.no_grad():
@@ -429,11 +402,8 @@ def small_mixture(dtype=torch.float64, num_experts=E, k=K, **settings):
 
 def by_tokens(mixture, x_ND, factor=0.0):
     """The definition, a token at a time: output and balance loss, by torch's autograd."""
-    w_router, bias, k = (
-        mixture.router.w_router,
-        mixture.router.bias_E,
-        mixture.router.experts_per_token,
-    )
+    w_router, bias = mixture.router.w_router, mixture.router.bias_E
+    k, weights = mixture.router.experts_per_token, mixture.experts
     num_experts, taken = len(w_router), [0] * len(w_router)
     most = math.ceil(Fraction(str(factor)) * len(x_ND) * k / num_experts) if factor else math.inf
     outputs, shares = [], []
@@ -449,11 +419,7 @@ def by_tokens(mixture, x_ND, factor=0.0):
             hits[e] += 1
             if taken[e] < most:
                 taken[e] += 1
-                g, u, d = (
-                    mixture.experts.w_gate[e],
-                    mixture.experts.w_up[e],
-                    mixture.experts.w_down[e],
-                )
+                g, u, d = weights.w_gate[e], weights.w_up[e], weights.w_down[e]
                 weight = scores[e] / sum(scores[j] for j in best)
                 y_D = y_D + weight * (d @ (F.silu(g @ x_D) * (u @ x_D)))
         if mixture.shared is not None:
@@ -623,9 +589,8 @@ def test_outside_training_nothing_is_dropped():
     with torch.no_grad():
         trained = mixture(x)
         whole = mixture.eval()(x)
-    assert (
-        checks.relative_error(whole.flatten(0, 1), by_tokens(mixture, x.flatten(0, 1))[0]) < 1e-12
-    )
+    expected, _ = by_tokens(mixture, x.flatten(0, 1))
+    assert checks.relative_error(whole.flatten(0, 1), expected) < 1e-12
     assert checks.relative_error(trained, whole) > 1e-2
 
 
@@ -655,32 +620,15 @@ def test_a_layer_notes_where_tokens_went_and_keeps_nothing_of_it():
     copy.deepcopy(mixture)  # a graph could not be copied
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"experts_per_token": 5}, "experts_per_token must be from 1 to num_experts = 4, got 5"),
-        ({"num_shared": -1}, "num_shared must be 0 or greater, got -1"),
-        ({"capacity_factor": math.nan}, "capacity_factor must be 0 or greater, got nan"),
-    ],
-)
-def test_impossible_layers_are_refused(settings, message):
-    shape = {"width": D, "hidden": H, "num_experts": E, "experts_per_token": K}
-    with pytest.raises(ValueError, match=message):
-        MixtureOfExperts(**(shape | settings))
-
-
 # --- balance
 
 
 def test_uniform_use_or_uniform_scores_give_one():
     uniform = torch.full((6, 4), 0.25, dtype=torch.float64)
     skewed = torch.softmax(torch.randn(6, 4, generator=seeded(), dtype=torch.float64), 1)
-    assert float(moe.balance_loss(uniform, torch.tensor([12, 0, 0, 0]))) == pytest.approx(
-        1, abs=1e-15
-    )
-    assert float(moe.balance_loss(skewed, torch.tensor([3, 3, 3, 3]))) == pytest.approx(
-        1, abs=1e-15
-    )
+    for probabilities, counts in ((uniform, [12, 0, 0, 0]), (skewed, [3, 3, 3, 3])):
+        value = float(moe.balance_loss(probabilities, torch.tensor(counts)))
+        assert value == pytest.approx(1, abs=1e-15)
 
 
 def test_one_expert_for_all_gives_their_number():
@@ -708,11 +656,6 @@ def test_when_use_goes_against_the_scores_the_loss_may_be_below_one():
     assert float(moe.balance_loss(probabilities, torch.tensor([0, 1]))) == pytest.approx(0.2)
 
 
-def test_the_balance_of_nothing_is_refused():
-    with pytest.raises(ValueError, match="the balance of no token is not defined"):
-        moe.balance_loss(torch.ones(0, 2), torch.tensor([0, 0]))
-
-
 def test_the_gradient_of_the_loss_pushes_the_busiest_expert_down():
     logits = torch.randn(50, 4, generator=seeded(), dtype=torch.float64)
     logits[:, 1] += 1.0
@@ -732,8 +675,6 @@ def test_a_bias_moves_against_the_load():
     same = moe.update_bias(bias, torch.tensor([6, 2, 4, 4]), rate=0.125)
     assert same is bias
     assert bias.tolist() == [0.375, 0.125, 0.0, -0.5]
-    with pytest.raises(ValueError, match="rate must be above 0, got 0"):
-        moe.update_bias(bias, torch.tensor([1, 1, 1, 1]), rate=0)
 
 
 def test_the_bias_alone_evens_out_the_load():

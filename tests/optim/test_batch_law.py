@@ -70,8 +70,7 @@ def test_a_planted_law_is_found():
 
 
 @pytest.mark.parametrize(
-    ("fit", "seen"),
-    [(of_plain_errors, "spread"), (line_in_batches, "spread"), (swapped, "exact")],
+    ("fit", "seen"), [(of_plain_errors, "spread"), (line_in_batches, "spread"), (swapped, "exact")]
 )
 def test_poorer_fits_are_noticed(fit, seen):
     assert seen in faults(fit)
@@ -83,25 +82,3 @@ def test_the_line_is_the_one_of_weighted_least_squares():
     law = fit_batch_law(BATCHES * 3, steps)
     assert law.least_steps == pytest.approx(intercept, rel=1e-9)
     assert law.least_sequences == pytest.approx(slope, rel=1e-9)
-
-
-@pytest.mark.parametrize(
-    ("batches", "steps", "said"),
-    [
-        ([2, 8], [10], "2 batches and 1 numbers"),
-        ([8, 8], [10, 11], "two different batches"),
-        ([2, 0], [10, 5], "batch must be above 0"),
-        ([2, 4], [10, -5], "steps must be above 0"),
-        ([2, 8], [10, 20], "steps have to fall"),
-        ([2, 8], [100, 10], "not faster than it grows"),
-    ],
-)
-def test_what_is_no_law_is_said(batches, steps, said):
-    with pytest.raises(ValueError, match=said):
-        fit_batch_law(batches, steps)
-
-
-def test_a_batch_is_positive():
-    for ask in (BatchLaw(1, 1).steps, BatchLaw(1, 1).sequences):
-        with pytest.raises(ValueError, match="batch must be above 0"):
-            ask(0)

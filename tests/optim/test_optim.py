@@ -1,7 +1,6 @@
 """optim: the same steps as torch's optimizers, exact schedules, and mutants that are noticed."""
 
 import copy
-import math
 
 import pytest
 import torch
@@ -9,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llmcourse import model, optim
-from llmcourse.base import checks
 
 
 def parameters(seed=0):
@@ -17,96 +15,7 @@ def parameters(seed=0):
     return [torch.nn.Parameter(torch.randn(s, generator=g)) for s in ((3, 4), (5,), (2, 2, 2))]
 
 
-def follow(make_ours, make_theirs, steps=100, change=None):
-    """Run both optimizers on the same gradients; return the largest relative weight error."""
-    ours, theirs = parameters(), parameters()
-    a, b = make_ours(ours), make_theirs(theirs)
-    g = torch.Generator().manual_seed(1)
-    for step in range(steps):
-        for mine, reference in zip(ours, theirs, strict=True):
-            # Gradients of very different sizes, and one weight that sometimes gets none.
-            gradient = torch.randn(mine.shape, generator=g) * 10.0 ** (step % 5 - 3)
-            mine.grad, reference.grad = gradient.clone(), gradient.clone()
-        if step % 7 == 3:
-            ours[1].grad = theirs[1].grad = None
-        if change:
-            change(a, b, step)
-        a.step()
-        b.step()
-    return max(
-        checks.relative_error(m.detach(), r.detach()) for m, r in zip(ours, theirs, strict=True)
-    )
-
-
 ADAMW = {"lr": 3e-3, "betas": (0.9, 0.95), "eps": 1e-8, "weight_decay": 0.1}
-
-
-def test_adamw_follows_torch_for_100_steps():
-    error = follow(
-        lambda p: optim.AdamW(p, **ADAMW), lambda p: torch.optim.AdamW(p, foreach=False, **ADAMW)
-    )
-    assert error < 1e-6
-
-
-def test_adamw_follows_torch_under_a_schedule_and_with_groups():
-    def groups(p):
-        return [
-            {"params": p[:1], "weight_decay": 0.3},
-            {"params": p[1:], "weight_decay": 0.0, "lr": 1e-2},
-        ]
-
-    def schedule(a, b, step):
-        for optimizer in (a, b):
-            optimizer.param_groups[0]["lr"] = 1e-2 / (step + 1)
-
-    error = follow(
-        lambda p: optim.AdamW(groups(p), **ADAMW),
-        lambda p: torch.optim.AdamW(groups(p), foreach=False, **ADAMW),
-        change=schedule,
-    )
-    assert error < 1e-6
-
-
-class CoupledDecay(optim.AdamW):
-    def _update(self, w, g, group):
-        super()._update(w, g + group["weight_decay"] * w, {**group, "weight_decay": 0.0})
-
-
-class NoCorrection(optim.AdamW):
-    def _update(self, w, g, group):
-        self.state[w].setdefault("step", 10**6) if self.state[w] else None
-        super()._update(w, g, group)
-        self.state[w]["step"] = 10**6
-
-
-class EpsInsideRoot(optim.AdamW):
-    def _update(self, w, g, group):
-        super()._update(w, g, {**group, "eps": group["eps"] ** 0.5})
-
-
-@pytest.mark.parametrize("mutant", [CoupledDecay, NoCorrection, EpsInsideRoot])
-def test_the_comparison_notices_a_broken_adamw(mutant):
-    error = follow(
-        lambda p: mutant(p, **ADAMW), lambda p: torch.optim.AdamW(p, foreach=False, **ADAMW)
-    )
-    assert error > 1e-5
-
-
-@pytest.mark.parametrize("momentum", [0.0, 0.9])
-def test_sgd_follows_torch(momentum):
-    error = follow(
-        lambda p: optim.SGD(p, lr=1e-2, momentum=momentum),
-        lambda p: torch.optim.SGD(p, lr=1e-2, momentum=momentum),
-    )
-    assert error < 1e-6
-
-
-def test_momentum_is_noticed():
-    error = follow(
-        lambda p: optim.SGD(p, lr=1e-2, momentum=0.8),
-        lambda p: torch.optim.SGD(p, lr=1e-2, momentum=0.9),
-    )
-    assert error > 1e-3
 
 
 def test_adamw_state_survives_saving():
@@ -144,22 +53,6 @@ def test_adam_steps_do_not_depend_on_the_scale_of_the_gradient(scale):
     torch.testing.assert_close(*moved, rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"lr": 0.0}, "lr must be above 0"),
-        ({"lr": 1e-3, "betas": (1.0, 0.9)}, r"betas\[0\] must be below 1"),
-        ({"lr": 1e-3, "betas": (0.9, -0.1)}, r"betas\[1\] must be 0 or greater"),
-        ({"lr": 1e-3, "eps": 0.0}, "eps must be above 0"),
-        ({"lr": 1e-3, "weight_decay": -1.0}, "weight_decay must be 0 or greater"),
-        ({"lr": math.nan}, "lr must be above 0"),
-    ],
-)
-def test_impossible_settings_are_refused(settings, message):
-    with pytest.raises(ValueError, match=message):
-        optim.AdamW(parameters(), **settings)
-
-
 @pytest.mark.parametrize("name", ["AdamW", "Adam", "SGD", "RMSProp", "Muon", "Adafactor"])
 def test_the_rate_by_place_and_the_gradient_by_a_closure(name):
     """As others' code calls an optimizer; with torch's own, where it has one of the same rule."""
@@ -180,11 +73,6 @@ def test_the_rate_by_place_and_the_gradient_by_a_closure(name):
     assert loss.item() < 2 * 3 * 0.25
     assert torch.equal(one[0], other[0])
     assert not torch.equal(one[0], torch.full((2, 3), 0.5))
-
-
-def test_sgd_settings_are_checked():
-    with pytest.raises(ValueError, match="momentum must be below 1"):
-        optim.SGD(parameters(), lr=0.1, momentum=1.0)
 
 
 def test_decay_groups_leave_gains_and_embeddings_alone():
@@ -228,18 +116,15 @@ def test_clipping_with_shards_uses_the_norm_of_all():
     torch.testing.assert_close(p.grad, torch.tensor([0.3, 0.4]))
 
 
-def test_clipping_without_gradients_and_with_a_bad_bound():
+def test_clipping_without_gradients():
     assert optim.clip_by_global_norm(parameters(), 1.0) == 0.0
-    with pytest.raises(ValueError, match="max_norm must be above 0"):
-        optim.clip_by_global_norm(parameters(), 0.0)
 
 
 COSINE = {"peak": 2.0, "num_steps": 110, "warmup_steps": 10, "final": 0.5}
 
 
 @pytest.mark.parametrize(
-    ("step", "wanted"),
-    [(0, 0.2), (9, 2.0), (10, 2.0), (60, 1.25), (110, 0.5), (1000, 0.5)],
+    ("step", "wanted"), [(0, 0.2), (9, 2.0), (10, 2.0), (60, 1.25), (110, 0.5), (1000, 0.5)]
 )
 def test_cosine_at_points_done_by_hand(step, wanted):
     assert optim.warmup_cosine(step, **COSINE) == pytest.approx(wanted)
@@ -274,23 +159,5 @@ def test_wsd_without_decay_is_flat():
 
 @given(step=st.integers(0, 300))
 def test_schedules_stay_between_zero_and_the_peak(step):
-    for value in (
-        optim.warmup_cosine(step, **COSINE),
-        optim.warmup_stable_decay(step, **WSD),
-    ):
+    for value in (optim.warmup_cosine(step, **COSINE), optim.warmup_stable_decay(step, **WSD)):
         assert 0 < value <= 2.0
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"step": -1}, "step must be 0 or greater"),
-        ({"peak": 0.0}, "peak must be above 0"),
-        ({"warmup_steps": 200}, "warmup_steps must be from 0 to 100"),
-        ({"decay_steps": 95}, "decay_steps must be from 0 to num_steps - warmup_steps = 90"),
-    ],
-)
-def test_impossible_schedules_are_refused(changes, message):
-    arguments = {"step": 0} | WSD | changes
-    with pytest.raises(ValueError, match=message):
-        optim.warmup_stable_decay(arguments.pop("step"), **arguments)

@@ -1,4 +1,4 @@
-"""optim: RMSProp, Adam, Adafactor, Muon, each against a reference."""
+"""optim: each optimizer takes the steps of torch's own, and mutants are noticed."""
 
 import copy
 import math
@@ -20,36 +20,123 @@ def parameters(shapes=SHAPES, seed=0, dtype=torch.float32):
     return [torch.nn.Parameter(torch.randn(s, generator=g).to(dtype)) for s in shapes]
 
 
-def follow(make_ours, make_theirs, *, shapes=SHAPES, steps=60, skip=True, scales=5):
+def furthest(ours, theirs):
+    pairs = zip(ours, theirs, strict=True)
+    return max(checks.relative_error(p.detach(), q.detach()) for p, q in pairs)
+
+
+def follow(
+    make_ours, make_theirs, *, shapes=SHAPES, steps=60, skip=True, sizes=(-2, 3), change=None
+):
     """Run both optimizers on the same gradients; return the largest relative weight error."""
     ours, theirs = parameters(shapes), parameters(shapes)
     a, b = make_ours(ours), make_theirs(theirs)
-    g = torch.Generator().manual_seed(1)
+    g, powers = torch.Generator().manual_seed(1), range(*sizes)
     for step in range(steps):
         for mine, reference in zip(ours, theirs, strict=True):
-            gradient = torch.randn(mine.shape, generator=g) * 10.0 ** (step % scales - 2)
+            # Gradients of very different sizes, and one weight that sometimes gets none.
+            gradient = torch.randn(mine.shape, generator=g) * 10.0 ** powers[step % len(powers)]
             mine.grad, reference.grad = gradient.clone(), gradient.clone()
         if skip and step % 7 == 3:
             ours[1].grad = theirs[1].grad = None
+        if change:
+            change(a, b, step)
         a.step()
         b.step()
-    moved = [checks.relative_error(p.detach(), q.detach()) for p, q in _pairs(ours, shapes)]
-    assert min(moved) > 1e-3
-    return max(
-        checks.relative_error(m.detach(), r.detach()) for m, r in zip(ours, theirs, strict=True)
-    )
+    moved = zip(ours, parameters(shapes), strict=True)
+    assert min(checks.relative_error(p.detach(), q.detach()) for p, q in moved) > 1e-3
+    return furthest(ours, theirs)
 
 
-def _pairs(moved, shapes):
-    return zip(moved, parameters(shapes), strict=True)
+def of(make, **settings):
+    return lambda p: make(p, **settings)
 
 
-def test_rmsprop_follows_torch():
-    error = follow(
-        lambda p: optim.RMSProp(p, lr=1e-2, alpha=0.9),
-        lambda p: torch.optim.RMSprop(p, lr=1e-2, alpha=0.9),
-    )
-    assert error < 1e-6
+ADAMW = {"lr": 3e-3, "betas": (0.9, 0.95), "eps": 1e-8, "weight_decay": 0.1}
+ADAFACTOR = {"lr": 2e-2, "weight_decay": 0.1}
+THEIR_ADAMW = of(torch.optim.AdamW, foreach=False, **ADAMW)
+LONG = {"shapes": ((3, 4), (5,), (2, 2, 2)), "steps": 100, "sizes": (-3, 2)}
+
+
+def groups(make, **settings):
+    """Two groups of parameters, with a decay and a rate of their own."""
+    decayed, free = {"weight_decay": 0.3}, {"weight_decay": 0.0, "lr": 1e-2}
+    return lambda p: make([{"params": p[:1]} | decayed, {"params": p[1:]} | free], **settings)
+
+
+def schedule(a, b, step):
+    for optimizer in (a, b):
+        optimizer.param_groups[0]["lr"] = 1e-2 / (step + 1)
+
+
+def their_adafactor(**settings):
+    return of(torch.optim.Adafactor, eps=(1e-30, 1e-3), foreach=False, **settings)
+
+
+FOLLOWED = {
+    "AdamW": (of(optim.AdamW, **ADAMW), THEIR_ADAMW, LONG, 1e-6),
+    "AdamW under a schedule and with groups": (
+        groups(optim.AdamW, **ADAMW),
+        groups(torch.optim.AdamW, foreach=False, **ADAMW),
+        LONG | {"change": schedule},
+        1e-6,
+    ),
+    "SGD": (of(optim.SGD, lr=1e-2), of(torch.optim.SGD, lr=1e-2), LONG, 1e-6),
+    "SGD with momentum": (
+        of(optim.SGD, lr=1e-2, momentum=0.9),
+        of(torch.optim.SGD, lr=1e-2, momentum=0.9),
+        LONG,
+        1e-6,
+    ),
+    "RMSProp": (
+        of(optim.RMSProp, lr=1e-2, alpha=0.9),
+        of(torch.optim.RMSprop, lr=1e-2, alpha=0.9),
+        {},
+        1e-6,
+    ),
+    "Adam": (of(optim.Adam, lr=3e-3), of(torch.optim.Adam, lr=3e-3, foreach=False), {}, 2e-6),
+    "Adam with decay": (
+        of(optim.Adam, lr=3e-3, weight_decay=0.3),
+        of(torch.optim.Adam, lr=3e-3, weight_decay=0.3, foreach=False),
+        {},
+        2e-6,
+    ),
+    "Adafactor": (
+        of(optim.Adafactor, **ADAFACTOR),
+        their_adafactor(**ADAFACTOR),
+        {"sizes": (-2, 1)},
+        2e-6,
+    ),
+    "Adafactor at a rate above 1 / sqrt(t) from step 5 on": (
+        of(optim.Adafactor, **ADAFACTOR | {"lr": 0.5}),
+        their_adafactor(**ADAFACTOR | {"lr": 0.5}),
+        {"sizes": (-2, 1)},
+        2e-6,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FOLLOWED)
+def test_an_optimizer_follows_torchs(name):
+    ours, theirs, how, bound = FOLLOWED[name]
+    assert follow(ours, theirs, **how) < bound
+
+
+class CoupledDecay(optim.AdamW):
+    def _update(self, w, g, group):
+        super()._update(w, g + group["weight_decay"] * w, {**group, "weight_decay": 0.0})
+
+
+class NoCorrection(optim.AdamW):
+    def _update(self, w, g, group):
+        self.state[w].setdefault("step", 10**6) if self.state[w] else None
+        super()._update(w, g, group)
+        self.state[w]["step"] = 10**6
+
+
+class EpsInsideRoot(optim.AdamW):
+    def _update(self, w, g, group):
+        super()._update(w, g, {**group, "eps": group["eps"] ** 0.5})
 
 
 class RootOfSum(optim.RMSProp):
@@ -64,47 +151,39 @@ class RootOfSum(optim.RMSProp):
                 w.addcdiv_(w.grad, (v + 1e-3).sqrt(), value=-1e-2)
 
 
-def test_the_comparison_notices_a_broken_rmsprop():
-    error = follow(
-        lambda p: RootOfSum(p, lr=1e-2), lambda p: torch.optim.RMSprop(p, lr=1e-2, alpha=0.9)
-    )
-    assert error > 1e-4
+DECAYED = {"lr": 3e-3, "weight_decay": 0.3}
+NOTICED = {
+    "decay in the gradient": (of(CoupledDecay, **ADAMW), THEIR_ADAMW, LONG, 1e-5),
+    "no correction": (of(NoCorrection, **ADAMW), THEIR_ADAMW, LONG, 1e-5),
+    "eps inside the root": (of(EpsInsideRoot, **ADAMW), THEIR_ADAMW, LONG, 1e-5),
+    "another momentum": (
+        of(optim.SGD, lr=1e-2, momentum=0.8),
+        of(torch.optim.SGD, lr=1e-2, momentum=0.9),
+        LONG,
+        1e-3,
+    ),
+    "eps inside the root of RMSProp": (
+        of(RootOfSum, lr=1e-2),
+        of(torch.optim.RMSprop, lr=1e-2, alpha=0.9),
+        {},
+        1e-4,
+    ),
+    "AdamW for Adam": (
+        of(optim.AdamW, betas=(0.9, 0.999), **DECAYED),
+        of(torch.optim.Adam, betas=(0.9, 0.999), foreach=False, **DECAYED),
+        {},
+        1e-3,
+    ),
+}
 
 
-@pytest.mark.parametrize("weight_decay", [0.0, 0.3])
-def test_adam_follows_torch(weight_decay):
-    settings = {"lr": 3e-3, "weight_decay": weight_decay}
-    error = follow(
-        lambda p: optim.Adam(p, **settings),
-        lambda p: torch.optim.Adam(p, foreach=False, **settings),
-    )
-    assert error < 2e-6
-
-
-def test_adam_is_not_adamw_once_weights_decay():
-    settings = {"lr": 3e-3, "weight_decay": 0.3, "betas": (0.9, 0.999)}
-    error = follow(
-        lambda p: optim.AdamW(p, **settings),
-        lambda p: torch.optim.Adam(p, foreach=False, **settings),
-    )
-    assert error > 1e-3
+@pytest.mark.parametrize("name", NOTICED)
+def test_the_comparison_notices_another_rule(name):
+    ours, theirs, how, bound = NOTICED[name]
+    assert follow(ours, theirs, **how) > bound
 
 
 # --- Adafactor
-
-
-ADAFACTOR = {"lr": 2e-2, "weight_decay": 0.1}
-
-
-@pytest.mark.parametrize("lr", [2e-2, 0.5])  # the second is above 1 / sqrt(t) from step 5 on
-def test_adafactor_follows_torch(lr):
-    settings = ADAFACTOR | {"lr": lr}
-    error = follow(
-        lambda p: optim.Adafactor(p, **settings),
-        lambda p: torch.optim.Adafactor(p, eps=(1e-30, 1e-3), foreach=False, **settings),
-        scales=3,
-    )
-    assert error < 2e-6
 
 
 def whole(state, square, forgotten):
@@ -126,14 +205,9 @@ def not_normalised(state, square, forgotten):
 @pytest.mark.parametrize("mutant", [whole, swapped, not_normalised])
 def test_the_comparison_notices_a_wrong_mean_square(mutant, monkeypatch):
     monkeypatch.setattr(factored, "_mean_square", mutant)
-    error = follow(
-        lambda p: optim.Adafactor(p, **ADAFACTOR),
-        lambda p: torch.optim.Adafactor(p, eps=(1e-30, 1e-3), foreach=False, **ADAFACTOR),
-        shapes=((3, 4), (6, 3), (2, 3, 2)),
-        skip=False,
-        scales=3,
-    )
-    assert error > 1e-4
+    how = {"shapes": ((3, 4), (6, 3), (2, 3, 2)), "skip": False, "sizes": (-2, 1)}
+    theirs = their_adafactor(**ADAFACTOR)
+    assert follow(of(optim.Adafactor, **ADAFACTOR), theirs, **how) > 1e-4
 
 
 @pytest.mark.parametrize(
@@ -233,40 +307,10 @@ def test_the_comparison_notices_another_iteration(mutant, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "changes",
-    [{"momentum": 0.8}, {"weight_decay": 0.4}, {"scale": "adamw"}, {"num_steps": 3}],
+    "changes", [{"momentum": 0.8}, {"weight_decay": 0.4}, {"scale": "adamw"}, {"num_steps": 3}]
 )
 def test_the_comparison_notices_other_settings(changes):
     assert follow_muon(dtype=torch.bfloat16, **changes) > 1e-3
-
-
-def test_muon_takes_matrices_alone():
-    with pytest.raises(ValueError, match=r"matrices alone, got \[\(5,\), \(2, 3, 2\)\]"):
-        optim.Muon(parameters())
-
-
-# --- bad settings
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda p: optim.RMSProp(p, lr=0), "lr must be above 0"),
-        (lambda p: optim.RMSProp(p, lr=1, alpha=1.0), "alpha must be below 1"),
-        (lambda p: optim.RMSProp(p, lr=1, eps=0.0), "eps must be above 0"),
-        (lambda p: optim.Adam(p, lr=1, betas=(0.9, 1.0)), r"betas\[1\] must be below 1"),
-        (lambda p: optim.Adafactor(p, lr=0), "lr must be above 0"),
-        (lambda p: optim.Adafactor(p, clip=0), "clip must be above 0"),
-        (lambda p: optim.Adafactor(p, eps=(0.0, 1e-3)), r"eps\[0\] must be above 0"),
-        (lambda p: optim.Adafactor(p, weight_decay=-1), "weight_decay must be 0 or greater"),
-        (lambda p: optim.Muon(p[:1], momentum=1), "momentum must be below 1"),
-        (lambda p: optim.Muon(p[:1], num_steps=0), "num_steps must be 1 or greater"),
-        (lambda p: optim.newton_schulz(p[0], -1), "num_steps must be 0 or greater"),
-    ],
-)
-def test_settings_outside_their_range_are_refused(make, message):
-    with pytest.raises(ValueError, match=message):
-        make(parameters())
 
 
 # --- schedules and batches
@@ -287,8 +331,6 @@ def test_without_an_anneal_the_rate_ends_at_zero():
     settings = {"peak": 1.0, "num_steps": 10, "warmup_steps": 2, "final": 0.1}
     assert optim.warmup_cosine_anneal(10, anneal_steps=0, **settings) == 0
     assert optim.warmup_cosine_anneal(9, anneal_steps=0, **settings) > 0.1
-    with pytest.raises(ValueError, match="anneal_steps must be 0 or greater"):
-        optim.warmup_cosine_anneal(1, anneal_steps=-1, **settings)
 
 
 def test_the_405b_batch_ramp():
@@ -297,10 +339,6 @@ def test_the_405b_batch_ramp():
     ]
     assert sizes == [2**22, 2**22, 2**23, 2**23, 2**24, 2**24]
     assert optim.num_steps_for(15.6e12) == 61 + 342_101 + 758_767
-    with pytest.raises(ValueError, match="no stage has begun"):
-        optim.batch_at(-1)
-    with pytest.raises(ValueError, match="tokens must be 0 or greater"):
-        optim.num_steps_for(-1)
 
 
 @given(
@@ -327,8 +365,6 @@ def test_rates_for_other_batches():
     assert optim.rate_for_batch(rule="sqrt", **settings) == 4e-4
     with pytest.raises(Exception, match="rule"):
         optim.rate_for_batch(rule="cubic", **settings)
-    with pytest.raises(ValueError, match="new_batch must be above 0"):
-        optim.rate_for_batch(1e-3, batch=1, new_batch=0, rule="sqrt")
 
 
 def bowl(curvature=2.0):
@@ -357,12 +393,3 @@ def test_a_range_test_smooths_and_reaches_the_end():
     assert found.smoothed == pytest.approx([4.0, 8 / 3, (4 / 8 + 2 / 4 + 1 / 2) / (7 / 8)])
     assert not found.diverged
     assert found.lowest_rate == pytest.approx(10.0)
-
-
-def test_bad_range_tests_are_refused():
-    with pytest.raises(ValueError, match=r"high must be above 1\.0"):
-        optim.range_test(bowl(), low=1.0, high=0.5, num_steps=5)
-    with pytest.raises(ValueError, match="num_steps must be 2"):
-        optim.range_test(bowl(), low=1.0, high=2.0, num_steps=1)
-    with pytest.raises(ValueError, match="before the first update"):
-        optim.range_test(lambda _: math.nan, low=1.0, high=2.0, num_steps=5)

@@ -12,7 +12,7 @@ from llmcourse import loss, model
 from llmcourse.base import checks, runtime
 from llmcourse.model import attention, ops
 from llmcourse.optim import precision
-from llmcourse.optim.precision import BF16, E2M1, E4M3, E5M2, FP16, FP32, FloatFormat
+from llmcourse.optim.precision import BF16, E2M1, E4M3, E5M2, FP16, FP32
 
 TORCH = {
     "bf16": torch.bfloat16,
@@ -164,28 +164,8 @@ def test_the_average_notices_rounding_to_the_nearest():
     assert abs(float(precision.round_to(x, BF16).double().mean()) - float(x[0])) > 1e-3
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"exponent_bits": 9}, "exponent_bits must be at most 8, got 9"),
-        ({"mantissa_bits": 0}, "mantissa_bits must be 1 or greater"),
-        ({"bias": 0}, "bias must be 1 or greater"),
-        ({"has_infinity": False}, "has no infinity"),
-        ({"has_nan": False}, "has an infinity, and so it has a NaN"),
-    ],
-)
-def test_impossible_formats_are_refused(changes, message):
-    settings = {"name": "x", "exponent_bits": 4, "mantissa_bits": 3, "bias": 7} | changes
-    with pytest.raises(ValueError, match=message):
-        FloatFormat(**settings)
-
-
 def test_bits_are_those_of_float32_alone():
     assert precision.bits_of(torch.tensor([1.0, -0.0])).tolist() == [0x3F800000, 0x80000000]
-    with pytest.raises(ValueError, match="float32"):
-        precision.encode(torch.zeros(2, dtype=torch.float64), BF16)
-    with pytest.raises(ValueError, match="8 bits, got 256"):
-        E4M3.value(256)
 
 
 # --- four bits, which torch cannot cast to
@@ -222,8 +202,6 @@ def test_four_bits_round_as_a_table_of_their_fifteen_numbers_says():
     assert [E2M1.value(code) for code in range(16)] == values
     assert (E2M1.largest, E2M1.smallest_normal, E2M1.smallest) == (6, 1, 0.5)
     assert precision.round_to(torch.tensor([-math.inf]), E2M1).tolist() == [-6]
-    with pytest.raises(ValueError, match="e2m1 has no NaN"):
-        precision.encode(torch.tensor([math.nan]), E2M1)
 
 
 # --- scales
@@ -291,14 +269,6 @@ def test_a_scaler_used_in_another_order_is_refused():
     scaler.unscale([])
     with pytest.raises(RuntimeError, match="twice"):
         scaler.unscale([])
-    for settings, message in (
-        ({"scale": 0.0}, "scale must be above 0"),
-        ({"growth": 1.0}, "growth must be above 1"),
-        ({"backoff": 1.0}, "backoff must be below 1"),
-        ({"growth_interval": 0}, "growth_interval"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            precision.LossScaler(**settings)
 
 
 BLOCKS = [None, 4, 32, (4, 16)]
@@ -426,17 +396,9 @@ def test_blocks_protect_small_numbers_from_a_large_one():
     assert checks.relative_error(blocks[:, rest], x[:, rest]) < 0.07
 
 
-def test_zeros_need_no_scale_and_bad_input_is_refused():
+def test_zeros_need_no_scale():
     zeros = precision.quantize(torch.zeros(2, 8), E4M3, block=4)
     assert torch.equal(zeros.numbers(), torch.zeros(2, 8))
-    with pytest.raises(ValueError, match="must divide the last axis of"):
-        precision.quantize(torch.ones(2, 6), E4M3, block=4)
-    with pytest.raises(ValueError, match="must divide the last axes of"):
-        precision.quantize(torch.ones(2, 6), E4M3, block=(4, 2))
-    with pytest.raises(ValueError, match="must divide the last axis of"):
-        precision.quantize(torch.ones(()), E4M3, block=1)
-    with pytest.raises(ValueError, match="not finite"):
-        precision.quantize(torch.tensor([1.0, math.nan]), E4M3)
 
 
 # --- master weights

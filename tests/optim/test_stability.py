@@ -65,19 +65,6 @@ def test_what_is_not_finite_is_said_at_once_and_not_remembered(value):
     assert not detector.values
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"window": 2}, "window must be 3 or greater"),
-        ({"factor": 0}, "factor must be above 0"),
-        ({"least_rise": -1}, "least_rise must be 0 or greater"),
-    ],
-)
-def test_impossible_detectors_are_refused(settings, message):
-    with pytest.raises(ValueError, match=message):
-        SpikeDetector(**settings)
-
-
 # --- going back
 
 
@@ -121,15 +108,6 @@ def test_the_state_of_the_older_snapshot_comes_back_exactly():
         layer.weight.grad, layer.bias.grad = torch.ones(1, 3), torch.ones(1)
         optimizer.step()
     assert guard[0].rewinds == [(11, 4), (11, 4)]
-
-
-def test_going_back_needs_a_snapshot():
-    layer = torch.nn.Linear(2, 1)
-    guard = SkipAndRewind(layer, torch.optim.SGD(layer.parameters(), lr=1.0))
-    with pytest.raises(ValueError, match="no snapshot"):
-        guard.rewind(3)
-    with pytest.raises(ValueError, match="every must be 1 or greater"):
-        SkipAndRewind(layer, torch.optim.SGD(layer.parameters(), lr=1.0), every=0)
 
 
 # --- the first bad number
@@ -228,8 +206,6 @@ def test_a_cap_bends_and_never_exceeds():
     assert bent.tolist() == pytest.approx(by_hand, rel=1e-12)
     bent.sum().backward()
     assert x.grad.tolist() == pytest.approx([1 / math.cosh(v / 50) ** 2 for v in x.tolist()])
-    with pytest.raises(ValueError, match="cap must be above 0"):
-        soft_cap(x, 0)
 
 
 @pytest.mark.parametrize("num_kv_heads", [4, 2])
@@ -255,15 +231,6 @@ def test_a_clipped_head_ends_at_tau_and_the_others_stay(num_kv_heads):
     assert changed_k == (changed_q if num_kv_heads == 4 else [False, False])
     if num_kv_heads == 4:
         assert torch.allclose(attention.w_k.view(4, -1)[0], first["w_k"].view(4, -1)[0] / 2)
-
-
-def test_impossible_clips_are_refused():
-    w = torch.ones(8, 3)
-    for heads, keys, match in ((3, w, "3 heads do not divide 8 rows"), (2, w[:3], "and 3 of keys")):
-        with pytest.raises(ValueError, match=match):
-            qk_clip(w, keys, torch.ones(heads), 1.0)
-    with pytest.raises(ValueError, match="tau must be above 0"):
-        qk_clip(w, w, torch.ones(2), 0)
 
 
 def test_the_largest_scores_are_those_that_attention_sees():

@@ -26,11 +26,11 @@ def run(request, pools):
     """
     name = getattr(request.module, "AXIS", "dp")
 
-    def run(num_ranks, fn, *args, **settings):
+    def run(num_ranks, fn, *args, mutant=None, **settings):
         mesh = {name: num_ranks}
-        if num_ranks == 1:
+        if num_ranks == 1 and not mutant:
             return [plain(fn(world.Rank(0, mesh, messages=[]), *args, **settings))]
-        return pools(num_ranks, mesh).run(fn, *args, **settings)
+        return pools(num_ranks, mesh).run(fn, *args, mutant=mutant, **settings)
 
     return run
 

@@ -51,18 +51,25 @@ class Ranks:
     def __init__(self, pool: world.Pool, mesh: dict[str, int]) -> None:
         self.pool, self.mesh = pool, mesh
 
-    def run(self, fn: Callable[..., Any], *args: Any, **settings: Any) -> world.Results:
-        """Let every rank call ``fn(rank, *args, **settings)`` as if its process had just begun."""
-        return self.pool.run(_clean_run, fn, self.mesh, args, settings)
+    def run(
+        self, fn: Callable[..., Any], *args: Any, mutant: str | None = None, **settings: Any
+    ) -> world.Results:
+        """Let every rank call ``fn(rank, *args, **settings)`` as if its process had just begun.
+
+        With a mutant, one of ``MUTANTS`` of the function's module is in force while it runs.
+        """
+        return self.pool.run(_clean_run, fn, self.mesh, args, settings, mutant=mutant)
 
 
-def _clean_run(rank: world.Rank, fn, mesh, args, settings) -> Any:
+def _clean_run(rank: world.Rank, fn, mesh, args, settings, *, mutant) -> Any:
     """Forget what earlier programs have left behind, and run one on a mesh of its own."""
     State.of_this_process().restore()
     whereabouts = rank.world._whereabouts
     whereabouts.write(f"in {getattr(fn, '__name__', 'its function')}")
     here = world.Rank(rank.index, mesh, messages=rank.messages, whereabouts=whereabouts)
-    return fn(here, *args, **settings)
+    broken = sys.modules[fn.__module__].MUTANTS[mutant]() if mutant else contextlib.nullcontext()
+    with broken:
+        return fn(here, *args, **settings)
 
 
 class State:

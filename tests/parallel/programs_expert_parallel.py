@@ -67,7 +67,7 @@ def layer(case: str, num_ranks: int, dtype: str) -> dict[str, Any]:
 
 def whole_experts(weights: dict[str, Tensor]) -> Experts:
     """Return all experts, with these weights."""
-    given = Experts(NUM_EXPERTS, WIDTH, HIDDEN).to(weights["w_up"].dtype)
+    given = Experts(NUM_EXPERTS, WIDTH, HIDDEN, generator=None).to(weights["w_up"].dtype)
     given.load_state_dict(weights)
     return given
 
@@ -94,16 +94,15 @@ def layer_alone(case: str, num_ranks: int, dtype: str) -> dict[str, Any]:
     }
 
 
-def layer_on_ranks(rank, case: str, dtype: str, mutant: str | None = None) -> dict[str, Any]:
+def layer_on_ranks(rank, case: str, dtype: str) -> dict[str, Any]:
     """Do the same with the experts of this rank; return what it has, and the bytes it sent."""
     axis = rank.axis("ep")
     given = layer(case, axis.size, dtype)
-    with MUTANTS[mutant]() if mutant else contextlib.nullcontext():
-        mine = expert_parallel.ParallelExperts(whole_experts(given["weights"]), axis)
-        x = given["rows"][axis.index].clone().requires_grad_()
-        before = axis.sent_bytes
-        y = mine(x, given["counts"][axis.index])
-        (y * given["drows"][axis.index]).sum().backward()
+    mine = expert_parallel.ParallelExperts(whole_experts(given["weights"]), axis)
+    x = given["rows"][axis.index].clone().requires_grad_()
+    before = axis.sent_bytes
+    y = mine(x, given["counts"][axis.index])
+    (y * given["drows"][axis.index]).sum().backward()
     gradients = {name: p.grad for name, p in mine.named_parameters()}
     return {
         "out": y.detach(),
@@ -205,31 +204,29 @@ def on_ranks(
     dtype: str,
     *,
     steps: int = 3,
-    mutant: str | None = None,
     again: str | None = None,
     **settings: Any,
 ) -> dict[str, Any]:
     """Train the same model with experts on ranks; return what this rank has."""
     axis = rank.axis("ep")
-    with MUTANTS[mutant]() if mutant else contextlib.nullcontext():
-        model = model_of(dtype, **settings)
-        expert_parallel.shard_experts(model, axis)
-        optimizer = optim.AdamW(model.parameters(), **SETTINGS)
-        losses, gradients, sent = [], [], []
-        for step in range(steps):
-            before = axis.sent_bytes
-            with recomputed(model, again) if again else contextlib.nullcontext():
-                value = loss_of(model, *share(step, axis.index))
-                value.backward()
-            sent.append(axis.sent_bytes - before)
-            expert_parallel.sync_gradients(model, axis)
-            losses.append(float(value.detach()))
-            without = [n for n, p in model.named_parameters() if p.grad is None]
-            gradients.append(
-                {n: p.grad.clone() for n, p in model.named_parameters() if n not in without}
-            )
-            optimizer.step()
-            optimizer.zero_grad()
+    model = model_of(dtype, **settings)
+    expert_parallel.shard_experts(model, axis)
+    optimizer = optim.AdamW(model.parameters(), **SETTINGS)
+    losses, gradients, sent = [], [], []
+    for step in range(steps):
+        before = axis.sent_bytes
+        with recomputed(model, again) if again else contextlib.nullcontext():
+            value = loss_of(model, *share(step, axis.index))
+            value.backward()
+        sent.append(axis.sent_bytes - before)
+        expert_parallel.sync_gradients(model, axis)
+        losses.append(float(value.detach()))
+        without = [n for n, p in model.named_parameters() if p.grad is None]
+        gradients.append(
+            {n: p.grad.clone() for n, p in model.named_parameters() if n not in without}
+        )
+        optimizer.step()
+        optimizer.zero_grad()
     routings: list[Routing] = []
     model(share(steps - 1, axis.index)[0], routings=routings)
     chosen = [each.experts_NK for each in routings]

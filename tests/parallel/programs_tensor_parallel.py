@@ -100,22 +100,20 @@ def follow(
     *,
     sequence_parallel: bool = False,
     replicate_kv: bool = False,
-    mutant: str | None = None,
 ) -> Trace:
     """Train as `alone` does, cut among the ranks."""
     axis = rank.axis("dp")
-    with MUTANTS[mutant]() if mutant else contextlib.nullcontext():
-        model = tp.shard(
-            made(name, getattr(torch, dtype)),
-            axis,
-            sequence_parallel=sequence_parallel,
-            replicate_kv=replicate_kv,
-        )
+    model = tp.shard(
+        made(name, getattr(torch, dtype)),
+        axis,
+        sequence_parallel=sequence_parallel,
+        replicate_kv=replicate_kv,
+    )
 
-        def loss_of(logits: Tensor, targets: Tensor) -> Tensor:
-            return tp.cross_entropy(logits, targets, axis)
+    def loss_of(logits: Tensor, targets: Tensor) -> Tensor:
+        return tp.cross_entropy(logits, targets, axis)
 
-        return trained(model, steps, loss_of, lambda: sharding.sync(model, axis))
+    return trained(model, steps, loss_of, lambda: sharding.sync(model, axis))
 
 
 def trained(model, steps, loss_of, sync) -> Trace:
@@ -272,15 +270,14 @@ def sent(rank, name: str, *, sequence_parallel: bool, replicate_kv: bool) -> int
     return axis.sent_bytes - before
 
 
-def losses_of(rank, dtype: str, mutant: str | None = None) -> dict[str, Tensor]:
+def losses_of(rank, dtype: str) -> dict[str, Tensor]:
     """Return the loss of every token, and the gradient of its logits under random weights."""
     axis = rank.axis("dp")
-    with MUTANTS[mutant]() if mutant else contextlib.nullcontext():
-        logits, targets, weights = loss_inputs(getattr(torch, dtype))
-        logits = logits.chunk(axis.size, dim=-1)[axis.index].clone().requires_grad_()
-        losses = tp.token_losses(logits, targets, axis)
-        (losses * weights).sum().backward()
-        return {"losses": losses.detach(), "dlogits": logits.grad}
+    logits, targets, weights = loss_inputs(getattr(torch, dtype))
+    logits = logits.chunk(axis.size, dim=-1)[axis.index].clone().requires_grad_()
+    losses = tp.token_losses(logits, targets, axis)
+    (losses * weights).sum().backward()
+    return {"losses": losses.detach(), "dlogits": logits.grad}
 
 
 def loss_inputs(dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
@@ -307,21 +304,20 @@ def mlp_inputs() -> list[Tensor]:
     return [torch.randn(s, generator=generator, dtype=torch.float64) for s in shapes]
 
 
-def our_mlp(rank, *, sequence_parallel: bool = False, mutant: str | None = None) -> list[Tensor]:
+def our_mlp(rank, *, sequence_parallel: bool = False) -> list[Tensor]:
     """Return an MLP's output, whole or this rank's time, and gradients joined over the ranks."""
     axis = rank.axis("dp")
-    with MUTANTS[mutant]() if mutant else contextlib.nullcontext():
-        x, w_up, b_up, w_down, b_down, dy = mlp_inputs()
-        mine = [x, w_up.chunk(axis.size)[axis.index], b_up.chunk(axis.size)[axis.index]]
-        mine += [w_down.chunk(axis.size, dim=1)[axis.index], b_down]
-        if sequence_parallel:
-            mine[0], dy = (t.chunk(axis.size, dim=1)[axis.index] for t in (x, dy))
-        mine = [t.clone().requires_grad_() for t in mine]
-        settings = {"sequence_parallel": sequence_parallel}
-        up = F.linear(layers.entered(mine[0], axis, **settings), mine[1], mine[2])
-        y = layers.left(F.linear(up.relu(), mine[3]), axis, **settings) + mine[4]
-        (y * dy).sum().backward()
-        return [y.detach(), *(t.grad for t in mine)]
+    x, w_up, b_up, w_down, b_down, dy = mlp_inputs()
+    mine = [x, w_up.chunk(axis.size)[axis.index], b_up.chunk(axis.size)[axis.index]]
+    mine += [w_down.chunk(axis.size, dim=1)[axis.index], b_down]
+    if sequence_parallel:
+        mine[0], dy = (t.chunk(axis.size, dim=1)[axis.index] for t in (x, dy))
+    mine = [t.clone().requires_grad_() for t in mine]
+    settings = {"sequence_parallel": sequence_parallel}
+    up = F.linear(layers.entered(mine[0], axis, **settings), mine[1], mine[2])
+    y = layers.left(F.linear(up.relu(), mine[3]), axis, **settings) + mine[4]
+    (y * dy).sum().backward()
+    return [y.detach(), *(t.grad for t in mine)]
 
 
 def torchs_mlp(rank) -> list[Tensor]:

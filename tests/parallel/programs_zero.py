@@ -151,7 +151,6 @@ def follow(
     again: str | None = None,
     between: str | None = None,
     start: Trace | None = None,
-    mutant: str | None = None,
     **settings: Any,
 ) -> Trace:
     """Train as `alone` does, with one of the stages, each rank on its own batches.
@@ -169,42 +168,40 @@ def follow(
         again: what to compute again in backward.
         between: what to do before each step, one of `BETWEEN`.
         start: where to go on from.
-        mutant: what to break.
         settings: of ZeroOptimizer or FullyShardedModel.
     """
     nothing = contextlib.nullcontext()
-    with MUTANTS[mutant]() if mutant else nothing:
-        model = made(name, seed=rank.index)
-        before = nn.utils.parameters_to_vector(model.parameters()).detach()
-        if start is not None:
-            model.load_state_dict(tensors(start.parameters[-1]), strict=False)
-        run, chosen = wrapped(model, rank.axis("dp"), stage, optimizer=optimizer, **settings)
-        synced = run if stage == 3 else chosen
-        if start is not None and stage == 3:
-            run.load_full_optimizer_state(chosen, tensors(start.optimizer))
-        elif start is not None:
-            chosen.load_full_state_dict(tensors(start.optimizer))
-        parameters, norms = [], []
-        for step in range(steps):
-            if between is not None:
-                BETWEEN[between](run)
-                chosen.zero_grad()
-            for micro in range(num_micro):
-                last = micro == num_micro - 1
-                with (
-                    recomputed(model, again) if again else nothing,
-                    synced.no_sync() if keep and not last else nothing,
-                ):
-                    loss_of(run, step, rank.index, micro).backward()
-                if stage < 3 and (last or not keep):
-                    chosen.sync()
-            if clip is not None:
-                norms.append(synced.clip_grad_norm(clip))
-            chosen.step()
+    model = made(name, seed=rank.index)
+    before = nn.utils.parameters_to_vector(model.parameters()).detach()
+    if start is not None:
+        model.load_state_dict(tensors(start.parameters[-1]), strict=False)
+    run, chosen = wrapped(model, rank.axis("dp"), stage, optimizer=optimizer, **settings)
+    synced = run if stage == 3 else chosen
+    if start is not None and stage == 3:
+        run.load_full_optimizer_state(chosen, tensors(start.optimizer))
+    elif start is not None:
+        chosen.load_full_state_dict(tensors(start.optimizer))
+    parameters, norms = [], []
+    for step in range(steps):
+        if between is not None:
+            BETWEEN[between](run)
             chosen.zero_grad()
-            parameters.append(full_parameters(run))
-        state = run.full_optimizer_state(chosen) if stage == 3 else chosen.full_state_dict()
-        return Trace(parameters, state, norms, before)
+        for micro in range(num_micro):
+            last = micro == num_micro - 1
+            with (
+                recomputed(model, again) if again else nothing,
+                synced.no_sync() if keep and not last else nothing,
+            ):
+                loss_of(run, step, rank.index, micro).backward()
+            if stage < 3 and (last or not keep):
+                chosen.sync()
+        if clip is not None:
+            norms.append(synced.clip_grad_norm(clip))
+        chosen.step()
+        chosen.zero_grad()
+        parameters.append(full_parameters(run))
+    state = run.full_optimizer_state(chosen) if stage == 3 else chosen.full_state_dict()
+    return Trace(parameters, state, norms, before)
 
 
 def scheduled(rank, steps: int = 6) -> tuple[list[float], np.ndarray]:
@@ -400,23 +397,20 @@ def sent(rank, name: str, stage: int, **settings: Any) -> tuple[int, int]:
     return axis.sent_bytes - before, num_parameters
 
 
-def kept(rank, stage: int, mutant: str | None = None, **settings: Any) -> tuple[int, int]:
+def kept(rank, stage: int, **settings: Any) -> tuple[int, int]:
     """Return the bytes of all tensors there are after `sync` of a second step, and parameters."""
     before = live_bytes()
-    with MUTANTS[mutant]() if mutant else contextlib.nullcontext():
-        model = nn.Sequential(
-            *(layer for _ in range(5) for layer in (nn.Linear(13, 13), nn.Tanh()))
-        )
-        num_parameters = sum(p.numel() for p in model.parameters())
-        run, chosen = wrapped(model, rank.axis("dp"), stage, **settings)
-        for step in range(2):
-            chosen.zero_grad()
-            run(torch.ones(2, 13)).square().mean().backward()
-            if stage < 3:
-                chosen.sync()
-            if step == 0:
-                chosen.step()
-        return live_bytes() - before, num_parameters
+    model = nn.Sequential(*(layer for _ in range(5) for layer in (nn.Linear(13, 13), nn.Tanh())))
+    num_parameters = sum(p.numel() for p in model.parameters())
+    run, chosen = wrapped(model, rank.axis("dp"), stage, **settings)
+    for step in range(2):
+        chosen.zero_grad()
+        run(torch.ones(2, 13)).square().mean().backward()
+        if stage < 3:
+            chosen.sync()
+        if step == 0:
+            chosen.step()
+    return live_bytes() - before, num_parameters
 
 
 def live_bytes() -> int:
@@ -431,23 +425,22 @@ def live_bytes() -> int:
     return sum(storage.nbytes() for storage in storages.values())
 
 
-def peak(rank, stage: int, mutant: str | None = None, **settings: Any) -> tuple[int, int, int]:
+def peak(rank, stage: int, **settings: Any) -> tuple[int, int, int]:
     """Return the most bytes of a second forward and backward, above what was there before.
 
     And the bytes of a unit and their number.
     """
-    with MUTANTS[mutant]() if mutant else contextlib.nullcontext():
-        model = nn.Sequential(*(nn.Linear(64, 64) for _ in range(16)))
-        unit_bytes = sum(p.nbytes for p in model[0].parameters())
-        settings |= {"units": list(model)} if stage == 3 else {}
-        run, chosen = wrapped(model, rank.axis("dp"), stage, **settings)
-        x = torch.ones(1, 64)
-        for _ in range(2):
-            with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recorded:
-                run(x).square().mean().backward()
-                if stage < 3:
-                    chosen.sync()
-            chosen.zero_grad()
+    model = nn.Sequential(*(nn.Linear(64, 64) for _ in range(16)))
+    unit_bytes = sum(p.nbytes for p in model[0].parameters())
+    settings |= {"units": list(model)} if stage == 3 else {}
+    run, chosen = wrapped(model, rank.axis("dp"), stage, **settings)
+    x = torch.ones(1, 64)
+    for _ in range(2):
+        with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recorded:
+            run(x).square().mean().backward()
+            if stage < 3:
+                chosen.sync()
+        chosen.zero_grad()
     events = [e for e in recorded.profiler.kineto_results.events() if e.name() == "[memory]"]
     live = most = 0
     for event in sorted(events, key=lambda e: e.start_ns()):

@@ -283,7 +283,7 @@ def test_a_broken_loss_is_noticed(run, mutant):
     logits, targets, weights = programs.loss_inputs(torch.float64)
     logits.requires_grad_()
     (token_losses(logits, targets) * weights).sum().backward()
-    ranks = run(2, programs.losses_of, "float64", mutant)
+    ranks = run(2, programs.losses_of, "float64", mutant=mutant)
     ours = np.concatenate([r["dlogits"] for r in ranks], axis=-1)
     assert not error(ours, logits.grad) <= bound_of("float64")
 

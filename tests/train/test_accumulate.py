@@ -1,6 +1,5 @@
 """train --accumulate and --batch_ramp: a big batch in pieces, and batches that grow."""
 
-import json
 from dataclasses import replace
 
 import pytest
@@ -9,20 +8,12 @@ import torch
 from llmcourse import loss, train
 from llmcourse.model import PRESETS, Transformer
 from llmcourse.optim import AdamW
-from llmcourse.train import __main__ as command_line
 from llmcourse.train import phases
 from llmcourse.train.layouts import Batch, Layout
 from llmcourse.train.run import save
+from tests.train.runs import WORDS, command, losses, metrics, weights
 
 IGNORED = loss.IGNORE_INDEX
-
-
-@pytest.fixture(scope="module")
-def config():
-    """Eight steps of the smallest model, on batches of 8."""
-    tiny = train.PRESETS["tiny"]()
-    settings = {"steps": 8, "warmup_steps": 2, "validate_every": 0, "checkpoint_every": 3}
-    return replace(tiny, **settings, sample_tokens=5)
 
 
 @pytest.fixture(scope="module")
@@ -146,16 +137,11 @@ def test_no_more_than_one_micro_batch_is_kept_at_a_time(config, batch):
     assert most[4] < 0.45 * most[1]  # weights, which do not shrink, are saved too
 
 
-def weights(run):
-    return [p.detach().clone() for p in run.model.parameters()]
-
-
 def test_a_run_in_micro_batches_is_the_run_in_one(config, tmp_path):
     one = train.fit(train.start(config, tmp_path / "one"))
     four = train.fit(train.start(replace(config, accumulate=4), tmp_path / "four"))
-    losses = [[r.loss for r in result.reports] for result in (one, four)]
-    assert losses[1] == pytest.approx(losses[0], rel=1e-5)
-    assert losses[1] != losses[0]  # additions in another order
+    assert losses(four) == pytest.approx(losses(one), rel=1e-5)
+    assert losses(four) != losses(one)  # additions in another order
     norms = [[r.gradient_norm for r in result.reports] for result in (one, four)]
     assert norms[1] == pytest.approx(norms[0], rel=1e-4)
 
@@ -166,9 +152,8 @@ def test_a_run_may_go_on_in_other_micro_batches(config, tmp_path):
     for _ in range(3):
         phases.step(run)
     assert command("--resume", tmp_path / "run", "--accumulate", "4") == 0
-    rows = (tmp_path / "run/metrics.jsonl").read_text().splitlines()
-    losses = [json.loads(line)["loss"] for line in rows]
-    assert losses == pytest.approx([r.loss for r in one.reports][3:], rel=1e-5)
+    found = [row["loss"] for row in metrics(tmp_path / "run")]
+    assert found == pytest.approx(losses(one)[3:], rel=1e-5)
 
 
 RAMP = "0:2,3:4,6:8"
@@ -190,7 +175,7 @@ def test_a_ramp_reads_more_at_each_change_and_resumes_to_the_same_bits(config, t
         run = train.resume(tmp_path / "run")
         assert run.steps_done == stop
     train.fit(run)
-    assert all(map(torch.equal, weights(whole), weights(run)))
+    assert weights(whole) == weights(run)
 
 
 def test_tokens_per_second_count_the_tokens_of_the_step(config, tmp_path):
@@ -202,43 +187,11 @@ def test_tokens_per_second_count_the_tokens_of_the_step(config, tmp_path):
     assert seen == [n * config.model.context_length for n in (2, 2, 2, 2, 4, 4, 4, 8)]
 
 
-WORDS = ["--preset", "tiny", "--steps", "6", "--warmup_steps", "2", "--validate_every", "0"]
-WORDS += ["--checkpoint_every", "0", "--sample_tokens", "5"]
-
-
-def command(*arguments):
-    return command_line.main([str(word) for word in arguments])
-
-
 def test_the_command_takes_the_first_batch_from_the_ramp(tmp_path, capfd):
     words = ["--batch_ramp", "0:4,2:8", "--accumulate", "2", "--ranks", "2"]
     assert command(*WORDS, *words, "--out", tmp_path / "run") == 0
     assert "batch_size: 4" in capfd.readouterr().out
-    rows = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
+    rows = metrics(tmp_path / "run")
     assert command(*WORDS, *words[:2], "--out", tmp_path / "alone") == 0
-    alone = [json.loads(x) for x in (tmp_path / "alone/metrics.jsonl").read_text().splitlines()]
-    assert [r["loss"] for r in rows] == pytest.approx([r["loss"] for r in alone], rel=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["--accumulate", "0"], "accumulate must be 1 or greater"),
-        (["--accumulate", "3"], "8 sequences of a rank cannot be cut into 3 equal micro-batches"),
-        (["--accumulate", "8", "--ranks", "2"], "4 sequences of a rank cannot be cut into 8"),
-        (["--accumulate", "2", "--mesh", "dp=2"], "takes its micro-batches from micro_batches"),
-        (["--batch_ramp", "0:8,3:4"], "goes up in steps and in sequences"),
-        (["--batch_ramp", "0:8,6:16"], "changes at step 6, the run ends after 6"),
-        (["--batch_ramp", "2:8"], "begins at step 0, not at 2"),
-        (["--batch_ramp", "0:8,x:16"], "'x:16' is no stage"),
-        (["--batch_ramp", "0:4", "--batch_size", "8"], "begins with 4 sequences, batch_size is 8"),
-        (["--batch_ramp", "0:4,2:6", "--ranks", "4"], "batch_ramp = 6 sequences cannot be shared"),
-        (["--batch_ramp", "0:4,2:6", "--accumulate", "4"], "6 sequences of a rank cannot be cut"),
-        (["--batch_ramp", "0:4,2:8", "--mesh", "dp=2"], "with mesh every step has batch_size"),
-        (["--batch_ramp", "0:4,2:90000"], "too few for a global batch of 90000"),
-    ],
-)
-def test_what_cannot_be_accumulated_or_ramped_is_said_in_a_line(words, said, tmp_path, capfd):
-    assert command(*WORDS, *words, "--out", tmp_path / "run") == 2
-    (line,) = capfd.readouterr().err.splitlines()
-    assert said in line
+    alone = [row["loss"] for row in metrics(tmp_path / "alone")]
+    assert [row["loss"] for row in rows] == pytest.approx(alone, rel=1e-5)

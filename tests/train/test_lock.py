@@ -11,20 +11,20 @@ import sys
 
 import psutil
 import pytest
-from test_signals import (
+
+from llmcourse import train
+from llmcourse.train import lock
+from tests.train.runs import (
     LONG,
     TORCHRUN,
     TRAIN,
     children,
+    command,
     saved_step,
     started,
     steps_in,
     wait_for_steps,
 )
-
-from llmcourse import train
-from llmcourse.train import __main__ as command_line
-from llmcourse.train import lock
 
 RUNS = {
     "one process": TRAIN,
@@ -33,9 +33,9 @@ RUNS = {
 }
 
 
-def refusal_of(command):
+def refusal_of(words):
     """What a command that is refused says."""
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode != 0
     (line,) = {each for each in done.stderr.splitlines() if "is in use by" in each}
     return line
@@ -80,8 +80,7 @@ def test_the_lock_of_a_dead_process_is_in_nobodys_way(tmp_path):
         run.kill()
         run.communicate()
     assert (folder / lock.LOCK).read_text().startswith(f"process {run.pid} on ")
-    steps = str(saved_step(folder) + 10)
-    assert command_line.main(["--resume", str(folder), "--steps", steps]) == 0
+    assert command("--resume", folder, "--steps", saved_step(folder) + 10) == 0
 
 
 def test_a_process_may_ask_twice_and_lets_go_when_it_is_done(tmp_path):
@@ -100,9 +99,8 @@ def test_a_process_may_ask_twice_and_lets_go_when_it_is_done(tmp_path):
         assert not is_free()
     assert is_free()
     with lock.locked(tmp_path):
-        assert (tmp_path / lock.LOCK).read_text() == (
-            f"process {os.getpid()} on {socket.gethostname()}\n"
-        )
+        expected = f"process {os.getpid()} on {socket.gethostname()}\n"
+        assert (tmp_path / lock.LOCK).read_text() == expected
 
 
 @pytest.mark.parametrize("number", [errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP])

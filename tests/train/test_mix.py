@@ -1,6 +1,5 @@
 """train --mix: several prepared sources in exact shares, annealed, resumed, on one rank or two."""
 
-import json
 import math
 from collections import Counter
 from dataclasses import replace
@@ -12,10 +11,12 @@ from llmcourse import train
 from llmcourse.data import prepare_text
 from llmcourse.data.corpus import END_OF_TEXT, stories
 from llmcourse.data.mixture import MixedBatches
-from llmcourse.train import __main__ as command_line
 from llmcourse.train.export import folder as exporting
+from tests.train.runs import TINY, command, metrics, refused, weights
+from tests.train.runs import WORDS as SHORT_WORDS
 
 MIX, ANNEAL = "stories=0.5,sums=0.3,letters=0.2", "4:sums=0.25,letters=0.75"
+WORDS = [*SHORT_WORDS, "--batch_size", "10"]
 
 
 def sums(count):
@@ -46,14 +47,13 @@ def data(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def config(data):
-    tiny = train.PRESETS["tiny"]()
     return replace(
-        tiny,
+        TINY,
         corpus="prepared",
         data=str(data),
         mix=MIX,
         anneal=ANNEAL,
-        model=replace(tiny.model, vocab_size=290),
+        model=replace(TINY.model, vocab_size=290),
         steps=8,
         batch_size=10,
         warmup_steps=2,
@@ -110,12 +110,8 @@ def test_validation_is_of_each_source_and_their_mean_by_the_first_shares(config,
         lengths += share * bytes_of[targets].mean()
     assert last.bits_per_byte == pytest.approx(mean / lengths / math.log(2), rel=1e-9)
 
-    rows = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
-    assert rows[-1]["validation_loss_letters"] == last.by_source["letters"]
-
-
-def weights(run):
-    return [p.detach().clone() for p in run.model.parameters()]
+    found = metrics(tmp_path / "run")[-1]["validation_loss_letters"]
+    assert found == last.by_source["letters"]
 
 
 def test_a_run_that_stopped_goes_on_to_the_same_bits_across_the_change(config, tmp_path):
@@ -126,7 +122,7 @@ def test_a_run_that_stopped_goes_on_to_the_same_bits_across_the_change(config, t
     resumed = train.resume(tmp_path / "run")
     assert resumed.steps_done == 3
     train.fit(resumed)
-    assert all(map(torch.equal, weights(whole), weights(resumed)))
+    assert weights(whole) == weights(resumed)
 
 
 def test_two_ranks_read_what_one_reads(config, tmp_path):
@@ -141,21 +137,13 @@ def test_two_ranks_read_what_one_reads(config, tmp_path):
         assert torch.equal(targets, torch.cat([half[1] for half in halves]))
 
 
-def command(*arguments):
-    return command_line.main([str(word) for word in arguments])
-
-
-WORDS = ["--preset", "tiny", "--steps", "6", "--warmup_steps", "2", "--validate_every", "0"]
-WORDS += ["--checkpoint_every", "0", "--sample_tokens", "5", "--batch_size", "10"]
-
-
 @pytest.mark.parametrize("extra", [[], ["--ranks", "2"], ["--mesh", "dp=2"]])
 def test_the_command_mixes_on_ranks_and_on_a_mesh(data, tmp_path, capfd, extra):
     words = [*WORDS, "--data", data, "--mix", MIX, "--anneal", "3:letters=1"]
     assert command(*words, *extra, "--out", tmp_path / "run") == 0
     said = capfd.readouterr().out
     assert "epochs: stories" in said or extra
-    rows = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
+    rows = metrics(tmp_path / "run")
     assert len(rows) == 6
     assert {"validation_loss_stories", "validation_loss_sums"} <= rows[-1].keys()
 
@@ -178,9 +166,7 @@ def test_the_command_mixes_on_ranks_and_on_a_mesh(data, tmp_path, capfd, extra):
     ],
 )
 def test_what_cannot_be_mixed_is_said_in_a_line(data, tmp_path, capfd, words, said):
-    assert command(*WORDS, "--data", data, *words, "--out", tmp_path / "run") == 2
-    (line,) = capfd.readouterr().err.splitlines()
-    assert said in line
+    assert said in refused(capfd, *WORDS, "--data", data, *words, "--out", tmp_path / "run")
     assert not (tmp_path / "run" / "metrics.jsonl").exists()
 
 
@@ -197,15 +183,13 @@ def test_a_mixture_needs_prepared_text_one_tokenizer_and_enough_tokens(
     (tmp_path / "few.txt").write_text(END_OF_TEXT.join(["one two", "three four", "five"] * 2))
     (other / "stories").symlink_to(data / "stories")
     words = [*WORDS, "--data", other, "--mix", "stories=0.5,sums=0.5", "--out", tmp_path / "run"]
-    assert command(*words) == 2
-    (line,) = capfd.readouterr().err.splitlines()
+    line = refused(capfd, *words)
     assert "has another tokenizer than" in line
     assert "prepare it again with --tokenizer" in line
     tokenizer = data / "stories" / "tokenizer"
     prepare_text([tmp_path / "few.txt"], other / "few", tokenizer=tokenizer)
     words = [*WORDS, "--data", other, "--mix", "stories=0.5,few=0.5", "--out", tmp_path / "run2"]
-    assert command(*words) == 2
-    assert "few has" in capfd.readouterr().err
+    assert "few has" in refused(capfd, *words)
 
 
 def test_a_run_goes_on_with_its_own_sources_alone(config, data, tmp_path):

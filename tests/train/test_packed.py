@@ -6,12 +6,11 @@ import pytest
 import torch
 
 from llmcourse import loss, train
-from llmcourse.base import checks, runtime
+from llmcourse.base import checks
 from llmcourse.data.corpus import END_OF_TEXT
-from llmcourse.train import __main__ as command_line
 from llmcourse.train import phases
+from tests.train.runs import TINY, losses, weights
 
-TINY = train.PRESETS["tiny"]()
 PACKED = replace(TINY, order="packed", model=replace(TINY.model, context_length=96), steps=6)
 
 
@@ -104,9 +103,7 @@ def test_a_run_goes_on_as_if_it_had_not_ended(finished, tmp_path):
     run = train.start(PACKED, tmp_path / "run")
     train.fit(run, interrupted=lambda: run.steps_done == 4)
     resumed = train.fit(train.resume(tmp_path / "run")).run
-    assert runtime.fingerprint(resumed.model.state_dict()) == runtime.fingerprint(
-        finished.run.model.state_dict()
-    )
+    assert weights(resumed) == weights(finished.run)
 
 
 def test_what_is_validated_is_packed_too(finished):
@@ -128,7 +125,7 @@ def test_a_mesh_has_the_losses_of_one_process(mesh, finished, tmp_path):
     """Mutants seen to fail: rows times length as the normaliser, no mask on the stages."""
     config = replace(PACKED, mesh=mesh, **MESHES[mesh])
     found = train.fit_on_ranks(config, tmp_path / "run", timeout_s=120)
-    assert found.losses == pytest.approx([report.loss for report in finished.reports], rel=1e-5)
+    assert found.losses == pytest.approx(losses(finished), rel=1e-5)
     last = finished.validations[PACKED.steps].nats_per_token
     assert found.validations[PACKED.steps].nats_per_token == pytest.approx(last, rel=1e-5)
 
@@ -140,20 +137,6 @@ def test_ranks_train_what_one_process_does(parallel, finished, tmp_path):
     ranks = train.resume(tmp_path / "run").model.state_dict()
     for name, weight in finished.run.model.state_dict().items():
         assert checks.relative_error(ranks[name], weight) < 1e-5, name
-
-
-@pytest.mark.parametrize(
-    ("flags", "said"),
-    [
-        (["--mesh", "dp=2,cp=2"], "cp cuts rows where no document ends: leave out order = packed"),
-        (["--engine", "torch"], "order = packed is for engine = own: leave out either"),
-    ],
-)
-def test_what_cannot_be_packed_is_refused(flags, said, tmp_path, capsys):
-    flags = ["--preset", "tiny", "--order", "packed", "--out", str(tmp_path / "run"), *flags]
-    assert command_line.main(flags) == 2
-    assert said in capsys.readouterr().err
-    assert not (tmp_path / "run").exists()
 
 
 def test_tokens_without_an_end_of_documents_are_refused(tmp_path):

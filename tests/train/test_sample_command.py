@@ -1,5 +1,6 @@
 """llmcourse sample: what is streamed is what `generate` writes, and bad input is one line.
 
+
 A run is one of the preset tiny, of a few steps: about a second each; a process takes 3 seconds.
 """
 
@@ -20,16 +21,9 @@ from llmcourse.data.corpus import END_OF_TEXT
 from llmcourse.data.tokenizer import Tokenizer
 from llmcourse.model import generate
 from llmcourse.train import sampling
+from tests.train.runs import SHORT
 
-TINY = replace(
-    train.PRESETS["tiny"](),
-    steps=4,
-    warmup_steps=2,
-    validate_every=0,
-    checkpoint_every=2,
-    sample_tokens=30,
-)
-
+TINY = replace(SHORT, steps=4, checkpoint_every=2, sample_tokens=30)
 EXPERTS = replace(TINY.model, num_experts=3, experts_per_token=1, capacity_factor=0.4)
 """A model that drops tokens while it is trained, and only then."""
 
@@ -99,11 +93,7 @@ def test_the_text_is_that_of_generate(folder, loaded, capfd, flags, how):
 
 @pytest.mark.parametrize(
     "settings",
-    [
-        {"seed": 3},
-        {"without": "norm"},
-        {"model": EXPERTS, "learning_rate": 0.1},
-    ],
+    [{"seed": 3}, {"without": "norm"}, {"model": EXPERTS, "learning_rate": 0.1}],
     ids=lambda settings: next(iter(settings)),
 )
 def test_the_run_writes_as_it_does_while_it_is_trained(settings, tmp_path, capfd):

@@ -14,23 +14,15 @@ import pytest
 import torch
 
 from llmcourse import checkpoint, train
-from llmcourse.base import runtime
 from llmcourse.checkpoint import store
 from llmcourse.data import TokenShards, read_raw_tokens, write_shards
-from llmcourse.train import __main__ as command_line
 from llmcourse.train import saved as saving
+from tests.train.runs import SHORT, losses, metrics, refused, weights
 
 
 @pytest.fixture(scope="module")
 def config():
-    return replace(
-        train.PRESETS["tiny"](),
-        steps=6,
-        warmup_steps=2,
-        validate_every=0,
-        checkpoint_every=3,
-        sample_tokens=5,
-    )
+    return replace(SHORT, steps=6)
 
 
 @pytest.fixture(scope="module")
@@ -43,18 +35,6 @@ def whole(config, tmp_path_factory):
 def copied(whole, tmp_path):
     """A copy of its folder, to be damaged."""
     return shutil.copytree(whole.run.folder, tmp_path / "run")
-
-
-def said(arguments, capfd):
-    """The one line of a command that is refused."""
-    assert command_line.main([str(word) for word in arguments]) == 2
-    (line,) = capfd.readouterr().err.splitlines()
-    assert line.startswith("llmcourse train: ")
-    return line
-
-
-def weights(run):
-    return runtime.fingerprint(run.model.state_dict())
 
 
 # ---- from the beginning
@@ -71,26 +51,25 @@ def test_a_run_that_ended_before_its_first_checkpoint_goes_on_from_its_start(
     assert resumed.steps_done == 0
     result = train.fit(resumed)
     assert weights(result.run) == weights(whole.run)
-    assert [r.loss for r in result.reports] == [r.loss for r in whole.reports]
-    rows = (folder / "metrics.jsonl").read_text().splitlines()
-    assert [json.loads(row)["step"] for row in rows] == [1, 2, 3, 4, 5, 6]
+    assert losses(result) == losses(whole)
+    assert [row["step"] for row in metrics(folder)] == [1, 2, 3, 4, 5, 6]
 
 
 def test_ranks_go_on_from_the_start_too(config, whole, tmp_path):
     train.start(config, tmp_path / "run")
-    losses = train.resume_on_ranks(tmp_path / "run", ranks=2).losses
-    assert losses == pytest.approx([r.loss for r in whole.reports], rel=1e-5)
+    found = train.resume_on_ranks(tmp_path / "run", ranks=2).losses
+    assert found == pytest.approx(losses(whole), rel=1e-5)
 
 
 def test_checkpoints_of_which_none_is_intact_are_not_thrown_away(copied, capfd, caplog):
     for path in (copied / "checkpoints").iterdir():
         path.write_bytes(b"damaged")
-    assert "holds no intact checkpoint to resume from" in said(["--resume", copied], capfd)
+    assert "holds no intact checkpoint to resume from" in refused(capfd, "--resume", copied)
 
 
 def test_a_folder_that_holds_no_run_is_left_as_it_is(tmp_path, capfd):
     (tmp_path / "letters").mkdir()
-    assert "holds no run to go on with" in said(["--resume", tmp_path / "letters"], capfd)
+    assert "holds no run to go on with" in refused(capfd, "--resume", tmp_path / "letters")
     assert list((tmp_path / "letters").iterdir()) == []
 
 
@@ -102,7 +81,7 @@ def test_a_checkpoint_of_another_run_is_refused(config, copied, tmp_path, capfd)
     for _ in range(6):
         train.step(other)
     shutil.copytree(tmp_path / "other" / "checkpoints", copied / "checkpoints", dirs_exist_ok=True)
-    line = said(["--resume", copied, "--steps", "9"], capfd)
+    line = refused(capfd, "--resume", copied, "--steps", "9")
     assert "holds a run with learning_rate = 0.001, this one has 0.006: it is another run" in line
     assert "step_00000006.ckpt" in line
 
@@ -135,13 +114,13 @@ def test_odd_settings_are_one_line_before_anything_large_is_read(case, copied, c
     assert path.read_bytes() != before
     monkeypatch.delattr(checkpoint, "load", raising=False)
     monkeypatch.delattr(saving.checkpoints, "load", raising=False)
-    assert message in said(["--resume", copied], capfd)
+    assert message in refused(capfd, "--resume", copied)
 
 
 def test_a_checkpoint_that_no_machine_holds_is_refused_before_it_is_built(copied, capfd):
     (copied / "config.json").unlink()
     spoilt(copied, lambda content: content["config"]["model"].update(hidden=10**9))
-    assert "this machine has" in said(["--resume", copied], capfd)
+    assert "this machine has" in refused(capfd, "--resume", copied)
 
 
 def spoilt(folder, change):
@@ -173,7 +152,7 @@ CONTENTS = {
 def test_a_checkpoint_of_right_hashes_and_odd_content_is_one_line(case, copied, capfd):
     spoilt(copied, CONTENTS[case])
     before = {p: p.read_bytes() for p in sorted((copied / "checkpoints").iterdir())}
-    assert said(["--resume", copied, "--steps", "8"], capfd)
+    assert refused(capfd, "--resume", copied, "--steps", "8")
     assert {p: p.read_bytes() for p in sorted((copied / "checkpoints").iterdir())} == before
 
 
@@ -190,7 +169,7 @@ def flipped(path):
 @pytest.mark.parametrize("more", [[], ["--ranks", "2"], ["--engine", "torch"]], ids=str)
 def test_one_bit_of_the_tokens_is_noticed_when_a_run_goes_on(part, more, copied, capfd):
     flipped(copied / "data" / part / "shard_00000.bin")
-    line = said(["--resume", copied, "--steps", "8", *more], capfd)
+    line = refused(capfd, "--resume", copied, "--steps", "8", *more)
     assert f"{part}/shard_00000.bin is damaged" in line
 
 
@@ -221,7 +200,7 @@ def test_ids_out_of_range_under_a_right_hash_are_noticed(config, copied, capfd):
     path = shards.folder / "shard_00000.bin"
     content = path.read_bytes()
     path.write_bytes(content[:24] + (299).to_bytes(8, "little") + content[32:])
-    assert "has tokens of a vocabulary of 299" in said(["--resume", copied], capfd)
+    assert "has tokens of a vocabulary of 299" in refused(capfd, "--resume", copied)
     with pytest.raises(ValueError, match="has the id 299; its vocabulary of 299 has ids from 0"):
         TokenShards(shards.folder).verify()
 
@@ -252,16 +231,15 @@ def test_odd_lines_of_metrics_are_put_aside_and_nothing_is_lost(copied, caplog):
 def test_batches_at_random_starts_resume_to_the_same_bits_and_ranks_equal_one(
     config, whole, tmp_path
 ):
-    random, shuffled = replace(config, order="random"), [r.loss for r in whole.reports]
-    whole = train.fit(train.start(random, tmp_path / "whole"))
-    losses = [r.loss for r in whole.reports]
-    assert losses != shuffled
+    random = replace(config, order="random")
+    drawn = train.fit(train.start(random, tmp_path / "whole"))
+    assert losses(drawn) != losses(whole)
     (tmp_path / "whole" / "checkpoints" / "step_00000006.ckpt").unlink()
     resumed = train.fit(train.resume(tmp_path / "whole"))
-    assert [r.loss for r in resumed.reports] == losses[3:]
-    assert weights(resumed.run) == weights(whole.run)
+    assert losses(resumed) == losses(drawn)[3:]
+    assert weights(resumed.run) == weights(drawn.run)
     ranks = train.fit_on_ranks(replace(random, ranks=2), tmp_path / "ranks")
-    assert ranks.losses == pytest.approx(losses, rel=1e-5)
+    assert ranks.losses == pytest.approx(losses(drawn), rel=1e-5)
 
 
 def test_another_order_is_another_run(config, whole):

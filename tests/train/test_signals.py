@@ -3,66 +3,17 @@
 Each test starts the command as a cluster would: 3 to 15 s on one core.
 """
 
-import contextlib
 import os
 import signal
-import subprocess
-import sys
 import time
 
-import psutil
 import pytest
 
-from llmcourse import checkpoint
 from llmcourse.base.command_line import GO_ON
 from llmcourse.train.signals import Asked, EndedEarlyError
+from tests.train.runs import LONG, TORCHRUN, TRAIN, children, saved_step, started, steps_in
 
-LONG = ["--preset", "tiny", "--steps", "100000", "--validate_every", "0", "--checkpoint_every", "0"]
-TRAIN = [sys.executable, "-m", "llmcourse.train"]
-TORCHRUN = [
-    *(sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2"),
-    *("--monitor-interval", "0.1", "--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0"),
-]
-
-
-@contextlib.contextmanager
-def started(command, folder, *, steps=3):
-    """A command in a session of its own, as soon as its run in a folder has taken a few steps."""
-    with subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-        start_new_session=True,
-    ) as process:
-        try:
-            wait_for_steps(folder, steps, process)
-            yield process
-        finally:
-            if process.poll() is None:
-                for each in [*psutil.Process(process.pid).children(recursive=True), process]:
-                    each.kill()
-
-
-def wait_for_steps(folder, steps, process):
-    """Wait until a run has taken so many steps."""
-    limit = time.monotonic() + 120
-    while steps_in(folder) < steps:
-        assert process.poll() is None, process.stderr.read()
-        assert time.monotonic() < limit, "the run does not train"
-        time.sleep(0.05)
-
-
-def steps_in(folder):
-    """How many steps the metrics of a run tell of."""
-    metrics = folder / "metrics.jsonl"
-    return metrics.read_text().count("\n") if metrics.exists() else 0
-
-
-def saved_step(folder):
-    newest = checkpoint.latest(folder / "checkpoints")
-    return checkpoint.load(newest).step if newest else None
+ON_TORCHRUN = [*TORCHRUN, "-m", "llmcourse.train", "--engine", "torch", *LONG]
 
 
 RUNS = {
@@ -96,10 +47,6 @@ def test_a_second_warning_does_not_hurt_the_save(tmp_path):
     assert saved_step(folder) == steps_in(folder)
 
 
-def children(process):
-    return psutil.Process(process.pid).children()
-
-
 def test_all_ranks_of_torchrun_save_when_one_of_them_is_warned(tmp_path):
     """torchrun takes any status but 0 for a failure, and would start all ranks anew."""
     folder = tmp_path / "run"
@@ -114,8 +61,7 @@ def test_all_ranks_of_torchrun_save_when_one_of_them_is_warned(tmp_path):
 
 def test_torchrun_passes_the_warning_on_and_its_ranks_save(tmp_path):
     folder = tmp_path / "run"
-    command = [*TORCHRUN, "-m", "llmcourse.train", "--engine", "torch", *LONG]
-    with started([*command, "--out", str(folder)], folder) as process:
+    with started([*ON_TORCHRUN, "--out", str(folder)], folder) as process:
         process.terminate()
         out, _ = process.communicate(timeout=60)
     assert process.returncode == 1  # torchrun's own: it knows nothing of going on
@@ -125,8 +71,7 @@ def test_torchrun_passes_the_warning_on_and_its_ranks_save(tmp_path):
 
 def test_ranks_that_end_because_another_one_died_save_nothing(tmp_path):
     folder = tmp_path / "run"
-    command = [*TORCHRUN, "-m", "llmcourse.train", "--engine", "torch", *LONG]
-    with started([*command, "--out", str(folder)], folder) as process:
+    with started([*ON_TORCHRUN, "--out", str(folder)], folder) as process:
         children(process)[1].kill()
         out, err = process.communicate(timeout=60)
     assert process.returncode == 1
@@ -138,8 +83,7 @@ def test_ranks_that_end_because_another_one_died_save_nothing(tmp_path):
 
 def test_a_rank_that_was_told_and_cannot_save_says_so_in_one_line(tmp_path):
     folder = tmp_path / "run"
-    command = [*TORCHRUN, "-m", "llmcourse.train", "--engine", "torch", *LONG]
-    with started([*command, "--out", str(folder)], folder) as process:
+    with started([*ON_TORCHRUN, "--out", str(folder)], folder) as process:
         told, dies = children(process)
         dies.suspend()
         told.send_signal(signal.SIGTERM)

@@ -2,12 +2,10 @@
 
 import ast
 import inspect
-import json
 import os
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,12 +18,9 @@ from llmcourse.base import runtime
 from llmcourse.data import corpus
 from llmcourse.train import __main__ as command_line
 from llmcourse.train import phases
+from tests.train.runs import TINY, TRAIN, command, losses, metrics, refused, started, weights
 
 PHASES = ("load", "forward", "loss", "backward", "sync", "optimizer", "checkpoint")
-
-
-def weights(run):
-    return runtime.fingerprint(run.model.state_dict())
 
 
 def moments(run):
@@ -41,7 +36,7 @@ def moments(run):
 
 @pytest.fixture(scope="module")
 def config():
-    return train.PRESETS["tiny"]()
+    return TINY
 
 
 @pytest.fixture(scope="module")
@@ -56,11 +51,12 @@ def test_a_step_is_the_seven_phases_in_order(config, tmp_path, monkeypatch):
     called = []
     for name in PHASES:
         original = getattr(phases, name)
-        monkeypatch.setattr(
-            phases,
-            name,
-            lambda *a, name=name, original=original: (called.append(name), original(*a))[1],
-        )
+
+        def noted(*given, name=name, original=original):
+            called.append(name)
+            return original(*given)
+
+        monkeypatch.setattr(phases, name, noted)
     phases.step(run)
     assert called == list(PHASES)
 
@@ -171,13 +167,13 @@ def test_resuming_equals_not_stopping_bit_for_bit(steps, config, finished, tmp_p
     assert weights(resumed.run) == weights(finished.run)
     assert moments(resumed.run) == moments(finished.run)
     assert resumed.samples[config.steps] == finished.samples[config.steps]
-    assert [r.loss for r in cut.reports + resumed.reports] == [r.loss for r in finished.reports]
+    assert losses(cut) + losses(resumed) == losses(finished)
 
 
 def left_in(folder):
     """What a run leaves behind, tokens per second apart."""
     saved = checkpoint.load(checkpoint.latest(folder / "checkpoints"))
-    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    rows = metrics(folder)
     for row in rows:
         del row["tokens_per_s"]
     return rows, runtime.fingerprint(saved.model), runtime.fingerprint(saved.generators)
@@ -226,7 +222,7 @@ def test_metrics_have_one_line_per_step_also_after_resuming(config, tmp_path):
     with (folder / "metrics.jsonl").open("a") as file:
         file.write('{"step": 14, "loss": 1.0}\n{"step": 15, "lo')  # a crash in the middle of a line
     train.fit(train.resume(folder))
-    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    rows = metrics(folder)
     assert [row["step"] for row in rows] == list(range(1, config.steps + 1))
     validated = [row["step"] for row in rows if "validation_loss" in row]
     assert validated == [10, 20, 30]
@@ -337,58 +333,14 @@ def test_the_warm_up_is_the_custom_that_its_docstring_names(config):
 # ---------------------------------------------------------------- the command line
 
 
-def call(*arguments, capsys):
-    code = command_line.main(list(arguments))
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
-
-
 def test_the_command_line_trains_and_resumes(tmp_path, capsys):
-    folder = str(tmp_path / "a")
-    code, out, err = call("--preset", "tiny", "--steps", "12", "--out", folder, capsys=capsys)
-    assert code == 0
-    assert "learning_rate: 0.006" in out
-    assert "steps: 12" in out
-    assert "nats per token" in out
-    assert "bits per byte" in out
-    assert "sample" in out
+    assert command("--preset", "tiny", "--steps", "12", "--out", tmp_path / "a") == 0
+    out, err = capsys.readouterr()
+    facts = ("learning_rate: 0.006", "steps: 12", "nats per token", "bits per byte", "sample")
+    assert [fact for fact in facts if fact not in out] == []
     assert err == ""
-    code, out, _ = call("--resume", folder, "--steps", "14", capsys=capsys)
-    assert code == 0
-    assert "12 of 14 steps done" in out
-
-
-BAD = {
-    "unknown preset": (["--preset", "huge", "--out", "x"], "unknown preset 'huge': choose from"),
-    "no folder": (["--preset", "tiny"], "--out is missing"),
-    "bad value": (["--preset", "tiny", "--steps", "-3", "--out", "x"], "steps must be 1 or"),
-    "not a number": (["--preset", "tiny", "--steps", "many", "--out", "x"], "steps"),
-    "bad choice": (["--preset", "tiny", "--corpus", "web", "--out", "x"], "corpus"),
-    "unknown flag": (["--preset", "tiny", "--stepz", "3", "--out", "x"], "stepz"),
-    "nothing there": (["--resume", "nowhere"], "nowhere holds no run to go on with"),
-    "idle flag": (["--resume", "x", "--batch_size", "3"], "leave out --batch_size"),
-    "too large": (["--preset", "llama3_405b", "--out", "x"], "this machine has"),
-    "31 digits": (["--preset", "tiny", "--steps", "9" * 31, "--out", "x"], "steps must be at most"),
-    "many threads": (["--preset", "tiny", "--num_threads", "100000", "--out", "x"], "most 512"),
-    "a long context": (
-        ["--preset", "tiny", "--model.context_length", "9" * 31, "--out", "x"],
-        "context_length must be at most",
-    ),
-    "a long word": (["--preset", "tiny", "--steps", "a" * 5_000, "--out", "x"], " ... aaa"),
-    "no such device": (["--preset", "tiny", "--device", "warp", "--out", "x"], "device"),
-}
-
-
-@pytest.mark.parametrize("case", BAD)
-def test_bad_input_gives_one_line_and_a_nonzero_exit(case, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    arguments, message = BAD[case]
-    code, out, err = call(*arguments, capsys=capsys)
-    assert code != 0
-    assert message in err
-    assert err.count("\n") == 1
-    assert len(err) < 1_200
-    assert "Traceback" not in out + err
+    assert command("--resume", tmp_path / "a", "--steps", "14") == 0
+    assert "12 of 14 steps done" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("error", [MemoryError(), RuntimeError("can't allocate memory: you tried")])
@@ -401,18 +353,11 @@ def test_a_lack_of_memory_is_one_line(error, monkeypatch, capsys):
     assert capsys.readouterr().err.endswith("take a smaller model, batch or context\n")
 
 
-def test_a_foreign_checkpoint_gives_one_line(finished, tmp_path, capsys):
+def test_a_foreign_checkpoint_gives_one_line(tmp_path, capsys):
     folder = tmp_path / "foreign" / "checkpoints"
     folder.mkdir(parents=True)
     (folder / "step_00000007.ckpt").write_bytes(b"not a checkpoint of this course" * 50)
-    code, _, err = call("--resume", str(folder.parent), capsys=capsys)
-    assert code != 0
-    assert "no intact checkpoint" in err
-    assert err.count("\n") == 1
-
-
-def environment():
-    return os.environ | {"OMP_NUM_THREADS": "1"}
+    assert "no intact checkpoint" in refused(capsys, "--resume", folder.parent)
 
 
 def test_a_full_disk_gives_one_line_and_loses_nothing(tmp_path):
@@ -435,7 +380,7 @@ def test_a_full_disk_gives_one_line_and_loses_nothing(tmp_path):
         [sys.executable, "-c", script],
         capture_output=True,
         text=True,
-        env=environment(),
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
         timeout=120,
         check=False,
     )
@@ -448,33 +393,10 @@ def test_a_full_disk_gives_one_line_and_loses_nothing(tmp_path):
 
 def test_ctrl_c_in_a_terminal_saves_and_exits_cleanly(tmp_path):
     folder = tmp_path / "run"
-    process = subprocess.Popen(
-        [
-            sys.executable,
-            "-m",
-            "llmcourse.train",
-            "--preset",
-            "tiny",
-            "--steps",
-            "100000",
-            "--validate_every",
-            "0",
-            "--out",
-            str(folder),
-        ],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment(),
-    )
-    metrics = folder / "metrics.jsonl"
-    deadline = time.monotonic() + 60
-    while not (metrics.exists() and metrics.read_text().count("\n") > 3):
-        assert process.poll() is None, process.stderr.read()
-        assert time.monotonic() < deadline, "the run did not start"
-        time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    words = ["--preset", "tiny", "--steps", "100000", "--validate_every", "0", "--out", folder]
+    with started([*TRAIN, *map(str, words)], folder, steps=4) as process:
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
     assert process.returncode == 0
     assert "Traceback" not in err
     assert "interrupted after step" in out
@@ -517,14 +439,14 @@ def test_the_loss_of_a_batch_uses_every_token(config, tmp_path):
 def test_bf16_products_change_little_and_resume_bit_for_bit(config, finished, tmp_path):
     narrow = replace(config, precision="bf16")
     whole = train.fit(train.start(narrow, tmp_path / "whole"))
-    losses, wide = ([r.loss for r in result.reports] for result in (whole, finished))
-    assert losses != wide
-    assert losses == pytest.approx(wide, abs=0.02)
+    narrow_losses, wide = losses(whole), losses(finished)
+    assert narrow_losses != wide
+    assert narrow_losses == pytest.approx(wide, abs=0.02)
     assert all(p.dtype == torch.float32 for p in whole.run.model.parameters())
     part = train.start(narrow, tmp_path / "part")
     while part.steps_done < 20:
         phases.step(part)
-    assert train.fit(train.resume(tmp_path / "part")).reports[-1].loss == losses[-1]
+    assert losses(train.fit(train.resume(tmp_path / "part")))[-1] == narrow_losses[-1]
 
 
 def test_a_model_with_norms_of_its_heads_trains(config, tmp_path):

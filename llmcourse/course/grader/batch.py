@@ -4,6 +4,7 @@ import argparse
 import contextlib
 import hashlib
 import json
+import logging
 import os
 import sys
 import traceback
@@ -16,11 +17,17 @@ from typing import Any
 import torch
 
 from llmcourse.base import files, progress
+from llmcourse.course.exercises.exercise import ExerciseError
 from llmcourse.course.grader import alone, reader, report, sandbox, submission
 from llmcourse.course.grader.submission import Exam
 
 FORMAT = 1
 MOST_NAME_BYTES = 200
+NOBODYS = {"__MACOSX", "Thumbs.db", "desktop.ini"}
+"""What unpackers and file managers leave."""
+NO_SUBMISSION = {".csv", ".db", ".ini", ".log"}
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -44,19 +51,41 @@ class Batch:
 def submissions(folder: Path, topic: str) -> dict[str, Path]:
     """Return the submitted files by the name of who submitted.
 
-    FOLDER/name.ipynb, or FOLDER/name/TOPIC.ipynb, or another in FOLDER/name, or none there.
+    FOLDER/name.ipynb; or FOLDER/name/TOPIC.ipynb or FOLDER/name/TOPIC/TOPIC.ipynb, as nbgrader has
+    it; or what else in these folders has the topic's questions, or its name; or none there.
     """
     found: dict[str, Path] = {}
+    left: list[str] = []
     for path in sorted(p for p in folder.iterdir() if not p.name.startswith(".")):
-        if not path.is_dir() or path.is_symlink():
+        if path.name in NOBODYS or path.suffix.lower() in NO_SUBMISSION:
+            left.append(_as_text(path.name))
+            continue
+        if path.is_symlink() or not path.is_dir():
             _add(found, path.stem if path.suffix == ".ipynb" else path.name, path)
             continue
-        inside: list[Path] = []
-        with contextlib.suppress(OSError):  # whoever reads the file says it
-            inside = [p for p in path.glob("*.ipynb") if not p.name.startswith(".")]
-        inside.sort(key=lambda p: (p.stem != topic, p.name))
+        inside = [*_notebooks(path), *_notebooks(path / topic)]
+        inside.sort(key=lambda notebook: _unlikeness(notebook, topic))
         _add(found, path.name, inside[0] if inside else path / f"{topic}.ipynb")
+    if left:
+        log.warning("not taken for submissions in %s: %s", folder, ", ".join(left))
     return found
+
+
+def _notebooks(folder: Path) -> list[Path]:
+    """Return the notebooks of a folder that is no link; none if it cannot be read."""
+    with contextlib.suppress(OSError):  # whoever reads the file says it
+        if not folder.is_symlink():
+            return [p for p in folder.glob("*.ipynb") if not p.name.startswith(".")]
+    return []
+
+
+def _unlikeness(notebook: Path, topic: str) -> tuple[bool, bool, bool, str]:
+    """Return what puts the notebook of a topic first: its questions, then its name."""
+    cells: list[reader.Cell] = []
+    with contextlib.suppress(ExerciseError):
+        cells = reader.cells_of(notebook)
+    asks = any(cell.grade_id.startswith(f"{topic[:2]}-") for cell in cells)
+    return not asks, notebook.stem != topic, not notebook.stem.startswith(topic), notebook.name
 
 
 def _add(found: dict[str, Path], name: str, path: Path) -> None:

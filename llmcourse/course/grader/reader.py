@@ -20,16 +20,17 @@ FORM = 4  # of notebooks, since 2015
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell of code: its source, and the marks that nbgrader gave it."""
+    """A cell: its source, and the marks that nbgrader gave it."""
 
     source: str
     id: str
     grade_id: str
     is_check: bool
+    kind: str = "code"
 
 
 def cells_of(path: Path) -> list[Cell]:
-    """Return the cells of code of a submission.
+    """Return the cells of code of a submission, and those with marks that should be.
 
     Raises:
         ExerciseError: if the file is no notebook that can be run; the message says why.
@@ -67,7 +68,7 @@ def _text(content: bytes) -> str:
 
 
 def _cells(document: Any) -> list[Cell]:
-    """Return the cells of code of a notebook; its outputs and attachments are not looked at."""
+    """Return the cells of a notebook; its outputs and attachments are not looked at."""
     if not isinstance(document, dict) or document.get("nbformat") != FORM:
         raise ExerciseError(f"it is not a notebook: it lacks the head of one of form {FORM}")
     if len(document["cells"]) > MOST_CELLS:
@@ -76,7 +77,8 @@ def _cells(document: Any) -> list[Cell]:
     language = str(kernel.get("language") or "python").lower()
     if language not in ("python", "python3"):
         raise ExerciseError(f"its language is {language[:40]}, not Python")
-    return [_cell(cell) for cell in document["cells"] if cell["cell_type"] == "code"]
+    cells = map(_cell, document["cells"])
+    return [cell for cell in cells if cell.kind == "code" or cell.grade_id.endswith("-answer")]
 
 
 def _cell(cell: dict[str, Any]) -> Cell:
@@ -86,12 +88,13 @@ def _cell(cell: dict[str, Any]) -> Cell:
     marks = (cell.get("metadata") or {}).get("nbgrader") or {}
     name = str(marks.get("grade_id", ""))[:100]
     source = "".join(source).replace("\r\n", "\n")
-    return Cell(source, str(cell.get("id")), name, marks.get("grade") is True)
+    kind = str(cell["cell_type"])[:20]
+    return Cell(source, str(cell.get("id")), name, marks.get("grade") is True, kind)
 
 
 def to_run(cell: Cell) -> str:
     """Return what of a cell is to be run: not the installation, and no checks."""
-    if cell.id == INSTALL_CELL:
+    if cell.id == INSTALL_CELL or cell.kind != "code":
         return ""
     source, checks = cell.source, cell.is_check or "heck(" in cell.source
     if not checks or len(source) > MOST_CHECK_CHARACTERS:

@@ -82,6 +82,11 @@ def _oddities(cells: Sequence[Cell], topic: str) -> list[str]:
         found.append("no cell is marked as an answer: is this the right notebook?")
     elif topic[:2] not in chapters:
         found.append(f"this is the notebook of chapter {chapters[0]}, not of {topic[:2]}")
+    found += [
+        f"the answer {cell.grade_id} is a cell of {cell.kind}, not of code: nothing in it is run"
+        for cell in cells
+        if cell.kind != "code"
+    ]
     if len(set(marked)) != len(marked):
         found.append("some marked cells are there twice: the last definition counts")
     return found

@@ -21,8 +21,9 @@ export function probabilities(z, { temperature, top_k, top_p }) {
     rescale();
   }
   if (top_p !== null) {
-    let sum = 0;
-    p = p.map((x) => { sum += x; return sum - x < top_p ? x : 0; });
+    const reached = top_p * (1 - 1e-12); // 0.5 and 0.3 reach 0.8, whatever is rounded
+    let before = 0;
+    p = p.map((x) => { const kept = before < reached; before += x; return kept ? x : 0; });
     rescale();
   }
   const found = new Array(z.length).fill(0);

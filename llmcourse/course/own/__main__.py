@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from llmcourse.base.command_line import fail
+from llmcourse.base.command_line import fail, run_command
 from llmcourse.course.exercises.result import State
 from llmcourse.course.own import assemble, grade
 
@@ -68,4 +68,4 @@ def _grade(path: Path) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_command(main))

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
 
+from IPython.core.inputtransformer2 import TransformerManager
+
 from llmcourse.base.files import write_atomically
 from llmcourse.course.exercises import exercise
 
@@ -122,9 +124,14 @@ def _as_assembled(text: str) -> bool:
     return seal.strip() == _sum_of(made)
 
 
+def _originals_first(path: Path) -> tuple[bool, str]:
+    """Return what puts a notebook before the copies that JupyterLab and browsers make of it."""
+    return re.search(r"(-Copy\d+| ?\(\d+\)| copy)$", path.stem) is not None, path.name
+
+
 def answer(folder: Path, piece: Piece) -> Answer:
     """Return what a folder's notebook has of a piece."""
-    found = sorted(folder.glob(f"{piece.number[:2]}_*.ipynb"))
+    found = sorted(folder.glob(f"{piece.number[:2]}_*.ipynb"), key=_originals_first)
     asked = " and ".join(piece.names)
     if not found:
         return Answer(f"there is no notebook {piece.number[:2]}_*.ipynb in {folder}")
@@ -171,11 +178,13 @@ class _Part:
 
 
 def _parsed(source: str) -> Iterator[_Part]:
-    """Yield what a cell says, without lines that only IPython understands."""
-    plain = [re.sub(r"^\s*[%!].*", "", line) for line in source.split("\n")]
+    """Yield what a cell says; what only IPython understands is a call of it, which nothing uses."""
+    if source.lstrip().startswith("%%"):  # such as %%time: what follows is Python, or no answer
+        source = source.lstrip().partition("\n")[2]
     try:
+        plain = TransformerManager().transform_cell(source).split("\n")
         body = ast.parse("\n".join(plain)).body
-    except SyntaxError:
+    except (SyntaxError, ValueError):
         return
     for node in body:
         first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", ()))])

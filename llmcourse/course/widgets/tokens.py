@@ -91,8 +91,8 @@ class MergeBoard(Widget):
 
 def _rules(tokenizer: Tokenizer) -> dict[str, Any]:
     specials = set(tokenizer.special_tokens.values())
-    of_id = [tokenizer.token_bytes(i) for i in range(tokenizer.vocab_size)]
-    id_of = {token: i for i, token in enumerate(of_id) if i not in specials}
+    of_id = [tokenizer.vocab.get(i, b"") for i in range(tokenizer.vocab_size)]
+    id_of = {token: i for i, token in tokenizer.vocab.items() if i not in specials}
     return {
         "tokens": [token.hex() for token in of_id],
         "merges": [[id_of[a], id_of[b], id_of[a + b]] for a, b in tokenizer.merges],

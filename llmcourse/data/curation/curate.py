@@ -34,10 +34,11 @@ from jsonargparse import ArgumentError, ArgumentParser
 
 from llmcourse.base import files, progress
 from llmcourse.base.arguments import require
-from llmcourse.base.command_line import fail
+from llmcourse.base.command_line import fail, run_command
 from llmcourse.data.corpus import END_OF_TEXT
 from llmcourse.data.curation.decontaminate import Decontaminate
 from llmcourse.data.curation.dedup import LineCounts, RepeatedLines, exact_key, line_hashes
+from llmcourse.data.curation.extract import as_page
 from llmcourse.data.curation.funnel import (
     BEFORE_COPIES,
     EXACT,
@@ -53,7 +54,9 @@ from llmcourse.data.curation.minhash import band_keys
 from llmcourse.data.curation.quality import KeepQuality, Quality
 from llmcourse.data.curation.report import write_report
 from llmcourse.data.curation.step import Document, Dropped, Tally, judged
-from llmcourse.data.documents import PIECE, Source, find_sources, read_pieces, text_of
+from llmcourse.data.documents import as_separator, read_pieces, text_of
+from llmcourse.data.sources import DamagedFileError, Source, find_sources, kind_of
+from llmcourse.data.unpack import PIECE, require_columns
 
 PROGRAM = "llmcourse curate"
 
@@ -86,13 +89,15 @@ def curate(
 ) -> dict[str, Any]:
     """Put documents of files through a funnel; go on where an earlier call was cut short.
 
-    A line that is no document, bytes that are no UTF-8 and a document beyond `LONGEST` are dropped
-    and counted.  Memory does not grow with the texts: of each document that reaches the search for
-    copies it holds 16 bytes, 8 for each band and 8 for each line, and at the end, when copies are
-    looked for, about four times as much.
+    A line or a row that is no document, bytes that are no UTF-8, a document beyond `LONGEST` and
+    what comes behind damage in a file are dropped and counted.
+
+    Memory does not grow with the texts: of each document that reaches the search for copies it
+    holds 16 bytes, 8 for each band and 8 for each line, and at the end, when copies are looked for,
+    about four times as much.
 
     Args:
-        inputs: .txt and .jsonl, both also with .gz or .zst, and .parquet; or folders of them.
+        inputs: text, JSON Lines, Parquet and web pages, or folders of them, see `find_sources`.
         out: a new or empty folder, or one in which the same call was cut short.
         funnel: the steps.
         field: name of the text in JSON Lines and Parquet.
@@ -103,14 +108,16 @@ def curate(
         What report.json holds.
 
     Raises:
-        ValueError: if a file or setting cannot be used, or the folder holds something else.
+        ValueError: if a file or setting cannot be used, no document can be read, or the folder
+            holds something else.
         OSError: if a file cannot be written; what was written is taken up by the next call.
     """
     require("processes", processes, least=1)
     if not separator:
         raise ValueError("the separator is empty: name what stands between two documents")
     out = Path(out)
-    sources = find_sources(inputs, leave_out=out)
+    sources = find_sources(inputs, leave_out=out, pages=True)
+    require_columns(sources, field)
     made_from = {
         "files": _digest(sources),
         "field": field,
@@ -123,8 +130,14 @@ def curate(
         with files.write_atomically(out / UNFINISHED) as file:
             file.write(json.dumps(made_from).encode())
         with _Pool(funnel, processes) as pool:
-            chunks = _chunks(sources, field, separator)
-            first, remembered = _first_pass(out, chunks, pool, sources)
+            try:
+                chunks = _chunks(sources, field, separator)
+                first, remembered = _first_pass(out, chunks, pool, sources)
+                _require_some(first)
+            except ValueError:  # the same call would fail again, and another one is refused
+                shutil.rmtree(out / "chunks", ignore_errors=True)
+                (out / UNFINISHED).unlink()
+                raise
             reasons, lines = _copies(funnel, remembered)
             second = _second_pass(out, reasons, lines, pool)
         tallies = _in_order([*first, *second], funnel)
@@ -163,13 +176,28 @@ def _readable(source: Source, field: str, separator: str) -> Iterator[str | Drop
     """Yield the texts of a file, and where it is damaged why no more of it can be read."""
     try:
         yield from _texts(source, field, separator)
-    except ValueError as error:
+    except DamagedFileError as error:
         yield Dropped("the rest of the file", " ".join(str(error).split())[:200])
+
+
+def _require_some(tallies: Sequence[Tally]) -> None:
+    """Raise ValueError if no document of all could be read."""
+    read = Tally(name=READ)
+    for tally in tallies:
+        if tally.name == READ:
+            read.add(tally)
+    if read.kept:
+        return
+    if not read.taken:
+        raise ValueError("there is no text in these files")
+    why = next(examples[0].detail for examples in read.examples.values())
+    raise ValueError(f"none of the {read.taken:,} documents in these files can be read: {why}")
 
 
 def _texts(source: Source, field: str, separator: str) -> Iterator[str | Dropped]:
     """Yield the texts of a file, and for each document without one why it has none."""
     parts, length = [], 0
+    is_html = kind_of(source.path) == "page"
     for piece in read_pieces(source, field=field, separator=separator, errors="surrogateescape"):
         if isinstance(piece.content, bytes):
             for number, line in enumerate(piece.content.split(b"\n"), piece.line):
@@ -189,10 +217,18 @@ def _texts(source: Source, field: str, separator: str) -> Iterator[str | Dropped
                 texts = [too_long]
             length = 0
         for text in texts:
-            if isinstance(text, str) and not text.strip():
-                continue
-            odd = _ODD_BYTE.search(text) if isinstance(text, str) else None
-            yield Dropped("no UTF-8", f"after {text[: odd.start()][-20:]!r}") if odd else text
+            if text is None:
+                yield Dropped("no text", "the row is null")
+            elif isinstance(text, Dropped):
+                yield text
+            elif text.strip():
+                yield _in_utf8(as_page(text) if is_html else text)
+
+
+def _in_utf8(text: str) -> str | Dropped:
+    """Return a text, or that it has a byte which is no UTF-8."""
+    odd = _ODD_BYTE.search(text)
+    return Dropped("no UTF-8", f"after {text[: odd.start()][-20:]!r}") if odd else text
 
 
 def _of_line(line: bytes, path: Path, number: int, field: str) -> str | Dropped:
@@ -503,7 +539,7 @@ def main(arguments: list[str] | None = None) -> int:
             options.out,
             funnel_of(options),
             field=options.field,
-            separator=options.separator.replace(r"\n", "\n").replace(r"\t", "\t"),
+            separator=as_separator(options.separator),
             processes=options.processes or _num_cores(),
         )
     except (ValueError, ArgumentError) as error:
@@ -531,7 +567,8 @@ def _parser() -> ArgumentParser:
         "and what is left, for llmcourse prepare. A call that was cut short goes on where it was.",
     )
     add = parser.add_argument
-    add("files", nargs="+", help=".txt and .jsonl, also with .gz or .zst; .parquet; folders")
+    kinds = ".txt, .jsonl, .ndjson, .html, also with .gz or .zst; .parquet; folders of them"
+    add("files", nargs="+", help=kinds)
     add("--out", required=True, help="new folder for the report and the documents")
     add_steps(parser)
     add("--field", default="text", help="name of the text in .jsonl and .parquet")
@@ -597,4 +634,4 @@ def _summary(out: Path, record: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_command(main))

@@ -40,7 +40,14 @@ _TAG = re.compile(
     r"|<(?P<end>/?)(?P<name>[a-z][a-z0-9]*)[^<>]*>|<[!?/][^<>]*>",
     re.IGNORECASE | re.DOTALL,
 )
-_LOOKS_LIKE_A_PAGE = re.compile(r"\s*(?:<!doctype\s+html|<\?xml|<!--|<html|<head|<body)", re.I)
+_BEFORE = re.compile(r"(?:[\s\0\ufeff\u200b-\u200d\u2060]+|<!--.*?-->|<\?xml.*?\?>)*", re.S)
+"""What may stand before a page: white space, characters that nobody sees, comments."""
+_PAGE = re.compile(
+    r"<(?:!doctype\s+html|(?:html|head|body|title|meta|link|script|style|base|main|article|section"
+    r"|header|nav|footer)[\s/>])",
+    re.IGNORECASE,
+)
+_ELEMENT = re.compile(r"<[a-z][a-z0-9]*(?:\s[^<>]*)?>", re.IGNORECASE)
 _EMPTY_LINE = re.compile(r"\n[ \t\r\f\v]*\n")
 
 
@@ -53,8 +60,19 @@ class Block(NamedTuple):
 
 
 def is_page(text: str) -> bool:
-    """Say whether a text looks like HTML, by its beginning."""
-    return _LOOKS_LIKE_A_PAGE.match(text) is not None
+    """Say whether a text looks like HTML: a page by its beginning, a part of one by its end, too.
+
+    Markdown may begin with a comment or an element; it seldom ends with a tag.
+    """
+    begin = _BEFORE.match(text).end()
+    if _PAGE.match(text, begin):
+        return True
+    return _ELEMENT.match(text, begin) is not None and text.rstrip("\0 \n\r\t").endswith(">")
+
+
+def as_page(text: str) -> str:
+    """Return the text of a file that is named as a page, so that it is taken for one."""
+    return text if is_page(text) else f"<body>{text}"
 
 
 def blocks(html: str) -> Iterator[Block]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 import numpy as np
-from jaxtyping import Int32, Integer, UInt
+from jaxtyping import Int32, Int64, Integer, UInt
 from torch import Tensor
 
 from llmcourse.data.tokenizer import files
@@ -163,6 +163,11 @@ class Tokenizer:
         ]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
+    @cached_property
+    def token_lengths(self) -> Int64[np.ndarray, " vocab_size"]:
+        """Bytes of every id; 0 in a gap."""
+        return np.array([len(self._bytes_of.get(i, b"")) for i in range(self.vocab_size)], np.int64)
+
     def token_bytes(self, token_id: int) -> bytes:
         """Return the bytes of a token.
 
@@ -243,6 +248,13 @@ class Tokenizer:
             TypeError: if something else than integers is given.
         """
         return self.decode_bytes(ids).decode("utf8", errors="replace")
+
+    def decode_known(self, ids: Ids) -> str:
+        """Return the text of what a model wrote, without ids that no token has.
+
+        A model may have rows for a gap, or behind the end of the vocabulary, and draw one.
+        """
+        return self.decode(i for i in map(operator.index, ids) if i in self._bytes_of)
 
     def decode_bytes(self, ids: Ids) -> bytes:
         """Return the bytes of some ids, UTF-8 or not; args and errors as in `decode`."""

@@ -10,7 +10,13 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from llmcourse.model.attention.dense import attention_weights, repeat_kv, require_heads
+from llmcourse.base.pairs import widened
+from llmcourse.model.attention.dense import (
+    attention_weights,
+    repeat_kv,
+    require_heads,
+    weighted_values,
+)
 
 
 class AttentionSaved(NamedTuple):
@@ -31,8 +37,7 @@ def attention_forward(
     """Return `attention` of the same arguments, and what its backward pass needs."""
     require_heads(q_BTHK, k_BSGK, v_BSGK, mask)
     weights_BHTS = attention_weights(q_BTHK, k_BSGK, mask=mask)
-    v_BSHK = repeat_kv(v_BSGK, q_BTHK.shape[2])
-    out_BTHK = torch.einsum("bhts,bshk->bthk", weights_BHTS, v_BSHK)
+    out_BTHK = weighted_values(weights_BHTS, v_BSGK)
     return out_BTHK, AttentionSaved(q_BTHK, k_BSGK, v_BSGK, weights_BHTS)
 
 
@@ -49,7 +54,8 @@ def attention_backward(
     A key or value head was read by H / G query heads, so its gradient is the sum of theirs.  The
     mask needs no second look: where it forbids, P is 0, and so is dS.
     """
-    q_BTHK, k_BSGK, v_BSGK, weights_BHTS = saved
+    dtype = saved.q_BTHK.dtype
+    dout_BTHK, q_BTHK, k_BSGK, v_BSGK, weights_BHTS = map(widened, (dout_BTHK, *saved))
     num_heads, num_kv_heads, scale = q_BTHK.shape[2], k_BSGK.shape[2], q_BTHK.shape[-1] ** -0.5
     dv_BSHK = torch.einsum("bhts,bthk->bshk", weights_BHTS, dout_BTHK)
     dweights_BHTS = torch.einsum("bthk,bshk->bhts", dout_BTHK, repeat_kv(v_BSGK, num_heads))
@@ -57,7 +63,8 @@ def attention_backward(
     dscores_BHTS = (dweights_BHTS - mean_BHT1) * weights_BHTS * scale
     dq_BTHK = torch.einsum("bhts,bshk->bthk", dscores_BHTS, repeat_kv(k_BSGK, num_heads))
     dk_BSHK = torch.einsum("bhts,bthk->bshk", dscores_BHTS, q_BTHK)
-    return dq_BTHK, sum_over_group(dk_BSHK, num_kv_heads), sum_over_group(dv_BSHK, num_kv_heads)
+    dk_BSGK, dv_BSGK = (sum_over_group(dx, num_kv_heads) for dx in (dk_BSHK, dv_BSHK))
+    return dq_BTHK.to(dtype), dk_BSGK.to(dtype), dv_BSGK.to(dtype)
 
 
 def sum_over_group(

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from llmcourse.base.pairs import refuse_second_derivatives
+from llmcourse.base.pairs import refuse_second_derivatives, widened
 from llmcourse.model.attention.backward import sum_over_group
 from llmcourse.model.attention.dense import repeat_kv
 from llmcourse.model.attention.tiled import (
@@ -33,7 +33,7 @@ class FlashSaved(NamedTuple):
     v_BSGK: Float[Tensor, "B S G K"]
     out_BTHK: Float[Tensor, "B T H K"]
     logsumexp_NT: Float[Tensor, "N T"]
-    """Of batch x heads rows; 0 for a query that sees nothing."""
+    """Of batch x heads rows, float32 at least; 0 for a query that sees nothing."""
 
 
 def flash_forward(
@@ -77,11 +77,12 @@ def flash_backward(
     Source:
         Dao 2023 (FlashAttention-2), algorithm 2, https://arxiv.org/abs/2307.08691
     """
-    num_heads, num_kv_heads = saved.q_BTHK.shape[2], saved.k_BSGK.shape[2]
-    scale = saved.q_BTHK.shape[-1] ** -0.5
-    q_BHTK, dout_BHTK = heads_first(saved.q_BTHK * scale), heads_first(dout_BTHK)
-    k_BHSK, v_BHSK = (heads_first(repeat_kv(x, num_heads)) for x in (saved.k_BSGK, saved.v_BSGK))
-    delta_BHT1 = (dout_BTHK * saved.out_BTHK).sum(-1).transpose(1, 2).unsqueeze(-1)
+    dtype = saved.q_BTHK.dtype  # all sums are float32 at least
+    dout_BTHK, q_BTHK, k_BSGK, v_BSGK, out_BTHK = map(widened, (dout_BTHK, *saved[:4]))
+    num_heads, num_kv_heads, scale = q_BTHK.shape[2], k_BSGK.shape[2], q_BTHK.shape[-1] ** -0.5
+    q_BHTK, dout_BHTK = heads_first(q_BTHK * scale), heads_first(dout_BTHK)
+    k_BHSK, v_BHSK = (heads_first(repeat_kv(x, num_heads)) for x in (k_BSGK, v_BSGK))
+    delta_BHT1 = (dout_BTHK * out_BTHK).sum(-1).transpose(1, 2).unsqueeze(-1)
     logsumexp_BHT1 = saved.logsumexp_NT.view(delta_BHT1.shape)
     dq_BHTK, dk_BHSK, dv_BHSK = map(torch.zeros_like, (q_BHTK, k_BHSK, v_BHSK))
     for queries in tiles_of(q_BHTK.shape[2], tile):
@@ -100,7 +101,7 @@ def flash_backward(
     dk_BSGK, dv_BSGK = (
         sum_over_group(dx_BHSK.transpose(1, 2), num_kv_heads) for dx_BHSK in (dk_BHSK, dv_BHSK)
     )
-    return dq_BHTK.mul_(scale).transpose(1, 2), dk_BSGK, dv_BSGK
+    return dq_BHTK.mul_(scale).transpose(1, 2).to(dtype), dk_BSGK.to(dtype), dv_BSGK.to(dtype)
 
 
 class FlashAttention(torch.autograd.Function):

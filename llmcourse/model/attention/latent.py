@@ -20,6 +20,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from llmcourse.base.pairs import outside_autocast, widened
 from llmcourse.model.attention.dense import attention_weights
 
 
@@ -56,13 +57,15 @@ def latent_attention(
     Raises:
         ValueError: if the mask does not fit, see `require_heads`.
     """
-    c_BSR, r_BSP = kept
-    k_BSHK = torch.einsum("bsr,hkr->bshk", c_BSR, u_HKR)
-    v_BSHV = torch.einsum("bsr,hvr->bshv", c_BSR, w_HVR)
-    r_BSHP = r_BSP.unsqueeze(2).expand(-1, -1, len(u_HKR), -1)
-    queries, keys = torch.cat((q_BTHK, p_BTHP), -1), torch.cat((k_BSHK, r_BSHP), -1)
-    weights_BHTS = attention_weights(queries, keys, mask=mask)
-    return torch.einsum("bhts,bshv->bthv", weights_BHTS, v_BSHV)
+    dtype = q_BTHK.dtype
+    with outside_autocast(q_BTHK):
+        q_BTHK, p_BTHP, c_BSR, r_BSP = map(widened, (q_BTHK, p_BTHP, *kept))
+        k_BSHK = torch.einsum("bsr,hkr->bshk", c_BSR, widened(u_HKR))
+        v_BSHV = torch.einsum("bsr,hvr->bshv", c_BSR, widened(w_HVR))
+        r_BSHP = r_BSP.unsqueeze(2).expand(-1, -1, len(u_HKR), -1)
+        queries, keys = torch.cat((q_BTHK, p_BTHP), -1), torch.cat((k_BSHK, r_BSHP), -1)
+        weights_BHTS = attention_weights(queries, keys, mask=mask)
+        return torch.einsum("bhts,bshv->bthv", weights_BHTS, v_BSHV).to(dtype)
 
 
 def latent_attention_absorbed(
@@ -83,12 +86,13 @@ def latent_attention_absorbed(
 
     Arguments and errors as in `latent_attention`.
     """
-    c_BSR, r_BSP = kept
-    (K, R), P = u_HKR.shape[1:], p_BTHP.shape[-1]
-    q_BTHR = torch.einsum("bthk,hkr->bthr", q_BTHK, u_HKR)
-    # `attention_weights` divides by the root of the channels that it sees, R + P.
-    queries = torch.cat((q_BTHR, p_BTHP), -1) * math.sqrt((R + P) / (K + P))
-    keys_BS1X = torch.cat((c_BSR, r_BSP), -1).unsqueeze(2)
-    weights_BHTS = attention_weights(queries, keys_BS1X, mask=mask)
-    read_BTHR = torch.einsum("bhts,bsr->bthr", weights_BHTS, c_BSR)
-    return torch.einsum("bthr,hvr->bthv", read_BTHR, w_HVR)
+    dtype, (K, R), P = q_BTHK.dtype, u_HKR.shape[1:], p_BTHP.shape[-1]
+    with outside_autocast(q_BTHK):
+        q_BTHK, p_BTHP, c_BSR, r_BSP = map(widened, (q_BTHK, p_BTHP, *kept))
+        q_BTHR = torch.einsum("bthk,hkr->bthr", q_BTHK, widened(u_HKR))
+        # `attention_weights` divides by the root of the channels that it sees, R + P.
+        queries = torch.cat((q_BTHR, p_BTHP), -1) * math.sqrt((R + P) / (K + P))
+        keys_BS1X = torch.cat((c_BSR, r_BSP), -1).unsqueeze(2)
+        weights_BHTS = attention_weights(queries, keys_BS1X, mask=mask)
+        read_BTHR = torch.einsum("bhts,bsr->bthr", weights_BHTS, c_BSR)
+        return torch.einsum("bthr,hvr->bthv", read_BTHR, widened(w_HVR)).to(dtype)

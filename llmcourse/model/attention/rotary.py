@@ -115,7 +115,7 @@ def rope_halves(
     x_BTHK: Float[Tensor, "*B T H K"], rotations_TJ2: Float[Tensor, "*#B T J 2"]
 ) -> Float[Tensor, "*B T H K"]:
     """Rotate the pairs (0, K/2), (1, K/2 + 1), ...: the layout of Hugging Face's Llama."""
-    first_BTHJ, second_BTHJ = x_BTHK.chunk(2, dim=-1)
+    first_BTHJ, second_BTHJ = widened(x_BTHK).chunk(2, dim=-1)
     cos_T1J, sin_T1J = rotations_TJ2.unsqueeze(-3).unbind(-1)
     return torch.cat(
         (
@@ -123,7 +123,7 @@ def rope_halves(
             second_BTHJ * cos_T1J + first_BTHJ * sin_T1J,
         ),
         dim=-1,
-    )
+    ).to(x_BTHK.dtype)
 
 
 def halves_from_adjacent(head_size: int) -> Int[Tensor, " K"]:

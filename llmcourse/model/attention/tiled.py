@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from llmcourse.base.pairs import outside_autocast, widened
 from llmcourse.model.attention.dense import repeat_kv, require_heads
 from llmcourse.model.attention.masks import mask_or_causal
 
@@ -93,7 +94,8 @@ def tiled_with_logsumexp(
 ) -> tuple[Float[Tensor, "B T H K"], Float[Tensor, "B H T"]]:
     """Return what `attention_tiled` does, and log(sum exp(score)) of every query and head.
 
-    The log-sum-exp of a query that sees nothing is given as 0.
+    The log-sum-exp of a query that sees nothing is given as 0.  Of bf16 and fp16 all sums are made
+    in float32, and the log-sum-exp is returned so.
     """
     if tile < 1:
         raise ValueError(f"tile must be 1 or greater, got {tile}")
@@ -102,20 +104,21 @@ def tiled_with_logsumexp(
         mask = mask_or_causal(mask, q_BTHK.shape[1], k_BSGK.shape[1])
     elif q_BTHK.shape[1] > k_BSGK.shape[1]:
         raise ValueError(f"{q_BTHK.shape[1]} queries cannot be the last of {k_BSGK.shape[1]} keys")
-    q_BHTK = heads_first(q_BTHK / math.sqrt(q_BTHK.shape[-1]))
-    k_BHSK = heads_first(repeat_kv(k_BSGK, q_BTHK.shape[2]))
-    v_BHSK = heads_first(repeat_kv(v_BSGK, q_BTHK.shape[2]))
+    q_BHTK = heads_first(widened(q_BTHK) / math.sqrt(q_BTHK.shape[-1]))
+    k_BHSK = heads_first(widened(repeat_kv(k_BSGK, q_BTHK.shape[2])))
+    v_BHSK = heads_first(widened(repeat_kv(v_BSGK, q_BTHK.shape[2])))
     outs, logsumexps = [], []
     for queries in tiles_of(q_BHTK.shape[2], tile):
         state = online_softmax_start(q_BHTK[:, :, queries])
-        for keys in tiles_of(k_BHSK.shape[2], tile):
-            scores_BHts = scores_of_tile(q_BHTK, k_BHSK, mask, queries, keys)
-            if scores_BHts is not None:
-                state = online_softmax_add(state, scores_BHts, v_BHSK[:, :, keys])
+        with outside_autocast(q_BHTK):
+            for keys in tiles_of(k_BHSK.shape[2], tile):
+                scores_BHts = scores_of_tile(q_BHTK, k_BHSK, mask, queries, keys)
+                if scores_BHts is not None:
+                    state = online_softmax_add(state, scores_BHts, v_BHSK[:, :, keys])
         outs.append(_mean(state))
         logsumexps.append((state.max_BHt + state.sum_BHt.log()).where(state.sum_BHt > 0, 0.0))
     # Laid out token by token, so that joining the heads afterwards copies nothing.
-    out_BTHK = torch.cat(outs, dim=2).transpose(1, 2).contiguous()
+    out_BTHK = torch.cat(outs, dim=2).to(q_BTHK.dtype).transpose(1, 2).contiguous()
     return out_BTHK, torch.cat(logsumexps, dim=2)
 
 

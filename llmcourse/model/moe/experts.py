@@ -11,6 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from llmcourse.base.pairs import differentiable, product_transposed
+from llmcourse.model.initial import initialise
 from llmcourse.model.ops import SiluGateSaved, silu_gate_backward, silu_gate_forward, swiglu
 
 
@@ -116,13 +117,18 @@ class Experts(nn.Module):
         num_experts: E.
         width: D.
         hidden: F, of one expert.
+        generator: of the first weights; None leaves them uninitialised, for loading.
     """
 
-    def __init__(self, num_experts: int, width: int, hidden: int) -> None:
+    def __init__(
+        self, num_experts: int, width: int, hidden: int, *, generator: torch.Generator | None
+    ) -> None:
         super().__init__()
         self.w_gate = nn.Parameter(torch.empty(num_experts, hidden, width))
         self.w_up = nn.Parameter(torch.empty(num_experts, hidden, width))
         self.w_down = nn.Parameter(torch.empty(num_experts, width, hidden))
+        if generator is not None:
+            initialise(self, generator)
 
     def forward(
         self, rows_RD: Float[Tensor, "R D"], counts_E: Int[Tensor, " E"]
@@ -138,16 +144,21 @@ class SharedExperts(nn.Module):
         num_shared: experts.
         width: D.
         hidden: F, of one expert.
+        generator: of the first weights; None leaves them uninitialised, for loading.
 
     Source:
         DeepSeek-AI 2024 (DeepSeek-V3), equation 12, https://arxiv.org/abs/2412.19437
     """
 
-    def __init__(self, num_shared: int, width: int, hidden: int) -> None:
+    def __init__(
+        self, num_shared: int, width: int, hidden: int, *, generator: torch.Generator | None
+    ) -> None:
         super().__init__()
         self.w_gate = nn.Parameter(torch.empty(num_shared * hidden, width))
         self.w_up = nn.Parameter(torch.empty(num_shared * hidden, width))
         self.w_down = nn.Parameter(torch.empty(width, num_shared * hidden))
+        if generator is not None:
+            initialise(self, generator)
 
     def forward(self, x_ND: Float[Tensor, "N D"]) -> Float[Tensor, "N D"]:
         """Transform every token."""

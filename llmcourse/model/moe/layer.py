@@ -10,6 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from llmcourse.base.arguments import require_each
+from llmcourse.model.initial import initialise
 from llmcourse.model.moe.counts import check_chosen
 from llmcourse.model.moe.experts import Experts, SharedExperts
 from llmcourse.model.moe.routing import SCORINGS, Routing, Scoring, route
@@ -25,16 +26,25 @@ class Router(nn.Module):
         experts_per_token: k.
         scoring: "softmax" as Mixtral, or "sigmoid" as DeepSeek-V3, with a bias that only chooses:
             the buffer `bias_E`, 0 at the start, for `update_bias`.
+        generator: of the first weights; None leaves them uninitialised, for loading.
     """
 
     def __init__(
-        self, num_experts: int, width: int, experts_per_token: int, scoring: Scoring = "softmax"
+        self,
+        num_experts: int,
+        width: int,
+        experts_per_token: int,
+        scoring: Scoring = "softmax",
+        *,
+        generator: torch.Generator | None,
     ) -> None:
         super().__init__()
         self.experts_per_token, self.scoring = experts_per_token, scoring
         self.w_router = nn.Parameter(torch.empty(num_experts, width))
         bias_E = torch.zeros(num_experts) if scoring == "sigmoid" else None
         self.register_buffer("bias_E", bias_E)
+        if generator is not None:
+            initialise(self, generator)
 
     def forward(self, x_ND: Float[Tensor, "N D"]) -> Routing:
         """Return where every token goes."""
@@ -60,6 +70,7 @@ class MixtureOfExperts(nn.Module):
         num_shared: experts that every token uses besides; 0 for none.
         scoring: see `route`.
         capacity_factor: see `capacity`; 0 is no limit.
+        generator: of the first weights; None leaves them uninitialised, for loading.
 
     Raises:
         ValueError: if a number is outside its range.
@@ -75,6 +86,7 @@ class MixtureOfExperts(nn.Module):
         num_shared: int = 0,
         scoring: Scoring = "softmax",
         capacity_factor: int | float = 0.0,
+        generator: torch.Generator | None,
     ) -> None:
         super().__init__()
         check_chosen(experts_per_token, num_experts)
@@ -83,9 +95,13 @@ class MixtureOfExperts(nn.Module):
         if scoring not in SCORINGS:
             raise ValueError(f"scoring must be one of {', '.join(SCORINGS)}, got {scoring!r}")
         self.num_experts, self.capacity_factor = num_experts, capacity_factor
-        self.router = Router(num_experts, width, experts_per_token, scoring)
-        self.experts = Experts(num_experts, width, hidden)
-        self.shared = SharedExperts(num_shared, width, hidden) if num_shared else None
+        self.router = Router(num_experts, width, experts_per_token, scoring, generator=None)
+        self.experts = Experts(num_experts, width, hidden, generator=None)
+        self.shared = (
+            SharedExperts(num_shared, width, hidden, generator=None) if num_shared else None
+        )
+        if generator is not None:
+            initialise(self, generator)
 
     def forward(
         self, x_BTD: Float[Tensor, "*B D"], *, routings: list[Routing] | None = None

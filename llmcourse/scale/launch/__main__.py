@@ -9,7 +9,7 @@ from pathlib import Path
 
 from jsonargparse import ActionConfigFile, ArgumentError, ArgumentParser, set_parsing_settings
 
-from llmcourse.base.command_line import fail, shorten_help
+from llmcourse.base.command_line import fail, run_command, shorten_help
 from llmcourse.base.files import write_atomically
 from llmcourse.scale.launch.job import LaunchConfig
 from llmcourse.scale.launch.kubernetes import manifest_text
@@ -83,4 +83,4 @@ def _parser() -> ArgumentParser:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_command(main))

@@ -2,7 +2,8 @@
 
 import sys
 
+from llmcourse.base.command_line import run_command
 from llmcourse.train.export.folder import main
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_command(main))

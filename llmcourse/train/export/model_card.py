@@ -233,7 +233,7 @@ def _num_bytes(shards: TokenShards, tokenizer: Tokenizer) -> int:
     counts = np.zeros(tokenizer.vocab_size, dtype=np.int64)
     for start in range(0, len(shards), _CHUNK_TOKENS):
         counts += np.bincount(shards[start : start + _CHUNK_TOKENS], minlength=len(counts))
-    return int(counts @ [len(tokenizer.token_bytes(i)) for i in range(tokenizer.vocab_size)])
+    return int(counts @ tokenizer.token_lengths)
 
 
 def _rows(path: Path) -> list[dict[str, Any]]:

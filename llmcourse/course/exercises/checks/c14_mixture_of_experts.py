@@ -429,7 +429,13 @@ def check_4(t, deepseek_layer, *, same, swiglu):
         relative=1e-9,
     )
     package = moe.MixtureOfExperts(
-        width=6, hidden=5, num_experts=8, experts_per_token=3, num_shared=1, scoring="sigmoid"
+        width=6,
+        hidden=5,
+        num_experts=8,
+        experts_per_token=3,
+        num_shared=1,
+        scoring="sigmoid",
+        generator=None,
     ).double()
     with torch.no_grad():
         for w in [*package.parameters(), package.router.bias_E]:

@@ -1,0 +1,79 @@
+"""What is printed never ends work: not a console, not a reader who has gone, not a full disk."""
+
+import io
+import os
+import subprocess
+import sys
+
+import pytest
+
+from llmcourse.base.command_line import for_people
+
+SMALL = ["--preset", "tiny", "--steps", "4", "--warmup_steps", "1", "--checkpoint_every", "0"]
+
+
+def test_what_a_console_cannot_show_is_a_question_mark(monkeypatch):
+    shown = io.TextIOWrapper(io.BytesIO(), encoding="cp1252")
+    monkeypatch.setattr(sys, "stdout", shown)
+    with for_people():
+        print("Läufe der Flüsse: 川 \udcff")
+        assert sys.stdout is not shown
+    assert sys.stdout is shown
+    assert shown.errors == "strict"  # as it was
+    assert shown.buffer.getvalue().decode("cp1252").strip() == "Läufe der Flüsse: ? ?"
+
+
+class _Full(io.StringIO):
+    """A stream on a full disk, without a file that could take the place of it."""
+
+    def write(self, text):
+        raise OSError(28, "No space left on device")
+
+
+def test_a_stream_that_fails_is_written_no_more(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", _Full())
+    with for_people():
+        assert print("one", file=sys.stderr) is None
+        assert sys.stderr.write("two") == 3
+
+
+def test_errors_of_the_work_are_no_errors_of_a_stream():
+    with pytest.raises(OSError, match="full"), for_people():
+        raise OSError(28, "full")
+
+
+@pytest.mark.parametrize("gone", ["a reader", "a disk"])
+def test_a_run_goes_on_to_its_checkpoint(gone, tmp_path):
+    """Its output is closed after the first line, or goes to a disk without room."""
+    command = [sys.executable, "-m", "llmcourse.train", *SMALL, "--out", str(tmp_path / "r")]
+    command += ["--sample_every", "1", "--validate_every", "1"]
+    if gone == "a reader":
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            process.stdout.readline()
+            process.stdout.close()
+            status = process.wait(timeout=120)
+    else:
+        with open("/dev/full", "w") as full:  # noqa: PTH123
+            status = subprocess.run(command, stdout=full, check=False, timeout=120).returncode
+    assert status == 0
+    assert [path.name for path in (tmp_path / "r" / "checkpoints").iterdir()] == [
+        "step_00000004.ckpt"
+    ]
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "cp1252"])
+def test_a_folder_with_an_umlaut_is_no_obstacle(encoding, tmp_path):
+    environment = {**os.environ, "PYTHONIOENCODING": encoding}
+    for words in (
+        ["train", *SMALL, "--out", "Läufe→1", "--sample_every", "1"],
+        ["sample", "--run", "Läufe→1", "--prompt", "Ünal", "--tokens", "5"],
+    ):
+        done = subprocess.run(
+            [sys.executable, "-m", "llmcourse", *words],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            check=False,
+            timeout=120,
+        )
+        assert done.returncode == 0, done.stderr
