@@ -54,9 +54,9 @@ test-exercises: $(READY) ## a third of make test: exercises and grading
 test-book: book ## a third of make test: notebooks, pages and widgets
 	@$(PYTEST) $(OF_BOOK)
 
-peers: $(READY) ## install peft and trl, and compare with them
+peers: $(READY) ## install peft, trl and lm-eval, and compare with them
 	@$(BIN)/pip install --quiet -r requirements-peers.txt
-	@$(RUN) -m pytest --unchanged=run -k "peft or trl" tests/model tests/posttrain
+	@$(RUN) -m pytest --unchanged=run -k "peft or trl or lm_eval" tests/model tests/posttrain tests/evaluate
 
 lint: $(READY) ## check style, import floors, notebooks and generated pages
 	@$(STYLE) $(BIN)/ruff check .

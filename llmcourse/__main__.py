@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from llmcourse.base.command_line import fail, for_people
+from llmcourse.base.command_line import fail, run_command
 
 
 class Command(NamedTuple):
@@ -92,8 +92,7 @@ COMMANDS = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; return its status, or 2 after one line if there is no such command."""
     try:
-        with for_people():
-            return _run(sys.argv[1:] if arguments is None else list(arguments))
+        return run_command(lambda: _run(sys.argv[1:] if arguments is None else list(arguments)))
     except KeyboardInterrupt:  # perhaps while torch is imported, which takes a second
         return 130
 

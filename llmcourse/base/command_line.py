@@ -76,7 +76,12 @@ def for_people() -> Iterator[None]:
 def run_command(main: Callable[[], int]) -> int:
     """Return the status of a command whose output is for people."""
     with for_people():
-        return main()
+        try:
+            return main()
+        except RuntimeError as error:  # of Path.resolve, before Python 3.13
+            if "Symlink loop" not in str(error):
+                raise
+            return fail("llmcourse", f"{error}: links go round in a circle")
 
 
 def fail(program: str, problem: Exception | str) -> int:

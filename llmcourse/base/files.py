@@ -3,9 +3,29 @@
 import contextlib
 import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
+
+LOCK = "llmcourse.lock"
+"""A file in a folder that one process alone writes into; a folder with it is one of ours."""
+
+
+def refuse_others(
+    folder: Path, is_ours: Callable[[Path], bool] = lambda folder: (folder / LOCK).exists()
+) -> None:
+    """Raise ValueError if a folder that is to be filled holds what somebody else has put there.
+
+    Args:
+        folder: to be filled; it need not be there.
+        is_ours: whether a folder that is not empty comes from an earlier call, as one with our
+            lock does.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"{folder} is a file: name a new folder")
+    names = sorted(path.name for path in folder.iterdir()) if folder.exists() else []
+    if names and not is_ours(folder):
+        raise ValueError(f"{folder} holds something else, {names[0]}: choose another folder")
 
 
 @contextlib.contextmanager

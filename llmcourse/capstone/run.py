@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from llmcourse.base.files import write_atomically
+from llmcourse.base.files import refuse_others, write_atomically
 from llmcourse.capstone import corpus, judging, training, tuning
 from llmcourse.capstone.config import CapstoneConfig
 from llmcourse.capstone.log import Log
@@ -131,7 +131,8 @@ def run_capstone(
         What done.json says of each stage.
 
     Raises:
-        ValueError: if the folder is in use, or a stage cannot be done with these settings.
+        ValueError: if the folder is in use or holds something else, or a stage cannot be done with
+            these settings.
         OSError: if a file cannot be written.
         RankError: if a process of the training fails; the next call goes on.
         KeyboardInterrupt: for Ctrl-C; the next call goes on.
@@ -140,6 +141,7 @@ def run_capstone(
     names = [stage.name for stage in STAGES]
     if until and until not in names:
         raise ValueError(f"there is no stage {until!r}: choose from {', '.join(names)}")
+    refuse_others(folder)
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder), Log(folder) as log:
         _require_room(folder)

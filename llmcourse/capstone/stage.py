@@ -185,8 +185,12 @@ def _read(path: Path) -> dict[str, Any] | None:
         found = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError):
         return None
-    whole = ("facts", "files", "identity", "seconds") if path.name == DONE else ("seconds",)
-    return found if isinstance(found, dict) and all(k in found for k in whole) else None
+    kinds = {"settings": dict, "inputs": dict, "seconds": int | float}
+    if path.name == DONE:
+        kinds |= {"facts": dict, "files": dict, "identity": str}
+    if not isinstance(found, dict) or not all(isinstance(found.get(k), kinds[k]) for k in kinds):
+        return None
+    return found
 
 
 def _write(path: Path, record: dict[str, Any]) -> None:

@@ -15,8 +15,10 @@ In version 1 the hash is that of all the bytes at once, which one thread must go
 import hashlib
 import os
 import pickle
+import pickletools
 import struct
 import warnings
+import zipfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -168,6 +170,7 @@ BROKEN = (
     TypeError,
     ValueError,
     pickle.UnpicklingError,
+    zipfile.BadZipFile,
 )
 """What reading a pickle that is none of ours can end in."""
 
@@ -182,10 +185,57 @@ def read_payload(path: Path) -> Any:
     return verify(path, lambda file: _content(file, path))
 
 
+DEEPEST = 50
+"""Containers inside each other that a pickle may have: a tuple of a hundred thousand, as a key of a
+dictionary, would end the process."""
+
+
+_FILLING = {"APPEND", "APPENDS", "SETITEM", "SETITEMS", "ADDITEMS", "BUILD"}
+"""Operations that put something into a container which is there."""
+
+
+def require_shallow(raw: bytes) -> None:
+    """Raise ValueError for a pickle with deep containers, without making any of them."""
+    depths: list[int] = []
+    marks: list[int] = []
+    memo: dict[int, int] = {}
+    for operation, argument, _ in pickletools.genops(raw):
+        name = operation.name
+        if name == "MARK":
+            marks.append(len(depths))
+        elif "PUT" in name or name == "MEMOIZE":
+            memo[len(memo) if argument is None else argument] = depths[-1]
+        elif "GET" in name:
+            depths.append(memo[argument])
+        else:
+            # What is taken from the stack, with all behind the last mark where there is one.
+            taken = [kind.name for kind in operation.stack_before]
+            first = marks.pop() if "mark" in taken else len(depths)
+            first -= sum(kind not in ("mark", "stackslice") for kind in taken)
+            inside = first + (name in _FILLING)
+            depth = 1 + max(depths[inside:], default=-1)
+            depth = max([depth, *depths[first:inside]])
+            del depths[first:]
+            depths += [depth] * len(operation.stack_after)
+            if depth > DEEPEST:
+                raise ValueError(f"it has more than {DEEPEST} containers inside each other")
+
+
+def _require_plain_archive(file: BinaryIO) -> None:
+    """Raise ValueError for a payload whose pickle has another form than those of `torch.save`."""
+    if not zipfile.is_zipfile(file):
+        raise ValueError("it is not the archive that torch.save writes")
+    with zipfile.ZipFile(file) as archive:
+        for entry in archive.infolist():
+            if entry.filename.endswith(".pkl"):
+                require_shallow(archive.read(entry))
+
+
 def _content(file: BinaryIO, path: Path) -> Any:
     """Return what a payload holds."""
-    file.seek(LAYOUT.size)
     try:
+        _require_plain_archive(file)
+        file.seek(LAYOUT.size)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of torch, about a pickle that is none of its own
             content = torch.load(file, map_location="cpu", weights_only=True)

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import torch
 
-from llmcourse.checkpoint.payload_file import BROKEN
+from llmcourse.checkpoint.payload_file import BROKEN, require_shallow
 
 NAME = ".metadata"
 _DESCRIBED = "torch.distributed.checkpoint.metadata"
@@ -123,6 +123,7 @@ def _require_plain(raw: bytes) -> None:
             raise ValueError("it names something by the number of an extension")
         if "PUT" in operation.name and argument > len(raw):
             raise ValueError(f"it counts {argument} objects in {len(raw)} bytes")
+    require_shallow(raw)
 
 
 def _places(saved: Any, sizes: dict[str, int]) -> dict[tuple, StorageInfo]:

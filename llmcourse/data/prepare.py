@@ -41,8 +41,6 @@ PREPARED = "prepared.json"
 UNFINISHED = "unfinished"
 """How far the work is, until it is done."""
 
-LOCK = "lock"
-
 SPLITS = ("training", "validation")
 
 TOKENIZER_BYTES = 10_000_000
@@ -185,13 +183,13 @@ def _alone(out: Path) -> Iterator[None]:
     if out.exists() and not out.is_dir():
         raise ValueError(f"{out} is a file: name a new folder")
     out.mkdir(parents=True, exist_ok=True)
-    lock = filelock.FileLock(out / LOCK, timeout=0)
+    lock = filelock.FileLock(out / files.LOCK, timeout=0)
     try:
         with lock:
             try:
                 yield
             finally:
-                (out / LOCK).unlink(missing_ok=True)
+                (out / files.LOCK).unlink(missing_ok=True)
     except filelock.Timeout as error:
         raise ValueError(f"{out} is in use: another process prepares text there") from error
 
@@ -210,7 +208,7 @@ def _done(out: Path, made_from: dict[str, Any]) -> PreparedText | None:
                 "remove this one"
             )
         return done
-    others = {path.name for path in out.iterdir()} - {LOCK}
+    others = {path.name for path in out.iterdir()} - {files.LOCK}
     if others and UNFINISHED not in others:
         raise ValueError(f"{out} holds something else, {min(others)}: choose another folder")
     if others and _read_state(out / UNFINISHED)[0].get("made_from") != made_from:
@@ -225,7 +223,7 @@ def _clear(out: Path, *, remove: bool) -> None:
     """Remove what was written, and the folder if it was made for it."""
     for name in (*SPLITS, "tokenizer"):
         shutil.rmtree(out / name, ignore_errors=True)
-    for path in (out / LOCK, out / UNFINISHED):
+    for path in (out / files.LOCK, out / UNFINISHED):
         path.unlink(missing_ok=True)
     if remove:
         with contextlib.suppress(OSError):

@@ -6,6 +6,7 @@ What is not there is said not to be measured; what contradicts itself is an erro
 equal runs are equal to the byte but for their last section, which holds dates and speeds.
 """
 
+import contextlib
 import datetime
 import json
 import math
@@ -19,7 +20,7 @@ from jsonargparse import ArgumentParser
 
 from llmcourse import __version__
 from llmcourse.base.command_line import ended
-from llmcourse.base.files import write_atomically
+from llmcourse.base.files import refuse_others, write_atomically
 from llmcourse.evaluate import report_sections as of
 from llmcourse.evaluate.report_ability import benchmarks_section, contamination_section
 from llmcourse.evaluate.report_page import page
@@ -232,11 +233,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _report(arguments: Sequence[str] | None) -> None:
     options = _parser().parse_args(arguments)
     out = Path(options.out or Path(options.run) / "report")
+    refuse_others(out, lambda folder: _read_sections(folder / "report.json"))
     record = report(options.run, out, curated=options.curated)
     for section in record["sections"].values():
         if "missing" in section:
             print(f"{section['title']}: not measured: {section['missing']}")
     print(f"written to {out / 'report.html'} and {out / 'report.json'}")
+
+
+def _read_sections(path: Path) -> dict[str, Any]:
+    """Return the sections of a report; none if a file is no report."""
+    with contextlib.suppress(OSError, ValueError, TypeError, LookupError, RecursionError):
+        return dict(json.loads(path.read_bytes())["sections"])
+    return {}
 
 
 def _parser() -> ArgumentParser:

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import resources
-from urllib.parse import urlsplit
 
 from llmcourse.base.arguments import require
 from llmcourse.posttrain.conversation import Conversation
@@ -79,7 +78,8 @@ def chat_server(
             if not self._is_local():
                 return
             number = self.headers.get("Content-Length", "")
-            if not (number.isascii() and number.isdigit() and int(number) <= MOST_BYTES):
+            digits = number.isascii() and number.isdigit() and len(number) <= len(str(MOST_BYTES))
+            if not digits or int(number) > MOST_BYTES:
                 self.send_error(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
                 return
             try:
@@ -102,11 +102,12 @@ def chat_server(
 
         def _is_local(self) -> bool:
             """Refuse what another site's page asks for in the name of this one."""
+            if self.request_version == "HTTP/0.9":  # has no headers that could be refused
+                self.close_connection = True
+                return False
             here = {f"{name}:{self.server.server_port}" for name in (HOST, "localhost")}
-            origin = self.headers.get("Origin")
-            if self.headers.get("Host") in here and (
-                origin is None or urlsplit(origin).netloc in here
-            ):
+            allowed = {None, *(f"http://{each}" for each in here)}
+            if self.headers.get("Host") in here and self.headers.get("Origin") in allowed:
                 return True
             self.send_error(HTTPStatus.FORBIDDEN)
             return False

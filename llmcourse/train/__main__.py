@@ -24,7 +24,7 @@ from llmcourse.train.config import NO_MESH, PRESETS, SFT, TrainConfig
 from llmcourse.train.export.huggingface import obstacle
 from llmcourse.train.fine_tuning import settings_of_start
 from llmcourse.train.lock import locked
-from llmcourse.train.loop import FitResult, fit, resume, start
+from llmcourse.train.loop import FitResult, fit, in_new_folder, resume, start
 from llmcourse.train.phases import TrainingDivergedError
 from llmcourse.train.ranks import RanksResult, fit_on_ranks, moved, resume_on_ranks
 from llmcourse.train.run import Run
@@ -113,8 +113,14 @@ def _train_on(engine: str, options: Namespace, arguments: list[str], asked: Aske
         return _train_on_ranks(options, arguments, asked)
     if options.resume:
         run = resume(Path(options.resume), **_changes(options, arguments, HERE))
-    else:
-        run = start(_config(options, arguments), Path(options.out))
+        return _fitted(run, asked)
+    config, folder = _config(options, arguments), Path(options.out)
+    with in_new_folder(folder):
+        return _fitted(start(config, folder), asked)
+
+
+def _fitted(run: Run, asked: Asked) -> int:
+    """Train, and say what came out."""
     print(_resolved(run), flush=True)
     result = fit(run, show=print, interrupted=asked)
     print(_closing(run.folder, run.steps_done, result))
@@ -186,7 +192,8 @@ def _train_on_ranks(options: Namespace, arguments: list[str], asked: Asked) -> i
         config = _config(options, arguments)
         where = f"run {options.out} on {config.num_ranks} ranks"
         print(_settings(config, where), flush=True)
-        result = fit_on_ranks(config, Path(options.out), show=print, asked=asked)
+        with in_new_folder(Path(options.out)):
+            result = fit_on_ranks(config, Path(options.out), show=print, asked=asked)
     print(_closing(options.resume or options.out, result.steps_done, result))
     return asked.status if result.interrupted else 0
 

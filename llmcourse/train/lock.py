@@ -10,13 +10,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
+from llmcourse.base.files import LOCK
+
 try:
     import fcntl
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
-
-LOCK = "lock"
-"""The file in the folder of a run; it stays, and says who holds it, or held it last."""
 
 _WITHOUT_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
 """What a file system says that has none."""
@@ -31,9 +30,10 @@ log = logging.getLogger(__name__)
 def locked(folder: Path, *, wait_s: float = 0.0) -> Iterator[None]:
     """Keep other processes from training in a folder; a process may ask for it again and again.
 
-    The system keeps the lock, and takes it back when the process ends: nothing is left behind.  On
-    NFS it holds between machines from version 4 on.  There the lock of a machine that is gone is
-    kept until its lease ends, 90 s as a rule.
+    The file stays, and says who holds it, or held it last.  The system keeps the lock, and takes it
+    back when the process ends: nothing is left behind.  On NFS it holds between machines from
+    version 4 on.  There the lock of a machine that is gone is kept until its lease ends, 90 s as a
+    rule.
 
     Args:
         folder: of the run; made if missing.

@@ -4,8 +4,9 @@ import contextlib
 import json
 import logging
 import os
+import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -23,6 +24,8 @@ from llmcourse.train.run import Run, new_run, restored, save, with_steps
 from llmcourse.train.saved import CONFIG, saved_config
 from llmcourse.train.signals import interruptible
 from llmcourse.train.validation import Validation, sample, validate
+
+METRICS = "metrics.jsonl"
 
 log = logging.getLogger(__name__)
 
@@ -44,12 +47,13 @@ def start(config: TrainConfig, folder: str | Path) -> Run:
     """Prepare the data and build a new run in `folder`, without taking a step.
 
     Raises:
-        ValueError: if the folder already holds a run.
+        ValueError: if the folder already holds a run, or something else.
     """
     runtime.device(config.device)  # before anything is written
     runtime.set_up(num_threads=config.num_threads, seed=config.seed)
-    config, prepared = begin_run(config, Path(folder))
-    return new_run(config, Path(folder), prepared)
+    with in_new_folder(Path(folder)):
+        config, prepared = begin_run(config, Path(folder))
+        return new_run(config, Path(folder), prepared)
 
 
 def begin_run(config: TrainConfig, folder: Path) -> tuple[TrainConfig, Prepared]:
@@ -58,16 +62,46 @@ def begin_run(config: TrainConfig, folder: Path) -> tuple[TrainConfig, Prepared]
     Raises:
         ValueError: if the folder already holds a run.
     """
-    path = folder / CONFIG
-    _refuse_another_run(path)
-    with locked(folder):
-        _refuse_another_run(path)  # which may have come in between
+    with in_new_folder(folder):
         prepared = prepare(config, folder / "data")
         verify(prepared)
         config = with_steps(config, prepared)
-        with files.write_atomically(path) as file:
+        with files.write_atomically(folder / CONFIG) as file:
             file.write(json.dumps(asdict(config), indent=2).encode())
     return config, prepared
+
+
+@contextlib.contextmanager
+def in_new_folder(folder: Path) -> Iterator[None]:
+    """Hold the folder of a run that begins; remove what was made if it fails before its first step.
+
+    So the corrected command finds no run.  What an earlier call has left is kept.
+
+    Raises:
+        ValueError: if the folder holds a run, or something else, or is another process's.
+    """
+    path = folder / CONFIG
+    _refuse_another_run(path)
+    files.refuse_others(folder)
+    was_there = folder.exists()
+    with locked(folder):
+        _refuse_another_run(path)  # which may have come in between
+        is_empty = {each.name for each in folder.iterdir()} == {files.LOCK}
+        try:
+            yield
+        except Exception:
+            metrics = folder / METRICS
+            if is_empty and not (metrics.exists() and metrics.stat().st_size):
+                _empty(folder, remove=not was_there)
+            raise
+
+
+def _empty(folder: Path, *, remove: bool) -> None:
+    """Remove what is in a folder, and the folder itself if that is asked for."""
+    for path in folder.iterdir():
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    if remove:
+        folder.rmdir()
 
 
 def _refuse_another_run(path: Path) -> None:
@@ -140,7 +174,7 @@ def fit_in_locked(
     """Train, as `fit` says, in a folder whose lock the caller, or its parent, has."""
     result, stopping = FitResult(run), EarlyStopping(run)
     writes = run.layout.is_first
-    metrics = Metrics(run.folder / "metrics.jsonl" if writes else None, keep_steps=run.steps_done)
+    metrics = Metrics(run.folder / METRICS if writes else None, keep_steps=run.steps_done)
     bar = progress.bar(
         total=run.config.steps,
         initial=run.steps_done,

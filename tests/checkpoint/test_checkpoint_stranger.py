@@ -22,16 +22,14 @@ from llmcourse.train.export.folder import main as export_main
 
 COMMAND = "touch owned"
 NEWEST = "checkpoints/step_00000002.dcp"
+CONFIG = replace(train.PRESETS["tiny"](), steps=2, warmup_steps=1, sample_tokens=5)
 
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     """A run of two steps on torch's engine."""
     folder = tmp_path_factory.mktemp("stranger") / "run"
-    config = replace(
-        train.PRESETS["tiny"](), engine="torch", steps=2, warmup_steps=1, sample_tokens=5
-    )
-    torch_engine.fit_under_torchrun(config, folder)
+    torch_engine.fit_under_torchrun(replace(CONFIG, engine="torch"), folder)
     return folder
 
 
@@ -45,10 +43,7 @@ def run(finished, tmp_path, monkeypatch):
 
 def change_index(folder, change):
     """Write a changed index, as a stranger can: its own hash is right."""
-    index = shards.read_payload(folder / shards.INDEX)
-    change(index)
-    with (folder / shards.INDEX).open("wb") as file:
-        shards.write_payload(file, index)
+    rewritten(folder / shards.INDEX, change)
 
 
 def resealed(folder):
@@ -60,6 +55,14 @@ def resealed(folder):
             index["hashes"][name] = hashlib.sha256(raw).hexdigest()
 
     change_index(folder, change)
+
+
+def rewritten(path, change):
+    """Change what a file holds, under a right hash."""
+    content = shards.read_payload(path)
+    changed = change(content)
+    with path.open("wb") as file:
+        shards.write_payload(file, content if changed is None else changed)
 
 
 def put(run, raw):
@@ -86,21 +89,19 @@ def with_in_metadata(change):
     return make
 
 
-def in_a_list_of_a_dict(described):
-    described.planner_data = {"a": [1, {"b": (Call(),)}]}
-
-
-def as_a_tensor(described):
-    described.state_dict_metadata["model.more"] = Call()
-
-
 def as_a_dtype(described):
-    first = next(iter(described.state_dict_metadata.values()))
-    first.properties.requires_grad = Call()
+    first_tensor(described).properties.requires_grad = Call()
 
 
-def as_a_key(described):
-    described.storage_data[frozenset([Call()])] = None
+def first_of(content):
+    return next(iter(content))
+
+
+def first_tensor(described):
+    return first_of(described.state_dict_metadata.values())
+
+
+PLANNED = {"a": [1, {"b": (Call(),)}]}
 
 
 def short(text):
@@ -120,10 +121,14 @@ METADATA = named("torch.distributed.checkpoint.metadata", "Metadata")
 MAPPED = named("builtins", "map") + named("os", "system") + b"]" + short(COMMAND) + b"a\x86\x81"
 PAYLOADS = {
     "REDUCE": lambda run: f"cos\nsystem\n(S'{COMMAND}'\ntR.".encode(),
-    "REDUCE in a list of a dict": with_in_metadata(in_a_list_of_a_dict),
-    "REDUCE for a tensor": with_in_metadata(as_a_tensor),
+    "REDUCE in a list of a dict": with_in_metadata(lambda d: setattr(d, "planner_data", PLANNED)),
+    "REDUCE for a tensor": with_in_metadata(
+        lambda d: d.state_dict_metadata.update({"model.more": Call()})
+    ),
     "REDUCE in the state of an allowed class": with_in_metadata(as_a_dtype),
-    "REDUCE for a key": with_in_metadata(as_a_key),
+    "REDUCE for a key": with_in_metadata(
+        lambda d: d.storage_data.update({frozenset([Call()]): None})
+    ),
     "BUILD of a __setstate__, then its call": lambda run: (
         b"\x80\x04" + METADATA + b")\x81}" + short("__setstate__") + named("os", "system")
         + b"sb" + short(COMMAND) + b"b."
@@ -148,16 +153,20 @@ def extension():
     copyreg.clear_extension_cache()
 
 
+def resumed(run, *more):
+    return train_command.main(["--resume", str(run), "--steps", "3", *more])
+
+
+def exported(run):
+    return export_main(["--run", str(run), "--to", str(run.parent / "exported")])
+
+
 def refusals(run, capfd):
     """Resume and export a run on either engine; return what each says, one line per command."""
     said = []
-    for command in (
-        lambda: train_command.main(["--resume", str(run), "--steps", "3"]),
-        lambda: train_command.main(["--resume", str(run), "--steps", "3", "--engine", "own"]),
-        lambda: export_main(["--run", str(run), "--to", str(run.parent / "exported")]),
-    ):
+    for command, *more in ((resumed,), (resumed, "--engine", "own"), (exported,)):
         capfd.readouterr()
-        assert command() == 2
+        assert command(run, *more) == 2
         captured = capfd.readouterr()
         assert captured.out == ""
         said += captured.err.splitlines()
@@ -181,10 +190,7 @@ def test_no_code_in_the_metadata_runs(payload, run, tmp_path, capfd):
 
 def test_no_code_runs_in_a_folder_that_was_dropped_into_a_harmless_run(run, tmp_path, capfd):
     put(run, called(named("os", "system")))
-    harmless = train.start(
-        replace(train.PRESETS["tiny"](), steps=1, warmup_steps=1), tmp_path / "harmless"
-    )
-    train.fit(harmless)
+    train.fit(train.start(replace(CONFIG, steps=1), tmp_path / "harmless"))
     shutil.copytree(run / NEWEST, tmp_path / "harmless/checkpoints/step_99999999.dcp")
     assert all("it names os.system" in line for line in refusals(tmp_path / "harmless", capfd))
     assert not (tmp_path / "owned").exists()
@@ -222,68 +228,52 @@ def change_first(**changes):
     """Change where the first part of a tensor is."""
 
     def change(described):
-        place = next(iter(described.storage_data.values()))
+        place = first_of(described.storage_data.values())
         for name, value in changes.items():
             setattr(place, name, value)
 
     return change
 
 
-def first_tensor(described):
-    return next(iter(described.state_dict_metadata.values()))
+def change_tensor(**changes):
+    """Change what the first tensor is said to be."""
 
+    def change(described):
+        for name, value in changes.items():
+            setattr(first_tensor(described), name, value)
 
-def another_size(described):
-    first_tensor(described).size = torch.Size([10**12, 10**6])
+    return change
 
 
 def huge(described):
-    for size in (first_tensor(described), first_tensor(described).chunks[0]):
-        name = "size" if hasattr(size, "size") else "sizes"
-        setattr(size, name, torch.Size([10**12]))
+    first_tensor(described).size = first_tensor(described).chunks[0].sizes = torch.Size([10**12])
 
 
 def overlapping(described):
     tensor = first_tensor(described)
     rows, columns = tensor.size
-    halves = [replace(tensor.chunks[0], sizes=torch.Size([rows // 2, columns])) for _ in range(2)]
-    tensor.chunks = halves
+    tensor.chunks = [
+        replace(tensor.chunks[0], sizes=torch.Size([rows // 2, columns])) for _ in range(2)
+    ]
 
 
 def outside(described):
     first_tensor(described).chunks[0].offsets = torch.Size([1, 0])
-    index = next(iter(described.storage_data))
+    index = first_of(described.storage_data)
     moved = replace(index, offset=torch.Size([1, 0]))
     described.storage_data[moved] = described.storage_data.pop(index)
 
 
-def negative(described):
-    first_tensor(described).size = torch.Size([-1, 4])
+def of_dtype(dtype):
+    return lambda described: setattr(first_tensor(described).properties, "dtype", dtype)
 
 
-def lost_part(described):
-    described.storage_data.popitem()
+def bytes_entry(described):
+    described.state_dict_metadata[first_of(described.state_dict_metadata)] = BytesStorageMetadata()
 
 
 def doubled_part(described):
     first_tensor(described).chunks *= 2
-
-
-def other_dtype(described):
-    first_tensor(described).properties.dtype = "float32"
-
-
-def quantized(described):
-    first_tensor(described).properties.dtype = torch.qint8
-
-
-def bytes_entry(described):
-    name = next(iter(described.state_dict_metadata))
-    described.state_dict_metadata[name] = BytesStorageMetadata()
-
-
-def one_tensor_less(described):
-    described.state_dict_metadata.popitem()
 
 
 MALFORMED = {
@@ -295,17 +285,23 @@ MALFORMED = {
     "a length below zero": (change_first(length=-5), "points to bytes 0 to -5"),
     "a length that is no number": (change_first(length="5"), "a int is expected where a str"),
     "an extension": (change_first(transform_descriptors=["stream.zstd/1"]), "with an extension"),
-    "another shape": (another_size, "do not make up its shape"),
+    "another shape": (
+        change_tensor(size=torch.Size([10**12, 10**6])),
+        "do not make up its shape",
+    ),
     "more entries than bytes": (huge, "more entries than its file has bytes for"),
     "parts over each other": (overlapping, "overlap"),
     "a part past the end": (outside, "is outside of it"),
-    "a negative shape": (negative, "a negative side"),
-    "a part that is nowhere": (lost_part, "is not as torch writes it"),
+    "a negative shape": (change_tensor(size=torch.Size([-1, 4])), "a negative side"),
+    "a part that is nowhere": (lambda d: d.storage_data.popitem(), "is not as torch writes it"),
     "a part twice": (doubled_part, "do not make up its shape"),
-    "no dtype": (other_dtype, "a dtype is expected where a str stands"),
-    "a dtype that is none of ours": (quantized, "it names torch.qint8"),
+    "no dtype": (of_dtype("float32"), "a dtype is expected where a str stands"),
+    "a dtype that is none of ours": (of_dtype(torch.qint8), "it names torch.qint8"),
     "what is no tensor": (bytes_entry, "it names .*BytesStorageMetadata"),
-    "a tensor less": (one_tensor_less, "are not those of the index"),
+    "a tensor less": (
+        lambda d: d.state_dict_metadata.popitem(),
+        "are not those of the index",
+    ),
 }
 
 
@@ -378,18 +374,9 @@ def test_a_link_out_of_the_folder_is_refused(run, tmp_path):
 def runs(tmp_path_factory):
     """A run of two steps that saves whole files, and one that saves in shards."""
     folder = tmp_path_factory.mktemp("own")
-    config = replace(train.PRESETS["tiny"](), steps=2, warmup_steps=1, sample_tokens=5)
     for name, in_shards in (("ckpt", False), ("shards", True)):
-        train.fit(train.start(replace(config, save_in_shards=in_shards), folder / name))
+        train.fit(train.start(replace(CONFIG, save_in_shards=in_shards), folder / name))
     return folder
-
-
-def rewritten(path, change):
-    """Change what a file holds, under a right hash."""
-    content = shards.read_payload(path)
-    changed = change(content)
-    with path.open("wb") as file:
-        shards.write_payload(file, content if changed is None else changed)
 
 
 def put_at(*path, value):
@@ -401,10 +388,6 @@ def put_at(*path, value):
         content[first_of(content) if path[-1] is None else path[-1]] = value
 
     return change
-
-
-def first_of(content):
-    return next(iter(content))
 
 
 def without_key(*path):
@@ -495,10 +478,8 @@ def test_odd_content_of_a_file_is_one_line(case, runs, tmp_path, capfd):
     path = tmp_path / "run/checkpoints/step_00000002.ckpt"
     kept = path.with_suffix(".kept").write_bytes(path.read_bytes())
     rewritten(path, ODD_CONTENT[case])
-    resume = ["--resume", str(tmp_path / "run"), "--steps", "3"]
-    status, _ = one_line(lambda: train_command.main(resume), capfd)
-    assert status == 2
-    one_line(lambda: export_main(["--run", resume[1], "--to", str(tmp_path / "x")]), capfd)
+    assert one_line(lambda: resumed(tmp_path / "run"), capfd)[0] == 2
+    one_line(lambda: exported(tmp_path / "run"), capfd)
     assert path.with_suffix(".kept").stat().st_size == kept
 
 
@@ -545,16 +526,16 @@ def test_odd_parts_are_one_line(case, runs, tmp_path, capfd):
         rewritten(folder / "index.ckpt", put_at("hashes", SHARD, value=sha256))
     with pytest.raises(ValueError, match=r"^[^\n]+$"):
         checkpoint.load(folder)
-    for command in (
-        lambda: train_command.main(["--resume", str(tmp_path / "run"), "--steps", "3"]),
-        lambda: export_main(["--run", str(tmp_path / "run"), "--to", str(tmp_path / "x")]),
-    ):
-        assert one_line(command, capfd)[0] == 2
+    for command in (resumed, exported):
+        assert one_line(lambda command=command: command(tmp_path / "run"), capfd)[0] == 2
 
 
 FOREIGN = {
     "other settings": ({"seed": 3}, "a run with seed = 3, this one has 0: it is another run"),
-    "another model": ({"hidden": 96}, r"a run with model\.hidden = 96, this one has 64"),
+    "another model": (
+        {"model": replace(CONFIG.model, hidden=96)},
+        r"a run with model\.hidden = 96, this one has 64",
+    ),
 }
 
 
@@ -562,17 +543,11 @@ FOREIGN = {
 def test_a_checkpoint_of_another_run_is_refused(case, runs, tmp_path, capfd):
     changes, message = FOREIGN[case]
     shutil.copytree(runs / "ckpt", tmp_path / "run")
-    config = replace(train.PRESETS["tiny"](), steps=2, warmup_steps=1, sample_tokens=5)
-    if "hidden" in changes:
-        changes = {"model": replace(config.model, **changes)}
-    other = train.fit(train.start(replace(config, **changes), tmp_path / "other")).run
+    other = train.fit(train.start(replace(CONFIG, **changes), tmp_path / "other")).run
     path = other.folder / "checkpoints/step_00000002.ckpt"
     shutil.copy(path, tmp_path / "run/checkpoints/step_00000003.ckpt")
-    for command in (
-        lambda: train_command.main(["--resume", str(tmp_path / "run"), "--steps", "3"]),
-        lambda: export_main(["--run", str(tmp_path / "run"), "--to", str(tmp_path / "x")]),
-    ):
-        status, said = one_line(command, capfd)
+    for command in (resumed, exported):
+        status, said = one_line(lambda command=command: command(tmp_path / "run"), capfd)
         assert status == 2
         assert re.search(message, said[0])
 
@@ -581,8 +556,7 @@ def test_a_checkpoint_of_another_run_is_refused(case, runs, tmp_path, capfd):
 def test_odd_settings_of_a_run_are_one_line(content, runs, tmp_path, capfd):
     shutil.copytree(runs / "ckpt", tmp_path / "run")
     (tmp_path / "run/config.json").write_text(content, errors="surrogateescape")
-    resume = ["--resume", str(tmp_path / "run"), "--steps", "3"]
-    assert one_line(lambda: train_command.main(resume), capfd)[0] == 2
+    assert one_line(lambda: resumed(tmp_path / "run"), capfd)[0] == 2
 
 
 @pytest.mark.parametrize(
@@ -592,8 +566,7 @@ def test_odd_settings_of_a_run_are_one_line(content, runs, tmp_path, capfd):
 def test_odd_metrics_do_not_stop_an_export(line, runs, tmp_path, capfd):
     shutil.copytree(runs / "ckpt", tmp_path / "run")
     (tmp_path / "run/metrics.jsonl").write_bytes(line + b"\n")
-    command = ["--run", str(tmp_path / "run"), "--to", str(tmp_path / "x")]
-    status, said = one_line(lambda: export_main(command), capfd)
+    status, said = one_line(lambda: exported(tmp_path / "run"), capfd)
     assert status == 0 or "metrics" in said[0]
 
 
@@ -615,8 +588,6 @@ def test_torchs_engine_refuses_odd_content(case, finished, tmp_path):
     """Under torchrun the same command goes on with what is there."""
     shutil.copytree(finished, tmp_path / "run")
     change_index(tmp_path / "run" / NEWEST, ODD_ON_TORCH[case])
-    config = replace(
-        train.PRESETS["tiny"](), engine="torch", steps=3, warmup_steps=1, sample_tokens=5
-    )
+    config = replace(CONFIG, engine="torch", steps=3)
     with pytest.raises(ValueError, match=r"^[^\n]+$"):
         torch_engine.fit_under_torchrun(config, tmp_path / "run")

@@ -1,6 +1,7 @@
 """posttrain.serve: the page of a conversation, over HTTP on this machine."""
 
 import http.client
+import socket
 import threading
 from contextlib import contextmanager
 
@@ -96,11 +97,25 @@ def test_another_site_is_refused(method, headers):
         assert ask(port, method, "/", b"a", **own)[0].status == 200
 
 
-@pytest.mark.parametrize("length", ["-1", "x", "²", "", str(MOST_BYTES + 1)])
+@pytest.mark.parametrize("length", ["-1", "x", "²", "", str(MOST_BYTES + 1), "9" * 5_000])
 def test_a_body_without_a_fair_length_is_refused(length):
     with serving() as port:
         response, _ = ask(port, "POST", "/1", None, Content_Length=length.encode("latin1"))
         assert response.status == 413
+
+
+@pytest.mark.parametrize("scheme", ["https", "x", "HTTP", "file", ""])
+def test_another_scheme_is_another_site(scheme):
+    with serving() as port:
+        origin = f"{scheme}://127.0.0.1:{port}"
+        assert ask(port, "POST", "/1", b"a", Origin=origin)[0].status == 403
+
+
+@pytest.mark.parametrize("request_line", [b"GET /\r\n\r\n", b"GET /\r\nHost: 127.0.0.1\r\n\r\n"])
+def test_a_request_without_a_version_gets_nothing(request_line):
+    with serving() as port, socket.create_connection(("127.0.0.1", port), timeout=20) as client:
+        client.sendall(request_line)
+        assert client.recv(1_000) == b""
 
 
 def test_bytes_that_are_no_text_are_refused():

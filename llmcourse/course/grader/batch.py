@@ -119,6 +119,20 @@ def _key_of(path: Path, batch: Batch) -> str:
     return sha.hexdigest()
 
 
+def _has_reports(out: Path) -> bool:
+    """Say whether all that is in a folder was written by an earlier call."""
+    for path in out.iterdir():
+        if path.name in (report.TABLE, report.PAGE) or path.name.startswith("."):
+            continue
+        try:
+            is_report = json.loads(path.read_bytes())["format"] == FORMAT
+        except (OSError, ValueError, TypeError, KeyError, RecursionError):
+            is_report = False
+        if not is_report:
+            return False
+    return any(out.glob("*.json"))
+
+
 def _finished(path: Path, key: str) -> dict[str, Any] | None:
     """Return the report in a file if it is whole and belongs to a key."""
     with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
@@ -168,6 +182,7 @@ def run(batch: Batch) -> list[dict[str, Any]]:
 
     A submission that has a report from the same tests, seed and limits is not graded again.
     """
+    files.refuse_others(batch.out, _has_reports)
     batch.out.mkdir(parents=True, exist_ok=True)
     found = submissions(batch.folder, batch.exam.topic)
     kept = {n: _finished(batch.out / f"{n}.json", _key_of(p, batch)) for n, p in found.items()}

@@ -72,7 +72,7 @@ CHUNK = 4 * PIECE
 _ODD_BYTE = re.compile("[\udc80-\udcff]")
 """What stands for a byte that is no UTF-8."""
 
-REPORT, UNFINISHED, LOCK = "report.json", "unfinished", "lock"
+REPORT, UNFINISHED = "report.json", "unfinished"
 
 Read = tuple[str, str | Dropped]
 """The name of a document, and its text or why there is none."""
@@ -490,11 +490,11 @@ def _alone(out: Path) -> Iterator[None]:
         raise ValueError(f"{out} is a file: name a new folder")
     out.mkdir(parents=True, exist_ok=True)
     try:
-        with filelock.FileLock(out / LOCK, timeout=0):
+        with filelock.FileLock(out / files.LOCK, timeout=0):
             try:
                 yield
             finally:
-                (out / LOCK).unlink(missing_ok=True)
+                (out / files.LOCK).unlink(missing_ok=True)
                 with contextlib.suppress(OSError):
                     out.rmdir()  # if nothing was written
     except filelock.Timeout as error:
@@ -521,7 +521,7 @@ def _done(out: Path, made_from: dict[str, Any]) -> dict[str, Any] | None:
                 "folder, or remove this one"
             )
         return found if "tallies" in found else None
-    if others := {path.name for path in out.iterdir()} - {LOCK}:
+    if others := {path.name for path in out.iterdir()} - {files.LOCK}:
         raise ValueError(f"{out} holds something else, {min(others)}: choose another folder")
     return None
 

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
+from typing import Literal
 
 import numpy as np
 from jaxtyping import Int32, Int64, Integer, UInt
@@ -32,6 +33,9 @@ from llmcourse.data.tokenizer.patterns import GPT2, Cutter, checked_special_toke
 
 Merge = tuple[bytes, bytes]
 Ids = Iterable[int] | Integer[np.ndarray, " num_tokens"] | Integer[Tensor, " num_tokens"]
+
+AllowSpecial = bool | Literal["raise"]
+"""What becomes of special tokens in a text."""
 
 _MAX_WORDS = 200_000
 """Different words that are remembered; past it the table starts anew."""
@@ -178,22 +182,24 @@ class Tokenizer:
             raise self._unknown(token_id)
         return self._bytes_of[token_id]
 
-    def encode(self, text: str, *, allow_special: bool = True) -> list[int]:
+    def encode(self, text: str, *, allow_special: AllowSpecial = True) -> list[int]:
         """Return the ids of a text.
 
         Args:
             text: any Unicode text.
             allow_special: whether special tokens in the text become their own ids, or are encoded
-                like other text, as they should be in text that strangers wrote.
+                like other text, as they should be in text that strangers wrote; "raise" refuses a
+                text that has one, as tiktoken's encode does.
 
         Raises:
-            ValueError: if the text holds half of a surrogate pair.
+            ValueError: if the text holds half of a surrogate pair, or a special token that it must
+                not.
             TypeError: if `text` is not a string.
         """
         return self.encode_to_array(text, allow_special=allow_special).tolist()
 
     def encode_to_array(
-        self, text: str, *, allow_special: bool = True
+        self, text: str, *, allow_special: AllowSpecial = True
     ) -> UInt[np.ndarray, " num_tokens"]:
         """Return the ids of a text as an array of the tokenizer's `dtype`.
 
@@ -201,6 +207,13 @@ class Tokenizer:
         """
         if not isinstance(text, str):
             raise TypeError(f"text must be a string, got a {type(text).__name__}")
+        if allow_special == "raise":
+            if there := [token for token in self.special_tokens if token in text]:
+                raise ValueError(
+                    f"the text spells the special token {there[0]!r}: say allow_special=True for "
+                    "its id, False for its characters"
+                )
+            allow_special = False
         packed = bytearray().join(self._packed([text], allow_special=allow_special))
         return np.frombuffer(packed, self.dtype)
 

@@ -1,0 +1,138 @@
+"""A folder of somebody else's is left as it is, and a start that fails leaves none behind."""
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from llmcourse import train
+from llmcourse.__main__ import main
+from llmcourse.data import prepare
+from llmcourse.data.curation import curate
+from llmcourse.train import __main__ as command_line
+
+EXERCISES = Path(__file__).parents[2] / "exercises"
+SMALL = ["--preset", "tiny", "--steps", "2", "--warmup_steps", "1"]
+
+
+def contents(folder):
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+@pytest.fixture
+def own(tmp_path):
+    """A folder with files that have the names of ours."""
+    folder = tmp_path / "own"
+    (folder / "data" / "training").mkdir(parents=True)
+    for name in ("lock", "metrics.jsonl", "data/training/shard_00000.bin", "notes.txt"):
+        (folder / name).write_text(f"my {name}")
+    return folder
+
+
+@pytest.fixture
+def text(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text("".join(f'{{"text": "river {i} of the mill"}}\n' for i in range(20)))
+    return path
+
+
+@pytest.mark.parametrize("ranks", ["1", "2"])
+def test_a_run_does_not_go_into_it(ranks, own, capfd):
+    before = contents(own)
+    assert command_line.main([*SMALL, "--ranks", ranks, "--out", str(own)]) == 2
+    assert "holds something else, data: choose another folder" in capfd.readouterr().err
+    assert contents(own) == before
+
+
+@pytest.mark.parametrize("command", [prepare, curate])
+def test_nor_do_shards_and_documents(command, own, text, capfd):
+    before = contents(own)
+    assert command.main([str(text), "--out", str(own), "--processes", "1"]) == 2
+    assert "holds something else" in capfd.readouterr().err
+    assert contents(own) == before
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["report", "--run", "run", "--out", "own"],
+        ["export", "--run", "run", "--to", "own"],
+        ["grade", "exercise.ipynb", "submissions", "--out", "own"],
+        ["capstone", "--out", "own"],
+    ],
+    ids=lambda words: words[0],
+)
+def test_nor_does_any_other_command(words, own, tmp_path, monkeypatch, capfd):
+    shutil.copy(EXERCISES / "05_tokens.ipynb", tmp_path / "05_tokens.ipynb")
+    shutil.copytree(EXERCISES / "hidden", tmp_path / "hidden")
+    (tmp_path / "submissions").mkdir()
+    monkeypatch.chdir(tmp_path)
+    before = contents(own)
+    assert main([word.replace("exercise.", "05_tokens.") for word in words]) == 2
+    assert re.search("holds something else|exists: choose another", capfd.readouterr().err)
+    assert contents(own) == before
+
+
+def test_a_file_of_the_name_is_no_folder(text, capfd):
+    assert command_line.main([*SMALL, "--out", str(text)]) == 2
+    assert "is a file: name a new folder" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("exists", [False, True])
+@pytest.mark.parametrize("ranks", ["1", "2"])
+def test_after_a_start_that_fails_the_corrected_command_runs(ranks, exists, tmp_path, capfd):
+    folder = tmp_path / "run"
+    if exists:
+        folder.mkdir()
+    given = [*SMALL, "--ranks", ranks, "--out", str(folder)]
+    assert command_line.main([*given, "--model.vocab_size", "30000"]) == 2
+    assert "for a vocabulary of" in capfd.readouterr().err
+    assert list(tmp_path.rglob("*")) == [folder] * exists
+    assert command_line.main(given) == 0
+
+
+def test_a_run_that_fails_in_its_first_step_leaves_nothing(tmp_path, monkeypatch, capfd):
+    """After its settings were written."""
+
+    def failing(*_):
+        raise RuntimeError("not enough memory: you tried to allocate 10 TB")
+
+    monkeypatch.setattr("llmcourse.train.loop.step", failing)
+    assert command_line.main([*SMALL, "--out", str(tmp_path / "run")]) == 2
+    assert "not enough memory" in capfd.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_run_that_fails_later_is_kept(tmp_path):
+    config = train.PRESETS["tiny"]()
+    run = train.start(config, tmp_path / "run")
+
+    def fail(run, _report):
+        if run.steps_done == 2:
+            raise OSError("the disk is gone")
+
+    with pytest.raises(OSError, match="disk"):
+        train.fit(run, on_step=fail)
+    assert len((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()) == 2
+
+
+def test_what_an_earlier_call_has_left_is_kept(tmp_path, monkeypatch):
+    """Its data took time, and the next call goes on with them."""
+    folder = tmp_path / "run"
+
+    def interrupted(_prepared):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("llmcourse.train.loop.verify", interrupted)
+        assert command_line.main([*SMALL, "--out", str(folder)]) == 2
+    made = contents(folder / "data")
+    assert made
+    assert command_line.main([*SMALL, "--corpus_bytes", "3000", "--out", str(folder)]) == 2
+    assert contents(folder / "data") == made
+    assert command_line.main([*SMALL, "--out", str(folder)]) == 0
