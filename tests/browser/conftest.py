@@ -5,7 +5,7 @@ Debian's chromium-headless-shell, or any Chromium, by Playwright.  `make test` n
 """
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from playwright.sync_api import Browser, Error, Page, sync_playwright
 
 from llmcourse.course.widget import Widget, module
 from tests.browser.engine import Engine
+from tests.browser.hands import has_facts
 from tools import build_book
 from tools import chromium as tools_chromium
 
@@ -104,10 +105,15 @@ def show(page: Page, tmp_path: Path) -> Callable[..., Page]:
     """Opens widgets in a page of their own, from a file, as a reader without a kernel sees them.
 
     Settings that are folded away are unfolded, and nothing moves, unless it is shown `as_is`.
+    Its sentence then has the facts that it `says`.
     """
 
     def opened(
-        *widgets: Widget, theme: str = "light", width: int = 760, as_is: bool = False
+        *widgets: Widget,
+        theme: str = "light",
+        width: int = 760,
+        as_is: bool = False,
+        says: Sequence[str] = (),
     ) -> Page:
         path = tmp_path / "page.html"
         body = "".join(widget.page() for widget in widgets) + ("" if as_is else STILL)
@@ -119,6 +125,7 @@ def show(page: Page, tmp_path: Path) -> Callable[..., Page]:
         if not as_is:
             page.evaluate(UNFOLD)
         page.evaluate(TWO_FRAMES)  # a picture is drawn anew when its width is known
+        has_facts(page, *says)
         return page
 
     return opened

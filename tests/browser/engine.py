@@ -8,7 +8,7 @@ from playwright.sync_api import Page
 
 from llmcourse.course.widget import bundle
 from llmcourse.course.widgets.live import SHAPE
-from llmcourse.model import ModelConfig
+from llmcourse.model import ModelConfig, Transformer
 
 ENGINE = "live/worker.js"
 ARITHMETICS = ["relaxed SIMD", "SIMD", "JavaScript"]
@@ -82,6 +82,14 @@ AWKWARD = ModelConfig(
 def shape_of(config, batch_size):
     """Return what the engine is told of a model."""
     return {name: getattr(config, name) for name in SHAPE} | {"batch_size": batch_size}
+
+
+def generic_model(config, generator, scale=0.3):
+    """Return a model whose weights are generic: nothing near 0 or 1."""
+    model = Transformer(config, generator=generator)
+    for weight in model.parameters():
+        weight.data += scale * torch.randn(weight.shape, generator=generator)
+    return model
 
 
 def flat_weights(model):

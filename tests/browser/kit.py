@@ -4,6 +4,8 @@
 `unclamped` try the keyboard and impossible numbers.
 """
 
+import re
+
 from playwright.sync_api import Page
 
 # --- reading and typing
@@ -24,20 +26,30 @@ def pictured(page: Page, place: int = 0) -> str:
     return page.locator(".lc-stage > svg").nth(place).get_attribute("aria-label")
 
 
+def holds(text: str, *facts: str) -> None:
+    """Assert that a sentence has these facts: numbers, names, and words that tell its cases.
+
+    A number at an end of a fact is a whole one: "2 of 9" is not found in "12 of 9".
+    """
+    missing = [fact for fact in facts if not re.search(_whole(fact), text)]
+    assert not missing, f"{missing} not in “{text}”"
+
+
+def _whole(fact: str) -> str:
+    before = r"(?<!\d)(?<!\d[.,])" if fact[:1].isdigit() else ""
+    after = r"(?!\d)" if fact[-1:].isdigit() else ""
+    return before + re.escape(fact) + after
+
+
+def numbers(text: str) -> list[float]:
+    """Return all numbers of a sentence, in its order."""
+    one = r"(?<![\w.])-?\d+(?:,\d{3})*(?:\.\d+)?(?:e-?\d+)?(?!\w|\.\d)"
+    return [float(n.replace(",", "")) for n in re.findall(one, text.replace("−", "-"))]
+
+
 def value(page: Page, name: str) -> str:
     """Return what a number's field holds."""
     return page.get_by_label(f"{name}, number", exact=True).input_value()
-
-
-def enter(page: Page, name: str, text: str) -> None:
-    """Type a number into its field, and leave the field."""
-    page.get_by_label(f"{name}, number", exact=True).fill(text)
-    page.keyboard.press("Tab")
-
-
-def choose(page: Page, name: str, option: str) -> None:
-    """Choose one of a list of options."""
-    page.get_by_label(name, exact=True).select_option(option)
 
 
 def table(page: Page, caption: str = "") -> list[list[str]]:

@@ -30,6 +30,11 @@ from llmcourse.train import TrainConfig
 # --- what widgets are made of
 
 
+def without(row, name):
+    """Return a row without one of its names."""
+    return {key: value for key, value in row.items() if key != name}
+
+
 ATTENDED = ["<|end|>", "\n", "The", " cat", " sat", " on", " the", " mat", "."]
 
 
@@ -100,17 +105,20 @@ def steep_triangle():
     return widgets.MixtureTriangle(names, law, first=0, second=1, target=names[2])
 
 
+SMALL_LAW = ParametricLaw(E=0.4, A=60.0, B=900.0, alpha=0.6, beta=0.6)
+"""A law of small runs."""
+
+
 def isoflop_valley(**state):
-    """A law of small runs with some of them, one of Chinchilla's, and one that is steep."""
-    small = ParametricLaw(E=0.4, A=60.0, B=900.0, alpha=0.6, beta=0.6)
+    """That law with some runs, one of Chinchilla's, and one that is steep."""
     runs = [
-        (n, flop / 6 / n, 1.01 * small.loss(n, flop / 6 / n), flop > 1e13)
+        (n, flop / 6 / n, 1.01 * SMALL_LAW.loss(n, flop / 6 / n), flop > 1e13)
         for flop in (1e12, 1e13, 1e14)
         for n in (2e4, 6e4, 2e5, 6e5)
     ]
     steep = ParametricLaw(E=0.0, A=1e9, B=1e-3, alpha=2.0, beta=0.05)
     laws = [
-        ("stories", small, 1e12, 1e14, runs),
+        ("stories", SMALL_LAW, 1e12, 1e14, runs),
         ("Chinchilla, as printed", CHINCHILLA_PRINTED, 6e18, 5.76e23, []),
         ("W" * 24, steep, 1e20, 1e20, []),
     ]
@@ -218,7 +226,6 @@ def machine_events(*, every=1, steps=12, kill=7, back=6):
 
 
 def machine_board(events=None, **state):
-    """That machine."""
     stages = {"crawl": "crawl", "train": "pre-training", "sft": "answers", "dpo": "preferences"}
     given = {"stages": stages, "mesh": {"dp": 2, "pp": 2}}
     return widgets.MachineBoard(events or machine_events(), **given | state)
@@ -298,7 +305,6 @@ def all_spiky_runs(precautions=PRECAUTIONS, **given):
 
 
 def spike_lab(**state):
-    """Those runs."""
     return widgets.SpikeLab(PRECAUTIONS, all_spiky_runs(), **state)
 
 
@@ -387,7 +393,6 @@ def conversations():
 
 
 def answer_loss(**state):
-    """Those conversations."""
     return widgets.AnswerLoss(conversations(), **state)
 
 
@@ -408,7 +413,6 @@ def hacking_scores(*, seeds=2):
 
 
 def hacking_board(**state):
-    """Those scores."""
     return widgets.HackingBoard(hacking_scores(), **state)
 
 
@@ -470,7 +474,6 @@ def token_strips():
 
 
 def token_strip(**state):
-    """Those strips."""
     return widgets.TokenStrip(token_strips(), **state)
 
 
@@ -571,14 +574,13 @@ def story_merges(count):
     return nutshell.learn_merges(stories(60_000, seed=0), 257 + count)
 
 
-def tiny_live(widget, *, steps=60, **given):
+def tiny_live(widget, *, steps=60, floor=0.6, **given):
     """A run of very few weights, without a recorded one."""
     config = TrainConfig(model=TINY_LLAMA, batch_size=4, steps=steps, warmup_steps=5)
-    return widget(config, story_merges(43), floor=0.6, **given)
+    return widget(config, story_merges(43), floor=floor, **given)
 
 
 def tiny_live_run(**given):
-    """Of these, a plain one."""
     return tiny_live(widgets.LiveRun, **given)
 
 

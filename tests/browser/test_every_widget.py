@@ -11,7 +11,7 @@ import pytest
 import traitlets
 
 from llmcourse.course import widgets
-from llmcourse.course.state import Choice, Limited
+from llmcourse.course.state import Choice, Limited, Named
 from llmcourse.course.widget import Widget, module
 from tests.browser import kit
 from tests.browser.registry import REGISTRY
@@ -94,7 +94,7 @@ def test_an_unknown_name_is_refused(entry):
 def test_a_choice_is_one_of_its_options(entry):
     widget = entry.make()
     for name, trait in widget.traits().items():
-        if isinstance(trait, Choice):
+        if isinstance(trait, Choice | Named):
             before = getattr(widget, name)
             with pytest.raises(traitlets.TraitError, match=f"{name} must be one of"):
                 setattr(widget, name, "nonsense")
@@ -109,7 +109,7 @@ def test_an_impossible_number_is_clamped_and_said(entry):
         for given in (math.inf, -math.inf, 1e15, -1e15):
             widget = entry.make()
             setattr(widget, name, given)
-            assert trait.low <= getattr(widget, name) <= trait.high, name
+            assert trait.low <= getattr(widget, name) <= widget.limits[name]["high"], name
             assert "is used" in widget.note, (name, given)
         for other in OTHERS:
             with pytest.raises(traitlets.TraitError, match="must be a number from"):

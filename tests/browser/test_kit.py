@@ -2,9 +2,15 @@
 
 import pytest
 
-from llmcourse.course.widgets import Bowl, MatrixSplitter, RingStepper
-from tests.browser import kit
-from tests.browser.registry import epoch_board, hacking_board, run_scrubber
+from llmcourse.course.widgets import Bowl, GraphStepper, KeyRing, MatrixSplitter, RingStepper
+from tests.browser import hands, kit
+from tests.browser.registry import (
+    TWO_LINES,
+    epoch_board,
+    hacking_board,
+    run_scrubber,
+    token_strip,
+)
 
 
 def test_at_most_three_controls_are_shown_and_the_picture_stands_above_them(show):
@@ -56,7 +62,7 @@ def test_a_handle_is_a_slider_that_keys_move_and_keeps_the_focus(show):
     ball.focus()
     for key in ("ArrowLeft", "ArrowLeft", "ArrowDown"):
         page.keyboard.press(key)
-    assert ball.get_attribute("aria-valuetext") == "start at x 7.8, start at y 2.4"
+    assert kit.numbers(ball.get_attribute("aria-valuetext")) == [7.8, 2.4]
     assert ball.get_attribute("aria-valuenow") == "7.8"
     assert ball.evaluate("(one) => one === document.activeElement")
     assert (kit.value(page, "start at x"), kit.value(page, "start at y")) == ("7.8", "2.4")
@@ -87,13 +93,8 @@ def test_the_mark_of_a_number_can_be_dragged_and_moved_by_keys(show, make, name,
 
 
 def drag(page, handle, right, down):
-    box = handle.bounding_box()
-    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
-    page.mouse.move(x, y)
-    page.mouse.down()
-    page.mouse.move(x + right / 2, y + down / 2)
-    page.mouse.move(x + right, y + down)
-    page.mouse.up()
+    x, y = hands.middle(handle)
+    hands.drag(page, handle, (x, y), (x + right, y + down))
 
 
 def test_a_ball_is_dragged_to_where_the_pointer_goes(show):
@@ -113,12 +114,47 @@ def test_the_cut_of_a_matrix_is_dragged(show):
     page = show(MatrixSplitter(cut_a="columns", cut_b="columns"))
     cut = page.get_by_role("slider", name="cut of B")
     drag(page, cut, -60, 60)
-    assert "A by columns, B by rows" in kit.said(page)
+    kit.holds(kit.said(page), "A by columns, B by rows")
     assert cut.get_attribute("aria-valuetext") == "by rows"
-    assert "h a share of the columns, B a share of the rows, y a summand" in kit.pictured(page)
-    assert "y is due an all-reduce" in kit.pictured(page)
+    kit.holds(kit.pictured(page), "h a share of the columns, B a share of the rows, y a summand")
+    kit.holds(kit.pictured(page), "y is due an all-reduce")
     cut.press("ArrowRight")
-    assert "B whole" in kit.said(page)
+    kit.holds(kit.said(page), "B whole")
+
+
+PLAYERS = [
+    (Bowl, "After [2-9] ", "After 0 steps", "After 60 steps"),
+    (lambda: GraphStepper(TWO_LINES), "Step [2-9] of", "8 steps", "Done: a 4."),
+    (lambda: KeyRing("zigzag", 5), "Step [1-5] of 5", "own queries", "Step 5 of 5"),
+    (lambda: RingStepper(5), "Step [1-8] of 8", "Wanted", "Step 8 of 8: done"),
+    (token_strip, "Position [5-9]", "Position 0 sees", "Position 9 sees"),
+]
+"""Widgets, and what they say on their way, at the start and at the end."""
+
+
+@pytest.mark.parametrize(("make", "on_its_way", "start", "end"), PLAYERS)
+def test_play_moves_and_with_reduced_motion_the_end_comes_at_once(
+    show, make, on_its_way, start, end
+):
+    page = show(make())
+    hands.press(page, "Play")
+    page.wait_for_function(
+        "said => new RegExp(said).test(document.querySelector('.lc-status').textContent)",
+        arg=on_its_way,
+    )
+    hands.press(page, "Pause")
+    page.emulate_media(reduced_motion="reduce")
+    hands.press(page, "Reset", start)
+    hands.press(page, "To the end", end)
+
+
+def test_numbers_of_a_sentence_and_facts_that_it_lacks():
+    text = "A batch of 10 takes 2,400 steps, −1.5 times 3e-4 (12.5 %), H100 and 1F1B not."
+    assert kit.numbers(text) == [10, 2_400, -1.5, 3e-4, 12.5]
+    kit.holds(text, "2,400 steps", "12.5 %")
+    for wrong in ("2,401 steps", "400 steps", "5 times", "batch of 1"):
+        with pytest.raises(AssertionError, match=wrong):
+            kit.holds(text, wrong, "12.5 %")
 
 
 @pytest.mark.parametrize("far", [0, 1])

@@ -23,6 +23,7 @@ from tests.browser.engine import (
     as_array,
     as_text,
     flat_weights,
+    generic_model,
     shape_of,
 )
 
@@ -130,9 +131,7 @@ def test_a_mistake_in_the_engine_is_seen(engine, name):
 @every_arithmetic
 def test_every_gradient_is_that_of_autograd(engine, arithmetic):
     generator = torch.Generator().manual_seed(3)
-    model = Transformer(AWKWARD, generator=generator)
-    for weight in model.parameters():  # generic weights: nothing near 0 or 1
-        weight.data += 0.3 * torch.randn(weight.shape, generator=generator)
+    model = generic_model(AWKWARD, generator)
     ids, targets = torch.randint(0, 300, (2, 3, 20), generator=generator)
     logits = model(ids)
     nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten()).backward()

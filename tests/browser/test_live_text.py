@@ -12,8 +12,14 @@ from llmcourse import nutshell
 from llmcourse.course.widgets import LiveRun
 from llmcourse.course.widgets.live import small_run
 from llmcourse.data.corpus import stories
-from llmcourse.model import Transformer
-from tests.browser.engine import AWKWARD, as_array, as_text, flat_weights, shape_of
+from tests.browser.engine import (
+    AWKWARD,
+    as_array,
+    as_text,
+    flat_weights,
+    generic_model,
+    shape_of,
+)
 
 
 def test_random_numbers_are_those_of_python(engine):
@@ -87,9 +93,7 @@ def test_batches_are_cut_from_the_text_without_a_gap(engine):
 
 def test_the_cache_gives_the_logits_of_the_package(engine):
     generator = torch.Generator().manual_seed(8)
-    model = Transformer(AWKWARD, generator=generator)
-    for weight in model.parameters():
-        weight.data += 0.3 * torch.randn(weight.shape, generator=generator)
+    model = generic_model(AWKWARD, generator)
     ids = torch.randint(0, 300, (1, 20), generator=generator)
     found = engine(
         """const sampler = new Sampler(madeModel(given));
@@ -120,10 +124,7 @@ PROMPTS = ["", "Once there was", " Tom Zoë", "One xyz two three 4 5 6 7 8 9 wen
 
 def test_the_likeliest_tokens_after_a_beginning_are_the_packages(engine):
     shape = replace(small_run().model, num_layers=1, width=16, hidden=24, context_length=24)
-    generator = torch.Generator().manual_seed(4)
-    model = Transformer(shape, generator=generator)
-    for weight in model.parameters():
-        weight.data += 0.5 * torch.randn(weight.shape, generator=generator)
+    model = generic_model(shape, torch.Generator().manual_seed(4), scale=0.5)
     text = LiveRun(small_run(), merges(), floor=0.4).text
     config = {**shape_of(shape, 2), "steps": 3, "learning_rate": 0.1}
     found = engine(

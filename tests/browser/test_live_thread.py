@@ -11,11 +11,20 @@ from tests.browser.engine import ENGINE, THREAD, start_of
 from tests.browser.registry import tiny_live_run
 
 
+def simd(**given):
+    """Return what a thread of a run of very few weights is sent first."""
+    return start_of(tiny_live_run(**given), arithmetic="SIMD")
+
+
+def in_thread(engine, body, start=None):
+    """Run JavaScript that opens threads."""
+    return engine(THREAD + body, engine=bundle(ENGINE), start=start or simd())
+
+
 def test_a_run_that_was_ended_goes_on_bit_for_bit(engine):
-    start = start_of(tiny_live_run(), arithmetic="SIMD")
-    found = engine(
-        THREAD
-        + """
+    found = in_thread(
+        engine,
+        """
         const whole = open({ start: given.start });
         await whole.heard();
         const expected = await steps(whole, 12);
@@ -33,24 +42,20 @@ def test_a_run_that_was_ended_goes_on_bit_for_bit(engine):
         second.worker.terminate();
         const bits = (state) => ["weights", "means", "squares"].map((name) => textOf(state[name]));
         return [expected, losses, bits(last), bits(end)];""",
-        engine=bundle(ENGINE),
-        start=start,
     )
     assert found[0] == found[1]
     assert found[2] == found[3]
 
 
 def test_going_back_and_on_gives_the_same_steps(engine):
-    found = engine(
-        THREAD
-        + """
+    found = in_thread(
+        engine,
+        """
         const thread = open({ start: given.start });
         await thread.heard();
         const once = await steps(thread, 25);
         const { rewound } = await thread.ask({ rewind: 17 });
         return [once.slice(rewound.step), await steps(thread, 25 - rewound.step), rewound.step];""",
-        engine=bundle(ENGINE),
-        start=start_of(tiny_live_run(), arithmetic="SIMD"),
     )
     assert found[0] == found[1]
     assert found[2] == 10  # the last checkpoint before
@@ -76,7 +81,7 @@ STOPS = """
 
 
 def test_a_step_that_stopped_is_the_same_step(engine):
-    found = engine(STOPS, start=start_of(tiny_live_run(), arithmetic="SIMD"))
+    found = engine(STOPS, start=simd())
     assert found[0] == found[1] == found[2]
 
 
@@ -96,8 +101,7 @@ def test_a_mistake_of_the_stop_is_seen(engine, name):
     right, wrong = STOP_MUTANTS[name]
     text = bundle(ENGINE)
     assert text.count(right) == 1
-    start = start_of(tiny_live_run(), arithmetic="SIMD")
-    found = engine(STOPS, mutant=text.replace(right, wrong), start=start)
+    found = engine(STOPS, mutant=text.replace(right, wrong), start=simd())
     assert not found[0] == found[1] == found[2]
 
 
@@ -116,7 +120,7 @@ def test_a_nudge_finds_the_gradient(engine):
           return [nudged.quotient / numbers[at], nudged.up > nudged.down, length ** 2 / squares,
             rows * columns === numbers.length];
         });""",
-        start=start_of(tiny_live_run(), arithmetic="SIMD"),
+        start=simd(),
     )
     for ratio, rises, squared, whole in found:
         assert ratio == pytest.approx(1, abs=0.02)
@@ -126,9 +130,9 @@ def test_a_nudge_finds_the_gradient(engine):
 
 
 def test_a_thread_stops_shows_a_gradient_and_goes_on(engine):
-    found = engine(
-        THREAD
-        + """
+    found = in_thread(
+        engine,
+        """
         const thread = open({ start: given.start });
         await thread.heard();
         const { stopped } = await thread.ask({ stop: true });
@@ -137,8 +141,6 @@ def test_a_thread_stops_shows_a_gradient_and_goes_on(engine):
         const { nudged } = await thread.ask({ nudge: { name: "norm.gain", at: 3, by: 0.1 } });
         const { report } = await thread.ask({ step: true });
         return [stopped, again, gradient.numbers.length, nudged.at, report];""",
-        engine=bundle(ENGINE),
-        start=start_of(tiny_live_run(), arithmetic="SIMD"),
     )
     stopped, again, size, at, report = found
     assert stopped == again
@@ -163,7 +165,7 @@ def test_of_too_many_checkpoints_every_second_is_kept(engine):
         const kept = run.checkpoints.map(({ stepsDone }) => stepsDone);
         run.rewind(3);
         return [Math.max(...seen), kept, run.stepsDone];""",
-        start=start_of(tiny_live_run(steps=400), arithmetic="SIMD"),
+        start=simd(steps=400),
     )
     assert found[0] <= 16
     assert found[1][0] == 0
@@ -190,13 +192,9 @@ def test_a_run_learns_and_measures_seven_phases(engine):
 
 
 def test_a_thread_says_what_failed(engine):
-    start = start_of(tiny_live_run(), arithmetic="SIMD")
+    start = simd()
     start["config"] = {**start["config"], "hidden": 33}
-    found = engine(
-        THREAD + "return (await open({ start: given.start }).heard()).failed;",
-        engine=bundle(ENGINE),
-        start=start,
-    )
+    found = in_thread(engine, "return (await open({ start: given.start }).heard()).failed;", start)
     assert "hidden must be a multiple of 4, got 33" in found
 
 

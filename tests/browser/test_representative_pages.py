@@ -44,15 +44,32 @@ def test_examples_have_every_kind_of_element(tmp_path):
     assert visits.examples([]) == []
 
 
-def test_axe_finds_what_is_wrong(chromium, tmp_path):
-    path = tmp_path / "bad.html"
-    path.write_text(
+@pytest.fixture
+def opens(chromium, tmp_path):
+    """Opens a page of a text, from a file."""
+    pages = []
+
+    def opened(text):
+        (tmp_path / "page.html").write_text(text, encoding="utf8")
+        pages.append(chromium.new_page(viewport=visits.WIDE))
+        pages[-1].goto((tmp_path / "page.html").as_uri())
+        return pages[-1]
+
+    yield opened
+    for page in pages:
+        page.close()
+
+
+def rules_of(found):
+    """Return what axe found, without the places."""
+    return sorted({line.split(" (")[0] for line in found})
+
+
+def test_axe_finds_what_is_wrong(opens):
+    page = opens(
         "<html><body><h2>a</h1><img src='data:,'><button></button><h4>late</h4></body></html>"
     )
-    page = chromium.new_page()
-    page.goto(path.as_uri())
     found = " ".join(visits.axe_in_both_themes(page))
-    page.close()
     assert "0.1." in visits.AXE
     for rule in ("image-alt", "button-name", "html-has-lang", "heading-order"):
         assert rule in found, f"{visits.AXE} missed {rule}"
@@ -64,15 +81,12 @@ CHAPTER = """<!doctype html><title>A chapter</title>
 
 
 @pytest.mark.parametrize(("words", "late"), [(150, False), (210, True), (None, True)])
-def test_a_chapter_whose_first_picture_is_late_is_found(chromium, tmp_path, words, late):
+def test_a_chapter_whose_first_picture_is_late_is_found(opens, words, late):
     text = CHAPTER % words if words else CHAPTER.replace("300", "30") % 10
-    (tmp_path / "chapter.html").write_text(text.replace("%", "vh"))
-    page = chromium.new_page()
-    page.goto((tmp_path / "chapter.html").as_uri())
+    page = opens(text.replace("%", "vh"))
     found = visits.late_picture(page)
     page.set_content(text.replace("chapter-question", "words"))  # no chapter
     assert visits.late_picture(page) == []
-    page.close()
     assert len(found) == late
 
 
@@ -84,19 +98,10 @@ PALE = """<!doctype html><html lang=en><title>Code</title><style>pre { backgroun
 </main></html>"""
 
 
-def test_axe_finds_a_pale_word_of_code_in_either_theme(chromium, tmp_path):
-    found = {}
-    for kind in "kn":
-        (tmp_path / "code.html").write_text(PALE % kind)
-        page = chromium.new_page()
-        page.goto((tmp_path / "code.html").as_uri())
-        found[kind] = visits.axe_in_both_themes(page)
-        page.close()
-    assert {line.split(" (")[0] for line in found["k"]} == {"dark: color-contrast"}
-    assert sorted({line.split(" (")[0] for line in found["n"]}) == [
-        "dark: color-contrast",
-        "light: color-contrast",
-    ]
+def test_axe_finds_a_pale_word_of_code_in_either_theme(opens):
+    dark, light = ("dark: color-contrast", "light: color-contrast")
+    for kind, expected in (("k", [dark]), ("n", [dark, light])):
+        assert rules_of(visits.axe_in_both_themes(opens(PALE % kind))) == expected
 
 
 UNSEEN = """<!doctype html><html lang=en><title>Link</title><style>
@@ -106,32 +111,23 @@ body { background: #fff; color: #000 }</style>
 """
 
 
-def test_axe_finds_a_link_that_looks_like_text_in_one_theme(chromium, tmp_path):
-    (tmp_path / "link.html").write_text(UNSEEN)
-    page = chromium.new_page()
-    page.goto((tmp_path / "link.html").as_uri())
-    found = visits.axe_in_both_themes(page)
-    page.close()
-    assert [line.split(" (")[0] for line in found] == ["dark: link-in-text-block"]
+def test_axe_finds_a_link_that_looks_like_text_in_one_theme(opens):
+    found = visits.axe_in_both_themes(opens(UNSEEN))
+    assert (len(found), rules_of(found)) == (1, ["dark: link-in-text-block"])
 
 
 ENTRY = "<dl class=py><dt>name</dt><dd>{}</dd></dl>"
 
 
 @pytest.mark.parametrize("inside", ["<img src=x.png>", "<p class=rare><img src=x.png></p>"])
-def test_axe_finds_what_is_wrong_in_every_entry_and_in_the_last(chromium, tmp_path, inside):
+def test_axe_finds_what_is_wrong_in_every_entry_and_in_the_last(opens, inside):
     entries = [ENTRY.format(inside if "rare" not in inside else "text")] * 9
     text = "".join([*entries, ENTRY.format(inside)])
-    (tmp_path / "entries.html").write_text(
+    page = opens(
         f"<!doctype html><html lang=en><title>Entries</title><main><h1>Entries</h1>{text}</main>"
     )
-    page = chromium.new_page()
-    page.goto((tmp_path / "entries.html").as_uri())
-    found = visits.axe_in_both_themes(page)
-    left = page.locator("dl.py").count()
-    page.close()
-    assert {line.split(" (")[0] for line in found} == {"page: image-alt"}
-    assert left == (4 if "rare" in inside else 3)
+    assert rules_of(visits.axe_in_both_themes(page)) == ["page: image-alt"]
+    assert page.locator("dl.py").count() == (4 if "rare" in inside else 3)
 
 
 def test_an_outside_request_is_seen(chromium, tmp_path):
@@ -162,11 +158,9 @@ def test_focus_is_visible_on_links_and_buttons(chromium):
             assert shown > 0, page.evaluate("document.activeElement.outerHTML")
 
 
-def test_a_page_that_is_wider_than_a_phone_is_found(chromium, tmp_path):
-    (tmp_path / "wide.html").write_text("<html lang=en><p style='width: 380px'>wide")
-    with visits.opened(chromium, (tmp_path / "wide.html").as_uri()) as (page, _):
-        (found,) = visits.look_on_a_phone(page)
-        assert "pixels wide on a phone of 360" in found
+def test_a_page_that_is_wider_than_a_phone_is_found(opens):
+    (found,) = visits.look_on_a_phone(opens("<html lang=en><p style='width: 380px'>wide"))
+    assert "pixels wide on a phone of 360" in found
 
 
 FORMULA = """<html lang=en><article><mjx-container display=true
@@ -174,17 +168,14 @@ style="display: block; width: 300px; overflow: auto"><p style="width: {}px">x</p
 
 
 @pytest.mark.parametrize(("width", "num_faults"), [(300, 0), (310, 1)])
-def test_a_formula_that_is_cut_off_is_found(chromium, tmp_path, width, num_faults):
-    (tmp_path / "formula.html").write_text(FORMULA.format(width))
-    with visits.opened(chromium, (tmp_path / "formula.html").as_uri()) as (page, _):
-        assert len(visits.cut_formulas(page)) == num_faults
+def test_a_formula_that_is_cut_off_is_found(opens, width, num_faults):
+    assert len(visits.cut_formulas(opens(FORMULA.format(width)))) == num_faults
 
 
-def test_a_character_of_an_icon_font_is_found(chromium, tmp_path):
+def test_a_character_of_an_icon_font_is_found(opens):
     style = "<style>.a::before { content: '\\f0f3' } .b::after { content: '\\2193' }</style>"
-    (tmp_path / "box.html").write_text(f"<html lang=en>{style}<p class=a>one<p class=b>two")
-    with visits.opened(chromium, (tmp_path / "box.html").as_uri()) as (page, _):
-        assert visits.boxes(page) == ['an empty box: ::before of <p class="a">one</p>']
+    page = opens(f"<html lang=en>{style}<p class=a>one<p class=b>two")
+    assert visits.boxes(page) == ['an empty box: ::before of <p class="a">one</p>']
 
 
 def test_the_buttons_show_and_hide_the_side_bars(chromium):

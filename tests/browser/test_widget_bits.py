@@ -1,6 +1,5 @@
 """The bits of chapter 27: the page rounds as the package does, and every bit can be flipped."""
 
-import itertools
 import math
 import struct
 from decimal import Decimal
@@ -11,7 +10,9 @@ import traitlets
 
 from llmcourse.course.widgets.bits import BitPattern, parsed
 from llmcourse.optim.precision import FORMATS, decode, encode, round_to
-from tests.browser.kit import look, noted, pictured, said, table, widget_faults
+from tests.browser.hands import by_key, choose, press
+from tests.browser.kit import holds, look, noted, pictured, said, table, widget_faults
+from tests.browser.twins import each
 
 FIELDS = BitPattern().formats
 NARROW = [name for name, fmt in FORMATS.items() if fmt.bits <= 16]
@@ -20,6 +21,10 @@ NARROW = [name for name, fmt in FORMATS.items() if fmt.bits <= 16]
 def float32_of(codes):
     """Return the float32 numbers of 32-bit codes."""
     return [struct.unpack("<f", struct.pack("<I", code))[0] for code in codes]
+
+
+def as_float32(numbers):
+    return torch.tensor(numbers, dtype=torch.float64).float()
 
 
 def numbers_for(name):
@@ -48,29 +53,21 @@ def enter(page, text):
     page.keyboard.press("Tab")
 
 
-def choose(page, name):
-    page.get_by_label("format", exact=True).select_option(name)
+def number(page):
+    return page.get_by_label("number", exact=True).input_value()
 
 
 def shown_bits(page):
     return "".join(page.locator(".bp-bits button span").all_text_contents())
 
 
-# --- the arithmetic
-
-
 @pytest.mark.parametrize("name", FORMATS)
 def test_rounds_as_the_package(arithmetic, name):
+    """Infinities and NaN do not travel as arguments of a page: it reads them from a text."""
     numbers = numbers_for(name)
     got = arithmetic(BitPattern, "encode", [[x, FIELDS[name]] for x in numbers])
-    given = torch.tensor(numbers, dtype=torch.float64).float()
-    assert got == encode(given, FORMATS[name]).tolist()
+    assert got == encode(as_float32(numbers), FORMATS[name]).tolist()
     assert len({*got}) > 90
-
-
-@pytest.mark.parametrize("name", FORMATS)
-def test_rounds_infinities_and_nan_as_the_package(arithmetic, name):
-    """Infinities and NaN do not travel as arguments of a page: it reads them from a text."""
     texts = ["inf", "-inf", "nan", "-0"]
     got = arithmetic(BitPattern, "codeOf", [[text, FIELDS[name]] for text in texts])
     given = torch.tensor([math.inf, -math.inf, math.nan, -0.0])
@@ -79,14 +76,10 @@ def test_rounds_infinities_and_nan_as_the_package(arithmetic, name):
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_bits_mean_what_they_mean_in_the_package(arithmetic, name):
-    fmt = FORMATS[name]
-    generator = torch.Generator().manual_seed(4)
-    every = fmt.bits <= 8
-    codes = (
-        range(1 << fmt.bits)
-        if every
-        else [*torch.randint(0, 1 << fmt.bits, (500,), generator=generator).tolist(), 0, 1]
-    )
+    fmt, generator = FORMATS[name], torch.Generator().manual_seed(4)
+    codes = range(1 << fmt.bits)
+    if fmt.bits > 8:
+        codes = [*torch.randint(0, 1 << fmt.bits, (500,), generator=generator).tolist(), 0, 1]
     given = [[code, FIELDS[name]] for code in codes]
     values = arithmetic(BitPattern, "decode", given)
     exact = arithmetic(BitPattern, "exactDecimal", given)
@@ -106,13 +99,11 @@ def test_neighbours_are_the_next_numbers(arithmetic, name):
     values = dict(enumerate(decode(torch.arange(1 << fmt.bits), fmt).tolist()))
     ordered = sorted({v for v in values.values() if not math.isnan(v)})
     place = {value: i for i, value in enumerate(ordered)}
-    chosen = [c for c in values if fmt.bits <= 8 or c % 97 == 0 or (c & 0x7FFF) < 3] + [
-        fmt.largest_code,
-        fmt.largest_code - 1,
-        fmt.largest_code + (1 << (fmt.bits - 1)),
-    ]
-    got = arithmetic(BitPattern, "neighbours", [[code, FIELDS[name]] for code in chosen])
-    for code, pair in zip(chosen, got, strict=True):
+    chosen = [c for c in values if fmt.bits <= 8 or c % 97 == 0 or (c & 0x7FFF) < 3]
+    chosen += [fmt.largest_code + more for more in (0, -1, 1 << (fmt.bits - 1))]
+    for (code, _), pair in each(
+        arithmetic, BitPattern, "neighbours", [[code, FIELDS[name]] for code in chosen]
+    ):
         if math.isnan(values[code]):
             assert pair == [None, None]
             continue
@@ -121,23 +112,25 @@ def test_neighbours_are_the_next_numbers(arithmetic, name):
         assert [None if c is None else values[c] for c in pair] == expected
 
 
-def test_neighbours_in_fp32_are_torchs(arithmetic):
+def test_neighbours_in_fp32_are_torchs_and_bits_may_be_given_as_text(arithmetic):
     x = torch.tensor([0.1, -0.1, 1.0, -1.0, 3e-45, 1e-38, 3.4e38])
     codes = encode(x, FORMATS["fp32"]).tolist()
     got = arithmetic(BitPattern, "neighbours", [[code, FIELDS["fp32"]] for code in codes])
     for direction, side in ((-torch.inf, 0), (torch.inf, 1)):
         next_to = x.nextafter(torch.tensor(direction))
         assert [pair[side] for pair in got] == encode(next_to, FORMATS["fp32"]).tolist()
+    texts = ["0x3dcd", "0X3DCD", "0b11", "0x13dcd", " 0xff ", "12", "0xg"]
+    got = arithmetic(BitPattern, "bitsGiven", [[text, FIELDS["bf16"]] for text in texts])
+    assert got == [0x3DCD, 0x3DCD, 3, 0x3DCD, 0xFF, None, None]
 
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_fates(arithmetic, name):
     """What is said of a number follows from what it becomes."""
-    fmt = FORMATS[name]
+    fmt, seen = FORMATS[name], set()
     numbers = numbers_for(name)
     fates = arithmetic(BitPattern, "fateOf", [[x, FIELDS[name]] for x in numbers])
-    seen = set()
-    values = round_to(torch.tensor(numbers, dtype=torch.float64).float(), fmt).tolist()
+    values = round_to(as_float32(numbers), fmt).tolist()
     for x, value, fate in zip(numbers, values, fates, strict=True):
         seen.add(fate)
         if fate in ("overflow", "saturated"):
@@ -160,82 +153,54 @@ TEXTS = [
     *("0.1", "-1e-8", "1/3", "2^-24", "1 + 2^-8", "-2^3 - .5e1", "70,000", "−3", "1.", "1e400"),
     *("2^9999", "2^-9999", "1/0", "-0", " 5 ", "3e+2", "1e3+2e+3", "inf", "-Infinity", "1,234,567"),
 ]
-NOT_NUMBERS = [
-    "",
-    "abc",
-    "1,5",
-    "1 2",
-    "0/0",
-    "2^0.5",
-    "1+2+3",
-    "--1",
-    "0x",
-    "0b2",
-    "1e",
-    "inf - inf",
-]
+NOT_NUMBERS = ["", "abc", "1,5", "1 2", "0/0", "2^0.5", "1+2+3", "--1", "0x", "0b2", "1e"]
+NOT_NUMBERS.append("inf - inf")
 
 
 def test_texts_mean_the_same_in_python_and_in_the_page(arithmetic):
-    given = [[text] for text in TEXTS]
-    for text, got in zip(TEXTS, arithmetic(BitPattern, "parsed", given), strict=True):
+    for (text,), got in each(arithmetic, BitPattern, "parsed", [[text] for text in TEXTS]):
         expected = parsed(text)
         if math.isfinite(expected):
             assert got == expected
             assert math.copysign(1, got) == math.copysign(1, expected)
     codes = arithmetic(BitPattern, "codeOf", [[text, FIELDS["bf16"]] for text in TEXTS])
-    numbers = torch.tensor([parsed(text) for text in TEXTS], dtype=torch.float64)
-    assert codes == encode(numbers.float(), FORMATS["bf16"]).tolist()
-    for text in NOT_NUMBERS:
-        assert parsed(text) is None
+    assert codes == encode(as_float32([parsed(text) for text in TEXTS]), FORMATS["bf16"]).tolist()
     refused = arithmetic(BitPattern, "isNumber", [[text, FIELDS["bf16"]] for text in NOT_NUMBERS])
     assert refused == [False] * len(NOT_NUMBERS)
-
-
-def test_bits_as_text(arithmetic):
-    texts = ["0x3dcd", "0X3DCD", "0b11", "0x13dcd", " 0xff ", "12", "0xg"]
-    got = arithmetic(BitPattern, "bitsGiven", [[text, FIELDS["bf16"]] for text in texts])
-    assert got == [0x3DCD, 0x3DCD, 3, 0x3DCD, 0xFF, None, None]
-
-
-# --- the page
+    assert [parsed(text) for text in NOT_NUMBERS] == [None] * len(NOT_NUMBERS)
+    for wrong in (*NOT_NUMBERS, True):
+        with pytest.raises(traitlets.TraitError, match="number must be a number"):
+            BitPattern(wrong)
+    assert BitPattern(0.1).number == "0.1"
 
 
 def test_a_tenth_in_bf16(show):
     page = show(BitPattern())
     assert shown_bits(page) == "0011110111001101"
     below, above = (FORMATS["bf16"].value(0x3DCD + k) for k in (-1, 1))
-    assert said(page) == (
-        "0.1 becomes 0.10009765625 in bf16: 0.0977 % too large (at most 0.391 %, half of the "
-        f"distance). Next to it: {below:.9g} below and {above:.9g} above."
-    )
+    holds(said(page), "0.1 becomes 0.10009765625 in bf16", "0.0977 % too large", "at most 0.391 %")
+    holds(said(page), f"{below:.9g} below", f"{above:.9g} above")
     board = table(page, "in every format")
     assert [row[0] for row in board] == list(FORMATS)
     assert [row[3] for row in board] == ["rounded"] * 5
-    assert board[1][1:3] == ["0.100097656", "0.0977 %"]
-    assert board[1][4] == "0 01111011 1001101"
-    assert [float(row[1]) for row in board] == pytest.approx(
-        [
-            float(f"{v:.9g}")
-            for v in (float(decode(encode(torch.tensor(0.1), f), f)) for f in FORMATS.values())
-        ]
-    )
+    assert board[1][1:] == ["0.100097656", "0.0977 %", "rounded", "0 01111011 1001101"]
+    for row, fmt in zip(board, FORMATS.values(), strict=True):
+        near = float(decode(encode(torch.tensor(0.1), fmt), fmt))
+        assert float(row[1]) == pytest.approx(float(f"{near:.9g}"))
 
 
 def test_bits_flip_by_mouse_and_keyboard(show):
     page = show(BitPattern(1.0))
-    page.get_by_role("button", name="sign bit: 0").click()
-    assert page.get_by_label("number", exact=True).input_value() == "-1"
-    bit = page.get_by_role("button", name="exponent bit worth 1: 1")
-    bit.focus()
+    press(page, "sign bit: 0")
+    assert number(page) == "-1"
+    page.get_by_role("button", name="exponent bit worth 1: 1").focus()
     page.keyboard.press("Space")
-    assert page.get_by_label("number", exact=True).input_value() == "-0.5"
+    assert number(page) == "-0.5"
     assert page.evaluate("document.activeElement.ariaLabel") == "exponent bit worth 1: 0"
-    page.get_by_role("button", name="mantissa bit worth 2^-1: 0").press("Enter")
-    assert page.get_by_label("number", exact=True).input_value() == "-0.75"
-    assert "0xbf40 = − 1.1000000 (binary) × 2^(126 − 127) = − 1.5 × 2⁻¹ = -0.75" in (
-        page.locator(".bp-sum").text_content()
-    )
+    by_key(page, "mantissa bit worth 2^-1: 0")
+    assert number(page) == "-0.75"
+    found = page.locator(".bp-sum").text_content()
+    holds(found, "0xbf40 = − 1.1000000 (binary) × 2^(126 − 127) = − 1.5 × 2⁻¹ = -0.75")
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -259,61 +224,46 @@ def test_next_numbers(show):
     )
     assert up.is_disabled()
     down.press("Enter")
-    assert page.get_by_label("number", exact=True).input_value() == "416"
+    assert number(page) == "416"
     up.click()
-    assert page.get_by_label("number", exact=True).input_value() == "448"
-    choose(page, "fp8 e5m2")
+    assert number(page) == "448"
+    choose(page, "format", "fp8 e5m2")
     enter(page, "57344")
     up.click()
-    assert said(page).startswith("Infinity has bits of its own")
+    holds(said(page), "Infinity")
     assert up.is_disabled()
 
 
 def test_words_for_what_does_not_fit(show):
-    page = show(BitPattern("70000", "fp16"))
-    assert said(page) == (
-        "Overflow: 70000 is beyond 65,504, the largest number of fp16, and becomes infinite."
-    )
-    assert pictured(page).endswith("becomes infinity")
-    choose(page, "fp8 e4m3")
-    assert "The format has no infinity: it becomes 448." in said(page)
-    choose(page, "fp16")
-    page.get_by_role("button", name="1e-8", exact=True).click()
-    assert said(page).startswith("Underflow: 1e-8 is at most half of 5.96e-8")
-    page.get_by_role("button", name="0.00003", exact=True).click()
-    assert "subnormal, with 9 of 11 significant bits left" in said(page)
-    page.get_by_role("button", name="nan", exact=True).click()
-    assert said(page).startswith("Not a number")
-    assert pictured(page).endswith("NaN has no place on it")
-
-
-def test_a_lost_update(show):
-    """1 + 2^-8 lies halfway, and the tie goes to the even mantissa: 1."""
-    page = show(BitPattern("1 + 2^-8"))
-    assert said(page).startswith("1 + 2^-8 becomes 1 in bf16")
-    choose(page, "fp32")
-    assert "nothing is lost" in said(page)
+    page = show(BitPattern("70000", "fp16"), says=["Overflow: 70000", "65,504", "fp16", "infinite"])
+    holds(pictured(page), "becomes infinity")
+    choose(page, "format", "fp8 e4m3", "no infinity", "becomes 448")
+    choose(page, "format", "fp16")
+    press(page, "1e-8", "Underflow: 1e-8", "5.96e-8")
+    press(page, "0.00003", "subnormal", "9 of 11")
+    press(page, "nan", "Not a number")
+    holds(pictured(page), "NaN has no place")
+    enter(page, "1 + 2^-8")  # lies halfway, and the tie goes to the even mantissa: 1
+    choose(page, "format", "bf16", "1 + 2^-8 becomes 1 in bf16")
+    choose(page, "format", "fp32", "nothing is lost")
 
 
 def test_bits_given_as_text(show):
     page = show(BitPattern("0x7fc1"))
     assert shown_bits(page) == f"{0x7FC1:016b}"
     enter(page, "0x13dcd")
-    assert "longer than 16 bits" in noted(page)
+    holds(noted(page), "16 bits")
     assert shown_bits(page) == f"{0x3DCD:016b}"
-    choose(page, "fp16")  # the value goes along, not the bits
-    assert page.get_by_label("number", exact=True).input_value() == "0.10009765625"
+    choose(page, "format", "fp16")  # the value goes along, not the bits
+    assert number(page) == "0.10009765625"
     assert noted(page) == ""
-
-
-def test_what_is_no_number_is_refused_and_said(show):
-    page = show(BitPattern())
     enter(page, "a tenth")
-    assert "“a tenth” is not a number; 0.1 is kept." in noted(page)
-    assert page.get_by_label("number", exact=True).input_value() == "0.1"
+    holds(noted(page), "“a tenth”", "0.10009765625 is kept")
+    assert number(page) == "0.10009765625"
+    choose(page, "format", "bf16")
     enter(page, "1/3")
     assert noted(page) == ""
-    assert said(page).startswith("1/3 becomes 0.333984375 in bf16")
+    holds(said(page), "1/3 becomes 0.333984375 in bf16")
 
 
 AWKWARD = ["0.1", "-1/3", "1e-45", "-3.4e38", "70000", "nan", "-0", "2^-149", "123456.789012345"]
@@ -330,21 +280,7 @@ def test_awkward_numbers_fit(show, name):
     assert {key: faults for key, faults in found.items() if faults} == {}
 
 
-# --- Python
-
-
-def test_a_number_is_kept_as_a_text():
-    assert BitPattern(0.1).number == "0.1"
-
-
-def test_what_is_not_there_is_refused():
-    for wrong in (*NOT_NUMBERS, True):
-        with pytest.raises(traitlets.TraitError, match="number must be a number"):
-            BitPattern(wrong)
-
-
 def test_formats_are_the_packages():
-    for (name, fields), (field, of) in itertools.product(
-        FIELDS.items(), {"bits": "bits", "largest_code": "largest_code"}.items()
-    ):
-        assert fields[field] == getattr(FORMATS[name], of)
+    for name, fields in FIELDS.items():
+        assert fields["bits"] == FORMATS[name].bits
+        assert fields["largest_code"] == FORMATS[name].largest_code

@@ -9,20 +9,14 @@ from llmcourse.backward import backprop
 from llmcourse.course.widgets.block import BOXES, SHAPE, BlockTapper
 from llmcourse.model import ModelConfig, Transformer, attention, llama3_8b, llama3_405b, tiny
 from llmcourse.scale import cost
-from tests.browser.kit import enter, pictured, said
+from tests.browser.hands import choose, enter, press, to_the_end
+from tests.browser.kit import holds, pictured, said, table
 
 
 def config_of(num_kv_heads, *, width=12, head_size=6, hidden=20):
-    return ModelConfig(
-        num_layers=1,
-        width=width,
-        num_heads=4,
-        num_kv_heads=num_kv_heads,
-        head_size=head_size,
-        hidden=hidden,
-        vocab_size=17,
-        context_length=16,
-    )
+    shape = {"num_heads": 4, "num_kv_heads": num_kv_heads, "head_size": head_size}
+    shape |= {"width": width, "hidden": hidden, "vocab_size": 17}
+    return ModelConfig(num_layers=1, context_length=16, **shape)
 
 
 def shape_of(config, *, batch=3, tokens=7, keeps="log-sum-exp"):
@@ -71,9 +65,8 @@ def test_every_box_keeps_what_the_real_tape_holds(arithmetic):
 
 def test_bytes_add_up_to_those_of_the_real_tape(arithmetic):
     given = [[shape_of(c, batch=b, tokens=t), 4] for c, b, t in GRID]
-    for (config, batch, tokens), shown in zip(
-        GRID, arithmetic(BlockTapper, "bytesByBox", given), strict=True
-    ):
+    found = arithmetic(BlockTapper, "bytesByBox", given)
+    for (config, batch, tokens), shown in zip(GRID, found, strict=True):
         distinct = []
         for kept in itertools.chain(*tape_of(config, batch, tokens).values()):
             if not any(torch.equal(kept.flatten(), other) for other in distinct):
@@ -93,12 +86,17 @@ def test_attention_with_all_weights_keeps_what_the_written_out_form_saves(arithm
         assert [kept["dims"] for kept in box["keeps"]] == [list(x.shape) for x in saved]
 
 
-def test_the_statistics_stay_in_float32(arithmetic):
+def test_the_statistics_stay_in_float32_and_the_tape_fills_and_empties(arithmetic):
     shape = shape_of(config_of(2))
     half, whole = arithmetic(BlockTapper, "bytesByBox", [[shape, 2], [shape, 4]])
     statistics = {"attention_norm": 3 * 7, "feed_forward_norm": 3 * 7, "attention": 3 * 4 * 7}
     for box, few, many in zip(BOXES, half, whole, strict=True):
         assert 2 * few - many == 4 * statistics.get(box, 0)
+    added = [3, 0, 4, 5]
+    given = [[added, at, going] for going in ("forward", "backward") for at in range(4)]
+    assert arithmetic(BlockTapper, "onTape", given) == [3, 3, 7, 12, 0, 3, 3, 7]
+    walks = [[0, "forward", 4], [3, "forward", 4], [3, "backward", 4], [0, "backward", 4]]
+    assert arithmetic(BlockTapper, "following", walks) == [1, -1, 2, -1]
 
 
 def test_weights_are_those_of_the_block(arithmetic):
@@ -115,9 +113,8 @@ def test_flop_are_the_packages_and_backward_is_twice_forward(arithmetic, make):
     config = make()
     tokens = config.context_length
     for keeps, products in (("all weights", 4), ("log-sum-exp", 5)):
-        boxes = arithmetic(
-            BlockTapper, "boxes", [[shape_of(config, batch=2, tokens=tokens, keeps=keeps)]]
-        )[0]
+        shape = shape_of(config, batch=2, tokens=tokens, keeps=keeps)
+        (boxes,) = arithmetic(BlockTapper, "boxes", [[shape]])
         by_id = {box["id"]: box["flop"] for box in boxes}
         pairs = by_id.pop("attention")
         assert pairs["backward"] == products * pairs["forward"] / 2
@@ -129,75 +126,44 @@ def test_flop_are_the_packages_and_backward_is_twice_forward(arithmetic, make):
         assert sum(flop["forward"] for flop in by_id.values()) == matrices
 
 
-def test_the_tape_fills_forward_and_empties_backward(arithmetic):
-    added = [3, 0, 4, 5]
-    given = [[added, at, going] for going in ("forward", "backward") for at in range(4)]
-    assert arithmetic(BlockTapper, "onTape", given) == [3, 3, 7, 12, 0, 3, 3, 7]
-    walks = [[0, "forward", 4], [3, "forward", 4], [3, "backward", 4], [0, "backward", 4]]
-    assert arithmetic(BlockTapper, "following", walks) == [1, -1, 2, -1]
-
-
-def test_a_tap_and_the_list_choose_a_box(show):
+def test_a_tap_and_the_list_choose_a_box_and_what_attention_keeps(show):
     page = show(BlockTapper(llama3_8b()))
-    assert said(page).startswith("Attention: keeps q, k, v, out and L, 169 MB, 15 %")
+    box, panel = page.get_by_label("box", exact=True), page.locator(".bt-panel tbody")
+    holds(said(page), "Attention: keeps q, k, v, out and L, 169 MB, 15 %")
     page.locator(".lc-stage svg text", has_text="silu(g) · u").click()
-    assert page.get_by_label("box", exact=True).input_value() == "silu"
-    assert said(page).startswith("The gate: silu(g) · u: keeps g and u, 470 MB, 41 %")
-    page.get_by_label("box", exact=True).focus()
+    assert box.input_value() == "silu"
+    holds(said(page), "The gate: silu(g) · u: keeps g and u, 470 MB, 41 %")
+    box.focus()
     page.keyboard.press("ArrowDown")
-    assert said(page).startswith("Down projection: keeps h")
-    picture = pictured(page)
-    assert "down projection" in picture
-    assert "dW_down = dyᵀ h" in page.locator(".bt-back").text_content()
-
-
-def test_a_box_that_shares_its_input_adds_no_bytes(show):
-    page = show(BlockTapper(llama3_8b(), box="key"))
-    assert "reads n again, which is on the tape already: 0 more bytes" in said(page)
-    assert "there already" in page.locator(".bt-panel tbody").text_content()
-    assert "dW_k is ready" in page.locator(".bt-panel tbody").text_content()
-    page.get_by_label("box", exact=True).select_option("rope")
-    assert "keeps nothing" in said(page)
+    holds(said(page), "Down projection: keeps h")
+    holds(pictured(page), "down projection")
+    holds(page.locator(".bt-back").text_content(), "dW_down = dyᵀ h")
+    choose(page, "box", "key")  # it shares its input, and adds no bytes
+    holds(said(page), "reads n again", "0 more bytes")
+    holds(panel.text_content(), "there already", "dW_k is ready")
+    choose(page, "box", "rope", "keeps nothing")
+    choose(page, "box", "attention")
+    choose(page, "what attention keeps", "all weights", "keeps q, k, v and P, 4.4 GB, 81 %")
+    enter(page, "tokens T of a sequence", "16384", "keeps q, k, v and P, 17.4 GB, 89 %")
+    choose(page, "numbers", "float32", "keeps q, k, v and P, 34.8 GB")
+    holds(str(table(page)), "(n)", "whole block")
 
 
 def test_steps_walk_backward_and_empty_the_tape(show):
     page = show(BlockTapper(llama3_8b()))
-    page.get_by_label("pass", exact=True).select_option("backward")
-    assert said(page).startswith("Second residual sum, backward: dx″ arrives, dx′ and dy come out")
-    step = page.get_by_role("button", name="Step")
-    step.focus()
+    choose(page, "pass", "backward", "Second residual sum, backward: dx″ arrives, dx′ and dy")
+    page.get_by_role("button", name="Step").focus()
     for _ in BOXES:
         page.keyboard.press("Enter")
-    assert said(page).startswith("RMSNorm before attention, backward: dn arrives, dx and dgain")
-    assert said(page).endswith("0 B of 1.14 GB are still on the tape after it.")
-    page.get_by_role("button", name="Reset").click()
-    assert "second residual sum" in pictured(page)
-
-
-def test_play_goes_to_the_end_where_motion_is_reduced(show):
-    page = show(BlockTapper(llama3_8b(), box="attention_norm"))
-    page.emulate_media(reduced_motion="reduce")
-    page.get_by_role("button", name="Reset").click()
-    page.get_by_role("button", name="To the end").click()
+    holds(said(page), "RMSNorm before attention, backward: dn arrives, dx and dgain")
+    holds(said(page), "0 B of 1.14 GB")
+    press(page, "Reset")
+    holds(pictured(page), "second residual sum")
+    choose(page, "pass", "forward")
+    to_the_end(page)
     assert page.get_by_label("box", exact=True).input_value() == "second_sum"
-    assert "1.14 GB of 1.14 GB" in said(page)
+    holds(said(page), "1.14 GB of 1.14 GB")
 
 
-def test_all_weights_grow_with_the_square_of_the_tokens(show):
-    page = show(BlockTapper(llama3_8b()))
-    page.get_by_label("what attention keeps").select_option("all weights")
-    assert "keeps q, k, v and P, 4.4 GB, 81 %" in said(page)
-    enter(page, "tokens T of a sequence", "16384")
-    assert "keeps q, k, v and P, 17.4 GB, 89 %" in said(page)
-    page.get_by_label("numbers", exact=True).select_option("float32")
-    assert "keeps q, k, v and P, 34.8 GB" in said(page)
-    page.locator(".lc-table > summary").click()
-    table = page.locator(".lc-table tbody").text_content()
-    assert "(n)" in table
-    assert "whole block" in table
-
-
-def test_what_does_not_fit_is_refused():
-    with pytest.raises(TypeError, match="ModelConfig"):
-        BlockTapper("llama3_8b")
+def test_a_small_model_has_its_own_number_of_tokens():
     assert BlockTapper(tiny()).tokens == 32

@@ -17,7 +17,9 @@ from llmcourse.parallel.data_parallel.overlap import (
     gradient_tensors,
 )
 from llmcourse.scale.cost import num_parameters
-from tests.browser.kit import enter, noted, pictured, said, table, value
+from tests.browser.hands import choose, enter, keys
+from tests.browser.kit import holds, noted, pictured, said, table, value
+from tests.browser.twins import agrees, each
 
 TENSORS = {name: gradient_tensors(PRESETS[name](), cut=CUT[name]) for name in LABELS}
 BUCKET_BYTES = (1, 1_000, 71_680, 71_999, 72_000, 200_000, 25_000_000, 400_000_000, 5_000_000_000)
@@ -79,66 +81,41 @@ def test_times_by_hand():
     assert exposed_s(alone, backward_s=10) == 0
 
 
-# --- the page computes what the package computes
-
-
 def test_buckets_are_the_packages(arithmetic):
-    given = list(itertools.product(TENSORS, BUCKET_BYTES))
-    got = arithmetic(BucketTimeline, "fullBuckets", [[TENSORS[name], size] for name, size in given])
-    for (name, size), buckets in zip(given, got, strict=True):
-        assert [(num_bytes, share) for num_bytes, share, _ in buckets] == full_buckets(
-            TENSORS[name], size
-        )
-        assert sum(count for *_, count in buckets) == len(TENSORS[name])
+    given = [[TENSORS[name], size] for name, size in itertools.product(TENSORS, BUCKET_BYTES)]
+    for (tensors, size), buckets in each(arithmetic, BucketTimeline, "fullBuckets", given):
+        found = [(num_bytes, share) for num_bytes, share, _ in buckets]
+        assert found == full_buckets(tensors, size)
+        assert sum(count for *_, count in buckets) == len(tensors)
 
 
 def test_seconds_are_the_packages(arithmetic):
-    given = [
-        [size, n, latency, rate]
-        for size in (0, 320, 71_680, 245_760, 4_016_062_464)
-        for n in (2, 3, 64, 16_384)
-        for latency in (1e-7, 1e-5, 0.01)
-        for rate in (1e6, 50e9)
-    ]
-    assert arithmetic(BucketTimeline, "ringSeconds", given) == pytest.approx(
-        [
-            collectives.seconds("all_reduce_ring", size, n, latency_s=latency, bytes_per_s=rate)
-            for size, n, latency, rate in given
-        ],
-        rel=1e-12,
-    )
+    def seconds(size, n, latency, rate):
+        name = "all_reduce_ring"
+        return collectives.seconds(name, size, n, latency_s=latency, bytes_per_s=rate)
+
+    sizes, ranks = (0, 320, 71_680, 245_760, 4_016_062_464), (2, 3, 64, 16_384)
+    cases = itertools.product(sizes, ranks, (1e-7, 1e-5, 0.01), (1e6, 50e9))
+    agrees(arithmetic, BucketTimeline, "ringSeconds", cases, seconds, rel=1e-12)
 
 
 def test_times_and_exposed_time_are_the_packages(arithmetic):
+    sizes = (1_000, 200_000, 25_000_000, 5_000_000_000)
+    links = ((0.06, 2, 1e-3, 40e6), (0.36, 64, 1e-5, 50e9), (10.0, 16_384, 1e-7, 1e12))
     given = [
-        [full_buckets(TENSORS[name], size), backward, n, latency, rate, overlap]
-        for name, size in itertools.product(TENSORS, (1_000, 200_000, 25_000_000, 5_000_000_000))
-        for backward, n, latency, rate in (
-            (0.06, 2, 1e-3, 40e6),
-            (0.36, 64, 1e-5, 50e9),
-            (10.0, 16_384, 1e-7, 1e12),
-        )
-        for overlap in (True, False)
+        [full_buckets(TENSORS[name], size), *link, overlap]
+        for name, size, link, overlap in itertools.product(TENSORS, sizes, links, (True, False))
     ]
     got = arithmetic(BucketTimeline, "bucketTimes", given)
-    waits = arithmetic(
-        BucketTimeline, "exposed", [[t, case[1]] for t, case in zip(got, given, strict=True)]
-    )
-    for (buckets, backward, n, latency, rate, overlap), times, wait in zip(
-        given, got, waits, strict=True
-    ):
-        expected = bucket_times(
-            buckets,
-            backward_s=backward,
-            num_ranks=n,
-            latency_s=latency,
-            bytes_per_s=rate,
-            overlap=overlap,
-        )
+    cases = [[times, case[1]] for times, case in zip(got, given, strict=True)]
+    waits = arithmetic(BucketTimeline, "exposed", cases)
+    names = ("backward_s", "num_ranks", "latency_s", "bytes_per_s", "overlap")
+    for (buckets, *rest), times, wait in zip(given, got, waits, strict=True):
+        expected = bucket_times(buckets, **dict(zip(names, rest, strict=True)))
         for got_one, right in zip(times, expected, strict=True):
             assert got_one == pytest.approx(list(right), rel=1e-12)
         # A difference of two times that may be nearly equal.
-        assert wait == pytest.approx(exposed_s(expected, backward_s=backward), rel=1e-9, abs=1e-12)
+        assert wait == pytest.approx(exposed_s(expected, backward_s=rest[0]), rel=1e-9, abs=1e-12)
     assert min(waits) < 0.02 < max(waits)
 
 
@@ -154,90 +131,56 @@ def test_the_curve_is_made_of_exposed_times(arithmetic):
     assert 0 < waits.index(min(waits)) < len(waits) - 1  # neither the smallest nor the largest
 
 
-# --- the page
-
-
 def times_of_stories(**link):
     buckets = full_buckets(TENSORS["stories"], 100_000)
     return bucket_times(buckets, backward_s=0.06, num_ranks=2, **link)
 
 
-def test_the_start_says_what_is_exposed(show):
+def test_the_sentence_says_what_is_exposed_and_follows_the_controls(show):
     page = show(BucketTimeline())
-    assert "17 buckets: the link works 69.4 ms, of which 49 % is latency." in said(page)
     times = times_of_stories(latency_s=1e-3, bytes_per_s=40e6)
-    wait = 1e3 * exposed_s(times, backward_s=0.06)
-    assert f"Exposed: {wait:.1f} ms" in said(page)
-    assert pictured(page).endswith(f"exposed {wait:.1f} ms")
+    wait = f"{1e3 * exposed_s(times, backward_s=0.06):.1f} ms"
+    holds(said(page), "17 buckets", "69.4 ms", "49 % is latency", f"Exposed: {wait}")
+    holds(pictured(page), f"exposed {wait}")
     rows = table(page, "Every bucket")
     assert len(rows) == len(times) == 17
-    assert rows[-1][:3] == ["bucket 16", "1", "246 kB"]
-    assert rows[-1][3] == "60 ms"
-    assert rows[-1][-1] == "no"
+    assert [*rows[-1][:4], rows[-1][-1]] == ["bucket 16", "1", "246 kB", "60 ms", "no"]
     assert rows[0][-1] == "yes"
-
-
-def test_controls_by_keyboard(show):
-    page = show(BucketTimeline())
-    enter(page, "bucket, MB", "0.001")
-    assert "38 buckets" in said(page)
-    assert "The link is behind" in said(page)
-    enter(page, "bucket, MB", "2")
-    assert "A single bucket is full when backward ends." in said(page)
+    keys(page, "send during backward", "Space", "100 % of it", "Nothing leaves")
+    page.get_by_label("send during backward").check()
+    assert "Nothing leaves" not in said(page)
+    enter(page, "bucket, MB", "0.001", "38 buckets", "The link is behind")
+    enter(page, "bucket, MB", "2", "A single bucket")
     best = page.get_by_role("button", name="Take the best size")
     best.press("Enter")
-    assert "No size does much better." in said(page)
+    holds(said(page), "No size does much better")
     size = float(value(page, "bucket, MB"))
     assert 0.1 < size < 0.3
-    enter(page, "latency of a message, µs", "5000")
-    assert "With " in said(page)
+    enter(page, "latency of a message, µs", "5000", "With ")
     best.press("Enter")
     assert float(value(page, "bucket, MB")) > size
-    slider = page.get_by_label("backward, ms", exact=True)
-    before = value(page, "backward, ms")
-    slider.press("ArrowRight")
-    assert float(value(page, "backward, ms")) > float(before)
-
-
-def test_without_overlap_all_of_it_is_exposed(show):
-    page = show(BucketTimeline())
-    box = page.get_by_label("send during backward")
-    box.focus()
-    page.keyboard.press("Space")
-    assert "100 % of it. Nothing leaves before backward ends" in said(page)
-    box.check()
-    assert "Nothing leaves" not in said(page)
+    before = float(value(page, "backward, ms"))
+    keys(page, "backward, ms", "ArrowRight")
+    assert float(value(page, "backward, ms")) > before
 
 
 def test_a_preset_brings_its_numbers_along(show):
     page = show(BucketTimeline())
-    enter(page, "bucket, MB", "99999")
-    assert "4,000 is used" in noted(page)
-    page.get_by_label("gradients of", exact=True).select_option("llama3_8b")
-    assert value(page, "ranks") == "64"
-    assert value(page, "bucket, MB") == "25"
-    assert "131 buckets" in said(page)
+    enter(page, "bucket, MB", "99999", note=["4,000 is used"])
+    choose(page, "gradients of", "llama3_8b")
+    assert (value(page, "ranks"), value(page, "bucket, MB")) == ("64", "25")
+    holds(said(page), "131 buckets")
     assert noted(page) == ""
     rows = table(page, "Every bucket")
     assert len(rows) == 61
     assert rows[50][0] == "… 71 more"
-    enter(page, "ranks", "2048")
-    assert "97 % is latency" in said(page)
+    enter(page, "ranks", "2048", "97 % is latency")
 
 
 def test_the_link_keeps_up_when_it_is_quick(show):
-    page = show(BucketTimeline(gigabytes_per_s=1, latency_us=10))
-    assert "The link keeps up: only what is full at the very end is left." in said(page)
+    show(BucketTimeline(gigabytes_per_s=1, latency_us=10), says=["The link keeps up"])
     times = times_of_stories(latency_s=10e-6, bytes_per_s=1e9)
     left = [t for t in times if t.end_s > 0.06]
     assert len(left) == 2  # the embedding, and the bucket that closes when it comes
     assert {t.ready_s for t in left} == {0.06}
     assert exposed_s(times, backward_s=0.06) == pytest.approx(left[-1].end_s - 0.06)
-
-
-# --- Python
-
-
-def test_what_is_not_there_is_refused():
-    with pytest.raises(ValueError, match="preset must be one of stories, llama3_8b"):
-        BucketTimeline("gpt3")

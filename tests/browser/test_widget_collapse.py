@@ -8,13 +8,11 @@ import pytest
 
 from llmcourse.checkpoint.toy_run import uniform
 from llmcourse.course.widgets.collapse import CollapseLab
-from tests.browser.kit import enter, noted, pictured, said, table, value
+from tests.browser.hands import enter, press
+from tests.browser.kit import holds, pictured, said, table
 
 WORDS = 50
 GENERATIONS = 10
-
-
-# --- the reference
 
 
 def zipf(count):
@@ -52,12 +50,15 @@ def simulated(source, temperature, fresh, samples, seed):
     return found
 
 
-# --- arithmetic
-
-
-def test_the_source_is_zipfs(arithmetic):
+def test_the_source_is_zipfs_and_entropy_and_words_alive_by_their_definitions(arithmetic):
     got = arithmetic(CollapseLab, "zipf", [[WORDS], [1], [3]])
     assert got == [pytest.approx(zipf(count), rel=1e-13) for count in (WORDS, 1, 3)]
+    given = [*distributions(), [1.0, 0.0], [0.25] * 4]
+    got = arithmetic(CollapseLab, "entropyBits", [[p] for p in given])
+    assert got == pytest.approx([entropy_bits(p) for p in given], rel=1e-12, abs=1e-12)
+    assert got[-2:] == [0, 2]
+    alive = [sum(x > 0 for x in p) for p in given]
+    assert arithmetic(CollapseLab, "alive", [[p] for p in given]) == alive
 
 
 def distributions(count=50):
@@ -66,16 +67,6 @@ def distributions(count=50):
         weights = [draws.random() ** 3 if draws.random() < 0.7 else 0.0 for _ in range(size)]
         weights[draws.randrange(size)] = 1.0
         yield [x / sum(weights) for x in weights]
-
-
-def test_entropy_and_words_alive_by_their_definitions(arithmetic):
-    given = [*distributions(), [1.0, 0.0], [0.25] * 4]
-    got = arithmetic(CollapseLab, "entropyBits", [[p] for p in given])
-    assert got == pytest.approx([entropy_bits(p) for p in given], rel=1e-12, abs=1e-12)
-    assert got[-2:] == [0, 2]
-    assert arithmetic(CollapseLab, "alive", [[p] for p in given]) == [
-        sum(x > 0 for x in p) for p in given
-    ]
 
 
 @pytest.mark.parametrize("temperature", [0.6, 0.95, 1, 1.4])
@@ -103,12 +94,9 @@ def test_generations_are_those_of_python(arithmetic, temperature, fresh, samples
 
 def lost_words(arithmetic, **changed):
     """Words that are dead at the end, as a mean over seeds, and whether one ever came back."""
-    states = [
-        {"temperature": 1, "fresh": 0, "samples": 200, "seed": seed} | changed for seed in range(20)
-    ]
-    runs = arithmetic(
-        CollapseLab, "generations", [[zipf(WORDS), state, GENERATIONS] for state in states]
-    )
+    start = {"temperature": 1, "fresh": 0, "samples": 200}
+    given = [[zipf(WORDS), start | {"seed": s} | changed, GENERATIONS] for s in range(20)]
+    runs = arithmetic(CollapseLab, "generations", given)
     rises = any(
         now > 0 and before == 0
         for run in runs
@@ -128,42 +116,42 @@ def test_a_dead_word_comes_back_from_fresh_samples_alone(arithmetic):
     assert lost_words(arithmetic, samples=2_000)[0] < alone / 2
 
 
-# --- the page
-
-
-def ends(**state):
-    """Entropy and number of words of the last generation, as the page writes them."""
+def says_the_end_of(page, **state):
+    """Entropy and number of words of the last generation are those of Python."""
     start = {"temperature": 1, "fresh": 0, "samples": 200, "seed": 1}
     last = simulated(zipf(WORDS), **start | state)[-1]
-    return f"{entropy_bits(last):.2f}", sum(x > 0 for x in last)
+    words = sum(x > 0 for x in last)
+    holds(said(page), f": {words} of 50 words", f"entropy is {entropy_bits(last):.2f} bits")
+    return words
 
 
 def test_the_run_in_words_pictures_and_table(show):
     page = show(CollapseLab())
-    entropy, words = ends()
+    words = says_the_end_of(page)
     truth = f"{entropy_bits(zipf(WORDS)):.2f}"
-    assert said(page).startswith(
-        "After 10 generations of 200 samples at temperature 1, none of them fresh: "
-        f"{words} of 50 words are still written, and the entropy is {entropy} bits, "
-        f"with {truth} in the source. The commonest word, word "
-    )
+    holds(said(page), "10 generations of 200 samples at temperature 1", "none of them fresh")
+    holds(said(page), f"with {truth} in the source", "commonest word, word ")
     run = simulated(zipf(WORDS), 1, 0, 200, 1)
-    assert pictured(page, 0) == "entropy, bits per word: " + ", ".join(
-        f"{f'generation {g}' if g else 'source'} {entropy_bits(p):.2f}" for g, p in enumerate(run)
-    )
-    assert pictured(page, 1).startswith("words still written: source 50, generation 1 ")
-    assert pictured(page, 2).endswith(f"; {50 - words} of 50 words have died out")
-    rows = table(page)
-    assert [row[:3] for row in rows] == [
+    rows = [
         [str(g) if g else "source", f"{entropy_bits(p):.2f}", str(sum(x > 0 for x in p))]
         for g, p in enumerate(run)
     ]
-    assert rows[0][3] == "22.2 %"
+    for name, entropy, _ in rows:
+        holds(pictured(page, 0), f"{name} {entropy}")
+    holds(pictured(page, 1), "source 50, generation 1 ")
+    holds(pictured(page, 2), f"{50 - words} of 50 words")
+    assert [row[:3] for row in table(page)] == rows
+    assert table(page)[0][3] == "22.2 %"
+    bars = page.locator(".lc-stage > svg").nth(2)  # dead words have a cross
+    assert bars.locator("rect").count() == words
+    assert bars.locator("path").count() == WORDS - words
 
 
 def test_every_control_changes_the_run(show):
-    page = show(CollapseLab())
-    state = {}
+    page = show(CollapseLab(seed=9_999))
+    press(page, "Again, with other chances")  # after the last seed comes the first
+    says_the_end_of(page, seed=0)
+    state = {"seed": 0}
     for name, label, given in (
         ("temperature", "temperature", 0.75),
         ("fresh", "share of fresh samples", 0.25),
@@ -171,29 +159,7 @@ def test_every_control_changes_the_run(show):
     ):
         enter(page, label, str(given))
         state[name] = given
-        entropy, words = ends(**state)
-        assert f": {words} of 50 words are still written, and the entropy is {entropy}" in said(
-            page
-        )
-    assert "of 150 samples at temperature 0.75, 25 % of them fresh" in said(page)
-    page.get_by_role("button", name="Again, with other chances").click()
-    entropy, words = ends(**state, seed=2)
-    assert f": {words} of 50 words are still written, and the entropy is {entropy}" in said(page)
-    enter(page, "temperature", "3")
-    assert "3 is not possible" in noted(page)
-    assert value(page, "temperature") == "1.4"
-
-
-def test_after_the_last_seed_comes_the_first(show):
-    page = show(CollapseLab(seed=9_999))
-    page.get_by_role("button", name="Again, with other chances").click()
-    entropy, words = ends(seed=0)
-    assert f": {words} of 50 words are still written, and the entropy is {entropy}" in said(page)
-
-
-def test_dead_words_have_a_cross_and_others_a_bar(show):
-    page = show(CollapseLab())
-    _, words = ends()
-    bars = page.locator(".lc-stage > svg").nth(2)
-    assert bars.locator("rect").count() == words
-    assert bars.locator("path").count() == WORDS - words
+        says_the_end_of(page, **state)
+    holds(said(page), "150 samples at temperature 0.75", "25 % of them fresh")
+    press(page, "Again, with other chances")
+    says_the_end_of(page, **state | {"seed": 1})

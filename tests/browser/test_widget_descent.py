@@ -8,7 +8,9 @@ import torch
 
 from llmcourse import loss, optim
 from llmcourse.course.widgets import Bowl, StepByHand
-from tests.browser.kit import enter, noted, said, value
+from tests.browser.hands import enter, keys, press
+from tests.browser.kit import holds, noted, said, table, value
+from tests.browser.twins import each
 
 WORDS = ["a", "mat", "floor", "on", "the"]
 SHARES = [0.15, 0.10, 0.05, 0.20, 0.50]
@@ -40,27 +42,17 @@ def walked(kind, settings, draws):
 
 def grid():
     draws = torch.randn(80, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    for kind, eta, noise, lambda_y in itertools.product(
-        MAKERS, (0.01, 0.15, 0.21), (0.0, 0.7), (0.3, 10.0)
-    ):
-        settings = {
-            "lambda_x": 1.0,
-            "lambda_y": lambda_y,
-            "learning_rate": eta,
-            "noise": noise,
-            "steps": 40,
-            "start_x": 8.0,
-            "start_y": -2.5,
-        }
+    fixed = {"lambda_x": 1.0, "steps": 40, "start_x": 8.0, "start_y": -2.5}
+    choices = itertools.product(MAKERS, (0.01, 0.15, 0.21), (0.0, 0.7), (0.3, 10.0))
+    for kind, eta, noise, lambda_y in choices:
+        settings = {"lambda_y": lambda_y, "learning_rate": eta, "noise": noise, **fixed}
         yield [kind, settings, draws.tolist()]
 
 
 def test_walks_as_the_optimizers_of_the_package(arithmetic):
-    given = list(grid())
-    for case, got in zip(given, arithmetic(Bowl, "walk", given), strict=True):
-        torch.testing.assert_close(
-            torch.tensor(got), torch.tensor(walked(*case)), rtol=1e-9, atol=1e-12
-        )
+    for case, got in each(arithmetic, Bowl, "walk", grid()):
+        right = torch.tensor(walked(*case))
+        torch.testing.assert_close(torch.tensor(got), right, rtol=1e-9, atol=1e-12)
 
 
 def test_noise_is_normal_and_repeats(arithmetic):
@@ -77,16 +69,13 @@ def test_the_critical_rate_divides_coming_from_going(arithmetic):
     (critical,) = arithmetic(Bowl, "criticalRate", [[steep]])
     assert critical == 2 / 8
     base = steep | {"noise": 0, "steps": 200, "start_x": 1.0, "start_y": 1.0}
-    below, above = arithmetic(
-        Bowl,
-        "walk",
-        [["sgd", base | {"learning_rate": critical * f}, [0] * 400] for f in (0.99, 1.01)],
-    )
+    rates = [base | {"learning_rate": critical * f} for f in (0.99, 1.01)]
+    below, above = arithmetic(Bowl, "walk", [["sgd", one, [0] * 400] for one in rates])
     assert abs(below[-1][1]) < 0.1
     assert abs(above[-1][1]) > 10
 
 
-def test_loss_gradient_and_step_are_the_packages(arithmetic):
+def test_loss_gradient_and_step_are_the_packages_and_an_edit_keeps_proportions(arithmetic):
     cases = [[SHARES, 3], [[0.001, 0.001, 0.001, 0.001, 0.996], 0], [[0.2] * 5, 4]]
     losses = arithmetic(StepByHand, "lossOf", cases)
     gradients = arithmetic(StepByHand, "gradient", cases)
@@ -107,64 +96,31 @@ def test_loss_gradient_and_step_are_the_packages(arithmetic):
             torch.testing.assert_close(
                 torch.tensor(next(steps), dtype=torch.float64), after, rtol=1e-9, atol=1e-12
             )
-
-
-def test_an_edited_share_leaves_the_others_in_proportion(arithmetic):
     (after,) = arithmetic(StepByHand, "edited", [[SHARES, 4, 0.25]])
     assert after == pytest.approx([0.225, 0.15, 0.075, 0.3, 0.25])
 
 
-def test_slider_buttons_and_keys_move_the_ball(show):
+def test_fields_buttons_keys_and_a_press_move_the_ball(show):
     page = show(Bowl())
-    page.get_by_role("button", name="Step").click()
-    page.get_by_role("slider", name="steps taken").press("ArrowRight")
-    assert "After 2 steps" in said(page)
-    enter(page, "learning rate", "0.25")
-    assert "runs away" in said(page)
-    assert "rate 0.25" in page.get_by_role("img").first.get_attribute("aria-label")
-    page.get_by_role("button", name="Reset").click()
-    assert "After 0 steps" in said(page)
-
-
-def test_play_pauses_and_reduced_motion_goes_to_the_end(show):
-    page = show(Bowl())
-    page.get_by_role("button", name="Play").click()
-    page.wait_for_function("/After [2-9]/.test(document.querySelector('.lc-status').textContent)")
-    page.get_by_role("button", name="Pause").click()
-    page.emulate_media(reduced_motion="reduce")
-    page.get_by_role("button", name="Reset").click()
-    page.get_by_role("button", name="To the end").click()
-    assert "After 60 steps" in said(page)
-
-
-def test_a_press_on_the_picture_puts_the_ball_there(show):
-    page = show(Bowl(steps=5))
+    for typed, used in (("", "0.15"), ("99", "3"), ("-1", "0.001")):
+        enter(page, "learning rate", typed)
+        assert value(page, "learning rate") == used
+        holds(noted(page), f"{used} is used")
+    press(page, "Step")
+    keys(page, "steps taken", "ArrowRight", "After 2 steps")
+    enter(page, "learning rate", "0.25", "runs away")
+    holds(page.get_by_role("img").first.get_attribute("aria-label"), "rate 0.25")
     page.locator(".lc-stage").nth(1).click(position={"x": 200, "y": 60})
-    assert "After 0 steps" in said(page)
+    holds(said(page), "After 0 steps")  # the ball is put there
     assert float(value(page, "start at x")) < 0
-
-
-@pytest.mark.parametrize(("typed", "used"), [("99", "3"), ("-1", "0.001"), ("", "0.15")])
-def test_an_impossible_number_is_clamped_and_said(show, typed, used):
-    page = show(Bowl())
-    page.get_by_label("learning rate, number").fill(typed)
-    page.keyboard.press("Tab")
-    assert value(page, "learning rate") == used
-    assert f"{used} is used" in noted(page)
+    press(page, "Step")
+    press(page, "Reset", "After 0 steps")
 
 
 def test_a_step_lowers_the_loss_and_fills_the_table(show):
-    page = show(by_hand())
-    assert "1.609" in said(page)
-    page.get_by_role("button", name="Step").click()
-    assert "0.8248" in said(page)
-    page.locator(".lc-table > summary").click()
-    assert page.locator("tbody tr").count() == 2
-    page.get_by_role("button", name="Reset").click()
-    assert "1.609" in said(page)
-
-
-def test_one_edited_share_moves_the_others(show):
-    page = show(by_hand())
-    enter(page, "probability of “on”", "0.6")
+    page = show(by_hand(), says=["1.609"])
+    press(page, "Step", "0.8248")
+    assert len(table(page)) == 2
+    press(page, "Reset", "1.609")
+    enter(page, "probability of “on”", "0.6")  # moves the others
     assert value(page, "probability of “the”") == "0.25"

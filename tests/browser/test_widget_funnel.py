@@ -5,7 +5,8 @@ import random
 import pytest
 
 from llmcourse.course.widgets.funnel import FunnelBoard
-from tests.browser.kit import enter, noted, pictured, said, table, value
+from tests.browser.hands import enter
+from tests.browser.kit import holds, pictured, table
 
 PAGES = [
     [120, 0.99, 0.0, 0.9, 1],
@@ -54,57 +55,28 @@ def test_every_step_is_counted_as_python_counts_it(arithmetic, thresholds):
 
 def test_precision_and_recall_from_their_definitions(arithmetic):
     rows = many_pages()
-    steps = arithmetic(
-        FunnelBoard,
-        "funnel",
-        [[rows, {"english": 0.3, "words": 80, "similarity": 0.9, "quality": 0.4}]],
-    )[0]
+    named = {"english": 0.3, "words": 80, "similarity": 0.9, "quality": 0.4}
+    (steps,) = arithmetic(FunnelBoard, "funnel", [[rows, named]])
+    after = left_after(rows, **named)
     found = arithmetic(FunnelBoard, "grades", [[step] for step in steps])
-    after = left_after(rows, 0.3, 80, 0.9, 0.4)
-    for number, grade in enumerate(found):
-        before, kept = after[number], after[number + 1]
+    for grade, before, kept in zip(found, after, after[1:], strict=False):
         dropped = [row for row in before if row not in kept]
         bad = [row for row in before if not row[4]]
         right = sum(not row[4] for row in dropped)
         assert grade["precision"] == pytest.approx(right / len(dropped), abs=0.01)
         assert grade["recall"] == pytest.approx(right / len(bad), abs=0.01)
-
-
-def test_a_step_that_drops_nothing_has_no_precision(arithmetic):
-    nothing = {"taken": 5, "takenWanted": 5, "kept": 5, "keptWanted": 5}
+    nothing = {"taken": 5, "takenWanted": 5, "kept": 5, "keptWanted": 5}  # is dropped
     assert arithmetic(FunnelBoard, "grades", [[nothing]]) == [{"precision": None, "recall": None}]
 
 
 def test_the_pages_in_words_picture_and_table(show):
-    page = show(FunnelBoard(PAGES))
-    assert said(page) == (
-        "2 of 7 pages are left. 50.0 % of them are wanted, and 1 of the 2 wanted pages are lost."
-    )
-    assert pictured(page).startswith(
-        "pages left after each step: with prose: 7 pages, 2 wanted; "
-        "after English: 6 pages, 2 wanted"
-    )
+    page = show(FunnelBoard(PAGES), says=["2 of 7 pages", "50.0 % of them", "1 of the 2 wanted"])
+    holds(pictured(page), "with prose: 7 pages, 2 wanted; after English: 6 pages, 2 wanted")
     assert table(page) == [
         ["English", "7", "1", "0", "100.0 %", "20.0 %"],
         ["length", "6", "2", "1", "50.0 %", "25.0 %"],
         ["no copy", "4", "1", "0", "100.0 %", "33.3 %"],
         ["quality", "3", "1", "0", "100.0 %", "50.0 %"],
     ]
-
-
-def test_a_threshold_that_is_moved(show):
-    page = show(FunnelBoard(PAGES))
-    enter(page, "least number of words", "0")
-    assert said(page).startswith("3 of 7 pages are left. 66.7 %")
-    enter(page, "least quality", "1")
-    assert said(page).startswith("0 of 7 pages are left. Nothing is left to train on.")
-    enter(page, "least quality", "7")
-    assert "7 is not possible" in noted(page)
-    assert value(page, "least quality") == "1"
-
-
-def test_what_is_no_page_is_refused():
-    with pytest.raises(ValueError, match="no pages"):
-        FunnelBoard([])
-    with pytest.raises(ValueError, match="a row is words, english"):
-        FunnelBoard([[10, 0.5, 0.5, 1.5, 1]])
+    enter(page, "least number of words", "0", "3 of 7 pages", "66.7 %")
+    enter(page, "least quality", "1", "0 of 7 pages", "Nothing is left")

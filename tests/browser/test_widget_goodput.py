@@ -5,12 +5,13 @@ import math
 
 import pytest
 import torch
-import traitlets
 
 from llmcourse.course.widgets.goodput import GoodputPlanner
 from llmcourse.scale import cluster
 from llmcourse.scale.cluster.failures import DAY_S, time_shares
-from tests.browser.kit import enter, noted, pictured, said, table, value
+from tests.browser.hands import by_key, drag, enter, keys, press
+from tests.browser.kit import holds, noted, pictured, said, table, value
+from tests.browser.twins import agrees, each
 
 SAVES = (0.1, 5, 30, 60, 3_600)
 MTBFS = (3.6, 900, 11_135.0, 4.1e6, 3.6e9)
@@ -28,9 +29,6 @@ def mtbf_s(made):
     return 3_600 * made.gpu_mtbf_h / made.gpus
 
 
-# --- the arithmetic
-
-
 def test_the_share_is_the_packages(arithmetic):
     got = arithmetic(GoodputPlanner, "expectedShare", [list(case) for case in CASES])
     want = [cluster.expected_share(**settings(case)) for case in CASES]
@@ -38,17 +36,14 @@ def test_the_share_is_the_packages(arithmetic):
     assert sum(share > 0.01 for share in want) > 50
 
 
-@pytest.mark.parametrize(
-    ("name", "function"),
-    [
+def test_the_intervals_are_the_packages(arithmetic):
+    rules = [
         ("youngInterval", cluster.young_interval),
         ("dalyInterval", cluster.daly_interval),
         ("bestInterval", cluster.best_interval),
-    ],
-)
-def test_the_intervals_are_the_packages(arithmetic, name, function):
-    got = arithmetic(GoodputPlanner, name, [list(pair) for pair in PAIRS])
-    assert got == pytest.approx([function(*pair) for pair in PAIRS], rel=1e-8)
+    ]
+    for name, rule in rules:
+        agrees(arithmetic, GoodputPlanner, name, PAIRS, rule, rel=1e-8)
 
 
 def test_the_cluster_fails_as_often_as_python_says(arithmetic):
@@ -58,8 +53,7 @@ def test_the_cluster_fails_as_often_as_python_says(arithmetic):
 
 
 def test_where_the_time_goes_is_what_python_says(arithmetic):
-    got = arithmetic(GoodputPlanner, "timeShares", [list(case) for case in CASES])
-    for parts, case in zip(got, CASES, strict=True):
+    for case, parts in each(arithmetic, GoodputPlanner, "timeShares", CASES):
         want = list(time_shares(**settings(case)).values())
         assert parts == pytest.approx(want, rel=1e-9, abs=1e-14)
         assert sum(parts) == pytest.approx(1, abs=1e-12)
@@ -83,179 +77,118 @@ def test_where_the_time_goes_is_what_a_simulation_says(interval_s, save_s, resta
 
 
 def test_the_band_ends_a_point_below_the_best(arithmetic):
-    cases = [(s, r, m) for s in (0.1, 30, 600) for r in (0, 300) for m in (900, 11_135.0, 3.6e9)]
-    ends = arithmetic(GoodputPlanner, "nearBest", [[*case, 0.01] for case in cases])
-    for (save_s, restart_s, mtbf_s), (low, high) in zip(cases, ends, strict=True):
+    cases = itertools.product((0.1, 30, 600), (0, 300), (900, 11_135.0, 3.6e9), (0.01,))
+    found = each(arithmetic, GoodputPlanner, "nearBest", cases)
+    for (save_s, restart_s, mtbf_s, _), (low, high) in found:
         rest = {"save_s": save_s, "restart_s": restart_s, "mtbf_s": mtbf_s}
         best = cluster.best_interval(save_s, mtbf_s)
         assert low < best < high
         least = cluster.expected_share(best, **rest) - 0.01
         for end in (low, high):
             assert cluster.expected_share(end, **rest) == pytest.approx(least, abs=1e-9)
-
-
-def test_there_is_no_band_where_nothing_is_left(arithmetic):
+    # Where nothing is left there is no band.
     assert arithmetic(GoodputPlanner, "nearBest", [[3_600, 300, 900, 0.01]]) == [None]
 
 
-# --- the page
+HOW_OFTEN = "seconds between saves"
 
 
-def test_the_start_is_the_published_cluster_that_saves_too_rarely(show):
+def test_the_published_cluster_saves_too_rarely_and_buttons_give_better_intervals(show):
     page = show(GoodputPlanner())
-    assert said(page).startswith(
-        "A failure comes every 3 h 6 min. Saving every 1 h keeps 81.7 % of the time as training, "
-        "as if "
-    )
-    assert "of 16,384 GPUs stood still. Too rarely:" in said(page)
-    assert "Young's rule, √(2 · save · MTBF), says 13 min 37 s" in said(page)
-    assert "now: every 1 h, 81.7 %; best: every 13 min" in pictured(page)
+    holds(said(page), "every 3 h 6 min", "every 1 h keeps 81.7 %", "of 16,384 GPUs", "Too rarely")
+    holds(said(page), "√(2 · save · MTBF), says 13 min 37 s")
+    holds(pictured(page), "every 1 h, 81.7 %", "best: every 13 min")
     scales = page.locator(".lc-stage svg").first.locator(".lc-axes").nth(1)
     times = ["10 s", "1 min", "10 min", "1 h", "6 h", "1 d", "7 d"]
     assert scales.locator("text").all_text_contents() == times
-    assert "now: training 81.7 %, saving 0.7 %" in pictured(page, 1)
+    holds(pictured(page, 1), "training 81.7 %, saving 0.7 %")
+    for save, young in (("5", 334), ("30", 817), ("60", 1_156)):
+        enter(page, "seconds for a save", save)
+        by_key(page, "Young's interval")
+        assert round(float(value(page, HOW_OFTEN))) == young
+        holds(said(page), "As often as is best")
+    enter(page, HOW_OFTEN, "3600")
+    enter(page, "GPUs", "4096")
+    press(page, "Best interval")
+    best = cluster.best_interval(60, mtbf_s(GoodputPlanner(gpus=4_096)))
+    assert float(value(page, HOW_OFTEN)) == pytest.approx(best, rel=1e-3)
+    holds(said(page), "As often as is best")
+    enter(page, "seconds for a save", "3600")  # an interval that no slider has
+    enter(page, "GPUs", "1")
+    press(page, "Young's interval")
+    holds(noted(page), "604,800 is used")
 
 
-@pytest.mark.parametrize(("save", "young"), [("5", 334), ("30", 817), ("60", 1_156)])
-def test_youngs_interval_by_a_button(show, save, young):
+def test_the_interval_by_keyboard_and_by_a_press_on_the_curve_moves_the_dot(show):
     page = show(GoodputPlanner())
-    enter(page, "seconds for a save", save)
-    page.get_by_role("button", name="Young's interval").press("Enter")
-    assert round(float(value(page, "seconds between saves"))) == young
-    assert "As often as is best" in said(page)
-
-
-def test_the_best_interval_by_a_button(show):
-    made = GoodputPlanner(gpus=4_096, save_s=60)
-    page = show(made)
-    page.get_by_role("button", name="Best interval").click()
-    assert float(value(page, "seconds between saves")) == pytest.approx(
-        cluster.best_interval(60, mtbf_s(made)), rel=1e-3
-    )
-    assert "As often as is best" in said(page)
-
-
-def test_the_interval_by_keyboard_moves_the_dot(show):
-    page = show(GoodputPlanner())
-    dot = page.locator(".lc-stage svg").first.locator("circle").first
+    picture = page.locator(".lc-stage svg").first
+    dot = picture.locator("circle").first
     before = float(dot.get_attribute("cx"))
-    slider = page.get_by_label("seconds between saves", exact=True)
-    slider.focus()
-    slider.press("End")
+    keys(page, HOW_OFTEN, "End", "every 7 d")
     assert float(dot.get_attribute("cx")) > before
-    assert "Saving every 7 d" in said(page)
-    slider.press("Home")
+    keys(page, HOW_OFTEN, "Home", "Too often", "spent on saves")
     assert float(dot.get_attribute("cx")) < before
-    assert "Too often: " in said(page)
-    assert "is spent on saves" in said(page)
-
-
-def test_the_interval_by_a_press_on_the_curve(show):
-    page = show(GoodputPlanner())
-    box = page.locator(".lc-stage svg").first.bounding_box()
-    page.mouse.click(box["x"] + box["width"] / 2, box["y"] + 120)
-    middle = float(value(page, "seconds between saves"))
-    assert 1_500 < middle < 5_000  # the middle of 10 s and 7 days, in powers of ten, is 2,459 s
-    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 120)
-    page.mouse.down()
-    page.mouse.move(box["x"] + 5, box["y"] + 120)
-    page.mouse.up()
-    assert float(value(page, "seconds between saves")) == 10
-    page.mouse.move(box["x"] + box["width"] - 30, box["y"] + 120)
-    assert float(value(page, "seconds between saves")) == 10
+    box = picture.bounding_box()
+    middle, width = (box["width"] / 2, 120), box["width"]
+    drag(page, picture, middle)
+    # The middle of 10 s and 7 days, in powers of ten, is 2,459 s.
+    assert 1_500 < float(value(page, HOW_OFTEN)) < 5_000
+    drag(page, picture, middle, (5, 120))
+    assert float(value(page, HOW_OFTEN)) == 10
+    page.mouse.move(box["x"] + width - 30, box["y"] + 120)
+    assert float(value(page, HOW_OFTEN)) == 10
     assert noted(page) == ""
 
 
-def test_fewer_gpus_lose_less_and_the_published_ones_come_back(show):
-    page = show(GoodputPlanner())
-    enter(page, "GPUs", "8")
-    enter(page, "MTBF of one GPU, hours", "8000")
-    assert "A failure comes every 41 d 16 h." in said(page)
-    page.get_by_role("button", name="The cluster of Llama 3").click()
-    assert float(value(page, "GPUs")) == 16_384
-    assert float(value(page, "MTBF of one GPU, hours")) == 50_677
-    assert "A failure comes every 3 h 6 min." in said(page)
-
-
-def test_restarts_are_paid_for(show):
+def test_fewer_gpus_lose_less_restarts_are_paid_for_and_the_published_come_back(show):
     page = show(GoodputPlanner(restart_s=0))
-    assert "restarting 0.0 %" in pictured(page, 1)
+    holds(pictured(page, 1), "restarting 0.0 %")
     enter(page, "seconds to restart", "1800")
     parts = time_shares(3_600, save_s=30, restart_s=1_800, mtbf_s=mtbf_s(GoodputPlanner()))
-    assert f"restarting {100 * parts['restarting']:.1f} %" in pictured(page, 1)
+    holds(pictured(page, 1), f"restarting {100 * parts['restarting']:.1f} %")
+    enter(page, "GPUs", "8")
+    enter(page, "MTBF of one GPU, hours", "8000", "every 41 d 16 h")
+    press(page, "The cluster of Llama 3", "every 3 h 6 min")
+    assert float(value(page, "GPUs")) == 16_384
+    assert float(value(page, "MTBF of one GPU, hours")) == 50_677
 
 
 def test_a_kept_curve_stays_and_goes(show):
     page = show(GoodputPlanner())
     curves = page.locator(".lc-stage svg").first.locator("polyline[stroke-dasharray='7 4']")
     assert curves.count() == 0
-    page.get_by_role("button", name="Keep this curve").click()
+    press(page, "Keep this curve")
     before = curves.first.get_attribute("points")
     enter(page, "seconds for a save", "1")
     assert curves.first.get_attribute("points") == before
-    assert "The kept curve, 16,384 GPUs, 30 s a save, 5 min a restart, reaches " in said(page)
-    assert "; kept, best: every 13 min" in pictured(page)
-    page.get_by_role("button", name="Drop the kept curve").press("Enter")
+    holds(said(page), "The kept curve", "16,384 GPUs, 30 s a save, 5 min a restart")
+    holds(pictured(page), "kept, best: every 13 min")
+    by_key(page, "Drop the kept curve")
     assert curves.count() == 0
     assert "kept curve" not in said(page)
 
 
 def test_where_nothing_is_left_it_says_so(show):
     page = show(GoodputPlanner(gpus=1_000_000, gpu_mtbf_h=1_000))
-    assert "keeps 0.0 % of the time as training" in said(page)
-    assert "failures come faster than a save and a restart" in said(page)
-    assert "best: every 3.6 s, under 0.1 %, not shown" in pictured(page)
-    assert "under 1 point worse: all" in pictured(page)
+    holds(said(page), "keeps 0.0 %", "faster than a save")
+    holds(pictured(page), "best: every 3.6 s, under 0.1 %", "under 1 point worse: all")
 
 
 def test_the_table_has_the_numbers_of_the_package(show):
     made = GoodputPlanner(gpus=2_000, save_s=12, restart_s=90, interval_s=500)
-    page = show(made)
-    rows = table(page)
+    rows = table(show(made))
     rest = {"save_s": 12, "restart_s": 90, "mtbf_s": mtbf_s(made)}
-    pair = (12, mtbf_s(made))
-    marked = (
-        500,
-        cluster.best_interval(*pair),
-        cluster.young_interval(*pair),
-        cluster.daly_interval(*pair),
-    )
+    rules = (cluster.best_interval, cluster.young_interval, cluster.daly_interval)
+    marked = [500, *(rule(12, mtbf_s(made)) for rule in rules), 10, 60, 600, 3_600]
     assert len(rows) == 11
-    for row, interval_s in zip(rows, (*marked, 10, 60, 600, 3_600), strict=False):
+    for row, interval_s in zip(rows, marked, strict=False):
         want = [f"{100 * share:.2f}" for share in time_shares(interval_s, **rest).values()]
         assert row[2:] == want
         assert float(row[1].replace(",", "")) == pytest.approx(interval_s, rel=1e-4)
     assert [row[0].split(",")[0] for row in rows[:5]] == ["now", "best", "Young", "Daly", "10 s"]
 
 
-def test_an_interval_that_no_slider_has_is_clamped_and_said(show):
-    page = show(GoodputPlanner())
-    enter(page, "seconds for a save", "3600")
-    enter(page, "GPUs", "1")
-    page.get_by_role("button", name="Young's interval").click()
-    assert "604,800 is used" in noted(page)
-
-
-KEPT = {"gpus": 1_024, "gpu_mtbf_h": 50_677, "save_s": 59.9, "restart_s": 3_599}
-
-
-# --- Python
-
-
 @pytest.mark.parametrize("case", [(0, 30, 300, 900), (600, -1, 300, 900), (600, 30, -1, 900)])
 def test_shares_of_impossible_times_are_refused(case):
     with pytest.raises(ValueError, match="must be"):
         time_shares(**settings(case))
-
-
-@pytest.mark.parametrize(
-    ("kept", "words"),
-    [
-        ({"gpus": 3}, "kept must have gpus, gpu_mtbf_h, save_s, restart_s"),
-        (KEPT | {"save_s": 0}, "save_s of kept must be from"),
-        (KEPT | {"gpus": "many"}, "gpus of kept must be from"),
-    ],
-)
-def test_a_kept_curve_that_cannot_be_drawn_is_refused(kept, words):
-    with pytest.raises(traitlets.TraitError, match=words):
-        GoodputPlanner(kept=kept)

@@ -1,28 +1,23 @@
 """The interval lab of chapter 43: its numbers are the package's, and every control obeys."""
 
+import itertools
+
 import pytest
 
 from llmcourse.course.widgets import IntervalLab
 from llmcourse.evaluate import Pair, items_to_tell, mcnemar, wilson
-from tests.browser.kit import enter, noted, pictured, said, table, value
+from tests.browser.hands import enter, press
+from tests.browser.kit import holds, pictured, said, table
+from tests.browser.twins import agrees
 
 
-def test_intervals_are_the_packages(arithmetic):
+def test_intervals_items_and_the_paired_test_are_the_packages(arithmetic):
     grid = [(right, total) for total in (1, 10, 137, 5_000) for right in {0, 1, total // 3, total}]
-    got = arithmetic(IntervalLab, "wilson", [list(each) for each in grid])
-    assert got == [pytest.approx(list(wilson(*each)), abs=1e-12) for each in grid]
-
-
-def test_the_number_of_items_is_the_packages(arithmetic):
-    grid = [(d, s) for d in (0.01, 0.04, 0.3) for s in (0.3, 0.5, 1.0)]
-    got = arithmetic(IntervalLab, "itemsToTell", [list(each) for each in grid])
-    assert got == [items_to_tell(*each) for each in grid]
-
-
-def test_the_paired_test_is_the_packages(arithmetic):
+    agrees(arithmetic, IntervalLab, "wilson", grid, lambda *k: list(wilson(*k)), abs=1e-12)
+    grid = itertools.product((0.01, 0.04, 0.3), (0.3, 0.5, 1.0))
+    agrees(arithmetic, IntervalLab, "itemsToTell", grid, items_to_tell)
     grid = [(0, 0), (0, 6), (3, 9), (40, 71), (700, 800), (9, 2)]
-    got = arithmetic(IntervalLab, "mcnemar", [list(each) for each in grid])
-    assert got == pytest.approx([mcnemar(Pair(1, *each, 1)) for each in grid], rel=1e-8)
+    agrees(arithmetic, IntervalLab, "mcnemar", grid, lambda *k: mcnemar(Pair(1, *k, 1)), rel=1e-8)
 
 
 def test_tests_are_drawn_with_the_shares_that_were_asked_for(arithmetic):
@@ -39,34 +34,25 @@ def test_tests_are_drawn_with_the_shares_that_were_asked_for(arithmetic):
 
 def test_one_test_in_words_picture_and_table(show):
     page = show(IntervalLab(items=1_000, first=80, second=60))
-    assert "Of 40 tests A wins 40 and B 0; a paired test is sure of A in 40 and of B in 0" in said(
-        page
-    )
+    holds(said(page), "Of 40 tests A wins 40 and B 0", "sure of A in 40 and of B in 0")
     number = items_to_tell(0.2, 0.8 * 0.4 + 0.6 * 0.2)
-    assert f"To be sure in four tests of five takes {number} items." in said(page)
-    assert pictured(page).startswith("two intervals: one test: A has ")
-    assert "the true shares are 80 % and 60 %" in pictured(page)
+    holds(said(page), f"takes {number} items")
+    holds(pictured(page), "two intervals", "A has ", "shares are 80 % and 60 %")
     rows = table(page)
     assert len(rows) == 10
-    a, only_a, only_b = (int(rows[0][k].replace(",", "")) for k in (1, 3, 4))
-    assert int(rows[0][2].replace(",", "")) == a - only_a + only_b
+    a, b, only_a, only_b = (int(number.replace(",", "")) for number in rows[0][1:5])
+    assert b == a - only_a + only_b
 
 
 def test_every_control_changes_the_tests(show):
     page = show(IntervalLab())
     before = said(page)
-    assert before.startswith("On these 100 items A has ")
-    page.get_by_role("button", name="Other items").click()
+    holds(before, "these 100 items")
+    press(page, "Other items")
     assert said(page) != before
-    enter(page, "items of the test", "5000")
-    assert said(page).startswith("On these 5,000 items A has ")
-    enter(page, "model B, true share in %", "64")
-    assert "The models are equal" in said(page)
+    enter(page, "items of the test", "5000", "these 5,000 items")
+    enter(page, "model B, true share in %", "64", "models are equal")
     enter(page, "model A, true share in %", "66")
     apart = items_to_tell(0.02, 0.66 * 0.36 + 0.64 * 0.34)
-    assert f"takes {apart:,} items" in said(page)
-    enter(page, "items of equal luck, in %", "100")
-    assert f"takes {items_to_tell(0.02, 0.02)} items" in said(page)
-    enter(page, "items of the test", "9")
-    assert "9 is not possible" in noted(page)
-    assert value(page, "items of the test") == "10"
+    holds(said(page), f"takes {apart:,} items")
+    enter(page, "items of equal luck, in %", "100", f"takes {items_to_tell(0.02, 0.02)} items")

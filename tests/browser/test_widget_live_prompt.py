@@ -3,9 +3,11 @@
 import re
 
 from llmcourse.course.widgets import LivePrompt
-from tests.browser import kit
+from tests.browser import hands, kit
+from tests.browser.hands import press
+from tests.browser.kit import holds
 from tests.browser.registry import tiny_live
-from tests.browser.test_widget_live import press, wait_to_say
+from tests.browser.test_widget_live import press_until, wait_to_say
 
 PROBABILITY = re.compile(r"(“.*?”|all others) (\d\.\d{3})")
 
@@ -27,12 +29,11 @@ def wait_for_picture(page, words):
 
 def test_it_writes_on_from_the_readers_words(show):
     page = show(tiny_live(LivePrompt, temperature=1.0))
-    assert kit.pictured(page) == "probabilities of the next token: not known yet"
+    holds(kit.pictured(page), "not known yet")
     assert written(page) == ("Once there was", "")
     assert len(page.workers) == 0
-    press(page, "Train")
-    wait_to_say(page, re.compile(r"Step 60 of 60.*At temperature 1 the likeliest next token is “"))
-    page.get_by_text("What the model of step 60 writes on, in bold:").wait_for()
+    press_until(page, "Train", re.compile(r"Step 60 of 60.*At temperature 1 the likeliest .*“"))
+    page.get_by_text("model of step 60 writes on").wait_for()
     before, first = written(page)
     assert before == "Once there was"
     assert first
@@ -52,12 +53,11 @@ def test_it_writes_on_from_the_readers_words(show):
 
 def test_a_temperature_near_nothing_leaves_one_token(show):
     page = show(tiny_live(LivePrompt))
-    press(page, "Train")
-    wait_to_say(page, "Step 60 of 60")
-    kit.enter(page, "temperature", "0.1")
+    press_until(page, "Train", "Step 60 of 60")
+    hands.enter(page, "temperature", "0.1")
     wait_to_say(page, "At temperature 0.1")
     cold = probabilities(page)
-    kit.enter(page, "temperature", "3")
+    hands.enter(page, "temperature", "3")
     wait_to_say(page, "At temperature 3")
     warm = probabilities(page)
     assert cold[0][1] > 0.5 > warm[0][1]
@@ -66,15 +66,14 @@ def test_a_temperature_near_nothing_leaves_one_token(show):
 
 def test_an_earlier_step_writes_as_it_did_then(show):
     page = show(tiny_live(LivePrompt))
-    press(page, "Train")
-    wait_to_say(page, "Step 60 of 60")
+    press_until(page, "Train", "Step 60 of 60")
     for _ in range(100):  # the picture may follow the sentence a moment later
         trained = probabilities(page)
         if trained[0][1] > 0.01:
             break
         page.wait_for_timeout(100)
-    kit.enter(page, "step", "0")
-    page.get_by_text("What the model of step 0 writes on").wait_for()
+    hands.enter(page, "step", "0")
+    page.get_by_text("model of step 0 writes on").wait_for()
     untrained = probabilities(page)
     assert untrained[0][1] < 0.01 < trained[0][1]
     press(page, "Start anew")

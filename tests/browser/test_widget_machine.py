@@ -1,17 +1,14 @@
 """The widget of chapter 45: what a log says after each event is what Python reads in it."""
 
-import pytest
-import traitlets
-
 from llmcourse.course.recorded import recorded_runs
 from llmcourse.course.widgets import MachineBoard
-from tests.browser.kit import choose, enter, noted, pictured, said, table
+from tests.browser.hands import choose, enter, press
+from tests.browser.kit import holds, pictured, said, table
 from tests.browser.registry import machine_board, machine_events
+from tests.browser.twins import agrees
 
 EVENTS = machine_events()
 KILLED = next(i for i, e in enumerate(EVENTS) if e["event"] == "kill")
-
-# --- the shipped arithmetic, in Chromium
 
 
 def known(events):
@@ -43,8 +40,7 @@ def known(events):
 def test_the_state_after_each_event(arithmetic):
     """Mutants: a step of another stage counts as taken again; the state outlives its stage."""
     grid = [[EVENTS, number] for number in range(1, len(EVENTS) + 1)]
-    found = arithmetic(MachineBoard, "stateAt", grid)
-    assert found == [known(EVENTS[:number]) for _, number in grid]
+    found = agrees(arithmetic, MachineBoard, "stateAt", grid, lambda log, n: known(log[:n]))
     assert found[-1]["again"] == 1
 
 
@@ -61,16 +57,13 @@ def test_spans_cover_the_time_of_stages_and_processes(arithmetic):
     """Mutants: a span that does not end with the crash; a running one that has no end yet."""
     (stages,) = arithmetic(MachineBoard, "stageSpans", [[EVENTS, len(EVENTS)]])
     assert [s["stage"] for s in stages] == ["crawl", "train", "sft"]
-    begins = [e["at"] for e in EVENTS if e["event"] == "begin"]
-    ends = [e["at"] for e in EVENTS if e["event"] == "end"]
-    assert [(s["from"], s["to"]) for s in stages] == list(zip(begins, ends, strict=True))
-    (ranks,) = arithmetic(MachineBoard, "rankSpans", [[EVENTS, len(EVENTS)]])
+    for end, kind in (("from", "begin"), ("to", "end")):
+        assert [s[end] for s in stages] == [e["at"] for e in EVENTS if e["event"] == kind]
+    ranks, half = arithmetic(MachineBoard, "rankSpans", [[EVENTS, len(EVENTS)], [EVENTS, KILLED]])
     states = ["starting", "training", "killed", "starting", "training", "training"]
-    assert [(r["state"], r["count"]) for r in ranks] == list(
-        zip(states, [4] * 5 + [1], strict=True)
-    )
+    assert [r["state"] for r in ranks] == states
+    assert [r["count"] for r in ranks] == [4] * 5 + [1]
     assert ranks[2]["from"] == ranks[1]["to"] == EVENTS[KILLED]["at"]
-    (half,) = arithmetic(MachineBoard, "rankSpans", [[EVENTS, KILLED]])
     assert half[-1]["to"] == EVENTS[KILLED - 1]["at"]
 
 
@@ -81,38 +74,22 @@ def test_the_curve_marks_what_was_taken_again(arithmetic):
     assert arithmetic(MachineBoard, "curve", [[EVENTS, 3, "sft"]]) == [[]]
 
 
-# --- the page
-
-
-def test_the_state_is_said_in_words_and_numbers(show):
+def test_the_state_is_said_and_the_player_goes_event_by_event(show):
     page = show(machine_board(event=KILLED))
-    assert "All 4 processes are training. Step 7, loss 3.867; last checkpoint: step 6." in said(
-        page
-    )
+    holds(said(page), "All 4 processes", "Step 7, loss 3.867", "checkpoint: step 6")
     enter(page, "events of the log", str(KILLED + 2))
-    assert "All 4 processes are dead, killed by SIGKILL." in said(page)
-    assert "Killed after step 7." in said(page)
+    holds(said(page), "All 4 processes are dead", "SIGKILL", "Killed after step 7")
     enter(page, "events of the log", str(len(EVENTS)))
-    assert said(page).endswith(
-        "Killed after step 7, resumed from step 6; steps taken again: 1, with the same loss: 1."
-    )
+    holds(said(page), "Killed after step 7", "from step 6", "again: 1", "same loss: 1")
     assert table(page)[0][:2] == ["1 crawl", "done"]
     assert table(page)[3][:2] == ["4 preferences", "waiting"]
-    assert "4 killed" in pictured(page)
-    assert "1 steps drawn a second time" in pictured(page, 1)
+    holds(pictured(page), "4 killed")
+    holds(pictured(page, 1), "1 steps drawn a second time")
     choose(page, "losses of", "sft")
-    assert "from 3 to 1; 0 steps" in pictured(page, 1)
-    enter(page, "events of the log", "9999")
-    assert "is not possible" in noted(page)
-
-
-def test_the_player_goes_event_by_event(show):
-    page = show(machine_board(event=1))
-    assert said(page).startswith("0.0 s, 0 of 4 stages done. Stage 1, crawl.")
-    page.get_by_role("button", name="Step").click()
-    assert said(page).startswith("0.5 s, 1 of 4 stages done.")
-    page.get_by_role("button", name="Reset").click()
-    assert said(page).startswith("0.0 s, 0 of 4")
+    holds(pictured(page, 1), "from 3 to 1", "0 steps")
+    enter(page, "events of the log", "1", "0.0 s, 0 of 4", "Stage 1, crawl")
+    press(page, "Step", "0.5 s, 1 of 4")
+    press(page, "Reset", "0.0 s, 0 of 4")
 
 
 def test_it_shows_what_the_chapter_has_recorded(show):
@@ -120,42 +97,4 @@ def test_it_shows_what_the_chapter_has_recorded(show):
     stages = {name: name for name in run["stages"]}
     page = show(MachineBoard(run["log"], stages=stages, mesh={"dp": 2, "pp": 2}))
     kill = next(e["step"] for e in run["log"] if e["event"] == "kill")
-    assert f"Killed after step {kill}, resumed from step" in said(page)
-    assert said(page).startswith(f"{run['log'][-1]['at']:.1f} s, 9 of 9 stages done.")
-
-
-# --- Python
-
-WRONG = [
-    ({"event": "nap"}, "an event is one of begin, end"),
-    ({"event": "kill"}, "an event 'kill' needs step, too"),
-    ({"stage": "lunch"}, "the stage 'lunch' is none of crawl, train"),
-    ({"event": "ranks", "state": "tired", "number": 4}, "processes are starting, training"),
-    ({"event": "step", "step": 1, "loss": float("nan")}, "numbers of an event 'step' must be"),
-    ({"at": 1e6}, "do not decrease"),
-]
-
-
-@pytest.mark.parametrize(("change", "message"), WRONG)
-def test_events_that_do_not_fit_are_refused(change, message):
-    with pytest.raises(ValueError, match=message):
-        machine_board([EVENTS[0] | change, *EVENTS[1:]])
-
-
-def test_boards_that_do_not_fit_are_refused():
-    with pytest.raises(ValueError, match="give 2 to 2000 events, not 1"):
-        machine_board(EVENTS[:1])
-    with pytest.raises(ValueError, match="give 1 to 12 stages, not 0"):
-        machine_board(stages={})
-    with pytest.raises(ValueError, match="must have dp and pp for 4 processes"):
-        machine_board(mesh={"dp": 4, "pp": 2})
-    with pytest.raises(ValueError, match="must have dp and pp for 0 processes"):
-        machine_board(EVENTS[:2])
-
-
-def test_state_is_checked():
-    made = machine_board(event=3)
-    made.event = 99_999
-    assert made.event == len(EVENTS)
-    with pytest.raises(traitlets.TraitError, match="of must be one of train, sft, dpo"):
-        made.of = "rl"
+    holds(said(page), f"{run['log'][-1]['at']:.1f} s, 9 of 9", f"Killed after step {kill}")

@@ -1,16 +1,18 @@
 """The widget of chapter 20: the page counts as the package, and every control obeys."""
 
 import itertools
+import json
 
 import pytest
-import traitlets
 
 from llmcourse.course.widgets.memory import LABELS, MemoryTimeline
 from llmcourse.model import PRESETS
 from llmcourse.scale import cost
 from llmcourse.scale.cost.activations import extra_share, layer_costs, live_bytes
 from llmcourse.scale.cost.model import MENU
-from tests.browser.kit import enter, noted, pictured, said, table
+from tests.browser.hands import by_key, choose, enter, press, to_the_end
+from tests.browser.kit import holds, noted, pictured, said, table
+from tests.browser.twins import agrees
 
 SIZES = {"nothing": 100, "cheap": 80, "attention": 70, "block": 10}
 CHOICES = [
@@ -21,10 +23,11 @@ CHOICES = [
 ]
 
 
-def chosen(page, num_layers=8):
-    return [
-        page.get_by_label(f"layer {i}", exact=True).input_value() for i in range(1, num_layers + 1)
-    ]
+LAYERS = [f"layer {i}" for i in range(1, 9)]
+
+
+def chosen(page):
+    return [page.get_by_label(layer, exact=True).input_value() for layer in LAYERS]
 
 
 # --- Python counts what autograd keeps
@@ -71,32 +74,24 @@ def test_recomputing_everything_is_a_third_of_a_step():
         assert extra_share(again, ["block", "nothing"]) == pytest.approx(1 / 6, rel=1e-12)
 
 
-# --- the page counts as Python
-
-
-def cases():
-    return list(itertools.product(LABELS, (256, 1_024, 8_192, 131_072)))
-
-
-def test_bytes_are_the_packages(arithmetic):
+def test_bytes_and_flops_are_the_packages(arithmetic):
     presets = MemoryTimeline().presets
-    got = arithmetic(MemoryTimeline, "kept", [[presets[name], s] for name, s in cases()])
-    assert got == [layer_costs(name, s)["kept"] for name, s in cases()]
+    names = {json.dumps(preset): name for name, preset in presets.items()}
 
+    def costs(part):
+        return lambda preset, length: layer_costs(names[json.dumps(preset)], length)[part]
 
-def test_flops_are_the_packages(arithmetic):
-    presets = MemoryTimeline().presets
-    got = arithmetic(MemoryTimeline, "again", [[presets[name], s] for name, s in cases()])
-    for found, (name, s) in zip(got, cases(), strict=True):
-        assert found == pytest.approx(layer_costs(name, s)["again"], rel=1e-12)
+    cases = [[presets[name], s] for name in LABELS for s in (256, 1_024, 8_192, 131_072)]
+    agrees(arithmetic, MemoryTimeline, "kept", cases, costs("kept"))
+    agrees(arithmetic, MemoryTimeline, "again", cases, costs("again"), rel=1e-12)
 
 
 def test_the_curve_and_the_cost_are_the_packages(arithmetic):
-    curves = arithmetic(MemoryTimeline, "live", [[SIZES, choices] for choices in CHOICES])
-    assert curves == [live_bytes(SIZES, choices) for choices in CHOICES]
+    cases = [[SIZES, choices] for choices in CHOICES]
+    agrees(arithmetic, MemoryTimeline, "live", cases, live_bytes)
     flop = {"nothing": 0, "cheap": 0, "attention": 3.0, "block": 10.0}
-    shares = arithmetic(MemoryTimeline, "extra", [[flop, choices] for choices in CHOICES])
-    assert shares == pytest.approx([extra_share(flop, choices) for choices in CHOICES], rel=1e-12)
+    cases = [[flop, choices] for choices in CHOICES]
+    agrees(arithmetic, MemoryTimeline, "extra", cases, extra_share, rel=1e-12)
 
 
 def cheapest(kept, again, num_layers, target):
@@ -129,95 +124,62 @@ def test_the_cheapest_is_the_cheapest_of_all(arithmetic):
     assert 30 < reached < len(given)
 
 
-# --- the page
-
-
-def test_the_start_says_what_is_missing(show):
+def test_a_choice_changes_all_that_is_shown_and_the_cheapest_is_named(show):
     page = show(MemoryTimeline())
     assert chosen(page) == ["nothing"] * 8
-    assert said(page).startswith(
-        "Peak 18 GB, after layer 8 forward; target 10.8 GB: 7.2 GB too much."
-    )
-    assert "Extra arithmetic: 0.0 % of the step" in said(page)
-    assert pictured(page).endswith("target 10.8 GB, missed")
-
-
-def test_a_choice_changes_picture_sentence_and_table(show):
-    made = MemoryTimeline()
-    page = show(made)
-    for layer in range(1, 5):
-        page.get_by_label(f"layer {layer}", exact=True).select_option("block")
+    holds(said(page), "Peak 18 GB", "layer 8 forward", "target 10.8 GB: 7.2 GB too much", ": 0.0 %")
+    holds(pictured(page), "target 10.8 GB, missed")
+    for layer in LAYERS[:4]:
+        choose(page, layer, "block")
     expected = live_bytes(layer_costs("llama3_70b", 8_192)["kept"], ["block"] * 4 + ["nothing"] * 4)
-    assert "reached. Extra arithmetic: 16.7 % of the step." in said(page)
+    holds(said(page), "reached", ": 16.7 % of the step")
     assert pictured(page).endswith("kept")
     rows = table(page)
     assert [row[2] for row in rows] == [f"{size:,}" for size in expected]
-    assert rows[9][0] == "in layer 8 backward"
-    assert rows[16][0] == "in layer 1 backward"
-
-
-def test_the_cheapest_is_shown_and_named(show):
-    page = show(MemoryTimeline())
-    page.get_by_role("button", name="All: recompute block").press("Enter")
+    assert [rows[9][0], rows[16][0]] == ["in layer 8 backward", "in layer 1 backward"]
+    by_key(page, "All: recompute block")
     assert chosen(page) == ["block"] * 8
-    assert "would be enough." in said(page)
-    assert "Layer 8 recomputes for nothing" in said(page)
-    page.get_by_role("button", name="Show the cheapest").press("Enter")
-    assert "It cannot be had for less." in said(page)
+    holds(said(page), "would be enough", "Layer 8 recomputes for nothing")
+    by_key(page, "Show the cheapest", "cannot be had for less")
     assert "recomputes for nothing" not in said(page)
     costs = layer_costs("llama3_70b", 8_192)
     least = cheapest(costs["kept"], costs["again"], 8, 60)
-    assert f"Extra arithmetic: {100 * least:.1f} % of the step." in said(page)
+    holds(said(page), f": {100 * least:.1f} % of the step")
 
 
-def test_forgetting_attention_is_enough_for_gpt3_alone(show):
-    page = show(MemoryTimeline(target=45))
-    page.get_by_role("button", name="All: recompute attention").click()
-    assert "too much" in said(page)
-    page.get_by_label("layers of", exact=True).select_option("gpt3")
-    enter(page, "tokens", "2048")
-    assert "reached. Extra arithmetic: 0.9 % of the step." in said(page)
-
-
-def test_a_target_below_one_layer_cannot_be_reached(show):
-    page = show(MemoryTimeline(target=10))
-    assert "No choice reaches it" in said(page)
-    page.get_by_role("button", name="Show the cheapest").click()
-    assert "No choice reaches this target" in noted(page)
-    page.get_by_role("button", name="All: recompute block").click()
+def test_a_target_below_one_layer_cannot_be_reached_and_forgetting_attention_is_enough_for_gpt3(
+    show,
+):
+    page = show(MemoryTimeline(target=10), says=["No choice reaches it"])
+    press(page, "Show the cheapest")
+    holds(noted(page), "No choice reaches")
+    press(page, "All: recompute block")
     assert noted(page) == ""
-    assert "No choice reaches it" in said(page)
+    holds(said(page), "No choice reaches it")
+    enter(page, "target, % of the full peak", "45")
+    press(page, "All: recompute attention", "too much")
+    choose(page, "layers of", "gpt3")
+    enter(page, "tokens", "2048", "reached", ": 0.9 % of the step")
 
 
 def test_the_player_walks_through_the_step(show):
     page = show(MemoryTimeline(choices=["block", "attention", "nothing"]))
     text = page.locator(".lc-stages > p")
-    assert text.text_content().startswith("Step or play")
     step = page.get_by_role("button", name="Step", exact=True)
+    holds(text.text_content(), "Step or play")
     step.press("Enter")
-    assert (
-        "After layer 1 forward, which recomputes its insides and keeps 134 MB"
-        in text.text_content()
-    )
+    holds(text.text_content(), "After layer 1 forward", "recomputes its insides", "134 MB")
     step.click(click_count=3)
-    assert "In layer 3 backward: it is all there." in text.text_content()
+    holds(text.text_content(), "In layer 3 backward", "all there")
     step.click()
-    assert "In layer 2 backward: it ran again, and" in text.text_content()
+    holds(text.text_content(), "In layer 2 backward", "ran again")
     step.click(click_count=5)
-    assert text.text_content().startswith("Step or play")
-    page.get_by_role("button", name="Reset").click()
+    holds(text.text_content(), "Step or play")
+    press(page, "Reset")
     step.click()
-    assert "After layer 1 forward" in text.text_content()
-
-
-def test_reduced_motion_goes_to_the_end(show, page):
-    page.emulate_media(reduced_motion="reduce")
-    show(MemoryTimeline(moment=3))
-    page.get_by_role("button", name="To the end").click()
-    assert page.locator(".lc-stages > p").text_content().startswith("Step or play")
-
-
-# --- Python
+    holds(text.text_content(), "After layer 1 forward")
+    to_the_end(page)
+    holds(text.text_content(), "Step or play")
 
 
 def test_python_reads_the_curve_and_the_cost():
@@ -225,12 +187,3 @@ def test_python_reads_the_curve_and_the_cost():
     costs = layer_costs("llama3_8b", 512)
     assert made.live() == live_bytes(costs["kept"], made.choices)
     assert made.extra() == extra_share(costs["again"], made.choices)
-
-
-def test_what_is_not_there_is_refused():
-    with pytest.raises(ValueError, match="preset must be one of"):
-        MemoryTimeline("tiny")
-    with pytest.raises(traitlets.TraitError, match="2 to 12"):
-        MemoryTimeline(choices=["block"])
-    with pytest.raises(traitlets.TraitError, match="not 'half'"):
-        MemoryTimeline(choices=["block", "half"])

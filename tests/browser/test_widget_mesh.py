@@ -2,16 +2,18 @@
 
 import itertools
 import math
+import re
 
 import pytest
-import traitlets
 
 from llmcourse.course.widgets.mesh import LAYOUTS, MeshGrid
 from llmcourse.model import PRESETS
 from llmcourse.parallel.collectives import chunk_sizes
 from llmcourse.parallel.world.rank import place_of
 from llmcourse.scale import cost
-from tests.browser.kit import enter, noted, pictured, said, table, value
+from tests.browser.hands import by_key, choose, enter, keys
+from tests.browser.kit import holds, pictured, said, table, value
+from tests.browser.twins import agrees, each
 
 AXES = ("dp", "pp", "cp", "tp")
 WORDS = ("ranks", "server", "heads", "layers", "sequence", "batch", "bubble")
@@ -32,29 +34,29 @@ def shown_demands(page):
     return page.locator(".mg-demands li").all_text_contents()
 
 
-# --- arithmetic
+def about(page):
+    return page.locator(".mg-about").text_content()
 
 
 def test_every_rank_stands_where_the_package_puts_it(arithmetic):
     given = [[rank, mesh] for mesh in MESHES for rank in range(math.prod(mesh.values()))]
     given += [[rank, LAYOUTS["llama3_long"][1]] for rank in (0, 1, 127, 2_048, 9_000, 16_383)]
-    expected = [place_of(rank, {axis: mesh[axis] for axis in AXES}) for rank, mesh in given]
-    assert arithmetic(MeshGrid, "placeOf", given) == expected
+    places = [place_of(rank, {axis: mesh[axis] for axis in AXES}) for rank, mesh in given]
+    assert arithmetic(MeshGrid, "placeOf", given) == places
 
 
 def test_a_group_is_those_that_differ_on_one_axis_alone(arithmetic):
+    def group_of(rank, mesh, axis):
+        mine, ranks = place_of(rank, mesh), range(math.prod(mesh.values()))
+        return [r for r in ranks if place_of(r, mesh) | {axis: mine[axis]} == mine]
+
     given = [
         [rank, mesh, axis]
         for mesh in MESHES
         for rank in range(math.prod(mesh.values()))
         for axis in AXES
     ]
-    for (rank, mesh, axis), group in zip(
-        given, arithmetic(MeshGrid, "groupOf", given), strict=True
-    ):
-        mine = place_of(rank, mesh)
-        others = range(math.prod(mesh.values()))
-        assert group == [r for r in others if place_of(r, mesh) | {axis: mine[axis]} == mine]
+    agrees(arithmetic, MeshGrid, "groupOf", given, group_of)
 
 
 def test_layers_are_cut_as_chunks(arithmetic):
@@ -112,14 +114,8 @@ def demanded(sizes, model, job):
 
 def cases():
     model = {"layers": 6, "kv_heads": 4}
-    grid = itertools.product(
-        (1, 2, 3),
-        (1, 3, 7),
-        (1, 2, 3),
-        (1, 2, 3, 8),
-        ((64, 8), (256, 8), (96, 12), (80, 10)),
-        (1, 3),
-    )
+    batches = ((64, 8), (256, 8), (96, 12), (80, 10))
+    grid = itertools.product((1, 2, 3), (1, 3, 7), (1, 2, 3), (1, 2, 3, 8), batches, (1, 3))
     for dp, pp, cp, tp, (tokens, length), micro in grid:
         sizes = {"dp": dp, "pp": pp, "cp": cp, "tp": tp}
         job = {"gpus": 12, "gpus_per_server": 8, "batch_tokens": tokens}
@@ -129,16 +125,14 @@ def cases():
 
 
 def test_unmet_demands_are_those_of_a_count(arithmetic):
-    given = list(cases())
-    found = arithmetic(MeshGrid, "unmet", given)
-    assert found == [demanded(*case) for case in given]
+    found = agrees(arithmetic, MeshGrid, "unmet", cases(), demanded)
     assert {word for words in found for word in words} == set(WORDS)
     assert [] in found
 
 
 def test_the_bubble_is_the_share_of_waiting(arithmetic):
     given = [[sizes, job] for sizes, _, job in cases()]
-    for (sizes, job), shared in zip(given, arithmetic(MeshGrid, "sharedOut", given), strict=True):
+    for (sizes, job), shared in each(arithmetic, MeshGrid, "sharedOut", given):
         micro_batches = dealt(sizes, job)
         if micro_batches is None:
             assert shared["bubble"] is None
@@ -177,132 +171,120 @@ def test_the_presets_are_as_published(arithmetic):
     }
 
 
-# --- the page
-
-
 def test_the_start_is_the_405b(show):
     page = show(MeshGrid(rank=1_234))
-    assert said(page) == (
-        "128 replicas × 16 stages × 8 slices of a layer = 16,384 ranks. "
-        "A batch has 16 sequences for each replica. All demands are met."
-    )
+    holds(said(page), "128 replicas", "16 stages", "8 slices", "= 16,384 ranks")
+    holds(said(page), "16 sequences for each replica", "All demands are met")
     assert shown_demands(page) == []
-    assert "16,384 cells in rows of 128" in pictured(page)
-    assert "framed: replica 9; ringed: rank 1,234" in pictured(page)
-    about = page.locator(".mg-about").text_content()
-    assert (
-        "Rank 1,234 is in replica 9, stage 10: it has slice 2 of layers 80 to 87 of 126." in about
-    )
-    assert "in bf16: about 6.3 GB." in about
-    assert "TP, 8 ranks" in about
-    assert "CP: alone" in about
-    assert "82, 210, 338, … 16,338" in about
-    assert "chosen: stage 10, part 0, slice 2" in pictured(page, 1)
+    holds(pictured(page), "16,384 cells", "rows of 128", "framed: replica 9", "ringed: rank 1,234")
+    holds(about(page), "Rank 1,234 is in replica 9, stage 10", "slice 2 of layers 80 to 87 of 126")
+    holds(about(page), "6.3 GB", "TP, 8 ranks", "CP: alone", "82, 210, 338, … 16,338")
+    holds(pictured(page, 1), "stage 10, part 0, slice 2")
+    choose(page, "colours show", "tp")
+    assert page.locator(".lc-stage svg *").count() < 1_500  # it is light
 
 
 def test_512_replicas_have_one_sequence_each(show):
     page = show(MeshGrid())
-    page.get_by_label("start from", exact=True).select_option("popular")
+    choose(page, "start from", "popular")
     assert value(page, "DP: replicas") == "512"
-    assert "A batch has 1 sequence for each replica. Not met: bubble." in said(page)
-    assert shown_demands(page) == [
-        "bubble: bubble (4 − 1)/1 = 300 %: stages wait longer than they work"
-    ]
-    assert "a stage waits for 75 % of the step" in page.locator(".lc-stages").text_content()
-    assert pictured(page, 2).endswith("each stage works for 1 of 4 slots")
+    holds(said(page), "1 sequence for each replica", "Not met: bubble.")
+    (unmet,) = shown_demands(page)
+    holds(unmet, "bubble: bubble (4 − 1)/1 = 300 %")
+    holds(page.locator(".lc-stages").text_content(), "waits for 75 % of the step")
+    holds(pictured(page, 2), "works for 1 of 4 slots")
     # Fewer replicas do not help unless something else takes the GPUs: more stages wait more.
     enter(page, "DP: replicas", "128")
-    enter(page, "PP: stages", "16")
-    assert "A batch has 4 sequences for each replica. Not met: bubble." in said(page)
-    enter(page, "tokens in a global batch", "16777216")
-    assert "All demands are met" in said(page)
+    enter(page, "PP: stages", "16", "4 sequences for each replica", "Not met: bubble.")
+    enter(page, "tokens in a global batch", "16777216", "All demands are met")
 
 
 def test_racks_of_72_leave_gpus_without_work(show):
     page = show(MeshGrid("racks"))
-    uneven = "not shared out evenly, impossible"
-    assert shown_demands(page) == [
-        "ranks: 227 × 1 × 1 × 72 = 16,344 ranks for 16,384 GPUs: 40 GPUs have no work",
-        "heads: 8 key/value heads for TP 72: not a whole number each, impossible without copies",
-        f"batch: 16,777,216 tokens are 2,048 sequences for 227 replicas: {uneven}",
-    ]
-    assert pictured(page, 2).endswith("none, since the batch cannot be shared out")
+    ranks, heads, batch = shown_demands(page)
+    holds(ranks, "ranks: 227 × 1 × 1 × 72 = 16,344 ranks for 16,384 GPUs", "40 GPUs have no work")
+    holds(heads, "heads: 8 key/value heads for TP 72", "impossible without copies")
+    holds(batch, "batch: 16,777,216 tokens are 2,048 sequences for 227 replicas", "impossible")
+    holds(pictured(page, 2), "cannot be shared out")
     assert page.locator("path[fill^='url']").count() == 1  # the hatched ones
     enter(page, "TP: slices of a layer", "8")
-    page.get_by_role("button", name="Fill the GPUs with replicas").press("Enter")
+    by_key(page, "Fill the GPUs with replicas")
     assert value(page, "DP: replicas") == "2048"
     assert page.locator("path[fill^='url']").count() == 0
-    assert "1 sequence for each replica. All demands" in said(page)
-    about = page.locator(".mg-about").text_content()
-    assert "about 100 GB, more than the 80 of an H100" in about
+    holds(said(page), "1 sequence for each replica", "All demands")
+    holds(about(page), "about 100 GB, more than the 80")
 
 
-@pytest.mark.parametrize(
-    ("field", "number", "word", "text"),
-    [
-        ("DP: replicas", "256", "ranks", "32,768 ranks for 16,384 GPUs: too many, impossible"),
-        ("TP: slices of a layer", "3", "server", "groups of 3 in servers of 8: some group lies"),
-        ("TP: slices of a layer", "16", "heads", "8 key/value heads for TP 16: not a whole"),
-        ("PP: stages", "127", "layers", "126 layers for 127 stages: too few, impossible"),
-        ("CP: parts of a sequence", "3", "sequence", "8,192 tokens into 6 chunks: not equal"),
-        ("tokens in a global batch", "524288", "batch", "64 sequences for 128 replicas: too few"),
-        ("tokens in a global batch", "4000000", "batch", "488.3 sequences for 128 replicas: not"),
-        ("tokens in a global batch", "8388608", "bubble", "bubble (16 − 1)/8 = 188 %: stages wait"),
-        ("sequences in a micro-batch", "3", "batch", "in micro-batches of 3: not shared out"),
-        ("GPUs", "20", "ranks", "16,384 ranks for 20 GPUs: too many, impossible"),
-    ],
-)
-def test_what_is_not_met_is_said_with_its_reason(show, field, number, word, text):
+UNMET = [
+    ("DP: replicas", 256, 128, "ranks", "32,768 ranks for 16,384 GPUs: too many"),
+    ("TP: slices of a layer", 3, 8, "server", "groups of 3 in servers of 8"),
+    ("TP: slices of a layer", 16, 8, "heads", "8 key/value heads for TP 16"),
+    ("PP: stages", 127, 16, "layers", "126 layers for 127 stages: too few"),
+    ("CP: parts of a sequence", 3, 1, "sequence", "8,192 tokens into 6 chunks"),
+    ("tokens in a global batch", 524_288, 2**24, "batch", "64 sequences for 128 replicas: too few"),
+    ("tokens in a global batch", 4_000_000, 2**24, "batch", "488.3 sequences for 128 replicas"),
+    ("tokens in a global batch", 2**23, 2**24, "bubble", "bubble (16 − 1)/8 = 188 %"),
+    ("sequences in a micro-batch", 3, 1, "batch", "micro-batches of 3"),
+    ("GPUs", 20, 16_384, "ranks", "16,384 ranks for 20 GPUs: too many"),
+]
+
+
+def test_what_is_not_met_is_said_and_a_slider_moves_in_powers_of_two(show):
     page = show(MeshGrid())
-    enter(page, field, number)
-    found = [demand for demand in shown_demands(page) if demand.startswith(f"{word}: ")]
-    assert len(found) == 1
-    assert text in found[0]
-    assert word in said(page)
-    rows = {row[0]: row[3] for row in table(page, "What a layout must meet")}
-    assert rows[word] == "no"
-    assert list(rows) == list(WORDS)
+    for field, number, right, word, text in UNMET:
+        enter(page, field, str(number))
+        (found,) = [demand for demand in shown_demands(page) if demand.startswith(f"{word}: ")]
+        holds(found, text)
+        holds(said(page), word)
+        rows = {row[0]: row[3] for row in table(page, "What a layout must meet")}
+        assert rows[word] == "no"
+        assert list(rows) == list(WORDS)
+        enter(page, field, str(right))
+        assert shown_demands(page) == []
+    keys(page, "PP: stages", "ArrowRight")
+    assert value(page, "PP: stages") == "32"
+    keys(page, "PP: stages", "ArrowLeft ArrowLeft")
+    assert value(page, "PP: stages") == "8"
+    for field, high in (("GPUs", 16_384), ("DP: replicas", 16_384), ("TP: slices of a layer", 128)):
+        keys(page, field, "End")
+        assert value(page, field) == str(high)
+        keys(page, field, "Home")
+        assert value(page, field) == "1"
 
 
 def test_another_model_has_other_layers(show):
     page = show(MeshGrid(pp=64, dp=32))
     assert shown_demands(page) == []
-    page.get_by_label("model", exact=True).select_option("llama3_8b")
-    assert shown_demands(page) == ["layers: 32 layers for 64 stages: too few, impossible"]
+    choose(page, "model", "llama3_8b")
+    (unmet,) = shown_demands(page)
+    holds(unmet, "layers: 32 layers for 64 stages")
     enter(page, "rank", "16383")
-    assert "it has slice 7 of no layer of 32" in page.locator(".mg-about").text_content()
+    holds(about(page), "slice 7 of no layer of 32")
 
 
-def test_a_slider_moves_in_powers_of_two(show):
-    page = show(MeshGrid())
-    slider = page.get_by_label("PP: stages", exact=True)
-    slider.press("ArrowRight")
-    assert value(page, "PP: stages") == "32"
-    slider.press("ArrowLeft")
-    slider.press("ArrowLeft")
-    assert value(page, "PP: stages") == "8"
-    for field, high in (("GPUs", 16_384), ("DP: replicas", 16_384), ("TP: slices of a layer", 128)):
-        page.get_by_label(field, exact=True).press("End")
-        assert value(page, field) == str(high)
-        page.get_by_label(field, exact=True).press("Home")
-        assert value(page, field) == "1"
-
-
-def test_a_press_on_a_cell_chooses_its_rank(show):
+def test_a_press_on_a_cell_chooses_its_rank_and_colours_follow_the_axis(show):
     page = show(MeshGrid("small"))
-    picture = page.locator(".mg-grid svg")
-    picture.click(position={"x": 2 + 44 * 2.5, "y": 2 + 44 * 1.5})
+    for axis in AXES:
+        choose(page, "colours show", axis)
+        assert sorted(fills(page)) == ["lc-1", "lc-2"]
+        holds(pictured(page), f"({axis.upper()})")
+    choose(page, "colours show", "groups")
+    assert {"lc-1", "lc-2", "lc-3", "lc-4", "var(--lc-text)"} <= set(fills(page))
+    holds(pictured(page), "groups of the chosen rank")
+    page.locator(".mg-grid svg").click(position={"x": 2 + 44 * 2.5, "y": 2 + 44 * 1.5})
     assert value(page, "rank") == "6"
-    assert "stage 1, part 1, slice 0" in pictured(page, 1)
-    assert (
-        "Rank 6 is in replica 0, stage 1: it has slice 0 of layers 16 to 31 of 32 for part 1"
-        in (page.locator(".mg-about").text_content())
-    )
-    page.get_by_label("rank", exact=True).press("ArrowRight")
+    holds(pictured(page, 1), "stage 1, part 1, slice 0")
+    holds(about(page), "Rank 6 is in replica 0, stage 1", "slice 0 of layers 16 to 31 of 32")
+    holds(about(page), "for part 1")
+    keys(page, "rank", "ArrowRight")
     assert value(page, "rank") == "7"
     rows = table(page, "The chosen rank")
     assert rows[0] == ["DP (replica)", "2", "0", "8", "7, 15"]
     assert rows[3] == ["TP (slice)", "2", "1", "1", "6, 7"]
+    enter(page, "rank", "16", note=["16 is not possible", "from 0 to 15", "15 is used"])
+    enter(page, "DP: replicas", "0", note=["1 is used"])
+    assert value(page, "rank") == "7"  # one replica has ranks 0 to 7
+    enter(page, "DP: replicas", "1.6", note=["2 is used"])
 
 
 def fills(page):
@@ -310,18 +292,6 @@ def fills(page):
         "all => all.filter((one) => one.getAttribute('fill') !== 'none')"
         ".map((one) => one.getAttribute('class') || one.getAttribute('fill'))"
     )
-
-
-def test_colours_follow_the_axis(show):
-    page = show(MeshGrid("small"))
-    choose = page.get_by_label("colours show", exact=True)
-    for axis in ("dp", "pp", "cp", "tp"):
-        choose.select_option(axis)
-        assert sorted(fills(page)) == ["lc-1", "lc-2"]
-        assert f"({axis.upper()})" in pictured(page)
-    choose.select_option("groups")
-    assert {"lc-1", "lc-2", "lc-3", "lc-4", "var(--lc-text)"} <= set(fills(page))
-    assert "groups of the chosen rank" in pictured(page)
 
 
 def test_every_cell_is_drawn_once(show):
@@ -333,35 +303,18 @@ def test_every_cell_is_drawn_once(show):
       [...one.getAttribute('d').matchAll(/M([\\d.]+) [\\d.]+h([\\d.]+)v/g)])
       .map(([, x, w]) => Number(x) + Number(w))
       .reduce((most, one) => Math.max(most, one), 0)"""
-    for colour in ("pp", "groups", "dp"):
-        page = show(MeshGrid("racks", colour=colour))
-        picture = page.locator(".mg-grid svg")
-        across = int(pictured(page).split("rows of ")[1].split(",")[0])
+    page = show(MeshGrid("racks"))
+    picture = page.locator(".mg-grid svg")
+    for colour in ("pp", "groups", "dp", "tp"):
+        choose(page, "colours show", colour)
+        assert page.locator(".lc-stage svg *").count() < 1_500  # it is light
+        across = int(re.search(r"rows of (\d+)", pictured(page))[1])
         assert across == 144
         cell = (picture.bounding_box()["width"] - 4) / across
         cell = min(cell, 420 / math.ceil(16_384 / across))
         found = picture.locator("path").evaluate_all(area)
         assert found == pytest.approx(16_384 * cell**2, rel=0.01)
         assert picture.locator("path").evaluate_all(ends) == pytest.approx(2 + cell * across, 0.01)
-
-
-def test_impossible_numbers_are_clamped_and_said(show):
-    page = show(MeshGrid("small"))
-    enter(page, "rank", "16")
-    assert "16 is not possible (from 0 to 15, whole); 15 is used" in noted(page)
-    enter(page, "DP: replicas", "0")
-    assert "1 is used" in noted(page)
-    assert value(page, "rank") == "7"  # one replica has ranks 0 to 7
-    enter(page, "DP: replicas", "1.6")
-    assert "2 is used" in noted(page)
-
-
-def test_a_picture_of_16384_cells_is_light(show):
-    page = show(MeshGrid(colour="tp"))
-    assert page.locator(".lc-stage svg *").count() < 1_500
-
-
-# --- Python
 
 
 def test_a_preset_sets_the_mesh_and_arguments_win():
@@ -374,13 +327,3 @@ def test_the_models_are_the_packages():
         config = PRESETS[name]()
         assert (model["layers"], model["kv_heads"]) == (config.num_layers, config.num_kv_heads)
         assert model["parameters"] == cost.num_parameters(config)
-
-
-def test_what_is_not_there_is_refused():
-    with pytest.raises(ValueError, match="preset must be one of"):
-        MeshGrid("gpt3")
-    with pytest.raises(traitlets.TraitError, match="model must be one of"):
-        MeshGrid(model="gpt3")
-    made = MeshGrid()
-    with pytest.raises(traitlets.TraitError, match="preset must be one of"):
-        made.preset = "gpt3"

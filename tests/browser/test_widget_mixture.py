@@ -5,11 +5,12 @@ import math
 import random
 
 import pytest
-import traitlets
 
 from llmcourse.course.widgets.mixture import MEAN, MixtureTriangle
-from tests.browser.kit import choose, enter, noted, pictured, said, table, value
+from tests.browser.hands import choose, drag, enter, middle
+from tests.browser.kit import holds, numbers, pictured, said, table, value
 from tests.browser.registry import MIXING_LAW, measured_mixtures, mixture_triangle
+from tests.browser.twins import agrees
 
 WHOLE_PERCENTS = [
     (a / 100, b / 100, (100 - a - b) / 100) for a in range(101) for b in range(101 - a)
@@ -29,14 +30,14 @@ def weighted(weights, shares):
     return sum(w * x for w, x in zip(weights, predicted(shares), strict=True))
 
 
-# --- arithmetic
+def is_chosen(page, *percents):
+    """The sentence begins with these shares."""
+    assert numbers(said(page))[:3] == list(percents)
 
 
 def test_losses_are_those_of_the_formula(arithmetic):
-    draws = random.Random(7)
-    some = draws.sample(WHOLE_PERCENTS, 200)
-    got = arithmetic(MixtureTriangle, "losses", [[MIXING_LAW, shares] for shares in some])
-    assert got == [pytest.approx(predicted(shares), rel=1e-13) for shares in some]
+    some = [[MIXING_LAW, shares] for shares in random.Random(7).sample(WHOLE_PERCENTS, 200)]
+    agrees(arithmetic, MixtureTriangle, "losses", some, lambda _, r: predicted(r), rel=1e-13)
 
 
 @pytest.mark.parametrize("weights", [(1, 0, 0), (0, 1, 0), (0.2, 0.3, 0.5), (1 / 3, 1 / 3, 1 / 3)])
@@ -60,35 +61,26 @@ def test_every_mixture_is_found_again_at_its_place(arithmetic):
 def test_a_press_anywhere_is_a_mixture_of_whole_percents(arithmetic):
     draws = random.Random(8)
     places = [[draws.uniform(-100, 400), draws.uniform(-100, 400)] for _ in range(2_000)]
+    places += [[150, -90], [150, 999]]
     found = arithmetic(MixtureTriangle, "mixtureAt", [[place, CORNERS] for place in places])
     assert {tuple(shares) for shares in found} <= set(WHOLE_PERCENTS)
+    assert found[-2:] == [[1, 0, 0], [0, 0.5, 0.5]]
     # On an edge, two shares are rounded up at once.
     halves = [[[2 * x + 1, 0], [[0, 0], [200, 0], [0, 200]]] for x in range(100)]
     found = arithmetic(MixtureTriangle, "mixtureAt", halves)
     assert {tuple(shares) for shares in found} <= {(a, b, 0) for a, b, _ in WHOLE_PERCENTS}
     assert {sum(shares) for shares in found} == {1}
-    outside = arithmetic(
-        MixtureTriangle, "mixtureAt", [[[150, -90], CORNERS], [[150, 999], CORNERS]]
-    )
-    assert outside == [[1, 0, 0], [0, 0.5, 0.5]]
 
 
 def test_a_run_is_near_up_to_two_percent_and_the_nearest_is_taken(arithmetic):
     runs = measured_mixtures()
-    given = [
-        (0.98, 0.01, 0.01),
-        (0.97, 0.02, 0.01),
-        (0.52, 0.18, 0.3),
-        (0.5, 0.2, 0.3),
-        (0.2, 0.23, 0.57),
-    ]
-    got = arithmetic(MixtureTriangle, "nearest", [[runs, shares] for shares in given])
-    assert got == [runs[0], None, runs[1], runs[1], None]
+    given = [(0.98, 0.01, 0.01), (0.97, 0.02, 0.01), (0.52, 0.18, 0.3), (0.5, 0.2, 0.3)]
+    given.append((0.2, 0.23, 0.57))
     close = [[[0.5, 0.2, 0.3], [1, 1, 1]], [[0.51, 0.2, 0.29], [2, 2, 2]]]
-    shares = [(0.51, 0.2, 0.29), (0.5, 0.21, 0.29)]
-    got = arithmetic(MixtureTriangle, "nearest", [[close, each] for each in shares])
-    assert got == [close[1], close[0]]
-    assert arithmetic(MixtureTriangle, "nearest", [[[], given[0]]]) == [None]
+    cases = [[runs, shares] for shares in given]
+    cases += [[close, shares] for shares in ((0.51, 0.2, 0.29), (0.5, 0.21, 0.29))]
+    got = arithmetic(MixtureTriangle, "nearest", [*cases, [[], given[0]]])
+    assert got == [runs[0], None, runs[1], runs[1], None, close[1], close[0], None]
 
 
 def area(points):
@@ -124,44 +116,51 @@ def test_levels_are_round_few_and_mostly_among_the_lower_values(arithmetic):
     assert max(far) >= 6
 
 
-# --- the page
-
-
-def test_the_mixture_in_words_pictures_and_table(show):
+def test_the_mixture_in_words_and_the_handle_by_keys_and_by_hand(show):
     page = show(mixture_triangle(first=0.5, second=0.2))
-    shares = (0.5, 0.2, 0.3)
-    stories, code, prose = predicted(shares)
+    stories, code, prose = (f"{loss:.2f}" for loss in predicted((0.5, 0.2, 0.3)))
     words = "50 % stories, 20 % code, 30 % prose"
-    assert said(page) == (
-        f"{words}: predicted losses {stories:.2f} on stories, {code:.2f} on code, "
-        f"{prose:.2f} on prose. The loss to make small, mean of all, is "
-        f"{(stories + code + prose) / 3:.2f} nats per token. A run with {words} measured 3.22."
+    holds(
+        said(page), f"{words}: ", f" {stories} on stories", f" {code} on code", f" {prose} on prose"
     )
-    assert pictured(page).endswith(f"3 measured mixtures as dots, and the chosen one at {words}")
-    assert pictured(page, 1).startswith(
-        f"losses in nats per token: stories: {stories:.2f} predicted, 2.51 measured; code: "
-    )
-    assert table(page)[1] == [
-        words, "2.51", f"{stories:.2f}", "3.41", f"{code:.2f}", "3.75", f"{prose:.2f}"
-    ]  # fmt: skip
-
-
-def test_away_from_all_runs_nothing_is_said_of_them(show):
-    page = show(mixture_triangle(first=0.4, second=0.1))
+    mean = sum(predicted((0.5, 0.2, 0.3))) / 3
+    holds(said(page), f"mean of all, is {mean:.2f} nats", f"A run with {words} measured 3.22")
+    holds(pictured(page), "3 measured mixtures", f"chosen one at {words}")
+    holds(pictured(page, 1), f"stories: {stories} predicted, 2.51 measured; code: ")
+    assert table(page)[1] == [words, "2.51", stories, "3.41", code, "3.75", prose]
+    enter(page, "share of stories", "0.4")  # away from all runs nothing is said of them
     assert "measured" not in said(page)
     assert "measured" not in pictured(page, 1)
+    enter(page, "share of stories", "0.5")
+    handle = page.get_by_role("slider", name="mixture in the picture")
+    handle.focus()
+    for key in ("ArrowUp", "ArrowUp", "ArrowLeft"):
+        page.keyboard.press(key)
+    is_chosen(page, 52, 21, 27)
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("PageDown")
+    is_chosen(page, 42, 20, 38)
+    box, corner = handle.bounding_box(), page.locator(".lc-stage > svg").first.bounding_box()
+    left, low = corner["x"] - box["x"] + 2, corner["y"] - box["y"] + corner["height"] - 2
+    drag(page, handle, middle(handle), (left, low))
+    is_chosen(page, 0, 100, 0)
 
 
 def test_one_share_takes_from_the_other_what_is_too_much(show):
     page = show(mixture_triangle(first=0.5, second=0.4))
     enter(page, "share of stories", "0.8")
     assert value(page, "share of code") == "0.2"
-    assert said(page).startswith("80 % stories, 20 % code, 0 % prose: ")
+    is_chosen(page, 80, 20, 0)
     enter(page, "share of code", "0.9")
     assert value(page, "share of stories") == "0.1"
-    enter(page, "share of code", "7")
-    assert "7 is not possible" in noted(page)
-    assert said(page).startswith("0 % stories, 100 % code, 0 % prose: ")
+    enter(page, "share of code", "7", note=["7 is not possible"])
+    is_chosen(page, 0, 100, 0)
+    made = mixture_triangle(first=0.2, second=0.7)
+    assert (made.first, made.second, made.target) == (0.2, 0.7, MEAN)
+    made.first = 0.45
+    assert (made.first, made.second) == (0.45, 0.55)
+    made.second = 0.9
+    assert (made.first, made.second) == (0.1, 0.9)
 
 
 @pytest.mark.parametrize("target", ["code", MEAN])
@@ -171,24 +170,21 @@ def test_the_button_goes_to_the_best_mixture_for_the_target(show, target):
     assert "has less" not in said(page)
     page.get_by_role("button", name="Best").click()
     weights = [1 / 3] * 3 if target == MEAN else [0, 1, 0]
-    a, b, c = (100 * r for r in min(WHOLE_PERCENTS, key=lambda shares: weighted(weights, shares)))
-    assert said(page).startswith(f"{a:.0f} % stories, {b:.0f} % code, {c:.0f} % prose: ")
-    least = weighted(weights, (a / 100, b / 100, c / 100))
-    assert f"{target}, is {least:.2f} nats per token; no mixture of whole percents" in said(page)
+    best = min(WHOLE_PERCENTS, key=lambda shares: weighted(weights, shares))
+    is_chosen(page, *(round(100 * share) for share in best))
+    holds(said(page), f"{target}, is {weighted(weights, best):.2f} nats", "no mixture")
 
 
 def test_the_contours_are_those_of_the_target(show):
     page = show(mixture_triangle())
     paths = page.locator(".lc-stage > svg").first.locator("path")
     drawn = []
-    for place, target in enumerate(("stories", "code", "prose")):
+    for target in ("stories", "code", "prose", "stories"):
         choose(page, "loss to make small", target)
+        place = ("stories", "code", "prose").index(target)
         corners = [predicted([float(i == j) for j in range(3)])[place] for i in range(3)]
-        assert f"contours of the loss for {target} from " in pictured(page)
-        assert f" to {max(corners):.2f} nats, " in pictured(page)
+        holds(pictured(page), f"the loss for {target} from ", f" to {max(corners):.2f} nats")
         drawn.append(paths.evaluate_all("all => all.map((one) => one.getAttribute('d'))"))
-    choose(page, "loss to make small", "stories")
-    drawn.append(paths.evaluate_all("all => all.map((one) => one.getAttribute('d'))"))
     assert drawn[0] == drawn[3]
     assert drawn[0] != drawn[1] != drawn[2]
 
@@ -198,37 +194,13 @@ def test_the_point_is_dragged(show, width):
     page = show(mixture_triangle(), width=width)
     picture = page.locator(".lc-stage > svg").first
     box = picture.bounding_box()
-    middle, low = box["x"] + box["width"] / 2, box["y"] + box["height"] - 24
-    page.mouse.move(middle, low - 60)
-    page.mouse.down()
-    page.mouse.move(middle, low + 20)
-    assert said(page).startswith("0 % stories, 50 % code, 50 % prose: ")
-    page.mouse.move(middle, box["y"] - 5)
-    page.mouse.up()
-    assert said(page).startswith("100 % stories, 0 % code, 0 % prose: ")
-    page.mouse.move(middle, low)
-    assert said(page).startswith("100 % stories, 0 % code, 0 % prose: ")
-
-
-def test_the_handle_goes_by_arrow_keys_and_by_hand(show):
-    page = show(mixture_triangle(first=0.5, second=0.2))
-    handle = page.get_by_role("slider", name="mixture in the picture")
-    handle.focus()
-    for key in ("ArrowUp", "ArrowUp", "ArrowLeft"):
-        page.keyboard.press(key)
-    assert said(page).startswith("52 % stories, 21 % code, 27 % prose: ")
-    page.keyboard.press("ArrowRight")
-    page.keyboard.press("PageDown")
-    assert said(page).startswith("42 % stories, 20 % code, 38 % prose: ")
-    box, corner = handle.bounding_box(), page.locator(".lc-stage > svg").first.bounding_box()
-    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
-    page.mouse.down()
-    page.mouse.move(corner["x"] + 2, corner["y"] + corner["height"] - 2, steps=3)
-    page.mouse.up()
-    assert said(page).startswith("0 % stories, 100 % code, 0 % prose: ")
-
-
-# --- Python
+    centre, low = box["width"] / 2, box["height"] - 24
+    drag(page, picture, (centre, low - 60), (centre, low + 20))
+    is_chosen(page, 0, 50, 50)
+    drag(page, picture, (centre, low - 60), (centre, low + 20), (centre, -5))
+    is_chosen(page, 100, 0, 0)
+    page.mouse.move(box["x"] + centre, box["y"] + low)
+    is_chosen(page, 100, 0, 0)
 
 
 def test_a_tiny_k_with_a_large_t_is_not_rounded_away(show):
@@ -236,36 +208,4 @@ def test_a_tiny_k_with_a_large_t_is_not_rounded_away(show):
     law.append((4.1316, 1.17566777e-10, (24.882446, 22.955433, 0.0)))
     page = show(MixtureTriangle(["a", "b", "c"], law, first=1, second=0))
     c, k, t = law[2]
-    assert f"{c + k * math.exp(t[0]):.2f} on c" in said(page)
-
-
-def test_python_sets_the_state():
-    made = mixture_triangle(first=0.2, second=0.7)
-    assert (made.first, made.second, made.target) == (0.2, 0.7, MEAN)
-    made.first = 0.45
-    assert (made.first, made.second) == (0.45, 0.55)
-    made.second = 0.9
-    assert (made.first, made.second) == (0.1, 0.9)
-    with pytest.raises(traitlets.TraitError, match="target must be one of stories, code, prose"):
-        made.target = "poems"
-
-
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ({"sources": ["a", "b"]}, "three sources of different names"),
-        ({"sources": ["a", "b", "b"]}, "three sources of different names"),
-        ({"sources": ["a", "b", MEAN]}, "three sources of different names"),
-        ({"sources": ["a", "b", "x" * 15]}, "names have 1 to 14 characters"),
-        ({"law": MIXING_LAW[:2]}, "a row for each of three sources, not 2"),
-        ({"law": [*MIXING_LAW[:2], (1.0, 2.0, (0.0, 1.0))]}, "a number for each of three"),
-        ({"law": [*MIXING_LAW[:2], (1.0, math.inf, (0.0, 1.0, 1.0))]}, "finite, not inf"),
-        ({"measured": [[[0.5, 0.5, 0.1], [1, 1, 1]]]}, "shares are 0 or more and add to 1"),
-        ({"measured": [[[1.5, -0.5, 0], [1, 1, 1]]]}, "shares are 0 or more and add to 1"),
-        ({"measured": [[[1, 0, 0], [1, 1]]]}, "a number for each of three"),
-    ],
-)
-def test_what_is_no_triangle_is_refused(given, message):
-    right = {"sources": ["a", "b", "c"], "law": MIXING_LAW, "measured": []}
-    with pytest.raises(ValueError, match=message):
-        MixtureTriangle(**right | given)
+    holds(said(page), f"{c + k * math.exp(t[0]):.2f} on c")

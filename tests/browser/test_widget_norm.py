@@ -8,7 +8,8 @@ import torch.nn.functional as F
 
 from llmcourse import nutshell
 from llmcourse.course.widgets.norm import NormAndGate
-from tests.browser.kit import choose, enter, noted, pictured, said, table, value
+from tests.browser.hands import choose, drag, enter, middle, press
+from tests.browser.kit import holds, pictured, said, table, value
 
 DRAWS = random.Random(13)
 POINTS = [[DRAWS.uniform(-4, 4), DRAWS.uniform(-4, 4)] for _ in range(50)] + [[0, 0], [1, 1]]
@@ -37,41 +38,23 @@ def test_curves_and_slopes_are_those_of_autograd(arithmetic):
         assert torch.tensor(got, dtype=torch.float64).sub(expected).abs().max() < 1e-12
 
 
-# --- the page
-
-
-def test_doubling_changes_nothing_and_adding_changes_the_direction(show):
+def test_doubling_changes_nothing_and_a_gate_below_zero_has_a_slope_with_silu_only(show):
     page = show(NormAndGate(first=1, second=0.5))
-    assert said(page).startswith("(1, 0.5) has the root mean square 0.791")
-    assert "RMSNorm makes it (1.26, 0.632)." in said(page)
-    page.get_by_role("button", name="Double both channels").click()
-    assert said(page).startswith("(2, 1) has")
-    assert "RMSNorm makes it (1.26, 0.632)." in said(page)
-    page.get_by_role("button", name="Add 0.5 to both").click()
-    assert "(2.5, 1.5) has" in said(page)
-    assert "RMSNorm makes it (1.21, 0.728)." in said(page)
+    holds(said(page), "(1, 0.5) has", "0.791", "RMSNorm makes it (1.26, 0.632)")
+    press(page, "Double both channels", "(2, 1) has", "RMSNorm makes it (1.26, 0.632)")
+    press(page, "Add 0.5 to both", "(2.5, 1.5) has", "RMSNorm makes it (1.21, 0.728)")
     assert table(page)[1][2] == "(1.21, 0.728)"  # times 10
+    holds(said(page), "SiLU makes -0.238 of the gate -2", "slope -0.0908", "gradient")
+    choose(page, "curve of the gate", "ReLU")
+    holds(said(page), "ReLU makes 0 of the gate -2", "slope 0: nothing reaches")
+    enter(page, "gate g", "6")
+    holds(pictured(page), "ReLU with its tangent at 6", "is 6 and its slope 1")
 
 
 def test_what_is_added_to_all_is_lost_in_a_layer_norm(show):
-    page = show(NormAndGate(first=1, second=-2, norm="LayerNorm"))
-    assert "without its mean of -0.5," in said(page)
+    page = show(NormAndGate(first=1, second=-2, norm="LayerNorm"), says=["mean of -0.5"])
     before = said(page).partition("LayerNorm makes it ")[2].partition(" SiLU")[0]
-    page.get_by_role("button", name="Add 0.5 to both").click()
-    assert f"LayerNorm makes it {before} SiLU" in said(page)
-
-
-def test_a_gate_below_zero_has_a_slope_with_silu_only(show):
-    page = show(NormAndGate())
-    assert "SiLU makes -0.238 of the gate -2, with slope -0.0908: the gradient" in said(page)
-    choose(page, "curve of the gate", "ReLU")
-    assert said(page).endswith(
-        "ReLU makes 0 of the gate -2, with slope 0: nothing reaches the gate’s weights "
-        "from this token."
-    )
-    enter(page, "gate g", "9")
-    assert "9 is not possible" in noted(page)
-    assert "ReLU with its tangent at 6, where it is 6 and its slope 1" in pictured(page)
+    press(page, "Add 0.5 to both", f"LayerNorm makes it {before} SiLU")
 
 
 @pytest.mark.parametrize("width", [760, 360])
@@ -80,12 +63,8 @@ def test_both_handles_are_dragged(show, width):
     for name, shown in (("list of two channels", "channel 0"), ("gate", "gate g")):
         handle = page.get_by_role("slider", name=f"{name} in the picture")
         before = float(value(page, shown))
-        box = handle.bounding_box()
-        x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
-        page.mouse.move(x, y)
-        page.mouse.down()
-        page.mouse.move(x + 40, y, steps=3)
-        page.mouse.up()
+        x, y = middle(handle)
+        drag(page, handle, (x, y), (x + 40, y))
         assert float(value(page, shown)) > before + 0.3
         handle.press("ArrowLeft")
         assert float(value(page, shown)) > before

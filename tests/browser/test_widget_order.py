@@ -9,7 +9,8 @@ import pytest
 from llmcourse.course.widgets import OrderBoard
 from llmcourse.course.widgets.order import GLOBAL_BATCH, NUM_STEPS, NUM_WINDOWS, RANKS
 from llmcourse.data import Batches, TokenShards, write_shards
-from tests.browser.kit import choose, enter, noted, pictured, said, table
+from tests.browser.hands import choose, enter
+from tests.browser.kit import holds, pictured, said, table
 
 ORDER = OrderBoard().order
 CASES = list(itertools.product(map(int, RANKS), range(NUM_STEPS + 1), map(int, RANKS)))
@@ -41,9 +42,6 @@ def plan_of(before, stop, after, saved):
     return [(step, before) for step in range(stop)] + [(step, after) for step in later]
 
 
-# --- the shipped arithmetic, in Chromium
-
-
 def test_ranks_read_what_the_loader_gives_them(arithmetic, windows_of):
     """Mutant: rank r takes every n-th window of a step."""
     grid = [[ORDER, step, int(n), GLOBAL_BATCH] for step in range(NUM_STEPS) for n in RANKS]
@@ -66,69 +64,58 @@ def test_every_run_that_saves_its_step_reads_each_window_once(arithmetic, window
 
 
 def test_the_readers_of_a_window(arithmetic, windows_of):
-    draws = random.Random(9)
-    for before, stop, after in draws.sample(CASES, 6):
+    for before, stop, after in random.Random(9).sample(CASES, 6):
         plan = plan_of(before, stop, after, saved=False)
         shown = [{"step": step, "ranks": ranks} for step, ranks in plan]
-        right = [
-            [
-                [i, rank]
-                for i, (step, ranks) in enumerate(plan)
-                for rank, part in enumerate(windows_of(step, ranks))
-                if window in part
-            ]
-            for window in range(NUM_WINDOWS)
-        ]
+        right = [[] for _ in range(NUM_WINDOWS)]
+        for i, (step, ranks) in enumerate(plan):
+            for rank, part in enumerate(windows_of(step, ranks)):
+                for window in part:
+                    right[window].append([i, rank])
         grid = [[ORDER, shown, GLOBAL_BATCH, window] for window in range(NUM_WINDOWS)]
         assert arithmetic(OrderBoard, "readersOf", grid) == right
 
 
-# --- the page
-
-
 def test_the_state_is_said_in_words_and_numbers(show, windows_of):
     page = show(OrderBoard(window=ORDER[0]))
-    assert said(page) == (
-        "2 steps on 4 ranks, 3 windows each; then 2 steps on 2 ranks, 6 windows each. "
-        f"All 48 windows are read exactly once. Window {ORDER[0]} is read by rank 0 in step 0."
+    holds(said(page), "2 steps on 4 ranks, 3 windows each", "2 steps on 2 ranks, 6 windows each")
+    holds(
+        said(page),
+        "All 48 windows",
+        "exactly once",
+        f"Window {ORDER[0]} is read by rank 0 in step 0",
     )
-    assert "step 1 on 4 ranks, step 2 on 2 ranks" in pictured(page)
-    assert pictured(page).endswith("48 windows are read once, 0 twice, 0 never")
-    rows = [
+    holds(
+        pictured(page),
+        "step 1 on 4 ranks, step 2 on 2 ranks",
+        "48 windows",
+        "once, 0 twice, 0 never",
+    )
+    assert table(page) == [
         [str(step), str(rank), ", ".join(map(str, part))]
         for step, ranks in plan_of(4, 2, 2, saved=True)
         for rank, part in enumerate(windows_of(step, ranks))
     ]
-    assert table(page) == rows
+    page.locator(".lc-stage > svg").get_by_text(str(ORDER[20]), exact=True).first.click()
+    holds(said(page), f"Window {ORDER[20]} is read by rank 2 in step 1")
 
 
 def test_without_the_step_the_run_begins_again(show):
     page = show(OrderBoard(window=ORDER[0]))
     choose(page, "the checkpoint holds", "nothing")
-    assert "so the run begins the order again. 0 windows are read once, 24 twice and 24 never." in (
-        said(page)
-    )
-    assert said(page).endswith("by rank 0 in step 0 and by rank 0 in step 0, after the stop.")
-    enter(page, "steps before the stop", "1")
-    assert "24 windows are read once, 12 twice and 12 never." in said(page)
-    enter(page, "steps before the stop", "9")
-    assert "9 is not possible (from 0 to 4, whole)" in noted(page)
-    assert said(page).startswith("4 steps on 4 ranks, 3 windows each. All 48 windows")
+    holds(said(page), "begins the order again", ". 0 windows are read once, 24 twice and 24 never")
+    assert said(page).count("rank 0 in step 0") == 2
+    enter(page, "steps before the stop", "1", "24 windows are read once, 12 twice and 12 never")
+    enter(page, "steps before the stop", "9", note=["9 is not possible", "from 0 to 4"])
+    holds(said(page), "4 steps on 4 ranks, 3 windows each", "All 48")
 
 
 def test_the_ranks_change_and_the_windows_stay(show):
     page = show(OrderBoard(stop=0))
     picture = page.locator(".lc-stage > svg")
-    numbers = picture.locator("text").filter(has_text="rank")
     before = picture.locator("rect").count()
-    assert said(page).startswith("4 steps on 2 ranks, 6 windows each. All 48")
-    choose(page, "ranks after the stop", "6")
-    assert said(page).startswith("4 steps on 6 ranks, 2 windows each. All 48")
+    holds(said(page), "4 steps on 2 ranks, 6 windows each", "All 48")
+    choose(page, "ranks after the stop", "6", "4 steps on 6 ranks, 2 windows each", "All 48")
     assert picture.locator("rect").count() == before
+    numbers = picture.locator("text").filter(has_text="rank")
     assert numbers.count() == 4 * 6 + 1 + 1  # and the line of the stop, and the title
-
-
-def test_a_window_is_chosen_in_the_picture(show):
-    page = show(OrderBoard())
-    page.locator(".lc-stage > svg").get_by_text(str(ORDER[20]), exact=True).first.click()
-    assert f"Window {ORDER[20]} is read by rank 2 in step 1." in said(page)

@@ -19,7 +19,8 @@ from llmcourse.parallel.pipeline import (
     simulate,
     zero_bubble,
 )
-from tests.browser.kit import enter, noted, pictured, said, table, value
+from tests.browser.hands import by_key, choose, enter, keys, press
+from tests.browser.kit import holds, pictured, said, table, value
 
 OFFERED = [
     (name, p, m, v)
@@ -78,9 +79,6 @@ def verdict(page):
     return page.locator(".lc .sp-verdict").text_content()
 
 
-# --- the page computes what the package computes
-
-
 def test_all_that_is_offered_was_looked_at():
     assert len(OFFERED) == 8 * 16 * 6
     assert len(DRAWN) > 500
@@ -123,18 +121,13 @@ def test_peaks_are_the_packages(facts):
 
 def test_what_is_live_at_a_moment_by_hand(arithmetic):
     """1F1B, 4 ranks: rank 0 has begun four forward passes when its first backward ends at 12."""
-    (rows,) = arithmetic(SchedulePlayer, "simulate", [["1f1b", 4, 8, 1]])
-    found = arithmetic(SchedulePlayer, "live", [[rows[0], t] for t in (0, 3, 11, 12, 33)])
-    assert found == [
-        [[0, 0]],
-        [[0, 0], [1, 0], [2, 0], [3, 0]],
-        [[0, 0], [1, 0], [2, 0], [3, 0]],
-        [[1, 0], [2, 0], [3, 0], [4, 0]],
-        [],
-    ]
-    (rows,) = arithmetic(SchedulePlayer, "simulate", [["zero_bubble", 2, 2, 1]])
+    given = [["1f1b", 4, 8, 1], ["zero_bubble", 2, 2, 1]]
+    first, second = arithmetic(SchedulePlayer, "simulate", given)
+    four = [[0, 0], [1, 0], [2, 0], [3, 0]]
+    found = arithmetic(SchedulePlayer, "live", [[first[0], t] for t in (0, 3, 11, 12, 33)])
+    assert found == [four[:1], four, four, [*four[1:], [4, 0]], []]
     # Rank 1: F0 I0 F1 I1 W0 W1 from 1 on; micro-batch 0 is kept until W0 ends at 6.
-    found = arithmetic(SchedulePlayer, "live", [[rows[1], t] for t in (5, 6, 7)])
+    found = arithmetic(SchedulePlayer, "live", [[second[1], t] for t in (5, 6, 7)])
     assert found == [[[0, 0], [1, 0]], [[1, 0]], []]
 
 
@@ -149,126 +142,26 @@ def test_messages_are_those_that_cross_ranks(facts):
         assert facts[case]["messages"] == sent, case
 
 
-# --- the page
-
-
-def test_the_start_says_what_every_rank_does(show):
+def test_what_every_rank_does_and_all_schedules_on_one_scale(show):
     page = show(SchedulePlayer())
-    assert said(page) == "At 10 of 33 units: rank 0 B0, rank 1 F3, rank 2 B1, rank 3 B2."
-    assert "waits 9, which is 9/24 = 37.5 % of its work" in verdict(page)
-    assert "Formula: (p − 1)/m = 3/8 = 37.5 %." in verdict(page)
-    assert "Peak of live micro-batches: 4, 3, 2 and 1, rank 0 to 3." in verdict(page)
-    assert "1F1B, 4 ranks, 8 micro-batches, 33 units of time" in pictured(page)
-    assert "rank 0 keeps 4, at most 4" in pictured(page, 2)
+    holds(said(page), "At 10 of 33", "rank 0 B0", "rank 1 F3", "rank 2 B1", "rank 3 B2")
+    holds(verdict(page), "waits 9", "9/24 = 37.5 %", "(p − 1)/m = 3/8 = 37.5 %", "4, 3, 2 and 1")
+    holds(pictured(page), "1F1B, 4 ranks, 8 micro-batches, 33 units")
+    holds(pictured(page, 2), "rank 0 keeps 4, at most 4")
     rows = table(page, "Every rank at this moment")
-    assert rows[0] == [
-        "rank 0", "backward of micro-batch 0", "12", "0 1 2 3", "4", "24", "9",
-    ]  # fmt: skip
+    assert rows[0] == ["rank 0", "backward of micro-batch 0", "12", "0 1 2 3", "4", "24", "9"]
     rows = table(page, "The order of actions")
     actions = one_f_one_b(4, 8).actions
     assert [row[1] for row in rows] == [" ".join(map(str, row)) for row in actions]
-    rows = table(page, "The four schedules")
-    assert [row[1] for row in rows] == ["33", "33", "28.5", "27"]
-    assert [row[2] for row in rows] == ["37.5 %", "37.5 %", "18.8 %", "12.5 %"]
-    assert [row[3] for row in rows] == ["8", "4", "11/2", "4"]
-    assert [row[4] for row in rows] == ["8", "1", "5/2", "4"]
-    assert [row[5] for row in rows] == ["48", "48", "112", "48"]
-
-
-def test_controls_by_keyboard(show):
-    page = show(SchedulePlayer())
-    page.get_by_role("button", name="Step").press("Enter")
-    assert said(page).startswith("At 11 of 33 units")
-    page.get_by_role("button", name="Back").press("Space")
-    assert said(page).startswith("At 10 of 33 units")
-    page.get_by_label("moment, units", exact=True).press("End")
-    assert said(page) == "All is done after 33 units."
-    page.get_by_label("ranks p", exact=True).press("ArrowRight")  # and it stays done
-    assert said(page) == "All is done after 36 units."
-    page.get_by_role("button", name="Reset").press("Enter")
-    assert said(page).startswith("At 0 of 36 units: rank 0 F0, rank 1 waits")
-    enter(page, "micro-batches m", "99")
-    assert "16 is used" in noted(page)
-    assert "4/16 = 25 %" in verdict(page)
-
-
-def test_play_goes_to_the_end_where_motion_is_not_wanted(show, page):
-    page.emulate_media(reduced_motion="reduce")
-    shown = show(SchedulePlayer("gpipe", num_ranks=2, micro_batches=3))
-    shown.get_by_role("button", name="To the end").click()
-    assert said(shown) == "All is done after 12 units."
-    assert value(shown, "moment") == "12"
-
-
-def test_play_moves_and_pauses(show):
-    page = show(SchedulePlayer(moment=0))
-    page.get_by_role("button", name="Play").click()
-    page.wait_for_function(
-        "document.querySelector('.lc [role=status]').textContent.startsWith('At 2')"
-    )
-    page.get_by_role("button", name="Pause").click()
-    assert page.get_by_role("button", name="Play").is_visible()
-    assert page.locator(".lc-playing").count() == 0
-
-
-def test_a_press_on_the_picture_moves_there(show):
-    page = show(SchedulePlayer())
-    picture = page.locator(".lc-stage svg").first
-    box = picture.bounding_box()
-    picture.click(position={"x": 52 + (box["width"] - 58) * 20 / 33, "y": 60})
-    assert said(page).startswith("At 20 of 33 units")
-
-
-def test_chunks_belong_to_the_interleaved_schedule(show):
-    page = show(SchedulePlayer())
-    chunks = page.get_by_label("chunks v", exact=True)
-    assert not chunks.is_visible()
-    page.get_by_label("schedule", exact=True).select_option("interleaved")
-    assert chunks.is_visible()
-    assert said(page).startswith("At 5 of 28.5 units: rank 0 F6.0")
-    assert "(p − 1)/(v m) = 3/(2 · 8) = 18.8 %" in verdict(page)
-    chunks.press("End")
-    assert "3/(4 · 8) = 9.38 %" in verdict(page)
-    assert "each for one chunk: " in verdict(page)
-
-
-def test_the_rule_is_said_and_can_be_met(show):
-    page = show(SchedulePlayer("interleaved"))
-    nearest = page.get_by_role("button", name="Take the nearest m that is allowed")
-    assert not nearest.is_visible()
-    enter(page, "micro-batches m", "6")
-    assert "m must be a multiple of p = 4. Given: 6; nearest: 4 or 8." in said(page)
-    assert verdict(page) == ""
-    assert "no schedule" in page.locator(".lc-stage svg").first.text_content()
-    assert table(page, "The four schedules")[2][1] == "not allowed"
-    page.get_by_role("button", name="Step").press("Enter")
-    nearest.press("Enter")
-    assert value(page, "micro-batches m") == "8"
-    assert "of 28.5 units" in said(page)
-    assert not nearest.is_visible()
-    enter(page, "ranks p", "7")
-    enter(page, "micro-batches m", "16")
-    nearest.press("Enter")  # 21 is more than the slider has
-    assert value(page, "micro-batches m") == "14"
-
-
-def test_fewer_micro_batches_than_ranks_are_drawn_and_judged(show):
-    page = show(SchedulePlayer("gpipe", micro_batches=1))
-    assert "waits 9, which is 9/3 = 300 % of its work" in verdict(page)
-    assert "asks for m of p or more: 1 micro-batch is too few to keep 4 ranks" in verdict(page)
-    page.get_by_label("schedule", exact=True).select_option("zero_bubble")
-    counted = simulate(zero_bubble(4, 1)).bubble
-    assert counted == Fraction(2)
-    assert "= 200 % of its work" in verdict(page)
-    assert "(2 (p − 1) − (m − 1))/(3 m) = 6/(3 · 1) = 200 %." in verdict(page)
-
-
-def test_all_schedules_stand_on_one_scale_and_a_press_chooses(show):
-    page = show(SchedulePlayer())
-    said_all = pictured(page, 1)
-    assert "GPipe 33 units, bubble 37.5 %; 1F1B 33 units, bubble 37.5 %" in said_all
-    assert "interleaved 1F1B 28.5 units, bubble 18.8 %" in said_all
-    assert said_all.endswith("zero-bubble (ZB-H1) 27 units, bubble 12.5 %")
+    assert [row[1:6] for row in table(page, "The four schedules")] == [
+        ["33", "37.5 %", "8", "8", "48"],
+        ["33", "37.5 %", "4", "1", "48"],
+        ["28.5", "18.8 %", "11/2", "5/2", "112"],
+        ["27", "12.5 %", "4", "4", "48"],
+    ]
+    holds(pictured(page, 1), "GPipe 33 units, bubble 37.5 %", "1F1B 33 units, bubble 37.5 %")
+    holds(pictured(page, 1), "interleaved 1F1B 28.5 units, bubble 18.8 %")
+    assert pictured(page, 1).endswith("zero-bubble (ZB-H1) 27 units, bubble 12.5 %")
     board = page.locator(".lc-stage svg").nth(1)
     idle = board.locator("[data-key] > rect:not([data-key])")
     widths = idle.evaluate_all("all => all.map((one) => Number(one.getAttribute('width')))")
@@ -281,16 +174,82 @@ def test_all_schedules_stand_on_one_scale_and_a_press_chooses(show):
     assert furthest == pytest.approx(widths, abs=1.5)
     board.get_by_text("GPipe").click()
     assert page.get_by_label("schedule", exact=True).input_value() == "gpipe"
-    page.get_by_label("micro-batches m, number").fill("7")
-    page.keyboard.press("Tab")
-    assert "interleaved 1F1B is not allowed here" in pictured(page, 1)
+    enter(page, "micro-batches m", "7")
+    holds(pictured(page, 1), "interleaved 1F1B is not allowed")
 
 
-def test_the_moment_is_dragged_in_the_picture(show):
+def test_controls_by_keyboard_and_in_the_picture(show):
     page = show(SchedulePlayer())
+    by_key(page, "Step", "At 11 of 33")
+    page.get_by_role("button", name="Back").press("Space")
+    holds(said(page), "At 10 of 33")
+    picture = page.locator(".lc-stage svg").first
+    box = picture.bounding_box()
+    picture.click(position={"x": 52 + (box["width"] - 58) * 20 / 33, "y": 60})
+    holds(said(page), "At 20 of 33")
     knob = page.get_by_role("slider", name="moment in the picture")
     knob.press("ArrowRight")
-    assert said(page).startswith("At 11 of 33 units")
-    assert knob.get_attribute("aria-valuetext") == "11"
-    knob.press("End")
-    assert said(page).startswith("All is done")
+    holds(said(page), "At 21 of 33")
+    assert knob.get_attribute("aria-valuetext") == "21"
+    keys(page, "moment, units", "End", "All is done after 33")
+    keys(page, "ranks p", "ArrowRight", "All is done after 36")  # and it stays done
+    by_key(page, "Reset", "At 0 of 36", "rank 0 F0, rank 1 waits")
+    enter(page, "micro-batches m", "16")
+    holds(verdict(page), "4/16 = 25 %")
+
+
+def test_play_goes_to_the_end_where_motion_is_not_wanted(show, page):
+    page.emulate_media(reduced_motion="reduce")
+    shown = show(SchedulePlayer("gpipe", num_ranks=2, micro_batches=3))
+    press(shown, "To the end", "All is done after 12")
+    assert value(shown, "moment") == "12"
+
+
+def test_play_moves_and_pauses(show):
+    page = show(SchedulePlayer(moment=0))
+    press(page, "Play")
+    page.wait_for_function(
+        "document.querySelector('.lc [role=status]').textContent.startsWith('At 2')"
+    )
+    press(page, "Pause")
+    assert page.get_by_role("button", name="Play").is_visible()
+    assert page.locator(".lc-playing").count() == 0
+
+
+def test_chunks_belong_to_the_interleaved_schedule(show):
+    page = show(SchedulePlayer())
+    chunks = page.get_by_label("chunks v", exact=True)
+    assert not chunks.is_visible()
+    choose(page, "schedule", "interleaved")
+    assert chunks.is_visible()
+    holds(said(page), "At 5 of 28.5", "rank 0 F6.0")
+    holds(verdict(page), "(p − 1)/(v m) = 3/(2 · 8) = 18.8 %")
+    chunks.press("End")
+    holds(verdict(page), "3/(4 · 8) = 9.38 %", "each for one chunk")
+
+
+def test_the_rule_is_said_and_can_be_met(show):
+    page = show(SchedulePlayer("interleaved"))
+    nearest = page.get_by_role("button", name="Take the nearest m that is allowed")
+    assert not nearest.is_visible()
+    enter(page, "micro-batches m", "6", "multiple of p = 4", "Given: 6", "4 or 8")
+    assert verdict(page) == ""
+    holds(page.locator(".lc-stage svg").first.text_content(), "no schedule")
+    assert table(page, "The four schedules")[2][1] == "not allowed"
+    by_key(page, "Step")
+    nearest.press("Enter")
+    assert value(page, "micro-batches m") == "8"
+    holds(said(page), "of 28.5 units")
+    assert not nearest.is_visible()
+    enter(page, "ranks p", "7")
+    enter(page, "micro-batches m", "16")
+    nearest.press("Enter")  # 21 is more than the slider has
+    assert value(page, "micro-batches m") == "14"
+
+
+def test_fewer_micro_batches_than_ranks_are_drawn_and_judged(show):
+    page = show(SchedulePlayer("gpipe", micro_batches=1))
+    holds(verdict(page), "waits 9", "9/3 = 300 %", "m of p or more", "4 ranks")
+    choose(page, "schedule", "zero_bubble")
+    assert simulate(zero_bubble(4, 1)).bubble == Fraction(2)
+    holds(verdict(page), "= 200 % of its work", "(2 (p − 1) − (m − 1))/(3 m) = 6/(3 · 1) = 200 %")

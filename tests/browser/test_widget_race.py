@@ -2,13 +2,16 @@
 
 import itertools
 import math
+import re
 
 import pytest
 import torch
 
 from llmcourse import optim
 from llmcourse.course.widgets.race import DECAYS, SURFACES, OptimizerRace
-from tests.browser.kit import enter, noted, pictured, said, table, value
+from tests.browser.hands import choose, enter, keys, press, to_the_end
+from tests.browser.kit import holds, pictured, said, table, value
+from tests.browser.twins import each
 
 KINDS = ("sgd", "momentum", "rmsprop", "adam")
 BASE = {
@@ -69,15 +72,12 @@ def walked(kind, rate, settings, steps):
     return points
 
 
-# --- the arithmetic
-
-
 def test_heights_and_slopes_are_those_of_autograd(arithmetic):
-    settings = [
-        BASE | {"surface": surface, "angle": angle, "stretch": stretch}
-        for surface, angle, stretch in itertools.product(SURFACES, (0, 30, 77), (1, 50))
+    grid = itertools.product(SURFACES, (0, 30, 77), (1, 50), PLACES)
+    given = [
+        [BASE | {"surface": surface, "angle": angle, "stretch": stretch}, *place]
+        for surface, angle, stretch, place in grid
     ]
-    given = [[one, *place] for one in settings for place in PLACES]
     heights = arithmetic(OptimizerRace, "height", given)
     slopes = arithmetic(OptimizerRace, "slope", given)
     for (one, *place), got, slope in zip(given, heights, slopes, strict=True):
@@ -97,18 +97,14 @@ def grid():
 
 
 def test_walks_as_the_optimizers_of_the_package(arithmetic):
-    given = list(grid())
     gone = 0
-    for case, got in zip(given, arithmetic(OptimizerRace, "walk", given), strict=True):
+    for case, got in each(arithmetic, OptimizerRace, "walk", grid()):
         expected = walked(*case)
         assert len(got) == len(expected)
         gone += len(got) <= case[-1]
-        torch.testing.assert_close(
-            torch.tensor(got, dtype=torch.float64),
-            torch.tensor(expected, dtype=torch.float64),
-            rtol=1e-8,  # rounding grows along a path that runs away or swings
-            atol=1e-10,
-        )
+        near = {"rtol": 1e-8, "atol": 1e-10}  # rounding grows along a path that runs away or swings
+        ours, right = (torch.tensor(path, dtype=torch.float64) for path in (got, expected))
+        torch.testing.assert_close(ours, right, **near)
     assert gone > 0  # a path that runs away ends at the same step
 
 
@@ -125,14 +121,9 @@ def test_turning_the_bowl_turns_sgd_and_momentum_but_not_adam(arithmetic):
 
 
 def test_contours_are_of_one_height(arithmetic):
-    given = [
-        [BASE | {"surface": surface, "angle": 30}, level]
-        for surface in SURFACES
-        for level in (0.05, 6, 70)
-    ]
-    for (one, level), points in zip(
-        given, arithmetic(OptimizerRace, "contour", given), strict=True
-    ):
+    surfaces = [BASE | {"surface": surface, "angle": 30} for surface in SURFACES]
+    given = itertools.product(surfaces, (0.05, 6, 70))
+    for (one, level), points in each(arithmetic, OptimizerRace, "contour", given):
         if one["surface"] != "valley" or level < 1:
             assert points[0] == pytest.approx(points[-1], abs=1e-6)
         heights = [height(one, point) for point in points]
@@ -140,12 +131,8 @@ def test_contours_are_of_one_height(arithmetic):
 
 
 def test_arrival_is_the_first_step_after_which_none_is_outside(arithmetic):
-    paths = [
-        [[2, 0], [0.05, 0], [0.5, 0], [0.09, 0], [0, 0.1]],
-        [[2, 0], [0.05, 0], [0.5, 0]],
-        [[0, 0]],
-        [[0.08, 0.08]],
-    ]
+    back_out = [[2, 0], [0.05, 0], [0.5, 0]]
+    paths = [[*back_out, [0.09, 0], [0, 0.1]], back_out, [[0, 0]], [[0.08, 0.08]]]
     got = arithmetic(OptimizerRace, "arrival", [[BASE, path] for path in paths])
     assert got == [3, None, 0, None]
 
@@ -155,33 +142,24 @@ def test_the_best_rate_is_best_of_all(arithmetic, surface):
     settings = BASE | {"surface": surface}
     (best,) = arithmetic(OptimizerRace, "bestRate", [["momentum", settings, 120]])
     lowest = [1, 0.5] if surface == "valley" else [0, 0]
-
     rates = [k * 10**-p for p in (4, 3, 2, 1) for k in (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8)]
-    paths = arithmetic(OptimizerRace, "walk", [["momentum", r, settings, 120] for r in rates])
     times = {}
-    for rate, path in zip(rates, paths, strict=True):
+    cases = [["momentum", rate, settings, 120] for rate in rates]
+    for (_, rate, *_), path in each(arithmetic, OptimizerRace, "walk", cases):
         outside = [i for i, point in enumerate(path) if math.dist(point, lowest) > 0.1]
         there = outside[-1] + 1
         times[round(rate, 6)] = there if there < len(path) else math.inf
     assert times[best] == min(times.values()) < math.inf
 
 
-# --- the page
-
-
 def test_the_race_upright(show):
-    page = show(OptimizerRace())
-    assert said(page).startswith("All start at the cross.")
-    page.get_by_role("button", name="Step").click()
-    assert said(page).startswith("After 1 step: ")
-    page.get_by_role("slider", name="steps taken").press("ArrowRight")
-    assert said(page).startswith("After 2 steps: ")
+    page = show(OptimizerRace(), says=["All start"])
+    press(page, "Step", "After 1 step: ")
+    keys(page, "steps taken", "ArrowRight", "After 2 steps: ")
     enter(page, "steps taken", "100")
-    assert (
-        "momentum arrived at step 44, Adam arrived at step 52, RMSProp arrived at step 75, SGD"
-        in (said(page))
-    )
-    assert "2 / 50 = 0.04" in said(page)
+    arrived = re.findall(r"(\w+) arrived at step (\d+)", said(page))
+    assert arrived[:3] == [("momentum", "44"), ("Adam", "52"), ("RMSProp", "75")]
+    holds(said(page), "SGD", "2 / 50 = 0.04")
     board = table(page, "Who has arrived")
     assert [row[:4] for row in board] == [
         ["SGD", "0.03", "99", "4"],
@@ -192,20 +170,18 @@ def test_the_race_upright(show):
     assert table(page, "Where each one is")[-1][0] == "100"
     end = walked("sgd", 0.03, BASE, 100)[-1]
     assert float(board[0][4]) == pytest.approx(math.hypot(*end), rel=1e-3)
+    to_the_end(page, "After 99 steps: ")  # when all have arrived
+    press(page, "Reset", "All start")
 
 
 def test_turned_by_45_degrees(show):
     page = show(OptimizerRace(steps=250))
     hidden = page.get_by_label("turned by, degrees", exact=True)
     assert not hidden.is_visible()
-    page.get_by_label("surface", exact=True).select_option("rotated bowl")
-    assert said(page).startswith("All start")  # another surface is another race
+    choose(page, "surface", "rotated bowl", "All start")  # another surface is another race
     enter(page, "steps taken", "250")
-    assert "SGD and momentum see only the slope: turning changes nothing." in said(page)
-    told = (
-        "RMSProp arrives at step 178 (upright: at 75) and Adam arrives at step 109 (upright: at 52)"
-    )
-    assert told in said(page)
+    holds(said(page), "turning changes nothing", "RMSProp arrives at step 178 (upright: at 75)")
+    holds(said(page), "Adam arrives at step 109 (upright: at 52)")
     assert hidden.is_visible()
     enter(page, "turned by, degrees", "0")
     assert "upright" not in said(page)
@@ -213,41 +189,39 @@ def test_turned_by_45_degrees(show):
 
 def test_best_rates_are_taken(show):
     page = show(OptimizerRace(surface="valley", steps=300, rmsprop=False, sgd=False))
-    assert "The steep walls limit the rate" in said(page)
+    holds(said(page), "limit the rate")
     page.get_by_role("button", name="best rate").press("Enter")
-    assert "momentum arrived at step 60, Adam arrived at step 69" in said(page)
+    holds(said(page), "momentum arrived at step 60", "Adam arrived at step 69")
     assert value(page, "rate of Adam") == "0.5"
 
 
 def test_what_runs_away_is_said_to(show):
     page = show(OptimizerRace(steps=300))
     enter(page, "rate of SGD", "0.05")
-    assert "SGD has run away" in said(page)
-    assert "SGD has run away" in pictured(page)
-    assert "SGD runs away" in pictured(page, 1)
+    for text in (said(page), pictured(page)):
+        holds(text, "SGD has run away")
+    holds(pictured(page, 1), "SGD runs away")
     assert table(page, "Who has arrived")[0][2] == "ran away"
 
 
 def test_decay_pulls_adam_off_the_lowest_point_of_the_valley(show):
     page = show(OptimizerRace(surface="valley", steps=300, adam_rate=0.2, decay=1))
-    assert "AdamW is 0." in said(page)
+    holds(said(page), "AdamW is 0.")
     page.locator("summary", has_text="Start, memory").click()
-    page.get_by_label("the decay is", exact=True).select_option(DECAYS[1])
+    choose(page, "the decay is", DECAYS[1])
     assert "AdamW" not in said(page)
-    assert "Adam is 0." in said(page)
+    holds(said(page), "Adam is 0.")
 
 
 def test_toggles_by_keyboard_and_nobody_races(show):
     page = show(OptimizerRace(steps=5, momentum=False, rmsprop=False, adam=False))
     assert "momentum" not in pictured(page)
-    box = page.get_by_label("momentum", exact=True)
-    box.focus()
-    page.keyboard.press("Space")
-    assert "momentum at" in pictured(page)
+    keys(page, "momentum", "Space")
+    holds(pictured(page), "momentum at")
     for name in ("SGD", "momentum"):
         page.get_by_label(name, exact=True).uncheck()
-    assert said(page) == "Nobody races: tick an optimizer."
-    assert pictured(page).endswith("nobody races")
+    for text in (said(page).lower(), pictured(page)):
+        holds(text, "nobody races")
 
 
 def test_the_start_by_click_and_by_field(show):
@@ -258,23 +232,7 @@ def test_the_start_by_click_and_by_field(show):
     # x = 1, y = -2 in the picture: turned by 90 degrees, u = y and v = -x.
     stage.click(position={"x": 34 + size * 4 / 6, "y": 8 + size * 5 / 6})
     page.locator("summary", has_text="Start, memory").click()
-    values = [
-        page.get_by_label(f"{name}, number").input_value()
-        for name in ("start, along the flat direction", "start, along the steep one")
-    ]
-    assert [float(v) for v in values] == pytest.approx([-2, -1], abs=0.11)
-    assert said(page).startswith("All start")
-    enter(page, "start, along the flat direction", "9")
-    assert "2 is used" in noted(page)
-
-
-def test_play_ends_when_all_have_arrived(page, show):
-    page.emulate_media(reduced_motion="reduce")
-    show(OptimizerRace())
-    page.get_by_role("button", name="To the end").click()
-    assert said(page).startswith("After 99 steps: ")
-    page.get_by_role("button", name="Reset").click()
-    assert said(page).startswith("All start")
-
-
-# --- Python
+    fields = ("start, along the flat direction", "start, along the steep one")
+    assert [float(value(page, name)) for name in fields] == pytest.approx([-2, -1], abs=0.11)
+    holds(said(page), "All start")
+    enter(page, fields[0], "9", note=["2 is used"])

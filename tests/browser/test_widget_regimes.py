@@ -1,20 +1,18 @@
 """A widget of chapter 26: what it says of curves is computed from them, and every control obeys."""
 
 import itertools
-import math
 
 import numpy as np
 import pytest
-import traitlets
 from hypothesis import given
 from hypothesis import strategies as st
 
 from llmcourse.course.widgets.regimes import RateRegimes
-from tests.browser.kit import choose, enter, noted, pictured, said, table
+from tests.browser.hands import by_key, choose, drag, enter, keys, press
+from tests.browser.kit import holds, pictured, said, table
 from tests.browser.references import features, trailing_mean
 from tests.browser.registry import rate_runs
-
-# --- the Python side
+from tests.browser.twins import each
 
 
 @given(values=st.lists(st.floats(-100, 100), min_size=1, max_size=30), window=st.integers(1, 12))
@@ -36,27 +34,19 @@ def test_features_by_hand():
     assert broken == (5.0, 2.75, 0.5, 2.5, 60, 0.5, 80, None)
 
 
-# --- the shipped arithmetic, in Chromium
-
-
 def test_trailing_means_are_those_of_python(arithmetic):
     lists = [run["train"] for run in RateRegimes(rate_runs()).runs]
-    grid = [[values, window] for values in lists for window in (1, 2, 7, 100)]
-    for (values, window), found in zip(
-        grid, arithmetic(RateRegimes, "trailingMean", grid), strict=True
-    ):
+    grid = itertools.product(lists, (1, 2, 7, 100))
+    for (values, window), found in each(arithmetic, RateRegimes, "trailingMean", grid):
         expected = trailing_mean(values, window)
         assert [x is None for x in found] == [x is None for x in expected]
-        assert [x for x in found if x is not None] == pytest.approx(
-            [x for x in expected if x is not None], rel=1e-12
-        )
+        known = [[x for x in means if x is not None] for means in (found, expected)]
+        assert known[0] == pytest.approx(known[1], rel=1e-12)
 
 
 def test_features_are_those_of_python(arithmetic):
-    runs = [*RateRegimes(rate_runs()).runs, *RateRegimes(rate_runs(3)).runs]
-    for run, found in zip(
-        runs, arithmetic(RateRegimes, "features", [[run] for run in runs]), strict=True
-    ):
+    runs = [[run] for points in (60, 3) for run in RateRegimes(rate_runs(points)).runs]
+    for (run,), found in each(arithmetic, RateRegimes, "features", runs):
         expected = features(run)._asdict()
         nothing = [name for name, one in expected.items() if one is None]
         assert [name for name, one in found.items() if one is None] == nothing
@@ -72,22 +62,17 @@ def test_a_deal_is_an_order_and_deals_differ(arithmetic):
     assert max(counts) < 25
 
 
-# --- the page
-
-
 def test_all_curves_are_read_at_a_step(show):
     made = RateRegimes(rate_runs())
-    page = show(made)
-    assert "Lowest at the end: good, rate 0.003." in said(page)
+    page = show(made, says=["Lowest at the end: good, rate 0.003"])
     enter(page, "at step", "150")
     place = made.runs[1]["steps"].index(150)
     train, validation = made.runs[1]["train"][place], made.runs[1]["validation"][place]
-    assert f"good {train:.2f} (validation {validation:.2f})" in said(page)
-    page.get_by_label("at step", exact=True).press("End")
-    assert "At step 295: " in said(page)
-    assert "diverging not finite" in said(page)
-    enter(page, "at step", "1000")
-    assert "1,000 is not possible (from 0 to 295, whole); 295 is used." in (noted(page))
+    holds(said(page), f"good {train:.2f} (validation {validation:.2f})")
+    keys(page, "at step", "End", "At step 295: ", "diverging not finite")
+    enter(page, "at step", "1000", note=["1,000 is not possible", "from 0 to 295", "295 is used"])
+    drag(page, page.locator(".lc-stage svg"), (40, 100))  # the mark follows the mouse
+    holds(said(page), "At step 0: ")
 
 
 def test_one_curve_is_told_in_words(show):
@@ -96,50 +81,38 @@ def test_one_curve_is_told_in_words(show):
     choose(page, "show", "A")
     fall = features(made.runs[0]).late_fall
     assert 0.1 < fall < 0.3
-    assert f"it still falls at its end, by {fall:.2f} over the last fifth" in said(page)
-    choose(page, "show", "B")
-    assert "no other ends lower" in said(page)
+    holds(said(page), "still falls", f"by {fall:.2f} over the last fifth")
+    choose(page, "show", "B", "no other ends lower")
     assert page.locator(".lc-stage svg g[opacity='0.25']").count() == 3
-    choose(page, "show", "C")
-    assert "its largest rise above its own lowest point is 0." in said(page)
-    choose(page, "show", "D")
-    assert "not finite from step 180 on" in said(page)
+    choose(page, "show", "C", "largest rise", "lowest point is 0.")
+    choose(page, "show", "D", "not finite from step 180")
 
 
 def test_solid_is_training_and_dashed_is_validation(show):
     page = show(RateRegimes(rate_runs()))
     dashed = page.locator(".lc-stage svg polyline[stroke-dasharray='6 4']")
+    solid = page.locator(".lc-stage svg polyline[stroke-width='2']")
+    before = solid.first.get_attribute("points")
+    for points in ("10", "1"):  # a mean smooths
+        enter(page, "points in a mean", points)
+        assert (solid.first.get_attribute("points") == before) == (points == "1")
     assert dashed.count() == 4
     page.get_by_label("validation, dashed").uncheck()
     assert dashed.count() == 0
     page.get_by_label("training, solid").uncheck()
-    assert page.locator(".lc-stage svg polyline[stroke-width='2']").count() == 0
-    page.get_by_label("validation, dashed").focus()
-    page.keyboard.press("Space")
+    assert solid.count() == 0
+    keys(page, "validation, dashed", "Space")
     assert dashed.count() == 4
-
-
-def test_the_height_can_hold_the_highest_loss(show):
-    page = show(RateRegimes(rate_runs()))
     mark = page.locator(".lc-stage svg text", has_text="▲ up to 17")
+    page.get_by_label("training, solid").check()
     assert mark.count() == 1
     page.get_by_label("up to the highest loss").check()
     assert mark.count() == 0
 
 
-def test_the_mark_follows_the_mouse(show):
+def test_names_are_hidden_and_guessed_and_another_deal_forgets_the_guesses(show):
     page = show(RateRegimes(rate_runs()))
-    box = page.locator(".lc-stage svg").bounding_box()
-    page.mouse.click(box["x"] + 40, box["y"] + 100)
-    assert "At step 0: " in said(page)
-
-
-def test_names_are_hidden_and_guessed(show):
-    page = show(RateRegimes(rate_runs()))
-    box = page.get_by_label("hide the names and guess")
-    box.focus()
-    page.keyboard.press("Space")
-    assert "0 of 4 right so far" in said(page)
+    keys(page, "hide the names and guess", "Space", "0 of 4 right")
     shown = page.locator(".lc-stages").inner_text() + said(page) + pictured(page)
     shown = shown.replace("too low\ngood\ntoo high but going\ndiverging", "")
     for name in ("too low", "too high", "diverging", "0.003"):
@@ -148,73 +121,22 @@ def test_names_are_hidden_and_guessed(show):
     assert [row[:2] for row in rows] == [[letter, "?"] for letter in "ABCD"]
     broken = next(row[0] for row in rows if row[7] != "yes")
     choose(page, f"curve {broken} is", "good")
-    assert "✗ no. Look again: " in page.locator(".rr-key").inner_text()
-    assert "0 of 4 right" in said(page)
+    holds(page.locator(".rr-key").inner_text(), "✗ no")
+    holds(said(page), "0 of 4 right")
     choose(page, f"curve {broken} is", "diverging")
-    assert "✓ right, rate 1: " in page.locator(".rr-key").inner_text()
-    assert "1 of 4 right" in said(page)
+    holds(page.locator(".rr-key").inner_text(), "✓ right, rate 1: ")
+    holds(said(page), "1 of 4 right")
     # Ends tell the others apart: lowest, between, highest.
     ends = sorted((float(row[3]), row[0]) for row in rows if row[0] != broken)
     for (_, letter), name in zip(ends, ("good", "too high but going", "too low"), strict=True):
         choose(page, f"curve {letter} is", name)
-    assert "All 4 right." in said(page)
-
-
-def test_another_deal_forgets_the_guesses(show):
-    page = show(RateRegimes(rate_runs(), quiz=True))
+    holds(said(page), "All 4 right")
     choose(page, "curve A is", "good")
     before = pictured(page)
-    page.get_by_role("button", name="Deal again").press("Enter")
+    by_key(page, "Deal again")
     assert page.get_by_label("curve A is").input_value() == ""
-    for _ in range(3):
-        page.get_by_role("button", name="Deal again").click()
+    press(page, "Deal again", times=3)
     assert pictured(page) != before
     page.get_by_label("hide the names and guess").uncheck()
     assert not page.get_by_role("button", name="Deal again").is_visible()
-    assert "A, too low" in pictured(page)
-
-
-def test_a_mean_smooths(show):
-    page = show(RateRegimes(rate_runs()))
-    line = page.locator(".lc-stage svg polyline[stroke-width='2']").first
-    before = line.get_attribute("points")
-    enter(page, "points in a mean", "10")
-    assert line.get_attribute("points") != before
-    enter(page, "points in a mean", "1")
-    assert line.get_attribute("points") == before
-
-
-# --- Python
-
-
-def test_runs_that_do_not_fit_are_refused():
-    runs = rate_runs()
-    with pytest.raises(ValueError, match="give 2 to 6 runs, not 1"):
-        RateRegimes(runs[:1])
-    with pytest.raises(ValueError, match="a name of its own"):
-        RateRegimes([runs[0], runs[0]])
-    changes = [
-        ({"rate": 0}, "a rate above 0"),
-        ({"name": ""}, "needs a name"),
-        ({"steps": runs[0]["steps"][::-1]}, "steps must increase"),
-        ({"train": [1.0]}, "60 steps, 1 losses of training"),
-        ({"validation": [1.0]}, "60 steps, 60 losses of training and 1 of validation"),
-        ({"train": [math.nan] * 60}, "the first loss of training must be finite"),
-    ]
-    for change, match in changes:
-        with pytest.raises(ValueError, match=match):
-            RateRegimes([runs[0], runs[1] | change])
-    with pytest.raises(ValueError, match="keep every n-th"):
-        RateRegimes(rate_runs(501))
-    del runs[0]["train"]
-    with pytest.raises(ValueError, match=r"a run has no \['train'\]"):
-        RateRegimes(runs)
-
-
-def test_state_is_checked():
-    made = RateRegimes(rate_runs())
-    made.step = 9_999
-    assert made.step == 295
-    assert "(from 0 to 295, whole); 295 is used" in made.note
-    with pytest.raises(traitlets.TraitError, match="curve must be one of"):
-        made.curve = "E"
+    holds(pictured(page), "A, too low")

@@ -12,10 +12,13 @@ import torch
 from llmcourse.course.widgets.ring import RingStepper
 from llmcourse.parallel import collectives
 from llmcourse.parallel.world import Axis
-from tests.browser.kit import enter, noted, pictured, said, table, value
+from tests.browser.hands import by_key, choose, enter, keys, press
+from tests.browser.kit import holds, pictured, said, table, value
+from tests.browser.twins import agrees, each
 
 ALGORITHMS = ("ring", "tree", "naive")
 CASES = list(itertools.product(ALGORITHMS, range(2, 9)))
+ENDED = [[algorithm, n, 2 * n] for algorithm, n in CASES]
 
 
 class Threads:
@@ -77,9 +80,6 @@ def members(parts):
     return {parts} if isinstance(parts, int) else members(parts[0]) | members(parts[1])
 
 
-# --- the page sends what the package sends
-
-
 def test_every_message_and_every_sum_in_it_is_the_packages(arithmetic):
     """Rank r has the number 2^r everywhere: what a message holds tells whose numbers are in it."""
     schedules = arithmetic(RingStepper, "schedule", [list(case) for case in CASES])
@@ -101,11 +101,8 @@ def test_every_message_and_every_sum_in_it_is_the_packages(arithmetic):
 
 def test_the_chunks_of_the_ring_are_the_packages(arithmetic):
     """Entry c of every rank is 10^c: what a message holds tells which chunk it is."""
-    for n, schedule in zip(
-        range(2, 9),
-        arithmetic(RingStepper, "schedule", [["ring", n] for n in range(2, 9)]),
-        strict=True,
-    ):
+    cases = [["ring", n] for n in range(2, 9)]
+    for (_, n), schedule in each(arithmetic, RingStepper, "schedule", cases):
         _, log = ran("ring", [10 ** torch.arange(n) for _ in range(n)])
         for rank, messages in enumerate(log):
             sent = [len(str(int(x[0]))) - 1 for _, x in messages]
@@ -114,9 +111,8 @@ def test_the_chunks_of_the_ring_are_the_packages(arithmetic):
 
 def test_the_order_of_addition_is_the_packages_to_the_last_bit(arithmetic):
     generator = torch.Generator().manual_seed(22)
-    given = [[algorithm, n, 2 * n] for algorithm, n in CASES]
     differs = 0
-    for (algorithm, n), held in zip(CASES, arithmetic(RingStepper, "holdings", given), strict=True):
+    for (algorithm, n, _), held in each(arithmetic, RingStepper, "holdings", ENDED):
         numbers = torch.randn(n, n, generator=generator) * 10.0 ** torch.arange(n).unsqueeze(1)
         results, _ = ran(algorithm, list(numbers))
         for rank, result in enumerate(results):
@@ -128,38 +124,29 @@ def test_the_order_of_addition_is_the_packages_to_the_last_bit(arithmetic):
 
 
 def test_bytes_sent_are_the_packages(arithmetic):
-    given = [[algorithm, n, 2 * n] for algorithm, n in CASES]
-    for (algorithm, n), shares in zip(CASES, arithmetic(RingStepper, "sent", given), strict=True):
+    for (algorithm, n, _), shares in each(arithmetic, RingStepper, "sent", ENDED):
         name, length = f"all_reduce_{algorithm}", 840 * n
-        assert [share * length for share in shares] == pytest.approx(
-            [collectives.sent_bytes(name, length, n, index=rank) for rank in range(n)], rel=1e-12
-        )
+        sent = [collectives.sent_bytes(name, length, n, index=rank) for rank in range(n)]
+        assert [share * length for share in shares] == pytest.approx(sent, rel=1e-12)
         mean = collectives.sent_bytes(name, length, n)
         assert sum(shares) * length / n == pytest.approx(mean, rel=1e-12)
 
 
 def test_seconds_are_the_packages(arithmetic):
+    def seconds(algorithm, size, n, latency, rate):
+        name = f"all_reduce_{algorithm}"
+        return collectives.seconds(name, size, n, latency_s=latency, bytes_per_s=rate)
+
+    sizes, latencies = (0, 1, 1_000, 1_048_576, 141_107_412_992), (0.0, 1e-7, 5e-6, 0.01)
     given = [
         [algorithm, size, n, latency, rate]
-        for algorithm, n in CASES
-        for size in (0, 1, 1_000, 1_048_576, 141_107_412_992)
-        for latency in (0.0, 1e-7, 5e-6, 0.01)
-        for rate in (1e4, 50e9)
+        for (algorithm, n), size, latency, rate in itertools.product(
+            CASES, sizes, latencies, (1e4, 50e9)
+        )
     ]
-    got = arithmetic(RingStepper, "seconds", given)
-    expected = [
-        collectives.seconds(f"all_reduce_{a}", size, n, latency_s=latency, bytes_per_s=rate)
-        for a, size, n, latency, rate in given
-    ]
-    assert got == pytest.approx(expected, rel=1e-12)
-
-
-def test_the_steps_are_those_that_seconds_counts(arithmetic):
-    for (algorithm, n), steps in zip(
-        CASES, arithmetic(RingStepper, "schedule", [list(case) for case in CASES]), strict=True
-    ):
-        name = f"all_reduce_{algorithm}"
-        assert len(steps) == collectives.seconds(name, 0, n, latency_s=1.0, bytes_per_s=1.0)
+    agrees(arithmetic, RingStepper, "seconds", given, seconds, rel=1e-12)
+    for (algorithm, n), steps in each(arithmetic, RingStepper, "schedule", CASES):
+        assert len(steps) == seconds(algorithm, 0, n, 1.0, 1.0)
 
 
 def test_the_crossover_is_where_tree_and_ring_take_the_same_time(arithmetic):
@@ -180,40 +167,26 @@ def test_the_crossover_is_where_tree_and_ring_take_the_same_time(arithmetic):
             assert difference(n, int(limit) - 1) < 0 < difference(n, int(limit) + 1)
 
 
-# --- the page
-
-
-def test_the_start_says_what_is_wanted(show):
-    page = show(RingStepper())
-    assert said(page).startswith("Every rank has numbers of its own. Wanted: their sum")
-    assert pictured(page).endswith("nothing was sent yet")
-    assert "Rank 0 has its own numbers alone." in said(page)
-
-
 def test_steps_forward_and_back(show):
     page = show(RingStepper(rank=1))
     step = page.get_by_role("button", name="Step", exact=True)
+    holds(said(page), "Wanted: their sum", "Rank 1 has its own numbers alone")
+    holds(pictured(page), "nothing was sent")
     step.press("Enter")
-    assert "Step 1 of 6, reduce-scatter" in said(page)
-    assert "rank 1 sends chunk 0 to rank 2" in pictured(page)
-    assert (
-        "Rank 1 sent chunk 0 to rank 2, and received chunk 3 from rank 0 and added it: 0 + 1"
-        in (said(page))
-    )
+    holds(said(page), "Step 1 of 6, reduce-scatter", "Rank 1 sent chunk 0 to rank 2")
+    holds(said(page), "received chunk 3 from rank 0", "added it: 0 + 1")
+    holds(pictured(page), "rank 1 sends chunk 0 to rank 2")
     step.click(click_count=2)
-    assert "reduce-scatter is done. Every rank has one finished sum" in said(page)
-    assert "It has the finished sum of 1 of 4 chunks." in said(page)
-    page.get_by_role("button", name="Back").press("Enter")
-    assert "Step 2 of 6, reduce-scatter" in said(page)
-    assert "have 3 of 4 parts" in said(page)
+    holds(said(page), "reduce-scatter is done", "the finished sum of 1 of 4 chunks")
+    by_key(page, "Back", "Step 2 of 6, reduce-scatter", "3 of 4 parts")
     step.click(click_count=2)
-    assert "Step 4 of 6, all-gather: finished sums go round; every rank has 2 of 4." in said(page)
+    holds(said(page), "Step 4 of 6, all-gather", "every rank has 2 of 4")
     step.click(click_count=2)
-    assert "Step 6 of 6: done. Every rank sent 2(n−1)/n = 1.5 × the tensor, 1.5 MB" in said(page)
-    assert pictured(page, 1).endswith("rank 0 1.5 ×, rank 1 1.5 ×, rank 2 1.5 ×, rank 3 1.5 ×")
+    holds(said(page), "Step 6 of 6: done", "2(n−1)/n = 1.5 ×", "1.5 MB")
+    holds(pictured(page, 1), *(f"rank {rank} 1.5 ×" for rank in range(4)))
     step.click()
     assert value(page, "steps done") == "0"
-    page.get_by_role("button", name="Back").click()
+    press(page, "Back")
     assert value(page, "steps done") == "0"
 
 
@@ -229,79 +202,44 @@ def test_the_table_has_whose_numbers_are_where(show):
 
 def test_tree_and_naive_send_the_whole_tensor(show):
     page = show(RingStepper(8, step=14))
-    choose = page.get_by_label("algorithm", exact=True)
-    choose.select_option("tree")
+    choose(page, "algorithm", "tree")
     assert value(page, "steps done") == "6"
-    assert "Ranks 0 and 4 each sent 3 × the tensor, 3 MB; the mean of all is 1.75 ×" in said(page)
-    choose.select_option("naive")
+    holds(said(page), "Ranks 0 and 4 each sent 3 ×", "3 MB", "is 1.75 ×")
+    choose(page, "algorithm", "naive")
     assert value(page, "steps done") == "14"
-    assert "Rank 0 sent 7 × the tensor" in said(page)
-    enter(page, "steps done", "1")
-    assert "One message of the whole tensor; ranks that wait: 6." in said(page)
-    assert pictured(page).endswith("rank 1 sends the whole tensor to rank 0")
-    choose.select_option("tree")
-    assert "4 messages at once, each of the whole tensor; ranks that wait: 0." in said(page)
+    holds(said(page), "Rank 0 sent 7 ×")
+    enter(page, "steps done", "1", "One message of the whole tensor", "that wait: 6")
+    holds(pictured(page), "rank 1 sends the whole tensor to rank 0")
+    choose(page, "algorithm", "tree", "4 messages at once", "the whole tensor", "that wait: 0")
     assert table(page, "What every rank has")[6] == ["rank 6", "6 + 7"]
-
-
-def test_a_tree_of_eight_adds_in_pairs(show):
-    page = show(RingStepper(8, "tree", step=3))
+    enter(page, "steps done", "3")  # it adds in pairs
     whole = "0 + 1 + (2 + 3) + (4 + 5 + (6 + 7))"
     assert table(page, "What every rank has")[0] == ["rank 0", whole]
 
 
-def test_the_cost_follows_its_fields(show):
+def test_sliders_end_with_the_ranks_and_the_cost_follows_its_fields(show):
     page = show(RingStepper())
-    price = page.locator(".lc-stages > p").last
-    assert "1 MB over 4 ranks takes 60 µs; fastest is the ring." in price.text_content()
-    assert "Below 200 kB the tree is faster" in price.text_content()
-    enter(page, "tensor, MB", "0.1")
-    assert "fastest is the tree" in price.text_content()
-    enter(page, "latency of a message, µs", "1")
-    assert "fastest is the ring" in price.text_content()
-    enter(page, "bandwidth of a link, GB/s", "500")
-    assert "Below 400 kB the tree is faster" in price.text_content()
-    assert pictured(page, 2).endswith("at 100 kB ring 6.3 µs, tree 4.8 µs, naive 7.2 µs")
-    enter(page, "ranks n", "3")
-    assert "With 3 ranks the ring is never slower than the tree" in price.text_content()
-    rows = table(page, "Steps, bytes and seconds")
-    assert rows[2][:3] == ["naive: all to rank 0", "4", "2 ×, 200 kB"]
-
-
-def test_the_end_of_the_sliders_follows_the_algorithm(show):
-    page = show(RingStepper())
-    enter(page, "steps done", "9")
-    assert "9 is not possible (from 0 to 6, whole); 6 is used" in noted(page)
-    enter(page, "ranks n", "2")
-    assert value(page, "steps done") == "2"
-    enter(page, "rank in words", "3")
-    assert "1 is used" in noted(page)
-    enter(page, "ranks n", "99")
-    assert "8 is used" in noted(page)
-
-
-def test_a_press_on_a_row_chooses_its_rank(show):
-    page = show(RingStepper())
-    picture = page.locator(".lc-stage svg").first
-    row = picture.get_by_text("rank 2", exact=True).bounding_box()
+    row = page.locator(".lc-stage svg").first.get_by_text("rank 2", exact=True).bounding_box()
     page.mouse.click(row["x"] + 150, row["y"] + 8)
     assert value(page, "rank in words") == "2"
-    slider = page.get_by_label("rank in words", exact=True)
-    slider.press("ArrowRight")
-    assert "Rank 3" in said(page)
-
-
-def test_reduced_motion_goes_to_the_end(show, page):
-    page.emulate_media(reduced_motion="reduce")
-    show(RingStepper(5))
-    page.get_by_role("button", name="To the end").click()
-    assert "Step 8 of 8: done" in said(page)
-
-
-def test_it_plays_and_pauses(show):
-    page = show(RingStepper())
-    page.get_by_role("button", name="Play").click()
-    page.wait_for_function("document.querySelector('[role=status]').textContent.includes('Step 1')")
-    page.get_by_role("button", name="Pause").click()
-    page.get_by_role("button", name="Reset").click()
-    assert "Wanted" in said(page)
+    keys(page, "rank in words", "ArrowRight", "Rank 3")
+    enter(page, "steps done", "9", note=["9 is not possible", "from 0 to 6", "6 is used"])
+    enter(page, "ranks n", "2")
+    assert value(page, "steps done") == "2"
+    enter(page, "rank in words", "3", note=["1 is used"])
+    enter(page, "ranks n", "99", note=["8 is used"])
+    enter(page, "ranks n", "4")
+    price = page.locator(".lc-stages > p").last
+    holds(price.text_content(), "1 MB over 4 ranks takes 60 µs", "fastest is the ring")
+    holds(price.text_content(), "Below 200 kB the tree")
+    enter(page, "tensor, MB", "0.1")
+    holds(price.text_content(), "fastest is the tree")
+    enter(page, "latency of a message, µs", "1")
+    holds(price.text_content(), "fastest is the ring")
+    enter(page, "bandwidth of a link, GB/s", "500")
+    holds(price.text_content(), "Below 400 kB the tree")
+    holds(pictured(page, 2), "at 100 kB ring 6.3 µs, tree 4.8 µs, naive 7.2 µs")
+    enter(page, "ranks n", "3")
+    holds(price.text_content(), "With 3 ranks", "never slower")
+    rows = table(page, "Steps, bytes and seconds")
+    assert rows[2][:3] == ["naive: all to rank 0", "4", "2 ×, 200 kB"]

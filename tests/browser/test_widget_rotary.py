@@ -7,7 +7,8 @@ import torch
 
 from llmcourse.course.widgets.rotary import RotaryClocks
 from llmcourse.model import attention
-from tests.browser.kit import enter, noted, said, value
+from tests.browser.hands import by_key, enter, keys, press
+from tests.browser.kit import holds, said, table, value
 
 SHAPES = [(2, 10_000.0), (16, 10_000.0), (16, 500_000.0), (24, 37.5), (128, 500_000.0)]
 PAIRS = [(0, 0), (7, 7), (12, 4), (4, 12), (63, 0), (1_000, 937), (8_191, 1), (8_191, 8_190)]
@@ -105,72 +106,50 @@ def apart(page):
 
 def test_play_turns_every_hand_and_no_angle_between(show):
     page = show(RotaryClocks())
-    assert "Query at 12, key at 4: distance 8. Two equal vectors score 4.7 of at most 8" in said(
-        page
-    )
-    assert "3 of 8 pairs turn full circle within 64 tokens" in said(page)
+    holds(said(page), "Query at 12, key at 4: distance 8", "score 4.7 of at most 8", "3 of 8 pairs")
     before, score = apart(page), page.get_by_role("img").last.get_attribute("aria-label")
     hands = page.locator(".lc-stage").first.inner_html()
     assert before[:3] == ["98° apart", "145° apart", "46° apart"]
-    page.get_by_role("button", name="Step").click()
-    assert "Query at 13, key at 5: distance 8. Two equal vectors score 4.7 " in said(page)
+    press(page, "Step", "Query at 13, key at 5: distance 8", "score 4.7 ")
     assert apart(page) == before
     assert page.get_by_role("img").last.get_attribute("aria-label") == score
     assert page.locator(".lc-stage").first.inner_html() != hands
     page.emulate_media(reduced_motion="reduce")
-    page.get_by_role("button", name="Reset").click()
-    assert "Query at 8, key at 0" in said(page)
-    page.get_by_role("button", name="To the end").click()
-    assert "Query at 63, key at 55: distance 8. Two equal vectors score 4.7 " in said(page)
+    press(page, "Reset", "Query at 8, key at 0")
+    press(page, "To the end", "Query at 63, key at 55: distance 8", "score 4.7 ")
     assert apart(page) == before
-    page.get_by_role("button", name="Step").click()
-    assert "Query at 8, key at 0" in said(page)
+    press(page, "Step", "Query at 8, key at 0")
 
 
 def test_play_runs_and_pauses(show):
     page = show(RotaryClocks(length=8_192))
-    assert page.get_by_text("A step moves both by 128.").is_visible()
-    page.get_by_role("button", name="Play").click()
+    assert page.get_by_text("moves both by 128").is_visible()
+    press(page, "Play")
     page.wait_for_function(
         "/Query at 26[48]|Query at 3/.test(document.querySelector('.lc-status').textContent)"
     )
-    page.get_by_role("button", name="Pause").click()
-    assert "distance 8." in said(page)
-
-
-def test_where_both_fill_the_length_a_step_moves_nothing(show):
-    page = show(RotaryClocks(length=8, query=7, key=0))
-    page.get_by_role("button", name="Step").click()
-    assert "Query at 7, key at 0" in said(page)
+    press(page, "Pause", "distance 8.")
 
 
 def test_one_hand_moves_by_keys_and_the_angles_change(show):
     page = show(RotaryClocks())
-    page.get_by_role("slider", name="query position i").press("ArrowRight")
-    assert "Query at 13, key at 4: distance 9." in said(page)
+    keys(page, "query position i", "ArrowRight", "Query at 13, key at 4: distance 9")
     assert apart(page)[0] == "156° apart"
-    assert "pair 0 156° apart" in page.get_by_role("img").first.get_attribute("aria-label")
-    assert "at distance 9 " in page.get_by_role("img").last.get_attribute("aria-label")
-    enter(page, "key position j", "20")
-    assert "distance -7. The key comes after the query: a causal model" in said(page)
+    labels = [one.get_attribute("aria-label") for one in page.get_by_role("img").all()]
+    holds(labels[0], "pair 0 156° apart")
+    holds(labels[-1], "at distance 9 ")
+    enter(page, "key position j", "20", "distance -7", "after the query")
+    enter(page, "head size K", "15", used="16", note=["must be even", "16 is used in place of 15"])
 
 
-def test_a_larger_base_slows_the_slow_clocks(show):
-    page = show(RotaryClocks(128, length=8_192))
-    assert "50 of 64 pairs turn full circle within 8,192 tokens" in said(page)
-    page.get_by_role("button", name="500,000 (Llama 3)").press("Enter")
-    assert "35 of 64 pairs turn full circle" in said(page)
+def test_a_larger_base_slows_the_slow_clocks_and_sixteen_are_shown_at_a_time(show):
+    page = show(RotaryClocks(128, length=8_192), says=["50 of 64 pairs", "8,192 tokens"])
+    by_key(page, "500,000 (Llama 3)", "35 of 64 pairs")
     assert value(page, "base θ") == "500000"
     pressed = page.locator("button[aria-pressed=true]").all_text_contents()
     assert pressed == ["500,000 (Llama 3)"]
-    page.locator(".lc-table > summary").click()
-    assert page.locator("tbody tr").count() == 64
-    cells = page.locator("tbody tr").last.locator("th, td").all_text_contents()
-    assert [cells[0], cells[3]] == ["63", "no"]
-
-
-def test_sixteen_clocks_at_a_time(show):
-    page = show(RotaryClocks(128))
+    rows = table(page)
+    assert (len(rows), rows[-1][0], rows[-1][3]) == (64, "63", "no")
     assert len(apart(page)) == 16
     enter(page, "first pair shown", "30")
     assert page.get_by_text("pair 45", exact=True).is_visible()
@@ -179,36 +158,9 @@ def test_sixteen_clocks_at_a_time(show):
     assert not page.get_by_label("first pair shown, number").is_visible()
 
 
-@pytest.mark.parametrize(
-    ("field", "typed", "used", "said_so"),
-    [
-        (
-            "head size K",
-            "15",
-            "16",
-            "must be even, for pairs of channels: 16 is used in place of 15",
-        ),
-    ],
-)
-def test_an_impossible_number_is_clamped_and_said(show, field, typed, used, said_so):
-    page = show(RotaryClocks())
-    enter(page, field, typed)
-    assert value(page, field) == used
-    assert noted(page) != ""
-    if field != "length, tokens":  # there the positions that fell out are said
-        assert said_so in noted(page)
-
-
-def test_a_shorter_length_moves_the_positions_and_says_so(show):
+def test_a_shorter_length_moves_the_positions_and_where_both_fill_it_a_step_nothing(show):
     page = show(RotaryClocks(query=50, key=40))
-    enter(page, "length, tokens", "32")
-    assert "query position i is 31 in place of 50" in noted(page)
-    assert "key position j is 31 in place of 40" in noted(page)
-    assert "Query at 31, key at 31: distance 0. Two equal vectors score 8 of at most 8" in said(
-        page
-    )
-
-
-def test_an_odd_head_size_is_refused():
-    with pytest.raises(ValueError, match="head_size must be even, for pairs of channels, not 15"):
-        RotaryClocks(15)
+    enter(page, "length, tokens", "32", note=["i is 31 in place of 50", "j is 31 in place of 40"])
+    holds(said(page), "Query at 31, key at 31: distance 0", "score 8 of at most 8")
+    enter(page, "key position j", "0")
+    press(page, "Step", "Query at 31, key at 0")

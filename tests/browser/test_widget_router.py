@@ -1,14 +1,16 @@
 """The widget of chapter 14: the page routes as the package, and every control obeys."""
 
 import itertools
+import re
 
 import pytest
 import torch
-import traitlets
 
 from llmcourse.course.widgets.router import MOST_EXPERTS, WORDS, RouterBoard, tastes
 from llmcourse.model import moe
-from tests.browser.kit import enter, noted, pictured, said, table, value
+from tests.browser.hands import by_key, choose, enter, keys, press
+from tests.browser.kit import holds, noted, pictured, said, table, value
+from tests.browser.twins import agrees
 
 BIASES = [0.3, -0.1, 0.02, 0.0, -0.4, 0.25, 0.1, -0.05]
 CASES = [
@@ -45,9 +47,6 @@ def pages_routing(arithmetic):
         for logits, w in zip(scored, made, strict=True)
     ]
     return list(zip(made, arithmetic(RouterBoard, "routed", given), strict=True))
-
-
-# --- the arithmetic
 
 
 def test_experts_weights_and_probabilities_are_the_packages(pages_routing):
@@ -89,90 +88,63 @@ def test_who_is_taken_and_who_is_dropped_is_the_packages(pages_routing, arithmet
 
 
 def test_the_capacity_counts_decimals_as_the_package(arithmetic):
-    cases = [
-        [percent / 100, num_tokens, k, experts]
-        for percent in range(5, 805, 5)
-        for num_tokens in (10, 24, 100)
-        for k in (1, 2, 3, 4)
-        for experts in range(2, 9)
-    ]
-    expected = [moe.capacity(n, k, e, capacity_factor=f) for f, n, k, e in cases]
-    assert arithmetic(RouterBoard, "capacityOf", cases) == expected
+    factors = [percent / 100 for percent in range(5, 805, 5)]
+    cases = list(itertools.product(factors, (10, 24, 100), (1, 2, 3, 4), range(2, 9)))
+    right = [moe.capacity(*sizes, capacity_factor=factor) for factor, *sizes in cases]
+    assert arithmetic(RouterBoard, "capacityOf", cases) == right
 
 
 def test_biases_move_as_the_packages(arithmetic):
-    counts = [[6] * 8, [24, 16, 8, 0, 0, 0, 0, 0], [3, 9, 4, 6, 6, 7, 5, 8], [7, 9, 8]]
-    given = [[BIASES, each, 0.02] for each in counts]
-    for (biases, each, rate), got in zip(
-        given, arithmetic(RouterBoard, "moved", given), strict=True
-    ):
+    def moved(biases, counts, rate):
         expected = torch.tensor(biases, dtype=torch.float64)
-        moe.update_bias(expected[: len(each)], torch.tensor(each), rate=rate)
-        assert got == pytest.approx(expected.tolist(), abs=1e-12)
+        moe.update_bias(expected[: len(counts)], torch.tensor(counts), rate=rate)
+        return expected.tolist()
+
+    counts = [[6] * 8, [24, 16, 8, 0, 0, 0, 0, 0], [3, 9, 4, 6, 6, 7, 5, 8], [7, 9, 8]]
+    cases = [[BIASES, each, 0.02] for each in counts]
+    agrees(arithmetic, RouterBoard, "moved", cases, moved, abs=1e-12)
 
 
-# --- the page
-
-
-def test_the_start_is_a_router_without_skew_and_without_limit(show):
+def test_the_sentence_follows_the_skew_and_a_press_on_a_word(show):
     page = show(RouterBoard())
-    assert said(page).startswith(
-        "24 tokens, 2 of 8 experts each: 48 rows, 6 for each expert on average. Expert 1 is wanted "
-        "by 7. Balance loss 1.01 (1 when all are equal, 4 at worst). No limit: nothing is dropped."
-    )
-    assert "Token 1, “the”, goes to expert" in said(page)
-    assert "expert 0 takes 6, expert 1 takes 7" in pictured(page)
+    holds(said(page), "24 tokens, 2 of 8 experts", "48 rows, 6 for each", "Expert 1 is wanted by 7")
+    holds(said(page), "loss 1.01", "4 at worst", "nothing is dropped", "Token 1, “the”, goes")
+    holds(pictured(page), "expert 0 takes 6, expert 1 takes 7")
+    keys(page, "skew of the router", "ArrowRight " * 20)
+    assert value(page, "skew of the router") == "0.2"
+    holds(said(page), f"Balance loss {balance_loss(RouterBoard(skew=0.2)):.2f}")
+    click_word(page, "barn")
+    assert value(page, "token in words") == str(WORDS.index("barn") + 1)
+    holds(said(page), "Token 15, “barn”")
+    click_word(page, "dog", 1)  # in an expert
+    holds(said(page), "Token 9, “dog”")
 
 
 def test_a_collapsed_router_drops_most(show):
-    made = RouterBoard(skew=1, capacity_factor=1)
-    page = show(made)
-    assert "Expert 0 is wanted by 24, and 6 experts by nobody. Balance loss 3.98" in said(page)
-    assert "Capacity 6 rows: 36 of 48 are dropped, 75 %; 18 tokens get no expert." in said(page)
-    assert "Of 48 places 12 are used, 25 %." in said(page)
-    assert pictured(page).endswith("expert 6 takes 0, expert 7 takes 0")
-    assert "expert 0 takes 6 and drops 18" in pictured(page)
-
-
-def test_the_skew_by_keyboard(show):
-    page = show(RouterBoard())
-    slider = page.get_by_role("slider", name="skew of the router")
-    slider.focus()
-    for _ in range(20):
-        page.keyboard.press("ArrowRight")
-    assert value(page, "skew of the router") == "0.2"
-    assert f"Balance loss {balance_loss(RouterBoard(skew=0.2)):.2f}" in said(page)
+    page = show(RouterBoard(skew=1, capacity_factor=1))
+    holds(said(page), "Expert 0 is wanted by 24", "6 experts by nobody", "Balance loss 3.98")
+    holds(said(page), "Capacity 6 rows: 36 of 48 are dropped, 75 %", "18 tokens get no expert")
+    holds(said(page), "Of 48 places 12 are used, 25 %")
+    holds(pictured(page), "expert 0 takes 6 and drops 18", "expert 6 takes 0, expert 7 takes 0")
 
 
 def test_tokens_leave_one_by_one(show):
     page = show(RouterBoard())
-    page.get_by_role("button", name="Reset").press("Enter")
+    by_key(page, "Reset")
     assert value(page, "tokens sent") == "0"
     assert pictured(page).endswith(": " + ", ".join(f"expert {e} takes 0" for e in range(8)))
     for _ in range(2):
-        page.get_by_role("button", name="Step").press("Enter")
+        by_key(page, "Step")
     assert value(page, "tokens sent") == value(page, "token in words") == "2"
-    assert "Token 2, “cat”" in said(page)
+    holds(said(page), "Token 2, “cat”")
     first = RouterBoard().routing().experts_NK[:2].flatten().bincount(minlength=8).tolist()
     assert pictured(page).endswith(", ".join(f"expert {e} takes {n}" for e, n in enumerate(first)))
-
-
-def test_play_goes_to_the_end_and_starts_anew(show):
-    page = show(RouterBoard(sent=22))
     page.emulate_media(reduced_motion="reduce")
-    page.get_by_role("button", name="Play").click()
+    press(page, "Reset")
+    page.get_by_role("button", name=re.compile("Play|To the end")).click()
     assert value(page, "tokens sent") == "24"
-    page.get_by_role("button", name="Step").click()
+    press(page, "Step")
     assert value(page, "tokens sent") == "0"
-
-
-def test_a_press_on_a_word_chooses_its_token(show):
-    page = show(RouterBoard())
-    click_word(page, "barn")
-    assert value(page, "token in words") == str(WORDS.index("barn") + 1)
-    assert "Token 15, “barn”" in said(page)
-    click_word(page, "dog", 1)  # in an expert
-    assert "Token 9, “dog”" in said(page)
 
 
 def test_the_tables_have_the_packages_numbers(show):
@@ -181,59 +153,45 @@ def test_the_tables_have_the_packages_numbers(show):
     routing, plan = made.routing(), made.plan()
     wanted = moe.count_choices(routing.experts_NK, 8).tolist()
     rows = table(page, "wanted, taken")
-    assert [int(row[1]) for row in rows] == wanted
-    assert [int(row[2]) for row in rows] == plan.counts_E.tolist()
+    assert [[int(row[1]), int(row[2])] for row in rows] == [
+        list(pair) for pair in zip(wanted, plan.counts_E.tolist(), strict=True)
+    ]
     assert [row[5].replace("−", "-") for row in rows] == [f"{b:.2f}" for b in BIASES]
     rows = table(page, "and weights")
-    assert [row[2] for row in rows] == [
-        ", ".join(map(str, experts)) for experts in routing.experts_NK.tolist()
-    ]
-    shown = [[float(w) for w in row[3].split(", ")] for row in rows]
-    torch.testing.assert_close(
-        torch.tensor(shown, dtype=torch.float64), routing.weights_NK, atol=5.1e-4, rtol=0
-    )
+    experts = [", ".join(map(str, row)) for row in routing.experts_NK.tolist()]
+    assert [row[2] for row in rows] == experts
+    shown = torch.tensor([[float(w) for w in row[3].split(", ")] for row in rows]).double()
+    torch.testing.assert_close(shown, routing.weights_NK, atol=5.1e-4, rtol=0)
     out = (plan.positions_NK == moe.DROPPED).any(-1).tolist()
     assert [row[4] != "none" for row in rows] == out
     assert 0 < sum(out) < 24
 
 
 def test_biases_balance_a_skewed_router(show):
-    page = show(RouterBoard(skew=0.2, scoring="sigmoid"))
-    assert "Expert 0 is wanted by 23" in said(page)
-    page.get_by_role("button", name="Move them 50 times").press("Enter")
+    page = show(RouterBoard(skew=0.2))
+    assert page.get_by_role("button", name="Move the biases").is_disabled()
+    choose(page, "scores by", "sigmoid", "Expert 0 is wanted by 23")
+    by_key(page, "Move them 50 times")
     biases, made = torch.zeros(8, dtype=torch.float64), RouterBoard(skew=0.2, scoring="sigmoid")
     for _ in range(50):
-        made.biases = biases.tolist()
         counts = moe.count_choices(made.routing().experts_NK, 8)
         moe.update_bias(biases, counts, rate=0.02)
-    made.biases = biases.tolist()
+        made.biases = biases.tolist()
     counts = moe.count_choices(made.routing().experts_NK, 8)
-    assert f"is wanted by {counts.max()}." in said(page)
+    holds(said(page), f"is wanted by {counts.max()}.")
     assert counts.max() < 10
-    page.get_by_role("button", name="Biases to 0").click()
-    assert "Expert 0 is wanted by 23" in said(page)
-    page.get_by_role("button", name="Move the biases").click()
+    press(page, "Biases to 0", "Expert 0 is wanted by 23")
+    press(page, "Move the biases")
     shown = [row[5].replace("−", "-") for row in table(page, "wanted, taken")]
     assert shown[::7] == ["-0.02", "0.02"]
-
-
-def test_the_buttons_of_the_bias_are_for_sigmoid(show):
-    page = show(RouterBoard())
-    assert page.get_by_role("button", name="Move the biases").is_disabled()
-    page.get_by_label("scores by", exact=True).select_option("sigmoid")
-    assert page.get_by_role("button", name="Move the biases").is_enabled()
 
 
 def test_no_more_choices_than_experts(show):
     page = show(RouterBoard(experts_per_token=4))
     enter(page, "experts E", "3")
     assert value(page, "experts per token k") == "3"
-    assert "3 is used" in noted(page)
-    assert "24 tokens, 3 of 3 experts each" in said(page)
-    assert "Balance loss 1.00 (1 when all are equal, 1 at worst)" in said(page)
-
-
-# --- Python
+    holds(noted(page), "3 is used")
+    holds(said(page), "24 tokens, 3 of 3 experts", "Balance loss 1.00", "1 at worst")
 
 
 def test_equal_words_have_similar_likes():
@@ -243,8 +201,3 @@ def test_equal_words_have_similar_likes():
     assert (the.amax(0) - the.amin(0)).max() <= 0.41
     assert (likes.amax(0) - likes.amin(0)).min() > 2
     assert likes.shape == (24, MOST_EXPERTS)
-
-
-def test_what_is_not_there_is_refused():
-    with pytest.raises(traitlets.TraitError, match="biases must be 8 numbers, got 4"):
-        RouterBoard(biases=[0, 0, 0, 0])

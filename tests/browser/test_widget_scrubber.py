@@ -7,15 +7,11 @@ import math
 import numpy as np
 import pytest
 import torch
-import traitlets
 
-from llmcourse.course.widgets.scrubber import (
-    MOST_DIRECTIONS,
-    WeightScrubber,
-    sampled,
-)
+from llmcourse.course.widgets.scrubber import MOST_DIRECTIONS, WeightScrubber, sampled
 from llmcourse.optim import weights
-from tests.browser.kit import enter, noted, pictured, said, table
+from tests.browser.hands import by_key, choose, enter, keys, press
+from tests.browser.kit import holds, pictured, said, table
 from tests.browser.registry import (
     FEW,
     WEIGHT_LOSSES,
@@ -27,9 +23,6 @@ from tests.browser.registry import (
 
 def as_number(text):
     return float(text.replace(",", "").removesuffix(" %"))
-
-
-# --- the page computes what the package computes
 
 
 def matrices():
@@ -62,32 +55,22 @@ def test_ratios_are_the_packages(arithmetic):
     assert norms == pytest.approx([float(w.norm()) for w in matrices()], rel=1e-12)
 
 
-def test_effective_ranks_are_the_packages(arithmetic):
-    given = [[weights.spectrum(w).tolist()] for w in matrices()]
+def test_ranks_and_shares_held_are_the_packages(arithmetic):
+    every = [[weights.spectrum(w).tolist()] for w in matrices()]
     expected = [weights.effective_rank(w) for w in matrices()]
-    assert arithmetic(WeightScrubber, "effectiveRank", given) == pytest.approx(expected, rel=1e-9)
+    assert arithmetic(WeightScrubber, "effectiveRank", every) == pytest.approx(expected, rel=1e-9)
     assert expected[4] == pytest.approx(7)
     assert expected[-1] == 0
-
-
-def test_directions_for_a_share_are_the_packages(arithmetic):
-    shares = (0.001, 0.5, 0.8, 0.9, 0.99, 1)
-    given = [(w, share) for w in matrices()[:-1] for share in shares]
-    got = arithmetic(
-        WeightScrubber, "rankFor", [[weights.spectrum(w).tolist(), share] for w, share in given]
-    )
+    given = list(itertools.product(matrices()[:-1], (0.001, 0.5, 0.8, 0.9, 0.99, 1)))
+    cases = [[weights.spectrum(w).tolist(), share] for w, share in given]
+    got = arithmetic(WeightScrubber, "rankFor", cases)
     assert got == [weights.rank_for(w, share) for w, share in given]
     assert len(set(got)) > 6
-
-
-def test_shares_held_are_those_of_the_nearest_matrices(arithmetic):
-    all_of_them = matrices()[:-1]
-    got = arithmetic(WeightScrubber, "held", [[weights.spectrum(w).tolist()] for w in all_of_them])
-    for w, shares in zip(all_of_them, got, strict=True):
-        expected = [
-            float(weights.low_rank(w, k).square().sum() / w.square().sum())
-            for k in range(min(w.shape) + 1)
-        ]
+    for w, shares in zip(
+        matrices()[:-1], arithmetic(WeightScrubber, "held", every[:-1]), strict=True
+    ):
+        nearest = [weights.low_rank(w, k) for k in range(min(w.shape) + 1)]
+        expected = [float(near.square().sum() / w.square().sum()) for near in nearest]
         assert shares == pytest.approx(expected, abs=1e-12)
     assert arithmetic(WeightScrubber, "held", [[[0.0, 0.0]]]) == [[0, 0, 0]]
 
@@ -156,22 +139,18 @@ def test_rows_are_left_out_evenly():
     assert (made.rows, made.columns) == (sampled(40, 24), sampled(60, 32))
 
 
-# --- the page
-
-
 def test_the_start_is_the_last_checkpoint_in_words_and_numbers(show):
     held = weight_checkpoints()
     change = held[-1].double() - held[0].double()
     page = show(weight_scrubber())
-    assert said(page).startswith("Step 200: loss 1.75 nats per token. The matrix has moved by ")
     moved = 100 * weights.update_ratios({"w": held[0]}, {"w": held[-1]})["w"]
-    assert f"moved by {moved:.3g} % of its size" in said(page)
+    holds(said(page), "Step 200: loss 1.75", f"moved by {moved:.3g} %")
     share = weights.low_rank(change, 1).square().sum() / change.square().sum()
-    assert f"The largest direction of 40 holds {100 * share:.3g} % of the change" in said(page)
+    holds(said(page), "largest direction of 40", f"{100 * share:.3g} % of the change")
     need = [weights.rank_for(w, 0.9) for w in (change, held[-1])]
-    assert f"the change needs {need[0]} directions, the weights {need[1]}, a random" in said(page)
-    assert pictured(page).startswith("layer 1, up: 24 rows by 32 columns at step 200")
-    assert "shown are 24 of 40 rows and 32 of 60 columns" in page.locator(".lc").text_content()
+    holds(said(page), f"change needs {need[0]} directions", f"weights {need[1]}, a random")
+    holds(pictured(page), "layer 1, up: 24 rows by 32 columns", "step 200")
+    holds(page.locator(".lc").text_content(), "24 of 40 rows and 32 of 60 columns")
     rows = table(page, "Every checkpoint")
     assert [row[0] for row in rows] == ["0", "10", "50", "200"]
     for row, matrix in zip(rows, held, strict=True):
@@ -183,49 +162,29 @@ def test_the_start_is_the_last_checkpoint_in_words_and_numbers(show):
 
 def test_checkpoints_by_keyboard(show):
     page = show(weight_scrubber())
-    slider = page.get_by_label("checkpoint (0 to 3)", exact=True)
-    slider.press("ArrowLeft")
-    assert said(page).startswith("Step 50: loss 2.5 ")
-    assert "marked is step 50, 2.5 and " in pictured(page, 1)
-    enter(page, "checkpoint (0 to 3)", "0")
-    assert said(page) == (
-        "Step 0: loss 6.2 nats per token. Nothing has moved yet: the change is all zeros."
-    )
-    enter(page, "checkpoint (0 to 3)", "9")
-    assert "9 is not possible (from 0 to 3, whole); 3 is used." in noted(page)
-    page.get_by_role("button", name="Step").press("Enter")
-    assert said(page).startswith("Step 0:")  # it begins again
-    page.get_by_role("button", name="Step").click()
-    assert said(page).startswith("Step 10:")
-    page.get_by_role("button", name="Reset").click()
-    assert said(page).startswith("Step 0:")
-
-
-def test_play_goes_to_the_end_at_once_where_motion_is_not_wanted(show, page):
+    keys(page, "checkpoint (0 to 3)", "ArrowLeft", "Step 50: loss 2.5 ")
+    holds(pictured(page, 1), "step 50, 2.5 and ")
+    enter(page, "checkpoint (0 to 3)", "0", "Step 0: loss 6.2", "all zeros")
+    enter(page, "checkpoint (0 to 3)", "9", note=["9 is not possible", "from 0 to 3", "3 is used"])
+    by_key(page, "Step", "Step 0:")  # it begins again
+    press(page, "Step", "Step 10:")
+    press(page, "Reset", "Step 0:")
     page.emulate_media(reduced_motion="reduce")
-    page = show(weight_scrubber())
-    page.get_by_role("button", name="To the end").press("Enter")
-    assert said(page).startswith("Step 200:")
+    press(page, "Reset")
+    by_key(page, "To the end", "Step 200:")
 
 
 def test_few_directions_draw_nearly_the_same_picture(show):
     """With more directions, the picture comes nearer to the change."""
     page = show(weight_scrubber(view=FEW))
-    cells = table(page, "The cells of the picture")
-    assert (len(cells), len(cells[0])) == (24, 33)
-    box = page.locator("details[open] tbody")
 
     def shown():
-        return np.array(
-            [
-                [float(c) for c in row.locator("td").all_text_contents()]
-                for row in box.locator("tr").all()
-            ]
-        )
+        return np.array([row[1:] for row in table(page, "The cells of the picture")], dtype=float)
 
-    page.get_by_label("show", exact=True).select_option("change since the start")
+    assert shown().shape == (24, 32)
+    choose(page, "show", "change since the start")
     whole = shown()
-    page.get_by_label("show", exact=True).select_option(FEW)
+    choose(page, "show", FEW)
     off = []
     for few in (1, 2, 3):
         enter(page, "largest directions", str(few))
@@ -233,83 +192,36 @@ def test_few_directions_draw_nearly_the_same_picture(show):
     assert off == sorted(off, reverse=True)
     assert off[0] > 0.2
     assert off[2] < 0.1
-    assert "The 3 largest directions of 40 hold 9" in said(page)
-    assert "the 3 largest of 40 hold 9" in pictured(page, 2)
+    change = weight_checkpoints()[-1].double() - weight_checkpoints()[0].double()
+    share = 100 * weights.low_rank(change, 3).square().sum() / change.square().sum()
+    holds(said(page), f"3 largest directions of 40 hold {share:.3g} %")
+    holds(pictured(page, 2), f"3 largest of 40 hold {share:.3g} %")
     made = weight_scrubber()
-    page.get_by_label("show", exact=True).select_option("weights")
+    choose(page, "show", "weights")
     expected = weight_checkpoints()[-1].numpy()[np.ix_(made.rows, made.columns)]
     assert shown() == pytest.approx(expected, abs=0.02 * float(np.abs(expected).max()))
 
 
 def test_signs_have_a_shape_of_their_own(show):
-    made = WeightScrubber(
-        "w", [0, 5], [np.zeros((2, 2)), np.array([[1.0, -1.0], [0.5, 0.0]])], [2.0, 1.0]
-    )
-    page = show(made)
+    after = np.array([[1.0, -1.0], [0.5, 0.0]])
+    page = show(WeightScrubber("w", [0, 5], [np.zeros((2, 2)), after], [2.0, 1.0]))
     cells = page.locator(".lc-stage svg").first.locator("path")
     drawn = cells.evaluate_all(
         "all => all.map((c) => [c.getAttribute('d').split('z').length - 1, "
         "c.getAttribute('fill'), Number(c.getAttribute('opacity'))])"
     )
-    assert [(holes, fill) for holes, fill, _ in drawn] == [
-        (1, "var(--lc-2)"),
-        (2, "var(--lc-1)"),
-        (1, "var(--lc-2)"),
-    ]
+    plus, minus = [1, "var(--lc-2)"], [2, "var(--lc-1)"]  # holes and colour
+    assert [one[:2] for one in drawn] == [plus, minus, plus]
     assert [opacity for *_, opacity in drawn] == pytest.approx([1, 1, 0.5**0.5], abs=0.01)
-    assert "The matrix was all zeros at the start." in said(page)
-    assert "2 rows, 2 columns" in page.locator(".lc").text_content()
-
-
-# --- Python
-
-
-def test_python_clamps_and_says_so():
-    made = weight_scrubber(3, 9)
-    assert made.checkpoint == 3
-    made.checkpoint = 7
-    assert (made.checkpoint, made.note) == (
-        3,
-        "checkpoint: 7 is not possible (from 0 to 3, whole); 3 is used.",
-    )
-    made.directions = 5
-    assert (made.directions, made.note) == (
-        3,
-        "largest directions: 5 is not possible (from 1 to 3, whole); 3 is used.",
-    )
-    assert made.limits["directions"]["high"] == 3
-    with pytest.raises(traitlets.TraitError, match="view must be one of"):
-        made.view = "gradient"
+    holds(said(page), "all zeros at the start")
+    holds(page.locator(".lc").text_content(), "2 rows, 2 columns")
 
 
 def test_tensors_arrays_and_lists_give_the_same():
     held = [w.double().requires_grad_() for w in weight_checkpoints(4, 6)]
-    made = WeightScrubber("w", WEIGHT_STEPS, held, WEIGHT_LOSSES)
     arrays = [w.detach().numpy() for w in held]
-    assert made.state() == WeightScrubber("w", WEIGHT_STEPS, arrays, WEIGHT_LOSSES).state()
-    lists = [w.tolist() for w in held]
-    assert made.state() == WeightScrubber("w", WEIGHT_STEPS, lists, WEIGHT_LOSSES).state()
-
-
-@pytest.mark.parametrize(
-    ("change", "match"),
-    [
-        ({"steps": [0], "matrices": [np.ones((2, 2))], "losses": [1]}, "2 to 12 checkpoints"),
-        ({"steps": list(range(13))}, "2 to 12 checkpoints, not 13"),
-        ({"matrices": [np.ones((2, 2))]}, "1 matrices for 2 steps"),
-        ({"losses": [1.0]}, "1 losses for 2 steps"),
-        ({"steps": [5, 5]}, "steps must increase"),
-        ({"steps": [5, 1]}, "steps must increase"),
-        ({"steps": [-1, 1]}, "steps must increase from 0 or more"),
-        ({"losses": [1.0, math.inf]}, "every loss must be finite"),
-        ({"matrices": [np.ones((2, 2)), np.ones((2, 3))]}, r"step 1: .* not of shape \(2, 3\)"),
-        ({"matrices": [np.ones(4), np.ones(4)]}, r"step 0: .* not of shape \(4,\)"),
-        ({"matrices": [np.ones((0, 4)), np.ones((0, 4))]}, r"step 0: .* not of shape \(0, 4\)"),
-        ({"matrices": [np.ones((257, 300))] * 2}, "may be 256, not 257: give some of the rows"),
-        ({"matrices": [np.ones((2, 2)), np.full((2, 2), np.nan)]}, "step 1: a weight is not"),
-    ],
-)
-def test_what_does_not_belong_together_is_refused(change, match):
-    given = {"steps": [0, 1], "matrices": [np.ones((2, 2))] * 2, "losses": [2.0, 1.0]} | change
-    with pytest.raises(ValueError, match=match):
-        WeightScrubber("w", **given)
+    state, *others = (
+        WeightScrubber("w", WEIGHT_STEPS, given, WEIGHT_LOSSES).state()
+        for given in (held, arrays, [w.tolist() for w in held])
+    )
+    assert others == [state, state]

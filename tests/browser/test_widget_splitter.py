@@ -1,16 +1,20 @@
 """The widget of chapter 15: its plan gives one process's numbers, and the page follows it."""
 
 import itertools
+import re
 
 import numpy as np
 import pytest
+import torch
 
 from llmcourse.course.widgets.splitter import MatrixSplitter
 from llmcourse.parallel import collectives
 from llmcourse.parallel.tensor_parallel import moves as splitter
 from llmcourse.parallel.tensor_parallel.moves import Move, collective_due, split_moves
-from tests.browser.kit import enter, noted, pictured, said, table
+from tests.browser.hands import choose, keys
+from tests.browser.kit import holds, pictured, said, table
 from tests.browser.references import weights_share, work_share
+from tests.browser.twins import agrees
 
 ENDS = ("whole", "rows")
 PLANS = list(itertools.product(splitter.NETWORKS, splitter.CUTS, splitter.CUTS, ENDS))
@@ -51,19 +55,13 @@ def silu_slope(x):
 
 
 def pass_over(given, weights, dy, *, nonlinear):
-    """Return y, dx and the weights' gradients in one process."""
-    inputs, hidden = [given], []
-    for place, w in enumerate(weights):
-        hidden.append(inputs[-1] @ w)
-        last = place == len(weights) - 1
-        inputs.append(hidden[-1] if last or not nonlinear else silu(hidden[-1]))
-    y, gradients = inputs.pop(), []
-    for place in reversed(range(len(weights))):
-        gradients.append(inputs[place].T @ dy)
-        dy = dy @ weights[place].T
-        if place and nonlinear:
-            dy = dy * silu_slope(hidden[place - 1])
-    return y, dy, gradients[::-1]
+    """Return y, dx and the weights' gradients in one process, by autograd."""
+    x, *ws = leaves = [torch.tensor(each, requires_grad=True) for each in (given, *weights)]
+    y = x @ ws[0]
+    for w in ws[1:]:
+        y = (torch.nn.functional.silu(y) if nonlinear else y) @ w
+    dx, *gradients = torch.autograd.grad(y, leaves, torch.tensor(dy))
+    return y.detach().numpy(), dx.numpy(), [dw.numpy() for dw in gradients]
 
 
 def pass_by_plan(moves, plan, n, arrays):
@@ -130,21 +128,19 @@ def cuts_of(network, cut_a, cut_b):
 @pytest.mark.parametrize("n", [2, 3, 4])
 def test_every_plan_gives_the_numbers_of_one_process(n):
     for network, cut_a, cut_b, ends in PLANS:
-        moves = split_moves(network, cut_a, cut_b, ends)
-        cuts = cuts_of(network, cut_a, cut_b)
-        assert largest_error(moves, (network, cuts, ends), n) < 1e-13, (network, cuts, ends)
+        plan = (network, cuts_of(network, cut_a, cut_b), ends)
+        assert largest_error(split_moves(network, cut_a, cut_b, ends), plan, n) < 1e-13, plan
 
 
 def test_no_collective_of_a_plan_can_be_left_out():
     left_out = 0
     for network, cut_a, cut_b, ends in PLANS:
         moves = split_moves(network, cut_a, cut_b, ends)
-        cuts = cuts_of(network, cut_a, cut_b)
+        plan = (network, cuts_of(network, cut_a, cut_b), ends)
         for place, move in enumerate(moves):
             if move.due not in ("", "slice"):
-                mutant = [*moves]
-                mutant[place] = move._replace(due="")
-                assert largest_error(mutant, (network, cuts, ends), 2) > 1e-3, (network, cuts, move)
+                mutant = [*moves[:place], move._replace(due=""), *moves[place + 1 :]]
+                assert largest_error(mutant, plan, 2) > 1e-3, (plan, move)
                 left_out += 1
     assert left_out > 100
 
@@ -180,116 +176,92 @@ def test_the_cuts_that_the_chapter_names():
 def test_with_both_cut_nothing_sends_less_than_column_then_row():
     shapes = {"x": (T, D), "h": (T, F), "y": (T, D), "A": (D, F), "B": (F, D)}
     for n in (2, 3, 4):
-        sent = {}
-        for cut_a, cut_b in itertools.product(("rows", "columns"), repeat=2):
-            moves = split_moves("mlp", cut_a, cut_b, "whole")
-            sent[cut_a, cut_b] = sum(
-                splitter.move_bytes(m, shapes[m.tensor.removeprefix("d")], n) for m in moves
+        sent = {
+            cuts: sum(
+                splitter.move_bytes(m, shapes[m.tensor.removeprefix("d")], n)
+                for m in split_moves("mlp", *cuts, "whole")
             )
+            for cuts in itertools.product(("rows", "columns"), repeat=2)
+        }
         assert min(sent, key=sent.get) == ("columns", "rows")
 
 
 def test_bytes_are_those_of_the_collectives():
-    for n in (2, 3, 4):
-        for name, size in (
-            ("all-gather", collectives.sent_bytes("all_gather", 2 * T * D, n)),
-            ("reduce-scatter", collectives.sent_bytes("reduce_scatter", 2 * T * D, n)),
-            ("all-reduce", collectives.sent_bytes("all_reduce_ring", 2 * T * D, n)),
-            ("all-to-all", collectives.sent_bytes("all_to_all", 2 * T * D // n, n)),
-        ):
-            move = Move("y", "rows", "whole", name)
-            assert splitter.move_bytes(move, (T, D), n) == pytest.approx(size, rel=1e-15)
-
-
-def test_a_sum_is_not_taken_apart():
+    names = {"all-gather": 1, "reduce-scatter": 1, "all-reduce": 1, "all-to-all": 0}
+    for n, (name, whole) in itertools.product((2, 3, 4), names.items()):
+        called = {"all-reduce": "all_reduce_ring"}.get(name, name.replace("-", "_"))
+        size = collectives.sent_bytes(called, 2 * T * D // (1 if whole else n), n)
+        move = Move("y", "rows", "whole", name)
+        assert splitter.move_bytes(move, (T, D), n) == pytest.approx(size, rel=1e-15)
     with pytest.raises(ValueError, match="need must be whole, rows or columns"):
-        collective_due("whole", "partial")
-
-
-# --- the page's arithmetic
+        collective_due("whole", "partial")  # a sum is not taken apart
 
 
 def test_the_page_plans_as_the_package(arithmetic):
-    got = arithmetic(MatrixSplitter, "splitMoves", [list(plan) for plan in PLANS])
-    assert [[tuple(move) for move in moves] for moves in got] == [
-        [tuple(move) for move in split_moves(*plan)] for plan in PLANS
-    ]
+    plans = [[list(move) for move in split_moves(*plan)] for plan in PLANS]
+    assert arithmetic(MatrixSplitter, "splitMoves", PLANS) == plans
 
 
 def test_the_page_counts_as_the_package(arithmetic):
+    def sent(move, shape, n):
+        return splitter.move_bytes(Move(*move), tuple(shape), n)
+
     names = ("all-gather", "all-to-all", "all-reduce", "reduce-scatter", "slice", "")
-    cases = [
-        (Move("y", "rows", "whole", name), shape, n)
-        for name in names
-        for shape in ((7, 13), (8_192, 14_336))
-        for n in (2, 3, 4)
-    ]
-    got = arithmetic(MatrixSplitter, "moveBytes", [[list(m), s, n] for m, s, n in cases])
-    assert got == pytest.approx([splitter.move_bytes(*case) for case in cases], rel=1e-14)
-
-
-def test_the_page_shares_as_the_package(arithmetic):
+    moves = [list(Move("y", "rows", "whole", name)) for name in names]
+    cases = itertools.product(moves, ((7, 13), (8_192, 14_336)), (2, 3, 4))
+    agrees(arithmetic, MatrixSplitter, "moveBytes", cases, sent, rel=1e-14)
     cases = [(*plan, n) for plan in PLANS for n in (2, 3, 4)]
-    got = arithmetic(MatrixSplitter, "workShare", [list(case) for case in cases])
-    assert got == pytest.approx([work_share(*case) for case in cases], rel=1e-14)
+    agrees(arithmetic, MatrixSplitter, "workShare", cases, work_share, rel=1e-14)
     cases = [(network, a, b, n) for network, a, b, _, n in cases]
-    got = arithmetic(MatrixSplitter, "weightsShare", [list(case) for case in cases])
-    assert got == pytest.approx([weights_share(*case) for case in cases], rel=1e-14)
+    agrees(arithmetic, MatrixSplitter, "weightsShare", cases, weights_share, rel=1e-14)
 
 
-# --- the page
+def plan_said(page):
+    """The collectives of both passes."""
+    return re.findall(r"(?:Forward|Backward): ([^.]*)\.", said(page))
 
 
-def test_the_start_gathers_twice(show):
-    page = show(MatrixSplitter())
-    assert said(page).startswith(
-        "A by columns, B by columns, 2 ranks. Forward: all-gather of h, all-gather of y. "
-        "Backward: reduce-scatter of dh, all-reduce of dx."
-    )
-    assert "all-gather of h: 117 MB" in pictured(page, 1)
-    assert "all-reduce of dx: 67.1 MB" in pictured(page, 2)
-
-
-def test_rows_for_b_by_keyboard_leave_one_collective(show):
-    page = show(MatrixSplitter())
-    page.get_by_label("matrix B", exact=True).focus()
-    page.keyboard.press("ArrowDown")
-    page.keyboard.press("Enter")
-    assert "Forward: all-reduce of y. Backward: all-reduce of dx." in said(page)
-    assert "A rank sends 134 MB, holds 50 % of the weights" in said(page)
-    assert "nothing is sent between" in said(page)
+def test_the_start_gathers_twice_and_rows_for_b_leave_one_collective(show):
+    page = show(MatrixSplitter(), says=["A by columns, B by columns, 2 ranks"])
+    assert plan_said(page) == [
+        "all-gather of h, all-gather of y",
+        "reduce-scatter of dh, all-reduce of dx",
+    ]
+    holds(pictured(page, 1), "all-gather of h: 117 MB")
+    holds(pictured(page, 2), "all-reduce of dx: 67.1 MB")
+    keys(page, "ranks", "ArrowRight", "3 ranks")
+    keys(page, "ranks", "ArrowLeft")
+    keys(page, "matrix B", "ArrowDown Enter")
+    assert plan_said(page) == ["all-reduce of y", "all-reduce of dx"]
+    holds(said(page), "sends 134 MB", "50 % of the weights", "nothing is sent between")
     assert page.locator(".lc-stage svg").nth(1).locator("circle").count() == 1
 
 
-def test_a_function_after_a_row_cut_wants_the_sum_first(show):
-    page = show(MatrixSplitter(cut_a="rows", cut_b="whole"))
-    assert "σ(a + b) is not σ(a) + σ(b)" in said(page)
-    assert "Forward: all-reduce of h. Backward" in said(page)
-    page.get_by_label("network", exact=True).select_option("linear")
-    assert "Forward: all-reduce of y. Backward" in said(page)
-    assert "the sum can wait until the end" in said(page)
+def test_other_cuts_and_networks(show):
+    """A function after a row cut wants the sum first; whole weights are data parallelism."""
+    page = show(MatrixSplitter(cut_a="rows", cut_b="whole"), says=["σ(a + b) is not"])
+    assert plan_said(page)[0] == "all-reduce of h"
+    choose(page, "network", "linear", "the sum can wait")
+    assert plan_said(page)[0] == "all-reduce of y"
+    choose(page, "network", "single", "A by rows, 2 ranks")
+    assert page.get_by_label("matrix B", exact=True).is_disabled()
+    assert plan_said(page) == ["all-reduce of y", "all-gather of dx"]
+    assert len(table(page, "All cuts")) == 3
+    choose(page, "network", "mlp")
+    choose(page, "matrix A", "whole")
+    choose(page, "x and y", "rows", "data parallelism")
+    assert plan_said(page) == ["nothing", "all-reduce of dB, all-reduce of dA"]
 
 
 def test_cut_tokens_turn_the_all_reduce_into_its_halves(show):
     page = show(MatrixSplitter(cut_b="rows", ranks=4))
-    sent = [line for line in said(page).split(". ") if "A rank sends" in line]
-    page.get_by_label("x and y", exact=True).select_option("rows")
-    assert "Forward: all-gather of x, reduce-scatter of y." in said(page)
-    assert "Backward: all-gather of dy, reduce-scatter of dx." in said(page)
-    assert sent == [line for line in said(page).split(". ") if "A rank sends" in line]
-
-
-def test_whole_weights_and_cut_tokens_are_data_parallelism(show):
-    page = show(MatrixSplitter(cut_a="whole", cut_b="whole", ends="rows"))
-    assert "Forward: nothing. Backward: all-reduce of dB, all-reduce of dA." in said(page)
-    assert "data parallelism" in said(page)
-
-
-def test_one_matrix_has_no_b(show):
-    page = show(MatrixSplitter(network="single", cut_a="rows"))
-    assert page.get_by_label("matrix B", exact=True).is_disabled()
-    assert said(page).startswith("A by rows, 2 ranks. Forward: all-reduce of y. Backward: all-gath")
-    assert len(table(page, "All cuts")) == 3
+    sent = re.search("A rank sends [^.]*", said(page))[0]
+    choose(page, "x and y", "rows")
+    assert plan_said(page) == [
+        "all-gather of x, reduce-scatter of y",
+        "all-gather of dy, reduce-scatter of dx",
+    ]
+    holds(said(page), sent)
 
 
 def test_the_tables_have_the_packages_numbers(show):
@@ -305,19 +277,6 @@ def test_the_tables_have_the_packages_numbers(show):
         share_of = weights_share("mlp", a, b, 3)
         assert weights == f"{100 * share_of:.3g} %"
         assert work == f"{100 * work_share('mlp', a, b, 'rows', 3):.3g} %"
-
-
-def test_ranks_and_sizes_obey(show):
-    page = show(MatrixSplitter(cut_b="rows"))
-    slider = page.get_by_label("ranks", exact=True)
-    slider.focus()
-    page.keyboard.press("ArrowRight")
-    assert "3 ranks" in said(page)
-    enter(page, "tokens", "9000000")
-    assert "131,072 is used" in noted(page)
-
-
-# --- Python
 
 
 def test_python_reads_what_the_page_shows():

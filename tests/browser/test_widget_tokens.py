@@ -7,13 +7,14 @@ import unicodedata
 
 import numpy as np
 import pytest
-import traitlets
 
 from llmcourse import data
 from llmcourse.course.widgets.tokens import MergeBoard, PackingBoard
 from llmcourse.data.tokenizer import GPT2, LLAMA3, Cutter, Tokenizer, train_bpe
-from tests.browser.kit import enter, noted, said, value
+from tests.browser.hands import choose, enter, keys, press, to_the_end
+from tests.browser.kit import holds, noted, pictured, said, table, value
 from tests.browser.registry import PROSE, merge_board, packing_board
+from tests.browser.twins import agrees
 
 SPECIALS = ["<|end|>", "<|end|><|end|>", "<|e"]
 PATTERNS = {"GPT2": GPT2, "LLAMA3": LLAMA3}
@@ -60,22 +61,15 @@ def tokenizers():
 
 @pytest.mark.parametrize("kind", PATTERNS)
 def test_the_page_cuts_words_as_the_package(arithmetic, kind):
-    texts = TEXTS + scrambled()
-    expected = [Cutter(PATTERNS[kind], ()).words(text) for text in texts]
-    got = arithmetic(MergeBoard, "cut", [[text, kind] for text in texts])
-    assert got == expected
-
-
-@pytest.mark.parametrize("kind", PATTERNS)
-def test_every_old_character_has_the_same_kind_in_the_page(arithmetic, kind):
-    """Of Unicode 3.2, which every Python knows: what is newer hangs on the version."""
-    kinds = unicodedata.ucd_3_2_0.category
+    """And old characters, of Unicode 3.2, are of the same kind; newer ones hang on the version."""
+    cutter = Cutter(PATTERNS[kind], ())
+    old = unicodedata.ucd_3_2_0.category
     everything = map(chr, [*range(0x3001), *range(0x3001, sys.maxunicode, 5)])
-    characters = [c for c in everything if kinds(c) not in ("Cn", "Co", "Cs")]
-    text = "".join(f"a{c}b1 {c}{c}" for c in characters)
-    (got,) = arithmetic(MergeBoard, "cut", [[text, kind]])
+    characters = [c for c in everything if old(c) not in ("Cn", "Co", "Cs")]
     assert len(characters) > 20_000
-    assert got == Cutter(PATTERNS[kind], ()).words(text)
+    texts = [*TEXTS, *scrambled(), "".join(f"a{c}b1 {c}{c}" for c in characters)]
+    cases = [[text, kind] for text in texts]
+    agrees(arithmetic, MergeBoard, "cut", cases, lambda text, _: cutter.words(text))
 
 
 @pytest.mark.parametrize("kind", PATTERNS)
@@ -91,17 +85,14 @@ def test_the_page_encodes_as_the_package(arithmetic, tokenizers, kind):
 def test_each_step_is_the_encoding_by_the_merges_so_far(arithmetic, tokenizers):
     """After all merges up to rank r, the ids are those of a tokenizer that has only these."""
     tokenizer = tokenizers["GPT2"]
-    bare = Tokenizer.from_merges(tokenizer.merges)
-    state = MergeBoard(bare, "").state()
-    texts = [text for text in TEXTS if len(text) > 3]
-    plans = arithmetic(MergeBoard, "plan", [[text, state] for text in texts])
-    stepped = arithmetic(MergeBoard, "encodings", [[text, state] for text in texts])
-    for text, plan, steps in zip(texts, plans, stepped, strict=True):
-        ranks = [merge["rank"] for merge in plan["merges"]]
+    state = MergeBoard(Tokenizer.from_merges(tokenizer.merges), "").state()
+    texts = [[text, state] for text in TEXTS if len(text) > 3]
+    plans = arithmetic(MergeBoard, "plan", texts)
+    stepped = arithmetic(MergeBoard, "encodings", texts)
+    for (text, _), plan, steps in zip(texts, plans, stepped, strict=True):
+        ranks, size = [merge["rank"] for merge in plan["merges"]], len(text.encode())
         assert ranks == sorted(ranks)
-        assert [len(ids) for ids in steps] == list(
-            range(len(text.encode()), len(text.encode()) - len(ranks) - 1, -1)
-        )
+        assert [len(ids) for ids in steps] == list(range(size, size - len(ranks) - 1, -1))
         for count, ids in enumerate(steps):
             if count < len(ranks) and count and ranks[count] == ranks[count - 1]:
                 continue  # in the middle of one rank
@@ -109,15 +100,12 @@ def test_each_step_is_the_encoding_by_the_merges_so_far(arithmetic, tokenizers):
             assert ids == Tokenizer.from_merges(tokenizer.merges[:learnt]).encode(text)
 
 
-def test_the_leftmost_of_equal_pairs_goes_first(arithmetic):
+def test_the_leftmost_of_equal_pairs_goes_first_and_white_space_shows(arithmetic):
     state = MergeBoard(Tokenizer.from_merges([(b"a", b"a")]), "").state()
     (steps,) = arithmetic(MergeBoard, "encodings", [["aaa aa", state]])
     a, made = steps[0][0], 256
     space = steps[0][3]
     assert steps[1:] == [[made, a, space, a, a], [made, a, space, made]]
-
-
-def test_tokens_are_spelt_so_that_white_space_and_halves_of_characters_show(arithmetic):
     given = [b" the", b"\n\t", "é".encode(), b"\xc3", b" \xf0\x9f", b"\x00", "\ufeff".encode()]
     got = arithmetic(MergeBoard, "spelt", [[token.hex()] for token in given])
     assert got == ["␣the", "↵⇥", "é", "C3", "20 F0 9F", "00", "EF BB BF"]
@@ -125,74 +113,41 @@ def test_tokens_are_spelt_so_that_white_space_and_halves_of_characters_show(arit
 
 def test_typed_text_is_merged_to_the_end_by_keys_and_buttons(show):
     page = show(merge_board())
-    said = page.get_by_role("status")
-    assert "0 of 16 merges: 21 bytes are 21 tokens" in said.text_content()
-    page.get_by_role("button", name="Step").click()
-    assert "1 of 16 merges: 21 bytes are 20 tokens" in said.text_content()
-    assert "Last: “␣” + “t” → “␣t”, rank 0, id 256" in said.text_content()
-    page.get_by_role("slider", name="merges applied").press("ArrowRight")
-    assert "2 of 16 merges" in said.text_content()
-    page.get_by_role("slider", name="merges applied").press("End")
-    assert "these ids are what the model reads" in said.text_content()
-    page.get_by_label("your text").fill("teas")
+    typed = page.get_by_label("your text")
+    holds(said(page), "0 of 16 merges", "21 bytes are 21 tokens")
+    press(page, "Step", "1 of 16 merges", "21 bytes are 20 tokens")
+    holds(said(page), "“␣” + “t” → “␣t”, rank 0, id 256")
+    keys(page, "merges applied", "ArrowRight", "2 of 16 merges")
+    keys(page, "merges applied", "End", "what the model reads")
+    typed.fill("teas")
     expected = train_bpe("the tea then the teas", 264).encode("teas")
-    page.locator(".lc-table > summary").click()
-    assert page.locator("tbody td:nth-child(2)").all_text_contents() == [
-        str(token) for token in expected
-    ]
-    assert "ea" in page.get_by_role("img").get_attribute("aria-label")
-    page.get_by_label("your text").fill("teas the tea")
-    assert "these ids are what the model reads" in said.text_content()
-    page.get_by_label("your text").fill("")
-    assert said.text_content() == "No text, no tokens: type something."
-
-
-def test_play_goes_to_the_end_and_begins_anew(show):
-    page = show(merge_board())
-    page.emulate_media(reduced_motion="reduce")
-    page.get_by_role("button", name="Reset").click()
-    page.get_by_role("button", name="To the end").click()
-    assert "16 of 16 merges" in said(page)
-    page.get_by_role("button", name="Step").click()
-    assert "0 of 16 merges" in said(page)
-
-
-def test_text_from_a_reader_is_never_markup(show):
-    page = show(merge_board("<b>x</b>"))
-    page.get_by_label("your text").fill("<img src=x onerror=alert(1)>")
+    assert [row[1] for row in table(page)] == [str(token) for token in expected]
+    holds(page.get_by_role("img").get_attribute("aria-label"), "ea")
+    typed.fill("teas the tea")
+    holds(said(page), "what the model reads")
+    typed.fill("")
+    holds(said(page), "No text")
+    typed.fill("🙂" * 201)
+    holds(noted(page), "201 characters", "first 200")
+    assert typed.input_value() == "🙂" * 200
+    typed.fill("<img src=x onerror=alert(1)>")
     assert page.locator(".lc-host img, .lc-host b").count() == 0
 
 
-def test_too_many_merges_and_too_long_a_text_are_cut_and_said(show):
-    page = show(merge_board())
-    enter(page, "merges applied", "99")
-    assert "(from 0 to 16, whole); 16 is used" in noted(page)
-    assert value(page, "merges applied") == "16"
-    page.get_by_label("your text").fill("🙂" * 201)
-    assert "201 characters; the first 200 are used" in noted(page)
-    assert page.get_by_label("your text").input_value() == "🙂" * 200
+def test_a_text_is_never_markup_and_a_long_one_is_cut(show):
+    assert show(merge_board("<b>x</b>")).locator(".lc-host b").count() == 0
     board = merge_board()
     board.text = "x" * 300
     assert len(board.text) == 200
-    assert "300 characters; the first 200 are used" in board.note
+    holds(board.note, "300 characters", "first 200")
 
 
-def test_a_page_with_more_merges_than_its_text_shows_the_end(show):
-    page = show(merge_board(applied=500))
-    assert "16 of 16 merges" in said(page)
+def test_play_goes_to_the_end_and_begins_anew(show):
+    page = show(merge_board(applied=500), says=["16 of 16 merges"])
     assert value(page, "merges applied") == "16"
-
-
-def test_what_a_merge_board_refuses():
-    with pytest.raises(TypeError, match="Tokenizer"):
-        MergeBoard("gpt2")
-    merges = [(bytes([a]), bytes([b])) for a, b in itertools.product(range(50), range(50))]
-    with pytest.raises(ValueError, match="2,756 ids, and a page holds at most 2,000"):
-        MergeBoard(Tokenizer.from_merges(merges))
-    with pytest.raises(ValueError, match="by the pattern GPT2 or LLAMA3"):
-        MergeBoard(Tokenizer.from_merges([], pattern=r"[\s\S]"))
-    with pytest.raises(ValueError, match="lone surrogate"):
-        merge_board("\ud800")
+    to_the_end(page, "16 of 16 merges")
+    press(page, "Step", "0 of 16 merges")
+    enter(page, "merges applied", "99", note=["from 0 to 16", "16 is used"])
 
 
 # --- packing
@@ -201,15 +156,8 @@ def test_what_a_merge_board_refuses():
 def boards():
     """Lengths that make the methods decide: equal ones, empty, exactly a row, longer than a row."""
     rng = random.Random(1)
-    fixed = [
-        [2, 3, 4, 5, 3, 1],
-        [0, 7, 0],
-        [6],
-        [12, 6, 18],
-        [1] * 9,
-        [5, 5, 5, 4, 4, 2, 2, 1],
-        [13, 1, 7],
-    ]
+    fixed = [[2, 3, 4, 5, 3, 1], [0, 7, 0], [6], [12, 6, 18], [1] * 9, [13, 1, 7]]
+    fixed.append([5, 5, 5, 4, 4, 2, 2, 1])
     drawn = [[rng.randrange(0, 40) for _ in range(rng.randrange(1, 24))] for _ in range(25)]
     return [(lengths, context) for lengths in fixed + drawn for context in (1, 2, 6, 7, 16, 100)]
 
@@ -238,10 +186,16 @@ def test_rows_are_those_of_the_package(arithmetic, method):
     assert shares == pytest.approx([packing.efficiency for packing in expected], rel=1e-12)
 
 
-def test_documents_are_packed_the_longest_first(arithmetic):
+def test_documents_are_packed_the_longest_first_and_cut_ones_counted(arithmetic):
     (placed,) = arithmetic(PackingBoard, "placing", [["pack", [2, 3, 4, 5, 3, 1], 6]])
     assert [p["document"] for p in placed] == [3, 2, 1, 4, 0, 5]
     assert [p["row"] for p in placed] == [0, 1, 2, 2, 1, 0]
+    lengths = [4, 9, 4, 6, 0]
+    methods = ("pack", "one_per_row", "concatenate_and_cut")
+    placings = arithmetic(PackingBoard, "placing", [[method, lengths, 6] for method in methods])
+    begun = [{"document": 0, "start": 0, "length": 6}]  # its second piece is not placed yet
+    given = [*([placed, lengths] for placed in placings), [begun, [9]]]
+    assert arithmetic(PackingBoard, "numCut", given) == [1, 1, 2, 1]
 
 
 def test_the_mask_is_causal_and_of_one_document(arithmetic):
@@ -254,85 +208,42 @@ def test_the_mask_is_causal_and_of_one_document(arithmetic):
     assert arithmetic(PackingBoard, "allowedPairs", [[row]]) == [expected.sum()]
 
 
-def test_documents_that_are_cut_are_counted(arithmetic):
-    lengths = [4, 9, 4, 6, 0]
-    for method, expected in (("pack", 1), ("one_per_row", 1), ("concatenate_and_cut", 2)):
-        (placed,) = arithmetic(PackingBoard, "placing", [[method, lengths, 6]])
-        assert arithmetic(PackingBoard, "numCut", [[placed, lengths]]) == [expected]
-    begun = [{"document": 0, "start": 0, "length": 6}]  # its second piece is not placed yet
-    assert arithmetic(PackingBoard, "numCut", [[begun, [9]]]) == [1]
-
-
 def test_methods_steps_and_rows_by_mouse_and_keys(show):
     page = show(packing_board())
-    said = page.get_by_role("status")
-    assert "6 rows of 6 tokens, 50 % filled, padding 18, documents cut: 0." in said.text_content()
-    page.get_by_label("method").select_option("pack")
-    assert "3 rows of 6 tokens, 100 % filled" in said.text_content()
-    assert "Row 1 holds 2 documents: of 21 pairs" in said.text_content()
-    assert "allows 16, 76 %" in page.get_by_role("img").last.get_attribute("aria-label")
-    page.get_by_role("button", name="Next row").click()
-    assert "Row 2 holds 2 documents" in said.text_content()
+    holds(said(page), "6 rows of 6 tokens", "50 % filled", "padding 18", "documents cut: 0")
+    choose(page, "method", "pack")
+    holds(said(page), "3 rows of 6 tokens", "100 % filled", "Row 1 holds 2 documents", "21 pairs")
+    holds(page.get_by_role("img").last.get_attribute("aria-label"), "allows 16, 76 %")
+    enter(page, "row for the mask", "44", used="3", note=["3 is used"])
+    enter(page, "row for the mask", "1")
+    press(page, "Next row", "Row 2 holds 2 documents")
     page.locator(".lc-stage").first.click(position={"x": 200, "y": 46 + 2 * 24 + 8})
     assert value(page, "row for the mask") == "3"
-    page.get_by_role("button", name="Reset").click()
-    assert "0 of 6 pieces, packed, longest first: no rows yet" in said.text_content()
-    page.get_by_role("button", name="Step").click()
-    assert "1 row of 6 tokens, 83.3 % filled" in said.text_content()
-    page.get_by_role("slider", name="pieces placed").press("ArrowRight")
-    assert "2 of 6 pieces" in page.get_by_role("img").first.get_attribute("aria-label")
+    press(page, "Reset", "0 of 6 pieces", "packed, longest first", "no rows yet")
+    press(page, "Step", "1 row of 6 tokens", "83.3 % filled")
+    keys(page, "pieces placed", "ArrowRight")
+    holds(pictured(page), "2 of 6 pieces")
     enter(page, "row for the mask", "1")
     page.locator(".lc-table > summary").click()
     assert page.locator("tbody tr").all_text_contents() == ["14 (5)5183.3 %", "23 (4)4266.7 %"]
 
 
 def test_all_stays_placed_when_the_method_or_the_context_changes(show):
-    page = show(PackingBoard([20, 3, 4], 10, method="pack"))
-    assert "4 of 4 pieces" in said(page)
-    enter(page, "context length T", "5")
-    assert "6 of 6 pieces" in said(page)
-
-
-@pytest.mark.parametrize(
-    ("field", "typed", "used"),
-    [
-        ("row for the mask", "44", "3"),
-    ],
-)
-def test_an_impossible_number_is_clamped_and_said(show, field, typed, used):
-    page = show(packing_board(method="pack"))
-    enter(page, field, typed)
-    assert value(page, field) == used
-    assert f"{used} is used" in noted(page)
+    page = show(PackingBoard([20, 3, 4], 10, method="pack"), says=["4 of 4 pieces"])
+    enter(page, "context length T", "5", "6 of 6 pieces")
 
 
 def test_many_rows_are_shown_a_page_at_a_time(show):
     page = show(PackingBoard([128] * 64, 2, row=4096))
     label = page.locator(".lc-stage text", has_text="of 4096")
-    assert label.text_content() == "rows 4081 to 4096 of 4096; 0 to 2 tokens"
-    page.locator(".lc-table > summary").click()
-    assert page.locator("tbody tr").count() == 16
+    holds(label.text_content(), "rows 4081 to 4096 of 4096", "0 to 2 tokens")
+    assert len(table(page)) == 16
 
 
-def test_what_a_packing_board_refuses():
-    for lengths, message in (
-        ([], "0 tokens together"),
-        ([0, 0], "0 tokens together"),
-        ([3, -1], "document 1 has -1 tokens"),
-        ([1] * 65, "at most 64 documents, not 65"),
-        ([8_193], "8,193 tokens together; give 1 to 8,192"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            PackingBoard(lengths, 8)
-    with pytest.raises(traitlets.TraitError, match="method must be one of"):
-        PackingBoard([3], 8, method="best_fit")
+def test_lengths_that_cannot_be_change_nothing():
     board = PackingBoard([3], 900)
     with pytest.raises(ValueError, match="document 0 has -3 tokens"):
         board.lengths = [-3]
-    assert board.lengths == [3]
-    assert board.context_length == 512
-    assert "900 is not possible" in board.note
+    assert (board.lengths, board.context_length) == ([3], 512)
+    holds(board.note, "900 is not possible")
     assert (board.placed, PackingBoard([3], 2).placed) == (1, 2)
-
-
-# --- both
