@@ -2,6 +2,7 @@
 
 import json
 import logging
+from pathlib import Path
 
 import pytest
 
@@ -120,3 +121,20 @@ def test_an_answer_that_is_no_code_is_told():
     assert _oddities(cells, "05_tokens") == [
         "the answer 05-2-answer is a cell of markdown, not of code: nothing in it is run"
     ]
+
+
+def test_a_link_that_may_not_be_followed_is_one_submission_and_no_end(tmp_path, monkeypatch):
+    """As root nothing is forbidden, so the answer of the system stands in for it."""
+    notebook(tmp_path / "ann" / "05_tokens.ipynb", "x = 1")
+    (tmp_path / "bob").symlink_to("/proc/1/cwd")
+    (tmp_path / "carol").mkdir()
+    (tmp_path / "carol" / "05_tokens").symlink_to("/proc/1/cwd")
+    is_dir = Path.is_dir
+
+    def forbidden(path):
+        if path.is_symlink():
+            raise PermissionError(13, "Permission denied", str(path))
+        return is_dir(path)
+
+    monkeypatch.setattr(Path, "is_dir", forbidden)
+    assert list(taken(tmp_path)) == ["ann", "bob", "carol"]

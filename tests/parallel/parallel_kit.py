@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import inspect
 import operator
 import os
 import random
@@ -52,12 +53,15 @@ class Ranks:
         self.pool, self.mesh = pool, mesh
 
     def run(
-        self, fn: Callable[..., Any], *args: Any, mutant: str | None = None, **settings: Any
+        self, fn: Callable[..., Any], *args: Any, mutant: Any = None, **settings: Any
     ) -> world.Results:
         """Let every rank call ``fn(rank, *args, **settings)`` as if its process had just begun.
 
-        With a mutant, one of ``MUTANTS`` of the function's module is in force while it runs.
+        With a mutant, one of ``MUTANTS`` of the function's module is in force while it runs, unless
+        the function takes its name.
         """
+        if "mutant" in inspect.signature(fn).parameters:
+            settings, mutant = settings | {"mutant": mutant}, None
         return self.pool.run(_clean_run, fn, self.mesh, args, settings, mutant=mutant)
 
 

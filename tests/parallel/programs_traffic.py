@@ -1,5 +1,6 @@
 """What ranks run in the tests of the bytes that they send."""
 
+import contextlib
 from dataclasses import replace
 from typing import Any
 from unittest import mock
@@ -34,20 +35,23 @@ def sent_on_mesh(
     settings: dict[str, Any],
     batch_size: int,
     length: int,
+    *,
+    mutant: str | None = None,
 ) -> dict[str, Any]:
     """Take one step on a mesh; return the bytes that this rank sent by axis, and its place."""
     split, config = mesh.Split(**settings), MODELS[name]
     rank = Rank(rank.index, split.sizes, messages=[])
-    model = Transformer(config, generator=torch.Generator().manual_seed(0))
-    part = mesh.Part(model, rank, split)
-    rows = watched_rows(part, rank.axis("ep"))
-    g = torch.Generator().manual_seed(rank.place["dp"] * split.ep + rank.place["ep"])
-    shape = (batch_size // split.batch_shares, length)
-    ids, targets = (torch.randint(0, 48, shape, generator=g) for _ in range(2))
-    before = {axis: rank.axis(axis).sent_bytes for axis in mesh.AXES}
-    part.forward_and_backward(ids, targets, num_tokens=batch_size * length)
-    part.sync()
-    sent = {axis: rank.axis(axis).sent_bytes - before[axis] for axis in mesh.AXES}
+    with MUTANTS[mutant]() if mutant else contextlib.nullcontext():
+        model = Transformer(config, generator=torch.Generator().manual_seed(0))
+        part = mesh.Part(model, rank, split)
+        rows = watched_rows(part, rank.axis("ep"))
+        g = torch.Generator().manual_seed(rank.place["dp"] * split.ep + rank.place["ep"])
+        shape = (batch_size // split.batch_shares, length)
+        ids, targets = (torch.randint(0, 48, shape, generator=g) for _ in range(2))
+        before = {axis: rank.axis(axis).sent_bytes for axis in mesh.AXES}
+        part.forward_and_backward(ids, targets, num_tokens=batch_size * length)
+        part.sync()
+        sent = {axis: rank.axis(axis).sent_bytes - before[axis] for axis in mesh.AXES}
     numbers = [p.numel() for p in part.parameters()]
     return {
         "sent": sent,
