@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from llmcourse.data.sources import Source, kind_of, readable
+from llmcourse.data.sources import Source, kind_of, reading
 from llmcourse.data.unpack import PIECE, rows, unpacked
 
 LONGEST_LINE = 1 << 27
@@ -62,7 +62,7 @@ def read_pieces(
     """
     path, is_strict = source.path, errors == "strict"
     kind = kind_of(path)
-    with readable(path), path.open("rb") as file:
+    with reading(path), path.open("rb") as file:
         if kind == "table":
             for texts, num_bytes in rows(file, source, field=field, errors=errors):
                 yield Piece(texts, path, 0, True, True, num_bytes)

@@ -141,13 +141,13 @@ def _inside(folder: Path, leave_out: Path | None, left: Counter[str]) -> Iterato
 
 def _real(path: Path) -> Path:
     """Return where a file is, behind all links."""
-    with readable(path):
+    with reading(path):
         return path.resolve()
 
 
 def _source(path: Path) -> Source:
     """Return a regular file with its size, and when it was changed."""
-    with readable(path):
+    with reading(path):
         found = path.stat()
     if not stat.S_ISREG(found.st_mode):
         raise ValueError(f"{path} is no regular file: what comes out of it may have no end")
@@ -156,7 +156,7 @@ def _source(path: Path) -> Source:
 
 def _require_reader(path: Path) -> None:
     """Raise ValueError if the package that reads a file is missing."""
-    with readable(path):
+    with reading(path):
         if path.suffix.lower() == ".zst":
             import zstandard  # noqa: F401, PLC0415 - an extra
         elif path.suffix.lower() == ".parquet":
@@ -164,7 +164,7 @@ def _require_reader(path: Path) -> None:
 
 
 @contextmanager
-def readable(path: Path) -> Iterator[None]:
+def reading(path: Path) -> Iterator[None]:
     """Say in one line what is wrong with a file, whoever finds out."""
     try:
         yield
