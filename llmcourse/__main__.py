@@ -92,7 +92,8 @@ COMMANDS = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; return its status, or 2 after one line if there is no such command."""
     try:
-        return run_command(lambda: _run(sys.argv[1:] if arguments is None else list(arguments)))
+        words = sys.argv[1:] if arguments is None else list(arguments)
+        return run_command(lambda: _run(words), is_result=words[:1] in (["sample"], ["chat"]))
     except KeyboardInterrupt:  # perhaps while torch is imported, which takes a second
         return 130
 

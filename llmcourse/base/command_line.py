@@ -24,11 +24,12 @@ LONGEST = 1_000
 class _ForPeople:
     """A stream whose text is for people: writing it never fails, so it never ends work.
 
-    When nobody reads on, or the disk is full, the rest is dropped.
+    When nobody reads on, or the disk is full, the rest is dropped.  Where the text is the result
+    itself, nobody's reading on ends the work.
     """
 
-    def __init__(self, stream: Any) -> None:
-        self._stream = stream
+    def __init__(self, stream: Any, *, is_result: bool) -> None:
+        self._stream, self._is_result = stream, is_result
 
     def write(self, text: str) -> int:
         with self._dropping():
@@ -43,20 +44,28 @@ class _ForPeople:
     def _dropping(self) -> Iterator[None]:
         try:
             yield
-        except OSError:
+        except OSError as error:
             # What is held back goes there, too, when Python flushes it at the end.
             with contextlib.suppress(OSError, io.UnsupportedOperation):
                 os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
+            if self._is_result and isinstance(error, BrokenPipeError):
+                raise
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 
 
 @contextlib.contextmanager
-def for_people() -> Iterator[None]:
+def for_people(*, is_result: bool = False) -> Iterator[None]:
     """Let nothing that is printed end what is being done.
 
     A character that the console cannot show becomes a question mark; see `_ForPeople`.
+
+    Args:
+        is_result: whether standard output is what the command is for.
+
+    Raises:
+        BrokenPipeError: if it is, and nobody reads on.
     """
     with contextlib.ExitStack() as stack:
         for stream, redirected in (
@@ -66,18 +75,21 @@ def for_people() -> Iterator[None]:
             if isinstance(stream, io.TextIOWrapper):
                 stack.callback(stream.reconfigure, errors=stream.errors)
                 stream.reconfigure(errors="replace")
-            stack.enter_context(redirected(_ForPeople(stream)))
+            ends = is_result and stream is sys.stdout
+            stack.enter_context(redirected(_ForPeople(stream, is_result=ends)))
         try:
             yield
         finally:
             sys.stdout.flush()
 
 
-def run_command(main: Callable[[], int]) -> int:
-    """Return the status of a command whose output is for people."""
-    with for_people():
+def run_command(main: Callable[[], int], *, is_result: bool = False) -> int:
+    """Return the status of a command whose output is for people; see `for_people`."""
+    with for_people(is_result=is_result):
         try:
             return main()
+        except BrokenPipeError:  # the reader has read enough
+            return 0
         except RuntimeError as error:  # of Path.resolve, before Python 3.13
             if "Symlink loop" not in str(error):
                 raise
@@ -99,9 +111,15 @@ def fail(program: str, problem: Exception | str) -> int:
 
 
 def ended(program: str, work: Callable[[], None]) -> int:
-    """Do the work of a command; return its status: 0, 2 after one line on what is wrong, or 130."""
+    """Do the work of a command; return its status: 0, 2 after one line on what is wrong, or 130.
+
+    Raises:
+        BrokenPipeError: if nobody reads on; what started the command ends quietly.
+    """
     try:
         work()
+    except BrokenPipeError:
+        raise
     except (ValueError, ArgumentError, OSError) as error:
         return fail(program, error)
     except KeyboardInterrupt:

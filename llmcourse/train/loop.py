@@ -19,7 +19,7 @@ from llmcourse.train.config import ONE_RANK, TrainConfig
 from llmcourse.train.early_stopping import EarlyStopping
 from llmcourse.train.lock import locked
 from llmcourse.train.phases import StepReport, step
-from llmcourse.train.prepare import Prepared, prepare, verify
+from llmcourse.train.prepare import COMPLETE, Prepared, prepare, verify
 from llmcourse.train.run import Run, new_run, restored, save, with_steps
 from llmcourse.train.saved import CONFIG, saved_config
 from llmcourse.train.signals import interruptible
@@ -82,7 +82,7 @@ def in_new_folder(folder: Path) -> Iterator[None]:
     """
     path = folder / CONFIG
     _refuse_another_run(path)
-    files.refuse_others(folder)
+    files.refuse_others(folder, _is_ours)
     was_there = folder.exists()
     with locked(folder):
         _refuse_another_run(path)  # which may have come in between
@@ -94,6 +94,11 @@ def in_new_folder(folder: Path) -> Iterator[None]:
             if is_empty and not (metrics.exists() and metrics.stat().st_size):
                 _empty(folder, remove=not was_there)
             raise
+
+
+def _is_ours(folder: Path) -> bool:
+    """Say whether an earlier call has begun a run in a folder, or prepared the data of one."""
+    return (folder / files.LOCK).exists() or (folder / "data" / COMPLETE).exists()
 
 
 def _empty(folder: Path, *, remove: bool) -> None:

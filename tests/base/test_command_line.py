@@ -33,11 +33,11 @@ def test_an_error_is_one_line_and_a_status(error, status, said, capsys):
 
 
 def test_work_that_is_done_is_silent_and_errors_of_others_are_not_swallowed(capsys):
-    """Mutant: every exception is caught."""
+    """Mutants: a broken pipe is an error of the command; every exception is caught."""
     done = []
     assert ended("x", lambda: done.append(1)) == 0
     assert done == [1]
-    for error in (RuntimeError("a bug"), KeyError("another")):
+    for error in (BrokenPipeError(), RuntimeError("a bug")):
         with pytest.raises(type(error)):
             ended("x", raised(error))
     assert capsys.readouterr() == ("", "")

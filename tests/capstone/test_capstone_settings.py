@@ -17,10 +17,7 @@ from llmcourse.train.lock import locked
 BAD = {
     "no TOML": ("[train\n", "is no TOML: Expected ']'"),
     "an unknown section": ("[trian]\nsteps = 3\n", "no setting 'trian': did you mean train?"),
-    "an unknown setting": (
-        "[train]\nstepps = 3\n",
-        "no setting 'stepps': did you mean steps?",
-    ),
+    "an unknown setting": ("[train]\nstepps = 3\n", "no setting 'stepps': did you mean steps?"),
     "a setting of another's": ("[train]\nseed = 3\n", "[train] has no setting 'seed'"),
     "no section": ("train = 3\n", "train = 3 must be a section: write [train]"),
     "another type": ('[crawl]\npages = "many"\n', "[crawl] pages must be of type int, got 'many'"),
@@ -30,10 +27,7 @@ BAD = {
         "[train] precision must be one of fp32, bf16, got 'fp8'",
     ),
     "too few pages": ("[crawl]\npages = 1\n", "[crawl] pages must be 10 or greater, got 1"),
-    "a mesh that does not fit": (
-        '[train]\nmesh = "dp=2,pp=3"\nmicro_batches = 3\n',
-        "[train] ",
-    ),
+    "a mesh that does not fit": ('[train]\nmesh = "dp=2,pp=3"\nmicro_batches = 3\n', "[train] "),
     "a mesh of nothing": ('[train]\nmesh = "up=2"\n', "[train] "),
     "one source": ('[mixture]\nshares = "web=1.0"\n', "must name two sources of web, stories"),
     "a strange source": ('[mixture]\nshares = "web=0.5,books=0.5"\n', "of web, stories, got"),

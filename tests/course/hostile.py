@@ -11,15 +11,7 @@ import json
 
 import psutil
 
-from tests.course.small_exam import (
-    STUB,
-    Submission,
-    cells,
-    edited,
-    notebook,
-    of,
-    text,
-)
+from tests.course.small_exam import STUB, Submission, cells, edited, notebook, of, text
 
 NONE, SECOND = (0.0, 0.0), (0.0, 3.0)
 WRONG_ADD = "def add_all(numbers):\n    return 7"

@@ -28,6 +28,9 @@ time.sleep(900)
 """A cell whose process says that it has come so far."""
 
 
+SCORES = {"ada": "5", "bob": "3", "nobody": "0"}
+
+
 @pytest.fixture
 def place(tmp_path):
     """An exam, and a folder with three submissions in the two forms that are read."""
@@ -69,13 +72,8 @@ def test_a_folder_is_graded_into_json_csv_and_a_page(place):
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr
     found = rows(place[2])
-    assert {name: row["score"] for name, row in found.items()} == {
-        "ada": "5",
-        "bob": "3",
-        "nobody": "0",
-    }
-    assert found["bob"]["90.1"] == "0"
-    assert found["bob"]["90.2"] == "3"
+    assert {name: row["score"] for name, row in found.items()} == SCORES
+    assert (found["bob"]["90.1"], found["bob"]["90.2"]) == ("0", "3")
     ada = json.loads((place[2] / "ada.json").read_text())
     assert [q["state"] for q in ada["questions"]] == ["PASS", "PASS"]
     assert [len(q["checks"]) for q in ada["questions"]] == [4, 1]
@@ -179,7 +177,7 @@ WRONG = {
     "no hidden tests": (lambda p: (_without_tests(p), p[1], p[2]), "no hidden tests"),
     "a question without tests": (lambda p: (_fewer_tests(p), p[1], p[2]), "has no check_2"),
     "no folder": (lambda p: (p[0], p[0], p[2]), "is no folder"),
-    "report is a file": (lambda p: (p[0], p[1], p[0]), "File exists"),
+    "report is a file": (lambda p: (p[0], p[1], p[0]), "is a file: name a new folder"),
 }
 
 
@@ -308,8 +306,7 @@ def test_what_cannot_be_read_costs_its_own_submission(place, grade, close, name)
     assert grade(place) == 0
     found = rows(place[2])
     assert found[name]["problems"] == "the file cannot be read: Permission denied"
-    right = {"ada": "5", "bob": "3", "nobody": "0"} | {name: "0"}
-    assert {each: row["score"] for each, row in found.items()} == right
+    assert {each: row["score"] for each, row in found.items()} == SCORES | {name: "0"}
 
 
 def test_odd_names_cost_nobody_anything(place, grade):
@@ -337,11 +334,8 @@ def test_submissions_have_one_name_each(tmp_path):
     (tmp_path / "c.ipynb").write_text("{}")
     (tmp_path / ".hidden").write_text("")
     found = batch.submissions(tmp_path, "05_tokens")
-    assert {name: path.name for name, path in found.items()} == {
-        "a": "05_tokens.ipynb",
-        "b": "mine.ipynb",
-        "c": "c.ipynb",
-    }
+    names = {name: path.name for name, path in found.items()}
+    assert names == {"a": "05_tokens.ipynb", "b": "mine.ipynb", "c": "c.ipynb"}
 
 
 def test_names_that_differ_by_case_alone_get_two_reports(tmp_path):

@@ -89,14 +89,7 @@ class Graded:
         if kind == "here":
             self.grade_here(exam, folder)
         else:
-            command = [
-                sys.executable,
-                "-m",
-                "llmcourse.course",
-                "grade",
-                str(exam),
-                str(folder),
-            ]
+            command = [sys.executable, "-m", "llmcourse.course", "grade", str(exam), str(folder)]
             command += ["--out", str(self.out), "--jobs", "2", "--isolation", kind, *LIMITS]
             done = subprocess.run(
                 command, capture_output=True, text=True, timeout=MOST_S, check=False

@@ -72,9 +72,8 @@ def distance(one, other):
     d_l, d_c = (l2 - l1) / s_l, (c2 - c1) / (1 + 0.045 * c)
     d_h = 2 * np.sqrt(c1 * c2) * np.sin(np.radians(turn / 2)) / (1 + 0.015 * c * t)
     swing = np.sin(np.radians(60 * np.exp(-(((h - 275) / 25) ** 2))))
-    return np.sqrt(
-        d_l**2 + d_c**2 + d_h**2 - 2 * np.sqrt(c**7 / (c**7 + 25**7)) * swing * d_c * d_h
-    )
+    turned = swing * d_c * d_h
+    return np.sqrt(d_l**2 + d_c**2 + d_h**2 - 2 * np.sqrt(c**7 / (c**7 + 25**7)) * turned)
 
 
 def contrast(one, other):

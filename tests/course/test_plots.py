@@ -54,11 +54,6 @@ def test_it_draws_into_given_axes():
     assert plots.timeline(LOG, ax) is ax
 
 
-def test_nothing_to_draw_is_refused():
-    with pytest.raises(ValueError, match="no messages"):
-        plots.timeline([])
-
-
 ROWS = [("equal chances", 6.64, 0.0), ("pairs", 2.02, 0.0), ("blocks", 0.7, 0.03)]
 
 
@@ -78,27 +73,35 @@ def test_every_loss_stands_on_the_axis_between_floor_and_chance():
     assert ax.yaxis_inverted()
 
 
-def test_an_axis_without_rows_or_with_a_strange_new_name_is_refused():
-    with pytest.raises(ValueError, match="no losses"):
-        plots.loss_axis([], floor=0.38, vocab_size=768)
-    with pytest.raises(ValueError, match=r"'block'. are not among"):
-        plots.loss_axis(ROWS, new=["block"], floor=0.38, vocab_size=768)
+@pytest.mark.parametrize(
+    ("call", "fact"),
+    [
+        (lambda: plots.timeline([]), "no messages"),
+        (lambda: plots.loss_axis([], floor=0.38, vocab_size=768), "no losses"),
+        (
+            lambda: plots.loss_axis(ROWS, new=["block"], floor=0.38, vocab_size=768),
+            r"'block'. are not among",
+        ),
+        (lambda: plots.loss_rows(["table"]), "no loss is recorded for 'table'"),
+        (lambda: plots.name_lines(plt.subplots()[1]), "no line has a label"),
+    ],
+)
+def test_nothing_to_draw_and_strange_names_are_refused(call, fact):
+    with pytest.raises(ValueError, match=fact):
+        call()
 
 
 def test_the_recorded_losses_fall_from_chance_to_above_the_floor():
     rows = plots.loss_rows()
     assert rows[0] == ("equal chances", pytest.approx(6.6438, abs=1e-4), 0.0)
     assert all(0.38 < loss < 6.65 and 0 <= spread < 0.15 for _, loss, spread in rows)
-    assert plots.loss_rows(["table of pairs"]) == [
-        row for row in rows if row[0] == "table of pairs"
-    ]
+    named = [row for row in rows if row[0] == "table of pairs"]
+    assert plots.loss_rows(["table of pairs"]) == named
     recorded = json.loads(Path(plots.__file__).with_name("losses.json").read_text())
     (one_block,) = plots.loss_rows(["attention: 1 block"])
     worst, best = max(recorded[one_block[0]]), min(recorded[one_block[0]])
     assert best < one_block[1] < worst  # the mean, from which half of the bar goes each way
     assert 2 * one_block[2] == pytest.approx(worst - best)
-    with pytest.raises(ValueError, match="no loss is recorded for 'table'"):
-        plots.loss_rows(["table"])
 
 
 def test_lines_are_named_at_their_ends_and_no_name_covers_another():
@@ -129,11 +132,4 @@ def test_a_line_is_named_where_it_leaves_the_axes_and_one_across_at_their_edge()
     assert ends == {"floor": (4, 0.5), "out": (1, 2), "out and in": (3, 3)}
     ax.plot([0, 1], [9, 9], label="above")
     with pytest.raises(ValueError, match="no point of the line 'above' is in sight"):
-        plots.name_lines(ax)
-
-
-def test_lines_without_a_name_are_refused():
-    _, ax = plt.subplots()
-    ax.plot([0, 1])
-    with pytest.raises(ValueError, match="no line has a label"):
         plots.name_lines(ax)

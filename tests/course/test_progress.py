@@ -61,11 +61,8 @@ def test_a_check_is_kept_unless_it_is_quiet_and_in_the_order_of_the_book(path, c
     for number, quiet in (("09.10", False), ("09.2", False), ("05.1", False), ("05.2", True)):
         with Check(number, points=3, quiet=quiet) as t:
             t(True, "what it means")
-    assert [(n, e["state"]) for n, e in entries(path).items()] == [
-        ("05.1", "PASS"),
-        ("09.2", "PASS"),
-        ("09.10", "PASS"),
-    ]
+    kept = [(n, e["state"]) for n, e in entries(path).items()]
+    assert kept == [(number, "PASS") for number in ("05.1", "09.2", "09.10")]
 
 
 def test_the_variable_names_the_file_or_switches_it_off(path, monkeypatch, tmp_path, capsys):
@@ -260,22 +257,18 @@ def test_the_table_and_what_comes_next(path, capsys):
         record(number, state)
     record("05.1")
     assert progress.main([]) == 0
-    assert capsys.readouterr().out == textwrap.dedent("""\
-        chapter  passed      points      minutes left
-        05       1 of 3      2 of 6                30
-        09       0 of 2      0 of 1.5              20
-
-        05.1   PASS              2 tries    One merge
-        05.2   NOT YET           1 try      An encoder
-        05.3   not answered yet             Bytes of 15 T tokens
-        09.2   not answered yet             Resume
-        09.10  not answered yet             Packing
-        of another edition, kept: 77.1
-
-        next: 05.3 Bytes of 15 T tokens, difficulty 1 of 5, 5 minutes
-              trains what 05.3 trains
-              open exercises/05_tokens.ipynb
-        """)
+    out = capsys.readouterr().out
+    rows = [line.split() for line in out.splitlines()]
+    facts = ("05 1 of 3 2 of 6 30", "09 0 of 2 0 of 1.5 20", "05.1 PASS 2 tries One merge")
+    facts += ("05.2 NOT YET 1 try An encoder", "05.3 not answered yet Bytes of 15 T tokens")
+    facts += ("09.2 not answered yet Resume", "09.10 not answered yet Packing")
+    facts += ("open exercises/05_tokens.ipynb", "trains what 05.3 trains")
+    assert [fact for fact in facts if fact.split() not in rows] == []
+    assert [row[0] for row in rows if row and row[0][:3] in ("05.", "09.")] == [
+        row[0] for row in LISTED
+    ]
+    assert "of another edition, kept: 77.1" in out
+    assert "next: 05.3 Bytes of 15 T tokens, difficulty 1 of 5, 5 minutes" in out
     for number in ("05.3", "05.2", "09.2"):
         assert f"next: {number} " in progress.table(progress.read(path))
         record(number)
@@ -307,9 +300,8 @@ def test_export_and_import_join_two_machines(path, tmp_path, monkeypatch):
         record(number, State.NOT_YET if number == "05.1" else State.PASS)
     for _ in range(2):
         assert progress.main(["import", str(copy)]) == 0
-        assert {n: e["state"] for n, e in entries(second).items()} == {
-            "05.1": "PASS", "05.2": "PASS", "05.3": "PASS",
-        }  # fmt: skip
+        states = {n: e["state"] for n, e in entries(second).items()}
+        assert states == dict.fromkeys(("05.1", "05.2", "05.3"), "PASS")
 
 
 def test_no_file_is_replaced_and_none_is_made_up(path, tmp_path, capsys):

@@ -301,9 +301,8 @@ def test_rows_are_filled_as_recorded(soak):
     run = context_runs.packing(0, num_steps=40)
     per_step = {way: each["targets"] / 40 for way, each in run.items()}
     for way, each in found["0"].items():
-        assert each["targets"] / context_runs.STORY_STEPS == pytest.approx(
-            per_step[way], rel=0.15
-        ), way
+        recorded = each["targets"] / context_runs.STORY_STEPS
+        assert recorded == pytest.approx(per_step[way], rel=0.15), way
     assert per_step["packed with masks"] > 3 * per_step["padded"]
     for way, each in run.items():
         assert found["0"][way]["loss"] < each["loss"] < 5.5, way
@@ -357,13 +356,9 @@ def test_every_run_on_preferences_is_recorded_with_its_seeds():
             assert set(each) == seeds, (part, name)
     points = preference_runs.DPO["steps"] // preference_runs.EVERY
     assert all(len(r["curve"]["loss"]) == points for x in found["dpo"].values() for r in x.values())
-    assert found["settings"] == {
-        "start": preference_runs.START,
-        "reward": preference_runs.REWARD,
-        "dpo": preference_runs.DPO,
-        "rl": preference_runs.RL,
-        "again": preference_runs.AGAIN,
-    }
+    settings = {name: getattr(preference_runs, name.upper()) for name in found["settings"]}
+    assert found["settings"] == settings
+    assert settings.keys() == {"start", "reward", "dpo", "rl", "again"}
 
 
 def test_no_test_of_preferences_is_trained_on_in_any_wording():
@@ -407,11 +402,8 @@ def test_preferences_are_learnt_as_recorded(soak):
 
 def test_every_run_on_rewards_is_recorded_with_its_seeds():
     found = recorded_runs("rl")
-    ways = {
-        "task": rl_runs.TASK_WAYS,
-        "length": rl_runs.LENGTH_WAYS,
-        "checker": rl_runs.CHECKER_WAYS,
-    }
+    ways = {"task": rl_runs.TASK_WAYS, "length": rl_runs.LENGTH_WAYS}
+    ways |= {"checker": rl_runs.CHECKER_WAYS}
     for part, names in ways.items():
         assert set(found[part]) == set(names)
         for name, runs in found[part].items():

@@ -51,8 +51,7 @@ def test_without_root_nobody_gets_another_user():
 
 @pytest.mark.skipif(sys.platform != "linux", reason="cores are given on Linux alone")
 @pytest.mark.parametrize(
-    ("jobs", "cores"),
-    [(1, [()]), (2, [(0, 2, 4), (1, 3)]), (5, [(0,), (1,), (2,), (3,), (4,)])],
+    ("jobs", "cores"), [(1, [()]), (2, [(0, 2, 4), (1, 3)]), (5, [(0,), (1,), (2,), (3,), (4,)])]
 )
 def test_submissions_at_a_time_have_cores_of_their_own(monkeypatch, jobs, cores):
     monkeypatch.setattr(batch.os, "sched_getaffinity", lambda _: {0, 1, 2, 3, 4})

@@ -63,14 +63,26 @@ def test_what_is_no_number_is_refused(value):
     assert bowl.learning_rate == 0.15
 
 
-def test_an_unknown_state_names_what_there_is():
-    with pytest.raises(TypeError, match=r"Bowl has no \['speed'\]; it has .*'learning_rate'"):
-        Bowl(speed=1)
+@pytest.mark.parametrize(
+    ("call", "error", "fact"),
+    [
+        (lambda: Bowl(speed=1), TypeError, r"Bowl has no \['speed'\]; it has .*'learning_rate'"),
+        (
+            lambda: Limited(5, low=0, high=1, step=0.1, label="rate"),
+            ValueError,
+            "rate: 5 must be from 0 to 1",
+        ),
+        (lambda: by_hand(probabilities=[0.5, 0.5]), ValueError, "five of each"),
+        (lambda: by_hand(probabilities=[0.5] * 5), ValueError, r"add up to 1, not 2\.5"),
+        (lambda: by_hand(target="dog"), ValueError, "target must be one of"),
+    ],
+)
+def test_a_state_that_cannot_be_is_refused(call, error, fact):
+    with pytest.raises(error, match=fact):
+        call()
 
 
-def test_limits_must_hold_the_default():
-    with pytest.raises(ValueError, match="rate: 5 must be from 0 to 1"):
-        Limited(5, low=0, high=1, step=0.1, label="rate")
+def test_limits_say_whether_a_number_is_whole():
     assert Whole(1, low=0, high=2, step=1, label="n").limits()["whole"]
 
 
@@ -83,19 +95,6 @@ def test_a_choice_is_one_of_its_options():
     assert small.limits["kind"] == {"options": ["a", "b"]}
     with pytest.raises(traitlets.TraitError, match="kind must be one of a, b, not 'c'"):
         small.kind = "c"
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"probabilities": [0.5, 0.5]}, "five of each"),
-        ({"probabilities": [0.5] * 5}, r"add up to 1, not 2\.5"),
-        ({"target": "dog"}, "target must be one of"),
-    ],
-)
-def test_a_step_by_hand_needs_five_shares(wrong, message):
-    with pytest.raises(ValueError, match=message):
-        by_hand(**wrong)
 
 
 def test_the_output_has_three_forms():

@@ -132,11 +132,6 @@ def test_split_refuses_an_empty_side(year, addresses):
         corpus.sotu_split(addresses, first_validation_year=year)
 
 
-def test_split_refuses_nothing():
-    with pytest.raises(ValueError, match="no year at all"):
-        corpus.sotu_split([])
-
-
 # Python's own sources
 
 

@@ -137,9 +137,3 @@ def test_pages_and_labels_are_written_apart(tmp_path):
     told = [json.loads(line) for line in (tmp_path / "labels.jsonl").read_text().splitlines()]
     assert [row["kind"] for row in told] == [label.kind for label in labels()[:20]]
     assert [row["id"] for row in told] == [row["id"] for row in rows]
-
-
-@pytest.mark.parametrize(("num_pages", "seed"), [(0, 0), (1, -1)])
-def test_a_crawl_of_nothing_is_refused(num_pages, seed):
-    with pytest.raises(ValueError, match=r"num_pages|seed"):
-        Crawl(num_pages, seed=seed)

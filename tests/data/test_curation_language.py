@@ -126,10 +126,3 @@ def test_a_text_is_judged_by_its_beginning():
     assert len(text) > MOST_CHARACTERS
     model = default_model()
     assert model.log_probabilities(text) == model.log_probabilities(text[:MOST_CHARACTERS])
-
-
-def test_what_cannot_be_trained_is_refused():
-    with pytest.raises(ValueError, match="two languages or more"):
-        LanguageModel.train({"en": ["text"]})
-    with pytest.raises(ValueError, match="no language 'fr'"):
-        KeepLanguage(model=default_model(), language="fr")

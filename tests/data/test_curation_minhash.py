@@ -145,8 +145,6 @@ def test_shingles_are_runs_of_words_without_case_and_punctuation():
     assert shingles(" ?! ", 3) == set()
     assert jaccard("a b c", "B C d", 2) == 1 / 3
     assert jaccard("?", "!", 2) == 1
-    with pytest.raises(ValueError, match="n must be 1 or greater"):
-        shingles("a", 0)
 
 
 def test_a_run_does_not_forget_the_order_of_its_words():
@@ -221,16 +219,7 @@ def test_bands_fit_and_no_others_are_nearer(similarity, num_hashes):
     assert all(best <= abs(half(*fit) - similarity) + 1e-9 for fit in every)
 
 
-def test_a_signature_has_no_room_for_more_bands():
-    with pytest.raises(ValueError, match=r"bands \* rows must be at most 8, got 9"):
-        band_keys(np.zeros(8, np.uint32), 3, 3)
-
-
-def test_settings_outside_their_range_are_named():
-    with pytest.raises(ValueError, match="num_hashes must be 1 or greater"):
-        MinHash(num_hashes=0)
-    with pytest.raises(ValueError, match="similarity must be above 0"):
-        bands_for(0.0, 128)
+def test_a_signature_has_its_bytes():
     assert MinHash(num_hashes=64).bytes_per_document == MinHash(num_hashes=64)("a b").nbytes
 
 

@@ -138,10 +138,3 @@ def test_a_classifier_is_saved_and_loaded_to_the_bit(tmp_path):
 @pytest.mark.parametrize("text", ["", "\ud800" * 50, "a" * 2_000_000, "a " * 500_000])
 def test_strange_texts_are_survived(text):
     assert 0 <= trained().score(text) <= 1
-
-
-def test_what_cannot_be_trained_is_refused():
-    with pytest.raises(ValueError, match="texts of both kinds"):
-        Quality.train(good_texts()[:3], [])
-    with pytest.raises(ValueError, match="2 scores and 1 labels"):
-        threshold_for([0.5, 0.6], [True], purity=0.5)

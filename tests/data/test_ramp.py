@@ -149,24 +149,6 @@ def test_a_ramp_goes_on_where_it_was_and_on_no_other_ramp(counted):
         Batches(counted, 12, CONTEXT, seed=5).load_state_dict(state)
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("0:12,200", "'200' is no stage"),
-        ("0:12,-5:24", "'-5:24' is no stage"),
-        ("", "'' is no stage"),
-        ("10:12", "begins at step 0, not at 10"),
-        ("0:12,200:12", "200:12 may not follow 0:12"),
-        ("0:12,200:8", "200:8 may not follow 0:12"),
-        ("0:12,200:24,100:48", "100:48 may not follow 200:24"),
-        ("0:0,3:4", "the first batch must be 1 or greater"),
-    ],
-)
-def test_what_is_no_ramp_is_said_in_a_line(text, said):
-    with pytest.raises(ValueError, match=said):
-        ramp_of(text)
-
-
 def test_ranks_must_be_able_to_share_every_batch(counted):
     with pytest.raises(ValueError, match="4 sequences, which 3 ranks cannot share"):
         ramped(counted, ramp="0:3,2:4", world_size=3)

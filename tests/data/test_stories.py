@@ -22,11 +22,7 @@ SAMPLE = corpus.stories(25_000, seed=1)
 # template, two variables of one class, a variable first met in one branch only, hidden values.
 SMALL = {
     "classes": {
-        "child": (
-            {"": "Al", "he": "he"},
-            {"": "Bea", "he": "she"},
-            {"": "Cornelia", "he": "she"},
-        ),
+        "child": ({"": "Al", "he": "he"}, {"": "Bea", "he": "she"}, {"": "Cornelia", "he": "she"}),
         "thing": ({"": "ax", "a": "an ax"}, {"": "banana", "a": "a banana"}),
         "sum": (
             {"start": "two", "result": "one"},
@@ -127,8 +123,7 @@ class SpeaksTheSilentTemplate(Grammar):
 
 
 @pytest.mark.parametrize(
-    "mutant",
-    [Replaces, DrawsAgain, ForgetsSpaces, TakesTheFirstValue, SpeaksTheSilentTemplate],
+    "mutant", [Replaces, DrawsAgain, ForgetsSpaces, TakesTheFirstValue, SpeaksTheSilentTemplate]
 )
 def test_list_of_all_texts_rejects_a_wrong_entropy(mutant):
     assert not measured(mutant(**SMALL))
@@ -148,23 +143,6 @@ def test_samples_have_the_listed_frequencies():
     chi2 = sum((seen[text] - count * p) ** 2 / (count * p) for text, p in LISTED)
     freedom = len(LISTED) - 1
     assert abs(chi2 - freedom) < 4 * math.sqrt(2 * freedom)  # mean and deviation of chi-square
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"variables": {"hero": "nobody"}}, "not defined"),
-        ({"variables": {"a": "thing", "b": "thing", "c": "thing"}}, "fewer values"),
-        ({"plots": ((("{villain} came.",),),)}, "unknown variable"),
-        ({"plots": ((("{hero.them} came.",),),)}, "unknown form"),
-        ({"plots": ((("Café.",),),)}, "not ASCII"),
-        ({"plots": ((("", "Hi."),),)}, "must always be spoken"),
-        ({"plots": ((("Hi.", "Hi."),),)}, "same template twice"),
-    ],
-)
-def test_grammar_refuses_wrong_data(change, message):
-    with pytest.raises(ValueError, match=message):
-        Grammar(**{**SMALL, **change})
 
 
 # The stories
@@ -243,17 +221,15 @@ def test_seeds_differ():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "error", "message"),
+    ("arguments", "message"),
     [
-        ((0, 0), ValueError, "num_bytes must be at least 1, got 0"),
-        ((10, -1), ValueError, "seed must be at least 0, got -1"),
-        ((1e6, 0), TypeError, "num_bytes"),
-        ((10, True), TypeError, "seed must be an integer"),
-        ((10, "7"), TypeError, "seed"),
+        ((1e6, 0), "num_bytes"),
+        ((10, True), "seed must be an integer"),
+        ((10, "7"), "seed"),
     ],
 )
-def test_stories_refuse_wrong_arguments(arguments, error, message):
-    with pytest.raises(error, match=message):
+def test_stories_refuse_arguments_of_other_types(arguments, message):
+    with pytest.raises(TypeError, match=message):
         corpus.stories(*arguments)
 
 
@@ -316,14 +292,8 @@ RIGHT_AND_WRONG = {
     "swapped words": ("One day Tom went to the park.", "One day went Tom to the park."),
     "unknown name": ("Emma came to help.", "Gwen came to help."),
     "unknown word": ("Soon the owl was happy.", "Soon the owl was furious."),
-    "pronoun of another child": (
-        "She had six eggs in her bag.",
-        "She had six eggs in his bag.",
-    ),
-    "boy and girl": (
-        "Once there was a girl named Mia.",
-        "Once there was a boy named Mia.",
-    ),
+    "pronoun of another child": ("She had six eggs in her bag.", "She had six eggs in his bag."),
+    "boy and girl": ("Once there was a girl named Mia.", "Once there was a boy named Mia."),
     "one child twice": ("So Tom gave the kite to Mia.", "So Tom gave the kite to Tom."),
     "preposition": ("On Monday Tom was at the beach.", "On Monday Tom was in the beach."),
     "class of word": ("Tom found the ball under the bed.", "Tom found the happy under the bed."),

@@ -126,8 +126,6 @@ def test_a_test_asks_nothing_that_a_training_task_asks_in_any_wording():
 def test_of_every_kind_about_a_fifth_is_for_tests(kind):
     tasks = make_tasks(1_500, seed=0, kinds=[kind])
     assert 0.14 < sum(part_of(task) == "test" for task in tasks) / 1_500 < 0.27
-    with pytest.raises(ValueError, match="part must be one of training, test, or None for all"):
-        make_tasks(3, seed=0, kinds=[kind], part="tests")
 
 
 def test_a_longer_list_begins_with_the_shorter_and_seeds_differ():
@@ -139,25 +137,8 @@ def test_a_longer_list_begins_with_the_shorter_and_seeds_differ():
 def test_words_are_those_of_the_stories():
     asked = {"count", "sort", "say", "tell", "who", "what", "next", "comes", "go", "words", "these"}
     asked |= {"how", "many", "are", "there", "now", "hands", "gets", "passes", "takes", "end", "at"}
-    asked |= {
-        "have",
-        "has",
-        "gives",
-        "finds",
-        "from",
-        "a",
-        "to",
-        "z",
-        "can",
-        "you",
-        "this",
-        "does",
-        "is",
-        "then",
-        "more",
-        "me",
-        "on",
-    }
+    asked |= {"have", "has", "gives", "finds", "from", "a", "to", "z", "can", "you", "this", "does"}
+    asked |= {"is", "then", "more", "me", "on"}
     words = {w for task in MANY for w in re.findall(r"[a-z]+", task.prompt.lower())}
     assert words - asked <= story_words()
 
@@ -189,18 +170,3 @@ def test_the_form_is_that_of_the_kind_right_or_wrong():
     ):
         assert in_format(task, text) == formed
         assert not check(task, text)
-
-
-@pytest.mark.parametrize(
-    ("said", "given"),
-    [
-        ("number must be 0 or greater", {"number": -1}),
-        ("seed must be 0 or greater", {"seed": -1}),
-        ("kinds must be some of ball, count", {"kinds": ["poem"]}),
-        ("kinds must be some of", {"kinds": []}),
-        ("difficulties must be some of 1, 2, 3, got", {"difficulties": [4]}),
-    ],
-)
-def test_what_is_refused(said, given):
-    with pytest.raises(ValueError, match=said):
-        make_tasks(**{"number": 1, "seed": 0} | given)

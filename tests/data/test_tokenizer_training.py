@@ -318,39 +318,10 @@ def test_counts_words():
 # --- bad input
 
 
-@pytest.mark.parametrize("train", [train_bpe, train_bpe_naive])
-@pytest.mark.parametrize(
-    ("vocab_size", "specials", "message"),
-    [
-        (255, [], r"vocab_size must be from 256 \(256 bytes and 0 special tokens\)"),
-        (257, ["<s>", "<e>"], r"from 258 .* got 257"),
-        (0x110001, [], "got 1114113"),
-        (300, [""], "special token is empty"),
-        (300, ["<s>", "<s>"], "'<s>' is named twice"),
-        (300, ["\udc00"], "lone surrogate"),
-    ],
-)
-def test_rejects_a_wrong_setting(train, vocab_size, specials, message):
-    with pytest.raises(ValueError, match=message):
-        train("text", vocab_size, specials)
-
-
 @pytest.mark.parametrize("specials", ["<s>", [1]])
 def test_rejects_special_tokens_that_are_no_list_of_strings(specials):
     with pytest.raises(TypeError, match=r"special_tokens"):
         train_bpe("text", 300, specials)
-
-
-@pytest.mark.parametrize("train", [train_bpe, train_bpe_naive])
-def test_rejects_half_a_surrogate_pair(train):
-    with pytest.raises(ValueError, match="lone surrogate"):
-        train("ab \ud800", 300)
-
-
-@pytest.mark.parametrize("pattern", ["(", "(a)|.", r"\S+"])
-def test_rejects_a_pattern_that_cannot_be_used(pattern):
-    with pytest.raises(ValueError, match="pattern"):
-        train_bpe("a b", 300, pattern=pattern)
 
 
 @pytest.mark.parametrize("learn", [lambda t: train_bpe(t, 300), count_words])

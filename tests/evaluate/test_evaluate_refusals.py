@@ -47,7 +47,9 @@ TOKENIZER, BARE = train_bpe(TEXT, 320, [END_OF_TEXT]), train_bpe(TEXT, 300)
 MODEL = Transformer(
     replace(tiny(), vocab_size=320, context_length=160), generator=runtime.generator(0)
 ).eval()
-SCORES = ChoiceScores(log_probs=(-2.0, -3.0), alone=(-1.0, -4.0), num_tokens=(1, 2), num_bytes=(4, 5))
+SCORES = ChoiceScores(
+    log_probs=(-2.0, -3.0), alone=(-1.0, -4.0), num_tokens=(1, 2), num_bytes=(4, 5)
+)
 UNBEATEN = [Battle("x", "y", 1.0), Battle("y", "z", 1.0), Battle("z", "y", 1.0)]
 APART = [Battle("a", "b", 0.5), Battle("c", "d", 0.5)]
 FEW = [Battle("x", "y", 1.0), Battle("x", "y", 1.0), Battle("y", "x", 1.0)]

@@ -118,10 +118,9 @@ def test_a_reward_model_learns_who_is_preferred_and_begins_at_the_logarithm_of_2
 
 def test_a_policy_is_fitted_to_pairs_and_its_reference_stays():
     policy, reference, told = small(), small(), []
+    how = {"beta": 0.1, "on_step": lambda _, found: told.append(found)}
     before = pair_log_probs(reference, PAIRS)
-    fit_preferences(
-        policy, reference, PAIRS, SETTINGS, beta=0.1, on_step=lambda _, found: told.append(found)
-    )
+    fit_preferences(policy, reference, PAIRS, SETTINGS, **how)
     assert torch.equal(pair_log_probs(reference, PAIRS), before)
     assert (told[0].losses_B - math.log(2)).abs().max() < 1e-5
     ahead = pair_log_probs(policy, PAIRS) - before
@@ -167,9 +166,8 @@ def test_pairs_become_rows_of_ids():
     text = " ".join(f"{p.task.prompt} {p.chosen} {p.rejected}" for p in pairs)
     tokenizer = train_bpe(text, 290, list(CHAT_TOKENS))
     rows = pair_rows(pairs, tokenizer)
-    user, assistant, end = (
-        tokenizer.special_tokens[f"<|{n}|>"] for n in ("user", "assistant", "end")
-    )
+    special = tokenizer.special_tokens
+    user, assistant, end = (special[f"<|{n}|>"] for n in ("user", "assistant", "end"))
     for pair, prompt, chosen, rejected in zip(pairs, *rows, strict=True):
         assert (prompt[0], prompt[-2:]) == (user, [end, assistant])
         assert tokenizer.decode(prompt[1:-2]) == pair.task.prompt
@@ -180,21 +178,24 @@ def test_pairs_become_rows_of_ids():
 # --- what is refused
 
 
-def test_a_reference_of_another_shape_is_refused():
-    other = Transformer(small_config(num_layers=1), generator=runtime.generator(0))
-    with pytest.raises(ValueError, match="the reference has another shape than the policy"):
-        fit_preferences(small(), other, PAIRS, SETTINGS, beta=0.1)
+def lost():
     policy = small()
-    with pytest.raises(ValueError, match="policy and reference are one model"):
-        fit_preferences(policy, policy, PAIRS, SETTINGS, beta=0.1)
+    policy.norm.gain.data.fill_(math.nan)
+    return policy
 
 
-def test_a_model_that_is_lost_is_refused():
-    policy = small()
-    with torch.no_grad():
-        policy.norm.gain.fill_(math.nan)
-    with pytest.raises(ValueError, match="must be finite; lower the learning rate"):
-        fit_preferences(policy, small(), PAIRS, SETTINGS, beta=0.1)
+ONE, OTHER = small(), Transformer(small_config(num_layers=1), generator=runtime.generator(0))
+PAIRED = [
+    (lambda: (small(), OTHER), "the reference has another shape than the policy"),
+    (lambda: (ONE, ONE), "policy and reference are one model"),
+    (lambda: (lost(), small()), "must be finite; lower the learning rate"),
+]
+
+
+@pytest.mark.parametrize(("models", "fact"), PAIRED)
+def test_models_that_cannot_be_a_pair_are_refused(models, fact):
+    with pytest.raises(ValueError, match=fact):
+        fit_preferences(*models(), PAIRS, SETTINGS, beta=0.1)
 
 
 @pytest.mark.parametrize(

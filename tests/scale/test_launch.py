@@ -46,29 +46,11 @@ from llmcourse.train import __main__ as train_command_line
 KINDS = ("jobset", "pytorchjob")
 HOSTS = ("alpha", "beta", "gamma", "delta")
 HOSTILE = (
-    "plain",
-    "two words",
-    'a"b',
-    "a'b",
-    "$(touch broken)",
-    "`touch broken`",
-    "$HOME",
-    "$$(HOME)",
-    "$(JOB_COMPLETION_INDEX)",
-    "a;touch broken",
-    "a\\",
-    "*",
-    "~",
-    "a && touch broken",
-    ")",
-    "#SBATCH --nodes=9",
-    "{a,b}",
-    "!x",
-    "@ENDPOINT@",
-    "é: [1, 2] # no",
-    "- x",
-    "a=b",
-)
+    "plain", "two words", 'a"b', "a'b", "$(touch broken)", "`touch broken`", "$HOME", "$$(HOME)",
+    "$(JOB_COMPLETION_INDEX)", "a;touch broken", "a\\", "*", "~", "a && touch broken", ")",
+    "#SBATCH --nodes=9", "{a,b}", "!x", "@ENDPOINT@", "é: [1, 2] # no", "- x", "a=b",
+)  # fmt: skip
+
 texts = st.one_of(
     st.sampled_from(HOSTILE),
     st.text(st.characters(exclude_categories=("C", "Z"), include_characters=" "), min_size=1),
@@ -198,15 +180,14 @@ def starts_what_it_should(script, job, stubs, record):
 
 def test_the_command_is_the_documented_one():
     job = config(train={"steps": 7, "model.width": 128, "save": True, "note": "a b"})
-    words = torchrun_arguments(job, endpoint="head:29417", run_id="x")
+    *words, last = torchrun_arguments(job, endpoint="head:29417", run_id="x")
     assert " ".join(words) == (
         "--rdzv_conf join_timeout=321,read_timeout=321 --nnodes 3 --nproc_per_node 4 "
         "--rdzv_backend c10d --rdzv_endpoint head:29417 --rdzv_id x --max_restarts 2 "
-        "-m llmcourse.train "
-        "--preset stories --engine torch --parallel fsdp --device cuda --out /shared/runs/a "
-        "--steps=7 --model.width=128 --save=true --note=a b"
+        "-m llmcourse.train --preset stories --engine torch --parallel fsdp --device cuda "
+        "--out /shared/runs/a --steps=7 --model.width=128 --save=true"
     )
-    assert words[-1] == "--note=a b"
+    assert last == "--note=a b"
 
 
 def test_torchrun_itself_reads_the_arguments():
@@ -259,9 +240,7 @@ def test_the_script_asks_for_what_the_job_needs():
         "partition": "gpu,long",
     }
     without = sbatch_options(batch_script(config(device="cpu", job_restarts=0)))
-    assert "gpus-per-node" not in without
-    assert "requeue" not in without
-    assert "no-requeue" in without
+    assert {"gpus-per-node", "requeue", "no-requeue"} & without.keys() == {"no-requeue"}
 
 
 def sbatch_options(script):
@@ -379,14 +358,12 @@ def wait_for(path, *, seconds=20):
         time.sleep(0.01)
 
 
-MACHINES = """#!/bin/bash
 # Starts the command once for each machine, all on this one.
+MACHINES = """#!/bin/bash
 while [[ $1 == --* ]]; do [[ $1 == --ntasks=* ]] && n=${1#*=}; shift; done
 for ((i = 0; i < n; i++)); do "$@" & started+=($!); done
 for process in "${started[@]}"; do wait "$process" || exit; done
 """
-
-
 SCONTROL = """#!/bin/bash
 if [[ $1 == show ]]; then echo localhost; echo other; else echo "$@" >> "$RECORD/asked"; fi
 """
@@ -466,14 +443,8 @@ def test_two_machines_save_near_the_time_limit_and_queue_again(machines, tmp_pat
 def test_a_pod_that_has_to_go_saves_and_ends_with_a_status_of_its_own(kind, machines, tmp_path):
     """As the kubelet tells it: SIGTERM to the first process alone.  Both start one command."""
     folder = tmp_path / "it's a $(run)"
-    job = small_job(
-        in_cluster,
-        run_folder=str(folder),
-        mount=str(tmp_path),
-        nodes=1,
-        processes_per_node=2,
-        train=LONG,
-    )
+    own = {"run_folder": str(folder), "mount": str(tmp_path), "processes_per_node": 2}
+    job = small_job(in_cluster, nodes=1, train=LONG, **own)
     made = manifest(job, kind)
     ((host, own, container),) = pods(made)
     own |= {entry["name"]: entry["value"] for entry in container["env"]}
@@ -493,10 +464,8 @@ def test_a_pod_that_has_to_go_saves_and_ends_with_a_status_of_its_own(kind, mach
 
 def last_rank(pid):
     """The process of rank 1 below another process."""
-    ranks = {
-        found.environ().get("RANK"): found for found in psutil.Process(pid).children(recursive=True)
-    }
-    return ranks["1"]
+    below = psutil.Process(pid).children(recursive=True)
+    return {found.environ().get("RANK"): found for found in below}["1"]
 
 
 def end(process):
@@ -532,14 +501,12 @@ _POD = {
         {"name": {"shm"}, "emptyDir": {"medium": {"Memory"}, "sizeLimit": {"16Gi"}}},
     ),
 }
+_AGAIN = {"RestartJobSetAndIgnoreMaxRestarts"}
 _RULES = (
     {"name": str, "action": {"FailJobSet"}, "onJobFailureReasons": [{"DeadlineExceeded"}]},
-    {
-        "name": str,
-        "action": {"RestartJobSetAndIgnoreMaxRestarts"},
-        "onJobFailureReasons": [{"PodFailurePolicy"}],
-    },
+    {"name": str, "action": _AGAIN, "onJobFailureReasons": [{"PodFailurePolicy"}]},
 )
+
 _WENT = {"containerName": {"pytorch"}, "operator": {"In"}, "values": [{GO_ON}]}
 _JOB = {
     "parallelism": int,
@@ -552,6 +519,8 @@ _JOB = {
 }
 _ELASTIC = {"rdzvBackend": {"c10d"}, "rdzvPort": int, "rdzvId": str}
 _ELASTIC |= {"minReplicas": int, "maxReplicas": int, "maxRestarts": int}
+_POLICY = {"activeDeadlineSeconds": int, "backoffLimit": int, "cleanPodPolicy": {"Running"}}
+_WORKER = {"restartPolicy": {"OnFailure", "Never"}, "template": {"spec": _POD}, "replicas": int}
 FIELDS = {
     "jobset": {
         "apiVersion": {"jobset.x-k8s.io/v1alpha2"},
@@ -570,18 +539,8 @@ FIELDS = {
         "spec": {
             "nprocPerNode": str,
             "elasticPolicy": _ELASTIC,
-            "runPolicy": {
-                "activeDeadlineSeconds": int,
-                "backoffLimit": int,
-                "cleanPodPolicy": {"Running"},
-            },
-            "pytorchReplicaSpecs": {
-                "Worker": {
-                    "replicas": int,
-                    "restartPolicy": {"OnFailure", "Never"},
-                    "template": {"spec": _POD},
-                }
-            },
+            "runPolicy": _POLICY,
+            "pytorchReplicaSpecs": {"Worker": _WORKER},
         },
     },
 }
@@ -689,29 +648,23 @@ def test_no_hostile_text_breaks_out_of_a_manifest(stubs, tmp_path, kind, text):
 
 @pytest.mark.parametrize("kind", KINDS)
 @given(
-    changes=st.fixed_dictionaries(
-        {
-            "nodes": st.integers(1, 5000),
-            "processes_per_node": st.integers(1, 16),
-            "device": st.sampled_from(["cuda", "cpu"]),
-            "job_restarts": st.integers(1, 100),
-            "hours": st.floats(0.1, 1000),
-        },
-        optional={
-            "cpus_per_node": st.integers(1, 256),
-            "memory_gb_per_node": st.integers(1, 4096),
-        },
-    ),
+    nodes=st.integers(1, 5000),
+    processes_per_node=st.integers(1, 16),
+    device=st.sampled_from(["cuda", "cpu"]),
+    job_restarts=st.integers(1, 100),
+    hours=st.floats(0.1, 1000),
+    cpus_per_node=st.none() | st.integers(1, 256),
+    memory_gb_per_node=st.none() | st.integers(1, 4096),
 )
-def test_a_manifest_has_known_fields_and_all_required_ones(kind, changes):
+def test_a_manifest_has_known_fields_and_all_required_ones(kind, **changes):
+
     job = in_cluster(**changes)
     made = yaml.safe_load(manifest_text(job, kind))
     assert fits(made, FIELDS[kind])
     (container,) = pod_template(made)["containers"]
     amounts = container.get("resources", {"limits": {}})["limits"]
-    assert amounts.get("nvidia.com/gpu") == (
-        str(job.processes_per_node) if job.device == "cuda" else None
-    )
+    gpus = str(job.processes_per_node) if job.device == "cuda" else None
+    assert amounts.get("nvidia.com/gpu") == gpus
     mounts = {entry["name"]: entry["mountPath"] for entry in container["volumeMounts"]}
     assert mounts == {"shared": "/shared", "shm": "/dev/shm"}
     assert {volume["name"] for volume in pod_template(made)["volumes"]} == set(mounts)
@@ -850,58 +803,47 @@ def test_dollars_that_are_not_protected_are_noticed(stubs, tmp_path):
 
 # ---- what is refused
 
-REFUSED = [
-    ({"name": "Stories"}, "name must be a lower-case letter"),
-    ({"name": "a" * 41}, "name must be"),
-    ({"name": "a-"}, "name must be"),
-    ({"name": "a\n"}, "name must be printable text on one line"),
-    ({"name": ""}, "name must be"),
-    ({"run_folder": "runs/a"}, "run_folder must be a path from /"),
-    ({"run_folder": "/"}, "run_folder must be a path from /"),
-    ({"run_folder": "/a/../b"}, "run_folder must be a path from / without .."),
-    ({"run_folder": "/a\nb"}, "run_folder must be printable text on one line"),
-    ({"run_folder": "/a\x00b"}, "run_folder must be printable"),
-    ({"run_folder": "/a\u2028b"}, "run_folder must be printable"),
-    ({"venv": "env"}, "venv must be a path from /"),
-    ({"nodes": 0}, "nodes must be 1 or greater, got 0"),
-    ({"nodes": 10**31}, "nodes must be at most 1000000"),
-    ({"job_restarts": 10**31}, "job_restarts must be at most 1000000"),
-    ({"processes_per_node": 0}, "processes_per_node must be 1 or greater"),
-    ({"max_restarts": -1}, "max_restarts must be 0 or greater"),
-    ({"job_restarts": -1}, "job_restarts must be 0 or greater"),
-    ({"start_timeout_s": 0}, "start_timeout_s must be 1 or greater"),
-    ({"cpus_per_node": 0}, "cpus_per_node must be 1"),
-    ({"port": 80}, "port must be 1024 or greater, got 80"),
-    ({"port": 65_536}, "port must be at most 65535, got 65536"),
-    ({"hours": 0.0}, "hours must be from 0.1"),
-    ({"hours": float("nan")}, "hours must be from 0.1"),
-    ({"hours": float("inf")}, "hours must be from 0.1"),
-    ({"preset": "a b"}, "preset must be lower-case letters"),
-    ({"preset": "-x"}, "preset must be lower-case letters"),
-    ({"partition": "a b"}, "partition must be letters"),
-    ({"partition": "-x"}, "partition must be letters"),
-    ({"partition": "a\n#SBATCH --nodes=9"}, "partition must be printable text on one line"),
-    ({"image": "a b"}, "image must be"),
-    ({"image": "-x"}, "image must be"),
-    ({"mount": "shared"}, "mount must be a path from /"),
-    ({"mount": "/"}, "mount must be a folder below /"),
-    ({"mount": "/a:b"}, "mount must be a path from /"),
-    ({"claim": "a_b"}, "claim must be lower-case"),
-    ({"train": {"--steps": 1}}, "train takes names of flags without dashes"),
-    ({"train": {"steps; x": 1}}, "train takes names of flags without dashes"),
-    ({"train": {"out": "/x"}}, "train.out is set by the job"),
-    ({"train": {"ranks": 4}}, "train.ranks is set by the job"),
-    ({"train": {"engine": "own"}}, "train.engine is set by the job"),
-    ({"train": {"batch_size": 8}}, "train.batch_size = 8 sequences cannot be shared equally by 3"),
-    ({"train": {"note": "a\nb"}}, "must be printable text on one line"),
+PATH, FLAGS = "run_folder must be a path from /", "train takes names of flags without dashes"
+REFUSED = [  # field, message, values
+    ("name", "name must be a lower-case letter", "Stories", "a" * 41, "a-", ""),
+    ("name", "name must be printable text on one line", "a\n"),
+    ("run_folder", f"{PATH} without ..", "runs/a", "/", "/a/../b"),
+    ("run_folder", "must be printable text on one line", "/a\nb", "/a\x00b", "/a\u2028b"),
+    ("venv", "venv must be a path from /", "env"),
+    ("nodes", "nodes must be 1 or greater, got 0", 0),
+    ("nodes", "nodes must be at most 1000000", 10**31),
+    ("job_restarts", "job_restarts must be at most 1000000", 10**31),
+    ("processes_per_node", "processes_per_node must be 1 or greater", 0),
+    ("max_restarts", "max_restarts must be 0 or greater", -1),
+    ("job_restarts", "job_restarts must be 0 or greater", -1),
+    ("start_timeout_s", "start_timeout_s must be 1 or greater", 0),
+    ("cpus_per_node", "cpus_per_node must be 1", 0),
+    ("port", "port must be 1024 or greater, got 80", 80),
+    ("port", "port must be at most 65535, got 65536", 65_536),
+    ("hours", "hours must be from 0.1", 0.0, float("nan"), float("inf")),
+    ("preset", "preset must be lower-case letters", "a b", "-x"),
+    ("partition", "partition must be letters", "a b", "-x"),
+    ("partition", "must be printable text on one line", "a\n#SBATCH --nodes=9"),
+    ("image", "image must be", "a b", "-x"),
+    ("mount", "mount must be a path from /", "shared", "/a:b"),
+    ("mount", "mount must be a folder below /", "/"),
+    ("claim", "claim must be lower-case", "a_b"),
+    ("train", FLAGS, {"--steps": 1}, {"steps; x": 1}),
+    ("train", "train.out is set by the job", {"out": "/x"}),
+    ("train", "train.ranks is set by the job", {"ranks": 4}),
+    ("train", "train.engine is set by the job", {"engine": "own"}),
+    ("train", "batch_size = 8 sequences cannot be shared equally by 3", {"batch_size": 8}),
+    ("train", "must be printable text on one line", {"note": "a\nb"}),
 ]
 
 
-@pytest.mark.parametrize(("changes", "message"), REFUSED, ids=lambda value: str(value)[:40])
-def test_settings_that_no_job_can_have_are_refused(changes, message):
-    with pytest.raises(ValueError, match=re.escape(message)) as refusal:
-        config(**changes)
-    assert "\n" not in str(refusal.value)
+@pytest.mark.parametrize(("field", "message", "values"), [(f, m, v) for f, m, *v in REFUSED])
+def test_settings_that_no_job_can_have_are_refused(field, message, values):
+    for value in values:
+        with pytest.raises(ValueError, match=re.escape(message)) as refusal:
+            config(**{field: value})
+        assert field in str(refusal.value)
+        assert "\n" not in str(refusal.value)
 
 
 def test_what_the_types_forbid_is_refused_without_a_type_checker_too():
@@ -913,34 +855,28 @@ def test_what_the_types_forbid_is_refused_without_a_type_checker_too():
         "    except ValueError as error:\n"
         "        print(error)\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    )
-    assert done.stdout.splitlines() == [
-        "device must be cuda or cpu; got 'mps'",
-        "parallel must be ddp or fsdp; got 'zero3'",
-        "train.note must be a number, a word or true or false, got None",
-    ]
+    words = [sys.executable, "-c", program]
+    said = subprocess.run(words, capture_output=True, text=True, check=True).stdout.splitlines()
+    facts = (("device", "cuda or cpu", "'mps'"), ("parallel", "ddp or fsdp", "'zero3'"))
+    facts += (("train.note", "a number, a word or true or false", "None"),)
+    assert all(fact in line for line, of in zip(said, facts, strict=True) for fact in of)
 
 
 @pytest.mark.parametrize(
-    ("scheduler", "changes", "message"),
+    ("write", "changes", "message"),
     [
-        ("slurm", {"claim": "a"}, "claim has no effect on slurm: leave it out"),
-        ("slurm", {"image": "a"}, "image and mount go together on slurm"),
-        ("slurm", {"mount": "/a"}, "image and mount go together on slurm"),
-        ("slurm", {"image": "a", "mount": "/other"}, "run_folder must lie below mount = /other"),
-        ("kubernetes", {"partition": "a"}, "partition has no effect on kubernetes"),
-        ("kubernetes", {"image": None}, "image is missing: kubernetes needs it"),
-        ("kubernetes", {"claim": None}, "claim is missing: kubernetes needs it"),
-        ("kubernetes", {"mount": None}, "mount is missing: kubernetes needs it"),
-        ("kubernetes", {"mount": "/share"}, "run_folder must lie below mount = /share"),
-        ("kubernetes", {"image": "/a.sqsh"}, "image must be a name that kubernetes can pull"),
+        (batch_script, {"claim": "a"}, "claim has no effect on slurm"),
+        (batch_script, {"image": "a"}, "image and mount go together on slurm"),
+        (batch_script, {"mount": "/a"}, "image and mount go together on slurm"),
+        (batch_script, {"image": "a", "mount": "/other"}, "must lie below mount = /other"),
+        (manifest, {"partition": "a"}, "partition has no effect on kubernetes"),
+        *((manifest, {name: None}, f"{name} is missing") for name in ("image", "claim", "mount")),
+        (manifest, {"mount": "/share"}, "run_folder must lie below mount = /share"),
+        (manifest, {"image": "/a.sqsh"}, "image must be a name that kubernetes can pull"),
     ],
 )
-def test_settings_that_a_scheduler_cannot_use_are_refused(scheduler, changes, message):
-    write = batch_script if scheduler == "slurm" else manifest
-    job = config(**changes) if scheduler == "slurm" else in_cluster(**changes)
+def test_settings_that_a_scheduler_cannot_use_are_refused(write, changes, message):
+    job = (config if write is batch_script else in_cluster)(**changes)
     with pytest.raises(ValueError, match=re.escape(message)):
         write(job)
 
@@ -1038,12 +974,8 @@ def settings_file(tmp_path):
 
 
 def test_the_command_line_writes_what_the_functions_return(settings_file, tmp_path, capsys):
-    job = LaunchConfig(
-        name="stories-a",
-        run_folder="/shared/runs/a",
-        nodes=5,
-        train={"steps": 1000, "model.width": 128, "learning_rate": 6e-3},
-    )
+    flags = {"steps": 1000, "model.width": 128, "learning_rate": 6e-3}
+    job = LaunchConfig(name="stories-a", run_folder="/shared/runs/a", nodes=5, train=flags)
     out = tmp_path / "new" / "job.sbatch"
     common = ["--config", str(settings_file), "--nodes", "5"]
     assert command_line.main(["slurm", *common, "--out", str(out)]) == 0
@@ -1099,30 +1031,24 @@ def test_a_write_that_fails_leaves_the_file_as_it_was(settings_file, tmp_path, c
     assert sorted(path.name for path in tmp_path.iterdir()) == ["job.sbatch", "job.yaml"]
 
 
+ON_SLURM = ("slurm", "--run_folder", "/a/b")
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         ([], "scheduler"),
         (["pbs", "--run_folder", "/a/b"], "pbs"),
         (["slurm"], "run_folder"),
-        (["slurm", "--run_folder", "/a/b", "--nodes", "x"], "nodes"),
-        (["slurm", "--run_folder", "/a/b", "--wrong", "2"], "wrong"),
-        (["slurm", "--run_folder", "/a/b", "--kind", "jobset"], "--kind has no effect on slurm"),
-        (["slurm", "--run_folder", "/a/b", "--force"], "--force has no effect without --out"),
-        (["slurm", "--run_folder", "/a/b", "--name", "A"], "name must be"),
+        ([*ON_SLURM, "--nodes", "x"], "nodes"),
+        ([*ON_SLURM, "--wrong", "2"], "wrong"),
+        ([*ON_SLURM, "--kind", "jobset"], "--kind has no effect on slurm"),
+        ([*ON_SLURM, "--force"], "--force has no effect without --out"),
+        ([*ON_SLURM, "--name", "A"], "name must be"),
         (["slurm", "--config", "/nowhere/job.yaml"], "job.yaml"),
         (["kubernetes", "--run_folder", "/a/b"], "image is missing"),
         (["kubernetes", "--run_folder", "/a/b", "--kind", "job"], "kind"),
-    ],
-)
-def test_a_mistake_is_one_line(words, message, capsys):
-    assert message in refused(words, capsys)
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("run_folder: /a/b\nnode: 3\n", "node"),
+        ("run_folder: /a/b\nnode: 3\n", "node"),  # text is that of the file
         ("run_folder: /a/b\nnodes: many\n", "nodes"),
         ("run_folder: /a/b\ntrain: [steps]\n", "train"),
         ("run_folder: /a/b\ntrain: {steps: [1]}\n", "train"),
@@ -1131,21 +1057,16 @@ def test_a_mistake_is_one_line(words, message, capsys):
         ("run_folder: !!python/object/apply:os.getcwd []\n", "Problems parsing config"),
     ],
 )
-def test_a_mistake_in_the_file_is_one_line(settings_file, text, message, capsys):
-    settings_file.write_text(text)
-    assert message in refused(["slurm", "--config", settings_file], capsys)
+def test_a_mistake_is_one_line(words, message, settings_file, capsys):
+    if isinstance(words, str):
+        settings_file.write_text(words)
+        words = ["slurm", "--config", settings_file]
+    assert message in refused(words, capsys)
 
 
 def test_it_runs_as_a_program(settings_file):
-    words = [
-        sys.executable,
-        "-m",
-        "llmcourse.scale.launch",
-        "slurm",
-        "--config",
-        str(settings_file),
-    ]
-    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    words = ["-m", "llmcourse.scale.launch", "slurm", "--config", str(settings_file)]
+    done = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=True)
     assert done.stdout.startswith("#!/bin/bash\n#SBATCH --job-name=stories-a\n")
     assert torchrun_program(config()) == "torchrun"
 
@@ -1185,9 +1106,8 @@ def test_the_commands_of_the_page_work(tmp_path, monkeypatch):
 
 
 def test_torchrun_and_training_read_the_commands_of_the_page():
-    words = [
-        shlex.split(line)[1:] for line in commands_of_the_page() if line.startswith("torchrun")
-    ]
+    commands = commands_of_the_page()
+    words = [shlex.split(line)[1:] for line in commands if line.startswith("torchrun")]
     assert len(words) == 2
     for line in words:
         read = torchrun.get_args_parser().parse_args(line)

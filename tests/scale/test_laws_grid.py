@@ -53,10 +53,7 @@ def test_the_law_of_the_grid_predicts_the_larger_runs():
 
 @pytest.mark.parametrize(
     ("change", "told"),
-    [
-        ({"corpus": "addresses"}, "corpus"),
-        ({"tokenizer": "0" * 64}, "tokenizer"),
-    ],
+    [({"corpus": "addresses"}, "corpus"), ({"tokenizer": "0" * 64}, "tokenizer")],
 )
 def test_a_table_of_another_text_is_refused(tmp_path, capsys, change, told):
     table = json.loads((grid.Path(grid.__file__).parent / "stories.json").read_text())

@@ -278,57 +278,6 @@ def test_kaplans_form_cannot_follow_a_floor():
     assert old.loss(1e9, 1e11) < 0.5 * KNOWN.loss(1e9, 1e11)
 
 
-# --- what is refused
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"losses": np.ones(29)}, r"have the shapes \(30,\), \(30,\), \(29,\): give one of each"),
-        (
-            {"losses": np.where(SIZES[3] == SIZES, np.nan, 1)},
-            "the loss of run 3 is nan: .* leave out",
-        ),
-        ({"losses": -np.ones(30)}, "the loss of run 0 is -1.0: it must be finite and above 0"),
-        ({"num_tokens": np.zeros(30)}, "the number of tokens of run 0 is 0.0"),
-        ({"num_parameters": np.full(30, np.inf)}, "the size of run 0 is inf"),
-        (
-            {"num_parameters": np.full(30, 1e5)},
-            "have 1 different values of size: .* runs with another size",
-        ),
-        ({"num_tokens": np.tile([1e5, 1e6], 15)}, "have 2 different values of number of tokens"),
-    ],
-)
-@pytest.mark.parametrize("law", [ParametricLaw, KaplanLaw])
-def test_what_a_fit_refuses(law, change, message):
-    given_to_it = {"num_parameters": SIZES, "num_tokens": TOKENS, "losses": np.ones(30)}
-    with pytest.raises(ValueError, match=message):
-        law.fit(**given_to_it | change)
-
-
-@pytest.mark.parametrize(("law", "least"), [(ParametricLaw, 5), (KaplanLaw, 4)])
-def test_fewer_runs_than_numbers_are_refused(law, least):
-    runs = SIZES[: least - 1], TOKENS[: least - 1], np.ones(least - 1)
-    message = f"{least - 1} different runs cannot tell the {least} numbers of {law.__name__}"
-    with pytest.raises(ValueError, match=message):
-        law.fit(*runs)
-    with pytest.raises(ValueError, match=message):  # the same runs again tell nothing new
-        law.fit(*(np.tile(each, 5) for each in runs))
-
-
-def test_what_else_is_refused():
-    with pytest.raises(ValueError, match="flop must be above 0"):
-        KNOWN.optimum(0)
-    with pytest.raises(ValueError, match="beta must be above 0, got -1"):
-        replace(KNOWN, beta=-1)
-    with pytest.raises(ValueError, match="share must be below 1"):
-        laws.interval([1, 2, 3], share=1.0)
-    with pytest.raises(ValueError, match="delta must be above 0"):
-        ParametricLaw.fit(SIZES, TOKENS, np.ones(30), delta=0)
-    with pytest.raises(ValueError, match="num must be 1 or greater"):
-        ParametricLaw.bootstrap(SIZES, TOKENS, np.ones(30), num=0)
-
-
 def test_an_interval_holds_the_middle_of_the_values():
     low, high = laws.interval(np.arange(101), share=0.9)
     assert (low, high) == pytest.approx((5, 95))

@@ -65,32 +65,13 @@ def test_shards_keep_more_and_wait_less():
     assert every.bytes_by_part["optimizer"] == pytest.approx(12 * held / 64)
     copies = zero.traffic_bytes(held // 8, 8, 0, gradient_bytes=4, parameter_bytes=2)
     assert (every.sent_bytes["copies"], eight.sent_bytes["copies"]) == (0, copies)
+    how = {"batch_size": 2_048, "zero_stage": 3, "overlap": False}
     waits = [
-        simulate(
-            EIGHT,
-            Split(dp=2_048),
-            Cluster(num_gpus=2_048),
-            batch_size=2_048,
-            zero_stage=3,
-            shards=shards,
-            overlap=False,
-        ).seconds_by_part["dp"]
+        simulate(EIGHT, Split(dp=2_048), Cluster(num_gpus=2_048), shards=shards, **how)
         for shards in (None, 64)
     ]
+    waits = [found.seconds_by_part["dp"] for found in waits]
     assert waits[0] > 3 * waits[1]
-
-
-@pytest.mark.parametrize(
-    ("split", "settings"),
-    [
-        (Split(dp=8), {"shards": 8}),
-        (Split(dp=8), {"shards": 3, "zero_stage": 3}),
-        (Split(dp=8, pp=2, micro_batches=2), {"shards": 8, "zero_stage": 3}),
-    ],
-)
-def test_shards_are_those_of_stage_3(split, settings):
-    with pytest.raises(ValueError, match="shards must divide dp x cp = 8, at stage 3 and without"):
-        Job(config=EIGHT, split=split, batch_size=16, **settings)
 
 
 @pytest.mark.parametrize("ep", [4, 8])
@@ -182,15 +163,9 @@ def test_the_fastest_layouts_of_the_page_fit_and_are_no_slower_than_the_rule():
         assert best.seconds <= chosen.seconds
 
 
-def test_what_the_rule_refuses():
-    with pytest.raises(ValueError, match="512 tokens for each of 8,192 GPUs, and the rule wants 1"):
-        choose(EIGHT, Cluster(num_gpus=8_192), num_tokens=512 * 8_192)
+def test_the_rule_takes_as_many_gpus_as_have_tokens():
     most = 512 * 8_192 // TOKENS
     assert choose(EIGHT, Cluster(num_gpus=most), num_tokens=512 * 8_192).fits
-    with pytest.raises(ValueError, match="a multiple of the 8,192 tokens of a sequence, got 8,193"):
-        choose(EIGHT, Cluster(num_gpus=1), num_tokens=8_193)
-    with pytest.raises(ValueError, match="the rule finds no layout of 8 GPUs that fits"):
-        choose(SEVENTY, Cluster(num_gpus=8), num_tokens=512 * 8_192)
 
 
 def test_a_stale_page_is_found(tmp_path, monkeypatch):

@@ -153,13 +153,8 @@ def test_first_come_first_served_lets_nodes_wait():
 def test_backfill_overtakes_without_delay():
     result = schedule(QUEUE, row(4), Policy(backfill=True))
     assert starts(result) == {"a": 0, "b": 10, "c": 20, "d": 2}
-    short = [*QUEUE[:2], job("c", 1, 8, 2), QUEUE[3]]
-    assert starts(schedule(short, row(4), Policy(backfill=True))) == {
-        "a": 0,
-        "b": 10,
-        "c": 2,
-        "d": 20,
-    }
+    short = schedule([*QUEUE[:2], job("c", 1, 8, 2), QUEUE[3]], row(4), Policy(backfill=True))
+    assert starts(short) == {"a": 0, "b": 10, "c": 2, "d": 20}
 
 
 def test_backfill_uses_nodes_that_the_first_will_not_need():
@@ -400,10 +395,7 @@ def test_the_answers_account_for_all_time(answer, until_s):
             lambda: after_failure(dataclasses.replace(FAILURE, replicas=1), "shrink"),
             "a job cannot shrink to none",
         ),
-        (
-            lambda: dataclasses.replace(FAILURE, fails_s=400),
-            "fails_s must be below 400, got 400",
-        ),
+        (lambda: dataclasses.replace(FAILURE, fails_s=400), "fails_s must be below 400, got 400"),
     ],
 )
 def test_what_cannot_be_is_one_line_with_the_rule(make, says):

@@ -75,9 +75,8 @@ def test_seconds_without_bandwidth_are_the_flops_of_scale_cost(config, ideal):
 
 @pytest.mark.parametrize("recompute", cost.FORGOTTEN)
 def test_what_is_computed_again_is_scale_costs(recompute, ideal):
-    found = simulate(
-        SMALL, Split(), ideal(1), batch_size=2, scores="kept", recompute=recompute
-    ).seconds_by_part
+    how = {"scores": "kept", "recompute": recompute}
+    found = simulate(SMALL, Split(), ideal(1), batch_size=2, **how).seconds_by_part
     again = cost.training_flop_by_phase(SMALL, forgotten=recompute)["recomputation"]
     again["attention pairs"] *= 2 * 128 / 129
     assert found["recomputation"] * 1e12 == pytest.approx(2 * 128 * sum(again.values()))
@@ -145,9 +144,8 @@ def test_bytes_are_those_of_scale_cost(config, axes, settings):
 @pytest.mark.parametrize("config", [llama3_8b(), llama3_405b()], ids=["8b", "405b"])
 def test_a_rank_of_the_first_stage_holds_what_scale_cost_counts(config, pp, tp):
     split = Split(pp=pp, tp=tp)
-    mine = simulate(
-        config, split, Cluster(num_gpus=pp * tp), batch_size=1, zero_stage=0
-    ).bytes_by_part
+    cluster = Cluster(num_gpus=pp * tp)
+    mine = simulate(config, split, cluster, batch_size=1, zero_stage=0).bytes_by_part
     assert mine["weights"] == 2 * cost.held(config, split).numbers
 
 
@@ -213,16 +211,11 @@ def test_data_parallel_ranks_stand_outside_of_the_stages():
 )
 def test_stages_take_what_their_timeline_takes(pp, m, chunks, ideal):
     config = replace(SMALL, num_layers=12, vocab_size=1)
-    split = Split(
-        pp=pp,
-        micro_batches=m,
-        chunks=chunks,
-        pipeline="interleaved" if chunks > 1 else "1f1b",
-    )
+    order = "interleaved" if chunks > 1 else "1f1b"
+    split = Split(pp=pp, micro_batches=m, chunks=chunks, pipeline=order)
     found = simulate(config, split, ideal(pp), batch_size=m)
-    one = simulate(
-        replace(config, num_layers=12 // pp // chunks), Split(), ideal(1), batch_size=1
-    ).seconds_by_part
+    part = replace(config, num_layers=12 // pp // chunks)
+    one = simulate(part, Split(), ideal(1), batch_size=1).seconds_by_part
     chunk = one["products"] + one["attention"]
     order = interleaved(pp, m, chunks) if chunks > 1 else one_f_one_b(pp, m)
     units = timeline.simulate(order, forward=1, input_gradient=1, weight_gradient=1)
@@ -262,9 +255,8 @@ def test_data_parallelism_hides_behind_one_micro_batch():
     def dp(overlap, micro_batches):
         split = Split(dp=64, micro_batches=micro_batches)
         cluster = Cluster(num_gpus=64, accelerator="V100")
-        found = simulate(
-            SMALL, split, cluster, batch_size=64 * micro_batches, overlap=overlap
-        ).seconds_by_part
+        batch = 64 * micro_batches
+        found = simulate(SMALL, split, cluster, batch_size=batch, overlap=overlap).seconds_by_part
         return found["dp"], sum(found[part] for part in ("products", "attention", "memory", "head"))
 
     (bare, work), (covered, _) = dp(False, 4), dp(True, 4)
@@ -281,25 +273,14 @@ SHARES = st.floats(0.2, 0.9)
     scores=st.sampled_from(["kept", "again", "fused"]),
     overlap=st.booleans(),
 )
-def test_nothing_that_is_faster_makes_a_step_slower(share, name, scores, overlap):
+def test_nothing_that_is_faster_makes_a_step_slower(share, name, **how):
     split = Split(dp=4, pp=2, cp=2, tp=8, micro_batches=4, sequence_parallel=True)
     slow, fast = (
-        simulate(
-            llama3_8b(),
-            split,
-            Cluster(num_gpus=128, reached=replace(Reached(), **{name: value})),
-            batch_size=16,
-            scores=scores,
-            overlap=overlap,
-        )
-        for value in (share, share + 0.1)
+        simulate(llama3_8b(), split, Cluster(num_gpus=128, reached=reached), batch_size=16, **how)
+        for reached in (replace(Reached(), **{name: value}) for value in (share, share + 0.1))
     )
     assert fast.seconds <= slow.seconds * (1 + 1e-12)
-    assert fast.seconds == pytest.approx(sum(seconds for _, seconds in _seconds(fast)))
-
-
-def _seconds(found):
-    return [(part, share * found.seconds) for part, share in found.shares]
+    assert fast.seconds == pytest.approx(sum(part * fast.seconds for _, part in fast.shares))
 
 
 def test_rates_and_utilisation():
@@ -397,19 +378,11 @@ def brute_force(config, cluster, sequences):
         ):
             if sequences % (dp * micro) or chunks not in (1, 2, config.num_layers // pp):
                 continue
-            m = sequences // dp // micro
+            m, axes = sequences // dp // micro, {"dp": dp, "pp": pp, "cp": cp, "tp": tp}
+            order = "interleaved" if chunks > 1 else "1f1b"
+            how = {"sequence_parallel": tp > 1, "replicate_kv": tp > config.num_kv_heads}
             try:
-                split = Split(
-                    dp=dp,
-                    pp=pp,
-                    cp=cp,
-                    tp=tp,
-                    micro_batches=m,
-                    chunks=chunks,
-                    pipeline="interleaved" if chunks > 1 else "1f1b",
-                    sequence_parallel=tp > 1,
-                    replicate_kv=tp > config.num_kv_heads,
-                )
+                split = Split(**axes, micro_batches=m, chunks=chunks, pipeline=order, **how)
                 split.check(config, sequences)
                 one = simulate(config, split, cluster, batch_size=sequences, recompute=recompute)
             except ValueError:
@@ -440,66 +413,6 @@ def test_search_returns_every_mesh_once_the_fastest_first():
     mixture = search(mixtral_8x7b(), Cluster(num_gpus=64), num_tokens=2**22)
     assert {each.job.split.tp for each in mixture} == {1}
     assert {each.job.split.ep for each in mixture} <= {1, 2, 4, 8}
-
-
-# --- bad input
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: Cluster(accelerator="H1000"), "accelerator must be one of V100"),
-        (lambda: Cluster(num_gpus=0), "num_gpus must be 1 or greater, got 0"),
-        (lambda: Cluster(oversubscription=7), "no effect without a pod"),
-        (lambda: Cluster(pod=4), "pod must be at least a domain of 8 GPUs, got 4"),
-        (lambda: Cluster(pod=64, oversubscription=0.5), "oversubscription must be 1 or greater"),
-        (lambda: Reached(link=-1), "link must be above 0, got -1"),
-        (lambda: Reached(memory=1.1), "memory must be at most 1, got 1.1"),
-        (lambda: Reached(launch_s=-1e-6), "launch_s must be 0 or greater"),
-        (
-            lambda: simulate(SMALL, Split(dp=2), Cluster(num_gpus=4), batch_size=2),
-            "has 2 ranks, and the cluster 4 GPUs: make them equal",
-        ),
-        (
-            lambda: simulate(SMALL, Split(tp=3), Cluster(num_gpus=3), batch_size=2),
-            "a model cannot be cut among 3 tensor-parallel ranks",
-        ),
-        (
-            lambda: simulate(SMALL, Split(dp=2), Cluster(num_gpus=2), batch_size=3),
-            "batch_size must be a multiple of dp x ep x micro_batches = 2, got 3",
-        ),
-        (
-            lambda: search(SMALL, Cluster(num_gpus=1), num_tokens=200),
-            "num_tokens must be a multiple of the 128 tokens of a sequence, got 200",
-        ),
-        (
-            lambda: search(llama3_8b(), Cluster(num_gpus=1), num_tokens=2**16),
-            "fits on no layout of 1 GPUs: .* GB on each, and one has 80: take 2 GPUs, on which it",
-        ),
-        (
-            lambda: search(SMALL, Cluster(num_gpus=7), num_tokens=128),
-            "no layout of 7 GPUs divides 1 sequences",
-        ),
-    ],
-)
-def test_bad_input_is_told_in_a_line(make, message):
-    with pytest.raises(ValueError, match=message) as told:
-        make()
-    assert "\n" not in str(told.value)
-
-
-@pytest.mark.parametrize(
-    ("name", "rule"),
-    [
-        ("recompute", "one of nothing, attention, block, cheap"),
-        ("scores", "one of kept, again, fused"),
-    ],
-)
-def test_a_word_that_is_none_of_a_setting(name, rule):
-    job = Job(config=SMALL, split=Split(), batch_size=1)
-    object.__setattr__(job, name, "all")  # past the check of types, which users do not run
-    with pytest.raises(ValueError, match=f"{name} must be {rule}, got 'all'"):
-        job.__post_init__()
 
 
 def test_the_command(capsys, monkeypatch):

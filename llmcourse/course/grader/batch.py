@@ -121,6 +121,8 @@ def _key_of(path: Path, batch: Batch) -> str:
 
 def _has_reports(out: Path) -> bool:
     """Say whether all that is in a folder was written by an earlier call."""
+    page = out / report.PAGE
+    has_page = page.is_file() and b"llmcourse grade" in page.read_bytes()
     for path in out.iterdir():
         if path.name in (report.TABLE, report.PAGE) or path.name.startswith("."):
             continue
@@ -128,9 +130,9 @@ def _has_reports(out: Path) -> bool:
             is_report = json.loads(path.read_bytes())["format"] == FORMAT
         except (OSError, ValueError, TypeError, KeyError, RecursionError):
             is_report = False
-        if not is_report:
+        if not is_report and not (path.suffix == ".json" and has_page):
             return False
-    return any(out.glob("*.json"))
+    return has_page or any(out.glob("*.json"))
 
 
 def _finished(path: Path, key: str) -> dict[str, Any] | None:
