@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -127,8 +128,27 @@ def _contamination(place: Place, rows: Row) -> Row:
     return found
 
 
+def require_measured(judged: dict[str, Any], folder: Path) -> None:
+    """Raise ValueError if what is to be reported of the exam is not what was measured.
+
+    Args:
+        judged: the facts of the exam, in which a hand may have changed a number and its hash.
+        folder: of the exam, with the file that `evaluate` wrote for each model and suite.
+    """
+    for name, stage in MODELS.items():
+        for suite in ("stories", "tasks"):
+            file = folder / f"{stage}_{suite}.json"
+            told = judged["models"][name].get(suite)
+            if told is not None and json.loads(file.read_bytes())["rows"] != told:
+                raise ValueError(
+                    f"what is told of the model {name} and the suite {suite} is not what {file} "
+                    "has: remove the folder of the exam, and it is measured again"
+                )
+
+
 def report(place: Place) -> Made:
     """Write one page and one JSON file of all that was found."""
+    require_measured(place.facts["evaluate"], place.before["evaluate"])
     run, out = place.before["train"] / "run", place.folder / "report"
     # Where `llmcourse evaluate` would have put it, and `llmcourse report` looks for it.
     shutil.copy(place.before["evaluate"] / "train_stories.json", run / "evaluation_stories.json")

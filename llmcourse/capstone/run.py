@@ -7,11 +7,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from llmcourse.base.files import refuse_others, write_atomically
+from llmcourse.base.files import LOCK, refuse_others, write_atomically
 from llmcourse.capstone import corpus, judging, training, tuning
 from llmcourse.capstone.config import CapstoneConfig
 from llmcourse.capstone.log import Log
-from llmcourse.capstone.stage import Shelf, Stage
+from llmcourse.capstone.stage import BEGUN, DONE, Shelf, Stage
 from llmcourse.train.lock import locked
 
 FREE_BYTES = 50_000_000
@@ -112,6 +112,12 @@ STAGES = (
 """The machine, in its order."""
 
 
+def _has_stages(folder: Path) -> bool:
+    """Say whether a stage has begun in a folder."""
+    first = folder / f"01_{STAGES[0].name}"
+    return any((first / name).exists() for name in (BEGUN, DONE))
+
+
 def run_capstone(
     config: CapstoneConfig,
     folder: str | Path,
@@ -141,7 +147,7 @@ def run_capstone(
     names = [stage.name for stage in STAGES]
     if until and until not in names:
         raise ValueError(f"there is no stage {until!r}: choose from {', '.join(names)}")
-    refuse_others(folder)
+    refuse_others(folder, lambda folder: _has_stages(folder) or (folder / LOCK).exists())
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder), Log(folder) as log:
         _require_room(folder)

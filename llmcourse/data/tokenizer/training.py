@@ -159,7 +159,8 @@ def _refuse_file_name(text: str | Iterable[str]) -> None:
     """Raise ValueError if a text is the name of a file, whose letters nobody wants to learn."""
     if not isinstance(text, str) or len(text) > _LONGEST_FILE_NAME:
         return
-    has_ending = text.lower().endswith(_ENDINGS) and not any(map(str.isspace, text))
+    is_word = not any(map(str.isspace, text))
+    has_ending = is_word and (text.lower().endswith(_ENDINGS) or os.sep in text)
     if has_ending or os.path.isfile(text):  # noqa: PTH113  (a Path raises if a name is too long)
         raise ValueError(
             f"a string is the text itself, and {text!r} looks like the name of a file: give "
