@@ -199,7 +199,7 @@ MUTANTS = {
         check_clip,
     ),
     "warm-up begins at 0": ("peak * (step + 1) / warmup", "peak * step / warmup", check_schedule),
-    "top-p keeps one too few": ("p.cumsum(-1) - p", "p.cumsum(-1)", check_probabilities),
+    "top-p keeps one too few": (".cumsum(-1) - p", ".cumsum(-1)", check_probabilities),
     "of equal pairs the other": ("(pairs[pair], pair)", "pairs[pair]", check_tokens),
     "the last merge first": ("min(pairs, key", "max(pairs, key", check_tokens),
     "targets are the inputs": ("windows[:, 1:]", "windows[:, :-1]", check_batches),
