@@ -6,7 +6,6 @@ Axe looks where a kind of element is new in the book (`visits.for_axe`), in `mak
 from tests.browser import visits
 from tests.browser.every_page import check_page
 
-
 PAGES = visits.pages("chapters")
 
 
