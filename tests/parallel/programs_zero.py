@@ -52,6 +52,14 @@ def _again(model: Transformer) -> Transformer:
     return model
 
 
+def _frozen(model: Transformer) -> Transformer:
+    """Freeze the embedding, a whole block, and a part of the other."""
+    model.embedding.requires_grad_(False)
+    model.blocks[0].requires_grad_(False)
+    model.blocks[1].attention.requires_grad_(False)
+    return model
+
+
 MODELS = {
     "tied": lambda g: Transformer(tiny(), generator=g),
     "untied": lambda g: Transformer(replace(tiny(), tied_head=False), generator=g),
@@ -59,6 +67,7 @@ MODELS = {
     "without": lambda g: without(Transformer(tiny(), generator=g), "residual"),
     "unused": lambda g: Unused(tiny(), generator=g),
     "again": lambda g: _again(Transformer(tiny(), generator=g)),
+    "frozen": lambda g: _frozen(Transformer(tiny(), generator=g)),
 }
 
 
@@ -371,6 +380,31 @@ def step_of_two_numbers(rank) -> tuple[int, Tensor, float, Tensor]:
     norm = chosen.clip_grad_norm(2.5)
     chosen.step()
     return num_shards, gradient, norm, w.detach()
+
+
+def with_frozen_ones(rank, stage: int) -> tuple[list[Tensor], dict]:
+    """Train numbers of which some are frozen, in two groups; return them, and the state.
+
+    Without a rank the optimizer is torch's own.
+    """
+    g = torch.Generator().manual_seed(0 if rank is None else rank.index)
+    w = [nn.Parameter(torch.randn(n, generator=g)) for n in (5, 3, 4, 7)]
+    for frozen in (w[1], w[3]):
+        frozen.requires_grad_(False)
+    groups = [{"params": w[:3]}, {"params": w[3:], "lr": 0.5}]
+    chosen, settings = torch.optim.AdamW, {"lr": 0.1, "weight_decay": 0.1}
+    if rank is None:
+        optimizer = chosen(groups, **settings)
+    else:
+        optimizer = zero.ZeroOptimizer(groups, chosen, rank.axis("dp"), stage=stage, **settings)
+    for _ in range(3):
+        sum((x * x).sum() for x in w).backward()
+        if rank is not None:
+            optimizer.sync()
+        optimizer.step()
+        optimizer.zero_grad()
+    state = optimizer.state_dict() if rank is None else optimizer.full_state_dict()
+    return [x.detach() for x in w], state
 
 
 def cut_matrices(rank) -> str:

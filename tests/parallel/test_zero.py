@@ -153,6 +153,26 @@ def test_shards_of_gradients_of_several_batches_are_added_up(run, stage, setting
             assert_close_gradients(traces, expected, 9, 8)
 
 
+def test_a_model_with_frozen_parts_is_sharded_where_it_learns(run):
+    traces = run(3, programs.follow, "frozen", 3)
+    assert_follows(traces, alone("frozen", 3))
+    learnt = programs.made("frozen").blocks[1].feed_forward.w_up.numel()
+    sent, _ = run(2, programs.sent, "frozen", 3)[0]
+    assert 0 < sent < 3 * 4 * 6 * learnt  # three times what learns, and nothing of the rest
+
+
+@pytest.mark.parametrize("stage", [1, 2])
+def test_frozen_parameters_among_those_of_an_optimizer_stay_whole(run, stage):
+    """With the numbers that torch's own optimizer gives them, and rank 0's values."""
+    values, state = programs.with_frozen_ones(None, stage)
+    for found, full in run(3, programs.with_frozen_ones, stage):
+        for x, y in zip(found, values, strict=True):
+            np.testing.assert_allclose(x, y, rtol=1e-6)
+        assert np.array_equal(found[1], values[1])
+        assert [g["params"] for g in full["param_groups"]] == [[0, 1, 2], [3]]
+        assert list(full["state"]) == list(state["state"]) == [0, 2]
+
+
 def test_every_stage_is_data_parallelism_bit_by_bit(run):
     expected = run(3, programs.with_ddp, "tied")[0]
     for stage in STAGES:
@@ -351,7 +371,7 @@ def test_settings_that_cannot_be_are_refused():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda m: m[0].bias.requires_grad_(False), "is frozen"),
+        (lambda m: m.requires_grad_(False), "all are frozen"),
         (lambda m: setattr(m[0], "bias", nn.Parameter(m[0].bias.double().detach())), "one dtype"),
         (lambda m: setattr(m[0], "weight", nn.Parameter(torch.zeros(2, 2).T)), "not contiguous"),
         (lambda m: setattr(m[1], "weight", m[0].weight), r"is (0|0.weight) again"),

@@ -54,17 +54,15 @@ class FlatLayout:
 def check_parameters(params: Mapping[Any, Tensor]) -> None:
     """Raise ValueError for parameters, by name or number, that cannot be sharded together.
 
-    They are none, or one is there twice, frozen, not contiguous or of a second dtype.
+    They are none, or one is there twice, not contiguous or of a second dtype.
     """
     if not params:
-        raise ValueError("there is no parameter to shard")
+        raise ValueError("there is no parameter to shard: none, or all are frozen")
     seen: dict[Tensor, Any] = {}
     for name, p in params.items():
         if p in seen:
             raise ValueError(f"parameter {name} is {seen[p]} again: give every parameter once")
         seen[p] = name
-        if not p.requires_grad:
-            raise ValueError(f"parameter {name} is frozen: only what is trained can be sharded")
         if not p.is_contiguous():
             raise ValueError(f"parameter {name} is not contiguous, but shards are cut from memory")
     dtypes = {p.dtype for p in params.values()}

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from llmcourse.optim.descent import LightOptimizer
+from llmcourse.parallel.collectives import broadcast
 from llmcourse.parallel.data_parallel import cut_buckets
 from llmcourse.parallel.world import Axis
 from llmcourse.parallel.zero.bucket import Bucket, clip_shards
@@ -31,7 +32,7 @@ class ZeroOptimizer(LightOptimizer):
     After backward: `sync`, `clip_grad_norm` if wanted, `step`, `zero_grad`.  At stage 1 `sync`
     leaves gradients in full, with this rank's shard of them reduced; at stage 2 it leaves the shard
     alone.  A parameter that was not used has a gradient of zero then.  Rank 0's parameters are
-    copied to the others at the start; buffers are not.
+    copied to the others at the start; buffers are not.  What is frozen stays whole, and as it is.
 
     Args:
         params: tensors, or groups of them as dicts.
@@ -49,7 +50,7 @@ class ZeroOptimizer(LightOptimizer):
 
     Raises:
         ValueError: if the stage is not 1 or 2, a size is not positive, or a parameter is there
-            twice, frozen, not contiguous or of a second dtype.
+            twice, not contiguous or of a second dtype; if all are frozen.
 
     Source:
         Rajbhandari et al. 2020, section 5, https://arxiv.org/abs/1910.02054
@@ -78,11 +79,14 @@ class ZeroOptimizer(LightOptimizer):
             groups = [{"params": groups}]
         count = itertools.count()
         self._numbered = [{next(count): p for p in group["params"]} for group in groups]
-        check_parameters({n: p for group in self._numbered for n, p in group.items()})
+        trained = [{n: p for n, p in g.items() if p.requires_grad} for g in self._numbered]
+        check_parameters({n: p for group in trained for n, p in group.items()})
+        for p in (p for g in self._numbered for p in g.values() if not p.requires_grad):
+            broadcast(p.detach(), axis)  # frozen: whole on every rank
         # Cut every group into buckets, and every bucket into shards.
         self._buckets: list[Bucket] = []
         shard_groups = []
-        for group, numbered in zip(groups, self._numbered, strict=True):
+        for group, numbered in zip(groups, trained, strict=True):
             limit = sys.maxsize if bucket_bytes is None else bucket_bytes
             numbers = iter(numbered)
             made = [

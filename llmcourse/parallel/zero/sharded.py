@@ -24,7 +24,8 @@ class FullyShardedModel(nn.Module):
 
     Every parameter becomes this rank's shard of it, the same object with another shape, often an
     empty one; an optimizer takes them in groups made before or after, and has to treat every entry
-    by itself.  Rank 0's parameters and buffers are copied to the others at the start.
+    by itself.  Rank 0's parameters and buffers are copied to the others at the start.  A parameter
+    that is frozen, such as those below adapters, stays whole on every rank.
 
     Parameters are gathered in units: before a unit's forward pass and again before its backward
     pass, and freed after each.  Backward leaves in every shard's `.grad` its part of the gradient,
@@ -39,8 +40,8 @@ class FullyShardedModel(nn.Module):
         ordered: sum gradients in the order of ranks, not in that of the ring.
 
     Raises:
-        ValueError: if a unit is not part of the module, or a parameter has two places, is frozen,
-            not contiguous or of a second dtype.
+        ValueError: if a unit is not part of the module, or a parameter has two places, is not
+            contiguous or of a second dtype; if all are frozen.
 
     Source:
         Rajbhandari et al. 2020, section 5.3, https://arxiv.org/abs/1910.02054; flat units as in
@@ -57,14 +58,16 @@ class FullyShardedModel(nn.Module):
     ) -> None:
         super().__init__()
         self.module, self.axis = module, axis
-        check_parameters(dict(module.named_parameters(remove_duplicate=False)))
+        every = dict(module.named_parameters(remove_duplicate=False))
+        check_parameters({name: p for name, p in every.items() if p.requires_grad})
         self._units = [
             Unit(root, slots, axis, ordered=ordered)
             for root, slots in _slots_by_unit(module, units).items()
             if slots
         ]
-        for buffer in module.buffers():
-            broadcast(buffer, axis)
+        frozen = (p.detach() for p in module.parameters() if not p.requires_grad)
+        for whole in (*frozen, *module.buffers()):
+            broadcast(whole, axis)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Return what the module returns."""
@@ -122,7 +125,7 @@ class FullyShardedModel(nn.Module):
     def weight_pieces(self) -> tuple[dict[str, Piece], dict[str, torch.Size]]:
         """Return this rank's pieces of `full_state_dict`, which stay where they are; all shapes.
 
-        Buffers are on every rank: rank 0 counts as their keeper.
+        Buffers and what is frozen are on every rank: rank 0 counts as their keeper.
         """
         places = self._places_of_shards()
         mine, shapes = {}, {}
@@ -133,7 +136,7 @@ class FullyShardedModel(nn.Module):
             else:
                 shapes[name] = value.shape
                 if self.axis.index == 0:
-                    mine[name] = Piece(0, value.flatten())
+                    mine[name] = Piece(0, value.detach().flatten())
         return mine, shapes
 
     def optimizer_pieces(
@@ -170,6 +173,7 @@ def _slots_by_unit(module: nn.Module, units: Sequence[nn.Module]) -> dict[nn.Mod
     unit_of = {inner: unit for unit in units for inner in unit.modules()}
     slots: dict[nn.Module, list[Slot]] = {module: [], **{unit: [] for unit in units}}
     for inner in module.modules():
-        names = [name for name, p in inner._parameters.items() if p is not None]
+        found = inner._parameters.items()
+        names = [name for name, p in found if p is not None and p.requires_grad]
         slots[unit_of.get(inner, module)] += [Slot(inner, name) for name in names]
     return slots
