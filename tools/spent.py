@@ -65,13 +65,15 @@ class TestFiles:
 
     def __init__(self) -> None:
         self.file = "collection"
-        self.begun = (0.0, time.monotonic())
+        self.begun = (0.0, 0.0, time.monotonic())
 
     def end_of_file(self, following: str) -> None:
         """Note the file that has ended."""
-        now = (family_used_s(), time.monotonic())
+        now = (family_used_s(), used_s(), time.monotonic())
         folder = "/".join(self.file.split("/")[:2]) if "/" in self.file else "tests: collection"
-        note(folder, self.file, now[0] - self.begun[0], now[1] - self.begun[1])
+        family_s, own_s, wall_s = (a - b for a, b in zip(now, self.begun, strict=True))
+        # Who ends without being waited for, such as the server of ranks, takes its seconds along.
+        note(folder, self.file, max(family_s, own_s), wall_s)
         self.file, self.begun = following, now
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
@@ -101,8 +103,9 @@ def table(lines: list[str], all_s: float) -> str:
         names[name] += cpu_s
         if family:
             families[family] += cpu_s
-    families["the rest"] = all_s - sum(families.values())
-    said = [f"{all_s:8.0f}  seconds of processors, of these"]
+    known_s = sum(families.values())  # with those of processes that nobody has waited for
+    families["the rest"] = max(0.0, all_s - known_s)
+    said = [f"{max(all_s, known_s):8.0f}  seconds of processors, of these"]
     said += [f"{s:8.0f}  {name}" for name, s in sorted(families.items(), key=lambda x: -x[1])]
     dearest = sorted(names.items(), key=lambda x: -x[1])[:DEAREST]
     said += ["          the dearest", *(f"{s:8.0f}  {name}" for name, s in dearest)]
