@@ -70,6 +70,13 @@ def test_a_copy_is_not_taken_in_place_of_the_original(tmp_path):
     assert names[0] in source_of(tmp_path)
 
 
+def test_a_notebook_of_another_name_is_known_by_its_questions(tmp_path):
+    notebook(tmp_path / "a.ipynb", f"{RATE}    return 0\n", marks=("25-1-answer",))
+    notebook(tmp_path / "my answers.ipynb", f"{RATE}    return peak\n", marks=("26-1-answer",))
+    (tmp_path / "b.ipynb").write_text("{}")
+    assert "return peak" in source_of(tmp_path)
+
+
 # --- a folder of submissions
 
 

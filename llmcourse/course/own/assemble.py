@@ -129,9 +129,22 @@ def _originals_first(path: Path) -> tuple[bool, str]:
     return re.search(r"(-Copy\d+| ?\(\d+\)| copy)$", path.stem) is not None, path.name
 
 
+def _has_questions(path: Path, chapter: str) -> bool:
+    """Say whether a notebook has a question of a chapter, by the marks of its cells."""
+    try:
+        cells = exercise.read(path).cells
+    except exercise.ExerciseError:
+        return False
+    marks = (cell.metadata.get("nbgrader", {}).get("grade_id", "") for cell in cells)
+    return any(str(mark).startswith(f"{chapter}-") for mark in marks)
+
+
 def answer(folder: Path, piece: Piece) -> Answer:
     """Return what a folder's notebook has of a piece."""
     found = sorted(folder.glob(f"{piece.number[:2]}_*.ipynb"), key=_originals_first)
+    if not found:  # somebody has given it another name
+        every = sorted(folder.glob("*.ipynb"), key=_originals_first)
+        found = [path for path in every if _has_questions(path, piece.number[:2])]
     asked = " and ".join(piece.names)
     if not found:
         return Answer(f"there is no notebook {piece.number[:2]}_*.ipynb in {folder}")
