@@ -4,6 +4,7 @@ import io
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -52,6 +53,8 @@ def test_a_run_goes_on_to_its_checkpoint(gone, tmp_path):
             process.stdout.readline()
             process.stdout.close()
             status = process.wait(timeout=120)
+    elif not Path("/dev/full").exists():
+        pytest.skip("a disk without room is a file of Linux")
     else:
         with open("/dev/full", "w") as full:  # noqa: PTH123
             status = subprocess.run(command, stdout=full, check=False, timeout=120).returncode
