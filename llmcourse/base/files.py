@@ -17,13 +17,14 @@ def refuse_others(
     """Raise ValueError if a folder that is to be filled holds what somebody else has put there.
 
     Args:
-        folder: to be filled; it need not be there.
+        folder: to be filled; it need not be there, and may hold hidden files.
         is_ours: whether a folder that is not empty comes from an earlier call, as one with our
             lock does.
     """
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"{folder} is a file: name a new folder")
-    names = sorted(path.name for path in folder.iterdir()) if folder.exists() else []
+    found = folder.iterdir() if folder.exists() else ()
+    names = sorted(path.name for path in found if not path.name.startswith("."))
     if names and not is_ours(folder):
         raise ValueError(f"{folder} holds something else, {names[0]}: choose another folder")
 

@@ -86,7 +86,7 @@ def in_new_folder(folder: Path) -> Iterator[None]:
     was_there = folder.exists()
     with locked(folder):
         _refuse_another_run(path)  # which may have come in between
-        is_empty = {each.name for each in folder.iterdir()} == {files.LOCK}
+        is_empty = {each.name for each in _visible(folder)} == {files.LOCK}
         try:
             yield
         except Exception:
@@ -101,12 +101,17 @@ def _is_ours(folder: Path) -> bool:
     return (folder / files.LOCK).exists() or (folder / "data" / COMPLETE).exists()
 
 
+def _visible(folder: Path) -> list[Path]:
+    """Return what is in a folder; hidden files are not ours, or left by a write that was cut."""
+    return [path for path in folder.iterdir() if not path.name.startswith(".")]
+
+
 def _empty(folder: Path, *, remove: bool) -> None:
     """Remove what is in a folder, and the folder itself if that is asked for."""
-    for path in folder.iterdir():
+    for path in _visible(folder):
         shutil.rmtree(path) if path.is_dir() else path.unlink()
     if remove:
-        folder.rmdir()
+        shutil.rmtree(folder)
 
 
 def _refuse_another_run(path: Path) -> None:
