@@ -112,10 +112,10 @@ STAGES = (
 """The machine, in its order."""
 
 
-def _has_stages(folder: Path) -> bool:
-    """Say whether a stage has begun in a folder."""
+def _is_ours(folder: Path) -> bool:
+    """Say whether a machine has begun in a folder."""
     first = folder / f"01_{STAGES[0].name}"
-    return any((first / name).exists() for name in (BEGUN, DONE))
+    return any(path.exists() for path in (folder / LOCK, first / BEGUN, first / DONE))
 
 
 def run_capstone(
@@ -147,7 +147,7 @@ def run_capstone(
     names = [stage.name for stage in STAGES]
     if until and until not in names:
         raise ValueError(f"there is no stage {until!r}: choose from {', '.join(names)}")
-    refuse_others(folder, lambda folder: _has_stages(folder) or (folder / LOCK).exists())
+    refuse_others(folder, _is_ours)
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder), Log(folder) as log:
         _require_room(folder)

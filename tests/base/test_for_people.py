@@ -64,9 +64,8 @@ def test_a_run_goes_on_to_its_checkpoint(gone, tmp_path):
     ]
 
 
-@pytest.mark.parametrize("encoding", ["ascii", "cp1252"])
-def test_a_folder_with_an_umlaut_is_no_obstacle(encoding, tmp_path):
-    environment = {**os.environ, "PYTHONIOENCODING": encoding}
+def test_a_folder_with_an_umlaut_is_no_obstacle(tmp_path):
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
     for words in (
         ["train", *SMALL, "--out", "Läufe→1", "--sample_every", "1"],
         ["sample", "--run", "Läufe→1", "--prompt", "Ünal", "--tokens", "5"],
