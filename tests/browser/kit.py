@@ -16,6 +16,18 @@ def said(page: Page) -> str:
     return page.get_by_role("status").text_content()
 
 
+def settled(page: Page) -> str:
+    """Return what a widget says once it says nothing else; what was ordered before is done."""
+    before = said(page)
+    for _ in range(10):
+        page.wait_for_timeout(600)
+        now = said(page)
+        if now == before:
+            return now
+        before = now
+    raise AssertionError(f"it does not come to rest: {now}")
+
+
 def noted(page: Page) -> str:
     """Return what the widget says about a number or file that it did not take."""
     return page.locator(".lc-note").text_content()

@@ -154,11 +154,11 @@ def test_out_of_sight_it_rests(show):
     press_until(page, "Train", re.compile(r"Step [2-9] of"))
     page.evaluate("document.body.style.paddingTop = '5000px'")
     wait_to_say(page, "Paused: out of sight.")
-    resting = kit.said(page)
-    page.wait_for_timeout(600)
-    assert kit.said(page) == resting
+    resting = kit.settled(page)
+    kit.holds(resting, "Paused: out of sight.")
     page.evaluate("document.body.style.paddingTop = 0")
-    wait_to_say(page, re.compile(r"Step ([4-9]|\d\d+) of"))
+    page.get_by_role("status").filter(has_not_text="Paused").wait_for(timeout=20_000)
+    page.get_by_role("status").filter(has_not_text=resting[:8]).wait_for(timeout=20_000)
 
 
 def test_with_reduced_motion_it_trains_and_is_drawn_seldom(show, page):

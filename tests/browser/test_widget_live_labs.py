@@ -376,10 +376,8 @@ def test_out_of_sight_the_ranks_rest(show):
     press_until(page, "Train", re.compile(r"Step \d+ of"))
     page.evaluate("document.body.style.paddingTop = '5000px'")
     wait_to_say(page, "Paused: out of sight.")
-    page.wait_for_timeout(400)  # what was ordered before is done
-    resting = kit.said(page)
-    page.wait_for_timeout(500)
-    assert kit.said(page) == resting
+    resting = kit.settled(page)
+    holds(resting, "Paused: out of sight.")
     page.evaluate("document.body.style.paddingTop = 0")
     page.get_by_role("status").filter(has_not_text="Paused").wait_for(timeout=20_000)
     page.get_by_role("status").filter(has_not_text=resting[:12]).wait_for(timeout=20_000)
