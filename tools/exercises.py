@@ -1,4 +1,4 @@
-"""Write the learners' notebooks, the checks, the lists of exercises and solutions, the catalogue.
+"""Write the learners' notebooks, the lists of exercises and solutions, the catalogue.
 
 python -m tools.exercises [--check] [NN_topic ...]
 
@@ -6,10 +6,7 @@ exercises/solutions/NN_topic.ipynb is the only source.
 """
 
 import argparse
-import ast
-import builtins
 import json
-import symtable
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -23,7 +20,6 @@ ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "exercises"
 SOLUTIONS = FOLDER / "solutions"
 CATALOGUE = ROOT / "llmcourse" / "course" / "exercises" / "catalogue.json"
-CHECKS = CATALOGUE.parent / "checks"
 PAGE = ROOT / "book" / "solutions.md"
 LISTED = "## By chapter\n"
 """Where the list of solutions begins on its page."""
@@ -39,8 +35,7 @@ def tidy(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
         marks = cell.metadata.get("nbgrader", {})
         for name in set(marks) - set(NBGRADER):
             del marks[name]
-        tags = cell.metadata.get("tags", ())
-        if exercise.grade_id(cell).endswith("-check") or "hide-input" in tags:
+        if "hide-input" in cell.metadata.get("tags", ()):
             cell.metadata |= check_notebooks.FOLDED
     return notebook
 
@@ -73,59 +68,12 @@ def files(paths: Iterable[Path]) -> Iterator[tuple[Path, str]]:
         source = tidy(exercise.read(path))
         yield path, written(source)
         yield FOLDER / path.name, written(exercise.learners(source))
-        yield CHECKS / f"c{path.stem}.py", checks_of(source, path.stem)
         chapter = ROOT / "chapters" / path.name
         notebook = exercise.read(chapter)
         for cell in notebook.cells:
             if cell.get("id") == "exercise-list":
                 cell.source = chapter_cell(path)
         yield chapter, written(notebook)
-
-
-def checks_of(notebook: nbformat.NotebookNode, topic: str) -> str:
-    """Return the module of a notebook's checks: a function for each question.
-
-    What a check uses of the notebook are its parameters: first what its answer cell defines, and
-    after a star what other cells do.  What these import, the module imports.
-    """
-    imports, used, functions = _imports(notebook), set(), []
-    for q in exercise.questions(notebook):
-        head = f'with Check("{q.number}", points={q.points:g}) as t:\n'
-        if not q.check.startswith(head):
-            raise exercise.ExerciseError(f"the check of {q.number} has to begin: {head}")
-        code = q.check.removeprefix(head)
-        (body,) = symtable.symtable(f"def f(t):\n{code}", "", "exec").get_children()
-        names = _globals_of(body) - {*dir(builtins)}
-        answer = names.intersection(symtable.symtable(q.answer, "", "exec").get_identifiers())
-        others = names - answer - {*imports}
-        parameters = ", ".join(["t", *sorted(answer), *["*"][: len(others)], *sorted(others)])
-        head = f'def check_{q.number[3:]}({parameters}):\n    """{q.number} {q.title}"""\n'
-        functions.append(f"\n{head}{code}\n")
-        used |= names
-    needed = "".join(f"{line}\n" for name, line in imports.items() if name in used)
-    title = f'"""Checks of {topic}, written by tools.exercises from its solutions."""\n'
-    return "\n".join([title, needed, *functions] if needed else [title, *functions])
-
-
-def _globals_of(table: symtable.SymbolTable) -> set[str]:
-    """Return the names that a function uses and does not define."""
-    names = {symbol.get_name() for symbol in table.get_symbols() if symbol.is_global()}
-    return names.union(*map(_globals_of, table.get_children()))
-
-
-def _imports(notebook: nbformat.NotebookNode) -> dict[str, str]:
-    """Return by name what the cells beside the questions import, as a statement each."""
-    found = {}
-    for cell in notebook.cells:
-        if cell.cell_type != "code" or exercise.grade_id(cell) or cell.id == setup_cells.CELL_ID:
-            continue
-        for node in ast.parse(cell.source).body:
-            for alias in node.names if isinstance(node, ast.Import | ast.ImportFrom) else ():
-                line = ast.Import([alias])
-                if isinstance(node, ast.ImportFrom):
-                    line = ast.ImportFrom(node.module, [alias], node.level)
-                found[alias.asname or alias.name] = ast.unparse(line)
-    return found
 
 
 def all_files(paths: Sequence[Path]) -> Iterator[tuple[Path, str]]:

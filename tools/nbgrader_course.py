@@ -66,8 +66,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     for path in exercises.sources():
         tests = (options.hidden / f"{path.stem}.py").read_text(encoding="utf8")
-        solved = exercise.with_short_checks(exercise.read(path))
-        notebook = with_hidden_tests(solved, tests, options.seed)
+        notebook = with_hidden_tests(exercise.read(path), tests, options.seed)
         folder = options.folder / "source" / path.stem
         folder.mkdir(parents=True, exist_ok=True)
         (folder / path.name).write_text(written(notebook), encoding="utf8")

@@ -50,7 +50,7 @@ def test_questions_are_read_from_text_and_marks():
     assert (first.number, first.title, first.points, first.key) == ("90.1", "add", 2.0, "90-1")
     assert (second.difficulty, second.minutes, second.trains) == (1, 5, "double")
     assert first.answer == small_exam.ADD
-    assert second.check == small_exam.CHECK_2
+    assert second.answer == small_exam.DOUBLE
 
 
 @pytest.mark.parametrize(

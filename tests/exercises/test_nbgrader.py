@@ -34,7 +34,7 @@ def nbgrader(course, *arguments):
 
 def answered(mutants):
     """Return the learner's notebook with solutions, or with mutants in place of some of them."""
-    notebook = exercise.with_short_checks(gates.notebook_of(TOPIC))
+    notebook = gates.notebook_of(TOPIC)
     for cell in notebook.cells:
         for mutant in mutants:
             if exercise.grade_id(cell) == f"{mutant.question.replace('.', '-')}-answer":

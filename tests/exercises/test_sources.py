@@ -1,14 +1,16 @@
 """The notebooks with solutions keep the form, and what is made from them is fresh."""
 
 import ast
+import importlib
+import inspect
 import json
 import re
+import symtable
 
 import nbformat
 import pytest
 
-from llmcourse.course.exercises import exercise
-from tests.course import small_exam
+from llmcourse.course.exercises import checks, exercise
 from tests.exercises import gates
 from tools import build_book, check_notebooks, exercises, setup_cells
 
@@ -33,7 +35,7 @@ def test_what_is_generated_is_fresh(capsys):
 
 def test_a_stale_notebook_is_found_and_mended(tmp_path, monkeypatch, capsys):
     root = tmp_path / "root"
-    for folder in ("exercises/solutions", "chapters", "llmcourse/course/exercises/checks", "book"):
+    for folder in ("exercises/solutions", "chapters", "llmcourse/course/exercises", "book"):
         (root / folder).mkdir(parents=True)
     source = exercises.SOLUTIONS / "05_tokens.ipynb"
     (root / "exercises" / "solutions" / source.name).write_text(source.read_text())
@@ -44,7 +46,6 @@ def test_a_stale_notebook_is_found_and_mended(tmp_path, monkeypatch, capsys):
         "FOLDER": root / "exercises",
         "SOLUTIONS": root / "exercises" / "solutions",
         "CATALOGUE": root / "llmcourse" / "course" / "exercises" / "catalogue.json",
-        "CHECKS": root / "llmcourse" / "course" / "exercises" / "checks",
         "PAGE": root / "book" / "solutions.md",
     }.items():
         monkeypatch.setattr(exercises, name, path)
@@ -57,12 +58,6 @@ def test_a_stale_notebook_is_found_and_mended(tmp_path, monkeypatch, capsys):
     learners.write_text(learners.read_text().replace("YOUR CODE HERE", "your code"))
     assert exercises.main(["--check"]) == 1
     assert exercises.main([]) == 0
-    checks = exercises.CHECKS / "c05_tokens.py"
-    checks.write_text(checks.read_text().replace("t.equal", "t.close"))
-    capsys.readouterr()
-    assert exercises.main(["--check"]) == 1
-    assert capsys.readouterr().out.startswith(f"stale: {checks.relative_to(root)}:")
-    exercises.main([])
     first, *rows = re.findall(r"^\| .*", exercises.PAGE.read_text(), re.MULTILINE)
     assert first == "| exercises | questions | minutes | points | all solutions |"
     (row,) = rows
@@ -129,54 +124,31 @@ def test_an_answer_is_documented_functions(topic):
         assert all(ast.get_docstring(function) for function in functions)
 
 
-CODE_OF_CHECKS = '''\
-"""Checks of 90_small, written by tools.exercises from its solutions."""
-
-import torch
-
-
-def check_1(t, add_all):
-    """90.1 add"""
-    t.equal(add_all([1, 2]), 3, "not the sum")
-
-
-def check_2(t, double, *, near):
-    """90.2 double"""
-    t(near(double(torch.ones(2)), 2), "not twice")
-'''
-
-
-def notebook_with_a_helper():
-    check = 'with Check("90.2", points=3) as t:\n    t(near(double(torch.ones(2)), 2), "not twice")'
-    notebook = small_exam.notebook(check_2=check)
-    notebook.cells[0].source += "\n\n\ndef near(x, y):\n    return bool((x == y).all())"
-    return notebook
-
-
-def test_a_check_becomes_a_function_of_what_it_uses():
-    assert exercises.checks_of(notebook_with_a_helper(), "90_small") == CODE_OF_CHECKS
-
-
-@pytest.mark.parametrize(
-    ("old", "new"), [('"90.1"', '"90.2"'), ("points=2", "points=3"), (" t:", " u:")]
-)
-def test_a_check_names_its_question_and_points(old, new):
-    notebook = small_exam.notebook(check_1=small_exam.CHECK_1.replace(old, new))
-    with pytest.raises(
-        exercise.ExerciseError, match=r'90\.1 has to begin: with Check\("90\.1", points=2'
-    ):
-        exercises.checks_of(notebook, "90_small")
+@each_topic
+def test_each_question_has_a_check_that_takes_what_its_notebook_defines(topic):
+    module = importlib.import_module(f"{checks.__name__}.c{topic}")
+    found = {n: f for n, f in vars(module).items() if n.startswith("check_")}
+    questions = exercise.questions(gates.notebook_of(topic))
+    assert list(found) == [f"check_{q.number[3:]}" for q in questions]
+    for question, check in zip(questions, found.values(), strict=True):
+        assert check.__doc__ == f"{question.number} {question.title}"
+        t, *parameters = inspect.signature(check).parameters.values()
+        assert t.name == "t"
+        answer = symtable.symtable(question.answer, "", "exec").get_identifiers()
+        for parameter in parameters:  # the message for a missing name says which cell to run
+            of_answer = parameter.kind is not parameter.KEYWORD_ONLY
+            assert (parameter.name in answer) == of_answer, (question.number, parameter.name)
+            assert of_answer or parameter.name in gates.setting_of(topic)
 
 
 @each_topic
-def test_a_learner_sees_one_line_of_a_check(topic):
-    cells = exercise.read(exercises.FOLDER / f"{topic}.ipynb").cells
-    seen = {exercise.grade_id(cell): cell for cell in cells}
-    for question in exercise.questions(gates.notebook_of(topic)):
-        cell = seen[f"{question.key}-check"]
-        assert cell.source == f'check("{question.number}")'
-        assert set(cell.metadata) == {"nbgrader"}
-    assert "exercises import check" in next(c.source for c in cells if c.get("id") == "setup")
+def test_both_notebooks_call_a_check_in_one_line(topic):
+    for notebook in (gates.notebook_of(topic), exercise.read(exercises.FOLDER / f"{topic}.ipynb")):
+        seen = {exercise.grade_id(cell): cell for cell in notebook.cells}
+        for question in exercise.questions(notebook):
+            cell = seen[f"{question.key}-check"]
+            assert cell.source == f'check("{question.number}")'
+            assert set(cell.metadata) == {"nbgrader"}
 
 
 def test_the_catalogue_names_every_question():

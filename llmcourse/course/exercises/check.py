@@ -4,10 +4,15 @@ A notebook has one line, which finds the answer among the notebook's names::
 
     check("05.1")
 
-The code of that check is in `checks`, and is made from the notebook with solutions::
+The code of that check is a function in `checks`, which gets what it uses of the notebook::
 
-    with Check("05.1", points=2) as t:
+    def check_1(t, first_merge):
         t.equal(first_merge(text), (98, 97), "you took ...", "the greater of two tied pairs")
+
+A question that the package does not have brings its check along, as a block in the notebook::
+
+    with Check("90.1", points=2) as t:
+        t.equal(add_all([1, 2]), 3, "not the sum", "the sum of two")
 
 Nothing raises, so that a notebook with open exercises runs to its end; with the environment
 variable LLMCOURSE_STRICT set to 1, a check that does not pass does raise.

@@ -1,7 +1,8 @@
 """The notebook of a chapter's exercises: its questions, and the learner's version of it.
 
-The notebook with the solutions is the only source.  Its cells carry nbgrader's metadata, a question
-being three cells in a row: a text, an answer (a solution between two markers) and a check.
+The notebook with the solutions is the source of the learner's.  Its cells carry nbgrader's
+metadata, a question being three cells in a row: a text, an answer (a solution between two markers)
+and the line that calls its check.
 """
 
 import ast
@@ -14,9 +15,6 @@ from llmcourse.course.notebooks import nbformat
 _BEGIN, _END = "### BEGIN SOLUTION", "### END SOLUTION"
 _STUB = ("# YOUR CODE HERE", "raise NotImplementedError()")
 """What stands for a solution in the learner's notebook: nbgrader's own words."""
-
-_LONG_IMPORT = "from llmcourse.course.exercises import Check"
-_SHORT_IMPORT = "from llmcourse.course.exercises import check"
 
 _IMPORTS = (ast.Import, ast.ImportFrom)
 _HEADING = re.compile(r"^## ([0-9]{2})\.([1-9]) (.+)$", flags=re.MULTILINE)
@@ -42,8 +40,7 @@ class Question:
     trains: str
     points: float
     answer: str
-    check: str
-    """Sources of the answer cell and of the check cell."""
+    """Source of the answer cell."""
 
     @property
     def key(self) -> str:
@@ -91,7 +88,7 @@ def questions(notebook: nbformat.NotebookNode) -> list[Question]:
             Question(
                 number=number, title=match[3].strip(), difficulty=int(facts[1]),
                 minutes=int(facts[2]), trains=facts[3].strip(), answer=answer.source,
-                points=float(check.metadata["nbgrader"]["points"]), check=check.source,
+                points=float(check.metadata["nbgrader"]["points"]),
             )
         )  # fmt: skip
     if not found:
@@ -122,22 +119,9 @@ def without_solution(source: str) -> str:
     return "\n".join(kept)
 
 
-def with_short_checks(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
-    """Return a notebook with solutions whose checks are a line each; the package has their code."""
-    copy = nbformat.from_dict(notebook)
-    for cell in copy.cells:
-        if (name := grade_id(cell)).endswith("-check"):
-            number = name.removesuffix("-check").replace("-", ".")
-            cell.source = f'check("{number}")'
-            cell.metadata = nbformat.from_dict({"nbgrader": cell.metadata["nbgrader"]})
-        elif cell.cell_type == "code":
-            cell.source = cell.source.replace(_LONG_IMPORT, _SHORT_IMPORT)
-    return copy
-
-
 def learners(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
     """Return the learner's version of a notebook with solutions."""
-    copy = with_short_checks(notebook)
+    copy = nbformat.from_dict(notebook)
     for cell in copy.cells:
         if cell.cell_type == "code":
             cell.source = without_solution(cell.source)

@@ -1,4 +1,7 @@
-"""The checks of the exercises, a module for each notebook, written by tools.exercises.
+"""The checks of the exercises: a module for each notebook, a function for each question.
+
+A function's parameters, behind `t`, are the names that it takes from the notebook: first those that
+the answer defines, and after a star those of other cells.
 
 Taught in: book/instructors.md
 """

@@ -1,4 +1,4 @@
-"""Checks of 00_how_to_use, written by tools.exercises from its solutions."""
+"""Checks of exercises 00: how to use this book."""
 
 
 def check_1(t, mean_surprise):

@@ -1,4 +1,4 @@
-"""Checks of 01_whole_run, written by tools.exercises from its solutions."""
+"""Checks of exercises 01: a whole training run in one page."""
 
 
 def check_1(t, tokens_and_epochs):

@@ -1,4 +1,4 @@
-"""Checks of 02_step_by_hand, written by tools.exercises from its solutions."""
+"""Checks of exercises 02: one training step by hand."""
 
 import torch
 import torch.nn.functional as F

@@ -1,8 +1,8 @@
-"""Checks of 03_downhill, written by tools.exercises from its solutions."""
+"""Checks of exercises 03: walking downhill."""
 
 import math
-from itertools import combinations
-from itertools import product
+from itertools import combinations, product
+
 import torch
 
 

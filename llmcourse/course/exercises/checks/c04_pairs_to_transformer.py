@@ -1,6 +1,7 @@
-"""Checks of 04_pairs_to_transformer, written by tools.exercises from its solutions."""
+"""Checks of exercises 04: from counting pairs to a Transformer."""
 
 import torch
+
 from llmcourse.base import runtime
 
 

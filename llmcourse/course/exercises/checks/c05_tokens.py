@@ -1,12 +1,12 @@
-"""Checks of 05_tokens, written by tools.exercises from its solutions."""
+"""Checks of exercises 05: from text to token IDs."""
 
 import gc
 import random
 import time
 from itertools import pairwise
+
 from llmcourse.data import corpus
-from llmcourse.data.tokenizer import Tokenizer
-from llmcourse.data.tokenizer import train_bpe
+from llmcourse.data.tokenizer import Tokenizer, train_bpe
 
 
 def check_1(t, merge_step):

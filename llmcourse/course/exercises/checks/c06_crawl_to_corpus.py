@@ -1,4 +1,4 @@
-"""Checks of 06_crawl_to_corpus, written by tools.exercises from its solutions."""
+"""Checks of exercises 06: From crawl to corpus."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""Checks of 07_mixture, written by tools.exercises from its solutions."""
+"""Checks of exercises 07: Mixture and curation."""
 
 import math
 

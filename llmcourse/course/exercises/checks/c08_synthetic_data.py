@@ -1,4 +1,4 @@
-"""Checks of 08_synthetic_data, written by tools.exercises from its solutions."""
+"""Checks of exercises 08: Synthetic data and distillation."""
 
 import math
 import random

@@ -1,9 +1,9 @@
-"""Checks of 09_data_loading, written by tools.exercises from its solutions."""
+"""Checks of exercises 09: feeding the machine."""
 
 import numpy as np
 import torch
-from llmcourse.data import corpus
-from llmcourse.data import permuted
+
+from llmcourse.data import corpus, permuted
 
 
 def check_1(t, windows_at):

@@ -1,4 +1,4 @@
-"""Checks of 10_blueprint, written by tools.exercises from its solutions."""
+"""Checks of exercises 10: the blueprint."""
 
 import torch
 

@@ -1,7 +1,9 @@
-"""Checks of 11_attention, written by tools.exercises from its solutions."""
+"""Checks of exercises 11: attention."""
 
 import math
+
 import torch
+
 from llmcourse import nutshell
 
 

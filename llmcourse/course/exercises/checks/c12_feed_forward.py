@@ -1,4 +1,4 @@
-"""Checks of 12_feed_forward, written by tools.exercises from its solutions."""
+"""Checks of exercises 12: the feed-forward network."""
 
 import torch
 

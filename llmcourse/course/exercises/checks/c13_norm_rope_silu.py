@@ -1,6 +1,7 @@
-"""Checks of 13_norm_rope_silu, written by tools.exercises from its solutions."""
+"""Checks of exercises 13: RMSNorm, RoPE, SiLU."""
 
 import math
+
 import torch
 
 

@@ -1,7 +1,9 @@
-"""Checks of 14_mixture_of_experts, written by tools.exercises from its solutions."""
+"""Checks of exercises 14: Mixture of experts."""
 
 import math
+
 import torch
+
 from llmcourse.model import moe
 
 

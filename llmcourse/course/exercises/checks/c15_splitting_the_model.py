@@ -1,6 +1,7 @@
-"""Checks of 15_splitting_the_model, written by tools.exercises from its solutions."""
+"""Checks of exercises 15: Splitting one forward pass over many GPUs."""
 
 import torch
+
 from llmcourse.base import runtime
 
 

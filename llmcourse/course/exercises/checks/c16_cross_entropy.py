@@ -1,10 +1,12 @@
-"""Checks of 16_cross_entropy, written by tools.exercises from its solutions."""
+"""Checks of exercises 16: cross-entropy and its units."""
 
 import math
+
 import numpy as np
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
+
 from llmcourse.data import corpus
 from llmcourse.data.tokenizer import train_bpe
 

@@ -1,6 +1,7 @@
-"""Checks of 17_targets_and_masks, written by tools.exercises from its solutions."""
+"""Checks of exercises 17: targets and masks."""
 
 import math
+
 import torch
 
 

@@ -1,6 +1,7 @@
-"""Checks of 18_backpropagation, written by tools.exercises from its solutions."""
+"""Checks of exercises 18: Backpropagation from scratch."""
 
 import math
+
 import numpy as np
 import torch
 

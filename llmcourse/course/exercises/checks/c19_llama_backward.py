@@ -1,6 +1,7 @@
-"""Checks of 19_llama_backward, written by tools.exercises from its solutions."""
+"""Checks of exercises 19: The backward pass of a Llama, by hand."""
 
 import math
+
 import torch
 import torch.nn.functional as F
 

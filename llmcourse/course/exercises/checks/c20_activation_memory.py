@@ -1,4 +1,4 @@
-"""Checks of 20_activation_memory, written by tools.exercises from its solutions."""
+"""Checks of exercises 20: Activation memory and checkpointing."""
 
 import torch
 

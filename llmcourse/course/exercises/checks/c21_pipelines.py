@@ -1,8 +1,10 @@
-"""Checks of 21_pipelines, written by tools.exercises from its solutions."""
+"""Checks of exercises 21: Pipelines."""
 
 from fractions import Fraction
 from numbers import Integral
+
 import torch
+
 from llmcourse.parallel import world
 
 

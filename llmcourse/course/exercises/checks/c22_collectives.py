@@ -1,7 +1,9 @@
-"""Checks of 22_collectives, written by tools.exercises from its solutions."""
+"""Checks of exercises 22: Collectives from scratch."""
 
 import math
+
 import numpy as np
+
 from llmcourse.parallel import world
 
 

@@ -1,6 +1,7 @@
-"""Checks of 23_data_parallel, written by tools.exercises from its solutions."""
+"""Checks of exercises 23: Data parallelism that is provably the same."""
 
 import math
+
 import numpy as np
 
 

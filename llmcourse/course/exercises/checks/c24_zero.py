@@ -1,6 +1,7 @@
-"""Checks of 24_zero, written by tools.exercises from its solutions."""
+"""Checks of exercises 24: ZeRO."""
 
 import math
+
 import torch
 
 

@@ -1,6 +1,7 @@
-"""Checks of 25_optimizers, written by tools.exercises from its solutions."""
+"""Checks of exercises 25: Optimizers compared."""
 
 import math
+
 import torch
 
 

@@ -1,6 +1,7 @@
-"""Checks of 26_learning_rate, written by tools.exercises from its solutions."""
+"""Checks of exercises 26: The learning rate over time."""
 
 import math
+
 import torch
 
 

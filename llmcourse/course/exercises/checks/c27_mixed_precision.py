@@ -1,6 +1,7 @@
-"""Checks of 27_mixed_precision, written by tools.exercises from its solutions."""
+"""Checks of exercises 27: Mixed precision."""
 
 import math
+
 import torch
 
 

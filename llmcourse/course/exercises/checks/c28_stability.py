@@ -1,6 +1,7 @@
-"""Checks of 28_stability, written by tools.exercises from its solutions."""
+"""Checks of exercises 28: Stability."""
 
 import math
+
 import torch
 
 
@@ -174,7 +175,7 @@ def check_2(t, replay):
 def check_3(t, scores_and_limit):
     """28.3 QK-norm"""
 
-    def found(q, k, gain_q, gain_k, num_heads=1, eps=0.0):
+    def found(q, k, gain_q, gain_k, *, num_heads=1, eps=0.0):
         """Return your answer to rows of numbers."""
         numbers = [torch.tensor(rows, dtype=torch.float64) for rows in (q, k, gain_q, gain_k)]
         return scores_and_limit(*numbers, num_heads, eps)

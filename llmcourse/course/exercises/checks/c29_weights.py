@@ -1,6 +1,7 @@
-"""Checks of 29_weights, written by tools.exercises from its solutions."""
+"""Checks of exercises 29: What actually changes in the weights."""
 
 import math
+
 import torch
 
 

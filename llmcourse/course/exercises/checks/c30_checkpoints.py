@@ -1,4 +1,4 @@
-"""Checks of 30_checkpoints, written by tools.exercises from its solutions."""
+"""Checks of exercises 30: Checkpoints you can trust."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""Checks of 31_failures, written by tools.exercises from its solutions."""
+"""Checks of exercises 31: Failing every three hours."""
 
 import math
 import random

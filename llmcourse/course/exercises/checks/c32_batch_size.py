@@ -1,6 +1,7 @@
-"""Checks of 32_batch_size, written by tools.exercises from its solutions."""
+"""Checks of exercises 32: Batch size and accumulation."""
 
 import math
+
 import torch
 
 

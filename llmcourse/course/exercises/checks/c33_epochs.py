@@ -1,6 +1,7 @@
-"""Checks of 33_epochs, written by tools.exercises from its solutions."""
+"""Checks of exercises 33: Epochs, repetition, overfitting."""
 
 import math
+
 from llmcourse.data import corpus
 
 

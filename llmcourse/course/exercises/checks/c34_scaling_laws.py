@@ -1,4 +1,4 @@
-"""Checks of 34_scaling_laws, written by tools.exercises from its solutions."""
+"""Checks of exercises 34: Scaling laws."""
 
 import math
 import random

@@ -1,4 +1,4 @@
-"""Checks of 35_cost, written by tools.exercises from its solutions."""
+"""Checks of exercises 35: What it costs."""
 
 
 def check_1(t, computed_flop, doubling_context, needed_flop):

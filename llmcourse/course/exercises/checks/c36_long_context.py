@@ -1,6 +1,7 @@
-"""Checks of 36_long_context, written by tools.exercises from its solutions."""
+"""Checks of exercises 36: Long context."""
 
 import math
+
 import numpy as np
 
 

@@ -1,4 +1,4 @@
-"""Checks of 37_hardware, written by tools.exercises from its solutions."""
+"""Checks of exercises 37: From a multiplier to a rack."""
 
 
 def check_1(t, adamw_intensity, norm_intensity, product_intensity, users_for):

@@ -1,4 +1,4 @@
-"""Checks of 38_orchestration, written by tools.exercises from its solutions."""
+"""Checks of exercises 38: Orchestration."""
 
 
 def check_1(t, group_of):

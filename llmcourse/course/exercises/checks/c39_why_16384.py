@@ -1,7 +1,6 @@
-"""Checks of 39_why_16384, written by tools.exercises from its solutions."""
+"""Checks of exercises 39: Why 16,384 GPUs?."""
 
-from llmcourse.scale.simulator import LLAMA
-from llmcourse.scale.simulator import REACHED
+from llmcourse.scale.simulator import LLAMA, REACHED
 
 
 def check_1(t, best_cp, micro_batch, step):

@@ -1,4 +1,4 @@
-"""Checks of 40_sft, written by tools.exercises from its solutions."""
+"""Checks of exercises 40: Supervised fine-tuning."""
 
 import torch
 

@@ -1,6 +1,7 @@
-"""Checks of 41_preferences, written by tools.exercises from its solutions."""
+"""Checks of exercises 41: Preferences."""
 
 import math
+
 import torch
 
 

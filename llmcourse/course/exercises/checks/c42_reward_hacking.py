@@ -1,4 +1,4 @@
-"""Checks of 42_reward_hacking, written by tools.exercises from its solutions."""
+"""Checks of exercises 42: Reward hacking."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Checks of 43_benchmarks, written by tools.exercises from its solutions."""
+"""Checks of exercises 43: Validation loss and benchmarks."""
 
 import math
 import random

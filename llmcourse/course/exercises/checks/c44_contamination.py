@@ -1,4 +1,4 @@
-"""Checks of 44_contamination, written by tools.exercises from its solutions."""
+"""Checks of exercises 44: Contamination and integrity."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""Checks of 45_capstone, written by tools.exercises from its solutions."""
+"""Checks of exercises 45: Capstone: the whole machine."""
 
 import math
 
