@@ -7,20 +7,11 @@ import difflib
 import importlib
 import sys
 from collections.abc import Sequence
-from typing import NamedTuple
 
-from llmcourse.base.command_line import fail, run_command
+from llmcourse.base.command_line import Command, fail, run_command
+from llmcourse.base.plugins import names, plugin
 
-
-class Command(NamedTuple):
-    """A module with a `main`, what it does in a few words, and arguments to begin with."""
-
-    module: str
-    does: str
-    example: str
-
-
-COMMANDS = {
+OWN = {
     "train": Command(
         "llmcourse.train.__main__",
         "train a small Llama, or go on with a run",
@@ -30,85 +21,51 @@ COMMANDS = {
         "llmcourse.train.sampling",
         "let a trained run write",
         "--run runs/a --prompt 'Once upon a time'",
-    ),
-    "chat": Command(
-        "llmcourse.posttrain.chat",
-        "talk to a fine-tuned run",
-        "--run runs/chat",
+        is_result=True,
     ),
     "prepare": Command(
         "llmcourse.data.prepare",
         "make a tokenizer and shards of text of your own",
         "texts/ more.jsonl.gz --out data/",
     ),
-    "curate": Command(
-        "llmcourse.data.curation.curate",
-        "make clean documents of web pages or of text of your own",
-        "pages/ --out curated/",
-    ),
-    "evaluate": Command(
-        "llmcourse.evaluate.command",
-        "let a run answer questions, with intervals",
-        "--run runs/a --suite stories",
-    ),
-    "capstone": Command(
-        "llmcourse.capstone.__main__",
-        "run the whole machine, from a crawl to a report",
-        "--config capstone.toml --out runs/capstone",
-    ),
-    "report": Command(
-        "llmcourse.evaluate.report",
-        "write one page of a run, each number with where it came from",
-        "--run runs/a --out reports/a",
-    ),
-    "export": Command(
-        "llmcourse.train.export.folder",
-        "write a run as a folder for Hugging Face's transformers",
-        "--run runs/a --to exported/a",
-    ),
-    "launch": Command(
-        "llmcourse.scale.launch.__main__",
-        "write a job for a cluster",
-        "slurm --run_folder /shared/runs/a --nodes 2 --out job.sbatch",
-    ),
-    "grade": Command(
-        "llmcourse.course.grader.batch",
-        "grade a folder of submissions",
-        "exercises/05_tokens.ipynb submissions/ --out report/ --jobs 2",
-    ),
-    "own": Command(
-        "llmcourse.course.own.__main__",
-        "make a Llama of your own of your answers, train it, grade it",
-        "assemble --borrow",
-    ),
-    "progress": Command(
-        "llmcourse.course.exercises.progress",
-        "show how far your exercises are, or take that elsewhere",
-        "export mine.json",
-    ),
 }
+"""The commands of this package; other packages bring theirs as entry points."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; return its status, or 2 after one line if there is no such command."""
     try:
         words = sys.argv[1:] if arguments is None else list(arguments)
-        return run_command(lambda: _run(words), is_result=words[:1] in (["sample"], ["chat"]))
+        command = _command(words[0]) if words else None
+        is_result = command is not None and command.is_result
+        return run_command(lambda: _run(words, command), is_result=is_result)
     except KeyboardInterrupt:  # perhaps while torch is imported, which takes a second
         return 130
 
 
-def _run(words: list[str]) -> int:
+def commands() -> dict[str, Command]:
+    """Return every command that is installed, by its name."""
+    return OWN | {name: plugin("commands", name) for name in names("commands")}
+
+
+def _command(name: str) -> Command | None:
+    """Return a command, or None if there is none of that name."""
+    if name not in OWN and name in names("commands"):
+        return plugin("commands", name)
+    return OWN.get(name)
+
+
+def _run(words: list[str], command: Command | None) -> int:
     """Do what the words say; return a status."""
     if not words or words[0] in ("-h", "--help"):
         print(_overview(), file=sys.stdout if words else sys.stderr)
         return 0 if words else 2
     name, *rest = words
-    if name not in COMMANDS:
-        near = difflib.get_close_matches(name, COMMANDS, n=1)
-        instead = f"did you mean {near[0]}?" if near else f"choose from {', '.join(COMMANDS)}"
+    if command is None:
+        there = commands()
+        near = difflib.get_close_matches(name, there, n=1)
+        instead = f"did you mean {near[0]}?" if near else f"choose from {', '.join(there)}"
         return fail("llmcourse", f"there is no command {name!r}: {instead}")
-    command = COMMANDS[name]
     if {"-h", "--help"} & set(rest):
         print(f"example: llmcourse {name} {command.example}\n")
     return importlib.import_module(command.module).main(rest)
@@ -116,8 +73,8 @@ def _run(words: list[str]) -> int:
 
 def _overview() -> str:
     """Return the commands, one a line."""
-    lines = [f"  {name:10}{command.does}" for name, command in COMMANDS.items()]
-    head = f"example: llmcourse train {COMMANDS['train'].example}"
+    lines = [f"  {name:10}{command.does}" for name, command in commands().items()]
+    head = f"example: llmcourse train {OWN['train'].example}"
     return "\n".join([head, "", "commands:", *lines, "", "llmcourse train --help says more."])
 
 

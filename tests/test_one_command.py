@@ -13,13 +13,17 @@ from pathlib import Path
 
 import pytest
 
-from llmcourse.__main__ import COMMANDS, main
+from llmcourse.__main__ import commands, main
+from llmcourse.posttrain import tune
+from llmcourse.posttrain.tune_config import TuneConfig
 from llmcourse.scale.launch import LaunchConfig
 from llmcourse.scale.launch import __main__ as launch_command
 from llmcourse.train import TrainConfig
 from llmcourse.train import __main__ as train_command
 
 ROOT = Path(__file__).parents[1]
+
+COMMANDS = commands()
 
 
 def help_of(capsys, *words):
@@ -48,7 +52,7 @@ def test_the_overview_has_a_line_for_each_command(capsys):
     [
         ("smaple", "there is no command 'smaple': did you mean sample?"),
         ("grades", "there is no command 'grades': did you mean grade?"),
-        ("zzz", "there is no command 'zzz': choose from train, sample, "),
+        ("zzz", "there is no command 'zzz': choose from train, sample, prepare, capstone, "),
         ("--preset", "there is no command '--preset': "),
     ],
 )
@@ -72,10 +76,15 @@ def test_help_is_short_and_begins_with_an_example(name, capsys, monkeypatch):
 
 @pytest.mark.parametrize(
     ("name", "config", "module"),
-    [("train", TrainConfig, train_command), ("launch", LaunchConfig, launch_command)],
+    [
+        ("train", TrainConfig, train_command),
+        ("tune", TuneConfig, tune),
+        ("launch", LaunchConfig, launch_command),
+    ],
 )
 def test_help_all_explains_every_setting(name, config, module, capsys):
-    names = {field.name for field in fields(config)} - {"model"}
+    skipped = getattr(module, "SKIPPED", {"stage", "model"})
+    names = {field.name for field in fields(config)} - skipped
     usual, every = help_of(capsys, name, "-h"), help_of(capsys, name, "--help", "all")
     shown = [{n for n in names if f"\n  --{n} " in text} for text in (usual, every)]
     assert shown == [names & module.USUAL, names]
@@ -92,6 +101,7 @@ def test_short_help_tells_the_defaults_of_the_preset(capsys):
     [
         ("sample", "llmcourse sample: runs/a holds no run"),
         ("prepare", "llmcourse prepare: "),
+        ("tune", "llmcourse tune: "),
         ("report", "llmcourse report: "),
         ("export", "llmcourse export: runs/a holds no run"),
         ("launch", "wrote job.sbatch; start it with: sbatch job.sbatch"),

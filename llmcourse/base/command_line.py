@@ -6,7 +6,7 @@ import os
 import sys
 from argparse import SUPPRESS, ArgumentError, ArgumentParser, HelpFormatter
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 GO_ON = 75
 """Status of a run that has saved because it was told to end: the work is not done, go on with it.
@@ -16,6 +16,17 @@ It is EX_TEMPFAIL of sysexits.h, "try again later"; no error of a run ends with 
 
 STOP = "stop"
 """A file in the folder of a run on several ranks: when it appears, they save and end."""
+
+
+class Command(NamedTuple):
+    """A module with a `main`, what it does in a few words, and arguments to begin with."""
+
+    module: str
+    does: str
+    example: str
+    is_result: bool = False
+    """Whether what it prints is what it is for, so that nobody's reading on ends it."""
+
 
 LONGEST = 1_000
 """Characters of a line that says what is wrong."""

@@ -1,7 +1,7 @@
 """The settings of the whole machine, and how they are read from a file in TOML.
 
 Each section of the file is one of the dataclasses here; [model], [train] and [sft] take the fields
-of `ModelConfig` and `TrainConfig`.
+of `ModelConfig`, `TrainConfig` and `TuneConfig`.
 """
 
 import difflib
@@ -15,7 +15,8 @@ from llmcourse.base.arguments import require_fields
 from llmcourse.data.mixture import shares_of, thousandths_of
 from llmcourse.model import ModelConfig
 from llmcourse.posttrain import FitSettings
-from llmcourse.train.config import LAYOUTS, SFT, TrainConfig
+from llmcourse.posttrain.tune_config import TuneConfig
+from llmcourse.train.config import LAYOUTS, TrainConfig
 
 SIZES = ("small", "overnight")
 """Settings that come with the package."""
@@ -165,7 +166,7 @@ class CapstoneConfig:
     """Shape of the model; its vocabulary is that of [tokens]."""
     train: TrainConfig
     """Of the pre-training, with a folder of tokens that is not there yet."""
-    sft: TrainConfig
+    sft: TuneConfig
     """Of the fine-tuning, with a run to start from that is not there yet."""
     seed: int = 0
     """Of everything but the exam."""
@@ -234,10 +235,9 @@ class CapstoneConfig:
             raise ValueError("[model] vocab_size is that of [tokens]: leave it out")
         model = _made(ModelConfig, "model", given)
         train = {"corpus": "prepared", "data": "tokens", "sample_every": 0}
-        sft = {**SFT, "stage": "sft", "start": "train"}
         runs = {
-            name: _made(TrainConfig, name, content.get(name, {}), model=model, seed=seed, **more)
-            for name, more in (("train", train), ("sft", sft))
+            name: _made(hints[name], name, content.get(name, {}), model=model, seed=seed, **more)
+            for name, more in (("train", train), ("sft", {"start": "train"}))
         }
         if runs["train"].parallel not in LAYOUTS["own"]:
             raise ValueError("[train] parallel must be one of the course's own engine")

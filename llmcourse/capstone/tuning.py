@@ -19,8 +19,8 @@ from llmcourse.posttrain import (
     pair_log_probs,
     pair_rows,
 )
+from llmcourse.posttrain.fine_tuning import settings_of_start
 from llmcourse.train import fit, resume, start
-from llmcourse.train.fine_tuning import settings_of_start
 from llmcourse.train.sampling import load
 from llmcourse.train.saved import config_and_checkpoint, require_run
 

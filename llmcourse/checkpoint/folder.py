@@ -11,11 +11,12 @@ import contextlib
 import logging
 import re
 import shutil
-from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import NamedTuple
 
-from llmcourse.checkpoint import dcp, shards
+from llmcourse.base.plugins import plugin
+from llmcourse.checkpoint import shards
 from llmcourse.checkpoint.flat import assembled
 from llmcourse.checkpoint.payload_file import read_payload, verify
 from llmcourse.checkpoint.state import Checkpoint, checked
@@ -60,7 +61,7 @@ def latest(folder: str | Path) -> Path | None:
     """
     for path in reversed(list_checkpoints(folder)):
         try:
-            _CHECKS[path.suffix](path)
+            _verify(path)
         except (ValueError, OSError) as error:
             log.warning("skipping %s: %s", path.name, error)
         else:
@@ -151,7 +152,7 @@ def _parsed(path: Path) -> _Parsed:
 
 def _load_parts(path: Path) -> Checkpoint:
     """Read a checkpoint of several files."""
-    kind = dcp if path.suffix == ".dcp" else shards
+    kind = _kind(path)
     tensors, content = kind.read_tensors(path), kind.read_index(path)["content"]
     try:
         return checked(assembled(tensors, content))
@@ -159,12 +160,17 @@ def _load_parts(path: Path) -> Checkpoint:
         raise ValueError(f"{path}: its index does not fit its tensors: {error}") from error
 
 
-_CHECKS: dict[str, Callable[[Path], object]] = {
-    ".ckpt": verify,
-    ".shards": shards.verify_all,
-    ".dcp": dcp.verify_all,
-}
-"""By the end of the name: raise ValueError unless every byte is as it was written."""
+def _verify(path: Path) -> None:
+    """Raise ValueError unless every byte is as it was written."""
+    if path.suffix == ".ckpt":
+        verify(path)
+    else:
+        _kind(path).verify_all(path)
+
+
+def _kind(path: Path) -> ModuleType:
+    """Return the module that reads a folder of several files, by the end of its name."""
+    return shards if path.suffix == ".shards" else plugin("checkpoints", path.suffix[1:])
 
 
 def _remove(path: Path) -> None:

@@ -75,7 +75,9 @@ def contamination_section(run: ReportedRun) -> Section:
     """
     if not run.evaluations:
         return {"missing": "there is no evaluation, so there are no items to look for"}
-    if run.chain[0].config.start or any(None in (r.prepared, r.tokenizer) for r in run.chain):
+    if run.chain[0].config.stage == "sft" or any(
+        None in (r.prepared, r.tokenizer) for r in run.chain
+    ):
         return {"missing": "training text of the run, or of one that it started from, is not here"}
     found_in, scores, notes, cut = [], [], [], False
     for file, found in run.evaluations.items():

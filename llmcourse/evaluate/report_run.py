@@ -117,7 +117,7 @@ def read_run(folder: Path, *, is_last: bool = True) -> ReportedRun:
         _require_same_tokens(folder, saved, prepared)
     with refusing(folder):
         weights = weights_hash(merged(saved.model))
-    start = Path(config.start) if config.start else None
+    start = Path(config.start) if config.stage == "sft" else None
     best = list_checkpoints(folder / BEST) if config.patience else []
     path = (best or list_checkpoints(folder / "checkpoints"))[-1]
     return ReportedRun(

@@ -170,7 +170,7 @@ def shape_section(run: ReportedRun) -> Section:
     parts = [[name, count] for name, count in cost.parameters_by_part(model).items()]
     if run.config.without != "nothing":
         notes.append(f"The formula counts the whole model; this one lacks {run.config.without}.")
-    if run.config.lora_rank:
+    if run.config.stage == "sft" and run.config.lora_rank:
         notes.append("The checkpoint holds the thin matrices beside the weights, the formula not.")
     of = "scale.cost.parameters_by_part"
     tables = [table("Parameters by part", ["part", "parameters"], parts, of)]
@@ -225,7 +225,8 @@ def losses_section(run: ReportedRun) -> Section:
 def before_section(run: ReportedRun) -> Section:
     """Return the runs that this one started from, the first one first."""
     *before, _ = run.chain
-    origin, of = Path(run.chain[0].config.start).name, "the folders of these runs, as they are now"
+    origin = Path(getattr(run.chain[0].config, "start", "")).name
+    of = "the folders of these runs, as they are now"
     if not before:
         if origin:
             return {"missing": f"{origin}, which the run started from, is not here any more"}
@@ -291,7 +292,7 @@ def settings_section(run: ReportedRun) -> Section:
     """Return every setting; of a path its last name."""
     settings: dict[str, Any] = asdict(run.config)
     settings |= {f"model.{name}": value for name, value in settings.pop("model").items()}
-    for name in ("start", "data", "bin_folder"):
+    for name in settings.keys() & {"start", "data", "bin_folder"}:
         settings[name] = Path(settings[name]).name
     told = {
         name: value if isinstance(value, int | float) else json.dumps(value)

@@ -30,16 +30,16 @@ if TYPE_CHECKING:
         Transformer,
         auxiliary_loss,
     )
-    from llmcourse.model.huggingface import from_huggingface, split_experts, to_huggingface
     from llmcourse.model.huggingface_folder import config_from_huggingface, load_huggingface
+    from llmcourse.model.huggingface_names import from_huggingface, split_experts, to_huggingface
     from llmcourse.model.inspect import (
         attention_maps,
         hidden_units,
         largest_scores,
         queries_and_keys,
         residual_rms,
-        whole_shapes,
     )
     from llmcourse.model.sampling import generate, next_token_probabilities
+    from llmcourse.model.shapes import whole_shapes
 
 lazy(__name__)

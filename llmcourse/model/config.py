@@ -4,7 +4,15 @@ from dataclasses import dataclass, replace
 
 from llmcourse.base.arguments import require_fields
 from llmcourse.model.attention.rope_scaling import RopeScaling
-from llmcourse.model.moe.counts import check_chosen
+
+
+def check_chosen(experts_per_token: int, num_experts: int) -> None:
+    """Raise ValueError unless a token can choose so many experts."""
+    if not 1 <= experts_per_token <= num_experts:
+        raise ValueError(
+            f"experts_per_token must be from 1 to num_experts = {num_experts}, got "
+            f"{experts_per_token}"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

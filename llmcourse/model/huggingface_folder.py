@@ -20,7 +20,7 @@ from torch import Tensor
 from llmcourse.model.attention import RopeScaling
 from llmcourse.model.config import ModelConfig
 from llmcourse.model.decoder import Transformer
-from llmcourse.model.huggingface import from_huggingface
+from llmcourse.model.huggingface_names import from_huggingface
 
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
 

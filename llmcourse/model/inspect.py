@@ -1,13 +1,11 @@
 """What happens inside a model: attention maps, the residual stream, the hidden units.
 
-Every function but `whole_shapes` runs the model once, looks on through torch's forward hooks, and
-changes nothing.
+Every function runs the model once, looks on through torch's forward hooks, and changes nothing.
 
 Shape suffixes:  L layers, B batch, T time (queries, and as S keys), H heads, G key/value heads,
 K head size, F hidden.
 """
 
-import functools
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -16,15 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from llmcourse.model.attention import attention_weights, causal_mask, repeat_kv
-from llmcourse.model.config import ModelConfig
 from llmcourse.model.decoder import Transformer
-
-
-@functools.cache
-def whole_shapes(config: ModelConfig) -> dict[str, torch.Size]:
-    """Return the shape of every parameter of a whole model, in its order, without building one."""
-    with torch.device("meta"):
-        return {name: p.shape for name, p in Transformer(config).named_parameters()}
 
 
 @torch.no_grad()

@@ -1,7 +1,7 @@
 """Supervised fine-tuning judged: what a model answers, and whether it is right.
 
-The run itself is one of `train`:  llmcourse train --stage sft --start runs/a --data tasks.  Its
-settings are made by `sft_config`, its data and first weights by `train.fine_tuning`.
+The run itself is made by  llmcourse tune --stage sft --start runs/a --data tasks.  Its settings are
+made by `sft_config`, its data and first weights by `fine_tuning`.
 """
 
 from collections import Counter
@@ -16,8 +16,8 @@ from llmcourse.data.tasks import Task, check, in_format
 from llmcourse.data.tokenizer import Tokenizer
 from llmcourse.model import Transformer
 from llmcourse.model.sampling import generate
-from llmcourse.train.config import SFT, TrainConfig
-from llmcourse.train.fine_tuning import settings_of_start
+from llmcourse.posttrain.fine_tuning import settings_of_start
+from llmcourse.posttrain.tune_config import TuneConfig
 
 MOST_ANSWER_TOKENS = 24
 """That an answer to a task is given; the longest right one has about half of them."""
@@ -26,17 +26,17 @@ BATCH = 64
 """Prompts that are answered side by side."""
 
 
-def sft_config(start: str | Path, **settings: Any) -> TrainConfig:
+def sft_config(start: str | Path, **settings: Any) -> TuneConfig:
     """Return the settings of a run that fine-tunes another one on tasks.
 
     Args:
         start: folder of the run.
-        settings: of `TrainConfig` that are not the defaults of `llmcourse train --stage sft`.
+        settings: of `TuneConfig` that are not its defaults.
 
     Raises:
         ValueError: if the folder holds no run that can be fine-tuned, or a setting is refused.
     """
-    return TrainConfig(**{"stage": "sft", **SFT, **settings_of_start(start), **settings})
+    return TuneConfig(**settings_of_start(start) | settings)
 
 
 def prompt_ids(turns: Sequence[Turn], tokenizer: Tokenizer) -> list[int]:

@@ -29,28 +29,6 @@ the integers of arrays and files hold."""
 MOST_THREADS = 512
 """Of one process; the system ends a process that asks for very many."""
 
-NO_START: dict[str, Any] = {
-    "start": "",
-    "examples": 0,
-    "replay": 0.0,
-    "lora_rank": 0,
-    "learn_all": False,
-}
-"""The settings of a run that starts from no other."""
-
-SFT: dict[str, Any] = {
-    "corpus": "tasks",
-    "order": "packed",
-    "examples": 3_000,
-    "steps": 300,
-    "batch_size": 12,
-    "learning_rate": 2e-3,
-    "warmup_steps": 20,
-    "sample_every": 0,
-    "validate_every": 50,
-}
-"""What the command line takes for --stage sft where nothing else is said."""
-
 NO_MESH: dict[str, Any] = {
     "mesh": "",
     "micro_batches": 0,
@@ -73,23 +51,12 @@ class TrainConfig:
     """Shape of the model."""
     without: Literal["nothing", Part] = "nothing"
     """A part that the model is built without, to see what it is for; see `model.without`."""
-    stage: Literal["pretrain", "sft"] = "pretrain"
-    """Learn to go on with text; or, supervised fine-tuning, to answer, see start and data."""
-    start: str = ""
-    """For --stage sft: folder of the run to fine-tune."""
-    examples: int = 0
-    """For stage = sft: conversations to train on."""
-    replay: float = 0.0
-    """For stage = sft: share of the training tokens that is text of the run it starts from, so that
-    less of it is forgotten."""
-    lora_rank: int = 0
-    """For stage = sft: rank of the thin matrices that are learnt beside every matrix of a block,
-    which itself stays; 0 learns all weights."""
-    learn_all: bool = False
-    """For stage = sft: whether the loss counts every token, and not those of answers alone."""
-    corpus: Literal["stories", "sotu", "python", "bin", "prepared", "tasks"] = "stories"
+    stage: Literal["pretrain"] = "pretrain"
+    """What the run learns: to go on with text.  Other stages have settings of their own, see
+    `train.stage`."""
+    corpus: Literal["stories", "sotu", "python", "bin", "prepared"] = "stories"
     """Text: generated stories, presidents' addresses, Python's own sources, tokens of nanoGPT's
-    programs, text of your own (see data), or tasks."""
+    programs, or text of your own (see data)."""
     data: str = ""
     """For corpus = prepared: the folder that llmcourse prepare made; stays where it is."""
     mix: str = ""
@@ -213,7 +180,6 @@ class TrainConfig:
                 raise ValueError(
                     f"corpus = {corpus} and {folder} go together: give both or neither"
                 )
-        self._check_stage()
         self._check_mixture()
         self._check_ramp()
         if self.order == "packed" and self.engine == "torch":
@@ -222,31 +188,6 @@ class TrainConfig:
         if not self.mesh:
             self._check_ranks()
         self._check_length()
-
-    def _check_stage(self) -> None:
-        """Reject fine-tuning that has nothing to start from, and settings without effect."""
-        if self.stage == "pretrain":
-            for name, default in NO_START.items():
-                if getattr(self, name) != default:
-                    raise ValueError(
-                        f"{name} = {getattr(self, name)} has no effect in pretraining: leave it "
-                        "out, or fine-tune with stage = sft"
-                    )
-            if self.corpus == "tasks":
-                raise ValueError("corpus = tasks is for stage = sft: give stage and start, too")
-            return
-        if not self.start:
-            raise ValueError("stage = sft needs start: the folder of the run to fine-tune")
-        if self.corpus != "tasks" or self.order != "packed":
-            raise ValueError(
-                f"stage = sft learns from corpus = tasks in order = packed, got {self.corpus} and "
-                f"{self.order}"
-            )
-        require_fields(self, "examples", least=1)
-        require_fields(self, "lora_rank", least=0)
-        require_fields(self, "replay", least=0, below=1)
-        if self.num_ranks > 1:
-            raise ValueError(f"stage = sft runs in one process, got {self.num_ranks} ranks")
 
     def _check_length(self) -> None:
         """Reject schedules that do not fit into the run, and ends that never come."""

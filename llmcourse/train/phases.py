@@ -15,6 +15,7 @@ from llmcourse.optim import warmup_cosine, warmup_stable_decay
 from llmcourse.train.config import TrainConfig
 from llmcourse.train.layouts import Batch, Losses, Prediction
 from llmcourse.train.run import Run, save
+from llmcourse.train.stage import stage_of
 
 
 class TrainingDivergedError(RuntimeError):
@@ -64,7 +65,9 @@ def load(run: Run) -> Batch:
     taken, device = next(run.batches), run.layout.device
     if isinstance(taken, PackedRows):
         ids_BT, documents_BT, positions_BT = (part.to(device) for part in taken)
-        learned_BT = None if run.config.learn_all else run.answers(ids_BT, documents_BT)
+        learned_BT = stage_of(run.config).learned(
+            run.config, run.prepared.tokenizer, ids_BT, documents_BT
+        )
         targets_BT = losses.shifted_targets(
             ids_BT, documents_BT=documents_BT, learned_BT=learned_BT
         )

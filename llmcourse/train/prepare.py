@@ -11,12 +11,10 @@ import numpy as np
 
 from llmcourse.base import files
 from llmcourse.data import TokenShards, corpus, read_prepared, read_raw_tokens, write_shards
-from llmcourse.data.corpus import END_OF_TEXT
 from llmcourse.data.prepare import PreparedText
 from llmcourse.data.tokenizer import Tokenizer, train_bpe
 from llmcourse.train.config import TrainConfig
-from llmcourse.train.fine_tuning import KEPT, Started, write_conversations
-from llmcourse.train.saved import config_and_checkpoint
+from llmcourse.train.stage import PRETRAIN, stage_of
 
 VALIDATION_SHARE = 0.05
 """Share of the bytes that is held out, where the corpus has no split of its own."""
@@ -29,6 +27,9 @@ MOST_HASHED_BYTES = 16 * 2**30
 """Most tokens, in bytes, that a run compares with their hashes each time it begins or goes on."""
 
 SPLITS = ("training", "validation")
+
+KEPT = "kept"
+"""The folder of tokens, if a stage has any, in which one sees what a run forgets."""
 
 NO_TOKENIZER = "ids without a tokenizer"
 """What stands for the fingerprint of a tokenizer that nobody has given."""
@@ -60,7 +61,7 @@ class Prepared:
     bytes_per_id: np.ndarray | None
     """Length in bytes of every token of the vocabulary, for bits per byte."""
     kept: TokenShards | None = None
-    """Of a fine-tuning run: held-out text of the run it started from, to see what is forgotten."""
+    """Held-out text of the run that this one starts from, to see what is forgotten."""
 
     @property
     def training(self) -> TokenShards:
@@ -153,7 +154,9 @@ def prepare(config: TrainConfig, folder: Path) -> Prepared:
                 f"{part.folder} has tokens of a vocabulary of {part.vocab_size}, and the model has "
                 f"{config.model.vocab_size}: choose another folder, or remove this one"
             )
-    kept = TokenShards(folder / KEPT, tokenizer_fingerprint=fingerprint) if config.start else None
+    kept = None
+    if (folder / KEPT).exists():
+        kept = TokenShards(folder / KEPT, tokenizer_fingerprint=fingerprint)
     return Prepared(tokenizer, sources, bytes_per_id, kept)
 
 
@@ -179,12 +182,12 @@ def verify(prepared: Prepared) -> None:
 
 def _write(config: TrainConfig, folder: Path) -> None:
     """Train the tokenizer, then write both splits as shards."""
+    if config.stage != PRETRAIN:
+        stage_of(config).write_tokens(config, folder)
+        _complete(config, folder)
+        return
     if config.corpus == "bin":
         _write_raw(config, folder)
-        return
-    if config.stage == "sft":
-        write_conversations(config, folder, _started(config))
-        _complete(config, folder)
         return
     if config.corpus == "prepared":  # its shards are read where they are
         where = _read_prepared(config)[0].folder
@@ -209,17 +212,6 @@ def _write(config: TrainConfig, folder: Path) -> None:
             vocab_size=tokenizer.vocab_size,
         )
     _complete(config, folder)
-
-
-def _started(config: TrainConfig) -> Started:
-    """Return the tokens of the run that a fine-tuning run starts from."""
-    start, folder = config_and_checkpoint(Path(config.start))[0], Path(config.start)
-    if start.mix:
-        raise ValueError(f"{folder} has learnt from a mixture: start from a run with one source")
-    found = prepare(start, folder / "data")
-    if found.tokenizer is None or END_OF_TEXT not in found.tokenizer.special_tokens:
-        raise ValueError(f"the tokens of {folder} have no tokenizer, or none with {END_OF_TEXT}")
-    return Started(found.tokenizer, found.training, found.validation)
 
 
 def _write_raw(config: TrainConfig, folder: Path) -> None:
@@ -259,10 +251,8 @@ def _made_from(config: TrainConfig) -> dict[str, Any]:
         if not config.mix:
             return what | made[0]
         return what | {"sources": dict(zip(config.source_names, made, strict=True))}
-    if config.stage == "sft":
-        names = ("corpus", "seed", "examples", "replay")
-        made = {name: getattr(config, name) for name in names}
-        return made | {"vocab": config.model.vocab_size}
+    if config.stage != PRETRAIN:
+        return stage_of(config).made_from(config)
     names = ["corpus", *(["seed"] if config.corpus == "stories" else [])]
     names += ["bin_folder", "bin_dtype"] if config.corpus == "bin" else ["corpus_bytes"]
     return {name: getattr(config, name) for name in names} | {"vocab": config.model.vocab_size}

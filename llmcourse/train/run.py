@@ -8,13 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Int
-from torch import Tensor, nn
+from torch import nn
 
 from llmcourse import checkpoint as checkpoints
 from llmcourse.base import runtime
 from llmcourse.data import Batches
-from llmcourse.data.chat import answer_mask
 from llmcourse.data.corpus import END_OF_TEXT
 from llmcourse.data.mixture import MixedBatches
 from llmcourse.data.packed_order import PackedBatches
@@ -22,10 +20,10 @@ from llmcourse.data.ramp import RampedBatches, steps_within
 from llmcourse.model import Dropout, Transformer, without
 from llmcourse.optim import AdamW, decay_groups
 from llmcourse.train.config import TrainConfig
-from llmcourse.train.fine_tuning import adapt, first_model
 from llmcourse.train.layouts import Layout, MakeLayout
 from llmcourse.train.prepare import Prepared, prepare
 from llmcourse.train.saved import refusing, require_step
+from llmcourse.train.stage import stage_of
 
 Watcher = Callable[[str, Any], None]
 """Called after every phase of a step with the phase's name and what it gave."""
@@ -74,15 +72,6 @@ class Run:
         last = max(0, self.steps_done - 1)
         return self.config.tokens_before(last + 1) - self.config.tokens_before(last)
 
-    def answers(
-        self, ids_BT: Int[Tensor, "B T"], documents_BT: Int[Tensor, "B T"]
-    ) -> Bool[Tensor, "B T"] | None:
-        """Return which tokens of packed rows an assistant should learn; in pretraining, None."""
-        if self.config.stage == "pretrain":
-            return None
-        specials = self.prepared.tokenizer.special_tokens
-        return answer_mask(ids_BT, specials, documents_BT=documents_BT)
-
     @contextlib.contextmanager
     def watched_by(self, watcher: Watcher) -> Iterator[None]:
         """Let somebody watch every phase, while the context lasts."""
@@ -115,10 +104,7 @@ def new_run(
     model = Transformer(config.model, generator=runtime.generator(config.seed)).to(device)
     if config.without != "nothing":
         model = without(model, config.without)
-    if config.stage == "sft" and saved is None:
-        first_model(config, model)
-    if config.lora_rank:
-        adapt(config, model, prepared.tokenizer)
+    stage_of(config).begin(config, model, prepared.tokenizer, anew=saved is None)
     optimizer = AdamW(decay_groups(model, weight_decay=config.weight_decay), **config.adamw)
     generators = {"sample": runtime.generator(config.seed + 1)}
     dropout = None

@@ -16,9 +16,9 @@ from llmcourse.base.command_line import ended
 from llmcourse.data.corpus import END_OF_TEXT
 from llmcourse.data.tokenizer import Tokenizer
 from llmcourse.model import Transformer, generate, without
-from llmcourse.model.lora import merged
 from llmcourse.model.sampling import check_sampling
 from llmcourse.train.saved import config_and_checkpoint, refusing
+from llmcourse.train.stage import stage_of
 
 PROGRAM = "llmcourse sample"
 
@@ -44,7 +44,7 @@ def load(run_folder: str | Path) -> tuple[Transformer, Tokenizer]:
     if config.without != "nothing":
         model = without(model, config.without)
     with refusing(folder):
-        model.load_state_dict(merged(saved.model))
+        model.load_state_dict(stage_of(config).whole(saved.model))
     return model.eval(), tokenizer
 
 

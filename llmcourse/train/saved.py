@@ -10,14 +10,18 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from llmcourse import checkpoint as checkpoints
-from llmcourse.scale.cost import FP32_TRAINING, num_parameters
+from llmcourse.model.shapes import num_parameters
 from llmcourse.train.config import ONE_RANK, TrainConfig
+from llmcourse.train.stage import stage_of
 
 CONFIG = "config.json"
 """The settings with which a run began; what it changed since stands in its checkpoints."""
 
 BEST = "best"
 """The folder in a run's own for the checkpoint with the lowest validation loss."""
+
+TRAINING_BYTES = 16
+"""Of one parameter in float32: weight, gradient and two moments."""
 
 MAY_CHANGE = {"steps", "data", "accumulate", "save_in_shards", "save_in_background", *ONE_RANK}
 """Settings that may change on the way, and the run is still the same; `data` is where it lies."""
@@ -50,7 +54,7 @@ def saved_config(folder: Path, **changes: Any) -> tuple[TrainConfig, checkpoints
             f"{folder} holds no intact checkpoint to resume from: start the run in another folder"
         )
     if begun is not None:  # before anything large is read
-        check_memory(_made(TrainConfig, begun, folder / CONFIG), f"the run in {folder}")
+        check_memory(config_of(begun, folder / CONFIG), f"the run in {folder}")
     settings, step = begun, 0
     if newest is not None:
         saved = checkpoints.load(newest)
@@ -59,7 +63,7 @@ def saved_config(folder: Path, **changes: Any) -> tuple[TrainConfig, checkpoints
             require_same_run(settings, begun, newest)
     settings = _asked_for(settings, newest or folder / CONFIG)
     settings |= {name: value for name, value in changes.items() if value is not None}
-    config = _made(TrainConfig, settings, newest or folder / CONFIG)
+    config = config_of(settings, newest or folder / CONFIG)
     check_memory(config, f"the run in {folder}")
     if step > config.steps:
         raise ValueError(f"steps must be at least the {step} already done, got {config.steps}")
@@ -128,7 +132,7 @@ def require_step(step: Any, position: Any) -> None:
 
 def check_memory(config: TrainConfig, name: str) -> None:
     """Refuse a model whose training state cannot fit, instead of dying while it is built."""
-    needed = num_parameters(config.model) * FP32_TRAINING.total
+    needed = num_parameters(config.model) * TRAINING_BYTES
     present = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if needed > present:
         raise ValueError(
@@ -173,13 +177,14 @@ def _asked_for(settings: Any, source: Path) -> dict[str, Any]:
     return dict(settings)
 
 
-def config_of(settings: Mapping[str, Any], source: Path) -> TrainConfig:
+def config_of(settings: Any, source: Path) -> TrainConfig:
     """Return settings of a run that came out of a file as plain data.
 
     Raises:
         ValueError: if they cannot be those of a run.
     """
-    return _made(TrainConfig, _asked_for(settings, source), source)
+    settings = _asked_for(settings, source)
+    return _made(stage_of(settings).config, settings, source)
 
 
 def _made(kind: type[Config], settings: Mapping[str, Any], source: Path) -> Config:

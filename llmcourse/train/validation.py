@@ -15,8 +15,9 @@ from llmcourse.data.corpus import END_OF_TEXT
 from llmcourse.data.packed_order import PackedBatches
 from llmcourse.model import generate
 from llmcourse.model.attention import document_mask
-from llmcourse.train.fine_tuning import KEPT
+from llmcourse.train.prepare import KEPT
 from llmcourse.train.run import Run, end_id
+from llmcourse.train.stage import stage_of
 
 
 @dataclass(frozen=True)
@@ -133,8 +134,8 @@ def _packed(run: Run, shards: TokenShards, most_tokens: int) -> Iterator[_Read]:
     count = min(packed.num_windows, max(1, most_tokens // context))
     for first in range(0, count, 16):
         ids, documents, positions = packed.rows(np.arange(first, min(first + 16, count)))
-        learned = run.answers(ids, documents)
-        targets = losses.shifted_targets(ids, documents_BT=documents, learned_BT=learned)
+        judged = stage_of(run.config).answers(run.prepared.tokenizer, ids, documents)
+        targets = losses.shifted_targets(ids, documents_BT=documents, learned_BT=judged)
         yield ids, targets, {"mask": document_mask(documents), "positions_BT": positions}
 
 

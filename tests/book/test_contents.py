@@ -10,9 +10,10 @@ import nbformat
 import portable
 import pytest
 
-from llmcourse.__main__ import COMMANDS
+from llmcourse.__main__ import commands
 from tools import api_pages, build_book
 
+COMMANDS = commands()
 ROOT = Path(__file__).parents[2]
 CURRICULUM = ROOT / "llmcourse" / "course" / "curriculum.json"
 PARTS, LAPS = (json.loads(CURRICULUM.read_text(encoding="utf8"))[n] for n in ("parts", "laps"))

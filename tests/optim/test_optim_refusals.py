@@ -11,7 +11,8 @@ from llmcourse.optim import mup_groups, mup_start, precision, weights
 from llmcourse.optim.batch_law import BatchLaw, fit_batch_law
 from llmcourse.optim.noise_scale import noise_scale_from_gradients, noise_scale_from_squares
 from llmcourse.optim.precision import BF16, E2M1, E4M3, FloatFormat, LossScaler, quantize
-from llmcourse.optim.stability import SkipAndRewind, SpikeDetector, qk_clip, soft_cap
+from llmcourse.optim.skip_and_rewind import SkipAndRewind
+from llmcourse.optim.stability import SpikeDetector, qk_clip, soft_cap
 
 W = [torch.nn.Parameter(torch.ones(shape)) for shape in ((3, 4), (5,), (2, 3, 2))]
 MATRIX, ONES = torch.ones(8, 3), torch.ones(2)

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from llmcourse import loss, model, optim
 from llmcourse.base import runtime
-from llmcourse.optim.stability import SkipAndRewind, SpikeDetector, first_bad, qk_clip, soft_cap
+from llmcourse.optim.skip_and_rewind import SkipAndRewind
+from llmcourse.optim.stability import SpikeDetector, first_bad, qk_clip, soft_cap
 
 
 def noisy(n, seed=0, level=3.0, spread=0.05, slope=0.0):

@@ -1,4 +1,4 @@
-"""train --stage sft: first weights, conversations, the mask, replay, LoRA, resumed exactly."""
+"""tune --stage sft: first weights, conversations, the mask, replay, LoRA, resumed exactly."""
 
 import json
 from dataclasses import replace
@@ -13,9 +13,9 @@ from llmcourse.data.corpus import END_OF_TEXT
 from llmcourse.data.tasks import make_tasks
 from llmcourse.data.tokenizer import Tokenizer
 from llmcourse.model.lora import merged
-from llmcourse.posttrain import sft_config
-from llmcourse.train import __main__ as command_line
-from llmcourse.train import fine_tuning, phases
+from llmcourse.posttrain import fine_tuning, sft_config, tune
+from llmcourse.posttrain.tune_config import TuneConfig
+from llmcourse.train import phases
 from llmcourse.train.sampling import load
 
 TINY = train.PRESETS["tiny"]()
@@ -182,22 +182,17 @@ def test_the_seed_decides_the_tasks(base, tmp_path):
     assert texts[0] != texts[1]
 
 
-REFUSED = {
-    "stage = sft needs start": {"stage": "sft", "corpus": "tasks", "order": "packed"},
-    "replay = 0.2 has no effect in pretraining": {"replay": 0.2},
-    "lora_rank = 4 has no effect in pretraining": {"lora_rank": 4},
-    "start = x has no effect in pretraining": {"start": "x"},
-    "examples = 3 has no effect in pretraining": {"examples": 3},
-    "learn_all = True has no effect in pretraining": {"learn_all": True},
-    "corpus = tasks is for stage = sft": {"corpus": "tasks"},
-    "learns from corpus = tasks in order = packed": {"stage": "sft", "start": "x"},
-}
+def test_a_run_needs_a_start():
+    with pytest.raises(ValueError, match="stage = sft needs start"):
+        TuneConfig(model=TINY.model, start="")
 
 
-@pytest.mark.parametrize("said", REFUSED)
-def test_settings_that_cannot_be(said):
-    with pytest.raises(ValueError, match=said):
-        replace(TINY, **REFUSED[said])
+@pytest.mark.parametrize("other", [{"corpus": "stories"}, {"order": "shuffled"}])
+def test_it_learns_from_packed_tasks(other):
+    config = TuneConfig(model=TINY.model, start="x")
+    vars(config).update(other)  # past the check of kinds, which only the tests make
+    with pytest.raises(ValueError, match="learns from corpus = tasks in order = packed"):
+        config.__post_init__()
 
 
 @pytest.mark.parametrize(
@@ -239,7 +234,7 @@ def test_a_start_that_is_no_run(tmp_path):
 
 class TestCommand:
     def run(self, *flags):
-        return command_line.main([*map(str, flags)])
+        return tune.main([*map(str, flags)])
 
     def test_from_start_to_checkpoint(self, base, tmp_path, capsys):
         flags = [f"--{name}={value}" for name, value in QUICK.items()]
@@ -255,10 +250,12 @@ class TestCommand:
     @pytest.mark.parametrize(
         ("said", "flags"),
         [
-            ("needs --start", ["--data", "tasks"]),
-            ("leave out --model.width", ["--start", "BASE", "--model.width", "32"]),
-            ("leave out --preset", ["--start", "BASE", "--preset", "tiny"]),
-            ("learns from --data tasks, got 'stories'", ["--start", "BASE", "--data", "stories"]),
+            ("--start is missing", ["--data", "tasks"]),
+            ("--model.width", ["--start", "BASE", "--model.width", "32"]),
+            ("--preset", ["--start", "BASE", "--preset", "tiny"]),
+            ("--ranks", ["--start", "BASE", "--ranks", "2"]),
+            ("choose from 'tasks'", ["--start", "BASE", "--data", "stories"]),
+            ("Expected", ["--start", "BASE", "--stage", "dpo"]),
             ("holds no run", ["--start", "NOTHING"]),
         ],
     )

@@ -7,6 +7,8 @@ V vocabulary, H heads, Rq and Rkv the low ranks of queries and of keys and value
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from llmcourse.model.config import check_chosen
+
 
 class Counts(NamedTuple):
     """Parameters of a part."""
@@ -29,15 +31,6 @@ def dense(number: int) -> Counts:
 def total_of(parts: dict[str, Counts]) -> Counts:
     """Add up the counts of all parts."""
     return Counts(sum(p.total for p in parts.values()), sum(p.active for p in parts.values()))
-
-
-def check_chosen(experts_per_token: int, num_experts: int) -> None:
-    """Raise ValueError unless a token can choose so many experts."""
-    if not 1 <= experts_per_token <= num_experts:
-        raise ValueError(
-            f"experts_per_token must be from 1 to num_experts = {num_experts}, got "
-            f"{experts_per_token}"
-        )
 
 
 def mixture_parameters(

@@ -10,8 +10,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from llmcourse.base.arguments import require_each
+from llmcourse.model.config import check_chosen
 from llmcourse.model.initial import initialise
-from llmcourse.model.moe.counts import check_chosen
 from llmcourse.model.moe.experts import Experts, SharedExperts
 from llmcourse.model.moe.routing import SCORINGS, Routing, Scoring, route
 from llmcourse.model.moe.rows import combine, dispatch, take

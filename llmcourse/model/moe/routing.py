@@ -18,7 +18,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from llmcourse.base.pairs import differentiable, widened
-from llmcourse.model.moe.counts import check_chosen
+from llmcourse.model.config import check_chosen
 from llmcourse.model.ops import linear_backward, linear_forward
 
 Scoring = Literal["softmax", "sigmoid"]

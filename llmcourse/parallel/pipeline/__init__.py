@@ -28,8 +28,8 @@ if TYPE_CHECKING:
         zero_bubble,
     )
     from llmcourse.parallel.pipeline.stage import Stage, cut, stages_of, sync_tied
+    from llmcourse.parallel.pipeline.timed import Timed
     from llmcourse.parallel.pipeline.timeline import (
-        Timed,
         Timeline,
         peak_live,
         simulate,

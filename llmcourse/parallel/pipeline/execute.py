@@ -15,7 +15,7 @@ from llmcourse.parallel import collectives
 from llmcourse.parallel.pipeline.later import WeightQueue, later_weights
 from llmcourse.parallel.pipeline.mail import Mail
 from llmcourse.parallel.pipeline.schedules import Action, Schedule
-from llmcourse.parallel.pipeline.timeline import Timed
+from llmcourse.parallel.pipeline.timed import Timed
 from llmcourse.parallel.pipeline.validity import needs, validate
 from llmcourse.parallel.world import Axis
 

@@ -3,7 +3,7 @@
 from fractions import Fraction
 
 from llmcourse.parallel.pipeline.schedules import check_name
-from llmcourse.parallel.pipeline.timeline import Exact
+from llmcourse.parallel.pipeline.timed import Exact
 
 
 def bubble_share(

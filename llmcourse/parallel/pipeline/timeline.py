@@ -7,22 +7,10 @@ idle time / busy time.  Of the whole time it is bubble / (1 + bubble).
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import NamedTuple
 
 from llmcourse.parallel.pipeline.schedules import Action, Schedule
+from llmcourse.parallel.pipeline.timed import Timed, Units
 from llmcourse.parallel.pipeline.validity import Place, needs, run_order, validate
-
-Exact = int | Fraction
-Units = Exact | float
-
-
-class Timed(NamedTuple):
-    """One action, and from when to when it ran."""
-
-    action: Action
-    start: Units
-    """In units of `simulate`, or seconds on the clock that all ranks of a machine share."""
-    end: Units
 
 
 @dataclass(frozen=True, kw_only=True)

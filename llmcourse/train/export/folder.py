@@ -25,12 +25,13 @@ from llmcourse.data.chat import END_OF_TURN
 from llmcourse.data.corpus import END_OF_TEXT
 from llmcourse.data.tokenizer import Tokenizer
 from llmcourse.model import Transformer, split_experts, to_huggingface
-from llmcourse.model.lora import merged
+from llmcourse.model.huggingface import obstacle
 from llmcourse.train.config import TrainConfig
 from llmcourse.train.export import huggingface
 from llmcourse.train.export.huggingface import DType
 from llmcourse.train.export.model_card import model_card
 from llmcourse.train.saved import config_and_checkpoint, config_of, refusing
+from llmcourse.train.stage import stage_of
 
 PROGRAM = "llmcourse export"
 WEIGHTS = "model.safetensors"
@@ -106,7 +107,7 @@ def _contents(run_folder: Path, name: str, dtype: DType) -> dict[str, bytes]:
     config, saved = config_and_checkpoint(run_folder)
     _refuse_other_models(config)
     with refusing(run_folder):
-        saved = replace(saved, model=merged(saved.model))
+        saved = replace(saved, model=stage_of(config).whole(saved.model))
     tokenizer = Tokenizer.load(run_folder / "data" / "tokenizer")
     tokenizer_file = huggingface.tokenizer_json(tokenizer)
     end_id = tokenizer.special_tokens[END_OF_TEXT]
@@ -141,7 +142,7 @@ def _refuse_early(run_folder: Path) -> None:
 
 def _refuse_other_models(config: TrainConfig) -> None:
     """Raise ValueError if transformers cannot compute what a run's model computes."""
-    if (reason := huggingface.obstacle(config)) is not None:
+    if (reason := obstacle(config.model, config.without)) is not None:
         raise ValueError(reason)
 
 

@@ -11,45 +11,13 @@ from llmcourse.data.corpus import END_OF_TEXT
 from llmcourse.data.tokenizer import GPT2, Tokenizer
 from llmcourse.data.tokenizer.files import spell
 from llmcourse.model import ModelConfig
-from llmcourse.train.config import TrainConfig
+from llmcourse.model.huggingface import Family, family_of
 
 DType = Literal["float32", "bfloat16"]
 """In what weights are written."""
 
-Family = Literal["Llama", "Qwen3", "Mixtral"]
-"""Classes of transformers; Qwen3 is a Llama with `qk_norm`, Mixtral one with experts."""
-
 SAMPLE_TEMPERATURE = 0.8
 """Of generated text, as in `train.sample`."""
-
-
-def family_of(model: ModelConfig) -> Family:
-    """Return the class of transformers that computes what a model computes."""
-    if model.num_experts:
-        return "Mixtral"
-    return "Qwen3" if model.qk_norm else "Llama"
-
-
-def obstacle(config: TrainConfig) -> str | None:
-    """Return why transformers has no class for a run's model, and the way out; None if it has."""
-    model = config.model
-    if config.without != "nothing":
-        return (
-            f"a model without {config.without} is no Llama, and transformers has no class for it: "
-            "train with --without nothing, or use the run's checkpoint with llmcourse itself"
-        )
-    if model.num_experts and model.qk_norm:
-        return (
-            "transformers has no Mixtral with qk_norm: train with --model.qk_norm false, or use "
-            "the run's checkpoint with llmcourse itself"
-        )
-    if family_of(model) == "Llama" and model.width % model.num_heads:
-        return (
-            f"transformers takes a Llama only if num_heads divides width, here {model.width} and "
-            f"{model.num_heads}: train with another number of heads, or with --model.qk_norm true, "
-            "or use the run's checkpoint with llmcourse itself"
-        )
-    return None
 
 
 def config_json(config: ModelConfig, *, end_id: int, dtype: DType) -> dict[str, Any]:

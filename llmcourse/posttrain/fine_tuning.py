@@ -1,10 +1,11 @@
 """Where a fine-tuning run begins: the weights and the tokenizer of another run, and conversations.
 
-    llmcourse train --stage sft --start runs/a --data tasks --out runs/chat
+    llmcourse tune --stage sft --start runs/a --data tasks --out runs/chat
 
 Two phases differ from pretraining: phase 1 loads conversations, with text of the first run in
 between if replay asks for it, and phase 3 counts the tokens of answers alone.  This module makes
-what they need; the loop, the step and the checkpoints are those of every run.
+what they need, the stage `sft` of `train.stage`; the loop, the step and the checkpoints are those
+of every run.
 
 A tokenizer without chat tokens gets them, and the model a row of the embedding for each.  A new row
 is the mean of the others: then the new token is at first about as likely as a token on average,
@@ -18,18 +19,18 @@ Shape suffixes:  V vocabulary, D width.
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from llmcourse.data import TokenShards, write_shards
-from llmcourse.data.chat import CHAT_TOKENS, chat_tokens, with_chat_tokens
+from llmcourse.data.chat import CHAT_TOKENS, answer_mask, chat_tokens, with_chat_tokens
 from llmcourse.data.corpus import END_OF_TEXT
 from llmcourse.data.order import permuted
 from llmcourse.data.packed_order import Documents
@@ -37,14 +38,13 @@ from llmcourse.data.tasks import Task, make_tasks
 from llmcourse.data.tokenizer import Tokenizer
 from llmcourse.model import Transformer
 from llmcourse.model.lora import add_low_rank, merged
-from llmcourse.train.config import TrainConfig
+from llmcourse.posttrain.tune_config import TuneConfig
+from llmcourse.train.prepare import KEPT, prepare
 from llmcourse.train.saved import config_and_checkpoint, refusing
+from llmcourse.train.stage import Stage
 
 HELD_OUT_TASKS = 500
 """Tasks that a run is validated on, in wordings that it does not train on."""
-
-KEPT = "kept"
-"""The folder of tokens in which one sees what a run forgets."""
 
 MOST_KEPT = 200_000
 """Tokens of them."""
@@ -84,12 +84,24 @@ def _tokenizer_of(start: Path) -> Tokenizer:
     return Tokenizer.load(start / "data" / "tokenizer")
 
 
-def write_conversations(config: TrainConfig, folder: Path, started: Started) -> None:
+def _started(config: TuneConfig) -> Started:
+    """Return the tokens of the run that a fine-tuning run starts from."""
+    start, folder = config_and_checkpoint(Path(config.start))[0], Path(config.start)
+    if start.mix:
+        raise ValueError(f"{folder} has learnt from a mixture: start from a run with one source")
+    found = prepare(start, folder / "data")
+    if found.tokenizer is None or END_OF_TEXT not in found.tokenizer.special_tokens:
+        raise ValueError(f"the tokens of {folder} have no tokenizer, or none with {END_OF_TEXT}")
+    return Started(found.tokenizer, found.training, found.validation)
+
+
+def write_conversations(config: TuneConfig, folder: Path) -> None:
     """Write the tokenizer and the tokens of a fine-tuning run: to train on, to validate, kept.
 
     Raises:
         ValueError: if a conversation is longer than the context, or there is too little to replay.
     """
+    started = _started(config)
     tokenizer = with_chat_tokens(started.tokenizer)
     if tokenizer.vocab_size > config.model.vocab_size:
         raise ValueError(
@@ -131,7 +143,7 @@ def _conversations(
         yield ids
 
 
-def _replayed(config: TrainConfig, started: Started, num_tokens: int) -> list[np.ndarray]:
+def _replayed(config: TuneConfig, started: Started, num_tokens: int) -> list[np.ndarray]:
     """Return documents of the first run that make up the share `replay` of all tokens."""
     wanted = math.ceil(num_tokens * config.replay / (1 - config.replay))
     documents = Documents(started.training, started.tokenizer.special_tokens[END_OF_TEXT])
@@ -150,7 +162,7 @@ def _replayed(config: TrainConfig, started: Started, num_tokens: int) -> list[np
     return chosen
 
 
-def first_model(config: TrainConfig, model: Transformer) -> None:
+def first_model(config: TuneConfig, model: Transformer) -> None:
     """Give a model the weights of the run that it starts from, with rows for the new tokens.
 
     Raises:
@@ -188,8 +200,51 @@ def with_new_rows(
     return rows_VD
 
 
-def adapt(config: TrainConfig, model: Transformer, tokenizer: Tokenizer) -> None:
+def adapt(config: TuneConfig, model: Transformer, tokenizer: Tokenizer) -> None:
     """Let a model learn by thin matrices alone, and the rows of the chat tokens."""
     ids = [tokenizer.special_tokens[token] for token in CHAT_TOKENS]
     generator = torch.Generator().manual_seed(config.seed + 3)
     add_low_rank(model, config.lora_rank, generator=generator, new_ids=ids)
+
+
+class FineTuning(Stage):
+    """Supervised fine-tuning."""
+
+    config = TuneConfig
+
+    def write_tokens(self, config: TuneConfig, folder: Path) -> None:
+        """Write the conversations, and text of the run that this one starts from."""
+        write_conversations(config, folder)
+
+    def made_from(self, config: TuneConfig) -> dict[str, Any]:
+        """Return the settings that decide which tokens there are."""
+        names = ("corpus", "seed", "examples", "replay")
+        made = {name: getattr(config, name) for name in names}
+        return made | {"vocab": config.model.vocab_size}
+
+    def begin(
+        self, config: TuneConfig, model: Transformer, tokenizer: Tokenizer | None, *, anew: bool
+    ) -> None:
+        """Take the weights of the run that this one starts from, and thin matrices if asked for."""
+        if anew:
+            first_model(config, model)
+        if config.lora_rank:
+            adapt(config, model, tokenizer)
+
+    def answers(
+        self, tokenizer: Tokenizer | None, ids_BT: Int[Tensor, "B T"],
+        documents_BT: Int[Tensor, "B T"],
+    ) -> Bool[Tensor, "B T"] | None:  # fmt: skip
+        """Return which tokens an assistant says, its end of turn included."""
+        return answer_mask(ids_BT, tokenizer.special_tokens, documents_BT=documents_BT)
+
+    def learned(
+        self, config: TuneConfig, tokenizer: Tokenizer | None, ids_BT: Int[Tensor, "B T"],
+        documents_BT: Int[Tensor, "B T"],
+    ) -> Bool[Tensor, "B T"] | None:  # fmt: skip
+        """Return the same, or None where every token counts."""
+        return None if config.learn_all else self.answers(tokenizer, ids_BT, documents_BT)
+
+    def whole(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return the weights with the thin matrices added."""
+        return merged(state)

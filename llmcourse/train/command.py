@@ -1,0 +1,127 @@
+"""What commands that train have in common: signals, statuses, and what is printed."""
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from jsonargparse import ArgumentError, Namespace, set_parsing_settings
+
+from llmcourse.base.command_line import fail
+from llmcourse.model.huggingface import obstacle
+from llmcourse.parallel.world import RankError
+from llmcourse.train.config import TrainConfig
+from llmcourse.train.loop import FitResult, fit
+from llmcourse.train.phases import TrainingDivergedError
+from llmcourse.train.ranks import RanksResult
+from llmcourse.train.run import Run
+from llmcourse.train.saved import BEST
+from llmcourse.train.signals import EVERY, Asked, EndedEarlyError, GoneError, interruptible
+
+HERE = ("steps", "data", "accumulate")
+"""Settings that may change in a run that goes on in one process."""
+
+_NO_MEMORY = re.compile("can't allocate memory|not enough memory|out of memory")
+"""What torch says when it gets none."""
+
+# The text under each field of the dataclass is the help of its flag.
+set_parsing_settings(docstring_parse_attribute_docstrings=True)
+
+
+def status_of(program: str, work: Callable[[Asked], int]) -> int:
+    """Return the status of a command that trains; 2 after one line that says what is wrong.
+
+    A run that is warned by SIGTERM or SIGUSR1 saves and returns 75, `GO_ON`.
+
+    Args:
+        program: as which the command speaks, such as "llmcourse train".
+        work: trains, and hears the signals that end it early.
+    """
+    try:
+        with interruptible(Asked(listens=False), EVERY) as asked:
+            return work(asked)
+    except (EndedEarlyError, GoneError) as ended:
+        fail(program, str(ended))
+        return ended.status
+    except (ValueError, TrainingDivergedError, ImportError, ArgumentError, OSError) as error:
+        return fail(program, error)
+    except RankError as error:
+        return fail(program, f"rank {error.rank}: {error.cause}")
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, MemoryError) or _NO_MEMORY.search(str(error)):
+            said = "this machine has not enough memory: take a smaller model, batch or context"
+            return fail(program, said)
+        raise
+    except KeyboardInterrupt:
+        said = "interrupted before the step was complete; what was saved before stands"
+        return fail(program, said)
+
+
+def refuse_idle(arguments: list[str], may_change: set[str]) -> None:
+    """Raise ValueError for flags that a resumed run does not take."""
+    if idle := sorted(given(arguments) - may_change):
+        raise ValueError(f"a resumed run keeps its settings: leave out {', '.join(idle)}")
+
+
+def fitted(run: Run, asked: Asked) -> int:
+    """Train, and say what came out."""
+    print(_resolved(run), flush=True)
+    result = fit(run, show=print, interrupted=asked)
+    print(closing(run.folder, run.steps_done, result))
+    return asked.status if result.interrupted else 0
+
+
+def changes(options: Namespace, arguments: list[str], names: Iterable[str]) -> dict[str, Any]:
+    """Return what the flags change in a run that is resumed; None where they do not."""
+    said = given(arguments)
+    changed = {name: options[name] if f"--{name}" in said else None for name in names}
+    if changed.get("data"):
+        changed["data"] = str(Path(changed["data"]).resolve())
+    return changed
+
+
+def given(arguments: list[str]) -> set[str]:
+    """Return the flags that stand on the command line."""
+    return {a.split("=")[0] for a in arguments if a.startswith("--")}
+
+
+def _resolved(run: Run) -> str:
+    """Return every setting of the run, a line each, and what it amounts to."""
+    count = sum(p.numel() for p in run.model.parameters())
+    tokens = run.config.num_tokens
+    available = sum(len(source.training) for source in run.prepared.sources.values())
+    head = f"run {run.folder}, {run.steps_done} of {run.config.steps} steps done"
+    tail = f"{count:,} parameters; {tokens:,} tokens to see; {available:,} to train on"
+    if run.config.mix:
+        epochs = run.batches.epochs(run.config.steps).items()
+        tail += "\nepochs: " + ", ".join(f"{name} {times:.2f}" for name, times in epochs)
+    return f"{settings(run.config, head)}\n{tail}"
+
+
+def settings(config: TrainConfig, head: str) -> str:
+    """Return a line, and every setting below it."""
+    flat = asdict(config)
+    lines = [f"  model.{name}: {value}" for name, value in flat.pop("model").items()]
+    lines += [f"  {name}: {value}" for name, value in flat.items()]
+    if (reason := obstacle(config.model, config.without)) is not None:
+        lines.append(f"this run will not be exportable: {reason}")
+    return "\n".join([head, *lines])
+
+
+def closing(folder: str | Path, steps_done: int, result: FitResult | RanksResult) -> str:
+    """Return what a reader wants to know at the end."""
+    if result.interrupted:
+        way_on = f"Continue with: llmcourse train --resume {folder}"
+        return f"interrupted after step {steps_done}; saved. {way_on}"
+    if result.best is not None:
+        step, loss = result.best
+        return (
+            f"done after step {steps_done}: the lowest validation loss, {loss:.4f}, is of step "
+            f"{step}; that checkpoint is in {folder}/{BEST}, the last one in {folder}/checkpoints"
+        )
+    last = result.validations.get(steps_done)
+    found = ""
+    if last and last.bits_per_byte is not None:
+        found = f"validation {last.bits_per_byte:.4f} bits per byte; "
+    return f"done: {found}checkpoints and metrics.jsonl are in {folder}"
