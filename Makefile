@@ -20,7 +20,7 @@ STYLE := $(RUN) tools/spent.py style -- env
 NOTES := $(if $(ALL),$(if $(CI),,--unchanged=run),--unchanged=skip)
 PYTEST := $(RUN) -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(NOTES)
 OF_BOOK := tests/book tests/browser tests/notebooks
-OF_EXERCISES := tests/exercises tests/course
+OF_EXERCISES := tests/exercises tests/classroom
 
 .PHONY: help book serve test test-fast test-package test-exercises test-book peers lint format exercises exercises-nbgrader soak bench clean
 
@@ -56,7 +56,7 @@ test-book: book ## a third of make test: notebooks, pages and widgets
 
 peers: $(READY) ## install peft, trl and lm-eval, and compare with them
 	@$(BIN)/pip install --quiet -r requirements-peers.txt
-	@$(RUN) -m pytest --unchanged=run -k "peft or trl or lm_eval" tests/model tests/posttrain tests/evaluate
+	@$(RUN) -m pytest --unchanged=run -k "peft or trl or lm_eval" tests/model tests/labs/tuning tests/labs/evaluate
 
 lint: $(READY) ## check style, import floors, notebooks and generated pages
 	@$(STYLE) $(BIN)/ruff check .
@@ -97,8 +97,8 @@ exercises-nbgrader: $(READY) ## write a course folder for nbgrader into _build/n
 
 soak: $(READY) ## end ranks, runs and the capstone at random, try five seeds, and measure a recorded loss again
 	@$(RUN) -m pytest tests/parallel/test_soak.py tests/parallel/test_crash.py --runs 100
-	@$(RUN) -m pytest -n 2 tests/exercises/test_gates.py tests/test_nutshell.py tests/train/test_fluency.py tests/course/test_losses.py tests/course/test_recorded.py tests/course/test_batch.py tests/course/test_hostile.py tests/scale/test_laws_parametric.py --seeds 5
-	@$(RUN) -m pytest tests/capstone/test_capstone.py --seeds 10
+	@$(RUN) -m pytest -n 2 tests/exercises/test_gates.py tests/test_nutshell.py tests/train/test_fluency.py tests/classroom/test_losses.py tests/classroom/test_recorded.py tests/classroom/test_batch.py tests/classroom/test_hostile.py tests/labs/scale/test_laws_parametric.py --seeds 5
+	@$(RUN) -m pytest tests/labs/capstone/test_capstone.py --seeds 10
 	@$(RUN) -m pytest -n 2 tests/browser/test_every_widget.py tests/browser/test_pages_chapters.py tests/browser/test_pages_exercises.py --seeds 5
 
 bench: $(READY) ## measure against peers and write bench/README.md

@@ -9,7 +9,8 @@ from bench.peers import hugging_face
 from bench.timing import medians, row
 from llmcourse import loss
 from llmcourse.data import best_fit, one_per_row, packed_rows
-from llmcourse.model import ModelConfig, Transformer, attention, generate, stories, to_huggingface
+from llmcourse.model import ModelConfig, Transformer, attention, generate, stories
+from llmcourse_labs.real import to_huggingface
 
 LENGTHS = (256, 1024)
 NEW_TOKENS = 80

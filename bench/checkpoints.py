@@ -24,7 +24,7 @@ from llmcourse.checkpoint.flat import take_apart
 from llmcourse.model import Transformer, stories
 from llmcourse.optim import AdamW
 from llmcourse.parallel import world
-from llmcourse.train.layouts.torch import TorchLayout, TorchSharded
+from llmcourse_labs.torch_engine.layout import TorchLayout, TorchSharded
 
 SHAPE = {"width": 384, "hidden": 1_024, "num_layers": 6, "vocab_size": 4_096, "head_size": 32,
          "num_heads": 12, "num_kv_heads": 4}  # fmt: skip

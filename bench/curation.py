@@ -23,24 +23,17 @@ import trafilatura
 from loguru import logger
 
 from bench.timing import medians, row
-from llmcourse.data.curation import (
-    Document,
-    Dropped,
-    MinHash,
-    NearDuplicates,
-    bands_for,
-    datatrove,
-)
-from llmcourse.data.curation.crawl import Crawl
-from llmcourse.data.curation.decontaminate import Decontaminate
-from llmcourse.data.curation.dedup import exact_key, line_hashes
-from llmcourse.data.curation.extract import extract, main_text
-from llmcourse.data.curation.funnel import Funnel
-from llmcourse.data.curation.language import KeepLanguage, default_model
-from llmcourse.data.curation.minhash import shingles
-from llmcourse.data.curation.pii import replace_personal
-from llmcourse.data.curation.quality import KeepQuality, Quality
-from llmcourse.data.curation.rules import C4, Gopher, Repetition
+from llmcourse_labs.curation import Document, Dropped, MinHash, NearDuplicates, bands_for, datatrove
+from llmcourse_labs.curation.crawl import Crawl
+from llmcourse_labs.curation.decontaminate import Decontaminate
+from llmcourse_labs.curation.dedup import exact_key, line_hashes
+from llmcourse_labs.curation.extract import extract, main_text
+from llmcourse_labs.curation.funnel import Funnel
+from llmcourse_labs.curation.language import KeepLanguage, default_model
+from llmcourse_labs.curation.minhash import shingles
+from llmcourse_labs.curation.pii import replace_personal
+from llmcourse_labs.curation.quality import KeepQuality, Quality
+from llmcourse_labs.curation.rules import C4, Gopher, Repetition
 
 PAGES, PORTION = 3_000, 64
 SIMILARITY, NUM_HASHES = 0.75, 128

@@ -8,11 +8,11 @@ from playwright.sync_api import Page, sync_playwright
 
 from bench.timing import medians, row
 from llmcourse import model, nutshell, train
-from llmcourse.course.widget import bundle
-from llmcourse.course.widgets import LiveRun
-from llmcourse.course.widgets.live import small_run
 from llmcourse.data.corpus import stories
 from llmcourse.train import phases
+from llmcourse_classroom.widget import bundle
+from llmcourse_classroom.widgets import LiveRun
+from llmcourse_classroom.widgets.live import small_run
 from tools import chromium
 
 STEPS = 5

@@ -11,7 +11,7 @@ from bench.timing import medians, row
 from llmcourse import loss, optim
 from llmcourse.base.pairs import product_transposed
 from llmcourse.model import ModelConfig, Transformer
-from llmcourse.scale import cost
+from llmcourse_labs.scale import cost
 
 SHAPES = {
     "4 x 128, context 64, batch 12": (4, 128, 4, 64, 12),

@@ -16,8 +16,8 @@ from bench.peers import hugging_face
 from bench.timing import medians, row
 from llmcourse import train
 from llmcourse.model import Transformer, generate
-from llmcourse.posttrain import sft_config
-from llmcourse.train.export.folder import export
+from llmcourse_labs.export.folder import export
+from llmcourse_labs.tuning import sft_config
 
 SAMPLED = {
     "4 x 128, 16 prompts of 16 tokens, 48 more": (4, 128, 4, 64, 16),

@@ -1,9 +1,9 @@
 """Splitting a model: a step of `stories` in every layout on 2 and 4 ranks.
 
 Beside each layout stand the same step on one rank, the same layout by torch where torch has it, and
-the bytes that the formulas of `llmcourse.scale.cost` expect.  All sides take the same batch, with
-our AdamW; ours do not compare calls before each collective.  More ranks than cores cannot be faster
-than one: rates on such a machine say what a layout costs, not what it gains.
+the bytes that the formulas of `llmcourse_labs.scale.cost` expect.  All sides take the same batch,
+with our AdamW; ours do not compare calls before each collective.  More ranks than cores cannot be
+faster than one: rates on such a machine say what a layout costs, not what it gains.
 """
 
 from collections.abc import Callable
@@ -36,7 +36,7 @@ from llmcourse import loss, optim
 from llmcourse.model import ModelConfig, Transformer, stories
 from llmcourse.model.attention import rope_adjacent
 from llmcourse.parallel import mesh, pipeline, world
-from llmcourse.scale import cost
+from llmcourse_labs.scale import cost
 
 BATCH, LENGTH, MICRO_BATCHES = 24, 96, 4
 DENSE = replace(stories(), tied_head=False)

@@ -9,7 +9,7 @@ import importlib.util
 import sys
 from types import ModuleType
 
-__version__ = "1.0.0"
+__version__ = "2.0.0"
 
 
 class _LazyPackage(ModuleType):

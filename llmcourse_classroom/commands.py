@@ -3,17 +3,17 @@
 from llmcourse.base.command_line import Command
 
 grade = Command(
-    "llmcourse.course.grader.batch",
+    "llmcourse_classroom.grader.batch",
     "grade a folder of submissions",
     "exercises/05_tokens.ipynb submissions/ --out report/ --jobs 2",
 )
 own = Command(
-    "llmcourse.course.own.__main__",
+    "llmcourse_classroom.own.__main__",
     "make a Llama of your own of your answers, train it, grade it",
     "assemble --borrow",
 )
 progress = Command(
-    "llmcourse.course.exercises.progress",
+    "llmcourse_classroom.exercises.progress",
     "show how far your exercises are, or take that elsewhere",
     "export mine.json",
 )

@@ -3,43 +3,43 @@
 from llmcourse.base.command_line import Command
 
 tune = Command(
-    "llmcourse.posttrain.tune",
+    "llmcourse_labs.tuning.tune",
     "teach a trained run to answer",
     "--start runs/a --replay 0.2 --out runs/chat",
 )
 chat = Command(
-    "llmcourse.posttrain.chat",
+    "llmcourse_labs.tuning.chat",
     "talk to a fine-tuned run",
     "--run runs/chat",
     is_result=True,
 )
 curate = Command(
-    "llmcourse.data.curation.curate",
+    "llmcourse_labs.curation.curate",
     "make clean documents of web pages or of text of your own",
     "pages/ --out curated/",
 )
 evaluate = Command(
-    "llmcourse.evaluate.command",
+    "llmcourse_labs.evaluate.command",
     "let a run answer questions, with intervals",
     "--run runs/a --suite stories",
 )
 capstone = Command(
-    "llmcourse.capstone.__main__",
+    "llmcourse_labs.capstone.__main__",
     "run the whole machine, from a crawl to a report",
     "--config capstone.toml --out runs/capstone",
 )
 report = Command(
-    "llmcourse.evaluate.report",
+    "llmcourse_labs.evaluate.report",
     "write one page of a run, each number with where it came from",
     "--run runs/a --out reports/a",
 )
 export = Command(
-    "llmcourse.train.export.folder",
+    "llmcourse_labs.export.folder",
     "write a run as a folder for Hugging Face's transformers",
     "--run runs/a --to exported/a",
 )
 launch = Command(
-    "llmcourse.scale.launch.__main__",
+    "llmcourse_labs.scale.launch.__main__",
     "write a job for a cluster",
     "slurm --run_folder /shared/runs/a --nodes 2 --out job.sbatch",
 )

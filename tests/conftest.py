@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
-from llmcourse.course import notebooks  # noqa: F401 - before others import nbformat, slowly
+from llmcourse_classroom import notebooks  # noqa: F401 - before others import nbformat, slowly
 
 pytest_plugins = ["tools.unchanged", "tools.said_at_once", "tools.spent"]
 

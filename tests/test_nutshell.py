@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 
 from llmcourse import loss, model, nutshell, optim, train
 from llmcourse.data import corpus, tokenizer
-from llmcourse.model import attention, huggingface
+from llmcourse.model import attention
+from llmcourse_labs import study
+from llmcourse_labs.real import to_huggingface
 
 SOURCE = Path(nutshell.__file__)
 TINY = nutshell.Config(
@@ -245,7 +247,7 @@ def test_logits_equal_hugging_faces():
             tie_word_embeddings=True,
         )
     )
-    theirs.load_state_dict(huggingface.to_huggingface(ours.state_dict(), shape_of(TINY)))
+    theirs.load_state_dict(to_huggingface(ours.state_dict(), shape_of(TINY)))
     ids = torch.randint(300, (3, 16), generator=torch.Generator().manual_seed(1))
     with torch.no_grad():
         close(ours(ids), theirs(ids).logits, 1e-5)
@@ -367,7 +369,7 @@ def test_the_command_writes_stories_and_goes_on(tmp_path, soaking):
         tokens.decode(nutshell.generate(llama, [tokens.end], 120, tokens.end, temperature=0.8)[1:])
         for _ in range(40)
     ]
-    report = corpus.story_report(
+    report = study.story_report(
         "".join(text.removesuffix(nutshell.END) + nutshell.END for text in texts)
     )
     assert report.words.total > 1_000

@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 
 from llmcourse.__main__ import commands, main
-from llmcourse.posttrain import tune
-from llmcourse.posttrain.tune_config import TuneConfig
-from llmcourse.scale.launch import LaunchConfig
-from llmcourse.scale.launch import __main__ as launch_command
 from llmcourse.train import TrainConfig
 from llmcourse.train import __main__ as train_command
+from llmcourse_labs.scale.launch import LaunchConfig
+from llmcourse_labs.scale.launch import __main__ as launch_command
+from llmcourse_labs.tuning import tune
+from llmcourse_labs.tuning.tune_config import TuneConfig
 
 ROOT = Path(__file__).parents[1]
 

@@ -3,6 +3,7 @@
 What the package depends on is borrowed from this environment, so nothing is downloaded.
 """
 
+import csv
 import json
 import os
 import re
@@ -19,9 +20,11 @@ import pytest
 import yaml
 
 from llmcourse import __version__
+from tests.classroom import small_exam
 
 ROOT = Path(__file__).parents[1]
-NEEDED = ("llmcourse", "pyproject.toml", "README.md", "LICENSE", "LICENSE-text")
+PACKAGES = ("llmcourse", "llmcourse_labs", "llmcourse_classroom")
+NEEDED = (*PACKAGES, "pyproject.toml", "README.md", "LICENSE", "LICENSE-text")
 JUNK = shutil.ignore_patterns("__pycache__", ".ipynb_checkpoints")
 PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
 TINY = ["--preset", "tiny", "--steps", "3", "--warmup_steps", "1", "--sample_tokens", "5"]
@@ -67,12 +70,10 @@ def test_the_wheel_holds_every_file_of_the_package(wheel):
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
     assert wheel.name == f"llmcourse-{__version__}-py3-none-any.whl"
-    package = ROOT / "llmcourse"
-    files = {path for path in package.rglob("*") if path.is_file() and path.suffix != ".pyc"}
-    assert {f"llmcourse/{path.relative_to(package).as_posix()}" for path in files} == {
-        name for name in names if name.startswith("llmcourse/")
-    }
-    others = {name.split("/", 1)[1] for name in names if not name.startswith("llmcourse/")}
+    files = [path for name in PACKAGES for path in (ROOT / name).rglob("*") if path.is_file()]
+    ours = {path.relative_to(ROOT).as_posix() for path in files if path.suffix != ".pyc"}
+    assert ours == {name for name in names if name.split("/")[0] in PACKAGES}
+    others = {name.split("/", 1)[1] for name in names if name not in ours}
     assert {"licenses/LICENSE", "licenses/LICENSE-text", "entry_points.txt"} <= others
 
 
@@ -87,6 +88,33 @@ def test_it_is_installed_alone_and_trains(installed, tmp_path):
     assert [json.loads(row)["step"] for row in rows] == [1, 2, 3]
     words = ["sample", "--run", "run", "--tokens", "5"]
     assert run([installed / "llmcourse", *words], tmp_path).strip()
+
+
+def test_it_tunes_and_grades(installed, tmp_path):
+    """The commands of the other two packages, which the first finds by their entry points."""
+    command, quiet = installed / "llmcourse", {"OMP_NUM_THREADS": "1"}
+    long = ["--model.context_length", "192"]
+    run([command, "train", *TINY, *long, "--out", "run"], tmp_path, **quiet)
+    few = ["--examples", "80", "--steps", "2", "--batch_size", "2", "--warmup_steps", "1"]
+    tune = ["tune", "--stage", "sft", "--start", "run", *few, "--out", "chat"]
+    said = run([command, *tune], tmp_path, **quiet)
+    assert "stage: sft" in said
+    assert "done: " in said
+    (tmp_path / "class").mkdir()
+    exam = small_exam.write_exam(tmp_path / "exam")
+    (tmp_path / "class" / "ada.ipynb").write_text(small_exam.text())
+    words = [
+        "grade",
+        str(exam),
+        "class",
+        "--out",
+        "report",
+        "--hidden",
+        str(exam.parent / "hidden"),
+    ]
+    run([command, *words, "--isolation", "limits"], tmp_path, **quiet)
+    (row,) = csv.DictReader((tmp_path / "report" / "scores.csv").read_text().splitlines())
+    assert float(row["score"]) == sum(small_exam.FULL)
 
 
 def test_every_file_says_the_same_version():

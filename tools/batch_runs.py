@@ -3,7 +3,7 @@
     python -m tools.batch_runs [target] [noise]
 
 trains the nutshell's Llama, with one layer, on stories, and writes what it finds into
-llmcourse/course/batch.json:
+llmcourse_classroom/batch.json:
 
 target  steps and tokens until the loss on held-out stories is at TARGET, for several batch sizes,
         each at its best constant learning rate of those in RATES, found with other seeds.
@@ -30,9 +30,9 @@ from llmcourse import nutshell
 from llmcourse.base import progress
 from llmcourse.base.files import write_atomically
 from llmcourse.data import corpus
-from llmcourse.optim import noise_scale_from_gradients, noise_scale_from_squares
+from llmcourse_labs.study import noise_scale_from_gradients, noise_scale_from_squares
 
-FOUND = Path(__file__).resolve().parents[1] / "llmcourse" / "course" / "batch.json"
+FOUND = Path(__file__).resolve().parents[1] / "llmcourse_classroom" / "batch.json"
 SEEDS = (0, 1, 2)
 TUNING_SEEDS = (8, 9)
 """One would not do: near the largest rate that works, steps vary by half from seed to seed."""

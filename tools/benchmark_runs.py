@@ -3,7 +3,7 @@
     python -m tools.benchmark_runs [run] [sums] [trust] [nine] [rise] [battles] [texts] [refusals]
 
 trains little models, lets them answer, and writes what it finds into
-llmcourse/course/benchmarks.json; a call that was cut short goes on with what is missing.
+llmcourse_classroom/benchmarks.json; a call that was cut short goes on with what is missing.
 
 run       loss and right answers by skill on the way, three seeds.
 sums      one skill with many items, at four moments of the first run.
@@ -35,10 +35,11 @@ import torch
 
 from llmcourse import train
 from llmcourse.base.files import write_atomically
-from llmcourse.data import make_tasks
-from llmcourse.data.corpus import END_OF_TEXT, stories, story_report
+from llmcourse.data.corpus import END_OF_TEXT, stories
 from llmcourse.data.tokenizer import Tokenizer
-from llmcourse.evaluate import (
+from llmcourse.model import Transformer, generate
+from llmcourse.train import Run, TrainConfig
+from llmcourse_labs.evaluate import (
     HOW,
     PERTURBATIONS,
     SKILLS,
@@ -56,11 +57,10 @@ from llmcourse.evaluate import (
     story_items,
     text_loss,
 )
-from llmcourse.model import Transformer, generate
-from llmcourse.posttrain import answers, sft_config
-from llmcourse.train import Run, TrainConfig
+from llmcourse_labs.study import story_report
+from llmcourse_labs.tuning import answers, make_tasks, sft_config
 
-FOUND = Path(__file__).resolve().parents[1] / "llmcourse" / "course" / "benchmarks.json"
+FOUND = Path(__file__).resolve().parents[1] / "llmcourse_classroom" / "benchmarks.json"
 SEEDS = (0, 1, 2)
 QUIET = {"sample_tokens": 1, "validate_every": 0, "checkpoint_every": 0, "sample_every": 0}
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tools import build_book, closure, unchanged
+from tools.uses import PACKAGES
 
 BUILT_BEFORE = (
     *("00_how_to_use", "01_whole_run", "02_step_by_hand", "03_downhill"),
@@ -88,10 +89,9 @@ def sources(topic: str) -> list[Path]:
 def modules_of(topics: Iterable[str]) -> dict[str, set[Path]]:
     """Return the modules that belong to each chapter."""
     found, taken = {}, set()
-    package = closure.ROOT / "llmcourse"
     for topic in in_order(topics):
         needed = closure.closure(sources(topic), paths=False)
-        modules = {path for path in needed if path.suffix == ".py" and package in path.parents}
+        modules = {path for path in needed if path.suffix == ".py" and closure.in_package(path)}
         found[topic] = modules - taken
         taken |= modules
     return found
@@ -114,7 +114,7 @@ def scripts_of(modules: set[Path]) -> list[Path]:
     Its files are called as everybody calls such things: run, loss, model.
     """
     texts = {text for module in modules for text in texts_of(module)}
-    scripts = sorted((closure.ROOT / "llmcourse").rglob("*.js"))
+    scripts = sorted(p for name in PACKAGES for p in (closure.ROOT / name).rglob("*.js"))
     named = [path for path in scripts if {path.stem, path.name} & texts]
     return [path for path in named if path.parent.name != "live"]
 
@@ -122,12 +122,11 @@ def scripts_of(modules: set[Path]) -> list[Path]:
 def tests_of(modules: set[Path]) -> list[Path]:
     """Return the test files that are about some modules: more than half of what they import."""
     found = []
-    package = closure.ROOT / "llmcourse"
     for path in sorted((closure.ROOT / "tests").rglob("*.py")):
         imported = {
             each
             for each in closure.direct(path, paths=False)
-            if package in each.parents and each.suffix == ".py" and each.stem[:2] != "__"
+            if closure.in_package(each) and each.suffix == ".py" and each.stem[:2] != "__"
         }
         if len(imported & modules) * 2 > len(imported):
             found.append(path)

@@ -31,7 +31,7 @@ BUILD = ROOT / "_build"
 CACHE = BUILD / ".jupyter_cache"
 INDEX = BUILD / "html" / "index.html"
 PAGE_KEY = BUILD / "page_key"
-PAGE_SOURCES = ("book", "chapters", "exercises", "llmcourse", "tools")
+PAGE_SOURCES = ("book", "chapters", "exercises", *uses.PACKAGES, "tools")
 PAGE_FILES = ("_config.yml", "_toc.yml", "requirements.txt")
 NOTING = ROOT / "tools" / "noting"
 

@@ -3,8 +3,8 @@
     python -m tools.capstone_runs
 
 runs it twice, with its crash ("killed") and without ("whole"), which takes minutes, and writes what
-each stage found, how long it took, the log and all hashes into llmcourse/course/capstone.json.  A
-call that was cut short goes on with the run that is missing.  Leave the package's files alone
+each stage found, how long it took, the log and all hashes into llmcourse_classroom/capstone.json.
+A call that was cut short goes on with the run that is missing.  Leave the package's files alone
 meanwhile: the report has their hash.
 """
 
@@ -14,11 +14,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from llmcourse.capstone import CapstoneConfig, hashes, read_log, run_capstone
-from llmcourse.capstone.config import shipped
+from llmcourse_labs.capstone import CapstoneConfig, hashes, read_log, run_capstone
+from llmcourse_labs.capstone.config import shipped
 from tools.recording import record
 
-FOUND = Path(__file__).resolve().parents[1] / "llmcourse" / "course" / "capstone.json"
+FOUND = Path(__file__).resolve().parents[1] / "llmcourse_classroom" / "capstone.json"
 EVERY = 4
 """Steps of the log of which one is kept; those around the crash are kept all."""
 

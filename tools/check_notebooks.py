@@ -6,15 +6,16 @@ python -m tools.check_notebooks [--strip] [NOTEBOOK ...]
 import argparse
 import ast
 import importlib
+import itertools
 import pkgutil
 import re
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from llmcourse.course.notebooks import nbformat
+from llmcourse_classroom.notebooks import nbformat
 from tools import setup_cells
-from tools.uses import python_of
+from tools.uses import PACKAGES, python_of
 
 ROOT = Path(__file__).resolve().parents[1]
 HEADINGS = (
@@ -75,9 +76,10 @@ TOP_METADATA = {
 
 def public_names() -> set[str]:
     """Return every public function and class of the package: a chapter must not define these."""
-    package = importlib.import_module("llmcourse")
+    packages = [importlib.import_module(name) for name in PACKAGES]
+    walked = [pkgutil.walk_packages(each.__path__, f"{each.__name__}.") for each in packages]
     names = set()
-    for module in pkgutil.walk_packages(package.__path__, "llmcourse."):
+    for module in itertools.chain(*walked):
         if module.name.endswith("__main__"):
             continue
         for name, value in vars(importlib.import_module(module.name)).items():
@@ -302,8 +304,8 @@ def code_problems(cell: nbformat.NotebookNode, names: set[str]) -> Iterator[str]
     for line in re.findall(r"^.*\.legend\(.*$", source, flags=re.MULTILINE):
         if not re.search(r"# a legend: \S", line):
             yield (
-                "has a legend: write the names at the lines (llmcourse.course.plots.name_lines), or"
-                " end the line with '# a legend: ' and why names cannot stand there"
+                "has a legend: write the names at the lines (llmcourse_classroom.plots.name_lines),"
+                " or end the line with '# a legend: ' and why names cannot stand there"
             )
     methods = {m for node in ast.walk(tree) if isinstance(node, ast.ClassDef) for m in node.body}
     for node in ast.walk(tree):
@@ -345,7 +347,7 @@ def _import_problems(node: ast.AST) -> Iterator[str]:
         if called in DOWNLOADS:
             yield f"calls {called}: chapters do not use the network"
         if called in SOURCES:
-            yield f"calls {called}: show code with llmcourse.course.show (docs/adr/0004)"
+            yield f"calls {called}: show code with llmcourse_classroom.show (docs/adr/0004)"
 
 
 def _name_problems(node: ast.AST, names: set[str]) -> Iterator[str]:
@@ -384,7 +386,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     names = public_names()
     found = [f"{path.name} {problem}" for path in paths for problem in problems(path, names)]
-    for path in (ROOT / "llmcourse" / "course").rglob("*.py"):
+    for path in (ROOT / "llmcourse_classroom").rglob("*.py"):
         tree = ast.parse(path.read_text(encoding="utf8"))
         found += [f"{path.relative_to(ROOT)} {problem}" for problem in widget_problems(tree)]
     print("\n".join(found) or f"{len(paths)} notebooks keep the rules")

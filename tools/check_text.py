@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from llmcourse.course.notebooks import nbformat
+from llmcourse_classroom.notebooks import nbformat
 from tools.check_notebooks import ROOT
 
 MAX_WORDS, MAX_LINES, MAX_BOXES = 2_500, 200, 2

@@ -7,7 +7,8 @@ Read from the source, without running it, and rather too much than too little:
 * a text that holds code, or a dotted name such as "llmcourse.train", counts as an import;
 * a text in `tests`, `tools` or `book` that is a path or a folder of the repository leads to all
   files there, and to what these import;
-* a module of the package leads to the data files beside it.
+* a module of the packages leads to the data files beside it;
+* `plugin(group, name)` leads to all that the packages offer in that group.
 """
 
 import ast
@@ -16,6 +17,7 @@ import hashlib
 import json
 import os
 import re
+import tomllib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -24,8 +26,8 @@ from tools.uses import python_of
 
 ROOT = Path(os.environ.get("LLMCOURSE_ROOT") or Path(__file__).resolve().parents[1])
 IMPORTED_FROM = (ROOT, ROOT / "book" / "_ext")
-DOTTED = re.compile(r"\b(?:llmcourse|tests|tools|bench)(?:\.\w+)+")
-FROM_PACKAGE = re.compile(r"from llmcourse import ([\w, ]+)")
+DOTTED = re.compile(r"\b(?:llmcourse\w*|tests|tools|bench)(?:\.\w+)+")
+FROM_PACKAGE = re.compile(r"from (llmcourse\w*) import ([\w, ]+)")
 LEFT_OUT = {"_build", "__pycache__", ".ipynb_checkpoints", ".git", ".venv"}
 CODE = (".py", ".ipynb")
 OWN = ("closure.py", "unchanged.py")
@@ -67,6 +69,22 @@ def lazy_names(package: str) -> dict[str, str]:
         for node in imports
         if isinstance(node, ast.ImportFrom)
         for alias in node.names
+    }
+
+
+def in_package(path: Path) -> bool:
+    """Say whether a file belongs to one of the packages."""
+    return any(path.is_relative_to(ROOT / name) for name in uses.PACKAGES)
+
+
+@functools.cache
+def entry_points() -> dict[str, list[str]]:
+    """Return the modules that the packages offer to each other, by group."""
+    path = ROOT / "pyproject.toml"
+    project = tomllib.loads(path.read_text("utf8"))["project"] if path.exists() else {}
+    return {
+        group.removeprefix("llmcourse."): [point.partition(":")[0] for point in points.values()]
+        for group, points in project.get("entry-points", {}).items()
     }
 
 
@@ -162,6 +180,15 @@ class Uses(ast.NodeVisitor):
         if node.id in self._bound:
             self.modules.add(f"{self._bound[node.id]}.*")
 
+    def visit_Call(self, node: ast.Call) -> None:
+        """`plugin("stages", name)` asks for what the packages offer in that group."""
+        called = getattr(node.func, "id", getattr(node.func, "attr", ""))
+        first = node.args[0] if node.args else None
+        if called == "plugin" and isinstance(first, ast.Constant):
+            for module in entry_points().get(str(first.value), ()):
+                self.modules.update(parents(module))
+        self.generic_visit(node)
+
     def visit_Expr(self, node: ast.Expr) -> None:
         """Leave docstrings out."""
         if not isinstance(node.value, ast.Constant):
@@ -176,9 +203,9 @@ class Uses(ast.NodeVisitor):
             inner = Uses(python_of(text), paths=self._paths) if "import " in text else None
         except (SyntaxError, ValueError):
             inner = None
-            for names in FROM_PACKAGE.findall(text):
+            for package, names in FROM_PACKAGE.findall(text):
                 for name in re.findall(r"\w+", names):
-                    self._dotted(f"llmcourse.{name}")
+                    self._dotted(f"{package}.{name}")
         if inner is not None:
             self.modules |= inner.modules
             self.files |= inner.files
@@ -229,8 +256,8 @@ def _files_of(module: str) -> Iterator[Path]:
         return
     yield place
     if place.name == "__init__.py" and (main := place.with_name("__main__.py")).exists():
-        yield from [main] if module != "llmcourse" else []
-    if place.is_relative_to(ROOT / "llmcourse"):
+        yield from [main] if module not in uses.PACKAGES else []
+    if in_package(place):
         for beside in place.parent.iterdir():
             if beside.is_dir() and not list(beside.glob("*.py")):
                 yield from files_below(beside)
@@ -244,7 +271,7 @@ def _used(path: Path) -> tuple[frozenset[Path], frozenset[Path]]:
     found: set[Path] = set()
     if path.suffix not in CODE:
         return frozenset(), frozenset()
-    named = path.name not in OWN and not path.is_relative_to(ROOT / "llmcourse")
+    named = path.name not in OWN and not in_package(path)
     try:
         used = Uses(code_of(path), paths=named)
     except (SyntaxError, ValueError, KeyError):  # no code: a test's example of a broken file
@@ -319,5 +346,5 @@ def key(files: Iterable[Path]) -> str:
 
 def forget() -> None:
     """Read all files anew, from now on."""
-    for remembered in (place_of, lazy_names, files_below, _used, _direct, _content):
+    for remembered in (place_of, lazy_names, files_below, _used, _direct, _content, entry_points):
         remembered.cache_clear()

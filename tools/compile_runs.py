@@ -3,7 +3,7 @@
     python -m tools.compile_runs
 
 compiles the gate of the nutshell and whole training steps, and writes the times of both sides, with
-what the roofline of the machine foretells, into llmcourse/course/compiled.json: some minutes.
+what the roofline of the machine foretells, into llmcourse_classroom/compiled.json: some minutes.
 """
 
 import json
@@ -19,9 +19,9 @@ from llmcourse import loss
 from llmcourse.base import runtime
 from llmcourse.base.files import write_atomically
 from llmcourse.model import ModelConfig, Transformer
-from llmcourse.scale import cost, roofline
+from llmcourse_labs.scale import cost, roofline
 
-FOUND = Path(__file__).resolve().parents[1] / "llmcourse" / "course" / "compiled.json"
+FOUND = Path(__file__).resolve().parents[1] / "llmcourse_classroom" / "compiled.json"
 SHAPES = {"4 x 128": (4, 128, 64, 12), "6 x 384": (6, 384, 256, 8)}
 """Layers, width, tokens of a row, rows."""
 NUMBERS = (2**16, 2**18, 2**20, 2**22)

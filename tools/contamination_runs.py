@@ -4,7 +4,7 @@
 
 trains small Llamas on texts in which half of a test stands 0, 4, 16 or 64 times, or 64 times in
 other words (also as a file with its first line and its order), asks them the test, tries every
-detector, and writes what it finds into llmcourse/course/contamination.json.  Losses are in nats
+detector, and writes what it finds into llmcourse_classroom/contamination.json.  Losses are in nats
 per token, shares are 0 to 1.
 """
 
@@ -24,7 +24,7 @@ from llmcourse import nutshell
 from llmcourse.base import progress
 from llmcourse.base.files import write_atomically
 from llmcourse.data import corpus
-from llmcourse.evaluate import (
+from llmcourse_labs.evaluate import (
     OPTIONS,
     Question,
     Villages,
@@ -37,9 +37,9 @@ from llmcourse.evaluate import (
     pair_log_probs,
     threshold_at,
 )
-from llmcourse.posttrain import answer_log_probs, answer_rows, token_log_probs
+from llmcourse_labs.tuning import answer_log_probs, answer_rows, token_log_probs
 
-FOUND = Path(__file__).resolve().parents[1] / "llmcourse" / "course" / "contamination.json"
+FOUND = Path(__file__).resolve().parents[1] / "llmcourse_classroom" / "contamination.json"
 SEEDS = (0, 1, 2)
 COPIES = (0, 4, 16, 64)
 RETOLD = 64

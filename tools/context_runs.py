@@ -2,8 +2,8 @@
 
     python -m tools.context_runs [needle] [stories] [packing]
 
-trains small Llamas and writes what it finds into llmcourse/course/context.json; a call that was cut
-short goes on with the seeds that are missing.
+trains small Llamas and writes what it finds into llmcourse_classroom/context.json; a call that was
+cut short goes on with the seeds that are missing.
 
 needle   a layer learns on rows of 64 tokens to look facts up; rows up to 256, with each scaling of
          its rotations, before and after a short tune on rows of 256.
@@ -35,19 +35,18 @@ from llmcourse.data import (
     PackedBatches,
     TokenShards,
     corpus,
-    needle_rows,
-    needle_tests,
     one_per_row,
     packed_rows,
     write_shards,
 )
 from llmcourse.data.corpus import END_OF_TEXT
-from llmcourse.data.needles import NEEDLE_VOCAB
 from llmcourse.data.tokenizer import Tokenizer, train_bpe
 from llmcourse.model import ModelConfig, Transformer, stories
 from llmcourse.model.attention import RopeScaling, document_mask
+from llmcourse_labs.evaluate import needle_rows, needle_tests
+from llmcourse_labs.evaluate.needles import NEEDLE_VOCAB
 
-FOUND = Path(__file__).resolve().parents[1] / "llmcourse" / "course" / "context.json"
+FOUND = Path(__file__).resolve().parents[1] / "llmcourse_classroom" / "context.json"
 SEEDS = {"needle": (0, 1, 2, 3), "stories": (0, 1, 2), "packing": (0, 1, 2)}
 
 TRAINED, WANTED = 64, 256

@@ -2,7 +2,7 @@
 
     python -m tools.curation_runs [copies] [funnel]
 
-trains the nutshell's Llama and writes what it finds into llmcourse/course/curation.json:
+trains the nutshell's Llama and writes what it finds into llmcourse_classroom/curation.json:
 
 copies   passages of random words stand in a text of stories 0 to 64 times, and are asked for by
          their first words; true and false sentences about the world are told in chosen shares,
@@ -29,12 +29,12 @@ from llmcourse import nutshell
 from llmcourse.base.files import write_atomically
 from llmcourse.data import corpus
 from llmcourse.data.corpus import END_OF_TEXT
-from llmcourse.data.curation.crawl import Crawl
-from llmcourse.data.curation.decontaminate import Decontaminate
-from llmcourse.data.curation.funnel import EXTRACT, STEPS, Funnel
-from llmcourse.data.curation.quality import KeepQuality, Quality
+from llmcourse_labs.curation.crawl import Crawl
+from llmcourse_labs.curation.decontaminate import Decontaminate
+from llmcourse_labs.curation.funnel import EXTRACT, STEPS, Funnel
+from llmcourse_labs.curation.quality import KeepQuality, Quality
 
-FOUND = Path(__file__).resolve().parents[1] / "llmcourse" / "course" / "curation.json"
+FOUND = Path(__file__).resolve().parents[1] / "llmcourse_classroom" / "curation.json"
 SEEDS = (0, 1, 2)
 
 NUM_STEPS, BATCH_SIZE, LENGTH = 900, 4, 96

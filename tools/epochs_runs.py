@@ -3,7 +3,7 @@
     python -m tools.epochs_runs [sizes] [cures] [worth]
 
 trains Llamas on few stories again and again, and writes what it finds into
-llmcourse/course/epochs.json:
+llmcourse_classroom/epochs.json:
 
 sizes  the same steps on more and more stories: losses on what is read and on what is held out.
 cures  the run on FEW windows with one thing changed: decay, dropout, the size, where windows begin.
@@ -29,7 +29,7 @@ from llmcourse.base.files import write_atomically
 from llmcourse.data import corpus
 from llmcourse.model import Dropout, ModelConfig, Transformer
 
-FOUND = Path(__file__).resolve().parents[1] / "llmcourse" / "course" / "epochs.json"
+FOUND = Path(__file__).resolve().parents[1] / "llmcourse_classroom" / "epochs.json"
 SEEDS = (0, 1, 2)
 NUM_STEPS, BATCH_SIZE, LENGTH = 300, 16, 96
 """Of the runs of sizes and cures: 460,800 tokens are read."""

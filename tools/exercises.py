@@ -11,15 +11,15 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from llmcourse.course.exercises import exercise
-from llmcourse.course.notebooks import nbformat
+from llmcourse_classroom.exercises import exercise
+from llmcourse_classroom.notebooks import nbformat
 from tools import check_notebooks, setup_cells
 from tools.check_notebooks import stripped, written
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "exercises"
 SOLUTIONS = FOLDER / "solutions"
-CATALOGUE = ROOT / "llmcourse" / "course" / "exercises" / "catalogue.json"
+CATALOGUE = ROOT / "llmcourse_classroom" / "exercises" / "catalogue.json"
 PAGE = ROOT / "book" / "solutions.md"
 LISTED = "## By chapter\n"
 """Where the list of solutions begins on its page."""

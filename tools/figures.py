@@ -8,10 +8,8 @@ from typing import Any
 import torch
 
 from llmcourse import loss, model
-from llmcourse.model import moe
-from llmcourse.parallel import zero
-from llmcourse.scale import cluster, cost, laws, simulator
-from llmcourse.scale.cost.activations import extra_share, gpt_layer_costs
+from llmcourse_labs.scale import arithmetic, cluster, cost, laws, simulator
+from llmcourse_labs.scale.cost.activations import extra_share, gpt_layer_costs
 
 FILE = Path(__file__).resolve().parents[1] / "book" / "data" / "reference_figures.json"
 
@@ -190,11 +188,11 @@ RECOMPUTED: dict[str, Callable[[], float]] = {
     "P-gpt2-nobias": lambda: sum(cost.gpt2_parameters_by_part(**GPT2, bias=False).values()),
     "P-mixtral-total": lambda: cost.num_parameters(model.mixtral_8x7b()),
     "P-mixtral-active": lambda: cost.num_active_parameters(model.mixtral_8x7b()),
-    "P-dsv3-total": lambda: moe.total_of(moe.deepseek_parameters()).total,
-    "P-dsv3-active": lambda: moe.total_of(moe.deepseek_parameters()).active,
+    "P-dsv3-total": lambda: cost.total_of(cost.deepseek_parameters()).total,
+    "P-dsv3-active": lambda: cost.total_of(cost.deepseek_parameters()).active,
     "KV-70b": lambda: cost.kv_cache_bytes_per_token(SEVENTY),
     "KV-70b-mha": lambda: cost.kv_cache_bytes_per_token(SEVENTY) * 8,
-    "STATE-70b": lambda: zero.memory_bytes(cost.num_parameters(SEVENTY), 1, 0) / 1e9,
+    "STATE-70b": lambda: arithmetic.memory_bytes(cost.num_parameters(SEVENTY), 1, 0) / 1e9,
     "STEP-loss": worked_step,
     **{f"LNV-{size}": lambda size=size: equal_guesses(size) for size in (65, 256, 50257, 128256)},
     **{key: lambda size=size: rule_of_six(*size) for key, size in CHINCHILLA.items()},
@@ -245,7 +243,7 @@ RECOMPUTED: dict[str, Callable[[], float]] = {
     "KOR22-sbhp": lambda: outputs_given_back(KORTHIKANTI["530B"]),
     **{
         f"ZERO-T1-{name}-{ranks}-s{stage}": lambda size=size, ranks=ranks, stage=stage: (
-            zero.memory_bytes(size, ranks, stage) / 1e9
+            arithmetic.memory_bytes(size, ranks, stage) / 1e9
         )
         for name, size in {"7.5B": 7_500_000_000, "128B": 128 * 10**9, "1T": 10**12}.items()
         for ranks in (1, 4, 16, 64, 256, 1_024)

@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 
 from llmcourse import loss, model
-from llmcourse.scale import cost
-from llmcourse.scale.cost import HARDWARE, Hardware
+from llmcourse_labs.scale import cost
+from llmcourse_labs.scale.cost import HARDWARE, Hardware
 
 PAGE = Path(__file__).resolve().parents[1] / "book" / "hardware.md"
 CARD = """# Hardware and units

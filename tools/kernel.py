@@ -1,6 +1,6 @@
 """Compiles the matrix kernel of the live run: text of WebAssembly to bytes that the page carries.
 
-python -m tools.kernel          writes llmcourse/course/js/live/kernel_bytes.js
+python -m tools.kernel          writes llmcourse_classroom/js/live/kernel_bytes.js
 python -m tools.kernel --check  says whether it is what live.wat gives
 """
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from wasmtime import wat2wasm
 
-FOLDER = Path(__file__).parents[1] / "llmcourse" / "course" / "js" / "live"
+FOLDER = Path(__file__).parents[1] / "llmcourse_classroom" / "js" / "live"
 TEXT, BYTES = FOLDER / "live.wat", FOLDER / "kernel_bytes.js"
 LOCAL = r"(\(local\.get \$\w+\))"
 MULTIPLY_ADD = re.compile(rf"\(f32x4\.add {LOCAL} \(f32x4\.mul {LOCAL} {LOCAL}\)\)")

@@ -16,8 +16,8 @@ from typing import Any
 
 from llmcourse.model import ModelConfig, llama3_8b, llama3_70b, llama3_405b
 from llmcourse.parallel.mesh import Split
-from llmcourse.scale import cost, simulator
-from llmcourse.scale.simulator import Cluster, Step
+from llmcourse_labs.scale import cost, simulator
+from llmcourse_labs.scale.simulator import Cluster, Step
 
 BOOK = Path(__file__).resolve().parents[1] / "book"
 PAGE, BEST = BOOK / "choosing_a_layout.md", BOOK / "data" / "layouts.json"

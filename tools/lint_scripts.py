@@ -13,7 +13,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 BIOME = "@biomejs/biome@2.6.8"
-FOLDERS = ("book/_static", "llmcourse/course/js")
+FOLDERS = ("book/_static", "llmcourse_classroom/js")
 SECONDS = 60
 """How long npm may take to find the package."""
 

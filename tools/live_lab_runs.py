@@ -1,4 +1,4 @@
-"""Record what the page says of live runs, in llmcourse/course/live_labs.json.
+"""Record what the page says of live runs, in llmcourse_classroom/live_labs.json.
 
     python -m tools.live_lab_runs [ranks] [spike] [crash] [letters] [schedule]
 
@@ -20,15 +20,15 @@ from pathlib import Path
 from playwright.sync_api import sync_playwright
 
 from llmcourse import nutshell, train
-from llmcourse.course.widget import bundle
-from llmcourse.course.widgets import LiveCrash, LiveRanks, LiveRun, LiveSpike
-from llmcourse.course.widgets.live import letters_run
 from llmcourse.data import corpus
 from llmcourse.model import tiny
+from llmcourse_classroom.widget import bundle
+from llmcourse_classroom.widgets import LiveCrash, LiveRanks, LiveRun, LiveSpike
+from llmcourse_classroom.widgets.live import letters_run
 from tools import chromium
 from tools.recording import record
 
-FILE = Path(__file__).resolve().parents[1] / "llmcourse" / "course" / "live_labs.json"
+FILE = Path(__file__).resolve().parents[1] / "llmcourse_classroom" / "live_labs.json"
 CALL = """async ([engine, body, given]) => {
   const text = `${engine}\\nexport const called = (given) => { ${body} };`;
   const address = URL.createObjectURL(new Blob([text], { type: "text/javascript" }));

@@ -2,8 +2,8 @@
 
     python -m tools.live_runs [run] [phases] [ranks]
 
-writes what it finds into llmcourse/course/live.json; a call that was cut short goes on with what is
-missing.
+writes what it finds into llmcourse_classroom/live.json; a call that was cut short goes on with what
+is missing.
 
 run     of "small", the 135 k weights of the home page, and of "chapter 01", the loop that its page
         prints, 354 k weights: losses of every step, samples, the merges of the tokenizer, and the
@@ -26,13 +26,13 @@ import torch
 
 from llmcourse import nutshell, train
 from llmcourse.base import runtime
-from llmcourse.course.measured import phases_of_step
-from llmcourse.course.widgets.live import small_run
 from llmcourse.data import corpus
 from llmcourse.data.tokenizer.files import spell
+from llmcourse_classroom.measured import phases_of_step
+from llmcourse_classroom.widgets.live import small_run
 from tools.recording import record
 
-FOUND = Path(__file__).resolve().parents[1] / "llmcourse" / "course" / "live.json"
+FOUND = Path(__file__).resolve().parents[1] / "llmcourse_classroom" / "live.json"
 QUIET = {"sample_every": 0, "validate_every": 0}
 """Settings of every run: nothing but steps."""
 SAMPLES_AT = (1, 10, 20, 30, 50, 75, 100, 150, 200, 300, 400)

@@ -8,13 +8,13 @@ import argparse
 import sys
 from pathlib import Path
 
-from llmcourse.course.look import hues, read_look
+from llmcourse_classroom.look import hues, read_look
 from tools.fonts import TEXT
 
 FILE = Path(__file__).with_name("matplotlibrc")
 # A comment of the format begins with #, so colours go without.  A picture has no background; 11
 # points on a picture of 7.2 inches are the size of the page's small text.
-FORM = """# Written by tools/look.py from llmcourse/course/look.json.
+FORM = """# Written by tools/look.py from llmcourse_classroom/look.json.
 # Read when notebooks are executed for the book: the same figure is the same SVG, byte for byte.
 svg.hashsalt: llmcourse
 font.family: {font}, DejaVu Sans

@@ -4,8 +4,8 @@
 
 executes the cells of chapter 04 that define its models and its training, trains the models of
 `MODELS` and the Llamas of `LLAMAS` (or the named ones) with the seeds 0, 1 and 2, and writes their
-losses on held-out stories into llmcourse/course/losses.json.  All together take three quarters of
-an hour of one processor; chapter 04 trains its shorter ones with seed 0.
+losses on held-out stories into llmcourse_classroom/losses.json.  All together take three quarters
+of an hour of one processor; chapter 04 trains its shorter ones with seed 0.
 
 Every model reads the same 345,600 tokens in 900 steps, where its name does not say otherwise.  A
 Llama is the nutshell's with one thing changed.  A learning rate that differs from `PEAK` was the
@@ -29,13 +29,13 @@ from torch import nn
 
 from llmcourse import nutshell
 from llmcourse.base.files import write_atomically
-from llmcourse.course.notebooks import nbformat
 from llmcourse.data import corpus
+from llmcourse_classroom.notebooks import nbformat
 from tools.uses import python_of
 
 ROOT = Path(__file__).resolve().parents[1]
 CHAPTER = ROOT / "chapters" / "04_pairs_to_transformer.ipynb"
-LOSSES = ROOT / "llmcourse" / "course" / "losses.json"
+LOSSES = ROOT / "llmcourse_classroom" / "losses.json"
 DEFINING = (
     "setup",
     "text",

@@ -3,7 +3,7 @@
     python -m tools.mixture_runs [triangle] [repeats] [anneal]
 
 trains the nutshell's Llama on stories, Python's own library and presidential addresses, always on
-the same number of tokens, and writes what it finds into llmcourse/course/mixture.json:
+the same number of tokens, and writes what it finds into llmcourse_classroom/mixture.json:
 
 triangle  mixtures of the three sources, from each alone to all together; some are held out, for a
           law that the others give to predict.
@@ -34,7 +34,7 @@ from llmcourse.data.corpus import END_OF_TEXT
 from llmcourse.data.mixture import MixedBatches, Stage
 from tools.curation_runs import mean_loss
 
-FOUND = Path(__file__).resolve().parents[1] / "llmcourse" / "course" / "mixture.json"
+FOUND = Path(__file__).resolve().parents[1] / "llmcourse_classroom" / "mixture.json"
 SEEDS = (0, 1, 2)
 SOURCES = ("stories", "code", "addresses")
 

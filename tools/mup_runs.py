@@ -3,11 +3,11 @@
     python -m tools.mup_runs [standard] [mup]
 
 trains a Llama of one layer on the openings of stories of that chapter at each width and rate, and
-writes the losses on openings that no run reads into llmcourse/course/mup.json; a call that was cut
-short goes on with what is missing.
+writes the losses on openings that no run reads into llmcourse_classroom/mup.json; a call that was
+cut short goes on with what is missing.
 
 standard  the course's initialisation, and one rate for all weights.
-mup       narrow copies of the model of width TARGET, by `optim.mup_start` and `optim.mup_groups`;
+mup       narrow copies of the model of width TARGET, by `study.mup_start` and `study.mup_groups`;
           at width TARGET itself the two are the same run, which is not made twice.
 """
 
@@ -23,9 +23,10 @@ from llmcourse import loss, optim
 from llmcourse.base import runtime
 from llmcourse.data import corpus
 from llmcourse.model import ModelConfig, Transformer
+from llmcourse_labs import study
 from tools.recording import Runs, record
 
-FOUND = Path(__file__).resolve().parents[1] / "llmcourse" / "course" / "mup.json"
+FOUND = Path(__file__).resolve().parents[1] / "llmcourse_classroom" / "mup.json"
 SEEDS = (0, 1, 2)
 TARGET = 128
 WIDTHS = (16, 32, 64, TARGET)
@@ -75,8 +76,8 @@ def run(rule: str, width: int, rate: float, seed: int, *, steps: int = STEPS) ->
     """Train with a warm-up and a cosine; return nats per token on held-out stories."""
     m = width / TARGET if rule == "mup" else 1
     model = new_model(width, seed)
-    optim.mup_start(model, m=m)
-    optimizer = optim.AdamW(optim.mup_groups(model, lr=rate, m=m), lr=rate, weight_decay=0.0)
+    study.mup_start(model, m=m)
+    optimizer = optim.AdamW(study.mup_groups(model, lr=rate, m=m), lr=rate, weight_decay=0.0)
     rates = [group["lr"] for group in optimizer.param_groups]
     ids, drawn = tokens(TEXT_BYTES, 0), runtime.generator(seed + 100)
     for step in range(STEPS)[:steps]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from nbformat import NotebookNode
 
-from llmcourse.course.exercises import exercise
+from llmcourse_classroom.exercises import exercise
 from tools import exercises
 from tools.check_notebooks import written
 
@@ -29,7 +29,7 @@ c.ExecutePreprocessor.timeout = 60
 HIDDEN_CELL = """\
 {check}
 ### BEGIN HIDDEN TESTS
-from llmcourse.course.grader import hidden as hidden_tests
+from llmcourse_classroom.grader import hidden as hidden_tests
 
 hidden_tests.inline(
     {source!r},

@@ -3,7 +3,8 @@
     python -m tools.preference_runs [rl] [dpo] [noise] [pairs] [controls]
 
 trains the little policy of the page and what learns from it, and writes what it finds into
-llmcourse/course/preferences.json; a call that was cut short goes on with the runs that are missing.
+llmcourse_classroom/preferences.json; a call that was cut short goes on with the runs that are
+missing.
 
 rl        what GRPO and PPO on a checker make of the policy.
 dpo       what becomes of a policy, by beta: styles, KL, likelihoods on the way.
@@ -27,43 +28,41 @@ import torch
 from torch import Tensor
 
 from llmcourse.base import runtime
-from llmcourse.data import (
+from llmcourse.data.tokenizer import Tokenizer, train_bpe
+from llmcourse.model import ModelConfig, Transformer
+from llmcourse_labs.tuning import (
     CHAT_TOKENS,
     RIGHT_STYLES,
     STYLES,
-    Task,
-    check,
-    make_tasks,
-    mixed_answers,
-    preference_pairs,
-    styled,
-    utility,
-    wrong_answers,
-)
-from llmcourse.data.tokenizer import Tokenizer, train_bpe
-from llmcourse.model import ModelConfig, Transformer
-from llmcourse.posttrain import (
     AnswerRows,
     FitSettings,
     PairRows,
     PreferenceLoss,
     RewardModel,
     RLConfig,
+    Task,
     answer_ids,
     answer_log_probs,
     answer_rows,
     answers,
+    check,
     draw_answers,
     fit_answers,
     fit_preferences,
     fit_reward_model,
+    make_tasks,
+    mixed_answers,
     pair_rows,
+    preference_pairs,
     prompt_ids,
     rl,
+    styled,
+    utility,
+    wrong_answers,
 )
 from tools.recording import Runs, record
 
-FOUND = Path(__file__).resolve().parents[1] / "llmcourse" / "course" / "preferences.json"
+FOUND = Path(__file__).resolve().parents[1] / "llmcourse_classroom" / "preferences.json"
 SEEDS = (0, 1, 2)
 TASKS = {"kinds": ["next"], "difficulties": (1, 2), "part": "training"}
 TESTS = TASKS | {"part": "test"}

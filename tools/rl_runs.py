@@ -2,7 +2,7 @@
 
     python -m tools.rl_runs [task] [length] [checker]
 
-lets little models learn from rewards, and writes what it finds into llmcourse/course/rl.json; a
+lets little models learn from rewards, and writes what it finds into llmcourse_classroom/rl.json; a
 call that was cut short goes on with the runs that are missing.
 
 task     GRPO, with and without its two divisions, and PPO, on tasks whose answers are checked.
@@ -19,9 +19,8 @@ from statistics import mean
 from typing import Any
 
 from llmcourse.base.runtime import generator
-from llmcourse.data import Task, check, make_tasks
-from llmcourse.posttrain import Reward, RLConfig, draw_answers, judge, rl
-from llmcourse.posttrain.hack_lab import (
+from llmcourse_labs.tuning import Reward, RLConfig, Task, check, draw_answers, judge, make_tasks, rl
+from llmcourse_labs.tuning.hack_lab import (
     Talker,
     fitted_judge,
     looked_at,
@@ -33,7 +32,7 @@ from llmcourse.posttrain.hack_lab import (
 )
 from tools.recording import Runs, record
 
-FOUND = Path(__file__).resolve().parents[1] / "llmcourse" / "course" / "rl.json"
+FOUND = Path(__file__).resolve().parents[1] / "llmcourse_classroom" / "rl.json"
 SEEDS = (0, 1, 2)
 
 NEXT: dict[str, Any] = {"kinds": ["next"], "difficulties": [1]}

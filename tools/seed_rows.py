@@ -18,7 +18,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 ROWS = ROOT / "book" / "data" / "seed_rows.json"
-CATALOGUE = ROOT / "llmcourse" / "course" / "exercises" / "catalogue.json"
+CATALOGUE = ROOT / "llmcourse_classroom" / "exercises" / "catalogue.json"
 ANY = ("all", "app. A")
 """Rows that hold for the whole book."""
 

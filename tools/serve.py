@@ -20,9 +20,9 @@ WATCHED = (
     "_toc.yml",
     "book/**/*",
     "chapters/*.ipynb",
-    "llmcourse/**/*.py",
-    "llmcourse/course/js/*",
-    "llmcourse/course/js/live/*",
+    "llmcourse*/**/*.py",
+    "llmcourse_classroom/js/*",
+    "llmcourse_classroom/js/live/*",
 )
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import yaml
 
-from llmcourse.course.notebooks import nbformat
+from llmcourse_classroom.notebooks import nbformat
 
 ROOT = Path(__file__).resolve().parents[1]
 CELL_ID = "install"

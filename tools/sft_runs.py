@@ -3,8 +3,8 @@
     python -m tools.sft_runs [examples] [ways] [long]
 
 fine-tunes the little model of the page again and again, and writes what it finds into
-llmcourse/course/sft.json; a call that was cut short goes on with the runs that are missing.  What
-the model can do before is always measured.
+llmcourse_classroom/sft.json; a call that was cut short goes on with the runs that are missing.
+What the model can do before is always measured.
 
 examples  how many conversations it takes until the answers have the right form.
 ways      all weights or thin matrices, the mask or none, with and without replay.
@@ -21,12 +21,11 @@ from typing import Any
 import torch
 
 from llmcourse import train
-from llmcourse.data import Task, make_tasks
-from llmcourse.posttrain import judge, sft_config
 from llmcourse.train import Run
+from llmcourse_labs.tuning import Task, judge, make_tasks, sft_config
 from tools.recording import Runs, record
 
-FOUND = Path(__file__).resolve().parents[1] / "llmcourse" / "course" / "sft.json"
+FOUND = Path(__file__).resolve().parents[1] / "llmcourse_classroom" / "sft.json"
 SEEDS = (0, 1, 2)
 
 QUIET = {"sample_tokens": 1, "validate_every": 0, "checkpoint_every": 0, "sample_every": 0}

@@ -60,6 +60,14 @@ def family_used_s() -> float:
     return found
 
 
+def family_of(file: str) -> str:
+    """Return the family of a test file: its folder, of the laboratories the room."""
+    if "/" not in file:
+        return "tests: collection"
+    parts = file.split("/")
+    return "/".join(parts[: 3 if parts[1] == "labs" else 2])
+
+
 class TestFiles:
     """Follows the test files of one process."""
 
@@ -70,7 +78,7 @@ class TestFiles:
     def end_of_file(self, following: str) -> None:
         """Note the file that has ended."""
         now = (family_used_s(), used_s(), time.monotonic())
-        folder = "/".join(self.file.split("/")[:2]) if "/" in self.file else "tests: collection"
+        folder = family_of(self.file)
         family_s, own_s, wall_s = (a - b for a, b in zip(now, self.begun, strict=True))
         # Who ends without being waited for, such as the server of ranks, takes its seconds along.
         note(folder, self.file, max(family_s, own_s), wall_s)

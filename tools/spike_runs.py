@@ -1,4 +1,4 @@
-"""Record the runs that chapter 28 compares, in llmcourse/course/spikes.json.
+"""Record the runs that chapter 28 compares, in llmcourse_classroom/spikes.json.
 
     python -m tools.spike_runs [accidents] [ladder] [scores] [lab]
 
@@ -29,12 +29,13 @@ from torch import Tensor
 
 from llmcourse import loss, model, optim, train
 from llmcourse.base import runtime
-from llmcourse.course.widgets.live_labs import lab_run
 from llmcourse.model.attention import causal_mask
 from llmcourse.optim.stability import qk_clip, soft_cap
+from llmcourse_classroom.widgets.live_labs import lab_run
+from llmcourse_labs import study
 from tools.recording import record
 
-FILE = Path(__file__).resolve().parents[1] / "llmcourse" / "course" / "spikes.json"
+FILE = Path(__file__).resolve().parents[1] / "llmcourse_classroom" / "spikes.json"
 SEEDS = (0, 1, 2, 3, 4)
 SHAPE = lab_run().model
 RATE, CALM_RATE, NUM_STEPS, WARM_STEPS = 2e-2, 5e-3, 150, 20
@@ -112,7 +113,7 @@ def one_step(
     optimizer.step()
     optimizer.zero_grad(set_to_none=True)
     if "QK-Clip" in on:
-        largest_LH = model.largest_scores(net, ids_BT[:, :-1])
+        largest_LH = study.largest_scores(net, ids_BT[:, :-1])
         for block, largest_H in zip(net.blocks, largest_LH, strict=True):
             qk_clip(block.attention.w_q, block.attention.w_k, largest_H, TAU)
     return value.item(), float(norm)
@@ -130,7 +131,7 @@ def run(on: tuple[str, ...], seed: int, *, curves: bool = False) -> dict[str, An
         if step % 10 == 9:
             with torch.no_grad():
                 text_BT = batch(step, seed)[:, :-1]
-                scores.append(model.largest_scores(trained[0], text_BT).max().item())
+                scores.append(study.largest_scores(trained[0], text_BT).max().item())
     if curves:
         return {"losses": shortened(losses), "norms": shortened(norms)}
     with torch.no_grad():

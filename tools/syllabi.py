@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-from llmcourse.course.exercises import exercise, progress
+from llmcourse_classroom.exercises import exercise, progress
 
 ROOT = Path(__file__).resolve().parents[1]
 CHAPTERS, PAGE = ROOT / "chapters", ROOT / "book" / "instructors.md"

@@ -2,7 +2,7 @@
 
     python -m tools.synthetic_runs [distillation] [generations] [cooler] [both] [kept]
 
-trains the nutshell's Llama and writes what it finds into llmcourse/course/synthetic.json:
+trains the nutshell's Llama and writes what it finds into llmcourse_classroom/synthetic.json:
 
 distillation  a student of one layer learns from a teacher's probabilities, at several temperatures,
               or from the tokens of the text, at equal numbers of tokens.
@@ -34,9 +34,8 @@ from llmcourse.base.files import write_atomically
 from llmcourse.data import corpus
 from llmcourse.data.corpus import END_OF_TEXT
 from llmcourse.data.tokenizer import Tokenizer, train_bpe
-from llmcourse.loss.distillation import distillation
 from llmcourse.model import ModelConfig, Transformer
-from llmcourse.posttrain import (
+from llmcourse_labs.tuning import (
     generations,
     is_grammatical,
     rare_tokens,
@@ -44,8 +43,9 @@ from llmcourse.posttrain import (
     verify_and_keep,
     write_documents,
 )
+from llmcourse_labs.tuning.distillation import distillation
 
-FOUND = Path(__file__).resolve().parents[1] / "llmcourse" / "course" / "synthetic.json"
+FOUND = Path(__file__).resolve().parents[1] / "llmcourse_classroom" / "synthetic.json"
 SEEDS = (0, 1, 2)
 
 BATCH_SIZE, LENGTH = 16, 96

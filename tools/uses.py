@@ -9,6 +9,7 @@ import hashlib
 import sys
 from pathlib import Path
 
+PACKAGES = ("llmcourse", "llmcourse_labs", "llmcourse_classroom")
 PINS = "requirements.txt"
 LEFT_BEHIND = {"__pycache__", ".ipynb_checkpoints"}
 ABSENT = b"absent"

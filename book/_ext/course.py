@@ -22,10 +22,10 @@ from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 from sphinx.util.docutils import SphinxDirective
 
-from llmcourse.course.look import read_look
+from llmcourse_classroom.look import read_look
 
 PHASES = tuple(read_look()["phases"])
-CURRICULUM = "llmcourse/course/curriculum.json"
+CURRICULUM = "llmcourse_classroom/curriculum.json"
 MARKS = "①②"
 """Of the laps, in the contents, on the map and at the foot of a page."""
 # Stands for a colon while napoleon reads a docstring; a character that no docstring has.

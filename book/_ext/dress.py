@@ -4,7 +4,7 @@ from pathlib import Path
 
 from sphinx.application import Sphinx
 
-from llmcourse.course import look
+from llmcourse_classroom import look
 from tools import fonts
 
 

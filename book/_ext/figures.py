@@ -19,7 +19,7 @@ from course import phase_of
 from PIL import Image
 from sphinx.application import Sphinx
 
-from llmcourse.course.look import hues, read_look
+from llmcourse_classroom.look import hues, read_look
 
 ENLARGED = re.compile(
     r'<a class="reference internal image-reference" href="[^"]*">\s*((?:<img [^>]*>\s*)+)</a>'

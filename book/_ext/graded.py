@@ -8,7 +8,7 @@ from pathlib import Path
 
 import nbformat
 
-from llmcourse.course.exercises import exercise
+from llmcourse_classroom.exercises import exercise
 
 FOLDER = "exercises/"
 BLOCK = """\

@@ -17,18 +17,21 @@ from sphinx.application import Sphinx
 from sphinx.builders.html._assets import _CascadingStyleSheet, _JavaScript
 from sphinx.util.docutils import SphinxDirective
 
-from llmcourse.course.recorded import recorded_runs
-from llmcourse.course.widgets import LiveRun
+from llmcourse_classroom.recorded import recorded_runs
+from llmcourse_classroom.widgets import LiveRun
 
 HOME, START = "book/intro", "chapters/01_whole_run"
 DRAWINGS = Path(__file__).parents[1] / "drawings"
 MADE_FROM = (
     *(f"book/drawings/{name}.svg" for name in PHASES),
     "book/_ext/home.py",
-    "llmcourse/course/widgets/live.py",
-    *(f"llmcourse/course/{name}.json" for name in ("capstone", "live", "losses")),
-    *(f"llmcourse/course/js/{name}" for name in ("kit.css", "kit.js", "page.js")),
-    *(f"llmcourse/course/js/live_{name}.js" for name in ("curve", "page", "rows", "run", "thread")),
+    "llmcourse_classroom/widgets/live.py",
+    *(f"llmcourse_classroom/{name}.json" for name in ("capstone", "live", "losses")),
+    *(f"llmcourse_classroom/js/{name}" for name in ("kit.css", "kit.js", "page.js")),
+    *(
+        f"llmcourse_classroom/js/live_{name}.js"
+        for name in ("curve", "page", "rows", "run", "thread")
+    ),
 )
 """Files with which the page changes."""
 

@@ -37,7 +37,7 @@ from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 
-from llmcourse.course import listing as listings
+from llmcourse_classroom import listing as listings
 
 Cell = dict[str, Any]
 

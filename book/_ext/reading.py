@@ -203,7 +203,7 @@ class Listing(LiteralInclude):
     def run(self) -> list[nodes.Node]:
         shown = super().run()
         path, member = self.arguments[0], self.options.get("pyobject")
-        if not path.startswith("../llmcourse/") or not member:
+        if not path.startswith("../llmcourse") or not member:
             return shown
         module = path.removeprefix("../").removesuffix(".py").replace("/", ".")
         module = module.removesuffix(".__init__")

@@ -5,8 +5,8 @@ import time
 from collections import Counter
 from itertools import pairwise
 
-from llmcourse.course.exercises.result import State
-from llmcourse.course.grader import hidden
+from llmcourse_classroom.exercises.result import State
+from llmcourse_classroom.grader import hidden
 from llmcourse.data import corpus
 from llmcourse.data.tokenizer import train_bpe
 

@@ -7,7 +7,7 @@ import torch
 from llmcourse import nutshell
 from llmcourse.data import corpus
 from llmcourse.model import ModelConfig
-from llmcourse.scale import cost
+from llmcourse_labs.scale import cost
 
 # name: vocabulary, width, layers, query heads, key/value heads, head size, hidden, tied
 PUBLISHED = {

@@ -3,7 +3,7 @@
 import functools
 from dataclasses import replace
 
-from llmcourse.scale.simulator import LLAMA, REACHED, Cluster
+from llmcourse_labs.scale.simulator import LLAMA, REACHED, Cluster
 
 NAMES = ("fitted", "products", "attention", "memory", "link", "network", "launch_s", "message_s")
 

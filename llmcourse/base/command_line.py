@@ -3,6 +3,7 @@
 import contextlib
 import io
 import os
+import signal
 import sys
 from argparse import SUPPRESS, ArgumentError, ArgumentParser, HelpFormatter
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -16,6 +17,10 @@ It is EX_TEMPFAIL of sysexits.h, "try again later"; no error of a run ends with 
 
 STOP = "stop"
 """A file in the folder of a run on several ranks: when it appears, they save and end."""
+
+
+WARNINGS = (signal.SIGTERM, *([signal.SIGUSR1] if hasattr(signal, "SIGUSR1") else []))
+"""What clusters send before they end a job; ranks are started with both blocked."""
 
 
 class Command(NamedTuple):

@@ -3,7 +3,7 @@
 A package names in its `pyproject.toml` a group, a name and what stands behind the name:
 
     [project.entry-points."llmcourse.engines"]
-    torch = "llmcourse.train.torch_engine"
+    torch = "llmcourse_labs.torch_engine.engine"
 
 | group | behind a name |
 |---|---|

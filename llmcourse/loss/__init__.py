@@ -28,12 +28,6 @@ if TYPE_CHECKING:
         token_losses_backward,
         token_losses_forward,
     )
-    from llmcourse.loss.distillation import (
-        SoftLossesSaved,
-        distillation,
-        soft_losses_backward,
-        soft_losses_forward,
-    )
     from llmcourse.loss.targets import (
         count_targets,
         mask_from_roles,

@@ -1,6 +1,6 @@
 """A Llama: configuration and presets, the decoder, sampling, Hugging Face's names, ablations.
 
-Taught in: chapters/02_step_by_hand.ipynb, chapters/10_blueprint.ipynb, chapters/11_attention.ipynb, chapters/12_feed_forward.ipynb, chapters/13_norm_rope_silu.ipynb, chapters/14_mixture_of_experts.ipynb, chapters/16_cross_entropy.ipynb, chapters/19_llama_backward.ipynb, chapters/28_stability.ipynb, chapters/36_long_context.ipynb, chapters/40_sft.ipynb
+Taught in: chapters/02_step_by_hand.ipynb, chapters/10_blueprint.ipynb, chapters/11_attention.ipynb, chapters/12_feed_forward.ipynb, chapters/13_norm_rope_silu.ipynb, chapters/14_mixture_of_experts.ipynb, chapters/16_cross_entropy.ipynb, chapters/19_llama_backward.ipynb, chapters/28_stability.ipynb, chapters/36_long_context.ipynb
 """  # noqa: E501 - one line, which tests and pages read
 
 from typing import TYPE_CHECKING
@@ -30,15 +30,7 @@ if TYPE_CHECKING:
         Transformer,
         auxiliary_loss,
     )
-    from llmcourse.model.huggingface_folder import config_from_huggingface, load_huggingface
-    from llmcourse.model.huggingface_names import from_huggingface, split_experts, to_huggingface
-    from llmcourse.model.inspect import (
-        attention_maps,
-        hidden_units,
-        largest_scores,
-        queries_and_keys,
-        residual_rms,
-    )
+    from llmcourse.model.ops import linear_backward
     from llmcourse.model.sampling import generate, next_token_probabilities
     from llmcourse.model.shapes import whole_shapes
 

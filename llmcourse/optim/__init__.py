@@ -11,17 +11,9 @@ from llmcourse import lazy
 
 if TYPE_CHECKING:
     from llmcourse.optim.adamw import Adam, AdamW, clip_by_global_norm, decay_groups
-    from llmcourse.optim.batch_law import BatchLaw, fit_batch_law
     from llmcourse.optim.descent import SGD, RMSProp
     from llmcourse.optim.factored import Adafactor
     from llmcourse.optim.muon import Muon, newton_schulz
-    from llmcourse.optim.mup import mup_groups, mup_start
-    from llmcourse.optim.noise_scale import (
-        NoiseScale,
-        noise_scale_from_gradients,
-        noise_scale_from_squares,
-    )
-    from llmcourse.optim.range_test import RangeTest, range_test
     from llmcourse.optim.schedules import (
         LLAMA3_405B_BATCHES,
         BatchStage,
@@ -33,5 +25,6 @@ if TYPE_CHECKING:
         warmup_cosine_anneal,
         warmup_stable_decay,
     )
+    from llmcourse.optim.stability import qk_clip, soft_cap
 
 lazy(__name__)

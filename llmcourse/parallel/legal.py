@@ -7,6 +7,8 @@ is refused before a process starts, with the legal numbers on both sides.
 import math
 from collections.abc import Iterable
 
+from llmcourse.base.arguments import require
+
 
 def divisors(number: int) -> list[int]:
     """Return the numbers that divide a number of 1 or more, from 1 on."""
@@ -30,3 +32,19 @@ def near(given: int, legal: Iterable[int]) -> str:
     known = sorted(legal)
     found = [*[n for n in known if n < given][-1:], *[n for n in known if n > given][:1]]
     return " or ".join(map(str, found))
+
+
+def chunk_sizes(length: int, parts: int) -> list[int]:
+    """Cut a length into nearly equal parts, the first `length mod parts` of them one longer.
+
+    Args:
+        length: to cut, 0 or more.
+        parts: how many, 1 or more; some are 0 if there are more parts than length.
+
+    Raises:
+        ValueError: if the length is negative, or there is no part.
+    """
+    require("length", length, least=0)
+    require("parts", parts, least=1)
+    size, longer = divmod(length, parts)
+    return [size + 1] * longer + [size] * (parts - longer)

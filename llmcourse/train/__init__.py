@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         TrainingDivergedError,
         learning_rate,
         step,
+        sync,
     )
     from llmcourse.train.prepare import Prepared, prepare, texts
     from llmcourse.train.ranks import RanksResult, fit_on_ranks, resume_on_ranks

@@ -21,18 +21,17 @@ from llmcourse.model import ModelConfig
 from llmcourse.model.attention import RopeScaling
 from llmcourse.train.command import (
     HERE,
-    changes,
-    closing,
-    fitted,
-    given,
+    changed_settings,
+    closing_text,
+    flags_in,
     refuse_idle,
-    settings,
+    settings_text,
     status_of,
+    train_to_the_end,
 )
-from llmcourse.train.config import NO_MESH, PRESETS, TrainConfig
+from llmcourse.train.config import NO_MESH, PRESETS, TrainConfig, moved
 from llmcourse.train.lock import locked
 from llmcourse.train.loop import in_new_folder, resume, start
-from llmcourse.train.ranks import fit_on_ranks, moved, resume_on_ranks
 from llmcourse.train.saved import check_memory, require_run, saved_config
 from llmcourse.train.signals import Asked, under_torchrun
 
@@ -82,25 +81,25 @@ def _train_on(engine: str, options: Namespace, arguments: list[str], asked: Aske
     if _in_processes(options, arguments):
         return _train_on_ranks(options, arguments, asked)
     if options.resume:
-        run = resume(Path(options.resume), **changes(options, arguments, HERE))
-        return fitted(run, asked)
+        run = resume(Path(options.resume), **changed_settings(options, arguments, HERE))
+        return train_to_the_end(run, asked)
     config, folder = _config(options, arguments), Path(options.out)
     with in_new_folder(folder):
-        return fitted(start(config, folder), asked)
+        return train_to_the_end(start(config, folder), asked)
 
 
 def _in_processes(options: Namespace, arguments: list[str]) -> bool:
     """Whether the flags, or the run that is resumed, ask for ranks of their own."""
     if not options.resume:
         return options.ranks > 1 or bool(options.mesh)
-    layout = moved(**changes(options, arguments, LAYOUT))
+    layout = moved(**changed_settings(options, arguments, LAYOUT))
     config, _ = saved_config(Path(options.resume), steps=None, **layout, engine="own")
     return config.num_ranks > 1 or bool(config.mesh)
 
 
 def _engine(options: Namespace, arguments: list[str]) -> str:
     """Return the engine that the flags, or the run that is resumed, ask for."""
-    if not options.resume or "--engine" in given(arguments):
+    if not options.resume or "--engine" in flags_in(arguments):
         return options.engine
     return saved_config(Path(options.resume), steps=None)[0].engine
 
@@ -108,19 +107,19 @@ def _engine(options: Namespace, arguments: list[str]) -> str:
 def _train_on_torch(options: Namespace, arguments: list[str], asked: Asked) -> int:
     """Be one of torchrun's processes; the first speaks for all."""
     torch_engine = plugin("engines", "torch")
-    if "--ranks" in given(arguments):
+    if "--ranks" in flags_in(arguments):
         raise ValueError(
             "with --engine torch leave out --ranks: torchrun --nproc_per_node 2 -m llmcourse.train "
             "... starts two"
         )
     if options.resume:
-        if of_mesh := sorted(given(arguments) & {f"--{name}" for name in NO_MESH}):
+        if of_mesh := sorted(flags_in(arguments) & {f"--{name}" for name in NO_MESH}):
             raise ValueError(
                 f"{', '.join(of_mesh)} would have no effect on torch's engine: add --engine own, "
                 "or leave it out"
             )
         folder = Path(options.resume)
-        changed = NO_MESH | changes(options, arguments, (*HERE, "parallel"))
+        changed = NO_MESH | changed_settings(options, arguments, (*HERE, "parallel"))
         changed |= {"ranks": torch_engine.num_processes()}
         config, _ = saved_config(folder, **changed, engine="torch")
     else:
@@ -128,25 +127,27 @@ def _train_on_torch(options: Namespace, arguments: list[str], asked: Asked) -> i
         folder = Path(options.out)
     speaks = torch_engine.is_first()
     if speaks:
-        print(settings(config, f"run {folder} on {config.ranks} ranks of torch's"), flush=True)
+        print(settings_text(config, f"run {folder} on {config.ranks} ranks of torch's"), flush=True)
     result = torch_engine.fit_under_torchrun(config, folder, show=print, asked=asked)
     if speaks:
-        print(closing(folder, result.run.steps_done, result))
+        print(closing_text(folder, result.run.steps_done, result))
     return asked.status if result.interrupted else 0
 
 
 def _train_on_ranks(options: Namespace, arguments: list[str], asked: Asked) -> int:
     """The same in several processes: start or resume, train, say what came out."""
+    from llmcourse.train.ranks import fit_on_ranks, resume_on_ranks  # noqa: PLC0415 - seldom needed
+
     if options.resume:
-        changed = changes(options, arguments, ("steps", "data", *LAYOUT))
+        changed = changed_settings(options, arguments, ("steps", "data", *LAYOUT))
         result = resume_on_ranks(Path(options.resume), **changed, show=print, asked=asked)
     else:
         config = _config(options, arguments)
         where = f"run {options.out} on {config.num_ranks} ranks"
-        print(settings(config, where), flush=True)
+        print(settings_text(config, where), flush=True)
         with in_new_folder(Path(options.out)):
             result = fit_on_ranks(config, Path(options.out), show=print, asked=asked)
-    print(closing(options.resume or options.out, result.steps_done, result))
+    print(closing_text(options.resume or options.out, result.steps_done, result))
     return asked.status if result.interrupted else 0
 
 
@@ -184,7 +185,7 @@ def _parser(preset: str) -> ArgumentParser:
 
 def _config(options: Namespace, arguments: list[str], **replaced: Any) -> TrainConfig:
     """Return the settings of a new run, some of them replaced; of data, the vocabulary is its."""
-    said = given(arguments)
+    said = flags_in(arguments)
     if not options.out:
         raise ValueError("--out is missing: name a new folder, such as --out runs/a")
     names = TrainConfig.__dataclass_fields__.keys() - {"stage"}

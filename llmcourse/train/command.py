@@ -4,20 +4,20 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from jsonargparse import ArgumentError, Namespace, set_parsing_settings
 
 from llmcourse.base.command_line import fail
 from llmcourse.model.huggingface import obstacle
-from llmcourse.parallel.world import RankError
+from llmcourse.parallel.world.errors import RankError
 from llmcourse.train.config import TrainConfig
-from llmcourse.train.loop import FitResult, fit
+from llmcourse.train.loop import fit
 from llmcourse.train.phases import TrainingDivergedError
-from llmcourse.train.ranks import RanksResult
 from llmcourse.train.run import Run
 from llmcourse.train.saved import BEST
 from llmcourse.train.signals import EVERY, Asked, EndedEarlyError, GoneError, interruptible
+from llmcourse.train.validation import Validation
 
 HERE = ("steps", "data", "accumulate")
 """Settings that may change in a run that goes on in one process."""
@@ -27,6 +27,15 @@ _NO_MEMORY = re.compile("can't allocate memory|not enough memory|out of memory")
 
 # The text under each field of the dataclass is the help of its flag.
 set_parsing_settings(docstring_parse_attribute_docstrings=True)
+
+
+@runtime_checkable
+class Outcome(Protocol):
+    """How a run has ended: `loop.FitResult`, or `ranks.RanksResult`."""
+
+    interrupted: bool
+    validations: dict[int, Validation]
+    best: tuple[int, float] | None
 
 
 def status_of(program: str, work: Callable[[Asked], int]) -> int:
@@ -60,28 +69,30 @@ def status_of(program: str, work: Callable[[Asked], int]) -> int:
 
 def refuse_idle(arguments: list[str], may_change: set[str]) -> None:
     """Raise ValueError for flags that a resumed run does not take."""
-    if idle := sorted(given(arguments) - may_change):
+    if idle := sorted(flags_in(arguments) - may_change):
         raise ValueError(f"a resumed run keeps its settings: leave out {', '.join(idle)}")
 
 
-def fitted(run: Run, asked: Asked) -> int:
+def train_to_the_end(run: Run, asked: Asked) -> int:
     """Train, and say what came out."""
     print(_resolved(run), flush=True)
     result = fit(run, show=print, interrupted=asked)
-    print(closing(run.folder, run.steps_done, result))
+    print(closing_text(run.folder, run.steps_done, result))
     return asked.status if result.interrupted else 0
 
 
-def changes(options: Namespace, arguments: list[str], names: Iterable[str]) -> dict[str, Any]:
+def changed_settings(
+    options: Namespace, arguments: list[str], names: Iterable[str]
+) -> dict[str, Any]:
     """Return what the flags change in a run that is resumed; None where they do not."""
-    said = given(arguments)
+    said = flags_in(arguments)
     changed = {name: options[name] if f"--{name}" in said else None for name in names}
     if changed.get("data"):
         changed["data"] = str(Path(changed["data"]).resolve())
     return changed
 
 
-def given(arguments: list[str]) -> set[str]:
+def flags_in(arguments: list[str]) -> set[str]:
     """Return the flags that stand on the command line."""
     return {a.split("=")[0] for a in arguments if a.startswith("--")}
 
@@ -96,10 +107,10 @@ def _resolved(run: Run) -> str:
     if run.config.mix:
         epochs = run.batches.epochs(run.config.steps).items()
         tail += "\nepochs: " + ", ".join(f"{name} {times:.2f}" for name, times in epochs)
-    return f"{settings(run.config, head)}\n{tail}"
+    return f"{settings_text(run.config, head)}\n{tail}"
 
 
-def settings(config: TrainConfig, head: str) -> str:
+def settings_text(config: TrainConfig, head: str) -> str:
     """Return a line, and every setting below it."""
     flat = asdict(config)
     lines = [f"  model.{name}: {value}" for name, value in flat.pop("model").items()]
@@ -109,7 +120,7 @@ def settings(config: TrainConfig, head: str) -> str:
     return "\n".join([head, *lines])
 
 
-def closing(folder: str | Path, steps_done: int, result: FitResult | RanksResult) -> str:
+def closing_text(folder: str | Path, steps_done: int, result: Outcome) -> str:
     """Return what a reader wants to know at the end."""
     if result.interrupted:
         way_on = f"Continue with: llmcourse train --resume {folder}"

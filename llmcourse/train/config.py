@@ -11,7 +11,8 @@ from llmcourse.base.arguments import require, require_fields
 from llmcourse.data.mixture import Stage, shares_of, thousandths_of
 from llmcourse.data.ramp import Bite, ramp_of, windows_before
 from llmcourse.model import ModelConfig, Part
-from llmcourse.parallel.mesh import Pipeline, Split, parse
+from llmcourse.parallel import mesh as meshes
+from llmcourse.parallel.mesh.names import Pipeline, parse
 
 Parallel = Literal["ddp", "zero1", "zero2", "zero3", "fsdp"]
 """What the ranks of a run share: a copy each, or shards of moments, of gradients, of weights."""
@@ -206,13 +207,13 @@ class TrainConfig:
             )
 
     @property
-    def split(self) -> Split | None:
+    def split(self) -> "meshes.Split | None":
         """How the mesh splits the model; None without a mesh."""
         if not self.mesh:
             return None
         settings = {name: getattr(self, name) for name in NO_MESH if name != "mesh"}
         number = settings.pop("micro_batches")
-        split = Split(**parse(self.mesh), **settings)
+        split = meshes.Split(**parse(self.mesh), **settings)
         legal = split.legal_micro_batches(self.batch_size)
         return replace(split, micro_batches=number or min(legal, default=1))
 
@@ -358,6 +359,25 @@ class TrainConfig:
             raise ValueError(f"parallel = {self.parallel} has no effect on one rank: raise ranks")
         if self.ranks > 1 and self.device != "cpu":
             raise ValueError(f"several ranks run on the cpu, not on {self.device}")
+
+
+def moved(**layout: Any) -> dict[str, Any]:
+    """Return every setting that changes when a run moves to another layout.
+
+    With a new mesh, or a new number of ranks, every setting of the mesh that is not given goes back
+    to its default, and so does `parallel` where only one rank is left along dp.  An empty mesh
+    stands for none, on one rank unless `ranks` is given.
+    """
+    given = {name: value for name, value in layout.items() if value is not None}
+    if given.get("mesh"):
+        shared = parse(given["mesh"]).get("dp", 1) > 1
+        whole = {"ranks": 1, "accumulate": 1, **({} if shared else {"parallel": "ddp"})}
+        return {**NO_MESH, **whole, **given}
+    if "mesh" in given:
+        given.setdefault("ranks", 1)
+    if given.get("ranks") == 1:
+        return {**NO_MESH, "parallel": "ddp", **given}
+    return {**NO_MESH, **given} if "ranks" in given else given
 
 
 def stories() -> TrainConfig:

@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 from llmcourse.base import runtime
 from llmcourse.base.command_line import STOP
 from llmcourse.parallel import world
-from llmcourse.parallel.mesh import parse
-from llmcourse.train.config import NO_MESH, TrainConfig
+from llmcourse.train.config import TrainConfig, moved
 from llmcourse.train.layouts import layout_on
 from llmcourse.train.lock import locked
 from llmcourse.train.loop import begin_run, fit_in_locked
@@ -86,25 +85,6 @@ def resume_on_ranks(
     config, _ = saved_config(folder, steps=steps, **moved(**layout), engine="own")
     verify(prepare(config, folder / "data"))
     return _run(config, folder, resumed=True, show=show, timeout_s=timeout_s, asked=asked)
-
-
-def moved(**layout: Any) -> dict[str, Any]:
-    """Return every setting that changes when a run moves to another layout.
-
-    With a new mesh, or a new number of ranks, every setting of the mesh that is not given goes back
-    to its default, and so does `parallel` where only one rank is left along dp.  An empty mesh
-    stands for none, on one rank unless `ranks` is given.
-    """
-    given = {name: value for name, value in layout.items() if value is not None}
-    if given.get("mesh"):
-        shared = parse(given["mesh"]).get("dp", 1) > 1
-        whole = {"ranks": 1, "accumulate": 1, **({} if shared else {"parallel": "ddp"})}
-        return {**NO_MESH, **whole, **given}
-    if "mesh" in given:
-        given.setdefault("ranks", 1)
-    if given.get("ranks") == 1:
-        return {**NO_MESH, "parallel": "ddp", **given}
-    return {**NO_MESH, **given} if "ranks" in given else given
 
 
 def _run(

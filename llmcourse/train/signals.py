@@ -10,8 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from llmcourse.base.command_line import GO_ON
-from llmcourse.parallel.world.worker import WARNINGS
+from llmcourse.base.command_line import GO_ON, WARNINGS
 
 CTRL_C = (signal.SIGINT,)
 EVERY = (*CTRL_C, *WARNINGS)

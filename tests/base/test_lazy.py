@@ -9,11 +9,20 @@ import sys
 from types import ModuleType
 
 import pytest
+import torch
+from jaxtyping import TypeCheckError
 
 import llmcourse
+from llmcourse import model
+from llmcourse_classroom.widgets import attention
+from llmcourse_labs import study
+from tools import uses
 
 PACKAGES = [
-    found.name for found in pkgutil.walk_packages(llmcourse.__path__, "llmcourse.") if found.ispkg
+    found.name
+    for package in map(importlib.import_module, uses.PACKAGES)
+    for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
+    if found.ispkg
 ]
 
 
@@ -66,9 +75,9 @@ def test_only_what_is_asked_for_is_loaded():
     adam = loaded_by("from llmcourse import optim\noptim.AdamW")
     assert "llmcourse.optim.adamw" in adam
     assert "llmcourse.optim.muon" not in adam
-    bowl = loaded_by("from llmcourse.course.widgets import Bowl")
-    assert {name for name in bowl if name.startswith("llmcourse.course.widgets.")} == {
-        "llmcourse.course.widgets.descent"
+    bowl = loaded_by("from llmcourse_classroom.widgets import Bowl")
+    assert {name for name in bowl if name.startswith("llmcourse_classroom.widgets.")} == {
+        "llmcourse_classroom.widgets.descent"
     }
     assert "llmcourse.optim.muon" not in loaded_by("from llmcourse import train\ntrain.fit")
 
@@ -83,6 +92,16 @@ def test_names_that_arrive_late_are_checked_too():
 
     with pytest.raises(Exception, match="Type-check error"):
         loss.cross_entropy("no tensor", "no tensor")
+
+
+def test_shapes_are_checked_in_all_packages(request):
+    """Ids without a batch in the laboratories, queries without layers in the classroom."""
+    *packages, checker = request.config.getoption("--jaxtyping-packages").split(",")
+    assert (packages, checker) == ([*uses.PACKAGES], "beartype.beartype")
+    with pytest.raises(TypeCheckError, match="B T"):
+        study.residual_rms(model.Transformer(model.tiny()), torch.zeros(3, dtype=torch.long))
+    with pytest.raises(TypeCheckError, match="L T H K"):
+        attention._whole(torch.ones(2, 4), 3)
 
 
 WHOLE_RUN = """

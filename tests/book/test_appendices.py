@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from llmcourse.course.own import assemble
+from llmcourse_classroom.own import assemble
 from tools import syllabi
 
 ROOT = Path(__file__).parents[2]
@@ -75,7 +75,7 @@ def test_appendices_have_letters_in_order_and_the_titles_of_their_pages():
 
 # --- syllabi
 
-COURSE = json.loads(resources.files("llmcourse.course").joinpath("curriculum.json").read_text())
+COURSE = json.loads(resources.files("llmcourse_classroom").joinpath("curriculum.json").read_text())
 FIRST, SECOND = (lap["chapters"] for lap in COURSE["laps"])
 
 

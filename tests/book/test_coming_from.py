@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from llmcourse.model import Transformer, tiny, to_huggingface
+from llmcourse.model import Transformer, tiny
 from llmcourse.optim import warmup_cosine
+from llmcourse_labs.real import to_huggingface
 
 PAGE = (Path(__file__).parents[2] / "book" / "coming_from.md").read_text(encoding="utf8")
 ROWS = [
@@ -20,15 +21,19 @@ ROWS = [
 ]
 NAMES = [row for row in ROWS if len(row) == 5 and row[3] != "Here"]
 WEIGHTS = [[cell.strip("`") for cell in row] for row in ROWS if row[1].startswith("`model.")]
-OURS = re.compile(r"`((?:model|loss|optim|train|parallel|data|checkpoint)\.[\w.]+(?:\(\w+=\))?)`")
+ROOMS = "model|loss|optim|train|parallel|data|checkpoint|llmcourse_labs"
+OURS = re.compile(rf"`((?:{ROOMS})\.[\w.]+(?:\(\w+=\))?)`")
 THEIRS = {"train.bin", *(face for _, face, _ in WEIGHTS)}
 MENTIONED = sorted(set(OURS.findall(PAGE)) - THEIRS)
 
 
 def found(name):
-    """Return what a dotted name below llmcourse stands for; a field of a dataclass is its name."""
-    here = importlib.import_module("llmcourse")
-    for part in name.split("."):
+    """Return what a dotted name stands for; a field of a dataclass is its name."""
+    package, *parts = (
+        name.split(".") if name.startswith("llmcourse") else ["llmcourse", *name.split(".")]
+    )
+    here = importlib.import_module(package)
+    for part in parts:
         if is_dataclass(here) and part in {field.name for field in fields(here)}:
             return part
         if inspect.ismodule(here) and not hasattr(here, part):

@@ -1,6 +1,7 @@
 """The table of contents, the curriculum, the chapters and the modules name each other."""
 
 import ast
+import importlib
 import json
 import re
 from functools import cache
@@ -11,26 +12,26 @@ import portable
 import pytest
 
 from llmcourse.__main__ import commands
-from tools import api_pages, build_book
+from tools import api_pages, build_book, uses
 
 COMMANDS = commands()
 ROOT = Path(__file__).parents[2]
-CURRICULUM = ROOT / "llmcourse" / "course" / "curriculum.json"
+CURRICULUM = ROOT / "llmcourse_classroom" / "curriculum.json"
 PARTS, LAPS = (json.loads(CURRICULUM.read_text(encoding="utf8"))[n] for n in ("parts", "laps"))
 COURSE = [f"{c['number']}_{c['slug']}" for part in PARTS for c in part["chapters"]]
 DOCUMENTS = build_book.documents()
 IN_TOC = [Path(name).name for name in DOCUMENTS if name.startswith("chapters/")]
 NOTEBOOKS = sorted(path.stem for path in (ROOT / "chapters").glob("*.ipynb"))
-SOURCES = sorted((ROOT / "llmcourse").rglob("*.py"))
-MODULES = [path for path in SOURCES if path.parent.name != "llmcourse" or path.stem[:2] != "__"]
-PACKAGES = [path for path in MODULES if path.stem == "__init__"]
+SOURCES = sorted(path for name in uses.PACKAGES for path in (ROOT / name).rglob("*.py"))
+ROOTS = [ROOT / name / "__init__.py" for name in uses.PACKAGES]
+PACKAGES = [path for path in SOURCES if path.stem == "__init__" and path not in ROOTS[:2]]
 PAGE = r"(?:chapters/\w+\.ipynb|book/\w+\.md)"
 TAUGHT = re.compile(rf"Taught in: ({PAGE}(?:, {PAGE})*)")
 
 
 def name_of(path):
-    """Return the dotted name of a module below llmcourse: model.config, or model for its folder."""
-    parts = path.relative_to(ROOT / "llmcourse").with_suffix("").parts
+    """Return the dotted name of a module: llmcourse.model.config, or llmcourse.model."""
+    parts = path.relative_to(ROOT).with_suffix("").parts
     return ".".join(part for part in parts if part != "__init__")
 
 
@@ -65,16 +66,16 @@ def named_in(chapter):
     names = set()
     for cell in cells_of(chapter):
         for command in re.findall(r"\bllmcourse ([a-z]+)\b", cell.source):
-            names |= {COMMANDS[command].module.partition(".")[2]} if command in COMMANDS else set()
+            names |= {COMMANDS[command].module} if command in COMMANDS else set()
         if cell.cell_type != "code":
             continue
         for found in re.finditer(
-            r"^\s*from llmcourse([\w.]*) import (\([^)]*\)|[^\n]*)", cell.source, re.MULTILINE
+            r"^\s*from (llmcourse[\w.]*) import (\([^)]*\)|[^\n]*)", cell.source, re.MULTILINE
         ):
-            place = found[1].lstrip(".")
+            place = found[1]
             words = (name.split() for name in found[2].strip("()").split(","))
-            names |= {place, *(f"{place}.{word[0]}".lstrip(".") for word in words if word)}
-        names |= set(re.findall(r"^\s*import llmcourse\.([\w.]+)", cell.source, re.MULTILINE))
+            names |= {place, *(f"{place}.{word[0]}" for word in words if word)}
+        names |= set(re.findall(r"^\s*import (llmcourse[\w.]+)", cell.source, re.MULTILINE))
     return names
 
 
@@ -141,34 +142,54 @@ def test_a_package_names_the_chapters_that_teach_it(path):
         uses = any(f"{used}.".startswith(f"{name}.") for used in named_in(chapter))
         assert uses or modules & shown_in(chapter), chapter
     assert {each for each in IN_TOC if modules & shown_in(each)} <= set(chapters)
-    assert set(chapters) <= {*COURSE, "instructors"}
+    assert set(chapters) <= {*COURSE, "instructors", "coming_from"}
 
 
-@pytest.mark.parametrize("path", MODULES, ids=name_of)
-def test_every_module_has_a_page(path):
-    name = name_of(path)
-    page = ROOT / "book" / "api" / f"{name.split('.')[0]}.md"
-    assert page.exists()
-    assert f"book/api/{page.stem}" in DOCUMENTS
-    documented = re.findall(r"^\.\. automodule:: llmcourse\.([\w.]+)$", page.read_text(), re.M)
-    public = [node for node in ast.parse(path.read_text()).body if _is_public(node)]
-    generated = ".checks." in name  # a page of exercises shows them
-    if public and not (generated or name.endswith("__main__")):
-        assert name in documented
+ROOMS = {
+    api_pages.address(package, name): path
+    for package in uses.PACKAGES
+    for name, path in api_pages.rooms(package).items()
+}
+"""The modules and folders that have a page, by its address."""
 
 
-def _is_public(node):
-    kinds = ast.FunctionDef | ast.ClassDef
-    return isinstance(node, kinds) and not node.name.startswith("_")
+def exported_by(package):
+    """What a package fetches when it is asked for: module, names; as Python finds it out."""
+    homes = vars(importlib.import_module(package)).get("_homes", {})
+    return {home: [n for n, h in homes.items() if h == home] for home in homes.values()}
 
 
-def test_every_page_of_the_package_has_a_module_and_a_line_in_the_index():
+@pytest.mark.parametrize("address", ROOMS)
+def test_a_page_has_what_its_folder_exports(address):
+    """Mutants: a folder without a page, a name that is exported and not shown, one of its own."""
+    page = (ROOT / "book" / "api" / f"{address}.md").read_text()
+    shown = re.findall(r"automodule:: (\S+)\n   :members: ([\w, ]+)", page)
+    names = {f"{module}.{name}" for module, listed in shown for name in listed.split(", ")}
+    init = ROOMS[address]
+    if init.stem != "__init__":
+        assert f"automodule:: {name_of(init)}\n   :members:\n" in page
+        return
+    found = [init, *init.parent.glob("**/__init__.py")]
+    exported = {
+        f"{module}.{name}"
+        for each in found
+        for module, listed in exported_by(name_of(each)).items()
+        for name in listed
+    }
+    assert exported <= names
+    assert all(name.rsplit(".", 2)[-1][0] != "_" for name in names)
+
+
+def test_every_folder_of_the_packages_has_a_page():
+    folders = {path.parent for path in PACKAGES} - {path.parent for path in ROOTS}
+    rooms = {path.parent for path in ROOMS.values() if path.stem == "__init__"}
+    assert all(rooms & {folder, *folder.parents} for folder in folders)
+    pages = {path.relative_to(ROOT / "book" / "api") for path in (ROOT / "book/api").rglob("*.md")}
+    assert {path.with_suffix("").as_posix() for path in pages} == {"index", *ROOMS}
     index = (ROOT / "book" / "api" / "index.md").read_text()
-    names = {name_of(path).split(".")[0] for path in MODULES}
-    pages = {path.stem for path in (ROOT / "book" / "api").glob("*.md")} - {"index"}
-    assert pages == names
-    for name in names:
-        assert f"[{name}]({name}.md)" in index
+    for address in ROOMS:
+        assert f"]({address}.md)" in index
+        assert f"book/api/{address}" in DOCUMENTS
 
 
 def test_the_links_see_what_they_should(tmp_path, monkeypatch):
@@ -200,46 +221,63 @@ def test_the_links_see_what_they_should(tmp_path, monkeypatch):
     ]
     monkeypatch.setitem(globals(), "ROOT", tmp_path)
     found = named_in("16_x")
-    assert {"loss", "data", "model.ops", "model.config.ModelConfig"} <= found
+    wanted = ("loss", "data", "model.ops", "model.config.ModelConfig")
+    assert {f"llmcourse.{name}" for name in wanted} <= found
     assert not any("moe" in name for name in found)
+
+
+INIT = """\"\"\"A model: its numbers.\"\"\"
+
+if TYPE_CHECKING:
+    from llmcourse.model.config import ModelConfig
+"""
 
 
 @pytest.fixture
 def package(tmp_path, monkeypatch):
-    """A package of one module and one folder, and an empty folder for its pages."""
+    """Packages of one module and one folder, and an empty folder for their pages."""
+    for name in uses.PACKAGES:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text('"""The package."""\n')
     source = tmp_path / "llmcourse"
-    (source / "model").mkdir(parents=True)
+    (source / "model").mkdir()
     (tmp_path / "api").mkdir()
     for name in ("loss.py", "model/config.py"):
         (source / name).write_text('"""First line.\n\nMore.\n"""\n\n\ndef public():\n    pass\n')
-    (source / "model" / "words.py").write_text('"""Only data."""\n\nWORDS = ()\n')
     (source / "model" / "__main__.py").write_text('"""A program."""\n\n\ndef main():\n    pass\n')
-    (source / "model" / "__init__.py").write_text('"""A model: its numbers."""\n')
-    (source / "__init__.py").write_text('"""The package."""\n')
-    monkeypatch.setattr(api_pages, "PACKAGE", source)
+    (source / "model" / "__init__.py").write_text(INIT)
+    contracts = "".join(
+        f'[[tool.importlinter.contracts]]\ncontainers = ["{name}"]\nlayers = ["model", "loss"]\n'
+        for name in uses.PACKAGES
+    )
+    (tmp_path / "pyproject.toml").write_text(contracts)
+    monkeypatch.setattr(api_pages, "ROOT", tmp_path)
     monkeypatch.setattr(api_pages, "PAGES", tmp_path / "api")
     return tmp_path
 
 
-def test_pages_are_written_from_the_package(package):
+def test_pages_are_written_from_the_packages(package):
     assert api_pages.main(["--check"]) == 1
     assert api_pages.main([]) == 0
     assert api_pages.main(["--check"]) == 0
     written = {path.name for path in (package / "api").iterdir()}
     assert written == {"index.md", "loss.md", "model.md"}
-    assert "automodule:: llmcourse.loss\n   :members:" in (package / "api" / "loss.md").read_text()
+    assert "automodule:: llmcourse.loss\n   :members:\n" in (package / "api/loss.md").read_text()
     model = (package / "api" / "model.md").read_text()
-    assert re.findall(r"automodule:: (\S+)", model) == ["llmcourse.model", "llmcourse.model.config"]
+    shown = "automodule:: llmcourse.model.config\n   :members: ModelConfig\n"
+    assert shown in model
+    assert "public" not in model
     assert "| [model](model.md) | A model: its numbers. |" in (package / "api/index.md").read_text()
 
 
 def test_stale_pages_are_found(package, capsys):
     api_pages.main([])
-    (package / "llmcourse" / "cost.py").write_text('"""Costs."""\n')
+    (package / "llmcourse_labs" / "cost").mkdir()
+    (package / "llmcourse_labs" / "cost" / "__init__.py").write_text('"""Costs."""\n')
     (package / "api" / "loss.md").write_text("# Another\n")
     (package / "api" / "gone.md").write_text("# Gone\n")
     assert api_pages.main(["--check"]) == 1
-    assert "stale: cost, gone, index, loss: run make format" in capsys.readouterr().out
+    assert "stale: gone, index, labs/cost, loss: run make format" in capsys.readouterr().out
     api_pages.main([])
     assert api_pages.stale() == []
     assert not (package / "api" / "gone.md").exists()

@@ -8,7 +8,7 @@ import graded
 import nbformat
 import pytest
 
-from llmcourse.course.exercises import exercise
+from llmcourse_classroom.exercises import exercise
 from tools import build_book, exercises
 
 HTML = build_book.BUILD / "html"

@@ -111,7 +111,7 @@ def items_of(page, *classes):
 
 def small_curriculum():
     """Return the course's curriculum with few chapters."""
-    whole = json.loads((ROOT / "llmcourse/course/curriculum.json").read_text(encoding="utf8"))
+    whole = json.loads((ROOT / "llmcourse_classroom/curriculum.json").read_text(encoding="utf8"))
     for part in whole["parts"]:
         part["chapters"] = [c for c in part["chapters"] if c["number"] in FEW]
     for lap in whole["laps"]:
@@ -122,9 +122,9 @@ def small_curriculum():
 def build(source, curriculum=None, *, stubs=True, **pages):
     """Build a book of rst pages; return its output folder and its warnings."""
     curriculum = curriculum or small_curriculum()
-    (source / "llmcourse" / "course").mkdir(parents=True, exist_ok=True)
+    (source / "llmcourse_classroom").mkdir(parents=True, exist_ok=True)
     (source / "chapters").mkdir(exist_ok=True)
-    (source / "llmcourse" / "course" / "curriculum.json").write_text(json.dumps(curriculum))
+    (source / "llmcourse_classroom" / "curriculum.json").write_text(json.dumps(curriculum))
     for chapter in (chapter for part in curriculum["parts"] for chapter in part["chapters"]):
         page = source / "chapters" / f"{chapter['number']}_{chapter['slug']}.rst"
         if stubs and not page.exists():
@@ -213,7 +213,7 @@ def test_the_map_links_every_chapter_and_marks_its_lap(book):
 
 def test_the_map_has_every_part(book):
     page = (book[0] / "intro.html").read_text(encoding="utf8")
-    curriculum = ROOT / "llmcourse" / "course" / "curriculum.json"
+    curriculum = ROOT / "llmcourse_classroom" / "curriculum.json"
     parts = json.loads(curriculum.read_text(encoding="utf8"))["parts"]
     assert re.findall(r'<p class="rubric">(.+?)</p>', page) == [part["part"] for part in parts]
 

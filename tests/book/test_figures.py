@@ -12,7 +12,7 @@ import pytest
 from fontTools.ttLib import TTFont
 from PIL import Image
 
-from llmcourse.course.look import hues, read_look
+from llmcourse_classroom.look import hues, read_look
 from tools import fonts
 from tools import look as style
 

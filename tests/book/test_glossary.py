@@ -12,7 +12,7 @@ from tools import check_text
 
 ROOT = Path(__file__).parents[2]
 GLOSSARY = (ROOT / "book" / "glossary.md").read_text(encoding="utf8")
-LAPS = json.loads((ROOT / "llmcourse" / "course" / "curriculum.json").read_text())["laps"]
+LAPS = json.loads((ROOT / "llmcourse_classroom" / "curriculum.json").read_text())["laps"]
 ORDER = [chapter for lap in LAPS for chapter in lap["chapters"]]
 NAMED = r" \(chapter \[(\d\d)\]\(\.\./chapters/(\w+)\.ipynb\)\)$"
 SPELLINGS = portable.terms_of(GLOSSARY)

@@ -10,7 +10,9 @@ import portable
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PARTS = json.loads((ROOT / "llmcourse/course/curriculum.json").read_text(encoding="utf8"))["parts"]
+PARTS = json.loads((ROOT / "llmcourse_classroom/curriculum.json").read_text(encoding="utf8"))[
+    "parts"
+]
 PLACES = {
     chapter["number"]: (part, place, chapter)
     for part, of_part in enumerate(PARTS)

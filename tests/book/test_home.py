@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from llmcourse.course.recorded import recorded_runs
-from llmcourse.course.widgets import LiveRun
+from llmcourse_classroom.recorded import recorded_runs
+from llmcourse_classroom.widgets import LiveRun
 from tools import live_runs
 
 EXTENSIONS = Path(__file__).parents[2] / "book" / "_ext"

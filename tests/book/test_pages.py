@@ -6,6 +6,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urljoin, urlparse
 
+import moved
 import pytest
 import yaml
 from jupyter_cache import get_cache
@@ -205,3 +206,13 @@ def test_the_parser_sees_what_it_should(tmp_path):
     assert page.ids == {"here"}
     assert page.title == "A title"
     assert page.images[0]["alt"] == "x.png"
+
+
+@pytest.mark.parametrize("old", moved.MOVED)
+def test_an_old_address_leads_to_a_page_of_the_book(old):
+    page, to = parsed(HTML / f"{old}.html"), moved.MOVED[old]
+    assert page.links == [to]
+    assert f'content="0; url={to}"' in (HTML / f"{old}.html").read_text(encoding="utf8")
+    address = urljoin(f"{old}.html", to).removesuffix(".html")
+    assert address in build_book.documents()
+    assert old not in build_book.documents()

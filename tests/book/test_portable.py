@@ -10,8 +10,8 @@ from docutils.frontend import get_default_settings
 from docutils.parsers.rst import Parser
 from docutils.utils import new_document
 
-from llmcourse.course.listing import listing
 from llmcourse.model import ops
+from llmcourse_classroom.listing import listing
 
 ROOT = Path(__file__).parents[2]
 KEYS = {"https://a.org/1": "one2020", "https://b.org/2": "two2021"}
@@ -162,8 +162,8 @@ def test_a_property_is_shown_by_its_function():
 
 
 def test_a_function_of_its_modules_name_is_found_in_the_module():
-    thing = portable.source_of("llmcourse.scale.cost.utilisation")
-    assert thing.__module__ == "llmcourse.scale.cost.utilisation"
+    thing = portable.source_of("llmcourse_labs.scale.cost.utilisation")
+    assert thing.__module__ == "llmcourse_labs.scale.cost.utilisation"
     again = portable.source_of(f"{thing.__module__}.{thing.__qualname__}")
     assert again is thing
 

@@ -37,7 +37,7 @@ def test_every_listing_leads_to_the_package_and_back(chapter):
         public = f"{thing.__module__}.{thing.__qualname__}"
         if "._" in public:
             continue
-        link = re.search(rf'href="\.\./book/api/(\w+)\.html#{re.escape(public)}"', html)
+        link = re.search(rf'href="\.\./book/api/([\w/]+)\.html#{re.escape(public)}"', html)
         assert link, public
         assert f"chapters/{chapter.stem}.html" in page(f"book/api/{link[1]}")
 

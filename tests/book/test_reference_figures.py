@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from test_contents import cells_of
 
-from llmcourse.scale import cost
+from llmcourse_labs.scale import cost
 from tools import figures, reference_card
 
 ROOT = Path(__file__).parents[2]

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Error, Page, sync_playwright
 
-from llmcourse.course.widget import Widget, module
+from llmcourse_classroom.widget import Widget, module
 from tests.browser.engine import Engine
 from tests.browser.hands import has_facts
 from tools import build_book

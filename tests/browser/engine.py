@@ -6,9 +6,9 @@ import numpy as np
 import torch
 from playwright.sync_api import Page
 
-from llmcourse.course.widget import bundle
-from llmcourse.course.widgets.live import SHAPE
 from llmcourse.model import ModelConfig, Transformer
+from llmcourse_classroom.widget import bundle
+from llmcourse_classroom.widgets.live import SHAPE
 
 ENGINE = "live/worker.js"
 ARITHMETICS = ["relaxed SIMD", "SIMD", "JavaScript"]

@@ -4,8 +4,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from llmcourse.parallel import zero
-from llmcourse.parallel.tensor_parallel.moves import split_moves
+from llmcourse_labs.scale import arithmetic
+from llmcourse_labs.scale.arithmetic.moves import split_moves
 
 
 def fewest_ranks(num_parameters: int, room_bytes: int | float, stage: int) -> int | None:
@@ -19,7 +19,7 @@ def fewest_ranks(num_parameters: int, room_bytes: int | float, stage: int) -> in
         room_bytes: memory of a GPU.
         stage: 0 to 3.
     """
-    entry = zero.memory_bytes(1, 1, stage)  # bytes of a parameter in full
+    entry = arithmetic.memory_bytes(1, 1, stage)  # bytes of a parameter in full
     divided = {0: 0, 1: 12, 2: 14, 3: 16}[stage]
     left = room_bytes - (entry - divided) * num_parameters
     if stage == 0:

@@ -15,17 +15,17 @@ import numpy as np
 import torch
 
 from llmcourse import nutshell
-from llmcourse.course import widgets
-from llmcourse.course.measured import PHASES
-from llmcourse.course.widget import Widget
-from llmcourse.course.widgets.live import small_run
-from llmcourse.course.widgets.spikes import MOST_STEPS
-from llmcourse.course.widgets.targets import Strip
 from llmcourse.data.corpus import stories
 from llmcourse.data.tokenizer import Tokenizer, train_bpe
 from llmcourse.model import ModelConfig, llama3_8b, llama3_405b
-from llmcourse.scale.laws import CHINCHILLA_PRINTED, ParametricLaw
 from llmcourse.train import TrainConfig
+from llmcourse_classroom import widgets
+from llmcourse_classroom.measured import PHASES
+from llmcourse_classroom.widget import Widget
+from llmcourse_classroom.widgets.live import small_run
+from llmcourse_classroom.widgets.spikes import MOST_STEPS
+from llmcourse_classroom.widgets.targets import Strip
+from llmcourse_labs.scale.laws import CHINCHILLA_PRINTED, ParametricLaw
 
 # --- what widgets are made of
 

@@ -3,7 +3,7 @@
 from playwright.sync_api import expect
 
 from tests.browser.visits import opened, violations
-from tests.posttrain.test_chat_server import serving
+from tests.labs.tuning.test_chat_server import serving
 
 
 def say(page, text):

@@ -10,9 +10,9 @@ import re
 import pytest
 import traitlets
 
-from llmcourse.course import widgets
-from llmcourse.course.state import Choice, Limited, Named
-from llmcourse.course.widget import Widget, module
+from llmcourse_classroom import widgets
+from llmcourse_classroom.state import Choice, Limited, Named
+from llmcourse_classroom.widget import Widget, module
 from tests.browser import kit
 from tests.browser.registry import REGISTRY
 

@@ -5,7 +5,7 @@ import re
 import pytest
 from playwright.sync_api import expect
 
-from llmcourse.course.widgets.course import curriculum
+from llmcourse_classroom.widgets.course import curriculum
 from tests.browser import visits
 
 HOME = visits.HTML / "book" / "intro.html"

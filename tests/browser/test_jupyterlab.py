@@ -18,7 +18,7 @@ import pytest
 from playwright.sync_api import expect
 
 from llmcourse.backward.autodiff import topological_order
-from llmcourse.course.listing import listing
+from llmcourse_classroom.listing import listing
 from tools import build_book
 
 QUICK = "18_backpropagation"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from llmcourse.course.widgets import Bowl, GraphStepper, KeyRing, MatrixSplitter, RingStepper
+from llmcourse_classroom.widgets import Bowl, GraphStepper, KeyRing, MatrixSplitter, RingStepper
 from tests.browser import hands, kit
 from tests.browser.registry import (
     TWO_LINES,

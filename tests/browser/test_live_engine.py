@@ -11,11 +11,11 @@ import torch
 from torch import nn
 
 from llmcourse import train
-from llmcourse.course.widget import bundle
-from llmcourse.course.widgets.live import small_run
 from llmcourse.model import Transformer
 from llmcourse.optim import AdamW, clip_by_global_norm, decay_groups, warmup_cosine
 from llmcourse.train import phases
+from llmcourse_classroom.widget import bundle
+from llmcourse_classroom.widgets.live import small_run
 from tests.browser.engine import (
     ARITHMETICS,
     AWKWARD,

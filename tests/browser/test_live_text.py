@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from llmcourse import nutshell
-from llmcourse.course.widgets import LiveRun
-from llmcourse.course.widgets.live import small_run
 from llmcourse.data.corpus import stories
+from llmcourse_classroom.widgets import LiveRun
+from llmcourse_classroom.widgets.live import small_run
 from tests.browser.engine import (
     AWKWARD,
     as_array,

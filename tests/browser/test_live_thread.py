@@ -5,8 +5,8 @@ import re
 import numpy as np
 import pytest
 
-from llmcourse.course.widget import bundle
 from llmcourse.data.corpus import END_OF_TEXT
+from llmcourse_classroom.widget import bundle
 from tests.browser.engine import ENGINE, THREAD, start_of
 from tests.browser.registry import tiny_live_run
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from llmcourse.course.exercises import quiz
-from llmcourse.course.exercises.quiz import LETTERS, Quiz
+from llmcourse_classroom.exercises import quiz
+from llmcourse_classroom.exercises.quiz import LETTERS, Quiz
 from tests.browser.conftest import PLAIN_PAGE
 from tests.browser.visits import axe_in_both_themes
 

@@ -15,11 +15,11 @@ import traitlets
 
 from llmcourse import train
 from llmcourse.backward.autodiff import Value
-from llmcourse.course import plots, widgets
-from llmcourse.course.measured import PHASES
-from llmcourse.course.widgets.mixture import MEAN
-from llmcourse.course.widgets.targets import Strip
 from llmcourse.data.tokenizer import Tokenizer
+from llmcourse_classroom import plots, widgets
+from llmcourse_classroom.measured import PHASES
+from llmcourse_classroom.widgets.mixture import MEAN
+from llmcourse_classroom.widgets.targets import Strip
 from tests.browser import registry
 from tests.browser.registry import TINY_LLAMA, sums, tiny_config, without
 

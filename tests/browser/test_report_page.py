@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from llmcourse import train
-from llmcourse.evaluate import report
+from llmcourse_labs.evaluate import report
 from tests.browser.visits import opened, violations
 
 

@@ -5,9 +5,9 @@ import random
 
 import pytest
 
-from llmcourse.course.widgets import AnswerLoss
-from llmcourse.data.chat import CHAT_TOKENS, Turn, answer_mask, chat_tokens
 from llmcourse.data.tokenizer import train_bpe
+from llmcourse_classroom.widgets import AnswerLoss
+from llmcourse_labs.tuning.chat_format import CHAT_TOKENS, Turn, answer_mask, chat_tokens
 from tests.browser.hands import choose, enter, keys
 from tests.browser.kit import holds, noted, said, table, value
 from tests.browser.registry import answer_loss

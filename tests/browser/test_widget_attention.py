@@ -7,11 +7,12 @@ import math
 import pytest
 import torch
 
-from llmcourse.course.widgets.attention import AttentionMap
-from llmcourse.model import Transformer, attention_maps
-from llmcourse.model import queries_and_keys as those_of_a_model
+from llmcourse.model import Transformer
 from llmcourse.model.attention import attention_weights, causal_mask, sliding_window_mask
 from llmcourse.model.config import PRESETS
+from llmcourse_classroom.widgets.attention import AttentionMap
+from llmcourse_labs.study import attention_maps
+from llmcourse_labs.study import queries_and_keys as those_of_a_model
 from tests.browser.hands import choose, enter, keys, press
 from tests.browser.kit import holds, look, pictured, said, table, value
 from tests.browser.registry import ATTENDED, attention_map, queries_and_keys

@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from llmcourse.course import plots
-from llmcourse.course.widgets.axis import LossAxis, Model
+from llmcourse_classroom import plots
+from llmcourse_classroom.widgets.axis import LossAxis, Model
 from tests.browser.hands import choose, enter
 from tests.browser.kit import holds, pictured, said, table
 from tests.browser.registry import BEGINNINGS, axis_models, loss_axis

@@ -2,8 +2,8 @@
 
 import pytest
 
-from llmcourse.course.widgets.batch import BatchSlider
-from llmcourse.optim.batch_law import BatchLaw
+from llmcourse_classroom.widgets.batch import BatchSlider
+from llmcourse_labs.study.batch_law import BatchLaw
 from tests.browser.hands import drag, enter, press
 from tests.browser.kit import holds, numbers, pictured, said, table, value
 

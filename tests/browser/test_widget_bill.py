@@ -8,8 +8,8 @@ import itertools
 
 import pytest
 
-from llmcourse.course.widgets.bill import ASSUMED_RENT, OWN, CostCalculator, state_of
-from llmcourse.scale import cost
+from llmcourse_classroom.widgets.bill import ASSUMED_RENT, OWN, CostCalculator, state_of
+from llmcourse_labs.scale import cost
 from tests.browser.hands import choose, enter
 from tests.browser.kit import holds, pictured, said, table, value
 

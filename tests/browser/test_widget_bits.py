@@ -8,8 +8,8 @@ import pytest
 import torch
 import traitlets
 
-from llmcourse.course.widgets.bits import BitPattern, parsed
 from llmcourse.optim.precision import FORMATS, decode, encode, round_to
+from llmcourse_classroom.widgets.bits import BitPattern, parsed
 from tests.browser.hands import by_key, choose, press
 from tests.browser.kit import holds, look, noted, pictured, said, table, widget_faults
 from tests.browser.twins import each

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from llmcourse.backward import backprop
-from llmcourse.course.widgets.block import BOXES, SHAPE, BlockTapper
 from llmcourse.model import ModelConfig, Transformer, attention, llama3_8b, llama3_405b, tiny
-from llmcourse.scale import cost
+from llmcourse_classroom.widgets.block import BOXES, SHAPE, BlockTapper
+from llmcourse_labs.scale import cost
 from tests.browser.hands import choose, enter, press, to_the_end
 from tests.browser.kit import holds, pictured, said, table
 

@@ -6,17 +6,16 @@ import pytest
 import torch
 from torch import nn
 
-from llmcourse.course.widgets.buckets import CUT, LABELS, BucketTimeline
 from llmcourse.model import PRESETS, Transformer, stories
-from llmcourse.parallel import collectives
 from llmcourse.parallel.data_parallel import cut_buckets
-from llmcourse.parallel.data_parallel.overlap import (
+from llmcourse_classroom.widgets.buckets import CUT, LABELS, BucketTimeline
+from llmcourse_labs.scale.arithmetic.overlap import (
     bucket_times,
     exposed_s,
     full_buckets,
     gradient_tensors,
 )
-from llmcourse.scale.cost import num_parameters
+from llmcourse_labs.scale.cost import num_parameters
 from tests.browser.hands import choose, enter, keys
 from tests.browser.kit import holds, noted, pictured, said, table, value
 from tests.browser.twins import agrees, each
@@ -92,7 +91,7 @@ def test_buckets_are_the_packages(arithmetic):
 def test_seconds_are_the_packages(arithmetic):
     def seconds(size, n, latency, rate):
         name = "all_reduce_ring"
-        return collectives.seconds(name, size, n, latency_s=latency, bytes_per_s=rate)
+        return seconds(name, size, n, latency_s=latency, bytes_per_s=rate)
 
     sizes, ranks = (0, 320, 71_680, 245_760, 4_016_062_464), (2, 3, 64, 16_384)
     cases = itertools.product(sizes, ranks, (1e-7, 1e-5, 0.01), (1e6, 50e9))

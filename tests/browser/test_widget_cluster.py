@@ -8,8 +8,8 @@ import itertools
 
 import pytest
 
-from llmcourse.course.widgets.cluster import ClusterBoard
-from llmcourse.scale.scheduler import ANSWERS, Failure, after_failure, node_seconds
+from llmcourse_classroom.widgets.cluster import ClusterBoard
+from llmcourse_labs.scale.scheduler import ANSWERS, Failure, after_failure, node_seconds
 from tests.browser.hands import choose, enter, press
 from tests.browser.kit import holds, pictured, said, table, value
 

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from llmcourse.checkpoint.toy_run import uniform
-from llmcourse.course.widgets.collapse import CollapseLab
+from llmcourse_classroom.widgets.collapse import CollapseLab
+from llmcourse_labs.study.toy_run import uniform
 from tests.browser.hands import enter, press
 from tests.browser.kit import holds, pictured, said, table
 

@@ -6,7 +6,8 @@ import random
 
 import pytest
 
-from llmcourse.checkpoint.toy_run import (
+from llmcourse_classroom.widgets.crash import CrashLab
+from llmcourse_labs.study.toy_run import (
     CRASHES,
     FILES,
     PARTS,
@@ -18,7 +19,6 @@ from llmcourse.checkpoint.toy_run import (
     uniform,
     uninterrupted,
 )
-from llmcourse.course.widgets.crash import CrashLab
 from tests.browser.hands import by_key, choose, enter, keys, press, to_the_end
 from tests.browser.kit import holds, pictured, said, table, value
 from tests.browser.twins import each

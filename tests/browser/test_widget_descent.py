@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from llmcourse import loss, optim
-from llmcourse.course.widgets import Bowl, StepByHand
+from llmcourse_classroom.widgets import Bowl, StepByHand
 from tests.browser.hands import enter, keys, press
 from tests.browser.kit import holds, noted, said, table, value
 from tests.browser.twins import each

@@ -6,9 +6,9 @@ from bisect import bisect_right
 import numpy as np
 import pytest
 
-from llmcourse.course.recorded import recorded_runs
-from llmcourse.course.widgets import EpochBoard
 from llmcourse.train.early_stopping import EarlyStopping
+from llmcourse_classroom.recorded import recorded_runs
+from llmcourse_classroom.widgets import EpochBoard
 from tests.browser.hands import choose, drag, enter
 from tests.browser.kit import holds, pictured, said, table, value
 from tests.browser.registry import epoch_board, epoch_runs

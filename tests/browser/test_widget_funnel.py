@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from llmcourse.course.widgets.funnel import FunnelBoard
+from llmcourse_classroom.widgets.funnel import FunnelBoard
 from tests.browser.hands import enter
 from tests.browser.kit import holds, pictured, table
 

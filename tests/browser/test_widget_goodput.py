@@ -6,9 +6,9 @@ import math
 import pytest
 import torch
 
-from llmcourse.course.widgets.goodput import GoodputPlanner
-from llmcourse.scale import cluster
-from llmcourse.scale.cluster.failures import DAY_S, time_shares
+from llmcourse_classroom.widgets.goodput import GoodputPlanner
+from llmcourse_labs.scale import cluster
+from llmcourse_labs.scale.cluster.failures import DAY_S, time_shares
 from tests.browser.hands import by_key, drag, enter, keys, press
 from tests.browser.kit import holds, noted, pictured, said, table, value
 from tests.browser.twins import agrees, each

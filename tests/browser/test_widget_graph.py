@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from llmcourse.backward.autodiff import Value
-from llmcourse.course.widgets.graph import GraphStepper, program_of, values_of
+from llmcourse_classroom.widgets.graph import GraphStepper, program_of, values_of
 from tests.browser.hands import enter, keys, press
 from tests.browser.kit import holds, look, said, table
 from tests.browser.registry import PROGRAMS, TWO_LINES

@@ -5,8 +5,8 @@ import random
 import numpy as np
 import pytest
 
-from llmcourse.course.widgets import HackingBoard
-from llmcourse.posttrain import best_stop, over_optimised, trick_world
+from llmcourse_classroom.widgets import HackingBoard
+from llmcourse_labs.tuning import best_stop, over_optimised, trick_world
 from tests.browser.hands import choose, enter
 from tests.browser.kit import holds, said, table
 from tests.browser.registry import hacking_board

@@ -4,8 +4,8 @@ import itertools
 
 import pytest
 
-from llmcourse.course.widgets import IntervalLab
-from llmcourse.evaluate import Pair, items_to_tell, mcnemar, wilson
+from llmcourse_classroom.widgets import IntervalLab
+from llmcourse_labs.evaluate import Pair, items_to_tell, mcnemar, wilson
 from tests.browser.hands import enter, press
 from tests.browser.kit import holds, pictured, said, table
 from tests.browser.twins import agrees

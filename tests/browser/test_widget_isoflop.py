@@ -4,8 +4,8 @@ import itertools
 
 import pytest
 
-from llmcourse.course.widgets.isoflop import IsoflopValley
-from llmcourse.scale.laws import CHINCHILLA_PRINTED, CHINCHILLA_REPLICATED, ParametricLaw
+from llmcourse_classroom.widgets.isoflop import IsoflopValley
+from llmcourse_labs.scale.laws import CHINCHILLA_PRINTED, CHINCHILLA_REPLICATED, ParametricLaw
 from tests.browser.hands import choose, drag, enter
 from tests.browser.kit import holds, pictured, said, table, value
 from tests.browser.registry import SMALL_LAW, isoflop_valley

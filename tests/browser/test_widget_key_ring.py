@@ -2,8 +2,8 @@
 
 import itertools
 
-from llmcourse.course.widgets.key_ring import KeyRing
 from llmcourse.parallel import context_parallel
+from llmcourse_classroom.widgets.key_ring import KeyRing
 from tests.browser.hands import by_key, choose, enter, keys, press
 from tests.browser.kit import holds, pictured, said, table, value
 from tests.browser.twins import agrees, each

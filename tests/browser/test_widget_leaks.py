@@ -4,9 +4,9 @@ from statistics import NormalDist
 
 import pytest
 
-from llmcourse.course.recorded import recorded_runs
-from llmcourse.course.widgets import LeakBoard
-from llmcourse.evaluate import wilson
+from llmcourse_classroom.recorded import recorded_runs
+from llmcourse_classroom.widgets import LeakBoard
+from llmcourse_labs.evaluate import wilson
 from tests.browser.hands import choose, enter
 from tests.browser.kit import holds, pictured, said, table
 from tests.browser.registry import leak_board, leak_rows

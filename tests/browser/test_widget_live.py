@@ -5,8 +5,8 @@ import re
 import numpy as np
 import pytest
 
-from llmcourse.course.look import read_look
-from llmcourse.course.widgets import LiveRun
+from llmcourse_classroom.look import read_look
+from llmcourse_classroom.widgets import LiveRun
 from tests.browser import hands, kit
 from tests.browser.registry import live_run, tiny_live_run
 

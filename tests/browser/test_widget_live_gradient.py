@@ -5,9 +5,9 @@ import re
 import pytest
 import torch
 
-from llmcourse.course.widgets import LiveGradient
-from llmcourse.course.widgets.live_gradient import shapes_of
 from llmcourse.model import Transformer
+from llmcourse_classroom.widgets import LiveGradient
+from llmcourse_classroom.widgets.live_gradient import shapes_of
 from tests.browser import hands, kit
 from tests.browser.hands import press
 from tests.browser.kit import holds

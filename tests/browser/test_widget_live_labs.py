@@ -5,11 +5,11 @@ import re
 import numpy as np
 import pytest
 
-from llmcourse.course.recorded import recorded_runs
-from llmcourse.course.widget import bundle, module
-from llmcourse.course.widgets import LiveCrash, LiveRanks, LiveRun, LiveSpike
-from llmcourse.course.widgets.live import letters_run
-from llmcourse.parallel.collectives.chunks import chunk_sizes
+from llmcourse.parallel.legal import chunk_sizes
+from llmcourse_classroom.recorded import recorded_runs
+from llmcourse_classroom.widget import bundle, module
+from llmcourse_classroom.widgets import LiveCrash, LiveRanks, LiveRun, LiveSpike
+from llmcourse_classroom.widgets.live import letters_run
 from tests.browser import hands, kit
 from tests.browser.engine import THREAD, as_array, as_text, start_of
 from tests.browser.hands import press

@@ -2,7 +2,7 @@
 
 import re
 
-from llmcourse.course.widgets import LivePrompt
+from llmcourse_classroom.widgets import LivePrompt
 from tests.browser import hands, kit
 from tests.browser.hands import press
 from tests.browser.kit import holds

@@ -1,7 +1,7 @@
 """The widget of chapter 45: what a log says after each event is what Python reads in it."""
 
-from llmcourse.course.recorded import recorded_runs
-from llmcourse.course.widgets import MachineBoard
+from llmcourse_classroom.recorded import recorded_runs
+from llmcourse_classroom.widgets import MachineBoard
 from tests.browser.hands import choose, enter, press
 from tests.browser.kit import holds, pictured, said, table
 from tests.browser.registry import machine_board, machine_events

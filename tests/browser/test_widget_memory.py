@@ -5,11 +5,11 @@ import json
 
 import pytest
 
-from llmcourse.course.widgets.memory import LABELS, MemoryTimeline
 from llmcourse.model import PRESETS
-from llmcourse.scale import cost
-from llmcourse.scale.cost.activations import extra_share, layer_costs, live_bytes
-from llmcourse.scale.cost.model import MENU
+from llmcourse_classroom.widgets.memory import LABELS, MemoryTimeline
+from llmcourse_labs.scale import cost
+from llmcourse_labs.scale.cost.activations import extra_share, layer_costs, live_bytes
+from llmcourse_labs.scale.cost.model import MENU
 from tests.browser.hands import by_key, choose, enter, press, to_the_end
 from tests.browser.kit import holds, noted, pictured, said, table
 from tests.browser.twins import agrees

@@ -6,11 +6,11 @@ import re
 
 import pytest
 
-from llmcourse.course.widgets.mesh import LAYOUTS, MeshGrid
 from llmcourse.model import PRESETS
 from llmcourse.parallel.collectives import chunk_sizes
 from llmcourse.parallel.world.rank import place_of
-from llmcourse.scale import cost
+from llmcourse_classroom.widgets.mesh import LAYOUTS, MeshGrid
+from llmcourse_labs.scale import cost
 from tests.browser.hands import by_key, choose, enter, keys
 from tests.browser.kit import holds, pictured, said, table, value
 from tests.browser.twins import agrees, each

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from llmcourse.course.widgets.mixture import MEAN, MixtureTriangle
+from llmcourse_classroom.widgets.mixture import MEAN, MixtureTriangle
 from tests.browser.hands import choose, drag, enter, middle
 from tests.browser.kit import holds, numbers, pictured, said, table, value
 from tests.browser.registry import MIXING_LAW, measured_mixtures, mixture_triangle

@@ -7,16 +7,16 @@ import numpy as np
 import pytest
 import torch
 
-from llmcourse.course.widgets.model import (
+from llmcourse.model import ModelConfig, next_token_probabilities
+from llmcourse.model.config import PRESETS
+from llmcourse_classroom.widgets.model import (
     MOST_TOKENS,
     SHAPES,
     ConfigExplorer,
     SamplingBoard,
     shape_of,
 )
-from llmcourse.model import ModelConfig, next_token_probabilities
-from llmcourse.model.config import PRESETS
-from llmcourse.scale import cost
+from llmcourse_labs.scale import cost
 from tests.browser.hands import choose, enter, keys, press
 from tests.browser.kit import holds, noted, pictured, said, table, value
 from tests.browser.registry import BOARD_TOKENS, board_scores, sampling_board

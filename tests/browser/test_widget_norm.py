@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from llmcourse import nutshell
-from llmcourse.course.widgets.norm import NormAndGate
+from llmcourse_classroom.widgets.norm import NormAndGate
 from tests.browser.hands import choose, drag, enter, middle, press
 from tests.browser.kit import holds, pictured, said, table, value
 

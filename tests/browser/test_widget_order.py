@@ -6,9 +6,9 @@ import random
 import numpy as np
 import pytest
 
-from llmcourse.course.widgets import OrderBoard
-from llmcourse.course.widgets.order import GLOBAL_BATCH, NUM_STEPS, NUM_WINDOWS, RANKS
 from llmcourse.data import Batches, TokenShards, write_shards
+from llmcourse_classroom.widgets import OrderBoard
+from llmcourse_classroom.widgets.order import GLOBAL_BATCH, NUM_STEPS, NUM_WINDOWS, RANKS
 from tests.browser.hands import choose, enter
 from tests.browser.kit import holds, pictured, said, table
 

@@ -5,20 +5,17 @@ from fractions import Fraction
 
 import pytest
 
-from llmcourse.course.widget import module
-from llmcourse.course.widgets.player import SchedulePlayer
 from llmcourse.parallel.pipeline import (
     Schedule,
-    bubble_share,
     gpipe,
     interleaved,
     needs,
     one_f_one_b,
-    peak_live,
-    peak_micro_batches,
-    simulate,
     zero_bubble,
 )
+from llmcourse_classroom.widget import module
+from llmcourse_classroom.widgets.player import SchedulePlayer
+from llmcourse_labs.scale.arithmetic import bubble_share, peak_live, peak_micro_batches, simulate
 from tests.browser.hands import by_key, choose, enter, keys, press
 from tests.browser.kit import holds, pictured, said, table, value
 

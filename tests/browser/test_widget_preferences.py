@@ -6,9 +6,8 @@ import random
 import pytest
 import torch
 
-from llmcourse.course.widgets import PreferenceBoard
-from llmcourse.data import preferred
-from llmcourse.posttrain import dpo_loss, optimal_policy
+from llmcourse_classroom.widgets import PreferenceBoard
+from llmcourse_labs.tuning import dpo_loss, optimal_policy, preferred
 from tests.browser.hands import choose, enter
 from tests.browser.kit import holds, pictured, said, table
 from tests.browser.registry import answer_world

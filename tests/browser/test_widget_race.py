@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from llmcourse import optim
-from llmcourse.course.widgets.race import DECAYS, SURFACES, OptimizerRace
+from llmcourse_classroom.widgets.race import DECAYS, SURFACES, OptimizerRace
 from tests.browser.hands import choose, enter, keys, press, to_the_end
 from tests.browser.kit import holds, pictured, said, table, value
 from tests.browser.twins import each

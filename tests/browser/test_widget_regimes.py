@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llmcourse.course.widgets.regimes import RateRegimes
+from llmcourse_classroom.widgets.regimes import RateRegimes
 from tests.browser.hands import by_key, choose, drag, enter, keys, press
 from tests.browser.kit import holds, pictured, said, table
 from tests.browser.references import features, trailing_mean

@@ -9,9 +9,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from llmcourse.course.widgets.ring import RingStepper
 from llmcourse.parallel import collectives
 from llmcourse.parallel.world import Axis
+from llmcourse_classroom.widgets.ring import RingStepper
+from llmcourse_labs.scale.arithmetic import seconds, sent_bytes
 from tests.browser.hands import by_key, choose, enter, keys, press
 from tests.browser.kit import holds, pictured, said, table, value
 from tests.browser.twins import agrees, each
@@ -126,16 +127,16 @@ def test_the_order_of_addition_is_the_packages_to_the_last_bit(arithmetic):
 def test_bytes_sent_are_the_packages(arithmetic):
     for (algorithm, n, _), shares in each(arithmetic, RingStepper, "sent", ENDED):
         name, length = f"all_reduce_{algorithm}", 840 * n
-        sent = [collectives.sent_bytes(name, length, n, index=rank) for rank in range(n)]
+        sent = [sent_bytes(name, length, n, index=rank) for rank in range(n)]
         assert [share * length for share in shares] == pytest.approx(sent, rel=1e-12)
-        mean = collectives.sent_bytes(name, length, n)
+        mean = sent_bytes(name, length, n)
         assert sum(shares) * length / n == pytest.approx(mean, rel=1e-12)
 
 
 def test_seconds_are_the_packages(arithmetic):
     def seconds(algorithm, size, n, latency, rate):
         name = f"all_reduce_{algorithm}"
-        return collectives.seconds(name, size, n, latency_s=latency, bytes_per_s=rate)
+        return seconds(name, size, n, latency_s=latency, bytes_per_s=rate)
 
     sizes, latencies = (0, 1, 1_000, 1_048_576, 141_107_412_992), (0.0, 1e-7, 5e-6, 0.01)
     given = [
@@ -154,7 +155,7 @@ def test_the_crossover_is_where_tree_and_ring_take_the_same_time(arithmetic):
 
     def difference(n, size):
         tree, ring = (
-            collectives.seconds(f"all_reduce_{a}", size, n, latency_s=5e-6, bytes_per_s=50e9)
+            seconds(f"all_reduce_{a}", size, n, latency_s=5e-6, bytes_per_s=50e9)
             for a in ("tree", "ring")
         )
         return tree - ring

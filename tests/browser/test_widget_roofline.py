@@ -7,7 +7,7 @@ decoding.
 
 import pytest
 
-from llmcourse.course.widgets.roofline import (
+from llmcourse_classroom.widgets.roofline import (
     DECODING,
     SHAPES,
     TRAINING,
@@ -15,7 +15,7 @@ from llmcourse.course.widgets.roofline import (
     moved,
     sizes_of,
 )
-from llmcourse.scale import cost, roofline
+from llmcourse_labs.scale import cost, roofline
 from tests.browser.hands import choose, enter
 from tests.browser.kit import holds, pictured, said, table
 

@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
-from llmcourse.course.widgets.rotary import RotaryClocks
 from llmcourse.model import attention
+from llmcourse_classroom.widgets.rotary import RotaryClocks
 from tests.browser.hands import by_key, enter, keys, press
 from tests.browser.kit import holds, said, table, value
 

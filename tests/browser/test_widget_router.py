@@ -6,8 +6,8 @@ import re
 import pytest
 import torch
 
-from llmcourse.course.widgets.router import MOST_EXPERTS, WORDS, RouterBoard, tastes
 from llmcourse.model import moe
+from llmcourse_classroom.widgets.router import MOST_EXPERTS, WORDS, RouterBoard, tastes
 from tests.browser.hands import by_key, choose, enter, keys, press
 from tests.browser.kit import holds, noted, pictured, said, table, value
 from tests.browser.twins import agrees

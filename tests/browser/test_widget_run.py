@@ -13,10 +13,10 @@ import torch
 
 from llmcourse import train
 from llmcourse.base import runtime
-from llmcourse.course.measured import PHASES, phases_of_step
-from llmcourse.course.widgets.course import ProgressMap, curriculum
-from llmcourse.course.widgets.run import RunScrubber, TrainingLoop, quantised
 from llmcourse.train import phases
+from llmcourse_classroom.measured import PHASES, phases_of_step
+from llmcourse_classroom.widgets.course import ProgressMap, curriculum
+from llmcourse_classroom.widgets.run import RunScrubber, TrainingLoop, quantised
 from tests.browser import visits
 from tests.browser.hands import enter, keys, press, to_the_end
 from tests.browser.kit import holds, noted, said, table, value

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llmcourse.course.widgets.schedule import PUBLISHED, TOTAL_TOKENS, ScheduleDesigner
 from llmcourse.optim import (
     LLAMA3_405B_BATCHES,
     BatchStage,
@@ -18,6 +17,7 @@ from llmcourse.optim import (
     warmup_cosine_anneal,
     warmup_stable_decay,
 )
+from llmcourse_classroom.widgets.schedule import PUBLISHED, TOTAL_TOKENS, ScheduleDesigner
 from tests.browser.hands import by_key, choose, drag, enter, keys, press
 from tests.browser.kit import holds, noted, pictured, said, table, value
 from tests.browser.twins import agrees

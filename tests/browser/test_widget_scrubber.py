@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from llmcourse.course.widgets.scrubber import MOST_DIRECTIONS, WeightScrubber, sampled
-from llmcourse.optim import weights
+from llmcourse_classroom.widgets.scrubber import MOST_DIRECTIONS, WeightScrubber, sampled
+from llmcourse_labs.study import weights
 from tests.browser.hands import by_key, choose, enter, keys, press
 from tests.browser.kit import holds, pictured, said, table
 from tests.browser.registry import (

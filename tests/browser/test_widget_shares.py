@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from llmcourse.course.widgets.shares import FIELDS, RULES, ShareBar
 from llmcourse.model import ModelConfig
 from llmcourse.model.config import PRESETS
-from llmcourse.scale import cost
+from llmcourse_classroom.widgets.shares import FIELDS, RULES, ShareBar
+from llmcourse_labs.scale import cost
 from tests.browser.hands import by_key, choose, enter, keys
 from tests.browser.kit import holds, noted, pictured, said, table, value
 from tests.browser.twins import agrees

@@ -10,7 +10,9 @@ import random
 
 import pytest
 
-from llmcourse.course.widgets.simulator import (
+from llmcourse.model import ModelConfig
+from llmcourse.parallel.mesh import Split
+from llmcourse_classroom.widgets.simulator import (
     OWN,
     PUBLISHED,
     StepSimulator,
@@ -18,10 +20,8 @@ from llmcourse.course.widgets.simulator import (
     shape_of,
     state_of,
 )
-from llmcourse.model import ModelConfig
-from llmcourse.parallel.mesh import Split
-from llmcourse.scale.cost import HARDWARE, Precision
-from llmcourse.scale.simulator import Cluster, simulate
+from llmcourse_labs.scale.cost import HARDWARE, Precision
+from llmcourse_labs.scale.simulator import Cluster, simulate
 from tests.browser.hands import choose, enter
 from tests.browser.kit import holds, numbers, pictured, said, table
 

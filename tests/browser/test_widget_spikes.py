@@ -7,8 +7,8 @@ import statistics
 
 import pytest
 
-from llmcourse.course.widgets.spikes import SpikeLab
 from llmcourse.optim.stability import SpikeDetector
+from llmcourse_classroom.widgets.spikes import SpikeLab
 from tests.browser.hands import by_key, enter, keys, press
 from tests.browser.kit import holds, noted, pictured, said, table, value
 from tests.browser.registry import PRECAUTIONS, all_spiky_runs, spike_lab, spiky_run

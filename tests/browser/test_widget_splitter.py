@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import torch
 
-from llmcourse.course.widgets.splitter import MatrixSplitter
-from llmcourse.parallel import collectives
-from llmcourse.parallel.tensor_parallel import moves as splitter
-from llmcourse.parallel.tensor_parallel.moves import Move, collective_due, split_moves
+from llmcourse_classroom.widgets.splitter import MatrixSplitter
+from llmcourse_labs.scale.arithmetic import moves as splitter
+from llmcourse_labs.scale.arithmetic import sent_bytes
+from llmcourse_labs.scale.arithmetic.moves import Move, collective_due, split_moves
 from tests.browser.hands import choose, keys
 from tests.browser.kit import holds, pictured, said, table
 from tests.browser.references import weights_share, work_share
@@ -190,7 +190,7 @@ def test_bytes_are_those_of_the_collectives():
     names = {"all-gather": 1, "reduce-scatter": 1, "all-reduce": 1, "all-to-all": 0}
     for n, (name, whole) in itertools.product((2, 3, 4), names.items()):
         called = {"all-reduce": "all_reduce_ring"}.get(name, name.replace("-", "_"))
-        size = collectives.sent_bytes(called, 2 * T * D // (1 if whole else n), n)
+        size = sent_bytes(called, 2 * T * D // (1 if whole else n), n)
         move = Move("y", "rows", "whole", name)
         assert splitter.move_bytes(move, (T, D), n) == pytest.approx(size, rel=1e-15)
     with pytest.raises(ValueError, match="need must be whole, rows or columns"):

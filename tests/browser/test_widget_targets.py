@@ -7,11 +7,11 @@ import pytest
 import torch
 
 from llmcourse import loss
-from llmcourse.course.widgets.targets import Strip, TokenStrip
-from llmcourse.data.chat import CHAT_TOKENS, END_OF_TURN, Turn, chat_tokens
 from llmcourse.data.corpus import END_OF_TEXT
 from llmcourse.data.packing import best_fit, packed_rows
 from llmcourse.data.tokenizer import train_bpe
+from llmcourse_classroom.widgets.targets import Strip, TokenStrip
+from llmcourse_labs.tuning.chat_format import CHAT_TOKENS, END_OF_TURN, Turn, chat_tokens
 from tests.browser.hands import by_key, choose, enter, keys, press
 from tests.browser.kit import holds, noted, said, table, value
 from tests.browser.registry import token_strip

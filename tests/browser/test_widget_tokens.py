@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from llmcourse import data
-from llmcourse.course.widgets.tokens import MergeBoard, PackingBoard
 from llmcourse.data.tokenizer import GPT2, LLAMA3, Cutter, Tokenizer, train_bpe
+from llmcourse_classroom.widgets.tokens import MergeBoard, PackingBoard
 from tests.browser.hands import choose, enter, keys, press, to_the_end
 from tests.browser.kit import holds, noted, pictured, said, table, value
 from tests.browser.registry import PROSE, merge_board, packing_board

@@ -5,8 +5,8 @@ import math
 
 import pytest
 
-from llmcourse.course.widgets.wavelengths import WavelengthChart
 from llmcourse.model.attention import RopeScaling
+from llmcourse_classroom.widgets.wavelengths import WavelengthChart
 from tests.browser.hands import choose, enter, press
 from tests.browser.kit import holds, pictured, said, table, value
 

@@ -2,36 +2,36 @@
 
 import itertools
 
-from llmcourse.course.widgets.zero import ZeroBars
-from llmcourse.parallel import zero
+from llmcourse_classroom.widgets.zero import ZeroBars
+from llmcourse_labs.scale.arithmetic import STAGES, memory_bytes, traffic_bytes
 from tests.browser.hands import by_key, choose, enter, keys, press
 from tests.browser.kit import holds, noted, pictured, said, table, value
 from tests.browser.references import fewest_ranks
 from tests.browser.twins import agrees, each
 
 SIZES = (1, 7, 8_030_261_248, 70_553_706_496, 405_853_388_800)
-CASES = list(itertools.product(SIZES, (1, 2, 3, 15, 64, 512, 16_384), zero.STAGES))
+CASES = list(itertools.product(SIZES, (1, 2, 3, 15, 64, 512, 16_384), STAGES))
 
 
 def test_memory_its_three_parts_and_traffic_are_the_packages(arithmetic):
-    agrees(arithmetic, ZeroBars, "memory", CASES, zero.memory_bytes)
-    agrees(arithmetic, ZeroBars, "traffic", CASES, zero.traffic_bytes, rel=1e-12)
+    agrees(arithmetic, ZeroBars, "memory", CASES, memory_bytes)
+    agrees(arithmetic, ZeroBars, "traffic", CASES, traffic_bytes, rel=1e-12)
     names = ("parameter_bytes", "gradient_bytes", "optimizer_bytes")
     for case, parts in each(arithmetic, ZeroBars, "kept", CASES):
         for name, size, found in zip(names, (2, 2, 12), parts, strict=True):
-            assert found == zero.memory_bytes(*case, **dict.fromkeys(names, 0) | {name: size})
+            assert found == memory_bytes(*case, **dict.fromkeys(names, 0) | {name: size})
 
 
 def test_the_fewest_ranks_fit_and_one_less_does_not(arithmetic):
     rooms = (5, 16, 100, 4_000, 15_999, 16_000, 80e9, 141e9, 300e9)
-    cases = list(itertools.product((1, 10, 1_000, 70_553_706_496), rooms, zero.STAGES))
+    cases = list(itertools.product((1, 10, 1_000, 70_553_706_496), rooms, STAGES))
     found = agrees(arithmetic, ZeroBars, "fewest", cases, fewest_ranks)
     for (parameters, room, stage), ranks in zip(cases, found, strict=True):
         if ranks is None:
-            assert zero.memory_bytes(parameters, 10**15, stage) > room
+            assert memory_bytes(parameters, 10**15, stage) > room
             continue
-        assert zero.memory_bytes(parameters, ranks, stage) <= room
-        assert ranks == 1 or zero.memory_bytes(parameters, ranks - 1, stage) > room
+        assert memory_bytes(parameters, ranks, stage) <= room
+        assert ranks == 1 or memory_bytes(parameters, ranks - 1, stage) > room
     assert 20 < sum(ranks is None for ranks in found) < len(found) - 20
 
 
@@ -75,7 +75,7 @@ def test_the_table_has_the_exact_numbers(show):
     page = show(ZeroBars("llama3_8b", ranks=3, stage=2))
     rows = table(page)
     for stage, row in enumerate(rows):
-        assert row[4] == f"{zero.memory_bytes(8_030_261_248, 3, stage):,}"
-        assert row[6] == f"{zero.traffic_bytes(8_030_261_248, 3, stage):,.0f}"
+        assert row[4] == f"{memory_bytes(8_030_261_248, 3, stage):,}"
+        assert row[6] == f"{traffic_bytes(8_030_261_248, 3, stage):,.0f}"
     assert [row[5] for row in rows] == ["no", "yes", "yes", "yes"]
     choose(page, "model", "llama3_405b", "TB on each GPU")

@@ -15,10 +15,11 @@ from torch.distributed.checkpoint.filesystem import FileSystemReader
 from torch.distributed.checkpoint.metadata import BytesStorageMetadata, Metadata
 
 from llmcourse import checkpoint, train
-from llmcourse.checkpoint import dcp, shards
+from llmcourse.checkpoint import shards
 from llmcourse.train import __main__ as train_command
-from llmcourse.train import torch_engine
-from llmcourse.train.export.folder import main as export_main
+from llmcourse_labs.export.folder import main as export_main
+from llmcourse_labs.torch_engine import dcp
+from llmcourse_labs.torch_engine import engine as torch_engine
 
 COMMAND = "touch owned"
 NEWEST = "checkpoints/step_00000002.dcp"

@@ -11,28 +11,25 @@ from llmcourse.data import (
     best_fit,
     concatenate_and_cut,
     corpus,
-    make_tasks,
-    needle_rows,
-    needle_tests,
     one_per_row,
     pack,
     packed_rows,
     permuted,
-    preference_pairs,
     prefetch,
     ramp_of,
     write_shards,
-    wrong_answers,
 )
 from llmcourse.data.corpus.grammar import Grammar
-from llmcourse.data.curation import MinHash, NearDuplicates, bands_for
-from llmcourse.data.curation.crawl import Crawl
-from llmcourse.data.curation.decontaminate import Decontaminate
-from llmcourse.data.curation.language import KeepLanguage, LanguageModel, default_model
-from llmcourse.data.curation.minhash import band_keys, shingles
-from llmcourse.data.curation.quality import Quality, threshold_for
 from llmcourse.data.mixture import thousandths_of
 from llmcourse.data.tokenizer import Tokenizer, train_bpe, train_bpe_naive
+from llmcourse_labs.curation import MinHash, NearDuplicates, bands_for
+from llmcourse_labs.curation.crawl import Crawl
+from llmcourse_labs.curation.decontaminate import Decontaminate
+from llmcourse_labs.curation.language import KeepLanguage, LanguageModel, default_model
+from llmcourse_labs.curation.minhash import band_keys, shingles
+from llmcourse_labs.curation.quality import Quality, threshold_for
+from llmcourse_labs.evaluate import needle_rows, needle_tests
+from llmcourse_labs.tuning import make_tasks, preference_pairs, wrong_answers
 
 SMALL = {
     "classes": {

@@ -14,10 +14,10 @@ import zstandard
 from pyarrow import parquet
 
 from llmcourse.data import prepare, read_raw_tokens
-from llmcourse.data.curation import curate
-from llmcourse.data.curation.extract import is_page
 from llmcourse.data.documents import documents_of, read_pieces
 from llmcourse.data.sources import DamagedFileError, find_sources
+from llmcourse_labs.curation import curate
+from llmcourse_labs.curation.extract import is_page
 
 TEXTS = [
     f"document {i} of the river, the mill and the {random.Random(i).random()}" for i in range(6)

@@ -15,6 +15,7 @@ from llmcourse.data import corpus
 from llmcourse.data.corpus.grammar import Grammar
 from llmcourse.data.corpus.story_grammar import STORY_GRAMMAR
 from llmcourse.data.corpus.story_lexicon import ADULTS, BOYS, CLASSES, GIRLS
+from llmcourse_labs import study
 
 SAMPLE = corpus.stories(25_000, seed=1)
 
@@ -368,7 +369,7 @@ def test_pronouns_fit_the_person_named_last():
 
 
 def test_report_finds_nothing_wrong_with_the_stories():
-    report = corpus.story_report(SAMPLE)
+    report = study.story_report(SAMPLE)
     for name in ("words", "sentences", "agreement", "articles", "persistence", "counting"):
         tally = getattr(report, name)
         assert tally.right == tally.total > 10, name
@@ -403,14 +404,14 @@ TOY = (
     ],
 )
 def test_report_counts_a_planted_mistake(text, right, wrong, tally):
-    before = getattr(corpus.story_report(text), tally)
-    after = getattr(corpus.story_report(text.replace(right, wrong)), tally)
+    before = getattr(study.story_report(text), tally)
+    after = getattr(study.story_report(text.replace(right, wrong)), tally)
     assert before.right == before.total
     assert (after.right, after.total) == (before.right - 1, before.total)
 
 
 def test_report_does_not_judge_across_stories():
-    report = corpus.story_report(TOY + "<|endoftext|>Now she had the kite.")
+    report = study.story_report(TOY + "<|endoftext|>Now she had the kite.")
     assert (report.agreement.right, report.agreement.total) == (1, 1)
     assert (report.persistence.right, report.persistence.total) == (1, 2)
 
@@ -426,13 +427,13 @@ def test_report_does_not_judge_across_stories():
     ],
 )
 def test_report_on_cut_and_broken_text(text, sentences, words):
-    report = corpus.story_report(text)
+    report = study.story_report(text)
     assert (report.sentences.right, report.sentences.total) == sentences
     assert (report.words.right, report.words.total) == words
 
 
 def test_report_on_nothing_has_no_shares():
-    report = corpus.story_report("")
+    report = study.story_report("")
     assert math.isnan(report.words.share)
     assert math.isnan(report.sentences.share)
     assert not report.sentences.share >= 0.8  # nothing said passes no threshold
@@ -440,7 +441,7 @@ def test_report_on_nothing_has_no_shares():
 
 @given(st.text(max_size=200) | st.text('aTom an. !?"<|endoftext|>', max_size=200))
 def test_report_survives_any_text(text):
-    report = corpus.story_report(text)
+    report = study.story_report(text)
     assert 0 <= report.words.right <= report.words.total
     assert 0 <= report.sentences.right <= report.sentences.total
 
@@ -448,7 +449,7 @@ def test_report_survives_any_text(text):
 @given(st.integers(0, len(SAMPLE) - 500), st.integers(0, 500))
 def test_report_forgives_a_cut_inside_a_sentence(start, length):
     text = SAMPLE[start : start + length]
-    report = corpus.story_report(text)
+    report = study.story_report(text)
     # At most the first sentence and word can look whole and be cut; the separator may be cut too.
     assert report.sentences.total - report.sentences.right <= 2
     assert report.words.total - report.words.right <= 2
@@ -456,7 +457,7 @@ def test_report_forgives_a_cut_inside_a_sentence(start, length):
 
 def test_report_refuses_tokens():
     with pytest.raises(TypeError, match="text"):
-        corpus.story_report([1, 2])
+        study.story_report([1, 2])
 
 
 NUMBERS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")

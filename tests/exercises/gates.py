@@ -6,9 +6,9 @@ import io
 import zlib
 from pathlib import Path
 
-from llmcourse.course.exercises import exercise
-from llmcourse.course.exercises.check import Check, result_of
-from llmcourse.course.grader import hidden
+from llmcourse_classroom.exercises import exercise
+from llmcourse_classroom.exercises.check import Check, result_of
+from llmcourse_classroom.grader import hidden
 from tools import exercises, mutants, setup_cells
 
 ROOT = Path(__file__).parents[2]

@@ -5,8 +5,8 @@ A mutant is found by what holds for all inputs, so one seed will do; `make soak`
 
 import pytest
 
-from llmcourse.course.exercises import exercise
-from llmcourse.course.exercises.result import State
+from llmcourse_classroom.exercises import exercise
+from llmcourse_classroom.exercises.result import State
 from tests.exercises import gates
 
 QUESTIONS = [(t, q) for t in gates.TOPICS for q in gates.questions_of(t).values()]
@@ -17,7 +17,7 @@ FEWEST, MOST = 3, 6
 def of_topic(topic, *rest, name):
     """A case that depends on its topic's files alone."""
     files = (f"solutions/{topic}.ipynb", f"hidden/{topic}.py", f"mutants/{topic}.diff")
-    check = f"llmcourse/course/exercises/checks/c{topic}.py"
+    check = f"llmcourse_classroom/exercises/checks/c{topic}.py"
     marks = pytest.mark.depends_on(check, *(f"exercises/{file}" for file in files))
     return pytest.param(topic, *rest, id=name, marks=marks)
 

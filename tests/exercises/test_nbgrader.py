@@ -9,8 +9,9 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from llmcourse.course.exercises import exercise
-from llmcourse.course.grader import alone, sandbox, submission
+from llmcourse_classroom.exercises import exercise
+from llmcourse_classroom.grader import alone, session, submission
+from llmcourse_labs.sandbox import sandbox
 from tests.exercises import gates
 from tools import exercises, nbgrader_course
 
@@ -75,7 +76,7 @@ def test_honest_submissions_get_the_same_scores(course, handed_in, tmp_path):
     with (course / "grades.csv").open(newline="") as file:
         theirs = {row["student_id"]: float(row["raw_score"]) for row in csv.DictReader(file)}
     exam = submission.exam(exercises.FOLDER / f"{TOPIC}.ipynb", exercises.FOLDER / "hidden", seed=0)
-    place = sandbox.Place(sandbox.detect([]), sandbox.Limits())
+    place = sandbox.Place(sandbox.detect([], worker=session.WORKER), sandbox.Limits())
     ours = {}
     for name, notebook in handed_in.items():
         path = tmp_path / f"{name}.ipynb"

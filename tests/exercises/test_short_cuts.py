@@ -3,9 +3,10 @@
 import nbformat
 import pytest
 
-from llmcourse.course.exercises import exercise
-from llmcourse.course.grader import sandbox, submission
-from tests.course import here
+from llmcourse_classroom.exercises import exercise
+from llmcourse_classroom.grader import submission
+from llmcourse_labs.sandbox import sandbox
+from tests.classroom import here
 from tests.exercises import gates
 
 NOTHING_FOR_LONG_WORDS = """

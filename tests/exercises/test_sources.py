@@ -10,7 +10,7 @@ import symtable
 import nbformat
 import pytest
 
-from llmcourse.course.exercises import checks, exercise
+from llmcourse_classroom.exercises import checks, exercise
 from tests.exercises import gates
 from tools import build_book, check_notebooks, exercises, setup_cells
 
@@ -35,7 +35,7 @@ def test_what_is_generated_is_fresh(capsys):
 
 def test_a_stale_notebook_is_found_and_mended(tmp_path, monkeypatch, capsys):
     root = tmp_path / "root"
-    for folder in ("exercises/solutions", "chapters", "llmcourse/course/exercises", "book"):
+    for folder in ("exercises/solutions", "chapters", "llmcourse_classroom/exercises", "book"):
         (root / folder).mkdir(parents=True)
     source = exercises.SOLUTIONS / "05_tokens.ipynb"
     (root / "exercises" / "solutions" / source.name).write_text(source.read_text())
@@ -45,7 +45,7 @@ def test_a_stale_notebook_is_found_and_mended(tmp_path, monkeypatch, capsys):
         "ROOT": root,
         "FOLDER": root / "exercises",
         "SOLUTIONS": root / "exercises" / "solutions",
-        "CATALOGUE": root / "llmcourse" / "course" / "exercises" / "catalogue.json",
+        "CATALOGUE": root / "llmcourse_classroom" / "exercises" / "catalogue.json",
         "PAGE": root / "book" / "solutions.md",
     }.items():
         monkeypatch.setattr(exercises, name, path)

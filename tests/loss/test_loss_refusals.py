@@ -4,8 +4,10 @@ import pytest
 import torch
 
 from llmcourse import loss
-from llmcourse.data import CHAT_TOKENS, Turn, chat_tokens, corpus
+from llmcourse.data import corpus
 from llmcourse.data.tokenizer import train_bpe
+from llmcourse_labs import tuning
+from llmcourse_labs.tuning import CHAT_TOKENS, Turn, chat_tokens
 
 IGNORED, IDS = torch.full((1, 3), loss.IGNORE_INDEX), torch.tensor([[0, 1, 2]])
 ROW, FIRST = torch.zeros(1, 3), torch.tensor([0])
@@ -22,7 +24,7 @@ def chunked(num_chunks):
 
 def distilled(targets=0, **settings):
     both = {"student_BTV": torch.zeros(5, 7), "teacher_BTV": torch.zeros(5, 7)}
-    return loss.distillation(**both, targets_BT=torch.full((5,), targets), **settings)
+    return tuning.distillation(**both, targets_BT=torch.full((5,), targets), **settings)
 
 
 REFUSED = [

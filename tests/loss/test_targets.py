@@ -13,8 +13,9 @@ from strategies import awkward
 
 from llmcourse import loss
 from llmcourse.base import checks
-from llmcourse.data import CHAT_TOKENS, Turn, chat_tokens, corpus
+from llmcourse.data import corpus
 from llmcourse.data.tokenizer import train_bpe
+from llmcourse_labs.tuning import CHAT_TOKENS, Turn, chat_tokens
 
 IGNORE = loss.IGNORE_INDEX
 

@@ -11,6 +11,7 @@ from llmcourse import model, train
 from llmcourse.base import checks, runtime
 from llmcourse.model import PARTS, Transformer, attention, ops, tiny, without
 from llmcourse.train.__main__ import main
+from llmcourse_labs import study
 
 
 @pytest.fixture
@@ -156,7 +157,7 @@ def test_the_command_line_names_the_parts(capsys, tmp_path):
 
 
 def test_maps_are_the_weights_of_every_head(decoder, ids):
-    maps = model.attention_maps(decoder, ids)
+    maps = study.attention_maps(decoder, ids)
     assert maps.shape == (2, 2, 4, 9, 9)
     torch.testing.assert_close(maps.sum(-1), torch.ones(2, 2, 4, 9))
     assert maps.triu(1).abs().max() == 0
@@ -175,7 +176,7 @@ def test_maps_are_the_weights_of_every_head(decoder, ids):
 
 
 def test_residual_sizes_are_those_of_the_stream(decoder, ids):
-    sizes = model.residual_rms(decoder, ids)
+    sizes = study.residual_rms(decoder, ids)
     x = decoder.embedding[ids]
     expected = [x.square().mean().sqrt()]
     for block in decoder.blocks:
@@ -186,7 +187,7 @@ def test_residual_sizes_are_those_of_the_stream(decoder, ids):
 
 
 def test_hidden_units_are_what_w_down_reads(decoder, ids):
-    hidden = model.hidden_units(decoder, ids)
+    hidden = study.hidden_units(decoder, ids)
     assert hidden.shape == (2, 2, 9, 64)
     block = decoder.blocks[1]
     inputs = []
@@ -197,16 +198,16 @@ def test_hidden_units_are_what_w_down_reads(decoder, ids):
     torch.testing.assert_close(
         hidden[1] @ part.w_down.T, ops.swiglu(inputs[0], part.w_gate, part.w_up, part.w_down)
     )
-    assert model.hidden_units(without(decoder, "silu"), ids).eq(0).float().mean() > 0.2
-    assert model.hidden_units(decoder, ids).eq(0).float().mean() == 0
+    assert study.hidden_units(without(decoder, "silu"), ids).eq(0).float().mean() > 0.2
+    assert study.hidden_units(decoder, ids).eq(0).float().mean() == 0
     with pytest.raises(ValueError, match="this model has none, or experts"):
-        model.hidden_units(without(decoder, "feed_forward"), ids)
+        study.hidden_units(without(decoder, "feed_forward"), ids)
 
 
 def test_looking_leaves_no_hook_behind(decoder, ids):
-    model.attention_maps(decoder, ids)
-    model.residual_rms(decoder, ids)
-    model.hidden_units(decoder, ids)
+    study.attention_maps(decoder, ids)
+    study.residual_rms(decoder, ids)
+    study.hidden_units(decoder, ids)
     with pytest.raises(ValueError, match="do not fit into the context"):
-        model.residual_rms(decoder, ids.repeat(1, 10))
+        study.residual_rms(decoder, ids.repeat(1, 10))
     assert not any(module._forward_hooks for module in decoder.modules())

@@ -20,6 +20,7 @@ from llmcourse.model import (
     ops,
     sampling,
 )
+from llmcourse_labs.real import from_huggingface, split_experts, to_huggingface
 
 
 def small(**changes):
@@ -80,7 +81,7 @@ def ids_of(config, B=3, T=11, seed=2):
 def pair(config, **settings):
     """A model of ours, transformers' with the same weights, and ids for both."""
     ours, theirs = built(config, **settings), hugging_face(config)
-    theirs.load_state_dict(model.to_huggingface(ours.state_dict(), config))
+    theirs.load_state_dict(to_huggingface(ours.state_dict(), config))
     return ours, theirs, ids_of(config)
 
 
@@ -99,7 +100,7 @@ def test_normalised_queries_and_keys_equal_qwen3(tied_head):
     ours, theirs, ids = pair(config)
     with torch.no_grad():
         assert checks.relative_error(ours(ids), theirs(ids).logits) < 1e-5
-        back = model.from_huggingface(theirs.state_dict(), config)
+        back = from_huggingface(theirs.state_dict(), config)
         assert all(torch.equal(back[name], p) for name, p in ours.named_parameters())
         cached = ours(ids[:, :4], cache=(cache := ours.new_cache(3)))
         rest = ours(ids[:, 4:], cache=cache)
@@ -129,7 +130,7 @@ def test_the_comparison_notices_norms_left_out_or_after_the_rotation():
 def test_the_comparison_notices_unpermuted_heads():
     config = small()
     ours, theirs = built(config), hugging_face(config)
-    state = model.to_huggingface(ours.state_dict(), config)
+    state = to_huggingface(ours.state_dict(), config)
     for layer in range(config.num_layers):
         name = f"model.layers.{layer}.self_attn.q_proj.weight"
         state[name] = ours.state_dict()[f"blocks.{layer}.attention.w_q"]
@@ -174,7 +175,7 @@ def test_gradients_equal_hugging_face(changes):
     (ours(ids) * dy).sum().backward()
     (theirs(ids).logits * dy).sum().backward()
     wanted = {n: p.grad for n, p in theirs.named_parameters()}
-    mine = model.to_huggingface({n: p.grad for n, p in ours.named_parameters()}, config)
+    mine = to_huggingface({n: p.grad for n, p in ours.named_parameters()}, config)
     assert mine.keys() - {"lm_head.weight"} == wanted.keys() - {"lm_head.weight"}
     for name, gradient in wanted.items():
         assert checks.relative_error(mine[name], gradient) < 2e-5, name
@@ -192,7 +193,7 @@ def test_the_comparison_notices_matrices_of_other_experts(swap):
         else:
             names = [place + name for name in swap]
             state[names[0]], state[names[1]] = state[names[1]], state[names[0]]
-    theirs.load_state_dict(model.to_huggingface(state, config))
+    theirs.load_state_dict(to_huggingface(state, config))
     ids = ids_of(config)
     with torch.no_grad():
         assert checks.relative_error(ours(ids), theirs(ids).logits) > 1e-2
@@ -201,8 +202,8 @@ def test_the_comparison_notices_matrices_of_other_experts(swap):
 def test_a_mixture_round_trips_under_both_sets_of_names():
     config = small(num_experts=3, experts_per_token=2)
     state = built(config).state_dict()
-    joined = model.to_huggingface(state, config)
-    published = model.split_experts(joined)
+    joined = to_huggingface(state, config)
+    published = split_experts(joined)
     assert "model.layers.1.mlp.experts.gate_up_proj" in joined
     wanted = {f"experts.{e}.w{i}.weight" for e in range(3) for i in (1, 2, 3)} | {"gate.weight"}
     place = "model.layers.1.block_sparse_moe."
@@ -210,18 +211,18 @@ def test_a_mixture_round_trips_under_both_sets_of_names():
     third = state["blocks.1.feed_forward.experts.w_up"][2]
     assert torch.equal(published[f"{place}experts.2.w3.weight"], third)
     for names in (joined, published):
-        back = model.from_huggingface(names, config)
+        back = from_huggingface(names, config)
         assert back.keys() == state.keys()
         assert all(torch.equal(back[name], state[name]) for name in state)
-    dense = model.to_huggingface(built(small()).state_dict(), small())
-    assert model.split_experts(dense) == dense
+    dense = to_huggingface(built(small()).state_dict(), small())
+    assert split_experts(dense) == dense
 
 
 @pytest.mark.parametrize("tied_head", [True, False])
 def test_state_dicts_round_trip(tied_head):
     config = small(tied_head=tied_head)
     state = built(config).state_dict()
-    back = model.from_huggingface(model.to_huggingface(state, config), config)
+    back = from_huggingface(to_huggingface(state, config), config)
     assert back.keys() == state.keys()
     for name, tensor in state.items():
         assert torch.equal(back[name], tensor), name
@@ -274,7 +275,7 @@ def test_the_cache_equals_recomputation_token_for_token(num_kv_heads):
     """Every token alone through the cache, against the whole prefix, and against Hugging Face."""
     decoder = built(small(num_kv_heads=num_kv_heads)).double()
     theirs = hugging_face(decoder.config).double()
-    theirs.load_state_dict(model.to_huggingface(decoder.state_dict(), decoder.config))
+    theirs.load_state_dict(to_huggingface(decoder.state_dict(), decoder.config))
     ids, cache, past = ids_of(decoder.config), decoder.new_cache(3), None
     with torch.no_grad():
         for t in range(ids.shape[1]):
@@ -306,7 +307,7 @@ def packed_row(config):
 def test_packed_logits_equal_hugging_face_and_the_documents_alone():
     decoder = built(small()).double()
     theirs = hugging_face(decoder.config).double()
-    theirs.load_state_dict(model.to_huggingface(decoder.state_dict(), decoder.config))
+    theirs.load_state_dict(to_huggingface(decoder.state_dict(), decoder.config))
     ids, documents, positions = packed_row(decoder.config)
     mask = attention.document_mask(documents)
     with torch.no_grad():

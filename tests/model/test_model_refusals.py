@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from llmcourse import model
 from llmcourse.model import ModelConfig, Transformer, attention, generate, moe
 from llmcourse.model.moe import MixtureOfExperts, experts
+from llmcourse_labs.real import from_huggingface, split_experts, to_huggingface
 
 SIZES = {"num_layers": 2, "width": 20, "num_heads": 4, "num_kv_heads": 2, "head_size": 6}
 SMALL = ModelConfig(**SIZES, hidden=28, vocab_size=50, context_length=16)
@@ -16,9 +16,9 @@ EXPERTS = {"num_experts": 4, "experts_per_token": 2}
 MIXTURE = replace(SMALL, num_experts=3, experts_per_token=2)
 DECODER = Transformer(SMALL, generator=torch.Generator().manual_seed(0))
 IDS, TWO = torch.zeros(3, 11, dtype=torch.long), torch.tensor([[1, 2]])
-PLAIN = model.to_huggingface(DECODER.state_dict(), SMALL)
-JOINED = model.to_huggingface(Transformer(MIXTURE).state_dict(), MIXTURE)
-PUBLISHED = model.split_experts(JOINED)
+PLAIN = to_huggingface(DECODER.state_dict(), SMALL)
+JOINED = to_huggingface(Transformer(MIXTURE).state_dict(), MIXTURE)
+PUBLISHED = split_experts(JOINED)
 Q, KV = torch.zeros(2, 4, 4, 4), torch.zeros(2, 3, 2, 4)
 
 
@@ -66,19 +66,19 @@ REFUSED = [
         "capacity_factor must be below inf, got i",
     ),
     # published weights
-    (lambda: model.from_huggingface(PLAIN, small(num_layers=1)), "not parameters of this configur"),
-    (lambda: model.from_huggingface(PLAIN, small(num_layers=3)), "has no parameter"),
-    (lambda: model.to_huggingface({}, SMALL), "has no parameter"),
+    (lambda: from_huggingface(PLAIN, small(num_layers=1)), "not parameters of this configur"),
+    (lambda: from_huggingface(PLAIN, small(num_layers=3)), "has no parameter"),
+    (lambda: to_huggingface({}, SMALL), "has no parameter"),
     (
-        lambda: model.from_huggingface(PUBLISHED, replace(MIXTURE, num_experts=2)),
+        lambda: from_huggingface(PUBLISHED, replace(MIXTURE, num_experts=2)),
         r"not parameters of this configuration.*experts\.2\.w1",
     ),
     (
-        lambda: model.from_huggingface(PUBLISHED, replace(MIXTURE, num_experts=4)),
+        lambda: from_huggingface(PUBLISHED, replace(MIXTURE, num_experts=4)),
         "not parameters of this configuration",
     ),
-    (lambda: model.from_huggingface(JOINED, SMALL), "not parameters of this configuration"),
-    (lambda: model.to_huggingface({}, replace(MIXTURE, qk_norm=True)), "no Mixtral with qk_norm"),
+    (lambda: from_huggingface(JOINED, SMALL), "not parameters of this configuration"),
+    (lambda: to_huggingface({}, replace(MIXTURE, qk_norm=True)), "no Mixtral with qk_norm"),
     # positions and prompts
     (lambda: DECODER(TWO, positions_BT=torch.tensor([[9, 16]])), "from 0 to 15, got 9 to 16"),
     (lambda: DECODER(TWO, positions_BT=torch.tensor([[-1, 0]])), "from 0 to 15, got -1 to 0"),

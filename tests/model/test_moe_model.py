@@ -14,7 +14,7 @@ from llmcourse.backward import backprop
 from llmcourse.backward.recompute import recomputed, saved_bytes
 from llmcourse.base import checks
 from llmcourse.model import Transformer, attention, moe
-from llmcourse.scale import cost
+from llmcourse_labs.scale import cost
 
 
 def seeded(seed=0):
@@ -62,11 +62,11 @@ def test_the_formula_equals_the_count_for_every_mixture(num_experts, data, num_l
 
 
 def test_deepseek_v3_is_exact():
-    parts = moe.deepseek_parameters()
-    assert moe.total_of(parts) == (671_026_419_200, 37_552_297_472)
+    parts = cost.deepseek_parameters()
+    assert cost.total_of(parts) == (671_026_419_200, 37_552_297_472)
     # By hand, from the dimensions in the report.
     latent = 7168 * 1536 + 1536 + 1536 * 128 * 192 + 7168 * 576 + 512 + 512 * 128 * 256
-    assert moe.latent_attention_parameters(moe.DeepSeekShape()) == latent + 128 * 128 * 7168
+    assert cost.latent_attention_parameters(cost.DeepSeekShape()) == latent + 128 * 128 * 7168
     assert parts["experts"] == (58 * 256 * 3 * 7168 * 2048, 58 * 8 * 3 * 7168 * 2048)
 
 
@@ -77,12 +77,12 @@ def test_deepseek_v3_is_what_transformers_builds():
         theirs = DeepseekV3ForCausalLM(DeepseekV3Config(vocab_size=129_280))
     buffers = sum(b.numel() for name, b in theirs.named_buffers() if "correction_bias" in name)
     built = sum(p.numel() for p in theirs.parameters()) + buffers
-    assert built == moe.total_of(moe.deepseek_parameters()).total
+    assert built == cost.total_of(cost.deepseek_parameters()).total
 
 
 def test_a_mixture_of_too_many_choices_is_not_counted():
     with pytest.raises(ValueError, match="experts_per_token must be from 1 to num_experts = 2"):
-        moe.mixture_parameters(width=2, hidden=3, num_experts=2, experts_per_token=3)
+        cost.mixture_parameters(width=2, hidden=3, num_experts=2, experts_per_token=3)
 
 
 def test_flop_of_a_mixture_equal_torchs_counter():

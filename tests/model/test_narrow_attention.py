@@ -5,6 +5,7 @@ import torch
 
 from llmcourse import loss
 from llmcourse.model import attention
+from llmcourse_labs import study
 
 NARROW = {torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11}
 """The rounding of a number."""
@@ -88,9 +89,9 @@ def test_latent_attention_is_as_near_in_both_forms(dtype):
     shapes = ((2, 9, 4, 8), (2, 9, 4, 6), (2, 9, 10), (2, 9, 6), (4, 8, 10), (4, 7, 10))
     q, p, c, r, u, w = ((2 * torch.randn(s, generator=g)).to(dtype) for s in shapes)
     wide = [x.double() for x in (q, p, c, r, u, w)]
-    reference = attention.latent_attention(*wide[:2], attention.LatentCache(*wide[2:4]), *wide[4:])
-    for form in (attention.latent_attention, attention.latent_attention_absorbed):
-        found = form(q, p, attention.LatentCache(c, r), u, w)
+    reference = study.latent_attention(*wide[:2], study.LatentCache(*wide[2:4]), *wide[4:])
+    for form in (study.latent_attention, study.latent_attention_absorbed):
+        found = form(q, p, study.LatentCache(c, r), u, w)
         assert found.dtype == dtype
         assert worst([found], [reference]) < NARROW[dtype]
 

@@ -20,7 +20,8 @@ from llmcourse.model.attention import (
     rope_frequencies,
     rope_rotations,
 )
-from llmcourse.train.export.huggingface import config_json
+from llmcourse_labs.export.huggingface import config_json
+from llmcourse_labs.real import to_huggingface
 
 OF_LENGTH = ("yarn", "llama3")
 KINDS = ("linear", "ntk", *OF_LENGTH)
@@ -171,7 +172,7 @@ def test_logits_equal_hugging_face(kind, head_size):
             p.mul_(5 if p.ndim > 1 else 1)  # attention that looks at something
     settings = config_json(config, end_id=0, dtype="float32")
     made = transformers.LlamaForCausalLM(transformers.LlamaConfig(**settings)).eval()
-    made.load_state_dict(model.to_huggingface(ours.state_dict(), config))
+    made.load_state_dict(to_huggingface(ours.state_dict(), config))
     ids = torch.randint(0, 300, (2, 64), generator=torch.Generator().manual_seed(1))
     plain = model.Transformer(replace(config, rope_scaling=None))
     plain.load_state_dict(ours.state_dict())

@@ -116,7 +116,7 @@ CODE = {
     "urllib": ("from urllib.request import urlopen", "imports urllib.request"),
     "socket": ("import socket as s", "imports socket"),
     "pretrained": ("model = Model.from_pretrained('gpt2')", "calls from_pretrained"),
-    "getsource": ("print(inspect.getsource(f))", "show code with llmcourse.course.show"),
+    "getsource": ("print(inspect.getsource(f))", "show code with llmcourse_classroom.show"),
     "pip": ("!pip install x", "installs packages"),
     "python -m pip": ("!python -m pip install x", "installs packages"),
     "magic pip": ("%pip install x", "installs packages"),
@@ -303,7 +303,7 @@ def test_an_invalid_notebook_is_named(tmp_path):
 
 def test_widgets_of_the_package_need_no_newer_ipywidgets_than_colab_has(tmp_path, monkeypatch):
     assert check_notebooks.main([str(CHAPTERS[0])]) == 0
-    module = tmp_path / "llmcourse" / "course" / "new.py"
+    module = tmp_path / "llmcourse_classroom" / "new.py"
     module.parent.mkdir(parents=True)
     module.write_text("import ipywidgets\n\nbox = ipywidgets.Stack()\n")
     monkeypatch.setattr(check_notebooks, "ROOT", tmp_path)

@@ -28,10 +28,10 @@ shell = InteractiveShell.instance()
 ran = shell.run_cell(sys.argv[1])
 if ran.error_before_exec or ran.error_in_exec:
     sys.exit("the cell failed")
-import llmcourse.course.widgets, torch
-bundle, _ = llmcourse.course.widgets.Bowl(steps=3)._repr_mimebundle_()
+import llmcourse_classroom.widgets, torch
+bundle, _ = llmcourse_classroom.widgets.Bowl(steps=3)._repr_mimebundle_()
 print(json.dumps({"forms": sorted(bundle), "ipywidgets": metadata.version("ipywidgets"),
-    "torch": torch.__file__, "llmcourse": llmcourse.course.__file__}))
+    "torch": torch.__file__, "llmcourse": llmcourse_classroom.__file__}))
 """
 
 

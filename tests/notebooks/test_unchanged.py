@@ -27,9 +27,19 @@ FILES = {
     "llmcourse/corpus/words.txt": "one",
     "llmcourse/train/__init__.py": "",
     "llmcourse/train/__main__.py": "import llmcourse.optim.adamw",
+    "llmcourse/stage.py": "def stage(name):\n    return plugin('stages', name)",
+    "llmcourse_labs/__init__.py": "",
+    "llmcourse_labs/tuning.py": "Tuning = 1",
+    "llmcourse_labs/rates.py": "from llmcourse.optim import Muon",
+    "llmcourse_classroom/__init__.py": "",
+    "llmcourse_classroom/board.py": "import llmcourse_labs.rates",
+    "llmcourse_classroom/board.json": "{}",
     "book/data/figures.json": "{}",
     "requirements.txt": "",
-    "pyproject.toml": "",
+    "pyproject.toml": """
+[project.entry-points."llmcourse.stages"]
+sft = "llmcourse_labs.tuning:Tuning"
+""",
     "tests/conftest.py": "pytest_plugins = ['tools.unchanged']",
 }
 
@@ -48,6 +58,7 @@ def repository(tmp_path, monkeypatch):
 
 
 ADAM = {"optim/__init__.py", "optim/adamw.py", "base.py"}
+MUON = {"optim/__init__.py", "optim/muon.py"}
 BOTH = {*ADAM, "optim/muon.py"}
 LEADS_TO = {
     "from llmcourse.optim import AdamW": ADAM,
@@ -68,7 +79,21 @@ LEADS_TO = {
     "patch('llmcourse.optim.muon.Muon')": {"optim/__init__.py", "optim/muon.py"},
     "from llmcourse import corpus": {"corpus/__init__.py", "corpus/words.txt"},
     "'''See llmcourse.optim.'''": set(),
+    "from llmcourse import stage": {"stage.py", "llmcourse_labs/tuning.py"},
+    "import llmcourse_labs.rates": {"llmcourse_labs/rates.py", *MUON},
+    "patch('llmcourse_labs.rates.Muon')": {"llmcourse_labs/rates.py", *MUON},
+    "run('-c', f'from llmcourse_labs import rates; rates.{name}')": {
+        "llmcourse_labs/rates.py",
+        *MUON,
+    },
+    "from llmcourse_classroom import board": {
+        "llmcourse_classroom/board.json",
+        "llmcourse_classroom/board.py",
+        "llmcourse_labs/rates.py",
+        *MUON,
+    },
 }
+"""What code of a test leads to: below llmcourse, or from the root."""
 
 
 @pytest.mark.parametrize("code", LEADS_TO)
@@ -76,8 +101,9 @@ def test_what_code_leads_to(repository, code):
     path = repository / "tests" / "test_it.py"
     path.write_text(code)
     found = closure.closure([path]) - {path, repository / "tests" / "conftest.py"}
-    package = repository / "llmcourse"
-    assert {p.relative_to(package).as_posix() for p in found} - {"__init__.py"} == LEADS_TO[code]
+    names = {p.relative_to(repository).as_posix().removeprefix("llmcourse/") for p in found}
+    inits = {"__init__.py", "llmcourse_labs/__init__.py", "llmcourse_classroom/__init__.py"}
+    assert names - inits == LEADS_TO[code]
 
 
 def test_named_folders_are_followed(repository):

@@ -7,12 +7,14 @@ import torch
 
 from llmcourse import optim
 from llmcourse.model import ModelConfig, Transformer
-from llmcourse.optim import mup_groups, mup_start, precision, weights
-from llmcourse.optim.batch_law import BatchLaw, fit_batch_law
-from llmcourse.optim.noise_scale import noise_scale_from_gradients, noise_scale_from_squares
+from llmcourse.optim import precision
 from llmcourse.optim.precision import BF16, E2M1, E4M3, FloatFormat, LossScaler, quantize
-from llmcourse.optim.skip_and_rewind import SkipAndRewind
 from llmcourse.optim.stability import SpikeDetector, qk_clip, soft_cap
+from llmcourse_labs import study
+from llmcourse_labs.study import mup_groups, mup_start, weights
+from llmcourse_labs.study.batch_law import BatchLaw, fit_batch_law
+from llmcourse_labs.study.noise_scale import noise_scale_from_gradients, noise_scale_from_squares
+from llmcourse_labs.study.skip_and_rewind import SkipAndRewind
 
 W = [torch.nn.Parameter(torch.ones(shape)) for shape in ((3, 4), (5,), (2, 3, 2))]
 MATRIX, ONES = torch.ones(8, 3), torch.ones(2)
@@ -36,7 +38,7 @@ def back(**settings):
 
 
 def range_test(step=lambda _: 1.0, *, high=2.0, num_steps=5):
-    return optim.range_test(step, low=1.0, high=high, num_steps=num_steps)
+    return study.range_test(step, low=1.0, high=high, num_steps=num_steps)
 
 
 def squares(small_square, big_square, *, small=1, big=4):

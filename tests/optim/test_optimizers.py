@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from llmcourse import optim
 from llmcourse.base import checks
 from llmcourse.optim import factored, muon
+from llmcourse_labs import study
 
 SHAPES = ((3, 4), (5,), (2, 3, 2), (6, 3))
 
@@ -380,7 +381,7 @@ def bowl(curvature=2.0):
 
 
 def test_a_range_test_finds_the_stable_rates_of_a_bowl():
-    found = optim.range_test(bowl(), low=1e-3, high=100.0, num_steps=60, smoothing=0.0)
+    found = study.range_test(bowl(), low=1e-3, high=100.0, num_steps=60, smoothing=0.0)
     assert found.diverged
     assert found.rates == [pytest.approx(1e-3 * 1e5 ** (i / 59)) for i in range(len(found.rates))]
     assert 0.5 < found.lowest_rate < 1.3
@@ -389,7 +390,7 @@ def test_a_range_test_finds_the_stable_rates_of_a_bowl():
 
 def test_a_range_test_smooths_and_reaches_the_end():
     losses = iter([4.0, 2.0, 1.0])
-    found = optim.range_test(lambda _: next(losses), low=0.1, high=10.0, num_steps=3, smoothing=0.5)
+    found = study.range_test(lambda _: next(losses), low=0.1, high=10.0, num_steps=3, smoothing=0.5)
     assert found.smoothed == pytest.approx([4.0, 8 / 3, (4 / 8 + 2 / 4 + 1 / 2) / (7 / 8)])
     assert not found.diverged
     assert found.lowest_rate == pytest.approx(10.0)

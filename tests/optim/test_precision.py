@@ -13,6 +13,7 @@ from llmcourse.base import checks, runtime
 from llmcourse.model import attention, ops
 from llmcourse.optim import precision
 from llmcourse.optim.precision import BF16, E2M1, E4M3, E5M2, FP16, FP32
+from llmcourse_labs import study
 
 TORCH = {
     "bf16": torch.bfloat16,
@@ -411,7 +412,7 @@ def masters_and_plain(dtype, steps=200, lr=1e-4):
     with_master, alone = (torch.nn.Parameter(start.clone()) for _ in range(2))
     wide = torch.nn.Parameter(start.float())
     optimizers = [
-        precision.MasterWeights([with_master], torch.optim.SGD, lr=lr),
+        study.MasterWeights([with_master], torch.optim.SGD, lr=lr),
         torch.optim.SGD([alone], lr=lr),
         torch.optim.SGD([wide], lr=lr),
     ]
@@ -434,20 +435,20 @@ def test_masters_follow_float32_where_bf16_alone_stands_still():
 def test_masters_go_on_from_a_saved_state():
     _, w, _, _, one = masters_and_plain(torch.bfloat16, steps=5)
     again = torch.nn.Parameter(torch.zeros(50, dtype=torch.bfloat16))
-    other = precision.MasterWeights([{"params": [again], "lr": 1e-3}], torch.optim.SGD, lr=1e-4)
+    other = study.MasterWeights([{"params": [again], "lr": 1e-3}], torch.optim.SGD, lr=1e-4)
     other.load_state_dict(one.state_dict())
     assert torch.equal(again, w)
     assert torch.equal(other.masters[0], one.masters[0])
     assert other.param_groups[0]["lr"] == 1e-4
     with pytest.raises(ValueError, match="shapes"):
-        precision.MasterWeights([torch.zeros(3)], torch.optim.SGD, lr=1.0).load_state_dict(
+        study.MasterWeights([torch.zeros(3)], torch.optim.SGD, lr=1.0).load_state_dict(
             one.state_dict()
         )
 
 
 def test_a_weight_without_a_gradient_stays():
     moved, stays = (torch.nn.Parameter(torch.ones(2, dtype=torch.bfloat16)) for _ in range(2))
-    optimizer = precision.MasterWeights([moved, stays], torch.optim.SGD, lr=0.5)
+    optimizer = study.MasterWeights([moved, stays], torch.optim.SGD, lr=0.5)
     moved.grad = torch.ones(2, dtype=torch.bfloat16)
     optimizer.step()
     assert moved.tolist() == [0.5, 0.5]

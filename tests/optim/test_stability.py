@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from llmcourse import loss, model, optim
 from llmcourse.base import runtime
-from llmcourse.optim.skip_and_rewind import SkipAndRewind
 from llmcourse.optim.stability import SpikeDetector, first_bad, qk_clip, soft_cap
+from llmcourse_labs import study
+from llmcourse_labs.study.skip_and_rewind import SkipAndRewind
 
 
 def noisy(n, seed=0, level=3.0, spread=0.05, slope=0.0):
@@ -217,12 +218,12 @@ def test_a_clipped_head_ends_at_tau_and_the_others_stay(num_kv_heads):
     attention = net.blocks[0].attention
     with torch.no_grad():
         attention.w_q.view(4, 8, 32)[:3] *= torch.tensor([600.0, 300.0, 500.0])[:, None, None]
-    before = model.largest_scores(net, ids)[0]
+    before = study.largest_scores(net, ids)[0]
     first = copy.deepcopy(attention.state_dict())
     tau = before[0].item() / 4
     assert before[3] < tau < before[0]
     qk_clip(attention.w_q, attention.w_k, before, tau)
-    after = model.largest_scores(net, ids)[0]
+    after = study.largest_scores(net, ids)[0]
     assert torch.allclose(after, before.clamp(max=tau), rtol=1e-5)
     changed_q, changed_k = (
         (attention.get_parameter(name) != first[name]).view(-1, 8 * 32).any(1).tolist()
@@ -237,8 +238,8 @@ def test_a_clipped_head_ends_at_tau_and_the_others_stay(num_kv_heads):
 def test_the_largest_scores_are_those_that_attention_sees():
     net = model.Transformer(model.tiny(), generator=runtime.generator(0))
     ids = torch.randint(0, 300, (3, 16), generator=runtime.generator(1))
-    q_LBTHK, k_LBTGK = model.queries_and_keys(net, ids)
-    found = model.largest_scores(net, ids)
+    q_LBTHK, k_LBTGK = study.queries_and_keys(net, ids)
+    found = study.largest_scores(net, ids)
     for layer in range(2):
         for head in range(4):
             q_BTK, k_BTK = q_LBTHK[layer, :, :, head], k_LBTGK[layer, :, :, head // 2]

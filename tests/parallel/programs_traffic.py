@@ -9,12 +9,12 @@ import torch
 
 from llmcourse import loss, optim
 from llmcourse.model import ModelConfig, Transformer, tiny, tiny_moe
-from llmcourse.parallel import collectives, context_parallel, expert_parallel, mesh, zero
+from llmcourse.parallel import context_parallel, expert_parallel, mesh, zero
 from llmcourse.parallel import data_parallel as dp
 from llmcourse.parallel import tensor_parallel as tp
 from llmcourse.parallel.expert_parallel import ParallelExperts
 from llmcourse.parallel.world import Axis, Rank
-from llmcourse.scale import cost
+from llmcourse_labs.scale import arithmetic, cost
 
 TIED = replace(
     tiny(), num_layers=5, width=20, hidden=24, vocab_size=48, num_kv_heads=4, context_length=24
@@ -165,12 +165,12 @@ def each_by_formula(
     def summed(length: int, row_bytes: int) -> int | float:
         size = length * row_bytes
         whole = {"index": index, "element_bytes": row_bytes}
-        return collectives.sent_bytes("all_reduce_ordered", size, num_ranks, **whole)
+        return arithmetic.sent_bytes("all_reduce_ordered", size, num_ranks, **whole)
 
     return {name: sum(parts.values()) for name, parts in found.items()} | {
         "naive": sum(summed(n, 4) for n in one_by_one) + summed(len(one_by_one), 8),
-        "bucketed": zero.traffic_bytes(marked, num_ranks, 0, **wide),
-        "stage_1": zero.traffic_bytes(numbers, num_ranks, 1, **wide),
+        "bucketed": arithmetic.traffic_bytes(marked, num_ranks, 0, **wide),
+        "stage_1": arithmetic.traffic_bytes(numbers, num_ranks, 1, **wide),
     }
 
 

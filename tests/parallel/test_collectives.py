@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from llmcourse.parallel import collectives, world
 from llmcourse.parallel.collectives.passes import pieces
 from llmcourse.parallel.world.worker import plain
+from llmcourse_labs.scale import arithmetic
 
 WORLDS = [1, 2, 3, 4, 5]
 ROUNDING = {torch.float32: 2.0**-24, torch.float64: 2.0**-53, torch.bfloat16: 2.0**-8}
@@ -132,7 +133,7 @@ def test_large_tensors_go_in_pieces(pools):
         assert is_sum(sums[False], mine)
         assert is_sum_in_order(sums[True], mine)
         assert sent == [
-            collectives.sent_bytes(name, 4 * length, num_ranks, index=index, element_bytes=4)
+            arithmetic.sent_bytes(name, 4 * length, num_ranks, index=index, element_bytes=4)
             for name in ["all_reduce_ring", "all_reduce_ordered"] + 2 * ["reduce_scatter"]
         ]
 
@@ -189,7 +190,7 @@ def test_bytes_are_those_of_the_formula(pools, num_ranks, dtype):
         for call in found[0][0]:
             name = call.split()[0]
             formula = functools.partial(
-                collectives.sent_bytes, name, size * length, num_ranks, element_bytes=size
+                arithmetic.sent_bytes, name, size * length, num_ranks, element_bytes=size
             )
             for index, (calls, num_messages) in enumerate(found):
                 place = (index - root) % num_ranks if name in ("broadcast", "reduce") else index
@@ -213,9 +214,9 @@ def test_bytes_are_those_of_the_formula(pools, num_ranks, dtype):
 )
 def test_formulas_where_chunks_are_even(name, times):
     for n in (1, 2, 3, 8, 512):
-        assert collectives.sent_bytes(name, 5 * n, n) == pytest.approx(5 * n * times(n), rel=1e-12)
+        assert arithmetic.sent_bytes(name, 5 * n, n) == pytest.approx(5 * n * times(n), rel=1e-12)
         for index in (0, n - 1):
-            assert collectives.sent_bytes(name, 5 * n, n, index=index) == round(5 * n * times(n))
+            assert arithmetic.sent_bytes(name, 5 * n, n, index=index) == round(5 * n * times(n))
 
 
 @given(
@@ -230,23 +231,22 @@ def test_formulas_where_chunks_are_even(name, times):
 def test_the_mean_is_that_of_all_ranks(name, length, num_ranks, element_bytes):
     args = name, length * element_bytes, num_ranks
     each = [
-        collectives.sent_bytes(*args, index=i, element_bytes=element_bytes)
-        for i in range(num_ranks)
+        arithmetic.sent_bytes(*args, index=i, element_bytes=element_bytes) for i in range(num_ranks)
     ]
     assert sum(each) / num_ranks == pytest.approx(
-        collectives.sent_bytes(*args, element_bytes=element_bytes), rel=1e-12
+        arithmetic.sent_bytes(*args, element_bytes=element_bytes), rel=1e-12
     )
     assert all(isinstance(k, int) and k % element_bytes == 0 for k in each)
 
 
 def test_how_evenly_the_load_is_shared():
     naive, ring = (
-        [collectives.sent_bytes(f"all_reduce_{name}", 800, 8, index=i) for i in range(8)]
+        [arithmetic.sent_bytes(f"all_reduce_{name}", 800, 8, index=i) for i in range(8)]
         for name in ("naive", "ring")
     )
     assert naive == [7 * 800] + 7 * [800]
     assert ring == 8 * [1400]
-    tree = [collectives.sent_bytes("all_reduce_tree", 800, 8, index=i) for i in range(8)]
+    tree = [arithmetic.sent_bytes("all_reduce_tree", 800, 8, index=i) for i in range(8)]
     assert max(tree) == 3 * 800
 
 
@@ -266,7 +266,7 @@ def test_seconds_are_those_of_messages_in_a_row():
             "all_reduce_ordered": 2 * (n - 1) * [1 / n],
         }
         for name, row in rows.items():
-            found = collectives.seconds(name, 10**6, n, latency_s=1e-5, bytes_per_s=10**9)
+            found = arithmetic.seconds(name, 10**6, n, latency_s=1e-5, bytes_per_s=10**9)
             expected = sum(1e-5 + part * 10**6 / 10**9 for part in row)
             assert found == pytest.approx(expected, rel=1e-12), f"{name} {n}"
 
@@ -274,7 +274,7 @@ def test_seconds_are_those_of_messages_in_a_row():
 def test_tree_for_small_tensors_and_ring_for_large_ones():
     link = {"latency_s": 1e-5, "bytes_per_s": 1e9}
     tree, ring = (
-        functools.partial(collectives.seconds, f"all_reduce_{name}", num_ranks=16, **link)
+        functools.partial(arithmetic.seconds, f"all_reduce_{name}", num_ranks=16, **link)
         for name in ("tree", "ring")
     )
     assert tree(num_bytes=100) < ring(num_bytes=100)
@@ -284,7 +284,7 @@ def test_tree_for_small_tensors_and_ring_for_large_ones():
 def test_seconds_of_a_real_gradient():
     """The bf16 gradients of Llama 3 70B, cut 32 ways, over 512 ranks at 50 GB/s."""
     num_bytes = 2 * 70_553_706_496 // 32
-    found = collectives.seconds(
+    found = arithmetic.seconds(
         "all_reduce_ring", num_bytes, 512, latency_s=0, bytes_per_s=50 * 10**9
     )
     assert found == pytest.approx(1.996 * num_bytes / 50e9, rel=1e-3)
@@ -373,7 +373,7 @@ def test_a_mistake_of_the_caller_is_named(one_rank):
 )
 def test_costs_of_nothing_real_are_refused(settings, match):
     with pytest.raises(ValueError, match=match):
-        collectives.sent_bytes(**{"name": "reduce", "num_bytes": 12, "num_ranks": 3} | settings)
+        arithmetic.sent_bytes(**{"name": "reduce", "num_bytes": 12, "num_ranks": 3} | settings)
 
 
 @pytest.mark.parametrize(
@@ -385,7 +385,7 @@ def test_costs_of_nothing_real_are_refused(settings, match):
 )
 def test_links_that_cannot_be_are_refused(link, message):
     with pytest.raises(ValueError, match=message):
-        collectives.seconds("reduce", 12, 3, **link)
+        arithmetic.seconds("reduce", 12, 3, **link)
 
 
 def test_one_rank_alone(one_rank):
@@ -427,7 +427,7 @@ def test_needless_bytes_are_noticed(pools):
     parts = [programs.whole_values(i, (24,)) for i in range(4)]
     for index, (x, sent) in enumerate(pools(4).run(programs.wasteful, 24)):
         assert is_sum_in_order(x, parts)
-        assert sent > collectives.sent_bytes("all_reduce_ring", 96, 4, index=index, element_bytes=4)
+        assert sent > arithmetic.sent_bytes("all_reduce_ring", 96, 4, index=index, element_bytes=4)
 
 
 def test_a_gather_in_the_wrong_order_is_noticed(pools):

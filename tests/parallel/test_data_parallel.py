@@ -16,9 +16,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from llmcourse.parallel import collectives, world
+from llmcourse.parallel import world
 from llmcourse.parallel.data_parallel import BucketedDDP, NaiveDDP, broadcast_tensors, cut_buckets
 from llmcourse.parallel.world.worker import plain
+from llmcourse_labs.scale import arithmetic
 
 WRAPPERS = {
     "naive": ("naive", {}),
@@ -200,7 +201,7 @@ def test_bytes_are_those_of_the_formula(pools, num_ranks, overlap):
     num_parameters = len(programs.begin("llama", 0).model.state_dict())
     for index, rank in enumerate(found):
         expected = [
-            collectives.sent_bytes(
+            arithmetic.sent_bytes(
                 "all_reduce_ring", num_bytes, num_ranks, index=index, element_bytes=size
             )
             for num_bytes, size in rank["buckets"]

@@ -10,6 +10,7 @@ import torch
 
 from llmcourse.parallel import pipeline, world
 from llmcourse.parallel.world.worker import plain
+from llmcourse_labs.scale import arithmetic
 
 AXIS = "pp"
 CHUNKS = {"gpipe": 1, "1f1b": 1, "zero_bubble": 1, "interleaved": 2}
@@ -279,7 +280,7 @@ def test_what_is_held_is_the_formula(run, p):
         schedule = some(name, p, m=6)
         m = schedule.num_micro_batches
         found = run(p, programs.held, "untied", schedule)
-        wanted = pipeline.peak_micro_batches(name, p, m, v)
+        wanted = arithmetic.peak_micro_batches(name, p, m, v)
         assert [tuple(each) for each in found] == [(peak, peak) for peak in wanted], name
     found = run(p, programs.held, "untied", some("dualpipe_v", p))
     assert [tuple(each) for each in found] == [(2 * p + 1, 2 * p + 1)] * p
@@ -301,7 +302,7 @@ def test_messages_are_let_go_of_when_their_taker_has_them(run):
 @pytest.mark.parametrize("name", CHUNKS)
 def test_the_time_stamps_are_a_run_of_the_schedule(run, name):
     schedule = some(name, 4)
-    real = pipeline.timeline_of(schedule, run(4, programs.timed, schedule))
+    real = arithmetic.timeline_of(schedule, run(4, programs.timed, schedule))
     assert real.schedule.actions == schedule.actions
     ends = {(rank, timed.action): timed.end for rank, row in enumerate(real.rows) for timed in row}
     for rank, row in enumerate(real.rows):
@@ -313,8 +314,8 @@ def test_the_time_stamps_are_a_run_of_the_schedule(run, name):
             assert needed is None or ends[needed] <= timed.start  # one clock for all ranks
     assert min(timed.start for row in real.rows for timed in row) == 0
     m, v = schedule.num_micro_batches, schedule.num_chunks
-    replayed = pipeline.simulate(real.schedule)
-    assert replayed.bubble == pipeline.bubble_share(name, 4, m, v)
+    replayed = arithmetic.simulate(real.schedule)
+    assert replayed.bubble == arithmetic.bubble_share(name, 4, m, v)
 
 
 # What is refused, and what fails

@@ -15,6 +15,7 @@ from torch.distributed.pipelining.schedules import ScheduleDualPipeV
 
 from llmcourse.parallel import pipeline
 from llmcourse.parallel.pipeline import Action, Schedule, actions_of
+from llmcourse_labs.scale import arithmetic
 
 units = st.integers(1, 7)
 ranks, micro_batches, chunks = st.integers(1, 6), st.integers(1, 13), st.integers(2, 4)
@@ -114,9 +115,9 @@ def test_simulation_is_the_formula(numbers, forward, input_gradient, weight_grad
         "input_gradient": input_gradient,
         "weight_gradient": weight_gradient,
     }
-    timeline = pipeline.simulate(schedule, **times)
-    assert timeline.bubble == pipeline.bubble_share(*numbers, **times)
-    assert pipeline.peak_live(schedule) == pipeline.peak_micro_batches(*numbers)
+    timeline = arithmetic.simulate(schedule, **times)
+    assert timeline.bubble == arithmetic.bubble_share(*numbers, **times)
+    assert arithmetic.peak_live(schedule) == arithmetic.peak_micro_batches(*numbers)
     busy = (sum(times.values())) * schedule.num_micro_batches * schedule.num_chunks
     assert {timeline.busy(rank) for rank in range(schedule.num_ranks)} == {busy}
     assert timeline.total == busy * (1 + timeline.bubble)
@@ -127,11 +128,11 @@ def test_dualpipe_v_waits_half_as_long_as_zb_h1(p, more, times):
     m, (w, i, f) = 2 * p + more, times
     f = min(f, i + w)  # else the way down, one forward after the other, sets the pace
     schedule = pipeline.dualpipe_v(p, m)
-    timeline = pipeline.simulate(schedule, forward=f, input_gradient=i, weight_gradient=w)
+    timeline = arithmetic.simulate(schedule, forward=f, input_gradient=i, weight_gradient=w)
     assert timeline.bubble == Fraction((p - 1) * (f + i - w), 2 * m * (f + i + w))
     at_rank = {"forward": 2 * f, "input_gradient": 2 * i, "weight_gradient": 2 * w}
-    assert 2 * timeline.bubble == pipeline.bubble_share("zero_bubble", p, m, **at_rank)
-    assert pipeline.peak_live(schedule) == (2 * p + 1,) * p
+    assert 2 * timeline.bubble == arithmetic.bubble_share("zero_bubble", p, m, **at_rank)
+    assert arithmetic.peak_live(schedule) == (2 * p + 1,) * p
 
 
 def idle_of_pairs(schedule, forward, backward, weight, pair):
@@ -176,7 +177,7 @@ def test_the_papers_bubble_is_that_of_pairs_in_one_block(p, m):
         assert max(idle) == (p - 1) * (pair + 4 - 3 * 2)
     assert set(idle_of_pairs(schedule, 2, 4, 2, 6)) == {4 * (p - 1)}
     # One after the other, what is ready leaves at once: I units less for each rank on the way.
-    alone = pipeline.simulate(schedule, forward=2, input_gradient=2, weight_gradient=2)
+    alone = arithmetic.simulate(schedule, forward=2, input_gradient=2, weight_gradient=2)
     assert alone.total - alone.busy(0) == (p - 1) * (4 - 2)
 
 
@@ -188,28 +189,28 @@ def test_a_wrong_formula_is_noticed(mutant):
         "chunks forgotten": (Fraction(p - 1, m), pipeline.interleaved(p, m, v)),
         "W fills nothing": (Fraction(p - 1, m), pipeline.zero_bubble(p, m)),
     }[mutant]
-    assert pipeline.simulate(schedule).bubble != wrong
+    assert arithmetic.simulate(schedule).bubble != wrong
 
 
 def test_the_numbers_of_the_papers():
     # Narayanan et al. 2021: (p - 1) / m, and 1/v of it.
-    assert pipeline.bubble_share("1f1b", 4, 8) == Fraction(3, 8)
-    assert pipeline.bubble_share("interleaved", 4, 8, 2) == Fraction(3, 16)
+    assert arithmetic.bubble_share("1f1b", 4, 8) == Fraction(3, 8)
+    assert arithmetic.bubble_share("interleaved", 4, 8, 2) == Fraction(3, 16)
     # Qi et al. 2023, table 1, for equal times: a third of 1F1B's, with its memory on rank 0.
-    assert pipeline.bubble_share("zero_bubble", 4, 8) == Fraction(3, 24)
-    assert pipeline.peak_micro_batches("1f1b", 4, 8) == (4, 3, 2, 1)
-    assert pipeline.peak_micro_batches("zero_bubble", 4, 8) == (4, 4, 4, 4)
-    assert pipeline.peak_micro_batches("gpipe", 4, 8) == (8, 8, 8, 8)
+    assert arithmetic.bubble_share("zero_bubble", 4, 8) == Fraction(3, 24)
+    assert arithmetic.peak_micro_batches("1f1b", 4, 8) == (4, 3, 2, 1)
+    assert arithmetic.peak_micro_batches("zero_bubble", 4, 8) == (4, 4, 4, 4)
+    assert arithmetic.peak_micro_batches("gpipe", 4, 8) == (8, 8, 8, 8)
     # Section 2.2 of the first: interleaving holds 1 + (p - 1) / (p v) times what 1F1B does.
     p, v = 4, 3
-    held = Fraction(pipeline.peak_micro_batches("interleaved", p, 8, v)[0], v)
+    held = Fraction(arithmetic.peak_micro_batches("interleaved", p, 8, v)[0], v)
     assert held == p * (1 + Fraction(p - 1, p * v))
 
 
 @given(any_numbers(), st.integers(0, 5))
 def test_slow_messages_never_help(numbers, message):
     schedule = made(*numbers)
-    fast, slow = pipeline.simulate(schedule), pipeline.simulate(schedule, message=message)
+    fast, slow = arithmetic.simulate(schedule), arithmetic.simulate(schedule, message=message)
     assert slow.total >= fast.total
     if message and schedule.num_ranks > 1:
         # A micro-batch goes down and up again.
@@ -218,11 +219,11 @@ def test_slow_messages_never_help(numbers, message):
 
 def test_simulate_refuses_what_cannot_be():
     with pytest.raises(ValueError, match="actions take positive time"):
-        pipeline.simulate(pipeline.gpipe(2, 2), forward=0)
+        arithmetic.simulate(pipeline.gpipe(2, 2), forward=0)
     with pytest.raises(ValueError, match="messages 0 or more"):
-        pipeline.simulate(pipeline.gpipe(2, 2), message=-1)
+        arithmetic.simulate(pipeline.gpipe(2, 2), message=-1)
     with pytest.raises(ValueError, match="cannot be run"):
-        pipeline.simulate(written("F0", "F0", m=1))
+        arithmetic.simulate(written("F0", "F0", m=1))
 
 
 # What is wrong with it
@@ -409,8 +410,8 @@ def test_a_validator_without_one_of_its_parts_is_noticed(part, monkeypatch):
         (lambda: pipeline.schedule_of("1f1b", 4, 3), "nearest: 4 micro-batches, or 3 ranks"),
         (lambda: pipeline.schedule_of("1f1b", 4, 0), "num_micro_batches must be 1 or greater"),
         (lambda: pipeline.schedule_of("gpipe", 2, 2, 2), "gpipe has one chunk per rank, got"),
-        (lambda: pipeline.bubble_share("dual", 2, 2), "must be one of gpipe"),
-        (lambda: pipeline.peak_micro_batches("dual", 2, 2), "must be one of gpipe"),
+        (lambda: arithmetic.bubble_share("dual", 2, 2), "must be one of gpipe"),
+        (lambda: arithmetic.peak_micro_batches("dual", 2, 2), "must be one of gpipe"),
     ],
 )
 def test_numbers_that_do_not_fit_are_refused(make, message):

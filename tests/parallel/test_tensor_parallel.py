@@ -12,9 +12,9 @@ from torch import Tensor
 
 from llmcourse.loss import token_losses
 from llmcourse.model import Transformer, tiny
-from llmcourse.parallel import collectives
 from llmcourse.parallel import tensor_parallel as tp
 from llmcourse.parallel.world.worker import plain
+from llmcourse_labs.scale import arithmetic
 
 NAMES = list(programs.CONFIGS)
 CASES = [
@@ -338,7 +338,7 @@ def expected_bytes(name: str, size: int, index: int, *, sequence_parallel: bool)
     def sent(collective, count, *, element=1, ranks=size, at=index):
         num_bytes = 4 * count * element
         settings = {"index": at, "element_bytes": 4 * element}
-        return collectives.sent_bytes(collective, num_bytes, ranks, **settings)
+        return arithmetic.sent_bytes(collective, num_bytes, ranks, **settings)
 
     passes = 4 * config.num_layers + 2
     if sequence_parallel:

@@ -5,7 +5,7 @@ import pytest
 from programs_traffic import MODELS
 
 from llmcourse.parallel import mesh, world
-from llmcourse.scale import cost
+from llmcourse_labs.scale import cost
 
 BATCH, LENGTH = 8, 24
 

@@ -10,7 +10,7 @@ from llmcourse import train
 from llmcourse.model import tiny, tiny_moe
 from llmcourse.parallel.world import RankError
 from llmcourse.train import __main__ as command_line
-from llmcourse.train.ranks import moved
+from llmcourse.train.config import moved
 
 STEPS = 6
 MESHES = {

@@ -14,6 +14,7 @@ from torch import nn
 from llmcourse import optim
 from llmcourse.parallel import world, zero
 from llmcourse.parallel.zero.states import Place, cut_states
+from llmcourse_labs.scale import arithmetic
 
 STAGES = (1, 2, 3)
 FLOAT32 = {"parameter_bytes": 4, "gradient_bytes": 4}
@@ -39,24 +40,27 @@ def test_the_54_cells_of_the_zero_table():
     columns = list(itertools.product((7_500_000_000, 128 * 10**9, 10**12), STAGES))
     for num_ranks, row in TABLE_1.items():
         for (num_parameters, stage), gb in zip(columns, row, strict=True):
-            found = zero.memory_bytes(num_parameters, num_ranks, stage) / 1e9
+            found = arithmetic.memory_bytes(num_parameters, num_ranks, stage) / 1e9
             digits = len(str(gb).partition(".")[2])
             # Cut off or rounded: less than one unit of the last digit shown away.
             assert abs(found - gb) < 10.0**-digits, (num_parameters, num_ranks, stage)
 
 
 def test_plain_data_parallelism_has_everything_everywhere():
-    assert zero.memory_bytes(10, 64, 0) == 160
-    assert zero.memory_bytes(10, 3, 1) == 40 + 12 * 4  # the fullest rank has ceil(10 / 3)
+    assert arithmetic.memory_bytes(10, 64, 0) == 160
+    assert arithmetic.memory_bytes(10, 3, 1) == 40 + 12 * 4  # the fullest rank has ceil(10 / 3)
 
 
 def test_traffic_is_2_2_2_and_3_times_the_parameters():
-    shares = [zero.traffic_bytes(6400, 64, stage) / (2 * 6400) / (63 / 64) for stage in zero.STAGES]
+    shares = [
+        arithmetic.traffic_bytes(6400, 64, stage) / (2 * 6400) / (63 / 64)
+        for stage in arithmetic.STAGES
+    ]
     assert shares == [2, 2, 2, 3]
-    assert zero.traffic_bytes(6400, 1, 3) == 0
+    assert arithmetic.traffic_bytes(6400, 1, 3) == 0
 
 
-@pytest.mark.parametrize("function", [zero.memory_bytes, zero.traffic_bytes])
+@pytest.mark.parametrize("function", [arithmetic.memory_bytes, arithmetic.traffic_bytes])
 def test_formulas_refuse_what_cannot_be(function):
     for arguments in ((-1, 2, 1), (1, 0, 1), (1, 2, 4)):
         with pytest.raises(ValueError, match=r"num_(parameters|ranks) must|stage must"):
@@ -286,7 +290,7 @@ def test_memory_is_that_of_the_formula(run, num_ranks, stage):
     assert matrices + biases == measured[0][1]
     parts = [matrices + biases] if stage == 3 else [matrices, biases]
     settings = {**FLOAT32, "optimizer_bytes": 8}
-    expected = sum(zero.memory_bytes(p, num_ranks, stage, **settings) for p in parts)
+    expected = sum(arithmetic.memory_bytes(p, num_ranks, stage, **settings) for p in parts)
     assert measured[0][0] == expected
     assert all(found <= expected for found, _ in measured)
 
@@ -320,7 +324,7 @@ def test_only_a_few_units_are_in_full_at_a_time(run):
 @pytest.mark.parametrize("stage", STAGES)
 def test_bytes_sent_are_those_of_the_formula(run, num_ranks, stage):
     measured = run(num_ranks, programs.sent, "untied", stage)
-    expected = zero.traffic_bytes(measured[0][1], num_ranks, stage, **FLOAT32)
+    expected = arithmetic.traffic_bytes(measured[0][1], num_ranks, stage, **FLOAT32)
     each = [found for found, _ in measured]
     assert sum(each) == pytest.approx(num_ranks * expected, rel=0)
     # A rank sends more than another by an entry per collective, at most.

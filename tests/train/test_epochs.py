@@ -14,8 +14,8 @@ from llmcourse.backward.recompute import recompute, recomputed
 from llmcourse.model import Dropout, Transformer, tiny
 from llmcourse.model.ops import dropout
 from llmcourse.train import early_stopping, phases, validation
-from llmcourse.train.export import folder as exporting
 from llmcourse.train.saved import config_and_checkpoint
+from llmcourse_labs.export import folder as exporting
 from tests.train.runs import command, losses, metrics, weights
 
 WORDS = ["--preset", "tiny", "--warmup_steps", "2", "--sample_tokens", "5"]

@@ -10,6 +10,7 @@ import torch
 from llmcourse import model, train
 from llmcourse.base import runtime
 from llmcourse.data import corpus
+from llmcourse_labs import study
 
 NUM_STORIES = 40
 
@@ -32,7 +33,7 @@ def test_the_default_run_is_fluent(nth_seed, soaking, tmp_path):
         temperature=0.8,  # as train.sample draws
     )
     texts = [tokenizer.decode(row[1:]) for row in written.tolist()]
-    report = corpus.story_report(corpus.END_OF_TEXT.join(texts))
+    report = study.story_report(corpus.END_OF_TEXT.join(texts))
     print(f"seed {seed}: {report.words.share:.3f} words, {report.sentences.share:.3f} sentences")
     assert report.words.total > 1_000
     assert report.sentences.total > 150
@@ -44,5 +45,5 @@ def test_the_default_run_is_fluent(nth_seed, soaking, tmp_path):
 def test_an_untrained_model_is_not_fluent(tmp_path):
     """The report tells writing from noise, or the test above would prove nothing."""
     run = train.start(train.PRESETS["stories"](), tmp_path / "run")
-    report = corpus.story_report(train.sample(run, temperature=1.0))
+    report = study.story_report(train.sample(run, temperature=1.0))
     assert report.words.share < 0.5

@@ -11,7 +11,7 @@ from llmcourse import train
 from llmcourse.data import prepare_text
 from llmcourse.data.corpus import END_OF_TEXT, stories
 from llmcourse.data.mixture import MixedBatches
-from llmcourse.train.export import folder as exporting
+from llmcourse_labs.export import folder as exporting
 from tests.train.runs import TINY, command, metrics, refused, weights
 from tests.train.runs import WORDS as SHORT_WORDS
 

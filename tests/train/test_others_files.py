@@ -9,8 +9,8 @@ import pytest
 from llmcourse import train
 from llmcourse.__main__ import main
 from llmcourse.data import prepare
-from llmcourse.data.curation import curate
 from llmcourse.train import __main__ as command_line
+from llmcourse_labs.curation import curate
 
 EXERCISES = Path(__file__).parents[2] / "exercises"
 SMALL = ["--preset", "tiny", "--steps", "2", "--warmup_steps", "1"]

@@ -13,7 +13,7 @@ import pytest
 from llmcourse import train
 from llmcourse.data import TokenShards, prepare_text
 from llmcourse.data.corpus import stories
-from llmcourse.train.export import folder as exporting
+from llmcourse_labs.export import folder as exporting
 from tests.train.runs import SHORT, command, losses, refused
 from tests.train.runs import WORDS as SHORT_WORDS
 

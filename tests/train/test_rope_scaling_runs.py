@@ -7,10 +7,10 @@ import torch
 
 from llmcourse import train
 from llmcourse.base import checks
-from llmcourse.model import load_huggingface
 from llmcourse.model.attention import RopeScaling
 from llmcourse.train import __main__ as command_line
-from llmcourse.train.export import export
+from llmcourse_labs.export import export
+from llmcourse_labs.real import load_huggingface
 
 FLAGS = ["--preset", "tiny", "--steps", "3", "--warmup_steps", "1", "--corpus_bytes", "30000"]
 YARN = {"kind": "yarn", "factor": 4.0, "original_length": 16}

@@ -14,7 +14,7 @@ tools/uses.py reads them.
 import os
 import sys
 
-PACKAGE = "llmcourse"
+PACKAGES = ("llmcourse", "llmcourse_labs", "llmcourse_classroom")
 LEFT_OUT = ("_build", ".git", ".venv", "__pycache__", ".ipynb_checkpoints")
 IMPORTS = ("importlib", "_frozen_importlib")
 HASHES_ALL = "code_version"
@@ -83,7 +83,7 @@ class Names:
     @staticmethod
     def find_spec(name: str, path: object = None, target: object = None) -> None:
         """Note a name; leave the search to those who come after."""
-        if name.partition(".")[0] == PACKAGE:
+        if name.partition(".")[0] in PACKAGES:
             note(f"name {name}")
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
         sotu,
         sotu_split,
     )
-    from llmcourse.data.corpus.report import StoryReport, Tally, story_report
     from llmcourse.data.corpus.stories import END_OF_TEXT, stories, stories_entropy, story_words
+    from llmcourse.data.corpus.story_lexicon import BOYS, GIRLS
 
 lazy(__name__)

@@ -27,11 +27,6 @@ if TYPE_CHECKING:
         flash_backward,
         flash_forward,
     )
-    from llmcourse.model.attention.latent import (
-        LatentCache,
-        latent_attention,
-        latent_attention_absorbed,
-    )
     from llmcourse.model.attention.masks import causal_mask, document_mask, sliding_window_mask
     from llmcourse.model.attention.rope_scaling import LLAMA_3_1, RopeScaling
     from llmcourse.model.attention.rotary import (
@@ -47,6 +42,7 @@ if TYPE_CHECKING:
         attention_tiled,
         online_softmax_add,
         online_softmax_start,
+        tiled_with_logsumexp,
     )
 
 lazy(__name__)

@@ -15,14 +15,6 @@ if TYPE_CHECKING:
         balance_loss_forward,
         update_bias,
     )
-    from llmcourse.model.moe.counts import (
-        Counts,
-        DeepSeekShape,
-        deepseek_parameters,
-        latent_attention_parameters,
-        mixture_parameters,
-        total_of,
-    )
     from llmcourse.model.moe.experts import (
         Experts,
         GroupedSaved,

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
         FP32,
         FloatFormat,
     )
-    from llmcourse.optim.precision.master import MasterWeights
     from llmcourse.optim.precision.policy import POLICY, autocast_dtype
     from llmcourse.optim.precision.rounding import bits_of, decode, encode, round_to
     from llmcourse.optim.precision.scaling import LossScaler, Scaled, quantize

@@ -16,10 +16,8 @@ if TYPE_CHECKING:
     from llmcourse.parallel.collectives.chunks import (
         all_gather,
         all_to_all,
-        chunk_sizes,
         reduce_scatter,
     )
-    from llmcourse.parallel.collectives.costs import seconds, sent_bytes
     from llmcourse.parallel.collectives.sums import (
         ALGORITHMS,
         all_reduce,
@@ -29,5 +27,6 @@ if TYPE_CHECKING:
         all_reduce_tree,
     )
     from llmcourse.parallel.collectives.trees import broadcast, reduce
+    from llmcourse.parallel.legal import chunk_sizes
 
 lazy(__name__)

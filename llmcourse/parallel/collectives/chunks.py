@@ -10,7 +10,6 @@ import torch
 from jaxtyping import Shaped
 from torch import Tensor
 
-from llmcourse.base.arguments import require
 from llmcourse.parallel.collectives.passes import (
     all_gather_steps,
     exchange_all,
@@ -19,23 +18,8 @@ from llmcourse.parallel.collectives.passes import (
     run_ring,
     sum_in_order,
 )
+from llmcourse.parallel.legal import chunk_sizes
 from llmcourse.parallel.world import Axis
-
-
-def chunk_sizes(length: int, parts: int) -> list[int]:
-    """Cut a length into nearly equal parts, the first `length mod parts` of them one longer.
-
-    Args:
-        length: to cut, 0 or more.
-        parts: how many, 1 or more; some are 0 if there are more parts than length.
-
-    Raises:
-        ValueError: if the length is negative, or there is no part.
-    """
-    require("length", length, least=0)
-    require("parts", parts, least=1)
-    size, longer = divmod(length, parts)
-    return [size + 1] * longer + [size] * (parts - longer)
 
 
 def reduce_scatter(

@@ -10,7 +10,6 @@ import torch
 from jaxtyping import Shaped
 from torch import Tensor
 
-from llmcourse.parallel.collectives.chunks import chunk_sizes
 from llmcourse.parallel.collectives.passes import (
     all_gather_steps,
     pieces,
@@ -19,6 +18,7 @@ from llmcourse.parallel.collectives.passes import (
     sum_in_order,
 )
 from llmcourse.parallel.collectives.trees import alike, broadcast, flattened, reduce
+from llmcourse.parallel.legal import chunk_sizes
 from llmcourse.parallel.world import Axis
 
 

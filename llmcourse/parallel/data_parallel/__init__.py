@@ -22,13 +22,6 @@ from llmcourse import lazy
 if TYPE_CHECKING:
     from llmcourse.parallel.data_parallel.bucketed import BucketedDDP
     from llmcourse.parallel.data_parallel.buckets import cut_buckets, sum_gradients
-    from llmcourse.parallel.data_parallel.overlap import (
-        BucketTimes,
-        bucket_times,
-        exposed_s,
-        full_buckets,
-        gradient_tensors,
-    )
     from llmcourse.parallel.data_parallel.replica import NaiveDDP, Replica, broadcast_tensors
 
 lazy(__name__)

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 from llmcourse import lazy
 
 if TYPE_CHECKING:
+    from llmcourse.parallel.mesh.names import AXES, Pipeline, parse
     from llmcourse.parallel.mesh.part import Part
-    from llmcourse.parallel.mesh.split import AXES, Pipeline, Split, parse
+    from llmcourse.parallel.mesh.split import Split
     from llmcourse.parallel.mesh.whole import (
         Cut,
         cut,

@@ -6,19 +6,14 @@ other, as in Llama 3, where the innermost axis never leaves a machine.
 
 import math
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import get_args
 
 from llmcourse.base.arguments import require_fields
 from llmcourse.model import ModelConfig
 from llmcourse.parallel import context_parallel, expert_parallel, tensor_parallel
 from llmcourse.parallel.legal import divisors, multiples, near
+from llmcourse.parallel.mesh.names import AXES, Pipeline
 from llmcourse.parallel.pipeline import stages_of
-
-AXES = ("dp", "pp", "cp", "ep", "tp")
-"""Data, pipeline, context, expert and tensor parallel: the order of ranks, the last one fastest."""
-
-Pipeline = Literal["gpipe", "1f1b", "interleaved", "zero_bubble"]
-"""The order in which a stage runs its micro-batches forward and backward."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,24 +158,3 @@ class Split:
             )
         if m not in legal:
             raise ValueError(f"micro_batches must {rule}, got {m}; nearest: {near(m, legal)}")
-
-
-def parse(text: str) -> dict[str, int]:
-    """Read the sizes of a mesh, such as dp=2,tp=2.
-
-    Raises:
-        ValueError: if an axis is unknown or named twice, or a size is no number of 1 or more.
-    """
-    found: dict[str, int] = {}
-    for part in text.split(","):
-        name, _, size = part.strip().partition("=")
-        if name not in AXES:
-            raise ValueError(
-                f"mesh has an axis {name!r}: write it as dp=2,tp=2 with axes of {', '.join(AXES)}"
-            )
-        if name in found:
-            raise ValueError(f"mesh names the axis {name} twice: {text}")
-        if not size.isdecimal() or int(size) < 1:
-            raise ValueError(f"mesh gives {name} the size {size!r}: a size is 1, 2, 3, ...")
-        found[name] = int(size)
-    return found

@@ -12,7 +12,6 @@ from llmcourse import lazy
 
 if TYPE_CHECKING:
     from llmcourse.parallel.pipeline.execute import MicroBatch, PipelineRun, run_schedule
-    from llmcourse.parallel.pipeline.formulas import bubble_share, peak_micro_batches
     from llmcourse.parallel.pipeline.later import WeightQueue, later_weights
     from llmcourse.parallel.pipeline.schedules import (
         SCHEDULES,
@@ -29,12 +28,6 @@ if TYPE_CHECKING:
     )
     from llmcourse.parallel.pipeline.stage import Stage, cut, stages_of, sync_tied
     from llmcourse.parallel.pipeline.timed import Timed
-    from llmcourse.parallel.pipeline.timeline import (
-        Timeline,
-        peak_live,
-        simulate,
-        timeline_of,
-    )
-    from llmcourse.parallel.pipeline.validity import Place, needs, problems, validate
+    from llmcourse.parallel.pipeline.validity import Place, needs, problems, run_order, validate
 
 lazy(__name__)

@@ -20,6 +20,7 @@ from typing import Any
 import cloudpickle
 
 from llmcourse.base.arguments import require
+from llmcourse.base.command_line import WARNINGS
 from llmcourse.parallel.world import faults, worker
 from llmcourse.parallel.world.rank import Message
 from llmcourse.parallel.world.whereabouts import Whereabouts
@@ -197,11 +198,11 @@ def _deaf() -> Iterator[None]:
     A cluster may send them to every process of a job.  They are the parent's to handle: a rank, or
     the server that starts ranks, which died of one would take the run with it.
     """
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, worker.WARNINGS)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, WARNINGS)
     try:
         # The server starts it, and it unblocks SIGTERM when it has started.
         resource_tracker.ensure_running()
-        signal.pthread_sigmask(signal.SIG_BLOCK, worker.WARNINGS)
+        signal.pthread_sigmask(signal.SIG_BLOCK, WARNINGS)
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)

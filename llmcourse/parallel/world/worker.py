@@ -24,8 +24,6 @@ import torch.distributed as dist
 from llmcourse.parallel.world.rank import Rank
 from llmcourse.parallel.world.whereabouts import Whereabouts, stacks_file
 
-WARNINGS = (signal.SIGTERM, *([signal.SIGUSR1] if hasattr(signal, "SIGUSR1") else []))
-"""What clusters send before they end a job; ranks are started with both blocked."""
 LOOPBACK = "lo" if sys.platform == "linux" else "lo0"
 
 

@@ -11,7 +11,6 @@ from llmcourse import lazy
 
 if TYPE_CHECKING:
     from llmcourse.parallel.zero.flat_layout import FlatLayout
-    from llmcourse.parallel.zero.memory import STAGES, memory_bytes, traffic_bytes
     from llmcourse.parallel.zero.optimizer import ZeroOptimizer
     from llmcourse.parallel.zero.sharded import FullyShardedModel
 

@@ -20,7 +20,7 @@ from llmcourse.model import Transformer, auxiliary_loss
 from llmcourse.model.attention import document_mask
 from llmcourse.model.moe import Routing
 from llmcourse.optim import AdamW, clip_by_global_norm
-from llmcourse.parallel.collectives import chunk_sizes
+from llmcourse.parallel.legal import chunk_sizes
 from llmcourse.train.config import TrainConfig
 
 

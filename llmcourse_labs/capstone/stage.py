@@ -1,0 +1,198 @@
+"""One stage of the machine: done once, kept as long as nothing that it depends on changes.
+
+A stage has a folder, NN_name.  When it begins it writes begun.json, when it is done done.json:
+
+    settings   what of the settings it depends on
+    inputs     the identity of every stage before it that it reads
+    facts      what came out: numbers and hashes that are the same on every machine of a kind
+    identity   the hash of the facts, which later stages name among their inputs
+    files      a hash of every file that later stages read, to notice one that was changed
+    seconds    how long it took, all calls together
+"""
+
+import hashlib
+import json
+import shutil
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from llmcourse.base.files import write_atomically
+from llmcourse_labs.capstone.config import CapstoneConfig
+from llmcourse_labs.capstone.log import Log
+
+BEGUN, DONE = "begun.json", "done.json"
+
+
+class Made(NamedTuple):
+    """What a stage has made."""
+
+    facts: dict[str, Any]
+    """Numbers and hashes, without times, paths and dates."""
+    files: list[Path]
+    """What later stages read."""
+
+
+class Place(NamedTuple):
+    """What a stage works with."""
+
+    config: CapstoneConfig
+    folder: Path
+    """Its own."""
+    before: dict[str, Path]
+    """The folders of the stages that it reads."""
+    facts: dict[str, dict[str, Any]]
+    """What these stages found."""
+    log: Log
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A step of the machine."""
+
+    name: str
+    """In one word."""
+    does: str
+    """For a person."""
+    reads: tuple[str, ...]
+    """Stages whose folders it reads."""
+    settings: Callable[[CapstoneConfig], dict[str, Any]]
+    """What of the settings it depends on, as plain data."""
+    run: Callable[[Place], Made]
+    """Does it; goes on where it was, if it can."""
+    told: Callable[[dict[str, Any]], str]
+    """What came out, in a few words."""
+
+
+class Shelf:
+    """The stages of a machine in their folder: which are done, and why one is not.
+
+    Args:
+        config: of the machine.
+        folder: of the machine.
+        stages: in their order.
+        log: of the machine.
+    """
+
+    def __init__(
+        self, config: CapstoneConfig, folder: Path, stages: Iterable[Stage], log: Log
+    ) -> None:
+        self.config, self.folder, self.log = config, folder, log
+        self.stages = {stage.name: stage for stage in stages}
+        self.done: dict[str, dict[str, Any]] = {}
+        """What done.json of every stage says that is done in this call, or was before."""
+
+    def place_of(self, name: str) -> Path:
+        """Return the folder of a stage."""
+        return self.folder / f"{list(self.stages).index(name) + 1:02d}_{name}"
+
+    def key_of(self, name: str) -> dict[str, Any]:
+        """Return what a stage depends on; the stages that it reads are done."""
+        stage = self.stages[name]
+        inputs = {each: self.done[each]["identity"] for each in stage.reads}
+        settings = json.loads(json.dumps(stage.settings(self.config)))
+        return {"settings": settings, "inputs": inputs}
+
+    def why_not(self, name: str) -> str:
+        """Return why a stage has to be done; nothing if it is done and all is as it was."""
+        done = _read(self.place_of(name) / DONE)
+        if done is None:
+            return "begun" if _read(self.place_of(name) / BEGUN) else "new"
+        for what, now in self.key_of(name).items():
+            before = done.get(what, {})
+            if changed := [k for k in {**before, **now} if before.get(k) != now.get(k)]:
+                return f"other {what}: {', '.join(changed)}"
+        for file, known in done["files"].items():
+            path = self.place_of(name) / file
+            if not path.is_file():
+                return f"{path.name} is gone"
+            if file_hash(path) != known:
+                return f"{path.name} is not what the stage has written"
+        if identity_of(done["facts"]) != done["identity"]:
+            return f"{DONE} was changed"
+        return ""
+
+    def planned(self) -> dict[str, str]:
+        """Return what has to be done and why; what follows a stage that is redone says so."""
+        found: dict[str, str] = {}
+        for name, stage in self.stages.items():
+            redone = [each for each in stage.reads if found.get(each)]
+            found[name] = f"after {redone[0]}" if redone else self.why_not(name)
+            if not found[name]:
+                self.done[name] = _read(self.place_of(name) / DONE)
+        return found
+
+    def bring(self, name: str) -> dict[str, Any]:
+        """See to it that a stage is done, and return what its done.json says."""
+        stage, folder = self.stages[name], self.place_of(name)
+        why = self.why_not(name)
+        if not why:
+            self.done[name] = _read(folder / DONE)
+            self.log("kept", stage=name, identity=self.done[name]["identity"])
+            return self.done[name]
+        key = self.key_of(name)
+        begun = _read(folder / BEGUN)
+        if begun is None or {k: begun.get(k) for k in key} != key or why not in ("begun", "new"):
+            if folder.exists():
+                if why not in ("begun", "new"):
+                    self.log("again", stage=name, why=why)
+                shutil.rmtree(folder)
+            begun = {**key, "seconds": 0.0}
+            _write(folder / BEGUN, begun)
+        started = time.monotonic()
+        self.log("begin", stage=name, goes_on=begun["seconds"] > 0)
+        place = Place(
+            self.config,
+            folder,
+            {each: self.place_of(each) for each in stage.reads},
+            {each: self.done[each]["facts"] for each in stage.reads},
+            self.log,
+        )
+        try:
+            made = stage.run(place)
+        except BaseException as error:
+            begun["seconds"] = round(begun["seconds"] + time.monotonic() - started, 2)
+            _write(folder / BEGUN, begun)
+            if type(error) is ValueError:
+                raise ValueError(f"stage {name}: {error}") from error
+            raise
+        facts = json.loads(json.dumps(made.facts))
+        files = {str(p.relative_to(folder)): file_hash(p) for p in sorted(made.files)}
+        seconds = round(begun["seconds"] + time.monotonic() - started, 2)
+        done = {**key, "facts": facts, "identity": identity_of(facts), "files": files}
+        self.done[name] = done = {**done, "seconds": seconds}
+        _write(folder / DONE, done)
+        self.log("end", stage=name, seconds=seconds, identity=done["identity"])
+        return done
+
+
+def identity_of(facts: Mapping[str, Any]) -> str:
+    """Return the hash by which later stages know what a stage has found."""
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+
+def file_hash(path: Path) -> str:
+    """Return the SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    """Return what a file says; None if there is none, or what stands there is no record."""
+    try:
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return None
+    kinds = {"settings": dict, "inputs": dict, "seconds": int | float}
+    if path.name == DONE:
+        kinds |= {"facts": dict, "files": dict, "identity": str}
+    if not isinstance(found, dict) or not all(isinstance(found.get(k), kinds[k]) for k in kinds):
+        return None
+    return found
+
+
+def _write(path: Path, record: dict[str, Any]) -> None:
+    with write_atomically(path) as file:
+        file.write(f"{json.dumps(record, indent=1)}\n".encode())

@@ -1,0 +1,232 @@
+"""The files beside the weights that Hugging Face's transformers reads, as plain data.
+
+A Llama can be written, a Qwen3 or a Mixtral: what else the course can build is refused.  Nothing
+here imports transformers; the tests load what is written with it.
+"""
+
+from typing import Any, Literal
+
+from llmcourse.data.corpus import END_OF_TEXT
+from llmcourse.data.tokenizer import GPT2, Tokenizer
+from llmcourse.data.tokenizer.files import spell
+from llmcourse.model import ModelConfig
+from llmcourse.model.huggingface import Family, family_of
+from llmcourse_labs.tuning.chat_format import CHAT_TOKENS, ROLES
+
+DType = Literal["float32", "bfloat16"]
+"""In what weights are written."""
+
+SAMPLE_TEMPERATURE = 0.8
+"""Of generated text, as in `train.sample`."""
+
+
+def config_json(config: ModelConfig, *, end_id: int, dtype: DType) -> dict[str, Any]:
+    """Return config.json: the shape under the names of transformers' classes.
+
+    No id is named for padding: that row of the embedding would no longer be trained.
+
+    Args:
+        config: the shape.
+        end_id: of the token between two documents.
+        dtype: of the weights.
+    """
+    family = family_of(config)
+    return {
+        "architectures": [f"{family}ForCausalLM"],
+        "model_type": family.lower(),
+        **(_mixtral(config) if family == "Mixtral" else _ALONE[family]),
+        "vocab_size": config.vocab_size,
+        "hidden_size": config.width,
+        "intermediate_size": config.hidden,
+        "num_hidden_layers": config.num_layers,
+        "num_attention_heads": config.num_heads,
+        "num_key_value_heads": config.num_kv_heads,
+        "head_dim": config.head_size,
+        "max_position_embeddings": config.context_length,
+        "hidden_act": "silu",
+        "rms_norm_eps": config.norm_eps,
+        **_rope(config),
+        "tie_word_embeddings": config.tied_head,
+        "attention_dropout": 0.0,
+        "initializer_range": 0.02,
+        "use_cache": True,
+        "bos_token_id": end_id,
+        "eos_token_id": end_id,
+        "dtype": dtype,
+        "torch_dtype": dtype,  # where transformers 4 looks
+    }
+
+
+def _rope(config: ModelConfig) -> dict[str, Any]:
+    """Return the rotation under the names of transformers 5, and where transformers 4 looks.
+
+    Its "dynamic" follows the length of each row; ntk of a fixed factor is another base, no more.
+    """
+    scaling, theta = config.rope_scaling, config.rope_theta
+    numbers: dict[str, Any] = {"rope_type": "default"}
+    if scaling is not None and scaling.kind == "ntk":
+        theta *= scaling.factor ** (config.head_size / (config.head_size - 2))
+    elif scaling is not None:
+        names = {"linear": (), "yarn": ("beta_fast", "beta_slow")}
+        names["llama3"] = ("low_freq_factor", "high_freq_factor")
+        numbers = {"rope_type": scaling.kind, "factor": scaling.factor}
+        numbers |= {name: getattr(scaling, name) for name in names[scaling.kind]}
+        if scaling.original_length:
+            numbers["original_max_position_embeddings"] = scaling.original_length
+    for_4 = {} if numbers["rope_type"] == "default" else {"rope_scaling": numbers}
+    return {"rope_parameters": {**numbers, "rope_theta": theta}, "rope_theta": theta, **for_4}
+
+
+_ALONE: dict[Family, dict[str, Any]] = {
+    "Llama": {"attention_bias": False, "mlp_bias": False},
+    "Qwen3": {"attention_bias": False, "use_sliding_window": False, "sliding_window": None},
+}
+"""What only one class has to say."""
+
+
+def _mixtral(config: ModelConfig) -> dict[str, Any]:
+    """Return what only a Mixtral has to say.
+
+    transformers' balance loss is k times ours, of all layers together; it drops no token, as we
+    drop none outside training.  Its fast product of experts takes rows of a multiple of 16 bytes
+    only, and fails on others: for those the plain one is named.
+    """
+    whole_rows = config.width % 8 == config.hidden % 8 == 0  # in bfloat16, too
+    return {
+        "num_local_experts": config.num_experts,
+        "num_experts_per_tok": config.experts_per_token,
+        "router_aux_loss_coef": config.balance_weight / config.experts_per_token,
+        "router_jitter_noise": 0.0,
+        "output_router_logits": False,
+        "sliding_window": None,
+        **({} if whole_rows else {"experts_implementation": "eager"}),
+    }
+
+
+def generation_config_json(
+    config: ModelConfig, *, end_id: int, turn_id: int | None = None
+) -> dict[str, Any]:
+    """Return generation_config.json: sample as the run did, and stop where a document ends.
+
+    Args:
+        config: of the model.
+        end_id: of the token between two documents.
+        turn_id: of the token that ends a turn, where the model also stops.
+    """
+    return {
+        "bos_token_id": end_id,
+        "eos_token_id": end_id if turn_id is None else [end_id, turn_id],
+        "pad_token_id": end_id,
+        "do_sample": True,
+        "temperature": SAMPLE_TEMPERATURE,
+        "top_k": 0,  # all tokens; transformers' own default is 50
+        "max_length": config.context_length,
+    }
+
+
+def tokenizer_json(tokenizer: Tokenizer) -> dict[str, Any]:
+    """Return tokenizer.json, the form of Hugging Face's `tokenizers`: it gives the ids of ours.
+
+    The two may differ on characters that one of them does not know yet: each cuts words by the
+    version of Unicode that it was built with.
+
+    Raises:
+        ValueError: if no special token stands between documents.
+    """
+    specials = tokenizer.special_tokens
+    if END_OF_TEXT not in specials:
+        raise ValueError(f"expected the special token {END_OF_TEXT!r}, got {sorted(specials)}")
+    names = {i: token for token, i in specials.items()}
+    vocabulary = {
+        names[i] if i in names else spell(piece): i for i, piece in sorted(tokenizer.vocab.items())
+    }
+    return {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [_added(token, i) for i, token in sorted(names.items())],
+        "normalizer": None,
+        "pre_tokenizer": _pre_tokenizer(tokenizer.pattern),
+        "post_processor": None,
+        "decoder": _byte_level(use_regex=True),
+        "model": {
+            "type": "BPE",
+            "dropout": None,
+            "unk_token": None,
+            "continuing_subword_prefix": None,
+            "end_of_word_suffix": None,
+            "fuse_unk": False,
+            "byte_fallback": False,
+            "ignore_merges": False,
+            "vocab": vocabulary,
+            "merges": [[spell(a), spell(b)] for a, b in tokenizer.merges],
+        },
+    }
+
+
+_CONTROL = (END_OF_TEXT, *CHAT_TOKENS)
+CHAT_TEMPLATE = (
+    "{% for message in messages %}"
+    f"{{% if message['role'] not in {list(ROLES)} %}}"
+    f"{{{{ raise_exception('role must be one of {', '.join(ROLES)}, got ' ~ message['role']) }}}}"
+    "{% endif %}"
+    "{% if message['content'] is not string %}"
+    "{{ raise_exception('the content of a message must be a text') }}{% endif %}"
+    f"{{% for token in {list(_CONTROL)} %}}{{% if token in message['content'] %}}"
+    "{{ raise_exception('a message spells ' ~ token ~ ', which would be taken for the token') }}"
+    "{% endif %}{% endfor %}"
+    "<|{{ message['role'] }}|>{{ message['content'] }}<|end|>"
+    "{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+"""Turns as `data.chat_tokens` writes them, in the language of templates, Jinja.
+
+transformers makes tokens of the whole text: what a user spells would be taken for a token of
+control, so such a message is refused.
+"""
+
+
+def tokenizer_config_json(config: ModelConfig, *, talks: bool = False) -> dict[str, Any]:
+    """Return tokenizer_config.json: how transformers wraps tokenizer.json.
+
+    Args:
+        config: of the model.
+        talks: whether it was fine-tuned on conversations, and so has a template for them.
+    """
+    return {
+        **({"chat_template": CHAT_TEMPLATE} if talks else {}),
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "bos_token": END_OF_TEXT,
+        "eos_token": END_OF_TEXT,
+        "model_max_length": config.context_length,
+        "clean_up_tokenization_spaces": False,
+        "model_input_names": ["input_ids", "attention_mask"],
+    }
+
+
+def _added(token: str, token_id: int) -> dict[str, Any]:
+    """Return how tokenizer.json names a special token; white space beside it is not taken."""
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    return {"id": token_id, "content": token, **flags, "special": True}
+
+
+def _pre_tokenizer(pattern: str) -> dict[str, Any]:
+    """Return what cuts text into words by a pattern and spells their bytes."""
+    if pattern == GPT2:
+        return _byte_level(use_regex=True)
+    cut = {
+        "type": "Split",
+        "pattern": {"Regex": pattern},
+        "behavior": "Isolated",
+        "invert": False,
+    }
+    return {"type": "Sequence", "pretokenizers": [cut, _byte_level(use_regex=False)]}
+
+
+def _byte_level(*, use_regex: bool) -> dict[str, Any]:
+    """Return the part of tokenizer.json that turns bytes into printable characters, or back."""
+    return {
+        "type": "ByteLevel",
+        "add_prefix_space": False,
+        "trim_offsets": True,
+        "use_regex": use_regex,
+    }

@@ -1,0 +1,18 @@
+"""Models of others: their folders, their names of weights, their tokenizers.
+
+Taught in: book/coming_from.md
+"""
+
+from typing import TYPE_CHECKING
+
+from llmcourse import lazy
+
+if TYPE_CHECKING:
+    from llmcourse_labs.real.huggingface_folder import config_from_huggingface, load_huggingface
+    from llmcourse_labs.real.huggingface_names import (
+        from_huggingface,
+        split_experts,
+        to_huggingface,
+    )
+
+lazy(__name__)

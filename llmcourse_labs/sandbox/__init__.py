@@ -1,0 +1,4 @@
+"""A process without a network, with limits, of code that nobody trusts.
+
+Taught in: book/instructors.md
+"""

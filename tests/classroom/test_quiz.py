@@ -1,0 +1,224 @@
+"""Quizzes: every file is whole, and what is shown is what the file says, and nothing more."""
+
+import html
+import re
+from html.parser import HTMLParser
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from llmcourse_classroom.exercises import quiz
+from llmcourse_classroom.exercises.quiz import Quiz, marked_up, parsed
+
+QUESTION = """
+[[question]]
+text = "What does `len` return for <b> & \\"c\\"?"
+[[question.option]]
+text = "bytes"
+why = "`len(text)` counts characters."
+[[question.option]]
+text = "characters"
+right = true
+why = "A text is a row of them."
+[[question.option]]
+text = "tokens"
+why = "Those come later."
+"""
+OPTION = '[[question.option]]\ntext = "{}"\nwhy = "because"\n'
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A folder of quizzes with two: one of two questions, one malformed."""
+    (tmp_path / "05_tokens.toml").write_text(QUESTION * 2)
+    (tmp_path / "06_broken.toml").write_text(QUESTION.replace("right = true\n", ""))
+    (tmp_path / "README.md").write_text("no quiz")
+    monkeypatch.setattr(quiz, "_folder", lambda: tmp_path)
+    return tmp_path
+
+
+# --- the files of the course
+
+
+def faults(questions):
+    """Return what is wrong with the questions of a chapter, beyond their form."""
+    found = [] if len(questions) == 5 else [f"{len(questions)} questions"]
+    if len({question.place for question in questions}) == 1:
+        found.append("the right option is always at the same place")
+    if len({question.text for question in questions}) != len(questions):
+        found.append("a question is there twice")
+    for number, question in enumerate(questions, start=1):
+        for what in ("text", "why"):
+            said = {" ".join(getattr(o, what).lower().split()) for o in question.options}
+            if len(said) != len(question.options):
+                found.append(f"question {number}: two options have the same {what}")
+    return found
+
+
+@pytest.mark.parametrize("topic", quiz.topics())
+def test_every_quiz_of_the_course_is_whole(topic):
+    assert re.fullmatch(r"[0-9]{2}_[a-z0-9_]+", topic)
+    assert faults(Quiz(topic).questions) == []
+
+
+def made(places, *, change=lambda _number, text: text):
+    """Return a quiz with the right option at these places."""
+    parts = []
+    for number, place in enumerate(places):
+        part = f'[[question]]\ntext = "question {number}"\n'
+        for letter in range(3):
+            right = "right = true\n" if letter == place else ""
+            part += f'[[question.option]]\ntext = "o{letter}"\nwhy = "w{letter}"\n{right}'
+        parts.append(change(number, part))
+    return parsed("\n".join(parts), "made.toml")
+
+
+MUTANTS = {
+    "4 questions": lambda: made([0, 1, 2, 1]),
+    "same place": lambda: made([1] * 5),
+    "question is there twice": lambda: made(
+        [0, 1, 2, 1, 0], change=lambda _, text: re.sub("question [0-9]", "the same", text)
+    ),
+    "same text": lambda: made(
+        [0, 1, 2, 1, 0], change=lambda n, text: text.replace('"o1"', '" O0 "') if n else text
+    ),
+    "same why": lambda: made([0, 1, 2, 1, 0], change=lambda _, text: text.replace("w2", "w0")),
+}
+
+
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_the_check_of_the_files_notices(mutant):
+    assert faults(made([0, 1, 2, 1, 0])) == []
+    assert mutant in " ".join(faults(MUTANTS[mutant]()))
+
+
+# --- what is malformed
+
+
+def test_an_unknown_topic_names_those_that_there_are(folder):
+    assert quiz.topics() == ["05_tokens", "06_broken"]
+    for topic in ("99_none", "../05_tokens", "", "README"):
+        with pytest.raises(ValueError, match="there are 05_tokens, 06_broken"):
+            Quiz(topic)
+
+
+def test_a_malformed_file_is_named_with_its_question(folder):
+    with pytest.raises(ValueError, match=r"quizzes/06_broken\.toml, question 1: 0 options are"):
+        Quiz("06_broken")
+
+
+MALFORMED = {
+    "is not TOML": "[[question]",
+    "must hold": "",
+    "[[question]] tables": "question = []",
+    "tables, and nothing else": f'title = "a"\n{QUESTION}',
+    "and nothing else": "question = [1]",
+    "question 2: a question has no option": f'{QUESTION}[[question]]\ntext = "a"',
+    "a question has no text": '[[question]]\noption = "a"',
+    "a question has ['hint']": QUESTION.replace("text", 'hint = "a"\ntext', 1),
+    "the question: text must be a text": QUESTION.replace("text = ", "text = 5 # ", 1),
+    "give 3 or 4": f'[[question]]\ntext = "a"\n{OPTION.format("b") * 2}',
+    "3 or 4 [[question.option]]": QUESTION + OPTION.format("b") * 2,
+    "2 options are right": QUESTION.replace("why", "right = true\nwhy", 1),
+    "option B: right must be true": QUESTION.replace("true", '"yes"'),
+    "option C has no why": QUESTION.replace('why = "Those come later."', ""),
+    "option C has ['wy']": f"{QUESTION}wy = 'a'",
+    "option C: why must be a text": QUESTION.replace("Those come later.", " "),
+}
+
+
+@pytest.mark.parametrize("message", MALFORMED)
+def test_a_malformed_file_is_refused(message):
+    with pytest.raises(ValueError, match=re.escape(message)) as error:
+        parsed(MALFORMED[message], "quizzes/x.toml")
+    assert str(error.value).startswith("quizzes/x.toml")
+
+
+def test_right_may_be_said_to_be_false():
+    said = QUESTION.replace("why", "right = false\nwhy", 1)
+    assert parsed(said, "x") == parsed(QUESTION, "x")
+
+
+# --- text
+
+
+def test_the_text_form_tells_no_answer(folder):
+    shown = repr(Quiz("05_tokens"))
+    assert shown.startswith("Quiz 05_tokens: 2 questions\n1. What does `len` return")
+    assert "\n   A. bytes\n   B. characters\n   C. tokens\n2. " in shown
+    assert "row of them" not in shown
+
+
+def test_the_answers_are_those_of_the_file(folder):
+    lines = Quiz("05_tokens").answers().splitlines()
+    assert lines == ["1. B. characters", "   A text is a row of them.",
+                     "2. B. characters", "   A text is a row of them."]  # fmt: skip
+
+
+# --- HTML
+
+
+class Reader(HTMLParser):
+    """Collects elements and texts of a page."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.tags, self.texts = [], []
+        self.feed(page)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data):
+        self.texts.append(data)
+
+
+def test_the_page_form_has_no_script_no_id_and_no_address(folder):
+    read = Reader(Quiz("05_tokens")._repr_html_())
+    tags = [tag for tag, _ in read.tags]
+    assert not {"script", "iframe", "img", "link", "a"} & set(tags)
+    names = {name for _, attributes in read.tags for name in attributes}
+    assert not [name for name in names if name.startswith("on") or name in ("id", "src", "href")]
+    assert (tags.count("fieldset"), tags.count("legend"), tags.count("input")) == (2, 2, 6)
+
+
+def test_the_page_form_shows_every_text_of_the_file(folder):
+    text = "".join(Reader(Quiz("05_tokens")._repr_html_()).texts)
+    for question in parsed(QUESTION, "x"):
+        for said in (question.text, *(t for o in question.options for t in (o.text, o.why))):
+            assert said.replace("`", "") in text
+    assert text.count("Not quite:") == 4
+    assert text.count("Right:") == 2
+
+
+def test_each_question_has_a_group_of_its_own(folder):
+    read = Reader(Quiz("05_tokens")._repr_html_())
+    names = [attributes["name"] for tag, attributes in read.tags if tag == "input"]
+    assert names == ["05_tokens-1"] * 3 + ["05_tokens-2"] * 3
+
+
+def test_explanations_are_hidden_where_no_style_is_kept(folder):
+    read = Reader(Quiz("05_tokens")._repr_html_())
+    hidden = [attributes for tag, attributes in read.tags if tag == "p" and "hidden" in attributes]
+    assert len(hidden) == 6
+
+
+@given(st.text(alphabet="ab`<>&\"' \n", max_size=20))
+def test_nothing_of_a_text_becomes_an_element_but_code(text):
+    shown = marked_up(text)
+    read = Reader(shown)
+    assert {tag for tag, _ in read.tags} <= {"code"}
+    pairs = re.findall(r"`[^`]+`", " ".join(text.split()))
+    assert len(read.tags) == len(pairs)
+    plain = html.unescape(re.sub(r"</?code>", "`", shown))
+    assert plain == " ".join(text.split())
+
+
+def test_a_quiz_is_light(folder):
+    five = "".join(QUESTION for _ in range(5)) + OPTION.format("x")
+    (folder / "07_five.toml").write_text(five)
+    shown = Quiz("07_five")
+    texts = [q.text for q in shown.questions]
+    texts += [t for q in shown.questions for o in q.options for t in (o.text, o.why)]
+    assert len(shown._repr_html_().encode()) - sum(len(t.encode()) for t in texts) < 12_000

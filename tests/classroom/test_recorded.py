@@ -1,0 +1,620 @@
+"""recorded: results are found by name, and a row of each kind of runs is run again."""
+
+import itertools
+import math
+from collections import Counter
+
+import pytest
+import torch
+
+from llmcourse import train
+from llmcourse_classroom.recorded import recorded_runs
+from llmcourse_labs.capstone import CapstoneConfig, hashes, run_capstone, shipped
+from llmcourse_labs.evaluate import HOW, SKILLS
+from llmcourse_labs.tuning import hack_lab, make_tasks, part_of, preference_pairs
+from tools import (
+    batch_runs,
+    benchmark_runs,
+    contamination_runs,
+    context_runs,
+    curation_runs,
+    epochs_runs,
+    mixture_runs,
+    mup_runs,
+    preference_runs,
+    rl_runs,
+    sft_runs,
+    synthetic_runs,
+)
+
+
+@pytest.fixture
+def soak(soaking):
+    """A row again that takes longest: `make soak`.  The quick ones stay in every run."""
+    if not soaking:
+        pytest.skip("a quarter of a minute and more: make soak")
+
+
+def test_what_is_recorded_is_found_by_name():
+    found = recorded_runs("curation")
+    assert set(found["copies"]["recited"]) == {str(n) for n in curation_runs.COPIES}
+    assert set(found["copies"]["believed"]) == {str(s) for s in curation_runs.SHARES}
+    with pytest.raises(ValueError, match="nothing is recorded as 'x'; there are batch"):
+        recorded_runs("x")
+
+
+def test_a_run_of_copies_gives_what_is_recorded(soak):
+    """One row again: copies that are recited are whole passages, on any machine nearly the same."""
+    found = recorded_runs("curation")["copies"]
+    run = curation_runs.copies_run(seed=0)
+    for copies, shares in found["recited"].items():
+        assert run["recited"][copies] == pytest.approx(shares[0], abs=0.25), copies
+    for share, probabilities in found["believed"].items():
+        assert run["believed"][share] == pytest.approx(probabilities[0], abs=0.25), share
+    assert run["recited"]["64"] == 1
+    assert run["recited"]["2"] == 0
+
+
+def test_the_funnel_leaves_what_is_recorded(soak):
+    found = recorded_runs("curation")["funnel"]
+    assert list(found) == list(curation_runs.VARIANTS)
+    crawl = curation_runs.Crawl(curation_runs.CRAWLED, seed=0)
+    texts = curation_runs.texts_of("whole funnel", crawl, curation_runs.classifier())
+    assert len(texts) == found["whole funnel"]["documents"]
+    tokenizer = curation_runs.tokenizer_of_stories()
+    assert sum(len(tokenizer.encode(t)) + 1 for t in texts) == found["whole funnel"]["tokens"]
+
+
+# --- mixtures
+
+
+def test_every_mixture_is_recorded_with_its_seeds():
+    found = recorded_runs("mixture")["triangle"]
+    assert found["sources"] == list(mixture_runs.SOURCES)
+    assert found["tokens"] == mixture_runs.TOKENS
+    assert len(found["mixtures"]) == len(mixture_runs.MIXTURES)
+    for mixture, row in zip(mixture_runs.MIXTURES, found["mixtures"], strict=True):
+        assert row["shares"] == list(mixture.shares)
+        assert row["held_out"] == mixture.held_out
+        for name in mixture_runs.SOURCES:
+            assert len(row["losses"][name]) == mixture.num_seeds, (mixture, name)
+
+
+def test_who_has_read_stories_alone_has_the_recorded_losses(soak):
+    """One row again; what it never read it predicts worse than by chance."""
+    row = recorded_runs("mixture")["triangle"]["mixtures"][0]
+    assert row["shares"] == [1, 0, 0]
+    run = mixture_runs.triangle_run((1, 0, 0), seed=0)
+    assert run["stories"] == pytest.approx(row["losses"]["stories"][0], abs=0.05)
+    for name in ("code", "addresses"):
+        assert min(run[name], *row["losses"][name]) > math.log(mixture_runs.VOCAB_SIZE)
+
+
+def test_no_document_is_on_both_sides():
+    for name in mixture_runs.SOURCES:
+        texts = mixture_runs.texts(name)
+        assert texts.held_out
+        assert set(texts.training).isdisjoint(texts.held_out), name
+
+
+def test_every_order_reads_the_same_of_each_source():
+    found = recorded_runs("mixture")["anneal"]["orders"]
+    ends = mixture_runs.NUM_STEPS
+    assert list(found) == list(mixture_runs.orders())
+    for name, stages in mixture_runs.orders().items():
+        assert found[name]["stages"] == [[stage.step, stage.shares] for stage in stages]
+        borders = [stage.step for stage in stages[1:]] + [ends]
+        for source, share in mixture_runs.EVEN.items():
+            read = sum(
+                (border - stage.step) * stage.shares[source]
+                for stage, border in zip(stages, borders, strict=True)
+            )
+            assert read == pytest.approx(ends * share), (name, source)
+
+
+def test_parts_are_read_as_often_as_recorded():
+    rows = recorded_runs("mixture")["repeats"]["runs"]
+    assert [(row["share"], row["tokens"]) for row in rows] == [
+        (share, size) for share in mixture_runs.REPEATED_SHARES for size in mixture_runs.PARTS
+    ]
+    for row in rows:
+        # A window of LENGTH has a target more than inputs: here are all places where one begins.
+        windows = len(range(0, row["tokens"] - mixture_runs.LENGTH, mixture_runs.LENGTH))
+        read = row["share"] * mixture_runs.TOKENS / mixture_runs.LENGTH
+        assert row["epochs"] == pytest.approx(read / windows, abs=5e-5), row
+
+
+# --- text that models write
+
+
+def test_every_student_and_every_family_is_recorded_with_its_seeds():
+    found = recorded_runs("synthetic")
+    students = {(row["targets"], row["tokens"]): row for row in found["distillation"]["students"]}
+    per_step = synthetic_runs.BATCH_SIZE * synthetic_runs.LENGTH
+    sizes = [steps * per_step for steps in synthetic_runs.STUDENT_STEPS]
+    assert set(students) == {(name, size) for name in synthetic_runs.TARGETS for size in sizes}
+    families = {
+        "generations": synthetic_runs.VARIANTS,
+        "cooler": (synthetic_runs.COOLER,),
+        "both": (synthetic_runs.BOTH,),
+    }
+    for part, names in families.items():
+        assert found[part]["entropy"] == pytest.approx(synthetic_runs.entropy_per_token(), abs=5e-5)
+        assert tuple(found[part]["variants"]) == names
+        for family in found[part]["variants"].values():
+            for key, lines in family.items():
+                assert len(lines) == len(synthetic_runs.SEEDS), key
+                assert {len(line) for line in lines} == {synthetic_runs.NUM_GENERATIONS + 1}, key
+    assert {len(values) for values in found["kept"].values()} == {len(synthetic_runs.SEEDS)}
+    # All families begin with the same models.
+    first = [[line[0] for line in f["loss"]] for f in found["generations"]["variants"].values()]
+    assert first[0] == first[1] == first[2]
+
+
+def test_a_student_of_tokens_has_the_recorded_loss(soak):
+    students = recorded_runs("synthetic")["distillation"]["students"]
+    (row,) = [r for r in students if r["targets"] == "hard" and r["tokens"] == 460_800]
+    tokens = synthetic_runs.encoded(synthetic_runs.true_documents(seed=1))
+    model = synthetic_runs.trained(tokens, 1, 300, synthetic_runs.STUDENT_LAYERS)
+    assert synthetic_runs.measured(model)["loss"] == pytest.approx(row["loss"][1], abs=0.05)
+
+
+# --- batches
+
+
+def test_every_batch_is_recorded_at_the_best_of_its_rates():
+    found = recorded_runs("batch")["target"]
+    assert (found["loss"], found["length"]) == (batch_runs.TARGET, batch_runs.LENGTH)
+    assert [run["batch_size"] for run in found["runs"]] == list(batch_runs.RATES)
+    for run in found["runs"]:
+        rates = batch_runs.RATES[run["batch_size"]]
+        assert tuple(map(float, run["tuning"])) == rates
+        tried = {rate: run["tuning"][f"{rate}"] or math.inf for rate in rates}
+        assert run["rate"] == min(tried, key=tried.get) == rates[1]  # none at the edge
+        assert len(run["steps"]) == len(batch_runs.SEEDS)
+        # The seeds that chose the rate are others, and give no other picture.
+        assert tried[run["rate"]] == pytest.approx(sum(run["steps"]) / 3, rel=0.1)
+
+
+def test_the_noise_scale_is_recorded_for_every_stage_and_seed():
+    stages = recorded_runs("batch")["noise"]["stages"]
+    assert [(row["seed"], row["step"]) for row in stages] == [
+        (seed, step) for seed in batch_runs.SEEDS for step in batch_runs.STAGES
+    ]
+
+
+@pytest.fixture
+def little_text(monkeypatch):
+    """Less text and fewer gradients than the recorded runs have."""
+    for name, value in (("TEXT_BYTES", 400_000), ("NUM_SINGLE", 48), ("REPETITIONS", 8)):
+        monkeypatch.setattr(batch_runs, name, value)
+    batch_runs.tokens_of.cache_clear()
+    yield
+    batch_runs.tokens_of.cache_clear()
+
+
+def test_the_first_stage_has_the_recorded_noise_scale(little_text):
+    """One row again, in small."""
+    row = recorded_runs("batch")["noise"]["stages"][0]
+    model = batch_runs.new_model(0)
+    for step, _ in batch_runs.steps_of(model, 32, batch_runs.STAGE_RATE, 0):
+        if step == row["step"] == 5:
+            break
+    again = batch_runs.noise_at(model, 0)
+    for way in ("single", "two sizes"):
+        assert again[way][0] == pytest.approx(row[way][0], rel=0.3)
+        assert again[way][1] > row[way][1]  # fewer gradients say less
+
+
+def test_a_batch_of_eight_takes_the_recorded_steps(soak):
+    run = recorded_runs("batch")["target"]["runs"][1]
+    steps = batch_runs.steps_to_target(8, run["rate"], 0)
+    assert steps == pytest.approx(run["steps"][0], rel=0.15)
+
+
+# --- epochs
+
+
+def test_every_run_of_few_stories_is_recorded_with_its_seeds():
+    found, every = recorded_runs("epochs"), epochs_runs.CHECK_EVERY
+    steps = list(range(every, epochs_runs.NUM_STEPS + 1, every))
+    sizes = found["sizes"]["runs"]
+    assert [row["tokens"] for row in sizes] == [w * epochs_runs.LENGTH for w in epochs_runs.WINDOWS]
+    for row in sizes:
+        read = row["epochs"] * row["tokens"]
+        assert read == found["sizes"]["tokens read"] == 300 * 16 * 96
+    assert tuple(found["cures"]["runs"]) == tuple(epochs_runs.CURES)
+    for row in (*sizes, *found["cures"]["runs"].values()):
+        assert row["steps"] == steps
+        for key in ("training", "held out"):
+            assert [len(curve) for curve in row[key]] == [len(steps)] * len(epochs_runs.SEEDS)
+    worth = found["worth"]["runs"]
+    assert tuple(row["epochs"] for row in worth) == epochs_runs.EPOCHS
+    assert worth[0]["again"] == worth[0]["fresh"]  # a first reading is fresh
+
+
+def test_the_run_as_it_is_was_recorded_twice_and_came_out_the_same():
+    found = recorded_runs("epochs")
+    one, other = found["sizes"]["runs"][1], found["cures"]["runs"]["as it is"]
+    for key in ("training", "held out"):
+        for curve, again in zip(one[key], other[key], strict=True):
+            assert curve == pytest.approx(again, abs=0.04)
+
+
+def test_epochs_read_every_window_once_and_windows_cut_anew_do_not():
+    windows = torch.arange(32 * 96).view(32, 96)
+    windows = torch.cat([windows, windows[:, -1:] + 1], dim=1)
+    drawn = epochs_runs.batches(windows, seed=0, anew=False)
+    for _ in range(3):
+        firsts = sorted(ids[0].item() for _ in range(2) for ids in next(drawn)[0])
+        assert firsts == windows[:, 0].tolist()
+    drawn = epochs_runs.batches(windows, seed=0, anew=True)
+    seen = [next(drawn) for _ in range(20)]
+    for ids, targets in seen:
+        assert torch.equal(ids + 1, targets)
+    firsts = torch.cat([ids[:, 0] for ids, _ in seen])
+    assert 0 <= firsts.min() < 96
+    assert 30 * 96 < firsts.max() <= 31 * 96
+    assert len(firsts.unique()) > 250
+
+
+def test_a_part_read_twice_gives_the_recorded_loss(monkeypatch):
+    """One row again, from the beginning of the text."""
+    monkeypatch.setattr(epochs_runs, "TEXT_BYTES", 200_000)
+    row = recorded_runs("epochs")["worth"]["runs"][1]
+    assert row["epochs"] == 2
+    steps = 2 * epochs_runs.PART // epochs_runs.BATCH_SIZE
+    model = epochs_runs.trained(epochs_runs.Variant(epochs_runs.PART), 0, num_steps=steps)
+    again = epochs_runs.loss_on(model, epochs_runs.windows_of(epochs_runs.HELD_OUT_BYTES, 1))
+    assert again == pytest.approx(row["again"][0], abs=0.1)
+
+
+# --- long rows
+
+
+def test_every_scaling_is_recorded_for_every_seed():
+    found = recorded_runs("context")
+    assert found["lengths"] == list(context_runs.LENGTHS)
+    assert found["depths"] == list(context_runs.DEPTHS)
+    for part in ("needle", "stories", "packing"):
+        seeds = {str(seed) for seed in context_runs.SEEDS[part]}
+        assert len(seeds) >= 3
+        assert set(found[part]) >= seeds, part
+    for seed, run in found["needle"].items():
+        for when in ("untuned", "tuned"):
+            assert list(run[when]) == list(context_runs.SCALINGS), seed
+            for shares in run[when].values():
+                assert [len(row) for row in shares] == [len(found["depths"])] * len(
+                    found["lengths"]
+                )
+                assert all(0 <= share <= 1 for row in shares for share in row)
+    for run in found["stories"].values():
+        assert list(run["tuned"]) == list(run["untuned"]) == list(context_runs.SCALINGS)
+    for run in found["packing"].values():
+        assert list(run) == list(context_runs.WAYS)
+
+
+def test_rows_are_filled_as_recorded(soak):
+    """The first batches again: as many targets in each as in all, and the loss begins to fall."""
+    found = recorded_runs("context")["packing"]
+    run = context_runs.packing(0, num_steps=40)
+    per_step = {way: each["targets"] / 40 for way, each in run.items()}
+    for way, each in found["0"].items():
+        recorded = each["targets"] / context_runs.STORY_STEPS
+        assert recorded == pytest.approx(per_step[way], rel=0.15), way
+    assert per_step["packed with masks"] > 3 * per_step["padded"]
+    for way, each in run.items():
+        assert found["0"][way]["loss"] < each["loss"] < 5.5, way
+
+
+# --- fine-tuning
+
+
+def test_every_fine_tuned_run_is_recorded_with_its_seeds():
+    found = recorded_runs("sft")
+    assert list(found["examples"]) == [str(n) for n in sft_runs.EXAMPLES]
+    assert list(found["ways"]) == list(sft_runs.WAYS)
+    seeds = {str(seed) for seed in sft_runs.SEEDS}
+    for part in ("examples", "ways", "long"):
+        for name, runs in found[part].items():
+            assert set(runs) == seeds, (part, name)
+    for run in found["long"][""].values():
+        steps = range(sft_runs.LONG_EVERY, sft_runs.LONG["steps"] + 1, sft_runs.LONG_EVERY)
+        assert [row["step"] for row in run] == list(steps)
+    learnt = {name: runs["0"]["learnt"] for name, runs in found["ways"].items()}
+    assert learnt["all weights"] == learnt["replay 0.5"] == 354_320
+    assert learnt["rank 16"] - 320 == 4 * (learnt["rank 4"] - 320) == 16 * (learnt["rank 1"] - 320)
+    assert found["settings"] == {
+        "examples": sft_runs.SMALL,
+        "ways": sft_runs.SHORT,
+        "long": sft_runs.LONG,
+    }
+
+
+def test_a_model_of_eight_examples_answers_as_recorded(soak, tmp_path):
+    """One row again: the form from eight conversations, and stories forgotten."""
+    sft_runs.base(tmp_path / "base")
+    before = recorded_runs("sft")["before"][""]["0"]
+    row = recorded_runs("sft")["examples"]["8"]["0"]
+    again = sft_runs.tuned(tmp_path / "base", 0, examples=8, **sft_runs.SMALL)
+    assert again["format seen"] == pytest.approx(row["format seen"], abs=0.25)
+    assert again["right seen"] < 0.25
+    assert again["kept"] > before["kept"] + 4
+    assert again["loss"] == pytest.approx(row["loss"], rel=0.3)
+
+
+# --- preferences
+
+
+def test_every_run_on_preferences_is_recorded_with_its_seeds():
+    found = recorded_runs("preferences")
+    seeds = {str(seed) for seed in preference_runs.SEEDS}
+    for part, runs in preference_runs.parts(None).items():
+        assert list(found[part]) == list(runs), part
+        for name, each in found[part].items():
+            assert set(each) == seeds, (part, name)
+    points = preference_runs.DPO["steps"] // preference_runs.EVERY
+    assert all(len(r["curve"]["loss"]) == points for x in found["dpo"].values() for r in x.values())
+    settings = {name: getattr(preference_runs, name.upper()) for name in found["settings"]}
+    assert found["settings"] == settings
+    assert settings.keys() == {"start", "reward", "dpo", "rl", "again"}
+
+
+def test_no_test_of_preferences_is_trained_on_in_any_wording():
+    """Mutant: a list of tasks without its part holds most of the tests."""
+    tests = {task.prompt for task in make_tasks(3_000, seed=999, **preference_runs.TESTS)}
+    about = preference_runs.TASKS
+    trained = make_tasks(4_000, seed=0, **about) + make_tasks(4_000, seed=7, **about)
+    trained += [pair.task for pair in preference_pairs(3_200, seed=100, **about)]
+    assert tests.isdisjoint(task.prompt for task in trained)
+    assert len(tests) == 72
+    assert len({part_of(task) for task in trained}) == 1
+    leaky = make_tasks(4_000, seed=0, kinds=["next"], difficulties=(1, 2))
+    assert len(tests & {task.prompt for task in leaky}) > 60
+
+
+def test_preferences_are_learnt_as_recorded(soak):
+    """All rows but the longest again: DPO ends where the formula says."""
+    found, begun = recorded_runs("preferences"), preference_runs.start()
+    for beta in preference_runs.BETAS:
+        row = found["dpo"][str(beta)]["0"]
+        again = preference_runs.dpo_run(begun, 0, beta)
+        assert again["first"] == pytest.approx(math.log(2), abs=1e-5)
+        for name in ("reference", "policy", "optimum"):
+            styles = row[name]["styles"]
+            assert again[name]["styles"] == pytest.approx(styles, abs=0.08), (beta, name)
+        assert again["policy"]["kl"] == pytest.approx(row["policy"]["kl"], abs=0.2)
+        assert again["curve"]["loss"] == pytest.approx(row["curve"]["loss"], abs=0.05)
+    for name in preference_runs.NOISE:
+        row, again = found["noise"][str(name)]["0"], preference_runs.noise_run(begun, 0, name)
+        assert again["kind"] == pytest.approx(row["kind"], abs=0.25 + 0.2 / name)
+    for number in preference_runs.PAIRS[:2]:
+        row, again = found["pairs"][str(number)]["0"], preference_runs.reward_run(begun, 0, number)
+        assert again["agrees"] == pytest.approx(row["agrees"], abs=0.1)
+    row, again = found["rl"]["grpo"]["0"], preference_runs.rl_run(begun, 0, "grpo")
+    for name in ("right", "known"):
+        assert again["examined"][name] == pytest.approx(row["examined"][name], abs=0.2), name
+
+
+# --- learning from rewards
+
+
+def test_every_run_on_rewards_is_recorded_with_its_seeds():
+    found = recorded_runs("rl")
+    ways = {"task": rl_runs.TASK_WAYS, "length": rl_runs.LENGTH_WAYS}
+    ways |= {"checker": rl_runs.CHECKER_WAYS}
+    for part, names in ways.items():
+        assert set(found[part]) == set(names)
+        for name, runs in found[part].items():
+            assert set(runs) == {str(seed) for seed in rl_runs.SEEDS}, (part, name)
+            for run in runs.values():
+                last = (rl_runs.TASK if part == "task" else rl_runs.HACK)["steps"]
+                assert run["curve"][-1]["step"] == last
+                if part != "task":
+                    assert all(0 <= row["right"] <= 1 for row in run["curve"])
+    assert found["settings"]["task"] == rl_runs.TASK | {"sft": rl_runs.NEXT_SFT}
+    assert found["settings"]["checker"] == rl_runs.CHECKER
+
+
+def test_grpo_learns_a_task_with_every_seed_within_three_minutes():
+    for run in recorded_runs("rl")["task"]["GRPO"].values():
+        assert run["before"]["drawn"] <= 0.4
+        assert run["after"]["drawn"] >= 0.8
+        assert run["seconds"] < 180
+
+
+def test_each_control_of_a_better_judge_changes_one_thing(monkeypatch):
+    """Mutants: the square in both, new answers in both, the first judge's pairs for new answers."""
+    monkeypatch.setattr(rl_runs, "judged_texts", lambda _talker, _seed: (["old"], ["old"]))
+    monkeypatch.setattr(rl_runs, "hacked_texts", lambda _seed: (["new"], ["new"]))
+    monkeypatch.setattr(
+        rl_runs, "fitted_judge", lambda _, texts, **how: (texts, how["pairs"], how["squares"])
+    )
+    monkeypatch.setattr(rl_runs, "hack_run", lambda _seed, reward_of, _gold: reward_of(None))
+    found = {way: rl_runs.length_run(0, way) for way in rl_runs.LENGTH_WAYS[3:]}
+    assert found == {
+        "a judge who saw more": (["old", "new"], 600, True),
+        "the square alone": (["old"], 300, True),
+        "new answers alone": (["old", "new"], 600, False),
+    }
+    assert rl_runs.length_run(0, "one judge") == (["old"], 300, False)
+
+
+def test_a_run_on_a_judge_begins_as_recorded(monkeypatch):
+    """One row again, its first ten steps: the judge's score rises, and so does the worth."""
+    monkeypatch.setitem(rl_runs.HACK, "steps", 10)
+    # Scores of both kinds are alike at first: readers of another scale are not taken for the judge.
+    monkeypatch.setattr(rl_runs, "worth", lambda task, text: 10 + hack_lab.worth(task, text))
+    again = rl_runs.length_run(0, "one judge")["curve"]
+    row = recorded_runs("rl")["length"]["one judge"]["0"]["curve"]
+    assert [one["step"] for one in again] == [0, 5, 10]
+    for ours, theirs in zip(again, row, strict=False):
+        assert ours["proxy"] == pytest.approx(theirs["proxy"], abs=0.1)
+        assert ours["gold"] - 10 == pytest.approx(theirs["gold"], abs=0.15)
+    assert again[-1]["proxy"] > again[0]["proxy"]
+
+
+# --- benchmarks
+
+
+def test_every_moment_and_every_skill_is_recorded_with_its_seeds():
+    found = recorded_runs("benchmarks")
+    seeds = {str(seed) for seed in benchmark_runs.SEEDS}
+    assert set(found["run"]) == set(found["refusals"]) == seeds
+    for rows in found["run"].values():
+        assert [row["step"] for row in rows] == list(benchmark_runs.STEPS)
+        for row in rows:
+            for skill in SKILLS:
+                assert all(0 <= row[skill][how] <= benchmark_runs.NUM_ITEMS for how in HOW)
+        assert rows[-1]["bits"] < rows[5]["bits"] < rows[0]["bits"]
+    assert list(found["sums"]["0"]) == [str(step) for step in benchmark_runs.SUM_STEPS]
+    for ways in found["sums"]["0"].values():
+        assert [len(ways[how]) for how in HOW] == [benchmark_runs.NUM_SUMS] * len(HOW)
+    for rows in found["refusals"].values():
+        assert [row["step"] for row in rows] == list(range(100, 601, benchmark_runs.TUNED_EVERY))
+        assert {sum(row[k][1] for k in ("wanted", "unwanted")) for row in rows} == {
+            benchmark_runs.NUM_TASKS
+        }
+    nine = found["nine"]["0"]
+    assert all(nine[str(s)][how] <= nine["items"] for s in benchmark_runs.SUM_STEPS for how in HOW)
+    assert set(found["rise"]) == seeds
+    for seed, rows in found["rise"].items():
+        assert [row["step"] for row in rows] == list(benchmark_runs.STEPS)
+        assert all(low < high for row in rows[1:] for low, high in [row["loss change"]])
+        falls = [a["bits"] - b["bits"] for a, b in itertools.pairwise(found["run"][seed])]
+        for row, fall in zip(rows[1:], falls, strict=True):
+            low, high = row["loss change"]
+            assert low < -fall < high, (seed, row["step"])
+    assert set(found["texts"]["0"]) == {str(step) for step in benchmark_runs.PLAYERS}
+    battles = found["battles"]["0"]
+    pairs = Counter((a, b) for a, b, _ in battles)
+    assert set(pairs) == set(itertools.combinations(benchmark_runs.PLAYERS, 2))
+    assert set(pairs.values()) == {benchmark_runs.NUM_BATTLES}
+
+
+def test_the_judge_of_battles_sees_what_is_right_and_what_is_wrong():
+    begins = "One day Tom went to the park."
+    assert benchmark_runs.points(f"{begins} He had a red kite and loved it.") == 2
+    assert benchmark_runs.points(f"{begins} She had an red kite and loved it.") == 1 - 3
+    assert benchmark_runs.points("") == 0
+
+
+def test_the_first_moments_of_a_run_are_as_recorded(soak, monkeypatch, tmp_path):
+    """Two rows again, with the items that were asked."""
+    settings = benchmark_runs.config(0)
+    kept = {}
+
+    def look(run, report):
+        if report.step in (25, 50):
+            kept[report.step] = {k: v.clone() for k, v in run.model.state_dict().items()}
+
+    run = train.start(settings, tmp_path / "run")
+    train.fit(run, on_step=look, interrupted=lambda: run.steps_done >= 50)
+    model, tokenizer = run.model.eval(), run.prepared.tokenizer
+    monkeypatch.setattr(benchmark_runs, "SKILLS", ("article", "next"))
+    for row in recorded_runs("benchmarks")["run"]["0"][:2]:
+        model.load_state_dict(kept[row["step"]])
+        again = benchmark_runs.moment(model, tokenizer)
+        assert again["bits"] == pytest.approx(row["bits"], abs=0.05)
+        for skill in ("article", "next"):
+            assert again[skill]["plain"] == pytest.approx(row[skill]["plain"], abs=25)
+
+
+# --- widths
+
+
+def test_every_width_and_rate_is_recorded_with_its_seeds():
+    found = recorded_runs("mup")
+    assert {rule: list(found[rule]) for rule in ("standard", "mup")} == {
+        rule: list(runs) for rule, runs in mup_runs.runs().items()
+    }
+    for rule in ("standard", "mup"):
+        for name, of_seed in found[rule].items():
+            assert set(of_seed) == {str(seed) for seed in mup_runs.SEEDS}, name
+    about = (mup_runs.TARGET, list(mup_runs.WIDTHS), list(mup_runs.RATES), mup_runs.STEPS)
+    assert tuple(found["settings"].values()) == about
+
+
+@pytest.mark.parametrize("rule", ["standard", "mup"])
+def test_the_narrowest_models_learn_as_recorded(rule):
+    """Two rows again: the only ones that take about a second."""
+    loss = mup_runs.run(rule, 16, 2**-8, seed=0)
+    assert loss == pytest.approx(recorded_runs("mup")[rule][f"16 {2**-8:.3g}"]["0"], abs=0.05)
+
+
+# --- leaked tests
+
+
+def test_every_number_of_copies_is_recorded_with_its_seeds():
+    found = recorded_runs("contamination")
+    half, lengths = found["settings"]["half"], found["settings"]["lengths"]
+    assert list(found["runs"]) == list(contamination_runs.ROWS)
+    assert found["settings"]["tokens"] == 360 * 8 * 96
+    for name, runs in found["runs"].items():
+        assert len(runs) == len(contamination_runs.SEEDS), name
+        for run in runs:
+            overlap = run["overlap"]
+            assert [len(each) for each in overlap.values()] == [len(lengths)] * 4
+            flagged = zip(overlap["leaked"], overlap["fresh"], strict=True)
+            clean = [round(half * (2 - a - b)) for a, b in flagged]
+            assert overlap["clean items"] == clean
+            assert overlap["leaked"][-1] == (name in ("4", "16", "64"))
+            assert overlap["fresh"][-1] == 0
+            # 200 clean strings and orders each: 5 % of them, and three deviations
+            assert run["canary"]["false"] <= 0.1
+            assert run["order"]["false"] <= 0.1
+
+
+def test_sixty_four_copies_are_read_as_recorded(soak):
+    row = recorded_runs("contamination")["runs"]["64"][0]
+    run = contamination_runs.run(64, 0, "copied")
+    assert run["overlap"]["leaked"] == row["overlap"]["leaked"]
+    assert run["leaked"] == pytest.approx(row["leaked"], abs=12)
+    assert run["loss"] == pytest.approx(row["loss"], abs=0.05)
+    assert run["canary"]["rank"] == run["order"]["leaked"] * 1_000 == 1
+
+
+def test_a_training_text_has_as_many_tokens_with_copies_as_without(monkeypatch):
+    """A row again, in small: the text, and a model of two steps that cannot have learnt it."""
+    monkeypatch.setattr(contamination_runs, "NUM_STEPS", 140)
+    test = contamination_runs.Villages(0)
+    encode, lengths, shared = contamination_runs.tokenizer(0).encode, [], []
+    for copies, told in ((0, "copied"), (8, "copied"), (8, "retold")):
+        texts = contamination_runs.documents(test, copies, told)
+        lengths.append(sum(len(encode(text)) for text in texts))
+        shared.append(contamination_runs.overlap(test, texts, [True] * 100)["leaked"][-1])
+    needed = 140 * 8 * 96 + 1
+    assert all(needed <= length < needed + 200 for length in lengths)
+    assert shared == [0, 1, 0]
+    monkeypatch.setattr(contamination_runs, "NUM_STEPS", 2)
+    model = contamination_runs.trained(texts, 0)
+    assert contamination_runs.canary(model, test)["rank"] > 1
+    assert sum(contamination_runs.right_answers(model, test.leaked, 0)) < 20
+
+
+# --- the whole machine
+
+
+def test_the_machine_is_recorded_with_its_crash_and_without(tmp_path):
+    found = recorded_runs("capstone")
+    assert found["settings"] == shipped("small")
+    killed, whole = (found["runs"][name]["0"] for name in ("killed", "whole"))
+    assert killed["hashes"] == whole["hashes"]
+    assert len(killed["hashes"]) == 9 + 3
+    events = [event["event"] for event in killed["log"]]
+    assert (events.count("kill"), events.count("resume"), events.count("end")) == (1, 1, 9)
+    crash, back = (
+        next(e["step"] for e in killed["log"] if e["event"] == each) for each in ("kill", "resume")
+    )
+    config = CapstoneConfig.read("small")
+    assert crash >= config.kill.step
+    assert back == crash // config.train.checkpoint_every * config.train.checkpoint_every
+    made = run_capstone(config, tmp_path, until="crawl")
+    assert made["crawl"]["facts"] == whole["stages"]["crawl"]["facts"]
+
+
+def test_the_machine_s_first_half_comes_out_as_recorded(soak, tmp_path):
+    whole = recorded_runs("capstone")["runs"]["whole"]["0"]
+    run_capstone(CapstoneConfig.read("small"), tmp_path, until="tokens")
+    for stage in ("crawl", "funnel", "mixture", "tokens"):
+        assert hashes(tmp_path)[stage] == whole["hashes"][stage]

@@ -1,0 +1,183 @@
+"""A stage is kept as long as nothing that it depends on changes, and else done anew."""
+
+import json
+from dataclasses import asdict, replace
+
+import pytest
+from tiny_machine import tiny
+
+from llmcourse_labs.capstone.config import Crawl, Funnel
+from llmcourse_labs.capstone.log import Log, read_log
+from llmcourse_labs.capstone.stage import Made, Shelf, Stage
+
+CALLS = []
+
+
+def write(place):
+    """Write what the settings and the stage before say."""
+    name = place.folder.name.partition("_")[2]
+    CALLS.append(name)
+    told = {**{each: facts["text"] for each, facts in place.facts.items()}}
+    text = json.dumps([told, place.config.crawl.pages, place.config.funnel.run_of_words])
+    (place.folder / "text").write_text(text)
+    return Made({"text": text}, [place.folder / "text"])
+
+
+def a_stage(name, *reads, section="crawl"):
+    return Stage(
+        name, name, reads, lambda c: asdict(getattr(c, section)), write, lambda f: f["text"]
+    )
+
+
+STAGES = (a_stage("one"), a_stage("two", "one", section="funnel"), a_stage("three", "two"))
+
+
+def call(folder, config=None, shelf=Shelf):
+    """Bring all stages, and return the names of those that were done."""
+    CALLS.clear()
+    with Log(folder) as log:
+        made = shelf(config or tiny(), folder, STAGES, log)
+        for stage in STAGES:
+            made.bring(stage.name)
+    return list(CALLS)
+
+
+def change_a_setting(folder):
+    return replace(tiny(), funnel=Funnel(run_of_words=8))
+
+
+def change_the_first(folder):
+    return replace(tiny(), crawl=Crawl(pages=99))
+
+
+def damage_a_file(folder):
+    (folder / "02_two" / "text").write_text("another text")
+
+
+def remove_a_file(folder):
+    (folder / "01_one" / "text").unlink()
+
+
+def damage_a_record(folder):
+    (folder / "02_two" / "done.json").write_text('{"facts":')
+
+
+def change_a_fact(folder):
+    path = folder / "02_two" / "done.json"
+    record = json.loads(path.read_text())
+    record["facts"]["text"] = "better"
+    path.write_text(json.dumps(record))
+
+
+def nothing(folder):
+    return None
+
+
+CHANGES = {
+    nothing: [],
+    change_a_setting: ["two", "three"],
+    change_the_first: ["one", "two", "three"],
+    damage_a_file: ["two"],  # what it writes anew is what was there
+    remove_a_file: ["one"],
+    damage_a_record: ["two"],
+    change_a_fact: ["two"],
+}
+
+
+def check(shelf=Shelf, *, folder):
+    assert call(folder, shelf=shelf) == ["one", "two", "three"]
+    for change, expected in CHANGES.items():
+        config = change(folder)
+        assert call(folder, config, shelf=shelf) == expected, change.__name__
+        call(folder, shelf=shelf)  # as it was
+
+
+def test_what_changed_is_done_anew_and_nothing_else(tmp_path):
+    check(folder=tmp_path)
+    events = read_log(tmp_path)
+    assert {e["event"] for e in events} == {"begin", "end", "kept", "again"}
+    reasons = [e["why"] for e in events if e["event"] == "again"]
+    assert "text is not what the stage has written" in reasons
+    assert "text is gone" in reasons
+    assert "other settings: run_of_words" in reasons
+    assert "other inputs: one" in reasons
+    assert "done.json was changed" in reasons
+
+
+class WithoutSettings(Shelf):
+    def key_of(self, name):
+        return super().key_of(name) | {"settings": {}}
+
+
+class WithoutInputs(Shelf):
+    def key_of(self, name):
+        return super().key_of(name) | {"inputs": {}}
+
+
+class WithoutHashes(Shelf):
+    def why_not(self, name):
+        why = super().why_not(name)
+        return "" if "is not what" in why or "was changed" in why else why
+
+
+class AlwaysAnew(Shelf):
+    def why_not(self, name):
+        return super().why_not(name) or "new"
+
+
+@pytest.mark.parametrize("mutant", [WithoutSettings, WithoutInputs, WithoutHashes, AlwaysAnew])
+def test_the_check_notices(mutant, tmp_path):
+    with pytest.raises(AssertionError):
+        check(mutant, folder=tmp_path)
+
+
+def test_a_stage_that_was_cut_short_goes_on_in_its_folder(tmp_path, monkeypatch):
+    def cut_short(place):
+        (place.folder / "half").write_text("half")
+        raise KeyboardInterrupt
+
+    stages = (a_stage("one"), replace(a_stage("two", "one"), run=cut_short))
+    with Log(tmp_path) as log:
+        shelf = Shelf(tiny(), tmp_path, stages, log)
+        shelf.bring("one")
+        with pytest.raises(KeyboardInterrupt):
+            shelf.bring("two")
+    assert not (tmp_path / "02_two" / "done.json").exists()
+    seconds = json.loads((tmp_path / "02_two" / "begun.json").read_text())["seconds"]
+    found = []
+
+    def go_on(place):
+        found.append((place.folder / "half").exists())
+        return write(place)
+
+    for config in (tiny(), replace(tiny(), crawl=Crawl(pages=99))):
+        with Log(tmp_path) as log:
+            shelf = Shelf(config, tmp_path, (stages[0], replace(stages[1], run=go_on)), log)
+            shelf.bring("one")
+            assert shelf.bring("two")["seconds"] >= seconds if config == tiny() else True
+            shelf.bring("two")
+    assert found == [True, False]  # with other settings it begins in an empty folder
+
+
+def test_the_plan_names_what_follows(tmp_path):
+    call(tmp_path)
+    damage_a_file(tmp_path)
+    with Log(tmp_path) as log:
+        plan = Shelf(tiny(), tmp_path, STAGES, log).planned()
+    assert plan == {
+        "one": "",
+        "two": "text is not what the stage has written",
+        "three": "after two",
+    }
+
+
+def test_a_line_that_a_crash_has_cut_short_spoils_no_other(tmp_path):
+    with Log(tmp_path) as log:
+        log("begin", stage="one", goes_on=False)
+    with (tmp_path / "log.jsonl").open("a") as file:
+        file.write('{"at": 1, "eve')
+    with Log(tmp_path) as log:
+        log("end", stage="one", seconds=1.0)
+    assert [e["event"] for e in read_log(tmp_path)] == ["begin", "end"]
+    with pytest.raises(ValueError, match="holds no capstone: llmcourse capstone --out"):
+        read_log(tmp_path / "elsewhere")

@@ -1,0 +1,139 @@
+"""curation.crawl: the same web everywhere, and labels that say what the pages really hold."""
+
+import hashlib
+import json
+from collections import Counter
+from functools import cache
+from html import unescape
+
+import pytest
+
+from llmcourse_labs.curation import crawl as module
+from llmcourse_labs.curation.crawl import SHARES, Crawl
+from llmcourse_labs.curation.crawl_texts import FALSEHOOD, questions, rewritten
+
+NUM_PAGES = 1_500
+
+
+@cache
+def pages():
+    return list(Crawl(NUM_PAGES, seed=3).pages())
+
+
+@cache
+def labels():
+    return list(Crawl(NUM_PAGES, seed=3).labels())
+
+
+@cache
+def by_id():
+    return dict(zip((page.id for page in pages()), labels(), strict=True))
+
+
+def shingled(text):
+    words = text.split()
+    return {tuple(words[i : i + 5]) for i in range(len(words) - 4)}
+
+
+def jaccard(one, other):
+    return len(one & other) / len(one | other)
+
+
+def test_a_longer_crawl_begins_with_a_shorter_one_and_seeds_differ():
+    short = Crawl(100, seed=3)
+    assert list(short.pages()) == pages()[:100]
+    assert list(short.labels()) == labels()[:100]
+    assert next(Crawl(1, seed=4).pages()).html != pages()[0].html
+    assert len(by_id()) == NUM_PAGES
+
+
+def test_a_page_is_known_by_its_first_bytes_on_every_machine():
+    page = next(Crawl(1).pages())
+    assert (page.id, page.url) == ("page-0000000", "https://site0.example/0")
+    assert page.html.startswith("<!DOCTYPE html>")
+    assert hashlib.sha256(page.html.encode()).hexdigest()[:12] == "ff45627a2ddb"
+
+
+def test_the_kinds_have_their_shares():
+    counts = Counter(label.kind for label in labels())
+    for kind, share in SHARES.items():
+        spread = (share * (1 - share) / NUM_PAGES) ** 0.5
+        assert abs(counts[kind] / NUM_PAGES - share) < 4 * spread, kind
+    assert sum(SHARES.values()) == pytest.approx(1)
+
+
+def test_the_text_of_a_label_is_in_its_page():
+    for page, label in zip(pages(), labels(), strict=True):
+        plain = unescape(page.html.replace("<span>", "").replace("</span>", ""))
+        if label.kind in ("prose", "machine", "ocr", "spam"):
+            assert all(text in plain for text in label.main_text.split("\n\n"))
+        assert label.kind == "prose" or not label.wanted
+        assert (FALSEHOOD in label.main_text) == label.falsehood
+        assert all(item in label.main_text for item in label.personal)
+
+
+def test_the_page_does_not_tell_its_label():
+    for page, label in zip(pages(), labels(), strict=True):
+        assert page.id not in page.html
+        assert not label.copy_of or label.copy_of not in page.html
+
+
+def test_exact_copies_have_the_text_of_an_earlier_page_which_is_no_copy():
+    copies = [(page, label) for page, label in zip(pages(), labels(), strict=True) if label.copy_of]
+    assert len(copies) > 100
+    for page, label in copies:
+        original = by_id()[label.copy_of]
+        assert label.copy_of < page.id
+        assert original.copy_of is None
+        assert label.main_text == original.main_text or label.similarity < 1
+    near = [label for _, label in copies if label.similarity < 1]
+    changed = [label.main_text != by_id()[label.copy_of].main_text for label in near]
+    assert sum(changed) > 0.8 * len(near)
+    pairs = [
+        (p.html, pages()[int(lab.copy_of[5:])].html) for p, lab in copies if lab.similarity == 1
+    ]
+    assert sum(one != other for one, other in pairs) > 0.9 * len(pairs)  # other menus around it
+
+
+def test_near_copies_are_as_near_as_was_aimed_at():
+    found, wanted = [], []
+    for label in labels():
+        if label.copy_of and label.similarity < 1:
+            original = by_id()[label.copy_of].main_text
+            found.append(jaccard(shingled(label.main_text), shingled(original)))
+            wanted.append(label.similarity)
+    assert len(found) > 50
+    assert sum(found) / len(found) == pytest.approx(sum(wanted) / len(wanted), abs=0.05)
+    assert min(found) < 0.6
+    assert max(found) > 0.85
+
+
+def test_words_are_replaced_as_often_as_the_formula_says():
+    words = [f"w{i}" for i in range(100_000)]
+    near = rewritten(module.random.Random(0), " ".join(words), 0.7).split(" ")
+    assert len(near) == len(words)
+    assert jaccard(shingled(" ".join(words)), shingled(" ".join(near))) == pytest.approx(
+        0.7, abs=0.01
+    )
+
+
+def test_leaked_questions_are_whole():
+    items = questions(seed=3)
+    leaking = [label for label in labels() if label.leaks]
+    assert len(set(items)) == len(items) == 40
+    assert len(leaking) > 10
+    for label in leaking:
+        assert items[label.leaks[0]] in label.main_text
+        assert not label.wanted
+    whole = " ".join(label.main_text for label in labels() if not label.leaks and not label.copy_of)
+    assert not any(item in whole for item in items)
+
+
+def test_pages_and_labels_are_written_apart(tmp_path):
+    Crawl(20, seed=3).write(tmp_path)
+    rows = [json.loads(line) for line in (tmp_path / "pages.jsonl").read_text().splitlines()]
+    assert [row["text"] for row in rows] == [page.html for page in pages()[:20]]
+    assert set(rows[0]) == {"id", "url", "text"}
+    told = [json.loads(line) for line in (tmp_path / "labels.jsonl").read_text().splitlines()]
+    assert [row["kind"] for row in told] == [label.kind for label in labels()[:20]]
+    assert [row["id"] for row in told] == [row["id"] for row in rows]

@@ -1,0 +1,59 @@
+"""curation.step: what a step counts, whatever the order in which tallies are added."""
+
+import json
+
+import pytest
+
+from llmcourse_labs.curation import Document, Dropped, Tally, judged
+from llmcourse_labs.curation.step import EXAMPLES, EXCERPT
+
+DOCUMENTS = [Document(f"d{i}", text) for i, text in enumerate(["a", "bb", "", "ccc " * 200, "é"])]
+
+
+def shortened(text):
+    """Drop what is short, by two rules, and cut the rest."""
+    if not text:
+        return Dropped("empty")
+    if len(text) < 2:
+        return Dropped("short", f"{len(text)} character, at least 2")
+    return text[:5]
+
+
+def test_what_goes_on_and_what_is_counted():
+    tally = Tally(name="shorten")
+    kept = list(judged(DOCUMENTS, shortened, tally))
+
+    assert kept == [Document("d1", "bb"), Document("d3", "ccc c")]
+    assert (tally.taken, tally.kept, tally.changed) == (5, 2, 1)
+    assert (tally.taken_bytes, tally.kept_bytes) == (1 + 2 + 0 + 800 + 2, 2 + 5)
+    assert tally.reasons == {"short": 2, "empty": 1}
+    assert tally.examples["short"][1] == ("d4", "1 character, at least 2", "é")
+    assert tally.seconds > 0
+
+
+def test_examples_are_few_and_short():
+    tally = Tally(name="all")
+    many = [Document(str(i), "x" * 1_000) for i in range(10)]
+    assert list(judged(many, lambda text: Dropped("long"), tally)) == []
+
+    assert tally.reasons == {"long": 10}
+    assert [e.id for e in tally.examples["long"]] == ["0", "1", "2"]
+    assert EXAMPLES == 3
+    assert all(len(e.excerpt) == EXCERPT for e in tally.examples["long"])
+
+
+def test_tallies_of_parts_add_to_the_tally_of_the_whole():
+    whole = Tally(name="shorten")
+    list(judged(DOCUMENTS, shortened, whole))
+    first, second = Tally(name="shorten"), Tally(name="shorten")
+    list(judged(DOCUMENTS[:3], shortened, first))
+    list(judged(DOCUMENTS[3:], shortened, second))
+
+    first.add(Tally.from_dict(json.loads(json.dumps(second.as_dict()))))
+    first.seconds = whole.seconds
+    assert first == whole
+
+
+def test_two_steps_do_not_add():
+    with pytest.raises(ValueError, match="two steps, 'a' and 'b'"):
+        Tally(name="a").add(Tally(name="b"))

@@ -1,0 +1,196 @@
+"""scale.laws.mixing: a known law is found again, and its best mixture is that of a whole grid."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from llmcourse.data.mixture import thousandths_of
+from llmcourse_labs.scale.laws import MixingLaw
+
+SOURCES = ("stories", "code", "prose")
+KNOWN = MixingLaw(
+    sources=SOURCES,
+    c=np.array([0.6, 1.1, 2.0]),
+    k=np.array([0.5, 0.9, 1.4]),
+    t=np.array([[0.0, 1.6, 0.8], [1.1, 0.0, 0.7], [0.9, 0.6, 0.0]]),
+)
+GRID = np.array([(a, b, 10 - a - b) for a in range(11) for b in range(11 - a)]) / 10
+
+
+def losses_of(law, shares):
+    """Return the law's losses, from its formula and nothing else."""
+    return np.array(
+        [
+            [
+                law.c[i] + law.k[i] * np.exp(sum(law.t[i, j] * r[j] for j in range(len(r))))
+                for i in range(len(r))
+            ]
+            for r in shares
+        ]
+    )
+
+
+def simplex(size, steps):
+    """Return all mixtures of some sources in whole parts."""
+    parts = itertools.product(range(steps + 1), repeat=size - 1)
+    return np.array([[*p, steps - sum(p)] for p in parts if sum(p) <= steps]) / steps
+
+
+def of_grid(law, grid):
+    """Return what `losses_of` returns, for very many mixtures."""
+    return law.c + law.k * np.exp(grid @ law.t.T)
+
+
+# --- the fit
+
+
+def test_a_known_law_is_found_again():
+    runs = GRID[::4]
+    law = MixingLaw.fit(SOURCES, runs, losses_of(KNOWN, runs))
+    np.testing.assert_allclose(losses_of(law, GRID), losses_of(KNOWN, GRID), atol=1e-4)
+    np.testing.assert_allclose(law.c, KNOWN.c, atol=1e-3)
+    np.testing.assert_allclose(law.k, KNOWN.k, atol=1e-3)
+    np.testing.assert_allclose(law.t, KNOWN.t, atol=5e-3)
+
+
+def test_as_many_mixtures_as_numbers_are_enough():
+    runs = np.array([[1, 0, 0], [0, 1, 0], [0, 0, 1], [0.4, 0.3, 0.3]])
+    law = MixingLaw.fit(SOURCES, runs, losses_of(KNOWN, runs))
+    np.testing.assert_allclose(losses_of(law, GRID), losses_of(KNOWN, GRID), atol=1e-4)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_noise_moves_the_predictions_by_less_than_itself(seed):
+    noise = 0.02 * np.random.default_rng(seed).standard_normal(GRID.shape)
+    law = MixingLaw.fit(SOURCES, GRID, losses_of(KNOWN, GRID) + noise)
+    off = losses_of(law, GRID) - losses_of(KNOWN, GRID)
+    # Of N runs with M + 1 numbers each, least squares keeps (M + 1) / N of the noise's variance.
+    assert np.sqrt((off**2).mean()) < 2 * 0.02 * np.sqrt(4 / len(GRID))
+
+
+def test_one_run_gone_wrong_moves_the_law_little():
+    losses = losses_of(KNOWN, GRID)
+    losses[30, 1] += 2.0
+    law = MixingLaw.fit(SOURCES, GRID, losses)
+    assert np.abs(losses_of(law, GRID) - losses_of(KNOWN, GRID)).max() < 0.01
+
+
+def test_a_loss_without_a_floor_has_a_floor_of_nearly_nothing():
+    free = MixingLaw(sources=SOURCES, c=np.zeros(3), k=KNOWN.k, t=KNOWN.t)
+    law = MixingLaw.fit(SOURCES, GRID, losses_of(free, GRID))
+    assert (law.c >= 0).all()
+    np.testing.assert_allclose(losses_of(law, GRID), losses_of(free, GRID), atol=1e-4)
+
+
+def test_the_own_source_is_the_measure_of_the_others():
+    law = MixingLaw.fit(SOURCES, GRID, losses_of(KNOWN, GRID))
+    assert (law.t.diagonal() == 0).all()
+    for i, name in enumerate(SOURCES):
+        assert law.loss({name: 1.0})[name] == pytest.approx(law.c[i] + law.k[i])
+
+
+# --- the prediction
+
+
+def test_the_loss_is_that_of_the_formula():
+    for shares in GRID:
+        found = KNOWN.loss(dict(zip(reversed(SOURCES), reversed(shares.tolist()), strict=True)))
+        assert list(found) == list(SOURCES)
+        np.testing.assert_allclose(list(found.values()), losses_of(KNOWN, [shares])[0])
+    assert KNOWN.loss({"code": 1.0}) == KNOWN.loss({"code": 1.0, "prose": 0.0, "stories": 0.0})
+
+
+# --- the best mixture
+
+
+def test_the_best_mixture_is_the_best_of_all_thousandths():
+    grid = simplex(3, 1000)
+    for weights in ((1, 1, 1), (1, 3, 2), (0, 1, 1)):
+        found = list(KNOWN.best(dict(zip(SOURCES, weights, strict=True))).values())
+        searched = grid[(of_grid(KNOWN, grid) @ np.array(weights)).argmin()]
+        np.testing.assert_allclose(found, searched, atol=0.001 + 1e-9)
+        assert sum(found) == pytest.approx(1, abs=1e-12)
+
+
+def drawn(seed, size):
+    """Return a law with numbers of chance."""
+    numbers = np.random.default_rng(seed)
+    t = numbers.uniform(-1, 3, (size, size))
+    np.fill_diagonal(t, 0)
+    c, k = numbers.uniform(0.05, 3, (2, size))
+    return MixingLaw(sources=tuple("abcdef"[:size]), c=c, k=k, t=t)
+
+
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    weights=st.lists(st.integers(0, 9), min_size=2, max_size=5).filter(any),
+)
+def test_no_mixture_of_a_grid_is_better_than_the_best(seed, weights):
+    law = drawn(seed, size=len(weights))
+    found = law.best(dict(zip(law.sources, weights, strict=True)))
+    thousandths_of({name: share for name, share in found.items() if share})
+    weights = np.array(weights)
+    (of_found,) = losses_of(law, [list(found.values())]) @ weights
+    grid = simplex(len(weights), {2: 1000, 3: 50, 4: 20, 5: 12}[len(weights)])
+    # At the bottom the shares that are above 0 have one slope, and rounding moves them by less than
+    # a thousandth: what it costs is half the curvature times the square of that.
+    reach = 0.001 * np.abs(law.t).sum(1)
+    rounding = (weights * law.k * np.exp(law.t.max(1) + reach) * reach**2 / 2).sum()
+    assert of_found <= (of_grid(law, grid) @ weights).min() + rounding
+
+
+def test_who_wants_one_source_alone_reads_what_helps_it_most():
+    assert KNOWN.best({"code": 2.0}) == {"stories": 0.0, "code": 1.0, "prose": 0.0}
+    helped = MixingLaw(
+        sources=("a", "b"), c=np.ones(2), k=np.ones(2), t=np.array([[0.0, -0.5], [0.7, 0.0]])
+    )
+    assert helped.best({"a": 1.0}) == {"a": 0.0, "b": 1.0}
+
+
+# --- what is refused
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"sources": ["code"], "shares": [[1.0]] * 4, "losses": [[1.0]] * 4}, "two or more source"),
+        ({"sources": ["a", "b", "b"]}, "two or more sources of different names"),
+        ({"shares": GRID[:3], "losses": np.ones((3, 3))}, "3 different mixtures .* the 4 numbers"),
+        ({"shares": np.tile(GRID[:3], (9, 1)), "losses": np.ones((27, 3))}, "3 different mixtures"),
+        ({"shares": GRID * 1.01}, "add to 1.01: give shares of 0 or more that add to 1"),
+        ({"shares": GRID[:, ::-1] * 2 - 1 / 3}, "give shares of 0 or more"),
+        ({"losses": np.where(GRID == 1, np.nan, 1.0)}, "losses of run 0 are .*: leave out failed"),
+        ({"losses": GRID}, "loss is 0.0: the law is about losses above 0"),
+        ({"losses": np.ones((65, 3))}, "shares of 66 runs and losses of 65"),
+        ({"losses": np.ones((66, 2))}, r"losses have the shape \(66, 2\)"),
+        ({"shares": GRID[:11], "losses": np.ones((11, 3))}, "do not tell the sources apart"),
+    ],
+)
+def test_what_a_fit_refuses(change, message):
+    given_to_it = {"sources": SOURCES, "shares": GRID, "losses": losses_of(KNOWN, GRID)}
+    with pytest.raises(ValueError, match=message):
+        MixingLaw.fit(**given_to_it | change)
+
+
+@pytest.mark.parametrize(
+    ("call", "fact"),
+    [
+        (lambda: KNOWN.loss({"code": 0.5, "music": 0.5}), "no source 'music': there are stories"),
+        (lambda: KNOWN.loss({"code": 0.5, "prose": 0.4}), r"add to 0\.9:"),
+        (lambda: KNOWN.best({"code": -1.0, "prose": 2.0}), "weight of code must be 0 or greater"),
+        (lambda: KNOWN.best({"code": 0.0}), "the sum of the weights must be above 0"),
+    ],
+)
+def test_what_a_law_refuses(call, fact):
+    with pytest.raises(ValueError, match=fact):
+        call()
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_a_law_out_of_all_bounds_is_told_and_not_searched_for_ever():
+    wild = MixingLaw(sources=SOURCES, c=KNOWN.c, k=KNOWN.k, t=KNOWN.t * 2_000)
+    with pytest.raises(ArithmeticError, match="no best mixture after 10000 shifts: t reaches from"):
+        wild.best({"code": 1.0, "prose": 1.0})

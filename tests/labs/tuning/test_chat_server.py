@@ -1,0 +1,151 @@
+"""tuning.serve: the page of a conversation, over HTTP on this machine."""
+
+import http.client
+import socket
+import threading
+from contextlib import contextmanager
+
+import pytest
+
+from llmcourse_labs.tuning import Conversation, chat
+from llmcourse_labs.tuning.serve import MOST_BYTES, MOST_PAGES, chat_server
+
+
+class Echo(Conversation):
+    """A conversation that says what it has heard so far."""
+
+    def __init__(self):
+        self.heard, self.temperature = [], 0.0
+
+    def set_temperature(self, temperature):
+        self.temperature = temperature
+
+    def reset(self):
+        self.heard = []
+
+    def answer(self, said, write):
+        self.heard.append(said)
+        for piece in ("heard ", *self.heard, f" at {self.temperature}"):
+            write(piece)
+
+
+@contextmanager
+def serving(new_conversation=Echo, **given):
+    given = {"title": "chat", "temperature": 0.0} | given
+    with chat_server(new_conversation, chat.respond, 0, **given) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        try:
+            yield server.server_port
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def ask(port, method, path, body=None, **headers):
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    headers = {name.replace("_", "-"): value for name, value in headers.items()}
+    connection.request(method, path, body, headers)
+    with connection.getresponse() as response:
+        text = response.read().decode()
+    connection.close()
+    return response, text
+
+
+def test_each_page_has_a_conversation_that_goes_on():
+    with serving() as port:
+        said = [
+            ask(port, "POST", path, line.encode())[1]
+            for path, line in (("/1", "ä"), ("/2", "b"), ("/1", "c"), ("/1", "/temperature 0.5"))
+        ]
+        assert said == ["heard ä at 0.0", "heard b at 0.0", "heard äc at 0.0", "temperature 0.5"]
+        assert ask(port, "POST", "/1", b"d")[1] == "heard äcd at 0.5"
+        assert ask(port, "POST", "/1", b"/reset")[1] == "forgotten"
+        assert ask(port, "POST", "/1", b"e")[1] == "heard e at 0.5"
+        assert ask(port, "POST", "/2", b"f")[1] == "heard bf at 0.0"
+        assert "a temperature is a number" in ask(port, "POST", "/2", b"/temperature x")[1]
+
+
+def test_the_page_that_was_silent_for_longest_is_forgotten():
+    with serving() as port:
+        for number in [*range(MOST_PAGES), 0, MOST_PAGES]:
+            ask(port, "POST", f"/{number}", b"a")
+        assert ask(port, "POST", "/0", b"b")[1] == "heard aab at 0.0"
+        assert ask(port, "POST", "/1", b"b")[1] == "heard b at 0.0"
+
+
+def test_the_page_is_one_file_with_its_title_as_text():
+    with serving(title="a<b>&{temperature}", temperature=0.8) as port:
+        response, page = ask(port, "GET", "/")
+        assert "<h1>a&lt;b>&amp;{temperature}</h1>" in page
+        assert 'value="0.8"' in page
+        assert "default-src 'none'" in response.headers["Content-Security-Policy"]
+        assert "http" not in page
+        assert ask(port, "GET", "/else")[0].status == 404
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+@pytest.mark.parametrize(
+    "headers", [{"Host": "evil.example"}, {"Origin": "https://evil.example"}, {"Origin": "null"}]
+)
+def test_another_site_is_refused(method, headers):
+    made = []
+    with serving(lambda: made.append(1) or Echo()) as port:
+        own = {"Origin": f"http://localhost:{port}"}
+        assert ask(port, method, "/", b"a", **headers)[0].status == 403
+        assert made == []
+        assert ask(port, method, "/", b"a", **own)[0].status == 200
+
+
+@pytest.mark.parametrize("length", ["-1", "x", "²", "", str(MOST_BYTES + 1), "9" * 5_000])
+def test_a_body_without_a_fair_length_is_refused(length):
+    with serving() as port:
+        response, _ = ask(port, "POST", "/1", None, Content_Length=length.encode("latin1"))
+        assert response.status == 413
+
+
+@pytest.mark.parametrize("scheme", ["https", "x", "HTTP", "file", ""])
+def test_another_scheme_is_another_site(scheme):
+    with serving() as port:
+        origin = f"{scheme}://127.0.0.1:{port}"
+        assert ask(port, "POST", "/1", b"a", Origin=origin)[0].status == 403
+
+
+@pytest.mark.parametrize("request_line", [b"GET /\r\n\r\n", b"GET /\r\nHost: 127.0.0.1\r\n\r\n"])
+def test_a_request_without_a_version_gets_nothing(request_line):
+    with serving() as port, socket.create_connection(("127.0.0.1", port), timeout=20) as client:
+        client.sendall(request_line)
+        assert client.recv(1_000) == b""
+
+
+def test_bytes_that_are_no_text_are_refused():
+    with serving() as port:
+        assert ask(port, "POST", "/1", b"\xff")[0].status == 400
+
+
+def test_a_page_that_closes_does_not_end_the_server():
+    begun, gone = threading.Event(), threading.Event()
+
+    class Slow(Echo):
+        def answer(self, said, write):
+            if said == "slow":
+                begun.set()
+                gone.wait(20)
+                for _ in range(1_000):
+                    write("x" * 10_000)
+            write(said)
+
+    with serving(Slow) as port:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+        connection.request("POST", "/1", b"slow")
+        assert begun.wait(20)
+        connection.close()
+        gone.set()
+        assert ask(port, "POST", "/1", b"b")[1] == "b"
+
+
+def test_a_port_that_cannot_be_had_is_named():
+    with serving() as port, pytest.raises(ValueError, match=f"port {port}: .*take another"):
+        chat_server(Echo, chat.respond, port, title="", temperature=0)
+    with pytest.raises(ValueError, match="port must be at most 65535, got 70000"):
+        chat_server(Echo, chat.respond, 70_000, title="", temperature=0)

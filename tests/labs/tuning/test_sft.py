@@ -1,0 +1,275 @@
+"""tune --stage sft: first weights, conversations, the mask, replay, LoRA, resumed exactly."""
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+
+from llmcourse import checkpoint, loss, train
+from llmcourse.base import runtime
+from llmcourse.data.corpus import END_OF_TEXT
+from llmcourse.data.tokenizer import Tokenizer
+from llmcourse.train import phases
+from llmcourse.train.sampling import load
+from llmcourse_labs.tuning import fine_tuning, sft_config, tune
+from llmcourse_labs.tuning.chat_format import CHAT_TOKENS, answer_mask
+from llmcourse_labs.tuning.lora import merged
+from llmcourse_labs.tuning.tasks import make_tasks
+from llmcourse_labs.tuning.tune_config import TuneConfig
+
+TINY = train.PRESETS["tiny"]()
+BASE = replace(TINY, model=replace(TINY.model, context_length=192), steps=4, warmup_steps=1)
+QUICK = {"examples": 80, "steps": 4, "batch_size": 2, "warmup_steps": 1, "checkpoint_every": 2}
+QUICK |= {"sample_tokens": 8, "validation_tokens": 600, "validate_every": 0}
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("base") / "run"
+    train.fit(train.start(BASE, folder))
+    return folder
+
+
+@pytest.fixture(params=[{}, {"lora_rank": 2}, {"replay": 0.3}], ids=["full", "lora", "replay"])
+def settings(request):
+    return QUICK | request.param
+
+
+def rows_of(run):
+    """The first batch of a run, and which of its targets count."""
+    batch = phases.load(run)
+    return batch, batch.targets_BT != loss.IGNORE_INDEX
+
+
+def test_the_run_begins_with_the_weights_it_starts_from(base, tmp_path):
+    run = train.start(sft_config(base, **QUICK), tmp_path / "run")
+    before, old = checkpoint.load(checkpoint.latest(base / "checkpoints")).model, TINY.model
+    after = run.model.state_dict()
+    for name in before.keys() - {"embedding"}:
+        assert torch.equal(before[name], after[name])
+    assert torch.equal(after["embedding"][: old.vocab_size], before["embedding"])
+    new = after["embedding"][old.vocab_size :]
+    assert len(new) == len(CHAT_TOKENS)
+    torch.testing.assert_close(new, before["embedding"].mean(0).expand_as(new))
+
+
+def test_new_tokens_are_as_likely_as_a_token_on_average(base, tmp_path):
+    """Hewitt 2021: the normaliser grows by what a mean row adds, at most n / |V| of it."""
+    run = train.start(sft_config(base, **QUICK), tmp_path / "run")
+    logits = run.model(torch.tensor([[5, 6, 7]]))[0, -1].double()
+    num_old = TINY.model.vocab_size
+    added = logits.logsumexp(0) - logits[:num_old].logsumexp(0)
+    assert 0 < added <= torch.log1p(torch.tensor(len(CHAT_TOKENS) / num_old)) + 1e-6
+
+
+def test_a_resumed_run_is_the_uninterrupted_one(base, tmp_path, settings):
+    whole = train.fit(train.start(sft_config(base, **settings), tmp_path / "whole")).run
+    seen = []
+    halves = train.start(sft_config(base, **settings), tmp_path / "halves")
+    train.fit(halves, interrupted=lambda: halves.steps_done == 2)
+    resumed = train.resume(tmp_path / "halves")
+    assert resumed.steps_done == 2
+    result = train.fit(resumed, on_step=lambda run, report: seen.append(report.step))
+    assert seen == [3, 4]
+    for name, weight in whole.model.state_dict().items():
+        assert torch.equal(weight, result.run.model.state_dict()[name]), name
+    lines = [(tmp_path / n / "metrics.jsonl").read_text().splitlines() for n in ("whole", "halves")]
+    rows = [[{**json.loads(x), "tokens_per_s": 0} for x in part] for part in lines]
+    assert rows[0] == rows[1]
+
+
+def test_a_run_with_a_checkpoint_does_without_its_start(base, tmp_path):
+    moved = tmp_path / "start"
+    train.fit(train.start(BASE, moved))
+    train.fit(train.start(sft_config(moved, **QUICK), tmp_path / "run"))
+    moved.rename(tmp_path / "elsewhere")
+    assert train.resume(tmp_path / "run").steps_done == 4
+    load(tmp_path / "run")
+
+
+def test_the_loss_counts_what_the_assistant_says(base, tmp_path):
+    run = train.start(sft_config(base, **QUICK), tmp_path / "run")
+    batch, counted = rows_of(run)
+    tokenizer = run.prepared.tokenizer
+    said = {task.answer for task in make_tasks(80, seed=0)}
+    for ids, marks, documents in zip(batch.targets_BT, counted, batch.documents_BT, strict=True):
+        for number in set(documents.tolist()) - {-1}:
+            here = ids[marks & (documents == number)].tolist()
+            text = tokenizer.decode(here)
+            assert text.endswith("<|end|>")
+            assert text.removesuffix("<|end|>") in said
+
+
+def test_every_token_counts_on_request(base, tmp_path):
+    run = train.start(sft_config(base, learn_all=True, **QUICK), tmp_path / "run")
+    batch, counted = rows_of(run)
+    same = (batch.documents_BT[:, 1:] == batch.documents_BT[:, :-1]) & (
+        batch.documents_BT[:, 1:] >= 0
+    )
+    assert torch.equal(counted[:, :-1], same)
+
+
+def test_replay_is_text_of_the_first_run_and_all_of_it_counts(base, tmp_path):
+    run = train.start(sft_config(base, replay=0.3, **QUICK), tmp_path / "run")
+    tokens, specials = run.prepared.training, run.prepared.tokenizer.special_tokens
+    text = run.prepared.tokenizer.decode(tokens[: len(tokens)].tolist())
+    documents = text.split(END_OF_TEXT)[:-1]
+    talk = [d for d in documents if d.startswith("<|user|>")]
+    stories = [d for d in documents if not d.startswith("<|user|>")]
+    assert len(talk) == QUICK["examples"]
+    original = Tokenizer.load(base / "data" / "tokenizer")
+    known = train.prepare(BASE, base / "data").training
+    whole = original.decode(known[: len(known)].tolist())
+    assert stories
+    assert all(story in whole for story in stories)
+    num = sum(len(original.encode(story)) + 1 for story in stories)
+    assert num / len(tokens) == pytest.approx(0.3, abs=0.03)
+    story = torch.tensor([run.prepared.tokenizer.encode(stories[0])])
+    assert answer_mask(story, specials).all()
+
+
+def test_lora_leaves_all_but_thin_matrices_and_chat_rows(base, tmp_path):
+    run = train.start(sft_config(base, lora_rank=2, **QUICK), tmp_path / "run")
+    before = {name: w.clone() for name, w in merged(run.model.state_dict()).items()}
+    stays = {name: w.clone() for name, w in run.model.state_dict().items()}
+    train.fit(run)
+    for name, weight in run.model.state_dict().items():
+        learnt = name.endswith((".a", ".b", "rows_ND"))
+        assert torch.equal(weight, stays[name]) != learnt, name
+    after, num_old = merged(run.model.state_dict()), TINY.model.vocab_size
+    assert torch.equal(after["embedding"][:num_old], before["embedding"][:num_old])
+    assert not torch.equal(after["embedding"][num_old:], before["embedding"][num_old:])
+    assert not torch.equal(after["blocks.0.attention.w_q"], before["blocks.0.attention.w_q"])
+    ids = torch.arange(20)[None]
+    model, _ = load(tmp_path / "run")
+    torch.testing.assert_close(model(ids), run.model.eval()(ids), rtol=0, atol=1e-6)
+    state = run.optimizer.state_dict()["state"]
+    num_learnt = sum(p.numel() for p in run.model.parameters() if p.requires_grad)
+    assert sum(s["mean"].numel() for s in state.values()) == num_learnt
+
+
+def test_validation_has_the_answers_and_what_is_kept(base, tmp_path):
+    run = train.start(sft_config(base, **QUICK), tmp_path / "run")
+    found = train.validate(run)
+    assert found.by_source.keys() == {fine_tuning.KEPT}
+    kept = run.prepared.kept
+    first_run = train.resume(base)
+    old = replace(first_run.config, validation_tokens=600, order="packed")
+    first_run.config = old
+    grown = found.by_source[fine_tuning.KEPT] - train.validate(first_run).nats_per_token
+    assert 0 < grown < 0.03  # four tokens more to choose from
+    assert len(kept) == len(first_run.prepared.validation)
+    everything = replace(run.config, learn_all=True)
+    run.config = everything
+    assert train.validate(run) == found
+
+
+def test_the_same_start_again_adds_no_tokens(base, tmp_path):
+    train.fit(train.start(sft_config(base, **QUICK), tmp_path / "once"))
+    config = sft_config(tmp_path / "once", **QUICK)
+    assert config.model.vocab_size == TINY.model.vocab_size + len(CHAT_TOKENS)
+    again = train.start(config, tmp_path / "twice")
+    before = load(tmp_path / "once")[0].state_dict()
+    assert all(torch.equal(w, before[name]) for name, w in again.model.state_dict().items())
+
+
+def test_the_seed_decides_the_tasks(base, tmp_path):
+    texts = []
+    for seed in (0, 1):
+        run = train.start(sft_config(base, seed=seed, **QUICK), tmp_path / str(seed))
+        texts.append(run.prepared.training[:200].tolist())
+    assert texts[0] != texts[1]
+
+
+def test_a_run_needs_a_start():
+    with pytest.raises(ValueError, match="stage = sft needs start"):
+        TuneConfig(model=TINY.model, start="")
+
+
+@pytest.mark.parametrize("other", [{"corpus": "stories"}, {"order": "shuffled"}])
+def test_it_learns_from_packed_tasks(other):
+    config = TuneConfig(model=TINY.model, start="x")
+    vars(config).update(other)  # past the check of kinds, which only the tests make
+    with pytest.raises(ValueError, match="learns from corpus = tasks in order = packed"):
+        config.__post_init__()
+
+
+@pytest.mark.parametrize(
+    ("said", "changed"),
+    [
+        ("examples must be 1 or greater", {"examples": 0}),
+        ("replay must be below 1", {"replay": 1.0}),
+        ("lora_rank must be 0 or greater", {"lora_rank": -1}),
+        ("in one process, got 2 ranks", {"ranks": 2}),
+    ],
+)
+def test_settings_of_fine_tuning_that_cannot_be(base, said, changed):
+    with pytest.raises(ValueError, match=said):
+        sft_config(base, **QUICK | changed)
+
+
+def test_a_conversation_longer_than_the_context_is_named(tmp_path):
+    short = replace(BASE, model=replace(BASE.model, context_length=24), steps=1, warmup_steps=0)
+    train.fit(train.start(short, tmp_path / "base"))
+    with pytest.raises(ValueError, match=r"a conversation of \d+ tokens does not fit .* of 24"):
+        train.start(sft_config(tmp_path / "base", **QUICK), tmp_path / "run")
+
+
+def test_too_little_to_replay_is_named(base, tmp_path):
+    config = sft_config(base, **QUICK | {"replay": 0.9})
+    with pytest.raises(ValueError, match=r"replay = 0.9 asks for [\d,]+ tokens of .* which has"):
+        train.start(config, tmp_path / "run")
+
+
+def test_a_rank_above_the_smaller_side_is_named(base, tmp_path):
+    with pytest.raises(ValueError, match=r"lora_rank for attention.w_k must be at most 16, got 17"):
+        train.start(sft_config(base, **QUICK | {"lora_rank": 17}), tmp_path / "run")
+
+
+def test_a_start_that_is_no_run(tmp_path):
+    with pytest.raises(ValueError, match="holds no run"):
+        sft_config(tmp_path / "nothing")
+
+
+class TestCommand:
+    def run(self, *flags):
+        return tune.main([*map(str, flags)])
+
+    def test_from_start_to_checkpoint(self, base, tmp_path, capsys):
+        flags = [f"--{name}={value}" for name, value in QUICK.items()]
+        out = tmp_path / "run"
+        whole = ["--stage", "sft", "--start", base, "--data", "tasks", "--out", out, *flags]
+        assert self.run(*whole, "--replay", "0.2", "--lora_rank", "2") == 0
+        said = capsys.readouterr().out
+        assert "stage: sft" in said
+        assert "replay: 0.2" in said
+        assert "kept" in said
+        assert train.resume(out).config.data == ""
+
+    @pytest.mark.parametrize(
+        ("said", "flags"),
+        [
+            ("--start is missing", ["--data", "tasks"]),
+            ("--model.width", ["--start", "BASE", "--model.width", "32"]),
+            ("--preset", ["--start", "BASE", "--preset", "tiny"]),
+            ("--ranks", ["--start", "BASE", "--ranks", "2"]),
+            ("choose from 'tasks'", ["--start", "BASE", "--data", "stories"]),
+            ("Expected", ["--start", "BASE", "--stage", "dpo"]),
+            ("holds no run", ["--start", "NOTHING"]),
+        ],
+    )
+    def test_bad_input(self, base, tmp_path, capsys, said, flags):
+        places = {"BASE": base, "NOTHING": tmp_path / "nothing"}
+        flags = [places.get(flag, flag) for flag in flags]
+        assert self.run("--stage", "sft", "--out", tmp_path / "run", *flags) == 2
+        assert said in capsys.readouterr().err
+        assert not (tmp_path / "run").exists()
+
+
+def test_grown_rows_are_means_of_what_was_learnt():
+    w = torch.randn(5, 3, generator=runtime.generator(0))
+    rows = fine_tuning.with_new_rows(w, 7, known=[0, 1, 2], new=[4, 5])
+    expected = w[:3].mean(0)
+    torch.testing.assert_close(rows[[4, 5, 6]], expected.expand(3, 3))
+    assert torch.equal(rows[:4], w[:4])
