@@ -1,16 +1,16 @@
 """What other packages offer to this one, which imports none of them: entry points.
 
-A package names in its `pyproject.toml` a group, a name and what stands behind the name:
+A package names in its `pyproject.toml` a group, a name and what stands behind the name::
 
     [project.entry-points."llmcourse.engines"]
     torch = "llmcourse_labs.torch_engine.engine"
 
-| group | behind a name |
-|---|---|
-| `llmcourse.commands` | a `base.command_line.Command` |
-| `llmcourse.engines` | a module with `fit_under_torchrun`, `num_processes` and `is_first` |
-| `llmcourse.checkpoints` | a module that reads folders of that ending |
-| `llmcourse.stages` | a `train.stage.Stage` |
+Behind a name of these groups stands
+
+* of `llmcourse.commands`, a `base.command_line.Command`;
+* of `llmcourse.engines`, a module with `fit_under_torchrun`, `num_processes` and `is_first`;
+* of `llmcourse.checkpoints`, a module that reads folders of that ending;
+* of `llmcourse.stages`, a class like `train.stage.Stage`.
 
 Source: https://packaging.python.org/en/latest/specifications/entry-points/
 """

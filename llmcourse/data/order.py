@@ -197,7 +197,8 @@ class Batches:
 
     def epoch_of(self, step: int) -> int:
         """Return the epoch that a step belongs to, both counted from 0."""
-        require("step", step, least=0)
+        if step < 0:
+            raise ValueError(f"step must be 0 or greater, got {step}")
         return step // self.steps_per_epoch
 
     def starts(self, step: int) -> Int64[np.ndarray, " B"]:

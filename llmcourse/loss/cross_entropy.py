@@ -121,15 +121,17 @@ def token_losses(
     """
     counted_BT = counted_tokens(targets_BT, mask_BT=mask_BT, ignore_index=ignore_index)
     vocab_size = logits_BTV.shape[-1]
-    outside_BT = counted_BT & ((targets_BT < 0) | (targets_BT >= vocab_size))
-    if outside_BT.any():
-        bad = int(targets_BT[outside_BT][0])
-        raise ValueError(
-            f"target {bad} is outside the vocabulary [0, {vocab_size}); "
-            f"mark positions that do not count with {ignore_index} or with the mask"
-        )
     logits_NV = widened(logits_BTV).reshape(-1, vocab_size)
-    losses_N = _token_losses(logits_NV, targets_BT.reshape(-1), counted_BT.reshape(-1))
+    try:
+        losses_N = _token_losses(logits_NV, targets_BT.reshape(-1), counted_BT.reshape(-1))
+    except (IndexError, RuntimeError):  # torch looks anyway, and waits for no device to do so
+        outside_BT = counted_BT & ((targets_BT < 0) | (targets_BT >= vocab_size))
+        if not outside_BT.any():
+            raise
+        raise ValueError(
+            f"target {int(targets_BT[outside_BT][0])} is outside the vocabulary [0, {vocab_size}); "
+            f"mark positions that do not count with {ignore_index} or with the mask"
+        ) from None
     return losses_N.view(targets_BT.shape)
 
 

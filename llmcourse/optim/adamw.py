@@ -1,5 +1,6 @@
 """Adam and AdamW, which parameters decay, and one limit for the length of all gradients."""
 
+import inspect
 import math
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -9,7 +10,40 @@ from torch import Tensor, nn
 
 from llmcourse.base.arguments import require, require_each
 from llmcourse.base.pairs import at_least_float32
-from llmcourse.optim.descent import PerTensor
+
+
+class LightOptimizer(torch.optim.Optimizer):
+    """An optimizer whose book-keeping does not import torch's compiler.
+
+    torch wraps these four methods, so that its compiler leaves them alone, and the first call of
+    any of them imports the compiler: a second of a processor or more, in every process that trains.
+    """
+
+    add_param_group = inspect.unwrap(torch.optim.Optimizer.add_param_group)
+    zero_grad = inspect.unwrap(torch.optim.Optimizer.zero_grad)
+    state_dict = inspect.unwrap(torch.optim.Optimizer.state_dict)
+    load_state_dict = inspect.unwrap(torch.optim.Optimizer.load_state_dict)
+
+
+class PerTensor(LightOptimizer):
+    """An optimizer that updates every tensor by itself, in `_update`."""
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Take one step with the gradients that are there, or that `closure` makes first.
+
+        Returns:
+            What `closure` returns, the loss by custom; None without one.
+        """
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            for w in group["params"]:
+                if w.grad is not None:
+                    self._update(w, w.grad, group)
+        return loss
 
 
 class AdamW(PerTensor):
@@ -149,7 +183,8 @@ def clip_by_global_norm(
     Source:
         Pascanu et al. 2013, algorithm 1, https://arxiv.org/abs/1211.5063
     """
-    require("max_norm", max_norm, above=0)
+    if not max_norm > 0:
+        raise ValueError(f"max_norm must be above 0, got {max_norm}")
     if isinstance(parameters, Tensor):  # its rows are no parameters: they have no `.grad`
         parameters = [parameters]
     gradients = [p.grad for p in parameters if p.grad is not None]

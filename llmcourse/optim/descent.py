@@ -1,47 +1,13 @@
 """Descent along the gradient, plain, with momentum, and with a step size for each weight."""
 
-import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from llmcourse.base.arguments import require
-
-
-class LightOptimizer(torch.optim.Optimizer):
-    """An optimizer whose book-keeping does not import torch's compiler.
-
-    torch wraps these four methods, so that its compiler leaves them alone, and the first call of
-    any of them imports the compiler: a second of a processor or more, in every process that trains.
-    """
-
-    add_param_group = inspect.unwrap(torch.optim.Optimizer.add_param_group)
-    zero_grad = inspect.unwrap(torch.optim.Optimizer.zero_grad)
-    state_dict = inspect.unwrap(torch.optim.Optimizer.state_dict)
-    load_state_dict = inspect.unwrap(torch.optim.Optimizer.load_state_dict)
-
-
-class PerTensor(LightOptimizer):
-    """An optimizer that updates every tensor by itself, in `_update`."""
-
-    @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Take one step with the gradients that are there, or that `closure` makes first.
-
-        Returns:
-            What `closure` returns, the loss by custom; None without one.
-        """
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
-        for group in self.param_groups:
-            for w in group["params"]:
-                if w.grad is not None:
-                    self._update(w, w.grad, group)
-        return loss
+from llmcourse.optim.adamw import PerTensor
 
 
 class SGD(PerTensor):

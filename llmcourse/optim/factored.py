@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from llmcourse.base.arguments import require, require_each
-from llmcourse.optim.descent import PerTensor
+from llmcourse.optim.adamw import PerTensor
 
 
 class Adafactor(PerTensor):

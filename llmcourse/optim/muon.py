@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from llmcourse.base.arguments import require
-from llmcourse.optim.descent import PerTensor
+from llmcourse.optim.adamw import PerTensor
 
 Scale = Literal["shape", "adamw"]
 """How a step is scaled by the shape of its matrix."""

@@ -205,7 +205,8 @@ def _check_schedule(
     step: int, peak: int | float, num_steps: int, warmup_steps: int, final: int | float
 ) -> None:
     """Raise ValueError for a schedule that cannot be followed."""
-    require_each({"step": step, "final": final}, least=0)
-    require_each({"peak": peak, "num_steps": num_steps}, above=0)
+    if not (step >= 0 and final >= 0 and peak > 0 and num_steps > 0):
+        require_each({"step": step, "final": final}, least=0)
+        require_each({"peak": peak, "num_steps": num_steps}, above=0)
     if not 0 <= warmup_steps <= num_steps:
         raise ValueError(f"warmup_steps must be from 0 to {num_steps}, got {warmup_steps}")

@@ -44,6 +44,47 @@ def test_every_layout_has_the_losses_and_weights_of_one_rank(layout, alone, spre
     assert_close_states(saved_in(folder), saved_in(alone.run.folder))
 
 
+TOLD = {
+    "load": [],
+    "forward": ["forward"],
+    "loss": [],
+    "backward": ["backward"],
+    "sync": ["sync"],
+    "optimizer": ["clip", "update"],
+    "checkpoint": ["save"],
+}
+"""What each of the seven words does, where a layout can tell them apart."""
+JOINED = [
+    ("load", [], None),
+    ("forward_backward", ["forward", "backward"], None),
+    *((word, [], "forward_backward") for word in ("forward", "loss", "backward")),
+    *((word, TOLD[word], None) for word in ("sync", "optimizer", "checkpoint")),
+]
+WORDS = {
+    "one process": {},
+    "ddp": {"ranks": 2},
+    "zero1": {"ranks": 2, "parallel": "zero1"},
+    "zero3": {"ranks": 2, "parallel": "zero3"},
+    "one process, accumulated": {"accumulate": 2},
+    "ddp, accumulated": {"ranks": 2, "accumulate": 2},
+    "mesh": {"mesh": "dp=2"},
+    "pipeline": {"mesh": "pp=2"},
+}
+
+
+@pytest.mark.parametrize("layout", WORDS)
+def test_each_word_of_a_step_does_what_it_says_and_no_other(layout, config, pools, tmp_path):
+    """Mutants: backward passes in `forward`, a phase that is covered and does not say so."""
+    changed = replace(config, checkpoint_every=1, **WORDS[layout])
+    train.prepare(changed, tmp_path / "data")
+    sizes = changed.split.sizes if changed.mesh else {"dp": changed.ranks}
+    pool = pools(changed.num_ranks, sizes)
+    joined = "accumulated" in layout or bool(changed.mesh)
+    expected = JOINED if joined else [(word, did, None) for word, did in TOLD.items()]
+    for told in pool.run(programs_train.words, changed, tmp_path):
+        assert [tuple(each) for each in told] == expected
+
+
 def test_ranks_that_do_not_agree_drift_apart(config, alone, pools, tmp_path):
     changed = replace(config, ranks=2)
     train.prepare(changed, tmp_path / "data")

@@ -101,3 +101,12 @@ def saved_step(folder):
 
 def children(process):
     return psutil.Process(process.pid).children()
+
+
+def learn(layout, batch):
+    """Do phases 2 to 4 of a batch, and return its loss."""
+    if layout.joins_phases:
+        return layout.forward_backward(batch)
+    value = layout.loss(layout.forward(batch), batch)
+    layout.backward(value)
+    return value

@@ -11,7 +11,7 @@ from llmcourse.optim import AdamW
 from llmcourse.train import phases
 from llmcourse.train.layouts import Batch, Layout
 from llmcourse.train.run import save
-from tests.train.runs import WORDS, command, losses, metrics, weights
+from tests.train.runs import WORDS, command, learn, losses, metrics, weights
 
 IGNORED = loss.IGNORE_INDEX
 
@@ -32,8 +32,7 @@ def learnt(config, batch, made=Layout, shape="tiny"):
     shape = PRESETS[shape]()
     model = Transformer(shape, generator=torch.Generator().manual_seed(0)).double()
     layout = made(replace(config, model=shape), model, AdamW(model.parameters(), lr=0.1))
-    value = layout.loss(layout.forward(batch), batch)
-    layout.backward(value)
+    value = learn(layout, batch)
     return value.nats.item(), torch.cat([p.grad.flatten() for p in model.parameters()])
 
 
@@ -79,15 +78,15 @@ class LastAlone(Layout):
         self.model.zero_grad(set_to_none=True)
         return super().gradients_kept_back()
 
-    def _predict(self, batch):
+    def forward(self, batch):
         self.model.zero_grad(set_to_none=True)
-        return super()._predict(batch)
+        return super().forward(batch)
 
 
 class PadsCounted(Layout):
     """The normaliser counts positions, not targets."""
 
-    def _counted(self, batch):
+    def _num_targets(self, batch):
         return float(batch.targets_BT.numel())
 
 

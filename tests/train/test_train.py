@@ -454,3 +454,37 @@ def test_a_model_with_norms_of_its_heads_trains(config, tmp_path):
     first, *_, last = [phases.step(run).loss for _ in range(30)]
     assert last < first - 0.5
     assert run.model.blocks[0].attention.q_norm.gain.ne(1).any()
+
+
+FILES_OF_A_STEP, READS = 12, 2
+ENTERED = """
+import sys
+from llmcourse import train
+run = train.start(train.PRESETS["tiny"](), sys.argv[1])
+for _ in range(3):
+    train.step(run)
+files = set()
+sys.setprofile(lambda frame, *_: files.add(frame.f_code.co_filename))
+train.step(run)
+sys.setprofile(None)
+print(*sorted(path for path in files if "/llmcourse/" in path), sep="\\n")
+"""
+
+
+def test_a_step_stays_in_a_dozen_files(tmp_path):
+    """Of data, model, loss, optimizer and the phases themselves; counted at the fourth step."""
+    words = [sys.executable, "-c", ENTERED, str(tmp_path / "run")]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    files = [path.partition("/llmcourse/")[2] for path in done.stdout.split()]
+    assert "train/phases.py" in files
+    assert "model/decoder.py" in files
+    assert len(files) <= FILES_OF_A_STEP, files
+
+
+def test_a_step_reads_from_the_device_twice(config, tmp_path):
+    """The norm, to clip, and the loss, when the weights have changed; each waits for the device."""
+    run = train.start(config, tmp_path / "run")
+    train.step(run)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as seen:
+        train.step(run)
+    assert {e.key: e.count for e in seen.key_averages()}["aten::_local_scalar_dense"] == READS

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor
 
-from llmcourse.optim.descent import LightOptimizer
+from llmcourse.optim.adamw import LightOptimizer
 from llmcourse.parallel.collectives import broadcast
 from llmcourse.parallel.data_parallel import cut_buckets
 from llmcourse.parallel.world import Axis

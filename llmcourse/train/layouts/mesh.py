@@ -15,7 +15,7 @@ from llmcourse.parallel import collectives, mesh
 from llmcourse.parallel.world import Rank
 from llmcourse.parallel.zero import ZeroOptimizer
 from llmcourse.train.config import TrainConfig
-from llmcourse.train.layouts.one import Batch, Layout, Losses, Prediction, told_apart
+from llmcourse.train.layouts.one import Batch, Layout, Losses, told_apart
 
 WEIGHT = "weight"
 """The name of a weight in the states that a mesh cuts and joins, beside those of its moments."""
@@ -54,12 +54,13 @@ class OnMesh(Layout):
         held = list(itertools.chain(*self._names))
         self._load(mesh.cut(moments, held, config.model, self.split, rank.place))
 
-    def forward(self, batch: Batch) -> Losses:
-        """Run the batch forward and backward, micro-batch by micro-batch.
+    joins_phases = True
+    """In a pipeline forward, loss and backward of the micro-batches alternate."""
 
-        In a pipeline forward, loss and backward alternate, so that nothing of phases 3 and 4 is
-        left to do: what is returned is this rank's share of the loss, of which `mean` makes the
-        loss, and the gradient is with the parameters.
+    def forward_backward(self, batch: Batch) -> Losses:
+        """Do phases 2 to 4, micro-batch by micro-batch, in the order of the schedule.
+
+        What is returned is this rank's share of the loss, of which `mean` makes the loss.
         """
         nats = self.model.forward_and_backward(
             batch.inputs_BT,
@@ -67,19 +68,12 @@ class OnMesh(Layout):
             # Of packed rows, tokens that end a document ask for nothing: they are counted.
             num_tokens=self.config.batch_size * self.config.model.context_length
             if batch.documents_BT is None
-            else self._counted(batch),
+            else self._num_targets(batch),
             autocast=torch.bfloat16 if self.config.precision == "bf16" else None,
             apart=told_apart(batch),
         )
         value = torch.tensor(nats, dtype=torch.float64)
         return Losses(value, value)
-
-    def loss(self, prediction: Prediction | Losses, _batch: Batch) -> Losses:
-        """Return the loss that forward has found."""
-        return prediction
-
-    def backward(self, _value: Losses) -> None:
-        """Do nothing: forward has done it."""
 
     def sync(self) -> None:
         """Sum every gradient over the ranks that have a part of it."""

@@ -33,10 +33,20 @@ class Batch(NamedTuple):
     """Of packed rows: the document of every token."""
     positions_BT: Int[Tensor, "B T"] | None = None
     """Of packed rows: the place of every token in its document."""
+    known_targets: int | None = None
+    """Targets that count, where whoever made the batch knew; a device need not be asked then."""
+
+    @property
+    def num_targets(self) -> int:
+        """Targets that count."""
+        if self.known_targets is not None:
+            return self.known_targets
+        return int((self.targets_BT != losses.IGNORE_INDEX).sum())
 
     def micro_batches(self, number: int) -> list["Batch"]:
         """Return the rows in so many parts of equal size, in their order."""
-        chunks = [[None] * number if x is None else x.chunk(number) for x in self]
+        tensors = (self.inputs_BT, self.targets_BT, self.documents_BT, self.positions_BT)
+        chunks = [[None] * number if x is None else x.chunk(number) for x in tensors]
         return [Batch(*parts) for parts in zip(*chunks, strict=True)]
 
 
@@ -46,8 +56,6 @@ class Prediction(NamedTuple):
     logits_BTV: Float[Tensor, "B T V"]
     routings: list[Routing]
     """Where a mixture's layers sent the tokens; empty for a dense model."""
-    nats_before: Float[Tensor, ""] | float = 0.0
-    """What the micro-batches that were learnt from already have added to the loss."""
 
 
 class Losses(NamedTuple):
@@ -105,43 +113,46 @@ class Layout:
 
     # phases 2 to 6
 
+    @property
+    def joins_phases(self) -> bool:
+        """Whether phases 2 to 4 cannot be told apart, and `forward_backward` does all of them."""
+        return self.config.accumulate > 1
+
     def forward(self, batch: Batch) -> Prediction:
-        """Predict every next token.
-
-        Of an accumulated batch all micro-batches but the last are learnt from on the way, forward
-        and backward: their gradients add up, and their activations are gone before the next one's
-        come.  What is returned is the prediction for the last.
-        """
-        *before, last = batch.micro_batches(self.config.accumulate)
-        num_tokens = self._counted(batch) if before else 0.0
-        nats_before = 0.0
-        for part in before:
-            with self.gradients_kept_back():
-                value = self._losses(self._predict(part), part, num_tokens)
-                value.total.backward()
-            nats_before += value.nats.detach()
-        return self._predict(last)._replace(nats_before=nats_before)
-
-    def loss(self, prediction: Prediction, batch: Batch) -> Losses:
-        """Measure how wrong the predictions are, in nats per token, and what is to be minimised."""
-        last = batch.micro_batches(self.config.accumulate)[-1]
-        value = self._losses(prediction, last, self._counted(batch))
-        return Losses(value.nats + prediction.nats_before, value.total)
-
-    def _predict(self, batch: Batch) -> Prediction:
+        """Predict every next token."""
         routings: list[Routing] = []
         narrow = self.config.precision == "bf16"
         with torch.autocast(self.device.type, torch.bfloat16, enabled=narrow):
             logits_BTV = self.model(batch.inputs_BT, routings=routings, **told_apart(batch))
             return Prediction(logits_BTV, routings)
 
-    def _counted(self, batch: Batch) -> float:
+    def loss(self, prediction: Prediction, batch: Batch) -> Losses:
+        """Measure how wrong the predictions are, in nats per token, and what is to be minimised."""
+        return self._losses(prediction, batch, self._num_targets(batch))
+
+    def forward_backward(self, batch: Batch) -> Losses:
+        """Do phases 2 to 4 of one micro-batch after the other, and return the loss of the batch.
+
+        Their gradients add up; the activations of one are gone before those of the next come.
+        """
+        *before, last = batch.micro_batches(self.config.accumulate)
+        num_tokens, nats = self._num_targets(batch), 0.0
+        for part in before:
+            with self.gradients_kept_back():
+                value = self._losses(self.forward(part), part, num_tokens)
+                self.backward(value)
+            nats += value.nats.detach()
+        value = self._losses(self.forward(last), last, num_tokens)
+        self.backward(value)  # with the last one, what was kept back is sent
+        return Losses(value.nats + nats, value.total)
+
+    def _num_targets(self, batch: Batch) -> float:
         """Return the targets that count in the whole batch, of all ranks, for each rank.
 
         The one normaliser: the ranks' mean of the sums that it divides is the mean over all tokens,
         however unevenly these are spread over ranks and micro-batches.
         """
-        return self.mean(float((batch.targets_BT != losses.IGNORE_INDEX).sum()))
+        return self.mean(float(batch.num_targets))
 
     def _losses(self, prediction: Prediction, batch: Batch, num_tokens: float) -> Losses:
         """Return what a micro-batch adds to the loss of the batch."""
