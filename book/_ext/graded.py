@@ -3,7 +3,9 @@
 What is inserted is text alone: the cells of code, and with them the cached execution, stay.
 """
 
+import ast
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import nbformat
@@ -11,6 +13,7 @@ import nbformat
 from llmcourse_classroom.exercises import exercise
 
 FOLDER = "exercises/"
+CHECKS = "llmcourse_classroom/exercises/checks"
 BLOCK = """\
 ````{{dropdown}} What the check of {number} looks at
 ```python
@@ -27,7 +30,20 @@ DOWNLOAD = """\
 Solutions below are folded: try first."""
 
 
-def with_solutions(text: str, solved: nbformat.NotebookNode, topic: str) -> str:
+def checks_of(path: Path) -> dict[str, str]:
+    """Return the code of each check in a module of them, by the number of its question."""
+    text = path.read_text(encoding="utf8")
+    functions = [node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)]
+    return {
+        ast.get_docstring(node).split()[0]: ast.get_source_segment(text, node)
+        for node in functions
+        if node.name.startswith("check_")
+    }
+
+
+def with_solutions(
+    text: str, solved: nbformat.NotebookNode, topic: str, checks: Mapping[str, str]
+) -> str:
     """Return a learner's notebook with two folds after each check: its code, and a solution."""
     notebook = nbformat.reads(text, as_version=4)
     by_check = {f"{q.key}-check": q for q in exercise.questions(solved)}
@@ -37,7 +53,8 @@ def with_solutions(text: str, solved: nbformat.NotebookNode, topic: str) -> str:
         question = by_check.get(exercise.grade_id(cell))
         if question is not None:
             solution = exercise.solution_of(question.answer)
-            block = BLOCK.format(number=question.number, check=question.check, solution=solution)
+            check = checks[question.number]
+            block = BLOCK.format(number=question.number, check=check, solution=solution)
             cells.append(nbformat.v4.new_markdown_cell(block, id=f"solution-{question.key}"))
     cells.insert(1, nbformat.v4.new_markdown_cell(DOWNLOAD.format(topic=topic), id="download"))
     notebook.cells = cells
@@ -49,8 +66,10 @@ def insert(app, document: str, source: list[str]) -> None:
         return
     topic = document.removeprefix(FOLDER)
     path = Path(app.srcdir, FOLDER, "solutions", f"{topic}.ipynb")
-    source[0] = with_solutions(source[0], exercise.read(path), topic)
+    checks = Path(app.srcdir, CHECKS, f"c{topic}.py")
+    source[0] = with_solutions(source[0], exercise.read(path), topic, checks_of(checks))
     app.env.note_dependency(str(path))
+    app.env.note_dependency(str(checks))
 
 
 def setup(app):

@@ -55,6 +55,21 @@ def test_every_solution_is_folded_behind_its_check(topic):
         assert page.index(f"{question.number} not answered yet") < block.start()
 
 
+def checks_of(topic):
+    return graded.checks_of(build_book.ROOT / graded.CHECKS / f"c{topic}.py")
+
+
+@each_topic
+def test_the_code_of_every_check_is_folded_behind_it(topic):
+    page, checks = page_of(f"exercises/{topic}"), checks_of(topic)
+    assert list(checks) == [question.number for question in questions_of(topic)]
+    for number, source in checks.items():
+        start = page.index(f"What the check of {number} looks at")
+        shown = words(page[start : page.index(f"Solution of {number}", start)])
+        assert words(source.split("\n")[0]) in shown
+        assert words(source.split("\n")[-2]) in shown
+
+
 @each_topic
 def test_the_notebook_with_solutions_can_be_downloaded(topic):
     link = re.search(r'href="([^"]*/_downloads/[^"]+\.ipynb)"', page_of(f"exercises/{topic}"))
@@ -78,14 +93,15 @@ def test_solutions_are_inserted_as_text_alone():
     path = exercises.SOLUTIONS / "05_tokens.ipynb"
     learners = (exercises.FOLDER / path.name).read_text(encoding="utf8")
     made = nbformat.reads(
-        graded.with_solutions(learners, exercise.read(path), "05_tokens"), as_version=4
+        graded.with_solutions(learners, exercise.read(path), "05_tokens", checks_of("05_tokens")),
+        as_version=4,
     )
     before = [c.source for c in nbformat.reads(learners, 4).cells if c.cell_type == "code"]
     assert [c.source for c in made.cells if c.cell_type == "code"] == before
     inserted = [c for c in made.cells if c.id.startswith("solution-")]
     assert len(inserted) == len(questions_of("05_tokens"))
     assert not [c for c in inserted if "BEGIN SOLUTION" in c.source]
-    assert all("with Check(" in c.source for c in inserted)
+    assert all("\ndef check_" in c.source for c in inserted)
 
 
 @pytest.mark.parametrize("name", ["book/exercises", "book/instructors"])
