@@ -9,7 +9,7 @@ from torch import nn
 from bench.peers import GPT, hugging_face
 from bench.timing import medians, row
 from llmcourse import loss, optim
-from llmcourse.base.pairs import product_transposed
+from llmcourse.base.pairs import matmul_nt
 from llmcourse.model import ModelConfig, Transformer
 from llmcourse_labs.scale import cost
 
@@ -114,9 +114,7 @@ def peak_row(name: str, config: ModelConfig, tokens_per_s: float) -> dict:
     """Compare the FLOP/s of training with the best matrix product of this machine."""
     a = torch.randn(1024, 1024, generator=torch.Generator().manual_seed(0))
     seconds = min(
-        medians(
-            {"mkl": lambda: a @ a.T, "onednn": lambda: product_transposed(a, a)}, repeats=9
-        ).values()
+        medians({"mkl": lambda: a @ a.T, "onednn": lambda: matmul_nt(a, a)}, repeats=9).values()
     )
     reached = cost.training_flop_per_token(config) * tokens_per_s
     return row(

@@ -115,7 +115,7 @@ def ours(rank: world.Rank, name: str, settings: dict[str, Any]) -> tuple[Callabl
     rank = world.Rank(rank.index, split.sizes, messages=[])
     for axis in mesh.AXES:
         rank.axis(axis).check_calls = False
-    part = mesh.Part(new_model(config_of(name)), rank, split)
+    part = mesh.LocalModel(new_model(config_of(name)), rank, split)
     share = rank.place["dp"] * split.ep + rank.place["ep"]
     ids, targets = (x.chunk(split.batch_shares)[share] for x in batch())
 

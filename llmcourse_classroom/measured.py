@@ -96,11 +96,14 @@ class _Step:
     def facts(self) -> dict[str, Facts]:
         """Return the numbers of the phases before the checkpoint, in words."""
         config, report = self.run.config, self.report
+        # What the phases handed on, kept by `__call__` while the step was done.
         batch = self.given["data"]
         inputs_BT, targets_BT = batch.inputs_BT, batch.targets_BT
         logits_BTV = self.given["forward"].logits_BTV
+        # Six tokens show that the targets are the inputs, moved by one.
         first = inputs_BT[0, :6].tolist()
         pieces = "|".join(self.run.prepared.tokenizer.decode([i]) for i in first)
+        # All gradients are scaled together, so that their norm is at most this.
         clipped = min(report.gradient_norm, config.clip_norm)
         return {
             "data": [
@@ -124,6 +127,7 @@ class _Step:
                 ["size", _size(self.gradient_bytes)],
                 ["largest", f"{self.largest_gradient:.2e}"],
             ],
+            # One rank has no one to talk to: told is what each of several would have to share.
             "sync": [
                 ["ranks here", "1: nothing to agree on"],
                 ["with more, each has to share", _size(self.gradient_bytes)],

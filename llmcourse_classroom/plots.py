@@ -126,6 +126,7 @@ def loss_axis(
         raise ValueError(f"new names {strange} are not among the rows {names}")
     if ax is None:
         _, ax = plt.subplots(figsize=(6.8, 1.2 + 0.32 * len(rows)), layout="constrained")
+    # The two ends: the entropy, below which nothing is, and what it costs to know nothing.
     for value, style, label in (
         (floor, "--", "floor"),
         (log(vocab_size), ":", f"ln {vocab_size} ="),
@@ -140,6 +141,7 @@ def loss_axis(
             ha="center",
             fontsize="small",
         )
+    # The models; hollow are those that the reader has met before.
     for place, (name, loss, spread) in enumerate(rows):
         ax.errorbar(
             loss,
@@ -151,6 +153,7 @@ def loss_axis(
             capsize=3,
             label=name,
         )
+        # A spread that would be written as 0.00 is left out.
         around = f" ± {spread:.2f}" if spread >= 0.005 else ""
         ax.annotate(
             f"{loss:.2f}{around}",
@@ -165,6 +168,7 @@ def loss_axis(
         tick.set_fontweight("bold" if tick.get_text() in new else "normal")
     ax.grid(axis="y", color="0.9", lw=0.8)
     ax.set(xlabel="loss on new stories (nats per token)", xlim=(0, log(vocab_size) + 0.6))
+    # Downwards, so that the first row is on top.
     ax.set_ylim(len(rows) - 0.5, -0.6)
     return ax
 

@@ -26,7 +26,7 @@ from llmcourse.base.files import write_atomically
 from llmcourse.data import corpus
 from llmcourse_labs.evaluate import (
     OPTIONS,
-    Question,
+    VillageQuestion,
     Villages,
     canary_test,
     exchangeability_p_value,
@@ -108,7 +108,7 @@ def loss_on_stories(model: nn.Module, seed: int) -> float:
 
 
 @torch.no_grad()
-def right_answers(model: nn.Module, test: Sequence[Question], seed: int) -> list[bool]:
+def right_answers(model: nn.Module, test: Sequence[VillageQuestion], seed: int) -> list[bool]:
     """Return for each question whether the likeliest of the ten answers is right."""
     encode, right = tokenizer(seed).encode, []
     for question in test:
@@ -128,7 +128,7 @@ def log_probs_of(model: nn.Module, texts: Sequence[str], seed: int) -> list[Tens
     return [found[i, 1 : len(ids)] for i, ids in enumerate(encoded)]
 
 
-def min_k_scores(model: nn.Module, test: Sequence[Question], seed: int) -> list[float]:
+def min_k_scores(model: nn.Module, test: Sequence[VillageQuestion], seed: int) -> list[float]:
     """Return the min-k log-probability of each question with its answer."""
     texts = [f"\n{question.text}" for question in test]
     return [min_k_log_prob(each, k=K) for each in log_probs_of(model, texts, seed)]

@@ -17,9 +17,9 @@ PAGE = Path(__file__).resolve().parents[1] / "book" / "hardware.md"
 CARD = """# Hardware and units
 
 Appendix D: the numbers that chapters calculate with, from the package's own table, \
-[`scale.cost.HARDWARE`](api/scale.md). Peaks are those of dense products in bf16 (of fp16 for the \
-V100), links and networks count one direction. [Chapter 37](../chapters/37_hardware.ipynb) says \
-what follows from them.
+[`scale.cost.HARDWARE`](api/labs/scale.md). Peaks are those of dense products in bf16 (of fp16 for \
+the V100), links and networks count one direction. [Chapter 37](../chapters/37_hardware.ipynb) \
+says what follows from them.
 
 ## Accelerators
 

@@ -386,7 +386,7 @@ def published_table() -> str:
     return "\n".join(lines)
 
 
-def tokens_to_hide(cards: int, reached: simulator.Reached | None = None) -> float:
+def tokens_to_hide(cards: int, reached: simulator.Efficiency | None = None) -> float:
     """Return the tokens of a micro-batch behind which the messages of ZeRO-3 hide.
 
     Bytes 8 N (weights twice, gradients once) against 6 N FLOPs for each token.

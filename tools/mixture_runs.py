@@ -31,7 +31,7 @@ from llmcourse import nutshell
 from llmcourse.base.files import write_atomically
 from llmcourse.data import TokenShards, corpus, write_shards
 from llmcourse.data.corpus import END_OF_TEXT
-from llmcourse.data.mixture import MixedBatches, Stage
+from llmcourse.data.mixture import MixedBatches, MixtureStage
 from tools.curation_runs import mean_loss
 
 FOUND = Path(__file__).resolve().parents[1] / "llmcourse_classroom" / "mixture.json"
@@ -114,7 +114,11 @@ def held_out_tokens(source: str) -> torch.Tensor:
 
 
 def trained(
-    stages: list[Stage], seed: int, *, part: np.ndarray | None = None, num_steps: int = NUM_STEPS
+    stages: list[MixtureStage],
+    seed: int,
+    *,
+    part: np.ndarray | None = None,
+    num_steps: int = NUM_STEPS,
 ) -> nutshell.Llama:
     """Train the nutshell's Llama on a mixture, of whose addresses a part may be all there is."""
     names = {name for stage in stages for name in stage.shares}
@@ -186,7 +190,7 @@ def triangle_run(
 ) -> dict[str, float]:
     """Train on a mixture; return the loss on each source."""
     of = {name: float(share) for name, share in zip(SOURCES, shares, strict=True) if share}
-    return losses_of(trained([Stage(0, of)], seed, num_steps=num_steps))
+    return losses_of(trained([MixtureStage(0, of)], seed, num_steps=num_steps))
 
 
 def triangle() -> dict[str, Any]:
@@ -218,7 +222,7 @@ def repeats_run(
     """Train on code and a part of the addresses; return the losses, that on the part first."""
     documents = texts("addresses").training
     part = encoded(random.Random(seed).sample(documents, len(documents)))[:num_tokens]
-    stage = Stage(0, {"code": round(1 - share, 3), "addresses": share})
+    stage = MixtureStage(0, {"code": round(1 - share, 3), "addresses": share})
     model = trained([stage], seed, part=part, num_steps=num_steps)
     seen = torch.from_numpy(part[: len(held_out_tokens("addresses"))])
     return {"the part": round(mean_loss(model, seen), 4), **losses_of(model)}
@@ -250,13 +254,13 @@ LITTLE = {"stories": 0.45, "code": 0.45, "addresses": 0.1}
 """Four fifths of a run with little addresses and one with much make EVEN."""
 
 
-def orders(num_steps: int = NUM_STEPS) -> dict[str, list[Stage]]:
+def orders(num_steps: int = NUM_STEPS) -> dict[str, list[MixtureStage]]:
     """Return the orders in which the same windows of each source are read."""
     fifth = num_steps // 5
     return {
-        "even": [Stage(0, EVEN)],
-        "late": [Stage(0, LITTLE), Stage(num_steps - fifth, MUCH)],
-        "early": [Stage(0, MUCH), Stage(fifth, LITTLE)],
+        "even": [MixtureStage(0, EVEN)],
+        "late": [MixtureStage(0, LITTLE), MixtureStage(num_steps - fifth, MUCH)],
+        "early": [MixtureStage(0, MUCH), MixtureStage(fifth, LITTLE)],
     }
 
 

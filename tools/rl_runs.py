@@ -21,14 +21,14 @@ from typing import Any
 from llmcourse.base.runtime import generator
 from llmcourse_labs.tuning import Reward, RLConfig, Task, check, draw_answers, judge, make_tasks, rl
 from llmcourse_labs.tuning.hack_lab import (
-    Talker,
+    ChatModel,
     fitted_judge,
+    gold_reward,
     looked_at,
     mentions,
     small_talker,
     talkative_tasks,
     worst_of,
-    worth,
 )
 from tools.recording import Runs, record
 
@@ -98,7 +98,7 @@ def task_run(seed: int, way: dict[str, Any]) -> dict[str, Any]:
     return found | {"curve": curve}
 
 
-def accuracy(talker: Talker, tests: list[Task]) -> dict[str, float]:
+def accuracy(talker: ChatModel, tests: list[Task]) -> dict[str, float]:
     """Return the share of right answers, drawn at temperature 1, and of the likeliest ones."""
     drawn = draw_answers(*talker, tests, answer_tokens=8, generator=generator(0))
     right = [check(task, text) for task, text in zip(tests, drawn.texts, strict=True)]
@@ -112,7 +112,7 @@ def accuracy(talker: Talker, tests: list[Task]) -> dict[str, float]:
 
 
 def hack_run(
-    seed: int, reward_of: Callable[[Talker], Reward], gold: Reward, **settings: Any
+    seed: int, reward_of: Callable[[ChatModel], Reward], gold: Reward, **settings: Any
 ) -> dict[str, Any]:
     """Learn from a reward, and hold it against gold on other tasks along the way."""
     talker = talker_of(seed)
@@ -148,12 +148,12 @@ def hack_run(
     return {"curve": curve, "texts": {str(step): said for step, said in texts.items()}}
 
 
-def talker_of(seed: int) -> Talker:
+def talker_of(seed: int) -> ChatModel:
     """Return the model that the runs with a hole begin with: that of the page for seed 0."""
     return small_talker(talkative_tasks(24 * TALK_SFT, seed=seed), seed=seed)
 
 
-def judged_texts(talker: Talker, seed: int) -> tuple[list[Task], list[str]]:
+def judged_texts(talker: ChatModel, seed: int) -> tuple[list[Task], list[str]]:
     """Return tasks with the answers that readers compare."""
     tasks = make_tasks(600, seed=500 + seed, kinds=["count"])
     drawn = draw_answers(
@@ -176,7 +176,7 @@ def length_run(seed: int, way: str) -> dict[str, Any]:
     """Learn from a judge of answers, in one of the ways."""
     squares = way in ("a judge who saw more", "the square alone")
 
-    def reward_of(talker: Talker) -> Reward:
+    def reward_of(talker: ChatModel) -> Reward:
         tasks, texts = judged_texts(talker, seed)
         if way == "five judges, the worst":
             return worst_of(
@@ -189,7 +189,7 @@ def length_run(seed: int, way: str) -> dict[str, Any]:
         return fitted_judge(tasks, texts, pairs=pairs, seed=5 * seed, squares=squares)
 
     settings = {"kl": KL_PENALTY} if way == "KL penalty" else {}
-    return hack_run(seed, reward_of, worth, **settings)
+    return hack_run(seed, reward_of, gold_reward, **settings)
 
 
 def checker_run(seed: int, way: str) -> dict[str, Any]:

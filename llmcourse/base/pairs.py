@@ -64,7 +64,7 @@ PRODUCTS = choose_products()
 """Whose products this process uses, chosen on import."""
 
 
-def product_transposed(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+def matmul_nt(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
     """Return x w^T of two matrices, through oneDNN where `choose_products` found it faster.
 
     On an AMD Zen 5 core torch's own product was measured at 105 GFLOP/s where oneDNN, which is part
@@ -92,12 +92,12 @@ def _product_onednn(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
 # The compiler has rules of its own for oneDNN's operator, which expect weights that never change.
 # Under another name it is a node that the compiler leaves alone.
 _product_as_a_node = torch.library.custom_op(
-    "llmcourse::product_transposed", _product_onednn, mutates_args=()
+    "llmcourse::matmul_nt", _product_onednn, mutates_args=()
 )
 _product_as_a_node.register_fake(lambda x, w: x.new_empty(x.shape[0], w.shape[0]))
 
 
-def widened(x: torch.Tensor) -> torch.Tensor:
+def upcast(x: torch.Tensor) -> torch.Tensor:
     """Return a bf16 or fp16 tensor in float32, and any other as it is.
 
     For what must not be summed or divided in 8 or 11 bits: norms, rotations, the loss.

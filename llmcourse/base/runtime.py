@@ -128,6 +128,8 @@ def fingerprint(tensors: dict[str, torch.Tensor]) -> str:
     digest = hashlib.sha256()
     for name in sorted(tensors):
         tensor = tensors[name].detach().cpu().contiguous()
+        # Bytes alone do not tell a name, a dtype or a shape.
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        # As plain bytes, since numpy has no bfloat16; so 0.0 and -0.0 differ.
         digest.update(tensor.flatten().view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()

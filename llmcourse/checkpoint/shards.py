@@ -26,7 +26,7 @@ from llmcourse.checkpoint.state import check_plain
 INDEX = "index.ckpt"
 
 
-class Piece(NamedTuple):
+class ShardRange(NamedTuple):
     """A range of entries of a flat tensor."""
 
     first: int
@@ -44,7 +44,7 @@ def shard_path(folder: Path, rank: int, num_ranks: int) -> Path:
 
 
 def write_shard(
-    folder: str | Path, pieces: Mapping[str, Piece], *, rank: int, num_ranks: int
+    folder: str | Path, pieces: Mapping[str, ShardRange], *, rank: int, num_ranks: int
 ) -> Path:
     """Write what one rank keeps; return its file.
 
@@ -127,7 +127,7 @@ def seal(
 
 def write_parts(
     folder: str | Path,
-    pieces: Mapping[str, Piece],
+    pieces: Mapping[str, ShardRange],
     shapes: Mapping[str, tuple[int, ...]],
     content: Mapping[str, Any],
     *,
@@ -268,14 +268,16 @@ def verify_all(folder: Path) -> None:
         verify(folder / name)
 
 
-def _pieces(path: Path) -> dict[str, Piece]:
+def _pieces(path: Path) -> dict[str, ShardRange]:
     """Read a rank's file, every byte of it checked."""
     try:
         content = read_payload(path)
     except FileNotFoundError as error:
         raise ValueError(f"{path.name} is missing: not every rank has written") from error
     try:
-        pieces = {name: Piece(piece["first"], piece["values"]) for name, piece in content.items()}
+        pieces = {
+            name: ShardRange(piece["first"], piece["values"]) for name, piece in content.items()
+        }
         is_odd = any(type(p.first) is not int or p.first < 0 for p in pieces.values())
         is_odd |= any(p.values.ndim != 1 for p in pieces.values())
     except (AttributeError, LookupError, TypeError):

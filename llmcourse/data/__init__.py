@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 from llmcourse import lazy
 
 if TYPE_CHECKING:
-    from llmcourse.data.mixture import Stage, thousandths_of, turns
+    from llmcourse.data.mixture import MixtureStage, interleave, per_mille
     from llmcourse.data.order import Batches, permuted, prefetch, random_starts
     from llmcourse.data.packed_order import PackedBatches
     from llmcourse.data.packing import (
         PackedRows,
         Packing,
-        Piece,
+        Span,
         best_fit,
         concatenate_and_cut,
         one_per_row,
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
         packed_rows,
     )
     from llmcourse.data.prepare import PreparedText, prepare_text, read_prepared
-    from llmcourse.data.ramp import Bite, RampedBatches, ramp_of
+    from llmcourse.data.ramp import RampedBatches, RampStage, ramp_of
     from llmcourse.data.raw_tokens import read_raw_tokens
     from llmcourse.data.shard_file import LAYOUT, read_header
     from llmcourse.data.shards import ShardWriter, TokenShards, write_shards

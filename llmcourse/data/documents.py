@@ -22,7 +22,7 @@ _LINE_END = re.compile(r"\S\n(?=\S)")
 """Where a long document is cut: neither pattern of `tokenizer` has a word that crosses it."""
 
 
-class Piece(NamedTuple):
+class TextPiece(NamedTuple):
     """What is read of a file at a time."""
 
     content: list[str | None] | bytes
@@ -41,7 +41,7 @@ class Piece(NamedTuple):
 
 def read_pieces(
     source: Source, *, field: str, separator: str, errors: str = "strict"
-) -> Iterator[Piece]:
+) -> Iterator[TextPiece]:
     """Yield the pieces of a file; memory does not grow with its size.
 
     It grows with the longest line of a JSON Lines file, up to `LONGEST_LINE`, and with the row
@@ -65,16 +65,16 @@ def read_pieces(
     with reading(path), path.open("rb") as file:
         if kind == "table":
             for texts, num_bytes in rows(file, source, field=field, errors=errors):
-                yield Piece(texts, path, 0, True, True, num_bytes)
+                yield TextPiece(texts, path, 0, True, True, num_bytes)
             return
         blocks = unpacked(file, source)
         if kind == "lines":
             for line, lines in _lines(blocks, path, is_strict=is_strict):
-                yield Piece(lines, path, line, True, True, file.tell())
+                yield TextPiece(lines, path, line, True, True, file.tell())
         else:
             parted = separator if kind == "text" else None
             for texts, begins, ends in _texts(_decoded(blocks, path, errors), parted):
-                yield Piece(texts, path, 0, begins, ends, file.tell())
+                yield TextPiece(texts, path, 0, begins, ends, file.tell())
 
 
 def _decoded(blocks: Iterable[bytes], path: Path, errors: str) -> Iterator[str]:
@@ -167,7 +167,7 @@ def _lines(blocks: Iterable[bytes], path: Path, *, is_strict: bool) -> Iterator[
         yield line, b"".join(held)
 
 
-def documents_of(piece: Piece, *, field: str) -> Iterator[str]:
+def documents_of(piece: TextPiece, *, field: str) -> Iterator[str]:
     """Yield the documents of a piece, but for those that are empty or white space alone.
 
     Args:

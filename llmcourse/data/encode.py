@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from llmcourse.data.corpus import END_OF_TEXT
-from llmcourse.data.documents import Piece, documents_of, read_pieces
+from llmcourse.data.documents import TextPiece, documents_of, read_pieces
 from llmcourse.data.sources import Source
 from llmcourse.data.tokenizer import Tokenizer
 from llmcourse.data.unpack import PIECE
@@ -30,7 +30,7 @@ class Reader(NamedTuple):
     limit: int
     """A document is held out if its hash is below."""
 
-    def pieces(self, source: Source) -> Iterator[tuple[Piece, bool]]:
+    def pieces(self, source: Source) -> Iterator[tuple[TextPiece, bool]]:
         """Yield the pieces of a file; of a part of a document, whether that is held out."""
         held_out = False
         for piece in read_pieces(source, field=self.field, separator=self.separator):
@@ -38,7 +38,7 @@ class Reader(NamedTuple):
                 held_out = self.holds_out(piece.content[0])
             yield piece, held_out
 
-    def documents(self, piece: Piece, held_out: bool) -> Iterator[tuple[str, bool]]:
+    def documents(self, piece: TextPiece, held_out: bool) -> Iterator[tuple[str, bool]]:
         """Yield the documents of a piece, and whether they are held out."""
         whole = piece.begins and piece.ends
         for text in documents_of(piece, field=self.field):
@@ -71,7 +71,7 @@ class Encoder:
         self.reader = reader
         self.end = np.array([self.tokenizer.special_tokens[END_OF_TEXT]], self.tokenizer.dtype)
 
-    def __call__(self, pieces: list[tuple[Piece, bool]]) -> Encoded:
+    def __call__(self, pieces: list[tuple[TextPiece, bool]]) -> Encoded:
         """Return the ids of both splits, in the order of the documents."""
         ids, documents, num_bytes = [[self.end[:0]], [self.end[:0]]], [0, 0], [0, 0]
         for piece, side in pieces:
@@ -113,14 +113,14 @@ def _start_process(folder: Path, reader: Reader) -> None:
     _encoder = Encoder(folder, reader)
 
 
-def _encode(pieces: list[tuple[Piece, bool]]) -> Encoded:
+def _encode(pieces: list[tuple[TextPiece, bool]]) -> Encoded:
     return _encoder(pieces)
 
 
 class Task(NamedTuple):
     """Pieces to encode, and where their end is."""
 
-    pieces: list[tuple[Piece, bool]]
+    pieces: list[tuple[TextPiece, bool]]
     place: tuple[int, int]
     """How many files are behind it, and how many pieces of the next one."""
     num_bytes: int

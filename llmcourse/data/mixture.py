@@ -37,7 +37,7 @@ THOUSANDTHS = 1_000
 
 
 @cache
-def turns(weights: tuple[int, ...]) -> tuple[int, ...]:
+def interleave(weights: tuple[int, ...]) -> tuple[int, ...]:
     """Return which source has each turn of a period of sum(weights) turns.
 
     At turn n a source may come if  w_i n / W - c_i >= 1 / (2k - 2),  c_i being its turns so far; of
@@ -69,7 +69,7 @@ def turns(weights: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(order)
 
 
-def thousandths_of(shares: Mapping[str, float]) -> dict[str, int]:
+def per_mille(shares: Mapping[str, float]) -> dict[str, int]:
     """Return shares as whole numbers: thousandths, less their common divisor.
 
     Raises:
@@ -109,7 +109,7 @@ def shares_of(text: str) -> dict[str, float]:
     return shares
 
 
-class Stage(NamedTuple):
+class MixtureStage(NamedTuple):
     """A mixture, and the step from which on it holds."""
 
     step: int
@@ -138,7 +138,7 @@ class MixedBatches:
     def __init__(
         self,
         sources: Mapping[str, TokenShards],
-        stages: list[Stage],
+        stages: list[MixtureStage],
         *,
         batch_size: int,
         context_length: int,
@@ -171,7 +171,7 @@ class MixedBatches:
                     f"{name} has {len(sources[name])} tokens, too few for a window of "
                     f"{context_length} + 1: take more text or a shorter context"
                 )
-        self._weights = [thousandths_of(stage.shares) for stage in stages]
+        self._weights = [per_mille(stage.shares) for stage in stages]
 
     @property
     def global_batch_size(self) -> int:
@@ -198,7 +198,7 @@ class MixedBatches:
     def _counted(self, stage: int, windows: int) -> dict[str, int]:
         """Return how many of a stage's first windows belong to each of its sources."""
         weights = self._weights[stage]
-        order = turns(tuple(weights.values()))
+        order = interleave(tuple(weights.values()))
         periods, rest = divmod(windows, len(order))
         return {
             name: periods * weight + order[:rest].count(i)
@@ -213,7 +213,7 @@ class MixedBatches:
         first = (step - self.stages[stage].step) * self.global_batch_size
         first += self.rank * self.batch_size
         names = list(self._weights[stage])
-        order = turns(tuple(self._weights[stage].values()))
+        order = interleave(tuple(self._weights[stage].values()))
         here = {name: behind[name] + n for name, n in self._counted(stage, first).items()}
         found = []
         for n in range(first, first + self.batch_size):

@@ -17,7 +17,7 @@ from torch import Tensor
 from llmcourse.base.arguments import require
 
 
-class Piece(NamedTuple):
+class Span(NamedTuple):
     """A stretch of a document: `length` tokens from token `start` on."""
 
     document: int
@@ -29,7 +29,7 @@ class Piece(NamedTuple):
 class Packing:
     """Rows of pieces of documents; what a row does not fill is padding."""
 
-    rows: list[list[Piece]]
+    rows: list[list[Span]]
     context_length: int
     """Tokens that a row has room for."""
 
@@ -68,7 +68,7 @@ def pack(lengths: Sequence[int], context_length: int) -> Packing:
     """
     pieces = _pieces(lengths, context_length)
     pieces.sort(key=lambda piece: -piece.length)  # stable: equal ones stay in order
-    rows: list[list[Piece]] = []
+    rows: list[list[Span]] = []
     room = np.empty(len(pieces), dtype=np.int64)
     for piece in pieces:
         fits = room[: len(rows)] >= piece.length
@@ -95,7 +95,7 @@ def best_fit(lengths: Sequence[int], context_length: int) -> Packing:
     """
     pieces = _pieces(lengths, context_length)
     pieces.sort(key=lambda piece: -piece.length)
-    rows: list[list[Piece]] = []
+    rows: list[list[Span]] = []
     rows_with_room: dict[int, list[int]] = defaultdict(list)
     rooms: list[int] = []  # the keys of rows_with_room that have a row, ascending
     for piece in pieces:
@@ -127,7 +127,7 @@ def concatenate_and_cut(lengths: Sequence[int], context_length: int) -> Packing:
     Nothing but the last row is padded, but a document that spans a cut loses its beginning as
     context.  This is what the windows of `Batches` do.
     """
-    rows: list[list[Piece]] = []
+    rows: list[list[Span]] = []
     room = 0
     _check(lengths, context_length)
     for document, length in enumerate(lengths):
@@ -137,7 +137,7 @@ def concatenate_and_cut(lengths: Sequence[int], context_length: int) -> Packing:
                 rows.append([])
                 room = context_length
             taken = min(room, length - start)
-            rows[-1].append(Piece(document, start, taken))
+            rows[-1].append(Span(document, start, taken))
             start, room = start + taken, room - taken
     return Packing(rows, context_length)
 
@@ -186,7 +186,7 @@ def packed_rows(
     return PackedRows(ids_RT, documents_RT, positions_RT)
 
 
-def _tokens_of(documents: Sequence[Sequence[int]], piece: Piece) -> Int64[Tensor, " piece"]:
+def _tokens_of(documents: Sequence[Sequence[int]], piece: Span) -> Int64[Tensor, " piece"]:
     """Return the tokens of a piece."""
     if piece.document >= len(documents):
         raise ValueError(f"the packing has a document {piece.document} of {len(documents)}")
@@ -199,11 +199,11 @@ def _tokens_of(documents: Sequence[Sequence[int]], piece: Piece) -> Int64[Tensor
     return torch.as_tensor(tokens, dtype=torch.int64)
 
 
-def _pieces(lengths: Sequence[int], context_length: int) -> list[Piece]:
+def _pieces(lengths: Sequence[int], context_length: int) -> list[Span]:
     """Cut documents into pieces that fit into a row; only the last of a document may be shorter."""
     _check(lengths, context_length)
     return [
-        Piece(document, start, min(context_length, length - start))
+        Span(document, start, min(context_length, length - start))
         for document, length in enumerate(lengths)
         for start in range(0, length, context_length)
     ]

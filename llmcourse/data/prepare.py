@@ -117,8 +117,10 @@ def prepare_text(
     if not separator:
         raise ValueError("the separator is empty: name what stands between two documents")
     out = Path(out)
+    # Left out is the output, which may lie within a folder of the input.
     sources = find_sources(inputs, leave_out=out)
     given = None if tokenizer is None else _given(tokenizer)
+    # All that the result depends on, and so not `processes`: only an equal call may go on.
     made_from = {
         "files": _digest(sources),
         "vocab_size": vocab_size if given is None else given.vocab_size,
@@ -129,6 +131,7 @@ def prepare_text(
         "seed": seed,
         "shard_tokens": shard_tokens,
     }
+    # Asked before `_alone` makes the folder.
     is_new = not out.exists()
     with _alone(out):
         if (done := _done(out, made_from)) is not None:
@@ -139,6 +142,7 @@ def prepare_text(
             work.encode(processes)
             return work.finish()
         except ValueError:
+            # Of a call that cannot succeed nothing stays; any other end leaves the work as it is.
             _clear(out, remove=is_new)
             raise
 
@@ -431,6 +435,7 @@ def main(arguments: list[str] | None = None) -> int:
             options.files,
             options.out,
             tokenizer=options.tokenizer,
+            # Not given: the function knows its own default.
             **{} if options.vocab is None else {"vocab_size": options.vocab},
             field=options.field,
             separator=as_separator(options.separator),
@@ -439,8 +444,10 @@ def main(arguments: list[str] | None = None) -> int:
             processes=options.processes or _num_cores(),
         )
     except (ValueError, ArgumentError) as error:
+        # A fault of the call: nothing is left of it.
         return fail(PROGRAM, error)
     except OSError as error:
+        # From here on the work that is done stays, and the same command takes it up.
         where = error.filename or "while writing"
         return fail(PROGRAM, f"{error.strerror or error}: {where}; mend that, and {again}")
     except (BrokenProcessPool, MemoryError):

@@ -19,14 +19,14 @@ from llmcourse.data.order import Batches, Order, permuted, random_starts
 from llmcourse.data.shards import TokenShards
 
 
-class Bite(NamedTuple):
+class RampStage(NamedTuple):
     """The sequences of a step, and the step from which on they hold."""
 
     step: int
     batch_size: int
 
 
-def ramp_of(text: str) -> list[Bite]:
+def ramp_of(text: str) -> list[RampStage]:
     """Return the ramp that a text such as "0:12,200:24" gives: from step 200 on 24 sequences.
 
     Raises:
@@ -41,7 +41,7 @@ def ramp_of(text: str) -> list[Bite]:
                 f"{part.strip()!r} is no stage of a batch ramp: give steps and sequences, as in "
                 "0:12,200:24"
             )
-        bites.append(Bite(*map(int, numbers)))
+        bites.append(RampStage(*map(int, numbers)))
     if bites[0].step != 0:
         raise ValueError(
             f"a batch ramp begins at step 0, not at {bites[0].step}: put 0: and the first batch "
@@ -57,13 +57,13 @@ def ramp_of(text: str) -> list[Bite]:
     return bites
 
 
-def bite_at(ramp: list[Bite], step: int) -> Bite:
+def ramp_stage_at(ramp: list[RampStage], step: int) -> RampStage:
     """Return the stage of a ramp that a step belongs to, counted from 0."""
     require("step", step, least=0)
     return max(bite for bite in ramp if bite.step <= step)
 
 
-def windows_before(ramp: list[Bite], step: int) -> int:
+def windows_before(ramp: list[RampStage], step: int) -> int:
     """Return how many sequences all steps before this one have read."""
     require("step", step, least=0)
     ends = [*(bite.step for bite in ramp[1:]), step]
@@ -73,7 +73,7 @@ def windows_before(ramp: list[Bite], step: int) -> int:
     )
 
 
-def steps_within(ramp: list[Bite], windows: int) -> int:
+def steps_within(ramp: list[RampStage], windows: int) -> int:
     """Return how many whole steps read at most so many sequences: `windows_before` turned round."""
     require("windows", windows, least=0)
     ends = [*(bite.step for bite in ramp[1:]), math.inf]
@@ -106,7 +106,7 @@ class RampedBatches(Batches):
     def __init__(
         self,
         shards: TokenShards,
-        ramp: list[Bite],
+        ramp: list[RampStage],
         *,
         context_length: int,
         rank: int = 0,
@@ -130,7 +130,7 @@ class RampedBatches(Batches):
 
     def starts(self, step: int) -> Int64[np.ndarray, " B"]:
         """Return the tokens at which this rank's windows of a step begin."""
-        share = bite_at(self.ramp, step).batch_size // self.world_size
+        share = ramp_stage_at(self.ramp, step).batch_size // self.world_size
         first = windows_before(self.ramp, step) + self.rank * share
         positions = np.arange(first, first + share, dtype=np.int64)
         if self.order == "random":

@@ -72,10 +72,12 @@ def find_sources(
         ValueError: if there is no such file, it is no regular one or of no known kind, it is named
             twice, a folder holds none, or reading it takes a package that is not installed.
     """
+    # By the real path, so that a file with two names is read once.
     found: dict[Path, Source] = {}
     left: Counter[str] = Counter()
     for name in map(Path, files):
         if not name.is_dir():
+            # What the caller has named must be readable.
             source = _source(name)
             if kind_of(name) is None:
                 raise ValueError(f"{name} is of no kind that can be read: {_known(pages=pages)}")
@@ -84,6 +86,7 @@ def find_sources(
             if found.setdefault(_real(name), source) is not source:
                 raise ValueError(f"{name} is named twice: name every file once")
             continue
+        # What merely lies in a folder need not be: it is counted, and told of in one line.
         is_empty = True
         for path in sorted(_inside(name, leave_out and leave_out.resolve(), left)):
             if (why := _unread(path, pages=pages)) is not None:
@@ -95,6 +98,7 @@ def find_sources(
         if is_empty:
             told = f"; {_told(left)}" if left else ""
             raise ValueError(f"{name} holds no file to read: {_known(pages=pages)}{told}")
+    # Now, and not when the first such file is reached.
     for source in found.values():
         _require_reader(source.path)
     if left:

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from llmcourse.base.pairs import differentiable, widened
+from llmcourse.base.pairs import differentiable, upcast
 
 IGNORE_INDEX = -100
 """The target id that marks a position as not predicted (torch's and Hugging Face's convention)."""
@@ -30,7 +30,7 @@ def logsumexp(logits_V: Float[Tensor, "*N V"]) -> Float[Tensor, "*N"]:
     log sum exp(z) = m + log sum exp(z - m),  m = max z: the largest term of the sum is then 1.
     Of logits in bf16 or fp16 the sum is made in float32, and returned so.
     """
-    wide_V = widened(logits_V)
+    wide_V = upcast(logits_V)
     max_N1 = wide_V.amax(-1, keepdim=True)
     return (wide_V - max_N1).exp().sum(-1).log() + max_N1.squeeze(-1)
 
@@ -44,7 +44,7 @@ class LogSumExpPart(NamedTuple):
 
 def logsumexp_part(logits_v: Float[Tensor, "*N v"]) -> LogSumExpPart:
     """Return what a slice of the vocabulary contributes, at least in float32."""
-    wide_v = widened(logits_v)
+    wide_v = upcast(logits_v)
     max_N = wide_v.amax(-1)
     return LogSumExpPart(max_N, (wide_v - max_N.unsqueeze(-1)).exp().sum(-1))
 
@@ -121,7 +121,7 @@ def token_losses(
     """
     counted_BT = counted_tokens(targets_BT, mask_BT=mask_BT, ignore_index=ignore_index)
     vocab_size = logits_BTV.shape[-1]
-    logits_NV = widened(logits_BTV).reshape(-1, vocab_size)
+    logits_NV = upcast(logits_BTV).reshape(-1, vocab_size)
     try:
         losses_N = _token_losses(logits_NV, targets_BT.reshape(-1), counted_BT.reshape(-1))
     except (IndexError, RuntimeError):  # torch looks anyway, and waits for no device to do so

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         Block,
         Dropout,
         FeedForward,
+        HoldsRotations,
         KVCache,
         RMSNorm,
         Transformer,

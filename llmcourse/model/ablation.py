@@ -74,7 +74,7 @@ def _replacement(part: Part, name: str, module: nn.Module) -> nn.Module | None:
     if part == "norm" and name in ("norm", "attention_norm", "feed_forward_norm"):
         return nn.Identity()
     if part == name:
-        return AddsNothing()
+        return ZeroBranch()
     if name == "feed_forward" and part == "gate":
         return UngatedFeedForward(module)
     if name == "feed_forward" and part == "silu":
@@ -82,7 +82,7 @@ def _replacement(part: Part, name: str, module: nn.Module) -> nn.Module | None:
     return None
 
 
-class AddsNothing(nn.Module):
+class ZeroBranch(nn.Module):
     """Stands in for attention or the feed-forward network: adds 0 to the residual stream."""
 
     def forward(self, x_BTD: Float[Tensor, "B T D"], *_: Any, **__: Any) -> Float[Tensor, "B T D"]:

@@ -86,6 +86,7 @@ class Attention(nn.Module):
         heads = (-1, self.head_size)
         q_BTHK = linear(x_BTD, self.w_q).unflatten(-1, heads)
         k_BTGK = linear(x_BTD, self.w_k).unflatten(-1, heads)
+        # Left alone, q and k may grow longer, until the softmax sees one token and no other.
         if self.q_norm is not None:
             q_BTHK, k_BTGK = self.q_norm(q_BTHK), self.k_norm(k_BTGK)
         return rope_adjacent(q_BTHK, rotations_TJ2), rope_adjacent(k_BTGK, rotations_TJ2)

@@ -23,7 +23,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from llmcourse.base.arguments import require
-from llmcourse.base.pairs import differentiable, product_transposed, widened
+from llmcourse.base.pairs import differentiable, matmul_nt, upcast
 
 
 class LinearSaved(NamedTuple):
@@ -40,7 +40,7 @@ def linear_forward(
 
     The weight is stored with one row per output, as torch and every checkpoint of Llama store it.
     """
-    y_NF = product_transposed(x_BTD.reshape(-1, x_BTD.shape[-1]), w_FD)
+    y_NF = matmul_nt(x_BTD.reshape(-1, x_BTD.shape[-1]), w_FD)
     return y_NF.view(*x_BTD.shape[:-1], w_FD.shape[0]), LinearSaved(x_BTD, w_FD)
 
 
@@ -53,22 +53,22 @@ def linear_backward(
     """
     x_BTD, w_FD = saved
     x_ND, dy_NF = x_BTD.reshape(-1, x_BTD.shape[-1]), dy_BTF.reshape(-1, dy_BTF.shape[-1])
-    dx_ND = product_transposed(dy_NF, w_FD.T)
-    return dx_ND.view(x_BTD.shape), product_transposed(dy_NF.T, x_ND.T)
+    dx_ND = matmul_nt(dy_NF, w_FD.T)
+    return dx_ND.view(x_BTD.shape), matmul_nt(dy_NF.T, x_ND.T)
 
 
-put_off: list[Callable[[Tensor, LinearSaved], bool]] = []
+defer_weight_grad: list[Callable[[Tensor, LinearSaved], bool]] = []
 """Asked by the backward pass of `linear` whether it may leave the gradient of its weight for later;
-empty outside of `parallel.pipeline.later_weights`."""
+empty outside of `parallel.pipeline.deferred_weight_grads`."""
 
 
 def _linear_backward_in_parts(
     dy_BTF: Float[Tensor, "*B F"], saved: LinearSaved
 ) -> tuple[Float[Tensor, "*B D"], Float[Tensor, "F D"] | None]:
     """Do as `linear_backward`, but leave out the gradient of a weight that is made later."""
-    if not any(asked(dy_BTF, saved) for asked in put_off):
+    if not any(asked(dy_BTF, saved) for asked in defer_weight_grad):
         return linear_backward(dy_BTF, saved)
-    dx_ND = product_transposed(dy_BTF.reshape(-1, dy_BTF.shape[-1]), saved.w_FD.T)
+    dx_ND = matmul_nt(dy_BTF.reshape(-1, dy_BTF.shape[-1]), saved.w_FD.T)
     return dx_ND.view(saved.x_BTD.shape), None
 
 
@@ -127,7 +127,7 @@ def rmsnorm_forward(
     """
     if eps <= 0:
         raise ValueError(f"eps must be positive, got {eps}")
-    wide_BTD = widened(x_BTD)
+    wide_BTD = upcast(x_BTD)
     inv_rms_BT1 = (wide_BTD.square().mean(-1, keepdim=True) + eps).rsqrt()
     normed_BTD = (wide_BTD * inv_rms_BT1).to(x_BTD.dtype)
     return normed_BTD.mul_(gain_D), RMSNormSaved(x_BTD, gain_D, inv_rms_BT1)
@@ -142,7 +142,7 @@ def rmsnorm_backward(
     The second term is the gradient that flows through the rms itself.
     """
     x_BTD, gain_D, inv_rms_BT1 = saved
-    dy_BTD = widened(dy_BTD)
+    dy_BTD = upcast(dy_BTD)
     n_BTD = x_BTD * inv_rms_BT1  # recomputed, not saved: one multiply buys B*T*D numbers
     dgain_D = (dy_BTD * n_BTD).flatten(0, -2).sum(0)
     dn_BTD = dy_BTD * gain_D

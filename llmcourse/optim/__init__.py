@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING
 from llmcourse import lazy
 
 if TYPE_CHECKING:
-    from llmcourse.optim.adamw import Adam, AdamW, clip_by_global_norm, decay_groups
+    from llmcourse.optim.adamw import (
+        Adam,
+        AdamW,
+        LightOptimizer,
+        PerTensor,
+        clip_by_global_norm,
+        decay_groups,
+    )
     from llmcourse.optim.descent import SGD, RMSProp
     from llmcourse.optim.factored import Adafactor
     from llmcourse.optim.muon import Muon, newton_schulz

@@ -74,6 +74,7 @@ def warmup_stable_decay(
     steps_left = num_steps - step
     if steps_left <= 0:
         return final
+    # While more steps are left than the decay takes, the minimum is 1: the flat part.
     return final + (peak - final) * min(1, steps_left / max(1, decay_steps))
 
 

@@ -120,6 +120,7 @@ def first_bad(model: nn.Module, *, largest: int | float = math.inf) -> Iterator[
 
     def look(where: str, what: Any, x: Tensor) -> None:
         if x.is_floating_point() and x.numel():
+            # NaN fails the comparison, infinity may pass it: `largest` is infinite by default.
             share = float((~(x.detach().abs() <= largest) | ~x.detach().isfinite()).float().mean())
             if share:
                 watch.seen.append(BadNumber(where, what, share))
@@ -130,6 +131,7 @@ def first_bad(model: nn.Module, *, largest: int | float = math.inf) -> Iterator[
             if output.requires_grad:
                 output.register_hook(partial(look, name, "gradient of the output"))
 
+    # Weights are looked at now, all else when it is computed: `seen` is in the order of time.
     handles = []
     for name, parameter in model.named_parameters():
         look(name, "weight", parameter)
@@ -141,6 +143,7 @@ def first_bad(model: nn.Module, *, largest: int | float = math.inf) -> Iterator[
     try:
         yield watch
     finally:
+        # Also after an error: a hook that stays would watch every later pass.
         for handle in handles:
             handle.remove()
 
@@ -200,7 +203,9 @@ def qk_clip(
         raise ValueError(
             f"{num_heads} heads do not divide {len(w_q)} rows of queries and {len(w_k)} of keys"
         )
+    # tau / s for the heads above tau, and 1 for all others.
     factor_H = tau / largest_H.clamp(min=tau)
+    # Its root for q and for k, unless other heads read the same k: then all of it for q.
     is_shared = len(w_k) < len(w_q)
     factor_H11 = (factor_H if is_shared else factor_H.sqrt())[:, None, None]
     w_q.unflatten(0, (num_heads, -1)).mul_(factor_H11)

@@ -22,7 +22,7 @@ def multiples(step: int, about: int) -> list[int]:
     return [n for n in (below, below + step) if n > 0]
 
 
-def near(given: int, legal: Iterable[int]) -> str:
+def nearest(given: int, legal: Iterable[int]) -> str:
     """Say which legal numbers stand next to one that is not, below and above.
 
     Args:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from llmcourse.train.prepare import Prepared, prepare, texts
     from llmcourse.train.ranks import RanksResult, fit_on_ranks, resume_on_ranks
     from llmcourse.train.run import Run, new_run, save
+    from llmcourse.train.signals import GoneError
     from llmcourse.train.validation import Validation, sample, validate
 
 lazy(__name__)

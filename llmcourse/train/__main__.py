@@ -29,11 +29,11 @@ from llmcourse.train.command import (
     status_of,
     train_to_the_end,
 )
-from llmcourse.train.config import NO_MESH, PRESETS, TrainConfig, moved
+from llmcourse.train.config import NO_MESH, PRESETS, TrainConfig, layout_overrides
 from llmcourse.train.lock import locked
 from llmcourse.train.loop import in_new_folder, resume, start
 from llmcourse.train.saved import check_memory, require_run, saved_config
-from llmcourse.train.signals import Asked, under_torchrun
+from llmcourse.train.signals import StopRequest, under_torchrun
 
 PROGRAM = "llmcourse train"
 
@@ -59,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return status_of(PROGRAM, lambda asked: _train(words, asked))
 
 
-def _train(arguments: list[str], asked: Asked) -> int:
+def _train(arguments: list[str], asked: StopRequest) -> int:
     """Start or resume a run, train it, and say what came out."""
     parser = _parser(_preset_of(arguments))
     shorten_help(parser, arguments, USUAL)
@@ -74,7 +74,7 @@ def _train(arguments: list[str], asked: Asked) -> int:
         return _train_on(_engine(options, arguments), options, arguments, asked)
 
 
-def _train_on(engine: str, options: Namespace, arguments: list[str], asked: Asked) -> int:
+def _train_on(engine: str, options: Namespace, arguments: list[str], asked: StopRequest) -> int:
     """Train on an engine; the course's own takes one process, or several."""
     if engine == "torch":
         return _train_on_torch(options, arguments, asked)
@@ -92,7 +92,7 @@ def _in_processes(options: Namespace, arguments: list[str]) -> bool:
     """Whether the flags, or the run that is resumed, ask for ranks of their own."""
     if not options.resume:
         return options.ranks > 1 or bool(options.mesh)
-    layout = moved(**changed_settings(options, arguments, LAYOUT))
+    layout = layout_overrides(**changed_settings(options, arguments, LAYOUT))
     config, _ = saved_config(Path(options.resume), steps=None, **layout, engine="own")
     return config.num_ranks > 1 or bool(config.mesh)
 
@@ -104,7 +104,7 @@ def _engine(options: Namespace, arguments: list[str]) -> str:
     return saved_config(Path(options.resume), steps=None)[0].engine
 
 
-def _train_on_torch(options: Namespace, arguments: list[str], asked: Asked) -> int:
+def _train_on_torch(options: Namespace, arguments: list[str], asked: StopRequest) -> int:
     """Be one of torchrun's processes; the first speaks for all."""
     torch_engine = plugin("engines", "torch")
     if "--ranks" in flags_in(arguments):
@@ -134,7 +134,7 @@ def _train_on_torch(options: Namespace, arguments: list[str], asked: Asked) -> i
     return asked.status if result.interrupted else 0
 
 
-def _train_on_ranks(options: Namespace, arguments: list[str], asked: Asked) -> int:
+def _train_on_ranks(options: Namespace, arguments: list[str], asked: StopRequest) -> int:
     """The same in several processes: start or resume, train, say what came out."""
     from llmcourse.train.ranks import fit_on_ranks, resume_on_ranks  # noqa: PLC0415 - seldom needed
 

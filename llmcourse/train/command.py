@@ -16,7 +16,7 @@ from llmcourse.train.loop import fit
 from llmcourse.train.phases import TrainingDivergedError
 from llmcourse.train.run import Run
 from llmcourse.train.saved import BEST
-from llmcourse.train.signals import EVERY, Asked, EndedEarlyError, GoneError, interruptible
+from llmcourse.train.signals import EVERY, EndedEarlyError, GoneError, StopRequest, interruptible
 from llmcourse.train.validation import Validation
 
 HERE = ("steps", "data", "accumulate")
@@ -38,7 +38,7 @@ class Outcome(Protocol):
     best: tuple[int, float] | None
 
 
-def status_of(program: str, work: Callable[[Asked], int]) -> int:
+def status_of(program: str, work: Callable[[StopRequest], int]) -> int:
     """Return the status of a command that trains; 2 after one line that says what is wrong.
 
     A run that is warned by SIGTERM or SIGUSR1 saves and returns 75, `GO_ON`.
@@ -48,7 +48,7 @@ def status_of(program: str, work: Callable[[Asked], int]) -> int:
         work: trains, and hears the signals that end it early.
     """
     try:
-        with interruptible(Asked(listens=False), EVERY) as asked:
+        with interruptible(StopRequest(listens=False), EVERY) as asked:
             return work(asked)
     except (EndedEarlyError, GoneError) as ended:
         fail(program, str(ended))
@@ -73,7 +73,7 @@ def refuse_idle(arguments: list[str], may_change: set[str]) -> None:
         raise ValueError(f"a resumed run keeps its settings: leave out {', '.join(idle)}")
 
 
-def train_to_the_end(run: Run, asked: Asked) -> int:
+def train_to_the_end(run: Run, asked: StopRequest) -> int:
     """Train, and say what came out."""
     print(_resolved(run), flush=True)
     result = fit(run, show=print, interrupted=asked)

@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 from llmcourse import model as models
 from llmcourse.base.arguments import require, require_fields
-from llmcourse.data.mixture import Stage, shares_of, thousandths_of
-from llmcourse.data.ramp import Bite, ramp_of, windows_before
+from llmcourse.data.mixture import MixtureStage, per_mille, shares_of
+from llmcourse.data.ramp import RampStage, ramp_of, windows_before
 from llmcourse.model import ModelConfig, Part
 from llmcourse.parallel import mesh as meshes
 from llmcourse.parallel.mesh.names import Pipeline, parse
@@ -218,18 +218,18 @@ class TrainConfig:
         return replace(split, micro_batches=number or min(legal, default=1))
 
     @property
-    def stages(self) -> list[Stage]:
+    def stages(self) -> list[MixtureStage]:
         """The mixtures of the run and when they begin; none with a single source."""
         if not self.mix:
             return []
         step, _, shares = self.anneal.partition(":")
-        later = [Stage(int(step), shares_of(shares))] if self.anneal else []
-        return [Stage(0, shares_of(self.mix)), *later]
+        later = [MixtureStage(int(step), shares_of(shares))] if self.anneal else []
+        return [MixtureStage(0, shares_of(self.mix)), *later]
 
     @property
-    def ramp(self) -> list[Bite]:
+    def ramp(self) -> list[RampStage]:
         """The batch sizes of the run and when they begin."""
-        return ramp_of(self.batch_ramp) if self.batch_ramp else [Bite(0, self.batch_size)]
+        return ramp_of(self.batch_ramp) if self.batch_ramp else [RampStage(0, self.batch_size)]
 
     @property
     def num_tokens(self) -> int:
@@ -272,7 +272,7 @@ class TrainConfig:
                 "colon, such as 800:code=0.2,stories=0.8"
             )
         for stage in self.stages:
-            thousandths_of(stage.shares)
+            per_mille(stage.shares)
         for name in self.source_names:
             if name in ("", ".", "..") or Path(name).name != name:
                 raise ValueError(f"a source is the name of a folder in data, got {name!r}")
@@ -300,6 +300,7 @@ class TrainConfig:
     def _check_mesh(self) -> None:
         """Reject splits that the model or the batch does not allow, and settings without effect."""
         if not self.mesh:
+            # Without a mesh nobody reads what only splits a model.
             for name, default in NO_MESH.items():
                 if getattr(self, name) != default:
                     raise ValueError(
@@ -307,6 +308,7 @@ class TrainConfig:
                         "such as mesh = dp=2,pp=2"
                     )
             return
+        # Settings that the mesh has in words of its own, or that its ranks do not know.
         split = self.split
         if self.engine == "torch":
             raise ValueError("a mesh is for engine = own: leave out mesh or engine")
@@ -326,10 +328,12 @@ class TrainConfig:
             raise ValueError(f"the ranks of a mesh run on the cpu, not on {self.device}")
         if self.without != "nothing":
             raise ValueError(f"a mesh splits whole models: leave out without = {self.without}")
+        # What its data-parallel ranks may share out, if there are several.
         if self.parallel not in ("ddp", "zero1"):
             raise ValueError(f"on a mesh parallel is ddp or zero1, got {self.parallel}")
         if self.parallel == "zero1" and split.dp == 1:
             raise ValueError("parallel = zero1 has no effect with dp = 1: raise dp")
+        # Now the numbers: layers, heads, length and batch have to divide.
         split.check(self.model, self.batch_size)
 
     def _check_ranks(self) -> None:
@@ -361,7 +365,7 @@ class TrainConfig:
             raise ValueError(f"several ranks run on the cpu, not on {self.device}")
 
 
-def moved(**layout: Any) -> dict[str, Any]:
+def layout_overrides(**layout: Any) -> dict[str, Any]:
     """Return every setting that changes when a run moves to another layout.
 
     With a new mesh, or a new number of ranks, every setting of the mesh that is not given goes back

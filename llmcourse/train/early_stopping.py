@@ -41,7 +41,7 @@ class EarlyStopping:
         if not self.patience:
             return
         # Ranks must agree, and their losses may differ in the last bit.
-        is_better = run.layout.told_by_first(int(loss < self.best_loss))
+        is_better = run.layout.broadcast_from_first(int(loss < self.best_loss))
         self._count(run.steps_done, loss if is_better else math.inf)
         if is_better:
             save(run, into=BEST)

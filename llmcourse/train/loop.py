@@ -183,6 +183,7 @@ def fit_in_locked(
 ) -> FitResult:
     """Train, as `fit` says, in a folder whose lock the caller, or its parent, has."""
     result, stopping = FitResult(run), EarlyStopping(run)
+    # Of several ranks one writes the metrics and shows the bar.
     writes = run.layout.is_first
     metrics = Metrics(run.folder / METRICS if writes else None, keep_steps=run.steps_done)
     bar = progress.bar(
@@ -192,10 +193,12 @@ def fit_in_locked(
         desc="training",
         **{} if writes else {"disable": True},
     )
+    # Called within the step, before its checkpoint: what was saved was validated, too.
     observer = _Observer(result, metrics, bar, show, stopping)
     asked = interruptible() if interrupted is None else nullcontext(interrupted)
     with asked as should_end, metrics, bar, run.saver, run.watched_by(observer):
         while run.steps_done < run.config.steps:
+            # One rank alone may have been asked: all have to end after the same step.
             if stopping.is_over or run.layout.any(should_end()):
                 break
             observer.started = time.perf_counter()
@@ -206,6 +209,7 @@ def fit_in_locked(
                 on_step(run, report)
         result.interrupted = run.steps_done < run.config.steps and not stopping.is_over
         if run.steps_done < run.config.steps:
+            # The last step of a run saves by itself; a run that ends earlier is saved here.
             save(run)
     if stopping.patience:
         result.best = stopping.best_step, stopping.best_loss

@@ -131,7 +131,7 @@ def prepare(config: TrainConfig, folder: Path) -> Prepared:
     """
     if not (folder / COMPLETE).exists():
         _write(config, folder)
-    _check_made_from(config, folder)
+    _check_provenance(config, folder)
     tokenizer = bytes_per_id = None
     fingerprint = NO_TOKENIZER
     tokens = Path(config.data) if config.corpus == "prepared" else folder
@@ -239,10 +239,10 @@ def _write_raw(config: TrainConfig, folder: Path) -> None:
 def _complete(config: TrainConfig, folder: Path) -> None:
     """Write, last of all, what the tokens were made from."""
     with files.write_atomically(folder / COMPLETE) as file:
-        file.write(json.dumps(_made_from(config)).encode())
+        file.write(json.dumps(_provenance(config)).encode())
 
 
-def _made_from(config: TrainConfig) -> dict[str, Any]:
+def _provenance(config: TrainConfig) -> dict[str, Any]:
     """Return the settings that decide which tokens there are; of prepared text, what it is."""
     if config.corpus == "prepared":
         found = _read_prepared(config)
@@ -252,7 +252,7 @@ def _made_from(config: TrainConfig) -> dict[str, Any]:
             return what | made[0]
         return what | {"sources": dict(zip(config.source_names, made, strict=True))}
     if config.stage != PRETRAIN:
-        return stage_of(config).made_from(config)
+        return stage_of(config).provenance(config)
     names = ["corpus", *(["seed"] if config.corpus == "stories" else [])]
     names += ["bin_folder", "bin_dtype"] if config.corpus == "bin" else ["corpus_bytes"]
     return {name: getattr(config, name) for name in names} | {"vocab": config.model.vocab_size}
@@ -283,7 +283,7 @@ def _read_prepared(config: TrainConfig) -> list[PreparedText]:
     return found
 
 
-def read_made_from(folder: Path) -> dict[str, Any]:
+def read_provenance(folder: Path) -> dict[str, Any]:
     """Return what the tokens of a run were made from; nothing for one of an earlier version.
 
     Raises:
@@ -295,9 +295,9 @@ def read_made_from(folder: Path) -> dict[str, Any]:
         raise ValueError(f"{folder / COMPLETE} is damaged: {error}") from error
 
 
-def _check_made_from(config: TrainConfig, folder: Path) -> None:
+def _check_provenance(config: TrainConfig, folder: Path) -> None:
     """Raise ValueError if the tokens in a folder were made from other settings."""
-    saved, wanted = read_made_from(folder), _made_from(config)
+    saved, wanted = read_provenance(folder), _provenance(config)
     if saved.get("corpus") == config.corpus == "prepared" and saved != wanted:
         raise ValueError(
             f"{config.data} holds other tokens than the run in {folder.parent} was begun "

@@ -7,14 +7,14 @@ from typing import Any, NamedTuple
 from llmcourse.base import runtime
 from llmcourse.base.command_line import STOP
 from llmcourse.parallel import world
-from llmcourse.train.config import TrainConfig, moved
+from llmcourse.train.config import TrainConfig, layout_overrides
 from llmcourse.train.layouts import layout_on
 from llmcourse.train.lock import locked
 from llmcourse.train.loop import begin_run, fit_in_locked
 from llmcourse.train.prepare import prepare, verify
 from llmcourse.train.run import new_run, restored
 from llmcourse.train.saved import saved_config
-from llmcourse.train.signals import Asked, interruptible
+from llmcourse.train.signals import StopRequest, interruptible
 from llmcourse.train.validation import Validation
 
 
@@ -37,7 +37,7 @@ def fit_on_ranks(
     *,
     show: Callable[[str], None] | None = None,
     timeout_s: int | float = 60.0,
-    asked: Asked | None = None,
+    asked: StopRequest | None = None,
 ) -> RanksResult:
     """Start a run on `config.num_ranks` processes in `folder`, and train to the end or Ctrl-C.
 
@@ -63,7 +63,7 @@ def resume_on_ranks(
     steps: int | None = None,
     show: Callable[[str], None] | None = None,
     timeout_s: int | float = 60.0,
-    asked: Asked | None = None,
+    asked: StopRequest | None = None,
     **layout: Any,
 ) -> RanksResult:
     """Continue a run of any layout from its newest intact checkpoint, in this one.
@@ -75,14 +75,14 @@ def resume_on_ranks(
         timeout_s: how long a rank may keep others waiting.
         asked: hears the signals that end the run early; None listens to Ctrl-C.
         layout: the settings of a `TrainConfig` that say where the run goes on, such as ranks,
-            parallel, or mesh and micro_batches; see `moved`.  None keeps what there was.
+            parallel, or mesh and micro_batches; see `layout_overrides`.  None keeps what there was.
 
     Raises:
         ValueError: if there is no run, no intact checkpoint, or the settings do not fit.
         RankError: if a rank fails.
     """
     folder = Path(folder)
-    config, _ = saved_config(folder, steps=steps, **moved(**layout), engine="own")
+    config, _ = saved_config(folder, steps=steps, **layout_overrides(**layout), engine="own")
     verify(prepare(config, folder / "data"))
     return _run(config, folder, resumed=True, show=show, timeout_s=timeout_s, asked=asked)
 
@@ -94,11 +94,11 @@ def _run(
     resumed: bool,
     show: Callable[[str], None] | None,
     timeout_s: int | float,
-    asked: Asked | None,
+    asked: StopRequest | None,
 ) -> RanksResult:
     """Train on ranks; the first signal asks them to save and end."""
     stop = folder / STOP
-    asked = asked or Asked(listens=True)
+    asked = asked or StopRequest(listens=True)
     with locked(folder), interruptible(asked):
         stop.unlink(missing_ok=True)
         asked.on_press, asked.listens = stop.touch, True

@@ -22,7 +22,7 @@ from llmcourse.optim import AdamW, decay_groups
 from llmcourse.train.config import TrainConfig
 from llmcourse.train.layouts import Layout, MakeLayout
 from llmcourse.train.prepare import Prepared, prepare
-from llmcourse.train.saved import refusing, require_step
+from llmcourse.train.saved import as_value_error, require_step
 from llmcourse.train.stage import stage_of
 
 Watcher = Callable[[str, Any], None]
@@ -116,7 +116,7 @@ def new_run(
     if saved is not None:
         # The order of a whole batch has the state of every share of it.
         whole = _batches(config, prepared, share=0, num_shares=1)
-        with refusing(None):
+        with as_value_error(None):
             checkpoints.restore(
                 saved,
                 model=model,

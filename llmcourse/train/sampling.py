@@ -17,7 +17,7 @@ from llmcourse.data.corpus import END_OF_TEXT
 from llmcourse.data.tokenizer import Tokenizer
 from llmcourse.model import Transformer, generate, without
 from llmcourse.model.sampling import check_sampling
-from llmcourse.train.saved import config_and_checkpoint, refusing
+from llmcourse.train.saved import as_value_error, config_and_checkpoint
 from llmcourse.train.stage import stage_of
 
 PROGRAM = "llmcourse sample"
@@ -43,7 +43,7 @@ def load(run_folder: str | Path) -> tuple[Transformer, Tokenizer]:
     model = Transformer(config.model)
     if config.without != "nothing":
         model = without(model, config.without)
-    with refusing(folder):
+    with as_value_error(folder):
         model.load_state_dict(stage_of(config).whole(saved.model))
     return model.eval(), tokenizer
 

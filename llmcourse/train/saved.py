@@ -143,7 +143,7 @@ def check_memory(config: TrainConfig, name: str) -> None:
 
 
 @contextlib.contextmanager
-def refusing(source: Path | None) -> Iterator[None]:
+def as_value_error(source: Path | None) -> Iterator[None]:
     """Say of a checkpoint whose parts are not those of a run that it is none; None is anywhere.
 
     A file may be whole, as its hashes tell, and yet hold what no run has written.
@@ -200,7 +200,7 @@ def _made(kind: type[Config], settings: Mapping[str, Any], source: Path) -> Conf
             made[name] = _made(part, _asked_for(value, source), source)
         elif not _fits(value, hints[name]):
             raise ValueError(f"{source} has {name} = {value!r}, which cannot be")
-    with refusing(source):  # a setting that is missing
+    with as_value_error(source):  # a setting that is missing
         return kind(**made)
 
 

@@ -41,7 +41,7 @@ def under_torchrun() -> bool:
     return "TORCHELASTIC_RUN_ID" in os.environ
 
 
-class Asked:
+class StopRequest:
     """Whether a run was asked to end: a question that its loop puts between two steps.
 
     An exception in the middle of a step would leave half of the weights updated.
@@ -90,10 +90,10 @@ class Asked:
 
 @contextmanager
 def interruptible(
-    asked: Asked | None = None, signals: tuple[signal.Signals, ...] = CTRL_C
-) -> Iterator[Asked]:
+    asked: StopRequest | None = None, signals: tuple[signal.Signals, ...] = CTRL_C
+) -> Iterator[StopRequest]:
     """Turn signals into a question, while the context lasts; in the main thread alone."""
-    asked = asked or Asked(listens=True)
+    asked = asked or StopRequest(listens=True)
     if threading.current_thread() is not threading.main_thread():
         yield asked
         return

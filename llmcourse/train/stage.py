@@ -20,7 +20,7 @@ from llmcourse.train.config import TrainConfig
 PRETRAIN = "pretrain"
 
 
-class Stage:
+class TrainingStage:
     """Pre-training, whose tokens `prepare` writes; another stage says what it does otherwise."""
 
     config: type[TrainConfig] = TrainConfig
@@ -30,7 +30,7 @@ class Stage:
         """Write the tokenizer and the tokens of a run, to train on and to validate."""
         raise NotImplementedError
 
-    def made_from(self, config: TrainConfig) -> dict[str, Any]:
+    def provenance(self, config: TrainConfig) -> dict[str, Any]:
         """Return the settings that decide which tokens there are."""
         raise NotImplementedError
 
@@ -65,11 +65,11 @@ class Stage:
         return dict(state)
 
 
-def stage_of(settings: TrainConfig | Mapping[str, Any]) -> Stage:
+def stage_of(settings: TrainConfig | Mapping[str, Any]) -> TrainingStage:
     """Return the stage of settings, or of what a file holds of them.
 
     Raises:
         ValueError: if nothing installed offers it.
     """
     name = settings.get("stage") if isinstance(settings, Mapping) else settings.stage
-    return Stage() if name in (None, PRETRAIN) else plugin("stages", str(name))()
+    return TrainingStage() if name in (None, PRETRAIN) else plugin("stages", str(name))()

@@ -48,7 +48,7 @@ def validate(run: Run) -> Validation:
     """
     sources = run.prepared.sources
     most_tokens = max(1, run.config.validation_tokens // len(sources))
-    with run.layout.whole_model() as model, evaluating(model):
+    with run.layout.full_model() as model, evaluating(model):
         found = {
             name: _measured(run, model, source.validation, most_tokens)
             for name, source in sources.items()
@@ -65,7 +65,7 @@ def validate(run: Run) -> Validation:
             bits = losses.bits_per_byte(nats / bytes_of_a_token, num_tokens=1, num_bytes=1)
     by_source = {name: each.nats / each.num_tokens for name, each in found.items() if name}
     if run.prepared.kept is not None:
-        with run.layout.whole_model() as model, evaluating(model):
+        with run.layout.full_model() as model, evaluating(model):
             kept = _measured(run, model, run.prepared.kept, most_tokens)
         by_source[KEPT] = kept.nats / kept.num_tokens
     return Validation(nats, bits, num_tokens, by_source)
@@ -154,7 +154,7 @@ def sample(run: Run, prompt: str = "", *, temperature: float = 0.8) -> str:
     else:
         ids = tokenizer.encode(END_OF_TEXT + prompt)
     prompt_BT = torch.tensor([ids], device=run.device)
-    with run.layout.whole_model() as model, evaluating(model):
+    with run.layout.full_model() as model, evaluating(model):
         written_BT = generate(
             model,
             prompt_BT,

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from llmcourse import lazy
 
 if TYPE_CHECKING:
-    from llmcourse_classroom.exercises.check import Check, check
+    from llmcourse_classroom.exercises.check import AnswerError, Check, NotAnsweredError, check
+    from llmcourse_classroom.exercises.exercise import ExerciseError
     from llmcourse_classroom.exercises.quiz import Quiz
 
 lazy(__name__)

@@ -78,7 +78,7 @@ class Option:
 
 
 @dataclass(frozen=True)
-class Question:
+class QuizQuestion:
     """A question with its options, one of which is right."""
 
     text: str
@@ -127,7 +127,7 @@ class Quiz:
         return f"{_FORM}{_STYLE}{fields}<p>{count}{again}</p></form>"
 
 
-def _fieldset(question: Question, number: int, name: str) -> str:
+def _fieldset(question: QuizQuestion, number: int, name: str) -> str:
     """Return the HTML of one question; name is that of its group of radio buttons."""
     labels, reasons = [], []
     for option in question.options:
@@ -162,7 +162,7 @@ def topics() -> list[str]:
     return sorted(name.removesuffix(".toml") for name in names if name.endswith(".toml"))
 
 
-def parsed(text: str, name: str) -> tuple[Question, ...]:
+def parsed(text: str, name: str) -> tuple[QuizQuestion, ...]:
     """Return the questions in the TOML of a file; a ValueError names the file and the question."""
     try:
         given = tomllib.loads(text)
@@ -184,7 +184,7 @@ def _is_tables(given: object) -> bool:
     return isinstance(given, list) and all(isinstance(each, dict) for each in given) and given != []
 
 
-def _question(given: Mapping[str, Any]) -> Question:
+def _question(given: Mapping[str, Any]) -> QuizQuestion:
     _names(given, {"text", "option"}, "a question")
     options = given["option"]
     if not (_is_tables(options) and FEWEST <= len(options) <= MOST):
@@ -200,7 +200,7 @@ def _question(given: Mapping[str, Any]) -> Question:
     right = [place for place, option in enumerate(found) if option.right]
     if len(right) != 1:
         raise ValueError(f"{len(right)} options are right: exactly one must be")
-    return Question(_text(given, "text", "the question"), tuple(found), right[0])
+    return QuizQuestion(_text(given, "text", "the question"), tuple(found), right[0])
 
 
 def _names(given: Mapping[str, Any], needed: set[str], what: str) -> None:

@@ -242,10 +242,13 @@ def main(arguments: list[str] | None = None) -> int:
     hidden = (options.hidden or notebook.parent / "hidden").resolve()
     torch.set_num_threads(1)
     try:
+        # Processes that a submission leaves behind are ended with this block.
         with alone.adopted_orphans():
+            # One flag for each field.
             limits = sandbox.Limits(
                 **{f.name: getattr(options, f.name) for f in fields(sandbox.Limits)}
             )
+            # All that can be wrong with the command shows before the first submission runs.
             exam = submission.exam(notebook, hidden, seed=options.seed, forbidden=options.forbid)
             isolation = sandbox.detect(
                 [folder, out, hidden], worker=session.WORKER, wanted=options.isolation
@@ -258,6 +261,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"grade: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
+        # Reports that are written stay, and are not made again.
         print("\ngrade: stopped; the same command goes on from here", file=sys.stderr)
         return 130
     median = f", median {scores[len(scores) // 2]:g} of {exam.points:g} points" if scores else ""

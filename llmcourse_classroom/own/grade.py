@@ -122,9 +122,12 @@ def of_training(mine: ModuleType, saved: Path) -> Iterator[Line]:
     """Yield what a trained model has learnt: its loss on new stories, and its own stories."""
     torch.manual_seed(0)
     try:
+        # The reader's own code: whatever it raises is a verdict, and no end of the grading.
         weights, _, _, step = mine.load(saved)
         tokenizer = mine.MyTokenizer(nutshell.learn_merges(mine.training_text(), mine.V))
+        # Stories of seed 1; training reads those of seed 0.
         ids = torch.tensor(tokenizer.encode(corpus.stories(HELD_OUT_BYTES, seed=1)))
+        # 96 tokens to read, and for each the one that follows.
         windows = ids[: len(ids) // 97 * 97].view(-1, 97)
         with torch.no_grad():
             logits = mine.logits_of(weights, windows[:, :-1])
@@ -134,6 +137,7 @@ def of_training(mine: ModuleType, saved: Path) -> Iterator[Line]:
         yield Line(State.NOT_YET, f"the trained model cannot be used: {crash(error)}")
         return
     about = f"after {step} steps its loss on new stories is {loss:.3f} nats per token"
+    # By chance the loss on so few stories may be a little below it, but not more.
     if loss < LOSS_FLOOR - 0.02:
         yield Line(
             State.NOT_YET, f"{about}, below their entropy of {LOSS_FLOOR}: it reads the answer"
@@ -142,6 +146,7 @@ def of_training(mine: ModuleType, saved: Path) -> Iterator[Line]:
         yield Line(State.NOT_YET, f"{about}; a right one reaches {GOOD_LOSS} and less")
     else:
         yield Line(State.PASS, about)
+    # A good loss with bad stories points at the way of writing.
     sentences = study.story_report(nutshell.END.join(stories)).sentences
     yield Line(
         State.PASS if sentences.share > GOOD_SHARE else State.NOT_YET,

@@ -89,6 +89,7 @@ def _check(tokens: Sequence[str], queries: Tensor, keys: Tensor) -> None:
             f"queries and keys must be (layers, tokens, heads, head size), not "
             f"{tuple(queries.shape)} and {tuple(keys.shape)}: take one text of the batch"
         )
+    # L, H and K are those of the queries, G of the keys, T of the tokens: all has to agree.
     layers, _, heads, size = queries.shape
     kv_heads = keys.shape[2]
     expected = (layers, length, kv_heads, size)
@@ -97,6 +98,7 @@ def _check(tokens: Sequence[str], queries: Tensor, keys: Tensor) -> None:
             f"for {length} tokens queries {tuple(queries.shape)} and keys {tuple(keys.shape)} do "
             f"not fit: give (L, {length}, H, K) and (L, {length}, G, K)"
         )
+    # What fits on a page.
     if not 2 <= length <= MOST_TOKENS:
         raise ValueError(f"give 2 to {MOST_TOKENS} tokens, not {length}")
     if not 1 <= layers <= MOST_LAYERS:
@@ -106,6 +108,7 @@ def _check(tokens: Sequence[str], queries: Tensor, keys: Tensor) -> None:
             f"give at most {MOST_HEADS} query heads, a multiple of the key heads, not {heads} "
             f"and {kv_heads}"
         )
+    # Said so that NaN, which compares as false, is refused, too.
     if size < 1 or not all((x.abs() < LARGEST).all() for x in (queries, keys)):
         raise ValueError(
             f"queries and keys must be finite, below {LARGEST:,} in size, with a head size of at "

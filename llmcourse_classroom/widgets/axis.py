@@ -115,6 +115,7 @@ class LossAxis(Widget):
         vocab_size: int = 768,
         **state: Any,
     ) -> None:
+        # Each is checked when it is made; what follows is about them together.
         made = [each if isinstance(each, Model) else Model(**each) for each in models]
         if not 2 <= len(made) <= MOST_MODELS:
             raise ValueError(f"give 2 to {MOST_MODELS} models, not {len(made)}")
@@ -123,6 +124,7 @@ class LossAxis(Widget):
             raise ValueError(f"every model needs a name of its own, not {names}")
         if not beginnings or len(set(beginnings)) < len(beginnings):
             raise ValueError(f"give one beginning or more, all different, not {list(beginnings)}")
+        # A beginning or a sample is chosen for all models, so each has as many.
         for each in made:
             if len(each.expects) != len(beginnings):
                 raise ValueError(
@@ -132,6 +134,7 @@ class LossAxis(Widget):
         num_samples = {len(each.samples) for each in made}
         if len(num_samples) > 1:
             raise ValueError(f"every model needs as many samples, not {sorted(num_samples)}")
+        # The page opens with the last model, unless `state` names another.
         start = {"model": names[-1], "beginning": beginnings[0]}
         bounds = {"model": names, "beginning": beginnings, "sample": num_samples.pop()}
         super().__init__(

@@ -78,9 +78,12 @@ def _checked(run: Mapping[str, Any]) -> dict[str, Any]:
         or any(b <= a for a, b in pairwise(steps))
     ):
         raise ValueError(f"{name}: give 2 to {MOST_POINTS} steps that increase from 1, not {steps}")
+    # Said so that NaN is refused, too.
     if not (run["tokens"] >= 1 and run["epochs"] > 0):
         raise ValueError(f"{name}: tokens and epochs are above 0")
+    # Training and held-out, for each seed; five digits keep the page small.
     curves = {key: [[float(f"{x:.5g}") for x in one] for one in run[key]] for key in KEYS[-2:]}
+    # Each solid curve has its dashed one, and each step a point on both.
     num_seeds = {len(each) for each in curves.values()}
     if len(num_seeds) != 1 or not 1 <= max(num_seeds) <= MOST_SEEDS:
         raise ValueError(f"{name}: give training and held_out for the same 1 to {MOST_SEEDS} seeds")

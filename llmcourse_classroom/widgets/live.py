@@ -138,6 +138,7 @@ class LiveRun(Widget):
         bounds: Mapping[str, Any] | None = None,
         **state: Any,
     ) -> None:
+        # What the page could not do is refused here, where somebody reads the message.
         for part in show:
             one_of("show", part, PARTS)
         _check_config(config)
@@ -147,6 +148,7 @@ class LiveRun(Widget):
         tokens, pairs = _vocabulary(merges, config.model.vocab_size)
         classes = STORY_GRAMMAR.classes.items()
         super().__init__(
+            # The page trains and tells stories by itself: it gets settings and a grammar, no text.
             config={
                 **{name: getattr(config.model, name) for name in SHAPE},
                 **{name: getattr(config, name) for name in SETTINGS},
@@ -161,11 +163,13 @@ class LiveRun(Widget):
                 "end": END_OF_TEXT,
             },
             floor=floor,
+            # Three digits draw the same curve, and keep the page small.
             losses=[float(f"{value:.3g}") for value in losses],
             samples=[[at, text[:MOST_CHARACTERS]] for at, text in sorted((samples or {}).items())],
             rows=_rows(rows, tokens) if "rows" in show else [],
             show=list(show),
             bounds={"step": config.steps, **(bounds or {})},
+            # What the caller sets comes last, and wins.
             **{"learning_rate": config.learning_rate, "step": len(losses), **state},
         )
 

@@ -204,11 +204,13 @@ def _picture(alt: str, curves: Mapping[str, Sequence[tuple[int, float]]], what: 
     width, height = 640, 200
     steps = [at for points in curves.values() for at, _ in points]
     values = [value for points in curves.values() for _, value in points]
+    # 0 is always in the picture; where no value is above it, some height is left.
     low, high = min(0.0, *values), max(0.0, *values) or 1.0
     span = max(1, max(steps) - min(steps))
     dashes = itertools.cycle(("none", "7 3", "2 3"))
     lines = []
     for points in curves.values():
+        # SVG counts y downwards.
         places = " ".join(
             f"{width * (at - min(steps)) / span:.1f},{height * (high - value) / (high - low):.1f}"
             for at, value in points
@@ -217,6 +219,7 @@ def _picture(alt: str, curves: Mapping[str, Sequence[tuple[int, float]]], what: 
             f'<polyline points="{places}" fill="none" stroke="currentColor" '
             f'stroke-dasharray="{next(dashes)}"/>'
         )
+    # The same for those who do not see the picture.
     words = "; ".join(
         f"{name}: {points[0][1]:.2f} at step {points[0][0]}, {points[-1][1]:.2f} at step "
         f"{points[-1][0]}"

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from llmcourse.base.arguments import require_fields
-from llmcourse.data.mixture import shares_of, thousandths_of
+from llmcourse.data.mixture import per_mille, shares_of
 from llmcourse.model import ModelConfig
 from llmcourse.train.config import LAYOUTS, TrainConfig
 from llmcourse_labs.tuning import FitSettings
@@ -72,7 +72,7 @@ class Mixture:
         """Check shares and number."""
         require_fields(self, "num_bytes", least=10_000)
         named = shares_of(self.shares)
-        thousandths_of(named)
+        per_mille(named)
         if len(named) < 2 or not set(named) <= set(SOURCES):
             raise ValueError(
                 f"shares must name two sources of {', '.join(SOURCES)}, got {self.shares!r}"

@@ -14,7 +14,7 @@ from llmcourse.data.mixture import shares_of
 from llmcourse.data.order import permuted
 from llmcourse.data.prepare import SPLITS, prepare_text
 from llmcourse_labs.capstone.exam import marbles
-from llmcourse_labs.capstone.stage import Made, Place, file_hash
+from llmcourse_labs.capstone.stage import Artifact, StageFolder, file_hash
 from llmcourse_labs.curation.crawl import Crawl
 from llmcourse_labs.curation.curate import curate
 from llmcourse_labs.curation.decontaminate import Decontaminate
@@ -22,7 +22,7 @@ from llmcourse_labs.curation.funnel import TEST_ITEMS, Funnel
 from llmcourse_labs.tuning.tasks import make_tasks
 
 
-def crawl(place: Place) -> Made:
+def crawl(place: StageFolder) -> Artifact:
     """Write the pages of the generated web, and what each really is."""
     web = Crawl(place.config.crawl.pages, seed=place.config.seed)
     web.write(place.folder)
@@ -35,10 +35,10 @@ def crawl(place: Place) -> Made:
         "items of the exam that leak": len({item for label in labels for item in label.leaks}),
         "hash": file_hash(pages),
     }
-    return Made(facts, [pages, place.folder / "labels.jsonl"])
+    return Artifact(facts, [pages, place.folder / "labels.jsonl"])
 
 
-def exam_texts(place: Place) -> list[str]:
+def exam_texts(place: StageFolder) -> list[str]:
     """Return what no page may hold: the marbles, and the tasks in the wordings of the exam.
 
     Items that are cut from stories are not among them: the grammar says most sentences again and
@@ -52,7 +52,7 @@ def exam_texts(place: Place) -> list[str]:
     ]
 
 
-def funnel(place: Place) -> Made:
+def funnel(place: StageFolder) -> Artifact:
     """Keep the prose; drop copies, and pages that hold items of the exam."""
     settings, pages = place.config.funnel, place.before["crawl"] / "pages.jsonl"
     judge = None
@@ -73,10 +73,10 @@ def funnel(place: Place) -> Made:
     }
     if not report["left"]:
         raise ValueError("the funnel left no page: give [crawl] pages more of them")
-    return Made(facts, files)
+    return Artifact(facts, files)
 
 
-def mixture(place: Place) -> Made:
+def mixture(place: StageFolder) -> Artifact:
     """Write the documents of every source in their shares, shuffled, as one stream.
 
     Packed rows are made of one stream of whole documents, so the sources are mixed before they are
@@ -104,7 +104,7 @@ def mixture(place: Place) -> Made:
         file.writelines(json.dumps({"text": chosen[i]}).encode() + b"\n" for i in order)
     facts["documents"] = len(chosen)
     facts["hash"] = file_hash(path)
-    return Made(facts, [path])
+    return Artifact(facts, [path])
 
 
 def _stories(num_bytes: int, seed: int) -> list[str]:
@@ -123,7 +123,7 @@ def _taken(texts: list[str], num_bytes: int, *, seed: int) -> Iterator[str]:
         epoch += 1
 
 
-def tokens(place: Place) -> Made:
+def tokens(place: StageFolder) -> Artifact:
     """Train the tokenizer on the mixture, and write its tokens in shards."""
     settings, out = place.config.tokens, place.folder / "data"
     made = prepare_text(
@@ -138,7 +138,7 @@ def tokens(place: Place) -> Made:
         "vocab_size": made.vocab_size,
         **{name: getattr(made, name)._asdict() for name in SPLITS},
     }
-    return Made(facts, [p for p in out.rglob("*") if p.is_file()])
+    return Artifact(facts, [p for p in out.rglob("*") if p.is_file()])
 
 
 def mixed_texts(folder: Path) -> list[str]:

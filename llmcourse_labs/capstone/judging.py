@@ -14,7 +14,7 @@ from llmcourse.train.sampling import load
 from llmcourse_labs.capstone.corpus import exam_texts, mixed_texts
 from llmcourse_labs.capstone.exam import marbles
 from llmcourse_labs.capstone.sections import sections
-from llmcourse_labs.capstone.stage import Made, Place, identity_of
+from llmcourse_labs.capstone.stage import Artifact, StageFolder, identity_of
 from llmcourse_labs.capstone.tuning import TASKS
 from llmcourse_labs.evaluate import (
     are_right,
@@ -36,7 +36,7 @@ MODELS = {"pre-trained": "train", "fine-tuned": "sft", "preferred": "dpo"}
 Row = dict[str, Any]
 
 
-def judge(place: Place) -> Made:
+def judge(place: StageFolder) -> Artifact:
     """Ask every model the exam, and look for its items in the training text."""
     exam, facts, files = place.config.evaluate, {}, []
     quiet = {"num_items": exam.items, "seed": exam.seed, "write": lambda _: None}
@@ -52,7 +52,7 @@ def judge(place: Place) -> Made:
             found["taste"] = _taste(model, tokenizer, place)
         facts[name] = found
     contamination = _contamination(place, facts["pre-trained"]["stories"])
-    return Made({"models": facts, "contamination": contamination} | _floor(), files)
+    return Artifact({"models": facts, "contamination": contamination} | _floor(), files)
 
 
 def _floor() -> Row:
@@ -60,7 +60,7 @@ def _floor() -> Row:
     return {"floor": round(stories_entropy(), 4)}
 
 
-def _marbles(model: Transformer, tokenizer: Tokenizer, place: Place) -> Row:
+def _marbles(model: Transformer, tokenizer: Tokenizer, place: StageFolder) -> Row:
     """Return how many of the marbles a model finds; one of four is right by chance."""
     items = marbles(seed=place.config.seed)
     right = are_right(items, choice_scores(model, tokenizer, items), "plain")
@@ -68,7 +68,7 @@ def _marbles(model: Transformer, tokenizer: Tokenizer, place: Place) -> Row:
 
 
 @torch.no_grad()
-def _taste(model: Transformer, tokenizer: Tokenizer, place: Place) -> Row:
+def _taste(model: Transformer, tokenizer: Tokenizer, place: StageFolder) -> Row:
     """Return what the judge of the pairs would say of a model's own answers."""
     exam = place.config.evaluate
     drawn = make_tasks(50 * exam.items, seed=exam.seed, part="test", **TASKS)
@@ -96,15 +96,18 @@ def _share(right: list[bool]) -> Row:
     return share | {"low": round(low, 4), "high": round(high, 4)}
 
 
-def _contamination(place: Place, rows: Row) -> Row:
+def _contamination(place: StageFolder, rows: Row) -> Row:
     """Return how many items share a run of words with the training text, by what they are of."""
     exam, texts = place.config.evaluate, mixed_texts(place.before["mixture"])
+    # `exam_texts` holds the marbles first, and then the tasks.
     number = len(marbles(seed=place.config.seed))
     texts_of_exam = exam_texts(place)
     leaked, tasks = texts_of_exam[:number], texts_of_exam[number:]
+    # The crawl as it was, before the funnel took pages with items out.
     with (place.before["crawl"] / "pages.jsonl").open("rb") as file:
         pages = [json.loads(line)["text"] for line in file]
     items = story_items(exam.items, seed=exam.seed)
+    # As a text that has leaked would have it: with the right choice.
     whole = [f"{item.prompt}{item.choices[item.right]}" for item in items]
     n = exam.run_of_words
     flagged = overlapping_items(whole, texts, n=n)
@@ -122,6 +125,7 @@ def _contamination(place: Place, rows: Row) -> Row:
         },
         "stories": {"items": len(items), "in the training text": sum(flagged)},
     }
+    # Are items that share words answered better than the others?
     for name, wanted in (("flagged", True), ("clean", False)):
         part = [v for v, flag in zip(verdicts, flagged, strict=True) if flag == wanted]
         found["stories"][name] = _share(part) if part else None
@@ -146,7 +150,7 @@ def require_measured(judged: dict[str, Any], folder: Path) -> None:
                 )
 
 
-def report(place: Place) -> Made:
+def report(place: StageFolder) -> Artifact:
     """Write one page and one JSON file of all that was found."""
     require_measured(place.facts["evaluate"], place.before["evaluate"])
     run, out = place.before["train"] / "run", place.folder / "report"
@@ -155,4 +159,4 @@ def report(place: Place) -> Made:
     record = write_report(run, out, stages=sections(place.facts))
     lasting = {name: part for name, part in record["sections"].items() if name != "times"}
     facts = {"sections": list(lasting), "hash": identity_of(lasting)}
-    return Made(facts, [out / "report.html", out / "report.json"])
+    return Artifact(facts, [out / "report.html", out / "report.json"])

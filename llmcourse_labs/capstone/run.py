@@ -12,7 +12,7 @@ from llmcourse.train.lock import locked
 from llmcourse_labs.capstone import corpus, judging, training, tuning
 from llmcourse_labs.capstone.config import CapstoneConfig
 from llmcourse_labs.capstone.log import Log
-from llmcourse_labs.capstone.stage import BEGUN, DONE, Shelf, Stage
+from llmcourse_labs.capstone.stage import BEGUN, DONE, ArtifactStore, CapstoneStage
 
 FREE_BYTES = 50_000_000
 """Room on the disk that the smallest machine needs."""
@@ -28,7 +28,7 @@ def _loss(facts: dict[str, Any]) -> str:
 
 
 STAGES = (
-    Stage(
+    CapstoneStage(
         "crawl",
         "pages of a generated web",
         (),
@@ -36,7 +36,7 @@ STAGES = (
         corpus.crawl,
         lambda f: f"{f['pages']:,} pages, {f['bytes']:,} bytes",
     ),
-    Stage(
+    CapstoneStage(
         "funnel",
         "prose, without copies and without the exam",
         ("crawl",),
@@ -52,7 +52,7 @@ STAGES = (
             f"{corpus.dropped_items(f)} dropped for the exam"
         ),
     ),
-    Stage(
+    CapstoneStage(
         "mixture",
         "documents of several sources in their shares",
         ("funnel",),
@@ -62,7 +62,7 @@ STAGES = (
             f"{name} {each['epochs']:.2f} epochs" for name, each in f["sources"].items()
         ),
     ),
-    Stage(
+    CapstoneStage(
         "tokens",
         "a tokenizer, and shards",
         ("mixture",),
@@ -72,8 +72,8 @@ STAGES = (
             f"{f['training']['tokens']:,} to train on, {f['validation']['tokens']:,} held out"
         ),
     ),
-    Stage("train", "pre-training", ("tokens",), _train_settings, training.train, _loss),
-    Stage(
+    CapstoneStage("train", "pre-training", ("tokens",), _train_settings, training.train, _loss),
+    CapstoneStage(
         "sft",
         "answers",
         ("train",),
@@ -81,7 +81,7 @@ STAGES = (
         tuning.fine_tune,
         _loss,
     ),
-    Stage(
+    CapstoneStage(
         "dpo",
         "preferences",
         ("sft",),
@@ -89,7 +89,7 @@ STAGES = (
         tuning.prefer,
         lambda f: f"{f['steps']} steps, loss {f['losses'][-1]:.3f}",
     ),
-    Stage(
+    CapstoneStage(
         "evaluate",
         "the exam, with intervals",
         ("crawl", "mixture", "train", "sft", "dpo"),
@@ -100,7 +100,7 @@ STAGES = (
             "choices in stories"
         ),
     ),
-    Stage(
+    CapstoneStage(
         "report",
         "one page",
         ("crawl", "funnel", "mixture", "tokens", "train", "sft", "dpo", "evaluate"),
@@ -151,7 +151,7 @@ def run_capstone(
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder), Log(folder) as log:
         _require_room(folder)
-        shelf = Shelf(config, folder, STAGES, log)
+        shelf = ArtifactStore(config, folder, STAGES, log)
         for name, why in shelf.planned().items():
             stage = shelf.stages[name]
             show(f"  {shelf.place_of(name).name:12} {stage.does:45} {why or 'done before'}")

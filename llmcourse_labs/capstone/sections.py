@@ -101,13 +101,16 @@ def _tuned(title: str, stage: str, facts: Facts, models: Mapping[str, Facts]) ->
 
 
 def _preferred(facts: Facts, models: Mapping[str, Facts]) -> dict[str, Any]:
+    # A share of few pairs: the interval says how much of it may be chance.
     moved, of = facts["moved as the judge wants"], facts["held-out pairs"]
     low, high = wilson(moved, of)
+    # By question, so that before and after stand side by side.
     rows = [
         [f"{name}, {what}", *_share(models[name]["taste"][what])]
         for what in ("holds the right answer", "is kind")
         for name in ("fine-tuned", "preferred")
     ]
+    # What the judge goes by, a mean and no share, with an interval of its own.
     utilities = {
         f"utility of the answers, {name}": _fact(
             models[name]["taste"]["utility"]["mean"],
@@ -135,7 +138,9 @@ def _preferred(facts: Facts, models: Mapping[str, Facts]) -> dict[str, Any]:
 
 def _exam(judged: Facts) -> dict[str, Any]:
     models, found = judged["models"], judged["contamination"]
+    # What the three models can do.
     rows = [[f"{name}, marbles", *_share(each["marbles"])] for name, each in models.items()]
+    # Rows with choices; the row of the loss has none, and becomes a table of its own.
     stories = [
         [f"{name}, {skill}", *_share(row["plain"])]
         for name, each in models.items()
@@ -146,6 +151,7 @@ def _exam(judged: Facts) -> dict[str, Any]:
         [name, each["stories"]["loss"]["bits per byte"], judged["floor"]]
         for name, each in models.items()
     ]
+    # Whether that may be believed.  In the crawl itself only the marbles were looked for.
     leaks = [
         [
             what,
@@ -155,6 +161,7 @@ def _exam(judged: Facts) -> dict[str, Any]:
         ]
         for what in ("marbles", "tasks", "stories")
     ]
+    # A part without items has no share.
     split = [
         [f"stories, {part}", *_share(found["stories"][part])]
         for part in ("clean", "flagged")

@@ -26,7 +26,7 @@ from llmcourse_labs.capstone.log import Log
 BEGUN, DONE = "begun.json", "done.json"
 
 
-class Made(NamedTuple):
+class Artifact(NamedTuple):
     """What a stage has made."""
 
     facts: dict[str, Any]
@@ -35,7 +35,7 @@ class Made(NamedTuple):
     """What later stages read."""
 
 
-class Place(NamedTuple):
+class StageFolder(NamedTuple):
     """What a stage works with."""
 
     config: CapstoneConfig
@@ -49,7 +49,7 @@ class Place(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Stage:
+class CapstoneStage:
     """A step of the machine."""
 
     name: str
@@ -60,13 +60,13 @@ class Stage:
     """Stages whose folders it reads."""
     settings: Callable[[CapstoneConfig], dict[str, Any]]
     """What of the settings it depends on, as plain data."""
-    run: Callable[[Place], Made]
+    run: Callable[[StageFolder], Artifact]
     """Does it; goes on where it was, if it can."""
     told: Callable[[dict[str, Any]], str]
     """What came out, in a few words."""
 
 
-class Shelf:
+class ArtifactStore:
     """The stages of a machine in their folder: which are done, and why one is not.
 
     Args:
@@ -77,7 +77,7 @@ class Shelf:
     """
 
     def __init__(
-        self, config: CapstoneConfig, folder: Path, stages: Iterable[Stage], log: Log
+        self, config: CapstoneConfig, folder: Path, stages: Iterable[CapstoneStage], log: Log
     ) -> None:
         self.config, self.folder, self.log = config, folder, log
         self.stages = {stage.name: stage for stage in stages}
@@ -134,16 +134,18 @@ class Shelf:
             return self.done[name]
         key = self.key_of(name)
         begun = _read(folder / BEGUN)
+        # Unfinished work is taken up only if it was begun with the same settings and inputs.
         if begun is None or {k: begun.get(k) for k in key} != key or why not in ("begun", "new"):
             if folder.exists():
                 if why not in ("begun", "new"):
                     self.log("again", stage=name, why=why)
                 shutil.rmtree(folder)
+            # Seconds of all attempts add up here.
             begun = {**key, "seconds": 0.0}
             _write(folder / BEGUN, begun)
         started = time.monotonic()
         self.log("begin", stage=name, goes_on=begun["seconds"] > 0)
-        place = Place(
+        place = StageFolder(
             self.config,
             folder,
             {each: self.place_of(each) for each in stage.reads},
@@ -153,16 +155,19 @@ class Shelf:
         try:
             made = stage.run(place)
         except BaseException as error:
+            # Ctrl-C, too: the work stays, and the next call goes on with it.
             begun["seconds"] = round(begun["seconds"] + time.monotonic() - started, 2)
             _write(folder / BEGUN, begun)
             if type(error) is ValueError:
                 raise ValueError(f"stage {name}: {error}") from error
             raise
+        # As they will be read from the file, so that the identity is the same then.
         facts = json.loads(json.dumps(made.facts))
         files = {str(p.relative_to(folder)): file_hash(p) for p in sorted(made.files)}
         seconds = round(begun["seconds"] + time.monotonic() - started, 2)
         done = {**key, "facts": facts, "identity": identity_of(facts), "files": files}
         self.done[name] = done = {**done, "seconds": seconds}
+        # Written last: from here on the stage is done.
         _write(folder / DONE, done)
         self.log("end", stage=name, seconds=seconds, identity=done["identity"])
         return done

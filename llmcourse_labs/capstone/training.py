@@ -21,7 +21,7 @@ from llmcourse.train.config import TrainConfig
 from llmcourse.train.saved import config_and_checkpoint, require_run
 from llmcourse_labs.capstone.config import Kill
 from llmcourse_labs.capstone.log import Log
-from llmcourse_labs.capstone.stage import Made, Place
+from llmcourse_labs.capstone.stage import Artifact, StageFolder
 
 KILLED = "killed.json"
 """Says that the crash has come, so that the run which goes on does not crash again."""
@@ -33,7 +33,7 @@ class InterruptedEarlyError(KeyboardInterrupt):
     """A run has saved because somebody pressed Ctrl-C."""
 
 
-def train(place: Place) -> Made:
+def train(place: StageFolder) -> Artifact:
     """Train on ranks; where settings ask for it, kill them all on the way, and go on."""
     run = place.folder / "run"
     config = replace(place.config.train, data=str((place.before["tokens"] / "data").resolve()))
@@ -50,7 +50,7 @@ def train(place: Place) -> Made:
     if result.interrupted:
         raise InterruptedEarlyError
     watch.say("ended")
-    return Made(facts_of(run), weights_files(run))
+    return Artifact(facts_of(run), weights_files(run))
 
 
 def _go_on(run: Path, config: TrainConfig, log: Log) -> Any:
@@ -113,7 +113,7 @@ class Watch:
     """
 
     def __init__(
-        self, run: Path, config: TrainConfig, place: Place, kill: Kill | None = None
+        self, run: Path, config: TrainConfig, place: StageFolder, kill: Kill | None = None
     ) -> None:
         self.run, self.config, self.kill, self.log = run, config, kill or Kill(), place.log
         self.stage = place.folder.name.partition("_")[2]

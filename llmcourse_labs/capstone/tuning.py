@@ -13,7 +13,7 @@ from llmcourse.base.files import write_atomically
 from llmcourse.train import fit, resume, start
 from llmcourse.train.sampling import load
 from llmcourse.train.saved import config_and_checkpoint, require_run
-from llmcourse_labs.capstone.stage import Made, Place
+from llmcourse_labs.capstone.stage import Artifact, StageFolder
 from llmcourse_labs.capstone.training import InterruptedEarlyError, Watch, facts_of, weights_files
 from llmcourse_labs.tuning import (
     PreferenceLoss,
@@ -31,7 +31,7 @@ HELD_OUT_PAIRS = 200
 """Pairs of which no step learns."""
 
 
-def fine_tune(place: Place) -> Made:
+def fine_tune(place: StageFolder) -> Artifact:
     """Fine-tune the pre-trained model on answers, in one process."""
     run = place.folder / "run"
     settings = settings_of_start(place.before["train"] / "run")
@@ -49,15 +49,16 @@ def fine_tune(place: Place) -> Made:
         raise InterruptedEarlyError
     watch.say("ended")
     facts = facts_of(run)
-    return Made(facts, [*weights_files(run), *(run / "data" / "tokenizer").glob("*")])
+    return Artifact(facts, [*weights_files(run), *(run / "data" / "tokenizer").glob("*")])
 
 
-def prefer(place: Place) -> Made:
+def prefer(place: StageFolder) -> Artifact:
     """Move the fine-tuned model towards the answers that a judge prefers."""
     settings, seed, before = place.config.dpo, place.config.seed, place.before["sft"] / "run"
     policy, tokenizer = load(before)
     runtime.set_up(seed=seed)
     about = {**TASKS, "temperature": settings.temperature}
+    # The parts have no task in common, so the held-out pairs are new in their words, too.
     pairs = preference_pairs(settings.pairs, seed=seed, part="training", **about)
     held_out = preference_pairs(HELD_OUT_PAIRS, seed=seed + 1, part="test", **about)
     learnt, asked = (pair_rows(each, tokenizer) for each in (pairs, held_out))
@@ -68,6 +69,7 @@ def prefer(place: Place) -> Made:
         rows.append({"step": step, **row})
         place.log("step", stage="dpo", step=step, loss=round(row["loss"], 4))
 
+    # DPO measures from the model before the first step, and so does the test at the end.
     reference = copy.deepcopy(policy)
     fit_preferences(
         policy.train(),
@@ -78,17 +80,19 @@ def prefer(place: Place) -> Made:
         on_step=on_step,
     )
     run = save_as_run(policy.state_dict(), before, place.folder / "run", rows)
+    # By how many nats each answer to the held-out pairs has become likelier: chosen, rejected.
     moved_N2 = pair_log_probs(policy, asked) - pair_log_probs(reference, asked)
     facts = {
         "steps": settings.steps,
         "pairs": len(pairs),
+        # The judge draws; where the margin is negative it has drawn the worse answer.
         "pairs on which the judge erred": sum(pair.margin < 0 for pair in pairs),
         "held-out pairs": len(held_out),
         "moved as the judge wants": int((moved_N2[:, 0] > moved_N2[:, 1]).sum()),
         "losses": [row["loss"] for row in rows],
         "weights": runtime.fingerprint(policy.state_dict()),
     }
-    return Made(facts, [*weights_files(run), *(run / "data" / "tokenizer").glob("*")])
+    return Artifact(facts, [*weights_files(run), *(run / "data" / "tokenizer").glob("*")])
 
 
 def save_as_run(model: dict[str, Any], before: Path, run: Path, rows: list[dict[str, Any]]) -> Path:

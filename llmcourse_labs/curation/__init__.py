@@ -33,6 +33,6 @@ if TYPE_CHECKING:
     from llmcourse_labs.curation.pii import replace_personal
     from llmcourse_labs.curation.quality import KeepQuality, Quality
     from llmcourse_labs.curation.rules import C4, Gopher, Repetition
-    from llmcourse_labs.curation.step import Document, Dropped, Example, Judge, Tally, judged
+    from llmcourse_labs.curation.step import Document, Dropped, Example, Filter, StepStats, filtered
 
 lazy(__name__)

@@ -56,7 +56,7 @@ from llmcourse_labs.curation.language import KeepLanguage, default_model
 from llmcourse_labs.curation.minhash import band_keys
 from llmcourse_labs.curation.quality import KeepQuality, Quality
 from llmcourse_labs.curation.report import write_report
-from llmcourse_labs.curation.step import Document, Dropped, Tally, judged
+from llmcourse_labs.curation.step import Document, Dropped, StepStats, filtered
 
 PROGRAM = "llmcourse curate"
 
@@ -180,9 +180,9 @@ def _readable(source: Source, field: str, separator: str) -> Iterator[str | Drop
         yield Dropped("the rest of the file", " ".join(str(error).split())[:200])
 
 
-def _require_some(tallies: Sequence[Tally]) -> None:
+def _require_some(tallies: Sequence[StepStats]) -> None:
     """Raise ValueError if no document of all could be read."""
-    read = Tally(name=READ)
+    read = StepStats(name=READ)
     for tally in tallies:
         if tally.name == READ:
             read.add(tally)
@@ -257,9 +257,11 @@ class Remembered(NamedTuple):
     num_lines: np.ndarray
 
 
-def first_pass(funnel: Funnel, chunk: list[Read]) -> tuple[list[Document], Remembered, list[Tally]]:
+def first_pass(
+    funnel: Funnel, chunk: list[Read]
+) -> tuple[list[Document], Remembered, list[StepStats]]:
     """Put the documents of a chunk through the steps that come before the search for copies."""
-    tallies = [Tally(name=READ)]
+    tallies = [StepStats(name=READ)]
     documents = []
     for name, text in chunk:
         document = Document(name, text if isinstance(text, str) else "")
@@ -268,8 +270,8 @@ def first_pass(funnel: Funnel, chunk: list[Read]) -> tuple[list[Document], Remem
             documents.append(document)
     for name, judge in funnel.judges().items():
         if name in BEFORE_COPIES:
-            tallies.append(Tally(name=name))
-            documents = list(judged(documents, judge, tallies[-1]))
+            tallies.append(StepStats(name=name))
+            documents = list(filtered(documents, judge, tallies[-1]))
     near = funnel.near_duplicates()
     keys = [exact_key(document.text) for document in documents]
     bands = [band_keys(funnel.signature(d.text), near.bands, near.rows) for d in documents]
@@ -285,7 +287,7 @@ def first_pass(funnel: Funnel, chunk: list[Read]) -> tuple[list[Document], Remem
 
 def _first_pass(
     out: Path, chunks: Iterable[list[Read]], pool: "_Pool", sources: Sequence[Source]
-) -> tuple[list[Tally], list[Remembered]]:
+) -> tuple[list[StepStats], list[Remembered]]:
     """Write every chunk that is not there yet; return what was counted and what is remembered."""
     tallies, remembered = [], []
     total = sum(source.num_bytes for source in sources)
@@ -307,7 +309,7 @@ def _first_pass(
             with np.load(stem.with_suffix(".npz"), allow_pickle=False) as arrays:
                 remembered.append(Remembered(**arrays))
             with stem.with_suffix(".jsonl").open("rb") as file:
-                tallies += map(Tally.from_dict, json.loads(file.readline()))
+                tallies += map(StepStats.from_dict, json.loads(file.readline()))
             bar.update(min(total - bar.n, CHUNK))
     return tallies, remembered
 
@@ -342,9 +344,9 @@ def _copies(
 
 def second_pass(
     funnel: Funnel, documents: list[Document], reasons: list[str], lines: RepeatedLines
-) -> tuple[list[Document], list[Tally]]:
+) -> tuple[list[Document], list[StepStats]]:
     """Drop the copies of a chunk, and put what is left through the other steps."""
-    tallies = [Tally(name=name) for name in (EXACT, NEAR) if name not in funnel.without]
+    tallies = [StepStats(name=name) for name in (EXACT, NEAR) if name not in funnel.without]
     for tally in tallies:
         kept = []
         for document, reason in zip(documents, reasons, strict=True):
@@ -355,14 +357,14 @@ def second_pass(
     judges = {} if LINES in funnel.without else {LINES: lines}
     judges |= {n: judge for n, judge in funnel.judges().items() if n not in BEFORE_COPIES}
     for name, judge in judges.items():
-        tallies.append(Tally(name=name))
-        documents = list(judged(documents, judge, tallies[-1]))
+        tallies.append(StepStats(name=name))
+        documents = list(filtered(documents, judge, tallies[-1]))
     return documents, tallies
 
 
 def _second_pass(
     out: Path, reasons: list[list[str]], lines: RepeatedLines, pool: "_Pool"
-) -> list[Tally]:
+) -> list[StepStats]:
     """Write the documents of every chunk that are left."""
     tallies = []
     todo = (
@@ -382,12 +384,12 @@ def _write_lines(path: Path, rows: Iterable[Any]) -> None:
         file.writelines(json.dumps(row).encode() + b"\n" for row in rows)
 
 
-def _in_order(tallies: Iterable[Tally], funnel: Funnel) -> list[Tally]:
+def _in_order(tallies: Iterable[StepStats], funnel: Funnel) -> list[StepStats]:
     """Add the tallies of the chunks, step by step."""
     judges = funnel.judges()
     on_all = {EXACT, NEAR, LINES} - set(funnel.without)
     there = [name for name in STEPS if name in judges or name in on_all]
-    found = {name: Tally(name=name) for name in (READ, *there)}
+    found = {name: StepStats(name=name) for name in (READ, *there)}
     for tally in tallies:
         found[tally.name].add(tally)
     return list(found.values())
@@ -623,7 +625,7 @@ def _num_cores() -> int:
 
 def _summary(out: Path, record: dict[str, Any]) -> str:
     """Return what was left after each step, and what to do with it."""
-    tallies = [Tally.from_dict(each) for each in record["tallies"]]
+    tallies = [StepStats.from_dict(each) for each in record["tallies"]]
     lines = [f"{out}: {record['left']:,} of {record['documents']:,} documents are left"]
     lines += [f"  {tally.name:16} {tally.taken - tally.kept:8,} dropped" for tally in tallies]
     for name in record["left_out"]:

@@ -14,7 +14,7 @@ from llmcourse.base.files import write_atomically
 from llmcourse_labs.curation.dedup import LineCounts, RepeatedLines, exact_key, line_hashes
 from llmcourse_labs.curation.funnel import EXACT, LINES, NEAR, Funnel
 from llmcourse_labs.curation.minhash import band_keys
-from llmcourse_labs.curation.step import Dropped, Judge
+from llmcourse_labs.curation.step import Dropped, Filter
 
 Documents = Iterator[Document]
 
@@ -95,9 +95,9 @@ class Write(PipelineStep):
 class Judged(PipelineStep):
     """A judge; what it drops is counted by reason."""
 
-    type = "Judge"
+    type = "Filter"
 
-    def __init__(self, name: str, judge: Judge) -> None:
+    def __init__(self, name: str, judge: Filter) -> None:
         self.name = name
         super().__init__()
         self.judge = Unspelled(judge)

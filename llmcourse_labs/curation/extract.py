@@ -123,8 +123,10 @@ def are_prose(found: Sequence[Block]) -> list[bool]:
     prose = [b.num_words >= LONG_WORDS and b.link_density <= MOST_LINKS for b in found]
     kept = []
     for i, block in enumerate(found):
+        # Both neighbours, and the block itself, which is kept anyway if it is long.
         beside = any(prose[max(0, i - 1) : i + 2])
         is_short = block.num_words >= SHORT_WORDS and block.link_density <= MOST_LINKS
+        # Its last character tells a sentence from a heading.
         kept.append(prose[i] or (is_short and beside and block.text[-1] in ".!?:\"'”’»"))
     return kept
 

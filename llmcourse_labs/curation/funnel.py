@@ -15,9 +15,9 @@ from llmcourse_labs.curation.language import KeepLanguage, default_model
 from llmcourse_labs.curation.minhash import MinHash, bands_for
 from llmcourse_labs.curation.pii import replace_personal
 from llmcourse_labs.curation.rules import C4, Gopher, Repetition
-from llmcourse_labs.curation.step import Document, Dropped, Judge, Tally, judged
+from llmcourse_labs.curation.step import Document, Dropped, Filter, StepStats, filtered
 
-Step = Callable[[Sequence[Document], Tally], list[Document]]
+Step = Callable[[Sequence[Document], StepStats], list[Document]]
 """What goes on of the documents, in their order; the tally counts all."""
 
 EXTRACT, LANGUAGE, RULES = "extract", "language", "rules"
@@ -33,18 +33,18 @@ BEFORE_COPIES = (EXTRACT, LANGUAGE, RULES)
 class Funnel:
     """The settings of a funnel; calling it runs the steps on documents in memory."""
 
-    language: Judge = field(default_factory=lambda: KeepLanguage(model=default_model()))
+    language: Filter = field(default_factory=lambda: KeepLanguage(model=default_model()))
     """Of the texts that go on."""
-    rules: tuple[Judge, ...] = (C4(), Gopher(), Repetition())
+    rules: tuple[Filter, ...] = (C4(), Gopher(), Repetition())
     similarity: float = 0.6
     """Of near copies, where half of the pairs are found."""
     signature: MinHash = field(default_factory=MinHash)
     """Of a document."""
     most_documents: int = 20
     """In which a line may stand."""
-    quality: Judge | None = None
+    quality: Filter | None = None
     """A classifier; without one the step is left out."""
-    test_items: Judge | None = None
+    test_items: Filter | None = None
     """Finds items of tests; without any the step is left out."""
     without: Collection[str] = ()
     """Names of steps that are left out."""
@@ -54,12 +54,12 @@ class Funnel:
         if strange := sorted(set(self.without) - set(STEPS)):
             raise ValueError(f"there is no step {strange[0]!r}: the steps are {', '.join(STEPS)}")
 
-    def judges(self) -> dict[str, Judge]:
+    def judges(self) -> dict[str, Filter]:
         """Return the steps that look at one text at a time, by name, in their order."""
         found = {
             EXTRACT: extract,
             LANGUAGE: self.language,
-            RULES: in_turn(self.rules),
+            RULES: Chain(self.rules),
             QUALITY: self.quality,
             TEST_ITEMS: self.test_items,
             PERSONAL: replace_personal,
@@ -93,12 +93,12 @@ class Funnel:
         left = list(documents)
         passed, tallies = {"": left}, []
         for name, step in self.steps().items():
-            tallies.append(Tally(name=name))
+            tallies.append(StepStats(name=name))
             left = step(left, tallies[-1])
             passed[name] = left
         return Curated(left, tallies, passed)
 
-    def _drop_near_copies(self, documents: Sequence[Document], tally: Tally) -> list[Document]:
+    def _drop_near_copies(self, documents: Sequence[Document], tally: StepStats) -> list[Document]:
         """Keep of every cluster of near copies the first."""
         began = perf_counter()
         near = self.near_duplicates()
@@ -108,7 +108,9 @@ class Funnel:
         tally.seconds += perf_counter() - began
         return _first_of_copies(documents, copies, "near copy", tally)
 
-    def _drop_repeated_lines(self, documents: Sequence[Document], tally: Tally) -> list[Document]:
+    def _drop_repeated_lines(
+        self, documents: Sequence[Document], tally: StepStats
+    ) -> list[Document]:
         """Remove lines that many documents have."""
         began = perf_counter()
         lines = LineCounts()
@@ -116,7 +118,7 @@ class Funnel:
             lines.add(document.text)
         judge = lines.repeated(self.most_documents)
         tally.seconds += perf_counter() - began
-        return list(judged(documents, judge, tally))
+        return list(filtered(documents, judge, tally))
 
 
 class Curated(NamedTuple):
@@ -124,26 +126,26 @@ class Curated(NamedTuple):
 
     documents: list[Document]
     """What is left at the end."""
-    tallies: list[Tally]
+    tallies: list[StepStats]
     """Of the steps, in their order."""
     passed: dict[str, list[Document]]
     """What was left after each step, by its name; "" has what came."""
 
 
-def by_text(judge: Judge) -> Step:
+def by_text(judge: Filter) -> Step:
     """Return the step that asks a judge about every text."""
 
-    def step(documents: Sequence[Document], tally: Tally) -> list[Document]:
-        return list(judged(documents, judge, tally))
+    def step(documents: Sequence[Document], tally: StepStats) -> list[Document]:
+        return list(filtered(documents, judge, tally))
 
     return step
 
 
 @dataclass(frozen=True)
-class in_turn:  # noqa: N801 - read as a function, and a class because it goes to other processes
+class Chain:
     """A judge that asks several, each about what the one before it has returned."""
 
-    judges: Sequence[Judge]
+    judges: Sequence[Filter]
 
     def __call__(self, text: str) -> str | Dropped:
         """Return what the last judge returns, or the first that drops."""
@@ -155,7 +157,7 @@ class in_turn:  # noqa: N801 - read as a function, and a class because it goes t
         return outcome
 
 
-def drop_exact_copies(documents: Sequence[Document], tally: Tally) -> list[Document]:
+def drop_exact_copies(documents: Sequence[Document], tally: StepStats) -> list[Document]:
     """Keep of documents that differ in nothing but white space the first."""
     began = perf_counter()
     first: dict[bytes, str] = {}
@@ -169,7 +171,7 @@ def drop_exact_copies(documents: Sequence[Document], tally: Tally) -> list[Docum
 
 
 def _first_of_copies(
-    documents: Sequence[Document], copies: Mapping[str, str], reason: str, tally: Tally
+    documents: Sequence[Document], copies: Mapping[str, str], reason: str, tally: StepStats
 ) -> list[Document]:
     """Drop the copies, and count them."""
     kept = []

@@ -11,7 +11,7 @@ from typing import Any
 
 from llmcourse import __version__
 from llmcourse.base.files import write_atomically
-from llmcourse_labs.curation.step import Tally
+from llmcourse_labs.curation.step import StepStats
 
 _STYLE = """
 :root { color-scheme: light dark; }
@@ -40,15 +40,17 @@ def write_report(folder: Path, record: dict[str, Any]) -> None:
 
 def page(record: dict[str, Any]) -> str:
     """Return the page of a report."""
-    tallies = [Tally.from_dict(each) for each in record["tallies"]]
+    tallies = [StepStats.from_dict(each) for each in record["tallies"]]
     settings = [[name, _plain(value)] for name, value in record["made_from"]["steps"].items()]
     held = record["bytes_held_of_a_document"]
+    # Whatever comes from the documents and their files is escaped on its way into the page.
     parts = [
         "<h1>What the funnel left</h1>",
         f"<p>{record['left']:,} of {record['documents']:,} documents are left.</p>",
         f"<p>Kept of each for the search for copies: {held:,} bytes, and 8 for each line.</p>",
         "<p>While copies are looked for, about four times as much is in memory.</p>",
         *(f"<p>Left out: {escape(name)}.</p>" for name in record["left_out"]),
+        # The funnel from its first step to its last, and then what each has dropped, and why.
         "<h2>Steps</h2>",
         _table(
             ["step", "documents before", "dropped", "changed", "MB before", "MB after", "seconds"],
@@ -71,6 +73,7 @@ def page(record: dict[str, Any]) -> str:
         _table(["setting", "value"], settings),
         f"<p>llmcourse {escape(__version__)}</p>",
     ]
+    # The style stands inside: the page loads nothing.
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
@@ -80,7 +83,7 @@ def page(record: dict[str, Any]) -> str:
     )
 
 
-def _reasons(tally: Tally) -> Iterator[str]:
+def _reasons(tally: StepStats) -> Iterator[str]:
     """Yield what one step dropped, the most frequent reason first."""
     if not tally.reasons:
         return

@@ -2,7 +2,7 @@
 
     judge(text) -> the text that goes on, perhaps changed, or Dropped with the reason
 
-A judge knows nothing of streams, and `judged` nothing of texts.
+A judge knows nothing of streams, and `filtered` nothing of texts.
 """
 
 import time
@@ -33,7 +33,7 @@ class Dropped(NamedTuple):
     """What was found in this text, such as "mean word length 12.3, at most 10"."""
 
 
-Judge = Callable[[str], str | Dropped]
+Filter = Callable[[str], str | Dropped]
 """A step for one text."""
 
 
@@ -47,7 +47,7 @@ class Example(NamedTuple):
 
 
 @dataclass(kw_only=True)
-class Tally:
+class StepStats:
     """What a step has done so far."""
 
     name: str
@@ -83,7 +83,7 @@ class Tally:
             self.kept_bytes += num_bytes(outcome)
             self.changed += outcome != document.text
 
-    def add(self, other: "Tally") -> None:
+    def add(self, other: "StepStats") -> None:
         """Take in what the same step did to the documents that came after these.
 
         Raises:
@@ -103,7 +103,7 @@ class Tally:
         return asdict(self)
 
     @classmethod
-    def from_dict(cls, plain: dict[str, Any]) -> "Tally":
+    def from_dict(cls, plain: dict[str, Any]) -> "StepStats":
         """Return what `as_dict` was made of, also after JSON made lists of its tuples."""
         examples = {r: [Example(*each) for each in e] for r, e in plain["examples"].items()}
         return cls(**{**plain, "examples": examples})
@@ -114,7 +114,7 @@ def num_bytes(text: str) -> int:
     return len(text.encode("utf8", "surrogatepass"))
 
 
-def judged(documents: Iterable[Document], judge: Judge, tally: Tally) -> Iterator[Document]:
+def filtered(documents: Iterable[Document], judge: Filter, tally: StepStats) -> Iterator[Document]:
     """Yield the documents that go on, in their order, and count all in a tally."""
     for document in documents:
         began = time.perf_counter()

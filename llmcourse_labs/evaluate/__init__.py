@@ -72,6 +72,6 @@ if TYPE_CHECKING:
         refusals,
         reliability,
     )
-    from llmcourse_labs.evaluate.villages import OPTIONS, Question, Villages, make_canary
+    from llmcourse_labs.evaluate.villages import OPTIONS, VillageQuestion, Villages, make_canary
 
 lazy(__name__)

@@ -112,6 +112,7 @@ def choice_scores(
         raise ValueError("there is no item: a suite needs at least one")
     _require_tokenizer_of(model, tokenizer)
     start = _start(tokenizer)
+    # Prompt and choice are encoded as one text, in which no token may reach over the border.
     told: list[_Pair] = []
     for item in items:
         prompt = [*start, *tokenizer.encode(item.prompt)]
@@ -123,11 +124,14 @@ def choice_scores(
                     f"{item.prompt[-40:]!r}: put the space before it into the choice"
                 )
             told.append(_Pair(prompt, whole[len(prompt) :]))
+    # Each different choice is read alone once, however many items have it.
     alone = dict.fromkeys(choice for item in items for choice in item.choices)
+    # Something must come before the first token: id 0 where there is no separator.
     bare = start or [0]
     log_probs = _log_probs(model, told)
     of_alone = _log_probs(model, [_Pair(bare, tokenizer.encode(choice)) for choice in alone])
     alone = dict(zip(alone, of_alone, strict=True))
+    # One row for each choice of all items: cut into items again.
     found, place = [], 0
     for item in items:
         end = place + len(item.choices)

@@ -21,7 +21,7 @@ from llmcourse.data.corpus import END_OF_TEXT, stories
 from llmcourse.data.shards import TokenShards
 from llmcourse.data.tokenizer import Tokenizer
 from llmcourse.model import Transformer
-from llmcourse.train.prepare import COMPLETE, read_made_from
+from llmcourse.train.prepare import COMPLETE, read_provenance
 from llmcourse.train.sampling import load
 from llmcourse_labs.evaluate.benchmarks import HOW, are_right, choice_scores, text_loss
 from llmcourse_labs.evaluate.intervals import bootstrap, wilson
@@ -65,7 +65,7 @@ def load_model(folder: str | Path) -> tuple[Transformer, Tokenizer]:
 
 def _is_of_run(tokenizer: Tokenizer, data: Path) -> bool:
     """Say whether the tokens of a run are those of a tokenizer, as far as its folder knows."""
-    if (data / COMPLETE).exists() and (learnt := read_made_from(data).get("tokenizer")):
+    if (data / COMPLETE).exists() and (learnt := read_provenance(data).get("tokenizer")):
         return learnt == tokenizer.fingerprint
     if (data / "training").exists():
         try:

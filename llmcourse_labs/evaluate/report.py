@@ -96,6 +96,7 @@ def report(
         OSError: if a file cannot be read or written.
     """
     run = read_run(Path(run_folder))
+    # The report's own sections; `_together` puts in what the caller gives.
     sections = {
         "run": of.run_section(run),
         "data": of.data_section(run),
@@ -111,6 +112,7 @@ def report(
         "versions": of.versions_section(run),
         "hashes": of.hashes_section(run),
         "settings": of.settings_section(run),
+        # The last, and the only one in which reports of equal runs differ.
         "times": _times(run),
     }
     record = {
@@ -119,7 +121,9 @@ def report(
         "version": __version__,
         "sections": _together(sections, stages or {}),
     }
+    # The page is made from what JSON can hold, so that both say the same.
     record = _plain(record)
+    # Both texts are made before one is written: a fault leaves the old files.
     for name, text in (
         ("report.html", page(record)),
         ("report.json", f"{json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False)}\n"),

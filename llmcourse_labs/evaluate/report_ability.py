@@ -42,9 +42,11 @@ def benchmarks_section(evaluations: Mapping[str, Mapping[str, Any]], name: str) 
         shares, others = [], []
         for row in (row for row in names if row in found["rows"]):
             for what, value in found["rows"][row].items():
+                # Shares come with an interval, as a dict; other measures are numbers.
                 if not isinstance(value, dict):
                     others += [[row, what, value]] if what != "items" else []
                     continue
+                # Refusals say of how many they are; elsewhere each item has its verdict.
                 total = value["of"] if "of" in value else len(value["verdicts"])
                 ends = (value["share"], value["low"], value["high"])
                 shares.append([row, what, total, value["right"], *ends])
@@ -55,6 +57,7 @@ def benchmarks_section(evaluations: Mapping[str, Mapping[str, Any]], name: str) 
         ):
             if rows:
                 tables.append(table(caption, heads, rows, file))
+        # A skill that has no row was not reached before the evaluation was ended.
         if lacking := [row for row in names if row not in found["rows"]]:
             notes.append(f"{suite}: not measured: {', '.join(lacking)}; the evaluation was ended.")
     for suite in sorted(set(SUITES) - {found["suite"] for found in evaluations.values()}):
@@ -75,6 +78,7 @@ def contamination_section(run: ReportedRun) -> Section:
     """
     if not run.evaluations:
         return {"missing": "there is no evaluation, so there are no items to look for"}
+    # The weights know the text of every run of the chain: without one of them nothing is sure.
     if run.chain[0].config.stage == "sft" or any(
         None in (r.prepared, r.tokenizer) for r in run.chain
     ):
@@ -85,6 +89,7 @@ def contamination_section(run: ReportedRun) -> Section:
         if not items:
             notes.append(f"{suite}: not measured; the evaluation in {file} was ended.")
             continue
+        # Held-out text cannot leak: finds there are chance, to compare with as much that was read.
         for where in (ALL, AS_MUCH, HELD_OUT):
             texts = _Texts(run, where)
             try:
@@ -95,6 +100,7 @@ def contamination_section(run: ReportedRun) -> Section:
             number = sum(flagged)
             found_in.append([suite, where, texts.tokens, len(items), number, number / len(items)])
             cut = cut or texts.is_cut
+            # Scores are divided once, by all that was read.
             if where == ALL:
                 scores += _scores(suite, right, flagged)
     columns = ["suite", "searched", "tokens", "items", "items found", "share found"]
@@ -102,6 +108,7 @@ def contamination_section(run: ReportedRun) -> Section:
     columns = ["suite", "items", "number", "right", "share right"]
     of = "evaluate.split_score and the verdicts"
     tables.append(table("Score without what was found", columns, scores, of))
+    # No evaluation could be looked at; the notes say why.
     if not found_in:
         return {"missing": " ".join(notes)}
     notes += [

@@ -121,6 +121,7 @@ def _table(table: Mapping[str, Any]) -> Iterator[str]:
 
 def _figure(curves: Mapping[str, Any], name: str) -> Iterator[str]:
     """Draw lines over steps, with a text that says where each begins, ends and is lowest."""
+    # Points that have no place are left out, and then lines that have no point.
     lines = {
         label: [(x, y) for x, y in points if isinstance(y, int | float) and math.isfinite(y)]
         for label, points in curves["lines"].items()
@@ -128,6 +129,7 @@ def _figure(curves: Mapping[str, Any], name: str) -> Iterator[str]:
     lines = {label: points for label, points in lines.items() if points}
     if not lines:
         return
+    # One scale for all lines.  SVG counts y downwards, so the lowest value gets the largest y.
     xs = [x for points in lines.values() for x, _ in points]
     ys = [y for points in lines.values() for _, y in points]
     across, up = _scale(xs, LEFT, WIDTH - RIGHT), _scale(ys, HEIGHT - BOTTOM, TOP)
@@ -139,6 +141,7 @@ def _figure(curves: Mapping[str, Any], name: str) -> Iterator[str]:
         f'<title id="{name}-told">{escape(told)}</title>'
     )
     yield f'<path class="axis" d="M{LEFT} {TOP}V{HEIGHT - BOTTOM}H{WIDTH - RIGHT}"/>'
+    # An axis is labelled at its two ends, which may be one.
     for value in sorted({min(ys), max(ys)}):
         yield f'<text x="{LEFT - 6}" y="{up(value) + 4:.1f}" text-anchor="end">{value:.3g}</text>'
     for value in sorted({min(xs), max(xs)}):
@@ -152,9 +155,11 @@ def _figure(curves: Mapping[str, Any], name: str) -> Iterator[str]:
         path = "L".join(f"{across(x):.1f} {up(y):.1f}" for x, y in points)
         style = f'style="stroke: {colour}; stroke-dasharray: {DASHES[number % len(DASHES)]}"'
         yield f'<path class="line" {style} d="M{path}"/>'
+        # More dots would run into each other.
         if len(points) <= 60:
             dots = (f'cx="{across(x):.1f}" cy="{up(y):.1f}"' for x, y in points)
             yield from (f'<circle class="dot" style="fill: {colour}" r="4" {at}/>' for at in dots)
+        # The legend, in the margin on the right, with a row for each line.
         x, y = WIDTH - RIGHT + 12, TOP + 16 + 20 * number
         yield f'<path class="line" {style} d="M{x} {y - 4}h24"/>'
         yield f'<text x="{x + 30}" y="{y}">{escape(label)}</text>'

@@ -15,8 +15,8 @@ from llmcourse.checkpoint import Checkpoint, list_checkpoints
 from llmcourse.checkpoint import load as load_checkpoint
 from llmcourse.data.tokenizer import Tokenizer
 from llmcourse.train.config import TrainConfig
-from llmcourse.train.prepare import COMPLETE, SPLITS, Prepared, prepare, read_made_from, verify
-from llmcourse.train.saved import BEST, config_and_checkpoint, refusing, require_run
+from llmcourse.train.prepare import COMPLETE, SPLITS, Prepared, prepare, read_provenance, verify
+from llmcourse.train.saved import BEST, as_value_error, config_and_checkpoint, require_run
 from llmcourse_labs.evaluate.command import SUITES, weights_hash
 from llmcourse_labs.evaluate.intervals import wilson
 from llmcourse_labs.tuning.lora import merged
@@ -104,20 +104,24 @@ def read_run(folder: Path, *, is_last: bool = True) -> ReportedRun:
     """
     folder = folder.resolve()
     require_run(folder)
+    # `newest` says how far the run has come, `saved` has the weights that count.
     newest = _newest(folder)
     config, saved = config_and_checkpoint(folder)
     metrics = _metrics(folder / METRICS, newest.step)
+    # A run that others started from counts as it is, finished or not.
     if is_last and newest.step < config.steps and not _stopped_early(config, metrics):
         raise ValueError(
             f"{folder} is at step {newest.step} of {config.steps}: go on with llmcourse train "
             f"--resume {folder} before it is reported"
         )
+    # What the report counts in the tokens holds only if they are those that were learnt.
     tokenizer, prepared = _tokens(folder, config)
     if prepared is not None:
         _require_same_tokens(folder, saved, prepared)
-    with refusing(folder):
+    with as_value_error(folder):
         weights = weights_hash(merged(saved.model))
     start = Path(config.start) if config.stage == "sft" else None
+    # Where `saved` was read from: with patience the best, otherwise the newest.
     best = list_checkpoints(folder / BEST) if config.patience else []
     path = (best or list_checkpoints(folder / "checkpoints"))[-1]
     return ReportedRun(
@@ -128,7 +132,7 @@ def read_run(folder: Path, *, is_last: bool = True) -> ReportedRun:
         steps_done=newest.step,
         weights=weights,
         tokenizer=tokenizer,
-        made_from=read_made_from(folder / "data"),
+        made_from=read_provenance(folder / "data"),
         prepared=prepared,
         metrics=metrics,
         evaluations=_evaluations(folder, weights, tokenizer) if is_last else {},

@@ -88,9 +88,11 @@ def funnel_section(run: ReportedRun, curated: Path | None) -> Section:
     Raises:
         ValueError: if `curated` is given and holds no funnel, or that of other documents.
     """
+    # Text that is no mixture has one source, without a name.
     sources = run.made_from.get("sources") or {"": run.made_from}
     if run.config.corpus != "prepared":
         return {"missing": "the text of this run was not prepared from files"}
+    # Unless it is named, the funnel is looked for in the folder above the data.
     path = (curated or Path(run.config.data).resolve().parent) / "report.json"
     try:
         record = json.loads(path.read_bytes())
@@ -99,6 +101,7 @@ def funnel_section(run: ReportedRun, curated: Path | None) -> Section:
         names = ("name", "taken", "kept", "changed", "kept_bytes")
         rows = [[tally[name] for name in names] for tally in tallies]
         told = {"documents read": record["documents"], "documents left": record["left"]}
+        # It is the funnel of a source if what it left has as many documents and bytes.
         sizes = {
             name: tuple(sum(each[s][k] for s in SPLITS) for k in ("documents", "num_bytes"))
             for name, each in sources.items()
@@ -112,6 +115,7 @@ def funnel_section(run: ReportedRun, curated: Path | None) -> Section:
     if problem:
         where = path if curated else "report.json in the folder above the data"
         problem = f"{where} {problem}: name the folder that llmcourse curate wrote with --curated"
+        # What was named must fit; what was only looked for may be missing.
         if curated:
             raise ValueError(problem)
         return {"missing": problem}

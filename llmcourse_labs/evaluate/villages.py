@@ -52,7 +52,7 @@ _NEUTRAL = (
 )
 
 
-class Question(NamedTuple):
+class VillageQuestion(NamedTuple):
     """A sentence that ends in one of `OPTIONS`."""
 
     village: str
@@ -78,10 +78,10 @@ def _words(rng: random.Random, village: str) -> dict[str, str]:
     return drawn | {"a": a, "b": b, "village": village}
 
 
-def _question(rng: random.Random, village: str) -> Question:
+def _question(rng: random.Random, village: str) -> VillageQuestion:
     words, answer = _words(rng, village), rng.choice(OPTIONS)
     retold = tuple(f"{each.format(**words)} {answer}." for each in _RETOLD)
-    return Question(village, _STEM.format(**words), answer, retold)
+    return VillageQuestion(village, _STEM.format(**words), answer, retold)
 
 
 def make_canary(*, seed: int, digits: int = 12) -> str:
@@ -120,22 +120,22 @@ class Villages:
         names = random.Random(f"villages {self.seed}").sample(NAMES, len(NAMES))
         return names[part * self.half : (part + 1) * self.half]
 
-    def _questions(self, part: int, draw: int = 0) -> list[Question]:
+    def _questions(self, part: int, draw: int = 0) -> list[VillageQuestion]:
         rng = random.Random(f"questions {self.seed} {part} {draw}")
         return [_question(rng, village) for village in self._names(part)]
 
     @property
-    def leaked(self) -> list[Question]:
+    def leaked(self) -> list[VillageQuestion]:
         """The half of the test that stands in a training text with copies."""
         return self._questions(0)
 
     @property
-    def fresh(self) -> list[Question]:
+    def fresh(self) -> list[VillageQuestion]:
         """The other half, which stands in none."""
         return self._questions(1)
 
     @property
-    def for_threshold(self) -> list[Question]:
+    def for_threshold(self) -> list[VillageQuestion]:
         """Three other questions about each village of the fresh half, which stand in no text."""
         return [question for draw in (1, 2, 3) for question in self._questions(1, draw)]
 

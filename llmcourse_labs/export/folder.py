@@ -26,7 +26,7 @@ from llmcourse.data.tokenizer import Tokenizer
 from llmcourse.model import Transformer
 from llmcourse.model.huggingface import obstacle
 from llmcourse.train.config import TrainConfig
-from llmcourse.train.saved import config_and_checkpoint, config_of, refusing
+from llmcourse.train.saved import as_value_error, config_and_checkpoint, config_of
 from llmcourse.train.stage import stage_of
 from llmcourse_labs.export import huggingface
 from llmcourse_labs.export.huggingface import DType
@@ -107,7 +107,7 @@ def _contents(run_folder: Path, name: str, dtype: DType) -> dict[str, bytes]:
     _refuse_early(run_folder)
     config, saved = config_and_checkpoint(run_folder)
     _refuse_other_models(config)
-    with refusing(run_folder):
+    with as_value_error(run_folder):
         saved = replace(saved, model=stage_of(config).whole(saved.model))
     tokenizer = Tokenizer.load(run_folder / "data" / "tokenizer")
     tokenizer_file = huggingface.tokenizer_json(tokenizer)

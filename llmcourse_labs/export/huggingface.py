@@ -136,6 +136,7 @@ def tokenizer_json(tokenizer: Tokenizer) -> dict[str, Any]:
     specials = tokenizer.special_tokens
     if END_OF_TEXT not in specials:
         raise ValueError(f"expected the special token {END_OF_TEXT!r}, got {sorted(specials)}")
+    # Special tokens stand as they are; the bytes of others are spelt in GPT-2's characters.
     names = {i: token for token, i in specials.items()}
     vocabulary = {
         names[i] if i in names else spell(piece): i for i, piece in sorted(tokenizer.vocab.items())
@@ -145,6 +146,7 @@ def tokenizer_json(tokenizer: Tokenizer) -> dict[str, Any]:
         "truncation": None,
         "padding": None,
         "added_tokens": [_added(token, i) for i, token in sorted(names.items())],
+        # Nothing is changed before the words are cut, or added behind: the ids would be others.
         "normalizer": None,
         "pre_tokenizer": _pre_tokenizer(tokenizer.pattern),
         "post_processor": None,

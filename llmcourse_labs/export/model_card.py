@@ -23,7 +23,7 @@ from llmcourse.data.corpus import END_OF_TEXT, FIRST_VALIDATION_YEAR
 from llmcourse.data.tokenizer import Tokenizer
 from llmcourse.model import ModelConfig
 from llmcourse.train.config import TrainConfig
-from llmcourse.train.prepare import read_made_from
+from llmcourse.train.prepare import read_provenance
 from llmcourse_labs.export.huggingface import DType, family_of
 from llmcourse_labs.scale import cost
 
@@ -221,7 +221,7 @@ def _model_index(name: str, corpus: str, step: int, bits_per_byte: float) -> str
 def _trained_on(folder: Path, config: TrainConfig, tokenizer: Tokenizer) -> tuple[int, int]:
     """Return how many tokens a run trains on, and how many bytes of text they are."""
     if config.corpus == "prepared":  # of which the shards need not be here any more
-        made = read_made_from(folder)
+        made = read_provenance(folder)
         splits = [each["training"] for each in made.get("sources", {"": made}).values()]
         return sum(s["tokens"] for s in splits), sum(s["num_bytes"] for s in splits)
     shards = TokenShards(folder / "training", tokenizer_fingerprint=tokenizer.fingerprint)

@@ -253,6 +253,7 @@ def _read_weights(folder: Path) -> dict[str, Tensor]:
     if (folder / WEIGHTS).is_file():
         return _read_tensors(folder / WEIGHTS)
     if not (folder / INDEX).is_file():
+        # The most likely reason has an answer of its own.
         pickled = sorted(
             path.name for end in ("bin", "pt", "pth") for path in folder.glob(f"*.{end}")
         )
@@ -263,16 +264,19 @@ def _read_weights(folder: Path) -> dict[str, Tensor]:
                 "with transformers' save_pretrained"
             )
         raise ValueError(f"{folder} holds neither {WEIGHTS} nor {INDEX}")
+    # Weights in several files: an index says which tensor is in which.
     places = _read_json(folder / INDEX).get("weight_map")
     if not isinstance(places, Mapping) or not all(isinstance(f, str) for f in places.values()):
         raise ValueError(f"{folder / INDEX} has no weight_map from names to files")
     state: dict[str, Tensor] = {}
     for name in sorted(set(places.values())):
+        # The index comes from outside, and may not lead out of the folder.
         if Path(name).name != name or not name.endswith(".safetensors"):
             raise ValueError(f"{INDEX} names {name!r}, which is no safetensors file of its folder")
         if not (folder / name).is_file():
             raise ValueError(f"{INDEX} names {name}, which is not there: complete the folder")
         state |= _read_tensors(folder / name)
+    # They differ where a folder has files of two versions.
     if state.keys() != places.keys():
         odd = min(state.keys() ^ places.keys())
         raise ValueError(f"{INDEX} and the files do not list the same tensors: {odd!r}")

@@ -167,17 +167,21 @@ def from_huggingface(state: dict[str, Tensor], config: ModelConfig) -> dict[str,
             configuration has not, or its head is another matrix than the embedding where the
             configuration ties them.
     """
+    # First of all: what follows takes time and memory for every layer.
     if config.num_layers > len(state):
         raise ValueError(f"{len(state)} parameters are too few for {config.num_layers} layers")
     names = _names(config)
     state = {name: w for name, w in state.items() if not name.endswith("rotary_emb.inv_freq")}
+    # Joined or one by one, the experts come to one tensor of all of them.
     if config.num_experts:
         state = _stacked(_unjoined(state), config)
     unknown = state.keys() - set(names.values()) - {"lm_head.weight"}
     if unknown:
         raise ValueError(f"not parameters of this configuration: {sorted(unknown)}")
+    # Shapes alone, without memory.
     with torch.device("meta"):
         expected = Transformer(config).state_dict()
+    # The inverse of `to_huggingface`'s order: from split halves to adjacent pairs.
     order_K = torch.argsort(halves_from_adjacent(config.head_size))
     result = {}
     for ours, theirs in names.items():
@@ -190,6 +194,7 @@ def from_huggingface(state: dict[str, Tensor], config: ModelConfig) -> dict[str,
             )
         rotated = ours.endswith(_ROTATED)
         result[ours] = _permute_heads(state[theirs], order_K) if rotated else state[theirs]
+    # A file may list a tied head as well; then it is the embedding once more.
     head = state.get("lm_head.weight")
     if config.tied_head and head is not None and not torch.equal(head, result["embedding"]):
         raise ValueError(

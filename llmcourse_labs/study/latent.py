@@ -20,7 +20,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from llmcourse.base.pairs import outside_autocast, widened
+from llmcourse.base.pairs import outside_autocast, upcast
 from llmcourse.model.attention.dense import attention_weights
 
 
@@ -59,9 +59,9 @@ def latent_attention(
     """
     dtype = q_BTHK.dtype
     with outside_autocast(q_BTHK):
-        q_BTHK, p_BTHP, c_BSR, r_BSP = map(widened, (q_BTHK, p_BTHP, *kept))
-        k_BSHK = torch.einsum("bsr,hkr->bshk", c_BSR, widened(u_HKR))
-        v_BSHV = torch.einsum("bsr,hvr->bshv", c_BSR, widened(w_HVR))
+        q_BTHK, p_BTHP, c_BSR, r_BSP = map(upcast, (q_BTHK, p_BTHP, *kept))
+        k_BSHK = torch.einsum("bsr,hkr->bshk", c_BSR, upcast(u_HKR))
+        v_BSHV = torch.einsum("bsr,hvr->bshv", c_BSR, upcast(w_HVR))
         r_BSHP = r_BSP.unsqueeze(2).expand(-1, -1, len(u_HKR), -1)
         queries, keys = torch.cat((q_BTHK, p_BTHP), -1), torch.cat((k_BSHK, r_BSHP), -1)
         weights_BHTS = attention_weights(queries, keys, mask=mask)
@@ -88,11 +88,11 @@ def latent_attention_absorbed(
     """
     dtype, (K, R), P = q_BTHK.dtype, u_HKR.shape[1:], p_BTHP.shape[-1]
     with outside_autocast(q_BTHK):
-        q_BTHK, p_BTHP, c_BSR, r_BSP = map(widened, (q_BTHK, p_BTHP, *kept))
-        q_BTHR = torch.einsum("bthk,hkr->bthr", q_BTHK, widened(u_HKR))
+        q_BTHK, p_BTHP, c_BSR, r_BSP = map(upcast, (q_BTHK, p_BTHP, *kept))
+        q_BTHR = torch.einsum("bthk,hkr->bthr", q_BTHK, upcast(u_HKR))
         # `attention_weights` divides by the root of the channels that it sees, R + P.
         queries = torch.cat((q_BTHR, p_BTHP), -1) * math.sqrt((R + P) / (K + P))
         keys_BS1X = torch.cat((c_BSR, r_BSP), -1).unsqueeze(2)
         weights_BHTS = attention_weights(queries, keys_BS1X, mask=mask)
         read_BTHR = torch.einsum("bhts,bsr->bthr", weights_BHTS, c_BSR)
-        return torch.einsum("bthr,hvr->bthv", read_BTHR, widened(w_HVR)).to(dtype)
+        return torch.einsum("bthr,hvr->bthv", read_BTHR, upcast(w_HVR)).to(dtype)

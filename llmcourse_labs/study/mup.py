@@ -35,8 +35,10 @@ def mup_start(model: nn.Module, *, m: int | float) -> None:
     _check(model, m)
     for name, w in model.named_parameters():
         if name == "head":
+            # Training turns its inputs towards its rows: then sums grow by m, and not by sqrt(m).
             w.div_(m)
         elif w.ndim == 2 and name != "embedding":
+            # A sum of m times as many random terms grows by sqrt(m).
             w.div_(m**0.5)
 
 
@@ -62,6 +64,7 @@ def mup_groups(model: nn.Module, *, lr: int | float, m: int | float) -> list[dic
     require("lr", lr, above=0)
     read_width, others = [], []
     for name, w in model.named_parameters():
+        # Matrices sum over the width; an embedding is looked up, and a gain multiplies one number.
         is_wide = w.ndim == 2 and name != "embedding"
         (read_width if is_wide else others).append(w)
     return [{"params": read_width, "lr": lr / m}, {"params": others, "lr": lr}]

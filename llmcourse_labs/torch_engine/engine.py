@@ -30,8 +30,8 @@ from llmcourse.train.lock import locked
 from llmcourse.train.loop import FitResult, begin_run, fit_in_locked
 from llmcourse.train.prepare import prepare, verify
 from llmcourse.train.run import Run, new_run, restored, with_steps
-from llmcourse.train.saved import begun_with, refusing, require_same_run, require_step
-from llmcourse.train.signals import Asked, GoneError, interruptible
+from llmcourse.train.saved import as_value_error, begun_with, require_same_run, require_step
+from llmcourse.train.signals import GoneError, StopRequest, interruptible
 from llmcourse_labs.torch_engine import dcp
 from llmcourse_labs.torch_engine.layout import TorchLayout, TorchSharded
 
@@ -47,7 +47,7 @@ def fit_under_torchrun(
     folder: str | Path,
     *,
     show: Callable[[str], None] | None = None,
-    asked: Asked | None = None,
+    asked: StopRequest | None = None,
 ) -> FitResult:
     """Be one of torchrun's processes: start the run in `folder`, or go on with it, and train.
 
@@ -195,7 +195,7 @@ def _read_into(run: Run, layout: TorchLayout, path: Path) -> None:
     """Fill a run that is spread out: every rank reads what it keeps."""
     index = dcp.read_index(path)
     saved = checked(index["content"])
-    with refusing(path):
+    with as_value_error(path):
         require_step(saved.step, saved.data["step"])
         require_same_run(saved.config, asdict(run.config), path)
     tensors = layout.tensors(fill=True)
@@ -210,7 +210,7 @@ def _read_into(run: Run, layout: TorchLayout, path: Path) -> None:
             f"steps must be at least the {saved.step} already done, got {run.config.steps}"
         )
     dcp.read_into(path, tensors)
-    with refusing(path):
+    with as_value_error(path):
         layout.set_counts(saved.optimizer["state"])
         run.batches.load_state_dict(saved.data)
         for name, generator in run.generators.items():

@@ -75,14 +75,14 @@ class TorchLayout(Layout):
         return (norm.full_tensor() if isinstance(norm, DTensor) else norm).item()
 
     @contextlib.contextmanager
-    def whole_model(self) -> Iterator[nn.Module]:
+    def full_model(self) -> Iterator[nn.Module]:
         """Give the model to be run; all ranks run the same, since weights may have to be sent."""
         yield self.whole
 
     def save(self, target: Path, facts: dict[str, Any], saver: BackgroundSaver) -> Path | None:
         """Write a Distributed Checkpoint; return its path on the first rank."""
         step = facts["step"]
-        number = self.told_by_first(folder.next_try(target, step) if self.is_first else 0)
+        number = self.broadcast_from_first(folder.next_try(target, step) if self.is_first else 0)
         path = folder.parts_path(target, step, number, "dcp")
         _, rest = take_apart({}, self._optimizer_state())
         content = store.content_of_run(**facts, **rest)

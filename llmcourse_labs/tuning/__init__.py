@@ -81,8 +81,8 @@ if TYPE_CHECKING:
         best_stop,
         combined,
         kl,
+        kl_optimal,
         over_optimised,
-        tilted,
         trick_world,
         within_kl,
     )

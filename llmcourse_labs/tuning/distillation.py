@@ -23,7 +23,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from llmcourse.base.arguments import require
-from llmcourse.base.pairs import differentiable, widened
+from llmcourse.base.pairs import differentiable, upcast
 from llmcourse.loss.cross_entropy import IGNORE_INDEX, counted_tokens, cross_entropy
 
 
@@ -100,6 +100,7 @@ def distillation(
             f"the teacher's logits have the shape {tuple(teacher_BTV.shape)}, the student's "
             f"{tuple(student_BTV.shape)}: distillation needs one vocabulary and the same tokens"
         )
+    # One number divides both terms, or `hard_share` would not be the share that it says.
     counted_BT = counted_tokens(targets_BT, mask_BT=mask_BT, ignore_index=ignore_index)
     if num_tokens is None:
         num_tokens = int(counted_BT.sum())
@@ -112,10 +113,11 @@ def distillation(
         ignore_index=ignore_index,
         num_tokens=num_tokens,
     )
+    # One row for each token; the teacher is data, through which no gradient goes.
     rows = (-1, student_BTV.shape[-1])
     losses_N = _soft_losses(
-        widened(student_BTV).reshape(rows),
-        widened(teacher_BTV).detach().reshape(rows),
+        upcast(student_BTV).reshape(rows),
+        upcast(teacher_BTV).detach().reshape(rows),
         counted_BT.reshape(-1),
         float(temperature),
     )

@@ -36,8 +36,8 @@ from llmcourse.data.packed_order import Documents
 from llmcourse.data.tokenizer import Tokenizer
 from llmcourse.model import Transformer
 from llmcourse.train.prepare import KEPT, prepare
-from llmcourse.train.saved import config_and_checkpoint, refusing
-from llmcourse.train.stage import Stage
+from llmcourse.train.saved import as_value_error, config_and_checkpoint
+from llmcourse.train.stage import TrainingStage
 from llmcourse_labs.tuning.chat_format import (
     CHAT_TOKENS,
     answer_mask,
@@ -179,7 +179,7 @@ def first_model(config: TuneConfig, model: Transformer) -> None:
     known = [i for i in range(begun.model.vocab_size) if i in old.vocab]
     new = [i for token, i in with_chat_tokens(old).special_tokens.items() if token in CHAT_TOKENS]
     new = [i for i in new if i not in old.vocab]
-    with refusing(start):
+    with as_value_error(start):
         state = merged(saved.model)
         for name in ("embedding", "head"):
             if name in state:
@@ -212,7 +212,7 @@ def adapt(config: TuneConfig, model: Transformer, tokenizer: Tokenizer) -> None:
     add_low_rank(model, config.lora_rank, generator=generator, new_ids=ids)
 
 
-class FineTuning(Stage):
+class FineTuning(TrainingStage):
     """Supervised fine-tuning."""
 
     config = TuneConfig
@@ -221,7 +221,7 @@ class FineTuning(Stage):
         """Write the conversations, and text of the run that this one starts from."""
         write_conversations(config, folder)
 
-    def made_from(self, config: TuneConfig) -> dict[str, Any]:
+    def provenance(self, config: TuneConfig) -> dict[str, Any]:
         """Return the settings that decide which tokens there are."""
         names = ("corpus", "seed", "examples", "replay")
         made = {name: getattr(config, name) for name in names}

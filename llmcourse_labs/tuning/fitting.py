@@ -6,6 +6,7 @@ fine-tuning), `fit_reward_model` and `fit_preferences` to pairs.
 Shape suffixes:  B batch (pairs, or answers), N all pairs.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -17,6 +18,7 @@ from torch import Tensor, nn
 from llmcourse.base.arguments import require_fields
 from llmcourse.data.tokenizer import Tokenizer
 from llmcourse.optim import AdamW, clip_by_global_norm
+from llmcourse.train import TrainingDivergedError
 from llmcourse_labs.tuning.chat_format import END_OF_TURN
 from llmcourse_labs.tuning.likelihood import AnswerRows, answer_log_probs, answer_rows
 from llmcourse_labs.tuning.preference_data import Pair
@@ -191,7 +193,26 @@ def _fit(
         loss, report = losses(picked)
         optimizer.zero_grad()
         loss.backward()
-        clip_by_global_norm(learnt, 1.0)
+        require_finite(clip_by_global_norm(learnt, 1.0), step)
         optimizer.step()
         if on_step is not None:
             on_step(step, report)
+
+
+def require_finite(norm: float, step: int) -> float:
+    """Return the norm of a gradient; raise before a weight is changed by one that is no number.
+
+    A loss that is not finite has such a gradient.
+
+    Args:
+        norm: over all weights.
+        step: counted from 1.
+
+    Raises:
+        TrainingDivergedError: if the norm is not finite.
+    """
+    if not math.isfinite(norm):
+        raise TrainingDivergedError(
+            f"the gradient norm is {norm} at step {step}: lower the learning rate"
+        )
+    return norm

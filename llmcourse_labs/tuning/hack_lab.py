@@ -6,6 +6,7 @@ A checker that looks for the right number somewhere rewards the hedge; a judge w
 few idle sentences rewards more and more of them.
 """
 
+import math
 import random
 import re
 from collections.abc import Sequence
@@ -19,8 +20,9 @@ from llmcourse.base.runtime import generator
 from llmcourse.data.corpus import END_OF_TEXT
 from llmcourse.data.tokenizer import Tokenizer, train_bpe
 from llmcourse.model import ModelConfig, Transformer
-from llmcourse.optim import AdamW
+from llmcourse.optim import AdamW, clip_by_global_norm
 from llmcourse_labs.tuning.chat_format import END_OF_TURN, with_chat_tokens
+from llmcourse_labs.tuning.fitting import require_finite
 from llmcourse_labs.tuning.likelihood import answer_rows, token_log_probs
 from llmcourse_labs.tuning.rollout import Reward
 from llmcourse_labs.tuning.sft import prompt_ids
@@ -34,14 +36,14 @@ _VOCABULARY = 700
 _BATCH = 24
 
 
-class Talker(NamedTuple):
+class ChatModel(NamedTuple):
     """A model with its tokenizer."""
 
     model: Transformer
     tokenizer: Tokenizer
 
 
-def small_talker(tasks: Sequence[Task], *, seed: int, learning_rate: float = 3e-3) -> Talker:
+def small_talker(tasks: Sequence[Task], *, seed: int, learning_rate: float = 3e-3) -> ChatModel:
     """Train a little model from nothing on the answers of tasks, each seen once, 24 in a step.
 
     It has two layers of 64 channels; its tokenizer knows every frequent word as one token.
@@ -66,9 +68,11 @@ def small_talker(tasks: Sequence[Task], *, seed: int, learning_rate: float = 3e-
         said = [[*tokenizer.encode(task.answer), end] for task in some]
         rows = answer_rows(prompts, said)
         (-token_log_probs(model, rows).sum() / rows.is_answer_BT.sum()).backward()
+        norm = clip_by_global_norm(model.parameters(), math.inf)  # which clips nothing
+        require_finite(norm, first // _BATCH + 1)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
-    return Talker(model.eval(), tokenizer)
+    return ChatModel(model.eval(), tokenizer)
 
 
 def talkative_tasks(number: int, *, seed: int) -> list[Task]:
@@ -107,7 +111,7 @@ def mentions(task: Task, text: str) -> float:
 # --- what an answer is worth, and what a judge makes of it
 
 
-class Looked(NamedTuple):
+class AnswerStats(NamedTuple):
     """What can be counted in an answer."""
 
     right: float
@@ -116,13 +120,13 @@ class Looked(NamedTuple):
     """Sentences after the first."""
 
 
-def looked_at(task: Task, text: str) -> Looked:
+def looked_at(task: Task, text: str) -> AnswerStats:
     """Count what there is in an answer; a sentence that was cut counts."""
     first, *others = re.findall(r"[^.]+\.?", text.strip()) or [""]
-    return Looked(float(first == task.answer), len(others))
+    return AnswerStats(float(first == task.answer), len(others))
 
 
-def worth(task: Task, text: str) -> float:
+def gold_reward(task: Task, text: str) -> float:
     """Return what a reader thinks of an answer: gold.
 
     Formula::
@@ -171,7 +175,7 @@ def fitted_judge(
     draws, width = generator(seed), 3 if squares else 2
     pairs_P2 = torch.randint(len(texts), (pairs, 2), generator=draws)
     seen_ND = torch.stack([_counted(a, b, width) for a, b in zip(tasks, texts, strict=True)])
-    gold_N = torch.tensor([worth(a, b) for a, b in zip(tasks, texts, strict=True)]).double()
+    gold_N = torch.tensor([gold_reward(a, b) for a, b in zip(tasks, texts, strict=True)]).double()
     wins_P = (2 * (gold_N[pairs_P2[:, 0]] - gold_N[pairs_P2[:, 1]])).sigmoid()
     sign_P = torch.where(torch.rand(pairs, generator=draws).double() < wins_P, 1.0, -1.0)
     apart_PD = sign_P[:, None] * (seen_ND[pairs_P2[:, 0]] - seen_ND[pairs_P2[:, 1]])

@@ -27,7 +27,7 @@ def kl(policy_N: Float[Tensor, " N"], reference_N: Float[Tensor, " N"]) -> float
     return torch.special.xlogy(policy_N, policy_N / reference_N).sum().item()
 
 
-def tilted(
+def kl_optimal(
     reference_N: Float[Tensor, " N"], scores_N: Float[Tensor, " N"], beta: int | float
 ) -> Float[Tensor, " N"]:
     """Return the policy with the most of: expected score minus beta KL.
@@ -75,7 +75,7 @@ def within_kl(
     low, high = -12.0, 12.0  # log of the spread of scores / beta
     for _ in range(30):
         middle = (low + high) / 2
-        policy_N = tilted(reference_N, scores_N, (spread / math.exp(middle)).item())
+        policy_N = kl_optimal(reference_N, scores_N, (spread / math.exp(middle)).item())
         low, high = (middle, high) if kl(policy_N, reference_N) < budget else (low, middle)
     return policy_N
 

@@ -36,6 +36,7 @@ from llmcourse.data.tokenizer import Tokenizer
 from llmcourse.model import Transformer
 from llmcourse.optim import AdamW, clip_by_global_norm
 from llmcourse_labs.tuning.chat_format import require_chat_tokens
+from llmcourse_labs.tuning.fitting import require_finite
 from llmcourse_labs.tuning.likelihood import AnswerRows, token_log_probs
 from llmcourse_labs.tuning.policy_gradient import (
     ValueHead,
@@ -156,6 +157,7 @@ def start(
             "model and reference are one, and would move together: give a copy, or None to have "
             "one taken"
         )
+    # A copy in any case: the KL is measured from weights that no step moves.
     reference = copy.deepcopy(model if reference is None else reference)
     if reference.config != model.config:
         raise ValueError(
@@ -165,9 +167,12 @@ def start(
     actors = Actors(model, reference, config.method)
     learnt = [p for p in model.parameters() if p.requires_grad]
     groups = [{"params": learnt, "lr": config.learning_rate}]
+    # PPO's value head begins without knowing anything, and has a rate of its own.
     if actors.value is not None:
         groups.append({"params": list(actors.value.parameters()), "lr": config.value_rate})
+    # No decay: it would pull the policy away from the reference, whatever the reward says.
     optimizer = AdamW(groups, config.learning_rate, weight_decay=0.0)
+    # Two streams: how many tokens answers take does not change which prompts come next.
     generators = {
         "prompts": runtime.generator(config.seed),
         "tokens": runtime.generator(config.seed + 1),
@@ -301,9 +306,13 @@ def sync(run: RLRun) -> None:
 
 
 def optimizer(run: RLRun) -> float:
-    """Phase 6: clip the gradient, change the weights; return the norm before."""
+    """Phase 6: clip the gradient, change the weights; return the norm before.
+
+    Raises:
+        TrainingDivergedError: if the norm is not finite; no weight is changed then.
+    """
     learnt = [p for group in run.optimizer.param_groups for p in group["params"]]
-    norm = clip_by_global_norm(learnt, run.config.max_norm)
+    norm = require_finite(clip_by_global_norm(learnt, run.config.max_norm), run.steps_done + 1)
     run.optimizer.step()
     run.optimizer.zero_grad(set_to_none=True)
     return norm

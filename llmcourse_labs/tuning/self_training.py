@@ -164,6 +164,7 @@ def generations(
         raise ValueError("fresh documents and a fresh_share above 0 go together: give both or none")
     model = train(first, 0)
     yield Generation(0, model, first)
+    # From here on only `fresh` brings in true text.
     for number in range(1, num_generations + 1):
         documents = list(write(model, number))
         if fresh is not None:

@@ -15,7 +15,7 @@ from llmcourse.train.config import ONE_RANK
 from llmcourse.train.lock import locked
 from llmcourse.train.loop import in_new_folder, resume, start
 from llmcourse.train.saved import check_memory, require_run
-from llmcourse.train.signals import Asked
+from llmcourse.train.signals import StopRequest
 from llmcourse_labs.tuning.fine_tuning import settings_of_start
 from llmcourse_labs.tuning.tune_config import TuneConfig
 
@@ -41,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return status_of(PROGRAM, lambda asked: _tune(words, asked))
 
 
-def _tune(arguments: list[str], asked: Asked) -> int:
+def _tune(arguments: list[str], asked: StopRequest) -> int:
     """Start or resume a run, train it, and say what came out."""
     parser = _parser()
     shorten_help(parser, arguments, USUAL)

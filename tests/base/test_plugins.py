@@ -11,7 +11,7 @@ from llmcourse import train
 from llmcourse.base.command_line import Command
 from llmcourse.base.plugins import names, plugin
 from llmcourse.train import __main__ as train_command
-from llmcourse.train.stage import Stage, stage_of
+from llmcourse.train.stage import TrainingStage, stage_of
 from llmcourse_labs.tuning.fine_tuning import FineTuning
 
 ROOT = Path(__file__).parents[2]
@@ -21,7 +21,7 @@ KINDS = {
     "commands": lambda found: isinstance(found, Command),
     "engines": lambda found: callable(found.fit_under_torchrun),
     "checkpoints": lambda found: callable(found.verify_all),
-    "stages": lambda found: issubclass(found, Stage),
+    "stages": lambda found: issubclass(found, TrainingStage),
 }
 
 
@@ -42,7 +42,12 @@ def test_what_nobody_offers_is_told():
 
 def test_a_stage_is_found_by_the_settings_of_a_run_or_its_file():
     config = train.PRESETS["tiny"]()
-    assert type(stage_of(config)) is type(stage_of(asdict(config))) is type(stage_of({})) is Stage
+    assert (
+        type(stage_of(config))
+        is type(stage_of(asdict(config)))
+        is type(stage_of({}))
+        is TrainingStage
+    )
     assert type(stage_of({"stage": "sft"})) is FineTuning
 
 

@@ -150,14 +150,14 @@ def test_product_equals_torch(*, rows, inner, columns, threshold, transposed, pr
         patch.setattr(pairs, "_ONEDNN_MIN_PRODUCTS", threshold)
         if pairs._ONEDNN_LINEAR is not None:
             patch.setattr(pairs, "PRODUCTS", products)
-        ours = pairs.product_transposed(x, w)
+        ours = pairs.matmul_nt(x, w)
     reference = (x.double() @ w.double().T).float()
     assert checks.relative_error(ours, reference) < 1e-5
 
 
 def test_product_falls_back_to_torch_for_other_dtypes(generator):
     x = torch.randn(128, 128, generator=generator, dtype=torch.float64)
-    assert torch.equal(pairs.product_transposed(x, x), x @ x.T)
+    assert torch.equal(pairs.matmul_nt(x, x), x @ x.T)
 
 
 @pytest.mark.parametrize("products", ["torch", "onednn"])
@@ -167,7 +167,7 @@ def test_torchs_counter_of_flops_knows_the_product(generator, monkeypatch, produ
     monkeypatch.setattr(pairs, "PRODUCTS", products)
     x, w = (torch.randn(rows, 80, generator=generator) for rows in (1_000, 224))
     with FlopCounterMode(display=False) as counter:
-        pairs.product_transposed(x, w)
+        pairs.matmul_nt(x, w)
     assert counter.get_total_flops() == 2 * 1_000 * 80 * 224
 
 

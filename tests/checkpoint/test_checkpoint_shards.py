@@ -9,7 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llmcourse.checkpoint import shards
-from llmcourse.checkpoint.shards import Piece, read_index, read_pieces, write_index, write_shard
+from llmcourse.checkpoint.shards import (
+    ShardRange,
+    read_index,
+    read_pieces,
+    write_index,
+    write_shard,
+)
 
 CONTENT = {"step": 3, "config": {"a": 1}, "generators": {"g": torch.arange(4, dtype=torch.uint8)}}
 
@@ -34,7 +40,7 @@ def written(folder, num_ranks, seed=0, draw=None):
         even = [x.numel() * r // num_ranks for r in range(1, num_ranks)]
         bounds = even if draw is None else sorted(draw(x.numel(), num_ranks - 1))
         for rank, (first, last) in enumerate(cut(x, bounds)):
-            pieces[rank][name] = Piece(first, x.flatten()[first:last])
+            pieces[rank][name] = ShardRange(first, x.flatten()[first:last])
     for rank, mine in enumerate(pieces):
         write_shard(folder, mine, rank=rank, num_ranks=num_ranks)
     write_index(folder, {n: tuple(x.shape) for n, x in whole.items()}, CONTENT, num_ranks=num_ranks)
@@ -73,7 +79,7 @@ def test_the_rest_comes_back(tmp_path):
 
 def test_a_file_holds_its_pieces_and_not_the_whole(tmp_path):
     big = torch.zeros(100_000)
-    path = write_shard(tmp_path, {"big": Piece(0, big[:1_000])}, rank=0, num_ranks=2)
+    path = write_shard(tmp_path, {"big": ShardRange(0, big[:1_000])}, rank=0, num_ranks=2)
     assert path.stat().st_size < 8_000
 
 
@@ -85,7 +91,7 @@ def test_without_an_index_there_is_no_checkpoint(tmp_path):
 
 
 def test_the_index_waits_for_every_rank(tmp_path):
-    write_shard(tmp_path, {"w": Piece(0, torch.ones(2))}, rank=0, num_ranks=2)
+    write_shard(tmp_path, {"w": ShardRange(0, torch.ones(2))}, rank=0, num_ranks=2)
     with pytest.raises(ValueError, match=r"rank_00001_of_00002.ckpt is missing"):
         write_index(tmp_path, {"w": (2,)}, {}, num_ranks=2)
     assert not (tmp_path / shards.INDEX).exists()
@@ -103,7 +109,7 @@ def test_the_index_waits_for_every_rank(tmp_path):
 def test_gaps_and_overlaps_are_refused(pieces, message, tmp_path):
     x = torch.arange(5)
     for rank, (first, last) in enumerate(pieces):
-        write_shard(tmp_path, {"w": Piece(first, x[first:last])}, rank=rank, num_ranks=2)
+        write_shard(tmp_path, {"w": ShardRange(first, x[first:last])}, rank=rank, num_ranks=2)
     with pytest.raises(ValueError, match=message):
         write_index(tmp_path, {"w": (5,)}, {}, num_ranks=2)
 
@@ -142,9 +148,9 @@ def test_bad_requests_are_refused(tmp_path):
     with pytest.raises(ValueError, match="rank must be from 0 to 1, got 2"):
         write_shard(tmp_path, {}, rank=2, num_ranks=2)
     with pytest.raises(ValueError, match="begins at 0 or later"):
-        write_shard(tmp_path, {"w": Piece(-1, torch.ones(2))}, rank=0, num_ranks=1)
+        write_shard(tmp_path, {"w": ShardRange(-1, torch.ones(2))}, rank=0, num_ranks=1)
     with pytest.raises(TypeError, match="config"):
         write_index(tmp_path, {}, {"config": print}, num_ranks=2)
-    write_shard(tmp_path, {"odd": Piece(0, torch.ones(2))}, rank=0, num_ranks=1)
+    write_shard(tmp_path, {"odd": ShardRange(0, torch.ones(2))}, rank=0, num_ranks=1)
     with pytest.raises(ValueError, match="'odd', which has no shape"):
         write_index(tmp_path, {}, {}, num_ranks=1)

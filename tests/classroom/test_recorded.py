@@ -444,7 +444,8 @@ def test_a_run_on_a_judge_begins_as_recorded(monkeypatch):
     """One row again, its first ten steps: the judge's score rises, and so does the worth."""
     monkeypatch.setitem(rl_runs.HACK, "steps", 10)
     # Scores of both kinds are alike at first: readers of another scale are not taken for the judge.
-    monkeypatch.setattr(rl_runs, "worth", lambda task, text: 10 + hack_lab.worth(task, text))
+    worth = hack_lab.gold_reward
+    monkeypatch.setattr(rl_runs, "gold_reward", lambda task, text: 10 + worth(task, text))
     again = rl_runs.length_run(0, "one judge")["curve"]
     row = recorded_runs("rl")["length"]["one judge"]["0"]["curve"]
     assert [one["step"] for one in again] == [0, 5, 10]

@@ -20,7 +20,7 @@ from llmcourse.data import (
     write_shards,
 )
 from llmcourse.data.corpus.grammar import Grammar
-from llmcourse.data.mixture import thousandths_of
+from llmcourse.data.mixture import per_mille
 from llmcourse.data.tokenizer import Tokenizer, train_bpe, train_bpe_naive
 from llmcourse_labs.curation import MinHash, NearDuplicates, bands_for
 from llmcourse_labs.curation.crawl import Crawl
@@ -86,11 +86,11 @@ REFUSED = [
     (lambda: ramp_of("0:12,200:8"), "200:8 may not follow 0:12"),
     (lambda: ramp_of("0:12,200:24,100:48"), "100:48 may not follow 200:24"),
     (lambda: ramp_of("0:0,3:4"), "the first batch must be 1 or greater"),
-    (lambda: thousandths_of({}), "needs a source"),
-    (lambda: thousandths_of({"a": 0.5, "b": 0.4}), "add to 0.9"),
-    (lambda: thousandths_of({"a": 1 / 3, "b": 2 / 3}), "thousandths"),
-    (lambda: thousandths_of({"a": 0.0, "b": 1.0}), "the share of a is 0.0"),
-    (lambda: thousandths_of({"a": -0.5, "b": 1.5}), "the share of a is -0.5"),
+    (lambda: per_mille({}), "needs a source"),
+    (lambda: per_mille({"a": 0.5, "b": 0.4}), "add to 0.9"),
+    (lambda: per_mille({"a": 1 / 3, "b": 2 / 3}), "thousandths"),
+    (lambda: per_mille({"a": 0.0, "b": 1.0}), "the share of a is 0.0"),
+    (lambda: per_mille({"a": -0.5, "b": 1.5}), "the share of a is -0.5"),
     # packing
     *(
         (lambda way=way, given=given: way(*given), fact)

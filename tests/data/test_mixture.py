@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llmcourse.data import TokenShards, write_shards
-from llmcourse.data.mixture import MixedBatches, Stage, thousandths_of, turns
+from llmcourse.data.mixture import MixedBatches, MixtureStage, interleave, per_mille
 
 SHARES = {"prose": 0.5, "code": 0.3, "stories": 0.2}
 SIZES = {"prose": 90, "code": 40, "stories": 25}
@@ -31,7 +31,7 @@ def sources(tmp_path):
 
 def mixed(sources, *, stages=None, **given):
     settings = {"batch_size": 6, "context_length": T, "seed": 3} | given
-    return MixedBatches(sources, stages or [Stage(0, SHARES)], **settings)
+    return MixedBatches(sources, stages or [MixtureStage(0, SHARES)], **settings)
 
 
 # --- whose turn it is
@@ -39,7 +39,7 @@ def mixed(sources, *, stages=None, **given):
 
 @given(weights=st.lists(st.integers(1, 60), min_size=1, max_size=7).map(tuple))
 def test_no_source_is_ever_a_whole_turn_ahead_or_behind(weights):
-    order, total, k = turns(weights), sum(weights), len(weights)
+    order, total, k = interleave(weights), sum(weights), len(weights)
     counts, worst = [0] * k, 0.0
     for n, source in enumerate(order, 1):
         counts[source] += 1
@@ -50,8 +50,8 @@ def test_no_source_is_ever_a_whole_turn_ahead_or_behind(weights):
 
 
 def test_turns_by_hand_and_mutants():
-    assert turns((1, 1)) == (0, 1)
-    assert turns((3, 1)) == (0, 0, 1, 0)
+    assert interleave((1, 1)) == (0, 1)
+    assert interleave((3, 1)) == (0, 0, 1, 0)
 
     def worst(order, weights):
         counts, most = [0] * len(weights), 0.0
@@ -64,13 +64,15 @@ def test_turns_by_hand_and_mutants():
     weights = (10, 10, 10, 10, 60)
     blocks = [i for i, w in enumerate(weights) for _ in range(w)]
     drawn = np.random.default_rng(0).permutation(blocks).tolist()
-    assert worst(turns(weights), weights) < 1 < min(worst(blocks, weights), worst(drawn, weights))
+    assert (
+        worst(interleave(weights), weights) < 1 < min(worst(blocks, weights), worst(drawn, weights))
+    )
 
 
 def test_shares_become_small_whole_numbers():
-    assert thousandths_of(SHARES) == {"prose": 5, "code": 3, "stories": 2}
-    assert thousandths_of({"a": 1.0}) == {"a": 1}
-    assert thousandths_of({"a": 0.125, "b": 0.875}) == {"a": 1, "b": 7}
+    assert per_mille(SHARES) == {"prose": 5, "code": 3, "stories": 2}
+    assert per_mille({"a": 1.0}) == {"a": 1}
+    assert per_mille({"a": 0.125, "b": 0.875}) == {"a": 1, "b": 7}
 
 
 # --- the order
@@ -81,7 +83,9 @@ def read(batches, steps):
     return [window for step in steps for window in batches.windows(step)]
 
 
-@pytest.mark.parametrize("stages", [None, [Stage(0, SHARES), Stage(7, {"code": 1.0})]])
+@pytest.mark.parametrize(
+    "stages", [None, [MixtureStage(0, SHARES), MixtureStage(7, {"code": 1.0})]]
+)
 def test_every_prefix_has_the_shares_to_one_window(sources, stages):
     batches = mixed(sources, stages=stages, batch_size=1)
     order = read(batches, range(60))
@@ -111,7 +115,7 @@ def test_inside_a_source_every_window_comes_once_an_epoch(sources):
 
 @pytest.mark.parametrize(("world_size", "batch_size"), [(1, 12), (2, 6), (3, 4), (4, 3)])
 def test_the_order_is_the_same_for_every_world_size(sources, world_size, batch_size):
-    stages = [Stage(0, SHARES), Stage(5, {"prose": 0.1, "code": 0.9})]
+    stages = [MixtureStage(0, SHARES), MixtureStage(5, {"prose": 0.1, "code": 0.9})]
     one = mixed(sources, stages=stages, batch_size=12)
     parts = [
         mixed(sources, stages=stages, batch_size=batch_size, rank=rank, world_size=world_size)
@@ -141,7 +145,7 @@ def test_a_run_goes_on_where_it_was(sources):
 
 
 def test_an_annealed_source_goes_on_and_does_not_begin_again(sources):
-    stages = [Stage(0, SHARES), Stage(10, {"stories": 1.0})]
+    stages = [MixtureStage(0, SHARES), MixtureStage(10, {"stories": 1.0})]
     before, after = mixed(sources), mixed(sources, stages=stages)
     numbers = [w for name, w in read(after, range(13)) if name == "stories"]
     assert read(before, range(10)) == read(after, range(10))
@@ -152,7 +156,7 @@ def test_an_annealed_source_goes_on_and_does_not_begin_again(sources):
 def test_seeds_and_sources_have_orders_of_their_own(sources, tmp_path):
     assert read(mixed(sources), range(5)) != read(mixed(sources, seed=4), range(5))
     twins = {"a": sources["code"], "b": sources["code"]}
-    batches = mixed(twins, stages=[Stage(0, {"a": 0.5, "b": 0.5})])
+    batches = mixed(twins, stages=[MixtureStage(0, {"a": 0.5, "b": 0.5})])
     order = read(batches, range(6))
     assert [w for name, w in order if name == "a"] != [w for name, w in order if name == "b"]
 
@@ -160,9 +164,12 @@ def test_seeds_and_sources_have_orders_of_their_own(sources, tmp_path):
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"stages": [Stage(0, {"prose": 0.5, "web": 0.5})]}, "no source 'web': there are prose"),
-        ({"stages": [Stage(1, SHARES)]}, r"these at \[1\]"),
-        ({"stages": [Stage(0, SHARES), Stage(0, SHARES)]}, r"these at \[0, 0\]"),
+        (
+            {"stages": [MixtureStage(0, {"prose": 0.5, "web": 0.5})]},
+            "no source 'web': there are prose",
+        ),
+        ({"stages": [MixtureStage(1, SHARES)]}, r"these at \[1\]"),
+        ({"stages": [MixtureStage(0, SHARES), MixtureStage(0, SHARES)]}, r"these at \[0, 0\]"),
         ({"batch_size": 0}, "batch_size"),
         ({"rank": 2, "world_size": 2}, "rank"),
         ({"context_length": 200}, "code has 161 tokens, too few"),
@@ -177,10 +184,13 @@ def test_a_position_of_another_order_is_refused(sources):
     state = mixed(sources).state_dict()
     with pytest.raises(ValueError, match="saved with seed = 3, here it is 4"):
         mixed(sources, seed=4).load_state_dict(state)
-    other = [Stage(0, {"prose": 1.0})]
+    other = [MixtureStage(0, {"prose": 1.0})]
     with pytest.raises(ValueError, match="saved with stages"):
         mixed(sources, stages=other).load_state_dict(state)
-    twins = [Stage(0, {"prose": 0.5, "code": 0.5})], [Stage(0, {"code": 0.5, "prose": 0.5})]
+    twins = (
+        [MixtureStage(0, {"prose": 0.5, "code": 0.5})],
+        [MixtureStage(0, {"code": 0.5, "prose": 0.5})],
+    )
     one, two = (mixed(sources, stages=stages) for stages in twins)
     assert one.windows(1) != two.windows(1)  # of equal shares the first that is named comes first
     with pytest.raises(ValueError, match="saved with stages"):

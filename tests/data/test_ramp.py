@@ -39,7 +39,15 @@ def starts(batches, step):
 
 def test_sizes_and_windows_of_a_ramp_by_hand():
     ramp = ramp_of(RAMP)
-    assert [ramps.bite_at(ramp, step).batch_size for step in range(7)] == [2, 2, 2, 4, 4, 12, 12]
+    assert [ramps.ramp_stage_at(ramp, step).batch_size for step in range(7)] == [
+        2,
+        2,
+        2,
+        4,
+        4,
+        12,
+        12,
+    ]
     assert [ramps.windows_before(ramp, step) for step in range(8)] == [0, 2, 4, 6, 10, 14, 26, 38]
 
 
@@ -73,7 +81,7 @@ class CountedAsIfConstant(RampedBatches):
     """The place in the order is the step times the present size: windows come again."""
 
     def starts(self, step):
-        share = ramps.bite_at(self.ramp, step).batch_size // self.world_size
+        share = ramps.ramp_stage_at(self.ramp, step).batch_size // self.world_size
         positions = (step * share * self.world_size + self.rank * share + np.arange(share)) % 124
         return ramps.permuted(positions, self.num_windows, seed=self.seed) * CONTEXT
 
@@ -83,7 +91,7 @@ class OneEpochForAll(RampedBatches):
 
     def starts(self, step):
         first = ramps.windows_before(self.ramp, step)
-        share = ramps.bite_at(self.ramp, step).batch_size // self.world_size
+        share = ramps.ramp_stage_at(self.ramp, step).batch_size // self.world_size
         positions = first + self.rank * share + np.arange(share)
         epoch = int(positions[0]) // self.num_windows
         places = positions % self.num_windows

@@ -68,9 +68,9 @@ class Ranks:
 def _clean_run(rank: world.Rank, fn, mesh, args, settings, *, mutant) -> Any:
     """Forget what earlier programs have left behind, and run one on a mesh of its own."""
     State.of_this_process().restore()
-    whereabouts = rank.world._whereabouts
-    whereabouts.write(f"in {getattr(fn, '__name__', 'its function')}")
-    here = world.Rank(rank.index, mesh, messages=rank.messages, whereabouts=whereabouts)
+    stack_dump = rank.world._whereabouts
+    stack_dump.write(f"in {getattr(fn, '__name__', 'its function')}")
+    here = world.Rank(rank.index, mesh, messages=rank.messages, stack_dump=stack_dump)
     broken = sys.modules[fn.__module__].MUTANTS[mutant]() if mutant else contextlib.nullcontext()
     with broken:
         return fn(here, *args, **settings)

@@ -31,7 +31,10 @@ def over_groups_of_torch(rank):
     except ValueError as error:
         return [*found, str(error)]
     found.append(collectives.all_reduce_ring(torch.full((5,), 10.0**rank.index), axis))
-    return [*found, (axis.name, axis.ranks, axis.index, axis.size, axis.tell(rank.index))]
+    return [
+        *found,
+        (axis.name, axis.ranks, axis.index, axis.size, axis.all_gather_object(rank.index)),
+    ]
 
 
 def ring(rank, length):

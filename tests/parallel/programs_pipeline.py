@@ -285,9 +285,9 @@ def _last_one_dropped() -> Iterator[None]:
 @contextlib.contextmanager
 def _stale(kinds: str) -> Iterator[None]:
     """Every message is the one that came before it; the first one is right."""
-    receive = mail.Mail.receive
+    receive = mail.P2P.receive
 
-    def late(self: mail.Mail, sender: Any) -> Tensor:
+    def late(self: mail.P2P, sender: Any) -> Tensor:
         x = receive(self, sender)
         if sender.action.kind not in kinds:
             return x
@@ -296,7 +296,7 @@ def _stale(kinds: str) -> Iterator[None]:
         kept[sender.action.chunk] = x.clone()
         return old
 
-    with mock.patch.object(mail.Mail, "receive", late):
+    with mock.patch.object(mail.P2P, "receive", late):
         yield
 
 
@@ -304,11 +304,11 @@ def _stale(kinds: str) -> Iterator[None]:
 def _first_come() -> Iterator[None]:
     """What comes next from a rank is taken for what is wanted."""
 
-    def hasty(self: mail.Mail, sender: Any) -> Tensor:
+    def hasty(self: mail.P2P, sender: Any) -> Tensor:
         self._next(sender.rank)
         return self._arrived.pop(next(reversed(self._arrived)))
 
-    with mock.patch.object(mail.Mail, "receive", hasty):
+    with mock.patch.object(mail.P2P, "receive", hasty):
         yield
 
 
@@ -393,13 +393,13 @@ def held(rank, name: str, schedule: Schedule) -> tuple[int, int]:
 
 def outstanding(rank, schedule: Schedule) -> int:
     """Return the most messages that were sent and kept at one time."""
-    most, send = [0], mail.Mail.send
+    most, send = [0], mail.P2P.send
 
-    def counted(self: mail.Mail, action: pipeline.Action, x: Tensor) -> None:
+    def counted(self: mail.P2P, action: pipeline.Action, x: Tensor) -> None:
         send(self, action, x)
         most.append(sum(map(len, self._sent.values())))
 
-    with mock.patch.object(mail.Mail, "send", counted):
+    with mock.patch.object(mail.P2P, "send", counted):
         run_once(rank, schedule)
     return max(most)
 

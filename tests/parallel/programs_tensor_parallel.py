@@ -225,7 +225,7 @@ def squares(rank, name: str, *, sequence_parallel: bool) -> float:
     ids, targets = batch(0)
     tp.cross_entropy(model(ids), targets, axis).backward()
     tp.sync(model, axis)
-    return float(sum(p.grad.square().sum() for p in tp.counted_once(model, axis)))
+    return float(sum(p.grad.square().sum() for p in tp.owned_parameters(model, axis)))
 
 
 def refused(rank) -> dict[str, str]:
@@ -314,8 +314,8 @@ def our_mlp(rank, *, sequence_parallel: bool = False) -> list[Tensor]:
         mine[0], dy = (t.chunk(axis.size, dim=1)[axis.index] for t in (x, dy))
     mine = [t.clone().requires_grad_() for t in mine]
     settings = {"sequence_parallel": sequence_parallel}
-    up = F.linear(layers.entered(mine[0], axis, **settings), mine[1], mine[2])
-    y = layers.left(F.linear(up.relu(), mine[3]), axis, **settings) + mine[4]
+    up = F.linear(layers.enter_tp(mine[0], axis, **settings), mine[1], mine[2])
+    y = layers.leave_tp(F.linear(up.relu(), mine[3]), axis, **settings) + mine[4]
     (y * dy).sum().backward()
     return [y.detach(), *(t.grad for t in mine)]
 
@@ -442,15 +442,17 @@ MUTANTS = {
     "f and g are swapped": patched((layers, "f", nodes.g), (layers, "g", nodes.f)),
     "parts are not summed": patched((layers, "g", _not_cut)),
     "gradients of inputs are not summed": patched((layers, "f", _not_cut)),
-    "g sums its gradient too": patched((layers, "g", nodes._node("g", nodes.summed, nodes.summed))),
+    "g sums its gradient too": patched(
+        (layers, "g", nodes._node("g", nodes.reduce_from_tp, nodes.reduce_from_tp))
+    ),
     "time is gathered, its gradient not summed": patched(
-        (layers, "gather_time", nodes._node("gather", nodes.join_time, _own_stretch))
+        (layers, "gather_time", nodes._node("gather", nodes.gather_sequence, _own_stretch))
     ),
     "time is cut, its parts not summed": patched(
-        (layers, "scatter_time", nodes._node("scatter", _own_stretch, nodes.join_time))
+        (layers, "scatter_time", nodes._node("scatter", _own_stretch, nodes.gather_sequence))
     ),
     "the largest logit is this rank's": patched((loss, "all_reduce_max", _not_cut)),
-    "exponentials are not summed": patched((loss, "summed", lambda x, axis, name: x)),
+    "exponentials are not summed": patched((loss, "reduce_from_tp", lambda x, axis, name: x)),
     "targets are counted from the rank's first": patched((loss, "own_rows", _from_zero)),
     "every rank adds a target": patched((loss, "own_rows", _all_mine)),
     "ids are counted from the rank's first": patched((layers, "own_rows", _from_zero)),

@@ -43,7 +43,7 @@ def sent_on_mesh(
     rank = Rank(rank.index, split.sizes, messages=[])
     with MUTANTS[mutant]() if mutant else contextlib.nullcontext():
         model = Transformer(config, generator=torch.Generator().manual_seed(0))
-        part = mesh.Part(model, rank, split)
+        part = mesh.LocalModel(model, rank, split)
         rows = watched_rows(part, rank.axis("ep"))
         g = torch.Generator().manual_seed(rank.place["dp"] * split.ep + rank.place["ep"])
         shape = (batch_size // split.batch_shares, length)

@@ -163,7 +163,7 @@ def test_parts_merge_to_the_whole_in_any_order(seed, scale, ends, order):
     v = torch.randn(2, 3, 9, 4, generator=g, dtype=torch.float64)
     (whole,) = parts_of(scores, v, [])
     parts = parts_of(scores, v, ends)
-    total = cp.nothing_read(whole.out_BtHK)
+    total = cp.empty_partial(whole.out_BtHK)
     for i in order:
         total = cp.merge(total, parts[i]) if i < len(parts) else total
     # A weight is exp of a difference of log-sum-exps, whose size counts.

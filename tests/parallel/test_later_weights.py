@@ -5,7 +5,7 @@ import torch
 
 from llmcourse.backward.recompute import recompute
 from llmcourse.model import ops
-from llmcourse.parallel.pipeline import WeightQueue, later_weights
+from llmcourse.parallel.pipeline import WeightQueue, deferred_weight_grads
 from tests.strategies import awkward
 
 
@@ -50,7 +50,7 @@ def at_once(y, dy):
 
 
 def in_two_parts(y, dy):
-    with later_weights() as queue:
+    with deferred_weight_grads() as queue:
         y.backward(dy)
     assert len(queue) == 4  # the frozen weight has no gradient, the cut one gets it at once
     return queue
@@ -91,7 +91,7 @@ def test_weights_that_come_otherwise_are_noticed(mutant, monkeypatch):
 
 def test_the_queue_holds_the_gradients_of_the_matrices(generator):
     x, weights = network(generator)
-    with later_weights() as queue:
+    with deferred_weight_grads() as queue:
         output(x, weights).sum().backward()
     assert weights["once"].grad is weights["thrice"].grad is None
     assert min(w.grad.abs().max() for w in (x, weights["whole"], weights["gain"])) > 0
@@ -106,7 +106,7 @@ def test_the_queue_holds_the_gradients_of_the_matrices(generator):
 
 def test_after_an_error_and_outside_of_the_context_gradients_come_at_once(generator):
     x, weights = network(generator)
-    first, second = later_weights(), later_weights()
+    first, second = deferred_weight_grads(), deferred_weight_grads()
     with pytest.raises(RuntimeError, match="leave the first one"), first, second:
         pass
     output(x, weights).sum().backward()
@@ -119,7 +119,7 @@ def test_what_is_computed_again_in_backward_gets_its_gradients_at_once(generator
     wanted = {n: w.grad for n, w in weights.items() if w.requires_grad}
     for name in wanted:
         weights[name].grad = None
-    with later_weights() as queue:
+    with deferred_weight_grads() as queue:
         recompute(output, x, weights).sum().backward()
     queue.run()
     assert all(
@@ -140,7 +140,7 @@ def test_later_weights_find_their_parameter_under_hooks_for_saved_tensors(copies
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda saved: saved):
         loss = ops.linear(x, w).square().sum()
-    with later_weights() as queue:
+    with deferred_weight_grads() as queue:
         loss.backward()
     del loss  # and with it the graph
     assert len(queue) == 1

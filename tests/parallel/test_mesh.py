@@ -153,7 +153,7 @@ def skip_sync(axis):
 
 def forget_copies(layout: OnMesh) -> None:
     """A fault: the norm counts what several ranks hold several times."""
-    layout.model.counted_once = layout.model.parameters
+    layout.model.owned_parameters = layout.model.parameters
 
 
 @pytest.mark.parametrize(

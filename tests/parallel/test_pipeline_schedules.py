@@ -164,7 +164,7 @@ def idle_of_pairs(schedule, forward, backward, weight, pair):
         start = max(free[rank], *(ends[pipeline.needs(schedule, rank, a)] for a in block))
         idle[rank] += start - free[rank]
         free[rank] = start + (pair if len(block) == 2 else units[block[0].kind])
-        ends |= {pipeline.Place(rank, action): free[rank] for action in block}
+        ends |= {pipeline.ScheduleSlot(rank, action): free[rank] for action in block}
     return [waited + max(free) - end for waited, end in zip(idle, free, strict=True)]
 
 

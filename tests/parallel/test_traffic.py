@@ -47,7 +47,7 @@ def test_a_mixture_sends_at_least_counts_and_gradients(pools, num_ranks):
     """What it sends to the byte is tested on meshes, where rows are counted."""
     config = MODELS["mixture"]
     results = pools(num_ranks).run(programs.sent_by_each, "mixture", 3, LENGTH)
-    held = cost.held(config, mesh.Split(ep=num_ranks))
+    held = cost.rank_parameters(config, mesh.Split(ep=num_ranks))
     summed = held.numbers - held.expert_numbers + held.tensors - held.expert_tensors
     settings = {"num_tokens": 3 * LENGTH, "num_parameters": summed}
     rest = []
@@ -129,7 +129,7 @@ def check_layout(pools, text, name, mutant=None):
             rows=(int(sent), int(received)),
         )
         assert result["sent"] == expected, place
-        held = cost.held(config, split, place=place)
+        held = cost.rank_parameters(config, split, place=place)
         assert (held.numbers, held.tensors) == (result["numbers"], result["tensors"])
         assert sorted(mesh.names_of(config, split, place)) == result["names"]
         assert all(expected[axis] > 0 for axis, size in split.sizes.items() if size > 1)

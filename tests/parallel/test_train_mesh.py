@@ -10,7 +10,7 @@ from llmcourse import train
 from llmcourse.model import tiny, tiny_moe
 from llmcourse.parallel.world import RankError
 from llmcourse.train import __main__ as command_line
-from llmcourse.train.config import moved
+from llmcourse.train.config import layout_overrides
 
 STEPS = 6
 MESHES = {
@@ -201,8 +201,8 @@ def test_the_command_line_trains_on_a_mesh_and_moves(tmp_path, capfd):
     assert command_line.main([*SMALL, *layout, "--out", folder]) == 0
     assert f"run {folder} on 4 ranks" in capfd.readouterr().out
     assert command_line.main(["--resume", folder, "--steps", "5"]) == 0
-    moved = ["--mesh", "dp=2", "--parallel", "zero1"]
-    assert command_line.main(["--resume", folder, "--steps", "6", *moved]) == 0
+    layout_overrides = ["--mesh", "dp=2", "--parallel", "zero1"]
+    assert command_line.main(["--resume", folder, "--steps", "6", *layout_overrides]) == 0
     alone = ["--ranks", "1", "--parallel", "ddp"]
     assert command_line.main(["--resume", folder, "--steps", "7", *alone]) == 0
     saved = saved_in(tmp_path / "run")
@@ -227,11 +227,11 @@ def test_a_run_moves_from_a_mesh_to_torchs_engine_and_back(tmp_path, capfd):
 
 
 def test_a_mesh_without_copies_has_nothing_to_shard():
-    assert moved(mesh="tp=2")["parallel"] == "ddp"
-    assert "parallel" not in moved(mesh="dp=2,tp=2")
-    given = moved(mesh="tp=2", parallel="zero1")
+    assert layout_overrides(mesh="tp=2")["parallel"] == "ddp"
+    assert "parallel" not in layout_overrides(mesh="dp=2,tp=2")
+    given = layout_overrides(mesh="tp=2", parallel="zero1")
     assert given["parallel"] == "zero1"  # kept, so that it is refused
-    alone = moved(mesh="")
+    alone = layout_overrides(mesh="")
     assert {name: alone[name] for name in ("mesh", "ranks", "parallel")} == {
         "mesh": "",
         "ranks": 1,

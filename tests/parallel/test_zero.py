@@ -13,7 +13,7 @@ from torch import nn
 
 from llmcourse import optim
 from llmcourse.parallel import world, zero
-from llmcourse.parallel.zero.states import Place, cut_states
+from llmcourse.parallel.zero.states import ShardPlacement, cut_states
 from llmcourse_labs.scale import arithmetic
 
 STAGES = (1, 2, 3)
@@ -103,7 +103,7 @@ def check_shards(sizes, num_ranks):
 
 
 def test_a_state_is_cut_where_the_parameter_is():
-    place = Place(torch.Size([2, 3]), [(0, 4), (4, 6)])
+    place = ShardPlacement(torch.Size([2, 3]), [(0, 4), (4, 6)])
     state = {0: {"mean": torch.arange(6.0).view(2, 3), "step": torch.tensor(7.0), "rows": [1]}}
     cut = cut_states(state, {0: place}, 1)
     assert equal(

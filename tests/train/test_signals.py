@@ -10,7 +10,7 @@ import time
 import pytest
 
 from llmcourse.base.command_line import GO_ON
-from llmcourse.train.signals import Asked, EndedEarlyError
+from llmcourse.train.signals import EndedEarlyError, StopRequest
 from tests.train.runs import LONG, TORCHRUN, TRAIN, children, saved_step, started, steps_in
 
 ON_TORCHRUN = [*TORCHRUN, "-m", "llmcourse.train", "--engine", "torch", *LONG]
@@ -97,17 +97,17 @@ def test_a_rank_that_was_told_and_cannot_save_says_so_in_one_line(tmp_path):
 
 
 def test_a_signal_before_the_first_step_ends_the_run_at_once():
-    asked = Asked(listens=False)
+    asked = StopRequest(listens=False)
     with pytest.raises(EndedEarlyError, match="SIGTERM before the first step") as ended:
         asked.hear(signal.SIGTERM)
     assert ended.value.status == GO_ON
     with pytest.raises(KeyboardInterrupt):
-        Asked(listens=False).hear(signal.SIGINT)
+        StopRequest(listens=False).hear(signal.SIGINT)
 
 
 def test_between_steps_the_first_signal_is_a_question_and_ctrl_c_after_it_is_not():
     pressed = []
-    asked = Asked(lambda: pressed.append(1), listens=True)
+    asked = StopRequest(lambda: pressed.append(1), listens=True)
     assert not asked()
     asked.hear(signal.SIGTERM)
     asked.hear(signal.SIGUSR1)
@@ -115,14 +115,14 @@ def test_between_steps_the_first_signal_is_a_question_and_ctrl_c_after_it_is_not
     assert (asked.by, asked.status, pressed) == (signal.SIGTERM, GO_ON, [1])
     with pytest.raises(KeyboardInterrupt):
         asked.hear(signal.SIGINT)
-    assert Asked(listens=True).status == GO_ON  # the file STOP ends a run without a signal
+    assert StopRequest(listens=True).status == GO_ON  # the file STOP ends a run without a signal
 
 
 def test_under_torchrun_no_rank_fails_because_it_was_warned(monkeypatch):
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "x")
-    asked = Asked(listens=True)
+    asked = StopRequest(listens=True)
     asked.hear(signal.SIGTERM)
     assert asked.status == 0
     with pytest.raises(EndedEarlyError) as ended:
-        Asked(listens=False).hear(signal.SIGTERM)
+        StopRequest(listens=False).hear(signal.SIGTERM)
     assert ended.value.status == 128 + signal.SIGTERM

@@ -77,6 +77,7 @@ class Array:
             )
         return Array(
             self.data @ other.data,
+            # Y is linear in A and in B: each gradient is dY times the other one, transposed.
             ((self, lambda dy: dy @ other.data.T), (other, lambda dy: self.data.T @ dy)),
             "@",
         )

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from llmcourse.base.pairs import widened
+from llmcourse.base.pairs import upcast
 from llmcourse.model.attention.dense import (
     attention_weights,
     repeat_kv,
@@ -55,7 +55,7 @@ def attention_backward(
     mask needs no second look: where it forbids, P is 0, and so is dS.
     """
     dtype = saved.q_BTHK.dtype
-    dout_BTHK, q_BTHK, k_BSGK, v_BSGK, weights_BHTS = map(widened, (dout_BTHK, *saved))
+    dout_BTHK, q_BTHK, k_BSGK, v_BSGK, weights_BHTS = map(upcast, (dout_BTHK, *saved))
     num_heads, num_kv_heads, scale = q_BTHK.shape[2], k_BSGK.shape[2], q_BTHK.shape[-1] ** -0.5
     dv_BSHK = torch.einsum("bhts,bthk->bshk", weights_BHTS, dout_BTHK)
     dweights_BHTS = torch.einsum("bthk,bshk->bhts", dout_BTHK, repeat_kv(v_BSGK, num_heads))

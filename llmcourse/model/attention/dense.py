@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 
-from llmcourse.base.pairs import outside_autocast, widened
+from llmcourse.base.pairs import outside_autocast, upcast
 from llmcourse.model.attention.masks import mask_or_causal
 
 
@@ -86,7 +86,7 @@ def attention_weights(
         ValueError: if the shapes of queries, keys and mask do not fit, see `require_heads`.
     """
     require_heads(q_BTHK, k_BSGK, k_BSGK, mask)
-    q_wide, k_wide = widened(q_BTHK), widened(repeat_kv(k_BSGK, q_BTHK.shape[2]))
+    q_wide, k_wide = upcast(q_BTHK), upcast(repeat_kv(k_BSGK, q_BTHK.shape[2]))
     with outside_autocast(q_wide):
         scores_BHTS = torch.einsum("bthk,bshk->bhts", q_wide, k_wide) / math.sqrt(q_wide.shape[-1])
     forbidden = ~_over_heads(mask, q_BTHK, k_BSGK)
@@ -126,7 +126,7 @@ def weighted_values(
     weights_BHTS: Float[Tensor, "B H T S"], v_BSGK: Float[Tensor, "B S G K"]
 ) -> Float[Tensor, "B T H K"]:
     """Return the sum over s of weight times value for every head, in the values' dtype."""
-    v_wide = widened(repeat_kv(v_BSGK, weights_BHTS.shape[1]))
+    v_wide = upcast(repeat_kv(v_BSGK, weights_BHTS.shape[1]))
     with outside_autocast(v_wide):
         out_BTHK = torch.einsum("bhts,bshk->bthk", weights_BHTS, v_wide)
     return out_BTHK.to(v_BSGK.dtype)

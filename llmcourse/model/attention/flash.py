@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from llmcourse.base.pairs import refuse_second_derivatives, widened
+from llmcourse.base.pairs import refuse_second_derivatives, upcast
 from llmcourse.model.attention.backward import sum_over_group
 from llmcourse.model.attention.dense import repeat_kv
 from llmcourse.model.attention.tiled import (
@@ -78,7 +78,7 @@ def flash_backward(
         Dao 2023 (FlashAttention-2), algorithm 2, https://arxiv.org/abs/2307.08691
     """
     dtype = saved.q_BTHK.dtype  # all sums are float32 at least
-    dout_BTHK, q_BTHK, k_BSGK, v_BSGK, out_BTHK = map(widened, (dout_BTHK, *saved[:4]))
+    dout_BTHK, q_BTHK, k_BSGK, v_BSGK, out_BTHK = map(upcast, (dout_BTHK, *saved[:4]))
     num_heads, num_kv_heads, scale = q_BTHK.shape[2], k_BSGK.shape[2], q_BTHK.shape[-1] ** -0.5
     q_BHTK, dout_BHTK = heads_first(q_BTHK * scale), heads_first(dout_BTHK)
     k_BHSK, v_BHSK = (heads_first(repeat_kv(x, num_heads)) for x in (k_BSGK, v_BSGK))

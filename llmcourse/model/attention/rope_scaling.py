@@ -103,7 +103,9 @@ class RopeScaling:
         if self.kind == "ntk":
             if len(plain) < 2:
                 raise ValueError("ntk scaling needs a head_size of 4 or more, got 2")
+            # K/2 - 1 steps from the fastest pair, which stays, to the slowest, divided by s.
             return [w * self.factor ** (-j / (len(plain) - 1)) for j, w in enumerate(plain)]
+        # g: 1 keeps a frequency, 0 divides it by s; the two kinds differ in where g falls.
         kept = self._llama3_share(plain) if self.kind == "llama3" else self._ramp(plain, theta)
         return [w * (g + (1 - g) / self.factor) for w, g in zip(plain, kept, strict=True)]
 

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from llmcourse.base.pairs import widened
+from llmcourse.base.pairs import upcast
 from llmcourse.model.attention.rope_scaling import RopeScaling
 
 
@@ -82,7 +82,7 @@ def rope_adjacent(
     """
     if torch.compiler.is_compiling():
         return _rope_adjacent_real(x_BTHK, rotations_TJ2)
-    x_BTHJ = torch.view_as_complex(widened(x_BTHK).unflatten(-1, (-1, 2)))
+    x_BTHJ = torch.view_as_complex(upcast(x_BTHK).unflatten(-1, (-1, 2)))
     turns_T1J = torch.view_as_complex(rotations_TJ2).unsqueeze(-2)
     return torch.view_as_real(x_BTHJ * turns_T1J).flatten(-2).to(x_BTHK.dtype)
 
@@ -91,7 +91,7 @@ def _rope_adjacent_real(
     x_BTHK: Float[Tensor, "*B T H K"], rotations_TJ2: Float[Tensor, "*#B T J 2"]
 ) -> Float[Tensor, "*B T H K"]:
     """Return the same bits by real products: slow in plain torch, one fast loop when compiled."""
-    real_BTHJ, imaginary_BTHJ = widened(x_BTHK).unflatten(-1, (-1, 2)).unbind(-1)
+    real_BTHJ, imaginary_BTHJ = upcast(x_BTHK).unflatten(-1, (-1, 2)).unbind(-1)
     cos_T1J, sin_T1J = rotations_TJ2.unsqueeze(-3).unbind(-1)
     turned = (
         real_BTHJ * cos_T1J - imaginary_BTHJ * sin_T1J,
@@ -115,7 +115,8 @@ def rope_halves(
     x_BTHK: Float[Tensor, "*B T H K"], rotations_TJ2: Float[Tensor, "*#B T J 2"]
 ) -> Float[Tensor, "*B T H K"]:
     """Rotate the pairs (0, K/2), (1, K/2 + 1), ...: the layout of Hugging Face's Llama."""
-    first_BTHJ, second_BTHJ = widened(x_BTHK).chunk(2, dim=-1)
+    # Pair j is channel j of the first half and channel j of the second; all heads turn alike.
+    first_BTHJ, second_BTHJ = upcast(x_BTHK).chunk(2, dim=-1)
     cos_T1J, sin_T1J = rotations_TJ2.unsqueeze(-3).unbind(-1)
     return torch.cat(
         (

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from llmcourse.base.pairs import outside_autocast, widened
+from llmcourse.base.pairs import outside_autocast, upcast
 from llmcourse.model.attention.dense import repeat_kv, require_heads
 from llmcourse.model.attention.masks import mask_or_causal
 
@@ -104,9 +104,9 @@ def tiled_with_logsumexp(
         mask = mask_or_causal(mask, q_BTHK.shape[1], k_BSGK.shape[1])
     elif q_BTHK.shape[1] > k_BSGK.shape[1]:
         raise ValueError(f"{q_BTHK.shape[1]} queries cannot be the last of {k_BSGK.shape[1]} keys")
-    q_BHTK = heads_first(widened(q_BTHK) / math.sqrt(q_BTHK.shape[-1]))
-    k_BHSK = heads_first(widened(repeat_kv(k_BSGK, q_BTHK.shape[2])))
-    v_BHSK = heads_first(widened(repeat_kv(v_BSGK, q_BTHK.shape[2])))
+    q_BHTK = heads_first(upcast(q_BTHK) / math.sqrt(q_BTHK.shape[-1]))
+    k_BHSK = heads_first(upcast(repeat_kv(k_BSGK, q_BTHK.shape[2])))
+    v_BHSK = heads_first(upcast(repeat_kv(v_BSGK, q_BTHK.shape[2])))
     outs, logsumexps = [], []
     for queries in tiles_of(q_BHTK.shape[2], tile):
         state = online_softmax_start(q_BHTK[:, :, queries])

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from llmcourse.base.pairs import differentiable, product_transposed
+from llmcourse.base.pairs import differentiable, matmul_nt
 from llmcourse.model.initial import initialise
 from llmcourse.model.ops import SiluGateSaved, silu_gate_backward, silu_gate_forward, swiglu
 
@@ -95,7 +95,7 @@ def grouped_product(
     y_RF = x_RD.new_empty(len(x_RD), w_EFD.shape[1])
     for y_rF, x_rD, w_FD in zip(y_RF.split(counts), x_RD.split(counts), w_EFD, strict=True):
         if len(x_rD):
-            y_rF.copy_(product_transposed(x_rD, w_FD))
+            y_rF.copy_(matmul_nt(x_rD, w_FD))
     return y_RF
 
 
@@ -106,7 +106,7 @@ def grouped_outer(
     dw_EFD = dy_RF.new_zeros(len(counts), dy_RF.shape[1], x_RD.shape[1])
     for dw_FD, dy_rF, x_rD in zip(dw_EFD, dy_RF.split(counts), x_RD.split(counts), strict=True):
         if len(x_rD):
-            dw_FD.copy_(product_transposed(dy_rF.T, x_rD.T))
+            dw_FD.copy_(matmul_nt(dy_rF.T, x_rD.T))
     return dw_EFD
 
 

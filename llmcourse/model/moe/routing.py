@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from llmcourse.base.pairs import differentiable, widened
+from llmcourse.base.pairs import differentiable, upcast
 from llmcourse.model.config import check_chosen
 from llmcourse.model.ops import linear_backward, linear_forward
 
@@ -152,7 +152,7 @@ def route(
         raise ValueError(f"scoring must be one of {', '.join(SCORINGS)}, got {scoring!r}")
     if bias_E is not None and scoring == "softmax":
         raise ValueError("bias_E goes with scoring='sigmoid'; leave it out for softmax")
-    logits_NE = widened(router_logits(x_ND, w_router_ED))
+    logits_NE = upcast(router_logits(x_ND, w_router_ED))
     scores_NE = softmax(logits_NE) if scoring == "softmax" else logits_NE.sigmoid()
     by_NE = scores_NE.detach() if bias_E is None else scores_NE.detach() + bias_E
     experts_NK = top_experts(by_NE, experts_per_token)

@@ -19,7 +19,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from llmcourse.base.pairs import differentiable, widened
+from llmcourse.base.pairs import differentiable, upcast
 
 DROPPED = -1
 """Position of a choice that found its expert full."""
@@ -110,9 +110,9 @@ def _sum_of_rows(
     weights_NK: Float[Tensor, "N K"] | None = None,
 ) -> Float[Tensor, "N D"]:
     """Add up the rows of every token, weighted or not, in float32 at least."""
-    y_ND = widened(rows_RD.new_zeros(len(positions_NK), rows_RD.shape[1]))
+    y_ND = upcast(rows_RD.new_zeros(len(positions_NK), rows_RD.shape[1]))
     for k in range(positions_NK.shape[1]):
-        found_ND = widened(_rows_at(rows_RD, positions_NK[:, k]))
+        found_ND = upcast(_rows_at(rows_RD, positions_NK[:, k]))
         y_ND += found_ND if weights_NK is None else found_ND * weights_NK[:, k, None]
     return y_ND.to(rows_RD.dtype)
 
@@ -183,7 +183,7 @@ def combine_backward(
     """
     rows_RD, weights_NK, choices_R, positions_NK = saved
     num_choices = weights_NK.shape[1]
-    dy_ND = widened(dy_ND)
+    dy_ND = upcast(dy_ND)
     weights_R1 = weights_NK.flatten()[choices_R].unsqueeze(-1)
     drows_RD = (dy_ND[choices_R // num_choices] * weights_R1).to(rows_RD.dtype)
     dweights_NK = torch.stack(

@@ -17,7 +17,7 @@ from llmcourse.parallel.collectives.passes import (
     run_ring,
     sum_in_order,
 )
-from llmcourse.parallel.collectives.trees import alike, broadcast, flattened, reduce
+from llmcourse.parallel.collectives.trees import broadcast, flattened, reduce, signature
 from llmcourse.parallel.legal import chunk_sizes
 from llmcourse.parallel.world import Axis
 
@@ -30,7 +30,7 @@ def all_reduce_naive(x: Shaped[Tensor, "..."], axis: Axis) -> Shaped[Tensor, "..
 
     Every entry is summed in the order of ranks.
     """
-    with axis.collective("all_reduce_naive", alike(x)), flattened(x) as flat:
+    with axis.collective("all_reduce_naive", signature(x)), flattened(x) as flat:
         if axis.index == 0:
             received = torch.empty_like(flat)
             for other in range(1, axis.size):
@@ -52,7 +52,7 @@ def all_reduce_tree(x: Shaped[Tensor, "..."], axis: Axis) -> Shaped[Tensor, "...
     Source:
         Thakur, Rabenseifner and Gropp 2005 (allreduce), https://doi.org/10.1177/1094342005051521
     """
-    with axis.collective("all_reduce_tree", alike(x)):
+    with axis.collective("all_reduce_tree", signature(x)):
         return broadcast(reduce(x, axis), axis)
 
 
@@ -66,7 +66,7 @@ def all_reduce_ring(x: Shaped[Tensor, "..."], axis: Axis) -> Shaped[Tensor, "...
     Source:
         Patarasuk and Yuan 2009, https://doi.org/10.1016/j.jpdc.2008.09.002
     """
-    with axis.collective("all_reduce_ring", alike(x)), flattened(x) as flat:
+    with axis.collective("all_reduce_ring", signature(x)), flattened(x) as flat:
         chunks = flat.split(chunk_sizes(len(flat), axis.size))
         for parts, into in pieces(chunks, chunks[axis.index]):
             steps = reduce_scatter_steps(parts, axis, into) + all_gather_steps(parts, axis)
@@ -81,7 +81,7 @@ def all_reduce_ordered(x: Shaped[Tensor, "..."], axis: Axis) -> Shaped[Tensor, "
     all-to-all, then the all-gather of the ring, 2 (n-1)/n L bytes per rank.  It is the same as a
     loop over the ranks in one process, at any number of ranks and wherever an entry stands.
     """
-    with axis.collective("all_reduce_ordered", alike(x)), flattened(x) as flat:
+    with axis.collective("all_reduce_ordered", signature(x)), flattened(x) as flat:
         chunks = flat.split(chunk_sizes(len(flat), axis.size))
         for parts, into in pieces(chunks, chunks[axis.index]):
             sum_in_order(parts, axis, into)

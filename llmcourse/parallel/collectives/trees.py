@@ -36,7 +36,7 @@ def broadcast(x: Shaped[Tensor, "..."], axis: Axis, *, source: int = 0) -> Shape
         https://doi.org/10.1177/1094342005051521
     """
     _check_rank("source", source, axis)
-    with axis.collective("broadcast", f"{alike(x)} from {source}"), flattened(x) as flat:
+    with axis.collective("broadcast", f"{signature(x)} from {source}"), flattened(x) as flat:
         place = (axis.index - source) % axis.size
         parent, children = tree_links(place, axis.size)
         if parent is not None:
@@ -67,7 +67,7 @@ def reduce(x: Shaped[Tensor, "..."], axis: Axis, *, to: int = 0) -> Shaped[Tenso
         https://doi.org/10.1177/1094342005051521
     """
     _check_rank("to", to, axis)
-    with axis.collective("reduce", f"{alike(x)} to {to}"), flattened(x) as flat:
+    with axis.collective("reduce", f"{signature(x)} to {to}"), flattened(x) as flat:
         place = (axis.index - to) % axis.size
         parent, children = tree_links(place, axis.size)
         total = flat
@@ -93,7 +93,7 @@ def tree_links(place: int, size: int) -> tuple[int | None, list[int]]:
     return parent, [child for child in children if child < size]
 
 
-def alike(x: Tensor) -> str:
+def signature(x: Tensor) -> str:
     """Say what has to be the same on every rank."""
     return f"{x.dtype} {list(x.shape)}"
 

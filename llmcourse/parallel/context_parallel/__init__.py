@@ -21,7 +21,7 @@ if TYPE_CHECKING:
         share,
         work_pairs,
     )
-    from llmcourse.parallel.context_parallel.partial import Partial, merge, nothing_read, read_part
+    from llmcourse.parallel.context_parallel.partial import Partial, empty_partial, merge, read_part
     from llmcourse.parallel.context_parallel.ring import (
         RingSaved,
         ring_attention,

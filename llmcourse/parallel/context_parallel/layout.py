@@ -15,7 +15,7 @@ from jaxtyping import Int, Shaped
 from torch import Tensor
 
 from llmcourse.base.arguments import require
-from llmcourse.parallel.legal import multiples, near
+from llmcourse.parallel.legal import multiples, nearest
 
 Layout = Literal["zigzag", "blocks"]
 """How the tokens of a sequence are handed to the ranks."""
@@ -54,7 +54,7 @@ def check_length(context_length: int, size: int, layout: Layout = "zigzag") -> N
     raise ValueError(
         f"context_length must be a positive multiple of {num_chunks}, the chunks of the layout "
         f"{layout} for {size} ranks, got {context_length}; nearest: "
-        f"{near(context_length, multiples(num_chunks, context_length))}"
+        f"{nearest(context_length, multiples(num_chunks, context_length))}"
     )
 
 

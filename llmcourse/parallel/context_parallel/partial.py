@@ -27,7 +27,7 @@ class Partial(NamedTuple):
     """log(sum exp(score)) over these keys; -inf for a query that sees none of them."""
 
 
-def nothing_read(q_BtHK: Float[Tensor, "B t H K"]) -> Partial:
+def empty_partial(q_BtHK: Float[Tensor, "B t H K"]) -> Partial:
     """Return what queries have read before the first key."""
     logsumexp_BHt = q_BtHK.new_full(q_BtHK.shape[:-1], -math.inf).transpose(1, 2)
     return Partial(torch.zeros_like(q_BtHK), logsumexp_BHt)

@@ -22,11 +22,11 @@ import torch
 from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 
-from llmcourse.base.pairs import differentiable, widened
+from llmcourse.base.pairs import differentiable, upcast
 from llmcourse.model.attention import FlashSaved, flash_backward
 from llmcourse.model.attention.dense import require_heads
 from llmcourse.parallel.context_parallel.layout import Layout, chunks_of, positions, share
-from llmcourse.parallel.context_parallel.partial import merge, nothing_read, read_part
+from llmcourse.parallel.context_parallel.partial import empty_partial, merge, read_part
 from llmcourse.parallel.world import Axis, Message
 
 
@@ -121,7 +121,7 @@ def ring_forward(
             "tokens, and no cache"
         )
     mask_tT = None if mask is None else rows_of_mask(mask, q_BtHK.shape[1], axis, layout)
-    q_wide, total = widened(q_BtHK), nothing_read(widened(q_BtHK))
+    q_wide, total = upcast(q_BtHK), empty_partial(upcast(q_BtHK))
     with axis.collective("ring_attention", _alike(q_BtHK, k_BtGK, layout)):
         for _, kv, allowed_ts in _pieces(k_BtGK, v_BtGK, mask_tT, axis, layout):
             if allowed_ts is not None:
@@ -149,9 +149,9 @@ def ring_backward(
     out at rank j + 1, follows the keys from rank to rank, and is home at rank j after n - 1 steps.
     """
     q_BtHK, k_BtGK, v_BtGK, out_BtHK, logsumexp_BHt, mask_tT = saved
-    q_wide, out_wide, dout_wide = (widened(x) for x in (q_BtHK, out_BtHK, dout_BtHK))
+    q_wide, out_wide, dout_wide = (upcast(x) for x in (q_BtHK, out_BtHK, dout_BtHK))
     dq_BtHK, passing = torch.zeros_like(q_wide), None
-    home = torch.zeros_like(widened(torch.stack((k_BtGK, v_BtGK))))
+    home = torch.zeros_like(upcast(torch.stack((k_BtGK, v_BtGK))))
     with axis.collective("ring_attention_backward", _alike(q_BtHK, k_BtGK, layout)):
         for owner, kv, allowed_ts in _pieces(k_BtGK, v_BtGK, mask_tT, axis, layout):
             dkv = torch.zeros_like(home)
@@ -225,7 +225,7 @@ def _pieces(
             allowed_ts = held[owner] <= held[axis.index].unsqueeze(-1)
         else:
             allowed_ts = mask_tT.to(k_BtGK.device).index_select(-1, held[owner])
-        yield owner, widened(kv), allowed_ts if allowed_ts.any() else None
+        yield owner, upcast(kv), allowed_ts if allowed_ts.any() else None
 
 
 def _pass_on(x: Shaped[Tensor, "..."], axis: Axis) -> Shaped[Tensor, "..."]:

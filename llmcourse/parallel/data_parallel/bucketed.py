@@ -65,7 +65,7 @@ class BucketedDDP(Replica):
         self.buckets = [Bucket(ps) for ps in cut_buckets(self._trained[::-1], bucket_bytes)]
         self._num_sent = 0
         if overlap:
-            self._errands = Errands("gradient buckets")
+            self._errands = CommThread("gradient buckets")
             self._listen()
 
     def _listen(self) -> None:
@@ -114,7 +114,7 @@ class BucketedDDP(Replica):
         self._num_sent = 0
 
 
-class Errands:
+class CommThread:
     """A thread that does what it is told, in order, until an error; it ends with its owner.
 
     Args:

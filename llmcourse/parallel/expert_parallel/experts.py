@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from llmcourse.model.moe import Experts
 from llmcourse.parallel.expert_parallel.exchange import all_to_all, exchange_counts
-from llmcourse.parallel.legal import divisors, multiples, near
+from llmcourse.parallel.legal import divisors, multiples, nearest
 from llmcourse.parallel.world import Axis
 
 
@@ -68,8 +68,8 @@ def regroup(rows_SD: Float[Tensor, "S D"], counts: Int[Tensor, "N E"]) -> Float[
 def share_of(num_experts: int, index: int, size: int) -> tuple[int, int]:
     """Return the first expert of a rank, and the one after its last; ValueError if uneven."""
     if num_experts % size:
-        ranks = near(size, divisors(num_experts))
-        experts = near(num_experts, multiples(size, num_experts))
+        ranks = nearest(size, divisors(num_experts))
+        experts = nearest(num_experts, multiples(size, num_experts))
         raise ValueError(
             f"{num_experts} experts cannot be cut evenly over {size} ranks; nearest: {ranks} "
             f"ranks, or {experts} experts"

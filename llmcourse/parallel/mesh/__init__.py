@@ -9,7 +9,7 @@ from llmcourse import lazy
 
 if TYPE_CHECKING:
     from llmcourse.parallel.mesh.names import AXES, Pipeline, parse
-    from llmcourse.parallel.mesh.part import Part
+    from llmcourse.parallel.mesh.part import LocalModel
     from llmcourse.parallel.mesh.split import Split
     from llmcourse.parallel.mesh.whole import (
         Cut,

@@ -29,7 +29,7 @@ from llmcourse.parallel.pipeline import MicroBatch, PipelineRun, Stage
 from llmcourse.parallel.world import Rank
 
 
-class Part(nn.Module):
+class LocalModel(nn.Module):
     """This rank's part of a model; its parameters keep the names that they have in the whole.
 
     Args:
@@ -123,7 +123,7 @@ class Part(nn.Module):
             if p.grad is None:  # an expert without a row
                 p.grad = torch.zeros_like(p)
 
-    def counted_once(self) -> list[nn.Parameter]:
+    def owned_parameters(self) -> list[nn.Parameter]:
         """Return the parameters that this rank counts, so that over tp, ep and pp each counts once.
 
         The sum of squares of their gradients over all these ranks is that of the whole model.
@@ -131,7 +131,7 @@ class Part(nn.Module):
         copied = {id(s.embedding) for s in self.stages if "embedding" in s.copied}
         counted = [p for p in self.parameters() if id(p) not in copied]
         if self.split.tp > 1:
-            once = {id(p) for p in tensor_parallel.counted_once(self, self.rank.axis("tp"))}
+            once = {id(p) for p in tensor_parallel.owned_parameters(self, self.rank.axis("tp"))}
             return [p for p in counted if id(p) in once]
         if self.split.ep > 1 and self.rank.place["ep"] > 0:
             cut = {id(p) for name, p in self.named_parameters() if self._cut(name)}

@@ -11,7 +11,7 @@ from typing import get_args
 from llmcourse.base.arguments import require_fields
 from llmcourse.model import ModelConfig
 from llmcourse.parallel import context_parallel, expert_parallel, tensor_parallel
-from llmcourse.parallel.legal import divisors, multiples, near
+from llmcourse.parallel.legal import divisors, multiples, nearest
 from llmcourse.parallel.mesh.names import AXES, Pipeline
 from llmcourse.parallel.pipeline import stages_of
 
@@ -134,7 +134,7 @@ class Split:
             raise ValueError(
                 f"with sequence_parallel tp must divide the {length // self.cp} tokens of a rank's "
                 f"part of a sequence, got {self.tp}; "
-                f"nearest: {near(self.tp, divisors(length // self.cp))}"
+                f"nearest: {nearest(self.tp, divisors(length // self.cp))}"
             )
 
     def _check_batch(self, batch_size: int) -> None:
@@ -142,7 +142,7 @@ class Split:
         if batch_size % shares:
             raise ValueError(
                 f"batch_size must be a multiple of dp x ep = {shares}, got {batch_size}; "
-                f"nearest: {near(batch_size, multiples(shares, batch_size))}"
+                f"nearest: {nearest(batch_size, multiples(shares, batch_size))}"
             )
         legal = self.legal_micro_batches(batch_size)
         rule = f"divide a rank's share of {batch_size // shares} sequences"
@@ -151,10 +151,10 @@ class Split:
         if self.pipeline == "interleaved":
             rule += f", a multiple of {p}"
         if not legal:
-            sizes = near(batch_size, multiples(shares * p, batch_size))
+            sizes = nearest(batch_size, multiples(shares * p, batch_size))
             raise ValueError(
                 f"micro_batches must {rule}, which no number does: change batch_size = "
                 f"{batch_size}; nearest: {sizes}"
             )
         if m not in legal:
-            raise ValueError(f"micro_batches must {rule}, got {m}; nearest: {near(m, legal)}")
+            raise ValueError(f"micro_batches must {rule}, got {m}; nearest: {nearest(m, legal)}")

@@ -93,12 +93,12 @@ def join(
         axis = rank.axis(axis_name)
         if axis.size == 1:
             continue
-        told = axis.tell(found)
+        told = axis.all_gather_object(found)
         places = [rank.place | {axis_name: index} for index in range(axis.size)]
         for name in found:
             cuts = [cut_of(name, shapes[name], config, split, place) for place in places]
             found[name] = _joined(name, told, cuts, shapes[name])
-    stages = rank.axis("pp").tell(found)
+    stages = rank.axis("pp").all_gather_object(found)
     everything = {name: state for stage in reversed(stages) for name, state in stage.items()}
     return {name: everything[name] for name in shapes}
 

@@ -12,7 +12,7 @@ from llmcourse import lazy
 
 if TYPE_CHECKING:
     from llmcourse.parallel.pipeline.execute import MicroBatch, PipelineRun, run_schedule
-    from llmcourse.parallel.pipeline.later import WeightQueue, later_weights
+    from llmcourse.parallel.pipeline.later import WeightQueue, deferred_weight_grads
     from llmcourse.parallel.pipeline.schedules import (
         SCHEDULES,
         Action,
@@ -28,6 +28,12 @@ if TYPE_CHECKING:
     )
     from llmcourse.parallel.pipeline.stage import Stage, cut, stages_of, sync_tied
     from llmcourse.parallel.pipeline.timed import Timed
-    from llmcourse.parallel.pipeline.validity import Place, needs, problems, run_order, validate
+    from llmcourse.parallel.pipeline.validity import (
+        ScheduleSlot,
+        needs,
+        problems,
+        run_order,
+        validate,
+    )
 
 lazy(__name__)

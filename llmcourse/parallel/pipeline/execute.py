@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from llmcourse.parallel import collectives
-from llmcourse.parallel.pipeline.later import WeightQueue, later_weights
-from llmcourse.parallel.pipeline.mail import Mail
+from llmcourse.parallel.pipeline.later import WeightQueue, deferred_weight_grads
+from llmcourse.parallel.pipeline.mail import P2P
 from llmcourse.parallel.pipeline.schedules import Action, Schedule
 from llmcourse.parallel.pipeline.timed import Timed
 from llmcourse.parallel.pipeline.validity import needs, validate
@@ -111,7 +111,7 @@ def run_schedule(
         shapes = [tuple(shape_of(each)) for each in micro_batches]
     like = next(stages[0].parameters()).detach()
     like = like.new_empty(0, dtype=dtype or like.dtype)
-    mail = Mail(schedule, axis, shapes, like=like)
+    mail = P2P(schedule, axis, shapes, like=like)
     losses = Losses(loss_of, extra_loss_of)
     worker = _Worker(schedule, stages, micro_batches, losses, mail=mail, autocast=autocast)
     for action in schedule.actions[axis.index]:
@@ -132,7 +132,7 @@ class _Worker:
         micro_batches: Sequence[MicroBatch],
         losses: Losses,
         *,
-        mail: Mail,
+        mail: P2P,
         autocast: torch.dtype | None,
     ) -> None:
         self.schedule, self.stages, self.micro_batches = schedule, stages, micro_batches
@@ -185,7 +185,7 @@ class _Worker:
     def first_half(self, action: Action, dy: Tensor | None) -> Tensor | None:
         """Run a chunk backward without the gradients of its matrices."""
         held = self.held[action[1:]]
-        with later_weights() as queue:
+        with deferred_weight_grads() as queue:
             dx = _backward(held, dy)
         self.held[action[1:]] = _Held(None, (), queue)  # what the graph kept is free
         return dx

@@ -7,13 +7,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from llmcourse.base.pairs import product_transposed
+from llmcourse.base.pairs import matmul_nt
 from llmcourse.model import ops
 from llmcourse.model.ops import LinearSaved
 
 
 class WeightQueue:
-    """The gradients of matrices that one backward pass has left for later, see `later_weights`."""
+    """What one backward pass has left for later, see `deferred_weight_grads`."""
 
     def __init__(self) -> None:
         self._waiting: list[tuple[Tensor, Tensor, LinearSaved]] = []
@@ -52,7 +52,7 @@ class WeightQueue:
 
 
 @contextlib.contextmanager
-def later_weights() -> Iterator[WeightQueue]:
+def deferred_weight_grads() -> Iterator[WeightQueue]:
     """Let the backward pass of `ops.linear` compute the gradient of its input alone.
 
     Inside, ``loss.backward()`` fills the queue; ``queue.run()``, some time later, does the other
@@ -61,21 +61,23 @@ def later_weights() -> Iterator[WeightQueue]:
     autocast) get their gradients at once, as do those inside `recompute`.
 
     Raises:
-        RuntimeError: inside another `later_weights`: a queue holds one backward pass.
+        RuntimeError: inside another `deferred_weight_grads`: a queue holds one backward pass.
     """
-    if ops.put_off:
-        raise RuntimeError("later_weights() inside later_weights(): leave the first one before")
+    if ops.defer_weight_grad:
+        raise RuntimeError(
+            "deferred_weight_grads() inside deferred_weight_grads(): leave the first one before"
+        )
     queue = WeightQueue()
-    ops.put_off.append(queue.put)
+    ops.defer_weight_grad.append(queue.put)
     try:
         yield queue
     finally:
-        ops.put_off.clear()
+        ops.defer_weight_grad.clear()
 
 
 def _weight_gradient(dy_BTF: Float[Tensor, "*B F"], saved: LinearSaved) -> Float[Tensor, "F D"]:
     x_ND = saved.x_BTD.reshape(-1, saved.x_BTD.shape[-1])
-    return product_transposed(dy_BTF.reshape(-1, dy_BTF.shape[-1]).T, x_ND.T)
+    return matmul_nt(dy_BTF.reshape(-1, dy_BTF.shape[-1]).T, x_ND.T)
 
 
 def _parameter_of(w_FD: Float[Tensor, "F D"]) -> Tensor | None:

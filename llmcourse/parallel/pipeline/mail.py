@@ -13,20 +13,20 @@ import torch
 from torch import Tensor
 
 from llmcourse.parallel.pipeline.schedules import Action, Schedule
-from llmcourse.parallel.pipeline.validity import Place, needs
+from llmcourse.parallel.pipeline.validity import ScheduleSlot, needs
 from llmcourse.parallel.world import Axis
 from llmcourse.parallel.world.rank import Wait
 
 
-class Coming(NamedTuple):
+class PendingRecv(NamedTuple):
     """A message that another rank sends here."""
 
-    sender: Place
+    sender: ScheduleSlot
     index: int
     """Of the action that sends it, among those of its rank."""
 
 
-class Sent(NamedTuple):
+class PendingSend(NamedTuple):
     """A message that was posted, and is kept until it was taken."""
 
     index: int
@@ -35,7 +35,7 @@ class Sent(NamedTuple):
     wait: Wait
 
 
-class Mail:
+class P2P:
     """What one rank sends and receives during one run of a schedule.
 
     Args:
@@ -49,18 +49,18 @@ class Mail:
         self, schedule: Schedule, axis: Axis, shapes: Sequence[tuple[int, ...]], *, like: Tensor
     ) -> None:
         self.axis, self.shapes, self.like = axis, shapes, like
-        self._takers: dict[Action, tuple[Place, int]] = {}
-        self._coming: dict[int, deque[Coming]] = {}
+        self._takers: dict[Action, tuple[ScheduleSlot, int]] = {}
+        self._coming: dict[int, deque[PendingRecv]] = {}
         for rank, row in enumerate(schedule.actions):
             for index, action in enumerate(row):
                 sender = needs(schedule, rank, action)
                 if sender is not None and sender.rank == axis.index:
-                    self._takers[sender.action] = Place(rank, action), index
+                    self._takers[sender.action] = ScheduleSlot(rank, action), index
         for rank, row in enumerate(schedule.actions):
             if rank != axis.index:
                 self._coming[rank] = deque(self._from(schedule, rank, row))
-        self._arrived: dict[Place, Tensor] = {}
-        self._sent: dict[int, list[Sent]] = {rank: [] for rank in self._coming}
+        self._arrived: dict[ScheduleSlot, Tensor] = {}
+        self._sent: dict[int, list[PendingSend]] = {rank: [] for rank in self._coming}
         self._posted = {rank: self._post(rank) for rank in self._coming}
 
     def send(self, action: Action, x: Tensor) -> None:
@@ -69,13 +69,13 @@ class Mail:
             return
         taker, index = self._takers[action]
         if taker.rank == self.axis.index:
-            self._arrived[Place(taker.rank, action)] = x
+            self._arrived[ScheduleSlot(taker.rank, action)] = x
             return
         x = x.contiguous()
         wait = self.axis.post_send(x, taker.rank)
-        self._sent[taker.rank].append(Sent(index, x, wait))
+        self._sent[taker.rank].append(PendingSend(index, x, wait))
 
-    def receive(self, sender: Place) -> Tensor:
+    def receive(self, sender: ScheduleSlot) -> Tensor:
         """Wait for the result of another rank's action, and return it."""
         while sender not in self._arrived:
             self._next(sender.rank)
@@ -88,11 +88,13 @@ class Mail:
                 each.wait()
             messages.clear()
 
-    def _from(self, schedule: Schedule, rank: int, row: tuple[Action, ...]) -> list[Coming]:
+    def _from(self, schedule: Schedule, rank: int, row: tuple[Action, ...]) -> list[PendingRecv]:
         """Return what a rank sends here, in its order."""
         here = schedule.actions[self.axis.index]
         wanted = {needs(schedule, self.axis.index, action) for action in here}
-        places = [Coming(Place(rank, action), index) for index, action in enumerate(row)]
+        places = [
+            PendingRecv(ScheduleSlot(rank, action), index) for index, action in enumerate(row)
+        ]
         return [each for each in places if each.sender in wanted]
 
     def _post(self, rank: int) -> tuple[Tensor, Wait] | None:

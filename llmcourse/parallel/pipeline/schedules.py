@@ -16,7 +16,7 @@ from itertools import count
 from typing import NamedTuple
 
 from llmcourse.base.arguments import require_each
-from llmcourse.parallel.legal import multiples, near
+from llmcourse.parallel.legal import multiples, nearest
 
 KINDS = {
     "F": "forward",
@@ -156,7 +156,7 @@ def interleaved(num_ranks: int, num_micro_batches: int, num_chunks: int) -> Sche
         raise ValueError(
             f"interleaving needs num_micro_batches to be a multiple of num_ranks = {num_ranks}, "
             f"got {num_micro_batches}; nearest: "
-            f"{near(num_micro_batches, multiples(num_ranks, num_micro_batches))}"
+            f"{nearest(num_micro_batches, multiples(num_ranks, num_micro_batches))}"
         )
     rows = []
     for rank in range(num_ranks):

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from llmcourse.parallel.pipeline.schedules import KINDS, Action, Schedule, stage_at
 
 
-class Place(NamedTuple):
+class ScheduleSlot(NamedTuple):
     """One action of one rank."""
 
     rank: int
@@ -46,7 +46,7 @@ def problems(schedule: Schedule) -> list[str]:
     return []
 
 
-def needs(schedule: Schedule, rank: int, action: Action) -> Place | None:
+def needs(schedule: Schedule, rank: int, action: Action) -> ScheduleSlot | None:
     """Return the action whose message an action has to wait for, None if it waits for none.
 
     Forward needs the activations of the stage before, backward the gradient of the stage after.
@@ -58,27 +58,31 @@ def needs(schedule: Schedule, rank: int, action: Action) -> Place | None:
     chunk, at = divmod(stage, schedule.num_ranks)
     source = stage_at(at, chunk, schedule.num_ranks, v_shape=schedule.v_shape) % schedule.num_ranks
     if action.kind == "F":
-        return Place(source, Action("F", action.micro_batch, chunk))
+        return ScheduleSlot(source, Action("F", action.micro_batch, chunk))
     whole = Action("B", action.micro_batch, chunk)
-    return Place(source, whole if whole in schedule.actions[source] else whole._replace(kind="I"))
+    return ScheduleSlot(
+        source, whole if whole in schedule.actions[source] else whole._replace(kind="I")
+    )
 
 
-def run_order(schedule: Schedule) -> tuple[list[Place], dict[int, int]]:
+def run_order(schedule: Schedule) -> tuple[list[ScheduleSlot], dict[int, int]]:
     """Let every rank go as far as it can, and return what was done and who is stuck.
 
     Returns:
         All actions in an order in which they can happen, and for every rank that is stuck the
         index of the action that it cannot begin.
     """
+    # An action that waits for no message wants None, which counts as done from the start.
     rows, done, order = schedule.actions, {None}, []
     at = dict.fromkeys(range(schedule.num_ranks), 0)
     wants = [[needs(schedule, rank, action) for action in row] for rank, row in enumerate(rows)]
+    # Round after round, until nobody moves: who is not at the end by then waits for ever.
     moved = True
     while moved:
         moved = False
         for rank, row in enumerate(rows):
             while at[rank] < len(row) and wants[rank][at[rank]] in done:
-                place = Place(rank, row[at[rank]])
+                place = ScheduleSlot(rank, row[at[rank]])
                 done.add(place)
                 order.append(place)
                 at[rank] += 1

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
         scatter_time,
     )
     from llmcourse.parallel.tensor_parallel.shape import check_shape
-    from llmcourse.parallel.tensor_parallel.sharding import counted_once, shard, sync
+    from llmcourse.parallel.tensor_parallel.sharding import owned_parameters, shard, sync
     from llmcourse.parallel.tensor_parallel.table import (
         TABLE,
         Style,

@@ -17,14 +17,14 @@ from llmcourse.parallel.tensor_parallel.nodes import f, g, gather_time, scatter_
 from llmcourse.parallel.world import Axis
 
 
-def entered(
+def enter_tp(
     x_BTD: Float[Tensor, "B _ D"], axis: Axis, *, sequence_parallel: bool = False
 ) -> Float[Tensor, "B T D"]:
     """Bring activations into a cut layer: all positions, on every rank."""
     return gather_time(x_BTD, axis) if sequence_parallel else f(x_BTD, axis)
 
 
-def left(
+def leave_tp(
     partial_BTD: Float[Tensor, "B T D"], axis: Axis, *, sequence_parallel: bool = False
 ) -> Float[Tensor, "B _ D"]:
     """Sum what the ranks' slices of a layer contribute: all positions, or this rank's stretch."""
@@ -43,7 +43,7 @@ def vocabulary_parallel_linear(
     Source:
         Shoeybi et al. 2019, section 3, https://arxiv.org/abs/1909.08053
     """
-    return linear(entered(x_BTD, axis, sequence_parallel=sequence_parallel), w_vD)
+    return linear(enter_tp(x_BTD, axis, sequence_parallel=sequence_parallel), w_vD)
 
 
 def vocabulary_parallel_embedding(
@@ -69,7 +69,7 @@ def vocabulary_parallel_embedding(
         )
     rows_BT, mine_BT = own_rows(ids_BT, w_vD.shape[0], axis)
     found_BTD = embedding(rows_BT, w_vD).masked_fill(~mine_BT.unsqueeze(-1), 0.0)
-    return left(found_BTD, axis, sequence_parallel=sequence_parallel)
+    return leave_tp(found_BTD, axis, sequence_parallel=sequence_parallel)
 
 
 def own_rows(

@@ -13,10 +13,10 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from llmcourse.base.arguments import require
-from llmcourse.base.pairs import differentiable, widened
+from llmcourse.base.pairs import differentiable, upcast
 from llmcourse.loss import IGNORE_INDEX, counted_tokens
 from llmcourse.parallel.tensor_parallel.layers import own_rows
-from llmcourse.parallel.tensor_parallel.nodes import all_reduce_max, summed
+from llmcourse.parallel.tensor_parallel.nodes import all_reduce_max, reduce_from_tp
 from llmcourse.parallel.world import Axis
 
 
@@ -46,7 +46,7 @@ def token_losses_forward(
     target_N = shifted_Nv.gather(-1, rows_N.unsqueeze(-1)).squeeze(-1).where(mine_N, 0.0)
     exp_Nv = shifted_Nv.exp_()
     both_2N = torch.stack([exp_Nv.sum(-1), target_N])
-    sum_N, target_N = summed(both_2N, axis, "all_reduce_sum_and_target")
+    sum_N, target_N = reduce_from_tp(both_2N, axis, "all_reduce_sum_and_target")
     losses_N = (sum_N.log() - target_N).where(counted_N, 0.0)
     probabilities_Nv = exp_Nv.div_(sum_N.unsqueeze(-1))
     return losses_N, VocabularyParallelSaved(probabilities_Nv, rows_N, mine_N, counted_N)
@@ -96,7 +96,7 @@ def token_losses(
             f"target {int(targets_BT[outside_BT][0])} is outside the vocabulary [0, {vocab_size}); "
             f"mark positions that do not count with {IGNORE_INDEX}"
         )
-    logits_Nv = widened(logits_BTv).reshape(-1, logits_BTv.shape[-1])
+    logits_Nv = upcast(logits_BTv).reshape(-1, logits_BTv.shape[-1])
     losses_N = _token_losses(logits_Nv, targets_BT.reshape(-1), counted_BT.reshape(-1), axis)
     return losses_N.view(targets_BT.shape)
 

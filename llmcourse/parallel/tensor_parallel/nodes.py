@@ -35,33 +35,33 @@ from llmcourse.parallel.collectives import (
     chunk_sizes,
     reduce_scatter,
 )
-from llmcourse.parallel.collectives.trees import alike
-from llmcourse.parallel.legal import multiples, near
+from llmcourse.parallel.collectives.trees import signature
+from llmcourse.parallel.legal import multiples, nearest
 from llmcourse.parallel.world import Axis
 
 Pass = Callable[[Tensor, Axis, str], Tensor]
 """What one pass does: of a tensor, the ranks, and the name under which it is logged."""
 
 
-def same(x_BTD: Float[Tensor, "..."], _axis: Axis, _name: str) -> Float[Tensor, "..."]:
+def copy_to_tp(x_BTD: Float[Tensor, "..."], _axis: Axis, _name: str) -> Float[Tensor, "..."]:
     """Return the tensor itself, as a view: autograd wants another object."""
     return x_BTD.view_as(x_BTD)
 
 
-def summed(x_BTD: Float[Tensor, "..."], axis: Axis, name: str) -> Float[Tensor, "..."]:
+def reduce_from_tp(x_BTD: Float[Tensor, "..."], axis: Axis, name: str) -> Float[Tensor, "..."]:
     """Return the sum over all ranks, the same bits on each of them."""
-    with axis.collective(name, alike(x_BTD)):
+    with axis.collective(name, signature(x_BTD)):
         return all_reduce_ordered(x_BTD.detach().clone(), axis)
 
 
-def join_time(x_BtD: Float[Tensor, "B t D"], axis: Axis, name: str) -> Float[Tensor, "B T D"]:
+def gather_sequence(x_BtD: Float[Tensor, "B t D"], axis: Axis, name: str) -> Float[Tensor, "B T D"]:
     """Join the stretches of time of all ranks."""
-    with axis.collective(name, alike(x_BtD)):
+    with axis.collective(name, signature(x_BtD)):
         # Collectives cut along the first dim, so time has to stand there for the moment.
         return all_gather(x_BtD.transpose(0, 1).contiguous(), axis).transpose(0, 1).contiguous()
 
 
-def sum_and_cut_time(
+def reduce_scatter_sequence(
     x_BTD: Float[Tensor, "B T D"], axis: Axis, name: str
 ) -> Float[Tensor, "B t D"]:
     """Return the sum over all ranks of this rank's stretch of time.
@@ -71,12 +71,12 @@ def sum_and_cut_time(
     """
     num_tokens = x_BTD.shape[1]
     if num_tokens % axis.size:
-        legal = near(num_tokens, multiples(axis.size, num_tokens))
+        legal = nearest(num_tokens, multiples(axis.size, num_tokens))
         raise ValueError(
             f"{num_tokens} positions do not divide into {axis.size} equal stretches of time, one "
             f"for each rank: make it {legal}, or go without sequence_parallel"
         )
-    with axis.collective(name, alike(x_BTD)):
+    with axis.collective(name, signature(x_BTD)):
         part = reduce_scatter(x_BTD.transpose(0, 1), axis, ordered=True)
         return part.transpose(0, 1).contiguous()
 
@@ -98,17 +98,17 @@ def _node(name: str, forward: Pass, backward: Pass) -> Callable[[Tensor, Axis], 
     return Node.apply
 
 
-f = _node("f", same, summed)
+f = _node("f", copy_to_tp, reduce_from_tp)
 """Enter a cut layer: x as it is; backward, the ranks' gradients of x are summed.
 
 Source:
     Shoeybi et al. 2019 (Megatron-LM), section 3, figure 3, https://arxiv.org/abs/1909.08053
 """
 
-g = _node("g", summed, same)
+g = _node("g", reduce_from_tp, copy_to_tp)
 """Leave a cut layer: the ranks' parts are summed; backward, dy as it is."""
 
-gather_time = _node("gather_time", join_time, sum_and_cut_time)
+gather_time = _node("gather_time", gather_sequence, reduce_scatter_sequence)
 """Enter a cut layer from a stream of which every rank holds a stretch of time; `f` for that stream.
 
 The layer keeps all positions for its backward pass.  Megatron keeps the stretch and gathers once
@@ -118,7 +118,7 @@ Source:
     Korthikanti et al. 2022, section 4.2.2, https://arxiv.org/abs/2205.05198
 """
 
-scatter_time = _node("scatter_time", sum_and_cut_time, join_time)
+scatter_time = _node("scatter_time", reduce_scatter_sequence, gather_sequence)
 """Leave a cut layer for a stream of which every rank holds a stretch of time; `g` for it."""
 
 
@@ -127,7 +127,7 @@ def all_reduce_max(x_N: Shaped[Tensor, " N"], axis: Axis) -> Shaped[Tensor, " N"
 
     As in an all-reduce that sums, rank c takes care of chunk c: 2 (n-1)/n of the bytes are sent.
     """
-    with axis.collective("all_reduce_max", alike(x_N)):
+    with axis.collective("all_reduce_max", signature(x_N)):
         sizes = chunk_sizes(len(x_N), axis.size)
         lengths = [sizes[axis.index]] * axis.size
         parts = all_to_all(x_N.detach().split(sizes), axis, lengths=lengths)

@@ -1,7 +1,7 @@
 """Which shapes can be cut into how many slices, said before any process starts."""
 
 from llmcourse.model import ModelConfig
-from llmcourse.parallel.legal import divisors, multiples, near
+from llmcourse.parallel.legal import divisors, multiples, nearest
 
 
 def check_shape(
@@ -26,8 +26,8 @@ def check_shape(
     for name in names:
         given = getattr(config, name)
         if given % size:
-            nearest = near(given, multiples(size, given))
-            broken.append(f"{name} must be divisible, got {given} (nearest: {nearest})")
+            legal = nearest(given, multiples(size, given))
+            broken.append(f"{name} must be divisible, got {given} (nearest: {legal})")
     broken += _kv_rule(config.num_kv_heads, size, replicate_kv=replicate_kv)
     if broken:
         raise ValueError(
@@ -40,11 +40,11 @@ def _kv_rule(num_kv_heads: int, size: int, *, replicate_kv: bool) -> list[str]:
     could_copy = size % num_kv_heads == 0
     if num_kv_heads % size == 0 or (replicate_kv and could_copy):
         return []
-    multiple = near(num_kv_heads, multiples(size, num_kv_heads))
+    multiple = nearest(num_kv_heads, multiples(size, num_kv_heads))
     said = f"num_kv_heads must be divisible, got {num_kv_heads} (nearest: {multiple})"
     if could_copy:
         return [f"{said}, or with replicate_kv=True {size // num_kv_heads} ranks hold each"]
     if replicate_kv:
-        dividing = near(num_kv_heads, divisors(size))
+        dividing = nearest(num_kv_heads, divisors(size))
         return [f"{said}; or, to be copied, divide {size} (nearest: {dividing})"]
     return [said]

@@ -17,8 +17,8 @@ from llmcourse.model import Transformer
 from llmcourse.model.decoder import KVCache
 from llmcourse.parallel.collectives import all_reduce_ordered
 from llmcourse.parallel.tensor_parallel.layers import (
-    entered,
-    left,
+    enter_tp,
+    leave_tp,
     vocabulary_parallel_embedding,
     vocabulary_parallel_linear,
 )
@@ -100,7 +100,7 @@ def sync(model: nn.Module, axis: Axis) -> None:
         axis.sent_bytes += holders.sent_bytes  # a block counts its own
 
 
-def counted_once(model: nn.Module, axis: Axis) -> list[nn.Parameter]:
+def owned_parameters(model: nn.Module, axis: Axis) -> list[nn.Parameter]:
     """Return the parameters that this rank counts, so that over the ranks each counts once.
 
     What several ranks hold counts on the first of them: the sum of squares of the gradients over
@@ -145,12 +145,14 @@ def _connect(model: Transformer, axis: Axis, *, sequence_parallel: bool) -> None
     """Put the nodes before and after the cut layers, the embedding and the head."""
     settings = {"sequence_parallel": sequence_parallel}
 
+    # `f` before and `g` after each cut layer, as hooks.
     def enter(_module: nn.Module, inputs: tuple) -> tuple:
-        return (entered(inputs[0], axis, **settings), *inputs[1:])
+        return (enter_tp(inputs[0], axis, **settings), *inputs[1:])
 
     def leave(_module: nn.Module, _inputs: tuple, y_BTD: Tensor) -> Tensor:
-        return left(y_BTD, axis, **settings)
+        return leave_tp(y_BTD, axis, **settings)
 
+    # Embedding and head, whose rows, one for each token of the vocabulary, are shared out.
     def look_up(ids_BT: Int[Tensor, "B T"], w_vD: Float[Tensor, "v D"]) -> Tensor:
         return vocabulary_parallel_embedding(ids_BT, w_vD, axis, **settings)
 
@@ -158,6 +160,7 @@ def _connect(model: Transformer, axis: Axis, *, sequence_parallel: bool) -> None
         return vocabulary_parallel_linear(x_BTD, w_vD, axis, **settings)
 
     def new_cache(batch_size: int, num_positions: int | None = None) -> list[KVCache]:
+        # Room for this rank's heads; more ranks than key/value heads still have one each.
         local = replace(
             model.config,
             num_heads=model.config.num_heads // axis.size,

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import cloudpickle
 
 from llmcourse.parallel.world.errors import RankError, is_consequence
-from llmcourse.parallel.world.whereabouts import Whereabouts, stacks_file
+from llmcourse.parallel.world.stack_dump import StackDump, stacks_file
 
 GRACE_S = 1.0
 """How long to wait, after a first failure, for others that may be its cause."""
@@ -44,7 +44,7 @@ class Failure(NamedTuple):
 
 
 def gather(
-    ranks: list[Child], whereabouts: Whereabouts, folder: Path, timeout_s: float
+    ranks: list[Child], stack_dump: StackDump, folder: Path, timeout_s: float
 ) -> list[tuple]:
     """Return the report of every rank, in order.
 
@@ -65,7 +65,7 @@ def gather(
         for child in list(waiting.values()):
             if child.connection in ready or child.process.sentinel in ready:
                 del waiting[child.index]
-                report = _report_of(child, whereabouts)
+                report = _report_of(child, stack_dump)
                 if isinstance(report, Failure):
                     failures.append(report)
                 else:
@@ -78,18 +78,18 @@ def gather(
             deadline = time.monotonic() + timeout_s + GRACE_S  # whoever is not done by then is late
     if failures or waiting:
         silent = list(waiting.values())
-        settings = {"whereabouts": whereabouts, "folder": folder, "timeout_s": timeout_s}
+        settings = {"stack_dump": stack_dump, "folder": folder, "timeout_s": timeout_s}
         raise _blame(failures, silent, sorted(reports), **settings)
     return [reports[child.index] for child in ranks]
 
 
-def _report_of(child: Child, whereabouts: Whereabouts) -> tuple | Failure:
+def _report_of(child: Child, stack_dump: StackDump) -> tuple | Failure:
     """Read what a rank has to say; it may have died in the middle of it."""
     try:
         kind, *report = cloudpickle.loads(child.connection.recv_bytes())
     except (EOFError, OSError):
         child.process.join()
-        last = whereabouts.read(child.index)
+        last = stack_dump.read(child.index)
         return Failure(child.index, f"{_ending(child.process.exitcode)} ({last})", "", None, True)
     return (kind, *report) if kind == "done" else Failure(child.index, *report)
 
@@ -106,7 +106,7 @@ def _blame(
     silent: list[Child],
     done: list[int],
     *,
-    whereabouts: Whereabouts,
+    stack_dump: StackDump,
     folder: Path,
     timeout_s: float,
 ) -> RankError:
@@ -119,7 +119,7 @@ def _blame(
         return blame
     if silent:
         first = silent[0]
-        where = "\n".join(_stack_of(child, whereabouts, folder) for child in silent)
+        where = "\n".join(_stack_of(child, stack_dump, folder) for child in silent)
         waited = " and ".join(f"rank {f.rank}" for f in failures) or "the others"
         return RankError(
             first.index,
@@ -128,7 +128,7 @@ def _blame(
         )
     first = failures[0]
     stories = "\n\n".join(f"rank {f.rank}: {f.text}" for f in failures)
-    what = whereabouts.read(first.rank)
+    what = stack_dump.read(first.rank)
     if done:
         cause = f"it still waited, {what}, when ranks {done} were done: they made fewer calls"
     else:
@@ -136,7 +136,7 @@ def _blame(
     return RankError(first.rank, cause, stories)
 
 
-def _stack_of(child: Child, whereabouts: Whereabouts, folder: Path) -> str:
+def _stack_of(child: Child, stack_dump: StackDump, folder: Path) -> str:
     """Ask a rank that says nothing for its stack."""
     path = stacks_file(folder, child.index)
     os.kill(child.process.pid, signal.SIGUSR1)
@@ -144,4 +144,4 @@ def _stack_of(child: Child, whereabouts: Whereabouts, folder: Path) -> str:
     while time.monotonic() < limit and not path.stat().st_size:
         time.sleep(0.01)
     time.sleep(0.05)  # the rest of the stack
-    return f"rank {child.index}, {whereabouts.read(child.index)}\n{path.read_text()}"
+    return f"rank {child.index}, {stack_dump.read(child.index)}\n{path.read_text()}"

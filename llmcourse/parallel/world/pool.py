@@ -23,7 +23,7 @@ from llmcourse.base.arguments import require
 from llmcourse.base.command_line import WARNINGS
 from llmcourse.parallel.world import faults, worker
 from llmcourse.parallel.world.rank import Message
-from llmcourse.parallel.world.whereabouts import Whereabouts
+from llmcourse.parallel.world.stack_dump import StackDump
 
 PRELOADED = [
     "torch",
@@ -127,7 +127,7 @@ class Pool:
         if method == "forkserver":
             context.set_forkserver_preload(PRELOADED)
         self._folder = Path(tempfile.mkdtemp(prefix="llmcourse-world-"))
-        self._whereabouts = Whereabouts(self._folder / "whereabouts", self.num_ranks)
+        self._whereabouts = StackDump(self._folder / "stack_dump", self.num_ranks)
         for index in range(self.num_ranks):
             setup = worker.Setup(index, self.mesh, self.num_ranks, self.timeout_s, self._folder)
             ours, theirs = context.Pipe()

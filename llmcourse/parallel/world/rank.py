@@ -16,7 +16,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from llmcourse.parallel.world.errors import MismatchError
-from llmcourse.parallel.world.whereabouts import Whereabouts
+from llmcourse.parallel.world.stack_dump import StackDump
 
 CALL_BYTES = 256
 """Size of the note about a call that neighbours exchange before it."""
@@ -52,7 +52,7 @@ class Axis:
         rank: this rank's number in the world.
         group: torch's group of these ranks, for torch's own collectives.
         messages: where the log goes.
-        whereabouts: where this rank notes what it is doing.
+        stack_dump: where this rank notes what it is doing.
         channel: messages of one channel never meet those of another.
     """
 
@@ -64,7 +64,7 @@ class Axis:
         *,
         group: dist.ProcessGroup | None,
         messages: list[Message],
-        whereabouts: Whereabouts | None = None,
+        stack_dump: StackDump | None = None,
         channel: int = 0,
     ) -> None:
         self.name = name
@@ -77,7 +77,7 @@ class Axis:
         """Whether neighbours compare what they are about to do, before every collective."""
         self.sent_bytes = 0
         """By this rank along this axis, since the start."""
-        self._whereabouts = whereabouts
+        self._whereabouts = stack_dump
         self._tag = 2 * channel
         self._inside = False
 
@@ -126,7 +126,7 @@ class Axis:
         return self._over(self.ranks[first : first + size], self._tag // 2)
 
     def _over(self, ranks: tuple[int, ...], channel: int) -> "Axis":
-        settings = {"messages": self.messages, "whereabouts": self._whereabouts}
+        settings = {"messages": self.messages, "stack_dump": self._whereabouts}
         rank, group = self.ranks[self.index], self.group
         here = Axis(self.name, ranks, rank, group=group, channel=channel, **settings)
         here.check_calls = self.check_calls
@@ -178,11 +178,11 @@ class Axis:
                 to, source = self.index + distance, self.index - distance
                 self.exchange(note, to % self.size, torch.empty(1), source % self.size)
 
-    def tell(self, mine: Any) -> list[Any]:
+    def all_gather_object(self, mine: Any) -> list[Any]:
         """Return what every rank of the axis has to tell, by rank; bytes are not counted."""
         told = [mine] * self.size
         if self.size > 1:
-            with self.collective("tell"):
+            with self.collective("all_gather_object"):
                 dist.all_gather_object(told, mine, group=self.group)
         return told
 
@@ -256,7 +256,7 @@ class Rank:
         index: its number, from 0.
         mesh: sizes of the named axes; their product is the number of ranks.
         messages: where the log goes.
-        whereabouts: where it notes what it is doing.
+        stack_dump: where it notes what it is doing.
     """
 
     def __init__(
@@ -265,13 +265,13 @@ class Rank:
         mesh: Mapping[str, int],
         *,
         messages: list[Message],
-        whereabouts: Whereabouts | None = None,
+        stack_dump: StackDump | None = None,
     ) -> None:
         self.index = index
         self.mesh = dict(mesh)
         self.size = math.prod(mesh.values())
         self.messages = messages
-        settings = {"messages": messages, "whereabouts": whereabouts}
+        settings = {"messages": messages, "stack_dump": stack_dump}
         self.world = Axis("world", tuple(range(self.size)), index, group=None, **settings)
         self._axes = {
             name: Axis(name, ranks, index, group=group, **settings)

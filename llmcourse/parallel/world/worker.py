@@ -22,7 +22,7 @@ import torch
 import torch.distributed as dist
 
 from llmcourse.parallel.world.rank import Rank
-from llmcourse.parallel.world.whereabouts import Whereabouts, stacks_file
+from llmcourse.parallel.world.stack_dump import StackDump, stacks_file
 
 LOOPBACK = "lo" if sys.platform == "linux" else "lo0"
 
@@ -56,13 +56,13 @@ def main(setup: Setup, connection: Connection, task: Task | None = None) -> None
     stacks = stacks_file(setup.folder, setup.index).open("w")
     faulthandler.register(signal.SIGUSR1, stacks, all_threads=False)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGUSR1])  # asks for the stack, no more
-    whereabouts = Whereabouts(setup.folder / "whereabouts", setup.num_ranks, setup.index)
-    whereabouts.write("joining the others")
+    stack_dump = StackDump(setup.folder / "stack_dump", setup.num_ranks, setup.index)
+    stack_dump.write("joining the others")
     messages: list = []
     with contextlib.suppress(BrokenPipeError, EOFError):  # nobody is left to hear
         try:
             join(setup)
-            rank = Rank(setup.index, setup.mesh, messages=messages, whereabouts=whereabouts)
+            rank = Rank(setup.index, setup.mesh, messages=messages, stack_dump=stack_dump)
         except Exception as error:
             connection.send_bytes(_failure(error))
             return
@@ -70,7 +70,7 @@ def main(setup: Setup, connection: Connection, task: Task | None = None) -> None
         tasks = [task] if task else iter(lambda: cloudpickle.loads(connection.recv_bytes()), None)
         for each in tasks:
             messages.clear()
-            whereabouts.write(f"in {getattr(each.fn, '__name__', 'its function')}")
+            stack_dump.write(f"in {getattr(each.fn, '__name__', 'its function')}")
             connection.send_bytes(_report(rank, each))
 
 

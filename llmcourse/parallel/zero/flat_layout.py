@@ -9,7 +9,7 @@ from jaxtyping import Shaped
 from torch import Tensor
 
 from llmcourse.parallel.collectives import chunk_sizes
-from llmcourse.parallel.zero.states import Place
+from llmcourse.parallel.zero.states import ShardPlacement
 
 
 class FlatLayout:
@@ -40,10 +40,10 @@ class FlatLayout:
             found.append((first, max(first, min(high - start, shape.numel()))))
         return found
 
-    def places(self) -> list[Place]:
+    def places(self) -> list[ShardPlacement]:
         """Return, for each tensor, its shape and the shards of all ranks."""
         by_tensor = zip(*(self.shards(rank) for rank in range(self.num_ranks)), strict=True)
-        return [Place(s, list(b)) for s, b in zip(self.shapes, by_tensor, strict=True)]
+        return [ShardPlacement(s, list(b)) for s, b in zip(self.shapes, by_tensor, strict=True)]
 
     def views(self, flat: Shaped[Tensor, " N"]) -> list[Shaped[Tensor, "..."]]:
         """Return every tensor as a view of the row."""

@@ -21,7 +21,13 @@ from llmcourse.parallel.data_parallel import cut_buckets
 from llmcourse.parallel.world import Axis
 from llmcourse.parallel.zero.bucket import Bucket, clip_shards
 from llmcourse.parallel.zero.flat_layout import check_parameters
-from llmcourse.parallel.zero.states import Pieces, Place, cut_states, join_states, state_pieces
+from llmcourse.parallel.zero.states import (
+    Pieces,
+    ShardPlacement,
+    cut_states,
+    join_states,
+    state_pieces,
+)
 
 
 class ZeroOptimizer(LightOptimizer):
@@ -97,7 +103,7 @@ class ZeroOptimizer(LightOptimizer):
             shard_groups.append({**group, "params": shards})
             self._buckets += made
         self._shards: dict[int, Tensor] = {}
-        self._places: dict[int, Place] = {}
+        self._places: dict[int, ShardPlacement] = {}
         for bucket in self._buckets:
             self._shards |= bucket.shards
             self._places |= bucket.places

@@ -10,12 +10,18 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from llmcourse.checkpoint.shards import Piece
+from llmcourse.checkpoint.shards import ShardRange
 from llmcourse.parallel.collectives import broadcast
 from llmcourse.parallel.world import Axis
 from llmcourse.parallel.zero.bucket import clip_shards
 from llmcourse.parallel.zero.flat_layout import check_parameters
-from llmcourse.parallel.zero.states import Pieces, Place, cut_states, join_states, state_pieces
+from llmcourse.parallel.zero.states import (
+    Pieces,
+    ShardPlacement,
+    cut_states,
+    join_states,
+    state_pieces,
+)
 from llmcourse.parallel.zero.unit import Slot, Unit
 
 
@@ -122,7 +128,7 @@ class FullyShardedModel(nn.Module):
         mine = optimizer.state_dict()
         return {**mine, "state": join_states(mine["state"], self._places(optimizer), self.axis)}
 
-    def weight_pieces(self) -> tuple[dict[str, Piece], dict[str, torch.Size]]:
+    def weight_pieces(self) -> tuple[dict[str, ShardRange], dict[str, torch.Size]]:
         """Return this rank's pieces of `full_state_dict`, which stay where they are; all shapes.
 
         Buffers and what is frozen are on every rank: rank 0 counts as their keeper.
@@ -132,11 +138,11 @@ class FullyShardedModel(nn.Module):
         for name, value in self.module.state_dict(keep_vars=True).items():
             if value in places:
                 shapes[name], bounds = places[value]
-                mine[name] = Piece(bounds[self.axis.index][0], value.detach().flatten())
+                mine[name] = ShardRange(bounds[self.axis.index][0], value.detach().flatten())
             else:
                 shapes[name] = value.shape
                 if self.axis.index == 0:
-                    mine[name] = Piece(0, value.detach().flatten())
+                    mine[name] = ShardRange(0, value.detach().flatten())
         return mine, shapes
 
     def optimizer_pieces(
@@ -154,7 +160,7 @@ class FullyShardedModel(nn.Module):
         mine = cut_states(state["state"], self._places(optimizer), self.axis.index)
         optimizer.load_state_dict({**state, "state": mine})
 
-    def _places(self, optimizer: torch.optim.Optimizer) -> dict[int, Place]:
+    def _places(self, optimizer: torch.optim.Optimizer) -> dict[int, ShardPlacement]:
         """Return the places of an optimizer's parameters, by its own numbers."""
         places = self._places_of_shards()
         params = [p for group in optimizer.param_groups for p in group["params"]]
@@ -162,7 +168,7 @@ class FullyShardedModel(nn.Module):
             raise ValueError("the optimizer has parameters that are not of this model")
         return {number: places[p] for number, p in enumerate(params)}
 
-    def _places_of_shards(self) -> dict[Tensor, Place]:
+    def _places_of_shards(self) -> dict[Tensor, ShardPlacement]:
         return {p: at for u in self._units for p, at in zip(u.shards, u.places, strict=True)}
 
 

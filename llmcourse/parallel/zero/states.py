@@ -9,17 +9,17 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from llmcourse.checkpoint.shards import Piece
+from llmcourse.checkpoint.shards import ShardRange
 from llmcourse.parallel.world import Axis
 
-State = Mapping[str, Any]
+ParamState = Mapping[str, Any]
 """What an optimizer keeps for one parameter, by its names."""
 
 COUNTER = "step"
 """The one entry that optimizers keep for a parameter as a whole, even where it is a tensor."""
 
 
-class Place(NamedTuple):
+class ShardPlacement(NamedTuple):
     """Where the pieces of one parameter are."""
 
     shape: torch.Size
@@ -39,13 +39,13 @@ class Place(NamedTuple):
 
 
 def join_states(
-    mine: Mapping[int, State], places: Mapping[int, Place], axis: Axis
+    mine: Mapping[int, ParamState], places: Mapping[int, ShardPlacement], axis: Axis
 ) -> dict[int, dict[str, Any]]:
     """Put together the states of all ranks' shards, on every rank, by numbers of parameters.
 
     An entry that is not as large as the shard, such as the count of steps, is taken from one rank.
     """
-    ranks = axis.tell(dict(mine))
+    ranks = axis.all_gather_object(dict(mine))
     found = {}
     for number, place in places.items():
         shards = {rank: states[number] for rank, states in enumerate(ranks) if number in states}
@@ -58,7 +58,7 @@ def join_states(
 class Pieces(NamedTuple):
     """An optimizer's state, cut as a rank keeps it."""
 
-    mine: dict[tuple[int, str], Piece]
+    mine: dict[tuple[int, str], ShardRange]
     """This rank's ranges of what is divided, by number and name."""
     shapes: dict[tuple[int, str], torch.Size]
     """Of the whole tensors that are divided, those that this rank has nothing of included."""
@@ -66,26 +66,28 @@ class Pieces(NamedTuple):
     """What is not divided, such as the count of steps."""
 
 
-def state_pieces(mine: Mapping[int, State], places: Mapping[int, Place], axis: Axis) -> Pieces:
+def state_pieces(
+    mine: Mapping[int, ParamState], places: Mapping[int, ShardPlacement], axis: Axis
+) -> Pieces:
     """Cut the state of this rank's shards; the ranks tell each other names and counts alone."""
-    pieces: dict[tuple[int, str], Piece] = {}
+    pieces: dict[tuple[int, str], ShardRange] = {}
     rest: dict[int, dict[str, Any]] = {}
     for number, state in mine.items():
         first, shape = places[number].pieces[axis.index][0], places[number].shard_shape(axis.index)
         rest[number] = {}
         for key, value in state.items():
             if _is_divided(key, value, shape):
-                pieces[number, key] = Piece(first, value.detach().flatten())
+                pieces[number, key] = ShardRange(first, value.detach().flatten())
             else:
                 rest[number][key] = value
-    told = axis.tell((list(pieces), rest))
+    told = axis.all_gather_object((list(pieces), rest))
     shapes = {name: places[name[0]].shape for names, _ in told for name in names}
     wholes = {number: state for _, states in told for number, state in states.items()}
     return Pieces(pieces, shapes, wholes)
 
 
 def cut_states(
-    whole: Mapping[int, State], places: Mapping[int, Place], rank: int
+    whole: Mapping[int, ParamState], places: Mapping[int, ShardPlacement], rank: int
 ) -> dict[int, dict[str, Any]]:
     """Return what one rank keeps of the states of whole parameters; empty shards included."""
     return {
@@ -99,7 +101,7 @@ def cut_states(
     }
 
 
-def _joined(key: str, shards: Mapping[int, State], place: Place) -> Any:
+def _joined(key: str, shards: Mapping[int, ParamState], place: ShardPlacement) -> Any:
     """Return one entry of a parameter's state."""
     rank, state = next(iter(shards.items()))
     value = state[key]

@@ -14,7 +14,7 @@ from llmcourse import lazy
 
 if TYPE_CHECKING:
     from llmcourse.train.layouts.choice import layout_on
-    from llmcourse.train.layouts.data import DataParallel
+    from llmcourse.train.layouts.data import AlongAxis, DataParallel
     from llmcourse.train.layouts.mesh import OnMesh, OnMeshWithZero
     from llmcourse.train.layouts.one import Batch, Layout, Losses, MakeLayout, Prediction
     from llmcourse.train.layouts.zero import ShardedModel, ShardedOptimizer

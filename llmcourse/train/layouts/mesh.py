@@ -15,7 +15,7 @@ from llmcourse.parallel import collectives, mesh
 from llmcourse.parallel.world import Rank
 from llmcourse.parallel.zero import ZeroOptimizer
 from llmcourse.train.config import TrainConfig
-from llmcourse.train.layouts.one import Batch, Layout, Losses, told_apart
+from llmcourse.train.layouts.one import Batch, Layout, Losses, document_inputs
 
 WEIGHT = "weight"
 """The name of a weight in the states that a mesh cuts and joins, beside those of its moments."""
@@ -31,7 +31,7 @@ class OnMesh(Layout):
         rank: with the axes of the run's mesh.
     """
 
-    model: mesh.Part
+    model: mesh.LocalModel
     summed = ("cp", "ep", "dp")
     """The axes along which the model's part sums gradients."""
     sharing_norm = ("tp", "ep", "pp")
@@ -47,7 +47,7 @@ class OnMesh(Layout):
         # Moments go by the names of their parameters, which a part of the model shares with it.
         self._whole_names = _grouped_names(model)
         moments = _by_name(optimizer.state_dict()["state"], self._whole_names)
-        part = mesh.Part(model, rank, self.split)
+        part = mesh.LocalModel(model, rank, self.split)
         self._names = _grouped_names(part)
         groups = decay_groups(part, weight_decay=config.weight_decay)
         super().__init__(config, part, self._optimizer_of(groups, config))
@@ -70,7 +70,7 @@ class OnMesh(Layout):
             if batch.documents_BT is None
             else self._num_targets(batch),
             autocast=torch.bfloat16 if self.config.precision == "bf16" else None,
-            apart=told_apart(batch),
+            apart=document_inputs(batch),
         )
         value = torch.tensor(nats, dtype=torch.float64)
         return Losses(value, value)
@@ -81,7 +81,7 @@ class OnMesh(Layout):
 
     def clip(self) -> float:
         """Scale the gradient to the largest norm that is allowed; return the norm before."""
-        counted = {id(p) for p in self.model.counted_once()}
+        counted = {id(p) for p in self.model.owned_parameters()}
         gradients = self._gradients()
         squares = sum(
             torch.linalg.vector_norm(g).double().square().item()
@@ -95,7 +95,7 @@ class OnMesh(Layout):
         return norm
 
     @contextlib.contextmanager
-    def whole_model(self) -> Iterator[nn.Module]:
+    def full_model(self) -> Iterator[nn.Module]:
         """Give the model with all its weights, to be read and run."""
         model = Transformer(self.config.model)
         model.load_state_dict(self._weights_of(self._joined({})))

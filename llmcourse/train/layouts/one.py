@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from llmcourse import checkpoint as checkpoints
 from llmcourse import loss as losses
 from llmcourse.checkpoint import flat, folder, shards, store
-from llmcourse.checkpoint.shards import Piece
+from llmcourse.checkpoint.shards import ShardRange
 from llmcourse.model import Transformer, auxiliary_loss
 from llmcourse.model.attention import document_mask
 from llmcourse.model.moe import Routing
@@ -67,10 +67,10 @@ class Losses(NamedTuple):
     """The same, and for a mixture its balance loss: what backward differentiates."""
 
 
-class Part(NamedTuple):
+class CheckpointShard(NamedTuple):
     """What one rank writes of a checkpoint in shards."""
 
-    pieces: dict[str, Piece]
+    pieces: dict[str, ShardRange]
     """Of weights and moments, by the names of `checkpoint.flat`."""
     shapes: dict[str, tuple[int, ...]]
     """Of all of them, whole."""
@@ -123,7 +123,7 @@ class Layout:
         routings: list[Routing] = []
         narrow = self.config.precision == "bf16"
         with torch.autocast(self.device.type, torch.bfloat16, enabled=narrow):
-            logits_BTV = self.model(batch.inputs_BT, routings=routings, **told_apart(batch))
+            logits_BTV = self.model(batch.inputs_BT, routings=routings, **document_inputs(batch))
             return Prediction(logits_BTV, routings)
 
     def loss(self, prediction: Prediction, batch: Batch) -> Losses:
@@ -180,7 +180,7 @@ class Layout:
 
     # what ranks tell each other
 
-    def told_by_first(self, number: int) -> int:
+    def broadcast_from_first(self, number: int) -> int:
         """Return the first rank's number on every rank."""
         return int(self._sum(float(number if self.is_first else 0)))
 
@@ -199,7 +199,7 @@ class Layout:
     # phase 7, and what looks at the model
 
     @contextlib.contextmanager
-    def whole_model(self) -> Iterator[nn.Module]:
+    def full_model(self) -> Iterator[nn.Module]:
         """Give the model with all its weights, to be read and run."""
         yield self.model
 
@@ -207,9 +207,9 @@ class Layout:
         """Return the states of model and optimizer as one process would save them."""
         return self.model.state_dict(), self.optimizer.state_dict()
 
-    def part(self) -> Part:
+    def part(self) -> CheckpointShard:
         """Return what this rank writes of a checkpoint in shards."""
-        return even_part(*self.states(), index=self.index, size=self.size)
+        return even_shard(*self.states(), index=self.index, size=self.size)
 
     def save(
         self, target: Path, facts: dict[str, Any], saver: checkpoints.BackgroundSaver
@@ -239,7 +239,7 @@ class Layout:
     ) -> Path | None:
         """Write this rank's part of a checkpoint; ranks but the first return None."""
         step, background = facts["step"], self.config.save_in_background
-        number = self.told_by_first(folder.next_try(target, step) if self.is_first else 0)
+        number = self.broadcast_from_first(folder.next_try(target, step) if self.is_first else 0)
         path = folder.parts_path(target, step, number, "shards")
         part = self.part()
         content = store.content_of_run(**facts, **part.rest)
@@ -247,7 +247,7 @@ class Layout:
             content = checkpoints.copied(content)
         # A piece is copied in any case before it is written; here before anybody may change it.
         pieces = {
-            name: Piece(first, values.to("cpu", copy=background))
+            name: ShardRange(first, values.to("cpu", copy=background))
             for name, (first, values) in part.pieces.items()
         }
 
@@ -266,24 +266,24 @@ class Layout:
         return path if self.is_first else None
 
 
-def told_apart(batch: Batch) -> dict[str, Tensor]:
+def document_inputs(batch: Batch) -> dict[str, Tensor]:
     """Return what tells a model which tokens of a row belong together; nothing for plain rows."""
     if batch.documents_BT is None:
         return {}
     return {"mask": document_mask(batch.documents_BT), "positions_BT": batch.positions_BT}
 
 
-def even_part(
+def even_shard(
     model: dict[str, Any], optimizer: dict[str, Any] | None, *, index: int, size: int
-) -> Part:
+) -> CheckpointShard:
     """Return a rank's share of states that every rank holds whole: a chunk of every tensor."""
     tensors, rest = flat.take_apart(model, optimizer)
     pieces = {}
     for name, tensor in tensors.items():
         sizes = chunk_sizes(tensor.numel(), size)
         first = sum(sizes[:index])
-        pieces[name] = Piece(first, tensor.detach().flatten()[first : first + sizes[index]])
-    return Part(pieces, {name: tuple(t.shape) for name, t in tensors.items()}, rest)
+        pieces[name] = ShardRange(first, tensor.detach().flatten()[first : first + sizes[index]])
+    return CheckpointShard(pieces, {name: tuple(t.shape) for name, t in tensors.items()}, rest)
 
 
 MakeLayout = Callable[[TrainConfig, Transformer, AdamW], Layout]

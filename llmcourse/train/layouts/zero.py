@@ -14,7 +14,7 @@ from llmcourse.parallel.zero import FullyShardedModel, ZeroOptimizer
 from llmcourse.parallel.zero.states import Pieces
 from llmcourse.train.config import TrainConfig
 from llmcourse.train.layouts.data import AlongAxis
-from llmcourse.train.layouts.one import Part, even_part
+from llmcourse.train.layouts.one import CheckpointShard, even_shard
 
 
 class ShardedOptimizer(AlongAxis):
@@ -43,9 +43,9 @@ class ShardedOptimizer(AlongAxis):
         """Return the states of model and optimizer as one process would save them."""
         return self.model.state_dict(), self.optimizer.full_state_dict()
 
-    def part(self) -> Part:
+    def part(self) -> CheckpointShard:
         """Return what this rank writes of a checkpoint in shards."""
-        weights = even_part(self.model.state_dict(), None, index=self.index, size=self.size)
+        weights = even_shard(self.model.state_dict(), None, index=self.index, size=self.size)
         return _with_moments(weights, *self.optimizer.state_pieces())
 
 
@@ -72,7 +72,7 @@ class ShardedModel(AlongAxis):
         return self.model.clip_grad_norm(self.config.clip_norm)
 
     @contextlib.contextmanager
-    def whole_model(self) -> Iterator[nn.Module]:
+    def full_model(self) -> Iterator[nn.Module]:
         """Give the model with all its weights, to be read and run."""
         with self.model.gathered() as model:
             yield model
@@ -81,10 +81,10 @@ class ShardedModel(AlongAxis):
         """Return the states of model and optimizer as one process would save them."""
         return self.model.full_state_dict(), self.model.full_optimizer_state(self.optimizer)
 
-    def part(self) -> Part:
+    def part(self) -> CheckpointShard:
         """Return what this rank writes of a checkpoint in shards."""
         pieces, shapes = self.model.weight_pieces()
-        weights = Part(
+        weights = CheckpointShard(
             {f"model.{name}": piece for name, piece in pieces.items()},
             {f"model.{name}": tuple(shape) for name, shape in shapes.items()},
             {"model": {}},
@@ -92,9 +92,11 @@ class ShardedModel(AlongAxis):
         return _with_moments(weights, *self.model.optimizer_pieces(self.optimizer))
 
 
-def _with_moments(weights: Part, moments: Pieces, groups: list[dict[str, Any]]) -> Part:
+def _with_moments(
+    weights: CheckpointShard, moments: Pieces, groups: list[dict[str, Any]]
+) -> CheckpointShard:
     """Add a rank's pieces of an optimizer's state to those of the weights."""
     pieces = {moment_name(*name): piece for name, piece in moments.mine.items()}
     shapes = {moment_name(*name): tuple(shape) for name, shape in moments.shapes.items()}
     rest = {"optimizer": {"state": moments.rest, "param_groups": groups}}
-    return Part(weights.pieces | pieces, weights.shapes | shapes, weights.rest | rest)
+    return CheckpointShard(weights.pieces | pieces, weights.shapes | shapes, weights.rest | rest)

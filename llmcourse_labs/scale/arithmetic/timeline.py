@@ -10,7 +10,7 @@ from fractions import Fraction
 
 from llmcourse.parallel.pipeline.schedules import Action, Schedule
 from llmcourse.parallel.pipeline.timed import Timed, Units
-from llmcourse.parallel.pipeline.validity import Place, needs, run_order, validate
+from llmcourse.parallel.pipeline.validity import ScheduleSlot, needs, run_order, validate
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +79,7 @@ def simulate(
             f"weight_gradient = {weight_gradient}, message = {message}"
         )
     validate(schedule)
-    ends: dict[Place, Units] = {}
+    ends: dict[ScheduleSlot, Units] = {}
     rows: list[list[Timed]] = [[] for _ in schedule.actions]
     for place in run_order(schedule)[0]:
         rank, action = place

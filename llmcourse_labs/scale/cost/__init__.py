@@ -38,12 +38,12 @@ if TYPE_CHECKING:
     from llmcourse_labs.scale.cost.layout import (
         FP32,
         LLAMA_3,
-        Held,
         Precision,
+        RankParameters,
         Step,
-        held,
         layout_bytes,
         llama_405b_steps,
+        rank_parameters,
     )
     from llmcourse_labs.scale.cost.model import (
         FORGOTTEN,

@@ -41,7 +41,7 @@ LLAMA_3 = Precision(activation=2, gradient=4, parameter=2)
 """bf16, and gradients that are summed in float32 (arXiv 2407.21783, section 3.3.2)."""
 
 
-class Held(NamedTuple):
+class RankParameters(NamedTuple):
     """What a rank has of a model."""
 
     layers: int
@@ -54,7 +54,9 @@ class Held(NamedTuple):
     expert_tensors: int
 
 
-def held(config: ModelConfig, split: Split, *, place: Mapping[str, int] | None = None) -> Held:
+def rank_parameters(
+    config: ModelConfig, split: Split, *, place: Mapping[str, int] | None = None
+) -> RankParameters:
     """Count what a rank holds of a model: its layers, slices and experts.
 
     Args:
@@ -76,7 +78,7 @@ def held(config: ModelConfig, split: Split, *, place: Mapping[str, int] | None =
         numbers[name] = math.prod(shape)
         if expert_parallel.slice_of(name, shape, 0, 1):
             of_experts.append(name)
-    return Held(
+    return RankParameters(
         layers=len(layers_of(config, split, at)),
         numbers=sum(numbers.values()),
         tensors=len(numbers),
@@ -137,9 +139,9 @@ class Step:
         return _place(self.split, self.place)
 
     @cached_property
-    def held(self) -> Held:
+    def held(self) -> RankParameters:
         """What the rank has of the model."""
-        return held(self.config, self.split, place=self.place)
+        return rank_parameters(self.config, self.split, place=self.place)
 
     @property
     def local(self) -> ModelConfig:

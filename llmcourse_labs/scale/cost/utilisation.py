@@ -110,6 +110,7 @@ def utilisation(
     require_each(
         {"flop": flop, "gpu_seconds": gpu_seconds, "peak_flop_per_s": peak_flop_per_s}, above=0
     )
+    # The denominator: what all accelerators could have computed in that time.
     share = flop / (gpu_seconds * peak_flop_per_s)
     if share > 1:
         raise ValueError(

@@ -132,8 +132,10 @@ def _jobset_command(config: LaunchConfig) -> list[str]:
 
 def _pytorchjob(config: LaunchConfig) -> Manifest:
     """Return a PyTorchJob with elastic workers, of which the first hosts the rendezvous."""
+    # The operator names its workers so.
     endpoint = f"{config.name}-worker-0:{config.port}"
     words = torchrun_arguments(config, endpoint=endpoint, run_id=config.name)
+    # The stop file becomes $0 of the script, and what follows "$@", which it runs.
     shell = ["bash", "-c", _WARNED, config.stop_file]
     pod = _pod(config, [*shell, torchrun_program(config), *words], port_name="pytorchjob-port")
     worker = {
@@ -151,6 +153,7 @@ def _pytorchjob(config: LaunchConfig) -> Manifest:
                 "rdzvBackend": "c10d",
                 "rdzvPort": config.port,
                 "rdzvId": config.name,
+                # As many at least as at most: it waits for all machines, and never runs on fewer.
                 "minReplicas": config.nodes,
                 "maxReplicas": config.nodes,
                 "maxRestarts": config.max_restarts,
@@ -158,6 +161,7 @@ def _pytorchjob(config: LaunchConfig) -> Manifest:
             "runPolicy": {
                 "activeDeadlineSeconds": config.seconds,
                 "backoffLimit": config.job_restarts,
+                # Pods that have ended stay, and with them their logs.
                 "cleanPodPolicy": "Running",
             },
             "pytorchReplicaSpecs": {"Worker": worker},

@@ -39,16 +39,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def report(grid: runs.Grid) -> str:
     """Return what the laws say about a table, in lines."""
     table = runs.columns(grid.fitted)
+    # Fitted to the grid alone: the held-out runs stay for the test at the end.
     law, old = ParametricLaw.fit(*table), KaplanLaw.fit(*table)
     resampled = ParametricLaw.bootstrap(*table)
     found = intervals(resampled)
     lines = [f"{len(grid.fitted)} runs, {grid.date}, {grid.machine}"]
     lines += [f"L = {law.E:.3f} + {law.A:.4g} / N^{law.alpha:.3f} + {law.B:.4g} / D^{law.beta:.3f}"]
+    # How far each number scatters over the resampled runs.
     numbers = {"E": law.E, "alpha": law.alpha, "beta": law.beta, "a": law.size_exponent}
     for name, value in numbers.items():
         low, high = found[name]
         lines.append(f"  {name:5} {value:.3f}, from {low:.3f} to {high:.3f} (90 % of 200 fits)")
     lines.append(f"  the true entropy of the stories: {grid.entropy:.4f}")
+    # Two ways to the best size: the law of all runs, and a parabola through one level's runs.
     for flop in sorted({run.flop for run in grid.fitted}):
         level = [run for run in grid.fitted if run.flop == flop]
         sizes, _, losses = runs.columns(level)
@@ -60,6 +63,7 @@ def report(grid: runs.Grid) -> str:
         except ValueError as error:
             line += f", no valley: {error}"
         lines.append(line)
+    # The test: five times as much compute as any run of the fit has had.
     for run in grid.held_out:
         place = (run.num_multiplying, run.num_tokens)
         low, high = interval([each.loss(*place) for each in resampled])

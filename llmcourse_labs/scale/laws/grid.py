@@ -39,6 +39,7 @@ from llmcourse.data.tokenizer import Tokenizer, train_bpe
 from llmcourse.loss import cross_entropy
 from llmcourse.model import ModelConfig, Transformer
 from llmcourse.optim import AdamW, clip_by_global_norm, decay_groups, warmup_cosine
+from llmcourse.train import TrainingDivergedError
 from llmcourse_labs.scale import cost
 
 WIDTHS = {
@@ -279,7 +280,9 @@ def train(plan: Plan, stories: Sequence[np.ndarray], *, peak: float | None = Non
             group["lr"] = warmup_cosine(step, peak=peak, **schedule)
         optimizer.zero_grad()
         cross_entropy(model(inputs_BT), targets_BT).backward()
-        clip_by_global_norm(model.parameters(), 1.0)
+        norm = clip_by_global_norm(model.parameters(), 1.0)
+        if not math.isfinite(norm):
+            raise TrainingDivergedError(f"the gradient norm is {norm} at step {step + 1} of {plan}")
         optimizer.step()
     parts = cost.parameters_by_part(config)
     return Run(

@@ -81,6 +81,7 @@ class MixingLaw:
             raise ValueError(f"a loss is {losses_NM.min()}: the law is about losses above 0")
         for row in shares_NM:
             _check_shares(row)
+        # Enough runs, and different enough: M + 1 numbers of each source are to be found.
         distinct = len(np.unique(shares_NM, axis=0))
         if distinct <= size:
             raise ValueError(
@@ -92,8 +93,10 @@ class MixingLaw:
                 "the mixtures do not tell the sources apart, some shares follow from others: add "
                 "mixtures that change each share by itself"
             )
+        # Source by source: the law of one shares no number with that of another.
         found = [_fit_one(shares_NM, losses_M) for losses_M in losses_NM.T]
         exponents_MM = np.array([exponents for _, exponents in found])
+        # As the shares add to 1, a_ii can move out of row i's exponents into k_i: t_ii is 0.
         own_M = exponents_MM.diagonal()
         return cls(
             sources=tuple(sources),

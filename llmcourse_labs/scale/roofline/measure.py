@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 
 from llmcourse.base.arguments import require
-from llmcourse.base.pairs import product_transposed
+from llmcourse.base.pairs import matmul_nt
 from llmcourse_labs.scale.roofline.machine import Machine
 
 PRODUCT_SIZES = (32, 64, 128, 256, 512, 1024)
@@ -75,7 +75,7 @@ def _product(size: int, rounds: int) -> float:
 
     def run() -> None:
         for _ in range(repeats):
-            product_transposed(a, b)
+            matmul_nt(a, b)
 
     return repeats * 2 * size**3 / median_seconds(run, rounds=rounds)
 

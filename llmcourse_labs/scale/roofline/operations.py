@@ -222,7 +222,7 @@ PER_NUMBER = {
         "rotations": (3, 2, 2, 9),
         "gated": (5, 3, 5, 2),
         "residual sums": (1, 3, 3, 1),
-        "loss": (5, 1, 8, 34),
+        "loss": (5, 1, 8, 28),
     },
     "backward": {
         "embedding": (1, 2, 2, 2),

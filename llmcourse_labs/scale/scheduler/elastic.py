@@ -73,10 +73,12 @@ def after_failure(failure: Failure, answer: str) -> list[Stretch]:
         raise ValueError("replicas is 1, and a job cannot shrink to none: take a spare or wait")
     f, found = failure, _Stretches(failure)
     back_s = f.fails_s + f.repair_s
+    # All replicas work up to the failure; what came after the last checkpoint is lost.
     lost_from = f.fails_s - f.fails_s % f.checkpoint_s
     before = ((lost_from, "working"), (f.fails_s, "lost"))
     found.add("spares", f.spares - (answer == "spare"), ((f.until_s, "idle"),))
     if answer == "spare":
+        # Nobody waits: the spare comes in at once, and the repaired node takes its place later.
         again = (*before, (f.fails_s + f.restart_s, "restarting"), (f.until_s, "working"))
         found.add("spares", 1, ((f.fails_s, "idle"), *again[2:]))
         found.add("failed", 1, (*before, (back_s, "down"), (f.until_s, "idle")))
@@ -88,9 +90,11 @@ def after_failure(failure: Failure, answer: str) -> list[Stretch]:
         others = (*before, (joins_s, "reserved"))
     else:
         first_s = f.fails_s + f.restart_s
+        # The first checkpoint after the repair, counted from the restart: a division rounded up.
         saves = max(0, -(-(back_s - first_s) // f.checkpoint_s))
         joins_s = first_s + saves * f.checkpoint_s
         others = (*before, (first_s, "restarting"), (joins_s, "working"))
+    # From here on the two answers are alike: all replicas restart when the node joins.
     again = ((joins_s + f.restart_s, "restarting"), (f.until_s, "working"))
     found.add("failed", 1, (*before, (back_s, "down"), (joins_s, "reserved"), *again))
     found.add("mates", f.replica_nodes - 1, (*before, (joins_s, "reserved"), *again))

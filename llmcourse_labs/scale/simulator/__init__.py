@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from llmcourse import lazy
 
 if TYPE_CHECKING:
-    from llmcourse_labs.scale.simulator.cluster import REACHED, Cluster, Reached
+    from llmcourse_labs.scale.simulator.cluster import REACHED, Cluster, Efficiency
     from llmcourse_labs.scale.simulator.job import Job, Step
     from llmcourse_labs.scale.simulator.layer import Operation, operations, product_seconds
     from llmcourse_labs.scale.simulator.published import (

@@ -7,7 +7,7 @@ from llmcourse_labs.scale.cost.hardware import HARDWARE, Hardware
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reached:
+class Efficiency:
     """What programs reach of the data sheet; the first field is fitted, all others are measured."""
 
     fitted: int | float = 0.79
@@ -39,9 +39,9 @@ class Reached:
 
 
 REACHED = {
-    "A100": Reached(),
-    "H100": Reached(products=0.803, attention=0.35, link=0.82),
-    "B200": Reached(products=0.776, attention=0.35, link=0.82),
+    "A100": Efficiency(),
+    "H100": Efficiency(products=0.803, attention=0.35, link=0.82),
+    "B200": Efficiency(products=0.776, attention=0.35, link=0.82),
 }
 REACHED |= {"H800": REACHED["H100"], "H200": REACHED["H100"], "GB200": REACHED["B200"]}
 """By accelerator; H200, H800 and GB200 have the chips of an H100 and of a B200.  An accelerator
@@ -72,7 +72,7 @@ class Cluster:
     """GPUs that the network joins at full bandwidth; None is all of them."""
     oversubscription: int | float = 1.0
     """Between pods, how many times more bandwidth goes in than comes out; 7 at Meta."""
-    reached: Reached | None = None
+    reached: Efficiency | None = None
     """None takes `REACHED`."""
 
     def __post_init__(self) -> None:
@@ -95,7 +95,7 @@ class Cluster:
         return HARDWARE[self.accelerator]
 
     @property
-    def shares(self) -> Reached:
+    def shares(self) -> Efficiency:
         """What of the data sheet is reached."""
         return self.reached or REACHED.get(self.accelerator, REACHED["A100"])
 
@@ -153,8 +153,10 @@ class Cluster:
         link = hardware.link_bytes_per_s * shares.link
         if span <= hardware.domain:
             return link
+        # Out of the domain: g cards work for the ring, which is no faster than its links inside.
         card = hardware.network_bytes_per_s * shares.network
         rate = min(link, inside * card)
+        # Out of the pod: its uplinks carry a part of what its cards send, for all rings together.
         if self.pod is not None and span > self.pod:
             rate = min(rate, self.pod * card / (self.oversubscription * rings))
         return rate

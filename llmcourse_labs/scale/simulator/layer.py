@@ -79,9 +79,11 @@ def operations(job: Job, cluster: Cluster) -> Iterator[Operation]:
     """
     one, split, number = one_layer(job.config), job.split, job.precision.activation
     rows, keys = job.sequences * job.length, one.context_length
+    # What is on this rank: tp cuts heads and hidden units, ep shares out the experts.
     heads, groups = one.num_heads / split.tp, max(1, one.num_kv_heads / split.tp)
     width, size, hidden = one.width, one.head_size, one.hidden / split.tp
     chosen, local = max(1, one.experts_per_token), max(1, one.num_experts // split.ep)
+    # Side by side, the two halves have one norm and one sum between them: half for each.
     stream = width / (split.tp if split.sequence_parallel else 1) / (1 + job.side_by_side)
 
     def moved(half: Half, forward: int | float, backward: int | float) -> Operation:
@@ -89,6 +91,7 @@ def operations(job: Job, cluster: Cluster) -> Iterator[Operation]:
         return Operation(half, "memory", forward * unit, backward * unit)
 
     for product in (
+        # Queries, keys and values in one product; then the output.
         Product(rows, (heads + 2 * groups) * size, width),
         Product(rows, width, heads * size),
     ):
@@ -98,12 +101,14 @@ def operations(job: Job, cluster: Cluster) -> Iterator[Operation]:
     pairs_flop = 4 * rows * keys * heads * size
     if job.scores == "fused":
         core = pairs_flop / 2 / cluster.attention_flop_per_s
+        # Five products to two: the scores again, and two gradients for each product of forward.
         yield Operation("scores", "attention", core, 2.5 * core)
     else:
         core = pairs_flop / cluster.product_flop_per_s
         yield Operation("scores", "attention", core, 2 * core)
         yield moved("scores", 6 * keys * heads, 9 * keys * heads)
     for product in (
+        # Gate and up in one product; then down.  T k / E rows each, if the routing is even.
         Product(rows * chosen / local, 2 * hidden, width),
         Product(rows * chosen / local, width, hidden),
     ):

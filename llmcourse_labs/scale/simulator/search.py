@@ -24,19 +24,23 @@ def splits(config: ModelConfig, cluster: Cluster, batch_size: int) -> Iterator[S
     Micro-batches have 1, 2, 4 or 8 sequences, and a pipeline one chunk, two, or as many as layers.
     """
     domain, length = cluster.hardware.domain, config.context_length
+    # What each axis may be by itself, before they have to fit together.
     experts = divisors(config.num_experts) if config.num_experts else [1]
     tensor = [1] if config.num_experts else _powers(min(domain, config.num_heads))
     for tp, cp, ep in product(tensor, _powers(length // 2), experts):
         rest, left = divmod(cluster.num_gpus, tp * cp * ep)
+        # Zigzag gives a rank two pieces of a row, and tp cuts what it has along time.
         if left or config.num_heads % tp or length % (2 * cp * tp):
             continue
         for pp in (p for p in divisors(rest) if p <= config.num_layers):
+            # The sequences of a rank: the batch is divided among dp and ep.
             share, left = divmod(batch_size, rest // pp * ep)
             if left:
                 continue
             for sequences in (n for n in SEQUENCES if share % n == 0):
                 m, layers = share // sequences, config.num_layers // pp
                 for chunks in sorted({1, min(2, layers), layers}):
+                    # As `Split` has it: chunks need a pipeline, and micro-batches have to fill it.
                     if (pp == 1 and chunks > 1) or m < pp or (chunks > 1 and m % pp):
                         continue
                     yield Split(

@@ -25,7 +25,7 @@ from llmcourse_labs.scale.simulator.layer import Product, layer_bytes, operation
 OPTIMIZER_BYTES = 28
 """That AdamW moves for a parameter: reads gradient, master and moments, writes them and weights."""
 
-AGAIN = {
+RECOMPUTED = {
     "nothing": set(),
     "cheap": set(),
     "attention": {"attention", "scores"},
@@ -65,7 +65,7 @@ def simulate_job(job: Job, cluster: Cluster) -> Step:
     if last * body + head > most * body:
         stage = {part: last * seconds for part, seconds in layer.items()} | {"head": head}
     sent = sent_bytes(job)
-    hidden = _times(job) * sum(stage.values()) if job.overlap else 0.0
+    hidden = _syncs_per_step(job) * sum(stage.values()) if job.overlap else 0.0
     stage["pp"] = _between_stages(job, cluster, sent["pp"] / m)
     seconds = {part: m * each for part, each in stage.items()}
     seconds["bubble"] = sum(seconds.values()) * _bubble(split)
@@ -81,7 +81,7 @@ def simulate_job(job: Job, cluster: Cluster) -> Step:
 
 def _layer(job: Job, cluster: Cluster) -> dict[str, float]:
     """Return the seconds of one layer and one micro-batch, by part."""
-    repeated = AGAIN[job.recompute] | ({"scores"} if job.scores == "again" else set())
+    repeated = RECOMPUTED[job.recompute] | ({"scores"} if job.scores == "again" else set())
     seconds = {"recomputation": 0.0}
     for half, part, forward, backward in operations(job, cluster):
         seconds[part] = seconds.get(part, 0.0) + forward + backward
@@ -138,12 +138,12 @@ def sent_bytes(job: Job) -> dict[str, int | float]:
     between_stages = between["forward"] + between["backward"]
     return layer | {
         "pp": between_stages,
-        "dp": _times(job) * summed,
-        "copies": _times(job) * copies,
+        "dp": _syncs_per_step(job) * summed,
+        "copies": _syncs_per_step(job) * copies,
     }
 
 
-def _times(job: Job) -> int:
+def _syncs_per_step(job: Job) -> int:
     """Return how often a step sums gradients and gathers parameters.
 
     At stage 3 nobody keeps the whole of either, and every micro-batch does so.
@@ -178,7 +178,7 @@ def _data_seconds(job: Job, cluster: Cluster, sent: int | float) -> float:
         size, inside, span = job.shards, min(job.shards, inside), job.shards * inner
     rate = cluster.ring(inside=inside, span=span, rings=inner * split.pp)
     # At stage 3 each layer is gathered twice and summed once; before, all layers together.
-    rings = 3 * job.config.num_layers * _times(job) if job.zero_stage == 3 else 2
+    rings = 3 * job.config.num_layers * _syncs_per_step(job) if job.zero_stage == 3 else 2
     return sent / rate + rings * (size - 1) * cluster.shares.message_s
 
 
@@ -189,7 +189,9 @@ def _copies_seconds(job: Job, cluster: Cluster, sent: int | float) -> float:
     if copies == 1:
         return 0.0
     inner = split.num_ranks // copies
-    wait = 2 * (copies - 1) * job.config.num_layers * _times(job) * cluster.shares.message_s
+    wait = (
+        2 * (copies - 1) * job.config.num_layers * _syncs_per_step(job) * cluster.shares.message_s
+    )
     return sent / cluster.bandwidth(copies, inner) + wait
 
 

@@ -132,7 +132,7 @@ def test_how_a_call_that_fails_ends(error, status, said, *, tmp_path, monkeypatc
         raise error
 
     (tmp_path / "capstone.toml").write_text(TINY)
-    monkeypatch.setattr(machine.Shelf, "bring", fails)
+    monkeypatch.setattr(machine.ArtifactStore, "bring", fails)
     arguments = ["--config", str(tmp_path / "capstone.toml"), "--out", str(tmp_path / "out")]
     assert command_line.main(arguments) == status
     assert said in capsys.readouterr().err

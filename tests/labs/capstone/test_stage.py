@@ -8,7 +8,7 @@ from tiny_machine import tiny
 
 from llmcourse_labs.capstone.config import Crawl, Funnel
 from llmcourse_labs.capstone.log import Log, read_log
-from llmcourse_labs.capstone.stage import Made, Shelf, Stage
+from llmcourse_labs.capstone.stage import Artifact, ArtifactStore, CapstoneStage
 
 CALLS = []
 
@@ -20,11 +20,11 @@ def write(place):
     told = {**{each: facts["text"] for each, facts in place.facts.items()}}
     text = json.dumps([told, place.config.crawl.pages, place.config.funnel.run_of_words])
     (place.folder / "text").write_text(text)
-    return Made({"text": text}, [place.folder / "text"])
+    return Artifact({"text": text}, [place.folder / "text"])
 
 
 def a_stage(name, *reads, section="crawl"):
-    return Stage(
+    return CapstoneStage(
         name, name, reads, lambda c: asdict(getattr(c, section)), write, lambda f: f["text"]
     )
 
@@ -32,7 +32,7 @@ def a_stage(name, *reads, section="crawl"):
 STAGES = (a_stage("one"), a_stage("two", "one", section="funnel"), a_stage("three", "two"))
 
 
-def call(folder, config=None, shelf=Shelf):
+def call(folder, config=None, shelf=ArtifactStore):
     """Bring all stages, and return the names of those that were done."""
     CALLS.clear()
     with Log(folder) as log:
@@ -84,7 +84,7 @@ CHANGES = {
 }
 
 
-def check(shelf=Shelf, *, folder):
+def check(shelf=ArtifactStore, *, folder):
     assert call(folder, shelf=shelf) == ["one", "two", "three"]
     for change, expected in CHANGES.items():
         config = change(folder)
@@ -104,23 +104,23 @@ def test_what_changed_is_done_anew_and_nothing_else(tmp_path):
     assert "done.json was changed" in reasons
 
 
-class WithoutSettings(Shelf):
+class WithoutSettings(ArtifactStore):
     def key_of(self, name):
         return super().key_of(name) | {"settings": {}}
 
 
-class WithoutInputs(Shelf):
+class WithoutInputs(ArtifactStore):
     def key_of(self, name):
         return super().key_of(name) | {"inputs": {}}
 
 
-class WithoutHashes(Shelf):
+class WithoutHashes(ArtifactStore):
     def why_not(self, name):
         why = super().why_not(name)
         return "" if "is not what" in why or "was changed" in why else why
 
 
-class AlwaysAnew(Shelf):
+class AlwaysAnew(ArtifactStore):
     def why_not(self, name):
         return super().why_not(name) or "new"
 
@@ -138,7 +138,7 @@ def test_a_stage_that_was_cut_short_goes_on_in_its_folder(tmp_path, monkeypatch)
 
     stages = (a_stage("one"), replace(a_stage("two", "one"), run=cut_short))
     with Log(tmp_path) as log:
-        shelf = Shelf(tiny(), tmp_path, stages, log)
+        shelf = ArtifactStore(tiny(), tmp_path, stages, log)
         shelf.bring("one")
         with pytest.raises(KeyboardInterrupt):
             shelf.bring("two")
@@ -152,7 +152,7 @@ def test_a_stage_that_was_cut_short_goes_on_in_its_folder(tmp_path, monkeypatch)
 
     for config in (tiny(), replace(tiny(), crawl=Crawl(pages=99))):
         with Log(tmp_path) as log:
-            shelf = Shelf(config, tmp_path, (stages[0], replace(stages[1], run=go_on)), log)
+            shelf = ArtifactStore(config, tmp_path, (stages[0], replace(stages[1], run=go_on)), log)
             shelf.bring("one")
             assert shelf.bring("two")["seconds"] >= seconds if config == tiny() else True
             shelf.bring("two")
@@ -163,7 +163,7 @@ def test_the_plan_names_what_follows(tmp_path):
     call(tmp_path)
     damage_a_file(tmp_path)
     with Log(tmp_path) as log:
-        plan = Shelf(tiny(), tmp_path, STAGES, log).planned()
+        plan = ArtifactStore(tiny(), tmp_path, STAGES, log).planned()
     assert plan == {
         "one": "",
         "two": "text is not what the stage has written",

@@ -14,7 +14,7 @@ import pytest
 import zstandard
 from pyarrow import parquet
 
-from llmcourse_labs.curation import Document, Dropped, Tally
+from llmcourse_labs.curation import Document, Dropped, StepStats
 from llmcourse_labs.curation import curate as module
 from llmcourse_labs.curation.crawl import Crawl
 from llmcourse_labs.curation.curate import LONGEST, curate, first_pass, main
@@ -95,7 +95,7 @@ def test_files_go_through_the_funnel_as_documents_in_memory_do(pages, tmp_path, 
     record = curate([pages], tmp_path / "out", funnel)
     expected = in_memory(pages, funnel)
     assert left_in(tmp_path / "out") == expected.documents
-    tallies = [Tally.from_dict(each) for each in record["tallies"]]
+    tallies = [StepStats.from_dict(each) for each in record["tallies"]]
     assert (tallies[0].name, tallies[0].taken, tallies[0].kept) == ("read", 240, 240)
     for tally, other in zip(tallies[1:], expected.tallies, strict=True):
         assert (tally.name, tally.taken, tally.kept) == (other.name, other.taken, other.kept)
@@ -202,7 +202,7 @@ def test_what_is_no_document_is_survived_counted_and_named(tmp_path):
     )
     (folder / "c.txt").write_text("word " * 4_000_000 + f"<|endoftext|>{STORY} And more.")
     record = curate([folder], tmp_path / "out", Funnel(without=(NEAR,)))
-    read = Tally.from_dict(record["tallies"][0])
+    read = StepStats.from_dict(record["tallies"][0])
     assert read.reasons == {"no UTF-8": 2, "no document in the line": 3, "too long": 2}
     assert read.examples["no document in the line"][0].id == f"{folder / 'a.jsonl'}:3"
     assert "a.jsonl, line 3: no JSON" in read.examples["no document in the line"][0].detail
@@ -220,7 +220,7 @@ def test_a_file_that_is_damaged_ends_there_and_the_others_are_read(tmp_path):
     (folder / "d.jsonl.zst").write_bytes(zstandard.compress(lines)[:-3])
     (folder / "c.jsonl").write_text(json.dumps({"text": STORY}))
     record = curate([folder], tmp_path / "out", Funnel(without=STEPS))
-    read = Tally.from_dict(record["tallies"][0])
+    read = StepStats.from_dict(record["tallies"][0])
     assert read.reasons == {"the rest of the file": 2, "no text": 1}
     said = [each.detail for each in read.examples["the rest of the file"]]
     assert "a.jsonl.gz is damaged" in said[0]
@@ -276,7 +276,7 @@ class Checked(HTMLParser):
 
 
 def test_the_report_shows_texts_as_texts_and_asks_nobody_for_anything(pages, tmp_path):
-    tally = Tally(name="rules")
+    tally = StepStats(name="rules")
     tally.note(Document("<i>x", "<script>alert(1)</script>"), Dropped("a < b", "<b>"))
     record = curate([pages], tmp_path / "out", FUNNEL)
     record["tallies"].append(tally.as_dict())

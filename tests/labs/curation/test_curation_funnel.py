@@ -19,9 +19,9 @@ from llmcourse_labs.curation.funnel import (
     RULES,
     STEPS,
     TEST_ITEMS,
+    Chain,
     Funnel,
     grades,
-    in_turn,
 )
 from llmcourse_labs.curation.quality import KeepQuality, Quality
 
@@ -147,7 +147,7 @@ def test_judges_in_turn_stop_at_the_first_that_drops():
         asked.append(text)
         return Dropped("long") if len(text) > 3 else text
 
-    judge = in_turn([str.strip, drop_long, str.upper])
+    judge = Chain([str.strip, drop_long, str.upper])
     assert judge(" ab ") == "AB"
     assert judge("abcd") == Dropped("long")
     assert asked == ["ab", "abcd"]

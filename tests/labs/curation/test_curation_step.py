@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from llmcourse_labs.curation import Document, Dropped, Tally, judged
+from llmcourse_labs.curation import Document, Dropped, StepStats, filtered
 from llmcourse_labs.curation.step import EXAMPLES, EXCERPT
 
 DOCUMENTS = [Document(f"d{i}", text) for i, text in enumerate(["a", "bb", "", "ccc " * 200, "é"])]
@@ -20,8 +20,8 @@ def shortened(text):
 
 
 def test_what_goes_on_and_what_is_counted():
-    tally = Tally(name="shorten")
-    kept = list(judged(DOCUMENTS, shortened, tally))
+    tally = StepStats(name="shorten")
+    kept = list(filtered(DOCUMENTS, shortened, tally))
 
     assert kept == [Document("d1", "bb"), Document("d3", "ccc c")]
     assert (tally.taken, tally.kept, tally.changed) == (5, 2, 1)
@@ -32,9 +32,9 @@ def test_what_goes_on_and_what_is_counted():
 
 
 def test_examples_are_few_and_short():
-    tally = Tally(name="all")
+    tally = StepStats(name="all")
     many = [Document(str(i), "x" * 1_000) for i in range(10)]
-    assert list(judged(many, lambda text: Dropped("long"), tally)) == []
+    assert list(filtered(many, lambda text: Dropped("long"), tally)) == []
 
     assert tally.reasons == {"long": 10}
     assert [e.id for e in tally.examples["long"]] == ["0", "1", "2"]
@@ -43,17 +43,17 @@ def test_examples_are_few_and_short():
 
 
 def test_tallies_of_parts_add_to_the_tally_of_the_whole():
-    whole = Tally(name="shorten")
-    list(judged(DOCUMENTS, shortened, whole))
-    first, second = Tally(name="shorten"), Tally(name="shorten")
-    list(judged(DOCUMENTS[:3], shortened, first))
-    list(judged(DOCUMENTS[3:], shortened, second))
+    whole = StepStats(name="shorten")
+    list(filtered(DOCUMENTS, shortened, whole))
+    first, second = StepStats(name="shorten"), StepStats(name="shorten")
+    list(filtered(DOCUMENTS[:3], shortened, first))
+    list(filtered(DOCUMENTS[3:], shortened, second))
 
-    first.add(Tally.from_dict(json.loads(json.dumps(second.as_dict()))))
+    first.add(StepStats.from_dict(json.loads(json.dumps(second.as_dict()))))
     first.seconds = whole.seconds
     assert first == whole
 
 
 def test_two_steps_do_not_add():
     with pytest.raises(ValueError, match="two steps, 'a' and 'b'"):
-        Tally(name="a").add(Tally(name="b"))
+        StepStats(name="a").add(StepStats(name="b"))

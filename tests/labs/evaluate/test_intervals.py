@@ -197,8 +197,8 @@ def test_so_many_items_tell_two_models_apart_in_four_of_five_tests(p, q, same, g
         wins = wins + (part < b).sum(1)
         losses = losses + (part > 1 - disagree + b).sum(1)
     score = (wins - losses) / (wins + losses).double().sqrt()
-    told_apart = (score.abs() > Z).double().mean().item()
-    assert told_apart == pytest.approx(0.8, abs=0.04)  # counts are whole
+    document_inputs = (score.abs() > Z).double().mean().item()
+    assert document_inputs == pytest.approx(0.8, abs=0.04)  # counts are whole
 
 
 def test_items_by_hand():

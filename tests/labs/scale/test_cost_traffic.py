@@ -90,21 +90,27 @@ def test_one_rank_sends_nothing():
     ],
 )
 def test_what_ranks_hold_adds_up_to_the_model(config):
-    whole = cost.held(config, Split())
+    whole = cost.rank_parameters(config, Split())
     assert whole.numbers == cost.num_parameters(config)
     assert whole.tensors == len(list(Transformer(config).parameters()))
-    stages = [cost.held(config, Split(pp=2), place={"pp": i}) for i in range(2)]
+    stages = [cost.rank_parameters(config, Split(pp=2), place={"pp": i}) for i in range(2)]
     twice = config.tied_head * config.vocab_size * config.width
     assert sum(stage.numbers for stage in stages) == whole.numbers + twice
 
 
 def test_stages_with_uneven_layers():
     config = replace(tiny(), num_layers=7)
-    layers = [cost.held(config, Split(pp=3), place={"pp": i}).layers for i in range(3)]
+    layers = [cost.rank_parameters(config, Split(pp=3), place={"pp": i}).layers for i in range(3)]
     assert layers == [3, 2, 2]
     in_chunks = Split(pp=3, pipeline="interleaved", chunks=2)
-    assert [cost.held(config, in_chunks, place={"pp": i}).layers for i in range(3)] == [3, 2, 2]
-    sixteen = [cost.held(llama3_405b(), Split(pp=16), place={"pp": i}) for i in range(16)]
+    assert [cost.rank_parameters(config, in_chunks, place={"pp": i}).layers for i in range(3)] == [
+        3,
+        2,
+        2,
+    ]
+    sixteen = [
+        cost.rank_parameters(llama3_405b(), Split(pp=16), place={"pp": i}) for i in range(16)
+    ]
     assert sum(stage.layers for stage in sixteen) == 126
 
 

@@ -212,7 +212,7 @@ def test_the_parser_of_training_reads_the_rest(preset, parallel):
     flags = {"steps": 1234, "learning_rate": 6e-3, "model.width": 96, "schedule": "wsd"}
     job = config(preset=preset, parallel=parallel, device="cpu", train=flags)
     words = train_arguments(job)
-    assert train_command_line._first_of(words) == (preset, "pretrain")
+    assert train_command_line._preset_of(words) == preset
     read = train_command_line._parser(preset).parse_args(words)
     assert (read.engine, read.parallel, read.device) == ("torch", parallel, "cpu")
     assert (read.steps, read.learning_rate, read.model.width) == (1234, 6e-3, 96)
@@ -1112,6 +1112,6 @@ def test_torchrun_and_training_read_the_commands_of_the_page():
     for line in words:
         read = torchrun.get_args_parser().parse_args(line)
         assert (read.module, read.training_script) == (True, "llmcourse.train")
-        preset, _ = train_command_line._first_of(read.training_script_args)
+        preset = train_command_line._preset_of(read.training_script_args)
         options = train_command_line._parser(preset).parse_args(read.training_script_args)
         assert options.engine == "torch"

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llmcourse.data.mixture import thousandths_of
+from llmcourse.data.mixture import per_mille
 from llmcourse_labs.scale.laws import MixingLaw
 
 SOURCES = ("stories", "code", "prose")
@@ -131,7 +131,7 @@ def drawn(seed, size):
 def test_no_mixture_of_a_grid_is_better_than_the_best(seed, weights):
     law = drawn(seed, size=len(weights))
     found = law.best(dict(zip(law.sources, weights, strict=True)))
-    thousandths_of({name: share for name, share in found.items() if share})
+    per_mille({name: share for name, share in found.items() if share})
     weights = np.array(weights)
     (of_found,) = losses_of(law, [list(found.values())]) @ weights
     grid = simplex(len(weights), {2: 1000, 3: 50, 4: 20, 5: 12}[len(weights)])

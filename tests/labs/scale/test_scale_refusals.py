@@ -11,7 +11,7 @@ from llmcourse.model import llama3_8b, llama3_70b, tiny
 from llmcourse.parallel.mesh import Split
 from llmcourse_labs.scale import cluster, cost, laws, roofline, simulator
 from llmcourse_labs.scale.laws import KaplanLaw, ParametricLaw
-from llmcourse_labs.scale.simulator import Cluster, Job, Reached, choose, search, simulate
+from llmcourse_labs.scale.simulator import Cluster, Efficiency, Job, choose, search, simulate
 from tests.strategies import small_config
 
 TINY, EIGHT = tiny(), replace(llama3_8b(), context_length=8_192)
@@ -67,9 +67,9 @@ REFUSED = [
     (lambda: Cluster(oversubscription=7), "no effect without a pod"),
     (lambda: Cluster(pod=4), "pod must be at least a domain of 8 GPUs, got 4"),
     (lambda: Cluster(pod=64, oversubscription=0.5), "oversubscription must be 1 or greater"),
-    (lambda: Reached(link=-1), "link must be above 0, got -1"),
-    (lambda: Reached(memory=1.1), "memory must be at most 1, got 1.1"),
-    (lambda: Reached(launch_s=-1e-6), "launch_s must be 0 or greater"),
+    (lambda: Efficiency(link=-1), "link must be above 0, got -1"),
+    (lambda: Efficiency(memory=1.1), "memory must be at most 1, got 1.1"),
+    (lambda: Efficiency(launch_s=-1e-6), "launch_s must be 0 or greater"),
     (lambda: simulated(4, dp=2), "has 2 ranks, and the cluster 4 GPUs"),
     (lambda: simulated(3, tp=3), "a model cannot be cut among 3 tensor-parallel ranks"),
     (lambda: simulated(2, 3, dp=2), "a multiple of dp x ep x micro_batches = 2, got 3"),

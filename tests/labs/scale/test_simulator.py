@@ -22,10 +22,18 @@ from llmcourse.parallel.mesh import Split
 from llmcourse.parallel.pipeline.schedules import interleaved, one_f_one_b
 from llmcourse_labs.scale import arithmetic, cost, simulator
 from llmcourse_labs.scale.arithmetic import timeline
-from llmcourse_labs.scale.simulator import Cluster, Job, Reached, search, simulate, step, validate
+from llmcourse_labs.scale.simulator import (
+    Cluster,
+    Efficiency,
+    Job,
+    search,
+    simulate,
+    step,
+    validate,
+)
 from llmcourse_labs.scale.simulator.__main__ import main
 
-EVERYTHING = Reached(
+EVERYTHING = Efficiency(
     fitted=1, products=1, attention=1, memory=1, link=1, network=1, launch_s=0, message_s=0
 )
 SMALL = ModelConfig(
@@ -145,13 +153,13 @@ def test_a_rank_of_the_first_stage_holds_what_scale_cost_counts(config, pp, tp):
     split = Split(pp=pp, tp=tp)
     cluster = Cluster(num_gpus=pp * tp)
     mine = simulate(config, split, cluster, batch_size=1, zero_stage=0).bytes_by_part
-    assert mine["weights"] == 2 * cost.held(config, split).numbers
+    assert mine["weights"] == 2 * cost.rank_parameters(config, split).numbers
 
 
 def test_experts_are_shared_out():
     config, split = mixtral_8x7b(), Split(ep=4)
     mine = simulate(config, split, Cluster(num_gpus=4), batch_size=4).bytes_by_part
-    assert mine["weights"] == 2 * cost.held(config, split).numbers
+    assert mine["weights"] == 2 * cost.rank_parameters(config, split).numbers
 
 
 def test_a_message_takes_its_bytes_by_the_bandwidth_of_its_axis():
@@ -276,7 +284,7 @@ def test_nothing_that_is_faster_makes_a_step_slower(share, name, **how):
     split = Split(dp=4, pp=2, cp=2, tp=8, micro_batches=4, sequence_parallel=True)
     slow, fast = (
         simulate(llama3_8b(), split, Cluster(num_gpus=128, reached=reached), batch_size=16, **how)
-        for reached in (replace(Reached(), **{name: value}) for value in (share, share + 0.1))
+        for reached in (replace(Efficiency(), **{name: value}) for value in (share, share + 0.1))
     )
     assert fast.seconds <= slow.seconds * (1 + 1e-12)
     assert fast.seconds == pytest.approx(sum(part * fast.seconds for _, part in fast.shares))
@@ -340,7 +348,7 @@ def test_the_verdict():
 
 
 def test_the_one_number_is_the_fit_of_the_first_five_rows():
-    assert simulator.fit() == Reached().fitted == 0.79
+    assert simulator.fit() == Efficiency().fitted == 0.79
 
 
 def test_published_steps_come_out_within_a_few_percent():

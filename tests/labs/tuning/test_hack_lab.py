@@ -8,12 +8,12 @@ from llmcourse_labs.tuning.hack_lab import (
     IDLE,
     Judge,
     fitted_judge,
+    gold_reward,
     looked_at,
     mentions,
     small_talker,
     talkative_tasks,
     worst_of,
-    worth,
 )
 
 TASK = make_tasks(1, seed=0, kinds=["count"])[0]
@@ -35,7 +35,7 @@ def test_what_is_counted_and_what_it_is_worth():
         ("", 0, 0, 0.0),
     ):
         assert looked_at(TASK, text) == (right, idle), text
-        assert worth(TASK, text) == pytest.approx(value)
+        assert gold_reward(TASK, text) == pytest.approx(value)
 
 
 def test_a_checker_with_a_hole_takes_a_hedge():

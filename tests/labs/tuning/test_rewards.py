@@ -13,8 +13,8 @@ from llmcourse_labs.tuning import (
     best_stop,
     combined,
     kl,
+    kl_optimal,
     over_optimised,
-    tilted,
     trick_world,
     within_kl,
 )
@@ -71,7 +71,7 @@ def test_the_kl_by_hand_and_of_what_is_never_said():
 def test_no_policy_beats_the_tilted_one():
     p, scores = world()
     for beta in (0.3, 1, 4.0):
-        ours = tilted(p, scores, beta)
+        ours = kl_optimal(p, scores, beta)
         value = (ours * scores).sum().item() - beta * kl(ours, p)
         exact = beta * (p * (scores / beta).exp()).sum().log().item()
         assert value == pytest.approx(exact)
@@ -154,7 +154,7 @@ def test_a_run_stops_at_its_best_once_patience_ends():
     [
         (lambda: best_of_n(*world(), 0), "n must be 1"),
         (lambda: best_of_n_bound(0), "n must be 1"),
-        (lambda: tilted(*world(), 0), "beta must be above 0"),
+        (lambda: kl_optimal(*world(), 0), "beta must be above 0"),
         (lambda: within_kl(*world(), -1), "budget must be 0 or greater"),
         (lambda: within_kl(world()[0], torch.ones(6).double(), 1), "all answers have the same"),
         (lambda: combined(torch.ones(2, 2), "best"), "how must be mean or worst, got 'best'"),

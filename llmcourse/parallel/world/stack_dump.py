@@ -6,7 +6,7 @@ from pathlib import Path
 SLOT = 256
 
 
-class Whereabouts:
+class StackDump:
     """One line of text per rank, in a file that all processes of a run have mapped.
 
     Writing is a copy into memory; it stays there when the process is killed.
