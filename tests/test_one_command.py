@@ -107,7 +107,7 @@ def test_short_help_tells_the_defaults_of_the_preset(capsys):
         ("launch", "wrote job.sbatch; start it with: sbatch job.sbatch"),
         ("grade", "grade: "),
         ("own", "llmcourse own: there is no folder exercises"),
-        ("progress", "progress: none is kept"),  # the tests keep none
+        ("progress", "llmcourse progress: none is kept"),  # the tests keep none
     ],
 )
 def test_the_examples_say_what_is_missing_in_an_empty_folder(

@@ -7,6 +7,7 @@ import signal
 import sys
 from argparse import SUPPRESS, ArgumentError, ArgumentParser, HelpFormatter
 from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures.process import BrokenProcessPool
 from typing import Any, NamedTuple
 
 GO_ON = 75
@@ -35,6 +36,9 @@ class Command(NamedTuple):
 
 LONGEST = 1_000
 """Characters of a line that says what is wrong."""
+
+AGAIN = "the same command goes on from there"
+"""Of commands whose work is kept when they are ended."""
 
 
 class _ForPeople:
@@ -126,22 +130,41 @@ def fail(program: str, problem: Exception | str) -> int:
     return 2
 
 
-def ended(program: str, work: Callable[[], None]) -> int:
-    """Do the work of a command; return its status: 0, 2 after one line on what is wrong, or 130.
+def ended(
+    program: str,
+    work: Callable[[], int | None],
+    *,
+    again: str = "",
+    told: tuple[type[Exception], ...] = (),
+) -> int:
+    """Do the work of a command; return its status: its own or 0, 2 after one line, or 130.
+
+    Args:
+        program: as which the command speaks, such as "llmcourse prepare".
+        work: returns a status, or None for 0.
+        again: what the same command does with the work that is left, if there is any.
+        told: errors whose text is for people, beside ValueError and those of files.
 
     Raises:
         BrokenPipeError: if nobody reads on; what started the command ends quietly.
     """
     try:
-        work()
+        return work() or 0
     except BrokenPipeError:
         raise
-    except (ValueError, ArgumentError, OSError) as error:
+    except (ValueError, ArgumentError, *told) as error:
         return fail(program, error)
-    except KeyboardInterrupt:
-        print(file=sys.stderr)
+    except OSError as error:
+        if not again:
+            return fail(program, error)
+        where = error.filename or "while writing"
+        return fail(program, f"{error.strerror or error}: {where}; mend that, and {again}")
+    except (BrokenProcessPool, MemoryError):
+        said = "a process was ended, perhaps for want of memory"
+        return fail(program, f"{said}: with fewer --processes {again}" if again else said)
+    except KeyboardInterrupt:  # 130 is what a shell makes of it
+        fail(program, f"interrupted; {again}" if again else "interrupted")
         return 130
-    return 0
 
 
 def shorten_help(parser: ArgumentParser, arguments: Sequence[str], usual: Collection[str]) -> None:

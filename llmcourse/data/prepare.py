@@ -14,17 +14,16 @@ import os
 import shutil
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import filelock
 import numpy as np
-from jsonargparse import ArgumentError, ArgumentParser
+from jsonargparse import ArgumentParser
 
 from llmcourse.base import files, progress
 from llmcourse.base.arguments import require
-from llmcourse.base.command_line import fail, run_command
+from llmcourse.base.command_line import AGAIN, ended, run_command
 from llmcourse.data.corpus import END_OF_TEXT
 from llmcourse.data.documents import as_separator, documents_of
 from llmcourse.data.encode import Reader, Task, encode_in_order
@@ -426,37 +425,27 @@ def _read_state(path: Path) -> tuple[dict[str, Any], bytes]:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return 0, or 2 after one line that says what is wrong."""
-    again = "the same command goes on from there"
-    try:
-        options = _parser().parse_args(arguments)
-        if options.tokenizer is not None and options.vocab is not None:
-            raise ValueError("--vocab has no effect with --tokenizer: leave one of them out")
-        prepared = prepare_text(
-            options.files,
-            options.out,
-            tokenizer=options.tokenizer,
-            # Not given: the function knows its own default.
-            **{} if options.vocab is None else {"vocab_size": options.vocab},
-            field=options.field,
-            separator=as_separator(options.separator),
-            validation=options.validation,
-            seed=options.seed,
-            processes=options.processes or _num_cores(),
-        )
-    except (ValueError, ArgumentError) as error:
-        # A fault of the call: nothing is left of it.
-        return fail(PROGRAM, error)
-    except OSError as error:
-        # From here on the work that is done stays, and the same command takes it up.
-        where = error.filename or "while writing"
-        return fail(PROGRAM, f"{error.strerror or error}: {where}; mend that, and {again}")
-    except (BrokenProcessPool, MemoryError):
-        said = "a process was ended, perhaps for want of memory: with fewer --processes "
-        return fail(PROGRAM, said + again)
-    except KeyboardInterrupt:
-        return fail(PROGRAM, f"interrupted; {again}")
+    return ended(PROGRAM, lambda: _prepare(arguments), again=AGAIN)
+
+
+def _prepare(arguments: list[str] | None) -> None:
+    """Make the tokenizer and the shards, and say what there is."""
+    options = _parser().parse_args(arguments)
+    if options.tokenizer is not None and options.vocab is not None:
+        raise ValueError("--vocab has no effect with --tokenizer: leave one of them out")
+    prepared = prepare_text(
+        options.files,
+        options.out,
+        tokenizer=options.tokenizer,
+        # Not given: the function knows its own default.
+        **{} if options.vocab is None else {"vocab_size": options.vocab},
+        field=options.field,
+        separator=as_separator(options.separator),
+        validation=options.validation,
+        seed=options.seed,
+        processes=options.processes or _num_cores(),
+    )
     print(_summary(prepared))
-    return 0
 
 
 def _parser() -> ArgumentParser:

@@ -22,7 +22,6 @@ import json
 import math
 import os
 import re
-import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
 from importlib import resources
@@ -32,6 +31,7 @@ from typing import Any
 import filelock
 
 from llmcourse.base import files
+from llmcourse.base.command_line import ended
 from llmcourse_classroom.exercises.result import Result, State
 
 FORMAT = 1
@@ -235,12 +235,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if (options.command is None) != (options.file is None):
         parser.error("export, import and summary need a FILE")
-    try:
-        print(_done(options.command, options.file))
-    except (OSError, ValueError, RuntimeError) as error:
-        print(f"progress: {error}", file=sys.stderr)
-        return 2
-    return 0
+    return ended(name, lambda: print(_done(options.command, options.file)), told=(RuntimeError,))
 
 
 def _done(command: str | None, file: Path | None) -> str:

@@ -6,15 +6,17 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from llmcourse.base.command_line import fail, run_command
+from llmcourse.base.command_line import ended, run_command
 from llmcourse_classroom.exercises.result import State
 from llmcourse_classroom.own import assemble, grade
 
 MARKS = {State.PASS: "+", State.NOT_YET: "-", State.NOT_ANSWERED: "."}
 
+PROGRAM = "llmcourse own"
+
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="llmcourse own", description=__doc__)
+    parser = argparse.ArgumentParser(prog=PROGRAM, description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     add = commands.add_parser(
         "assemble", help="put your answers together into one file"
@@ -31,21 +33,22 @@ def _parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Assemble, train or grade; return 0, 1 if the grade is not full, 2 after an error."""
     options = _parser().parse_args(arguments)
-    try:
-        if options.command == "assemble":
+    return ended(PROGRAM, lambda: _done(options))
+
+
+def _done(options: argparse.Namespace) -> int:
+    """Do what was asked for; return a status."""
+    if options.command == "assemble":
+        try:
             return _assemble(options)
-        if options.command == "train":
-            if not options.file.exists():
-                raise ValueError(f"there is no {options.file}: make it with llmcourse own assemble")
-            return subprocess.run([sys.executable, str(options.file)], check=False).returncode
-        return _grade(options.file)
-    except (ValueError, OSError) as error:
-        if isinstance(error, assemble.NotPossibleError):  # more than one line
-            print(f"llmcourse own: {error}", file=sys.stderr)
+        except assemble.NotPossibleError as error:  # more than one line
+            print(f"{PROGRAM}: {error}", file=sys.stderr)
             return 2
-        return fail("llmcourse own", error)
-    except KeyboardInterrupt:
-        return 130
+    if options.command == "grade":
+        return _grade(options.file)
+    if not options.file.exists():
+        raise ValueError(f"there is no {options.file}: make it with llmcourse own assemble")
+    return subprocess.run([sys.executable, str(options.file)], check=False).returncode
 
 
 def _assemble(options: argparse.Namespace) -> int:

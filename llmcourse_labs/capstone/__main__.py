@@ -5,9 +5,9 @@ from argparse import HelpFormatter
 from collections.abc import Sequence
 from pathlib import Path
 
-from jsonargparse import ArgumentError, ArgumentParser
+from jsonargparse import ArgumentParser
 
-from llmcourse.base.command_line import fail, run_command
+from llmcourse.base.command_line import AGAIN, ended, run_command
 from llmcourse.base.files import write_atomically
 from llmcourse.parallel.world import RankError
 from llmcourse.train.phases import TrainingDivergedError
@@ -21,28 +21,26 @@ CONFIG = "capstone.toml"
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return 0, or 2 after one line that says what is wrong."""
-    again = "the same command goes on from there"
+    return ended(PROGRAM, lambda: _run(arguments), again=AGAIN, told=(TrainingDivergedError,))
+
+
+def _run(arguments: Sequence[str] | None) -> None:
+    """Run the whole machine, and say the hashes of what it made."""
+    options = _parser().parse_args(arguments)
+    path = options.config or CONFIG
+    if not options.config and not Path(CONFIG).exists():
+        with write_atomically(CONFIG) as file:
+            file.write(shipped(SIZES[0]).encode())
+        print(f"{CONFIG} was not there: it has the small size now, to read and to change")
+    config = CapstoneConfig.read(path)
+    print(f"{path}, into {options.out}:", flush=True)
     try:
-        options = _parser().parse_args(arguments)
-        path = options.config or CONFIG
-        if not options.config and not Path(CONFIG).exists():
-            with write_atomically(CONFIG) as file:
-                file.write(shipped(SIZES[0]).encode())
-            print(f"{CONFIG} was not there: it has the small size now, to read and to change")
-        config = CapstoneConfig.read(path)
-        print(f"{path}, into {options.out}:", flush=True)
         run_capstone(
             config, options.out, show=lambda line: print(line, flush=True), until=options.until
         )
-        print("\n".join(f"{digest[:16]}  {name}" for name, digest in hashes(options.out).items()))
-    except (ValueError, ArgumentError, OSError, TrainingDivergedError) as error:
-        return fail(PROGRAM, error)
-    except RankError as error:
-        return fail(PROGRAM, f"rank {error.rank}: {error.cause}; {again}")
-    except KeyboardInterrupt:
-        fail(PROGRAM, f"interrupted; {again}")
-        return 130
-    return 0
+    except RankError as error:  # without the traceback of the rank
+        raise ValueError(f"rank {error.rank}: {error.cause}; {AGAIN}") from error
+    print("\n".join(f"{digest[:16]}  {name}" for name, digest in hashes(options.out).items()))
 
 
 def _parser() -> ArgumentParser:

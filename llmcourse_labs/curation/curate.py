@@ -22,7 +22,6 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
 from multiprocessing.connection import wait
 from pathlib import Path
@@ -30,11 +29,11 @@ from typing import Any, NamedTuple
 
 import filelock
 import numpy as np
-from jsonargparse import ArgumentError, ArgumentParser
+from jsonargparse import ArgumentParser
 
 from llmcourse.base import files, progress
 from llmcourse.base.arguments import require
-from llmcourse.base.command_line import fail, run_command
+from llmcourse.base.command_line import AGAIN, ended, run_command
 from llmcourse.data.corpus import END_OF_TEXT
 from llmcourse.data.documents import as_separator, read_pieces, text_of
 from llmcourse.data.sources import DamagedFileError, Source, find_sources, kind_of
@@ -533,29 +532,21 @@ def _done(out: Path, made_from: dict[str, Any]) -> dict[str, Any] | None:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return 0, or 2 after one line that says what is wrong."""
-    again = "the same command goes on from there"
-    try:
-        options = _parser().parse_args(arguments)
-        record = curate(
-            options.files,
-            options.out,
-            funnel_of(options),
-            field=options.field,
-            separator=as_separator(options.separator),
-            processes=options.processes or _num_cores(),
-        )
-    except (ValueError, ArgumentError) as error:
-        return fail(PROGRAM, error)
-    except OSError as error:
-        where = error.filename or "while writing"
-        return fail(PROGRAM, f"{error.strerror or error}: {where}; mend that, and {again}")
-    except (BrokenProcessPool, MemoryError):
-        said = "a process was ended, perhaps for want of memory: with fewer --processes "
-        return fail(PROGRAM, said + again)
-    except KeyboardInterrupt:
-        return fail(PROGRAM, f"interrupted; {again}")
+    return ended(PROGRAM, lambda: _curate(arguments), again=AGAIN)
+
+
+def _curate(arguments: list[str] | None) -> None:
+    """Put the documents through the funnel, and say what is left."""
+    options = _parser().parse_args(arguments)
+    record = curate(
+        options.files,
+        options.out,
+        funnel_of(options),
+        field=options.field,
+        separator=as_separator(options.separator),
+        processes=options.processes or _num_cores(),
+    )
     print(_summary(Path(options.out), record))
-    return 0
 
 
 def _parser() -> ArgumentParser:

@@ -16,9 +16,9 @@ from typing import Any
 
 import safetensors.torch
 import torch
-from jsonargparse import ArgumentError, ArgumentParser
+from jsonargparse import ArgumentParser
 
-from llmcourse.base.command_line import fail
+from llmcourse.base.command_line import ended
 from llmcourse.base.files import sync_folder, write_atomically
 from llmcourse.checkpoint import Checkpoint
 from llmcourse.data.corpus import END_OF_TEXT
@@ -190,15 +190,14 @@ def _put_in_place(temporary: Path, to: Path, *, force: bool) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return 0, or 2 after one line that says what is wrong."""
-    try:
-        options = _parser().parse_args(arguments)
-        folder = export(options.run, options.to, dtype=options.dtype, force=options.force)
-    except (ValueError, ArgumentError, OSError) as error:
-        return fail(PROGRAM, error)
-    except KeyboardInterrupt:
-        return fail(PROGRAM, "interrupted")
+    return ended(PROGRAM, lambda: _export(arguments))
+
+
+def _export(arguments: Sequence[str] | None) -> None:
+    """Write the folder, and say where."""
+    options = _parser().parse_args(arguments)
+    folder = export(options.run, options.to, dtype=options.dtype, force=options.force)
     print(f"exported to {folder}")
-    return 0
 
 
 def _parser() -> ArgumentParser:

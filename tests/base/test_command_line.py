@@ -1,5 +1,7 @@
 """base.command_line: how the work of a command ends."""
 
+from concurrent.futures.process import BrokenProcessPool
+
 import pytest
 
 from llmcourse.base.command_line import ended
@@ -23,13 +25,38 @@ def raised(error):
             "x: steps must be at least 1, got 0\n",
         ),
         (FileNotFoundError(2, "No such file", "a.txt"), 2, "x: No such file: a.txt\n"),
-        (KeyboardInterrupt(), 130, "\n"),
+        (KeyboardInterrupt(), 130, "x: interrupted\n"),
+        (MemoryError(), 2, "x: a process was ended, perhaps for want of memory\n"),
     ],
 )
 def test_an_error_is_one_line_and_a_status(error, status, said, capsys):
     """Mutants: 0 after an error; Ctrl-C is an error."""
     assert ended("x", raised(error)) == status
     assert capsys.readouterr() == ("", said)
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "said"),
+    [
+        (
+            OSError(28, "No space left", "a.txt"),
+            2,
+            "No space left: a.txt; mend that, and it goes on",
+        ),
+        (KeyboardInterrupt(), 130, "interrupted; it goes on"),
+        (BrokenProcessPool(), 2, "for want of memory: with fewer --processes it goes on"),
+        (LookupError("odd"), 2, "odd"),
+    ],
+)
+def test_work_that_can_go_on_says_so_and_a_command_may_tell_other_errors(
+    error, status, said, capsys
+):
+    assert ended("x", raised(error), again="it goes on", told=(LookupError,)) == status
+    assert said in capsys.readouterr().err
+
+
+def test_a_status_of_its_own_is_kept():
+    assert ended("x", lambda: 75) == 75
 
 
 def test_work_that_is_done_is_silent_and_errors_of_others_are_not_swallowed(capsys):

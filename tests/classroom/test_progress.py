@@ -189,7 +189,7 @@ def write(path, text):
 def refused(capsys, *arguments):
     assert progress.main([str(argument) for argument in arguments]) == 2
     said = capsys.readouterr().err
-    assert said.startswith("progress: ")
+    assert said.startswith("llmcourse progress: ")
     assert said.count("\n") == 1
     return said
 

@@ -7,9 +7,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from jsonargparse import ActionConfigFile, ArgumentError, ArgumentParser, set_parsing_settings
+from jsonargparse import ActionConfigFile, ArgumentParser, set_parsing_settings
 
-from llmcourse.base.command_line import fail, run_command, shorten_help
+from llmcourse.base.command_line import ended, run_command, shorten_help
 from llmcourse.base.files import write_atomically
 from llmcourse_labs.scale.launch.job import LaunchConfig
 from llmcourse_labs.scale.launch.kubernetes import manifest_text
@@ -29,10 +29,8 @@ set_parsing_settings(docstring_parse_attribute_docstrings=True)
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return 0, or 2 after one line that says what is wrong."""
-    try:
-        return _launch(sys.argv[1:] if arguments is None else list(arguments))
-    except (ValueError, ArgumentError, OSError) as error:
-        return fail(PROGRAM, error)
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    return ended(PROGRAM, lambda: _launch(words))
 
 
 def _launch(arguments: list[str]) -> int:

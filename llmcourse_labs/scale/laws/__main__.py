@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 
 from llmcourse.base import runtime
-from llmcourse.base.command_line import fail
+from llmcourse.base.command_line import ended
 from llmcourse_labs.scale.laws import grid as runs
 from llmcourse_labs.scale.laws.isoflop import valley
 from llmcourse_labs.scale.laws.kaplan import KaplanLaw
@@ -22,18 +22,19 @@ PROGRAM = "python -m llmcourse_labs.scale.laws"
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return 0, or 2 after one line that says what is wrong."""
     options = _parser().parse_args(arguments)
-    try:
-        if options.command == "run":
-            runtime.set_up()
-            grid = runs.run_all(options.out)
-            print(f"{len(grid.runs)} runs in {options.out}")
-        else:
-            grid = runs.read_grid(options.table) if options.table else runs.recorded_grid()
-            runs.check_settings(grid, options.table or "the recorded table")
-            print(report(grid))
-    except (ValueError, OSError) as error:
-        return fail(PROGRAM, error)
-    return 0
+    return ended(PROGRAM, lambda: _show(options))
+
+
+def _show(options: argparse.Namespace) -> None:
+    """Measure the grid, or fit the laws to one that was measured."""
+    if options.command == "run":
+        runtime.set_up()
+        grid = runs.run_all(options.out)
+        print(f"{len(grid.runs)} runs in {options.out}")
+        return
+    grid = runs.read_grid(options.table) if options.table else runs.recorded_grid()
+    runs.check_settings(grid, options.table or "the recorded table")
+    print(report(grid))
 
 
 def report(grid: runs.Grid) -> str:

@@ -844,11 +844,11 @@ def test_the_command_line_exports(processes):
     assert json.loads((to / "config.json").read_text())["dtype"] == "bfloat16"
 
 
-def failed(capsys, run="x", to="y", *more):
+def failed(capsys, run="x", to="y", *more, status=2):
     """The one line of an export that fails."""
     given = ("--run", run), ("--to", to)
     words = [str(word) for flag, value in given if value for word in (flag, value)]
-    assert main([*words, *more]) == 2
+    assert main([*words, *more]) == status
     printed = capsys.readouterr()
     assert printed.out == ""
     (line,) = printed.err.splitlines()
@@ -880,7 +880,7 @@ def test_a_full_disk_and_an_interruption_are_one_line(run, tmp_path, monkeypatch
         fail_at(patch, "write_atomically", export_module, 0)
         assert "No space left on device" in failed(capsys, run.folder, tmp_path / "a")
     monkeypatch.setattr(export_module, "_put_in_place", interrupted)
-    assert "interrupted" in failed(capsys, run.folder, tmp_path / "a")
+    assert "interrupted" in failed(capsys, run.folder, tmp_path / "a", status=130)
     assert list(tmp_path.iterdir()) == []
 
 
