@@ -1,8 +1,6 @@
 """Figures that more than one chapter draws."""
 
-import json
 from collections.abc import Collection, Sequence
-from importlib import resources
 from math import log
 from statistics import mean
 
@@ -12,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.transforms import offset_copy
 
 from llmcourse.parallel.world import Message
+from llmcourse_classroom.recorded import recorded_runs
 
 HATCHES = ("", "///", "...", "xxx", "\\\\\\", "ooo")
 """Told apart without colour, too."""
@@ -87,8 +86,7 @@ def loss_rows(names: Collection[str] | None = None) -> list[LossRow]:
     Raises:
         ValueError: if there is no such model.
     """
-    text = resources.files("llmcourse_classroom").joinpath("losses.json").read_text(encoding="utf8")
-    recorded = json.loads(text)
+    recorded = recorded_runs("losses")["runs"]
     for name in names or ():
         if name not in recorded:
             raise ValueError(f"no loss is recorded for {name!r}; there are {', '.join(recorded)}")

@@ -13,9 +13,7 @@ noise   the gradient noise scale at some losses on the way, from the gradients o
 Losses are means in nats per token, on documents that no run reads.
 """
 
-import json
 import math
-import re
 import sys
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -28,9 +26,9 @@ from torch import Tensor
 
 from llmcourse import nutshell
 from llmcourse.base import progress
-from llmcourse.base.files import write_atomically
 from llmcourse.data import corpus
 from llmcourse_labs.study import noise_scale_from_gradients, noise_scale_from_squares
+from tools.recording import record_parts
 
 FOUND = Path(__file__).resolve().parents[1] / "llmcourse_classroom" / "batch.json"
 SEEDS = (0, 1, 2)
@@ -214,23 +212,9 @@ def noise() -> dict[str, Any]:
 PARTS: dict[str, Callable[[], dict[str, Any]]] = {"noise": noise, "target": target}
 
 
-def write(part: str, found: dict[str, Any]) -> None:
-    """Put what was found for one part into the file."""
-    known = json.loads(FOUND.read_text(encoding="utf8")) if FOUND.exists() else {}
-    known |= {part: found}
-    one_line = re.sub(
-        r"\[[^][{}]*\]", lambda each: " ".join(each[0].split()), json.dumps(known, indent=1)
-    )
-    with write_atomically(FOUND) as file:
-        file.write(f"{one_line}\n".encode())
-
-
 def main(wanted: list[str]) -> int:
     """Make the wanted runs, or all."""
-    torch.set_num_threads(1)
-    for part, made in PARTS.items():
-        if not wanted or part in wanted:
-            write(part, made())
+    record_parts(FOUND, PARTS, wanted=wanted, about={"command": "python -m tools.batch_runs"})
     return 0
 
 

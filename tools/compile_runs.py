@@ -6,10 +6,8 @@ compiles the gate of the nutshell and whole training steps, and writes the times
 what the roofline of the machine foretells, into llmcourse_classroom/compiled.json: some minutes.
 """
 
-import json
 import platform
 import sys
-from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +15,9 @@ import torch
 
 from llmcourse import loss
 from llmcourse.base import runtime
-from llmcourse.base.files import write_atomically
 from llmcourse.model import ModelConfig, Transformer
 from llmcourse_labs.scale import cost, roofline
+from tools import recording
 
 FOUND = Path(__file__).resolve().parents[1] / "llmcourse_classroom" / "compiled.json"
 SHAPES = {"4 x 128": (4, 128, 64, 12), "6 x 384": (6, 384, 256, 8)}
@@ -106,13 +104,11 @@ def main() -> int:
     runtime.set_up(num_threads=1)
     machine = roofline.measured_machine()
     found = {
-        "machine": f"{processor()}, one thread, torch {torch.__version__}",
-        "date": date.today().isoformat(),
+        "command": "python -m tools.compile_runs",
         "gates": gates(),
         "steps": steps(machine),
     }
-    with write_atomically(FOUND) as file:
-        file.write(json.dumps(found, indent=1).encode() + b"\n")
+    recording.write(FOUND, found, processor=processor())
     return 0
 
 

@@ -8,9 +8,7 @@ detector, and writes what it finds into llmcourse_classroom/contamination.json. 
 per token, shares are 0 to 1.
 """
 
-import json
 import random
-import re
 import sys
 from collections.abc import Sequence
 from functools import cache
@@ -22,7 +20,6 @@ from torch import Tensor, nn
 
 from llmcourse import nutshell
 from llmcourse.base import progress
-from llmcourse.base.files import write_atomically
 from llmcourse.data import corpus
 from llmcourse_labs.evaluate import (
     OPTIONS,
@@ -38,6 +35,7 @@ from llmcourse_labs.evaluate import (
     threshold_at,
 )
 from llmcourse_labs.tuning import answer_log_probs, answer_rows, token_log_probs
+from tools import recording
 
 FOUND = Path(__file__).resolve().parents[1] / "llmcourse_classroom" / "contamination.json"
 SEEDS = (0, 1, 2)
@@ -226,9 +224,9 @@ ROWS |= {told: (RETOLD, told) for told in ("retold", "retold file")}
 
 def write(name: str, runs: list[dict[str, Any]]) -> None:
     """Put the runs of a row into the file."""
-    known = json.loads(FOUND.read_text(encoding="utf8"))["runs"] if FOUND.exists() else {}
-    known |= {name: runs}
+    known = recording.read(FOUND).get("runs", {}) | {name: runs}
     found = {
+        "command": "python -m tools.contamination_runs",
         "settings": {
             "half": Villages().half,
             "options": len(OPTIONS),
@@ -238,15 +236,12 @@ def write(name: str, runs: list[dict[str, Any]]) -> None:
         },
         "runs": {each: known[each] for each in ROWS if each in known},
     }
-    innermost = r"\[[^][{}]*\]|\{[^][{}]*\}"
-    text = json.dumps(found, indent=1)
-    one_line = re.sub(innermost, lambda each: " ".join(each[0].split()), text)
-    with write_atomically(FOUND) as file:
-        file.write(f"{one_line}\n".encode())
+    recording.write(FOUND, found)
 
 
 def main(wanted: list[str]) -> int:
     """Make the wanted rows, or all."""
+    recording.refuse_unknown(wanted, ROWS)
     torch.set_num_threads(1)
     rows = {name: row for name, row in ROWS.items() if not wanted or name in wanted}
     with progress.bar(total=len(rows) * len(SEEDS), unit="run", desc="copies") as bar:

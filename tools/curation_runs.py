@@ -13,7 +13,6 @@ funnel   the mini-crawl as it is, after the whole funnel, and with each step lef
 Every run has the seeds 0, 1 and 2; one takes about 20 seconds of one processor.
 """
 
-import json
 import math
 import random
 import re
@@ -26,13 +25,13 @@ from typing import Any
 import torch
 
 from llmcourse import nutshell
-from llmcourse.base.files import write_atomically
 from llmcourse.data import corpus
 from llmcourse.data.corpus import END_OF_TEXT
 from llmcourse_labs.curation.crawl import Crawl
 from llmcourse_labs.curation.decontaminate import Decontaminate
 from llmcourse_labs.curation.funnel import EXTRACT, STEPS, Funnel
 from llmcourse_labs.curation.quality import KeepQuality, Quality
+from tools.recording import record_parts
 
 FOUND = Path(__file__).resolve().parents[1] / "llmcourse_classroom" / "curation.json"
 SEEDS = (0, 1, 2)
@@ -207,40 +206,35 @@ def mean_loss(model: nutshell.Llama, tokens: torch.Tensor) -> float:
 # --- the command
 
 
-def write(part: str, found: dict[str, Any]) -> None:
-    """Put what was found for one part into the file, with four digits."""
-    known = json.loads(FOUND.read_text(encoding="utf8")) if FOUND.exists() else {}
-    known[part] = found
-    text = json.dumps(known, indent=1)
-    one_line = re.sub(r"\[[^][{}]*\]", lambda each: " ".join(each[0].split()), text)
-    with write_atomically(FOUND) as file:
-        file.write(f"{one_line}\n".encode())
+def copies() -> dict[str, Any]:
+    """Return what models recite, and believe, for each seed, with four digits."""
+    runs = []
+    for seed in SEEDS:
+        runs.append(copies_run(seed))
+        print(f"copies, seed {seed}: {runs[-1]}", flush=True)
+    return {
+        kind: {each: [round(run[kind][each], 4) for run in runs] for each in runs[0][kind]}
+        for kind in ("recited", "believed")
+    }
+
+
+def funnel() -> dict[str, Any]:
+    """Return what each variant of the funnel leaves, and the losses after it."""
+    tokenizer, quality, found = tokenizer_of_stories(), classifier(), {}
+    for variant in VARIANTS:
+        texts = texts_of(variant, Crawl(CRAWLED, seed=0), quality)
+        tokens = sum(len(tokenizer.encode(text)) + 1 for text in texts)
+        losses = [round(loss_after(texts, seed), 4) for seed in SEEDS]
+        found[variant] = {"documents": len(texts), "tokens": tokens, "losses": losses}
+        print(f"{variant}: {found[variant]}", flush=True)
+    return found
 
 
 def main(wanted: list[str]) -> int:
     """Make the wanted runs, or all."""
-    torch.set_num_threads(1)
-    if not wanted or "copies" in wanted:
-        runs = []
-        for seed in SEEDS:
-            runs.append(copies_run(seed))
-            print(f"copies, seed {seed}: {runs[-1]}", flush=True)
-        write(
-            "copies",
-            {
-                kind: {each: [round(run[kind][each], 4) for run in runs] for each in runs[0][kind]}
-                for kind in ("recited", "believed")
-            },
-        )
-    if not wanted or "funnel" in wanted:
-        tokenizer, quality, found = tokenizer_of_stories(), classifier(), {}
-        for variant in VARIANTS:
-            texts = texts_of(variant, Crawl(CRAWLED, seed=0), quality)
-            tokens = sum(len(tokenizer.encode(text)) + 1 for text in texts)
-            losses = [round(loss_after(texts, seed), 4) for seed in SEEDS]
-            found[variant] = {"documents": len(texts), "tokens": tokens, "losses": losses}
-            print(f"{variant}: {found[variant]}", flush=True)
-        write("funnel", found)
+    parts = {"copies": copies, "funnel": funnel}
+    about = {"command": "python -m tools.curation_runs"}
+    record_parts(FOUND, parts, wanted=wanted, about=about)
     return 0
 
 

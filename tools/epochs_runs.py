@@ -12,8 +12,6 @@ worth  so many epochs of PART tokens, beside as many tokens that are all read on
 Losses are means in nats per token, one number or one curve for each seed.
 """
 
-import json
-import re
 import sys
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -25,9 +23,9 @@ from torch import Tensor, nn
 
 from llmcourse import nutshell
 from llmcourse.base import progress, runtime
-from llmcourse.base.files import write_atomically
 from llmcourse.data import corpus
 from llmcourse.model import Dropout, ModelConfig, Transformer
+from tools import recording
 
 FOUND = Path(__file__).resolve().parents[1] / "llmcourse_classroom" / "epochs.json"
 SEEDS = (0, 1, 2)
@@ -197,7 +195,8 @@ def cures() -> dict[str, Any]:
                 "weights": [run["weights"][-1] for run in runs],
             }
             bar.write(f"{name}: {[losses[-1] for losses in found[name]['held out']]}")
-            write("cures", {"tokens": FEW * LENGTH, "runs": found})  # a run that is cut short
+            part = {"tokens": FEW * LENGTH, "runs": found}
+            recording.write(FOUND, recording.read(FOUND) | {"cures": part} | ABOUT)  # if cut short
     return {"tokens": FEW * LENGTH, "runs": found}
 
 
@@ -220,26 +219,13 @@ def worth() -> dict[str, Any]:
 
 # --- the command
 
+ABOUT = {"command": "python -m tools.epochs_runs"}
 PARTS: dict[str, Callable[[], dict[str, Any]]] = {"sizes": sizes, "cures": cures, "worth": worth}
-
-
-def write(part: str, found: dict[str, Any]) -> None:
-    """Put what was found for one part into the file."""
-    known = json.loads(FOUND.read_text(encoding="utf8")) if FOUND.exists() else {}
-    known |= {part: found}
-    one_line = re.sub(
-        r"\[[^][{}]*\]", lambda each: " ".join(each[0].split()), json.dumps(known, indent=1)
-    )
-    with write_atomically(FOUND) as file:
-        file.write(f"{one_line}\n".encode())
 
 
 def main(wanted: list[str]) -> int:
     """Make the wanted runs, or all."""
-    torch.set_num_threads(1)
-    for part, made in PARTS.items():
-        if not wanted or part in wanted:
-            write(part, made())
+    recording.record_parts(FOUND, PARTS, wanted=wanted, about=ABOUT)
     return 0
 
 

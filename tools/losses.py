@@ -13,7 +13,6 @@ best of those tried with seed 9: for SGD 0.1, 0.3, 0.5, 1; for momentum 0.02, 0.
 without norms 0.002, 0.006, 0.01, 0.018; for batches of 2 0.002, 0.004; of 16 0.006, 0.01, 0.016;
 """
 
-import json
 import math
 import sys
 from collections.abc import Callable, Mapping
@@ -28,9 +27,9 @@ import torch
 from torch import nn
 
 from llmcourse import nutshell
-from llmcourse.base.files import write_atomically
 from llmcourse.data import corpus
 from llmcourse_classroom.notebooks import nbformat
+from tools import recording
 from tools.uses import python_of
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -256,11 +255,10 @@ def main(wanted: list[str]) -> int:
             )
             found[name].append(one)
             print(f"{name}, seed {seed}: {found[name][-1]:.4f}", flush=True)
-        known = json.loads(LOSSES.read_text(encoding="utf8")) if LOSSES.exists() else {}
+        known = recording.read(LOSSES).get("runs", {})
         known |= {each: [round(one, 4) for one in losses] for each, losses in found.items()}
         ordered = {each: known[each] for each in (*COUNTED, *MODELS, *LLAMAS) if each in known}
-        with write_atomically(LOSSES) as file:
-            file.write(f"{json.dumps(ordered, indent=1)}\n".encode())
+        recording.write(LOSSES, {"command": "python -m tools.losses", "runs": ordered})
     return 0
 
 

@@ -13,10 +13,8 @@ anneal    the same windows of each source in another order: addresses spread eve
 Losses are means in nats per token, on documents that no run reads, one number for each seed.
 """
 
-import json
 import platform
 import random
-import re
 import sys
 from collections.abc import Iterable
 from functools import cache
@@ -28,11 +26,11 @@ import numpy as np
 import torch
 
 from llmcourse import nutshell
-from llmcourse.base.files import write_atomically
 from llmcourse.data import TokenShards, corpus, write_shards
 from llmcourse.data.corpus import END_OF_TEXT
 from llmcourse.data.mixture import MixedBatches, MixtureStage
 from tools.curation_runs import mean_loss
+from tools.recording import record_parts
 
 FOUND = Path(__file__).resolve().parents[1] / "llmcourse_classroom" / "mixture.json"
 SEEDS = (0, 1, 2)
@@ -282,24 +280,14 @@ def anneal() -> dict[str, Any]:
 PARTS_OF_THE_FILE = {"triangle": triangle, "anneal": anneal, "repeats": repeats}
 
 
-def write(part: str, found: dict[str, Any]) -> None:
-    """Put what was found for one part into the file."""
-    known = json.loads(FOUND.read_text(encoding="utf8")) if FOUND.exists() else {}
-    # Python's library, one of the sources, differs between versions.
-    known |= {"python": platform.python_version(), part: found}
-    one_line = re.sub(
-        r"\[[^][{}]*\]", lambda each: " ".join(each[0].split()), json.dumps(known, indent=1)
-    )
-    with write_atomically(FOUND) as file:
-        file.write(f"{one_line}\n".encode())
-
-
 def main(wanted: list[str]) -> int:
     """Make the wanted runs, or all."""
-    torch.set_num_threads(1)
-    for part, made in PARTS_OF_THE_FILE.items():
-        if not wanted or part in wanted:
-            write(part, made())
+    about = {
+        "command": "python -m tools.mixture_runs",
+        # Python's library, one of the sources, differs between versions.
+        "python": platform.python_version(),
+    }
+    record_parts(FOUND, PARTS_OF_THE_FILE, wanted=wanted, about=about)
     return 0
 
 

@@ -111,7 +111,8 @@ def runs() -> Runs:
 def main(wanted: list[str]) -> int:
     """Make the wanted runs, or all that are missing."""
     settings = {"target": TARGET, "widths": WIDTHS, "rates": RATES, "steps": STEPS}
-    record(FOUND, runs(), seeds=SEEDS, wanted=wanted, about={"settings": settings})
+    about = {"command": "python -m tools.mup_runs", "settings": settings}
+    record(FOUND, runs(), seeds=SEEDS, wanted=wanted, about=about)
     return 0
 
 

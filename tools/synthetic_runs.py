@@ -17,9 +17,7 @@ Losses are in nats per token, on stories that nobody has read.  Every run has th
 training takes about 4 seconds for 100 steps.
 """
 
-import json
 import math
-import re
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -30,7 +28,6 @@ from typing import Any
 import torch
 
 from llmcourse import nutshell
-from llmcourse.base.files import write_atomically
 from llmcourse.data import corpus
 from llmcourse.data.corpus import END_OF_TEXT
 from llmcourse.data.tokenizer import Tokenizer, train_bpe
@@ -44,6 +41,7 @@ from llmcourse_labs.tuning import (
     write_documents,
 )
 from llmcourse_labs.tuning.distillation import distillation
+from tools.recording import record_parts
 
 FOUND = Path(__file__).resolve().parents[1] / "llmcourse_classroom" / "synthetic.json"
 SEEDS = (0, 1, 2)
@@ -273,19 +271,8 @@ def rounded(numbers: dict[str, float]) -> dict[str, float]:
     return {key: round(value, 4) for key, value in numbers.items()}
 
 
-def write(part: str, found: dict[str, Any]) -> None:
-    """Put what was found for one part into the file."""
-    known = json.loads(FOUND.read_text(encoding="utf8")) if FOUND.exists() else {}
-    known[part] = found
-    text = json.dumps(known, indent=1)
-    one_line = re.sub(r"\[[^][{}]*\]", lambda each: " ".join(each[0].split()), text)
-    with write_atomically(FOUND) as file:
-        file.write(f"{one_line}\n".encode())
-
-
 def main(wanted: list[str]) -> int:
     """Make the wanted runs, or all."""
-    torch.set_num_threads(1)
     parts = {
         "distillation": distillation_runs,
         "generations": lambda: generation_runs(VARIANTS),
@@ -293,9 +280,8 @@ def main(wanted: list[str]) -> int:
         "both": lambda: generation_runs((BOTH,)),
         "kept": kept_runs,
     }
-    for part, runs in parts.items():
-        if not wanted or part in wanted:
-            write(part, runs())
+    about = {"command": "python -m tools.synthetic_runs"}
+    record_parts(FOUND, parts, wanted=wanted, about=about)
     return 0
 
 

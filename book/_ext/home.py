@@ -70,7 +70,7 @@ def in_tens(value: float) -> str:
 
 def numbers() -> list[Number]:
     """Return one number for each phase, of what has been recorded."""
-    home, losses = recorded_runs("live"), recorded_runs("losses")
+    home, losses = recorded_runs("live"), recorded_runs("losses")["runs"]
     run, shares, ranks = (home[part]["small"]["0"] for part in ("run", "phases", "ranks"))
     funnel = recorded_runs("capstone")["runs"]["whole"]["0"]["stages"]["funnel"]["facts"]
     killed, whole = (recorded_runs("capstone")["runs"][name]["0"] for name in ("killed", "whole"))

@@ -31,7 +31,8 @@ def test_every_card_has_the_number_of_its_source(home):
     run, shares, ranks = (
         recorded_runs("live")[part]["small"]["0"] for part in ("run", "phases", "ranks")
     )
-    losses = {name: statistics.mean(all_) for name, all_ in recorded_runs("losses").items()}
+    of_seeds = recorded_runs("losses")["runs"]
+    losses = {name: statistics.mean(all_) for name, all_ in of_seeds.items()}
     runs = recorded_runs("capstone")["runs"]
     facts = runs["whole"]["0"]["stages"]["funnel"]["facts"]
     apart = max(abs(a - b) for a, b in zip(ranks["1"], ranks["2"], strict=True))

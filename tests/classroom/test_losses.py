@@ -1,9 +1,8 @@
 """What `python -m tools.losses` has recorded is what the chapter's cells and the nutshell give."""
 
-import json
-
 import pytest
 
+from llmcourse_classroom.recorded import recorded_runs
 from tools import losses
 
 # The rows that rounding does not move: by less than 0.0001 with another number of threads.  Rows
@@ -18,7 +17,7 @@ def names():
 
 def recorded(name):
     """Return what stands in losses.json for the first seed."""
-    return json.loads(losses.LOSSES.read_text(encoding="utf8"))[name][0]
+    return recorded_runs("losses")["runs"][name][0]
 
 
 def test_a_recorded_model_is_measured_again(names):

@@ -1,8 +1,6 @@
 """viz.plots: messages and losses are drawn once, where they belong."""
 
 import itertools
-import json
-from pathlib import Path
 
 import matplotlib as mpl
 import matplotlib.pyplot as plt
@@ -10,6 +8,7 @@ import pytest
 
 from llmcourse.parallel.world import Message
 from llmcourse_classroom import plots
+from llmcourse_classroom.recorded import recorded_runs
 
 LOG = [
     Message(0, "all_reduce_ring", "dp", 8, 1.000, 1.002),
@@ -97,7 +96,7 @@ def test_the_recorded_losses_fall_from_chance_to_above_the_floor():
     assert all(0.38 < loss < 6.65 and 0 <= spread < 0.15 for _, loss, spread in rows)
     named = [row for row in rows if row[0] == "table of pairs"]
     assert plots.loss_rows(["table of pairs"]) == named
-    recorded = json.loads(Path(plots.__file__).with_name("losses.json").read_text())
+    recorded = recorded_runs("losses")["runs"]
     (one_block,) = plots.loss_rows(["attention: 1 block"])
     worst, best = max(recorded[one_block[0]]), min(recorded[one_block[0]])
     assert best < one_block[1] < worst  # the mean, from which half of the bar goes each way

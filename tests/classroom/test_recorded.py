@@ -2,7 +2,9 @@
 
 import itertools
 import math
+import re
 from collections import Counter
+from pathlib import Path
 
 import pytest
 import torch
@@ -22,10 +24,15 @@ from tools import (
     mixture_runs,
     mup_runs,
     preference_runs,
+    recording,
     rl_runs,
     sft_runs,
     synthetic_runs,
 )
+
+ROOT = Path(__file__).resolve().parents[2]
+NO_RUNS = {"curriculum", "look"}
+"""Files that stand beside the recorded ones: lists, and a palette."""
 
 
 @pytest.fixture
@@ -41,6 +48,38 @@ def test_what_is_recorded_is_found_by_name():
     assert set(found["copies"]["believed"]) == {str(s) for s in curation_runs.SHARES}
     with pytest.raises(ValueError, match="nothing is recorded as 'x'; there are batch"):
         recorded_runs("x")
+
+
+def test_every_file_of_runs_says_when_where_and_by_which_command_it_was_made():
+    """Mutants: a file without its command, and one whose command names no script."""
+    names = {f.stem for f in (ROOT / "llmcourse_classroom").glob("*.json")} - NO_RUNS
+    assert len(names) >= 18
+    for name in names:
+        found = recorded_runs(name)
+        assert re.fullmatch(r"20\d\d-\d\d-\d\d", found["date"]), name
+        assert re.search(r", torch \d+\.\d+", found["machine"]), name
+        module = found["command"].removeprefix("python -m ")
+        script = ROOT / f"{module.replace('.', '/')}.py"
+        assert script.is_file(), (name, module)
+        assert f"{name}.json" in script.read_text("utf8"), name
+
+
+def test_a_part_recorded_anew_leaves_the_others_and_a_wrong_name_makes_nothing(tmp_path):
+    file, about, made = tmp_path / "runs.json", {"command": "python -m tools.x"}, []
+
+    def part(name):
+        return lambda: made.append(name) or {"losses": [1.5, 1.25], "of": name}
+
+    parts = {name: part(name) for name in ("a", "b")}
+    recording.record_parts(file, parts, wanted=(), about=about)
+    first = recording.read(file)
+    assert first["a"] == {"losses": [1.5, 1.25], "of": "a"}
+    assert set(first) == {"a", "b", "command", "date", "machine"}
+    recording.record_parts(file, parts | {"b": lambda: 2}, wanted=["b"], about=about)
+    assert recording.read(file) == first | {"b": 2}
+    with pytest.raises(SystemExit, match="no part is called c; there are a, b"):
+        recording.record_parts(file, parts, wanted=["a", "c"], about=about)
+    assert made == ["a", "b"]
 
 
 def test_a_run_of_copies_gives_what_is_recorded(soak):
