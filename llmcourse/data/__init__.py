@@ -1,4 +1,4 @@
-"""Tokens on disk, and how a run reads them: shards, batches, prefetch, packing, conversations.
+"""Tokens on disk, and how a run reads them: shards, batches, prefetch, packing, mixtures.
 
 Taught in: chapters/09_data_loading.ipynb, chapters/17_targets_and_masks.ipynb, chapters/41_preferences.ipynb
 """  # noqa: E501 - one line, which tests and pages read

@@ -1,4 +1,4 @@
-"""A Llama: configuration and presets, the decoder, sampling, Hugging Face's names, ablations.
+"""A Llama: configuration and presets, the decoder, sampling, ablations.
 
 Taught in: chapters/02_step_by_hand.ipynb, chapters/10_blueprint.ipynb, chapters/11_attention.ipynb, chapters/12_feed_forward.ipynb, chapters/13_norm_rope_silu.ipynb, chapters/14_mixture_of_experts.ipynb, chapters/16_cross_entropy.ipynb, chapters/19_llama_backward.ipynb, chapters/28_stability.ipynb, chapters/36_long_context.ipynb
 """  # noqa: E501 - one line, which tests and pages read
