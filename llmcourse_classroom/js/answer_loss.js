@@ -1,4 +1,4 @@
-import { frame, h, label, s, show, within } from "./kit.js";
+import { frame, h, label, percent, s, within } from "./kit.js";
 
 // --- arithmetic, compared with plain Python by the tests
 
@@ -22,7 +22,6 @@ const BAR = 46;
 const HIGH = 8; // nats of the highest bar that is drawn whole
 const shown = (token) => token.replaceAll("\n", "↵").replaceAll(" ", "␣");
 const nats = (x) => x.toFixed(2);
-const percent = (p) => (p < 0.001 ? "less than 0.1 %" : `${show(100 * p, 3)} %`);
 const STYLE = `
 .lc svg .lc-token { font: 12px ui-monospace, monospace; }
 .lc svg .lc-off { fill: var(--lc-muted); }`;

@@ -1,4 +1,4 @@
-import { frame, h, label, s, scale, show, uniqueId, within } from "./kit.js";
+import { frame, h, hatch, label, percent, s, scale, show, uniqueId, within } from "./kit.js";
 
 // --- arithmetic, compared with llmcourse.model.attention by the tests
 
@@ -73,10 +73,6 @@ const SHADES = 8; // of a thumbnail
 const INVISIBLE = { " ": "␣", "\n": "↵", "\t": "⇥", "\r": "␍" };
 
 const visible = (token) => token.replace(/[ \n\t\r]/g, (c) => INVISIBLE[c]) || "(empty)";
-const percent = (share) => {
-  if (share > 0 && share < 0.005) return "below 1 %";
-  return `${share < 1 && share >= 0.995 ? "above 99" : Math.round(100 * share)} %`;
-};
 // Shares of a few hundredths must show beside one of a half: ink goes with the square root.
 const ink = (share) => Math.sqrt(share);
 
@@ -161,9 +157,7 @@ function render({ model, el }) {
     const X = (i) => left + i * cell;
     const Y = (t) => top + t * cell;
     const best = strongest(map[row], 3);
-    svg.append(s("defs", {},
-      s("pattern", { id, width: 6, height: 6, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)" },
-        s("line", { x1: 0, x2: 0, y1: 0, y2: 6, stroke: "var(--lc-line)", "stroke-width": 1.5 }))));
+    svg.append(hatch(id));
 
     // What the chosen position reads, above the names that bars and map share.
     const up = scale([0, 1], [0, BARS - 36]);
@@ -180,7 +174,7 @@ function render({ model, el }) {
         fill: "var(--lc-1)" }));
     });
     if (best.length) {
-      svg.append(label(X(best[0]) + cell / 2, floor - up(map[row][best[0]]) - 4, percent(map[row][best[0]]),
+      svg.append(label(X(best[0]) + cell / 2, floor - up(map[row][best[0]]) - 4, percent(map[row][best[0]], 2),
         { "text-anchor": "middle", style: "font-weight: 700" }));
     }
     for (let i = 0; i < T; i++) {
@@ -255,7 +249,7 @@ function render({ model, el }) {
 
   function rowSentence() {
     const row = map[model.get("row")];
-    const best = strongest(row, 3).map((i) => `${percent(row[i])} from ${word(i)}`);
+    const best = strongest(row, 3).map((i) => `${percent(row[i], 2)} from ${word(i)}`);
     return `Position ${word(model.get("row"))} reads ${best.join(", ")}.`;
   }
 
@@ -272,7 +266,7 @@ function render({ model, el }) {
         `spread as over ${many(now)} in place of ${many(then)}.`];
     if (model.get("mask") === "none") {
       said.push(t + 1 < shape.length
-        ? `Without a mask ${percent(later)} comes from later tokens, those that it is to predict.`
+        ? `Without a mask ${percent(later, 2)} comes from later tokens, those that it is to predict.`
         : "The last position has no later tokens: choose an earlier one to see the leak.");
     }
     if (model.get("mask") === "window") {
@@ -285,8 +279,8 @@ function render({ model, el }) {
   function mapSentence() {
     if (shape.length < 3) return rowSentence();
     const { before, first, itself } = habits(map);
-    return `Head ${model.get("head")} over all positions from 2 on: ${percent(before)} to the token before, ` +
-      `${percent(first)} to the first token, ${percent(itself)} to itself.`;
+    return `Head ${model.get("head")} over all positions from 2 on: ${percent(before, 2)} to the token before, ` +
+      `${percent(first, 2)} to the first token, ${percent(itself, 2)} to itself.`;
   }
 
   function redraw() {

@@ -1,4 +1,4 @@
-import { axes, clamp, frame, h, label, line, s, scale, show, within } from "./kit.js";
+import { axes, clamp, frame, h, label, line, percent, s, scale, show, within } from "./kit.js";
 
 // --- arithmetic, compared with llmcourse_labs.study.batch_law by the tests
 
@@ -29,7 +29,6 @@ export function decades(low, high) {
 
 const SHAPES = ["M-4 -4h8v8h-8z", "M0 -5l5 9h-10z", "M-5 0l5 -5l5 5l-5 5z", "M-4 -4l8 8m0 -8l-8 8"];
 const LOWEST = 1;
-const percent = (share) => `${show(100 * share, 2)} %`;
 const times = (x) => `${show(x, 3)} times`;
 const round = (x) => show(x >= 100 ? Math.round(x) : x, 3);
 
@@ -111,12 +110,12 @@ function render({ model, el }) {
     const [saved, added] = doubled(batch, noise);
     w.say(`A batch of ${show(batch)} takes ${round(steps)} steps, ${times(steps / least)} the least, and reads ` +
       `${round(sequences)} sequences, ${times(sequences / least / noise)} the least. Each step is worth ` +
-      `${percent(worth(batch, noise))} of one along the true gradient. Twice the batch would save ${percent(saved)} ` +
-      `of the steps and read ${percent(added)} more. ${batch === Math.round(noise) ? "This is the knee."
+      `${percent(worth(batch, noise), 2)} of one along the true gradient. Twice the batch would save ${percent(saved, 2)} ` +
+      `of the steps and read ${percent(added, 2)} more. ${batch === Math.round(noise) ? "This is the knee."
         : `The batch is ${batch < noise ? "below" : "above"} the knee.`}`);
     const sizes = Array.from({ length: 11 }, (_, i) => 2 ** i).filter((size) => size <= highest);
     numbers({ columns: ["batch", "steps", "sequences", "worth of a step"],
-      rows: sizes.map((size) => [show(size), round(at(size)[1]), round(at(size)[0]), percent(worth(size, noise))]) });
+      rows: sizes.map((size) => [show(size), round(at(size)[1]), round(at(size)[0]), percent(worth(size, noise), 2)]) });
   }
   w.on(["batch", "noise"], redraw);
   redraw();

@@ -1,4 +1,4 @@
-import { clamp, frame, h, label, s, show, uniqueId, within } from "./kit.js";
+import { clamp, frame, h, label, listed, percent, s, show, uniqueId, within } from "./kit.js";
 
 // --- arithmetic, compared with llmcourse.backward.backprop, llmcourse.model and llmcourse_labs.scale.cost by the tests
 
@@ -184,13 +184,8 @@ const inUnits = (value, units) => {
 };
 const bytes = (value) => inUnits(value, UNITS);
 const flops = (value) => (value ? inUnits(value, FLOPS) : "–");
-const percent = (part, whole) => {
-  const share = whole ? (100 * part) / whole : 0;
-  return share > 0 && share < 0.5 ? "below 1 %" : `${Math.round(share)} %`;
-};
 const weightName = ({ name }) => name.split(".").at(-1).replace("w_", "W_");
 const capital = (text) => text[0].toUpperCase() + text.slice(1);
-const listed = (names) => (names.length < 2 ? names.join("") : `${names.slice(0, -1).join(", ")} and ${names.at(-1)}`);
 
 function render({ model, el }) {
   const w = frame({ model, el, title: "One block of a Llama, forward and backward" });
@@ -356,7 +351,7 @@ function render({ model, el }) {
     const own = added[at()];
     const new_ = box.keeps.filter((each) => !each.shared).map((each) => each.name);
     const old = box.keeps.filter((each) => each.shared).map((each) => each.name);
-    const said = own ? `keeps ${listed(new_)}, ${bytes(own)}, ${percent(own, total)} of the block's tape`
+    const said = own ? `keeps ${listed(new_)}, ${bytes(own)}, ${percent(total ? own / total : 0, 2)} of the block's tape`
       : old.length ? `reads ${listed(old)} again, which is on the tape already: 0 more bytes` : "keeps nothing";
     const gradients = listed([...box.comes.map((each) => `d${each.name}`), ...box.weights.map((each) => `d${weightName(each)}`)]);
     const title = capital(TEXTS[box.id].title);
@@ -377,7 +372,7 @@ function render({ model, el }) {
       columns: ["box", "keeps", "bytes", "of all", "forward", "backward"],
       rows: [
         ...all.map((each, n) => [TEXTS[each.id].title, listed(each.keeps.map((t) => (t.shared ? `(${t.name})` : t.name))) || "–",
-          bytes(added[n]), percent(added[n], total), flops(each.flop.forward), flops(each.flop.backward)]),
+          bytes(added[n]), percent(total ? added[n] / total : 0, 2), flops(each.flop.forward), flops(each.flop.backward)]),
         ["whole block", "", bytes(total), "100 %", flops(all.reduce((sum, b) => sum + b.flop.forward, 0)),
           flops(all.reduce((sum, b) => sum + b.flop.backward, 0))],
       ],

@@ -1,4 +1,4 @@
-import { axes, clamp, frame, h, label, line, s, scale, show, ticks, uniqueId } from "./kit.js";
+import { axes, clamp, frame, h, hatch, label, line, plural, s, scale, show, ticks, uniqueId } from "./kit.js";
 
 // --- arithmetic, compared with llmcourse_classroom.widgets.buckets by the tests
 
@@ -56,7 +56,6 @@ function inUnits(value, units) {
 }
 const size = (bytes) => inUnits(bytes, SIZES);
 const time = (seconds) => (seconds === 0 ? "0 s" : inUnits(seconds, TIMES));
-const plural = (count, one) => `${count} ${one}${count === 1 ? "" : "s"}`;
 
 function render({ model, el }) {
   const w = frame({ model, el, title: "Buckets on the link, while backward goes on",
@@ -94,10 +93,6 @@ function render({ model, el }) {
   const best = () => curve().reduce((a, b) => (b[1] < a[1] * (1 - 1e-9) ? b : a));
   const tidy = (bytes) => Number((bytes / 1e6).toPrecision(3));
 
-  const hatched = (id, kind) => s("pattern", { id, width: 6, height: 6, patternUnits: "userSpaceOnUse",
-    patternTransform: "rotate(45)" }, s("rect", { width: 6, height: 6, fill: "var(--lc-background, none)" }),
-  s("line", { x1: 0, y1: 0, x2: 0, y2: 6, stroke: "currentColor", "stroke-width": 6, class: kind }));
-
   const drawTime = w.stage((svg, width, tall) => {
     const all = times();
     const wait = exposed(all, backward());
@@ -105,8 +100,8 @@ function render({ model, el }) {
     const [left, right] = [4, width - 4];
     const x = scale([0, end], [left, right]);
     const [top, bar, below] = [24, 30, 88];
-    const hatch = uniqueId();
-    svg.append(s("defs", {}, hatched(hatch, "lc-2")),
+    const striped = uniqueId();
+    svg.append(hatch(striped, { stroke: "currentColor", "stroke-width": 6, class: "lc-2" }),
       label(left, 16, "backward"),
       s("rect", { x: x(0), y: top, width: x(backward()) - x(0), height: bar, fill: "currentColor", class: "lc-1" }),
       label(left, below + bar + 17, "link, bucket by bucket"));
@@ -117,7 +112,7 @@ function render({ model, el }) {
       if (all.length <= MOST_ROWS) {
         svg.append(line([[x(ready), top + bar], [x(start), below]], { stroke: "var(--lc-line)" }));
       }
-      svg.append(s("rect", { x: x(start), y: below, width: wide, height: bar, fill: late ? `url(#${hatch})` :
+      svg.append(s("rect", { x: x(start), y: below, width: wide, height: bar, fill: late ? `url(#${striped})` :
         "currentColor", stroke: late ? "currentColor" : "none", class: late ? "lc-2" : "lc-3" }));
       if (!late && wide > 20) {
         svg.append(label(x(start) + wide / 2, below + 20, k, { "text-anchor": "middle", style: "fill: var(--lc-on)" }));
@@ -132,7 +127,7 @@ function render({ model, el }) {
       label(right, below + bar + 17, time(end), { "text-anchor": "end" }),
       s("rect", { x: left, y: tall - 15, width: 14, height: 12, fill: "currentColor", class: "lc-3" }),
       label(left + 19, tall - 5, "hidden"),
-      s("rect", { x: left + 84, y: tall - 15, width: 14, height: 12, fill: `url(#${hatch})`, stroke: "currentColor",
+      s("rect", { x: left + 84, y: tall - 15, width: 14, height: 12, fill: `url(#${striped})`, stroke: "currentColor",
         class: "lc-2" }),
       label(left + 103, tall - 5, "ends after backward"));
     return `backward takes ${time(backward())}; ${plural(all.length, "bucket")}, the first begins at ` +

@@ -1,4 +1,4 @@
-import { frame, label, line, s, scale, show, ticks } from "./kit.js";
+import { frame, label, line, percent, s, scale, show, ticks } from "./kit.js";
 
 // --- arithmetic, compared with llmcourse_labs.scale.scheduler by the tests
 
@@ -154,9 +154,8 @@ function render({ model, el }) {
   function redraw() {
     drawBoard();
     drawTime();
-    const percent = (share) => `${(100 * share).toFixed(1)} %`;
     const rows = ANSWERS.map((answer) => (possible(answer)
-      ? [WORDS[answer], numNodes(answer), ...shares(answer).map(percent)]
+      ? [WORDS[answer], numNodes(answer), ...shares(answer).map((share) => percent(share))]
       : [WORDS[answer], numNodes(answer), ...STATES.map(() => "–")]));
     numbers({ columns: ["the job", "nodes", ...STATES.map(([state]) => SHOWN[state])], rows });
     const answer = used();

@@ -1,4 +1,4 @@
-import { axes, frame, h, label, line, s, scale, show, ticks, uniform } from "./kit.js";
+import { axes, frame, h, label, line, percent, s, scale, show, ticks, uniform } from "./kit.js";
 
 // --- arithmetic, compared with plain Python by the tests
 
@@ -52,7 +52,6 @@ const WORDS = 50;
 const GENERATIONS = 10;
 const NAMES = ["temperature", "fresh", "samples", "seed"];
 const bits = (x) => x.toFixed(2);
-const percent = (share) => `${show(100 * share, 3)} %`;
 
 function render({ model, el }) {
   const w = frame({ model, el, title: "Models that learn from models" });

@@ -1,4 +1,4 @@
-import { frame, label, s, scale, show, uniqueId } from "./kit.js";
+import { frame, label, percent, s, scale, show, uniqueId } from "./kit.js";
 
 // --- arithmetic, compared with plain Python by the tests
 // A row is [words, probability of English, similarity to an earlier page, quality, whether it is wanted].
@@ -33,7 +33,7 @@ export function grades({ taken, takenWanted, kept, keptWanted }) {
 // --- the page
 
 const ROW = 44;
-const percent = (share) => (share === null ? "none" : `${(100 * share).toFixed(1)} %`);
+const shareOf = (share) => (share === null ? "none" : percent(share));
 
 function render({ model, el }) {
   const w = frame({ model, el, title: "What the thresholds let through" });
@@ -84,14 +84,14 @@ function render({ model, el }) {
       rows: steps.map((step) => {
         const { precision, recall } = grades(step);
         return [step.name, show(step.taken), show(step.taken - step.kept), show(step.takenWanted - step.keptWanted),
-          percent(precision), percent(recall)];
+          shareOf(precision), shareOf(recall)];
       }),
     });
     const last = steps.at(-1);
     const all = wanted(rows);
     const clean = last.kept ? last.keptWanted / last.kept : null;
     w.say(`${show(last.kept)} of ${show(rows.length)} pages are left. ` +
-      `${clean === null ? "Nothing is left to train on." : `${percent(clean)} of them are wanted`}` +
+      `${clean === null ? "Nothing is left to train on." : `${shareOf(clean)} of them are wanted`}` +
       `${clean === null ? "" : `, and ${show(all - last.keptWanted)} of the ${show(all)} wanted pages are lost.`}`);
   }
   w.on(["english", "words", "similarity", "quality"], redraw);

@@ -1,4 +1,4 @@
-import { axes, clamp, frame, label, line, onDrag, s, scale, show, uniqueId } from "./kit.js";
+import { axes, clamp, frame, label, line, onDrag, percent, s, scale, show, uniqueId } from "./kit.js";
 
 // --- arithmetic, compared with llmcourse_labs.scale.cluster by the tests; times are in seconds
 
@@ -85,8 +85,6 @@ const about = (seconds) => {
   const [unit, name] = units.find(([least]) => seconds >= least) ?? [1, "s"];
   return `${Number((seconds / unit).toPrecision(2))} ${name}`;
 };
-const percent = (share) => (share > 0 && share < 0.0005 ? "under 0.1 %"
-  : share < 1 && share > 0.9995 ? "over 99.9 %" : `${(100 * share).toFixed(1)} %`);
 
 function render({ model, el }) {
   const w = frame({ model, el, title: "How much of the time is training",

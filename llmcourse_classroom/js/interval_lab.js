@@ -1,4 +1,4 @@
-import { axes, frame, label, line, s, scale, show, uniform } from "./kit.js";
+import { axes, frame, label, line, percent, s, scale, show, uniform } from "./kit.js";
 
 // --- arithmetic, compared with llmcourse_labs.evaluate by the tests
 
@@ -54,7 +54,6 @@ export function mcnemar(b, c) {
 // --- the page
 
 const TESTS = 40;
-const percent = (share) => `${show(100 * share, 3)} %`;
 const ends = ([low, high]) => `${(100 * low).toFixed(1)} to ${(100 * high).toFixed(1)} %`;
 
 function render({ model, el }) {

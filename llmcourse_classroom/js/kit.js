@@ -43,6 +43,21 @@ export function show(value, digits = 4) {
   return Number(value.toPrecision(digits)).toLocaleString("en-US", { maximumFractionDigits: 8 });
 }
 
+// A share in per cent.  What is more than nothing is never shown as 0, what is less than all never as 100.
+export function percent(share, digits = 3) {
+  if (!Number.isFinite(share)) return show(share);
+  if (share !== 0 && Math.abs(share) < 0.0005) return "under 0.1 %";
+  const shown = Number((100 * share).toPrecision(digits));
+  return share < 1 && shown >= 100 ? `over ${100 - 10 ** (2 - digits)} %` : `${show(shown)} %`;
+}
+
+// --- words
+
+export const plural = (count, one, several = `${one}s`) => `${show(count)} ${count === 1 ? one : several}`;
+
+export const listed = (words) => (words.length < 2 ? words.join("")
+  : `${words.slice(0, -1).join(", ")} and ${words.at(-1)}`);
+
 // --- the frame of a widget
 
 // Returns { root, controls, say, note, table, stage, player, ... } for one widget in `el`.
@@ -479,6 +494,11 @@ export function ticks(low, high, count = 5) {
 export const line = (points, attributes = {}) => s("polyline", {
   points: points.map(([x, y]) => `${x.toFixed(2)},${y.toFixed(2)}`).join(" "), fill: "none", ...attributes,
 });
+
+// Stripes, for what is empty, padded or late: `fill: url(#id)` where they are wanted.
+export const hatch = (id, stripes = { stroke: "var(--lc-line)", "stroke-width": 2 }) => s("defs", {},
+  s("pattern", { id, width: 7, height: 7, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)" },
+    s("line", { x1: 0, x2: 0, y1: 0, y2: 7, ...stripes })));
 
 export const label = (x, y, content, attributes = {}) => s("text", { x, y, ...attributes }, content);
 

@@ -1,4 +1,4 @@
-import { axes, frame, h, label, line, s, scale, show, ticks } from "./kit.js";
+import { axes, frame, h, label, line, percent, s, scale, show, ticks } from "./kit.js";
 
 // --- arithmetic, compared with plain Python by the tests
 
@@ -23,7 +23,6 @@ export const alarms = (values, level) => values.filter((p) => p <= level + 1e-12
 
 // --- the page
 
-const percent = (share) => `${Math.round(100 * share)} %`;
 const seeds = (n) => `${n} ${n === 1 ? "seed" : "seeds"}`;
 
 function render({ model, el }) {
@@ -49,10 +48,10 @@ function render({ model, el }) {
     const of = row.losses.length;
     const test = (values) => `${alarms(values, model.get("level"))} of ${seeds(of)}`;
     return [
-      [`runs of ${model.get("words")} words`, `${percent(found)} of leaked questions`, `${percent(wrong)} of fresh questions`],
-      ["canary", test(row.canary_p), percent(model.get("level"))],
-      ["min-k %", `${percent(meanOf(row.min_k_hits))} of leaked questions`, `${percent(meanOf(row.min_k_false))} of fresh questions`],
-      ["order of the questions", test(row.order_p), percent(model.get("level"))],
+      [`runs of ${model.get("words")} words`, `${percent(found, 2)} of leaked questions`, `${percent(wrong, 2)} of fresh questions`],
+      ["canary", test(row.canary_p), percent(model.get("level"), 2)],
+      ["min-k %", `${percent(meanOf(row.min_k_hits), 2)} of leaked questions`, `${percent(meanOf(row.min_k_false), 2)} of fresh questions`],
+      ["order of the questions", test(row.order_p), percent(model.get("level"), 2)],
     ];
   }
 
@@ -79,8 +78,8 @@ function render({ model, el }) {
             : s("rect", { x: there[0] - 5, y: there[1] - 5, width: 10, height: 10, fill: "currentColor", class: mark }));
       }
     });
-    return rows.map((row) => `${named(row)}: leaked half ${percent(total(row.leaked) / asked(row))}, ` +
-      `fresh half ${percent(total(row.fresh) / asked(row))}`).join("; ");
+    return rows.map((row) => `${named(row)}: leaked half ${percent(total(row.leaked) / asked(row), 2)}, ` +
+      `fresh half ${percent(total(row.fresh) / asked(row), 2)}`).join("; ");
   }, { height: 260, label: "scores with their intervals" });
 
   const drawLosses = w.stage((svg, wide, tall) => {
@@ -108,14 +107,14 @@ function render({ model, el }) {
     found({ columns: ["detector", "finds", "false alarms"], rows: detectors(row) });
     const parts = ["leaked", "fresh"].map((key) => {
       const right = total(row[key]);
-      return `${percent(right / asked(row))} (${wilson(right, asked(row)).map((x) => Math.round(100 * x)).join(" to ")})`;
+      return `${percent(right / asked(row), 2)} (${wilson(right, asked(row)).map((x) => Math.round(100 * x)).join(" to ")})`;
     });
     const [right, kept] = ["clean_right", "clean_items"].map((key) => total(row[key].map((one) => one[place()])));
     w.say(`Recorded: ${named(row)}, ${seeds(row.losses.length)}. Leaked half ${parts[0]}, fresh half ${parts[1]}, ` +
       `loss on clean text ${meanOf(row.losses).toFixed(2)}. ` +
       (kept === 0 ? `Runs of ${model.get("words")} words flag every question: there is no clean subset.`
-        : `Without what runs of ${model.get("words")} words flag, the score is ${percent(right / kept)} of ${show(kept)} answers; ` +
-          `of all ${show(2 * asked(row))} it is ${percent((total(row.leaked) + total(row.fresh)) / (2 * asked(row)))}.`));
+        : `Without what runs of ${model.get("words")} words flag, the score is ${percent(right / kept, 2)} of ${show(kept)} answers; ` +
+          `of all ${show(2 * asked(row))} it is ${percent((total(row.leaked) + total(row.fresh)) / (2 * asked(row)), 2)}.`));
   }
   w.on(["copies", "retold", "words", "level"], redraw);
   redraw();

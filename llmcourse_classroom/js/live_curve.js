@@ -1,9 +1,8 @@
 // Two pictures of a run: the time of its phases, and its loss against the step.
 
-import { axes, clamp, label, line, onDrag, s, scale, show, ticks } from "./kit.js";
+import { axes, clamp, label, line, onDrag, percent, s, scale, show, ticks } from "./kit.js";
 import { nats, PHASES } from "./live_lab.js";
 
-const percent = (share) => (share > 0 && share < 0.005 ? "below 1 %" : `${Math.round(100 * share)} %`);
 
 // The mean share of every phase in the time of the last steps.
 export function shares(reports) {
@@ -30,9 +29,9 @@ export function phasesPart(w, run) {
       at += share;
       const [x, y] = [(i % columns) * wide, 36 + 36 * Math.floor(i / columns)];
       svg.append(s("rect", { x: x + 1, y: y - 10, width: 4, height: 28, ...colour }),
-        label(x + 9, y, `${i + 1} ${phase}`), label(x + 9, y + 16, each ? percent(share) : "–"));
+        label(x + 9, y, `${i + 1} ${phase}`), label(x + 9, y + 16, each ? percent(share, 2) : "–"));
     });
-    if (each) return PHASES.map((phase, i) => `${phase} ${percent(each[i])}`).join(", ");
+    if (each) return PHASES.map((phase, i) => `${phase} ${percent(each[i], 2)}`).join(", ");
     svg.append(s("rect", { x: 1, y: 2, width: width - 2, height: 14, fill: "none", stroke: "var(--lc-line)" }));
     return "not measured yet";
   }, { height: (width) => (width < 560 ? 96 : 60), label: "share of every phase in the time of a step" });

@@ -1,4 +1,4 @@
-import { axes, frame, h, label, line, s, scale, show, ticks, within } from "./kit.js";
+import { axes, frame, h, label, line, percent, s, scale, show, ticks, within } from "./kit.js";
 
 // --- arithmetic, compared with its definition by the tests
 
@@ -21,10 +21,6 @@ const INVISIBLE = { " ": "␣", "\n": "↵", "\t": "⇥" };
 // biome-ignore lint/suspicious/noControlCharactersInRegex: these are shown as signs
 const visible = (token) => token.replace(/[\x00- ]/g, (c) => INVISIBLE[c] ?? "�");
 const nats = (loss) => loss.toFixed(2);
-const percent = (p) => {
-  if (p < 0.0005) return "below 0.1 %";
-  return p < 0.095 ? `${(100 * p).toFixed(1)} %` : `${Math.round(100 * p)} %`;
-};
 
 function render({ model, el }) {
   const w = frame({ model, el, title: "The axis of losses, and its models" });
@@ -98,9 +94,9 @@ function render({ model, el }) {
       const y = 22 + BAR * i;
       svg.append(label(92, y + 16, visible(token), { "text-anchor": "end" }),
         s("rect", { x: 98, y: y + 4, width: Math.max(1, x(p)), height: BAR - 8, fill: "currentColor", class: "lc-1" }),
-        label(104 + x(p), y + 16, percent(p)));
+        label(104 + x(p), y + 16, percent(p, 2)));
     });
-    return expected.map(([token, p]) => `${visible(token)} ${percent(p)}`).join(", ");
+    return expected.map(([token, p]) => `${visible(token)} ${percent(p, 2)}`).join(", ");
   }, {
     height: () => 26 + BAR * Math.max(...models.flatMap(({ expects }) => expects.map((row) => row.length))),
     label: "the likeliest next tokens",
@@ -116,7 +112,7 @@ function render({ model, el }) {
     const { name, loss } = models[i];
     const share = learnt(loss, { floor, nothing });
     return `${name}: ${nats(loss)} nats per token, as if it guessed among ${show(guessesAmong(loss), 2)} equally likely ` +
-      `tokens. That is ${percent(share)} of the way from ln V down to the floor.`;
+      `tokens. That is ${percent(share, 2)} of the way from ln V down to the floor.`;
   }
 
   function redraw() {

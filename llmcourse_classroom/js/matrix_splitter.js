@@ -1,4 +1,4 @@
-import { clamp, frame, h, label, line, s, show, uniqueId } from "./kit.js";
+import { clamp, frame, h, label, line, percent, s, show, uniqueId } from "./kit.js";
 
 // --- arithmetic, compared with llmcourse_classroom.widgets.splitter by the tests
 
@@ -73,7 +73,6 @@ const size = (value) => {
   const [unit, name] = UNITS.find(([least]) => value >= least) || UNITS.at(-1);
   return `${show(Number((value / unit).toPrecision(3)), 3)} ${name}`;
 };
-const percent = (share) => `${show(Number((100 * share).toPrecision(3)), 3)} %`;
 const real = (one) => one[3] !== "" && one[3] !== "slice";
 const [TOP, ROW, LEFT, FOOT] = [52, 44, 36, 20];
 

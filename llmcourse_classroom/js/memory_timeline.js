@@ -1,4 +1,4 @@
-import { axes, clamp, frame, h, label, line, s, scale, show, ticks, uniqueId } from "./kit.js";
+import { axes, clamp, frame, h, hatch, label, line, percent, s, scale, show, ticks, uniqueId } from "./kit.js";
 
 // --- arithmetic, compared with llmcourse_classroom.widgets.memory by the tests
 
@@ -64,7 +64,6 @@ const size = (value) => {
   const [unit, name] = unitOf(value);
   return `${show(value / unit, 3)} ${name}`;
 };
-const percent = (share) => `${(100 * share).toFixed(1)} %`;
 
 function render({ model, el }) {
   const w = frame({ model, el, title: "Live memory through one step, and what to recompute",
@@ -140,10 +139,8 @@ function render({ model, el }) {
     const box = [46, 26, wide - 8, tall - 66];
     const y = scale([0, full / unit], [box[3], box[1]]);
     const room = (box[2] - box[0]) / (2 * layers);
-    const hatch = uniqueId();
-    svg.append(s("defs", {}, s("pattern", { id: hatch, width: 6, height: 6, patternUnits: "userSpaceOnUse",
-      patternTransform: "rotate(45)" }, s("line", { x1: 0, y1: 0, x2: 0, y2: 6, stroke: "currentColor",
-      "stroke-width": 5, class: "lc-2" }))),
+    const striped = uniqueId();
+    svg.append(hatch(striped, { stroke: "currentColor", "stroke-width": 5, class: "lc-2" }),
     axes({ x: () => 0, y, box, xTicks: [], yTicks: ticks(0, full / unit, 4), yTitle: `live, ${name}` }));
     for (let bar = 1; bar <= 2 * layers; bar++) {
       const x = box[0] + (bar - 1) * room;
@@ -154,7 +151,7 @@ function render({ model, el }) {
       svg.append(s("rect", { x: x + 1, y: middle, width: room - 2, height: box[3] - middle,
         fill: "currentColor", class: "lc-1" }));
       if (returned) {
-        svg.append(s("rect", { x: x + 1, y: end, width: room - 2, height: middle - end, fill: `url(#${hatch})`,
+        svg.append(s("rect", { x: x + 1, y: end, width: room - 2, height: middle - end, fill: `url(#${striped})`,
           stroke: "currentColor", class: "lc-2" }));
       }
       if (room > 15 || layerAt(bar) % 2 === 1) {
@@ -177,7 +174,7 @@ function render({ model, el }) {
       label(box[2], 14, `- - target ${size(top)}`, { "text-anchor": "end" }),
       s("rect", { x: box[0], y: tall - 16, width: 14, height: 12, fill: "currentColor", class: "lc-1" }),
       label(box[0] + 19, tall - 6, "kept from forward"),
-      s("rect", { x: box[0] + 136, y: tall - 16, width: 14, height: 12, fill: `url(#${hatch})`,
+      s("rect", { x: box[0] + 136, y: tall - 16, width: 14, height: 12, fill: `url(#${striped})`,
         stroke: "currentColor", class: "lc-2" }),
       label(box[0] + 155, tall - 6, "computed again"));
     return `rises to ${size(curve[layers])} at the end of forward; highest ${size(peak)}, ${place(at)}; ` +

@@ -1,4 +1,4 @@
-import { clamp, frame, h, label, s, show, uniqueId, within } from "./kit.js";
+import { clamp, frame, h, hatch, label, percent, s, show, uniqueId, within } from "./kit.js";
 
 // --- arithmetic, compared with llmcourse.parallel.world by the tests
 
@@ -76,7 +76,6 @@ const COLOURS = { pp: "stage (PP)", dp: "replica (DP)", tp: "slice (TP)", cp: "p
 const JOB = ["gpus", "gpus_per_server", "batch_tokens", "sequence_length", "micro_batch"];
 const ROOM = 80e9; // bytes of an H100
 const NARROW = 8; // cells below this have no gap between them
-const percent = (share) => `${show(Number((100 * share).toPrecision(3)))} %`;
 const count = (number) => (Number.isInteger(number) ? number.toLocaleString("en-US") : show(number));
 
 function render({ model, el }) {
@@ -178,9 +177,6 @@ function render({ model, el }) {
     "mg-replica": { fill: "var(--lc-muted)", "fill-opacity": 0.3 },
     "mg-other": { fill: "var(--lc-line)", "fill-opacity": 0.2 },
   };
-  const hatching = (id) => s("defs", {},
-    s("pattern", { id, width: 6, height: 6, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)" },
-      s("line", { x1: 0, x2: 0, y1: 0, y2: 6, stroke: "var(--lc-line)", "stroke-width": 2 })));
 
   const drawGrid = w.stage((svg, width) => {
     const id = uniqueId();
@@ -188,7 +184,7 @@ function render({ model, el }) {
     const { across, cell } = plan;
     const all = sizes();
     const kindOf = kinds();
-    svg.append(hatching(id));
+    svg.append(hatch(id));
     for (const [kind, pieces] of Object.entries(paths(plan, kindOf))) {
       const look = kind === "mg-idle" ? { fill: `url(#${id})`, stroke: "var(--lc-line)", "stroke-width": 0.5 }
         : FILLS[kind] || { fill: "currentColor", class: kind };
@@ -338,7 +334,7 @@ function render({ model, el }) {
     const slot = (width - left - 4) / (m + pp - 1);
     const high = rowHigh();
     const every = Math.ceil(15 / high);
-    svg.append(hatching(id), s("rect", { x: left, y: 2, width: slot * (m + pp - 1), height: high * pp,
+    svg.append(hatch(id), s("rect", { x: left, y: 2, width: slot * (m + pp - 1), height: high * pp,
       fill: `url(#${id})`, stroke: "var(--lc-line)" }));
     for (let p = 0; p < pp; p++) {
       const y = 2 + p * high;

@@ -1,4 +1,4 @@
-import { clamp, frame, h, label, onDrag, s, scale, show } from "./kit.js";
+import { clamp, frame, h, label, onDrag, percent, s, scale, show } from "./kit.js";
 
 // --- arithmetic, compared with plain Python by the tests
 // A law has a row [c, k, [t, t, t]] for each source; shares and weights are three numbers that add to 1.
@@ -73,7 +73,6 @@ const CELLS = 36; // small triangles along an edge
 const BAR = 22;
 const MEAN = "mean of all";
 const nats = (loss) => loss.toFixed(2);
-const percent = (share) => `${show(100 * share, 3)} %`;
 const path = (points) => points.map(([x, y]) => `${x.toFixed(1)} ${y.toFixed(1)}`).join("L");
 
 function render({ model, el }) {

@@ -1,4 +1,4 @@
-import { axes, clamp, frame, h, label, line, s, scale, show, ticks } from "./kit.js";
+import { axes, clamp, frame, h, label, line, listed, s, scale, show, ticks } from "./kit.js";
 
 // --- arithmetic, compared with llmcourse.optim by the tests
 
@@ -136,8 +136,6 @@ function marker(kind, x, y, r) {
   return s("polygon", { points: at([[0, -1.35], [1.35, 0], [0, 1.35], [-1.35, 0]]), ...look });
 }
 
-const listed = (parts) => (parts.length < 2 ? parts.join("")
-  : `${parts.slice(0, -1).join(", ")} and ${parts.at(-1)}`);
 
 function render({ model, el }) {
   const w = frame({ model, el, title: "A race downhill", primary: ["surface", "stretch", "steps"] });

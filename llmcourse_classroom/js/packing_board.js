@@ -1,4 +1,4 @@
-import { frame, label, line, s, scale, show, uniqueId, within } from "./kit.js";
+import { frame, hatch, label, line, s, scale, show, uniqueId, within } from "./kit.js";
 
 // --- arithmetic, compared with llmcourse.data by the tests
 
@@ -127,10 +127,6 @@ function render({ model, el }) {
     }
   }
 
-  const hatching = (id) => s("defs", {},
-    s("pattern", { id, width: 7, height: 7, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)" },
-      s("line", { x1: 0, x2: 0, y1: 0, y2: 7, stroke: "var(--lc-line)", "stroke-width": 2 })));
-
   // A document's bar, with its number where there is room for it.
   function bar(piece, x, y, attributes = {}) {
     const wide = x(piece.length) - x(0);
@@ -148,7 +144,7 @@ function render({ model, el }) {
     const length = (n) => x(n) - x(0);
     const count = model.get("placed");
     const next = placed[count];
-    svg.append(hatching(id));
+    svg.append(hatch(id));
     if (next) {
       svg.append(label(2, 13, `Next: document ${part(next)} (length ${next.length}) into row ${next.row + 1}`),
         bar(next, x, 18, { stroke: "var(--lc-text)", "stroke-width": 2, "stroke-dasharray": "4 3" }));
@@ -207,7 +203,7 @@ function render({ model, el }) {
     };
     const area = (from, to, attributes) => s("polygon", {
       points: corner(from, to).map(([key, query]) => `${X(key)},${Y(query)}`).join(" "), ...attributes });
-    svg.append(hatching(id),
+    svg.append(hatch(id),
       s("rect", { x: left, y: top, width: MASK, height: MASK, fill: "none", stroke: "var(--lc-line)" }));
     const filled = tokensIn(row);
     if (filled) svg.append(area(0, filled, { fill: `url(#${id})`, stroke: "var(--lc-line)" }));

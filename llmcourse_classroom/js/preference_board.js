@@ -1,4 +1,4 @@
-import { frame, h, label, s, scale, show } from "./kit.js";
+import { frame, h, label, percent, s, scale, show } from "./kit.js";
 
 // --- arithmetic, compared with llmcourse_labs.tuning.preferences by the tests
 
@@ -34,7 +34,6 @@ export function pairLoss(utilities, share, i, j) {
 
 const ROW = 50; // pixels of an answer: two bars
 const BAR = 17;
-const percent = (p) => (p < 0.0005 ? "under 0.1 %" : `${(100 * p).toFixed(1)} %`);
 const two = (x) => x.toFixed(2).replace("-", "−").replace("−0.00", "0.00");
 
 function render({ model, el }) {
@@ -86,7 +85,7 @@ function render({ model, el }) {
       rows: [0.03, 0.1, 0.3, 1, 3, 10].map((b) => {
         const p = policyOf(reference, utilities, b);
         const [far, worth] = [klOf(p, reference), meanUtility(p, utilities)];
-        return [show(b), ...p.map(percent), two(far), two(worth), two(worth - b * far)];
+        return [show(b), ...p.map((share) => percent(share)), two(far), two(worth), two(worth - b * far)];
       }),
     });
   }

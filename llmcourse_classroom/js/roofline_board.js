@@ -1,4 +1,4 @@
-import { frame, h, label, line, s, scale, show } from "./kit.js";
+import { frame, h, label, line, percent, s, scale, show } from "./kit.js";
 
 // --- arithmetic, compared with llmcourse_labs.scale.roofline by the tests
 
@@ -82,7 +82,6 @@ const RIDGE_WORDS = { compute: "arithmetic", memory: "memory" };
 const X = [0.05, 2e4];
 
 const time = (s_) => (s_ >= 1 ? `${show(s_, 3)} s` : s_ >= 1e-3 ? `${show(1e3 * s_, 3)} ms` : `${show(1e6 * s_, 3)} µs`);
-const percent = (share) => (share < 0.0005 ? "under 0.1 %" : `${show(100 * share, 2)} %`);
 const bytesInWords = (b) => (b >= 1e12 ? `${show(b / 1e12, 3)} TB` : b >= 1e9 ? `${show(b / 1e9, 3)} GB` : `${show(b / 1e6, 3)} MB`);
 
 function render({ model, el }) {
@@ -131,7 +130,7 @@ function render({ model, el }) {
           stroke: "currentColor", class: "lc-2" }));
       if (i < 3) {
         // Below the roof and right of the slope there is always space.
-        const text = `${name} ${percent(t / total)}`;
+        const text = `${name} ${percent(t / total, 2)}`;
         const [lx, ly] = [box[2] - 2, box[3] - 84 + 20 * i];
         svg.append(line([[px, py], [lx - 7 * text.length - 4, ly - 4]], { stroke: "var(--lc-text)", "stroke-width": 0.8 }),
           label(lx, ly, text, { "text-anchor": "end", "font-weight": 600,
@@ -156,13 +155,13 @@ function render({ model, el }) {
     numbers({
       columns: ["operation", "phase", "FLOPs", "bytes", "FLOPs per byte", "bound by", "time", "share"],
       rows: all.map(([phase, name, f, b]) => [name, phase, show(f), show(b), show(f / b, 3), RIDGE_WORDS[bound(f, b)],
-        time(seconds([f, b], part)), percent(seconds([f, b], part) / total)]),
+        time(seconds([f, b], part)), percent(seconds([f, b], part) / total, 2)]),
     });
     const tokens = decoding() ? given.batch : given.batch * given.length;
     const held = heldBytes(sizes(), given);
     const fits = held <= part.memory ? "which fits" : "which does not fit into one";
     w.say(`${part.name}: ${time(total)}, ${show(Math.round(tokens / total))} tokens a second, ` +
-      `${percent(flop / part.peak / total)} of the peak; memory is the limit for ${percent(waiting / total)} of the time. ` +
+      `${percent(flop / part.peak / total, 2)} of the peak; memory is the limit for ${percent(waiting / total, 2)} of the time. ` +
       `${decoding() ? "Weights and caches" : "Weights, gradients and AdamW's state"} take ${bytesInWords(held)}, ${fits} (${bytesInWords(part.memory)}).`);
   }
   w.on(["gpu", "shape", "work", "batch", "length"], redraw);

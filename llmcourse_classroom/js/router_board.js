@@ -1,4 +1,4 @@
-import { clamp, frame, h, label, line, s, scale, show, within } from "./kit.js";
+import { clamp, frame, h, label, line, percent, s, scale, show, within } from "./kit.js";
 
 // --- arithmetic, compared with llmcourse.model.moe by the tests
 
@@ -62,7 +62,6 @@ const CHIP = 26; // height of a token above
 const SLOT = 17; // height of a place in an expert
 const GAP = 66; // between the tokens and the experts
 const FLIGHT_MS = 350;
-const percent = (share) => `${show(100 * share, 3)} %`;
 const fixed = (x, digits = 2) => x.toFixed(digits).replace("-", "−");
 const many = (count, name) => `${count} ${name}${count === 1 ? "" : "s"}`;
 const STYLE = ".lc .rb-small { font-size: 0.85rem; color: var(--lc-muted); }";

@@ -1,4 +1,4 @@
-import { axes, clamp, frame, h, label, line, onDrag, s, scale, show, ticks } from "./kit.js";
+import { axes, clamp, frame, h, label, line, onDrag, percent, s, scale, show, ticks } from "./kit.js";
 
 // --- arithmetic, compared with llmcourse.optim.schedules by the tests
 
@@ -99,8 +99,6 @@ function compact(value, digits = 3) {
   if (!unit) return show(value);
   return `${Number((value / (unit[2] ?? unit[0])).toPrecision(digits))}${unit[1]}`;
 }
-const percent = (share) => (share > 0 && share < 0.001 ? "under 0.1 %" : share < 0.0995
-  ? `${Number((100 * share).toPrecision(2))} %` : `${Math.round(100 * share)} %`);
 
 function render({ model, el }) {
   const w = frame({ model, el, title: "The learning rate over a run", primary: ["shape", "peak", "warmup_steps"] });
@@ -368,7 +366,7 @@ function render({ model, el }) {
     const part = partAt(step(), given);
     const share = rateAt(step(), given) / given.peak;
     const [, from, to] = parts(given).find(([name]) => name === part) ?? [];
-    const length = percent((to - from) / last());
+    const length = percent((to - from) / last(), 2);
     if (part === "warm-up") return `Warm-up takes ${length} of the steps.`;
     if (part === "cosine") {
       return step() === from ? "The cosine begins." : "A cosine is made for its own end: who stops here has " +
@@ -386,14 +384,14 @@ function render({ model, el }) {
     const name = partAt(step(), given);
     const other = kept();
     return `Step ${show(step())} of ${show(last())}${name === "over" ? "" : `, ${name}`}: rate ${RATE(now, 6)}, ` +
-      `${percent(now / given.peak)} of the peak. ${compact(tokensBefore(step(), stages()), 4)} tokens seen; the next ` +
+      `${percent(now / given.peak, 2)} of the peak. ${compact(tokensBefore(step(), stages()), 4)} tokens seen; the next ` +
       `step takes ${compact(batchOf(step(), stages()))}. ${insight()}` +
       `${other ? ` The kept curve has ${RATE(rateAt(step(), other), 6)} here.` : ""}`;
   }
 
   function remarks() {
     const given = settings();
-    const mean = `Mean rate over the run: ${percent(meanShare(given))} of the peak.`;
+    const mean = `Mean rate over the run: ${percent(meanShare(given), 2)} of the peak.`;
     if (!isPublished()) return mean;
     const total = model.get("total_tokens");
     const there = stepsFor(total, stages());
@@ -413,11 +411,11 @@ function render({ model, el }) {
     parts(given).forEach(([part, from]) => name(from, `${part} begins`));
     if (given.warmup_steps) name(given.warmup_steps - 1, "last of warm-up");
     stageStarts(all).forEach(([n], k) => { if (k && n <= end) name(n, `batch ${compact(all[k][1])} begins`); });
-    [0.25, 0.5, 0.75].forEach((part) => name(Math.round(part * end), percent(part)));
+    [0.25, 0.5, 0.75].forEach((part) => name(Math.round(part * end), percent(part, 2)));
     name(end, "the end");
     name(step(), "the mark");
     return [...names.entries()].sort((a, b) => a[0] - b[0]).map(([n, texts]) => [show(n), texts.join(", "),
-      String(rateAt(n, given)), percent(rateAt(n, given) / given.peak), tokensBefore(n, all).toLocaleString("en-US"),
+      String(rateAt(n, given)), percent(rateAt(n, given) / given.peak, 2), tokensBefore(n, all).toLocaleString("en-US"),
       batchOf(n, all).toLocaleString("en-US")]);
   }
 

@@ -1,4 +1,4 @@
-import { clamp, frame, h, label, line, s, scale, show, uniqueId, within } from "./kit.js";
+import { clamp, frame, h, label, line, listed, percent, plural, s, scale, show, uniqueId, within } from "./kit.js";
 
 // --- arithmetic, compared with llmcourse.parallel.pipeline by the tests
 
@@ -132,9 +132,6 @@ const LEFT = 52; // of the rows, for their names
 const HEAD = 32; // above them, for the moment
 const CELL = 20; // of a live micro-batch
 const THIN = (p) => (p > 4 ? 8 : 12); // a row among all schedules
-const percent = (share) => `${show(Number((100 * share).toPrecision(3)))} %`;
-const plural = (count, one) => `${show(count)} ${one}${count === 1 ? "" : "s"}`;
-const listed = (words) => (words.length < 2 ? words.join("") : `${words.slice(0, -1).join(", ")} and ${words.at(-1)}`);
 
 function render({ model, el }) {
   const w = frame({ model, el, title: "A pipeline, action by action" });
@@ -262,7 +259,7 @@ function render({ model, el }) {
       left += 28 + 6.4 * said.length;
     }
     svg.style.cursor = "pointer";
-    return `${NAMES[which()]}, ${plural(p(), "rank")}, ${plural(m(), "micro-batch").replace(/hs$/, "hes")}` +
+    return `${NAMES[which()]}, ${plural(p(), "rank")}, ${plural(m(), "micro-batch", "micro-batches")}` +
       `${v() > 1 ? `, ${v()} chunks on each rank` : ""}, ${units(total)} units of time. ${doing()}`;
   }, { height: () => (total ? HEAD + p() * pitch() + 40 : 50), label: "what every rank does over time" });
   const picture = drawSchedule.picture;

@@ -1,4 +1,4 @@
-import { axes, frame, h, label, line, s, scale, show } from "./kit.js";
+import { axes, frame, h, label, line, percent, s, scale, show } from "./kit.js";
 import { nearestDivisor, nextDivisor, parametersByPart, total } from "./llama.js";
 
 // --- arithmetic, compared with llmcourse_labs.scale.cost by the tests
@@ -45,7 +45,6 @@ const short = (value) => {
   const [size, letter] = UNITS.find(([limit]) => value >= limit) || UNITS.at(-1);
   return `${show(value / size, 4)}${letter}`;
 };
-const percent = (share) => (share > 0 && share < 0.0005 ? "below 0.1 %" : `${(100 * share).toFixed(1)} %`);
 const exact = (value) => value.toLocaleString("en-US");
 
 function render({ model, el }) {

@@ -1,4 +1,4 @@
-import { axes, clamp, frame, h, label, line, s, scale, show, ticks, uniqueId } from "./kit.js";
+import { axes, clamp, frame, h, label, line, listed, plural, s, scale, show, ticks, uniqueId } from "./kit.js";
 
 // --- arithmetic, compared with llmcourse.optim.stability.SpikeDetector by the tests
 
@@ -55,8 +55,6 @@ const STYLE = `
 .lc .sl-row { cursor: pointer; }`;
 const ROW = 30;
 
-const plural = (count, one) => `${count} ${one}${count === 1 ? "" : "s"}`;
-const listed = (names) => (names.length < 2 ? names.join("") : `${names.slice(0, -1).join(", ")} and ${names.at(-1)}`);
 const span = ([, first, last]) => (first === last ? String(first) : `${first} to ${last}`);
 const worth = (value) => (value == null ? "not finite" : show(value, 3));
 const called = (names) => (names.length ? `with ${listed(names)}` : "with all off");

@@ -1,4 +1,4 @@
-import { frame, h, label, line, s, scale, show } from "./kit.js";
+import { frame, h, label, line, percent, s, scale, show } from "./kit.js";
 
 // --- arithmetic, compared with llmcourse_labs.scale.simulator by the tests
 // A case c has  model: {L, D, H, G, K, F, V, T, tied, beside},  hardware: {peak, memory, bandwidth, link, domain,
@@ -177,7 +177,7 @@ function render({ model, el }) {
     return { ...c, model: { ...shapes[c.shape], T: c.length }, hardware, reached, cut: c.cut && c.tp > 1,
       zero: Number(c.zero), gradient: Number(c.gradient), number: 2, parameter: 2 };
   }
-  const [gb, percent] = [(x) => `${show(x / 1e9, 3)} GB`, (x) => `${show(100 * x, 3)} %`];
+  const gb = (x) => `${show(x / 1e9, 3)} GB`;
   let [c, step] = [null, null];
   const draw = w.stage((svg, wide) => {
     if (!step) return "none, since the layout breaks a rule";

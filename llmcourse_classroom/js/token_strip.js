@@ -1,4 +1,4 @@
-import { frame, h, label, s, show, uniqueId, within } from "./kit.js";
+import { frame, h, hatch, label, s, show, uniqueId, within } from "./kit.js";
 
 // --- arithmetic, compared with llmcourse.loss by the tests
 
@@ -222,9 +222,7 @@ function render({ model, el }) {
     const id = uniqueId();
     const made = layOut(strip(), all, width);
     places = made.places;
-    svg.append(s("defs", {},
-      s("pattern", { id, width: 7, height: 7, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)" },
-        s("line", { x1: 0, x2: 0, y1: 0, y2: 7, stroke: "var(--lc-line)", "stroke-width": 2 }))));
+    svg.append(hatch(id));
     const rows = rowsOf(strip());
     for (let top = 0; top < made.height; top += made.tall) {
       svg.append(...rows.map((name, i) => label(0, top + i * ROW + 16.5, name)));

@@ -1,4 +1,4 @@
-import { clamp, frame, h, label, line, s } from "./kit.js";
+import { clamp, frame, h, label, line, percent, s } from "./kit.js";
 
 // --- arithmetic
 
@@ -48,7 +48,6 @@ function render({ model, el }) {
   const count = phases.length;
   const chosen = () => phases[model.get("phase") - 1];
   const timed = phases.every((phase) => typeof phase.share === "number");
-  const percent = (share) => (share < 0.005 ? "under 1 %" : `${Math.round(100 * share)} %`);
 
   // Play ends with the last phase: a step is done.  The next press begins another.
   w.player({
@@ -94,7 +93,7 @@ function render({ model, el }) {
       const room = Math.max(20, width - left - 4);
       const fill = lit ? "var(--lc-1)" : "var(--lc-line)";
       svg.append(s("rect", { x: left, y: y - 12, width: Math.max(1, room * phases[i].share), height: 9, fill }),
-        label(left, y + 13, percent(phases[i].share)));
+        label(left, y + 13, percent(phases[i].share, 2)));
     });
   }
 
@@ -126,7 +125,7 @@ function render({ model, el }) {
     });
     const middle = { "text-anchor": "middle" };
     svg.append(label(x, y - 8, chosen().name, { ...middle, style: "font-weight: 700" }),
-      label(x, y + 9, percent(chosen().share), middle),
+      label(x, y + 9, percent(chosen().share, 2), middle),
       label(x, y + 26, "of the time", middle));
   }
 
@@ -139,7 +138,7 @@ function render({ model, el }) {
       button.style.top = `${at[i].y}px`;
       button.setAttribute("aria-pressed", String(i === model.get("phase") - 1));
     });
-    const shares = timed ? `; shares of the time: ${phases.map((p) => `${p.name} ${percent(p.share)}`).join(", ")}`
+    const shares = timed ? `; shares of the time: ${phases.map((p) => `${p.name} ${percent(p.share, 2)}`).join(", ")}`
       : "";
     return `${phases.map((p) => p.name).join(", then ")}, then the next step; ${chosen().name} is lit${shares}`;
   }, { height: (width) => (width < 560 ? 48 + 52 * (count - 1) : 352), label: "the loop" });
@@ -154,7 +153,7 @@ function render({ model, el }) {
   function fill() {
     const { name, takes, gives, function: where, facts, share } = chosen();
     const pairs = [["takes", takes], ["gives", gives], ["function", h("code", {}, where)], ...facts,
-      ...(timed ? [["share of the time", `${percent(share)}, indicative`]] : [])];
+      ...(timed ? [["share of the time", `${percent(share, 2)}, indicative`]] : [])];
     panel.replaceChildren(h("p", {}, h("strong", {}, `Phase ${model.get("phase")}: ${name}`)),
       h("dl", {}, pairs.flatMap(([term, value]) => [h("dt", {}, term), h("dd", {}, value)])));
   }
@@ -162,14 +161,14 @@ function render({ model, el }) {
   w.table("All phases and their numbers")({
     columns: ["phase", "takes", "gives", "function", "numbers", "share of the time"],
     rows: phases.map((p, i) => [`${i + 1} ${p.name}`, p.takes, p.gives, p.function,
-      p.facts.map(([name, value]) => `${name}: ${value}`).join("; "), timed ? percent(p.share) : "not measured"]),
+      p.facts.map(([name, value]) => `${name}: ${value}`).join("; "), timed ? percent(p.share, 2) : "not measured"]),
   });
 
   function sentence() {
     const { name, takes, gives, share } = chosen();
     const next = model.get("phase") === count ? "Then the next step begins."
       : `Then comes ${phases[model.get("phase")].name}.`;
-    const time = timed ? ` It takes ${percent(share)} of the step's time.` : "";
+    const time = timed ? ` It takes ${percent(share, 2)} of the step's time.` : "";
     return `Phase ${model.get("phase")} of ${count}, ${name}: takes ${takes}; gives ${gives}.${time} ${next}`;
   }
 

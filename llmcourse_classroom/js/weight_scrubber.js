@@ -1,4 +1,4 @@
-import { axes, clamp, frame, h, label, line, s, scale, show, ticks } from "./kit.js";
+import { axes, clamp, frame, h, label, line, percent, plural, s, scale, show, ticks } from "./kit.js";
 
 // --- arithmetic, compared with llmcourse_labs.study.weights by the tests
 
@@ -58,8 +58,6 @@ const STYLE = `
 .lc .ws-small { font-size: 0.85rem; color: var(--lc-muted); }
 .lc .ws-key { display: flex; flex-wrap: wrap; gap: 0.2rem 1rem; }`;
 
-const percent = (share) => (Number.isFinite(share) ? `${show(100 * share, share < 0.0995 ? 2 : 3)} %` : "infinite");
-const plural = (count, one) => `${count} ${one}${count === 1 ? "" : "s"}`;
 const largest = (values) => Math.max(...values.map(Math.abs));
 
 // A number beside an axis: short, however large or small.

@@ -38,6 +38,16 @@ def pictured(page: Page, place: int = 0) -> str:
     return page.locator(".lc-stage > svg").nth(place).get_attribute("aria-label")
 
 
+def per_cent(share: float, digits: int = 3) -> str:
+    """Return a share as the widgets write it: never as 0 or 100 what is neither nothing nor all."""
+    if 0 < abs(share) < 0.0005:
+        return "under 0.1 %"
+    shown = float(f"{100 * share:.{digits}g}")
+    if share < 1 and shown >= 100:
+        return f"over {100 - 10.0 ** (2 - digits):g} %"
+    return f"{shown:g} %"
+
+
 def holds(text: str, *facts: str) -> None:
     """Assert that a sentence has these facts: numbers, names, and words that tell its cases.
 

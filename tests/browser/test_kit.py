@@ -11,6 +11,7 @@ from tests.browser.registry import (
     run_scrubber,
     token_strip,
 )
+from tests.browser.twins import agrees
 
 
 def test_at_most_three_controls_are_shown_and_the_picture_stands_above_them(show):
@@ -175,3 +176,26 @@ def test_on_a_phone_the_picture_is_in_sight_while_a_slider_is_held(show, far):
     assert held["y"] + held["height"] <= 601
     assert not (held["y"] < box["y"] + box["height"] and box["y"] < held["y"] + held["height"])
     assert picture.evaluate("(one) => one.style.transform") == ""
+
+
+def test_shares_counts_and_lists_in_words(arithmetic):
+    """Mutants: 100 % for what is less than all, 0 % for what is more than nothing."""
+    said = {
+        (0,): "0 %",
+        (1,): "100 %",
+        (0.12345,): "12.3 %",
+        (0.12345, 2): "12 %",
+        (0.00049,): "under 0.1 %",
+        (-1e-8,): "under 0.1 %",
+        (0.9994,): "99.9 %",
+        (0.9996,): "over 99.9 %",
+        (0.994, 2): "99 %",
+        (0.996, 2): "over 99 %",
+        (12.345,): "1,230 %",
+    }
+    agrees(arithmetic, Bowl, "percent", said, lambda *case: said[case])
+    counts = {(1, "rank"): "1 rank", (0, "rank"): "0 ranks", (1_200, "box", "boxes"): "1,200 boxes"}
+    agrees(arithmetic, Bowl, "plural", counts, lambda *case: counts[case])
+    lists = {(): "", ("a",): "a", ("a", "b"): "a and b", ("a", "b", "c"): "a, b and c"}
+    cases = [[list(words)] for words in lists]
+    agrees(arithmetic, Bowl, "listed", cases, lambda words: lists[tuple(words)])

@@ -14,7 +14,7 @@ from llmcourse_classroom.widgets.attention import AttentionMap
 from llmcourse_labs.study import attention_maps
 from llmcourse_labs.study import queries_and_keys as those_of_a_model
 from tests.browser.hands import choose, enter, keys, press
-from tests.browser.kit import holds, look, pictured, said, table, value
+from tests.browser.kit import holds, look, per_cent, pictured, said, table, value
 from tests.browser.registry import ATTENDED, attention_map, queries_and_keys
 
 SHAPES = [(4, 2), (4, 4), (4, 1), (6, 3), (8, 2), (1, 1)]
@@ -144,7 +144,7 @@ def test_the_sentence_says_what_the_row_reads_and_whose_keys(show):
     holds(said(page), "Layer 2, query head 3", "key/value head 1", "head 2.", "“␣on” (5) reads")
     for i in best:
         token = ATTENDED[i].replace(" ", "␣").replace("\n", "↵")
-        holds(said(page), f" {round(100 * row[i].item())} % from “{token}” ({i})")
+        holds(said(page), f" {per_cent(row[i].item(), 2)} from “{token}” ({i})")
 
 
 def test_heads_are_chosen_by_press_and_key_and_the_layer_changes_all(show):
@@ -201,7 +201,7 @@ def test_without_a_mask_the_future_is_read_and_the_sentence_says_how_much(show):
     choose(page, "mask", "none")
     row = by_the_package(attention_map(), 0, "none", 4, True)[2, 3]
     assert row[3] > 0.02  # its own share is not of the future
-    holds(said(page), f"Without a mask {round(100 * row[4:].sum().item())} %")
+    holds(said(page), f"Without a mask {per_cent(row[4:].sum().item(), 2)}")
     assert page.locator("svg [fill^='url(']").count() == 1  # only in the legend
     choose(page, "mask", "causal")
     hatched = len(ATTENDED) * (len(ATTENDED) - 1) // 2

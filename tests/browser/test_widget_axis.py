@@ -45,7 +45,7 @@ def test_models_samples_and_beginnings_change(show):
     assert [row[2:] for row in table(page)] == rest
     holds(said(page), f"{NAMES[2]}: 2.21 nats", "among 9.2")
     holds(page.content(), "can know what model 2 knows", "cannot know anything else")
-    choose(page, "model", NAMES[0], f"{NAMES[0]}: 6.64 nats", "among 770", "below 0.1 %")
+    choose(page, "model", NAMES[0], f"{NAMES[0]}: 6.64 nats", "among 770", "under 0.1 %")
     assert page.locator("blockquote").inner_text() == "Sample 1 of <b>model 0</b>.\nIt ends."
     tokens = ["␣word0 33 %", "␣word1 17 %", "␣word2 8.3 %", "␣word3 4.2 %", "␣word4 2.1 %"]
     holds(pictured(page, 1), ", ".join(tokens))
@@ -57,7 +57,7 @@ def test_models_samples_and_beginnings_change(show):
     models[2]["expects"][1] = [("\n", 0.94), ("\x00", 0.0004)]
     page = show(LossAxis(models, BEGINNINGS, floor=FLOOR))
     choose(page, "it reads", BEGINNINGS[1])
-    holds(pictured(page, 1), "↵ 94 %, � below 0.1 %")
+    holds(pictured(page, 1), "↵ 94 %, � under 0.1 %")
     made = loss_axis()
     assert (made.model, made.beginning, made.sample) == (NAMES[2], BEGINNINGS[0], 1)
 

@@ -9,6 +9,7 @@ from torch import nn
 from llmcourse.model import PRESETS, Transformer, stories
 from llmcourse.parallel.data_parallel import cut_buckets
 from llmcourse_classroom.widgets.buckets import CUT, LABELS, BucketTimeline
+from llmcourse_labs.scale.arithmetic.collectives import seconds
 from llmcourse_labs.scale.arithmetic.overlap import (
     bucket_times,
     exposed_s,
@@ -89,13 +90,12 @@ def test_buckets_are_the_packages(arithmetic):
 
 
 def test_seconds_are_the_packages(arithmetic):
-    def seconds(size, n, latency, rate):
-        name = "all_reduce_ring"
-        return seconds(name, size, n, latency_s=latency, bytes_per_s=rate)
+    def ring(size, n, latency, rate):
+        return seconds("all_reduce_ring", size, n, latency_s=latency, bytes_per_s=rate)
 
     sizes, ranks = (0, 320, 71_680, 245_760, 4_016_062_464), (2, 3, 64, 16_384)
     cases = itertools.product(sizes, ranks, (1e-7, 1e-5, 0.01), (1e6, 50e9))
-    agrees(arithmetic, BucketTimeline, "ringSeconds", cases, seconds, rel=1e-12)
+    agrees(arithmetic, BucketTimeline, "ringSeconds", cases, ring, rel=1e-12)
 
 
 def test_times_and_exposed_time_are_the_packages(arithmetic):

@@ -11,7 +11,7 @@ import pytest
 from llmcourse_classroom.widgets.cluster import ClusterBoard
 from llmcourse_labs.scale.scheduler import ANSWERS, Failure, after_failure, node_seconds
 from tests.browser.hands import choose, enter, press
-from tests.browser.kit import holds, pictured, said, table, value
+from tests.browser.kit import holds, per_cent, pictured, said, table, value
 
 NAMES = ("replicas", "replica_nodes", "checkpoint_s", "fails_s", "restart_s", "repair_s")
 CASES = [
@@ -63,7 +63,7 @@ def test_the_table_has_the_three_answers_and_the_board_the_chosen_hour(show):
         spares = int(answer == "spare")
         kept = node_seconds(after_failure(Failure(**board, spares=spares), answer))["working"]
         assert share(page, words, 0) == str(8 + spares)
-        assert share(page, words, 1) == f"{100 * kept / (8 + spares) / 1_440:.1f} %"
+        assert share(page, words, 1) == per_cent(kept / (8 + spares) / 1_440)
     assert "replica 0 down restarting" not in pictured(page)
     enter(page, "shown hour", "7.25")
     holds(pictured(page), "replica 0 down restarting; replica 1 restarting restarting")

@@ -70,13 +70,13 @@ def test_precision_and_recall_from_their_definitions(arithmetic):
 
 
 def test_the_pages_in_words_picture_and_table(show):
-    page = show(FunnelBoard(PAGES), says=["2 of 7 pages", "50.0 % of them", "1 of the 2 wanted"])
+    page = show(FunnelBoard(PAGES), says=["2 of 7 pages", "50 % of them", "1 of the 2 wanted"])
     holds(pictured(page), "with prose: 7 pages, 2 wanted; after English: 6 pages, 2 wanted")
     assert table(page) == [
-        ["English", "7", "1", "0", "100.0 %", "20.0 %"],
-        ["length", "6", "2", "1", "50.0 %", "25.0 %"],
-        ["no copy", "4", "1", "0", "100.0 %", "33.3 %"],
-        ["quality", "3", "1", "0", "100.0 %", "50.0 %"],
+        ["English", "7", "1", "0", "100 %", "20 %"],
+        ["length", "6", "2", "1", "50 %", "25 %"],
+        ["no copy", "4", "1", "0", "100 %", "33.3 %"],
+        ["quality", "3", "1", "0", "100 %", "50 %"],
     ]
     enter(page, "least number of words", "0", "3 of 7 pages", "66.7 %")
     enter(page, "least quality", "1", "0 of 7 pages", "Nothing is left")

@@ -11,7 +11,7 @@ from llmcourse_labs.scale import cost
 from llmcourse_labs.scale.cost.activations import extra_share, layer_costs, live_bytes
 from llmcourse_labs.scale.cost.model import MENU
 from tests.browser.hands import by_key, choose, enter, press, to_the_end
-from tests.browser.kit import holds, noted, pictured, said, table
+from tests.browser.kit import holds, noted, per_cent, pictured, said, table
 from tests.browser.twins import agrees
 
 SIZES = {"nothing": 100, "cheap": 80, "attention": 70, "block": 10}
@@ -127,7 +127,7 @@ def test_the_cheapest_is_the_cheapest_of_all(arithmetic):
 def test_a_choice_changes_all_that_is_shown_and_the_cheapest_is_named(show):
     page = show(MemoryTimeline())
     assert chosen(page) == ["nothing"] * 8
-    holds(said(page), "Peak 18 GB", "layer 8 forward", "target 10.8 GB: 7.2 GB too much", ": 0.0 %")
+    holds(said(page), "Peak 18 GB", "layer 8 forward", "target 10.8 GB: 7.2 GB too much", ": 0 %")
     holds(pictured(page), "target 10.8 GB, missed")
     for layer in LAYERS[:4]:
         choose(page, layer, "block")
@@ -144,7 +144,7 @@ def test_a_choice_changes_all_that_is_shown_and_the_cheapest_is_named(show):
     assert "recomputes for nothing" not in said(page)
     costs = layer_costs("llama3_70b", 8_192)
     least = cheapest(costs["kept"], costs["again"], 8, 60)
-    holds(said(page), f": {100 * least:.1f} % of the step")
+    holds(said(page), f": {per_cent(least)} of the step")
 
 
 def test_a_target_below_one_layer_cannot_be_reached_and_forgetting_attention_is_enough_for_gpt3(
@@ -159,7 +159,7 @@ def test_a_target_below_one_layer_cannot_be_reached_and_forgetting_attention_is_
     enter(page, "target, % of the full peak", "45")
     press(page, "All: recompute attention", "too much")
     choose(page, "layers of", "gpt3")
-    enter(page, "tokens", "2048", "reached", ": 0.9 % of the step")
+    enter(page, "tokens", "2048", "reached", ": 0.901 % of the step")
 
 
 def test_the_player_walks_through_the_step(show):

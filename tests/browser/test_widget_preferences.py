@@ -74,16 +74,16 @@ def test_the_sentence_follows_every_control(show):
         "β KL is 1.10",
         "“short” against “long”",
     )
-    holds(said(page), "margin −2.20", "in 10.0 %", "loss is 0.325")
+    holds(said(page), "margin −2.20", "in 10 %", "loss is 0.325")
     holds(pictured(page), "kind, worth 1.10: reference 33.3 %, policy 33.3 %")
     choose(page, "chosen", "long")
-    choose(page, "rejected", "kind", "“long” against “kind”: margin 1.10", "in 75.0 %")
+    choose(page, "rejected", "kind", "“long” against “kind”: margin 1.10", "in 75 %")
     enter(page, "training, %", "0", "loss is 0.693", "0 % of the way", "utility is 0.73")
     enter(page, "training, %", "100")
     enter(page, "β", "0.03")
-    holds(pictured(page), "policy 100.0 %")
+    holds(pictured(page), "policy over 99.9 %")
     holds(said(page), "margin 1.10")  # beta does not change it
     rows = table(page)
     assert [row[0] for row in rows] == ["0.03", "0.1", "0.3", "1", "3", "10"]
-    assert rows[3][1:5] == ["16.7 %", "33.3 %", "50.0 %", "0.37"]
+    assert rows[3][1:5] == ["16.7 %", "33.3 %", "50 %", "0.37"]
     choose(page, "rejected", "long", "two different answers")

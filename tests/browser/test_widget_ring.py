@@ -134,7 +134,7 @@ def test_bytes_sent_are_the_packages(arithmetic):
 
 
 def test_seconds_are_the_packages(arithmetic):
-    def seconds(algorithm, size, n, latency, rate):
+    def all_reduce(algorithm, size, n, latency, rate):
         name = f"all_reduce_{algorithm}"
         return seconds(name, size, n, latency_s=latency, bytes_per_s=rate)
 
@@ -145,9 +145,9 @@ def test_seconds_are_the_packages(arithmetic):
             CASES, sizes, latencies, (1e4, 50e9)
         )
     ]
-    agrees(arithmetic, RingStepper, "seconds", given, seconds, rel=1e-12)
+    agrees(arithmetic, RingStepper, "seconds", given, all_reduce, rel=1e-12)
     for (algorithm, n), steps in each(arithmetic, RingStepper, "schedule", CASES):
-        assert len(steps) == seconds(algorithm, 0, n, 1.0, 1.0)
+        assert len(steps) == all_reduce(algorithm, 0, n, 1.0, 1.0)
 
 
 def test_the_crossover_is_where_tree_and_ring_take_the_same_time(arithmetic):

@@ -10,7 +10,7 @@ from llmcourse.model.config import PRESETS
 from llmcourse_classroom.widgets.shares import FIELDS, RULES, ShareBar
 from llmcourse_labs.scale import cost
 from tests.browser.hands import by_key, choose, enter, keys
-from tests.browser.kit import holds, noted, pictured, said, table, value
+from tests.browser.kit import holds, noted, per_cent, pictured, said, table, value
 from tests.browser.twins import agrees
 
 
@@ -92,14 +92,14 @@ def test_the_70b_in_words_table_and_a_line_that_ends_where_the_package_says(show
     parts = cost.parameters_by_part(PRESETS["llama3_70b"]())
     assert [row[1] for row in rows[:5]] == [f"{count:,}" for count in parts.values()]
     assert rows[2][2:] == ["79.9 %", "81.1 %", "82.4 %"]
-    assert rows[0][2:] == ["1.5 %", "1.5 %", "not counted"]
-    assert rows[4][2:] == ["1.5 %", "not counted", "not counted"]
+    assert rows[0][2:] == ["1.49 %", "1.51 %", "not counted"]
+    assert rows[4][2:] == ["1.49 %", "not counted", "not counted"]
     assert rows[5][1:] == ["70,553,706,496"] * 2 + ["69,503,033,344", "68,452,352,000"]
     ends = []
     for width, hidden in ((1_024, 4_096), (32_768, 114_688)):
         moved = replace(PRESETS["llama3_70b"](), width=width, num_heads=width // 128, hidden=hidden)
         share = cost.parameters_by_part(moved)["feed_forward"] / cost.num_parameters(moved)
-        ends.append(f"{100 * share:.1f} % at width {width:,}")
+        ends.append(f"{per_cent(share)} at width {width:,}")
     holds(pictured(page, 1), f"from {ends[0]} to {ends[1]}")
     enter(page, "hidden size F", "4096")  # chosen freely: the line keeps it
     holds(pictured(page, 1), f"from {ends[0]} to")
@@ -115,7 +115,7 @@ def test_every_preset_starts_as_it_is(show):
         assert value(page, "width D") == str(config.width)
         assert said(page).startswith(f"{label}: ")
         share = cost.parameters_by_part(config)["feed_forward"] / cost.num_parameters(config)
-        holds(said(page), f"hold {100 * share:.1f} %")
+        holds(said(page), f"hold {per_cent(share)}")
         assert noted(page) == ""
     choose(page, "start from", "stories")  # a tied head cannot be forgotten
     holds(said(page), "none can be forgotten")
