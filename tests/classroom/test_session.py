@@ -121,7 +121,7 @@ def liar(monkeypatch):
     opened = []
 
     def of(script, **limits):
-        def start(_place, _mark):
+        def start(_place, _mark, _worker):
             command = [sys.executable, "-I", "-S", "-c", READY + script]
             pipe = subprocess.PIPE
             return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe), None
