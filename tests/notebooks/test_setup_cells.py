@@ -79,7 +79,8 @@ def hosted(tmp_path_factory):
 def test_the_cell_installs_the_package_and_leaves_torch_alone(hosted, tmp_path):
     address = f"git+{setup_cells.repository()}"
     repository = tmp_path / "repository"
-    shutil.copytree(ROOT / "llmcourse", repository / "llmcourse")
+    for package in ("llmcourse", "llmcourse_labs", "llmcourse_classroom"):
+        shutil.copytree(ROOT / package, repository / package)
     for name in ("pyproject.toml", "README.md", "LICENSE", "LICENSE-text"):
         shutil.copy2(ROOT / name, repository)
     local = setup_cells.source().replace(address, repository.as_uri())
