@@ -253,15 +253,19 @@ Part = Literal["chapters", "exercises", "others", "api", "sources"]
 def pages(part: Part) -> list[Path]:
     """Return the pages of a part of the book; "others" are the front matter, index and search.
 
-    The index at the root is left out: it only leads to the first page.
+    Those that only lead to another are left out: the index at the root, and old addresses.
     """
     parts = {"chapters": [], "exercises": [], "others": [], "api": [], "sources": []}
     for path in sorted(HTML.rglob("*.html")):
         folders = path.relative_to(HTML).parts[:-1]
-        if "_static" not in folders and path != HTML / "index.html":
+        if "_static" not in folders and not _leads_on(path):
             own = [name for name in ("chapters", "exercises", "api") if name in folders]
             parts["sources" if "_modules" in folders else own[0] if own else "others"].append(path)
     return parts[part]
+
+
+def _leads_on(path: Path) -> bool:
+    return path.stat().st_size < 1_000 and 'http-equiv="refresh"' in path.read_text("utf8").lower()
 
 
 _TAG = re.compile(r"<(\w+)([^>]*)>")
