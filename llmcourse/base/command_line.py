@@ -159,12 +159,14 @@ def ended(
             return fail(program, error)
         where = error.filename or "while writing"
         return fail(program, f"{error.strerror or error}: {where}; mend that, and {again}")
-    except (BrokenProcessPool, MemoryError):
-        said = "a process was ended, perhaps for want of memory"
-        return fail(program, f"{said}: with fewer --processes {again}" if again else said)
     except KeyboardInterrupt:  # 130 is what a shell makes of it
         fail(program, f"interrupted; {again}" if again else "interrupted")
         return 130
+    except BrokenProcessPool:  # only commands that have --processes make such a pool
+        said, way = "a process was ended, perhaps for want of memory", ": with fewer --processes"
+    except MemoryError:
+        said, way = "there is not enough memory", "; mend that, and"
+    return fail(program, f"{said}{way} {again}" if again else said)
 
 
 def shorten_help(parser: ArgumentParser, arguments: Sequence[str], usual: Collection[str]) -> None:

@@ -91,7 +91,7 @@ function render({ model, el }) {
     const all = wanted(rows);
     const clean = last.kept ? last.keptWanted / last.kept : null;
     w.say(`${show(last.kept)} of ${show(rows.length)} pages are left. ` +
-      `${clean === null ? "Nothing is left to train on." : `${shareOf(clean)} of them are wanted`}` +
+      `${clean === null ? "Nothing is left to train on." : `${percent(clean)} of them are wanted`}` +
       `${clean === null ? "" : `, and ${show(all - last.keptWanted)} of the ${show(all)} wanted pages are lost.`}`);
   }
   w.on(["english", "words", "similarity", "quality"], redraw);

@@ -57,7 +57,7 @@ function render({ model, el }) {
       const top = 6 + i * ROW;
       const bar = (y, p, attributes) => svg.append(
         s("rect", { x: left, y, width: Math.max(0.5, x(p) - left), height: BAR, ...attributes }),
-        label(x(p) + 5, y + 13, percent(p).replace("over ", ">")));
+        label(x(p) + 5, y + 13, percent(p).replace("over ", ">"))); // the longest bar leaves no room for a word
       svg.append(label(0, top + 15, name), label(0, top + 33, `worth ${two(utilities[i])}`));
       bar(top, reference[i], { fill: "none", stroke: "var(--lc-muted)", "stroke-dasharray": "3 3" });
       bar(top + BAR + 4, now[i], { fill: "currentColor", class: "lc-1" });

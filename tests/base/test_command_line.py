@@ -26,7 +26,8 @@ def raised(error):
         ),
         (FileNotFoundError(2, "No such file", "a.txt"), 2, "x: No such file: a.txt\n"),
         (KeyboardInterrupt(), 130, "x: interrupted\n"),
-        (MemoryError(), 2, "x: a process was ended, perhaps for want of memory\n"),
+        (MemoryError(), 2, "x: there is not enough memory\n"),
+        (BrokenProcessPool(), 2, "x: a process was ended, perhaps for want of memory\n"),
     ],
 )
 def test_an_error_is_one_line_and_a_status(error, status, said, capsys):
@@ -45,6 +46,7 @@ def test_an_error_is_one_line_and_a_status(error, status, said, capsys):
         ),
         (KeyboardInterrupt(), 130, "interrupted; it goes on"),
         (BrokenProcessPool(), 2, "for want of memory: with fewer --processes it goes on"),
+        (MemoryError(), 2, "x: there is not enough memory; mend that, and it goes on\n"),
         (LookupError("odd"), 2, "odd"),
     ],
 )
