@@ -135,12 +135,12 @@ def engine_seconds(
     prepared = train.prepare(config, folder)
     layouts = [("own", "ddp"), ("torch", "ddp"), ("own", "zero3"), ("torch", "fsdp")]
     runs = {}
-    for engine, kind in layouts if config.ranks > 1 else layouts[:2]:
-        made = replace(config, engine=engine, parallel=kind)
+    for engine, kind in layouts if config.layout.ranks > 1 else layouts[:2]:
+        made = config.replace(engine=engine, parallel=kind)
         if engine == "torch":
             layout = TorchSharded if kind == "fsdp" else TorchLayout
         else:
-            layout = train.layout_on(rank, made) if config.ranks > 1 else train.Layout
+            layout = train.layout_on(rank, made) if config.layout.ranks > 1 else train.Layout
         runs[engine, kind] = train.new_run(made, folder, prepared, layout=layout)
     seconds: dict[str, list[float]] = {" ".join(name): [] for name in runs}
     for turn in range(repeats + 2):
@@ -157,10 +157,10 @@ def engines(*, quick: bool) -> list[dict]:
     """Compare a step of the `stories` preset on both engines at 1, 2 and 4 ranks."""
     found = []
     with tempfile.TemporaryDirectory() as name:
-        config = replace(train.PRESETS["stories"](), checkpoint_every=0, corpus_bytes=300_000)
+        config = train.PRESETS["stories"]().replace(checkpoint_every=0, corpus_bytes=300_000)
         train.prepare(config, Path(name))
         for ranks in (1, 2, 4):
-            made = replace(config, ranks=ranks)
+            made = config.replace(ranks=ranks)
             by_rank = world.run(engine_seconds, ranks, made, Path(name), 8 if quick else 40)
             medians_of = {
                 side: statistics.median(map(max, zip(*(s[side] for s in by_rank), strict=True)))

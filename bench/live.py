@@ -1,7 +1,6 @@
 """The live run in a browser, against the package on one thread: steps of the same shape."""
 
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 
 from playwright.sync_api import Page, sync_playwright
@@ -37,7 +36,7 @@ def _compared(name: str, config: train.TrainConfig, page: Page, *, quick: bool) 
     if config.model.num_layers > 2:
         arithmetics = [each for each in arithmetics if each != "JavaScript"]
     with tempfile.TemporaryDirectory() as folder:
-        run = train.start(replace(config, corpus_bytes=300_000), Path(folder) / "run")
+        run = train.start(config.replace(corpus_bytes=300_000), Path(folder) / "run")
 
         def ours(arithmetic):
             steps = f"for (let i = 0; i < {STEPS}; i++) window.runs['{arithmetic}'].step();"

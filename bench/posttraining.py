@@ -6,7 +6,6 @@ trl is no part of the environment: `make peers` installs it, and without it its 
 import importlib.util
 import tempfile
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -74,7 +73,7 @@ def fine_tuning_rows(quick: bool) -> list[dict]:
     steps = 10 if quick else 60
     quiet = {"sample_tokens": 1, "validate_every": 0, "checkpoint_every": 0, "sample_every": 0}
     with tempfile.TemporaryDirectory() as folder:
-        base = replace(train.PRESETS["stories"](), steps=2, warmup_steps=1, **quiet)
+        base = train.PRESETS["stories"]().replace(steps=2, warmup_steps=1, **quiet)
         train.fit(train.start(base, Path(folder) / "base"))
         config = sft_config(
             Path(folder) / "base", steps=2 * steps, batch_size=12, examples=4_000, **quiet
@@ -126,7 +125,7 @@ def _trl(config: train.TrainConfig, batch, exported: Path, steps: Steps) -> None
         output_dir=str(exported / "trl"),
         max_steps=config.steps,
         per_device_train_batch_size=config.batch_size,
-        learning_rate=config.learning_rate,
+        learning_rate=config.schedule.learning_rate,
         report_to=[],
         save_strategy="no",
         logging_strategy="no",

@@ -144,7 +144,7 @@ def encode_part(out: Path, text: Path, first: int, last: int) -> None:
 
 def ours(text: Path, out: Path, processes: int) -> None:
     """Call the command."""
-    from llmcourse.data.prepare import main  # noqa: PLC0415
+    from llmcourse_labs.curation.prepare import main  # noqa: PLC0415
 
     words = [str(text), "--out", str(out), "--vocab", str(VOCAB), "--processes", str(processes)]
     if main(words):

@@ -23,11 +23,6 @@ OWN = {
         "--run runs/a --prompt 'Once upon a time'",
         is_result=True,
     ),
-    "prepare": Command(
-        "llmcourse.data.prepare",
-        "make a tokenizer and shards of text of your own",
-        "texts/ more.jsonl.gz --out data/",
-    ),
 }
 """The commands of this package; other packages bring theirs as entry points."""
 

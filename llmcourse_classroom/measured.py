@@ -59,7 +59,7 @@ def phases_of_step(run: train.Run, *, repeats: int = 5) -> list[dict[str, Any]]:
         save_seconds = time.perf_counter() - started
         facts["checkpoint"] = _of_saving(run, saved.stat().st_size)
     seconds = {name: float(np.median([each[name] for each in timed])) for name in timed[0]}
-    seconds["checkpoint"] = save_seconds / (run.config.checkpoint_every or run.config.steps)
+    seconds["checkpoint"] = save_seconds / (run.config.saving.checkpoint_every or run.config.steps)
     whole = sum(seconds.values())
     return [
         {**about, "facts": facts[about["name"]], "share": seconds[about["name"]] / whole}
@@ -144,7 +144,7 @@ class _Step:
 
 
 def _of_saving(run: train.Run, num_bytes: int) -> Facts:
-    every = run.config.checkpoint_every
+    every = run.config.saving.checkpoint_every
     return [
         ["file", _size(num_bytes)],
         ["for each weight", f"{num_bytes / _num_weights(run):.1f} bytes"],

@@ -2,6 +2,11 @@
 
 from llmcourse.base.command_line import Command
 
+prepare = Command(
+    "llmcourse_labs.curation.prepare",
+    "make a tokenizer and shards of text of your own",
+    "texts/ more.jsonl.gz --out data/",
+)
 tune = Command(
     "llmcourse_labs.tuning.tune",
     "teach a trained run to answer",

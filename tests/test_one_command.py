@@ -8,12 +8,12 @@ import shlex
 import subprocess
 import sys
 import tomllib
-from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 from llmcourse.__main__ import commands, main
+from llmcourse.base.settings import Settings, settings_of
 from llmcourse.train import TrainConfig
 from llmcourse.train import __main__ as train_command
 from llmcourse_labs.scale.launch import LaunchConfig
@@ -52,7 +52,7 @@ def test_the_overview_has_a_line_for_each_command(capsys):
     [
         ("smaple", "there is no command 'smaple': did you mean sample?"),
         ("grades", "there is no command 'grades': did you mean grade?"),
-        ("zzz", "there is no command 'zzz': choose from train, sample, prepare, capstone, "),
+        ("zzz", "there is no command 'zzz': choose from train, sample, capstone, chat, "),
         ("--preset", "there is no command '--preset': "),
     ],
 )
@@ -84,7 +84,8 @@ def test_help_is_short_and_begins_with_an_example(name, capsys, monkeypatch):
 )
 def test_help_all_explains_every_setting(name, config, module, capsys):
     skipped = getattr(module, "SKIPPED", {"stage", "model"})
-    names = {field.name for field in fields(config)} - skipped
+    every = settings_of(config) if issubclass(config, Settings) else config.__annotations__
+    names = set(every) - skipped
     usual, every = help_of(capsys, name, "-h"), help_of(capsys, name, "--help", "all")
     shown = [{n for n in names if f"\n  --{n} " in text} for text in (usual, every)]
     assert shown == [names & module.USUAL, names]

@@ -22,7 +22,6 @@ import random
 import re
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from datetime import date
 from functools import cache
 from itertools import combinations
@@ -99,7 +98,7 @@ Weights = dict[str, torch.Tensor]
 def config(seed: int, **settings: Any) -> TrainConfig:
     """Return the settings of a run on stories."""
     given = {"steps": STEPS[-1], "corpus_bytes": TEXT_BYTES, **QUIET, **settings}
-    return replace(train.PRESETS["stories"](), seed=seed, **given)
+    return train.PRESETS["stories"]().replace(seed=seed, **given)
 
 
 def moments(

@@ -107,8 +107,7 @@ def losses(widget: LiveRun, *rates: Sequence[float]) -> Callable[[int], object]:
 def scheduled() -> LiveRun:
     """Return the widget in which the reader of chapter 26 sets the rate."""
     shape = replace(tiny(), width=48, head_size=12, hidden=128, vocab_size=400, context_length=64)
-    config = replace(
-        train.PRESETS["stories"](),
+    config = train.PRESETS["stories"]().replace(
         model=shape,
         steps=400,
         batch_size=8,

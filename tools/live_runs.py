@@ -17,7 +17,6 @@ The cards of other phases take their numbers from other recorded files: see book
 import itertools
 import math
 import sys
-from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -52,7 +51,7 @@ def small(_seed: int, steps: int = 400) -> dict[str, Any]:
             samples[report.step] = train.sample(run)
 
     with TemporaryDirectory() as folder:
-        config = replace(small_run(), sample_tokens=SAMPLE_TOKENS, **QUIET)
+        config = small_run().replace(sample_tokens=SAMPLE_TOKENS, **QUIET)
         run = train.start(config, Path(folder) / "run")
         fitted = train.fit(run, on_step=look, interrupted=lambda: run.steps_done >= steps)
     losses = [report.loss for report in fitted.reports]
@@ -108,7 +107,7 @@ def shown(
 def phase_shares(_seed: int) -> dict[str, float]:
     """Return the share of every phase in the time of a step."""
     with TemporaryDirectory() as folder:
-        run = train.start(replace(small_run(), **QUIET), Path(folder) / "run")
+        run = train.start(small_run().replace(**QUIET), Path(folder) / "run")
         train.fit(run, interrupted=lambda: run.steps_done >= TIMED_AT)
         found = phases_of_step(run, repeats=15)
     return {phase["name"]: round(phase["share"], 4) for phase in found}
@@ -116,10 +115,10 @@ def phase_shares(_seed: int) -> dict[str, float]:
 
 def losses_on_ranks(_seed: int) -> dict[str, list[float]]:
     """Return the first losses in one process, and in two."""
-    config = replace(small_run(), steps=RANK_STEPS, warmup_steps=RANK_STEPS, **QUIET)
+    config = small_run().replace(steps=RANK_STEPS, warmup_steps=RANK_STEPS, **QUIET)
     with TemporaryDirectory() as folder:
         alone = train.fit(train.start(config, Path(folder) / "one"))
-        two = train.fit_on_ranks(replace(config, ranks=2), Path(folder) / "two")
+        two = train.fit_on_ranks(config.replace(ranks=2), Path(folder) / "two")
     return {"1": [report.loss for report in alone.reports], "2": two.losses}
 
 

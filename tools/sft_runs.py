@@ -13,7 +13,6 @@ long      what becomes of the six kinds of tasks in a longer run.
 
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -53,7 +52,7 @@ LONG_EVERY = 100
 
 def base(folder: str | Path) -> Run:
     """Train the model that all runs begin with: the one of the page."""
-    config = replace(train.PRESETS["stories"](), steps=BASE_STEPS, corpus_bytes=BASE_BYTES, **QUIET)
+    config = train.PRESETS["stories"]().replace(steps=BASE_STEPS, corpus_bytes=BASE_BYTES, **QUIET)
     return train.fit(train.start(config, folder)).run
 
 

@@ -53,7 +53,7 @@ Trained = tuple[model.Transformer, torch.optim.Optimizer]
 @cache
 def texts() -> tuple[Tensor, Tensor]:
     """Return the tokens that runs read, and 385 that none reads."""
-    settings = replace(train.PRESETS["stories"](), model=SHAPE, corpus_bytes=400_000)
+    settings = train.PRESETS["stories"]().replace(model=SHAPE, corpus_bytes=400_000)
     with tempfile.TemporaryDirectory() as folder:
         prepared = train.prepare(settings, Path(folder))
         parts = prepared.training[0:150_000], prepared.validation[0:385]

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         remove_later,
     )
     from llmcourse.checkpoint.restore import restore
+    from llmcourse.checkpoint.settings import Saving
     from llmcourse.checkpoint.state import Checkpoint, Stateful, code_version
     from llmcourse.checkpoint.store import save
 

@@ -21,9 +21,10 @@ if TYPE_CHECKING:
         pack,
         packed_rows,
     )
-    from llmcourse.data.prepare import PreparedText, prepare_text, read_prepared
+    from llmcourse.data.prepared import PreparedText, read_prepared
     from llmcourse.data.ramp import RampedBatches, RampStage, ramp_of
     from llmcourse.data.raw_tokens import read_raw_tokens
+    from llmcourse.data.settings import Corpus, MixedText, OneSource, RawFiles
     from llmcourse.data.shard_file import LAYOUT, read_header
     from llmcourse.data.shards import ShardWriter, TokenShards, write_shards
 

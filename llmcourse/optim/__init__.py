@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from llmcourse.optim.schedules import (
         LLAMA3_405B_BATCHES,
         BatchStage,
+        Cosine,
+        WarmupStableDecay,
         batch_at,
         llama3_405b_rate,
         num_steps_for,
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
         warmup_cosine_anneal,
         warmup_stable_decay,
     )
+    from llmcourse.optim.settings import AdamWSettings
     from llmcourse.optim.stability import qk_clip, soft_cap
 
 lazy(__name__)

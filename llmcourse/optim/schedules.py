@@ -2,9 +2,10 @@
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
-from llmcourse.base.arguments import require, require_each
+from llmcourse.base.arguments import require, require_each, require_fields
+from llmcourse.base.settings import Settings
 
 
 def warmup_cosine(
@@ -115,6 +116,66 @@ def llama3_405b_rate(step: int) -> int | float:
     return warmup_cosine_anneal(
         step, peak=8e-5, num_steps=1_200_000, warmup_steps=8_000, final=8e-7, anneal_steps=3
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Schedule(Settings):
+    """What all schedules of the learning rate have in common."""
+
+    learning_rate: float = 6e-3
+    """Largest learning rate of the schedule."""
+    warmup_steps: int = 40
+    """Steps of linear warm-up."""
+    final_share: float = 0.05
+    """Final learning rate as a share of the largest."""
+    decay_steps: ClassVar[int] = 0
+
+    def __post_init__(self) -> None:
+        """Check the numbers."""
+        super().__post_init__()
+        require_fields(self, "learning_rate", above=0)
+        require_fields(self, "warmup_steps", "decay_steps", least=0)
+        require_fields(self, "final_share", least=0, most=1)
+
+    @property
+    def _common(self) -> dict[str, Any]:
+        final = self.learning_rate * self.final_share
+        return {"peak": self.learning_rate, "warmup_steps": self.warmup_steps, "final": final}
+
+
+@dataclass(frozen=True, kw_only=True)
+class WarmupStableDecay(Schedule):
+    """Warm-up, flat, then straight down."""
+
+    needs: ClassVar = "schedule = wsd"
+
+    schedule: Literal["wsd"] = "wsd"
+    decay_steps: int = 0
+    """Steps of the final decay; for the wsd schedule only."""
+
+    @classmethod
+    def is_meant(cls, flat: Any) -> bool:
+        """Whether the schedule is this one by its name."""
+        return flat["schedule"] == "wsd"
+
+    def rate(self, step: int, num_steps: int) -> int | float:
+        """Return the learning rate of a step, counted from 0, of so many."""
+        more = {"decay_steps": self.decay_steps, **self._common}
+        return warmup_stable_decay(step, num_steps=num_steps, **more)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cosine(Schedule):
+    """Warm-up, then half a cosine."""
+
+    refused: ClassVar = {"decay_steps": "has no effect with the cosine schedule: leave it at 0"}
+
+    schedule: Literal["cosine"] = "cosine"
+    """Warm-up then half a cosine, or warm-up, flat, then linear decay."""
+
+    def rate(self, step: int, num_steps: int) -> int | float:
+        """Return the learning rate of a step, counted from 0, of so many."""
+        return warmup_cosine(step, num_steps=num_steps, **self._common)
 
 
 @dataclass(frozen=True, kw_only=True)

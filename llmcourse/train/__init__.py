@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from llmcourse import lazy
 
 if TYPE_CHECKING:
-    from llmcourse.train.config import PRESETS, TrainConfig
+    from llmcourse.train.config import PRESETS, TrainConfig, Watching
+    from llmcourse.train.layout_settings import MeshRanks, OneProcess, SeveralRanks, TorchRanks
     from llmcourse.train.layouts import Batch, Layout, layout_on
     from llmcourse.train.loop import (
         FitResult,

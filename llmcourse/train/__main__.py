@@ -6,7 +6,6 @@ Every field of `TrainConfig` is a flag, made from the dataclass by jsonargparse.
 import argparse
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from jsonargparse import ArgumentParser, Namespace
 
 from llmcourse.base.command_line import run_command, shorten_help
 from llmcourse.base.plugins import plugin
+from llmcourse.base.settings import settings_of
 from llmcourse.data import read_prepared
 from llmcourse.data.mixture import shares_of
 from llmcourse.data.ramp import ramp_of
@@ -21,6 +21,7 @@ from llmcourse.model import ModelConfig
 from llmcourse.model.attention import RopeScaling
 from llmcourse.train.command import (
     HERE,
+    add_flags,
     changed_settings,
     closing_text,
     flags_in,
@@ -29,7 +30,8 @@ from llmcourse.train.command import (
     status_of,
     train_to_the_end,
 )
-from llmcourse.train.config import NO_MESH, PRESETS, TrainConfig, layout_overrides
+from llmcourse.train.config import LAYOUT, MESH, PRESETS, TrainConfig
+from llmcourse.train.layout_settings import MeshRanks, SeveralRanks
 from llmcourse.train.lock import locked
 from llmcourse.train.loop import in_new_folder, resume, start
 from llmcourse.train.saved import check_memory, require_run, saved_config
@@ -37,10 +39,7 @@ from llmcourse.train.signals import StopRequest, under_torchrun
 
 PROGRAM = "llmcourse train"
 
-LAYOUT = ("ranks", "parallel", "accumulate", *NO_MESH)
-"""Settings that say where a run is, and so may change when it is resumed."""
-
-MAY_CHANGE = {"--resume", "--steps", "--engine", "--data", *(f"--{name}" for name in LAYOUT)}
+MAY_CHANGE = {"--resume", "--steps", "--data", *(f"--{name}" for name in LAYOUT)}
 """Flags that a resumed run takes."""
 
 USUAL = {
@@ -92,16 +91,16 @@ def _in_processes(options: Namespace, arguments: list[str]) -> bool:
     """Whether the flags, or the run that is resumed, ask for ranks of their own."""
     if not options.resume:
         return options.ranks > 1 or bool(options.mesh)
-    layout = layout_overrides(**changed_settings(options, arguments, LAYOUT))
-    config, _ = saved_config(Path(options.resume), steps=None, **layout, engine="own")
-    return config.num_ranks > 1 or bool(config.mesh)
+    layout = changed_settings(options, arguments, LAYOUT)
+    config, _ = saved_config(Path(options.resume), **layout | {"engine": "own"})
+    return isinstance(config.layout, SeveralRanks | MeshRanks)
 
 
 def _engine(options: Namespace, arguments: list[str]) -> str:
     """Return the engine that the flags, or the run that is resumed, ask for."""
     if not options.resume or "--engine" in flags_in(arguments):
         return options.engine
-    return saved_config(Path(options.resume), steps=None)[0].engine
+    return saved_config(Path(options.resume))[0].layout.engine
 
 
 def _train_on_torch(options: Namespace, arguments: list[str], asked: StopRequest) -> int:
@@ -113,21 +112,24 @@ def _train_on_torch(options: Namespace, arguments: list[str], asked: StopRequest
             "... starts two"
         )
     if options.resume:
-        if of_mesh := sorted(flags_in(arguments) & {f"--{name}" for name in NO_MESH}):
+        if of_mesh := sorted(flags_in(arguments) & {f"--{name}" for name in MESH}):
             raise ValueError(
                 f"{', '.join(of_mesh)} would have no effect on torch's engine: add --engine own, "
                 "or leave it out"
             )
         folder = Path(options.resume)
-        changed = NO_MESH | changed_settings(options, arguments, (*HERE, "parallel"))
-        changed |= {"ranks": torch_engine.num_processes()}
-        config, _ = saved_config(folder, **changed, engine="torch")
+        changed = changed_settings(options, arguments, (*HERE, "parallel"))
+        changed |= {"ranks": torch_engine.num_processes(), "engine": "torch"}
+        config, _ = saved_config(folder, **changed)
     else:
         config = _config(options, arguments, ranks=torch_engine.num_processes())
         folder = Path(options.out)
     speaks = torch_engine.is_first()
     if speaks:
-        print(settings_text(config, f"run {folder} on {config.ranks} ranks of torch's"), flush=True)
+        print(
+            settings_text(config, f"run {folder} on {config.layout.num_ranks} ranks of torch's"),
+            flush=True,
+        )
     result = torch_engine.fit_under_torchrun(config, folder, show=print, asked=asked)
     if speaks:
         print(closing_text(folder, result.run.steps_done, result))
@@ -140,10 +142,11 @@ def _train_on_ranks(options: Namespace, arguments: list[str], asked: StopRequest
 
     if options.resume:
         changed = changed_settings(options, arguments, ("steps", "data", *LAYOUT))
+        del changed["engine"]  # the course's own, since we are here
         result = resume_on_ranks(Path(options.resume), **changed, show=print, asked=asked)
     else:
         config = _config(options, arguments)
-        where = f"run {options.out} on {config.num_ranks} ranks"
+        where = f"run {options.out} on {config.layout.num_ranks} ranks"
         print(settings_text(config, where), flush=True)
         with in_new_folder(Path(options.out)):
             result = fit_on_ranks(config, Path(options.out), show=print, asked=asked)
@@ -177,8 +180,8 @@ def _parser(preset: str) -> ArgumentParser:
         help="folder of a run to continue; --steps, --engine, --ranks, --mesh and what else says "
         "where it runs may change, and --data says where its prepared text lies now",
     )
-    parser.add_class_arguments(TrainConfig, skip={"stage"})
-    defaults = asdict(PRESETS[preset]())
+    add_flags(parser, TrainConfig, {"stage"})
+    defaults = PRESETS[preset]().flat()
     parser.set_defaults({name: value for name, value in defaults.items() if name != "stage"})
     return parser
 
@@ -188,7 +191,7 @@ def _config(options: Namespace, arguments: list[str], **replaced: Any) -> TrainC
     said = flags_in(arguments)
     if not options.out:
         raise ValueError("--out is missing: name a new folder, such as --out runs/a")
-    names = TrainConfig.__dataclass_fields__.keys() - {"stage"}
+    names = {flag.removeprefix("--") for flag in said} & settings_of(TrainConfig).keys()
     settings = {name: options[name] for name in names} | replaced
     shape = dict(vars(options.model))
     if {"--steps", "--epochs"} <= said:
@@ -204,7 +207,8 @@ def _config(options: Namespace, arguments: list[str], **replaced: Any) -> TrainC
             shape["vocab_size"] = read_prepared(Path(options.data, next(iter(names)))).vocab_size
     if shape["rope_scaling"] is not None:
         shape["rope_scaling"] = RopeScaling(**vars(shape["rope_scaling"]))
-    config = TrainConfig(**settings | {"model": ModelConfig(**shape)})
+    preset = PRESETS[options.preset]()
+    config = preset.replace(**settings | {"model": ModelConfig(**shape)})
     check_memory(config, f"preset {options.preset}")
     return config
 

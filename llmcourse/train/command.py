@@ -1,14 +1,15 @@
 """What commands that train have in common: signals, statuses, and what is printed."""
 
 import re
-from collections.abc import Callable, Iterable
-from dataclasses import asdict
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import MISSING, is_dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from jsonargparse import ArgumentError, Namespace, set_parsing_settings
+from jsonargparse import ArgumentError, ArgumentParser, Namespace, set_parsing_settings
 
 from llmcourse.base.command_line import fail
+from llmcourse.base.settings import Settings, held, settings_of
 from llmcourse.model.huggingface import obstacle
 from llmcourse.parallel.world.errors import RankError
 from llmcourse.train.config import TrainConfig
@@ -67,6 +68,18 @@ def status_of(program: str, work: Callable[[StopRequest], int]) -> int:
         return fail(program, said)
 
 
+def add_flags(parser: ArgumentParser, kind: type[Settings], skipped: Collection[str] = ()) -> None:
+    """Give a parser a flag for each setting of a kind."""
+    for name, setting in settings_of(kind).items():
+        if name in skipped:
+            continue
+        if is_dataclass(setting.hint):
+            parser.add_class_arguments(setting.hint, name)
+        else:
+            default = "" if setting.default is MISSING else setting.default
+            parser.add_argument(f"--{name}", type=setting.hint, default=default, help=setting.help)
+
+
 def refuse_idle(arguments: list[str], may_change: set[str]) -> None:
     """Raise ValueError for flags that a resumed run does not take."""
     if idle := sorted(flags_in(arguments) - may_change):
@@ -104,7 +117,7 @@ def _resolved(run: Run) -> str:
     available = sum(len(source.training) for source in run.prepared.sources.values())
     head = f"run {run.folder}, {run.steps_done} of {run.config.steps} steps done"
     tail = f"{count:,} parameters; {tokens:,} tokens to see; {available:,} to train on"
-    if run.config.mix:
+    if run.config.text.stages:
         epochs = run.batches.epochs(run.config.steps).items()
         tail += "\nepochs: " + ", ".join(f"{name} {times:.2f}" for name, times in epochs)
     return f"{settings_text(run.config, head)}\n{tail}"
@@ -112,9 +125,9 @@ def _resolved(run: Run) -> str:
 
 def settings_text(config: TrainConfig, head: str) -> str:
     """Return a line, and every setting below it."""
-    flat = asdict(config)
-    lines = [f"  model.{name}: {value}" for name, value in flat.pop("model").items()]
-    lines += [f"  {name}: {value}" for name, value in flat.items()]
+    settings = held(config)
+    lines = [f"  model.{name}: {value}" for name, value in vars(settings.pop("model")).items()]
+    lines += [f"  {name}: {value}" for name, value in settings.items()]
     if (reason := obstacle(config.model, config.without)) is not None:
         lines.append(f"this run will not be exportable: {reason}")
     return "\n".join([head, *lines])

@@ -19,7 +19,7 @@ class EarlyStopping:
     """
 
     def __init__(self, run: Run) -> None:
-        self.patience = run.config.patience
+        self.patience = run.config.watching.patience
         self.best_step, self.best_loss = 0, math.inf
         """The step with the lowest validation loss, and that loss."""
         self.waited = 0

@@ -8,14 +8,14 @@ import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
 
 from llmcourse.base import files, progress, runtime
-from llmcourse.train.config import ONE_RANK, TrainConfig
+from llmcourse.train.config import TrainConfig
 from llmcourse.train.early_stopping import EarlyStopping
 from llmcourse.train.lock import locked
 from llmcourse.train.phases import StepReport, step
@@ -49,7 +49,7 @@ def start(config: TrainConfig, folder: str | Path) -> Run:
     Raises:
         ValueError: if the folder already holds a run, or something else.
     """
-    runtime.device(config.device)  # before anything is written
+    runtime.device(config.layout.device)  # before anything is written
     runtime.set_up(num_threads=config.num_threads, seed=config.seed)
     with in_new_folder(Path(folder)):
         config, prepared = begin_run(config, Path(folder))
@@ -67,7 +67,7 @@ def begin_run(config: TrainConfig, folder: Path) -> tuple[TrainConfig, Prepared]
         verify(prepared)
         config = with_steps(config, prepared)
         with files.write_atomically(folder / CONFIG) as file:
-            file.write(json.dumps(asdict(config), indent=2).encode())
+            file.write(json.dumps(config.flat(), indent=2).encode())
     return config, prepared
 
 
@@ -144,8 +144,8 @@ def resume(
     """
     folder = Path(folder)
     changes = {"steps": steps, "data": data, "accumulate": accumulate}
-    config, _ = saved_config(folder, **changes, **ONE_RANK)
-    runtime.device(config.device)
+    config, _ = saved_config(folder, **changes, ranks=1, engine="own")
+    runtime.device(config.layout.device)
     runtime.set_up(num_threads=config.num_threads, seed=config.seed)
     verify(prepare(config, folder / "data"))
     return restored(folder, config)
@@ -247,7 +247,7 @@ class _Observer:
     def _measured(self, run: Run) -> dict[str, float]:
         """Validate and sample when it is time to; return what goes into the metrics."""
         config, done, found = run.config, run.steps_done, {}
-        if _is_time(done, config.validate_every, config.steps):
+        if _is_time(done, config.watching.validate_every, config.steps):
             validation = self.result.validations[done] = validate(run)
             nats, bits = validation.nats_per_token, validation.bits_per_byte
             found, said = {"validation_loss": nats}, f"{nats:.4f} nats per token"
@@ -259,7 +259,7 @@ class _Observer:
                 said += f", {name} {loss:.4f}"
             self.show(f"step {done}: validation {said}")
             self.stopping.note(run, nats)
-        if _is_time(done, config.sample_every, config.steps):
+        if _is_time(done, config.watching.sample_every, config.steps):
             self.result.samples[done] = sample(run)
             self.show(f"step {done}: sample\n{self.result.samples[done]}\n")
         return found

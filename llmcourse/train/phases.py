@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 from llmcourse import loss as losses
 from llmcourse.data.packing import PackedRows
-from llmcourse.optim import warmup_cosine, warmup_stable_decay
 from llmcourse.train.config import TrainConfig
 from llmcourse.train.layouts import Batch, Losses, Prediction
 from llmcourse.train.run import Run, save
@@ -147,7 +146,7 @@ def optimizer(run: Run, value: Losses) -> StepReport:
 @_watched
 def checkpoint(run: Run) -> None:
     """Phase 7: save everything that the next step depends on, if it is time to."""
-    every = run.config.checkpoint_every
+    every = run.config.saving.checkpoint_every
     if run.steps_done == run.config.steps or (every and run.steps_done % every == 0):
         save(run)
 
@@ -164,12 +163,4 @@ def _require_finite(run: Run, value: Losses) -> float:
 
 def learning_rate(config: TrainConfig, step: int) -> float:
     """Return the learning rate of a step, counted from 0."""
-    common = {
-        "peak": config.learning_rate,
-        "num_steps": config.steps,
-        "warmup_steps": config.warmup_steps,
-        "final": config.learning_rate * config.final_share,
-    }
-    if config.schedule == "wsd":
-        return warmup_stable_decay(step, decay_steps=config.decay_steps, **common)
-    return warmup_cosine(step, **common)
+    return config.schedule.rate(step, config.steps)

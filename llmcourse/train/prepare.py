@@ -10,8 +10,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from llmcourse.base import files
+from llmcourse.base.settings import held
 from llmcourse.data import TokenShards, corpus, read_prepared, read_raw_tokens, write_shards
-from llmcourse.data.prepare import PreparedText
+from llmcourse.data.prepared import SPLITS, PreparedText
+from llmcourse.data.settings import Corpus, OwnText, RawFiles
 from llmcourse.data.tokenizer import Tokenizer, train_bpe
 from llmcourse.train.config import TrainConfig
 from llmcourse.train.stage import PRETRAIN, stage_of
@@ -25,8 +27,6 @@ TOKENIZER_BYTES = 3_000_000
 
 MOST_HASHED_BYTES = 16 * 2**30
 """Most tokens, in bytes, that a run compares with their hashes each time it begins or goes on."""
-
-SPLITS = ("training", "validation")
 
 KEPT = "kept"
 """The folder of tokens, if a stage has any, in which one sees what a run forgets."""
@@ -77,29 +77,33 @@ class Prepared:
 
 
 def texts(config: TrainConfig) -> tuple[list[str], list[str]]:
-    """Return the documents to train on and those to validate on; of raw tokens there are none.
+    """Return the documents to train on and those to validate on.
 
     Stories are generated from two seeds; the addresses are split in time, the later ones held out;
     of Python's sources the last files in the order of their paths are held out.
 
     Raises:
-        ValueError: if the corpus is too small to leave something to train and to validate on.
+        ValueError: if it is too small to leave something to train and to validate on, or comes as
+            tokens.
     """
-    held_out_bytes = int(config.corpus_bytes * VALIDATION_SHARE)
-    if config.corpus == "stories":
+    text = config.text
+    if not isinstance(text, Corpus):
+        raise ValueError(f"corpus = {text.corpus} comes as tokens, not as documents")
+    held_out_bytes = int(text.corpus_bytes * VALIDATION_SHARE)
+    if text.corpus == "stories":
         # Seeds 2s and 2s + 1, so that no run validates on what another seed trains on.
-        training = [corpus.stories(config.corpus_bytes - held_out_bytes, 2 * config.seed)]
+        training = [corpus.stories(text.corpus_bytes - held_out_bytes, 2 * config.seed)]
         validation = [corpus.stories(held_out_bytes, 2 * config.seed + 1)]
         return training, validation
-    if config.corpus == "sotu":
+    if text.corpus == "sotu":
         parts = ([address.text for address in part] for part in corpus.sotu_split())
-        sizes = (config.corpus_bytes - held_out_bytes, held_out_bytes)
+        sizes = (text.corpus_bytes - held_out_bytes, held_out_bytes)
         training, validation = map(_at_most, parts, sizes)
         return training, validation
-    files = _at_most([file.text for file in corpus.python_source()], config.corpus_bytes)
+    files = _at_most([file.text for file in corpus.python_source()], text.corpus_bytes)
     num_held_out = max(1, int(len(files) * VALIDATION_SHARE))
     if len(files) <= num_held_out:
-        raise ValueError(f"corpus_bytes = {config.corpus_bytes} leaves no file to train on")
+        raise ValueError(f"corpus_bytes = {text.corpus_bytes} leaves no file to train on")
     return files[:-num_held_out], files[-num_held_out:]
 
 
@@ -134,9 +138,9 @@ def prepare(config: TrainConfig, folder: Path) -> Prepared:
     _check_provenance(config, folder)
     tokenizer = bytes_per_id = None
     fingerprint = NO_TOKENIZER
-    tokens = Path(config.data) if config.corpus == "prepared" else folder
-    folders = {name: tokens / name for name in config.source_names} or {"": tokens}
-    if config.corpus != "bin" or (folder / "tokenizer").exists():
+    tokens = Path(config.text.data) if isinstance(config.text, OwnText) else folder
+    folders = {name: tokens / name for name in config.text.source_names} or {"": tokens}
+    if config.text.corpus != "bin" or (folder / "tokenizer").exists():
         tokenizer = Tokenizer.load(folder / "tokenizer")
         fingerprint = tokenizer.fingerprint
         lengths = tokenizer.token_lengths
@@ -186,11 +190,11 @@ def _write(config: TrainConfig, folder: Path) -> None:
         stage_of(config).write_tokens(config, folder)
         _complete(config, folder)
         return
-    if config.corpus == "bin":
-        _write_raw(config, folder)
+    if isinstance(config.text, RawFiles):
+        _write_raw(config, config.text, folder)
         return
-    if config.corpus == "prepared":  # its shards are read where they are
-        where = _read_prepared(config)[0].folder
+    if isinstance(config.text, OwnText):  # its shards are read where they are
+        where = _read_prepared(config.text)[0].folder
         Tokenizer.load(where / "tokenizer").save(folder / "tokenizer")
         _complete(config, folder)
         return
@@ -214,11 +218,11 @@ def _write(config: TrainConfig, folder: Path) -> None:
     _complete(config, folder)
 
 
-def _write_raw(config: TrainConfig, folder: Path) -> None:
+def _write_raw(config: TrainConfig, text: RawFiles, folder: Path) -> None:
     """Write the ids of raw files as shards, which have a header and a hash."""
-    source, vocab_size, fingerprint = Path(config.bin_folder), config.model.vocab_size, NO_TOKENIZER
+    source, vocab_size, fingerprint = Path(text.bin_folder), config.model.vocab_size, NO_TOKENIZER
     raw = {
-        name: read_raw_tokens(source / file, vocab_size=vocab_size, dtype=config.bin_dtype)
+        name: read_raw_tokens(source / file, vocab_size=vocab_size, dtype=text.bin_dtype)
         for name, file in RAW_FILES.items()
     }
     if (source / "tokenizer").exists():
@@ -244,36 +248,37 @@ def _complete(config: TrainConfig, folder: Path) -> None:
 
 def _provenance(config: TrainConfig) -> dict[str, Any]:
     """Return the settings that decide which tokens there are; of prepared text, what it is."""
-    if config.corpus == "prepared":
-        found = _read_prepared(config)
+    if isinstance(config.text, OwnText):
+        found = _read_prepared(config.text)
         made = [{name: getattr(each, name)._asdict() for name in SPLITS} for each in found]
-        what = {"corpus": config.corpus, "tokenizer": found[0].tokenizer}
-        if not config.mix:
+        what = {"corpus": config.text.corpus, "tokenizer": found[0].tokenizer}
+        if not config.text.stages:
             return what | made[0]
-        return what | {"sources": dict(zip(config.source_names, made, strict=True))}
+        return what | {"sources": dict(zip(config.text.source_names, made, strict=True))}
     if config.stage != PRETRAIN:
         return stage_of(config).provenance(config)
-    names = ["corpus", *(["seed"] if config.corpus == "stories" else [])]
-    names += ["bin_folder", "bin_dtype"] if config.corpus == "bin" else ["corpus_bytes"]
-    return {name: getattr(config, name) for name in names} | {"vocab": config.model.vocab_size}
+    names = ["corpus", *(["seed"] if config.text.corpus == "stories" else [])]
+    names += ["bin_folder", "bin_dtype"] if config.text.corpus == "bin" else ["corpus_bytes"]
+    settings = held(config)
+    return {name: settings[name] for name in names} | {"vocab": config.model.vocab_size}
 
 
-def _read_prepared(config: TrainConfig) -> list[PreparedText]:
+def _read_prepared(text: OwnText) -> list[PreparedText]:
     """Return what the folder of prepared text holds, or each of those of a mixture.
 
     Raises:
         ValueError: if one is missing or not complete, or they have several tokenizers.
     """
-    if not config.mix:
-        return [read_prepared(config.data)]
-    for name in config.source_names:
-        if not (Path(config.data) / name).is_dir():
-            there = sorted(path.name for path in Path(config.data).glob("*/")) or ["no folder"]
+    if not text.stages:
+        return [read_prepared(text.data)]
+    for name in text.source_names:
+        if not (Path(text.data) / name).is_dir():
+            there = sorted(path.name for path in Path(text.data).glob("*/")) or ["no folder"]
             raise ValueError(
-                f"{config.data} has no source {name!r}: there is {', '.join(there)}; mix and "
+                f"{text.data} has no source {name!r}: there is {', '.join(there)}; mix and "
                 "anneal name folders in data"
             )
-    found = [read_prepared(Path(config.data) / name) for name in config.source_names]
+    found = [read_prepared(Path(text.data) / name) for name in text.source_names]
     for each in found[1:]:
         if each.tokenizer != found[0].tokenizer:
             raise ValueError(
@@ -298,13 +303,14 @@ def read_provenance(folder: Path) -> dict[str, Any]:
 def _check_provenance(config: TrainConfig, folder: Path) -> None:
     """Raise ValueError if the tokens in a folder were made from other settings."""
     saved, wanted = read_provenance(folder), _provenance(config)
-    if saved.get("corpus") == config.corpus == "prepared" and saved != wanted:
+    if not saved or saved == wanted:  # a folder of an earlier version says nothing
+        return
+    if isinstance(config.text, OwnText) and saved.get("corpus") == config.text.corpus:
         raise ValueError(
-            f"{config.data} holds other tokens than the run in {folder.parent} was begun "
+            f"{config.text.data} holds other tokens than the run in {folder.parent} was begun "
             "with: give it these with --data, or begin another run"
         )
-    if saved and saved != wanted:  # a folder of an earlier version says nothing
-        raise ValueError(
-            f"{folder} holds tokens made from {saved}, not from {wanted}: choose another folder, "
-            "or remove this one"
-        )
+    raise ValueError(
+        f"{folder} holds tokens made from {saved}, not from {wanted}: choose another folder, "
+        "or remove this one"
+    )

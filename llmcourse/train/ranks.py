@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 from llmcourse.base import runtime
 from llmcourse.base.command_line import STOP
 from llmcourse.parallel import world
-from llmcourse.train.config import TrainConfig, layout_overrides
+from llmcourse.train.config import TrainConfig
+from llmcourse.train.layout_settings import MeshRanks
 from llmcourse.train.layouts import layout_on
 from llmcourse.train.lock import locked
 from llmcourse.train.loop import begin_run, fit_in_locked
@@ -39,7 +40,7 @@ def fit_on_ranks(
     timeout_s: int | float = 60.0,
     asked: StopRequest | None = None,
 ) -> RanksResult:
-    """Start a run on `config.num_ranks` processes in `folder`, and train to the end or Ctrl-C.
+    """Start a run on the processes of its layout in `folder`; train to the end or Ctrl-C.
 
     Args:
         config: of the run.
@@ -74,15 +75,15 @@ def resume_on_ranks(
         show: prints validations and samples.
         timeout_s: how long a rank may keep others waiting.
         asked: hears the signals that end the run early; None listens to Ctrl-C.
-        layout: the settings of a `TrainConfig` that say where the run goes on, such as ranks,
-            parallel, or mesh and micro_batches; see `layout_overrides`.  None keeps what there was.
+        layout: settings that say where the run goes on, such as ranks, parallel, or mesh and
+            micro_batches; see `TrainConfig.moved`.  None keeps what there was.
 
     Raises:
         ValueError: if there is no run, no intact checkpoint, or the settings do not fit.
         RankError: if a rank fails.
     """
     folder = Path(folder)
-    config, _ = saved_config(folder, steps=steps, **layout_overrides(**layout), engine="own")
+    config, _ = saved_config(folder, steps=steps, **layout, engine="own")
     verify(prepare(config, folder / "data"))
     return _run(config, folder, resumed=True, show=show, timeout_s=timeout_s, asked=asked)
 
@@ -104,12 +105,12 @@ def _run(
         asked.on_press, asked.listens = stop.touch, True
         results = world.run(
             _fit_one,
-            config.num_ranks,
+            config.layout.num_ranks,
             config,
             folder,
             resumed,
             show,
-            mesh=config.split.sizes if config.mesh else None,
+            mesh=config.layout.split().sizes if isinstance(config.layout, MeshRanks) else None,
             timeout_s=timeout_s,
         )
         stop.unlink(missing_ok=True)

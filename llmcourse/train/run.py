@@ -3,7 +3,7 @@
 import contextlib
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -100,12 +100,14 @@ def new_run(
         saved: a checkpoint to go on from; None begins anew.
     """
     _batches(config, prepared, share=0, num_shares=1)  # before a large model is made in vain
-    device = runtime.device(config.device)
+    device = runtime.device(config.layout.device)
     model = Transformer(config.model, generator=runtime.generator(config.seed)).to(device)
     if config.without != "nothing":
         model = without(model, config.without)
     stage_of(config).begin(config, model, prepared.tokenizer, anew=saved is None)
-    optimizer = AdamW(decay_groups(model, weight_decay=config.weight_decay), **config.adamw)
+    optimizer = AdamW(
+        decay_groups(model, weight_decay=config.optimizer.weight_decay), **config.adamw
+    )
     generators = {"sample": runtime.generator(config.seed + 1)}
     dropout = None
     if config.dropout:
@@ -197,14 +199,14 @@ def _batches(
         "seed": config.seed,
     }
     if config.batch_ramp:
-        return RampedBatches(prepared.training, config.ramp, order=config.order, **settings)
+        return RampedBatches(prepared.training, config.ramp, order=config.text.order, **settings)
     settings["batch_size"] = config.batch_size // num_shares
-    if config.order == "packed":
+    if config.text.order == "packed":
         return PackedBatches(prepared.training, end_id=end_id(prepared), **settings)
-    if not config.mix:
-        return Batches(prepared.training, order=config.order, **settings)
+    if not config.text.stages:
+        return Batches(prepared.training, order=config.text.order, **settings)
     training = {name: source.training for name, source in prepared.sources.items()}
-    return MixedBatches(training, config.stages, **settings)
+    return MixedBatches(training, config.text.stages, **settings)
 
 
 def end_id(prepared: Prepared) -> int:
@@ -226,10 +228,11 @@ def _facts(run: Run) -> dict[str, Any]:
     """Return what a checkpoint holds besides weights and moments, as `checkpoint.save` takes it."""
     # The schedule is a pure function of the step: its state is its settings.
     names = ("schedule", "learning_rate", "steps", "warmup_steps", "decay_steps", "final_share")
+    settings = run.config.flat()
     return {
         "step": run.steps_done,
-        "schedule": {name: getattr(run.config, name) for name in names},
+        "schedule": {name: settings[name] for name in names},
         "data": run.batches,
         "generators": run.generators,
-        "config": asdict(run.config),
+        "config": settings,
     }

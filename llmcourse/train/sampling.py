@@ -31,7 +31,7 @@ def load(run_folder: str | Path) -> tuple[Transformer, Tokenizer]:
     """
     folder = Path(run_folder)
     config, saved = config_and_checkpoint(folder)
-    if config.corpus == "bin" and not (folder / "data" / "tokenizer").exists():
+    if config.text.corpus == "bin" and not (folder / "data" / "tokenizer").exists():
         raise ValueError(f"the tokens of {folder} came without a tokenizer: it cannot write text")
     tokenizer = Tokenizer.load(folder / "data" / "tokenizer")
     if tokenizer.vocab_size > config.model.vocab_size:

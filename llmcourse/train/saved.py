@@ -5,13 +5,14 @@ import json
 import os
 import types
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, fields, is_dataclass
+from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from llmcourse import checkpoint as checkpoints
+from llmcourse.base.settings import Settings, from_flat, settings_of
 from llmcourse.model.shapes import num_parameters
-from llmcourse.train.config import ONE_RANK, TrainConfig
+from llmcourse.train.config import LAYOUT, TrainConfig
 from llmcourse.train.stage import stage_of
 
 CONFIG = "config.json"
@@ -23,8 +24,11 @@ BEST = "best"
 TRAINING_BYTES = 16
 """Of one parameter in float32: weight, gradient and two moments."""
 
-MAY_CHANGE = {"steps", "data", "accumulate", "save_in_shards", "save_in_background", *ONE_RANK}
+MAY_CHANGE = {"steps", "data", "save_in_shards", "save_in_background", *LAYOUT}
 """Settings that may change on the way, and the run is still the same; `data` is where it lies."""
+
+OF_TUNING_IN_1_0 = {"start", "examples", "replay", "lora_rank", "learn_all"}
+"""Settings that every run of version 1.0 had, and that pre-training never read."""
 
 Config = TypeVar("Config")
 
@@ -62,8 +66,7 @@ def saved_config(folder: Path, **changes: Any) -> tuple[TrainConfig, checkpoints
         if begun is not None:
             require_same_run(settings, begun, newest)
     settings = _asked_for(settings, newest or folder / CONFIG)
-    settings |= {name: value for name, value in changes.items() if value is not None}
-    config = config_of(settings, newest or folder / CONFIG)
+    config = config_of(settings, newest or folder / CONFIG).moved(**changes)
     check_memory(config, f"the run in {folder}")
     if step > config.steps:
         raise ValueError(f"steps must be at least the {step} already done, got {config.steps}")
@@ -81,9 +84,9 @@ def config_and_checkpoint(folder: Path) -> tuple[TrainConfig, checkpoints.Checkp
     config, saved = saved_config(folder)
     if saved is None:
         raise ValueError(f"{folder} holds no checkpoint yet: train until the first one is saved")
-    if config.patience and (best := checkpoints.latest(folder / BEST)) is not None:
+    if config.watching.patience and (best := checkpoints.latest(folder / BEST)) is not None:
         saved = checkpoints.load(best)
-        require_same_run(saved.config, asdict(config), best)
+        require_same_run(saved.config, config.flat(), best)
     return config, saved
 
 
@@ -184,16 +187,20 @@ def config_of(settings: Any, source: Path) -> TrainConfig:
         ValueError: if they cannot be those of a run.
     """
     settings = _asked_for(settings, source)
-    return _made(stage_of(settings).config, settings, source)
+    kind = stage_of(settings).config
+    if kind is TrainConfig:
+        settings = {n: value for n, value in settings.items() if n not in OF_TUNING_IN_1_0}
+    return _made(kind, settings, source)
 
 
 def _made(kind: type[Config], settings: Mapping[str, Any], source: Path) -> Config:
     """Make settings from plain data that came out of a file."""
-    known = {field.name for field in fields(kind)}
-    if unknown := sorted(settings.keys() - known):
+    hints = get_type_hints(kind)
+    if is_run := issubclass(kind, Settings):  # a later stage's file has all that a run may have
+        hints = {n: s.hint for k in (TrainConfig, kind) for n, s in settings_of(k).items()}
+    if unknown := sorted(settings.keys() - hints):
         raise ValueError(f"{source} has the setting {unknown[0]!r}, which this version has not")
     made = dict(settings)
-    hints = get_type_hints(kind)
     for name, value in settings.items():
         part = next((k for k in (hints[name], *get_args(hints[name])) if is_dataclass(k)), None)
         if part is not None and (part is hints[name] or value is not None):
@@ -201,7 +208,7 @@ def _made(kind: type[Config], settings: Mapping[str, Any], source: Path) -> Conf
         elif not _fits(value, hints[name]):
             raise ValueError(f"{source} has {name} = {value!r}, which cannot be")
     with as_value_error(source):  # a setting that is missing
-        return kind(**made)
+        return from_flat(kind, made, {}) if is_run else kind(**made)
 
 
 def _fits(value: Any, hint: Any) -> bool:

@@ -47,14 +47,14 @@ def validate(run: Run) -> Validation:
     on the answers of held-out tasks, and by_source has the loss on text of the run it started from.
     """
     sources = run.prepared.sources
-    most_tokens = max(1, run.config.validation_tokens // len(sources))
+    most_tokens = max(1, run.config.watching.validation_tokens // len(sources))
     with run.layout.full_model() as model, evaluating(model):
         found = {
             name: _measured(run, model, source.validation, most_tokens)
             for name, source in sources.items()
         }
     num_tokens = sum(each.num_tokens for each in found.values())
-    (shares, *_) = [stage.shares for stage in run.config.stages] or [{"": 1.0}]
+    (shares, *_) = [stage.shares for stage in run.config.text.stages] or [{"": 1.0}]
     nats = sum(share * found[name].nats / found[name].num_tokens for name, share in shares.items())
     bits = None
     if run.prepared.bytes_per_id is not None:
@@ -80,7 +80,7 @@ class _Measured(NamedTuple):
 def _measured(run: Run, model: nn.Module, shards: TokenShards, most_tokens: int) -> _Measured:
     """Return the loss of a model on the first tokens of some shards, as a sum."""
     nats, num_tokens, num_bytes = 0.0, 0, 0
-    read = _packed(run, shards, most_tokens) if run.config.order == "packed" else None
+    read = _packed(run, shards, most_tokens) if run.config.text.order == "packed" else None
     context = run.config.model.context_length
     for inputs_BT, targets_BT, apart in read or _windows(shards, context, most_tokens):
         there = {name: part.to(run.device) for name, part in apart.items()}
@@ -158,7 +158,7 @@ def sample(run: Run, prompt: str = "", *, temperature: float = 0.8) -> str:
         written_BT = generate(
             model,
             prompt_BT,
-            max_new_tokens=run.config.sample_tokens,
+            max_new_tokens=run.config.watching.sample_tokens,
             generator=run.sample_generator,
             temperature=temperature,
             stop_id=end,

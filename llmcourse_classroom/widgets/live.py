@@ -73,7 +73,7 @@ def small_run() -> train.TrainConfig:
 
 def letters_run() -> train.TrainConfig:
     """The small run letter by letter, at a constant rate: what chapter 03 turns the rate of."""
-    config = replace(small_run(), warmup_steps=0, final_share=1.0)
+    config = small_run().replace(warmup_steps=0, final_share=1.0)
     return replace(config, model=replace(config.model, vocab_size=260))
 
 
@@ -225,9 +225,10 @@ class LiveRun(Widget):
 
 def _check_config(config: train.TrainConfig) -> None:
     """Raise ValueError for a run that the page does not know how to do."""
+    settings = config.flat()
     for name, value in FIXED.items():
-        if getattr(config, name) != value:
-            raise ValueError(f"{name} must be {value!r} in a page, got {getattr(config, name)!r}")
+        if settings[name] != value:
+            raise ValueError(f"{name} must be {value!r} in a page, got {settings[name]!r}")
     shape = config.model
     if not shape.tied_head or shape.qk_norm or shape.num_experts or shape.rope_scaling:
         raise ValueError(

@@ -34,7 +34,7 @@ def lab_run(**settings: Any) -> train.TrainConfig:
         context_length=48,
     )
     given = {"batch_size": 8, "learning_rate": 5e-3, "warmup_steps": 20} | settings
-    return train.TrainConfig(model=shape, **given)
+    return train.TrainConfig.of(model=shape, **given)
 
 
 @functools.cache

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from llmcourse.base.arguments import require_fields
+from llmcourse.base.settings import Settings, settings_of
 from llmcourse.data.mixture import per_mille, shares_of
 from llmcourse.model import ModelConfig
-from llmcourse.train.config import LAYOUTS, TrainConfig
+from llmcourse.train.config import TrainConfig
 from llmcourse_labs.tuning import FitSettings
 from llmcourse_labs.tuning.tune_config import TuneConfig
 
@@ -239,8 +240,6 @@ class CapstoneConfig:
             name: _made(hints[name], name, content.get(name, {}), model=model, seed=seed, **more)
             for name, more in (("train", train), ("sft", {"start": "train"}))
         }
-        if runs["train"].parallel not in LAYOUTS["own"]:
-            raise ValueError("[train] parallel must be one of the course's own engine")
         return cls(model=model, seed=seed, **runs, **made)
 
     def with_kill(self, step: int, *, delay_s: float = 0.0) -> "CapstoneConfig":
@@ -264,7 +263,8 @@ def _made(kind: type, name: str, given: Any, **owned: Any) -> Any:
     """Make a section's dataclass of what a file says."""
     if not isinstance(given, dict):
         raise ValueError(f"{name} = {given!r} must be a section: write [{name}] above its settings")
-    hints = get_type_hints(kind)
+    is_run = issubclass(kind, Settings)  # flat, as flags are
+    hints = {n: s.hint for n, s in settings_of(kind).items()} if is_run else get_type_hints(kind)
     allowed = [key for key in hints if key not in OWNED.get(name, ())]
     _refuse_unknown(f"[{name}]", given, allowed)
     for key, value in given.items():
@@ -273,7 +273,7 @@ def _made(kind: type, name: str, given: Any, **owned: Any) -> Any:
     if missing := [key for key in needed if key not in {**owned, **given}]:
         raise ValueError(f"[{name}] needs {', '.join(missing)}")
     try:
-        return kind(**{**owned, **given})
+        return (kind.of if is_run else kind)(**{**owned, **given})
     except ValueError as error:
         raise ValueError(f"[{name}] {error}") from error
 

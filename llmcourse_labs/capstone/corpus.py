@@ -12,13 +12,14 @@ from llmcourse.base.files import write_atomically
 from llmcourse.data import corpus
 from llmcourse.data.mixture import shares_of
 from llmcourse.data.order import permuted
-from llmcourse.data.prepare import SPLITS, prepare_text
+from llmcourse.data.prepared import SPLITS
 from llmcourse_labs.capstone.exam import marbles
 from llmcourse_labs.capstone.stage import Artifact, StageFolder, file_hash
 from llmcourse_labs.curation.crawl import Crawl
 from llmcourse_labs.curation.curate import curate
 from llmcourse_labs.curation.decontaminate import Decontaminate
 from llmcourse_labs.curation.funnel import TEST_ITEMS, Funnel
+from llmcourse_labs.curation.prepare import prepare_text
 from llmcourse_labs.tuning.tasks import make_tasks
 
 

@@ -19,7 +19,7 @@ FREE_BYTES = 50_000_000
 
 
 def _train_settings(config: CapstoneConfig) -> dict[str, Any]:
-    return {**asdict(config.train), "data": ""}
+    return {**config.train.flat(), "data": ""}
 
 
 def _loss(facts: dict[str, Any]) -> str:
@@ -77,7 +77,7 @@ STAGES = (
         "sft",
         "answers",
         ("train",),
-        lambda c: {**asdict(c.sft), "start": ""},
+        lambda c: {**c.sft.flat(), "start": ""},
         tuning.fine_tune,
         _loss,
     ),

@@ -8,7 +8,6 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from llmcourse.base.files import write_atomically
 from llmcourse.parallel.world import RankError
 from llmcourse.train import fit_on_ranks, resume_on_ranks
 from llmcourse.train.config import TrainConfig
+from llmcourse.train.layout_settings import MeshRanks
 from llmcourse.train.saved import config_and_checkpoint, require_run
 from llmcourse_labs.capstone.config import Kill
 from llmcourse_labs.capstone.log import Log
@@ -36,7 +36,7 @@ class InterruptedEarlyError(KeyboardInterrupt):
 def train(place: StageFolder) -> Artifact:
     """Train on ranks; where settings ask for it, kill them all on the way, and go on."""
     run = place.folder / "run"
-    config = replace(place.config.train, data=str((place.before["tokens"] / "data").resolve()))
+    config = place.config.train.replace(data=str((place.before["tokens"] / "data").resolve()))
     watch = Watch(run, config, place, place.config.kill)
     with watch.watching():
         try:
@@ -61,7 +61,7 @@ def _go_on(run: Path, config: TrainConfig, log: Log) -> Any:
         return fit_on_ranks(config, run)
     newest = checkpoints.latest(run / "checkpoints")
     log("resume", stage="train", step=checkpoints.load(newest).step if newest else 0)
-    return resume_on_ranks(run, data=config.data)
+    return resume_on_ranks(run, data=config.flat()["data"])
 
 
 def facts_of(run: Path) -> dict[str, Any]:
@@ -145,9 +145,17 @@ class Watch:
         if state == self.state:
             return
         self.state = state
-        sizes = self.config.split.sizes if self.config.mesh else {"dp": self.config.num_ranks}
+        sizes = (
+            self.config.layout.split().sizes
+            if isinstance(self.config.layout, MeshRanks)
+            else {"dp": self.config.layout.num_ranks}
+        )
         self.log(
-            "ranks", stage=self.stage, state=state, number=self.config.num_ranks, mesh=dict(sizes)
+            "ranks",
+            stage=self.stage,
+            state=state,
+            number=self.config.layout.num_ranks,
+            mesh=dict(sizes),
         )
 
     def _watch(self) -> None:

@@ -3,7 +3,7 @@
 import copy
 import json
 import shutil
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,7 @@ def fine_tune(place: StageFolder) -> Artifact:
     """Fine-tune the pre-trained model on answers, in one process."""
     run = place.folder / "run"
     settings = settings_of_start(place.before["train"] / "run")
-    config = replace(place.config.sft, **settings)
+    config = place.config.sft.replace(**settings)
     watch = Watch(run, config, place)
     with watch.watching():
         try:
@@ -111,6 +111,6 @@ def save_as_run(model: dict[str, Any], before: Path, run: Path, rows: list[dict[
     with write_atomically(run / "metrics.jsonl") as file:
         file.writelines(json.dumps(row).encode() + b"\n" for row in rows)
     checkpoints.save(
-        run / "checkpoints", step=saved.step, keep_last=1, model=model, config=asdict(config)
+        run / "checkpoints", step=saved.step, keep_last=1, model=model, config=config.flat()
     )
     return run

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         shingles,
     )
     from llmcourse_labs.curation.pii import replace_personal
+    from llmcourse_labs.curation.prepare import prepare_text
     from llmcourse_labs.curation.quality import KeepQuality, Quality
     from llmcourse_labs.curation.rules import C4, Gopher, Repetition
     from llmcourse_labs.curation.step import Document, Dropped, Example, Filter, StepStats, filtered

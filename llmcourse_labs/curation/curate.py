@@ -35,11 +35,9 @@ from llmcourse.base import files, progress
 from llmcourse.base.arguments import require
 from llmcourse.base.command_line import AGAIN, ended, run_command
 from llmcourse.data.corpus import END_OF_TEXT
-from llmcourse.data.documents import as_separator, read_pieces, text_of
-from llmcourse.data.sources import DamagedFileError, Source, find_sources, kind_of
-from llmcourse.data.unpack import PIECE, require_columns
 from llmcourse_labs.curation.decontaminate import Decontaminate
 from llmcourse_labs.curation.dedup import LineCounts, RepeatedLines, exact_key, line_hashes
+from llmcourse_labs.curation.documents import as_separator, read_pieces, text_of
 from llmcourse_labs.curation.extract import as_page
 from llmcourse_labs.curation.funnel import (
     BEFORE_COPIES,
@@ -55,7 +53,9 @@ from llmcourse_labs.curation.language import KeepLanguage, default_model
 from llmcourse_labs.curation.minhash import band_keys
 from llmcourse_labs.curation.quality import KeepQuality, Quality
 from llmcourse_labs.curation.report import write_report
+from llmcourse_labs.curation.sources import DamagedFileError, Source, find_sources, kind_of
 from llmcourse_labs.curation.step import Document, Dropped, StepStats, filtered
+from llmcourse_labs.curation.unpack import PIECE, require_columns
 
 PROGRAM = "llmcourse curate"
 

@@ -122,7 +122,7 @@ def read_run(folder: Path, *, is_last: bool = True) -> ReportedRun:
         weights = weights_hash(merged(saved.model))
     start = Path(config.start) if config.stage == "sft" else None
     # Where `saved` was read from: with patience the best, otherwise the newest.
-    best = list_checkpoints(folder / BEST) if config.patience else []
+    best = list_checkpoints(folder / BEST) if config.watching.patience else []
     path = (best or list_checkpoints(folder / "checkpoints"))[-1]
     return ReportedRun(
         folder=folder,
@@ -156,14 +156,14 @@ def _stopped_early(config: TrainConfig, metrics: list[dict[str, Any]]) -> bool:
     """Say whether a run with patience ended because it had waited long enough."""
     losses = [row["validation_loss"] for row in metrics if "validation_loss" in row]
     since_best = len(losses) - 1 - losses.index(min(losses)) if losses else 0
-    return 0 < config.patience <= since_best
+    return 0 < config.watching.patience <= since_best
 
 
 def _tokens(folder: Path, config: TrainConfig) -> tuple[Tokenizer | None, Prepared | None]:
     """Return the tokenizer of a run and, where they still are, its tokens, each compared."""
     data = folder / "data"
     tokenizer = Tokenizer.load(data / "tokenizer") if (data / "tokenizer").exists() else None
-    elsewhere = config.corpus == "prepared" and not Path(config.data).exists()
+    elsewhere = config.text.corpus == "prepared" and not Path(config.text.data).exists()
     if elsewhere or not (data / COMPLETE).exists():
         return tokenizer, None
     prepared = prepare(config, data)

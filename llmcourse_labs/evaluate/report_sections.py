@@ -6,7 +6,6 @@ Each is as `report` describes it: facts, tables, curves, notes, or why it is mis
 import json
 import os
 import platform
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -31,14 +30,16 @@ def run_section(run: ReportedRun) -> Section:
     config = run.config
     told = {
         "stage": {"pretrain": "pretraining", "sft": "supervised fine-tuning"}[config.stage],
-        "corpus": config.corpus,
+        "corpus": config.text.corpus,
         "steps done": run.steps_done,
         "steps asked for": config.steps,
         "step of the reported weights": run.saved.step,
-        "order of the text": config.order,
-        "processes": config.num_ranks,
-        "mesh": config.mesh or "none",
-        "shared by the processes": config.parallel if config.num_ranks > 1 else "nothing",
+        "order of the text": config.text.order,
+        "processes": config.layout.num_ranks,
+        "mesh": config.flat()["mesh"] or "none",
+        "shared by the processes": config.layout.parallel
+        if config.layout.num_ranks > 1
+        else "nothing",
         "precision of the products": config.precision,
     }
     return {"facts": facts(run.checkpoint, told)}
@@ -90,10 +91,10 @@ def funnel_section(run: ReportedRun, curated: Path | None) -> Section:
     """
     # Text that is no mixture has one source, without a name.
     sources = run.made_from.get("sources") or {"": run.made_from}
-    if run.config.corpus != "prepared":
+    if run.config.text.corpus != "prepared":
         return {"missing": "the text of this run was not prepared from files"}
     # Unless it is named, the funnel is looked for in the folder above the data.
-    path = (curated or Path(run.config.data).resolve().parent) / "report.json"
+    path = (curated or Path(run.config.text.data).resolve().parent) / "report.json"
     try:
         record = json.loads(path.read_bytes())
         tallies, left_out, last = record["tallies"], record["left_out"], record["tallies"][-1]
@@ -130,12 +131,14 @@ def funnel_section(run: ReportedRun, curated: Path | None) -> Section:
 def mixture_section(run: ReportedRun) -> Section:
     """Return the shares of the sources, and how often each was read."""
     config = run.config
-    if not config.mix:
+    if not config.text.stages:
         tokens, of = run.num_tokens("training"), "positions of all steps / tokens to train on"
         passes = config.tokens_before(run.steps_done) / tokens if tokens else NOT_MEASURED
         found = facts(run.checkpoint, {"sources": 1}) | facts(of, {"passes over the text": passes})
         return {"facts": found}
-    rows = [[stage.step, n, share] for stage in config.stages for n, share in stage.shares.items()]
+    rows = [
+        [stage.step, n, share] for stage in config.text.stages for n, share in stage.shares.items()
+    ]
     tables = [table("Shares", ["from step", "source", "share"], rows, run.checkpoint)]
     notes = []
     if run.prepared is None:
@@ -143,7 +146,7 @@ def mixture_section(run: ReportedRun) -> Section:
     else:
         order = MixedBatches(
             {name: source.training for name, source in run.prepared.sources.items()},
-            config.stages,
+            config.text.stages,
             batch_size=config.batch_size,
             context_length=config.model.context_length,
             seed=config.seed,
@@ -152,7 +155,7 @@ def mixture_section(run: ReportedRun) -> Section:
         rows = [[name, counts[name], epochs[name]] for name in counts]
         columns, source = ["source", "windows", "epochs"], "data.MixedBatches and the token shards"
         tables.append(table("Read", columns, rows, source))
-    found = facts(run.checkpoint, {"sources": len(config.source_names)})
+    found = facts(run.checkpoint, {"sources": len(config.text.source_names)})
     return {"facts": found, "tables": tables, "notes": notes}
 
 
@@ -193,7 +196,7 @@ def compute_section(run: ReportedRun) -> Section:
     told["6 N D"] = 6 * used * positions, "6 x parameters that a token uses x positions"
     found = {what: {"value": value, "from": of} for what, (value, of) in told.items()}
     notes = ["Forward and backward of whole rows by formula; nothing is computed twice."]
-    if config.order == "packed":
+    if config.text.order == "packed":
         notes.append("Rows are packed: some positions are padding, and attention does less.")
     return {"facts": found, "notes": notes}
 
@@ -239,7 +242,7 @@ def before_section(run: ReportedRun) -> Section:
     for each in before:
         losses = [row["validation_loss"] for row in each.metrics if "validation_loss" in row]
         last, positions = losses[-1:] or [NOT_MEASURED], each.config.tokens_before(each.steps_done)
-        kind = [each.folder.name, each.config.stage, each.config.corpus, each.steps_done]
+        kind = [each.folder.name, each.config.stage, each.config.text.corpus, each.steps_done]
         rows.append([*kind, positions, *last, each.weights])
     columns = ["run", "stage", "corpus", "steps", "positions", "last validation loss", "weights"]
     notes = ["A run does not record the hash of the weights that it started from."]
@@ -265,7 +268,7 @@ def versions_section(run: ReportedRun) -> Section:
     """Return the code that trained, and code and machine of this report."""
     trained = {"llmcourse that trained": run.saved.code["version"]}
     trained["hash of its sources"] = run.saved.code["source_sha256"]
-    trained["device that trained"] = run.config.device
+    trained["device that trained"] = run.config.layout.device
     now = {
         "llmcourse of this report": code_version()["version"],
         "hash of these sources": code_version()["source_sha256"],
@@ -294,7 +297,7 @@ def hashes_section(run: ReportedRun) -> Section:
 
 def settings_section(run: ReportedRun) -> Section:
     """Return every setting; of a path its last name."""
-    settings: dict[str, Any] = asdict(run.config)
+    settings: dict[str, Any] = run.config.flat()
     settings |= {f"model.{name}": value for name, value in settings.pop("model").items()}
     for name in settings.keys() & {"start", "data", "bin_folder"}:
         settings[name] = Path(settings[name]).name

@@ -119,8 +119,10 @@ def model_card(
     """
     num_tokens, num_bytes = _trained_on(run_folder / "data", config, tokenizer)
     seen = config.tokens_before(saved.step)
-    values = {key: _text(value) for key, value in (asdict(config) | asdict(config.model)).items()}
-    values |= _STAGES[config.stage] | _CORPORA[config.corpus] | _shape(config.model) | saved.code
+    values = {key: _text(value) for key, value in (config.flat() | asdict(config.model)).items()}
+    values |= (
+        _STAGES[config.stage] | _CORPORA[config.text.corpus] | _shape(config.model) | saved.code
+    )
     values |= _results(run_folder / "metrics.jsonl", config, saved.step, name=name, dtype=dtype)
     values |= {
         "name": name,
@@ -170,9 +172,9 @@ def _shape(model: ModelConfig) -> dict[str, str | None]:
 
 def _descent(config: TrainConfig) -> str:
     """Return how the learning rate comes down, in words."""
-    end = f"to {config.learning_rate * config.final_share:g}"
-    if config.schedule == "wsd":
-        return f"flat, {config.decay_steps:,} steps of linear decay {end} at the end"
+    end = f"to {config.schedule.learning_rate * config.schedule.final_share:g}"
+    if config.schedule.schedule == "wsd":
+        return f"flat, {config.schedule.decay_steps:,} steps of linear decay {end} at the end"
     return f"half a cosine {end} at step {config.steps:,}"
 
 
@@ -197,8 +199,8 @@ def _results(
         values["bits_per_byte"] = f"{bits:.4f}"
         values["nats_per_token"] = f"{validation['validation_loss']:.4f}"
         values["validated_at"] = f"{validation['step']:,}"
-        values["model_index"] = _model_index(name, config.corpus, validation["step"], bits)
-        notes = [f"Validated on at most {config.validation_tokens:,} held-out tokens."]
+        values["model_index"] = _model_index(name, config.text.corpus, validation["step"], bits)
+        notes = [f"Validated on at most {config.watching.validation_tokens:,} held-out tokens."]
         if validation["step"] < step:
             notes += [f"These weights are of step {step:,}; the validation is an earlier one."]
     if dtype != "float32":
@@ -220,7 +222,7 @@ def _model_index(name: str, corpus: str, step: int, bits_per_byte: float) -> str
 
 def _trained_on(folder: Path, config: TrainConfig, tokenizer: Tokenizer) -> tuple[int, int]:
     """Return how many tokens a run trains on, and how many bytes of text they are."""
-    if config.corpus == "prepared":  # of which the shards need not be here any more
+    if config.text.corpus == "prepared":  # of which the shards need not be here any more
         made = read_provenance(folder)
         splits = [each["training"] for each in made.get("sources", {"": made}).values()]
         return sum(s["tokens"] for s in splits), sum(s["num_bytes"] for s in splits)

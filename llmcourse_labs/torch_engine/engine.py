@@ -11,7 +11,6 @@ import contextlib
 import logging
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -69,7 +68,7 @@ def fit_under_torchrun(
         GoneError: if a signal came and another rank did not answer any more.
     """
     folder = Path(folder)
-    config = replace(config, ranks=num_processes(), engine="torch")
+    config = config.replace(ranks=num_processes(), engine="torch")
     runtime.set_up(num_threads=config.num_threads, seed=config.seed)
     stop = folder / STOP
     # A machine that is gone may hold the lock of the attempt before for a while.
@@ -114,7 +113,7 @@ def _process_group(config: TrainConfig) -> Iterator[None]:
         yield
         return
     local = int(os.getenv("LOCAL_RANK", "0"))
-    if runtime.device(config.device).type == "cuda":
+    if runtime.device(config.layout.device).type == "cuda":
         torch.cuda.set_device(local)
         backend = "cpu:gloo,cuda:nccl"
     else:
@@ -173,7 +172,7 @@ def _prepared(config: TrainConfig, folder: Path) -> None:
     if begun is None:
         begin_run(config, folder)
         return
-    require_same_run(begun, asdict(replace(config, epochs=0.0)), folder)  # saved as steps
+    require_same_run(begun, config.replace(epochs=0.0).flat(), folder)  # saved as steps
     verify(prepare(config, folder / "data"))
 
 
@@ -182,7 +181,7 @@ def _at_newest(config: TrainConfig, folder: Path) -> Run:
     told = [checkpoints.latest(folder / "checkpoints") if dist.get_rank() == 0 else None]
     dist.broadcast_object_list(told)
     newest = told[0]
-    layout = TorchSharded if config.parallel == "fsdp" else TorchLayout
+    layout = TorchSharded if config.layout.parallel == "fsdp" else TorchLayout
     if newest is not None and newest.suffix != ".dcp":  # of the course's own engine
         return restored(folder, config, layout=layout)
     run = new_run(config, folder, prepare(config, folder / "data"), layout=layout)
@@ -197,7 +196,7 @@ def _read_into(run: Run, layout: TorchLayout, path: Path) -> None:
     saved = checked(index["content"])
     with as_value_error(path):
         require_step(saved.step, saved.data["step"])
-        require_same_run(saved.config, asdict(run.config), path)
+        require_same_run(saved.config, run.config.flat(), path)
     tensors = layout.tensors(fill=True)
     ours, theirs = {n: list(t.shape) for n, t in tensors.items()}, index["shapes"]
     if ours != theirs:

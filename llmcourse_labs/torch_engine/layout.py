@@ -40,12 +40,12 @@ class TorchLayout(Layout):
         self.index, self.size = dist.get_rank(), dist.get_world_size()
         self.share, self.num_shares = self.index, self.size
         # Checkpoints that are written in the background have messages of their own.
-        background = config.save_in_background
+        background = config.saving.save_in_background
         self.saving_group = dist.new_group(backend="gloo") if background else None
         self.whole = model
         """The model by its own name, whose parameters may be shards."""
         # The groups are made while matrices look like matrices; spreading replaces parameters.
-        groups = decay_groups(model, weight_decay=config.weight_decay)
+        groups = decay_groups(model, weight_decay=config.optimizer.weight_decay)
         names = [[_name_of(model, p) for p in group["params"]] for group in groups]
         moments = [optimizer.state.get(p) for group in groups for p in group["params"]]
         wrapped = self.spread_out(model)
@@ -95,7 +95,7 @@ class TorchLayout(Layout):
             write()
             if self.is_first:
                 dcp.write_index(path, shapes, content, num_ranks=self.size)
-                folder.prune(path, step, self.config.keep_checkpoints)
+                folder.prune(path, step, self.config.saving.keep_checkpoints)
             return path
 
         if self.saving_group is not None:

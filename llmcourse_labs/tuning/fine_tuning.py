@@ -29,6 +29,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from llmcourse.base.settings import held
 from llmcourse.data import TokenShards, write_shards
 from llmcourse.data.corpus import END_OF_TEXT
 from llmcourse.data.order import permuted
@@ -92,7 +93,7 @@ def _tokenizer_of(start: Path) -> Tokenizer:
 def _started(config: TuneConfig) -> Started:
     """Return the tokens of the run that a fine-tuning run starts from."""
     start, folder = config_and_checkpoint(Path(config.start))[0], Path(config.start)
-    if start.mix:
+    if start.text.stages:
         raise ValueError(f"{folder} has learnt from a mixture: start from a run with one source")
     found = prepare(start, folder / "data")
     if found.tokenizer is None or END_OF_TEXT not in found.tokenizer.special_tokens:
@@ -114,10 +115,10 @@ def write_conversations(config: TuneConfig, folder: Path) -> None:
             f"{config.model.vocab_size}: take settings_of_start(start)"
         )
     tokenizer.save(folder / "tokenizer")
-    training = make_tasks(config.examples, seed=config.seed)
+    training = make_tasks(config.text.examples, seed=config.seed)
     talk = list(_conversations(training, tokenizer, config.model.context_length))
     num_tokens = sum(map(len, talk))
-    replayed = _replayed(config, started, num_tokens) if config.replay else []
+    replayed = _replayed(config, started, num_tokens) if config.text.replay else []
     held_out = make_tasks(HELD_OUT_TASKS, seed=config.seed, held_out=True)
     parts = {
         "training": itertools.chain(talk, replayed),
@@ -150,7 +151,7 @@ def _conversations(
 
 def _replayed(config: TuneConfig, started: Started, num_tokens: int) -> list[np.ndarray]:
     """Return documents of the first run that make up the share `replay` of all tokens."""
-    wanted = math.ceil(num_tokens * config.replay / (1 - config.replay))
+    wanted = math.ceil(num_tokens * config.text.replay / (1 - config.text.replay))
     documents = Documents(started.training, started.tokenizer.special_tokens[END_OF_TEXT])
     order = permuted(np.arange(len(documents)), len(documents), seed=config.seed)
     chosen, found = [], 0
@@ -161,8 +162,8 @@ def _replayed(config: TuneConfig, started: Started, num_tokens: int) -> list[np.
         found += len(chosen[-1])
     if found < wanted:
         raise ValueError(
-            f"replay = {config.replay} asks for {wanted:,} tokens of {config.start}, which has "
-            f"{found:,}: lower replay or examples"
+            f"replay = {config.text.replay} asks for {wanted:,} tokens of {config.start}, which "
+            f"has {found:,}: lower replay or examples"
         )
     return chosen
 
@@ -224,7 +225,8 @@ class FineTuning(TrainingStage):
     def provenance(self, config: TuneConfig) -> dict[str, Any]:
         """Return the settings that decide which tokens there are."""
         names = ("corpus", "seed", "examples", "replay")
-        made = {name: getattr(config, name) for name in names}
+        settings = held(config)
+        made = {name: settings[name] for name in names}
         return made | {"vocab": config.model.vocab_size}
 
     def begin(
@@ -248,7 +250,7 @@ class FineTuning(TrainingStage):
         documents_BT: Int[Tensor, "B T"],
     ) -> Bool[Tensor, "B T"] | None:  # fmt: skip
         """Return the same, or None where every token counts."""
-        return None if config.learn_all else self.answers(tokenizer, ids_BT, documents_BT)
+        return None if config.text.learn_all else self.answers(tokenizer, ids_BT, documents_BT)
 
     def whole(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return the weights with the thin matrices added."""

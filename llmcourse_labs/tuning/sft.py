@@ -36,7 +36,7 @@ def sft_config(start: str | Path, **settings: Any) -> TuneConfig:
     Raises:
         ValueError: if the folder holds no run that can be fine-tuned, or a setting is refused.
     """
-    return TuneConfig(**settings_of_start(start) | settings)
+    return TuneConfig.of(**settings_of_start(start) | settings)
 
 
 def prompt_ids(turns: Sequence[Turn], tokenizer: Tokenizer) -> list[int]:

@@ -10,8 +10,16 @@ from pathlib import Path
 from jsonargparse import ArgumentParser, Namespace
 
 from llmcourse.base.command_line import run_command, shorten_help
-from llmcourse.train.command import HERE, changed_settings, refuse_idle, status_of, train_to_the_end
-from llmcourse.train.config import ONE_RANK
+from llmcourse.base.settings import settings_of
+from llmcourse.train.command import (
+    HERE,
+    add_flags,
+    changed_settings,
+    refuse_idle,
+    status_of,
+    train_to_the_end,
+)
+from llmcourse.train.config import LAYOUT
 from llmcourse.train.lock import locked
 from llmcourse.train.loop import in_new_folder, resume, start
 from llmcourse.train.saved import check_memory, require_run
@@ -21,8 +29,8 @@ from llmcourse_labs.tuning.tune_config import TuneConfig
 
 PROGRAM = "llmcourse tune"
 
-OF_TEXT = {"data", "mix", "anneal", "bin_folder", "bin_dtype", "corpus_bytes", "corpus", "order"}
-SKIPPED = {"model", "without", "batch_ramp", "save_in_shards", *OF_TEXT, *ONE_RANK}
+ELSEWHERE = {"model", "without", "batch_ramp", "save_in_shards", "corpus", "order"}
+SKIPPED = ELSEWHERE.union(LAYOUT) - {"accumulate"}
 """Settings that follow from the run it starts from, or that a run in one process does not have."""
 
 USUAL = {
@@ -66,9 +74,9 @@ def _config(options: Namespace) -> TuneConfig:
         raise ValueError("--out is missing: name a new folder, such as --out runs/chat")
     if not options.start:
         raise ValueError("--start is missing: name the folder of the run to fine-tune")
-    names = TuneConfig.__dataclass_fields__.keys() - SKIPPED
+    names = settings_of(TuneConfig).keys() - SKIPPED
     settings = {name: options[name] for name in names}
-    config = TuneConfig(**settings | settings_of_start(options.start))
+    config = TuneConfig.of(**settings | settings_of_start(options.start))
     check_memory(config, f"the run in {options.start}")
     return config
 
@@ -87,7 +95,7 @@ def _parser() -> ArgumentParser:
     parser.add_argument(
         "--data", choices=["tasks"], default="tasks", help="what the conversations are about"
     )
-    parser.add_class_arguments(TuneConfig, skip=SKIPPED)
+    add_flags(parser, TuneConfig, SKIPPED)
     parser.set_defaults({"start": ""})
     return parser
 

@@ -576,7 +576,7 @@ def story_merges(count):
 
 def tiny_live(widget, *, steps=60, floor=0.6, **given):
     """A run of very few weights, without a recorded one."""
-    config = TrainConfig(model=TINY_LLAMA, batch_size=4, steps=steps, warmup_steps=5)
+    config = TrainConfig.of(model=TINY_LLAMA, batch_size=4, steps=steps, warmup_steps=5)
     return widget(config, story_merges(43), floor=floor, **given)
 
 
@@ -586,7 +586,8 @@ def tiny_live_run(**given):
 
 def tiny_config(**given):
     """A run of very few weights."""
-    return TrainConfig(model=TINY_LLAMA, batch_size=4, **{"steps": 60, "warmup_steps": 5} | given)
+    settings = {"batch_size": 4, "steps": 60, "warmup_steps": 5} | given
+    return TrainConfig.of(model=TINY_LLAMA, **settings)
 
 
 def live_run(**given):

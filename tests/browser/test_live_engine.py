@@ -1,7 +1,6 @@
 """The steps of the live run's engine against the package, in Chromium."""
 
 import tempfile
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -36,10 +35,10 @@ every_arithmetic = pytest.mark.parametrize("arithmetic", ARITHMETICS)
 @cache
 def package_run(name):
     """Return first weights, batches, learning rates, losses and norms of 12 steps of train."""
-    small = replace(small_run(), corpus_bytes=200_000, validation_tokens=1_000)
+    small = small_run().replace(corpus_bytes=200_000, validation_tokens=1_000)
     config = {
         "small": small,
-        "awkward": replace(small, model=AWKWARD, batch_size=3, warmup_steps=4),
+        "awkward": small.replace(model=AWKWARD, batch_size=3, warmup_steps=4),
     }[name]
     with tempfile.TemporaryDirectory() as folder:
         run = train.start(config, Path(folder) / "run")

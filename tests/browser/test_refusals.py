@@ -51,7 +51,7 @@ def renamed_sum():
 
 
 def live_run(change):
-    config = replace(train.TrainConfig(model=TINY_LLAMA, batch_size=4, steps=60), **change)
+    config = train.TrainConfig(model=TINY_LLAMA, batch_size=4, steps=60).replace(**change)
     return widgets.LiveRun(config, registry.story_merges(43), floor=0.4)
 
 

@@ -1,7 +1,5 @@
 """The page of `llmcourse report` in a browser: alone, in both themes, wide and on a phone."""
 
-from dataclasses import replace
-
 import pytest
 
 from llmcourse import train
@@ -13,9 +11,9 @@ from tests.browser.visits import opened, violations
 def address(tmp_path_factory):
     """The page of a run with a name that does not break, and a section of a caller."""
     folder = tmp_path_factory.mktemp("report")
-    config = replace(train.PRESETS["tiny"](), steps=4, warmup_steps=1, validate_every=2)
+    config = train.PRESETS["tiny"]().replace(steps=4, warmup_steps=1, validate_every=2)
     run = folder / ("a-name-without-a-break-" * 4)
-    train.fit(train.start(replace(config, sample_tokens=1), run))
+    train.fit(train.start(config.replace(sample_tokens=1), run))
     stage = {"title": "Preferences", "notes": ["One sentence."]}
     stage["facts"] = {"share": {"value": 0.5, "low": 0.4, "high": 0.6, "from": "dpo/" + "x" * 80}}
     lines = {"DPO": [[1, 0.69], [2, 0.61]], "IPO": [[1, 0.5], [2, 0.4]]}

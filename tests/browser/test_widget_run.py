@@ -4,7 +4,6 @@ import base64
 import itertools
 import json
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -369,7 +368,7 @@ def test_the_map_fits_a_phone_has_small_headings_and_axe_finds_nothing(show):
 
 @pytest.fixture(scope="module")
 def config():
-    return replace(train.PRESETS["tiny"](), steps=6, corpus_bytes=30_000)
+    return train.PRESETS["tiny"]().replace(steps=6, corpus_bytes=30_000)
 
 
 @pytest.fixture(scope="module")

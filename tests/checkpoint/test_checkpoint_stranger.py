@@ -23,14 +23,14 @@ from llmcourse_labs.torch_engine import engine as torch_engine
 
 COMMAND = "touch owned"
 NEWEST = "checkpoints/step_00000002.dcp"
-CONFIG = replace(train.PRESETS["tiny"](), steps=2, warmup_steps=1, sample_tokens=5)
+CONFIG = train.PRESETS["tiny"]().replace(steps=2, warmup_steps=1, sample_tokens=5)
 
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     """A run of two steps on torch's engine."""
     folder = tmp_path_factory.mktemp("stranger") / "run"
-    torch_engine.fit_under_torchrun(replace(CONFIG, engine="torch"), folder)
+    torch_engine.fit_under_torchrun(CONFIG.replace(engine="torch"), folder)
     return folder
 
 
@@ -376,7 +376,7 @@ def runs(tmp_path_factory):
     """A run of two steps that saves whole files, and one that saves in shards."""
     folder = tmp_path_factory.mktemp("own")
     for name, in_shards in (("ckpt", False), ("shards", True)):
-        train.fit(train.start(replace(CONFIG, save_in_shards=in_shards), folder / name))
+        train.fit(train.start(CONFIG.replace(save_in_shards=in_shards), folder / name))
     return folder
 
 
@@ -544,7 +544,7 @@ FOREIGN = {
 def test_a_checkpoint_of_another_run_is_refused(case, runs, tmp_path, capfd):
     changes, message = FOREIGN[case]
     shutil.copytree(runs / "ckpt", tmp_path / "run")
-    other = train.fit(train.start(replace(CONFIG, **changes), tmp_path / "other")).run
+    other = train.fit(train.start(CONFIG.replace(**changes), tmp_path / "other")).run
     path = other.folder / "checkpoints/step_00000002.ckpt"
     shutil.copy(path, tmp_path / "run/checkpoints/step_00000003.ckpt")
     for command in (resumed, exported):
@@ -589,6 +589,6 @@ def test_torchs_engine_refuses_odd_content(case, finished, tmp_path):
     """Under torchrun the same command goes on with what is there."""
     shutil.copytree(finished, tmp_path / "run")
     change_index(tmp_path / "run" / NEWEST, ODD_ON_TORCH[case])
-    config = replace(CONFIG, engine="torch", steps=3)
+    config = CONFIG.replace(engine="torch", steps=3)
     with pytest.raises(ValueError, match=r"^[^\n]+$"):
         torch_engine.fit_under_torchrun(config, tmp_path / "run")

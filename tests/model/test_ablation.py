@@ -135,7 +135,7 @@ def test_one_layer_without_position_cannot_tell_the_order(ids):
 
 
 def test_a_run_can_be_made_without_a_part(tmp_path):
-    config = replace(train.PRESETS["tiny"](), steps=2, warmup_steps=1, without="gate")
+    config = train.PRESETS["tiny"]().replace(steps=2, warmup_steps=1, without="gate")
     run = train.start(config, tmp_path / "run")
     assert not any("w_gate" in name for name, _ in run.model.named_parameters())
     train.fit(run)

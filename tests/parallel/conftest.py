@@ -1,7 +1,5 @@
 """Shared by the tests of parallelism: ranks for the session, and the run that all are held to."""
 
-from dataclasses import replace
-
 import parallel_kit as kit
 import pytest
 
@@ -44,8 +42,8 @@ def one_rank():
 @pytest.fixture(scope="session")
 def config():
     """Six steps of the smallest model, saved twice."""
-    return replace(
-        train.PRESETS["tiny"](), steps=6, validate_every=0, checkpoint_every=3, sample_tokens=5
+    return train.PRESETS["tiny"]().replace(
+        steps=6, validate_every=0, checkpoint_every=3, sample_tokens=5
     )
 
 

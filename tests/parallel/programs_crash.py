@@ -4,7 +4,6 @@ import hashlib
 import os
 import shutil
 import signal
-from dataclasses import replace
 from pathlib import Path
 
 from llmcourse import checkpoint, train
@@ -16,8 +15,7 @@ NOTES = "batches.txt"
 
 def config(ranks):
     """A small run that saves at every second step; several ranks in shards, from threads."""
-    return replace(
-        train.PRESETS["tiny"](),
+    return train.PRESETS["tiny"]().replace(
         steps=16,
         warmup_steps=4,
         checkpoint_every=2,

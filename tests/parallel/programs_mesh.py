@@ -54,7 +54,7 @@ def alone(config, folder: Path, dtype: torch.dtype) -> Steps:
 
 def on_mesh(rank: Rank, config, folder: Path, dtype: torch.dtype, fault=None) -> Steps:
     """The same steps on a mesh; a fault is a function that spoils this rank's layout."""
-    split = config.split
+    split = config.layout.split(config.batch_size)
     rank = Rank(rank.index, split.sizes, messages=rank.messages)
     run = new_run(config, folder, dtype, train.layout_on(rank, config))
     if fault is not None:
@@ -64,7 +64,7 @@ def on_mesh(rank: Rank, config, folder: Path, dtype: torch.dtype, fault=None) ->
     def watch(phase, _given):
         if phase == "sync" and not sent:
             sent.update({name: count - before[name] for name, count in _sent(rank).items()})
-            if config.parallel == "ddp":  # ZeRO leaves whole gradients incomplete
+            if config.layout.parallel == "ddp":  # ZeRO leaves whole gradients incomplete
                 gradients.update(_gradients(run.layout, rank, split))
 
     return _steps(run, watch, gradients, sent)

@@ -46,8 +46,7 @@ SHAPES = {"tied": DENSE, "untied": UNTIED, "mixture": MIXTURE}
 
 def config_of(text, model, **changes):
     settings = MESHES.get(text, WITH_EXPERTS.get(text, {})) if model != "alone" else {}
-    return replace(
-        train.PRESETS["tiny"](),
+    return train.PRESETS["tiny"]().replace(
         model=SHAPES[model],
         steps=3,
         warmup_steps=0,
@@ -79,7 +78,7 @@ def alone(folder):
 
 
 def on_mesh(pools, folder, config, dtype=torch.float64, fault=None):
-    return pools(config.num_ranks).run(programs.on_mesh, config, folder, dtype, fault)
+    return pools(config.layout.num_ranks).run(programs.on_mesh, config, folder, dtype, fault)
 
 
 def largest_difference(found, expected):

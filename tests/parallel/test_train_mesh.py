@@ -10,7 +10,6 @@ from llmcourse import train
 from llmcourse.model import tiny, tiny_moe
 from llmcourse.parallel.world import RankError
 from llmcourse.train import __main__ as command_line
-from llmcourse.train.config import layout_overrides
 
 STEPS = 6
 MESHES = {
@@ -33,7 +32,7 @@ def on_meshes(config, tmp_path_factory):
     def run(text):
         if text not in found:
             folder = tmp_path_factory.mktemp("runs") / text.replace(",", "-")
-            changed = replace(config, mesh=text, **MESHES[text])
+            changed = config.replace(mesh=text, **MESHES[text])
             found[text] = train.fit_on_ranks(changed, folder, timeout_s=120), folder
         return found[text]
 
@@ -68,7 +67,7 @@ def test_a_mesh_has_the_losses_and_the_state_of_one_process(text, alone, on_mesh
 def test_a_run_goes_on_in_another_layout(first, then, *, config, alone, on_meshes, tmp_path):
     if first == "zero1":
         folder = tmp_path / "whole"
-        train.fit_on_ranks(replace(config, ranks=2, parallel="zero1"), folder)
+        train.fit_on_ranks(config.replace(ranks=2, parallel="zero1"), folder)
     else:
         _, folder = on_meshes(first)
     folder = halfway(folder, tmp_path / "moved")
@@ -93,9 +92,9 @@ def test_resuming_on_the_same_mesh_is_bit_for_bit(on_meshes, tmp_path):
 
 def test_in_bfloat16_the_losses_stay_near(config, tmp_path):
     """8 bits of precision: the mesh multiplies in bf16 as one process does, and sums otherwise."""
-    narrow = replace(config, precision="bf16", steps=4, warmup_steps=1)
+    narrow = config.replace(precision="bf16", steps=4, warmup_steps=1)
     expected = losses_of(train.fit(train.start(narrow, tmp_path / "alone")))
-    split = replace(narrow, mesh="pp=2,tp=2", micro_batches=2)
+    split = narrow.replace(mesh="pp=2,tp=2", micro_batches=2)
     found = train.fit_on_ranks(split, tmp_path / "mesh", timeout_s=120).losses
     assert found == pytest.approx(expected, rel=5e-3)
     wide = losses_of(train.fit(train.start(replace(narrow, precision="fp32"), tmp_path / "wide")))
@@ -107,9 +106,9 @@ MIXTURE = replace(tiny_moe(), num_layers=2)
 
 def test_a_mixture_trains_on_experts_and_stages(config, tmp_path):
     """Its balance loss is that of every share, so the run follows one process and is not it."""
-    mixture = replace(config, model=MIXTURE, steps=4, warmup_steps=1)
+    mixture = config.replace(model=MIXTURE, steps=4, warmup_steps=1)
     expected = losses_of(train.fit(train.start(mixture, tmp_path / "alone")))
-    split = replace(mixture, mesh="ep=2,pp=2", micro_batches=2)
+    split = mixture.replace(mesh="ep=2,pp=2", micro_batches=2)
     found = train.fit_on_ranks(split, tmp_path / "mesh", timeout_s=120)
     assert found.losses[0] == pytest.approx(expected[0], rel=1e-5)
     assert found.losses == pytest.approx(expected, rel=1e-3)
@@ -119,7 +118,7 @@ def test_a_mixture_trains_on_experts_and_stages(config, tmp_path):
 def mixture_alone(config, tmp_path_factory):
     """Settings of a mixture without a balance loss, and its losses in one process."""
     model = replace(MIXTURE, balance_weight=0.0)
-    mixture = replace(config, model=model, steps=3, warmup_steps=1)
+    mixture = config.replace(model=model, steps=3, warmup_steps=1)
     folder = tmp_path_factory.mktemp("runs") / "mixture"
     return mixture, losses_of(train.fit(train.start(mixture, folder)))
 
@@ -129,12 +128,12 @@ def test_a_mixture_trains_in_every_layout(parallel, mixture_alone, tmp_path):
     """Without a balance loss, whose mean over shares is another, the losses are those of one."""
     mixture, expected = mixture_alone
     found = train.fit_on_ranks(
-        replace(mixture, ranks=2, parallel=parallel), tmp_path / "ranks", timeout_s=120
+        mixture.replace(ranks=2, parallel=parallel), tmp_path / "ranks", timeout_s=120
     )
     assert found.losses == pytest.approx(expected, rel=1e-5)
     balanced = replace(mixture, model=replace(mixture.model, balance_weight=0.01))
     with_loss = train.fit_on_ranks(
-        replace(balanced, ranks=2, parallel=parallel), tmp_path / "balanced", timeout_s=120
+        balanced.replace(ranks=2, parallel=parallel), tmp_path / "balanced", timeout_s=120
     )
     assert with_loss.losses[0] == pytest.approx(expected[0], rel=1e-5)  # nats per token alone
     assert with_loss.losses[-1] != found.losses[-1]
@@ -153,7 +152,10 @@ def test_a_mixture_trains_in_every_layout(parallel, mixture_alone, tmp_path):
         ({"mesh": "dp=3"}, "batch_size must be a multiple of dp x ep = 3, got 8"),
         ({"mesh": "zz=3"}, "an axis 'zz'"),
         ({"mesh": "dp=2", "ranks": 2}, "leave out ranks"),
-        ({"mesh": "dp=2", "parallel": "zero3"}, "parallel is ddp or zero1, got zero3"),
+        (
+            {"mesh": "dp=2", "parallel": "zero3"},
+            "zero3 with a mesh, such as mesh = dp=2,pp=2: choose from",
+        ),
         ({"mesh": "tp=2", "parallel": "zero1"}, "no effect with dp = 1"),
         ({"mesh": "tp=2", "device": "auto"}, "run on the cpu"),
         ({"mesh": "tp=2", "without": "position"}, "leave out without"),
@@ -164,7 +166,7 @@ def test_a_mixture_trains_in_every_layout(parallel, mixture_alone, tmp_path):
 )
 def test_settings_that_cannot_run_are_refused(changes, message, config):
     with pytest.raises(ValueError, match=message):
-        replace(config, **changes)
+        config.replace(**changes)
 
 
 @pytest.mark.parametrize(
@@ -182,14 +184,15 @@ def test_settings_that_cannot_run_are_refused(changes, message, config):
 )
 def test_a_mesh_takes_the_fewest_micro_batches_that_give_every_stage_work(config, layout, number):
     deep = replace(config.model, num_layers=6)
-    assert replace(config, **{"model": deep, **layout}).split.micro_batches == number
+    changed = config.replace(**{"model": deep, **layout})
+    assert changed.layout.split(changed.batch_size).micro_batches == number
 
 
 def test_a_wide_mesh_of_a_wide_model_is_legal(config):
     wide = replace(tiny(), num_layers=8, num_heads=8, num_kv_heads=8)
-    changed = replace(config, model=wide, mesh="dp=2,pp=2,cp=2,tp=4", micro_batches=2)
-    assert changed.num_ranks == 32
-    assert config.num_ranks == 1
+    changed = config.replace(model=wide, mesh="dp=2,pp=2,cp=2,tp=4", micro_batches=2)
+    assert changed.layout.num_ranks == 32
+    assert config.layout.num_ranks == 1
 
 
 SMALL = ["--preset", "tiny", "--steps", "4", "--warmup_steps", "1", "--sample_tokens", "5"]
@@ -201,8 +204,8 @@ def test_the_command_line_trains_on_a_mesh_and_moves(tmp_path, capfd):
     assert command_line.main([*SMALL, *layout, "--out", folder]) == 0
     assert f"run {folder} on 4 ranks" in capfd.readouterr().out
     assert command_line.main(["--resume", folder, "--steps", "5"]) == 0
-    layout_overrides = ["--mesh", "dp=2", "--parallel", "zero1"]
-    assert command_line.main(["--resume", folder, "--steps", "6", *layout_overrides]) == 0
+    moved = ["--mesh", "dp=2", "--parallel", "zero1"]
+    assert command_line.main(["--resume", folder, "--steps", "6", *moved]) == 0
     alone = ["--ranks", "1", "--parallel", "ddp"]
     assert command_line.main(["--resume", folder, "--steps", "7", *alone]) == 0
     saved = saved_in(tmp_path / "run")
@@ -226,19 +229,6 @@ def test_a_run_moves_from_a_mesh_to_torchs_engine_and_back(tmp_path, capfd):
     assert len((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()) == 7
 
 
-def test_a_mesh_without_copies_has_nothing_to_shard():
-    assert layout_overrides(mesh="tp=2")["parallel"] == "ddp"
-    assert "parallel" not in layout_overrides(mesh="dp=2,tp=2")
-    given = layout_overrides(mesh="tp=2", parallel="zero1")
-    assert given["parallel"] == "zero1"  # kept, so that it is refused
-    alone = layout_overrides(mesh="")
-    assert {name: alone[name] for name in ("mesh", "ranks", "parallel")} == {
-        "mesh": "",
-        "ranks": 1,
-        "parallel": "ddp",
-    }
-
-
 def test_a_wrong_mesh_is_one_line_and_starts_nothing(tmp_path, capfd):
     folder = tmp_path / "run"
     assert command_line.main([*SMALL, "--mesh", "tp=3", "--out", str(folder)]) == 2
@@ -249,6 +239,6 @@ def test_a_wrong_mesh_is_one_line_and_starts_nothing(tmp_path, capfd):
 
 
 def test_a_diverging_run_names_the_rank(config, tmp_path):
-    wild = replace(config, mesh="pp=2", micro_batches=2, learning_rate=1e30, warmup_steps=0)
+    wild = config.replace(mesh="pp=2", micro_batches=2, learning_rate=1e30, warmup_steps=0)
     with pytest.raises(RankError, match="TrainingDivergedError"):
         train.fit_on_ranks(wild, tmp_path / "run", timeout_s=60)

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import replace
 
 import programs_train
 import pytest
@@ -27,7 +26,7 @@ def spread_out(config, tmp_path_factory):
     found = {}
     for kind, ranks in LAYOUTS:
         folder = tmp_path_factory.mktemp("runs") / f"{kind}-{ranks}"
-        changed = replace(config, ranks=ranks, parallel=kind)
+        changed = config.replace(ranks=ranks, parallel=kind)
         found[kind, ranks] = train.fit_on_ranks(changed, folder), folder
     return found
 
@@ -75,18 +74,18 @@ WORDS = {
 @pytest.mark.parametrize("layout", WORDS)
 def test_each_word_of_a_step_does_what_it_says_and_no_other(layout, config, pools, tmp_path):
     """Mutants: backward passes in `forward`, a phase that is covered and does not say so."""
-    changed = replace(config, checkpoint_every=1, **WORDS[layout])
+    changed = config.replace(checkpoint_every=1, **WORDS[layout])
     train.prepare(changed, tmp_path / "data")
-    sizes = changed.split.sizes if changed.mesh else {"dp": changed.ranks}
-    pool = pools(changed.num_ranks, sizes)
-    joined = "accumulated" in layout or bool(changed.mesh)
+    on_mesh, number = "mesh" in WORDS[layout], changed.layout.num_ranks
+    pool = pools(number, changed.layout.split().sizes if on_mesh else {"dp": number})
+    joined = "accumulated" in layout or on_mesh
     expected = JOINED if joined else [(word, did, None) for word, did in TOLD.items()]
     for told in pool.run(programs_train.words, changed, tmp_path):
         assert [tuple(each) for each in told] == expected
 
 
 def test_ranks_that_do_not_agree_drift_apart(config, alone, pools, tmp_path):
-    changed = replace(config, ranks=2)
+    changed = config.replace(ranks=2)
     train.prepare(changed, tmp_path / "data")
     drifting = pools(2).run(programs_train.losses_without_sync, changed, tmp_path)[0]
     assert drifting[0] == pytest.approx(losses_of(alone)[0], rel=1e-5)
@@ -110,7 +109,7 @@ def test_ranks_and_micro_batches_share_one_normaliser(kind, *, config, uneven, p
     value = one.loss(one.forward(uneven), uneven)
     one.backward(value)
     expected = value.nats.item(), one.clip()
-    changed = replace(config, ranks=2, parallel=kind, accumulate=2)
+    changed = config.replace(ranks=2, parallel=kind, accumulate=2)
     for found in pools(2).run(programs_train.step_with_uneven_masks, changed, tmp_path, uneven):
         assert found == pytest.approx(expected, rel=2e-6)
 
@@ -120,7 +119,7 @@ def test_ranks_and_micro_batches_share_one_normaliser(kind, *, config, uneven, p
 )
 def test_shards_are_a_share_of_the_bytes(kind, shares, *, config, alone, pools, tmp_path):
     weights, moments = shares
-    changed = replace(config, ranks=2, parallel=kind)
+    changed = config.replace(ranks=2, parallel=kind)
     train.prepare(changed, tmp_path / "data")
     num_bytes = sum(p.nbytes for p in alone.run.model.parameters())
     for held, of_moments in pools(2).run(programs_train.state_bytes, changed, tmp_path):
@@ -162,7 +161,7 @@ def test_resuming_in_the_same_layout_is_bit_for_bit(spread_out, tmp_path):
 )
 def test_settings_that_cannot_run_are_refused(changes, message, config):
     with pytest.raises(ValueError, match=message):
-        replace(config, **changes)
+        config.replace(**changes)
 
 
 SMALL = ["--preset", "tiny", "--steps", "4", "--warmup_steps", "1", "--sample_tokens", "5"]

@@ -3,7 +3,6 @@
 import logging
 import re
 import shutil
-from dataclasses import replace
 
 import pytest
 import torch
@@ -27,8 +26,7 @@ FIELDS = ("step", "model", "optimizer", "schedule", "data", "generators")
 
 @pytest.fixture(scope="module")
 def config():
-    return replace(
-        train.PRESETS["tiny"](),
+    return train.PRESETS["tiny"]().replace(
         steps=6,
         warmup_steps=2,
         batch_size=12,
@@ -40,13 +38,13 @@ def config():
 
 def fit(config, folder):
     """Train to the end, however many ranks it takes."""
-    if config.ranks > 1:
+    if config.layout.num_ranks > 1:
         return train.fit_on_ranks(config, folder).losses
     return [r.loss for r in train.fit(train.start(config, folder), show=lambda _: None).reports]
 
 
 def save(run, *, in_shards):
-    run.layout.config = replace(run.config, save_in_shards=in_shards)
+    run.layout.config = run.config.replace(save_in_shards=in_shards)
     return train.save(run)
 
 
@@ -63,11 +61,11 @@ def same(a, b):
 
 @pytest.mark.parametrize(("kind", "ranks"), WAYS)
 def test_any_way_of_saving_gives_one_state(kind, ranks, config, tmp_path):
-    spread = replace(config, parallel=kind, ranks=ranks)
+    spread = config.replace(parallel=kind, ranks=ranks)
     losses = fit(spread, tmp_path / "whole")
     expected = saved_in(tmp_path / "whole")
     for in_shards, in_background in WAYS[kind, ranks]:
-        made = replace(spread, save_in_shards=in_shards, save_in_background=in_background)
+        made = spread.replace(save_in_shards=in_shards, save_in_background=in_background)
         folder = tmp_path / f"{in_shards} {in_background}"
         assert fit(made, folder) == losses
         saved = saved_in(folder)
@@ -84,7 +82,7 @@ def test_any_way_of_saving_gives_one_state(kind, ranks, config, tmp_path):
 def of_four(config, tmp_path_factory):
     """The losses and the folder of a run that four ranks save in shards."""
     folder = tmp_path_factory.mktemp("runs") / "four"
-    return fit(replace(config, parallel="zero3", ranks=4, save_in_shards=True), folder), folder
+    return fit(config.replace(parallel="zero3", ranks=4, save_in_shards=True), folder), folder
 
 
 def test_a_rank_writes_its_share_of_the_bytes(of_four):
@@ -105,7 +103,7 @@ def test_shards_of_four_ranks_go_on_in_another_layout(kind, ranks, of_four, tmp_
 
 
 def test_a_step_that_is_saved_again_never_endangers_the_first(config, tmp_path, monkeypatch):
-    run = train.start(replace(config, save_in_shards=True), tmp_path / "run")
+    run = train.start(config.replace(save_in_shards=True), tmp_path / "run")
     train.step(run)
     first = save(run, in_shards=True)
     monkeypatch.setattr(shards, "write_index", lambda *a, **k: (_ for _ in ()).throw(OSError(28)))
@@ -121,7 +119,7 @@ def test_a_step_that_is_saved_again_never_endangers_the_first(config, tmp_path, 
 
 
 def test_retention_counts_whole_checkpoints_of_every_kind(config, tmp_path, caplog):
-    run = train.start(replace(config, keep_checkpoints=2), tmp_path / "run")
+    run = train.start(config.replace(keep_checkpoints=2), tmp_path / "run")
     target = run.folder / "checkpoints"
     for number in range(4):
         train.step(run)
@@ -174,7 +172,7 @@ def two_runs(config, tmp_path_factory):
     """Folders of two runs that differ in their seed, saved in shards of two ranks."""
     folders = [tmp_path_factory.mktemp("runs") / str(seed) for seed in (0, 1)]
     for seed, folder in enumerate(folders):
-        fit(replace(config, ranks=2, save_in_shards=True, seed=seed), folder)
+        fit(config.replace(ranks=2, save_in_shards=True, seed=seed), folder)
     return folders
 
 
@@ -194,7 +192,7 @@ def test_a_rank_that_never_writes_is_named(tmp_path):
 
 
 def test_an_error_in_the_background_ends_the_run(config, tmp_path, monkeypatch):
-    run = train.start(replace(config, save_in_background=True), tmp_path / "run")
+    run = train.start(config.replace(save_in_background=True), tmp_path / "run")
 
     def on_full_disk(*_given, **_settings):
         raise OSError(28, "No space left on device")

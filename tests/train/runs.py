@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 import time
-from dataclasses import replace
 
 import psutil
 
@@ -15,9 +14,7 @@ from llmcourse.base import runtime
 from llmcourse.train import __main__ as command_line
 
 TINY = train.PRESETS["tiny"]()
-SHORT = replace(
-    TINY, steps=8, warmup_steps=2, validate_every=0, checkpoint_every=3, sample_tokens=5
-)
+SHORT = TINY.replace(steps=8, warmup_steps=2, validate_every=0, checkpoint_every=3, sample_tokens=5)
 """Eight steps of the smallest model, on batches of 8: about a second."""
 
 WORDS = ["--preset", "tiny", "--steps", "6", "--warmup_steps", "2", "--validate_every", "0"]

@@ -39,7 +39,7 @@ def learnt(config, batch, made=Layout, shape="tiny"):
 def faults(config, batch, made, number):
     """What differs from the big batch, when a layout learns from it in micro-batches."""
     whole, whole_gradient = learnt(config, batch)
-    nats, gradient = learnt(replace(config, accumulate=number), batch, made)
+    nats, gradient = learnt(config.replace(accumulate=number), batch, made)
     found = []
     if abs(nats - whole) > 1e-12 * abs(whole):
         found.append("loss")
@@ -59,7 +59,7 @@ class MeanOfMeans(Layout):
     """Every micro-batch is divided by its own tokens, and the sum by their number."""
 
     def _losses(self, prediction, batch, num_tokens):
-        own = max(1, int((batch.targets_BT != IGNORED).sum())) * self.config.accumulate
+        own = max(1, int((batch.targets_BT != IGNORED).sum())) * self.config.layout.accumulate
         return super()._losses(prediction, batch, float(own))
 
 
@@ -106,7 +106,7 @@ def test_the_normaliser_counts_targets(config, batch):
 def test_of_a_mixture_of_experts_the_balance_is_the_mean_over_micro_batches(config, batch):
     full = Batch(batch.inputs_BT, batch.inputs_BT.roll(-1, 1))  # every target counts
     halves = [learnt(config, half, shape="tiny_moe")[1] for half in full.micro_batches(2)]
-    gradient = learnt(replace(config, accumulate=2), full, shape="tiny_moe")[1]
+    gradient = learnt(config.replace(accumulate=2), full, shape="tiny_moe")[1]
     assert torch.allclose(gradient, (halves[0] + halves[1]) / 2, rtol=0, atol=1e-15)
 
 
@@ -131,14 +131,14 @@ def test_no_more_than_one_micro_batch_is_kept_at_a_time(config, batch):
     for number in (1, 4):
         kept = Kept()
         with torch.autograd.graph.saved_tensors_hooks(kept.pack, kept.unpack):
-            learnt(replace(config, accumulate=number), batch)
+            learnt(config.replace(accumulate=number), batch)
         most[number] = kept.most
     assert most[4] < 0.45 * most[1]  # weights, which do not shrink, are saved too
 
 
 def test_a_run_in_micro_batches_is_the_run_in_one(config, tmp_path):
     one = train.fit(train.start(config, tmp_path / "one"))
-    four = train.fit(train.start(replace(config, accumulate=4), tmp_path / "four"))
+    four = train.fit(train.start(config.replace(accumulate=4), tmp_path / "four"))
     assert losses(four) == pytest.approx(losses(one), rel=1e-5)
     assert losses(four) != losses(one)  # additions in another order
     norms = [[r.gradient_norm for r in result.reports] for result in (one, four)]
@@ -159,7 +159,7 @@ RAMP = "0:2,3:4,6:8"
 
 
 def test_a_ramp_reads_more_at_each_change_and_resumes_to_the_same_bits(config, tmp_path):
-    config = replace(config, batch_size=2, batch_ramp=RAMP, accumulate=2)
+    config = config.replace(batch_size=2, batch_ramp=RAMP, accumulate=2)
     whole = train.start(config, tmp_path / "whole")
     sizes = []
     with whole.watched_by(lambda phase, it: sizes.append(it) if phase == "load" else None):

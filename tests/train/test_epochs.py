@@ -29,7 +29,7 @@ WORDS = ["--preset", "tiny", "--warmup_steps", "2", "--sample_tokens", "5"]
     [{}, {"order": "random"}, {"batch_size": 2, "batch_ramp": "0:2,3:8"}, {"order": "packed"}],
 )
 def test_the_steps_of_a_run_are_as_many_as_its_epochs_hold(changes, config, tmp_path):
-    run = train.start(replace(config, epochs=1.5, **changes), tmp_path / "run")
+    run = train.start(config.replace(epochs=1.5, **changes), tmp_path / "run")
     # Counted from what the batches are, one after the other.
     whole, read, steps = run.batches.num_windows, 0, 0
     if "batch_ramp" not in changes:
@@ -157,7 +157,7 @@ def test_a_run_with_dropout_resumes_to_the_same_bits_and_ranks_follow_it(config,
     assert resumed.run.steps_done == 8
     assert weights(whole.run) == weights(resumed.run)
     for kind in ("ddp", "zero3"):
-        spread = train.fit_on_ranks(replace(noisy, ranks=2, parallel=kind), tmp_path / kind)
+        spread = train.fit_on_ranks(noisy.replace(ranks=2, parallel=kind), tmp_path / kind)
         assert spread.losses == pytest.approx(losses(whole), rel=1e-5)
 
 
@@ -193,7 +193,7 @@ def steps_kept(folder):
 
 def test_a_run_ends_when_the_best_is_so_many_validations_ago(config, told, tmp_path):
     told |= LOSSES
-    result = train.fit(train.start(replace(config, **PATIENT), tmp_path / "run"))
+    result = train.fit(train.start(config.replace(**PATIENT), tmp_path / "run"))
     assert result.run.steps_done == 12  # 10 is no better than 8, and 12 is worse
     assert result.best == (8, 3.0)
     assert not result.interrupted
@@ -206,7 +206,7 @@ def test_a_run_ends_when_the_best_is_so_many_validations_ago(config, told, tmp_p
 
 def test_who_goes_on_has_waited_already(config, told, tmp_path):
     told |= LOSSES
-    run = train.start(replace(config, **PATIENT), tmp_path / "run")
+    run = train.start(config.replace(**PATIENT), tmp_path / "run")
     stopped = train.fit(run, interrupted=lambda: run.steps_done == 11)
     assert stopped.interrupted
     assert train.fit(train.resume(tmp_path / "run")).run.steps_done == 12
@@ -223,7 +223,7 @@ class Forgetful(early_stopping.EarlyStopping):
 def test_a_forgetful_stop_is_noticed(config, told, tmp_path, monkeypatch):
     told |= LOSSES
     monkeypatch.setattr("llmcourse.train.loop.EarlyStopping", Forgetful)
-    run = train.start(replace(config, **PATIENT), tmp_path / "run")
+    run = train.start(config.replace(**PATIENT), tmp_path / "run")
     train.fit(run, interrupted=lambda: run.steps_done == 11)
     assert train.fit(train.resume(tmp_path / "run")).run.steps_done != 12
 
@@ -231,7 +231,7 @@ def test_a_forgetful_stop_is_noticed(config, told, tmp_path, monkeypatch):
 def test_a_best_of_steps_that_were_taken_back_goes(config, told, tmp_path):
     told |= LOSSES
     folder = tmp_path / "run"
-    train.fit(train.start(replace(config, **PATIENT), folder))
+    train.fit(train.start(config.replace(**PATIENT), folder))
     for path in checkpoint.list_checkpoints(folder / "checkpoints"):
         if checkpoint.load(path).step > 4:
             path.unlink() if path.is_file() else shutil.rmtree(path)
@@ -244,12 +244,12 @@ def test_a_best_of_steps_that_were_taken_back_goes(config, told, tmp_path):
 
 def test_what_is_used_afterwards_is_the_best(config, told, tmp_path, monkeypatch):
     told |= LOSSES
-    train.fit(train.start(replace(config, **PATIENT), tmp_path / "run"))
+    train.fit(train.start(config.replace(**PATIENT), tmp_path / "run"))
     _, saved = config_and_checkpoint(tmp_path / "run")
     assert saved.step == 8
     exporting.export(tmp_path / "run", tmp_path / "exported")
     assert "8" in (tmp_path / "exported" / "README.md").read_text()
-    ranks = replace(config, **PATIENT, ranks=2)
+    ranks = config.replace(**PATIENT, ranks=2)
     monkeypatch.undo()
     result = train.fit_on_ranks(replace(ranks, steps=4), tmp_path / "ranks")
     assert result.best == (4, pytest.approx(result.validations[4].nats_per_token))

@@ -3,8 +3,6 @@
 `make soak` trains five to the end; here one learns for a third of the steps.
 """
 
-from dataclasses import replace
-
 import torch
 
 from llmcourse import model, train
@@ -19,8 +17,8 @@ def test_the_default_run_is_fluent(nth_seed, soaking, tmp_path):
     """Mutant: a third of the learning rate."""
     seed, config = nth_seed, train.PRESETS["stories"]()
     steps = config.steps if soaking else config.steps // 3
-    config = replace(
-        config, steps=steps, seed=seed, validate_every=0, sample_every=0, checkpoint_every=0
+    config = config.replace(
+        steps=steps, seed=seed, validate_every=0, sample_every=0, checkpoint_every=0
     )
     run = train.fit(train.start(config, tmp_path / "run")).run
     tokenizer = run.prepared.tokenizer
@@ -28,7 +26,7 @@ def test_the_default_run_is_fluent(nth_seed, soaking, tmp_path):
     written = model.generate(
         run.model,
         torch.full((NUM_STORIES, 1), end),
-        max_new_tokens=config.sample_tokens,
+        max_new_tokens=config.watching.sample_tokens,
         generator=runtime.generator(100 + seed),
         temperature=0.8,  # as train.sample draws
     )

@@ -8,9 +8,10 @@ import pytest
 import torch
 
 from llmcourse import train
-from llmcourse.data import prepare_text
 from llmcourse.data.corpus import END_OF_TEXT, stories
 from llmcourse.data.mixture import MixedBatches
+from llmcourse.data.settings import OneSource
+from llmcourse_labs.curation import prepare_text
 from llmcourse_labs.export import folder as exporting
 from tests.train.runs import TINY, command, metrics, refused, weights
 from tests.train.runs import WORDS as SHORT_WORDS
@@ -47,8 +48,7 @@ def data(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def config(data):
-    return replace(
-        TINY,
+    return TINY.replace(
         corpus="prepared",
         data=str(data),
         mix=MIX,
@@ -129,7 +129,7 @@ def test_two_ranks_read_what_one_reads(config, tmp_path):
     run = train.start(config, tmp_path / "run")
     settings = {"batch_size": 5, "context_length": config.model.context_length, "world_size": 2}
     training = {name: source.training for name, source in run.prepared.sources.items()}
-    shares = [MixedBatches(training, config.stages, rank=r, **settings) for r in range(2)]
+    shares = [MixedBatches(training, config.text.stages, rank=r, **settings) for r in range(2)]
     for step in (0, 3, 4, 7):
         inputs, targets = run.batches.batch(step)
         halves = [share.batch(step) for share in shares]
@@ -159,10 +159,13 @@ def test_the_command_mixes_on_ranks_and_on_a_mesh(data, tmp_path, capfd, extra):
         (["--mix", "stories=0.5,stories=0.5"], "stories stands twice"),
         (["--mix", "stories=0.5,../sums=0.5"], "a source is the name of a folder"),
         (["--mix", "stories=0.5,poems=0.5"], "has no source 'poems': there is letters, stories"),
-        (["--mix", "stories=1", "--anneal", "6:sums=1"], "must begin with a step from 1 to 5"),
-        (["--mix", "stories=1", "--anneal", "sums=1"], "must begin with a step from 1 to 5"),
+        (
+            ["--mix", "stories=1", "--anneal", "6:sums=1"],
+            "at which anneal begins must be below 6, got 6",
+        ),
+        (["--mix", "stories=1", "--anneal", "sums=1"], "must begin with a step and a colon"),
         (["--mix", "stories=1", "--anneal", "2:sums=0.7"], "the shares add to 0.7"),
-        (["--mix", "stories=1", "--order", "random"], "leave out order = random"),
+        (["--mix", "stories=1", "--order", "random"], "order = random is not for a mixture"),
     ],
 )
 def test_what_cannot_be_mixed_is_said_in_a_line(data, tmp_path, capfd, words, said):
@@ -173,10 +176,11 @@ def test_what_cannot_be_mixed_is_said_in_a_line(data, tmp_path, capfd, words, sa
 def test_a_mixture_needs_prepared_text_one_tokenizer_and_enough_tokens(
     config, data, tmp_path, capfd
 ):
-    with pytest.raises(ValueError, match="mix is for corpus = prepared"):
-        replace(config, corpus="stories", data="")
+    with pytest.raises(ValueError, match="no effect without corpus = prepared"):
+        config.replace(corpus="stories", mix=MIX)
     with pytest.raises(ValueError, match="has no effect without mix"):
-        replace(config, mix="")
+        config.replace(mix="", anneal=ANNEAL)
+    assert config.replace(mix="").text == OneSource(data=str(data))
     (tmp_path / "other.txt").write_text(sums(100))
     other = tmp_path / "sources"
     prepare_text([tmp_path / "other.txt"], other / "sums", vocab_size=270)

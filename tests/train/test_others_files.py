@@ -8,9 +8,8 @@ import pytest
 
 from llmcourse import train
 from llmcourse.__main__ import main
-from llmcourse.data import prepare
 from llmcourse.train import __main__ as command_line
-from llmcourse_labs.curation import curate
+from llmcourse_labs.curation import curate, prepare
 
 EXERCISES = Path(__file__).parents[2] / "exercises"
 SMALL = ["--preset", "tiny", "--steps", "2", "--warmup_steps", "1"]

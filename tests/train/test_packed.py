@@ -11,7 +11,7 @@ from llmcourse.data.corpus import END_OF_TEXT
 from llmcourse.train import phases
 from tests.train.runs import TINY, losses, weights
 
-PACKED = replace(TINY, order="packed", model=replace(TINY.model, context_length=96), steps=6)
+PACKED = TINY.replace(order="packed", model=replace(TINY.model, context_length=96), steps=6)
 
 
 @pytest.fixture(scope="module")
@@ -123,7 +123,7 @@ MESHES = {
 @pytest.mark.parametrize("mesh", MESHES)
 def test_a_mesh_has_the_losses_of_one_process(mesh, finished, tmp_path):
     """Mutants seen to fail: rows times length as the normaliser, no mask on the stages."""
-    config = replace(PACKED, mesh=mesh, **MESHES[mesh])
+    config = PACKED.replace(mesh=mesh, **MESHES[mesh])
     found = train.fit_on_ranks(config, tmp_path / "run", timeout_s=120)
     assert found.losses == pytest.approx(losses(finished), rel=1e-5)
     last = finished.validations[PACKED.steps].nats_per_token
@@ -132,7 +132,7 @@ def test_a_mesh_has_the_losses_of_one_process(mesh, finished, tmp_path):
 
 @pytest.mark.parametrize("parallel", ["ddp", "zero1", "zero3"])
 def test_ranks_train_what_one_process_does(parallel, finished, tmp_path):
-    config = replace(PACKED, ranks=2, parallel=parallel, accumulate=2)
+    config = PACKED.replace(ranks=2, parallel=parallel, accumulate=2)
     train.fit_on_ranks(config, tmp_path / "run")
     ranks = train.resume(tmp_path / "run").model.state_dict()
     for name, weight in finished.run.model.state_dict().items():
@@ -144,6 +144,6 @@ def test_tokens_without_an_end_of_documents_are_refused(tmp_path):
 
     for name in ("train.bin", "val.bin"):
         np.arange(5_000, dtype="uint16").__mod__(300).tofile(tmp_path / name)
-    config = replace(PACKED, corpus="bin", bin_folder=str(tmp_path))
+    config = PACKED.replace(corpus="bin", bin_folder=str(tmp_path))
     with pytest.raises(ValueError, match="needs to know where documents end"):
         train.start(config, tmp_path / "run")

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from llmcourse import train
-from llmcourse.data import TokenShards, prepare_text
+from llmcourse.data import TokenShards
 from llmcourse.data.corpus import stories
+from llmcourse_labs.curation import prepare_text
 from llmcourse_labs.export import folder as exporting
 from tests.train.runs import SHORT, command, losses, refused
 from tests.train.runs import WORDS as SHORT_WORDS
@@ -35,7 +36,7 @@ def data(tmp_path_factory):
 @pytest.fixture(scope="module")
 def config(data):
     model = replace(SHORT.model, vocab_size=290)
-    return replace(SHORT, steps=6, corpus="prepared", data=str(data), model=model)
+    return SHORT.replace(steps=6, corpus="prepared", data=str(data), model=model)
 
 
 def test_a_run_trains_on_a_folder_that_is_named(data, tmp_path, monkeypatch, capfd):
@@ -78,7 +79,7 @@ def test_a_run_goes_on_with_its_data_wherever_it_is_now_and_with_no_other(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--corpus", "sotu"], "corpus = prepared and data go together"),
+        (["--corpus", "sotu"], "no effect without corpus = prepared: give both"),
         (["--model.vocab_size", "300"], "vocabulary of 290, and the model has 300"),
     ],
 )
@@ -98,14 +99,14 @@ def test_an_unfinished_folder_is_refused(data, tmp_path, capfd):
 def test_two_ranks_read_what_one_reads_and_write_nothing_beside_it(config, data, tmp_path):
     before = {path: path.stat().st_mtime_ns for path in sorted(data.rglob("*"))}
     alone = train.fit(train.start(config, tmp_path / "one"))
-    both = train.fit_on_ranks(replace(config, ranks=2), tmp_path / "two")
+    both = train.fit_on_ranks(config.replace(ranks=2), tmp_path / "two")
     assert both.losses == pytest.approx(losses(alone), rel=1e-5)
     assert {path: path.stat().st_mtime_ns for path in sorted(data.rglob("*"))} == before
 
 
 def test_an_export_says_what_it_was_trained_on_also_without_the_data(config, data, tmp_path):
     here = shutil.copytree(data, tmp_path / "data")
-    train.fit(train.start(replace(config, data=str(here)), tmp_path / "run"))
+    train.fit(train.start(config.replace(data=str(here)), tmp_path / "run"))
     record = json.loads((here / "prepared.json").read_bytes())["training"]
     shutil.rmtree(here)
     exporting.export(tmp_path / "run", tmp_path / "exported")

@@ -23,13 +23,13 @@ from llmcourse.model import generate
 from llmcourse.train import sampling
 from tests.train.runs import SHORT
 
-TINY = replace(SHORT, steps=4, checkpoint_every=2, sample_tokens=30)
+TINY = SHORT.replace(steps=4, checkpoint_every=2, sample_tokens=30)
 EXPERTS = replace(TINY.model, num_experts=3, experts_per_token=1, capacity_factor=0.4)
 """A model that drops tokens while it is trained, and only then."""
 
 
 def trained(folder, **settings):
-    train.fit(train.start(replace(TINY, **settings), folder))
+    train.fit(train.start(TINY.replace(**settings), folder))
     return folder
 
 
@@ -102,7 +102,16 @@ def test_the_run_writes_as_it_does_while_it_is_trained(settings, tmp_path, capfd
     prompt = "One day the cat sat on the mat."
     expected = train.sample(run, prompt)
     capfd.readouterr()
-    words = ["--run", run.folder, "--tokens", TINY.sample_tokens, "--seed", 5, "--prompt", prompt]
+    words = [
+        "--run",
+        run.folder,
+        "--tokens",
+        TINY.watching.sample_tokens,
+        "--seed",
+        5,
+        "--prompt",
+        prompt,
+    ]
     assert written(capfd, *words).strip() == expected
 
 

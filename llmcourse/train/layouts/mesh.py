@@ -15,6 +15,7 @@ from llmcourse.parallel import collectives, mesh
 from llmcourse.parallel.world import Rank
 from llmcourse.parallel.zero import ZeroOptimizer
 from llmcourse.train.config import TrainConfig
+from llmcourse.train.layout_settings import MeshRanks
 from llmcourse.train.layouts.one import Batch, Layout, Losses, document_inputs
 
 WEIGHT = "weight"
@@ -40,7 +41,8 @@ class OnMesh(Layout):
     def __init__(
         self, config: TrainConfig, model: Transformer, optimizer: AdamW, *, rank: Rank
     ) -> None:
-        self.rank, self.split = rank, config.split
+        assert isinstance(config.layout, MeshRanks)
+        self.rank, self.split = rank, config.layout.split(config.batch_size)
         self.index, self.size = rank.index, rank.size
         self.share = rank.place["dp"] * self.split.ep + rank.place["ep"]
         self.num_shares = self.split.batch_shares
@@ -49,7 +51,7 @@ class OnMesh(Layout):
         moments = _by_name(optimizer.state_dict()["state"], self._whole_names)
         part = mesh.LocalModel(model, rank, self.split)
         self._names = _grouped_names(part)
-        groups = decay_groups(part, weight_decay=config.weight_decay)
+        groups = decay_groups(part, weight_decay=config.optimizer.weight_decay)
         super().__init__(config, part, self._optimizer_of(groups, config))
         held = list(itertools.chain(*self._names))
         self._load(mesh.cut(moments, held, config.model, self.split, rank.place))

@@ -116,7 +116,7 @@ class Layout:
     @property
     def joins_phases(self) -> bool:
         """Whether phases 2 to 4 cannot be told apart, and `forward_backward` does all of them."""
-        return self.config.accumulate > 1
+        return self.config.layout.accumulate > 1
 
     def forward(self, batch: Batch) -> Prediction:
         """Predict every next token."""
@@ -135,7 +135,7 @@ class Layout:
 
         Their gradients add up; the activations of one are gone before those of the next come.
         """
-        *before, last = batch.micro_batches(self.config.accumulate)
+        *before, last = batch.micro_batches(self.config.layout.accumulate)
         num_tokens, nats = self._num_targets(batch), 0.0
         for part in before:
             with self.gradients_kept_back():
@@ -161,7 +161,7 @@ class Layout:
         balance = auxiliary_loss(prediction.routings, self.config.model)
         if balance is None:
             return Losses(nats, nats)
-        return Losses(nats, nats + balance / self.config.accumulate)
+        return Losses(nats, nats + balance / self.config.layout.accumulate)
 
     def gradients_kept_back(self) -> contextlib.AbstractContextManager[None]:
         """Let gradients add up on this rank for a while, where backward would send them."""
@@ -222,14 +222,14 @@ class Layout:
             saver: writes while training goes on, if the settings ask for it; the path is then that
                 of a file which is not complete yet.
         """
-        if self.config.save_in_shards:
+        if self.config.saving.save_in_shards:
             return self._save_part(target, facts, saver)
         model, optimizer = self.states()
         if not self.is_first:
             return None
         parts = {"model": model, "optimizer": optimizer, **facts}
-        keep = self.config.keep_checkpoints
-        if not self.config.save_in_background:
+        keep = self.config.saving.keep_checkpoints
+        if not self.config.saving.save_in_background:
             return checkpoints.save(target, keep_last=keep, **parts)
         saver.save(target, keep_last=keep, **parts)
         return checkpoints.checkpoint_path(target, facts["step"])
@@ -238,7 +238,7 @@ class Layout:
         self, target: Path, facts: dict[str, Any], saver: checkpoints.BackgroundSaver
     ) -> Path | None:
         """Write this rank's part of a checkpoint; ranks but the first return None."""
-        step, background = facts["step"], self.config.save_in_background
+        step, background = facts["step"], self.config.saving.save_in_background
         number = self.broadcast_from_first(folder.next_try(target, step) if self.is_first else 0)
         path = folder.parts_path(target, step, number, "shards")
         part = self.part()
@@ -256,7 +256,7 @@ class Layout:
                 path, pieces, part.shapes, content, rank=self.index, num_ranks=self.size
             )
             if self.is_first:
-                folder.prune(path, step, self.config.keep_checkpoints)
+                folder.prune(path, step, self.config.saving.keep_checkpoints)
             return path
 
         if background:

@@ -25,8 +25,8 @@ class ShardedOptimizer(AlongAxis):
     def __init__(
         self, config: TrainConfig, model: Transformer, optimizer: AdamW, *, axis: Axis
     ) -> None:
-        stage = int(config.parallel.removeprefix("zero"))
-        groups = decay_groups(model, weight_decay=config.weight_decay)
+        stage = int(config.layout.parallel.removeprefix("zero"))
+        groups = decay_groups(model, weight_decay=config.optimizer.weight_decay)
         sharded = ZeroOptimizer(groups, AdamW, axis, stage=stage, **config.adamw)
         sharded.load_full_state_dict(optimizer.state_dict())
         super().__init__(config, model, sharded, axis=axis)
@@ -61,7 +61,7 @@ class ShardedModel(AlongAxis):
         self, config: TrainConfig, model: Transformer, optimizer: AdamW, *, axis: Axis
     ) -> None:
         # The groups are made while matrices still look like matrices.
-        groups = decay_groups(model, weight_decay=config.weight_decay)
+        groups = decay_groups(model, weight_decay=config.optimizer.weight_decay)
         sharded = FullyShardedModel(model, axis, units=list(model.blocks))
         of_shards = AdamW(groups, **config.adamw)
         sharded.load_full_optimizer_state(of_shards, optimizer.state_dict())

@@ -63,10 +63,10 @@ def test_a_file_that_is_not_there_is_said_with_what_to_do(tmp_path, capsys):
 
 def test_the_sizes_that_come_along_can_be_read():
     small, overnight = (CapstoneConfig.read(size) for size in ("small", "overnight"))
-    assert small.train.split.sizes == {"dp": 2, "pp": 2, "cp": 1, "ep": 1, "tp": 1}
-    assert small.train.parallel == "zero1"
+    assert small.train.layout.split().sizes == {"dp": 2, "pp": 2, "cp": 1, "ep": 1, "tp": 1}
+    assert small.train.layout.parallel == "zero1"
     assert small.train.precision == "bf16"
-    assert small.train.order == "packed"
+    assert small.train.text.order == "packed"
     assert 0 < small.kill.step < small.train.steps
     assert overnight.train.num_tokens > 20 * small.train.num_tokens
     with pytest.raises(ValueError, match="no settings 'huge': choose from small, overnight"):

@@ -30,11 +30,11 @@ def folders(tmp_path_factory):
     """A run of two steps, its export, and a fine-tuned run."""
     folder = tmp_path_factory.mktemp("runs")
     base = train.PRESETS["tiny"]()
-    base = replace(base, model=replace(base.model, context_length=192), steps=2, warmup_steps=1)
-    train.fit(train.start(replace(base, sample_tokens=1), folder / "base"))
+    base = base.replace(model=replace(base.model, context_length=192), steps=2, warmup_steps=1)
+    train.fit(train.start(base.replace(sample_tokens=1), folder / "base"))
     export(folder / "base", folder / "exported")
     tuned = sft_config(folder / "base", steps=2, warmup_steps=1, batch_size=2, examples=20)
-    train.fit(train.start(replace(tuned, sample_tokens=1, validate_every=0), folder / "tuned"))
+    train.fit(train.start(tuned.replace(sample_tokens=1, validate_every=0), folder / "tuned"))
     return folder
 
 

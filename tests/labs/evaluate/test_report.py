@@ -11,9 +11,10 @@ import pytest
 from llmcourse import __main__ as one_command
 from llmcourse import checkpoint, model, train
 from llmcourse.base.runtime import generator
-from llmcourse.data import prepare_text, read_prepared
+from llmcourse.data import read_prepared
 from llmcourse.data.corpus import END_OF_TEXT, stories
 from llmcourse.data.tokenizer import Tokenizer, train_bpe
+from llmcourse_labs.curation import prepare_text
 from llmcourse_labs.evaluate import (
     SKILLS,
     evaluate,
@@ -38,7 +39,7 @@ def make(folder):
     """Two runs of four steps, the second fine-tuned from the first, each with an evaluation."""
     shape = replace(train.PRESETS["tiny"]().model, context_length=192)
     often = {"validate_every": 2, "checkpoint_every": 2, "sample_tokens": 1}
-    config = replace(train.PRESETS["tiny"](), model=shape, steps=4, warmup_steps=1, **often)
+    config = train.PRESETS["tiny"]().replace(model=shape, steps=4, warmup_steps=1, **often)
     train.fit(train.start(config, folder / "base"))
     few = {"steps": 4, "warmup_steps": 1, "batch_size": 2, "examples": 20}
     train.fit(train.start(sft_config(folder / "base", **few, **often), folder / "tuned"))
@@ -107,7 +108,7 @@ def test_every_number_is_that_of_the_run(made, told):
         ("hashes", "weights"): weights_hash(net.state_dict()),
         ("hashes", "tokenizer"): tokenizer.fingerprint,
         ("hashes", "training tokens"): prepared.training.fingerprint,
-        ("settings", "learning_rate"): config.learning_rate,
+        ("settings", "learning_rate"): config.schedule.learning_rate,
     }
     assert {key: value(told, *key) for key in expected} == expected
     (training, held_out) = rows(told, "data", "Sources")
@@ -444,7 +445,7 @@ def mixed(tmp_path_factory):
     (folder / "curated" / "report.json").write_text(json.dumps(record))
     settings = {"corpus": "prepared", "data": str(data), "steps": 5, "warmup_steps": 1}
     shares = {"mix": "first=0.75,second=0.25", "anneal": "3:second=1"}
-    config = replace(train.PRESETS["tiny"](), **settings, **shares, sample_tokens=1)
+    config = train.PRESETS["tiny"]().replace(**settings, **shares, sample_tokens=1)
     train.fit(train.start(config, folder / "run"))
     return folder
 

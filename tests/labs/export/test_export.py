@@ -9,9 +9,9 @@ import signal
 import subprocess
 import sys
 import unicodedata
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import get_args, get_type_hints
+from typing import get_args
 
 import huggingface_hub
 import pytest
@@ -24,6 +24,7 @@ from hypothesis import strategies as st
 
 from llmcourse import checkpoint, model, train
 from llmcourse.base import checks
+from llmcourse.base.settings import settings_of
 from llmcourse.data.corpus import END_OF_TEXT
 from llmcourse.data.tokenizer import GPT2, LLAMA3, Tokenizer
 from llmcourse.model.huggingface import obstacle
@@ -56,18 +57,18 @@ SHAPES = {
 
 def trained(folder, *, shape=None, **settings):
     """A short run; its weights move far from where they began."""
-    config = replace(TINY, model=replace(TINY.model, **shape or {}), **settings)
+    config = TINY.replace(model=replace(TINY.model, **shape or {}), **settings)
     return train.fit(train.start(config, folder))
 
 
 def altered(run, folder, **settings):
     """A copy of a run that has other settings."""
     shutil.copytree(run.folder, folder)
-    config = replace(run.config, **settings)
-    (folder / "config.json").write_text(json.dumps(asdict(config)))
+    config = run.config.replace(**settings)
+    (folder / "config.json").write_text(json.dumps(config.flat()))
     saved = checkpoint.load(checkpoint.latest(folder / "checkpoints"))
     checkpoint.save(
-        folder / "checkpoints", step=saved.step, model=saved.model, config=asdict(config)
+        folder / "checkpoints", step=saved.step, model=saved.model, config=config.flat()
     )
     return folder
 
@@ -247,7 +248,7 @@ def test_the_same_run_gives_the_same_bytes(run, folder, tmp_path):
 
 
 def test_a_run_on_ranks_is_exported_like_any_other(tmp_path):
-    config = replace(TINY, steps=3, ranks=2, parallel="zero3", warmup_steps=1, corpus_bytes=30_000)
+    config = TINY.replace(steps=3, ranks=2, parallel="zero3", warmup_steps=1, corpus_bytes=30_000)
     train.fit_on_ranks(config, tmp_path / "run")
     to = export(tmp_path / "run", tmp_path / "exported")
     assert difference(to, train.resume(tmp_path / "run").model) < TOLERANCE
@@ -521,7 +522,7 @@ def test_the_card_names_the_corpus_and_its_licence(corpus, licence, language, ru
 
 
 def test_there_is_a_card_for_every_corpus():
-    kinds = [get_type_hints(each)["corpus"] for each in (TrainConfig, TuneConfig)]
+    kinds = [settings_of(each)["corpus"].hint for each in (TrainConfig, TuneConfig)]
     assert set(_CORPORA) == {corpus for kind in kinds for corpus in get_args(kind)}
 
 
@@ -601,15 +602,15 @@ NOT_EXPORTABLE = [
 
 @pytest.mark.parametrize(("settings", "message"), NOT_EXPORTABLE)
 def test_a_run_learns_at_its_start_that_it_cannot_be_exported(settings, message):
-    told = train_command.settings_text(replace(TINY, **settings), "run a").splitlines()
+    told = train_command.settings_text(TINY.replace(**settings), "run a").splitlines()
     assert re.search(f"^this run will not be exportable: .*{message}", told[-1])
     assert "exportable" not in train_command.settings_text(TINY, "run a")
 
 
 @pytest.mark.parametrize(("settings", "message"), NOT_EXPORTABLE)
 def test_it_is_refused_before_a_checkpoint_is_read(settings, message, tmp_path, monkeypatch):
-    config = replace(TINY, **settings)
-    (tmp_path / "config.json").write_text(json.dumps(asdict(config)))
+    config = TINY.replace(**settings)
+    (tmp_path / "config.json").write_text(json.dumps(config.flat()))
     monkeypatch.setattr(export_module, "config_and_checkpoint", None)
     with pytest.raises(ValueError, match=message):
         export(tmp_path, tmp_path / "exported")

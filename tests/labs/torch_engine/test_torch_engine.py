@@ -17,11 +17,11 @@ from parallel_kit import halfway, losses_of, saved_in
 
 from llmcourse import checkpoint, train
 from llmcourse.base import runtime
-from llmcourse.data import prepare_text
 from llmcourse.data.corpus import stories
 from llmcourse.parallel import world
 from llmcourse.parallel.world import RankError
 from llmcourse.train import __main__ as command_line
+from llmcourse_labs.curation import prepare_text
 from llmcourse_labs.torch_engine import dcp
 from llmcourse_labs.torch_engine import engine as torch_engine
 
@@ -33,13 +33,13 @@ SMALL = ["--preset", "tiny", "--steps", "6", "--warmup_steps", "2", "--sample_to
 def settings(config, kind, ranks):
     """Of four ranks each learns from its two sequences one after the other."""
     accumulate = 2 if ranks == 4 else 1
-    return replace(config, engine="torch", parallel=kind, ranks=ranks, accumulate=accumulate)
+    return config.replace(engine="torch", parallel=kind, ranks=ranks, accumulate=accumulate)
 
 
 @pytest.fixture(scope="module")
 def fit(pools):
     """Train on torch's engine as torchrun's processes do; return what the ranks return."""
-    return lambda config, folder: pools(config.ranks).run(programs.fit, config, folder)
+    return lambda config, folder: pools(config.layout.ranks).run(programs.fit, config, folder)
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +108,7 @@ def test_a_run_goes_on_in_another_engine_and_layout(
         folder = alone.run.folder
     else:
         folder = tmp_path / "whole"
-        train.fit_on_ranks(replace(config, ranks=ranks, parallel=kind), folder)
+        train.fit_on_ranks(config.replace(ranks=ranks, parallel=kind), folder)
     folder = halfway(folder, tmp_path / "run")
     assert saved_in(folder).step == 3
     engine, kind, ranks = then
@@ -134,7 +134,7 @@ def test_the_same_layout_goes_on_bit_for_bit(config, fit, spread_out, tmp_path):
 
 
 def test_a_background_save_is_the_same_and_does_not_tear(config, fit, spread_out, tmp_path):
-    made = replace(settings(config, "fsdp", 2), save_in_background=True)
+    made = settings(config, "fsdp", 2).replace(save_in_background=True)
     fit(made, tmp_path / "run")
     for step in (3, 6):
         name = f"checkpoints/step_{step:08d}.dcp"
@@ -162,7 +162,7 @@ def test_a_background_save_begins_when_the_one_before_has_ended(config, tmp_path
         return later
 
     monkeypatch.setattr(dcp, "begin_write", slow)
-    made = replace(settings(config, "ddp", 1), save_in_background=True, checkpoint_every=2)
+    made = settings(config, "ddp", 1).replace(save_in_background=True, checkpoint_every=2)
     torch_engine.fit_under_torchrun(made, tmp_path / "run")
     assert len(ended) == 3
 
@@ -214,7 +214,7 @@ def test_a_write_that_fails_is_the_systems_own_error(tmp_path):
 )
 def test_settings_that_do_not_fit_the_engine_are_refused(changes, message, config):
     with pytest.raises(ValueError, match=message):
-        replace(config, **changes)
+        config.replace(**changes)
 
 
 def test_text_of_ones_own_is_read_where_it_is(config, fit, tmp_path):
@@ -223,7 +223,7 @@ def test_text_of_ones_own_is_read_where_it_is(config, fit, tmp_path):
     data = prepare_text([tmp_path / "a.txt"], tmp_path / "data", vocab_size=290).folder
     before = {path: path.stat().st_mtime_ns for path in sorted(data.rglob("*"))}
     shape = replace(config.model, vocab_size=290)
-    config = replace(config, corpus="prepared", data=str(data), model=shape)
+    config = config.replace(corpus="prepared", data=str(data), model=shape)
     alone = train.fit(train.start(config, tmp_path / "alone"))
     for each in fit(settings(config, "fsdp", 2), tmp_path / "two"):
         assert each[0] == pytest.approx(losses_of(alone), rel=1e-5)
@@ -305,7 +305,7 @@ def test_torchrun_starts_again_after_a_killed_rank(config, fit, tmp_path):
     rows = [json.loads(line) for line in metrics.read_text().splitlines()]
     assert [row["step"] for row in rows] == list(range(1, 41))
     assert saved_in(folder).step == 40
-    whole = replace(config, steps=40, warmup_steps=2, checkpoint_every=0, keep_checkpoints=3)
+    whole = config.replace(steps=40, warmup_steps=2, checkpoint_every=0, keep_checkpoints=3)
     fit(settings(whole, "fsdp", 2), tmp_path / "whole")
     assert runtime.fingerprint(saved_in(folder).model) == runtime.fingerprint(
         saved_in(tmp_path / "whole").model

@@ -62,7 +62,7 @@ class Parrot(Transformer):
 def tuned(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs")
     base = train.PRESETS["tiny"]()
-    base = replace(base, model=replace(base.model, context_length=192), steps=2, warmup_steps=1)
+    base = base.replace(model=replace(base.model, context_length=192), steps=2, warmup_steps=1)
     train.fit(train.start(base, folder / "base"))
     quick = {"examples": 80, "steps": 2, "batch_size": 2, "warmup_steps": 1, "sample_tokens": 4}
     quick |= {"validation_tokens": 400, "validate_every": 0}

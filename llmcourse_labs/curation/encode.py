@@ -15,10 +15,10 @@ from typing import NamedTuple
 import numpy as np
 
 from llmcourse.data.corpus import END_OF_TEXT
-from llmcourse.data.documents import TextPiece, documents_of, read_pieces
-from llmcourse.data.sources import Source
 from llmcourse.data.tokenizer import Tokenizer
-from llmcourse.data.unpack import PIECE
+from llmcourse_labs.curation.documents import TextPiece, documents_of, read_pieces
+from llmcourse_labs.curation.sources import Source
+from llmcourse_labs.curation.unpack import PIECE
 
 
 class Reader(NamedTuple):

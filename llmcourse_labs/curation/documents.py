@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from llmcourse.data.sources import Source, kind_of, reading
-from llmcourse.data.unpack import PIECE, rows, unpacked
+from llmcourse_labs.curation.sources import Source, kind_of, reading
+from llmcourse_labs.curation.unpack import PIECE, rows, unpacked
 
 LONGEST_LINE = 1 << 27
 """Bytes of a line of JSON that are read."""

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from llmcourse.data.sources import DamagedFileError, Source, kind_of
+from llmcourse_labs.curation.sources import DamagedFileError, Source, kind_of
 
 PIECE = 1 << 20
 """About how much text is in a piece, in bytes of a file or characters of a document."""

@@ -13,11 +13,11 @@ import pytest
 import zstandard
 from pyarrow import parquet
 
-from llmcourse.data import prepare, read_raw_tokens
-from llmcourse.data.documents import documents_of, read_pieces
-from llmcourse.data.sources import DamagedFileError, find_sources
-from llmcourse_labs.curation import curate
+from llmcourse.data import read_raw_tokens
+from llmcourse_labs.curation import curate, prepare
+from llmcourse_labs.curation.documents import documents_of, read_pieces
 from llmcourse_labs.curation.extract import is_page
+from llmcourse_labs.curation.sources import DamagedFileError, find_sources
 
 TEXTS = [
     f"document {i} of the river, the mill and the {random.Random(i).random()}" for i in range(6)
@@ -205,7 +205,7 @@ def test_a_dictionary_bomb_is_read_a_row_at_a_time(tmp_path):
 
 
 def test_a_line_without_an_end_is_refused_or_dropped(tmp_path, monkeypatch):
-    monkeypatch.setattr("llmcourse.data.documents.LONGEST_LINE", 1 << 20)
+    monkeypatch.setattr("llmcourse_labs.curation.documents.LONGEST_LINE", 1 << 20)
     monkeypatch.setattr(curate, "LONGEST", 1 << 18)
     path = tmp_path / "a.jsonl"
     path.write_bytes(LINES + b'{"text": "' + b"a" * (5 << 20) + b'"}\n' + LINES)
@@ -284,7 +284,7 @@ def test_a_separator_knows_the_line_ends_of_windows(separator, count, tmp_path):
 
 @pytest.mark.parametrize("cut", range(1, 8))
 def test_a_separator_of_windows_may_be_cut_by_a_block(cut, tmp_path, monkeypatch):
-    monkeypatch.setattr("llmcourse.data.unpack.PIECE", cut)
+    monkeypatch.setattr("llmcourse_labs.curation.unpack.PIECE", cut)
     path = tmp_path / "a.txt"
     path.write_bytes(b"one\r\n\r\ntwo\r\n\r\nthree\n\nfour")
     assert texts_of(path, "\n\n") == ["one", "two", "three", "four"]

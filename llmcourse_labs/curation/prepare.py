@@ -15,7 +15,7 @@ import shutil
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import filelock
 import numpy as np
@@ -25,48 +25,24 @@ from llmcourse.base import files, progress
 from llmcourse.base.arguments import require
 from llmcourse.base.command_line import AGAIN, ended, run_command
 from llmcourse.data.corpus import END_OF_TEXT
-from llmcourse.data.documents import as_separator, documents_of
-from llmcourse.data.encode import Reader, Task, encode_in_order
+from llmcourse.data.prepared import (
+    PREPARED,
+    PROGRAM,
+    SPLITS,
+    UNFINISHED,
+    PreparedText,
+    Split,
+    read_prepared,
+)
 from llmcourse.data.shards import ShardWriter, TokenShards
-from llmcourse.data.sources import Source, find_sources
 from llmcourse.data.tokenizer import Tokenizer, train_bpe
-from llmcourse.data.unpack import PIECE
-
-PROGRAM = "llmcourse prepare"
-
-PREPARED = "prepared.json"
-"""Written last: what the tokens were made from, and their fingerprints."""
-
-UNFINISHED = "unfinished"
-"""How far the work is, until it is done."""
-
-SPLITS = ("training", "validation")
+from llmcourse_labs.curation.documents import as_separator, documents_of
+from llmcourse_labs.curation.encode import Reader, Task, encode_in_order
+from llmcourse_labs.curation.sources import Source, find_sources
+from llmcourse_labs.curation.unpack import PIECE
 
 TOKENIZER_BYTES = 10_000_000
 """Most text that a tokenizer is trained on: more changes few merges."""
-
-
-class Split(NamedTuple):
-    """What is in one of the two splits."""
-
-    documents: int
-    num_bytes: int
-    """Of text, in UTF-8."""
-    tokens: int
-    """With one separator a document."""
-    fingerprint: str
-    """Of the shards."""
-
-
-class PreparedText(NamedTuple):
-    """A folder that `prepare_text` has written."""
-
-    folder: Path
-    tokenizer: str
-    """Fingerprint of the tokenizer."""
-    vocab_size: int
-    training: Split
-    validation: Split
 
 
 def prepare_text(
@@ -144,24 +120,6 @@ def prepare_text(
             # Of a call that cannot succeed nothing stays; any other end leaves the work as it is.
             _clear(out, remove=is_new)
             raise
-
-
-def read_prepared(folder: str | Path) -> PreparedText:
-    """Return what a folder holds that `prepare_text` has written.
-
-    Raises:
-        ValueError: if it is no such folder, or not complete.
-    """
-    folder = Path(folder)
-    if not (folder / PREPARED).is_file():
-        what = "is not complete" if (folder / UNFINISHED).exists() else "holds no prepared text"
-        raise ValueError(f"{folder} {what}: make it with {PROGRAM} FILES --out {folder}")
-    try:
-        record = json.loads((folder / PREPARED).read_bytes())
-        splits = [Split(**record[name]) for name in SPLITS]
-        return PreparedText(folder, record["tokenizer"], record["vocab_size"], *splits)
-    except (ValueError, LookupError, TypeError, RecursionError) as error:
-        raise ValueError(f"{folder / PREPARED} is damaged: {error}") from error
 
 
 def _given(folder: str | Path) -> Tokenizer:

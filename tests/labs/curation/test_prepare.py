@@ -22,11 +22,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from llmcourse.data import TokenShards, documents, encode, prepare_text, read_prepared, unpack
+from llmcourse.data import TokenShards, read_prepared
 from llmcourse.data.corpus import END_OF_TEXT, stories
 from llmcourse.data.tokenizer import LLAMA3, Tokenizer, train_bpe
+from llmcourse_labs.curation import documents, encode, prepare_text, unpack
 
-prepare = importlib.import_module("llmcourse.data.prepare")
+prepare = importlib.import_module("llmcourse_labs.curation.prepare")
 STORIES = [text for text in stories(40_000, seed=1).split(END_OF_TEXT) if text]
 SMALL = {"vocab_size": 300, "shard_tokens": 1_000}
 
@@ -232,7 +233,7 @@ def test_a_killed_call_leaves_no_process_and_is_completed(tmp_path):
     (tmp_path / "a.txt").write_text(stories(2_000_000, seed=3))
     out, seconds = tmp_path / "data", 60
     program = (
-        "from llmcourse.data import prepare_text\n"
+        "from llmcourse_labs.curation import prepare_text\n"
         f"prepare_text([{str(tmp_path / 'a.txt')!r}], {str(out)!r}, vocab_size=300,"
         " shard_tokens=2**16, processes=2)"
     )
