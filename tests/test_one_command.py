@@ -106,7 +106,7 @@ def test_short_help_tells_the_defaults_of_the_preset(capsys):
         ("report", "llmcourse report: "),
         ("export", "llmcourse export: runs/a holds no run"),
         ("launch", "wrote job.sbatch; start it with: sbatch job.sbatch"),
-        ("grade", "grade: "),
+        ("grade", "llmcourse grade: "),
         ("own", "llmcourse own: there is no folder exercises"),
         ("progress", "llmcourse progress: none is kept"),  # the tests keep none
     ],

@@ -4,13 +4,12 @@ import json
 from pathlib import Path
 from typing import NamedTuple
 
+from llmcourse.base.resumable import UNFINISHED
+
 PROGRAM = "llmcourse prepare"
 
 PREPARED = "prepared.json"
 """Written last: what the tokens were made from, and their fingerprints."""
-
-UNFINISHED = "unfinished"
-"""How far the work is, until it is done."""
 
 SPLITS = ("training", "validation")
 

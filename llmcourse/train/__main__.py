@@ -12,6 +12,7 @@ from typing import Any
 from jsonargparse import ArgumentParser, Namespace
 
 from llmcourse.base.command_line import run_command, shorten_help
+from llmcourse.base.lock import locked
 from llmcourse.base.plugins import plugin
 from llmcourse.base.settings import settings_of
 from llmcourse.data import read_prepared
@@ -32,7 +33,6 @@ from llmcourse.train.command import (
 )
 from llmcourse.train.config import LAYOUT, MESH, PRESETS, TrainConfig
 from llmcourse.train.layout_settings import MeshRanks, SeveralRanks
-from llmcourse.train.lock import locked
 from llmcourse.train.loop import in_new_folder, resume, start
 from llmcourse.train.saved import check_memory, require_run, saved_config
 from llmcourse.train.signals import StopRequest, under_torchrun

@@ -6,9 +6,9 @@ from dataclasses import MISSING, is_dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from jsonargparse import ArgumentError, ArgumentParser, Namespace, set_parsing_settings
+from jsonargparse import ArgumentParser, Namespace, set_parsing_settings
 
-from llmcourse.base.command_line import fail
+from llmcourse.base.command_line import ended, fail
 from llmcourse.base.settings import Settings, held, settings_of
 from llmcourse.model.huggingface import obstacle
 from llmcourse.parallel.world.errors import RankError
@@ -40,7 +40,7 @@ class Outcome(Protocol):
 
 
 def status_of(program: str, work: Callable[[StopRequest], int]) -> int:
-    """Return the status of a command that trains; 2 after one line that says what is wrong.
+    """Return the status of a command that trains, as `ended` does.
 
     A run that is warned by SIGTERM or SIGUSR1 saves and returns 75, `GO_ON`.
 
@@ -48,24 +48,24 @@ def status_of(program: str, work: Callable[[StopRequest], int]) -> int:
         program: as which the command speaks, such as "llmcourse train".
         work: trains, and hears the signals that end it early.
     """
-    try:
-        with interruptible(StopRequest(listens=False), EVERY) as asked:
-            return work(asked)
-    except (EndedEarlyError, GoneError) as ended:
-        fail(program, str(ended))
-        return ended.status
-    except (ValueError, TrainingDivergedError, ImportError, ArgumentError, OSError) as error:
-        return fail(program, error)
-    except RankError as error:
-        return fail(program, f"rank {error.rank}: {error.cause}")
-    except (MemoryError, RuntimeError) as error:
-        if isinstance(error, MemoryError) or _NO_MEMORY.search(str(error)):
-            said = "this machine has not enough memory: take a smaller model, batch or context"
-            return fail(program, said)
-        raise
-    except KeyboardInterrupt:
-        said = "interrupted before the step was complete; what was saved before stands"
-        return fail(program, said)
+
+    def listening() -> int:
+        try:
+            with interruptible(StopRequest(listens=False), EVERY) as asked:
+                return work(asked)
+        except (EndedEarlyError, GoneError) as early:
+            fail(program, str(early))
+            return early.status
+        except RankError as error:
+            raise ValueError(f"rank {error.rank}: {error.cause}") from error
+        except (MemoryError, RuntimeError) as error:
+            if isinstance(error, MemoryError) or _NO_MEMORY.search(str(error)):
+                said = "this machine has not enough memory: take a smaller model, batch or context"
+                raise ValueError(said) from error
+            raise
+
+    told = (TrainingDivergedError, ImportError)
+    return ended(program, listening, again="a run goes on from what was saved", told=told)
 
 
 def add_flags(parser: ArgumentParser, kind: type[Settings], skipped: Collection[str] = ()) -> None:

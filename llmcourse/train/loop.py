@@ -15,9 +15,9 @@ from typing import Any
 from tqdm import tqdm
 
 from llmcourse.base import files, progress, runtime
+from llmcourse.base.lock import locked
 from llmcourse.train.config import TrainConfig
 from llmcourse.train.early_stopping import EarlyStopping
-from llmcourse.train.lock import locked
 from llmcourse.train.phases import StepReport, step
 from llmcourse.train.prepare import COMPLETE, Prepared, prepare, verify
 from llmcourse.train.run import Run, new_run, restored, save, with_steps

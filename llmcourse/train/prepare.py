@@ -1,7 +1,6 @@
 """From a corpus to token shards on disk: what happens once, before the first step."""
 
 import itertools
-import json
 import logging
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from llmcourse.base import files
+from llmcourse.base.resumable import read_record, write_record
 from llmcourse.base.settings import held
 from llmcourse.data import TokenShards, corpus, read_prepared, read_raw_tokens, write_shards
 from llmcourse.data.prepared import SPLITS, PreparedText
@@ -242,8 +241,7 @@ def _write_raw(config: TrainConfig, text: RawFiles, folder: Path) -> None:
 
 def _complete(config: TrainConfig, folder: Path) -> None:
     """Write, last of all, what the tokens were made from."""
-    with files.write_atomically(folder / COMPLETE) as file:
-        file.write(json.dumps(_provenance(config)).encode())
+    write_record(folder / COMPLETE, _provenance(config))
 
 
 def _provenance(config: TrainConfig) -> dict[str, Any]:
@@ -294,10 +292,8 @@ def read_provenance(folder: Path) -> dict[str, Any]:
     Raises:
         ValueError: if that cannot be read.
     """
-    try:
-        return json.loads((folder / COMPLETE).read_bytes() or "{}")
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{folder / COMPLETE} is damaged: {error}") from error
+    path = folder / COMPLETE
+    return read_record(path)[0] if path.stat().st_size else {}
 
 
 def _check_provenance(config: TrainConfig, folder: Path) -> None:

@@ -6,11 +6,11 @@ from typing import Any, NamedTuple
 
 from llmcourse.base import runtime
 from llmcourse.base.command_line import STOP
+from llmcourse.base.lock import locked
 from llmcourse.parallel import world
 from llmcourse.train.config import TrainConfig
 from llmcourse.train.layout_settings import MeshRanks
 from llmcourse.train.layouts import layout_on
-from llmcourse.train.lock import locked
 from llmcourse.train.loop import begin_run, fit_in_locked
 from llmcourse.train.prepare import prepare, verify
 from llmcourse.train.run import new_run, restored

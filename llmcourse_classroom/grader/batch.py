@@ -17,10 +17,13 @@ from typing import Any
 import torch
 
 from llmcourse.base import files, progress
+from llmcourse.base.command_line import AGAIN, ended
 from llmcourse_classroom.exercises.exercise import ExerciseError
 from llmcourse_classroom.grader import alone, reader, report, session, submission
 from llmcourse_classroom.grader.submission import Exam
 from llmcourse_labs.sandbox import sandbox
+
+PROGRAM = "llmcourse grade"
 
 FORMAT = 1
 MOST_NAME_BYTES = 200
@@ -213,7 +216,7 @@ def run(batch: Batch) -> list[dict[str, Any]]:
 
 def _parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
-        prog="llmcourse grade",
+        prog=PROGRAM,
         usage="%(prog)s notebook folder --out OUT [option value ...]",
         description="Grade a folder of submissions of one exercise notebook.",
     )
@@ -238,33 +241,30 @@ def _parser() -> argparse.ArgumentParser:
 def main(arguments: list[str] | None = None) -> int:
     """Grade a folder; return an exit code."""
     options = _parser().parse_args(arguments)
+    # Reports that are written stay, and are not made again.
+    return ended(PROGRAM, lambda: _grade(options), again=AGAIN)
+
+
+def _grade(options: argparse.Namespace) -> None:
+    """Grade a folder, and say what came out."""
     notebook, folder, out = (p.resolve() for p in (options.notebook, options.folder, options.out))
     hidden = (options.hidden or notebook.parent / "hidden").resolve()
     torch.set_num_threads(1)
-    try:
-        # Processes that a submission leaves behind are ended with this block.
-        with alone.adopted_orphans():
-            # One flag for each field.
-            limits = sandbox.Limits(
-                **{f.name: getattr(options, f.name) for f in fields(sandbox.Limits)}
-            )
-            # All that can be wrong with the command shows before the first submission runs.
-            exam = submission.exam(notebook, hidden, seed=options.seed, forbidden=options.forbid)
-            isolation = sandbox.detect(
-                [folder, out, hidden], worker=session.WORKER, wanted=options.isolation
-            )
-            batch = Batch(exam, folder, out, isolation, limits, options.jobs)
-            for sentence in isolation.missing:
-                print(f"not enforced: {sentence}", file=sys.stderr)
-            scores = sorted(graded["score"] for graded in run(batch))
-    except (ValueError, OSError) as error:
-        print(f"grade: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        # Reports that are written stay, and are not made again.
-        print("\ngrade: stopped; the same command goes on from here", file=sys.stderr)
-        return 130
+    # Processes that a submission leaves behind are ended with this block.
+    with alone.adopted_orphans():
+        # One flag for each field.
+        limits = sandbox.Limits(
+            **{f.name: getattr(options, f.name) for f in fields(sandbox.Limits)}
+        )
+        # All that can be wrong with the command shows before the first submission runs.
+        exam = submission.exam(notebook, hidden, seed=options.seed, forbidden=options.forbid)
+        isolation = sandbox.detect(
+            [folder, out, hidden], worker=session.WORKER, wanted=options.isolation
+        )
+        batch = Batch(exam, folder, out, isolation, limits, options.jobs)
+        for sentence in isolation.missing:
+            print(f"not enforced: {sentence}", file=sys.stderr)
+        scores = sorted(graded["score"] for graded in run(batch))
     median = f", median {scores[len(scores) // 2]:g} of {exam.points:g} points" if scores else ""
     where = os.path.relpath(out / report.PAGE)
     print(f"{len(scores) or 'no'} submissions{median}; see {where}")
-    return 0

@@ -151,7 +151,7 @@ class LiveRun(Widget):
             # The page trains and tells stories by itself: it gets settings and a grammar, no text.
             config={
                 **{name: getattr(config.model, name) for name in SHAPE},
-                **{name: getattr(config, name) for name in SETTINGS},
+                **{name: config.flat()[name] for name in SETTINGS},
             },
             text={
                 "grammar": {
@@ -170,7 +170,7 @@ class LiveRun(Widget):
             show=list(show),
             bounds={"step": config.steps, **(bounds or {})},
             # What the caller sets comes last, and wins.
-            **{"learning_rate": config.learning_rate, "step": len(losses), **state},
+            **{"learning_rate": config.schedule.learning_rate, "step": len(losses), **state},
         )
 
     @classmethod

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from llmcourse.base.files import LOCK, refuse_others, write_atomically
-from llmcourse.train.lock import locked
+from llmcourse.base.lock import locked
 from llmcourse_labs.capstone import corpus, judging, training, tuning
 from llmcourse_labs.capstone.config import CapstoneConfig
 from llmcourse_labs.capstone.log import Log

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from llmcourse.base.files import write_atomically
+from llmcourse.base.resumable import read_record, write_record
 from llmcourse_labs.capstone.config import CapstoneConfig
 from llmcourse_labs.capstone.log import Log
 
@@ -142,7 +142,7 @@ class ArtifactStore:
                 shutil.rmtree(folder)
             # Seconds of all attempts add up here.
             begun = {**key, "seconds": 0.0}
-            _write(folder / BEGUN, begun)
+            write_record(folder / BEGUN, begun, indent=1)
         started = time.monotonic()
         self.log("begin", stage=name, goes_on=begun["seconds"] > 0)
         place = StageFolder(
@@ -157,7 +157,7 @@ class ArtifactStore:
         except BaseException as error:
             # Ctrl-C, too: the work stays, and the next call goes on with it.
             begun["seconds"] = round(begun["seconds"] + time.monotonic() - started, 2)
-            _write(folder / BEGUN, begun)
+            write_record(folder / BEGUN, begun, indent=1)
             if type(error) is ValueError:
                 raise ValueError(f"stage {name}: {error}") from error
             raise
@@ -168,7 +168,7 @@ class ArtifactStore:
         done = {**key, "facts": facts, "identity": identity_of(facts), "files": files}
         self.done[name] = done = {**done, "seconds": seconds}
         # Written last: from here on the stage is done.
-        _write(folder / DONE, done)
+        write_record(folder / DONE, done, indent=1)
         self.log("end", stage=name, seconds=seconds, identity=done["identity"])
         return done
 
@@ -187,17 +187,10 @@ def file_hash(path: Path) -> str:
 def _read(path: Path) -> dict[str, Any] | None:
     """Return what a file says; None if there is none, or what stands there is no record."""
     try:
-        found = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
+        found, _ = read_record(path)
+    except (OSError, ValueError):
         return None
     kinds = {"settings": dict, "inputs": dict, "seconds": int | float}
     if path.name == DONE:
         kinds |= {"facts": dict, "files": dict, "identity": str}
-    if not isinstance(found, dict) or not all(isinstance(found.get(k), kinds[k]) for k in kinds):
-        return None
-    return found
-
-
-def _write(path: Path, record: dict[str, Any]) -> None:
-    with write_atomically(path) as file:
-        file.write(f"{json.dumps(record, indent=1)}\n".encode())
+    return found if all(isinstance(found.get(k), kinds[k]) for k in kinds) else None

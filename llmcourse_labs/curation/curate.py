@@ -9,7 +9,6 @@ missing.  What is written follows from the files and the settings alone, however
 """
 
 import argparse
-import contextlib
 import hashlib
 import json
 import multiprocessing
@@ -27,17 +26,18 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import filelock
 import numpy as np
 from jsonargparse import ArgumentParser
 
 from llmcourse.base import files, progress
 from llmcourse.base.arguments import require
 from llmcourse.base.command_line import AGAIN, ended, run_command
+from llmcourse.base.resumable import MADE_FROM, Resumable, read_record
 from llmcourse.data.corpus import END_OF_TEXT
 from llmcourse_labs.curation.decontaminate import Decontaminate
 from llmcourse_labs.curation.dedup import LineCounts, RepeatedLines, exact_key, line_hashes
 from llmcourse_labs.curation.documents import as_separator, read_pieces, text_of
+from llmcourse_labs.curation.encode import num_cores
 from llmcourse_labs.curation.extract import as_page
 from llmcourse_labs.curation.funnel import (
     BEFORE_COPIES,
@@ -52,8 +52,14 @@ from llmcourse_labs.curation.funnel import (
 from llmcourse_labs.curation.language import KeepLanguage, default_model
 from llmcourse_labs.curation.minhash import band_keys
 from llmcourse_labs.curation.quality import KeepQuality, Quality
-from llmcourse_labs.curation.report import write_report
-from llmcourse_labs.curation.sources import DamagedFileError, Source, find_sources, kind_of
+from llmcourse_labs.curation.report import write_page
+from llmcourse_labs.curation.sources import (
+    DamagedFileError,
+    Source,
+    digest_of,
+    find_sources,
+    kind_of,
+)
 from llmcourse_labs.curation.step import Document, Dropped, StepStats, filtered
 from llmcourse_labs.curation.unpack import PIECE, require_columns
 
@@ -71,7 +77,7 @@ CHUNK = 4 * PIECE
 _ODD_BYTE = re.compile("[\udc80-\udcff]")
 """What stands for a byte that is no UTF-8."""
 
-REPORT, UNFINISHED = "report.json", "unfinished"
+REPORT = "report.json"
 
 Read = tuple[str, str | Dropped]
 """The name of a document, and its text or why there is none."""
@@ -118,16 +124,16 @@ def curate(
     sources = find_sources(inputs, leave_out=out, pages=True)
     require_columns(sources, field)
     made_from = {
-        "files": _digest(sources),
+        "files": digest_of(sources, named=True),
         "field": field,
         "separator": separator,
         "steps": _described(funnel),
     }
-    with _alone(out):
-        if (done := _done(out, made_from)) is not None:
+    folder = Resumable(out, made_from, record=REPORT, verb="curated")
+    with folder.alone() as done:
+        if done is not None:
             return done
-        with files.write_atomically(out / UNFINISHED) as file:
-            file.write(json.dumps(made_from).encode())
+        folder.save()
         with _Pool(funnel, processes) as pool:
             try:
                 chunks = _chunks(sources, field, separator)
@@ -135,24 +141,23 @@ def curate(
                 _require_some(first)
             except ValueError:  # the same call would fail again, and another one is refused
                 shutil.rmtree(out / "chunks", ignore_errors=True)
-                (out / UNFINISHED).unlink()
+                folder.unfinished.unlink()
                 raise
             reasons, lines = _copies(funnel, remembered)
             second = _second_pass(out, reasons, lines, pool)
         tallies = _in_order([*first, *second], funnel)
         held = 16 + funnel.near_duplicates().bytes_per_document
         record = {
-            "made_from": made_from,
             "bytes_held_of_a_document": held,
             "documents": tallies[0].taken,
             "left": tallies[-1].kept,
             "left_out": [name for name in STEPS if name not in {t.name for t in tallies}],
             "tallies": [tally.as_dict() for tally in tallies],
         }
-        write_report(out, record)
+        write_page(out, record | {MADE_FROM: made_from})
+        folder.finish(record)
         shutil.rmtree(out / "chunks", ignore_errors=True)
-        (out / UNFINISHED).unlink()
-        return record
+        return read_record(folder.record)[0]
 
 
 # --- reading
@@ -455,20 +460,6 @@ class _Pool:
         yield from ((item, future.result()) for item, future in under_way)
 
 
-# --- the folder
-
-
-def _digest(sources: Iterable[Source]) -> str:
-    """Return what tells these files from others, and from later versions of them.
-
-    They are named as they were given, since the documents are.
-    """
-    digest = hashlib.sha256()
-    for path, *version in sources:
-        digest.update(repr((str(path), *version)).encode(errors="surrogateescape"))
-    return digest.hexdigest()
-
-
 def _described(funnel: Funnel) -> dict[str, Any]:
     """Return the settings of a funnel as plain data; of trained parts a hash."""
     items = funnel.test_items.test_items if funnel.test_items else []
@@ -482,49 +473,6 @@ def _described(funnel: Funnel) -> dict[str, Any]:
         "quality": quality and hashlib.sha256(quality.classifier.weights.tobytes()).hexdigest(),
         "least_quality": quality and quality.least,
     }
-
-
-@contextlib.contextmanager
-def _alone(out: Path) -> Iterator[None]:
-    """Keep other processes from writing into the folder."""
-    if out.exists() and not out.is_dir():
-        raise ValueError(f"{out} is a file: name a new folder")
-    out.mkdir(parents=True, exist_ok=True)
-    try:
-        with filelock.FileLock(out / files.LOCK, timeout=0):
-            try:
-                yield
-            finally:
-                (out / files.LOCK).unlink(missing_ok=True)
-                with contextlib.suppress(OSError):
-                    out.rmdir()  # if nothing was written
-    except filelock.Timeout as error:
-        raise ValueError(f"{out} is in use: another process curates text there") from error
-
-
-def _done(out: Path, made_from: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the report if everything is there; None if there is something to do.
-
-    Raises:
-        ValueError: if the folder holds something else.
-    """
-    found = None
-    for name in (REPORT, UNFINISHED):
-        if found is None and (out / name).exists():
-            try:
-                found = json.loads((out / name).read_bytes())
-            except (ValueError, RecursionError) as error:
-                raise ValueError(f"{out / name} is damaged: {error}") from error
-    if found is not None:
-        if found.get("made_from", found) != made_from:
-            raise ValueError(
-                f"{out} was curated from other files or with other settings: choose another "
-                "folder, or remove this one"
-            )
-        return found if "tallies" in found else None
-    if others := {path.name for path in out.iterdir()} - {files.LOCK}:
-        raise ValueError(f"{out} holds something else, {min(others)}: choose another folder")
-    return None
 
 
 # --- the command
@@ -544,7 +492,7 @@ def _curate(arguments: list[str] | None) -> None:
         funnel_of(options),
         field=options.field,
         separator=as_separator(options.separator),
-        processes=options.processes or _num_cores(),
+        processes=options.processes or num_cores(),
     )
     print(_summary(Path(options.out), record))
 
@@ -607,11 +555,6 @@ def funnel_of(options: argparse.Namespace) -> Funnel:
             raise ValueError(f"{options.test_items} holds no test item: one a line")
         funnel = replace(funnel, test_items=Decontaminate(items))
     return funnel
-
-
-def _num_cores() -> int:
-    """Return how many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _summary(out: Path, record: dict[str, Any]) -> str:

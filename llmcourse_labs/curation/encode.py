@@ -21,6 +21,11 @@ from llmcourse_labs.curation.sources import Source
 from llmcourse_labs.curation.unpack import PIECE
 
 
+def num_cores() -> int:
+    """Return how many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 class Reader(NamedTuple):
     """How files become documents, each on one of the two sides."""
 

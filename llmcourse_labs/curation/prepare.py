@@ -7,29 +7,23 @@ process reads and writes in the order of the files; any number of them encodes. 
 follows from the files and the settings alone.
 """
 
-import contextlib
-import hashlib
-import json
-import os
 import shutil
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
-import filelock
 import numpy as np
 from jsonargparse import ArgumentParser
 
-from llmcourse.base import files, progress
+from llmcourse.base import progress
 from llmcourse.base.arguments import require
 from llmcourse.base.command_line import AGAIN, ended, run_command
+from llmcourse.base.resumable import UNFINISHED, Resumable, read_record
 from llmcourse.data.corpus import END_OF_TEXT
 from llmcourse.data.prepared import (
     PREPARED,
     PROGRAM,
     SPLITS,
-    UNFINISHED,
     PreparedText,
     Split,
     read_prepared,
@@ -37,8 +31,8 @@ from llmcourse.data.prepared import (
 from llmcourse.data.shards import ShardWriter, TokenShards
 from llmcourse.data.tokenizer import Tokenizer, train_bpe
 from llmcourse_labs.curation.documents import as_separator, documents_of
-from llmcourse_labs.curation.encode import Reader, Task, encode_in_order
-from llmcourse_labs.curation.sources import Source, find_sources
+from llmcourse_labs.curation.encode import Reader, Task, encode_in_order, num_cores
+from llmcourse_labs.curation.sources import Source, digest_of, find_sources
 from llmcourse_labs.curation.unpack import PIECE
 
 TOKENIZER_BYTES = 10_000_000
@@ -97,7 +91,7 @@ def prepare_text(
     given = None if tokenizer is None else _given(tokenizer)
     # All that the result depends on, and so not `processes`: only an equal call may go on.
     made_from = {
-        "files": _digest(sources),
+        "files": digest_of(sources),
         "vocab_size": vocab_size if given is None else given.vocab_size,
         "tokenizer": given and given.fingerprint,
         "field": field,
@@ -106,19 +100,18 @@ def prepare_text(
         "seed": seed,
         "shard_tokens": shard_tokens,
     }
-    # Asked before `_alone` makes the folder.
-    is_new = not out.exists()
-    with _alone(out):
-        if (done := _done(out, made_from)) is not None:
-            return done
+    folder = Resumable(out, made_from, record=PREPARED, verb="prepared")
+    with folder.alone() as done:
+        if done is not None:
+            return read_prepared(out)
         try:
-            work = _Work(sources, out, made_from)
+            work = _Work(sources, folder)
             work.begin(given)
             work.encode(processes)
             return work.finish()
         except ValueError:
             # Of a call that cannot succeed nothing stays; any other end leaves the work as it is.
-            _clear(out, remove=is_new)
+            _clear(out)
             raise
 
 
@@ -130,72 +123,19 @@ def _given(folder: str | Path) -> Tokenizer:
     return tokenizer
 
 
-def _digest(sources: Iterable[Source]) -> str:
-    """Return what tells these files from others, and from later versions of them."""
-    digest = hashlib.sha256()
-    for path, *version in sources:
-        digest.update(repr((str(path.resolve()), *version)).encode(errors="surrogateescape"))
-    return digest.hexdigest()
-
-
-@contextlib.contextmanager
-def _alone(out: Path) -> Iterator[None]:
-    """Keep other processes from writing into the folder."""
-    if out.exists() and not out.is_dir():
-        raise ValueError(f"{out} is a file: name a new folder")
-    out.mkdir(parents=True, exist_ok=True)
-    lock = filelock.FileLock(out / files.LOCK, timeout=0)
-    try:
-        with lock:
-            try:
-                yield
-            finally:
-                (out / files.LOCK).unlink(missing_ok=True)
-    except filelock.Timeout as error:
-        raise ValueError(f"{out} is in use: another process prepares text there") from error
-
-
-def _done(out: Path, made_from: dict[str, Any]) -> PreparedText | None:
-    """Return what is complete; None if there is something to do.
-
-    Raises:
-        ValueError: if the folder holds something else.
-    """
-    if (out / PREPARED).exists():
-        done = read_prepared(out)
-        if json.loads((out / PREPARED).read_bytes()).get("made_from") != made_from:
-            raise ValueError(
-                f"{out} was prepared from other files or settings: choose another folder, or "
-                "remove this one"
-            )
-        return done
-    others = {path.name for path in out.iterdir()} - {files.LOCK}
-    if others and UNFINISHED not in others:
-        raise ValueError(f"{out} holds something else, {min(others)}: choose another folder")
-    if others and _read_state(out / UNFINISHED)[0].get("made_from") != made_from:
-        raise ValueError(
-            f"{out} holds unfinished work on other files or with other settings: choose another "
-            "folder, or remove this one"
-        )
-    return None
-
-
-def _clear(out: Path, *, remove: bool) -> None:
-    """Remove what was written, and the folder if it was made for it."""
+def _clear(out: Path) -> None:
+    """Remove what was written."""
     for name in (*SPLITS, "tokenizer"):
         shutil.rmtree(out / name, ignore_errors=True)
-    for path in (out / files.LOCK, out / UNFINISHED):
-        path.unlink(missing_ok=True)
-    if remove:
-        with contextlib.suppress(OSError):
-            out.rmdir()
+    (out / UNFINISHED).unlink(missing_ok=True)
 
 
 class _Work:
     """The way from the files to the folder, as far as it is done."""
 
-    def __init__(self, sources: list[Source], out: Path, made_from: dict[str, Any]) -> None:
-        self.sources, self.out, self.made_from = sources, out, made_from
+    def __init__(self, sources: list[Source], folder: Resumable) -> None:
+        self.sources, self.folder = sources, folder
+        self.out, self.made_from = folder.folder, folder.made_from
         self.place = (0, 0)
         self.documents, self.num_bytes, self.tokens = [0, 0], [0, 0], [0, 0]
         self.reader: Reader | None = None
@@ -205,11 +145,11 @@ class _Work:
         """Make the tokenizer, or find how far an earlier call has come."""
         for left_behind in self.out.rglob(".*.tmp"):  # by a call that was killed while it wrote
             left_behind.unlink()
-        path = self.out / UNFINISHED
-        state, waiting = _read_state(path) if path.exists() else ({}, b"")
+        path = self.folder.unfinished
+        state, waiting = read_record(path) if path.exists() else ({}, b"")
         settings = {name: self.made_from[name] for name in ("field", "separator", "seed")}
         if "limit" not in state:
-            _write_state(path, {"made_from": self.made_from}, [])  # from here on it is ours
+            self.folder.save()
             reader = Reader(**settings, limit=int(self.made_from["validation"] * 2**64))
             self.reader = self._with_both_sides(reader)
             tokenizer = tokenizer or self._trained()
@@ -325,7 +265,6 @@ class _Work:
     def _save(self) -> None:
         """Write how far the work is."""
         state = {
-            "made_from": self.made_from,
             "limit": self.reader.limit,
             "place": self.place,
             "documents": self.documents,
@@ -334,7 +273,7 @@ class _Work:
             "shards": [len(writer.paths) for writer in self.writers],
             "waiting": [len(writer.waiting) for writer in self.writers],
         }
-        _write_state(self.out / UNFINISHED, state, [writer.waiting for writer in self.writers])
+        self.folder.save(state, *(writer.waiting.data for writer in self.writers))
 
     def finish(self) -> PreparedText:
         """Write the last shards, and that everything is there."""
@@ -350,32 +289,8 @@ class _Work:
                 tokens=self.tokens[split],
                 fingerprint=shards[split].fingerprint,
             )._asdict()
-        with files.write_atomically(self.out / PREPARED) as file:
-            file.write(json.dumps(record | {"made_from": self.made_from}, indent=1).encode())
-        (self.out / UNFINISHED).unlink()
+        self.folder.finish(record)
         return read_prepared(self.out)
-
-
-def _write_state(path: Path, state: dict[str, Any], waiting: list[np.ndarray]) -> None:
-    """Write a line of JSON, and the ids that are in no shard yet."""
-    with files.write_atomically(path) as file:
-        file.write(json.dumps(state).encode() + b"\n")
-        for ids in waiting:
-            file.write(ids.data)
-
-
-def _read_state(path: Path) -> tuple[dict[str, Any], bytes]:
-    """Return what `_write_state` wrote.
-
-    Raises:
-        ValueError: if it is something else.
-    """
-    line, _, waiting = path.read_bytes().partition(b"\n")
-    try:
-        state = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is damaged: {error}") from error
-    return state if isinstance(state, dict) else {}, waiting
 
 
 # --- the command
@@ -401,7 +316,7 @@ def _prepare(arguments: list[str] | None) -> None:
         separator=as_separator(options.separator),
         validation=options.validation,
         seed=options.seed,
-        processes=options.processes or _num_cores(),
+        processes=options.processes or num_cores(),
     )
     print(_summary(prepared))
 
@@ -427,11 +342,6 @@ def _parser() -> ArgumentParser:
     add("--seed", type=int, default=0, help="of the choice of these documents")
     add("--processes", type=int, help="that encode (one for each core)")
     return parser
-
-
-def _num_cores() -> int:
-    """Return how many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _summary(prepared: PreparedText) -> str:

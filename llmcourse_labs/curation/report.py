@@ -3,7 +3,6 @@
 The page is one file that loads nothing: no script, no font, no picture.
 """
 
-import json
 from collections.abc import Iterator, Sequence
 from html import escape
 from pathlib import Path
@@ -25,8 +24,8 @@ blockquote { border-left: 3px solid GrayText; margin: 0.5rem 0; padding-left: 0.
 """
 
 
-def write_report(folder: Path, record: dict[str, Any]) -> None:
-    """Write report.html and then report.json, each whole.
+def write_page(folder: Path, record: dict[str, Any]) -> None:
+    """Write report.html, whole or not at all.
 
     Args:
         folder: of the curated documents.
@@ -34,8 +33,6 @@ def write_report(folder: Path, record: dict[str, Any]) -> None:
     """
     with write_atomically(folder / "report.html") as file:
         file.write(page(record).encode("utf8", "replace"))
-    with write_atomically(folder / "report.json") as file:
-        file.write(json.dumps(record, indent=1).encode())
 
 
 def page(record: dict[str, Any]) -> str:

@@ -1,5 +1,6 @@
 """Files to read: those named, those in folders, and in one line what of a folder is not read."""
 
+import hashlib
 import logging
 import os
 import stat
@@ -37,6 +38,20 @@ class Source(NamedTuple):
     path: Path
     num_bytes: int
     modified_ns: int
+
+
+def digest_of(sources: Iterable[Source], *, named: bool = False) -> str:
+    """Return what tells these files from others, and from later versions of them.
+
+    Args:
+        sources: in their order.
+        named: as they were given, because their names stand in what is made of them.
+    """
+    digest = hashlib.sha256()
+    for path, *version in sources:
+        where = path if named else path.resolve()
+        digest.update(repr((str(where), *version)).encode(errors="surrogateescape"))
+    return digest.hexdigest()
 
 
 def kind_of(path: Path) -> str | None:

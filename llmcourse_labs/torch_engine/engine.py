@@ -21,11 +21,11 @@ import torch.distributed as dist
 from llmcourse import checkpoint as checkpoints
 from llmcourse.base import runtime
 from llmcourse.base.command_line import STOP
+from llmcourse.base.lock import locked
 from llmcourse.checkpoint.state import checked
 from llmcourse.parallel.world.errors import is_consequence
 from llmcourse.parallel.world.worker import LOOPBACK
 from llmcourse.train.config import TrainConfig
-from llmcourse.train.lock import locked
 from llmcourse.train.loop import FitResult, begin_run, fit_in_locked
 from llmcourse.train.prepare import prepare, verify
 from llmcourse.train.run import Run, new_run, restored, with_steps

@@ -10,6 +10,7 @@ from pathlib import Path
 from jsonargparse import ArgumentParser, Namespace
 
 from llmcourse.base.command_line import run_command, shorten_help
+from llmcourse.base.lock import locked
 from llmcourse.base.settings import settings_of
 from llmcourse.train.command import (
     HERE,
@@ -20,7 +21,6 @@ from llmcourse.train.command import (
     train_to_the_end,
 )
 from llmcourse.train.config import LAYOUT
-from llmcourse.train.lock import locked
 from llmcourse.train.loop import in_new_folder, resume, start
 from llmcourse.train.saved import check_memory, require_run
 from llmcourse.train.signals import StopRequest

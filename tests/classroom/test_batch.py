@@ -204,7 +204,7 @@ def test_what_cannot_be_graded_is_said_in_one_line(place, grade, capsys, what):
     change, says = WRONG[what]
     assert grade(change(place)) == 2
     last = capsys.readouterr().err.strip().split("\n")[-1]
-    assert last.startswith("grade: ")
+    assert last.startswith("llmcourse grade: ")
     assert says in last
 
 
@@ -238,7 +238,7 @@ def test_a_full_disk_is_said_in_one_line_and_the_next_run_goes_on(
         full.setattr(files, "write_atomically", lambda path: _raise(error))
         assert grade(place) == 2
     said = capsys.readouterr().err
-    assert "grade: " in said
+    assert "llmcourse grade: " in said
     assert "No space left on device" in said
     assert grade(place) == 0
     assert rows(place[2])["ada"]["score"] == "5"

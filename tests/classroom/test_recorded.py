@@ -648,7 +648,8 @@ def test_the_machine_is_recorded_with_its_crash_and_without(tmp_path):
     )
     config = CapstoneConfig.read("small")
     assert crash >= config.kill.step
-    assert back == crash // config.train.checkpoint_every * config.train.checkpoint_every
+    every = config.train.saving.checkpoint_every
+    assert back == crash // every * every
     made = run_capstone(config, tmp_path, until="crawl")
     assert made["crawl"]["facts"] == whole["stages"]["crawl"]["facts"]
 

@@ -7,8 +7,8 @@ from collections import namedtuple
 import pytest
 from tiny_machine import TINY, tiny
 
+from llmcourse.base.lock import locked
 from llmcourse.parallel.world import RankError
-from llmcourse.train.lock import locked
 from llmcourse_labs.capstone import CapstoneConfig, marbles, run_capstone, shipped
 from llmcourse_labs.capstone import __main__ as command_line
 from llmcourse_labs.capstone import run as machine

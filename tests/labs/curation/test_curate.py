@@ -241,12 +241,12 @@ def test_two_calls_do_not_write_into_one_folder(pages, tmp_path, monkeypatch):
 
     def meanwhile(*_):
         for _ in range(2):  # the first refusal must not open the door for the second
-            with pytest.raises(ValueError, match="another process curates text there"):
+            with pytest.raises(ValueError, match="in use by another call"):
                 curate([pages], tmp_path / "out", FUNNEL)
             refused.append(True)
         raise KilledError
 
-    monkeypatch.setattr(module, "_done", meanwhile)
+    monkeypatch.setattr(module, "_first_pass", meanwhile)
     with pytest.raises(KilledError):
         curate([pages], tmp_path / "out", FUNNEL)
     assert len(refused) == 2

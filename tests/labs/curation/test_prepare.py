@@ -22,6 +22,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from llmcourse.base import files, lock
 from llmcourse.data import TokenShards, read_prepared
 from llmcourse.data.corpus import END_OF_TEXT, stories
 from llmcourse.data.tokenizer import LLAMA3, Tokenizer, train_bpe
@@ -205,7 +206,7 @@ def test_a_call_that_was_cut_short_is_completed_to_the_same_bytes(
     """Cut before any of its writes: of the state, the tokenizer, a shard, what says it is done."""
     prepare_text([texts], tmp_path / "whole", **SMALL)
     left = writes
-    atomically = prepare.files.write_atomically
+    atomically = files.write_atomically
 
     def until_killed(path):
         nonlocal left
@@ -214,7 +215,7 @@ def test_a_call_that_was_cut_short_is_completed_to_the_same_bytes(
         left -= 1
         return atomically(path)
 
-    monkeypatch.setattr(prepare.files, "write_atomically", until_killed)
+    monkeypatch.setattr(files, "write_atomically", until_killed)
     monkeypatch.setattr("llmcourse.data.tokenizer.files.write_atomically", until_killed)
     for _ in range(3):  # and the next call is cut short, too
         left = writes
@@ -393,13 +394,13 @@ def test_a_folder_of_other_files_or_settings_is_left_alone(texts, tmp_path, monk
     out = tmp_path / "data"
     cut_before_the_end(texts, out, monkeypatch)
     before = files_in(out)
-    with pytest.raises(ValueError, match="holds unfinished work on other files or with other"):
+    with pytest.raises(ValueError, match="was prepared from other files or with other settings"):
         prepare_text([texts], out, **SMALL | {"vocab_size": 299})
     assert files_in(out) == before
     prepare_text([texts], out, **SMALL)
     before = files_in(out)
     (texts / "a.txt").write_text("another text")
-    with pytest.raises(ValueError, match="was prepared from other files or settings"):
+    with pytest.raises(ValueError, match="was prepared from other files or with other settings"):
         prepare_text([texts], out, **SMALL)
     assert files_in(out) == before
 
@@ -407,7 +408,7 @@ def test_a_folder_of_other_files_or_settings_is_left_alone(texts, tmp_path, monk
 @pytest.mark.usefixtures("small_pieces")
 def test_a_full_disk_is_one_line_and_the_next_call_goes_on(texts, tmp_path, monkeypatch, capfd):
     out, left = tmp_path / "data", 12
-    write = prepare.files.os.fsync
+    write = files.os.fsync
 
     def full(descriptor):
         nonlocal left
@@ -420,7 +421,7 @@ def test_a_full_disk_is_one_line_and_the_next_call_goes_on(texts, tmp_path, monk
     small = functools.partial(prepare_text, shard_tokens=1_000)
     monkeypatch.setattr(prepare, "prepare_text", small)
     with monkeypatch.context() as patch:
-        patch.setattr(prepare.files.os, "fsync", full)
+        patch.setattr(files.os, "fsync", full)
         assert prepare.main(arguments) == 2
     (line,) = capfd.readouterr().err.splitlines()
     assert "No space left on device" in line
@@ -433,8 +434,10 @@ def test_a_full_disk_is_one_line_and_the_next_call_goes_on(texts, tmp_path, monk
 
 
 def test_two_calls_do_not_write_into_one_folder(texts, tmp_path):
-    message = "is in use: another process prepares text there"
-    with prepare._alone(tmp_path / "data"), pytest.raises(ValueError, match=message):
+    with (
+        lock.locked(tmp_path / "data"),
+        pytest.raises(ValueError, match="is in use by another call in this process"),
+    ):
         prepare_text([texts], tmp_path / "data", **SMALL)
     prepare_text([texts], tmp_path / "data", **SMALL)
 

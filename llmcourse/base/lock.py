@@ -1,4 +1,4 @@
-"""One run, one folder: a lock that is gone as soon as its process is, however that ends."""
+"""One folder, one process: a lock that is gone as soon as its process is, however that ends."""
 
 import contextlib
 import errno
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 @contextlib.contextmanager
 def locked(folder: Path, *, wait_s: float = 0.0) -> Iterator[None]:
-    """Keep other processes from training in a folder; a process may ask for it again and again.
+    """Keep other processes out of a folder; a process may ask for it again and again.
 
     The file stays, and says who holds it, or held it last.  The system keeps the lock, and takes it
     back when the process ends: nothing is left behind.  On NFS it holds between machines from
@@ -36,7 +36,7 @@ def locked(folder: Path, *, wait_s: float = 0.0) -> Iterator[None]:
     rule.
 
     Args:
-        folder: of the run; made if missing.
+        folder: made if missing.
         wait_s: how long to wait for somebody who may be about to end.
 
     Raises:
@@ -64,6 +64,11 @@ def locked(folder: Path, *, wait_s: float = 0.0) -> Iterator[None]:
             del _held[folder]
 
 
+def holds(folder: Path) -> bool:
+    """Whether this process keeps others out of a folder."""
+    return bool(_held.get(folder.resolve()))
+
+
 def _take(file: IO[str], folder: Path, wait_s: float) -> None:
     """Lock a file, or say who holds it; a file system without locks protects nobody."""
     limit = time.monotonic() + wait_s
@@ -72,7 +77,7 @@ def _take(file: IO[str], folder: Path, wait_s: float) -> None:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             if error.errno in _WITHOUT_LOCKS:
-                log.warning("%s: %s; nobody else must train there", file.name, error.strerror)
+                log.warning("%s: %s; nobody else must write there", file.name, error.strerror)
                 return
             if not isinstance(error, BlockingIOError | PermissionError):
                 raise

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from llmcourse import train
-from llmcourse.train import lock
+from llmcourse.base import lock
 from tests.train.runs import (
     LONG,
     TORCHRUN,
@@ -85,7 +85,7 @@ def test_the_lock_of_a_dead_process_is_in_nobodys_way(tmp_path):
 
 def test_a_process_may_ask_twice_and_lets_go_when_it_is_done(tmp_path):
     probe = (
-        "import sys; from pathlib import Path; from llmcourse.train.lock import locked\n"
+        "import sys; from pathlib import Path; from llmcourse.base.lock import locked\n"
         "with locked(Path(sys.argv[1])): pass"
     )
 
@@ -110,7 +110,7 @@ def test_a_file_system_without_locks_is_told_and_used(number, tmp_path, monkeypa
 
     monkeypatch.setattr(lock.fcntl, "flock", without)
     with caplog.at_level(logging.WARNING), lock.locked(tmp_path):
-        assert "nobody else must train there" in caplog.text
+        assert "nobody else must write there" in caplog.text
 
 
 def test_two_starts_at_once_leave_one_run(tmp_path, monkeypatch):
