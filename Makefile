@@ -61,6 +61,7 @@ peers: $(READY) ## install peft, trl and lm-eval, and compare with them
 lint: $(READY) ## check style, import floors, notebooks and generated pages
 	@$(STYLE) $(BIN)/ruff check .
 	@$(STYLE) $(BIN)/ruff format --check --quiet .
+	@$(STYLE) $(BIN)/mypy --no-error-summary
 	@$(STYLE) $(BIN)/lint-imports --no-cache --no-logo
 	@$(STYLE) $(RUN) -m tools.check_notebooks
 	@$(STYLE) $(RUN) -m tools.check_text
