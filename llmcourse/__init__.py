@@ -8,6 +8,7 @@ import ast
 import importlib.util
 import sys
 from types import ModuleType
+from typing import Any
 
 __version__ = "2.0.0"
 
@@ -51,7 +52,7 @@ def lazy(package: str) -> None:
 
     Source: PEP 562; a class, because a module and a function may share a name (`train.prepare`).
     """
-    module = sys.modules[package]
+    module: Any = sys.modules[package]  # a plain one, until the last line
     source = module.__spec__.loader.get_source(package)
     branch = next(node for node in ast.parse(source).body if isinstance(node, ast.If))
     module._homes = {

@@ -113,8 +113,9 @@ def forward(
     rotations_TJ2 = model.rotations_of(ids_BT.shape[1], positions_BT)
     x_BTD, blocks = model.embedding[ids_BT], []
     for block in model.blocks:
-        x_BTD, tape = _block_forward(block, x_BTD, rotations_TJ2, mask)
-        blocks.append(tape)
+        assert isinstance(block, Block)  # `_require_plain` has seen to it
+        x_BTD, of_block = _block_forward(block, x_BTD, rotations_TJ2, mask)
+        blocks.append(of_block)
     normed_BTD, norm = rmsnorm_forward(x_BTD, model.norm.gain, model.norm.eps)
     logits_BTV, head = linear_forward(normed_BTD, model.head_weight)
     losses_N, losses = token_losses_forward(
@@ -188,6 +189,7 @@ def _block_forward(
 ) -> tuple[Float[Tensor, "B T D"], BlockTape]:
     """One block, forward:  x = x + attention(norm(x));  x = x + feed_forward(norm(x))."""
     read, feed = block.attention, block.feed_forward
+    assert isinstance(feed, FeedForward)  # `_require_plain`, too
     heads = (-1, read.head_size)
     n_BTD, attention_norm = rmsnorm_forward(
         x_BTD, block.attention_norm.gain, block.attention_norm.eps

@@ -144,13 +144,14 @@ def recomputed(model: nn.Module, policy: Policy) -> Iterator[nn.Module]:
     """
     if policy not in get_args(Policy):
         raise ValueError(f"policy must be one of {', '.join(get_args(Policy))}, got {policy!r}")
+    blocks = list(model.get_submodule("blocks").children())
     if policy == "cheap":
         with contextlib.ExitStack() as stack:
-            for block in model.blocks:
+            for block in blocks:
                 stack.enter_context(_cheaply(block))
             yield model
         return
-    parts = [block if policy == "block" else block.attention for block in model.blocks]
+    parts = [block if policy == "block" else block.get_submodule("attention") for block in blocks]
     for part in parts:
         dropout = getattr(part, "dropout", None)
         drawn_from = () if dropout is None else (dropout.generator,)
@@ -165,21 +166,22 @@ def recomputed(model: nn.Module, policy: Policy) -> Iterator[nn.Module]:
 @contextlib.contextmanager
 def _cheaply(block: nn.Module) -> Iterator[None]:
     """Let a block make the outputs of its norms, and its gated hidden units, again in backward."""
-    network = block.feed_forward
+    network = block.get_submodule("feed_forward")
     if not hasattr(network, "gated"):
         raise ValueError("policy cheap is for blocks with one feed-forward network, not experts")
-    whole, norms = block.forward, (block.attention_norm, block.feed_forward_norm)
+    whole, norms = block.forward, ("attention_norm", "feed_forward_norm")
+    parts = [*((block.get_submodule(norm), "forward") for norm in norms), (network, "gated")]
 
     def forward(*args: Any, **settings: Any) -> Any:
         cheap = _Cheap()
-        for norm in norms:
-            norm.forward = cheap.noting(type(norm).forward.__get__(norm))
-        network.gated = cheap.noting(type(network).gated.__get__(network))
+        for part, name in parts:
+            setattr(part, name, cheap.noting(getattr(type(part), name).__get__(part)))
         try:
             with saved_tensors_hooks(cheap.pack, cheap.unpack):
                 return whole(*args, **settings)
         finally:
-            del norms[0].forward, norms[1].forward, network.gated
+            for part, name in parts:
+                delattr(part, name)
 
     block.forward = forward
     try:
@@ -211,7 +213,7 @@ class _Cheap:
         """Keep a tensor, or in place of a cheap one how to make it."""
         memory = x.untyped_storage()
         alive, make = self.made.get(id(memory), (lambda: None, None))
-        if alive() is memory:  # else another tensor has taken its place
+        if make is not None and alive() is memory:  # else another tensor has taken its place
             self.again.setdefault(make, [0, None, 0])[0] += 1
             return make, x.shape
         for count in _counting:

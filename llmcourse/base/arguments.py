@@ -1,5 +1,7 @@
 """One rule per number: what functions and settings check their numbers with."""
 
+from collections.abc import Mapping
+
 Number = int | float
 
 
@@ -23,7 +25,7 @@ def require(
         raise ValueError(f"{name} must be below {below}, got {value}")
 
 
-def require_each(values: dict[str, Number | None], **rule: Number) -> None:
+def require_each(values: Mapping[str, Number | None], **rule: Number) -> None:
     """Apply the rule of `require` to several numbers by their names; None is not given."""
     for name, value in values.items():
         if value is not None:

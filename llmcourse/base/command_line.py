@@ -148,11 +148,12 @@ def ended(
     Raises:
         BrokenPipeError: if nobody reads on; what started the command ends quietly.
     """
+    told = (ValueError, ArgumentError, *told)
     try:
         return work() or 0
     except BrokenPipeError:
         raise
-    except (ValueError, ArgumentError, *told) as error:
+    except told as error:
         return fail(program, error)
     except OSError as error:
         if not again:
@@ -186,4 +187,4 @@ def shorten_help(parser: ArgumentParser, arguments: Sequence[str], usual: Collec
         if action.dest not in usual:
             action.help = SUPPRESS
         elif isinstance(action.default, str | int | float) and action.default not in ("", SUPPRESS):
-            action.help += " (%(default)s)"
+            action.help = f"{action.help or ''} (%(default)s)"

@@ -41,7 +41,7 @@ def choose_products() -> Literal["torch", "onednn"]:
     wanted = os.environ.get("LLMCOURSE_PRODUCTS", "")
     allowed = ("torch",) if _ONEDNN_LINEAR is None else ("torch", "onednn")
     if wanted in allowed:
-        return wanted
+        return "onednn" if wanted == "onednn" else "torch"
     if wanted:
         raise ValueError(f"LLMCOURSE_PRODUCTS must be {' or '.join(allowed)}, got {wanted!r}")
     if "onednn" not in allowed or torch.backends.cpu.get_cpu_capability() != "AVX512":
@@ -86,6 +86,7 @@ def _product_onednn(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
     """Return x w^T through oneDNN if the product is large enough for it."""
     if x.shape[0] * w.shape[0] * w.shape[1] < _ONEDNN_MIN_PRODUCTS:
         return x @ w.T
+    assert _ONEDNN_LINEAR is not None  # or PRODUCTS would be torch
     return _ONEDNN_LINEAR(x, w, None, "none", [], "")
 
 

@@ -6,7 +6,7 @@ global generator.  Everything else takes a device from its inputs and an explici
 
 import hashlib
 import random
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -75,7 +75,7 @@ def set_up(*, num_threads: int = 1, seed: int = 0) -> None:
 def global_rng_state() -> dict[str, Any]:
     """Return the state of Python's, NumPy's and torch's global generators, as plain data."""
     version, keys, gauss = random.getstate()
-    name, words, position, has_gauss, cached = np.random.get_state()
+    name, words, position, has_gauss, cached = cast(tuple, np.random.get_state())
     return {
         "python": [version, list(keys), gauss],
         "numpy": [name, torch.from_numpy(words.astype(np.int64)), position, has_gauss, cached],

@@ -14,7 +14,6 @@ import types
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
 from typing import Any, ClassVar, Literal, NamedTuple, TypeVar, Union, get_args, get_origin
-from typing import get_type_hints as hints_of
 
 from llmcourse.base.arguments import require
 
@@ -39,7 +38,7 @@ class Setting(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class Settings(metaclass=type):  # noqa: UP050 - says to mypy that a kind is hashable
     """Settings, or groups of settings: fields whose types are `Settings`, or a choice of them."""
 
     needs: ClassVar[str] = ""
@@ -71,18 +70,25 @@ class Settings:
         return from_flat(cls, {}, flat)
 
     def replace(self: Kind, **changes: Any) -> Kind:
-        """Return a copy, changed by flat names; what another choice does not have is left behind.
+        """Return a copy, changed by flat names.
+
+        With another choice in a group, what that does not have is left behind, and what nobody has
+        set follows the defaults of the new one.
 
         Raises:
             ValueError: if there is no such setting, a value cannot be, or it has no effect.
         """
-        return from_flat(type(self), held(self), changes)
+        chosen = _chosen(type(self), {**held(self), **changes})
+        kept = {name: getattr(self, name) for name in _hints(type(self)).keys() - chosen}
+        for name, choice in chosen.items():
+            kept |= _carried(getattr(self, name), choice)
+        return from_flat(type(self), kept, changes)
 
     def flat(self) -> dict[str, Any]:
         """Return every setting by its flat name, as plain data; one without effect is at rest."""
         defaults = {name: each.default for name, each in settings_of(type(self)).items()}
         return {
-            name: asdict(value) if is_dataclass(value) else value
+            name: asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
             for name, value in (defaults | held(self)).items()
         }
 
@@ -110,12 +116,12 @@ def settings_of(kind: type[Settings]) -> Mapping[str, Setting]:
     return types.MappingProxyType(found)
 
 
-def from_flat(kind: type[Kind], held: Mapping[str, Any], changes: Mapping[str, Any]) -> Kind:
+def from_flat(kind: type[Kind], kept: Mapping[str, Any], changes: Mapping[str, Any]) -> Kind:
     """Return settings of flat ones.
 
     Args:
         kind: of the settings.
-        held: from a file, or of settings as they were; those without effect are left behind.
+        kept: from a file, or of settings as they were; those without effect are left behind.
         changes: what somebody asks for, and so must have an effect.
 
     Raises:
@@ -125,13 +131,9 @@ def from_flat(kind: type[Kind], held: Mapping[str, Any], changes: Mapping[str, A
     known = settings_of(kind)
     if unknown := sorted(changes.keys() - known):
         raise ValueError(f"{kind.__name__} has no setting {unknown[0]!r}")
-    defaults = {name: each.default for name, each in known.items() if each.default is not MISSING}
-    flat = {**defaults, **held, **changes}
+    given = {**kept, **changes}
     # Which choice each group is comes first: it says what has an effect.
-    chosen: dict[str, type[Settings]] = {}
-    for name, hint in _hints(kind).items():
-        if choices := _choices(hint):
-            chosen[name] = next((c for c in choices if c.is_meant(flat)), choices[-1])
+    chosen = _chosen(kind, given)
     own = _hints(kind).keys() - chosen
     used = own.union(*(_hints(choice) for choice in chosen.values()))
     for name in changes.keys() - used:
@@ -140,13 +142,34 @@ def from_flat(kind: type[Kind], held: Mapping[str, Any], changes: Mapping[str, A
             for choice in chosen.values():
                 why = choice.refused.get(name, why)
             raise ValueError(f"{name} = {changes[name]} {why}")
-    for choice in chosen.values():
-        _check_words(choice, flat)
-    groups = {
-        name: choice(**{inner: flat[inner] for inner in _hints(choice) if inner in flat})
-        for name, choice in chosen.items()
+    groups = {}
+    for name, choice in chosen.items():
+        usual = kind.__dataclass_fields__[name].default_factory
+        values = {**(_carried(usual(), choice) if callable(usual) else {}), **given}
+        _check_words(choice, values)
+        groups[name] = choice(**{n: values[n] for n in _hints(choice) if n in values})
+    return kind(**{name: given[name] for name in own if name in given}, **groups)
+
+
+def _carried(group: Settings, choice: type[Settings]) -> dict[str, Any]:
+    """Return what of a group a choice begins with: of another choice, what is not its default."""
+    known = settings_of(type(group))
+    return {
+        name: value
+        for name, value in held(group).items()
+        if type(group) is choice or value != known[name].default
     }
-    return kind(**{name: flat[name] for name in own if name in flat}, **groups)
+
+
+def _chosen(kind: type[Settings], given: Mapping[str, Any]) -> dict[str, type[Settings]]:
+    """Return which choice each group is."""
+    defaults = {name: each.default for name, each in settings_of(kind).items()}
+    flat = {**defaults, **given}
+    return {
+        name: next((c for c in choices if c.is_meant(flat)), choices[-1])
+        for name, hint in _hints(kind).items()
+        if (choices := _choices(hint))
+    }
 
 
 def held(settings: Settings) -> dict[str, Any]:
@@ -181,8 +204,7 @@ def _choices(hint: Any) -> tuple[type[Settings], ...]:
 
 @functools.cache
 def _hints(kind: type[Settings]) -> Mapping[str, Any]:
-    hints = hints_of(kind)
-    return {each.name: hints[each.name] for each in fields(kind)}
+    return {each.name: each.type for each in fields(kind)}
 
 
 @functools.cache
@@ -190,10 +212,11 @@ def _help(kind: type[Settings]) -> Mapping[str, str]:
     """Return the text under each field, in one line."""
     found: dict[str, str] = {}
     for owner in reversed(kind.__mro__[: kind.__mro__.index(Settings)]):
-        body = ast.parse(textwrap.dedent(inspect.getsource(owner))).body[0].body
-        for node, after in itertools.pairwise(body):
+        (source,) = ast.parse(textwrap.dedent(inspect.getsource(owner))).body
+        assert isinstance(source, ast.ClassDef)
+        for node, after in itertools.pairwise(source.body):
             if isinstance(node, ast.AnnAssign) and isinstance(after, ast.Expr):
-                found[node.target.id] = " ".join(ast.literal_eval(after.value).split())
+                found[ast.unparse(node.target)] = " ".join(ast.literal_eval(after.value).split())
     return found
 
 

@@ -22,7 +22,7 @@ import zipfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any, BinaryIO, cast
 
 import torch
 
@@ -51,7 +51,7 @@ def write_payload(file: BinaryIO, content: dict[str, Any]) -> None:
     with ThreadPoolExecutor(1) as thread:
         hashing = _HashingFile(file, thread)
         try:
-            torch.save(content, hashing)
+            torch.save(content, cast("IO[bytes]", hashing))  # which writes, and is asked no more
         except RuntimeError:
             if hashing.error is None:
                 raise
@@ -204,9 +204,9 @@ def require_shallow(raw: bytes) -> None:
         if name == "MARK":
             marks.append(len(depths))
         elif "PUT" in name or name == "MEMOIZE":
-            memo[len(memo) if argument is None else argument] = depths[-1]
+            memo[len(memo) if argument is None else int(argument)] = depths[-1]
         elif "GET" in name:
-            depths.append(memo[argument])
+            depths.append(memo[int(argument or 0)])
         else:
             # What is taken from the stack, with all behind the last mark where there is one.
             taken = [kind.name for kind in operation.stack_before]

@@ -72,7 +72,7 @@ def restore(
     if schedule is not None:
         schedule.load_state_dict(checkpoint.schedule)
     model.load_state_dict(checkpoint.model)
-    if optimizer is not None:
+    if optimizer is not None and checkpoint.optimizer is not None:
         optimizer.load_state_dict(checkpoint.optimizer)
     for name, generator in generators.items():
         generator.set_state(checkpoint.generators[name])
@@ -138,8 +138,9 @@ def _compare_weights(saved: dict[str, Any], here: dict[str, Any]) -> None:
                 )
 
 
-def _compare_optimizer(saved: dict[str, Any], optimizer: torch.optim.Optimizer) -> None:
+def _compare_optimizer(saved: dict[str, Any] | None, optimizer: torch.optim.Optimizer) -> None:
     """Raise ValueError for another kind of optimizer, other groups, or moments of other shapes."""
+    assert saved is not None
     _require_optimizer_state(saved)
     groups = optimizer.param_groups
     there, here = len(saved["param_groups"]), len(groups)

@@ -76,7 +76,7 @@ def permuted(
 
 def _feistel(values: np.ndarray, base: np.uint64, keys: np.ndarray) -> np.ndarray:
     """Permute the numbers below base^2."""
-    left, right = values // base, values % base
+    left, right = np.divmod(values, base)
     for key in keys:
         left, right = right, (left + _hash(right + key) % base) % base
     return left * base + right
@@ -238,7 +238,7 @@ class Batches:
         windows = permuted(positions, self.num_windows, seed=self.seed, epoch=epoch)
         return windows.reshape(len(steps), self.batch_size)
 
-    def batch(self, step: int) -> tuple[Int64[torch.Tensor, "B T"], Int64[torch.Tensor, "B T"]]:
+    def batch(self, step: int) -> tuple[Int64[torch.Tensor, "B T"], ...]:
         """Return the inputs of a step, and as targets the tokens that follow them.
 
         Raises:
@@ -255,7 +255,7 @@ class Batches:
     def __iter__(self) -> "Batches":
         return self
 
-    def __next__(self) -> tuple[torch.Tensor, torch.Tensor]:
+    def __next__(self) -> tuple[torch.Tensor, ...]:
         batch = self.batch(self.step)
         self.step += 1
         return batch
@@ -320,7 +320,7 @@ def prefetch(items: Iterable[Item], depth: int = 2) -> Iterator[Item]:
 
 def _prefetched(items: Iterator[Item], depth: int) -> Iterator[Item]:
     """Keep `depth` calls of next() under way, in a pool of one thread, hence in order."""
-    end = object()
+    end: Any = object()
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="prefetch") as pool:
         try:
             ahead = deque(pool.submit(next, items, end) for _ in range(depth))

@@ -80,16 +80,11 @@ class PackedBatches(Batches):
         chosen = Packing([self.packing.rows[n] for n in numbers], self.context_length)
         return packed_rows(self.documents, chosen, padding_id=self.documents.end_id)
 
-    def __next__(self) -> PackedRows:
-        batch = self.batch(self.step)
-        self.step += 1
-        return batch
-
     def _identity(self) -> dict[str, Any]:
         return {**super()._identity(), "order": "packed", "end_id": self.documents.end_id}
 
 
-class Documents(Sequence):
+class Documents(Sequence[list[int]]):
     """The documents of some shards, each read when it is asked for.
 
     Args:
@@ -108,6 +103,6 @@ class Documents(Sequence):
     def __len__(self) -> int:
         return len(self.lengths)
 
-    def __getitem__(self, number: int) -> list[int]:
+    def __getitem__(self, number: int) -> list[int]:  # type: ignore[override]  # takes no slice
         start = self._starts[number]
         return self.shards[start : start + self.lengths[number]].tolist()

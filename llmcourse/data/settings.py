@@ -46,7 +46,7 @@ class MixedText(OwnText):
     refused: ClassVar = {
         "order": "is not for a mixture, which is read in shuffled order: leave out order"
     }
-    order: ClassVar = "shuffled"
+    order: ClassVar[Literal["shuffled"]] = "shuffled"
 
     mix: str = idle("")
     """For corpus = prepared: shares of several sources, such as general=0.5,code=0.3,stories=0.2;

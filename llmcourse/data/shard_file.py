@@ -30,7 +30,7 @@ from llmcourse.base.arguments import require
 MAGIC = b"LLMSHARD"
 VERSION = 1
 LAYOUT = struct.Struct("<8sIIIIQQ32s32s")
-DTYPES = {2: np.dtype("<u2"), 4: np.dtype("<u4")}
+DTYPES: dict[int, np.dtype] = {2: np.dtype("<u2"), 4: np.dtype("<u4")}
 """Type of a token id, by bytes per token."""
 
 
@@ -94,7 +94,7 @@ def write_shard(
         vocab_size=vocab_size,
         num_tokens=len(ids),
         tokenizer_sha256=hashlib.sha256(tokenizer_fingerprint.encode()).digest(),
-        tokens_sha256=hashlib.sha256(ids).digest(),
+        tokens_sha256=hashlib.sha256(ids.data).digest(),
     )
     with files.write_atomically(path) as file:
         file.write(LAYOUT.pack(*header))

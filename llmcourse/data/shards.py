@@ -8,7 +8,7 @@ import hashlib
 import itertools
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
@@ -93,7 +93,8 @@ class ShardWriter:
         require("shard_tokens", shard_tokens, least=1)
         if not tokenizer_fingerprint:
             raise ValueError("tokenizer_fingerprint must not be empty: pass tokenizer.fingerprint")
-        self._names = {"vocab_size": vocab_size, "tokenizer_fingerprint": tokenizer_fingerprint}
+        self._names: dict[str, Any] = {"tokenizer_fingerprint": tokenizer_fingerprint}
+        self._names["vocab_size"] = vocab_size
         self._buffer = np.empty(shard_tokens, dtype=token_dtype(vocab_size))
         self._used = 0
         self.paths = [shard_path(folder, number) for number in range(num_shards)]
@@ -265,7 +266,7 @@ class TokenShards:
                 vocabulary.
         """
         for path, header, part in zip(self._paths, self._headers, self._parts, strict=True):
-            if hashlib.sha256(part).digest() != header.tokens_sha256:
+            if hashlib.sha256(part.data).digest() != header.tokens_sha256:
                 raise ValueError(f"{path} is damaged: its tokens do not match its hash")
             if (largest := int(part.max())) >= self.vocab_size:
                 raise ValueError(
@@ -276,6 +277,10 @@ class TokenShards:
     def __len__(self) -> int:
         return self._borders[-1]
 
+    @overload
+    def __getitem__(self, index: int | np.integer) -> int: ...
+    @overload
+    def __getitem__(self, index: slice) -> np.ndarray: ...
     def __getitem__(self, index: int | np.integer | slice) -> int | np.ndarray:
         if not isinstance(index, slice):
             position = range(len(self))[index]  # negative and out of range as in a list

@@ -7,7 +7,8 @@ Shape suffixes:  B batch, T time, D width, F hidden, J channel pairs of RoPE.
 """
 
 import copy
-from typing import Any, Literal, get_args
+from collections.abc import Iterable
+from typing import Any, Literal, cast, get_args
 
 import torch
 import torch.nn.functional as F
@@ -45,7 +46,8 @@ def without(model: Transformer, part: Part | str) -> Transformer:
         part: what to remove, one of `PARTS`.
 
     Raises:
-        ValueError: if there is no such part, or the gate or silu of a mixture is asked for.
+        ValueError: if there is no such part, or the gate or silu is asked for of a mixture, or
+            of a model whose feed-forward network was replaced before.
     """
     if part not in PARTS:
         raise ValueError(f"part must be one of {', '.join(PARTS)}, got {part!r}")
@@ -59,7 +61,8 @@ def without(model: Transformer, part: Part | str) -> Transformer:
         no_turn_2 = model.rotations_TJ2.new_tensor([1.0, 0.0])
         model.rotations_TJ2 = no_turn_2.expand_as(model.rotations_TJ2).clone()
     elif part == "residual":
-        model.blocks = nn.ModuleList(BlockWithoutResidual(block) for block in model.blocks)
+        blocks = cast("Iterable[Block]", model.blocks)
+        model.blocks = nn.ModuleList(BlockWithoutResidual(block) for block in blocks)
     else:
         for parent in (model, *model.blocks):
             for name, module in list(parent.named_children()):
@@ -75,10 +78,10 @@ def _replacement(part: Part, name: str, module: nn.Module) -> nn.Module | None:
         return nn.Identity()
     if part == name:
         return ZeroBranch()
-    if name == "feed_forward" and part == "gate":
-        return UngatedFeedForward(module)
-    if name == "feed_forward" and part == "silu":
-        return ReluFeedForward(module)
+    if name == "feed_forward" and part in ("gate", "silu"):
+        if not isinstance(module, FeedForward):
+            raise ValueError(f"without {part!r} takes a whole model, and this one lacks a part")
+        return UngatedFeedForward(module) if part == "gate" else ReluFeedForward(module)
     return None
 
 
@@ -126,15 +129,13 @@ class ReluFeedForward(nn.Module):
         return linear(self.hidden(x_BTD), self.w_down)
 
 
-class BlockWithoutResidual(nn.Module):
+class BlockWithoutResidual(Block):
     """A block whose parts replace their input instead of adding to it."""
 
     def __init__(self, block: Block) -> None:
-        super().__init__()
+        nn.Module.__init__(self)  # the parts are there already
         self.attention_norm, self.attention = block.attention_norm, block.attention
         self.feed_forward_norm, self.feed_forward = block.feed_forward_norm, block.feed_forward
-
-    transform = Block.transform
 
     def forward(
         self,

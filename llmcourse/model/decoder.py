@@ -10,7 +10,8 @@ V vocabulary, S time of cached keys, J channel pairs of RoPE, 2 the parts of a r
 have a batch axis or not.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import cast
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -87,7 +88,7 @@ class Attention(nn.Module):
         q_BTHK = linear(x_BTD, self.w_q).unflatten(-1, heads)
         k_BTGK = linear(x_BTD, self.w_k).unflatten(-1, heads)
         # Left alone, q and k may grow longer, until the softmax sees one token and no other.
-        if self.q_norm is not None:
+        if self.q_norm is not None and self.k_norm is not None:
             q_BTHK, k_BTGK = self.q_norm(q_BTHK), self.k_norm(k_BTGK)
         return rope_adjacent(q_BTHK, rotations_TJ2), rope_adjacent(k_BTGK, rotations_TJ2)
 
@@ -283,8 +284,8 @@ def _rotations(config: ModelConfig) -> Float[Tensor, "T J 2"]:
     """Return the rotations of all positions of the context."""
     if torch.get_default_device().type == "meta":  # has no values, and asks the compiler for sizes
         return torch.empty(config.context_length, config.head_size // 2, 2)
-    about = {"theta": config.rope_theta, "scaling": config.rope_scaling}
-    return rope_rotations(config.head_size, config.context_length, **about)
+    size, length = config.head_size, config.context_length
+    return rope_rotations(size, length, theta=config.rope_theta, scaling=config.rope_scaling)
 
 
 class Transformer(HoldsRotations):
@@ -338,7 +339,7 @@ class Transformer(HoldsRotations):
         All forms in `llmcourse.model.attention` compute the same function of the same weights; they
         differ in their speed and in what they keep for backward.
         """
-        for block in self.blocks:
+        for block in cast("Iterable[Block]", self.blocks):
             block.attention.attend = form
 
     def drop_out(self, dropout: Dropout) -> None:
@@ -348,7 +349,7 @@ class Transformer(HoldsRotations):
             Radford et al. 2018 (GPT), section 4.1: residual and embedding dropout of 0.1.
         """
         self.dropout = dropout
-        for block in self.blocks:
+        for block in cast("Iterable[Block]", self.blocks):
             block.dropout = dropout
 
     def new_cache(self, batch_size: int, num_positions: int | None = None) -> list[KVCache]:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from llmcourse.base.arguments import require, require_each
 from llmcourse.base.pairs import at_least_float32
-from llmcourse.model.decoder import Transformer
+from llmcourse.model.decoder import KVCache, Transformer
 
 Prompt = Int[Tensor, "..."] | Sequence[int]
 """A row of token ids."""
@@ -180,7 +180,7 @@ class _Window:
         self.starts = starts
         self.room = min(most_tokens, model.config.context_length)
         self.use_cache = use_cache
-        self.cache = None
+        self.cache: list[KVCache] | None = None
 
     def last_logits(self, ids_BT: Int[Tensor, "B T"]) -> Float[Tensor, "B V"]:
         """Return the logits after the last token."""

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     )
     from llmcourse.optim.descent import SGD, RMSProp
     from llmcourse.optim.factored import Adafactor
-    from llmcourse.optim.muon import Muon, newton_schulz
+    from llmcourse.optim.lion import Lion
+    from llmcourse.optim.muon import Muon, MuonAndAdamW, newton_schulz
     from llmcourse.optim.schedules import (
         LLAMA3_405B_BATCHES,
         BatchStage,
@@ -34,7 +35,13 @@ if TYPE_CHECKING:
         warmup_cosine_anneal,
         warmup_stable_decay,
     )
-    from llmcourse.optim.settings import AdamWSettings
+    from llmcourse.optim.settings import (
+        AdafactorSettings,
+        AdamWSettings,
+        LionSettings,
+        MuonSettings,
+        OptimizerSettings,
+    )
     from llmcourse.optim.stability import qk_clip, soft_cap
 
 lazy(__name__)

@@ -45,6 +45,10 @@ class PerTensor(LightOptimizer):
                     self._update(w, w.grad, group)
         return loss
 
+    def _update(self, w: Tensor, g: Tensor, group: dict[str, Any]) -> None:
+        """Update one tensor with its gradient."""
+        raise NotImplementedError
+
 
 class AdamW(PerTensor):
     """Adam with decoupled weight decay::
@@ -144,17 +148,15 @@ def decay_groups(model: nn.Module, *, weight_decay: int | float) -> list[dict[st
     Returns:
         Two groups for an optimizer, empty ones left out.
     """
-    decayed, free = [], []
+    decayed: list[nn.Parameter] = []
+    free: list[nn.Parameter] = []
     for name, parameter in model.named_parameters():
         if not parameter.requires_grad:  # LoRA learns beside it
             continue
         is_matrix = parameter.ndim >= 2 and "embedding" not in name
         (decayed if is_matrix else free).append(parameter)
-    groups = [
-        {"params": decayed, "weight_decay": weight_decay},
-        {"params": free, "weight_decay": 0.0},
-    ]
-    return [group for group in groups if group["params"]]
+    groups = ((decayed, weight_decay), (free, 0.0))
+    return [{"params": params, "weight_decay": decay} for params, decay in groups if params]
 
 
 @torch.no_grad()

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from llmcourse.base.arguments import require
-from llmcourse.optim.adamw import PerTensor
+from llmcourse.optim.adamw import AdamW, PerTensor
 
 Scale = Literal["shape", "adamw"]
 """How a step is scaled by the shape of its matrix."""
@@ -110,13 +110,56 @@ class Muon(PerTensor):
             raise ValueError(f"Muon takes matrices alone, got {shapes}: give the rest to AdamW")
 
     def _update(self, w: Tensor, g: Tensor, group: dict[str, Any]) -> None:
-        state, mu = self.state[w], group["momentum"]
-        if not state:
-            state["velocity"] = torch.zeros_like(w)
-        v = state["velocity"].lerp_(g, 1 - mu)
-        update = newton_schulz(g.lerp(v, mu), group["num_steps"], dtype=group["dtype"])
-        rows, columns = w.shape
-        by_shape = max(1, rows / columns) ** 0.5
-        scale = by_shape if group["scale"] == "shape" else 0.2 * max(rows, columns) ** 0.5
-        w.mul_(1 - group["lr"] * group["weight_decay"])
-        w.add_(update, alpha=-group["lr"] * scale)
+        _orthogonal_step(w, g, self.state[w], group)
+
+
+def _orthogonal_step(w: Tensor, g: Tensor, state: dict[str, Any], group: dict[str, Any]) -> None:
+    """Update a matrix as `Muon` does; a group that says no more takes the usual settings."""
+    mu = group["momentum"]
+    if not state:
+        state["velocity"] = torch.zeros_like(w)
+    v = state["velocity"].lerp_(g, 1 - mu)
+    dtype = group.get("dtype", torch.float32)
+    update = newton_schulz(g.lerp(v, mu), group.get("num_steps", 5), dtype=dtype)
+    rows, columns = w.shape
+    by_shape = max(1, rows / columns) ** 0.5
+    scale = by_shape if group.get("scale") == "shape" else 0.2 * max(rows, columns) ** 0.5
+    w.mul_(1 - group["lr"] * group["weight_decay"])
+    w.add_(update, alpha=-group["lr"] * scale)
+
+
+class MuonAndAdamW(AdamW):
+    """Muon for the groups that say `orthogonal`, AdamW for the others, with one learning rate.
+
+    Steps of matrices are as long as those of AdamW (scale "adamw" of `Muon`).
+
+    Args:
+        params: groups, each with `orthogonal`.
+        lr: learning rate, positive.
+        momentum: of the matrices, in [0, 1).
+        settings: of `AdamW`.
+
+    Raises:
+        ValueError: if a setting is outside its range.
+
+    Source:
+        Liu et al. 2025, section 2.2, https://arxiv.org/abs/2502.16982
+    """
+
+    def __init__(
+        self,
+        params: Iterable[dict[str, Any]],
+        lr: int | float,
+        *,
+        momentum: int | float = 0.95,
+        **settings: Any,
+    ) -> None:
+        require("momentum", momentum, least=0, below=1)
+        groups = [{"momentum": momentum, "orthogonal": False} | group for group in params]
+        super().__init__(groups, lr, **settings)
+
+    def _update(self, w: Tensor, g: Tensor, group: dict[str, Any]) -> None:
+        if group["orthogonal"]:
+            _orthogonal_step(w, g, self.state[w], group)
+        else:
+            super()._update(w, g, group)

@@ -97,8 +97,9 @@ def warmup_cosine_anneal(
         Grattafiori et al. 2024, section 3.4, https://arxiv.org/abs/2407.21783
     """
     require("anneal_steps", anneal_steps, least=0)
-    settings = {"peak": peak, "warmup_steps": warmup_steps, "final": final}
-    cosine = warmup_cosine(step, num_steps=num_steps, **settings)
+    cosine = warmup_cosine(
+        step, peak=peak, num_steps=num_steps, warmup_steps=warmup_steps, final=final
+    )
     if step < num_steps:
         return cosine
     return final * max(0.0, 1 - (step - num_steps) / anneal_steps) if anneal_steps else 0.0
@@ -128,13 +129,12 @@ class Schedule(Settings):
     """Steps of linear warm-up."""
     final_share: float = 0.05
     """Final learning rate as a share of the largest."""
-    decay_steps: ClassVar[int] = 0
 
     def __post_init__(self) -> None:
         """Check the numbers."""
         super().__post_init__()
         require_fields(self, "learning_rate", above=0)
-        require_fields(self, "warmup_steps", "decay_steps", least=0)
+        require_fields(self, "warmup_steps", least=0)
         require_fields(self, "final_share", least=0, most=1)
 
     @property
@@ -153,6 +153,11 @@ class WarmupStableDecay(Schedule):
     decay_steps: int = 0
     """Steps of the final decay; for the wsd schedule only."""
 
+    def __post_init__(self) -> None:
+        """Check the numbers."""
+        super().__post_init__()
+        require_fields(self, "decay_steps", least=0)
+
     @classmethod
     def is_meant(cls, flat: Any) -> bool:
         """Whether the schedule is this one by its name."""
@@ -168,6 +173,7 @@ class WarmupStableDecay(Schedule):
 class Cosine(Schedule):
     """Warm-up, then half a cosine."""
 
+    decay_steps: ClassVar[int] = 0
     refused: ClassVar = {"decay_steps": "has no effect with the cosine schedule: leave it at 0"}
 
     schedule: Literal["cosine"] = "cosine"

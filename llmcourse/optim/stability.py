@@ -55,7 +55,7 @@ class SpikeDetector:
     @property
     def limit(self) -> float:
         """The value above which there is a spike; infinity until the window is full."""
-        if len(self.values) < self.values.maxlen:
+        if len(self.values) != self.values.maxlen:
             return math.inf
         median = statistics.median(self.values)
         spread = 1.4826 * statistics.median(abs(v - median) for v in self.values)

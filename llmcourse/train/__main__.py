@@ -203,8 +203,8 @@ def _config(options: Namespace, arguments: list[str], **replaced: Any) -> TrainC
         if "--corpus" not in said:
             settings["corpus"] = "prepared"
         if "--model.vocab_size" not in said:
-            names = shares_of(options.mix) if options.mix else ("",)
-            shape["vocab_size"] = read_prepared(Path(options.data, next(iter(names)))).vocab_size
+            first = next(iter(shares_of(options.mix))) if options.mix else ""
+            shape["vocab_size"] = read_prepared(Path(options.data, first)).vocab_size
     if shape["rope_scaling"] is not None:
         shape["rope_scaling"] = RopeScaling(**vars(shape["rope_scaling"]))
     preset = PRESETS[options.preset]()

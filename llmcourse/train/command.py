@@ -10,6 +10,7 @@ from jsonargparse import ArgumentParser, Namespace, set_parsing_settings
 
 from llmcourse.base.command_line import ended, fail
 from llmcourse.base.settings import Settings, held, settings_of
+from llmcourse.data.mixture import MixedBatches
 from llmcourse.model.huggingface import obstacle
 from llmcourse.parallel.world.errors import RankError
 from llmcourse.train.config import TrainConfig
@@ -34,9 +35,12 @@ set_parsing_settings(docstring_parse_attribute_docstrings=True)
 class Outcome(Protocol):
     """How a run has ended: `loop.FitResult`, or `ranks.RanksResult`."""
 
-    interrupted: bool
-    validations: dict[int, Validation]
-    best: tuple[int, float] | None
+    @property
+    def interrupted(self) -> bool: ...  # noqa: D102
+    @property
+    def validations(self) -> dict[int, Validation]: ...  # noqa: D102
+    @property
+    def best(self) -> tuple[int, float] | None: ...  # noqa: D102
 
 
 def status_of(program: str, work: Callable[[StopRequest], int]) -> int:
@@ -100,8 +104,8 @@ def changed_settings(
     """Return what the flags change in a run that is resumed; None where they do not."""
     said = flags_in(arguments)
     changed = {name: options[name] if f"--{name}" in said else None for name in names}
-    if changed.get("data"):
-        changed["data"] = str(Path(changed["data"]).resolve())
+    if data := changed.get("data"):
+        changed["data"] = str(Path(data).resolve())
     return changed
 
 
@@ -117,7 +121,7 @@ def _resolved(run: Run) -> str:
     available = sum(len(source.training) for source in run.prepared.sources.values())
     head = f"run {run.folder}, {run.steps_done} of {run.config.steps} steps done"
     tail = f"{count:,} parameters; {tokens:,} tokens to see; {available:,} to train on"
-    if run.config.text.stages:
+    if isinstance(run.batches, MixedBatches):
         epochs = run.batches.epochs(run.config.steps).items()
         tail += "\nepochs: " + ", ".join(f"{name} {times:.2f}" for name, times in epochs)
     return f"{settings_text(run.config, head)}\n{tail}"

@@ -12,7 +12,7 @@ from llmcourse.data.ramp import RampStage, ramp_of, windows_before
 from llmcourse.data.settings import Corpus, MixedText, OneSource, RawFiles
 from llmcourse.model import ModelConfig, Part
 from llmcourse.optim.schedules import Cosine, WarmupStableDecay
-from llmcourse.optim.settings import AdamWSettings
+from llmcourse.optim.settings import AdamWSettings, OptimizerSettings
 from llmcourse.parallel.mesh.names import parse
 from llmcourse.train.layout_settings import MeshRanks, OneProcess, SeveralRanks, TorchRanks
 
@@ -67,7 +67,7 @@ class TrainConfig(Settings):
     batch_ramp: str = ""
     """Sequences per step that grow, such as 0:12,200:24 for 24 from step 200 on; batch_size is the
     first."""
-    optimizer: AdamWSettings = field(default_factory=AdamWSettings)
+    optimizer: OptimizerSettings = field(default_factory=AdamWSettings)
     """What makes steps of gradients."""
     schedule: WarmupStableDecay | Cosine = field(default_factory=Cosine)
     """How large the steps are."""
@@ -96,7 +96,10 @@ class TrainConfig(Settings):
         require_fields(self, "clip_norm", above=0)
         require_fields(self, "seed", "epochs", least=0)
         require_fields(self, "dropout", least=0, below=1)
+        if self.dropout and self.without == "residual":
+            raise ValueError("dropout has no effect without residual: no part adds anything")
         self._check_ramp()
+        self._check_optimizer()
         if isinstance(self.layout, MeshRanks):
             self._check_mesh(self.layout)
         else:
@@ -151,10 +154,9 @@ class TrainConfig(Settings):
         return windows_before(self.ramp, step) * self.model.context_length
 
     @property
-    def adamw(self) -> dict[str, Any]:
-        """The optimizer's settings that all groups share."""
-        betas = (self.optimizer.beta1, self.optimizer.beta2)
-        return {"lr": self.schedule.learning_rate, "betas": betas}
+    def optimizer_arguments(self) -> dict[str, Any]:
+        """What all groups of the optimizer share."""
+        return {"lr": self.schedule.learning_rate, **self.optimizer.arguments()}
 
     def _check_ramp(self) -> None:
         """Reject ramps that the run does not follow, or that nothing can share."""
@@ -176,6 +178,18 @@ class TrainConfig(Settings):
             other = "mix" if self.text.stages else "mesh" if on_mesh else "order = packed"
             raise ValueError(f"with {other} every step has batch_size sequences: leave out one")
         require("the last batch of batch_ramp", last.batch_size, most=LARGEST)
+
+    def _check_optimizer(self) -> None:
+        """Reject layouts that an optimizer cannot be spread over."""
+        layout, name = self.layout, self.optimizer.optimizer
+        if isinstance(layout, TorchRanks) and not isinstance(self.optimizer, AdamWSettings):
+            raise ValueError(f"engine = torch has adamw alone: leave out optimizer = {name}")
+        cuts = isinstance(layout, MeshRanks) or layout.parallel != "ddp"
+        if cuts and not self.optimizer.is_elementwise:
+            raise ValueError(
+                f"optimizer = {name} reads whole matrices, which this layout cuts: take one "
+                "process, or several ranks with parallel = ddp"
+            )
 
     def _check_mesh(self, layout: MeshRanks) -> None:
         """Reject splits that the model or the batch does not allow."""

@@ -117,7 +117,8 @@ class MeshRanks(Settings):
     def split(self, batch_size: int | None = None) -> "meshes.Split":
         """Return how the mesh splits the model; of a batch, into which micro-batches, too."""
         names = ("pipeline", "chunks", "sequence_parallel", "replicate_kv")
-        split = meshes.Split(**parse(self.mesh), **{name: getattr(self, name) for name in names})
+        sizes: dict[str, Any] = parse(self.mesh) | {name: getattr(self, name) for name in names}
+        split = meshes.Split(**sizes)
         legal = split.legal_micro_batches(batch_size) if batch_size else []
         return replace(split, micro_batches=self.micro_batches or min(legal, default=1))
 

@@ -99,7 +99,7 @@ def forward(run: Run, batch: Batch) -> Prediction | Losses:
 @_watched
 def loss(run: Run, prediction: Prediction | Losses, batch: Batch) -> Losses:
     """Phase 3: measure how wrong the predictions are, in nats per token."""
-    return prediction if run.layout.joins_phases else run.layout.loss(prediction, batch)
+    return prediction if isinstance(prediction, Losses) else run.layout.loss(prediction, batch)
 
 
 @_watched

@@ -108,7 +108,8 @@ def texts(config: TrainConfig) -> tuple[list[str], list[str]]:
 
 def _at_most(documents: list[str], num_bytes: int) -> list[str]:
     """Return the first documents that fit into a number of bytes, but at least one."""
-    kept, used = [], 0
+    kept: list[str] = []
+    used = 0
     for document in documents:
         used += len(document.encode())
         if kept and used > num_bytes:
@@ -234,8 +235,7 @@ def _write_raw(config: TrainConfig, text: RawFiles, folder: Path) -> None:
         tokenizer.save(folder / "tokenizer")
         fingerprint = tokenizer.fingerprint
     for name, ids in raw.items():
-        settings = {"tokenizer_fingerprint": fingerprint, "vocab_size": vocab_size}
-        write_shards(ids, folder / name, **settings)
+        write_shards(ids, folder / name, tokenizer_fingerprint=fingerprint, vocab_size=vocab_size)
     _complete(config, folder)
 
 

@@ -18,7 +18,6 @@ from llmcourse.data.mixture import MixedBatches
 from llmcourse.data.packed_order import PackedBatches
 from llmcourse.data.ramp import RampedBatches, steps_within
 from llmcourse.model import Dropout, Transformer, without
-from llmcourse.optim import AdamW, decay_groups
 from llmcourse.train.config import TrainConfig
 from llmcourse.train.layouts import Layout, MakeLayout
 from llmcourse.train.prepare import Prepared, prepare
@@ -58,7 +57,7 @@ class Run:
 
     @property
     def optimizer(self) -> torch.optim.Optimizer:
-        """What updates this rank's weights: in one process `optim.AdamW`."""
+        """What updates this rank's weights."""
         return self.layout.optimizer
 
     @property
@@ -105,16 +104,15 @@ def new_run(
     if config.without != "nothing":
         model = without(model, config.without)
     stage_of(config).begin(config, model, prepared.tokenizer, anew=saved is None)
-    optimizer = AdamW(
-        decay_groups(model, weight_decay=config.optimizer.weight_decay), **config.adamw
-    )
+    settings = config.optimizer
+    optimizer = settings.kind(settings.groups(model), **config.optimizer_arguments)
     generators = {"sample": runtime.generator(config.seed + 1)}
     dropout = None
     if config.dropout:
         generators["dropout"] = runtime.generator(config.seed + 2)
         dropout = Dropout(config.dropout, generator=generators["dropout"])
         model.drop_out(dropout)
-    position = None
+    position: dict[str, Any] = {}
     if saved is not None:
         # The order of a whole batch has the state of every share of it.
         whole = _batches(config, prepared, share=0, num_shares=1)
@@ -128,7 +126,7 @@ def new_run(
                 global_generators=True,
             )
             require_step(saved.step, whole.step)
-            _require_moments(optimizer)
+            _require_moments(optimizer, config)
         position = whole.state_dict()
     made = layout(config, model, optimizer)
     batches = _batches(config, prepared, share=made.share, num_shares=made.num_shares)
@@ -141,14 +139,18 @@ def new_run(
     return run
 
 
-def _require_moments(optimizer: AdamW) -> None:
-    """Raise ValueError if what was loaded are no moments of AdamW: a step would end badly."""
-    for p, state in optimizer.state.items():
-        moments = [state.get(name) for name in ("mean", "mean_square")]
-        if any(getattr(moment, "shape", None) != p.shape for moment in moments):
-            raise ValueError("optimizer: the checkpoint lacks a moment of a parameter")
-        if type(state.get("step")) is not int or state["step"] < 0:
-            raise ValueError(f"optimizer: the checkpoint counts {state.get('step')!r} steps")
+def _require_moments(optimizer: torch.optim.Optimizer, config: TrainConfig) -> None:
+    """Raise ValueError if what was loaded are no moments of it: a step would end badly."""
+    for group in optimizer.param_groups:
+        for p in group["params"]:
+            if not (state := optimizer.state.get(p)):
+                continue
+            for name, shape in config.optimizer.moments(tuple(p.shape), group).items():
+                if getattr(state.get(name), "shape", None) != shape:
+                    raise ValueError("optimizer: the checkpoint lacks a moment of a parameter")
+            step = state.get("step") if config.optimizer.counts else 0
+            if type(step) is not int or step < 0:
+                raise ValueError(f"optimizer: the checkpoint counts {step!r} steps")
 
 
 def restored(folder: Path, config: TrainConfig, *, layout: MakeLayout = Layout) -> Run:
@@ -176,6 +178,7 @@ def with_steps(config: TrainConfig, prepared: Prepared) -> TrainConfig:
     if not config.epochs:
         return config
     whole = _batches(config, prepared, share=0, num_shares=1)
+    assert isinstance(whole, Batches)  # a mixture's sources have epochs of their own
     per_epoch = whole.num_windows
     if not config.batch_ramp:  # what does not fill a last batch is left out of every epoch
         per_epoch = whole.steps_per_epoch * config.batch_size
@@ -192,19 +195,20 @@ def _batches(
     config: TrainConfig, prepared: Prepared, *, share: int, num_shares: int
 ) -> Batches | MixedBatches:
     """Return the order of a rank's share of every batch, from its beginning."""
-    settings = {
+    settings: dict[str, Any] = {
         "context_length": config.model.context_length,
         "rank": share,
         "world_size": num_shares,
         "seed": config.seed,
     }
-    if config.batch_ramp:
-        return RampedBatches(prepared.training, config.ramp, order=config.text.order, **settings)
+    order = config.text.order
+    if config.batch_ramp and order != "packed":
+        return RampedBatches(prepared.training, config.ramp, order=order, **settings)
     settings["batch_size"] = config.batch_size // num_shares
-    if config.text.order == "packed":
+    if order == "packed":
         return PackedBatches(prepared.training, end_id=end_id(prepared), **settings)
     if not config.text.stages:
-        return Batches(prepared.training, order=config.text.order, **settings)
+        return Batches(prepared.training, order=order, **settings)
     training = {name: source.training for name, source in prepared.sources.items()}
     return MixedBatches(training, config.text.stages, **settings)
 

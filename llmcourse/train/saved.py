@@ -7,7 +7,7 @@ import types
 from collections.abc import Iterator, Mapping
 from dataclasses import is_dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from llmcourse import checkpoint as checkpoints
 from llmcourse.base.settings import Settings, from_flat, settings_of
@@ -21,16 +21,14 @@ CONFIG = "config.json"
 BEST = "best"
 """The folder in a run's own for the checkpoint with the lowest validation loss."""
 
-TRAINING_BYTES = 16
-"""Of one parameter in float32: weight, gradient and two moments."""
+TRAINING_BYTES = 8
+"""Of one parameter in float32: weight and gradient; the optimizer's moments come on top."""
 
 MAY_CHANGE = {"steps", "data", "save_in_shards", "save_in_background", *LAYOUT}
 """Settings that may change on the way, and the run is still the same; `data` is where it lies."""
 
 OF_TUNING_IN_1_0 = {"start", "examples", "replay", "lora_rank", "learn_all"}
 """Settings that every run of version 1.0 had, and that pre-training never read."""
-
-Config = TypeVar("Config")
 
 
 def require_run(folder: Path) -> None:
@@ -135,7 +133,7 @@ def require_step(step: Any, position: Any) -> None:
 
 def check_memory(config: TrainConfig, name: str) -> None:
     """Refuse a model whose training state cannot fit, instead of dying while it is built."""
-    needed = num_parameters(config.model) * TRAINING_BYTES
+    needed = num_parameters(config.model) * (TRAINING_BYTES + config.optimizer.moment_bytes)
     present = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if needed > present:
         raise ValueError(
@@ -193,7 +191,7 @@ def config_of(settings: Any, source: Path) -> TrainConfig:
     return _made(kind, settings, source)
 
 
-def _made(kind: type[Config], settings: Mapping[str, Any], source: Path) -> Config:
+def _made(kind: type[Any], settings: Mapping[str, Any], source: Path) -> Any:
     """Make settings from plain data that came out of a file."""
     hints = get_type_hints(kind)
     if is_run := issubclass(kind, Settings):  # a later stage's file has all that a run may have
@@ -202,7 +200,8 @@ def _made(kind: type[Config], settings: Mapping[str, Any], source: Path) -> Conf
         raise ValueError(f"{source} has the setting {unknown[0]!r}, which this version has not")
     made = dict(settings)
     for name, value in settings.items():
-        part = next((k for k in (hints[name], *get_args(hints[name])) if is_dataclass(k)), None)
+        kinds = (hints[name], *get_args(hints[name]))
+        part: Any = next((kind for kind in kinds if is_dataclass(kind)), None)
         if part is not None and (part is hints[name] or value is not None):
             made[name] = _made(part, _asked_for(value, source), source)
         elif not _fits(value, hints[name]):

@@ -13,7 +13,7 @@ from llmcourse import loss as losses
 from llmcourse.data import TokenShards
 from llmcourse.data.corpus import END_OF_TEXT
 from llmcourse.data.packed_order import PackedBatches
-from llmcourse.model import generate
+from llmcourse.model import Transformer, generate
 from llmcourse.model.attention import document_mask
 from llmcourse.train.prepare import KEPT
 from llmcourse.train.run import Run, end_id
@@ -149,12 +149,13 @@ def sample(run: Run, prompt: str = "", *, temperature: float = 0.8) -> str:
     end = None if tokenizer is None else tokenizer.special_tokens.get(END_OF_TEXT)
     if tokenizer is None and prompt:
         raise ValueError("a prompt needs a tokenizer, and the tokens of this run came without one")
-    if end is None:
-        ids = [run.prepared.validation[0], *(tokenizer.encode(prompt) if prompt else [])]
+    if tokenizer is None or end is None:
+        ids = [run.prepared.validation[0], *(tokenizer.encode(prompt) if tokenizer else [])]
     else:
         ids = tokenizer.encode(END_OF_TEXT + prompt)
     prompt_BT = torch.tensor([ids], device=run.device)
     with run.layout.full_model() as model, evaluating(model):
+        assert isinstance(model, Transformer)
         written_BT = generate(
             model,
             prompt_BT,
@@ -163,6 +164,7 @@ def sample(run: Run, prompt: str = "", *, temperature: float = 0.8) -> str:
             temperature=temperature,
             stop_id=end,
         )
+    assert isinstance(written_BT, torch.Tensor)  # of one prompt
     if tokenizer is None:
         return " ".join(map(str, written_BT[0].tolist()))
     return tokenizer.decode_known(written_BT[0, 1:]).removesuffix(END_OF_TEXT).strip()

@@ -40,6 +40,7 @@ class BlockTapper(Widget):
 
     Raises:
         TypeError: if the config is no `ModelConfig`, or a name of the state is unknown.
+        ValueError: if its blocks have experts, or normalise queries and keys.
     """
 
     script = "block_tapper.js"
@@ -59,5 +60,7 @@ class BlockTapper(Widget):
     def __init__(self, config: ModelConfig, **state: Any) -> None:
         if not isinstance(config, ModelConfig):
             raise TypeError(f"config must be a ModelConfig, such as llama3_8b(), not {config!r}")
+        if config.qk_norm or config.num_experts:
+            raise ValueError("the block shown is a dense one without qk_norm: give such a shape")
         shape = {name: getattr(config, name) for name in SHAPE}
         super().__init__(shape=shape, **({"tokens": config.context_length} | state))

@@ -40,6 +40,7 @@ SETTINGS = ("batch_size", "steps", "learning_rate", "warmup_steps", "final_share
 
 FIXED: dict[str, Any] = {
     "schedule": "cosine",
+    "optimizer": "adamw",
     "weight_decay": 0.1,
     "beta1": 0.9,
     "beta2": 0.95,

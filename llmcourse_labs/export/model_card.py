@@ -138,6 +138,8 @@ def model_card(
         "tokens_seen": f"{seen:,}",
         "passes": f"{seen / num_tokens:.2f}",
         "descent": _descent(config),
+        "optimizer": config.optimizer.title,
+        **{name: _text(getattr(config.optimizer, name, None)) for name in ("beta1", "beta2")},
         "arithmetic": "float32"
         if config.precision == "fp32"
         else "matrices multiplied in bfloat16; weights, moments and sums in float32",

@@ -12,11 +12,11 @@ from torch import Tensor, nn
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
+from torch.optim import Optimizer
 
 from llmcourse.checkpoint import BackgroundSaver, folder, store
 from llmcourse.checkpoint.flat import moment_name, take_apart
 from llmcourse.model import Transformer
-from llmcourse.optim import AdamW, decay_groups
 from llmcourse.train.config import TrainConfig
 from llmcourse.train.layouts.one import Layout
 from llmcourse_labs.torch_engine import dcp
@@ -36,7 +36,7 @@ class TorchLayout(Layout):
         optimizer: of the whole model; torch's takes its place, with the same moments.
     """
 
-    def __init__(self, config: TrainConfig, model: Transformer, optimizer: AdamW) -> None:
+    def __init__(self, config: TrainConfig, model: Transformer, optimizer: Optimizer) -> None:
         self.index, self.size = dist.get_rank(), dist.get_world_size()
         self.share, self.num_shares = self.index, self.size
         # Checkpoints that are written in the background have messages of their own.
@@ -45,7 +45,7 @@ class TorchLayout(Layout):
         self.whole = model
         """The model by its own name, whose parameters may be shards."""
         # The groups are made while matrices look like matrices; spreading replaces parameters.
-        groups = decay_groups(model, weight_decay=config.optimizer.weight_decay)
+        groups = config.optimizer.groups(model)
         names = [[_name_of(model, p) for p in group["params"]] for group in groups]
         moments = [optimizer.state.get(p) for group in groups for p in group["params"]]
         wrapped = self.spread_out(model)
@@ -55,7 +55,7 @@ class TorchLayout(Layout):
             for group, its_names in zip(groups, names, strict=True)
         ]
         eps = optimizer.param_groups[0]["eps"]
-        torchs = torch.optim.AdamW(groups, eps=eps, fused=True, **config.adamw)
+        torchs = torch.optim.AdamW(groups, eps=eps, fused=True, **config.optimizer_arguments)
         super().__init__(config, wrapped, torchs)
         for p, state in zip(_numbers(torchs), moments, strict=True):
             if state:
@@ -177,7 +177,7 @@ def _as(whole: Tensor, p: Tensor) -> Tensor:
     return whole
 
 
-def _numbers(optimizer: torch.optim.Optimizer) -> dict[Tensor, int]:
+def _numbers(optimizer: Optimizer) -> dict[Tensor, int]:
     """Return the numbers of an optimizer's parameters, which count through all groups."""
     params = [p for group in optimizer.param_groups for p in group["params"]]
     return {p: number for number, p in enumerate(params)}

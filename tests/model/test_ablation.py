@@ -104,6 +104,8 @@ def test_the_model_itself_stays_as_it_is(decoder, ids):
     assert torch.equal(decoder(ids), before)
     with pytest.raises(ValueError, match=r"part must be one of norm, .*, got 'head'"):
         without(decoder, "head")
+    with pytest.raises(ValueError, match="'silu' takes a whole model, and this one lacks a part"):
+        without(without(decoder, "gate"), "silu")
 
 
 @pytest.mark.parametrize("part", PARTS)

@@ -35,6 +35,7 @@ REFUSED = [
     ([*LASTING, "--dropout", "1"], "dropout must be below 1"),
     ([*LASTING, "--dropout", "-0.1"], "dropout must be 0 or greater"),
     ([*LASTING, "--dropout", "0.1", "--mesh", "dp=2"], "is for a run without a mesh"),
+    ([*LASTING, "--dropout", "0.1", "--without", "residual"], "no effect without residual"),
     ([*LASTING, "--patience", "2", "--validate_every", "0"], "no effect without validations"),
     ([*LASTING, "--patience", "-2"], "patience must be 0 or greater"),
     # micro-batches and ramps

@@ -1,8 +1,16 @@
 """The order in which a backward pass may visit a graph."""
 
-from typing import TypeVar
+from collections.abc import Iterable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
-Node = TypeVar("Node")
+Node = TypeVar("Node", bound="_HasInputs")
+
+
+@runtime_checkable
+class _HasInputs(Protocol):
+    @property
+    def inputs(self: Node) -> Iterable[tuple[Node, Any]]:
+        """Pairs of a node and what leads back to it."""
 
 
 def topological_order(result: Node) -> list[Node]:

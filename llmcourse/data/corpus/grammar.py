@@ -109,7 +109,8 @@ class Grammar:
             https://docs.python.org/3/library/random.html#notes-on-reproducibility
         """
         plot = self.plots[_uniform(rng, len(self.plots))]
-        bits, values, spoken, sentences = log2(len(self.plots)), {}, [], []
+        bits, spoken, sentences = log2(len(self.plots)), [], []
+        values: dict[str, int] = {}
         for beat in plot:
             template = beat[_uniform(rng, len(beat))]
             bits += log2(len(beat))

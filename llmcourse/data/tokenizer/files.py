@@ -12,7 +12,7 @@ import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 from llmcourse.base.files import write_atomically
 from llmcourse.data.tokenizer.patterns import GPT2, Cutter, checked_special_tokens
@@ -43,7 +43,7 @@ class Content(NamedTuple):
 
     vocabulary: Mapping[int, bytes]
     merges: Sequence[tuple[bytes, bytes]]
-    special_tokens: Mapping[str, int]
+    special_tokens: dict[str, int]
     pattern: str
 
 
@@ -123,7 +123,7 @@ def _told(where: str) -> Iterator[None]:
 def _read_pair(
     vocab: Path,
     merges_path: Path,
-    special_tokens: Mapping[str, int] | Sequence[str] | None,
+    special_tokens: dict[str, int] | Sequence[str] | None,
     pattern: str,
 ) -> Content:
     """Read the two files; special tokens with their ids are taken as they are."""
@@ -133,7 +133,7 @@ def _read_pair(
     if len(set(spelled.values())) < len(spelled):
         raise ValueError(f"two tokens of {vocab.name} have the same id")
     merges = _read_merges(merges_path)
-    if not isinstance(special_tokens, Mapping):
+    if not isinstance(special_tokens, dict):
         special_tokens = _specials(spelled, merges, special_tokens, pattern)
     special_ids = set(special_tokens.values())
     vocabulary = {i: unspell(s) for s, i in spelled.items() if i not in special_ids}
@@ -151,7 +151,7 @@ def _read_json(path: Path) -> Any:
         raise ValueError(f"{path.name} is not JSON: {error}") from error
 
 
-def _are_ids(value: Any) -> bool:
+def _are_ids(value: Any) -> TypeGuard[dict[str, int]]:
     """Whether a value read from JSON maps strings to ids."""
     return isinstance(value, dict) and all(type(i) is int for i in value.values())
 

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from llmcourse.base.arguments import require_each
+from llmcourse.base.arguments import require
 from llmcourse.model.config import check_chosen
 from llmcourse.model.initial import initialise
 from llmcourse.model.moe.experts import Experts, SharedExperts
@@ -28,6 +28,8 @@ class Router(nn.Module):
             the buffer `bias_E`, 0 at the start, for `update_bias`.
         generator: of the first weights; None leaves them uninitialised, for loading.
     """
+
+    bias_E: Float[Tensor, " E"] | None
 
     def __init__(
         self,
@@ -90,8 +92,8 @@ class MixtureOfExperts(nn.Module):
     ) -> None:
         super().__init__()
         check_chosen(experts_per_token, num_experts)
-        counts = {"num_shared": num_shared, "capacity_factor": capacity_factor}
-        require_each(counts, least=0, below=float("inf"))
+        require("num_shared", num_shared, least=0, below=float("inf"))
+        require("capacity_factor", capacity_factor, least=0, below=float("inf"))
         if scoring not in SCORINGS:
             raise ValueError(f"scoring must be one of {', '.join(SCORINGS)}, got {scoring!r}")
         self.num_experts, self.capacity_factor = num_experts, capacity_factor

@@ -94,7 +94,8 @@ def dispatch(
     counts_E = count_choices(experts_NK, num_experts)
     expert_R, choices_R = chosen.sort(stable=True)
     if capacity_factor:
-        most = capacity(*experts_NK.shape, num_experts, capacity_factor=capacity_factor)
+        num_tokens, num_chosen = experts_NK.shape
+        most = capacity(num_tokens, num_chosen, num_experts, capacity_factor=capacity_factor)
         first_E = counts_E.cumsum(0) - counts_E
         place_R = torch.arange(len(chosen), device=chosen.device) - first_E[expert_R]
         choices_R, counts_E = choices_R[place_R < most], counts_E.clamp(max=most)

@@ -16,7 +16,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Shaped
@@ -79,7 +79,7 @@ def ring_attention(
     chunks_of(axis.index, axis.size, layout)
     if tile < 1:
         raise ValueError(f"tile must be 1 or greater, got {tile}")
-    settings = {"axis": axis, "layout": layout, "tile": tile, "record": record}
+    settings: dict[str, Any] = {"axis": axis, "layout": layout, "tile": tile, "record": record}
     pair = differentiable(
         partial(ring_forward, **settings), partial(ring_backward, **settings), autocast="lower"
     )
@@ -126,7 +126,7 @@ def ring_forward(
         for _, kv, allowed_ts in _pieces(k_BtGK, v_BtGK, mask_tT, axis, layout):
             if allowed_ts is not None:
                 with _noted(record, "attend", axis):
-                    total = merge(total, read_part(q_wide, *kv, allowed_ts, tile=tile))
+                    total = merge(total, read_part(q_wide, kv[0], kv[1], allowed_ts, tile=tile))
     out_BtHK = total.out_BtHK.to(q_BtHK.dtype)
     seen_BHt = total.logsumexp_BHt > -math.inf
     logsumexp_BHt = total.logsumexp_BHt.where(seen_BHt, 0.0)
@@ -157,7 +157,7 @@ def ring_backward(
             dkv = torch.zeros_like(home)
             if allowed_ts is not None:
                 with _noted(record, "attend backward", axis):
-                    part = FlashSaved(q_wide, *kv, out_wide, logsumexp_BHt.flatten(0, 1))
+                    part = FlashSaved(q_wide, kv[0], kv[1], out_wide, logsumexp_BHt.flatten(0, 1))
                     dq_part, dkv[0], dkv[1] = flash_backward(dout_wide, part, allowed_ts, tile)
                     dq_BtHK += dq_part
             if owner == axis.index:

@@ -8,7 +8,7 @@ Shape suffixes:  B batch, T time, t time of this rank's tokens, V vocabulary.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, cast
 
 import torch
 from jaxtyping import Float, Int
@@ -128,7 +128,8 @@ class LocalModel(nn.Module):
 
         The sum of squares of their gradients over all these ranks is that of the whole model.
         """
-        copied = {id(s.embedding) for s in self.stages if "embedding" in s.copied}
+        stages = cast(Iterable[Stage], self.stages)  # nn.ModuleList hides what it holds
+        copied = {id(s.embedding) for s in stages if "embedding" in s.copied}
         counted = [p for p in self.parameters() if id(p) not in copied]
         if self.split.tp > 1:
             once = {id(p) for p in tensor_parallel.owned_parameters(self, self.rank.axis("tp"))}
@@ -150,7 +151,7 @@ class LocalModel(nn.Module):
         apart: Mapping[str, Tensor],
     ) -> list[MicroBatch]:
         """Cut a batch into micro-batches, and of each sequence take this rank's tokens."""
-        index, size, settings = self.rank.place["cp"], self.split.cp, {}
+        index, size, settings = self.rank.place["cp"], self.split.cp, dict[str, Any]()
         if size > 1:
             positions_t = context_parallel.positions(inputs_BT.shape[1], index, size)
             inputs_BT, targets_BT = inputs_BT[:, positions_t], targets_BT[:, positions_t]
@@ -187,12 +188,13 @@ class LocalModel(nn.Module):
             )
         return losses.cross_entropy(logits_BtV, targets_Bt, num_tokens=num_tokens)
 
-    def _balance(self, _: Stage, batch: MicroBatch) -> Tensor | None:
+    def _balance(self, _: nn.Module, batch: MicroBatch) -> Tensor | None:
         """Return a stage's share of the balance loss, as the mean over all shares of the batch.
 
         Every share is balanced by itself: a mean of products is not the product of means, so this
         is not to the last digit the balance loss of the whole batch.
         """
+        assert batch.settings is not None  # from `_micro_batches`
         routings = batch.settings["routings"]
         value = auxiliary_loss(routings, self.config)
         routings.clear()  # the rank's next stage begins anew

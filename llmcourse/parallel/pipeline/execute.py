@@ -6,11 +6,12 @@ they are those of one process that takes the micro-batches one after the other, 
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
 
+from llmcourse.model import ModelConfig
 from llmcourse.parallel import collectives
 from llmcourse.parallel.pipeline.later import WeightQueue, deferred_weight_grads
 from llmcourse.parallel.pipeline.mail import P2P
@@ -105,7 +106,7 @@ def run_schedule(
     """
     _check_fit(schedule, stages, axis, micro_batches)
     if shape_of is None:
-        width = stages[0].config.width
+        width = cast(ModelConfig, stages[0].config).width  # nn.Module hides its type
         shapes = [(*each.inputs.shape, width) for each in micro_batches]
     else:
         shapes = [tuple(shape_of(each)) for each in micro_batches]
@@ -190,9 +191,11 @@ class _Worker:
         self.held[action[1:]] = _Held(None, (), queue)  # what the graph kept is free
         return dx
 
-    def second_half(self, action: Action, _: None) -> None:
+    def second_half(self, action: Action, _: Tensor | None) -> None:
         """Compute the gradients of the matrices."""
-        self.held.pop(action[1:]).queue.run()
+        queue = self.held.pop(action[1:]).queue
+        assert queue is not None  # I has left it
+        queue.run()
 
     def _check_message(self, y: Tensor, action: Action) -> None:
         wanted, dtype = self.mail.shapes[action.micro_batch], self.mail.like.dtype
@@ -209,7 +212,8 @@ def _backward(held: _Held, dy: Tensor | None) -> Tensor | None:
     gradients = [dy, None][: len(held.roots)]
     pairs = [each for each in zip(held.roots, gradients, strict=True) if each[0].requires_grad]
     if pairs:  # else the chunk is frozen, and so is all before it
-        torch.autograd.backward(*zip(*pairs, strict=True))
+        roots, dys = zip(*pairs, strict=True)
+        torch.autograd.backward(roots, dys)
     if held.x is None:
         return None
     return torch.zeros_like(held.x) if held.x.grad is None else held.x.grad

@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Iterator
+from typing import Any, cast
 
 import torch
 from jaxtyping import Float
@@ -84,10 +85,11 @@ def _parameter_of(w_FD: Float[Tensor, "F D"]) -> Tensor | None:
     """Return the parameter that a weight is, or is rounded from; None if it is neither."""
     if not w_FD.requires_grad:
         return None
-    if w_FD.is_leaf:
+    if w_FD.grad_fn is None:  # a leaf
         # Under hooks for saved tensors this is another object than the parameter; the node of the
         # graph that adds to its `.grad` knows the one that it belongs to.
-        return torch.autograd.graph.get_gradient_edge(w_FD).node.variable
+        node = torch.autograd.graph.get_gradient_edge(w_FD).node
+        return cast(Any, node).variable  # torch hides the attribute
     if w_FD.grad_fn.name() != "ToCopyBackward0":
         return None
     return getattr(w_FD.grad_fn.next_functions[0][0], "variable", None)

@@ -22,14 +22,14 @@ class PendingRecv(NamedTuple):
     """A message that another rank sends here."""
 
     sender: ScheduleSlot
-    index: int
+    number: int
     """Of the action that sends it, among those of its rank."""
 
 
 class PendingSend(NamedTuple):
     """A message that was posted, and is kept until it was taken."""
 
-    index: int
+    number: int
     """Of the action that takes it, among those of its rank."""
     x: Tensor
     wait: Wait
@@ -61,7 +61,9 @@ class P2P:
                 self._coming[rank] = deque(self._from(schedule, rank, row))
         self._arrived: dict[ScheduleSlot, Tensor] = {}
         self._sent: dict[int, list[PendingSend]] = {rank: [] for rank in self._coming}
-        self._posted = {rank: self._post(rank) for rank in self._coming}
+        self._posted: dict[int, tuple[Tensor, Wait]] = {}
+        for rank in self._coming:
+            self._post(rank)
 
     def send(self, action: Action, x: Tensor) -> None:
         """Send the result of an action to the rank that needs it, if one does."""
@@ -97,24 +99,24 @@ class P2P:
         ]
         return [each for each in places if each.sender in wanted]
 
-    def _post(self, rank: int) -> tuple[Tensor, Wait] | None:
+    def _post(self, rank: int) -> None:
         """Make room for the next message of a rank, so that it can come while we compute."""
         if not self._coming[rank]:
-            return None
+            return
         shape = self.shapes[self._coming[rank][0].sender.action.micro_batch]
         x = torch.empty(shape, dtype=self.like.dtype, device=self.like.device)
-        return x, self.axis.post_receive(x, rank)
+        self._posted[rank] = x, self.axis.post_receive(x, rank)
 
     def _next(self, rank: int) -> None:
         """Wait for the next message of a rank, whatever it is."""
-        x, wait = self._posted[rank]
+        x, wait = self._posted.pop(rank)
         wait()
         came = self._coming[rank].popleft()
         self._arrived[came.sender] = x
-        self._posted[rank] = self._post(rank)
+        self._post(rank)
         # When it sent this, it had taken all that its actions up to this one needed of us: those
         # messages have left, and their memory is free.
         for each in self._sent[rank]:
-            if each.index <= came.index:
+            if each.number <= came.number:
                 each.wait()
-        self._sent[rank] = [each for each in self._sent[rank] if each.index > came.index]
+        self._sent[rank] = [each for each in self._sent[rank] if each.number > came.number]

@@ -295,14 +295,14 @@ def _in_turn(forwards: list[Action], backwards: list[Action], warmup: int) -> li
 
 def _written_out(*phases: tuple[int, str]) -> list[Action]:
     """Repeat the words of every phase: F1 is the next forward of chunk 1, W the oldest one due."""
-    row, due = [], deque()
+    row, due = [], deque[Action]()
     numbers = {(part, chunk): count() for part in ("F", "backward") for chunk in "01"}
     for times, words in phases:
         for word in words.split() * times:
             if word == "W":
                 row.append(due.popleft())
                 continue
-            kind, chunk = word
+            kind, chunk = list(word)
             k = next(numbers["F" if kind == "F" else "backward", chunk])
             row.append(Action(kind, k, int(chunk)))
             if kind == "I":
@@ -339,5 +339,4 @@ def _schedule(
 
 
 def _check_counts(num_ranks: int, num_micro_batches: int) -> None:
-    numbers = {"num_ranks": num_ranks, "num_micro_batches": num_micro_batches}
-    require_each(numbers, least=1)
+    require_each({"num_ranks": num_ranks, "num_micro_batches": num_micro_batches}, least=1)

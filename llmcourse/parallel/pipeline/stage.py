@@ -38,8 +38,8 @@ def stages_of(num_layers: int, num_ranks: int, num_chunks: int = 1) -> list[rang
     num_stages = num_ranks * num_chunks
     if num_stages > num_layers:
         fewer = {"num_ranks": num_layers // num_chunks, "num_chunks": num_layers // num_ranks}
-        nearest = [f"{name} = {number}" for name, number in fewer.items() if number]
-        nearest = " or ".join(nearest) or f"{num_layers} stages"
+        nearest = " or ".join(f"{name} = {number}" for name, number in fewer.items() if number)
+        nearest = nearest or f"{num_layers} stages"
         raise ValueError(
             f"num_ranks = {num_ranks} times num_chunks = {num_chunks} is {num_stages} stages, "
             f"more than the {num_layers} layers; nearest: {nearest}"
@@ -102,7 +102,7 @@ class Stage(HoldsRotations):
             x = self.look_up(x, self.embedding)
         for block in self.blocks.values():
             x = block(x, rotations_TJ2, mask=mask, routings=routings)
-        if not self.is_last:
+        if self.norm is None:  # the last stage has it
             return x
         weight = self.embedding if self.config.tied_head else self.head
         return self.project(self.norm(x), weight)

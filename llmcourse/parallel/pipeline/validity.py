@@ -73,7 +73,8 @@ def run_order(schedule: Schedule) -> tuple[list[ScheduleSlot], dict[int, int]]:
         index of the action that it cannot begin.
     """
     # An action that waits for no message wants None, which counts as done from the start.
-    rows, done, order = schedule.actions, {None}, []
+    done: set[ScheduleSlot | None] = {None}
+    rows, order = schedule.actions, []
     at = dict.fromkeys(range(schedule.num_ranks), 0)
     wants = [[needs(schedule, rank, action) for action in row] for rank, row in enumerate(rows)]
     # Round after round, until nobody moves: who is not at the end by then waits for ever.
@@ -149,14 +150,15 @@ def _deadlock(schedule: Schedule) -> list[str]:
     if not stuck:
         return []
     # Every rank that is stuck waits for one other that is: following them ends in a circle.
+    at = {rank: schedule.actions[rank][index] for rank, index in stuck.items()}
+    wants = {rank: slot for rank, action in at.items() if (slot := needs(schedule, rank, action))}
     way = [next(iter(stuck))]
     while way.count(way[-1]) < 2:
-        way.append(needs(schedule, way[-1], schedule.actions[way[-1]][stuck[way[-1]]]).rank)
+        way.append(wants[way[-1]].rank)
     circle = way[way.index(way[-1]) : -1]
     waits = []
     for rank in circle:
-        action = schedule.actions[rank][stuck[rank]]
-        wanted = needs(schedule, rank, action)
+        action, wanted = at[rank], wants[rank]
         what = "activations" if action.kind == "F" else "gradient"
         later = schedule.actions[wanted.rank].index(wanted.action)
         waits.append(

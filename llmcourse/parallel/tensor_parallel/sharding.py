@@ -7,6 +7,7 @@ through `f`, and what it writes leaves through `g`.
 
 from dataclasses import replace
 from fnmatch import fnmatchcase
+from typing import Literal, NamedTuple
 
 import torch
 from jaxtyping import Float, Int
@@ -28,6 +29,14 @@ from llmcourse.parallel.world import Axis
 
 CUT_LAYERS = ("blocks.*.attention", "blocks.*.feed_forward")
 """Modules that read the residual stream whole and leave a part of a sum."""
+
+
+class Holding(NamedTuple):
+    """What `shard` notes on every parameter, as its attribute `holding`."""
+
+    summed_over: Literal["axis", "copies"] | None
+    num_holders: int
+    """Ranks that hold the same entries."""
 
 
 def shard(
@@ -65,7 +74,7 @@ def shard(
     check_shape(
         model.config, axis.size, sequence_parallel=sequence_parallel, replicate_kv=replicate_kv
     )
-    if hasattr(model.embedding, "summed_over"):
+    if hasattr(model.embedding, "holding"):
         raise ValueError("the model is cut already: shard a whole one")
     if not model.embedding.is_meta:  # ranks have to begin with one model
         with axis.collective("shard", fingerprint(dict(model.named_parameters()))):
@@ -90,13 +99,13 @@ def sync(model: nn.Module, axis: Axis) -> None:
     Raises:
         ValueError: if the model was not cut.
     """
-    with_gradient = [p for p in _cut_parameters(model) if p.grad is not None]
-    replicated = [p.grad for p in with_gradient if p.summed_over == "axis"]
+    gradients = [(p.grad, held) for p, held in _cut_parameters(model) if p.grad is not None]
+    replicated = [gradient for gradient, held in gradients if held.summed_over == "axis"]
     _sum_together(replicated, axis, "all_reduce_replicated")
-    copied = [p for p in with_gradient if p.summed_over == "copies"]
+    copied = [(gradient, held) for gradient, held in gradients if held.summed_over == "copies"]
     if copied:
-        holders = axis.block(copied[0].num_holders)
-        _sum_together([p.grad for p in copied], holders, "all_reduce_kv_copies")
+        holders = axis.block(copied[0][1].num_holders)
+        _sum_together([gradient for gradient, _ in copied], holders, "all_reduce_kv_copies")
         axis.sent_bytes += holders.sent_bytes  # a block counts its own
 
 
@@ -110,14 +119,14 @@ def owned_parameters(model: nn.Module, axis: Axis) -> list[nn.Parameter]:
         model: as in `sync`, whose call has to come first.
         axis: the ranks.
     """
-    return [p for p in _cut_parameters(model) if axis.index % p.num_holders == 0]
+    return [p for p, held in _cut_parameters(model) if axis.index % held.num_holders == 0]
 
 
-def _cut_parameters(model: nn.Module) -> list[nn.Parameter]:
+def _cut_parameters(model: nn.Module) -> list[tuple[nn.Parameter, Holding]]:
     parameters = list(model.parameters())
-    if not all(hasattr(p, "summed_over") for p in parameters):
+    if not all(hasattr(p, "holding") for p in parameters):
         raise ValueError("the model was not cut: call shard first")
-    return parameters
+    return [(p, vars(p)["holding"]) for p in parameters]
 
 
 @torch.no_grad()
@@ -129,16 +138,15 @@ def _cut(model: Transformer, axis: Axis, *, sequence_parallel: bool, replicate_k
     config, size, settings = model.config, axis.size, {"replicate_kv": replicate_kv}
     for name, p in model.named_parameters():
         part = slice_of(name, tuple(p.shape), config, axis.index, size, **settings)
-        p.summed_over = summed_over(
-            name, config, size, sequence_parallel=sequence_parallel, **settings
-        )
-        p.num_holders = copies(config, size) if p.summed_over == "copies" else 1
+        over = summed_over(name, config, size, sequence_parallel=sequence_parallel, **settings)
+        num_holders = copies(config, size) if over == "copies" else 1
         p.grad = None
         if part is None:
-            p.num_holders = size
+            num_holders = size
         else:
             dim, start, stop = part
             p.data = p.data.narrow(dim, start, stop - start).clone()
+        vars(p)["holding"] = Holding(over, num_holders)
 
 
 def _connect(model: Transformer, axis: Axis, *, sequence_parallel: bool) -> None:
@@ -174,7 +182,8 @@ def _connect(model: Transformer, axis: Axis, *, sequence_parallel: bool) -> None
         if any(fnmatchcase(name, pattern) for pattern in CUT_LAYERS):
             module.register_forward_pre_hook(enter)
             module.register_forward_hook(leave)
-    model.look_up, model.project, model.new_cache = look_up, project, new_cache
+    # The instance's own are found before the methods of its class.
+    vars(model).update(look_up=look_up, project=project, new_cache=new_cache)
 
 
 def _sum_together(gradients: list[Tensor], axis: Axis, name: str) -> None:

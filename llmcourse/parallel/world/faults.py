@@ -12,7 +12,7 @@ import time
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import cloudpickle
 
@@ -26,7 +26,7 @@ GRACE_S = 1.0
 class Child(NamedTuple):
     """A rank's process, and the parent's end of the connection to it."""
 
-    index: int
+    rank: int
     process: BaseProcess
     connection: Connection
 
@@ -51,7 +51,7 @@ def gather(
     Raises:
         RankError: if a rank failed, naming the one at fault.
     """
-    waiting = {child.index: child for child in ranks}
+    waiting = {child.rank: child for child in ranks}
     reports: dict[int, tuple] = {}
     failures: list[Failure] = []
     deadline = None
@@ -64,12 +64,12 @@ def gather(
         )
         for child in list(waiting.values()):
             if child.connection in ready or child.process.sentinel in ready:
-                del waiting[child.index]
+                del waiting[child.rank]
                 report = _report_of(child, stack_dump)
                 if isinstance(report, Failure):
                     failures.append(report)
                 else:
-                    reports[child.index] = report
+                    reports[child.rank] = report
         if any(f.died or not is_consequence(f.line) for f in failures):
             break
         if failures:
@@ -78,9 +78,9 @@ def gather(
             deadline = time.monotonic() + timeout_s + GRACE_S  # whoever is not done by then is late
     if failures or waiting:
         silent = list(waiting.values())
-        settings = {"stack_dump": stack_dump, "folder": folder, "timeout_s": timeout_s}
-        raise _blame(failures, silent, sorted(reports), **settings)
-    return [reports[child.index] for child in ranks]
+        how: dict[str, Any] = {"stack_dump": stack_dump, "folder": folder, "timeout_s": timeout_s}
+        raise _blame(failures, silent, sorted(reports), **how)
+    return [reports[child.rank] for child in ranks]
 
 
 def _report_of(child: Child, stack_dump: StackDump) -> tuple | Failure:
@@ -89,9 +89,10 @@ def _report_of(child: Child, stack_dump: StackDump) -> tuple | Failure:
         kind, *report = cloudpickle.loads(child.connection.recv_bytes())
     except (EOFError, OSError):
         child.process.join()
-        last = stack_dump.read(child.index)
-        return Failure(child.index, f"{_ending(child.process.exitcode)} ({last})", "", None, True)
-    return (kind, *report) if kind == "done" else Failure(child.index, *report)
+        last, code = stack_dump.read(child.rank), child.process.exitcode
+        assert code is not None  # it has ended
+        return Failure(child.rank, f"{_ending(code)} ({last})", "", None, True)
+    return (kind, *report) if kind == "done" else Failure(child.rank, *report)
 
 
 def _ending(code: int) -> str:
@@ -118,11 +119,11 @@ def _blame(
         blame.__cause__ = first.error
         return blame
     if silent:
-        first = silent[0]
+        late = silent[0]
         where = "\n".join(_stack_of(child, stack_dump, folder) for child in silent)
         waited = " and ".join(f"rank {f.rank}" for f in failures) or "the others"
         return RankError(
-            first.index,
+            late.rank,
             f"it kept {waited} waiting for more than {timeout_s:g} s",
             f"where it was: {where}",
         )
@@ -138,10 +139,11 @@ def _blame(
 
 def _stack_of(child: Child, stack_dump: StackDump, folder: Path) -> str:
     """Ask a rank that says nothing for its stack."""
-    path = stacks_file(folder, child.index)
+    path = stacks_file(folder, child.rank)
+    assert child.process.pid is not None  # it was started
     os.kill(child.process.pid, signal.SIGUSR1)
     limit = time.monotonic() + 1.0
     while time.monotonic() < limit and not path.stat().st_size:
         time.sleep(0.01)
     time.sleep(0.05)  # the rest of the stack
-    return f"rank {child.index}, {stack_dump.read(child.index)}\n{path.read_text()}"
+    return f"rank {child.rank}, {stack_dump.read(child.rank)}\n{path.read_text()}"

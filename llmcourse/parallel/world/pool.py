@@ -106,6 +106,7 @@ class Pool:
             for child in self._ranks if sent is not None else []:
                 with contextlib.suppress(BrokenPipeError):  # it is dead: `gather` says why
                     child.connection.send_bytes(sent)
+            assert self._folder is not None  # from `_begin`, of this run or of one before
             reports = faults.gather(self._ranks, self._whereabouts, self._folder, self.timeout_s)
         except BaseException:  # Ctrl-C, too, leaves no process
             self._end(kill=True)
@@ -123,7 +124,8 @@ class Pool:
 
     def _begin(self, method: str, task: worker.Task | None = None) -> None:
         """Start the processes; they meet over a file in a folder of their own."""
-        context = multiprocessing.get_context(method)
+        get = multiprocessing.get_context  # its return type depends on a literal
+        context = get("fork") if method == "fork" else get("forkserver")
         if method == "forkserver":
             context.set_forkserver_preload(PRELOADED)
         self._folder = Path(tempfile.mkdtemp(prefix="llmcourse-world-"))

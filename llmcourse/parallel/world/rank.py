@@ -126,7 +126,7 @@ class Axis:
         return self._over(self.ranks[first : first + size], self._tag // 2)
 
     def _over(self, ranks: tuple[int, ...], channel: int) -> "Axis":
-        settings = {"messages": self.messages, "stack_dump": self._whereabouts}
+        settings: dict[str, Any] = {"messages": self.messages, "stack_dump": self._whereabouts}
         rank, group = self.ranks[self.index], self.group
         here = Axis(self.name, ranks, rank, group=group, channel=channel, **settings)
         here.check_calls = self.check_calls
@@ -160,14 +160,14 @@ class Axis:
     def post_send(self, x: Tensor, to: int) -> Wait:
         """Begin to send a contiguous tensor, which must not change until the wait is over."""
         self._count(x)
-        return dist.isend(x, self.ranks[to], tag=self._tag).wait if x.numel() else _no_wait
+        return self._post(dist.isend, x, to, self._tag)
 
     def post_receive(self, x: Tensor, source: int) -> Wait:
         """Make room for a tensor of this shape and dtype, which is there when the wait is over.
 
         Messages from one rank arrive in the order in which they were sent.
         """
-        return dist.irecv(x, self.ranks[source], tag=self._tag).wait if x.numel() else _no_wait
+        return self._post(dist.irecv, x, source, self._tag)
 
     def barrier(self) -> None:
         """Wait until every rank of the axis has come here."""
@@ -232,14 +232,18 @@ class Axis:
             )
 
     def _exchange(self, out: Tensor, to: int, into: Tensor, source: int, tag: int) -> Tensor:
-        works = []
-        if out.numel():
-            works.append(dist.isend(out.contiguous(), self.ranks[to], tag=tag))
-        if into.numel():
-            works.append(dist.irecv(into, self.ranks[source], tag=tag))
-        for work in works:
-            work.wait()
+        sent = self._post(dist.isend, out.contiguous(), to, tag)
+        received = self._post(dist.irecv, into, source, tag)
+        sent()
+        received()
         return into
+
+    def _post(self, do: Callable[..., dist.Work | None], x: Tensor, rank: int, tag: int) -> Wait:
+        if not x.numel():
+            return _no_wait
+        work = do(x, self.ranks[rank], tag=tag)
+        assert work is not None  # torch has none for a rank outside the group
+        return work.wait
 
     def _count(self, x: Tensor) -> None:
         self.sent_bytes += x.numel() * x.element_size()
@@ -271,7 +275,7 @@ class Rank:
         self.mesh = dict(mesh)
         self.size = math.prod(mesh.values())
         self.messages = messages
-        settings = {"messages": messages, "stack_dump": stack_dump}
+        settings: dict[str, Any] = {"messages": messages, "stack_dump": stack_dump}
         self.world = Axis("world", tuple(range(self.size)), index, group=None, **settings)
         self._axes = {
             name: Axis(name, ranks, index, group=group, **settings)
@@ -301,7 +305,7 @@ class Rank:
 def place_of(rank: int, mesh: Mapping[str, int]) -> dict[str, int]:
     """Return where a rank stands on every axis of a mesh, the last axis fastest."""
     place = {}
-    for name, size in reversed(mesh.items()):
+    for name, size in reversed([*mesh.items()]):
         rank, place[name] = divmod(rank, size)
     return {name: place[name] for name in mesh}
 
@@ -325,4 +329,5 @@ def _group_along(
         group = dist.new_group(ranks, backend="gloo")
         if index in ranks:
             found = tuple(ranks), group
+    assert found is not None  # `others` has every rank
     return found

@@ -21,6 +21,7 @@ class StackDump:
 
     def write(self, text: str) -> None:
         """Note what this rank is doing."""
+        assert self._rank is not None  # the parent, which is no rank, only reads
         line = text.encode()[:SLOT].ljust(SLOT, b"\0")
         self._memory[self._rank * SLOT : (self._rank + 1) * SLOT] = line
 

@@ -124,9 +124,9 @@ def _die_with_parent() -> None:
     """End this process, whatever it is doing, as soon as its parent is gone."""
     parent = parent_process()
 
-    def watch() -> None:
-        wait([parent.sentinel])
+    def watch(sentinel: int) -> None:
+        wait([sentinel])
         os._exit(1)
 
     if parent is not None:
-        threading.Thread(target=watch, daemon=True).start()
+        threading.Thread(target=watch, args=(parent.sentinel,), daemon=True).start()

@@ -57,9 +57,11 @@ class Bucket:
             average: divide by the number of ranks.
             ordered: add in the order of ranks.
         """
-        for p in self.params.values():
-            p.grad = torch.zeros_like(p) if p.grad is None else p.grad
-        flat = _flat([p.grad for p in self.params.values()])
+        grads = {
+            number: torch.zeros_like(p) if p.grad is None else p.grad
+            for number, p in self.params.items()
+        }
+        flat = _flat(grads.values())
         chunk = reduce_scatter(flat, self.axis, ordered=ordered)
         if average:
             chunk.div_(self.axis.size)
@@ -67,15 +69,14 @@ class Bucket:
         for (number, shard), part in zip(self.shards.items(), parts, strict=True):
             if keep_full:
                 first, last = self.places[number].pieces[self.axis.index]
-                own = self.params[number].grad.view(-1)[first:last].copy_(part)
+                own = grads[number].view(-1)[first:last].copy_(part)
                 shard.grad = own.view(shard.shape)
             elif shard.grad is None:
                 shard.grad = part.view(shard.shape)
             else:
                 shard.grad.view(-1).add_(part)
-        if not keep_full:
-            for p in self.params.values():
-                p.grad = None
+        for number, p in self.params.items():
+            p.grad = grads[number] if keep_full else None
         self.expect()
         self.is_reduced = True
 

@@ -91,6 +91,7 @@ class Unit:
     def reduce_scatter(self) -> None:
         """Average the gradient over the ranks, and add this rank's chunk to that of its shards."""
         gradient, self.flat.grad = self.flat.grad, None
+        assert gradient is not None  # autograd has added to it
         chunk = reduce_scatter(gradient, self.axis, ordered=self.ordered).div_(self.axis.size)
         parts = chunk.split([shard.numel() for shard in self.shards])
         for shard, part in zip(self.shards, parts, strict=True):

@@ -3,9 +3,10 @@
 import contextlib
 
 import torch
+from torch import nn
+from torch.optim import Optimizer
 
 from llmcourse.model import Transformer
-from llmcourse.optim import AdamW
 from llmcourse.parallel import collectives
 from llmcourse.parallel.data_parallel import BucketedDDP
 from llmcourse.parallel.world import Axis
@@ -24,7 +25,7 @@ class AlongAxis(Layout):
     """
 
     def __init__(
-        self, config: TrainConfig, model: Transformer, optimizer: AdamW, *, axis: Axis
+        self, config: TrainConfig, model: nn.Module, optimizer: Optimizer, *, axis: Axis
     ) -> None:
         super().__init__(config, model, optimizer)
         self.axis, self.index, self.size = axis, axis.index, axis.size
@@ -38,7 +39,7 @@ class DataParallel(AlongAxis):
     """Copies of model and optimizer; gradients are averaged while backward goes on."""
 
     def __init__(
-        self, config: TrainConfig, model: Transformer, optimizer: AdamW, *, axis: Axis
+        self, config: TrainConfig, model: Transformer, optimizer: Optimizer, *, axis: Axis
     ) -> None:
         super().__init__(config, model, optimizer, axis=axis)
         self.replica = BucketedDDP(model, axis)

@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from llmcourse.model import Transformer
-from llmcourse.optim import AdamW, decay_groups
 from llmcourse.parallel import collectives, mesh
 from llmcourse.parallel.world import Rank
 from llmcourse.parallel.zero import ZeroOptimizer
@@ -33,13 +33,13 @@ class OnMesh(Layout):
     """
 
     model: mesh.LocalModel
-    summed = ("cp", "ep", "dp")
+    summed: tuple[str, ...] = ("cp", "ep", "dp")
     """The axes along which the model's part sums gradients."""
-    sharing_norm = ("tp", "ep", "pp")
+    sharing_norm: tuple[str, ...] = ("tp", "ep", "pp")
     """The axes whose ranks have different parts of the gradient."""
 
     def __init__(
-        self, config: TrainConfig, model: Transformer, optimizer: AdamW, *, rank: Rank
+        self, config: TrainConfig, model: Transformer, optimizer: Optimizer, *, rank: Rank
     ) -> None:
         assert isinstance(config.layout, MeshRanks)
         self.rank, self.split = rank, config.layout.split(config.batch_size)
@@ -47,11 +47,11 @@ class OnMesh(Layout):
         self.share = rank.place["dp"] * self.split.ep + rank.place["ep"]
         self.num_shares = self.split.batch_shares
         # Moments go by the names of their parameters, which a part of the model shares with it.
-        self._whole_names = _grouped_names(model)
+        self._whole_names = _grouped_names(model, config.optimizer.groups(model))
         moments = _by_name(optimizer.state_dict()["state"], self._whole_names)
         part = mesh.LocalModel(model, rank, self.split)
-        self._names = _grouped_names(part)
-        groups = decay_groups(part, weight_decay=config.optimizer.weight_decay)
+        groups = config.optimizer.groups(part)
+        self._names = _grouped_names(part, groups)
         super().__init__(config, part, self._optimizer_of(groups, config))
         held = list(itertools.chain(*self._names))
         self._load(mesh.cut(moments, held, config.model, self.split, rank.place))
@@ -159,11 +159,11 @@ class OnMesh(Layout):
     def _optimizer_of(
         self, groups: list[dict[str, Any]], config: TrainConfig
     ) -> torch.optim.Optimizer:
-        return AdamW(groups, **config.adamw)
+        return config.optimizer.kind(groups, **config.optimizer_arguments)
 
     def _gradients(self) -> list[tuple[Tensor, Tensor]]:
         """Return this rank's parameters, each with what it has of the gradient."""
-        return [(p, p.grad) for _, p in self.model.named_parameters()]
+        return [(p, p.grad) for _, p in self.model.named_parameters() if p.grad is not None]
 
     def _optimizer_state(self) -> dict[str, Any]:
         return self.optimizer.state_dict()
@@ -186,13 +186,20 @@ class OnMeshWithZero(OnMesh):
 
     def _optimizer_of(self, groups: list[dict[str, Any]], config: TrainConfig) -> ZeroOptimizer:
         axis = self.rank.axis("dp")
-        return ZeroOptimizer(groups, AdamW, axis, stage=1, average=False, **config.adamw)
+        return ZeroOptimizer(
+            groups,
+            config.optimizer.kind,
+            axis,
+            stage=1,
+            average=False,
+            **config.optimizer_arguments,
+        )
 
     def _gradients(self) -> list[tuple[Tensor, Tensor]]:
         held = dict(self.model.named_parameters())
         names = list(itertools.chain(*self._names))
         shards = self.optimizer.shards_with_gradients()
-        return [(held[names[number]], shard.grad) for number, shard in shards.items()]
+        return [(held[names[n]], s.grad) for n, s in shards.items() if s.grad is not None]
 
     def _optimizer_state(self) -> dict[str, Any]:
         return self.optimizer.full_state_dict()
@@ -201,10 +208,9 @@ class OnMeshWithZero(OnMesh):
         self.optimizer.load_full_state_dict(state)
 
 
-def _grouped_names(model: nn.Module) -> list[list[str]]:
+def _grouped_names(model: nn.Module, groups: list[dict[str, Any]]) -> list[list[str]]:
     """Return the names of the parameters in the groups that an optimizer gets."""
     names = {id(p): name for name, p in model.named_parameters()}
-    groups = decay_groups(model, weight_decay=0.0)
     return [[names[id(p)] for p in group["params"]] for group in groups]
 
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from llmcourse import checkpoint as checkpoints
 from llmcourse import loss as losses
@@ -19,7 +20,7 @@ from llmcourse.checkpoint.shards import ShardRange
 from llmcourse.model import Transformer, auxiliary_loss
 from llmcourse.model.attention import document_mask
 from llmcourse.model.moe import Routing
-from llmcourse.optim import AdamW, clip_by_global_norm
+from llmcourse.optim import clip_by_global_norm
 from llmcourse.parallel.legal import chunk_sizes
 from llmcourse.train.config import TrainConfig
 
@@ -136,7 +137,8 @@ class Layout:
         Their gradients add up; the activations of one are gone before those of the next come.
         """
         *before, last = batch.micro_batches(self.config.layout.accumulate)
-        num_tokens, nats = self._num_targets(batch), 0.0
+        num_tokens = self._num_targets(batch)
+        nats: Tensor | float = 0.0
         for part in before:
             with self.gradients_kept_back():
                 value = self._losses(self.forward(part), part, num_tokens)
@@ -270,6 +272,7 @@ def document_inputs(batch: Batch) -> dict[str, Tensor]:
     """Return what tells a model which tokens of a row belong together; nothing for plain rows."""
     if batch.documents_BT is None:
         return {}
+    assert batch.positions_BT is not None  # which come together
     return {"mask": document_mask(batch.documents_BT), "positions_BT": batch.positions_BT}
 
 
@@ -286,5 +289,5 @@ def even_shard(
     return CheckpointShard(pieces, {name: tuple(t.shape) for name, t in tensors.items()}, rest)
 
 
-MakeLayout = Callable[[TrainConfig, Transformer, AdamW], Layout]
+MakeLayout = Callable[[TrainConfig, Transformer, Optimizer], Layout]
 """Makes a layout of a model and its optimizer, which are whole and the same on every rank."""

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from torch import nn
+from torch.optim import Optimizer
 
 from llmcourse.checkpoint.flat import moment_name
 from llmcourse.model import Transformer
-from llmcourse.optim import AdamW, decay_groups
 from llmcourse.parallel.world import Axis
 from llmcourse.parallel.zero import FullyShardedModel, ZeroOptimizer
 from llmcourse.parallel.zero.states import Pieces
@@ -23,11 +23,13 @@ class ShardedOptimizer(AlongAxis):
     optimizer: ZeroOptimizer
 
     def __init__(
-        self, config: TrainConfig, model: Transformer, optimizer: AdamW, *, axis: Axis
+        self, config: TrainConfig, model: Transformer, optimizer: Optimizer, *, axis: Axis
     ) -> None:
         stage = int(config.layout.parallel.removeprefix("zero"))
-        groups = decay_groups(model, weight_decay=config.optimizer.weight_decay)
-        sharded = ZeroOptimizer(groups, AdamW, axis, stage=stage, **config.adamw)
+        groups = config.optimizer.groups(model)
+        sharded = ZeroOptimizer(
+            groups, config.optimizer.kind, axis, stage=stage, **config.optimizer_arguments
+        )
         sharded.load_full_state_dict(optimizer.state_dict())
         super().__init__(config, model, sharded, axis=axis)
 
@@ -58,12 +60,12 @@ class ShardedModel(AlongAxis):
     model: FullyShardedModel
 
     def __init__(
-        self, config: TrainConfig, model: Transformer, optimizer: AdamW, *, axis: Axis
+        self, config: TrainConfig, model: Transformer, optimizer: Optimizer, *, axis: Axis
     ) -> None:
         # The groups are made while matrices still look like matrices.
-        groups = decay_groups(model, weight_decay=config.optimizer.weight_decay)
+        groups = config.optimizer.groups(model)
         sharded = FullyShardedModel(model, axis, units=list(model.blocks))
-        of_shards = AdamW(groups, **config.adamw)
+        of_shards = config.optimizer.kind(groups, **config.optimizer_arguments)
         sharded.load_full_optimizer_state(of_shards, optimizer.state_dict())
         super().__init__(config, sharded, of_shards, axis=axis)
 
