@@ -15,7 +15,7 @@ READY := $(VENV)/.ready
 # One thread per process, and no warning from jupyter_core about where its folders will move.
 RUN := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false JUPYTER_PLATFORM_DIRS=1 $(BIN)/python
 
-STYLE := $(RUN) tools/spent.py style -- env
+STYLE := $(RUN) tools/build/spent.py style -- env
 # What passed is noted for the next time, which a fresh clone of continuous integration has not.
 NOTES := $(if $(ALL),$(if $(CI),,--unchanged=run),--unchanged=skip)
 PYTEST := $(RUN) -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(NOTES)
@@ -30,14 +30,14 @@ help: ## list these commands
 
 $(READY): requirements.txt pyproject.toml
 	@test -n "$(PYTHON)" || { echo "Python 3.11, 3.12 or 3.13 is needed: make PYTHON=..."; exit 1; }
-	@$(PYTHON) tools/spent.py set-up -- $(PYTHON) tools/set_up.py --venv $(VENV) --torch-index "$(TORCH_INDEX)"
+	@$(PYTHON) tools/build/spent.py set-up -- $(PYTHON) tools/machine/set_up.py --venv $(VENV) --torch-index "$(TORCH_INDEX)"
 	@touch $(READY)
 
 book: $(READY) ## execute the chapters that changed and build _build/html/index.html
-	@$(RUN) -m tools.build_book
+	@$(RUN) -m tools.build.build_book
 
 serve: $(READY) ## show the book at http://127.0.0.1:8000 (PORT=...), built again on save
-	@$(RUN) tools/serve.py --port $(PORT)
+	@$(RUN) tools/machine/serve.py --port $(PORT)
 
 test: $(READY) lint book ## check style, then test all that depends on a change (ALL=1: everything)
 	@$(PYTEST)
@@ -63,38 +63,38 @@ lint: $(READY) ## check style, import floors, notebooks and generated pages
 	@$(STYLE) $(BIN)/ruff format --check --quiet .
 	@$(STYLE) $(BIN)/mypy --no-error-summary
 	@$(STYLE) $(BIN)/lint-imports --no-cache --no-logo
-	@$(STYLE) $(RUN) -m tools.check_notebooks
-	@$(STYLE) $(RUN) -m tools.check_text
-	@$(STYLE) $(RUN) tools/setup_cells.py --check
-	@$(STYLE) $(RUN) -m tools.exercises --check
-	@$(STYLE) $(RUN) tools/api_pages.py --check
-	@$(STYLE) $(RUN) -m tools.hardware_card --check
-	@$(STYLE) $(RUN) -m tools.reference_card --check
-	@$(STYLE) $(RUN) -m tools.layout_page --check
-	@$(STYLE) $(RUN) -m tools.syllabi --check
-	@$(STYLE) $(RUN) -m tools.kernel --check
-	@$(STYLE) $(RUN) -m tools.look --check
-	@$(STYLE) $(RUN) -m tools.lint_scripts
+	@$(STYLE) $(RUN) -m tools.check.check_notebooks
+	@$(STYLE) $(RUN) -m tools.check.check_text
+	@$(STYLE) $(RUN) tools/pages/setup_cells.py --check
+	@$(STYLE) $(RUN) -m tools.pages.exercises --check
+	@$(STYLE) $(RUN) tools/pages/api_pages.py --check
+	@$(STYLE) $(RUN) -m tools.pages.hardware_card --check
+	@$(STYLE) $(RUN) -m tools.pages.reference_card --check
+	@$(STYLE) $(RUN) -m tools.pages.layout_page --check
+	@$(STYLE) $(RUN) -m tools.pages.syllabi --check
+	@$(STYLE) $(RUN) -m tools.pages.kernel --check
+	@$(STYLE) $(RUN) -m tools.pages.look --check
+	@$(STYLE) $(RUN) -m tools.check.lint_scripts
 
 format: $(READY) ## format the code, strip the notebooks, write the generated pages
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
-	@$(RUN) tools/setup_cells.py
-	@$(RUN) -m tools.exercises
-	@$(RUN) -m tools.check_notebooks --strip
-	@$(RUN) tools/api_pages.py
-	@$(RUN) -m tools.hardware_card
-	@$(RUN) -m tools.reference_card
-	@$(RUN) -m tools.layout_page
-	@$(RUN) -m tools.syllabi
-	@$(RUN) -m tools.kernel
-	@$(RUN) -m tools.look
+	@$(RUN) tools/pages/setup_cells.py
+	@$(RUN) -m tools.pages.exercises
+	@$(RUN) -m tools.check.check_notebooks --strip
+	@$(RUN) tools/pages/api_pages.py
+	@$(RUN) -m tools.pages.hardware_card
+	@$(RUN) -m tools.pages.reference_card
+	@$(RUN) -m tools.pages.layout_page
+	@$(RUN) -m tools.pages.syllabi
+	@$(RUN) -m tools.pages.kernel
+	@$(RUN) -m tools.pages.look
 
 exercises: $(READY) ## write the learners' notebooks from exercises/solutions
-	@$(RUN) -m tools.exercises
+	@$(RUN) -m tools.pages.exercises
 
 exercises-nbgrader: $(READY) ## write a course folder for nbgrader into _build/nbgrader
-	@$(RUN) -m tools.nbgrader_course _build/nbgrader
+	@$(RUN) -m tools.pages.nbgrader_course _build/nbgrader
 
 soak: $(READY) ## end ranks, runs and the capstone at random, try five seeds, and measure a recorded loss again
 	@$(RUN) -m pytest tests/parallel/test_soak.py tests/parallel/test_crash.py --runs 100

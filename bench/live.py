@@ -12,7 +12,7 @@ from llmcourse.train import phases
 from llmcourse_classroom.widget import bundle
 from llmcourse_classroom.widgets import LiveRun
 from llmcourse_classroom.widgets.live import small_run
-from tools import chromium
+from tools.machine import chromium
 
 STEPS = 5
 """Of one side before the other's turn."""

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, settings
 
 from llmcourse_classroom import notebooks  # noqa: F401 - before others import nbformat, slowly
 
-pytest_plugins = ["tools.unchanged", "tools.said_at_once", "tools.spent"]
+pytest_plugins = ["tools.build.unchanged", "tools.build.said_at_once", "tools.build.spent"]
 
 torch.set_num_threads(1)
 

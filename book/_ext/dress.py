@@ -5,7 +5,7 @@ from pathlib import Path
 from sphinx.application import Sphinx
 
 from llmcourse_classroom import look
-from tools import fonts
+from tools.pages import fonts
 
 
 def write(app: Sphinx) -> None:

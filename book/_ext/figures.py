@@ -1,6 +1,6 @@
 """Figures in both themes: what matplotlib drew in the hues of its phase, and again for the dark.
 
-A figure is drawn in the colours of the light theme (tools/matplotlibrc) and without a background.
+Figures are drawn in the colours of the light theme (tools/pages/matplotlibrc), not on a background.
 Of each, the pages get two files: in the light one, C0 is the hue of the chapter's phase and the
 others follow it round; in the dark one every colour of the look has its dark counterpart, and any
 other keeps its hue and turns its lightness round.  A browser loads the one that it shows.

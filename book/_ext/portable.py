@@ -412,7 +412,8 @@ def term_link(term: str, label: str, document: str) -> addnodes.pending_xref:
 
 def setup(app: Sphinx) -> dict[str, object]:
     sys.path.append(str(app.srcdir))
-    importlib.import_module("tools.by_code")  # else what `made_page` adds would execute it again
+    # Else what `made_page` adds would execute it again.
+    importlib.import_module("tools.build.by_code")
     # Else every citation looks through all installed packages for it, 40 ms each.
     register_plugin("pybtex.backends", "plaintext", plaintext.Backend)
     app.connect("source-read", read)

@@ -176,7 +176,7 @@ class LiveRun(Widget):
 
     @classmethod
     def recorded(cls, name: str, **given: Any) -> "LiveRun":
-        """Return a run, before one of the same settings that `python -m tools.live_runs` recorded.
+        """Return a run, before the one of equal settings that tools/runs/live_runs.py recorded.
 
         Args:
             name: "small", the run of the home page, or "chapter 01", which has 354,000 weights.

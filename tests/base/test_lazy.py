@@ -16,7 +16,7 @@ import llmcourse
 from llmcourse import model
 from llmcourse_classroom.widgets import attention
 from llmcourse_labs import study
-from tools import uses
+from tools.build import uses
 
 PACKAGES = [
     found.name

@@ -1,10 +1,10 @@
-"""tools.said_at_once: a failure is printed when it happens, and so is a slow file's time."""
+"""tools.build.said_at_once: a failure is printed when it happens, and so is a slow file's time."""
 
 from types import SimpleNamespace
 
 import pytest
 
-from tools.said_at_once import SLOW, SaidAtOnce
+from tools.build.said_at_once import SLOW, SaidAtOnce
 
 
 @pytest.fixture
@@ -14,7 +14,7 @@ def said(monkeypatch):
     terminal = SimpleNamespace(write_line=lines.append)
     plugins = SimpleNamespace(get_plugin={"terminalreporter": terminal}.get)
     clock = SimpleNamespace(monotonic=iter([0, 90]).__next__)
-    monkeypatch.setattr("tools.said_at_once.time", clock)
+    monkeypatch.setattr("tools.build.said_at_once.time", clock)
     return SaidAtOnce(SimpleNamespace(pluginmanager=plugins)), lines
 
 

@@ -1,4 +1,4 @@
-"""tools.typed: shapes are checked where they are written, kinds everywhere, also in dataclasses."""
+"""tools.build.typed: shapes are checked where they are written, kinds also in dataclasses."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from llmcourse.data import corpus
 from llmcourse.model import ops
-from tools.typed import names_a_shape, typed
+from tools.build.typed import names_a_shape, typed
 
 checked = typed(typechecker=beartype)
 

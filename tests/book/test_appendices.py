@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from llmcourse_classroom.own import assemble
-from tools import syllabi
+from tools.pages import syllabi
 
 ROOT = Path(__file__).parents[2]
 BOOK, TESTS = ROOT / "book", ROOT / "tests"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tools import set_up
+from tools.machine import set_up
 
 ROOT = Path(__file__).parents[2]
 MAKEFILE = (ROOT / "Makefile").read_text()
@@ -44,7 +44,7 @@ def test_commands_in_the_text_exist(page):
 def test_the_readme_names_files_that_exist():
     text = (ROOT / "README.md").read_text(encoding="utf8")
     links = re.findall(r"\]\(([^)#:]+)\)", text)
-    for name in links + re.findall(r"(?<=python )tools/\w+\.py", text):
+    for name in links + re.findall(r"(?<=python )tools/[\w/]+\.py", text):
         assert (ROOT / name).exists(), name
     for folder in re.findall(r"^\| `([\w/]+)/` \|", text, flags=re.MULTILINE):
         assert (ROOT / folder).is_dir(), folder
@@ -52,7 +52,9 @@ def test_the_readme_names_files_that_exist():
 
 def test_continuous_integration_runs_the_commands_of_the_readme():
     script = (ROOT / ".ci" / "run").read_text()
-    commands = re.findall(r"^(?:python3 tools/spent\.py -- )?(make .+)$", script, re.MULTILINE)
+    commands = re.findall(
+        r"^(?:python3 tools/build/spent\.py -- )?(make .+)$", script, re.MULTILINE
+    )
     assert commands == ["make -j2 test ALL=1"]
     assert "set -euo pipefail" in script
     assert (ROOT / ".ci" / "run").stat().st_mode & 0o111

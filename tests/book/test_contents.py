@@ -12,7 +12,8 @@ import portable
 import pytest
 
 from llmcourse.__main__ import commands
-from tools import api_pages, build_book, uses
+from tools.build import build_book, uses
+from tools.pages import api_pages
 
 COMMANDS = commands()
 ROOT = Path(__file__).parents[2]

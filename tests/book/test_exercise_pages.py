@@ -9,7 +9,8 @@ import nbformat
 import pytest
 
 from llmcourse_classroom.exercises import exercise
-from tools import build_book, exercises
+from tools.build import build_book
+from tools.pages import exercises
 
 HTML = build_book.BUILD / "html"
 TOPICS = [path.stem for path in exercises.sources()]

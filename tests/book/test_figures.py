@@ -13,8 +13,8 @@ from fontTools.ttLib import TTFont
 from PIL import Image
 
 from llmcourse_classroom.look import hues, read_look
-from tools import fonts
-from tools import look as style
+from tools.pages import fonts
+from tools.pages import look as style
 
 ROOT = Path(__file__).parents[2]
 SVG = (

@@ -8,7 +8,7 @@ import nbformat
 import portable
 import pytest
 
-from tools import check_text
+from tools.check import check_text
 
 ROOT = Path(__file__).parents[2]
 GLOSSARY = (ROOT / "book" / "glossary.md").read_text(encoding="utf8")

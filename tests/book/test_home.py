@@ -10,7 +10,7 @@ import pytest
 
 from llmcourse_classroom.recorded import recorded_runs
 from llmcourse_classroom.widgets import LiveRun
-from tools import live_runs
+from tools.runs import live_runs
 
 EXTENSIONS = Path(__file__).parents[2] / "book" / "_ext"
 

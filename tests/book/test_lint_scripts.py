@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tools import lint_scripts
+from tools.check import lint_scripts
 
 
 def test_without_node_nothing_is_linted_and_it_is_said(monkeypatch, capsys):

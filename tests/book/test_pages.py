@@ -11,7 +11,7 @@ import pytest
 import yaml
 from jupyter_cache import get_cache
 
-from tools import build_book
+from tools.build import build_book
 
 HTML = build_book.BUILD / "html"
 CHAPTERS = build_book.chapters()

@@ -11,7 +11,8 @@ from docutils import nodes
 from docutils.utils import new_document
 from PIL import Image
 
-from tools import build_book, setup_cells
+from tools.build import build_book
+from tools.pages import setup_cells
 
 HTML = build_book.BUILD / "html"
 CHAPTERS = build_book.chapters()

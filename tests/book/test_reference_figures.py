@@ -7,7 +7,7 @@ import pytest
 from test_contents import cells_of
 
 from llmcourse_labs.scale import cost
-from tools import figures, reference_card
+from tools.pages import figures, reference_card
 
 ROOT = Path(__file__).parents[2]
 EVERY = figures.figures()

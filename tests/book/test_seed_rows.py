@@ -2,7 +2,7 @@
 
 import pytest
 
-from tools import seed_rows
+from tools.check import seed_rows
 
 ROWS = seed_rows.rows()
 

@@ -8,7 +8,8 @@ import urllib.request
 
 import pytest
 
-from tools import build_book, serve
+from tools.build import build_book
+from tools.machine import serve
 
 DEADLINE_S = 60
 
@@ -21,7 +22,7 @@ def free_port():
 
 def test_the_book_is_served_and_reloads():
     port = free_port()
-    command = [sys.executable, "tools/serve.py", "--port", str(port)]
+    command = [sys.executable, "tools/machine/serve.py", "--port", str(port)]
     process = subprocess.Popen(command, cwd=build_book.ROOT, stdout=subprocess.DEVNULL)
     address = f"http://127.0.0.1:{port}/book/intro.html"
     try:

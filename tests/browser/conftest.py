@@ -15,8 +15,8 @@ from playwright.sync_api import Browser, Error, Page, sync_playwright
 from llmcourse_classroom.widget import Widget, module
 from tests.browser.engine import Engine
 from tests.browser.hands import has_facts
-from tools import build_book
-from tools import chromium as tools_chromium
+from tools.build import build_book
+from tools.machine import chromium as tools_chromium
 
 TWO_FRAMES = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
 

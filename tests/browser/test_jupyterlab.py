@@ -19,7 +19,7 @@ from playwright.sync_api import expect
 
 from llmcourse.backward.autodiff import topological_order
 from llmcourse_classroom.listing import listing
-from tools import build_book
+from tools.build import build_book
 
 QUICK = "18_backpropagation"
 OPENED = (QUICK, "02_step_by_hand", "19_llama_backward")

@@ -9,7 +9,7 @@ from llmcourse_classroom.exercises.check import AnswerError, NotAnsweredError
 from llmcourse_classroom.exercises.result import State
 from llmcourse_classroom.grader import hidden, reader
 from tests.classroom import small_exam
-from tools import mutants
+from tools.check import mutants
 
 SOLVED = """\
 def f(x):

@@ -1,9 +1,9 @@
-"""What `python -m tools.losses` has recorded is what the chapter's cells and the nutshell give."""
+"""What `python -m tools.runs.losses` has recorded is what the chapter and the nutshell give."""
 
 import pytest
 
 from llmcourse_classroom.recorded import recorded_runs
-from tools import losses
+from tools.runs import losses
 
 # The rows that rounding does not move: by less than 0.0001 with another number of threads.  Rows
 # with attention move by up to 0.03, as much as from seed to seed.

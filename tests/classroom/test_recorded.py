@@ -14,7 +14,7 @@ from llmcourse_classroom.recorded import recorded_runs
 from llmcourse_labs.capstone import CapstoneConfig, hashes, run_capstone, shipped
 from llmcourse_labs.evaluate import HOW, SKILLS
 from llmcourse_labs.tuning import hack_lab, make_tasks, part_of, preference_pairs
-from tools import (
+from tools.runs import (
     batch_runs,
     benchmark_runs,
     contamination_runs,

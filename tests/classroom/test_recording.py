@@ -1,10 +1,10 @@
-"""tools.recording: missing runs are made, those that are there are kept, and nothing is lost."""
+"""tools.runs.recording: missing runs are made, others are kept, and nothing is lost."""
 
 import json
 
 import pytest
 
-from tools.recording import record
+from tools.runs.recording import record
 
 SAID = {"text": "two  spaces, [brackets], {braces}\nand a line", "values": [1, 2.5], "none": []}
 

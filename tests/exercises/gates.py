@@ -9,7 +9,8 @@ from pathlib import Path
 from llmcourse_classroom.exercises import exercise
 from llmcourse_classroom.exercises.check import Check, result_of
 from llmcourse_classroom.grader import hidden
-from tools import exercises, mutants, setup_cells
+from tools.check import mutants
+from tools.pages import exercises, setup_cells
 
 ROOT = Path(__file__).parents[2]
 TOPICS = [path.stem for path in exercises.sources()]

@@ -13,7 +13,7 @@ from llmcourse_classroom.exercises import exercise
 from llmcourse_classroom.grader import alone, session, submission
 from llmcourse_labs.sandbox import sandbox
 from tests.exercises import gates
-from tools import exercises, nbgrader_course
+from tools.pages import exercises, nbgrader_course
 
 TOPIC = "00_how_to_use"
 BIN = Path(sys.executable).parent

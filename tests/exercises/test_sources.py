@@ -12,7 +12,9 @@ import pytest
 
 from llmcourse_classroom.exercises import checks, exercise
 from tests.exercises import gates
-from tools import build_book, check_notebooks, exercises, setup_cells
+from tools.build import build_book
+from tools.check import check_notebooks
+from tools.pages import exercises, setup_cells
 
 CHAPTERS = [path.stem for path in build_book.chapters()]
 FEWEST, MOST = 3, 7

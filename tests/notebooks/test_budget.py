@@ -1,10 +1,11 @@
-"""Chapters from now on keep the budget of lines; seconds are for `python -m tools.budget`."""
+"""Chapters from now on keep the budget of lines; seconds are for `python -m tools.check.budget`."""
 
 import math
 
 import nbformat
 
-from tools import budget, build_book, closure
+from tools.build import build_book, closure
+from tools.check import budget
 
 TOPICS = [path.stem for path in build_book.chapters()]
 

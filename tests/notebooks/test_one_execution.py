@@ -11,7 +11,8 @@ import nbformat
 import pytest
 from jupyter_cache import get_cache
 
-from tools import build_book, check_notebooks, uses
+from tools.build import build_book, uses
+from tools.check import check_notebooks
 
 ROOT = Path(__file__).parents[2]
 
@@ -78,7 +79,7 @@ os.utime(muon.__file__)
 def run_notebooks(folder, names, *options):
     """Run notebooks of a folder in one nbval session, with the package that stands there."""
     command = [sys.executable, "-m", "pytest", "-c", os.devnull, "--rootdir", ".", "-q"]
-    command += ["-p", "tools.nbval_cache", "-p", "no:cacheprovider"]
+    command += ["-p", "tools.build.nbval_cache", "-p", "no:cacheprovider"]
     command += ["--nbval-lax", "--nbval-current-env", *options]
     scratch = folder / "_build" / "tmp"  # in the course's own builds it stands elsewhere
     scratch.mkdir(parents=True)
@@ -276,7 +277,7 @@ def test_a_file_that_changes_during_an_execution_is_not_trusted(executed):
 
 DIES = """
 from jupyter_client import launcher
-from tools import warm_kernel
+from tools.build import warm_kernel
 launches, launch = [], warm_kernel.launch
 def dying(cmd, **settings):
     launches.append(1)

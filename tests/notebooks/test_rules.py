@@ -6,7 +6,8 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from tools import check_notebooks, setup_cells
+from tools.check import check_notebooks
+from tools.pages import setup_cells
 
 TITLE = "# 07 A title\n\n**Minutes** 5"
 EXERCISES = "## Exercises\n\n[Open them](../exercises/07_title.ipynb)"

@@ -12,7 +12,8 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from tools import check_notebooks, setup_cells
+from tools.check import check_notebooks
+from tools.pages import setup_cells
 
 ROOT = Path(__file__).parents[2]
 CHAPTERS = sorted((ROOT / "chapters").glob("*.ipynb"))

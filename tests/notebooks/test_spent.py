@@ -7,10 +7,10 @@ import time
 
 import pytest
 
-from tools import spent
-from tools.build_book import ROOT
+from tools.build import spent
+from tools.build.build_book import ROOT
 
-SPENT = [sys.executable, str(ROOT / "tools" / "spent.py")]
+SPENT = [sys.executable, str(ROOT / "tools" / "build" / "spent.py")]
 BUSY = "import time; t = time.process_time()\nwhile time.process_time() - t < {}: pass"
 
 

@@ -3,8 +3,8 @@
 import nbformat
 import pytest
 
-from tools import check_notebooks, check_text
-from tools.check_text import Counts
+from tools.check import check_notebooks, check_text
+from tools.check.check_text import Counts
 
 TEXT = """## The thing
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tools import closure
+from tools.build import closure
 
 ROOT = Path(__file__).parents[2]
 LAZY = """
@@ -40,7 +40,7 @@ FILES = {
 [project.entry-points."llmcourse.stages"]
 sft = "llmcourse_labs.tuning:Tuning"
 """,
-    "tests/conftest.py": "pytest_plugins = ['tools.unchanged']",
+    "tests/conftest.py": "pytest_plugins = ['tools.build.unchanged']",
 }
 
 

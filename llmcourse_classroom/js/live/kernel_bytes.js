@@ -1,4 +1,4 @@
-// Written by tools/kernel.py from live.wat: its two forms, in base64.
+// Written by tools/pages/kernel.py from live.wat: its two forms, in base64.
 
 export const SIMD = `AGFzbQEAAAABFwJgC39/f39/f39/f39/AGAFf39/fX0AAhABBGxpdmUGbWVtb3J5AgABAwMCAAEH
 EgIIbXVsdGlwbHkAAANleHAAAQrbCQKZBgIMfwx7IARBAmwhEiAEQQNsIRMgASEMAkADQCAMQQhI

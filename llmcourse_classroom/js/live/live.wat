@@ -3,7 +3,7 @@
 ;; Numbers are float32.  A vector (v128) holds four of them, side by side, and one instruction adds or
 ;; multiplies all four.
 ;;
-;; tools/kernel.py compiles this text twice: as it stands, and with relaxed SIMD, in which
+;; tools/pages/kernel.py compiles this text twice: as it stands, and with relaxed SIMD, in which
 ;; f32x4.relaxed_madd does a multiplication and an addition at once and rounds as the processor likes.
 (module
   (import "live" "memory" (memory 1))

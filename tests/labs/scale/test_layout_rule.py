@@ -24,7 +24,7 @@ from llmcourse_labs.scale.simulator import (
     simulate,
     step,
 )
-from tools import layout_page
+from tools.pages import layout_page
 
 EIGHT = replace(llama3_8b(), context_length=8_192)
 SEVENTY = replace(llama3_70b(), context_length=8_192)

@@ -23,7 +23,8 @@ from llmcourse_classroom.recorded import recorded_runs
 from llmcourse_labs.scale import cost, roofline
 from llmcourse_labs.scale.roofline.operations import PER_NUMBER
 from tests.strategies import small_config
-from tools import compile_runs, hardware_card
+from tools.pages import hardware_card
+from tools.runs import compile_runs
 
 CONFIGS = {
     "awkward": small_config(),
