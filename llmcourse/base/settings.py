@@ -152,13 +152,12 @@ def from_flat(kind: type[Kind], kept: Mapping[str, Any], changes: Mapping[str, A
 
 
 def _carried(group: Settings, choice: type[Settings]) -> dict[str, Any]:
-    """Return what of a group a choice begins with: of another choice, what is not its default."""
-    known = settings_of(type(group))
-    return {
-        name: value
-        for name, value in held(group).items()
-        if type(group) is choice or value != known[name].default
-    }
+    """Return what a choice takes of a group: of another one its name, and what is no default."""
+    known, values = settings_of(type(group)), held(group)
+    if type(group) is choice:
+        return values
+    names = {name for name, each in known.items() if len(get_args(each.hint)) == 1}
+    return {n: value for n, value in values.items() if n in names or value != known[n].default}
 
 
 def _chosen(kind: type[Settings], given: Mapping[str, Any]) -> dict[str, type[Settings]]:

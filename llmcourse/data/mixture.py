@@ -29,6 +29,7 @@ import torch
 from jaxtyping import Int64
 
 from llmcourse.base.arguments import require, require_fields
+from llmcourse.base.stages import lengths_before, stage_at
 from llmcourse.data.order import permuted
 from llmcourse.data.shards import TokenShards
 
@@ -182,13 +183,9 @@ class MixedBatches:
         """Return how many windows of each source all steps before this one have read."""
         require("step", step, least=0)
         counts = dict.fromkeys(self.sources, 0)
-        for number, stage in enumerate(self.stages):
-            later = [s.step for s in self.stages[number + 1 :]]
-            last = min([step, *later])
-            if last > stage.step:
-                windows = (last - stage.step) * self.global_batch_size
-                for name, count in self._counted(number, windows).items():
-                    counts[name] += count
+        for number, length in enumerate(lengths_before([s.step for s in self.stages], step)):
+            for name, count in self._counted(number, length * self.global_batch_size).items():
+                counts[name] += count
         return counts
 
     def epochs(self, step: int) -> dict[str, float]:
@@ -208,7 +205,7 @@ class MixedBatches:
     def windows(self, step: int) -> list[tuple[str, int]]:
         """Return the source and the number of each window that this rank reads at a step."""
         require("step", step, least=0)
-        stage = max(i for i, each in enumerate(self.stages) if each.step <= step)
+        stage = stage_at([each.step for each in self.stages], step)
         behind = self.counts(self.stages[stage].step)
         first = (step - self.stages[stage].step) * self.global_batch_size
         first += self.rank * self.batch_size

@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Int64
 
 from llmcourse.base.arguments import require
+from llmcourse.base.stages import lengths_before, stage_at
 from llmcourse.data.order import Batches, Order, permuted, random_starts
 from llmcourse.data.shards import TokenShards
 
@@ -33,7 +34,7 @@ def ramp_of(text: str) -> list[RampStage]:
         ValueError: if it has another form, does not begin at step 0, or its steps or batches do not
             grow.
     """
-    bites = []
+    stages = []
     for part in text.split(","):
         numbers = part.strip().split(":")
         if len(numbers) != 2 or not all(n.isascii() and n.isdigit() for n in numbers):
@@ -41,44 +42,40 @@ def ramp_of(text: str) -> list[RampStage]:
                 f"{part.strip()!r} is no stage of a batch ramp: give steps and sequences, as in "
                 "0:12,200:24"
             )
-        bites.append(RampStage(*map(int, numbers)))
-    if bites[0].step != 0:
+        stages.append(RampStage(*map(int, numbers)))
+    if stages[0].step != 0:
         raise ValueError(
-            f"a batch ramp begins at step 0, not at {bites[0].step}: put 0: and the first batch "
+            f"a batch ramp begins at step 0, not at {stages[0].step}: put 0: and the first batch "
             "before it, as in 0:12,200:24"
         )
-    for before, after in pairwise(bites):
+    for before, after in pairwise(stages):
         if after.step <= before.step or after.batch_size <= before.batch_size:
             raise ValueError(
                 f"a batch ramp goes up in steps and in sequences: {after.step}:{after.batch_size} "
                 f"may not follow {before.step}:{before.batch_size}"
             )
-    require("the first batch", bites[0].batch_size, least=1)
-    return bites
+    require("the first batch", stages[0].batch_size, least=1)
+    return stages
 
 
 def ramp_stage_at(ramp: list[RampStage], step: int) -> RampStage:
     """Return the stage of a ramp that a step belongs to, counted from 0."""
-    require("step", step, least=0)
-    return max(bite for bite in ramp if bite.step <= step)
+    return ramp[stage_at([stage.step for stage in ramp], step)]
 
 
 def windows_before(ramp: list[RampStage], step: int) -> int:
     """Return how many sequences all steps before this one have read."""
     require("step", step, least=0)
-    ends = [*(bite.step for bite in ramp[1:]), step]
-    return sum(
-        max(0, min(end, step) - bite.step) * bite.batch_size
-        for bite, end in zip(ramp, ends, strict=True)
-    )
+    lengths = lengths_before([stage.step for stage in ramp], step)
+    return sum(length * stage.batch_size for length, stage in zip(lengths, ramp, strict=True))
 
 
 def steps_within(ramp: list[RampStage], windows: int) -> int:
     """Return how many whole steps read at most so many sequences: `windows_before` turned round."""
     require("windows", windows, least=0)
-    ends = [*(bite.step for bite in ramp[1:]), math.inf]
-    for bite, end in zip(ramp, ends, strict=True):
-        steps = bite.step + (windows - windows_before(ramp, bite.step)) // bite.batch_size
+    ends = [*(stage.step for stage in ramp[1:]), math.inf]
+    for stage, end in zip(ramp, ends, strict=True):
+        steps = stage.step + (windows - windows_before(ramp, stage.step)) // stage.batch_size
         if steps < end:
             break
     return steps
@@ -114,10 +111,10 @@ class RampedBatches(Batches):
         seed: int = 0,
         order: Order = "shuffled",
     ) -> None:
-        for bite in ramp:
-            if bite.batch_size % world_size:
+        for stage in ramp:
+            if stage.batch_size % world_size:
                 raise ValueError(
-                    f"batch_ramp has {bite.batch_size} sequences, which {world_size} ranks cannot "
+                    f"batch_ramp has {stage.batch_size} sequences, which {world_size} ranks cannot "
                     "share equally: choose multiples"
                 )
         self.ramp = ramp
@@ -157,4 +154,4 @@ class RampedBatches(Batches):
     def _identity(self) -> dict[str, Any]:
         identity = super()._identity()
         del identity["global_batch_size"]
-        return {**identity, "ramp": [list(bite) for bite in self.ramp]}
+        return {**identity, "ramp": [list(stage) for stage in self.ramp]}

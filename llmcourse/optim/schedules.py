@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Literal
 
 from llmcourse.base.arguments import require, require_each, require_fields
 from llmcourse.base.settings import Settings
+from llmcourse.base.stages import stage_at
 
 
 def warmup_cosine(
@@ -212,10 +213,8 @@ def batch_at(
     Raises:
         ValueError: if tokens is negative or no stage begins at or before it.
     """
-    begun = [stage for stage in stages if stage.from_tokens <= tokens]
-    if not begun:
-        raise ValueError(f"no stage has begun at {tokens} tokens: the first must begin at 0")
-    return max(begun, key=lambda stage: stage.from_tokens)
+    ordered = sorted(stages, key=lambda stage: stage.from_tokens)
+    return ordered[stage_at([stage.from_tokens for stage in ordered], tokens)]
 
 
 def num_steps_for(tokens: int | float, stages: tuple[BatchStage, ...] = LLAMA3_405B_BATCHES) -> int:

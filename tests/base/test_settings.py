@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from llmcourse import train
 from llmcourse.base.settings import LARGEST, Settings, from_flat, held, idle, settings_of
+from llmcourse.data.settings import OneSource
 from llmcourse.model import ModelConfig
 from llmcourse.train.layout_settings import MeshRanks, OneProcess, SeveralRanks, TorchRanks
 from llmcourse.train.saved import config_of
@@ -69,6 +70,12 @@ def test_what_another_choice_has_is_left_behind_but_not_asked_for_in_vain():
     assert from_flat(Dish, {"name": "x", "way": "water", "hours": 1.0, "degrees": 90}, {}) == Dish(
         name="x", cook=Soak(hours=1.0)
     )
+
+
+def test_another_choice_of_the_same_name_keeps_the_name():
+    mixed = train.PRESETS["tiny"]().replace(corpus="prepared", data="x", mix="a=1")
+    assert mixed.replace(mix="").text == OneSource(data="x")
+    assert mixed.replace(mix="", order="random").text == OneSource(data="x", order="random")
 
 
 def test_flat_settings_are_plain_and_whole():
