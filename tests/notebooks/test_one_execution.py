@@ -9,6 +9,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from filelock import FileLock
 from jupyter_cache import get_cache
 
 from tools.build import build_book, uses
@@ -160,6 +161,29 @@ def test_a_passing_notebook_is_cached_with_its_outputs(executed):
 def test_it_ran_once(executed):
     _, _, folder = executed
     assert (folder / "ran.txt").read_text() == "x"
+
+
+KEEP = """
+import sys
+import nbformat
+from jupyter_cache.base import CacheBundleIn
+from tools.build import nbval_cache
+notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("x = 1", id="x")])
+nbval_cache.keep(CacheBundleIn(notebook, "a.ipynb", data={}))
+print("kept", flush=True)
+"""
+
+
+def test_one_worker_at_a_time_writes_the_cache(tmp_path):
+    folder = tmp_path / "_build" / ".jupyter_cache"
+    folder.mkdir(parents=True)
+    words = [sys.executable, "-c", KEEP]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    with FileLock(folder / ".lock"):
+        other = subprocess.Popen(words, cwd=tmp_path, env=environment, stdout=subprocess.PIPE)
+        with pytest.raises(subprocess.TimeoutExpired):
+            other.wait(timeout=5)
+    assert other.communicate(timeout=60)[0] == b"kept\n"
 
 
 def test_an_expected_exception_is_cached(executed):

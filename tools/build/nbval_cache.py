@@ -15,6 +15,7 @@ from pathlib import Path
 import nbformat
 import psutil
 import pytest
+from filelock import FileLock
 from jupyter_cache import get_cache
 from jupyter_cache.base import CacheBundleIn
 from jupyter_client.provisioning import local_provisioner
@@ -122,9 +123,18 @@ def _teardown_and_cache(self: IPyNbFile) -> None:
     self._execution.folder.cleanup()
     if notebook is None or facts is None:
         return
+    keep(CacheBundleIn(notebook, str(self.path), data=facts))
+
+
+def keep(bundle: CacheBundleIn) -> None:
+    """Put an execution into the cache, one worker at a time.
+
+    The cache looks for records beyond its limit in two questions: one that another worker makes in
+    between is taken for such a record, and is missed while it is written.
+    """
     CACHE.mkdir(parents=True, exist_ok=True)
-    bundle = CacheBundleIn(notebook, str(self.path), data=facts)
-    get_cache(str(CACHE)).cache_notebook_bundle(bundle, check_validity=False, overwrite=True)
+    with FileLock(CACHE / ".lock"):
+        get_cache(str(CACHE)).cache_notebook_bundle(bundle, check_validity=False, overwrite=True)
 
 
 IPyNbFile.setup, IPyNbFile.teardown = _setup_and_note, _teardown_and_cache
