@@ -5,6 +5,8 @@ before it has left.  Two processes are a pool that is given the texts in portion
 gives them; they are compared with one process, which is given them all.
 """
 
+import contextlib
+import io
 import itertools
 import json
 import multiprocessing
@@ -23,12 +25,11 @@ import trafilatura
 from loguru import logger
 
 from bench.timing import medians, row
-from llmcourse_labs.curation import Document, Dropped, MinHash, NearDuplicates, bands_for, datatrove
+from llmcourse_labs.curation import Document, Dropped, MinHash, NearDuplicates, bands_for, curate
 from llmcourse_labs.curation.crawl import Crawl
 from llmcourse_labs.curation.decontaminate import Decontaminate
 from llmcourse_labs.curation.dedup import exact_key, line_hashes
 from llmcourse_labs.curation.extract import extract, main_text
-from llmcourse_labs.curation.funnel import Funnel
 from llmcourse_labs.curation.language import KeepLanguage, default_model
 from llmcourse_labs.curation.minhash import shingles
 from llmcourse_labs.curation.pii import replace_personal
@@ -156,30 +157,39 @@ def copies(texts: list[str], repeats: int) -> list[dict]:
 
 
 def under_datatrove(documents: list[Document], repeats: int) -> list[dict]:
-    """Compare the same judges in one process, in memory, with datatrove's local executor."""
-    funnel = Funnel()
+    """Compare the funnel on files in processes of ours with the same on datatrove's executor."""
+    words = ["--separator", "|"]
     with tempfile.TemporaryDirectory() as name:
         folder, runs = Path(name), itertools.count()
+        (folder / "in").mkdir()
         for number in range(4):
-            lines = [json.dumps(each._asdict()) + "\n" for each in documents[number::4]]
-            (folder / "in").mkdir(exist_ok=True)
+            lines = [json.dumps({"text": each.text}) + "\n" for each in documents[number::4]]
             (folder / "in" / f"{number}.jsonl").write_text("".join(lines))
 
-        def theirs(workers: int) -> None:
-            out = folder / str(next(runs))
-            work = datatrove.stages(folder / "in", out, funnel, tasks=4)
-            datatrove.run_here(work, out / "logs", workers=workers)
+        def of(processes: int, *more: str) -> Callable[[], object]:
+            def call() -> None:
+                out = ["--out", str(folder / str(next(runs))), "--processes", str(processes)]
+                with contextlib.redirect_stdout(io.StringIO()):
+                    assert curate.main([str(folder / "in"), *out, *words, *more]) == 0
 
-        sides = {
-            "ours": lambda: funnel(documents),
-            "datatrove's executor, 1 worker": lambda: theirs(1),
-            "datatrove's executor, 2 workers": lambda: theirs(2),
-        }
+            return call
+
+        on_executor = ("--executor", "local", "--tasks", "4")
+        sides = {f"ours {n}": of(n) for n in (1, 2)}
+        sides |= {f"theirs {n}": of(n, *on_executor) for n in (1, 2)}
         logger.remove()  # what each task says of itself
         seconds = medians(sides, repeats=min(repeats, 3), warm_up=0)
-    ours, *peers = ((name, len(documents) / value) for name, value in seconds.items())
-    what = "the steps in order, 1 process"
-    return [row(what, ours[1], rate, peer, "documents/s") for peer, rate in peers]
+    rates = {side: len(documents) / value for side, value in seconds.items()}
+    return [
+        row(
+            f"llmcourse curate on files, --processes {n}",
+            rates[f"ours {n}"],
+            rates[f"theirs {n}"],
+            f"with --executor local (datatrove), --processes {n}",
+            "documents/s",
+        )
+        for n in (1, 2)
+    ]
 
 
 # --- Each step, one process and two

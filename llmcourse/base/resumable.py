@@ -37,6 +37,15 @@ class Resumable:
         self.made_from = json.loads(json.dumps(made_from))  # as it will be read
         self.unfinished = folder / UNFINISHED
 
+    def __str__(self) -> str:
+        """Return the folder."""
+        return str(self.folder)
+
+    def at(self, folder: Path) -> "Resumable":
+        """Return the same under another name of the folder, for a process that works elsewhere."""
+        record, verb = self.record.name, self.verb
+        return Resumable(folder, self.made_from, record=record, verb=verb)
+
     @contextlib.contextmanager
     def alone(self) -> Iterator[dict[str, Any] | None]:
         """Keep other processes out, and take back a new folder into which nothing was written.

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from llmcourse.data.prepared import PreparedText, read_prepared
     from llmcourse.data.ramp import RampedBatches, RampStage, ramp_of
     from llmcourse.data.raw_tokens import read_raw_tokens
-    from llmcourse.data.settings import Corpus, MixedText, OneSource, RawFiles
+    from llmcourse.data.settings import Corpus, MixedText, OneSource, OwnText, RawFiles, Text
     from llmcourse.data.shard_file import LAYOUT, read_header
     from llmcourse.data.shards import ShardWriter, TokenShards, write_shards
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         LLAMA3_405B_BATCHES,
         BatchStage,
         Cosine,
+        Schedule,
         WarmupStableDecay,
         batch_at,
         llama3_405b_rate,
@@ -40,7 +41,9 @@ if TYPE_CHECKING:
         AdamWSettings,
         LionSettings,
         MuonSettings,
+        OptimizerBase,
         OptimizerSettings,
+        WithBetas,
     )
     from llmcourse.optim.stability import qk_clip, soft_cap
 

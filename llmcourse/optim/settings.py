@@ -19,7 +19,7 @@ Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Chosen(Settings):
+class OptimizerBase(Settings):
     """What all of them have."""
 
     title: ClassVar[str]
@@ -60,7 +60,7 @@ class Chosen(Settings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class WithBetas(Chosen):
+class WithBetas(OptimizerBase):
     """Those that remember the gradient with b1, and something more with b2."""
 
     beta1: float = 0.9
@@ -144,7 +144,7 @@ class MuonSettings(WithBetas):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AdafactorSettings(Chosen):
+class AdafactorSettings(OptimizerBase):
     """Adafactor: of the squares of a matrix the means of its rows and columns."""
 
     title: ClassVar[str] = "Adafactor"

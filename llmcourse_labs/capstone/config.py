@@ -263,8 +263,8 @@ def _made(kind: type, name: str, given: Any, **owned: Any) -> Any:
     """Make a section's dataclass of what a file says."""
     if not isinstance(given, dict):
         raise ValueError(f"{name} = {given!r} must be a section: write [{name}] above its settings")
-    is_run = issubclass(kind, Settings)  # flat, as flags are
-    hints = {n: s.hint for n, s in settings_of(kind).items()} if is_run else get_type_hints(kind)
+    run = kind if issubclass(kind, Settings) else None  # flat, as flags are
+    hints = {n: s.hint for n, s in settings_of(run).items()} if run else get_type_hints(kind)
     allowed = [key for key in hints if key not in OWNED.get(name, ())]
     _refuse_unknown(f"[{name}]", given, allowed)
     for key, value in given.items():
@@ -273,7 +273,7 @@ def _made(kind: type, name: str, given: Any, **owned: Any) -> Any:
     if missing := [key for key in needed if key not in {**owned, **given}]:
         raise ValueError(f"[{name}] needs {', '.join(missing)}")
     try:
-        return (kind.of if is_run else kind)(**{**owned, **given})
+        return (run.of if run else kind)(**{**owned, **given})
     except ValueError as error:
         raise ValueError(f"[{name}] {error}") from error
 

@@ -39,7 +39,7 @@ Row = dict[str, Any]
 def judge(place: StageFolder) -> Artifact:
     """Ask every model the exam, and look for its items in the training text."""
     exam, facts, files = place.config.evaluate, {}, []
-    quiet = {"num_items": exam.items, "seed": exam.seed, "write": lambda _: None}
+    quiet: Row = {"num_items": exam.items, "seed": exam.seed, "write": lambda _: None}
     for name, stage in MODELS.items():
         model, tokenizer = load(place.before[stage] / "run")
         found: Row = {}
@@ -112,7 +112,7 @@ def _contamination(place: StageFolder, rows: Row) -> Row:
     n = exam.run_of_words
     flagged = overlapping_items(whole, texts, n=n)
     verdicts = [v == "1" for v in rows["all"]["plain"]["verdicts"]]
-    found = {
+    found: Row = {
         "words in a run": n,
         "marbles": {
             "items": number,

@@ -81,7 +81,7 @@ def _tuned(title: str, stage: str, facts: Facts, models: Mapping[str, Facts]) ->
         for kind, row in models[name]["tasks"].items()
         if "exact" in row
     ]
-    section = {
+    section: dict[str, Any] = {
         "title": title,
         "facts": {
             "steps": _fact(facts["steps"], stage),

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import UnionType
 from typing import Any, NamedTuple
 
 from llmcourse.base.resumable import read_record, write_record
@@ -121,7 +122,7 @@ class ArtifactStore:
             redone = [each for each in stage.reads if found.get(each)]
             found[name] = f"after {redone[0]}" if redone else self.why_not(name)
             if not found[name]:
-                self.done[name] = _read(self.place_of(name) / DONE)
+                self._keep(name)
         return found
 
     def bring(self, name: str) -> dict[str, Any]:
@@ -129,9 +130,9 @@ class ArtifactStore:
         stage, folder = self.stages[name], self.place_of(name)
         why = self.why_not(name)
         if not why:
-            self.done[name] = _read(folder / DONE)
-            self.log("kept", stage=name, identity=self.done[name]["identity"])
-            return self.done[name]
+            kept = self._keep(name)
+            self.log("kept", stage=name, identity=kept["identity"])
+            return kept
         key = self.key_of(name)
         begun = _read(folder / BEGUN)
         # Unfinished work is taken up only if it was begun with the same settings and inputs.
@@ -172,6 +173,13 @@ class ArtifactStore:
         self.log("end", stage=name, seconds=seconds, identity=done["identity"])
         return done
 
+    def _keep(self, name: str) -> dict[str, Any]:
+        """Return what done.json says of a stage that is done, and take it as done."""
+        done = _read(self.place_of(name) / DONE)
+        assert done is not None  # as `why_not` has found
+        self.done[name] = done
+        return done
+
 
 def identity_of(facts: Mapping[str, Any]) -> str:
     """Return the hash by which later stages know what a stage has found."""
@@ -190,7 +198,7 @@ def _read(path: Path) -> dict[str, Any] | None:
         found, _ = read_record(path)
     except (OSError, ValueError):
         return None
-    kinds = {"settings": dict, "inputs": dict, "seconds": int | float}
+    kinds: dict[str, type | UnionType] = {"settings": dict, "inputs": dict, "seconds": int | float}
     if path.name == DONE:
         kinds |= {"facts": dict, "files": dict, "identity": str}
     return found if all(isinstance(found.get(k), kinds[k]) for k in kinds) else None

@@ -84,6 +84,7 @@ def facts_of(run: Path) -> dict[str, Any]:
 def weights_files(run: Path) -> list[Path]:
     """Return the files of a run that later stages read."""
     newest = checkpoints.latest(run / "checkpoints")
+    assert newest is not None  # the run is finished
     found = [newest] if newest.is_file() else sorted(p for p in newest.rglob("*") if p.is_file())
     return [*found, run / "config.json", run / "metrics.jsonl"]
 
@@ -99,7 +100,7 @@ def _rows(run: Path) -> list[dict[str, Any]]:
 def _ranks() -> set[int]:
     """Return the process ids of all ranks that this process has started and that still run."""
     running = multiprocessing.active_children()
-    return {process.pid for process in running if process.name.startswith("rank ")}
+    return {process.pid for process in running if process.pid and process.name.startswith("rank ")}
 
 
 class Watch:

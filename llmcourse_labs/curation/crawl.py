@@ -178,7 +178,8 @@ class Crawl:
         """Return the label of a page of English prose that copies none."""
         count = 1 if rng.random() < SHORT else number(rng, 2, 5)
         texts = crawl_texts.stories_of_a_page(rng, count)
-        leaks, personal = (), ()
+        leaks: tuple[int, ...] = ()
+        personal: tuple[str, ...] = ()
         lies = rng.random() < LYING
         if lies:
             texts[-1] += f" {crawl_texts.FALSEHOOD}"

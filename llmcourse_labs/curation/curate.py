@@ -10,10 +10,8 @@ missing.  What is written follows from the files and the settings alone, however
 
 import argparse
 import hashlib
-import json
 import multiprocessing
 import os
-import re
 import shutil
 import signal
 import sys
@@ -24,63 +22,56 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import replace
 from multiprocessing.connection import wait
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
 from jsonargparse import ArgumentParser
 
-from llmcourse.base import files, progress
+from llmcourse.base import progress
 from llmcourse.base.arguments import require
 from llmcourse.base.command_line import AGAIN, ended, run_command
 from llmcourse.base.resumable import MADE_FROM, Resumable, read_record
 from llmcourse.data.corpus import END_OF_TEXT
 from llmcourse_labs.curation.decontaminate import Decontaminate
-from llmcourse_labs.curation.dedup import LineCounts, RepeatedLines, exact_key, line_hashes
-from llmcourse_labs.curation.documents import as_separator, read_pieces, text_of
+from llmcourse_labs.curation.dedup import RepeatedLines
+from llmcourse_labs.curation.documents import as_separator
 from llmcourse_labs.curation.encode import num_cores
-from llmcourse_labs.curation.extract import as_page
 from llmcourse_labs.curation.funnel import (
-    BEFORE_COPIES,
-    EXACT,
-    LINES,
-    NEAR,
     QUALITY,
     STEPS,
     TEST_ITEMS,
     Funnel,
 )
 from llmcourse_labs.curation.language import KeepLanguage, default_model
-from llmcourse_labs.curation.minhash import band_keys
+from llmcourse_labs.curation.passes import (
+    CHUNK,
+    Read,
+    Remembered,
+    chunks,
+    find_copies,
+    first_pass,
+    is_written,
+    read_counts,
+    read_documents,
+    read_remembered,
+    record_of,
+    require_some,
+    second_pass,
+    write_documents,
+    write_first,
+)
 from llmcourse_labs.curation.quality import KeepQuality, Quality
 from llmcourse_labs.curation.report import write_page
 from llmcourse_labs.curation.sources import (
-    DamagedFileError,
     Source,
     digest_of,
     find_sources,
-    kind_of,
 )
-from llmcourse_labs.curation.step import Document, Dropped, StepStats, filtered
-from llmcourse_labs.curation.unpack import PIECE, require_columns
+from llmcourse_labs.curation.step import StepStats
+from llmcourse_labs.curation.unpack import require_columns
 
 PROGRAM = "llmcourse curate"
 
-READ = "read"
-"""The step before the others: from the bytes of a file to a text."""
-
-LONGEST = 10_000_000
-"""Characters of a document; a longer one is dropped, so that memory has a limit."""
-
-CHUNK = 4 * PIECE
-"""About how many bytes of text are in a chunk."""
-
-_ODD_BYTE = re.compile("[\udc80-\udcff]")
-"""What stands for a byte that is no UTF-8."""
-
 REPORT = "report.json"
-
-Read = tuple[str, str | Dropped]
-"""The name of a document, and its text or why there is none."""
 
 
 def curate(
@@ -118,9 +109,36 @@ def curate(
         OSError: if a file cannot be written; what was written is taken up by the next call.
     """
     require("processes", processes, least=1)
+    sources, folder = _begun(inputs, Path(out), funnel, field, separator)
+    out = folder.folder
+    with folder.alone() as done:
+        if done is not None:
+            return done
+        folder.save()
+        with _Pool(funnel, processes) as pool:
+            try:
+                read = chunks(sources, field, separator)
+                first, remembered = _first_pass(out, read, pool, sources)
+                require_some(first)
+            except ValueError:  # the same call would fail again, and another one is refused
+                shutil.rmtree(out / "chunks", ignore_errors=True)
+                folder.unfinished.unlink()
+                raise
+            reasons, lines = find_copies(funnel, remembered)
+            second = _second_pass(out, reasons, lines, pool)
+        record = record_of([*first, *second], funnel)
+        write_page(out, record | {MADE_FROM: folder.made_from})
+        folder.finish(record)
+        shutil.rmtree(out / "chunks", ignore_errors=True)
+        return read_record(folder.record)[0]
+
+
+def _begun(
+    inputs: Sequence[str | Path], out: Path, funnel: Funnel, field: str, separator: str
+) -> tuple[list[Source], Resumable]:
+    """Return the files to read, and the folder of what is made of them."""
     if not separator:
         raise ValueError("the separator is empty: name what stands between two documents")
-    out = Path(out)
     sources = find_sources(inputs, leave_out=out, pages=True)
     require_columns(sources, field)
     made_from = {
@@ -129,279 +147,51 @@ def curate(
         "separator": separator,
         "steps": _described(funnel),
     }
-    folder = Resumable(out, made_from, record=REPORT, verb="curated")
-    with folder.alone() as done:
-        if done is not None:
-            return done
-        folder.save()
-        with _Pool(funnel, processes) as pool:
-            try:
-                chunks = _chunks(sources, field, separator)
-                first, remembered = _first_pass(out, chunks, pool, sources)
-                _require_some(first)
-            except ValueError:  # the same call would fail again, and another one is refused
-                shutil.rmtree(out / "chunks", ignore_errors=True)
-                folder.unfinished.unlink()
-                raise
-            reasons, lines = _copies(funnel, remembered)
-            second = _second_pass(out, reasons, lines, pool)
-        tallies = _in_order([*first, *second], funnel)
-        held = 16 + funnel.near_duplicates().bytes_per_document
-        record = {
-            "bytes_held_of_a_document": held,
-            "documents": tallies[0].taken,
-            "left": tallies[-1].kept,
-            "left_out": [name for name in STEPS if name not in {t.name for t in tallies}],
-            "tallies": [tally.as_dict() for tally in tallies],
-        }
-        write_page(out, record | {MADE_FROM: made_from})
-        folder.finish(record)
-        shutil.rmtree(out / "chunks", ignore_errors=True)
-        return read_record(folder.record)[0]
-
-
-# --- reading
-
-
-def _chunks(sources: Sequence[Source], field: str, separator: str) -> Iterator[list[Read]]:
-    """Yield the documents of the files, a few megabytes at a time."""
-    chunk, size = [], 0
-    for source in sources:
-        for number, text in enumerate(_readable(source, field, separator), 1):
-            chunk.append((f"{source.path}:{number}", text))
-            size += len(text) if isinstance(text, str) else 0
-            if size >= CHUNK:
-                yield chunk
-                chunk, size = [], 0
-    yield chunk
-
-
-def _readable(source: Source, field: str, separator: str) -> Iterator[str | Dropped]:
-    """Yield the texts of a file, and where it is damaged why no more of it can be read."""
-    try:
-        yield from _texts(source, field, separator)
-    except DamagedFileError as error:
-        yield Dropped("the rest of the file", " ".join(str(error).split())[:200])
-
-
-def _require_some(tallies: Sequence[StepStats]) -> None:
-    """Raise ValueError if no document of all could be read."""
-    read = StepStats(name=READ)
-    for tally in tallies:
-        if tally.name == READ:
-            read.add(tally)
-    if read.kept:
-        return
-    if not read.taken:
-        raise ValueError("there is no text in these files")
-    why = next(examples[0].detail for examples in read.examples.values())
-    raise ValueError(f"none of the {read.taken:,} documents in these files can be read: {why}")
-
-
-def _texts(source: Source, field: str, separator: str) -> Iterator[str | Dropped]:
-    """Yield the texts of a file, and for each document without one why it has none."""
-    parts, length = [], 0
-    is_html = kind_of(source.path) == "page"
-    for piece in read_pieces(source, field=field, separator=separator, errors="surrogateescape"):
-        if isinstance(piece.content, bytes):
-            for number, line in enumerate(piece.content.split(b"\n"), piece.line):
-                if not line.isspace() and line:
-                    yield _of_line(line, piece.path, number, field)
-            continue
-        texts = list(piece.content)
-        if not piece.begins or not piece.ends:  # a part of one that is longer than a piece
-            if length <= LONGEST:
-                parts += texts
-            length += sum(map(len, texts))
-            if not piece.ends:
-                continue
-            too_long = Dropped("too long", f"{length:,} characters, at most {LONGEST:,}")
-            texts, parts = ["".join(parts)], []
-            if length > LONGEST:
-                texts = [too_long]
-            length = 0
-        for text in texts:
-            if text is None:
-                yield Dropped("no text", "the row is null")
-            elif isinstance(text, Dropped):
-                yield text
-            elif text.strip():
-                yield _in_utf8(as_page(text) if is_html else text)
-
-
-def _in_utf8(text: str) -> str | Dropped:
-    """Return a text, or that it has a byte which is no UTF-8."""
-    odd = _ODD_BYTE.search(text)
-    return Dropped("no UTF-8", f"after {text[: odd.start()][-20:]!r}") if odd else text
-
-
-def _of_line(line: bytes, path: Path, number: int, field: str) -> str | Dropped:
-    """Return the text of a line of JSON."""
-    if len(line) > 4 * LONGEST:
-        return Dropped("too long", f"a line of {len(line):,} bytes")
-    try:
-        text = text_of(line, path, number, field)
-    except ValueError as error:
-        reason = "no UTF-8" if "UTF-8" in str(error) else "no document in the line"
-        return Dropped(reason, " ".join(str(error).split())[:200])
-    if len(text) > LONGEST:
-        return Dropped("too long", f"{len(text):,} characters, at most {LONGEST:,}")
-    return text
+    return sources, Resumable(out, made_from, record=REPORT, verb="curated")
 
 
 # --- the passes
 
 
-class Remembered(NamedTuple):
-    """What is kept of the documents of a chunk until copies are known."""
-
-    keys: np.ndarray
-    bands: np.ndarray
-    lines: np.ndarray
-    num_lines: np.ndarray
-
-
-def first_pass(
-    funnel: Funnel, chunk: list[Read]
-) -> tuple[list[Document], Remembered, list[StepStats]]:
-    """Put the documents of a chunk through the steps that come before the search for copies."""
-    tallies = [StepStats(name=READ)]
-    documents = []
-    for name, text in chunk:
-        document = Document(name, text if isinstance(text, str) else "")
-        tallies[0].note(document, text)
-        if isinstance(text, str):
-            documents.append(document)
-    for name, judge in funnel.judges().items():
-        if name in BEFORE_COPIES:
-            tallies.append(StepStats(name=name))
-            documents = list(filtered(documents, judge, tallies[-1]))
-    near = funnel.near_duplicates()
-    keys = [exact_key(document.text) for document in documents]
-    bands = [band_keys(funnel.signature(d.text), near.bands, near.rows) for d in documents]
-    lines = [line_hashes(document.text) for document in documents]
-    remembered = Remembered(
-        np.frombuffer(b"".join(keys), "V16"),
-        np.array(bands, np.uint64).reshape(-1, near.bands),
-        np.concatenate([np.empty(0, np.uint64), *lines]),
-        np.array([len(each) for each in lines], np.int64),
-    )
-    return documents, remembered, tallies
-
-
 def _first_pass(
-    out: Path, chunks: Iterable[list[Read]], pool: "_Pool", sources: Sequence[Source]
+    out: Path, read: Iterable[list[Read]], pool: "_Pool", sources: Sequence[Source]
 ) -> tuple[list[StepStats], list[Remembered]]:
     """Write every chunk that is not there yet; return what was counted and what is remembered."""
-    tallies, remembered = [], []
+    tallies: list[StepStats] = []
+    remembered: list[Remembered] = []
     total = sum(source.num_bytes for source in sources)
     todo = (
-        (number, None if (out / "chunks" / f"{number:06d}.jsonl").exists() else chunk)
-        for number, chunk in enumerate(chunks)
+        (number, None if is_written(out / "chunks" / f"{number:06d}") else chunk)
+        for number, chunk in enumerate(read)
     )
     with progress.bar(total=total, unit="B", unit_scale=True, desc="first pass") as bar:
         for (number, _), found in pool.map(_first, todo):
             stem = out / "chunks" / f"{number:06d}"
             if found is not None:
-                documents, kept, counted = found
-                with files.write_atomically(stem.with_suffix(".npz")) as file:
-                    np.savez(file, **kept._asdict())
-                _write_lines(
-                    stem.with_suffix(".jsonl"),
-                    [[tally.as_dict() for tally in counted], *map(list, documents)],
-                )
-            with np.load(stem.with_suffix(".npz"), allow_pickle=False) as arrays:
-                remembered.append(Remembered(**arrays))
-            with stem.with_suffix(".jsonl").open("rb") as file:
-                tallies += map(StepStats.from_dict, json.loads(file.readline()))
+                write_first(stem, found)
+            remembered.append(read_remembered(stem))
+            tallies += read_counts(stem)
             bar.update(min(total - bar.n, CHUNK))
     return tallies, remembered
-
-
-def _copies(
-    funnel: Funnel, remembered: Sequence[Remembered]
-) -> tuple[list[list[str]], RepeatedLines]:
-    """Return of every chunk's documents of which step they are a copy, and the lines that go."""
-    near, seen, number = funnel.near_duplicates(), set(), 0
-    reasons = [[""] * len(chunk.keys) for chunk in remembered]
-    for chunk, here in zip(remembered, reasons, strict=True):
-        for place, key in enumerate(chunk.keys.tolist()):
-            if EXACT not in funnel.without and key in seen:
-                here[place] = EXACT
-            else:
-                near.add_keys(str(number), chunk.bands[place])
-                seen.add(key)
-            number += 1
-    if NEAR not in funnel.without:
-        ends = np.cumsum([len(chunk.keys) for chunk in remembered])
-        for dropped in map(int, near.dropped()):
-            chunk = int(np.searchsorted(ends, dropped, side="right"))
-            reasons[chunk][dropped - (int(ends[chunk - 1]) if chunk else 0)] = NEAR
-    lines = LineCounts()
-    for chunk, here in zip(remembered, reasons, strict=True):
-        of_each = np.split(chunk.lines, np.cumsum(chunk.num_lines)[:-1])
-        for hashes, reason in zip(of_each, here, strict=False):  # an empty chunk splits into one
-            if not reason:
-                lines.add_hashes(hashes)
-    return reasons, lines.repeated(funnel.most_documents)
-
-
-def second_pass(
-    funnel: Funnel, documents: list[Document], reasons: list[str], lines: RepeatedLines
-) -> tuple[list[Document], list[StepStats]]:
-    """Drop the copies of a chunk, and put what is left through the other steps."""
-    tallies = [StepStats(name=name) for name in (EXACT, NEAR) if name not in funnel.without]
-    for tally in tallies:
-        kept = []
-        for document, reason in zip(documents, reasons, strict=True):
-            tally.note(document, Dropped(tally.name) if reason == tally.name else document.text)
-            if reason != tally.name:
-                kept.append((document, reason))
-        documents, reasons = [d for d, _ in kept], [reason for _, reason in kept]
-    judges = {} if LINES in funnel.without else {LINES: lines}
-    judges |= {n: judge for n, judge in funnel.judges().items() if n not in BEFORE_COPIES}
-    for name, judge in judges.items():
-        tallies.append(StepStats(name=name))
-        documents = list(filtered(documents, judge, tallies[-1]))
-    return documents, tallies
 
 
 def _second_pass(
     out: Path, reasons: list[list[str]], lines: RepeatedLines, pool: "_Pool"
 ) -> list[StepStats]:
     """Write the documents of every chunk that are left."""
-    tallies = []
-    todo = (
-        (out / "chunks" / f"{number:06d}.jsonl", here, lines) for number, here in enumerate(reasons)
-    )
+    tallies: list[StepStats] = []
+    todo = ((out / "chunks" / f"{number:06d}", here, lines) for number, here in enumerate(reasons))
     with progress.bar(total=len(reasons), unit="chunk", desc="second pass") as bar:
         for number, (_, (documents, counted)) in enumerate(pool.map(_second, todo)):
-            rows = [{"id": document.id, "text": document.text} for document in documents]
-            _write_lines(out / "documents" / f"{number:06d}.jsonl", rows)
+            write_documents(out / "documents" / f"{number:06d}.jsonl", documents)
             tallies += counted
             bar.update()
     return tallies
 
 
-def _write_lines(path: Path, rows: Iterable[Any]) -> None:
-    with files.write_atomically(path) as file:
-        file.writelines(json.dumps(row).encode() + b"\n" for row in rows)
-
-
-def _in_order(tallies: Iterable[StepStats], funnel: Funnel) -> list[StepStats]:
-    """Add the tallies of the chunks, step by step."""
-    judges = funnel.judges()
-    on_all = {EXACT, NEAR, LINES} - set(funnel.without)
-    there = [name for name in STEPS if name in judges or name in on_all]
-    found = {name: StepStats(name=name) for name in (READ, *there)}
-    for tally in tallies:
-        found[tally.name].add(tally)
-    return list(found.values())
-
-
 # --- processes
 
-_funnel: Funnel | None = None
+_funnel: Funnel
 """Of this process, if it is one that works for another."""
 
 
@@ -410,6 +200,7 @@ def _begin(funnel: Funnel) -> None:
     global _funnel  # noqa: PLW0603 - a process of a pool has no other place
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that writes
     parent = multiprocessing.parent_process()
+    assert parent is not None
     threading.Thread(target=lambda: (wait([parent.sentinel]), os._exit(1)), daemon=True).start()
     _funnel = funnel
 
@@ -421,11 +212,8 @@ def _first(funnel: Funnel | None, item: tuple[int, list[Read] | None]) -> Any:
 
 def _second(funnel: Funnel | None, item: tuple[Path, list[str], RepeatedLines]) -> Any:
     """Do the second pass of a chunk."""
-    path, reasons, lines = item
-    with path.open("rb") as file:
-        file.readline()
-        documents = [Document(*json.loads(line)) for line in file]
-    return second_pass(funnel or _funnel, documents, reasons, lines)
+    stem, reasons, lines = item
+    return second_pass(funnel or _funnel, read_documents(stem), reasons, lines)
 
 
 class _Pool:
@@ -462,10 +250,12 @@ class _Pool:
 
 def _described(funnel: Funnel) -> dict[str, Any]:
     """Return the settings of a funnel as plain data; of trained parts a hash."""
-    items = funnel.test_items.test_items if funnel.test_items else []
-    quality = funnel.quality
+    language: Any = funnel.language  # of these kinds in `funnel_of`
+    quality: Any = funnel.quality
+    test_items: Any = funnel.test_items
+    items = test_items.test_items if test_items else []
     return {
-        "language": funnel.language.language,
+        "language": language.language,
         "similarity": funnel.similarity,
         "most_documents": funnel.most_documents,
         "without": sorted(funnel.without),
@@ -485,16 +275,67 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _curate(arguments: list[str] | None) -> None:
     """Put the documents through the funnel, and say what is left."""
-    options = _parser().parse_args(arguments)
-    record = curate(
-        options.files,
-        options.out,
-        funnel_of(options),
-        field=options.field,
-        separator=as_separator(options.separator),
-        processes=options.processes or num_cores(),
-    )
-    print(_summary(Path(options.out), record))
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    options = _parser().parse_args(words)
+    settings = {"field": options.field, "separator": as_separator(options.separator)}
+    processes = options.processes or num_cores()
+    record: dict[str, Any] | None
+    if options.executor is None:
+        for name in ("tasks", "partition", "time", "submit"):
+            if value := getattr(options, name):
+                raise ValueError(f"--{name} {value} has no effect without --executor: give both")
+        funnel = funnel_of(options)
+        record = curate(options.files, options.out, funnel, processes=processes, **settings)
+    else:
+        record = _on_executor(options, words, processes, settings)
+    if record is not None:
+        print(_summary(Path(options.out), record))
+
+
+def _on_executor(
+    options: argparse.Namespace, words: Sequence[str], processes: int, settings: dict[str, str]
+) -> dict[str, Any] | None:
+    """Let datatrove run the passes; return the report, None where a cluster makes it later."""
+    try:
+        from llmcourse_labs.curation import executors  # noqa: PLC0415 - an extra
+    except ModuleNotFoundError as error:
+        raise ValueError(
+            f'--executor needs {error.name}: pip install "llmcourse[datatrove]"'
+        ) from error
+    funnel = funnel_of(options)
+    sources, folder = _begun(options.files, Path(options.out), funnel, **settings)
+    tasks = min(len(sources), processes) if options.tasks is None else options.tasks
+    work = executors.work_on(sources, folder, funnel, tasks=tasks, workers=processes, **settings)
+    limits = {"partition": options.partition or "", "time": options.time or "24:00:00"}
+    if options.executor == "local" and (options.submit or options.time or options.partition):
+        raise ValueError("--submit, --time and --partition are for a cluster: leave them out")
+    with folder.alone() as done:
+        if done is not None:
+            return done
+        if options.executor == "local":
+            folder.save()
+            try:
+                executors.run_here(work)
+            except ValueError:  # the same call would fail again, and another one is refused
+                shutil.rmtree(folder.folder / executors.WORK, ignore_errors=True)
+                folder.unfinished.unlink()
+                raise
+            return read_record(folder.record)[0]
+        between = folder.folder / executors.WORK
+        was_there = between.exists()
+        made = executors.executors(work, options.executor, **limits)
+        try:
+            if not options.submit:
+                print(executors.job_of(made, words))
+                return None
+            executors.require_cluster(options.executor)
+        finally:
+            if not was_there:  # datatrove makes the folders of its logs
+                shutil.rmtree(between, ignore_errors=True)
+        folder.save()
+        executors.submit(made)
+    print(f"submitted; the report will be {folder.record}")
+    return None
 
 
 def _parser() -> ArgumentParser:
@@ -508,13 +349,22 @@ def _parser() -> ArgumentParser:
         "and what is left, for llmcourse prepare. A call that was cut short goes on where it was.",
     )
     add = parser.add_argument
-    kinds = ".txt, .jsonl, .ndjson, .html, also with .gz or .zst; .parquet; folders of them"
+    kinds = ".txt, .jsonl, .html, .warc, .wet, also with .gz or .zst; .parquet; folders of them"
     add("files", nargs="+", help=kinds)
     add("--out", required=True, help="new folder for the report and the documents")
     add_steps(parser)
     add("--field", default="text", help="name of the text in .jsonl and .parquet")
     add("--separator", default=END_OF_TEXT, help=r"what stands between documents of a .txt; \n, \t")
     add("--processes", type=int, help="that work (one for each core)")
+    add(
+        "--executor",
+        choices=("local", "slurm", "ray"),
+        help="datatrove's, for many machines",
+    )
+    add("--tasks", type=int, help="with it: parts into which the files are divided")
+    add("--partition", help="of Slurm's cluster")
+    add("--time", help="limit of a task on Slurm's cluster (24:00:00)")
+    add("--submit", action="store_true", help="give the job to the cluster, and do not print it")
     return parser
 
 

@@ -8,7 +8,7 @@ import codecs
 import itertools
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,7 +25,7 @@ _LINE_END = re.compile(r"\S\n(?=\S)")
 class TextPiece(NamedTuple):
     """What is read of a file at a time."""
 
-    content: list[str | None] | bytes
+    content: Sequence[str | None] | bytes
     """Documents, None for a row without one; or whole lines of JSON, which are parsed later, by
     `documents_of`."""
     path: Path
@@ -64,8 +64,8 @@ def read_pieces(
     kind = kind_of(path)
     with reading(path), path.open("rb") as file:
         if kind == "table":
-            for texts, num_bytes in rows(file, source, field=field, errors=errors):
-                yield TextPiece(texts, path, 0, True, True, num_bytes)
+            for column, num_bytes in rows(file, source, field=field, errors=errors):
+                yield TextPiece(column, path, 0, True, True, num_bytes)
             return
         blocks = unpacked(file, source)
         if kind == "lines":
@@ -180,11 +180,13 @@ def documents_of(piece: TextPiece, *, field: str) -> Iterator[str]:
     """
     if isinstance(piece.content, bytes):
         lines = enumerate(piece.content.split(b"\n"), piece.line)
-        texts = (text_of(line, piece.path, number, field) for number, line in lines if line)
+        texts: Iterator[str | None] = (
+            text_of(line, piece.path, number, field) for number, line in lines if line
+        )
     else:
         texts = iter(piece.content)
     is_part = not (piece.begins and piece.ends)
-    return (text for text in texts if is_part or (text and not text.isspace()))
+    return (t for t in texts if t is not None and (is_part or (t and not t.isspace())))
 
 
 def text_of(line: bytes, path: Path, number: int, field: str) -> str:

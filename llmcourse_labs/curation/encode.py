@@ -40,7 +40,9 @@ class Reader(NamedTuple):
         held_out = False
         for piece in read_pieces(source, field=self.field, separator=self.separator):
             if piece.begins and not piece.ends:
-                held_out = self.holds_out(piece.content[0])
+                part = piece.content[0]
+                assert isinstance(part, str)  # lines and rows are whole documents
+                held_out = self.holds_out(part)
             yield piece, held_out
 
     def documents(self, piece: TextPiece, held_out: bool) -> Iterator[tuple[str, bool]]:
@@ -114,11 +116,13 @@ def _start_process(folder: Path, reader: Reader) -> None:
     global _encoder  # noqa: PLW0603 - a process of a pool has no other place
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that writes
     parent = multiprocessing.parent_process()
+    assert parent is not None
     threading.Thread(target=lambda: (wait([parent.sentinel]), os._exit(1)), daemon=True).start()
     _encoder = Encoder(folder, reader)
 
 
 def _encode(pieces: list[tuple[TextPiece, bool]]) -> Encoded:
+    assert _encoder is not None
     return _encoder(pieces)
 
 
@@ -168,9 +172,7 @@ def encode_in_order(
             pool.shutdown(cancel_futures=True)
 
 
-def _futures(
-    tasks: Iterable[Task], pool: ProcessPoolExecutor
-) -> Iterator[tuple[Task | None, Future]]:
+def _futures(tasks: Iterable[Task], pool: ProcessPoolExecutor) -> Iterator[tuple[Task, Future]]:
     """Yield what the processes do; what cannot be read fails when its turn comes."""
     try:
         for task in tasks:
@@ -178,4 +180,4 @@ def _futures(
     except ValueError as error:
         failed: Future = Future()
         failed.set_exception(error)
-        yield None, failed
+        yield Task([], (0, 0), 0), failed  # in place of the task that there is not

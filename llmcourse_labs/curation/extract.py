@@ -64,7 +64,9 @@ def is_page(text: str) -> bool:
 
     Markdown may begin with a comment or an element; it seldom ends with a tag.
     """
-    begin = _BEFORE.match(text).end()
+    before = _BEFORE.match(text)
+    assert before is not None  # it may be empty
+    begin = before.end()
     if _PAGE.match(text, begin):
         return True
     return _ELEMENT.match(text, begin) is not None and text.rstrip("\0 \n\r\t").endswith(">")

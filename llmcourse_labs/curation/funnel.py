@@ -56,7 +56,7 @@ class Funnel:
 
     def judges(self) -> dict[str, Filter]:
         """Return the steps that look at one text at a time, by name, in their order."""
-        found = {
+        found: dict[str, Filter | None] = {
             EXTRACT: extract,
             LANGUAGE: self.language,
             RULES: Chain(self.rules),
@@ -149,12 +149,12 @@ class Chain:
 
     def __call__(self, text: str) -> str | Dropped:
         """Return what the last judge returns, or the first that drops."""
-        outcome: str | Dropped = text
         for judge in self.judges:
-            outcome = judge(outcome)
+            outcome = judge(text)
             if isinstance(outcome, Dropped):
-                break
-        return outcome
+                return outcome
+            text = outcome
+        return text
 
 
 def drop_exact_copies(documents: Sequence[Document], tally: StepStats) -> list[Document]:

@@ -138,7 +138,7 @@ class _Work:
         self.out, self.made_from = folder.folder, folder.made_from
         self.place = (0, 0)
         self.documents, self.num_bytes, self.tokens = [0, 0], [0, 0], [0, 0]
-        self.reader: Reader | None = None
+        self.reader: Reader  # from `begin` on
         self.writers: list[ShardWriter] = []
 
     def begin(self, tokenizer: Tokenizer | None) -> None:
@@ -254,8 +254,8 @@ class _Work:
                 if number == first and count <= skipped:
                     continue
                 pieces.append((piece, side))
-                is_lines = isinstance(piece.content, bytes)
-                size += len(piece.content) if is_lines else sum(map(len, piece.content))
+                some = piece.content
+                size += len(some) if isinstance(some, bytes) else sum(map(len, filter(None, some)))
                 if size >= PIECE // 2:
                     yield Task(pieces, (number, count), behind + piece.num_bytes)
                     pieces, size = [], 0

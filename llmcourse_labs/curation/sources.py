@@ -24,6 +24,8 @@ KINDS = {
     ".parquet": "table",
     ".html": "page",
     ".htm": "page",
+    ".warc": "crawl",
+    ".wet": "crawl",
 }
 """How a file is read, by its ending.  `.json` is read as lines where it is compressed, as C4 is."""
 
@@ -64,8 +66,9 @@ def kind_of(path: Path) -> str | None:
 
 
 def _known(*, pages: bool) -> str:
+    of_the_web = ", .html, .htm, .warc, .wet" if pages else ""
     return (
-        f"known are .txt, .jsonl, .parquet, .ndjson{', .html and .htm' if pages else ''}; all but "
+        f"known are .txt, .jsonl, .parquet, .ndjson{of_the_web}; all but "
         ".parquet also with .gz or .zst, and with one of these .json, too"
     )
 
@@ -128,8 +131,9 @@ def _told(left: Counter[str]) -> str:
 def _unread(path: Path, *, pages: bool) -> str | None:
     """Return why a file is not read, as the end of a sentence; None if it is."""
     kind = kind_of(path)
-    if kind == "page" and not pages:
-        return "is a web page, of which llmcourse curate takes the text"
+    if kind in ("page", "crawl") and not pages:
+        what = "a web page" if kind == "page" else "a file of a crawl"
+        return f"is {what}, of which llmcourse curate takes the text"
     return None if kind else f"is of the kind {path.suffix or 'without an ending'}"
 
 
@@ -180,6 +184,8 @@ def _require_reader(path: Path) -> None:
             import zstandard  # noqa: F401, PLC0415 - an extra
         elif path.suffix.lower() == ".parquet":
             import pyarrow.parquet  # noqa: F401, PLC0415 - an extra
+        if kind_of(path) == "crawl":
+            import fastwarc.warc  # noqa: F401, PLC0415 - an extra
 
 
 @contextmanager
@@ -188,8 +194,9 @@ def reading(path: Path) -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
+        package = (error.name or "a package").split(".")[0]
         raise ValueError(
-            f"{path} is read with {error.name.split('.')[0]}, which is not installed: "
+            f"{path} is read with {package}, which is not installed: "
             'pip install "llmcourse[prepare]"'
         ) from error
     except (EOFError, BadGzipFile, zlib.error) as error:

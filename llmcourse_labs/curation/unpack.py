@@ -5,9 +5,9 @@ An end of the file is not yet an end of what was packed: a cut file is told from
 
 import contextlib
 import gzip
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 from llmcourse_labs.curation.sources import DamagedFileError, Source, kind_of
 
@@ -46,9 +46,11 @@ def unpacked(file: BinaryIO, source: Source) -> Iterator[bytes]:
     if source.path.suffix.lower() == ".zst":
         yield from _frames(bounded, source.path)
         return
+    read: Callable[[int], bytes] = bounded.read
     if source.path.suffix.lower() == ".gz":
-        bounded = gzip.GzipFile(fileobj=bounded, mode="rb")
-    while block := bounded.read(PIECE):
+        # What is there of a file that was cut comes out before it is told.
+        read = gzip.GzipFile(fileobj=cast("BinaryIO", bounded), mode="rb").read1
+    while block := read(PIECE):
         yield block
 
 

@@ -125,12 +125,12 @@ def choice_scores(
                 )
             told.append(_Pair(prompt, whole[len(prompt) :]))
     # Each different choice is read alone once, however many items have it.
-    alone = dict.fromkeys(choice for item in items for choice in item.choices)
+    choices = dict.fromkeys(choice for item in items for choice in item.choices)
     # Something must come before the first token: id 0 where there is no separator.
     bare = start or [0]
     log_probs = _log_probs(model, told)
-    of_alone = _log_probs(model, [_Pair(bare, tokenizer.encode(choice)) for choice in alone])
-    alone = dict(zip(alone, of_alone, strict=True))
+    of_alone = _log_probs(model, [_Pair(bare, tokenizer.encode(choice)) for choice in choices])
+    alone = dict(zip(choices, of_alone, strict=True))
     # One row for each choice of all items: cut into items again.
     found, place = [], 0
     for item in items:

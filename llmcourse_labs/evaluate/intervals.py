@@ -141,9 +141,8 @@ def paired(first: Sequence[int | float], second: Sequence[int | float]) -> Pair:
             f"give both models' answers to the same items, got {len(first)} and {len(second)}"
         )
     seen = [(bool(a), bool(b)) for a, b in zip(first, second, strict=True)]
-    return Pair(*(seen.count(k) for k in ((True, True), (True, False), (False, True))), 0)._replace(
-        neither=seen.count((False, False))
-    )
+    cells = ((True, True), (True, False), (False, True), (False, False))
+    return Pair(*map(seen.count, cells))
 
 
 def mcnemar(pair: Pair) -> float:

@@ -237,7 +237,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _report(arguments: Sequence[str] | None) -> None:
     options = _parser().parse_args(arguments)
     out = Path(options.out or Path(options.run) / "report")
-    refuse_others(out, lambda folder: _read_sections(folder / "report.json"))
+    refuse_others(out, lambda folder: bool(_read_sections(folder / "report.json")))
     record = report(options.run, out, curated=options.curated)
     for section in record["sections"].values():
         if "missing" in section:

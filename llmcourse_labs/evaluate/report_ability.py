@@ -7,6 +7,7 @@ import numpy as np
 
 from llmcourse.data.corpus import END_OF_TEXT
 from llmcourse.data.shards import TokenShards
+from llmcourse.data.tokenizer import Tokenizer
 from llmcourse_labs.evaluate.command import SUITES
 from llmcourse_labs.evaluate.contamination import overlapping_items, split_score
 from llmcourse_labs.evaluate.report_run import ReportedRun, Section, facts, table
@@ -83,7 +84,8 @@ def contamination_section(run: ReportedRun) -> Section:
         None in (r.prepared, r.tokenizer) for r in run.chain
     ):
         return {"missing": "training text of the run, or of one that it started from, is not here"}
-    found_in, scores, notes, cut = [], [], [], False
+    found_in, notes, cut = [], [], False
+    scores: list[list[Any]] = []
     for file, found in run.evaluations.items():
         suite, (items, right) = found["suite"], _items(found)
         if not items:
@@ -156,19 +158,21 @@ class _Texts:
     """The documents that the weights of a run have learnt from, or that were held out."""
 
     def __init__(self, run: ReportedRun, where: str) -> None:
-        self.parts: list[tuple[ReportedRun, TokenShards, int]] = []
+        self.parts: list[tuple[Tokenizer, TokenShards, int]] = []
         for each in run.chain:
+            assert each.prepared is not None  # or the section is missing
+            assert each.tokenizer is not None
             for source in each.prepared.sources.values():
                 shards = source.validation if where == HELD_OUT else source.training
                 most = len(source.validation) if where == AS_MUCH else MOST_SEARCHED
-                self.parts.append((each, shards, min(most, MOST_SEARCHED, len(shards))))
+                self.parts.append((each.tokenizer, shards, min(most, MOST_SEARCHED, len(shards))))
         self.tokens = sum(most for _, _, most in self.parts)
         self.is_cut = any(most == MOST_SEARCHED < len(shards) for _, shards, most in self.parts)
 
     def __iter__(self) -> Iterator[str]:
-        for run, shards, most in self.parts:
-            ids, end = shards[:most], run.tokenizer.special_tokens.get(END_OF_TEXT)
-            ends = [] if end is None else np.flatnonzero(ids == end) + 1
+        for tokenizer, shards, most in self.parts:
+            ids, end = shards[:most], tokenizer.special_tokens.get(END_OF_TEXT)
+            ends: list[int] | np.ndarray = [] if end is None else np.flatnonzero(ids == end) + 1
             for part in np.split(ids, ends):
                 if len(part):
-                    yield run.tokenizer.decode(part.tolist())
+                    yield tokenizer.decode(part.tolist())

@@ -74,6 +74,8 @@ def _counted(run: ReportedRun, shards: TokenShards) -> list[int | str]:
     """Count documents and bytes of their text, special tokens left out."""
     if run.tokenizer is None:
         return [NOT_MEASURED, NOT_MEASURED]
+    assert run.prepared is not None  # who has shards
+    assert run.prepared.bytes_per_id is not None  # who has a tokenizer
     counts = np.zeros(len(run.prepared.bytes_per_id), np.int64)
     for start in range(0, len(shards), 1 << 20):
         counts += np.bincount(shards[start : start + (1 << 20)], minlength=len(counts))
@@ -186,7 +188,8 @@ def shape_section(run: ReportedRun) -> Section:
 
 def compute_section(run: ReportedRun) -> Section:
     """Return the positions and FLOPs of the run."""
-    config, told = run.config, {}
+    config = run.config
+    told: dict[str, tuple[int | float, str]] = {}
     positions = config.tokens_before(run.steps_done)
     each = cost.training_flop_per_token(config.model)
     told["positions learnt from"] = positions, "train.TrainConfig.tokens_before"

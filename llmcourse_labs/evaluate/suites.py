@@ -134,8 +134,9 @@ def _thing(text: str, derivation: Derivation, rng: random.Random) -> _Places:
         if kind in derivation.values:
             name = CLASSES[kind][derivation.values[kind]][""]
             first = re.search(rf"\b{name}\b", text)
-            again = re.finditer(rf"(?<= the) {name}\b", text[first.end() :]) if first else ()
-            for m in again:
+            if first is None:
+                continue
+            for m in re.finditer(rf"(?<= the) {name}\b", text[first.end() :]):
                 others = [f" {each['']}" for each in CLASSES[kind] if each[""] != name]
                 wrong = rng.sample(others, NUM_CHOICES - 1)
                 places.append((first.end() + m.start(), f" {name}", wrong))

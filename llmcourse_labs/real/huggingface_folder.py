@@ -211,15 +211,14 @@ def _scaling(rope: Mapping[str, Any], given: Mapping[str, Any], key: str) -> Rop
         raise ValueError(f"our {kind} rotation has no {odd[0]}, and {CONFIG} says {key} = {rope!r}")
     if kind == "default":
         return None
-    numbers = {
-        name: float(_number(rope, name, float, otherwise=otherwise))
-        for name, otherwise in _SCALINGS[kind].items()
-    }
+    settings: dict[str, Any] = {"kind": kind}
+    for name, otherwise in _SCALINGS[kind].items():
+        settings[name] = float(_number(rope, name, float, otherwise=otherwise))
     if kind == "linear":
-        return RopeScaling(kind=kind, **numbers)
+        return RopeScaling(**settings)
     trained = rope if given.get(_LENGTH) is None else given  # as transformers prefers
     trained = trained if trained.get(_LENGTH) is not None else {_LENGTH: given.get(_POSITIONS)}
-    made = RopeScaling(kind=kind, original_length=_number(trained, _LENGTH, int), **numbers)
+    made = RopeScaling(original_length=_number(trained, _LENGTH, int), **settings)
     if kind == "yarn":
         _refuse(rope, "attention_factor", made.attention_factor, "yarn with another temperature")
     return made

@@ -117,7 +117,7 @@ def split_experts(state: dict[str, Tensor]) -> dict[str, Tensor]:
     block_sparse_moe.experts.E.w1 is the gate of expert E, w3 its up, w2 its down.  A state dict
     without experts is returned as it is.
     """
-    result = {}
+    result: dict[str, Tensor] = {}
     for name, weight in _unjoined(state).items():
         for short, long in _PUBLISHED.items():
             if name.endswith(f"experts.{long}"):

@@ -28,7 +28,7 @@ def read_tokenizer_json(folder: str | Path) -> Tokenizer:
         specials = {token["content"]: token["id"] for token in added}
         ids = set(specials.values())
         vocabulary = {i: unspell(s) for s, i in model["vocab"].items() if i not in ids}
-        merges = [tuple(map(unspell, _pair(merge))) for merge in model["merges"]]
+        merges = [(unspell(a), unspell(b)) for a, b in map(_pair, model["merges"])]
         tokenizer = Tokenizer(vocabulary, merges, specials, _pattern(content["pre_tokenizer"]))
         if model.get("ignore_merges"):
             _refuse_whole_words(tokenizer, vocabulary)

@@ -237,8 +237,8 @@ def _command(place: Place, arguments: list[str]) -> list[str]:
     words += ["--proc", "/proc", "--dev", "/dev"]
     # It reads as zeros as well, and cannot be mapped: memory that processes share without a size.
     words += ["--dev-bind", "/dev/full", "/dev/zero"]
-    for folder in FOLDERS:
-        words += ["--perms", "1777", "--size", size, "--tmpfs", folder]
+    for name in FOLDERS:
+        words += ["--perms", "1777", "--size", size, "--tmpfs", name]
     # Without this, the folders above would be closed to the user that the process becomes.
     for above in sorted({p for folder in folders for p in folder.parents} - {Path("/")}):
         words += ["--perms", "0755", "--dir", str(above)]

@@ -7,14 +7,14 @@ K head size, F hidden.
 """
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, cast
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from llmcourse.model.attention import attention_weights, causal_mask, repeat_kv
-from llmcourse.model.decoder import Transformer
+from llmcourse.model.decoder import Block, Transformer
 
 
 @torch.no_grad()
@@ -25,7 +25,7 @@ def queries_and_keys(
     pairs = _watch(
         model,
         ids_BT,
-        [block.attention for block in model.blocks],
+        [block.attention for block in cast("Iterable[Block]", model.blocks)],
         lambda part, given, _: part.queries_and_keys(*given),
     )
     queries, keys = zip(*pairs, strict=True)
@@ -66,7 +66,7 @@ def hidden_units(model: Transformer, ids_BT: Int[Tensor, "B T"]) -> Float[Tensor
     Raises:
         ValueError: if the model has no feed-forward network.
     """
-    parts = [block.feed_forward for block in model.blocks]
+    parts = [block.feed_forward for block in cast("Iterable[Block]", model.blocks)]
     if not all(hasattr(part, "hidden") for part in parts):
         raise ValueError(
             "hidden units are those of one feed-forward network in each block: this model has "
@@ -83,7 +83,7 @@ def _watch(
     model: Transformer,
     ids_BT: Int[Tensor, "B T"],
     parts: Iterable[nn.Module],
-    look: Callable[[nn.Module, tuple, Tensor], Any],
+    look: Callable[[Any, tuple, Tensor], Any],
 ) -> list[Any]:
     """Run the model and return look(part, what it was given, what it returned) for each part."""
     seen: list[Any] = []

@@ -62,7 +62,8 @@ def mup_groups(model: nn.Module, *, lr: int | float, m: int | float) -> list[dic
     """
     _check(model, m)
     require("lr", lr, above=0)
-    read_width, others = [], []
+    read_width: list[nn.Parameter] = []
+    others: list[nn.Parameter] = []
     for name, w in model.named_parameters():
         # Matrices sum over the width; an embedding is looked up, and a gain multiplies one number.
         is_wide = w.ndim == 2 and name != "embedding"

@@ -103,7 +103,8 @@ def write_index(
         OSError: if the file cannot be written.
     """
     check_plain(dict(content), "")
-    folder, hashes = Path(folder), {}
+    folder = Path(folder)
+    hashes: dict[str, str] = {}
     for rank in range(num_ranks):
         wait_for(_hashes_path(folder, rank), timeout_s, rank)
         hashes |= json.loads(_hashes_path(folder, rank).read_text())
@@ -158,12 +159,9 @@ def _reader(folder: Path) -> Any:
     sizes = {name: list(about.size) for name, about in described.state_dict_metadata.items()}
     if sizes != index["shapes"]:
         raise ValueError(f"{folder}: the tensors of {METADATA} are not those of the index")
-
-    class Reader(_torch_checkpoint().FileSystemReader):
-        def read_metadata(self) -> Any:
-            return described
-
-    return Reader(folder)
+    reader = _torch_checkpoint().FileSystemReader(folder)
+    reader.read_metadata = lambda: described
+    return reader
 
 
 def _torch_checkpoint() -> ModuleType:

@@ -186,6 +186,7 @@ def _at_newest(config: TrainConfig, folder: Path) -> Run:
         return restored(folder, config, layout=layout)
     run = new_run(config, folder, prepare(config, folder / "data"), layout=layout)
     if newest is not None:
+        assert isinstance(run.layout, TorchLayout)  # as `layout` makes it
         _read_into(run, run.layout, newest)
     return run
 
@@ -194,8 +195,9 @@ def _read_into(run: Run, layout: TorchLayout, path: Path) -> None:
     """Fill a run that is spread out: every rank reads what it keeps."""
     index = dcp.read_index(path)
     saved = checked(index["content"])
+    data, optimizer = saved.data or {}, saved.optimizer or {}  # without them there are no keys
     with as_value_error(path):
-        require_step(saved.step, saved.data["step"])
+        require_step(saved.step, data["step"])
         require_same_run(saved.config, run.config.flat(), path)
     tensors = layout.tensors(fill=True)
     ours, theirs = {n: list(t.shape) for n, t in tensors.items()}, index["shapes"]
@@ -210,8 +212,8 @@ def _read_into(run: Run, layout: TorchLayout, path: Path) -> None:
         )
     dcp.read_into(path, tensors)
     with as_value_error(path):
-        layout.set_counts(saved.optimizer["state"])
-        run.batches.load_state_dict(saved.data)
+        layout.set_counts(optimizer["state"])
+        run.batches.load_state_dict(data)
         for name, generator in run.generators.items():
             generator.set_state(saved.generators[name])
         runtime.restore_global_rng_state(saved.global_rng)

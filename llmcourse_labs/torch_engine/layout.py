@@ -61,12 +61,13 @@ class TorchLayout(Layout):
             if state:
                 self._set_state(p, state)
 
-    def spread_out(self, model: nn.Module) -> nn.Module:
+    def spread_out(self, model: Transformer) -> nn.Module:
         """Return the model as this engine wants it."""
         return DistributedDataParallel(model)
 
     def gradients_kept_back(self) -> contextlib.AbstractContextManager[None]:
         """Send no bucket before the last micro-batch."""
+        assert isinstance(self.model, DistributedDataParallel)
         return self.model.no_sync()
 
     def clip(self) -> float:
@@ -157,13 +158,14 @@ class TorchLayout(Layout):
 class TorchSharded(TorchLayout):
     """FSDP2: every rank keeps its shard of everything; a block is whole while it runs."""
 
-    def spread_out(self, model: nn.Module) -> nn.Module:
+    def spread_out(self, model: Transformer) -> nn.Module:
         """Return the model as this engine wants it."""
         # The loss reads the logits, and changes nothing in place: no view of them is lost.
         warnings.filterwarnings("ignore", message=".*returned a view tensor", category=UserWarning)
         for block in model.blocks:
             fully_shard(block)
-        return fully_shard(model)
+        fully_shard(model)
+        return model
 
     def gradients_kept_back(self) -> contextlib.AbstractContextManager[None]:
         """Send after each micro-batch: what arrives adds up, and nobody keeps a whole gradient."""

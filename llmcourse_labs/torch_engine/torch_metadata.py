@@ -121,7 +121,7 @@ def _require_plain(raw: bytes) -> None:
     for operation, argument, _ in pickletools.genops(raw):
         if operation.name.startswith("EXT"):
             raise ValueError("it names something by the number of an extension")
-        if "PUT" in operation.name and argument > len(raw):
+        if "PUT" in operation.name and (argument is None or argument > len(raw)):
             raise ValueError(f"it counts {argument} objects in {len(raw)} bytes")
     require_shallow(raw)
 

@@ -36,6 +36,7 @@ from llmcourse.data.order import permuted
 from llmcourse.data.packed_order import Documents
 from llmcourse.data.tokenizer import Tokenizer
 from llmcourse.model import Transformer
+from llmcourse.train.config import TrainConfig
 from llmcourse.train.prepare import KEPT, prepare
 from llmcourse.train.saved import as_value_error, config_and_checkpoint
 from llmcourse.train.stage import TrainingStage
@@ -218,11 +219,12 @@ class FineTuning(TrainingStage):
 
     config = TuneConfig
 
-    def write_tokens(self, config: TuneConfig, folder: Path) -> None:
+    def write_tokens(self, config: TrainConfig, folder: Path) -> None:
         """Write the conversations, and text of the run that this one starts from."""
+        assert isinstance(config, TuneConfig)
         write_conversations(config, folder)
 
-    def provenance(self, config: TuneConfig) -> dict[str, Any]:
+    def provenance(self, config: TrainConfig) -> dict[str, Any]:
         """Return the settings that decide which tokens there are."""
         names = ("corpus", "seed", "examples", "replay")
         settings = held(config)
@@ -230,12 +232,14 @@ class FineTuning(TrainingStage):
         return made | {"vocab": config.model.vocab_size}
 
     def begin(
-        self, config: TuneConfig, model: Transformer, tokenizer: Tokenizer | None, *, anew: bool
+        self, config: TrainConfig, model: Transformer, tokenizer: Tokenizer | None, *, anew: bool
     ) -> None:
         """Take the weights of the run that this one starts from, and thin matrices if asked for."""
+        assert isinstance(config, TuneConfig)
         if anew:
             first_model(config, model)
         if config.lora_rank:
+            assert tokenizer is not None
             adapt(config, model, tokenizer)
 
     def answers(
@@ -243,13 +247,15 @@ class FineTuning(TrainingStage):
         documents_BT: Int[Tensor, "B T"],
     ) -> Bool[Tensor, "B T"] | None:  # fmt: skip
         """Return which tokens an assistant says, its end of turn included."""
+        assert tokenizer is not None
         return answer_mask(ids_BT, tokenizer.special_tokens, documents_BT=documents_BT)
 
     def learned(
-        self, config: TuneConfig, tokenizer: Tokenizer | None, ids_BT: Int[Tensor, "B T"],
+        self, config: TrainConfig, tokenizer: Tokenizer | None, ids_BT: Int[Tensor, "B T"],
         documents_BT: Int[Tensor, "B T"],
     ) -> Bool[Tensor, "B T"] | None:  # fmt: skip
         """Return the same, or None where every token counts."""
+        assert isinstance(config, TuneConfig)
         return None if config.text.learn_all else self.answers(tokenizer, ids_BT, documents_BT)
 
     def whole(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:

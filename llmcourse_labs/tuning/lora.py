@@ -23,7 +23,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
@@ -66,6 +66,8 @@ class LowRank(nn.Module):
 
 class NewRows(nn.Module):
     """Puts rows that are learnt in place of some rows of a matrix that is not."""
+
+    numbers_N: Int[Tensor, " N"]
 
     def __init__(self, w_VD: Float[Tensor, "V D"], numbers: Sequence[int]) -> None:
         super().__init__()
@@ -110,7 +112,8 @@ def add_low_rank(
                 if weight is None:  # of a model without the part
                     continue
                 require(f"lora_rank for {part}.{name}", rank, most=min(weight.shape))
-                thin = LowRank(*weight.shape, rank, generator=generator).to(weight.device)
+                outputs, inputs = weight.shape
+                thin = LowRank(outputs, inputs, rank, generator=generator).to(weight.device)
                 parametrize.register_parametrization(owner, name, thin)
     if new_ids:
         for name in ("embedding",) if model.config.tied_head else ("embedding", "head"):

@@ -141,8 +141,7 @@ def preference_pairs(
     """
     require("temperature", temperature, least=0, below=math.inf)
     require("number of styles", len(styles), least=2)
-    about = {"kinds": kinds, "difficulties": difficulties, "part": part}
-    tasks = make_tasks(number, seed=seed, **about)
+    tasks = make_tasks(number, seed=seed, kinds=kinds, difficulties=difficulties, part=part)
     rng = random.Random(f"pairs {seed}")
     pairs = []
     for task, wrong in zip(tasks, wrong_answers(tasks, seed=seed), strict=True):

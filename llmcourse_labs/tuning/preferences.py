@@ -200,7 +200,7 @@ class RewardModel(nn.Module):
     def __init__(self, model: Transformer) -> None:
         super().__init__()
         self.body = copy.deepcopy(model)
-        self.body.project = _as_it_is
+        vars(self.body).update(project=_as_it_is)
         self.w_D = nn.Parameter(model.embedding.new_zeros(model.config.width))
 
     def forward(self, rows: AnswerRows) -> Float[Tensor, " B"]:

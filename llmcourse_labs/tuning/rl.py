@@ -263,6 +263,7 @@ def load(run: RLRun, rolled: Rollout) -> LearningBatch:
     last_B = rows.is_answer_BT.shape[1] - 1 - rows.is_answer_BT.flip(1).int().argmax(1)
     rewards_BT[torch.arange(len(last_B)), last_B] += rolled.rewards_PG.flatten()
     _, values_BT = run.actors.log_probs_and_values(rows)
+    assert values_BT is not None
     advantages_BT = gae(
         rewards_BT, values_BT, rows.is_answer_BT, gamma=config.gamma, decay=config.decay
     )
@@ -292,6 +293,7 @@ def loss(
     value = -mean_over_answers(objective_BT, is_answer_BT, tokens=tokens)
     if values_BT is None:
         return value
+    assert batch.returns_BT is not None
     errors_BT = (values_BT - batch.returns_BT).square() / 2
     return value + mean_over_answers(errors_BT, is_answer_BT)
 

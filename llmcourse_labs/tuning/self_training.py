@@ -65,6 +65,7 @@ def write_documents(
         temperature=temperature,
         top_p=top_p,
     )
+    assert isinstance(written, Tensor)  # as the prompts are
     documents = []
     for row in written[:, 1:].tolist():
         *finished, _cut = tokenizer.decode_known(row).split(END_OF_TEXT)

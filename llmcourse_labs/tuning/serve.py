@@ -62,6 +62,7 @@ def chat_server(
     turn = threading.Lock()  # one answer at a time: the model has one core
 
     class Handler(BaseHTTPRequestHandler):
+        server: ThreadingHTTPServer
         timeout = MOST_SILENCE
         protocol_version = "HTTP/1.1"
 

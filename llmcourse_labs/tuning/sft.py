@@ -99,7 +99,8 @@ def score(tasks: Sequence[Task], said: Sequence[str]) -> Score:
         raise ValueError(
             f"give an answer to each of one or more tasks, got {len(said)} to {len(tasks)}"
         )
-    right, number = Counter(), Counter()
+    right: Counter[str] = Counter()
+    number: Counter[str] = Counter()
     for task, text in zip(tasks, said, strict=True):
         number[task.kind] += 1
         right[task.kind] += check(task, text)

@@ -36,11 +36,11 @@ class Conversations(Text):
 class TuneConfig(TrainConfig):
     """Settings of a run that goes on with another one's weights."""
 
-    stage: Literal["sft"] = "sft"
+    stage: Literal["sft"] = "sft"  # type: ignore[assignment]  # other values than pretrain's
     """Supervised fine-tuning: learn to answer, from conversations."""
     start: str
     """Folder of the run to fine-tune."""
-    text: Conversations = field(default_factory=Conversations)
+    text: Conversations = field(default_factory=Conversations)  # type: ignore[assignment]  # as stage
     lora_rank: int = 0
     """Rank of the thin matrices that are learnt beside every matrix of a block, which itself stays;
     0 learns all weights."""

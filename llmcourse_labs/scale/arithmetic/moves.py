@@ -97,7 +97,8 @@ def _read(tensor: str, have: Placement, cut: Cut, ends: Ends, *, may_stay: bool 
 
 def _made(read: Placement, cut: Cut) -> Placement:
     """Return how the result of a product lies."""
-    return {"columns": "columns", "rows": "partial", "whole": read}[cut]
+    made: dict[Cut, Placement] = {"columns": "columns", "rows": "partial", "whole": read}
+    return made[cut]
 
 
 def _backward(names: tuple[str, str, str], out: Move, cut: Cut, read: Move) -> list[Move]:

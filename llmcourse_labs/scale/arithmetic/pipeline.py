@@ -47,7 +47,7 @@ def bubble_share(
     if name != "zero_bubble":
         return Fraction(num_ranks - 1, num_chunks * num_micro_batches)
     waits = (num_ranks - 1) * (forward + input_gradient)
-    filled = min(num_micro_batches, num_ranks) - 1
+    filled: Exact = min(num_micro_batches, num_ranks) - 1
     filled *= min(forward, input_gradient, weight_gradient)
     return Fraction(waits - filled) / (
         num_micro_batches * (forward + input_gradient + weight_gradient)

@@ -18,7 +18,7 @@ class Cause(NamedTuple):
     name: str
     part: str
     """What it belongs to: GPU, network, host, software or other."""
-    count: int
+    count: int  # type: ignore[assignment]  # nobody counts the fields of a row
     printed_percent: float
 
 

@@ -110,10 +110,12 @@ def bill(
         pue: see `energy_kwh`.
 
     Raises:
-        ValueError: if a number is impossible.
+        ValueError: if a number is impossible, or the power neither given nor published.
     """
     hours = gpu_hours(flop=flop, hardware=hardware, mfu=mfu)
     watts = hardware.watts if watts_per_gpu is None else watts_per_gpu
+    if watts is None:
+        raise ValueError(f"the power of a {hardware.name} is not published: give watts_per_gpu")
     return Bill(
         flop,
         hours,

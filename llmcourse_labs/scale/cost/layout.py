@@ -296,9 +296,7 @@ def llama_405b_steps() -> dict[str, Step]:
         name: Step(
             config=replace(llama3_405b(), context_length=length),
             split=Split(
-                **{"dp": dp, "pp": 16, "cp": cp, "tp": 8},
-                micro_batches=batch // dp,
-                sequence_parallel=True,
+                dp=dp, pp=16, cp=cp, tp=8, micro_batches=batch // dp, sequence_parallel=True
             ),
             batch_size=batch,
             context_length=length,

@@ -15,8 +15,11 @@ from llmcourse_labs.scale.cost.counts import Counts, mixture_parameters
 Forgotten = Literal["nothing", "attention", "block"]
 """What a layer computes again in backward."""
 
+Recomputed = Forgotten | Literal["cheap"]
+"""The same, or what is cheap to compute."""
+
 FORGOTTEN: tuple[Forgotten, ...] = get_args(Forgotten)
-MENU = (*FORGOTTEN, "cheap")
+MENU: tuple[Recomputed, ...] = (*FORGOTTEN, "cheap")
 """Of `kept_bytes`; the last one without a matrix product."""
 
 
@@ -147,7 +150,7 @@ def kv_cache_bytes_per_token(config: ModelConfig, *, bytes_per_number: int = 2) 
 
 def kept_bytes(
     config: ModelConfig,
-    forgotten: Forgotten | Literal["cheap"] = "nothing",
+    forgotten: Recomputed = "nothing",
     *,
     number_bytes: int = 2,
 ) -> int:

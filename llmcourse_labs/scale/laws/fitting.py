@@ -17,7 +17,7 @@ Shape suffixes:  S rows, N runs, P numbers of a law.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -33,6 +33,8 @@ MEMORY = 10
 """Steps from which L-BFGS learns the curvature."""
 
 Numbers = Sequence[int | float] | np.ndarray
+Quantity = TypeVar("Quantity", int | float, np.ndarray)
+"""Of one run, or of an array of runs."""
 
 
 def checked_runs(
@@ -88,7 +90,8 @@ def lbfgs(
         starts_SP: of each row.
     """
     ends_SP, rows = starts_SP.clone(), torch.arange(len(starts_SP))
-    at_SP, history = starts_SP, []
+    at_SP = starts_SP
+    history: list[tuple[Tensor, ...]] = []
     value_S, slope_SP = _with_slope(value_of, at_SP, rows)
     scale_S = 1 / slope_SP.norm(dim=-1).clamp(min=1e-300)
     for _ in range(MOST_STEPS):
@@ -148,9 +151,7 @@ def _with_slope(
     return value_S.detach(), slope_SP
 
 
-def _direction(
-    slope_SP: Tensor, history: list[tuple[Tensor, Tensor, Tensor]], scale_S: Tensor
-) -> Tensor:
+def _direction(slope_SP: Tensor, history: list[tuple[Tensor, ...]], scale_S: Tensor) -> Tensor:
     """Return minus the inverse curvature times the slope: the two loops of L-BFGS."""
     way_SP, parts = -slope_SP, []
     for step_SP, bend_SP, inverse_S in reversed(history):

@@ -15,7 +15,14 @@ import torch
 from torch import Tensor
 
 from llmcourse.base.arguments import require, require_fields
-from llmcourse_labs.scale.laws.fitting import HUBER_DELTA, Numbers, checked_runs, deviations, lbfgs
+from llmcourse_labs.scale.laws.fitting import (
+    HUBER_DELTA,
+    Numbers,
+    Quantity,
+    checked_runs,
+    deviations,
+    lbfgs,
+)
 
 EXPONENTS = (0.05, 0.1, 0.2, 0.4, 0.8)
 """Values of alpha_N and of alpha_D from which a fit starts."""
@@ -38,9 +45,7 @@ class KaplanLaw:
         """Reject numbers of no law."""
         require_fields(self, "N_c", "D_c", "alpha_N", "alpha_D", above=0)
 
-    def loss(
-        self, num_parameters: int | float | np.ndarray, num_tokens: int | float | np.ndarray
-    ) -> float | np.ndarray:
+    def loss(self, num_parameters: Quantity, num_tokens: Quantity) -> Quantity:
         """Return the predicted loss in nats per token, of one run or of arrays of runs."""
         of_size = (self.N_c / num_parameters) ** (self.alpha_N / self.alpha_D)
         return (of_size + self.D_c / num_tokens) ** self.alpha_D

@@ -30,7 +30,14 @@ from jaxtyping import Float64
 from torch import Tensor
 
 from llmcourse.base.arguments import require, require_fields
-from llmcourse_labs.scale.laws.fitting import HUBER_DELTA, Numbers, checked_runs, deviations, lbfgs
+from llmcourse_labs.scale.laws.fitting import (
+    HUBER_DELTA,
+    Numbers,
+    Quantity,
+    checked_runs,
+    deviations,
+    lbfgs,
+)
 
 FLOP_PER_PAIR = 6
 """FLOPs for each parameter and token: a multiply and an add forward, twice that backward."""
@@ -73,9 +80,7 @@ class ParametricLaw:
         """Return a: compute times 10 makes the best model 10^a times as large."""
         return self.beta / (self.alpha + self.beta)
 
-    def loss(
-        self, num_parameters: int | float | np.ndarray, num_tokens: int | float | np.ndarray
-    ) -> float | np.ndarray:
+    def loss(self, num_parameters: Quantity, num_tokens: Quantity) -> Quantity:
         """Return the predicted loss in nats per token, of one run or of arrays of runs."""
         return self.E + self.A / num_parameters**self.alpha + self.B / num_tokens**self.beta
 

@@ -32,8 +32,12 @@ class Placed(NamedTuple):
     @property
     def bound(self) -> Bound:
         """What takes longest."""
-        parts = {"compute": self.compute_s, "memory": self.memory_s, "calls": self.calls_s}
-        return max(parts, key=parts.get)
+        parts: dict[Bound, float] = {
+            "compute": self.compute_s,
+            "memory": self.memory_s,
+            "calls": self.calls_s,
+        }
+        return max(parts, key=lambda part: parts[part])
 
 
 def attainable_flop_per_s(machine: Machine, intensity: int | float) -> float:

@@ -54,6 +54,10 @@ class Stretch(NamedTuple):
     """One of `scheduler.STATES`."""
 
 
+_Ends = tuple[tuple[int, str], ...]
+"""What somebody does, each up to a second."""
+
+
 def after_failure(failure: Failure, answer: str) -> list[Stretch]:
     """Tell what every group of nodes does, from 0 to `until_s`.
 
@@ -79,7 +83,7 @@ def after_failure(failure: Failure, answer: str) -> list[Stretch]:
     found.add("spares", f.spares - (answer == "spare"), ((f.until_s, "idle"),))
     if answer == "spare":
         # Nobody waits: the spare comes in at once, and the repaired node takes its place later.
-        again = (*before, (f.fails_s + f.restart_s, "restarting"), (f.until_s, "working"))
+        again: _Ends = (*before, (f.fails_s + f.restart_s, "restarting"), (f.until_s, "working"))
         found.add("spares", 1, ((f.fails_s, "idle"), *again[2:]))
         found.add("failed", 1, (*before, (back_s, "down"), (f.until_s, "idle")))
         found.add("mates", f.replica_nodes - 1, again)
@@ -87,7 +91,7 @@ def after_failure(failure: Failure, answer: str) -> list[Stretch]:
         return found.all
     if answer == "wait":
         joins_s = back_s
-        others = (*before, (joins_s, "reserved"))
+        others: _Ends = (*before, (joins_s, "reserved"))
     else:
         first_s = f.fails_s + f.restart_s
         # The first checkpoint after the repair, counted from the restart: a division rounded up.
@@ -106,9 +110,10 @@ class _Stretches:
     """Collects stretches, cut at the end of the account."""
 
     def __init__(self, failure: Failure) -> None:
-        self.until_s, self.all = failure.until_s, []
+        self.until_s = failure.until_s
+        self.all: list[Stretch] = []
 
-    def add(self, group: str, nodes: int, ends: tuple[tuple[int, str], ...]) -> None:
+    def add(self, group: str, nodes: int, ends: _Ends) -> None:
         """Add what some nodes do, each up to a second; what ends before it began is left out."""
         now_s = 0
         for end_s, state in ends:

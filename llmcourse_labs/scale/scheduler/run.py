@@ -59,7 +59,7 @@ def schedule(
         raise ValueError(f"until_s must be 1 or greater, got {until_s}")
     floor = _Floor(jobs, fleet, policy or Policy(), generator)
     floor.follow(math.inf if until_s is None else until_s)
-    return floor.close(floor.env.now if until_s is None else until_s)
+    return floor.close(floor.now_s if until_s is None else until_s)
 
 
 @dataclass(kw_only=True)
@@ -103,8 +103,14 @@ class _Floor:
             self.env.process(self._arrive(job, number))
         for second, node in fleet.failures:
             self.env.process(self._known_failure(second, node))
-        for node in range(fleet.nodes if fleet.mtbf_s is not None else 0):
-            self.env.process(self._random_failures(node))
+        if fleet.mtbf_s is not None:
+            for node in range(fleet.nodes):
+                self.env.process(self._random_failures(node, fleet.mtbf_s))
+
+    @property
+    def now_s(self) -> int:
+        """The second that it is: SimPy allows fractions, and nothing here waits for one."""
+        return int(self.env.now)
 
     def follow(self, until_s: int | float) -> None:
         """Let all happen up to a second, that one included."""
@@ -116,20 +122,20 @@ class _Floor:
     def _arrive(self, job: Job, number: int) -> Steps:
         yield self.env.timeout(job.arrival_s)
         rank = (-job.priority, job.arrival_s, number)
-        self._join(_Entry(job=job, rank=rank, since_s=self.env.now))
+        self._join(_Entry(job=job, rank=rank, since_s=self.now_s))
 
     def _work(self, entry: _Entry) -> Steps:
         try:
             yield self.env.timeout(entry.length_s)
         except simpy.Interrupt:
             return  # whoever stopped it has done the account
-        self._leave(entry, kept_s=math.inf)
-        self.records[entry.job.name].finished_s = self.env.now
+        self._leave(entry, kept_s=None)
+        self.records[entry.job.name].finished_s = self.now_s
 
-    def _random_failures(self, node: int) -> Steps:
+    def _random_failures(self, node: int, mtbf_s: int) -> Steps:
         while True:
             draw = torch.empty((), dtype=torch.float64).exponential_(generator=self.generator)
-            yield self.env.timeout(max(1, round(self.fleet.mtbf_s * float(draw))))
+            yield self.env.timeout(max(1, round(mtbf_s * float(draw))))
             yield from self._outage(node)
 
     def _known_failure(self, second: int, node: int) -> Steps:
@@ -146,7 +152,7 @@ class _Floor:
         for nodes in (self.free, *(entry.nodes for entry in self.queue)):
             if node in nodes:
                 nodes.remove(node)
-        self.back_at[node] = self.env.now + self.fleet.repair_s
+        self.back_at[node] = self.now_s + self.fleet.repair_s
         self._mark(node, "down")
         self._look_soon()
         yield self.env.timeout(self.fleet.repair_s)
@@ -162,10 +168,10 @@ class _Floor:
         self.queue.remove(entry)
         record = self.records[entry.job.name]
         if record.started_s is None:
-            record.started_s = self.env.now
-        record.waited_s += self.env.now - entry.since_s
+            record.started_s = self.now_s
+        record.waited_s += self.now_s - entry.since_s
         record.leaf_switches += (len({self.fleet.rack_of(node) for node in nodes}),)
-        entry.nodes, entry.since_s = nodes, self.env.now
+        entry.nodes, entry.since_s = nodes, self.now_s
         for node in nodes:
             self.running[node] = entry
             self._mark(node, "running", entry.job.name)
@@ -173,21 +179,22 @@ class _Floor:
 
     def _stop(self, entry: _Entry) -> None:
         """End a job before its time: it goes back into the queue, and to its last checkpoint."""
-        worked_s = max(0, self.env.now - entry.since_s - entry.restart_s)
+        worked_s = max(0, self.now_s - entry.since_s - entry.restart_s)
         every_s = entry.job.checkpoint_s or entry.job.duration_s + 1
         done_s = (entry.done_s + worked_s) // every_s * every_s
         self._leave(entry, kept_s=done_s - entry.done_s)
+        assert entry.process is not None  # it runs
         entry.process.interrupt()
         entry.done_s, entry.restart_s = done_s, entry.job.restart_s
-        entry.since_s = self.env.now
+        entry.since_s = self.now_s
         self._join(entry)
 
-    def _leave(self, entry: _Entry, *, kept_s: int | float) -> None:
-        """Give the nodes of a job back, and account for its time on them."""
-        self._account(entry, self.env.now, kept_s)
+    def _leave(self, entry: _Entry, *, kept_s: int | None) -> None:
+        """Give the nodes of a job back, and account for its time on them, see `_account`."""
+        self._account(entry, self.now_s, kept_s)
         for node in entry.nodes:
             del self.running[node]
-            self.doing[node] = ("idle", self.env.now, None)
+            self.doing[node] = ("idle", self.now_s, None)
         self.free += entry.nodes
         entry.nodes = []
         self._look_soon()
@@ -256,7 +263,7 @@ class _Floor:
         starts_s, _ = coming[wanted - len(self.free) - 1]
         left_over = len(self.free) + sum(at <= starts_s for at, _ in coming) - wanted
         for entry in self.queue[1:]:
-            nodes, ends_before = entry.job.nodes, self.env.now + entry.length_s <= starts_s
+            nodes, ends_before = entry.job.nodes, self.now_s + entry.length_s <= starts_s
             if nodes <= len(self.free) and (ends_before or nodes <= left_over):
                 left_over -= 0 if ends_before else nodes
                 self._start(entry, self._take(nodes))
@@ -283,17 +290,17 @@ class _Floor:
         """Note that a node does something else from now on."""
         was, since_s, of = self.doing[node]
         if (was, of) != (state, job):
-            self._write(node, since_s, self.env.now, was, of)
-            self.doing[node] = (state, self.env.now, job)
+            self._write(node, since_s, self.now_s, was, of)
+            self.doing[node] = (state, self.now_s, job)
 
     def _write(self, node: int, start_s: int, end_s: int, state: str, job: str | None) -> None:
         if end_s > start_s:
             self.segments.append(Segment(node, start_s, end_s, state, job))
 
-    def _account(self, entry: _Entry, now_s: int, kept_s: int | float) -> None:
-        """Write what a job's time on its nodes went into: restarting, working, lost."""
+    def _account(self, entry: _Entry, now_s: int, kept_s: int | None) -> None:
+        """Write where a job's time went: restarting, working for `kept_s` (None is all), lost."""
         works_from = min(entry.since_s + entry.restart_s, now_s)
-        lost_from = min(works_from + kept_s, now_s)
+        lost_from = now_s if kept_s is None else min(works_from + kept_s, now_s)
         for node in entry.nodes:
             self._write(node, entry.since_s, works_from, "restarting", entry.job.name)
             self._write(node, works_from, lost_from, "working", entry.job.name)
@@ -302,7 +309,7 @@ class _Floor:
     def close(self, end_s: int) -> Result:
         """End the account; what still runs counts as kept."""
         for entry in {entry.rank: entry for entry in self.running.values()}.values():
-            self._account(entry, end_s, math.inf)
+            self._account(entry, end_s, None)
         for node, (state, since_s, job) in enumerate(self.doing):
             if state != "running":
                 self._write(node, since_s, end_s, state, job)

@@ -8,7 +8,7 @@ from llmcourse.base.arguments import require_fields
 from llmcourse.model import ModelConfig
 from llmcourse.parallel.mesh import Split
 from llmcourse_labs.scale.cost.layout import LLAMA_3, Precision
-from llmcourse_labs.scale.cost.model import MENU, Forgotten, training_flop_per_token
+from llmcourse_labs.scale.cost.model import MENU, Recomputed, training_flop_per_token
 from llmcourse_labs.scale.simulator.cluster import Cluster
 
 Scores = Literal["kept", "again", "fused"]
@@ -25,7 +25,7 @@ class Job:
     """How it is split, its micro-batches and its pipeline."""
     batch_size: int
     """Sequences of a step, over all ranks."""
-    recompute: Forgotten | Literal["cheap"] = "nothing"
+    recompute: Recomputed = "nothing"
     """What a layer computes again in backward."""
     scores: Scores = "fused"
     """What becomes of the scores of attention."""

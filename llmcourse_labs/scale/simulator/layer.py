@@ -153,13 +153,16 @@ def _exchange(sent: int | float, job: Job, cluster: Cluster) -> float:
 def layer_bytes(job: Job) -> dict[str, tuple[int | float, int | float]]:
     """Return what a rank sends in one layer of one micro-batch, by axis, forward and backward."""
     one, split, number = one_layer(job.config), job.split, job.precision.activation
-    rows, found = job.sequences * job.length, {"tp": (0.0, 0.0), "cp": (0.0, 0.0), "ep": (0.0, 0.0)}
+    rows, nothing = job.sequences * job.length, (0.0, 0.0)
+    found: dict[str, tuple[int | float, int | float]]
+    found = {"tp": nothing, "cp": nothing, "ep": nothing}
     if split.tp > 1:
-        sizes = {"batch_size": job.sequences, "length": job.length}
-        sent = tensor_parallel_bytes(one, split.tp, **sizes, number_bytes=number)["blocks"]
+        sent = tensor_parallel_bytes(
+            one, split.tp, batch_size=job.sequences, length=job.length, number_bytes=number
+        )["blocks"]
         found["tp"] = (sent / 2 / (1 + job.side_by_side),) * 2
     if split.cp > 1:
-        sent = context_parallel_bytes(
+        ring = context_parallel_bytes(
             _slice(one, split.tp),
             split.cp,
             batch_size=job.sequences,
@@ -167,7 +170,7 @@ def layer_bytes(job: Job) -> dict[str, tuple[int | float, int | float]]:
             num_parameters=0,
             number_bytes=number,
         )
-        found["cp"] = (sent["forward"], sent["backward"])
+        found["cp"] = (ring["forward"], ring["backward"])
     if split.ep > 1:
         sizes = {"num_tokens": rows, "num_parameters": 0}
         sent = expert_parallel_bytes(one, split.ep, **sizes, number_bytes=number)["rows"]

@@ -18,7 +18,7 @@ from typing import Literal
 
 from llmcourse.model import ModelConfig
 from llmcourse.parallel.legal import divisors
-from llmcourse.parallel.mesh import Split
+from llmcourse.parallel.mesh import Pipeline, Split
 from llmcourse_labs.scale.arithmetic import bubble_share
 from llmcourse_labs.scale.simulator.cluster import Cluster
 from llmcourse_labs.scale.simulator.job import Job, Step
@@ -130,7 +130,7 @@ def _split(config: ModelConfig, batch_size: int, **axes: int) -> Split | None:
     if left or m < pp:
         return None
     chunks = max(1, config.num_layers // pp) if pp > 1 and m % pp == 0 else 1
-    pipeline = "interleaved" if chunks > 1 else "1f1b"
+    pipeline: Pipeline = "interleaved" if chunks > 1 else "1f1b"
     if pp > 1 and bubble_share(pipeline, pp, m, chunks) > BUBBLE:
         return None
     return Split(

@@ -7,7 +7,7 @@ from itertools import product
 from llmcourse.model import ModelConfig
 from llmcourse.parallel.legal import divisors
 from llmcourse.parallel.mesh import Split
-from llmcourse_labs.scale.cost.model import FORGOTTEN
+from llmcourse_labs.scale.cost.model import FORGOTTEN, Recomputed
 from llmcourse_labs.scale.simulator.cluster import Cluster
 from llmcourse_labs.scale.simulator.job import Job, Step
 from llmcourse_labs.scale.simulator.step import simulate_job
@@ -79,7 +79,7 @@ def search(
     cluster: Cluster,
     *,
     num_tokens: int,
-    recompute: Sequence[str] = FORGOTTEN,
+    recompute: Sequence[Recomputed] = FORGOTTEN,
     sharded: bool = False,
 ) -> list[Step]:
     """Return the fastest step of every legal mesh that fits into memory, the fastest first.
@@ -126,7 +126,7 @@ def _tried(
     config: ModelConfig,
     cluster: Cluster,
     batch_size: int,
-    menu: Sequence[str],
+    menu: Sequence[Recomputed],
     sharded: bool,
 ) -> tuple[dict[tuple[int, ...], Step], Step | None]:
     """Return the fastest step that fits of every mesh, and the step that needs least memory."""
@@ -158,7 +158,7 @@ def _nearest(
     config: ModelConfig,
     cluster: Cluster,
     batch_size: int,
-    menu: Sequence[str],
+    menu: Sequence[Recomputed],
     sharded: bool,
 ) -> str:
     """Say on how many more GPUs a model fits."""

@@ -9,14 +9,14 @@ step takes
 """
 
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any
 
 from llmcourse.model import ModelConfig
 from llmcourse.parallel.mesh import Split
 from llmcourse.parallel.pipeline import stages_of
 from llmcourse_labs.scale import arithmetic
 from llmcourse_labs.scale.arithmetic import bubble_share, peak_micro_batches
-from llmcourse_labs.scale.cost.model import Forgotten, kept_bytes
+from llmcourse_labs.scale.cost.model import Recomputed, kept_bytes
 from llmcourse_labs.scale.cost.traffic import pipeline_bytes
 from llmcourse_labs.scale.simulator.cluster import Cluster
 from llmcourse_labs.scale.simulator.job import Job, Step
@@ -238,7 +238,7 @@ def _memory(job: Job, held: int, layers: int) -> dict[str, int | float]:
     }
 
 
-def _kept(job: Job, recompute: Forgotten | Literal["cheap"]) -> int | float:
+def _kept(job: Job, recompute: Recomputed) -> int | float:
     """Return what a layer keeps of one token on this rank, in bytes.
 
     tp cuts all but the residual stream, 4 D of a layer, 2 D without what its norms return, or D of

@@ -14,10 +14,10 @@ import pytest
 import zstandard
 from pyarrow import parquet
 
-from llmcourse_labs.curation import Document, Dropped, StepStats
+from llmcourse_labs.curation import Document, Dropped, StepStats, passes
 from llmcourse_labs.curation import curate as module
 from llmcourse_labs.curation.crawl import Crawl
-from llmcourse_labs.curation.curate import LONGEST, curate, first_pass, main
+from llmcourse_labs.curation.curate import curate, main
 from llmcourse_labs.curation.decontaminate import Decontaminate
 from llmcourse_labs.curation.funnel import EXACT, NEAR, STEPS, Funnel
 from llmcourse_labs.curation.quality import KeepQuality, Quality
@@ -45,7 +45,7 @@ def pages(tmp_path_factory):
         with opened(folder / name, "wb") as file:
             file.writelines(json.dumps({"text": page.html}).encode() + b"\n" for page in some)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "CHUNK", 60_000)
+        patch.setattr(passes, "CHUNK", 60_000)
         yield folder
 
 
@@ -121,7 +121,7 @@ class KilledError(BaseException):
 def test_a_call_that_was_cut_short_is_completed_to_the_same_bytes(
     writes, pages, whole, tmp_path, monkeypatch
 ):
-    atomically, left = module.files.write_atomically, writes
+    atomically, left = passes.files.write_atomically, writes
 
     def until_killed(path):
         nonlocal left
@@ -130,7 +130,7 @@ def test_a_call_that_was_cut_short_is_completed_to_the_same_bytes(
         left -= 1
         return atomically(path)
 
-    monkeypatch.setattr(module.files, "write_atomically", until_killed)
+    monkeypatch.setattr(passes.files, "write_atomically", until_killed)
     for _ in range(2):
         left = writes
         with contextlib.suppress(KilledError):
@@ -153,8 +153,8 @@ def test_a_killed_call_leaves_no_process_and_is_completed(tmp_path):
     (tmp_path / "in" / "labels.jsonl").unlink()
     out, seconds = tmp_path / "out", 60
     program = (
-        "from llmcourse_labs.curation import curate\n"
-        f"curate.CHUNK = 100_000\ncurate.main([{str(tmp_path / 'in')!r}, '--out', {str(out)!r}, "
+        "from llmcourse_labs.curation import curate, passes\n"
+        f"passes.CHUNK = 100_000\ncurate.main([{str(tmp_path / 'in')!r}, '--out', {str(out)!r}, "
         "'--processes', '2'])"
     )
     call = subprocess.Popen([sys.executable, "-c", program])
@@ -192,7 +192,7 @@ def test_what_is_no_document_is_survived_counted_and_named(tmp_path):
                 json.dumps({"text": ""}).encode(),
                 b"   ",
                 json.dumps({"text": "<html>" + "<div>" * 100_000 + STORY[::-1]}).encode(),
-                json.dumps({"text": "a" * (LONGEST + 1)}).encode(),
+                json.dumps({"text": "a" * (passes.LONGEST + 1)}).encode(),
                 json.dumps({"text": "b" * 1_000_000}).encode(),
             ]
         )
@@ -338,7 +338,7 @@ def test_a_folder_with_something_else_is_left_as_it_is(pages, tmp_path, capsys):
 
 
 def test_a_chunk_of_nothing_has_nothing():
-    documents, remembered, tallies = first_pass(FUNNEL, [])
+    documents, remembered, tallies = passes.first_pass(FUNNEL, [])
     assert documents == []
     assert [tally.taken for tally in tallies] == [0] * 4
     assert [len(each) for each in remembered] == [0, 0, 0, 0]

@@ -206,7 +206,7 @@ def test_a_dictionary_bomb_is_read_a_row_at_a_time(tmp_path):
 
 def test_a_line_without_an_end_is_refused_or_dropped(tmp_path, monkeypatch):
     monkeypatch.setattr("llmcourse_labs.curation.documents.LONGEST_LINE", 1 << 20)
-    monkeypatch.setattr(curate, "LONGEST", 1 << 18)
+    monkeypatch.setattr("llmcourse_labs.curation.passes.LONGEST", 1 << 18)
     path = tmp_path / "a.jsonl"
     path.write_bytes(LINES + b'{"text": "' + b"a" * (5 << 20) + b'"}\n' + LINES)
     with pytest.raises(ValueError, match=r"a\.jsonl, line 7: longer than 1,048,576 bytes"):

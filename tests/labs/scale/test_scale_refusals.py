@@ -120,6 +120,12 @@ REFUSED = [
     (lambda: energy(host_share=82), "host_share must be at most 1, got 82: write"),
     (lambda: energy(host_share=-0.1), "host_share must be 0 or greater"),
     (lambda: energy(watts_per_gpu=0), "watts_per_gpu must be above 0"),
+    (
+        lambda: cost.bill(
+            flop=1e20, hardware=cost.HARDWARE["TPUv5p"], mfu=0.4, num_gpus=1, dollars_per_gpu_hour=1
+        ),
+        "the power of a Google TPU v5p is not published: give watts_per_gpu",
+    ),
     (lambda: rate(tokens_per_s=0), "tokens_per_s must be"),
     (lambda: rate(flop_per_token=0), "flop_per_token must be"),
     (lambda: rate(num_gpus=0), "num_gpus must be"),
