@@ -14,6 +14,7 @@ import sysconfig
 import tomllib
 import venv
 import zipfile
+from datetime import date
 from pathlib import Path
 
 import pytest
@@ -117,6 +118,34 @@ def test_it_tunes_and_grades(installed, tmp_path):
     assert float(row["score"]) == sum(small_exam.FULL)
 
 
+def versions_of(changelog):
+    """The versions, newest first; all have a date but one that is not released, the first."""
+    found = []
+    for heading in re.findall(r"^## (.*)$", changelog, re.MULTILINE):
+        unreleased = re.fullmatch(r"Unreleased \((\d+\.\d+\.\d+)\)", heading)
+        released = re.fullmatch(r"(\d+\.\d+\.\d+) \((\d{4}-\d\d-\d\d)\)", heading)
+        assert released or (unreleased and not found), heading
+        if released:
+            date.fromisoformat(released[2])
+        found.append((released or unreleased)[1])
+    assert found == sorted(found, key=lambda name: [*map(int, name.split("."))], reverse=True)
+    assert len(set(found)) == len(found)
+    return found
+
+
+def test_a_changelog_may_begin_with_what_is_not_released():
+    old = "## 1.10.0 (2026-11-27)\n## 1.9.0 (2026-11-20)\n### If\n"
+    assert versions_of(old) == ["1.10.0", "1.9.0"]
+    assert versions_of(f"## Unreleased (2.0.0)\n{old}") == ["2.0.0", "1.10.0", "1.9.0"]
+    for heading in ("Unreleased", "Unreleased (1.10.0)", "Unreleased (1.9.5)", "2.0.0 (in work)"):
+        with pytest.raises(AssertionError):
+            versions_of(f"## {heading}\n{old}")
+    with pytest.raises(AssertionError):
+        versions_of(f"{old}## Unreleased (2.0.0)\n")
+    with pytest.raises(ValueError, match="month"):
+        versions_of("## 1.0.0 (2026-13-27)")
+
+
 def test_every_file_says_the_same_version():
     assert re.fullmatch(r"\d+\.\d+\.\d+", __version__)
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -124,8 +153,7 @@ def test_every_file_says_the_same_version():
     assert project["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "llmcourse.__version__"}
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     assert citation["version"] == __version__
-    newest = re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
-    assert newest[1] == __version__
+    assert versions_of((ROOT / "CHANGELOG.md").read_text())[0] == __version__
     assert citation["license"] == project["project"]["license"]
     assert [author["name"] for author in citation["authors"]] == [
         author["name"] for author in project["project"]["authors"]

@@ -10,11 +10,13 @@ import symtable
 import nbformat
 import pytest
 
-from llmcourse_classroom.exercises import checks, exercise
+from llmcourse_classroom.exercises import Check, checks, exercise
+from llmcourse_classroom.exercises.result import State
+from llmcourse_classroom.grader import hidden
 from tests.exercises import gates
 from tools.build import build_book
-from tools.check import check_notebooks
-from tools.pages import exercises, setup_cells
+from tools.check import check_notebooks, mutants
+from tools.pages import exercises, new_exercise, setup_cells
 
 CHAPTERS = [path.stem for path in build_book.chapters()]
 FEWEST, MOST = 3, 7
@@ -157,3 +159,45 @@ def test_the_catalogue_names_every_question():
     found = json.loads(exercises.CATALOGUE.read_text(encoding="utf8"))
     numbers = [q.number for t in gates.TOPICS for q in exercise.questions(gates.notebook_of(t))]
     assert [question["number"] for question in found["questions"]] == numbers
+
+
+def test_a_new_question_is_empty_until_it_is_filled_in(tmp_path):
+    """The form is refused by the gates; with one line for each mark it passes them."""
+    for folder in ("exercises/solutions", "exercises/hidden", "exercises/mutants"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "llmcourse_classroom" / "exercises" / "checks").mkdir(parents=True)
+    for nth in (1, 2):
+        made = new_exercise.add_question("26", tmp_path)
+        notebook, checks_file, hidden_file, wrong = made
+        found = exercise.questions(exercise.read(notebook))
+        assert [question.number for question in found] == ["26.1", "26.2"][:nth]
+    with pytest.raises(NotImplementedError):
+        exec(f"{exercise.solution_of(found[1].answer)}\nanswer([1])", {})
+    answer = found[1].answer.replace("raise NotImplementedError", "return sum(values)")
+    solutions = dict.fromkeys(("26.1", "26.2"), exercise.solution_of(answer))
+    with pytest.raises(ValueError, match=r"26\.1 mistake_1: this line is not in the solution"):
+        mutants.read(wrong, solutions)
+    edited = wrong.read_text().replace("a line of the solution", "return sum(values)")
+    wrong.write_text(edited.replace("what is wrong in its place", "return len(values)"))
+    names, broken = {}, {}
+    exec(solutions["26.2"], names)
+    exec(mutants.read(wrong, solutions)[-1].source, broken)
+    tests = hidden.load(hidden_file)
+    assert hidden.run(tests, "26.2", 2, hidden.Caller(names)).state is State.PASS
+    assert hidden.run(tests, "26.2", 2, hidden.Caller(broken)).state is State.NOT_YET
+    look = {}
+    exec(checks_file.read_text(), look)
+    for answers, state in ((names, State.PASS), (broken, State.NOT_YET)):
+        with Check("90.1", quiet=True) as t:
+            look["check_2"](t, answers["answer"])
+        assert t.result.state is state
+
+
+def test_a_question_that_has_no_place_is_refused(monkeypatch, capsys):
+    monkeypatch.setattr(new_exercise, "MOST", 2)
+    with pytest.raises(SystemExit):
+        exercises.main(["--new", "26"])
+    assert "at most 2: replace one" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        exercises.main(["--new", "99"])
+    assert "no chapter '99'" in capsys.readouterr().err

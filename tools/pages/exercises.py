@@ -1,6 +1,7 @@
 """Write the learners' notebooks, the lists of exercises and solutions, the catalogue.
 
 python -m tools.pages.exercises [--check] [NN_topic ...]
+python -m tools.pages.exercises --new NN
 
 exercises/solutions/NN_topic.ipynb is the only source.
 """
@@ -15,7 +16,7 @@ from llmcourse_classroom.exercises import exercise
 from llmcourse_classroom.notebooks import nbformat
 from tools.check import check_notebooks
 from tools.check.check_notebooks import stripped, written
-from tools.pages import setup_cells
+from tools.pages import new_exercise, setup_cells
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "exercises"
@@ -115,8 +116,16 @@ def main(arguments: list[str] | None = None) -> int:
     """Write what is stale, or say it; return an exit code."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--check", action="store_true", help="change nothing")
+    parser.add_argument("--new", metavar="NN", help="add the empty form of a question to a chapter")
     parser.add_argument("topics", nargs="*", help="such as 05_tokens; all of them if none is named")
     options = parser.parse_args(arguments)
+    if options.new:
+        try:
+            made = new_exercise.add_question(options.new, ROOT)
+        except ValueError as error:
+            parser.error(str(error))
+        print("fill in, then make format:", *(path.relative_to(ROOT) for path in made), sep="\n  ")
+        return 0
     stale = []
     paths = [SOLUTIONS / f"{topic}.ipynb" for topic in options.topics] or sources()
     for path, content in all_files(paths):
