@@ -22,7 +22,7 @@ PYTEST := $(RUN) -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(NOTES)
 OF_BOOK := tests/book tests/browser tests/notebooks
 OF_EXERCISES := tests/exercises tests/classroom
 
-.PHONY: help book serve test test-fast test-package test-exercises test-book peers lint format exercises exercises-nbgrader soak bench clean
+.PHONY: help book serve test test-fast test-package test-exercises test-book peers lint format exercises exercises-nbgrader drift soak bench clean
 
 help: ## list these commands
 	@sed -n -E 's/^([a-z-]+):[^#]*## (.*)$$/\1 \2/p' Makefile | \
@@ -95,6 +95,10 @@ exercises: $(READY) ## write the learners' notebooks from exercises/solutions
 
 exercises-nbgrader: $(READY) ## write a course folder for nbgrader into _build/nbgrader
 	@$(RUN) -m tools.pages.nbgrader_course _build/nbgrader
+
+drift: $(READY) ## execute all chapters on kernels of other processors; list words that then are wrong
+	@$(RUN) -m tools.check.drift run
+	@$(RUN) -m tools.check.drift
 
 soak: $(READY) ## end ranks, runs and the capstone at random, try five seeds, and measure a recorded loss again
 	@$(RUN) -m pytest tests/parallel/test_soak.py tests/parallel/test_crash.py --runs 100

@@ -29,6 +29,7 @@ from llmcourse_labs.real.huggingface_folder import config_from_huggingface
 from llmcourse_labs.scale import cost
 from llmcourse_labs.scale.roofline.operations import training_operations
 from llmcourse_labs.scale.simulator import Cluster, simulate
+from llmcourse_labs.scale.simulator.step import _held as weights_of_a_gpu
 from tests.train.runs import SHORT
 
 DENSE, MIXTURE = tiny(), tiny_moe()
@@ -216,6 +217,7 @@ def test_the_arithmetic_counts_the_parameters_that_there_are(field):
     _, config = pair(field)
     real = sum(p.numel() for p in Transformer(config).parameters())
     assert cost.num_parameters(config) == num_parameters(config) == real
+    assert weights_of_a_gpu(config, 1, 1, 1) == real  # what the simulator makes its bytes of
 
 
 TRAINING_ALONE = ("balance_weight", "capacity_factor")
@@ -226,7 +228,9 @@ TRAINING_ALONE = ("balance_weight", "capacity_factor")
 def test_an_export_tells_it_or_is_refused(field):
     """And who reads it back has the same shape: both files of Hugging Face's names know it."""
     start, config = pair(field)
-    if obstacle(config) is not None:
+    if (why := obstacle(config)) is not None:
+        with pytest.raises(ValueError, match=why[:30]):
+            config_json(config, end_id=0, dtype="float32")
         return
     told = config_json(config, end_id=0, dtype="float32")
     read = config_from_huggingface(told)

@@ -181,12 +181,15 @@ def held(settings: Settings) -> dict[str, Any]:
 
 
 def _joined(known: Setting | None, other: Setting) -> Setting:
-    """Return a setting that several choices have: what any allows, the default of the last."""
+    """Return a setting that several choices have: what any allows; the last is the usual one."""
     if known is None:
         return other
     allowed = dict.fromkeys((*get_args(known.hint), *get_args(other.hint)))
     hint = Literal[tuple(allowed)] if get_origin(other.hint) is Literal else known.hint
-    return other._replace(hint=hint, help=known.help or other.help)
+    needs = dict.fromkeys((known.needs, other.needs))
+    return other._replace(
+        hint=hint, help=other.help or known.help, needs="" if "" in needs else " or ".join(needs)
+    )
 
 
 def _default(here: Any) -> Any:

@@ -18,6 +18,9 @@ def initialise(module: nn.Module, generator: torch.Generator, *, num_layers: int
         generator: source of the draws.
         num_layers: of the model; 0 for a part that is none of a residual stream.
 
+    Raises:
+        ValueError: if a parameter is neither a matrix nor a gain.
+
     Source:
         Radford et al. 2019, section 2.3 (GPT-2), for 0.02 and the scaled residual writers.
     """
@@ -25,6 +28,8 @@ def initialise(module: nn.Module, generator: torch.Generator, *, num_layers: int
     for name, parameter in module.named_parameters():
         if name.endswith("gain"):
             parameter.fill_(1.0)
+        elif parameter.ndim < 2:
+            raise ValueError(f"{name} is neither a matrix nor a gain: say here how it begins")
         else:
             std = residual_std if name.endswith(("w_o", "w_down")) else STD
             parameter.normal_(0.0, std, generator=generator)

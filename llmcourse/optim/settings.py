@@ -36,6 +36,15 @@ class OptimizerBase(Settings):
     weight_decay: float = 0.1
     """Share of a weight that is removed per step and unit of learning rate; of matrices only."""
 
+    def __init_subclass__(cls) -> None:
+        """Tell how one says that it is meant, from the name that its field `optimizer` allows."""
+        cls.needs = f"optimizer = {vars(cls).get('optimizer', '')}"
+
+    @classmethod
+    def is_meant(cls, flat: Mapping[str, Any]) -> bool:
+        """Whether it is named."""
+        return cls.needs == f"optimizer = {flat['optimizer']}"
+
     def __post_init__(self) -> None:
         """Check the numbers."""
         super().__post_init__()
@@ -85,7 +94,6 @@ class AdamWSettings(WithBetas):
     title: ClassVar[str] = "AdamW"
     made_by: ClassVar[str] = "AdamW"
     moment_bytes: ClassVar[int] = 8
-    needs: ClassVar[str] = "optimizer = adamw"
 
     optimizer: Literal["adamw"] = "adamw"
     """What makes a step of a gradient; muon has AdamW for all but the matrices inside the model,
@@ -105,16 +113,10 @@ class MuonSettings(WithBetas):
     moment_bytes: ClassVar[int] = 4
     is_elementwise: ClassVar[bool] = False
     counts: ClassVar[bool] = False
-    needs: ClassVar[str] = "optimizer = muon"
 
     optimizer: Literal["muon"] = "muon"
     momentum: float = 0.95
     """Muon's memory of the gradient."""
-
-    @classmethod
-    def is_meant(cls, flat: Mapping[str, Any]) -> bool:
-        """Whether it is named."""
-        return flat["optimizer"] == "muon"
 
     def __post_init__(self) -> None:
         """Check the numbers."""
@@ -151,15 +153,9 @@ class AdafactorSettings(OptimizerBase):
     made_by: ClassVar[str] = "Adafactor"
     moment_bytes: ClassVar[int] = 0
     is_elementwise: ClassVar[bool] = False
-    needs: ClassVar[str] = "optimizer = adafactor"
 
     optimizer: Literal["adafactor"] = "adafactor"
     weight_decay: float = 0.0
-
-    @classmethod
-    def is_meant(cls, flat: Mapping[str, Any]) -> bool:
-        """Whether it is named."""
-        return flat["optimizer"] == "adafactor"
 
     def moments(self, shape: Shape, group: Mapping[str, Any]) -> dict[str, Shape]:
         """Return the names and shapes of what is kept of a parameter, by its group."""
@@ -177,15 +173,9 @@ class LionSettings(WithBetas):
     made_by: ClassVar[str] = "Lion"
     moment_bytes: ClassVar[int] = 4
     counts: ClassVar[bool] = False
-    needs: ClassVar[str] = "optimizer = lion"
 
     optimizer: Literal["lion"] = "lion"
     beta2: float = 0.99
-
-    @classmethod
-    def is_meant(cls, flat: Mapping[str, Any]) -> bool:
-        """Whether it is named."""
-        return flat["optimizer"] == "lion"
 
     def moments(self, shape: Shape, group: Mapping[str, Any]) -> dict[str, Shape]:
         """Return the names and shapes of what is kept of a parameter, by its group."""

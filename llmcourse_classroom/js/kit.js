@@ -94,7 +94,7 @@ export function frame({ model, el, title, primary = null }) {
     others.append(control);
   }
 
-  // Call `redraw` now, and after every change of a named part of the state.
+  // Call `redraw` after every change of a named part of the state; the first call is the caller's.
   function on(names, redraw) {
     for (const name of names) {
       model.on(`change:${name}`, redraw);

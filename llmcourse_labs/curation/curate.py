@@ -28,7 +28,7 @@ from jsonargparse import ArgumentParser
 
 from llmcourse.base import progress
 from llmcourse.base.arguments import require
-from llmcourse.base.command_line import AGAIN, ended, run_command
+from llmcourse.base.command_line import AGAIN, ended, run_command, shorten_help
 from llmcourse.base.resumable import MADE_FROM, Resumable, read_record
 from llmcourse.data.corpus import END_OF_TEXT
 from llmcourse_labs.curation.decontaminate import Decontaminate
@@ -72,6 +72,12 @@ from llmcourse_labs.curation.unpack import require_columns
 PROGRAM = "llmcourse curate"
 
 REPORT = "report.json"
+
+USUAL = {
+    *("help", "files", "out", "language", "test_items", "quality", "without", "processes"),
+    *("executor",),
+}
+"""What --help explains; --help all explains every setting."""
 
 
 def curate(
@@ -276,7 +282,9 @@ def main(arguments: list[str] | None = None) -> int:
 def _curate(arguments: list[str] | None) -> None:
     """Put the documents through the funnel, and say what is left."""
     words = sys.argv[1:] if arguments is None else list(arguments)
-    options = _parser().parse_args(words)
+    parser = _parser()
+    shorten_help(parser, words, USUAL)
+    options = parser.parse_args(words)
     settings = {"field": options.field, "separator": as_separator(options.separator)}
     processes = options.processes or num_cores()
     record: dict[str, Any] | None

@@ -10,7 +10,7 @@ from llmcourse.data.corpus import END_OF_TEXT
 from llmcourse.data.tokenizer import GPT2, Tokenizer
 from llmcourse.data.tokenizer.files import spell
 from llmcourse.model import ModelConfig
-from llmcourse.model.huggingface import Family, family_of
+from llmcourse.model.huggingface import Family, family_of, obstacle
 from llmcourse_labs.tuning.chat_format import CHAT_TOKENS, ROLES
 
 DType = Literal["float32", "bfloat16"]
@@ -29,7 +29,12 @@ def config_json(config: ModelConfig, *, end_id: int, dtype: DType) -> dict[str, 
         config: the shape.
         end_id: of the token between two documents.
         dtype: of the weights.
+
+    Raises:
+        ValueError: if transformers has no class for such a model.
     """
+    if (why := obstacle(config)) is not None:
+        raise ValueError(why)
     family = family_of(config)
     return {
         "architectures": [f"{family}ForCausalLM"],

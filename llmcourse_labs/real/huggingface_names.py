@@ -83,9 +83,11 @@ def to_huggingface(state: dict[str, Tensor], config: ModelConfig) -> dict[str, T
     too, as Hugging Face lists it.
 
     Raises:
-        ValueError: if a parameter of the configuration is missing from `state`, or it has both
-            experts and qk_norm.
+        ValueError: if a parameter of the configuration is missing from `state`, if that has another
+            one, or the configuration has both experts and qk_norm.
     """
+    if strange := sorted(state.keys() - _names(config)):
+        raise ValueError(f"Hugging Face has no name for the parameter {strange[0]!r}")
     order_K = halves_from_adjacent(config.head_size)
     result = {}
     for ours, theirs in _names(config).items():

@@ -78,7 +78,7 @@ PROSE = {
     "order": ("need", "## Predict", "## Take away\n\n## Predict", "not in the order"),
     "last": ("end", "## Further reading", "## Further reading\n\n## End", "last section"),
     "exercises": ("exercises", "07_title", "08_other", "does not link its exercises"),
-    "quiz": ("quiz", "07_title", "08_other", 'has no cell with Quiz("07_title")'),
+    "quiz": ("quiz", "07_title", "08_other", 'has no cell with the id quiz and Quiz("07_title")'),
     "errata": ("end", "> **Claim", "**Claim", "has no box"),
     "caption": ("caption", "**Figure 7.1.**", "Figure 7.1:", "draws without a caption"),
     "figure": ("caption", "Figure 7.1.", "Figure 7.2.", "figures are not numbered 7.1"),

@@ -53,7 +53,7 @@ def test_adam_steps_do_not_depend_on_the_scale_of_the_gradient(scale):
     torch.testing.assert_close(*moved, rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", ["AdamW", "Adam", "SGD", "RMSProp", "Muon", "Adafactor"])
+@pytest.mark.parametrize("name", ["AdamW", "Adam", "SGD", "RMSProp", "Muon", "Adafactor", "Lion"])
 def test_the_rate_by_place_and_the_gradient_by_a_closure(name):
     """As others' code calls an optimizer; with torch's own, where it has one of the same rule."""
     make = getattr(optim, name)

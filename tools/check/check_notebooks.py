@@ -214,9 +214,9 @@ def section_problems(topic: str, notebook: nbformat.NotebookNode) -> Iterator[st
     sections = _sections(notebook)
     quiz = "\n".join(cell.source for cell in notebook.cells if cell.get("id") == "quiz")
     if f"(../exercises/{topic}.ipynb)" not in sections.get("Exercises", ("", 0))[0]:
-        yield "does not link its exercises: run make exercises"
+        yield "does not link its exercises: make exercises fills the cell exercise-list"
     if f'Quiz("{topic}")' not in quiz:
-        yield f'has no cell with Quiz("{topic}")'
+        yield f'has no cell with the id quiz and Quiz("{topic}")'
     if "At scale" in sections and not sections["At scale"][1]:
         yield "its section 'At scale' computes nothing: it has no code cell"
     wrong = HEADINGS[-2]

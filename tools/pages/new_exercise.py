@@ -18,7 +18,19 @@ _TEXT = """## {number} Title
 
 **Difficulty** 2 of 5 · **Minutes** 15 · **Trains** what one can do afterwards
 
-Write `answer(values)`. ..."""
+Write `answer(values)`. ...
+
+<details><summary>Hint 1</summary>
+
+What to look at first.
+
+</details>
+
+<details><summary>Hint 2</summary>
+
+How it goes on.
+
+</details>"""
 _ANSWER = '''def answer(values):
     """Return what is asked for.
 

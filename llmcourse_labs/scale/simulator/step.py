@@ -205,7 +205,7 @@ def _held(config: ModelConfig, pp: int, tp: int, ep: int) -> int:
     heads = 2 * config.num_heads + 2 * max(config.num_kv_heads, tp)
     experts = max(1, config.num_experts)
     block = width * heads * config.head_size / tp + experts / ep * 3 * width * config.hidden / tp
-    block += 2 * width + config.num_experts * width
+    block += 2 * width + config.num_experts * width + 2 * config.head_size * config.qk_norm
     tables = 1 + (pp == 1 and not config.tied_head)
     last_norm = width * (pp == 1)
     return round(layers * block + tables * config.vocab_size * width / tp + last_norm)

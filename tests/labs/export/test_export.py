@@ -628,8 +628,9 @@ def test_what_is_no_llama_is_refused_and_leaves_nothing(settings, message, run, 
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
-def test_transformers_itself_refuses_a_width_that_heads_do_not_divide():
+def test_transformers_itself_refuses_a_width_that_heads_do_not_divide(monkeypatch):
     """Why we do: it would be written, and could not be loaded."""
+    monkeypatch.setattr(huggingface, "obstacle", lambda _: None)
     config = huggingface.config_json(replace(TINY.model, width=30), end_id=0, dtype="float32")
     with pytest.raises(Exception, match="not a multiple"):  # its class has changed
         transformers.LlamaConfig(**config)

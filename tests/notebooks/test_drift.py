@@ -1,0 +1,137 @@
+"""tools.check.drift: a number of the words that other kernels print otherwise is found."""
+
+import math
+
+import nbformat
+import pytest
+from nbformat import v4
+
+from tools.check import drift
+
+SAYS = """## 13.2 The gap
+
+After step 30 the loss is **1.27** nats, in chapter 12 it was 3.1 ([Doe, 2023](https://a.example)).
+
+With four heads it falls to 1.3, a share of 44 %, and six of eight runs agree; `x = 1.27` stays.
+
+| run | loss |
+|---|---|
+| first | 1.27 |
+"""
+
+
+def page(printed, says=SAYS, **metadata):
+    """A chapter of one cell that has been executed."""
+    output = v4.new_output("stream", name="stdout", text=printed)
+    code = v4.new_code_cell("show()", id="losses", outputs=[output], metadata=metadata)
+    return v4.new_notebook(cells=[v4.new_markdown_cell(says, id="text"), code])
+
+
+def found(usual, other, says=SAYS, quiz=None, **metadata):
+    """What drifts between two runs of a page, as written, with what is there instead."""
+    runs = {"usual": page(usual), "other": page(other)}
+    listed = drift.drifts(
+        drift.claims(page("", says, **metadata), quiz or {}),
+        {name: drift.printed(notebook) for name, notebook in runs.items()},
+    )
+    return [(each.claim.text, each.instead["other"]) for each in listed]
+
+
+@pytest.mark.parametrize(
+    ("usual", "other", "told"),
+    [
+        ("loss 1.2718, 1.304", "loss 1.2719, 1.3041", []),
+        ("loss 1.2718", "loss 1.309", [("1.27", 1.309)]),
+        ("share 0.4379", "share 0.452", [("44", 0.452)]),  # as a percentage
+        ("runs: 6 of 8", "runs: 5 of 8", [("six", 5.0)]),  # in words
+        ("1.27, later 1.2704", "1.31, later 1.2704", []),  # one place that holds is enough
+        ("steps 30, 12, 3.1", "steps 31, 13, 9.9", []),  # of a citation, and a chapter's number
+        ("nothing", "loss 1.31", []),
+    ],
+)
+def test_a_number_that_other_kernels_print_otherwise_is_told(usual, other, told):
+    assert found(usual, other) == told
+
+
+def test_what_is_not_printed_at_all_is_told():
+    told = found("loss 1.2718", "")
+    assert [text for text, _ in told] == ["1.3", "1.27"]
+    assert all(math.isnan(instead) for _, instead in told)
+
+
+def test_quiz_and_alternative_text_are_words_of_the_page():
+    quiz = {"question": [{"text": "Which loss?", "option": [{"text": "2.5 nats"}]}]}
+    image = {"mystnb": {"image": {"alt": "The loss falls to 2.5."}}}
+    told = found("2.5", "2.6", says="", quiz=quiz, **image)
+    assert told == [("2.5", 2.6), ("2.5", 2.6)]
+
+
+@pytest.mark.parametrize(
+    ("text", "value", "holds"),
+    [
+        ("1.27", 1.2749, True),
+        ("1.27", 1.2751, False),
+        ("12,000", 12_000.4, True),
+        ("2.5e-07", 2.52e-07, True),
+        ("2.5e-07", 2.58e-07, False),
+        ("half", 0.54, True),
+        ("half", 0.56, False),
+        ("Twice", 2.4, True),
+        ("−0.5", -0.52, True),
+        ("37", 0.372, True),
+        ("37", 0.38, False),
+    ],
+)
+def test_a_number_is_said_if_it_rounds_to_it(text, value, holds):
+    (claim,) = drift.claims_in("", f"It is {text} then.")
+    assert claim.text == text
+    assert drift.is_said(claim, value) is holds
+
+
+def test_letters_of_figures_and_tables_are_printed_and_those_of_widgets_are_not():
+    svg = v4.new_output("display_data", data={"image/svg+xml": "<svg><!-- 0.25 --></svg>"})
+    table = v4.new_output("display_data", data={"text/html": "<td>1,250</td>", "text/plain": "7"})
+    widget = {"application/vnd.jupyter.widget-view+json": {}, "text/html": "<p>3.5</p>"}
+    outputs = [svg, table, v4.new_output("display_data", data=widget)]
+    notebook = v4.new_notebook(cells=[v4.new_code_cell(outputs=outputs)])
+    assert [each.value for each in drift.printed(notebook)] == [0.25, 1250.0]
+
+
+def test_a_chapter_is_executed_with_each_kind_of_kernel_once(tmp_path, monkeypatch, capsys):
+    """And compared; a changed cell is executed again, changed words are not."""
+    path = tmp_path / "chapters" / "13_gap.ipynb"
+    path.parent.mkdir()
+    code = "import os\nprint('loss', {'a': 1.27, 'b': 1.31}[os.environ['WHICH']])"
+    cells = [v4.new_markdown_cell(SAYS, id="text"), v4.new_code_cell(code, id="losses")]
+    nbformat.write(v4.new_notebook(cells=cells), path)
+    kernels = {"usual": {"WHICH": "a"}, "same": {"WHICH": "a"}, "other": {"WHICH": "b"}}
+    monkeypatch.setattr(drift, "KERNELS", kernels)
+    monkeypatch.setattr(drift, "OUT", tmp_path / "drift")
+    monkeypatch.setattr(drift, "probe_all", lambda: {n: k["WHICH"] for n, k in kernels.items()})
+    monkeypatch.setattr(drift.build_book, "chapters", lambda: [path])
+    with pytest.raises(SystemExit):
+        drift.main(["13"])
+    assert "13_gap.ipynb is not executed with the kernels usual" in capsys.readouterr().err
+    assert drift.main(["run", "13"]) == 0
+    assert "usual, other" in capsys.readouterr().out
+    assert not (tmp_path / "drift" / "same").exists()
+    assert drift.main(["13"]) == 1
+    told = capsys.readouterr().out
+    assert "13_gap text: 1.27 is 1.31 (other): | first | 1.27 |" in told
+    nbformat.write(v4.new_notebook(cells=[v4.new_markdown_cell("1.3"), cells[1]]), path)
+    monkeypatch.setattr(drift, "execute", None)
+    assert drift.main(["run"]) == 0
+    assert drift.main([]) == 0
+    assert "0 numbers drift in 1 chapters" in capsys.readouterr().out
+    monkeypatch.setattr(drift, "probe_all", lambda: {"usual": "1", "other": "1"})
+    with pytest.raises(SystemExit):
+        drift.main(["run", "13"])
+    assert "all kernels give the same bits" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        drift.main(["99"])
+    assert "there is no chapter '99'" in capsys.readouterr().err
+
+
+@pytest.mark.soak
+def test_the_kernels_are_told_apart_by_what_they_compute():
+    assert drift.probe() == drift.probe()
