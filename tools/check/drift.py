@@ -6,7 +6,7 @@
 Torch adds in another order on another processor, so a run that trains ends with other digits.  A
 sentence that was written beside one run then contradicts the page that a reader makes.  Here a
 chapter is executed with several kernels, and each number of its text, tables, alternative texts and
-quiz is looked for in what its cells print: one that is printed with the first kernels and not with
+quiz is looked for in what its cells print: one that is printed with some kernels and not with
 others is listed, with what stands in its place.  Links, code, numbers of chapters, figures and
 equations, and what a citation carries are no such numbers.
 """
@@ -57,7 +57,7 @@ WORDS = {word: float(value) for value, word in enumerate(ONES.split())}
 WORDS |= {"twice": 2.0, "thrice": 3.0, "half": 0.5, "thirteen": 13.0, "twenty": 20.0}
 _DIGITS = r"\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?"
 _NUMBER = re.compile(
-    rf"(?<![\w.,])[-−]?(?:{_DIGITS})(?:e[-+]?\d+)?(?![\w]|\.\d|,\d)"
+    rf"(?<![\w.,])[-−]?(?:{_DIGITS})(?:e[-+]?\d+)?(?!\w|\.\d|,\d)(?:\s?%)?"
     rf"|\b(?:{'|'.join(WORDS)})\b",
     re.IGNORECASE,
 )
@@ -99,7 +99,7 @@ class Printed(NamedTuple):
 
 def value_of(text: str) -> tuple[float, float]:
     """Return a number as it is written, and how far a value may be off that rounds to it."""
-    word = text.lower()
+    word = text.lower().rstrip(" %")
     if word in WORDS:
         return WORDS[word], 0.05 if word == "half" else 0.5
     plain = word.replace(",", "").replace("−", "-")
@@ -112,7 +112,7 @@ def is_said(claim: Claim, printed: float) -> bool:
     """Whether a printed number is the claimed one: the same after rounding, or as a percentage."""
     value, off = value_of(claim.text)
     slack = off * (1 + 1e-9)
-    as_percent = abs(printed) <= 1 and abs(value - 100 * printed) <= slack
+    as_percent = claim.text.endswith("%") and abs(value - 100 * printed) <= slack
     return as_percent or abs(value - printed) <= slack
 
 
@@ -187,7 +187,7 @@ def _shown(output: nbformat.NotebookNode) -> str:
 
 
 class Drift(NamedTuple):
-    """A claim that is printed with the usual kernels, and not with others."""
+    """A claim that some kernels print, and others do not."""
 
     claim: Claim
     instead: dict[str, float]
@@ -197,27 +197,28 @@ class Drift(NamedTuple):
 def drifts(found: Iterable[Claim], runs: Mapping[str, Sequence[Printed]]) -> list[Drift]:
     """Return the claims that do not hold with all kernels.
 
-    A claim holds if some cell prints it, at the same place, in every run.
+    A claim holds if some cell prints it, at the same place, in every run.  One that no run prints
+    is none of this tool's.
 
     Args:
         found: of a page.
-        runs: by kernels, the first being those with which pages are made.
+        runs: by kernels.
     """
-    first, *others = runs
     tables = {name: {(p.cell, p.nth): p.value for p in run} for name, run in runs.items()}
+    everywhere = {place for table in tables.values() for place in table}
     result = []
     for claim in found:
-        places = [(p.cell, p.nth) for p in runs[first] if is_said(claim, p.value)]
-        if not places:
-            continue
-        wrong: dict[str, float] = {}
-        for place in places:
-            there = {name: tables[name].get(place, float("nan")) for name in others}
+        least: dict[str, float] = {}
+        for place in sorted(everywhere):
+            there = {name: table.get(place, float("nan")) for name, table in tables.items()}
             wrong = {name: value for name, value in there.items() if not is_said(claim, value)}
             if not wrong:
+                least = {}
                 break
-        if wrong:
-            result.append(Drift(claim, wrong))
+            if len(wrong) < len(runs) and (not least or len(wrong) < len(least)):
+                least = wrong
+        if least:
+            result.append(Drift(claim, least))
     return result
 
 
@@ -286,7 +287,9 @@ def run_all(paths: Sequence[Path]) -> None:
     Raises:
         ValueError: if all kernels give the same bits.
     """
-    names = list({bits: name for name, bits in reversed(probe_all().items())}.values())[::-1]
+    hashes = probe_all()
+    bits = list(hashes.values())
+    names = [name for nth, name in enumerate(hashes) if bits.index(bits[nth]) == nth]
     if len(names) < 2:
         raise ValueError("all kernels give the same bits on this processor: try another one")
     print(f"kernels whose bits differ here: {', '.join(names)}")
