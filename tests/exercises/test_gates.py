@@ -77,7 +77,7 @@ def test_a_mutant_is_told_what_its_mistake_means(topic, mutant, monkeypatch):
     gates.stop_at_the_first_mistake(monkeypatch)
     question = gates.questions_of(topic)[mutant.question]
     result = gates.visible(question, mutant.source, gates.setting_of(topic))
-    assert result.state is State.NOT_YET
+    assert result.state is State.NOT_YET, "the check passes the mutant"
     assert told(result)[0] == mutant.says
 
 
@@ -87,4 +87,4 @@ def test_a_mutant_fails_the_hidden_tests(topic, mutant, nth_seed, monkeypatch):
     question = gates.questions_of(topic)[mutant.question]
     answer, seed = mutant.source, gates.seed_of(mutant.source, nth_seed)
     result = gates.unseen(topic, question, answer, gates.setting_of(topic), seed=seed)
-    assert result.state is State.NOT_YET, seed
+    assert result.state is State.NOT_YET, f"the hidden tests pass the mutant, with seed {seed}"

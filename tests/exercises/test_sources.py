@@ -5,6 +5,7 @@ import importlib
 import inspect
 import json
 import re
+import shutil
 import symtable
 
 import nbformat
@@ -166,6 +167,10 @@ def test_a_new_question_is_empty_until_it_is_filled_in(tmp_path):
     for folder in ("exercises/solutions", "exercises/hidden", "exercises/mutants"):
         (tmp_path / folder).mkdir(parents=True)
     (tmp_path / "llmcourse_classroom" / "exercises" / "checks").mkdir(parents=True)
+    with pytest.raises(ValueError, match="write it before its questions"):
+        new_exercise.add_question("26", tmp_path)
+    (tmp_path / "chapters").mkdir()
+    (tmp_path / "chapters" / "26_learning_rate.ipynb").touch()
     for nth in (1, 2):
         made = new_exercise.add_question("26", tmp_path)
         notebook, checks_file, hidden_file, wrong = made
@@ -193,7 +198,11 @@ def test_a_new_question_is_empty_until_it_is_filled_in(tmp_path):
         assert t.result.state is state
 
 
-def test_a_question_that_has_no_place_is_refused(monkeypatch, capsys):
+def test_a_question_that_has_no_place_is_refused(tmp_path, monkeypatch, capsys):
+    for name in ("chapters", "exercises/solutions"):
+        (tmp_path / name).mkdir(parents=True)
+        shutil.copy(exercises.SOLUTIONS / "26_learning_rate.ipynb", tmp_path / name)
+    monkeypatch.setattr(exercises, "ROOT", tmp_path)
     monkeypatch.setattr(new_exercise, "MOST", 2)
     with pytest.raises(SystemExit):
         exercises.main(["--new", "26"])

@@ -86,12 +86,14 @@ def add_question(chapter: str, root: Path) -> list[Path]:
         The files to fill in: the notebook with solutions, the checks, hidden tests, mutants.
 
     Raises:
-        ValueError: if there is no such chapter, or it has seven questions.
+        ValueError: if there is no such chapter, it is not written yet, or it has seven questions.
     """
     chapters = {each["number"]: each for each in curriculum()}
     if chapter not in chapters:
         raise ValueError(f"there is no chapter {chapter!r}: give two digits, such as 26")
     title, topic = chapters[chapter]["title"], f"{chapter}_{chapters[chapter]['slug']}"
+    if not (root / "chapters" / f"{topic}.ipynb").exists():
+        raise ValueError(f"there is no chapters/{topic}.ipynb yet: write it before its questions")
     folder = root / "exercises"
     notebook_file = folder / "solutions" / f"{topic}.ipynb"
     if notebook_file.exists():
