@@ -45,6 +45,7 @@ def found(usual, other, says=SAYS, quiz=None, **metadata):
         ("share 0.4379", "share 0.452", [("44 %", ("other", 0.452))]),  # as a percentage
         ("runs: 6 of 8", "runs: 5 of 8", [("six", ("other", 5.0))]),  # in words
         ("1.27, later 1.2704", "1.31, later 1.2704", []),  # one place that holds is enough
+        ("1.2704, before 1.27", "1.2704, before 1.31", []),
         ("steps 30, 12, 3.1", "steps 31, 13, 9.9", []),  # of a citation, and a chapter's number
         ("loss 1.2488", "loss 1.26, 1.31", [("1.3", ("usual", 1.2488))]),  # of another's run
         ("loss 9", "loss 9", []),
