@@ -286,22 +286,22 @@ def _curate(arguments: list[str] | None) -> None:
     shorten_help(parser, words, USUAL)
     options = parser.parse_args(words)
     settings = {"field": options.field, "separator": as_separator(options.separator)}
-    processes = options.processes or num_cores()
     record: dict[str, Any] | None
     if options.executor is None:
         for name in ("tasks", "partition", "time", "submit"):
             if value := getattr(options, name):
                 raise ValueError(f"--{name} {value} has no effect without --executor: give both")
         funnel = funnel_of(options)
+        processes = num_cores() if options.processes is None else options.processes
         record = curate(options.files, options.out, funnel, processes=processes, **settings)
     else:
-        record = _on_executor(options, words, processes, settings)
+        record = _on_executor(options, words, settings)
     if record is not None:
         print(_summary(Path(options.out), record))
 
 
 def _on_executor(
-    options: argparse.Namespace, words: Sequence[str], processes: int, settings: dict[str, str]
+    options: argparse.Namespace, words: Sequence[str], settings: dict[str, str]
 ) -> dict[str, Any] | None:
     """Let datatrove run the passes; return the report, None where a cluster makes it later."""
     try:
@@ -312,8 +312,10 @@ def _on_executor(
         ) from error
     funnel = funnel_of(options)
     sources, folder = _begun(options.files, Path(options.out), funnel, **settings)
-    tasks = min(len(sources), processes) if options.tasks is None else options.tasks
-    work = executors.work_on(sources, folder, funnel, tasks=tasks, workers=processes, **settings)
+    cores = num_cores() if options.executor == "local" else len(sources)  # a cluster's are many
+    workers = cores if options.processes is None else options.processes
+    tasks = min(len(sources), cores) if options.tasks is None else options.tasks
+    work = executors.work_on(sources, folder, funnel, tasks=tasks, workers=workers, **settings)
     limits = {"partition": options.partition or "", "time": options.time or "24:00:00"}
     if options.executor == "local" and (options.submit or options.time or options.partition):
         raise ValueError("--submit, --time and --partition are for a cluster: leave them out")
@@ -363,13 +365,13 @@ def _parser() -> ArgumentParser:
     add_steps(parser)
     add("--field", default="text", help="name of the text in .jsonl and .parquet")
     add("--separator", default=END_OF_TEXT, help=r"what stands between documents of a .txt; \n, \t")
-    add("--processes", type=int, help="that work (one for each core)")
+    add("--processes", type=int, help="that work at a time (all cores; of a cluster all tasks)")
     add(
         "--executor",
         choices=("local", "slurm", "ray"),
         help="datatrove's, for many machines",
     )
-    add("--tasks", type=int, help="with it: parts into which the files are divided")
+    add("--tasks", type=int, help="with it: parts of the files (one for each core; a file each)")
     add("--partition", help="of Slurm's cluster")
     add("--time", help="limit of a task on Slurm's cluster (24:00:00)")
     add("--submit", action="store_true", help="give the job to the cluster, and do not print it")

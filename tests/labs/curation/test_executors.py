@@ -230,6 +230,9 @@ def test_what_would_be_submitted_is_printed_and_nothing_is_written(tmp_path, cap
     assert job[0] == "#!/bin/sh"
     assert job[2].startswith("ray job submit -- llmcourse curate ")
     assert job[2].endswith("--tasks 2 --executor ray --submit")
+    slurm = ["--executor", "slurm", "--partition", "cpu"]
+    assert main([*files, "--out", str(out), *slurm]) == 0  # however few cores are here
+    assert capsys.readouterr().out.count("#SBATCH --array=0-69%70\n") == 2
     assert not out.exists()
 
 
