@@ -316,7 +316,7 @@ def _on_executor(
     workers = cores if options.processes is None else options.processes
     tasks = min(len(sources), cores) if options.tasks is None else options.tasks
     work = executors.work_on(sources, folder, funnel, tasks=tasks, workers=workers, **settings)
-    limits = {"partition": options.partition or "", "time": options.time or "24:00:00"}
+    limits = {"partition": options.partition or "", "time": options.time or ""}
     if options.executor == "local" and (options.submit or options.time or options.partition):
         raise ValueError("--submit, --time and --partition are for a cluster: leave them out")
     with folder.alone() as done:

@@ -104,7 +104,7 @@ def work_on(
 
 
 def executors(
-    work: Work, kind: Kind, *, partition: str = "", time: str = "24:00:00"
+    work: Work, kind: Kind, *, partition: str = "", time: str = ""
 ) -> list[PipelineExecutor]:
     """Return an executor for each stage; on a cluster each waits for the one before.
 
@@ -112,17 +112,19 @@ def executors(
         work: from `work_on`.
         kind: local, slurm or ray.
         partition: of Slurm's cluster.
-        time: limit of a task there.
+        time: limit of a task there; a day if it is empty.
 
     Raises:
-        ValueError: if there is no such kind, or a cluster of Slurm has no partition.
+        ValueError: if there is no such kind, a cluster of Slurm has no partition, or another kind
+            has what is Slurm's alone.
     """
     if kind not in get_args(Kind):
         raise ValueError(f"--executor must be one of {', '.join(get_args(Kind))}, got {kind!r}")
     if kind == "slurm" and not partition:
         raise ValueError("--executor slurm needs --partition: a part of the cluster, see sinfo")
-    if kind != "slurm" and partition:
-        raise ValueError(f"--partition {partition} has no effect without --executor slurm")
+    for name, value in {"partition": partition, "time": time}.items():
+        if kind != "slurm" and value:
+            raise ValueError(f"--{name} {value} has no effect without --executor slurm")
     made: list[PipelineExecutor] = []
     for name, (tasks, block) in work.stages.items():
         logs, workers = str(work.logs / name), min(work.workers, tasks)
@@ -146,7 +148,7 @@ def executors(
                 SlurmPipelineExecutor(
                     [block],
                     tasks,
-                    time,
+                    time or "24:00:00",
                     partition,
                     mem_per_cpu_gb=memory,
                     workers=workers,

@@ -127,6 +127,10 @@ def test_a_chapter_is_executed_with_each_kind_of_kernel_once(tmp_path, monkeypat
     assert drift.main(["run"]) == 0
     assert drift.main([]) == 0
     assert "0 numbers drift in 1 chapters" in capsys.readouterr().out
+    monkeypatch.setattr(drift, "packages", lambda: "of tomorrow")
+    with pytest.raises(SystemExit):
+        drift.main(["13"])
+    assert "is not executed" in capsys.readouterr().err
     monkeypatch.setattr(drift, "probe_all", lambda: {"usual": "1", "other": "1"})
     with pytest.raises(SystemExit):
         drift.main(["run", "13"])

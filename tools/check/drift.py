@@ -12,6 +12,7 @@ equations, and what a citation carries are no such numbers.
 """
 
 import argparse
+import functools
 import hashlib
 import html
 import json
@@ -33,7 +34,7 @@ from llmcourse.base import progress, runtime
 from llmcourse.base.pairs import matmul_nt
 from llmcourse.train import phases
 from llmcourse_classroom.notebooks import nbformat
-from tools.build import build_book
+from tools.build import build_book, uses
 from tools.check.check_notebooks import ROOT
 
 OUT = ROOT / "_build" / "drift"
@@ -241,7 +242,17 @@ def execute(path: Path, out: Path, kernels: Mapping[str, str]) -> None:
         done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
     if done.returncode:
         raise ValueError(f"{path.name} fails with {dict(kernels)}: {done.stderr[-2_000:]}")
+    notebook = nbformat.read(new, as_version=4)
+    notebook.metadata["packages"] = packages()
+    new.write_text(nbformat.writes(notebook), encoding="utf8")
     new.replace(out)
+
+
+@functools.cache
+def packages() -> str:
+    """Return a hash of the three packages, which an execution belongs to."""
+    folders = [path for name in uses.PACKAGES for path in build_book.files_of(ROOT / name)]
+    return build_book.digest(folders)
 
 
 def probe() -> str:
@@ -307,12 +318,12 @@ def run_all(paths: Sequence[Path]) -> None:
 
 
 def is_executed(path: Path, out: Path) -> bool:
-    """Whether the code of a chapter is that of an execution."""
+    """Whether the code of a chapter, and of the packages, is that of an execution."""
     if not out.exists():
         return False
-    both = [nbformat.read(each, as_version=4).cells for each in (path, out)]
-    code, done = ([c.source for c in cells if c.cell_type == "code"] for cells in both)
-    return code == done
+    chapter, made = (nbformat.read(each, as_version=4) for each in (path, out))
+    code, done = ([c.source for c in n.cells if c.cell_type == "code"] for n in (chapter, made))
+    return code == done and made.metadata.get("packages") == packages()
 
 
 def report(paths: Sequence[Path]) -> dict[str, list[Drift]]:

@@ -246,6 +246,7 @@ def test_what_would_be_submitted_is_printed_and_nothing_is_written(tmp_path, cap
         (["--executor", "local", "--tasks", "0"], "tasks must be 1 or greater, got 0"),
         (["--executor", "slurm"], "--executor slurm needs --partition"),
         (["--executor", "ray", "--partition", "cpu"], "no effect without --executor slurm"),
+        (["--executor", "ray", "--time", "1:00:00"], "--time 1:00:00 has no effect without"),
         (["--executor", "local", "--submit"], "are for a cluster: leave them out"),
         (["--executor", "ray", "--submit"], "--submit needs ray"),
         (["--executor", "slurm", "--partition", "cpu", "--submit"], "--submit needs sbatch"),
