@@ -105,7 +105,8 @@ def test_a_chapter_is_executed_with_each_kind_of_kernel_once(tmp_path, monkeypat
     """And compared; a changed cell is executed again, changed words are not."""
     path = tmp_path / "chapters" / "13_gap.ipynb"
     path.parent.mkdir()
-    code = "import os\nprint('loss', {'a': 1.27, 'b': 1.31}[os.environ['WHICH']])"
+    code = "import os\nloss = {'a': 1.27, 'b': 1.31}[os.environ['WHICH']]\n"
+    code += "print('loss', loss)\nassert loss < 2 == 1 + 1"
     cells = [v4.new_markdown_cell(SAYS, id="text"), v4.new_code_cell(code, id="losses")]
     nbformat.write(v4.new_notebook(cells=cells), path)
     kernels = {"usual": {"WHICH": "a"}, "same": {"WHICH": "a"}, "other": {"WHICH": "b"}}
@@ -122,7 +123,10 @@ def test_a_chapter_is_executed_with_each_kind_of_kernel_once(tmp_path, monkeypat
     assert drift.main(["13"]) == 1
     told = capsys.readouterr().out
     assert "13_gap text: 1.27 is 1.31 (other): | first | 1.27 |" in told
-    nbformat.write(v4.new_notebook(cells=[v4.new_markdown_cell("1.3"), cells[1]]), path)
+    assert "13_gap text: 44 % is carried by nothing" in told
+    table = (tmp_path / "drift" / "13_gap.csv").read_text().splitlines()
+    assert table == ["cell,what,asserted,number,usual,other", "losses,loss,below,2,1.27,1.31"]
+    nbformat.write(v4.new_notebook(cells=[v4.new_markdown_cell("Six, below 2."), cells[1]]), path)
     monkeypatch.setattr(drift, "execute", None)
     assert drift.main(["run"]) == 0
     assert drift.main([]) == 0
@@ -138,6 +142,113 @@ def test_a_chapter_is_executed_with_each_kind_of_kernel_once(tmp_path, monkeypat
     with pytest.raises(SystemExit):
         drift.main(["99"])
     assert "there is no chapter '99'" in capsys.readouterr().err
+
+
+CHECKED = """## 13.3 The price
+
+It is more than twice as dear, about 0.7 in all, and costs 0.35 nats.
+
+It ends between 30 and 40 steps later, with 99 channels, after 120 steps.
+"""
+CHECKS = """STEPS = 120
+assert dear / cheap > 2
+assert abs(share - 0.7) < 0.1
+assert round(cost, 2) == 0.35
+assert all(30 < later < 40 for later in late)
+"""
+
+
+def others(seen, checks=CHECKS, says=CHECKED):
+    """What is told of numbers that no cell prints."""
+    cells = [v4.new_markdown_cell(says, id="text"), v4.new_code_cell(checks, id="checks")]
+    notebook = v4.new_notebook(cells=cells)
+    claims = drift.claims(notebook, {})
+    bounds, by_code = drift.carriers(notebook)
+    told = [
+        *drift.uncarried(claims, [], bounds, by_code),
+        *drift.loose(claims, bounds, {"usual": seen}, drift.sections_of(notebook)),
+    ]
+    return [(each.claim.text, each.what.split(" (")[0]) for each in told]
+
+
+SEEN = {
+    "checks|dear / cheap": (2.2, 2.2),
+    "checks|share": (0.68, 0.68),
+    "checks|cost": (0.3504, 0.3504),
+    "checks|later": (33.0, 38.0),
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({}, [("0.7", "is tested within 0.1")]),
+        (
+            {"checks|dear / cheap": (3.7, 3.7)},
+            [("twice", "is 1.9 times off"), ("0.7", "is tested within 0.1")],
+        ),
+        (
+            {"checks|later": (33.0, 34.0)},
+            [("0.7", "is tested within 0.1"), ("40", "is 1.2 times off")],
+        ),
+    ],
+)
+def test_a_number_without_a_carrier_and_a_loose_one_are_told(change, told):
+    assert others(SEEN | change) == [("99", "is carried by nothing"), *told]
+
+
+def test_a_check_of_the_words_themselves_is_not_loose():
+    checks = CHECKS.replace("< 0.1", "< 0.05")
+    says = CHECKED.replace(", with 99 channels", "")
+    assert others(SEEN, checks, says) == []
+    checks = checks.replace("assert round(cost, 2) == 0.35", "assert 0.3 < cost < 0.35")
+    assert others(SEEN, checks, says) == [("0.35", "is carried by nothing")]
+
+
+def test_what_assertions_compare_is_noted_as_it_passes(tmp_path):
+    source = """import torch
+values = torch.tensor([3.0, 5.0])
+assert abs(values[0] - 3.1) < 0.2 < values.max(), "text"
+assert all(round(v, 1) == w and "a" != "b" for v, w in ((0.52, 0.5), (0.31, 0.3)))
+assert (values > 2).all() and len(values) == 2
+assert values == values if False else True
+"""
+    cells = [v4.new_code_cell(source, id="checks"), v4.new_code_cell("print(6)", id="other")]
+    path = tmp_path / "chapters" / "13_gap.ipynb"
+    path.parent.mkdir()
+    nbformat.write(v4.new_notebook(cells=cells), path)
+    drift.execute(path, tmp_path / "out.ipynb", {})
+    made = nbformat.read(tmp_path / "out.ipynb", as_version=4)
+    assert [cell.source for cell in made.cells] == [source, "print(6)"]
+    assert drift.printed(made) == [drift.Printed("other", 0, 6.0)]
+    three = pytest.approx
+    assert made.metadata["asserted"] == {
+        "checks|values[0]": [3, 3],
+        "checks|values.max()": [5, 5],
+        "checks|v": [three(0.31), three(0.52)],
+        "checks|w": [three(0.3), three(0.5)],
+        "checks|values": [3, 5],
+        "checks|len(values)": [2, 2],
+    }
+
+
+@pytest.mark.parametrize(
+    ("call", "alt", "caption", "told"),
+    [
+        ("plt.subplots(2, 1)", "Two panels. Left: losses.", "Above: losses.", ["Left"]),
+        ("plt.subplots(2, 1)", "Above, losses.", "Left: losses.", ["Left"]),
+        ("plt.subplots(1, 2)", "Above, losses.", "Left: losses.", ["Above"]),
+        ("plt.subplots(ncols=2)", "Left, losses.", "Left: losses.", []),
+        ("plt.subplots(2, 2)", "Above left, losses.", "Left: losses.", []),
+        ("plt.subplots(rows, 1)", "Left: losses.", "Left: losses.", []),
+        ("plt.subplots(1, 2)", "Losses lie below 2, and above 1.", "Far above.", []),
+    ],
+)
+def test_sides_that_a_figure_has_not_are_told(call, alt, caption, told):
+    image = {"mystnb": {"image": {"alt": alt}}}
+    figure = v4.new_code_cell(f"fig, axes = {call}", id="figure", metadata=image)
+    notebook = v4.new_notebook(cells=[figure, v4.new_markdown_cell(f"**Figure 13.1.** {caption}")])
+    assert [each.claim.text for each in drift.sides(notebook)] == told
 
 
 @pytest.mark.soak

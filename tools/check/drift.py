@@ -6,16 +6,25 @@
 Torch adds in another order on another processor, so a run that trains ends with other digits.  A
 sentence that was written beside one run then contradicts the page that a reader makes.  Here a
 chapter is executed with several kernels, and each number of its text, tables, alternative texts and
-quiz is looked for in what its cells print: one that is printed with some kernels and not with
-others is listed, with what stands in its place.  Links, code, numbers of chapters, figures and
-equations, and what a citation carries are no such numbers.
+quiz is held beside what its cells print and what its assertions compare.  Listed are:
+
+* one that *drifts*: printed with some kernels and not with others, with what stands in its place;
+* one that *nothing carries*: no output has it, no assertion tests it, no code sets it;
+* one that is *loose*: its assertion allows more than the words, or the value is far from the bound;
+* an alternative text or a caption that names *sides* of a figure with other sides.
+
+Links, code, numbers of chapters, figures and equations, and what a citation carries are no such
+numbers.  What the assertions compared on which kernels is written as a table, `_build/drift/*.csv`.
 """
 
 import argparse
+import ast
+import csv
 import functools
 import hashlib
 import html
 import json
+import math
 import os
 import re
 import subprocess
@@ -35,6 +44,7 @@ from llmcourse.base.pairs import matmul_nt
 from llmcourse.train import phases
 from llmcourse_classroom.notebooks import nbformat
 from tools.build import build_book, uses
+from tools.check import asserted
 from tools.check.check_notebooks import ROOT
 
 OUT = ROOT / "_build" / "drift"
@@ -66,6 +76,7 @@ PARTS = "chapter|figure|equation|exercise|section|table|step|lap"
 _NO_CLAIM = (
     r"^(`{3,})(?:.|\n)*?^\1`*",  # fences
     r"`[^`\n]*`",
+    r"\$\$.*?\$\$",
     r"\]\((?:[^()\s]|\([^()\s]*\))*\)",  # where links lead
     r"\\tag\{[^}]*\}",
     rf"(?i)\b(?:{PARTS})s?\s+\**\d[\d.]*(?:(?:,| and| to)\s+\d[\d.]*)*",
@@ -73,9 +84,22 @@ _NO_CLAIM = (
     r"^#.*$",
     r"\*\*Minutes\*\* \d+",
     r"\*\*Figure [\d.]+\*\*",
+    r"^\| \d\d\.\d \|",  # an exercise
+    r"\b(?:19|20)\d\d\b",  # a year
 )
 _TAGS = re.compile(r"<style.*?</style>|<script.*?</script>|<[^>]+>", re.DOTALL)
 _CITED = re.compile(r"\[[^\]]*\d{4}[^\]]*\]\(https?://")
+
+
+_BEFORE = re.compile(
+    r"\b(?:(?:more|less|fewer|longer|higher|lower|larger|smaller|better|worse|further|later|sooner)"
+    r" than|over|above|below|under|at least|at most|up to|within|almost|nearly|beyond|between|from"
+    rf"|(?:[\d.,]+|{'|'.join(WORDS)})(?: %)? (?:to|and))\s+(?:about\s+)?$",
+    re.IGNORECASE,
+)
+_AFTER = re.compile(
+    rf"\s+(?:(?:to|and)\s+(?:\d|{'|'.join(WORDS)})|or more|or less|or fewer)", re.IGNORECASE
+)
 
 
 class Claim(NamedTuple):
@@ -87,6 +111,8 @@ class Claim(NamedTuple):
     """As it is written."""
     around: str
     """The words before and after it."""
+    is_bound: bool = False
+    """Whether the words around it make it a bound: more than, at most, from ... to."""
 
 
 class Printed(NamedTuple):
@@ -133,7 +159,9 @@ def claims_in(place: str, text: str) -> Iterator[Claim]:
             kept = re.sub(pattern, lambda m: "] " if "](" in m[0] else " ", kept, flags=re.M)
         for found in _NUMBER.finditer(kept):
             around = kept[max(0, found.start() - 60) : found.end() + 40]
-            yield Claim(place, found[0], " ".join(around.split()))
+            before, after = kept[: found.start()], kept[found.end() :]
+            is_bound = bool(_BEFORE.search(before[-40:]) or _AFTER.match(after))
+            yield Claim(place, found[0], " ".join(around.split()), is_bound)
 
 
 def claims(notebook: nbformat.NotebookNode, quiz: Mapping[str, object]) -> list[Claim]:
@@ -194,12 +222,26 @@ class Drift(NamedTuple):
     instead: dict[str, float]
     """By the kernels' name, what is printed in its place."""
 
+    def __str__(self) -> str:
+        there = ", ".join(f"{value:.6g} ({name})" for name, value in self.instead.items())
+        return f"{self.claim.place}: {self.claim.text} is {there}: {self.claim.around}"
+
+
+class Fault(NamedTuple):
+    """What else is wrong with a claim."""
+
+    claim: Claim
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.claim.place}: {self.claim.text} {self.what}: {self.claim.around}"
+
 
 def drifts(found: Iterable[Claim], runs: Mapping[str, Sequence[Printed]]) -> list[Drift]:
     """Return the claims that do not hold with all kernels.
 
     A claim holds if some cell prints it, at the same place, in every run.  One that no run prints
-    is none of this tool's.
+    does not drift, and neither does one that is far from what the other runs print.
 
     Args:
         found: of a page.
@@ -216,11 +258,158 @@ def drifts(found: Iterable[Claim], runs: Mapping[str, Sequence[Printed]]) -> lis
             if not wrong:
                 least = {}
                 break
-            if len(wrong) < len(runs) and (not least or len(wrong) < len(least)):
-                least = wrong
+            if len(wrong) < len(runs) and all(_is_near(claim, value) for value in wrong.values()):
+                least = wrong if not least or len(wrong) < len(least) else least
         if least:
             result.append(Drift(claim, least))
     return result
+
+
+def _is_near(claim: Claim, printed: float) -> bool:
+    """Whether a number may be another run's of a claim; what is not printed at all may."""
+    value, off = value_of(claim.text)
+    scale = 100 if claim.text.endswith("%") and abs(printed) <= 1 else 1
+    return math.isnan(printed) or abs(value - scale * printed) <= max(0.35 * abs(value), 4 * off)
+
+
+# --- what carries a number
+
+LOOSE = 1.15
+"""So many times further than the nearest value a bound may be that words name."""
+
+
+def carriers(notebook: nbformat.NotebookNode) -> tuple[list[asserted.Bound], set[float]]:
+    """Return what the assertions of a chapter bound, and the numbers that its code sets."""
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    bounds = [b for cell in code for b in asserted.bounds_of(cell.id, cell.source)]
+    return bounds, {value for cell in code for value in asserted.literals(cell.source)}
+
+
+def sections_of(notebook: nbformat.NotebookNode) -> dict[str, int]:
+    """Return the number of each cell's section; what ends with a heading is of the one before."""
+    found, number = {}, 0
+    for cell in notebook.cells:
+        is_text = cell.cell_type == "markdown"
+        if is_text and re.match(r"#{2,3} ", cell.source):
+            number += 1
+        found[cell.id] = number
+        if is_text and re.search(r"\n#{2,3} ", cell.source):
+            number += 1
+    return found
+
+
+def carried_by(claim: Claim, bounds: Sequence[asserted.Bound]) -> list[asserted.Bound]:
+    """Return the comparisons that a claim's words may mean."""
+    kinds = ("equal", "around", "below", "above")[: 4 if claim.is_bound else 2]
+    return [bound for bound in bounds if bound.kind in kinds and is_said(claim, bound.number)]
+
+
+def uncarried(
+    found: Iterable[Claim],
+    runs: Iterable[Sequence[Printed]],
+    bounds: Sequence[asserted.Bound],
+    set_by_code: Iterable[float],
+) -> list[Fault]:
+    """Return the claims that no run prints, no assertion tests and no code sets."""
+    values = {each.value for run in runs for each in run} | set(set_by_code)
+    return [
+        Fault(claim, "is carried by nothing")
+        for claim in found
+        if value_of(claim.text)[0] not in range(13)  # which are everywhere
+        and not any(is_said(claim, value) for value in values)
+        and not carried_by(claim, bounds)
+    ]
+
+
+def loose(
+    found: Iterable[Claim],
+    bounds: Sequence[asserted.Bound],
+    seen: Mapping[str, asserted.Ranges],
+    sections: Mapping[str, int],
+) -> list[Fault]:
+    """Return the claims whose assertions, all of the same section, allow more than their words.
+
+    Args:
+        found: of a page.
+        bounds: of its assertions.
+        seen: by kernels, the values that were compared.
+        sections: the number of each cell's section.
+    """
+    result = []
+    for claim in found:
+        value, off = value_of(claim.text)
+        if value in range(13) and not (claim.text.lower() in WORDS and claim.is_bound):
+            continue  # too many things are a few
+        here = sections.get(claim.place.partition(" (")[0])
+        said = []
+        for bound in carried_by(claim, bounds):
+            ranges = [run[bound.key] for run in seen.values() if bound.key in run]
+            is_here = sections.get(bound.key.partition("|")[0]) == here
+            if ranges and is_here and (value not in WORDS.values() or value == bound.number):
+                said.append(_allowed(claim, bound, off, ranges))
+        if said and all(said):
+            result.append(Fault(claim, said[0]))
+    return result
+
+
+def _allowed(
+    claim: Claim, bound: asserted.Bound, off: float, ranges: list[tuple[float, float]]
+) -> str:
+    """Return what an assertion allows beyond a claim's words, or nothing."""
+    unit = 0.01 if claim.text.endswith("%") and abs(bound.number) < 1 else 1.0
+    low, high = min(r[0] for r in ranges), max(r[1] for r in ranges)
+    what = f"{bound.expression} is {low:.4g}" + (f" to {high:.4g}" if high > low else "")
+    if bound.kind == "around" and bound.within > off * unit * 1.01:
+        return f"is tested within {bound.within:g} ({what})"
+    ratio = asserted.looseness(bound, ranges)
+    return f"is {ratio:.2g} times off ({what})" if ratio > LOOSE else ""
+
+
+SIDES = {
+    "columns": r"\b(?:Left|Right|left panel|right panel)\b",
+    "rows": r"\b(?:Above|Below|Upper|Lower|above|below|top panel|bottom panel)\b",
+}
+
+
+def sides(notebook: nbformat.NotebookNode) -> list[Fault]:
+    """Return the alternative texts and captions that name sides which their figure has not."""
+    result = []
+    cells = list(notebook.cells)
+    for cell, after in zip(cells, [*cells[1:], None], strict=True):
+        alt = cell.metadata.get("mystnb", {}).get("image", {}).get("alt")
+        shape = _panels(cell.source) if alt else None
+        if shape is None:
+            continue
+        texts = {"alternative text": alt}
+        if after is not None and after.cell_type == "markdown" and after.source.startswith("**Fig"):
+            texts["caption"] = after.source.split("\n", maxsplit=1)[0]
+        rows, columns = shape
+        if (rows > 1) == (columns > 1):
+            continue  # one panel may have sides of its own; a grid has both
+        wrong = SIDES["columns"] if rows > 1 else SIDES["rows"]
+        for name, text in texts.items():
+            begins = rf"(?:^|[.:;]\W+)(?:\w+ panels?[.:,] )?({wrong})[,:]"
+            if said := re.search(begins, text):
+                panels = f"{rows} rows" if rows > 1 else f"{columns} columns"
+                claim = Claim(f"{cell.id} ({name})", said[1], text[:60])
+                result.append(Fault(claim, f"of a figure of {panels}"))
+    return result
+
+
+def _panels(source: str) -> tuple[int, int] | None:
+    """Return the rows and columns of `subplots` in a cell, where they are plain numbers."""
+    try:
+        tree = ast.parse(source)
+    except SyntaxError:
+        return None
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("subplots"):
+            named = {k.arg: k.value for k in node.keywords}
+            given = [*node.args, *[ast.Constant(1)] * 2][:2]
+            rows, columns = named.get("nrows", given[0]), named.get("ncols", given[1])
+            values = [asserted.number_of(each) for each in (rows, columns)]
+            return (int(values[0]), int(values[1])) if None not in values else None
+    return None
 
 
 # --- executions
@@ -235,17 +424,36 @@ def execute(path: Path, out: Path, kernels: Mapping[str, str]) -> None:
     out.parent.mkdir(parents=True, exist_ok=True)
     new = out.with_suffix(".new.ipynb")
     program = str(Path(sys.executable).with_name("jupyter-execute"))
+    plain = nbformat.read(path, as_version=4)
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
         env = build_book.environment(Path(scratch)) | dict(kernels)
         env.pop("PYTHONPATH")  # what notes the files of an execution
-        command = [program, "--timeout=600", f"--output={new}", str(path)]
+        noting = Path(scratch) / "noting.ipynb"
+        noting.write_text(nbformat.writes(with_notes(plain)), encoding="utf8")
+        command = [program, "--timeout=600", f"--output={new}", str(noting)]
         done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
     if done.returncode:
         raise ValueError(f"{path.name} fails with {dict(kernels)}: {done.stderr[-2_000:]}")
     notebook = nbformat.read(new, as_version=4)
+    last = notebook.cells.pop()
+    del notebook.cells[0]
+    for cell, own in zip(notebook.cells, plain.cells, strict=True):
+        cell.source = own.source
+    notebook.metadata["asserted"] = asserted.noted(last.outputs[0].text)
     notebook.metadata["packages"] = packages()
     new.write_text(nbformat.writes(notebook), encoding="utf8")
     new.replace(out)
+
+
+def with_notes(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
+    """Return a notebook whose assertions note what they compare, printed by one more cell."""
+    noting = nbformat.from_dict(notebook)
+    for cell in noting.cells:
+        if cell.cell_type == "code":
+            cell.source = asserted.with_notes(cell.id, cell.source)
+    first, last = (nbformat.v4.new_code_cell(s) for s in (asserted.PRELUDE, asserted.POSTLUDE))
+    noting.cells = [first, *noting.cells, last]
+    return noting
 
 
 @functools.cache
@@ -323,12 +531,16 @@ def is_executed(path: Path, out: Path) -> bool:
         return False
     chapter, made = (nbformat.read(each, as_version=4) for each in (path, out))
     code, done = ([c.source for c in n.cells if c.cell_type == "code"] for n in (chapter, made))
-    return code == done and made.metadata.get("packages") == packages()
+    is_noted = made.metadata.get("packages") == packages() and "asserted" in made.metadata
+    return code == done and is_noted
 
 
-def report(paths: Sequence[Path]) -> dict[str, list[Drift]]:
-    """Return what drifts, by chapter; the words are those of today."""
-    found = {}
+def report(paths: Sequence[Path]) -> dict[str, list[Drift | Fault]]:
+    """Return what is wrong, by chapter; the words are those of today.
+
+    Writes beside the executions what the assertions of each chapter compared.
+    """
+    found: dict[str, list[Drift | Fault]] = {}
     noted = OUT / "kernels.json"
     names = json.loads(noted.read_text()) if noted.exists() else list(KERNELS)
     for path in paths:
@@ -338,11 +550,37 @@ def report(paths: Sequence[Path]) -> dict[str, list[Drift]]:
                 f"{path.name} is not executed with the kernels {missing[0]}: "
                 f"python -m tools.check.drift run {path.stem[:2]}"
             )
-        runs = {n: printed(nbformat.read(out, as_version=4)) for n, out in outs.items()}
+        made = {name: nbformat.read(out, as_version=4) for name, out in outs.items()}
+        runs = {name: printed(notebook) for name, notebook in made.items()}
+        seen = {name: notebook.metadata["asserted"] for name, notebook in made.items()}
         file = QUIZZES / f"{path.stem}.toml"
         quiz = tomllib.loads(file.read_text(encoding="utf8")) if file.exists() else {}
-        found[path.stem] = drifts(claims(nbformat.read(path, as_version=4), quiz), runs)
+        chapter = nbformat.read(path, as_version=4)
+        words = claims(chapter, quiz)
+        bounds, set_by_code = carriers(chapter)
+        found[path.stem] = [
+            *drifts(words, runs),
+            *uncarried(words, runs.values(), bounds, set_by_code),
+            *loose(words, bounds, seen, sections_of(chapter)),
+            *sides(chapter),
+        ]
+        write_table(OUT / f"{path.stem}.csv", bounds, seen)
     return found
+
+
+def write_table(
+    out: Path, bounds: Iterable[asserted.Bound], seen: Mapping[str, asserted.Ranges]
+) -> None:
+    """Write what assertions compare, with its value by kernels, where kernels differ."""
+    with out.open("w", newline="", encoding="utf8") as file:
+        table = csv.writer(file)
+        table.writerow(["cell", "what", "asserted", "number", *seen])
+        for bound in dict.fromkeys(bounds):
+            values = [run.get(bound.key) for run in seen.values()]
+            if any(value != values[0] for value in values):
+                texts = [" to ".join(dict.fromkeys(f"{x:.6g}" for x in v or ())) for v in values]
+                cell = bound.key.partition("|")[0]
+                table.writerow([cell, bound.expression, bound.kind, f"{bound.number:g}", *texts])
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -365,8 +603,7 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error(str(error))
     for topic, listed in found.items():
         for each in listed:
-            there = ", ".join(f"{value:.6g} ({name})" for name, value in each.instead.items())
-            print(f"{topic} {each.claim.place}: {each.claim.text} is {there}: {each.claim.around}")
+            print(f"{topic} {each}")
     total = sum(map(len, found.values()))
     print(f"{total} numbers drift in {len(found)} chapters")
     return 1 if total else 0
