@@ -194,6 +194,30 @@ def name_empty_headers(_app: Sphinx, doctree: nodes.document) -> None:
                 entry.append(nodes.paragraph("", "", name))
 
 
+# --- Deeper
+
+
+def fold_deeper(app: Sphinx, doctree: nodes.document, document: str) -> None:
+    """Fold each part of a chapter's last section, *Deeper*, behind its heading.
+
+    Its sections are known by now, so contents and links stay; a script opens what a link leads to.
+    """
+    if app.builder.format != "html" or not document.startswith("chapters/"):
+        return
+    for section in doctree.findall(nodes.section):
+        if section[0].astext() != "Deeper":
+            continue
+        for part in section.children:
+            if isinstance(part, nodes.section):
+                begin = nodes.raw("", '<details class="deeper"><summary>', format="html")
+                middle, end = (
+                    nodes.raw("", tag, format="html") for tag in ("</summary>", "</details>")
+                )
+                part.insert(1, middle)
+                part.insert(0, begin)
+                part += end
+
+
 # --- listings
 
 
@@ -283,6 +307,7 @@ def setup(app: Sphinx) -> dict[str, object]:
     app.connect("autodoc-process-docstring", shown.add, priority=700)
     app.connect("doctree-read", keep_head)
     app.connect("doctree-read", letters_of_glossary)
+    app.connect("doctree-resolved", fold_deeper)
     app.connect("html-page-context", previews.add, priority=400)
     app.connect("html-page-context", plain_lists, priority=401)
     app.connect("html-page-context", keep_together, priority=402)

@@ -151,3 +151,23 @@ document.addEventListener("DOMContentLoaded", () => {
   show(false);
   line.append(" ", button);
 });
+
+// What a link leads to may stand in a fold, or be the heading of one: it opens.  On paper all are open.
+document.addEventListener("DOMContentLoaded", () => {
+  const open = () => {
+    const part = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    const inside = part?.querySelector(":scope > details.deeper");
+    if (inside) inside.open = true;
+    for (let fold = part?.closest("details"); fold; fold = fold.parentElement.closest("details")) fold.open = true;
+    part?.scrollIntoView();
+  };
+  addEventListener("hashchange", open);
+  // A second click on the same link changes no address.
+  document.addEventListener("click", ({ target }) => {
+    if (target.closest?.("a[href]")?.hash === location.hash && location.hash) open();
+  });
+  if (location.hash) open();
+  addEventListener("beforeprint", () => {
+    for (const fold of document.querySelectorAll("details.deeper")) fold.open = true;
+  });
+});

@@ -258,3 +258,26 @@ def test_without_scripts_a_page_can_be_read_and_says_what_is_missing(chromium):
     page.goto((visits.HTML / "book/map.html").as_uri())
     assert page.locator(".without-scripts").count() == 0
     context.close()
+
+
+def test_deeper_is_folded_and_opens_by_key_by_link_and_on_paper(book, chromium):
+    address = (visits.HTML / "chapters/16_cross_entropy.html").as_uri()
+    with visits.opened(chromium, address) as (page, _):
+        folds = page.locator("#deeper details.deeper")
+        assert folds.count() == page.locator("#deeper > section").count() > 1
+        assert page.locator("details.deeper[open]").count() == 0
+        folds.first.locator("> summary").focus()
+        page.keyboard.press("Enter")
+        assert page.locator("details.deeper[open]").count() == 1
+        page.keyboard.press("Enter")
+        last = page.locator("#deeper > section").last
+        anchor = last.get_attribute("id")
+        for _ in range(2):  # once more, after it was closed by hand
+            page.locator(f"a[href='#{anchor}']").first.evaluate("one => one.click()")
+            expect(last.locator("> details")).to_have_attribute("open", "")
+            expect(last.locator("p").first).to_be_in_viewport()
+            last.locator("> details > summary").click()
+        page.evaluate("dispatchEvent(new Event('beforeprint'))")
+        assert page.locator("details.deeper:not([open])").count() == 0
+    with visits.opened(chromium, f"{address}#{anchor}") as (page, _):
+        assert page.locator("details.deeper[open]").count() == 1
