@@ -5,6 +5,7 @@ import pytest
 from tools.check import seed_rows
 
 ROWS = seed_rows.rows()
+BACKWARD_TEST = "tests/backward/test_backprop.py::test_gradients_equal_autograd"
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row['row']}-{row['name']}")
@@ -39,6 +40,9 @@ def test_every_chapter_is_asked_for_by_a_row():
             {"tests": ["tests/backward/test_backprop.py::test_gone"]},
             "there is no test tests/backward/test_backprop.py::test_gone",
         ),
+        ({"words": "never said"}, "18_backpropagation#order-md says nothing of never said"),
+        ({"words": "never said"}, "BlockTapper says nothing of never said"),
+        ({"words": "never", "places": []}, f"{BACKWARD_TEST} says nothing of never"),
     ],
 )
 def test_what_is_missing_is_said(change, problem):

@@ -4,7 +4,8 @@ python -m tools.check.seed_rows [--check]
 
 The rows stand in book/data/seed_rows.json, one for each subject of the texts that the course was
 planned from: the chapters that it asks for, the cells that teach it (chapter#cell), exercises,
-widgets of these chapters, and tests.
+widgets of these chapters, and tests.  Each of these has to speak of the row: some of its words are
+there.
 """
 
 import argparse
@@ -59,13 +60,46 @@ def cells(chapter: str) -> dict[str, str]:
 
 
 @cache
-def tests(path: str) -> set[str]:
-    """Return the names of the tests in a file; none if there is no such file."""
+def exercise(number: str) -> str:
+    """Return the text and the answer of an exercise."""
+    (path,) = (ROOT / "exercises" / "solutions").glob(f"{number[:2]}_*.ipynb")
+    begins = f"q{number.replace('.', '-')}"
+    found = json.loads(path.read_text(encoding="utf8"))["cells"]
+    return "\n".join("".join(c["source"]) for c in found if c["id"].startswith(begins))
+
+
+@cache
+def widget_text(name: str) -> str:
+    """Return the module that defines a widget."""
+    folder = ROOT / "llmcourse_classroom" / "widgets"
+    texts = [path.read_text(encoding="utf8") for path in folder.rglob("*.py")]
+    return next((text for text in texts if f"class {name}(" in text), "")
+
+
+@cache
+def tests(path: str) -> dict[str, str]:
+    """Return the tests in a file with what they and its docstring say; none if there is no file."""
     file = ROOT / path
     if not file.exists():
-        return set()
-    found = ast.parse(file.read_text(encoding="utf8")).body
-    return {node.name for node in found if isinstance(node, ast.FunctionDef)}
+        return {}
+    text = file.read_text(encoding="utf8")
+    tree = ast.parse(text)
+    about = ast.get_docstring(tree) or ""
+    found = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
+    return {node.name: f"{about}\n{ast.get_source_segment(text, node)}" for node in found}
+
+
+def silent(row: dict) -> Iterator[str]:
+    """Yield what a row names that has none of its words."""
+    texts = {place: cells(place.split("#")[0]).get(place.split("#")[1]) for place in row["places"]}
+    named = [number for number in row.get("exercises", []) if number in exercises()]
+    texts |= {number: exercise(number) for number in named}
+    texts |= {name: widget_text(name) for name in row.get("widgets", [])}
+    for test in row.get("tests", []):
+        path, _, name = test.partition("::")
+        texts[test] = tests(path).get(name)
+    said = re.compile(row["words"], re.IGNORECASE)
+    yield from (name for name, text in texts.items() if text and not said.search(text))
 
 
 def problems(row: dict) -> Iterator[str]:
@@ -95,6 +129,7 @@ def problems(row: dict) -> Iterator[str]:
         path, _, name = test.partition("::")
         if name not in tests(path):
             yield f"there is no test {test}"
+    yield from (f"{name} says nothing of {row['words']}" for name in silent(row))
 
 
 def table() -> str:
