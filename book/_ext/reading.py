@@ -215,7 +215,7 @@ def fold_deeper(app: Sphinx, doctree: nodes.document, document: str) -> None:
                 )
                 part.insert(1, middle)
                 part.insert(0, begin)
-                part += end
+                part.append(end)
 
 
 # --- listings

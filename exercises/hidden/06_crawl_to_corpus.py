@@ -106,6 +106,17 @@ def check_4(t, call, rng):
     t.equal(call("contaminated", "who is Anna", ["is Ann", "?", "o is a"], 4), [], "borders")
     t.equal(call("contaminated", "a b c, d e", ["x a B c y"], 3), [0], "a part, with a capital")
     t.equal(call("contaminated", "c b a", ["a b c"], 3), [], "another order")
+    for _ in range(12):
+        lengths = [rng.randrange(1, 9) for _ in range(rng.randrange(1, 9))]
+        leaking = rng.sample(range(len(lengths)), rng.randrange(len(lengths) + 1))
+        size = rng.randrange(1, 7)
+        owners = [index for index, length in enumerate(lengths) for _ in range(length)]
+        cut = [owners[i : i + size] for i in range(0, len(owners), size)]
+        rows = [row for row, held in enumerate(cut) if set(held) & set(leaking)]
+        lost = sum(owner not in leaking for row in rows for owner in cut[row])
+        answer = call("rows_to_drop", lengths, leaking, size)
+        case = f"documents of {lengths}, of which {leaking} leak, in rows of {size}"
+        t.equal([list(answer[0]), answer[1]], [rows, lost], case)
 
 
 def check_5(t, call, rng):

@@ -40,7 +40,7 @@ def check_1(t, call, rng):
 
 
 def check_2(t, call, rng):
-    """Widths of real models and others, and widths that no multiplier leads to."""
+    """Widths of real models and others, widths without a multiplier, and shares of many shapes."""
     sizes = [(8_192, 22_016, 256), (4_096, 14_336, 1_024), (16_384, 53_248, 4_096)]
     sizes += [(8_192, 28_672, 1_024), (5_120, 13_824, 256), (6_656, 17_920, 512)]
     for _ in range(8):
@@ -58,6 +58,22 @@ def check_2(t, call, rng):
         hidden += rng.choice([1, multiple // 2, multiple - 1])
         case = f"width {width:,}, hidden width {hidden:,}, multiple {multiple:,}"
         t.equal(call("multipliers", width, hidden, multiple), None, case)
+    shapes = [(80, 8_192, 64, 8, 28_672, 128_256), (4, 80, 5, 1, 224, 768)]
+    for _ in range(8):
+        kv_heads, size = rng.randrange(1, 5), rng.randrange(2, 9)
+        heads = kv_heads * rng.randrange(1, 5)
+        sizes = rng.randrange(1, 9), heads * size, heads, kv_heads
+        shapes.append((*sizes, rng.randrange(5, 90), rng.randrange(2, 900)))
+    for layers, width, heads, kv_heads, hidden, vocab_size in shapes:
+        size = width // heads
+        matrices = [(width, width)] * 2 + [(kv_heads * size, width)] * 2 + [(2, width)]
+        networks = layers * sum(rows * columns for rows, columns in [(hidden, width)] * 3)
+        blocks = networks + layers * sum(rows * columns for rows, columns in matrices)
+        outside = [(vocab_size, width), (1, width), (vocab_size, width)]
+        wholes = [blocks + sum(r * c for r, c in outside[:last]) for last in (3, 2, 0)]
+        case = f"{layers} layers, width {width:,}, {heads} and {kv_heads} heads, {hidden} units"
+        answer = call("shares", layers, width, heads, kv_heads, hidden, vocab_size)
+        t.close(answer, [float(Fraction(networks, whole)) for whole in wholes], case, relative=1e-9)
 
 
 def check_3(t, call, rng):

@@ -30,6 +30,7 @@ def check_2(t, call, rng):
     """Machines of many ratios."""
     for _ in range(8):
         machine = {"peak": 10 ** rng.uniform(9, 15), "bandwidth": 10 ** rng.uniform(9, 13)}
+        machine["network"] = 10 ** rng.uniform(8, 12)
         machine["call_s"] = 10 ** rng.uniform(-7, -5)
         ridge = machine["peak"] / machine["bandwidth"]
         for factor in (0.01, 0.9, 1.1, 50):
@@ -38,16 +39,26 @@ def check_2(t, call, rng):
             t.close(found, right, f"{factor} times the ridge point of {machine}", relative=1e-9)
         operations = []
         for _ in range(rng.randrange(1, 6)):
-            one = (10 ** rng.uniform(4, 11), 10 ** rng.uniform(3, 9), rng.randrange(30))
+            one = (10 ** rng.uniform(4, 11), 10 ** rng.uniform(3, 9), 10 ** rng.uniform(2, 8))
+            one += (rng.randrange(30),)
             operations.append(one)
             times = [one[0] / machine["peak"], one[1] / machine["bandwidth"]]
-            times.append(one[2] * machine["call_s"])
-            right = ("compute", "memory", "calls")[times.index(max(times))]
+            times += [one[2] / machine["network"], one[3] * machine["call_s"]]
+            right = ("compute", "memory", "network", "calls")[times.index(max(times))]
             t.equal(call("bound_by", *one, machine), right, f"{one} on {machine}")
+        for longest, name in enumerate(("compute", "memory", "network", "calls")):
+            calls = rng.randrange(20, 30)
+            times = [calls * machine["call_s"] * rng.uniform(0.2, 0.9) for _ in range(3)]
+            if longest < 3:
+                times[longest] = calls * machine["call_s"] * rng.uniform(1.1, 3)
+            rates = machine["peak"], machine["bandwidth"], machine["network"]
+            one = (*(t_s * rate for t_s, rate in zip(times, rates, strict=True)), calls)
+            operations.append(one)
+            t.equal(call("bound_by", *one, machine), name, f"{one} on {machine}")
         total = 0
-        for flop, moved, calls in operations:
-            arithmetic, memory = flop / machine["peak"], moved / machine["bandwidth"]
-            total += (arithmetic if arithmetic > memory else memory) + calls * machine["call_s"]
+        for flop, moved, sent, calls in operations:
+            times = flop / machine["peak"], moved / machine["bandwidth"], sent / machine["network"]
+            total += sorted(times)[-1] + calls * machine["call_s"]
         found = call("step_seconds", operations, machine)
         t.close(found, total, f"{operations} on {machine}", relative=1e-9)
 

@@ -34,6 +34,7 @@ const LOW = 9;
 const HIGH = 27;
 const FAR = 5; // powers of ten beyond a law's runs from which a change of the law moves the budget
 const SPAN = 1.5; // powers of ten to each side of the best size
+const REACH = 0.5; // powers of ten to each side of which the valley is never cut off
 const STYLES = [[-1, "2 4", "C / 10"], [0, null, "C"], [1, "8 4", "10 C"]];
 const nats = (x) => x.toFixed(3);
 const exponent = (x) => Number(x.toFixed(1));
@@ -70,7 +71,11 @@ function render({ model, el }) {
     const curves = STYLES.map(([shift]) => valleyOf(law, C() * 10 ** shift, sizes));
     const dots = nearby(runsOf(), C()).filter(([size]) => Math.abs(Math.log10(size) - middle) <= SPAN);
     const floor = Math.min(...curves[2], ...dots.map((run) => run[2]));
-    const roof = Math.max(optimum(law, C() / 10)[2], ...curves[1], ...dots.map((run) => run[2]));
+    const here = [N * model.get("off"), D / model.get("off")];
+    // High enough for what is marked; curves leave at the top, or else a steep valley would look flat.
+    const marked = [here, ...[-REACH, REACH].map((p) => [N * 10 ** p, D / 10 ** p])];
+    const high = Math.max(optimum(law, C() / 10)[2], ...marked.map((size) => loss(law, ...size)), ...dots.map((run) => run[2]));
+    const roof = high + (high - floor) / 8;
     const room = (roof - floor) * 0.06 || 0.01;
     const y = scale([floor - room, roof + room], [box[3], box[1]]);
     const powers = [];
@@ -88,7 +93,6 @@ function render({ model, el }) {
       svg.append(s("circle", { cx: x(Math.log10(size)), cy: y(measured), r: 4.5, fill: held ? "var(--lc-on)" : "currentColor",
         stroke: "currentColor", "stroke-width": 2, class: "lc-2" }));
     }
-    const here = [N * model.get("off"), D / model.get("off")];
     const at = [x(Math.log10(here[0])), y(loss(law, ...here))];
     svg.append(s("circle", { cx: bottoms[1][0], cy: bottoms[1][1], r: 7, fill: "none", stroke: "currentColor", "stroke-width": 2.5, class: "lc-1" }));
     if (model.get("off") !== 1 && at[1] >= box[1] - 6) {

@@ -80,7 +80,7 @@ function gradientPart(w, run, { buttons, soon }) {
     lastWidth = holder.clientWidth;
     const there = lastWidth || 640;
     const unit = pixelsPerUnit(holder, there);
-    const height = 240 * unit;
+    const height = (shown ? 240 : 48) * unit;
     const sharp = window.devicePixelRatio || 1;
     [canvas.width, canvas.height] = [there * sharp, height * sharp];
     canvas.style.height = `${height}px`;
@@ -90,6 +90,10 @@ function gradientPart(w, run, { buttons, soon }) {
     pen.strokeRect(0, 0, canvas.width, canvas.height);
     if (!shown) {
       canvas.setAttribute("aria-label", "no gradient yet");
+      pen.fillStyle = ink.color;
+      pen.font = `${14 * unit * sharp}px ${ink.fontFamily}`;
+      [pen.textAlign, pen.textBaseline] = ["center", "middle"];
+      pen.fillText("no gradient yet", canvas.width / 2, canvas.height / 2);
       return;
     }
     const { rows, columns, numbers, name } = shown;

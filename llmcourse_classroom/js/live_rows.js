@@ -69,7 +69,8 @@ export function rowsPart(w, run) {
     const alike = rows ? ofGroups().filter(([, all]) => all.length > 1)
       .map(([group, all]) => `${group} ${alikeness(all).toFixed(2)}`).join(", ") : "";
     canvas.setAttribute("aria-label", rows ? `${count} rows of the embedding, ${D} columns` : "no rows yet");
-    const more = alike ? `Mean cosine between two rows of a group: ${alike}.` : "They appear with your run.";
+    const more = alike ? `How alike two rows of a group are (1 if they point the same way): ${alike}.`
+      : "They appear with your run.";
     key.textContent = "Rows of the embedding: a row for a token, full cells positive, cells with a hole negative. " + more;
   }
   const resized = new ResizeObserver(() => { if (holder.clientWidth !== lastWidth) draw(); });

@@ -187,8 +187,8 @@ function render({ model, el }) {
     const { place, value } = largest(values);
     const where = `row “${rowNames[Math.floor(place / columns)]}”, column ${place % columns + 1}`;
     const moved = show(norm(changes[now()]), 3);
-    const head = isChange() ? `Change of the ${name} from step 0 to step ${at[now()]}: norm ${moved}`
-      : `The ${name} at step ${at[now()]}: norm ${show(norm(values), 3)}, change since step 0 has norm ${moved}`;
+    const head = isChange() ? `Change of the ${name} from step 0 to step ${at[now()]}: length ${moved}`
+      : `The ${name} at step ${at[now()]}: length ${show(norm(values), 3)}, change since step 0 has length ${moved}`;
     return `${head}; largest entry ${value ? `${show(value, 3)} (${where})` : "0"}.`;
   }
 
@@ -208,7 +208,7 @@ function render({ model, el }) {
     if (groups.length < 2 || !current.length) return "";
     const start = Math.max(...cosines(0).map(({ value }) => Math.abs(value)));
     const each = current.map(({ group, value }) => `${group} ${tidy(value)}`).join(", ");
-    return `Mean cosine between two rows of a group: ${each}` +
+    return `How alike two rows of a group are (1 if they point the same way): ${each}` +
       `${now() ? `; at step 0 all were below ${tidy(start + 0.005)} in size` : ""}.`;
   }
 

@@ -1,8 +1,8 @@
 """Training on what a model wrote: writing it, checking it, and generation after generation of it.
 
-A model that learns from its own text learns no more than it knew.  What it happened not to write it
-forgets, and rare things first.  Only what comes from outside changes that: true text in between, or
-a check that knows more than the model.
+A model that learns from its own text learns no more than it knew.  Its mistakes pile up; where text
+is drawn cooler or picked by a judge, what is rare goes.  Only what comes from outside changes that:
+true text in between, or a check that knows more than the model.
 
     generation 0       trains on true text
     generation g + 1   trains on what generation g wrote, checked or mixed with true text

@@ -554,7 +554,7 @@ def test_norm_and_largest_entry_are_said(show):
     given = run_matrices()
     page = show(run_scrubber(step=40))
     norm, moved, largest = re.search(
-        r"norm ([\d.,]+), .* norm ([\d.]+).* largest entry (-?[\d.]+)", said(page)
+        r"length ([\d.,]+), .* length ([\d.]+).* largest entry (-?[\d.]+)", said(page)
     ).groups()
     assert float(norm) == pytest.approx(given[-1].norm().item(), rel=0.01)
     assert float(moved) == pytest.approx((given[-1] - given[0]).norm().item(), rel=0.01)

@@ -56,6 +56,46 @@ def faults(questions):
     return found
 
 
+def guessable(questions):
+    """Return what tells the right options of many questions without reading them."""
+    found = []
+    for places in {len(question.options) for question in questions}:
+        own = [question for question in questions if len(question.options) == places]
+        for place in range(places):
+            share = sum(question.place == place for question in own) / len(own)
+            if abs(share - 1 / places) > 0.05:
+                found.append(f"place {place + 1} of {places}: {share:.0%}")
+    longest = [
+        len(question.options[question.place].text) == max(len(o.text) for o in question.options)
+        for question in questions
+    ]
+    chance = sum(1 / len(question.options) for question in questions)
+    if sum(longest) > chance:
+        found.append(f"the longest is right {sum(longest)} times; by chance {chance:.0f}")
+    return found
+
+
+def test_no_place_and_no_length_tells_the_right_option():
+    assert guessable([q for topic in quiz.topics() for q in Quiz(topic).questions]) == []
+
+
+def asked(places, *, longest):
+    """Return questions of three options, whose right one stands at these places."""
+    options = [OPTION.format(f"option {number}") for number in range(3)]
+    right = OPTION.format("the option that is right" if longest else "right") + "right = true\n"
+    rows = [[*options[:place], right, *options[place + 1 :]] for place in places]
+    return parsed("".join('[[question]]\ntext = "?"\n' + "".join(row) for row in rows), "")
+
+
+def test_a_habit_of_place_or_length_is_found():
+    assert guessable(asked((0, 1, 2), longest=False)) == []
+    assert guessable(asked((0, 1, 2), longest=True)) == [
+        "the longest is right 3 times; by chance 1"
+    ]
+    places = ["place 1 of 3: 50%", "place 2 of 3: 50%", "place 3 of 3: 0%"]
+    assert guessable(asked((0, 1), longest=False)) == places
+
+
 @pytest.mark.parametrize("topic", quiz.topics())
 def test_every_quiz_of_the_course_is_whole(topic):
     assert re.fullmatch(r"[0-9]{2}_[a-z0-9_]+", topic)

@@ -17,6 +17,7 @@ from llmcourse_labs.tuning import hack_lab, make_tasks, part_of, preference_pair
 from tools.runs import (
     batch_runs,
     benchmark_runs,
+    by_hand_runs,
     contamination_runs,
     context_runs,
     curation_runs,
@@ -149,6 +150,18 @@ def test_every_order_reads_the_same_of_each_source():
                 for stage, border in zip(stages, borders, strict=True)
             )
             assert read == pytest.approx(ends * share), (name, source)
+    held = recorded_runs("mixture")["held"]["orders"]
+    assert {name: run["stages"] for name, run in held.items()} == {
+        name: found[name]["stages"] for name in ("even", "late")
+    }
+
+
+def test_a_held_rate_stays_until_the_last_fifth_and_ends_where_the_cosine_does():
+    rates = [mixture_runs.held_rate(step, 300) for step in range(300)]
+    assert rates[:2] == pytest.approx([6e-3 / 40, 2 * 6e-3 / 40])
+    assert set(rates[40:241]) == {max(rates)} == {6e-3}
+    assert rates[270] == pytest.approx(6e-3 * (1 - 0.95 / 2))
+    assert rates[-1] == pytest.approx(3e-4, rel=0.35)
 
 
 def test_parts_are_read_as_often_as_recorded():
@@ -315,7 +328,7 @@ def test_every_scaling_is_recorded_for_every_seed():
     found = recorded_runs("context")
     assert found["lengths"] == list(context_runs.LENGTHS)
     assert found["depths"] == list(context_runs.DEPTHS)
-    for part in ("needle", "stories", "packing"):
+    for part in ("needle", "stories", "paper", "packing"):
         seeds = {str(seed) for seed in context_runs.SEEDS[part]}
         assert len(seeds) >= 3
         assert set(found[part]) >= seeds, part
@@ -329,6 +342,8 @@ def test_every_scaling_is_recorded_for_every_seed():
                 assert all(0 <= share <= 1 for row in shares for share in row)
     for run in found["stories"].values():
         assert list(run["tuned"]) == list(run["untuned"]) == list(context_runs.SCALINGS)
+    for run in found["paper"].values():
+        assert [len(run[when]) for when in ("untuned", "tuned")] == [context_runs.PLACES] * 2
     for run in found["packing"].values():
         assert list(run) == list(context_runs.WAYS)
 
@@ -580,6 +595,18 @@ def test_the_narrowest_models_learn_as_recorded(rule):
     """Two rows again: the only ones that take about a second."""
     loss = mup_runs.run(rule, 16, 2**-8, seed=0)
     assert loss == pytest.approx(recorded_runs("mup")[rule][f"16 {2**-8:.3g}"]["0"], abs=0.05)
+
+
+# --- without autograd
+
+
+def test_the_run_of_chapter_01_begins_by_hand_as_recorded():
+    """Its first steps again, with the functions that chapter 19 prints."""
+    found = recorded_runs("by_hand")["run"]["chapter 01"]["0"]
+    again = by_hand_runs.run(0, steps=2)
+    assert again["losses"] == pytest.approx(found["losses"][:2], abs=1e-3)
+    assert again["samples"]["1"] == found["samples"]["1"]
+    assert len(found["losses"]) == 300
 
 
 # --- leaked tests

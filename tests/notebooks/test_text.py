@@ -47,6 +47,21 @@ def test_words_lines_and_boxes_are_those_of_the_main_line():
     assert found.expected_minutes == pytest.approx((COUNTED + around) / 150 + 3 / 4)
 
 
+def test_the_minutes_count_the_lines_of_listings():
+    plain, shown = notebook(), notebook()
+    imports = nbformat.v4.new_code_cell(
+        "%config x\nfrom llmcourse import nutshell as n\nfrom llmcourse_classroom import show"
+    )
+    imports.metadata["jupyter"] = {"source_hidden": True}
+    shown.cells[1:1] = [imports, nbformat.v4.new_code_cell("show(n.Block, start='def forward')")]
+    minutes = [check_text.counts(each).expected_minutes for each in (plain, shown)]
+    # The line that asks for it, and the three of the function.
+    assert minutes[1] - minutes[0] == pytest.approx(4 / 4)
+    shown.cells[2].source = "show(nobody.knows)"
+    with pytest.raises(ValueError, match="shows nobody and does not import it"):
+        check_text.counts(shown)
+
+
 GOOD = Counts(words=2500, lines=200, boxes=2, minutes=60, expected_minutes=60.0)
 
 

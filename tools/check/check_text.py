@@ -8,13 +8,18 @@ finds them, and a reader decides.
 """
 
 import argparse
+import ast
+import functools
+import importlib
 import re
 import sys
 from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from llmcourse_classroom.listing import listing
 from llmcourse_classroom.notebooks import nbformat
+from tools.build.uses import python_of
 from tools.check.check_notebooks import ROOT
 
 MAX_WORDS, MAX_LINES, MAX_BOXES = 2_500, 200, 2
@@ -49,7 +54,7 @@ class Counts(NamedTuple):
     minutes: int
     """What the page states."""
     expected_minutes: float
-    """What a newcomer takes to read all but what may be left out."""
+    """What a newcomer takes to read all but what may be left out: prose, code and listings."""
 
 
 def without(
@@ -100,10 +105,42 @@ def num_lines(cells: Collection[nbformat.NotebookNode]) -> int:
     return sum(bool(line.strip()) for line in "\n".join(shown).split("\n"))
 
 
+def num_listed(cells: Collection[nbformat.NotebookNode], notebook: nbformat.NotebookNode) -> int:
+    """Count the lines of the package that cells show; the notebook's imports say which they are."""
+    code = [cell for cell in cells if cell.cell_type == "code"]
+    calls = [
+        node
+        for cell in code
+        for node in ast.walk(ast.parse(python_of(cell.source)))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "show"
+    ]
+    lines = 0
+    for call in calls:
+        how = {str(each.arg): ast.literal_eval(each.value) for each in call.keywords}
+        first, *rest = ast.unparse(call.args[0]).split(".")
+        thing = functools.reduce(getattr, rest, _imported(first, notebook))
+        lines += sum(bool(line.strip()) for line in listing(thing, **how)[0].split("\n"))
+    return lines
+
+
+def _imported(name: str, notebook: nbformat.NotebookNode) -> Any:
+    """Return what a name stands for by the imports of a notebook."""
+    code = [python_of(cell.source) for cell in notebook.cells if cell.cell_type == "code"]
+    for node in (node for each in code for node in ast.parse(each).body):
+        if isinstance(node, ast.ImportFrom) and name in (a.asname or a.name for a in node.names):
+            (source,) = (a.name for a in node.names if name == (a.asname or a.name))
+            module = importlib.import_module(str(node.module))
+            if not hasattr(module, source):
+                importlib.import_module(f"{node.module}.{source}")
+            return getattr(module, source)
+    raise ValueError(f"the notebook shows {name} and does not import it")
+
+
 def counts(notebook: nbformat.NotebookNode) -> Counts:
     """Count what a chapter's text amounts to."""
     main_line = without(notebook, (*AFTER, *AROUND))
     usual = without(notebook, AFTER)
+    seen = num_lines(usual) + num_listed(usual, notebook)
     stated = re.search(r"\*\*Minutes\*\* (\d+)", notebook.cells[0].source)
     boxes = [
         re.findall(r"^> \*\*P(?:opular|ublished) ", c.source, re.MULTILINE) for c in notebook.cells
@@ -113,7 +150,7 @@ def counts(notebook: nbformat.NotebookNode) -> Counts:
         lines=num_lines(main_line),
         boxes=sum(map(len, boxes)),
         minutes=int(stated[1]) if stated else 0,
-        expected_minutes=num_words(usual) / WORDS_A_MINUTE + num_lines(usual) * MINUTES_A_LINE,
+        expected_minutes=num_words(usual) / WORDS_A_MINUTE + seen * MINUTES_A_LINE,
     )
 
 

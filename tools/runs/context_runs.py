@@ -1,6 +1,6 @@
 """Measure what chapter 36 tells of long context: the runs that take longer than a page may.
 
-    python -m tools.runs.context_runs [needle] [stories] [packing]
+    python -m tools.runs.context_runs [needle] [stories] [paper] [packing]
 
 trains small Llamas and writes what it finds into llmcourse_classroom/context.json; a call that was
 cut short goes on with the seeds that are missing.
@@ -8,6 +8,7 @@ cut short goes on with the seeds that are missing.
 needle   a layer learns on rows of 64 tokens to look facts up; rows up to 256, with each scaling of
          its rotations, before and after a short tune on rows of 256.
 stories  the same with two layers and stories: the loss by the place in a row of 256.
+paper    the models of stories again, with YaRN as its paper has it.
 packing  stories in rows of 256: padded, packed with and without masks, on as many places.
 """
 
@@ -47,7 +48,7 @@ from llmcourse_labs.evaluate import needle_rows, needle_tests
 from llmcourse_labs.evaluate.needles import NEEDLE_VOCAB
 
 FOUND = Path(__file__).resolve().parents[2] / "llmcourse_classroom" / "context.json"
-SEEDS = {"needle": (0, 1, 2, 3), "stories": (0, 1, 2), "packing": (0, 1, 2)}
+SEEDS = {"needle": (0, 1, 2, 3), "stories": (0, 1, 2), "paper": (0, 1, 2), "packing": (0, 1, 2)}
 
 TRAINED, WANTED = 64, 256
 """Tokens of the rows that are trained on, and of those that are wanted."""
@@ -59,6 +60,11 @@ SCALINGS: dict[str, RopeScaling | None] = {
     "yarn": RopeScaling(kind="yarn", factor=FACTOR, original_length=TRAINED),
     "llama3": RopeScaling(kind="llama3", factor=FACTOR, original_length=TRAINED),
 }
+PAPER = RopeScaling(kind="llama3", factor=FACTOR, original_length=TRAINED, high_freq_factor=32.0)
+"""The speeds of YaRN's paper: those of Llama 3.1 with another limit.  The kind "yarn" has the ramp
+of the authors' code."""
+SHARPER = RopeScaling(kind="yarn", factor=FACTOR, original_length=TRAINED).attention_factor
+"""YaRN's longer rotations, which sharpen the scores."""
 TUNE_STEPS = 50
 """Of the short tune, at a tenth of the learning rate; a step reads as many tokens as before."""
 
@@ -227,18 +233,37 @@ def losses_by_place(model: Transformer) -> list[float]:
     return [round(x, 4) for x in losses_BT.mean(0).view(-1, PLACES).mean(1).tolist()]
 
 
-def story_run(seed: int) -> dict[str, Any]:
-    """Measure stories with each scaling."""
+def trained_on_stories(seed: int) -> Transformer:
+    """Return a model that has read stories in short rows."""
     model = story_model(seed)
     with TemporaryDirectory() as folder:
         train(model, windows(f"{folder}/a", TRAINED, seed), STORY_STEPS, peak=STORY_PEAK)
+    return model
+
+
+def tuned_on_stories(copy: Transformer, seed: int) -> None:
+    """Tune a model on long rows of stories."""
+    with TemporaryDirectory() as folder:
+        batches = windows(f"{folder}/a", WANTED, 100 + seed)
+        train(copy, batches, TUNE_STEPS, peak=STORY_PEAK / 10, warmup=5)
+
+
+def story_run(seed: int) -> dict[str, Any]:
+    """Measure stories with each scaling."""
 
     def tuned(copy: Transformer) -> None:
-        with TemporaryDirectory() as folder:
-            batches = windows(f"{folder}/a", WANTED, 100 + seed)
-            train(copy, batches, TUNE_STEPS, peak=STORY_PEAK / 10, warmup=5)
+        tuned_on_stories(copy, seed)
 
-    return with_each_scaling(model, tuned, losses_by_place)
+    return with_each_scaling(trained_on_stories(seed), tuned, losses_by_place)
+
+
+def paper_run(seed: int) -> dict[str, Any]:
+    """Measure stories with YaRN as its paper has it, before and after a tune."""
+    copy = scaled(trained_on_stories(seed), PAPER)
+    copy.rotations_TJ2.mul_(SHARPER)
+    untuned = losses_by_place(copy)
+    tuned_on_stories(copy, seed)
+    return {"untuned": untuned, "tuned": losses_by_place(copy)}
 
 
 # --- packing against padding
@@ -327,7 +352,7 @@ def packing(seed: int, num_steps: int = STORY_STEPS) -> dict[str, Any]:
 
 # --- the command
 
-RUNS = {"needle": needle, "stories": story_run, "packing": packing}
+RUNS = {"needle": needle, "stories": story_run, "paper": paper_run, "packing": packing}
 
 
 def settings() -> dict[str, Any]:

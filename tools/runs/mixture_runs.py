@@ -1,6 +1,6 @@
 """Measure what chapter 07 tells of mixtures: the runs that take longer than a page may.
 
-    python -m tools.runs.mixture_runs [triangle] [repeats] [anneal]
+    python -m tools.runs.mixture_runs [triangle] [repeats] [anneal] [held]
 
 trains the nutshell's Llama on stories, Python's own library and presidential addresses, always on
 the same number of tokens, and writes what it finds into llmcourse_classroom/mixture.json:
@@ -9,6 +9,7 @@ triangle  mixtures of the three sources, from each alone to all together; some a
           law that the others give to predict.
 repeats   a part of the addresses, from a few pages to nearly all, read until its share is full.
 anneal    the same windows of each source in another order: addresses spread evenly, late, or early.
+held      two of these orders again, at a learning rate that is held until the last fifth.
 
 Losses are means in nats per token, on documents that no run reads, one number for each seed.
 """
@@ -111,14 +112,25 @@ def held_out_tokens(source: str) -> torch.Tensor:
     return torch.from_numpy(encoded(texts(source).held_out))
 
 
+def held_rate(step: int, num_steps: int) -> float:
+    """Return a learning rate that is held, and falls in a straight line in the last fifth."""
+    last = num_steps // 5
+    falls = max(0.0, (step - (num_steps - last)) / last)
+    return PEAK * min((step + 1) / WARMUP, 1 - falls * (1 - 1 / 20))
+
+
 def trained(
     stages: list[MixtureStage],
     seed: int,
     *,
     part: np.ndarray | None = None,
     num_steps: int = NUM_STEPS,
+    held: bool = False,
 ) -> nutshell.Llama:
-    """Train the nutshell's Llama on a mixture, of whose addresses a part may be all there is."""
+    """Train the nutshell's Llama on a mixture, of whose addresses a part may be all there is.
+
+    The learning rate is that of `nutshell.train`, or is held until the last fifth.
+    """
     names = {name for stage in stages for name in stage.shares}
     with TemporaryDirectory() as folder:
         sources = {}
@@ -135,8 +147,15 @@ def trained(
         torch.manual_seed(seed)
         model = nutshell.Llama(nutshell.Config(num_layers=NUM_LAYERS))
         optimizer = nutshell.AdamW(model)
-        for _ in nutshell.train(model, optimizer, drawn, num_steps, peak=PEAK, warmup=WARMUP):
-            pass
+        if held:
+            for step in range(num_steps):
+                ids, targets = next(drawn)
+                nutshell.cross_entropy(model(ids), targets).backward()
+                nutshell.clip([w.grad for w in model.parameters()], max_norm=1.0)
+                optimizer.step(held_rate(step, num_steps))
+        else:
+            for _ in nutshell.train(model, optimizer, drawn, num_steps, peak=PEAK, warmup=WARMUP):
+                pass
     return model
 
 
@@ -262,11 +281,12 @@ def orders(num_steps: int = NUM_STEPS) -> dict[str, list[MixtureStage]]:
     }
 
 
-def anneal() -> dict[str, Any]:
-    """Make the runs of each order."""
+def anneal(names: Iterable[str] = ("even", "late", "early"), held: bool = False) -> dict[str, Any]:
+    """Make the runs of some orders."""
     found = {}
-    for name, stages in orders().items():
-        runs = [losses_of(trained(stages, seed)) for seed in SEEDS]
+    for name in names:
+        stages = orders()[name]
+        runs = [losses_of(trained(stages, seed, held=held)) for seed in SEEDS]
         found[name] = {
             "stages": [[stage.step, stage.shares] for stage in stages],
             "losses": {source: [run[source] for run in runs] for source in SOURCES},
@@ -277,7 +297,12 @@ def anneal() -> dict[str, Any]:
 
 # --- the command
 
-PARTS_OF_THE_FILE = {"triangle": triangle, "anneal": anneal, "repeats": repeats}
+PARTS_OF_THE_FILE = {
+    "triangle": triangle,
+    "anneal": anneal,
+    "held": lambda: anneal(("even", "late"), held=True),
+    "repeats": repeats,
+}
 
 
 def main(wanted: list[str]) -> int:

@@ -246,11 +246,12 @@ def generation_runs(variants: Sequence[str]) -> dict[str, Any]:
 
 def kept_run(seed: int, num_steps: int = NUM_STEPS) -> dict[str, float]:
     """Return the mean length, and the share of rare tokens, of what is written and what passes."""
-    model = trained(encoded(true_documents(100 * seed)), 100 * seed, num_steps)
+    true = true_documents(100 * seed)
+    model = trained(encoded(true), 100 * seed, num_steps)
     written = written_by(model, TEXT_CHARACTERS, 1_000 * (100 * seed + 1))
     passed = [text for text in written if is_grammatical(text)]
     rare = held_out()[1]
-    found = {}
+    found = {"rare true": torch.isin(encoded(true), rare).double().mean().item()}
     for name, documents in (("written", written), ("passed", passed)):
         found[f"words {name}"] = sum(len(text.split()) for text in documents) / len(documents)
         found[f"rare {name}"] = torch.isin(encoded(documents), rare).double().mean().item()

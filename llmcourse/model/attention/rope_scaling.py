@@ -35,11 +35,14 @@ class RopeScaling:
         yarn:    the same, with g falling from 1 to 0 in the number of the pair, between the pairs
                  with n = beta_fast and n = beta_slow; and rotations longer by 0.1 ln s + 1
 
+    This yarn is that of its authors' code and of transformers.  Their paper has the frequencies of
+    llama3 with low = 1 and high = 32, which differ, most of all where no pair makes 32 turns.
+
     Source:
         linear: Chen et al. 2023, equation 4, https://arxiv.org/abs/2306.15595; ntk and yarn: Peng
         et al. 2023, sections 3.1 to 3.4, https://arxiv.org/abs/2309.00071, yarn with the ramp of
-        the authors' code, which transformers has too; llama3: the config.json of Llama 3.1, and
-        Grattafiori et al. 2024, https://arxiv.org/abs/2407.21783.
+        https://github.com/jquesnelle/yarn, which transformers has too; llama3: the config.json of
+        Llama 3.1, and Grattafiori et al. 2024, https://arxiv.org/abs/2407.21783.
     """
 
     kind: Kind

@@ -5,8 +5,8 @@ from layout to layout: how a batch is learnt from, how gradients are synchronise
 what is saved.  Whatever the layout, a run's checkpoint is that of one process: it may go on in any
 other.
 
-Taught in: chapters/23_data_parallel.ipynb, chapters/32_batch_size.ipynb, chapters/38_orchestration.ipynb
-"""  # noqa: E501 - one line, which tests and pages read
+Taught in: chapters/23_data_parallel.ipynb, chapters/32_batch_size.ipynb
+"""
 
 from typing import TYPE_CHECKING
 

@@ -175,7 +175,7 @@ def check_3(t, judge):
     )
 
 
-def check_4(t, contaminated):
+def check_4(t, contaminated, rows_to_drop):
     """06.4 Has the exam leaked?"""
     items = ["What colour is Tim's ball?", "Who is Ann", "The red house is far away from here"]
     t.equal(
@@ -221,6 +221,34 @@ def check_4(t, contaminated):
         [1, 2],
         "two items are in the text: return the indices of all of them, ascending",
         "every item that is found is named",
+    )
+    rows, lost = rows_to_drop([3, 4, 5], [1], 4)
+    t.equal(
+        list(rows),
+        [0, 1],
+        "document 1 of the documents of 3, 4 and 5 tokens has the places 3 to 6, so in rows of 4 "
+        "it begins in row 0 and ends in row 1",
+        "every row that holds a piece of a leaking document goes",
+    )
+    t.equal(
+        lost,
+        4,
+        "rows 0 and 1 hold 8 tokens, of which 4 are those of document 1: only the other 4 are "
+        "lost without need",
+        "with the two rows, 4 tokens of other documents are lost",
+    )
+    t.equal(
+        list(rows_to_drop([4, 4, 2], [0], 4)[0]),
+        [0],
+        "a document that ends where its row ends was given the next row as well: its last token "
+        "stands at start + length - 1",
+        "a document that ends with its row needs no other row",
+    )
+    t.equal(
+        rows_to_drop([4, 1, 2], [1], 4)[1],
+        2,
+        "the last row is shorter than the others: of 7 tokens in rows of 4, it holds 3",
+        "the last row may be shorter",
     )
 
 

@@ -86,8 +86,8 @@ def check_1(t, compare, conclusions, network, shapes, *, TASKS, trained_error):
     )
 
 
-def check_2(t, multipliers):
-    """12.2 The multiplier behind 28,672"""
+def check_2(t, multipliers, shares):
+    """12.2 28,672: where it comes from, and what share it makes"""
     answer = multipliers(8_192, 28_672, 4_096)
     t(
         isinstance(answer, list | tuple) and len(answer) == 2,
@@ -159,6 +159,60 @@ def check_2(t, multipliers):
         "the smallest width begins at 0",
         relative=1e-9,
         absolute=1e-12,
+    )
+    # One block of 4 channels: 48 numbers of attention, 96 of the network, 8 of norms; 40 in each
+    # table, and 4 of the last norm.
+    small = shares(1, 4, 2, 1, 8, 10)
+    t(
+        isinstance(small, list | tuple) and len(small) == 3,
+        "three numbers are asked for: the share of all parameters, of all but the head, of the "
+        "blocks",
+        "there are three shares",
+    )
+    found = [round(float(share), 4) for share in small]
+    t(
+        all(0 < share < 1 for share in found),
+        "a share is a number between 0 and 1, such as 0.8 for 80 %",
+        "shares lie between 0 and 1",
+    )
+    t(
+        found[2] != 0.5714,
+        "you gave keys and values as many heads as queries: one key head for two query heads makes "
+        "its matrix half as large",
+        "keys and values are shared among heads",
+    )
+    t(
+        found[2] != 0.5333,
+        "you counted two matrices in a feed-forward network: a Llama has three, gate, up and down",
+        "each network has three matrices",
+    )
+    t(
+        found[2] != 0.6667,
+        "you left out the norms: each block has two, of D gains each",
+        "the norms of a block are counted",
+    )
+    t(
+        round(float(small[0]), 4) != round(96 / 196, 4),
+        "you counted one table of the vocabulary: embedding and head are two, and both are in the "
+        "whole",
+        "embedding and head are two tables",
+    )
+    t.close(
+        small,
+        (96 / 236, 96 / 196, 96 / 152),
+        "one block of 4 channels with 2 query heads, 1 key head, 8 hidden units and 10 tokens has "
+        "152 parameters, of which 96 are the network's; embedding and head have 40 each, and the "
+        "last norm 4",
+        "a Llama of 236 parameters has 96 in its feed-forward network",
+        relative=1e-9,
+    )
+    t.close(
+        shares(80, 8_192, 64, 8, 28_672, 128_256),
+        (0.7989863, 0.8110645, 0.8235137),
+        "the three shares of the 70B are 79.9 %, 81.1 % and 82.4 %: does every block count, and "
+        "its network with it?",
+        "80 % of the 70B is the feed-forward networks, and 82.4 % of its blocks: both are right",
+        relative=1e-5,
     )
 
 

@@ -50,7 +50,7 @@ def check_1(t, adamw_intensity, norm_intensity, product_intensity, users_for):
 
 def check_2(t, attainable, bound_by, step_seconds):
     """37.2 Bound by what?"""
-    pencil = {"peak": 100, "bandwidth": 10, "call_s": 0.5}
+    pencil = {"peak": 100, "bandwidth": 10, "network": 1, "call_s": 0.5}
     t.close(
         [attainable(i, 100, 10) for i in (5, 10, 25)],
         [50, 100, 100],
@@ -59,27 +59,33 @@ def check_2(t, attainable, bound_by, step_seconds):
         "the roofline has a slope and a roof",
     )
     t.equal(
-        [bound_by(500, 20, 1, pencil), bound_by(500, 100, 1, pencil)],
+        [bound_by(500, 20, 0, 1, pencil), bound_by(500, 100, 0, 1, pencil)],
         ["compute", "memory"],
         "500 FLOPs take 5 s; 20 bytes take 2 s and 100 bytes 10 s",
         "compute-bound and memory-bound are told apart",
     )
     t.equal(
-        bound_by(500, 20, 11, pencil),
+        bound_by(500, 20, 8, 1, pencil),
+        "network",
+        "8 bytes over a network of 1 byte/s take 8 s, longer than 5 s of arithmetic",
+        "what waits for the network is network-bound",
+    )
+    t.equal(
+        bound_by(500, 20, 0, 11, pencil),
         "calls",
         "11 calls of 0.5 s take 5.5 s, longer than arithmetic and memory",
         "many small calls are noticed",
     )
     t.close(
-        step_seconds([(500, 20, 4)], pencil),
+        step_seconds([(500, 20, 0, 4)], pencil),
         7.0,
         "5 s of arithmetic hide 2 s of memory, and 4 calls of 0.5 s come before them: 7 s",
-        "one operation takes the larger of both times, and its calls",
+        "one operation takes the largest of its times, and its calls",
     )
     t.close(
-        step_seconds([(500, 20, 0), (0, 70, 0)], pencil),
-        12.0,
-        "5 s and then 7 s: the maximum is taken for each operation, since the second one starts "
+        step_seconds([(500, 20, 8, 0), (0, 70, 0, 0)], pencil),
+        15.0,
+        "8 s and then 7 s: the maximum is taken for each operation, since the second one starts "
         "when the first has ended",
         "operations follow one another",
     )
