@@ -9,7 +9,7 @@ KINDS = {
     "a[href='03_downhill.html']": r"03 Walking downhillWhy is there.+First lap, \d+ minutes",
     ".bibtex-citation a": r"[A-Z].+\. .+20\d\d",
     "p a[href='#equation-eq-32-2']": r"32\.2",
-    "p a[href='#fig-32-4']": r"Figure 32\.4",
+    "p a[href='#fig-32-5']": r"Figure 32\.5",
 }
 """A term, a chapter, a citation, an equation, a figure: the link, and what its preview says."""
 PAGE = visits.HTML / "chapters" / "32_batch_size.html"
