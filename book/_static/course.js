@@ -156,17 +156,19 @@ document.addEventListener("DOMContentLoaded", () => {
 document.addEventListener("DOMContentLoaded", () => {
   const open = () => {
     const part = document.getElementById(decodeURIComponent(location.hash.slice(1)));
-    const inside = part?.querySelector(":scope > details.deeper");
-    if (inside) inside.open = true;
-    for (let fold = part?.closest("details"); fold; fold = fold.parentElement.closest("details")) fold.open = true;
-    part?.scrollIntoView();
+    const folds = [part?.querySelector(":scope > details.deeper")];
+    for (let fold = part?.closest("details"); fold; fold = fold.parentElement.closest("details")) folds.push(fold);
+    const closed = folds.filter((fold) => fold && !fold.open);
+    for (const fold of closed) fold.open = true;
+    if (closed.length) part.scrollIntoView();  // else the browser has been there
   };
   addEventListener("hashchange", open);
   // A second click on the same link changes no address.
   document.addEventListener("click", ({ target }) => {
-    if (target.closest?.("a[href]")?.hash === location.hash && location.hash) open();
+    const link = target.closest?.("a[href]");
+    if (link?.hash && link.href === location.href) open();
   });
-  if (location.hash) open();
+  open();
   addEventListener("beforeprint", () => {
     for (const fold of document.querySelectorAll("details.deeper")) fold.open = true;
   });

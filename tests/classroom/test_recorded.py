@@ -156,14 +156,6 @@ def test_every_order_reads_the_same_of_each_source():
     }
 
 
-def test_a_held_rate_stays_until_the_last_fifth_and_ends_where_the_cosine_does():
-    rates = [mixture_runs.held_rate(step, 300) for step in range(300)]
-    assert rates[:2] == pytest.approx([6e-3 / 40, 2 * 6e-3 / 40])
-    assert set(rates[40:241]) == {max(rates)} == {6e-3}
-    assert rates[270] == pytest.approx(6e-3 * (1 - 0.95 / 2))
-    assert rates[-1] == pytest.approx(3e-4, rel=0.35)
-
-
 def test_parts_are_read_as_often_as_recorded():
     rows = recorded_runs("mixture")["repeats"]["runs"]
     assert [(row["share"], row["tokens"]) for row in rows] == [

@@ -30,6 +30,7 @@ from llmcourse import nutshell
 from llmcourse.data import TokenShards, corpus, write_shards
 from llmcourse.data.corpus import END_OF_TEXT
 from llmcourse.data.mixture import MixedBatches, MixtureStage
+from llmcourse.optim import warmup_stable_decay
 from tools.runs.curation_runs import mean_loss
 from tools.runs.recording import record_parts
 
@@ -112,13 +113,6 @@ def held_out_tokens(source: str) -> torch.Tensor:
     return torch.from_numpy(encoded(texts(source).held_out))
 
 
-def held_rate(step: int, num_steps: int) -> float:
-    """Return a learning rate that is held, and falls in a straight line in the last fifth."""
-    last = num_steps // 5
-    falls = max(0.0, (step - (num_steps - last)) / last)
-    return PEAK * min((step + 1) / WARMUP, 1 - falls * (1 - 1 / 20))
-
-
 def trained(
     stages: list[MixtureStage],
     seed: int,
@@ -148,11 +142,12 @@ def trained(
         model = nutshell.Llama(nutshell.Config(num_layers=NUM_LAYERS))
         optimizer = nutshell.AdamW(model)
         if held:
-            for step in range(num_steps):
-                ids, targets = next(drawn)
+            last = {"warmup_steps": WARMUP, "decay_steps": num_steps // 5, "final": PEAK / 20}
+            for step, (ids, targets) in zip(range(num_steps), drawn, strict=False):
                 nutshell.cross_entropy(model(ids), targets).backward()
                 nutshell.clip([w.grad for w in model.parameters()], max_norm=1.0)
-                optimizer.step(held_rate(step, num_steps))
+                rate = warmup_stable_decay(step, peak=PEAK, num_steps=num_steps, **last)
+                optimizer.step(rate)
         else:
             for _ in nutshell.train(model, optimizer, drawn, num_steps, peak=PEAK, warmup=WARMUP):
                 pass
