@@ -277,6 +277,7 @@ def test_deeper_is_folded_and_opens_by_key_by_link_and_on_paper(book, chromium):
             expect(last.locator("> details")).to_have_attribute("open", "")
             expect(last.locator("p").first).to_be_in_viewport()
             last.locator("> details > summary").click()
+            expect(last.locator("> details")).not_to_have_attribute("open", "")
         page.evaluate("dispatchEvent(new Event('beforeprint'))")
         assert page.locator("details.deeper:not([open])").count() == 0
     with visits.opened(chromium, f"{address}#{anchor}") as (page, _):
