@@ -59,9 +59,9 @@ FRESH_SHARE = 0.5
 HELD_OUT_BYTES = 80_000
 
 TEACHER_STEPS = 900
-STUDENT_LAYERS, STUDENT_STEPS = 1, (100, 300)
-TARGETS = {"hard": None, "T = 1": (1, 0.0), "T = 2": (2, 0.0), "T = 4": (4, 0.0), "both": (2, 0.5)}
-"""A temperature and the share of the hard loss; None is the hard loss alone."""
+STUDENT_LAYERS, STUDENT_STEPS = 1, (100, 300, 1_200)
+TARGETS = {"hard": None, "T = 1": 1.0, "T = 2": 2.0, "T = 4": 4.0}
+"""A temperature of the teacher's probabilities; None is the tokens of the text."""
 
 
 @cache
@@ -128,14 +128,9 @@ def trained(
 
 
 def student_of(
-    teacher: nutshell.Llama,
-    tokens: torch.Tensor,
-    seed: int,
-    num_steps: int,
-    targets: tuple[float, float],
+    teacher: nutshell.Llama, tokens: torch.Tensor, seed: int, num_steps: int, temperature: float
 ) -> nutshell.Llama:
     """Train a student on the teacher's probabilities, in the steps and at the rates of `train`."""
-    temperature, hard_share = targets
     torch.manual_seed(seed)
     model = nutshell.Llama(nutshell.Config(num_layers=STUDENT_LAYERS))
     optimizer = nutshell.AdamW(model)
@@ -144,21 +139,19 @@ def student_of(
         ids, targets = next(drawn)
         with torch.no_grad():
             taught = teacher(ids)
-        loss = distillation(
-            model(ids), taught, targets, temperature=temperature, hard_share=hard_share
-        )
-        loss.backward()
+        distillation(model(ids), taught, targets, temperature=temperature).backward()
         nutshell.clip([w.grad for w in model.parameters()], max_norm=1.0)
         optimizer.step(nutshell.warmup_cosine(step, 6e-3, num_steps, 40, final=6e-3 / 20))
     return model
 
 
 def student_run(teacher: nutshell.Llama, name: str, num_steps: int, seed: int) -> dict[str, float]:
-    """Train a student on one kind of targets; return its losses."""
-    tokens = encoded(true_documents(seed=seed))
-    if TARGETS[name] is None:
+    """Train a student on one kind of targets, on a text more per 300 steps; return its losses."""
+    parts = range(math.ceil(num_steps / NUM_STEPS))
+    tokens = encoded([text for part in parts for text in true_documents(seed + 10 * part)])
+    if (temperature := TARGETS[name]) is None:
         return measured(trained(tokens, seed, num_steps, STUDENT_LAYERS))
-    return measured(student_of(teacher, tokens, seed, num_steps, TARGETS[name]))
+    return measured(student_of(teacher, tokens, seed, num_steps, temperature))
 
 
 def distillation_runs() -> dict[str, Any]:
