@@ -96,8 +96,9 @@ exercises: $(READY) ## write the learners' notebooks from exercises/solutions
 exercises-nbgrader: $(READY) ## write a course folder for nbgrader into _build/nbgrader
 	@$(RUN) -m tools.pages.nbgrader_course _build/nbgrader
 
-drift: $(READY) ## execute all chapters on kernels of other processors; list words that then are wrong
+drift: $(READY) ## execute all chapters and right answers on kernels of other processors; list words that then are wrong
 	@$(RUN) -m tools.check.drift run
+	@$(RUN) -m tools.check.drift exercises
 	@$(RUN) -m tools.check.drift
 
 soak: $(READY) ## end ranks, runs and the capstone at random, try five seeds, and measure a recorded loss again

@@ -144,6 +144,21 @@ def test_a_chapter_is_executed_with_each_kind_of_kernel_once(tmp_path, monkeypat
     assert "there is no chapter '99'" in capsys.readouterr().err
 
 
+def test_right_answers_are_tested_with_the_other_kernels(tmp_path, monkeypatch, capfd):
+    test = tmp_path / "test_answer.py"
+    test.write_text("import os\n\ndef test_it():\n    assert os.environ['WHICH'] != 'c'\n")
+    monkeypatch.setattr(drift, "RIGHT_ANSWERS", ("-c", str(tmp_path / "pytest.ini"), str(test)))
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    kernels = {name: {"WHICH": name} for name in "abc"}
+    monkeypatch.setattr(drift, "KERNELS", kernels)
+    monkeypatch.setattr(drift, "probe_all", lambda: {name: name for name in kernels})
+    assert drift.main(["exercises"]) == 1
+    told = capfd.readouterr().out
+    assert "kernels a:" not in told
+    assert told.index("kernels b:") < told.index("1 passed") < told.index("kernels c:")
+    assert "1 failed" in told
+
+
 CHECKED = """## 13.3 The price
 
 It is more than twice as dear, about 0.7 in all, and costs 0.35 nats.

@@ -2,6 +2,7 @@
 
     python -m tools.check.drift run [NN ...]     execute chapters on every kind of kernel
     python -m tools.check.drift [NN ...]         compare, and list what drifts
+    python -m tools.check.drift exercises        test right answers on every kind of kernel
 
 Torch adds in another order on another processor, so a run that trains ends with other digits.  A
 sentence that was written beside one run then contradicts the page that a reader makes.  Here a
@@ -63,6 +64,8 @@ KERNELS: Mapping[str, Mapping[str, str]] = {
     "avx2 and onednn": AVX2 | {"LLMCOURSE_PRODUCTS": "onednn"},
 }
 """Environments, by name; pages are made with the first."""
+RIGHT_ANSWERS = ("-n", "2", "tests/exercises/test_gates.py", "-k", "the_solution_passes")
+"""Words for pytest."""
 ONES = "zero one two three four five six seven eight nine ten eleven twelve"
 WORDS = {word: float(value) for value, word in enumerate(ONES.split())}
 WORDS |= {"twice": 2.0, "thrice": 3.0, "half": 0.5, "thirteen": 13.0, "twenty": 20.0}
@@ -498,10 +501,8 @@ def chapters(numbers: Sequence[str]) -> list[Path]:
     return [every[number] for number in numbers or every]
 
 
-def run_all(paths: Sequence[Path]) -> None:
-    """Execute chapters with kernels that give other bits here, two at a time.
-
-    What is executed already is left out.
+def names_of_bits() -> list[str]:
+    """Return kernels, the first of each kind of bits that they give here.
 
     Raises:
         ValueError: if all kernels give the same bits.
@@ -512,6 +513,15 @@ def run_all(paths: Sequence[Path]) -> None:
     if len(names) < 2:
         raise ValueError("all kernels give the same bits on this processor: try another one")
     print(f"kernels whose bits differ here: {', '.join(names)}")
+    return names
+
+
+def run_all(paths: Sequence[Path]) -> None:
+    """Execute chapters with kernels that give other bits here, two at a time.
+
+    What is executed already is left out.
+    """
+    names = names_of_bits()
     OUT.mkdir(parents=True, exist_ok=True)
     (OUT / "kernels.json").write_text(json.dumps(names))
     todo = [
@@ -523,6 +533,17 @@ def run_all(paths: Sequence[Path]) -> None:
     with ThreadPoolExecutor(2) as pool, progress.bar(total=len(todo), unit="run") as bar:
         for _ in pool.map(lambda item: execute(*item), todo):
             bar.update()
+
+
+def check_right_answers() -> int:
+    """Test that each right answer passes with the other kernels, too; return how many fail."""
+    failed = 0
+    for name in names_of_bits()[1:]:
+        print(f"right answers with the kernels {name}:", flush=True)
+        command = [sys.executable, "-m", "pytest", "-q", *RIGHT_ANSWERS]
+        done = subprocess.run(command, cwd=ROOT, env=os.environ | KERNELS[name], check=False)
+        failed += done.returncode != 0
+    return failed
 
 
 def is_executed(path: Path, out: Path) -> bool:
@@ -590,10 +611,14 @@ def main(arguments: list[str] | None = None) -> int:
         print(probe())
         return 0
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
-    parser.add_argument("words", nargs="*", help="run, to execute; numbers of chapters, or all")
+    parser.add_argument(
+        "words", nargs="*", help="run or exercises, to execute; numbers of chapters"
+    )
     words = parser.parse_args(words).words
     is_run = words[:1] == ["run"]
     try:
+        if words == ["exercises"]:
+            return check_right_answers()
         paths = chapters(words[is_run:])
         if is_run:
             run_all(paths)
