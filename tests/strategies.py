@@ -1,7 +1,5 @@
 """Inputs for tests: awkward tensors, in which nothing cancels, and an awkward shape of a model."""
 
-from dataclasses import replace
-
 import torch
 
 from llmcourse.model import ModelConfig
@@ -17,14 +15,6 @@ def awkward(*shape: int, generator: torch.Generator, dtype: torch.dtype = torch.
 
 def small_config(**changes):
     """A decoder of 17 tokens whose width, heads, hidden units and context all differ."""
-    base = ModelConfig(
-        num_layers=2,
-        width=12,
-        num_heads=4,
-        num_kv_heads=2,
-        head_size=6,
-        hidden=20,
-        vocab_size=17,
-        context_length=9,
-    )
-    return replace(base, **changes)
+    heads = {"num_heads": 4, "num_kv_heads": 2, "head_size": 6}
+    sizes = {"num_layers": 2, "width": 12, "hidden": 20, "vocab_size": 17, "context_length": 9}
+    return ModelConfig(**heads | sizes | changes)

@@ -70,9 +70,6 @@ def model_of(config):
     return Transformer(config, generator=torch.Generator().manual_seed(0)).double()
 
 
-# --- what somebody says of a shape; a field has a use if that is another one
-
-
 def total(operations):
     return [sum(getattr(o, what) for o in operations) for what in ("flop", "bytes", "eager_bytes")]
 
@@ -105,50 +102,32 @@ OF_TRAINING = "nothing beside the products, which are what is counted"
 ONE_BLOCK = "a block is shown, and no part of it depends on it"
 PICKED = "shapes come from a list of published ones, and none of them differs in it"
 OF_EXPERTS = ("num_experts", "experts_per_token", "balance_weight", "capacity_factor")
+ROPE = dict.fromkeys(("rope_theta", "rope_scaling"), SAME_WORK)
+NUMBERS = ROPE | {"norm_eps": SAME_WORK}
+TRAINED = dict.fromkeys(("balance_weight", "capacity_factor"), OF_TRAINING)
+FROM_A_LIST = dict.fromkeys(("qk_norm", *OF_EXPERTS), PICKED)
+READERS = {"context_length": "the reader sets it"}
+SIZES = dict.fromkeys(("num_layers", "vocab_size", "context_length"), ONE_BLOCK)
+BLOCKS = {**ROPE, "tied_head": ONE_BLOCK, "norm_eps": SAME_WORK}
 SILENT = {
     "FLOPs": {
-        **dict.fromkeys(("rope_theta", "rope_scaling"), SAME_WORK),
+        **ROPE,
         "tied_head": "the same product, of a matrix that is there once",
         **dict.fromkeys(("norm_eps", "qk_norm"), OF_TRAINING),
-        **dict.fromkeys(("balance_weight", "capacity_factor"), OF_TRAINING),
+        **TRAINED,
     },
     "cache": dict.fromkeys(
         [name for name in CHANGES if name not in ("num_layers", "num_kv_heads", "head_size")],
         "keys and values of a token, in every layer, and nothing else",
     ),
-    "kept for backward": {
-        **dict.fromkeys(("num_layers", "vocab_size", "context_length"), ONE_BLOCK),
-        **dict.fromkeys(("rope_theta", "rope_scaling"), SAME_WORK),
-        "tied_head": ONE_BLOCK,
-        "norm_eps": SAME_WORK,
-        **dict.fromkeys(("balance_weight", "capacity_factor"), OF_TRAINING),
-    },
-    "roofline": dict.fromkeys(("rope_theta", "rope_scaling", "norm_eps"), SAME_WORK),
-    "simulator": {
-        **dict.fromkeys(("rope_theta", "rope_scaling", "norm_eps"), SAME_WORK),
-        **dict.fromkeys(("balance_weight", "capacity_factor"), OF_TRAINING),
-    },
+    "kept for backward": SIZES | BLOCKS | TRAINED,
+    "roofline": NUMBERS,
+    "simulator": NUMBERS | TRAINED,
     "live page": {},
-    "page of a block": {
-        **dict.fromkeys(("num_layers", "vocab_size"), ONE_BLOCK),
-        **dict.fromkeys(("rope_theta", "rope_scaling"), SAME_WORK),
-        "tied_head": ONE_BLOCK,
-        "norm_eps": SAME_WORK,
-    },
-    "page of a shape": {
-        **dict.fromkeys(("rope_theta", "rope_scaling", "norm_eps"), SAME_WORK),
-        **dict.fromkeys(("qk_norm", *OF_EXPERTS), PICKED),
-    },
-    "page of the roofline": {
-        "context_length": "the reader sets it",
-        **dict.fromkeys(("rope_theta", "rope_scaling", "norm_eps"), SAME_WORK),
-        **dict.fromkeys(OF_EXPERTS[1:], PICKED),
-    },
-    "page of the simulator": {
-        "context_length": "the reader sets it",
-        **dict.fromkeys(("rope_theta", "rope_scaling", "norm_eps"), SAME_WORK),
-        **dict.fromkeys(("qk_norm", *OF_EXPERTS), PICKED),
-    },
+    "page of a block": dict.fromkeys(("num_layers", "vocab_size"), ONE_BLOCK) | BLOCKS,
+    "page of a shape": NUMBERS | FROM_A_LIST,
+    "page of the roofline": READERS | NUMBERS | dict.fromkeys(OF_EXPERTS[1:], PICKED),
+    "page of the simulator": READERS | NUMBERS | FROM_A_LIST,
 }
 """Fields that a consumer says nothing of, and why that is right."""
 
@@ -161,9 +140,14 @@ def answer(says, config):
         return None
 
 
-def test_every_field_has_a_change():
+def test_every_field_has_a_change_and_what_is_picked_from_a_list_is_the_same_in_all_of_it():
     assert [field.name for field in fields(ModelConfig)] == list(CHANGES)
     assert all(start != changed for start, changed in map(pair, CHANGES))
+    shown = [make() for pages in (explorer, roofline_page) for make in pages.SHAPES.values()]
+    shown += [row.config for row in simulator_page.PUBLISHED.values()]
+    for config in shown:
+        assert not config.num_experts
+        assert not config.qk_norm
 
 
 @pytest.mark.parametrize("who", SAYS)
@@ -175,14 +159,6 @@ def test_a_field_is_used_refused_or_listed(who):
         if after is not None and after == before:
             silent.append(field)
     assert silent == list(SILENT[who])
-
-
-def test_what_is_picked_from_a_list_is_the_same_in_all_of_it():
-    shown = [make() for pages in (explorer, roofline_page) for make in pages.SHAPES.values()]
-    shown += [row.config for row in simulator_page.PUBLISHED.values()]
-    for config in shown:
-        assert not config.num_experts
-        assert not config.qk_norm
 
 
 @pytest.mark.parametrize("field", CHANGES)
@@ -213,11 +189,16 @@ def test_the_backward_pass_by_hand_follows_it_or_refuses(field):
 
 
 @pytest.mark.parametrize("field", CHANGES)
-def test_the_arithmetic_counts_the_parameters_that_there_are(field):
+def test_parameters_are_counted_and_have_a_line_in_the_table_of_tensor_parallelism(field):
     _, config = pair(field)
     real = sum(p.numel() for p in Transformer(config).parameters())
     assert cost.num_parameters(config) == num_parameters(config) == real
     assert weights_of_a_gpu(config, 1, 1, 1) == real  # what the simulator makes its bytes of
+    if config.num_experts:
+        with pytest.raises(ValueError, match="tp must be 1 for a model with experts"):
+            Split(tp=2).check_model(config)
+        return
+    assert all(style_of(name) for name, _ in Transformer(config).named_parameters())
 
 
 TRAINING_ALONE = ("balance_weight", "capacity_factor")
@@ -238,13 +219,3 @@ def test_an_export_tells_it_or_is_refused(field):
     assert replace(read, **lost) == config
     if field not in TRAINING_ALONE:
         assert told != config_json(start, end_id=0, dtype="float32")
-
-
-@pytest.mark.parametrize("field", CHANGES)
-def test_each_parameter_has_a_line_in_the_table_of_tensor_parallelism(field):
-    _, config = pair(field)
-    if config.num_experts:
-        with pytest.raises(ValueError, match="tp must be 1 for a model with experts"):
-            Split(tp=2).check_model(config)
-        return
-    assert all(style_of(name) for name, _ in Transformer(config).named_parameters())

@@ -20,16 +20,9 @@ from llmcourse_labs import study
 from llmcourse_labs.real import to_huggingface
 
 SOURCE = Path(nutshell.__file__)
-TINY = nutshell.Config(
-    num_layers=2,
-    width=24,
-    num_heads=4,
-    num_kv_heads=2,
-    head_size=6,
-    hidden=40,
-    vocab_size=300,
-    context_length=16,
-)
+HEADS = {"num_heads": 4, "num_kv_heads": 2, "head_size": 6}
+SIZES = {"num_layers": 2, "width": 24, "hidden": 40, "vocab_size": 300, "context_length": 16}
+TINY = nutshell.Config(**HEADS, **SIZES)
 TEXT = corpus.stories(30_000, seed=0)
 
 
@@ -147,14 +140,8 @@ def check_schedule(nut):
 
 def check_probabilities(nut):
     logits = 3 * seeded(40)
-    for how in (
-        {},
-        {"temperature": 0},
-        {"temperature": 0.7},
-        {"top_k": 5},
-        {"top_p": 0.8},
-        {"temperature": 1.5, "top_k": 7, "top_p": 0.6},
-    ):
+    every = {"temperature": 1.5, "top_k": 7, "top_p": 0.6}
+    for how in ({}, {"temperature": 0}, {"temperature": 0.7}, {"top_k": 5}, {"top_p": 0.8}, every):
         theirs = model.next_token_probabilities(logits, **how)
         close(nut.next_token_probabilities(logits, **how), theirs)
 
@@ -184,8 +171,8 @@ MUTANTS = {
     "positions turn the other way": ("a * cos - b * sin", "a * cos + b * sin", check_rope),
     "scores are not scaled": ("@ k.transpose(-2, -1) / math.sqrt(K)", "@ k.mT", check_attend),
     "the wrong keys for a group": (
-        "heads.repeat_interleave(self.heads_per_group, dim=1)",
-        "heads.repeat(1, self.heads_per_group, 1, 1)",
+        "repeat_interleave(self.heads_per_group, dim=1)",
+        "repeat(1, 2, 1, 1)",
         check_logits,
     ),
     "the gate is not multiplied": ("gate * gate.sigmoid()", "gate.sigmoid()", check_logits),
@@ -195,11 +182,7 @@ MUTANTS = {
     "gains decay, too": ('if w.ndim == 2 and name != "embedding"', "if True", check_adamw),
     "there is no decay": ("self.eps) + decay * w)", "self.eps))", check_adamw),
     "the loss overflows": ("(logits - top).exp()", "logits.exp()", check_loss),
-    "each gradient is clipped by itself": (
-        "sum(g.square().sum() for g in gradients)",
-        "max(g.square().sum() for g in gradients)",
-        check_clip,
-    ),
+    "each gradient is clipped by itself": ("sum(g.square()", "max(g.square()", check_clip),
     "warm-up begins at 0": ("peak * (step + 1) / warmup", "peak * step / warmup", check_schedule),
     "top-p keeps one too few": (".cumsum(-1) - p", ".cumsum(-1)", check_probabilities),
     "of equal pairs the other": ("(pairs[pair], pair)", "pairs[pair]", check_tokens),
@@ -234,19 +217,11 @@ def test_logits_equal_hugging_faces():
     ours = nutshell.Llama(TINY)
     for weight in ours.parameters():
         weight.data *= 3  # at its start a model says nearly nothing
-    theirs = transformers.LlamaForCausalLM(
-        transformers.LlamaConfig(
-            hidden_size=TINY.width,
-            intermediate_size=TINY.hidden,
-            num_hidden_layers=TINY.num_layers,
-            num_attention_heads=TINY.num_heads,
-            num_key_value_heads=TINY.num_kv_heads,
-            head_dim=TINY.head_size,
-            vocab_size=TINY.vocab_size,
-            rms_norm_eps=1e-5,
-            tie_word_embeddings=True,
-        )
-    )
+    sizes = {"hidden_size": 24, "intermediate_size": 40, "vocab_size": 300, "head_dim": 6}
+    counts = {"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
+    sizes |= {"rms_norm_eps": 1e-5, "tie_word_embeddings": True}
+    config = transformers.LlamaConfig(**sizes, **counts)
+    theirs = transformers.LlamaForCausalLM(config)
     theirs.load_state_dict(to_huggingface(ours.state_dict(), shape_of(TINY)))
     ids = torch.randint(300, (3, 16), generator=torch.Generator().manual_seed(1))
     with torch.no_grad():
@@ -255,16 +230,9 @@ def test_logits_equal_hugging_faces():
 
 def test_fifty_steps_follow_the_packages_run(tmp_path):
     """At a rate where a difference in the last bit does not grow: at 6e-3 it is 0.1 by step 40."""
-    config = train.PRESETS["stories"]().replace(
-        steps=50,
-        learning_rate=1e-3,
-        corpus_bytes=300_000,
-        validate_every=0,
-        sample_every=0,
-        checkpoint_every=0,
-        validation_tokens=100,
-        sample_tokens=1,
-    )
+    small = {"corpus_bytes": 300_000, "validation_tokens": 100, "sample_tokens": 1}
+    never = dict.fromkeys(("validate_every", "sample_every", "checkpoint_every"), 0)
+    config = train.PRESETS["stories"]().replace(steps=50, learning_rate=1e-3, **small, **never)
     run = train.start(config, tmp_path)
     ours = nutshell.Llama(nutshell.Config())
     ours.load_state_dict(run.model.state_dict())
@@ -326,13 +294,8 @@ def test_writing_stops_at_the_end_and_sees_no_more_than_the_context():
     shape = shape_of(TINY)
     theirs = model.Transformer(shape)
     theirs.load_state_dict(llama.state_dict())
-    reference = model.generate(
-        theirs,
-        torch.tensor([[tokens.end]]),
-        max_new_tokens=15,
-        generator=torch.Generator().manual_seed(0),
-        temperature=0,
-    )
+    how = {"generator": torch.Generator(), "temperature": 0, "max_new_tokens": 15}
+    reference = model.generate(theirs, torch.tensor([[tokens.end]]), **how)
     assert ids[:16] == reference[0].tolist()
 
 
@@ -364,13 +327,11 @@ def test_the_command_writes_stories_and_goes_on(tmp_path, soaking):
     llama, optimizer, tokens = nutshell.load(tmp_path / "nutshell.pt")
     assert optimizer.t == 600
     torch.manual_seed(1)
-    texts = [
-        tokens.decode(nutshell.generate(llama, [tokens.end], 120, tokens.end, temperature=0.8)[1:])
-        for _ in range(40)
-    ]
-    report = study.story_report(
-        "".join(text.removesuffix(nutshell.END) + nutshell.END for text in texts)
-    )
+    text = ""
+    for _ in range(40):
+        ids = nutshell.generate(llama, [tokens.end], 120, tokens.end, temperature=0.8)[1:]
+        text += tokens.decode(ids).removesuffix(nutshell.END) + nutshell.END
+    report = study.story_report(text)
     assert report.words.total > 1_000
     assert report.sentences.total > 150
     assert report.words.share >= 0.95
@@ -380,23 +341,18 @@ def test_the_command_writes_stories_and_goes_on(tmp_path, soaking):
     assert "loss" not in again
 
 
-def test_it_is_one_file_of_under_400_lines_that_needs_little():
+def test_it_is_one_file_of_under_400_lines_and_its_start_knows_nothing():
+    """The loss begins at that of equal chances."""
     source = SOURCE.read_text()
     assert len(source.splitlines()) < 400
     tree = ast.parse(source)
-    roots = {
-        (node.module if isinstance(node, ast.ImportFrom) else node.names[0].name).split(".")[0]
-        for node in tree.body
-        if isinstance(node, ast.Import | ast.ImportFrom)
-    }
+    imports = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
+    names = [getattr(node, "module", node.names[0].name) for node in imports]
+    roots = {name.split(".")[0] for name in names}
     assert roots - set(sys.stdlib_module_names) == {"torch", "regex"}
     inner = [ast.unparse(n) for n in ast.walk(tree) if isinstance(n, ast.ImportFrom)]
     assert "from llmcourse.data.corpus import stories" in inner
     assert sum("llmcourse" in line for line in inner) == 1
-
-
-def test_the_start_knows_nothing():
-    """The loss begins at that of equal chances."""
     llama, _, tokens = small_run()
     ids, targets = next(nutshell.batches(torch.tensor(tokens.encode(TEXT)), 4, 16))
     value = nutshell.cross_entropy(llama(ids), targets).item()

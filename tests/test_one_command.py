@@ -27,7 +27,6 @@ COMMANDS = commands()
 
 
 def help_of(capsys, *words):
-    """What a command prints when it is asked for help."""
     with pytest.raises(SystemExit) as ended:
         main(words)
     assert ended.value.code == 0
@@ -75,14 +74,12 @@ def test_help_is_short_and_begins_with_an_example(name, capsys, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("name", "config", "module"),
-    [
-        ("train", TrainConfig, train_command),
-        ("tune", TuneConfig, tune),
-        ("launch", LaunchConfig, launch_command),
-    ],
+    ("config", "module"),
+    [(TrainConfig, train_command), (TuneConfig, tune), (LaunchConfig, launch_command)],
+    ids=["train", "tune", "launch"],
 )
-def test_help_all_explains_every_setting(name, config, module, capsys):
+def test_help_all_explains_every_setting(config, module, capsys):
+    name = config.__name__.removesuffix("Config").lower()
     skipped = getattr(module, "SKIPPED", {"stage", "model"})
     every = settings_of(config) if issubclass(config, Settings) else config.__annotations__
     names = set(every) - skipped
@@ -92,9 +89,11 @@ def test_help_all_explains_every_setting(name, config, module, capsys):
     assert "--help all shows every setting" in usual
 
 
-def test_short_help_tells_the_defaults_of_the_preset(capsys):
+def test_the_example_of_train_can_be_read_and_short_help_tells_its_defaults(capsys):
     assert "--steps STEPS         Optimizer steps. (600)" in help_of(capsys, "train", "--help")
     assert "(1500)" in help_of(capsys, "train", "--preset", "sotu", "--help")
+    options = train_command._parser("stories").parse_args(shlex.split(COMMANDS["train"].example))
+    assert (options.steps, options.out) == (300, "runs/a")
 
 
 @pytest.mark.parametrize(
@@ -122,31 +121,21 @@ def test_the_examples_say_what_is_missing_in_an_empty_folder(
     assert status == (0 if name == "launch" else 2)
 
 
-def test_the_example_of_train_can_be_read():
-    options = train_command._parser("stories").parse_args(shlex.split(COMMANDS["train"].example))
-    assert (options.steps, options.out) == (300, "runs/a")
-
-
-def test_help_needs_no_torch():
+def test_the_console_script_is_this_command_which_needs_no_torch_for_help():
     words = [sys.executable, "-X", "importtime", "-m", "llmcourse", "--help"]
     done = subprocess.run(words, capture_output=True, text=True, check=True)
     assert "sample" in done.stdout
     loaded = {line.split("|")[-1].strip() for line in done.stderr.splitlines()}
     assert "llmcourse.base.command_line" in loaded
     assert not loaded & {"torch", "numpy", "jsonargparse"}
+    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+    assert scripts == {"llmcourse": f"{main.__module__}:{main.__name__}"}
 
 
 def test_a_reader_who_has_read_enough_gets_no_traceback():
     command = [sys.executable, "-m", "llmcourse", "--help"]
     buffered = os.environ | {"PYTHONUNBUFFERED": ""}  # or nothing is left for the end
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=buffered
-    ) as process:
+    with subprocess.Popen(command, stdout=-1, stderr=-1, env=buffered) as process:
         process.stdout.close()
         assert process.stderr.read() == b""
     assert process.returncode == 0
-
-
-def test_the_console_script_is_this_command():
-    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
-    assert scripts == {"llmcourse": f"{main.__module__}:{main.__name__}"}

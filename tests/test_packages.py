@@ -29,10 +29,6 @@ def code_lines(text):
     return sum(bool(s := line.strip()) and s[0] != "#" and n not in said for n, line in lines)
 
 
-def test_lines_of_code_are_counted():
-    assert code_lines('"""Doc.\n\nMore."""\n\nx = 1  # one\n# two\ndef f():\n    """F."""\n') == 2
-
-
 def test_the_package_is_small_and_nothing_but_python():
     files = [p for p in PACKAGE.rglob("*") if p.is_file() and p.suffix != ".pyc"]
     assert {p.name for p in files if p.suffix != ".py"} == {"py.typed"}

@@ -34,16 +34,14 @@ TINY = ["--preset", "tiny", "--steps", "3", "--warmup_steps", "1", "--sample_tok
 def run(command, folder, status=0, **more):
     """Run a program away from the repository; return what it printed."""
     own = {name: text for name, text in os.environ.items() if name != "PYTHONPATH"}
-    done = subprocess.run(
-        command, cwd=folder, env=own | more, capture_output=True, text=True, check=False
-    )
+    where = {"cwd": folder, "env": own | more}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, **where)
     assert done.returncode == status, done.stderr[-2_000:]
     return done.stdout
 
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
-    """The wheel that this repository builds."""
     folder = tmp_path_factory.mktemp("wheel")
     for name in NEEDED:
         source, copy = ROOT / name, folder / "source" / name
@@ -104,16 +102,8 @@ def test_it_tunes_and_grades(installed, tmp_path):
     (tmp_path / "class").mkdir()
     exam = small_exam.write_exam(tmp_path / "exam")
     (tmp_path / "class" / "ada.ipynb").write_text(small_exam.text())
-    words = [
-        "grade",
-        str(exam),
-        "class",
-        "--out",
-        "report",
-        "--hidden",
-        str(exam.parent / "hidden"),
-    ]
-    run([command, *words, "--isolation", "limits"], tmp_path, **quiet)
+    words = ["class", "--out", "report", "--hidden", exam.parent / "hidden"]
+    run([command, "grade", exam, *words, "--isolation", "limits"], tmp_path, **quiet)
     (row,) = csv.DictReader((tmp_path / "report" / "scores.csv").read_text().splitlines())
     assert float(row["score"]) == sum(small_exam.FULL)
 
@@ -133,7 +123,7 @@ def versions_of(changelog):
     return found
 
 
-def test_a_changelog_may_begin_with_what_is_not_released():
+def test_every_file_says_the_same_version_and_the_changelog_what_is_not_released():
     old = "## 1.10.0 (2026-11-27)\n## 1.9.0 (2026-11-20)\n### If\n"
     assert versions_of(old) == ["1.10.0", "1.9.0"]
     assert versions_of(f"## Unreleased (2.0.0)\n{old}") == ["2.0.0", "1.10.0", "1.9.0"]
@@ -144,9 +134,6 @@ def test_a_changelog_may_begin_with_what_is_not_released():
         versions_of(f"{old}## Unreleased (2.0.0)\n")
     with pytest.raises(ValueError, match="month"):
         versions_of("## 1.0.0 (2026-13-27)")
-
-
-def test_every_file_says_the_same_version():
     assert re.fullmatch(r"\d+\.\d+\.\d+", __version__)
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     assert project["project"]["dynamic"] == ["version"]
@@ -155,6 +142,7 @@ def test_every_file_says_the_same_version():
     assert citation["version"] == __version__
     assert versions_of((ROOT / "CHANGELOG.md").read_text())[0] == __version__
     assert citation["license"] == project["project"]["license"]
-    assert [author["name"] for author in citation["authors"]] == [
-        author["name"] for author in project["project"]["authors"]
-    ]
+    said, told = (
+        [author["name"] for author in each["authors"]] for each in (citation, project["project"])
+    )
+    assert said == told

@@ -61,23 +61,20 @@ def autograd(decoder, ids, targets, **settings):
 
 
 def worst(ours, theirs):
-    """The largest error over all parameters, relative to each one's largest entry."""
     assert ours.keys() == theirs.keys()
     return max(checks.relative_error(ours[name], theirs[name]) for name in theirs)
 
 
-SHAPES = st.fixed_dictionaries(
-    {
-        "num_kv_heads": st.sampled_from([1, 2, 4]),
-        "tied_head": st.booleans(),
-        "vocab_size": st.sampled_from([3, 17]),
-    }
+@given(
+    kv_heads=st.sampled_from([1, 2, 4]),
+    tied=st.booleans(),
+    vocab_size=st.sampled_from([3, 17]),
+    T=st.integers(2, 9),
+    masked=st.booleans(),
+    seed=st.integers(0, 99),
 )
-
-
-@given(shape=SHAPES, T=st.integers(2, 9), masked=st.booleans(), seed=st.integers(0, 99))
-def test_gradients_equal_autograd(shape, T, masked, seed):
-    config = small_config(**shape)
+def test_gradients_equal_autograd(*, kv_heads, tied, vocab_size, T, masked, seed):
+    config = small_config(num_kv_heads=kv_heads, tied_head=tied, vocab_size=vocab_size)
     decoder = built(config)
     ids, targets = batch_of(config, seed, T=T)
     # Where all tokens of a row are equal, so are their values: queries and keys get no gradient.
@@ -91,30 +88,24 @@ def test_gradients_equal_autograd(shape, T, masked, seed):
     assert worst(backprop.backward(decoder, tape), theirs) < 1e-9
 
 
-def test_gradients_equal_autograd_over_packed_documents():
+PACKED = {
+    "mask": document_mask(torch.tensor([[0, 0, 0, 1, 1, 1, 2], [0, 1, 1, 1, 1, 1, 1]])),
+    "positions_BT": torch.tensor([[0, 1, 2, 0, 1, 2, 0], [0, 0, 1, 2, 3, 4, 5]]),
+}
+
+
+@pytest.mark.parametrize("name", PACKED)
+def test_gradients_equal_autograd_over_packed_documents(name):
     decoder = built(small_config())
     ids, targets = batch_of(decoder.config, 5, B=2)
-    mask = document_mask(torch.tensor([[0, 0, 0, 1, 1, 1, 2], [0, 1, 1, 1, 1, 1, 1]]))
-    _, theirs = autograd(decoder, ids, targets, mask=mask)
-    _, tape = backprop.forward(decoder, ids, targets, mask=mask)
-    assert worst(backprop.backward(decoder, tape), theirs) < 1e-9
-    _, tape = backprop.forward(decoder, ids, targets)
-    assert worst(backprop.backward(decoder, tape), theirs) > 1e-3
-
-
-def test_gradients_equal_autograd_where_positions_start_anew():
-    decoder = built(small_config())
-    ids, targets = batch_of(decoder.config, 6, B=2)
-    positions = torch.tensor([[0, 1, 2, 0, 1, 2, 0], [0, 0, 1, 2, 3, 4, 5]])
-    _, theirs = autograd(decoder, ids, targets, positions_BT=positions)
-    _, tape = backprop.forward(decoder, ids, targets, positions_BT=positions)
+    _, theirs = autograd(decoder, ids, targets, **{name: PACKED[name]})
+    _, tape = backprop.forward(decoder, ids, targets, **{name: PACKED[name]})
     assert worst(backprop.backward(decoder, tape), theirs) < 1e-9
     _, tape = backprop.forward(decoder, ids, targets)
     assert worst(backprop.backward(decoder, tape), theirs) > 1e-3
 
 
 def tensors_of(tape):
-    """Every tensor in a tape."""
     if isinstance(tape, torch.Tensor):
         yield tape
     elif isinstance(tape, tuple | list):
@@ -167,7 +158,6 @@ def test_one_token_teaches_all_but_queries_and_keys():
 
 
 def fifty_steps(dtype):
-    """Losses and weights of 50 steps, by autograd and without it, from the same start."""
     found = []
     for own in (False, True):
         decoder = built(small_config(), dtype)
@@ -187,11 +177,12 @@ def fifty_steps(dtype):
     return found
 
 
-@pytest.mark.parametrize(
-    ("dtype", "loss_bound", "weight_bound"),
-    [(torch.float64, 1e-10, 1e-10), (torch.float32, 1e-5, 5e-3)],
-)
-def test_fifty_steps_follow_autograd(dtype, loss_bound, weight_bound):
+BOUNDS = {torch.float64: (1e-10, 1e-10), torch.float32: (1e-5, 5e-3)}
+
+
+@pytest.mark.parametrize("dtype", BOUNDS)
+def test_fifty_steps_follow_autograd(dtype):
+    loss_bound, weight_bound = BOUNDS[dtype]
     (theirs, reference), (ours, weights) = fifty_steps(dtype)
     assert ours == pytest.approx(theirs, rel=loss_bound)
     assert ours[-1] < ours[0]
@@ -208,22 +199,18 @@ def test_the_step_needs_no_autograd():
     assert not any(x.requires_grad for x in backprop.backward(decoder, tape).values())
 
 
-def test_a_tape_serves_once():
+def test_a_tape_serves_once_and_nothing_to_learn_is_refused():
     decoder = built(small_config())
-    _, tape = backprop.forward(decoder, *batch_of(decoder.config, 0))
+    ids, targets = batch_of(decoder.config, 0)
+    _, tape = backprop.forward(decoder, ids, targets)
     backprop.backward(decoder, tape)
     with pytest.raises(ValueError, match="used up by an earlier backward pass"):
         backprop.backward(decoder, tape)
-
-
-def test_nothing_to_learn_is_refused():
-    decoder = built(small_config())
-    ids, targets = batch_of(decoder.config, 0)
     with pytest.raises(ValueError, match="every target is ignored"):
         backprop.forward(decoder, ids, torch.full_like(targets, loss.IGNORE_INDEX))
 
 
-def test_the_tape_is_that_of_the_model():
+def test_the_tape_is_that_of_the_model_and_its_reference_shares_no_backward_pass_with_us():
     decoder = built(small_config())
     ids, targets = batch_of(decoder.config, 0)
     logits = decoder(ids)
@@ -231,6 +218,8 @@ def test_the_tape_is_that_of_the_model():
     probabilities = logits.softmax(-1).flatten(0, 1)
     torch.testing.assert_close(tape.losses.probabilities_NV, probabilities)
     assert len(tape.blocks) == 2
+    assert "PairBackward" not in nodes_behind(torchs_loss(decoder, ids, targets))
+    assert "PairBackward" in nodes_behind(loss.cross_entropy(decoder(ids), targets))
 
 
 def nodes_behind(value):
@@ -242,10 +231,3 @@ def nodes_behind(value):
             seen.add(node)
             waiting += [each for each, _ in node.next_functions if each is not None]
     return {node.name() for node in seen}
-
-
-def test_the_reference_shares_no_backward_pass_with_us():
-    decoder = built(small_config())
-    ids, targets = batch_of(decoder.config, 0)
-    assert "PairBackward" not in nodes_behind(torchs_loss(decoder, ids, targets))
-    assert "PairBackward" in nodes_behind(loss.cross_entropy(decoder(ids), targets))

@@ -53,9 +53,8 @@ def test_cheap_parts_are_made_once_for_all_who_want_them(decoder, batch, monkeyp
 def test_a_second_backward_pass_makes_the_cheap_parts_again(decoder, batch):
     with recomputed(decoder, "cheap"):
         value = loss.cross_entropy(decoder(batch[0]), batch[1])
-    first, second = (
-        torch.autograd.grad(value, list(decoder.parameters()), retain_graph=True) for _ in range(2)
-    )
+    weights = list(decoder.parameters())
+    first, second = (torch.autograd.grad(value, weights, retain_graph=True) for _ in range(2))
     assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
 
 
@@ -69,13 +68,20 @@ def test_a_tensor_in_the_memory_of_a_cheap_one_that_is_gone_is_kept_itself():
     assert cheap.pack(other) is other
 
 
-def test_a_mixture_has_no_cheap_parts():
+def test_a_mixture_has_no_cheap_parts_and_the_model_is_as_before_after_the_context(decoder, batch):
     experts = Transformer(tiny_moe(), generator=runtime.generator(0))
     with pytest.raises(ValueError, match="not experts"), recomputed(experts, "cheap"):
         pass
+    with pytest.raises(Exception, match="policy"), recomputed(decoder, "all"):
+        pass
+    before = decoder(batch[0])
+    with pytest.raises(ZeroDivisionError), recomputed(decoder, "block"):
+        raise ZeroDivisionError
+    assert all("forward" not in vars(block) for block in decoder.blocks)
+    assert torch.equal(decoder(batch[0]), before)
 
 
-def test_the_function_runs_twice_and_only_when_asked():
+def test_the_function_runs_twice_with_the_autocast_of_the_first(generator):
     runs = []
 
     def fn(x):
@@ -88,68 +94,6 @@ def test_the_function_runs_twice_and_only_when_asked():
     y.sum().backward()
     assert runs == [True, True]
     assert torch.equal(x.grad, 2 * torch.ones(3).exp())
-
-
-def noisy(x, generator):
-    """Dropout from two generators."""
-    kept = (torch.rand(x.shape) < 0.5) & (torch.rand(x.shape, generator=generator) < 0.8)
-    return (x * kept).square()
-
-
-def test_the_second_run_draws_the_same_numbers_and_nobody_else_notices():
-    found = []
-    for run in (noisy, lambda x, g: recompute(noisy, x, g, generators=[g])):
-        torch.manual_seed(0)
-        g = runtime.generator(5)
-        x = torch.arange(1.0, 21.0, requires_grad=True)
-        y = run(x, g)
-        between = torch.rand(3)  # drawn between forward and backward
-        y.sum().backward()
-        found.append((y.detach(), x.grad, between, torch.rand(2), torch.rand(2, generator=g)))
-    for plain, again in zip(*found, strict=True):
-        assert torch.equal(plain, again)
-
-
-def test_a_forgotten_generator_is_noticed():
-    g = runtime.generator(5)
-    x = torch.arange(1.0, 21.0, requires_grad=True)
-    y = recompute(noisy, x, g)  # the generator is not named
-    y.sum().backward()
-    assert not torch.equal(x.grad, 2 * y.detach() / x.detach())
-
-
-def test_a_function_that_changes_its_mind_is_refused():
-    turns = iter([1, 2])
-    x = torch.ones(3, requires_grad=True)
-
-    def fn(x):
-        for _ in range(next(turns)):
-            x = x.exp()
-        return x
-
-    y = recompute(fn, x)
-    with pytest.raises(RuntimeError, match="the first run saved 1 tensors, the second 2"):
-        y.sum().backward()
-
-
-def test_a_second_run_of_other_shapes_is_refused():
-    turns = iter([2, 3])
-    x = torch.ones(4, 3, requires_grad=True)
-    y = recompute(lambda x: x.sum(0).expand(next(turns), 3).exp(), x)
-    with pytest.raises(RuntimeError, match="or of other shapes"):
-        y.sum().backward()
-
-
-def test_a_changed_argument_is_noticed():
-    x = torch.ones(3, requires_grad=True)
-    given = x * 2
-    y = recompute(torch.exp, given)
-    given.add_(1)
-    with pytest.raises(RuntimeError, match="changed in place"):
-        y.sum().backward()
-
-
-def test_the_second_run_has_the_autocast_of_the_first(generator):
     w = torch.randn(8, 8, generator=generator, requires_grad=True)
     x = torch.randn(4, 8, generator=generator, requires_grad=True)
 
@@ -166,7 +110,56 @@ def test_the_second_run_has_the_autocast_of_the_first(generator):
         assert torch.equal(plain, again)
 
 
-def test_saved_bytes_fall_with_what_is_forgotten(decoder, batch):
+def noisy(x, generator):
+    kept = (torch.rand(x.shape) < 0.5) & (torch.rand(x.shape, generator=generator) < 0.8)
+    return (x * kept).square()
+
+
+def test_the_second_run_draws_the_same_numbers_unless_a_generator_is_forgotten():
+    found = []
+    for run in (noisy, lambda x, g: recompute(noisy, x, g, generators=[g])):
+        torch.manual_seed(0)
+        g = runtime.generator(5)
+        x = torch.arange(1.0, 21.0, requires_grad=True)
+        y = run(x, g)
+        between = torch.rand(3)  # drawn between forward and backward
+        y.sum().backward()
+        found.append((y.detach(), x.grad, between, torch.rand(2), torch.rand(2, generator=g)))
+    for plain, again in zip(*found, strict=True):
+        assert torch.equal(plain, again)
+    g = runtime.generator(5)
+    x = torch.arange(1.0, 21.0, requires_grad=True)
+    y = recompute(noisy, x, g)  # the generator is not named
+    y.sum().backward()
+    assert not torch.equal(x.grad, 2 * y.detach() / x.detach())
+
+
+def chained(turns, x):
+    for _ in range(next(turns)):
+        x = x.exp()
+    return x
+
+
+CHANGES_ITS_MIND = {
+    "the first run saved 1 tensors, the second 2": chained,
+    "or of other shapes": lambda turns, x: x.sum(0).expand(next(turns), 3).exp(),
+}
+
+
+@pytest.mark.parametrize("message", CHANGES_ITS_MIND)
+def test_a_function_that_changes_its_mind_or_its_argument_is_refused(message):
+    turns, x = iter([1, 2]), torch.ones(4, 3, requires_grad=True)
+    y = recompute(lambda x: CHANGES_ITS_MIND[message](turns, x), x)
+    with pytest.raises(RuntimeError, match=message):
+        y.sum().backward()
+    given = x * 2
+    y = recompute(torch.exp, given)
+    given.add_(1)
+    with pytest.raises(RuntimeError, match="changed in place"):
+        y.sum().backward()
+
+
+def test_saved_bytes_by_hand_fall_with_what_is_forgotten(decoder, batch):
     plain = saved_bytes(decoder, batch)
     with recomputed(decoder, "block"):
         blocks = saved_bytes(decoder, batch)
@@ -179,27 +172,10 @@ def test_saved_bytes_fall_with_what_is_forgotten(decoder, batch):
     assert attention["blocks.0.feed_forward"] == plain["blocks.0.feed_forward"]
     assert attention["blocks.0.attention"] == 6_144
     assert plain["blocks.0.attention"] > 3 * 6_144
-
-
-def test_saved_bytes_by_hand(decoder, batch):
-    """A linear layer saves its input, RMSNorm its input and one number per token."""
-    found = saved_bytes(decoder, batch)
+    # A linear layer saves its input, RMSNorm its input and one number per token.
     tokens, width, hidden = 3 * 16, 32, 64
-    assert found["blocks.1.feed_forward_norm"] == 4 * tokens * (width + 1)
+    assert plain["blocks.1.feed_forward_norm"] == 4 * tokens * (width + 1)
     # Its input (the norm's output), gate, up and their product.
-    assert found["blocks.1.feed_forward"] == 4 * tokens * (width + 3 * hidden)
+    assert plain["blocks.1.feed_forward"] == 4 * tokens * (width + 3 * hidden)
     # Per token the probabilities; the target as int64 and whether it counts.
-    assert found["loss"] == tokens * (4 * 300 + 8 + 1)
-
-
-def test_the_model_is_as_before_after_the_context(decoder, batch):
-    before = decoder(batch[0])
-    with pytest.raises(ZeroDivisionError), recomputed(decoder, "block"):
-        raise ZeroDivisionError
-    assert all("forward" not in vars(block) for block in decoder.blocks)
-    assert torch.equal(decoder(batch[0]), before)
-
-
-def test_an_unknown_policy_is_refused(decoder):
-    with pytest.raises(Exception, match="policy"), recomputed(decoder, "all"):
-        pass
+    assert plain["loss"] == tokens * (4 * 300 + 8 + 1)

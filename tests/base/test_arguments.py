@@ -25,21 +25,15 @@ def test_each_rule_has_its_border(rule, allowed, refused, message):
             require("n", value, **rule)
 
 
-def test_a_rule_may_have_two_ends():
+def test_rules_with_two_ends_name_the_first_that_breaks_them():
     require("share", 0, least=0, below=1)
     with pytest.raises(ValueError, match="share must be below 1, got 1"):
         require("share", 1, least=0, below=1)
     with pytest.raises(ValueError, match="share must be 0 or greater, got -1"):
         require("share", -1, least=0, below=1)
-
-
-def test_the_first_that_breaks_the_rule_is_named_and_none_is_not_given():
     require_each({"a": None, "b": 1}, least=1)
     with pytest.raises(ValueError, match=r"^b must be 1 or greater, got 0$"):
         require_each({"a": 3, "b": 0, "c": -1}, least=1)
-
-
-def test_fields_of_an_object_are_checked_by_name_alone():
     settings = SimpleNamespace(steps=3, rate=0.0, seed=-1)
     require_fields(settings, "steps", least=1)
     with pytest.raises(ValueError, match=r"^rate must be above 0, got 0\.0$"):

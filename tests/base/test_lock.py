@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+from unittest import mock
 
 import psutil
 import pytest
@@ -26,15 +27,11 @@ from tests.train.runs import (
     wait_for_steps,
 )
 
-RUNS = {
-    "one process": TRAIN,
-    "two ranks": [*TRAIN, "--ranks", "2"],
-    "torchrun": [*TORCHRUN, "-m", "llmcourse.train", "--engine", "torch"],
-}
+RUNS = {"one process": TRAIN, "two ranks": [*TRAIN, "--ranks", "2"]}
+RUNS["torchrun"] = [*TORCHRUN, "-m", "llmcourse.train", "--engine", "torch"]
 
 
 def refusal_of(words):
-    """What a command that is refused says."""
     done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode != 0
     (line,) = {each for each in done.stderr.splitlines() if "is in use by" in each}
@@ -105,9 +102,7 @@ def test_a_process_may_ask_twice_and_lets_go_when_it_is_done(tmp_path):
 
 @pytest.mark.parametrize("number", [errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP])
 def test_a_file_system_without_locks_is_told_and_used(number, tmp_path, monkeypatch, caplog):
-    def without(*_):
-        raise OSError(number, os.strerror(number))
-
+    without = mock.Mock(side_effect=OSError(number, os.strerror(number)))
     monkeypatch.setattr(lock.fcntl, "flock", without)
     with caplog.at_level(logging.WARNING), lock.locked(tmp_path):
         assert "nobody else must write there" in caplog.text

@@ -25,36 +25,27 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize(
-    ("group", "name"), [(g, n) for g, points in GROUPS.items() for n in points]
-)
+@pytest.mark.parametrize(("group", "name"), [(g, n) for g, names in GROUPS.items() for n in names])
 def test_what_is_named_is_there_and_of_its_kind(group, name):
     assert KINDS[group](plugin(group, name))
     assert name in names(group)
 
 
-def test_what_nobody_offers_is_told():
+def test_what_nobody_offers_is_told(tmp_path, capsys):
     with pytest.raises(ValueError, match=r"offers 'tpu' to llmcourse.engines; there is: torch\."):
         plugin("engines", "tpu")
     with pytest.raises(ValueError, match="there is: none"):
         plugin("kitchens", "oven")
-
-
-def test_a_stage_is_found_by_the_settings_of_a_run_or_its_file():
-    config = train.PRESETS["tiny"]()
-    assert (
-        type(stage_of(config))
-        is type(stage_of(asdict(config)))
-        is type(stage_of({}))
-        is TrainingStage
-    )
-    assert type(stage_of({"stage": "sft"})) is FineTuning
-
-
-def test_a_run_of_a_stage_that_is_not_installed_is_one_line(tmp_path, capsys):
     config = asdict(train.PRESETS["tiny"]()) | {"stage": "dreaming"}
     (tmp_path / "config.json").write_text(json.dumps(config))
     assert train_command.main(["--resume", str(tmp_path)]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("llmcourse train: nothing installed offers 'dreaming'")
     assert "there is: sft" in line
+
+
+def test_a_stage_is_found_by_the_settings_of_a_run_or_its_file():
+    config = train.PRESETS["tiny"]()
+    for each in (config, asdict(config), {}):
+        assert type(stage_of(each)) is TrainingStage
+    assert type(stage_of({"stage": "sft"})) is FineTuning

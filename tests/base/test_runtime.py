@@ -5,6 +5,7 @@ import os
 import random
 import sys
 from typing import NamedTuple
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -16,22 +17,26 @@ from torch.utils.flop_counter import FlopCounterMode
 from llmcourse.base import checks, files, pairs, progress, runtime
 
 
-def test_a_generator_is_its_seed():
+def test_a_generator_is_its_seed_and_global_ones_are_put_back_exactly(restored_process):
     draws = [torch.randn(4, generator=runtime.generator(seed)) for seed in (3, 3, 4)]
     assert torch.equal(draws[0], draws[1])
     assert not torch.equal(draws[0], draws[2])
     assert torch.equal(draws[0], torch.randn(4, generator=torch.Generator().manual_seed(3)))
+    runtime.set_up(seed=1)
+    global_draws()  # an odd number of gaussians: each library keeps one in reserve
+    state = runtime.global_rng_state()
+    first = global_draws()
+    assert global_draws() != first
+    runtime.restore_global_rng_state(state)
+    assert global_draws() == first
 
 
-def test_devices_by_name(monkeypatch):
+def test_devices_by_name_and_an_accelerator_where_it_is_asked_for(monkeypatch):
     monkeypatch.setattr(torch.accelerator, "is_available", lambda: False)
     assert runtime.device() == runtime.device("auto") == torch.device("cpu")
     for name, fact in (("cuda", "not present here; present: cpu"), ("toaster", "got 'toaster'")):
         with pytest.raises(ValueError, match=fact):
             runtime.device(name)
-
-
-def test_an_accelerator_is_used_when_asked_for(monkeypatch):
     monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
     monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: torch.device("cuda"))
     assert runtime.device() == torch.device("cpu")
@@ -68,35 +73,24 @@ def test_set_up_seeds_everything_and_asks_for_determinism(restored_process):
     assert all(a != b for a, b in zip(global_draws(), first, strict=True))
 
 
-@pytest.mark.parametrize(
-    ("call", "fact"),
-    [
-        (lambda: runtime.set_up(num_threads=0), "num_threads must be 1 or greater, got 0"),
-        (lambda: runtime.set_up(seed=-2), "got -2"),
-        (lambda: runtime.generator(-1), "seed must be 0 or greater, got -1"),
-    ],
-)
-def test_set_up_refuses(call, fact, restored_process):
+def state_without(name):
+    return {n: state for n, state in runtime.global_rng_state().items() if n != name}
+
+
+REFUSED = {
+    "num_threads must be 1 or greater, got 0": lambda: runtime.set_up(num_threads=0),
+    "got -2": lambda: runtime.set_up(seed=-2),
+    "seed must be 0 or greater, got -1": lambda: runtime.generator(-1),
+} | {
+    rf"the state lacks \['{n}'\]": lambda n=n: runtime.restore_global_rng_state(state_without(n))
+    for n in ("python", "numpy", "torch")
+}
+
+
+@pytest.mark.parametrize("fact", REFUSED)
+def test_set_up_and_states_that_cannot_be_are_refused(fact, restored_process):
     with pytest.raises(ValueError, match=fact):
-        call()
-
-
-def test_global_generators_are_put_back_exactly(restored_process):
-    runtime.set_up(seed=1)
-    global_draws()  # an odd number of gaussians: each library keeps one in reserve
-    state = runtime.global_rng_state()
-    first = global_draws()
-    assert global_draws() != first
-    runtime.restore_global_rng_state(state)
-    assert global_draws() == first
-
-
-@pytest.mark.parametrize("name", ["python", "numpy", "torch"])
-def test_a_state_without_one_generator_is_refused(name):
-    state = runtime.global_rng_state()
-    del state[name]
-    with pytest.raises(ValueError, match=rf"the state lacks \['{name}'\]"):
-        runtime.restore_global_rng_state(state)
+        REFUSED[fact]()
 
 
 TENSORS = {"a": torch.tensor([[1.0, -0.0]]), "b": torch.tensor([3], dtype=torch.int64)}
@@ -109,19 +103,13 @@ OTHER_TENSORS = {
 }
 
 
-def test_equal_tensors_have_one_fingerprint():
-    again = {"b": TENSORS["b"].clone(), "a": TENSORS["a"].T.contiguous().T}
-    assert runtime.fingerprint(again) == runtime.fingerprint(TENSORS)
-
-
 @pytest.mark.parametrize("change", OTHER_TENSORS)
 def test_a_fingerprint_notices(change):
-    assert runtime.fingerprint(OTHER_TENSORS[change]) != runtime.fingerprint(TENSORS)
-
-
-def test_fingerprint_takes_bfloat16_scalars_and_empty_tensors():
     kinds = torch.tensor(1.0, dtype=torch.bfloat16), torch.tensor(1.0), torch.empty(0, 2)
     assert len({runtime.fingerprint({"x": x}) for x in kinds}) == 3
+    again = {"b": TENSORS["b"].clone(), "a": TENSORS["a"].T.contiguous().T}
+    assert runtime.fingerprint(again) == runtime.fingerprint(TENSORS)
+    assert runtime.fingerprint(OTHER_TENSORS[change]) != runtime.fingerprint(TENSORS)
 
 
 def test_progress_is_silent_away_from_a_terminal(capsys, monkeypatch):
@@ -134,14 +122,13 @@ def test_progress_is_silent_away_from_a_terminal(capsys, monkeypatch):
 
 
 @given(
-    rows=st.integers(1, 40),
-    inner=st.integers(1, 40),
-    columns=st.integers(1, 40),
+    sides=st.tuples(*[st.integers(1, 40)] * 3),
     threshold=st.sampled_from([0, 10_000]),
     transposed=st.booleans(),
     products=st.sampled_from(["torch", "onednn"]),
 )
-def test_product_equals_torch(*, rows, inner, columns, threshold, transposed, products):
+def test_product_equals_torch(sides, threshold, transposed, products):
+    rows, inner, columns = sides
     g = torch.Generator().manual_seed(rows * 1600 + inner * 40 + columns)
     x = torch.randn((inner, rows) if transposed else (rows, inner), generator=g)
     x = x.T if transposed else x
@@ -151,13 +138,9 @@ def test_product_equals_torch(*, rows, inner, columns, threshold, transposed, pr
         if pairs._ONEDNN_LINEAR is not None:
             patch.setattr(pairs, "PRODUCTS", products)
         ours = pairs.matmul_nt(x, w)
-    reference = (x.double() @ w.double().T).float()
-    assert checks.relative_error(ours, reference) < 1e-5
-
-
-def test_product_falls_back_to_torch_for_other_dtypes(generator):
-    x = torch.randn(128, 128, generator=generator, dtype=torch.float64)
-    assert torch.equal(pairs.matmul_nt(x, x), x @ x.T)
+        wide = pairs.matmul_nt(x.double(), w.double())  # another dtype falls back to torch
+    assert torch.equal(wide, x.double() @ w.double().T)
+    assert checks.relative_error(ours, wide.float()) < 1e-5
 
 
 @pytest.mark.parametrize("products", ["torch", "onednn"])
@@ -210,14 +193,12 @@ def test_products_are_chosen_by_the_processor(
 
 
 def test_products_that_do_not_exist_are_refused(monkeypatch):
-    monkeypatch.setenv("LLMCOURSE_PRODUCTS", "mkl")
-    monkeypatch.setattr(pairs, "_ONEDNN_LINEAR", lambda *_: None)
-    with pytest.raises(ValueError, match="must be torch or onednn, got 'mkl'"):
-        pairs.choose_products()
-    monkeypatch.setenv("LLMCOURSE_PRODUCTS", "onednn")
-    monkeypatch.setattr(pairs, "_ONEDNN_LINEAR", None)
-    with pytest.raises(ValueError, match="must be torch, got 'onednn'"):
-        pairs.choose_products()
+    both = ("mkl", lambda *_: None, "torch or onednn")
+    for asked, there, allowed in (both, ("onednn", None, "torch")):
+        monkeypatch.setenv("LLMCOURSE_PRODUCTS", asked)
+        monkeypatch.setattr(pairs, "_ONEDNN_LINEAR", there)
+        with pytest.raises(ValueError, match=f"must be {allowed}, got '{asked}'"):
+            pairs.choose_products()
 
 
 class Saved(NamedTuple):
@@ -236,14 +217,13 @@ def test_differentiable_uses_the_given_backward(generator):
     assert torch.equal(dx, 7 * x.detach())
 
 
-# --- write_atomically
-
-
 def names(folder):
     return sorted(p.name for p in folder.iterdir())
 
 
-def test_an_atomic_file_replaces_the_old_one_and_makes_folders(tmp_path):
+def test_an_atomic_file_replaces_the_old_one_and_brings_names_of_folders_to_disk(
+    tmp_path, monkeypatch
+):
     path = tmp_path / "new" / "folder" / "file.txt"
     for content in (b"old", b"newer"):
         with files.write_atomically(path) as file:
@@ -251,13 +231,16 @@ def test_an_atomic_file_replaces_the_old_one_and_makes_folders(tmp_path):
             assert path.exists() == (content == b"newer"), "the name appeared too early"
         assert path.read_bytes() == content
     assert names(path.parent) == ["file.txt"]
-    assert path.stat().st_mode & 0o777 == 0o666 & ~umask(), "mode differs from an ordinary file"
-
-
-def umask():
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+    (tmp_path / "ordinary").touch()
+    assert path.stat().st_mode == (tmp_path / "ordinary").stat().st_mode
+    synced = []
+    monkeypatch.setattr(files, "sync_folder", synced.append)
+    for _ in range(2):  # the second time, the folders are there
+        with files.write_atomically(tmp_path / "a" / "b" / "file") as file:
+            file.write(b"x")
+        synced.append(None)
+    a, b = tmp_path / "a", tmp_path / "a" / "b"
+    assert synced == [a, tmp_path, b, None, b, None]
 
 
 def test_the_order_is_write_fsync_rename_fsync_folder(tmp_path, monkeypatch):
@@ -282,25 +265,10 @@ def test_the_order_is_write_fsync_rename_fsync_folder(tmp_path, monkeypatch):
     assert happened == ["fsync 100 bytes", "rename to file", "fsync folder"]
 
 
-def test_the_name_of_a_new_folder_is_brought_to_disk(tmp_path, monkeypatch):
-    synced = []
-    monkeypatch.setattr(files, "sync_folder", synced.append)
-    for _ in range(2):  # the second time, the folders are there
-        with files.write_atomically(tmp_path / "a" / "b" / "file") as file:
-            file.write(b"x")
-        synced.append(None)
-    a, b = tmp_path / "a", tmp_path / "a" / "b"
-    assert synced == [a, tmp_path, b, None, b, None]
-
-
 def write(path, content=b"new", *, then=lambda: None):
     with files.write_atomically(path) as file:
         file.write(content)
         then()
-
-
-def interrupt():
-    raise KeyboardInterrupt
 
 
 DAMAGES = {"an interruption": None, "a full disk at fsync": "fsync", "at the rename": "replace"}
@@ -311,9 +279,7 @@ def test_an_exception_or_a_full_disk_leaves_the_old_file(where, tmp_path, monkey
     path = tmp_path / "file"
     path.write_bytes(b"old")
 
-    def full(*_arguments):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
+    full = mock.Mock(side_effect=OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
     if where:
         monkeypatch.setattr(os if where == "fsync" else type(tmp_path), where, full)
         with pytest.raises(OSError, match="cannot write: No space left on device") as caught:
@@ -321,18 +287,15 @@ def test_an_exception_or_a_full_disk_leaves_the_old_file(where, tmp_path, monkey
         assert (caught.value.errno, caught.value.filename) == (errno.ENOSPC, str(path))
     else:
         with pytest.raises(KeyboardInterrupt):
-            write(path, b"half of the n", then=interrupt)
+            write(path, b"half of the n", then=mock.Mock(side_effect=KeyboardInterrupt))
     assert path.read_bytes() == b"old"
     assert names(tmp_path) == ["file"]
 
 
-def test_a_folder_that_is_a_file_is_refused(tmp_path):
-    (tmp_path / "taken").write_bytes(b"")
-    with pytest.raises(OSError, match="cannot write"):
-        write(tmp_path / "taken" / "file")
-
-
-def test_an_error_about_another_file_is_passed_on(tmp_path):
+def test_a_folder_that_is_a_file_is_refused_and_an_error_about_another_file_is_passed_on(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"No such file.*missing"):
         write(tmp_path / "file", then=(tmp_path / "missing").read_bytes)
     assert names(tmp_path) == []
+    (tmp_path / "taken").write_bytes(b"")
+    with pytest.raises(OSError, match="cannot write"):
+        write(tmp_path / "taken" / "file")

@@ -9,7 +9,6 @@ from tools.build.said_at_once import SLOW, SaidAtOnce
 
 @pytest.fixture
 def said(monkeypatch):
-    """What follows the reports, and the lines that it prints."""
     lines = []
     terminal = SimpleNamespace(write_line=lines.append)
     plugins = SimpleNamespace(get_plugin={"terminalreporter": terminal}.get)
@@ -19,9 +18,8 @@ def said(monkeypatch):
 
 
 def report(nodeid, duration, *, worker="gw0", failed=False):
-    return SimpleNamespace(
-        nodeid=nodeid, duration=duration, worker_id=worker, failed=failed, longreprtext="1 != 2"
-    )
+    about = {"nodeid": nodeid, "duration": duration, "worker_id": worker, "failed": failed}
+    return SimpleNamespace(**about, longreprtext="1 != 2")
 
 
 def test_a_failure_is_printed_with_its_minute_and_reason(said):

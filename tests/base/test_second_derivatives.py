@@ -14,39 +14,31 @@ from llmcourse.parallel.world import Axis
 
 ALONE = Axis("cp", (0,), 0, group=None, messages=[])
 TARGETS = torch.tensor([1, 0, 3])
+ROTATIONS, ONES = attention.rope_rotations(4, 3), torch.ones(4).double()
+TOKENS = torch.tensor([1, 2, 3, 0])
+
+
+def alike(function):
+    return lambda x: function(x, x, x)
+
+
+def with_targets(function):
+    return lambda x: function(x, TARGETS)
+
+
 CASES = {
     # name: (function of x, the same by torch's own operators, shape of x)
-    "cross_entropy": (
-        lambda x: cross_entropy(x, TARGETS),
-        lambda x: F.cross_entropy(x, TARGETS),
-        (3, 4),
-    ),
-    "attention_flash": (
-        lambda x: attention.attention_flash(x, x, x),
-        lambda x: attention.attention(x, x, x),
-        (1, 3, 2, 4),
-    ),
-    "ring_attention": (
-        lambda x: ring_attention(ALONE)(x, x, x),
-        lambda x: attention.attention(x, x, x),
-        (1, 4, 2, 4),
-    ),
+    "cross_entropy": (with_targets(cross_entropy), with_targets(F.cross_entropy), (3, 4)),
+    "attention_flash": (alike(attention.attention_flash), alike(attention.attention), (1, 3, 2, 4)),
+    "ring_attention": (alike(ring_attention(ALONE)), alike(attention.attention), (1, 4, 2, 4)),
     "linear": (lambda x: ops.linear(x, x.T @ x), lambda x: F.linear(x, x.T @ x), (3, 4)),
-    "rmsnorm": (
-        lambda x: ops.rmsnorm(x, torch.ones(4, dtype=x.dtype)),
-        lambda x: F.rms_norm(x, (4,), eps=1e-5),
-        (3, 4),
-    ),
+    "rmsnorm": (lambda x: ops.rmsnorm(x, ONES), lambda x: F.rms_norm(x, (4,), eps=1e-5), (3, 4)),
     "silu_gate": (lambda x: ops.silu_gate(x, x), lambda x: F.silu(x) * x, (3, 4)),
-    "rope_adjacent": (
-        lambda x: attention.rope_adjacent(x, attention.rope_rotations(4, 3)).sin(),
-        None,
-        (1, 3, 2, 4),
-    ),
+    "rope_adjacent": (lambda x: attention.rope_adjacent(x, ROTATIONS).sin(), None, (1, 3, 2, 4)),
     "softmax of a router": (softmax, lambda x: x.softmax(-1), (3, 4)),
     "balance_loss": (
-        lambda x: balance_loss(x.square(), torch.tensor([1, 2, 3, 0])),
-        lambda x: (x.square().sum(0) * torch.tensor([1, 2, 3, 0]) / 6 * 4 / 3).sum(),
+        lambda x: balance_loss(x.square(), TOKENS),
+        lambda x: (x.square().sum(0) * TOKENS / 6 * 4 / 3).sum(),
         (3, 4),
     ),
     "entry of a cut layer": (lambda x: f(x, ALONE).sin(), torch.sin, (3, 4)),

@@ -50,13 +50,17 @@ class Dish(Settings):
     """How often."""
 
 
-def test_flat_names_choose_a_group_and_fill_it():
+def test_flat_names_choose_a_group_fill_it_and_are_whole():
     assert Dish.of(name="bread") == Dish(name="bread", cook=Oven(degrees=180))
     assert Dish.of(name="bread", degrees=220).cook == Oven(degrees=220)
     assert Dish.of(name="beans", way="water", hours=9.0).cook == Soak(hours=9.0)
-    assert Dish(name="bread", times=2).replace(degrees=90) == Dish(
-        name="bread", times=2, cook=Oven(degrees=90)
-    )
+    twice = Dish(name="bread", times=2)
+    assert twice.replace(degrees=90) == Dish(name="bread", times=2, cook=Oven(degrees=90))
+    soaked = Dish.of(name="beans", way="water", hours=9.0)
+    own = {"name": "beans", "way": "water", "hours": 9.0, "times": 1}
+    assert soaked.flat() == own | {"degrees": 180}
+    assert held(soaked) == own
+    assert isinstance(train.PRESETS["tiny"]().flat()["model"], dict)
 
 
 def test_what_another_choice_has_is_left_behind_but_not_asked_for_in_vain():
@@ -67,27 +71,14 @@ def test_what_another_choice_has_is_left_behind_but_not_asked_for_in_vain():
     with pytest.raises(ValueError, match=r"hours = 2\.0 has no effect without water: give both"):
         hot.replace(hours=2.0)
     assert hot.replace(hours=0.0) == hot  # what it would be anyway
-    assert from_flat(Dish, {"name": "x", "way": "water", "hours": 1.0, "degrees": 90}, {}) == Dish(
-        name="x", cook=Soak(hours=1.0)
-    )
-
-
-def test_another_choice_of_the_same_name_keeps_the_name():
+    flat = {"name": "x", "way": "water", "hours": 1.0, "degrees": 90}
+    assert from_flat(Dish, flat, {}) == Dish(name="x", cook=Soak(hours=1.0))
     mixed = train.PRESETS["tiny"]().replace(corpus="prepared", data="x", mix="a=1")
     assert mixed.replace(mix="").text == OneSource(data="x")
     assert mixed.replace(mix="", order="random").text == OneSource(data="x", order="random")
 
 
-def test_flat_settings_are_plain_and_whole():
-    soaked = Dish.of(name="beans", way="water", hours=9.0)
-    assert soaked.flat() == {
-        "name": "beans", "way": "water", "degrees": 180, "hours": 9.0, "times": 1,
-    }  # fmt: skip
-    assert held(soaked) == {"name": "beans", "way": "water", "hours": 9.0, "times": 1}
-    assert isinstance(train.PRESETS["tiny"]().flat()["model"], dict)
-
-
-def test_a_setting_knows_type_default_and_help():
+def test_a_setting_knows_type_default_help_and_a_choice_its_own_words_alone():
     known = settings_of(Dish)
     assert list(known) == ["name", "way", "degrees", "hours", "times"]
     assert known["way"].hint == Literal["oven", "water"]
@@ -95,6 +86,12 @@ def test_a_setting_knows_type_default_and_help():
     assert known["degrees"].help == "How hot."
     assert (known["degrees"].default, known["hours"].default) == (180, 0.0)
     assert known["name"].default is MISSING
+    with pytest.raises(ValueError, match="parallel = fsdp with several ranks: choose from ddp"):
+        train.PRESETS["tiny"]().replace(ranks=2, parallel="fsdp")
+    with pytest.raises(ValueError, match="parallel = zero2 with a mesh"):
+        train.PRESETS["tiny"]().replace(mesh="dp=2", parallel="zero2")
+    with pytest.raises(TypeError):
+        Dish.of(times=2)
 
 
 @pytest.mark.parametrize(
@@ -111,46 +108,29 @@ def test_what_cannot_be_is_refused(settings, says):
         Dish.of(name="x", **settings)
 
 
-def test_a_choice_takes_its_own_words_alone():
-    with pytest.raises(ValueError, match="parallel = fsdp with several ranks: choose from ddp"):
-        train.PRESETS["tiny"]().replace(ranks=2, parallel="fsdp")
-    with pytest.raises(ValueError, match="parallel = zero2 with a mesh"):
-        train.PRESETS["tiny"]().replace(mesh="dp=2", parallel="zero2")
-    with pytest.raises(TypeError):
-        Dish.of(times=2)
+def one_of(*values):
+    return st.sampled_from(values)
 
 
+MESHES = one_of("dp=2,pp=2", "dp=2,tp=2")
 LAYOUTS = st.one_of(
     st.just(OneProcess()),
-    st.builds(OneProcess, device=st.sampled_from(["cpu", "auto"]), accumulate=st.just(2)),
-    st.builds(
-        SeveralRanks,
-        ranks=st.sampled_from([2, 4]),
-        parallel=st.sampled_from(["ddp", "zero1", "zero2", "zero3"]),
-    ),
-    st.builds(
-        MeshRanks,
-        mesh=st.sampled_from(["dp=2,pp=2", "dp=2,tp=2"]),
-        parallel=st.sampled_from(["ddp", "zero1"]),
-        micro_batches=st.sampled_from([0, 2]),
-    ),
-    st.builds(TorchRanks, ranks=st.sampled_from([1, 2]), parallel=st.sampled_from(["ddp", "fsdp"])),
+    st.builds(OneProcess, device=one_of("cpu", "auto"), accumulate=st.just(2)),
+    st.builds(SeveralRanks, ranks=one_of(2, 4), parallel=one_of("ddp", "zero1", "zero2", "zero3")),
+    st.builds(MeshRanks, mesh=MESHES, parallel=one_of("ddp", "zero1"), micro_batches=one_of(0, 2)),
+    st.builds(TorchRanks, ranks=one_of(1, 2), parallel=one_of("ddp", "fsdp")),
+)
+CHANGES = one_of(
+    {},
+    {"schedule": "wsd", "decay_steps": 5},
+    {"corpus": "bin", "bin_folder": "x"},
+    {"corpus": "prepared", "data": "x", "mix": "a=0.5,b=0.5", "anneal": "3:a=1"},
+    {"corpus": "prepared", "data": "x", "order": "random"},
+    {"beta1": 0.5, "checkpoint_every": 0, "patience": 3},
 )
 
 
-@given(
-    LAYOUTS,
-    st.sampled_from(
-        [
-            {},
-            {"schedule": "wsd", "decay_steps": 5},
-            {"corpus": "bin", "bin_folder": "x"},
-            {"corpus": "prepared", "data": "x", "mix": "a=0.5,b=0.5", "anneal": "3:a=1"},
-            {"corpus": "prepared", "data": "x", "order": "random"},
-            {"beta1": 0.5, "checkpoint_every": 0, "patience": 3},
-        ]
-    ),
-)
+@given(LAYOUTS, CHANGES)
 def test_a_run_is_the_same_after_its_flat_form(layout, changes):
     config = train.PRESETS["tiny"]().replace(**held(layout) | changes)
     assert config.layout == layout
@@ -175,16 +155,12 @@ def test_a_move_keeps_what_the_new_place_has():
     assert split.moved(ranks=2, engine="torch", parallel="fsdp").layout.parallel == "fsdp"
 
 
-SINCE_1_0 = {
-    "start": "", "examples": 3000, "replay": 0.0, "lora_rank": 0, "learn_all": False,
-}  # fmt: skip
-
-
 def test_a_run_of_1_0_is_read():
     """There every run had every setting, those of fine-tuning, too."""
     tiny = train.PRESETS["tiny"]()
-    assert config_of(tiny.flat() | SINCE_1_0, Path("a file")) == tiny
-    asked = SINCE_1_0 | {"stage": "sft", "start": "runs/a", "lora_rank": 4, "replay": 0.25}
+    old = {"start": "", "examples": 3000, "replay": 0.0, "lora_rank": 0, "learn_all": False}
+    assert config_of(tiny.flat() | old, Path("a file")) == tiny
+    asked = old | {"stage": "sft", "start": "runs/a", "lora_rank": 4, "replay": 0.25}
     asked |= {"corpus": "tasks", "order": "packed", "steps": 9, "warmup_steps": 1}
     tuned = config_of(tiny.flat() | asked, Path("a file"))
     assert isinstance(tuned, TuneConfig)

@@ -6,9 +6,7 @@ from hypothesis import strategies as st
 
 from llmcourse.base.stages import lengths_before, stage_at
 
-BEGINS = st.lists(st.integers(1, 50), max_size=4, unique=True).map(
-    lambda later: [0, *sorted(later)]
-)
+BEGINS = st.lists(st.integers(1, 50), max_size=4, unique=True).map(lambda x: [0, *sorted(x)])
 
 
 @given(BEGINS, st.integers(0, 60))
@@ -16,9 +14,8 @@ def test_both_are_what_counting_finds(begins, place):
     """Mutants: a stage that begins one later, a last stage with an end."""
     holds = [max(i for i, begin in enumerate(begins) if begin <= here) for here in range(61)]
     assert stage_at(begins, place) == holds[place]
-    assert lengths_before(begins, place) == [
-        holds[:place].count(number) for number in range(len(begins))
-    ]
+    lengths = [holds[:place].count(number) for number in range(len(begins))]
+    assert lengths_before(begins, place) == lengths
 
 
 def test_before_the_first_there_is_none():

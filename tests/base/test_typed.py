@@ -36,16 +36,19 @@ class Pair:
         return self.first / by
 
 
-def test_shapes_belong_together():
+def test_shapes_belong_together_and_are_found_inside_of_other_hints():
     assert sums(torch.ones(2, 3), torch.ones(3)).tolist() == [3, 3]
     assert sums(torch.ones(2, 3), None).tolist() == [3, 3]
     with pytest.raises(TypeCheckError, match="sums"):
         sums(torch.ones(2, 3), torch.ones(2))
     with pytest.raises(TypeCheckError, match="sums"):
         sums(torch.ones(2, 3, dtype=torch.int64), None)
+    shape = Float[Tensor, " N"]
+    assert all(map(names_a_shape, (shape, list[shape], dict[str, tuple[shape, ...]], shape | None)))
+    assert not any(map(names_a_shape, (Tensor, int, list[int], None, "Tensor")))
 
 
-def test_kinds_are_checked_without_shapes():
+def test_kinds_are_checked_without_shapes_in_the_package_too():
     assert (doubled(4), Pair(3).half(2)) == (8, 1.5)
     with pytest.raises(TypeCheckError, match="count='4'"):
         doubled("4")
@@ -55,16 +58,7 @@ def test_kinds_are_checked_without_shapes():
         Pair(3, 1)
     with pytest.raises(TypeCheckError, match="by=2"):
         Pair(3).half(2.0)
-
-
-def test_the_package_is_checked():
     with pytest.raises(TypeCheckError, match="seed='0'"):
         corpus.stories(100, seed="0")
     with pytest.raises(TypeCheckError, match="rmsnorm_forward"):
         ops.rmsnorm_forward(torch.ones(2, 1), torch.ones(3))
-
-
-def test_a_shape_is_found_inside_of_other_hints():
-    shape = Float[Tensor, " N"]
-    assert all(map(names_a_shape, (shape, list[shape], dict[str, tuple[shape, ...]], shape | None)))
-    assert not any(map(names_a_shape, (Tensor, int, list[int], None, "Tensor")))

@@ -23,7 +23,6 @@ UNTESTED = re.compile(r"\b[Nn]ot tested\b|No test asserts one")
 
 @cache
 def names_in(path):
-    """Return the names of a file's tests."""
     if not (TESTS / path).is_file():
         return set()
     return {
@@ -73,8 +72,6 @@ def test_appendices_have_letters_in_order_and_the_titles_of_their_pages():
         assert entry["title"][1:] == first.removeprefix("#")
 
 
-# --- syllabi
-
 COURSE = json.loads(resources.files("llmcourse_classroom").joinpath("curriculum.json").read_text())
 FIRST, SECOND = (lap["chapters"] for lap in COURSE["laps"])
 
@@ -84,7 +81,6 @@ def chapters_of(name):
 
 
 def asked_in(name):
-    """Return the numbers of a syllabus's exercises, each as the question or the chapter."""
     return [part.exercises.split() for part in syllabi.SYLLABI[name]]
 
 
@@ -95,10 +91,13 @@ def rows_of(name):
     return [[float(cell) for cell in row] for row in cells]
 
 
-def test_syllabi_go_through_whole_laps_in_their_order():
+def test_syllabi_go_through_whole_laps_in_their_order_and_have_ones_own_llama():
     assert chapters_of("Four weeks") == ["00", *FIRST]
     assert chapters_of("Twelve weeks") == ["00", *FIRST, *SECOND]
     assert [n for n in FIRST if n in chapters_of("One day")] == chapters_of("One day")
+    pieces = {piece.number for piece in assemble.pieces(assemble.template())}
+    assert len(pieces) == 15
+    assert pieces <= set().union(*asked_in("Four weeks"))
 
 
 @pytest.mark.parametrize("name", syllabi.SYLLABI)
@@ -126,19 +125,10 @@ def test_the_sums_on_the_page_are_those_of_its_rows_and_fit(name, hours, row_hou
     assert all(row_hours[0] <= (row[0] + row[1]) / 60 <= row_hours[1] for row in rows)
 
 
-def test_sums_are_those_of_chapters_and_exercises():
+def test_sums_are_those_of_chapters_and_exercises_and_weights_add_up():
     """02: 40 minutes; 02.1: 15 minutes, 1 point; 05: 100 minutes, 8 points."""
     assert syllabi.sums_of(syllabi.Part("", "02", "02.1")) == (40, 15, 1)
     assert syllabi.sums_of(syllabi.Part("", "02 05", "05 02.1")) == (86, 115, 9)
-
-
-def test_four_weeks_have_the_pieces_of_ones_own_llama():
-    pieces = {piece.number for piece in assemble.pieces(assemble.template())}
-    assert len(pieces) == 15
-    assert pieces <= set().union(*asked_in("Four weeks"))
-
-
-def test_weights_of_the_grading_plan_add_up():
     text = syllabi.PAGE.read_text(encoding="utf8").split("### A grading plan")[1]
     rows = [line.split("|")[-3:-1] for line in text.splitlines() if line.endswith("% |")]
     for column in zip(*rows, strict=True):

@@ -29,9 +29,8 @@ MENTIONED = sorted(set(OURS.findall(PAGE)) - THEIRS)
 
 def found(name):
     """Return what a dotted name stands for; a field of a dataclass is its name."""
-    package, *parts = (
-        name.split(".") if name.startswith("llmcourse") else ["llmcourse", *name.split(".")]
-    )
+    prefix = "" if name.startswith("llmcourse") else "llmcourse."
+    package, *parts = f"{prefix}{name}".split(".")
     here = importlib.import_module(package)
     for part in parts:
         if is_dataclass(here) and part in {field.name for field in fields(here)}:
@@ -55,6 +54,8 @@ def test_every_row_names_what_is_ours_and_what_is_another_s():
     for theirs, cs336, face, ours, _ in NAMES:
         assert OURS.fullmatch(ours), ours
         assert {theirs, cs336, face} - {"", "–"}
+    shares = [warmup_cosine(t, peak=1.0, num_steps=100, warmup_steps=4) for t in range(4)]
+    assert shares == [(t + 1) / 4 for t in range(4)]
 
 
 def test_the_weights_are_those_of_the_model():
@@ -66,11 +67,6 @@ def test_the_weights_are_those_of_the_model():
     for _, their_name, our_name in WEIGHTS:
         assert theirs[their_name].shape == state[our_name].shape
     assert {their_name for _, their_name, _ in WEIGHTS} | {"lm_head.weight"} == set(theirs)
-
-
-def test_the_custom_of_warm_up():
-    shares = [warmup_cosine(t, peak=1.0, num_steps=100, warmup_steps=4) for t in range(4)]
-    assert shares == [(t + 1) / 4 for t in range(4)]
 
 
 @pytest.mark.parametrize("listing", re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL))

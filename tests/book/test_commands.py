@@ -16,9 +16,10 @@ MAKEFILE = (ROOT / "Makefile").read_text()
 TARGETS = set(re.findall(r"^\.PHONY: (.+)$", MAKEFILE, flags=re.MULTILINE)[0].split())
 RULES = set(re.findall(r"^([a-z][a-z-]*):", MAKEFILE, flags=re.MULTILINE))
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+JOBS = yaml.safe_load((ROOT / ".github" / "workflows" / "tests.yml").read_text())["jobs"]
 
 
-def test_help_lists_every_target():
+def test_help_lists_every_target_and_every_rule_is_a_declared_command():
     make = shutil.which("make")
     assert make is not None
     command = [make, "--no-print-directory", "help"]  # a make that runs the tests would add lines
@@ -26,9 +27,6 @@ def test_help_lists_every_target():
     lines = [line.split(maxsplit=2) for line in shown.stdout.strip().split("\n")]
     assert {line[1] for line in lines} == TARGETS
     assert all(line[0] == "make" and len(line[2]) > 10 for line in lines)
-
-
-def test_every_rule_is_a_declared_command():
     assert RULES == TARGETS
     assert {"help", "book", "test", "lint", "bench", "clean"} <= TARGETS
 
@@ -52,10 +50,8 @@ def test_the_readme_names_files_that_exist():
 
 def test_continuous_integration_runs_the_commands_of_the_readme():
     script = (ROOT / ".ci" / "run").read_text()
-    commands = re.findall(
-        r"^(?:python3 tools/build/spent\.py -- )?(make .+)$", script, re.MULTILINE
-    )
-    assert commands == ["make -j2 test ALL=1"]
+    (command,) = re.findall(r"^(?:python3 tools/build/spent\.py -- )?(make .+)$", script, re.M)
+    assert command == "make -j2 test ALL=1"
     assert "set -euo pipefail" in script
     assert (ROOT / ".ci" / "run").stat().st_mode & 0o111
     readme = (ROOT / "README.md").read_text(encoding="utf8")
@@ -79,24 +75,15 @@ def test_workflows_run_make_and_nothing_else(path):
         assert all("=" in word for word in words[2:])
 
 
-def test_workflows_try_every_supported_python_and_build_one_book():
-    tests = yaml.safe_load((ROOT / ".github" / "workflows" / "tests.yml").read_text())
+def test_the_jobs_together_test_everything_with_every_supported_python():
     first, after = set_up.SUPPORTED
     for name in ("package", "exercises"):
-        matrix = tests["jobs"][name]["strategy"]["matrix"]
+        matrix = JOBS[name]["strategy"]["matrix"]
         assert matrix["python"] == [f"3.{minor}" for minor in range(first[1], after[1])]
         assert {"ubuntu-latest", "macos-latest"} <= set(matrix["os"])
-    assert "strategy" not in tests["jobs"]["book"]
-
-
-def test_the_jobs_together_test_everything():
-    tests = yaml.safe_load((ROOT / ".github" / "workflows" / "tests.yml").read_text())
-    commands = {
-        step["run"].split()[1]
-        for job in tests["jobs"].values()
-        for step in job["steps"]
-        if step.get("run", "").startswith("make ")
-    }
+    assert "strategy" not in JOBS["book"]
+    runs = [step.get("run", "").split() for job in JOBS.values() for step in job["steps"]]
+    commands = {words[1] for words in runs if words[:1] == ["make"]}
     assert commands == {"test", "test-package", "test-exercises", "test-book", "peers"}
     parts = re.findall(r"^OF_\w+ := (.+)$", MAKEFILE, flags=re.MULTILINE)
     folders = [folder for part in parts for folder in part.split()]
@@ -110,12 +97,11 @@ def test_the_jobs_keep_packages_and_executed_notebooks():
     for path in WORKFLOWS:
         pythons = [step for step in steps_of(path) if "setup-python" in step.get("uses", "")]
         assert {step["with"].get("cache") for step in pythons} == {"pip"}, path.name
-    tests = yaml.safe_load((ROOT / ".github" / "workflows" / "tests.yml").read_text())["jobs"]
     for job, action in (("book", "actions/cache@"), ("changed", "actions/cache/restore@")):
-        (kept,) = [step["with"] for step in tests[job]["steps"] if action in step.get("uses", "")]
+        (kept,) = [step["with"] for step in JOBS[job]["steps"] if action in step.get("uses", "")]
         assert kept["path"].split() == ["_build/.jupyter_cache", "_build/passed.json"]
         assert kept["restore-keys"] == "executed-"
-    assert tests["changed"]["if"] == "github.event_name == 'pull_request'"
+    assert JOBS["changed"]["if"] == "github.event_name == 'pull_request'"
 
 
 def test_pins_and_floors_name_the_same_packages():
@@ -131,14 +117,11 @@ def test_pins_and_floors_name_the_same_packages():
     assert all(re.fullmatch(r"[\w.\[\]-]+==[\w.]+", line) for line in lines if line[:1].isalnum())
 
 
-def test_set_up_shows_what_pip_fetches(tmp_path, capsys, monkeypatch):
+def test_set_up_shows_what_pip_fetches_and_refuses_another_python(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(set_up, "interpreter", lambda _folder: shutil.which("python3"))
     with pytest.raises(SystemExit, match="pip failed"):
         set_up.pip(tmp_path, "--no-index", "no-such-package-anywhere")
     assert "ERROR" in capsys.readouterr().out
-
-
-def test_set_up_refuses_another_python(monkeypatch):
     monkeypatch.setattr(set_up.sys, "version_info", (3, 14, 0))
     with pytest.raises(SystemExit, match=r"Python 3\.14, the course needs 3\.11"):
         set_up.main([])

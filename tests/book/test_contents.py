@@ -52,13 +52,14 @@ def cells_of(chapter):
     return read(ROOT / "chapters" / f"{chapter}.ipynb")
 
 
+def files_of(cells):
+    shown = (portable.file_of(path) for _, path, _ in portable.shown(cells))
+    return [file.relative_to(ROOT).as_posix() for file in shown]
+
+
 @cache
 def shown_in(chapter):
-    """Return the files of the package that a chapter shows."""
-    return {
-        portable.file_of(path).relative_to(ROOT).as_posix()
-        for _, path, _ in portable.shown(cells_of(chapter))
-    }
+    return set(files_of(cells_of(chapter)))
 
 
 @cache
@@ -70,67 +71,47 @@ def named_in(chapter):
             names |= {COMMANDS[command].module} if command in COMMANDS else set()
         if cell.cell_type != "code":
             continue
-        for found in re.finditer(
-            r"^\s*from (llmcourse[\w.]*) import (\([^)]*\)|[^\n]*)", cell.source, re.MULTILINE
-        ):
-            place = found[1]
-            words = (name.split() for name in found[2].strip("()").split(","))
+        imports = r"^\s*from (llmcourse[\w.]*) import (\([^)]*\)|[^\n]*)"
+        for place, listed in re.findall(imports, cell.source, re.MULTILINE):
+            words = (name.split() for name in listed.strip("()").split(","))
             names |= {place, *(f"{place}.{word[0]}" for word in words if word)}
         names |= set(re.findall(r"^\s*import (llmcourse[\w.]+)", cell.source, re.MULTILINE))
     return names
 
 
-def test_the_curriculum_has_46_chapters_in_twelve_parts():
+def test_the_curriculum_has_46_chapters_in_twelve_parts_and_two_laps():
     assert len(PARTS) == 12
     assert [name[:2] for name in COURSE] == [f"{number:02d}" for number in range(46)]
     assert len(set(COURSE)) == 46
     assert all(re.fullmatch(r"\d\d_[a-z0-9_]+", name) for name in COURSE)
-
-
-def test_every_chapter_but_the_first_is_in_one_lap():
+    assert [part["part"].split(" · ")[0] for part in PARTS] == [f"Part {n}" for n in range(12)]
+    for number in range(1, 8):
+        assert f"Phase {number}" in PARTS[number]["part"]
     in_laps = [number for lap in LAPS for number in lap["chapters"]]
     assert sorted(in_laps) == [name[:2] for name in COURSE[1:]]
     assert len(LAPS) == 2
     assert LAPS[0]["chapters"] == sorted(LAPS[0]["chapters"])
 
 
+def test_the_table_of_contents_has_every_chapter_and_every_page_of_the_book():
+    assert IN_TOC == NOTEBOOKS == COURSE
+    for name in DOCUMENTS:
+        assert any((ROOT / f"{name}{suffix}").exists() for suffix in (".md", ".ipynb")), name
+    pages = [path.relative_to(ROOT).with_suffix("") for path in (ROOT / "book").rglob("*.md")]
+    assert {path.as_posix() for path in pages} <= set(DOCUMENTS)
+
+
 @pytest.mark.parametrize("chapter", NOTEBOOKS)
-def test_a_chapter_needs_what_comes_before_it_in_the_laps(chapter):
+def test_a_chapter_has_its_title_and_needs_what_comes_before_it_in_the_laps(chapter):
+    assert chapter in COURSE
+    titles = {c["number"]: c["title"] for part in PARTS for c in part["chapters"]}
+    first_line = cells_of(chapter)[0].source.split("\n")[0]
+    assert first_line == f"# {chapter[:2]} {titles[chapter[:2]]}"
     before = ["00", *(number for lap in LAPS for number in lap["chapters"])]
     before = before[: before.index(chapter[:2])]
     text = "\n".join(cell.source for cell in cells_of(chapter))
     needs = text.split("## You need", 1)[1].split("\n## ", 1)[0]
     assert set(re.findall(r"\((\d\d)_\w+\.ipynb\)", needs)) <= set(before)
-
-
-def test_parts_one_to_seven_are_the_phases():
-    assert [part["part"].split(" · ")[0] for part in PARTS] == [f"Part {n}" for n in range(12)]
-    for number in range(1, 8):
-        assert f"Phase {number}" in PARTS[number]["part"]
-
-
-def test_the_table_of_contents_has_every_chapter_of_the_course():
-    assert IN_TOC == NOTEBOOKS == COURSE
-
-
-def test_every_page_of_the_table_of_contents_exists():
-    for name in build_book.documents():
-        assert any((ROOT / f"{name}{suffix}").exists() for suffix in (".md", ".ipynb")), name
-
-
-def test_every_page_of_the_book_is_in_the_table_of_contents():
-    pages = {
-        path.relative_to(ROOT).with_suffix("").as_posix() for path in (ROOT / "book").rglob("*.md")
-    }
-    assert pages <= set(build_book.documents())
-
-
-@pytest.mark.parametrize("chapter", NOTEBOOKS)
-def test_number_and_slug_and_title_are_those_of_the_curriculum(chapter):
-    assert chapter in COURSE
-    titles = {c["number"]: c["title"] for part in PARTS for c in part["chapters"]}
-    first_line = cells_of(chapter)[0].source.split("\n")[0]
-    assert first_line == f"# {chapter[:2]} {titles[chapter[:2]]}"
 
 
 @pytest.mark.parametrize("path", PACKAGES, ids=name_of)
@@ -146,12 +127,10 @@ def test_a_package_names_the_chapters_that_teach_it(path):
     assert set(chapters) <= {*COURSE, "instructors", "coming_from"}
 
 
-ROOMS = {
-    api_pages.address(package, name): path
-    for package in uses.PACKAGES
-    for name, path in api_pages.rooms(package).items()
-}
+ROOMS = {}
 """The modules and folders that have a page, by its address."""
+for package in uses.PACKAGES:
+    ROOMS |= {api_pages.address(package, n): p for n, p in api_pages.rooms(package).items()}
 
 
 def exported_by(package):
@@ -170,18 +149,13 @@ def test_a_page_has_what_its_folder_exports(address):
     if init.stem != "__init__":
         assert f"automodule:: {name_of(init)}\n   :members:\n" in page
         return
-    found = [init, *init.parent.glob("**/__init__.py")]
-    exported = {
-        f"{module}.{name}"
-        for each in found
-        for module, listed in exported_by(name_of(each)).items()
-        for name in listed
-    }
-    assert exported <= names
+    for each in (init, *init.parent.glob("**/__init__.py")):
+        for module, listed in exported_by(name_of(each)).items():
+            assert {f"{module}.{name}" for name in listed} <= names
     assert all(name.rsplit(".", 2)[-1][0] != "_" for name in names)
 
 
-def test_every_folder_of_the_packages_has_a_page():
+def test_every_folder_of_the_packages_has_a_page_that_is_fresh():
     folders = {path.parent for path in PACKAGES} - {path.parent for path in ROOTS}
     rooms = {path.parent for path in ROOMS.values() if path.stem == "__init__"}
     assert all(rooms & {folder, *folder.parents} for folder in folders)
@@ -191,35 +165,30 @@ def test_every_folder_of_the_packages_has_a_page():
     for address in ROOMS:
         assert f"]({address}.md)" in index
         assert f"book/api/{address}" in DOCUMENTS
+    assert api_pages.stale() == []
 
 
 def test_the_links_see_what_they_should(tmp_path, monkeypatch):
     module = tmp_path / "loss.py"
+    one, other = (f"chapters/{name}.ipynb" for name in ("16_cross_entropy", "05_tokens"))
     for last, expected in {
-        "Taught in: chapters/16_cross_entropy.ipynb": ["16_cross_entropy"],
-        "Taught in: chapters/05_tokens.ipynb, chapters/16_cross_entropy.ipynb": [
-            "05_tokens",
-            "16_cross_entropy",
-        ],
+        f"Taught in: {one}": ["16_cross_entropy"],
+        f"Taught in: {other}, {one}": ["05_tokens", "16_cross_entropy"],
         "Taught in: chapter 16": [],
-        "Taught in: chapters/16_cross_entropy.ipynb\n\nMore": [],
+        f"Taught in: {one}\n\nMore": [],
     }.items():
         module.write_text(f'"""Loss.\n\n{last}\n"""\n')
         assert taught_in(module) == expected
     (tmp_path / "chapters").mkdir()
-    cells = [
-        nbformat.v4.new_code_cell("from llmcourse.model import config"),
-        nbformat.v4.new_code_cell("show(config.ModelConfig.__post_init__)"),
-        nbformat.v4.new_code_cell(
-            "from llmcourse import loss, data as d\nimport llmcourse.model.ops"
-        ),
-        nbformat.v4.new_code_cell("from llmcourse.model.config import ModelConfig"),
+    sources = [
+        "from llmcourse.model import config",
+        "show(config.ModelConfig.__post_init__)",
+        "from llmcourse import loss, data as d\nimport llmcourse.model.ops",
+        "from llmcourse.model.config import ModelConfig",
     ]
+    cells = [nbformat.v4.new_code_cell(source) for source in sources]
     nbformat.write(nbformat.v4.new_notebook(cells=cells), tmp_path / "chapters" / "16_x.ipynb")
-    shown = [path for _, path, _ in portable.shown(cells)]
-    assert [portable.file_of(path).relative_to(ROOT).as_posix() for path in shown] == [
-        "llmcourse/model/config.py"
-    ]
+    assert files_of(cells) == ["llmcourse/model/config.py"]
     monkeypatch.setitem(globals(), "ROOT", tmp_path)
     found = named_in("16_x")
     wanted = ("loss", "data", "model.ops", "model.config.ModelConfig")
@@ -265,8 +234,7 @@ def test_pages_are_written_from_the_packages(package):
     assert written == {"index.md", "loss.md", "model.md"}
     assert "automodule:: llmcourse.loss\n   :members:\n" in (package / "api/loss.md").read_text()
     model = (package / "api" / "model.md").read_text()
-    shown = "automodule:: llmcourse.model.config\n   :members: ModelConfig\n"
-    assert shown in model
+    assert "automodule:: llmcourse.model.config\n   :members: ModelConfig\n" in model
     assert "public" not in model
     assert "| [model](model.md) | A model: its numbers. |" in (package / "api/index.md").read_text()
 
@@ -282,7 +250,3 @@ def test_stale_pages_are_found(package, capsys):
     api_pages.main([])
     assert api_pages.stale() == []
     assert not (package / "api" / "gone.md").exists()
-
-
-def test_the_pages_of_the_package_are_fresh():
-    assert api_pages.stale() == []

@@ -19,7 +19,6 @@ def plain(account):
 
 
 def boxes(chapter):
-    """Return the accounts in the boxes of a chapter."""
     cells = json.loads((ROOT / "chapters" / f"{chapter}.ipynb").read_text("utf8"))["cells"]
     text = "\n\n".join("".join(c["source"]) for c in cells if c["cell_type"] == "markdown")
     return [plain(box["title"]) for box in BOX.finditer(text)]
@@ -38,25 +37,19 @@ def test_every_box_has_its_row_and_every_row_its_box_or_section(chapter):
     assert linked - {None} <= set(sections(chapter))
 
 
-def test_rows_are_in_order_and_say_something_once():
+def test_rows_are_in_order_say_something_once_and_every_chapter_has_a_box():
     table = PAGE[PAGE.index("|---|") : PAGE.index("## Errors inside")].strip().splitlines()[1:]
     assert len(ROWS) == len(table), "a row does not end with a link to a chapter"
     numbers = [link["number"] for _, link in ROWS]
     assert numbers == sorted(numbers)
     assert all(link["text"] == link["number"] for _, link in ROWS)
     assert len(set(ROW.findall(PAGE))) == len(ROWS)
-
-
-def test_every_chapter_has_a_box():
     assert all(boxes(chapter) for chapter in CHAPTERS)
 
 
-def test_labels_and_quotes_are_taken_off():
+def test_a_missing_row_and_a_row_without_a_box_are_noticed_whatever_their_label(monkeypatch):
     assert plain('Popular account: "a is b", or "c: d".') == "a is b, or c: d"
     assert plain("A common belief: it is.") == "it is"
-
-
-def test_a_missing_row_and_a_row_without_a_box_are_noticed(monkeypatch):
     first = rows(CHAPTERS[0], of_boxes=True)
     assert first == boxes(CHAPTERS[0])
     monkeypatch.setitem(globals(), "ROWS", ROWS[1:])

@@ -26,29 +26,21 @@ def page_of(name):
 
 
 def words(markup):
-    """Return the text of some HTML, with single spaces."""
     return " ".join(html.unescape(re.sub(r"<[^>]+>", "", markup)).split())
 
 
 @each_topic
-def test_every_check_says_not_answered_yet(topic):
+def test_every_check_is_folded_with_its_solution_and_says_not_answered_yet(topic):
     found = re.findall(r'<div class="llmcourse-check".*?</div>', page_of(f"exercises/{topic}"))
     assert len(found) == len(questions_of(topic))
     for box, question in zip(found, questions_of(topic), strict=True):
         assert f"{question.number} not answered yet" in words(box)
     assert "Traceback" not in page_of(f"exercises/{topic}")
-
-
-@each_topic
-def test_every_solution_is_folded_behind_its_check(topic):
     page = page_of(f"exercises/{topic}")
     for question in questions_of(topic):
-        block = re.search(
-            rf"<details[^>]*>\s*<summary[^>]*>\s*(?:<span[^>]*>)?Solution of "
-            rf"{re.escape(question.number)}.*?</details>",
-            page,
-            flags=re.DOTALL,
-        )
+        title = rf"(?:<span[^>]*>)?Solution of {re.escape(question.number)}.*?"
+        folded = rf"<details[^>]*>\s*<summary[^>]*>\s*{title}</details>"
+        block = re.search(folded, page, flags=re.DOTALL)
         assert block, question.number
         assert not re.match(r"<details[^>]* open", block[0])
         last = exercise.solution_of(question.answer).strip().split("\n")[-1]
@@ -61,7 +53,7 @@ def checks_of(topic):
 
 
 @each_topic
-def test_the_code_of_every_check_is_folded_behind_it(topic):
+def test_the_code_of_every_check_is_folded_and_the_solutions_can_be_downloaded(topic):
     page, checks = page_of(f"exercises/{topic}"), checks_of(topic)
     assert list(checks) == [question.number for question in questions_of(topic)]
     for number, source in checks.items():
@@ -69,10 +61,6 @@ def test_the_code_of_every_check_is_folded_behind_it(topic):
         shown = words(page[start : page.index(f"Solution of {number}", start)])
         assert words(source.split("\n")[0]) in shown
         assert words(source.split("\n")[-2]) in shown
-
-
-@each_topic
-def test_the_notebook_with_solutions_can_be_downloaded(topic):
     link = re.search(r'href="([^"]*/_downloads/[^"]+\.ipynb)"', page_of(f"exercises/{topic}"))
     assert link
     notebook = json.loads((HTML / "exercises" / link[1]).resolve().read_text(encoding="utf8"))
@@ -93,10 +81,9 @@ def test_a_chapter_lists_its_exercises_and_ends_with_a_quiz(topic):
 def test_solutions_are_inserted_as_text_alone():
     path = exercises.SOLUTIONS / "05_tokens.ipynb"
     learners = (exercises.FOLDER / path.name).read_text(encoding="utf8")
-    made = nbformat.reads(
-        graded.with_solutions(learners, exercise.read(path), "05_tokens", checks_of("05_tokens")),
-        as_version=4,
-    )
+    solved = exercise.read(path)
+    text = graded.with_solutions(learners, solved, "05_tokens", checks_of("05_tokens"))
+    made = nbformat.reads(text, as_version=4)
     before = [c.source for c in nbformat.reads(learners, 4).cells if c.cell_type == "code"]
     assert [c.source for c in made.cells if c.cell_type == "code"] == before
     inserted = [c for c in made.cells if c.id.startswith("solution-")]

@@ -1,10 +1,9 @@
 """The course's Sphinx extension, in a small book of its own."""
 
+import html
 import io
 import json
 import re
-import sys
-from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
@@ -12,45 +11,15 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import docutils_namespace
 
 ROOT = Path(__file__).parents[2]
-INTRO = """
-Intro
-=====
+MAP = "\n\n.. coursemap::\n\n.. toctree::\n   :glob:\n\n   chapters/*\n"
 
-.. phases:: 2
 
-.. coursemap::
+def page_of(title, text):
+    return f"{title}\n{'=' * 20}\n\n{text}\n"
 
-.. toctree::
-   :glob:
 
-   chapters/*
-   api
-"""
 FEW = {"00", "05", "09", "10", "16", "18", "22", "25", "30", "32", "37", "40", "43"}
 """Chapters of the small book: one of each part, and one more."""
-TOKENS = """
-Tokens
-======
-
-.. phases:: 1
-
-Text.
-"""
-BLUEPRINT = """
-Blueprint
-=========
-
-.. phases:: all
-
-Text.
-"""
-API = """
-API
-===
-
-.. automodule:: a_small_module
-   :members:
-"""
 MODULE = '''"""A small module.
 
 Taught in: chapters/05_tokens.ipynb, chapters/09_data_loading.ipynb
@@ -78,39 +47,22 @@ def public():
 '''
 
 
-class Text(HTMLParser):
-    """The links of a page, and its text by class of the list item around it."""
-
-    def __init__(self):
-        super().__init__()
-        self.stack, self.items, self.links = [], [], []
-
-    def handle_starttag(self, tag, attrs):
-        attrs = dict(attrs)
-        if tag == "li":
-            self.items.append({"class": attrs.get("class", ""), "text": "", "href": None})
-            self.stack.append(self.items[-1])
-        if tag == "a" and self.stack:
-            self.stack[-1]["href"] = attrs["href"]
-
-    def handle_endtag(self, tag):
-        if tag == "li" and self.stack:
-            self.stack.pop()
-
-    def handle_data(self, data):
-        if self.stack:
-            self.stack[-1]["text"] += data
+CONFIG = {"root_doc": "intro", "nitpicky": True, "html_theme": "basic"}
+CONFIG["extensions"] = ["sphinx.ext.autodoc", "sphinx.ext.napoleon", "course"]
 
 
 def items_of(page, *classes):
-    parser = Text()
-    parser.feed(page.read_text(encoding="utf8"))
-    items = [item for item in parser.items if {*classes} & {*(item["class"] or "").split()}]
-    return [item | {"text": " ".join(item["text"].split())} for item in items]
+    """The class, text and link of the list items of some classes."""
+    items = []
+    for names, inner in re.findall(r'<li class="([^"]*)">(.*?)</li>', page.read_text("utf8"), re.S):
+        if {*classes} & {*names.split()}:
+            text = " ".join(html.unescape(re.sub(r"<[^>]+>", "", inner)).split())
+            link = re.search(r'href="([^"]*)"', inner)
+            items.append({"class": names, "text": text, "href": link and link[1]})
+    return items
 
 
 def small_curriculum():
-    """Return the course's curriculum with few chapters."""
     whole = json.loads((ROOT / "llmcourse_classroom/curriculum.json").read_text(encoding="utf8"))
     for part in whole["parts"]:
         part["chapters"] = [c for c in part["chapters"] if c["number"] in FEW]
@@ -128,27 +80,13 @@ def build(source, curriculum=None, *, stubs=True, **pages):
     for chapter in (chapter for part in curriculum["parts"] for chapter in part["chapters"]):
         page = source / "chapters" / f"{chapter['number']}_{chapter['slug']}.rst"
         if stubs and not page.exists():
-            page.write_text(f"{chapter['slug']}\n{'=' * 20}\n")
+            page.write_text(page_of(chapter["slug"], ""))
     for name, text in pages.items():
         (source / f"{name.replace('__', '/')}.rst").write_text(text)
     warnings = io.StringIO()
     with docutils_namespace():
-        app = Sphinx(
-            srcdir=source,
-            confdir=None,
-            outdir=source / "out",
-            doctreedir=source / "doctrees",
-            buildername="html",
-            confoverrides={
-                "extensions": ["sphinx.ext.autodoc", "sphinx.ext.napoleon", "course"],
-                "root_doc": "intro",
-                "nitpicky": True,
-                "html_theme": "basic",
-            },
-            status=None,
-            warning=warnings,
-        )
-        app.build()
+        folders = (source, None, source / "out", source / "doctrees")
+        Sphinx(*folders, "html", CONFIG, status=None, warning=warnings).build()
     return source / "out", warnings.getvalue()
 
 
@@ -157,70 +95,50 @@ def book(tmp_path_factory):
     folder = tmp_path_factory.mktemp("book")
     (folder / "code").mkdir()
     (folder / "code" / "a_small_module.py").write_text(MODULE)
-    sys.path[:0] = [str(ROOT / "book" / "_ext"), str(folder / "code")]
-    try:
-        pages = {"chapters__05_tokens": TOKENS, "chapters__10_blueprint": BLUEPRINT, "api": API}
-        yield build(folder / "source", intro=INTRO, **pages)
-    finally:
-        del sys.path[:2]
-        sys.modules.pop("a_small_module", None)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(folder / "code")
+        pages = {
+            "intro": page_of("Intro", f".. phases:: 2{MAP}   api\n"),
+            "chapters__05_tokens": page_of("Tokens", ".. phases:: 1\n\nText."),
+            "chapters__10_blueprint": page_of("Blueprint", ".. phases:: all\n\nText."),
+            "api": page_of("API", ".. automodule:: a_small_module\n   :members:"),
+        }
+        yield build(folder / "source", **pages)
 
 
-def test_there_are_no_warnings(book):
+def strip_of(book, name):
+    return items_of(book[0] / f"{name}.html", "lit", "unlit")
+
+
+def test_the_lit_phases_say_so_and_each_links_to_the_first_chapter_of_its_part(book):
     assert book[1] == ""
-
-
-def test_one_phase_is_lit_and_says_so(book):
-    items = items_of(book[0] / "intro.html", "lit", "unlit")
+    items = strip_of(book, "intro")
     looks = ["unlit", "lit", *5 * ["unlit"]]
-    assert [item["class"] for item in items] == [
-        f"{look} phase-{k}" for k, look in enumerate(looks, 1)
-    ]
-    assert items[0]["text"] == "1 data"
-    assert items[1]["text"] == "2 forward (this chapter)"
-
-
-def test_a_phase_links_to_the_first_chapter_of_its_part(book):
-    items = items_of(book[0] / "intro.html", "lit", "unlit")
-    assert items[0]["href"] == "chapters/05_tokens.html"
-    assert items[1]["href"] == "chapters/10_blueprint.html"
-    assert items[2]["href"] == "chapters/16_cross_entropy.html"
-
-
-def test_a_chapter_does_not_link_to_itself(book):
-    items = items_of(book[0] / "chapters" / "05_tokens.html", "lit", "unlit")
-    assert items[0]["href"] is None
-    assert items[1]["href"] == "10_blueprint.html"
-
-
-def test_all_phases_are_lit_without_a_mark(book):
-    items = items_of(book[0] / "chapters" / "10_blueprint.html", "lit", "unlit")
+    classes = [f"{look} phase-{k}" for k, look in enumerate(looks, 1)]
+    assert [item["class"] for item in items] == classes
+    assert [item["text"] for item in items[:2]] == ["1 data", "2 forward (this chapter)"]
+    first = ["05_tokens", "10_blueprint", "16_cross_entropy"]
+    assert [item["href"] for item in items[:3]] == [f"chapters/{name}.html" for name in first]
+    itself, other, *_ = strip_of(book, "chapters/05_tokens")
+    assert (itself["href"], other["href"]) == (None, "10_blueprint.html")
+    items = strip_of(book, "chapters/10_blueprint")
     assert [item["class"].split()[0] for item in items] == 7 * ["lit"]
     assert all("this chapter" not in item["text"] for item in items)
 
 
-def test_the_map_links_every_chapter_and_marks_its_lap(book):
+def test_the_map_has_every_part_and_links_every_chapter_with_its_lap(book):
     items = items_of(book[0] / "intro.html", "course-map-chapter")
     assert [item["text"][:2] for item in items] == sorted(FEW)
     assert all(item["href"].startswith(f"chapters/{item['text'][:2]}_") for item in items)
-    assert items[0]["text"] == "00 How to use this book"
-    assert [item["text"] for item in items[1:4]] == [
-        "05 From text to token IDs ①",
-        "09 Feeding the machine ②",
-        "10 The blueprint ①",
-    ]
-
-
-def test_the_map_has_every_part(book):
+    first = ["00 How to use this book", "05 From text to token IDs ①", "09 Feeding the machine ②"]
+    assert [item["text"] for item in items[:3]] == first
     page = (book[0] / "intro.html").read_text(encoding="utf8")
-    curriculum = ROOT / "llmcourse_classroom" / "curriculum.json"
-    parts = json.loads(curriculum.read_text(encoding="utf8"))["parts"]
-    assert re.findall(r'<p class="rubric">(.+?)</p>', page) == [part["part"] for part in parts]
+    parts = [part["part"] for part in small_curriculum()["parts"]]
+    assert re.findall(r'<p class="rubric">(.+?)</p>', page) == parts
 
 
-def test_the_foot_of_a_page_leads_on_in_its_lap(tmp_path, monkeypatch):
+def test_the_foot_of_a_page_leads_on_in_its_lap(tmp_path):
     """Chapter 09, of the second lap, stands between 05 and 10 in the contents."""
-    monkeypatch.syspath_prepend(ROOT / "book" / "_ext")
     names = "00_how_to_use", "05_tokens", "09_data_loading", "10_blueprint"
     few = small_curriculum()
     for part in few["parts"]:
@@ -228,77 +146,54 @@ def test_the_foot_of_a_page_leads_on_in_its_lap(tmp_path, monkeypatch):
     for lap in few["laps"]:
         lap["chapters"] = [number for number in lap["chapters"] if number in {"05", "09", "10"}]
     (tmp_path / "exercises").mkdir()
-    pages = {f"chapters__{name}": f"{name[3:]}\n{20 * '='}\n" for name in names}
-    pages["exercises__05_tokens"] = "Exercises\n=========\n"
+    pages = {f"chapters__{name}": page_of(name[3:], "") for name in names}
+    pages["exercises__05_tokens"] = page_of("Exercises", "")
     toc = [".. toctree::", "", *(f"   {name.replace('__', '/')}" for name in sorted(pages))]
     out, warnings = build(tmp_path, few, intro="Home\n====\n\n" + "\n".join(toc), **pages)
     assert warnings == ""
-    leads = {}
-    for name in pages:
-        page = (out / f"{name.replace('__', '/')}.html").read_text(encoding="utf8")
-        for side in ("prev", "next"):
-            found = re.search(rf'<link rel="{side}" title="(.*?)" href="(.*?)"', page)
-            leads[name, side] = found.groups() if found else None
-    assert leads["chapters__05_tokens", "next"] == ("blueprint ①", "10_blueprint.html")
-    assert leads["chapters__10_blueprint", "prev"] == ("tokens ①", "05_tokens.html")
-    assert leads["chapters__10_blueprint", "next"] == ("data_loading ②", "09_data_loading.html")
-    assert leads["exercises__05_tokens", "prev"] == ("tokens ①", "../chapters/05_tokens.html")
-    blueprint = ("blueprint ①", "../chapters/10_blueprint.html")
-    assert leads["exercises__05_tokens", "next"] == blueprint
-    assert leads["chapters__05_tokens", "prev"] == ("how_to_use", "00_how_to_use.html")
+    for name, side, title, address in (
+        ("chapters/05_tokens", "prev", "how_to_use", "00_how_to_use.html"),
+        ("chapters/05_tokens", "next", "blueprint ①", "10_blueprint.html"),
+        ("chapters/10_blueprint", "prev", "tokens ①", "05_tokens.html"),
+        ("chapters/10_blueprint", "next", "data_loading ②", "09_data_loading.html"),
+        ("exercises/05_tokens", "prev", "tokens ①", "../chapters/05_tokens.html"),
+        ("exercises/05_tokens", "next", "blueprint ①", "../chapters/10_blueprint.html"),
+    ):
+        page = (out / f"{name}.html").read_text(encoding="utf8")
+        assert f'<link rel="{side}" title="{title}" href="{address}"' in page
     contents = (out / "intro.html").read_text(encoding="utf8")
-    assert re.findall(r"(\w+)<span class=\"lap\"> (.)</span>", contents) == [
-        ("tokens", "①"),
-        ("data_loading", "②"),
-        ("blueprint", "①"),
-    ]
+    laps = [("tokens", "①"), ("data_loading", "②"), ("blueprint", "①")]
+    assert re.findall(r"(\w+)<span class=\"lap\"> (.)</span>", contents) == laps
 
 
-def test_modules_link_to_their_chapters(book):
+def test_modules_link_to_their_chapters_and_texts_of_fields_stay(book):
     page = (book[0] / "api.html").read_text(encoding="utf8")
     taught = re.search(r"<em>Taught in:</em>(.*?)</p>", page, flags=re.DOTALL)[1]
-    assert 'href="chapters/05_tokens.html"' in taught
-    assert 'href="chapters/09_data_loading.html"' in taught
-    assert "09 Feeding the machine" in taught
-
-
-def test_the_text_of_a_field_stays_text(book):
-    page = (book[0] / "api.html").read_text(encoding="utf8")
-    assert "Bytes: how many at most, hence a number." in page
-    assert "a word: with a colon." in page
-
-
-def test_fields_of_tuples_are_named_without_filler(book):
-    page = (book[0] / "api.html").read_text(encoding="utf8")
+    for name in ("chapters/05_tokens.html", "chapters/09_data_loading.html", "09 Feeding the"):
+        assert name in taught
+    for text in ("Bytes: how many at most, hence a number.", "a word: with a colon."):
+        assert text in page
     assert 'id="a_small_module.Pair.second"' in page
     assert "Alias for field" not in page
 
 
-def test_a_wrong_phase_is_reported(tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(ROOT / "book" / "_ext")
+def test_a_wrong_phase_is_reported(tmp_path):
     wrong = {"zero": "0", "eight": "8", "word": "three", "comma": "1,2", "joined": "12", "none": ""}
-    pages = {name: f"Page\n====\n\n.. phases:: {argument}\n" for name, argument in wrong.items()}
-    _, warnings = build(tmp_path, intro="Intro\n=====\n\nText.\n", **pages)
+    pages = {name: page_of("Page", f".. phases:: {said}") for name, said in wrong.items()}
+    _, warnings = build(tmp_path, intro=page_of("Intro", "Text."), **pages)
     for name, argument in wrong.items():
         what = f"phases: {argument!r} is not" if argument else 'in "phases" directive'
         assert re.search(rf"{name}\.rst:\d+: ERROR: .*{re.escape(what)}", warnings), name
 
 
-def test_the_map_follows_the_curriculum(tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(ROOT / "book" / "_ext")
-    intro = "Intro\n=====\n\n.. coursemap::\n\n.. toctree::\n   :glob:\n\n   chapters/*\n"
-    build(tmp_path, intro=intro)
+def test_the_map_follows_the_curriculum_and_reports_a_chapter_without_a_page(tmp_path):
+    build(tmp_path / "a", intro=page_of("Intro", MAP))
     changed = small_curriculum()
     changed["parts"][1]["chapters"][0]["title"] = "Another title"
-    out, warnings = build(tmp_path, changed)
+    out, warnings = build(tmp_path / "a", changed)
     assert warnings == ""
     items = items_of(out / "intro.html", "course-map-chapter")
     assert items[1]["text"] == "05 Another title ①"
-
-
-def test_a_chapter_without_a_page_is_reported(tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(ROOT / "book" / "_ext")
-    intro = "Intro\n=====\n\n.. coursemap::\n"
-    _, warnings = build(tmp_path, stubs=False, intro=intro)
+    _, warnings = build(tmp_path / "b", stubs=False, intro=page_of("Intro", ".. coursemap::"))
     assert warnings.count("unknown document") == len(FEW)
     assert "chapters/05_tokens" in warnings

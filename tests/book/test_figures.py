@@ -49,18 +49,13 @@ def test_the_pale_fill_of_a_box_goes_with_its_hue():
         assert 0.05 < shares.mean() < 0.5
 
 
-def test_references_inside_a_drawing_stay():
+def test_references_stay_white_is_the_background_and_what_is_black_unsaid_can_be_seen():
     made = svg("dark", 2, "#ffffff")
     assert "url(#p12345abcde)" in made
     assert 'href="#m0a1b2c3d4e"' in made
-
-
-def test_in_the_dark_white_is_the_background_and_what_is_black_unsaid_can_be_seen():
     assert f"fill: {read_look()['dark']['back']};" in svg("dark", 2, "#ffffff")
-    lightness = figures.oklab(
-        figures.rows(re.search(r'<svg fill="(#\w+)"', svg("dark", 2, "#ffffff"))[1])
-    )
-    assert lightness[0, 0] > 0.8
+    unsaid = re.search(r'<svg fill="(#\w+)"', svg("dark", 2, "#ffffff"))[1]
+    assert figures.oklab(figures.rows(unsaid))[0, 0] > 0.8
     assert '<svg fill="#000000"' in svg("light", 2, "#ffffff")
 
 
@@ -79,35 +74,24 @@ def test_an_image_inside_a_drawing_is_recoloured_and_stays_as_transparent():
     inside.save(file, format="PNG")
     data = base64.b64encode(file.getvalue()).decode()
     made = svg("dark", 5, "#ffffff", f'<image xlink:href="data:image/png;base64,{data}"/>')
-    with Image.open(
-        io.BytesIO(base64.b64decode(re.search(r"base64,([\w+/=]+)", made)[1]))
-    ) as image:
+    inside = base64.b64decode(re.search(r"base64,([\w+/=]+)", made)[1])
+    with Image.open(io.BytesIO(inside)) as image:
         assert image.getpixel((0, 0))[3] == 0
         assert image.getpixel((1, 0)) == (*figures.rows(hues("dark")[4])[0].tolist(), 255)
 
 
-def test_a_raster_figure_lies_on_the_page_of_its_theme(tmp_path):
+def test_a_figure_keeps_its_size_while_it_is_loaded_and_lies_on_the_page_of_its_theme(tmp_path):
     Image.new("RGBA", (20, 10), "#ffffff00").save(tmp_path / "a.png")
     for theme in ("light", "dark"):
         figures.write_figure(tmp_path / "a.png", tmp_path / "b.png", theme, 1)
         with Image.open(tmp_path / "b.png") as image:
             assert image.getpixel((3, 3)) == tuple(figures.rows(read_look()[theme]["back"])[0])
     assert figures.size_of(tmp_path / "a.png") == ' width="10" height="5"'
-
-
-def test_a_drawing_keeps_its_place_while_it_is_loaded(tmp_path):
     (tmp_path / "a.svg").write_text(SVG.format("#000000", ""))
     assert figures.size_of(tmp_path / "a.svg") == ' width="96" height="48"'
 
 
-def test_the_style_of_the_figures_is_that_of_the_look():
-    assert style.FILE.read_text(encoding="utf8") == style.wanted()
-
-
-# --- fonts
-
-
-def test_the_fonts_of_a_page_are_small_and_carry_their_own_name():
+def test_the_fonts_are_small_carry_their_own_name_and_two_weights():
     made = [fonts.page_font(face) for face in fonts.PAGE_FACES]
     assert sum(path.stat().st_size for path in made) <= 120_000
     for path in made:
@@ -115,9 +99,11 @@ def test_the_fonts_of_a_page_are_small_and_carry_their_own_name():
         assert names[1] in (fonts.TEXT, fonts.CODE)
         assert not any("Plex" in names[number] for number in (1, 2, 3, 4, 6))
         assert "Open Font License" in names[13]
+    weights = {s: TTFont(fonts.figure_font(s))["OS/2"].usWeightClass for s in fonts.FIGURE_FACES}
+    assert weights == {"Regular": 400, "Bold": 700}, "else matplotlib complains on the page"
 
 
-def test_the_letters_of_the_chapters_are_there():
+def test_fonts_have_the_letters_of_the_chapters_and_figures_the_style_of_the_look():
     letters = TTFont(fonts.page_font("text")).getBestCmap()
     prose = set()
     for path in (ROOT / "chapters").glob("*.ipynb"):
@@ -126,8 +112,4 @@ def test_the_letters_of_the_chapters_are_there():
                 prose |= set("".join(cell["source"]))
     original = fonts.original(fonts.SANS, "IBMPlexSans[wdth,wght].ttf").getBestCmap()
     assert {c for c in prose - {"\n"} if ord(c) in original and ord(c) not in letters} <= {"�"}
-
-
-def test_the_figures_have_a_regular_and_a_bold_font():
-    weights = {s: TTFont(fonts.figure_font(s))["OS/2"].usWeightClass for s in fonts.FIGURE_FACES}
-    assert weights == {"Regular": 400, "Bold": 700}, "else matplotlib complains on the page"
+    assert style.FILE.read_text(encoding="utf8") == style.wanted()

@@ -10,12 +10,10 @@ import portable
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PARTS = json.loads((ROOT / "llmcourse_classroom/curriculum.json").read_text(encoding="utf8"))[
-    "parts"
-]
+COURSE = json.loads((ROOT / "llmcourse_classroom/curriculum.json").read_text(encoding="utf8"))
 PLACES = {
     chapter["number"]: (part, place, chapter)
-    for part, of_part in enumerate(PARTS)
+    for part, of_part in enumerate(COURSE["parts"])
     for place, chapter in enumerate(of_part["chapters"])
 }
 TITLE = "# 19 A title\n\nWords.\n\n**Minutes** 40 (reading) + 2 min (running)"
@@ -29,15 +27,12 @@ def made(*texts):
     return portable.made_page({"cells": cells}, {}, "4", ROOT / "chapters")["cells"]
 
 
-def test_the_card_takes_minutes_and_needs_from_the_first_cells():
+def test_the_card_takes_minutes_and_needs_which_may_stand_further_below():
     first = made(TITLE, NEEDS)[0]["source"]
     assert first == (
         "# 19 A title\n\n```{phases} 4\n```\n"
         "```{head} 19\n:reading: 40\n:running: 2 min\n:needs: 18 02\n```\n\nWords."
     )
-
-
-def test_what_a_chapter_needs_may_stand_further_below():
     assert ":needs: 18 02\n" in made(TITLE, "Text.", "Text.\n\n" + NEEDS)[0]["source"]
     assert ":needs:" not in made(TITLE, "Text.")[0]["source"]
 
@@ -49,23 +44,19 @@ def test_a_chapter_begins_with_a_picture(number):
     path = ROOT / "chapters" / f"{number}_{chapter['slug']}.ipynb"
     notebook = json.loads(path.read_text(encoding="utf8"))
     title = "".join(notebook["cells"][0]["source"])
-    assert (
-        made(title)[0]["source"].index(f"```{{head}} {number}\n") < len(title.split("\n")[0]) + 30
-    )
+    before = made(title)[0]["source"].index(f"```{{head}} {number}\n")
+    assert before < len(title.split("\n")[0]) + 30
     assert 20 < len(chapter["question"]) < 90
     assert chapter["question"].endswith("?")
 
 
-def test_each_chapter_has_a_drawing_of_its_own_with_words_of_its_own():
+def test_each_chapter_has_a_drawing_of_its_own_on_its_sheet_with_words_of_its_own():
     made = [ElementTree.fromstring(drawings.drawing(*PLACES[number][:2])) for number in PLACES]
     words = [each.get("aria-label") for each in made]
     assert len(set(words)) == len({ElementTree.tostring(each) for each in made}) == 46
     assert all(re.fullmatch(r"[A-Z].{20,110}\.", each) for each in words)
     looks = {name for each in made for part in each for name in part.get("class").split()}
     assert looks == {"on", "soft", "off", "ink", "hue", "paper", "solid"}
-
-
-def test_drawings_stay_on_their_sheet():
     for part, place, _ in PLACES.values():
         for element in ElementTree.fromstring(drawings.drawing(part, place)):
             if element.tag == "rect":

@@ -1,36 +1,23 @@
 """The numbers of the home page's cards are those of the runs that were recorded."""
 
 import gzip
-import importlib.util
 import statistics
-import sys
-from pathlib import Path
 
+import home
 import pytest
 
 from llmcourse_classroom.recorded import recorded_runs
 from llmcourse_classroom.widgets import LiveRun
 from tools.runs import live_runs
 
-EXTENSIONS = Path(__file__).parents[2] / "book" / "_ext"
+
+def live(part, name="small"):
+    return recorded_runs("live")[part][name]["0"]
 
 
-@pytest.fixture(scope="module")
-def home():
-    """The extension of the home page, which Sphinx finds by its own path."""
-    sys.path.insert(0, str(EXTENSIONS))
-    spec = importlib.util.spec_from_file_location("home", EXTENSIONS / "home.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    sys.path.remove(str(EXTENSIONS))
-    return module
-
-
-def test_every_card_has_the_number_of_its_source(home):
+def test_every_card_has_the_number_of_its_source():
     """Mutants: the last loss in place of the mean of twenty; the runs of another row."""
-    run, shares, ranks = (
-        recorded_runs("live")[part]["small"]["0"] for part in ("run", "phases", "ranks")
-    )
+    run, shares, ranks = map(live, ("run", "phases", "ranks"))
     of_seeds = recorded_runs("losses")["runs"]
     losses = {name: statistics.mean(all_) for name, all_ in of_seeds.items()}
     runs = recorded_runs("capstone")["runs"]
@@ -52,19 +39,8 @@ def test_every_card_has_the_number_of_its_source(home):
     assert told[6].endswith(f"killed at step {kill}")
 
 
-def test_small_numbers_are_written_with_a_power_of_ten(home):
-    assert home.in_tens(4.77e-7) == "5 · 10⁻⁷"
-    assert home.in_tens(1.2e-12) == "1 · 10⁻¹²"
-
-
-def test_the_phases_have_a_drawing_and_a_sentence_each(home):
-    drawings = [(home.DRAWINGS / f"{name}.svg").read_text("utf8") for name in home.PHASES]
-    assert len(set(drawings)) == len(set(home.WHAT)) == 7
-    assert all("currentColor" in drawing and "aria-hidden" in drawing for drawing in drawings)
-
-
 def test_the_hero_shows_the_recorded_run_and_is_small():
-    run = recorded_runs("live")["run"]["small"]["0"]
+    run = live("run")
     hero = LiveRun.recorded("small", rows={})
     assert hero.losses == [float(f"{value:.3g}") for value in run["losses"]]
     assert dict(hero.samples) == {int(step): text for step, text in run["samples"].items()}
@@ -75,12 +51,13 @@ def test_the_hero_shows_the_recorded_run_and_is_small():
     assert len(gzip.compress(hero.page().encode())) < 60_000
 
 
-@pytest.mark.parametrize(
-    ("name", "again"), [("small", live_runs.small), ("chapter 01", live_runs.chapter)]
-)
-def test_a_recorded_run_begins_so_again(name, again):
+RUNS = {"small": live_runs.small, "chapter 01": live_runs.chapter}
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_recorded_run_begins_so_again(name):
     """Staleness: the first steps, and the tokenizer that the page draws its tokens with."""
-    found, made = recorded_runs("live")["run"][name]["0"], again(0, steps=12)
+    found, made = live("run", name), RUNS[name](0, steps=12)
     assert made["losses"] == pytest.approx(found["losses"][:12], abs=2e-3)
     for part in ("merges", "weights", "floor"):
         assert made[part] == found[part], part
@@ -88,7 +65,7 @@ def test_a_recorded_run_begins_so_again(name, again):
 
 
 def test_chapter_01_has_its_own_run_behind_the_readers():
-    run = recorded_runs("live")["run"]["chapter 01"]["0"]
+    run = live("run", "chapter 01")
     assert run["weights"] == 354_000
     assert len(run["losses"]) == 300
     assert sum(run["losses"][-30:]) / 30 < 0.9
@@ -97,17 +74,19 @@ def test_chapter_01_has_its_own_run_behind_the_readers():
     assert widget.config["hidden"] == 224
     with pytest.raises(ValueError, match="no run 'x' is recorded; there are small, chapter 01"):
         LiveRun.recorded("x")
-
-
-def test_two_processes_have_the_losses_of_one_and_phases_add_up():
-    ranks = recorded_runs("live")["ranks"]["small"]["0"]
-    assert len(ranks["1"]) == len(ranks["2"]) == live_runs.RANK_STEPS
-    assert ranks["1"] == pytest.approx(ranks["2"], abs=1e-5)
-    shares = recorded_runs("live")["phases"]["small"]["0"]
-    assert sum(shares.values()) == pytest.approx(1, abs=1e-3)
-    assert shares["backward"] > shares["forward"] > shares["optimizer"] > shares["sync"]
-
-
-def test_a_part_that_is_not_recorded_is_refused():
     with pytest.raises(SystemExit, match="no part is called walk; there are run, phases, ranks"):
         live_runs.main(["run", "walk"])
+
+
+def test_two_processes_have_the_losses_of_one_phases_add_up_and_have_drawings():
+    ranks = live("ranks")
+    assert len(ranks["1"]) == len(ranks["2"]) == live_runs.RANK_STEPS
+    assert ranks["1"] == pytest.approx(ranks["2"], abs=1e-5)
+    shares = live("phases")
+    assert sum(shares.values()) == pytest.approx(1, abs=1e-3)
+    assert shares["backward"] > shares["forward"] > shares["optimizer"] > shares["sync"]
+    drawings = [(home.DRAWINGS / f"{name}.svg").read_text("utf8") for name in home.PHASES]
+    assert len(set(drawings)) == len(set(home.WHAT)) == 7
+    assert all("currentColor" in drawing and "aria-hidden" in drawing for drawing in drawings)
+    assert home.in_tens(4.77e-7) == "5 · 10⁻⁷"
+    assert home.in_tens(1.2e-12) == "1 · 10⁻¹²"

@@ -35,91 +35,74 @@ def text_of(source):
     return page_of(markdown(source))[1]["source"]
 
 
-def test_the_strip_stands_under_the_title():
+def test_the_strip_stands_under_the_title_and_the_notebook_stays_as_it_is():
     assert page_of()[0]["source"] == "# 19 Title\n\n```{phases} 4\n```\n\nText."
+    notebook = {"cells": [markdown("# 19 T"), markdown("([One, 2020](https://a.org/1))")]}
+    before = json.dumps(notebook)
+    portable.made_page(notebook, KEYS, "4", ROOT)
+    assert json.dumps(notebook) == before
+    found = portable.addresses("@a{one,\n  url = {https://a.org/1},\n}\n@b{two,\n  x = {y},\n}\n")
+    assert found == {"https://a.org/1": "one", "../book/bibliography.md#two": "two"}
 
 
-@pytest.mark.parametrize(
-    ("plain", "made"),
-    {
-        "a ([One, 2020](https://a.org/1)).": "a {cite:p}`one2020`.",
-        "([One, 2020](https://a.org/1); [Two and B, 2021](https://b.org/2))": (
-            "{cite:p}`one2020,two2021`"
-        ),
-        "[One et al. (2020)](https://a.org/1) say": "{cite:t}`one2020` say",
-        "[the paper](https://a.org/1)": None,
-        "([other](https://c.org))": None,
-        "([One, 2020](https://a.org/1); [other](https://c.org))": None,
-        "`([One, 2020](https://a.org/1))`": None,
-        "```\n([One, 2020](https://a.org/1))\n```": None,
-        "[chapter 18](18_backpropagation.ipynb)": None,
-        "Figure 19.2, which nobody drew, and (19.3)": None,
-    }.items(),
-)
+ONE = "[One, 2020](https://a.org/1)"
+CITATIONS = {
+    f"a ({ONE}).": "a {cite:p}`one2020`.",
+    f"({ONE}; [Two and B, 2021](https://b.org/2))": "{cite:p}`one2020,two2021`",
+    "[One et al. (2020)](https://a.org/1) say": "{cite:t}`one2020` say",
+    "[the paper](https://a.org/1)": None,
+    "([other](https://c.org))": None,
+    f"({ONE}; [other](https://c.org))": None,
+    f"`({ONE})`": None,
+    f"```\n({ONE})\n```": None,
+    "[chapter 18](18_backpropagation.ipynb)": None,
+    "Figure 19.2, which nobody drew, and (19.3)": None,
+}
+
+
+@pytest.mark.parametrize(("plain", "made"), CITATIONS.items())
 def test_citations(plain, made):
     assert text_of(plain) == (made or plain)
 
 
-def test_equations_are_labelled_and_linked():
+def test_equations_are_labelled_and_linked_from_other_cells_too():
     made = text_of("$$ a = b \\tag{19.1} $$\n\nBy (19.1), not (19.2), in `(19.1)`.")
     assert made == "$$ a = b $$ (eq-19-1)\n\nBy {eq}`eq-19-1`, not (19.2), in `(19.1)`."
-
-
-def test_an_equation_is_linked_from_another_cell():
     cells = page_of(markdown("By (19.1)."), markdown("$$\na\n\\tag{19.1}\n$$"))
     assert cells[1]["source"] == "By {eq}`eq-19-1`."
     assert cells[2]["source"] == "$$\na $$ (eq-19-1)"
 
 
 def test_a_quote_with_a_label_is_a_box_and_another_is_a_quote():
-    made = text_of(
-        '> **Popular account: "so".** No.\n>\n> More ([One, 2020](https://a.org/1)).\n\nX'
-    )
-    assert made == (
-        '```{admonition} Popular account: "so"\n:class: errata\n'
-        "No.\n\nMore {cite:p}`one2020`.\n```\n\nX"
-    )
+    made = text_of(f'> **Popular account: "so".** No.\n>\n> More ({ONE}).\n\nX')
+    head = '```{admonition} Popular account: "so"\n:class: errata\n'
+    assert made == f"{head}No.\n\nMore {{cite:p}}`one2020`.\n```\n\nX"
     assert text_of("> Said somebody.") == "> Said somebody."
-
-
-def test_two_boxes_side_by_side_are_two():
     assert text_of("> **A?** b\n\n> **C.** d").count("```{admonition}") == 2
     assert "{admonition} A?\n" in text_of("> **A?** b")
 
 
 def test_a_caption_moves_to_its_figure_and_is_linked():
-    cells = page_of(
-        code("plt.show()", mystnb={"image": {"alt": "Falls."}}),
-        markdown(
-            "**Figure 19.1.** What\nto see ([One, 2020](https://a.org/1)).\n\nIn Figure 19.1."
-        ),
-    )
-    assert cells[1]["metadata"]["mystnb"] == {
-        "image": {"alt": "Falls."},
-        "figure": {"name": "fig-19-1", "caption": "What to see {cite:p}`one2020`."},
-    }
+    shown, alt = "plt.show()", {"image": {"alt": "Falls."}}
+    caption = markdown(f"**Figure 19.1.** What\nto see ({ONE}).\n\nIn Figure 19.1.")
+    cells = page_of(code(shown, mystnb=alt), caption)
+    figure = {"name": "fig-19-1", "caption": "What to see {cite:p}`one2020`."}
+    assert cells[1]["metadata"]["mystnb"] == alt | {"figure": figure}
     assert cells[2]["source"] == "In {numref}`fig-19-1`."
+    # a cell that held only a caption is gone
+    cells = page_of(code(shown), markdown("**Figure 19.1.** See."), markdown("Next."))
+    assert [cell["source"] for cell in cells[1:]] == [shown, "Next."]
 
 
-def test_a_cell_that_held_only_a_caption_is_gone():
-    cells = page_of(code("plt.show()"), markdown("**Figure 19.1.** See."), markdown("Next."))
-    assert [cell["source"] for cell in cells[1:]] == ["plt.show()", "Next."]
-
-
-def test_a_listing_follows_the_cell_that_shows_it():
+def test_listings_follow_the_cells_that_show_them():
     setup = code("from llmcourse.model import attention as forms, ops\n%config x = 1")
     made = page_of(setup, code("show(ops.linear_backward)"), code("show(forms.attention)"))
     assert made[2]["metadata"]["tags"] == made[4]["metadata"]["tags"] == ["remove-cell"]
-    assert made[3]["source"] == (
-        "```{literalinclude} ../llmcourse/model/ops.py\n:pyobject: linear_backward\n```"
-    )
+    listing = "{literalinclude} ../llmcourse/model/ops.py\n:pyobject: linear_backward\n"
+    assert made[3]["source"] == f"```{listing}```"
     assert "attention/dense.py\n:pyobject: attention\n" in made[5]["source"]
-
-
-def test_a_part_of_a_listing_and_a_method():
-    setup = code(
-        "from llmcourse.model.attention import flash_backward\nfrom llmcourse import model"
-    )
+    names = "from llmcourse import model\nfrom llmcourse.model.attention import flash_backward"
+    setup = code(names)
     part = code('show(flash_backward, start="for queries", end="dq_BHTK[")')
     made = page_of(setup, part, code("show(model.KVCache.append)"))
     assert ":start-at: for queries\n:end-at: dq_BHTK[\n:dedent:\n" in made[3]["source"]
@@ -135,70 +118,32 @@ def test_a_plain_listing_is_what_the_notebook_shows():
 
 
 def test_assertions_are_counted_and_folds_say_how_many_they_hold():
-    several = code(
-        "# @title Checks\nfor n in (1, 2):\n    assert n\nassert n == 2", tags=["checks"]
-    )
+    source = "# @title Checks\nfor n in (1, 2):\n    assert n\nassert n == 2"
+    several = code(source, tags=["checks"])
     one = code("%config x = 1\nassert 1 < 2", tags=["checks"])
     made = page_of(code("assert 2 < 3\nprint('assert')"), several, one)
     assert made[0]["source"].endswith("Text.\n\n```{checked} 4\n```")
     assert made[1]["metadata"] == {}
     prompts = [cell["metadata"]["mystnb"]["code_prompt_show"] for cell in made[2:]]
     assert prompts == ["Show 2 checks", "Show 1 check"]
-
-
-def test_a_page_that_checks_nothing_says_nothing_of_checks():
     assert "checked" not in page_of(code("print(1)"))[0]["source"]
 
 
-def test_what_is_not_there_cannot_be_shown():
-    with pytest.raises(ModuleNotFoundError):
-        page_of(code("from llmcourse.model import ops"), code("show(ops.nothing)"))
-
-
-def test_a_property_is_shown_by_its_function():
+def test_properties_and_functions_of_their_module_s_name_are_found_and_nothing_else():
     thing = portable.source_of("llmcourse.data.Batches.num_windows")
     assert thing.__qualname__ == "Batches.num_windows"
     assert portable.file_of("llmcourse.data.Batches.num_windows").name == "order.py"
-
-
-def test_a_function_of_its_modules_name_is_found_in_the_module():
     thing = portable.source_of("llmcourse_labs.scale.cost.utilisation")
     assert thing.__module__ == "llmcourse_labs.scale.cost.utilisation"
     again = portable.source_of(f"{thing.__module__}.{thing.__qualname__}")
     assert again is thing
+    with pytest.raises(ModuleNotFoundError):
+        page_of(code("from llmcourse.model import ops"), code("show(ops.nothing)"))
 
 
-def test_addresses_of_papers():
-    found = portable.addresses("@a{one,\n  url = {https://a.org/1},\n}\n@b{two,\n  x = {y},\n}\n")
-    assert found == {"https://a.org/1": "one", "../book/bibliography.md#two": "two"}
-
-
-def test_the_notebook_itself_stays_as_it_is():
-    notebook = {"cells": [markdown("# 19 T"), markdown("([One, 2020](https://a.org/1))")]}
-    before = json.dumps(notebook)
-    portable.made_page(notebook, KEYS, "4", ROOT)
-    assert json.dumps(notebook) == before
-
-
-# --- terms
-
-GLOSSARY = """# Glossary\n\n```{glossary}
-backward pass
-  What.
-
-entropy
-  What.
-
-gradient
-  What.
-
-head
-  What.
-
-softmax
-  What.
-```
-"""
+TERMS = ("backward pass", "entropy", "gradient", "head", "softmax")
+ENTRIES = "\n\n".join(f"{term}\n  What." for term in TERMS)
+GLOSSARY = f"# Glossary\n\n```{{glossary}}\n{ENTRIES}\n```\n"
 
 
 def linked(rst):
@@ -214,27 +159,20 @@ def linked(rst):
     ]
 
 
-def test_the_first_plain_use_in_each_section_is_linked():
+def test_the_first_plain_use_in_each_section_is_linked_of_everyday_words_that_in_italics():
     assert linked(
         "Page\n====\n\nA\n-\n\nA gradient, gradients and ``softmax``. Entropies of a backward pass."
         "\n\nB\n-\n\nGradients; the backward passes, a pass backward.\n"
     ) == [["gradient", "Entropies", "backward pass"], ["Gradients", "backward passes"]]
+    assert linked("Page\n====\n\nA\n-\n\nUse your head.  A *head* is this.\n") == [["head"]]
 
 
-def test_parts_of_words_titles_and_links_are_left_alone():
-    assert linked(
-        "Page\n====\n\nEntropy\n-------\n\n`an entropy <x.html>`_ cross-entropy reentropy\n"
-    ) == [[]]
-
-
-def test_outputs_and_the_strip_of_phases_are_left_alone():
+def test_parts_of_words_titles_links_outputs_and_the_strip_of_phases_are_left_alone():
+    words = "`an entropy <x.html>`_ cross-entropy reentropy"
+    assert linked(f"Page\n====\n\nEntropy\n-------\n\n{words}\n") == [[]]
     page = "Page\n====\n\nA\n-\n\n.. container:: phase-strip\n\n   gradient\n\nA gradient.\n"
     assert linked(page) == [["gradient"]]
     assert linked(page.replace("A gradient.", "Nothing.")) == [[]]
-
-
-def test_an_everyday_word_is_linked_where_it_is_in_italics():
-    assert linked("Page\n====\n\nA\n-\n\nUse your head.  A *head* is this.\n") == [["head"]]
 
 
 @pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda path: path.stem)

@@ -43,9 +43,6 @@ def test_no_question_is_asked_twice_and_all_chapters_answer_one():
     assert len({link["text"] for _, link, _ in QUESTIONS}) == len(QUESTIONS)
     answering = {link["chapter"] for _, link, _ in QUESTIONS}
     assert answering == {name for name in WRITTEN if "01" <= name[:2] <= "44"}
-
-
-def test_inner_questions_of_the_first_two_tiers_are_those_of_the_source():
     tiers = [tier for tier, *_ in QUESTIONS]
     assert tiers.count(1) == 7
     assert tiers.count(2) >= 28

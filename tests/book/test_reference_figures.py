@@ -40,30 +40,30 @@ def test_a_chapter_quotes_it(figure):
     assert any(figure["quoted"] in cell.source for cell in cells_of(figure["chapter"]))
 
 
-def test_a_wrong_recomputation_is_noticed():
+def test_a_wrong_recomputation_and_a_stage_taken_for_another_are_noticed():
+    """Of the 54 cells of ZeRO, those on more than one GPU reject the stage before their own."""
     figure = FIGURES["P-70b-one-emb"]
     with_head = cost.num_parameters(figures.SEVENTY)
     assert abs(with_head / figure["published"] - 1) > figure["tolerance"]
-    assert not math.isclose(
-        figures.equal_guesses(256), FIGURES["LNV-65"]["published"], rel_tol=1e-4
-    )
-
-
-def test_a_stage_taken_for_another_is_noticed():
-    """Of the 54 cells of ZeRO, those on more than one GPU reject the stage before their own."""
+    guesses = figures.equal_guesses(256)
+    assert not math.isclose(guesses, FIGURES["LNV-65"]["published"], rel_tol=1e-4)
     for name, figure in FIGURES.items():
         if name.startswith("ZERO") and name[-1] != "1" and "-1-s" not in name:
             before = figures.RECOMPUTED[f"{name[:-1]}{int(name[-1]) - 1}"]()
             assert abs(before / figure["published"] - 1) > figure["tolerance"]
 
 
-def test_a_line_of_the_page():
+def test_a_line_of_the_page_and_its_errors():
     line = reference_card.row(FIGURES["L3-MFU-400"])
     assert line.replace(reference_card.PERCENT, " %") == (
         "| 400 TFLOP/s as a share of 989.4 | 41 % | 40.4 % | −1.4 % "
         "| **does not reproduce**: 400 / 989.4 is printed as 41 % "
         "| [arXiv 2407.21783](https://arxiv.org/abs/2407.21783), table 4 | `L3-MFU-400` |"
     )
+    assert reference_card.error({"published": 2}, 2) == "none"
+    assert reference_card.error({"published": 2}, 2.01) == "+0.5 %"
+    assert reference_card.error({"published": 2}, 1.2) == "−40 %"
+    assert reference_card.error({"published": 2}, 2.00001) == "below 0.001 %"
 
 
 @pytest.mark.parametrize(
@@ -82,13 +82,6 @@ def test_a_line_of_the_page():
 )
 def test_numbers_as_the_book_writes_them(value, unit, exact, text):
     assert reference_card.number(value, unit, exact=exact) == text
-
-
-def test_errors():
-    assert reference_card.error({"published": 2}, 2) == "none"
-    assert reference_card.error({"published": 2}, 2.01) == "+0.5 %"
-    assert reference_card.error({"published": 2}, 1.2) == "−40 %"
-    assert reference_card.error({"published": 2}, 2.00001) == "below 0.001 %"
 
 
 def test_a_stale_page_is_noticed(tmp_path, monkeypatch, capsys):

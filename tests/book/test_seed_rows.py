@@ -6,6 +6,7 @@ from tools.check import seed_rows
 
 ROWS = seed_rows.rows()
 BACKWARD_TEST = "tests/backward/test_backprop.py::test_gradients_equal_autograd"
+GONE = "tests/backward/test_backprop.py::test_gone"
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row['row']}-{row['name']}")
@@ -13,12 +14,9 @@ def test_a_row_names_what_exists_and_lacks_nothing(row):
     assert list(seed_rows.problems(row)) == []
 
 
-def test_there_are_70_rows_in_order_with_names_of_their_own():
+def test_there_are_70_rows_in_order_and_every_chapter_is_asked_for():
     assert [row["row"] for row in ROWS] == list(range(1, 71))
     assert len({row["name"] for row in ROWS}) == 70
-
-
-def test_every_chapter_is_asked_for_by_a_row():
     asked = set().union(*(seed_rows.numbers(row["chapters"]) for row in ROWS))
     assert asked == {f"{number:02d}" for number in range(1, 45) if number != 4}
 
@@ -36,10 +34,7 @@ def test_every_chapter_is_asked_for_by_a_row():
         ({"exercises": ["30.1"]}, "exercise 30.1 is of none of its chapters"),
         ({"widgets": ["CrashLab"]}, "none of its chapters shows the widget CrashLab"),
         ({"tests": ["tests/gone.py::test_x"]}, "there is no test tests/gone.py::test_x"),
-        (
-            {"tests": ["tests/backward/test_backprop.py::test_gone"]},
-            "there is no test tests/backward/test_backprop.py::test_gone",
-        ),
+        ({"tests": [GONE]}, f"there is no test {GONE}"),
         ({"words": "never said"}, "18_backpropagation#order-md says nothing of never said"),
         ({"words": "never said"}, "BlockTapper says nothing of never said"),
         ({"words": "never", "places": []}, f"{BACKWARD_TEST} says nothing of never"),
@@ -50,21 +45,15 @@ def test_what_is_missing_is_said(change, problem):
     assert problem in list(seed_rows.problems(backward | change))
 
 
-def test_chapters_of_a_row():
+def test_the_table_has_a_line_for_each_row_and_its_chapters(capsys, monkeypatch):
     assert seed_rows.numbers("09, 36") == {"09", "36"}
     assert seed_rows.numbers("05-07, 44") == {"05", "06", "07", "44"}
     assert seed_rows.numbers("all") == set()
-
-
-def test_the_table_has_a_line_for_each_row(capsys):
     assert seed_rows.main([]) == 0
     lines = capsys.readouterr().out.splitlines()[2:]
     assert [line.split(" | ")[1] for line in lines] == [row["name"] for row in ROWS]
     assert all(line.count("|") == 7 for line in lines)
     assert seed_rows.main(["--check"]) == 0
-
-
-def test_a_problem_is_printed_with_its_row(monkeypatch, capsys):
     monkeypatch.setattr(seed_rows, "rows", lambda: [ROWS[1] | {"exercises": ["09.9"]}])
     assert seed_rows.main(["--check"]) == 1
     assert capsys.readouterr().out == "row 2 there is no exercise 09.9\n"

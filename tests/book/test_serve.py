@@ -35,7 +35,6 @@ def test_the_book_is_served_and_reloads():
 
 
 def fetched(address, process):
-    """Return a page once the server is up."""
     end = time.monotonic() + DEADLINE_S
     while True:
         try:
@@ -65,15 +64,14 @@ def test_an_impossible_port_gives_one_line(capsys, port):
     assert capsys.readouterr().err == "--port: 1 to 65535\n"
 
 
-def test_every_watched_pattern_finds_files():
-    for pattern in serve.WATCHED:
-        assert list(build_book.ROOT.glob(pattern)), pattern
-
-
-def test_a_folder_that_cannot_be_written_gives_one_line(tmp_path, monkeypatch, capsys):
+def test_a_folder_that_cannot_be_written_gives_one_line_and_every_watched_pattern_finds_files(
+    tmp_path, monkeypatch, capsys
+):
     (tmp_path / "file").touch()
     monkeypatch.setattr(build_book, "BUILD", tmp_path / "file" / "_build")
     assert build_book.main([]) == 2
     said = capsys.readouterr().err.strip()
     assert "cannot be written" in said
     assert "\n" not in said
+    for pattern in serve.WATCHED:
+        assert list(build_book.ROOT.glob(pattern)), pattern

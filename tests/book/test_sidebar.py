@@ -46,25 +46,17 @@ def lists_of(folder):
     return own, ours, dressed
 
 
-def test_the_list_is_the_one_that_sphinx_makes(tmp_path):
-    own, ours, _ = lists_of(tmp_path)
+def test_the_list_is_the_one_that_sphinx_makes_and_made_once_from_titles(tmp_path, monkeypatch):
+    made, titles_of = [], sidebar.titles_of
+    monkeypatch.setattr(sidebar, "titles_of", lambda one: made.append(one) or titles_of(one))
+    own, ours, dressed = lists_of(tmp_path)
     assert {*PAGES, "x/1", "x/2", "y/1"} <= set(own)
     assert ours == own
     assert "Inner" in own["index"][0]
     assert "Piece" not in own["index"][0]
     assert "Piece" in own["index"][1]
-
-
-def test_it_is_made_from_titles(tmp_path, monkeypatch):
-    made = []
-    titles_of = sidebar.titles_of
-    monkeypatch.setattr(sidebar, "titles_of", lambda one: made.append(one) or titles_of(one))
-    lists_of(tmp_path)
     assert len(made) == len(PAGES)  # once for each page, not once for each pair of pages
-
-
-def test_pages_of_a_folder_that_are_not_in_the_list_share_one(tmp_path):
-    *_, dressed = lists_of(tmp_path)
+    # pages of a folder that are not in the list share one
     assert dressed["x/1"] == dressed["x/2"] in ("x/1", "x/2")
     assert dressed["y/1"] == "y/1"
     assert {page: dressed[page] for page in PAGES} == {page: page for page in PAGES}

@@ -61,7 +61,6 @@ def chromium() -> Iterator[Browser]:
 
 @pytest.fixture(scope="session")
 def book() -> None:
-    """The built book, as it now is."""
     if not build_book.is_built():
         pytest.fail("the pages in _build are missing or older than their sources: run make book")
 
@@ -96,7 +95,6 @@ def arithmetic(chromium: Browser) -> Iterator[Callable[..., list[Any]]]:
 
 @pytest.fixture
 def engine(page: Page) -> Engine:
-    """Calls the engine of the live run."""
     return Engine(page)
 
 

@@ -53,12 +53,10 @@ class Engine:
 
 
 def as_text(array, kind=np.float32):
-    """Return the numbers of an array in base64."""
     return base64.b64encode(np.ascontiguousarray(array, dtype=kind).tobytes()).decode()
 
 
 def as_array(text, kind=np.float32):
-    """Return the numbers of base64."""
     return np.frombuffer(base64.b64decode(text), dtype=kind)
 
 

@@ -26,18 +26,16 @@ def faults(chromium: Browser, address: str, root: str, *, axe: bool = True) -> l
         if not 1 < len(files) <= MOST_REQUESTS:
             found.append(f"{len(files)} requests, not 2 to {MOST_REQUESTS}")
         found += visit.errors
-        found += visits.boxes(page)
-        found += visits.cut_formulas(page)
-        found += visits.late_picture(page)
+        for look in (visits.BOXES, visits.CUT_FORMULAS, visits.LATE):
+            found += page.evaluate(look)
         found += visits.look_on_a_phone(page)
         page.set_viewport_size(visits.WIDE)
         visits.show_theme(page, "dark")
-        found += visits.white_figures(page)
+        found += page.evaluate(visits.WHITE)
         # Last: it takes from the page what repeats.
         found += visits.axe_in_both_themes(page) if axe else []
     return found
 
 
 def check_page(chromium: Browser, path: Path, *, axe: bool = True) -> None:
-    """Open a page from its file, and fail with all that is wrong."""
     assert faults(chromium, path.as_uri(), visits.HTML.as_uri(), axe=axe) == []

@@ -1,16 +1,26 @@
 """What the tests of widgets do as a reader does: typing, choosing, pressing, dragging."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from playwright.sync_api import Locator, Page
 
-from tests.browser.kit import holds, noted, said, value
+from tests.browser.kit import holds, noted, pictured, said, value
 
 
-def has_facts(page: Page, *facts: str) -> None:
-    """Assert that the sentence, if there are facts at all, has them."""
+def has_facts(
+    page: Page,
+    *facts: str,
+    picture: Sequence[str] = (),
+    values: Mapping[str, str] | None = None,
+) -> None:
+    """Assert that the sentence and the first picture have these facts, and fields these values."""
     if facts:
         holds(said(page), *facts)
+    if picture:
+        holds(pictured(page), *picture)
+    for name, right in (values or {}).items():
+        assert (found := value(page, name)) == right, f"{name} holds {found}, not {right}"
 
 
 def enter(
@@ -20,48 +30,48 @@ def enter(
     *facts: str,
     used: str | None = None,
     note: Sequence[str] = (),
+    **shown: Any,
 ) -> None:
     """Type a number into its field, and leave the field.
 
     Args:
-        facts: that the sentence then has.
+        facts: that the sentence then has; what else is `shown`, as in `has_facts`.
         used: what the field then holds.
         note: what the widget says of a number that it did not take.
     """
     page.get_by_label(f"{name}, number", exact=True).fill(text)
     page.keyboard.press("Tab")
-    has_facts(page, *facts)
-    if used is not None:
-        assert (found := value(page, name)) == used, f"{name} holds {found}, not {used}"
+    values = {} if used is None else {name: used}
+    has_facts(page, *facts, **({"values": values} | shown))
     if note:
         holds(noted(page), *note)
 
 
-def choose(page: Page, name: str, option: str, *facts: str) -> None:
+def choose(page: Page, name: str, option: str, *facts: str, **shown: Any) -> None:
     """Choose one of a list of options; the sentence then has these facts."""
     page.get_by_label(name, exact=True).select_option(option)
-    has_facts(page, *facts)
+    has_facts(page, *facts, **shown)
 
 
-def press(page: Page, name: str, *facts: str, times: int = 1) -> None:
+def press(page: Page, name: str, *facts: str, times: int = 1, **shown: Any) -> None:
     """Press a button; the sentence then has these facts."""
     for _ in range(times):
         page.get_by_role("button", name=name, exact=True).click()
-    has_facts(page, *facts)
+    has_facts(page, *facts, **shown)
 
 
-def keys(page: Page, control: str, pressed: str, *facts: str) -> None:
+def keys(page: Page, control: str, pressed: str, *facts: str, **shown: Any) -> None:
     """Go to a slider, box or list, and press keys; the sentence then has these facts."""
     page.get_by_label(control, exact=True).focus()
     for key in pressed.split():
         page.keyboard.press(key)
-    has_facts(page, *facts)
+    has_facts(page, *facts, **shown)
 
 
-def by_key(page: Page, name: str, *facts: str) -> None:
+def by_key(page: Page, name: str, *facts: str, **shown: Any) -> None:
     """Press a button with the Enter key; the sentence then has these facts."""
     page.get_by_role("button", name=name, exact=True).press("Enter")
-    has_facts(page, *facts)
+    has_facts(page, *facts, **shown)
 
 
 def to_the_end(page: Page, *facts: str) -> None:
@@ -82,6 +92,5 @@ def drag(page: Page, at: Locator, *way: tuple[float, float]) -> None:
 
 
 def middle(at: Locator) -> tuple[float, float]:
-    """Return the middle of an element, in pixels from its left and top."""
     box = at.bounding_box()
     return box["width"] / 2, box["height"] / 2

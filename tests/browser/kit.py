@@ -29,7 +29,6 @@ def settled(page: Page) -> str:
 
 
 def noted(page: Page) -> str:
-    """Return what the widget says about a number or file that it did not take."""
     return page.locator(".lc-note").text_content()
 
 
@@ -64,13 +63,11 @@ def _whole(fact: str) -> str:
 
 
 def numbers(text: str) -> list[float]:
-    """Return all numbers of a sentence, in its order."""
     one = r"(?<![\w.])-?\d+(?:,\d{3})*(?:\.\d+)?(?:e-?\d+)?(?!\w|\.\d)"
     return [float(n.replace(",", "")) for n in re.findall(one, text.replace("−", "-"))]
 
 
 def value(page: Page, name: str) -> str:
-    """Return what a number's field holds."""
     return page.get_by_label(f"{name}, number", exact=True).input_value()
 
 

@@ -31,7 +31,6 @@ from llmcourse_labs.scale.laws import CHINCHILLA_PRINTED, ParametricLaw
 
 
 def without(row, name):
-    """Return a row without one of its names."""
     return {key: value for key, value in row.items() if key != name}
 
 
@@ -39,7 +38,6 @@ ATTENDED = ["<|end|>", "\n", "The", " cat", " sat", " on", " the", " mat", "."]
 
 
 def queries_and_keys(*, layers=2, length=9, heads=4, kv_heads=2, size=6, scale=1.5):
-    """Random queries and keys of an attention map."""
     generator = torch.Generator().manual_seed(heads * 31 + kv_heads)
     queries = torch.randn(layers, length, heads, size, generator=generator) * scale
     keys = torch.randn(layers, length, kv_heads, size, generator=generator) * scale
@@ -50,20 +48,17 @@ SHAPE = ("layers", "heads", "kv_heads", "size")
 
 
 def attention_map(tokens=ATTENDED, **given):
-    """An attention map of random numbers."""
     shape = {name: given.pop(name) for name in SHAPE if name in given}
     return widgets.AttentionMap(tokens, *queries_and_keys(length=len(tokens), **shape), **given)
 
 
 def by_hand(**state):
-    """The five probabilities of chapter 02."""
     words = ["a", "mat", "floor", "on", "the"]
     given = {"probabilities": [0.15, 0.10, 0.05, 0.20, 0.50], "words": words, "target": "on"}
     return widgets.StepByHand(**given | state)
 
 
 def funnel_board(**state):
-    """A thousand random pages."""
     draws = random.Random(6)
     rows = [
         [draws.randrange(300), *(draws.random() for _ in range(3)), draws.randrange(2)]
@@ -73,18 +68,12 @@ def funnel_board(**state):
 
 
 BATCH_RUNS = {2: [1066.3, 1102.4, 1110.0], 32: [112.3, 120.5], 128: [63.5]}
-"""Steps of some batches."""
 
-MIXING_LAW = [
-    (1.0, 0.5, (0.0, 1.2, 1.6)),
-    (1.5, 0.9, (1.1, 0.0, 0.7)),
-    (2.0, 1.2, (0.4, 0.5, 0.0)),
-]
+MIXING_LAW = [(1.0, 0.5, (0.0, 1.2, 1.6)), (1.5, 0.9, (1.1, 0.0, 0.7)), (2.0, 1.2, (0.4, 0.5, 0.0))]
 """A law of three sources: c, k and t of each."""
 
 
 def measured_mixtures():
-    """Three runs, not far from that law."""
     return [
         [[1, 0, 0], [1.52, 4.2, 3.8]],
         [[0.5, 0.2, 0.3], [2.51, 3.41, 3.75]],
@@ -93,7 +82,6 @@ def measured_mixtures():
 
 
 def mixture_triangle(**state):
-    """That law with these runs."""
     names = ["stories", "code", "prose"]
     return widgets.MixtureTriangle(names, MIXING_LAW, measured_mixtures(), **state)
 
@@ -106,11 +94,9 @@ def steep_triangle():
 
 
 SMALL_LAW = ParametricLaw(E=0.4, A=60.0, B=900.0, alpha=0.6, beta=0.6)
-"""A law of small runs."""
 
 
 def isoflop_valley(**state):
-    """That law with some runs, one of Chinchilla's, and one that is steep."""
     runs = [
         (n, flop / 6 / n, 1.01 * SMALL_LAW.loss(n, flop / 6 / n), flop > 1e13)
         for flop in (1e12, 1e13, 1e14)
@@ -149,7 +135,6 @@ def epoch_runs(*, seeds=3, points=15):
 
 
 def epoch_board(**state):
-    """Those runs, with the entropy of the stories."""
     return widgets.EpochBoard(epoch_runs(), floor=0.38, **state)
 
 
@@ -247,14 +232,12 @@ CONTEXTS = ["The state of the", "We must"]
 
 
 def board_scores():
-    """Scores of two contexts over 300 tokens, with a tie at the top."""
     drawn = np.random.default_rng(0).normal(size=(2, len(BOARD_TOKENS))) * 3
     drawn[0, 5] = drawn[0, 9] = drawn[0].max()
     return drawn
 
 
 def sampling_board(**state):
-    """A board of those scores."""
     return widgets.SamplingBoard(CONTEXTS, board_scores(), BOARD_TOKENS, **state)
 
 
@@ -267,7 +250,6 @@ CURVES = {
 
 
 def rate_runs(num_points=60, every=5):
-    """Four made runs at four rates, the last of which is lost."""
     draw = random.Random(0)
     runs = []
     for name, (rate, curve) in CURVES.items():
@@ -299,7 +281,6 @@ def spiky_run(on, *, steps=120, seed=0):
 
 
 def all_spiky_runs(precautions=PRECAUTIONS, **given):
-    """A run for every choice of precautions."""
     choices = itertools.product([False, True], repeat=len(precautions))
     return [spiky_run(list(itertools.compress(precautions, chosen)), **given) for chosen in choices]
 
@@ -309,7 +290,6 @@ def spike_lab(**state):
 
 
 def loop_phases():
-    """Seven phases with facts as long as those of a real step."""
     facts = [["inputs and targets", "16 × 1,024 token ids each"], ["size", "1,234.5 kB"]]
     return [{"share": 1 / 7, "facts": facts, **phase} for phase in PHASES]
 
@@ -326,7 +306,6 @@ def run_matrices(rows=6, columns=8, seed=0):
 
 
 def run_scrubber(weights=None, steps=(0, 1, 5, 20, 40), groups=RUN_GROUPS, **state):
-    """A recorded run of 50 steps."""
     losses = [6.0 / (1 + 0.1 * n) for n in range(50)]
     samples = {1: "zz <b>qq", 20: "the the", 50: "the tea"}
     given = {"losses": losses, "samples": samples, "name": "embedding"} | state
@@ -335,7 +314,6 @@ def run_scrubber(weights=None, steps=(0, 1, 5, 20, 40), groups=RUN_GROUPS, **sta
 
 
 def largest_run():
-    """A recorded run with as much as a chapter shows."""
     generator = torch.Generator().manual_seed(0)
     weights = [torch.randn(40, 48, generator=generator) for _ in range(17)]
     samples = dict.fromkeys(range(17), "word " * 120)
@@ -362,20 +340,17 @@ def weight_checkpoints(m=40, n=60, *, steps=WEIGHT_STEPS, seed=0):
 
 
 def weight_scrubber(m=40, n=60, **state):
-    """Four checkpoints of that matrix."""
     held = weight_checkpoints(m, n)
     return widgets.WeightScrubber("layer 1, up", WEIGHT_STEPS, held, WEIGHT_LOSSES, **state)
 
 
 def largest_weights():
-    """Twelve checkpoints of a matrix that is as large as it may be."""
     steps = list(range(0, 1_200_000, 100_000))
     held = weight_checkpoints(256, 400, steps=steps)
     return widgets.WeightScrubber("a rather long name of a weight matrix", steps, held, [9] * 12)
 
 
 def hardly_moved():
-    """Two checkpoints that differ by rounding."""
     start = torch.eye(30, 40)
     return widgets.WeightScrubber("w", [0, 1], [start, start * (1 + 1e-6)], [1e-7, 2e-7])
 
@@ -385,8 +360,8 @@ def conversations():
     tokens = ["<|user|>", "two?", "<|end|>", "<|assistant|>", "Two", ".", "<|end|>"]
     roles = ["template", "user", "user", "template", "assistant", "assistant", "assistant"]
     before, after = [5, 4, 7, 8, 3, 7], [5.5, 6, 4, 0.7, 0.1, 0.1]
-    first = {"name": "long", "tokens": tokens, "roles": roles}
-    first["losses"] = {"before": before, "after": after}
+    losses = {"before": before, "after": after}
+    first = {"name": "long", "tokens": tokens, "roles": roles, "losses": losses}
     second = {"name": "short", "tokens": ["<|assistant|>", " a b", "<|end|>"]}
     second |= {"roles": ["template", "assistant", "assistant"]}
     return [first, second | {"losses": {"before": [2.0, 9.5], "after": [1.0, 0.0]}}]
@@ -417,7 +392,6 @@ def hacking_board(**state):
 
 
 def largest_hacking():
-    """As many scores of as many seeds and points as there may be."""
     rng = random.Random(0)
     scores = [
         {
@@ -430,7 +404,6 @@ def largest_hacking():
 
 
 def largest_answers():
-    """As many conversations of as many tokens and models as there may be."""
     rng = random.Random(0)
     names = [f"after {n} steps" for n in range(6)]
     chats = [
@@ -453,7 +426,6 @@ def answer_world(**state):
 
 
 def largest_world():
-    """As many answers as there may be, with long names, and utilities far apart."""
     names = [f"a name of sorts {n}"[-16:] for n in range(6)]
     world = {"names": names, "reference": [1e-6, 0.2, 0.2, 0.2, 0.2, 0.2 - 1e-6]}
     world["utilities"] = [20.0, -20.0, 0.0, 1.0, 2.0, 3.0]
@@ -461,7 +433,6 @@ def largest_world():
 
 
 def token_strips():
-    """A story, a packed row, a conversation."""
     story = ["Once", " a", " cat", " sat", ".", "\n", "Then", " it", " left", "."]
     packed = ["A", " cat", ".", "Two", " dogs", "<pad>"]
     chat = ["<|user|>", "two?", "<|end|>", "<|assistant|>", "Two", ".", "<|end|>"]
@@ -478,13 +449,11 @@ def token_strip(**state):
 
 
 def wide_strip():
-    """Tokens that no column has room for."""
     words = ["x" * 200, " 東京" * 9, "🙂" * 30, "<|start_of_a_long_special|>"] * 12
     return widgets.TokenStrip([Strip("wide", words)])
 
 
 def largest_strips():
-    """As many strips of as many tokens as there may be."""
     rng = random.Random(0)
     words = ["".join(rng.choices("abcdefghijklmnopqrstuvwxyz", k=8)) for _ in range(48)]
     many = [Strip(str(i), rng.sample(words, 48), ["assistant"] * 48) for i in range(12)]
@@ -499,19 +468,16 @@ PROSE = (
 
 
 def merge_board(text="the tea then the teas", **state):
-    """A board of eight merges."""
     return widgets.MergeBoard(train_bpe("the tea then the teas", 256 + 8), text, **state)
 
 
 def large_merge_board():
-    """A board of as many merges as a page takes."""
     pairs = itertools.product(range(32, 127), repeat=2)
     merges = [(bytes([a]), bytes([b])) for a, b in pairs][:1_744]
     return widgets.MergeBoard(Tokenizer.from_merges(merges), PROSE[:200])
 
 
 def prose_board():
-    """Long words, and characters of several bytes."""
     return widgets.MergeBoard(train_bpe(PROSE, 420), "x" * 60 + PROSE[:120], applied=20)
 
 
@@ -541,12 +507,10 @@ def axis_models(count=3, *, samples=2, tokens=5, beginnings=2, name="a model of 
 
 
 def loss_axis(**state):
-    """The axis of three models."""
     return widgets.LossAxis(axis_models(), BEGINNINGS, floor=0.383, **state)
 
 
 def largest_axis():
-    """As many models, samples and tokens as a page takes, with long names and odd signs."""
     long = "a rather long name, of forty letters,"
     models = axis_models(12, samples=5, tokens=8, beginnings=3, name=long)
     for each in models:
@@ -565,17 +529,14 @@ TINY_LLAMA = ModelConfig(
     vocab_size=300,
     context_length=16,
 )
-"""It trains in no time."""
 
 
 @functools.cache
 def story_merges(count):
-    """The merges of some stories."""
     return nutshell.learn_merges(stories(60_000, seed=0), 257 + count)
 
 
 def tiny_live(widget, *, steps=60, floor=0.6, **given):
-    """A run of very few weights, without a recorded one."""
     config = TrainConfig.of(model=TINY_LLAMA, batch_size=4, steps=steps, warmup_steps=5)
     return widget(config, story_merges(43), floor=floor, **given)
 
@@ -585,13 +546,11 @@ def tiny_live_run(**given):
 
 
 def tiny_config(**given):
-    """A run of very few weights."""
     settings = {"batch_size": 4, "steps": 60, "warmup_steps": 5} | given
     return TrainConfig.of(model=TINY_LLAMA, **settings)
 
 
 def live_run(**given):
-    """The run of the home page, with a recorded one behind it."""
     losses = [0.9 + 5.7 * math.exp(-step / 70) for step in range(400)]
     samples = {0: "x\x00y" * 20, 200: "It was a sunny day.", 400: "word " * 110}
     recorded = {"losses": losses, "samples": samples}
@@ -599,12 +558,10 @@ def live_run(**given):
 
 
 def packing_board(lengths=(2, 3, 4, 5, 3, 1), context=6, **state):
-    """A few documents."""
     return widgets.PackingBoard(list(lengths), context, **state)
 
 
 def sums(passed, of, points=None):
-    """Sums of a chapter's exercises, each of two points."""
     points = passed if points is None else points
     return {"passed": passed, "of": of, "points": points, "of_points": 2 * of}
 
@@ -616,7 +573,6 @@ def exercise_sums(**chapters):
 
 
 def chapter_map(**state):
-    """The map of the course."""
     return widgets.ProgressMap(**state)
 
 
@@ -632,188 +588,172 @@ AFTER = widgets.CrashLab.crash_when.options[-1]
 
 
 class Entry(NamedTuple):
-    """How a widget is made, what makes it in each of its states, and the kilobytes of its page."""
+    """A widget, how it is made, what makes it in each state, and the kilobytes of its page."""
 
+    widget: type[Widget]
     make: Callable[..., Widget]
     states: list[Callable[[], Widget]]
     kilobytes: int
 
 
-def entry(make, *states, kilobytes=20):
-    """Return the entry of a widget, whose states are what it is made with, or what makes them."""
-    made = [s if callable(s) else functools.partial(make, **s) for s in states]
-    return Entry(make, made, kilobytes)
+def state(**given):
+    return given
 
 
-REGISTRY = {
-    widgets.AnswerLoss: entry(
-        answer_loss,
-        {},
-        {"model": "after", "learn": "all tokens", "conversation": "short", "token": 2},
+def entry(widget, *states, make=None, first=None, kilobytes=20):
+    """Return the entry of a widget.
+
+    Args:
+        states: what it is made with in each state but the first, or what makes it.
+        make: makes it, if not its class.
+        first: what it is made with in its first state.
+    """
+    make = make or widget
+    made = [s if callable(s) else functools.partial(make, **s) for s in (first or {}, *states)]
+    return Entry(widget, make, made, kilobytes)
+
+
+ENTRIES = [
+    entry(
+        widgets.AnswerLoss,
+        state(model="after", learn="all tokens", conversation="short", token=2),
         lambda: widgets.AnswerLoss(
             [{**conversations()[0], "tokens": ["x" * 40, "東京" * 20, *"abcde"]}], token=2
         ),
         largest_answers,
+        make=answer_loss,
         kilobytes=60,
     ),
-    widgets.AttentionMap: entry(
-        attention_map,
-        {},
-        {"tokens": ["a", " b"], "layers": 1},
-        {
-            "tokens": ["<|end|>", " extraordinarily", *[" mouse"] * 18],
-            "heads": 8,
-            "kv_heads": 1,
-            "size": 4,
-        },
-        {"tokens": [" w"] * 18, "layers": 4, "size": 20},
+    entry(
+        widgets.AttentionMap,
+        state(tokens=["a", " b"], layers=1),
+        state(
+            tokens=["<|end|>", " extraordinarily", *[" mouse"] * 18], heads=8, kv_heads=1, size=4
+        ),
+        state(tokens=[" w"] * 18, layers=4, size=20),
+        make=attention_map,
         kilobytes=40,
     ),
-    widgets.BatchSlider: entry(
-        functools.partial(widgets.BatchSlider, 45.2, BATCH_RUNS),
-        {},
-        {"batch": 1, "noise": 1},
-        {"batch": 1_024, "noise": 1_000},
-        {"batch": 1, "noise": 999.5},
+    entry(
+        widgets.BatchSlider,
+        state(batch=1, noise=1),
+        state(batch=1_024, noise=1_000),
+        state(batch=1, noise=999.5),
         lambda: widgets.BatchSlider(1_000, noise=1_000),
         lambda: widgets.BatchSlider(1_000, batch=1_024, noise=1),
+        make=functools.partial(widgets.BatchSlider, 45.2, BATCH_RUNS),
     ),
-    widgets.BitPattern: entry(
-        widgets.BitPattern, {}, {"format": "fp32"}, {"format": "fp8 e4m3", "number": "nan"}
-    ),
-    widgets.BlockTapper: entry(
-        functools.partial(widgets.BlockTapper, llama3_8b()),
-        {},
-        {"going": "backward", "box": "attention"},
+    entry(widgets.BitPattern, state(format="fp32"), state(format="fp8 e4m3", number="nan")),
+    entry(
+        widgets.BlockTapper,
+        state(going="backward", box="attention"),
         lambda: widgets.BlockTapper(
             llama3_405b(), tokens=1_048_576, batch=4_096, keeps="all weights"
         ),
+        make=functools.partial(widgets.BlockTapper, llama3_8b()),
     ),
-    widgets.Bowl: entry(
+    entry(
         widgets.Bowl,
-        {},
-        {
-            "steps": 300,
-            "learning_rate": 3,
-            "lambda_y": 20,
-            "noise": 5,
-            "momentum": True,
-            "adam": True,
-        },
+        state(steps=300, learning_rate=3, lambda_y=20, noise=5, momentum=True, adam=True),
     ),
-    widgets.BucketTimeline: entry(
+    entry(
         widgets.BucketTimeline,
-        {},
-        {"preset": "llama3_8b"},
-        {"preset": "llama3_8b", "num_ranks": 16_384, "latency_us": 10_000, "bucket_mb": 1},
-        {"gigabytes_per_s": 1_000, "latency_us": 0.1, "backward_ms": 10_000},
-        {"overlap": False, "bucket_mb": 2},
+        state(preset="llama3_8b"),
+        state(preset="llama3_8b", num_ranks=16_384, latency_us=10_000, bucket_mb=1),
+        state(gigabytes_per_s=1_000, latency_us=0.1, backward_ms=10_000),
+        state(overlap=False, bucket_mb=2),
     ),
-    widgets.ClusterBoard: entry(
+    entry(
         widgets.ClusterBoard,
-        {},
-        {"answer": "shrink", "replicas": 8, "replica_nodes": 4, "hour": 9.25},
-        {"answer": "shrink", "replicas": 1, "replica_nodes": 1, "hour": 24},
-        {
-            "answer": "spare",
-            "replicas": 8,
-            "replica_nodes": 4,
-            "spares": 4,
-            "repair": 24,
-            "hour": 0,
-        },
-        {"answer": "wait", "checkpoint": 12, "fails": 23.75, "restart": 4, "repair": 0},
+        state(answer="shrink", replicas=8, replica_nodes=4, hour=9.25),
+        state(answer="shrink", replicas=1, replica_nodes=1, hour=24),
+        state(answer="spare", replicas=8, replica_nodes=4, spares=4, repair=24, hour=0),
+        state(answer="wait", checkpoint=12, fails=23.75, restart=4, repair=0),
     ),
-    widgets.CollapseLab: entry(
+    entry(
         widgets.CollapseLab,
-        {},
-        {"temperature": 0.6, "samples": 50},
-        {"temperature": 1.4, "samples": 2_000, "seed": 9_999},
-        {"fresh": 0.95, "temperature": 0.85},
+        state(temperature=0.6, samples=50),
+        state(temperature=1.4, samples=2_000, seed=9_999),
+        state(fresh=0.95, temperature=0.85),
     ),
-    widgets.ConfigExplorer: entry(
-        widgets.ConfigExplorer, {}, {"preset": "llama3_8b", "context_length": 131_072}
-    ),
-    widgets.CostCalculator: entry(
+    entry(widgets.ConfigExplorer, state(preset="llama3_8b", context_length=131_072)),
+    entry(
         widgets.CostCalculator,
-        {},
-        {"preset": "GPT-3", "shown": "GPU-hours"},
-        {
-            "parameters_b": 1e-4,
-            "tokens_b": 1e-4,
-            "gpus": 1_000_000,
-            "gpu": "B200",
-            "mfu": 1,
-            "price": 0.01,
-            "watts": 1,
-            "shown": "days",
-        },
-        {
-            "parameters_b": 98_765.4,
-            "tokens_b": 1e6,
-            "gpus": 1,
-            "gpu": "V100",
-            "mfu": 0.0123,
-            "price": 99.99,
-            "watts": 2_000,
-            "host_share": 1,
-            "pue": 3,
-            "shown": "kWh",
-        },
+        state(preset="GPT-3", shown="GPU-hours"),
+        state(
+            parameters_b=1e-4,
+            tokens_b=1e-4,
+            gpus=1_000_000,
+            gpu="B200",
+            mfu=1,
+            price=0.01,
+            watts=1,
+            shown="days",
+        ),
+        state(
+            parameters_b=98_765.4,
+            tokens_b=1e6,
+            gpus=1,
+            gpu="V100",
+            mfu=0.0123,
+            price=99.99,
+            watts=2_000,
+            host_share=1,
+            pue=3,
+            shown="kWh",
+        ),
     ),
-    widgets.CrashLab: entry(
+    entry(
         widgets.CrashLab,
-        {},
-        {"every": 1, "crash_step": 24, "files": OVER, "weights": False},
-        {"crash_step": 1, "shown": 0},
-        {"crash_step": 24, "every": 12, "crash_when": AFTER, "moments": False},
+        state(every=1, crash_step=24, files=OVER, weights=False),
+        state(crash_step=1, shown=0),
+        state(crash_step=24, every=12, crash_when=AFTER, moments=False),
     ),
-    widgets.EpochBoard: entry(
-        epoch_board,
-        {},
-        {"step": 0, "patience": 1, "seeds": True},
-        {"text": "W" * 7, "step": 150, "patience": 15},
+    entry(
+        widgets.EpochBoard,
+        state(step=0, patience=1, seeds=True),
+        state(text="W" * 7, step=150, patience=15),
         lambda: widgets.EpochBoard(epoch_runs(seeds=5, points=60), floor=6.5, seeds=True),
+        make=epoch_board,
     ),
-    widgets.HackingBoard: entry(
-        hacking_board,
-        {},
-        {"score": "five judges", "budget": 4.0, "seed": 1, "all": True},
-        {"budget": 3.35, "all": True},
+    entry(
+        widgets.HackingBoard,
+        state(score="five judges", budget=4.0, seed=1, all=True),
+        state(budget=3.35, all=True),
         largest_hacking,
+        make=hacking_board,
         kilobytes=40,
     ),
-    widgets.FunnelBoard: entry(
-        funnel_board,
-        {},
-        {"english": 0, "words": 0, "similarity": 1.05, "quality": 0},
-        {"english": 1, "words": 300, "similarity": 0.1, "quality": 1},
+    entry(
+        widgets.FunnelBoard,
+        state(english=0, words=0, similarity=1.05, quality=0),
+        state(english=1, words=300, similarity=0.1, quality=1),
+        make=funnel_board,
         kilobytes=25,
     ),
-    widgets.GoodputPlanner: entry(
+    entry(
         widgets.GoodputPlanner,
-        {},
-        {"gpus": 1, "gpu_mtbf_h": 1_000_000, "save_s": 3_600, "interval_s": 604_800},
-        {"gpus": 1_000_000, "gpu_mtbf_h": 1_000, "restart_s": 7_200, "interval_s": 10},
-        {"kept": {"gpus": 1_024, "gpu_mtbf_h": 50_677, "save_s": 59.9, "restart_s": 3_599}},
+        state(gpus=1, gpu_mtbf_h=1_000_000, save_s=3_600, interval_s=604_800),
+        state(gpus=1_000_000, gpu_mtbf_h=1_000, restart_s=7_200, interval_s=10),
+        state(kept={"gpus": 1_024, "gpu_mtbf_h": 50_677, "save_s": 59.9, "restart_s": 3_599}),
     ),
-    widgets.GraphStepper: entry(
-        functools.partial(widgets.GraphStepper, PROGRAMS),
-        *({"example": name, "step": 400} for name in PROGRAMS),
+    entry(
+        widgets.GraphStepper,
+        *(state(example=name, step=400) for name in [*PROGRAMS][1:]),
+        make=functools.partial(widgets.GraphStepper, PROGRAMS),
+        first=state(step=400),
     ),
-    widgets.KeyRing: entry(
+    entry(
         widgets.KeyRing,
-        {},
-        {"num_ranks": 2, "step": 1},
-        {"num_ranks": 8, "step": 7},
-        {"num_ranks": 8, "cut": "zigzag", "step": 8},
-        {"num_ranks": 5, "cut": "zigzag", "step": 3},
+        state(num_ranks=2, step=1),
+        state(num_ranks=8, step=7),
+        state(num_ranks=8, cut="zigzag", step=8),
+        state(num_ranks=5, cut="zigzag", step=3),
     ),
-    widgets.LeakBoard: entry(
-        leak_board,
-        {},
-        {"copies": 64, "level": 0.5, "words": "3"},
-        {"retold": True, "level": 0.001},
+    entry(
+        widgets.LeakBoard,
+        state(copies=64, level=0.5, words="3"),
+        state(retold=True, level=0.001),
         lambda: leak_board(
             [
                 {**row, "copies": 900 + place, "retold": False}
@@ -822,318 +762,293 @@ REGISTRY = {
             copies=905,
         ),
         lambda: leak_board(leak_rows(seeds=1)[:2], half=1_000, options=1_000),
+        make=leak_board,
     ),
-    widgets.LiveGradient: entry(
-        functools.partial(tiny_live, widgets.LiveGradient),
-        {},
-        {"weight": "embedding", "row": 298, "column": 15, "nudge": 1e-4},
+    entry(
+        widgets.LiveGradient,
+        state(weight="embedding", row=298, column=15, nudge=1e-4),
         lambda: widgets.LiveGradient(small_run(), story_merges(511), floor=0.383),
+        make=functools.partial(tiny_live, widgets.LiveGradient),
         kilobytes=60,
     ),
-    widgets.LivePrompt: entry(
-        functools.partial(tiny_live, widgets.LivePrompt),
-        {},
-        {"prompt": "W" * 200, "temperature": 3},
-        {"prompt": "", "temperature": 0.1, "step": 30},
+    entry(
+        widgets.LivePrompt,
+        state(prompt="W" * 200, temperature=3),
+        state(prompt="", temperature=0.1, step=30),
         lambda: widgets.LivePrompt(small_run(), story_merges(511), floor=0.383),
+        make=functools.partial(tiny_live, widgets.LivePrompt),
         kilobytes=60,
     ),
-    widgets.LiveCrash: entry(
+    entry(
         widgets.LiveCrash,
-        {},
-        {"restore": "all but the place in the data", "pace": "1 step a second"},
-        {"config": tiny_config()},
+        state(restore="all but the place in the data", pace="1 step a second"),
+        state(config=tiny_config()),
         kilobytes=60,
     ),
-    widgets.LiveRanks: entry(
+    entry(
         widgets.LiveRanks,
-        {},
-        {"ranks": "4", "sync": False, "pace": "1 step a second"},
-        {"config": tiny_config(), "ranks": "1"},
+        state(ranks="4", sync=False, pace="1 step a second"),
+        state(config=tiny_config(), ranks="1"),
         kilobytes=60,
     ),
-    widgets.LiveRun: entry(
-        live_run,
-        {},
-        {"pace": "1 step a second", "learning_rate": 0.3, "step": 200},
-        {"losses": [], "samples": {}, "show": ("words", "loss")},
-        {"rows": {"W" * 14: ["a"], "one row": ["b"]}, "losses": [900.0] * 3, "samples": {}},
+    entry(
+        widgets.LiveRun,
+        state(pace="1 step a second", learning_rate=0.3, step=200),
+        state(losses=[], samples={}, show=("words", "loss")),
+        state(rows={"W" * 14: ["a"], "one row": ["b"]}, losses=[900.0] * 3, samples={}),
         tiny_live_run,
+        make=live_run,
         kilobytes=60,
     ),
-    widgets.LiveSpike: entry(
+    entry(
         widgets.LiveSpike,
-        {},
-        {"clipping": False, "bad": 10, "pace": "5 steps a second"},
-        {"config": tiny_config(), "saved": 20},
+        state(clipping=False, bad=10, pace="5 steps a second"),
+        state(config=tiny_config(), saved=20),
         kilobytes=60,
     ),
-    widgets.LossAxis: entry(
-        loss_axis,
-        {},
-        {"model": "a model of the axis 0", "beginning": BEGINNINGS[1], "sample": 2},
+    entry(
+        widgets.LossAxis,
+        state(model="a model of the axis 0", beginning=BEGINNINGS[1], sample=2),
         lambda: widgets.LossAxis(axis_models(2), BEGINNINGS, floor=0.0, vocab_size=10),
         largest_axis,
+        make=loss_axis,
         kilobytes=30,
     ),
-    widgets.MachineBoard: entry(
-        machine_board,
-        {},
-        {"event": 1, "of": "dpo"},
-        {"event": 12},
+    entry(
+        widgets.MachineBoard,
+        state(event=1, of="dpo"),
+        state(event=12),
         lambda: machine_board(machine_events(steps=700, kill=400, back=250), of="sft"),
+        make=machine_board,
         kilobytes=40,
     ),
-    widgets.MatrixSplitter: entry(
+    entry(
         widgets.MatrixSplitter,
-        {},
-        {"cut_a": "rows", "cut_b": "columns", "ends": "rows", "ranks": 4, "tokens": 131_072},
-        {"network": "single", "cut_a": "whole", "ranks": 3},
-        {"network": "linear", "cut_a": "rows", "cut_b": "whole", "ends": "rows"},
+        state(cut_a="rows", cut_b="columns", ends="rows", ranks=4, tokens=131_072),
+        state(network="single", cut_a="whole", ranks=3),
+        state(network="linear", cut_a="rows", cut_b="whole", ends="rows"),
     ),
-    widgets.MemoryTimeline: entry(
+    entry(
         widgets.MemoryTimeline,
-        {},
-        {
-            "preset": "llama3_405b",
-            "choices": ["block"] * 12,
-            "context_length": 131_072,
-            "moment": 20,
-        },
-        {"preset": "gpt3", "choices": ["attention", "nothing"], "context_length": 256, "target": 5},
+        state(preset="llama3_405b", choices=["block"] * 12, context_length=131_072, moment=20),
+        state(preset="gpt3", choices=["attention", "nothing"], context_length=256, target=5),
     ),
-    widgets.MergeBoard: entry(
-        merge_board, {}, {"applied": 500}, prose_board, large_merge_board, kilobytes=60
+    entry(
+        widgets.MergeBoard,
+        state(applied=500),
+        prose_board,
+        large_merge_board,
+        make=merge_board,
+        kilobytes=60,
     ),
-    widgets.MeshGrid: entry(
+    entry(
         widgets.MeshGrid,
-        {"rank": 16_383},
-        {"preset": "llama3_long", "rank": 9_000, "colour": "groups"},
-        {"preset": "small", "rank": 15, "colour": "groups"},
-        {"preset": "racks"},
-        {"preset": "popular", "pp": 128, "cp": 64, "dp": 2, "tp": 1, "batch_tokens": 2**28},
-        {"preset": "small", "gpus": 1, "dp": 1, "pp": 1, "cp": 1, "tp": 1},
+        state(preset="llama3_long", rank=9_000, colour="groups"),
+        state(preset="small", rank=15, colour="groups"),
+        state(preset="racks"),
+        state(preset="popular", pp=128, cp=64, dp=2, tp=1, batch_tokens=2**28),
+        state(preset="small", gpus=1, dp=1, pp=1, cp=1, tp=1),
+        first=state(rank=16_383),
     ),
-    widgets.IntervalLab: entry(
+    entry(
         widgets.IntervalLab,
-        {},
-        {"items": 5_000, "first": 50, "second": 50, "alike": 100},
-        {"items": 10, "first": 100, "second": 0},
-        {"items": 37, "first": 0, "second": 0, "seed": 999},
+        state(items=5_000, first=50, second=50, alike=100),
+        state(items=10, first=100, second=0),
+        state(items=37, first=0, second=0, seed=999),
     ),
-    widgets.IsoflopValley: entry(
-        isoflop_valley,
-        {},
-        {"budget": 9, "off": 0.05, "law": "Chinchilla, as printed"},
-        {"budget": 27, "off": 20, "law": "W" * 24},
-        {"budget": 13.2, "off": 3},
+    entry(
+        widgets.IsoflopValley,
+        state(budget=9, off=0.05, law="Chinchilla, as printed"),
+        state(budget=27, off=20, law="W" * 24),
+        state(budget=13.2, off=3),
+        make=isoflop_valley,
     ),
-    widgets.MixtureTriangle: entry(
-        mixture_triangle,
-        {},
-        {"first": 1, "second": 0, "target": "stories"},
-        {"first": 0.2, "second": 0.2, "target": "prose"},
+    entry(
+        widgets.MixtureTriangle,
+        state(first=1, second=0, target="stories"),
+        state(first=0.2, second=0.2, target="prose"),
         steep_triangle,
+        make=mixture_triangle,
     ),
-    widgets.NormAndGate: entry(
+    entry(
         widgets.NormAndGate,
-        {},
-        {"first": -3.9, "second": 3.8, "norm": "LayerNorm", "gate": -6, "curve": "ReLU"},
-        {"first": 4, "second": 4, "gate": 6},
-        {"first": 0, "second": 0},
+        state(first=-3.9, second=3.8, norm="LayerNorm", gate=-6, curve="ReLU"),
+        state(first=4, second=4, gate=6),
+        state(first=0, second=0),
     ),
-    widgets.OptimizerRace: entry(
+    entry(
         widgets.OptimizerRace,
-        {},
-        {"surface": "rotated bowl", "steps": 300},
-        {"surface": "valley", "steps": 300, "sgd_rate": 3, "stretch": 200},
-        {"stretch": 1, "steps": 7, "start_x": 0, "start_y": 0},
+        state(surface="rotated bowl", steps=300),
+        state(surface="valley", steps=300, sgd_rate=3, stretch=200),
+        state(stretch=1, steps=7, start_x=0, start_y=0),
     ),
-    widgets.OrderBoard: entry(
+    entry(
         widgets.OrderBoard,
-        {},
-        {"before": "6", "after": "6", "stop": 3, "saved": "nothing", "window": 47},
-        {"stop": 0, "after": "1"},
-        {"stop": 4, "saved": "nothing"},
+        state(before="6", after="6", stop=3, saved="nothing", window=47),
+        state(stop=0, after="1"),
+        state(stop=4, saved="nothing"),
     ),
-    widgets.PackingBoard: entry(
-        packing_board,
-        {"method": "pack"},
-        {"lengths": [200, 90, 14, 61] * 4, "context": 128},
-        {"lengths": [128] * 64, "context": 2, "row": 4096},
-        {"lengths": range(96, 160), "context": 128},
+    entry(
+        widgets.PackingBoard,
+        state(lengths=[200, 90, 14, 61] * 4, context=128),
+        state(lengths=[128] * 64, context=2, row=4096),
+        state(lengths=range(96, 160), context=128),
+        make=packing_board,
+        first=state(method="pack"),
     ),
-    widgets.PreferenceBoard: entry(
-        answer_world,
-        {},
-        {"beta": 0.03, "training": 40, "chosen": "long", "rejected": "short"},
-        {"chosen": "kind", "rejected": "kind"},
+    entry(
+        widgets.PreferenceBoard,
+        state(beta=0.03, training=40, chosen="long", rejected="short"),
+        state(chosen="kind", rejected="kind"),
         largest_world,
+        make=answer_world,
     ),
-    widgets.ProgressMap: entry(
-        chapter_map,
-        {},
-        {"exercises": exercise_sums(c00=(4, 4), c05=(2, 4)), "progress": {"01": "reading"}},
+    entry(
+        widgets.ProgressMap,
+        state(exercises=exercise_sums(c00=(4, 4), c05=(2, 4)), progress={"01": "reading"}),
+        make=chapter_map,
     ),
-    widgets.RateRegimes: entry(
-        functools.partial(widgets.RateRegimes, rate_runs()),
-        {},
-        {"quiz": True, "curve": "B"},
-        {"tall": True},
-        {"train": False, "validation": False},
+    entry(
+        widgets.RateRegimes,
+        state(quiz=True, curve="B"),
+        state(tall=True),
+        state(train=False, validation=False),
         lambda: widgets.RateRegimes(rate_runs(500)),
+        make=functools.partial(widgets.RateRegimes, rate_runs()),
         kilobytes=40,
     ),
-    widgets.RingStepper: entry(
+    entry(
         widgets.RingStepper,
-        {},
-        {"num_ranks": 2, "step": 1},
-        {
-            "num_ranks": 8,
-            "step": 7,
-            "megabytes": 100_000,
-            "latency_us": 10_000,
-            "gigabytes_per_s": 0.1,
-        },
-        {"num_ranks": 8, "algorithm": "tree", "step": 3, "megabytes": 0.001, "latency_us": 0.1},
-        {"num_ranks": 7, "algorithm": "naive", "step": 12},
+        state(num_ranks=2, step=1),
+        state(num_ranks=8, step=7, megabytes=100_000, latency_us=10_000, gigabytes_per_s=0.1),
+        state(num_ranks=8, algorithm="tree", step=3, megabytes=0.001, latency_us=0.1),
+        state(num_ranks=7, algorithm="naive", step=12),
     ),
-    widgets.RooflineBoard: entry(
+    entry(
         widgets.RooflineBoard,
-        {},
-        {"work": "a training step", "batch": 1, "length": 8_192},
-        {"gpu": "TPUv5p", "shape": "Llama 3 70B", "batch": 4_096, "length": 131_072},
-        {"gpu": "V100", "shape": "stories", "work": "a training step", "batch": 1, "length": 1},
-        {"gpu": "GB200", "shape": "stories", "batch": 1, "length": 1},
+        state(work="a training step", batch=1, length=8_192),
+        state(gpu="TPUv5p", shape="Llama 3 70B", batch=4_096, length=131_072),
+        state(gpu="V100", shape="stories", work="a training step", batch=1, length=1),
+        state(gpu="GB200", shape="stories", batch=1, length=1),
     ),
-    widgets.RotaryClocks: entry(
+    entry(
         widgets.RotaryClocks,
-        {},
-        {"head_size": 2},
-        {
-            "head_size": 128,
-            "theta": 10_000_000,
-            "length": 131_072,
-            "query": 131_071,
-            "key": 131_000,
-            "first_pair": 48,
-        },
+        state(head_size=2),
+        state(
+            head_size=128,
+            theta=10_000_000,
+            length=131_072,
+            query=131_071,
+            key=131_000,
+            first_pair=48,
+        ),
     ),
-    widgets.RouterBoard: entry(
+    entry(
         widgets.RouterBoard,
-        {},
-        {"experts": 4, "experts_per_token": 4, "capacity_factor": 0.3, "token": 24},
-        {"skew": 1, "capacity_factor": 1, "sent": 24, "experts_per_token": 4},
-        {"scoring": "sigmoid", "biases": [-1.5] * 8, "capacity_factor": 0.05, "skew": 0.4},
-        {"scoring": "sigmoid", "capacity_factor": 0.3, "skew": 0.4, "token": 24},
-        {"capacity_factor": 0.3, "skew": 0.4, "token": 24},
-        {"experts": 2, "capacity_factor": 8, "sent": 5},
+        state(experts=4, experts_per_token=4, capacity_factor=0.3, token=24),
+        state(skew=1, capacity_factor=1, sent=24, experts_per_token=4),
+        state(scoring="sigmoid", biases=[-1.5] * 8, capacity_factor=0.05, skew=0.4),
+        state(scoring="sigmoid", capacity_factor=0.3, skew=0.4, token=24),
+        state(capacity_factor=0.3, skew=0.4, token=24),
+        state(experts=2, capacity_factor=8, sent=5),
     ),
-    widgets.RunScrubber: entry(run_scrubber, {}, {"step": 40}, largest_run, kilobytes=60),
-    widgets.SamplingBoard: entry(sampling_board, {}, {"draws": 9, "top_k": 3, "top_p": 0.5}),
-    widgets.ScheduleDesigner: entry(
+    entry(widgets.RunScrubber, state(step=40), largest_run, make=run_scrubber, kilobytes=60),
+    entry(widgets.SamplingBoard, state(draws=9, top_k=3, top_p=0.5), make=sampling_board),
+    entry(
         widgets.ScheduleDesigner,
-        {},
-        {"shape": "wsd", "log_rate": True, "ramp": True},
-        {"shape": "llama3_405b", "step": 1_200_001, "view": "end"},
-        {"shape": "llama3_405b", "view": "start", "step": 0},
-        {"shape": "cosine_anneal", "num_steps": 1, "anneal_steps": 0, "peak": 1, "final": 1},
-        {"shape": "cosine_anneal", "num_steps": 2_000_000, "anneal_steps": 2_000_000},
+        state(shape="wsd", log_rate=True, ramp=True),
+        state(shape="llama3_405b", step=1_200_001, view="end"),
+        state(shape="llama3_405b", view="start", step=0),
+        state(shape="cosine_anneal", num_steps=1, anneal_steps=0, peak=1, final=1),
+        state(shape="cosine_anneal", num_steps=2_000_000, anneal_steps=2_000_000),
     ),
-    widgets.SchedulePlayer: entry(
+    entry(
         widgets.SchedulePlayer,
-        {},
-        {"schedule": "gpipe", "num_ranks": 8, "micro_batches": 16, "moment": 69},
-        {"schedule": "interleaved", "num_ranks": 8, "micro_batches": 16, "chunks": 4},
-        {"schedule": "interleaved", "num_ranks": 3, "micro_batches": 16},
-        {"schedule": "zero_bubble", "num_ranks": 1, "micro_batches": 1, "moment": 0},
-        {"schedule": "zero_bubble", "num_ranks": 8, "micro_batches": 9},
+        state(schedule="gpipe", num_ranks=8, micro_batches=16, moment=69),
+        state(schedule="interleaved", num_ranks=8, micro_batches=16, chunks=4),
+        state(schedule="interleaved", num_ranks=3, micro_batches=16),
+        state(schedule="zero_bubble", num_ranks=1, micro_batches=1, moment=0),
+        state(schedule="zero_bubble", num_ranks=8, micro_batches=9),
     ),
-    widgets.ShareBar: entry(
+    entry(
         widgets.ShareBar,
-        {},
-        {"preset": "stories"},
-        {"preset": "llama3_405b", "hidden": 1, "width": 128, "num_layers": 256},
-        {"preset": "llama3_8b", "width": 32_768, "num_kv_heads": 256},
+        state(preset="stories"),
+        state(preset="llama3_405b", hidden=1, width=128, num_layers=256),
+        state(preset="llama3_8b", width=32_768, num_kv_heads=256),
     ),
-    widgets.SpikeLab: entry(
-        spike_lab,
-        {"step": 119},
-        {"on": PRECAUTIONS, "watch": "gradient norm", "window": 3},
+    entry(
+        widgets.SpikeLab,
+        state(on=PRECAUTIONS, watch="gradient norm", window=3),
         lambda: widgets.SpikeLab([LONG], [{"on": [], **HUGE_LOSSES}], factor=1, window=3),
         lambda: widgets.SpikeLab(["a"], [{"on": [], "losses": [2.0] * 5, "norms": [0.0] * 5}]),
         lambda: widgets.SpikeLab(PRECAUTIONS, all_spiky_runs(steps=MOST_STEPS)),
+        make=spike_lab,
+        first=state(step=119),
         kilobytes=60,
     ),
-    widgets.StepByHand: entry(
-        by_hand,
-        {},
-        {
-            "probabilities": [0.001, 0.001, 0.001, 0.001, 0.996],
-            "words": ["elephant", "Straße", "c", "d", "we"],
-            "target": "elephant",
-        },
+    entry(
+        widgets.StepByHand,
+        state(
+            probabilities=[0.001, 0.001, 0.001, 0.001, 0.996],
+            words=["elephant", "Straße", "c", "d", "we"],
+            target="elephant",
+        ),
+        make=by_hand,
     ),
-    widgets.StepSimulator: entry(
+    entry(
         widgets.StepSimulator,
-        {},
-        {"preset": "Llama 3 405B, 16,384 GPUs, 131,072 tokens"},
-        {"dp": 65_536, "pp": 256, "cp": 1_024, "tp": 128, "batch": 1_048_576},
-        {
-            "preset": "your own",
-            "shape": "PaLM 540B",
-            "gpu": "V100",
-            "length": 1_048_576,
-            "batch": 1_048_576,
-            "scores": "kept",
-            "zero": "0",
-        },
-        {"preset": "your own", "gpu": "TPUv5p", "length": 2, "batch": 1},
+        state(preset="Llama 3 405B, 16,384 GPUs, 131,072 tokens"),
+        state(dp=65_536, pp=256, cp=1_024, tp=128, batch=1_048_576),
+        state(
+            preset="your own",
+            shape="PaLM 540B",
+            gpu="V100",
+            length=1_048_576,
+            batch=1_048_576,
+            scores="kept",
+            zero="0",
+        ),
+        state(preset="your own", gpu="TPUv5p", length=2, batch=1),
     ),
-    widgets.TokenStrip: entry(
-        token_strip,
-        {},
-        {"strip": "chat", "learn": "assistant"},
+    entry(
+        widgets.TokenStrip,
+        state(strip="chat", learn="assistant"),
         wide_strip,
         largest_strips,
+        make=token_strip,
         kilobytes=60,
     ),
-    widgets.TrainingLoop: entry(
-        lambda **state: widgets.TrainingLoop(loop_phases(), **state), {}, {"phase": 6}
+    entry(
+        widgets.TrainingLoop,
+        state(phase=6),
+        make=lambda **state: widgets.TrainingLoop(loop_phases(), **state),
     ),
-    widgets.WeightScrubber: entry(
-        weight_scrubber,
-        {},
-        {"m": 3, "n": 200, "view": FEW},
+    entry(
+        widgets.WeightScrubber,
+        state(m=3, n=200, view=FEW),
         lambda: widgets.WeightScrubber("w", [3, 7], [np.ones((1, 9)), np.full((1, 9), 2)], [0, 0]),
         hardly_moved,
         largest_weights,
+        make=weight_scrubber,
         kilobytes=60,
     ),
-    widgets.WavelengthChart: entry(
+    entry(
         widgets.WavelengthChart,
-        {},
-        {
-            "scaling": "llama3",
-            "factor": 64,
-            "trained": 1_048_576,
-            "wanted": 1_048_576,
-            "theta": 10_000_000,
-            "pairs": 64,
-        },
-        {"scaling": "linear", "factor": 1, "trained": 8, "wanted": 1_048_576, "pairs": 2},
-        {"scaling": "yarn", "factor": 5.5, "trained": 8_192, "wanted": 8_000, "theta": 10},
+        state(
+            scaling="llama3",
+            factor=64,
+            trained=1_048_576,
+            wanted=1_048_576,
+            theta=10_000_000,
+            pairs=64,
+        ),
+        state(scaling="linear", factor=1, trained=8, wanted=1_048_576, pairs=2),
+        state(scaling="yarn", factor=5.5, trained=8_192, wanted=8_000, theta=10),
     ),
-    widgets.ZeroBars: entry(
+    entry(
         widgets.ZeroBars,
-        {},
-        {"preset": "llama3_405b", "stage": 3, "ranks": 16_384, "zoom": True},
-        {
-            "preset": "llama3_8b",
-            "stage": 2,
-            "ranks": 1,
-            "model_parallel": 1_024,
-            "memory_gb": 1_000,
-        },
+        state(preset="llama3_405b", stage=3, ranks=16_384, zoom=True),
+        state(preset="llama3_8b", stage=2, ranks=1, model_parallel=1_024, memory_gb=1_000),
     ),
-}
+]
+REGISTRY = {one.widget: one for one in ENTRIES}

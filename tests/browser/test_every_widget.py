@@ -10,10 +10,11 @@ import re
 import pytest
 import traitlets
 
+from llmcourse.model import tiny
 from llmcourse_classroom import widgets
 from llmcourse_classroom.state import Choice, Limited, Named
 from llmcourse_classroom.widget import Widget, module
-from tests.browser import kit
+from tests.browser import kit, registry
 from tests.browser.registry import REGISTRY
 
 STATES = [
@@ -32,7 +33,6 @@ every_widget = pytest.mark.parametrize(
 
 
 def widget_classes():
-    """Return the classes of widgets that the package has."""
     found = set()
     for name in pkgutil.iter_modules(widgets.__path__, f"{widgets.__name__}."):
         classes = vars(importlib.import_module(name.name)).values()
@@ -42,8 +42,7 @@ def widget_classes():
 
 def payload(widget):
     """Return what a page is given of a widget: its state and its module."""
-    found = re.search(r'-state">(.*?)</script>', widget.page(), re.DOTALL)
-    return json.loads(found[1])
+    return json.loads(re.search(r'-state">(.*?)</script>', widget.page(), re.DOTALL)[1])
 
 
 def test_every_widget_is_in_the_table():
@@ -96,9 +95,42 @@ def test_a_choice_is_one_of_its_options(entry):
     for name, trait in widget.traits().items():
         if isinstance(trait, Choice | Named):
             before = getattr(widget, name)
-            with pytest.raises(traitlets.TraitError, match=f"{name} must be one of"):
+            options = trait.options if isinstance(trait, Choice) else widget.bounds[name]
+            said = re.escape(f"{name} must be one of {', '.join(options)}, not 'nonsense'")
+            with pytest.raises(traitlets.TraitError, match=said):
                 setattr(widget, name, "nonsense")
+            if name != "pattern":  # which a board reads off its tokenizer
+                with pytest.raises(ValueError, match=said):
+                    entry.make(**{name: "nonsense"})
             assert getattr(widget, name) == before
+
+
+STARTS = [
+    (registry.isoflop_valley, {"law": "stories", "budget": 13, "off": 1}),
+    (registry.epoch_board, {"text": "20 kB", "step": 300, "patience": 3}),
+    (registry.leak_board, {"copies": 0, "words": "13", "level": 0.05}),
+    (registry.loss_axis, {"beginning": registry.BEGINNINGS[0], "sample": 1}),
+    (lambda: widgets.BlockTapper(tiny()), {"tokens": 32}),
+    (lambda: widgets.CostCalculator(preset="your own", tokens_b=3), {"tokens_b": 3}),
+    (lambda: widgets.MeshGrid("llama3_long"), {"dp": 8, "pp": 16, "cp": 16, "tp": 8}),
+    (lambda: widgets.MeshGrid("small", dp=4), {"dp": 4, "pp": 2, "cp": 2, "tp": 2}),
+    (lambda: registry.spike_lab(on=["warm-up", "clipping"]), {"on": ["clipping", "warm-up"]}),
+    (widgets.StepSimulator, {"dp": 128}),
+    (lambda: widgets.StepSimulator(preset="your own", dp=3), {"dp": 3}),
+    (lambda: widgets.ShareBar(hidden=5), {"follow_rule": False}),
+    (lambda: widgets.ShareBar(width=1_024), {"follow_rule": True}),
+    (lambda: widgets.ShareBar(hidden=5, follow_rule=True), {"follow_rule": True, "hidden": 5}),
+    (
+        lambda: widgets.GraphStepper({"x": "a = 1", "y": "b = 2"}, example="y", step=7),
+        {"expression": "b = 2", "step": 7},
+    ),
+]
+
+
+@pytest.mark.parametrize(("make", "state"), STARTS)
+def test_it_starts_with_what_it_was_given_and_else_with_its_own(make, state):
+    made = make()
+    assert {name: getattr(made, name) for name in state} == state
 
 
 @every_widget

@@ -21,7 +21,6 @@ pytestmark = pytest.mark.usefixtures("book")
 
 
 def file_of(chapter):
-    """Return the end of a chapter's address."""
     return f"chapters/{chapter['number']}_{chapter['slug']}.html"
 
 

@@ -93,7 +93,6 @@ def lab(tmp_path_factory):
 
 @pytest.fixture
 def opened(chromium, lab):
-    """Opens a chapter in JupyterLab."""
     page = chromium.new_page(viewport={"width": 1300, "height": 900})
     page.set_default_timeout(60_000)
 

@@ -1,16 +1,12 @@
 """The toolkit of the widgets: folded controls, movement, handles, and a picture in sight."""
 
+import functools
+
 import pytest
 
-from llmcourse_classroom.widgets import Bowl, GraphStepper, KeyRing, MatrixSplitter, RingStepper
-from tests.browser import hands, kit
-from tests.browser.registry import (
-    TWO_LINES,
-    epoch_board,
-    hacking_board,
-    run_scrubber,
-    token_strip,
-)
+from llmcourse_classroom import widgets
+from llmcourse_classroom.widgets import Bowl, MatrixSplitter, RingStepper
+from tests.browser import hands, kit, registry
 from tests.browser.twins import agrees
 
 
@@ -71,12 +67,17 @@ def test_a_handle_is_a_slider_that_keys_move_and_keeps_the_focus(show):
     assert ball.get_attribute("aria-valuenow") == ball.get_attribute("aria-valuemax") == "10"
 
 
+NORM = functools.partial(widgets.NormAndGate, first=0, second=1)
+
+
 @pytest.mark.parametrize(
     ("make", "name", "number"),
     [
-        (epoch_board, "step in the picture", "step"),
-        (hacking_board, "budget in the picture", "budget of KL, in nats"),
-        (run_scrubber, "step in the picture", "step"),
+        (registry.epoch_board, "step in the picture", "step"),
+        (registry.hacking_board, "budget in the picture", "budget of KL, in nats"),
+        (registry.run_scrubber, "step in the picture", "step"),
+        (NORM, "list of two channels in the picture", "channel 0"),
+        (NORM, "gate in the picture", "gate g"),
     ],
 )
 def test_the_mark_of_a_number_can_be_dragged_and_moved_by_keys(show, make, name, number):
@@ -91,6 +92,33 @@ def test_the_mark_of_a_number_can_be_dragged_and_moved_by_keys(show, make, name,
     assert dragged > first
     page.keyboard.press("ArrowLeft")
     assert first < float(kit.value(page, number)) < dragged
+
+
+PLACES = [
+    (registry.epoch_board, 0, "step", (0, (100, 200), 300)),
+    (registry.isoflop_valley, 1, "compute C, power of ten", (9, (15, 21), 27)),
+    (lambda: widgets.RateRegimes(registry.rate_runs()), 0, "at step", (0, (100, 200), 295)),
+    (widgets.GoodputPlanner, 0, "seconds between saves", (10, (1_500, 5_000), 604_800)),
+    (widgets.ScheduleDesigner, 0, "at step", (0, (800, 1_200), 2_000)),
+]
+"""Widgets, a picture, a number, and what it is at the picture's left end, middle and right end."""
+
+
+@pytest.mark.parametrize(("make", "picture", "number", "ends"), PLACES)
+def test_a_number_follows_the_pointer_in_a_picture(show, make, picture, number, ends):
+    low, (least, most), high = ends
+    for width in (760, 360):
+        page = show(make(), width=width)
+        at = page.locator(".lc-stage > svg").nth(picture)
+        box = at.bounding_box()
+        centre, left, right = ((x, 80) for x in (box["width"] / 2 + 15, 40, box["width"] - 16))
+        hands.drag(page, at, centre)
+        assert least <= float(kit.value(page, number)) <= most
+        hands.drag(page, at, centre, right, (right[0] + 60, 80))
+        assert float(kit.value(page, number)) == high
+        hands.drag(page, at, centre, left, (5, 80))
+        page.mouse.move(box["x"] + right[0], box["y"] + 80)
+        assert float(kit.value(page, number)) == low
 
 
 def drag(page, handle, right, down):
@@ -125,10 +153,18 @@ def test_the_cut_of_a_matrix_is_dragged(show):
 
 PLAYERS = [
     (Bowl, "After [2-9] ", "After 0 steps", "After 60 steps"),
-    (lambda: GraphStepper(TWO_LINES), "Step [2-9] of", "8 steps", "Done: a 4."),
-    (lambda: KeyRing("zigzag", 5), "Step [1-5] of 5", "own queries", "Step 5 of 5"),
+    (lambda: widgets.GraphStepper(registry.TWO_LINES), "Step [2-9] of", "8 steps", "Done: a 4."),
+    (lambda: widgets.KeyRing("zigzag", 5), "Step [1-5] of 5", "own queries", "Step 5 of 5"),
+    (
+        lambda: widgets.RotaryClocks(length=8_192),
+        "Query at [1-9]",
+        "at 8, key at 0",
+        "key at 8,183",
+    ),
+    (lambda: widgets.SchedulePlayer(moment=0), "At [2-9] of 33", "At 0 of 33", "All is done"),
+    (lambda: widgets.TrainingLoop(registry.loop_phases()), "Phase [2-6]", "Phase 1", "Phase 7"),
     (lambda: RingStepper(5), "Step [1-8] of 8", "Wanted", "Step 8 of 8: done"),
-    (token_strip, "Position [5-9]", "Position 0 sees", "Position 9 sees"),
+    (registry.token_strip, "Position [5-9]", "Position 0 sees", "Position 9 sees"),
 ]
 """Widgets, and what they say on their way, at the start and at the end."""
 

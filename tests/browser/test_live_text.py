@@ -1,10 +1,8 @@
 """The stories, tokens and writing of the live run against the package."""
 
-import random
 from dataclasses import replace
 from functools import cache
 
-import numpy as np
 import pytest
 import torch
 
@@ -12,39 +10,17 @@ from llmcourse import nutshell
 from llmcourse.data.corpus import stories
 from llmcourse_classroom.widgets import LiveRun
 from llmcourse_classroom.widgets.live import small_run
-from tests.browser.engine import (
-    AWKWARD,
-    as_array,
-    as_text,
-    flat_weights,
-    generic_model,
-    shape_of,
-)
-
-
-def test_random_numbers_are_those_of_python(engine):
-    seeds = [0, 1, 5, 624, 2**31 + 3, 2**32 - 1]
-    found = engine(
-        """return given.seeds.map((seed) => {
-          const chance = new Random(seed);
-          return Array.from({ length: 1300 }, () => chance.random());
-        });""",
-        seeds=seeds,
-    )
-    for seed, numbers in zip(seeds, found, strict=True):
-        expected = random.Random(seed)
-        assert numbers == [expected.random() for _ in range(1300)]
+from tests.browser.engine import as_text, flat_weights, generic_model, shape_of
 
 
 @cache
 def merges():
-    """Return the merges of a vocabulary of 768 of the stories."""
     return nutshell.learn_merges(stories(200_000, seed=0), 768)
 
 
 def test_stories_and_tokens_are_the_packages(engine):
     text = LiveRun(small_run(), merges(), floor=0.4).text
-    seeds = [0, 1, 77]
+    seeds = [0, 1, 2**32 - 1]
     found = engine(
         """const tokenizer = new Tokenizer(given.text);
         return given.seeds.map((seed) => {
@@ -91,25 +67,6 @@ def test_batches_are_cut_from_the_text_without_a_gap(engine):
 # --- writing
 
 
-def test_the_cache_gives_the_logits_of_the_package(engine):
-    generator = torch.Generator().manual_seed(8)
-    model = generic_model(AWKWARD, generator)
-    ids = torch.randint(0, 300, (1, 20), generator=generator)
-    found = engine(
-        """const sampler = new Sampler(madeModel(given));
-        const read = () => given.ids.map((id, at) => textOf(sampler.next(id, at)));
-        read(); // a second text is not mixed with the first
-        return read();""",
-        arithmetic="SIMD",
-        config=shape_of(AWKWARD, 4),
-        weights=as_text(flat_weights(model)),
-        ids=ids[0].tolist(),
-    )
-    expected = model(ids)[0].detach().numpy()
-    off = np.abs(np.stack([as_array(row) for row in found]) - expected).max()
-    assert off < 2e-6 * np.abs(expected).max()
-
-
 def test_tokens_are_drawn_by_their_probabilities(engine):
     cases = [[[0.5, 0.0, 0.5], u] for u in (0.0, 0.49, 0.5, 0.99)] + [[[0.5, 0.499], 0.9999]]
     assert engine("return given.all.map((each) => draw(...each));", all=cases) == [0, 0, 2, 2, 1]
@@ -123,7 +80,7 @@ PROMPTS = ["", "Once there was", " Tom Zoë", "One xyz two three 4 5 6 7 8 9 wen
 
 
 def test_the_likeliest_tokens_after_a_beginning_are_the_packages(engine):
-    shape = replace(small_run().model, num_layers=1, width=16, hidden=24, context_length=24)
+    shape = replace(small_run().model, num_layers=2, width=16, hidden=24, context_length=24)
     model = generic_model(shape, torch.Generator().manual_seed(4), scale=0.5)
     text = LiveRun(small_run(), merges(), floor=0.4).text
     config = {**shape_of(shape, 2), "steps": 3, "learning_rate": 0.1}
@@ -141,8 +98,7 @@ def test_the_likeliest_tokens_after_a_beginning_are_the_packages(engine):
     for prompt, (coldest, drawn, likeliest) in zip(PROMPTS, found, strict=True):
         ids = [tokenizer.end, *tokenizer.encode(prompt)[-12:]]
         room = 25 - len(ids)
-        p_V = (model(torch.tensor([ids]))[0, -1] / 0.7).softmax(-1)
-        expected, best = p_V.topk(8)
+        expected, best = (model(torch.tensor([ids]))[0, -1] / 0.7).softmax(-1).topk(8)
         assert [p for _, p in likeliest] == pytest.approx(expected.tolist(), rel=1e-4)
         assert [name.encode("latin-1") for name, _ in likeliest] == [
             tokenizer.tokens[i] for i in best.tolist()

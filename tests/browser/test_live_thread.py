@@ -2,10 +2,8 @@
 
 import re
 
-import numpy as np
 import pytest
 
-from llmcourse.data.corpus import END_OF_TEXT
 from llmcourse_classroom.widget import bundle
 from tests.browser.engine import ENGINE, THREAD, start_of
 from tests.browser.registry import tiny_live_run
@@ -17,7 +15,6 @@ def simd(**given):
 
 
 def in_thread(engine, body, start=None):
-    """Run JavaScript that opens threads."""
     return engine(THREAD + body, engine=bundle(ENGINE), start=start or simd())
 
 
@@ -129,28 +126,6 @@ def test_a_nudge_finds_the_gradient(engine):
         assert whole
 
 
-def test_a_thread_stops_shows_a_gradient_and_goes_on(engine):
-    found = in_thread(
-        engine,
-        """
-        const thread = open({ start: given.start });
-        await thread.heard();
-        const { stopped } = await thread.ask({ stop: true });
-        const again = (await thread.ask({ stop: true })).stopped;
-        const { gradient } = await thread.ask({ gradient: "norm.gain" });
-        const { nudged } = await thread.ask({ nudge: { name: "norm.gain", at: 3, by: 0.1 } });
-        const { report } = await thread.ask({ step: true });
-        return [stopped, again, gradient.numbers.length, nudged.at, report];""",
-    )
-    stopped, again, size, at, report = found
-    assert stopped == again
-    assert stopped["step"] == report["step"] == 1
-    assert stopped["loss"] == report["loss"]
-    assert list(stopped["lengths"])[-1] == "norm.gain"
-    assert (size, at) == (16, 3)
-    assert len(report["ms"]) == 7
-
-
 # --- checkpoints, learning, failing
 
 
@@ -171,24 +146,6 @@ def test_of_too_many_checkpoints_every_second_is_kept(engine):
     assert found[1][0] == 0
     assert len({b - a for a, b in zip(found[1], found[1][1:], strict=False)}) == 1
     assert found[2] == 0
-
-
-def test_a_run_learns_and_measures_seven_phases(engine):
-    found = engine(
-        """const run = new Run(given.start);
-        const reports = [];
-        while (!run.done) reports.push(run.step());
-        return [reports, run.write(), [...run.rows([5, 260])].length];""",
-        start=start_of(tiny_live_run(steps=40), arithmetic="relaxed SIMD"),
-    )
-    reports, written, size = found
-    assert [report["step"] for report in reports] == list(range(1, 41))
-    assert reports[0]["loss"] == pytest.approx(np.log(300), abs=0.05)
-    assert reports[-1]["loss"] < reports[0]["loss"] - 1
-    assert all(len(report["ms"]) == 7 and min(report["ms"]) >= 0 for report in reports)
-    assert len(written) > 0
-    assert END_OF_TEXT not in written
-    assert size == 2 * 16
 
 
 def test_a_thread_says_what_failed(engine):

@@ -46,7 +46,6 @@ def test_examples_have_every_kind_of_element(tmp_path):
 
 @pytest.fixture
 def opens(chromium, tmp_path):
-    """Opens a page of a text, from a file."""
     pages = []
 
     def opened(text):
@@ -61,7 +60,6 @@ def opens(chromium, tmp_path):
 
 
 def rules_of(found):
-    """Return what axe found, without the places."""
     return sorted({line.split(" (")[0] for line in found})
 
 
@@ -84,9 +82,9 @@ CHAPTER = """<!doctype html><title>A chapter</title>
 def test_a_chapter_whose_first_picture_is_late_is_found(opens, words, late):
     text = CHAPTER % words if words else CHAPTER.replace("300", "30") % 10
     page = opens(text.replace("%", "vh"))
-    found = visits.late_picture(page)
+    found = page.evaluate(visits.LATE)
     page.set_content(text.replace("chapter-question", "words"))  # no chapter
-    assert visits.late_picture(page) == []
+    assert page.evaluate(visits.LATE) == []
     assert len(found) == late
 
 
@@ -169,13 +167,13 @@ style="display: block; width: 300px; overflow: auto"><p style="width: {}px">x</p
 
 @pytest.mark.parametrize(("width", "num_faults"), [(300, 0), (310, 1)])
 def test_a_formula_that_is_cut_off_is_found(opens, width, num_faults):
-    assert len(visits.cut_formulas(opens(FORMULA.format(width)))) == num_faults
+    assert len(opens(FORMULA.format(width)).evaluate(visits.CUT_FORMULAS)) == num_faults
 
 
 def test_a_character_of_an_icon_font_is_found(opens):
     style = "<style>.a::before { content: '\\f0f3' } .b::after { content: '\\2193' }</style>"
     page = opens(f"<html lang=en>{style}<p class=a>one<p class=b>two")
-    assert visits.boxes(page) == ['an empty box: ::before of <p class="a">one</p>']
+    assert page.evaluate(visits.BOXES) == ['an empty box: ::before of <p class="a">one</p>']
 
 
 def test_the_buttons_show_and_hide_the_side_bars(chromium):

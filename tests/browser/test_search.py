@@ -185,8 +185,7 @@ def test_the_page_of_all_results_finds_prose_and_code_from_a_file(book, chromium
             page.locator("#search-results input").fill(word)
             first = page.locator("#search-results .course-hit").first
             first.locator("mark").first.wait_for()
-            marked = " ".join(first.locator("mark").all_text_contents())
-            assert word in marked.lower()
+            assert word in " ".join(first.locator("mark").all_text_contents()).lower()
             assert first.get_attribute("href").startswith(f"./{leads}")
         assert page.get_by_role("option").count() > 8
         assert visit.errors == []

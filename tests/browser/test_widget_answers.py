@@ -14,7 +14,6 @@ from tests.browser.registry import answer_loss
 
 
 def drawn(count=40):
-    """Random conversations with random losses."""
     rng = random.Random(0)
     for number in range(count):
         size = rng.randint(2, 60)

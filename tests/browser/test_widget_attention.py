@@ -54,8 +54,7 @@ def by_the_package(made, layer, kind, window, scaled):
     """Return the shares (H, T, T) of a layer of the numbers that the page has."""
     queries, keys = numbers_of(made)
     q = queries[layer][None] * (1 if scaled else math.sqrt(made.head_size))
-    mask = mask_of(kind, len(made.tokens), window)
-    return attention_weights(q, keys[layer][None], mask=mask)[0]
+    return attention_weights(q, keys[layer][None], mask=mask_of(kind, len(made.tokens), window))[0]
 
 
 def shares_of(arithmetic, made, choices):

@@ -52,14 +52,11 @@ def test_models_samples_and_beginnings_change(show):
     choose(page, "model", NAMES[2])
     enter(page, "sample", "2")
     holds(page.locator("blockquote").inner_text(), "Sample 2 of <b>model 2</b>.")
-    enter(page, "sample", "3", used="2", note=["3 is not possible", "from 1 to 2", "2 is used"])
     models = axis_models()
     models[2]["expects"][1] = [("\n", 0.94), ("\x00", 0.0004)]
     page = show(LossAxis(models, BEGINNINGS, floor=FLOOR))
     choose(page, "it reads", BEGINNINGS[1])
     holds(pictured(page, 1), "↵ 94 %, � under 0.1 %")
-    made = loss_axis()
-    assert (made.model, made.beginning, made.sample) == (NAMES[2], BEGINNINGS[0], 1)
 
 
 def test_a_model_is_taken_in_either_form():

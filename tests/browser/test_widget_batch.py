@@ -1,11 +1,10 @@
 """The batch slider of chapter 32: its law is the package's, and every control obeys."""
 
-import pytest
-
 from llmcourse_classroom.widgets.batch import BatchSlider
 from llmcourse_labs.study.batch_law import BatchLaw
 from tests.browser.hands import drag, enter, press
 from tests.browser.kit import holds, numbers, pictured, said, table, value
+from tests.browser.twins import compared, twin
 
 GRID = [
     (batch, least, noise)
@@ -13,31 +12,30 @@ GRID = [
     for least in (0.5, 45.2, 1e6)
     for noise in (1, 3.7, 48, 1_000)
 ]
+NOISES = [(batch, noise) for batch, _, noise in GRID]
 RUNS = {2: [1066.3, 1110.0], 32: [112.3]}
 
 
-def test_the_law_is_the_packages(arithmetic):
-    for name, method in (("stepsAt", "steps"), ("sequencesAt", "sequences")):
-        got = arithmetic(BatchSlider, name, [list(each) for each in GRID])
-        right = [getattr(BatchLaw(least, noise), method)(batch) for batch, least, noise in GRID]
-        assert got == pytest.approx(right, rel=1e-13)
-    got = arithmetic(BatchSlider, "worth", [[batch, noise] for batch, _, noise in GRID])
-    right = [least / BatchLaw(least, noise).steps(batch) for batch, least, noise in GRID]
-    assert got == pytest.approx(right, rel=1e-12)
+def doubled(batch, noise):
+    """The share of steps that twice the batch saves, and that of sequences that it adds."""
+    now, then = (BatchLaw(1.0, noise) for _ in range(2))
+    return [
+        1 - then.steps(2 * batch) / now.steps(batch),
+        then.sequences(2 * batch) / now.sequences(batch) - 1,
+    ]
 
 
-def test_what_twice_the_batch_does_and_which_batch_is_at_a_place(arithmetic):
-    got = arithmetic(BatchSlider, "doubled", [[batch, noise] for batch, _, noise in GRID])
-    for (saved, added), (batch, least, noise) in zip(got, GRID, strict=True):
-        law = BatchLaw(least, noise)
-        assert saved == pytest.approx(1 - law.steps(2 * batch) / law.steps(batch), rel=1e-9)
-        assert added == pytest.approx(law.sequences(2 * batch) / law.sequences(batch) - 1, rel=1e-9)
-    given = [[BatchLaw(least, noise).sequences(b), least, noise] for b, least, noise in GRID]
-    got = arithmetic(BatchSlider, "batchAt", [*given, [1, 45, 48]])
-    assert got[:-1] == pytest.approx([batch for batch, _, _ in GRID], rel=1e-9)
-    assert got[-1] == 0
-    got = arithmetic(BatchSlider, "decades", [[1.5, 20_000], [30, 900], [8e-1, 1.2]])
-    assert got == [[10, 100, 1_000, 10_000], [50, 100, 200, 500], [1]]
+test_the_page_reckons_with_the_law_of_the_package = compared(
+    BatchSlider,
+    twin("stepsAt", GRID, lambda batch, *law: BatchLaw(*law).steps(batch), rel=1e-13),
+    twin("sequencesAt", GRID, lambda batch, *law: BatchLaw(*law).sequences(batch), rel=1e-13),
+    twin("worth", NOISES, lambda batch, noise: 1 / BatchLaw(1.0, noise).steps(batch), rel=1e-12),
+    twin("doubled", NOISES, doubled, rel=1e-9),
+    twin("batchAt", [([BatchLaw(*law).sequences(b), *law], b) for b, *law in GRID], rel=1e-9),
+    twin("batchAt", [([1, 45, 48], 0)]),
+    twin("decades", {(1.5, 20_000): [10, 100, 1_000, 10_000], (30, 900): [50, 100, 200, 500]}),
+    twin("decades", {(0.8, 1.2): [1]}),
+)
 
 
 def test_a_batch_in_words_picture_and_table(show):

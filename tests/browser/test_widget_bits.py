@@ -19,7 +19,6 @@ NARROW = [name for name, fmt in FORMATS.items() if fmt.bits <= 16]
 
 
 def float32_of(codes):
-    """Return the float32 numbers of 32-bit codes."""
     return [struct.unpack("<f", struct.pack("<I", code))[0] for code in codes]
 
 
@@ -278,9 +277,3 @@ def test_awkward_numbers_fit(show, name):
             enter(page, text)
             found[width, text] = widget_faults(page)
     assert {key: faults for key, faults in found.items() if faults} == {}
-
-
-def test_formats_are_the_packages():
-    for name, fields in FIELDS.items():
-        assert fields["bits"] == FORMATS[name].bits
-        assert fields["largest_code"] == FORMATS[name].largest_code

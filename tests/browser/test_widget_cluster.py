@@ -11,7 +11,7 @@ import pytest
 from llmcourse_classroom.widgets.cluster import ClusterBoard
 from llmcourse_labs.scale.scheduler import ANSWERS, Failure, after_failure, node_seconds
 from tests.browser.hands import choose, enter, press
-from tests.browser.kit import holds, per_cent, pictured, said, table, value
+from tests.browser.kit import holds, per_cent, pictured, said, table
 
 NAMES = ("replicas", "replica_nodes", "checkpoint_s", "fails_s", "restart_s", "repair_s")
 CASES = [
@@ -49,9 +49,7 @@ def test_the_sums_are_the_packages(arithmetic):
 
 
 def share(page, answer, column):
-    """A number of the table."""
-    rows = {row[0]: row[1:] for row in table(page)}
-    return rows[answer][column]
+    return {row[0]: row[1:] for row in table(page)}[answer][column]
 
 
 def test_the_table_has_the_three_answers_and_the_board_the_chosen_hour(show):
@@ -69,15 +67,12 @@ def test_the_table_has_the_three_answers_and_the_board_the_chosen_hour(show):
     holds(pictured(page), "replica 0 down restarting; replica 1 restarting restarting")
     assert pictured(page).endswith("spares restarting")
     choose(page, "the job", "shrink")
-    enter(page, "shown hour", "10")
-    holds(pictured(page), "replica 0 down reserved; replica 1 working working")
+    enter(page, "shown hour", "10", picture=["replica 0 down reserved; replica 1 working working"])
     holds(pictured(page, 1), "working 0 to 6, lost 6 to 7, restarting 7 to 7.5")
     enter(page, "replicas", "1")  # one cannot shrink
     holds(said(page), "one replica cannot shrink", "waits")
     assert share(page, "goes on with fewer replicas", 1) == "–"
     enter(page, "shown hour", "23")
     for times, hour in ((1, "23.5"), (2, "24")):
-        press(page, "Step", times=times)
-        assert value(page, "shown hour") == hour
-    press(page, "Reset")
-    assert value(page, "shown hour") == "0"
+        press(page, "Step", times=times, values={"shown hour": hour})
+    press(page, "Reset", values={"shown hour": "0"})

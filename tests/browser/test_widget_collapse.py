@@ -1,18 +1,17 @@
 """The lab of chapter 08: the page simulates as plain Python does, and every control obeys."""
 
-import itertools
 import math
 import random
-
-import pytest
 
 from llmcourse_classroom.widgets.collapse import CollapseLab
 from llmcourse_labs.study.toy_run import uniform
 from tests.browser.hands import enter, press
 from tests.browser.kit import holds, pictured, said, table
+from tests.browser.twins import compared, twin
 
 WORDS = 50
 GENERATIONS = 10
+SETTINGS = ("temperature", "fresh", "samples", "seed")
 
 
 def zipf(count):
@@ -25,13 +24,11 @@ def entropy_bits(p):
 
 
 def sharpened(p, temperature):
-    """Powers of the probabilities, by their logarithms."""
     powers = [math.exp(math.log(x) / temperature) if x > 0 else 0.0 for x in p]
     return [x / math.fsum(powers) for x in powers]
 
 
 def drawn(p, u):
-    """The word in whose stretch of the cumulative probabilities u is."""
     ends = [math.fsum(p[: i + 1]) for i in range(len(p))]
     return next(i for i, end in enumerate(ends) if u < end or end == ends[-1])
 
@@ -50,17 +47,6 @@ def simulated(source, temperature, fresh, samples, seed):
     return found
 
 
-def test_the_source_is_zipfs_and_entropy_and_words_alive_by_their_definitions(arithmetic):
-    got = arithmetic(CollapseLab, "zipf", [[WORDS], [1], [3]])
-    assert got == [pytest.approx(zipf(count), rel=1e-13) for count in (WORDS, 1, 3)]
-    given = [*distributions(), [1.0, 0.0], [0.25] * 4]
-    got = arithmetic(CollapseLab, "entropyBits", [[p] for p in given])
-    assert got == pytest.approx([entropy_bits(p) for p in given], rel=1e-12, abs=1e-12)
-    assert got[-2:] == [0, 2]
-    alive = [sum(x > 0 for x in p) for p in given]
-    assert arithmetic(CollapseLab, "alive", [[p] for p in given]) == alive
-
-
 def distributions(count=50):
     draws = random.Random(8)
     for size in range(2, count):
@@ -69,51 +55,28 @@ def distributions(count=50):
         yield [x / sum(weights) for x in weights]
 
 
-@pytest.mark.parametrize("temperature", [0.6, 0.95, 1, 1.4])
-def test_a_temperature_takes_powers(arithmetic, temperature):
-    given = list(distributions())
-    got = arithmetic(CollapseLab, "sharpened", [[p, temperature] for p in given])
-    assert got == [pytest.approx(sharpened(p, temperature), rel=1e-12) for p in given]
-
-
-def test_a_number_draws_the_word_in_whose_stretch_it_is(arithmetic):
-    p = [0.0, 0.25, 0.0, 0.5, 0.25, 0.0]
-    given = {0: 1, 0.2: 1, 0.25: 3, 0.74: 3, 0.75: 4, 0.999: 4, 1.0: 4}
-    assert arithmetic(CollapseLab, "drawn", [[p, u] for u in given]) == list(given.values())
-
-
-@pytest.mark.parametrize(
-    ("temperature", "fresh", "samples", "seed"),
-    [(1, 0, 200, 1), (0.8, 0, 50, 7), (1.4, 0.5, 75, 9_999), (0.6, 0.07, 333, 0), (1, 1, 50, 2)],
-)
-def test_generations_are_those_of_python(arithmetic, temperature, fresh, samples, seed):
-    state = {"temperature": temperature, "fresh": fresh, "samples": samples, "seed": seed}
-    got = arithmetic(CollapseLab, "generations", [[zipf(WORDS), state, GENERATIONS]])[0]
-    assert got == simulated(zipf(WORDS), **state)
-
-
-def lost_words(arithmetic, **changed):
-    """Words that are dead at the end, as a mean over seeds, and whether one ever came back."""
-    start = {"temperature": 1, "fresh": 0, "samples": 200}
-    given = [[zipf(WORDS), start | {"seed": s} | changed, GENERATIONS] for s in range(20)]
-    runs = arithmetic(CollapseLab, "generations", given)
-    rises = any(
-        now > 0 and before == 0
-        for run in runs
-        for older, newer in itertools.pairwise(run)
-        for before, now in zip(older, newer, strict=True)
+GIVEN = [[p] for p in [*distributions(), [1.0, 0.0], [0.25] * 4]]
+HEATED = [[*p, t] for p in GIVEN for t in (0.6, 0.95, 1, 1.4)]
+STRETCHES = {0: 1, 0.2: 1, 0.25: 3, 0.74: 3, 0.75: 4, 0.999: 4, 1.0: 4}
+RUNS = [
+    [zipf(WORDS), dict(zip(SETTINGS, case, strict=True)), GENERATIONS]
+    for case in (
+        (1, 0, 200, 1),
+        (0.8, 0, 50, 7),
+        (1.4, 0.5, 75, 9_999),
+        (0.6, 0.07, 333, 0),
+        (1, 1, 50, 2),
     )
-    return sum(run[-1].count(0) for run in runs) / len(runs), rises
-
-
-def test_a_dead_word_comes_back_from_fresh_samples_alone(arithmetic):
-    alone, came_back = lost_words(arithmetic)
-    assert not came_back
-    half, came_back = lost_words(arithmetic, fresh=0.5)
-    assert came_back
-    assert half < alone / 2
-    assert lost_words(arithmetic, temperature=0.7)[0] > alone
-    assert lost_words(arithmetic, samples=2_000)[0] < alone / 2
+]
+test_the_page_reckons_as_python = compared(
+    CollapseLab,
+    twin("zipf", [WORDS, 1, 3], zipf, rel=1e-13),
+    twin("entropyBits", GIVEN, entropy_bits, rel=1e-12, abs=1e-12),
+    twin("alive", GIVEN, lambda p: sum(x > 0 for x in p)),
+    twin("sharpened", HEATED, sharpened, rel=1e-12),
+    twin("drawn", [([[0, 0.25, 0, 0.5, 0.25, 0], u], word) for u, word in STRETCHES.items()]),
+    twin("generations", RUNS, lambda p, run, _: simulated(p, **run)),
+)
 
 
 def says_the_end_of(page, **state):

@@ -20,7 +20,7 @@ from llmcourse_labs.study.toy_run import (
     uninterrupted,
 )
 from tests.browser.hands import by_key, choose, enter, keys, press, to_the_end
-from tests.browser.kit import holds, pictured, said, table, value
+from tests.browser.kit import holds, pictured, said, table
 from tests.browser.twins import each
 
 BEFORE, INSIDE, AFTER = CRASHES
@@ -194,17 +194,13 @@ def test_the_moment_of_the_write_is_offered_only_where_there_is_one(show):
     assert when.is_enabled()
     holds(said(page), "inside the write of step 15")
     for expected in ("20", "5"):
-        press(page, "Crash inside the next save")
-        assert value(page, "crash at step") == expected
+        press(page, "Crash inside the next save", values={"crash at step": expected})
 
 
-def test_a_crash_before_any_save(show):
+def test_before_any_save_nothing_is_whole_and_when_all_is_done_only_the_weights_count(show):
     page = show(CrashLab(crash_step=3, weights=False))
     holds(said(page), "No file is whole", "again at step 0", "all 3 steps")
     assert table(page, "Files on disk") == [["none", "", ""]]
-
-
-def test_when_all_is_done_only_the_weights_count(show):
     made = {"every": 12, "crash_step": 24, "crash_when": AFTER}
     page = show(CrashLab(**made, moments=False, position=False))
     holds(said(page), "Nothing is left to do", "missing moments and position")

@@ -28,7 +28,6 @@ def many_pages(count=400):
 
 
 def left_after(rows, english, words, similarity, quality):
-    """Pages after each step, from the definition."""
     after = [rows]
     for keeps in (
         lambda row: row[1] >= english,

@@ -85,8 +85,7 @@ def test_without_order_goes_wrong_as_in_the_chapter(arithmetic):
         last.grad = 1.0
         hurried(last)
         assert [g for *_, g in got] == pytest.approx([named[n].grad for n, *_ in got], rel=1e-12)
-    cases = [[TWO_LINES, True], [TWO_LINES, False]]
-    wrong, right = arithmetic(GraphStepper, "outcome", cases)
+    wrong, right = arithmetic(GraphStepper, "outcome", [[TWO_LINES, True], [TWO_LINES, False]])
     assert (wrong[0], right[0]) == (["a", 3, 6], ["a", 3, 4])
 
 
@@ -110,8 +109,7 @@ def test_boxes_stand_after_their_inputs_and_none_on_another(arithmetic):
         for i, node in enumerate(nodes):
             assert all(given < i for given in node["inputs"])
             assert all(at["depth"][given] < at["depth"][i] for given in node["inputs"])
-        spots = list(zip(at["depth"], at["lane"], strict=True))
-        assert len(set(spots)) == len(nodes)
+        assert len(set(zip(at["depth"], at["lane"], strict=True))) == len(nodes)
         assert 0 <= min(at["lane"]) <= max(at["lane"]) <= at["widest"] - 1
 
 
@@ -142,18 +140,15 @@ def test_buttons_and_keys_walk_the_graph_and_what_cannot_be_read_is_explained(sh
         holds(said(page), "8 steps")
 
 
-def test_the_table_has_the_numbers_of_the_picture(show):
-    rows = table(show(GraphStepper(PROGRAMS["a neuron"], step=100)))
-    assert ["w", "0.5", "0.5", "3", "1 of 1", "3"] in rows
-    assert ["product + bias", "product + bias", "2.5", "1", "1 of 1", "1"] in rows
-
-
-def test_examples_and_own_programs(show):
+def test_examples_and_own_programs_and_the_numbers_of_the_picture_in_a_table(show):
     page = show(GraphStepper(PROGRAMS, step=4))
     page.get_by_label("example").select_option("with a skip")
     holds(said(page), "11 steps: 4 values")
     page.get_by_label("program: names").fill("x = 2\ny = x * x * x")
     enter(page, "step", "8", "Done: x 12.")
+    rows = table(show(GraphStepper(PROGRAMS["a neuron"], step=100)))
+    assert ["w", "0.5", "0.5", "3", "1 of 1", "3"] in rows
+    assert ["product + bias", "product + bias", "2.5", "1", "1 of 1", "1"] in rows
 
 
 PROBLEMS = {
@@ -181,13 +176,6 @@ def test_a_phone_needs_no_sideways_scroll_and_shows_every_box(show, program):
             || at.top < frame.top - 1 || at.bottom > frame.bottom + 1; }).length; }"""
     )
     assert outside == 0
-
-
-def test_the_state_starts_as_python_says():
-    examples = {"x": TWO_LINES, "y": PROGRAMS["with a skip"]}
-    made = GraphStepper(examples, example="y", without_order=True, step=7)
-    state = (made.expression, made.step, made.without_order)
-    assert state == (PROGRAMS["with a skip"], 7, True)
 
 
 CROSSINGS = """() => {

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from llmcourse_classroom.widgets import HackingBoard
-from llmcourse_labs.tuning import best_stop, over_optimised, trick_world
+from llmcourse_labs.tuning import best_stop
 from tests.browser.hands import choose, enter
 from tests.browser.kit import holds, said, table
 from tests.browser.registry import hacking_board
@@ -16,7 +16,6 @@ DRAWS = random.Random(42)
 
 
 def drawn_points():
-    """Random points, with KL that increases from 0."""
     kls = sorted({0.0, *(round(DRAWS.uniform(0, 7), 3) for _ in range(DRAWS.randint(1, 12)))})
     return [[kl, DRAWS.gauss(0, 1), DRAWS.choice([0.5, DRAWS.gauss(0, 1)])] for kl in kls]
 
@@ -41,15 +40,6 @@ def test_the_best_stop_is_that_of_the_package(arithmetic):
     agrees(arithmetic, HackingBoard, "bestStop", [[points] for points in MANY], stop)
 
 
-def test_the_packages_curves_are_shown_as_they_are(show):
-    world = trick_world(0, num_answers=4_000)
-    budgets = (0, 0.5, 1, 2, 4)
-    points = over_optimised(world, world.proxies_MN[0], budgets)
-    rounded = [[kl, proxy, gold] for kl, (_, proxy, gold) in zip(budgets, points, strict=True)]
-    page = show(HackingBoard([{"name": "one", "runs": [rounded]}], budget=2.0))
-    holds(said(page), f"proxy {points[3].proxy:.2f}, gold {points[3].gold:.2f}")
-
-
 def test_the_sentence_follows_every_control(show):
     page = show(hacking_board())
     curves = page.locator(".lc-stage polyline.lc-1, .lc-stage polyline.lc-2")
@@ -65,7 +55,6 @@ def test_the_sentence_follows_every_control(show):
     assert curves.count() == 2
     page.get_by_label("all seeds").check()
     assert curves.count() == 6
-    enter(page, "budget of KL, in nats", "9", used="4", note=["9 is not possible", "from 0 to 4"])
     enter(page, "seed", "0")
     assert table(page)[2] == ["1", "1.00", "0.80", "yes"]
     choose(page, "score", "five judges", "does not turn")

@@ -6,9 +6,10 @@ import pytest
 
 from llmcourse_classroom.widgets.isoflop import IsoflopValley
 from llmcourse_labs.scale.laws import CHINCHILLA_PRINTED, CHINCHILLA_REPLICATED, ParametricLaw
-from tests.browser.hands import choose, drag, enter
-from tests.browser.kit import holds, pictured, said, table, value
+from tests.browser.hands import choose, enter
+from tests.browser.kit import holds, pictured, said, table
 from tests.browser.registry import SMALL_LAW, isoflop_valley
+from tests.browser.twins import same
 
 LAWS = [SMALL_LAW, CHINCHILLA_PRINTED, CHINCHILLA_REPLICATED]
 LAWS.append(ParametricLaw(E=0.0, A=3.0, B=70.0, alpha=0.9, beta=0.25))
@@ -19,31 +20,32 @@ def numbers(law):
     return [law.E, law.A, law.B, law.alpha, law.beta]
 
 
+SIZES = itertools.product(LAWS, (1e15, 5.76e23), [[10 ** (k / 5) for k in range(20, 60)]])
+SPLITS = itertools.product(LAWS, (1e12, 1e18, 1e24), (0.05, 0.3, 1, 2, 20))
+MODELS = [(law, 10**n, 10**d) for law in LAWS for n in range(3, 12, 2) for d in range(5, 14, 2)]
+
+
 def test_losses_and_best_splits_are_those_of_the_package(arithmetic):
-    grid = list(itertools.product(LAWS, BUDGETS))
-    found = arithmetic(IsoflopValley, "optimum", [[numbers(law), C] for law, C in grid])
-    assert found == [pytest.approx(list(law.optimum(C)), rel=1e-12) for law, C in grid]
-    runs = [(law, 10**n, 10**d) for law in LAWS for n in range(3, 12, 2) for d in range(5, 14, 2)]
-    found = arithmetic(IsoflopValley, "loss", [[numbers(law), n, d] for law, n, d in runs])
-    assert found == [pytest.approx(law.loss(n, d), rel=1e-13) for law, n, d in runs]
-
-
-def test_every_size_of_a_valley_has_the_whole_compute(arithmetic):
-    sizes = [10 ** (k / 5) for k in range(20, 60)]
-    for law, C in itertools.product(LAWS, (1e15, 5.76e23)):
-        (found,) = arithmetic(IsoflopValley, "valleyOf", [[numbers(law), C, sizes]])
-        assert found == pytest.approx([law.loss(n, C / 6 / n) for n in sizes], rel=1e-13)
-        assert min(found) >= law.optimum(C).loss * (1 - 1e-12)
-
-
-@pytest.mark.parametrize("law", LAWS)
-def test_the_share_that_is_needed_buys_the_loss_of_the_size_that_is_off(arithmetic, law):
-    grid = list(itertools.product((1e12, 1e18, 1e24), (0.05, 0.3, 1, 2, 20)))
-    shares = arithmetic(IsoflopValley, "shareNeeded", [[numbers(law), C, off] for C, off in grid])
-    for (C, off), share in zip(grid, shares, strict=True):
-        best = law.optimum(C)
+    """A valley has the whole compute; the share that is needed buys the loss of what is off."""
+    near = {"rel": 1e-13}
+    for name, cases, right in (
+        ("loss", MODELS, lambda law, n, d: law.loss(n, d)),
+        ("valleyOf", SIZES, lambda law, compute, all: [law.loss(n, compute / 6 / n) for n in all]),
+    ):
+        given = [(law, rest) for law, *rest in cases]
+        found = arithmetic(IsoflopValley, name, [[numbers(law), *rest] for law, rest in given])
+        assert same(found, [right(law, *rest) for law, rest in given], near), name
+    given = [[numbers(law), compute] for law, compute in itertools.product(LAWS, BUDGETS)]
+    best = [law.optimum(compute) for law, compute in itertools.product(LAWS, BUDGETS)]
+    assert same(arithmetic(IsoflopValley, "optimum", given), best, {"rel": 1e-12})
+    cases = list(SPLITS)
+    given = [[numbers(law), *rest] for law, *rest in cases]
+    for (law, compute, off), share in zip(
+        cases, arithmetic(IsoflopValley, "shareNeeded", given), strict=True
+    ):
+        best = law.optimum(compute)
         there = law.loss(best.num_parameters * off, best.num_tokens / off)
-        assert law.optimum(share * C).loss == pytest.approx(there, rel=1e-9)
+        assert law.optimum(share * compute).loss == pytest.approx(there, rel=1e-9)
         assert share == pytest.approx(1) if off == 1 else share < 0.999
 
 
@@ -78,34 +80,11 @@ def test_what_a_size_that_is_off_costs_and_what_is_said_far_from_the_runs(show):
     higher = SMALL_LAW.loss(4 * best.num_parameters, best.num_tokens / 4) - best.loss
     holds(said(page), f"ends {higher:.3f} higher")
     holds(pictured(page), "4 measured runs")
-    enter(page, "compute C, power of ten", "13.5")
-    holds(pictured(page), "0 measured runs")
+    enter(page, "compute C, power of ten", "13.5", picture=["0 measured runs"])
     compute = "compute C, power of ten"
     holds(said(page), "runs of this compute")
     enter(page, compute, "17", "3 powers of ten above")
-    choose(page, "law", "Chinchilla, as printed")
-    assert value(page, compute) == "17"
-    holds(said(page), "1.8 powers of ten below")
+    choose(page, "law", "Chinchilla, as printed", "1.8 powers of ten below", values={compute: "17"})
     enter(page, compute, "10")
     for law, brought in (("stories", "10"), ("Chinchilla, as printed", "21.3")):
-        choose(page, "law", law)
-        assert value(page, compute) == brought
-
-
-@pytest.mark.parametrize("width", [760, 360])
-def test_the_compute_is_dragged(show, width):
-    page = show(isoflop_valley(budget=13), width=width)
-    picture = page.locator(".lc-stage > svg").nth(1)
-    box = picture.bounding_box()
-    middle, right = (box["width"] / 2, 80), (box["width"] - 18, 80)
-    drag(page, picture, middle, right)
-    assert value(page, "compute C, power of ten") == "27"
-    drag(page, picture, middle, right, (5, 90))
-    assert value(page, "compute C, power of ten") == "9"
-    page.mouse.move(box["x"] + middle[0], box["y"] + 80)
-    assert value(page, "compute C, power of ten") == "9"
-
-
-def test_python_sets_the_state():
-    made = isoflop_valley()
-    assert (made.law, made.budget, made.off) == ("stories", 13, 1)
+        choose(page, "law", law, values={compute: brought})

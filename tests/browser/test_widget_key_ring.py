@@ -5,7 +5,7 @@ import itertools
 from llmcourse.parallel import context_parallel
 from llmcourse_classroom.widgets.key_ring import KeyRing
 from tests.browser.hands import by_key, choose, enter, keys, press
-from tests.browser.kit import holds, pictured, said, table, value
+from tests.browser.kit import holds, pictured, said, table
 from tests.browser.twins import agrees, each
 
 CASES = list(itertools.product(range(2, 9), ("blocks", "zigzag")))
@@ -31,8 +31,7 @@ def test_every_pair_is_read_once_while_its_keys_are_there(arithmetic):
         read = [(cell["query"], cell["key"]) for cell in cells]
         assert sorted(read) == [(q, k) for q in range(2 * n) for k in range(q + 1)]
         whose = arithmetic(KeyRing, "source", [[n, cell["rank"], cell["step"]] for cell in cells])
-        owners = arithmetic(KeyRing, "owner", [[layout, n, cell["key"]] for cell in cells])
-        assert whose == owners
+        assert whose == arithmetic(KeyRing, "owner", [[layout, n, cell["key"]] for cell in cells])
 
 
 def test_blocks_wait_and_the_zigzag_does_not(show):
@@ -49,8 +48,7 @@ def test_a_step_says_whose_keys_are_where(show):
     holds(pictured(page), "rank 0 has the keys of rank 3 and may read none")
     holds(pictured(page), "rank 1 has the keys of rank 0 and reads, 1 unit")
     by_key(page, "Step", "Ranks 0, 1 have nothing to read", "So far 2.5 units")
-    press(page, "Reset")
-    assert value(page, "steps done") == "0"
+    press(page, "Reset", values={"steps done": "0"})
     cell = page.locator('[data-key="cell 7 0"]').bounding_box()
     page.mouse.click(cell["x"] + cell["width"] / 2, cell["y"] + cell["height"] / 2)
     holds(said(page), "Step 4 of 4")
@@ -59,7 +57,6 @@ def test_a_step_says_whose_keys_are_where(show):
 def test_steps_end_with_the_ranks(show):
     page = show(KeyRing(step=4))
     enter(page, "steps done", "9", note=["from 0 to 4", "4 is used"])
-    enter(page, "ranks n", "3")
-    assert value(page, "steps done") == "3"
+    enter(page, "ranks n", "3", values={"steps done": "3"})
     enter(page, "ranks n", "8", "Step 3 of 8")
     keys(page, "steps done", "ArrowRight", "Step 4 of 8")

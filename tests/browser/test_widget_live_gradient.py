@@ -27,7 +27,6 @@ def check(page):
 
 
 def picture(page):
-    """Return the text that stands for the picture of a gradient."""
     return page.locator("canvas").get_attribute("aria-label")
 
 

@@ -167,7 +167,6 @@ def test_arrows_and_speed(arithmetic):
 
 
 def choose_ranks(page, number):
-    """Choose a number of ranks, and train to the end."""
     hands.choose(page, "ranks", number)
     press_until(page, "Train", f"Step 60 of 60, {number} rank")
 
@@ -351,16 +350,6 @@ def test_a_thread_is_terminated_and_comes_back_whole_or_not(show):
 # --- all three
 
 
-@pytest.mark.parametrize("make", [LiveRanks, LiveSpike, LiveCrash])
-def test_where_no_thread_can_be_had_there_is_the_recorded_run(show, page, make):
-    page.add_init_script("window.Worker = class { constructor() { throw new Error('refused'); } };")
-    show(make())
-    press(page, "Train")
-    page.get_by_role("alert").filter(has_text="cannot train it here").wait_for()
-    assert page.get_by_role("button", name="Train", exact=True).is_disabled()
-    holds(page.locator(".ll-key").last.text_content(), "recorded")
-
-
 @pytest.mark.parametrize("make", [LiveSpike, LiveCrash])
 def test_on_paper_there_are_recorded_curves(show, make):
     page = show(make())
@@ -369,18 +358,6 @@ def test_on_paper_there_are_recorded_curves(show, make):
     assert kit.pictured(page).count("recorded: ") >= 3
     page.evaluate("window.dispatchEvent(new Event('afterprint'))")
     holds(kit.pictured(page), "no step yet")
-
-
-def test_out_of_sight_the_ranks_rest(show):
-    page = show(LiveRanks(tiny_config(steps=2_000)))
-    press_until(page, "Train", re.compile(r"Step \d+ of"))
-    page.evaluate("document.body.style.paddingTop = '5000px'")
-    wait_to_say(page, "Paused: out of sight.")
-    resting = kit.settled(page)
-    holds(resting, "Paused: out of sight.")
-    page.evaluate("document.body.style.paddingTop = 0")
-    page.get_by_role("status").filter(has_not_text="Paused").wait_for(timeout=20_000)
-    page.get_by_role("status").filter(has_not_text=resting[:12]).wait_for(timeout=20_000)
 
 
 def test_without_scripts_there_are_recorded_curves():

@@ -18,12 +18,10 @@ def written(page):
 
 
 def probabilities(page):
-    """Return the likeliest tokens, and all others, with their probabilities."""
     return [(name, float(p)) for name, p in PROBABILITY.findall(kit.pictured(page))]
 
 
 def wait_for_picture(page, words):
-    """Wait until the bars say some words."""
     page.locator(f'.lc-stage > svg[aria-label*="{words}"]').wait_for(timeout=20_000)
 
 
@@ -74,7 +72,6 @@ def test_an_earlier_step_writes_as_it_did_then(show):
         page.wait_for_timeout(100)
     hands.enter(page, "step", "0")
     page.get_by_text("model of step 0 writes on").wait_for()
-    untrained = probabilities(page)
-    assert untrained[0][1] < 0.01 < trained[0][1]
+    assert probabilities(page)[0][1] < 0.01 < trained[0][1]
     press(page, "Start anew")
     wait_for_picture(page, "not known yet")

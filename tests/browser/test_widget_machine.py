@@ -1,6 +1,5 @@
 """The widget of chapter 45: what a log says after each event is what Python reads in it."""
 
-from llmcourse_classroom.recorded import recorded_runs
 from llmcourse_classroom.widgets import MachineBoard
 from tests.browser.hands import choose, enter, press
 from tests.browser.kit import holds, pictured, said, table
@@ -90,11 +89,3 @@ def test_the_state_is_said_and_the_player_goes_event_by_event(show):
     enter(page, "events of the log", "1", "0.0 s, 0 of 4", "Stage 1, crawl")
     press(page, "Step", "0.5 s, 1 of 4")
     press(page, "Reset", "0.0 s, 0 of 4")
-
-
-def test_it_shows_what_the_chapter_has_recorded(show):
-    run = recorded_runs("capstone")["runs"]["killed"]["0"]
-    stages = {name: name for name in run["stages"]}
-    page = show(MachineBoard(run["log"], stages=stages, mesh={"dp": 2, "pp": 2}))
-    kill = next(e["step"] for e in run["log"] if e["event"] == "kill")
-    holds(said(page), f"{run['log'][-1]['at']:.1f} s, 9 of 9", f"Killed after step {kill}")

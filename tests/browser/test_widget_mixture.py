@@ -8,7 +8,7 @@ import pytest
 
 from llmcourse_classroom.widgets.mixture import MEAN, MixtureTriangle
 from tests.browser.hands import choose, drag, enter, middle
-from tests.browser.kit import holds, numbers, pictured, said, table, value
+from tests.browser.kit import holds, numbers, pictured, said, table
 from tests.browser.registry import MIXING_LAW, measured_mixtures, mixture_triangle
 from tests.browser.twins import agrees
 
@@ -19,7 +19,6 @@ CORNERS = [[150.0, 24.0], [20.0, 249.0], [280.0, 249.0]]
 
 
 def predicted(shares):
-    """The three losses, from the formula."""
     return [
         c + k * math.exp(sum(x * r for x, r in zip(t, shares, strict=True)))
         for c, k, t in MIXING_LAW
@@ -148,11 +147,9 @@ def test_the_mixture_in_words_and_the_handle_by_keys_and_by_hand(show):
 
 def test_one_share_takes_from_the_other_what_is_too_much(show):
     page = show(mixture_triangle(first=0.5, second=0.4))
-    enter(page, "share of stories", "0.8")
-    assert value(page, "share of code") == "0.2"
+    enter(page, "share of stories", "0.8", values={"share of code": "0.2"})
     is_chosen(page, 80, 20, 0)
-    enter(page, "share of code", "0.9")
-    assert value(page, "share of stories") == "0.1"
+    enter(page, "share of code", "0.9", values={"share of stories": "0.1"})
     enter(page, "share of code", "7", note=["7 is not possible"])
     is_chosen(page, 0, 100, 0)
     made = mixture_triangle(first=0.2, second=0.7)

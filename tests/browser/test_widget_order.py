@@ -31,7 +31,6 @@ def windows_of(tmp_path_factory):
 
 
 def reads(plan, windows_of):
-    """How many times each window is read, by the loader."""
     read = [window for step in plan for part in windows_of(*step) for window in part]
     return np.bincount(read, minlength=NUM_WINDOWS).tolist()
 
@@ -51,8 +50,7 @@ def test_ranks_read_what_the_loader_gives_them(arithmetic, windows_of):
 def test_every_run_that_saves_its_step_reads_each_window_once(arithmetic, windows_of):
     """Mutants: the step is lost or counted twice; the ranks change one step too late."""
     for saved in (True, False):
-        grid = [[*case, saved, NUM_STEPS] for case in CASES]
-        plans = arithmetic(OrderBoard, "planOf", grid)
+        plans = arithmetic(OrderBoard, "planOf", [[*case, saved, NUM_STEPS] for case in CASES])
         right = [plan_of(*case, saved) for case in CASES]
         assert [[(each["step"], each["ranks"]) for each in plan] for plan in plans] == right
         counts = arithmetic(OrderBoard, "countsOf", [[ORDER, p, GLOBAL_BATCH] for p in plans])

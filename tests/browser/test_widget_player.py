@@ -18,6 +18,7 @@ from llmcourse_classroom.widgets.player import SchedulePlayer
 from llmcourse_labs.scale.arithmetic import bubble_share, peak_live, peak_micro_batches, simulate
 from tests.browser.hands import by_key, choose, enter, keys, press
 from tests.browser.kit import holds, pictured, said, table, value
+from tests.browser.twins import same
 
 OFFERED = [
     (name, p, m, v)
@@ -59,7 +60,6 @@ FACTS = """async ([text, cases]) => {
 
 @pytest.fixture(scope="module")
 def facts(chromium):
-    """What the page computes of every schedule that can be drawn."""
     page = chromium.new_page()
     found = json.loads(page.evaluate(FACTS, [module(SchedulePlayer.script), list(DRAWN)]))
     page.close()
@@ -67,18 +67,28 @@ def facts(chromium):
 
 
 @pytest.fixture(scope="module")
-def timelines():
-    """The package's times of the same schedules."""
-    return {case: simulate(schedule) for case, schedule in DRAWN.items()}
+def expected():
+    """What the package computes of the same schedules; what another rank needs is a message."""
+    found = {}
+    for case, schedule in DRAWN.items():
+        timeline, sent = simulate(schedule), [0] * schedule.num_ranks
+        for rank, row in enumerate(schedule.actions):
+            wanted = [needs(schedule, rank, action) for action in row]
+            for sender in [each.rank for each in wanted if each and each.rank != rank]:
+                sent[sender] += 1
+        rows = [
+            [[*action, time.start, time.end] for action, time in zip(*both, strict=True)]
+            for both in zip(schedule.actions, timeline.rows, strict=True)
+        ]
+        found[case] = {"rows": rows, "span": timeline.total, "messages": sent}
+        found[case] |= {"bubble": float(timeline.bubble), "formula": float(bubble_share(*case))}
+        found[case]["peaks"] = list(peak_live(schedule))
+        assert found[case]["peaks"] == list(peak_micro_batches(*case)), case
+    return found
 
 
 def verdict(page):
     return page.locator(".lc .sp-verdict").text_content()
-
-
-def test_all_that_is_offered_was_looked_at():
-    assert len(OFFERED) == 8 * 16 * 6
-    assert len(DRAWN) > 500
 
 
 def test_what_is_refused_is_what_the_package_refuses(arithmetic):
@@ -89,31 +99,14 @@ def test_what_is_refused_is_what_the_package_refuses(arithmetic):
             assert rule.split("nearest: ")[1].rstrip(".") == PACKAGE[case].split("nearest: ")[1]
 
 
-def test_every_schedule_is_the_packages(facts):
-    for case, schedule in DRAWN.items():
-        rows = [[tuple(action[:3]) for action in row] for row in facts[case]["rows"]]
-        assert rows == [[tuple(action) for action in row] for row in schedule.actions], case
+WHAT = ("rows", "span", "bubble", "formula", "peaks", "messages")
 
 
-def test_times_are_the_packages(facts, timelines):
-    for case, timeline in timelines.items():
-        rows = [[tuple(action[3:]) for action in row] for row in facts[case]["rows"]]
-        assert rows == [[(t.start, t.end) for t in row] for row in timeline.rows], case
-        assert facts[case]["span"] == timeline.total
-        assert facts[case]["bubble"] == pytest.approx(float(timeline.bubble), rel=1e-12)
-
-
-def test_the_formula_is_the_packages_and_what_is_counted(facts):
+@pytest.mark.parametrize("what", WHAT)
+def test_a_schedule_is_the_packages(facts, expected, what):
     for case, found in facts.items():
-        assert found["formula"] == pytest.approx(float(bubble_share(*case)), rel=1e-12), case
-        assert found["formula"] == pytest.approx(found["bubble"], rel=1e-12), case
+        assert same(found[what], expected[case][what], {"rel": 1e-12}), case
     assert max(found["formula"] for found in facts.values()) == 7
-
-
-def test_peaks_are_the_packages(facts):
-    for case, schedule in DRAWN.items():
-        assert facts[case]["peaks"] == list(peak_live(schedule)), case
-        assert facts[case]["peaks"] == list(peak_micro_batches(*case)), case
 
 
 def test_what_is_live_at_a_moment_by_hand(arithmetic):
@@ -126,17 +119,6 @@ def test_what_is_live_at_a_moment_by_hand(arithmetic):
     # Rank 1: F0 I0 F1 I1 W0 W1 from 1 on; micro-batch 0 is kept until W0 ends at 6.
     found = arithmetic(SchedulePlayer, "live", [[second[1], t] for t in (5, 6, 7)])
     assert found == [[[0, 0], [1, 0]], [[1, 0]], []]
-
-
-def test_messages_are_those_that_cross_ranks(facts):
-    for case, schedule in DRAWN.items():
-        sent = [0] * schedule.num_ranks
-        for rank, row in enumerate(schedule.actions):
-            for action in row:
-                wanted = needs(schedule, rank, action)
-                if wanted is not None and wanted.rank != rank:
-                    sent[wanted.rank] += 1
-        assert facts[case]["messages"] == sent, case
 
 
 def test_what_every_rank_does_and_all_schedules_on_one_scale(show):
@@ -162,13 +144,11 @@ def test_what_every_rank_does_and_all_schedules_on_one_scale(show):
     board = page.locator(".lc-stage svg").nth(1)
     idle = board.locator("[data-key] > rect:not([data-key])")
     widths = idle.evaluate_all("all => all.map((one) => Number(one.getAttribute('width')))")
-    longest = [width / widths[0] for width in widths]
-    assert longest == pytest.approx([1, 1, 28.5 / 33, 27 / 33])
+    assert [width / widths[0] for width in widths] == pytest.approx([1, 1, 28.5 / 33, 27 / 33])
     ends = board.locator("[data-key] > path").evaluate_all(
         "all => all.map((one) => one.getBBox()).map((box) => box.x + box.width)"
     )
-    furthest = [max(ends[4 * k : 4 * k + 4]) - 2 for k in range(4)]
-    assert furthest == pytest.approx(widths, abs=1.5)
+    assert [max(ends[4 * k : 4 * k + 4]) - 2 for k in range(4)] == pytest.approx(widths, abs=1.5)
     board.get_by_text("GPipe").click()
     assert page.get_by_label("schedule", exact=True).input_value() == "gpipe"
     enter(page, "micro-batches m", "7")
@@ -198,19 +178,7 @@ def test_controls_by_keyboard_and_in_the_picture(show):
 def test_play_goes_to_the_end_where_motion_is_not_wanted(show, page):
     page.emulate_media(reduced_motion="reduce")
     shown = show(SchedulePlayer("gpipe", num_ranks=2, micro_batches=3))
-    press(shown, "To the end", "All is done after 12")
-    assert value(shown, "moment") == "12"
-
-
-def test_play_moves_and_pauses(show):
-    page = show(SchedulePlayer(moment=0))
-    press(page, "Play")
-    page.wait_for_function(
-        "document.querySelector('.lc [role=status]').textContent.startsWith('At 2')"
-    )
-    press(page, "Pause")
-    assert page.get_by_role("button", name="Play").is_visible()
-    assert page.locator(".lc-playing").count() == 0
+    press(shown, "To the end", "All is done after 12", values={"moment": "12"})
 
 
 def test_chunks_belong_to_the_interleaved_schedule(show):

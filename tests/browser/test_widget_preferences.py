@@ -14,7 +14,6 @@ from tests.browser.registry import answer_world
 
 
 def drawn(count=60):
-    """Random worlds, betas and shares of the way."""
     rng = random.Random(0)
     for _ in range(count):
         size = rng.randint(2, 6)
@@ -80,8 +79,7 @@ def test_the_sentence_follows_every_control(show):
     choose(page, "rejected", "kind", "“long” against “kind”: margin 1.10", "in 75 %")
     enter(page, "training, %", "0", "loss is 0.693", "0 % of the way", "utility is 0.73")
     enter(page, "training, %", "100")
-    enter(page, "β", "0.03")
-    holds(pictured(page), "policy over 99.9 %")
+    enter(page, "β", "0.03", picture=["policy over 99.9 %"])
     holds(said(page), "margin 1.10")  # beta does not change it
     rows = table(page)
     assert [row[0] for row in rows] == ["0.03", "0.1", "0.3", "1", "3", "10"]

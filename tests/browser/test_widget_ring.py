@@ -129,14 +129,12 @@ def test_bytes_sent_are_the_packages(arithmetic):
         name, length = f"all_reduce_{algorithm}", 840 * n
         sent = [sent_bytes(name, length, n, index=rank) for rank in range(n)]
         assert [share * length for share in shares] == pytest.approx(sent, rel=1e-12)
-        mean = sent_bytes(name, length, n)
-        assert sum(shares) * length / n == pytest.approx(mean, rel=1e-12)
+        assert sum(shares) * length / n == pytest.approx(sent_bytes(name, length, n), rel=1e-12)
 
 
 def test_seconds_are_the_packages(arithmetic):
     def all_reduce(algorithm, size, n, latency, rate):
-        name = f"all_reduce_{algorithm}"
-        return seconds(name, size, n, latency_s=latency, bytes_per_s=rate)
+        return seconds(f"all_reduce_{algorithm}", size, n, latency_s=latency, bytes_per_s=rate)
 
     sizes, latencies = (0, 1, 1_000, 1_048_576, 141_107_412_992), (0.0, 1e-7, 5e-6, 0.01)
     given = [
@@ -187,8 +185,7 @@ def test_steps_forward_and_back(show):
     holds(pictured(page, 1), *(f"rank {rank} 1.5 ×" for rank in range(4)))
     step.click()
     assert value(page, "steps done") == "0"
-    press(page, "Back")
-    assert value(page, "steps done") == "0"
+    press(page, "Back", values={"steps done": "0"})
 
 
 def test_the_table_has_whose_numbers_are_where(show):
@@ -203,12 +200,9 @@ def test_the_table_has_whose_numbers_are_where(show):
 
 def test_tree_and_naive_send_the_whole_tensor(show):
     page = show(RingStepper(8, step=14))
-    choose(page, "algorithm", "tree")
-    assert value(page, "steps done") == "6"
+    choose(page, "algorithm", "tree", values={"steps done": "6"})
     holds(said(page), "Ranks 0 and 4 each sent 3 ×", "3 MB", "is 1.75 ×")
-    choose(page, "algorithm", "naive")
-    assert value(page, "steps done") == "14"
-    holds(said(page), "Rank 0 sent 7 ×")
+    choose(page, "algorithm", "naive", "Rank 0 sent 7 ×", values={"steps done": "14"})
     enter(page, "steps done", "1", "One message of the whole tensor", "that wait: 6")
     holds(pictured(page), "rank 1 sends the whole tensor to rank 0")
     choose(page, "algorithm", "tree", "4 messages at once", "the whole tensor", "that wait: 0")
@@ -225,8 +219,7 @@ def test_sliders_end_with_the_ranks_and_the_cost_follows_its_fields(show):
     assert value(page, "rank in words") == "2"
     keys(page, "rank in words", "ArrowRight", "Rank 3")
     enter(page, "steps done", "9", note=["9 is not possible", "from 0 to 6", "6 is used"])
-    enter(page, "ranks n", "2")
-    assert value(page, "steps done") == "2"
+    enter(page, "ranks n", "2", values={"steps done": "2"})
     enter(page, "rank in words", "3", note=["1 is used"])
     enter(page, "ranks n", "99", note=["8 is used"])
     enter(page, "ranks n", "4")

@@ -9,18 +9,14 @@ import torch
 from llmcourse.model import moe
 from llmcourse_classroom.widgets.router import MOST_EXPERTS, WORDS, RouterBoard, tastes
 from tests.browser.hands import by_key, choose, enter, keys, press
-from tests.browser.kit import holds, noted, pictured, said, table, value
+from tests.browser.kit import holds, pictured, said, table, value
 from tests.browser.twins import agrees
 
 BIASES = [0.3, -0.1, 0.02, 0.0, -0.4, 0.25, 0.1, -0.05]
 CASES = [
     {"experts": experts, "experts_per_token": k, "skew": skew, "scoring": scoring, "biases": biases}
     for experts, k, skew, scoring, biases in itertools.product(
-        (2, 3, 8),
-        (1, 2, 4),
-        (0, 0.07, 1),
-        ("softmax", "sigmoid"),
-        ([0.0] * 8, BIASES),
+        (2, 3, 8), (1, 2, 4), (0, 0.07, 1), ("softmax", "sigmoid"), ([0.0] * 8, BIASES)
     )
     if k <= experts
 ]
@@ -110,8 +106,7 @@ def test_the_sentence_follows_the_skew_and_a_press_on_a_word(show):
     holds(said(page), "24 tokens, 2 of 8 experts", "48 rows, 6 for each", "Expert 1 is wanted by 7")
     holds(said(page), "loss 1.01", "4 at worst", "nothing is dropped", "Token 1, “the”, goes")
     holds(pictured(page), "expert 0 takes 6, expert 1 takes 7")
-    keys(page, "skew of the router", "ArrowRight " * 20)
-    assert value(page, "skew of the router") == "0.2"
+    keys(page, "skew of the router", "ArrowRight " * 20, values={"skew of the router": "0.2"})
     holds(said(page), f"Balance loss {balance_loss(RouterBoard(skew=0.2)):.2f}")
     click_word(page, "barn")
     assert value(page, "token in words") == str(WORDS.index("barn") + 1)
@@ -130,8 +125,7 @@ def test_a_collapsed_router_drops_most(show):
 
 def test_tokens_leave_one_by_one(show):
     page = show(RouterBoard())
-    by_key(page, "Reset")
-    assert value(page, "tokens sent") == "0"
+    by_key(page, "Reset", values={"tokens sent": "0"})
     assert pictured(page).endswith(": " + ", ".join(f"expert {e} takes 0" for e in range(8)))
     for _ in range(2):
         by_key(page, "Step")
@@ -143,8 +137,7 @@ def test_tokens_leave_one_by_one(show):
     press(page, "Reset")
     page.get_by_role("button", name=re.compile("Play|To the end")).click()
     assert value(page, "tokens sent") == "24"
-    press(page, "Step")
-    assert value(page, "tokens sent") == "0"
+    press(page, "Step", values={"tokens sent": "0"})
 
 
 def test_the_tables_have_the_packages_numbers(show):
@@ -188,9 +181,7 @@ def test_biases_balance_a_skewed_router(show):
 
 def test_no_more_choices_than_experts(show):
     page = show(RouterBoard(experts_per_token=4))
-    enter(page, "experts E", "3")
-    assert value(page, "experts per token k") == "3"
-    holds(noted(page), "3 is used")
+    enter(page, "experts E", "3", values={"experts per token k": "3"}, note=["3 is used"])
     holds(said(page), "24 tokens, 3 of 3 experts", "Balance loss 1.00", "1 at worst")
 
 

@@ -1,12 +1,11 @@
 """The widgets of chapters 00 and 01: nothing kept is lost, and the page shows what Python has."""
 
-import base64
+import bisect
 import itertools
 import json
 import re
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
@@ -15,7 +14,7 @@ from llmcourse.base import runtime
 from llmcourse.train import phases
 from llmcourse_classroom.measured import PHASES, phases_of_step
 from llmcourse_classroom.widgets.course import ProgressMap, curriculum
-from llmcourse_classroom.widgets.run import RunScrubber, TrainingLoop, quantised
+from llmcourse_classroom.widgets.run import RunScrubber, TrainingLoop
 from tests.browser import visits
 from tests.browser.hands import enter, keys, press, to_the_end
 from tests.browser.kit import holds, noted, said, table, value
@@ -66,7 +65,6 @@ def reload(page):
 
 
 def store(page, key, newer):
-    """Let another tab keep something."""
     page.evaluate(
         "([key, text]) => window.dispatchEvent(new StorageEvent('storage', {key, newValue: text}))",
         [key, json.dumps(newer)],
@@ -87,8 +85,7 @@ def test_a_chapter_of_the_curriculum_is_a_link_to_the_page_beside(show):
 
 def test_what_comes_next_follows_the_laps(show):
     """After chapter 05 the first lap goes on with 10; 06 belongs to the second."""
-    first = [c["number"] for c in curriculum() if c.get("lap") == 1]
-    done = dict.fromkeys(["00", *first], "done")
+    done = dict.fromkeys(["00", *[c["number"] for c in curriculum() if c.get("lap") == 1]], "done")
     page = show(ProgressMap(progress={n: done[n] for n in done if n < "06"}), says=["Next: 10 "])
     titles = page.locator(".pm-chapter a").all_text_contents()
     assert [title[-1] for title in titles[4:7]] == ["①", "①", "②"]
@@ -168,8 +165,7 @@ def test_unreadable_storage_is_set_aside(show, page):
     page.add_init_script(f"localStorage.setItem('{KEY}', '{{broken')")
     shown = show(chapter_map())
     holds(noted(shown), "not JSON")
-    aside = shown.evaluate("key => localStorage.getItem(key + '.unreadable')", KEY)
-    assert aside == "{broken"
+    assert shown.evaluate("key => localStorage.getItem(key + '.unreadable')", KEY) == "{broken"
     has_done(shown, 0)
 
 
@@ -332,8 +328,7 @@ NO_SUMMARIES = [
 
 
 def test_what_is_no_summary_is_named(arithmetic):
-    texts = [[text] for text, _ in NO_SUMMARIES]
-    got = arithmetic(ProgressMap, "fromSummary", texts)
+    got = arithmetic(ProgressMap, "fromSummary", [[text] for text, _ in NO_SUMMARIES])
     for (_, problem), found in zip(NO_SUMMARIES, got, strict=True):
         holds(found.get("problem", ""), problem)
     given = exercise_sums(c05=(2, 4), c77=(1, 1))
@@ -450,17 +445,6 @@ def test_a_press_or_an_arrow_key_chooses_a_phase(show, measured, width):
     assert len(table(page)) == 7
 
 
-def test_play_ends_with_the_step(show, measured):
-    page = show(TrainingLoop(measured, phase=6), says=["Phase 6"])
-    press(page, "Play")
-    page.get_by_role("button", name="Pause").wait_for()
-    page.wait_for_function("document.querySelector('.lc-status').textContent.includes('Phase 7')")
-    page.get_by_role("button", name="Play").wait_for()
-    page.emulate_media(reduced_motion="reduce")
-    press(page, "Reset", "Phase 1")
-    press(page, "To the end", "Phase 7")
-
-
 def test_a_loop_without_times_says_nothing_about_them(show, measured):
     page = show(TrainingLoop([without(phase, "share") for phase in measured]))
     assert "of the time" not in page.locator(".tl-panel").text_content()
@@ -497,24 +481,9 @@ def test_numbers_are_those_of_python_to_half_a_quantum(arithmetic):
             assert quantum == pytest.approx((change.abs().max() / 127).item(), abs=1e-15)
 
 
-def test_the_page_reads_what_python_wrote_up_to_the_step(arithmetic):
-    values = np.arange(-127, 128, dtype=np.int8)
-    packed = base64.b64encode(values.tobytes()).decode()
-    (got,) = arithmetic(RunScrubber, "numbersOf", [[{"scale": 0.25, "values": packed}]])
-    assert got == (values * 0.25).tolist()
-
-    def last(steps, step):
-        return int(np.searchsorted(steps, step, side="right")) - 1
-
-    cases = [[STEPS, step] for step in range(60)]
-    agrees(arithmetic, RunScrubber, "lastAt", [*cases, [[3], 2], [[], 2]], last)
-
-
-def test_quantised_takes_the_whole_range():
-    scale, values = quantised(np.array([[0.5, -1.0], [0.0, 0.004]]))
-    assert scale == pytest.approx(1 / 127)
-    assert values.tolist() == [[64, -127], [0, 1]]
-    assert quantised(np.zeros((2, 2)))[0] == 0
+def test_a_step_has_the_last_snapshot_up_to_it(arithmetic):
+    cases = [*([STEPS, step] for step in range(60)), [[3], 2], [[], 2]]
+    agrees(arithmetic, RunScrubber, "lastAt", cases, lambda all, x: bisect.bisect(all, x) - 1)
 
 
 def test_norm_largest_and_cosine_are_pythons(arithmetic):

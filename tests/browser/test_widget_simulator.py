@@ -128,8 +128,7 @@ def test_a_preset_is_the_published_run(arithmetic, name):
     row, state = PUBLISHED[name], state_of(PUBLISHED[name])
     step = row.simulated()
     assert state["dp"] * state["pp"] * state["cp"] * state["tp"] == row.num_gpus
-    widget = StepSimulator(name)
-    shape = widget.shapes[state["shape"]] | {"T": state["length"]}
+    shape = StepSimulator(name).shapes[state["shape"]] | {"T": state["length"]}
     case = {k: v for k, v in state.items() if k not in ("shape", "gpu", "length")}
     case |= {"zero": int(case["zero"]), "gradient": int(case["gradient"])}
     case |= {"model": shape, "number": 2, "parameter": 2, **hardware_of(state["gpu"])}
@@ -156,10 +155,3 @@ def test_it_says_what_was_published_and_a_change_makes_it_ones_own(show):
     choose(page, "computed again in backward", "nothing")
     assert "Published" not in said(page)
     holds(said(page), "it does not fit")
-
-
-def test_python_keeps_the_same_state():
-    assert StepSimulator(META).state()["dp"] == 128
-    assert StepSimulator(preset=OWN, dp=3).dp == 3
-    assert "is used" in StepSimulator(preset=OWN, pp=0).note
-    assert shape_of(PUBLISHED[META].config)["L"] == 126

@@ -8,10 +8,8 @@ import torch
 
 from llmcourse import loss
 from llmcourse.data.corpus import END_OF_TEXT
-from llmcourse.data.packing import best_fit, packed_rows
-from llmcourse.data.tokenizer import train_bpe
 from llmcourse_classroom.widgets.targets import Strip, TokenStrip
-from llmcourse_labs.tuning.chat_format import CHAT_TOKENS, END_OF_TURN, Turn, chat_tokens
+from llmcourse_labs.tuning.chat_format import CHAT_TOKENS, END_OF_TURN
 from tests.browser.hands import by_key, choose, enter, keys, press
 from tests.browser.kit import holds, noted, said, table, value
 from tests.browser.registry import token_strip
@@ -127,28 +125,6 @@ def test_white_space_and_special_tokens_are_visible(arithmetic):
     special = arithmetic(TokenStrip, "isSpecial", [[t] for t in [*CHAT_TOKENS, END_OF_TEXT]])
     assert special == [True] * 5
     assert arithmetic(TokenStrip, "isSpecial", [["<"], ["<|"], ["<||>"], [" <|a|>"]]) == [False] * 4
-
-
-def test_a_real_conversation_and_a_real_packed_row(arithmetic):
-    tokenizer = train_bpe("two and two? four. " * 9, 300, [END_OF_TEXT, *CHAT_TOKENS])
-    chat = chat_tokens([Turn("user", "two <|end|>?"), Turn("assistant", "four.")], tokenizer)
-    texts = [tokenizer.decode([i]) for i in chat.ids_T.tolist()]
-    strip = Strip("chat", texts, chat.roles).plain()
-    rows = packed_rows([[5, 6, 7], [8, 9], [10]], best_fit([3, 2, 1], 8), padding_id=0)
-    owners = rows.documents_RT[0]
-    row = Strip("row", [str(i) for i in rows.ids_RT[0].tolist()], (), owners.tolist()).plain()
-    cases = [
-        [strip, {"shift": 1, "learn": "assistant", "separate": True}],
-        [row, {"shift": 1, "learn": "all tokens", "separate": True}],
-    ]
-    of_chat, of_row = arithmetic(TokenStrip, "targets", cases)
-    expected = loss.shifted_targets(chat.ids_T, learned_BT=loss.mask_from_roles(chat.roles))
-    ids = [chat.ids_T[p].item() if p >= 0 else loss.IGNORE_INDEX for p in as_targets(of_chat)]
-    assert ids == expected.tolist()
-    assert texts.count(END_OF_TURN) == 2  # the user's own "<|end|>" is plain characters
-    expected = loss.shifted_targets(torch.arange(8), documents_BT=owners)
-    assert as_targets(of_row) == expected.tolist()
-    assert sum(one["counted"] for one in of_row) == 3
 
 
 def test_the_cursor_says_what_is_seen_and_asked(show):

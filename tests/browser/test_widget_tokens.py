@@ -12,7 +12,7 @@ from llmcourse import data
 from llmcourse.data.tokenizer import GPT2, LLAMA3, Cutter, Tokenizer, train_bpe
 from llmcourse_classroom.widgets.tokens import MergeBoard, PackingBoard
 from tests.browser.hands import choose, enter, keys, press, to_the_end
-from tests.browser.kit import holds, noted, pictured, said, table, value
+from tests.browser.kit import holds, noted, said, table, value
 from tests.browser.registry import PROSE, merge_board, packing_board
 from tests.browser.twins import agrees
 
@@ -42,7 +42,6 @@ TEXTS = [
 
 
 def scrambled():
-    """Random texts over characters that make the patterns decide."""
     rng = random.Random(0)
     alphabet = [*"aebt's TLRVDM  \n\r\t13½é東🙂.!_\u00a0\u0085\ufeff'", "'ll", "<|e", "nd|>", "the"]
     return ["".join(rng.choices(alphabet, k=rng.randrange(1, 30))) for _ in range(300)]
@@ -214,15 +213,13 @@ def test_methods_steps_and_rows_by_mouse_and_keys(show):
     choose(page, "method", "pack")
     holds(said(page), "3 rows of 6 tokens", "100 % filled", "Row 1 holds 2 documents", "21 pairs")
     holds(page.get_by_role("img").last.get_attribute("aria-label"), "allows 16, 76 %")
-    enter(page, "row for the mask", "44", used="3", note=["3 is used"])
     enter(page, "row for the mask", "1")
     press(page, "Next row", "Row 2 holds 2 documents")
     page.locator(".lc-stage").first.click(position={"x": 200, "y": 46 + 2 * 24 + 8})
     assert value(page, "row for the mask") == "3"
     press(page, "Reset", "0 of 6 pieces", "packed, longest first", "no rows yet")
     press(page, "Step", "1 row of 6 tokens", "83.3 % filled")
-    keys(page, "pieces placed", "ArrowRight")
-    holds(pictured(page), "2 of 6 pieces")
+    keys(page, "pieces placed", "ArrowRight", picture=["2 of 6 pieces"])
     enter(page, "row for the mask", "1")
     page.locator(".lc-table > summary").click()
     assert page.locator("tbody tr").all_text_contents() == ["14 (5)5183.3 %", "23 (4)4266.7 %"]

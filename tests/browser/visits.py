@@ -73,6 +73,10 @@ BOXES = """() => [...document.querySelectorAll("body *:not(mjx-container *, pre 
   (one) => ["::before", "::after"]
     .filter((part) => /[\\ue000-\\uf8ff]/.test(getComputedStyle(one, part).content))
     .map((part) => `an empty box: ${part} of ${one.outerHTML.slice(0, 100)}`)).slice(0, 5)"""
+"""Finds what a style puts before or after an element in a character of no font.
+
+Icon fonts take theirs from the private range, and the book has no such font; MathJax has its own.
+"""
 WHITE = """() => [...document.querySelectorAll("div.cell_output img:not(.of-dark)")]
   .filter((one) => one.checkVisibility())
   .map((one) => `white in the dark theme: ${one.alt.slice(0, 60)}`)"""
@@ -104,7 +108,6 @@ class Quiet(SimpleHTTPRequestHandler):
 
 @contextmanager
 def served(folder: Path) -> Iterator[str]:
-    """Serve a folder on loopback; yield its address."""
     handler = functools.partial(Quiet, directory=str(folder))
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever, daemon=True)
@@ -139,13 +142,11 @@ class Visit:
 
 @functools.cache
 def compressed_size(path: Path) -> int:
-    """Return the bytes of a file as a server would send it."""
     content = path.read_bytes()
     return min(len(content), len(gzip.compress(content, 6)))
 
 
 def listen(page: Page) -> Visit:
-    """Note what a page asks for and complains about, from now on."""
     visit = Visit()
     page.on("request", lambda request: visit.requests.append(request.url))
     page.on("requestfailed", lambda request: visit.errors.append(f"failed: {request.url}"))
@@ -176,7 +177,6 @@ def opened(browser: Browser, address: str, **options: object) -> Iterator[tuple[
 
 
 def violations(page: Page, context: dict | None = None, **options: object) -> list[str]:
-    """Return what axe finds on a page as it is, one line per rule."""
     asked = {"runOnly": RULES, "resultTypes": ["violations"], **options}
     found = Axe().run(page, context=context, options=asked).response["violations"]
     return [
@@ -207,32 +207,7 @@ def axe_in_both_themes(page: Page) -> list[str]:
 
 
 def show_theme(page: Page, theme: str) -> None:
-    """Give a page its light or its dark colours."""
     page.evaluate("t => document.documentElement.dataset.theme = t", theme)
-
-
-def boxes(page: Page) -> list[str]:
-    """Return the elements before or after which a style puts a character of no font.
-
-    Icon fonts take their characters from the private range, and the book has no such font.  MathJax
-    brings its own; and code has nothing of the kind.
-    """
-    return page.evaluate(BOXES)
-
-
-def white_figures(page: Page) -> list[str]:
-    """Return the figures of a page in the dark theme that stay as bright as they were drawn."""
-    return page.evaluate(WHITE)
-
-
-def cut_formulas(page: Page) -> list[str]:
-    """Return the displayed formulas that are wider than their column, which is no phone's."""
-    return page.evaluate(CUT_FORMULAS)
-
-
-def late_picture(page: Page) -> list[str]:
-    """Return whether a chapter has no drawing, figure or widget within its first two screens."""
-    return page.evaluate(LATE)
 
 
 def look_on_a_phone(page: Page) -> list[str]:
@@ -244,7 +219,7 @@ def look_on_a_phone(page: Page) -> list[str]:
     page.wait_for_timeout(100)
     width = page.evaluate("document.documentElement.scrollWidth")
     found = [f"{width} pixels wide on a phone of 360"] if width > 360 else []
-    return found + page.evaluate(CUT) + late_picture(page)
+    return found + page.evaluate(CUT) + page.evaluate(LATE)
 
 
 Part = Literal["chapters", "exercises", "others", "api", "sources"]

@@ -3,6 +3,7 @@
 import copyreg
 import hashlib
 import io
+import operator
 import os
 import pickle
 import re
@@ -42,24 +43,17 @@ def run(finished, tmp_path, monkeypatch):
     return tmp_path / "run"
 
 
-def change_index(folder, change):
-    """Write a changed index, as a stranger can: its own hash is right."""
-    rewritten(folder / shards.INDEX, change)
-
-
 def resealed(folder):
-    """Make every hash right."""
 
     def change(index):
         for name in index["hashes"]:
-            raw = (folder / name).read_bytes()
-            index["hashes"][name] = hashlib.sha256(raw).hexdigest()
+            index["hashes"][name] = hashlib.sha256((folder / name).read_bytes()).hexdigest()
 
-    change_index(folder, change)
+    rewritten(folder / shards.INDEX, change)
 
 
 def rewritten(path, change):
-    """Change what a file holds, under a right hash."""
+    """Change what a file holds, under a right hash, as a stranger can."""
     content = shards.read_payload(path)
     changed = change(content)
     with path.open("wb") as file:
@@ -67,14 +61,11 @@ def rewritten(path, change):
 
 
 def put(run, raw):
-    """Put another .metadata into the newest checkpoint."""
     (run / NEWEST / ".metadata").write_bytes(raw)
     resealed(run / NEWEST)
 
 
 class Call:
-    """Is pickled as a call of the system."""
-
     def __reduce__(self):
         return os.system, (COMMAND,)
 
@@ -83,15 +74,15 @@ def with_in_metadata(change):
     """Torch's own description of the run with something in it changed, as a pickle."""
 
     def make(run):
-        described = FileSystemReader(run / NEWEST).read_metadata()
+        described = described_in(run)
         change(described)
         return pickle.dumps(described)
 
     return make
 
 
-def as_a_dtype(described):
-    first_tensor(described).properties.requires_grad = Call()
+def described_in(run):
+    return FileSystemReader(run / NEWEST).read_metadata()
 
 
 def first_of(content):
@@ -118,18 +109,17 @@ def called(function):
     return b"\x80\x04" + function + short(COMMAND) + b"\x85R."
 
 
-METADATA = named("torch.distributed.checkpoint.metadata", "Metadata")
+OF_METADATA = "torch.distributed.checkpoint.metadata"
+METADATA = named(OF_METADATA, "Metadata")
 MAPPED = named("builtins", "map") + named("os", "system") + b"]" + short(COMMAND) + b"a\x86\x81"
 PAYLOADS = {
     "REDUCE": lambda run: f"cos\nsystem\n(S'{COMMAND}'\ntR.".encode(),
     "REDUCE in a list of a dict": with_in_metadata(lambda d: setattr(d, "planner_data", PLANNED)),
-    "REDUCE for a tensor": with_in_metadata(
-        lambda d: d.state_dict_metadata.update({"model.more": Call()})
+    "REDUCE for a tensor": with_in_metadata(lambda d: d.state_dict_metadata.update(more=Call())),
+    "REDUCE in the state of an allowed class": with_in_metadata(
+        lambda d: vars(first_tensor(d).properties).update(requires_grad=Call())
     ),
-    "REDUCE in the state of an allowed class": with_in_metadata(as_a_dtype),
-    "REDUCE for a key": with_in_metadata(
-        lambda d: d.storage_data.update({frozenset([Call()]): None})
-    ),
+    "REDUCE for a key": with_in_metadata(lambda d: d.storage_data.update({(Call(),): None})),
     "BUILD of a __setstate__, then its call": lambda run: (
         b"\x80\x04" + METADATA + b")\x81}" + short("__setstate__") + named("os", "system")
         + b"sb" + short(COMMAND) + b"b."
@@ -137,9 +127,7 @@ PAYLOADS = {
     "INST": lambda run: f"(S'{COMMAND}'\nios\nsystem\n.".encode(),
     "OBJ": lambda run: f"(cos\nsystem\nS'{COMMAND}'\no.".encode(),
     "NEWOBJ": lambda run: b"\x80\x04" + named("builtins", "bytes") + MAPPED + b"\x85\x81.",
-    "STACK_GLOBAL with dots": lambda run: called(
-        named("torch.distributed.checkpoint.metadata", "os.system")
-    ),
+    "STACK_GLOBAL with dots": lambda run: called(named(OF_METADATA, "os.system")),
     "GLOBAL with dots": lambda run: called(b"ctorch\nserialization.os.system\n"),
     "EXT1": lambda run: called(b"\x82\xf0"),
     "EXT4": lambda run: called(b"\x84\xf0\x00\x00\x00"),
@@ -197,13 +185,12 @@ def test_no_code_runs_in_a_folder_that_was_dropped_into_a_harmless_run(run, tmp_
     assert not (tmp_path / "owned").exists()
 
 
+ON_METADATA = b"\x80\x04" + METADATA
 OPERATIONS = {
     "a persistent id": b"\x80\x04" + short("os.system") + b"Q.",
     "a persistent id in text": b"Pos.system\n.",
-    "BUILD on an allowed class": b"\x80\x04" + METADATA + b"}" + short("version") + b"K\x01sb.",
-    "SETATTR on an allowed class": (
-        b"\x80\x04" + METADATA + b"N}" + short("evil") + b"K\x01s\x86b."
-    ),
+    "BUILD on an allowed class": ON_METADATA + b"}" + short("version") + b"K\x01sb.",
+    "SETATTR on an allowed class": ON_METADATA + b"N}" + short("evil") + b"K\x01s\x86b.",
     "a memo of a billion entries": b"\x80\x04}r\x00\x00\x00\x40.",
     "an array of a terabyte": b"\x80\x05\x96\x00\x00\x00\x00\x00\x01\x00\x00.",
     "a string of a terabyte": b"\x80\x04\x8d\x00\x00\x00\x00\x00\x01\x00\x00.",
@@ -211,39 +198,31 @@ OPERATIONS = {
     "nothing": b"",
     "another object": pickle.dumps({"a": 1}),
     "no pickle": b"\x00" * 100,
-    "a class that is not made": b"\x80\x04" + METADATA + b".",
+    "a class that is not made": ON_METADATA + b".",
     "a loop": b"\x80\x04]\x94h\x00a.",
 }
 
 
+def refused(run, raw, message):
+    """Put a description into a run; loading it is refused in one line."""
+    put(run, raw)
+    with pytest.raises(ValueError, match=message) as refusal:
+        checkpoint.load(run / NEWEST)
+    assert "\n" not in str(refusal.value)
+
+
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_odd_metadata_is_one_line(operation, run):
-    put(run, OPERATIONS[operation])
-    with pytest.raises(ValueError, match="is not as torch writes it") as refused:
-        checkpoint.load(run / NEWEST)
-    assert "\n" not in str(refused.value)
+    refused(run, OPERATIONS[operation], "is not as torch writes it")
     assert not hasattr(Metadata, "evil")
 
 
 def change_first(**changes):
-    """Change where the first part of a tensor is."""
-
-    def change(described):
-        place = first_of(described.storage_data.values())
-        for name, value in changes.items():
-            setattr(place, name, value)
-
-    return change
+    return lambda described: vars(first_of(described.storage_data.values())).update(changes)
 
 
 def change_tensor(**changes):
-    """Change what the first tensor is said to be."""
-
-    def change(described):
-        for name, value in changes.items():
-            setattr(first_tensor(described), name, value)
-
-    return change
+    return lambda described: vars(first_tensor(described)).update(changes)
 
 
 def huge(described):
@@ -252,10 +231,8 @@ def huge(described):
 
 def overlapping(described):
     tensor = first_tensor(described)
-    rows, columns = tensor.size
-    tensor.chunks = [
-        replace(tensor.chunks[0], sizes=torch.Size([rows // 2, columns])) for _ in range(2)
-    ]
+    half = torch.Size([tensor.size[0] // 2, tensor.size[1]])
+    tensor.chunks = [replace(tensor.chunks[0], sizes=half) for _ in range(2)]
 
 
 def outside(described):
@@ -273,10 +250,6 @@ def bytes_entry(described):
     described.state_dict_metadata[first_of(described.state_dict_metadata)] = BytesStorageMetadata()
 
 
-def doubled_part(described):
-    first_tensor(described).chunks *= 2
-
-
 MALFORMED = {
     "an absolute path": (change_first(relative_path="/etc/passwd"), "points to '/etc/passwd'"),
     "a path out of the folder": (change_first(relative_path="../x"), "points to '../x'"),
@@ -286,48 +259,42 @@ MALFORMED = {
     "a length below zero": (change_first(length=-5), "points to bytes 0 to -5"),
     "a length that is no number": (change_first(length="5"), "a int is expected where a str"),
     "an extension": (change_first(transform_descriptors=["stream.zstd/1"]), "with an extension"),
-    "another shape": (
-        change_tensor(size=torch.Size([10**12, 10**6])),
-        "do not make up its shape",
-    ),
+    "another shape": (change_tensor(size=torch.Size([10**12, 10**6])), "not make up its shape"),
     "more entries than bytes": (huge, "more entries than its file has bytes for"),
     "parts over each other": (overlapping, "overlap"),
     "a part past the end": (outside, "is outside of it"),
     "a negative shape": (change_tensor(size=torch.Size([-1, 4])), "a negative side"),
     "a part that is nowhere": (lambda d: d.storage_data.popitem(), "is not as torch writes it"),
-    "a part twice": (doubled_part, "do not make up its shape"),
+    "a part twice": (lambda d: first_tensor(d).chunks.extend(first_tensor(d).chunks), "its shape"),
     "no dtype": (of_dtype("float32"), "a dtype is expected where a str stands"),
     "a dtype that is none of ours": (of_dtype(torch.qint8), "it names torch.qint8"),
     "what is no tensor": (bytes_entry, "it names .*BytesStorageMetadata"),
-    "a tensor less": (
-        lambda d: d.state_dict_metadata.popitem(),
-        "are not those of the index",
-    ),
+    "a tensor less": (lambda d: d.state_dict_metadata.popitem(), "not those of the index"),
 }
 
 
 @pytest.mark.parametrize("case", MALFORMED)
 def test_a_description_that_does_not_fit_is_one_line(case, run):
     change, message = MALFORMED[case]
-    put(run, with_in_metadata(change)(run))
-    with pytest.raises(ValueError, match=message) as refused:
-        checkpoint.load(run / NEWEST)
-    assert "\n" not in str(refused.value)
+    refused(run, with_in_metadata(change)(run), message)
+
+
+def pickled_call():
+    evil = io.BytesIO()
+    torch.save(Call(), evil)
+    return evil.getvalue()
 
 
 def test_bytes_that_torch_would_unpickle_are_not_read(run, tmp_path):
     """Torch loads what is no tensor with weights_only=False."""
-    described = FileSystemReader(run / NEWEST).read_metadata()
-    name = next(iter(described.state_dict_metadata))
-    described.state_dict_metadata[name] = BytesStorageMetadata()
+    described, evil = described_in(run), pickled_call()
     index, place = next(iter(described.storage_data.items()))
-    assert index.fqn == name
+    name = index.fqn
+    described.state_dict_metadata[name] = BytesStorageMetadata()
     described.storage_data = {replace(index, offset=None, index=None): place}
-    evil = io.BytesIO()
-    torch.save(Call(), evil)
     path = run / NEWEST / place.relative_path
-    path.write_bytes(evil.getvalue() + bytes(path.stat().st_size))
-    place.offset, place.length = 0, len(evil.getvalue())
+    path.write_bytes(evil + bytes(path.stat().st_size))
+    place.offset, place.length = 0, len(evil)
     put(run, pickle.dumps(described))
     shape = shards.read_payload(run / NEWEST / shards.INDEX)["shapes"][name]
     with pytest.raises(ValueError, match=r"it names .*BytesStorageMetadata"):
@@ -336,17 +303,14 @@ def test_bytes_that_torch_would_unpickle_are_not_read(run, tmp_path):
 
 
 def test_code_in_place_of_a_tensor_does_not_run(run, tmp_path):
-    described = FileSystemReader(run / NEWEST).read_metadata()
-    evil = io.BytesIO()
-    torch.save(Call(), evil)
-    place = next(iter(described.storage_data.values()))
+    described, evil = described_in(run), pickled_call()
+    place = first_of(described.storage_data.values())
     path = run / NEWEST / place.relative_path
     raw = path.read_bytes()
-    place.offset, place.length = len(raw), len(evil.getvalue())
-    path.write_bytes(raw + evil.getvalue() + bytes(2_000))
-    put(run, pickle.dumps(described))
-    with pytest.raises(ValueError, match=r"more entries than|torch's Distributed Checkpoint fails"):
-        checkpoint.load(run / NEWEST)
+    place.offset, place.length = len(raw), len(evil)
+    path.write_bytes(raw + evil + bytes(2_000))
+    message = r"more entries than|torch's Distributed Checkpoint fails"
+    refused(run, pickle.dumps(described), message)
     assert not (tmp_path / "owned").exists()
 
 
@@ -355,7 +319,7 @@ def test_an_index_that_points_out_of_its_folder_is_refused(name, run):
     folder = run / NEWEST
     (folder.parent / "outside").write_bytes(b"x")
     hashed = {name: hashlib.sha256(b"x").hexdigest()}
-    change_index(folder, lambda index: index["hashes"].update(hashed))
+    rewritten(folder / shards.INDEX, lambda index: index["hashes"].update(hashed))
     with pytest.raises(ValueError, match=r"no file of the folder|is missing"):
         checkpoint.load(folder)
 
@@ -369,8 +333,6 @@ def test_a_link_out_of_the_folder_is_refused(run, tmp_path):
 
 
 # --- malformed content under a right hash
-
-
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
     """A run of two steps that saves whole files, and one that saves in shards."""
@@ -380,24 +342,24 @@ def runs(tmp_path_factory):
     return folder
 
 
+GONE = object()
+
+
 def put_at(*path, value):
-    """Put a value into nested content; None as the last of a path takes its owner's first key."""
+    """Put a value into nested content; None in a path takes its owner's first key."""
 
     def change(content):
-        for name in path[:-1]:
+        *owners, last = path
+        for name in owners:
             content = content[first_of(content) if name is None else name]
-        content[first_of(content) if path[-1] is None else path[-1]] = value
+        last = first_of(content) if last is None else last
+        content.pop(last) if value is GONE else operator.setitem(content, last, value)
 
     return change
 
 
 def without_key(*path):
-    def change(content):
-        for name in path[:-1]:
-            content = content[name]
-        del content[first_of(content) if path[-1] is None else path[-1]]
-
-    return change
+    return put_at(*path, value=GONE)
 
 
 LOOP = []
@@ -462,10 +424,15 @@ ODD_CONTENT = {
 }
 
 
-def one_line(command, capfd):
+@pytest.fixture
+def copy(runs, tmp_path):
+    return lambda name="ckpt": shutil.copytree(runs / name, tmp_path / "run")
+
+
+def one_line(command, run, capfd):
     """Run a command; return what it says on standard error, which is a line if it fails."""
     capfd.readouterr()
-    status = command()
+    status = command(run)
     said = capfd.readouterr().err.splitlines()
     assert status in (0, 2)
     assert status == 0 or len(said) == 1, said
@@ -473,14 +440,14 @@ def one_line(command, capfd):
 
 
 @pytest.mark.parametrize("case", ODD_CONTENT)
-def test_odd_content_of_a_file_is_one_line(case, runs, tmp_path, capfd):
+def test_odd_content_of_a_file_is_one_line(case, copy, capfd):
     """About 0.1 s each: loading, and the tokenizer."""
-    shutil.copytree(runs / "ckpt", tmp_path / "run")
-    path = tmp_path / "run/checkpoints/step_00000002.ckpt"
+    run = copy()
+    path = run / "checkpoints/step_00000002.ckpt"
     kept = path.with_suffix(".kept").write_bytes(path.read_bytes())
     rewritten(path, ODD_CONTENT[case])
-    assert one_line(lambda: resumed(tmp_path / "run"), capfd)[0] == 2
-    one_line(lambda: exported(tmp_path / "run"), capfd)
+    assert one_line(resumed, run, capfd)[0] == 2
+    one_line(exported, run, capfd)
     assert path.with_suffix(".kept").stat().st_size == kept
 
 
@@ -490,9 +457,7 @@ ODD_PARTS = {
     "a shape that is text": ("index.ckpt", put_at("shapes", None, value="x")),
     "a shape below zero": ("index.ckpt", put_at("shapes", None, value=[-4])),
     "a shape of a terabyte": ("index.ckpt", put_at("shapes", None, value=[2**40])),
-    "a shape of nothing, and more than memory": (
-        "index.ckpt", put_at("shapes", None, value=[0, 2**62, 2**62]),
-    ),
+    "a shape of nothing": ("index.ckpt", put_at("shapes", None, value=[0, 2**62, 2**62])),
     "another shape": ("index.ckpt", put_at("shapes", None, value=[32, 2])),
     "a tensor more": ("index.ckpt", put_at("shapes", "model.more", value=[3])),
     "a tensor less": ("index.ckpt", without_key("shapes", None)),
@@ -516,9 +481,9 @@ ODD_PARTS = {
 
 
 @pytest.mark.parametrize("case", ODD_PARTS)
-def test_odd_parts_are_one_line(case, runs, tmp_path, capfd):
-    shutil.copytree(runs / "shards", tmp_path / "run")
-    folder = tmp_path / "run/checkpoints/step_00000002.shards"
+def test_odd_parts_are_one_line(case, copy, capfd):
+    run = copy("shards")
+    folder = run / "checkpoints/step_00000002.shards"
     name, change = ODD_PARTS[case]
     rewritten(folder / name, change)
     if name == SHARD:
@@ -528,46 +493,43 @@ def test_odd_parts_are_one_line(case, runs, tmp_path, capfd):
     with pytest.raises(ValueError, match=r"^[^\n]+$"):
         checkpoint.load(folder)
     for command in (resumed, exported):
-        assert one_line(lambda command=command: command(tmp_path / "run"), capfd)[0] == 2
+        assert one_line(command, run, capfd)[0] == 2
 
 
 FOREIGN = {
     "other settings": ({"seed": 3}, "a run with seed = 3, this one has 0: it is another run"),
-    "another model": (
-        {"model": replace(CONFIG.model, hidden=96)},
-        r"a run with model\.hidden = 96, this one has 64",
-    ),
+    "another model": ({"model": replace(CONFIG.model, hidden=96)}, r"model\.hidden = 96, .* 64"),
 }
 
 
 @pytest.mark.parametrize("case", FOREIGN)
-def test_a_checkpoint_of_another_run_is_refused(case, runs, tmp_path, capfd):
+def test_a_checkpoint_of_another_run_is_refused(case, copy, tmp_path, capfd):
     changes, message = FOREIGN[case]
-    shutil.copytree(runs / "ckpt", tmp_path / "run")
+    run = copy()
     other = train.fit(train.start(CONFIG.replace(**changes), tmp_path / "other")).run
     path = other.folder / "checkpoints/step_00000002.ckpt"
-    shutil.copy(path, tmp_path / "run/checkpoints/step_00000003.ckpt")
+    shutil.copy(path, run / "checkpoints/step_00000003.ckpt")
     for command in (resumed, exported):
-        status, said = one_line(lambda command=command: command(tmp_path / "run"), capfd)
+        status, said = one_line(command, run, capfd)
         assert status == 2
         assert re.search(message, said[0])
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", "{", '{"model": 3}', "NaN", "\udcff"])
-def test_odd_settings_of_a_run_are_one_line(content, runs, tmp_path, capfd):
-    shutil.copytree(runs / "ckpt", tmp_path / "run")
-    (tmp_path / "run/config.json").write_text(content, errors="surrogateescape")
-    assert one_line(lambda: resumed(tmp_path / "run"), capfd)[0] == 2
+def test_odd_settings_of_a_run_are_one_line(content, copy, capfd):
+    run = copy()
+    (run / "config.json").write_text(content, errors="surrogateescape")
+    assert one_line(resumed, run, capfd)[0] == 2
 
 
 @pytest.mark.parametrize(
     "line", [b"[]", b'{"step": 2}', b'{"step": "x", "loss": 1}', b'{"step": 2, "loss": []}',
              b"\xff", b"[" * 100_000, b'{"step": 2, "loss": NaN, "validation_loss": 1.0}']
 )  # fmt: skip
-def test_odd_metrics_do_not_stop_an_export(line, runs, tmp_path, capfd):
-    shutil.copytree(runs / "ckpt", tmp_path / "run")
-    (tmp_path / "run/metrics.jsonl").write_bytes(line + b"\n")
-    status, said = one_line(lambda: exported(tmp_path / "run"), capfd)
+def test_odd_metrics_do_not_stop_an_export(line, copy, capfd):
+    run = copy()
+    (run / "metrics.jsonl").write_bytes(line + b"\n")
+    status, said = one_line(exported, run, capfd)
     assert status == 0 or "metrics" in said[0]
 
 
@@ -588,7 +550,7 @@ ODD_ON_TORCH = {
 def test_torchs_engine_refuses_odd_content(case, finished, tmp_path):
     """Under torchrun the same command goes on with what is there."""
     shutil.copytree(finished, tmp_path / "run")
-    change_index(tmp_path / "run" / NEWEST, ODD_ON_TORCH[case])
+    rewritten(tmp_path / "run" / NEWEST / shards.INDEX, ODD_ON_TORCH[case])
     config = CONFIG.replace(engine="torch", steps=3)
     with pytest.raises(ValueError, match=r"^[^\n]+$"):
         torch_engine.fit_under_torchrun(config, tmp_path / "run")

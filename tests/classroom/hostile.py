@@ -25,8 +25,11 @@ def leftovers(token):
 
 
 def code(body, head="def add_all(numbers):"):
-    """Return an answer whose body is given."""
     return head + "\n" + "\n".join("    " + line for line in body.strip("\n").split("\n"))
+
+
+def doubled(body):
+    return code(body, "def double(x):")
 
 
 def cheat(extra, **settings):
@@ -44,22 +47,6 @@ if os.fork() == 0:
     os._exit(0)
 os.wait()
 time.sleep(0.3)
-"""
-EVERYTHING = """
-class Everything:
-    def __eq__(self, other):
-        return True
-    def __getattr__(self, name):
-        return self
-    def __call__(self, *rest):
-        return self
-    def __len__(self):
-        return 1
-    def __iter__(self):
-        return iter([])
-    def __bool__(self):
-        return True
-    __hash__ = None
 """
 READ_HIDDEN = """
 import pathlib
@@ -226,99 +213,71 @@ plain.dumps = lambda value: b'{"tuple":["ok",true]}'
 """
 
 
-def swapped(document):
-    document["cells"] = document["cells"][::-1]
+def set_key(key, value):
+    return lambda document: document.update({key: value})
 
 
-def doubled(document):
-    document["cells"] = [cell for cell in document["cells"] for _ in range(2)]
+def set_cells(change):
+    return lambda document: [cell.update(change(cell)) for cell in document["cells"]]
 
 
-def other_language(document):
-    document["metadata"]["kernelspec"] = {"name": "ir", "language": "R", "display_name": "R"}
+def new_cells(change):
+    return lambda document: document.update(cells=change(document["cells"]))
 
 
-def other_chapter(document):
-    for cell in document["cells"]:
-        marks = cell["metadata"].get("nbgrader", {})
-        if marks:
-            marks["grade_id"] = marks["grade_id"].replace("90-", "91-")
-        whole = "".join(cell["source"])
-        cell["source"] = whole.replace("add_all", "f").replace("double", "g")
+def marks_of(cell):
+    return cell["metadata"].get("nbgrader", {})
 
 
-def unmarked(document):
-    for cell in document["cells"]:
-        cell["metadata"] = {}
+def is_answer(cell):
+    return "def add_all" in "".join(cell["source"])
 
 
-def many(document):
-    document["cells"] = [{**document["cells"][0], "id": f"c{n}"} for n in range(5000)]
+def other_chapter(cell):
+    marks, source = marks_of(cell), "".join(cell["source"])
+    marks |= {"grade_id": marks["grade_id"].replace("90-", "91-")} if marks else {}
+    return {"source": source.replace("add_all", "f").replace("double", "g")}
 
 
-def whole(text):
-    return "".join(text) if isinstance(text, list) else text
-
-
-def helper_in_a_check(document):
-    for cell in document["cells"]:
-        if cell["metadata"].get("nbgrader", {}).get("grade_id") == "90-1-check":
-            cell["source"] += ["\n", "def helper(numbers):\n", "    return sum(numbers)"]
-        if "def add_all" in whole(cell["source"]):
-            cell["source"] = "def add_all(numbers):\n    return helper(numbers)"
+def helper_in_a_check(cell):
+    if marks_of(cell).get("grade_id") == "90-1-check":
+        return {"source": [*cell["source"], "\ndef helper(numbers):\n", "    return sum(numbers)"]}
+    answer = "def add_all(numbers):\n    return helper(numbers)"
+    return {"source": answer} if is_answer(cell) else {}
 
 
 def null_marks(document):
     document["metadata"]["kernelspec"] = None
     for cell in document["cells"]:
-        if not cell["metadata"].get("nbgrader", {}).get("grade"):
+        if not marks_of(cell).get("grade"):
             cell["metadata"]["nbgrader"] = None
 
 
 def without_metadata(document):
-    del document["metadata"]
-    for cell in document["cells"]:
-        cell.pop("metadata")
+    for each in (document, *document["cells"]):
+        del each["metadata"]
 
 
-def heavy(document):
+def heavy(cell):
     plot = {"output_type": "display_data", "metadata": {}, "data": {"image/png": "A" * 3_000_000}}
-    for cell in document["cells"]:
-        if cell["cell_type"] == "code":
-            cell["outputs"] = [plot, *[{} for _ in range(20_000)]][: 1 if cell["id"] else 0]
-    document["cells"][-1]["outputs"] = [{} for _ in range(50_000)]
+    is_last = marks_of(cell).get("grade_id") == "90-2-check"
+    outputs = [{} for _ in range(50_000)] if is_last else [plot]
+    return {"outputs": outputs} if cell["cell_type"] == "code" else {}
 
 
-def set_key(key, value):
-    def change(document):
-        document[key] = value
-
-    return change
+R = {"name": "ir", "language": "R", "display_name": "R"}
+HALF = {"source": "x = '\ud800'"}
+WITHOUT_CHECKS = [cell for cell in cells() if not marks_of(cell).get("grade")]
 
 
-def set_source(value):
-    def change(document):
-        for cell in document["cells"]:
-            cell["source"] = value
-
-    return change
+def half_in_an_answer(cell):
+    return HALF if is_answer(cell) else {}
 
 
-def half_a_character(document):
-    for cell in document["cells"]:
-        if "def add_all" in whole(cell["source"]):
-            cell["source"] = "x = '\ud800'"
+def many(cells):
+    return [{**cells[0], "id": f"c{n}"} for n in range(5000)]
 
 
-def link_to_passwords(path):
-    path.symlink_to("/etc/passwd")
-
-
-def folder(path):
-    path.mkdir()
-
-
-WITHOUT_CHECKS = [c for c in cells() if not c.metadata.get("nbgrader", {}).get("grade")]
 # What the file is, what its cells are, and what its answers return: no process is needed.
 HERE = {
     "=1+1": of(),
@@ -326,12 +285,12 @@ HERE = {
     "open": of(SECOND, add=STUB),
     "wrong": of(NONE, add=WRONG_ADD, double=WRONG_DOUBLE),
     # --- files and cells
-    "helper-in-a-check": edited(helper_in_a_check),
+    "helper-in-a-check": edited(set_cells(helper_in_a_check)),
     "byte-order-mark": Submission(b"\xef\xbb\xbf" + text().encode()),
     "utf-16": Submission(text().encode("utf-16")),
     "null-marks": edited(null_marks, problem="no cell is marked"),
     "without-metadata": edited(without_metadata, problem="no cell is marked"),
-    "heavy-outputs": edited(heavy),
+    "heavy-outputs": edited(set_cells(heavy)),
     "empty": Submission("", NONE, "empty"),
     "not-a-notebook": Submission(b"\x89PNG\r\n\x1a\n" + bytes(range(256)), NONE, "not a notebook"),
     "plain-text": Submission("print('hello')", NONE, "not a notebook"),
@@ -340,60 +299,52 @@ HERE = {
     "corrupted": Submission(text().replace('"', "'", 9), NONE, "not a notebook"),
     "nested-too-deep": Submission("[" * 200_000, NONE, "not a notebook"),
     "an-old-form": edited(set_key("nbformat", 3), NONE, "lacks the head of one of form 4"),
-    "other-language": edited(other_language, NONE, "not Python"),
-    "wrong-notebook": edited(other_chapter, NONE, "chapter 91"),
+    "other-language": edited(set_key("metadata", {"kernelspec": R}), NONE, "not Python"),
+    "wrong-notebook": edited(set_cells(other_chapter), NONE, "chapter 91"),
     "cells-are-no-list": edited(set_key("cells", 5), NONE, "not a notebook"),
     "metadata-is-a-list": edited(set_key("metadata", [])),
-    "sources-are-numbers": edited(set_source(5), NONE, "source is no text"),
+    "sources-are-numbers": edited(set_cells(lambda _: {"source": 5}), NONE, "source is no text"),
     "does-not-parse": of(SECOND, "SyntaxError", add="def add_all(numbers:\n  return"),
     "two-million-cells": Submission(" " * 60_000_000, NONE, "bytes, more than"),
-    "five-thousand-cells": edited(many, NONE, "cells, more than"),
-    "a-link": Submission(link_to_passwords, NONE, "not a file of its own"),
+    "five-thousand-cells": edited(new_cells(many), NONE, "cells, more than"),
+    "a-link": Submission(lambda p: p.symlink_to("/etc/passwd"), NONE, "not a file of its own"),
     # --- checks that were changed
     "checks-deleted": Submission(json.dumps(notebook(WITHOUT_CHECKS))),
-    "checks-edited": of(
-        NONE, add=WRONG_ADD, double=WRONG_DOUBLE, check_1="1", check_2="assert True"
-    ),
-    "checks-duplicated": edited(doubled, problem="there twice"),
-    "checks-reordered": edited(swapped),
-    "checks-unmarked": edited(unmarked, problem="no cell is marked"),
+    "checks-edited": of(NONE, add=WRONG_ADD, double=WRONG_DOUBLE, check_1="1", check_2="2"),
+    "checks-duplicated": edited(new_cells(lambda cells: cells * 2), problem="there twice"),
+    "checks-reordered": edited(new_cells(lambda cells: cells[::-1])),
+    "checks-unmarked": edited(set_cells(lambda _: {"metadata": {}}), problem="no cell is marked"),
     # --- what answers do and return
-    "half-a-character-in-a-cell": edited(half_a_character, SECOND, "half a character"),
-    "half-a-character-everywhere": edited(set_source("x = '\ud800'"), NONE, "half a character"),
+    "half-a-character-in-a-cell": edited(set_cells(half_in_an_answer), SECOND, "half a character"),
+    "half-a-character-everywhere": edited(set_cells(lambda _: HALF), NONE, "half a character"),
     "thirty-wrong-cells": of(problem="and 10 more", extra=["1 / 0"] * 30),
     "cells-that-end-it": of(problem="cell 6: it was ended", extra=["END"] * 4),
     "exit-in-answer": of(SECOND, add=code("import sys\nsys.exit(0)")),
     "interrupt-in-answer": of(SECOND, add=code("raise KeyboardInterrupt")),
     "endless-recursion": of(SECOND, add=code("return add_all(numbers)")),
-    "equals-everything": of(SECOND, add=EVERYTHING + code("return Everything()")),
-    "number-that-lies": of(
-        SECOND,
-        add="class N(int):\n    __eq__ = lambda self, other: True\n    __hash__ = None\n"
-        + code("return N(0)"),
-    ),
+    "equals-everything": of(SECOND, add=code("from unittest.mock import ANY\nreturn ANY")),
+    "number-that-lies": of(SECOND, add=code("class N(int): __eq__ = lambda *_: True\nreturn N(0)")),
     "class-instead-of-data": of(SECOND, add=code("return add_all")),
     "pickle-instead-of-data": of(SECOND, add=code("import pickle\nreturn pickle.dumps(sum)")),
     "tensor-without-data": of(SECOND, add=code("return torch.ones(2, device='meta')")),
     "many-empty-rows": of(SECOND, add=code("return torch.empty(10**9, 0)")),
     "nan": of(SECOND, add=code("return float('nan')")),
-    "infinite": of((2.0, 0.0), double=code("return x / 0", "def double(x):")),
-    "nan-in-a-tensor": of((2.0, 0.0), double=code("return x * float('nan')", "def double(x):")),
-    "wrong-dtype": of((2.0, 0.0), double=code("return (2 * x).float()", "def double(x):")),
-    "wrong-shape": of((2.0, 0.0), double=code("return (2 * x)[None]", "def double(x):")),
+    "infinite": of((2.0, 0.0), double=doubled("return x / 0")),
+    "nan-in-a-tensor": of((2.0, 0.0), double=doubled("return x * float('nan')")),
+    "wrong-dtype": of((2.0, 0.0), double=doubled("return (2 * x).float()")),
+    "wrong-shape": of((2.0, 0.0), double=doubled("return (2 * x)[None]")),
     "false-for-zero": of(SECOND, add=code("return sum(numbers) if numbers else False")),
     "huge-number": of(SECOND, add=code("return 10**20_000")),
     "list-in-itself": of(SECOND, add=code("x = []\nx.append(x)\nreturn x")),
     "half-a-character": of(SECOND, add=code("return '\\ud800'")),
-    "evil-text": of(
-        SECOND, add=code("raise ValueError('<script>alert(1)</script>\\x1b[31m' * 99)")
-    ),
+    "evil-text": of(SECOND, add=code("raise ValueError('<script>alert(1)</script>\\x1b[31m' * 9)")),
 }
+ENVIRONMENTS = ("dict(os.environ)", "{}")
+NO_PARENT, NOBODY = (f"import os\nos.kill({each}, 9)\n" for each in ("os.getppid()", "-1"))
 SUBMISSIONS = {
     # --- honest ones, among the others
     "honest": of(),
-    "ranks-and-loopback": of(
-        add=code(TWO_RANKS), double=code(LOOPBACK_AND_THREADS, "def double(x):")
-    ),
+    "ranks-and-loopback": of(add=code(TWO_RANKS), double=doubled(LOOPBACK_AND_THREADS)),
     "as-in-jupyter": of(
         extra=[IN_JUPYTER, "x = 1\nexit()"], add=code("assert WAITED\nreturn sum(numbers)"),
         namespaces_only=True,
@@ -405,34 +356,26 @@ SUBMISSIONS = {
                "torch.empty(3 << 30, dtype=torch.uint8)", BIG_FILE],
     ),
     # A limit that a grader that is root and stays root cannot set without namespaces.
-    "many-processes": of(
-        problem="no more than a limit of processes", extra=[MANY_PROCESSES], namespaces_only=True
-    ),
+    "many-processes": of(problem="a limit of", extra=[MANY_PROCESSES], namespaces_only=True),
     # --- what has to be ended
     "loops": of(
         NONE, problem="cell 3: it took more than 15 s", extra=[SWALLOW],
         add=code("import os, signal\nos.kill(os.getpid(), signal.SIGSTOP)"),
-        double=code("while True:\n    pass", "def double(x):"),
+        double=doubled("while True:\n    pass"),
     ),
     "exits-hard": of(
         SECOND, problem="cell 3: the process ended by itself", extra=["import os\nos._exit(0)"],
         add=code("import ctypes\nctypes.string_at(0)"),
     ),
-    "leaves-children": of(
-        extra=[DETACHED.replace("ENV", "dict(os.environ)"), DETACHED.replace("ENV", "{}"),
-               STAY_BEHIND],
-    ),
+    "leaves-children": of(extra=[*(DETACHED.replace("ENV", e) for e in ENVIRONMENTS), STAY_BEHIND]),
     "output-flood": of(
         SECOND, problem="cell 3: it printed more", extra=["while True:\n    print('x' * 100_000)"],
         add=code("while True:\n    print('x' * 100_000)"), namespaces_only=True,
     ),
     "memory": of(problem="GiB of memory", extra=MEMORY, namespaces_only=True),
-    "kills-parent": of(
-        problem="cell 3", extra=["import os\nos.kill(os.getppid(), 9)\nwhile True:\n    pass"]
-    ),
+    "kills-parent": of(problem="cell 3", extra=[f"{NO_PARENT}while True:\n    pass"]),
     "kills-all": of(
-        problem="cell 3", extra=["import os\nos.kill(-1, 9)\nos.kill(os.getpid(), 9)"],
-        namespaces_only=True,
+        problem="cell 3", extra=[f"{NOBODY}os.kill(os.getpid(), 9)"], namespaces_only=True
     ),
     # --- what is not the learner's business
     "patched-check": cheat(PATCH_CHECK + PATCH_LIBRARIES, namespaces_only=True),

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import dataclass
+from html.parser import HTMLParser
 
 import nbformat
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
@@ -18,10 +19,7 @@ ADD = "def add_all(numbers):\n    return sum(numbers)"
 DOUBLE = "def double(x):\n    return 2 * x"
 STUB = "def add_all(numbers):\n    # YOUR CODE HERE\n    raise NotImplementedError()"
 CHECK_1 = 'with Check("90.1", points=2) as t:\n    t.equal(add_all([1, 2]), 3, "not the sum")'
-CHECK_2 = (
-    'with Check("90.2", points=3) as t:\n'
-    '    t.equal(double(torch.ones(2)), torch.full((2,), 2.0), "not twice")'
-)
+CHECK_2 = 'with Check("90.2", points=3) as t:\n    t.equal(double(1), 2, "not twice")'
 SETUP = "import torch\n\nfrom llmcourse_classroom.exercises import Check"
 HIDDEN = """\
 import torch
@@ -40,14 +38,27 @@ def check_2(t, call, rng):
 """
 
 
-def answer_cell(n, source):
-    marks = {"grade": False, "locked": False, "solution": True, "grade_id": f"90-{n}-answer"}
-    return new_code_cell(source, metadata={"nbgrader": marks | {"schema_version": 3}})
+class Reader(HTMLParser):
+    """Collects texts and tags of a page, as a screen reader meets them."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.tags, self.texts = [], []
+        self.feed(page)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data):
+        self.texts.append(data)
 
 
-def check_cell(n, source):
-    marks = {"grade": True, "locked": True, "solution": False, "grade_id": f"90-{n}-check"}
-    marks |= {"schema_version": 3, "points": POINTS[f"90.{n}"]}
+def marked(n, source, points=None):
+    """An answer, or a check, which has points."""
+    kind = "check" if points else "answer"
+    marks = dict.fromkeys(("grade", "locked"), bool(points)) | {"solution": not points}
+    marks |= {"grade_id": f"90-{n}-{kind}", "schema_version": 3}
+    marks |= {"points": points} if points else {}
     return new_code_cell(source, metadata={"nbgrader": marks})
 
 
@@ -56,12 +67,12 @@ def cells(add=ADD, double=DOUBLE, extra=(), check_1=CHECK_1, check_2=CHECK_2):
     return [
         new_code_cell(SETUP),
         new_markdown_cell(TEXT.format(n=1, title="add")),
-        answer_cell(1, add),
+        marked(1, add),
         *[new_code_cell(source) for source in extra],
-        check_cell(1, check_1),
+        marked(1, check_1, POINTS["90.1"]),
         new_markdown_cell(TEXT.format(n=2, title="double")),
-        answer_cell(2, double),
-        check_cell(2, check_2),
+        marked(2, double),
+        marked(2, check_2, POINTS["90.2"]),
     ]
 
 

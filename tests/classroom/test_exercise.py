@@ -2,6 +2,7 @@
 
 import types
 
+import nbformat
 import pytest
 
 from llmcourse_classroom.exercises import exercise
@@ -32,15 +33,9 @@ def test_a_stub_stands_where_the_solution_was():
     assert "return 2" in exercise.solution_of(SOLVED)
 
 
-BAD_MARKS = [
-    "### BEGIN SOLUTION\nx = 1",
-    "x = 1\n### END SOLUTION",
-    "### BEGIN SOLUTION\n### BEGIN SOLUTION\n### END SOLUTION",
-]
-
-
-@pytest.mark.parametrize("source", BAD_MARKS)
-def test_marks_come_in_pairs(source):
+@pytest.mark.parametrize("marks", ["BEGIN", "END", "BEGIN BEGIN END"])
+def test_marks_come_in_pairs(marks):
+    source = "\n".join(f"### {mark} SOLUTION\nx = 1" for mark in marks.split())
     with pytest.raises(exercise.ExerciseError, match="SOLUTION"):
         exercise.without_solution(source)
 
@@ -59,20 +54,12 @@ def test_questions_are_read_from_text_and_marks():
         ("**Minutes** 5", "Minutes 5", "does not state its facts"),
         ("**Difficulty** 1 of 5", "**Difficulty** 9 of 5", "does not state its facts"),
         ("## 90.", "## Question ", "no question"),
+        ("90-2-check", "", r"90\.2 has no cell 90-2-answer or -check"),
     ],
 )
-def test_a_text_without_its_facts_is_refused(old, new, says):
-    notebook = small_exam.notebook()
-    for cell in notebook.cells:
-        cell.source = cell.source.replace(old, new)
+def test_a_text_without_its_facts_and_a_question_without_a_check_are_refused(old, new, says):
+    notebook = nbformat.reads(small_exam.text().replace(old, new), as_version=4)
     with pytest.raises(exercise.ExerciseError, match=says):
-        exercise.questions(notebook)
-
-
-def test_a_question_without_a_check_is_refused():
-    notebook = small_exam.notebook()
-    notebook.cells = [c for c in notebook.cells if exercise.grade_id(c) != "90-2-check"]
-    with pytest.raises(exercise.ExerciseError, match=r"90\.2 has no cell 90-2-answer or -check"):
         exercise.questions(notebook)
 
 
@@ -101,12 +88,6 @@ def test_same_seed_same_inputs_and_each_question_its_own():
     assert len(set(drawn)) == 4
 
 
-def hidden_tests(tmp_path):
-    path = tmp_path / "90_small.py"
-    path.write_text(small_exam.HIDDEN)
-    return hidden.load(path)
-
-
 @pytest.mark.parametrize(
     ("answer", "state"),
     [
@@ -120,20 +101,18 @@ def hidden_tests(tmp_path):
     ],
 )
 def test_hidden_tests_in_one_process(tmp_path, answer, state):
-    names = {}
+    names, path = {}, tmp_path / "90_small.py"
     exec(answer, names)
-    result = hidden.run(hidden_tests(tmp_path), "90.1", 2, hidden.Caller(names))
+    path.write_text(small_exam.HIDDEN)
+    result = hidden.run(hidden.load(path), "90.1", 2, hidden.Caller(names))
     assert result.state is state
 
 
-def test_an_answer_cannot_change_the_inputs_of_the_tests():
+def test_an_answer_cannot_change_the_inputs_of_the_tests_and_a_missing_function_is_named():
     given = [3, 1, 2]
     names = {"f": lambda x: x.sort()}
     assert hidden.Caller(names)("f", given) is None
     assert given == [3, 1, 2]
-
-
-def test_a_missing_function_is_named():
     with pytest.raises(NotAnsweredError, match="no function f"):
         hidden.Caller({})("f", 1)
     assert issubclass(NotAnsweredError, AnswerError)
@@ -188,7 +167,6 @@ def double(x):
 
 @pytest.fixture
 def written(tmp_path):
-    """Read mutants with a change in their file."""
 
     def read(*change):
         assert not change or change[0] in MUTANTS
@@ -209,23 +187,19 @@ def test_mutants_are_edits_or_cells_with_a_message(written):
     assert more.source == head + "    total += 1\n" + loop.format("+") + "    return total\n"
     assert same.says == "twice is not once"
     assert same.source == "def double(x):\n    return x\n"
-
-
-@pytest.mark.parametrize(
-    "change", [("# says: twice", "# twice"), ("90.2 same", "90.2"), ("90.2 same", "second same")]
-)
-def test_a_mutant_without_its_head_is_refused(written, change):
-    with pytest.raises(ValueError, match="a mutant begins"):
-        written(*change)
+    twice = "a = 1\nb = 2\na = 1\n"
+    with pytest.raises(ValueError, match="more than once:\na = 1"):
+        mutants.edited(twice, "- a = 1")
+    assert mutants.edited(twice, "  b = 2\n- a = 1\n+ a = 3") == "a = 1\nb = 2\na = 3"
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (
-            ("-         total += x", "-         total += y"),
-            r"not in the solution: '        total \+= y'",
-        ),
+        (("# says: twice", "# twice"), "a mutant begins"),
+        (("90.2 same", "90.2"), "a mutant begins"),
+        (("90.2 same", "second same"), "a mutant begins"),
+        (("-         total += x", "-         total += y"), r"solution: '        total \+= y'"),
         (("-         total += x", "-     total += x"), r"not in the solution: '    total \+= x'"),
         (("      for x in numbers:", "      for y in numbers:"), "not in the solution: '    for y"),
         (("      for x in numbers:\n", "      total = 0\n"), "do not follow each other"),
@@ -238,16 +212,11 @@ def test_a_mutant_without_its_head_is_refused(written, change):
         (("90.2 same", "90.3 same"), "90.3, which has no solution"),
     ],
 )
-def test_an_edit_that_does_not_fit_the_solution_is_refused(written, change, message):
+def test_a_mutant_without_its_head_and_an_edit_that_does_not_fit_are_refused(
+    written, change, message
+):
     with pytest.raises(ValueError, match=r"90_small.diff: .*" + message):
         written(*change)
-
-
-def test_an_edit_of_a_line_that_stands_twice_is_refused():
-    twice = "a = 1\nb = 2\na = 1\n"
-    with pytest.raises(ValueError, match="more than once:\na = 1"):
-        mutants.edited(twice, "- a = 1")
-    assert mutants.edited(twice, "  b = 2\n- a = 1\n+ a = 3") == "a = 1\nb = 2\na = 3"
 
 
 GIVEN = "import os\nx = 1\ndef helper():\n    return os"

@@ -1,9 +1,11 @@
 """Broken and hostile submissions: each costs its own score alone, and leaves nothing behind."""
 
+import contextlib
 import csv
 import json
 import os
 import socket
+import socketserver
 import subprocess
 import sys
 import threading
@@ -33,30 +35,22 @@ def names_for(kind):
 CASES = [(kind, name) for kind in ("here", *KINDS) for name in names_for(kind)]
 
 
-class Server:
-    """A server on this machine's loopback, which no submission may reach."""
+@contextlib.contextmanager
+def listening():
+    """A server on this machine's loopback, which no submission may reach: its port, and who did."""
+    heard = []
 
-    def __init__(self):
-        self._socket = socket.create_server(("127.0.0.1", 0))
-        self.port = self._socket.getsockname()[1]
-        self.heard = []
-        threading.Thread(target=self._listen, daemon=True).start()
+    class Heard(socketserver.BaseRequestHandler):
+        def handle(self):
+            heard.append(self.client_address)
 
-    def _listen(self):
-        try:
-            while True:
-                connection, _ = self._socket.accept()
-                self.heard.append(connection.getpeername())
-                connection.close()
-        except OSError:
-            return
-
-    def close(self):
-        self._socket.close()
+    with socketserver.TCPServer(("127.0.0.1", 0), Heard) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server.server_address[1], heard
+        server.shutdown()
 
 
 def write(folder, place, token, port, kind):
-    """Write the submissions; return nothing."""
     words = {"PRIVATE": str(place), "TOKEN": token, "PORT": str(port)}
     for name in names_for(kind):
         content = (hostile.HERE | hostile.SUBMISSIONS)[name].content
@@ -83,23 +77,22 @@ class Graded:
         exam = small_exam.write_exam(place / "exam")
         folder, self.out = place / "submissions", place / "out"
         folder.mkdir()
-        server = Server()
-        write(folder, place, self.token, server.port, kind)
-        self.before = snapshot(place)
         self.error = ""
+        with listening() as (port, self.heard):
+            write(folder, place, self.token, port, kind)
+            self.before = snapshot(place)
+            self.grade(kind, exam, folder)
+        self.after = {n: s for n, s in snapshot(place).items() if not n.startswith("out")}
+        self.left = hostile.leftovers(self.token)
+
+    def grade(self, kind, exam, folder):
         if kind == "here":
             self.grade_here(exam, folder)
         else:
             command = [sys.executable, "-m", "llmcourse_classroom", "grade", str(exam), str(folder)]
             command += ["--out", str(self.out), "--jobs", "2", "--isolation", kind, *LIMITS]
-            done = subprocess.run(
-                command, capture_output=True, text=True, timeout=MOST_S, check=False
-            )
+            done = subprocess.run(command, stderr=-1, text=True, timeout=MOST_S, check=False)
             self.error = done.stderr if done.returncode else ""
-        self.after = {n: s for n, s in snapshot(place).items() if not n.startswith("out")}
-        self.left = hostile.leftovers(self.token)
-        self.heard = server.heard
-        server.close()
 
     def grade_here(self, exam, folder):
         isolation = sandbox.Isolation("none", ("this process is all there is",))
@@ -140,14 +133,11 @@ def test_a_submission_costs_its_own_score_alone(graded, kind, name):
         assert words in told, (told, report["printed"])
 
 
-def test_a_question_that_was_ended_says_so(graded):
+def test_a_question_that_was_ended_says_so_and_what_is_no_data_is_told(graded):
     said = [q["checks"][0]["meaning"] for q in graded(KINDS[-1]).report("loops")["questions"]]
     assert said[0] == "it took more than 15 s and was stopped"
     # Which of its two limits a loop reaches first is up to the other programs.
     assert said[1] in (said[0], "it took more than 10 s of processor time and was stopped")
-
-
-def test_what_is_no_data_is_told(graded):
     question, _ = graded("here").report("tensor-without-data")["questions"]
     assert "your function returned what is no data" in question["checks"][0]["meaning"]
 
@@ -160,20 +150,14 @@ def test_nothing_is_left_behind(graded, kind):
 
 
 def test_the_server_hears_whoever_reaches_it():
-    server = Server()
-    with socket.create_connection(("127.0.0.1", server.port)) as client:
+    with listening() as (port, heard), socket.create_connection(("127.0.0.1", port)) as client:
         assert client.recv(1) == b""  # it has answered, by hanging up
-    server.close()
-    assert len(server.heard) == 1
+    assert len(heard) == 1
 
 
 @with_namespaces
-def test_nobody_was_reached_on_the_loopback(graded):
+def test_nobody_was_reached_on_the_loopback_and_nothing_was_written_elsewhere(graded):
     assert graded("namespaces").heard == []
-
-
-@with_namespaces
-def test_nothing_was_written_elsewhere(graded):
     batch = graded("namespaces")
     for folder in (Path("/etc"), Path("/usr/lib"), Path(os.__file__).parent):
         assert not (folder / batch.token).exists()

@@ -24,13 +24,10 @@ def test_what_is_shown_is_the_source(thing):
     assert name == f"{thing.__module__}.{thing.__qualname__}"
 
 
-def test_a_property_is_shown_by_its_function():
+def test_a_property_is_shown_by_its_function_and_a_part_from_line_to_line():
     source, name = listing(Batches.num_windows)
     assert source.startswith("@property\ndef num_windows(")
     assert name == "llmcourse.data.order.Batches.num_windows"
-
-
-def test_a_part_is_shown_from_line_to_line():
     source, _ = listing(attention.flash_backward, start="for queries in", end="dq_BHTK[")
     lines = source.split("\n")
     assert lines[0].startswith("for queries in tiles_of")
@@ -47,18 +44,14 @@ def test_a_line_that_is_not_there_is_named(start, end):
 
 def test_what_is_displayed_is_a_block_of_code_with_its_name(capsys):
     shown = []
-    display = "IPython.display.display"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(display, shown.append)
+        patch.setattr("IPython.display.display", shown.append)
         assert show(ops.silu_gate_forward) is None
     (markdown,) = shown
     block, name = markdown.data.rsplit("\n\n", 1)
     assert block == f"```python\n{listing(ops.silu_gate_forward)[0]}\n```"
     assert name == "`llmcourse.model.ops.silu_gate_forward`"
     assert capsys.readouterr().out == ""
-
-
-# --- plain
 
 
 class Plainly(ast.NodeTransformer):
@@ -102,11 +95,8 @@ def all_functions(*packages):
     for module in pkgutil.walk_packages(llmcourse.__path__, "llmcourse."):
         if module.name.split(".")[1] not in packages or module.name.endswith("__main__"):
             continue
-        own = [
-            thing
-            for thing in vars(importlib.import_module(module.name)).values()
-            if getattr(thing, "__module__", None) == module.name
-        ]
+        things = vars(importlib.import_module(module.name)).values()
+        own = [each for each in things if getattr(each, "__module__", None) == module.name]
         methods = [each for thing in own if inspect.isclass(thing) for each in vars(thing).values()]
         for each in map(inspect.unwrap, filter(inspect.isfunction, [*own, *methods])):
             if each.__module__ == module.name and "<" not in each.__code__.co_filename:
@@ -124,18 +114,13 @@ def test_plain_leaves_out_docstrings_annotations_and_checks_and_nothing_else():
         assert ast.dump(ast.parse(plain)) == ast.dump(wanted), name
 
 
-def test_plain_is_short_and_keeps_comments():
-    assert listing(ops.rmsnorm_forward, plain=True)[0].split("\n")[0] == (
-        "def rmsnorm_forward(x_BTD, gain_D, eps=1e-5):"
-    )
-    whole, plain = (listing(AdamW._update, plain=plain)[0] for plain in (False, True))
-    assert [line for line in whole.split("\n") if "#" in line] == [
-        line for line in plain.split("\n") if "#" in line
-    ]
+def test_plain_is_short_keeps_comments_and_has_parts():
+    first = listing(ops.rmsnorm_forward, plain=True)[0].split("\n")[0]
+    assert first == "def rmsnorm_forward(x_BTD, gain_D, eps=1e-5):"
+    both = (listing(attention.flash_backward, plain=plain)[0] for plain in (False, True))
+    whole, plain = ([line for line in text.split("\n") if "#" in line] for text in both)
+    assert whole == plain != []
     assert "def forward(self, x_BTD):\n" in listing(FeedForward, plain=True)[0]
-
-
-def test_plain_and_a_part_of_it():
     part, _ = listing(attention.flash_backward, start="def", end="def", plain=True)
     assert part.startswith("def flash_backward(")
     assert "Float" not in part

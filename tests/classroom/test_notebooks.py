@@ -9,7 +9,6 @@ GRAMMAR = "rfc3987_syntax"
 
 
 def said_by(code):
-    """What a process of its own prints."""
     command = [sys.executable, "-c", f"import sys\n{code}"]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
 

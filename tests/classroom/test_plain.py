@@ -38,12 +38,8 @@ def same(a, b):
 
 
 @given(VALUES)
-def test_what_arrives_is_what_was_sent(value):
+def test_what_arrives_is_what_was_sent_in_one_line(value):
     assert same(plain.loads(plain.dumps(value)), value)
-
-
-@given(VALUES)
-def test_a_value_is_one_line(value):
     assert b"\n" not in plain.dumps(value)
 
 
@@ -58,14 +54,11 @@ def test_arrays_arrive_with_shape_and_dtype(dtype, shape):
 
 
 @pytest.mark.parametrize("dtype", sorted(plain.TORCH_DTYPES))
-def test_tensors_arrive_with_shape_and_dtype(dtype):
+def test_tensors_arrive_with_shape_and_dtype_and_without_a_gradient(dtype):
     tensor = torch.tensor([[0, 1, 2], [3, 4, 5]]).to(getattr(torch, dtype)).T
     arrived = plain.passed_through(tensor)
     assert arrived.dtype is tensor.dtype
     assert torch.equal(arrived, tensor)
-
-
-def test_a_tensor_with_a_gradient_arrives_without():
     arrived = plain.passed_through(torch.nn.Parameter(torch.ones(2)))
     assert torch.equal(arrived, torch.ones(2))
     assert not arrived.requires_grad
@@ -92,12 +85,6 @@ NOT_PLAIN = {
     "half a character": "\ud800",
     "inside": [1, {"a": (object(),)}],
 }
-
-
-@pytest.mark.parametrize("value", NOT_PLAIN.values(), ids=NOT_PLAIN)
-def test_what_is_not_plain_is_refused(value):
-    with pytest.raises(plain.NotPlainError):
-        plain.loads(plain.dumps(value))
 
 
 FORGED = {
@@ -131,6 +118,12 @@ FORGED = {
 def test_a_forged_line_is_refused(line):
     with pytest.raises(plain.NotPlainError):
         plain.loads(line)
+
+
+@pytest.mark.parametrize("value", NOT_PLAIN.values(), ids=NOT_PLAIN)
+def test_what_is_not_plain_is_refused(value):
+    with pytest.raises(plain.NotPlainError):
+        plain.loads(plain.dumps(value))
 
 
 @given(st.binary(max_size=60))

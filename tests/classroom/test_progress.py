@@ -6,6 +6,7 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from unittest import mock
 
 import filelock
 import pytest
@@ -41,9 +42,6 @@ def record(question="05.1", state=State.PASS, points=2):
 
 def entries(path):
     return json.loads(path.read_text())["questions"]
-
-
-# --- one question
 
 
 def test_each_run_counts_and_what_is_passed_stays_passed(path):
@@ -88,8 +86,6 @@ def test_a_link_stays_a_link(path, tmp_path):
     assert "05.1" in entries(tmp_path / "synchronised.json")
 
 
-# --- several processes, and processes that die
-
 RECORDS = """
     import multiprocessing, sys
     from llmcourse_classroom.exercises import progress
@@ -117,11 +113,9 @@ DIES = """
 
 
 def run(script, path):
-    return subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script)],
-        env={"LLMCOURSE_PROGRESS": str(path), "OMP_NUM_THREADS": "1", "PATH": ""},
-        capture_output=True, check=False, text=True, timeout=300,
-    )  # fmt: skip
+    words = [sys.executable, "-c", textwrap.dedent(script)]
+    env = {"LLMCOURSE_PROGRESS": str(path), "OMP_NUM_THREADS": "1", "PATH": ""}
+    return subprocess.run(words, env=env, capture_output=True, check=False, text=True)
 
 
 def test_four_processes_at_once_lose_nothing(path):
@@ -149,8 +143,6 @@ def test_a_lock_that_another_holds_is_waited_for_and_said(path, monkeypatch, cap
     assert f"not kept: The file lock '{path}.lock' could not be acquired" in capsys.readouterr().out
     assert entries(path)["05.1"]["tries"] == 1
 
-
-# --- files that are not as they should be
 
 GOOD = {"state": "PASS", "points": 2, "tries": 3, "passed": "2026-11-21T09:30:00Z", "last": "then"}
 
@@ -222,12 +214,9 @@ def test_a_newer_file_is_left_alone(path, capsys):
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EACCES])
 def test_a_write_that_fails_loses_nothing_and_is_said_once(code, path, monkeypatch, capsys):
-    def fails(*_):
-        raise OSError(code, "as it was made to")
-
     record()
     before = path.read_bytes()
-    monkeypatch.setattr("os.fsync", fails)
+    monkeypatch.setattr("os.fsync", mock.Mock(side_effect=OSError(code, "as it was made to")))
     record("05.2")
     record("05.3")
     said = capsys.readouterr().out
@@ -247,9 +236,6 @@ def test_what_cannot_be_kept_is_said_and_nothing_raises(path, monkeypatch, capsy
     assert capsys.readouterr().out.count("your progress is not kept: ") == 4
 
 
-# --- the table, the summary and the commands
-
-
 def test_the_table_and_what_comes_next(path, capsys):
     assert progress.main([]) == 0
     assert f"There is no progress in {path} yet." in capsys.readouterr().out
@@ -264,9 +250,8 @@ def test_the_table_and_what_comes_next(path, capsys):
     facts += ("09.2 not answered yet Resume", "09.10 not answered yet Packing")
     facts += ("open exercises/05_tokens.ipynb", "trains what 05.3 trains")
     assert [fact for fact in facts if fact.split() not in rows] == []
-    assert [row[0] for row in rows if row and row[0][:3] in ("05.", "09.")] == [
-        row[0] for row in LISTED
-    ]
+    listed = [row[0] for row in rows if row and row[0][:3] in ("05.", "09.")]
+    assert listed == [row[0] for row in LISTED]
     assert "of another edition, kept: 77.1" in out
     assert "next: 05.3 Bytes of 15 T tokens, difficulty 1 of 5, 5 minutes" in out
     for number in ("05.3", "05.2", "09.2"):
@@ -276,17 +261,21 @@ def test_the_table_and_what_comes_next(path, capsys):
     assert progress.table(progress.read(path)).endswith("next: nothing, every question is passed")
 
 
-def test_the_summary_is_what_the_map_of_chapters_loads(path, tmp_path):
+def test_the_summary_is_what_the_map_loads_and_no_file_is_replaced(path, tmp_path, capsys):
     record("05.1")
     record("05.2", State.NOT_YET)
     assert progress.main(["summary", str(tmp_path / "map.json")]) == 0
-    assert json.loads((tmp_path / "map.json").read_text()) == progress.summary() == {
-        "format": 1,
-        "chapters": {
-            "05": {"passed": 1, "of": 3, "points": 2, "of_points": 6},
-            "09": {"passed": 0, "of": 2, "points": 0, "of_points": 1.5},
-        },
-    }  # fmt: skip
+    chapters = {"05": {"passed": 1, "of": 3, "points": 2, "of_points": 6}}
+    chapters["09"] = {"passed": 0, "of": 2, "points": 0, "of_points": 1.5}
+    assert progress.summary() == {"format": 1, "chapters": chapters}
+    assert json.loads((tmp_path / "map.json").read_text()) == progress.summary()
+    diary = write(tmp_path / "diary.json", "dear diary")
+    for command in ("export", "summary"):
+        assert "is there already" in refused(capsys, command, diary)
+    assert diary.read_text() == "dear diary"
+    assert "is not there" in refused(capsys, "import", tmp_path / "none.json")
+    with pytest.raises(SystemExit):
+        progress.main(["export"])
 
 
 def test_export_and_import_join_two_machines(path, tmp_path, monkeypatch):
@@ -302,16 +291,6 @@ def test_export_and_import_join_two_machines(path, tmp_path, monkeypatch):
         assert progress.main(["import", str(copy)]) == 0
         states = {n: e["state"] for n, e in entries(second).items()}
         assert states == dict.fromkeys(("05.1", "05.2", "05.3"), "PASS")
-
-
-def test_no_file_is_replaced_and_none_is_made_up(path, tmp_path, capsys):
-    diary = write(tmp_path / "diary.json", "dear diary")
-    for command in ("export", "summary"):
-        assert "is there already" in refused(capsys, command, diary)
-    assert diary.read_text() == "dear diary"
-    assert "is not there" in refused(capsys, "import", tmp_path / "none.json")
-    with pytest.raises(SystemExit):
-        progress.main(["export"])
 
 
 def test_the_list_of_questions_comes_with_the_package(monkeypatch):

@@ -2,7 +2,6 @@
 
 import html
 import re
-from html.parser import HTMLParser
 
 import pytest
 from hypothesis import given
@@ -10,6 +9,7 @@ from hypothesis import strategies as st
 
 from llmcourse_classroom.exercises import quiz
 from llmcourse_classroom.exercises.quiz import Quiz, marked_up, parsed
+from tests.classroom.small_exam import Reader
 
 QUESTION = """
 [[question]]
@@ -36,9 +36,6 @@ def folder(tmp_path, monkeypatch):
     (tmp_path / "README.md").write_text("no quiz")
     monkeypatch.setattr(quiz, "_folder", lambda: tmp_path)
     return tmp_path
-
-
-# --- the files of the course
 
 
 def faults(questions):
@@ -75,25 +72,20 @@ def guessable(questions):
     return found
 
 
-def test_no_place_and_no_length_tells_the_right_option():
+def test_no_place_and_no_length_tells_the_right_option_and_such_a_habit_is_found():
     assert guessable([q for topic in quiz.topics() for q in Quiz(topic).questions]) == []
+    assert guessable(asked((0, 1, 2), longest=False)) == []
+    (said,) = guessable(asked((0, 1, 2), longest=True))
+    assert said == "the longest is right 3 times; by chance 1"
+    places = ["place 1 of 3: 50%", "place 2 of 3: 50%", "place 3 of 3: 0%"]
+    assert guessable(asked((0, 1), longest=False)) == places
 
 
 def asked(places, *, longest):
-    """Return questions of three options, whose right one stands at these places."""
     options = [OPTION.format(f"option {number}") for number in range(3)]
     right = OPTION.format("the option that is right" if longest else "right") + "right = true\n"
     rows = [[*options[:place], right, *options[place + 1 :]] for place in places]
     return parsed("".join('[[question]]\ntext = "?"\n' + "".join(row) for row in rows), "")
-
-
-def test_a_habit_of_place_or_length_is_found():
-    assert guessable(asked((0, 1, 2), longest=False)) == []
-    assert guessable(asked((0, 1, 2), longest=True)) == [
-        "the longest is right 3 times; by chance 1"
-    ]
-    places = ["place 1 of 3: 50%", "place 2 of 3: 50%", "place 3 of 3: 0%"]
-    assert guessable(asked((0, 1), longest=False)) == places
 
 
 @pytest.mark.parametrize("topic", quiz.topics())
@@ -102,8 +94,7 @@ def test_every_quiz_of_the_course_is_whole(topic):
     assert faults(Quiz(topic).questions) == []
 
 
-def made(places, *, change=lambda _number, text: text):
-    """Return a quiz with the right option at these places."""
+def made(places=(0, 1, 2, 1, 0), *, change=lambda _number, text: text):
     parts = []
     for number, place in enumerate(places):
         part = f'[[question]]\ntext = "question {number}"\n'
@@ -115,35 +106,25 @@ def made(places, *, change=lambda _number, text: text):
 
 
 MUTANTS = {
-    "4 questions": lambda: made([0, 1, 2, 1]),
-    "same place": lambda: made([1] * 5),
-    "question is there twice": lambda: made(
-        [0, 1, 2, 1, 0], change=lambda _, text: re.sub("question [0-9]", "the same", text)
-    ),
-    "same text": lambda: made(
-        [0, 1, 2, 1, 0], change=lambda n, text: text.replace('"o1"', '" O0 "') if n else text
-    ),
-    "same why": lambda: made([0, 1, 2, 1, 0], change=lambda _, text: text.replace("w2", "w0")),
+    "4 questions": {"places": [0, 1, 2, 1]},
+    "same place": {"places": [1] * 5},
+    "question is there twice": {"change": lambda _, text: re.sub("question .", "the same", text)},
+    "same text": {"change": lambda n, text: text.replace('"o1"', '" O0 "') if n else text},
+    "same why": {"change": lambda _, text: text.replace("w2", "w0")},
 }
 
 
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_the_check_of_the_files_notices(mutant):
-    assert faults(made([0, 1, 2, 1, 0])) == []
-    assert mutant in " ".join(faults(MUTANTS[mutant]()))
+    assert faults(made()) == []
+    assert mutant in " ".join(faults(made(**MUTANTS[mutant])))
 
 
-# --- what is malformed
-
-
-def test_an_unknown_topic_names_those_that_there_are(folder):
+def test_an_unknown_topic_names_those_that_there_are_and_a_malformed_file_its_question(folder):
     assert quiz.topics() == ["05_tokens", "06_broken"]
     for topic in ("99_none", "../05_tokens", "", "README"):
         with pytest.raises(ValueError, match="there are 05_tokens, 06_broken"):
             Quiz(topic)
-
-
-def test_a_malformed_file_is_named_with_its_question(folder):
     with pytest.raises(ValueError, match=r"quizzes/06_broken\.toml, question 1: 0 options are"):
         Quiz("06_broken")
 
@@ -180,68 +161,33 @@ def test_right_may_be_said_to_be_false():
     assert parsed(said, "x") == parsed(QUESTION, "x")
 
 
-# --- text
-
-
-def test_the_text_form_tells_no_answer(folder):
+def test_the_text_form_tells_no_answer_and_the_answers_are_those_of_the_file(folder):
     shown = repr(Quiz("05_tokens"))
     assert shown.startswith("Quiz 05_tokens: 2 questions\n1. What does `len` return")
     assert "\n   A. bytes\n   B. characters\n   C. tokens\n2. " in shown
     assert "row of them" not in shown
-
-
-def test_the_answers_are_those_of_the_file(folder):
     lines = Quiz("05_tokens").answers().splitlines()
     assert lines == ["1. B. characters", "   A text is a row of them.",
                      "2. B. characters", "   A text is a row of them."]  # fmt: skip
 
 
-# --- HTML
-
-
-class Reader(HTMLParser):
-    """Collects elements and texts of a page."""
-
-    def __init__(self, page):
-        super().__init__()
-        self.tags, self.texts = [], []
-        self.feed(page)
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.append((tag, dict(attrs)))
-
-    def handle_data(self, data):
-        self.texts.append(data)
-
-
-def test_the_page_form_has_no_script_no_id_and_no_address(folder):
+def test_the_page_form_shows_every_text_of_the_file_in_groups_without_script_or_address(folder):
     read = Reader(Quiz("05_tokens")._repr_html_())
     tags = [tag for tag, _ in read.tags]
     assert not {"script", "iframe", "img", "link", "a"} & set(tags)
     names = {name for _, attributes in read.tags for name in attributes}
     assert not [name for name in names if name.startswith("on") or name in ("id", "src", "href")]
     assert (tags.count("fieldset"), tags.count("legend"), tags.count("input")) == (2, 2, 6)
-
-
-def test_the_page_form_shows_every_text_of_the_file(folder):
+    names = [attributes["name"] for tag, attributes in read.tags if tag == "input"]
+    assert names == ["05_tokens-1"] * 3 + ["05_tokens-2"] * 3
+    hidden = [attributes for tag, attributes in read.tags if tag == "p" and "hidden" in attributes]
+    assert len(hidden) == 6
     text = "".join(Reader(Quiz("05_tokens")._repr_html_()).texts)
     for question in parsed(QUESTION, "x"):
         for said in (question.text, *(t for o in question.options for t in (o.text, o.why))):
             assert said.replace("`", "") in text
     assert text.count("Not quite:") == 4
     assert text.count("Right:") == 2
-
-
-def test_each_question_has_a_group_of_its_own(folder):
-    read = Reader(Quiz("05_tokens")._repr_html_())
-    names = [attributes["name"] for tag, attributes in read.tags if tag == "input"]
-    assert names == ["05_tokens-1"] * 3 + ["05_tokens-2"] * 3
-
-
-def test_explanations_are_hidden_where_no_style_is_kept(folder):
-    read = Reader(Quiz("05_tokens")._repr_html_())
-    hidden = [attributes for tag, attributes in read.tags if tag == "p" and "hidden" in attributes]
-    assert len(hidden) == 6
 
 
 @given(st.text(alphabet="ab`<>&\"' \n", max_size=20))

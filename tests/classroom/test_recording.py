@@ -4,13 +4,12 @@ import json
 
 import pytest
 
-from tools.runs.recording import record
+from tools.runs.recording import read, record, record_parts
 
 SAID = {"text": "two  spaces, [brackets], {braces}\nand a line", "values": [1, 2.5], "none": []}
 
 
 def made(file, runs, *, wanted=(), seeds=(0, 1)):
-    """Record runs, and return what the file holds."""
     record(file, runs, seeds=seeds, wanted=wanted, about={"settings": {"steps": [3, 4]}})
     return json.loads(file.read_text("utf8"))
 
@@ -44,11 +43,28 @@ def test_a_call_that_was_cut_short_goes_on_with_what_is_missing(tmp_path):
     assert sorted(calls) == [("one", 0), ("one", 1), ("two", 0), ("two", 0), ("two", 1)]
 
 
-def test_a_part_that_there_is_not_is_refused_before_any_is_made(tmp_path):
+def test_a_part_recorded_anew_leaves_the_others(tmp_path):
+    file, about, made = tmp_path / "runs.json", {"command": "python -m tools.x"}, []
+
+    def part(name):
+        return lambda: made.append(name) or {"losses": [1.5, 1.25], "of": name}
+
+    parts = {name: part(name) for name in ("a", "b")}
+    record_parts(file, parts, wanted=(), about=about)
+    first = read(file)
+    assert first["a"] == {"losses": [1.5, 1.25], "of": "a"}
+    assert set(first) == {"a", "b", "command", "date", "machine"}
+    record_parts(file, parts | {"b": lambda: 2}, wanted=["b"], about=about)
+    assert read(file) == first | {"b": 2}
+    assert made == ["a", "b"]
+
+
+@pytest.mark.parametrize("recording", [record, record_parts])
+def test_a_part_that_there_is_not_is_refused_before_any_is_made(recording, tmp_path):
     """Mutant: no look at what is wanted, so nothing happens."""
-    runs = {part: {"": lambda seed: seed} for part in ("a", "b")}
+    runs, seeds = {"a": {}, "b": {}}, {"seeds": (0,)} if recording is record else {}
     with pytest.raises(SystemExit, match="no part is called c; there are a, b"):
-        made(tmp_path / "x.json", runs, wanted=["a", "c"])
+        recording(tmp_path / "x.json", runs, wanted=["a", "c"], about={}, **seeds)
     assert not (tmp_path / "x.json").exists()
 
 

@@ -31,28 +31,22 @@ def payload(page):
     return json.loads(found[1])
 
 
-def test_python_reads_and_sets_the_state():
+def test_python_reads_and_sets_the_state_which_ends_no_script():
     bowl = Bowl(learning_rate=0.1)
     bowl.steps = 7
     assert (bowl.learning_rate, bowl.steps, bowl.note) == (0.1, 7, "")
     assert payload(bowl.page())["state"]["steps"] == 7
+    assert "</script>" not in as_json({"text": "</script><script>alert(1)</script>"})
+    assert json.loads(as_json("</script>")) == "</script>"
 
 
-@pytest.mark.parametrize(
-    ("given", "used"), [(99, 3), (-1, 0.001), (math.inf, 3), (-math.inf, 0.001)]
-)
+@pytest.mark.parametrize(("given", "used"), [(99, 3), (-1, 0.001), (math.inf, 3)])
 def test_an_impossible_number_is_clamped_and_said(given, used):
     bowl = Bowl()
     bowl.learning_rate = given
     assert bowl.learning_rate == used
     assert "learning rate" in bowl.note
     assert f"{used:g} is used" in bowl.note
-
-
-def test_a_fraction_of_a_step_is_rounded_and_said():
-    bowl = Bowl(steps=3.6)
-    assert bowl.steps == 4
-    assert "whole" in bowl.note
 
 
 @pytest.mark.parametrize("value", ["1", None, math.nan, True])
@@ -64,29 +58,21 @@ def test_what_is_no_number_is_refused(value):
 
 
 @pytest.mark.parametrize(
-    ("call", "error", "fact"),
+    ("call", "fact"),
     [
-        (lambda: Bowl(speed=1), TypeError, r"Bowl has no \['speed'\]; it has .*'learning_rate'"),
-        (
-            lambda: Limited(5, low=0, high=1, step=0.1, label="rate"),
-            ValueError,
-            "rate: 5 must be from 0 to 1",
-        ),
-        (lambda: by_hand(probabilities=[0.5, 0.5]), ValueError, "five of each"),
-        (lambda: by_hand(probabilities=[0.5] * 5), ValueError, r"add up to 1, not 2\.5"),
-        (lambda: by_hand(target="dog"), ValueError, "target must be one of"),
+        (lambda: Bowl(speed=1), r"Bowl has no \['speed'\]; it has .*'learning_rate'"),
+        (lambda: Limited(5, low=0, high=1, step=0.1, label="rate"), "rate: 5 must be from 0 to 1"),
+        (lambda: by_hand(probabilities=[0.5, 0.5]), "five of each"),
+        (lambda: by_hand(probabilities=[0.5] * 5), r"add up to 1, not 2\.5"),
+        (lambda: by_hand(target="dog"), "target must be one of"),
     ],
 )
-def test_a_state_that_cannot_be_is_refused(call, error, fact):
-    with pytest.raises(error, match=fact):
+def test_a_state_that_cannot_be_is_refused(call, fact):
+    with pytest.raises((TypeError, ValueError), match=fact):
         call()
 
 
-def test_limits_say_whether_a_number_is_whole():
-    assert Whole(1, low=0, high=2, step=1, label="n").limits()["whole"]
-
-
-def test_a_choice_is_one_of_its_options():
+def test_a_choice_is_one_of_its_options_and_a_fraction_of_a_step_is_rounded():
     class Small(Widget):
         script, alt = "bowl.js", "A widget."
         kind = Choice(("a", "b"))
@@ -95,13 +81,19 @@ def test_a_choice_is_one_of_its_options():
     assert small.limits["kind"] == {"options": ["a", "b"]}
     with pytest.raises(traitlets.TraitError, match="kind must be one of a, b, not 'c'"):
         small.kind = "c"
+    bowl = Bowl(steps=3.6)
+    assert bowl.steps == 4
+    assert "whole" in bowl.note
+    assert Whole(1, low=0, high=2, step=1, label="n").limits()["whole"]
 
 
-def test_the_output_has_three_forms():
+def test_the_output_has_three_forms_and_two_of_the_same_have_names_of_their_own():
     data, _ = Bowl()._repr_mimebundle_()
     assert "application/vnd.jupyter.widget-view+json" in data
     assert data["text/plain"].startswith("Bowl(adam=False, lambda_x=1.0")
     assert Bowl.alt[:20] in data["text/html"]
+    names = {re.search(r'id="([^"]+)"', Bowl().page())[1] for _ in range(2)}
+    assert len(names) == 2
 
 
 @pytest.mark.parametrize("made", [Bowl, by_hand])
@@ -112,22 +104,9 @@ def test_a_page_form_carries_itself_and_is_small(made):
     assert len(gzip.compress(page.encode())) < 60_000
 
 
-def test_two_of_the_same_have_names_of_their_own():
-    names = {re.search(r'id="([^"]+)"', Bowl().page())[1] for _ in range(2)}
-    assert len(names) == 2
-
-
-def test_no_state_ends_the_script_that_holds_it():
-    assert "</script>" not in as_json({"text": "</script><script>alert(1)</script>"})
-    assert json.loads(as_json("</script>")) == "</script>"
-
-
-def test_a_module_begins_with_the_kit():
+def test_a_module_begins_with_the_kit_or_is_refused(monkeypatch):
     assert module("bowl.js").startswith(source("kit.js"))
     assert "\nimport " not in module("bowl.js")
-
-
-def test_a_module_without_the_first_line_is_refused(monkeypatch):
     monkeypatch.setattr(widget_module, "source", lambda _name: "const a = 1;\nrest")
     with pytest.raises(ValueError, match="must begin with one line"):
         module("broken.js")

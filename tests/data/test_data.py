@@ -3,23 +3,23 @@
 import hashlib
 import itertools
 import threading
-import tracemalloc
 
 import numpy as np
 import pytest
 import torch
+from edits import edited
 from hypothesis import given
 from hypothesis import strategies as st
 
 from llmcourse.data import Batches, TokenShards, permuted, prefetch, write_shards
+from tests.data.helpers import CONTEXT, NUM_WINDOWS, peak_bytes, window_starts
 
 NAME = "a tokenizer's fingerprint"
 
 
-def write(tokens, folder, *, vocab_size=100, shard_tokens=7):
-    return write_shards(
-        tokens, folder, tokenizer_fingerprint=NAME, vocab_size=vocab_size, shard_tokens=shard_tokens
-    )
+def write(tokens, folder, *, name=NAME, vocab_size=100, shard_tokens=7):
+    how = {"vocab_size": vocab_size, "shard_tokens": shard_tokens}
+    return write_shards(tokens, folder, tokenizer_fingerprint=name, **how)
 
 
 def random_ids(count, vocab_size=100, seed=0):
@@ -108,21 +108,14 @@ def test_single_tokens_and_length(three_shards):
 
 def test_tokens_are_mapped_not_read(tmp_path):
     write(np.zeros(2_000_000, dtype=np.int64), tmp_path, shard_tokens=2**20)
-    tracemalloc.start()
-    shards = TokenShards(tmp_path)
-    shards[1_000_000:1_000_100]
-    _, peak_bytes = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert peak_bytes < 100_000, "4 MB of tokens were read"
+    peak = peak_bytes(lambda: TokenShards(tmp_path)[1_000_000:1_000_100])
+    assert peak < 100_000, "4 MB of tokens were read"
 
 
 def test_writing_needs_the_memory_of_one_shard(tmp_path):
     stream = (np.full(1_000, 3, dtype=np.uint16) for _ in range(3_000))
-    tracemalloc.start()
-    write(stream, tmp_path, shard_tokens=100_000)
-    _, peak_bytes = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert peak_bytes < 600_000, "one shard is 200 kB, the stream 6 MB"
+    peak = peak_bytes(lambda: write(stream, tmp_path, shard_tokens=100_000))
+    assert peak < 600_000, "one shard is 200 kB, the stream 6 MB"
     assert len(TokenShards(tmp_path)) == 3_000_000
 
 
@@ -131,16 +124,8 @@ BAD_TOKENS = {
     "negative": ([-1], ValueError, "token 0 has the id -1"),
     "huge": ([1, 2**70], ValueError, f"token 1 has the id {2**70}"),
     "huge and negative": ([2**63, -1], ValueError, f"token 0 has the id {2**63}"),
-    "in a later chunk": (
-        itertools.chain(itertools.repeat(1, 70_000), [100]),
-        ValueError,
-        "token 70000 has the id 100",
-    ),
-    "in a later array": (
-        [np.array([1, 2]), np.array([3, 400])],
-        ValueError,
-        "token 3 has the id 400",
-    ),
+    "in a later chunk": ([*[1] * 70_000, 100], ValueError, "token 70000 has the id 100"),
+    "in a later array": ([np.array([1, 2]), np.array([3, 400])], ValueError, "token 3 has the id"),
     "float": ([1, 2.0], TypeError, "token 1 is 2.0, a float"),
     "bool": ([True], TypeError, "token 0 is True, a bool"),
     "text": ("ab", TypeError, "token 0 is 'a', a str"),
@@ -214,18 +199,8 @@ def edit(path, offset, content):
     path.write_bytes(raw)
 
 
-def from_another_tokenizer(paths):
-    other = paths[0].parent / "other"
-    write_shards(
-        random_ids(20), other, tokenizer_fingerprint="other", vocab_size=100, shard_tokens=7
-    )
-    (other / paths[1].name).replace(paths[1])
-
-
-def of_another_type(paths):
-    other = paths[0].parent / "other"
-    write(random_ids(20), other, vocab_size=70_000)
-    (other / paths[1].name).replace(paths[1])
+def exchanged(paths, **how):
+    write(random_ids(20), paths[1].parent / "other", **how)[1].replace(paths[1])
 
 
 DAMAGE = {
@@ -243,8 +218,14 @@ DAMAGE = {
     "no such width": (lambda p: edit(p[1], 12, b"\x03"), "damaged header"),
     "renamed": (lambda p: p[0].write_bytes(p[1].read_bytes()), "says it is shard 1"),
     "last in the middle": (lambda p: edit(p[1], 20, b"\x01"), "incomplete.*shards after it"),
-    "of another tokenizer": (from_another_tokenizer, "differs .* in its tokenizer_sha256"),
-    "of another type": (of_another_type, "differs .* in its bytes_per_token"),
+    "of another tokenizer": (
+        lambda p: exchanged(p, name="x"),
+        "differs .* in its tokenizer_sha256",
+    ),
+    "of another type": (
+        lambda p: exchanged(p, vocab_size=70_000),
+        "differs .* in its bytes_per_token",
+    ),
     "of another size": (lambda p: edit(p[1], 24, b"\x65"), "differs .* in its vocab_size"),
 }
 
@@ -262,9 +243,7 @@ def test_damaged_shards_are_refused(damage, tmp_path):
 def test_the_ids_of_another_tokenizer_are_refused(tmp_path):
     write(random_ids(20), tmp_path)
     assert TokenShards(tmp_path, tokenizer_fingerprint=NAME).vocab_size == 100
-    with pytest.raises(
-        ValueError, match=r"written with another tokenizer .* encode the text again"
-    ):
+    with pytest.raises(ValueError, match=r"with another tokenizer .* encode the text again"):
         TokenShards(tmp_path, tokenizer_fingerprint=NAME + "x")
 
 
@@ -389,49 +368,16 @@ def test_the_check_notices_a_bad_shuffle(name):
     assert faults_of_shuffle(BAD_SHUFFLES[name]) != []
 
 
-def test_every_number_reaches_every_place_equally_often():
-    count, num_seeds = 7, 7_000
-    table = np.zeros((count, count))
-    for seed in range(num_seeds):
-        table[np.arange(count), shuffle(count, seed)] += 1
-    expected = num_seeds / count
-    chi_squared = ((table - expected) ** 2 / expected).sum()
-    assert chi_squared < 36 + 5 * np.sqrt(2 * 36), "(7 - 1)^2 degrees of freedom"
-
-
 # --- the order of batches
 
 
-@pytest.fixture(scope="module")
-def counted(tmp_path_factory):
-    """The tokens 0, 1, 2 and so on, so that a token says where it stands."""
-    folder = tmp_path_factory.mktemp("counted")
-    write(np.arange(500), folder, vocab_size=500, shard_tokens=37)
-    return TokenShards(folder)
-
-
-CONTEXT = 4
-NUM_WINDOWS = 124  # (500 - 1) // 4
 GLOBAL_BATCH = 12
 STEPS_PER_EPOCH = 10  # 124 // 12
 
 
-def batches_of(shards, world_size=1, rank=0, seed=0, **settings):
+def batches_of(shards, world_size=1, rank=0, seed=0, made=Batches, **settings):
     settings = {"batch_size": GLOBAL_BATCH // world_size, "context_length": CONTEXT} | settings
-    return Batches(shards, rank=rank, world_size=world_size, seed=seed, **settings)
-
-
-def window_starts(batch):
-    """Return the first token of every row, having checked that the row is what follows it."""
-    inputs_BT, targets_BT = batch
-    assert inputs_BT.dtype == targets_BT.dtype == torch.int64
-    assert inputs_BT.is_contiguous()
-    assert targets_BT.is_contiguous()
-    starts = inputs_BT[:, 0]
-    expected = starts[:, None] + torch.arange(CONTEXT + 1)
-    assert torch.equal(inputs_BT, expected[:, :-1])
-    assert torch.equal(targets_BT, expected[:, 1:])
-    return starts.tolist()
+    return made(shards, rank=rank, world_size=world_size, seed=seed, **settings)
 
 
 def global_order(make, world_size, steps):
@@ -446,6 +392,8 @@ def test_the_numbers_of_an_epoch(counted):
     assert batches.num_windows == NUM_WINDOWS
     assert batches.steps_per_epoch == STEPS_PER_EPOCH
     assert [batches.epoch_of(step) for step in (0, 9, 10, 19, 20)] == [0, 0, 1, 1, 2]
+    with pytest.raises(ValueError, match="step must be 0 or greater, got -1"):
+        batches.batch(-1)
 
 
 def faults_of_order(make):
@@ -479,64 +427,32 @@ def test_one_order_for_every_world_size_without_repetition(counted):
     assert faults_of_order(lambda world, rank: batches_of(counted, world, rank)) == []
 
 
-class RandomCrops(Batches):
-    """Draws places with replacement, as small training scripts do."""
-
-    def batch(self, step):
-        g = np.random.default_rng([self.seed, step, self.rank])
-        starts = g.integers(0, len(self.shards) - CONTEXT, self.batch_size)
-        rows = torch.from_numpy(starts[:, None] + np.arange(CONTEXT + 1))
-        return rows[:, :-1].contiguous(), rows[:, 1:].contiguous()
-
-
-class EveryRankTheSame(Batches):
-    """Forgets the rank: n ranks do the work of one."""
-
-    def windows(self, step):
-        return Batches(
-            self.shards, self.batch_size, CONTEXT, world_size=self.world_size, seed=self.seed
-        ).windows(step)
-
-
-class OwnShufflePerRank(Batches):
-    """Every rank shuffles with a seed of its own."""
-
-    def windows(self, step):
-        other = Batches(self.shards, self.batch_size, CONTEXT, 0, 1, self.seed + self.rank)
-        return other.windows(step)
+DRAWN = "permuted(positions, self.num_windows, seed=self.seed, epoch=epoch)"
+PLACE = "steps * self.global_batch_size + self.rank * self.batch_size"
+PART = "steps * self.batch_size + self.rank * (self.num_windows // self.world_size)"
+GENERATOR = "np.random.default_rng([self.seed, epoch, block, self.rank])"
+WRONG_ORDERS = {
+    "draws with replacement": [
+        (DRAWN, f"{GENERATOR}.integers(0, self.num_windows, len(positions))")
+    ],
+    "every rank reads the same": [(PLACE, "steps * self.global_batch_size")],
+    "every rank shuffles with a seed of its own": [
+        ("self.seed, epoch", "self.seed + self.rank, epoch")
+    ],
+    "every rank owns a part": [(PLACE, PART)],
+    "the same in every epoch": [("epoch=epoch", "epoch=0")],
+    "not shuffled": [(DRAWN, "positions")],
+    "the windows of a step are dealt like cards": [
+        (PLACE, "steps * self.global_batch_size + self.rank"),
+        ("np.arange(self.batch_size))", "np.arange(0, self.global_batch_size, self.world_size))"),
+    ],
+}
 
 
-class RanksOwnAPart(Batches):
-    """Every rank has its own share of the windows, so the order depends on the world size."""
-
-    def windows(self, step):
-        share = self.num_windows // self.world_size
-        step %= share // self.batch_size
-        positions = np.arange(step * self.batch_size, (step + 1) * self.batch_size)
-        return permuted(positions, share, seed=0) + self.rank * share
-
-
-class SameEveryEpoch(Batches):
-    """Forgets the epoch."""
-
-    def windows(self, step):
-        return super().windows(step % self.steps_per_epoch)
-
-
-class NotShuffled(Batches):
-    """Reads the text from its start."""
-
-    def windows(self, step):
-        first = step % self.steps_per_epoch * self.global_batch_size + self.rank * self.batch_size
-        return np.arange(first, first + self.batch_size)
-
-
-class RankStrided(Batches):
-    """Deals the windows of a step like cards: the right set in another order."""
-
-    def windows(self, step):
-        whole = Batches(self.shards, self.global_batch_size, CONTEXT, seed=self.seed)
-        return whole.windows(step)[self.rank :: self.world_size]
+@pytest.mark.parametrize("name", WRONG_ORDERS)
+def test_the_check_notices_a_wrong_order(name, counted):
+    made = edited(Batches, *WRONG_ORDERS[name])
+    assert faults_of_order(lambda world, rank: batches_of(counted, world, rank, made=made)) != []
 
 
 def random_order(make, world_size, steps):
@@ -566,62 +482,36 @@ def faults_of_random_starts(make, num_starts):
     return faults
 
 
-class StepForgotten(Batches):
-    """Draws the same windows at each step."""
+def starts_at_random(made, shards):
+    """What is wrong with the random starts of a class of batches."""
 
-    def starts(self, step):
-        return super().starts(0)
+    def make(world_size, rank, seed=0):
+        return batches_of(shards, world_size, rank, seed, made=made, order="random")
 
-
-class AlignedStarts(Batches):
-    """Draws whole windows."""
-
-    def starts(self, step):
-        return super().starts(step) // CONTEXT * CONTEXT
-
-
-class RankForgotten(Batches):
-    """All ranks draw the windows of the first."""
-
-    def starts(self, step):
-        settings = {"world_size": self.world_size, "seed": self.seed, "order": "random"}
-        return Batches(self.shards, self.batch_size, CONTEXT, **settings).starts(step)
-
-
-class LastStartLost(Batches):
-    """Takes the tokens of the last window for one too many."""
-
-    def starts(self, step):
-        return super().starts(step) % (len(self.shards) - CONTEXT - 1)
-
-
-class ShuffledAfterAll(Batches):
-    """No repetition within an epoch."""
-
-    def starts(self, step):
-        first = step * self.global_batch_size + self.rank * self.batch_size
-        count = len(self.shards) - CONTEXT
-        positions = np.arange(first, first + self.batch_size) % count
-        return permuted(positions, count, seed=self.seed)
-
-
-RANDOM_MUTANTS = [StepForgotten, AlignedStarts, RankForgotten, LastStartLost, ShuffledAfterAll]
+    return faults_of_random_starts(make, len(shards) - CONTEXT)
 
 
 def test_random_starts_are_uniform_repeat_and_depend_on_seed_and_step_alone(counted):
-    def make(world_size, rank, seed=0):
-        return batches_of(counted, world_size, rank, seed, order="random")
-
-    assert faults_of_random_starts(make, len(counted) - CONTEXT) == []
+    assert starts_at_random(Batches, counted) == []
 
 
-@pytest.mark.parametrize("mutant", RANDOM_MUTANTS)
-def test_wrong_random_starts_are_noticed(mutant, counted):
-    def make(world_size, rank, seed=0):
-        size = GLOBAL_BATCH // world_size
-        return mutant(counted, size, CONTEXT, rank, world_size, seed, order="random")
+FIRST = "first = step * self.global_batch_size"
+COUNT = "len(self.shards) - self.context_length"
+WRONG_STARTS = {
+    "the same at each step": (FIRST, "first = 0 * step"),
+    "whole windows alone": (f"{COUNT}, seed=self.seed)", f"{COUNT}, seed=self.seed) // 4 * 4"),
+    "all ranks draw those of the first": (f"{FIRST} + self.rank * self.batch_size", FIRST),
+    "the last one is lost": (COUNT, f"{COUNT} - 1"),
+    "shuffled after all": (
+        f"random_starts(positions, {COUNT}",
+        f"permuted(positions % ({COUNT}), {COUNT}",
+    ),
+}
 
-    assert faults_of_random_starts(make, len(counted) - CONTEXT) != []
+
+@pytest.mark.parametrize("name", WRONG_STARTS)
+def test_wrong_random_starts_are_noticed(name, counted):
+    assert starts_at_random(edited(Batches, WRONG_STARTS[name]), counted) != []
 
 
 def test_a_state_of_one_order_means_nothing_in_the_other(counted):
@@ -636,25 +526,6 @@ def test_a_state_of_one_order_means_nothing_in_the_other(counted):
         random.load_state_dict(shuffled.state_dict())  # as earlier versions saved it
     with pytest.raises(ValueError, match="have no numbers"):
         random.windows(0)
-
-
-@pytest.mark.parametrize(
-    "mutant",
-    [
-        RandomCrops,
-        EveryRankTheSame,
-        OwnShufflePerRank,
-        RanksOwnAPart,
-        SameEveryEpoch,
-        NotShuffled,
-        RankStrided,
-    ],
-)
-def test_the_check_notices_a_wrong_order(mutant, counted):
-    def make(world_size, rank):
-        return mutant(counted, GLOBAL_BATCH // world_size, CONTEXT, rank, world_size)
-
-    assert faults_of_order(make) != []
 
 
 @given(
@@ -696,64 +567,37 @@ def test_any_step_may_be_asked_for_in_any_order(steps, rank, counted):
             assert np.array_equal(b.windows(step), expected)
 
 
-def test_the_seed_changes_the_order_and_nothing_else_does(counted):
-    first, again, other = (batches_of(counted, seed=seed) for seed in (1, 1, 2))
-    next(again)  # what was read before does not matter
-    assert window_starts(first.batch(5)) == window_starts(again.batch(5))
-    assert window_starts(first.batch(5)) != window_starts(other.batch(5))
-
-
-def test_the_iterator_gives_the_steps_in_order_over_epochs(counted):
-    batches = batches_of(counted)
-    seen = [window_starts(batch) for batch in itertools.islice(batches, 25)]
-    assert seen == [window_starts(batches.batch(step)) for step in range(25)]
-    assert batches.step == 25
-
-
-@pytest.mark.parametrize("after", [0, 7, 10, 23])
-def test_a_restart_continues_the_same_stream(after, counted):
-    uninterrupted = batches_of(counted)
-    for _ in range(after):
-        next(uninterrupted)
-    state = uninterrupted.state_dict()
-    resumed = batches_of(counted)
-    resumed.load_state_dict(state)
-    for _ in range(12):
-        assert window_starts(next(resumed)) == window_starts(next(uninterrupted))
-
-
 @pytest.mark.parametrize("world_size", [1, 2, 3, 4, 6, 12])
-def test_a_run_continues_with_another_world_size(world_size, counted):
+@pytest.mark.parametrize("after", [0, 7, 10, 23])
+def test_a_run_continues_the_same_stream_with_any_world_size(after, world_size, counted):
+    one = batches_of(counted)
+    whole = [window_starts(one.batch(step)) for step in range(after + 12)]
     first = batches_of(counted, world_size=4, rank=3)
-    for _ in range(7):
-        next(first)
+    read = [window_starts(batch) for batch in itertools.islice(first, after)]
+    assert read == [starts[9:] for starts in whole[:after]]
     ranks = [batches_of(counted, world_size, rank) for rank in range(world_size)]
     for batches in ranks:
         batches.load_state_dict(first.state_dict())
-    for step in range(7, 15):
-        together = [start for batches in ranks for start in window_starts(next(batches))]
-        assert together == window_starts(batches_of(counted).batch(step))
+    for starts in whole[after:]:
+        assert [start for batches in ranks for start in window_starts(next(batches))] == starts
+    assert (one.step, ranks[0].step) == (0, after + 12)
 
 
 OTHER_ORDERS = {
     "seed": {"seed": 1},
     "context_length": {"context_length": 5},
     "global_batch_size": {"batch_size": 6},
+    "data": {},
 }
 
 
 @pytest.mark.parametrize("name", OTHER_ORDERS)
-def test_a_state_of_another_order_is_refused(name, counted):
-    other = batches_of(counted, **OTHER_ORDERS[name])
+def test_a_state_of_another_order_is_refused(name, counted, tmp_path):
+    write(np.arange(500)[::-1], tmp_path, vocab_size=500)
+    other = batches_of(TokenShards(tmp_path) if name == "data" else counted, **OTHER_ORDERS[name])
     with pytest.raises(ValueError, match=f"the state was saved with {name} = "):
         other.load_state_dict(batches_of(counted).state_dict())
     assert other.step == 0
-
-
-def test_a_state_of_other_data_is_refused(counted, tmp_path):
-    write(np.arange(500)[::-1], tmp_path, vocab_size=500, shard_tokens=37)
-    with pytest.raises(ValueError, match="the state was saved with data = "):
-        batches_of(TokenShards(tmp_path)).load_state_dict(batches_of(counted).state_dict())
 
 
 def test_an_incomplete_state_is_refused(counted):
@@ -784,11 +628,6 @@ def test_settings_outside_their_range_are_refused(settings, message, counted):
         Batches(counted, **settings)
 
 
-def test_a_negative_step_is_refused(counted):
-    with pytest.raises(ValueError, match="step must be 0 or greater, got -1"):
-        batches_of(counted).batch(-1)
-
-
 # --- prefetch
 
 
@@ -817,7 +656,9 @@ def test_the_next_item_is_made_while_one_is_used():
     assert made[1].wait(timeout=10)
     assert made[2].wait(timeout=10)
     assert not made[3].wait(timeout=0.05)
+    assert len(prefetching_threads()) == 1
     stream.close()
+    assert prefetching_threads() == []
 
 
 def test_an_exception_comes_in_its_place():
@@ -825,16 +666,6 @@ def test_an_exception_comes_in_its_place():
     assert [next(stream) for _ in range(3)] == [0, 1, 2]
     with pytest.raises(CutShortError):
         next(stream)
-    assert prefetching_threads() == []
-
-
-@pytest.mark.parametrize("taken", [1, 4])
-def test_closing_ends_the_thread(taken):
-    stream = prefetch(itertools.count(), depth=3)
-    for _ in range(taken):
-        next(stream)
-    assert len(prefetching_threads()) == 1
-    stream.close()
     assert prefetching_threads() == []
 
 
@@ -858,10 +689,3 @@ def test_closing_makes_no_more_items():
     opener.join()
     assert made == [0, 1]
     assert prefetching_threads() == []
-
-
-def test_prefetched_batches_leave_the_position_alone(counted):
-    batches = batches_of(counted)
-    stream = prefetch((batches.batch(step) for step in range(6)), depth=3)
-    assert [window_starts(b) for b in stream] == [window_starts(batches.batch(s)) for s in range(6)]
-    assert batches.step == 0

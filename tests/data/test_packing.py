@@ -15,10 +15,12 @@ from llmcourse.model.attention import document_mask
 LENGTHS = st.lists(st.integers(0, 25), max_size=20)
 
 
-def tokens_of(packing):
-    return sorted(
-        (p.document, p.start + i) for row in packing.rows for p in row for i in range(p.length)
-    )
+def first_pieces(lengths, context):
+    """The pieces of all documents, (document, start, length), the longest first."""
+    pieces = [
+        (d, s, min(context, n - s)) for d, n in enumerate(lengths) for s in range(0, n, context)
+    ]
+    return sorted(pieces, key=lambda p: (-p[2], p[0], p[1]))
 
 
 @given(lengths=LENGTHS, context=st.integers(1, 12))
@@ -26,7 +28,10 @@ def tokens_of(packing):
 def test_every_token_has_one_place(way, lengths, context):
     packing = way(lengths, context)
     expected = [(d, i) for d, length in enumerate(lengths) for i in range(length)]
-    assert tokens_of(packing) == expected
+    placed = [
+        (p.document, p.start + i) for row in packing.rows for p in row for i in range(p.length)
+    ]
+    assert sorted(placed) == expected
     assert packing.num_tokens == sum(lengths)
     assert all(0 < sum(p.length for p in row) <= context for row in packing.rows)
     assert all(p.length > 0 for row in packing.rows for p in row)
@@ -56,10 +61,7 @@ def test_concatenating_pads_the_last_row_alone(lengths, context):
 def reference_first_fit_decreasing(lengths, context):
     """Row by row in plain lists."""
     rows = []
-    pieces = [
-        (d, s, min(context, n - s)) for d, n in enumerate(lengths) for s in range(0, n, context)
-    ]
-    for piece in sorted(pieces, key=lambda p: (-p[2], p[0], p[1])):
+    for piece in first_pieces(lengths, context):
         for row in rows:
             if sum(p[2] for p in row) + piece[2] <= context:
                 row.append(piece)
@@ -77,10 +79,7 @@ def test_pack_is_first_fit_decreasing(lengths, context):
 def reference_best_fit_decreasing(lengths, context):
     """Row by row in plain lists; of rows with equal room the one that was filled last."""
     rows, filled = [], []  # filled: row numbers, the one filled last at the end
-    pieces = [
-        (d, s, min(context, n - s)) for d, n in enumerate(lengths) for s in range(0, n, context)
-    ]
-    for piece in sorted(pieces, key=lambda p: (-p[2], p[0], p[1])):
+    for piece in first_pieces(lengths, context):
         room = {row: context - sum(p[2] for p in rows[row]) for row in reversed(filled)}
         fitting = [row for row in room if room[row] >= piece[2]]
         if fitting:
@@ -97,13 +96,6 @@ def reference_best_fit_decreasing(lengths, context):
 @given(lengths=LENGTHS, context=st.integers(1, 30))
 def test_best_fit_is_best_fit_decreasing(lengths, context):
     assert best_fit(lengths, context).rows == reference_best_fit_decreasing(lengths, context)
-
-
-def test_best_fit_takes_the_tighter_row():
-    """Rows of 20: 12 leaves 8, 10 and 9 leave 1; the last document is 1 long."""
-    lengths = [12, 10, 9, 1]
-    assert [[p.document for p in row] for row in best_fit(lengths, 20).rows] == [[0], [1, 2, 3]]
-    assert [[p.document for p in row] for row in pack(lengths, 20).rows] == [[0, 3], [1, 2]]
 
 
 def fewest_rows(lengths, context):
@@ -133,41 +125,6 @@ def test_pack_is_near_the_best_that_exists(lengths):
         rows = len(way(lengths, 12).rows)
         assert best <= rows
         assert 9 * rows <= 11 * best + 6
-
-
-def test_first_fit_decreasing_is_not_always_the_best():
-    lengths = [6, 5, 5, 3, 3, 2]
-    assert len(pack(lengths, 12).rows) == 3
-    assert fewest_rows(lengths, 12) == 2
-
-
-def test_packing_by_hand():
-    """Rows of 10: the documents 7, 3, 5, 5 and 12 tokens long."""
-    lengths = [7, 3, 5, 5, 12]
-    assert pack(lengths, 10).rows == [
-        [(4, 0, 10)],
-        [(0, 0, 7), (1, 0, 3)],
-        [(2, 0, 5), (3, 0, 5)],
-        [(4, 10, 2)],
-    ]
-    assert pack(lengths, 10).efficiency == 32 / 40
-    assert one_per_row(lengths, 10).efficiency == 32 / 60
-    assert concatenate_and_cut(lengths, 10).rows == [
-        [(0, 0, 7), (1, 0, 3)],
-        [(2, 0, 5), (3, 0, 5)],
-        [(4, 0, 10)],
-        [(4, 10, 2)],
-    ]
-
-
-def test_packing_real_lengths_wastes_little():
-    lengths = np.random.default_rng(0).lognormal(4.5, 1, 2_000).astype(int).tolist()
-    assert pack(lengths, 512).efficiency > 0.95
-    assert best_fit(lengths, 512).efficiency > 0.95
-    assert one_per_row(lengths, 512).efficiency < 0.4
-
-
-# --- the rows that a model reads
 
 
 def texts(lengths, seed=0):
@@ -246,27 +203,22 @@ def test_the_loss_of_packed_rows_is_that_of_the_documents(way, dtype, bound):
 
 
 WRONG = {
-    "no document mask": lambda model, rows, targets: (
-        model(rows.ids_RT, positions_BT=rows.positions_RT),
-        targets,
-    ),
-    "the next document is asked for": lambda model, rows, targets: (
-        model(rows.ids_RT, positions_BT=rows.positions_RT, mask=document_mask(rows.documents_RT)),
-        loss.shifted_targets(rows.ids_RT),
-    ),
-    "restarted positions alone keep nothing apart": lambda model, rows, targets: (
-        model(rows.ids_RT, positions_BT=rows.positions_RT),
-        loss.shifted_targets(rows.ids_RT),
-    ),
+    "no document mask": (False, True),
+    "the next document is asked for": (True, False),
+    "restarted positions alone keep nothing apart": (False, False),
 }
+"""Whether there is a mask, and whether targets end with their document."""
 
 
 @pytest.mark.parametrize("mutant", WRONG)
 def test_the_comparison_notices_a_leak(mutant):
     model, documents = decoder(torch.float64), texts(LENGTHS_OF_STORIES)
     rows = packed_rows(documents, best_fit(LENGTHS_OF_STORIES, 32), padding_id=0)
-    targets = loss.shifted_targets(rows.ids_RT, documents_BT=rows.documents_RT)
-    logits, targets = WRONG[mutant](model, rows, targets)
+    masked, apart = WRONG[mutant]
+    mask = document_mask(rows.documents_RT) if masked else None
+    logits = model(rows.ids_RT, positions_BT=rows.positions_RT, mask=mask)
+    whose = rows.documents_RT if apart else None
+    targets = loss.shifted_targets(rows.ids_RT, documents_BT=whose)
     wrong = loss.cross_entropy(logits, targets).item()
     expected = summed_one_by_one(model, documents) / loss.count_targets([targets])
     assert abs(wrong / expected.item() - 1) > 1e-3

@@ -1,27 +1,13 @@
 """Batches that grow: every window once, in the order that constant batches have, on any ranks."""
 
-from functools import partial
-
-import numpy as np
 import pytest
 import torch
+from edits import edited
 
-from llmcourse.data import Batches, RampedBatches, TokenShards, ramp_of, write_shards
-from llmcourse.data import ramp as ramps
+from llmcourse.data import Batches, RampedBatches, ramp_of
+from tests.data.helpers import CONTEXT, NUM_WINDOWS, window_starts
 
-CONTEXT = 4
 RAMP = "0:2,3:4,5:12"
-NUM_WINDOWS = 124  # (500 - 1) // 4
-
-
-@pytest.fixture(scope="module")
-def counted(tmp_path_factory):
-    """Tokens 0, 1, 2, ...: a token's value is its place."""
-    folder = tmp_path_factory.mktemp("counted")
-    write_shards(
-        np.arange(500), folder, vocab_size=500, tokenizer_fingerprint="none", shard_tokens=37
-    )
-    return TokenShards(folder)
 
 
 def ramped(shards, made=RampedBatches, ramp=RAMP, **settings):
@@ -29,30 +15,15 @@ def ramped(shards, made=RampedBatches, ramp=RAMP, **settings):
 
 
 def starts(batches, step):
-    """The first token of every row of a step, having checked that the row follows it."""
-    inputs_BT, targets_BT = batches.batch(step)
-    first = inputs_BT[:, 0]
-    expected = first[:, None] + torch.arange(CONTEXT + 1)
-    assert torch.equal(torch.cat([inputs_BT, targets_BT[:, -1:]], dim=1), expected)
-    return first.tolist()
+    return window_starts(batches.batch(step))
 
 
-def test_sizes_and_windows_of_a_ramp_by_hand():
-    ramp = ramp_of(RAMP)
-    assert [ramps.ramp_stage_at(ramp, step).batch_size for step in range(7)] == [
-        2,
-        2,
-        2,
-        4,
-        4,
-        12,
-        12,
-    ]
-    assert [ramps.windows_before(ramp, step) for step in range(8)] == [0, 2, 4, 6, 10, 14, 26, 38]
+def faults(shards, made=RampedBatches):
+    """What is wrong with ramped batches over 40 steps, more than three epochs."""
 
+    def make(world_size, rank):
+        return ramped(shards, made, world_size=world_size, rank=rank)
 
-def faults(make):
-    """What is wrong with `make(world_size, rank)` over 40 steps, more than three epochs."""
     sizes = [2, 2, 2, 4, 4] + 35 * [12]
     steps = [starts(make(1, 0), step) for step in range(40)]
     found = []
@@ -70,61 +41,36 @@ def faults(make):
     return found
 
 
-class SizeOfTheStepBefore(RampedBatches):
-    """A change comes a step late: its windows are read, but not counted."""
-
-    def starts(self, step):
-        return super().starts(step)[: len(super().starts(max(0, step - 1)))]
-
-
-class CountedAsIfConstant(RampedBatches):
-    """The place in the order is the step times the present size: windows come again."""
-
-    def starts(self, step):
-        share = ramps.ramp_stage_at(self.ramp, step).batch_size // self.world_size
-        positions = (step * share * self.world_size + self.rank * share + np.arange(share)) % 124
-        return ramps.permuted(positions, self.num_windows, seed=self.seed) * CONTEXT
-
-
-class OneEpochForAll(RampedBatches):
-    """A step across the end of an epoch goes on in the old shuffle."""
-
-    def starts(self, step):
-        first = ramps.windows_before(self.ramp, step)
-        share = ramps.ramp_stage_at(self.ramp, step).batch_size // self.world_size
-        positions = first + self.rank * share + np.arange(share)
-        epoch = int(positions[0]) // self.num_windows
-        places = positions % self.num_windows
-        return ramps.permuted(places, self.num_windows, seed=self.seed, epoch=epoch) * CONTEXT
+SPLIT = "epochs, places = np.divmod(positions, self.num_windows)"
+PLACE = "windows_before(self.ramp, step) + self.rank * share"
+WRONG = {
+    "a change comes a step late": (
+        ("stage_at(self.ramp, step)", "stage_at(self.ramp, max(0, step - 1))"),
+        "a step has another size",
+    ),
+    "counted as if the size had always been the present one": (
+        (PLACE, "step * share * self.world_size + self.rank * share"),
+        "an epoch has not every window once",
+    ),
+    "a step across the end of an epoch goes on in the old shuffle": (
+        (SPLIT, f"{SPLIT}\n        epochs[:] = epochs[0]"),
+        "an epoch has not every window once",
+    ),
+    "every rank reads the first share": (
+        (PLACE, "windows_before(self.ramp, step)"),
+        "ranks read another order than one",
+    ),
+}
 
 
-class SharesOfRankZero(RampedBatches):
-    """Every rank reads the first share."""
-
-    def starts(self, step):
-        rank, self.rank = self.rank, 0
-        try:
-            return super().starts(step)
-        finally:
-            self.rank = rank
-
-
-@pytest.mark.parametrize(
-    ("made", "fault"),
-    [
-        (SizeOfTheStepBefore, "a step has another size"),
-        (CountedAsIfConstant, "an epoch has not every window once"),
-        (OneEpochForAll, "an epoch has not every window once"),
-        (SharesOfRankZero, "ranks read another order than one"),
-    ],
-)
-def test_broken_ramps_are_noticed(made, fault, counted):
-    broken = partial(ramped, counted, made)
-    assert fault in faults(lambda world, rank: broken(world_size=world, rank=rank))
+@pytest.mark.parametrize("name", WRONG)
+def test_broken_ramps_are_noticed(name, counted):
+    edit, fault = WRONG[name]
+    assert fault in faults(counted, edited(RampedBatches, edit))
 
 
 def test_every_window_comes_once_an_epoch_whatever_the_ranks(counted):
-    assert faults(lambda world, rank: ramped(counted, world_size=world, rank=rank)) == []
+    assert faults(counted) == []
 
 
 def test_a_ramp_of_one_stage_is_the_order_of_constant_batches(counted):

@@ -22,7 +22,6 @@ def notebook_of(topic):
 
 @functools.cache
 def questions_of(topic):
-    """Return the questions of a topic by number."""
     return {question.number: question for question in exercise.questions(notebook_of(topic))}
 
 
@@ -65,14 +64,12 @@ def stop_at_the_first_mistake(monkeypatch):
 
 
 def visible(question, answer, setting):
-    """Return what the check finds for an answer."""
     names = dict(setting)
     run_cell(answer, names, f"{question.key}-answer")
     return result_of(question.number, names, quiet=True)
 
 
 def unseen(topic, question, answer, setting, *, seed=0):
-    """Return what the hidden tests find for an answer."""
     names = dict(setting)
     run_cell(answer, names, f"{question.key}-answer")
     call = hidden.Caller(names)

@@ -20,16 +20,11 @@ BIN = Path(sys.executable).parent
 
 
 def nbgrader(course, *arguments):
-    env = os.environ | {
-        "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
-        "HOME": str(course.parent),
-        "JUPYTER_PLATFORM_DIRS": "1",
-        "IPYTHONDIR": str(course.parent / "ipython"),
-    }
+    home = {"HOME": str(course.parent), "IPYTHONDIR": str(course.parent / "ipython")}
+    path = {"PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "JUPYTER_PLATFORM_DIRS": "1"}
+    where = {"cwd": course, "env": os.environ | home | path, "timeout": 600}
     command = [str(BIN / "nbgrader"), *arguments]
-    done = subprocess.run(
-        command, cwd=course, env=env, capture_output=True, text=True, timeout=600, check=False
-    )
+    done = subprocess.run(command, stderr=-1, text=True, check=False, **where)
     assert done.returncode == 0, done.stderr[-3000:]
 
 
@@ -45,7 +40,6 @@ def answered(mutants):
 
 @pytest.fixture(scope="module")
 def handed_in():
-    """Return honest submissions by name."""
     by_question = {m.question: m for m in gates.mutants_of(TOPIC)}
     _, *others = by_question.values()
     return {"ada": answered([]), "dan": answered(others)}
@@ -53,7 +47,6 @@ def handed_in():
 
 @pytest.fixture(scope="module")
 def course(tmp_path_factory, handed_in):
-    """Return a course folder in which nbgrader has graded the submissions."""
     folder = tmp_path_factory.mktemp("class") / "course"
     assert nbgrader_course.main([str(folder)]) == 0
     nbgrader(folder, "generate_assignment", TOPIC)

@@ -33,7 +33,7 @@ def test_a_short_cut_fails_the_hidden_tests(what):
     assert graded(what[:4], SHORT_CUTS[what]).score == 0
 
 
-def test_an_encoder_that_waits_for_a_busy_machine_is_not_slow():
+def test_an_encoder_that_waits_or_is_fast_in_one_call_of_three_is_not_slow():
     waiting = """
 import time
 solved = encode_word
@@ -42,6 +42,8 @@ def encode_word(word, merges):
     return solved(word, merges)
 """
     assert graded("05.2", waiting).score > 0
+    module = gates.hidden_tests_of("05_tokens")
+    assert not module.is_slow(Bursts(module), b"abab" * 50, [(b"a", b"b")])
 
 
 class Bursts:
@@ -57,11 +59,6 @@ class Bursts:
     @property
     def processor_s(self):
         return 0.0 if self._calls % 3 == 0 else 1e9
-
-
-def test_one_call_of_three_is_enough_to_show_that_an_encoder_is_fast():
-    module = gates.hidden_tests_of("05_tokens")
-    assert not module.is_slow(Bursts(module), b"abab" * 50, [(b"a", b"b")])
 
 
 WRONG_ANSWERS = {

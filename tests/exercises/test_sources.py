@@ -25,12 +25,15 @@ MARKS = {"grade", "grade_id", "locked", "schema_version", "solution", "task"}
 each_topic = pytest.mark.parametrize("topic", gates.TOPICS)
 
 
-def test_every_chapter_has_exercises_and_they_follow_it_in_the_book():
+def test_every_chapter_has_exercises_and_they_follow_it_in_the_book_and_are_listed():
     assert gates.TOPICS == CHAPTERS
     documents = build_book.documents()
     for topic in gates.TOPICS:
         place = documents.index(f"chapters/{topic}")
         assert documents[place + 1] == f"exercises/{topic}"
+    found = json.loads(exercises.CATALOGUE.read_text(encoding="utf8"))
+    numbers = [q.number for t in gates.TOPICS for q in exercise.questions(gates.notebook_of(t))]
+    assert [question["number"] for question in found["questions"]] == numbers
 
 
 def test_what_is_generated_is_fresh(capsys):
@@ -46,14 +49,10 @@ def test_a_stale_notebook_is_found_and_mended(tmp_path, monkeypatch, capsys):
     (root / "exercises" / "solutions" / source.name).write_text(source.read_text())
     chapter = build_book.ROOT / "chapters" / source.name
     (root / "chapters" / source.name).write_text(chapter.read_text())
-    for name, path in {
-        "ROOT": root,
-        "FOLDER": root / "exercises",
-        "SOLUTIONS": root / "exercises" / "solutions",
-        "CATALOGUE": root / "llmcourse_classroom" / "exercises" / "catalogue.json",
-        "PAGE": root / "book" / "solutions.md",
-    }.items():
-        monkeypatch.setattr(exercises, name, path)
+    places = {"ROOT": ".", "FOLDER": "exercises", "SOLUTIONS": "exercises/solutions"}
+    places |= {"CATALOGUE": "llmcourse_classroom/exercises/catalogue.json"}
+    for name, place in (places | {"PAGE": "book/solutions.md"}).items():
+        monkeypatch.setattr(exercises, name, root / place)
     exercises.PAGE.write_text("# Solutions\n\nTry first.\n")
     assert exercises.main(["--check"]) == 1
     assert "exercises/05_tokens.ipynb" in capsys.readouterr().out
@@ -66,9 +65,7 @@ def test_a_stale_notebook_is_found_and_mended(tmp_path, monkeypatch, capsys):
     first, *rows = re.findall(r"^\| .*", exercises.PAGE.read_text(), re.MULTILINE)
     assert first == "| exercises | questions | minutes | points | all solutions |"
     (row,) = rows
-    assert row.startswith(
-        "| [05 Exercises: from text to token IDs](../exercises/05_tokens.ipynb) |"
-    )
+    assert row.startswith("| [05 Exercises: from text to token IDs](../exercises/05_tokens.ipynb)")
     link = "{download}`05_tokens <../exercises/solutions/05_tokens.ipynb>`"
     assert row.endswith(f"| 4 | 100 | 8 | {link} |")
     assert exercises.PAGE.read_text().startswith("# Solutions\n\nTry first.\n")
@@ -79,7 +76,7 @@ def test_a_stale_notebook_is_found_and_mended(tmp_path, monkeypatch, capsys):
 
 
 @each_topic
-def test_a_notebook_keeps_the_form(topic):
+def test_questions_are_three_to_seven_and_numbered_in_a_notebook_that_keeps_the_form(topic):
     notebook = gates.notebook_of(topic)
     nbformat.validate(notebook)
     first = notebook.cells[0]
@@ -91,18 +88,14 @@ def test_a_notebook_keeps_the_form(topic):
     assert "set_up(num_threads=1" in code[0].source
     for cell in code:
         assert list(check_notebooks.code_problems(cell, set())) == []
-
-
-@each_topic
-def test_questions_are_three_to_seven_and_numbered(topic):
-    questions = exercise.questions(gates.notebook_of(topic))
+    questions = exercise.questions(notebook)
     assert FEWEST <= len(questions) <= MOST
     numbers = [f"{topic[:2]}.{n}" for n in range(1, len(questions) + 1)]
     assert [question.number for question in questions] == numbers
 
 
 @each_topic
-def test_a_question_is_a_text_an_answer_and_a_check(topic):
+def test_a_question_is_a_text_an_answer_of_documented_functions_and_a_check_in_one_line(topic):
     cells = gates.notebook_of(topic).cells
     by_id = {exercise.grade_id(cell): place for place, cell in enumerate(cells)}
     for question in exercise.questions(gates.notebook_of(topic)):
@@ -116,17 +109,18 @@ def test_a_question_is_a_text_an_answer_and_a_check(topic):
         assert set(check.metadata["nbgrader"]) == MARKS | {"points"}
         assert not answer.metadata["nbgrader"]["grade"]
         assert not check.metadata["nbgrader"]["solution"]
-
-
-@each_topic
-def test_an_answer_is_documented_functions(topic):
-    for question in exercise.questions(gates.notebook_of(topic)):
         stub = exercise.without_solution(question.answer)
         # A question that changes something asks for what changes, and for the conclusion.
         assert 1 <= stub.count("raise NotImplementedError()") <= 4
         functions = [n for n in ast.parse(stub).body if isinstance(n, ast.FunctionDef)]
         assert functions, question.number
         assert all(ast.get_docstring(function) for function in functions)
+    for notebook in (gates.notebook_of(topic), exercise.read(exercises.FOLDER / f"{topic}.ipynb")):
+        seen = {exercise.grade_id(cell): cell for cell in notebook.cells}
+        for question in exercise.questions(notebook):
+            cell = seen[f"{question.key}-check"]
+            assert cell.source == f'check("{question.number}")'
+            assert set(cell.metadata) == {"nbgrader"}
 
 
 @each_topic
@@ -144,22 +138,6 @@ def test_each_question_has_a_check_that_takes_what_its_notebook_defines(topic):
             of_answer = parameter.kind is not parameter.KEYWORD_ONLY
             assert (parameter.name in answer) == of_answer, (question.number, parameter.name)
             assert of_answer or parameter.name in gates.setting_of(topic)
-
-
-@each_topic
-def test_both_notebooks_call_a_check_in_one_line(topic):
-    for notebook in (gates.notebook_of(topic), exercise.read(exercises.FOLDER / f"{topic}.ipynb")):
-        seen = {exercise.grade_id(cell): cell for cell in notebook.cells}
-        for question in exercise.questions(notebook):
-            cell = seen[f"{question.key}-check"]
-            assert cell.source == f'check("{question.number}")'
-            assert set(cell.metadata) == {"nbgrader"}
-
-
-def test_the_catalogue_names_every_question():
-    found = json.loads(exercises.CATALOGUE.read_text(encoding="utf8"))
-    numbers = [q.number for t in gates.TOPICS for q in exercise.questions(gates.notebook_of(t))]
-    assert [question["number"] for question in found["questions"]] == numbers
 
 
 def test_a_new_question_is_empty_until_it_is_filled_in(tmp_path):

@@ -11,15 +11,14 @@ from llmcourse_labs.tuning import CHAT_TOKENS, Turn, chat_tokens
 
 IGNORED, IDS = torch.full((1, 3), loss.IGNORE_INDEX), torch.tensor([[0, 1, 2]])
 ROW, FIRST = torch.zeros(1, 3), torch.tensor([0])
-DEPTHS = [torch.zeros(1, 3, 5)] * 3
+DEPTHS, SHORT = [torch.zeros(1, 3, 5)] * 3, [torch.zeros(1, 1, 5)] * 3
 PLAIN = train_bpe([corpus.stories(5_000, 0)], 300, [corpus.END_OF_TEXT])
 CHAT = train_bpe([corpus.stories(5_000, 0)], 300, [corpus.END_OF_TEXT, *CHAT_TOKENS])
 
 
 def chunked(num_chunks):
-    return loss.cross_entropy_chunked(
-        torch.ones(1, 2), torch.ones(7, 2), FIRST, num_chunks=num_chunks
-    )
+    x, w = torch.ones(1, 2), torch.ones(7, 2)
+    return loss.cross_entropy_chunked(x, w, FIRST, num_chunks=num_chunks)
 
 
 def distilled(targets=0, **settings):
@@ -31,24 +30,15 @@ REFUSED = [
     (lambda: loss.cross_entropy(DEPTHS[0], IGNORED), "no token counts"),
     (lambda: loss.cross_entropy(ROW, FIRST, num_tokens=0), "num_tokens must be positive"),
     *(
-        (
-            lambda target=target: loss.cross_entropy(ROW, torch.tensor([target])),
-            rf"target {target} is outside the vocabulary \[0, 3\)",
-        )
-        for target in (-1, 3, 1000)
+        (lambda t=t: loss.cross_entropy(ROW, t), rf"target {int(t)} is outside .* \[0, 3\)")
+        for t in torch.tensor([[-1], [3], [1000]])
     ),
     (lambda: chunked(0), "num_chunks must be from 1 to 7"),
     (lambda: chunked(8), "num_chunks must be from 1 to 7"),
-    (
-        lambda: loss.bits_per_byte(1.0, num_tokens=1, num_bytes=0),
-        "num_bytes must be above 0",
-    ),
+    (lambda: loss.bits_per_byte(1.0, num_tokens=1, num_bytes=0), "num_bytes must be above 0"),
     (lambda: loss.multi_token_loss(DEPTHS[:1], IDS, weight=0.3), "no logits beyond the next token"),
     (lambda: loss.multi_token_loss(DEPTHS, IDS, weight=0.0), "weight must be above 0, got 0"),
-    (
-        lambda: loss.multi_token_loss([x[:, :1] for x in DEPTHS], IDS[:, :1], weight=1.0),
-        "no token counts",
-    ),
+    (lambda: loss.multi_token_loss(SHORT, IDS[:, :1], weight=1.0), "no token counts"),
     (lambda: loss.shifted_targets(IDS, ahead=0), "ahead must be 1 or greater, got 0"),
     (lambda: loss.mask_from_roles(["user"]), r"no token is learned: the roles are \['user'\]"),
     (lambda: loss.count_targets([IGNORED]), "every target of the step is ignored"),

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import awkward
 
-from llmcourse.base import checks
 from llmcourse.model import attention
 
 
@@ -46,28 +45,9 @@ FORMS = {"written out": attention.attention, "sdpa": attention.attention_sdpa}
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize(("T", "S"), [(5, 5), (1, 1), (3, 7), (1, 6)])
 @pytest.mark.parametrize("G", [1, 2, 3, 6])
-def test_both_forms_equal_plain_loops(form, T, S, G, generator):
+def test_both_forms_equal_plain_loops_over_heads(form, T, S, G, generator):
     q, k, v = qkv(generator, T=T, S=S, G=G)
     torch.testing.assert_close(FORMS[form](q, k, v), loops(q, k, v), rtol=1e-10, atol=1e-10)
-
-
-def test_the_two_forms_have_the_same_gradients(generator):
-    inputs = [x.requires_grad_() for x in qkv(generator)]
-    dy = torch.randn(inputs[0].shape, generator=generator, dtype=torch.float64)
-    ours = torch.autograd.grad(attention.attention(*inputs), inputs, dy)
-    fused = torch.autograd.grad(attention.attention_sdpa(*inputs), inputs, dy)
-    for mine, theirs in zip(ours, fused, strict=True):
-        assert checks.relative_error(mine, theirs) < 1e-11
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_the_future_changes_nothing(form, generator):
-    q, k, v = qkv(generator)
-    before = FORMS[form](q, k, v)
-    k[:, 3:], v[:, 3:] = 100.0, -100.0
-    after = FORMS[form](q, k, v)
-    assert torch.equal(before[:, :3], after[:, :3])
-    assert not torch.allclose(before[:, 3:], after[:, 3:])
 
 
 MUTANTS = {
@@ -98,11 +78,6 @@ def test_mask_of_cached_keys():
     assert mask.tolist() == [[True, True, True, False], [True, True, True, True]]
     with pytest.raises(ValueError, match="cannot be the last of"):
         attention.causal_mask(3, 2)
-
-
-def test_heads_must_be_divided_by_groups(generator):
-    with pytest.raises(ValueError, match="do not divide"):
-        attention.attention(*qkv(generator, H=6, G=4))
 
 
 def test_adjacent_rope_is_the_rotation_of_the_paper(generator):
@@ -156,27 +131,3 @@ def test_scores_depend_on_the_distance_alone(i, j, shift):
 
     # The rotations are rounded to float32, so the scores agree to about 1e-6.
     assert score(i, j) == pytest.approx(score(i + shift, j + shift), abs=5e-6)
-
-
-def test_rotation_does_not_change_lengths(generator):
-    x = awkward(1, 50, 2, 8, generator=generator)
-    y = attention.rope_adjacent(x, attention.rope_rotations(8, 50))
-    torch.testing.assert_close(y.norm(dim=-1), x.norm(dim=-1))
-    torch.testing.assert_close(y[:, 0], x[:, 0])
-
-
-@pytest.mark.parametrize(
-    ("head_size", "theta", "message"),
-    [(3, 1e4, "head_size must be even"), (0, 1e4, "head_size"), (4, 0.0, "theta must be positive")],
-)
-def test_impossible_rotations_are_refused(head_size, theta, message):
-    with pytest.raises(ValueError, match=message):
-        attention.rope_rotations(head_size, 4, theta=theta)
-
-
-def test_rotations_in_bf16_are_rounded_once(generator):
-    x = torch.randn(2, 5, 3, 8, generator=generator).bfloat16()
-    rotations = attention.rope_rotations(8, 5)
-    found = attention.rope_adjacent(x, rotations)
-    assert found.dtype == torch.bfloat16
-    assert torch.equal(found, attention.rope_adjacent(x.float(), rotations).bfloat16())

@@ -59,10 +59,8 @@ def test_scores_in_few_bits_would_be_noticed():
         scores = scores.masked_fill(~attention.causal_mask(33, 33), float("-inf"))
         return torch.einsum("bhts,bshk->bthk", scores.softmax(-1), attention.repeat_kv(v, 4))
 
-    assert (
-        worst(with_gradients(in_few_bits, given, torch.bfloat16), reference)
-        > 8 * NARROW[torch.bfloat16]
-    )
+    found = with_gradients(in_few_bits, given, torch.bfloat16)
+    assert worst(found, reference) > 8 * NARROW[torch.bfloat16]
 
 
 @pytest.mark.parametrize("dtype", NARROW)

@@ -130,18 +130,6 @@ def test_every_pair_is_slowed_by_something_from_one_to_the_factor(
         assert divided[turns > 4].numpy() == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_factor_of_one_changes_nothing(kind):
-    same = rope_frequencies(20, theta=10_000.0, scaling=scaling(kind, 1.0))
-    assert (same / rope_frequencies(20, theta=10_000.0) - 1).abs().max() < 1e-15
-    assert scaling(kind, 1.0).attention_factor == 1
-
-
-def test_interpolated_positions_are_those_between_the_trained_ones():
-    interpolated = rope_rotations(20, 9, scaling=scaling("linear", 4.0))
-    assert checks.relative_error(interpolated[::4], rope_rotations(20, 3)) < 1e-6
-
-
 def test_yarn_multiplies_every_logit_of_attention_by_the_square_of_its_factor():
     s = scaling("yarn")
     turns = rope_rotations(20, 7, scaling=s)

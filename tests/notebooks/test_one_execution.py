@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from unittest import mock
 
 import nbformat
 import pytest
@@ -88,14 +89,9 @@ def run_notebooks(folder, names, *options):
     path = os.pathsep.join(map(str, (build_book.NOTING, folder, ROOT)))
     env |= {"PYTHONPATH": path, "LLMCOURSE_ROOT": str(folder)}
     env |= {"MPLCONFIGDIR": str(scratch / "matplotlib"), "HOME": str(folder / "home")}
-    return subprocess.run(
-        [*command, *(f"{name}.ipynb" for name in names)],
-        cwd=folder,
-        env=env,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command += [f"{name}.ipynb" for name in names]
+    settings = {"cwd": folder, "env": env, "capture_output": True, "text": True}
+    return subprocess.run(command, check=False, **settings)
 
 
 @pytest.fixture(scope="module")
@@ -108,9 +104,7 @@ def executed(tmp_path_factory):
     folder = tmp_path_factory.mktemp("notebooks")
     mark = folder / "ran.txt"
     notebooks = {
-        "good": notebook_of(
-            f"with open({str(mark)!r}, 'a') as file:\n    file.write('x')", "print(6 * 7)", "6 * 8"
-        ),
+        "good": notebook_of(f"_ = open({str(mark)!r}, 'a').write('x')", "print(6 * 7)", "6 * 8"),
         "failing": notebook_of("print('before')", "assert 1 > 2, 'a claim'", "print('after')"),
         "skipped": notebook_of("print(1)", "1 / 0", tags=["nbval-skip"]),
         "widget": notebook_of("import ipywidgets\nipywidgets.IntSlider()"),
@@ -131,35 +125,37 @@ def executed(tmp_path_factory):
     (startup / "00.py").write_text("marker = 1\n")
     kernel = folder / "home" / ".local" / "share" / "jupyter" / "kernels" / "python3"
     kernel.mkdir(parents=True)
-    (kernel / "kernel.json").write_text(
-        '{"argv": ["false"], "display_name": "Python 3", "language": "python"}'
-    )
+    dead = {"argv": ["false"], "display_name": "Python 3", "language": "python"}
+    (kernel / "kernel.json").write_text(json.dumps(dead))
     done = run_notebooks(folder, notebooks, "-n", "2", "--dist", "loadfile")
-    cache = get_cache(str(folder / "_build" / ".jupyter_cache"))
-    return done, cache, folder
+    return done, Cache(folder), folder
 
 
-def in_cache(cache, path):
-    try:
-        return cache.match_cache_file(str(path))
-    except KeyError:
-        return None
+class Cache:
+    """What a folder's cache holds of its notebooks, by name."""
+
+    def __init__(self, folder):
+        self.folder, self.cache = folder, get_cache(str(folder / "_build" / ".jupyter_cache"))
+
+    def record(self, name):
+        try:
+            return self.cache.match_cache_file(str(self.folder / f"{name}.ipynb"))
+        except KeyError:
+            return None
+
+    def code(self, name):
+        """The code cells as they were executed."""
+        cells = self.cache.get_cache_bundle(self.record(name).pk).nb.cells
+        return [cell for cell in cells if cell.cell_type == "code"]
 
 
-def test_a_passing_notebook_is_cached_with_its_outputs(executed):
+def test_a_passing_notebook_ran_once_and_is_cached_with_its_outputs(executed):
     _, cache, folder = executed
-    record = in_cache(cache, folder / "good.ipynb")
-    assert record is not None
-    cells = cache.get_cache_bundle(record.pk).nb.cells
-    code = [cell for cell in cells if cell.cell_type == "code"]
+    code = cache.code("good")
     assert [cell.execution_count for cell in code] == [1, 2, 3]
     assert code[0].outputs == []
     assert code[1].outputs[0].text == "42\n"
     assert code[2].outputs[0].data["text/plain"] == "48"
-
-
-def test_it_ran_once(executed):
-    _, _, folder = executed
     assert (folder / "ran.txt").read_text() == "x"
 
 
@@ -186,67 +182,50 @@ def test_one_worker_at_a_time_writes_the_cache(tmp_path):
     assert other.communicate(timeout=60)[0] == b"kept\n"
 
 
-def test_an_expected_exception_is_cached(executed):
+def test_an_expected_exception_is_cached_and_the_account_leaves_no_trace(executed):
     _, cache, folder = executed
-    record = in_cache(cache, folder / "raises.ipynb")
-    assert record is not None
-    (code,) = cache.get_cache_bundle(record.pk).nb.cells  # it keeps code cells alone
-    outputs = code.outputs
-    assert outputs[0].ename == "ZeroDivisionError"
-
-
-def test_the_account_leaves_no_trace(executed):
-    _, cache, folder = executed
-    (code,) = cache.get_cache_bundle(in_cache(cache, folder / "account.ipynb").pk).nb.cells
+    (code,) = cache.code("raises")
+    assert code.outputs[0].ename == "ZeroDivisionError"
+    (code,) = cache.code("account")
     shown = json.loads(ast.literal_eval(code.outputs[0].data["text/plain"]))
     assert shown == [sys.executable, 1, str(folder / "_build" / "tmp"), False]
 
 
-@pytest.mark.parametrize("name", ["failing", "skipped", "widget"])
+@pytest.mark.parametrize("name", ["failing", "skipped", "widget", "meanwhile"])
 def test_others_are_not_cached(executed, name):
-    _, cache, folder = executed
-    assert in_cache(cache, folder / f"{name}.ipynb") is None
+    """Nor is one that used a file which changed during the execution."""
+    assert executed[1].record(name) is None
 
 
-def test_a_failing_cell_fails_the_run_and_is_shown(executed):
+def test_a_failing_cell_fails_the_run_and_progress_names_notebooks(executed):
     done, _, _ = executed
     assert done.returncode == 1
-    assert "a claim" in done.stdout
-    assert "1 failed" in done.stdout
-
-
-def test_progress_names_notebooks(executed):
-    done, _, _ = executed
-    assert "good.ipynb ..." in done.stdout
-    assert "good.ipynb 3 cells" in done.stdout
+    told = ("good.ipynb ...", "good.ipynb 3 cells", "meanwhile.ipynb 1 cells")
+    for said in ("a claim", "1 failed", *told):
+        assert said in done.stdout
 
 
 @pytest.fixture
 def holds(executed, monkeypatch):
-    """Says whether an execution of the folder holds."""
     _, _, folder = executed
     monkeypatch.setattr(build_book, "ROOT", folder)
     monkeypatch.setattr(build_book, "CACHE", folder / "_build" / ".jupyter_cache")
     return lambda name: build_book.execution(folder / f"{name}.ipynb") is not None
 
 
-def test_what_a_notebook_used_is_noted(executed):
-    _, cache, folder = executed
-    used = in_cache(cache, folder / "uses.ipynb").data["uses"]
+def test_what_a_notebook_used_is_noted_with_the_seconds_of_its_kernel(executed):
+    _, cache, _ = executed
+    facts = cache.record("uses").data
+    assert 0 < facts["cpu_seconds"] < 60
+    assert facts["execution_seconds"] > 0
+    used = facts["uses"]
     names = ["adam", "command", "later", "loop", "ranks", "shown", "state", "sync"]
     assert used["name"] == ["llmcourse", *(f"llmcourse.{name}" for name in names)]
     read = ["later.txt", "script.py", "shown.py", "words.txt"]
     assert used["file"] == [*(f"llmcourse/{name}" for name in read), "requirements.txt"]
     assert used["folder"] == ["llmcourse/quizzes"]
-    nothing = in_cache(cache, folder / "uses_nothing.ipynb").data["uses"]
+    nothing = cache.record("uses_nothing").data["uses"]
     assert nothing == {"name": [], "file": ["requirements.txt"], "folder": []}
-
-
-def test_seconds_of_the_kernel_are_noted(executed):
-    _, cache, folder = executed
-    facts = in_cache(cache, folder / "uses.ipynb").data
-    assert 0 < facts["cpu_seconds"] < 60
-    assert facts["execution_seconds"] > 0
 
 
 CHANGES = {
@@ -293,12 +272,6 @@ def test_a_change_runs_again_what_used_it(executed, holds, name):
     assert holds("uses")
 
 
-def test_a_file_that_changes_during_an_execution_is_not_trusted(executed):
-    done, cache, folder = executed
-    assert in_cache(cache, folder / "meanwhile.ipynb") is None
-    assert "meanwhile.ipynb 1 cells" in done.stdout
-
-
 DIES = """
 from jupyter_client import launcher
 from tools.build import warm_kernel
@@ -336,18 +309,15 @@ def project(tmp_path, monkeypatch):
     )
     for name in ("07_title", "08_other", "09_absent_from_toc"):
         nbformat.write(notebook_of(f"print({name!r})"), tmp_path / "chapters" / f"{name}.ipynb")
-    monkeypatch.setattr(build_book, "ROOT", tmp_path)
-    monkeypatch.setattr(build_book, "BUILD", tmp_path / "_build")
-    monkeypatch.setattr(build_book, "CACHE", tmp_path / "_build" / ".jupyter_cache")
-    monkeypatch.setattr(build_book, "PAGE_KEY", tmp_path / "_build" / "page_key")
-    monkeypatch.setattr(build_book, "INDEX", tmp_path / "_build" / "html" / "index.html")
+    places = {"ROOT": ".", "BUILD": "_build", "CACHE": "_build/.jupyter_cache"}
+    places |= {"PAGE_KEY": "_build/page_key", "INDEX": "_build/html/index.html"}
+    for name, place in places.items():
+        monkeypatch.setattr(build_book, name, tmp_path / place)
     (tmp_path / "_config.yml").write_text("title: One\n")
     return tmp_path
 
 
 def pretend_to_execute(path):
-    notebook = nbformat.read(path, as_version=4)
-    notebook.cells[1].execution_count = 1
     used = {"name": ["llmcourse.loss"], "file": ["requirements.txt"], "folder": []}
     facts = {"uses": used, "key": uses.key(used, build_book.ROOT)}
     cache = get_cache(str(build_book.CACHE))
@@ -366,32 +336,22 @@ sys.stdout.write(drawn.getvalue())
 
 
 def test_the_same_figure_is_the_same_svg(tmp_path, monkeypatch):
-    given = {}
-
-    def run(command, *, env, **_):
-        given.update(env)
-        return subprocess.CompletedProcess(command, 0)
-
+    run = mock.Mock(return_value=subprocess.CompletedProcess([], 0))
     with monkeypatch.context() as patched:
         patched.setattr(build_book.subprocess, "run", run)
         build_book.execute([], build_book.environment(tmp_path))
     command = [sys.executable, "-c", FIGURE]
-    given["MPLBACKEND"] = "agg"
-    first, second = (
-        subprocess.run(command, env=given, capture_output=True, check=True).stdout for _ in range(2)
-    )
+    given = run.call_args.kwargs["env"] | {"MPLBACKEND": "agg"}
+    drawn = [subprocess.run(command, env=given, stdout=-1, check=True).stdout for _ in range(2)]
+    first, second = drawn
     assert first.startswith(b"<?xml")
     assert first == second
 
 
 def test_the_chapters_are_those_of_the_table_of_contents(project):
     assert [path.stem for path in build_book.chapters()] == ["07_title", "08_other"]
-    assert build_book.documents() == [
-        "book/intro",
-        "chapters/07_title",
-        "chapters/08_other",
-        "book/glossary",
-    ]
+    chapters = ["chapters/07_title", "chapters/08_other"]
+    assert build_book.documents() == ["book/intro", *chapters, "book/glossary"]
 
 
 def test_only_what_changed_is_executed(project):
@@ -418,21 +378,16 @@ def test_what_is_not_executed_is_forgotten(project):
     (project / "requirements.txt").write_text("torch==2.13.1\n")
     assert build_book.not_executed([first, second]) == [first, second]
     build_book.forget([first])
-    cache = get_cache(str(build_book.CACHE))
-    assert in_cache(cache, first) is None
-    assert in_cache(cache, second) is not None
+    cache = Cache(project)
+    assert cache.record("chapters/07_title") is None
+    assert cache.record("chapters/08_other") is not None
     build_book.forget([first])
-
-
-def test_an_execution_without_notes_does_not_count(project):
-    first, _ = build_book.chapters()
-    notebook = nbformat.read(first, as_version=4)
-    notebook.cells[1].execution_count = 1
-    get_cache(str(build_book.CACHE)).cache_notebook_file(str(first), check_validity=False)
+    # an execution without notes does not count
+    cache.cache.cache_notebook_file(str(first), check_validity=False)
     assert build_book.not_executed([first]) == [first]
 
 
-def test_what_code_says_about_itself_changes_nothing(project):
+def test_pages_depend_on_prose_settings_and_what_code_says_about_itself(project):
     module = project / "llmcourse" / "loss.py"
     module.write_text("unit = 'nat'\n\n\ndef f(x):\n    return x\n")
     before, pages = uses.meaning_of(module), build_book.page_key()
@@ -445,25 +400,25 @@ def test_what_code_says_about_itself_changes_nothing(project):
     for code in ("return x + 1", "return y", "print('text')\n    return x", "'a'.upper()"):
         module.write_text(f"unit = 'nat'\n\n\ndef f(x):\n    {code}\n")
         assert uses.meaning_of(module) != before
-
-
-def test_pages_depend_on_prose_and_settings(project):
     (project / "book").mkdir()
     keys = {build_book.page_key()}
-    (project / "_config.yml").write_text("title: Two\n")
-    keys.add(build_book.page_key())
-    (project / "book" / "intro.md").write_text("# Hello\n")
-    keys.add(build_book.page_key())
-    (project / "chapters" / "07_title.ipynb").write_text("{}")
-    keys.add(build_book.page_key())
+    for name in ("_config.yml", "book/intro.md", "chapters/07_title.ipynb"):
+        (project / name).write_text("title: Two\n")
+        keys.add(build_book.page_key())
     assert len(keys) == 4
 
 
-def test_a_failing_chapter_stops_the_build(project, monkeypatch, capsys):
-    monkeypatch.setattr(build_book, "execute", lambda _notebooks, _env: 1)
+UNSHOWN = "no execution to show of chapters/07_title.ipynb, chapters/08"
+
+
+@pytest.mark.parametrize(("status", "says"), [(1, "a chapter failed"), (0, UNSHOWN)])
+def test_a_failing_chapter_or_one_that_cannot_be_shown_stops_the_build(
+    project, status, says, monkeypatch, capsys
+):
+    monkeypatch.setattr(build_book, "execute", lambda _notebooks, _env: status)
     monkeypatch.setattr(build_book, "build", lambda _env: pytest.fail("built all the same"))
     assert build_book.main([]) == 1
-    assert "a chapter failed" in capsys.readouterr().err
+    assert says in capsys.readouterr().err
 
 
 def test_nothing_is_built_twice(project, monkeypatch):
@@ -501,24 +456,12 @@ def test_nothing_is_built_twice(project, monkeypatch):
     assert build_book.main([]) == 1  # a failed build is not taken for a finished one
 
 
-def test_a_notebook_that_cannot_be_shown_stops_the_build(project, monkeypatch, capsys):
-    monkeypatch.setattr(build_book, "execute", lambda _notebooks, _env: 0)
-    monkeypatch.setattr(build_book, "build", lambda _env: pytest.fail("built all the same"))
-    assert build_book.main([]) == 1
-    assert "no execution to show of chapters/07_title.ipynb, chapters/08" in capsys.readouterr().err
-
-
 def test_pages_are_built_from_nothing(project, monkeypatch):
     for name in (".doctrees", "html", "jupyter_execute"):
         (project / "_build" / name).mkdir(parents=True)
         (project / "_build" / name / "stale").write_text("")
-    commands = []
-
-    def run(command, **_settings):
-        commands.append(command)
-        return subprocess.CompletedProcess(command, returncode=7)
-
+    run = mock.Mock(return_value=subprocess.CompletedProcess([], 7))
     monkeypatch.setattr(build_book.subprocess, "run", run)
     assert build_book.build({}) == 7
     assert not list((project / "_build").rglob("stale"))
-    assert commands[0][1:] == ["build", ".", "-W", "--keep-going", "-n"]
+    assert run.call_args.args[0][1:] == ["build", ".", "-W", "--keep-going", "-n"]

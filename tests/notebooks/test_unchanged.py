@@ -46,7 +46,6 @@ sft = "llmcourse_labs.tuning:Tuning"
 
 @pytest.fixture
 def repository(tmp_path, monkeypatch):
-    """A repository of its own, in which the closure is found."""
     for name, text in FILES.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text + "\n")
@@ -59,7 +58,8 @@ def repository(tmp_path, monkeypatch):
 
 ADAM = {"optim/__init__.py", "optim/adamw.py", "base.py"}
 MUON = {"optim/__init__.py", "optim/muon.py"}
-BOTH = {*ADAM, "optim/muon.py"}
+BOTH, RATES = {*ADAM, *MUON}, {"llmcourse_labs/rates.py", *MUON}
+BOARD = {"llmcourse_classroom/board.json", "llmcourse_classroom/board.py"}
 LEADS_TO = {
     "from llmcourse.optim import AdamW": ADAM,
     "from llmcourse.optim import AdamW as A": ADAM,
@@ -80,18 +80,10 @@ LEADS_TO = {
     "from llmcourse import corpus": {"corpus/__init__.py", "corpus/words.txt"},
     "'''See llmcourse.optim.'''": set(),
     "from llmcourse import stage": {"stage.py", "llmcourse_labs/tuning.py"},
-    "import llmcourse_labs.rates": {"llmcourse_labs/rates.py", *MUON},
-    "patch('llmcourse_labs.rates.Muon')": {"llmcourse_labs/rates.py", *MUON},
-    "run('-c', f'from llmcourse_labs import rates; rates.{name}')": {
-        "llmcourse_labs/rates.py",
-        *MUON,
-    },
-    "from llmcourse_classroom import board": {
-        "llmcourse_classroom/board.json",
-        "llmcourse_classroom/board.py",
-        "llmcourse_labs/rates.py",
-        *MUON,
-    },
+    "import llmcourse_labs.rates": RATES,
+    "patch('llmcourse_labs.rates.Muon')": RATES,
+    "run('-c', f'from llmcourse_labs import rates; rates.{name}')": RATES,
+    "from llmcourse_classroom import board": {*RATES, *BOARD},
 }
 """What code of a test leads to: below llmcourse, or from the root."""
 

@@ -1,6 +1,7 @@
 """optim: the same steps as torch's optimizers, exact schedules, and mutants that are noticed."""
 
 import copy
+import math
 
 import pytest
 import torch
@@ -10,8 +11,8 @@ from hypothesis import strategies as st
 from llmcourse import model, optim
 
 
-def parameters(seed=0):
-    g = torch.Generator().manual_seed(seed)
+def parameters():
+    g = torch.Generator().manual_seed(0)
     return [torch.nn.Parameter(torch.randn(s, generator=g)) for s in ((3, 4), (5,), (2, 2, 2))]
 
 
@@ -20,23 +21,18 @@ ADAMW = {"lr": 3e-3, "betas": (0.9, 0.95), "eps": 1e-8, "weight_decay": 0.1}
 
 def test_adamw_state_survives_saving():
     one, other = parameters(), parameters()
-    a = optim.AdamW(one, **ADAMW)
+    a, b = optim.AdamW(one, **ADAMW), optim.AdamW(other, **ADAMW)
     g = torch.Generator().manual_seed(1)
-    gradients = [[torch.randn(p.shape, generator=g) for p in one] for _ in range(6)]
-    for step, gs in enumerate(gradients):
+    for step in range(6):
         if step == 3:
-            b = optim.AdamW(other, **ADAMW)
             b.load_state_dict(copy.deepcopy(a.state_dict()))
             for p, q in zip(other, one, strict=True):
                 p.data.copy_(q.data)
-            a_later = b
-        for p, gradient in zip(one, gs, strict=True):
-            p.grad = gradient
+        for p, q in zip(one, other, strict=True):
+            p.grad = q.grad = torch.randn(p.shape, generator=g)
         a.step()
         if step >= 3:
-            for p, gradient in zip(other, gs, strict=True):
-                p.grad = gradient
-            a_later.step()
+            b.step()
     assert all(torch.equal(p, q) for p, q in zip(one, other, strict=True))
 
 
@@ -60,15 +56,15 @@ def test_the_rate_by_place_and_the_gradient_by_a_closure(name):
     one, other = ([torch.nn.Parameter(torch.full((2, 3), 0.5))] for _ in range(2))
     a, b = make(one, 0.1), make(other, lr=0.1)
 
-    def closure():
-        a.zero_grad()
-        loss = (one[0] ** 2).sum()
+    def closure(optimizer=a, w=one[0]):
+        optimizer.zero_grad()
+        loss = (w**2).sum()
         loss.backward()
         return loss
 
     for _ in range(3):
         loss = a.step(closure)
-        (b.zero_grad(), (other[0] ** 2).sum().backward())
+        closure(b, other[0])
         assert b.step() is None
     assert loss.item() < 2 * 3 * 0.25
     assert torch.equal(one[0], other[0])
@@ -88,6 +84,32 @@ def test_decay_groups_leave_gains_and_embeddings_alone():
     assert len(decayed["params"]) + len(free["params"]) == len(names)
 
 
+GRADIENTS = {
+    "fp16": [torch.tensor([300.0], dtype=torch.float16)],
+    "many of fp16": [torch.full((5_000,), 100.0, dtype=torch.float16)],
+    "fp32": [torch.tensor([1e20])],
+    "several": [torch.tensor([3e19, -4e19]), torch.tensor([[1.2e20]])],
+    "two dtypes": [torch.tensor([1e20]), torch.tensor([1e30], dtype=torch.float64)],
+    "bf16": [torch.full((3_000,), 1.0, dtype=torch.bfloat16)],
+    "infinite": [torch.tensor([math.inf, 1.0])],
+    "no number": [torch.tensor([math.nan, 1.0])],
+}
+
+
+@pytest.mark.parametrize("case", GRADIENTS)
+def test_the_norm_and_the_clipped_gradient_at_the_border_of_a_dtype_are_those_of_float64(case):
+    gradients = GRADIENTS[case]
+    exact = torch.cat([g.double().flatten() for g in gradients]).norm()
+    made = [torch.nn.Parameter(torch.zeros_like(g)) for g in gradients]
+    for p, g in zip(made, gradients, strict=True):
+        p.grad = g.clone()
+    norm = optim.clip_by_global_norm(made, 1.0)
+    assert norm == pytest.approx(exact.item(), rel=1e-6, nan_ok=True)
+    for p, g in zip(made, gradients, strict=True):
+        if exact.isfinite():
+            torch.testing.assert_close(p.grad, (g.double() / exact).to(g.dtype))
+
+
 @pytest.mark.parametrize("max_norm", [0.1, 1.0, 1e6])
 def test_clipping_equals_torch(max_norm):
     ours, theirs = parameters(), parameters()
@@ -101,36 +123,25 @@ def test_clipping_equals_torch(max_norm):
         torch.testing.assert_close(p.grad, q.grad, rtol=1e-5, atol=1e-7)
 
 
-def test_clipping_takes_a_single_tensor():
+def test_clipping_takes_a_single_tensor_shards_and_no_gradient():
     p = torch.nn.Parameter(torch.zeros(3, 2))
     p.grad = torch.full((3, 2), 2.0)
     assert optim.clip_by_global_norm(p, 1.0) == pytest.approx(24**0.5)
     torch.testing.assert_close(p.grad.norm(), torch.tensor(1.0))
-
-
-def test_clipping_with_shards_uses_the_norm_of_all():
     p = torch.nn.Parameter(torch.zeros(2))
     p.grad = torch.tensor([3.0, 4.0])
     norm = optim.clip_by_global_norm([p], 1.0, sum_over_shards=lambda total: total * 4)
     assert norm == pytest.approx(10.0)
     torch.testing.assert_close(p.grad, torch.tensor([0.3, 0.4]))
-
-
-def test_clipping_without_gradients():
     assert optim.clip_by_global_norm(parameters(), 1.0) == 0.0
 
 
 COSINE = {"peak": 2.0, "num_steps": 110, "warmup_steps": 10, "final": 0.5}
 
 
-@pytest.mark.parametrize(
-    ("step", "wanted"), [(0, 0.2), (9, 2.0), (10, 2.0), (60, 1.25), (110, 0.5), (1000, 0.5)]
-)
-def test_cosine_at_points_done_by_hand(step, wanted):
-    assert optim.warmup_cosine(step, **COSINE) == pytest.approx(wanted)
-
-
-def test_cosine_equals_torchs_after_warmup():
+def test_cosine_is_what_is_done_by_hand_and_equals_torchs_after_warmup():
+    by_hand = {0: 0.2, 9: 2.0, 10: 2.0, 60: 1.25, 110: 0.5, 1000: 0.5}
+    assert {step: optim.warmup_cosine(step, **COSINE) for step in by_hand} == pytest.approx(by_hand)
     p = torch.nn.Parameter(torch.zeros(1))
     theirs = torch.optim.SGD([p], lr=2.0)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(theirs, T_max=100, eta_min=0.5)
@@ -143,15 +154,10 @@ def test_cosine_equals_torchs_after_warmup():
 WSD = {"peak": 2.0, "num_steps": 100, "warmup_steps": 10, "decay_steps": 20, "final": 0.4}
 
 
-@pytest.mark.parametrize(
-    ("step", "wanted"),
-    [(0, 0.2), (4, 1.0), (10, 2.0), (79, 2.0), (80, 2.0), (90, 1.2), (100, 0.4), (500, 0.4)],
-)
-def test_wsd_at_points_done_by_hand(step, wanted):
-    assert optim.warmup_stable_decay(step, **WSD) == pytest.approx(wanted)
-
-
-def test_wsd_without_decay_is_flat():
+def test_wsd_is_what_is_done_by_hand_and_without_decay_flat():
+    by_hand = {0: 0.2, 4: 1.0, 10: 2.0, 79: 2.0, 80: 2.0, 90: 1.2, 100: 0.4, 500: 0.4}
+    found = {step: optim.warmup_stable_decay(step, **WSD) for step in by_hand}
+    assert found == pytest.approx(by_hand)
     flat = WSD | {"decay_steps": 0}
     assert {optim.warmup_stable_decay(s, **flat) for s in range(10, 100)} == {2.0}
     assert optim.warmup_stable_decay(100, **flat) == optim.warmup_stable_decay(400, **flat) == 0.4

@@ -17,7 +17,6 @@ KINDS = get_args(OptimizerSettings)
 
 
 def one_step(settings, shape=None):
-    """A model after a step, and its optimizer."""
     generator = torch.Generator().manual_seed(0)
     net = models.Transformer(shape or models.tiny(), generator=generator)
     made = settings.kind(settings.groups(net), lr=1e-3, **settings.arguments())
@@ -27,11 +26,13 @@ def one_step(settings, shape=None):
     return net, made
 
 
-def test_each_is_named_once_and_is_a_flag():
+def test_each_is_named_once_and_costs_count_the_same_moments():
     named = [settings().optimizer for settings in KINDS]
     assert sorted(named) == ["adafactor", "adamw", "lion", "muon"]
     assert set(get_args(settings_of(TrainConfig)["optimizer"].hint)) == set(named)
     assert len({settings.title for settings in KINDS}) == len(KINDS)
+    adamw = next(kind for kind in KINDS if kind.title == "AdamW")
+    assert cost.FP32_TRAINING.moments == cost.MIXED_TRAINING.moments == adamw.moment_bytes
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind().optimizer)
@@ -70,31 +71,18 @@ def test_an_elementwise_one_does_the_same_to_half_a_matrix(kind):
     assert torch.equal(*found) == settings.is_elementwise
 
 
-def test_the_arithmetic_of_costs_counts_the_same_moments():
-    adamw = next(kind for kind in KINDS if kind.title == "AdamW")
-    assert cost.FP32_TRAINING.moments == cost.MIXED_TRAINING.moments == adamw.moment_bytes
-
-
 def test_muon_takes_the_matrices_of_the_blocks_alone():
     muon = next(kind for kind in KINDS if kind.title.startswith("Muon"))
     net, made = one_step(muon())
     names = {id(p): name for name, p in net.named_parameters()}
-    taken = {
-        names[id(p)] for group in made.param_groups if group["orthogonal"] for p in group["params"]
-    }
+    plain = decay_groups(net, weight_decay=0.1)
+    decay = {id(p): group["weight_decay"] for group in plain for p in group["params"]}
+    taken = set()
+    for group in made.param_groups:
+        taken |= {names[id(p)] for p in group["params"]} if group["orthogonal"] else set()
+        assert {decay[id(p)] for p in group["params"]} == {group["weight_decay"]}
     assert len(taken) == 2 * 7
     assert all(name.startswith("blocks.") and name.rpartition(".")[2][:2] == "w_" for name in taken)
-    plain = {
-        id(p): g["weight_decay"] for g in decay_groups(net, weight_decay=0.1) for p in g["params"]
-    }
-    assert all(
-        plain[id(p)] == group["weight_decay"]
-        for group in made.param_groups
-        for p in group["params"]
-    )
-
-
-# --- Lion
 
 
 def lion(w, g_of_step, steps, *, lr, b1, b2, decay):
@@ -108,12 +96,7 @@ def lion(w, g_of_step, steps, *, lr, b1, b2, decay):
     return w
 
 
-WRONG = {
-    "betas swapped": {"b1": 0.99, "b2": 0.9},
-    "no decay": {"decay": 0.0},
-    "decay as of a gradient": {"decay": 0.03},
-    "another rate": {"lr": 2e-3},
-}
+WRONG = [{"b1": 0.99, "b2": 0.9}, {"decay": 0.0}, {"decay": 0.03}, {"lr": 2e-3}]
 
 
 def test_lion_is_its_formula_and_mutants_are_not():
@@ -129,19 +112,6 @@ def test_lion_is_its_formula_and_mutants_are_not():
     expected = lion(start, lambda step: gradients[step], 40, **settings)
     moved = np.abs(expected - start).max()
     assert np.abs(w.detach().numpy() - expected).max() < 1e-12 * moved
-    for name, change in WRONG.items():
+    for change in WRONG:
         other = lion(start, lambda step: gradients[step], 40, **settings | change)
-        assert np.abs(other - expected).max() > 1e-3 * moved, name
-
-
-@pytest.mark.parametrize(
-    ("settings", "says"),
-    [
-        ({"lr": 0.0}, "lr must be above 0"),
-        ({"betas": (1.0, 0.9)}, r"betas\[0\] must be below 1"),
-        ({"weight_decay": -0.1}, "weight_decay must be 0 or greater"),
-    ],
-)
-def test_what_lion_cannot_do_is_refused(settings, says):
-    with pytest.raises(ValueError, match=says):
-        Lion([torch.zeros(2, requires_grad=True)], **settings)
+        assert np.abs(other - expected).max() > 1e-3 * moved, change

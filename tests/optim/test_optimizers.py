@@ -2,6 +2,7 @@
 
 import copy
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -59,6 +60,10 @@ THEIR_ADAMW = of(torch.optim.AdamW, foreach=False, **ADAMW)
 LONG = {"shapes": ((3, 4), (5,), (2, 2, 2)), "steps": 100, "sizes": (-3, 2)}
 
 
+def both(ours, theirs, **settings):
+    return of(ours, **settings), of(theirs, **settings)
+
+
 def groups(make, **settings):
     """Two groups of parameters, with a decay and a rate of their own."""
     decayed, free = {"weight_decay": 0.3}, {"weight_decay": 0.0, "lr": 1e-2}
@@ -70,50 +75,23 @@ def schedule(a, b, step):
         optimizer.param_groups[0]["lr"] = 1e-2 / (step + 1)
 
 
-def their_adafactor(**settings):
-    return of(torch.optim.Adafactor, eps=(1e-30, 1e-3), foreach=False, **settings)
+THEIR_ADAM = partial(torch.optim.Adam, foreach=False)
+ADAFACTORS = optim.Adafactor, partial(torch.optim.Adafactor, eps=(1e-30, 1e-3), foreach=False)
+SGDS, RMSPROPS = (optim.SGD, torch.optim.SGD), (optim.RMSProp, torch.optim.RMSprop)
+DOWN, FASTER = {"sizes": (-2, 1)}, ADAFACTOR | {"lr": 0.5}  # from step 5 on
 
 
+GROUPED = groups(optim.AdamW, **ADAMW), groups(torch.optim.AdamW, foreach=False, **ADAMW)
 FOLLOWED = {
     "AdamW": (of(optim.AdamW, **ADAMW), THEIR_ADAMW, LONG, 1e-6),
-    "AdamW under a schedule and with groups": (
-        groups(optim.AdamW, **ADAMW),
-        groups(torch.optim.AdamW, foreach=False, **ADAMW),
-        LONG | {"change": schedule},
-        1e-6,
-    ),
-    "SGD": (of(optim.SGD, lr=1e-2), of(torch.optim.SGD, lr=1e-2), LONG, 1e-6),
-    "SGD with momentum": (
-        of(optim.SGD, lr=1e-2, momentum=0.9),
-        of(torch.optim.SGD, lr=1e-2, momentum=0.9),
-        LONG,
-        1e-6,
-    ),
-    "RMSProp": (
-        of(optim.RMSProp, lr=1e-2, alpha=0.9),
-        of(torch.optim.RMSprop, lr=1e-2, alpha=0.9),
-        {},
-        1e-6,
-    ),
-    "Adam": (of(optim.Adam, lr=3e-3), of(torch.optim.Adam, lr=3e-3, foreach=False), {}, 2e-6),
-    "Adam with decay": (
-        of(optim.Adam, lr=3e-3, weight_decay=0.3),
-        of(torch.optim.Adam, lr=3e-3, weight_decay=0.3, foreach=False),
-        {},
-        2e-6,
-    ),
-    "Adafactor": (
-        of(optim.Adafactor, **ADAFACTOR),
-        their_adafactor(**ADAFACTOR),
-        {"sizes": (-2, 1)},
-        2e-6,
-    ),
-    "Adafactor at a rate above 1 / sqrt(t) from step 5 on": (
-        of(optim.Adafactor, **ADAFACTOR | {"lr": 0.5}),
-        their_adafactor(**ADAFACTOR | {"lr": 0.5}),
-        {"sizes": (-2, 1)},
-        2e-6,
-    ),
+    "AdamW under a schedule and with groups": (*GROUPED, LONG | {"change": schedule}, 1e-6),
+    "SGD": (*both(*SGDS, lr=1e-2), LONG, 1e-6),
+    "SGD with momentum": (*both(*SGDS, lr=1e-2, momentum=0.9), LONG, 1e-6),
+    "RMSProp": (*both(*RMSPROPS, lr=1e-2, alpha=0.9), {}, 1e-6),
+    "Adam": (*both(optim.Adam, THEIR_ADAM, lr=3e-3), {}, 2e-6),
+    "Adam with decay": (*both(optim.Adam, THEIR_ADAM, lr=3e-3, weight_decay=0.3), {}, 2e-6),
+    "Adafactor": (*both(*ADAFACTORS, **ADAFACTOR), DOWN, 2e-6),
+    "Adafactor at a rate above 1 / sqrt(t)": (*both(*ADAFACTORS, **FASTER), DOWN, 2e-6),
 }
 
 
@@ -141,8 +119,6 @@ class EpsInsideRoot(optim.AdamW):
 
 
 class RootOfSum(optim.RMSProp):
-    """eps inside the root."""
-
     @torch.no_grad()
     def step(self):
         for w in self.param_groups[0]["params"]:
@@ -152,29 +128,15 @@ class RootOfSum(optim.RMSProp):
                 w.addcdiv_(w.grad, (v + 1e-3).sqrt(), value=-1e-2)
 
 
-DECAYED = {"lr": 3e-3, "weight_decay": 0.3}
+DECOUPLED = of(optim.AdamW, betas=(0.9, 0.999), lr=3e-3, weight_decay=0.3)
+SLOWER = of(optim.SGD, lr=1e-2, momentum=0.8)
 NOTICED = {
     "decay in the gradient": (of(CoupledDecay, **ADAMW), THEIR_ADAMW, LONG, 1e-5),
     "no correction": (of(NoCorrection, **ADAMW), THEIR_ADAMW, LONG, 1e-5),
     "eps inside the root": (of(EpsInsideRoot, **ADAMW), THEIR_ADAMW, LONG, 1e-5),
-    "another momentum": (
-        of(optim.SGD, lr=1e-2, momentum=0.8),
-        of(torch.optim.SGD, lr=1e-2, momentum=0.9),
-        LONG,
-        1e-3,
-    ),
-    "eps inside the root of RMSProp": (
-        of(RootOfSum, lr=1e-2),
-        of(torch.optim.RMSprop, lr=1e-2, alpha=0.9),
-        {},
-        1e-4,
-    ),
-    "AdamW for Adam": (
-        of(optim.AdamW, betas=(0.9, 0.999), **DECAYED),
-        of(torch.optim.Adam, betas=(0.9, 0.999), foreach=False, **DECAYED),
-        {},
-        1e-3,
-    ),
+    "another momentum": (SLOWER, FOLLOWED["SGD with momentum"][1], LONG, 1e-3),
+    "eps inside the root of RMSProp": (of(RootOfSum, lr=1e-2), FOLLOWED["RMSProp"][1], {}, 1e-4),
+    "AdamW for Adam": (DECOUPLED, FOLLOWED["Adam with decay"][1], {}, 1e-3),
 }
 
 
@@ -184,22 +146,22 @@ def test_the_comparison_notices_another_rule(name):
     assert follow(ours, theirs, **how) > bound
 
 
-# --- Adafactor
-
-
 def whole(state, square, forgotten):
     return factored._remember(state, "v", square, forgotten)
 
 
-def swapped(state, square, forgotten):
+def row_and_column(state, square, forgotten):
     rows = factored._remember(state, "r", square.mean(-1, keepdim=True), forgotten)
-    columns = factored._remember(state, "c", square.mean(-2, keepdim=True), forgotten)
+    return rows, factored._remember(state, "c", square.mean(-2, keepdim=True), forgotten)
+
+
+def swapped(state, square, forgotten):
+    rows, columns = row_and_column(state, square, forgotten)
     return rows @ columns / rows.mean() if square.ndim > 1 else square
 
 
 def not_normalised(state, square, forgotten):
-    rows = factored._remember(state, "r", square.mean(-1, keepdim=True), forgotten)
-    columns = factored._remember(state, "c", square.mean(-2, keepdim=True), forgotten)
+    rows, columns = row_and_column(state, square, forgotten)
     return rows @ columns
 
 
@@ -207,13 +169,10 @@ def not_normalised(state, square, forgotten):
 def test_the_comparison_notices_a_wrong_mean_square(mutant, monkeypatch):
     monkeypatch.setattr(factored, "_mean_square", mutant)
     how = {"shapes": ((3, 4), (6, 3), (2, 3, 2)), "skip": False, "sizes": (-2, 1)}
-    theirs = their_adafactor(**ADAFACTOR)
-    assert follow(of(optim.Adafactor, **ADAFACTOR), theirs, **how) > 1e-4
+    assert follow(*both(*ADAFACTORS, **ADAFACTOR), **how) > 1e-4
 
 
-@pytest.mark.parametrize(
-    "changes", [{"decay_exponent": 0.7}, {"clip": 0.5}, {"eps": (1e-30, 1e-1)}]
-)
+@pytest.mark.parametrize("changes", [{"decay_exponent": 0.7}, {"clip": 0.5}, {"eps": (1e-30, 0.1)}])
 def test_every_setting_of_adafactor_matters(changes):
     shapes = ((3, 4),)
     small = parameters(shapes)
@@ -229,23 +188,17 @@ def test_every_setting_of_adafactor_matters(changes):
     assert checks.relative_error(small[0].detach(), other[0].detach()) > 1e-3
 
 
-def test_the_state_of_adafactor_is_a_row_and_a_column():
+def test_the_mean_square_of_adafactor_is_a_row_and_a_column_and_exact_if_of_rank_one():
     w = torch.nn.Parameter(torch.ones(30, 20))
     optimizer = optim.Adafactor([w])
     w.grad = torch.ones(30, 20)
     optimizer.step()
     numbers = sum(x.numel() for x in optimizer.state[w].values() if isinstance(x, torch.Tensor))
     assert numbers == 30 + 20
-
-
-def test_a_mean_square_of_rank_one_is_found_exactly():
     g = torch.Generator().manual_seed(0)
     outer = torch.rand(4, 1, generator=g) @ torch.rand(1, 3, generator=g) + 0
     found = factored._mean_square({}, outer, 1.0)
     torch.testing.assert_close(found, outer, rtol=1e-6, atol=0)
-
-
-# --- Muon
 
 
 def by_singular_values(x, num_steps, coefficients=muon.COEFFICIENTS):
@@ -274,26 +227,21 @@ def test_newton_schulz_brings_singular_values_near_one():
     assert 0.65 < found.min() < found.max() < 1.25
 
 
-def wrong_coefficients(x, num_steps=5, *, dtype=torch.float32):
-    return newton_schulz(x, num_steps, coefficients=(1.5, -0.5, 0.0), dtype=dtype)
+newton_schulz = optim.newton_schulz
+other_coefficients = partial(newton_schulz, coefficients=(1.5, -0.5, 0.0))
 
 
 def without_a_start(x, num_steps=5, *, dtype=torch.float32):
     return newton_schulz(x, num_steps - 1, dtype=dtype)
 
 
-newton_schulz = optim.newton_schulz
 MATRICES = ((3, 4), (6, 3), (5, 5))
 MUON = {"lr": 2e-2, "weight_decay": 0.1, "momentum": 0.9}
 
 
 def follow_muon(theirs="original", **ours):
-    return follow(
-        lambda p: optim.Muon(p, **(MUON | ours)),
-        lambda p: torch.optim.Muon(p, adjust_lr_fn=theirs, **MUON),
-        shapes=MATRICES,
-        steps=20,
-    )
+    theirs = of(torch.optim.Muon, adjust_lr_fn=theirs, **MUON)
+    return follow(of(optim.Muon, **MUON | ours), theirs, shapes=MATRICES, steps=20)
 
 
 @pytest.mark.parametrize(("scale", "theirs"), [("shape", "original"), ("adamw", "match_rms_adamw")])
@@ -301,20 +249,14 @@ def test_muon_follows_torchs_in_bf16(scale, theirs):
     assert follow_muon(theirs, scale=scale, dtype=torch.bfloat16) < 1e-6
 
 
-@pytest.mark.parametrize("mutant", [wrong_coefficients, without_a_start])
-def test_the_comparison_notices_another_iteration(mutant, monkeypatch):
-    monkeypatch.setattr(muon, "newton_schulz", mutant)
-    assert follow_muon(dtype=torch.bfloat16) > 1e-3
+OTHERS = [{"momentum": 0.8}, {"weight_decay": 0.4}, {"scale": "adamw"}, {"num_steps": 3}]
 
 
-@pytest.mark.parametrize(
-    "changes", [{"momentum": 0.8}, {"weight_decay": 0.4}, {"scale": "adamw"}, {"num_steps": 3}]
-)
-def test_the_comparison_notices_other_settings(changes):
-    assert follow_muon(dtype=torch.bfloat16, **changes) > 1e-3
-
-
-# --- schedules and batches
+@pytest.mark.parametrize("mutant", [other_coefficients, without_a_start, *OTHERS])
+def test_the_comparison_notices_another_iteration_and_other_settings(mutant, monkeypatch):
+    settings = mutant if isinstance(mutant, dict) else {}
+    monkeypatch.setattr(muon, "newton_schulz", newton_schulz if settings else mutant)
+    assert follow_muon(dtype=torch.bfloat16, **settings) > 1e-3
 
 
 def test_the_405b_schedule_is_the_published_one():
@@ -326,20 +268,13 @@ def test_the_405b_schedule_is_the_published_one():
     assert math.isclose(rate(middle), (8e-5 + 8e-7) / 2, rel_tol=1e-9)
     assert math.isclose(rate(1_200_001), 8e-7 * 2 / 3, rel_tol=1e-9)
     assert rate(1_200_003) == rate(2_000_000) == 0
-
-
-def test_without_an_anneal_the_rate_ends_at_zero():
+    places = (0, 251_999_999, 252e6, 2.86e12, 2.87e12, 9e13)
+    sizes = [optim.batch_at(tokens).batch_tokens for tokens in places]
+    assert sizes == [2**22, 2**22, 2**23, 2**23, 2**24, 2**24]
+    assert optim.num_steps_for(15.6e12) == 61 + 342_101 + 758_767
     settings = {"peak": 1.0, "num_steps": 10, "warmup_steps": 2, "final": 0.1}
     assert optim.warmup_cosine_anneal(10, anneal_steps=0, **settings) == 0
     assert optim.warmup_cosine_anneal(9, anneal_steps=0, **settings) > 0.1
-
-
-def test_the_405b_batch_ramp():
-    sizes = [
-        optim.batch_at(t).batch_tokens for t in (0, 251_999_999, 252e6, 2.86e12, 2.87e12, 9e13)
-    ]
-    assert sizes == [2**22, 2**22, 2**23, 2**23, 2**24, 2**24]
-    assert optim.num_steps_for(15.6e12) == 61 + 342_101 + 758_767
 
 
 @given(
@@ -380,15 +315,12 @@ def bowl(curvature=2.0):
     return step
 
 
-def test_a_range_test_finds_the_stable_rates_of_a_bowl():
+def test_a_range_test_finds_the_stable_rates_of_a_bowl_smooths_and_reaches_the_end():
     found = study.range_test(bowl(), low=1e-3, high=100.0, num_steps=60, smoothing=0.0)
     assert found.diverged
     assert found.rates == [pytest.approx(1e-3 * 1e5 ** (i / 59)) for i in range(len(found.rates))]
     assert 0.5 < found.lowest_rate < 1.3
     assert found.losses == found.smoothed
-
-
-def test_a_range_test_smooths_and_reaches_the_end():
     losses = iter([4.0, 2.0, 1.0])
     found = study.range_test(lambda _: next(losses), low=0.1, high=10.0, num_steps=3, smoothing=0.5)
     assert found.smoothed == pytest.approx([4.0, 8 / 3, (4 / 8 + 2 / 4 + 1 / 2) / (7 / 8)])

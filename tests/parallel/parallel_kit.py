@@ -15,10 +15,11 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
+import pytest
 import torch
 from torch import Tensor, nn
 
-from llmcourse import checkpoint
+from llmcourse import checkpoint, train
 from llmcourse.parallel import world
 
 TIMEOUT_S = 120
@@ -38,7 +39,6 @@ class Pools:
         return Ranks(self._made[num_ranks], dict(mesh or {"dp": num_ranks}))
 
     def close(self) -> None:
-        """End all processes."""
         for pool in self._made.values():
             pool.close()
 
@@ -145,21 +145,41 @@ def axis(size: int = 1, name: str = "dp") -> world.Axis:
     return world.Axis(name, tuple(range(size)), 0, group=None, messages=[])
 
 
-def patched(*changes: tuple[Any, str, Any]) -> Callable[[], contextlib.AbstractContextManager]:
-    """Return what puts other values into attributes while it lasts, when called."""
+def patched(*targets: Any, **values: Any) -> Callable[[], contextlib.AbstractContextManager]:
+    """Return what puts other values into attributes of each target while it lasts, when called."""
 
     @contextlib.contextmanager
     def patches():
         with contextlib.ExitStack() as stack:
-            for target, name, value in changes:
-                stack.enter_context(mock.patch.object(target, name, value))
+            for target in targets:
+                stack.enter_context(mock.patch.multiple(target, **values))
             yield
 
     return patches
 
 
+def equal(ours: Any, theirs: Any) -> bool:
+    """Whether two trees of arrays, tensors and numbers are bitwise equal."""
+    if isinstance(theirs, dict):
+        return ours.keys() == theirs.keys() and all(equal(ours[k], theirs[k]) for k in theirs)
+    if isinstance(theirs, list | tuple):
+        return len(ours) == len(theirs) and all(map(equal, ours, theirs))
+    if isinstance(theirs, Tensor | np.ndarray):
+        a, b = np.asarray(ours), np.asarray(theirs)
+        return a.shape == b.shape and a.dtype == b.dtype and a.tobytes() == b.tobytes()
+    return ours == theirs
+
+
+def error(ours: Any, theirs: Any) -> float:
+    """Return the largest difference, relative to the largest entry of the reference."""
+    ours, theirs = np.asarray(ours), np.asarray(theirs)
+    assert ours.shape == theirs.shape
+    largest = np.abs(theirs).max(initial=0)
+    assert largest > 0, "the reference is 0 everywhere"
+    return float(np.abs(ours - theirs).max() / largest)
+
+
 def losses_of(result: Any) -> list[float]:
-    """Return the losses of a run in one process, step by step."""
     return [report.loss for report in result.reports]
 
 
@@ -183,6 +203,28 @@ def assert_close_states(saved: Any, reference: Any) -> None:
                 torch.testing.assert_close(mine[name], x, rtol=0, atol=2e-3 * x.abs().max())
 
 
+def assert_runs_as(alone: Any, result: Any, folder: Path) -> None:
+    """Assert that a run on ranks has the losses, weights and moments of one process."""
+    steps = len(alone.reports)
+    assert result.steps_done == steps
+    assert result.losses == pytest.approx(losses_of(alone), rel=1e-5)
+    assert min(result.num_messages) > 0
+    last = result.validations[steps].nats_per_token
+    assert last == pytest.approx(alone.validations[steps].nats_per_token, rel=1e-5)
+    saved, reference = saved_in(folder), saved_in(alone.run.folder)
+    assert_close_states(saved, reference)
+    assert saved.data == reference.data
+    rows = (folder / "metrics.jsonl").read_text().splitlines()
+    assert len(rows) == steps  # one rank writes for all
+
+
+def assert_resumes_bit_for_bit(uninterrupted: Any, whole: Path, folder: Path) -> None:
+    """Go on in a copy of a run on ranks, from half of it, and assert that nothing is different."""
+    rest = train.resume_on_ranks(halfway(whole, folder))
+    assert rest.losses == uninterrupted.losses[3:]
+    assert equal(saved_in(folder).model, saved_in(whole).model)
+
+
 def halfway(folder: Path, copy: Path) -> Path:
     """Copy a finished run, and take its last checkpoint away, be it a file or a folder of parts."""
     shutil.copytree(folder, copy)
@@ -192,10 +234,8 @@ def halfway(folder: Path, copy: Path) -> Path:
 
 
 def gradients_of(model: nn.Module) -> dict[str, Tensor]:
-    """Return copies of all gradients, by name."""
     return {name: p.grad.clone() for name, p in model.named_parameters()}
 
 
 def weights_of(model: nn.Module) -> dict[str, Tensor]:
-    """Return copies of all parameters, by name."""
     return {name: p.detach().clone() for name, p in model.named_parameters()}

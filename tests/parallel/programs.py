@@ -17,7 +17,6 @@ from llmcourse.parallel import collectives, world
 
 
 def place(rank):
-    """Who am I."""
     return rank.index, rank.size, rank.place
 
 
@@ -47,38 +46,28 @@ def ring(rank, length):
         )
 
 
-def boom(rank, who):
-    """One rank raises, the others wait for it."""
-    if rank.index == who:
-        raise KeyError("no such key")
-    rank.world.barrier()
-
-
-def wrong_type(rank, who):
-    """An error whose name ends like a word about connections: TypeError, peer."""
-    if rank.index == who:
-        torch.zeros(2) + "text"
-    rank.world.barrier()
-
-
-def die(rank, who):
-    if rank.index == who:
-        os.kill(os.getpid(), signal.SIGKILL)
-    rank.world.barrier()
-
-
-def sleep(rank, who, seconds):
-    if rank.index == who:
-        time.sleep(seconds)
-    rank.world.barrier()
-
-
-def mismatch(rank):
-    if rank.index == 1:
-        with rank.world.collective("broadcast", "float64 3"):
-            pass
-    else:
+def go_wrong(rank, how, who=1, after=0):
+    """Let something go wrong on one rank after some barriers, in which the others wait for it."""
+    for _ in range(after):
         rank.world.barrier()
+    if rank.index == who:
+        if how == "raise":
+            raise KeyError("no such key")
+        if how == "add":  # its error's name ends like a word about connections: TypeError, peer
+            torch.zeros(2) + "text"
+        if how == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if how == "exit":
+            os._exit(3)
+        if how == "sleep":
+            time.sleep(60)
+        if how == "mismatch":
+            with rank.world.collective("broadcast", "float64 3"):
+                pass
+        if how == "return":
+            return
+    rank.world.barrier()
+    rank.world.barrier()
 
 
 def both_send(rank):
@@ -88,19 +77,8 @@ def both_send(rank):
     rank.world.receive(x, 1 - rank.index)
 
 
-def one_call_too_few(rank):
-    if rank.index:
-        rank.world.barrier()
-
-
 def pid(rank):
     return os.getpid()
-
-
-def exit_without_a_word(rank, who):
-    if rank.index == who:
-        os._exit(3)
-    rank.world.barrier()
 
 
 def wrong_axis(rank):
@@ -125,26 +103,6 @@ def results_of_many_kinds(rank):
         "nested": [(torch.arange(3), "text"), None],
         "rank": rank.index,
     }
-
-
-def random_fault(rank, kind, who, after):
-    """Some barriers, and then something goes wrong on one rank."""
-    for _ in range(after):
-        rank.world.barrier()
-    if rank.index == who:
-        if kind == "raise":
-            raise ValueError("on purpose")
-        if kind == "kill":
-            os.kill(os.getpid(), signal.SIGKILL)
-        if kind == "sleep":
-            time.sleep(60)
-        if kind == "mismatch":
-            with rank.world.collective("something else"):
-                pass
-        if kind == "return":
-            return
-    rank.world.barrier()
-    rank.world.barrier()
 
 
 def leave_dirt(rank):

@@ -1,5 +1,6 @@
 """What ranks run to prove collectives: a module of its own, so that they import nothing else."""
 
+import functools
 import threading
 from unittest import mock
 
@@ -34,7 +35,6 @@ def lengths(num_ranks):
 
 
 def all_reduces(rank, algorithm):
-    """All-reduce every length and dtype; return the sums."""
     return {
         (length, dtype): collectives.all_reduce(
             values(rank.index, (length,), dtype), rank.axis("dp"), algorithm=algorithm
@@ -45,7 +45,6 @@ def all_reduces(rank, algorithm):
 
 
 def reduced(rank, algorithm, shape, dtype, seed):
-    """All-reduce one tensor of any shape."""
     x = values(rank.index, shape, dtype, seed=seed)
     return collectives.all_reduce(x, rank.axis("dp"), algorithm=algorithm)
 
@@ -135,22 +134,17 @@ def every_call(rank, length, dtype, root):
     axis = rank.axis("dp")
     x = values(rank.index, (length,), dtype)
     sizes = collectives.chunk_sizes(length, axis.size)
+    chunks, due = x.split(sizes), [sizes[axis.index]] * axis.size
     calls = {
         "broadcast": lambda: collectives.broadcast(x, axis, source=root),
         "reduce": lambda: collectives.reduce(x, axis, to=root),
         "reduce_scatter": lambda: collectives.reduce_scatter(x, axis),
         "reduce_scatter ordered": lambda: collectives.reduce_scatter(x, axis, ordered=True),
-        "all_gather": lambda: collectives.all_gather(
-            x.split(sizes)[axis.index], axis, length=length
-        ),
-        "all_to_all": lambda: collectives.all_to_all(
-            x.split(sizes), axis, lengths=[sizes[axis.index]] * axis.size
-        ),
-        **{
-            f"all_reduce_{name}": lambda f=f: f(x, axis)
-            for name, f in collectives.ALGORITHMS.items()
-        },
+        "all_gather": lambda: collectives.all_gather(chunks[axis.index], axis, length=length),
+        "all_to_all": lambda: collectives.all_to_all(chunks, axis, lengths=due),
     }
+    for name, all_reduce in collectives.ALGORITHMS.items():
+        calls[f"all_reduce_{name}"] = functools.partial(all_reduce, x, axis)
     found = {}
     for name, call in calls.items():
         before = axis.sent_bytes
@@ -209,7 +203,20 @@ def two_threads(rank):
     return torch.stack(first), torch.stack(second)
 
 
-DISAGREEMENTS = ("collective", "shape", "dims", "dtype", "source", "order", "length", "rows")
+DISAGREEMENTS = {
+    "collective": lambda odd: {"algorithm": "ring" if odd else "tree"},
+    "shape": lambda odd: {"shape": 6 + odd},
+    "dims": lambda odd: {"shape": (2, 3) if odd else (3, 2)},
+    "dtype": lambda odd: {"dtype": DTYPES[odd]},
+    "source": lambda odd: {"call": collectives.broadcast, "source": int(odd)},
+    "order": lambda odd: {"call": collectives.reduce_scatter, "ordered": odd},
+    "length": lambda odd: {"call": collectives.all_gather, "shape": 2 + odd},
+    "rows": lambda odd: {"call": _all_to_all, "shape": (2, 3 + odd)},
+}
+
+
+def _all_to_all(x, axis):
+    collectives.all_to_all([x] * axis.size, axis, lengths=[2] * axis.size)
 
 
 def disagreements(rank):
@@ -225,25 +232,10 @@ def disagreements(rank):
 
 def disagree(rank, what):
     """Rank 1 calls something else than the others."""
-    axis, odd = rank.axis("dp"), rank.index == 1
-    if what == "collective":
-        (collectives.all_reduce_ring if odd else collectives.all_reduce_tree)(torch.ones(6), axis)
-    elif what == "shape":
-        collectives.all_reduce_ring(torch.ones(6 + odd), axis)
-    elif what == "dims":
-        collectives.all_reduce_ring(torch.ones((2, 3) if odd else (3, 2)), axis)
-    elif what == "dtype":
-        collectives.all_reduce_ring(torch.ones(6, dtype=DTYPES[odd]), axis)
-    elif what == "source":
-        collectives.broadcast(torch.ones(6), axis, source=int(odd))
-    elif what == "order":
-        collectives.reduce_scatter(torch.ones(6), axis, ordered=odd)
-    elif what == "length":
-        mine = 2 if not odd else 3
-        collectives.all_gather(torch.ones(mine), axis)
-    else:
-        chunks = [torch.ones(2, 3 + odd) for _ in range(axis.size)]
-        collectives.all_to_all(chunks, axis, lengths=[2] * axis.size)
+    settings = {"call": collectives.all_reduce, "shape": 6, "dtype": torch.float32}
+    settings |= DISAGREEMENTS[what](rank.index == 1)
+    call, shape, dtype = (settings.pop(name) for name in ("call", "shape", "dtype"))
+    call(torch.ones(shape, dtype=dtype), rank.axis("dp"), **settings)
 
 
 # Mutants.  Each is one mistake in the code that the collectives share, put there while they run.
@@ -329,7 +321,6 @@ MUTANTS = {
 
 
 def mutated(rank, name, length):
-    """All-reduce without a mistake, and with one."""
     algorithm, module, target, mutant = MUTANTS[name]
     axis = rank.axis("dp")
     right = collectives.all_reduce(values(rank.index, (length,)), axis, algorithm=algorithm)

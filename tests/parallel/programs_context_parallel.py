@@ -7,7 +7,6 @@ G key/value heads, K head size, V vocabulary.
 import contextlib
 import itertools
 from typing import Any, NamedTuple
-from unittest import mock
 
 import torch
 from parallel_kit import gradients_of, patched, weights_of
@@ -38,31 +37,20 @@ DTYPES = {"float64": torch.float64, "float32": torch.float32, "bfloat16": torch.
 MASKS = ("causal", "documents", "window", "blind")
 
 
-class Inputs(NamedTuple):
-    """Whole sequences."""
-
-    q_BTHK: Tensor
-    k_BTGK: Tensor
-    v_BTGK: Tensor
-    dout_BTHK: Tensor
-
-
 class Attended(NamedTuple):
-    """What attention gives, and its gradients."""
-
     out_BTHK: Tensor
     dq_BTHK: Tensor
     dk_BTGK: Tensor
     dv_BTGK: Tensor
 
 
-def inputs(num_kv_heads: int, dtype: str) -> Inputs:
+def inputs(num_kv_heads: int, dtype: str) -> list[Tensor]:
     """Draw queries, keys, values and the gradient of the output, none with mean 0."""
     g = torch.Generator().manual_seed(num_kv_heads)
     heads = (HEADS, num_kv_heads, num_kv_heads, HEADS)
     shapes = [(BATCH, TIME, h, HEAD_SIZE) for h in heads]
     drawn = (torch.randn(shape, generator=g, dtype=torch.float64) for shape in shapes)
-    return Inputs(*((1.5 * x + 0.3).to(DTYPES[dtype]) for x in drawn))
+    return [(1.5 * x + 0.3).to(DTYPES[dtype]) for x in drawn]
 
 
 def documents() -> Tensor:
@@ -85,7 +73,7 @@ def mask_of(kind: str) -> Tensor | None:
     return None
 
 
-def dense(given: Inputs, mask: Tensor | None) -> Attended:
+def dense(given: list[Tensor], mask: Tensor | None) -> Attended:
     """Attend in one process, in float64, with all weights at once; gradients are autograd's."""
     q, k, v, dout = (x.double() for x in given)
     if mask is not None and not mask.any(-1).all():
@@ -98,60 +86,35 @@ def dense(given: Inputs, mask: Tensor | None) -> Attended:
 
 
 class Ringed(NamedTuple):
-    """What one rank finds."""
-
     mine: Attended
     forward_bytes: int
     backward_bytes: int
-    num_pieces: int
-    """Parts of attention that the rank computed in forward."""
+    num_pieces: int  # of attention that the rank computed in forward
 
 
-def attend(
-    rank,
-    layout: str,
-    num_kv_heads: int,
-    mask_kind: str,
-    dtype: str,
-    *,
-    cut_mask: bool = False,
-    mutant: str | None = None,
-) -> Ringed:
-    """Attend with a ring, to this rank's share of the inputs.
-
-    Args:
-        rank: given by the world.
-        layout: "zigzag" or "blocks".
-        num_kv_heads: G.
-        mask_kind: one of `MASKS`.
-        dtype: by name.
-        cut_mask: whether the rank's rows of the mask are given, in place of the whole.
-        mutant: what to break.
-    """
+def attend(rank, layout, num_kv_heads, mask_kind, dtype, *, cut_mask=False) -> Ringed:
+    """Attend with a ring to this rank's share of the inputs; the mask is whole, or cut as well."""
     axis = rank.axis("dp")
     place = (axis.index, axis.size, layout)
     *leaves, dout = (cp.share(x, *place) for x in inputs(num_kv_heads, dtype))
     mask, record = mask_of(mask_kind), []
     if cut_mask and mask is not None:
         mask = cp.share(mask, *place, dim=-2)
-    with MUTANTS[mutant]() if mutant else contextlib.nullcontext():
-        form = cp.ring_attention(axis, layout=layout, tile=4, record=record)
-        leaves = [x.requires_grad_() for x in leaves]
-        before = axis.sent_bytes
-        out = form(*leaves, mask=mask)
-        between = axis.sent_bytes
-        gradients = torch.autograd.grad(out, leaves, dout)
-        after = axis.sent_bytes
+    form = cp.ring_attention(axis, layout=layout, tile=4, record=record)
+    leaves = [x.requires_grad_() for x in leaves]
+    before = axis.sent_bytes
+    out = form(*leaves, mask=mask)
+    between = axis.sent_bytes
+    gradients = torch.autograd.grad(out, leaves, dout)
+    after = axis.sent_bytes
     with torch.no_grad():
-        if not mutant:
-            assert torch.equal(form(*leaves, mask=mask), out)
+        assert torch.equal(form(*leaves, mask=mask), out)
     pieces = itertools.takewhile(lambda message: message.name == "attend", record)
     found = Attended(out.detach(), *gradients)
     return Ringed(found, between - before, after - between, len(list(pieces)))
 
 
 def joined(found: list[Ringed], layout: str) -> Attended:
-    """Put together what the ranks found."""
     shares = zip(*(ringed.mine for ringed in found), strict=True)
     return Attended(*(cp.join([torch.as_tensor(x) for x in xs], layout) for xs in shares))
 
@@ -159,21 +122,12 @@ def joined(found: list[Ringed], layout: str) -> Attended:
 # The whole model
 
 
-def made(*, tied_head: bool = True, seed: int = 0) -> Transformer:
+def made(*, tied_head: bool = True) -> Transformer:
     """Return a small decoder in float64, gains unlike 1."""
-    config = ModelConfig(
-        num_layers=2,
-        width=10,
-        num_heads=4,
-        num_kv_heads=2,
-        head_size=6,
-        hidden=14,
-        vocab_size=19,
-        context_length=TIME,
-        tied_head=tied_head,
-        qk_norm=not tied_head,
-    )
-    g = torch.Generator().manual_seed(seed)
+    heads = {"num_heads": HEADS, "num_kv_heads": 2, "head_size": HEAD_SIZE}
+    sizes = {"num_layers": 2, "width": 10, "hidden": 14, "vocab_size": 19, "context_length": TIME}
+    config = ModelConfig(**sizes, **heads, tied_head=tied_head, qk_norm=not tied_head)
+    g = torch.Generator().manual_seed(0)
     model = Transformer(config, generator=g).double()
     with torch.no_grad():
         for p in model.parameters():
@@ -208,14 +162,10 @@ class Trace(NamedTuple):
     """What a training run leaves."""
 
     losses: list[float]
-    gradients: list[dict[str, Any]]
-    """By name, after they were summed."""
-    local: dict[str, Any]
-    """Gradients of this rank alone, in the first step."""
-    weights: dict[str, Any]
-    """At the end."""
-    ring_bytes: int
-    """Sent in attention by this rank, in the first step."""
+    gradients: list[dict[str, Any]]  # by name, after they were summed
+    local: dict[str, Any]  # gradients of this rank alone, in the first step
+    weights: dict[str, Any]  # at the end
+    ring_bytes: int  # sent in attention by this rank, in the first step
 
 
 def alone(*, packed: bool, tied_head: bool = True, steps: int = 3) -> Trace:
@@ -235,31 +185,9 @@ def alone(*, packed: bool, tied_head: bool = True, steps: int = 3) -> Trace:
     return Trace(losses, gradients, {}, weights_of(model), 0)
 
 
-def train(
-    rank,
-    layout: str,
-    *,
-    packed: bool,
-    tied_head: bool = True,
-    steps: int = 3,
-    dtype: str = "float64",
-    again: str | None = None,
-    mutant: str | None = None,
-) -> Trace:
-    """Train as `alone` does, on this rank's share of every sequence.
-
-    Args:
-        rank: given by the world.
-        layout: "zigzag" or "blocks".
-        packed: whether several documents share a row.
-        tied_head: whether the head is the embedding.
-        steps: how many.
-        dtype: of the parameters, by name.
-        again: what to compute again in backward.
-        mutant: what to break.
-    """
+def train(rank, layout, *, packed, tied_head=True, steps=3, again=None, mutant=None) -> Trace:
+    """Train as `alone` does, on this rank's share of every sequence; `again` is recomputed."""
     axis, model = rank.axis("dp"), made(tied_head=tied_head)
-    model = model.float() if dtype == "float32" else model  # `to` would change complex numbers
     model.attend_with(cp.ring_attention(axis, layout=layout, tile=4))
     optimizer = _optimizer(model)
     losses, gradients, local, ring_bytes = [], [], {}, 0
@@ -273,11 +201,8 @@ def train(
             loss.backward()
         if step == 0:
             local = gradients_of(model)
-            ring_bytes = sum(
-                message.num_bytes
-                for message in axis.messages[num_messages:]
-                if message.name.startswith("ring_attention")
-            )
+            sent = axis.messages[num_messages:]
+            ring_bytes = sum(m.num_bytes for m in sent if m.name.startswith("ring_attention"))
         if mutant != "gradients stay local":
             data_parallel.sum_gradients(model.parameters(), axis)
         losses.append(float(collectives.all_reduce_ordered(loss.detach().clone(), axis)))
@@ -342,9 +267,6 @@ def _optimizer(model: Transformer) -> optim.AdamW:
     return optim.AdamW(optim.decay_groups(model, weight_decay=0.1), lr=1e-2)
 
 
-# What is refused
-
-
 def refused(rank) -> list[str]:
     """Ask for what annotations exclude; return what is said."""
     axis, x, said = rank.axis("dp"), torch.ones(2, 4, 2, 6), []
@@ -361,30 +283,20 @@ def refused(rank) -> list[str]:
     return said
 
 
-def of_unequal_lengths(rank) -> None:
-    """Attend to one chunk on the first rank and to two on the others."""
-    axis = rank.axis("dp")
-    x = torch.ones(1, 2 if axis.index == 0 else 4, 2, 4)
-    cp.ring_attention(axis)(x, x, x)
+def attend_otherwise(rank, length: int, layout: str) -> None:
+    """Attend to another number of tokens, or in another layout, on the first rank."""
+    x = torch.ones(1, 4 if rank.index else length, 2, 4)
+    cp.ring_attention(rank.axis("dp"), layout="zigzag" if rank.index else layout)(x, x, x)
 
 
-def of_unequal_layouts(rank) -> None:
-    """Attend with another layout on the first rank."""
-    axis = rank.axis("dp")
-    x = torch.ones(1, 4, 2, 4)
-    cp.ring_attention(axis, layout="blocks" if axis.index == 0 else "zigzag")(x, x, x)
-
-
-def added_up(rank, *, mutant: bool = False) -> list[Any]:
+def added_up(rank) -> list[Any]:
     """Sum gradients of several dtypes, shapes and strides, some missing on some or on all ranks."""
     axis = rank.axis("dp")
     g = torch.Generator().manual_seed(axis.index)
     shapes = [(3, 5), (), (4,), (2, 3), (0, 2), (2,)]
     dtypes = [torch.float32] * 3 + [torch.float64] * 2 + [torch.float32]
-    parameters = [
-        torch.nn.Parameter(torch.zeros(shape, dtype=dtype))
-        for shape, dtype in zip(shapes, dtypes, strict=True)
-    ]
+    zeros = (torch.zeros(s, dtype=dtype) for s, dtype in zip(shapes, dtypes, strict=True))
+    parameters = list(map(torch.nn.Parameter, zeros))
     for p in parameters[:-1]:
         p.grad = torch.randn(p.shape, generator=g, dtype=p.dtype)
     parameters[0].grad = parameters[0].grad.T.contiguous().T  # other strides
@@ -392,9 +304,7 @@ def added_up(rank, *, mutant: bool = False) -> list[Any]:
         parameters[2].grad = None
     frozen = torch.nn.Parameter(torch.ones(2), requires_grad=False)
     before = [None if p.grad is None else p.grad.clone() for p in parameters]
-    algorithm = collectives.all_reduce_ring if mutant else collectives.all_reduce_ordered
-    with mock.patch.object(data_parallel.buckets, "all_reduce_ordered", algorithm):
-        data_parallel.sum_gradients([*parameters, frozen], axis)
+    data_parallel.sum_gradients([*parameters, frozen], axis)
     return [before, [p.grad for p in parameters], frozen.grad]
 
 
@@ -404,9 +314,8 @@ def added_up(rank, *, mutant: bool = False) -> list[Any]:
 def _merge_without_rescaling(one, other):
     total = MERGE(one, other)
     weight = (other.logsumexp_BHt - total.logsumexp_BHt).exp().nan_to_num()
-    return total._replace(
-        out_BtHK=one.out_BtHK + weight.transpose(1, 2).unsqueeze(-1) * other.out_BtHK
-    )
+    added = weight.transpose(1, 2).unsqueeze(-1) * other.out_BtHK
+    return total._replace(out_BtHK=one.out_BtHK + added)
 
 
 def _merge_of_means(one, other):
@@ -470,22 +379,22 @@ def _values_first(x, axis):
 MERGE, ROUND, ROWS, PASS_ON = parts.merge, ring.round_the_ring, ring.rows_of_mask, ring._pass_on
 
 MUTANTS = {
-    "no rescaling when parts are merged": patched((ring, "merge", _merge_without_rescaling)),
-    "the mean of the parts": patched((ring, "merge", _merge_of_means)),
-    "causal by place in the share": patched((ring, "positions", _by_local_place)),
-    "one step too few": patched((ring, "round_the_ring", _one_step_too_few)),
-    "keys taken for those of another rank": patched((ring, "round_the_ring", _named_backwards)),
-    "values taken for keys": patched((ring, "round_the_ring", _values_first)),
-    "gradients of keys stay where they are": patched((ring, "_pass_on", _stay_where_they_are)),
-    "gradients of keys not added up": patched((ring, "_pass_on", _forget_what_came)),
-    "gradients of keys doubled": patched((ring, "flash_backward", _doubled)),
-    "weights of the part alone in backward": patched(
-        (ring, "flash_backward", _weights_of_the_part)
-    ),
-    "output of the part alone in backward": patched((ring, "flash_backward", _output_of_the_part)),
-    "mask cut on the wrong side": patched((ring, "rows_of_mask", _wrong_side)),
-    "the first rows of the mask": patched((ring, "rows_of_mask", _first_rows)),
+    "no rescaling when parts are merged": patched(ring, merge=_merge_without_rescaling),
+    "the mean of the parts": patched(ring, merge=_merge_of_means),
+    "causal by place in the share": patched(ring, positions=_by_local_place),
+    "one step too few": patched(ring, round_the_ring=_one_step_too_few),
+    "keys taken for those of another rank": patched(ring, round_the_ring=_named_backwards),
+    "values taken for keys": patched(ring, round_the_ring=_values_first),
+    "gradients of keys stay where they are": patched(ring, _pass_on=_stay_where_they_are),
+    "gradients of keys not added up": patched(ring, _pass_on=_forget_what_came),
+    "gradients of keys doubled": patched(ring, flash_backward=_doubled),
+    "weights of the part alone in backward": patched(ring, flash_backward=_weights_of_the_part),
+    "output of the part alone in backward": patched(ring, flash_backward=_output_of_the_part),
+    "mask cut on the wrong side": patched(ring, rows_of_mask=_wrong_side),
+    "the first rows of the mask": patched(ring, rows_of_mask=_first_rows),
+    "by a ring": patched(data_parallel.buckets, all_reduce_ordered=collectives.all_reduce_ring),
 }
+OF_ATTENTION = list(MUTANTS)[:-1]
 
 OF_MASKS = ("mask cut on the wrong side", "the first rows of the mask")
 """They break nothing where there is no mask."""

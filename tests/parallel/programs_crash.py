@@ -31,11 +31,7 @@ def config(ranks):
 def live(folder, ranks=1, deadly_write=None):
     """Start a run, or go on with it, and train to the end.
 
-    Args:
-        folder: of the run.
-        ranks: processes that train.
-        deadly_write: which part of a checkpoint, counted over all parts written by this process,
-            is the last one that it begins to write; None for none.
+    That comes sooner where a write is deadly, counted over all parts of checkpoints.
     """
     if deadly_write is not None:
         _die_in_write(deadly_write)

@@ -8,6 +8,7 @@ import time
 from concurrent.futures import Future
 
 import torch
+from parallel_kit import patched
 from torch import nn
 
 from llmcourse import loss as losses
@@ -31,12 +32,6 @@ class Llama(nn.Module):
     def forward(self, ids, _where):
         logits = self.model(ids[:, :-1])
         return losses.cross_entropy(logits, ids[:, 1:])
-
-
-class DoubleLlama(Llama):
-    def __init__(self, generator):
-        super().__init__(generator)
-        self.double()
 
 
 class Awkward(nn.Module):
@@ -69,9 +64,8 @@ class Awkward(nn.Module):
         if where["part"] in where["branch"]:
             h = h + self.branch(h)
         h = self.again(self.frozen(self.tied(h)).tanh()) * self.narrow.float() + self.empty.sum()
-        return (
-            (self.rows.T @ (self.wide(h.double()) * self.scale).mean(0)[:3].float()).square().sum()
-        )
+        wide = (self.wide(h.double()) * self.scale).mean(0)
+        return (self.rows.T @ wide[:3].float()).square().sum()
 
 
 class Normed(nn.Module):
@@ -93,7 +87,7 @@ class Normed(nn.Module):
         return self.layers(x).square().mean()
 
 
-KINDS = {"llama": Llama, "double llama": DoubleLlama, "awkward": Awkward, "normed": Normed}
+KINDS = {"llama": Llama, "awkward": Awkward, "normed": Normed}
 
 
 def begin(kind, seed):
@@ -158,9 +152,7 @@ def wrap(rank, module, wrapper, settings):
         return TorchDDP(module, **settings)
     if "all_reduce" in settings:
         settings = settings | {"all_reduce": collectives.ALGORITHMS[settings["all_reduce"]]}
-    return {"naive": NaiveDDP, "bucketed": BucketedDDP, **MUTANTS}[wrapper](
-        module, axis, **settings
-    )
+    return {"naive": NaiveDDP, "bucketed": BucketedDDP}[wrapper](module, axis, **settings)
 
 
 class TorchDDP(nn.parallel.DistributedDataParallel):
@@ -211,12 +203,8 @@ def random_uses(rank, seed):
     """Parameters of random shapes and dtypes, each used by some ranks and in some steps."""
     parameters, uses, bucket_bytes = drawn(seed, rank.size)
     module = nn.ParameterList(parameters)
-    ddp = BucketedDDP(
-        module,
-        rank.axis("dp"),
-        all_reduce=collectives.all_reduce_ordered,
-        bucket_bytes=bucket_bytes,
-    )
+    settings = {"all_reduce": collectives.all_reduce_ordered, "bucket_bytes": bucket_bytes}
+    ddp = BucketedDDP(module, rank.axis("dp"), **settings)
     steps = []
     for step in uses:
         if step[rank.index]:
@@ -239,17 +227,15 @@ def drawn(seed, num_ranks):
         torch.zeros([number(0, 3) for _ in range(number(0, 3))], dtype=dtypes[number(0, 2)])
         for _ in range(number(1, 8))
     ]
-    uses = [
-        [
-            {
-                i: torch.randn(p.shape, generator=g).to(p.dtype)
-                for i, p in enumerate(parameters)
-                if number(0, 2)
-            }
-            for _ in range(num_ranks)
-        ]
-        for _ in range(3)
-    ]
+
+    def factors():
+        return {
+            i: torch.randn(p.shape, generator=g).to(p.dtype)
+            for i, p in enumerate(parameters)
+            if number(0, 2)
+        }
+
+    uses = [[factors() for _ in range(num_ranks)] for _ in range(3)]
     return parameters, uses, number(1, 60)
 
 
@@ -292,13 +278,8 @@ def overlap(rank, enabled):
     def at_the_end(_dy):
         seen["in time"] = arrived.wait(15 if enabled else 0)
 
-    ddp = BucketedDDP(
-        Stack(6, at_the_end),
-        rank.axis("dp"),
-        bucket_bytes=64,
-        overlap=enabled,
-        all_reduce=all_reduce,
-    )
+    settings = {"bucket_bytes": 64, "overlap": enabled, "all_reduce": all_reduce}
+    ddp = BucketedDDP(Stack(6, at_the_end), rank.axis("dp"), **settings)
     ddp(torch.full((8,), 1.0 + rank.index)).backward()
     grads = [[w.grad.clone() for w in ddp.module.weights]]
     ddp.sync()
@@ -395,147 +376,109 @@ def broadcasts(rank):
 # What a check has to reject.
 
 
-class Unsynced(BucketedDDP):
-    """never sends anything"""
-
-    def __init__(self, module, axis, **settings):
-        super().__init__(module, axis, **settings | {"overlap": False})
-
-    def _sync(self):
-        pass
+INIT, SYNC, READY = BucketedDDP.__init__, BucketedDDP._sync, BucketedDDP._ready
 
 
-class KeepsItsWeights(BucketedDDP):
-    """starts every rank from its own weights"""
-
-    def __init__(self, module, axis, **settings):
-        before = copy.deepcopy(module.state_dict())
-        super().__init__(module, axis, **settings)
-        module.load_state_dict(before)
+def _starts_from_its_own(self, module, axis, **settings):
+    before = copy.deepcopy(module.state_dict())
+    INIT(self, module, axis, **settings)
+    module.load_state_dict(before)
 
 
-class Sums(BucketedDDP):
-    """forgets to divide"""
-
-    _divisor = 1
-
-
-class DividesTwice(BucketedDDP):
-    """divides the loss's share once more"""
-
-    @property
-    def _divisor(self):
-        return self.axis.size**2
+def _drops_a_bucket(self, module, axis, **settings):
+    INIT(self, module, axis, **settings)
+    self.buckets.pop()
 
 
-class ForgetsABucket(BucketedDDP):
-    """leaves out the bucket of the first layers"""
-
-    def __init__(self, module, axis, **settings):
-        super().__init__(module, axis, **settings)
-        self.buckets.pop()
+def _always(**fixed):
+    return lambda self, module, axis, **given: INIT(self, module, axis, **given | fixed)
 
 
-class LeavesIdleRanksOut(BucketedDDP):
-    """gives no gradient to a rank that did not use the parameter"""
-
-    def _sync(self):
-        idle = [p for p in self._trained if p.grad is None]
-        super()._sync()
-        for p in idle:
-            p.grad = None
+def _leaves_idle_ranks_out(self):
+    idle = [p for p in self._trained if p.grad is None]
+    SYNC(self)
+    for p in idle:
+        p.grad = None
 
 
-class MeanOfThoseThatHaveIt(BucketedDDP):
-    """divides by the number of ranks that used the parameter"""
-
-    def _sync(self):
-        used = torch.tensor([float(p.grad is not None) for p in self._trained])
-        collectives.all_reduce_ring(used, self.axis)
-        super()._sync()
-        for p, ranks in zip(self._trained, used.tolist(), strict=True):
-            if ranks:
-                p.grad *= self.axis.size / ranks
+def _mean_of_those_that_have_it(self):
+    used = torch.tensor([float(p.grad is not None) for p in self._trained])
+    collectives.all_reduce_ring(used, self.axis)
+    SYNC(self)
+    for p, ranks in zip(self._trained, used.tolist(), strict=True):
+        if ranks:
+            p.grad *= self.axis.size / ranks
 
 
-class TooEarly(BucketedDDP):
-    """sends a bucket when its first gradient is there"""
-
-    def _ready(self, bucket, p):
-        if not self._local and bucket.sum is None:
-            bucket.reduce(self.all_reduce, self.channel, self._divisor)
-            bucket.sum = Future()
-            bucket.sum.set_result(None)
+def _too_early(self, bucket, p):
+    if not self._local and bucket.sum is None:
+        bucket.reduce(self.all_reduce, self.channel, self._divisor)
+        bucket.sum = Future()
+        bucket.sum.set_result(None)
 
 
-class DoesNotWait(BucketedDDP):
-    """takes the result before it is there"""
+def _late(self, module, axis, all_reduce=collectives.all_reduce_ring, **settings):
+    self.may_arrive = may_arrive = threading.Event()
 
-    def __init__(self, module, axis, all_reduce=collectives.all_reduce_ring, **settings):
-        self.may_arrive = may_arrive = threading.Event()
+    def late(x, axis):
+        may_arrive.wait(15)
+        return all_reduce(x, axis)
 
-        def late(x, axis):
-            may_arrive.wait(15)
-            return all_reduce(x, axis)
-
-        super().__init__(module, axis, all_reduce=late, **settings)
-
-    def _sync(self):
-        sums = [bucket.sum for bucket in self.buckets]
-        for bucket in self.buckets:
-            bucket.sum = None
-            bucket.finish()
-        self.may_arrive.set()
-        for each in filter(None, sums):
-            each.result()
-        self.may_arrive.clear()
-        self._num_sent = 0
+    INIT(self, module, axis, all_reduce=late, **settings)
 
 
-class InItsOwnOrder(BucketedDDP):
-    """sends buckets in the order in which they fill on this rank"""
-
-    def _ready(self, bucket, p):
-        if not self._local:
-            bucket.missing.discard(id(p))
-            if not bucket.missing:
-                # Put it next in line.
-                self.buckets.remove(bucket)
-                self.buckets.insert(self._num_sent, bucket)
-                self._send()
-
-
-class ForgetsNoSync(BucketedDDP):
-    """sends the first micro-batch alone"""
-
-    def _ready(self, bucket, p):
-        if bucket.sum is None:
-            local, self._local = self._local, False
-            super()._ready(bucket, p)
-            self._local = local
+def _hasty(self):
+    sums = [bucket.sum for bucket in self.buckets]
+    for bucket in self.buckets:
+        bucket.sum = None
+        bucket.finish()
+    self.may_arrive.set()
+    for each in filter(None, sums):
+        each.result()
+    self.may_arrive.clear()
+    self._num_sent = 0
 
 
-class KeepsItsBuffers(BucketedDDP):
-    """lets every rank keep its own running means"""
+def _in_its_own_order(self, bucket, p):
+    if not self._local:
+        bucket.missing.discard(id(p))
+        if not bucket.missing:  # next in line
+            self.buckets.remove(bucket)
+            self.buckets.insert(self._num_sent, bucket)
+            self._send()
 
-    def __init__(self, module, axis, **settings):
-        super().__init__(module, axis, **settings | {"broadcast_buffers": False})
+
+def _forgets_no_sync(self, bucket, p):
+    if bucket.sum is None:
+        local, self._local = self._local, False
+        READY(self, bucket, p)
+        self._local = local
 
 
 MUTANTS = {
-    each.__doc__: each
-    for each in (
-        Unsynced,
-        KeepsItsWeights,
-        Sums,
-        DividesTwice,
-        ForgetsABucket,
-        LeavesIdleRanksOut,
-        MeanOfThoseThatHaveIt,
-        TooEarly,
-        DoesNotWait,
-        ForgetsNoSync,
-        KeepsItsBuffers,
-        InItsOwnOrder,  # the last one: it ends the ranks
-    )
+    "never sends anything": patched(
+        BucketedDDP, __init__=_always(overlap=False), _sync=lambda self: None
+    ),
+    "starts every rank from its own weights": patched(BucketedDDP, __init__=_starts_from_its_own),
+    "forgets to divide": patched(BucketedDDP, _divisor=1),
+    "divides the loss's share once more": patched(
+        BucketedDDP, _divisor=property(lambda self: self.axis.size**2)
+    ),
+    "leaves out the bucket of the first layers": patched(BucketedDDP, __init__=_drops_a_bucket),
+    "gives no gradient to a rank that did not use the parameter": patched(
+        BucketedDDP, _sync=_leaves_idle_ranks_out
+    ),
+    "divides by the number of ranks that used the parameter": patched(
+        BucketedDDP, _sync=_mean_of_those_that_have_it
+    ),
+    "sends a bucket when its first gradient is there": patched(BucketedDDP, _ready=_too_early),
+    "takes the result before it is there": patched(BucketedDDP, __init__=_late, _sync=_hasty),
+    "sends the first micro-batch alone": patched(BucketedDDP, _ready=_forgets_no_sync),
+    "lets every rank keep its own running means": patched(
+        BucketedDDP, __init__=_always(broadcast_buffers=False)
+    ),
+    # The last one: it ends the ranks.
+    "sends buckets in the order in which they fill on this rank": patched(
+        BucketedDDP, _ready=_in_its_own_order
+    ),
 }

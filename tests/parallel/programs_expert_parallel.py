@@ -58,8 +58,7 @@ def layer(case: str, num_ranks: int, dtype: str) -> dict[str, Any]:
         "rows": [torch.randn(size, WIDTH, **kind) for size in sizes],
         "drows": [torch.randn(size, WIDTH, **kind) for size in sizes],
         "weights": {
-            "w_gate": torch.randn(NUM_EXPERTS, HIDDEN, WIDTH, **kind),
-            "w_up": torch.randn(NUM_EXPERTS, HIDDEN, WIDTH, **kind),
+            **{n: torch.randn(NUM_EXPERTS, HIDDEN, WIDTH, **kind) for n in ("w_gate", "w_up")},
             "w_down": torch.randn(NUM_EXPERTS, WIDTH, HIDDEN, **kind),
         },
     }
@@ -95,33 +94,21 @@ def layer_alone(case: str, num_ranks: int, dtype: str) -> dict[str, Any]:
 
 
 def layer_on_ranks(rank, case: str, dtype: str) -> dict[str, Any]:
-    """Do the same with the experts of this rank; return what it has, and the bytes it sent."""
+    """Do the same with the experts of this rank; return what it has."""
     axis = rank.axis("ep")
     given = layer(case, axis.size, dtype)
     mine = expert_parallel.ParallelExperts(whole_experts(given["weights"]), axis)
     x = given["rows"][axis.index].clone().requires_grad_()
-    before = axis.sent_bytes
     y = mine(x, given["counts"][axis.index])
     (y * given["drows"][axis.index]).sum().backward()
     gradients = {name: p.grad for name, p in mine.named_parameters()}
-    return {
-        "out": y.detach(),
-        "drows": x.grad,
-        "weights": gradients,
-        "sent_bytes": axis.sent_bytes - before,
-    }
+    return {"out": y.detach(), "dtype": str(y.dtype), "drows": x.grad, "weights": gradients}
 
 
 def narrow_layer(rank) -> dict[str, Any]:
     """Run a layer under autocast: rows go out in float32, and come back in bf16."""
-    axis = rank.axis("ep")
-    given = layer("uneven", axis.size, "float32")
     with torch.autocast("cpu", torch.bfloat16):
-        mine = expert_parallel.ParallelExperts(whole_experts(given["weights"]), axis)
-        x = given["rows"][axis.index].clone().requires_grad_()
-        y = mine(x, given["counts"][axis.index])
-        (y * given["drows"][axis.index]).sum().backward()
-    return {"out": y.detach(), "dtype": str(y.dtype), "drows": x.grad}
+        return layer_on_ranks(rank, "uneven", "float32")
 
 
 def exchange_rows(rank) -> tuple[Tensor, Tensor, Tensor]:
@@ -199,14 +186,7 @@ def alone(num_ranks: int, dtype: str, *, steps: int = 3, **settings: Any) -> dic
     return {"losses": losses, "gradients": gradients, "parameters": weights_of(model)}
 
 
-def on_ranks(
-    rank,
-    dtype: str,
-    *,
-    steps: int = 3,
-    again: str | None = None,
-    **settings: Any,
-) -> dict[str, Any]:
+def on_ranks(rank, dtype, *, steps=3, again=None, **settings: Any) -> dict[str, Any]:
     """Train the same model with experts on ranks; return what this rank has."""
     axis = rank.axis("ep")
     model = model_of(dtype, **settings)
@@ -221,22 +201,12 @@ def on_ranks(
         sent.append(axis.sent_bytes - before)
         expert_parallel.sync_gradients(model, axis)
         losses.append(float(value.detach()))
-        without = [n for n, p in model.named_parameters() if p.grad is None]
-        gradients.append(
-            {n: p.grad.clone() for n, p in model.named_parameters() if n not in without}
-        )
+        there = ((n, p.grad) for n, p in model.named_parameters() if p.grad is not None)
+        gradients.append({name: gradient.clone() for name, gradient in there})
         optimizer.step()
         optimizer.zero_grad()
-    routings: list[Routing] = []
-    model(share(steps - 1, axis.index)[0], routings=routings)
-    chosen = [each.experts_NK for each in routings]
-    return {
-        "losses": losses,
-        "gradients": gradients,
-        "parameters": weights_of(model),
-        "sent_bytes": sent,
-        "chosen": chosen,
-    }
+    found = {"losses": losses, "gradients": gradients, "parameters": weights_of(model)}
+    return {**found, "sent_bytes": sent}
 
 
 # Mutants
@@ -265,7 +235,7 @@ def _other_sources(rows: Tensor, counts: Tensor) -> Tensor:
     return torch.cat([chunks[a * e + b] for b in range(e) for a in reversed(range(n))])
 
 
-def _not_sent_back(ctx: Any, drows: Tensor) -> tuple:
+def _kept_here(ctx: Any, drows: Tensor) -> tuple:
     """Keep the gradients of rows that stayed here; those of all others are 0."""
     axis = ctx.axis
     mine = drows.split(list(ctx.received))[axis.index]
@@ -274,12 +244,12 @@ def _not_sent_back(ctx: Any, drows: Tensor) -> tuple:
     return torch.cat(parts), None, None, None
 
 
-def _copies_keep_their_gradients(model, axis) -> None:
+def _copies_alone(model, axis) -> None:
     for p in expert_parallel.owned_parameters(model).values():
         p.grad.div_(axis.size)
 
 
-def _experts_are_copies(model, axis) -> None:
+def _all_are_copies(model, axis) -> None:
     for p in model.parameters():
         collectives.all_reduce_ring(p.grad, axis).div_(axis.size)
 
@@ -304,33 +274,20 @@ def _swapped_counts(counts_NE: Tensor, axis) -> Tensor:
 EXCHANGE_COUNTS = experts.exchange_counts
 
 MUTANTS = {
-    "rows come back in the experts' order": patched((experts, "regroup", _never_back)),
-    "counts are transposed": patched((experts, "regroup", _transposed)),
-    "counts of experts are swapped": patched((experts, "exchange_counts", _swapped_counts)),
-    "rows of two ranks change places": patched((experts, "regroup", _other_sources)),
-    "rows are not grouped by expert": patched((experts, "regroup", lambda rows, _: rows)),
-    "gradients are not sent back": patched(
-        (exchange._AllToAll, "backward", staticmethod(_not_sent_back))
-    ),
+    # Those that a single layer shows,
+    "rows come back in the experts' order": patched(experts, regroup=_never_back),
+    "counts are transposed": patched(experts, regroup=_transposed),
+    "counts of experts are swapped": patched(experts, exchange_counts=_swapped_counts),
+    "gradients are not sent back": patched(exchange._AllToAll, backward=staticmethod(_kept_here)),
     "every rank takes the first experts": patched(
-        (experts, "share_of", lambda num, index, size: SHARE_OF(num, 0, size))
+        experts, share_of=lambda num, index, size: SHARE_OF(num, 0, size)
     ),
-    "the router's gradients stay local": patched(
-        (expert_parallel, "sync_gradients", _copies_keep_their_gradients)
-    ),
-    "experts are averaged like copies": patched(
-        (expert_parallel, "sync_gradients", _experts_are_copies)
-    ),
-    "experts are not divided": patched(
-        (expert_parallel, "sync_gradients", _experts_are_not_divided)
-    ),
-    "no rows, no gradient": patched((Experts, "forward", _no_gradient_without_rows)),
+    "rows of two ranks change places": patched(experts, regroup=_other_sources),
+    "rows are not grouped by expert": patched(experts, regroup=lambda rows, _: rows),
+    # those that it cannot show,
+    "the router's gradients stay local": patched(expert_parallel, sync_gradients=_copies_alone),
+    "experts are averaged like copies": patched(expert_parallel, sync_gradients=_all_are_copies),
+    "experts are not divided": patched(expert_parallel, sync_gradients=_experts_are_not_divided),
+    # and one that shows where nobody chose some experts.
+    "no rows, no gradient": patched(Experts, forward=_no_gradient_without_rows),
 }
-"""What the comparisons have to notice."""
-
-MODEL_MUTANTS = (
-    "the router's gradients stay local",
-    "experts are averaged like copies",
-    "experts are not divided",
-)
-"""Those that a single layer cannot show."""

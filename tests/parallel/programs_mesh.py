@@ -16,13 +16,10 @@ class Steps(NamedTuple):
 
     losses: list[float]
     norms: list[float]
-    gradients: dict[str, Any]
-    """Of the first step, whole, before clipping."""
-    weights: dict[str, Any]
-    """After the last step, whole."""
+    gradients: dict[str, Any]  # of the first step, whole, before clipping
+    weights: dict[str, Any]  # after the last step, whole
     moments: dict[int, Any]
-    sent_bytes: dict[str, int]
-    """By this rank in the first step, by axis."""
+    sent_bytes: dict[str, int]  # by this rank in the first step, by axis
 
 
 def new_run(config, folder: Path, dtype: torch.dtype, layout=train.Layout):

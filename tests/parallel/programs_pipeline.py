@@ -1,16 +1,16 @@
 """What ranks run in the tests of pipelines, and what it is compared with in one process."""
 
-import contextlib
 import os
+import sys
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 from unittest import mock
 
 import torch
+from parallel_kit import patched
 from torch import Tensor, nn
-from torch.distributed import pipelining
 
 from llmcourse import optim
 from llmcourse.loss import IGNORE_INDEX, cross_entropy
@@ -19,26 +19,16 @@ from llmcourse.model.attention import document_mask
 from llmcourse.parallel import pipeline
 from llmcourse.parallel.pipeline import MicroBatch, Schedule, Stage, execute, mail
 
-CONFIG = ModelConfig(
-    num_layers=8,
-    width=12,
-    num_heads=3,
-    num_kv_heads=1,
-    head_size=4,
-    hidden=20,
-    vocab_size=37,
-    context_length=9,
-    tied_head=False,
-)
+HEADS = {"num_heads": 3, "num_kv_heads": 1, "head_size": 4, "tied_head": False}
+CONFIG = ModelConfig(num_layers=8, width=12, hidden=20, vocab_size=37, context_length=9, **HEADS)
 """Eight layers, so that four ranks can have two stages each."""
 
+EXPERTS = {"num_experts": 4, "experts_per_token": 2, "balance_weight": 0.3}
 MODELS = {
     "untied": CONFIG,
     "tied": replace(CONFIG, tied_head=True),
     "uneven": replace(CONFIG, num_layers=7),
-    "mixture": replace(
-        CONFIG, num_layers=4, num_experts=4, experts_per_token=2, balance_weight=0.3
-    ),
+    "mixture": replace(CONFIG, num_layers=4, **EXPERTS),
 }
 
 
@@ -75,11 +65,16 @@ def loss_over(micro: Sequence[MicroBatch]) -> Callable[[Tensor, MicroBatch], Ten
     return lambda logits, each: cross_entropy(logits, each.targets, num_tokens=num_tokens)
 
 
+def untie(model: Transformer) -> None:
+    """Give a tied head a matrix of its own, with the same values."""
+    model.config = replace(model.config, tied_head=False)
+    model.head = nn.Parameter(model.embedding.detach().clone())
+
+
 def sizes(name: str, m: int, dtype: str) -> Tensor:
     """Return the sum of the magnitudes of all gradients that the embedding of a tied model gets."""
     model = made(name, dtype)
-    model.config = replace(model.config, tied_head=False)
-    model.head = nn.Parameter(model.embedding.detach().clone())
+    untie(model)
     micro, total = batches(0, m), torch.zeros_like(model.embedding)
     loss_of = loss_over(micro)
     for each in micro:
@@ -103,14 +98,7 @@ def _adamw(parameters: list[nn.Parameter]) -> optim.AdamW:
 
 
 def alone(
-    name: str,
-    m: int,
-    *,
-    dtype: str = "float32",
-    steps: int = 3,
-    packed: bool = False,
-    autocast: torch.dtype | None = None,
-    split_embedding: bool = False,
+    name, m, *, dtype="float32", steps=3, packed=False, autocast=None, split_embedding=False
 ) -> Trace:
     """Train in one process, adding up the gradients of the micro-batches in their order.
 
@@ -119,8 +107,7 @@ def alone(
     """
     model = made(name, dtype)
     if split_embedding:
-        model.config = replace(model.config, tied_head=False)
-        model.head = nn.Parameter(model.embedding.detach().clone())
+        untie(model)
     trained = [p for n, p in model.named_parameters() if not (split_embedding and n == "head")]
     optimizer, trace = _adamw(trained), Trace([], [], [], [])
     for step in range(steps):
@@ -159,13 +146,7 @@ def schedule_named(name: str, p: int, m: int, v: int = 1) -> Schedule:
     """Return a schedule, with fewer micro-batches than ranks, too."""
     if name == "interleaved":
         return pipeline.interleaved(p, m, v)
-    makers = {
-        "dualpipe_v": pipeline.dualpipe_v,
-        "gpipe": pipeline.gpipe,
-        "1f1b": pipeline.one_f_one_b,
-        "zero_bubble": pipeline.zero_bubble,
-    }
-    return makers[name](p, m)
+    return getattr(pipeline, "one_f_one_b" if name == "1f1b" else name)(p, m)
 
 
 def stages_for(schedule: Schedule, model: Transformer, rank: int) -> list[Stage]:
@@ -174,53 +155,35 @@ def stages_for(schedule: Schedule, model: Transformer, rank: int) -> list[Stage]
     return pipeline.cut(model, p, rank, v, v_shape=schedule.v_shape)
 
 
-def written(*rows: str) -> Schedule:
-    """Return a schedule of 4 micro-batches that is written out."""
-    return Schedule(
-        name="own",
-        num_ranks=len(rows),
-        num_micro_batches=4,
-        actions=tuple(map(pipeline.actions_of, rows)),
-    )
+def written(*rows: str, m: int = 4, v: int = 1) -> Schedule:
+    """Return a schedule that is written out."""
+    actions = tuple(map(pipeline.actions_of, rows))
+    sizes = {"num_ranks": len(rows), "num_micro_batches": m, "num_chunks": v}
+    return Schedule(name="own", actions=actions, **sizes)
 
 
-def follow(
-    rank,
-    name: str,
-    schedule: Schedule,
-    *,
-    dtype: str = "float32",
-    steps: int = 3,
-    packed: bool = False,
-    autocast: torch.dtype | None = None,
-    mutant: str | None = None,
-) -> Trace:
+def follow(rank, name, schedule, *, dtype="float32", steps=3, packed=False, autocast=None) -> Trace:
     """Train as `alone` does, this rank with its stages alone."""
     axis = rank.axis("pp")
     stages = stages_for(schedule, made(name, dtype), axis.index)
     parameters = {n: w for each in stages for n, w in each.named_parameters()}
     optimizer, trace = _adamw(list(parameters.values())), Trace([], [], [], [])
     m = schedule.num_micro_batches
-    with MUTANTS[mutant]() if mutant else contextlib.nullcontext():
-        for step in range(steps):
-            micro = batches(step, m, packed=packed)
-            if mutant == "settings stay on the first rank" and axis.index:
-                micro = [each._replace(settings={"routings": []}) for each in micro]
-            run = pipeline.run_schedule(
-                schedule,
-                stages,
-                axis,
-                micro,
-                loss_over(micro),
-                extra_loss_of=_share_of(m),
-                autocast=autocast,
-            )
-            pipeline.sync_tied(stages, axis)
-            _note(trace, parameters, run.losses.tolist(), run.extra_losses.tolist())
-            optimizer.step()
-            optimizer.zero_grad()
-            trace.weights.append({n: w.detach().clone() for n, w in parameters.items()})
+    settings = {"extra_loss_of": _share_of(m), "autocast": autocast}
+    for step in range(steps):
+        micro = settings_for(batches(step, m, packed=packed), axis)
+        run = pipeline.run_schedule(schedule, stages, axis, micro, loss_over(micro), **settings)
+        pipeline.sync_tied(stages, axis)
+        _note(trace, parameters, run.losses.tolist(), run.extra_losses.tolist())
+        optimizer.step()
+        optimizer.zero_grad()
+        trace.weights.append({n: w.detach().clone() for n, w in parameters.items()})
     return trace
+
+
+def settings_for(micro: list[MicroBatch], axis) -> list[MicroBatch]:
+    """Return what a rank needs of micro-batches: all of it."""
+    return micro
 
 
 def _share_of(m: int) -> Callable[[nn.Module, MicroBatch], Tensor | None]:
@@ -242,53 +205,38 @@ def follow_all(rank, name: str, schedules: list[Schedule], **settings: Any) -> l
 def reversed_order(schedule: Schedule) -> Schedule:
     """Return a schedule, just as valid, that takes the micro-batches from the last to the first."""
     last = schedule.num_micro_batches - 1
-    rows = tuple(
-        tuple(a._replace(micro_batch=last - a.micro_batch) for a in row) for row in schedule.actions
-    )
-    return replace(schedule, actions=rows)
+
+    def reverse(row: tuple) -> tuple:
+        return tuple(action._replace(micro_batch=last - action.micro_batch) for action in row)
+
+    return replace(schedule, actions=tuple(map(reverse, schedule.actions)))
 
 
 # Faults that the comparison has to notice
 
 
-@contextlib.contextmanager
-def _not_divided() -> Iterator[None]:
+def _tripled(held: Any, dy: Tensor | None) -> Tensor | None:
     """Every gradient is that of a sum, where the loss that is shown is a mean."""
-    backward = execute._backward
-
-    def tripled(held: Any, dy: Tensor | None) -> Tensor | None:
-        if dy is None:
-            held = held._replace(roots=(held.roots[0] * 3, *held.roots[1:]))
-        return backward(held, dy)
-
-    with mock.patch.object(execute, "_backward", tripled):
-        yield
+    if dy is None:
+        held = held._replace(roots=(held.roots[0] * 3, *held.roots[1:]))
+    return BACKWARD(held, dy)
 
 
-@contextlib.contextmanager
-def _last_one_dropped() -> Iterator[None]:
+def _without_the_last_one(self: Any, action: pipeline.Action) -> None:
     """The gradients of the last micro-batch are computed, sent, and not added."""
-    do = execute._Worker.do
-
-    def forgetful(self: Any, action: pipeline.Action) -> None:
-        weights = [w for each in self.stages for w in each.parameters()]
-        before = [None if w.grad is None else w.grad.clone() for w in weights]
-        do(self, action)
-        if action.kind != "F" and action.micro_batch == len(self.micro_batches) - 1:
-            for w, gradient in zip(weights, before, strict=True):
-                w.grad = gradient
-
-    with mock.patch.object(execute._Worker, "do", forgetful):
-        yield
+    weights = [w for each in self.stages for w in each.parameters()]
+    before = [None if w.grad is None else w.grad.clone() for w in weights]
+    DO(self, action)
+    if action.kind != "F" and action.micro_batch == len(self.micro_batches) - 1:
+        for w, gradient in zip(weights, before, strict=True):
+            w.grad = gradient
 
 
-@contextlib.contextmanager
-def _stale(kinds: str) -> Iterator[None]:
+def _stale(kinds: str) -> Callable[[Any, Any], Tensor]:
     """Every message is the one that came before it; the first one is right."""
-    receive = mail.P2P.receive
 
     def late(self: mail.P2P, sender: Any) -> Tensor:
-        x = receive(self, sender)
+        x = RECEIVE(self, sender)
         if sender.action.kind not in kinds:
             return x
         kept = self.__dict__.setdefault("stale", {})
@@ -296,37 +244,35 @@ def _stale(kinds: str) -> Iterator[None]:
         kept[sender.action.chunk] = x.clone()
         return old
 
-    with mock.patch.object(mail.P2P, "receive", late):
-        yield
+    return late
 
 
-@contextlib.contextmanager
-def _first_come() -> Iterator[None]:
+def _first_come(self: mail.P2P, sender: Any) -> Tensor:
     """What comes next from a rank is taken for what is wanted."""
-
-    def hasty(self: mail.P2P, sender: Any) -> Tensor:
-        self._next(sender.rank)
-        return self._arrived.pop(next(reversed(self._arrived)))
-
-    with mock.patch.object(mail.P2P, "receive", hasty):
-        yield
+    self._next(sender.rank)
+    return self._arrived.pop(next(reversed(self._arrived)))
 
 
-LOSSES = execute.Losses
+def _no_second_half(self: Any, action: pipeline.Action, _: Any) -> None:
+    self.held.pop(action[1:])
+
+
+def _on_the_first(micro: list[MicroBatch], axis) -> list[MicroBatch]:
+    return [each._replace(settings={"routings": []}) for each in micro] if axis.index else micro
+
+
+BACKWARD, DO = execute._backward, execute._Worker.do
+LOSSES, RECEIVE = execute.Losses, mail.P2P.receive
 MUTANTS = {
-    "not divided": _not_divided,
-    "last micro-batch dropped": _last_one_dropped,
-    "stale activations": lambda: _stale("F"),
-    "stale gradients": lambda: _stale("BI"),
-    "whatever comes next": _first_come,
-    "no gradients of weights": lambda: mock.patch.object(
-        execute._Worker, "second_half", lambda self, action, _: self.held.pop(action[1:]) and None
-    ),
-    "tied gradients not summed": lambda: mock.patch.object(pipeline, "sync_tied"),
-    "no balance loss": lambda: mock.patch.object(
-        execute, "Losses", lambda of_output, _: LOSSES(of_output, None)
-    ),
-    "settings stay on the first rank": contextlib.nullcontext,
+    "not divided": patched(execute, _backward=_tripled),
+    "last micro-batch dropped": patched(execute._Worker, do=_without_the_last_one),
+    "stale activations": patched(mail.P2P, receive=_stale("F")),
+    "stale gradients": patched(mail.P2P, receive=_stale("BI")),
+    "whatever comes next": patched(mail.P2P, receive=_first_come),
+    "no gradients of weights": patched(execute._Worker, second_half=_no_second_half),
+    "tied gradients not summed": patched(pipeline, sync_tied=lambda stages, axis: None),
+    "no balance loss": patched(execute, Losses=lambda of_output, _: LOSSES(of_output, None)),
+    "settings stay on the first rank": patched(sys.modules[__name__], settings_for=_on_the_first),
 }
 
 
@@ -364,30 +310,26 @@ def held(rank, name: str, schedule: Schedule) -> tuple[int, int]:
 
     A micro-batch is there as long as autograd, or the queue between I and W, keeps one of them.
     """
-    axis = rank.axis("pp")
-    stages = stages_for(schedule, made(name), axis.index)
-    do, peaks = execute._Worker.do, [0]
-    queues: Any = weakref.WeakKeyDictionary()
+    queues, peaks = weakref.WeakKeyDictionary(), [0]
     Token.alive.clear()
 
     def watched(self: Any, action: pipeline.Action) -> None:
         def pack(x: Tensor) -> Any:
             return x if x.is_leaf and x.requires_grad else Token(x, action[1:])
 
-        hooks = torch.autograd.graph.saved_tensors_hooks(
-            pack, lambda kept: kept.x if isinstance(kept, Token) else kept
-        )
-        with hooks:
-            do(self, action)
+        def unpack(kept: Any) -> Tensor:
+            return kept.x if isinstance(kept, Token) else kept
+
+        with torch.autograd.graph.saved_tensors_hooks(pack, unpack):
+            DO(self, action)
         for label, each in self.held.items():
             if each.queue is not None:
                 queues.setdefault(each.queue, label)
         waiting = {label for queue, label in queues.items() if len(queue)}
         peaks.append(len(waiting | {label for _, label in Token.alive}))
 
-    micro = batches(0, schedule.num_micro_batches)
     with mock.patch.object(execute._Worker, "do", watched):
-        run = pipeline.run_schedule(schedule, stages, axis, micro, loss_over(micro))
+        run = run_once(rank, schedule, stages_for(schedule, made(name), rank.axis("pp").index))
     return run.peak_live, max(peaks)
 
 
@@ -404,103 +346,48 @@ def outstanding(rank, schedule: Schedule) -> int:
     return max(most)
 
 
-# torch's own
-
-
-class Plain(nn.Module):
-    """A stage that takes what torch's executor passes on."""
-
-    def __init__(self, part: nn.Module) -> None:
-        super().__init__()
-        self.part = part
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.part(x)
-
-
-def torchs(rank, kind: str, schedule: Schedule) -> tuple[dict[str, Any], Any]:
-    """Return the gradients and losses of torch's own executor."""
-    axis, v, m = rank.axis("pp"), schedule.num_chunks, schedule.num_micro_batches
-    parts = stages_for(schedule, made("untied"), axis.index)
-    micro = batches(0, m)
-    numbers = [schedule.stage(axis.index, pipeline.Action("F", 0, chunk)) for chunk in range(v)]
-    stages = [
-        pipelining.PipelineStage(
-            Plain(part), number, schedule.num_stages, torch.device("cpu"), group=axis.group
-        )
-        for number, part in zip(numbers, parts, strict=True)
-    ]
-    loss_of, losses = loss_over(micro), []
-    made_by = getattr(pipelining.schedules, kind)(
-        stages if v > 1 else stages[0],
-        m,
-        loss_fn=lambda logits, targets: loss_of(logits, MicroBatch(None, targets)),
-        scale_grads=False,
-    )
-    ids = torch.cat([each.inputs for each in micro])
-    targets = torch.cat([each.targets for each in micro])
-    last = parts[-1].is_last
-    made_by.step(
-        *([ids] if axis.index == 0 else []),
-        **({"target": targets, "losses": losses} if last else {}),
-    )
-    gradients = {n: w.grad for part in parts for n, w in part.named_parameters()}
-    return gradients, [loss.item() for loss in losses]
-
-
 # Whatever else is asked of the executor
+
+
+def run_once(rank, schedule: Schedule, stages: Any = None, *, m: Any = None, **settings: Any):
+    """Run a schedule on a stage for each rank, or on others."""
+    axis, m = rank.axis("pp"), m or schedule.num_micro_batches
+    stages = stages or pipeline.cut(made("untied"), axis.size, axis.index)
+    micro = batches(0, m)
+    return pipeline.run_schedule(schedule, stages, axis, micro, loss_over(micro), **settings)
 
 
 def timed(rank, schedule: Schedule) -> Any:
     """Return what a rank did, and when."""
-    stages = stages_for(schedule, made("untied"), rank.index)
-    micro = batches(0, schedule.num_micro_batches)
-    run = pipeline.run_schedule(schedule, stages, rank.axis("pp"), micro, loss_over(micro))
-    return list(run.timed)
+    return list(run_once(rank, schedule, stages_for(schedule, made("untied"), rank.index)).timed)
 
 
-def wrong_shape(each: MicroBatch) -> tuple[int, ...]:
+def odd_shape(each: MicroBatch) -> tuple[int, ...]:
     """Return the shape of other activations than there are."""
     return (*each.inputs.shape, 13)
 
 
-def run_once(rank, schedule: Schedule, **settings: Any) -> None:
-    """Run a schedule."""
-    axis = rank.axis("pp")
-    stages = pipeline.cut(made("untied"), axis.size, axis.index)
-    micro = batches(0, schedule.num_micro_batches)
-    pipeline.run_schedule(schedule, stages, axis, micro, loss_over(micro), **settings)
-
-
 def refused(rank, schedule: Schedule, **settings: Any) -> tuple[str, int]:
     """Return why a run was refused, and how many bytes were sent until then."""
-    axis, m = rank.axis("pp"), settings.pop("m", schedule.num_micro_batches)
-    before = axis.sent_bytes
-    stages = pipeline.cut(made("untied"), axis.size, axis.index)
+    before, said = rank.axis("pp").sent_bytes, ""
     try:
-        pipeline.run_schedule(
-            schedule, stages, axis, batches(0, m), loss_over(batches(0, m)), **settings
-        )
+        run_once(rank, schedule, **settings)
     except ValueError as error:
-        return str(error), axis.sent_bytes - before
-    return "", axis.sent_bytes - before
+        said = str(error)
+    return said, rank.axis("pp").sent_bytes - before
 
 
 def dies(rank, schedule: Schedule, who: int) -> None:
     """Run a schedule in which one rank ends in the middle."""
-    axis = rank.axis("pp")
-    stages = pipeline.cut(made("untied"), axis.size, axis.index)
-    if axis.index == who:
+    stages = stages_for(schedule, made("untied"), rank.index)
+    if rank.index == who:
         stages[0].register_forward_hook(lambda *_: os._exit(3))
-    micro = batches(0, schedule.num_micro_batches)
-    pipeline.run_schedule(schedule, stages, axis, micro, loss_over(micro))
+    run_once(rank, schedule, stages)
 
 
 def frozen(rank, schedule: Schedule) -> dict[str, Any]:
     """Return the gradients where the layers of the first rank do not learn."""
-    axis = rank.axis("pp")
-    stages = pipeline.cut(made("untied"), axis.size, axis.index)
-    stages[0].requires_grad_(axis.index > 0)
-    micro = batches(0, schedule.num_micro_batches)
-    pipeline.run_schedule(schedule, stages, axis, micro, loss_over(micro))
+    stages = stages_for(schedule, made("untied"), rank.index)
+    stages[0].requires_grad_(rank.index > 0)
+    run_once(rank, schedule, stages)
     return {n: w.grad for n, w in stages[0].named_parameters()}

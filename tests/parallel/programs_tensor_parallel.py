@@ -22,16 +22,8 @@ from llmcourse.parallel.world import MismatchError
 BATCH, TIME = 3, 12
 """Sequences and positions; the width is 10, so that no two sizes of an activation are equal."""
 
-EVEN = ModelConfig(
-    num_layers=2,
-    width=10,
-    num_heads=12,
-    num_kv_heads=12,
-    head_size=4,
-    hidden=36,
-    vocab_size=48,
-    context_length=24,
-)
+HEADS = {"num_heads": 12, "num_kv_heads": 12, "head_size": 4}
+EVEN = ModelConfig(num_layers=2, width=10, hidden=36, vocab_size=48, context_length=24, **HEADS)
 CONFIGS = {
     "tied": EVEN,
     "untied": replace(EVEN, tied_head=False, num_heads=24, qk_norm=True),
@@ -47,8 +39,17 @@ ADAM_EPS = 1e-2
 """Of AdamW: an error of a gradient moves a weight by at most about lr / eps times it, per step."""
 
 
-def made(name: str, dtype: torch.dtype = torch.float64, seed: int = 0) -> Transformer:
-    """Return a model whose gains are not 1 and whose weights are not small, the same for a seed."""
+def copied(name: str) -> bool:
+    """Whether key/value heads are copied where there are fewer than ranks."""
+    return "kv head" in name
+
+
+def sharded(model: Transformer, name: str, axis, *, sequence_parallel: bool = False):
+    return tp.shard(model, axis, sequence_parallel=sequence_parallel, replicate_kv=copied(name))
+
+
+def made(name: str, seed: int = 0) -> Transformer:
+    """Return a model whose gains are not 1 and whose weights are not small."""
     generator = torch.Generator().manual_seed(seed)
     model = Transformer(CONFIGS[name])
     with torch.no_grad():
@@ -56,7 +57,7 @@ def made(name: str, dtype: torch.dtype = torch.float64, seed: int = 0) -> Transf
             p.normal_(0.0, 0.3, generator=generator)
             if parameter_name.endswith("gain"):
                 p.add_(1.0)
-    return model.to(dtype)
+    return model.double()
 
 
 def batch(step: int) -> tuple[Tensor, Tensor]:
@@ -72,43 +73,24 @@ class Trace(NamedTuple):
     """What a training run leaves: of the whole model, or of one rank."""
 
     losses: list[float]
-    logits: Any
-    """At the first step."""
-    before: dict[str, Any]
-    """Parameters, by name."""
-    unsynced: dict[str, Any]
-    """Gradients of the first step before they are summed."""
-    gradients: dict[str, Any]
-    """Of the first step."""
-    parameters: dict[str, Any]
-    """After the last step."""
+    logits: Any  # at the first step
+    before: dict[str, Any]  # parameters, by name
+    unsynced: dict[str, Any]  # gradients of the first step, before they are summed
+    gradients: dict[str, Any]  # of the first step
+    parameters: dict[str, Any]  # after the last step
 
 
 LEARNING_RATE, STEPS = 1e-2, 3
 
 
-def alone(name: str, dtype: str = "float64", steps: int = STEPS) -> Trace:
-    """Train in one process, whole."""
-    return trained(made(name, getattr(torch, dtype)), steps, cross_entropy, lambda: None)
+def alone(name: str, steps: int = STEPS) -> Trace:
+    return trained(made(name), steps, cross_entropy, lambda: None)
 
 
-def follow(
-    rank,
-    name: str,
-    dtype: str = "float64",
-    steps: int = STEPS,
-    *,
-    sequence_parallel: bool = False,
-    replicate_kv: bool = False,
-) -> Trace:
+def follow(rank, name: str, *, sequence_parallel: bool, steps: int = STEPS) -> Trace:
     """Train as `alone` does, cut among the ranks."""
     axis = rank.axis("dp")
-    model = tp.shard(
-        made(name, getattr(torch, dtype)),
-        axis,
-        sequence_parallel=sequence_parallel,
-        replicate_kv=replicate_kv,
-    )
+    model = sharded(made(name), name, axis, sequence_parallel=sequence_parallel)
 
     def loss_of(logits: Tensor, targets: Tensor) -> Tensor:
         return tp.cross_entropy(logits, targets, axis)
@@ -151,9 +133,7 @@ def asked_in_every_way(model: Transformer, *, sequence_parallel: bool) -> dict[s
 
 def logits_of(rank, name: str, *, sequence_parallel: bool) -> dict[str, Tensor]:
     """Return this rank's logits, by the way in which they were asked for."""
-    whole, replicate_kv = made(name), "kv head" in name
-    axis = rank.axis("dp")
-    model = tp.shard(whole, axis, sequence_parallel=sequence_parallel, replicate_kv=replicate_kv)
+    model = sharded(made(name), name, rank.axis("dp"), sequence_parallel=sequence_parallel)
     with torch.no_grad():
         return asked_in_every_way(model, sequence_parallel=sequence_parallel)
 
@@ -181,17 +161,12 @@ def cached(model: Transformer, ids_BT: Tensor) -> Tensor:
     return torch.cat(parts, dim=1)
 
 
-def copied(model: Transformer, ids_BT: Tensor) -> Tensor:
-    """Ask a deep copy."""
-    return copy.deepcopy(model)(ids_BT)
-
-
 WAYS = {
     "forward": lambda model, ids_BT: model(ids_BT),
     "packed": packed,
     "by parts": by_parts,
     "cached": cached,
-    "copied": copied,
+    "copied": lambda model, ids_BT: copy.deepcopy(model)(ids_BT),
 }
 
 
@@ -208,7 +183,7 @@ def synced_by_parts(rank, name: str) -> list[dict[str, Tensor]]:
     axis = rank.axis("dp")
     found = []
     for parts in (False, True):
-        model = tp.shard(made(name), axis, replicate_kv=True)
+        model = sharded(made(name), name, axis)
         ids, targets = batch(0)
         with recomputed(model, "block") if parts else contextlib.nullcontext():
             tp.cross_entropy(model(ids), targets, axis).backward()
@@ -216,16 +191,6 @@ def synced_by_parts(rank, name: str) -> list[dict[str, Tensor]]:
             tp.sync(part, axis)
         found.append(gradients_of(model))
     return found
-
-
-def squares(rank, name: str, *, sequence_parallel: bool) -> float:
-    """Return this rank's share of the sum of squares of all gradients."""
-    axis = rank.axis("dp")
-    model = tp.shard(made(name), axis, sequence_parallel=sequence_parallel, replicate_kv=True)
-    ids, targets = batch(0)
-    tp.cross_entropy(model(ids), targets, axis).backward()
-    tp.sync(model, axis)
-    return float(sum(p.grad.square().sum() for p in tp.owned_parameters(model, axis)))
 
 
 def refused(rank) -> dict[str, str]:
@@ -254,15 +219,10 @@ def refused(rank) -> dict[str, str]:
     return found
 
 
-def sent(rank, name: str, *, sequence_parallel: bool, replicate_kv: bool) -> int:
-    """Return the bytes that this rank sends in one step."""
+def sent(rank, name: str, *, sequence_parallel: bool) -> int:
+    """Return the bytes that this rank sends in one step, which the log of messages tells of."""
     axis = rank.axis("dp")
-    model = tp.shard(
-        made(name, torch.float32),
-        axis,
-        sequence_parallel=sequence_parallel,
-        replicate_kv=replicate_kv,
-    )
+    model = sharded(made(name), name, axis, sequence_parallel=sequence_parallel)
     before = axis.sent_bytes
     ids, targets = batch(0)
     tp.cross_entropy(model(ids), targets, axis).backward()
@@ -289,7 +249,6 @@ def loss_inputs(dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def largest(rank, length: int) -> Tensor:
-    """Return the largest of every entry over the ranks."""
     generator = torch.Generator().manual_seed(rank.index)
     return tp.all_reduce_max(torch.randn(length, generator=generator), rank.axis("dp"))
 
@@ -304,24 +263,20 @@ def mlp_inputs() -> list[Tensor]:
     return [torch.randn(s, generator=generator, dtype=torch.float64) for s in shapes]
 
 
-def our_mlp(rank, *, sequence_parallel: bool = False) -> list[Tensor]:
-    """Return an MLP's output, whole or this rank's time, and gradients joined over the ranks."""
+def our_mlp(rank) -> list[Tensor]:
+    """Return the output of an MLP, and this rank's gradients."""
     axis = rank.axis("dp")
     x, w_up, b_up, w_down, b_down, dy = mlp_inputs()
     mine = [x, w_up.chunk(axis.size)[axis.index], b_up.chunk(axis.size)[axis.index]]
     mine += [w_down.chunk(axis.size, dim=1)[axis.index], b_down]
-    if sequence_parallel:
-        mine[0], dy = (t.chunk(axis.size, dim=1)[axis.index] for t in (x, dy))
     mine = [t.clone().requires_grad_() for t in mine]
-    settings = {"sequence_parallel": sequence_parallel}
-    up = F.linear(layers.enter_tp(mine[0], axis, **settings), mine[1], mine[2])
-    y = layers.leave_tp(F.linear(up.relu(), mine[3]), axis, **settings) + mine[4]
+    up = F.linear(layers.enter_tp(mine[0], axis), mine[1], mine[2])
+    y = layers.leave_tp(F.linear(up.relu(), mine[3]), axis) + mine[4]
     (y * dy).sum().backward()
     return [y.detach(), *(t.grad for t in mine)]
 
 
 def torchs_mlp(rank) -> list[Tensor]:
-    """Return the same by torch's parallelize_module."""
     from torch.distributed.tensor.parallel import (  # noqa: PLC0415 - slow, and for one test
         ColwiseParallel,
         RowwiseParallel,
@@ -339,52 +294,6 @@ def torchs_mlp(rank) -> list[Tensor]:
     y = model(x)
     (y * dy).sum().backward()
     return [y.detach(), x.grad, *(p.grad.to_local() for p in model.parameters())]
-
-
-def our_vocabulary(rank) -> list[Tensor]:
-    """Return the loss and gradients of an embedding, a head and the loss, cut."""
-    axis = rank.axis("dp")
-    w_in, w_out = (w.chunk(axis.size)[axis.index].clone() for w in vocabulary_inputs())
-    w_in.requires_grad_(), w_out.requires_grad_()
-    ids, targets = batch(0)
-    x = tp.vocabulary_parallel_embedding(ids, w_in, axis).tanh()
-    value = tp.cross_entropy(tp.vocabulary_parallel_linear(x, w_out, axis), targets, axis)
-    value.backward()
-    return [value.detach(), w_in.grad, w_out.grad]
-
-
-def torchs_vocabulary(rank) -> list[Tensor]:
-    """Return the same by torch's parallelize_module and loss_parallel."""
-    from torch.distributed.tensor import Replicate, Shard  # noqa: PLC0415
-    from torch.distributed.tensor.parallel import (  # noqa: PLC0415
-        ColwiseParallel,
-        RowwiseParallel,
-        loss_parallel,
-        parallelize_module,
-    )
-
-    w_in, w_out = vocabulary_inputs()
-    model = nn.Sequential(nn.Embedding(48, 10), nn.Tanh(), nn.Linear(10, 48, bias=False)).double()
-    with torch.no_grad():
-        model[0].weight.copy_(w_in)
-        model[2].weight.copy_(w_out)
-    mesh = torch.distributed.init_device_mesh("cpu", (rank.size,))
-    head = ColwiseParallel(output_layouts=Shard(-1), use_local_output=False)
-    parallelize_module(model, mesh, {"0": RowwiseParallel(input_layouts=Replicate()), "2": head})
-    ids, targets = batch(0)
-    with loss_parallel():
-        logits = model(ids).flatten(0, 1)
-        value = F.cross_entropy(logits, targets.flatten(), ignore_index=IGNORE_INDEX)
-        value.backward()
-    gradients = [model[i].weight.grad.full_tensor() for i in (0, 2)]
-    gradients = [each.chunk(rank.size)[rank.index] for each in gradients]
-    return [value.full_tensor().detach(), *gradients]
-
-
-def vocabulary_inputs() -> list[Tensor]:
-    """Return an embedding and a head."""
-    generator = torch.Generator().manual_seed(8)
-    return [torch.randn(48, 10, generator=generator, dtype=torch.float64) for _ in range(2)]
 
 
 # Mutants
@@ -439,38 +348,31 @@ shard_sync = sharding.sync
 loss_backward = loss.token_losses_backward
 
 MUTANTS = {
-    "f and g are swapped": patched((layers, "f", nodes.g), (layers, "g", nodes.f)),
-    "parts are not summed": patched((layers, "g", _not_cut)),
-    "gradients of inputs are not summed": patched((layers, "f", _not_cut)),
+    "f and g are swapped": patched(layers, f=nodes.g, g=nodes.f),
+    "parts are not summed": patched(layers, g=_not_cut),
+    "gradients of inputs are not summed": patched(layers, f=_not_cut),
     "g sums its gradient too": patched(
-        (layers, "g", nodes._node("g", nodes.reduce_from_tp, nodes.reduce_from_tp))
+        layers, g=nodes._node("g", nodes.reduce_from_tp, nodes.reduce_from_tp)
     ),
     "time is gathered, its gradient not summed": patched(
-        (layers, "gather_time", nodes._node("gather", nodes.gather_sequence, _own_stretch))
+        layers, gather_time=nodes._node("gather", nodes.gather_sequence, _own_stretch)
     ),
     "time is cut, its parts not summed": patched(
-        (layers, "scatter_time", nodes._node("scatter", _own_stretch, nodes.gather_sequence))
+        layers, scatter_time=nodes._node("scatter", _own_stretch, nodes.gather_sequence)
     ),
-    "the largest logit is this rank's": patched((loss, "all_reduce_max", _not_cut)),
-    "exponentials are not summed": patched((loss, "reduce_from_tp", lambda x, axis, name: x)),
-    "targets are counted from the rank's first": patched((loss, "own_rows", _from_zero)),
-    "every rank adds a target": patched((loss, "own_rows", _all_mine)),
-    "ids are counted from the rank's first": patched((layers, "own_rows", _from_zero)),
-    "every rank adds a row": patched((layers, "own_rows", _all_mine)),
+    "the largest logit is this rank's": patched(loss, all_reduce_max=_not_cut),
+    "exponentials are not summed": patched(loss, reduce_from_tp=lambda x, axis, name: x),
+    "targets are counted from the rank's first": patched(loss, own_rows=_from_zero),
+    "every rank adds a target": patched(loss, own_rows=_all_mine),
+    "ids are counted from the rank's first": patched(layers, own_rows=_from_zero),
+    "every rank adds a row": patched(layers, own_rows=_all_mine),
     "ignored targets are learned": patched(
-        (
-            loss,
-            "_token_losses",
-            loss.differentiable(loss.token_losses_forward, _ignored_too),
-        )
+        loss, _token_losses=loss.differentiable(loss.token_losses_forward, _ignored_too)
     ),
-    "copies of heads are not summed": patched((sharding, "summed_over", _never("where copied"))),
-    "gains of heads are not summed": patched((sharding, "summed_over", _never("always"))),
-    "gains of tokens are not summed": patched(
-        (sharding, "summed_over", _never("where time is cut"))
-    ),
-    "gains of tokens are always summed": patched((sharding, "summed_over", _sums_all_gains)),
-    "gradients are summed twice": patched((sharding, "sync", _sums_twice)),
-    "the next rank's slices": patched((sharding, "slice_of", _next_slice)),
+    "copies of heads are not summed": patched(sharding, summed_over=_never("where copied")),
+    "gains of heads are not summed": patched(sharding, summed_over=_never("always")),
+    "gains of tokens are not summed": patched(sharding, summed_over=_never("where time is cut")),
+    "gains of tokens are always summed": patched(sharding, summed_over=_sums_all_gains),
+    "gradients are summed twice": patched(sharding, sync=_sums_twice),
+    "the next rank's slices": patched(sharding, slice_of=_next_slice),
 }
-"""What the comparisons have to notice."""

@@ -1,14 +1,13 @@
 """What ranks run in the tests of the bytes that they send."""
 
-import contextlib
 from dataclasses import replace
 from typing import Any
-from unittest import mock
 
 import torch
+from parallel_kit import patched
 
 from llmcourse import loss, optim
-from llmcourse.model import ModelConfig, Transformer, tiny, tiny_moe
+from llmcourse.model import Transformer, tiny, tiny_moe
 from llmcourse.parallel import context_parallel, expert_parallel, mesh, zero
 from llmcourse.parallel import data_parallel as dp
 from llmcourse.parallel import tensor_parallel as tp
@@ -29,29 +28,20 @@ MODELS = {
 """Sizes that do not divide: 5 layers, and of the third the number of parameters by 3."""
 
 
-def sent_on_mesh(
-    rank: Rank,
-    name: str,
-    settings: dict[str, Any],
-    batch_size: int,
-    length: int,
-    *,
-    mutant: str | None = None,
-) -> dict[str, Any]:
+def sent_on_mesh(rank, name, settings, batch_size: int, length: int) -> dict[str, Any]:
     """Take one step on a mesh; return the bytes that this rank sent by axis, and its place."""
     split, config = mesh.Split(**settings), MODELS[name]
     rank = Rank(rank.index, split.sizes, messages=[])
-    with MUTANTS[mutant]() if mutant else contextlib.nullcontext():
-        model = Transformer(config, generator=torch.Generator().manual_seed(0))
-        part = mesh.LocalModel(model, rank, split)
-        rows = watched_rows(part, rank.axis("ep"))
-        g = torch.Generator().manual_seed(rank.place["dp"] * split.ep + rank.place["ep"])
-        shape = (batch_size // split.batch_shares, length)
-        ids, targets = (torch.randint(0, 48, shape, generator=g) for _ in range(2))
-        before = {axis: rank.axis(axis).sent_bytes for axis in mesh.AXES}
-        part.forward_and_backward(ids, targets, num_tokens=batch_size * length)
-        part.sync()
-        sent = {axis: rank.axis(axis).sent_bytes - before[axis] for axis in mesh.AXES}
+    model = Transformer(config, generator=torch.Generator().manual_seed(0))
+    part = mesh.LocalModel(model, rank, split)
+    rows = watched_rows(part, rank.axis("ep"))
+    g = torch.Generator().manual_seed(rank.place["dp"] * split.ep + rank.place["ep"])
+    shape = (batch_size // split.batch_shares, length)
+    ids, targets = (torch.randint(0, 48, shape, generator=g) for _ in range(2))
+    before = {axis: rank.axis(axis).sent_bytes for axis in mesh.AXES}
+    part.forward_and_backward(ids, targets, num_tokens=batch_size * length)
+    part.sync()
+    sent = {axis: rank.axis(axis).sent_bytes - before[axis] for axis in mesh.AXES}
     numbers = [p.numel() for p in part.parameters()]
     return {
         "sent": sent,
@@ -78,10 +68,8 @@ def watched_rows(part: torch.nn.Module, axis: Axis) -> torch.Tensor:
 
 def sent_by_each(rank: Rank, name: str, batch_size: int, length: int) -> dict[str, int]:
     """Take a step with each kind of parallelism by itself; return the bytes that it sent."""
-    config, sent = MODELS[name], {}
-    ids, targets = torch.randint(
-        0, 48, (2, batch_size, length), generator=torch.Generator().manual_seed(1)
-    )
+    config, sent, g = MODELS[name], {}, torch.Generator().manual_seed(1)
+    ids, targets = torch.randint(0, 48, (2, batch_size, length), generator=g)
     kinds = (naive, bucketed, stage_1, tensors, stretches, ring)
     for kind in kinds if not config.num_experts else (experts,):
         axis = Rank(rank.index, {"only": rank.size}, messages=[]).axis("only")
@@ -126,9 +114,9 @@ def tensors(model, axis, ids, targets, *, sequence_parallel: bool = False) -> No
     tp.sync(model, axis)
 
 
-def stretches(model, axis, ids, targets) -> None:
+def stretches(*given) -> None:
     """Slices of matrices, and of time."""
-    tensors(model, axis, ids, targets, sequence_parallel=True)
+    tensors(*given, sequence_parallel=True)
 
 
 def ring(model, axis, ids, targets) -> None:
@@ -148,9 +136,7 @@ def experts(model, axis, ids, targets) -> None:
     expert_parallel.sync_gradients(model, axis)
 
 
-def each_by_formula(
-    config: ModelConfig, num_ranks: int, index: int, batch_size: int, length: int
-) -> dict[str, int | float]:
+def each_by_formula(config, num_ranks, index, batch_size, length) -> dict[str, int | float]:
     """Return what `sent_by_each` should count, but for experts."""
     one_by_one = [p.numel() for p in Transformer(config).parameters()]
     numbers, marked = cost.num_parameters(config), cost.num_parameters(config) + len(one_by_one)
@@ -174,24 +160,18 @@ def each_by_formula(
     }
 
 
-def _patched(target: Any, name: str, value: Any):
-    return lambda: mock.patch.object(target, name, value)
+def _skip(model, axis) -> None:
+    """In place of an exchange of gradients."""
 
 
-MUTANTS = {
-    "the embedding's two gradients are not exchanged": _patched(
-        mesh.part.pipeline, "sync_tied", lambda stages, axis: None
-    ),
-    "gradients of norms are not summed": _patched(
-        mesh.part.tensor_parallel, "sync", lambda model, axis: None
-    ),
-    "gradients are not summed over cp, ep and dp": _patched(
-        mesh.part, "sum_gradients", lambda parameters, axis: None
-    ),
-    "counts travel as int32": _patched(
-        expert_parallel.experts,
-        "exchange_counts",
-        lambda counts, axis: EXCHANGE_COUNTS(counts.int(), axis).long(),
-    ),
-}
+def _narrow_counts(counts, axis) -> torch.Tensor:
+    return EXCHANGE_COUNTS(counts.int(), axis).long()
+
+
 EXCHANGE_COUNTS = expert_parallel.experts.exchange_counts
+MUTANTS = {
+    "the embedding's two gradients are not exchanged": patched(mesh.part.pipeline, sync_tied=_skip),
+    "gradients of norms are not summed": patched(mesh.part.tensor_parallel, sync=_skip),
+    "gradients are not summed over cp, ep and dp": patched(mesh.part, sum_gradients=_skip),
+    "counts travel as int32": patched(expert_parallel.experts, exchange_counts=_narrow_counts),
+}

@@ -7,13 +7,11 @@ from tests.train.runs import learn
 
 
 def made(rank, config, folder):
-    """This rank's part of a new run."""
     prepared = train.prepare(config, folder / "data")
     return train.new_run(config, folder, prepared, layout=train.layout_on(rank, config))
 
 
 def losses_without_sync(rank, config, folder):
-    """A run whose ranks never agree on a gradient."""
     run = made(rank, config, folder)
     run.layout.sync = lambda: None
     with run.layout.replica.no_sync():

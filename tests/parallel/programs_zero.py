@@ -5,10 +5,10 @@ import gc
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
-from unittest import mock
 
 import numpy as np
 import torch
+from parallel_kit import patched
 from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 
@@ -54,9 +54,8 @@ def _again(model: Transformer) -> Transformer:
 
 def _frozen(model: Transformer) -> Transformer:
     """Freeze the embedding, a whole block, and a part of the other."""
-    model.embedding.requires_grad_(False)
-    model.blocks[0].requires_grad_(False)
-    model.blocks[1].attention.requires_grad_(False)
+    for part in (model.embedding, model.blocks[0], model.blocks[1].attention):
+        part.requires_grad_(False)
     return model
 
 
@@ -72,7 +71,6 @@ MODELS = {
 
 
 def made(name: str, seed: int = 0) -> Transformer:
-    """Return a model, the same for a seed."""
     return MODELS[name](torch.Generator().manual_seed(seed))
 
 
@@ -97,27 +95,15 @@ def groups_of(model: nn.Module, optimizer: str) -> list[dict]:
 class Trace(NamedTuple):
     """What a training run leaves."""
 
-    parameters: list[dict[str, Any]]
-    """Of the whole module, by name, after each step."""
-    optimizer: dict[str, Any]
-    """State of the optimizer of whole parameters, at the end."""
-    norms: list[float]
-    """Of the gradient before clipping, by step."""
-    before: Any
-    """The parameters before anything was done, as this rank had them."""
-    sizes: Any = None
-    """Sum over the ranks of the magnitudes of their gradients, by parameter, at the last step."""
+    parameters: list[dict[str, Any]]  # of the whole module, by name, after each step
+    optimizer: dict[str, Any]  # state of the optimizer of whole parameters, at the end
+    norms: list[float]  # of the gradient before clipping, by step
+    before: Any  # the parameters before anything was done, as this rank had them
+    sizes: Any = None  # sum over the ranks of the magnitudes of gradients, at the last step
 
 
 def alone(
-    name: str,
-    num_ranks: int,
-    steps: int = 3,
-    *,
-    optimizer: str = "ours",
-    num_micro: int = 1,
-    clip: float | None = None,
-    start: Trace | None = None,
+    name, num_ranks, steps=3, *, optimizer="ours", num_micro=1, clip=None, start=None
 ) -> Trace:
     """Train in one process, adding up the gradients of all ranks' batches in the ranks' order."""
     model = made(name)
@@ -155,30 +141,14 @@ def follow(
     *,
     optimizer: str = "ours",
     num_micro: int = 1,
-    keep: bool = False,
+    keep: bool = False,  # full gradients are added up by `no_sync`, else reduced batch by batch
     clip: float | None = None,
-    again: str | None = None,
-    between: str | None = None,
+    again: str | None = None,  # is computed again in backward
+    between: str | None = None,  # happens before each step, one of `BETWEEN`
     start: Trace | None = None,
     **settings: Any,
 ) -> Trace:
-    """Train as `alone` does, with one of the stages, each rank on its own batches.
-
-    Args:
-        rank: given by the world; each begins with parameters of its own.
-        name: of the model.
-        stage: 1, 2 or 3.
-        steps: how many.
-        optimizer: by name.
-        num_micro: batches per step.
-        keep: whether to add up full gradients before they are reduced, by `no_sync`; else they are
-            reduced batch by batch.
-        clip: largest norm of the gradient.
-        again: what to compute again in backward.
-        between: what to do before each step, one of `BETWEEN`.
-        start: where to go on from.
-        settings: of ZeroOptimizer or FullyShardedModel.
-    """
+    """Train as `alone` does; each rank has its own batches, and parameters of its own at first."""
     nothing = contextlib.nullcontext()
     model = made(name, seed=rank.index)
     before = nn.utils.parameters_to_vector(model.parameters()).detach()
@@ -263,20 +233,17 @@ def _evaluate(run: nn.Module) -> None:
 def _read_gathered(run: zero.FullyShardedModel) -> None:
     """Run and read the model as one process has it, in the middle of training."""
     full = run.full_state_dict()
-    shapes = {name: p.shape for name, p in run.module.named_parameters()}
+    shapes = {n: p.shape for n, p in run.module.named_parameters()}
+    name = "blocks.0.feed_forward.w_up"
     with run.gathered() as module, torch.no_grad():
         for _ in range(2):
             loss = loss_of(module, 100, 0)
-            weight = module.blocks[0].feed_forward.w_up
-            assert torch.equal(weight, full["blocks.0.feed_forward.w_up"])
+            assert torch.equal(module.blocks[0].feed_forward.w_up, full[name])
     single = made("tied")
     single.load_state_dict(full)
     assert torch.equal(loss, loss_of(single, 100, 0))
-    assert shapes == {name: p.shape for name, p in run.module.named_parameters()}
-    assert (
-        module.blocks[0].feed_forward.w_up
-        is dict(module.named_parameters())["blocks.0.feed_forward.w_up"]
-    )
+    assert shapes == {n: p.shape for n, p in run.module.named_parameters()}
+    assert module.blocks[0].feed_forward.w_up is dict(module.named_parameters())[name]
 
 
 def _fail(*_: Any) -> None:
@@ -297,20 +264,16 @@ def _failing(run: nn.Module) -> Iterator[None]:
 
 
 def _fail_in_forward(run: nn.Module) -> None:
-    hook = run.module.blocks[1].feed_forward.register_forward_hook(_fail)
-    with _failing(run):
+    with run.module.blocks[1].feed_forward.register_forward_hook(_fail), _failing(run):
         loss_of(run, 100, 0)
-    hook.remove()
 
 
 def _fail_in_backward(run: nn.Module) -> None:
     def when_it_returns(module: nn.Module, given: tuple, out: Tensor) -> None:
         out.register_hook(_fail)
 
-    hook = run.module.blocks[0].feed_forward.register_forward_hook(when_it_returns)
-    with _failing(run):
+    with run.module.blocks[0].feed_forward.register_forward_hook(when_it_returns), _failing(run):
         loss_of(run, 100, 0).backward()
-    hook.remove()
 
 
 BETWEEN = {
@@ -323,7 +286,6 @@ BETWEEN = {
 
 
 def with_ddp(rank, name: str, steps: int = 3) -> list[dict[str, Any]]:
-    """Train with data parallelism; return the parameters after each step."""
     model = made(name, seed=rank.index)
     axis = rank.axis("dp")
     run = BucketedDDP(model, axis, bucket_bytes=10_000, all_reduce=collectives.all_reduce_ordered)
@@ -340,7 +302,7 @@ def with_ddp(rank, name: str, steps: int = 3) -> list[dict[str, Any]]:
 
 
 def torchs(rank, name: str, kind: str, steps: int = 3) -> list[dict[str, Any]]:
-    """Train with torch's own DDP, ZeRO stage 1 or FSDP2; return the parameters after each step."""
+    """Train with torch's own ZeRO stage 1 or FSDP2; return the parameters after each step."""
     from torch.distributed.device_mesh import init_device_mesh  # noqa: PLC0415 - slow import
     from torch.distributed.fsdp import fully_shard  # noqa: PLC0415
     from torch.distributed.optim import ZeroRedundancyOptimizer  # noqa: PLC0415
@@ -352,14 +314,12 @@ def torchs(rank, name: str, kind: str, steps: int = 3) -> list[dict[str, Any]]:
         for block in model.blocks:
             fully_shard(block, mesh=mesh)
         run = fully_shard(model, mesh=mesh)
+        chosen = optimizer_class(groups_of(model, "torch"), **settings)
     else:
         run = nn.parallel.DistributedDataParallel(model)
-    groups = groups_of(model, "torch")
-    if kind == "zero1":
-        chosen = ZeroRedundancyOptimizer(groups[0]["params"], optimizer_class, **settings)
-        chosen.add_param_group(groups[1])
-    else:
-        chosen = optimizer_class(groups, **settings)
+        first, second = groups_of(model, "torch")
+        chosen = ZeroRedundancyOptimizer(first["params"], optimizer_class, **settings)
+        chosen.add_param_group(second)
     parameters = []
     for step in range(steps):
         loss_of(run, step, rank.index).backward()
@@ -407,13 +367,8 @@ def with_frozen_ones(rank, stage: int) -> tuple[list[Tensor], dict]:
     return [x.detach() for x in w], state
 
 
-def cut_matrices(rank) -> str:
-    """Give shards of matrices to an optimizer that wants matrices; return what it says."""
-    try:
-        wrapped(made("untied"), rank.axis("dp"), 1, optimizer="muon")
-    except ValueError as error:
-        return str(error)
-    return "no error"
+def cut_matrices(rank) -> None:
+    wrapped(made("untied"), rank.axis("dp"), 1, optimizer="muon")
 
 
 def sent(rank, name: str, stage: int, **settings: Any) -> tuple[int, int]:
@@ -460,10 +415,7 @@ def live_bytes() -> int:
 
 
 def peak(rank, stage: int, **settings: Any) -> tuple[int, int, int]:
-    """Return the most bytes of a second forward and backward, above what was there before.
-
-    And the bytes of a unit and their number.
-    """
+    """Return the most bytes that a second step adds, the bytes of a unit, and their number."""
     model = nn.Sequential(*(nn.Linear(64, 64) for _ in range(16)))
     unit_bytes = sum(p.nbytes for p in model[0].parameters())
     settings |= {"units": list(model)} if stage == 3 else {}
@@ -493,7 +445,6 @@ def tensors(x: Any) -> Any:
 
 
 def full_parameters(run: nn.Module) -> dict[str, Tensor]:
-    """Return a copy of all parameters by the names of the original module."""
     if isinstance(run, zero.FullyShardedModel):
         names = dict(run.module.named_parameters())
         return {name: x for name, x in run.full_state_dict().items() if name in names}
@@ -501,19 +452,6 @@ def full_parameters(run: nn.Module) -> dict[str, Tensor]:
 
 
 # What the comparisons have to notice
-
-
-def _patched(*changes: tuple[Any, str, Any]):
-    """Return what patches the given attributes, when called."""
-
-    @contextlib.contextmanager
-    def patches() -> Iterator[None]:
-        with contextlib.ExitStack() as stack:
-            for target, name, value in changes:
-                stack.enter_context(mock.patch.object(target, name, value))
-            yield
-
-    return patches
 
 
 def _local_chunk(x: Tensor, axis, *, ordered: bool = False) -> Tensor:
@@ -552,43 +490,15 @@ BUCKET_REDUCE = bucket.Bucket.reduce_scatter
 LAYOUT_SHARDS = flat_layout.FlatLayout.shards
 
 MUTANTS = {
-    "no broadcast": _patched(
-        (bucket, "broadcast", lambda x, axis: x), (unit, "broadcast", lambda x, axis: x)
-    ),
-    "gradients stay local": _patched(
-        (bucket, "reduce_scatter", _local_chunk), (unit, "reduce_scatter", _local_chunk)
-    ),
-    "parameters are not gathered after the step": _patched(
-        (bucket.Bucket, "all_gather", lambda self: None)
-    ),
-    "a remainder is left out": _patched((flat_layout.FlatLayout, "chunk", _floor_chunk)),
-    "the next rank's shards": _patched((flat_layout.FlatLayout, "shards", _next_shards)),
-    "norm of this rank's shards alone": _patched((bucket, "all_reduce_ordered", lambda x, axis: x)),
-    "full gradients are kept": _patched((bucket.Bucket, "reduce_scatter", _keeping_reduce)),
-    "never freed": _patched((unit.Unit, "reshard", lambda self: None)),
-    "not gathered for backward": _patched((unit.Unit, "_before_backward", lambda self, _: None)),
-    "gradients are overwritten": _patched((unit.Unit, "reduce_scatter", _overwriting_reduce)),
-    "gradients are reduced again": _patched((unit.Unit, "reduce_scatter", _repeating_reduce)),
+    "no broadcast": patched(bucket, unit, broadcast=lambda x, axis: x),
+    "gradients stay local": patched(bucket, unit, reduce_scatter=_local_chunk),
+    "parameters are not gathered after the step": patched(bucket.Bucket, all_gather=lambda _: None),
+    "a remainder is left out": patched(flat_layout.FlatLayout, chunk=_floor_chunk),
+    "the next rank's shards": patched(flat_layout.FlatLayout, shards=_next_shards),
+    "norm of this rank's shards alone": patched(bucket, all_reduce_ordered=lambda x, axis: x),
+    "full gradients are kept": patched(bucket.Bucket, reduce_scatter=_keeping_reduce),
+    "never freed": patched(unit.Unit, reshard=lambda self: None),
+    "not gathered for backward": patched(unit.Unit, _before_backward=lambda self, _: None),
+    "gradients are overwritten": patched(unit.Unit, reduce_scatter=_overwriting_reduce),
+    "gradients are reduced again": patched(unit.Unit, reduce_scatter=_repeating_reduce),
 }
-
-
-def equal(ours, theirs):
-    """Whether two trees of arrays, tensors and numbers are bitwise equal."""
-    if isinstance(theirs, dict):
-        return ours.keys() == theirs.keys() and all(equal(ours[k], theirs[k]) for k in theirs)
-    if isinstance(theirs, list | tuple):
-        pairs = zip(ours, theirs, strict=True)
-        return len(ours) == len(theirs) and all(equal(a, b) for a, b in pairs)
-    if isinstance(theirs, torch.Tensor | np.ndarray):
-        a, b = np.asarray(ours), np.asarray(theirs)
-        return a.shape == b.shape and a.dtype == b.dtype and a.tobytes() == b.tobytes()
-    return ours == theirs
-
-
-def assert_follows(traces, expected):
-    """Assert that every rank has the parameters, at every step, and the state of one process."""
-    assert all(np.any(t.before != traces[0].before) for t in traces[1:])
-    for trace in traces:
-        assert equal(trace.parameters, expected.parameters)
-        assert equal(trace.optimizer["state"], expected.optimizer["state"])
-        assert equal(trace.optimizer["param_groups"], expected.optimizer["param_groups"])

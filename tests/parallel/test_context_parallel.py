@@ -20,12 +20,12 @@ import math
 from functools import lru_cache
 
 import numpy as np
-import parallel_kit as kit
 import programs_context_parallel as programs
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from parallel_kit import equal, error
 
 from llmcourse.base import checks
 from llmcourse.model.attention import (
@@ -36,20 +36,11 @@ from llmcourse.model.attention import (
     sum_over_group,
 )
 from llmcourse.parallel import context_parallel as cp
-from llmcourse.parallel import data_parallel, world
+from llmcourse.parallel import world
 
 WORLDS = (1, 2, 3, 4)
 ROUNDING = {"float64": 2.0**-53, "float32": 2.0**-24}
 LOOSEST = {"float64": 1e-11, "float32": 5e-3}
-
-
-def equal(ours, theirs):
-    """Whether two trees of arrays and numbers are bitwise equal."""
-    if isinstance(theirs, dict):
-        return ours.keys() == theirs.keys() and all(equal(ours[k], theirs[k]) for k in ours)
-    if isinstance(theirs, list | tuple):
-        return len(ours) == len(theirs) and all(map(equal, ours, theirs))
-    return np.array_equal(ours, theirs)
 
 
 # Layouts
@@ -113,34 +104,10 @@ def test_zigzag_is_balanced_and_blocks_are_not(size):
     assert pace == pytest.approx(2 - 1 / size, rel=0.03)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "match"),
-    [
-        ((20, 3, "zigzag"), "multiple of 6.*got 20; nearest: 18 or 24"),
-        ((20, 3, "blocks"), "multiple of 3.*got 20; nearest: 18 or 21"),
-        ((1, 2, "zigzag"), "got 1; nearest: 4$"),
-        ((-3, 2, "zigzag"), "got -3; nearest: 4$"),
-        ((0, 2, "blocks"), "got 0; nearest: 2$"),
-        ((8, 0, "zigzag"), "size must be 1 or greater, got 0"),
-    ],
-)
-def test_lengths_that_do_not_divide_are_refused(arguments, match):
-    with pytest.raises(ValueError, match=match):
-        cp.check_length(*arguments)
-
-
-def test_what_is_no_place_is_refused():
-    with pytest.raises(ValueError, match="index must be 0 to 1, got 2"):
-        cp.positions(8, 2, 2)
-    with pytest.raises(ValueError, match="multiple of 4"):
-        cp.share(torch.zeros(2, 9), 0, 2)
-
-
 # Merging
 
 
 def parts_of(scores_BHtS, v_BHSK, ends):
-    """Cut a softmax by its keys, and return what is known of each part."""
     found = []
     for start, end in zip([0, *ends], [*ends, scores_BHtS.shape[-1]], strict=True):
         scores = scores_BHtS[..., start:end]
@@ -151,7 +118,7 @@ def parts_of(scores_BHtS, v_BHSK, ends):
 
 @given(
     st.integers(0, 1000),
-    st.sampled_from([0.1, 3.0, 300.0]),
+    st.sampled_from([0.1, 3.0, 3e4]),  # of which exp is too large for float64
     st.lists(st.integers(1, 8), unique=True, min_size=1, max_size=3).map(sorted),
     st.permutations(range(4)),
 )
@@ -173,15 +140,6 @@ def test_parts_merge_to_the_whole_in_any_order(seed, scale, ends, order):
     assert not total.out_BtHK[:, 2].any()
     one, other = parts[:2]
     assert all(map(torch.equal, cp.merge(one, other), cp.merge(other, one)))
-
-
-def test_a_large_score_does_not_overflow():
-    ones = torch.ones(1, 1, 1, 1)
-    one, other = (
-        cp.Partial(x * ones, torch.full((1, 1, 1), y)) for x, y in ((2.0, 3e4), (5.0, 3e4))
-    )
-    assert cp.merge(one, other).out_BtHK.item() == 3.5
-    assert cp.merge(one, other).logsumexp_BHt.item() == pytest.approx(3e4 + math.log(2))
 
 
 # Attention
@@ -216,13 +174,12 @@ def bounds_of(given, mask, num_ranks, dtype):
 
 @lru_cache
 def reference(num_kv_heads, mask_kind, dtype, num_ranks):
-    """Return what one process finds, and how far the ranks may be from it."""
     given, mask = programs.inputs(num_kv_heads, dtype), programs.mask_of(mask_kind)
     return programs.dense(given, mask), bounds_of(given, mask, num_ranks, dtype)
 
 
 def assert_attends(found, layout, num_kv_heads, mask_kind, dtype):
-    """Check outputs and gradients of all ranks against one process; return the largest error."""
+    """Check what all ranks have against one process; return the largest error."""
     expected, bounds = reference(num_kv_heads, mask_kind, dtype, len(found))
     ours = programs.joined(found, layout)
     for name, mine, theirs, bound in zip(ours._fields, ours, expected, bounds, strict=True):
@@ -231,7 +188,7 @@ def assert_attends(found, layout, num_kv_heads, mask_kind, dtype):
         # The bound is of use: far below the size of what is compared.
         assert bound.max() < LOOSEST[dtype] * theirs.abs().max()
         assert ((mine.double() - theirs).abs() <= bound).all(), name
-    return max(map(checks.relative_error, ours, expected))
+    return max(map(error, ours, expected))
 
 
 KINDS = ((1, "float64"), (2, "float64"), (4, "float64"), (2, "float32"))
@@ -318,27 +275,16 @@ def test_keys_in_the_future_are_not_computed(run):
 
 def errors_of(traces, expected):
     """Return how far ranks are from one process: losses, gradients, weights, at their largest."""
-    losses = [
-        abs(a - b) / abs(b)
-        for trace in traces
-        for a, b in zip(trace.losses, expected.losses, strict=True)
-    ]
-    gradients = [
-        checks.relative_error(torch.as_tensor(mine[name]), whole[name])
-        for trace in traces
-        for mine, whole in zip(trace.gradients, expected.gradients, strict=True)
-        for name in whole
-    ]
-    weights = [
-        checks.relative_error(torch.as_tensor(trace.weights[name]), expected.weights[name])
-        for trace in traces
-        for name in expected.weights
-    ]
+    losses, gradients, weights = [], [], []
+    for trace in traces:
+        losses += map(error, trace.losses, expected.losses)
+        for mine, whole in zip(trace.gradients, expected.gradients, strict=True):
+            gradients += [error(mine[name], whole[name]) for name in whole]
+        weights += [error(trace.weights[name], x) for name, x in expected.weights.items()]
     return max(losses), max(gradients), max(weights)
 
 
 def assert_trains(traces, expected):
-    """Check losses and gradients of every step, and weights after all."""
     losses, gradients, weights = errors_of(traces, expected)
     assert losses <= 1e-13
     assert gradients <= 1e-11
@@ -372,14 +318,6 @@ def test_a_model_trains_as_in_one_process(run, num_ranks, layout, packed, tied_h
     assert traces[0].ring_bytes == 2 * sum(ring_bytes(num_ranks, 2, 8))
 
 
-@pytest.mark.parametrize("layout", cp.LAYOUTS)
-def test_float32_is_close_to_float64(run, layout):
-    traces = run(4, programs.train, layout, packed=True, steps=1, dtype="float32")
-    losses, gradients, _ = errors_of(traces, alone(packed=True, steps=1))
-    assert 0 < losses <= 1e-6
-    assert 0 < gradients <= 1e-5
-
-
 def test_recomputed_in_backward_it_is_the_same(run):
     once, *again = (
         run(3, programs.train, "zigzag", packed=True, steps=2, again=policy)
@@ -401,14 +339,12 @@ def test_under_autocast_it_is_as_good_as_one_process(run, num_ranks, layout):
     exact, theirs = (programs.narrow_alone(autocast=narrow) for narrow in (False, True))
     found = run(num_ranks, programs.narrow, layout)
     logits = cp.join([torch.as_tensor(x["logits"]) for x in found], layout)
-    error = (theirs[0] - exact[0]).norm()
-    assert 0 < (logits - exact[0]).norm() <= 1.5 * error
+    assert 0 < (logits - exact[0]).norm() <= 1.5 * (theirs[0] - exact[0]).norm()
     ours, theirs_flat, exact_flat = (
         torch.cat([torch.as_tensor(x[name]).flatten() for name in exact[1]])
         for x in (found[0]["gradients"], theirs[1], exact[1])
     )
-    error = (theirs_flat - exact_flat).norm()
-    assert 0 < (ours - exact_flat).norm() <= 1.5 * error
+    assert 0 < (ours - exact_flat).norm() <= 1.5 * (theirs_flat - exact_flat).norm()
     forward, backward = ring_bytes(num_ranks, 2, 2)
     for x in found:
         assert x["dtype"] == "torch.bfloat16"
@@ -435,52 +371,23 @@ def test_gradients_are_summed_in_the_order_of_ranks(run, num_ranks):
 
 
 def test_a_sum_in_another_order_is_noticed(run):
-    before, after = zip(*(rank[:2] for rank in run(4, programs.added_up, mutant=True)), strict=True)
+    found = run(4, programs.added_up, mutant="by a ring")
+    before, after = zip(*(rank[:2] for rank in found), strict=True)
     expected = before[0][0] + before[1][0] + before[2][0] + before[3][0]
     assert not np.array_equal(after[0][0], expected)
     np.testing.assert_allclose(after[0][0], expected, rtol=0, atol=1e-6)
 
 
-def test_a_sparse_gradient_is_refused():
-    p = torch.nn.Parameter(torch.zeros(3, 2))
-    p.grad = torch.zeros(3, 2).to_sparse()
-    axis = kit.axis()
-    axis.size = 2  # it is refused before anything is sent
-    with pytest.raises(ValueError, match=r"gradients must be dense.*sparse=False"):
-        data_parallel.sum_gradients([p], axis)
-
-
-# What is refused
-
-
-def test_what_annotations_exclude_is_refused_without_them(run):
-    *layouts, keys = run(2, programs.refused)[0]
-    assert layouts == ["layout must be one of zigzag, blocks, got 'stripes'"] * 3
-    assert keys.startswith("2 queries and 4 keys: a rank has both of the same tokens")
-
-
-def test_what_the_ring_cannot_do_is_refused():
-    axis, x = kit.axis(), torch.ones(2, 4, 2, 6)
-    with pytest.raises(ValueError, match="tile must be 1 or greater, got 0"):
-        cp.ring_attention(axis, tile=0)
-    form = cp.ring_attention(axis)
-    for shape in ((4, 3), (3, 4), (2, 5, 4)):
-        with pytest.raises(ValueError, match=r"the mask must end in \(4, 4\)"):
-            form(x, x, x, mask=torch.ones(shape, dtype=torch.bool))
-    with pytest.raises(ValueError, match=r"multiple of 2.*got 3"):
-        form(x[:, :3], x[:, :3], x[:, :3])
-
-
-@pytest.mark.parametrize("fn", [programs.of_unequal_lengths, programs.of_unequal_layouts])
-def test_ranks_that_disagree_are_told_so(fn):
+@pytest.mark.parametrize(("length", "layout"), [(2, "zigzag"), (4, "blocks")])
+def test_ranks_that_disagree_are_told_so(length, layout):
     with pytest.raises(world.RankError, match=r"ring_attention torch\.float32"):
-        world.run(fn, 2, timeout_s=60)
+        world.run(programs.attend_otherwise, 2, length, layout, timeout_s=60)
 
 
 # Mutants
 
 
-@pytest.mark.parametrize("mutant", programs.MUTANTS)
+@pytest.mark.parametrize("mutant", programs.OF_ATTENTION)
 def test_a_broken_ring_is_noticed(run, mutant):
     kind = "window" if mutant in programs.OF_MASKS else "causal"
     for mask_kind, dtype in ((kind, "float64"), ("blind", "float64"), ("documents", "float32")):

@@ -39,12 +39,12 @@ def test_a_clean_process_is_as_a_new_one(pools, new):
         }
 
 
-@pytest.mark.parametrize("program", [programs.boom, programs.die])
-def test_a_program_that_fails_leaves_ranks_for_the_next(pools, program):
+@pytest.mark.parametrize("how", ["raise", "kill"])
+def test_a_program_that_fails_leaves_ranks_for_the_next(pools, how):
     before = pools(3).run(programs.pid)
     pools(3).run(programs.leave_dirt)
     with pytest.raises(world.RankError, match="rank 1"):
-        pools(3).run(program, 1)
+        pools(3).run(programs.go_wrong, how)
     places = pools(3, {"pp": 3}).run(programs.place)
     assert places == [(index, 3, {"pp": index}) for index in range(3)]
     assert not set(before) & set(pools(3).run(programs.pid))

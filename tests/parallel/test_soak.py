@@ -25,7 +25,7 @@ def test_random_faults(pytestconfig):
         with world.Pool(num_ranks, timeout_s=5) as pool:
             pids = pool.run(programs.pid)
             try:
-                pool.run(programs.random_fault, kind, who, after)
+                pool.run(programs.go_wrong, kind, who, after)
             except world.RankError as error:
                 reported = error
             else:
@@ -35,10 +35,10 @@ def test_random_faults(pytestconfig):
         if kind in {"raise", "kill", "sleep"}:
             assert reported.rank == who, f"{story}: {reported}"
         words = {
-            "raise": "on purpose",
+            "raise": "no such key",
             "kill": "SIGKILL",
             "sleep": "waiting for more than 5 s",
-            "mismatch": "something else",
+            "mismatch": "broadcast",
             "return": "fewer calls",
         }
         assert words[kind] in str(reported), f"{story}: {reported}"

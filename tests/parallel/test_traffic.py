@@ -4,25 +4,10 @@ import programs_traffic as programs
 import pytest
 from programs_traffic import MODELS
 
-from llmcourse.parallel import mesh, world
+from llmcourse.parallel import mesh
 from llmcourse_labs.scale import cost
 
 BATCH, LENGTH = 8, 24
-
-
-@pytest.fixture(scope="module")
-def pools():
-    """Ranks of 2 to 4 processes, which every test uses again."""
-    made = {}
-
-    def pool(num_ranks):
-        if num_ranks not in made:
-            made[num_ranks] = world.Pool(num_ranks, timeout_s=120)
-        return made[num_ranks]
-
-    yield pool
-    for each in made.values():
-        each.close()
 
 
 # Each kind of parallelism by itself
@@ -50,11 +35,10 @@ def test_a_mixture_sends_at_least_counts_and_gradients(pools, num_ranks):
     held = cost.rank_parameters(config, mesh.Split(ep=num_ranks))
     summed = held.numbers - held.expert_numbers + held.tensors - held.expert_tensors
     settings = {"num_tokens": 3 * LENGTH, "num_parameters": summed}
+    settings |= {"sent_rows": 0, "received_rows": 0}
     rest = []
     for index, sent in enumerate(results):
-        nothing = cost.expert_parallel_bytes(
-            config, num_ranks, sent_rows=0, received_rows=0, index=index, **settings
-        )
+        nothing = cost.expert_parallel_bytes(config, num_ranks, index=index, **settings)
         rest.append(sent["experts"] - sum(nothing.values()))
     # A row that leaves one rank is one that another one gets: 4 messages in all.
     assert sum(rest) % (4 * config.width * 4) == 0
@@ -64,13 +48,14 @@ def test_a_mixture_sends_at_least_counts_and_gradients(pools, num_ranks):
 
 # Layouts
 
+CHUNKS = {"pipeline": "interleaved", "chunks": 2}
 LAYOUTS = {
     "dp": {"dp": 2},
     "dp, 3 ranks": {"dp": 3},
     "pp": {"pp": 2, "micro_batches": 4},
     "pp, 3 ranks": {"pp": 3, "micro_batches": 4, "pipeline": "zero_bubble"},
     "pp, 4 ranks": {"pp": 4, "micro_batches": 4, "pipeline": "gpipe"},
-    "pp, 2 chunks": {"pp": 2, "micro_batches": 2, "pipeline": "interleaved", "chunks": 2},
+    "pp, 2 chunks": {"pp": 2, "micro_batches": 2, **CHUNKS},
     "cp": {"cp": 2, "micro_batches": 2},
     "cp, 3 ranks": {"cp": 3},
     "tp": {"tp": 2, "micro_batches": 2},
@@ -80,13 +65,7 @@ LAYOUTS = {
     "pp x cp": {"pp": 2, "cp": 2, "micro_batches": 2},
     "cp x tp": {"cp": 2, "tp": 2, "sequence_parallel": True},
     "pp x tp": {"pp": 2, "tp": 2, "micro_batches": 4, "sequence_parallel": True},
-    "pp x tp, 2 chunks": {
-        "pp": 2,
-        "tp": 2,
-        "micro_batches": 2,
-        "pipeline": "interleaved",
-        "chunks": 2,
-    },
+    "pp x tp, 2 chunks": {"pp": 2, "tp": 2, "micro_batches": 2, **CHUNKS},
 }
 WITH_EXPERTS = {
     "ep": {"ep": 2, "micro_batches": 2},
@@ -108,26 +87,16 @@ def check_layout(pools, text, name, mutant=None):
         settings = {**settings, "replicate_kv": False}
     split = mesh.Split(**settings)
     batch = 12 if 3 in split.sizes.values() else BATCH
-    results = pools(split.num_ranks).run(
-        programs.sent_on_mesh, name, settings, batch, LENGTH, mutant=mutant
-    )
+    given = name, settings, batch, LENGTH
+    results = pools(split.num_ranks).run(programs.sent_on_mesh, *given, mutant=mutant)
     for result in results:
         place = result["place"]
-        same = [
-            other
-            for other in results
-            if all(other["place"][a] == place[a] for a in mesh.AXES if a != "ep")
-        ]
+        along_ep = [each for each in results if each["place"] | {"ep": 0} == place | {"ep": 0}]
         sent = sum(rows for rank, rows in enumerate(result["rows"]) if rank != place["ep"])
-        received = sum(other["rows"][place["ep"]] for other in same if other is not result)
-        expected = cost.layout_bytes(
-            config,
-            split,
-            batch_size=batch,
-            context_length=LENGTH,
-            place=place,
-            rows=(int(sent), int(received)),
-        )
+        received = sum(other["rows"][place["ep"]] for other in along_ep if other is not result)
+        shape = {"batch_size": batch, "context_length": LENGTH}
+        rows = int(sent), int(received)
+        expected = cost.layout_bytes(config, split, **shape, place=place, rows=rows)
         assert result["sent"] == expected, place
         held = cost.rank_parameters(config, split, place=place)
         assert (held.numbers, held.tensors) == (result["numbers"], result["tensors"])

@@ -3,30 +3,22 @@
 from dataclasses import replace
 
 import pytest
-import torch
-from parallel_kit import assert_close_states, halfway, losses_of, saved_in
+from parallel_kit import assert_resumes_bit_for_bit, assert_runs_as, halfway, losses_of, saved_in
 
 from llmcourse import train
-from llmcourse.model import tiny, tiny_moe
-from llmcourse.parallel.world import RankError
+from llmcourse.model import tiny_moe
 from llmcourse.train import __main__ as command_line
 
-STEPS = 6
+STEPS, SHARDS = 6, {"save_in_shards": True}
 MESHES = {
-    "dp=2,pp=2": {
-        "micro_batches": 2,
-        "parallel": "zero1",
-        "pipeline": "zero_bubble",
-        "save_in_shards": True,
-    },
-    "cp=2,tp=2": {"sequence_parallel": True, "save_in_shards": True},
+    "dp=2,pp=2": {"micro_batches": 2, "parallel": "zero1", "pipeline": "zero_bubble", **SHARDS},
+    "cp=2,tp=2": {"sequence_parallel": True, **SHARDS},
     "dp=2,tp=2,pp=2": {"micro_batches": 2, "save_in_background": True},
 }
 
 
 @pytest.fixture(scope="module")
 def on_meshes(config, tmp_path_factory):
-    """A finished run on each mesh: its result, and its folder."""
     found = {}
 
     def run(text):
@@ -41,17 +33,7 @@ def on_meshes(config, tmp_path_factory):
 
 @pytest.mark.parametrize("text", MESHES)
 def test_a_mesh_has_the_losses_and_the_state_of_one_process(text, alone, on_meshes):
-    result, folder = on_meshes(text)
-    assert result.losses == pytest.approx(losses_of(alone), rel=1e-5)
-    assert result.steps_done == STEPS
-    assert min(result.num_messages) > 0
-    last = result.validations[STEPS].nats_per_token
-    assert last == pytest.approx(alone.validations[STEPS].nats_per_token, rel=1e-5)
-    saved, reference = saved_in(folder), saved_in(alone.run.folder)
-    assert_close_states(saved, reference)
-    assert saved.data == reference.data
-    rows = (folder / "metrics.jsonl").read_text().splitlines()
-    assert len(rows) == STEPS  # one rank writes for all
+    assert_runs_as(alone, *on_meshes(text))
 
 
 @pytest.mark.parametrize(
@@ -73,21 +55,14 @@ def test_a_run_goes_on_in_another_layout(first, then, *, config, alone, on_meshe
     folder = halfway(folder, tmp_path / "moved")
     assert saved_in(folder).step == 3
     if then:
-        parallel = then.get("parallel", "ddp")
-        after = train.resume_on_ranks(folder, **then | {"parallel": parallel}, timeout_s=120)
-        rest = after.losses
+        rest = train.resume_on_ranks(folder, **{"parallel": "ddp"} | then).losses
     else:
         rest = losses_of(train.fit(train.resume(folder)))
     assert rest == pytest.approx(losses_of(alone)[3:], rel=1e-5)
 
 
 def test_resuming_on_the_same_mesh_is_bit_for_bit(on_meshes, tmp_path):
-    uninterrupted, whole = on_meshes("dp=2,pp=2")
-    folder = halfway(whole, tmp_path / "run")
-    rest = train.resume_on_ranks(folder, timeout_s=120)
-    assert rest.losses == uninterrupted.losses[3:]
-    saved, reference = saved_in(folder), saved_in(whole)
-    assert all(torch.equal(saved.model[name], x) for name, x in reference.model.items())
+    assert_resumes_bit_for_bit(*on_meshes("dp=2,pp=2"), tmp_path / "run")
 
 
 def test_in_bfloat16_the_losses_stay_near(config, tmp_path):
@@ -127,46 +102,13 @@ def mixture_alone(config, tmp_path_factory):
 def test_a_mixture_trains_in_every_layout(parallel, mixture_alone, tmp_path):
     """Without a balance loss, whose mean over shares is another, the losses are those of one."""
     mixture, expected = mixture_alone
-    found = train.fit_on_ranks(
-        mixture.replace(ranks=2, parallel=parallel), tmp_path / "ranks", timeout_s=120
-    )
+    mixture = mixture.replace(ranks=2, parallel=parallel)
+    found = train.fit_on_ranks(mixture, tmp_path / "ranks")
     assert found.losses == pytest.approx(expected, rel=1e-5)
     balanced = replace(mixture, model=replace(mixture.model, balance_weight=0.01))
-    with_loss = train.fit_on_ranks(
-        balanced.replace(ranks=2, parallel=parallel), tmp_path / "balanced", timeout_s=120
-    )
+    with_loss = train.fit_on_ranks(balanced, tmp_path / "balanced")
     assert with_loss.losses[0] == pytest.approx(expected[0], rel=1e-5)  # nats per token alone
     assert with_loss.losses[-1] != found.losses[-1]
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"mesh": "tp=3"}, "num_heads must be divisible, got 4"),
-        ({"mesh": "pp=3", "micro_batches": 4}, "3 stages, more than the 2 layers"),
-        ({"mesh": "pp=2", "micro_batches": 1}, "at least the 2 stages of pp, got 1; nearest: 2"),
-        ({"mesh": "pp=2,dp=8"}, "at least the 2 stages of pp, which no .* = 8; nearest: 16"),
-        ({"mesh": "pp=2", "micro_batches": -1}, "micro_batches must be 0 or greater, got -1"),
-        ({"mesh": "cp=5"}, "multiple of 10"),
-        ({"mesh": "tp=4"}, "num_kv_heads must be divisible, got 2"),
-        ({"mesh": "dp=3"}, "batch_size must be a multiple of dp x ep = 3, got 8"),
-        ({"mesh": "zz=3"}, "an axis 'zz'"),
-        ({"mesh": "dp=2", "ranks": 2}, "leave out ranks"),
-        (
-            {"mesh": "dp=2", "parallel": "zero3"},
-            "zero3 with a mesh, such as mesh = dp=2,pp=2: choose from",
-        ),
-        ({"mesh": "tp=2", "parallel": "zero1"}, "no effect with dp = 1"),
-        ({"mesh": "tp=2", "device": "auto"}, "run on the cpu"),
-        ({"mesh": "tp=2", "without": "position"}, "leave out without"),
-        ({"mesh": "tp=2", "engine": "torch"}, "for engine = own"),
-        ({"micro_batches": 2}, "micro_batches = 2 has no effect without a mesh"),
-        ({"sequence_parallel": True}, "no effect without a mesh"),
-    ],
-)
-def test_settings_that_cannot_run_are_refused(changes, message, config):
-    with pytest.raises(ValueError, match=message):
-        config.replace(**changes)
 
 
 @pytest.mark.parametrize(
@@ -186,13 +128,6 @@ def test_a_mesh_takes_the_fewest_micro_batches_that_give_every_stage_work(config
     deep = replace(config.model, num_layers=6)
     changed = config.replace(**{"model": deep, **layout})
     assert changed.layout.split(changed.batch_size).micro_batches == number
-
-
-def test_a_wide_mesh_of_a_wide_model_is_legal(config):
-    wide = replace(tiny(), num_layers=8, num_heads=8, num_kv_heads=8)
-    changed = config.replace(model=wide, mesh="dp=2,pp=2,cp=2,tp=4", micro_batches=2)
-    assert changed.layout.num_ranks == 32
-    assert config.layout.num_ranks == 1
 
 
 SMALL = ["--preset", "tiny", "--steps", "4", "--warmup_steps", "1", "--sample_tokens", "5"]
@@ -227,18 +162,3 @@ def test_a_run_moves_from_a_mesh_to_torchs_engine_and_back(tmp_path, capfd):
     saved = saved_in(tmp_path / "run")
     assert (saved.step, saved.config["engine"], saved.config["mesh"]) == (7, "torch", "")
     assert len((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()) == 7
-
-
-def test_a_wrong_mesh_is_one_line_and_starts_nothing(tmp_path, capfd):
-    folder = tmp_path / "run"
-    assert command_line.main([*SMALL, "--mesh", "tp=3", "--out", str(folder)]) == 2
-    lines = capfd.readouterr().err.strip().splitlines()
-    assert len(lines) == 1
-    assert "num_heads must be divisible" in lines[0]
-    assert not folder.exists()
-
-
-def test_a_diverging_run_names_the_rank(config, tmp_path):
-    wild = config.replace(mesh="pp=2", micro_batches=2, learning_rate=1e30, warmup_steps=0)
-    with pytest.raises(RankError, match="TrainingDivergedError"):
-        train.fit_on_ranks(wild, tmp_path / "run", timeout_s=60)

@@ -3,34 +3,28 @@
 from typing import get_args
 
 import pytest
+from parallel_kit import losses_of, saved_in
 
-from llmcourse import checkpoint, train
+from llmcourse import train
 from llmcourse.base import checks
 from llmcourse.optim import OptimizerSettings
 
 KINDS = [kind().optimizer for kind in get_args(OptimizerSettings) if kind().optimizer != "adamw"]
 SPREAD = [
     *((name, {"ranks": 2}) for name in KINDS),
-    ("lion", {"ranks": 2, "parallel": "zero1"}),
-    ("lion", {"ranks": 2, "parallel": "zero2"}),
-    ("lion", {"ranks": 2, "parallel": "zero3"}),
+    *(("lion", {"ranks": 2, "parallel": f"zero{stage}"}) for stage in (1, 2, 3)),
     ("lion", {"mesh": "tp=2,dp=2"}),
     ("lion", {"mesh": "pp=2,dp=2", "parallel": "zero1"}),
 ]
 
 
-def saved_in(folder):
-    return checkpoint.load(checkpoint.latest(folder / "checkpoints"))
-
-
 @pytest.fixture(scope="module")
 def alone(config, tmp_path_factory):
-    """A run of each in one process."""
     made = {}
     for name in KINDS:
         folder = tmp_path_factory.mktemp(name) / "run"
         result = train.fit(train.start(of(config, name), folder))
-        made[name] = ([report.loss for report in result.reports], saved_in(folder))
+        made[name] = losses_of(result), saved_in(folder)
     return made
 
 

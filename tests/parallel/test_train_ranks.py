@@ -4,25 +4,23 @@ import contextlib
 import os
 import signal
 import subprocess
-import sys
 import time
 
 import programs_train
 import pytest
 import torch
-from parallel_kit import assert_close_states, halfway, losses_of, saved_in
+from parallel_kit import assert_resumes_bit_for_bit, assert_runs_as, halfway, losses_of, saved_in
 
 from llmcourse import loss, train
 from llmcourse.train import __main__ as command_line
 from llmcourse.train.layouts import Batch
+from tests.train.runs import TRAIN, started, steps_in
 
-STEPS = 6
 LAYOUTS = [("ddp", 2), ("zero1", 2), ("zero2", 4), ("zero3", 2), ("zero3", 4)]
 
 
 @pytest.fixture(scope="module")
 def spread_out(config, tmp_path_factory):
-    """A finished run of each layout: its result, and its folder."""
     found = {}
     for kind, ranks in LAYOUTS:
         folder = tmp_path_factory.mktemp("runs") / f"{kind}-{ranks}"
@@ -34,13 +32,8 @@ def spread_out(config, tmp_path_factory):
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_every_layout_has_the_losses_and_weights_of_one_rank(layout, alone, spread_out):
     result, folder = spread_out[layout]
-    assert result.losses == pytest.approx(losses_of(alone), rel=1e-5)
-    assert result.steps_done == STEPS
+    assert_runs_as(alone, result, folder)
     assert len(set(result.num_messages)) == 1
-    assert result.num_messages[0] > 0
-    last = result.validations[STEPS].nats_per_token
-    assert last == pytest.approx(alone.validations[STEPS].nats_per_token, rel=1e-5)
-    assert_close_states(saved_in(folder), saved_in(alone.run.folder))
 
 
 TOLD = {
@@ -114,11 +107,9 @@ def test_ranks_and_micro_batches_share_one_normaliser(kind, *, config, uneven, p
         assert found == pytest.approx(expected, rel=2e-6)
 
 
-@pytest.mark.parametrize(
-    ("kind", "shares"), [("ddp", (1, 1)), ("zero1", (1, 2)), ("zero3", (2, 2))]
-)
-def test_shards_are_a_share_of_the_bytes(kind, shares, *, config, alone, pools, tmp_path):
-    weights, moments = shares
+@pytest.mark.parametrize("shares", [("ddp", 1, 1), ("zero1", 1, 2), ("zero3", 2, 2)])
+def test_shards_are_a_share_of_the_bytes(shares, config, alone, pools, tmp_path):
+    kind, weights, moments = shares
     changed = config.replace(ranks=2, parallel=kind)
     train.prepare(changed, tmp_path / "data")
     num_bytes = sum(p.nbytes for p in alone.run.model.parameters())
@@ -142,26 +133,7 @@ def test_a_run_goes_on_in_another_layout(first, then, alone, spread_out, tmp_pat
 
 
 def test_resuming_in_the_same_layout_is_bit_for_bit(spread_out, tmp_path):
-    uninterrupted, whole = spread_out["zero3", 2]
-    folder = halfway(whole, tmp_path / "run")
-    rest = train.resume_on_ranks(folder)
-    assert rest.losses == uninterrupted.losses[3:]
-    saved, reference = saved_in(folder), saved_in(whole)
-    assert all(torch.equal(saved.model[name], x) for name, x in reference.model.items())
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"ranks": 3}, "cannot be shared equally by 3 ranks"),
-        ({"ranks": 0}, "ranks must be 1 or greater"),
-        ({"parallel": "zero1"}, "has no effect on one rank"),
-        ({"ranks": 2, "device": "auto"}, "run on the cpu"),
-    ],
-)
-def test_settings_that_cannot_run_are_refused(changes, message, config):
-    with pytest.raises(ValueError, match=message):
-        config.replace(**changes)
+    assert_resumes_bit_for_bit(*spread_out["zero3", 2], tmp_path / "run")
 
 
 SMALL = ["--preset", "tiny", "--steps", "4", "--warmup_steps", "1", "--sample_tokens", "5"]
@@ -170,8 +142,13 @@ SMALL = ["--preset", "tiny", "--steps", "4", "--warmup_steps", "1", "--sample_to
 def test_the_command_line_trains_on_ranks_and_resumes(tmp_path, capfd):
     folder = str(tmp_path / "run")
     layout = ["--ranks", "2", "--parallel", "zero2"]
-    command = [sys.executable, "-m", "llmcourse.train", *SMALL, *layout, "--out", folder]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(
+        [*TRAIN, *SMALL, *layout, "--out", folder],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     assert f"run {folder} on 2 ranks" in done.stdout
     assert done.stdout.count("step 4: validation") == 1  # one rank speaks for all
@@ -192,37 +169,23 @@ def test_a_failing_rank_is_one_line(tmp_path, capfd):
     assert "TrainingDivergedError" in lines[-1]
 
 
+def begun(folder):
+    """A run on two ranks that would take for ever, as soon as it has taken a step."""
+    words = [*SMALL, "--steps", "100000", "--ranks", "2", "--out", folder]
+    return started([*TRAIN, *map(str, words)], folder, steps=1)
+
+
 def test_ctrl_c_saves_on_all_ranks(tmp_path):
-    arguments = [*SMALL, "--steps", "100000", "--ranks", "2", "--out", str(tmp_path / "run")]
-    command = [sys.executable, "-m", "llmcourse.train", *arguments]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ
-    ) as process:
-        limit = time.monotonic() + 120
-        metrics = tmp_path / "run" / "metrics.jsonl"
-        while time.monotonic() < limit and not (metrics.exists() and metrics.read_text()):
-            time.sleep(0.1)
+    with begun(tmp_path / "run") as process:
         process.send_signal(signal.SIGINT)
         out, errors = process.communicate(timeout=120)
     assert process.returncode == 0, errors
     assert "interrupted after step" in out
-    assert saved_in(tmp_path / "run").step == len(metrics.read_text().splitlines())
+    assert saved_in(tmp_path / "run").step == steps_in(tmp_path / "run")
 
 
 def test_ctrl_c_twice_ends_the_ranks_without_a_traceback(tmp_path):
-    arguments = [*SMALL, "--steps", "100000", "--ranks", "2", "--out", str(tmp_path / "run")]
-    command = [sys.executable, "-m", "llmcourse.train", *arguments]
-    with subprocess.Popen(
-        command,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    ) as process:
-        limit = time.monotonic() + 120
-        metrics = tmp_path / "run" / "metrics.jsonl"
-        while time.monotonic() < limit and not (metrics.exists() and metrics.read_text()):
-            time.sleep(0.1)
+    with begun(tmp_path / "run") as process:
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to all processes
         while process.poll() is None and not (tmp_path / "run" / "stop").exists():
             time.sleep(0.001)

@@ -5,11 +5,11 @@ import re
 import shutil
 
 import pytest
-import torch
-from parallel_kit import halfway, saved_in
+from parallel_kit import equal, halfway, losses_of, saved_in
 
 from llmcourse import checkpoint, train
 from llmcourse.checkpoint import shards
+from tests.train.runs import SHORT
 
 WAYS = {
     # parallel, ranks: in shards, in the background
@@ -26,37 +26,18 @@ FIELDS = ("step", "model", "optimizer", "schedule", "data", "generators")
 
 @pytest.fixture(scope="module")
 def config():
-    return train.PRESETS["tiny"]().replace(
-        steps=6,
-        warmup_steps=2,
-        batch_size=12,
-        validate_every=0,
-        checkpoint_every=3,
-        sample_tokens=5,
-    )
+    return SHORT.replace(steps=6, batch_size=12)
 
 
 def fit(config, folder):
-    """Train to the end, however many ranks it takes."""
     if config.layout.num_ranks > 1:
         return train.fit_on_ranks(config, folder).losses
-    return [r.loss for r in train.fit(train.start(config, folder), show=lambda _: None).reports]
+    return losses_of(train.fit(train.start(config, folder), show=lambda _: None))
 
 
 def save(run, *, in_shards):
     run.layout.config = run.config.replace(save_in_shards=in_shards)
     return train.save(run)
-
-
-def same(a, b):
-    """Whether nested states are equal, bit for bit."""
-    if isinstance(a, dict):
-        return a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
-    if isinstance(a, list | tuple):
-        return len(a) == len(b) and all(map(same, a, b))
-    if isinstance(a, torch.Tensor):
-        return a.dtype == b.dtype and torch.equal(a, b)
-    return a == b
 
 
 @pytest.mark.parametrize(("kind", "ranks"), WAYS)
@@ -70,7 +51,7 @@ def test_any_way_of_saving_gives_one_state(kind, ranks, config, tmp_path):
         assert fit(made, folder) == losses
         saved = saved_in(folder)
         for field in FIELDS:
-            assert same(getattr(saved, field), getattr(expected, field)), field
+            assert equal(getattr(saved, field), getattr(expected, field)), field
         names = sorted(path.name for path in (folder / "checkpoints").iterdir())
         suffix = "shards" if in_shards else "ckpt"
         assert names == [f"step_{step:08d}.{suffix}" for step in (3, 6)]
@@ -80,7 +61,6 @@ def test_any_way_of_saving_gives_one_state(kind, ranks, config, tmp_path):
 
 @pytest.fixture(scope="module")
 def of_four(config, tmp_path_factory):
-    """The losses and the folder of a run that four ranks save in shards."""
     folder = tmp_path_factory.mktemp("runs") / "four"
     return fit(config.replace(parallel="zero3", ranks=4, save_in_shards=True), folder), folder
 
@@ -169,7 +149,6 @@ def test_damaged_shards_are_passed_over(damage, place, two_runs, tmp_path, caplo
 
 @pytest.fixture(scope="module")
 def two_runs(config, tmp_path_factory):
-    """Folders of two runs that differ in their seed, saved in shards of two ranks."""
     folders = [tmp_path_factory.mktemp("runs") / str(seed) for seed in (0, 1)]
     for seed, folder in enumerate(folders):
         fit(config.replace(ranks=2, save_in_shards=True, seed=seed), folder)

@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from parallel_kit import axis, equal
 from torch import nn
 
 from llmcourse import optim
@@ -18,8 +19,14 @@ from llmcourse_labs.scale import arithmetic
 
 STAGES = (1, 2, 3)
 FLOAT32 = {"parameter_bytes": 4, "gradient_bytes": 4}
-equal, assert_follows = programs.equal, programs.assert_follows
 alone = functools.cache(programs.alone)
+
+
+def assert_follows(traces, expected):
+    assert all(np.any(t.before != traces[0].before) for t in traces[1:])
+    for trace in traces:
+        assert equal(trace.parameters, expected.parameters)
+        assert equal(trace.optimizer, expected.optimizer)
 
 
 # Formulas
@@ -60,13 +67,6 @@ def test_traffic_is_2_2_2_and_3_times_the_parameters():
     assert arithmetic.traffic_bytes(6400, 1, 3) == 0
 
 
-@pytest.mark.parametrize("function", [arithmetic.memory_bytes, arithmetic.traffic_bytes])
-def test_formulas_refuse_what_cannot_be(function):
-    for arguments in ((-1, 2, 1), (1, 0, 1), (1, 2, 4)):
-        with pytest.raises(ValueError, match=r"num_(parameters|ranks) must|stage must"):
-            function(*arguments)
-
-
 # The layout
 
 shapes = st.lists(st.lists(st.integers(0, 5), max_size=3).map(torch.Size), min_size=1, max_size=6)
@@ -105,10 +105,8 @@ def check_shards(sizes, num_ranks):
 def test_a_state_is_cut_where_the_parameter_is():
     place = ShardPlacement(torch.Size([2, 3]), [(0, 4), (4, 6)])
     state = {0: {"mean": torch.arange(6.0).view(2, 3), "step": torch.tensor(7.0), "rows": [1]}}
-    cut = cut_states(state, {0: place}, 1)
-    assert equal(
-        cut, {0: {"mean": torch.tensor([4.0, 5.0]), "step": state[0]["step"], "rows": [1]}}
-    )
+    found = cut_states(state, {0: place}, 1)
+    assert equal(found, {0: state[0] | {"mean": torch.tensor([4.0, 5.0])}})
 
 
 # Training
@@ -129,13 +127,9 @@ def test_a_stage_follows_one_process_bit_by_bit(run, num_ranks, name, stage):
 @pytest.mark.parametrize(
     ("stage", "settings"),
     [
-        (1, {}),
-        (1, {"bucket_bytes": 20_000}),
-        (2, {}),
+        *itertools.product((1, 2), ({}, {"bucket_bytes": 20_000})),
         (2, {"bucket_bytes": 100}),
-        (2, {"bucket_bytes": 20_000}),
-        (3, {}),
-        (3, {"units": []}),
+        *itertools.product([3], ({}, {"units": []})),
     ],
 )
 def test_so_it_does_however_cut_when_full_gradients_are_added_up(run, stage, settings):
@@ -218,7 +212,7 @@ def assert_close_gradients(traces, expected, num_terms, cancelled=None):
 
 
 @pytest.mark.parametrize("num_ranks", [2, 4])
-@pytest.mark.parametrize(("kind", "stage"), [("ddp", 1), ("zero1", 1), ("fsdp2", 3)])
+@pytest.mark.parametrize(("kind", "stage"), [("zero1", 1), ("fsdp2", 3)])
 def test_torchs_own_end_up_in_the_same_place(run, num_ranks, kind, stage):
     settings = {"optimizer": "torch", "ordered": False}
     ours = run(num_ranks, programs.follow, "tied", stage, **settings)[0]
@@ -232,21 +226,22 @@ def test_torchs_own_end_up_in_the_same_place(run, num_ranks, kind, stage):
 
 
 def test_cut_matrices_are_refused_by_an_optimizer_of_whole_ones(run):
-    assert all("matrices alone" in each for each in run(3, programs.cut_matrices))
+    with pytest.raises(world.RankError, match="matrices alone"):
+        run(3, programs.cut_matrices)
 
 
-@pytest.mark.parametrize("again", ["block", "attention"])
-def test_stage_3_follows_when_blocks_are_computed_again(run, again):
-    assert_follows(run(2, programs.follow, "tied", 3, again=again), alone("tied", 2))
-
-
-def test_so_it_does_when_backward_calls_the_units_again(run):
-    assert_follows(run(2, programs.follow, "again", 3), alone("again", 2))
-
-
-@pytest.mark.parametrize("between", programs.BETWEEN)
-def test_what_happens_between_steps_leaves_no_trace_at_stage_3(run, between):
-    assert_follows(run(2, programs.follow, "tied", 3, between=between), alone("tied", 2))
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("tied", {"again": "block"}),
+        ("tied", {"again": "attention"}),
+        ("again", {}),  # backward calls the units
+        *(("tied", {"between": what}) for what in programs.BETWEEN),
+    ],
+    ids=str,
+)
+def test_units_that_are_called_at_other_times_leave_no_trace(run, name, settings):
+    assert_follows(run(2, programs.follow, name, 3, **settings), alone(name, 2))
 
 
 # Clipping
@@ -347,29 +342,11 @@ def test_a_run_goes_on_in_any_other_layout(run, before, after):
 
 
 def optimizer_of(params, **settings):
-    """Return a ZeRO optimizer on one rank, which is this process."""
-    axis = world.Rank(0, {"dp": 1}, messages=[]).axis("dp")
-    return zero.ZeroOptimizer(params, optim.AdamW, axis, lr=1e-2, **settings)
+    return zero.ZeroOptimizer(params, optim.AdamW, axis(), lr=1e-2, **settings)
 
 
 def sharded(module, **settings):
-    """Return a sharded module on one rank."""
-    axis = world.Rank(0, {"dp": 1}, messages=[]).axis("dp")
-    return zero.FullyShardedModel(module, axis, **settings)
-
-
-def test_settings_that_cannot_be_are_refused():
-    w = nn.Parameter(torch.randn(3, 4))
-    with pytest.raises(ValueError, match=r"1 or 2, got 3; stage 3 is FullyShardedModel"):
-        optimizer_of([w], stage=3)
-    with pytest.raises(ValueError, match="bucket_bytes must be 1 or greater, got 0"):
-        optimizer_of([w], bucket_bytes=0)
-    with pytest.raises(ValueError, match="set_to_none"):
-        optimizer_of([w]).zero_grad(set_to_none=False)
-    with pytest.raises(ValueError, match="max_norm"):
-        sharded(nn.Linear(3, 2)).clip_grad_norm(-1)
-    with pytest.raises(ValueError, match="not part of the Linear"):
-        sharded(nn.Linear(3, 2), units=[nn.Linear(2, 2)])
+    return zero.FullyShardedModel(module, axis(), **settings)
 
 
 @pytest.mark.parametrize(
@@ -402,15 +379,6 @@ def test_a_unit_that_returns_no_tensor_is_refused():
         sharded(Listing(3, 2))(torch.zeros(1, 3))
 
 
-def test_states_of_something_else_are_refused():
-    w, v = nn.Parameter(torch.randn(3)), nn.Parameter(torch.randn(2))
-    chosen, other = optimizer_of([w]), optimizer_of([w, v])
-    with pytest.raises(ValueError, match=r"\[1\] parameters.*\[2\]"):
-        chosen.load_full_state_dict(other.full_state_dict())
-    with pytest.raises(ValueError, match="not of this model"):
-        sharded(nn.Linear(3, 2)).full_optimizer_state(torch.optim.SGD([w], lr=1))
-
-
 @pytest.mark.parametrize("stage", [1, 2])
 def test_calls_in_the_wrong_order_are_noticed(stage):
     w = nn.Parameter(torch.randn(3, 4))
@@ -437,13 +405,6 @@ def test_it_is_an_optimizer_of_torchs():
     chosen = optimizer_of([w])
     assert isinstance(chosen, torch.optim.Optimizer)
     assert chosen.defaults["lr"] == 1e-2
-    for meaningless in (
-        chosen.state_dict,
-        lambda: chosen.load_state_dict(chosen.full_state_dict()),
-        lambda: chosen.add_param_group({"params": [nn.Parameter(torch.ones(2))]}),
-    ):
-        with pytest.raises(ValueError, match=r"full_state_dict|shards are cut"):
-            meaningless()
     w.grad = torch.ones(3, 4)
     chosen.sync()
     chosen.step()
@@ -458,17 +419,6 @@ def test_schedulers_of_torch_and_closures_work_on_it(run):
     for found_rates, found in run(2, programs.scheduled):
         assert found_rates == rates
         np.testing.assert_allclose(found, weights.numpy(), rtol=1e-6)
-
-
-def test_groups_are_those_of_the_shard():
-    w = nn.Parameter(torch.randn(3, 4))
-    chosen = optimizer_of([w])
-    chosen.param_groups[0]["lr"] = 0.5
-    before = w.detach().clone()
-    w.grad = torch.ones(3, 4)
-    chosen.sync()
-    chosen.step()
-    assert float((w.detach() - before).abs().mean()) > 0.4
 
 
 # Mutants

@@ -53,9 +53,6 @@ def metrics(folder):
     return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
 
 
-# ---- runs in processes of their own
-
-
 @contextlib.contextmanager
 def started(words, folder, *, steps=3):
     """A command in a session of its own, as soon as its run in a folder has taken a few steps."""

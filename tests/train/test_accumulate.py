@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from edits import edited
 
 from llmcourse import loss, train
 from llmcourse.model import PRESETS, Transformer
@@ -55,44 +56,17 @@ def test_micro_batches_with_uneven_masks_give_the_big_batchs_loss_and_gradient(
     assert faults(config, batch, Layout, number) == []
 
 
-class MeanOfMeans(Layout):
-    """Every micro-batch is divided by its own tokens, and the sum by their number."""
-
-    def _losses(self, prediction, batch, num_tokens):
-        own = max(1, int((batch.targets_BT != IGNORED).sum())) * self.config.layout.accumulate
-        return super()._losses(prediction, batch, float(own))
-
-
-class SumNotDivided(Layout):
-    """Every micro-batch is divided by its own tokens, and nobody divides the sum."""
-
-    def _losses(self, prediction, batch, num_tokens):
-        own = max(1, int((batch.targets_BT != IGNORED).sum()))
-        return super()._losses(prediction, batch, float(own))
+OWN = "num_tokens=float(max(1, batch.num_targets))"
+WRONG = {
+    "a mean of means": ("num_tokens=num_tokens", f"{OWN} * self.config.layout.accumulate"),
+    "a sum of means": ("num_tokens=num_tokens", OWN),
+    "the last one alone": ("for part in before:", "for part in before[:0]:"),
+}
 
 
-class LastAlone(Layout):
-    """Gradients are cleared before each micro-batch."""
-
-    def gradients_kept_back(self):
-        self.model.zero_grad(set_to_none=True)
-        return super().gradients_kept_back()
-
-    def forward(self, batch):
-        self.model.zero_grad(set_to_none=True)
-        return super().forward(batch)
-
-
-class PadsCounted(Layout):
-    """The normaliser counts positions, not targets."""
-
-    def _num_targets(self, batch):
-        return float(batch.targets_BT.numel())
-
-
-@pytest.mark.parametrize("made", [MeanOfMeans, SumNotDivided, LastAlone])
-def test_wrong_ways_to_accumulate_are_noticed(made, config, batch):
-    assert "gradient" in faults(config, batch, made, 4)
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_ways_to_accumulate_are_noticed(name, config, batch):
+    assert "gradient" in faults(config, batch, edited(Layout, WRONG[name]), 4)
 
 
 def test_the_normaliser_counts_targets(config, batch):
@@ -100,7 +74,8 @@ def test_the_normaliser_counts_targets(config, batch):
     model = Transformer(config.model, generator=torch.Generator().manual_seed(0)).double()
     mean = torch.nn.functional.cross_entropy(model(inputs).flatten(0, 1), targets.flatten())
     assert learnt(config, batch)[0] == pytest.approx(mean.item(), rel=1e-12)
-    assert learnt(config, batch, PadsCounted)[0] != pytest.approx(mean.item(), rel=1e-2)
+    pads_counted = edited(Layout, ("float(batch.num_targets)", "float(batch.targets_BT.numel())"))
+    assert learnt(config, batch, pads_counted)[0] != pytest.approx(mean.item(), rel=1e-2)
 
 
 def test_of_a_mixture_of_experts_the_balance_is_the_mean_over_micro_batches(config, batch):

@@ -2,12 +2,12 @@
 
 import contextlib
 import json
-import math
 import shutil
 from dataclasses import replace
 
 import pytest
 import torch
+from edits import edited
 
 from llmcourse import checkpoint, train
 from llmcourse.backward.recompute import recompute, recomputed
@@ -19,9 +19,6 @@ from llmcourse_labs.export import folder as exporting
 from tests.train.runs import command, losses, metrics, weights
 
 WORDS = ["--preset", "tiny", "--warmup_steps", "2", "--sample_tokens", "5"]
-
-
-# --- epochs
 
 
 @pytest.mark.parametrize(
@@ -51,20 +48,6 @@ def test_the_command_counts_epochs_also_on_ranks(tmp_path, capfd):
     run = train.resume(tmp_path / "one")
     assert len(one) == run.config.steps == 2 * run.batches.steps_per_epoch
     assert one[-1]["learning_rate"] < 0.15 * max(row["learning_rate"] for row in one)
-
-
-# --- dropout
-
-
-def test_dropout_keeps_the_mean_and_has_the_variance_of_its_rate(generator):
-    x = torch.randn(4, 5, generator=generator, dtype=torch.float64)
-    draws = 20_000
-    kept = torch.rand(draws, 4, 5, generator=generator) >= 0.3
-    y = dropout(x.expand(draws, 4, 5), kept, 0.3)
-    error = x.abs() * math.sqrt(0.3 / 0.7 / draws)
-    assert ((y.mean(0) - x).abs() < 4.5 * error).all()
-    variance = torch.full((4, 5), 0.3 / 0.7).double()
-    assert y.var(0).div(x.square()) == pytest.approx(variance, rel=0.06)
 
 
 def test_dropout_is_torchs_with_the_same_draw():
@@ -161,13 +144,10 @@ def test_a_run_with_dropout_resumes_to_the_same_bits_and_ranks_follow_it(config,
         assert spread.losses == pytest.approx(losses(whole), rel=1e-5)
 
 
-# --- early stopping
-
-
 @pytest.fixture
 def told(monkeypatch):
     """Validations whose losses are given, by step."""
-    given = {}
+    given = dict(LOSSES)
 
     def validate(run):
         measured = validation.validate(run)
@@ -192,7 +172,6 @@ def steps_kept(folder):
 
 
 def test_a_run_ends_when_the_best_is_so_many_validations_ago(config, told, tmp_path):
-    told |= LOSSES
     result = train.fit(train.start(config.replace(**PATIENT), tmp_path / "run"))
     assert result.run.steps_done == 12  # 10 is no better than 8, and 12 is worse
     assert result.best == (8, 3.0)
@@ -204,32 +183,23 @@ def test_a_run_ends_when_the_best_is_so_many_validations_ago(config, told, tmp_p
     assert again.best == (8, 3.0)
 
 
+def steps_with_an_interruption(config, folder):
+    run = train.start(config.replace(**PATIENT), folder)
+    assert train.fit(run, interrupted=lambda: run.steps_done == 11).interrupted
+    return train.fit(train.resume(folder)).run.steps_done
+
+
 def test_who_goes_on_has_waited_already(config, told, tmp_path):
-    told |= LOSSES
-    run = train.start(config.replace(**PATIENT), tmp_path / "run")
-    stopped = train.fit(run, interrupted=lambda: run.steps_done == 11)
-    assert stopped.interrupted
-    assert train.fit(train.resume(tmp_path / "run")).run.steps_done == 12
+    assert steps_with_an_interruption(config, tmp_path / "run") == 12
 
 
-class Forgetful(early_stopping.EarlyStopping):
-    """Does not read what it has seen before the run was interrupted."""
-
-    def __init__(self, run):
-        super().__init__(run)
-        self.waited, self.best_loss = 0, math.inf
-
-
-def test_a_forgetful_stop_is_noticed(config, told, tmp_path, monkeypatch):
-    told |= LOSSES
-    monkeypatch.setattr("llmcourse.train.loop.EarlyStopping", Forgetful)
-    run = train.start(config.replace(**PATIENT), tmp_path / "run")
-    train.fit(run, interrupted=lambda: run.steps_done == 11)
-    assert train.fit(train.resume(tmp_path / "run")).run.steps_done != 12
+def test_a_stop_that_forgets_what_it_saw_before_is_noticed(config, told, tmp_path, monkeypatch):
+    forgetful = edited(early_stopping.EarlyStopping, ("self._count(step, loss)", "pass"))
+    monkeypatch.setattr("llmcourse.train.loop.EarlyStopping", forgetful)
+    assert steps_with_an_interruption(config, tmp_path / "run") != 12
 
 
 def test_a_best_of_steps_that_were_taken_back_goes(config, told, tmp_path):
-    told |= LOSSES
     folder = tmp_path / "run"
     train.fit(train.start(config.replace(**PATIENT), folder))
     for path in checkpoint.list_checkpoints(folder / "checkpoints"):
@@ -243,7 +213,6 @@ def test_a_best_of_steps_that_were_taken_back_goes(config, told, tmp_path):
 
 
 def test_what_is_used_afterwards_is_the_best(config, told, tmp_path, monkeypatch):
-    told |= LOSSES
     train.fit(train.start(config.replace(**PATIENT), tmp_path / "run"))
     _, saved = config_and_checkpoint(tmp_path / "run")
     assert saved.step == 8

@@ -159,10 +159,7 @@ def test_the_command_mixes_on_ranks_and_on_a_mesh(data, tmp_path, capfd, extra):
         (["--mix", "stories=0.5,stories=0.5"], "stories stands twice"),
         (["--mix", "stories=0.5,../sums=0.5"], "a source is the name of a folder"),
         (["--mix", "stories=0.5,poems=0.5"], "has no source 'poems': there is letters, stories"),
-        (
-            ["--mix", "stories=1", "--anneal", "6:sums=1"],
-            "at which anneal begins must be below 6, got 6",
-        ),
+        (["--mix", "stories=1", "--anneal", "6:sums=1"], "anneal begins must be below 6, got 6"),
         (["--mix", "stories=1", "--anneal", "sums=1"], "must begin with a step and a colon"),
         (["--mix", "stories=1", "--anneal", "2:sums=0.7"], "the shares add to 0.7"),
         (["--mix", "stories=1", "--order", "random"], "order = random is not for a mixture"),

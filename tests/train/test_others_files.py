@@ -9,7 +9,6 @@ import pytest
 from llmcourse import train
 from llmcourse.__main__ import main
 from llmcourse.train import __main__ as command_line
-from llmcourse_labs.curation import curate, prepare
 
 EXERCISES = Path(__file__).parents[2] / "exercises"
 SMALL = ["--preset", "tiny", "--steps", "2", "--warmup_steps", "1"]
@@ -40,39 +39,28 @@ def text(tmp_path):
     return path
 
 
-@pytest.mark.parametrize("ranks", ["1", "2"])
-def test_a_run_does_not_go_into_it(ranks, own, capfd):
-    before = contents(own)
-    assert command_line.main([*SMALL, "--ranks", ranks, "--out", str(own)]) == 2
-    assert "holds something else, data: choose another folder" in capfd.readouterr().err
-    assert contents(own) == before
-
-
-@pytest.mark.parametrize("command", [prepare, curate])
-def test_nor_do_shards_and_documents(command, own, text, capfd):
-    before = contents(own)
-    assert command.main([str(text), "--out", str(own), "--processes", "1"]) == 2
-    assert "holds something else" in capfd.readouterr().err
-    assert contents(own) == before
-
-
 @pytest.mark.parametrize(
     "words",
     [
+        ["train", *SMALL, "--out", "own"],
+        ["train", *SMALL, "--out", "own", "--ranks", "2"],
+        ["prepare", "a.jsonl", "--out", "own", "--processes", "1"],
+        ["curate", "a.jsonl", "--out", "own", "--processes", "1"],
         ["report", "--run", "run", "--out", "own"],
         ["export", "--run", "run", "--to", "own"],
-        ["grade", "exercise.ipynb", "submissions", "--out", "own"],
+        ["grade", "05_tokens.ipynb", "submissions", "--out", "own"],
         ["capstone", "--out", "own"],
     ],
-    ids=lambda words: words[0],
+    ids=lambda words: f"{words[0]}{len(words)}",
 )
-def test_nor_does_any_other_command(words, own, tmp_path, monkeypatch, capfd):
+@pytest.mark.usefixtures("text")
+def test_no_command_writes_into_it(words, own, tmp_path, monkeypatch, capfd):
     shutil.copy(EXERCISES / "05_tokens.ipynb", tmp_path / "05_tokens.ipynb")
     shutil.copytree(EXERCISES / "hidden", tmp_path / "hidden")
     (tmp_path / "submissions").mkdir()
     monkeypatch.chdir(tmp_path)
     before = contents(own)
-    assert main([word.replace("exercise.", "05_tokens.") for word in words]) == 2
+    assert main(words) == 2
     assert re.search("holds something else|exists: choose another", capfd.readouterr().err)
     assert contents(own) == before
 

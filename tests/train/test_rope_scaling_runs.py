@@ -51,21 +51,6 @@ def test_an_export_computes_what_the_run_does(folder, tmp_path):
     assert checks.relative_error(load_huggingface(to)(ids), ours) > 1e-3
 
 
-@pytest.mark.parametrize(
-    ("flags", "said"),
-    [
-        (["--model.rope_scaling.kind", "longrope"], "Expected a typing.Literal['linear', 'ntk'"),
-        (["--model.rope_scaling.kind", "linear"], "factor"),
-        ([*SCALED, "--model.rope_scaling.factor", "0.5"], "factor must be 1 or greater, got 0.5"),
-    ],
-)
-def test_a_scaling_that_cannot_be_is_one_line(flags, said, tmp_path, capsys):
-    assert command_line.main([*FLAGS, *flags, "--out", str(tmp_path / "run")]) == 2
-    error = capsys.readouterr().err
-    assert said in error
-    assert error.count("\n") == 1
-
-
 def test_a_folder_of_a_run_with_an_impossible_scaling_is_refused(folder, tmp_path):
     config = json.loads((folder / "config.json").read_text())
     for scaling, said in (

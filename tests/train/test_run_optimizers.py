@@ -10,7 +10,7 @@ from llmcourse import checkpoint, train
 from llmcourse.optim import OptimizerSettings
 from llmcourse.train import phases
 from llmcourse.train.run import new_run
-from tests.train.runs import SHORT, TINY, command, losses, refused, weights
+from tests.train.runs import SHORT, TINY, command, losses, weights
 
 KINDS = get_args(OptimizerSettings)
 RATES = {"adamw": 6e-3, "muon": 6e-3, "adafactor": 0.1, "lion": 2e-3}
@@ -55,26 +55,6 @@ def test_a_checkpoint_without_a_moment_is_refused(tmp_path):
         state["else"] = state.pop(lost)
         with pytest.raises(ValueError, match="lacks a moment of a parameter"):
             new_run(config, run.folder, run.prepared, saved=saved)
-
-
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        (["--optimizer", "muon", "--ranks", "2", "--parallel", "zero1"], "reads whole matrices"),
-        (["--optimizer", "adafactor", "--mesh", "dp=2"], "reads whole matrices"),
-        (["--optimizer", "lion", "--engine", "torch"], "has adamw alone"),
-        (["--optimizer", "nonsense"], "optimizer"),
-        (["--optimizer", "lion", "--momentum", "0.8"], "no effect without optimizer = muon"),
-        (["--optimizer", "muon", "--momentum", "1"], "momentum must be below 1"),
-        (
-            ["--optimizer", "adafactor", "--beta1", "0.8"],
-            "without optimizer = lion or optimizer = muon or optimizer = adamw",
-        ),
-    ],
-)
-def test_what_cannot_be_is_said_in_a_line(words, says, tmp_path, capfd):
-    assert says in refused(capfd, "--preset", "tiny", *words, "--out", tmp_path / "run")
-    assert not (tmp_path / "run").exists()
 
 
 def test_the_command_names_it(tmp_path, capfd):

@@ -1,6 +1,5 @@
 """llmcourse sample: what is streamed is what `generate` writes, and bad input is one line.
 
-
 A run is one of the preset tiny, of a few steps: about a second each; a process takes 3 seconds.
 """
 
@@ -62,9 +61,6 @@ def written(capfd, *words):
     return printed.out
 
 
-# ---- what it writes
-
-
 @pytest.mark.parametrize(
     ("flags", "how"),
     [
@@ -102,17 +98,8 @@ def test_the_run_writes_as_it_does_while_it_is_trained(settings, tmp_path, capfd
     prompt = "One day the cat sat on the mat."
     expected = train.sample(run, prompt)
     capfd.readouterr()
-    words = [
-        "--run",
-        run.folder,
-        "--tokens",
-        TINY.watching.sample_tokens,
-        "--seed",
-        5,
-        "--prompt",
-        prompt,
-    ]
-    assert written(capfd, *words).strip() == expected
+    words = ["--run", run.folder, "--tokens", TINY.watching.sample_tokens, "--seed", 5]
+    assert written(capfd, *words, "--prompt", prompt).strip() == expected
 
 
 def test_a_text_ends_where_the_model_ends_it(loaded):
@@ -156,9 +143,6 @@ def test_every_token_is_written_before_the_next_is_computed(loaded):
     assert events == ["computed", "written"] * 9 + ["written"]  # at last what is left of a token
 
 
-# ---- characters of several bytes
-
-
 @pytest.fixture
 def streamed(monkeypatch, loaded):
     """A function that returns the pieces that are written when the model draws some ids."""
@@ -189,13 +173,8 @@ def test_bytes_that_are_no_text_stream_as_they_decode(streamed):
     for _ in range(300):
         ids = draw.integers(0, 256, size=12).tolist()
         assert "".join(streamed(ids)) == streamed.tokenizer.decode(ids)
-
-
-def test_an_id_of_a_padded_vocabulary_writes_nothing(streamed):
-    assert "".join(streamed([5, 900, 6])) == streamed.tokenizer.decode([5, 6])
-
-
-# ---- what is refused
+    padded = [5, 900, 6]  # 900 is no token, and writes nothing
+    assert "".join(streamed(padded)) == streamed.tokenizer.decode([5, 6])
 
 
 @pytest.mark.parametrize(
@@ -254,9 +233,6 @@ def test_what_is_damaged_or_of_another_run_is_refused(folder, tmp_path, capfd, c
     for path in (run / "checkpoints").iterdir():
         path.write_bytes(b"damaged")
     assert "holds no intact checkpoint" in said(capfd, "--run", run)
-
-
-# ---- how it ends
 
 
 @pytest.fixture

@@ -37,9 +37,6 @@ def copied(whole, tmp_path):
     return shutil.copytree(whole.run.folder, tmp_path / "run")
 
 
-# ---- from the beginning
-
-
 def test_a_run_that_ended_before_its_first_checkpoint_goes_on_from_its_start(
     config, whole, tmp_path
 ):
@@ -73,9 +70,6 @@ def test_a_folder_that_holds_no_run_is_left_as_it_is(tmp_path, capfd):
     assert list((tmp_path / "letters").iterdir()) == []
 
 
-# ---- another run's, or nobody's
-
-
 def test_a_checkpoint_of_another_run_is_refused(config, copied, tmp_path, capfd):
     other = train.start(config.replace(learning_rate=1e-3), tmp_path / "other")
     for _ in range(6):
@@ -97,10 +91,8 @@ CONFIGS = {
     "a list": (lambda text: b"[]", "holds no settings of a run"),
     "a word for a number": (swap('"steps": 6', '"steps": "6"'), "steps = '6'"),
     "true for a number": (swap('"steps": 6', '"steps": true'), "steps = True, which cannot be"),
-    "not a number": (
-        swap('"clip_norm": 1.0', '"clip_norm": NaN'),
-        "clip_norm must be a finite number",
-    ),
+    "not a number": (swap('"clip_norm": 1.0', '"clip_norm": NaN'), "clip_norm must be a finite"),
+    "infinite": (swap('"clip_norm": 1.0', '"clip_norm": Infinity'), "clip_norm must be a finite"),
     "no choice": (swap('"cosine"', '"linear"'), "schedule = 'linear'"),
     "a later version's": (swap('"steps"', '"stepz"'), "'stepz'"),
     "a model that is none": (swap('"model": {', '"model": 3, "old": {'), "old"),
@@ -159,9 +151,6 @@ def test_a_checkpoint_of_right_hashes_and_odd_content_is_one_line(case, copied, 
     assert {p: p.read_bytes() for p in sorted((copied / "checkpoints").iterdir())} == before
 
 
-# ---- tokens
-
-
 def flipped(path):
     content = bytearray(path.read_bytes())
     content[-1000] ^= 1
@@ -208,8 +197,6 @@ def test_ids_out_of_range_under_a_right_hash_are_noticed(config, copied, capfd):
         TokenShards(shards.folder).verify()
 
 
-# ---- metrics
-
 ODD = [b"no JSON", b"\xff\xfe\x00", b"[1, 2]", b'{"loss": 1.0}', b'{"step": "3"}', b'{"step": NaN}',
        b'{"step": true}', b"9" * 5_000, b"[" * 50_000, b'{"step": -1}', b"null"]  # fmt: skip
 
@@ -226,9 +213,6 @@ def test_odd_lines_of_metrics_are_put_aside_and_nothing_is_lost(copied, caplog):
     rows = path.read_bytes().splitlines()
     assert rows[:6] == lines
     assert [json.loads(row)["step"] for row in rows] == list(range(1, 9))
-
-
-# ---- others' order, others' tokens
 
 
 def test_batches_at_random_starts_resume_to_the_same_bits_and_ranks_equal_one(

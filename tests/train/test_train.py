@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+import math
 import os
 import signal
 import subprocess
@@ -18,7 +19,7 @@ from llmcourse.base.settings import settings_of
 from llmcourse.data import corpus
 from llmcourse.train import __main__ as command_line
 from llmcourse.train import phases
-from tests.train.runs import TINY, TRAIN, command, losses, metrics, refused, started, weights
+from tests.train.runs import TINY, TRAIN, command, losses, metrics, started, weights
 
 PHASES = ("load", "forward", "loss", "backward", "sync", "optimizer", "checkpoint")
 
@@ -46,22 +47,7 @@ def finished(config, tmp_path_factory):
     return train.fit(run)
 
 
-def test_a_step_is_the_seven_phases_in_order(config, tmp_path, monkeypatch):
-    run = train.start(config, tmp_path / "run")
-    called = []
-    for name in PHASES:
-        original = getattr(phases, name)
-
-        def noted(*given, name=name, original=original):
-            called.append(name)
-            return original(*given)
-
-        monkeypatch.setattr(phases, name, noted)
-    phases.step(run)
-    assert called == list(PHASES)
-
-
-def test_a_step_has_no_branch_and_nothing_between_its_phases():
+def test_a_step_is_the_seven_phases_in_order():
     source = ast.parse(inspect.getsource(phases.step)).body[0]
     calls = [node.func.id for node in ast.walk(source) if isinstance(node, ast.Call)]
     assert calls == list(PHASES)
@@ -126,15 +112,10 @@ def test_a_step_equals_torchs_own_parts(config, tmp_path):
         torch.testing.assert_close(mine, theirs, rtol=1e-3, atol=2e-4)
 
 
-def test_the_first_loss_is_that_of_guessing(finished):
-    vocab_size = finished.run.config.model.vocab_size
-    first = finished.reports[0].loss
-    assert first == pytest.approx(torch.tensor(float(vocab_size)).log().item(), abs=0.05)
-
-
-def test_the_loss_falls(finished):
-    losses = [report.loss for report in finished.reports]
-    assert sum(losses[-5:]) / 5 < losses[0] - 0.5
+def test_the_first_loss_is_that_of_guessing_and_it_falls(finished):
+    first, *_ = found = losses(finished)
+    assert first == pytest.approx(math.log(finished.run.config.model.vocab_size), abs=0.05)
+    assert sum(found[-5:]) / 5 < first - 0.5
 
 
 def test_two_runs_of_one_seed_are_the_same_bits(config, finished, tmp_path):
@@ -270,28 +251,6 @@ def test_a_folder_is_not_overwritten(config, finished):
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"steps": 0}, "steps must be 1 or greater, got 0"),
-        ({"learning_rate": -1.0}, "learning_rate must be above 0"),
-        ({"beta2": 1.0}, "beta2 must be below 1, got 1.0"),
-        ({"final_share": 2.0}, "final_share must be at most 1"),
-        ({"warmup_steps": 31}, "decay_steps must be at most steps = 30, got 31 "),
-        ({"decay_steps": 5}, "decay_steps = 5 has no effect with the cosine schedule"),
-        ({"schedule": "wsd", "decay_steps": 26}, "must be at most steps = 30"),
-        ({"seed": -1}, "seed must be 0 or greater"),
-        ({"steps": 10**31}, "steps must be at most 1000000000000"),
-        ({"num_threads": 100_000}, "num_threads must be at most 512, got 100000"),
-        ({"learning_rate": float("inf")}, "learning_rate must be a finite number, got inf"),
-        ({"weight_decay": float("nan")}, "weight_decay must be a finite number, got nan"),
-    ],
-)
-def test_impossible_settings_are_refused(changes, message, config):
-    with pytest.raises(ValueError, match=message):
-        config.replace(**changes)
-
-
-@pytest.mark.parametrize(
     "changes",
     [{"corpus": "python"}, {"corpus_bytes": 70_000}, {"seed": 5}, {"model.vocab_size": 290}],
 )
@@ -304,33 +263,17 @@ def test_tokens_of_other_settings_are_not_taken(changes, config, tmp_path):
     assert train.start(config, tmp_path / "run").steps_done == 0
 
 
-def test_a_device_that_is_not_there_is_refused_before_anything_is_written(config, tmp_path):
-    with pytest.raises(ValueError, match="device"):
-        train.start(config.replace(device="nowhere"), tmp_path / "run")
-    assert not (tmp_path / "run").exists()
-
-
-def test_the_schedules_follow_optim(config):
-    assert train.learning_rate(config, 0) == pytest.approx(config.schedule.learning_rate / 5)
-    assert train.learning_rate(config, 5) == config.schedule.learning_rate
-    assert train.learning_rate(config, 30) == pytest.approx(0.05 * config.schedule.learning_rate)
-    flat = config.replace(schedule="wsd", decay_steps=10)
-    assert train.learning_rate(flat, 19) == config.schedule.learning_rate
-    assert train.learning_rate(flat, 25) < config.schedule.learning_rate
-
-
-def test_the_warm_up_is_the_custom_that_its_docstring_names(config):
+def test_the_schedules_have_the_warm_up_that_the_docstring_of_optim_names(config):
     """1 / warmup at the first step, the peak at step warmup - 1 and at the one after it."""
-    for schedule, decay in (("cosine", 0), ("wsd", 10)):
+    for schedule, decay, flat in (("cosine", 0, 6), ("wsd", 10, 20)):
         made = config.replace(schedule=schedule, decay_steps=decay, learning_rate=1.0)
-        rates = [train.learning_rate(made, step) for step in range(7)]
-        assert rates[:6] == pytest.approx([0.2, 0.4, 0.6, 0.8, 1.0, 1.0])
-        assert rates[6] == 1.0 if schedule == "wsd" else rates[6] < 1.0
+        rates = [train.learning_rate(made, step) for step in range(31)]
+        assert rates[:5] == pytest.approx([0.2, 0.4, 0.6, 0.8, 1.0])
+        assert rates[5:flat] == [1.0] * (flat - 5)
+        assert rates[flat + 1 :] == sorted(rates[flat + 1 :], reverse=True)
+        assert 0.999 > rates[flat + 1] > rates[30] == pytest.approx(0.05)
     said = " ".join(optim.warmup_cosine.__doc__.split())
     assert "peak / warmup at step 0, the peak at step warmup - 1" in said
-
-
-# ---------------------------------------------------------------- the command line
 
 
 def test_the_command_line_trains_and_resumes(tmp_path, capsys):
@@ -351,13 +294,6 @@ def test_a_lack_of_memory_is_one_line(error, monkeypatch, capsys):
     monkeypatch.setattr(command_line, "_train", without)
     assert command_line.main([]) == 2
     assert capsys.readouterr().err.endswith("take a smaller model, batch or context\n")
-
-
-def test_a_foreign_checkpoint_gives_one_line(tmp_path, capsys):
-    folder = tmp_path / "foreign" / "checkpoints"
-    folder.mkdir(parents=True)
-    (folder / "step_00000007.ckpt").write_bytes(b"not a checkpoint of this course" * 50)
-    assert "no intact checkpoint" in refused(capsys, "--resume", folder.parent)
 
 
 def test_a_full_disk_gives_one_line_and_loses_nothing(tmp_path):
@@ -425,15 +361,6 @@ def test_every_field_is_documented():
     assert [name for name, setting in settings.items() if not setting.help] == []
 
 
-def test_the_loss_of_a_batch_uses_every_token(config, tmp_path):
-    run = train.start(config, tmp_path / "run")
-    batch = phases.load(run)
-    prediction = phases.forward(run, batch)
-    mean = loss.token_losses(prediction.logits_BTV, batch.targets_BT).mean()
-    value = phases.loss(run, prediction, batch)
-    assert value.nats.item() == value.total.item() == pytest.approx(mean.item(), rel=1e-6)
-
-
 def test_bf16_products_change_little_and_resume_bit_for_bit(config, finished, tmp_path):
     narrow = replace(config, precision="bf16")
     whole = train.fit(train.start(narrow, tmp_path / "whole"))
@@ -445,13 +372,6 @@ def test_bf16_products_change_little_and_resume_bit_for_bit(config, finished, tm
     while part.steps_done < 20:
         phases.step(part)
     assert losses(train.fit(train.resume(tmp_path / "part")))[-1] == narrow_losses[-1]
-
-
-def test_a_model_with_norms_of_its_heads_trains(config, tmp_path):
-    run = train.start(replace(config, model=replace(config.model, qk_norm=True)), tmp_path / "run")
-    first, *_, last = [phases.step(run).loss for _ in range(30)]
-    assert last < first - 0.5
-    assert run.model.blocks[0].attention.q_norm.gain.ne(1).any()
 
 
 FILES_OF_A_STEP, READS = 12, 2
