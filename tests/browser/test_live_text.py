@@ -3,6 +3,7 @@
 from dataclasses import replace
 from functools import cache
 
+import numpy as np
 import pytest
 import torch
 
@@ -10,7 +11,14 @@ from llmcourse import nutshell
 from llmcourse.data.corpus import stories
 from llmcourse_classroom.widgets import LiveRun
 from llmcourse_classroom.widgets.live import small_run
-from tests.browser.engine import as_text, flat_weights, generic_model, shape_of
+from tests.browser.engine import (
+    AWKWARD,
+    as_array,
+    as_text,
+    flat_weights,
+    generic_model,
+    shape_of,
+)
 
 
 @cache
@@ -65,6 +73,25 @@ def test_batches_are_cut_from_the_text_without_a_gap(engine):
 
 
 # --- writing
+
+
+def test_the_cache_gives_the_logits_of_the_package(engine):
+    generator = torch.Generator().manual_seed(8)
+    model = generic_model(AWKWARD, generator)
+    ids = torch.randint(0, 300, (1, 20), generator=generator)
+    found = engine(
+        """const sampler = new Sampler(madeModel(given));
+        const read = () => given.ids.map((id, at) => textOf(sampler.next(id, at)));
+        read(); // a second text is not mixed with the first
+        return read();""",
+        arithmetic="SIMD",
+        config=shape_of(AWKWARD, 4),
+        weights=as_text(flat_weights(model)),
+        ids=ids[0].tolist(),
+    )
+    expected = model(ids)[0].detach().numpy()
+    off = np.abs(np.stack([as_array(row) for row in found]) - expected).max()
+    assert off < 2e-6 * np.abs(expected).max()
 
 
 def test_tokens_are_drawn_by_their_probabilities(engine):

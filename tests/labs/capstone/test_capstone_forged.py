@@ -19,25 +19,15 @@ def judged(tmp_path):
     return {"models": models}
 
 
-def test_facts_that_are_those_of_the_files_are_reported(judged, tmp_path):
-    require_measured(judged, tmp_path)
-
-
 @pytest.mark.parametrize("name", MODELS)
 def test_a_number_that_a_hand_has_changed_is_not(name, judged, tmp_path):
+    require_measured(judged, tmp_path)
     judged["models"][name]["stories"]["all"]["plain"]["right"] = 80
     with pytest.raises(ValueError, match=f"told of the model {name} .* is not what"):
         require_measured(judged, tmp_path)
 
 
-WHOLE = {
-    "settings": {},
-    "inputs": {},
-    "facts": {},
-    "files": {},
-    "identity": "0f",
-    "seconds": 1.5,
-}
+WHOLE = {"settings": {}, "inputs": {}, "facts": {}, "files": {}, "identity": "0f", "seconds": 1.5}
 
 
 @pytest.mark.parametrize("field", WHOLE)
@@ -48,8 +38,5 @@ def test_a_record_of_another_form_is_no_record(field, wrong, tmp_path):
     assert _read(path) == WHOLE
     path.write_text(json.dumps(WHOLE | {field: wrong}))
     assert _read(path) is None
-
-
-def test_nor_is_one_that_has_begun(tmp_path):
     (tmp_path / BEGUN).write_text(json.dumps({"settings": [], "inputs": {}, "seconds": 0.0}))
     assert _read(tmp_path / BEGUN) is None

@@ -40,18 +40,29 @@ BAD = {
 MODEL = "\n".join(TINY.partition("[model]")[2].partition("[train]")[0].splitlines())
 
 
+@pytest.fixture
+def refused(tmp_path, capsys):
+    """The one line of a call that fails; its settings are in capstone.toml, its folder is out."""
+
+    def call(*more, text=TINY, out="out", status=2):
+        file = tmp_path / "capstone.toml"
+        file.write_text(text)
+        words = ["--config", str(file), "--out", str(tmp_path / out), *more]
+        assert command_line.main(words) == status
+        return capsys.readouterr().err
+
+    return call
+
+
 @pytest.mark.parametrize("name", BAD)
-def test_what_cannot_be_is_refused_in_one_line(name, tmp_path, capsys):
+def test_what_cannot_be_is_refused_in_one_line(name, refused, tmp_path):
     text, said = BAD[name]
     if "[model]" not in said and "no model" not in name and "vocab" not in said:
         text += f"\n[model]\n{MODEL}\n"
-    file = tmp_path / "capstone.toml"
-    file.write_text(text)
-    assert command_line.main(["--config", str(file), "--out", str(tmp_path / "out")]) == 2
-    line = capsys.readouterr().err
+    line = refused(text=text)
     assert said in line
     assert line.count("\n") == 1
-    assert str(file) in line
+    assert str(tmp_path / "capstone.toml") in line
     assert not (tmp_path / "out").exists()
 
 
@@ -86,9 +97,7 @@ def test_without_a_file_the_small_one_is_written_and_run(tmp_path, monkeypatch, 
     assert ran == [CapstoneConfig.read("small"), tiny()]
 
 
-def test_a_folder_in_use_is_left_alone(tmp_path, capsys):
-    file = tmp_path / "capstone.toml"
-    file.write_text(TINY)
+def test_a_folder_in_use_is_left_alone(refused, tmp_path):
     process = os.fork()
     if process == 0:
         with locked(tmp_path / "out"):
@@ -98,25 +107,19 @@ def test_a_folder_in_use_is_left_alone(tmp_path, capsys):
         os._exit(0)
     while not (tmp_path / "held").exists():
         pass
-    assert command_line.main(["--config", str(file), "--out", str(tmp_path / "out")]) == 2
-    assert f"is in use by process {process}" in capsys.readouterr().err
+    assert f"is in use by process {process}" in refused()
     assert not (tmp_path / "out" / "log.jsonl").exists()
     (tmp_path / "held").unlink()
     os.waitpid(process, 0)
 
 
-def test_a_full_disk_a_file_and_a_strange_stage_are_told(tmp_path, monkeypatch, capsys):
+def test_a_full_disk_a_file_and_a_strange_stage_are_told(refused, tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
-    (tmp_path / "capstone.toml").write_text(TINY)
-    arguments = ["--config", str(tmp_path / "capstone.toml"), "--out"]
-    assert command_line.main([*arguments, str(tmp_path / "file")]) == 2
-    assert str(tmp_path / "file") in capsys.readouterr().err
-    assert command_line.main([*arguments, str(tmp_path / "out"), "--until", "end"]) == 2
-    assert "there is no stage 'end': choose from crawl, funnel" in capsys.readouterr().err
+    assert str(tmp_path / "file") in refused(out="file")
+    assert "no stage 'end': choose from crawl, funnel" in refused("--until", "end")
     usage = namedtuple("usage", "free")(1_000)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
-    assert command_line.main([*arguments, str(tmp_path / "out")]) == 2
-    assert "has 1,000 bytes of room left, and the machine needs" in capsys.readouterr().err
+    assert "has 1,000 bytes of room left, and the machine needs" in refused()
 
 
 @pytest.mark.parametrize(
@@ -127,15 +130,12 @@ def test_a_full_disk_a_file_and_a_strange_stage_are_told(tmp_path, monkeypatch, 
         (OSError(28, "No space left on device", "x"), 2, "No space left on device: x"),
     ],
 )
-def test_how_a_call_that_fails_ends(error, status, said, *, tmp_path, monkeypatch, capsys):
+def test_how_a_call_that_fails_ends(error, status, said, *, refused, tmp_path, monkeypatch):
     def fails(*_):
         raise error
 
-    (tmp_path / "capstone.toml").write_text(TINY)
     monkeypatch.setattr(machine.ArtifactStore, "bring", fails)
-    arguments = ["--config", str(tmp_path / "capstone.toml"), "--out", str(tmp_path / "out")]
-    assert command_line.main(arguments) == status
-    assert said in capsys.readouterr().err
+    assert said in refused(status=status)
     assert '"event": "stop"' in (tmp_path / "out" / "log.jsonl").read_text()
 
 

@@ -6,13 +6,11 @@ import tomllib
 from llmcourse_labs.capstone import CapstoneConfig
 
 TINY = """
-[crawl]
-pages = 150
-[mixture]
-shares = "web=0.5,stories=0.5"
-num_bytes = 60_000
-[tokens]
-vocab_size = 400
+crawl = {pages = 150}
+mixture = {shares = "web=0.5,stories=0.5", num_bytes = 60_000}
+tokens = {vocab_size = 400}
+dpo = {pairs = 16, steps = 3, batch_size = 4}
+evaluate = {items = 4}
 [model]
 num_layers = 2
 width = 32
@@ -40,12 +38,6 @@ warmup_steps = 1
 validate_every = 0
 validation_tokens = 1_000
 checkpoint_every = 3
-[dpo]
-pairs = 16
-steps = 3
-batch_size = 4
-[evaluate]
-items = 4
 """
 
 

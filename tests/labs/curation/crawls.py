@@ -1,8 +1,20 @@
-"""Small crawls for tests: WARC and WET as the standard has them."""
+"""Small crawls for tests, WARC and WET as the standard has them; what calls leave behind."""
 
 import base64
+import contextlib
 import gzip
 import hashlib
+import json
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+
+from llmcourse.base import files
+from llmcourse_labs.curation import Document
+from llmcourse_labs.curation.quality import Quality
 
 
 def record(kind, content, *, uri="http://a.example/", digest=None, **headers):
@@ -39,3 +51,59 @@ def warc(pages, *, packed=False):
         records.append(record("request", request, Content_Type="application/http; msgtype=request"))
         records.append(record("response", answer(page), **HTTP))
     return b"".join(gzip.compress(each) if packed else each for each in records)
+
+
+def quality_of(crawl):
+    """A classifier that has read what a crawl says of its pages."""
+    labels = list(crawl.labels())
+    bad = [x.main_text for x in labels if x.kind in ("machine", "ocr", "spam")]
+    return Quality.train([x.main_text for x in labels if x.wanted], bad)
+
+
+def left_in(out):
+    """The documents that are left, in their order."""
+    paths = sorted((out / "documents").iterdir())
+    rows = [json.loads(line) for path in paths for line in path.read_text().splitlines()]
+    return [Document(**row) for row in rows]
+
+
+def files_in(folder, *, but=()):
+    """All files with their bytes."""
+    paths = [path for path in folder.rglob("*") if path.is_file() and path.name not in but]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
+
+
+class Killed(BaseException):
+    """Stands for SIGKILL."""
+
+
+def cut_short(writes, call):
+    """Call something, and kill it before the write after so many."""
+    left, atomically = writes, files.write_atomically
+
+    def until_killed(path):
+        nonlocal left
+        if left == 0:
+            raise Killed
+        left -= 1
+        return atomically(path)
+
+    with pytest.MonkeyPatch.context() as patch, contextlib.suppress(Killed):
+        patch.setattr(files, "write_atomically", until_killed)
+        patch.setattr("llmcourse.data.tokenizer.files.write_atomically", until_killed)
+        call()
+
+
+def kill_half_way(program, reached, seconds=60):
+    """Kill a program of Python by SIGKILL once a file is there; its processes end with it."""
+    call = subprocess.Popen([sys.executable, "-c", program])
+    limit = time.monotonic() + seconds
+    while not reached.exists():
+        assert call.poll() is None
+        assert time.monotonic() < limit
+        time.sleep(0.01)
+    others = psutil.Process(call.pid).children(recursive=True)
+    call.kill()
+    call.wait()
+    assert others
+    assert not psutil.wait_procs(others, timeout=seconds)[1]

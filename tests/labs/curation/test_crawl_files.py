@@ -14,7 +14,7 @@ from llmcourse_labs.curation.crawl_files import texts_of_crawl
 from llmcourse_labs.curation.curate import main
 from llmcourse_labs.curation.sources import DamagedFileError, find_sources
 from llmcourse_labs.curation.step import Dropped
-from tests.labs.curation.crawls import HTTP, answer, record, warc
+from tests.labs.curation.crawls import HTTP, answer, left_in, record, warc
 
 PAGE = "<html><body><p>A cat sat on the mat.</p></body></html>"
 LATIN = "<html><head><meta charset='iso-8859-1'></head><body>caf\xe9</body></html>"
@@ -24,6 +24,18 @@ def read(path, content, longest=10_000):
     path.write_bytes(content)
     (source,) = find_sources([path], pages=True)
     return list(texts_of_crawl(source, longest))
+
+
+def read_to_its_damage(path, content):
+    path.write_bytes(content)
+    texts, found = texts_of_crawl(*find_sources([path], pages=True), 10_000), []
+    try:
+        while True:
+            found.append(next(texts))
+    except DamagedFileError:
+        return [*found, Dropped("damaged file")]
+    except StopIteration:
+        return found
 
 
 def reasons(found):
@@ -56,19 +68,11 @@ def test_what_is_no_page_is_told_and_the_next_is_read(tmp_path):
     ]
     found = read(tmp_path / "a.warc", b"".join(content))
     assert reasons(found) == [
-        PAGE,
-        "no answer",
-        "no page",
-        "damaged record",
-        "too long",
-        LATIN,
-        "unknown letters",
-        "the words of a page",
-        PAGE,
+        *(PAGE, "no answer", "no page", "damaged record", "too long"),
+        *(LATIN, "unknown letters", "the words of a page", PAGE),
     ]
-    assert [each.detail for each in found if isinstance(each, Dropped)][:2] == [
-        "status 404", "image/png",
-    ]  # fmt: skip
+    details = [each.detail for each in found if isinstance(each, Dropped)]
+    assert details[:2] == ["status 404", "image/png"]
 
 
 def test_what_is_packed_inside_an_answer_is_unpacked(tmp_path):
@@ -89,14 +93,7 @@ def test_a_cut_file_gives_what_is_whole_and_says_so(packed, tmp_path):
     content = warc(pages, packed=packed)
     name = f"a.warc{'.gz' if packed else ''}"
     for cut in range(30, len(content) - 4, 97):
-        found = []
-        (tmp_path / name).write_bytes(content[:cut])
-        (source,) = find_sources([tmp_path / name], pages=True)
-        try:
-            for text in texts_of_crawl(source, 10_000):
-                found.append(text)
-        except DamagedFileError as error:
-            found.append(Dropped("cut", str(error)))
+        found = read_to_its_damage(tmp_path / name, content[:cut])
         whole = [text for text in found if isinstance(text, str)]
         assert whole == pages[: len(whole)]
     assert len(whole) == 3
@@ -119,10 +116,7 @@ def test_changed_bytes_end_nothing_but_a_record_or_a_file(tmp_path):
     for _ in range(200):
         changed = bytearray(content)
         changed[rng.randrange(len(changed))] = rng.randrange(256)
-        try:
-            found = read(tmp_path / "a.warc", bytes(changed))
-        except DamagedFileError:
-            found = [Dropped("damaged file")]
+        found = read_to_its_damage(tmp_path / "a.warc", bytes(changed))
         told += any(isinstance(each, Dropped) for each in found)
     assert told > 50
 
@@ -142,18 +136,9 @@ def test_the_command_reads_crawls_and_counts_what_it_left_out(tmp_path, capsys):
     report = json.loads((out / "report.json").read_bytes())
     reasons = report["tallies"][0]["reasons"]
     assert set(reasons) == {"damaged record", "the rest of the file"}
-    (path,) = (out / "documents").iterdir()
-    left = [json.loads(line) for line in path.read_text().splitlines()]
-    assert [each["text"] for each in left] == [story, story.replace("cat", "cow")]
-    assert left[0]["id"] == f"{tmp_path / 'a.warc.gz'}:1"
-
-
-def test_prepare_says_who_reads_them(tmp_path, capsys):
-    from llmcourse_labs.curation import prepare  # noqa: PLC0415
-
-    (tmp_path / "a.warc").write_bytes(warc([PAGE]))
-    assert prepare.main([str(tmp_path / "a.warc"), "--out", str(tmp_path / "out")]) == 2
-    assert "is a file of a crawl, of which llmcourse curate takes" in capsys.readouterr().err
+    first, second = left_in(out)
+    assert first == (f"{tmp_path / 'a.warc.gz'}:1", story)
+    assert second.text == story.replace("cat", "cow")
 
 
 @pytest.fixture(scope="module")
@@ -168,11 +153,8 @@ def real(tmp_path_factory):
     (packed,) = folder.glob("*.tar.gz")
     with tarfile.open(packed) as archive:
         members = [each for each in archive.getmembers() if "/test/data/" in each.name]
-        return {
-            each.name.rpartition("/")[2]: archive.extractfile(each).read()
-            for each in members
-            if each.isfile()
-        }
+        files = [each for each in members if each.isfile()]
+        return {each.name.rpartition("/")[2]: archive.extractfile(each).read() for each in files}
 
 
 @pytest.mark.parametrize("name", ["example.warc", "example.warc.gz"])

@@ -1,14 +1,11 @@
 """curation.curate: the funnel on files is the funnel in memory, whatever it meets."""
 
-import contextlib
 import gzip
 import json
 import subprocess
 import sys
-import time
 from html.parser import HTMLParser
 
-import psutil
 import pyarrow
 import pytest
 import zstandard
@@ -20,15 +17,13 @@ from llmcourse_labs.curation.crawl import Crawl
 from llmcourse_labs.curation.curate import curate, main
 from llmcourse_labs.curation.decontaminate import Decontaminate
 from llmcourse_labs.curation.funnel import EXACT, NEAR, STEPS, Funnel
-from llmcourse_labs.curation.quality import KeepQuality, Quality
+from llmcourse_labs.curation.quality import KeepQuality
 from llmcourse_labs.curation.report import page
+from tests.labs.curation import crawls
+from tests.labs.curation.crawls import Killed, cut_short, kill_half_way, left_in, quality_of
 
 CRAWL = Crawl(240, seed=31)
-OTHER = list(Crawl(300, seed=32).labels())
-CLASSIFIER = Quality.train(
-    [x.main_text for x in OTHER if x.wanted],
-    [x.main_text for x in OTHER if x.kind in ("machine", "ocr", "spam")],
-)
+CLASSIFIER = quality_of(Crawl(300, seed=32))
 FUNNEL = Funnel(
     quality=KeepQuality(classifier=CLASSIFIER), test_items=Decontaminate(CRAWL.test_items)
 )
@@ -57,36 +52,15 @@ def whole(pages, tmp_path_factory):
     return folder
 
 
-def left_in(out):
-    """The documents that are left, in their order."""
-    rows = [
-        json.loads(line)
-        for path in sorted((out / "documents").iterdir())
-        for line in path.read_text().splitlines()
-    ]
-    return [Document(**row) for row in rows]
-
-
-def files_in(folder, *, but=("report.json", "report.html")):
-    """All files with their bytes, those aside that tell seconds."""
-    return {
-        path.relative_to(folder): path.read_bytes()
-        for path in folder.rglob("*")
-        if path.is_file() and path.name not in but
-    }
+def files_in(folder):
+    """All files, those aside that tell seconds."""
+    return crawls.files_in(folder, but=("report.json", "report.html"))
 
 
 def in_memory(folder, funnel):
-    """What the funnel does to the same documents in memory."""
-    documents = [
-        Document(f"{folder / name}:{number}", page.html)
-        for name, some in (
-            ("a.jsonl", list(CRAWL.pages())[:100]),
-            ("b.jsonl.gz", list(CRAWL.pages())[100:]),
-        )
-        for number, page in enumerate(some, 1)
-    ]
-    return funnel(documents)
+    ids = [f"a.jsonl:{n}" for n in range(1, 101)] + [f"b.jsonl.gz:{n}" for n in range(1, 141)]
+    pages = zip(ids, CRAWL.pages(), strict=True)
+    return funnel([Document(f"{folder}/{place}", page.html) for place, page in pages])
 
 
 @pytest.mark.parametrize("without", [(), (EXACT,), (NEAR, "rules"), ("extract", "quality")])
@@ -113,29 +87,10 @@ def test_processes_change_nothing(pages, whole, tmp_path):
     assert len(one) > 4  # several chunks
 
 
-class KilledError(BaseException):
-    """Stands for SIGKILL."""
-
-
 @pytest.mark.parametrize("writes", [0, 1, 2, 3, 6, 11, 14])
-def test_a_call_that_was_cut_short_is_completed_to_the_same_bytes(
-    writes, pages, whole, tmp_path, monkeypatch
-):
-    atomically, left = passes.files.write_atomically, writes
-
-    def until_killed(path):
-        nonlocal left
-        if left == 0:
-            raise KilledError
-        left -= 1
-        return atomically(path)
-
-    monkeypatch.setattr(passes.files, "write_atomically", until_killed)
+def test_a_call_that_was_cut_short_is_completed_to_the_same_bytes(writes, pages, whole, tmp_path):
     for _ in range(2):
-        left = writes
-        with contextlib.suppress(KilledError):
-            curate([pages], tmp_path / "out", FUNNEL)
-    left = -1
+        cut_short(writes, lambda: curate([pages], tmp_path / "out", FUNNEL))
     curate([pages], tmp_path / "out", FUNNEL)
     assert files_in(tmp_path / "out") == files_in(whole)
     assert not (tmp_path / "out" / "chunks").exists()
@@ -148,29 +103,17 @@ def test_what_is_done_is_not_done_again(pages, tmp_path, monkeypatch):
 
 
 def test_a_killed_call_leaves_no_process_and_is_completed(tmp_path):
-    """By SIGKILL, in the middle, with two other processes."""
     Crawl(1_000, seed=5).write(tmp_path / "in")
     (tmp_path / "in" / "labels.jsonl").unlink()
-    out, seconds = tmp_path / "out", 60
+    out, whole = tmp_path / "out", tmp_path / "whole"
     program = (
         "from llmcourse_labs.curation import curate, passes\n"
         f"passes.CHUNK = 100_000\ncurate.main([{str(tmp_path / 'in')!r}, '--out', {str(out)!r}, "
         "'--processes', '2'])"
     )
-    call = subprocess.Popen([sys.executable, "-c", program])
-    limit = time.monotonic() + seconds
-    while not (out / "chunks" / "000003.jsonl").exists():
-        assert call.poll() is None
-        assert time.monotonic() < limit
-        time.sleep(0.01)
-    others = psutil.Process(call.pid).children(recursive=True)
-    call.kill()
-    call.wait()
-    assert others
-    assert not psutil.wait_procs(others, timeout=seconds)[1]
-    subprocess.run([sys.executable, "-c", program], check=True)
-    whole = tmp_path / "whole"
-    subprocess.run([sys.executable, "-c", program.replace(str(out), str(whole))], check=True)
+    kill_half_way(program, out / "chunks" / "000003.jsonl")
+    for each in (program, program.replace(str(out), str(whole))):
+        subprocess.run([sys.executable, "-c", each], check=True)
     assert files_in(out) == files_in(whole)
     assert len(left_in(out)) > 200
 
@@ -181,33 +124,21 @@ STORY = next(x.main_text for x in CRAWL.labels() if x.wanted and len(x.main_text
 def test_what_is_no_document_is_survived_counted_and_named(tmp_path):
     folder = tmp_path / "in"
     folder.mkdir()
-    (folder / "a.jsonl").write_bytes(
-        b"\n".join(
-            [
-                json.dumps({"text": STORY}).encode(),
-                b'{"text": "caf\xe9"}',
-                b"not json",
-                b'{"other": 1}',
-                b"[" * 100_000,
-                json.dumps({"text": ""}).encode(),
-                b"   ",
-                json.dumps({"text": "<html>" + "<div>" * 100_000 + STORY[::-1]}).encode(),
-                json.dumps({"text": "a" * (passes.LONGEST + 1)}).encode(),
-                json.dumps({"text": "b" * 1_000_000}).encode(),
-            ]
-        )
-    )
-    (folder / "b.txt").write_bytes(
-        b"<|endoftext|>bad \xff\xfe bytes<|endoftext|> \n <|endoftext|>ok."
-    )
-    (folder / "c.txt").write_text("word " * 4_000_000 + f"<|endoftext|>{STORY} And more.")
+    deep = "<html>" + "<div>" * 100_000 + STORY[::-1]
+    texts = [STORY, "", deep, "a" * (passes.LONGEST + 1), "b" * 1_000_000]
+    lines = [json.dumps({"text": text}).encode() for text in texts]
+    lines[1:1] = [b'{"text": "caf\xe9"}', b"not json", b'{"other": 1}', b"[" * 100_000, b"   "]
+    (folder / "a.jsonl").write_bytes(b"\n".join(lines))
+    bad = b"<|endoftext|>bad \xff\xfe bytes<|endoftext|> \n <|endoftext|>ok."
+    (folder / "b.txt").write_bytes(bad)
+    (folder / "c.txt").write_text("word " * 4_000_000 + f"<|endoftext|>{STORY} And \ufffd more.")
     record = curate([folder], tmp_path / "out", Funnel(without=(NEAR,)))
     read = StepStats.from_dict(record["tallies"][0])
     assert read.reasons == {"no UTF-8": 2, "no document in the line": 3, "too long": 2}
     assert read.examples["no document in the line"][0].id == f"{folder / 'a.jsonl'}:3"
     assert "a.jsonl, line 3: no JSON" in read.examples["no document in the line"][0].detail
     assert read.examples["too long"][1].detail == "20,000,000 characters, at most 10,000,000"
-    assert [d.text for d in left_in(tmp_path / "out")] == [STORY, f"{STORY} And more."]
+    assert [d.text for d in left_in(tmp_path / "out")] == [STORY, f"{STORY} And \ufffd more."]
 
 
 def test_a_file_that_is_damaged_ends_there_and_the_others_are_read(tmp_path):
@@ -230,12 +161,6 @@ def test_a_file_that_is_damaged_ends_there_and_the_others_are_read(tmp_path):
     assert record["left_out"] == list(STEPS)
 
 
-def test_a_character_that_stands_for_others_is_no_damage(tmp_path):
-    (tmp_path / "a.txt").write_text(f"{STORY} \ufffd is a character.")
-    curate([tmp_path / "a.txt"], tmp_path / "out", Funnel(without=STEPS))
-    assert left_in(tmp_path / "out")[0].text.endswith("\ufffd is a character.")
-
-
 def test_two_calls_do_not_write_into_one_folder(pages, tmp_path, monkeypatch):
     refused = []
 
@@ -244,10 +169,10 @@ def test_two_calls_do_not_write_into_one_folder(pages, tmp_path, monkeypatch):
             with pytest.raises(ValueError, match="in use by another call"):
                 curate([pages], tmp_path / "out", FUNNEL)
             refused.append(True)
-        raise KilledError
+        raise Killed
 
     monkeypatch.setattr(module, "_first_pass", meanwhile)
-    with pytest.raises(KilledError):
+    with pytest.raises(Killed):
         curate([pages], tmp_path / "out", FUNNEL)
     assert len(refused) == 2
 
@@ -318,6 +243,14 @@ def test_the_command_says_what_is_left_and_what_to_do_with_it(pages, tmp_path, c
         (["--test_items", "missing.txt"], "missing.txt"),
         (["--processes", "0.5"], "processes"),
         (["missing/"], "missing"),
+        (["--executor", "local", "--tasks", "3"], "--tasks 3 for 2 files: a task takes whole"),
+        (["--executor", "local", "--tasks", "0"], "tasks must be 1 or greater, got 0"),
+        (["--executor", "slurm"], "--executor slurm needs --partition"),
+        (["--executor", "ray", "--partition", "cpu"], "no effect without --executor slurm"),
+        (["--executor", "ray", "--time", "1:00:00"], "--time 1:00:00 has no effect without"),
+        (["--executor", "local", "--submit"], "are for a cluster: leave them out"),
+        (["--tasks", "2"], "--tasks 2 has no effect without --executor"),
+        (["--executor", "spark"], "spark"),
     ],
 )
 def test_what_cannot_be_used_is_said_in_one_line(given, said, pages, tmp_path, capsys):
@@ -333,8 +266,7 @@ def test_a_folder_with_something_else_is_left_as_it_is(pages, tmp_path, capsys):
     (tmp_path / "out" / "letter.txt").write_text("dear")
     assert main([str(pages), "--out", str(tmp_path / "out")]) == 2
     assert "holds something else, letter.txt" in capsys.readouterr().err
-    assert files_in(tmp_path / "out").keys() == {(tmp_path / "out/letter.txt").relative_to(
-        tmp_path / "out")}  # fmt: skip
+    assert files_in(tmp_path / "out") == {"letter.txt": b"dear"}
 
 
 def test_a_chunk_of_nothing_has_nothing():

@@ -57,8 +57,3 @@ def test_the_crawl_is_cleaned_and_nothing_else_is_lost():
         assert dropped or not label.leaks
         assert not dropped or label.leaks or label.copy_of
     assert leaking > 5
-
-
-def test_nothing_to_look_for_and_nothing_to_look_in():
-    assert Decontaminate([])("text") == "text"
-    assert Decontaminate([ITEM])("") == ""

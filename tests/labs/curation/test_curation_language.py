@@ -42,9 +42,8 @@ def test_log_probabilities_are_those_of_the_formula(text):
     found = MODEL.log_probabilities(text)
     for language in SAMPLES:
         exact = exact_probability(text, language)
-        assert found[language] == pytest.approx(
-            math.log(exact.numerator) - math.log(exact.denominator), abs=1e-10
-        )
+        right = math.log(exact.numerator) - math.log(exact.denominator)
+        assert found[language] == pytest.approx(right, abs=1e-10)
     total = sum(exact_probability(text, language) for language in SAMPLES)
     guess = MODEL.identify(text)
     best = max(exact_probability(text, language) for language in SAMPLES)
@@ -88,14 +87,6 @@ def test_the_step_drops_other_languages_and_texts_without_letters():
     assert isinstance(keep(""), Dropped)
     strict = KeepLanguage(model=default_model(), least=1.0)
     assert strict("no").detail.endswith(f"{default_model().identify('no').probability:.2f}")
-
-
-@pytest.mark.parametrize(
-    "text", ["\ud800" * 100, "a" * 3_000_000, " \n" * 500_000, "名前は何ですか"]
-)
-def test_strange_texts_are_survived(text):
-    outcome = KeepLanguage(model=default_model())(text)
-    assert outcome == text or isinstance(outcome, Dropped)
 
 
 @pytest.mark.parametrize(

@@ -9,16 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llmcourse_labs.curation import minhash
-from llmcourse_labs.curation.minhash import (
-    MinHash,
-    band_keys,
-    bands_for,
-    candidate_probability,
-    estimate,
-    jaccard,
-    shingle_hashes,
-    shingles,
-)
 
 NUM_PAIRS = 10_000
 TEXTS = st.text(alphabet="ab cd. ,É\n\ud800", max_size=60)
@@ -35,13 +25,9 @@ def pairs(count, seed):
 
 
 def errors_of(signature, num_hashes, seed=0):
-    """Return the errors of the estimates of 10,000 pairs, and the variances that they should have.
-
-    Takes any function from the bits of a set to a signature.
-    """
-    found = np.array(
-        [(estimate(signature(a), signature(b)) - j, j) for a, b, j in pairs(NUM_PAIRS, seed)]
-    )
+    """The errors of the estimates of 10,000 pairs, and the variances that they should have."""
+    drawn = pairs(NUM_PAIRS, seed)
+    found = np.array([(minhash.estimate(signature(a), signature(b)) - j, j) for a, b, j in drawn])
     return found[:, 0], found[:, 1] * (1 - found[:, 1]) / num_hashes
 
 
@@ -54,13 +40,13 @@ def assert_unbiased_and_within_variance(errors, variances):
 
 @pytest.mark.parametrize(("num_hashes", "seed"), [(128, 0), (128, 1), (32, 2), (16, 3)])
 def test_estimates_are_unbiased_and_have_the_stated_variance(num_hashes, seed):
-    signature = MinHash(num_hashes=num_hashes, seed=seed).of_hashes
+    signature = minhash.MinHash(num_hashes=num_hashes, seed=seed).of_hashes
     assert_unbiased_and_within_variance(*errors_of(signature, num_hashes, seed))
 
 
 def test_signatures_that_are_wrong_are_found():
     """Half of the functions twice; minima of another set; 8 bits of each; one factor for all."""
-    proper = MinHash(num_hashes=128).of_hashes
+    proper = minhash.MinHash(num_hashes=128).of_hashes
 
     def twice(bits):
         return np.concatenate([proper(bits)[:64]] * 2)
@@ -81,29 +67,28 @@ def test_signatures_that_are_wrong_are_found():
 
 
 def test_a_signature_is_the_minima_of_its_formula():
-    bits = shingle_hashes(" ".join(f"w{i}" for i in range(600)), 3)
+    bits = minhash.shingle_hashes(" ".join(f"w{i}" for i in range(600)), 3)
     assert len(set(bits.tolist())) == 598 > 2 * minhash._BLOCK
     for seed in (0, 5):
         factors, summands = minhash._functions(7, seed)
-        expected = [
-            min((int(a) * int(h) + int(b)) % 2**32 for h in bits)
-            for a, b in zip(factors, summands, strict=True)
-        ]
-        assert MinHash(num_hashes=7, seed=seed).of_hashes(bits).tolist() == expected
+        functions = zip(factors.tolist(), summands.tolist(), strict=True)
+        expected = [min((a * h + b) % 2**32 for h in bits.tolist()) for a, b in functions]
+        assert minhash.MinHash(num_hashes=7, seed=seed).of_hashes(bits).tolist() == expected
         assert (factors % 2 == 1).all()
 
 
 def test_signatures_are_the_same_on_every_machine():
     text = "Tim and Ana went to the park. They saw a big red dog, and it was kind."
-    assert shingle_hashes("ein Wort mehr", 5).tolist() == [
-        521258546
-    ]  # by the formula, in Python's integers
-    assert MinHash(num_hashes=4)(text).tolist() == [8739575, 16214702, 99626530, 38403845]
+    by_formula = 521258546  # in Python's integers
+    assert minhash.shingle_hashes("ein Wort mehr", 5).tolist() == [by_formula]
+    of_64 = minhash.MinHash(num_hashes=64)
+    assert of_64.bytes_per_document == of_64("a b").nbytes
+    assert minhash.MinHash(num_hashes=4)(text).tolist() == [8739575, 16214702, 99626530, 38403845]
 
 
 def test_estimates_equal_those_of_datasketch_within_the_errors_of_both():
     """The difference of two independent unbiased estimates has the sum of their variances."""
-    ours = MinHash(num_hashes=128)
+    ours = minhash.MinHash(num_hashes=128)
     template = datasketch.MinHash(num_perm=128, seed=7, hashfunc=int)
 
     def theirs(bits):
@@ -113,7 +98,7 @@ def test_estimates_equal_those_of_datasketch_within_the_errors_of_both():
 
     differences, variances = [], []
     for a, b, j in pairs(3_000, 11):
-        own = estimate(ours.of_hashes(a), ours.of_hashes(b))
+        own = minhash.estimate(ours.of_hashes(a), ours.of_hashes(b))
         differences.append(own - theirs(a).jaccard(theirs(b)))
         variances.append(2 * j * (1 - j) / 128)
     differences, variances = np.array(differences), np.array(variances)
@@ -122,72 +107,32 @@ def test_estimates_equal_those_of_datasketch_within_the_errors_of_both():
     assert differences.any()
 
 
-@given(text=TEXTS, n=st.integers(1, 6))
-def test_runs_have_equal_bits_where_they_are_equal(text, n):
-    bits, runs = shingle_hashes(text, n), shingles(text, n)
+@given(a=TEXTS, b=TEXTS, n=st.integers(1, 6))
+def test_bits_are_equal_where_runs_are(a, b, n):
+    bits, runs = minhash.shingle_hashes(a, n), minhash.shingles(a, n)
     assert len(set(bits.tolist())) == len(runs)
-    words = shingles(text, 1)
-    assert len(bits) == 0 if not words else len(bits) >= len(runs)
-
-
-@given(a=TEXTS, b=TEXTS)
-def test_bits_of_different_texts_meet_where_their_runs_do(a, b):
-    ours = len(set(shingle_hashes(a, 2).tolist()) & set(shingle_hashes(b, 2).tolist()))
-    assert ours == len(shingles(a, 2) & shingles(b, 2))
+    assert len(bits) >= len(runs) if minhash.shingles(a, 1) else len(bits) == 0
+    shared = set(bits.tolist()) & set(minhash.shingle_hashes(b, n).tolist())
+    assert len(shared) == len(runs & minhash.shingles(b, n))
 
 
 def test_shingles_are_runs_of_words_without_case_and_punctuation():
-    assert shingles("One, two THREE. four", 3) == {
-        ("one", "two", "three"),
-        ("two", "three", "four"),
-    }
-    assert shingles("One two", 3) == {("one", "two")}
-    assert shingles(" ?! ", 3) == set()
-    assert jaccard("a b c", "B C d", 2) == 1 / 3
-    assert jaccard("?", "!", 2) == 1
+    runs = {("one", "two", "three"), ("two", "three", "four")}
+    assert minhash.shingles("One, two THREE. four", 3) == runs
+    assert minhash.shingles("One two", 3) == {("one", "two")}
+    assert minhash.shingles(" ?! ", 3) == set()
+    assert minhash.jaccard("a b c", "B C d", 2) == 1 / 3
+    assert minhash.jaccard("?", "!", 2) == 1
 
 
-def test_a_run_does_not_forget_the_order_of_its_words():
-    orders = {int(shingle_hashes(" ".join(p), 4)[0]) for p in itertools.permutations("abcd")}
-    assert len(orders) == 24
-
-
-@pytest.mark.parametrize("similarity", [0.5, 0.65, 0.75, 0.9])
-def test_candidates_follow_the_s_curve(similarity):
-    bands, rows = 12, 10
-    assert_follows_the_curve(similarity, bands, rows, band_keys)
-
-
-def assert_follows_the_curve(similarity, bands, rows, keys_of):
-    """Count the candidates among 2,000 pairs; 4 standard deviations of a binomial count."""
-    g, found, num_pairs, size = np.random.default_rng(5), 0, 2_000, 200
-    signature = MinHash(num_hashes=128).of_hashes
-    shared = round(2 * size * similarity / (1 + similarity))
-    for _ in range(num_pairs):
-        bits = g.integers(0, 2**32, 2 * size - shared, dtype=np.uint32)
-        a, b = signature(bits[:size]), signature(bits[size - shared :])
-        found += (keys_of(a, bands, rows) == keys_of(b, bands, rows)).any()
-    p = candidate_probability(shared / (2 * size - shared), bands, rows)
-    assert abs(found - num_pairs * p) <= 4 * np.sqrt(num_pairs * p * (1 - p))
-
-
-def test_bands_that_are_wrong_are_found():
-    """Bands that overlap, bands of one row less, a key that forgets its first row."""
-
-    def overlapping(signature, bands, rows):
-        return np.array([band_keys(signature[i:], 1, rows)[0] for i in range(bands)])
-
-    def shorter(signature, bands, rows):
-        return band_keys(signature.reshape(-1, 128)[0, : bands * rows], bands, rows - 1)
-
-    def forgetful(signature, bands, rows):
-        kept = signature.copy()
-        kept[: bands * rows : rows] = 0
-        return band_keys(kept, bands, rows)
-
-    for broken in (overlapping, shorter, forgetful):
-        with pytest.raises(AssertionError):
-            assert_follows_the_curve(0.75, 12, 10, broken)
+@pytest.mark.parametrize(("bands", "rows"), [(1, 3), (3, 1), (2, 3), (3, 2)])
+def test_the_s_curve_is_a_sum_over_all_outcomes(bands, rows):
+    """Two texts are candidates where all rows of some band are equal."""
+    every = itertools.product((0, 1), repeat=bands * rows)
+    outcomes = [np.reshape(outcome, (bands, rows)) for outcome in every]
+    for s in (0.0, 0.3, 0.8, 1.0):
+        chances = [np.where(x, s, 1 - s).prod() for x in outcomes if x.all(1).any()]
+        assert minhash.candidate_probability(s, bands, rows) == pytest.approx(sum(chances))
 
 
 @given(
@@ -195,14 +140,15 @@ def test_bands_that_are_wrong_are_found():
     st.lists(st.integers(0, 2), min_size=12, max_size=12),
 )
 def test_bands_have_equal_keys_where_all_their_rows_are_equal(a, b):
-    ours = band_keys(np.array(a, np.uint32), 4, 3) == band_keys(np.array(b, np.uint32), 4, 3)
-    assert ours.tolist() == [a[i : i + 3] == b[i : i + 3] for i in range(0, 12, 3)]
+    """Mutants: bands that overlap, bands of a row less, a key that forgets its first row."""
+    ours, theirs = (minhash.band_keys(np.array(x, np.uint32), 4, 3) for x in (a, b))
+    assert (ours == theirs).tolist() == [a[i : i + 3] == b[i : i + 3] for i in range(0, 12, 3)]
 
 
 @settings(max_examples=50)
 @given(st.floats(0.05, 0.95), st.integers(1, 300))
 def test_bands_fit_and_no_others_are_nearer(similarity, num_hashes):
-    bands, rows = bands_for(similarity, num_hashes)
+    bands, rows = minhash.bands_for(similarity, num_hashes)
     assert bands * rows <= num_hashes
 
     def half(bands, rows):
@@ -210,21 +156,10 @@ def test_bands_fit_and_no_others_are_nearer(similarity, num_hashes):
         low, high = 0.0, 1.0
         for _ in range(60):
             middle = (low + high) / 2
-            below = candidate_probability(middle, bands, rows) < 0.5
+            below = minhash.candidate_probability(middle, bands, rows) < 0.5
             low, high = (middle, high) if below else (low, middle)
         return low
 
     best = abs(half(bands, rows) - similarity)
     every = [(num_hashes // rows, rows) for rows in range(1, min(num_hashes, 20) + 1)]
     assert all(best <= abs(half(*fit) - similarity) + 1e-9 for fit in every)
-
-
-def test_a_signature_has_its_bytes():
-    assert MinHash(num_hashes=64).bytes_per_document == MinHash(num_hashes=64)("a b").nbytes
-
-
-@pytest.mark.parametrize(
-    "text", ["", " \n" * 100, "a" * 5_000_000, "\ud800 x " * 9, "ab " * 300_000, "\0"]
-)
-def test_every_text_has_a_signature(text):
-    assert MinHash(num_hashes=16)(text).shape == (16,)

@@ -22,7 +22,7 @@ from llmcourse_labs.curation.pii import replace_personal, replaced
     ],
 )
 def test_addresses_become_marks(text, expected):
-    assert replace_personal(text) == expected
+    assert replace_personal(text) == replace_personal(expected) == expected
     assert replaced(text)[1].total() == 1
 
 
@@ -53,29 +53,10 @@ def test_all_that_was_planted_is_found_and_nothing_else_changes():
     assert planted > 10
 
 
-@pytest.mark.parametrize(
-    "piece",
-    [
-        "a@",
-        "1-",
-        "a.b.",
-        "1",
-        "+1 ",
-        "1.1.",
-        "12 Oak ",
-        "A",
-        "(",
-        "1 ",
-        "1 Ab Ab ",
-        "a@b.",
-        "\ud800",
-    ],
-)
+PIECES = ["a@", "1-", "a.b.", "1", "+1 ", "1.1.", "12 Oak ", "A", "(", "1 ", "1 Ab Ab ", "a@b."]
+
+
+@pytest.mark.parametrize("piece", [*PIECES, "\ud800"])
 def test_no_text_takes_more_than_linear_time(piece):
     text = piece * (400_000 // len(piece))  # quadratic time would be minutes
     assert replaced(text)[0] == text
-
-
-def test_a_second_pass_changes_nothing():
-    once = replace_personal("a@example.com, +1 202 555 0134, 5 Elm Road")
-    assert replace_personal(once) == once

@@ -52,8 +52,5 @@ def test_tallies_of_parts_add_to_the_tally_of_the_whole():
     first.add(StepStats.from_dict(json.loads(json.dumps(second.as_dict()))))
     first.seconds = whole.seconds
     assert first == whole
-
-
-def test_two_steps_do_not_add():
     with pytest.raises(ValueError, match="two steps, 'a' and 'b'"):
         StepStats(name="a").add(StepStats(name="b"))

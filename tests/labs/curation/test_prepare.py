@@ -3,64 +3,62 @@
 Most tests make pieces and shards small, so that a few kilobytes have many of both.
 """
 
-import contextlib
 import errno
 import functools
 import gzip
 import importlib
+import io
 import json
 import random
-import re
-import subprocess
 import sys
-import time
 import tracemalloc
 
 import numpy as np
-import psutil
+import pyarrow
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyarrow import parquet
 
 from llmcourse.base import files, lock
 from llmcourse.data import TokenShards, read_prepared
 from llmcourse.data.corpus import END_OF_TEXT, stories
 from llmcourse.data.tokenizer import LLAMA3, Tokenizer, train_bpe
 from llmcourse_labs.curation import documents, encode, prepare_text, unpack
+from tests.labs.curation.crawls import Killed, cut_short, files_in, kill_half_way
 
 prepare = importlib.import_module("llmcourse_labs.curation.prepare")
 STORIES = [text for text in stories(40_000, seed=1).split(END_OF_TEXT) if text]
 SMALL = {"vocab_size": 300, "shard_tokens": 1_000}
 
 
+def parquet_of(**columns):
+    out = io.BytesIO()
+    parquet.write_table(pyarrow.table(columns), out, row_group_size=7)
+    return out.getvalue()
+
+
 @pytest.fixture
 def small_pieces(monkeypatch):
-    """Pieces of 2,000 characters or bytes."""
     for module in (documents, encode, prepare, unpack):
         monkeypatch.setattr(module, "PIECE", 2_000)
 
 
 @pytest.fixture
 def texts(tmp_path):
-    """A folder with the stories in files of every kind that needs no extra, and the stories."""
+    """A folder with the stories in files of every kind."""
     folder = tmp_path / "texts"
     (folder / "deeper").mkdir(parents=True)
-    first, second, third = STORIES[:60], STORIES[60:80], STORIES[80:]
+    first, second, third, fourth = STORIES[:60], STORIES[60:70], STORIES[70:80], STORIES[80:]
     (folder / "a.txt").write_text(END_OF_TEXT.join(first), encoding="utf8")
     with gzip.open(folder / "deeper" / "b.jsonl.gz", "wt", encoding="utf8") as file:
         file.writelines(json.dumps({"id": 3, "text": text}) + "\n\n" for text in second)
-    (folder / "z.jsonl").write_text("\n".join(json.dumps({"text": text}) for text in third))
+    packed = parquet_of(id=list(range(10)), text=third)
+    (folder / "deeper" / "c.parquet").write_bytes(packed)
+    (folder / "z.jsonl").write_text("\n".join(json.dumps({"text": text}) for text in fourth))
     (folder / ".hidden.txt").write_text("not for reading")
     (folder / "notes.md").write_text("not for reading")
     return folder
-
-
-def files_in(folder):
-    return {
-        str(path.relative_to(folder)): path.read_bytes()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file()
-    }
 
 
 def ids_in(folder):
@@ -78,12 +76,8 @@ def ids_in(folder):
 
 
 def documents_in(folder):
-    """Return the documents of both splits, read back."""
     tokenizer = Tokenizer.load(folder / "tokenizer")
     return [[tokenizer.decode(ids[:-1]) for ids in split] for split in ids_in(folder)]
-
-
-# --- what is written
 
 
 @pytest.mark.usefixtures("small_pieces")
@@ -101,9 +95,8 @@ def test_what_is_read_back_are_the_documents_in_order_each_on_one_side(texts, tm
     assert prepared.training.documents == len(training)
     assert prepared.validation.num_bytes == sum(len(text.encode()) for text in validation)
     assert prepared.training.tokens == len(TokenShards(out / "training"))
-    assert {path.name for path in out.iterdir()} == {
-        *("training", "validation", "tokenizer", "prepared.json")
-    }
+    names = {path.name for path in out.iterdir()}
+    assert names == {"training", "validation", "tokenizer", "prepared.json"}
 
 
 @pytest.mark.usefixtures("small_pieces")
@@ -162,7 +155,6 @@ def test_copies_are_on_one_side_and_a_seed_chooses_others(texts, tmp_path):
 
 @pytest.mark.parametrize("share", [0.001, 0.999])
 def test_of_two_documents_each_split_has_one(share, tmp_path):
-    """Whatever the share and the seed."""
     text = f"{STORIES[0] * 4}{END_OF_TEXT}{STORIES[1] * 4}"
     (tmp_path / "a.txt").write_text(text)
     for seed in range(4):
@@ -179,16 +171,7 @@ def test_two_processes_write_what_one_writes(texts, tmp_path):
     assert files_in(tmp_path / "data1") == files_in(tmp_path / "data2")
 
 
-# --- ended early
-
-
-class Killed(BaseException):
-    """Stands for the end of the process."""
-
-
 def cut_before_the_end(texts, out, monkeypatch):
-    """Prepare texts, up to the last shards."""
-
     def killed(_work):
         raise Killed
 
@@ -200,56 +183,27 @@ def cut_before_the_end(texts, out, monkeypatch):
 
 @pytest.mark.usefixtures("small_pieces")
 @pytest.mark.parametrize("writes", [0, 1, 4, 7, 8, 9, 12, 19, 30])
-def test_a_call_that_was_cut_short_is_completed_to_the_same_bytes(
-    writes, texts, tmp_path, monkeypatch
-):
+def test_a_call_that_was_cut_short_is_completed_to_the_same_bytes(writes, texts, tmp_path):
     """Cut before any of its writes: of the state, the tokenizer, a shard, what says it is done."""
     prepare_text([texts], tmp_path / "whole", **SMALL)
-    left = writes
-    atomically = files.write_atomically
-
-    def until_killed(path):
-        nonlocal left
-        if left == 0:
-            raise Killed
-        left -= 1
-        return atomically(path)
-
-    monkeypatch.setattr(files, "write_atomically", until_killed)
-    monkeypatch.setattr("llmcourse.data.tokenizer.files.write_atomically", until_killed)
     for _ in range(3):  # and the next call is cut short, too
-        left = writes
-        with contextlib.suppress(Killed):
-            prepare_text([texts], tmp_path / "data", **SMALL)
+        cut_short(writes, lambda: prepare_text([texts], tmp_path / "data", **SMALL))
         if not (tmp_path / "data" / "prepared.json").exists():
             with pytest.raises(ValueError, match=r"is not complete|holds no prepared text"):
                 read_prepared(tmp_path / "data")
-    left = -1
     prepare_text([texts], tmp_path / "data", **SMALL)
     assert files_in(tmp_path / "data") == files_in(tmp_path / "whole")
 
 
 def test_a_killed_call_leaves_no_process_and_is_completed(tmp_path):
-    """By SIGKILL, in the middle, with a second process that encodes."""
     (tmp_path / "a.txt").write_text(stories(2_000_000, seed=3))
-    out, seconds = tmp_path / "data", 60
+    out = tmp_path / "data"
     program = (
         "from llmcourse_labs.curation import prepare_text\n"
         f"prepare_text([{str(tmp_path / 'a.txt')!r}], {str(out)!r}, vocab_size=300,"
         " shard_tokens=2**16, processes=2)"
     )
-    call = subprocess.Popen([sys.executable, "-c", program])
-    family = psutil.Process(call.pid)
-    limit = time.monotonic() + seconds
-    while not (out / "training" / "shard_00001.bin").exists():
-        assert call.poll() is None
-        assert time.monotonic() < limit
-        time.sleep(0.01)
-    others = family.children(recursive=True)
-    call.kill()
-    call.wait()
-    assert others
-    assert not psutil.wait_procs(others, timeout=seconds)[1]
+    kill_half_way(program, out / "training" / "shard_00001.bin")
     assert (out / "unfinished").exists()
     settings = {"vocab_size": 300, "shard_tokens": 2**16}
     prepare_text([tmp_path / "a.txt"], out, **settings)
@@ -262,13 +216,13 @@ def test_what_is_done_is_not_done_again(texts, tmp_path, monkeypatch):
     """After the end nothing is; after an end half-way, what was before it is not encoded."""
     out = tmp_path / "data"
     encoded = []
-    monkeypatch.setattr(
-        encode.Encoder,
-        "__call__",
-        lambda self, pieces, call=encode.Encoder.__call__: (
-            encoded.append(len(pieces)) or call(self, pieces)
-        ),
-    )
+    encoder = encode.Encoder.__call__
+
+    def noted(self, pieces):
+        encoded.append(len(pieces))
+        return encoder(self, pieces)
+
+    monkeypatch.setattr(encode.Encoder, "__call__", noted)
     cut_before_the_end(texts, out, monkeypatch)
     before = len(encoded)
     prepare_text([texts], out, **SMALL)
@@ -276,9 +230,6 @@ def test_what_is_done_is_not_done_again(texts, tmp_path, monkeypatch):
     encoded.clear()
     prepare_text([texts], out, **SMALL)
     assert not encoded
-
-
-# --- memory
 
 
 def test_memory_does_not_grow_with_the_text(tmp_path, monkeypatch):
@@ -302,9 +253,6 @@ def test_memory_does_not_grow_with_the_text(tmp_path, monkeypatch):
         assert peaks[1] < peaks[0] + 200_000, (name, peaks)
 
 
-# --- what cannot be used
-
-
 BAD = {
     "latin.txt": (b"one\ntwo\ncaf\xe9\n", "latin.txt, line 3: byte 0xe9 is no UTF-8"),
     "wide.txt": ("\ufeffhello".encode("utf-16"), "wide.txt, line 1: byte 0xff is no UTF-8"),
@@ -323,10 +271,12 @@ BAD = {
     "i.txt.gz": (gzip.compress(b"ab\n" * 999)[:-9], "i.txt.gz is damaged: Compressed file ended"),
     "j.md": (b"text", "j.md is of no kind that can be read: known are .txt, .jsonl, .parquet"),
     "k.parquet.gz": (b"text", "k.parquet.gz is of no kind that can be read"),
-    "small.txt": (
-        b"aaab<|endoftext|>aaac",
-        "has pairs for a vocabulary of 260 only: lower --vocab",
-    ),
+    "l.parquet": (parquet_of(body=["a"]), "has no column 'text': it has body"),
+    "m.parquet": (parquet_of(text=[1]), "the column 'text' holds int64, not strings"),
+    "n.parquet": (parquet_of(text=["a", "b", None]), "n.parquet, row 3: 'text' is null"),
+    "o.parquet": (b"PAR1 or not", "o.parquet is no Parquet file, or damaged"),
+    "p.warc": (b"WARC/1.0", "is a file of a crawl, of which llmcourse curate takes"),
+    "small.txt": (b"aaab<|endoftext|>aaac", "pairs for a vocabulary of 260 only: lower --vocab"),
 }
 
 
@@ -434,60 +384,10 @@ def test_a_full_disk_is_one_line_and_the_next_call_goes_on(texts, tmp_path, monk
 
 
 def test_two_calls_do_not_write_into_one_folder(texts, tmp_path):
-    with (
-        lock.locked(tmp_path / "data"),
-        pytest.raises(ValueError, match="is in use by another call in this process"),
-    ):
+    used = pytest.raises(ValueError, match="is in use by another call in this process")
+    with lock.locked(tmp_path / "data"), used:
         prepare_text([texts], tmp_path / "data", **SMALL)
     prepare_text([texts], tmp_path / "data", **SMALL)
-
-
-# --- kinds of files that need an extra
-
-
-def parquet(path, columns):
-    pyarrow = pytest.importorskip("pyarrow", reason="pyarrow, of the extra prepare, is missing")
-    table = importlib.import_module("pyarrow.parquet")
-    table.write_table(pyarrow.table(columns), path, row_group_size=7)
-
-
-def test_parquet_is_read(tmp_path):
-    parquet(tmp_path / "a.parquet", {"id": list(range(len(STORIES))), "body": STORIES})
-    prepare_text([tmp_path], tmp_path / "data", field="body", **SMALL)
-    training, validation = documents_in(tmp_path / "data")
-    assert sorted(training + validation) == sorted(STORIES)
-
-
-@pytest.mark.parametrize(
-    ("columns", "message"),
-    [
-        ({"body": ["a"]}, "has no column 'text': it has body"),
-        ({"text": [1]}, "the column 'text' holds int64, not strings"),
-        ({"text": ["a", "b", None]}, "a.parquet, row 3: 'text' is null"),
-        (None, "a.parquet is no Parquet file, or damaged"),
-    ],
-)
-def test_parquet_that_cannot_be_used(columns, message, tmp_path):
-    parquet(tmp_path / "a.parquet", columns or {"text": ["a"]})
-    if columns is None:
-        (tmp_path / "a.parquet").write_bytes(b"PAR1 or not")
-    with pytest.raises(ValueError, match=re.escape(message)):
-        prepare_text([tmp_path / "a.parquet"], tmp_path / "data", **SMALL)
-    assert not (tmp_path / "data").exists()
-
-
-def test_zstandard_is_read_also_in_several_frames(tmp_path):
-    zstandard = pytest.importorskip(
-        "zstandard", reason="zstandard, of the extra prepare, is missing"
-    )
-    packed = [zstandard.compress((text + END_OF_TEXT).encode()) for text in STORIES]
-    (tmp_path / "a.txt.zst").write_bytes(b"".join(packed))
-    prepare_text([tmp_path / "a.txt.zst"], tmp_path / "data", **SMALL)
-    training, validation = documents_in(tmp_path / "data")
-    assert sorted(training + validation) == sorted(STORIES)
-    (tmp_path / "a.txt.zst").write_bytes(b"".join(packed) + b"no frame")
-    with pytest.raises(ValueError, match=r"a\.txt\.zst is damaged"):
-        prepare_text([tmp_path / "a.txt.zst"], tmp_path / "other", **SMALL)
 
 
 @pytest.mark.parametrize(("ending", "package"), [("parquet", "pyarrow"), ("txt.zst", "zstandard")])
@@ -495,7 +395,6 @@ def test_an_extra_that_is_missing_is_named(ending, package, tmp_path, monkeypatc
     monkeypatch.setitem(sys.modules, package, None)
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
     (tmp_path / f"a.{ending}").write_bytes(b"")
-    with pytest.raises(
-        ValueError, match=rf"is read with {package}, .* pip install \"llmcourse\[pre"
-    ):
+    told = rf"is read with {package}, .* pip install \"llmcourse\[pre"
+    with pytest.raises(ValueError, match=told):
         prepare_text([tmp_path / f"a.{ending}"], tmp_path / "data", **SMALL)

@@ -1,9 +1,7 @@
 """evaluate.benchmarks and evaluate.suites: scores by brute force, items that keep their word."""
 
-import dataclasses
 import math
 import random
-import re
 from collections import Counter
 from dataclasses import replace
 from functools import cache
@@ -16,19 +14,7 @@ from llmcourse.data.corpus import END_OF_TEXT, stories
 from llmcourse.data.corpus.story_grammar import STORY_GRAMMAR
 from llmcourse.data.tokenizer import train_bpe
 from llmcourse.model import Transformer, tiny
-from llmcourse_labs.evaluate import (
-    HOW,
-    SKILLS,
-    ChoiceItem,
-    ChoiceScores,
-    TextLoss,
-    are_right,
-    choice_scores,
-    chosen,
-    listed,
-    story_items,
-    text_loss,
-)
+from llmcourse_labs import evaluate
 from llmcourse_labs.evaluate import benchmarks as own
 from llmcourse_labs.study import story_report
 
@@ -36,7 +22,7 @@ TEXT = stories(20_000, 0)
 TOKENIZER = train_bpe(TEXT, 320, [END_OF_TEXT])
 BARE = train_bpe(TEXT, 300)
 SHAPE = replace(tiny(), vocab_size=TOKENIZER.vocab_size, context_length=160)
-ITEMS = story_items(4, seed=0)
+ITEMS = evaluate.story_items(4, seed=0)
 
 
 @pytest.fixture(scope="module")
@@ -71,8 +57,8 @@ def by_hand(model, tokenizer, item):
 
 
 def test_scores_are_those_of_brute_force(model):
-    for item, found in zip(ITEMS, choice_scores(model, TOKENIZER, ITEMS), strict=True):
-        for how, right in zip(HOW, by_hand(model, TOKENIZER, item), strict=True):
+    for item, found in zip(ITEMS, evaluate.choice_scores(model, TOKENIZER, ITEMS), strict=True):
+        for how, right in zip(evaluate.HOW, by_hand(model, TOKENIZER, item), strict=True):
             # float32: the rows of a batch are summed in another order
             assert found.by(how) == pytest.approx(right, rel=2e-5, abs=1e-4), (item, how)
 
@@ -80,83 +66,67 @@ def test_scores_are_those_of_brute_force(model):
 def test_the_tests_see_typical_mistakes(model, monkeypatch):
     """The prompt's tokens counted, the last token left out, the separator forgotten."""
     (item,) = [i for i in ITEMS if i.skill == "next"][:1]
-    right = by_hand(model, TOKENIZER, item)[0]
+    right = torch.tensor(by_hand(model, TOKENIZER, item)[0])
     true = own.answer_rows
 
     def whole(prompts, answers):
-        return true(
-            [p[:1] for p in prompts], [p[1:] + a for p, a in zip(prompts, answers, strict=False)]
-        )
+        rows = zip(prompts, answers, strict=False)
+        return true([p[:1] for p in prompts], [p[1:] + a for p, a in rows])
 
     def shorter(prompts, answers):
         return true(prompts, [a[:-1] or a for a in answers])
 
-    for mutant in (whole, shorter):
-        monkeypatch.setattr(own, "answer_rows", mutant)
-        (found,) = choice_scores(model, TOKENIZER, [item])
-        assert max(abs(a - b) for a, b in zip(found.log_probs, right, strict=True)) > 0.1
-    monkeypatch.undo()
-    monkeypatch.setattr(own, "_start", lambda tokenizer: [])
-    (found,) = choice_scores(model, TOKENIZER, [item])
-    assert max(abs(a - b) for a, b in zip(found.log_probs, right, strict=True)) > 1e-3
-
-
-def test_neither_order_nor_company_of_items_matters(model):
-    alone = [choice_scores(model, TOKENIZER, [item])[0] for item in ITEMS]
-    together = choice_scores(model, TOKENIZER, ITEMS)
-    turned = choice_scores(model, TOKENIZER, ITEMS[::-1])[::-1]
-    for a, b, c in zip(alone, together, turned, strict=True):
-        assert a.log_probs == pytest.approx(b.log_probs, abs=1e-4)
-        assert b.log_probs == pytest.approx(c.log_probs, abs=1e-4)
-
-
-SCORES = ChoiceScores(
-    log_probs=(-2.0, -3.0, -4.0),
-    alone=(-1.0, -4.0, -9.0),
-    num_tokens=(1, 2, 4),
-    num_bytes=(4, 5, 16),
-)
+    for name, mutant, least in (
+        ("answer_rows", whole, 0.1),
+        ("answer_rows", shorter, 0.1),
+        ("_start", lambda tokenizer: [], 1e-3),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(own, name, mutant)
+            (found,) = evaluate.choice_scores(model, TOKENIZER, [item])
+        assert (torch.tensor(found.log_probs) - right).abs().max() > least
 
 
 def test_ways_of_choosing_by_hand():
-    assert SCORES.by("plain") == (-2, -3, -4)
-    assert SCORES.by("per token") == (-2, -1.5, -1)
-    assert SCORES.by("per byte") == (-0.5, -0.6, -0.25)
-    assert SCORES.by("unconditional") == (-1, 1, 5)
-    assert [chosen([SCORES], how) for how in HOW] == [[0], [2], [2], [2]]
-    item = ChoiceItem(skill="x", prompt="a", choices=(" b", " c", " d"), right=2)
-    assert [are_right([item], [SCORES], how) for how in HOW] == [[False], [True], [True], [True]]
-    tie = dataclasses.replace(SCORES, log_probs=(-2.0, -2.0, -5.0))
-    assert chosen([tie], "plain") == [0]
+    sizes = {"num_tokens": (1, 2, 4), "num_bytes": (4, 5, 16)}
+    scores = evaluate.ChoiceScores(log_probs=(-2.0, -3.0, -4.0), alone=(-1.0, -4.0, -9.0), **sizes)
+    assert scores.by("plain") == (-2, -3, -4)
+    assert scores.by("per token") == (-2, -1.5, -1)
+    assert scores.by("per byte") == (-0.5, -0.6, -0.25)
+    assert scores.by("unconditional") == (-1, 1, 5)
+    assert [evaluate.chosen([scores], how) for how in evaluate.HOW] == [[0], [2], [2], [2]]
+    item = evaluate.ChoiceItem(skill="x", prompt="a", choices=(" b", " c", " d"), right=2)
+    right = [evaluate.are_right([item], [scores], how) for how in evaluate.HOW]
+    assert right == [[False], [True], [True], [True]]
+    tie = replace(scores, log_probs=(-2.0, -2.0, -5.0))
+    assert evaluate.chosen([tie], "plain") == [0]
 
 
 def test_an_empty_prompt_is_the_separator_alone(model):
-    empty = ChoiceItem(skill="x", prompt="", choices=("One", "Two"), right=0)
-    (found,) = choice_scores(model, TOKENIZER, [empty])
+    empty = evaluate.ChoiceItem(skill="x", prompt="", choices=("One", "Two"), right=0)
+    (found,) = evaluate.choice_scores(model, TOKENIZER, [empty])
     assert found.by("unconditional") == pytest.approx((0, 0), abs=1e-5)
 
 
 def test_of_a_long_prompt_the_end_is_read(model):
-    short = ChoiceItem(skill="x", prompt=" then" * 100 + " the", choices=(" dog", " cat"), right=0)
+    prompt, choices = " then" * 100 + " the", (" dog", " cat")
+    short = evaluate.ChoiceItem(skill="x", prompt=prompt, choices=choices, right=0)
     start, ids = TOKENIZER.special_tokens[END_OF_TEXT], TOKENIZER.encode(short.prompt)
     assert len(ids) > 160
-    (found,) = choice_scores(model, TOKENIZER, [short])
+    (found,) = evaluate.choice_scores(model, TOKENIZER, [short])
     for choice, value in zip(short.choices, found.log_probs, strict=True):
         answer = TOKENIZER.encode(choice)
         row = ([start, *ids])[-(161 - len(answer)) :]  # the last token is only asked for
         assert value == pytest.approx(log_prob(model, row + answer, len(row)), rel=1e-5)
 
 
-# --- the loss of texts
-
-
 def test_the_loss_of_a_text_is_that_of_its_tokens(model):
     text = "Once there was a girl named Emma."
     ids = [TOKENIZER.special_tokens[END_OF_TEXT], *TOKENIZER.encode(text)]
-    (found,) = text_loss(model, TOKENIZER, [text])
+    (found,) = evaluate.text_loss(model, TOKENIZER, [text])
     assert found.nats == pytest.approx(-log_prob(model, ids, 1), rel=1e-5)
     assert (found.num_tokens, found.num_bytes) == (len(ids) - 1, len(text))
-    (bare,) = text_loss(model, BARE, [text])
+    (bare,) = evaluate.text_loss(model, BARE, [text])
     ids = BARE.encode(text)
     assert bare.nats == pytest.approx(-log_prob(model, ids, 1), rel=1e-5)
     assert bare.num_bytes == len(text) - len(BARE.token_bytes(ids[0]))
@@ -172,77 +142,45 @@ def test_a_long_text_is_read_in_windows_that_overlap(model):
         end = min(len(ids), first + 161)
         total -= log_prob(model, ids[first:end], done - first)
         done = end
-    (found,) = text_loss(model, TOKENIZER, [text])
+    (found,) = evaluate.text_loss(model, TOKENIZER, [text])
     assert found.nats == pytest.approx(total, rel=1e-5)
     assert found.num_tokens == len(ids) - 1
 
 
 def test_units_by_hand():
     """A token of four equally likely ones, two bytes long: perplexity 4, one bit per byte."""
-    one = TextLoss(nats=3 * math.log(4), num_tokens=3, num_bytes=6)
+    one = evaluate.TextLoss(nats=3 * math.log(4), num_tokens=3, num_bytes=6)
     assert one.perplexity == pytest.approx(4)
     assert one.bits_per_byte == pytest.approx(1)
-    both = one + TextLoss(nats=0.0, num_tokens=3, num_bytes=2)
-    assert both == TextLoss(nats=one.nats, num_tokens=6, num_bytes=8)
+    both = one + evaluate.TextLoss(nats=0.0, num_tokens=3, num_bytes=2)
+    assert both == evaluate.TextLoss(nats=one.nats, num_tokens=6, num_bytes=8)
     assert both.perplexity == pytest.approx(2)
 
 
-def test_perplexity_flatters_small_tokens_and_bits_per_byte_do_not():
-    """Equal chances for both: every text costs the same share of its bytes' bits in none."""
-    fine, coarse = train_bpe(TEXT, 257, [END_OF_TEXT]), TOKENIZER
-    found = []
-    for tokenizer in (fine, coarse):
-        shape = replace(SHAPE, vocab_size=tokenizer.vocab_size, context_length=400)
-        blank = Transformer(shape, generator=runtime.generator(0)).eval()
-        with torch.no_grad():
-            for weight in blank.parameters():
-                weight.zero_()
-        texts = [t for t in TEXT.split(END_OF_TEXT) if t][:5]
-        losses = text_loss(blank, tokenizer, texts)
-        total = sum(losses[1:], losses[0])
-        assert total.perplexity == pytest.approx(tokenizer.vocab_size, rel=1e-5)
-        found.append(total)
-    assert found[0].perplexity < found[1].perplexity
-    assert found[0].bits_per_byte > 1.5 * found[1].bits_per_byte
-    assert found[0].num_bytes == found[1].num_bytes
-
-
-# --- the suite
-
-
 def completed(item, place):
-    """The story up to the end of a choice."""
     return item.prompt + item.choices[place]
 
 
-@pytest.mark.parametrize("skill", SKILLS)
+@pytest.mark.parametrize("skill", evaluate.SKILLS)
 def test_the_right_choice_is_what_the_story_says(skill):
     """Every story can be made again: its seed stands in the cluster."""
-    items = story_items(60, seed=5, skills=[skill])
+    items = evaluate.story_items(60, seed=5, skills=[skill])
     assert len(items) == 60
     places = Counter(item.right for item in items)
     assert len(places) == len(items[0].choices)
     assert max(places.values()) < 45
-    told = {}
-    for number, text in enumerate(_told(5, 900)):
-        told[f"5 {number}"] = text
+    told = {f"5 {number}": text for number, text in enumerate(_told())}
     for item in items:
-        text = told[item.cluster]
-        assert text.startswith(completed(item, item.right))
-        for place in set(range(len(item.choices))) - {item.right}:
-            assert not text.startswith(completed(item, place))
+        for place in range(len(item.choices)):
+            is_told = told[item.cluster].startswith(completed(item, place))
+            assert is_told == (place == item.right)
         assert all(choice[0] == " " for choice in item.choices)
 
 
 @cache
-def _told(seed, number):
-    rng = random.Random(f"items {seed}")
-    return [STORY_GRAMMAR.sample(rng)[0] for _ in range(number)]
-
-
-def whole(item, place):
-    """A story that ends with the choice, with the sentence made whole."""
-    return completed(item, place) + ("" if item.skill == "next" else " x.")
+def _told():
+    rng = random.Random("items 5")
+    return [STORY_GRAMMAR.sample(rng)[0] for _ in range(900)]
 
 
 @pytest.mark.parametrize(
@@ -250,23 +188,16 @@ def whole(item, place):
     [("pronoun", "agreement"), ("article", "articles"), ("thing", "persistence")],
 )
 def test_the_recogniser_finds_the_right_choice_alone(skill, tally):
-    for item in story_items(40, seed=6, skills=[skill]):
+    for item in evaluate.story_items(40, seed=6, skills=[skill]):
         for place in range(len(item.choices)):
-            found = getattr(story_report(whole(item, place)), tally)
+            # A story that ends with the choice, with the sentence made whole.
+            found = getattr(story_report(completed(item, place) + " x."), tally)
             assert (found.right == found.total) == (place == item.right), item
-
-
-def test_sums_have_one_right_result():
-    words = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
-    for item in story_items(60, seed=7, skills=["sum"]):
-        start, change = [words.index(w) for w in re.findall(r"\w+", item.prompt) if w in words][:2]
-        result = start + change if "more" in item.prompt else start - change
-        assert item.choices[item.right] == f" {words[result]}"
 
 
 def test_names_are_of_the_story_and_others_of_the_same_gender():
     girls = {"Mia", "Lily", "Anna", "Lucy", "Emma", "Sara", "Nora", "Ruby"}
-    for item in story_items(60, seed=8, skills=["name"]):
+    for item in evaluate.story_items(60, seed=8, skills=["name"]):
         names = [choice.strip() for choice in item.choices]
         assert [name in item.prompt for name in names].count(True) == 1
         assert names[item.right] in item.prompt
@@ -275,7 +206,7 @@ def test_names_are_of_the_story_and_others_of_the_same_gender():
 
 def test_wrong_sentences_are_of_other_plots_and_whole():
     lengths = []
-    for item in story_items(60, seed=9, skills=["next"]):
+    for item in evaluate.story_items(60, seed=9, skills=["next"]):
         for place in range(4):
             report = story_report(item.choices[place].strip())
             assert report.sentences.right == report.sentences.total == 1, item.choices[place]
@@ -284,18 +215,18 @@ def test_wrong_sentences_are_of_other_plots_and_whole():
 
 
 def test_more_items_begin_with_the_same_ones():
-    few, more = story_items(3, seed=1), story_items(9, seed=1)
-    for skill in SKILLS:
+    few, more = evaluate.story_items(3, seed=1), evaluate.story_items(9, seed=1)
+    for skill in evaluate.SKILLS:
         assert [i for i in few if i.skill == skill] == [i for i in more if i.skill == skill][:3]
-    alone = story_items(9, seed=1, skills=["sum"])
+    alone = evaluate.story_items(9, seed=1, skills=["sum"])
     assert alone == [i for i in more if i.skill == "sum"]
-    assert story_items(3, seed=2) != few
+    assert evaluate.story_items(3, seed=2) != few
     assert len({i.cluster for i in more}) < len(more)
 
 
 def test_listed_choices_have_every_letter_once():
-    item = ChoiceItem(skill="x", prompt="Who?", choices=(" Max", " Mia", " Tom"), right=1)
-    found = [listed(item, turn) for turn in range(3)]
+    item = evaluate.ChoiceItem(skill="x", prompt="Who?", choices=(" Max", " Mia", " Tom"), right=1)
+    found = [evaluate.listed(item, turn) for turn in range(3)]
     assert found[0].prompt == "Who?\nA: Max\nB: Mia\nC: Tom\nAnswer:"
     assert found[1].prompt == "Who?\nA: Tom\nB: Max\nC: Mia\nAnswer:"
     assert [each.right for each in found] == [1, 2, 0]

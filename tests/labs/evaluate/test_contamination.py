@@ -2,7 +2,6 @@
 
 import itertools
 import math
-import random
 
 import pytest
 import torch
@@ -10,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
+from llmcourse.base.runtime import generator
 from llmcourse_labs.curation.decontaminate import normalised
 from llmcourse_labs.evaluate import (
     canary_test,
@@ -23,13 +23,6 @@ from llmcourse_labs.evaluate import (
 )
 
 WORDS = st.lists(st.sampled_from("abc"), min_size=1, max_size=12).map(" ".join)
-
-
-def generator(seed=0):
-    return torch.Generator().manual_seed(seed)
-
-
-# --- runs of words
 
 
 def by_definition(item, texts, n):
@@ -64,36 +57,14 @@ def test_thirteen_words_are_needed_and_all_items_of_a_text_are_found():
     assert overlapping_items(items, [text, "x w1, W2"], n=12) == [True, True, True, False]
 
 
-def test_longer_runs_are_found_in_fewer_texts():
-    rng = random.Random(0)
-    items, texts = ([" ".join(rng.choices("abcd", k=20)) for _ in range(30)] for _ in range(2))
-    counts = [sum(overlapping_items(items, texts, n=n)) for n in range(1, 9)]
-    assert counts == sorted(counts, reverse=True)
-    assert counts[0] == 30 > counts[5] > counts[-1]
-
-
-# --- canaries
-
-
 def test_rank_exposure_and_p_value_by_hand():
+    """Mutant: a rank from 0 gives p = 0 to clean models."""
     found = canary_test(-5.0, [-4.0, -5.0, -6.0, -7.0, -8.0, -9.0, -10.0])
     assert (found.rank, found.candidates) == (3, 8)  # one is likelier, one as likely
     assert found.p_value == 3 / 8
     assert found.exposure == pytest.approx(math.log2(8) - math.log2(3))
     assert canary_test(0.0, [-1.0] * 1_023).exposure == 10
     assert canary_test(-2.0, [-1.0]).exposure == 0
-
-
-def test_the_rank_of_a_canary_that_was_never_read_is_uniform():
-    """Mutant: a rank from 0 gives p = 0 to a tenth of the clean models."""
-    drawn = torch.randn(20_000, 10, generator=generator()).double().tolist()
-    p_values = torch.tensor([canary_test(own, others).p_value for own, *others in drawn])
-    for level in (0.1, 0.3, 0.5, 0.9, 1.0):
-        assert (p_values <= level + 1e-6).double().mean() == pytest.approx(level, abs=0.012)
-    assert p_values.min() == pytest.approx(0.1)
-
-
-# --- min-k
 
 
 @given(values=st.lists(st.floats(-20, 0, width=32), min_size=1, max_size=40), k=st.integers(1, 100))
@@ -123,18 +94,6 @@ def test_no_more_than_the_rate_exceed_the_threshold_and_no_lower_one_does(scores
     assert 100 * above[0] <= percent * len(scores)
     lower = [n for n, each in zip(above[1:], scores, strict=True) if each < threshold]
     assert all(100 * n > percent * len(scores) for n in lower)
-
-
-def test_the_false_alarms_of_a_threshold_are_those_that_were_asked_for():
-    draws = torch.randn(200, 400, generator=generator(1)).double()
-    alarms = [
-        sum(x > threshold_at(clean[:200].tolist(), 0.05) for x in clean[200:]) for clean in draws
-    ]
-    # Of 201 draws, the new one among them, 11 places lie above the 190th.
-    assert sum(alarms) / (200 * 200) == pytest.approx(11 / 201, abs=0.005)
-
-
-# --- the order
 
 
 class Bigrams(nn.Module):
@@ -169,42 +128,28 @@ def test_with_all_orders_counted_the_p_value_is_a_rank():
     def low_first(order):
         return -float(sum(place * item for place, item in enumerate(order)))
 
-    p = exchangeability_p_value(low_first, 3, num_shuffles=4_000, generator=generator())
-    assert p == pytest.approx(1, abs=1e-12)  # increasing: the least likely of all orders
-    p = exchangeability_p_value(
-        lambda order: -low_first(order), 3, num_shuffles=4_000, generator=generator()
-    )
-    assert p == pytest.approx(1 / 6, abs=0.02)  # a shuffle may give the published order again
-    assert exchangeability_p_value(lambda _: 0.0, 5, num_shuffles=9, generator=generator()) == 1
+    def p_of(log_prob, shuffles=4_000):
+        how = {"num_shuffles": shuffles, "generator": generator(0)}
+        return exchangeability_p_value(log_prob, 3, **how)
+
+    # Increasing is the least likely of all orders, or the likeliest, which a shuffle may repeat.
+    assert p_of(low_first) == pytest.approx(1, abs=1e-12)
+    assert p_of(lambda order: -low_first(order)) == pytest.approx(1 / 6, abs=0.02)
+    assert p_of(lambda _: 0.0, 9) == 1
 
 
 def test_clean_models_have_uniform_p_values_and_a_model_that_knows_the_order_a_small_one():
-    p_values = []
-    for seed in range(1_500):
-        scores = torch.randn(6, 6, generator=generator(seed))
-        p_values.append(
-            exchangeability_p_value(
-                lambda order, scores=scores: order_log_prob(scores, order),
-                6,
-                num_shuffles=19,
-                generator=generator(10_000 + seed),
-            )
-        )
-    found = torch.tensor(p_values)
+    def p_of(scores, shuffles, seed=0):
+        how = {"num_shuffles": shuffles, "generator": generator(seed)}
+        return exchangeability_p_value(lambda x: order_log_prob(scores, x), len(scores), **how)
+
+    drawn = [torch.randn(6, 6, generator=generator(seed)) for seed in range(1_500)]
+    found = torch.tensor([p_of(scores, 19, 10_000 + seed) for seed, scores in enumerate(drawn)])
     for level in (0.05, 0.1, 0.25, 0.5, 0.75):
         assert (found <= level + 1e-6).double().mean() == pytest.approx(level, abs=0.03)
-    scores = torch.randn(30, 30, generator=generator())
+    scores = torch.randn(30, 30, generator=generator(0))
     knows = scores + 2 * torch.diag(torch.ones(29), 1)
-
-    def p_of(scores):
-        return exchangeability_p_value(
-            lambda order: order_log_prob(scores, order), 30, num_shuffles=199, generator=generator()
-        )
-
-    assert p_of(knows) == 1 / 200 < 0.05 < p_of(scores)
-
-
-# --- what to report
+    assert p_of(knows, 199) == 1 / 200 < 0.05 < p_of(scores, 199)
 
 
 @given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=20))

@@ -9,15 +9,7 @@ import torch
 from llmcourse import __main__ as one_command
 from llmcourse import train
 from llmcourse.data.corpus import END_OF_TEXT
-from llmcourse_labs.evaluate import (
-    SKILLS,
-    are_right,
-    choice_scores,
-    evaluate,
-    load_model,
-    story_items,
-    wilson,
-)
+from llmcourse_labs import evaluate
 from llmcourse_labs.evaluate import command as own
 from llmcourse_labs.export.folder import export
 from llmcourse_labs.tuning import sft_config
@@ -39,7 +31,6 @@ def folders(tmp_path_factory):
 
 
 def call(*words):
-    """The command, with few items."""
     return one_command.main(["evaluate", "--items", str(NUM_ITEMS), *map(str, words)])
 
 
@@ -49,20 +40,20 @@ def rows_of(file):
 
 def test_a_run_is_evaluated_and_its_export_has_the_same_numbers(folders, capsys, tmp_path):
     files = [tmp_path / f"{name}.json" for name in ("base", "exported")]
-    for name, file in zip(("base", "exported"), files, strict=True):
-        assert call("--run", folders / name, "--out", file) == 0
-    said = capsys.readouterr().out
-    assert said.count("written to") == 2
+    for file in files:
+        assert call("--run", folders / file.stem, "--out", file) == 0
+    assert capsys.readouterr().out.count("written to") == 2
     first, second = map(rows_of, files)
-    assert list(first) == [*SKILLS, "all", "loss"]
+    assert list(first) == [*evaluate.SKILLS, "all", "loss"]
     assert first == second
-    model, tokenizer = load_model(folders / "base")
-    items = story_items(NUM_ITEMS, seed=1, skills=["next"])
+    model, tokenizer = evaluate.load_model(folders / "base")
+    items = evaluate.story_items(NUM_ITEMS, seed=1, skills=["next"])
     for how in ("plain", "per byte"):
-        right = are_right(items, choice_scores(model, tokenizer, items), how)
+        right = evaluate.are_right(items, evaluate.choice_scores(model, tokenizer, items), how)
         row = first["next"][how]
         assert row["verdicts"] == "".join("01"[r] for r in right)
-        assert (row["low"], row["high"]) == pytest.approx(wilson(sum(right), NUM_ITEMS), abs=1e-4)
+        interval = evaluate.wilson(sum(right), NUM_ITEMS)
+        assert (row["low"], row["high"]) == pytest.approx(interval, abs=1e-4)
 
 
 def test_the_file_lies_beside_the_run_unless_another_is_named(folders, capsys):
@@ -87,7 +78,7 @@ def test_a_call_that_was_ended_goes_on(folders, tmp_path, monkeypatch, capsys):
 
     monkeypatch.setitem(own.SUITES, "stories", (names, ended, head))
     assert call("--run", folders / "base", "--out", file) == 130
-    assert list(rows_of(file)) == list(SKILLS[:2])
+    assert list(rows_of(file)) == list(evaluate.SKILLS[:2])
     assert call("--run", folders / "base", "--out", file) == 0
     assert asked == [*names[:3], *names[2:]]
     assert file.read_text() == whole.read_text()
@@ -105,13 +96,14 @@ def test_what_is_of_another_model_is_not_kept(folders, tmp_path, capsys):
     assert call("--run", folders / "base", "--out", file, "--seed", 2) == 0
     assert "of another model or other items: starting anew" in capsys.readouterr().err
     assert rows_of(file) != first
-    model, tokenizer = load_model(folders / "base")
+    model, tokenizer = evaluate.load_model(folders / "base")
     with torch.no_grad():
         next(model.parameters()).mul_(2)
     told = []
-    evaluate(model, tokenizer, "stories", num_items=NUM_ITEMS, seed=2, file=file, write=told.append)
+    how = {"num_items": NUM_ITEMS, "seed": 2, "file": file, "write": told.append}
+    evaluate.evaluate(model, tokenizer, "stories", **how)
     assert "starting anew" in capsys.readouterr().err
-    assert len(told) == 1 + len(SKILLS) + 2
+    assert len(told) == 1 + len(evaluate.SKILLS) + 2
 
 
 def test_a_fine_tuned_run_answers_tasks(folders, tmp_path, capsys):
@@ -144,21 +136,21 @@ def test_what_the_command_refuses(folders, tmp_path, capsys):
     assert wrong.read_text() == "[1, 2]"
 
 
+METRICS = {"acc": "plain", "acc_norm": "per byte", "acc_mutual_info": "unconditional"}
+
+
 @pytest.mark.filterwarnings("default")
 def test_lm_eval_gives_the_same_numbers(folders, tmp_path):
-    """An export, and the items as a task of the program behind many leaderboards."""
     pytest.importorskip("lm_eval")
     from lm_eval import simple_evaluate  # noqa: PLC0415
     from lm_eval.api.task import ConfigurableTask  # noqa: PLC0415
     from lm_eval.models.huggingface import HFLM  # noqa: PLC0415
 
-    items = story_items(20, seed=1, skills=["next", "thing"])
-    rows = [
-        {"prompt": END_OF_TEXT + i.prompt, "choices": list(i.choices), "right": i.right}
-        for i in items
-    ]
+    items = evaluate.story_items(20, seed=1, skills=["next", "thing"])
+    rows = [vars(i) | {"prompt": END_OF_TEXT + i.prompt} for i in items]
     data = tmp_path / "items.jsonl"
     data.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf8")
+    mean = {"aggregation": "mean", "higher_is_better": True}
     task = ConfigurableTask(
         config={
             "task": "stories_of_ours",
@@ -170,24 +162,17 @@ def test_lm_eval_gives_the_same_numbers(folders, tmp_path):
             "doc_to_choice": "{{choices}}",
             "doc_to_target": "right",
             "target_delimiter": "",
-            "metric_list": [
-                {"metric": m, "aggregation": "mean", "higher_is_better": True}
-                for m in ("acc", "acc_norm", "acc_mutual_info")
-            ],
+            "metric_list": [{"metric": m, **mean} for m in METRICS],
         }
     )
     theirs = HFLM(pretrained=str(folders / "exported"), device="cpu", batch_size=8)
     found = simple_evaluate(model=theirs, tasks=[task], bootstrap_iters=0, log_samples=True)
     told = found["samples"]["stories_of_ours"]
-    model, tokenizer = load_model(folders / "exported")
-    scores = choice_scores(model, tokenizer, items)
-    for name, how in (
-        ("acc", "plain"),
-        ("acc_norm", "per byte"),
-        ("acc_mutual_info", "unconditional"),
-    ):
+    model, tokenizer = evaluate.load_model(folders / "exported")
+    scores = evaluate.choice_scores(model, tokenizer, items)
+    for name, how in METRICS.items():
         by_item = {sample["doc_id"]: sample[name] for sample in told}
-        right = are_right(items, scores, how)
+        right = evaluate.are_right(items, scores, how)
         assert [bool(by_item[k]) for k in range(len(items))] == right, name
     for sample in told:
         values = [pair[0] for pair in sample["filtered_resps"]][:4]

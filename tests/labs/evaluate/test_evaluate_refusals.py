@@ -75,10 +75,7 @@ REFUSED = [
     # contamination
     (lambda: overlapping_items([], ["a"]), "no items to look for"),
     (lambda: overlapping_items(["a", "?!"], ["a"]), "test item 1 has no word"),
-    (
-        lambda: overlapping_items(["a b c d"], ["a b", "a"], n=3),
-        r"a run of 3 words \(the longest has 2\)",
-    ),
+    (lambda: overlapping_items(["a b c"], ["a b", "a"], n=3), r"of 3 words \(the longest has 2\)"),
     (lambda: overlapping_items(["a"], ["a"], n=0), "n must be 1 or greater, got 0"),
     (lambda: canary_test(-1.0, []), "nothing to rank the canary among"),
     (lambda: canary_test(-1.0, [math.nan]), "a log-probability is NaN"),
@@ -112,10 +109,7 @@ REFUSED = [
     (lambda: are_right([item()], [], "plain"), "the scores of 1 items, got 0"),
     (lambda: choice_scores(MODEL, TOKENIZER, []), "there is no item"),
     (lambda: scored(item(), train_bpe(TEXT, 330, [END_OF_TEXT])), "330 ids and the model 320"),
-    (
-        lambda: scored(item("Once ther", ("e", "y"))),
-        "begins within a token of the prompt 'Once ther'",
-    ),
+    (lambda: scored(item("Once ther", ("e", "y"))), "within a token of the prompt 'Once ther'"),
     (lambda: scored(item(choices=(" a", " b" * 200))), "does not fit into the context of 160"),
     (lambda: scored(item("", ("One", "Two")), BARE), "prompt is empty and the tokenizer has no"),
     (lambda: text_loss(MODEL, TOKENIZER, []), "one or more texts, none of them empty"),
@@ -125,10 +119,7 @@ REFUSED = [
     (lambda: story_items(2, seed=-1), "seed must be 0 or greater"),
     (lambda: story_items(2, seed=0, skills=["rhyme"]), r"some of pronoun, .*, got \['rhyme'\]"),
     (lambda: story_items(2, seed=0, skills=[]), "skills must be some of"),
-    (
-        lambda: listed(item(choices=tuple(f" {n}" for n in range(27)))),
-        "the number of choices must be at most 26",
-    ),
+    (lambda: listed(item(choices=tuple(map(chr, range(65, 92))))), "choices must be at most 26"),
     # intervals
     (lambda: wilson(0, 0), "total must be 1 or greater, got 0"),
     (lambda: wilson(3, 2), "right must be at most 2, got 3"),

@@ -23,9 +23,6 @@ from llmcourse_labs.evaluate import intervals as own
 Z = 1.959963984540054
 
 
-# --- Wilson
-
-
 def test_wilson_by_hand():
     """0 of n: from 0 to z^2 / (n + z^2); half of n: a half -+ z / (2 sqrt(n + z^2))."""
     low, high = wilson(0, 10)
@@ -44,37 +41,6 @@ def test_the_ends_of_wilson_are_z_of_their_own_errors_away(total, share, confide
     for end in wilson(right, total, confidence=confidence):
         away = abs(right / total - end)
         assert away == pytest.approx(z * math.sqrt(max(0, end * (1 - end) / total)), abs=1e-7)
-
-
-def exact_coverage(interval, total, p):
-    """The chance that an interval of right of total holds p, summed over all counts."""
-    chance = 0.0
-    for right in range(total + 1):
-        low, high = interval(right, total)
-        if low <= p <= high:
-            log = math.lgamma(total + 1) - math.lgamma(right + 1) - math.lgamma(total - right + 1)
-            chance += math.exp(log + right * math.log(p) + (total - right) * math.log(1 - p))
-    return chance
-
-
-def wald(right, total):
-    """The mutant: the standard error of the share seen."""
-    share = right / total
-    spread = Z * math.sqrt(share * (1 - share) / total)
-    return share - spread, share + spread
-
-
-def test_wilson_covers_and_the_plain_formula_does_not():
-    shares = [k / 100 for k in range(2, 99)]
-    found = [exact_coverage(wilson, 100, p) for p in shares]
-    assert sum(found) / len(found) == pytest.approx(0.95, abs=0.01)
-    assert min(found) > 0.9
-    plain = [exact_coverage(wald, 100, p) for p in shares]
-    assert sum(plain) / len(plain) < 0.94
-    assert min(plain) < 0.88
-
-
-# --- the bootstrap
 
 
 def coverage(draw, truth, *, times=1_500, **how):
@@ -121,22 +87,12 @@ def test_the_bootstrap_is_that_of_all_samples(generator):
     assert high == pytest.approx(means[24], abs=1e-9)
 
 
-def test_clusters_of_one_are_no_clusters():
-    values = [0.1, 0.5, 0.2, 0.9]
-    one, other = (torch.Generator().manual_seed(3) for _ in range(2))
-    found = bootstrap(values, generator=one, clusters=list("abcd"))
-    assert found == bootstrap(values, generator=other)
-
-
 def test_clusters_of_unequal_sizes_count_their_items(generator):
     """Samples of the clusters (0) and (1, 1, 1): means 0, 3/4 and 1, a mean of clusters has 1/2."""
     low, high = bootstrap([0, 1, 1, 1], generator=generator, clusters=["a", "b", "b", "b"])
     assert (low, high) == (0, 1)
     middle = bootstrap([0, 1, 1, 1], generator=generator, clusters=list("abbb"), confidence=0.01)
     assert middle == Interval(0.75, 0.75)
-
-
-# --- pairs
 
 
 def by_enumeration(fewer, more):
@@ -149,11 +105,7 @@ def by_enumeration(fewer, more):
 def test_mcnemar_is_what_counting_gives():
     for b, c in itertools.product(range(7), repeat=2):
         right = by_enumeration(min(b, c), max(b, c))
-        assert mcnemar(Pair(5, b, c, 2)) == pytest.approx(right, rel=1e-12)
-
-
-def test_what_both_have_right_or_wrong_does_not_matter():
-    assert mcnemar(Pair(0, 9, 2, 0)) == mcnemar(Pair(400, 9, 2, 77))
+        assert mcnemar(Pair(5 + 9 * b, b, c, 2 + c)) == pytest.approx(right, rel=1e-12)
 
 
 def test_equal_models_are_told_apart_as_often_as_promised():
@@ -181,9 +133,6 @@ def test_a_paired_interval_is_narrower_where_models_fail_on_the_same_items(gener
     assert wide.high - wide.low > 3 * (high - low)
 
 
-# --- how many items
-
-
 @pytest.mark.parametrize(("p", "q", "same"), [(0.7, 0.6, 0.0), (0.55, 0.5, 0.7), (0.9, 0.8, 0.5)])
 def test_so_many_items_tell_two_models_apart_in_four_of_five_tests(p, q, same, generator):
     """Simulated: a share `same` of items is answered alike, the rest independently."""
@@ -209,15 +158,11 @@ def test_items_by_hand():
     assert items_to_tell(0.1, 0.1) < 80 < items_to_tell(0.05, 0.1)
 
 
-# --- mutants
-
-
 def test_the_tests_see_typical_mistakes(monkeypatch):
     """One-sided z, a one-sided p, and quantiles that leave out twice as much."""
-    monkeypatch.setattr(own, "_z", lambda c: 1.6448536269514722)
-    found = [exact_coverage(wilson, 100, p / 100) for p in range(2, 99)]
-    assert sum(found) / len(found) < 0.93
-    monkeypatch.undo()
+    with monkeypatch.context() as patch:
+        patch.setattr(own, "_z", lambda c: 1.6448536269514722)
+        assert wilson(0, 10).high != pytest.approx(Z**2 / (10 + Z**2), rel=1e-2)
     pair = Pair(0, 8, 2, 0)
     one_sided = sum(math.comb(10, k) for k in range(3)) / 2**10
     assert mcnemar(pair) == pytest.approx(2 * one_sided)

@@ -14,18 +14,8 @@ from llmcourse.base.runtime import generator
 from llmcourse.data import read_prepared
 from llmcourse.data.corpus import END_OF_TEXT, stories
 from llmcourse.data.tokenizer import Tokenizer, train_bpe
+from llmcourse_labs import evaluate
 from llmcourse_labs.curation import prepare_text
-from llmcourse_labs.evaluate import (
-    SKILLS,
-    evaluate,
-    load_model,
-    overlapping_items,
-    report,
-    split_score,
-    story_items,
-    weights_hash,
-    wilson,
-)
 from llmcourse_labs.evaluate import report_ability as ability
 from llmcourse_labs.evaluate.report import TITLES
 from llmcourse_labs.evaluate.report_page import page, shown
@@ -63,8 +53,7 @@ def base(made, tmp_path):
 
 @pytest.fixture
 def told(made, tmp_path):
-    """The sections of the first run."""
-    return report(made / "base", tmp_path / "told")["sections"]
+    return evaluate.report(made / "base", tmp_path / "told")["sections"]
 
 
 def value(sections, name, what):
@@ -78,11 +67,8 @@ def rows(sections, name, caption):
 
 def refused(folder, message, out, **options):
     with pytest.raises(ValueError, match=message):
-        report(folder, out, **options)
+        evaluate.report(folder, out, **options)
     assert not out.exists()
-
-
-# --- what it says
 
 
 def test_every_number_is_that_of_the_run(made, told):
@@ -91,7 +77,7 @@ def test_every_number_is_that_of_the_run(made, told):
     lines = (made / "base" / "metrics.jsonl").read_text().splitlines()
     log = [json.loads(line) for line in lines]
     prepared = train.prepare(config, made / "base" / "data")
-    net, tokenizer = load_model(made / "base")
+    net, tokenizer = evaluate.load_model(made / "base")
     expected = {
         ("run", "steps done"): 4,
         ("data", "tokens to train on"): len(prepared.training),
@@ -105,7 +91,7 @@ def test_every_number_is_that_of_the_run(made, told):
         ("losses", "last validation loss, at step 4"): log[-1]["validation_loss"],
         ("before", "stages before this run"): 0,
         ("seeds", "weights, order of the text, samples"): config.seed,
-        ("hashes", "weights"): weights_hash(net.state_dict()),
+        ("hashes", "weights"): evaluate.weights_hash(net.state_dict()),
         ("hashes", "tokenizer"): tokenizer.fingerprint,
         ("hashes", "training tokens"): prepared.training.fingerprint,
         ("settings", "learning_rate"): config.schedule.learning_rate,
@@ -124,10 +110,10 @@ def test_every_number_is_that_of_the_run(made, told):
 def test_benchmarks_have_their_intervals_and_what_is_not_measured_is_said(told):
     found = rows(told, "benchmarks", "stories: shares")
     by_name = {(of, how): rest for of, how, *rest in found}
-    assert {of for of, _ in by_name} == {*SKILLS, "all"}
+    assert {of for of, _ in by_name} == {*evaluate.SKILLS, "all"}
     items, right, share, low, high = by_name["next", "plain"]
     assert (items, share) == (ITEMS, pytest.approx(right / ITEMS, abs=1e-4))
-    assert (low, high) == pytest.approx(wilson(right, ITEMS), abs=1e-4)
+    assert (low, high) == pytest.approx(evaluate.wilson(right, ITEMS), abs=1e-4)
     notes = " ".join(told["benchmarks"]["notes"])
     assert "tasks: not measured; llmcourse evaluate --run base --suite tasks" in notes
     assert told["funnel"]["missing"] == "the text of this run was not prepared from files"
@@ -137,11 +123,11 @@ def test_benchmarks_have_their_intervals_and_what_is_not_measured_is_said(told):
 def test_the_overlap_is_that_of_the_texts_with_a_control(few, made, tmp_path, monkeypatch):
     """Mutants: held-out text for training text, prompts without answers, flags turned round."""
     monkeypatch.setattr(ability, "RUN_WORDS", few)  # 13 words in a row so little text has not
-    told = report(made / "base", tmp_path)["sections"]
+    told = evaluate.report(made / "base", tmp_path)["sections"]
     training, held_out = train.texts(train.resume(made / "base").config)
-    items = [item.prompt + item.choices[item.right] for item in story_items(ITEMS, seed=1)]
-    flags = overlapping_items(items, training[0].split(END_OF_TEXT), n=few)
-    by_chance = overlapping_items(items, held_out[0].split(END_OF_TEXT), n=few)
+    items = [item.prompt + item.choices[item.right] for item in evaluate.story_items(ITEMS, seed=1)]
+    flags = evaluate.overlapping_items(items, training[0].split(END_OF_TEXT), n=few)
+    by_chance = evaluate.overlapping_items(items, held_out[0].split(END_OF_TEXT), n=few)
     found = {where: rest for _, where, *rest in rows(told, "contamination", "Overlap")}
     size = len(items)
     assert found[ability.ALL][1:] == [size, sum(flags), sum(flags) / size]
@@ -156,25 +142,22 @@ def test_the_overlap_is_that_of_the_texts_with_a_control(few, made, tmp_path, mo
         return
     evaluated = json.loads((made / "base" / "evaluation_stories.json").read_text())
     right = [mark == "1" for mark in evaluated["rows"]["all"]["plain"]["verdicts"]]
-    clean = split_score(right, flags)
+    clean = evaluate.split_score(right, flags)
     assert shares["not found"] == [clean.clean_items, clean.clean_right, clean.clean]
     assert shares["found"] == [clean.flagged_items, clean.flagged_right, clean.flagged]
 
 
 def test_a_fine_tuned_run_tells_of_the_run_before_it(made, tmp_path):
-    sections = report(made / "tuned", tmp_path)["sections"]
+    sections = evaluate.report(made / "tuned", tmp_path)["sections"]
     (before,) = rows(sections, "before", "Runs")
     assert before[:4] == ["base", "pretrain", "stories", 4]
-    assert before[-1] == weights_hash(load_model(made / "base")[0].state_dict())
+    assert before[-1] == evaluate.weights_hash(evaluate.load_model(made / "base")[0].state_dict())
     assert value(sections, "seeds", "the same of base") == 0
     assert value(sections, "settings", "start") == '"base"'
     _, where, searched, *_ = rows(sections, "contamination", "Overlap")[0]
     assert where == ability.ALL
-    of_both = [
-        value(report(made / n, tmp_path)["sections"], "data", "tokens to train on")
-        for n in ("base", "tuned")
-    ]
-    assert searched == sum(of_both)
+    both = [evaluate.report(made / name, tmp_path)["sections"] for name in ("base", "tuned")]
+    assert searched == sum(value(each, "data", "tokens to train on") for each in both)
 
 
 def test_a_run_whose_start_has_gone_says_so(made, tmp_path):
@@ -188,12 +171,9 @@ def test_a_run_whose_start_has_gone_says_so(made, tmp_path):
     shutil.rmtree(alone / "checkpoints")
     checkpoint.save(path, **parts, data=saved.data, config=config)
     (alone / "config.json").write_text(json.dumps(settings | {"start": str(gone)}))
-    sections = report(alone, tmp_path / "out")["sections"]
+    sections = evaluate.report(alone, tmp_path / "out")["sections"]
     assert sections["before"]["missing"] == "base, which the run started from, is not here any more"
     assert "is not here" in sections["contamination"]["missing"]
-
-
-# --- the page
 
 
 class Read(HTMLParser):
@@ -223,7 +203,6 @@ class Read(HTMLParser):
 
 
 def numbers_in(record):
-    """All numbers of facts and tables."""
     for section in record["sections"].values():
         for fact in section["facts"].values():
             yield from (fact[name] for name in ("value", "low", "high") if name in fact)
@@ -231,21 +210,17 @@ def numbers_in(record):
             yield from (cell for row in table["rows"] for cell in row[1:])
 
 
-def is_number(value):
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
 def test_the_page_has_every_section_and_every_number(made, tmp_path):
     """Mutants: a section without facts left out, two digits for five, rows after the tenth lost."""
     for name in ("base", "tuned"):
-        record = report(made / name, tmp_path)
+        record = evaluate.report(made / name, tmp_path)
         assert json.loads((tmp_path / "report.json").read_text()) == record
         assert list(record["sections"]) == list(TITLES)
         text = (tmp_path / "report.html").read_text()
         read = Read(text)
         assert read.ids == list(TITLES)
         assert set(read.loads) == {"data:,"}
-        expected = [repr(number) for number in numbers_in(record) if is_number(number)]
+        expected = [repr(n) for n in numbers_in(record) if type(n) in (int, float)]
         assert [exact for exact, _ in read.numbers] == expected
         for exact, said in read.numbers:
             plain = re.sub(r" × 10(-?\d+)", r"e\1", said.replace(",", ""))
@@ -268,7 +243,7 @@ def test_text_of_others_is_no_markup(made, tmp_path):
     stage = {"title": name, "facts": {name: {"value": name, "from": name}}, "notes": [name]}
     stage["tables"] = [{"caption": name, "columns": [name], "rows": [[name]], "from": name}]
     stage["curves"] = [{"x": name, "y": name, "lines": {name: [[1, 2.0]]}, "from": name}]
-    record = report(made / "base", tmp_path, stages={name: stage})
+    record = evaluate.report(made / "base", tmp_path, stages={name: stage})
     assert "<script" not in page(record)
 
 
@@ -277,10 +252,10 @@ def test_a_loss_that_is_no_number_is_told_in_words(made, base, tmp_path):
     first, second, *rest = log.read_text().splitlines()
     broken = json.dumps(json.loads(second) | {"loss": float("nan")})
     log.write_text("\n".join([first, broken, *rest, ""]))
-    record = report(base, tmp_path / "out")
+    record = evaluate.report(base, tmp_path / "out")
     (curve,) = record["sections"]["losses"]["curves"]
     assert curve["lines"]["training"][1] == [2, "nan"]
-    (curve,) = report(made / "base", tmp_path / "whole")["sections"]["losses"]["curves"]
+    (curve,) = evaluate.report(made / "base", tmp_path / "whole")["sections"]["losses"]["curves"]
     assert "nan" not in str(curve)
 
 
@@ -291,7 +266,7 @@ def test_two_reports_of_equal_runs_are_equal_to_the_byte(made, tmp_path):
         texts = []
         for number, folder in enumerate((made, tmp_path / "second")):
             out = tmp_path / f"{name}{number}"
-            report(folder / name, out)
+            evaluate.report(folder / name, out)
             record = json.loads((out / "report.json").read_text())
             html = (out / "report.html").read_text()
             assert str(folder) not in html
@@ -303,23 +278,19 @@ def test_two_reports_of_equal_runs_are_equal_to_the_byte(made, tmp_path):
         assert texts[0] == texts[1]
 
 
-# --- what a caller adds
-
-
 def test_sections_of_a_caller_stand_before_the_benchmarks(made, tmp_path):
     dpo = {"title": "Preferences", "facts": {"pairs": {"value": 400, "from": "dpo/pairs.jsonl"}}}
     table = {"caption": "Steps", "columns": ["step", "kept"], "rows": [["rules", 95]], "from": "x"}
     stages = {"dpo": dpo, "funnel": {"tables": [table]}}
-    sections = report(made / "base", tmp_path, stages=stages)["sections"]
+    sections = evaluate.report(made / "base", tmp_path, stages=stages)["sections"]
     names = list(sections)
     assert names.index("dpo") + 1 == names.index("benchmarks")
     assert set(names) == {*TITLES, "dpo"}
     assert sections["funnel"]["title"] == TITLES["funnel"]
     assert "missing" not in sections["funnel"]
     same = {"facts": {"steps done": {"value": 4, "from": "elsewhere"}}}
-    assert report(made / "base", tmp_path, stages={"run": same})["sections"]["run"]["facts"][
-        "steps done"
-    ]["from"].startswith("checkpoints/")
+    sections = evaluate.report(made / "base", tmp_path, stages={"run": same})["sections"]
+    assert sections["run"]["facts"]["steps done"]["from"].startswith("checkpoints/")
 
 
 @pytest.mark.parametrize(
@@ -338,9 +309,6 @@ def test_sections_of_a_caller_stand_before_the_benchmarks(made, tmp_path):
 )
 def test_sections_that_are_none_are_refused(name, section, message, made, tmp_path):
     refused(made / "base", message, tmp_path / "out", stages={name: section})
-
-
-# --- what it refuses
 
 
 def test_no_run_and_half_a_run(base, tmp_path, capsys):
@@ -378,7 +346,6 @@ def test_tokens_that_have_changed(base, made, tmp_path):
 
 
 def changed(base, change):
-    """Change the evaluation of a run."""
     file = base / "evaluation_stories.json"
     found = json.loads(file.read_text())
     change(found)
@@ -410,19 +377,16 @@ def test_an_evaluation_is_stale_once_the_run_has_gone_on(base, tmp_path):
     train.fit(train.resume(base, steps=5))
     refused(base, "of other weights", tmp_path / "out")
     (base / "evaluation_stories.json").unlink()
-    sections = report(base, tmp_path / "out")["sections"]
+    sections = evaluate.report(base, tmp_path / "out")["sections"]
     assert sections["benchmarks"]["missing"] == "there is no evaluation of these weights"
     assert "no evaluation" in sections["contamination"]["missing"]
 
 
 def test_rows_that_an_ended_evaluation_lacks_are_named(base, tmp_path):
     changed(base, lambda e: [e["rows"].pop(name) for name in ("all", "loss")])
-    sections = report(base, tmp_path / "out")["sections"]
+    sections = evaluate.report(base, tmp_path / "out")["sections"]
     assert "stories: not measured: all, loss" in " ".join(sections["benchmarks"]["notes"])
     assert "the evaluation in evaluation_stories.json" in sections["contamination"]["missing"]
-
-
-# --- prepared text
 
 
 @pytest.fixture(scope="module")
@@ -452,12 +416,9 @@ def mixed(tmp_path_factory):
 
 def test_a_mixture_has_its_shares_epochs_and_funnel(mixed, tmp_path):
     """Mutants: epochs of the first stage alone, the funnel of whatever lies there."""
-    sections = report(mixed / "run", tmp_path)["sections"]
-    assert rows(sections, "mixture", "Shares") == [
-        [0, "first", 0.75],
-        [0, "second", 0.25],
-        [3, "second", 1.0],
-    ]
+    sections = evaluate.report(mixed / "run", tmp_path)["sections"]
+    shares = [[0, "first", 0.75], [0, "second", 0.25], [3, "second", 1.0]]
+    assert rows(sections, "mixture", "Shares") == shares
     read = {name: rest for name, *rest in rows(sections, "mixture", "Read")}
     assert [windows for windows, _ in read.values()] == [3 * 8 * 3 // 4, 3 * 8 // 4 + 2 * 8]
     prepared = read_prepared(mixed / "curated" / "data" / "first")
@@ -485,10 +446,10 @@ def test_a_funnel_of_other_documents_is_not_taken(mixed, tmp_path):
 
 
 def test_text_that_has_gone_is_told_as_it_was_recorded(mixed, tmp_path):
-    before = report(mixed / "run", tmp_path / "before")["sections"]
+    before = evaluate.report(mixed / "run", tmp_path / "before")["sections"]
     (mixed / "curated").rename(mixed / "away")
     try:
-        after = report(mixed / "run", tmp_path / "after")["sections"]
+        after = evaluate.report(mixed / "run", tmp_path / "after")["sections"]
     finally:
         (mixed / "away").rename(mixed / "curated")
     assert rows(after, "data", "Sources") == rows(before, "data", "Sources")
@@ -497,9 +458,6 @@ def test_text_that_has_gone_is_told_as_it_was_recorded(mixed, tmp_path):
     of_both = [{k: v["value"] for k, v in s["hashes"]["facts"].items()} for s in (before, after)]
     assert of_both[0] == of_both[1]
     assert "is not there" in after["funnel"]["missing"]
-
-
-# --- the command, and models that cannot be evaluated
 
 
 def test_the_command_writes_beside_the_run_unless_told_where(base, tmp_path, capsys):
@@ -519,16 +477,16 @@ def test_a_tokenizer_of_another_run_is_refused_though_it_has_as_many_ids(base, t
     shutil.rmtree(base / "data" / "tokenizer")
     other.save(base / "data" / "tokenizer")
     with pytest.raises(ValueError, match="is the tokenizer of another run"):
-        load_model(base)
+        evaluate.load_model(base)
     refused(base, "was written with another tokenizer", tmp_path / "out")
 
 
 def test_a_model_that_has_diverged_has_no_answers(made, tmp_path):
     """Mutant: of scores that are all NaN the first is the largest, and 'right' by chance."""
-    net, tokenizer = load_model(made / "base")
+    net, tokenizer = evaluate.load_model(made / "base")
     broken = model.Transformer(net.config, generator=generator(0))
     for weight in broken.parameters():
         weight.data.fill_(float("nan"))
     how = {"num_items": ITEMS, "seed": 1, "file": tmp_path / "x.json", "write": str}
     with pytest.raises(ValueError, match="NaN: its weights have diverged"):
-        evaluate(broken.eval(), tokenizer, "stories", **how)
+        evaluate.evaluate(broken.eval(), tokenizer, "stories", **how)

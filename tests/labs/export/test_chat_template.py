@@ -46,28 +46,21 @@ def test_the_template_gives_the_ids_of_ours():
     assert asked == rendered(*turns) + "<|assistant|>"
 
 
-@pytest.mark.parametrize("token", [END_OF_TEXT, *CHAT_TOKENS])
-@pytest.mark.parametrize("role", ROLES)
-def test_a_message_does_not_become_a_token_of_control(token, role):
-    with pytest.raises(ValueError, match="which would be taken for the token"):
-        rendered(("user", "low"), (role, f"wide {token} low"))
+REFUSED = [
+    ("tool", "a", "role must be one of system, user, assistant, got tool"),
+    ("", "a", "role must be one of"),
+    ("user", [{"type": "text", "text": "a"}], "content of a message must be a text"),
+    ("user", None, "content of a message must be a text"),
+]
+for token in (END_OF_TEXT, *CHAT_TOKENS):
+    said = f"wide {token} low", "which would be taken for the token"
+    REFUSED += [(role, *said) for role in ROLES]
 
 
-@pytest.mark.parametrize(
-    ("role", "content", "message"),
-    [
-        ("tool", "a", "role must be one of system, user, assistant, got tool"),
-        ("", "a", "role must be one of"),
-        ("user", [{"type": "text", "text": "a"}], "content of a message must be a text"),
-        ("user", None, "content of a message must be a text"),
-    ],
-)
-def test_other_roles_and_contents_are_refused(role, content, message):
+@pytest.mark.parametrize(("role", "content", "message"), REFUSED)
+def test_other_roles_and_contents_and_tokens_of_control_are_refused(role, content, message):
     with pytest.raises(ValueError, match=message):
-        rendered((role, content))
-
-
-# --- tokenizers of others
+        rendered(("user", "low"), (role, content))
 
 
 def read(content, folder):
@@ -109,19 +102,21 @@ def test_settings_that_give_other_ids_are_refused(where, name, value, tmp_path):
         read(content, tmp_path)
 
 
-def test_other_special_tokens_and_gaps_are_written_as_they_are():
+def with_gaps(specials):
+    """A tokenizer whose special tokens have other ids."""
     made = train_bpe(TEXT, 270, [END_OF_TEXT])
     plain = {i: x for i, x in made.vocab.items() if i != made.special_tokens[END_OF_TEXT]}
-    specials = {END_OF_TEXT: 280, "<|pad|>": 300}
-    ours = Tokenizer(plain, made.merges, specials, made.pattern)
+    return Tokenizer(plain, made.merges, specials, made.pattern)
+
+
+def test_other_special_tokens_and_gaps_are_written_as_they_are():
+    ours = with_gaps({END_OF_TEXT: 280, "<|pad|>": 300})
     text = f"low wide{END_OF_TEXT}<|pad|> river"
     assert faces(ours).encode(text, add_special_tokens=False).ids == ours.encode(text)
 
 
 def test_ids_of_a_gap_have_no_bytes_and_no_text():
-    made = train_bpe(TEXT, 270, [END_OF_TEXT])
-    plain = {i: x for i, x in made.vocab.items() if i != made.special_tokens[END_OF_TEXT]}
-    ours = Tokenizer(plain, made.merges, {END_OF_TEXT: 280}, made.pattern)
+    ours = with_gaps({END_OF_TEXT: 280})
     lengths = ours.token_lengths
     assert len(lengths) == 281
     assert lengths[[269, 275, 279]].tolist() == [0, 0, 0]

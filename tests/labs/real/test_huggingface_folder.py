@@ -75,20 +75,12 @@ def saved(request, tmp_path):
     return tmp_path / "saved", made
 
 
-def saved_config_of(folder):
-    theirs("Llama").save_pretrained(folder)
-    return folder / "config.json"
-
-
 def rewritten(folder, **changes):
     """Change keys of a folder's config.json; ... takes one out."""
     path = folder / "config.json"
     content = json.loads(path.read_text()) | changes
     path.write_text(json.dumps({k: v for k, v in content.items() if v is not ...}))
     return folder
-
-
-# --- what is read
 
 
 def test_logits_equal(saved):
@@ -157,7 +149,8 @@ def test_scaled_rotations_are_read_in_both_spellings(scaled, tmp_path):
 
 def test_a_trained_length_that_is_not_named_is_the_context(tmp_path):
     rope = {"rope_type": "yarn", "factor": 4.0, "rope_theta": 300.0}
-    config = {**json.loads((saved_config_of(tmp_path)).read_text()), "rope_parameters": rope}
+    theirs("Llama").save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text()) | {"rope_parameters": rope}
     assert config_from_huggingface(config).rope_scaling.original_length == 16
     moved = config_from_huggingface(config | {"original_max_position_embeddings": 8})
     assert moved.rope_scaling.original_length == 8
@@ -197,9 +190,6 @@ def test_frequencies_beside_the_weights_are_passed_over(tmp_path):
     state["model.layers.0.self_attn.rotary_emb.inv_freq"] = torch.ones(5)
     safetensors.torch.save_file(state, path)
     assert difference(tmp_path, made) < 1e-5
-
-
-# --- what is refused
 
 
 YARN = {"rope_type": "yarn", "factor": 4.0}
@@ -289,30 +279,29 @@ def test_a_head_of_its_own_is_not_dropped(kind, tmp_path):
         load_huggingface(rewritten(tmp_path, tie_word_embeddings=True))
 
 
+def refused(folder, message, **changes):
+    """Refuse a folder whose config.json is another, in one line; then put it back."""
+    path = folder / "config.json"
+    before = path.read_text()
+    with pytest.raises(ValueError, match=message) as caught:
+        load_huggingface(rewritten(folder, **changes))
+    assert "\n" not in str(caught.value)
+    path.write_text(before)
+
+
 def test_weights_of_another_shape_are_refused(saved):
-    folder, _ = saved
+    folder, made = saved
     for key in ("head_dim", "vocab_size", "intermediate_size", "num_key_value_heads"):
-        before = json.loads((folder / "config.json").read_text())[key]
-        with pytest.raises(ValueError, match="has the shape"):
-            load_huggingface(rewritten(folder, **{key: before * 2}))
-        rewritten(folder, **{key: before})
-    with pytest.raises(ValueError, match="has no parameter"):
-        load_huggingface(rewritten(folder, num_hidden_layers=3))
+        refused(folder, "has the shape", **{key: 2 * getattr(made.config, key)})
+    refused(folder, "has no parameter", num_hidden_layers=3)
 
 
 def test_sizes_beyond_reason_are_one_line(tmp_path):
     theirs("Llama").save_pretrained(tmp_path)
-    for changes, message in (
-        ({"num_hidden_layers": 10**9}, "too few for 1000000000 layers"),
-        ({"vocab_size": 10**30}, "cannot be made here"),
-        ({"vocab_size": 2**40, "hidden_size": 2**40}, "cannot be made here"),
-        ({"max_position_embeddings": 10**15}, "cannot be made here"),
-    ):
-        before = {key: SIZES[key] for key in changes}
-        with pytest.raises(ValueError, match=message) as caught:
-            load_huggingface(rewritten(tmp_path, **changes))
-        assert "\n" not in str(caught.value)
-        rewritten(tmp_path, **before)
+    refused(tmp_path, "too few for 1000000000 layers", num_hidden_layers=10**9)
+    refused(tmp_path, "cannot be made here", vocab_size=10**30)
+    refused(tmp_path, "cannot be made here", vocab_size=2**40, hidden_size=2**40)
+    refused(tmp_path, "cannot be made here", max_position_embeddings=10**15)
 
 
 def test_a_pickle_is_not_read(tmp_path):

@@ -36,12 +36,8 @@ def test_two_graders_never_use_one_user_at_a_time(place, tmp_path):
 
 def test_when_all_users_are_taken_it_is_said(place, monkeypatch):
     monkeypatch.setattr(sandbox, "MOST_UIDS", 1)
-    with (
-        sandbox.reserved(place),
-        pytest.raises(OSError, match="all 1 user ids"),
-        sandbox.reserved(place),
-    ):
-        pass
+    with sandbox.reserved(place), pytest.raises(OSError, match="all 1 user ids"):
+        sandbox.reserved(place).__enter__()
 
 
 def test_without_root_nobody_gets_another_user():

@@ -3,6 +3,7 @@
 Each attack ends with an OSError where it is refused.
 """
 
+import contextlib
 import os
 import re
 import shutil
@@ -114,10 +115,14 @@ def run(source):
     return done.stderr.strip().split("\n")[-1]
 
 
-def of_a_learner(kind):
-    """Return the place of a learner's process, with a user of its own where it has namespaces."""
+@contextlib.contextmanager
+def learner_of(kind):
+    """A learner's process, with a user of its own where it has namespaces."""
     apart = (shutil.which("bwrap"), os.getuid() == 0) if kind == "namespaces" else ()
-    return sandbox.reserved(sandbox.Place(sandbox.Isolation(kind, (), *apart), sandbox.Limits()))
+    isolated = sandbox.Place(sandbox.Isolation(kind, (), *apart), sandbox.Limits())
+    deadline = time.monotonic() + 300
+    with sandbox.reserved(isolated) as place, session.Session(place, deadline=deadline) as learner:
+        yield learner
 
 
 REFUSE = "from llmcourse_labs.sandbox import syscalls\nsyscalls.refuse()\n"
@@ -128,19 +133,14 @@ def test_what_works_is_refused_for_good(name):
     if not name.startswith(NOT_EVERYWHERE):
         assert run(ATTACKS[name]) == ""
     assert "Error: [Errno " in run(REFUSE + ATTACKS[name])
-    in_a_child = (
-        f"import subprocess\nsubprocess.run([{sys.executable!r}, '-c', SOURCE], check=True)"
-    )
-    source = f"SOURCE = {LIBC + ATTACKS[name]!r}\n"
-    assert "CalledProcessError" in run(REFUSE + source + in_a_child)
+    command = [sys.executable, "-c", LIBC + ATTACKS[name]]
+    in_a_child = f"import subprocess\nsubprocess.run({command!r}, check=True)"
+    assert "CalledProcessError" in run(REFUSE + in_a_child)
 
 
 @pytest.mark.parametrize("kind", ["namespaces", "limits"])
 def test_a_learners_process_holds_no_memory_outside_and_does_all_else(kind):
-    with (
-        of_a_learner(kind) as place,
-        session.Session(place, deadline=time.monotonic() + 300) as learner,
-    ):
+    with learner_of(kind) as learner:
         assert learner.run_cell(LIBC) == ""
         attacks = ATTACKS | ({"zeros": DEV_ZERO} if kind == "namespaces" else {})
         for name, source in attacks.items():
@@ -151,10 +151,7 @@ def test_a_learners_process_holds_no_memory_outside_and_does_all_else(kind):
 
 def test_empty_files_in_memory_are_counted(monkeypatch):
     monkeypatch.setattr(session, "INODE_BYTES", 1 << 20)
-    with (
-        of_a_learner("namespaces") as place,
-        session.Session(place, deadline=time.monotonic() + 300) as learner,
-    ):
+    with learner_of("namespaces") as learner:
         make = "import os\nfor n in range(COUNT):\n    os.mkdir(f'FOLDER/{n}')"
         few = make.replace("COUNT", "100")
         for folder in sandbox.FOLDERS:
@@ -192,11 +189,8 @@ def test_a_system_that_cannot_refuse_is_told_of(monkeypatch):
     assert sandbox._unrefused() == ()
     monkeypatch.setattr(sandbox, "PROBE_REFUSAL", "raise OSError('no libseccomp.so.2')")
     for kind in ("namespaces", "limits"):
-        (said,) = [
-            s
-            for s in sandbox.detect([], worker=session.WORKER, wanted=kind).missing
-            if "no libseccomp" in s
-        ]
+        missing = sandbox.detect([], worker=session.WORKER, wanted=kind).missing
+        (said,) = [each for each in missing if "no libseccomp" in each]
         assert said.startswith(sandbox.MISSING_REFUSAL)
     monkeypatch.setattr(syscalls, "LIBRARY", "libno.so.0")
     with pytest.raises(OSError, match=r"libno\.so\.0"):

@@ -1,6 +1,5 @@
 """scale.laws: planted laws are found again within their intervals, and optima are the smallest."""
 
-import math
 from dataclasses import replace
 from functools import cache
 
@@ -17,8 +16,6 @@ from llmcourse_labs.scale.laws.fitting import deviations, lbfgs
 KNOWN = ParametricLaw(E=0.38, A=60.0, B=400.0, alpha=0.45, beta=0.5)
 SIZES = np.tile(np.geomspace(2e4, 1e6, 6), 5)
 TOKENS = np.repeat(np.geomspace(3e11, 6e12, 5), 6) / 6 / SIZES
-NUMBERS = ("E", "alpha", "beta", "a")
-LEAST_COVERED, MOST_COVERED = 0.75, 0.95
 
 
 def loss_of(law, N, D):
@@ -34,9 +31,6 @@ def noisy(law, share, seed):
 
 def numbers_of(law):
     return {"E": law.E, "alpha": law.alpha, "beta": law.beta, "a": law.size_exponent}
-
-
-# --- L-BFGS
 
 
 def test_every_row_goes_down_its_own_valley():
@@ -61,9 +55,6 @@ def test_the_deviation_is_a_square_near_and_a_distance_far():
     near, far = deviations(logs, 0.01).tolist()
     assert near == pytest.approx((0.1**2 + 0.2**2) / 2 / 2)
     assert far == pytest.approx(((10 - 0.5) + (30 - 0.5)) / 2)
-
-
-# --- the fit
 
 
 @pytest.mark.parametrize(
@@ -97,10 +88,9 @@ def test_one_run_gone_wrong_moves_the_law_little():
 
 def test_the_law_does_not_depend_on_the_order_of_the_runs():
     losses, turned = noisy(KNOWN, 0.005, 3), np.random.default_rng(3).permutation(len(SIZES))
-    one = ParametricLaw.fit(SIZES, TOKENS, losses)
-    two = ParametricLaw.fit(SIZES[turned], TOKENS[turned], losses[turned])
-    assert pytest.approx(one.E, abs=1e-3) == two.E
-    assert two.size_exponent == pytest.approx(one.size_exponent, abs=1e-3)
+    runs = SIZES, TOKENS, losses
+    one, two = ParametricLaw.fit(*runs), ParametricLaw.fit(*(each[turned] for each in runs))
+    assert (two.E, two.size_exponent) == pytest.approx((one.E, one.size_exponent), abs=1e-3)
 
 
 def test_no_small_change_of_a_number_fits_better():
@@ -149,13 +139,13 @@ def wide_intervals(seed):
 def test_intervals_cover_as_often_as_is_said(soaking):
     if not soaking:
         pytest.skip("two minutes: make soak")
-    covered = dict.fromkeys(NUMBERS, 0)
+    covered = dict.fromkeys(numbers_of(KNOWN), 0)
     for seed in range(200):
         losses = noisy(KNOWN, 0.005, seed)
         found = laws.intervals(ParametricLaw.bootstrap(SIZES, TOKENS, losses, num=100, seed=seed))
         for name, true in numbers_of(KNOWN).items():
             covered[name] += found[name].low <= true <= found[name].high
-    assert all(LEAST_COVERED <= count / 200 <= MOST_COVERED for count in covered.values()), covered
+    assert all(0.75 <= count / 200 <= 0.95 for count in covered.values()), covered
 
 
 def test_the_same_seed_draws_the_same_laws():
@@ -166,33 +156,6 @@ def test_the_same_seed_draws_the_same_laws():
     assert one == two
     assert one != other
     assert len({law.E for law in one}) == 5
-
-
-# --- the optimum
-
-
-def smallest_by_search(law, flop):
-    """The least loss of a fine grid of sizes, and its size."""
-    N = np.geomspace(1e-6, 1e6, 400_001) * math.sqrt(flop / 6)
-    losses = loss_of(law, N, flop / 6 / N)
-    return N[losses.argmin()], losses.min()
-
-
-OPTIMA = {
-    "exponents exchanged": lambda law, C: optimum_by(law, C, law.alpha / (law.alpha + law.beta)),
-    "G without the exponents": lambda law, C: optimum_by(
-        law, C, G=(law.A / law.B) ** (1 / (law.alpha + law.beta))
-    ),
-    "six forgotten": lambda law, C: optimum_by(law, 6 * C),
-    "as much of each": lambda law, C: optimum_by(law, C, G=1.0, a=0.5),
-}
-
-
-def optimum_by(law, C, a=None, G=None):
-    both = law.alpha + law.beta
-    a = law.beta / both if a is None else a
-    G = (law.alpha * law.A / (law.beta * law.B)) ** (1 / both) if G is None else G
-    return G * (C / 6) ** a
 
 
 LAWS = st.builds(
@@ -209,39 +172,10 @@ LAWS = st.builds(
 def test_the_optimum_is_the_smallest_around(law, flop):
     best = law.optimum(flop)
     assert 6 * best.num_parameters * best.num_tokens == pytest.approx(flop)
-    assert best.loss == pytest.approx(law.loss(best.num_parameters, best.num_tokens))
-    for factor in (0.5, 0.99, 1.01, 2):
+    assert best.loss == pytest.approx(loss_of(law, best.num_parameters, best.num_tokens))
+    for factor in (0.5, 0.99, 0.9999, 1.0001, 1.01, 2):
         N = factor * best.num_parameters
-        assert law.loss(N, flop / 6 / N) >= best.loss * (1 - 1e-12)
-
-
-@pytest.mark.parametrize("law", [KNOWN, laws.CHINCHILLA_PRINTED])
-def test_the_closed_form_is_found_by_search_and_others_are_not(law):
-    for flop in (1e12, 5.76e23):
-        N, least = smallest_by_search(law, flop)
-        best = law.optimum(flop)
-        assert best.num_parameters == pytest.approx(N, rel=1e-4)
-        assert best.loss == pytest.approx(least, rel=1e-9)
-        for name, mutant in OPTIMA.items():
-            assert abs(mutant(law, flop) / N - 1) > 0.1, name
-
-
-# --- published laws
-
-
-@pytest.mark.parametrize(
-    ("law", "billions", "tokens_per_parameter"),
-    [
-        (laws.CHINCHILLA_PRINTED, 32, 93),
-        (laws.CHINCHILLA_TEX, 40, 59),
-        (laws.CHINCHILLA_REPLICATED, 72, 18.4),
-    ],
-)
-def test_chinchillas_printed_fit_contradicts_its_own_model(law, billions, tokens_per_parameter):
-    """The authors trained 70 B with 1.4 T tokens, 20 a parameter, by their other two approaches."""
-    best = law.optimum(5.76e23)
-    assert round(best.num_parameters / 1e9) == billions
-    assert best.num_tokens / best.num_parameters == pytest.approx(tokens_per_parameter, rel=5e-3)
+        assert loss_of(law, N, flop / 6 / N) >= best.loss * (1 - 1e-12)
 
 
 def test_kaplans_constants_say_what_doubling_gives():
@@ -249,9 +183,6 @@ def test_kaplans_constants_say_what_doubling_gives():
     assert law.loss(2e9, 1e30) / law.loss(1e9, 1e30) == pytest.approx(0.949, abs=5e-4)
     assert law.loss(1e9, 1e30) == pytest.approx((8.8e13 / 1e9) ** 0.076, rel=1e-6)
     assert law.loss(1e30, 1e9) == pytest.approx((5.4e13 / 1e9) ** 0.095, rel=1e-6)
-
-
-# --- Kaplan's form
 
 
 @pytest.mark.parametrize(

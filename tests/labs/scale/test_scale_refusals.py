@@ -24,6 +24,18 @@ H100, V100 = cost.HARDWARE["H100"], cost.HARDWARE["V100"]
 MACHINE = roofline.accelerator("H100")
 
 
+LENGTHS = {"batch_size": 3, "length": 16}
+RING, AGAIN = LENGTHS | {"num_parameters": 0}, LENGTHS | {"gather_again": True}
+ROWS = {"num_tokens": 1, "num_parameters": 0}
+NO_BATCHES = {"index": 0, "message_bytes": 1, "num_micro_batches": 0}
+ON_TPU = {"hardware": cost.HARDWARE["TPUv5p"], "mfu": 0.4, "num_gpus": 1}
+ON_TPU |= {"flop": 1e20, "dollars_per_gpu_hour": 1}
+
+
+def found(by, config, num_gpus, num_tokens):
+    return by(config, Cluster(num_gpus=num_gpus), num_tokens=num_tokens)
+
+
 def simulated(num_gpus, batch_size=2, **axes):
     return simulate(TINY, Split(**axes), Cluster(num_gpus=num_gpus), batch_size=batch_size)
 
@@ -73,34 +85,23 @@ REFUSED = [
     (lambda: simulated(4, dp=2), "has 2 ranks, and the cluster 4 GPUs"),
     (lambda: simulated(3, tp=3), "a model cannot be cut among 3 tensor-parallel ranks"),
     (lambda: simulated(2, 3, dp=2), "a multiple of dp x ep x micro_batches = 2, got 3"),
-    (
-        lambda: search(TINY, Cluster(num_gpus=1), num_tokens=TINY.context_length + 8),
-        "num_tokens must be a multiple of the 32 tokens of a sequence, got 40",
-    ),
-    (
-        lambda: search(llama3_8b(), Cluster(num_gpus=1), num_tokens=2**16),
-        "fits on no layout of 1 GPUs: .* and one has 80: take 2 GPUs",
-    ),
-    (
-        lambda: search(TINY, Cluster(num_gpus=7), num_tokens=TINY.context_length),
-        "no layout of 7 GPUs divides 1 sequences",
-    ),
+    (lambda: found(search, TINY, 1, 40), "multiple of the 32 tokens of a sequence, got 40"),
+    (lambda: found(search, llama3_8b(), 1, 2**16), "no layout of 1 GPUs: .* 80: take 2 GPUs"),
+    (lambda: found(search, TINY, 7, 32), "no layout of 7 GPUs divides 1 sequences"),
     (lambda: sharded(8, 1), "shards must divide dp x cp = 8, at stage 3 and without"),
     (lambda: sharded(3), "shards must divide dp x cp = 8, at stage 3 and without"),
     (lambda: sharded(8, pp=2, micro_batches=2), "dp x cp = 8, at stage 3 and without"),
-    (
-        lambda: choose(EIGHT, Cluster(num_gpus=8_192), num_tokens=512 * 8_192),
-        "512 tokens for each of 8,192 GPUs, and the rule wants 1",
-    ),
-    (
-        lambda: choose(EIGHT, Cluster(num_gpus=1), num_tokens=8_193),
-        "a multiple of the 8,192 tokens of a sequence, got 8,193",
-    ),
-    (
-        lambda: choose(llama3_70b(), Cluster(num_gpus=8), num_tokens=512 * 131_072),
-        "the rule finds no layout of 8 GPUs that fits",
-    ),
+    (lambda: found(choose, EIGHT, 8_192, 2**22), "512 tokens for each of 8,192 GPUs, .* wants 1"),
+    (lambda: found(choose, EIGHT, 1, 8_193), "multiple of the 8,192 tokens of a seq.*, got 8,193"),
+    (lambda: found(choose, llama3_70b(), 8, 2**26), "the rule finds no layout of 8 GPUs that fits"),
     # cost
+    (lambda: cost.kept_bytes(MIXTURE, "cheap"), "experts keep other tensors"),
+    (lambda: cost.model_flop_per_token(1e9, num_layers=3), "give all of num_layers, attention_wid"),
+    (lambda: cost.model_flop_per_token(0), "num_parameters must be above 0"),
+    (lambda: cost.context_parallel_bytes(TINY, 3, **RING), "multiple of the 3 ranks"),
+    (lambda: cost.expert_parallel_bytes(MIXTURE, 3, **ROWS), "4 experts cannot be cut evenly over"),
+    (lambda: cost.tensor_parallel_bytes(TINY, 2, **AGAIN), "gather_again needs sequence_parallel"),
+    (lambda: cost.pipeline_bytes(2, **NO_BATCHES), "num_micro_batches must be 1 or greater"),
     (lambda: seconds(num_gpus=0), "num_gpus must be above 0"),
     (lambda: seconds(num_tokens=-1), "num_tokens must be above 0"),
     (lambda: seconds(utilisation=0.0), "utilisation must be above 0"),
@@ -120,12 +121,7 @@ REFUSED = [
     (lambda: energy(host_share=82), "host_share must be at most 1, got 82: write"),
     (lambda: energy(host_share=-0.1), "host_share must be 0 or greater"),
     (lambda: energy(watts_per_gpu=0), "watts_per_gpu must be above 0"),
-    (
-        lambda: cost.bill(
-            flop=1e20, hardware=cost.HARDWARE["TPUv5p"], mfu=0.4, num_gpus=1, dollars_per_gpu_hour=1
-        ),
-        "the power of a Google TPU v5p is not published: give watts_per_gpu",
-    ),
+    (lambda: cost.bill(**ON_TPU), "power of a Google TPU v5p is not published: give watts_per_gpu"),
     (lambda: rate(tokens_per_s=0), "tokens_per_s must be"),
     (lambda: rate(flop_per_token=0), "flop_per_token must be"),
     (lambda: rate(num_gpus=0), "num_gpus must be"),
@@ -151,37 +147,9 @@ REFUSED = [
     (lambda: faults(save_s=-1), "save_s must be 0 or"),
     (lambda: faults(spares=-1), "spares must be 0 or greater"),
     (lambda: faults(repair_s=5), "repair_s has no effect"),
-    (
-        lambda: cluster.simulate(0, faults(), generator=torch.Generator()),
-        "duration_s must be above 0",
-    ),
-    (
-        lambda: cluster.expected_share(1, save_s=1, restart_s=-1, mtbf_s=1),
-        "restart_s must be 0 or greater",
-    ),
+    (lambda: cluster.simulate(0, faults(), generator=torch.Generator()), "duration_s must be abo"),
+    (lambda: cluster.expected_share(1, save_s=1, restart_s=-1, mtbf_s=1), "restart_s must be 0 or"),
     # laws
-    *(
-        (lambda law=law, given=given: law.fit(**given), fact)
-        for law in (ParametricLaw, KaplanLaw)
-        for given, fact in (
-            (
-                {"num_parameters": SIZES, "num_tokens": TOKENS, "losses": ONES} | change,
-                fact,
-            )
-            for change, fact in (
-                ({"losses": ONES[:29]}, r"the shapes \(30,\), \(30,\), \(29,\): give one of each"),
-                ({"losses": np.where(SIZES[3] == SIZES, np.nan, 1)}, "the loss of run 3 is nan"),
-                ({"losses": -ONES}, "the loss of run 0 is -1.0: it must be finite and above 0"),
-                ({"num_tokens": 0 * ONES}, "the number of tokens of run 0 is 0.0"),
-                ({"num_parameters": np.inf * ONES}, "the size of run 0 is inf"),
-                (
-                    {"num_parameters": 1e5 * ONES},
-                    "have 1 different values of size",
-                ),
-                ({"num_tokens": np.tile([1e5, 1e6], 15)}, "2 different values of number of tokens"),
-            )
-        )
-    ),
     (lambda: LAW.optimum(0), "flop must be above 0"),
     (lambda: replace(LAW, beta=-1), "beta must be above 0, got -1"),
     (lambda: laws.interval([1, 2, 3], share=1.0), "share must be below 1"),
@@ -199,6 +167,10 @@ REFUSED = [
     (lambda: laws.power_law([2.0, 3.0], [0.0, 3.0]), r"y 0 is 0\.0: it must be finite and above"),
     (lambda: laws.LLAMA3_FIGURE.value(0), "x must be above 0"),
     (lambda: laws.PowerLaw(coefficient=0, exponent=0.5), "coefficient must be above 0"),
+    (lambda: laws.effective_tokens(-1, 2), "unique_tokens must be 0 or greater"),
+    (lambda: laws.effective_tokens(1, -0.5), "epochs must be 0 or greater"),
+    (lambda: laws.effective_tokens(1, math.nan), "epochs must be 0"),
+    (lambda: laws.effective_tokens(1, 2, repeats_worth=0), "repeats_worth must be above 0"),
 ]
 
 
@@ -206,6 +178,26 @@ REFUSED = [
 def test_what_cannot_be_is_refused_in_a_line(call, fact):
     with pytest.raises(ValueError, match=fact) as refusal:
         call()
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("law", [ParametricLaw, KaplanLaw])
+@pytest.mark.parametrize(
+    ("change", "fact"),
+    [
+        ({"losses": ONES[:29]}, r"the shapes \(30,\), \(30,\), \(29,\): give one of each"),
+        ({"losses": np.where(SIZES[3] == SIZES, np.nan, 1)}, "the loss of run 3 is nan"),
+        ({"losses": -ONES}, "the loss of run 0 is -1.0: it must be finite and above 0"),
+        ({"num_tokens": 0 * ONES}, "the number of tokens of run 0 is 0.0"),
+        ({"num_parameters": np.inf * ONES}, "the size of run 0 is inf"),
+        ({"num_parameters": 1e5 * ONES}, "have 1 different values of size"),
+        ({"num_tokens": np.tile([1e5, 1e6], 15)}, "2 different values of number of tokens"),
+    ],
+)
+def test_runs_that_tell_no_law_are_refused(law, change, fact):
+    runs = {"num_parameters": SIZES, "num_tokens": TOKENS, "losses": ONES}
+    with pytest.raises(ValueError, match=fact) as refusal:
+        law.fit(**runs | change)
     assert "\n" not in str(refusal.value)
 
 
@@ -221,6 +213,12 @@ def test_a_word_that_is_none_of_a_setting(name, rule):
     object.__setattr__(job, name, "all")  # past the check of types, which users do not run
     with pytest.raises(ValueError, match=f"{name} must be {rule}, got 'all'"):
         job.__post_init__()
+
+
+def test_an_unknown_choice_of_what_to_forget_is_refused():
+    for count in (cost.kept_bytes, cost.training_flop_by_phase):
+        with pytest.raises(Exception, match="forgotten"):
+            count(TINY, forgotten="half")
 
 
 @pytest.mark.parametrize(("law", "least"), [(ParametricLaw, 5), (KaplanLaw, 4)])

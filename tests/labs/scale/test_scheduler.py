@@ -6,9 +6,9 @@ looks at the free nodes alone, preemption of equals, a topology that takes the e
 nodes given one by one that are counted as idle.
 """
 
-import dataclasses
 import math
 import statistics
+from dataclasses import replace
 from itertools import combinations
 
 import pytest
@@ -57,15 +57,18 @@ def on_node(result, node):
     return [(s.start_s, s.end_s, s.state, s.job) for s in result.segments if s.node == node]
 
 
-# ---- conservation
-
-SIZES = st.integers(1, 6)
-JOBS = st.lists(
-    st.tuples(SIZES, st.integers(1, 60), st.integers(0, 80), st.integers(0, 2))
-    .filter(lambda numbers: numbers[0] <= 6)
-    .flatmap(lambda n: st.tuples(st.just(n), st.none() | st.integers(1, 20), st.integers(0, 9))),
-    min_size=1,
-    max_size=9,
+ONE = st.fixed_dictionaries(
+    {
+        "nodes": st.integers(1, 6),
+        "duration_s": st.integers(1, 60),
+        "arrival_s": st.integers(0, 80),
+        "priority": st.integers(0, 2),
+        "checkpoint_s": st.none() | st.integers(1, 20),
+        "restart_s": st.integers(0, 9),
+    }
+)
+JOBS = st.lists(ONE, min_size=1, max_size=9).map(
+    lambda found: [Job(name=f"{i}", **each) for i, each in enumerate(found)]
 )
 POLICIES = st.one_of(
     st.builds(Policy, backfill=st.booleans(), topology=st.booleans(), preemption=st.booleans()),
@@ -87,11 +90,7 @@ def account_is_whole(result):
 
 @settings(max_examples=120, deadline=None)
 @given(JOBS, POLICIES, st.integers(1, 400), st.integers(0, 30), st.integers(0, 2**30))
-def test_every_gpu_second_is_accounted_for(rows, policy, until_s, repair_s, seed):
-    jobs = [
-        job(f"{i}", nodes, length, at, priority=priority, checkpoint_s=every, restart_s=restart)
-        for i, ((nodes, length, at, priority), every, restart) in enumerate(rows)
-    ]
+def test_every_gpu_second_is_accounted_for(jobs, policy, until_s, repair_s, seed):
     fleet = Fleet(racks=3, nodes_per_rack=2, gpus_per_node=4, mtbf_s=90, repair_s=repair_s)
     result = schedule(jobs, fleet, policy, until_s=until_s, generator=generator(seed))
     account_is_whole(result)
@@ -111,11 +110,7 @@ def test_every_gpu_second_is_accounted_for(rows, policy, until_s, repair_s, seed
 
 @settings(max_examples=60, deadline=None)
 @given(JOBS, st.booleans(), st.booleans())
-def test_gangs_on_nodes_that_hold_all_end(rows, backfill, preemption):
-    jobs = [
-        job(f"{i}", nodes, length, at, priority=priority, checkpoint_s=every, restart_s=restart)
-        for i, ((nodes, length, at, priority), every, restart) in enumerate(rows)
-    ]
+def test_gangs_on_nodes_that_hold_all_end(jobs, backfill, preemption):
     fleet = Fleet(racks=3, nodes_per_rack=2)
     result = schedule(jobs, fleet, Policy(backfill=backfill, preemption=preemption))
     account_is_whole(result)
@@ -123,9 +118,6 @@ def test_gangs_on_nodes_that_hold_all_end(rows, backfill, preemption):
     assert result.gpu_seconds()["down"] == 0
     if not preemption:
         assert result.gpu_seconds()["lost"] == result.gpu_seconds()["restarting"] == 0
-
-
-# ---- policies, on examples small enough for a pencil
 
 
 def test_one_by_one_waits_for_ever_where_a_gang_goes_on():
@@ -166,15 +158,14 @@ def test_backfill_uses_nodes_that_the_first_will_not_need():
 
 @settings(max_examples=60, deadline=None)
 @given(JOBS)
-def test_backfill_never_delays_the_first_in_the_queue(rows):
-    jobs = [job(f"{i}", nodes, length, at) for i, ((nodes, length, at, _), *_) in enumerate(rows)]
-    order = sorted(range(len(jobs)), key=lambda i: (jobs[i].arrival_s, i))
-    fleet = row(6)
-    plain, filled = schedule(jobs, fleet), schedule(jobs, fleet, Policy(backfill=True))
+def test_backfill_never_delays_the_first_in_the_queue(jobs):
+    jobs = [replace(one, priority=0) for one in jobs]
+    plain, filled = schedule(jobs, row(6)), schedule(jobs, row(6), Policy(backfill=True))
     # The first to wait at all starts exactly as early as without backfill.
-    waits = [jobs[i].name for i in order if plain.jobs[jobs[i].name].waited_s]
+    order = sorted(jobs, key=lambda one: one.arrival_s)
+    waits = [one.name for one in order if plain.jobs[one.name].waited_s]
     for name in waits[:1]:
-        assert filled.jobs[name].started_s == plain.jobs[name].started_s
+        assert starts(filled)[name] == starts(plain)[name]
 
 
 def test_backfill_counts_on_repairs():
@@ -217,15 +208,10 @@ def test_a_failed_node_stops_its_whole_job_which_goes_on_from_the_checkpoint_els
     assert on_node(result, 2)[:2] == [(0, 47, "idle", None), (47, 52, "restarting", "a")]
     assert result.jobs["a"].num_failures == 1
     # Without a checkpoint all is lost; without a spare the other node waits.
-    other = schedule([job("a", 3, 60)], dataclasses.replace(fleet, failures=((47, 1),)))
+    other = schedule([job("a", 3, 60)], replace(fleet, failures=((47, 1),)))
     assert other.gpu_seconds()["lost"] == 3 * 47
     assert other.gpu_seconds()["reserved"] == 2 * 100
     assert ends(other) == {"a": 147 + 60}
-
-
-def fewest_racks(free, size, count):
-    """By trying all choices of nodes."""
-    return min(len({node // size for node in nodes}) for nodes in combinations(free, count))
 
 
 @settings(max_examples=60, deadline=None)
@@ -237,7 +223,9 @@ def test_topology_finds_the_fewest_leaf_switches(busy, count):
     # Nodes are made busy by failures.
     fleet = Fleet(racks=3, nodes_per_rack=4, failures=tuple((0, n) for n in busy), repair_s=50)
     result = schedule([job("a", count, 1, 1)], fleet, Policy(topology=True))
-    assert result.jobs["a"].leaf_switches == (fewest_racks(free, 4, count),)
+    choices = combinations(free, count)
+    fewest = min(len({node // 4 for node in nodes}) for nodes in choices)
+    assert result.jobs["a"].leaf_switches == (fewest,)
 
 
 def test_topology_keeps_full_racks_for_those_who_need_them():
@@ -248,16 +236,8 @@ def test_topology_keeps_full_racks_for_those_who_need_them():
     assert aware.jobs["d"].leaf_switches == (1,)
 
 
-# ---- against theory
-
-
-@pytest.mark.parametrize(("offered", "servers", "right"), [(2, 3, 4 / 9), (0.5, 1, 0.5)])
-def test_erlang_c_by_hand(offered, servers, right):
-    assert erlang_c(offered, servers) == pytest.approx(right, rel=1e-12)
-
-
-def test_erlang_c_is_the_sum_of_the_books():
-    a, c = 17.5, 20
+@pytest.mark.parametrize(("a", "c"), [(0.5, 1), (2, 3), (17.5, 20)])
+def test_erlang_c_is_the_sum_of_the_books(a, c):
     last = a**c / math.factorial(c) * c / (c - a)
     right = last / (sum(a**k / math.factorial(k) for k in range(c)) + last)
     assert erlang_c(a, c) == pytest.approx(right, rel=1e-12)
@@ -297,8 +277,6 @@ def test_one_job_with_failures_as_in_chapter_31(spares, repair_s):
     assert abs(mean - other) < math.hypot(wide, wide_too)
 
 
-# ---- one failure, three answers
-
 FAILURE = Failure(
     replicas=3,
     replica_nodes=2,
@@ -312,19 +290,18 @@ FAILURE = Failure(
 
 
 @settings(max_examples=80, deadline=None)
-@given(st.data(), st.sampled_from(["spare", "wait"]))
-def test_the_answers_are_what_the_scheduler_does(data, answer):
-    draw = lambda low, high: data.draw(st.integers(low, high))  # noqa: E731
-    failure = Failure(
-        replicas=draw(1, 3),
-        replica_nodes=draw(1, 3),
-        spares=int(answer == "spare"),
-        checkpoint_s=draw(1, 30),
-        fails_s=draw(1, 90),
-        restart_s=draw(0, 20),
-        repair_s=draw(1, 60),
-        until_s=draw(91, 200),
-    )
+@given(
+    answer=st.sampled_from(["spare", "wait"]),
+    replicas=st.integers(1, 3),
+    replica_nodes=st.integers(1, 3),
+    checkpoint_s=st.integers(1, 30),
+    fails_s=st.integers(1, 90),
+    restart_s=st.integers(0, 20),
+    repair_s=st.integers(1, 60),
+    until_s=st.integers(91, 200),
+)
+def test_the_answers_are_what_the_scheduler_does(answer, **numbers):
+    failure = Failure(spares=int(answer == "spare"), **numbers)
     nodes = failure.replicas * failure.replica_nodes
     fleet = row(nodes + failure.spares, failures=((failure.fails_s, 0),), repair_s=failure.repair_s)
     one = job("a", nodes, 10_000, checkpoint_s=failure.checkpoint_s, restart_s=failure.restart_s)
@@ -353,11 +330,8 @@ def test_who_shrinks_works_on_and_joins_at_a_checkpoint():
 @pytest.mark.parametrize("answer", ["spare", "wait", "shrink"])
 @pytest.mark.parametrize("until_s", [48, 50, 60, 149, 153, 400])
 def test_the_answers_account_for_all_time(answer, until_s):
-    failure = dataclasses.replace(FAILURE, until_s=until_s)
+    failure = replace(FAILURE, until_s=until_s)
     assert sum(node_seconds(after_failure(failure, answer)).values()) == 7 * until_s
-
-
-# ---- bad input
 
 
 @pytest.mark.parametrize(
@@ -368,38 +342,25 @@ def test_the_answers_account_for_all_time(answer, until_s):
         (lambda: job("a", 1, 1, -1), "arrival_s must be 0 or greater, got -1"),
         (lambda: job("a", 1, 1, checkpoint_s=0), "checkpoint_s must be 1 or greater, got 0"),
         (lambda: row(0), "nodes_per_rack must be 1 or greater, got 0"),
-        (lambda: row(2, failures=((5, 2),)), "a node from 0 to 1, got (5, 2)"),
+        (lambda: row(2, failures=((5, 2),)), r"a node from 0 to 1, got \(5, 2\)"),
         (lambda: row(2, repair_s=5), "repair_s has no effect when no node fails"),
         (
             lambda: Policy(placement="one_by_one", backfill=True),
-            "backfill has no effect with placement one_by_one: use gang",
+            "no effect .* one_by_one: use gang",
         ),
-        (
-            lambda: schedule([job("a", 5, 1)], row(4)),
-            "job 'a' wants 5 nodes and could never start: the cluster has 4",
-        ),
+        (lambda: schedule([job("a", 5, 1)], row(4)), "'a' wants 5 nodes .*: the cluster has 4"),
         (lambda: schedule([job("a", 1, 1)] * 2, row(4)), "two jobs have the name 'a'"),
-        (
-            lambda: schedule([job("a", 1, 1)], row(4, mtbf_s=5)),
-            "never stop: give until_s, generator",
-        ),
+        (lambda: schedule([job("a", 1, 1)], row(4, mtbf_s=5)), "give until_s, generator"),
         (lambda: schedule([job("a", 1, 1)], row(4), until_s=0), "until_s must be 1 or greater"),
         (lambda: erlang_c(4, 4), "offered must be below 4, got 4"),
         (lambda: random_jobs(0, 1, 1, generator=generator(0)), "count must be 1 or greater"),
         (lambda: after_failure(FAILURE, "hope"), "answer must be one of spare, wait, shrink"),
-        (
-            lambda: after_failure(dataclasses.replace(FAILURE, spares=0), "spare"),
-            "spares is 0, so there is no spare to take",
-        ),
-        (
-            lambda: after_failure(dataclasses.replace(FAILURE, replicas=1), "shrink"),
-            "a job cannot shrink to none",
-        ),
-        (lambda: dataclasses.replace(FAILURE, fails_s=400), "fails_s must be below 400, got 400"),
+        (lambda: after_failure(replace(FAILURE, spares=0), "spare"), "no spare to take"),
+        (lambda: after_failure(replace(FAILURE, replicas=1), "shrink"), "cannot shrink to none"),
+        (lambda: replace(FAILURE, fails_s=400), "fails_s must be below 400, got 400"),
     ],
 )
 def test_what_cannot_be_is_one_line_with_the_rule(make, says):
-    with pytest.raises(ValueError) as caught:  # noqa: PT011 - the words are checked below
+    with pytest.raises(ValueError, match=says) as caught:
         make()
-    assert says in str(caught.value)
     assert "\n" not in str(caught.value)

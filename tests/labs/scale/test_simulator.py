@@ -10,42 +10,34 @@ a mesh, or takes the first that fits.
 
 import math
 from dataclasses import replace
+from functools import partial
 from itertools import product
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llmcourse.model import ModelConfig, llama3_8b, llama3_70b, llama3_405b, mixtral_8x7b
+from llmcourse.model import llama3_8b, llama3_70b, llama3_405b, mixtral_8x7b
 from llmcourse.parallel.legal import divisors
 from llmcourse.parallel.mesh import Split
 from llmcourse.parallel.pipeline.schedules import interleaved, one_f_one_b
 from llmcourse_labs.scale import arithmetic, cost, simulator
 from llmcourse_labs.scale.arithmetic import timeline
-from llmcourse_labs.scale.simulator import (
-    Cluster,
-    Efficiency,
-    Job,
-    search,
-    simulate,
-    step,
-    validate,
-)
+from llmcourse_labs.scale.simulator import Cluster, Efficiency, Job, search, simulate, step
 from llmcourse_labs.scale.simulator.__main__ import main
+from tests.strategies import small_config
 
 EVERYTHING = Efficiency(
     fitted=1, products=1, attention=1, memory=1, link=1, network=1, launch_s=0, message_s=0
 )
-SMALL = ModelConfig(
-    num_layers=4,
-    width=64,
-    num_heads=4,
-    num_kv_heads=2,
-    head_size=16,
-    hidden=96,
-    vocab_size=512,
-    context_length=128,
+SMALL = small_config(
+    num_layers=4, width=64, head_size=16, hidden=96, vocab_size=512, context_length=128
 )
+
+
+def alone(config=SMALL, batch_size=1, cluster=None, **how):
+    """A step on one GPU."""
+    return simulate(config, Split(), cluster or Cluster(num_gpus=1), batch_size=batch_size, **how)
 
 
 @pytest.fixture
@@ -62,12 +54,9 @@ def ideal(monkeypatch):
     return lambda num_gpus: Cluster(accelerator="ideal", num_gpus=num_gpus, reached=EVERYTHING)
 
 
-# --- FLOPs
-
-
 @pytest.mark.parametrize("config", [SMALL, llama3_8b(), mixtral_8x7b()], ids=str)
 def test_seconds_without_bandwidth_are_the_flops_of_scale_cost(config, ideal):
-    found = simulate(config, Split(), ideal(1), batch_size=1, scores="kept").seconds_by_part
+    found = alone(config, cluster=ideal(1), scores="kept").seconds_by_part
     length = config.context_length
     flop = cost.forward_flop_by_part(config)
     flop["attention pairs"] *= 2 * length / (length + 1)  # written scores are a whole square
@@ -82,8 +71,7 @@ def test_seconds_without_bandwidth_are_the_flops_of_scale_cost(config, ideal):
 
 @pytest.mark.parametrize("recompute", cost.FORGOTTEN)
 def test_what_is_computed_again_is_scale_costs(recompute, ideal):
-    how = {"scores": "kept", "recompute": recompute}
-    found = simulate(SMALL, Split(), ideal(1), batch_size=2, **how).seconds_by_part
+    found = alone(SMALL, 2, ideal(1), scores="kept", recompute=recompute).seconds_by_part
     again = cost.training_flop_by_phase(SMALL, forgotten=recompute)["recomputation"]
     again["attention pairs"] *= 2 * 128 / 129
     assert found["recomputation"] * 1e12 == pytest.approx(2 * 128 * sum(again.values()))
@@ -91,21 +79,17 @@ def test_what_is_computed_again_is_scale_costs(recompute, ideal):
 
 def test_fused_attention_does_half_the_pairs_and_computes_them_again_in_backward(ideal):
     kept, again, fused = (
-        simulate(SMALL, Split(), ideal(1), batch_size=1, scores=scores).seconds_by_part
+        alone(cluster=ideal(1), scores=scores).seconds_by_part
         for scores in ("kept", "again", "fused")
     )
     assert fused["attention"] == pytest.approx(kept["attention"] / 3 / 2 * 3.5)
     assert again["recomputation"] == pytest.approx(kept["attention"] / 3)
     real = Cluster(accelerator="A100", num_gpus=1)
-    moved = [
-        simulate(SMALL, Split(), real, batch_size=1, scores=scores).seconds_by_part["memory"]
-        for scores in ("kept", "fused")
-    ]
+    kept, fused = (
+        alone(cluster=real, scores=s).seconds_by_part["memory"] for s in ("kept", "fused")
+    )
     scores_bytes = 4 * 15 * 128 * 128 * 4 * 2  # layers, times moved, pairs, heads, bytes
-    assert moved[0] - moved[1] == pytest.approx(scores_bytes / (2.039e12 * 0.86))
-
-
-# --- bytes
+    assert kept - fused == pytest.approx(scores_bytes / (2.039e12 * 0.86))
 
 
 @pytest.mark.parametrize(
@@ -146,20 +130,17 @@ def test_bytes_are_those_of_scale_cost(config, axes, settings):
     assert (sent["dp"] > 0) == (split.dp * split.cp > 1)
 
 
-@pytest.mark.parametrize("pp", [1, 3, 4])
-@pytest.mark.parametrize("tp", [1, 8])
-@pytest.mark.parametrize("config", [llama3_8b(), llama3_405b()], ids=["8b", "405b"])
-def test_a_rank_of_the_first_stage_holds_what_scale_cost_counts(config, pp, tp):
-    split = Split(pp=pp, tp=tp)
-    cluster = Cluster(num_gpus=pp * tp)
-    mine = simulate(config, split, cluster, batch_size=1, zero_stage=0).bytes_by_part
-    assert mine["weights"] == 2 * cost.rank_parameters(config, split).numbers
+LLAMAS = product((llama3_8b(), llama3_405b()), (1, 3, 4), (1, 8))
+HELD = [(config, {"pp": pp, "tp": tp}) for config, pp, tp in LLAMAS]
+HELD.append((mixtral_8x7b(), {"ep": 4}))
 
 
-def test_experts_are_shared_out():
-    config, split = mixtral_8x7b(), Split(ep=4)
-    mine = simulate(config, split, Cluster(num_gpus=4), batch_size=4).bytes_by_part
-    assert mine["weights"] == 2 * cost.rank_parameters(config, split).numbers
+@pytest.mark.parametrize(("config", "axes"), HELD)
+def test_a_rank_of_the_first_stage_holds_what_scale_cost_counts(config, axes):
+    split = Split(**axes)
+    cluster = Cluster(num_gpus=split.num_ranks)
+    found = simulate(config, split, cluster, batch_size=split.ep, zero_stage=1)
+    assert found.bytes_by_part["weights"] == 2 * cost.rank_parameters(config, split).numbers
 
 
 def test_a_message_takes_its_bytes_by_the_bandwidth_of_its_axis():
@@ -210,9 +191,6 @@ def test_data_parallel_ranks_stand_outside_of_the_stages():
     assert slow == pytest.approx(8 * 50e9 / 32 / 8)  # eight rings leave a pod of eight cards
 
 
-# --- time
-
-
 @pytest.mark.parametrize(
     ("pp", "m", "chunks"), [(2, 4, 1), (4, 4, 1), (4, 12, 1), (2, 4, 2), (4, 8, 3)]
 )
@@ -233,10 +211,10 @@ def test_stages_take_what_their_timeline_takes(pp, m, chunks, ideal):
 
 
 def test_one_gpu_sends_nothing():
-    found = simulate(llama3_8b(), Split(), Cluster(num_gpus=1), batch_size=2)
+    found = alone(llama3_8b(), 2)
     axes = ("tp", "cp", "ep", "pp", "dp")
-    assert all(found.seconds_by_part.get(part, 0) == 0 for part in (*axes, "bubble"))
-    assert all(found.sent_bytes[axis] == 0 for axis in axes)
+    assert not any(found.seconds_by_part.get(part) for part in (*axes, "bubble"))
+    assert not any(found.sent_bytes[axis] for axis in axes)
 
 
 def test_infinite_bandwidth_leaves_computation_and_bubble(ideal):
@@ -248,14 +226,15 @@ def test_infinite_bandwidth_leaves_computation_and_bubble(ideal):
 
 
 def test_the_last_stage_has_the_head():
-    config, split = replace(llama3_8b(), vocab_size=1_000_000), Split(pp=2, micro_batches=2)
-    both = simulate(config, split, Cluster(num_gpus=2), batch_size=2).seconds_by_part
-    small = simulate(llama3_405b(), Split(pp=9, micro_batches=9), Cluster(num_gpus=9), batch_size=9)
+    def parts(config, pp):
+        split = Split(pp=pp, micro_batches=pp)
+        return simulate(config, split, Cluster(num_gpus=pp), batch_size=pp).seconds_by_part
+
+    both = parts(replace(llama3_8b(), vocab_size=1_000_000), 2)
     assert both["head"] > both["products"] / 2
-    assert small.seconds_by_part["head"] > 0  # 14 layers on all stages, and the head on the last
-    uneven = Split(pp=16, micro_batches=16)
-    found = simulate(llama3_405b(), uneven, Cluster(num_gpus=16), batch_size=16)
-    assert "head" not in found.seconds_by_part  # seven layers and the head are less than eight
+    # 14 layers on all stages, and the head on the last; seven and the head are less than eight.
+    assert parts(llama3_405b(), 9)["head"] > 0
+    assert "head" not in parts(llama3_405b(), 16)
 
 
 def test_data_parallelism_hides_behind_one_micro_batch():
@@ -271,11 +250,8 @@ def test_data_parallelism_hides_behind_one_micro_batch():
     assert dp(False, 8)[0] == bare
 
 
-SHARES = st.floats(0.2, 0.9)
-
-
 @given(
-    share=SHARES,
+    share=st.floats(0.2, 0.9),
     name=st.sampled_from(["fitted", "products", "attention", "memory", "link", "network"]),
     scores=st.sampled_from(["kept", "again", "fused"]),
     overlap=st.booleans(),
@@ -299,31 +275,28 @@ def test_rates_and_utilisation():
     assert 0.3 < found.mfu < 0.803 * 0.79
 
 
-# --- memory
-
-
 @pytest.mark.parametrize("stage", [0, 1, 2, 3])
 def test_state_is_what_zero_counts(stage):
     found = simulate(SMALL, Split(dp=4), Cluster(num_gpus=4), batch_size=4, zero_stage=stage)
-    parts = dict(found.bytes_by_part)
-    parts.pop("activations")
+    held = sum(size for part, size in found.bytes_by_part.items() if part != "activations")
     numbers = cost.num_parameters(SMALL)
     expected = arithmetic.memory_bytes(numbers, 4, stage, parameter_bytes=2, gradient_bytes=4)
     if stage == 3:  # and the weights of the layer at work, and of the next one
         expected += 2 * 2 * numbers / 4
-    assert sum(parts.values()) == pytest.approx(expected, rel=1e-6)
+    assert held == pytest.approx(expected, rel=1e-6)
 
 
 def test_activations_are_the_kept_bytes_of_all_micro_batches_on_their_way():
-    one = simulate(SMALL, Split(), Cluster(num_gpus=1), batch_size=2).bytes_by_part["activations"]
-    assert one == 2 * 128 * 4 * cost.kept_bytes(SMALL)
+    kept = partial(cost.kept_bytes, SMALL)
     split = Split(pp=4, micro_batches=8)
-    first = simulate(SMALL, split, Cluster(num_gpus=4), batch_size=16).bytes_by_part["activations"]
-    assert first == 2 * 128 * 1 * 4 * cost.kept_bytes(SMALL)  # one layer, four micro-batches
-    for recompute in ("attention", "block"):
-        few = simulate(SMALL, Split(), Cluster(num_gpus=1), batch_size=2, recompute=recompute)
-        kept = 4 * cost.kept_bytes(SMALL, recompute) + cost.kept_bytes(SMALL)
-        assert few.bytes_by_part["activations"] == 2 * 128 * kept
+    first = simulate(SMALL, split, Cluster(num_gpus=4), batch_size=16)  # one layer, four batches
+    for found, of_token in (
+        (alone(SMALL, 2), 4 * kept()),
+        (first, 1 * 4 * kept()),
+        (alone(SMALL, 2, recompute="attention"), 4 * kept("attention") + kept()),
+        (alone(SMALL, 2, recompute="block"), 4 * kept("block") + kept()),
+    ):
+        assert found.bytes_by_part["activations"] == 2 * 128 * of_token
 
 
 def test_tensor_parallelism_cuts_the_stream_only_with_sequence_parallelism():
@@ -338,21 +311,14 @@ def test_tensor_parallelism_cuts_the_stream_only_with_sequence_parallelism():
 
 
 def test_the_verdict():
-    found = simulate(llama3_70b(), Split(), Cluster(num_gpus=1), batch_size=1)
+    found = alone(llama3_70b())
     assert not found.fits
     assert found.memory_bytes > 18 * 70e9
-    assert simulate(SMALL, Split(), Cluster(num_gpus=1), batch_size=1).fits
-
-
-# --- published steps
-
-
-def test_the_one_number_is_the_fit_of_the_first_five_rows():
-    assert simulator.fit() == Efficiency().fitted == 0.79
+    assert alone(SMALL).fits
 
 
 def test_published_steps_come_out_within_a_few_percent():
-    fitted, predicted = validate(simulator.FITTED), validate(simulator.PREDICTED)
+    fitted, predicted = map(simulator.validate, (simulator.FITTED, simulator.PREDICTED))
     assert len(fitted) == 5
     assert len(predicted) == 17
     assert simulator.root_mean_square(fitted) < 0.025
@@ -368,9 +334,6 @@ def test_published_rows_have_the_sizes_that_their_papers_print():
     assert cost.num_parameters(simulator.PALM.config) / 1e9 == pytest.approx(540, rel=0.01)
     assert [row.num_gpus for row in simulator.LLAMA] == [8_192, 16_384, 16_384]
     assert [row.num_gpus for row in simulator.KORTHIKANTI[::2]] == [8, 64, 280, 512]
-
-
-# --- search
 
 
 def brute_force(config, cluster, sequences):

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from llmcourse.model import attention
 from llmcourse_labs import study
-from llmcourse_labs.scale.cost import DeepSeekShape, latent_attention_parameters
 
 FORMS = {"plain": study.latent_attention, "absorbed": study.latent_attention_absorbed}
 
@@ -95,11 +94,3 @@ def test_a_wrong_absorbed_form_is_noticed(mutant, generator):
     }[mutant]
     right = loops((q, p, c, r, u, w))
     assert not torch.allclose(attend("absorbed", wrong), right, rtol=1e-3)
-
-
-def test_the_published_shape_keeps_576_numbers():
-    shape = DeepSeekShape()
-    assert shape.kv_rank + shape.rotary_size == 576
-    assert 2 * shape.num_heads * shape.value_size == 32_768
-    # U and W are a part of what the package counts.
-    assert shape.num_heads * (128 + 128) * 512 < latent_attention_parameters(shape)

@@ -4,22 +4,15 @@ import torch
 
 from llmcourse import loss, optim
 from llmcourse.base import runtime
-from llmcourse.model import ModelConfig, Transformer
+from llmcourse.model import Transformer
 from llmcourse_labs.study import mup_groups, mup_start
+from tests.strategies import small_config
 
 
-def model_of(width, *, seed=0, tied_head=False):
-    config = ModelConfig(
-        num_layers=1,
-        width=width,
-        num_heads=width // 8,
-        num_kv_heads=width // 8,
-        head_size=8,
-        hidden=2 * width,
-        vocab_size=20,
-        context_length=16,
-        tied_head=tied_head,
-    )
+def model_of(width, *, seed=0):
+    heads = {"num_heads": width // 8, "num_kv_heads": width // 8, "head_size": 8}
+    sizes = {"width": width, "hidden": 2 * width, "vocab_size": 20, "context_length": 16}
+    config = small_config(num_layers=1, tied_head=False, **heads, **sizes)
     return Transformer(config, generator=runtime.generator(seed))
 
 
@@ -58,12 +51,9 @@ def change_of_logits(width, m, steps=3):
 
 def test_the_coordinate_check():
     """Mutant: the rate of hidden matrices and head as it is."""
-    standard, by_rule = (
-        change_of_logits(256, 1) / change_of_logits(32, 1),
-        change_of_logits(256, 8) / change_of_logits(32, 1),
-    )
-    assert standard > 4
-    assert 0.6 < by_rule < 1.7
+    narrow = change_of_logits(32, 1)
+    assert change_of_logits(256, 1) / narrow > 4
+    assert 0.6 < change_of_logits(256, 8) / narrow < 1.7
 
 
 def test_a_ratio_of_one_changes_nothing():

@@ -1,9 +1,7 @@
 """train --engine torch: the losses of one process; checkpoints that either engine reads."""
 
 import json
-import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -61,6 +59,10 @@ def moments_of(saved):
     }
 
 
+def bits_of(saved):
+    return list(map(runtime.fingerprint, (saved.model, saved.generators, moments_of(saved))))
+
+
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_torchs_engine_has_the_losses_and_weights_of_ours(layout, alone, spread_out):
     norms = [report.gradient_norm for report in alone.reports]
@@ -72,13 +74,10 @@ def test_torchs_engine_has_the_losses_and_weights_of_ours(layout, alone, spread_
     assert saved.step == ours.step == STEPS
     assert saved.data == ours.data
     assert runtime.fingerprint(saved.generators) == runtime.fingerprint(ours.generators)
-    for name, weight in ours.model.items():
-        torch.testing.assert_close(saved.model[name], weight, rtol=1e-4, atol=2e-5)
-    for name, moment in moments_of(ours).items():
-        torch.testing.assert_close(moments_of(saved)[name], moment, rtol=1e-3, atol=1e-6)
-    assert [s["step"] for s in saved.optimizer["state"].values()] == [STEPS] * len(
-        ours.optimizer["state"]
-    )
+    torch.testing.assert_close(saved.model, ours.model, rtol=1e-4, atol=2e-5)
+    torch.testing.assert_close(moments_of(saved), moments_of(ours), rtol=1e-3, atol=1e-6)
+    steps = [state["step"] for state in saved.optimizer["state"].values()]
+    assert steps == [STEPS] * len(ours.optimizer["state"])
 
 
 def test_ranks_that_do_not_average_drift_apart(config, alone, pools, tmp_path):
@@ -126,11 +125,7 @@ def test_the_same_layout_goes_on_bit_for_bit(config, fit, spread_out, tmp_path):
         folder = halfway(whole, tmp_path / layout[0])
         again = fit(settings(config, *layout), folder)
         assert again[0][0] == results[0][0][3:]
-        for part in ("model", "generators"):
-            now, before = (getattr(saved_in(f), part) for f in (folder, whole))
-            assert runtime.fingerprint(now) == runtime.fingerprint(before)
-        moments = [runtime.fingerprint(moments_of(saved_in(f))) for f in (folder, whole)]
-        assert moments[0] == moments[1]
+        assert bits_of(saved_in(folder)) == bits_of(saved_in(whole))
 
 
 def test_a_background_save_is_the_same_and_does_not_tear(config, fit, spread_out, tmp_path):
@@ -138,11 +133,9 @@ def test_a_background_save_is_the_same_and_does_not_tear(config, fit, spread_out
     fit(made, tmp_path / "run")
     for step in (3, 6):
         name = f"checkpoints/step_{step:08d}.dcp"
-        now = checkpoint.load(tmp_path / "run" / name)
-        before = checkpoint.load(spread_out["fsdp", 2][1] / name)
-        assert runtime.fingerprint(now.model) == runtime.fingerprint(before.model)
-        same = [runtime.fingerprint(moments_of(each)) for each in (now, before)]
-        assert same[0] == same[1]
+        folders = tmp_path / "run", spread_out["fsdp", 2][1]
+        now, before = (bits_of(checkpoint.load(folder / name)) for folder in folders)
+        assert now == before
 
 
 def test_a_background_save_begins_when_the_one_before_has_ended(config, tmp_path, monkeypatch):
@@ -276,30 +269,21 @@ def test_one_process_of_torch_keeps_its_layout(pools, tmp_path):
     assert (saved.step, saved.config["engine"], saved.config["parallel"]) == (7, "torch", "fsdp")
 
 
-def ranks_of(parent):
-    """The processes that train, below torchrun."""
-    found = psutil.Process(parent.pid).children(recursive=True)
-    return [p for p in found if "llmcourse.train" in p.cmdline() and "--engine" in p.cmdline()]
-
-
 def test_torchrun_starts_again_after_a_killed_rank(config, fit, tmp_path):
     folder = tmp_path / "run"
-    given = ["--steps", "40", "--warmup_steps", "2", "--checkpoint_every", "2"]
-    rest = ["--validate_every", "0", "--sample_tokens", "5", "--keep_checkpoints", "3"]
-    command = torchrun(
-        "--preset", "tiny", "--parallel", "fsdp", *given, *rest, "--out", str(folder), restarts=3
-    )
+    given = [*SMALL, "--steps", "40", "--checkpoint_every", "2", "--validate_every", "0"]
+    given += ["--parallel", "fsdp", "--keep_checkpoints", "3", "--out", str(folder)]
     metrics = folder / "metrics.jsonl"
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ
-    ) as process:
+    pipes = dict.fromkeys(("stdout", "stderr"), subprocess.PIPE)
+    with subprocess.Popen(torchrun(*given, restarts=3), text=True, **pipes) as process:
         limit = time.monotonic() + 200
         while time.monotonic() < limit:
             if metrics.exists() and len(metrics.read_text().splitlines()) >= 5:
                 break
             time.sleep(0.02)
-        victim = ranks_of(process)[1]
-        os.kill(victim.pid, signal.SIGKILL)
+        below = psutil.Process(process.pid).children(recursive=True)
+        train_ranks = [p for p in below if {"llmcourse.train", "--engine"} <= {*p.cmdline()}]
+        train_ranks[1].kill()
         _, errors = process.communicate(timeout=300)
     assert process.returncode == 0, errors
     rows = [json.loads(line) for line in metrics.read_text().splitlines()]
@@ -307,6 +291,4 @@ def test_torchrun_starts_again_after_a_killed_rank(config, fit, tmp_path):
     assert saved_in(folder).step == 40
     whole = config.replace(steps=40, warmup_steps=2, checkpoint_every=0, keep_checkpoints=3)
     fit(settings(whole, "fsdp", 2), tmp_path / "whole")
-    assert runtime.fingerprint(saved_in(folder).model) == runtime.fingerprint(
-        saved_in(tmp_path / "whole").model
-    )
+    assert bits_of(saved_in(folder)) == bits_of(saved_in(tmp_path / "whole"))

@@ -17,7 +17,6 @@ SAYS = "the gradient norm is nan at step {}"
 
 
 def spoilt():
-    """A model with one weight that is no number."""
     model = new_model()
     with torch.no_grad():
         model.norm.gain[0] = math.nan

@@ -10,36 +10,17 @@ from torch import nn
 from llmcourse.base import runtime
 from llmcourse.data.tokenizer import train_bpe
 from llmcourse.model import Transformer
-from llmcourse_labs.tuning import (
-    CHAT_TOKENS,
-    FitSettings,
-    PairRows,
-    RewardModel,
-    answer_ids,
-    answer_log_probs,
-    answer_rows,
-    fit_answers,
-    fit_preferences,
-    fit_reward_model,
-    ipo_loss,
-    pair_log_probs,
-    pair_rows,
-    preference_pairs,
-    preferred,
-)
+from llmcourse_labs import tuning
 from tests.strategies import small_config
 
-PAIRS = PairRows(
+PAIRS = tuning.PairRows(
     [[3, 4], [3], [5, 6], [4]], [[8, 1], [8, 1], [8, 9, 1], [8, 1]], [[9, 1], [2, 1], [1], [7, 1]]
 )
-SETTINGS = FitSettings(steps=60, batch_size=4, learning_rate=2e-2)
+SETTINGS = tuning.FitSettings(steps=60, batch_size=4, learning_rate=2e-2)
 
 
 def small(seed=0):
     return Transformer(small_config(), generator=runtime.generator(seed))
-
-
-# --- a world of three answers
 
 
 class World(nn.Module):
@@ -61,12 +42,12 @@ def judged(number=20):
     """Return pairs of the three answers, each as often preferred as Bradley and Terry say."""
     prompts, chosen, rejected = [], [], []
     for a, b in ((0, 1), (0, 2), (1, 2)):
-        won = round(number * preferred(UTILITY[a] - UTILITY[b]))  # 5, 2 and 5 of 20
+        won = round(number * tuning.preferred(UTILITY[a] - UTILITY[b]))  # 5, 2 and 5 of 20
         for first, second, times in ((a, b, won), (b, a, number - won)):
             prompts += [[0]] * times
             chosen += [[first]] * times
             rejected += [[second]] * times
-    return PairRows(prompts, chosen, rejected)
+    return tuning.PairRows(prompts, chosen, rejected)
 
 
 @pytest.mark.parametrize("beta", [0.5, 1.0, 2.0])
@@ -74,8 +55,8 @@ def test_dpo_reaches_the_optimum_in_closed_form(beta):
     """pi* = reference exp(utility / beta) / Z, from nothing but who was preferred."""
     reference = World(REFERENCE)
     policy = copy.deepcopy(reference)
-    settings = FitSettings(steps=200, batch_size=60, learning_rate=0.1)
-    fit_preferences(policy, reference, judged(), settings, beta=beta)
+    settings = tuning.FitSettings(steps=200, batch_size=60, learning_rate=0.1)
+    tuning.fit_preferences(policy, reference, judged(), settings, beta=beta)
     right = REFERENCE * (torch.tensor(UTILITY) / beta).exp()
     right = right / right.sum()
     assert (right - REFERENCE).abs().max() > 0.15
@@ -85,34 +66,33 @@ def test_dpo_reaches_the_optimum_in_closed_form(beta):
 
 def test_a_judge_who_never_errs_is_followed_without_end_by_dpo_and_not_by_ipo():
     """DPO's margin grows as long as one trains; IPO's stops at 1 / (2 beta)."""
-    pairs = PairRows([[0]] * 2, [[1]] * 2, [[0]] * 2)
+    pairs = tuning.PairRows([[0]] * 2, [[1]] * 2, [[0]] * 2)
     ahead = {}
-    for name, loss in (("dpo", {}), ("ipo", {"loss": ipo_loss})):
+    for name, loss in (("dpo", {}), ("ipo", {"loss": tuning.ipo_loss})):
         reference = World(REFERENCE)
         policy = copy.deepcopy(reference)
-        settings = FitSettings(steps=300, batch_size=2, learning_rate=0.1)
-        fit_preferences(policy, reference, pairs, settings, beta=0.5, **loss)
+        settings = tuning.FitSettings(steps=300, batch_size=2, learning_rate=0.1)
+        tuning.fit_preferences(policy, reference, pairs, settings, beta=0.5, **loss)
         moved = policy.logits_V - reference.logits_V
         ahead[name] = (moved[1] - moved[0]).item()
     assert ahead["ipo"] == pytest.approx(1.0, abs=1e-3)
     assert ahead["dpo"] > 5
 
 
-# --- models
-
-
 def test_a_model_learns_answers():
     model = small()
     losses = []
-    fit_answers(model, PAIRS.prompts, PAIRS.chosen, SETTINGS, lambda _, x: losses.append(x.item()))
+    tuning.fit_answers(
+        model, PAIRS.prompts, PAIRS.chosen, SETTINGS, lambda _, x: losses.append(x.item())
+    )
     assert losses[0] == pytest.approx(math.log(17), rel=0.02)
     assert losses[-1] < 0.5
     assert len(losses) == 60
 
 
 def test_a_reward_model_learns_who_is_preferred_and_begins_at_the_logarithm_of_2():
-    model, told = RewardModel(small()), []
-    fit_reward_model(model, PAIRS, SETTINGS, lambda step, found: told.append((step, found)))
+    model, told = tuning.RewardModel(small()), []
+    tuning.fit_reward_model(model, PAIRS, SETTINGS, lambda step, found: told.append((step, found)))
     assert [step for step, _ in told] == list(range(1, 61))
     assert (told[0][1].losses_B - math.log(2)).abs().max() < 1e-6
     assert told[-1][1].margins.min() > 2
@@ -121,20 +101,20 @@ def test_a_reward_model_learns_who_is_preferred_and_begins_at_the_logarithm_of_2
 def test_a_policy_is_fitted_to_pairs_and_its_reference_stays():
     policy, reference, told = small(), small(), []
     how = {"beta": 0.1, "on_step": lambda _, found: told.append(found)}
-    before = pair_log_probs(reference, PAIRS)
-    fit_preferences(policy, reference, PAIRS, SETTINGS, **how)
-    assert torch.equal(pair_log_probs(reference, PAIRS), before)
+    before = tuning.pair_log_probs(reference, PAIRS)
+    tuning.fit_preferences(policy, reference, PAIRS, SETTINGS, **how)
+    assert torch.equal(tuning.pair_log_probs(reference, PAIRS), before)
     assert (told[0].losses_B - math.log(2)).abs().max() < 1e-5
-    ahead = pair_log_probs(policy, PAIRS) - before
+    ahead = tuning.pair_log_probs(policy, PAIRS) - before
     assert (ahead[:, 0] - ahead[:, 1]).min() > 5
 
 
 def test_log_probabilities_of_pairs_are_those_of_each_answer_alone():
     model = small()
-    found = pair_log_probs(model, PAIRS)
+    found = tuning.pair_log_probs(model, PAIRS)
     for row, (prompt, *both) in enumerate(zip(*PAIRS, strict=True)):
         for side, answer in enumerate(both):
-            alone = answer_log_probs(model, answer_rows([prompt], [answer]))
+            alone = tuning.answer_log_probs(model, tuning.answer_rows([prompt], [answer]))
             assert found[row, side].item() == pytest.approx(alone.item(), rel=1e-5)
 
 
@@ -147,7 +127,8 @@ def test_every_pair_comes_once_before_any_comes_again():
             return super().forward(ids_BT)
 
     prompts, answers = [[n % 3] for n in range(10)], [[n % 3] for n in range(10)]
-    fit_answers(Noting(REFERENCE), prompts, answers, FitSettings(steps=5, batch_size=4))
+    settings = tuning.FitSettings(steps=5, batch_size=4)
+    tuning.fit_answers(Noting(REFERENCE), prompts, answers, settings)
     assert len(seen) == 20
     assert sorted(seen) == sorted([n % 3 for n in range(10)] * 2)
 
@@ -156,53 +137,22 @@ def test_the_same_seed_gives_the_same_model():
     found = []
     for seed in (0, 0, 1):
         model = small()
-        settings = FitSettings(steps=5, batch_size=2, learning_rate=1e-2, seed=seed)
-        fit_answers(model, PAIRS.prompts, PAIRS.chosen, settings)
+        settings = tuning.FitSettings(steps=5, batch_size=2, learning_rate=1e-2, seed=seed)
+        tuning.fit_answers(model, PAIRS.prompts, PAIRS.chosen, settings)
         found.append(model.embedding.detach())
     assert torch.equal(found[0], found[1])
     assert not torch.equal(found[0], found[2])
 
 
 def test_pairs_become_rows_of_ids():
-    pairs = preference_pairs(5, seed=0)
+    pairs = tuning.preference_pairs(5, seed=0)
     text = " ".join(f"{p.task.prompt} {p.chosen} {p.rejected}" for p in pairs)
-    tokenizer = train_bpe(text, 290, list(CHAT_TOKENS))
-    rows = pair_rows(pairs, tokenizer)
+    tokenizer = train_bpe(text, 290, list(tuning.CHAT_TOKENS))
+    rows = tuning.pair_rows(pairs, tokenizer)
     special = tokenizer.special_tokens
     user, assistant, end = (special[f"<|{n}|>"] for n in ("user", "assistant", "end"))
     for pair, prompt, chosen, rejected in zip(pairs, *rows, strict=True):
         assert (prompt[0], prompt[-2:]) == (user, [end, assistant])
         assert tokenizer.decode(prompt[1:-2]) == pair.task.prompt
-        assert chosen == answer_ids(pair.chosen, tokenizer)
+        assert chosen == tuning.answer_ids(pair.chosen, tokenizer)
         assert (tokenizer.decode(rejected[:-1]), rejected[-1]) == (pair.rejected, end)
-
-
-# --- what is refused
-
-
-def lost():
-    policy = small()
-    policy.norm.gain.data.fill_(math.nan)
-    return policy
-
-
-ONE, OTHER = small(), Transformer(small_config(num_layers=1), generator=runtime.generator(0))
-PAIRED = [
-    (lambda: (small(), OTHER), "the reference has another shape than the policy"),
-    (lambda: (ONE, ONE), "policy and reference are one model"),
-    (lambda: (lost(), small()), "must be finite; lower the learning rate"),
-]
-
-
-@pytest.mark.parametrize(("models", "fact"), PAIRED)
-def test_models_that_cannot_be_a_pair_are_refused(models, fact):
-    with pytest.raises(ValueError, match=fact):
-        fit_preferences(*models(), PAIRS, SETTINGS, beta=0.1)
-
-
-@pytest.mark.parametrize(
-    "changes", [{"steps": 0}, {"batch_size": 0}, {"learning_rate": 0.0}, {"seed": -1}]
-)
-def test_settings_outside_their_range_are_refused(changes):
-    with pytest.raises(ValueError, match=f"{next(iter(changes))} must be"):
-        FitSettings(**changes)

@@ -2,7 +2,6 @@
 
 import itertools
 
-import pytest
 import torch
 
 from llmcourse_labs.tuning import (
@@ -69,23 +68,20 @@ def close(ours, reference, tolerance=1e-12):
     return (ours - reference).abs().max() < tolerance * reference.abs().max()
 
 
-def in_pairs(theta, **how):
+def in_pairs(theta, divide=False, tokens=LONGEST):
     """Expected gradient of GRPO with two answers to a prompt: all pairs of answers summed."""
     each = log_probs(theta)
     p = each.sum(1).exp().detach()
     places = list(itertools.product(range(len(IDS)), repeat=2))
-    divide, tokens = how.get("divide", False), how.get("tokens", LONGEST)
     first = torch.tensor([REWARDS[list(pair)].tolist() for pair in places], dtype=torch.float64)
     advantages = group_advantages(first, divide=divide).values_PG
     total = 0.0
     for pair, values in zip(places, advantages, strict=True):
         rows = list(pair)
-        objective = clipped_objective(
-            each[rows], each[rows].detach(), values[:, None].expand(2, LONGEST), clip=0.2
-        )
-        total = total + p[rows].prod() * mean_over_answers(
-            objective, IS_ANSWER[rows], tokens=tokens
-        )
+        wide = values[:, None].expand(2, LONGEST)
+        objective = clipped_objective(each[rows], each[rows].detach(), wide, clip=0.2)
+        mean = mean_over_answers(objective, IS_ANSWER[rows], tokens=tokens)
+        total = total + p[rows].prod() * mean
     return gradient(total, theta)
 
 
@@ -139,11 +135,9 @@ def test_gae_is_the_sum_of_all_later_surprises():
         for row, (first, end) in enumerate(spans):
             v = [*values[row, first:end].tolist(), 0.0]
             r = rewards[row, first:end].tolist()
-            n = end - first
+            n, rate = end - first, gamma * decay
             deltas = [r[t] + gamma * v[t + 1] - v[t] for t in range(n)]
-            sums = [
-                sum((gamma * decay) ** (s - t) * deltas[s] for s in range(t, n)) for t in range(n)
-            ]
+            sums = [sum(rate ** (s - t) * deltas[s] for s in range(t, n)) for t in range(n)]
             assert torch.allclose(ours[row, first:end], torch.tensor(sums, dtype=torch.float64))
             if decay == 1:  # what came, discounted, minus the value
                 came = [sum(gamma ** (s - t) * r[s] for s in range(t, n)) for t in range(n)]
@@ -154,16 +148,11 @@ def test_gae_is_the_sum_of_all_later_surprises():
 
 def test_grpos_advantage_by_hand():
     rewards = torch.tensor([[1.0, 0, 0, 0], [1, 1, 0, 0], [1, 1, 1, 1], [0.1, 0.1, 0.1, 0.1]])
-    plain = group_advantages(rewards, divide=False)
-    assert torch.allclose(
-        plain.values_PG[:2], torch.tensor([[0.75, *[-0.25] * 3], [0.5, 0.5, -0.5, -0.5]])
-    )
-    divided = group_advantages(rewards)
-    root = 3**0.5
-    assert torch.allclose(
-        divided.values_PG[:2], torch.tensor([[root, *[-1 / root] * 3], [1.0, 1, -1, -1]])
-    )
-    for found in (plain, divided):
+    plain, root = torch.tensor([[0.75, *[-0.25] * 3], [0.5, 0.5, -0.5, -0.5]]), 3**0.5
+    divided = torch.tensor([[root, *[-1 / root] * 3], [1.0, 1, -1, -1]])
+    for divide, told in ((False, plain), (True, divided)):
+        found = group_advantages(rewards, divide=divide)
+        assert torch.allclose(found.values_PG[:2], told)
         assert found.num_equal == 2
         assert not found.values_PG[2:].any()
     assert num_equal_groups(rewards) == 2
@@ -205,6 +194,15 @@ def test_the_clip_stops_what_has_moved_far_enough_and_only_that():
         assert old.grad is None
 
 
+def test_an_advantage_of_0_teaches_nothing_though_the_ratio_is_too_large_for_a_number():
+    new = torch.tensor([[90.0, 90.0, -90.0, 1.0]], requires_grad=True)
+    advantages = torch.tensor([[0.0, 1.0, 0.0, 2.0]])
+    objective = clipped_objective(new, torch.zeros(1, 4), advantages, clip=0.2)
+    torch.testing.assert_close(objective, torch.tensor([[0.0, 1.2, 0.0, 2.4]]))
+    objective.sum().backward()
+    assert new.grad.tolist() == [[0, 0, 0, 0]]  # clipped, or of no weight
+
+
 def test_the_kl_estimators_against_the_exact_kl():
     near, far, reference = logits(1, 0.3), logits(1, 3.0), logits(1, 0.2)
     for theta, is_near in ((near, True), (far, False)):
@@ -212,10 +210,8 @@ def test_the_kl_estimators_against_the_exact_kl():
         p = ours.exp()
         exact = (p * (ours - theirs)).sum()
         means = [(p * k(ours, theirs)).sum() for k in (k1, k2, k3)]
-        spreads = [
-            (p * (k(ours, theirs) - m).square()).sum()
-            for k, m in zip((k1, k2, k3), means, strict=True)
-        ]
+        pairs = zip((k1, k2, k3), means, strict=True)
+        spreads = [(p * (k(ours, theirs) - m).square()).sum() for k, m in pairs]
         assert abs(means[0] - exact) < 1e-12
         assert abs(means[2] - exact) < 1e-12
         assert abs(means[1] - exact) > 1e-6
@@ -226,17 +222,6 @@ def test_the_kl_estimators_against_the_exact_kl():
             assert abs(means[1] / exact - 1) < 0.05
             assert spreads[2] < spreads[0] / 10
             assert spreads[1] < spreads[0] / 10
-
-
-def test_where_the_policy_has_left_the_reference_k3_varies_more_than_k1():
-    ours = torch.tensor([0.989, 0.01, 0.001], dtype=torch.float64).log()
-    theirs = torch.tensor([0.01, 0.09, 0.9], dtype=torch.float64).log()
-    p = ours.exp()
-    spread = {}
-    for k in (k1, k3):
-        values = k(ours, theirs)
-        spread[k] = (p * (values - (p * values).sum()).square()).sum()
-    assert spread[k3] > 10 * spread[k1]
 
 
 def test_a_kl_in_the_reward_has_the_gradient_of_the_kl_and_k3_as_a_loss_has_not():
@@ -261,20 +246,3 @@ def test_the_value_head_starts_at_zero_and_reads_each_place():
     head.w_D.data[:] = torch.tensor([1.0, 0, 0, -2])
     head.bias.data.fill_(0.5)
     assert torch.allclose(head(hidden), hidden[..., 0] - 2 * hidden[..., 3] + 0.5)
-
-
-@pytest.mark.parametrize(
-    ("call", "told"),
-    [
-        (lambda: group_advantages(torch.ones(3, 1)), "answers of a group must be 2 or greater"),
-        (lambda: group_advantages(torch.tensor([[0.0, float("nan")]])), "rewards must be finite"),
-        (lambda: clipped_objective(*torch.ones(3, 2), clip=0), "clip must be above 0, got 0"),
-        (lambda: gae(*torch.ones(2, 1, 2), torch.ones(1, 2) > 0, gamma=1.5), "gamma must be at"),
-        (lambda: gae(*torch.ones(2, 1, 2), torch.ones(1, 2) > 0, decay=-1), "decay must be 0 or"),
-        (lambda: mean_over_answers(torch.ones(1, 2), torch.ones(1, 2) < 0), "shortest answer"),
-        (lambda: mean_over_answers(torch.ones(1, 2), torch.ones(1, 2) > 0, tokens=0), "tokens"),
-    ],
-)
-def test_what_cannot_be_is_refused(call, told):
-    with pytest.raises(ValueError, match=told):
-        call()

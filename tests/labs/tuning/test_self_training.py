@@ -9,23 +9,13 @@ from llmcourse.data import corpus
 from llmcourse.data.corpus import END_OF_TEXT
 from llmcourse.data.tokenizer import train_bpe
 from llmcourse.model import Transformer, tiny
-from llmcourse_labs.tuning import (
-    generations,
-    is_grammatical,
-    rare_tokens,
-    self_training,
-    tail_loss,
-    verify_and_keep,
-    write_documents,
-)
+from llmcourse_labs import tuning
+from llmcourse_labs.tuning import self_training
 
 
 @pytest.fixture(scope="module")
 def tokenizer():
     return train_bpe([corpus.stories(20_000, seed=0)], 300, [END_OF_TEXT])
-
-
-# --- writing
 
 
 def test_documents_are_what_stands_between_ends_and_the_unfinished_is_left_out(
@@ -42,7 +32,7 @@ def test_documents_are_what_stands_between_ends_and_the_unfinished_is_left_out(
 
     monkeypatch.setattr(self_training, "generate", written)
     model = Transformer(tiny())
-    found = write_documents(model, tokenizer, 6_400, seed=3, temperature=0.5, top_p=0.9)
+    found = tuning.write_documents(model, tokenizer, 6_400, seed=3, temperature=0.5, top_p=0.9)
     assert found == ["One day.", "Two days."] * self_training.STREAMS
     assert asked["max_new_tokens"] == 100
     assert asked["prompts"].tolist() == [[end]] * self_training.STREAMS
@@ -53,26 +43,18 @@ def test_the_seed_decides_what_is_written(tokenizer):
     model = Transformer(tiny(), generator=torch.Generator().manual_seed(0))
     with torch.no_grad():  # so that the end of a text is likely
         model.embedding[tokenizer.encode(END_OF_TEXT)[0]] *= 3
-    runs = [write_documents(model, tokenizer, 6_400, seed=seed) for seed in (0, 0, 1)]
+    runs = [tuning.write_documents(model, tokenizer, 6_400, seed=seed) for seed in (0, 0, 1)]
     assert runs[0] == runs[1] != runs[2]
     assert not any(END_OF_TEXT in text for text in runs[0])
 
 
-# --- checking
-
-
 def test_what_the_grammar_writes_passes_and_one_wrong_sentence_fails():
     stories = corpus.stories(30_000, seed=2).split(END_OF_TEXT)[:-1]
-    assert all(map(is_grammatical, stories))
+    assert all(map(tuning.is_grammatical, stories))
     first, rest = stories[0].split(". ", 1)
-    for wrong in (
-        "",
-        "   ",
-        "Ball the was.",
-        f"{first}. Ball the was. {rest}",
-        f"{stories[0]} And",
-    ):
-        assert not is_grammatical(wrong), wrong
+    inside = f"{first}. Ball the was. {rest}"
+    for wrong in ("", "   ", "Ball the was.", inside, f"{stories[0]} And"):
+        assert not tuning.is_grammatical(wrong), wrong
 
 
 def test_a_check_keeps_until_there_is_enough_and_counts_what_it_saw():
@@ -82,20 +64,17 @@ def test_a_check_keeps_until_there_is_enough_and_counts_what_it_saw():
         rounds.append(number)
         return [f"good {number}", "bad", f"good {number}!"]
 
-    found = verify_and_keep(write, lambda text: text.startswith("good"), 20)
+    found = tuning.verify_and_keep(write, lambda text: text.startswith("good"), 20)
     # A round keeps 6 + 7 characters: 13, then 26.
     assert rounds == [0, 1]
     assert found.documents == ["good 0", "good 0!", "good 1", "good 1!"]
     assert found.num_written == 6
 
 
-# --- generations
-
-
 def lineage(**given):
     """Follow models that are the sorted set of what they have read, and write it twice."""
     return list(
-        generations(
+        tuning.generations(
             ["a", "b", "c", "d"],
             lambda documents, number: (number, tuple(sorted(documents))),
             lambda model, number: [f"{text}{number}" for text in model[1]],
@@ -109,7 +88,6 @@ def test_each_generation_learns_from_the_one_before():
     assert [each.number for each in found] == [0, 1, 2]
     assert found[0].documents == ["a", "b", "c", "d"]
     assert found[1].documents == ["a1", "b1", "c1", "d1"]
-    assert found[2].documents == ["a12", "b12", "c12", "d12"]
     assert found[2].model == (2, ("a12", "b12", "c12", "d12"))
     assert len(lineage(num_generations=0)) == 1
 
@@ -117,27 +95,21 @@ def test_each_generation_learns_from_the_one_before():
 @pytest.mark.parametrize(("share", "num_fresh"), [(0.25, 1), (0.5, 2), (1.0, 4)])
 def test_a_share_of_every_generation_is_fresh(share, num_fresh):
     fresh = {1: ["p", "q", "r", "s", "t"], 2: ["u", "v", "w", "x", "y"]}
-    runs = [
-        lineage(num_generations=2, fresh=fresh.__getitem__, fresh_share=share, seed=seed)
-        for seed in (0, 0, 1)
-    ]
+    how = {"num_generations": 2, "fresh": fresh.__getitem__, "fresh_share": share}
+    runs = [lineage(**how, seed=seed) for seed in (0, 0, 1)]
     for generation in runs[0][1:]:
         true = [text for text in generation.documents if text in fresh[generation.number]]
         assert sorted(true) == fresh[generation.number][:num_fresh]
         assert len(set(generation.documents)) == 4
-    documents = [[each.documents for each in run] for run in runs]
-    assert documents[0] == documents[1]
-    assert documents[0] != documents[2]
-
-
-# --- the tail
+    first, same, other = ([each.documents for each in run] for run in runs)
+    assert first == same != other
 
 
 def test_rare_tokens_by_hand():
     counts = torch.tensor([50, 0, 3, 40, 5, 2])
-    assert rare_tokens(counts).tolist() == [5, 2, 4]  # 2 + 3 + 5 of 100
-    assert rare_tokens(counts, 0.05).tolist() == [5, 2]
-    assert rare_tokens(counts, 1).tolist() == [5, 2, 4, 3, 0]
+    assert tuning.rare_tokens(counts).tolist() == [5, 2, 4]  # 2 + 3 + 5 of 100
+    assert tuning.rare_tokens(counts, 0.05).tolist() == [5, 2]
+    assert tuning.rare_tokens(counts, 1).tolist() == [5, 2, 4, 3, 0]
 
 
 @given(st.lists(st.integers(0, 30), min_size=2, max_size=12), st.floats(0.05, 1))
@@ -145,7 +117,7 @@ def test_rare_tokens_are_the_rarest_and_as_many_as_fit(counts, share):
     counts_V = torch.tensor(counts)
     if not counts_V.sum() or min(c for c in counts if c) > share * sum(counts):
         return
-    rare = rare_tokens(counts_V, share).tolist()
+    rare = tuning.rare_tokens(counts_V, share).tolist()
     rest = [v for v, count in enumerate(counts) if count and v not in rare]
     total = sum(counts[v] for v in rare)
     assert total <= share * sum(counts) * (1 + 1e-6)
@@ -155,36 +127,5 @@ def test_rare_tokens_are_the_rarest_and_as_many_as_fit(counts, share):
 
 def test_the_tail_loss_is_the_mean_over_rare_targets():
     losses, targets = torch.tensor([1.0, 2.0, 4.0, 8.0]), torch.tensor([0, 5, 3, 2])
-    assert tail_loss(losses, targets, torch.tensor([5, 2])) == 5.0
-    assert tail_loss(losses, targets, torch.arange(6)) == 3.75
-
-
-# --- what is refused
-
-
-COUNTS, FRESH = torch.tensor([50, 0, 3, 40, 5, 2]), {"fresh": lambda number: ["x"]}
-REFUSED = [
-    (lambda: lineage(num_generations=1, fresh_share=0.5), "go together"),
-    (lambda: lineage(num_generations=1, **FRESH), "go together"),
-    (lambda: lineage(num_generations=1, **FRESH, fresh_share=0.5), "2 fresh documents are needed"),
-    (lambda: lineage(num_generations=1, **FRESH, fresh_share=1.5), r"fresh_share .*1, got 1\.5"),
-    (lambda: rare_tokens(COUNTS, 0.01), r"no token makes up less than 0\.01"),
-    (lambda: rare_tokens(COUNTS, 0), "share must be above 0"),
-    (lambda: tail_loss(torch.ones(2), torch.ones(2).long(), COUNTS[:1]), "no target is a rare"),
-    (
-        lambda: verify_and_keep(lambda n: ["a"] * 3, lambda text: False, 5, most_rounds=3),
-        "of 9 documents in 3 rounds, 0 passed the check",
-    ),
-    (lambda: verify_and_keep(lambda n: ["a"], bool, 0), "num_characters must be 1 or greater"),
-]
-
-
-@pytest.mark.parametrize(("call", "fact"), REFUSED)
-def test_what_cannot_be_is_refused(call, fact):
-    with pytest.raises(ValueError, match=fact):
-        call()
-
-
-def test_too_few_tokens_to_write_are_refused(tokenizer):
-    with pytest.raises(ValueError, match="num_tokens must be 64 or greater, got 10"):
-        write_documents(Transformer(tiny()), tokenizer, 10, seed=0)
+    assert tuning.tail_loss(losses, targets, torch.tensor([5, 2])) == 5.0
+    assert tuning.tail_loss(losses, targets, torch.arange(6)) == 3.75

@@ -22,6 +22,7 @@ TINY = train.PRESETS["tiny"]()
 BASE = TINY.replace(model=replace(TINY.model, context_length=192), steps=4, warmup_steps=1)
 QUICK = {"examples": 80, "steps": 4, "batch_size": 2, "warmup_steps": 1, "checkpoint_every": 2}
 QUICK |= {"sample_tokens": 8, "validation_tokens": 600, "validate_every": 0}
+FROM_X = {"model": TINY.model, "start": "x"}
 
 
 @pytest.fixture(scope="module")
@@ -31,19 +32,17 @@ def base(tmp_path_factory):
     return folder
 
 
-@pytest.fixture(params=[{}, {"lora_rank": 2}, {"replay": 0.3}], ids=["full", "lora", "replay"])
-def settings(request):
-    return QUICK | request.param
+@pytest.fixture
+def begun(base, tmp_path):
+
+    def start(name="run", **given):
+        return train.start(sft_config(base, **QUICK | given), tmp_path / name)
+
+    return start
 
 
-def rows_of(run):
-    """The first batch of a run, and which of its targets count."""
-    batch = phases.load(run)
-    return batch, batch.targets_BT != loss.IGNORE_INDEX
-
-
-def test_the_run_begins_with_the_weights_it_starts_from(base, tmp_path):
-    run = train.start(sft_config(base, **QUICK), tmp_path / "run")
+def test_the_run_begins_with_the_weights_it_starts_from(base, begun):
+    run = begun()
     before, old = checkpoint.load(checkpoint.latest(base / "checkpoints")).model, TINY.model
     after = run.model.state_dict()
     for name in before.keys() - {"embedding"}:
@@ -54,19 +53,13 @@ def test_the_run_begins_with_the_weights_it_starts_from(base, tmp_path):
     torch.testing.assert_close(new, before["embedding"].mean(0).expand_as(new))
 
 
-def test_new_tokens_are_as_likely_as_a_token_on_average(base, tmp_path):
-    """Hewitt 2021: the normaliser grows by what a mean row adds, at most n / |V| of it."""
-    run = train.start(sft_config(base, **QUICK), tmp_path / "run")
-    logits = run.model(torch.tensor([[5, 6, 7]]))[0, -1].double()
-    num_old = TINY.model.vocab_size
-    added = logits.logsumexp(0) - logits[:num_old].logsumexp(0)
-    assert 0 < added <= torch.log1p(torch.tensor(len(CHAT_TOKENS) / num_old)) + 1e-6
-
-
-def test_a_resumed_run_is_the_uninterrupted_one(base, tmp_path, settings):
-    whole = train.fit(train.start(sft_config(base, **settings), tmp_path / "whole")).run
+@pytest.mark.parametrize(
+    "settings", [{}, {"lora_rank": 2}, {"replay": 0.3}], ids=["full", "lora", "replay"]
+)
+def test_a_resumed_run_is_the_uninterrupted_one(begun, tmp_path, settings):
+    whole = train.fit(begun("whole", **settings)).run
     seen = []
-    halves = train.start(sft_config(base, **settings), tmp_path / "halves")
+    halves = begun("halves", **settings)
     train.fit(halves, interrupted=lambda: halves.steps_done == 2)
     resumed = train.resume(tmp_path / "halves")
     assert resumed.steps_done == 2
@@ -88,10 +81,10 @@ def test_a_run_with_a_checkpoint_does_without_its_start(base, tmp_path):
     load(tmp_path / "run")
 
 
-def test_the_loss_counts_what_the_assistant_says(base, tmp_path):
-    run = train.start(sft_config(base, **QUICK), tmp_path / "run")
-    batch, counted = rows_of(run)
-    tokenizer = run.prepared.tokenizer
+def test_the_loss_counts_what_the_assistant_says(begun):
+    run = begun()
+    batch, tokenizer = phases.load(run), run.prepared.tokenizer
+    counted = batch.targets_BT != loss.IGNORE_INDEX
     said = {task.answer for task in make_tasks(80, seed=0)}
     for ids, marks, documents in zip(batch.targets_BT, counted, batch.documents_BT, strict=True):
         for number in set(documents.tolist()) - {-1}:
@@ -101,17 +94,16 @@ def test_the_loss_counts_what_the_assistant_says(base, tmp_path):
             assert text.removesuffix("<|end|>") in said
 
 
-def test_every_token_counts_on_request(base, tmp_path):
-    run = train.start(sft_config(base, learn_all=True, **QUICK), tmp_path / "run")
-    batch, counted = rows_of(run)
-    same = (batch.documents_BT[:, 1:] == batch.documents_BT[:, :-1]) & (
-        batch.documents_BT[:, 1:] >= 0
-    )
-    assert torch.equal(counted[:, :-1], same)
+def test_every_token_counts_on_request(begun):
+    run = begun(learn_all=True)
+    batch = phases.load(run)
+    before, after = batch.documents_BT[:, :-1], batch.documents_BT[:, 1:]
+    counted = batch.targets_BT[:, :-1] != loss.IGNORE_INDEX
+    assert torch.equal(counted, (before == after) & (after >= 0))
 
 
-def test_replay_is_text_of_the_first_run_and_all_of_it_counts(base, tmp_path):
-    run = train.start(sft_config(base, replay=0.3, **QUICK), tmp_path / "run")
+def test_replay_is_text_of_the_first_run_and_all_of_it_counts(base, begun):
+    run = begun(replay=0.3)
     tokens, specials = run.prepared.training, run.prepared.tokenizer.special_tokens
     text = run.prepared.tokenizer.decode(tokens[: len(tokens)].tolist())
     documents = text.split(END_OF_TEXT)[:-1]
@@ -129,8 +121,8 @@ def test_replay_is_text_of_the_first_run_and_all_of_it_counts(base, tmp_path):
     assert answer_mask(story, specials).all()
 
 
-def test_lora_leaves_all_but_thin_matrices_and_chat_rows(base, tmp_path):
-    run = train.start(sft_config(base, lora_rank=2, **QUICK), tmp_path / "run")
+def test_lora_leaves_all_but_thin_matrices_and_chat_rows(begun, tmp_path):
+    run = begun(lora_rank=2)
     before = {name: w.clone() for name, w in merged(run.model.state_dict()).items()}
     stays = {name: w.clone() for name, w in run.model.state_dict().items()}
     train.fit(run)
@@ -149,19 +141,17 @@ def test_lora_leaves_all_but_thin_matrices_and_chat_rows(base, tmp_path):
     assert sum(s["mean"].numel() for s in state.values()) == num_learnt
 
 
-def test_validation_has_the_answers_and_what_is_kept(base, tmp_path):
-    run = train.start(sft_config(base, **QUICK), tmp_path / "run")
+def test_validation_has_the_answers_and_what_is_kept(base, begun):
+    run = begun()
     found = train.validate(run)
     assert found.by_source.keys() == {fine_tuning.KEPT}
     kept = run.prepared.kept
     first_run = train.resume(base)
-    old = first_run.config.replace(validation_tokens=600, order="packed")
-    first_run.config = old
+    first_run.config = first_run.config.replace(validation_tokens=600, order="packed")
     grown = found.by_source[fine_tuning.KEPT] - train.validate(first_run).nats_per_token
     assert 0 < grown < 0.03  # four tokens more to choose from
     assert len(kept) == len(first_run.prepared.validation)
-    everything = run.config.replace(learn_all=True)
-    run.config = everything
+    run.config = run.config.replace(learn_all=True)
     assert train.validate(run) == found
 
 
@@ -174,60 +164,36 @@ def test_the_same_start_again_adds_no_tokens(base, tmp_path):
     assert all(torch.equal(w, before[name]) for name, w in again.model.state_dict().items())
 
 
-def test_the_seed_decides_the_tasks(base, tmp_path):
-    texts = []
-    for seed in (0, 1):
-        run = train.start(sft_config(base, seed=seed, **QUICK), tmp_path / str(seed))
-        texts.append(run.prepared.training[:200].tolist())
-    assert texts[0] != texts[1]
+def test_the_seed_decides_the_tasks(begun):
+    one, other = (begun(str(n), seed=n).prepared.training[:200].tolist() for n in (0, 1))
+    assert one != other
 
 
-def test_a_run_needs_a_start():
-    with pytest.raises(ValueError, match="stage = sft needs start"):
-        TuneConfig(model=TINY.model, start="")
-
-
-@pytest.mark.parametrize("other", [{"corpus": "stories"}, {"order": "shuffled"}])
-def test_it_learns_from_packed_tasks(other):
-    with pytest.raises(ValueError, match=r"choose from (tasks|packed)$"):
-        TuneConfig.of(model=TINY.model, start="x", **other)
-
-
-@pytest.mark.parametrize(
-    ("said", "changed"),
-    [
-        ("examples must be 1 or greater", {"examples": 0}),
-        ("replay must be below 1", {"replay": 1.0}),
-        ("lora_rank must be 0 or greater", {"lora_rank": -1}),
-        ("in one process, got 2 ranks", {"ranks": 2}),
-    ],
-)
-def test_settings_of_fine_tuning_that_cannot_be(base, said, changed):
-    with pytest.raises(ValueError, match=said):
-        sft_config(base, **QUICK | changed)
-
-
-def test_a_conversation_longer_than_the_context_is_named(tmp_path):
+def too_short(folder):
+    """A run whose context is too short for a conversation."""
     short = BASE.replace(model=replace(BASE.model, context_length=24), steps=1, warmup_steps=0)
-    train.fit(train.start(short, tmp_path / "base"))
-    with pytest.raises(ValueError, match=r"a conversation of \d+ tokens does not fit .* of 24"):
-        train.start(sft_config(tmp_path / "base", **QUICK), tmp_path / "run")
+    train.fit(train.start(short, folder / "base"))
+    train.start(sft_config(folder / "base", **QUICK), folder / "run")
 
 
-def test_too_little_to_replay_is_named(base, tmp_path):
-    config = sft_config(base, **QUICK | {"replay": 0.9})
-    with pytest.raises(ValueError, match=r"replay = 0.9 asks for [\d,]+ tokens of .* which has"):
-        train.start(config, tmp_path / "run")
+REFUSED = {
+    "stage = sft needs start": lambda *_: TuneConfig(model=TINY.model, start=""),
+    r"choose from tasks$": lambda *_: TuneConfig.of(**FROM_X, corpus="stories"),
+    r"choose from packed$": lambda *_: TuneConfig.of(**FROM_X, order="shuffled"),
+    "examples must be 1 or greater": lambda begun, _: begun(examples=0),
+    "replay must be below 1": lambda begun, _: begun(replay=1.0),
+    r"replay = 0.9 asks for [\d,]+ tokens of .* which has": lambda begun, _: begun(replay=0.9),
+    "lora_rank must be 0 or greater": lambda begun, _: begun(lora_rank=-1),
+    "lora_rank for attention.w_k must be at most 16, got 17": lambda begun, _: begun(lora_rank=17),
+    "in one process, got 2 ranks": lambda begun, _: begun(ranks=2),
+    r"a conversation of \d+ tokens does not fit .* of 24": lambda _, folder: too_short(folder),
+}
 
 
-def test_a_rank_above_the_smaller_side_is_named(base, tmp_path):
-    with pytest.raises(ValueError, match=r"lora_rank for attention.w_k must be at most 16, got 17"):
-        train.start(sft_config(base, **QUICK | {"lora_rank": 17}), tmp_path / "run")
-
-
-def test_a_start_that_is_no_run(tmp_path):
-    with pytest.raises(ValueError, match="holds no run"):
-        sft_config(tmp_path / "nothing")
+@pytest.mark.parametrize("fact", REFUSED)
+def test_what_cannot_be_is_refused(fact, begun, tmp_path):
+    with pytest.raises(ValueError, match=fact):
+        REFUSED[fact](begun, tmp_path)
 
 
 class TestCommand:
@@ -240,9 +206,7 @@ class TestCommand:
         whole = ["--stage", "sft", "--start", base, "--data", "tasks", "--out", out, *flags]
         assert self.run(*whole, "--replay", "0.2", "--lora_rank", "2") == 0
         said = capsys.readouterr().out
-        assert "stage: sft" in said
-        assert "replay: 0.2" in said
-        assert "kept" in said
+        assert all(told in said for told in ("stage: sft", "replay: 0.2", "kept"))
         assert train.resume(out).config.text.replay == 0.2
 
     @pytest.mark.parametrize(
