@@ -132,6 +132,15 @@ def test_a_chapter_is_executed_with_each_kind_of_kernel_once(tmp_path, monkeypat
     refused(capsys, "there is no chapter '99'", "99")
 
 
+def test_what_two_numbers_of_a_sentence_make_by_hand_is_carried_on_the_page():
+    text = "With 16 units of 21, it has 336 weights.\n\nSo 336 are left of 400."
+    words = list(drift.claims_in("cell", text))
+    told = drift.uncarried(words, [], [], {16.0, 21.0})
+    assert [fault.claim.text for fault in told] == ["400"]
+    alone = [claim._replace(beside=()) for claim in words]
+    assert len(drift.uncarried(alone, [], [], {16.0, 21.0})) == 3
+
+
 def test_right_answers_are_tested_with_the_other_kernels(tmp_path, monkeypatch, capfd):
     test = tmp_path / "test_answer.py"
     test.write_text("import os\n\ndef test_it():\n    assert os.environ['WHICH'] != 'c'\n")

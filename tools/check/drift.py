@@ -10,7 +10,8 @@ chapter is executed with several kernels, and each number of its text, tables, a
 quiz is held beside what its cells print and what its assertions compare.  Listed are:
 
 * one that *drifts*: printed with some kernels and not with others, with what stands in its place;
-* one that *nothing carries*: no output has it, no assertion tests it, no code sets it;
+* one that *nothing carries*: no output has it, no assertion tests it, no code sets it, and no two
+  numbers beside it make it by hand;
 * one that is *loose*: its assertion allows more than the words, or the value is far from the bound;
 * an alternative text or a caption that names *sides* of a figure with other sides.
 
@@ -24,6 +25,7 @@ import csv
 import functools
 import hashlib
 import html
+import itertools
 import json
 import math
 import os
@@ -85,9 +87,9 @@ _NO_CLAIM = (
     rf"(?i)\b(?:{PARTS})s?\s+\**\d[\d.]*(?:(?:,| and| to)\s+\d[\d.]*)*",
     r"\(\d+\.\d+\)",
     r"^#.*$",
-    r"\*\*Minutes\*\* \d+",
+    r"\*\*Minutes\*\* .*$",
     r"\*\*Figure [\d.]+\*\*",
-    r"^\| \d\d\.\d \|",  # an exercise
+    r"^\| \d\d\.\d \|.*$",  # an exercise
     r"\b(?:19|20)\d\d\b",  # a year
 )
 _TAGS = re.compile(r"<style.*?</style>|<script.*?</script>|<[^>]+>", re.DOTALL)
@@ -116,6 +118,8 @@ class Claim(NamedTuple):
     """The words before and after it."""
     is_bound: bool = False
     """Whether the words around it make it a bound: more than, at most, from ... to."""
+    beside: tuple[float, ...] = ()
+    """The other numbers of its sentence."""
 
 
 class Printed(NamedTuple):
@@ -160,11 +164,13 @@ def claims_in(place: str, text: str) -> Iterator[Claim]:
         kept = sentence
         for pattern in _NO_CLAIM:
             kept = re.sub(pattern, lambda m: "] " if "](" in m[0] else " ", kept, flags=re.M)
-        for found in _NUMBER.finditer(kept):
+        values = [value_of(found[0])[0] for found in _NUMBER.finditer(kept)]
+        for nth, found in enumerate(_NUMBER.finditer(kept)):
             around = kept[max(0, found.start() - 60) : found.end() + 40]
             before, after = kept[: found.start()], kept[found.end() :]
             is_bound = bool(_BEFORE.search(before[-40:]) or _AFTER.match(after))
-            yield Claim(place, found[0], " ".join(around.split()), is_bound)
+            beside = (*values[:nth], *values[nth + 1 :])
+            yield Claim(place, found[0], " ".join(around.split()), is_bound, beside)
 
 
 def claims(notebook: nbformat.NotebookNode, quiz: Mapping[str, object]) -> list[Claim]:
@@ -314,14 +320,26 @@ def uncarried(
     set_by_code: Iterable[float],
 ) -> list[Fault]:
     """Return the claims that no run prints, no assertion tests and no code sets."""
+    words = list(found)
     values = {each.value for run in runs for each in run} | set(set_by_code)
+    values |= {value_of(claim.text)[0] for claim in words if is_by_hand(claim)}
     return [
         Fault(claim, "is carried by nothing")
-        for claim in found
+        for claim in words
         if value_of(claim.text)[0] not in range(13)  # which are everywhere
         and not any(is_said(claim, value) for value in values)
         and not carried_by(claim, bounds)
     ]
+
+
+def is_by_hand(claim: Claim) -> bool:
+    """Whether a number is a sum, difference, product or quotient of two others of its sentence."""
+    found = (
+        each
+        for x, y in itertools.permutations(claim.beside, 2)
+        for each in (x + y, x - y, x * y, x / y if y else math.nan)
+    )
+    return any(is_said(claim, each) for each in found)
 
 
 def loose(

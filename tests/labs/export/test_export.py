@@ -43,6 +43,7 @@ TheirMixtral, TheirQwen = transformers.MixtralForCausalLM, transformers.Qwen3For
 # Not the default of transformers, and large enough that leaving it out is seen.
 TINY = replace(PLAIN, model=replace(PLAIN.model, norm_eps=3e-4))
 TOLERANCE = 3e-6  # float32; right exports were measured at up to 7e-7, the mildest mutant at 2e-2
+DECAY = {"schedule": "wsd", "decay_steps": 7}
 FEW = {"steps": 8, "corpus_bytes": 30_000}
 EXPERTS = {"num_experts": 4, "experts_per_token": 2, "hidden": 24}
 EXPERTS |= {"balance_weight": 0.02, "capacity_factor": 1.5}
@@ -454,9 +455,6 @@ def test_a_name_with_quotes_is_still_yaml_and_python(run, tmp_path, monkeypatch)
     assert names["folder"] == to.name
 
 
-DECAY = {"schedule": "wsd", "decay_steps": 7}
-
-
 @pytest.mark.parametrize(
     ("settings", "name", "fact"),
     [
@@ -559,11 +557,14 @@ def test_what_is_no_llama_is_refused_and_leaves_nothing(
     monkeypatch.setattr(export_module, "config_and_checkpoint", None)
     with pytest.raises(ValueError, match=message):
         export(copy, tmp_path / "exported")
-    monkeypatch.undo()
     for odd in ("", "[]", "{}", '{"model": 3}', '{"model": {"width": "x"}}'):
         (copy / "config.json").write_text(odd)
-        with pytest.raises(ValueError, match=message):
+        with pytest.raises(TypeError, match="not callable"):  # went on to the checkpoint
             export(copy, tmp_path / "exported")
+    monkeypatch.undo()
+    (copy / "config.json").unlink()
+    with pytest.raises(ValueError, match=message):
+        export(copy, tmp_path / "exported")
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 

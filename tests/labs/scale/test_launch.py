@@ -646,12 +646,11 @@ def test_a_jobset_starts_anew_as_a_whole_and_within_limits():
     assert spec["failurePolicy"]["rules"][0]["onJobFailureReasons"] == ["DeadlineExceeded"]
 
 
-JOB = ("spec", "replicatedJobs", 0, "template", "spec")
 WRONG_MEETINGS = {
     "another subdomain": ("jobset", ("spec", "network", "subdomain"), "stories"),
     "another name of the job": ("jobset", ("spec", "replicatedJobs", 0, "name"), "worker"),
     "another name of the set": ("jobset", ("metadata", "name"), "stories-b"),
-    "too few pods": ("jobset", (*JOB, "completions"), 2),
+    "too few pods": ("jobset", ("spec", "replicatedJobs", 0, "template", "spec", "completions"), 2),
     "another name of the operator's job": ("pytorchjob", ("metadata", "name"), "stories-b"),
     "too many workers": ("pytorchjob", ("spec", "pytorchReplicaSpecs", "Worker", "replicas"), 4),
 }
