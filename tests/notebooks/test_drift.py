@@ -132,13 +132,36 @@ def test_a_chapter_is_executed_with_each_kind_of_kernel_once(tmp_path, monkeypat
     refused(capsys, "there is no chapter '99'", "99")
 
 
+HAND = "## A\n\nIt has 16 · 21 = 336 weights.\n\n## B\n\nSo 336 are left of 400."
+
+
 def test_what_two_numbers_of_a_sentence_make_by_hand_is_carried_on_the_page():
-    text = "With 16 units of 21, it has 336 weights.\n\nSo 336 are left of 400."
-    words = list(drift.claims_in("cell", text))
-    told = drift.uncarried(words, [], [], {16.0, 21.0})
+    words = list(drift.claims_in("text", HAND))
+    by_code = [drift.Printed("text", -1, value) for value in (16.0, 21.0)]
+    told = drift.uncarried(words, [], [], by_code, {"text": 1})
     assert [fault.claim.text for fault in told] == ["400"]
     alone = [claim._replace(beside=()) for claim in words]
-    assert len(drift.uncarried(alone, [], [], {16.0, 21.0})) == 3
+    assert len(drift.uncarried(alone, [], [], by_code, {"text": 1})) == 3
+
+
+def test_what_another_section_prints_or_an_axis_names_carries_nothing():
+    def told(cell, number, is_tick=False):
+        printed = [drift.Printed(cell, 0, number, is_tick)]
+        words = [*drift.claims_in("text", "It is 0.7."), *drift.claims_in("take-away", "Or 0.7.")]
+        sections = {"text": 1, "cell": 1, "far": 2, "take-away": 3}
+        return [each.claim.place for each in drift.uncarried(words, [printed], [], [], sections)]
+
+    assert told("cell", 0.7) == []
+    assert told("far", 0.7) == ["text"]
+    assert told("cell", 0.7, is_tick=True) == told("cell", 0.6) == ["text", "take-away"]
+
+
+def test_letters_beside_an_axis_are_told_from_those_within():
+    svg = '<svg><g id="xtick_1"><g id="text_1"><!-- 0.25 --></g></g><g id="text_2"><!-- 3.5 --></g>'
+    output = v4.new_output("display_data", data={"image/svg+xml": svg})
+    notebook = v4.new_notebook(cells=[v4.new_code_cell(outputs=[output])])
+    told = [(each.value, each.is_tick) for each in drift.printed(notebook)]
+    assert told == [(3.5, False), (0.25, True)]
 
 
 def test_right_answers_are_tested_with_the_other_kernels(tmp_path, monkeypatch, capfd):
@@ -176,7 +199,7 @@ def others(seen, checks=CHECKS, says=CHECKED):
     notebook = v4.new_notebook(cells=cells)
     claims = drift.claims(notebook, {})
     bounds, by_code = drift.carriers(notebook)
-    told = list(drift.uncarried(claims, [], bounds, by_code))
+    told = list(drift.uncarried(claims, [], bounds, by_code, drift.sections_of(notebook)))
     told += drift.loose(claims, bounds, {"usual": seen}, drift.sections_of(notebook))
     return [(each.claim.text, each.what.split(" (")[0]) for each in told]
 

@@ -92,10 +92,14 @@ _NO_CLAIM = (
     r"^\| \d\d\.\d \|.*$",  # an exercise
     r"\b(?:19|20)\d\d\b",  # a year
 )
+TICK = "\N{SYMBOL FOR UNIT SEPARATOR}"
+"""Stands before the letters of a place on an axis."""
+_TICKS = re.compile(rf"{TICK}.*")
 _TAGS = re.compile(r"<style.*?</style>|<script.*?</script>|<[^>]+>", re.DOTALL)
 _CITED = re.compile(r"\[[^\]]*\d{4}[^\]]*\]\(https?://")
 
 
+_BY_HAND = re.compile(r"[=·×/+|]|\\cdot|\\times")
 _BEFORE = re.compile(
     r"\b(?:(?:more|less|fewer|longer|higher|lower|larger|smaller|better|worse|further|later|sooner)"
     r" than|over|above|below|under|at least|at most|up to|within|almost|nearly|beyond|between|from"
@@ -119,7 +123,7 @@ class Claim(NamedTuple):
     is_bound: bool = False
     """Whether the words around it make it a bound: more than, at most, from ... to."""
     beside: tuple[float, ...] = ()
-    """The other numbers of its sentence."""
+    """The other numbers of its sentence, if it calculates."""
 
 
 class Printed(NamedTuple):
@@ -129,6 +133,8 @@ class Printed(NamedTuple):
     nth: int
     """Of the numbers of this cell."""
     value: float
+    is_tick: bool = False
+    """Whether it names a place on an axis, and no result."""
 
 
 def value_of(text: str) -> tuple[float, float]:
@@ -169,7 +175,7 @@ def claims_in(place: str, text: str) -> Iterator[Claim]:
             around = kept[max(0, found.start() - 60) : found.end() + 40]
             before, after = kept[: found.start()], kept[found.end() :]
             is_bound = bool(_BEFORE.search(before[-40:]) or _AFTER.match(after))
-            beside = (*values[:nth], *values[nth + 1 :])
+            beside = (*values[:nth], *values[nth + 1 :]) if _BY_HAND.search(kept) else ()
             yield Claim(place, found[0], " ".join(around.split()), is_bound, beside)
 
 
@@ -203,9 +209,15 @@ def printed(notebook: nbformat.NotebookNode) -> list[Printed]:
     """Return the numbers that the cells print, and those in the letters of their figures."""
     found = []
     for cell in notebook.cells:
-        shown = [_shown(output) for output in cell.get("outputs", ())]
-        digits = [each for each in numbers("\n".join(shown)) if each.lower() not in WORDS]
-        found += [Printed(cell.id, nth, value_of(each)[0]) for nth, each in enumerate(digits)]
+        shown = "\n".join(_shown(output) for output in cell.get("outputs", ()))
+        for is_tick, text in (
+            (False, _TICKS.sub("", shown)),
+            (True, " ".join(_TICKS.findall(shown))),
+        ):
+            digits = [each for each in numbers(text) if each.lower() not in WORDS]
+            values = [value_of(each)[0] for each in digits]
+            first = sum(each.cell == cell.id for each in found)
+            found += [Printed(cell.id, first + nth, v, is_tick) for nth, v in enumerate(values)]
     return found
 
 
@@ -215,7 +227,10 @@ def _shown(output: nbformat.NotebookNode) -> str:
         return output.text
     data = output.get("data", {})
     if "image/svg+xml" in data:  # matplotlib writes what it draws as letters into comments
-        return "\n".join(re.findall(r"<!-- (.*?) -->", data["image/svg+xml"]))
+        letters = re.findall(r'id="([xy])tick_|<!-- (.*?) -->', data["image/svg+xml"])
+        axes = ["", *(axis for axis, _ in letters)]
+        told = zip(axes, letters, strict=False)
+        return "\n".join(f"{TICK * bool(axis)}{text}" for axis, (_, text) in told if text)
     if "text/html" in data and "widget-view" in str(list(data)):
         return ""  # a widget, whose state is no sentence
     for kind in ("text/markdown", "text/html", "text/plain"):
@@ -283,15 +298,18 @@ def _is_near(claim: Claim, printed: float) -> bool:
 
 # --- what carries a number
 
+APART = {"title", "you-need", "exercise-list", "take-away", "quiz"}
+"""Cells, and the quiz, whose words belong to the whole page."""
 LOOSE = 1.15
 """So many times further than the nearest value a bound may be that words name."""
 
 
-def carriers(notebook: nbformat.NotebookNode) -> tuple[list[asserted.Bound], set[float]]:
+def carriers(notebook: nbformat.NotebookNode) -> tuple[list[asserted.Bound], list[Printed]]:
     """Return what the assertions of a chapter bound, and the numbers that its code sets."""
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
     bounds = [b for cell in code for b in asserted.bounds_of(cell.id, cell.source)]
-    return bounds, {value for cell in code for value in asserted.literals(cell.source)}
+    literals = [Printed(cell.id, -1, v) for cell in code for v in asserted.literals(cell.source)]
+    return bounds, literals
 
 
 def sections_of(notebook: nbformat.NotebookNode) -> dict[str, int]:
@@ -317,19 +335,38 @@ def uncarried(
     found: Iterable[Claim],
     runs: Iterable[Sequence[Printed]],
     bounds: Sequence[asserted.Bound],
-    set_by_code: Iterable[float],
+    set_by_code: Iterable[Printed],
+    sections: Mapping[str, int],
 ) -> list[Fault]:
-    """Return the claims that no run prints, no assertion tests and no code sets."""
+    """Return the claims that nothing of their section prints, tests or sets.
+
+    What stands apart from the sections, such as a question or the summary, may quote any of them.
+
+    Args:
+        found: of a page.
+        runs: what each prints.
+        bounds: of the page's assertions.
+        set_by_code: numbers of its code.
+        sections: the number of each cell's section.
+    """
     words = list(found)
-    values = {each.value for run in runs for each in run} | set(set_by_code)
-    values |= {value_of(claim.text)[0] for claim in words if is_by_hand(claim)}
-    return [
-        Fault(claim, "is carried by nothing")
-        for claim in words
-        if value_of(claim.text)[0] not in range(13)  # which are everywhere
-        and not any(is_said(claim, value) for value in values)
-        and not carried_by(claim, bounds)
-    ]
+    places = [*set_by_code, *itertools.chain.from_iterable(runs)]
+    by_hand = {value_of(claim.text)[0] for claim in words if is_by_hand(claim)}
+    faults = []
+    for claim in words:
+        value, (cell, _, part) = value_of(claim.text)[0], claim.place.partition(" (")
+        if value in range(13):
+            continue  # which are everywhere
+
+        def is_near(other: str, cell: str = cell) -> bool:
+            return cell in APART or sections[other] == sections[cell]
+
+        tested = [bound for bound in bounds if is_near(bound.key.partition("|")[0])]
+        printed_here = [p.value for p in places if is_near(p.cell) and (part or not p.is_tick)]
+        is_printed = any(is_said(claim, each) for each in [*printed_here, *by_hand])
+        if not carried_by(claim, tested) and not is_printed:
+            faults.append(Fault(claim, "is carried by nothing"))
+    return faults
 
 
 def is_by_hand(claim: Claim) -> bool:
@@ -599,7 +636,7 @@ def report(paths: Sequence[Path]) -> dict[str, list[Drift | Fault]]:
         bounds, set_by_code = carriers(chapter)
         found[path.stem] = [
             *drifts(words, runs),
-            *uncarried(words, runs.values(), bounds, set_by_code),
+            *uncarried(words, runs.values(), bounds, set_by_code, sections_of(chapter)),
             *loose(words, bounds, seen, sections_of(chapter)),
             *sides(chapter),
         ]
