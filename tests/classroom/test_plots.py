@@ -74,7 +74,7 @@ def test_every_loss_stands_on_the_axis_between_floor_and_chance():
     [
         (lambda: plots.timeline([]), "no messages"),
         (lambda: plots.loss_axis([], floor=0.38, vocab_size=768), "no losses"),
-        (lambda: plots.loss_axis(ROWS, new=["x"], floor=0, vocab_size=9), r"'x'. are not among"),
+        (lambda: plots.loss_axis(ROWS, new=["x"], floor=0.5, vocab_size=9), r"'x'. are not"),
         (lambda: plots.loss_rows(["table"]), "no loss is recorded for 'table'"),
         (lambda: plots.name_lines(plt.subplots()[1]), "no line has a label"),
     ],
