@@ -17,6 +17,7 @@ SAVES = (0.1, 5, 30, 60, 3_600)
 MTBFS = (3.6, 900, 11_135.0, 4.1e6, 3.6e9)
 PAIRS = list(itertools.product(SAVES, MTBFS))
 CASES = list(itertools.product((10, 334.5, 3_600, 604_800), SAVES, (0, 300, 7_200), MTBFS))
+CLUSTERS = list(itertools.product((1, 3, 16_384), (1_000, 50_677)))
 NEAR, CLOSE = {"rel": 1e-9, "abs": 1e-14}, {"rel": 1e-9, "abs": 1e-300}
 
 
@@ -36,7 +37,7 @@ test_the_page_reckons_as_the_package = compared(
     twin("youngInterval", PAIRS, cluster.young_interval, rel=1e-8),
     twin("dalyInterval", PAIRS, cluster.daly_interval, rel=1e-8),
     twin("bestInterval", PAIRS, cluster.best_interval, rel=1e-8),
-    twin("clusterMtbf", [(n, 50_677) for n in (1, 16_384)], lambda n, h: 3_600 * h / n, rel=1e-12),
+    twin("clusterMtbf", CLUSTERS, lambda gpus, hours: 3_600 * hours / gpus, rel=1e-12),
 )
 
 

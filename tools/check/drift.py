@@ -210,14 +210,13 @@ def printed(notebook: nbformat.NotebookNode) -> list[Printed]:
     found = []
     for cell in notebook.cells:
         shown = "\n".join(_shown(output) for output in cell.get("outputs", ()))
-        for is_tick, text in (
-            (False, _TICKS.sub("", shown)),
-            (True, " ".join(_TICKS.findall(shown))),
-        ):
-            digits = [each for each in numbers(text) if each.lower() not in WORDS]
-            values = [value_of(each)[0] for each in digits]
-            first = sum(each.cell == cell.id for each in found)
-            found += [Printed(cell.id, first + nth, v, is_tick) for nth, v in enumerate(values)]
+        ticks = " ".join(_TICKS.findall(shown))
+        told = [(each, False) for each in numbers(_TICKS.sub("", shown))]
+        told += [(each, True) for each in numbers(ticks)]
+        digits = [
+            (value_of(each)[0], is_tick) for each, is_tick in told if each.lower() not in WORDS
+        ]
+        found += [Printed(cell.id, nth, *each) for nth, each in enumerate(digits)]
     return found
 
 
