@@ -132,16 +132,19 @@ def test_a_chapter_is_executed_with_each_kind_of_kernel_once(tmp_path, monkeypat
     refused(capsys, "there is no chapter '99'", "99")
 
 
-HAND = "## A\n\nIt has 16 · 21 = 336 weights.\n\n## B\n\nSo 336 are left of 400."
+HAND = "## A\n\nIt has 17 · 21 = 357 weights.\n\nSo 357 are left of 400."
 
 
-def test_what_two_numbers_of_a_sentence_make_by_hand_is_carried_on_the_page():
+def test_what_two_numbers_of_a_sentence_make_by_hand_is_carried_in_its_section():
     words = list(drift.claims_in("text", HAND))
-    by_code = [drift.Printed("text", -1, value) for value in (16.0, 21.0)]
+    by_code = [drift.Printed("text", -1, value) for value in (17.0, 21.0)]
     told = drift.uncarried(words, [], [], by_code, {"text": 1})
     assert [fault.claim.text for fault in told] == ["400"]
     alone = [claim._replace(beside=()) for claim in words]
     assert len(drift.uncarried(alone, [], [], by_code, {"text": 1})) == 3
+    far = [words[-2]._replace(place="far"), *words[:3]]
+    (fault,) = drift.uncarried(far, [], [], by_code, {"text": 1, "far": 2})
+    assert fault.claim.place == "far"
 
 
 def test_what_another_section_prints_or_an_axis_names_carries_nothing():
@@ -154,6 +157,41 @@ def test_what_another_section_prints_or_an_axis_names_carries_nothing():
     assert told("cell", 0.7) == []
     assert told("far", 0.7) == ["text"]
     assert told("cell", 0.7, is_tick=True) == told("cell", 0.6) == ["text", "take-away"]
+
+
+@pytest.mark.parametrize(
+    ("says", "carried", "not_carried"),
+    [
+        ("Six of the seven agree.", ["6 of 7", "share 0.857"], ["6 of 8", "5 of 7"]),
+        ("Nine of ten or more are found.", ["0.9"], ["0.94", ""]),
+        ("Four to six of the eight are idle.", ["4 and 6 of 8"], ["3 and 6 of 8"]),
+        ("Three in a hundred pass.", ["3 %", "0.031"], ["0.02", "3"]),
+        (
+            "It changes by 0.03 %.",
+            ["0.03 %", "0.0003", "in %: 0.03"],
+            ["sd 0.03", "0.1 %, sd 0.03"],
+        ),
+        ("It falls to 2.8.", ["2.8", "2.84", "2.75"], ["2.85"]),
+        ("One of two; half of it; 32 rows; about twice.", [""], []),
+    ],
+)
+def test_shares_and_percentages_are_printed_in_each_run(says, carried, not_carried):
+    def told(*runs):
+        printed = [drift.printed(page(text)) for text in runs]
+        words = drift.claims_in("text", says)
+        return drift.uncarried(words, printed, [], [], {"text": 0, "losses": 0})
+
+    assert [told(text, text) for text in carried] == [[] for _ in carried]
+    assert all(told(text, text) for text in not_carried)
+    assert all(told(right, wrong) for right in carried for wrong in not_carried)
+
+
+def test_a_ratio_is_tested_and_never_merely_printed():
+    says = "It is more than twice as large."
+    checks = "assert wide / narrow > 2"
+    assert others({}, checks, says) == others({}, "assert narrow / wide < 0.5", says) == []
+    wrong = "assert wide > 2.4\nprint(2)"
+    assert others({}, wrong, says) == [("twice", "is carried by nothing")]
 
 
 def test_letters_beside_an_axis_are_told_from_those_within():
@@ -244,7 +282,7 @@ assert values == values if False else True
     drift.execute(path, tmp_path / "out.ipynb", {})
     made = nbformat.read(tmp_path / "out.ipynb", as_version=4)
     assert [cell.source for cell in made.cells] == [source, "print(6)"]
-    assert drift.printed(made) == [drift.Printed("other", 0, 6.0)]
+    assert [(each.cell, each.value) for each in drift.printed(made)] == [("other", 6.0)]
     compared = {"values[0]": [3, 3], "values.max()": [5, 5], "v": [0.31, 0.52], "w": [0.3, 0.5]}
     compared |= {"values": [3, 5], "len(values)": [2, 2]}
     found = {name.removeprefix("checks|"): ends for name, ends in made.metadata["asserted"].items()}

@@ -10,8 +10,9 @@ chapter is executed with several kernels, and each number of its text, tables, a
 quiz is held beside what its cells print and what its assertions compare.  Listed are:
 
 * one that *drifts*: printed with some kernels and not with others, with what stands in its place;
-* one that *nothing carries*: no output has it, no assertion tests it, no code sets it, and no two
-  numbers beside it make it by hand;
+* one that *nothing carries*: not every run prints it in its section, no assertion tests it, no code
+  sets it, and no two numbers beside it make it by hand (halves, numbers up to twelve and powers of
+  two are told only as shares, "six of the eight", and as ratios, "more than twice");
 * one that is *loose*: its assertion allows more than the words, or the value is far from the bound;
 * an alternative text or a caption that names *sides* of a figure with other sides.
 
@@ -71,6 +72,7 @@ RIGHT_ANSWERS = ("-n", "2", "tests/exercises/test_gates.py", "-k", "the_solution
 ONES = "zero one two three four five six seven eight nine ten eleven twelve"
 WORDS = {word: float(value) for value, word in enumerate(ONES.split())}
 WORDS |= {"twice": 2.0, "thrice": 3.0, "half": 0.5, "thirteen": 13.0, "twenty": 20.0}
+SHARES = {"hundred": 100.0, "thousand": 1000.0}
 _DIGITS = r"\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?"
 _NUMBER = re.compile(
     rf"(?<![\w.,])[-−]?(?:{_DIGITS})(?:e[-+]?\d+)?(?!\w|\.\d|,\d)(?:\s?%)?"
@@ -106,6 +108,12 @@ _BEFORE = re.compile(
     rf"|(?:[\d.,]+|{'|'.join(WORDS)})(?: %)? (?:to|and))\s+(?:about\s+)?$",
     re.IGNORECASE,
 )
+_OF = re.compile(
+    rf"(?: (?:or more|or fewer|to (?:{'|'.join(WORDS)}|\d+)))?"
+    rf" (?:of|in) (?:(?:the|its|our|these|those|a|an|every|all) )?"
+    rf"({'|'.join(WORDS)}|\d+|hundred|thousand)\b(?!,\d|\.\d)",
+    re.IGNORECASE,
+)
 _AFTER = re.compile(
     rf"\s+(?:(?:to|and)\s+(?:\d|{'|'.join(WORDS)})|or more|or less|or fewer)", re.IGNORECASE
 )
@@ -124,6 +132,8 @@ class Claim(NamedTuple):
     """Whether the words around it make it a bound: more than, at most, from ... to."""
     beside: tuple[float, ...] = ()
     """The other numbers of its sentence, if it calculates."""
+    of: float = 0.0
+    """The number that it is a share of: eight, in six of the eight."""
 
 
 class Printed(NamedTuple):
@@ -135,25 +145,33 @@ class Printed(NamedTuple):
     value: float
     is_tick: bool = False
     """Whether it names a place on an axis, and no result."""
+    may_be_percent: bool = True
+    """Whether its sign is that of a percentage, or its cell has one and no number has."""
 
 
 def value_of(text: str) -> tuple[float, float]:
     """Return a number as it is written, and how far a value may be off that rounds to it."""
     word = text.lower().rstrip(" %")
-    if word in WORDS:
-        return WORDS[word], 0.05 if word == "half" else 0.5
+    if word in WORDS | SHARES:
+        return (WORDS | SHARES)[word], 0.05 if word == "half" else 0.5
     plain = word.replace(",", "").replace("−", "-")
     mantissa, _, power = plain.partition("e")
     decimals = len(mantissa.partition(".")[2])
     return float(plain), 0.5 * 10.0 ** ((int(power) if power else 0) - decimals)
 
 
-def is_said(claim: Claim, printed: float) -> bool:
+def is_said(claim: Claim, printed: float, may_be_percent: bool = True) -> bool:
     """Whether a printed number is the claimed one: the same after rounding, or as a percentage."""
     value, off = value_of(claim.text)
-    slack = off * (1 + 1e-9)
-    as_percent = claim.text.endswith("%") and abs(value - 100 * printed) <= slack
-    return as_percent or abs(value - printed) <= slack
+    is_percent = claim.text.endswith("%")
+
+    def rounds(number: float) -> bool:
+        apart, slack = abs(value - number), off * (1 + 1e-9)
+        is_half = apart > off * (1 - 1e-9) and claim.text.lower() not in WORDS
+        return apart <= slack and (not is_half or abs(value) > abs(number) or number % 0.125 == 0)
+
+    as_fraction = is_percent and rounds(100 * printed)
+    return as_fraction or ((may_be_percent or not is_percent) and rounds(printed))
 
 
 def numbers(text: str) -> list[str]:
@@ -176,7 +194,9 @@ def claims_in(place: str, text: str) -> Iterator[Claim]:
             before, after = kept[: found.start()], kept[found.end() :]
             is_bound = bool(_BEFORE.search(before[-40:]) or _AFTER.match(after))
             beside = (*values[:nth], *values[nth + 1 :]) if _BY_HAND.search(kept) else ()
-            yield Claim(place, found[0], " ".join(around.split()), is_bound, beside)
+            whole = _OF.match(" ".join(after[:50].split(" ")).replace("\n", " "))
+            of = value_of(whole[1])[0] if whole else 0.0
+            yield Claim(place, found[0], " ".join(around.split()), is_bound, beside, of)
 
 
 def claims(notebook: nbformat.NotebookNode, quiz: Mapping[str, object]) -> list[Claim]:
@@ -213,8 +233,12 @@ def printed(notebook: nbformat.NotebookNode) -> list[Printed]:
         ticks = " ".join(_TICKS.findall(shown))
         told = [(each, False) for each in numbers(_TICKS.sub("", shown))]
         told += [(each, True) for each in numbers(ticks)]
+        has_sign = any(each.endswith("%") for each, _ in told)
+        may_be_percent = not has_sign and ("%" in shown or "percent" in shown)
         digits = [
-            (value_of(each)[0], is_tick) for each, is_tick in told if each.lower() not in WORDS
+            (value_of(each)[0], is_tick, may_be_percent or each.endswith("%"))
+            for each, is_tick in told
+            if each.lower() not in WORDS
         ]
         found += [Printed(cell.id, nth, *each) for nth, each in enumerate(digits)]
     return found
@@ -299,6 +323,8 @@ def _is_near(claim: Claim, printed: float) -> bool:
 
 APART = {"title", "you-need", "exercise-list", "take-away", "quiz"}
 """Cells, and the quiz, whose words belong to the whole page."""
+EVERYWHERE = {0.5, *range(13), *(2.0**power for power in range(4, 21))}
+"""Numbers that are seldom a result: halves, a few, sizes."""
 LOOSE = 1.15
 """So many times further than the nearest value a bound may be that words name."""
 
@@ -337,7 +363,7 @@ def uncarried(
     set_by_code: Iterable[Printed],
     sections: Mapping[str, int],
 ) -> list[Fault]:
-    """Return the claims that nothing of their section prints, tests or sets.
+    """Return the claims that nothing of their section prints with all kernels, tests or sets.
 
     What stands apart from the sections, such as a question or the summary, may quote any of them.
 
@@ -348,24 +374,60 @@ def uncarried(
         set_by_code: numbers of its code.
         sections: the number of each cell's section.
     """
-    words = list(found)
-    places = [*set_by_code, *itertools.chain.from_iterable(runs)]
-    by_hand = {value_of(claim.text)[0] for claim in words if is_by_hand(claim)}
+    words, literals = list(found), list(set_by_code)
+    by_hand = [(claim.place, value_of(claim.text)[0]) for claim in words if is_by_hand(claim)]
+    printed_by = [list(run) for run in runs] or [[]]
     faults = []
     for claim in words:
         value, (cell, _, part) = value_of(claim.text)[0], claim.place.partition(" (")
-        if value in range(13):
-            continue  # which are everywhere
+        if value in EVERYWHERE and not is_share(claim) and not is_ratio(claim):
+            continue
 
         def is_near(other: str, cell: str = cell) -> bool:
-            return cell in APART or sections[other] == sections[cell]
+            return cell in APART or sections.get(other.partition(" (")[0]) == sections[cell]
 
         tested = [bound for bound in bounds if is_near(bound.key.partition("|")[0])]
-        printed_here = [p.value for p in places if is_near(p.cell) and (part or not p.is_tick)]
-        is_printed = any(is_said(claim, each) for each in [*printed_here, *by_hand])
-        if not carried_by(claim, tested) and not is_printed:
-            faults.append(Fault(claim, "is carried by nothing"))
+        made = [Printed(place, -1, each) for place, each in by_hand if is_near(place)]
+        sets = [*made, *(each for each in literals if is_near(each.cell))]
+        if _is_tested(claim, tested):
+            continue
+        for run in printed_by:
+            shown = [p for p in run if is_near(p.cell) and (part or not p.is_tick)]
+            if not _is_shown(claim, shown, sets):
+                faults.append(Fault(claim, "is carried by nothing"))
+                break
     return faults
+
+
+def _is_tested(claim: Claim, bounds: Sequence[asserted.Bound]) -> bool:
+    """Whether one of these comparisons is that of a claim."""
+    if is_ratio(claim):
+        value, _ = value_of(claim.text)
+        return any(bound.number in (value, 1 / value) for bound in bounds)
+    return bool(carried_by(claim, bounds))
+
+
+def _is_shown(claim: Claim, shown: Sequence[Printed], sets: Sequence[Printed]) -> bool:
+    """Whether a number is printed, or set by what is no result."""
+    if is_ratio(claim):
+        return False
+    if is_share(claim):
+        value, _ = value_of(claim.text)
+        share = Claim(claim.place, f"{100 * value / claim.of:.0f} %", "")
+        has_both = {value, claim.of} <= {each.value for each in shown}
+        return has_both or any(is_said(share, each.value, each.may_be_percent) for each in shown)
+    return any(is_said(claim, each.value, each.may_be_percent) for each in [*shown, *sets])
+
+
+def is_share(claim: Claim) -> bool:
+    """Whether a number counts some of a few: six of the eight; one of two is an article."""
+    return 0 < value_of(claim.text)[0] < claim.of and claim.text.lower() not in {"one", "half"}
+
+
+def is_ratio(claim: Claim) -> bool:
+    """Whether words bound a ratio: more than twice."""
+    than = rf"(?i)\b(?:than|least|most) {claim.text}\b"
+    return bool(re.search(than, claim.around)) and claim.text.lower() in {"twice", "thrice", "half"}
 
 
 def is_by_hand(claim: Claim) -> bool:
