@@ -1,22 +1,22 @@
-"""What a page loads: one stylesheet, two scripts, MathJax where there is mathematics; no more.
+"""What a page loads: one stylesheet and two scripts; no more.
 
 The theme and Sphinx's extensions bring two dozen files, and Font Awesome's script alone is larger
-than everything else.  Here the stylesheets become one, the scripts one before and one after the
-page is read, and icons are drawn by book/_static/icons.css.  Nothing comes from another host:
-MathJax and its fonts are copied out of an installed package.
+than everything else.  Here the stylesheets become one, with the rules alone that some page needs
+(needed.py), the scripts one before and one after the page is read, and icons are drawn by
+book/_static/icons.css.  In a listing, what has the colour of all code has no element of its own.
+Nothing comes from another host.
 """
 
-import importlib.metadata
 import re
 import shutil
 from pathlib import Path
 from typing import Any
 
+from needed import needed, words_of
 from PIL import Image
 from sphinx.application import Sphinx
 from sphinx.builders.html._assets import _CascadingStyleSheet, _JavaScript
 
-MATHJAX_FILES = ("tex-chtml-full.js", "output/chtml/fonts/woff-v2")
 STYLE, EARLY, LATE = "book.css", "book.js", "late.js"
 THEME_STYLES = ("basic.css", "styles/pydata-sphinx-theme.css")
 THEME_SCRIPTS = ("scripts/bootstrap.js", "scripts/pydata-sphinx-theme.js")
@@ -32,6 +32,8 @@ ICON = re.compile(r"([\"'])(?:\\[ef][0-9a-f]{3}|[\ue000-\uf8ff])\1", re.IGNORECA
 # The theme's name is known once its script has run: until then, and without scripts, it is light.
 LIGHT = re.compile(r"html\[data-theme=([\"']?)light\1\]")
 NUM_COLOURS = 64
+PLAIN = re.compile(r'<span class="(?:n|p|w|nn|nx)">([^<]*)</span>')
+"""Names, brackets and blanks of a listing: both themes give them the colour of all code."""
 
 
 class Assets:
@@ -49,9 +51,8 @@ class Assets:
             self._note(self.styles, sheet)
         context["css_files"] = [_CascadingStyleSheet(f"_static/{STYLE}")]
         kept = [s for s in context["script_files"] if not self._note(self.scripts, s)]
-        if 'class="math' not in (context.get("body") or ""):
-            kept = [s for s in kept if not about_mathematics(s)]
         # What a page says of itself needs the script; what the script is told, comes before.
+        context["body"] = PLAIN.sub(r"\1", context.get("body") or "")
         own = [s for s in kept if "DOCUMENTATION_OPTIONS" in s.attributes.get("body", "")]
         told = [s for s in kept if s not in own]
         context["script_files"] = [*told, _JavaScript(f"_static/{EARLY}"), *own]
@@ -59,7 +60,7 @@ class Assets:
     def _note(self, names: list[str], asset: Any) -> bool:
         """Note a file for the bundle; say whether the page may go without it."""
         name = str(asset.filename or "")
-        if not name.startswith("_static/") or name.startswith("_static/mathjax/"):
+        if not name.startswith("_static/"):
             return False
         name = name.removeprefix("_static/")
         if name not in names and name not in UNUSED:
@@ -72,17 +73,15 @@ class Assets:
             return
         static = Path(app.outdir) / "_static"
         sheets = [stylesheet(static, name) for name in self.styles]
-        (static / STYLE).write_text("\n".join(sheets), encoding="utf8")
-        (static / EARLY).write_text(scripts(static, self.scripts), encoding="utf8")
-        (static / LATE).write_text(scripts(static, THEME_SCRIPTS), encoding="utf8")
+        early, late = scripts(static, self.scripts), scripts(static, THEME_SCRIPTS)
+        (static / EARLY).write_text(early, encoding="utf8")
+        (static / LATE).write_text(late, encoding="utf8")
+        pages = [path for path in Path(app.outdir).rglob("*.html") if static not in path.parents]
+        programs = [path.read_text(encoding="utf8") for path in static.glob("widgets/*.js")]
+        words = words_of(pages, [early, late, *programs])
+        (static / STYLE).write_text(needed("\n".join(sheets), words), encoding="utf8")
         remove_unused(static)
-        copy_mathjax(static)
         shrink_figures(Path(app.outdir) / "_images")
-
-
-def about_mathematics(script: Any) -> bool:
-    """Say whether a script is MathJax or its settings."""
-    return "mathjax" in f"{script.filename or ''} {script.attributes.get('body', '')}".lower()
 
 
 def stylesheet(static: Path, name: str) -> str:
@@ -107,23 +106,6 @@ def remove_unused(static: Path) -> None:
     shutil.rmtree(static / "vendor" / "fontawesome", ignore_errors=True)
     for path in {*static.glob("scripts/fontawesome.js*"), *static.rglob("*.map")}:
         path.unlink()
-
-
-def copy_mathjax(static: Path) -> None:
-    """Copy MathJax and its fonts out of the installed package."""
-    root = None
-    for entry in importlib.metadata.files("sphinx-mathjax-offline") or []:
-        if entry.name == "tex-chtml-full.js":
-            root = Path(str(entry.locate())).parent
-    if root is None:
-        raise FileNotFoundError("MathJax is missing: pip install sphinx-mathjax-offline")
-    for name in MATHJAX_FILES:
-        source, copy = root / name, static / "mathjax" / name
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        if source.is_dir():
-            shutil.copytree(source, copy, dirs_exist_ok=True)
-        else:
-            shutil.copy2(source, copy)
 
 
 def shrink_figures(folder: Path) -> None:

@@ -30,6 +30,8 @@ IMAGE = re.compile(
 )
 COLOUR = re.compile(r"#[0-9a-fA-F]{6}\b")
 RASTER = re.compile(r"(?<=data:image/png;base64,)[A-Za-z0-9+/=\s]+")
+PLACES = re.compile(r'(?<=\s)(?:d|x|y)="[^"]*"')
+FINE = re.compile(r"-?\d+\.\d{3,}")
 SIDE = r'<svg\b[^>]*\b{}="([\d.]+)pt"'
 TO_CONES = np.array(
     [
@@ -149,7 +151,12 @@ def recoloured_svg(text: str, change: Callable[[Colours], Colours]) -> str:
     names = sorted({name.lower() for name in COLOUR.findall(text)})
     new = dict(zip(names, map(hex_of, change(rows(*names))), strict=True))
     text = COLOUR.sub(lambda found: new[found[0].lower()], text)
-    return RASTER.sub(raster, text)
+    return RASTER.sub(raster, PLACES.sub(lambda found: FINE.sub(rounded, found[0]), text))
+
+
+def rounded(number: re.Match[str]) -> str:
+    """Return a length with two decimals: nobody sees a hundredth of a point, and a third weighs."""
+    return f"{float(number[0]):.2f}".rstrip("0").rstrip(".")
 
 
 class Figures:

@@ -13,7 +13,7 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
 CARRIED = {
-    "sphinx-mathjax-offline": "MathJax 3 and its fonts, which set the mathematics",
+    "sphinx-mathjax-offline": "fonts of MathJax 3, which set the formulas when the book was built",
     "fontpkg-ibm-plex-sans": "IBM Plex Sans, cut down and named Course Text",
     "fontpkg-ibm-plex-mono": "IBM Plex Mono, cut down and named Course Code",
     "sphinx": "basic styles, the search and its index; with Snowball's English stemmer",

@@ -106,7 +106,8 @@ PERCENT = re.compile(r"(?<=\d) (?=%)")
 CELL = re.compile(r"<td\b.*?</td>", re.DOTALL)
 LONG_NAME = re.compile(r'(?<=<span class="pre">)[^<>&]{16,}(?=</span>)')
 AFTER_FORMULA = re.compile(
-    r'(<span class="math notranslate nohighlight">[^<]*</span>)([,.;:!?)]+)(?=[\s<])'
+    r'(<span class="math">(?:(?!</mjx-container>).)*</mjx-container></span>)([,.;:!?)]+)(?=[\s<])',
+    re.DOTALL,
 )
 
 
@@ -133,6 +134,29 @@ def keep_together(
 def breakable(name: re.Match[str]) -> str:
     """Return a long name that may go on in the next line, behind a dot or an underscore."""
     return re.sub(r"([._])(?=\w)", r"\1<wbr>", name[0])
+
+
+# --- the code behind a figure
+
+FOLD = re.compile(
+    r'<details class="admonition hide above-input">\s*<summary[^>]*>.*?</summary>'
+    r"(?=(?P<start>.*?)</pre>)",
+    re.DOTALL,
+)
+TITLE = re.compile(r'<pre><span></span><span class="c1"># @title (?P<title>[^<]*)</span>')
+
+
+def name_folds(
+    _app: Sphinx, _page: str, _template: str, context: dict[str, Any], _tree: Any
+) -> None:
+    """Give folded code a short line with its title, in the place of one bar like all others."""
+
+    def named(found: re.Match[str]) -> str:
+        title = TITLE.search(found["start"])
+        text = f"Code: {title['title'][:1].lower()}{title['title'][1:]}" if title else "Code"
+        return f'<details class="course-code"><summary>{text}</summary>'
+
+    context["body"] = FOLD.sub(named, context.get("body") or "")
 
 
 # --- equations
@@ -311,4 +335,5 @@ def setup(app: Sphinx) -> dict[str, object]:
     app.connect("html-page-context", previews.add, priority=400)
     app.connect("html-page-context", plain_lists, priority=401)
     app.connect("html-page-context", keep_together, priority=402)
+    app.connect("html-page-context", name_folds, priority=403)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": False}

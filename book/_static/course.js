@@ -135,6 +135,37 @@ document.addEventListener("DOMContentLoaded", () => {
   });
 });
 
+// On a narrow screen a figure is smaller than it was drawn: a tap on it, or the button below, opens it
+// in its own size, in which no letter is below 11 pixels; it scrolls, and Escape, a tap or back closes.
+document.addEventListener("DOMContentLoaded", () => {
+  const dialog = document.createElement("dialog");
+  dialog.className = "course-figure";
+  dialog.setAttribute("aria-label", "Figure in its own size");
+  const close = Object.assign(document.createElement("button"), { type: "button", textContent: "✕" });
+  close.setAttribute("aria-label", "Close the figure");
+  const picture = document.createElement("img");
+  dialog.append(close, picture);
+  dialog.addEventListener("click", () => dialog.close());
+  document.body.append(dialog);
+  const enlarge = (image) => {
+    picture.src = image.src;
+    picture.alt = image.alt;
+    picture.width = image.getAttribute("width");
+    dialog.showModal();
+  };
+  for (const image of document.querySelectorAll(".bd-article img.of-light")) {
+    const dark = image.nextElementSibling;
+    const shown = () => [image, dark].find((one) => one.checkVisibility());
+    const isSmall = () => shown().width < 0.95 * image.getAttribute("width");
+    const button = Object.assign(document.createElement("button"), { type: "button", className: "course-enlarge" });
+    button.textContent = "⤢ Enlarge";
+    button.setAttribute("aria-label", `Enlarge the figure: ${image.alt.slice(0, 60)}`);
+    button.addEventListener("click", () => enlarge(shown()));
+    dark.after(button);
+    for (const one of [image, dark]) one.addEventListener("click", () => { if (isSmall()) enlarge(one); });
+  }
+});
+
 // The checks of a page stand in folded cells: a button opens them all, and folds them again.
 document.addEventListener("DOMContentLoaded", () => {
   const line = document.querySelector("p.course-checked");

@@ -1,7 +1,6 @@
 """Visits to built pages in Chromium: what they load, what they say, what axe finds."""
 
 import functools
-import gzip
 import importlib.metadata
 import itertools
 import re
@@ -96,7 +95,6 @@ LATE = """() => {
 }"""
 WIDE = {"width": 1200, "height": 900}
 THEMES = ("dark", "light")
-SETTLED = "async () => { if (window.MathJax?.startup) await window.MathJax.startup.promise; }"
 
 
 class Quiet(SimpleHTTPRequestHandler):
@@ -123,7 +121,8 @@ class Visit:
 
     requests: list[str] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
-    has_mathematics: bool = False
+    weight: int = 0
+    """The bytes of all files that it had loaded before anybody moved on it."""
 
     def outside(self, root: str) -> list[str]:
         """Return what was asked of anybody but the book itself."""
@@ -134,16 +133,6 @@ class Visit:
         """Return the book's files that were loaded, once for each request."""
         paths = [a.removeprefix(root) for a in self.requests if a.startswith(root)]
         return [HTML / unquote(urlsplit(path).path).lstrip("/") for path in paths]
-
-    def weight(self, root: str) -> int:
-        """Return the bytes of all files, each compressed where that makes it smaller."""
-        return sum(compressed_size(path) for path in self.files(root) if path.is_file())
-
-
-@functools.cache
-def compressed_size(path: Path) -> int:
-    content = path.read_bytes()
-    return min(len(content), len(gzip.compress(content, 6)))
 
 
 def listen(page: Page) -> Visit:
@@ -156,11 +145,13 @@ def listen(page: Page) -> Visit:
 
 
 def settle(page: Page) -> None:
-    """Wait until mathematics is set and widgets are alive."""
-    page.evaluate(SETTLED)
-    hosts = page.locator(".lc-host")
+    """Come near each widget in sight, until it is alive, and go back to where the page began."""
+    start = page.evaluate("scrollY")
+    hosts = page.locator(".lc-host:visible")
     for place in range(hosts.count()):
+        hosts.nth(place).scroll_into_view_if_needed()
         hosts.nth(place).locator(".lc").wait_for(state="attached")
+    page.evaluate("y => scrollTo({ top: y, behavior: 'instant' })", start)
 
 
 @contextmanager
@@ -170,8 +161,9 @@ def opened(browser: Browser, address: str, **options: object) -> Iterator[tuple[
     page = context.new_page()
     visit = listen(page)
     page.goto(address)
+    root = next(each for each in (HTML.as_uri(), address) if address.startswith(each))
+    visit.weight = sum(path.stat().st_size for path in visit.files(root) if path.is_file())
     settle(page)
-    visit.has_mathematics = page.locator("mjx-container").count() > 0
     yield page, visit
     context.close()
 
