@@ -18,9 +18,9 @@ class ClusterBoard(Widget):
     script = "cluster_board.js"
     alt = (
         "A board of nodes, a row for each replica and one for the spares, each node marked as "
-        "working, losing its work, restarting, held, down or idle; below it the same over a day "
-        "in which one node fails at hour 7, and a table of what the node-hours went into when the "
-        "job takes a spare, waits for the repair, or goes on with fewer replicas."
+        "working, losing its work, restarting, reserved, down or idle; below it the same over a "
+        "day in which one node fails at hour 7, and a table of what the node-hours went into when "
+        "the job takes a spare, waits for the repair, or goes on with fewer replicas."
     )
 
     answer = Choice(ANSWERS)

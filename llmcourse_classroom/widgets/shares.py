@@ -37,7 +37,8 @@ class ShareBar(Widget):
     script = "share_bar.js"
     alt = (
         "A bar of the parameters of a Llama: embedding, attention, feed-forward, norms and output "
-        "head. The feed-forward part is most of it; its share hangs on what it is counted against."
+        "head. The feed-forward part is most of it; its share depends on what it is counted "
+        "against."
     )
 
     preset = Named().tag(sync=True)

@@ -31,8 +31,8 @@ class SpikeLab(Widget):
 
     script = "spike_lab.js"
     alt = (
-        "Loss and gradient norm of recorded runs.  With all off the loss jumps; ticking a box, "
-        "such as clipping, shows the run that had it.  A dotted line is the limit of the "
+        "Loss and gradient norm of recorded runs.  The loss jumps in every run; the boxes, such as "
+        "clipping, change what comes after the jump.  A dotted line is the limit of the "
         "detector, and triangles mark the steps that it calls spikes.  Below, the losses of all "
         "runs on one scale, the best end last."
     )
