@@ -2,7 +2,8 @@
 
 The book's pages, the widgets in JupyterLab and the figures take their colours from it.  A hue
 belongs to a phase of a training step.  Within the elements that `rotation` names, everything begins
-with the hue of their phase: what a widget calls its first colour is `--phase` there.
+with the hue of their phase: what a widget calls its first colour is `--phase` there.  A *concept*,
+such as the query or the ring, has the same hue in every figure and widget, on whatever page.
 """
 
 import json
@@ -29,9 +30,31 @@ def hues(theme: str, phase: int = 1) -> list[str]:
     return found[phase - 1 :] + found[: phase - 1]
 
 
+def concepts() -> dict[str, int]:
+    """Return the number of each concept's hue, counted from 1."""
+    return {name: n for group in read_look()["concepts"].values() for name, n in group.items()}
+
+
+def concept(name: str, theme: str = "light") -> str:
+    """Return the colour of a concept, or of a phase such as "forward", in a figure.
+
+    It is its hue, but for the last bit of blue: so the pages tell it from a hue that turns with
+    the phase.
+
+    Raises:
+        ValueError: if there is no such concept.
+    """
+    known = concepts() | {phase: n for n, phase in enumerate(read_look()["phases"], start=1)}
+    if name not in known:
+        raise ValueError(f"there is no concept {name!r}; there are {', '.join(known)}")
+    return f"#{int(hues(theme)[known[name] - 1][1:], 16) ^ 1:06x}"
+
+
 def _colours(theme: str) -> Iterator[tuple[str, str]]:
     for number, hue in enumerate(hues(theme), start=1):
         yield f"phase-{number}", hue
+    for name, number in concepts().items():
+        yield f"lc-{name}", f"var(--phase-{number})"
     for name in ("on", "text", "muted", "line", "surface", "back"):
         yield f"look-{name}", read_look()[theme][name]
 
@@ -45,7 +68,9 @@ def rule(selectors: Sequence[str], properties: Iterator[tuple[str, str]]) -> str
 def widget_css() -> str:
     """Return the colours of both themes, for a widget wherever it stands."""
     dark = [f"{where} .lc" for where in DARK]
-    return f"{rule(['.lc'], _colours('light'))}\n{rule(dark, _colours('dark'))}\n"
+    rules = [rule([".lc"], _colours("light")), rule(dark, _colours("dark"))]
+    rules += [f".lc .lc-{name} {{ color: var(--lc-{name}); }}" for name in concepts()]
+    return "\n".join(rules) + "\n"
 
 
 def page_css() -> str:

@@ -10,8 +10,11 @@ from matplotlib.axes import Axes
 from matplotlib.transforms import offset_copy
 
 from llmcourse.parallel.world import Message
+from llmcourse_classroom import look
 from llmcourse_classroom.recorded import recorded_runs
 
+concept = look.concept
+"""The colour of what has one in all figures and widgets, such as the query."""
 HATCHES = ("", "///", "...", "xxx", "\\\\\\", "ooo")
 """Told apart without colour, too."""
 

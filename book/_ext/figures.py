@@ -2,8 +2,9 @@
 
 Figures are drawn in the colours of the light theme (tools/pages/matplotlibrc), not on a background.
 Of each, the pages get two files: in the light one, C0 is the hue of the chapter's phase and the
-others follow it round; in the dark one every colour of the look has its dark counterpart, and any
-other keeps its hue and turns its lightness round.  A browser loads the one that it shows.
+others follow it round, and a concept keeps its own; in the dark one every colour of the look has
+its dark counterpart, and any other keeps its hue and turns its lightness round.  A browser loads
+the one that it shows.
 """
 
 import base64
@@ -19,7 +20,7 @@ from course import phase_of
 from PIL import Image
 from sphinx.application import Sphinx
 
-from llmcourse_classroom.look import hues, read_look
+from llmcourse_classroom.look import concept, hues, read_look
 
 ENLARGED = re.compile(
     r'<a class="reference internal image-reference" href="[^"]*">\s*((?:<img [^>]*>\s*)+)</a>'
@@ -107,6 +108,8 @@ def pairs(theme: str, phase: int) -> dict[tuple[int, ...], tuple[int, ...]]:
                 [*before, read_look()["light"][name]],
                 [*after, read_look()["dark"][name]],
             )
+    for name in read_look()["phases"]:  # every hue once
+        before, after = [*before, concept(name)], [*after, concept(name, theme)]
     paper = rows(read_look()[theme]["back"])[0]
     for names, hue in zip(TINTS, rows(*hues(theme, phase)), strict=False):
         for name in names.split():

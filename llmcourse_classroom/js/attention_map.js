@@ -171,7 +171,7 @@ function render({ model, el }) {
     map[row].forEach((share, i) => {
       if (!looks(row, i)) return;
       svg.append(s("rect", { x: X(i) + 1, width: cell - 2, y: floor - up(share), height: up(share),
-        fill: "var(--lc-1)" }));
+        fill: "var(--lc-attention)" }));
     });
     if (best.length) {
       svg.append(label(X(best[0]) + cell / 2, floor - up(map[row][best[0]]) - 4, percent(map[row][best[0]], 2),
@@ -189,7 +189,7 @@ function render({ model, el }) {
       shares.forEach((share, i) => {
         const box = { x: X(i), y: Y(t), width: cell, height: cell };
         if (!looks(t, i)) svg.append(s("rect", { ...box, fill: `url(#${id})` }));
-        else if (share > 1e-4) svg.append(s("rect", { ...box, fill: "var(--lc-1)", "fill-opacity": ink(share) }));
+        else if (share > 1e-4) svg.append(s("rect", { ...box, fill: "var(--lc-attention)", "fill-opacity": ink(share) }));
         if (i === most) {
           svg.append(s("circle", { cx: X(i) + cell / 2, cy: Y(t) + cell / 2, r: Math.min(4, cell / 4),
             fill: "var(--lc-text)", stroke: "var(--lc-on)", "stroke-width": 1 }));
@@ -223,7 +223,7 @@ function render({ model, el }) {
   function drawLegend(svg, id) {
     const [x, y] = place.legend;
     [0.01, 0.2, 1].forEach((share, i) => svg.append(
-      s("rect", { x: x + 56 * i, y: y - 12, width: 16, height: 16, fill: "var(--lc-1)", "fill-opacity": ink(share),
+      s("rect", { x: x + 56 * i, y: y - 12, width: 16, height: 16, fill: "var(--lc-attention)", "fill-opacity": ink(share),
         stroke: "var(--lc-line)" }),
       label(x + 56 * i + 19, y + 1, `${100 * share} %`)));
     svg.append(

@@ -40,7 +40,7 @@ export function normals(seed, count) {
 
 // --- the page
 
-const RACERS = [["sgd", "SGD", "lc-1", ""], ["momentum", "momentum 0.9", "lc-2", "6 3"], ["adam", "Adam", "lc-3", "2 3"]];
+const RACERS = [["sgd", "SGD", "lc-sgd", ""], ["momentum", "momentum 0.9", "lc-momentum", "6 3"], ["adam", "Adam", "lc-adam", "2 3"]];
 const LONGEST = 300;
 const LEVELS = [0.5, 2, 6, 14, 28, 50, 90, 160];
 

@@ -118,10 +118,10 @@ const EDGE = 3; // x and y go from -EDGE to EDGE
 const LEVELS = [0.05, 0.3, 1, 2.5, 6, 14, 30, 70, 150, 300];
 const FLOOR = 1e-4; // the lowest height that is drawn
 const RACERS = [
-  { kind: "sgd", name: "SGD", mark: "lc-1", dash: null },
-  { kind: "momentum", name: "momentum", mark: "lc-2", dash: "7 3" },
-  { kind: "rmsprop", name: "RMSProp", mark: "lc-4", dash: "2 3" },
-  { kind: "adam", name: "Adam", mark: "lc-3", dash: "9 3 2 3" },
+  { kind: "sgd", name: "SGD", mark: "lc-sgd", dash: null },
+  { kind: "momentum", name: "momentum", mark: "lc-momentum", dash: "7 3" },
+  { kind: "rmsprop", name: "RMSProp", mark: "lc-rmsprop", dash: "2 3" },
+  { kind: "adam", name: "Adam", mark: "lc-adam", dash: "9 3 2 3" },
 ];
 const SHARED = ["surface", "angle", "stretch", "start_x", "start_y", "beta1", "beta2", "decay", "decay_kind"];
 

@@ -78,7 +78,7 @@ export function crossover(n, latency, rate) {
 
 const NAMES = { ring: "ring", tree: "tree", naive: "naive: all to rank 0" };
 const DASHES = { ring: null, tree: "8 4", naive: "2 3" };
-const MARKS = { ring: "lc-1", tree: "lc-2", naive: "lc-4" };
+const MARKS = { ring: "lc-ring", tree: "lc-tree", naive: "lc-naive" };
 const ROW = 42; // from one rank's row to the next
 const CELL = 22;
 const HEAD = 40;

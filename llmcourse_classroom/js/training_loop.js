@@ -31,10 +31,11 @@ const MOVES = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 };
 const STYLE = `
 .lc .tl-boxes { position: absolute; inset: 0; pointer-events: none; transform-origin: 0 0; }
 .lc .tl-boxes button { position: absolute; width: ${BOX.width}px; height: ${BOX.height}px; padding: 0;
-  font-size: 14.4px; pointer-events: auto; transform: translate(-50%, -50%); border-radius: 1rem; }
-.lc .tl-boxes button[aria-pressed="true"] { font-weight: 700; outline: 2px solid var(--lc-1); outline-offset: 2px; }
+  font-size: 14.4px; pointer-events: auto; transform: translate(-50%, -50%); border: 2px solid var(--own);
+  border-radius: 1rem; }
+.lc .tl-boxes button[aria-pressed="true"] { font-weight: 700; background: var(--own); outline: 2px solid var(--now); outline-offset: 2px; }
 .lc .tl-boxes button:focus-visible { outline: 3px solid var(--lc-2); outline-offset: 2px; }
-.lc .tl-panel { border-left: 4px solid var(--lc-1); padding-left: 0.8rem; }
+.lc .tl-panel { border-left: 4px solid var(--now); padding-left: 0.8rem; }
 .lc .tl-panel dl { display: grid; grid-template-columns: minmax(6rem, auto) minmax(0, 1fr); gap: 0.15rem 0.9rem;
   margin: 0.3rem 0; }
 .lc .tl-panel dt { color: var(--lc-muted); }
@@ -62,7 +63,8 @@ function render({ model, el }) {
   // --- the ring: arrows in the picture, and a button for each phase upon it
 
   const buttons = phases.map((phase, i) =>
-    h("button", { type: "button", onclick: () => choose(i + 1) }, `${i + 1} ${phase.name}`));
+    h("button", { type: "button", style: `--own: var(--phase-${i + 1})`, onclick: () => choose(i + 1) },
+      `${i + 1} ${phase.name}`));
   function choose(phase) {
     w.put("phase", phase);
     buttons[phase - 1].focus();
@@ -79,7 +81,7 @@ function render({ model, el }) {
     const [[x0, y0], [x1, y1]] = points.slice(-2);
     const angle = Math.atan2(y1 - y0, x1 - x0);
     const wing = (turn) => [x1 - 9 * Math.cos(angle + turn), y1 - 9 * Math.sin(angle + turn)];
-    const ink = { stroke: lit ? "var(--lc-1)" : "var(--lc-line)", "stroke-width": lit ? 3 : 1.5 };
+    const ink = { stroke: lit ? "var(--now)" : "var(--lc-line)", "stroke-width": lit ? 3 : 1.5 };
     svg.append(line(points, ink), line([wing(0.45), [x1, y1], wing(-0.45)], ink));
   }
 
@@ -91,7 +93,7 @@ function render({ model, el }) {
       if (!timed) return;
       const left = x + 80;
       const room = Math.max(20, width - left - 4);
-      const fill = lit ? "var(--lc-1)" : "var(--lc-line)";
+      const fill = lit ? "var(--now)" : "var(--lc-line)";
       svg.append(s("rect", { x: left, y: y - 12, width: Math.max(1, room * phases[i].share), height: 9, fill }),
         label(left, y + 13, percent(phases[i].share, 2)));
     });
@@ -120,7 +122,7 @@ function render({ model, el }) {
       const arc = Array.from({ length: steps + 1 }, (_, k) =>
         from + clamp(span * k / steps, 0, Math.max(0, span - 0.03)));
       svg.append(line(arc.map((angle) => [x + inner * Math.cos(angle), y + inner * Math.sin(angle)]),
-        { stroke: lit ? "var(--lc-1)" : "var(--lc-line)", "stroke-width": lit ? 20 : 10 }));
+        { stroke: lit ? "var(--now)" : "var(--lc-line)", "stroke-width": lit ? 20 : 10 }));
       from += span;
     });
     const middle = { "text-anchor": "middle" };
@@ -173,6 +175,7 @@ function render({ model, el }) {
   }
 
   function redraw() {
+    w.root.style.setProperty("--now", `var(--phase-${model.get("phase")})`);
     draw();
     fill();
     w.say(sentence());

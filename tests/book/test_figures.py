@@ -12,7 +12,8 @@ import pytest
 from fontTools.ttLib import TTFont
 from PIL import Image
 
-from llmcourse_classroom.look import hues, read_look
+from llmcourse_classroom.look import concept, hues, read_look
+from tools.build import build_book
 from tools.pages import fonts
 from tools.pages import look as style
 
@@ -38,6 +39,21 @@ def test_the_first_colour_becomes_the_hue_of_the_phase_and_the_second_follows(th
     made = svg(theme, phase, first.upper()) + svg(theme, phase, second)
     found = re.findall(r"fill: (#\w+);", made)
     assert found == [hues(theme)[phase - 1], hues(theme)[phase % 7]]
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_a_concept_has_one_colour_in_every_chapter(theme):
+    for name in ("query", "ring", "adam", "checkpoint"):
+        made = svg(theme, 1, concept(name)) + svg(theme, 4, concept(name))
+        assert re.findall(r"fill: (#\w+);", made) == [concept(name, theme)] * 2
+
+
+def test_lengths_have_two_decimals_and_names_and_sizes_stay():
+    text = '<path id="a1.2345" d="M 233.600351 -0.000123 L 1.5 2"/><use x="0.98765" y="3"/>'
+    made = svg("light", 1, "#ffffff", f'{text}<g transform="scale(0.015625)"/>')
+    assert 'id="a1.2345" d="M 233.6 -0 L 1.5 2"' in made
+    assert '<use x="0.99" y="3"/>' in made
+    assert "scale(0.015625)" in made
 
 
 def test_the_pale_fill_of_a_box_goes_with_its_hue():
@@ -113,3 +129,17 @@ def test_fonts_have_the_letters_of_the_chapters_and_figures_the_style_of_the_loo
     original = fonts.original(fonts.SANS, "IBMPlexSans[wdth,wght].ttf").getBestCmap()
     assert {c for c in prose - {"\n"} if ord(c) in original and ord(c) not in letters} <= {"�"}
     assert style.FILE.read_text(encoding="utf8") == style.wanted()
+
+
+def test_no_letter_of_a_figure_is_below_eleven_pixels_in_its_own_size():
+    """Letters are drawn a hundred units high, and a point is 4/3 of a pixel."""
+    folder = build_book.BUILD / "html" / "_images"
+    found = {path.name: path.read_text(encoding="utf8") for path in folder.glob("*-light.svg")}
+    assert len(found) > 150
+    sizes = {
+        name: min(map(float, scales), default=1.0) * 100 * 4 / 3
+        for name, text in found.items()
+        if (scales := re.findall(r"scale\(([\d.]+) -[\d.]+\)", text))
+    }
+    assert len(sizes) > 150
+    assert [(name, size) for name, size in sizes.items() if size < 11] == []

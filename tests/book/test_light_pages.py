@@ -57,9 +57,8 @@ def test_every_formula_of_the_book_is_set_and_read():
     total = 0
     for path in own_pages():
         text = path.read_text(encoding="utf8")
-        counts = [
-            len(re.findall(mark, text)) for mark in ('class="(?:[^"]* )?math"', "<mjx-container", "<math ")
-        ]
+        marks = ('class="(?:[^"]* )?math"', "<mjx-container", "<math ")
+        counts = [len(re.findall(mark, text)) for mark in marks]
         assert len(set(counts)) == 1, path.name
         total += counts[0]
     assert total > 1_500

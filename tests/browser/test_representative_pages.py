@@ -279,3 +279,41 @@ def test_deeper_is_folded_and_opens_by_key_by_link_and_on_paper(book, chromium):
         assert page.locator("details.deeper:not([open])").count() == 0
     with visits.opened(chromium, f"{address}#{anchor}") as (page, _):
         assert page.locator("details.deeper[open]").count() == 1
+
+
+def test_a_figure_opens_in_its_own_size_where_the_screen_is_narrow(book, chromium):
+    address = (visits.HTML / "chapters/11_attention.html").as_uri()
+    with visits.opened(chromium, address) as (page, _):
+        enlarge = page.locator("button.course-enlarge")
+        dialog = page.locator("dialog.course-figure")
+        assert enlarge.count() == page.locator(".bd-article img.of-light").count() > 5
+        assert page.locator("button.course-enlarge:visible").count() == 0
+        page.locator(".bd-article img.of-light").first.click()
+        expect(dialog).to_be_hidden()
+        page.set_viewport_size({"width": 360, "height": 740})
+        visits.show_theme(page, "dark")
+        enlarge.first.click()
+        expect(dialog).to_be_visible()
+        picture = page.locator(".bd-article img.of-dark").first
+        shown = dialog.locator("img").evaluate("one => [one.src, one.width]")
+        width = int(picture.get_attribute("width"))
+        assert shown == [picture.evaluate("one => one.src"), width]
+        assert dialog.evaluate("one => one.scrollWidth > one.clientWidth")  # it scrolls
+        assert [line for line in visits.violations(page, "dialog.course-figure") if line] == []
+        page.keyboard.press("Escape")
+        expect(dialog).to_be_hidden()
+        picture.click()  # a tap
+        expect(dialog).to_be_visible()
+        dialog.get_by_role("button").click()
+        expect(dialog).to_be_hidden()
+
+
+def test_folded_code_is_named_by_its_title(book, chromium):
+    address = (visits.HTML / "chapters/11_attention.html").as_uri()
+    with visits.opened(chromium, address) as (page, _):
+        folds = page.locator("details.course-code > summary")
+        names = set(folds.all_text_contents())
+        assert {"Code: set-up", "Code: the figure", "Code: checks"} <= names
+        assert page.get_by_text("Show code cell source").count() == 0
+        folds.first.click()
+        expect(page.locator("details.course-code pre").first).to_contain_text("# @title Set-up")

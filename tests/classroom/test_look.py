@@ -100,6 +100,29 @@ def test_hues_are_told_apart_as_well_as_a_safe_set_and_text_in_them_can_be_read(
     assert contrast(own["line"], own["back"]) >= 3
 
 
+@pytest.mark.parametrize("theme", look.THEMES)
+def test_concepts_of_a_group_have_hues_of_their_own_in_figures_and_widgets(theme):
+    hues = look.hues(theme)
+    for group in look.read_look()["concepts"].values():
+        assert len(set(group.values())) == len(group) > 1
+        drawn = [look.concept(name, theme) for name in group]
+        assert not set(drawn) & {hue for each in look.THEMES for hue in look.hues(each)}
+        assert closest(drawn) >= closest(OKABE_ITO)
+        back = look.read_look()[theme]["back"]
+        assert min(contrast(colour, back) for colour in drawn) >= 4.5
+        for name, number in group.items():
+            near = [seen(each, "usual") for each in (look.concept(name, theme), hues[number - 1])]
+            assert distance(*near) < 1
+            assert f"--lc-{name}: var(--phase-{number});" in styles()
+            assert f".lc .lc-{name} {{ color: var(--lc-{name}); }}" in styles()
+    assert [look.concept(name, theme)[:6] for name in ("data", "checkpoint")] == [
+        hues[0][:6],
+        hues[-1][:6],
+    ]
+    with pytest.raises(ValueError, match="there is no concept 'quary'; there are query, key"):
+        look.concept("quary")
+
+
 def test_colours_stand_in_one_place_and_a_phase_turns_them_round():
     assert "#" not in source("kit.css").replace("#fff", "")
     assert all(hue in styles() for theme in look.THEMES for hue in look.hues(theme))
