@@ -15,28 +15,33 @@ document.addEventListener("DOMContentLoaded", () => {
 // A line of code that is too long, and on a narrow screen any, goes on below, further in than it
 // began: each line becomes an element that knows how far in it is.  What has elements over several
 // lines (a module's source) stays as it is; printed text stays as it is for its columns, but for
-// lines so long that they must be prose.
+// lines so long that they must be prose.  A listing is looked at when the reader comes near: to
+// measure all of them at once takes a phone half a second.
 document.addEventListener("DOMContentLoaded", () => {
   const narrow = matchMedia("(max-width: 767.98px)");
-  const split = () => {
-    const cut = [...document.querySelectorAll(".bd-article div.highlight pre")].filter((code) =>
-      (narrow.matches || code.scrollWidth > code.clientWidth)
-      && !code.closest(".output.stream, .output.text_plain")
-      && !code.querySelector(".course-line")
-      && ![...code.children].some((part) => part.textContent.includes("\n")));
-    for (const printed of document.querySelectorAll(".bd-article div.cell_output pre")) {
-      const longest = Math.max(...printed.textContent.split("\n").map((line) => line.length));
-      printed.classList.toggle("course-prose", longest > 100);
-    }
-    for (const code of cut) {
-      code.innerHTML = code.innerHTML.trimEnd().split("\n").map((line) => {
-        const indent = line.replace(/<[^>]*>/g, "").search(/\S|$/);
-        return `<span class="course-line" style="--indent: ${indent + 4}ch">${line}</span>`;
-      }).join("\n");
-    }
+  const listings = [...document.querySelectorAll(".bd-article div.highlight pre")].filter((code) =>
+    !code.closest(".output.stream, .output.text_plain")
+    && ![...code.children].some((part) => part.textContent.includes("\n")));
+  const split = (code) => {
+    code.innerHTML = code.innerHTML.trimEnd().split("\n").map((line) => {
+      const indent = line.replace(/<[^>]*>/g, "").search(/\S|$/);
+      return `<span class="course-line" style="--indent: ${indent + 4}ch">${line}</span>`;
+    }).join("\n");
   };
-  narrow.addEventListener("change", split);
-  split();
+  const near = new IntersectionObserver((seen) => {
+    const shown = seen.filter(({ isIntersecting }) => isIntersecting).map(({ target }) => target);
+    const long = shown.filter((code) => narrow.matches || code.scrollWidth > code.clientWidth);
+    for (const code of shown) near.unobserve(code);
+    long.forEach(split);
+  }, { rootMargin: "100% 0px" });
+  const begin = () => {
+    for (const code of listings) if (!code.querySelector(".course-line")) near.observe(code);
+  };
+  for (const printed of document.querySelectorAll(".bd-article div.cell_output pre")) {
+    if (printed.textContent.split("\n").some((line) => line.length > 100)) printed.classList.add("course-prose");
+  }
+  narrow.addEventListener("change", begin);
+  begin();
 });
 
 // What a link leads to shows where the link stands, on hover, on focus and on touch: a term's

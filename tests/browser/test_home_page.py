@@ -86,6 +86,7 @@ def test_what_a_reader_has_marked_in_chapter_00_is_marked_on_the_map(chromium):
         expect(at).to_have_attribute("data-state", "not begun")
         other = page.context.new_page()
         other.goto((visits.HTML / file_of(IN_TURN[0])).as_uri())
+        visits.settle(other)
         other.get_by_label("05 From text to token IDs ①: progress").select_option("done")
         expect(at).to_contain_text("● done")
         page.wait_for_timeout(500)  # a page that is opened reads what Chromium has stored by then

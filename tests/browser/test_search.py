@@ -1,5 +1,6 @@
 """The search while somebody types: which pages a query finds, and how the field behaves."""
 
+import gzip
 import re
 
 import pytest
@@ -122,7 +123,8 @@ def test_the_index_is_loaded_when_the_field_has_the_focus_and_is_small(book, chr
         assert asked[0] == "search_index.js"
         assert "search_texts/chapters/16_cross_entropy.js" in asked
         assert visit.errors == []
-    assert visits.compressed_size(visits.HTML / "_static" / "search_index.js") < MOST_BYTES
+    index = (visits.HTML / "_static" / "search_index.js").read_bytes()
+    assert len(gzip.compress(index, 6)) < MOST_BYTES
     assert not (visits.HTML / "searchindex.js").exists()
 
 
