@@ -12,7 +12,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from needed import needed, words_of
+from needed import needed, without_unused_properties, words_of
 from PIL import Image
 from sphinx.application import Sphinx
 from sphinx.builders.html._assets import _CascadingStyleSheet, _JavaScript
@@ -79,7 +79,10 @@ class Assets:
         pages = [path for path in Path(app.outdir).rglob("*.html") if static not in path.parents]
         programs = [path.read_text(encoding="utf8") for path in static.glob("widgets/*.js")]
         words = words_of(pages, [early, late, *programs])
-        (static / STYLE).write_text(needed("\n".join(sheets), words), encoding="utf8")
+        style = needed("\n".join(sheets), words)
+        pages_and_scripts = [*(path.read_text(encoding="utf8") for path in pages), early, late]
+        style = without_unused_properties(style, [*pages_and_scripts, *programs])
+        (static / STYLE).write_text(style, encoding="utf8")
         remove_unused(static)
         shrink_figures(Path(app.outdir) / "_images")
 

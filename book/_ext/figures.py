@@ -31,8 +31,9 @@ IMAGE = re.compile(
 )
 COLOUR = re.compile(r"#[0-9a-fA-F]{6}\b")
 RASTER = re.compile(r"(?<=data:image/png;base64,)[A-Za-z0-9+/=\s]+")
-PLACES = re.compile(r'(?<=\s)(?:d|x|y)="[^"]*"')
-FINE = re.compile(r"-?\d+\.\d{3,}")
+PLACES = re.compile(r'(?<=\s)d="[^"]*"')
+FINE = re.compile(r"-?\d+\.\d{2,}")
+BLANKS = re.compile(r"\s*\n\s*|([A-Za-z]) ")
 SIDE = r'<svg\b[^>]*\b{}="([\d.]+)pt"'
 TO_CONES = np.array(
     [
@@ -154,12 +155,13 @@ def recoloured_svg(text: str, change: Callable[[Colours], Colours]) -> str:
     names = sorted({name.lower() for name in COLOUR.findall(text)})
     new = dict(zip(names, map(hex_of, change(rows(*names))), strict=True))
     text = COLOUR.sub(lambda found: new[found[0].lower()], text)
-    return RASTER.sub(raster, PLACES.sub(lambda found: FINE.sub(rounded, found[0]), text))
+    return RASTER.sub(raster, PLACES.sub(shortened, text))
 
 
-def rounded(number: re.Match[str]) -> str:
-    """Return a length with two decimals: nobody sees a hundredth of a point, and a third weighs."""
-    return f"{float(number[0]):.2f}".rstrip("0").rstrip(".")
+def shortened(place: re.Match[str]) -> str:
+    """Return a path or a place in fewer letters: nobody sees a twentieth of a point."""
+    text = FINE.sub(lambda n: f"{float(n[0]):.1f}".removesuffix(".0"), place[0])
+    return BLANKS.sub(lambda blank: blank[1] or "", text)
 
 
 class Figures:

@@ -15,10 +15,11 @@ from tinycss2.ast import AtRule, Node, ParseError, QualifiedRule
 NESTED = {"media", "supports", "layer", "container"}
 """Rules that hold rules."""
 GIVEN = re.compile(r'\b(?:class|id)="([^"]*)"')
+PROPERTY = re.compile(r"""(?<=[{;])\s*(--[\w-]+)\s*:(?:[^;{}"']|"[^"]*"|'[^']*')*(?:;|(?=\}))""")
 WORD = re.compile(r"[A-Za-z_][\w-]*")
 NAME = re.compile(r"[.#]((?:[\w-]|\\.)+)")
 NEGATED = re.compile(r":(?:not|is|where|has)\((?:[^()]|\([^()]*\))*\)|\[[^\]]*\]")
-VARIABLE = re.compile(r"--[\w-]+")
+USED = re.compile(r"(?:var\(\s*|[\"'`])(--[\w-]+)")
 
 
 def words_of(pages: Iterable[Path], scripts: Iterable[str]) -> set[str]:
@@ -50,6 +51,16 @@ def needed(css: str, words: set[str]) -> str:
     """Return a stylesheet without the rules that no page needs, comments and blanks."""
     rules = tinycss2.parse_stylesheet(css, skip_comments=True, skip_whitespace=True)
     return "\n".join(text for rule in rules if (text := _kept(rule, words)))
+
+
+def without_unused_properties(css: str, others: Iterable[str]) -> str:
+    """Return a stylesheet without the custom properties that neither it nor another text names."""
+    used = set(USED.findall(css)).union(*map(USED.findall, others))
+
+    def kept(found: re.Match[str]) -> str:
+        return found[0] if found[1] in used else ""
+
+    return PROPERTY.sub(kept, css)
 
 
 def _kept(rule: QualifiedRule | AtRule | ParseError, words: set[str]) -> str:

@@ -53,7 +53,7 @@ const STATES = [
   ["working", "lc-1", "W"], ["lost", "lc-5", "L"], ["restarting", "lc-2", "R"],
   ["reserved", "lc-4", "H"], ["down", "lc-6", "D"], ["idle", "lc-3", "I"],
 ];
-const SHOWN = { working: "kept work", lost: "lost work", restarting: "restarting", reserved: "reserved, waiting",
+const SHOWN = { working: "kept work", lost: "lost work", restarting: "restarting", reserved: "reserved",
   down: "down", idle: "idle" };
 const WORDS = { spare: "takes a spare", wait: "waits for the repair", shrink: "goes on with fewer replicas" };
 const GROUPS = ["failed", "mates", "others", "spares"];

@@ -29,6 +29,9 @@ def test_a_rule_stays_if_all_that_one_of_its_selectors_names_is_there(tmp_path):
         "@media print{.b{top: 5px}}",
         '@font-face{font-family: X; src: url("data:a;b,c")}',
     ]
+    css = 'a{--x: url("data:a;b}");--y: 1; top: var(--x)} b{--z: 2; --w: 3}'
+    kept = 'a{--x: url("data:a;b}"); top: var(--x)} b{ --w: 3}'
+    assert needed.without_unused_properties(css, ["style.setProperty('--w', 1)"]) == kept
     with pytest.raises(ValueError, match="a stylesheet has a mistake"):
         needed.needed("p { } }", words)
 

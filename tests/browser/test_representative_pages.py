@@ -238,6 +238,7 @@ def test_nothing_moves_when_the_theme_becomes_known(chromium, name):
     """The theme's script comes last: until then its name is auto, and a moved page is a shift."""
     with visits.opened(chromium, (visits.HTML / name).as_uri()) as (page, _):
         page.add_style_tag(content="* { transition: none !important; }")
+        page.wait_for_load_state("networkidle")  # figures that came near have come
         places = {theme: page.evaluate(PLACES, theme) for theme in ("auto", "light", "dark")}
         moved = [a for a, b in zip(places["auto"], places["light"], strict=True) if a != b]
         assert (len(moved), moved[:3]) == (0, [])
@@ -288,6 +289,7 @@ def test_a_figure_opens_in_its_own_size_where_the_screen_is_narrow(book, chromiu
         dialog = page.locator("dialog.course-figure")
         assert enlarge.count() == page.locator(".bd-article img.of-light").count() > 5
         assert page.locator("button.course-enlarge:visible").count() == 0
+        page.set_viewport_size({"width": 1440, "height": 900})
         page.locator(".bd-article img.of-light").first.click()
         expect(dialog).to_be_hidden()
         page.set_viewport_size({"width": 360, "height": 740})

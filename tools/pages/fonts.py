@@ -134,7 +134,7 @@ def css() -> str:
         data = base64.b64encode(page_font(face).read_bytes()).decode()
         rules.append(
             f'@font-face {{ font-family: "{family}"; font-weight: {weights[face]}; '
-            f"font-style: {'italic' if face == 'italic' else 'normal'}; font-display: swap; "
+            f"font-style: {'italic' if face == 'italic' else 'normal'}; font-display: block; "
             f'src: url("data:font/woff2;base64,{data}") format("woff2"); }}'
         )
     return "\n".join(rules) + "\n"
