@@ -28,6 +28,7 @@ BENCHMARKS = (
     "checkpoints",
     "posttraining",
     "live",
+    "pages",
 )
 README = Path(__file__).parent / "README.md"
 MARK = "<!-- from here on written by python -m bench -->"
