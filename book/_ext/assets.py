@@ -31,6 +31,8 @@ ICON_FONT = re.compile(
 ICON = re.compile(r"([\"'])(?:\\[ef][0-9a-f]{3}|[\ue000-\uf8ff])\1", re.IGNORECASE)
 # The theme's name is known once its script has run: until then, and without scripts, it is light.
 LIGHT = re.compile(r"html\[data-theme=([\"']?)light\1\]")
+FOLDED = '["pre",".nboutput', '["pre:not(details:not([open]) *)",".nboutput'
+"""What may scroll, in the theme's script: to measure what is folded costs more than the rest."""
 NUM_COLOURS = 64
 PLAIN = re.compile(r'<span class="(?:n|p|w|nn|nx)">([^<]*)</span>')
 """Names, brackets and blanks of a listing: both themes give them the colour of all code."""
@@ -74,6 +76,9 @@ class Assets:
         static = Path(app.outdir) / "_static"
         sheets = [stylesheet(static, name) for name in self.styles]
         early, late = scripts(static, self.scripts), scripts(static, THEME_SCRIPTS)
+        if late.count(FOLDED[0]) != 1:
+            raise ValueError(f"the theme's script has no {FOLDED[0]}: look for what scrolls")
+        late = late.replace(*FOLDED)
         (static / EARLY).write_text(early, encoding="utf8")
         (static / LATE).write_text(late, encoding="utf8")
         pages = [path for path in Path(app.outdir).rglob("*.html") if static not in path.parents]

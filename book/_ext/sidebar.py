@@ -5,12 +5,16 @@ are wanted: two thirds of the time in which this book is written.  The theme the
 twice a page, which for pages of source code gives the same list all over again: so it is kept.
 """
 
+import re
 from typing import Any
 
 from docutils import nodes
 from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
+
+SIGN = re.compile(" (?=[①②③])")
+"""Before the sign of a lap, which never stands alone in a line."""
 
 
 def titles_of(headings: nodes.bullet_list) -> nodes.bullet_list:
@@ -58,7 +62,8 @@ class Sidebar:
                 return toctree(**settings)
             key = (place, *sorted(settings.items()))
             if key not in self.made:
-                self.made[key] = self.listed(app.env, toctree, settings)
+                listed = self.listed(app.env, toctree, settings)
+                self.made[key] = SIGN.sub("\N{NO-BREAK SPACE}", listed)
             return self.made[key]
 
         def dressed_list(made: str = "") -> str:

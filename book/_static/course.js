@@ -10,6 +10,11 @@ document.addEventListener("DOMContentLoaded", () => {
   }
   const contents = document.getElementById("pst-secondary-sidebar-modal");
   contents?.addEventListener("click", ({ target }) => { if (target.closest("a")) contents.close(); });
+  // The menu opens where the reader is.
+  const menu = document.getElementById("pst-primary-sidebar-modal");
+  document.querySelector(".primary-toggle")?.addEventListener("click", () => setTimeout(() => {
+    menu?.querySelector(".current:not(:has(.current)) > a")?.scrollIntoView({ block: "center" });
+  }));
 });
 
 // A line of code that is too long, and on a narrow screen any, goes on below, further in than it
@@ -112,14 +117,15 @@ document.addEventListener("DOMContentLoaded", () => {
     bubble.style.top = `${top - origin.top}px`;
   }
 
-  const later = () => { timer = setTimeout(hide, 250); };
+  // A finger that is lifted leaves, too, at once: only a mouse counts.
+  const later = ({ pointerType }) => { if (pointerType === "mouse") timer = setTimeout(hide, 250); };
   for (const link of document.querySelectorAll("article.bd-article a.reference.internal")) {
     const make = previewOf(link);
     if (!make) continue;
     const open = () => show(link, make());
     if (link.hash.startsWith("#term-")) link.classList.add("course-term");
-    link.addEventListener("mouseenter", open);
-    link.addEventListener("mouseleave", later);
+    link.addEventListener("pointerenter", ({ pointerType }) => { if (pointerType === "mouse") open(); });
+    link.addEventListener("pointerleave", later);
     link.addEventListener("focus", open);
     link.addEventListener("blur", hide);
     // The first touch shows, the second leads on; a chapter opens at once.
@@ -132,8 +138,8 @@ document.addEventListener("DOMContentLoaded", () => {
     });
   }
   // It stays while the pointer is on it; Escape and a touch elsewhere put it away.
-  bubble.addEventListener("mouseenter", () => clearTimeout(timer));
-  bubble.addEventListener("mouseleave", later);
+  bubble.addEventListener("pointerenter", () => clearTimeout(timer));
+  bubble.addEventListener("pointerleave", later);
   document.addEventListener("keydown", (event) => { if (event.key === "Escape") hide(); });
   document.addEventListener("pointerdown", ({ target }) => {
     if (shown && !bubble.contains(target) && !shown.contains(target)) hide();
@@ -208,4 +214,6 @@ document.addEventListener("DOMContentLoaded", () => {
   addEventListener("beforeprint", () => {
     for (const fold of document.querySelectorAll("details.deeper")) fold.open = true;
   });
+  // What scrolls inside of a fold can be reached by key once it is open: the theme looks at a resize.
+  document.addEventListener("toggle", () => dispatchEvent(new Event("resize")), true);
 });

@@ -1,5 +1,5 @@
 // Widgets come to life as the reader comes near, or prints: a page is light until then.  A program
-// is a script of its own that all pages share (book/_ext/programs.py); live is that of page.js.
+// is a script of its own that all pages share (book/_ext/widget_programs.py); live is that of page.js.
 (() => {
   const loading = new Map();
   function program(address) {

@@ -5,8 +5,8 @@ import re
 
 import formulas
 import needed
-import programs
 import pytest
+import widget_programs
 
 from llmcourse_classroom.widget import styles
 from llmcourse_classroom.widgets import Bowl
@@ -74,7 +74,7 @@ def test_every_formula_of_the_book_is_set_and_read():
 
 
 def test_a_program_is_written_once_and_a_page_keeps_the_state(tmp_path):
-    kept, context = programs.Programs(), {"body": Bowl(steps=7).page() + Bowl().page()}
+    kept, context = widget_programs.Programs(), {"body": Bowl(steps=7).page() + Bowl().page()}
     kept.take(None, "chapters/03_downhill", "", context, None)
     ((name, text),) = kept.texts.items()
     states = re.findall(r'id="(lc-bowl[^"]*)-state" data-program="([^"]*)">(.*?)<', context["body"])

@@ -60,7 +60,8 @@ def test_the_first_touch_shows_and_the_second_leads_on(book, chromium):
         page.set_viewport_size({"width": 390, "height": 740})
         link, bubble = page.locator("a.course-term").first, page.locator("#course-preview")
         link.tap()
-        assert bubble.is_visible()
+        page.wait_for_timeout(400)
+        assert bubble.is_visible(), "it stays when the finger is lifted"
         assert page.url == PAGE.as_uri()
         page.get_by_role("heading", level=1).tap()
         assert bubble.is_hidden()

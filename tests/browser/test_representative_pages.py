@@ -239,6 +239,7 @@ def test_nothing_moves_when_the_theme_becomes_known(chromium, name):
     with visits.opened(chromium, (visits.HTML / name).as_uri()) as (page, _):
         page.add_style_tag(content="* { transition: none !important; }")
         page.wait_for_load_state("networkidle")  # figures that came near have come
+        page.evaluate("() => document.fonts.ready.then(() => 0)")  # and letters of formulas
         places = {theme: page.evaluate(PLACES, theme) for theme in ("auto", "light", "dark")}
         moved = [a for a, b in zip(places["auto"], places["light"], strict=True) if a != b]
         assert (len(moved), moved[:3]) == (0, [])
