@@ -158,6 +158,14 @@ def recoloured_svg(text: str, change: Callable[[Colours], Colours]) -> str:
     return RASTER.sub(raster, PLACES.sub(shortened, text))
 
 
+def in_pixels(text: str) -> str:
+    """Return a drawing as wide and high as `size_of` says: nothing moves when it comes."""
+    for side in ("width", "height"):
+        whole = re.compile(SIDE.format(side))
+        text = whole.sub(lambda m: m[0].replace(f"{m[1]}pt", f"{float(m[1]) * 4 / 3:.0f}"), text, 1)
+    return text
+
+
 def shortened(place: re.Match[str]) -> str:
     """Return a path or a place in fewer letters: nobody sees a twentieth of a point."""
     text = FINE.sub(lambda n: f"{float(n[0]):.1f}".removesuffix(".0"), place[0])
@@ -224,9 +232,8 @@ def write_figure(source: Path, target: Path, theme: str, phase: int) -> None:
         return recolour(colours, theme, phase)
 
     if source.suffix == ".svg":
-        target.write_text(
-            recoloured_svg(source.read_text(encoding="utf8"), change), encoding="utf8"
-        )
+        made = recoloured_svg(source.read_text(encoding="utf8"), change)
+        target.write_text(in_pixels(made), encoding="utf8")
         return
     with Image.open(source) as image:
         density = image.info.get("dpi")

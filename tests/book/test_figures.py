@@ -55,6 +55,14 @@ def test_a_path_is_written_in_fewer_letters_and_names_and_places_stay():
     assert "scale(0.015625)" in made
 
 
+def test_a_figure_is_as_large_as_its_place(tmp_path):
+    source, target = tmp_path / "a.svg", tmp_path / "b.svg"
+    source.write_text(SVG.format("#000000", "").replace("36pt", "36.4pt"))
+    figures.write_figure(source, target, "dark", 1)
+    width, height = re.findall(r'<svg\b[^>]*?width="(\d+)" height="(\d+)"', target.read_text())[0]
+    assert figures.size_of(source) == f' width="{width}" height="{height}"'
+
+
 def test_the_pale_fill_of_a_box_goes_with_its_hue():
     for theme in ("light", "dark"):
         tint = figures.rows(re.search(r"fill: (#\w+);", svg(theme, 2, "#dbe9f6"))[1])[0]

@@ -14,7 +14,6 @@ from tests.browser import visits
 MOST_BYTES = {True: 1_000_000, False: 1_500_000}
 """Unpacked, of all that a chapter, and another page, loads before its reader moves."""
 MOST_REQUESTS = 25
-MOST_SHIFT = 0.1
 
 
 def faults(chromium: Browser, address: str, root: str, *, axe: bool = True) -> list[str]:
@@ -25,8 +24,6 @@ def faults(chromium: Browser, address: str, root: str, *, axe: bool = True) -> l
         most = MOST_BYTES["/chapters/" in address]
         if visit.weight > most:
             found.append(f"weighs {visit.weight:,} bytes, more than {most:,}")
-        if visit.shift > MOST_SHIFT:
-            found.append(f"moves by itself, by {visit.shift:.2f}, more than {MOST_SHIFT}")
         if not 1 < len(files) <= MOST_REQUESTS:
             found.append(f"{len(files)} requests, not 2 to {MOST_REQUESTS}")
         found += visit.errors

@@ -95,10 +95,6 @@ LATE = """() => {
 }"""
 WIDE = {"width": 1200, "height": 900}
 THEMES = ("dark", "light")
-SHIFTS = """window.shift = 0;
-new PerformanceObserver((list) => {
-  for (const one of list.getEntries()) if (!one.hadRecentInput) window.shift += one.value;
-}).observe({ type: "layout-shift", buffered: true });"""
 
 
 class Quiet(SimpleHTTPRequestHandler):
@@ -127,8 +123,6 @@ class Visit:
     errors: list[str] = field(default_factory=list)
     weight: int = 0
     """The bytes of all files that it had loaded before anybody moved on it."""
-    shift: float = 0.0
-    """How far its parts moved by themselves until then (cumulative layout shift)."""
 
     def outside(self, root: str) -> list[str]:
         """Return what was asked of anybody but the book itself."""
@@ -165,10 +159,8 @@ def opened(browser: Browser, address: str, **options: object) -> Iterator[tuple[
     """Open a page in a fresh context with the network off but for loopback."""
     context = browser.new_context(viewport=WIDE, **options)
     page = context.new_page()
-    page.add_init_script(SHIFTS)
     visit = listen(page)
     page.goto(address)
-    visit.shift = page.evaluate("window.shift") or 0.0
     root = next(each for each in (HTML.as_uri(), address) if address.startswith(each))
     visit.weight = sum(path.stat().st_size for path in visit.files(root) if path.is_file())
     settle(page)
