@@ -236,6 +236,7 @@ def _leads_on(path: Path) -> bool:
 
 
 _TAG = re.compile(r"<(\w+)([^>]*)>")
+_FORMULA = re.compile(r"(<mjx-container[^>]*>).*?(?=</mjx-container>)", re.DOTALL)
 _LOOKS = re.compile(r'(?:class|style|role)="[^"]*"')
 
 
@@ -243,9 +244,9 @@ _LOOKS = re.compile(r'(?:class|style|role)="[^"]*"')
 def kinds(path: Path) -> frozenset[tuple]:
     """Return the kinds of elements on a page, by what a style can tell, and its steps of headings.
 
-    Two words of code of one colour are one kind; so are two tables.
+    Two words of code of one colour are one kind; so are two tables, and two formulas.
     """
-    tags = _TAG.findall(path.read_text(encoding="utf8"))
+    tags = _TAG.findall(_FORMULA.sub(r"\1", path.read_text(encoding="utf8")))
     levels = [tag for tag, _ in tags if re.fullmatch(r"h[1-6]", tag)]
     found = {(tag, *_LOOKS.findall(attributes)) for tag, attributes in set(tags)}
     return frozenset(found | set(itertools.pairwise(levels)))
