@@ -13,11 +13,6 @@ export function wilson(k, n) {
   return [Math.max(0, middle - half), Math.min(1, middle + half)];
 }
 
-// The place of the last row, not retold, with no more copies than these; the first where all have more.
-export function rowAt(rows, copies) {
-  return rows.reduce((found, row, i) => (!row.retold && row.copies <= copies ? i : found), rows.findIndex((row) => !row.retold));
-}
-
 // How many of some p-values are an alarm.
 export const alarms = (values, level) => values.filter((p) => p <= level + 1e-12).length;
 
@@ -30,14 +25,12 @@ function render({ model, el }) {
   const [rows, half] = [model.get("rows"), model.get("half")];
   const lengths = model.get("lengths");
   const chance = 1 / model.get("options");
-  const retold = rows.findIndex((row) => row.retold);
-  const chosen = () => rows[retold >= 0 && model.get("retold") ? retold : rowAt(rows, model.get("copies"))];
-  const named = ({ copies, retold: told }) => `${show(copies)} ${copies === 1 ? "copy" : "copies"}${told ? " in other words" : ""}`;
+  const chosen = () => rows.find((row) => row.name === model.get("copies"));
+  const named = ({ name }) => `${name} ${name === "1" ? "copy" : "copies"}`;
   const place = () => lengths.indexOf(model.get("words"));
   const asked = (row) => half * row.losses.length;
 
-  w.number("copies", "copies");
-  if (retold >= 0) w.toggle("retold", `retold (${named(rows[retold])})`);
+  w.choice("copies", "copies", { options: rows.map(({ name }) => name) });
   w.choice("words", "runs of so many words", { options: lengths });
   w.number("level", "level", { log: true });
 
@@ -67,8 +60,7 @@ function render({ model, el }) {
         svg.append(s("rect", { x: x(i - 0.45), y: box[1], width: x(0.9) - x(0), height: box[3] - box[1], fill: "currentColor",
           opacity: 0.1 }));
       }
-      svg.append(label(x(i), box[3] + 15, row.retold ? (wide < 420 ? "retold" : `${show(row.copies)}, retold`) : show(row.copies),
-        { "text-anchor": "middle", "font-weight": row === chosen() ? 700 : 400 }));
+      svg.append(label(x(i), box[3] + 15, row.name, { "text-anchor": "middle", "font-weight": row === chosen() ? 700 : 400 }));
       for (const [key, mark, shift] of [["leaked", "lc-2", -0.1], ["fresh", "lc-1", 0.1]]) {
         const right = total(row[key]);
         const [low, high] = wilson(right, asked(row));
@@ -89,7 +81,7 @@ function render({ model, el }) {
     const y = scale([0, top], [box[3], box[1]]);
     svg.append(axes({ x, y, box, xTicks: [], yTicks: ticks(0, top, 4), xTitle: "copies", yTitle: "loss on clean text, nats per token" }));
     rows.forEach((row, i) => {
-      svg.append(label(x(i), box[3] + 15, row.retold ? "retold" : show(row.copies), { "text-anchor": "middle" }),
+      svg.append(label(x(i), box[3] + 15, row.name, { "text-anchor": "middle" }),
         s("rect", { x: x(i - 0.3), y: y(meanOf(row.losses)), width: x(0.6) - x(0), height: box[3] - y(meanOf(row.losses)),
           fill: "currentColor", class: "lc-3", opacity: row === chosen() ? 0.9 : 0.45 }),
         ...row.losses.map((loss) => s("circle", { cx: x(i), cy: y(loss), r: 2.5, fill: "var(--lc-text)" })));
@@ -116,7 +108,7 @@ function render({ model, el }) {
         : `Without what runs of ${model.get("words")} words flag, the score is ${percent(right / kept, 2)} of ${show(kept)} answers; ` +
           `of all ${show(2 * asked(row))} it is ${percent((total(row.leaked) + total(row.fresh)) / (2 * asked(row)), 2)}.`));
   }
-  w.on(["copies", "retold", "words", "level"], redraw);
+  w.on(["copies", "words", "level"], redraw);
   redraw();
   return w.destroy;
 }

@@ -6,22 +6,21 @@ from typing import Any
 
 import traitlets
 
-from llmcourse_classroom.state import Limited, Named, Whole
+from llmcourse_classroom.state import Limited, Named
 from llmcourse_classroom.widget import Widget
 
-MOST_ROWS, MOST_SEEDS, MOST_COPIES, MOST_ITEMS = 8, 5, 1_000, 1_000
+MOST_ROWS, MOST_SEEDS, MOST_ITEMS, LONGEST_NAME = 8, 5, 1_000, 9
 SHARES = ("min_k_hits", "min_k_false")
 BY_LENGTH = ("overlap_leaked", "overlap_fresh", "clean_right", "clean_items")
-KEYS = ("copies", "retold", "losses", "leaked", "fresh", "canary_p", "order_p", *SHARES, *BY_LENGTH)
+KEYS = ("name", "losses", "leaked", "fresh", "canary_p", "order_p", *SHARES, *BY_LENGTH)
 
 
 class LeakBoard(Widget):
     """A test of which half leaks into the training text: its score, the clean loss, four detectors.
 
     Args:
-        rows: 2 to 8, each a dict of copies (0 to 1,000, increasing among rows that are not
-            retold), retold (whether the copies are in other words; of such rows there is one at
-            most), and for each of up to 5 seeds: losses (on clean text, nats per token), leaked
+        rows: 2 to 8, each a dict of name (how many copies, at most 9 characters: "16", "64
+            retold"), and for each of up to 5 seeds: losses (on clean text, nats per token), leaked
             and fresh (right answers of each half), canary_p and order_p (p-values), min_k_hits and
             min_k_false (shares of the halves that are flagged), and, each a list with a number for
             each of `lengths`: overlap_leaked and overlap_fresh (the same shares), clean_right and
@@ -29,8 +28,8 @@ class LeakBoard(Widget):
         half: questions in each half.
         options: answers to choose from.
         lengths: runs of words that the overlap was counted with.
-        state: copies (the most of which the widget shows the last recorded row), retold, words
-            (one of the lengths, as text), level (a p-value up to it is an alarm).
+        state: copies (the name of the row that is shown), words (one of the lengths, as text),
+            level (a p-value up to it is an alarm).
 
     Raises:
         ValueError: if a row lacks something, or its parts do not belong together.
@@ -48,8 +47,7 @@ class LeakBoard(Widget):
     half = traitlets.Int().tag(sync=True)
     options = traitlets.Int().tag(sync=True)
     lengths = traitlets.List(traitlets.Unicode()).tag(sync=True)
-    copies = Whole(0, low=0, high=MOST_COPIES, step=1, label="copies")
-    retold = traitlets.Bool(False).tag(sync=True)
+    copies = Named().tag(sync=True)
     words = Named().tag(sync=True)
     level = Limited(0.05, low=0.001, high=0.5, step=0.001, label="level")
 
@@ -70,18 +68,16 @@ class LeakBoard(Widget):
         if not names or len(set(names)) < len(names):
             raise ValueError(f"give lengths of runs, each once, not {list(lengths)}")
         kept = [_checked(row, half, len(names)) for row in rows]
-        plain = [row["copies"] for row in kept if not row["retold"]]
-        if not 2 <= len(kept) <= MOST_ROWS or len(kept) - len(plain) > 1 or not plain:
-            raise ValueError(f"give 2 to {MOST_ROWS} rows, at most one of them retold")
-        if plain != sorted(set(plain)):
-            raise ValueError(f"copies increase from row to row, unlike {plain}")
+        copies = [row["name"] for row in kept]
+        if not 2 <= len(set(copies)) == len(copies) <= MOST_ROWS:
+            raise ValueError(f"give 2 to {MOST_ROWS} rows, each with its own name, not {copies}")
         super().__init__(
             rows=kept,
             half=half,
             options=options,
             lengths=names,
-            bounds={"words": names, "copies": max(1, *plain)},
-            **({"words": names[-1]} | state),
+            bounds={"words": names, "copies": copies},
+            **({"words": names[-1], "copies": copies[0]} | state),
         )
 
 
@@ -89,10 +85,10 @@ def _checked(row: Mapping[str, Any], half: int, num_lengths: int) -> dict[str, A
     """Return a row as the page takes it."""
     if missing := [key for key in KEYS if key not in row]:
         raise ValueError(f"a row has no {missing}; it needs {list(KEYS)}")
-    copies, num_seeds = int(row["copies"]), len(row["losses"])
-    if not 0 <= copies <= MOST_COPIES:
-        raise ValueError(f"copies are 0 to {MOST_COPIES}, not {copies}")
-    if not 1 <= num_seeds <= MOST_SEEDS or any(len(row[key]) != num_seeds for key in KEYS[2:]):
+    copies, num_seeds = str(row["name"]), len(row["losses"])
+    if not 1 <= len(copies) <= LONGEST_NAME:
+        raise ValueError(f"names have 1 to {LONGEST_NAME} characters, unlike {copies!r}")
+    if not 1 <= num_seeds <= MOST_SEEDS or any(len(row[key]) != num_seeds for key in KEYS[1:]):
         raise ValueError(f"{copies} copies: give everything for the same 1 to {MOST_SEEDS} seeds")
     if not all(math.isfinite(x) and x > 0 for x in row["losses"]):
         raise ValueError(f"{copies} copies: losses are above 0, not {list(row['losses'])}")
@@ -108,4 +104,4 @@ def _checked(row: Mapping[str, Any], half: int, num_lengths: int) -> dict[str, A
     shares += [x for key in ("canary_p", "order_p", *SHARES) for x in row[key]]
     if not all(0 <= x <= 1 for x in shares):
         raise ValueError(f"{copies} copies: shares and p-values are 0 to 1")
-    return {key: row[key] for key in KEYS} | {"copies": copies, "retold": bool(row["retold"])}
+    return {key: row[key] for key in KEYS} | {"name": copies}

@@ -141,17 +141,12 @@ def epoch_board(**state):
 def leak_rows(*, seeds=3, half=50):
     """Rows of three numbers of copies and of a leak in other words."""
     rows = []
-    for copies, leaked, fresh, retold in (
-        (0, 5, 6, False),
-        (16, 20, 4, False),
-        (64, 41, 5, False),
-        (64, 17, 5, True),
-    ):
-        found = bool(copies) and not retold
+    for name, leaked, fresh in (("0", 5, 6), ("16", 20, 4), ("64", 41, 5), ("64 retold", 17, 5)):
+        copies = int(name.split()[0])
+        found = bool(copies) and name.isdecimal()
         rows.append(
             {
-                "copies": copies,
-                "retold": retold,
+                "name": name,
                 "losses": [0.86 + copies / 2_000 + seed / 100 for seed in range(seeds)],
                 "leaked": [min(half, leaked + seed) for seed in range(seeds)],
                 "fresh": [fresh] * seeds,
@@ -752,14 +747,14 @@ ENTRIES = [
     ),
     entry(
         widgets.LeakBoard,
-        state(copies=64, level=0.5, words="3"),
-        state(retold=True, level=0.001),
+        state(copies="64", level=0.5, words="3"),
+        state(copies="64 retold", level=0.001),
         lambda: leak_board(
             [
-                {**row, "copies": 900 + place, "retold": False}
+                {**row, "name": f"{900 + place} copies"[:9]}
                 for place, row in enumerate(leak_rows(seeds=5) * 2)
             ],
-            copies=905,
+            copies="905 copie",
         ),
         lambda: leak_board(leak_rows(seeds=1)[:2], half=1_000, options=1_000),
         make=leak_board,

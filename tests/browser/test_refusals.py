@@ -188,9 +188,8 @@ VALUES = {
         ([("a", SMALL, 1e12, 1e13, [(1e5, 1e6, math.nan, True)])], "finite"),
     ],
     registry.leak_board: [
-        (LEAKS[:1], "give 2 to 8 rows, at most one of them retold"),
-        ([*LEAKS, LEAKS[-1]], "at most one of them retold"),
-        ([LEAKS[1], LEAKS[0]], "copies increase from row to row"),
+        (LEAKS[:1], "give 2 to 8 rows"),
+        ([*LEAKS, LEAKS[-1]], "each with its own name"),
         ([without(LEAKS[0], "order_p"), LEAKS[1]], r"a row has no \['order_p'\]"),
     ],
     changed(registry.leak_board, {}): [
@@ -198,7 +197,7 @@ VALUES = {
         ({"lengths": [3, 3]}, "lengths of runs, each once"),
     ],
     with_first(registry.leak_board, LEAKS): [
-        ({"copies": -1}, "copies are 0 to 1000, not -1"),
+        ({"name": "64 in other words"}, "names have 1 to 9 characters"),
         (Either({"losses": [0.9, 0.9]}, {"losses": []}), "for the same 1 to 5 seeds"),
         ({"losses": [0.9, 0.9, math.nan]}, "losses are above 0"),
         ({"leaked": [1, 2, 51]}, "right answers are 0 to 50"),
@@ -470,7 +469,6 @@ LIMITS = {
     registry.epoch_board: {"step": (0, 300), "patience": (1, 15)},
     registry.hacking_board: {"budget": (0, 4)},
     registry.isoflop_valley: {"budget": (9, 27), "off": (0.05, 20)},
-    registry.leak_board: {"copies": (0, 64)},
     registry.loss_axis: {"sample": (1, 2)},
     registry.machine_board: {"event": (1, len(EVENTS))},
     registry.run_scrubber: {"step": (0, 50)},
