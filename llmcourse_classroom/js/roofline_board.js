@@ -61,6 +61,13 @@ export function operations(c, { decoding, batch, length }, perNumber) {
   ];
 }
 
+// What data parallelism adds to a training step: the FLOPs of the backward pass, behind which it can hide,
+// and the bytes that each GPU sends to sum the gradients over many, nearly twice 2 for each parameter.
+export function allReduce(rows, c) {
+  const backward = rows.filter(([phase]) => phase === "backward");
+  return [backward.reduce((sum, [, , flop]) => sum + flop, 0), 2 * BYTES * c.parameters];
+}
+
 // What has to be in memory: the weights and all caches, or 16 bytes for each parameter.
 export const heldBytes = (c, { decoding, batch, length }) => (decoding
   ? BYTES * c.parameters + batch * length * 2 * BYTES * c.num_layers * c.num_kv_heads * c.head_size : 16 * c.parameters);
@@ -79,7 +86,7 @@ export function byName(rows, gpu) {
 
 const PRODUCTS = ["queries", "keys, values", "attention's output", "gate, up", "down", "head", "attention"];
 const RIDGE_WORDS = { compute: "arithmetic", memory: "memory" };
-const X = [0.05, 2e4];
+const X = [0.05, 3e5];
 
 const time = (s_) => (s_ >= 1 ? `${show(s_, 3)} s` : s_ >= 1e-3 ? `${show(1e3 * s_, 3)} ms` : `${show(1e6 * s_, 3)} µs`);
 const bytesInWords = (b) => (b >= 1e12 ? `${show(b / 1e12, 3)} TB` : b >= 1e9 ? `${show(b / 1e9, 3)} GB` : `${show(b / 1e6, 3)} MB`);
@@ -99,16 +106,18 @@ function render({ model, el }) {
   const rows = () => operations(sizes(), asked(), model.get("per_number"));
   const ridge = () => gpu().peak / gpu().bandwidth;
   const bound = (flop, bytes) => (flop / bytes >= ridge() ? "compute" : "memory");
+  const wire = () => ({ ...gpu(), bandwidth: gpu().network });
 
   const draw = w.stage((svg, wide, tall) => {
     const part = gpu();
     const box = [50, 24, wide - 12, tall - 40];
     const x = scale(X, [box[0], box[2]], { log: true });
     const top = part.peak * 3;
+    const halo = { style: "paint-order: stroke; stroke: var(--pst-color-background, var(--jp-layout-color1, Canvas)); stroke-width: 4px" };
     const y = scale([attainable(X[0], part) / 1.5, top], [box[3], box[1]], { log: true });
     svg.append(s("g", { class: "lc-axes" },
       s("line", { x1: box[0], x2: box[2], y1: box[3], y2: box[3] }), s("line", { x1: box[0], x2: box[0], y1: box[1], y2: box[3] }),
-      [0.1, 1, 10, 100, 1000, 1e4].map((t) => label(x(t), box[3] + 15, show(t), { "text-anchor": "middle" })),
+      [0.1, 1, 10, 100, 1000, 1e4, 1e5].filter((_, i) => wide > 420 || i % 2).map((t) => label(x(t), box[3] + 15, show(t), { "text-anchor": "middle" })),
       [1e11, 1e12, 1e13, 1e14, 1e15, 1e16].filter((t) => y(t) >= box[1] && y(t) <= box[3])
         .map((t) => label(box[0] - 5, y(t) + 4, show(t / 1e12), { "text-anchor": "end" })),
       label((box[0] + box[2]) / 2, box[3] + 31, "FLOPs per byte", { "text-anchor": "middle" }),
@@ -117,10 +126,14 @@ function render({ model, el }) {
       { stroke: "var(--lc-text)", "stroke-width": 2 }),
     line([[x(ridge()), y(part.peak)], [x(ridge()), box[3]]], { stroke: "var(--lc-line)", "stroke-dasharray": "4 4" }),
     label(x(ridge()) + 4, box[3] - 6, `ridge ${show(ridge(), 3)}`));
+    const sent = decoding() ? null : allReduce(rows(), sizes());
+    if (sent) drawNetwork(svg, { x, y, box, halo, sent });
     const all = byName(rows(), part);
     const total = all.reduce((sum, row) => sum + row[3], 0);
-    // The largest are drawn first, so that none is hidden; the three largest are named.
-    all.forEach(([name, flop, bytes, t], i) => {
+    // The largest are drawn first, so that none is hidden; the three largest are named, from right to left.
+    const top3 = all.slice(0, 3).sort((a, b) => b[1] / b[2] - a[1] / a[2]);
+    const named = top3.map(([name, , , t]) => `${name} ${percent(t / total, 2)}`);
+    all.forEach(([name, flop, bytes, t]) => {
       const intensity = Math.max(X[0], flop / bytes);
       const [px, py] = [x(Math.min(intensity, X[1])), y(attainable(intensity, part))];
       const r = 3 + 17 * Math.sqrt(t / total);
@@ -128,19 +141,31 @@ function render({ model, el }) {
         ? s("circle", { cx: px, cy: py, r, fill: "currentColor", "fill-opacity": 0.3, stroke: "currentColor", class: "lc-1" })
         : s("rect", { x: px - r, y: py - r, width: 2 * r, height: 2 * r, fill: "currentColor", "fill-opacity": 0.3,
           stroke: "currentColor", class: "lc-2" }));
-      if (i < 3) {
+      const place = top3.findIndex(([other]) => other === name);
+      if (place >= 0) {
         // Below the roof and right of the slope there is always space.
-        const text = `${name} ${percent(t / total, 2)}`;
-        const [lx, ly] = [box[2] - 2, box[3] - 84 + 20 * i];
-        svg.append(line([[px, py], [lx - 7 * text.length - 4, ly - 4]], { stroke: "var(--lc-text)", "stroke-width": 0.8 }),
-          label(lx, ly, text, { "text-anchor": "end", "font-weight": 600,
-            style: "paint-order: stroke; stroke: var(--pst-color-background, var(--jp-layout-color1, Canvas)); stroke-width: 4px" }));
+        const [lx, ly] = [box[2] - 8 * Math.max(...named.map((words) => words.length)), box[3] - 84 + 20 * place];
+        svg.append(line([[px, py], [lx - 4, ly - 4]], { stroke: "var(--lc-text)", "stroke-width": 0.8 }),
+          label(lx, ly, named[place], { "font-weight": 600, ...halo }));
       }
     });
     return `ridge at ${show(ridge(), 3)} FLOPs per byte; ${all.map(([name, flop, bytes]) =>
       `${name} ${show(flop / bytes, 3)}, ${bound(flop, bytes)}-bound`).join("; ")}`;
   }, { height: 330, label: "operations under the roof" });
-  w.stages.append(h("p", {}, "Circles: products and attention. Squares: all that takes numbers one by one. The area is the share of the time."));
+  w.stages.append(h("p", {}, "Circles: products and attention. Squares: all that takes numbers one by one. The area is the share of the time. " +
+    "Dashed, in training: the network's own slope, and the sum of the gradients on it."));
+
+  // The roof of the network, and on it what the backward pass does for each byte that it sends.
+  function drawNetwork(svg, { x, y, box, halo, sent: [flop, bytes] }) {
+    const start = X[0] * gpu().bandwidth / gpu().network; // where its slope leaves the bottom of the memory's
+    const corner = Math.min(X[1], gpu().peak / gpu().network);
+    const dashed = { stroke: "var(--phase-5)", "stroke-width": 2, "stroke-dasharray": "6 4" };
+    const [px, py] = [x(Math.min(flop / bytes, X[1])), y(attainable(Math.min(flop / bytes, X[1]), wire()))];
+    svg.append(line([[x(start), y(attainable(start, wire()))], [x(corner), y(attainable(corner, wire()))]], dashed),
+      s("path", { "data-key": "sum", d: `M${px} ${py - 8}L${px + 8} ${py}L${px} ${py + 8}L${px - 8} ${py}Z`,
+        fill: "var(--phase-5)", stroke: "var(--lc-back)" }),
+      label(Math.min(px + 13, box[2] - 66), flop / bytes < corner ? py + 20 : py - 14, "gradients", { "font-weight": 600, ...halo }));
+  }
 
   const numbers = w.table("Operations, one by one");
 
@@ -157,12 +182,21 @@ function render({ model, el }) {
       rows: all.map(([phase, name, f, b]) => [name, phase, show(f), show(b), show(f / b, 3), RIDGE_WORDS[bound(f, b)],
         time(seconds([f, b], part)), percent(seconds([f, b], part) / total, 2)]),
     });
+    // Over many GPUs the gradients are summed, too, while the backward pass does its FLOPs.
+    let among = "";
+    if (!decoding()) {
+      const sum = allReduce(all, sizes());
+      const late = sum[1] / part.network > sum[0] / part.peak;
+      among = ` Among many, each sends ${bytesInWords(sum[1])} of gradients through the network, in ${time(sum[1] / part.network)}: ` +
+        `${late ? "longer than" : "hidden behind"} the ${time(sum[0] / part.peak)} of arithmetic in the backward pass, ` +
+        `so the step is ${late ? "" : "not "}network-bound.`;
+    }
     const tokens = decoding() ? given.batch : given.batch * given.length;
     const held = heldBytes(sizes(), given);
     const fits = held <= part.memory ? "which fits" : "which does not fit into one";
     w.say(`${part.name}: ${time(total)}, ${show(Math.round(tokens / total))} tokens a second, ` +
       `${percent(flop / part.peak / total, 2)} of the peak; memory is the limit for ${percent(waiting / total, 2)} of the time. ` +
-      `${decoding() ? "Weights and caches" : "Weights, gradients and AdamW's state"} take ${bytesInWords(held)}, ${fits} (${bytesInWords(part.memory)}).`);
+      `${decoding() ? "Weights and caches" : "Weights, gradients and AdamW's state"} take ${bytesInWords(held)}, ${fits} (${bytesInWords(part.memory)}).${among}`);
   }
   w.on(["gpu", "shape", "work", "batch", "length"], redraw);
   redraw();

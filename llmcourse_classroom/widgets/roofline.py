@@ -30,7 +30,8 @@ class RooflineBoard(Widget):
         "A roofline on logarithmic axes: attainable TFLOP/s against FLOPs per byte, a slope that "
         "meets a flat roof.  On it the operations of a model as circles, as large as the share of "
         "time that they take: products far to the right in training, and far to the left in "
-        "decoding; norms, gates and AdamW on the slope."
+        "decoding; norms, gates and AdamW on the slope.  In training, the sum of the gradients lies "
+        "on a second, dashed slope, that of the network."
     )
 
     gpu = Choice(tuple(cost.HARDWARE), default="H100")
@@ -50,6 +51,7 @@ class RooflineBoard(Widget):
                 "peak": part.dense_bf16_flop_per_s,
                 "bandwidth": part.memory_bytes_per_s,
                 "memory": part.memory_bytes,
+                "network": part.network_bytes_per_s,
             }
             for name, part in cost.HARDWARE.items()
         }

@@ -1,7 +1,7 @@
 """The roofline of chapter 37: the page counts as the package, and every control obeys.
 
 Mutants that these tests reject: float32 in place of bf16, one product in backward, a cache that is
-shared by all sequences, the sum of both times, residual sums of forward in backward, the loss in
+shared by all sequences, gradients that are sent once, the sum of both times, residual sums of forward in backward, the loss in
 decoding.
 """
 
@@ -16,6 +16,7 @@ from llmcourse_classroom.widgets.roofline import (
     sizes_of,
 )
 from llmcourse_labs.scale import cost, roofline
+from llmcourse_labs.scale.arithmetic.collectives import sent_bytes
 from tests.browser.hands import choose, enter
 from tests.browser.kit import holds, pictured, said, table
 
@@ -55,6 +56,32 @@ def test_times_and_the_roof_are_the_packages(arithmetic):
             assert seconds == pytest.approx(roofline.place(machine, one, fused=True).seconds)
         roof = arithmetic(RooflineBoard, "attainable", [[i, gpu] for i in (0.1, 200, 5e3)])
         assert roof == [roofline.attainable_flop_per_s(machine, i) for i in (0.1, 200, 5e3)]
+
+
+def test_the_gradients_are_four_bytes_for_each_parameter_behind_twice_the_forward_pass(arithmetic):
+    config = SHAPES["Llama 3 8B"]()
+    rows = [
+        list(row)
+        for row in zip(
+            *[
+                [getattr(o, of) for o in packages(config, decoding=False, batch=2, length=512)]
+                for of in ("phase", "name", "flop", "bytes")
+            ],
+            strict=True,
+        )
+    ]
+    [[flop, sent]] = arithmetic(RooflineBoard, "allReduce", [[rows, sizes_of(config)]])
+    assert flop == sum(row[2] for row in rows if row[0] == "backward")
+    expected = sent_bytes("all_reduce_ring", 2 * cost.num_parameters(config), 100_000)
+    assert sent == pytest.approx(expected, rel=2e-5)
+
+
+def test_many_tokens_hide_the_gradients_and_few_do_not(show):
+    page = show(RooflineBoard(work=TRAINING, batch=1, length=8_192))
+    holds(said(page), "32.1 GB of gradients", "642 ms", "the step is network-bound")
+    enter(page, "sequences at once", "4", "hidden behind", "the step is not network-bound")
+    choose(page, "work", DECODING)
+    assert "gradients" not in said(page)
 
 
 def test_what_is_held_is_weights_and_caches_or_the_state_of_training(arithmetic):
