@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from llmcourse_classroom.widgets.course import ProgressMap
     from llmcourse_classroom.widgets.crash import CrashLab
     from llmcourse_classroom.widgets.descent import Bowl, StepByHand
-    from llmcourse_classroom.widgets.epochs import EpochBoard
     from llmcourse_classroom.widgets.funnel import FunnelBoard
     from llmcourse_classroom.widgets.goodput import GoodputPlanner
     from llmcourse_classroom.widgets.graph import GraphStepper
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from llmcourse_classroom.widgets.leaks import LeakBoard
     from llmcourse_classroom.widgets.live import LiveRun
     from llmcourse_classroom.widgets.live_gradient import LiveGradient
-    from llmcourse_classroom.widgets.live_labs import LiveCrash, LiveRanks, LiveSpike
+    from llmcourse_classroom.widgets.live_labs import LiveCrash, LiveEpochs, LiveRanks, LiveSpike
     from llmcourse_classroom.widgets.live_prompt import LivePrompt
     from llmcourse_classroom.widgets.machine import MachineBoard
     from llmcourse_classroom.widgets.memory import MemoryTimeline

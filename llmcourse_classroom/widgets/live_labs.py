@@ -12,6 +12,7 @@ import traitlets
 from llmcourse import model as models
 from llmcourse import nutshell, train
 from llmcourse.data.corpus import stories
+from llmcourse.data.tokenizer.files import unspell
 from llmcourse_classroom.recorded import recorded_runs
 from llmcourse_classroom.state import Choice, Whole
 from llmcourse_classroom.widgets.live import LiveRun, small_run
@@ -197,6 +198,75 @@ class LiveCrash(LiveRun):
             for name, points in others
         }
         return _picture(self.alt, curves, "loss minus that of the run that nobody interrupts")
+
+
+class LiveEpochs(LiveRun):
+    """A run that reads a text of a few batches again and again, and one that reads it once.
+
+    Shown are the training loss, and every ten steps the loss on stories that no step has read; the
+    curve of an earlier text stays for comparison.
+
+    Args:
+        config: of the run.
+        recorded: names of texts to [step, training loss, validation loss] rows of recorded runs;
+            None for those of the usual run.
+        state: size (one of SIZES), patience (validations without a better one that would end the
+            run), pace.
+
+    Raises:
+        ValueError: as for LiveRun.
+    """
+
+    SIZES: Mapping[str, int] = {
+        "1,000 tokens": 2,
+        "4,000 tokens": 8,
+        "17,000 tokens": 32,
+        "new stories at each step": 0,
+    }
+    """What the texts are called, and of how many batches each is; 0 for one that does not end."""
+    HELD_OUT = 4
+    """Batches of stories that no step reads."""
+
+    script = "live_epochs.js"
+    alt = (
+        "A small Llama that trains in your own browser on little text, read again and again: the "
+        "solid training loss falls below the entropy, while the dashed validation loss turns and "
+        "rises. With new stories at each step the two stay together."
+    )
+
+    recorded = traitlets.Dict().tag(sync=True)
+    sizes = traitlets.List().tag(sync=True)
+    size = Choice(tuple(SIZES))
+    patience = Whole(3, low=1, high=20, step=1, label="patience, in validations")
+
+    def __init__(
+        self,
+        config: train.TrainConfig | None = None,
+        *,
+        recorded: Mapping[str, Sequence[Sequence[float]]] | None = None,
+        **state: Any,
+    ) -> None:
+        # The run of the home page, at a constant rate; its tokens have a known entropy.
+        usual = recorded_runs("live")["run"]["small"]["0"]
+        pairs = (pair.split(" ") for pair in usual["merges"])
+        merges = [(unspell(a), unspell(b)) for a, b in pairs]
+        if recorded is None:
+            recorded = {} if config else recorded_runs("live_labs")["epochs"]["small"]["0"]
+        super().__init__(
+            config or small_run().replace(steps=300, final_share=1.0),
+            _merges(config.model.vocab_size) if config else merges,
+            floor=usual["floor"],
+            rows={},
+            recorded=dict(recorded),
+            sizes=[list(pair) for pair in self.SIZES.items()],
+            **state,
+        )
+        self.config = self.config | {"held_out": self.HELD_OUT}
+
+    def still(self) -> str:
+        """Return the validation losses of the recorded runs as a picture."""
+        curves = {name: [(row[0], row[2]) for row in of] for name, of in self.recorded.items()}
+        return _picture(self.alt, curves, "validation loss") if curves else super().still()
 
 
 def _picture(alt: str, curves: Mapping[str, Sequence[tuple[int, float]]], what: str) -> str:

@@ -30,7 +30,7 @@ class RooflineBoard(Widget):
         "A roofline on logarithmic axes: attainable TFLOP/s against FLOPs per byte, a slope that "
         "meets a flat roof.  On it the operations of a model as circles, as large as the share of "
         "time that they take: products far to the right in training, and far to the left in "
-        "decoding; norms, gates and AdamW on the slope.  In training, the sum of the gradients lies "
+        "decoding; norms, gates and AdamW on the slope.  In training, the sum of the gradients is "
         "on a second, dashed slope, that of the network."
     )
 

@@ -111,33 +111,6 @@ def isoflop_valley(**state):
     return widgets.IsoflopValley(laws, **state)
 
 
-def epoch_runs(*, seeds=3, points=15):
-    """Runs on three texts: one that overfits, one that just turns, one that does not."""
-    steps = [20 * (i + 1) for i in range(points)]
-    away = [0.02 * seed for seed in range(seeds)]
-    falling = [5.5 * math.exp(-step / 60) for step in steps]
-    rising = [max(0, step - 100) / 90 for step in steps]
-    texts = [("20 kB", 4_800, 96.0, 0.004, 1.0), ("80 kB", 19_200, 24.0, 0.3, 0.1)]
-    return [
-        {
-            "name": name,
-            "tokens": tokens,
-            "epochs": epochs,
-            "steps": steps,
-            "training": [[loss + least + d for loss in falling] for d in away],
-            "held_out": [
-                [loss + 0.7 + d + worse * more for loss, more in zip(falling, rising, strict=True)]
-                for d in away
-            ],
-        }
-        for name, tokens, epochs, least, worse in [*texts, ("W" * 7, 10**9, 0.001, 0.65, 0.0)]
-    ]
-
-
-def epoch_board(**state):
-    return widgets.EpochBoard(epoch_runs(), floor=0.38, **state)
-
-
 def leak_rows(*, seeds=3, half=50):
     """Rows of three numbers of copies and of a leak in other words."""
     rows = []
@@ -705,13 +678,6 @@ ENTRIES = [
         state(crash_step=24, every=12, crash_when=AFTER, moments=False),
     ),
     entry(
-        widgets.EpochBoard,
-        state(step=0, patience=1, seeds=True),
-        state(text="W" * 7, step=150, patience=15),
-        lambda: widgets.EpochBoard(epoch_runs(seeds=5, points=60), floor=6.5, seeds=True),
-        make=epoch_board,
-    ),
-    entry(
         widgets.HackingBoard,
         state(score="five judges", budget=4.0, seed=1, all=True),
         state(budget=3.35, all=True),
@@ -793,6 +759,12 @@ ENTRIES = [
         state(rows={"W" * 14: ["a"], "one row": ["b"]}, losses=[900.0] * 3, samples={}),
         tiny_live_run,
         make=live_run,
+        kilobytes=60,
+    ),
+    entry(
+        widgets.LiveEpochs,
+        state(size="new stories at each step", patience=20, pace="1 step a second"),
+        state(config=tiny_config(), patience=1),
         kilobytes=60,
     ),
     entry(

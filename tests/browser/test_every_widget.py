@@ -107,7 +107,7 @@ def test_a_choice_is_one_of_its_options(entry):
 
 STARTS = [
     (registry.isoflop_valley, {"law": "stories", "budget": 13, "off": 1}),
-    (registry.epoch_board, {"text": "20 kB", "step": 300, "patience": 3}),
+    (widgets.LiveEpochs, {"size": "1,000 tokens", "step": 0, "patience": 3}),
     (registry.leak_board, {"copies": "0", "words": "13", "level": 0.05}),
     (registry.loss_axis, {"beginning": registry.BEGINNINGS[0], "sample": 1}),
     (lambda: widgets.BlockTapper(tiny()), {"tokens": 32}),

@@ -73,7 +73,6 @@ NORM = functools.partial(widgets.NormAndGate, first=0, second=1)
 @pytest.mark.parametrize(
     ("make", "name", "number"),
     [
-        (registry.epoch_board, "step in the picture", "step"),
         (registry.hacking_board, "budget in the picture", "budget of KL, in nats"),
         (registry.run_scrubber, "step in the picture", "step"),
         (NORM, "list of two channels in the picture", "channel 0"),
@@ -95,7 +94,6 @@ def test_the_mark_of_a_number_can_be_dragged_and_moved_by_keys(show, make, name,
 
 
 PLACES = [
-    (registry.epoch_board, 0, "step", (0, (100, 200), 300)),
     (registry.isoflop_valley, 1, "compute C, power of ten", (9, (15, 21), 27)),
     (lambda: widgets.RateRegimes(registry.rate_runs()), 0, "at step", (0, (100, 200), 295)),
     (widgets.GoodputPlanner, 0, "seconds between saves", (10, (1_500, 5_000), 604_800)),

@@ -69,7 +69,6 @@ PHASED = registry.loop_phases()
 MATRICES = registry.run_matrices()
 EVENTS = registry.machine_events()
 LEAKS = registry.leak_rows()
-EPOCHS = registry.epoch_runs()
 RATES = registry.rate_runs()
 AXIS = registry.axis_models()
 CHATS = registry.conversations()
@@ -80,7 +79,6 @@ ONES = np.ones((2, 2))
 MERGES = [(bytes([a]), bytes([b])) for a, b in itertools.product(range(50), range(50))]
 
 make_axis = functools.partial(widgets.LossAxis, beginnings=registry.BEGINNINGS, floor=0.38)
-make_epochs = functools.partial(widgets.EpochBoard, floor=0.38)
 make_shapes = {"steps": [0, 1], "matrices": [ONES] * 2, "losses": [2.0, 1.0]}
 make_world = {"names": ["a", "b", "c"], "reference": [0.5, 0.3, 0.2], "utilities": [0, 1, 2]}
 make_mixture = {"sources": ["a", "b", "c"], "law": registry.MIXING_LAW, "measured": []}
@@ -133,22 +131,6 @@ VALUES = {
             ({"runs": runs}, "runs of at most")
             for runs in ({2: []}, {batch: [1] for batch in range(1, 8)})
         ),
-    ],
-    make_epochs: [
-        (EPOCHS[:1], "give 2 to 6 runs, not 1"),
-        ([EPOCHS[0], EPOCHS[0]], "a name of its own"),
-        ([without(EPOCHS[0], "epochs"), EPOCHS[1]], r"a run has no \['epochs'\]"),
-    ],
-    with_first(make_epochs, EPOCHS): [
-        (Either({"name": ""}, {"name": "W" * 8}), "names have 1 to 7 characters"),
-        (Either({"steps": [20, 20, 40]}, {"steps": [0, 20]}), "steps that increase from 1"),
-        ({"epochs": 0}, "tokens and epochs are above 0"),
-        (Either({"training": []}, {"held_out": [[1.0] * 15]}), "for the same 1 to 5 seeds"),
-        ({"held_out": [[1.0] * 14] * 3}, "a finite loss for each of 15 steps"),
-        ({"held_out": [[math.nan] * 15] * 3}, "a finite loss for each of 15 steps"),
-    ],
-    lambda floor: widgets.EpochBoard(EPOCHS, floor=floor): [
-        (0.0, "the entropy is a number above 0, not 0")
     ],
     widgets.FunnelBoard: [([], "no pages"), ([[10, 0.5, 0.5, 1.5, 1]], "a row is words, english")],
     widgets.GraphStepper: [
@@ -466,7 +448,7 @@ LIMITS = {
     registry.attention_map: {"layer": (1, 2), "head": (0, 3), "row": (0, 8), "window": (1, 9)},
     functools.partial(registry.answer_loss, conversation="long"): {"token": (1, 59)},
     functools.partial(registry.weight_scrubber, 3, 9): {"directions": (1, 3)},
-    registry.epoch_board: {"step": (0, 300), "patience": (1, 15)},
+    widgets.LiveEpochs: {"patience": (1, 20)},
     registry.hacking_board: {"budget": (0, 4)},
     registry.isoflop_valley: {"budget": (9, 27), "off": (0.05, 20)},
     registry.loss_axis: {"sample": (1, 2)},

@@ -1,18 +1,22 @@
-"""The widget of chapter 33: turns, gaps and patience are those of Python and of the package."""
+"""The widget of chapter 33: a text that is read again, losses on what is held out, and patience."""
 
 import random
-from bisect import bisect_right
 
 import numpy as np
 import pytest
 
 from llmcourse.train.early_stopping import EarlyStopping
-from llmcourse_classroom.widgets import EpochBoard
-from tests.browser.hands import choose, enter
-from tests.browser.kit import holds, pictured, said, table
-from tests.browser.registry import epoch_board, epoch_runs
-from tests.browser.twins import agrees, each
+from llmcourse_classroom.recorded import recorded_runs
+from llmcourse_classroom.widget import bundle
+from llmcourse_classroom.widgets import LiveEpochs
+from tests.browser import hands, kit
+from tests.browser.engine import start_of
+from tests.browser.kit import holds
+from tests.browser.registry import tiny_config
+from tests.browser.test_widget_live import press_until
+from tests.browser.twins import agrees
 
+RUN = bundle("live/worker.js")
 DRAWS = random.Random(33)
 CURVES = [
     [DRAWS.choice([1.0, 2.0, 2.5, DRAWS.random()]) for _ in range(DRAWS.randrange(1, 12))]
@@ -38,58 +42,72 @@ class Watched(EarlyStopping):
 def test_a_patient_run_ends_where_the_package_ends_it(arithmetic):
     """Mutants: waiting one longer, counting ties as better, never resetting the wait."""
     grid = [[curve, patience] for curve in CURVES for patience in (1, 2, 3, 7)]
-    right = agrees(arithmetic, EpochBoard, "endOf", grid, lambda c, p: Watched(p).end_of(c)[1])
+    right = agrees(arithmetic, LiveEpochs, "endOf", grid, lambda c, p: Watched(p).end_of(c)[1])
     assert {None, 1, 4} <= set(right)
 
 
 def test_the_turn_is_the_first_of_the_lowest(arithmetic):
-    found = arithmetic(EpochBoard, "lowest", [[curve] for curve in CURVES])
+    found = arithmetic(LiveEpochs, "lowest", [[curve] for curve in CURVES])
     assert found == [int(np.argmin(curve)) for curve in CURVES]
     assert found == [Watched(0).end_of(curve)[0] for curve in CURVES]
 
 
-def test_means_places_and_epochs(arithmetic):
-    curves = [[[DRAWS.random() for _ in range(7)] for _ in range(n)] for n in (1, 2, 3, 5)]
-    for (several,), found in each(arithmetic, EpochBoard, "meanOf", [[c] for c in curves]):
-        assert found == pytest.approx(np.mean(several, axis=0), rel=1e-12)
-    steps = [20, 40, 50, 300]
-    grid = [[steps, step] for step in range(0, 310, 5)]
-    agrees(arithmetic, EpochBoard, "placeAt", grid, lambda s, x: max(0, bisect_right(s, x) - 1))
-    run = {"steps": steps, "epochs": 24.0}
-    found = arithmetic(EpochBoard, "epochsAt", [[run, step] for step in (50, 100, 300)])
-    assert found == pytest.approx([4, 8, 24])
-    grid = [[curve, 0.7] for curve in CURVES]
-    right = [next((i for i, x in enumerate(c) if x < 0.7), None) for c in CURVES]
-    assert arithmetic(EpochBoard, "below", grid) == right
+READ = """const config = { ...given.start.config, batches: given.batches };
+  const run = new Run({ ...given.start, config });
+  const read = [];
+  const reports = [];
+  for (let i = 0; i < 20; i++) {
+    read.push([...run.load().ids].join());
+    reports.push(run.step());
+  }
+  const held = run.heldOut.map(({ ids, targets }) => {
+    forward(run.model, ids);
+    return loss(run.model, targets);
+  });
+  const kept = run.heldOut.map(({ ids }) => [...ids].join());
+  return [read, kept, reports.map(({ heldOut }) => heldOut), held];"""
 
 
-def test_the_state_is_said_in_words_and_numbers(show):
-    page = show(epoch_board(step=210))
-    run = epoch_runs()[0]
-    training, held_out = (np.mean(run[key], axis=0) for key in ("training", "held_out"))
-    turn = int(held_out.argmin())
-    seeds = [curve[9] for curve in run["held_out"]]
-    now = [f"{x:.2f}" for x in (training[9], held_out[9], min(seeds), max(seeds))]
-    holds(said(page), "Step 200: 20 kB, 4,800 tokens, read 64 times", f"Training {now[0]}")
-    holds(said(page), f"validation {now[1]} ({now[2]} to {now[3]} with 3 seeds)")
-    holds(said(page), f"gap {held_out[9] - training[9]:.2f}", "below the entropy of 0.38")
-    holds(said(page), f"turned at step {run['steps'][turn]}")
-    holds(said(page), f"risen by {held_out[9] - held_out[turn]:.2f}")
-    holds(said(page), f"patience of 3 ends this run at step {run['steps'][turn + 3]}")
-    holds(pictured(page), f"turn at step {run['steps'][turn]}, {held_out[turn]:.2f}")
-    holds(pictured(page, 1), "80 kB, read 16 times: training ")
-    assert table(page)[9] == ["200", "64", *now[:2]]
+@pytest.mark.parametrize("batches", [2, 3, 0])
+def test_a_text_comes_again_in_its_order_and_nobody_trains_on_what_is_held_out(engine, batches):
+    """Mutants: what is held out is the text's, another period, the loss of one batch alone."""
+    start = start_of(LiveEpochs(tiny_config())) | {"arithmetic": "SIMD"}
+    read, held, losses, expected = engine(READ, mutant=RUN, start=start, batches=batches)
+    if batches:
+        assert read == [read[step % batches] for step in range(20)]
+    assert len(set(read)) == (batches or 20)
+    assert len(set(held)) == LiveEpochs.HELD_OUT
+    assert not set(held) & set(read)
+    assert [step for step, loss in enumerate(losses, 1) if loss is not None] == [10, 20]
+    assert losses[-1] == pytest.approx(np.mean(expected), rel=1e-12)
 
 
-def test_every_control_changes_what_is_said(show):
-    page = show(epoch_board())
-    turn = 20 * (1 + int(np.mean(epoch_runs()[0]["held_out"], axis=0).argmin()))
-    enter(page, "step", str(turn), "this is the turn")
-    enter(page, "step", str(turn - 20), "has not turned yet")
-    enter(page, "step", "7", "Step 20: ")
-    enter(page, "patience, in validations", "15", "patience of 15 does not end")
-    choose(page, "text", "W" * 7, "does not turn", picture=["without a turn"])
-    lines = page.locator(".lc-stage > svg").first.locator("polyline")
-    before = lines.count()
-    page.get_by_label("each seed").check()
-    assert lines.count() == before + 6
+def test_little_text_is_memorised_and_its_curve_stays_beside_that_of_new_stories(show):
+    page = show(LiveEpochs(tiny_config(steps=60, learning_rate=2e-2), patience=1))
+    press_until(page, "Train", "Step 60 of 60: the text has been read 30 times")
+    shown = kit.table(page, "The run so far")
+    rows = [[float(x) for x in row] for row in shown]
+    assert [row[:2] for row in rows] == [[10 * n, 5 * n] for n in range(1, 7)]
+    assert rows[-1][3] - rows[-1][2] > 1 > rows[0][3] - rows[0][2]
+    holds(kit.said(page), f"Training {shown[-1][2]}, validation {shown[-1][3]}, gap ")
+    hands.choose(page, "text", "new stories at each step")
+    press_until(page, "Train", "Step 60 of 60: no story is read twice")
+    fresh = [[float(x) for x in row[2:]] for row in kit.table(page, "The run so far")]
+    assert abs(fresh[-1][1] - fresh[-1][0]) < 0.5
+    holds(kit.pictured(page), f"validation before, 1,000 tokens {rows[-1][3]:.2g}")
+
+
+def test_the_recorded_runs_have_the_turn_and_the_entropy_that_the_page_speaks_of():
+    runs = recorded_runs("live_labs")["epochs"]["small"]["0"]
+    floor = recorded_runs("live")["run"]["small"]["0"]["floor"]
+    assert list(runs) == list(LiveEpochs.SIZES)
+    least, little, more, fresh = (np.array(rows) for rows in runs.values())
+    for rows in (least, little):
+        assert rows[-1, 1] < floor
+        assert rows[-1, 2] > rows[:, 2].min() + 0.5
+    for rows in (more, fresh):
+        assert rows[-1, 2] < rows[:, 2].min() + 0.05
+        assert rows[-1, 1] > floor + 0.3
+    still = LiveEpochs().still()
+    assert still.count("<polyline") == 4
+    holds(still, f"1,000 tokens: {least[0, 2]:.2f} at step 10, {least[-1, 2]:.2f} at step 300")

@@ -1,8 +1,8 @@
 """The roofline of chapter 37: the page counts as the package, and every control obeys.
 
 Mutants that these tests reject: float32 in place of bf16, one product in backward, a cache that is
-shared by all sequences, gradients that are sent once, the sum of both times, residual sums of forward in backward, the loss in
-decoding.
+shared by all sequences, gradients that are sent once, the sum of both times, residual sums of
+forward in backward, the loss in decoding.
 """
 
 import pytest

@@ -1,6 +1,6 @@
 """Record what the page says of live runs, in llmcourse_classroom/live_labs.json.
 
-    python -m tools.runs.live_lab_runs [ranks] [spike] [crash] [letters] [schedule]
+    python -m tools.runs.live_lab_runs [ranks] [spike] [crash] [letters] [schedule] [epochs]
 
 The runs are those of the widgets themselves, done by their engine in Chromium with plain SIMD; a
 call that was cut short goes on with what is missing.
@@ -10,6 +10,7 @@ spike     chapter 28: three bad batches, with clipping and without; and none.
 crash     chapter 30: the run that nobody interrupts, and what comes of it after each restore.
 letters   chapter 03: a constant rate, and one that is raised on the way.
 schedule  chapter 26: ten steps at a rate of 1.
+epochs    chapter 33: texts of several sizes, read again and again.
 """
 
 import sys
@@ -23,7 +24,7 @@ from llmcourse import nutshell, train
 from llmcourse.data import corpus
 from llmcourse.model import tiny
 from llmcourse_classroom.widget import bundle
-from llmcourse_classroom.widgets import LiveCrash, LiveRanks, LiveRun, LiveSpike
+from llmcourse_classroom.widgets import LiveCrash, LiveEpochs, LiveRanks, LiveRun, LiveSpike
 from llmcourse_classroom.widgets.live import letters_run
 from tools.machine import chromium
 from tools.runs.recording import record
@@ -52,6 +53,15 @@ SPIKE = """const run = new Run(given);
     found[name] = { loss: all.map(({ loss }) => loss), norm: all.map(({ norm }) => norm) };
   }
   return found;"""
+EPOCHS = """return Object.fromEntries(given.sizes.map(([name, batches]) => {
+    const run = new Run({ ...given, config: { ...given.config, batches } });
+    const rows = [];
+    while (!run.done) {
+      const { step, loss, heldOut } = run.step();
+      if (heldOut !== null) rows.push([step, loss, heldOut]);
+    }
+    return [name, rows];
+  }));"""
 CRASH = """const run = new Run(given);
   const begun = run.state();
   const on = (points) => {
@@ -122,6 +132,7 @@ def scheduled() -> LiveRun:
 def main(wanted: list[str]) -> int:
     """Make the parts that are missing, of the wanted ones or of all."""
     letters = LiveRun(letters_run(), (), floor=0.5)
+    epochs = LiveEpochs(recorded={})
     runs = {
         "ranks": {"small": losses(LiveRanks(losses=[]))},
         "spike": {"lab": lambda _: done(LiveSpike(recorded={}), SPIKE, at=100)},
@@ -130,6 +141,7 @@ def main(wanted: list[str]) -> int:
             "steady": losses(letters),
             "raised": losses(letters, (6e-3, 100), (0.1, 400)),
         },
+        "epochs": {"small": lambda _: done(epochs, EPOCHS, sizes=epochs.sizes)},
         "schedule": {"thrown": losses(scheduled(), (1e-2, 150), (1.0, 160), (1e-2, 400))},
     }
     about = {"command": "python -m tools.runs.live_lab_runs"}

@@ -11,6 +11,7 @@ import { Stories } from "./stories.js";
 import { Tokenizer } from "./tokenizer.js";
 
 const MOST_CHECKPOINTS = 16;
+const VALIDATE_EVERY = 10; // steps
 const ADAMW = { beta1: 0.9, beta2: 0.95, eps: 1e-8, decay: 0.1 };
 
 // Calls a phase, and notes the milliseconds that it took.
@@ -23,14 +24,18 @@ const clock = (ms) => (phase) => {
 
 export class Run {
   // config: the shape of the model, batch_size, steps, learning_rate, warmup_steps, final_share,
-  // clip_norm.  text: the grammar of the stories, the merges of their tokens,
-  // and the token that ends a story.
+  // clip_norm; batches, where the text has so many and is read again and again; held_out, of how many other
+  // batches the loss is measured, every tenth step.  text: the grammar of the stories, the merges of their
+  // tokens, and the token that ends a story.
   constructor({ config, text, seed, arithmetic }) {
     this.config = config;
     this.model = makeModel(config, arithmetic);
     initialise(this.model.w, config, seed);
     this.tokenizer = new Tokenizer(text);
     this.stories = new Stories(text.grammar, this.tokenizer, seed);
+    const several = (count = 0) => Array.from({ length: count }, () => this.stories.batch(config));
+    this.heldOut = several(config.held_out);
+    this.text = several(config.batches);
     this.sampler = new Sampler(this.model);
     this.peak = config.learning_rate; // the reader may change it while the run lasts
     this.checkpoints = [];
@@ -57,10 +62,21 @@ export class Run {
     const rate = this.rate();
     const norm = timed(() => this.update(rate));
     timed(() => { if (this.stepsDone % this.every === 0) this.checkpoint(); });
-    return { step: this.stepsDone, loss: nats, rate, norm, bad, ms };
+    return { step: this.stepsDone, loss: nats, rate, norm, bad, ms, heldOut: this.validate() };
+  }
+
+  // The loss on the batches that are held out; null where there are none, or it is not the time.
+  validate() {
+    if (!this.heldOut.length || this.stepsDone % VALIDATE_EVERY) return null;
+    const losses = this.heldOut.map(({ ids, targets }) => {
+      forward(this.model, ids);
+      return loss(this.model, targets);
+    });
+    return losses.reduce((sum, nats) => sum + nats, 0) / losses.length;
   }
 
   load() {
+    if (this.text.length) return this.text[this.stepsDone % this.text.length];
     const batch = this.stories.batch(this.config);
     if (this.bad > 0) {
       this.bad--;
