@@ -106,6 +106,18 @@ export function spelt(hex) {
   return pairs.join(" ").toUpperCase();
 }
 
+// Lines of a shard file: offset, bytes in hexadecimal, and ids, eight to a line.  The header is before them,
+// and the low byte of an id comes first: two bytes for each, or four where the vocabulary has more than 65,536.
+const HEADER = 104;
+export function shardRows(ids, vocabSize) {
+  const size = vocabSize <= 65536 ? 2 : 4;
+  const bytes = (id) => Array.from({ length: size }, (_, i) => ((id >>> (8 * i)) & 255).toString(16).padStart(2, "0"));
+  return Array.from({ length: Math.ceil(ids.length / 8) }, (_, row) => {
+    const here = ids.slice(8 * row, 8 * row + 8);
+    return [HEADER + 8 * size * row, here.map((id) => bytes(id).join(" ")).join("  ").toUpperCase(), here];
+  });
+}
+
 // --- the page
 
 const MOST = 200;
@@ -209,6 +221,7 @@ function render({ model, el }) {
     "Dashes under two tiles: they join next." +
     (Object.keys(model.get("special_tokens")).length ? " Dashed frame: a special token." : "")));
   const numbers = w.table("The tokens");
+  const file = w.table("As a shard file holds them");
 
   function sentence() {
     const text = model.get("text");
@@ -233,6 +246,8 @@ function render({ model, el }) {
       rows: words().flat().map((id, i) => [String(i + 1), String(id),
         model.get("tokens")[id].match(/../g).join(" ").toUpperCase(), spelt(model.get("tokens")[id])]),
     });
+    file({ columns: ["offset", "bytes", "text"], rows: shardRows(words().flat(), model.get("tokens").length)
+      .map(([offset, bytes, ids]) => [String(offset), bytes, ids.map((id) => spelt(model.get("tokens")[id])).join(" | ")]) });
     w.say(sentence());
     atEnd = model.get("applied") >= made.merges.length;
   }

@@ -138,7 +138,8 @@ function render({ model, el }) {
     const best = order[0];
     w.say(`${show(kept)} of ${show(tokens.length)} tokens can be drawn. ` +
       `The likeliest, ${word(best)}, has ${show(now[best], 3)} (${show(before[best], 3)} at temperature 1). ` +
-      `Entropy ${show(entropyBits(now), 3)} bits, before ${show(entropyBits(before), 3)}.`);
+      `Entropy ${show(entropyBits(now), 3)} bits, before ${show(entropyBits(before), 3)}; ` +
+      `perplexity ${show(2 ** entropyBits(now), 3)}: as undecided as between so many equally likely tokens.`);
   }
 
   w.on(["context", "temperature", "top_k", "top_p", "draws"], redraw);

@@ -154,8 +154,11 @@ function render({ model, el }) {
   w.stages.append(panel);
   function fill() {
     const { name, takes, gives, function: where, facts, share } = chosen();
+    const [chapter, href] = model.get("chapters")[model.get("phase") - 1];
+    const inPage = !model.widget_manager; // a notebook has no pages to lead to
     const pairs = [["takes", takes], ["gives", gives], ["function", h("code", {}, where)], ...facts,
-      ...(timed ? [["share of the time", `${percent(share, 2)}, indicative`]] : [])];
+      ...(timed ? [["share of the time", `${percent(share, 2)}, indicative`]] : []),
+      ["in the book from", inPage ? h("a", { href }, chapter) : chapter]];
     panel.replaceChildren(h("p", {}, h("strong", {}, `Phase ${model.get("phase")}: ${name}`)),
       h("dl", {}, pairs.flatMap(([term, value]) => [h("dt", {}, term), h("dd", {}, value)])));
   }

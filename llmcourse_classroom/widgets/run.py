@@ -12,6 +12,7 @@ from llmcourse import train
 from llmcourse_classroom.measured import phases_of_step
 from llmcourse_classroom.state import Choice, Whole
 from llmcourse_classroom.widget import Widget
+from llmcourse_classroom.widgets.course import curriculum
 
 MOST_STEPS, MOST_SNAPSHOTS = 2_000, 20
 MOST_ROWS, MOST_COLUMNS = 48, 64
@@ -42,6 +43,8 @@ class TrainingLoop(Widget):
     )
 
     phases = traitlets.List(traitlets.Dict()).tag(sync=True)
+    chapters = traitlets.List().tag(sync=True)
+    """Of each phase the chapter that begins its part: what it is called, and its page."""
     phase = Whole(1, low=1, high=7, step=1, label="phase")
 
     def __init__(self, phases: Sequence[Mapping[str, Any]], **state: Any) -> None:
@@ -54,7 +57,12 @@ class TrainingLoop(Widget):
                 raise ValueError(f"phase {number} has no {missing}")
             if not 0 <= phase.get("share", 0) <= 1:
                 raise ValueError(f"phase {number}: share must be from 0 to 1, not {phase['share']}")
-        super().__init__(phases=[dict(phase) for phase in phases], **state)
+        chapters = []
+        for number in range(1, 8):
+            first = next(one for one in curriculum() if f"Phase {number}" in one["part"])
+            name = f"{first['number']} {first['title']}"
+            chapters.append([name, f"{first['number']}_{first['slug']}.html"])
+        super().__init__(phases=[dict(phase) for phase in phases], chapters=chapters, **state)
 
     @classmethod
     def of_next_step(cls, run: train.Run, **state: Any) -> "TrainingLoop":

@@ -436,6 +436,8 @@ def test_a_press_or_an_arrow_key_chooses_a_phase(show, measured, width):
     holds(page.get_by_role("img").get_attribute("aria-label"), "backward is lit")
     assert page.get_by_role("button", name="4 backward").get_attribute("aria-pressed") == "true"
     holds(page.locator(".tl-panel").text_content(), dict(measured[3]["facts"])["gradients"])
+    link = page.get_by_role("link", name="18 Backpropagation from scratch")
+    assert link.get_attribute("href") == "18_backpropagation.html"
     page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowDown")
     assert page.evaluate("document.activeElement.textContent") == "6 optimizer"

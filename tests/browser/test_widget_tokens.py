@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from llmcourse import data
+from llmcourse.data import shard_file
 from llmcourse.data.tokenizer import GPT2, LLAMA3, Cutter, Tokenizer, train_bpe
 from llmcourse_classroom.widgets.tokens import MergeBoard, PackingBoard
 from tests.browser.hands import choose, enter, keys, press, to_the_end
@@ -108,6 +109,23 @@ def test_the_leftmost_of_equal_pairs_goes_first_and_white_space_shows(arithmetic
     given = [b" the", b"\n\t", "é".encode(), b"\xc3", b" \xf0\x9f", b"\x00", "\ufeff".encode()]
     got = arithmetic(MergeBoard, "spelt", [[token.hex()] for token in given])
     assert got == ["␣the", "↵⇥", "é", "C3", "20 F0 9F", "00", "EF BB BF"]
+
+
+@pytest.mark.parametrize("vocab_size", [300, 65_536, 65_537, 128_256])
+def test_a_shard_on_the_page_is_what_the_package_writes(arithmetic, tmp_path, vocab_size):
+    """Mutants: the high byte first, two bytes for each id in any vocabulary, no header before."""
+    ids = [*range(9), 255, 256, 299, vocab_size - 1, 299]
+    array = np.array(ids, dtype=shard_file.token_dtype(vocab_size))
+    about = {"number": 0, "is_last": True, "vocab_size": vocab_size, "tokenizer_fingerprint": "x"}
+    shard_file.write_shard(tmp_path / "shard", array, **about)
+    written = (tmp_path / "shard").read_bytes()
+    (rows,) = arithmetic(MergeBoard, "shardRows", [[ids, vocab_size]])
+    assert [row[2] for row in rows] == [ids[:8], ids[8:]]
+    starts = [row[0] for row in rows]
+    assert [bytes.fromhex(row[1]) for row in rows] == [
+        written[starts[0] : starts[1]],
+        written[starts[1] :],
+    ]
 
 
 def test_typed_text_is_merged_to_the_end_by_keys_and_buttons(show):
