@@ -27,7 +27,7 @@ def faults(chromium: Browser, address: str, root: str, *, axe: bool = True) -> l
         if not 1 < len(files) <= MOST_REQUESTS:
             found.append(f"{len(files)} requests, not 2 to {MOST_REQUESTS}")
         found += visit.errors
-        for look in (visits.BOXES, visits.CUT_FORMULAS, visits.LATE):
+        for look in (visits.BOXES, visits.CUT_FORMULAS):
             found += page.evaluate(look)
         found += visits.look_on_a_phone(page)
         page.set_viewport_size(visits.WIDE)

@@ -74,17 +74,18 @@ def test_axe_finds_what_is_wrong(opens):
 
 
 CHAPTER = """<!doctype html><title>A chapter</title>
-<article><p class=chapter-question>Why?</p><svg width=20 height=20></svg>
-<p style="height: %d%%">Words.</p><svg width=300 height=100></svg></article>"""
+<article><p class=chapter-question>Why?</p><svg class=drawing width=240 height=140></svg>
+<svg width=20 height=20></svg><p style="height: %d%%">Words.</p><svg width=300 height=100></svg>
+</article>"""
 
 
 @pytest.mark.parametrize(("words", "late"), [(150, False), (210, True), (None, True)])
 def test_a_chapter_whose_first_picture_is_late_is_found(opens, words, late):
     text = CHAPTER % words if words else CHAPTER.replace("300", "30") % 10
     page = opens(text.replace("%", "vh"))
-    found = page.evaluate(visits.LATE)
+    found = page.evaluate(visits.LATE, 2)
     page.set_content(text.replace("chapter-question", "words"))  # no chapter
-    assert page.evaluate(visits.LATE) == []
+    assert page.evaluate(visits.LATE, 2) == []
     assert len(found) == late
 
 

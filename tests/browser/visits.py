@@ -86,13 +86,16 @@ CUT = """() => [...document.querySelectorAll("article pre")]
 CUT_FORMULAS = """() => [...document.querySelectorAll("article mjx-container[display=true]")]
   .filter((one) => one.checkVisibility() && one.scrollWidth > one.clientWidth + 1)
   .map((one) => `a formula is cut off: ${one.parentElement.textContent.trim().slice(0, 60)}`)"""
-LATE = """() => {
-  const shown = [...document.querySelectorAll("article :is(svg, img, .lc)")]
-    .filter((one) => one.checkVisibility() && one.getBoundingClientRect().width > 100)
-    .map((one) => (one.getBoundingClientRect().bottom + scrollY) / innerHeight);
-  if (!document.querySelector(".chapter-question") || shown[0] <= 2) return [];
-  return [`a chapter has its first picture ${shown[0]?.toFixed(1)} screens down, not within two`];
+LATE = """(most) => {
+  if (!document.querySelector(".chapter-question")) return [];
+  const first = [...document.querySelectorAll("article :is(svg, img, .lc-host)")]
+    .filter((one) => !one.closest(".drawing") && one.checkVisibility())
+    .map((one) => one.getBoundingClientRect())
+    .find(({ width, height }) => width > 200 && height > 60);
+  const down = first ? (first.top + first.height / 2 + scrollY) / innerHeight : Infinity;
+  return down <= most ? [] : [`the first picture of the text is ${down.toFixed(1)} screens down, not within ${most}`];
 }"""
+"""Finds a chapter whose text has its first figure or widget late: what is in its head does not count."""
 WIDE = {"width": 1200, "height": 900}
 THEMES = ("dark", "light")
 
@@ -203,7 +206,7 @@ def show_theme(page: Page, theme: str) -> None:
 
 
 def look_on_a_phone(page: Page) -> list[str]:
-    """Return whether a page, as narrow as a phone, goes sideways, cuts off code or lacks a picture.
+    """Return whether a page, as narrow as a phone, goes sideways or cuts off code.
 
     Printed text may scroll inside itself if a shadow says so.
     """
@@ -211,7 +214,7 @@ def look_on_a_phone(page: Page) -> list[str]:
     page.wait_for_timeout(100)
     width = page.evaluate("document.documentElement.scrollWidth")
     found = [f"{width} pixels wide on a phone of 360"] if width > 360 else []
-    return found + page.evaluate(CUT) + page.evaluate(LATE)
+    return found + page.evaluate(CUT)
 
 
 Part = Literal["chapters", "exercises", "others", "api", "sources"]
