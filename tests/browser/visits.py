@@ -93,7 +93,8 @@ LATE = """(most) => {
     .map((one) => one.getBoundingClientRect())
     .find(({ width, height }) => width > 200 && height > 60);
   const down = first ? (first.top + first.height / 2 + scrollY) / innerHeight : Infinity;
-  return down <= most ? [] : [`the first picture of the text is ${down.toFixed(1)} screens down, not within ${most}`];
+  return down <= most ? [] : [
+    `the first picture of the text is ${down.toFixed(1)} screens down, not within ${most}`];
 }"""
 """Finds a chapter whose text has its first figure or widget late: what is in its head does not count."""
 WIDE = {"width": 1200, "height": 900}
