@@ -96,7 +96,7 @@ LATE = """(most) => {
   return down <= most ? [] : [
     `the first picture of the text is ${down.toFixed(1)} screens down, not within ${most}`];
 }"""
-"""Finds a chapter whose text has its first figure or widget late: what is in its head does not count."""
+"""Finds a chapter whose text has its first figure or widget late; its head does not count."""
 WIDE = {"width": 1200, "height": 900}
 THEMES = ("dark", "light")
 
