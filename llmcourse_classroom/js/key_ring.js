@@ -38,7 +38,7 @@ const TOKENS = 8_400; // a multiple of 2n for 2 to 8 ranks
 const NAMES = { blocks: "blocks", zigzag: "zig-zag" };
 const ROW = 22;
 const sum = (numbers) => numbers.reduce((a, b) => a + b, 0);
-const mark = (rank) => `lc-${rank % 6 + 1}`;
+const mark = (rank) => `lc-rank-${rank % 6}`;
 const middle = { "text-anchor": "middle" };
 
 function render({ model, el }) {
