@@ -206,8 +206,8 @@ export function frame({ model, el, title, primary = null }) {
   // draw(svg, width, height) adds to an empty svg and returns the picture's text alternative.
   //
   // The controls come under the first picture, or under the one with `docked`.  What is at another
-  // place after a change goes there in the time of --lc-move, or of `lasts` times as much: elements
-  // with the same data-key, and those without one that stand at the same place among their neighbours.
+  // place after a change goes there in the time of --lc-move, or of `lasts` (or lasts()) times as much:
+  // see "movement" below.
   function stage(draw, { height = 260, into = stages, label = "", docked = false, lasts = 1 } = {}) {
     const picture = s("svg", { role: "img" });
     const holder = h("div", { class: "lc-stage" }, picture);
@@ -226,7 +226,7 @@ export function frame({ model, el, title, primary = null }) {
       const time = performance.now();
       const moves = last === holder.clientWidth && time - drawn > 150 && !document.hidden &&
         !root.classList.contains("lc-held");
-      const long = moves ? lasts * parseFloat(getComputedStyle(root).getPropertyValue("--lc-move")) : 0;
+      const usual = moves ? parseFloat(getComputedStyle(root).getPropertyValue("--lc-move")) : 0;
       drawn = time;
       last = holder.clientWidth;
       halt();
@@ -236,7 +236,8 @@ export function frame({ model, el, title, primary = null }) {
       picture.setAttribute("width", width * unit);
       picture.setAttribute("height", tall * unit);
       picture.setAttribute("aria-label", `${label}${label && ": "}${draw(picture, width, tall)}`);
-      if (long > 0) halt = glide(placesThatChange(before, [...picture.children]), long);
+      const long = usual * (typeof lasts === "function" ? lasts() : lasts);
+      halt = glide(picture, long > 0 ? [...placesThatChange(before, [...picture.children]), ...journeys(picture)] : [], long);
       for (const put of handles) put(unit, long);
     };
     const watch = new ResizeObserver(() => {
@@ -418,15 +419,35 @@ function holdPicture(root) {
 
 // --- movement
 
+// After a change of the state the new picture begins as the old one and becomes itself.  What its
+// elements do on the way is said by attributes of theirs:
+//
+//   data-key    What has the same key is the same thing: it goes from its old place to its new.  So do
+//               elements without any of these that stand at the same place among their neighbours.
+//   data-way    It goes along the points "x,y x,y ...", and `transform` is where it ends.
+//   data-while  "0.3 0.8": its part of the time.  What has this alone comes to sight in it.
+//   data-gone   It is there only while the picture moves: it is seen in its part of the time where it has
+//               a way, else until then.
+const OF_MOVEMENT = ["key", "way", "while", "gone"];
 const MOVING_ATTRIBUTES = ["x", "y", "x1", "y1", "x2", "y2", "cx", "cy", "r", "rx", "ry", "width", "height",
   "points", "d", "transform", "opacity"];
 const NUMBERS_IN_TEXT = /-?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?/g;
 
-// What differs between two lists of elements: [element, attribute, numbers before, after, text between].
-function placesThatChange(before, after) {
+// A function of the time's share that puts something where it then is, from 0 to 1 in its part of the time.
+function during(part, put) {
+  if (!part) return (share) => put(1 - (1 - share) ** 3); // quick at first, then gently
+  const [from, to] = part.split(" ").map(Number);
+  return (share) => {
+    const done = clamp((share - from) / (to - from), 0, 1);
+    put(done * done * (3 - 2 * done));
+  };
+}
+
+// What differs between two lists of elements, as functions of the time's share.
+function placesThatChange(before, after, part = "") {
   const found = [];
   const keyed = new Map(before.filter((one) => one.dataset.key).map((one) => [one.dataset.key, one]));
-  const [old, fresh] = [before, after].map((all) => all.filter((one) => !one.dataset.key));
+  const [old, fresh] = [before, after].map((all) => all.filter((one) => OF_MOVEMENT.every((name) => !(name in one.dataset))));
   const alike = (a, b) => a && b && a.localName === b.localName;
   const pairs = after.filter((one) => one.dataset.key).map((one) => [keyed.get(one.dataset.key), one]);
   let [first, last] = [0, 0];
@@ -437,38 +458,63 @@ function placesThatChange(before, after) {
   for (let i = 1; i <= last; i++) pairs.push([old.at(-i), fresh.at(-i)]);
   for (const [a, b] of pairs) {
     if (!alike(a, b) || b.localName === "defs") continue;
+    const mine = b.dataset.while || part;
     for (const name of MOVING_ATTRIBUTES) {
       const [from, to] = [a.getAttribute(name), b.getAttribute(name)];
       if (from === to || from === null || to === null || (name === "d" && /a/i.test(to))) continue;
       const between = to.split(NUMBERS_IN_TEXT);
       if (from.split(NUMBERS_IN_TEXT).join("\n") !== between.join("\n")) continue;
-      found.push([b, name, from.match(NUMBERS_IN_TEXT).map(Number), to.match(NUMBERS_IN_TEXT).map(Number), between, to]);
+      const [begin, end] = [from, to].map((text) => text.match(NUMBERS_IN_TEXT).map(Number));
+      found.push(during(mine, (done) => b.setAttribute(name, done === 1 ? to : between.reduce((text, words, i) =>
+        text + Number((begin[i - 1] + (end[i - 1] - begin[i - 1]) * done).toFixed(3)) + words))));
     }
-    found.push(...placesThatChange([...a.children], [...b.children]));
+    found.push(...placesThatChange([...a.children], [...b.children], mine));
   }
   return found;
 }
 
-// Take the elements from what they were to what they are; returns a function that ends it.
-function glide(found, long) {
+// What goes along a way, and what comes to sight or leaves it.
+function journeys(picture) {
+  return [...picture.querySelectorAll("[data-way], [data-while]:not([data-key])")].map((one) => {
+    const { way, while: part, gone } = one.dataset;
+    const seen = one.getAttribute("opacity") ?? 1;
+    if (!way) return during(part, (done) => one.setAttribute("opacity", seen * (gone == null ? done : 1 - done)));
+    const final = one.getAttribute("transform");
+    const at = along(way.split(" ").map((point) => point.split(",").map(Number)));
+    return during(part || "0 1", (done) => {
+      one.setAttribute("transform", done === 1 && final ? final : `translate(${at(done).map((x) => x.toFixed(2)).join(" ")})`);
+      if (gone != null) one.setAttribute("opacity", done > 0 && done < 1 ? seen : 0);
+    });
+  });
+}
+
+// The place on a way, a list of points, after a share of its length.
+function along(points) {
+  const ends = [0];
+  points.slice(1).forEach(([x, y], i) => ends.push(ends[i] + Math.hypot(x - points[i][0], y - points[i][1])));
+  return (share) => {
+    const far = share * ends.at(-1);
+    const i = clamp(ends.findIndex((end) => end >= far), 1, points.length - 1);
+    const between = (far - ends[i - 1]) / (ends[i] - ends[i - 1] || 1);
+    return [0, 1].map((axis) => points[i - 1][axis] + (points[i][axis] - points[i - 1][axis]) * between);
+  };
+}
+
+// Take a picture from what it was to what it is; returns a function that ends it.
+function glide(picture, found, long) {
   const begin = performance.now();
   let frameId = 0;
-  const at = (share) => {
-    const done = 1 - (1 - share) ** 3; // quick at first, then gently
-    for (const [element, name, from, to, between, final] of found) {
-      element.setAttribute(name, share === 1 ? final : between.reduce((text, part, i) =>
-        text + Number((from[i - 1] + (to[i - 1] - from[i - 1]) * done).toFixed(3)) + part));
-    }
-  };
   const tick = () => {
     const share = Math.min(1, (performance.now() - begin) / long);
-    at(share);
+    for (const put of found) put(share);
     if (share < 1) frameId = requestAnimationFrame(tick);
+    else leave();
   };
+  const leave = () => picture.querySelectorAll("[data-gone]").forEach((one) => one.remove());
   if (found.length && found.length < 4000) {
-    at(0);
+    for (const put of found) put(0);
     frameId = requestAnimationFrame(tick);
-  }
+  } else leave();
   return () => cancelAnimationFrame(frameId);
 }
 

@@ -94,3 +94,20 @@ def drag(page: Page, at: Locator, *way: tuple[float, float]) -> None:
 def middle(at: Locator) -> tuple[float, float]:
     box = at.bounding_box()
     return box["width"] / 2, box["height"] / 2
+
+
+def stop_time(page: Page) -> None:
+    """From here on the page's time goes on by `later` only: what moves can be looked at."""
+    page.wait_for_timeout(200)  # what follows a redraw at once is not moved
+    page.clock.install()
+    page.clock.pause_at(page.evaluate("Date.now() + 1000"))
+
+
+def later(page: Page, milliseconds: float) -> None:
+    page.clock.run_for(milliseconds)
+
+
+def place(page: Page, key: str) -> list[float]:
+    """Return where the middle of what has this key in a picture is, in pixels of the page."""
+    box = page.locator(f"[data-key='{key}']").first.bounding_box()
+    return [box["x"] + box["width"] / 2, box["y"] + box["height"] / 2]

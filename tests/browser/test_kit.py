@@ -5,6 +5,7 @@ import functools
 import pytest
 
 from llmcourse_classroom import widgets
+from llmcourse_classroom.widget import Widget, source
 from llmcourse_classroom.widgets import Bowl, MatrixSplitter, RingStepper
 from tests.browser import hands, kit, registry
 from tests.browser.twins import agrees
@@ -51,6 +52,73 @@ def test_nothing_moves_with_reduced_motion(show, page):
     show(RingStepper(), as_is=True)
     page.wait_for_timeout(200)
     assert turns(page.evaluate(FRAMES)) == [90, 180]
+
+
+TRAVELLERS = """
+function render({ model, el }) {
+  const w = frame({ model, el, title: "Travellers" });
+  let at = 0;
+  const draw = w.stage((svg) => {
+    svg.append(s("circle", { "data-key": "keyed", "data-while": "0.5 1", cx: at, cy: 20, r: 4 }));
+    if (at) {
+      svg.append(
+        s("g", { "data-way": "0,40 50,40 50,90", transform: "translate(50 90)", class: "goes" }),
+        s("g", { "data-way": "0,60 50,60", "data-while": "0.5 1", "data-gone": true, class: "passes" }),
+        label(0, 90, "before", { "data-while": "0.4 0.6", "data-gone": true, class: "before" }),
+        label(0, 90, "after", { "data-while": "0.4 0.6", class: "after" }));
+    }
+    return "";
+  }, { lasts: () => 5 });
+  w.button("Go", () => { at = 100; draw(); });
+  draw();
+  return w.destroy;
+}
+export default { render };"""
+
+
+class Travellers(Widget):
+    """A keyed circle, one thing that goes along a way, one that passes, a word in another's place."""
+
+    alt = "Things that travel."
+
+    @classmethod
+    def _module_text(cls):
+        return source("kit.js") + TRAVELLERS
+
+
+SEEN = """() => Object.fromEntries([...document.querySelectorAll(".lc-stage svg > *")].map((one) =>
+  [one.getAttribute("class") ?? one.dataset.key,
+   one.getAttribute("cx") ?? one.getAttribute("transform") ?? Number(one.getAttribute("opacity"))]))"""
+ARRIVED = {"keyed": "100", "goes": "translate(50 90)", "after": 1}
+
+
+def test_things_travel_in_their_part_of_the_time_and_some_are_gone_at_the_end(show):
+    """Mutants: no part of the time; what is gone stays; a way is cut short."""
+    page = show(Travellers(), as_is=True)
+    hands.stop_time(page)
+    hands.press(page, "Go")
+    start = page.evaluate(SEEN)
+    assert (start["keyed"], start["goes"]) == ("0", "translate(0.00 40.00)")
+    assert (start["before"], start["after"]) == (1, 0)
+    hands.later(page, 500)
+    middle = page.evaluate(SEEN)
+    assert middle["keyed"] == "0"
+    x, y = kit.numbers(middle["goes"].replace("(", " ").replace(")", " "))
+    assert x == 50 or y == 40  # on the way, not straight
+    assert 0 < middle["after"] < 1
+    assert middle["before"] == pytest.approx(1 - middle["after"])
+    hands.later(page, 250)
+    assert 0 < float(page.evaluate(SEEN)["keyed"]) < 100
+    hands.later(page, 400)
+    assert page.evaluate(SEEN) == ARRIVED | {"after": 1}
+
+
+def test_with_reduced_motion_all_have_arrived_at_once(show, page):
+    page.emulate_media(reduced_motion="reduce")
+    show(Travellers(), as_is=True)
+    hands.stop_time(page)
+    hands.press(page, "Go")
+    assert page.evaluate(SEEN) == ARRIVED | {"after": 0}  # as it was drawn, without opacity
 
 
 def test_a_handle_is_a_slider_that_keys_move_and_keeps_the_focus(show):
