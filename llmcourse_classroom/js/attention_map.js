@@ -68,7 +68,8 @@ const STYLE = `
 const MASKS = { causal: "causal: itself and before", window: "sliding window", none: "none: all positions" };
 const THUMB = 54;
 const BARS = 112;
-const NAMES = 80; // room for a token's name, turned upright
+const NAMES = 92; // room for a token's name, turned upright, and for its key and value
+const PARTS = ["query", "scores", "shares", "values"]; // what the picture has come to, for the chosen row
 const SHADES = 8; // of a thumbnail
 const INVISIBLE = { " ": "␣", "\n": "↵", "\t": "⇥", "\r": "␍" };
 
@@ -132,7 +133,21 @@ function render({ model, el }) {
 
   let map = [];
   let others = {}; // the same head with the other choice of scale
+  let scores = []; // of the chosen row
   let place = null; // where the map lies in the picture
+  let drawn = 3; // the part that was drawn last
+  let went = false; // from the part before to this one
+  const part = () => PARTS.indexOf(model.get("shown"));
+  // The row asks, step by step; from the end it begins anew.
+  w.player({
+    perSecond: 0.6,
+    longest: PARTS.length,
+    step: () => {
+      w.put("shown", PARTS[(part() + 1) % PARTS.length]);
+      return part() < PARTS.length - 1;
+    },
+    reset: () => w.put("shown", PARTS[0]),
+  });
 
   // One path for each shade: a picture of few elements, drawn for every head.
   function fillThumb({ picture, button }, shares, pressed) {
@@ -157,58 +172,107 @@ function render({ model, el }) {
     const X = (i) => left + i * cell;
     const Y = (t) => top + t * cell;
     const best = strongest(map[row], 3);
+    const now = part();
+    went = now === drawn + 1;
+    drawn = now;
+    const then = (into, time) => (went && now === into ? time : null);
     svg.append(hatch(id));
 
-    // What the chosen position reads, above the names that bars and map share.
-    const up = scale([0, 1], [0, BARS - 36]);
+    // What the chosen position reads, above the names that bars and map share: scores, then their shares.
+    const seen = map[row].map((_, i) => i).filter((i) => looks(row, i));
+    const [low, high] = [Math.min, Math.max].map((end) => end(...seen.map((i) => scores[i])));
     const floor = BARS - 4;
-    svg.append(label(2, 12, `What ${row} reads:`));
+    const full = BARS - 36;
+    const tall = scale([0, 1], [0, full]);
+    const up = (i) => [() => 0, () => tall(0.08 + 0.92 * (scores[i] - low) / (high - low || 1)),
+      () => tall(map[row][i])][Math.min(now, 2)]();
+    const axis = s("g", { "data-key": now < 2 ? "scores" : "shares" });
+    svg.append(label(2, 12, now === 0 ? `What ${row} asks:` : now === 1 ? `Scores of ${row}:` : `What ${row} reads:`), axis);
     for (const share of [0, 0.5, 1]) {
-      const y = floor - up(share);
-      svg.append(label(left - 5, y + 4, `${100 * share} %`, { "text-anchor": "end" }),
+      const y = floor - tall(share);
+      const name = now > 1 ? `${100 * share} %` : now === 1 && share !== 0.5 ? show(share ? high : low, 2) : "";
+      axis.append(label(left - 5, y + 4, name, { "text-anchor": "end" }),
         s("line", { x1: left, x2: X(T), y1: y, y2: y, stroke: "var(--lc-line)", "stroke-dasharray": share ? "2 4" : null }));
     }
-    map[row].forEach((share, i) => {
-      if (!looks(row, i)) return;
-      svg.append(s("rect", { x: X(i) + 1, width: cell - 2, y: floor - up(share), height: up(share),
-        fill: "var(--lc-attention)" }));
-    });
-    if (best.length) {
-      svg.append(label(X(best[0]) + cell / 2, floor - up(map[row][best[0]]) - 4, percent(map[row][best[0]], 2),
-        { "text-anchor": "middle", style: "font-weight: 700" }));
+    for (const i of seen) {
+      svg.append(s("rect", { "data-key": `bar ${i}`, "data-while": then(1, "0.6 1") || then(2, "0 0.7"), x: X(i) + 1,
+        width: cell - 2, y: floor - up(i), height: up(i), fill: "var(--lc-attention)",
+        "fill-opacity": now < 2 ? 0.35 : null, stroke: now < 2 ? "var(--lc-attention)" : null }));
+    }
+    if (best.length && now) {
+      svg.append(label(X(best[0]) + cell / 2, floor - up(best[0]) - 4,
+        now === 1 ? show(scores[best[0]], 2) : percent(map[row][best[0]], 2), { "text-anchor": "middle",
+          style: "font-weight: 700", ...(then(1, true) || then(2, true) ? { "data-while": "0.8 1" } : { "data-key": "best" }) }));
     }
     for (let i = 0; i < T; i++) {
       svg.append(
-        s("text", { transform: `translate(${X(i) + cell / 2 + 4} ${top - 5}) rotate(-90)`,
+        s("text", { transform: `translate(${X(i) + cell / 2 + 4} ${top - 18}) rotate(-90)`,
           style: best.includes(i) ? "font-weight: 700" : null }, `${i} ${short[i]}`),
-        label(left - 5, Y(i) + cell / 2 + 4, `${i} ${short[i]}`,
+        label(left - 18, Y(i) + cell / 2 + 4, `${i} ${short[i]}`,
           { "text-anchor": "end", style: i === row ? "font-weight: 700" : null }));
     }
     map.forEach((shares, t) => {
       const most = strongest(shares, 1)[0];
       shares.forEach((share, i) => {
         const box = { x: X(i), y: Y(t), width: cell, height: cell };
+        if (t === row && looks(t, i)) {
+          if (now < 2) return;
+          box["data-while"] = then(2, "0.6 1");
+        }
+        if (!box["data-while"]) box["data-key"] = `cell ${t} ${i}`;
         if (!looks(t, i)) svg.append(s("rect", { ...box, fill: `url(#${id})` }));
         else if (share > 1e-4) svg.append(s("rect", { ...box, fill: "var(--lc-attention)", "fill-opacity": ink(share) }));
         if (i === most) {
-          svg.append(s("circle", { cx: X(i) + cell / 2, cy: Y(t) + cell / 2, r: Math.min(4, cell / 4),
+          svg.append(s("circle", { "data-key": `most ${t}`, cx: X(i) + cell / 2, cy: Y(t) + cell / 2, r: Math.min(4, cell / 4),
             fill: "var(--lc-text)", stroke: "var(--lc-on)", "stroke-width": 1 }));
         }
       });
     });
     svg.append(
       s("rect", { x: left, y: top, width: T * cell, height: T * cell, fill: "none", stroke: "var(--lc-line)" }),
-      s("rect", { x: left - 1, y: Y(row) - 1, width: T * cell + 2, height: cell + 2, fill: "none", rx: 2,
-        stroke: "var(--lc-2)", "stroke-width": 2.5 }));
+      s("rect", { "data-key": "row", x: left - 1, y: Y(row) - 1, width: T * cell + 2, height: cell + 2, fill: "none", rx: 2,
+        stroke: "var(--lc-query)", "stroke-width": 2.5 }));
+    drawTravel(svg, { X, row, seen, level: Y(row) + cell / 2, now, then });
     drawLegend(svg, id);
     svg.style.cursor = "pointer";
-    return mapSentence();
-  }, { height: (width) => layout(width).height, label: "map of what every position reads" });
+    return now < 3 ? partSentence() : mapSentence();
+  }, { height: (width) => layout(width).height, label: "map of what every position reads", lasts: () => (went ? 7 : 1) });
   const picture = drawMap.picture;
+
+  const disc = (r, colour) => s("circle", { r, fill: `var(--lc-${colour})`, stroke: "var(--lc-on)" });
+  // What a token has for those that read it: its key, and beside it its value.
+  const pair = (r) => [["key", 0], ["value", 1]].map(([colour, sweep]) =>
+    s("path", { d: `M0 ${-r}A${r} ${r} 0 0 ${sweep} 0 ${r}z`, fill: `var(--lc-${colour})` }));
+
+  // The query goes along its row and up to the keys; values come the same way, as large as their shares.
+  function drawTravel(svg, { X, row, seen, level, now, then }) {
+    const { left, top, cell } = place;
+    const r = Math.min(8, cell / 2 - 0.5);
+    const home = [left - 9, level];
+    const middle = (i) => X(i) + cell / 2;
+    const head = top - 9;
+    for (const i of seen) {
+      svg.append(s("g", { "data-key": `pair ${i}`, transform: `translate(${middle(i)} ${head})` }, pair(r)));
+    }
+    const ended = then(3, "0.8 1");
+    if (now < 3 || ended) {
+      svg.append(s("g", { transform: `translate(${home.join(" ")})`, "data-while": ended, "data-gone": Boolean(ended) },
+        disc(r, "query")));
+    }
+    if (now === 3) svg.append(s("g", { transform: `translate(${home.join(" ")})`, "data-while": ended }, disc(r, "value")));
+    if (!went || now === 0 || now === 2) return;
+    for (const i of seen) {
+      const way = [home, [middle(i), level], [middle(i), head]].map((point) => point.join(","));
+      const time = { "data-gone": true, "data-while": then(1, "0 0.6") || then(3, "0 0.85") };
+      svg.append(now === 1 ? s("g", { "data-way": way.join(" "), ...time, class: "am-query" }, disc(r, "query"))
+        : s("g", { "data-way": way.reverse().join(" "), ...time, class: "am-value" },
+          disc(Math.max(1.5, 1.6 * r * Math.sqrt(map[row][i])), "value")));
+    }
+  }
 
   // The legend stands beside the map where there is room, else below it.
   function layout(width) {
-    const left = 86;
+    const left = 99;
     const top = BARS + NAMES;
     const beside = width > 600;
     const cell = Math.min(24, (width - left - (beside ? 200 : 4)) / shape.length);
@@ -216,7 +280,7 @@ function render({ model, el }) {
     return {
       left, top, cell,
       legend: beside ? [left + tall + 18, top + 16] : [left, top + tall + 22],
-      height: top + Math.max(tall + 6, beside ? 150 : 0) + (beside ? 0 : 106),
+      height: top + Math.max(tall + 6, beside ? 150 : 0) + (beside ? 0 : 156),
     };
   }
 
@@ -230,8 +294,10 @@ function render({ model, el }) {
       s("circle", { cx: x + 8, cy: y + 19, r: 4, fill: "var(--lc-text)" }), label(x + 22, y + 23, "strongest of its row"),
       s("rect", { x, y: y + 34, width: 16, height: 16, fill: `url(#${id})`, stroke: "var(--lc-line)" }),
       label(x + 22, y + 47, "shut by the mask"),
-      s("rect", { x, y: y + 59, width: 16, height: 14, fill: "none", stroke: "var(--lc-2)", "stroke-width": 2.5 }),
-      label(x + 22, y + 71, "row of the bars above"));
+      s("rect", { x, y: y + 59, width: 16, height: 14, fill: "none", stroke: "var(--lc-query)", "stroke-width": 2.5 }),
+      label(x + 22, y + 71, "row of the bars above"),
+      s("g", { transform: `translate(${x + 8} ${y + 92})` }, disc(7, "query")), label(x + 22, y + 96, "query of the row"),
+      s("g", { transform: `translate(${x + 8} ${y + 117})` }, pair(7)), label(x + 22, y + 121, "key and value of a token"));
   }
 
   const about = h("p");
@@ -276,6 +342,20 @@ function render({ model, el }) {
     return said.join(" ");
   }
 
+  // What has been done of the row, and what comes.
+  function partSentence() {
+    const t = model.get("row");
+    const count = map[t].filter((_, i) => looks(t, i)).length;
+    const best = strongest(map[t], 1)[0];
+    const keys = count === 1 ? "one key" : `${count} keys`;
+    if (part() === 0) return `Position ${word(t)} has a query; the mask lets it go to ${keys}. Step: it goes there.`;
+    if (part() === 1) {
+      return `The query of ${word(t)} met ${keys}: query times key${model.get("scaled") ? `, divided by √${shape.size},` : ""} ` +
+        `is the score. The highest, ${show(scores[best], 3)}, is that of ${word(best)}. Step: scores become shares.`;
+    }
+    return `The softmax made shares of the scores, together 100 %. ${rowSentence()} Step: each value comes by its share.`;
+  }
+
   function mapSentence() {
     if (shape.length < 3) return rowSentence();
     const { before, first, itself } = habits(map);
@@ -292,15 +372,16 @@ function render({ model, el }) {
     groups.forEach((box, group) => box.classList.toggle("am-now", group === groupOf(head, shape)));
     map = of(layer, head, scaled);
     others = of(layer, head, !scaled);
-    drawMap();
-    about.textContent = mapSentence();
     const row = dots(queries[layer], keys[layer], shape, head)[t];
     const divisor = scaled ? Math.sqrt(shape.size) : 1;
+    scores = row.map((dot) => dot / divisor);
+    drawMap();
+    about.textContent = mapSentence();
     numbers({
       columns: ["position", "token", "q · k", scaled ? `q · k / √${shape.size}` : "score", "share"],
-      rows: row.map((dot, i) => [String(i), names[i], dot, looks(t, i) ? dot / divisor : "masked", map[t][i]]),
+      rows: row.map((dot, i) => [String(i), names[i], dot, looks(t, i) ? scores[i] : "masked", map[t][i]]),
     });
-    w.say(`${headSentence()} ${rowSentence()} ${choiceSentence()}`);
+    w.say(part() < 3 ? partSentence() : `${headSentence()} ${rowSentence()} ${choiceSentence()}`);
   }
 
   // A press on a row chooses it, as the slider and the field do.
@@ -308,7 +389,7 @@ function render({ model, el }) {
     const t = Math.floor((within(picture, event)[1] - place.top) / place.cell);
     if (t >= 0 && t < shape.length) w.put("row", t);
   });
-  w.on(["layer", "head", "row", "mask", "window", "scaled"], redraw);
+  w.on(["layer", "head", "row", "shown", "mask", "window", "scaled"], redraw);
   redraw();
   return w.destroy;
 }

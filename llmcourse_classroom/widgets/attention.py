@@ -16,8 +16,8 @@ MOST_HEADS = 8
 LARGEST = 1_000_000
 """Every query and key is smaller."""
 
-MOST_CHARACTERS = 100_000
-"""Of all numbers, written out: compressed about 40 kB, of 60 that a widget may have."""
+MOST_CHARACTERS = 92_000
+"""Of all numbers, written out: compressed about 37 kB, of 60 that a widget may have."""
 
 FINE_CHARACTERS = 60_000
 """Up to here the numbers keep three decimals, beyond only two."""
@@ -57,6 +57,8 @@ class AttentionMap(Widget):
     """Counted from 1, as on the pages; heads and positions are counted from 0."""
     head = Whole(0, low=0, high=MOST_HEADS - 1, step=1, label="head")
     row = Whole(0, low=0, high=MOST_TOKENS - 1, step=1, label="position that reads")
+    shown = Choice(("query", "scores", "shares", "values"), default="values")
+    """How far the chosen row is: its query only, scores, shares, or values that they brought."""
     mask = Choice(("causal", "window", "none"))
     window = Whole(4, low=1, high=MOST_TOKENS, step=1, label="window")
     scaled = traitlets.Bool(True).tag(sync=True)

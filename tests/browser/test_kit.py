@@ -63,7 +63,8 @@ function render({ model, el }) {
     if (at) {
       svg.append(
         s("g", { "data-way": "0,40 50,40 50,90", transform: "translate(50 90)", class: "goes" }),
-        s("g", { "data-way": "0,60 50,60", "data-while": "0.5 1", "data-gone": true, class: "passes" }),
+        s("g", { "data-way": "0,60 50,60", "data-while": "0.5 1", "data-gone": true,
+          class: "passes" }),
         label(0, 90, "before", { "data-while": "0.4 0.6", "data-gone": true, class: "before" }),
         label(0, 90, "after", { "data-while": "0.4 0.6", class: "after" }));
     }
@@ -77,7 +78,7 @@ export default { render };"""
 
 
 class Travellers(Widget):
-    """A keyed circle, one thing that goes along a way, one that passes, a word in another's place."""
+    """A keyed circle, one thing that goes along a way, one that passes, a word for another."""
 
     alt = "Things that travel."
 
@@ -88,7 +89,8 @@ class Travellers(Widget):
 
 SEEN = """() => Object.fromEntries([...document.querySelectorAll(".lc-stage svg > *")].map((one) =>
   [one.getAttribute("class") ?? one.dataset.key,
-   one.getAttribute("cx") ?? one.getAttribute("transform") ?? Number(one.getAttribute("opacity"))]))"""
+   one.getAttribute("cx") ?? one.getAttribute("transform") ??
+     Number(one.getAttribute("opacity"))]))"""
 ARRIVED = {"keyed": "100", "goes": "translate(50 90)", "after": 1}
 
 

@@ -13,8 +13,8 @@ from llmcourse.model.config import PRESETS
 from llmcourse_classroom.widgets.attention import AttentionMap
 from llmcourse_labs.study import attention_maps
 from llmcourse_labs.study import queries_and_keys as those_of_a_model
-from tests.browser.hands import choose, enter, keys, press
-from tests.browser.kit import holds, look, per_cent, pictured, said, table, value
+from tests.browser.hands import choose, enter, keys, later, press, stop_time
+from tests.browser.kit import holds, look, numbers, per_cent, pictured, said, table, value
 from tests.browser.registry import ATTENDED, attention_map, queries_and_keys
 
 SHAPES = [(4, 2), (4, 4), (4, 1), (6, 3), (8, 2), (1, 1)]
@@ -266,3 +266,66 @@ def test_the_largest_that_is_taken_is_small_and_a_larger_one_is_refused(scale):
     assert len(gzip.compress(fits[-1].page().encode())) < 60_000
     with pytest.raises(ValueError, match="too many for a page of 60 kB: give fewer tokens"):
         made(64)
+
+
+def along_the_way(page, thing):
+    """Return where the things of a class are now: (x, y) in the picture, in order."""
+    of_them = page.locator(f".am-{thing}").evaluate_all(
+        "all => all.map((one) => one.transform.baseVal.consolidate().matrix).map((m) => [m.e, m.f])"
+    )
+    return torch.tensor(of_them)
+
+
+def heights(page):
+    bars = page.locator("[data-key^='bar ']")
+    return [
+        float(height)
+        for height in bars.evaluate_all("all => all.map((b) => b.getAttribute('height'))")
+    ]
+
+
+def test_a_row_asks_step_by_step_and_queries_and_values_are_seen_to_go(show):
+    """Mutants: nothing travels; queries stay at the keys; shares before the softmax."""
+    page = show(attention_map(row=5), as_is=True)
+    stop_time(page)
+    press(page, "Reset", "Position “␣on” (5) has a query", "6 keys")
+    later(page, 500)
+    assert heights(page) == [0] * 6
+    press(page, "Step", "divided by √6, is the score")
+    later(page, 600)
+    queries = along_the_way(page, "query")
+    assert queries.shape == (6, 2)
+    row, keys = (page.locator(f"[data-key='{key}']") for key in ("row", "pair 0"))
+    level = float(row.get_attribute("y")) + 13
+    head = numbers(keys.get_attribute("transform").replace("(", " ").replace(")", " "))[1]
+    assert (queries[:, 1] <= level + 1).all()
+    assert (queries[:, 1] > head).all()
+    assert queries[:, 1].max() < level  # up the columns by now
+    assert heights(page) == [0] * 6  # a score is there when its query has come
+    later(page, 900)
+    assert not len(along_the_way(page, "query"))
+    scores = heights(page)
+    assert min(scores) > 0
+    press(page, "Step", "made shares of the scores", "together 100 %")
+    later(page, 1_500)
+    row = by_the_package(attention_map(), 0, "causal", 4, True)[0, 5, :6]
+    shares = torch.tensor(heights(page))
+    torch.testing.assert_close(shares / shares.sum(), row.float(), atol=1e-3, rtol=0)
+    press(page, "Step", "“␣on” (5) reads")
+    later(page, 700)
+    values = along_the_way(page, "value")
+    assert values.shape == (6, 2)
+    assert ((values[:, 1] > head) & (values[:, 1] <= level + 1)).all()
+    later(page, 900)
+    assert not len(along_the_way(page, "value"))
+
+
+def test_with_reduced_motion_a_row_has_asked_at_once(show, page):
+    page.emulate_media(reduced_motion="reduce")
+    show(attention_map(row=5, shown="query"), as_is=True)
+    stop_time(page)
+    press(page, "Step", "is the score")
+    assert not len(along_the_way(page, "query"))
+    assert min(heights(page)) > 0
+    press(page, "To the end", "“␣on” (5) reads")
+    assert not len(along_the_way(page, "value"))
