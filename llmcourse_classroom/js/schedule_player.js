@@ -114,6 +114,18 @@ export function live(row, moment) {
 export const peak = (row) => Math.max(0, ...row.filter(({ kind }) => kind === "F")
   .map(({ start }) => live(row, start).length));
 
+// Where a micro-batch is at a moment: at a rank that works on it or where it waits for its next action, and of which
+// kind that is; at rank -1 before its first action and after its last.
+export function whereIs(rows, i, moment) {
+  const way = rows.flatMap((row, rank) => row.filter((action) => action.i === i && action.kind !== "W")
+    .map((action) => ({ ...action, rank }))).sort((a, b) => a.start - b.start);
+  const now = way.find(({ start, end }) => start <= moment && moment < end);
+  const next = way.find(({ start }) => start > moment);
+  if (now) return { rank: now.rank, kind: now.kind, waits: false };
+  if (!next) return { rank: -1, kind: way.at(-1).kind, waits: false };
+  return { rank: next === way[0] ? -1 : next.rank, kind: next.kind, waits: true };
+}
+
 // Messages that a rank sends in a step: forward and backward, to other ranks.
 export function messages(p, m, chunks) {
   return upTo(p).map((r) => (p === 1 ? 0 : m * (chunks * 2 - (r === p - 1) - (r === 0))));
@@ -129,7 +141,8 @@ const STYLE = `
 .lc.sp .sp-small { font-size: 0.85rem; color: var(--lc-muted); }
 @container (max-width: 420px) { .lc.sp .lc-control { flex-basis: 100%; } }`;
 const LEFT = 52; // of the rows, for their names
-const HEAD = 32; // above them, for the moment
+const TRACK = 118; // above all, for the ranks and what is with them
+const HEAD = TRACK + 32; // above the rows, for the moment
 const CELL = 20; // of a live micro-batch
 const THIN = (p) => (p > 4 ? 8 : 12); // a row among all schedules
 
@@ -153,7 +166,7 @@ function render({ model, el }) {
   const chunkControl = w.number("chunks", "chunks v");
   const slider = w.number("moment", "moment");
   const player = w.player({
-    perSecond: 4,
+    perSecond: 2,
     step: () => {
       if (!total) return false;
       w.put("moment", moment() < total ? moment() + 1 : 0); // the end, then anew
@@ -209,6 +222,46 @@ function render({ model, el }) {
     }
   }
 
+  // The ranks side by side, and every micro-batch where it is: it goes from rank to rank, and back.
+  function drawTrack(svg, width) {
+    const from = 62;
+    const wide = (width - from - 4) / p();
+    const r = clamp(wide * 0.2, 6.5, 12);
+    const lanes = { F: 34, works: 59, B: 84, I: 84 };
+    const disc = (key, [x, y], kind, i) => s("g", { "data-key": key, "data-while": "0 1", transform: `translate(${x} ${y})` },
+      s("circle", { r, fill: "currentColor", class: MARKS[kind], stroke: "var(--lc-back)" }),
+      kind === "F" ? null : s("circle", { r: r - 2, fill: "none", stroke: "var(--lc-on)", "stroke-dasharray": "2 2" }),
+      r > 7 ? label(0, 4, i, { "text-anchor": "middle", style: `fill: var(--lc-on); font-size: ${r > 10 ? 12 : 10}px` }) : null);
+    for (const rank of upTo(p())) {
+      const x = from + rank * wide;
+      svg.append(s("g", { "data-key": `box ${rank}` },
+        s("rect", { x, y: 19, width: wide - 6, height: 80, rx: 5, fill: "var(--lc-back)", stroke: "var(--lc-line)" }),
+        label(x + (wide - 6) / 2, 12, wide > 50 ? `rank ${rank}` : rank, { "text-anchor": "middle" })));
+    }
+    const now = upTo(m()).map((i) => whereIs(rows, i, moment()));
+    const alike = (a, b) => a.rank === b.rank && a.waits === b.waits && lanes[a.kind] === lanes[b.kind];
+    const there = upTo(m()).map((i) => {
+      const { rank, kind, waits } = now[i];
+      if (rank < 0) return [27, lanes[waits ? "F" : "B"]];
+      const middle = from + rank * wide + (wide - 6) / 2;
+      if (!waits) return [middle, lanes.works];
+      const queue = upTo(m()).filter((k) => alike(now[k], now[i]));
+      const pitch = Math.min(2 * r + 2, (wide - 10 - 2 * r) / Math.max(1, queue.length - 1));
+      return [middle + (queue.indexOf(i) - (queue.length - 1) / 2) * pitch, lanes[kind]];
+    });
+    rows.forEach((row, rank) => {
+      const action = moment() < total && running(row);
+      if (action && action.kind === "W") {
+        svg.append(disc(`weights ${rank} ${action.i}`, [from + rank * wide + (wide - 6) / 2, lanes.works], "W", action.i));
+      }
+    });
+    const order = upTo(m()).sort((a, b) => now[b].waits - now[a].waits || b - a); // what goes next lies on top
+    for (const i of order) svg.append(disc(`batch ${i}`, there[i], now[i].kind, i));
+    const come = now.filter(({ rank, waits }) => rank < 0 && waits).length;
+    const done = now.filter(({ rank, waits }) => rank < 0 && !waits).length;
+    svg.append(s("g", { "data-key": "piles" }, label(2, 12, `${come} to come`), label(2, 111, `${done} done`)));
+  }
+
   let momentPlace = null; // of the handle
   let toMoment = () => 0;
   const drawSchedule = w.stage((svg, width, tall) => {
@@ -217,6 +270,7 @@ function render({ model, el }) {
       svg.append(label(width / 2, 30, "no schedule: the rule is below", { "text-anchor": "middle" }));
       return refused(which(), p(), m());
     }
+    drawTrack(svg, width);
     const filled = fills(svg);
     const x = scale([0, total], [LEFT, width - 6]);
     const one = x(1) - x(0);
@@ -224,7 +278,7 @@ function render({ model, el }) {
     const every = [1, 2, 3, 6, 12, 24].find((step) => step * v() * one > 26) || 48;
     for (let t = 0; t <= total; t += every * v()) {
       svg.append(label(Math.min(x(t), width - 10), bottom + 12, units(t), { "text-anchor": "middle" }),
-        s("line", { x1: x(t), x2: x(t), y1: HEAD - 4, y2: bottom - 4, stroke: "var(--lc-line)", "stroke-width": 0.5 }));
+        s("line", { "data-key": `line ${t}`, x1: x(t), x2: x(t), y1: HEAD - 4, y2: bottom - 4, stroke: "var(--lc-line)", "stroke-width": 0.5 }));
     }
     rows.forEach((row, r) => {
       const y = HEAD + r * pitch();
@@ -232,12 +286,14 @@ function render({ model, el }) {
         s("rect", { x: LEFT, y, width: x(total) - LEFT, height: v() * lane(), fill: "var(--lc-back)" }));
       for (const action of row) {
         const [a, b] = [x(action.start), x(action.end)];
-        block(svg, filled, a, y + action.chunk * lane(), b - a, action, action.start >= moment() && moment() < total &&
+        const group = s("g", { "data-key": `${r} ${name(action)}` });
+        svg.append(group);
+        block(group, filled, a, y + action.chunk * lane(), b - a, action, action.start >= moment() && moment() < total &&
           action !== running(row));
       }
       const now = running(row);
       if (now && moment() < total) {
-        svg.append(s("rect", { x: x(now.start) - 1.5, y: y + now.chunk * lane() - 1.5,
+        svg.append(s("rect", { "data-key": `now ${r}`, x: x(now.start) - 1.5, y: y + now.chunk * lane() - 1.5,
           width: x(now.end) - x(now.start) + 2, height: lane() + 2, fill: "none", stroke: "var(--lc-text)",
           "stroke-width": 2 }));
       }
@@ -246,9 +302,9 @@ function render({ model, el }) {
     const far = at > width - 90;
     svg.append(line([[at, HEAD - 8], [at, bottom - 2]], { stroke: "var(--lc-text)", "stroke-width": 2,
       "stroke-dasharray": "5 3" }),
-    label(far ? at - 18 : at + 18, 17, `${units(moment())} ${moment() === v() ? "unit" : "units"}`,
+    label(far ? at - 18 : at + 18, TRACK + 17, `${units(moment())} ${moment() === v() ? "unit" : "units"}`,
       { "text-anchor": far ? "end" : "start" }));
-    momentPlace = [at, 14];
+    momentPlace = [at, TRACK + 14];
     toMoment = (px) => Math.round((px - LEFT) / (x(total) - LEFT) * total);
     let [left, y] = [width < 420 ? 4 : LEFT, tall - 5];
     for (const what of which() === "zero_bubble" ? ["F", "I", "W"] : ["F", "B"]) {
@@ -261,7 +317,7 @@ function render({ model, el }) {
     svg.style.cursor = "pointer";
     return `${NAMES[which()]}, ${plural(p(), "rank")}, ${plural(m(), "micro-batch", "micro-batches")}` +
       `${v() > 1 ? `, ${v()} chunks on each rank` : ""}, ${units(total)} units of time. ${doing()}`;
-  }, { height: () => (total ? HEAD + p() * pitch() + 40 : 50), label: "what every rank does over time" });
+  }, { height: () => (total ? HEAD + p() * pitch() + 40 : 50), label: "what every rank does over time", lasts: 2 });
   const picture = drawSchedule.picture;
 
   drawSchedule.handle({ x: slider, at: () => momentPlace, label: "moment in the picture",

@@ -890,6 +890,7 @@ ENTRIES = [
         state(num_ranks=8, step=7, megabytes=100_000, latency_us=10_000, gigabytes_per_s=0.1),
         state(num_ranks=8, algorithm="tree", step=3, megabytes=0.001, latency_us=0.1),
         state(num_ranks=7, algorithm="naive", step=12),
+        kilobytes=25,
     ),
     entry(
         widgets.RooflineBoard,
@@ -936,6 +937,7 @@ ENTRIES = [
         state(schedule="interleaved", num_ranks=3, micro_batches=16),
         state(schedule="zero_bubble", num_ranks=1, micro_batches=1, moment=0),
         state(schedule="zero_bubble", num_ranks=8, micro_batches=9),
+        kilobytes=25,
     ),
     entry(
         widgets.ShareBar,

@@ -16,7 +16,7 @@ from llmcourse.parallel.pipeline import (
 from llmcourse_classroom.widget import module
 from llmcourse_classroom.widgets.player import SchedulePlayer
 from llmcourse_labs.scale.arithmetic import bubble_share, peak_live, peak_micro_batches, simulate
-from tests.browser.hands import by_key, choose, enter, keys, press
+from tests.browser.hands import by_key, choose, enter, keys, later, place, press, stop_time
 from tests.browser.kit import holds, pictured, said, table, value
 from tests.browser.twins import same
 
@@ -218,3 +218,60 @@ def test_fewer_micro_batches_than_ranks_are_drawn_and_judged(show):
     choose(page, "schedule", "zero_bubble")
     assert simulate(zero_bubble(4, 1)).bubble == Fraction(2)
     holds(verdict(page), "= 200 % of its work", "(2 (p − 1) − (m − 1))/(3 m) = 6/(3 · 1) = 200 %")
+
+
+def test_where_a_micro_batch_is_by_hand(arithmetic):
+    """1F1B, 4 ranks: micro-batch 1 waits for rank 3, turns there, and is back at rank 0 at 12."""
+    (rows,) = arithmetic(SchedulePlayer, "simulate", [["1f1b", 4, 8, 1]])
+    moments = (0, 1, 2, 4, 6, 7, 9, 11, 13, 14)
+    found = arithmetic(SchedulePlayer, "whereIs", [[rows, 1, t] for t in moments])
+    assert [(one["rank"], one["kind"], one["waits"]) for one in found] == [
+        (-1, "F", True),
+        (0, "F", False),
+        (1, "F", False),
+        (3, "F", True),
+        (3, "F", False),
+        (3, "B", False),
+        (2, "B", False),
+        (1, "B", False),
+        (0, "B", False),
+        (0, "B", False),
+    ]
+    (end,) = arithmetic(SchedulePlayer, "whereIs", [[rows, 1, 33]])
+    assert (end["rank"], end["waits"]) == (-1, False)
+
+
+def test_a_micro_batch_is_seen_to_go_from_rank_to_rank_and_back(show):
+    """Mutants: it is at the next rank at once; it does not come back; it changes its colour."""
+    page = show(SchedulePlayer(moment=1), as_is=True)
+    stop_time(page)
+    colour = "document.querySelector(\"[data-key='batch 0'] circle\").getAttribute('class')"
+    for button, direction, mark in (("Step", 1, "lc-1"), ("Back", -1, "lc-1")):
+        before = place(page, "batch 0")
+        press(page, button)
+        later(page, 200)
+        middle = place(page, "batch 0")
+        later(page, 400)
+        after = place(page, "batch 0")
+        assert direction * before[0] < direction * middle[0] < direction * after[0]
+        assert page.evaluate(colour) == mark
+        later(page, 200)
+    assert after[0] == pytest.approx(place(page, "box 1")[0], abs=1)
+    page.get_by_text("More settings").click()
+    enter(page, "moment", "7")
+    later(page, 500)
+    before = place(page, "batch 0")
+    press(page, "Step", "rank 1 B0")
+    later(page, 250)
+    assert place(page, "batch 0")[0] < before[0]
+    assert page.evaluate(colour) == "lc-2"
+    later(page, 300)
+    assert place(page, "batch 0")[0] == pytest.approx(place(page, "box 1")[0], abs=1)
+
+
+def test_with_reduced_motion_it_is_at_the_next_rank_at_once(show, page):
+    page.emulate_media(reduced_motion="reduce")
+    show(SchedulePlayer(moment=1), as_is=True)
+    stop_time(page)
+    press(page, "Step", "rank 2 F0")
+    assert place(page, "batch 0")[0] == pytest.approx(place(page, "box 2")[0], abs=1)
