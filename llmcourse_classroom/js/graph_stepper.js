@@ -280,7 +280,7 @@ function render({ model, el }) {
   w.player({
     step: () => go(1),
     reset: () => w.put("step", 0),
-    perSecond: 1.5,
+    perSecond: 0.9,
     longest: 400,
   });
 
@@ -330,7 +330,25 @@ function render({ model, el }) {
     return `Done, and wrong: ${each.join("; ")}.`;
   }
 
+  // A number on its way: along an arrow (values), or against it (gradients).
+  const traveller = (number, { from, knee, to }, { back = false, mark, part }) => {
+    const text = show(number, 3);
+    const long = Math.max(22, 7 * text.length + 10);
+    const turns = Array.from({ length: 17 }, (_, i) => (back ? 16 - i : i) / 16);
+    const at = (u) => [0, 1].map((k) => (1 - u) ** 2 * from[k] + 2 * u * (1 - u) * knee[k] + u * u * to[k]);
+    const [first, last] = part;
+    const way = turns.slice(Math.round(16 * first), Math.round(16 * last) + 1).map((u) => at(u).map((x) => x.toFixed(1)).join(","));
+    const [begin, end] = [first, last].map((share) => 0.85 * share);
+    return s("g", { class: "gs-travels", "data-way": way.join(" "), "data-while": `${begin} ${end}`, "data-gone": true },
+      s("rect", { x: -long / 2, y: -11, width: long, height: 22, rx: 11, fill: "currentColor", class: mark, stroke: PAPER }),
+      label(0, 4, text, { "text-anchor": "middle", style: "font-weight: 700; fill: var(--lc-on)" }));
+  };
+
+  let drawn = 0; // the step that was drawn last
+  let went = null; // what has just been done, one step on
   const draw = w.stage((svg, width) => {
+    went = count() === drawn + 1 && !problem ? steps[count() - 1] : null;
+    drawn = count();
     if (problem) {
       svg.append(label(4, 20, "no graph"));
       return problem;
@@ -342,7 +360,7 @@ function render({ model, el }) {
     const active = count() ? steps[count() - 1] : null;
     const size = wide < 66 ? "font-size: 9px; " : "";
 
-    const words = s("g", {});
+    const words = s("g", { class: "gs-words" });
     arrows.forEach(({ user, arrow, from, knee, to, turn }) => {
       const known = state.known[user];
       const lit = active?.kind === "pass" && active.from === user && active.arrow === arrow;
@@ -352,7 +370,7 @@ function render({ model, el }) {
       const aim = Math.atan2(tip[1] - behind[1], tip[0] - behind[0]);
       const wing = (side) => [tip[0] - 9 * Math.cos(aim + side * 0.45), tip[1] - 9 * Math.sin(aim + side * 0.45)];
       svg.append(s("path", {
-        d: `M${from} Q${knee} ${to} M${wing(1)} L${tip} L${wing(-1)}`, fill: "none",
+        "data-key": `${user} ${arrow} ${lit}`, d: `M${from} Q${knee} ${to} M${wing(1)} L${tip} L${wing(-1)}`, fill: "none",
         stroke: lit ? "currentColor" : "var(--lc-line)", "stroke-width": lit ? 4 : went ? 2.4 : 1.3,
         class: lit ? "lc-2" : null, "stroke-dasharray": known ? null : "3 3",
       }));
@@ -367,39 +385,64 @@ function render({ model, el }) {
       words.append(label(x, y, text, { "text-anchor": anchor, "font-weight": lit ? 700 : 400, style: HALO }));
     });
 
-    nodes.forEach((node, i) => {
+    // A node after so many steps.
+    function box(i, done, { state, active }, time) {
+      const node = nodes[i];
       const [x, y] = middle[i];
       const complete = state.gradients[i] !== 0 && state.arrived[i] >= uses[i];
-      const started = state.arrived[i] > 0 || (i === nodes.length - 1 && count() > nodes.length);
+      const started = state.arrived[i] > 0 || (i === nodes.length - 1 && done > nodes.length);
       const over = state.arrived[i] > uses[i];
       const touched = active && (active.node === i || active.to === i);
-      svg.append(s("rect", {
-        x: x - wide / 2, y: y - TALL / 2, width: wide, height: TALL, rx: 7,
-        fill: PAPER,
-        stroke: started ? "currentColor" : state.known[i] ? "var(--lc-text)" : "var(--lc-line)",
-        class: over ? "lc-5" : complete ? "lc-3" : started ? "lc-2" : null,
-        "stroke-width": touched ? 4 : 1.6,
-        "stroke-dasharray": !state.known[i] ? "3 3" : started && !complete ? "6 3" : null,
-      }));
       const title = node.name || (node.inputs.length === 1 ? node.text : node.op);
       const room = Math.floor(wide / (size ? 5.2 : 6.7));
       const brief = title.length > room ? `${title.slice(0, room - 1)}…` : title;
-      svg.append(
-        label(x, y - 19, brief, { "text-anchor": "middle", "font-weight": 700, style: size }),
-        label(x, y - 4, state.known[i] ? show(node.value, 3) : "?", { "text-anchor": "middle", style: size }),
-        label(x, y + 12, started ? `grad ${show(state.gradients[i], 3)}` : "grad –", {
-          "text-anchor": "middle", style: size }));
-      if (uses[i] && count() > nodes.length) {
-        const came = `${state.arrived[i]} of ${uses[i]}${over ? "!" : ""}${size ? "" : " came"}`;
-        svg.append(label(x, y + 27, came, { "text-anchor": "middle", style: `${size}fill: var(--lc-muted)` }));
-      }
+      // What comes later is added to what was there.
+      const sum = active?.to === i && state.arrived[i] > 1
+        ? `${show(active.now - active.amount, 3)} + ${show(active.amount, 3)} = ${show(active.now, 3)}` : "";
+      const gradient = sum && sum.length <= room ? sum : `grad ${show(state.gradients[i], 3)}`;
+      const came = `${state.arrived[i]} of ${uses[i]}${over ? "!" : ""}${size ? "" : " came"}`;
+      const middling = { "text-anchor": "middle", style: size };
+      return s("g", { class: "gs-node", ...time },
+        s("rect", {
+          x: x - wide / 2, y: y - TALL / 2, width: wide, height: TALL, rx: 7,
+          fill: PAPER,
+          stroke: started ? "currentColor" : state.known[i] ? "var(--lc-text)" : "var(--lc-line)",
+          class: over ? "lc-5" : complete ? "lc-3" : started ? "lc-2" : null,
+          "stroke-width": touched ? 4 : 1.6,
+          "stroke-dasharray": !state.known[i] ? "3 3" : started && !complete ? "6 3" : null,
+        }),
+        label(x, y - 19, brief, { ...middling, "font-weight": 700 }),
+        label(x, y - 4, state.known[i] ? show(node.value, 3) : "?", middling),
+        label(x, y + 12, started ? gradient : "grad –", middling),
+        uses[i] && done > nodes.length
+          ? label(x, y + 27, came, { "text-anchor": "middle", style: `${size}fill: var(--lc-muted)` }) : null);
+    }
+    const changes = went && (went.to ?? went.node);
+    const before = { state: after(nodes, steps, count() - 1), active: null };
+    nodes.forEach((_, i) => {
+      if (i !== changes) return svg.append(box(i, count(), { state, active }, { "data-key": `node ${i}` }));
+      // It changes when what travels has come.
+      svg.append(box(i, count() - 1, before, { "data-while": "0.8 0.9", "data-gone": true }),
+        box(i, count(), { state, active }, { "data-while": "0.8 0.9" }));
     });
     svg.append(words);
+    // A gradient sets out as it was, and is multiplied by the slope half-way.
+    const ways = arrows.filter(({ user, arrow }) => (went?.kind === "value" && user === went.node) ||
+      (went?.kind === "pass" && user === went.from && arrow === went.arrow));
+    for (const each of ways) {
+      if (went.kind === "value") {
+        svg.append(traveller(nodes[nodes[each.user].inputs[each.arrow]].value, each, { mark: "lc-1", part: [0, 1] }));
+      } else {
+        svg.append(traveller(went.sent, each, { back: true, mark: "lc-2", part: [0, 0.5] }),
+          traveller(went.amount, each, { back: true, mark: "lc-2", part: [0.5, 1] }));
+      }
+    }
     return `${sentence()} Values and gradients: ${nodes.map((_, i) =>
       `${name(i)} ${state.known[i] ? show(nodes[i].value) : "unknown"}, ${show(state.gradients[i])}`).join("; ")}.`;
   }, {
     height: (width) => (problem ? 40 : layout(nodes, width).height),
     label: "graph of the program",
+    lasts: () => (went?.kind === "pass" ? 5 : went && nodes[went.node].inputs.length ? 4 : 1),
   });
   const numbers = w.table("The numbers of the graph");
 

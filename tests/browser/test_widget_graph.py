@@ -7,7 +7,7 @@ import torch
 
 from llmcourse.backward.autodiff import Value
 from llmcourse_classroom.widgets.graph import GraphStepper, program_of, values_of
-from tests.browser.hands import enter, keys, press
+from tests.browser.hands import enter, keys, later, press, stop_time
 from tests.browser.kit import holds, look, said, table
 from tests.browser.registry import PROGRAMS, TWO_LINES
 from tests.browser.twins import each
@@ -183,8 +183,8 @@ CROSSINGS = """() => {
   for (let step = 0; step <= Number(slider.max); step++) {
     slider.value = step;
     slider.dispatchEvent(new Event("input"));
-    const frames = [...document.querySelectorAll(".lc-stage > svg > rect")];
-    for (const text of document.querySelectorAll(".lc-stage > svg > g text")) {
+    const frames = [...document.querySelectorAll(".gs-node > rect")];
+    for (const text of document.querySelectorAll(".gs-words text")) {
       const inner = text.getBoundingClientRect();
       for (const one of frames) {
         const outer = one.getBoundingClientRect();
@@ -206,3 +206,61 @@ def test_no_number_of_an_arrow_crosses_a_frame(show, name):
         look(page, theme="light", width=width)
         found[width] = page.evaluate(CROSSINGS)
     assert not any(found.values()), found
+
+
+WAY = """() => [...document.querySelectorAll(".gs-travels")]
+  .filter((one) => one.getAttribute("opacity") !== "0")
+  .map((one) => [one.transform.baseVal.consolidate().matrix.e, Number(one.textContent)])"""
+
+
+def grown(page):
+    """Return what the picture's boxes say of gradients, those in sight."""
+    texts = page.locator(".gs-node").evaluate_all(
+        "all => all.filter((one) => Number(one.getAttribute('opacity') ?? 1) > 0.5)"
+        ".map((one) => one.children[3].textContent)"
+    )
+    return sorted(texts)
+
+
+def test_a_gradient_runs_against_its_arrow_is_multiplied_half_way_and_added_on_arrival(show):
+    """Mutants: nothing runs; it runs along the arrow; it is added at once; no slope."""
+    page = show(GraphStepper("a = 2; b = 3 * a; c = b * b", step=5), as_is=True)
+    stop_time(page)
+    press(page, "Step", "c passes slope 6 × gradient 1 = 6 to b, which now has 12")
+    seen = []
+    for _ in range(9):
+        later(page, 100)
+        seen += page.evaluate(WAY)
+        if len(seen) < 6:
+            assert grown(page) == ["grad 1", "grad 6", "grad –"]
+    places = [place for place, _ in seen]
+    carried = [number for _, number in seen]
+    assert len(seen) >= 7
+    assert places == sorted(places, reverse=True)
+    assert carried == sorted(carried)
+    assert set(carried) == {1, 6}
+    later(page, 300)
+    assert page.evaluate(WAY) == []
+    assert grown(page) == ["6 + 6 = 12", "grad 1", "grad –"]
+
+
+def test_values_run_along_their_arrows(show):
+    page = show(GraphStepper("a = 2; b = 3 * a; c = b * b", step=2), as_is=True)
+    stop_time(page)
+    press(page, "Step", "Forward: c = b × b = 36")
+    later(page, 200)
+    first = page.evaluate(WAY)
+    later(page, 300)
+    then = page.evaluate(WAY)
+    assert [number for _, number in first] == [6, 6]
+    assert all(a[0] < b[0] for a, b in zip(first, then, strict=True))
+
+
+def test_with_reduced_motion_a_gradient_has_come_at_once(show, page):
+    page.emulate_media(reduced_motion="reduce")
+    show(GraphStepper("a = 2; b = 3 * a; c = b * b", step=5), as_is=True)
+    stop_time(page)
+    press(page, "Step", "which now has 12")
+    assert page.locator(".gs-travels").count() == 0
+    assert page.locator(".gs-node").count() == 3
+    assert grown(page) == ["6 + 6 = 12", "grad 1", "grad –"]
