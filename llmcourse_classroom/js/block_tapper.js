@@ -80,6 +80,21 @@ export function following(at, going, count) {
   return next >= 0 && next < count ? next : -1;
 }
 
+// What goes from box to box in the forward pass; its gradient goes back.  "in" and "out" are the ends of the residual
+// stream, along which x and x′ go past a half of the block.
+export const EDGES = [
+  ["in", "attention_norm", "x"], ["in", "first_sum", "x"], ["attention_norm", "query", "n"],
+  ["attention_norm", "key", "n"], ["attention_norm", "value", "n"], ["query", "rope", "q"], ["key", "rope", "k"],
+  ["rope", "attention", "q"], ["rope", "attention", "k"], ["value", "attention", "v"], ["attention", "output", "out"],
+  ["output", "first_sum", "y"], ["first_sum", "feed_forward_norm", "x′"], ["first_sum", "second_sum", "x′"],
+  ["feed_forward_norm", "gate", "n"], ["feed_forward_norm", "up", "n"], ["gate", "silu", "g"], ["up", "silu", "u"],
+  ["silu", "down", "h"], ["down", "second_sum", "y"], ["second_sum", "out", "x″"],
+];
+
+// What arrives at a box in a pass, as [from, to, name] in the order of that pass.
+export const arrivals = (id, going) => (going === "forward" ? EDGES.filter(([, to]) => to === id)
+  : EDGES.filter(([from]) => from === id).map(([from, to, name]) => [to, from, `d${name}`]));
+
 // --- what is said of each box
 
 const TEXTS = {
@@ -165,6 +180,7 @@ const ROWS = [
 ];
 const ROW = 46;
 const TOP = 30;
+const STREAM = 18; // where the residual stream runs down
 const STYLE = `
 .lc .bt-both { display: flex; flex-wrap: wrap; gap: 0.2rem 1.2rem; align-items: flex-start; }
 .lc .bt-both > * { flex: 1 1 19rem; min-width: 0; }
@@ -219,15 +235,31 @@ function render({ model, el }) {
   let all = [];
   let added = [];
   let places = []; // where the boxes lie, for a press
+  let drawn = ""; // the box and the pass that were drawn last
+  let went = false; // from the box before to this one
   const both = h("div", { class: "bt-both" });
   const left = h("div");
   const panel = h("div", { class: "bt-panel" });
   both.append(left, panel);
   w.stages.append(both);
 
+  const COLOURS = { q: "query", k: "key", v: "value" };
+  // What travels along a way of points, and is gone when it has come.
+  const traveller = (name, way, part) => {
+    const colour = COLOURS[name.replace("d", "")];
+    const long = Math.max(24, 8 * name.length + 10);
+    return s("g", { class: "bt-travels", "data-way": way.map((point) => point.join(",")).join(" "), "data-while": part, "data-gone": true },
+      s("rect", { x: -long / 2, y: -11, width: long, height: 22, rx: 11, stroke: "var(--lc-back)",
+        fill: colour ? `var(--lc-${colour})` : "currentColor", class: going() === "forward" ? "lc-1" : "lc-2" }),
+      label(0, 4, name, { "text-anchor": "middle", style: "font-weight: 700; fill: var(--lc-on)" }));
+  };
+
   const draw = w.stage((svg, width) => {
+    const step = { forward: at() - 1, backward: at() + 1 }[going()];
+    went = drawn === `${order[step]} ${going()}`;
+    drawn = `${order[at()]} ${going()}`;
     const bars = Math.min(118, width * 0.32);
-    const [from, to] = [30, width - bars - 8];
+    const [from, to] = [36, width - bars - 8];
     const most = Math.max(...added, 1);
     const now = at();
     const arrow = uniqueId();
@@ -244,11 +276,11 @@ function render({ model, el }) {
       stroke: "var(--lc-text)", "stroke-width": 1.5, "marker-end": head ? `url(#${arrow})` : null,
     });
     // The residual stream runs down the side; each half of the block turns off it and comes back.
-    svg.append(path(12, TOP - 8, 12, end + 16, true));
+    svg.append(path(STREAM, TOP - 8, STREAM, end + 16, true));
     const middle = (from + to) / 2;
     for (const [first, last] of [[0, 5], [6, 10]]) {
-      svg.append(path(12, Y(first) + 17, from - 3, Y(first) + 17, true));
-      svg.append(path(from - 3, Y(last) + 17, 14, Y(last) + 17, true));
+      svg.append(path(STREAM, Y(first) + 17, from - 3, Y(first) + 17, true));
+      svg.append(path(from - 3, Y(last) + 17, STREAM + 2, Y(last) + 17, true));
       for (let row = first; row < last; row++) svg.append(path(middle, Y(row) + 35, middle, Y(row + 1) - 2, true));
     }
     ROWS.forEach((row, r) => {
@@ -260,6 +292,8 @@ function render({ model, el }) {
       let sum = 0;
       row.forEach((id, i) => {
         const n = order.indexOf(id);
+        const into = n === now && back ? arrivals(id, "backward").map(([, , name]) => name) : [];
+        const adds = into.length > 1 && new Set(into).size === 1;
         const x = from + i * (wide + 5);
         const done = back ? n > now : n < now;
         places.push({ id, x, y: Y(r), wide });
@@ -268,8 +302,13 @@ function render({ model, el }) {
           x, y: Y(r), width: wide, height: 34, rx: 5, fill: "var(--lc-back)",
           stroke: n === now ? "var(--lc-2)" : "var(--lc-line)", "stroke-width": n === now ? 3.5 : done ? 2 : 1,
           "stroke-dasharray": n === now || !done ? null : "4 3",
-        }), label(x + wide / 2, Y(r) + 21, TEXTS[id].short,
+        }), label(x + wide / 2, Y(r) + (adds ? 15 : 21), TEXTS[id].short,
           { "text-anchor": "middle", style: n === now ? "font-weight: 700" : null }));
+        // An output that was used more than once: its gradients are added.
+        if (adds) {
+          svg.append(label(x + wide / 2, Y(r) + 29, into.join(" + "), { "text-anchor": "middle",
+            ...(went ? { "data-while": "0.8 1" } : { "data-key": "sum" }) }));
+        }
       });
       // What the boxes of this row leave on the tape: filled while it is there, an outline otherwise.
       if (!sum) return;
@@ -278,14 +317,35 @@ function render({ model, el }) {
       const long = (value) => Math.max(1.5, (value / most) * (bars - 6));
       svg.append(
         s("rect", { x: to + 8, y: Y(r) + 19, width: long(sum), height: 11, fill: "none", stroke: "var(--lc-1)" }),
-        there ? s("rect", { x: to + 8, y: Y(r) + 19, width: long(there), height: 11, fill: "var(--lc-1)" }) : "",
+        there ? s("rect", { "data-key": `tape ${r}`, x: to + 8, y: Y(r) + 19, width: long(there), height: 11, fill: "var(--lc-1)" }) : "",
         label(to + 8, Y(r) + 14, bytes(sum)));
     });
     svg.append(label(4, end + 30, back ? "dx″ arrives" : "x″ leaves"));
+    if (went) {
+      const onStream = ["in", "first_sum", "second_sum", "out"];
+      const level = (id) => ({ in: TOP - 8, out: end + 16 })[id] ?? places.find((place) => place.id === id).y + 17;
+      const centre = (id) => { const { x, wide } = places.find((place) => place.id === id); return x + wide / 2; };
+      const [q, k] = [centre("query"), centre("key")];
+      const way = ([a, b, name]) => {
+        const points = [a, b].map((id) => (id === "in" || id === "out" ? [] : [[centre(id), level(id)]]));
+        const past = [[STREAM, level(a)], [STREAM, level(b)]];
+        const first = [a, b].sort((one, other) => level(one) - level(other))[0];
+        if (onStream.includes(first) || a === "out" || b === "out") return [...points[0], ...past, ...points[1]];
+        const named = { q, k }[name.replace("d", "")];
+        const narrow = [a, b].map((id) => places.find((place) => place.id === id)).sort((one, other) => one.wide - other.wide)[0];
+        const x = named ?? narrow.x + narrow.wide / 2;
+        return [[x, level(a)], [x, level(b)]];
+      };
+      const ends = { forward: "second_sum", backward: "attention_norm" }[going()] === order[now];
+      for (const each of arrivals(order[now], going())) svg.append(traveller(each[2], way(each), ends ? "0 0.5" : "0 0.8"));
+      const leave = !ends ? [] : back ? EDGES.filter(([a]) => a === "in").map(([a, b, name]) => [b, a, `d${name}`])
+        : EDGES.filter(([, b]) => b === "out");
+      for (const each of leave) svg.append(traveller(each[2], way(each), "0.5 1"));
+    }
     svg.style.cursor = "pointer";
     return `${going()} pass at ${TEXTS[order[now]].title}; ${tapeSentence()}`;
   }, { height: TOP + ROWS.length * ROW + 26, into: left, docked: true,
-    label: "a block as boxes, with what each keeps" });
+    label: "a block as boxes, with what each keeps", lasts: () => (went ? 5 : 1) });
   const picture = left.firstElementChild.firstElementChild;
   // A press on a box chooses it, as the list does.
   picture.addEventListener("click", (event) => {

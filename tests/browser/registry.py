@@ -619,6 +619,7 @@ ENTRIES = [
             llama3_405b(), tokens=1_048_576, batch=4_096, keeps="all weights"
         ),
         make=functools.partial(widgets.BlockTapper, llama3_8b()),
+        kilobytes=25,
     ),
     entry(
         widgets.Bowl,
@@ -703,6 +704,7 @@ ENTRIES = [
         *(state(example=name, step=400) for name in [*PROGRAMS][1:]),
         make=functools.partial(widgets.GraphStepper, PROGRAMS),
         first=state(step=400),
+        kilobytes=25,
     ),
     entry(
         widgets.KeyRing,

@@ -9,7 +9,7 @@ from llmcourse.backward import backprop
 from llmcourse.model import ModelConfig, Transformer, attention, llama3_8b, llama3_405b, tiny
 from llmcourse_classroom.widgets.block import BOXES, SHAPE, BlockTapper
 from llmcourse_labs.scale import cost
-from tests.browser.hands import choose, enter, press, to_the_end
+from tests.browser.hands import choose, enter, later, press, stop_time, to_the_end
 from tests.browser.kit import holds, pictured, said, table
 
 
@@ -162,3 +162,64 @@ def test_steps_walk_backward_and_empty_the_tape(show):
     to_the_end(page)
     assert page.get_by_label("box", exact=True).input_value() == "second_sum"
     holds(said(page), "1.14 GB of 1.14 GB")
+
+
+def test_what_travels_is_what_the_boxes_take_and_give(arithmetic):
+    """Every input of a box arrives forward; the gradient of every use of an output arrives back."""
+    (boxes,) = arithmetic(BlockTapper, "boxes", [[shape_of(llama3_8b())]])
+    ways = [[box["id"], going] for box in boxes for going in ("forward", "backward")]
+    found = dict(zip(map(tuple, ways), arithmetic(BlockTapper, "arrivals", ways), strict=True))
+    for box in boxes:
+        came = {name for _, to, name in found[box["id"], "forward"] if to == box["id"]}
+        assert came == {each["name"] for each in box["comes"]}
+        back = [name for _, to, name in found[box["id"], "backward"] if to == box["id"]]
+        assert set(back) == {f"d{each['name']}" for each in box["goes"]}
+    uses = {name: len(found[name, "backward"]) for name in BOXES}
+    assert {name for name, count in uses.items() if count > 1} == {
+        "attention_norm",
+        "rope",
+        "first_sum",
+        "feed_forward_norm",
+    }
+
+
+TRAVELS = """() => [...document.querySelectorAll(".bt-travels")]
+  .filter((one) => one.getAttribute("opacity") !== "0")
+  .map((one) => [one.textContent, one.transform.baseVal.consolidate().matrix.f])"""
+
+
+def test_gradients_of_three_uses_run_back_and_are_added(show):
+    """Mutants: nothing runs; it runs forward; one of three; the sum stands there before."""
+    page = show(BlockTapper(llama3_8b(), going="backward", box="rope"), as_is=True)
+    stop_time(page)
+    for box in ("value", "key", "query"):
+        press(page, "Step", box.capitalize())
+        later(page, 1_100)
+    assert page.get_by_text("dn + dn + dn").count() == 0
+    press(page, "Step", "RMSNorm before attention, backward: dn arrives")
+    heights = []
+    for _ in range(4):
+        later(page, 100)
+        found = page.evaluate(TRAVELS)
+        assert [name for name, _ in found] == ["dn"] * 3
+        heights.append(found[0][1])
+        assert page.get_by_text("dn + dn + dn").get_attribute("opacity") == "0"
+    assert heights == sorted(heights, reverse=True)
+    assert len(set(heights)) == 4
+    later(page, 250)
+    assert [name for name, _ in page.evaluate(TRAVELS)] == [
+        "dx",
+        "dx",
+    ]  # past the half, and through
+    later(page, 500)
+    assert page.evaluate(TRAVELS) == []
+    assert page.get_by_text("dn + dn + dn").get_attribute("opacity") == "1"
+
+
+def test_with_reduced_motion_gradients_have_come_at_once(show, page):
+    page.emulate_media(reduced_motion="reduce")
+    show(BlockTapper(llama3_8b(), going="backward", box="query"), as_is=True)
+    stop_time(page)
+    press(page, "Step", "dn arrives")
+    assert page.evaluate(TRAVELS) == []
+    assert page.get_by_text("dn + dn + dn").is_visible()
