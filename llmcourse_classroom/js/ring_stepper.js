@@ -83,6 +83,9 @@ const ROW = 42; // from one rank's row to the next
 const CELL = 22;
 const HEAD = 40;
 const TOKEN = 17; // what travels
+const FLIES = "0 0.6"; // first it comes to its rank,
+const JOINS = "0.6 0.8";
+const ADDED = "0.8 1"; // then the rank's own numbers are in it
 const SIZES = [[1e12, "TB"], [1e9, "GB"], [1e6, "MB"], [1e3, "kB"], [1, "bytes"]];
 const TIMES = [[1, "s"], [1e-3, "ms"], [1e-6, "µs"], [1e-9, "ns"]];
 
@@ -108,6 +111,8 @@ function render({ model, el }) {
   const rate = () => 1e9 * model.get("gigabytes_per_s");
   const takes = (name) => seconds(name, bytes(), n(), latency(), rate());
   const mean = () => 2 * (n() - 1) / n();
+  let drawn = 0; // the step that was drawn last
+  let went = false; // from the step before to this one
   let atEnd = false;
   let busy = false;
 
@@ -151,9 +156,9 @@ function render({ model, el }) {
     return `M0 0L${far * Math.cos(a)} ${far * Math.sin(a)}A${far} ${far} 0 0 1 ${far * Math.cos(b)} ` +
       `${far * Math.sin(b)}Z`;
   };
-  const token = (sum, name) => s("g", {},
+  const token = (sum, name) => s("g", { "data-key": "disc", "data-while": ADDED },
     s("circle", { r: TOKEN, fill: "var(--lc-back)", stroke: "var(--lc-text)", "stroke-width": 1.2 }),
-    upTo(n()).map((k) => s("path", { d: wedge(k, TOKEN - 1.5), fill: "currentColor", class: mark(k),
+    upTo(n()).map((k) => s("path", { "data-key": `slice ${k}`, d: wedge(k, TOKEN - 1.5), fill: "currentColor", class: mark(k),
       opacity: members(sum).includes(k) ? 1 : 0 })),
     s("circle", { r: 7.5, fill: "var(--lc-back)" }),
     label(0, 4, name, { "text-anchor": "middle", style: "font-weight: 700" }));
@@ -177,7 +182,9 @@ function render({ model, el }) {
       // To the left of its way, outside of the ring: two ranks that send to each other have two arrows.
       const aside = whole() ? 0 : n() === 2 ? 9 : 0;
       const put = ([x, y], along) => [x + dx * along + dy * aside, y + dy * along - dx * aside];
-      here.append(arrow([put(a, 22), put(b, -22)], id));
+      const made = arrow([put(a, 22), put(b, -22)], id);
+      made.dataset.key = `${from} ${to}`;
+      here.append(made);
     }
     for (const k of upTo(n())) {
       const [x, y] = at(k);
@@ -194,8 +201,13 @@ function render({ model, el }) {
       for (const c of upTo(n())) {
         const turns = c + 1 + step();
         const angle = 360 * turns / n();
-        svg.append(s("g", { "data-key": `token ${c}`, transform: `rotate(${angle} ${cx} ${cy})` },
+        svg.append(s("g", { "data-key": `token ${c}`, "data-while": FLIES, transform: `rotate(${angle} ${cx} ${cy})` },
           s("g", { transform: `translate(${cx} ${cy - out}) rotate(${-angle})` }, token(held[turns % n()][c], c))));
+      }
+      // A rank's own numbers join what has come.
+      for (const { to } of went && last().adds ? last().messages : []) {
+        svg.append(s("g", { class: `rs-own ${mark(to)}`, "data-way": [at(to), at(to, out)].join(" "), "data-while": JOINS,
+          "data-gone": true }, s("circle", { r: 9, fill: "currentColor", stroke: "var(--lc-back)" })));
       }
       return;
     }
@@ -208,7 +220,8 @@ function render({ model, el }) {
     const home = (k) => (host[k] === k ? k : home(host[k]));
     for (const k of upTo(n()).sort((a, b) => (host[a] === a) - (host[b] === b))) {
       const [x, y] = at(host[k], out);
-      svg.append(s("g", { "data-key": `token ${k}`, transform: `translate(${x} ${y})` }, token(held[home(k)][0], k)));
+      svg.append(s("g", { "data-key": `token ${k}`, "data-while": FLIES, transform: `translate(${x} ${y})` },
+        token(held[home(k)][0], k)));
     }
   }
 
@@ -242,6 +255,7 @@ function render({ model, el }) {
   // Rows are ranks, columns chunks; a message goes down a column, from the last row back to the first.
   function drawMatrix(svg, { left, top, wide }, id) {
     const held = holdings(algorithm(), n(), step());
+    const before = went ? holdings(algorithm(), n(), step() - 1) : held;
     const columns = numChunks(algorithm(), n());
     const room = whole() ? wide - 54 : wide;
     const pitch = room / columns;
@@ -258,21 +272,30 @@ function render({ model, el }) {
       svg.append(label(left - 8, Y(r) + 15, `rank ${r}`, { "text-anchor": "end",
         style: chosen ? "font-weight: 700; text-decoration: underline" : null }));
       held[r].forEach((sum, c) => {
-        const box = s("g", { "data-key": `cell ${r} ${c}` });
+        const fresh = last().messages.some(({ to, chunk }) => to === r && chunk === c);
+        const comes = fresh && went; // what was there stays until then
+        const box = s("g", comes ? { "data-while": ADDED } : { "data-key": `cell ${r} ${c}` });
+        if (comes) {
+          const old = s("g", { "data-while": ADDED, "data-gone": true });
+          svg.append(old);
+          drawCell(old, before[r][c], X(c), Y(r), cell, false);
+        }
         svg.append(box);
-        drawCell(box, sum, X(c), Y(r), cell, last().messages.some(({ to, chunk }) => to === r && chunk === c));
+        drawCell(box, sum, X(c), Y(r), cell, fresh);
       });
     }
+    const messages = s("g", went ? { "data-while": ADDED } : { "data-key": "messages" });
+    svg.append(messages);
     for (const { from, to, chunk } of last().messages) {
       const x = X(chunk) + cell / 2;
       if (whole()) {
         const [a, b, edge] = [Y(from) + CELL / 2, Y(to) + CELL / 2, X(0) + cell + 4];
         const out = edge + 8 + 36 * Math.abs(to - from) / n();
-        svg.append(arrow([[edge, a], [out, a], [out, b], [edge + 1, b]], id));
+        messages.append(arrow([[edge, a], [out, a], [out, b], [edge + 1, b]], id));
       } else if (to > from) {
-        svg.append(arrow([[x, Y(from) + CELL + 2], [x, Y(to) - 3]], id));
+        messages.append(arrow([[x, Y(from) + CELL + 2], [x, Y(to) - 3]], id));
       } else { // leaves below, and comes in above
-        svg.append(arrow([[x, Y(from) + CELL + 2], [x, Y(from) + CELL + 16]], id),
+        messages.append(arrow([[x, Y(from) + CELL + 2], [x, Y(from) + CELL + 16]], id),
           arrow([[x, Y(0) - 18], [x, Y(0) - 3]], id));
       }
     }
@@ -284,6 +307,8 @@ function render({ model, el }) {
   let top = 0; // of the rows of ranks, as they were drawn last
   const drawSteps = w.stage((svg, width, high) => {
     const id = uniqueId();
+    went = step() === drawn + 1;
+    drawn = step();
     svg.append(arrowhead(id));
     const next = beside(width);
     const circle = across(width);
@@ -295,7 +320,7 @@ function render({ model, el }) {
     return pictured();
   }, {
     height: (width) => (beside(width) ? Math.max(tall(), across(width)) : tall() + across(width)),
-    label: "ranks, and what each has of every chunk", lasts: 3,
+    label: "ranks, and what each has of every chunk", lasts: () => (went ? 5 : 3),
   });
   const picture = drawSteps.picture;
 

@@ -13,7 +13,7 @@ from llmcourse.parallel import collectives
 from llmcourse.parallel.world import Axis
 from llmcourse_classroom.widgets.ring import RingStepper
 from llmcourse_labs.scale.arithmetic import seconds, sent_bytes
-from tests.browser.hands import by_key, choose, enter, keys, press
+from tests.browser.hands import by_key, choose, enter, keys, later, place, press, stop_time
 from tests.browser.kit import holds, pictured, said, table, value
 from tests.browser.twins import agrees, each
 
@@ -237,3 +237,63 @@ def test_sliders_end_with_the_ranks_and_the_cost_follows_its_fields(show):
     holds(price.text_content(), "With 3 ranks", "never slower")
     rows = table(page, "Steps, bytes and seconds")
     assert rows[2][:3] == ["naive: all to rank 0", "4", "2 ×, 200 kB"]
+
+
+OWN = """() => [...document.querySelectorAll(".rs-own")]
+  .filter((one) => one.getAttribute("opacity") !== "0").length"""
+SUMS = """() => [...document.querySelectorAll(".lc-stage svg g")]
+  .filter((one) => one.querySelector(":scope > [data-key='frame']"))
+  .map((one) => Number(one.getAttribute("opacity") ?? 1))"""
+
+
+def slices(page):
+    """Return how much of each rank's slice is seen in chunk 0."""
+    found = page.locator("[data-key='token 0'] [data-key^='slice']")
+    return [
+        float(x) for x in found.evaluate_all("all => all.map((a) => a.getAttribute('opacity'))")
+    ]
+
+
+def test_a_chunk_comes_to_its_rank_and_then_the_ranks_own_numbers_join_it(show):
+    """Mutants: nothing joins; it is a sum before it has come; the cell is filled before."""
+    page = show(RingStepper(), as_is=True)
+    stop_time(page)
+    start = place(page, "token 0")
+    press(page, "Step", "the sums on their way have 2 of 4")
+    later(page, 300)
+    middle = place(page, "token 0")
+    assert slices(page) == [0, 1, 0, 0]
+    assert page.evaluate(OWN) == 0
+    assert page.evaluate(SUMS) == [0] * 4
+    later(page, 400)
+    assert page.evaluate(OWN) == 4
+    assert slices(page) == [0, 1, 0, 0]
+    end = place(page, "token 0")
+    assert start[0] > middle[0] > end[0]  # below, from right to left
+    later(page, 500)
+    assert page.evaluate(OWN) == 0
+    assert slices(page) == [0, 1, 1, 0]
+    assert page.evaluate(SUMS) == [1] * 4
+
+
+def test_a_tensor_flies_up_the_tree(show):
+    page = show(RingStepper(4, algorithm="tree"), as_is=True)
+    stop_time(page)
+    start = place(page, "token 1")
+    press(page, "Step", "sums go towards rank 0")
+    later(page, 300)
+    middle = place(page, "token 1")
+    later(page, 900)
+    end = place(page, "token 1")
+    assert start[0] > middle[0] > end[0]
+    assert end == pytest.approx(place(page, "token 0"), abs=1)
+
+
+def test_with_reduced_motion_a_chunk_has_come_and_is_a_sum_at_once(show, page):
+    page.emulate_media(reduced_motion="reduce")
+    show(RingStepper(), as_is=True)
+    stop_time(page)
+    press(page, "Step", "2 of 4 parts")
+    assert slices(page) == [0, 1, 1, 0]
+    assert page.locator(".rs-own").count() == 0
+    assert page.evaluate(SUMS) == [1] * 4
