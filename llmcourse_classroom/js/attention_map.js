@@ -381,15 +381,20 @@ function render({ model, el }) {
       columns: ["position", "token", "q · k", scaled ? `q · k / √${shape.size}` : "score", "share"],
       rows: row.map((dot, i) => [String(i), names[i], dot, looks(t, i) ? scores[i] : "masked", map[t][i]]),
     });
-    w.say(part() < 3 ? partSentence() : `${headSentence()} ${rowSentence()} ${choiceSentence()}`);
+    sayRow();
   }
+  const sayRow = () => w.say(part() < 3 ? partSentence() : `${headSentence()} ${rowSentence()} ${choiceSentence()}`);
 
   // A press on a row chooses it, as the slider and the field do.
   picture.addEventListener("click", (event) => {
     const t = Math.floor((within(picture, event)[1] - place.top) / place.cell);
     if (t >= 0 && t < shape.length) w.put("row", t);
   });
-  w.on(["layer", "head", "row", "shown", "mask", "window", "scaled"], redraw);
+  w.on(["layer", "head", "row", "mask", "window", "scaled"], redraw);
+  w.on(["shown"], () => {
+    drawMap();
+    sayRow();
+  });
   redraw();
   return w.destroy;
 }

@@ -250,15 +250,25 @@ export function frame({ model, el, title, primary = null }) {
     return redraw;
   }
 
-  // The numbers behind a picture.  fill({ columns, rows }) replaces them.
+  // The numbers behind a picture.  fill({ columns, rows }), or a function that returns these, replaces them; they are
+  // written while they are open.
   function table(caption, { open = false } = {}) {
     const body = h("div", { class: "lc-scroll", tabindex: 0, role: "region", "aria-label": caption });
-    rows.append(h("details", { class: "lc-table", open }, h("summary", {}, caption), body));
-    return ({ columns, rows: lines }) => {
+    const folder = h("details", { class: "lc-table", open }, h("summary", {}, caption), body);
+    rows.append(folder);
+    let given = null;
+    const write = () => {
+      if (!given || !folder.open) return;
+      const { columns, rows: lines } = typeof given === "function" ? given() : given;
       body.replaceChildren(h("table", {},
         h("thead", {}, h("tr", {}, columns.map((c) => h("th", { scope: "col" }, c)))),
         h("tbody", {}, lines.map((line) => h("tr", {}, line.map((cell, i) =>
           h(i ? "td" : "th", i ? {} : { scope: "row" }, typeof cell === "number" ? show(cell) : cell)))))));
+    };
+    folder.addEventListener("toggle", write);
+    return (numbers) => {
+      given = numbers;
+      write();
     };
   }
 
@@ -429,8 +439,8 @@ function holdPicture(root) {
 //   data-gone   It is there only while the picture moves: it is seen in its part of the time where it has
 //               a way, else until then.
 const OF_MOVEMENT = ["key", "way", "while", "gone"];
-const MOVING_ATTRIBUTES = ["x", "y", "x1", "y1", "x2", "y2", "cx", "cy", "r", "rx", "ry", "width", "height",
-  "points", "d", "transform", "opacity"];
+const MOVING_ATTRIBUTES = new Set(["x", "y", "x1", "y1", "x2", "y2", "cx", "cy", "r", "rx", "ry", "width", "height",
+  "points", "d", "transform", "opacity"]);
 const NUMBERS_IN_TEXT = /-?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?/g;
 
 // A function of the time's share that puts something where it then is, from 0 to 1 in its part of the time.
@@ -457,11 +467,11 @@ function placesThatChange(before, after, part = "") {
   for (let i = 0; i < first; i++) pairs.push([old[i], fresh[i]]);
   for (let i = 1; i <= last; i++) pairs.push([old.at(-i), fresh.at(-i)]);
   for (const [a, b] of pairs) {
-    if (!alike(a, b) || b.localName === "defs") continue;
+    if (!alike(a, b) || b.localName === "defs" || a.isEqualNode(b)) continue;
     const mine = b.dataset.while || part;
-    for (const name of MOVING_ATTRIBUTES) {
-      const [from, to] = [a.getAttribute(name), b.getAttribute(name)];
-      if (from === to || from === null || to === null || (name === "d" && /a/i.test(to))) continue;
+    for (const { name, value: to } of [...b.attributes].filter((one) => MOVING_ATTRIBUTES.has(one.name))) {
+      const from = a.getAttribute(name);
+      if (from === to || from === null || (name === "d" && /a/i.test(to))) continue;
       const between = to.split(NUMBERS_IN_TEXT);
       if (from.split(NUMBERS_IN_TEXT).join("\n") !== between.join("\n")) continue;
       const [begin, end] = [from, to].map((text) => text.match(NUMBERS_IN_TEXT).map(Number));

@@ -103,7 +103,12 @@ function render({ model, el }) {
   w.root.prepend(h("style", {}, ".lc .rs-small { font-size: 0.85rem; color: var(--lc-muted); }"));
   const n = () => model.get("num_ranks");
   const algorithm = () => model.get("algorithm");
-  const steps = () => schedule(algorithm(), n());
+  let plan = { of: "", steps: [] };
+  const steps = () => {
+    const of = `${algorithm()} ${n()}`;
+    if (plan.of !== of) plan = { of, steps: schedule(algorithm(), n()) };
+    return plan.steps;
+  };
   const step = () => clamp(model.get("step"), 0, steps().length);
   const rank = () => clamp(model.get("rank"), 0, n() - 1);
   const bytes = () => 1e6 * model.get("megabytes");
@@ -470,18 +475,15 @@ function render({ model, el }) {
   function redraw() {
     drawSteps();
     drawSent();
+    fillMessages();
+    w.say(`${stepSentence()} ${rankSentence()}`);
+    atEnd = step() >= steps().length;
+  }
+
+  function redrawAll() {
+    redraw();
     drawCost();
     price.textContent = costSentence();
-    tables.held({
-      columns: ["rank", ...upTo(numChunks(algorithm(), n())).map(what)],
-      rows: holdings(algorithm(), n(), step()).map((row, r) => [`rank ${r}`, ...row.map(written)]),
-    });
-    tables.messages({
-      columns: ["step", "from rank", "to rank", "what", "the receiver", "bytes"],
-      rows: steps().flatMap(({ adds, messages }, i) => messages.map(({ from, to, chunk }) => [
-        `${i + 1}${i + 1 === step() ? " (now)" : ""}`, String(from), String(to), what(chunk),
-        adds ? "adds" : "takes over", size(bytes() / numChunks(algorithm(), n()))])),
-    });
     tables.cost({
       columns: ["algorithm", "steps", "largest sent by a rank", "mean sent", "time"],
       rows: Object.keys(NAMES).map((name) => {
@@ -490,8 +492,19 @@ function render({ model, el }) {
           `${times(mean())}, ${size(mean() * bytes())}`, time(takes(name))];
       }),
     });
-    w.say(`${stepSentence()} ${rankSentence()}`);
-    atEnd = step() >= steps().length;
+  }
+
+  function fillMessages() {
+    tables.held(() => ({
+      columns: ["rank", ...upTo(numChunks(algorithm(), n())).map(what)],
+      rows: holdings(algorithm(), n(), step()).map((row, r) => [`rank ${r}`, ...row.map(written)]),
+    }));
+    tables.messages(() => ({
+      columns: ["step", "from rank", "to rank", "what", "the receiver", "bytes"],
+      rows: steps().flatMap(({ adds, messages }, i) => messages.map(({ from, to, chunk }) => [
+        `${i + 1}${i + 1 === step() ? " (now)" : ""}`, String(from), String(to), what(chunk),
+        adds ? "adds" : "takes over", size(bytes() / numChunks(algorithm(), n()))])),
+    }));
   }
 
   // What was done stays done when the algorithm or the ranks change.
@@ -502,7 +515,7 @@ function render({ model, el }) {
     if (ended || model.get("step") > steps().length) w.put("step", steps().length);
     if (model.get("rank") > n() - 1) w.put("rank", n() - 1);
     busy = false;
-    redraw();
+    redrawAll();
   }
   const checked = (name, title) => () => {
     if (busy) return;
@@ -518,7 +531,7 @@ function render({ model, el }) {
   w.on(["algorithm", "num_ranks"], renew);
   w.on(["step"], checked("step", "steps done"));
   w.on(["rank"], checked("rank", "rank in words"));
-  w.on(["megabytes", "latency_us", "gigabytes_per_s"], redraw);
+  w.on(["megabytes", "latency_us", "gigabytes_per_s"], redrawAll);
   renew();
   return w.destroy;
 }

@@ -330,15 +330,16 @@ function render({ model, el }) {
 
   // --- all schedules on one scale of time, in units
 
+  let made = []; // of each schedule, its rows, its chunks and how long it takes; null where it is refused
+  const makeAll = () => Object.keys(NAMES).map((other) => {
+    const chunks = other === "interleaved" ? model.get("chunks") : 1;
+    if (refused(other, p(), m())) return null;
+    const drawn = other === which() ? rows : simulate(other, p(), m(), chunks);
+    return { drawn, chunks, long: span(drawn) / chunks };
+  });
   let strips = []; // [top, bottom, schedule], for a press
   const drawAll = w.stage((svg, width) => {
     const names = Object.keys(NAMES);
-    const made = names.map((other) => {
-      const chunks = other === "interleaved" ? model.get("chunks") : 1;
-      if (refused(other, p(), m())) return null;
-      const drawn = other === which() ? rows : simulate(other, p(), m(), chunks);
-      return { drawn, chunks, long: span(drawn) / chunks };
-    });
     const most = Math.max(...made.map((one) => (one ? one.long : 0)));
     const x = scale([0, most], [2, width - 6]);
     const thin = THIN(p());
@@ -465,14 +466,17 @@ function render({ model, el }) {
         units(work), units(total - work)];
       }),
     });
+  }
+
+  // What does not hang on the moment.
+  function fillPlans() {
     tables.order({ columns: ["rank", "actions in order"],
       rows: rows.map((row, r) => [`rank ${r}`, row.map(name).join(" ")]) });
     tables.compare({
       columns: ["schedule", "time, units", "bubble", "peak on rank 0", "on the last rank", "messages of a step"],
-      rows: Object.keys(NAMES).map((other) => {
-        const chunks = other === "interleaved" ? model.get("chunks") : 1;
-        if (refused(other, p(), m())) return [NAMES[other], "not allowed", "", "", "", ""];
-        const drawn = simulate(other, p(), m(), chunks);
+      rows: Object.keys(NAMES).map((other, k) => {
+        if (!made[k]) return [NAMES[other], "not allowed", "", "", "", ""];
+        const { drawn, chunks } = made[k];
         const share = (count) => (chunks > 1 ? `${count}/${chunks}` : String(count));
         return [`${NAMES[other]}${chunks > 1 ? `, v = ${chunks}` : ""}`, show(span(drawn) / chunks),
           percent(bubble(drawn)), share(peak(drawn[0])), share(peak(drawn.at(-1))),
@@ -502,6 +506,7 @@ function render({ model, el }) {
     const rule = refused(which(), p(), m());
     rows = rule ? [] : simulate(which(), p(), m(), v());
     total = span(rows);
+    made = makeAll();
     chunkControl.range.parentElement.style.display = which() === "interleaved" ? "" : "none";
     model.get("limits").moment.high = slider.range.max = slider.field.max = total;
     slider.range.parentElement.querySelector("label").textContent = v() > 1 ? `moment, units/${v()}` : "moment, units";
@@ -510,6 +515,7 @@ function render({ model, el }) {
     busy = false;
     slider.range.value = model.get("moment");
     redraw();
+    fillPlans();
   }
 
   // A press on the picture moves to that moment.
