@@ -29,6 +29,7 @@ BENCHMARKS = (
     "posttraining",
     "live",
     "pages",
+    "motion",
 )
 README = Path(__file__).parent / "README.md"
 MARK = "<!-- from here on written by python -m bench -->"
