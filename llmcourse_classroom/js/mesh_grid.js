@@ -54,10 +54,6 @@ export function unmet(sizes, model, job) {
 // --- the page
 
 const STYLE = `
-.lc .mg-side { display: flex; flex-wrap: wrap; gap: 0.2rem 1.2rem; align-items: flex-start; }
-.lc .mg-grid { flex: 1 1 19rem; min-width: 0; }
-.lc .mg-about { flex: 1 1 15rem; min-width: 0; margin-top: 0.6rem; }
-.lc .mg-about .lc-control { flex-basis: 100%; }
 .lc .mg-small { font-size: 0.85rem; color: var(--lc-muted); }
 .lc .mg-groups, .lc .mg-demands { margin: 0.3rem 0; padding: 0; list-style: none; }
 .lc .mg-groups li { display: grid; grid-template-columns: 1.5rem 1fr; gap: 0.4rem; margin: 0.3rem 0; }
@@ -71,11 +67,11 @@ const DOES = {
   pp: "the pipeline: each has some of the layers", dp: "same weights, other sequences: they sum gradients",
 };
 const MARK = { tp: "lc-1", cp: "lc-3", pp: "lc-2", dp: "lc-4" };
-const COLOURS = { pp: "stage (PP)", dp: "replica (DP)", tp: "slice (TP)", cp: "part of a sequence (CP)",
-  groups: "groups of the chosen rank" };
+const SENDS = { tp: "sums of its slice of each layer", cp: "the keys and values of its part",
+  pp: "activations to the next stage, and gradients to the one before it", dp: "gradients" };
 const JOB = ["gpus", "gpus_per_server", "batch_tokens", "sequence_length", "micro_batch"];
 const ROOM = 80e9; // bytes of an H100
-const NARROW = 8; // cells below this have no gap between them
+const MOVING = 256; // things that travel at most
 const count = (number) => (Number.isInteger(number) ? number.toLocaleString("en-US") : show(number));
 
 function render({ model, el }) {
@@ -111,203 +107,147 @@ function render({ model, el }) {
     w.putNumber("dp", "DP: replicas", Math.max(1, Math.floor(model.get("gpus") / (pp * cp * tp))));
   });
   const demands = h("ul", { class: "mg-demands", "aria-live": "polite" });
-  w.root.insertBefore(w.root.querySelector(".lc-status"), w.stages); // beside what it is about
-  w.root.insertBefore(demands, w.stages);
 
-  // --- all GPUs, and beside them the groups of the chosen rank
+  // --- one replica drawn large, beside all of them, and what the chosen rank sends along an axis
 
-  const gridBox = h("div", { class: "mg-grid" });
+  // The ranks that one exchanges something with: in a pipeline its neighbours, else its whole group.
+  const talks = (axis) => groupOf(rank(), sizes(), axis).filter((r) => r !== rank() && r < placed() &&
+    (axis !== "pp" || Math.abs(r - rank()) === distance(sizes(), axis)));
+  const serversOf = (ranks) => [...new Set(ranks.map((r) => Math.floor(r / model.get("gpus_per_server"))))];
+  const inUse = () => [...AXES].reverse().filter((axis) => model.get(axis) > 1);
+
+  // Where everything lies: the cells of the replica, and the tiles of all replicas, beside it or below.
+  function plan(width) {
+    const { pp, cp, tp } = sizes();
+    const tiles = Math.ceil(model.get("gpus") / distance(sizes(), "dp"));
+    const beside = width > 560 && cp * tp <= 16;
+    const [left, top] = [76, 38];
+    const room = (beside ? 0.52 * width : width - 4) - left;
+    const gap = cp > 1 && room / (cp * tp) > 3 ? Math.min(6, room / (6 * cp)) : 0;
+    const wide = Math.min(60, (room - gap * (cp - 1)) / (cp * tp));
+    const high = clamp(300 / pp, 3, 24);
+    const [x, y] = beside ? [left + room + 28, top] : [4, top + pp * high + 30];
+    const free = width - 4 - x;
+    const square = Math.round(Math.sqrt(tiles * free / Math.max(150, beside ? pp * high : 0)));
+    const across = Math.max(square, Math.min(tiles, Math.floor(free / 56)));
+    const side = Math.min(56, free / across);
+    return { left, top, gap, wide, high, x, y, across, side, tiles, tall: Math.max(top + pp * high,
+      y + Math.ceil(tiles / across) * side) + 6 };
+  }
+  const box = (x, y, width, height) => ({ x, y, width: Math.max(0.5, width), height: Math.max(0.5, height) });
+  const outlines = (boxes) => boxes.map(({ x, y, width, height }) =>
+    `M${x.toFixed(2)} ${y.toFixed(2)}h${width.toFixed(2)}v${height.toFixed(2)}h-${width.toFixed(2)}z`).join("");
+  // The cell of a rank in the replica that is drawn large.
+  function cellOf(r, { left, top, gap, wide, high }) {
+    const { pp, cp, tp } = placeOf(r, sizes());
+    const free = Math.min(1.5, wide * 0.15);
+    return box(left + (cp * sizes().tp + tp) * wide + cp * gap, top + pp * high, wide - free,
+      Math.max(high - 1.5, high * 0.7));
+  }
+  function tileOf(k, { x, y, across, side }) {
+    const free = Math.min(3, side * 0.15);
+    return box(x + (k % across) * side, y + Math.floor(k / across) * side, side - free, side - free);
+  }
+  // The same place in a tile.
+  function spotOf(r, lies) {
+    const { dp, pp, cp, tp } = placeOf(r, sizes());
+    const tile = tileOf(dp, lies);
+    const size = clamp(tile.width / 4, 1, 9);
+    return box(tile.x + (tile.width - size) * (cp * sizes().tp + tp) / (sizes().cp * sizes().tp - 1 || 1),
+      tile.y + (tile.height - size) * pp / (sizes().pp - 1 || 1), size, size);
+  }
+
+  const drawMesh = w.stage((svg, width) => {
+    const [lies, all, id] = [plan(width), sizes(), uniqueId()];
+    const { left, top, wide, high, x, y, tiles } = lies;
+    const here = placeOf(rank(), all);
+    const size = distance(all, "dp");
+    const first = here.dp * size;
+    const working = Math.min(all.dp, tiles);
+    const path = (boxes, attributes) => s("path", { d: outlines(boxes), ...attributes });
+    const grey = { fill: "var(--lc-line)" };
+    const upTo = (from, to) => Array.from({ length: Math.max(0, to - from) }, (_, k) => from + k);
+    svg.append(hatch(id), label(left, 14, `replica ${count(here.dp)}, drawn large`),
+      label(x, y - 10, all.dp === 1 ? "the only replica" : `all ${count(all.dp)} replicas`));
+
+    // Its cells, by turns darker and lighter from server to server, and the groups of the rank.
+    for (const odd of [0, 1]) {
+      svg.append(path(upTo(first, first + size).filter((r) => serversOf([r])[0] % 2 === odd).map((r) => cellOf(r, lies)),
+        { ...grey, "fill-opacity": odd ? 0.28 : 0.5 }));
+    }
+    for (let p = 0; p < all.pp; p += Math.ceil(15 / high)) {
+      svg.append(label(left - 6, top + p * high + Math.max(high / 2 + 3, 8), `stage ${p}`, { "text-anchor": "end",
+        style: p === here.pp ? "font-weight: 700" : null }));
+    }
+    if (all.cp === 1 && wide > 16) svg.append(label(left - 6, top - 6, "slice", { "text-anchor": "end" }));
+    for (let k = 0; k < (all.cp > 1 ? all.cp : wide > 16 ? all.tp : 0); k++) {
+      const [mine, far] = all.cp > 1 ? [here.cp, all.tp * wide] : [here.tp, wide];
+      const cell = cellOf(all.cp > 1 ? k * all.tp : k, lies);
+      if (all.cp === 1 || far > 46 || k === mine) {
+        svg.append(label(clamp(cell.x + far / 2, left + (all.cp > 1 ? 18 : 0), width - 20), top - 6,
+          all.cp > 1 ? `part ${k}` : k, { "text-anchor": "middle", style: k === mine ? "font-weight: 700" : null }));
+      }
+    }
+
+    // The tiles of all replicas, those without work hatched.
+    svg.append(path(upTo(0, working).map((k) => tileOf(k, lies)), { ...grey, "fill-opacity": 0.4 }));
+    if (tiles > working || numRanks(all) < model.get("gpus")) {
+      svg.append(path(upTo(working, tiles).map((k) => tileOf(k, lies)), { fill: `url(#${id})`,
+        stroke: "var(--lc-line)", "stroke-width": 0.5 }));
+    }
+    for (const axis of ["tp", "cp", "pp", "dp"]) {
+      const group = groupOf(rank(), all, axis).filter((r) => r < placed());
+      svg.append(path(group.map((r) => (axis === "dp" ? spotOf : cellOf)(r, lies)),
+        { fill: "currentColor", "fill-opacity": 0.4, class: `${MARK[axis]} mg-group` }));
+    }
+
+    // What it sends stays hidden in its cell until its axis is chosen.
+    const inside = ({ x, y, width, height }) => box(x + 0.2 * width, y + 0.2 * height, 0.6 * width, 0.6 * height);
+    for (const axis of AXES) {
+      const chosen = model.get("axis") === axis;
+      const to = (r) => (!chosen ? inside(cellOf(rank(), lies)) : axis === "dp" ? spotOf(r, lies) : inside(cellOf(r, lies)));
+      const others = talks(axis);
+      const every = Math.ceil(others.length / MOVING);
+      const solid = { fill: "currentColor", class: `${MARK[axis]} mg-sent` };
+      others.filter((_, k) => k % every === 0).forEach((r, k) =>
+        svg.append(s("rect", { "data-key": `${axis} ${k}`, ...to(r), ...solid })));
+      if (chosen && every > 1) svg.append(path(others.map(to), { ...solid, "data-while": "0.7 1" })); // the rest
+    }
+    const mine = tileOf(here.dp, lies);
+    svg.append(s("rect", { "data-key": "tile", ...box(mine.x - 1, mine.y - 1, mine.width + 2, mine.height + 2),
+      fill: "none", stroke: "var(--lc-text)", "stroke-width": 2 }),
+    s("rect", { "data-key": "rank", ...cellOf(rank(), lies), fill: "var(--lc-text)", stroke: "var(--lc-text)",
+      "stroke-width": wide < 8 || high < 8 ? 3 : 0 }));
+    svg.style.cursor = "pointer";
+    return `replica ${here.dp} of ${count(all.dp)}, ranks ${count(first)} to ${count(first + size - 1)}, a row for ` +
+      `each stage; chosen: rank ${count(rank())}, stage ${here.pp}, part ${here.cp}, slice ${here.tp}; ` +
+      `${heard() || "it sends nothing yet"}; ${count(tiles - working)} tiles without work`;
+  }, { height: (width) => Math.ceil(plan(width).tall), label: "the mesh", lasts: 5 });
+  const picture = drawMesh.picture;
+  w.dock.after(w.root.querySelector(".lc-status"), demands); // where its growth moves neither picture nor buttons
+  w.stages.append(h("p", { class: "mg-small" }, "A cell is a GPU; its shade changes from server to server. A tile is " +
+    "a replica. Filled: the chosen rank; press a cell or a tile to choose another. Tinted: its groups. " +
+    "Hatched: without work."));
+  w.player({
+    step: () => {
+      const axes = inUse();
+      const next = axes[axes.indexOf(model.get("axis")) + 1];
+      w.put("axis", next || "none");
+      return Boolean(next) && next !== axes.at(-1);
+    },
+    reset: () => w.put("axis", "none"),
+    perSecond: 0.8,
+  });
+
   const aboutBox = h("div", { class: "mg-about" });
-  w.stages.append(h("div", { class: "mg-side" }, gridBox, aboutBox));
+  w.stages.append(aboutBox);
   const look = h("div", { class: "lc-controls" });
   aboutBox.append(look);
   const rankField = w.number("rank", "rank", { into: look });
-  w.choice("colour", "colours show", { options: Object.keys(COLOURS), labels: Object.values(COLOURS), into: look });
+  w.choice("axis", "it talks along", { labels: ["no axis yet", "TP", "CP", "PP", "DP"], into: look });
   const about = h("p");
   const groupList = h("ul", { class: "mg-groups" });
   aboutBox.append(about, groupList);
-
-  let place = null; // how the cells lie, as they were drawn last
-
-  // Columns near the square root, and whole tensor-parallel groups in a row.
-  function columns() {
-    const gpus = model.get("gpus");
-    const aim = 2 ** Math.ceil(Math.log2(gpus) / 2);
-    const tp = model.get("tp");
-    return tp > gpus ? aim : tp * Math.max(1, Math.round(aim / tp));
-  }
-  function layout(width) {
-    const across = columns();
-    const down = Math.ceil(model.get("gpus") / across);
-    return { across, down, cell: Math.min(44, (width - 4) / across, 420 / down) };
-  }
-
-  // The kind of every rank, by which it is coloured.
-  function kinds() {
-    const [all, by] = [sizes(), model.get("colour")];
-    if (by !== "groups") {
-      const far = distance(all, by);
-      return (r) => `lc-${Math.floor(r / far) % all[by] % 6 + 1}`;
-    }
-    const marks = new Map(AXES.flatMap((axis) => groupOf(rank(), all, axis).map((r) => [r, MARK[axis]])));
-    marks.set(rank(), "mg-chosen");
-    const far = distance(all, "dp");
-    return (r) => marks.get(r) || (Math.floor(r / far) === Math.floor(rank() / far) ? "mg-replica" : "mg-other");
-  }
-
-  // Cells of one kind as one path; where cells are small, neighbours in a row become one piece.
-  function paths({ across, cell }, kindOf) {
-    const gap = cell < NARROW ? 0 : 1.5;
-    const pieces = {};
-    const [gpus, all] = [model.get("gpus"), placed()];
-    for (let r = 0; r < gpus;) {
-      const kind = r < all ? kindOf(r) : "mg-idle";
-      let end = r + 1;
-      while (!gap && end < gpus && end % across && (end < all ? kindOf(end) : "mg-idle") === kind) end += 1;
-      const [x, y, wide] = [2 + cell * (r % across), 2 + cell * Math.floor(r / across), (end - r) * cell - gap];
-      (pieces[kind] ||= []).push(
-        `M${x.toFixed(2)} ${y.toFixed(2)}h${wide.toFixed(2)}v${(cell - gap).toFixed(2)}h-${wide.toFixed(2)}z`);
-      r = end;
-    }
-    return pieces;
-  }
-
-  const FILLS = {
-    "mg-chosen": { fill: "var(--lc-text)" },
-    "mg-replica": { fill: "var(--lc-muted)", "fill-opacity": 0.3 },
-    "mg-other": { fill: "var(--lc-line)", "fill-opacity": 0.2 },
-  };
-
-  const drawGrid = w.stage((svg, width) => {
-    const id = uniqueId();
-    const plan = (place = layout(width));
-    const { across, cell } = plan;
-    const all = sizes();
-    const kindOf = kinds();
-    svg.append(hatch(id));
-    for (const [kind, pieces] of Object.entries(paths(plan, kindOf))) {
-      const look = kind === "mg-idle" ? { fill: `url(#${id})`, stroke: "var(--lc-line)", "stroke-width": 0.5 }
-        : FILLS[kind] || { fill: "currentColor", class: kind };
-      svg.append(s("path", { d: pieces.join(""), "shape-rendering": cell < NARROW ? "crispEdges" : null, ...look }));
-    }
-    for (let r = 0; r < placed() && cell > 30; r++) {
-      const pale = ["mg-replica", "mg-other"].includes(kindOf(r));
-      svg.append(label(2 + cell * (r % across + 0.5) - 1, 2 + cell * (Math.floor(r / across) + 0.5) + 3, r, {
-        "text-anchor": "middle", style: `fill: var(--lc-${pale ? "text" : "on"})` }));
-    }
-    if (cell < NARROW && cell > 2) { // so that cells can be told apart
-      const [right, bottom] = [2 + cell * across, 2 + cell * model.get("gpus") / across];
-      const lines = [];
-      for (let k = 1; k < across; k++) lines.push(`M${(2 + k * cell).toFixed(2)} 2V${bottom.toFixed(2)}`);
-      for (let k = 1; k < plan.down; k++) lines.push(`M2 ${(2 + k * cell).toFixed(2)}H${right.toFixed(2)}`);
-      svg.append(s("path", { d: lines.join(""), stroke: "var(--lc-on)", "stroke-width": 0.6, "stroke-opacity": 0.5,
-        fill: "none" }));
-    }
-    // The replica of the chosen rank, row by row, and the rank itself.
-    const size = distance(all, "dp");
-    const from = Math.floor(rank() / size) * size;
-    const to = Math.min(from + size, placed());
-    const box = (r, end, attributes) => s("rect", { x: 2 + cell * (r % across) - 1,
-      y: 2 + cell * Math.floor(r / across) - 1, width: cell * (end - r) + 1, fill: "none",
-      stroke: "var(--lc-text)", ...attributes });
-    const [first, last] = [Math.ceil(from / across), Math.floor(to / across)];
-    if (first > last) svg.append(box(from, to, { height: cell + 1, "stroke-width": 2 }));
-    else {
-      if (from % across) svg.append(box(from, first * across, { height: cell + 1, "stroke-width": 2 }));
-      if (last > first) {
-        svg.append(box(first * across, first * across + across,
-          { height: cell * (last - first) + 1, "stroke-width": 2 }));
-      }
-      if (to % across) svg.append(box(last * across, to, { height: cell + 1, "stroke-width": 2 }));
-    }
-    const centre = [2 + cell * (rank() % across + 0.5), 2 + cell * (Math.floor(rank() / across) + 0.5)];
-    svg.append(...[["var(--lc-on)", 5], ["var(--lc-text)", 2]].map(([stroke, wide]) => s("circle", { cx: centre[0],
-      cy: centre[1], r: Math.max(5, cell * 0.4), fill: "none", stroke, "stroke-width": wide })));
-    svg.style.cursor = "pointer";
-    return `${count(model.get("gpus"))} cells in rows of ${across}, colours show ${COLOURS[model.get("colour")]}; ` +
-      `framed: replica ${placeOf(rank(), all).dp}; ringed: rank ${count(rank())}`;
-  }, {
-    height: (width) => {
-      const { down, cell } = layout(width);
-      return Math.ceil(down * cell) + 6;
-    },
-    into: gridBox, label: "all GPUs",
-  });
-  const picture = gridBox.querySelector("svg");
-  gridBox.append(h("p", { class: "mg-small" }, "A cell is a GPU, numbered row by row. Framed: the replica of the " +
-    "chosen rank. Ringed: the rank. Colours come again after six. Hatched: without work."));
-
-  // --- the replica of the chosen rank
-
-  const replicaCaption = h("p", { class: "mg-small" });
-  w.stages.append(replicaCaption);
-  function replicaPlan(width) {
-    const { pp, cp, tp } = sizes();
-    const left = 66;
-    const gap = cp > 1 && (width - left) / (cp * tp) > 3 ? Math.min(6, (width - left) / (6 * cp)) : 0;
-    return { left, gap, top: cp > 1 || tp > 1 ? 20 : 2, high: clamp(260 / pp, 3, 20),
-      wide: Math.min(60, (width - left - 4 - gap * (cp - 1)) / (cp * tp)) };
-  }
-  const drawReplica = w.stage((svg, width) => {
-    const { pp, cp, tp } = sizes();
-    const all = sizes();
-    const { left, top, gap, wide, high } = replicaPlan(width);
-    const first = Math.floor(rank() / distance(all, "dp")) * distance(all, "dp");
-    const here = placeOf(rank(), all);
-    const X = (c, t) => left + (c * tp + t) * wide + c * gap;
-    const every = Math.ceil(15 / high);
-    const free = Math.min(1.5, wide * 0.15);
-    const rest = []; // in no group of the chosen rank: one path for all of them
-    for (let p = 0; p < pp; p++) {
-      const y = top + p * high;
-      if (p % every === 0) {
-        svg.append(label(left - 6, Math.max(12, y + high / 2 + 4), `stage ${p}`, { "text-anchor": "end",
-          style: p === here.pp ? "font-weight: 700" : null }));
-      }
-      for (let c = 0; c < cp; c++) {
-        for (let t = 0; t < tp; t++) {
-          const same = { pp: p === here.pp, cp: c === here.cp, tp: t === here.tp };
-          const axis = same.pp && same.cp && !same.tp ? "tp" : same.pp && same.tp && !same.cp ? "cp"
-            : same.cp && same.tp && !same.pp ? "pp" : null;
-          const chosen = same.pp && same.cp && same.tp;
-          const [x, over, up] = [X(c, t), wide - free, Math.max(high - 1.5, high * 0.7)];
-          if (!axis && !chosen) {
-            rest.push(`M${x.toFixed(2)} ${y.toFixed(2)}h${over.toFixed(2)}v${up.toFixed(2)}h-${over.toFixed(2)}z`);
-            continue;
-          }
-          svg.append(s("rect", { x, y, width: over, height: up, fill: chosen ? "var(--lc-text)" : "currentColor",
-            class: chosen ? null : MARK[axis] }));
-          if (wide > 13 && high > 13) {
-            svg.append(label(x + over / 2, y + high / 2 + 4, chosen ? "●" : axis[0].toUpperCase(),
-              { "text-anchor": "middle", style: "fill: var(--lc-on); font-weight: 700" }));
-          }
-        }
-      }
-    }
-    svg.append(s("path", { d: rest.join(""), fill: "var(--lc-line)", "fill-opacity": 0.4 }));
-    if (cp === 1 && tp > 1 && wide > 16) {
-      svg.append(label(left - 6, 13, "slice", { "text-anchor": "end" }));
-      for (let t = 0; t < tp; t++) {
-        svg.append(label(X(0, t) + wide / 2, 13, t, { "text-anchor": "middle",
-          style: t === here.tp ? "font-weight: 700" : null }));
-      }
-    }
-    const block = tp * wide + gap;
-    for (let c = 0; c < cp && cp > 1; c++) {
-      if (block > 44 || (c === here.cp && block > 8)) {
-        svg.append(label(clamp(X(c, 0) + block / 2, left + 18, width - 20), 13, `part ${c}`, { "text-anchor": "middle",
-          style: c === here.cp ? "font-weight: 700" : null }));
-      }
-    }
-    return `ranks ${count(first)} to ${count(first + distance(all, "dp") - 1)}, a row for each stage; ` +
-      `chosen: stage ${here.pp}, part ${here.cp}, slice ${here.tp}`;
-  }, {
-    height: (width) => {
-      const { top, high } = replicaPlan(width);
-      return top + 4 + Math.ceil(high * model.get("pp"));
-    },
-    label: "the replica of the chosen rank",
-  });
 
   // --- the batch, and how full the pipeline is
 
@@ -376,6 +316,20 @@ function render({ model, el }) {
       : `${axis.toUpperCase()}, ${count(ranks.length)} ranks, ${DOES[axis]}: ${listed(ranks)}`;
   }
 
+  // What the chosen rank sends along the axis, and to whom.
+  function heard() {
+    const axis = model.get("axis");
+    if (axis === "none") return "";
+    const to = talks(axis);
+    if (!to.length) return `along ${axis.toUpperCase()} rank ${count(rank())} is alone`;
+    const servers = serversOf(to);
+    const mine = serversOf([rank()])[0];
+    const where = servers.every((one) => one === mine) ? "in its own server"
+      : `on ${count(servers.length)} ${servers.includes(mine) ? "" : "other "}server${servers.length > 1 ? "s" : ""}`;
+    return `along ${axis.toUpperCase()} rank ${count(rank())} sends ${SENDS[axis]}: to ${count(to.length)} ` +
+      `rank${to.length > 1 ? "s" : ""} ${where}, ${listed(to)}`;
+  }
+
   function rankSentence() {
     const { dp, pp, cp, tp } = placeOf(rank(), sizes());
     const all = sizes();
@@ -441,8 +395,8 @@ function render({ model, el }) {
     const share = sharedOut(sizes(), job()).perReplica;
     const head = `${parts.join(" × ") || "One rank"}${parts.length ? ` = ${count(numRanks(sizes()))} ranks` : ""}. ` +
       `A batch has ${count(share)} sequence${share === 1 ? "" : "s"} for each replica.`;
-    if (!missing.length) return `${head} All demands are met.`;
-    return `${head} Not met: ${missing.join(", ")}.`;
+    const spoken = heard() && ` ${heard()[0].toUpperCase()}${heard().slice(1)}.`;
+    return `${head} ${missing.length ? `Not met: ${missing.join(", ")}.` : "All demands are met."}${spoken}`;
   }
 
   function redraw() {
@@ -450,15 +404,12 @@ function render({ model, el }) {
     const texts = demandTexts();
     demands.replaceChildren();
     for (const word of missing) demands.append(h("li", {}, `${word}: ${texts[word][1]}`));
-    drawGrid();
-    drawReplica();
+    drawMesh();
     drawPipeline();
     about.textContent = rankSentence();
     groupList.replaceChildren(...[...AXES].reverse().map((axis) => h("li", {},
       h("b", { class: MARK[axis], "aria-hidden": "true" }, h("span", {}, axis[0].toUpperCase())),
       h("span", {}, groupText(axis)))));
-    replicaCaption.textContent = `The replica of rank ${count(rank())}, a row for each stage. ● the rank, ` +
-      "T, C and P its groups; the others of its D group have the same place in the other replicas.";
     batchText.textContent = batchSentence();
     tables.demands({
       columns: ["demand", "what", "here", "met"],
@@ -495,15 +446,22 @@ function render({ model, el }) {
     renew();
   }
 
-  // A press on a cell chooses its rank, as the field does.
+  // A press on a cell chooses its rank, as the field does; one on a tile the same place in that replica.
   picture.addEventListener("click", (event) => {
-    const [across, down] = within(picture, event).map((far) => Math.floor((far - 2) / place.cell));
-    const r = down * place.across + across;
-    if (across >= 0 && across < place.across && r >= 0 && r < placed()) w.put("rank", r);
+    const [x, y] = within(picture, event);
+    const lies = plan(picture.viewBox.baseVal.width);
+    const size = distance(sizes(), "dp");
+    const hit = (one) => x >= one.x && x <= one.x + one.width && y >= one.y && y <= one.y + one.height;
+    const find = (many, put) => Array.from({ length: many }, (_, k) => k).find((k) => hit(put(k, lies)));
+    const tile = find(lies.tiles, tileOf);
+    const cell = find(size, cellOf);
+    const chosen = tile != null ? tile * size + rank() % size
+      : cell != null ? placeOf(rank(), sizes()).dp * size + cell : null;
+    if (chosen !== null && chosen < placed()) w.put("rank", chosen);
   });
   w.on(["preset"], start);
   w.on([...AXES, ...JOB, "model"], renew);
-  w.on(["colour"], redraw);
+  w.on(["axis"], redraw);
   w.on(["rank"], () => {
     if (busy) return;
     if (model.get("rank") > placed() - 1) w.putNumber("rank", "rank", model.get("rank"));

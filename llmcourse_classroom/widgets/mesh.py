@@ -48,13 +48,13 @@ DP 8, as 16,384 / (8 x 16 x 16) demands); the micro-batch is taken to be one seq
 
 
 class MeshGrid(Widget):
-    """Up to 16,384 ranks on a grid, one of them with its groups, and the batch that they share.
+    """A replica drawn large beside all others, whom a rank talks to, and the batch that they share.
 
     Args:
         preset: one of `LAYOUTS`; the state starts from it.
         state: dp, pp, cp, tp (the sizes of the mesh), gpus, gpus_per_server, model (llama3_8b,
             llama3_70b or llama3_405b), batch_tokens, sequence_length, micro_batch (sequences),
-            rank (the chosen one), colour (what colours show: an axis, or "groups").
+            rank (the chosen one), axis (along which it sends: "tp", "cp", "pp", "dp" or "none").
 
     Raises:
         ValueError: if there is no such preset.
@@ -62,8 +62,10 @@ class MeshGrid(Widget):
 
     script = "mesh_grid.js"
     alt = (
-        "16,384 GPUs as a square of cells: 128 replicas of a model, each of 16 pipeline stages of "
-        "8 slices.  A chosen rank has a place on every axis, and a group along it.  A batch of "
+        "One replica of a model drawn large, a cell for each GPU: 16 pipeline stages of 8 slices; "
+        "beside it small tiles for all 128 replicas.  What a chosen rank sends along an axis flies "
+        "to its group: to the row of its own server, to the stages above and below, or to the same "
+        "place of all other replicas.  A batch of "
         "16 M tokens has 16 sequences for each replica; with 512 replicas and 4 M tokens there is "
         "one, and a pipeline of 4 stages waits three times as long as it works."
     )
@@ -82,7 +84,7 @@ class MeshGrid(Widget):
     sequence_length = Whole(8_192, low=2**7, high=2**20, step=1, label="tokens in a sequence")
     micro_batch = Whole(1, low=1, high=64, step=1, label="sequences in a micro-batch")
     rank = Whole(0, low=0, high=MOST_GPUS - 1, step=1, label="rank")
-    colour = Choice(("pp", "dp", "tp", "cp", "groups"))
+    axis = Choice(("none", "tp", "cp", "pp", "dp"))
 
     def __init__(self, preset: str = "llama3_16384", **state: Any) -> None:
         one_of("preset", preset, LAYOUTS)

@@ -812,12 +812,13 @@ ENTRIES = [
     ),
     entry(
         widgets.MeshGrid,
-        state(preset="llama3_long", rank=9_000, colour="groups"),
-        state(preset="small", rank=15, colour="groups"),
+        state(preset="llama3_long", rank=9_000, axis="cp"),
+        state(preset="small", rank=15, axis="pp"),
         state(preset="racks"),
         state(preset="popular", pp=128, cp=64, dp=2, tp=1, batch_tokens=2**28),
         state(preset="small", gpus=1, dp=1, pp=1, cp=1, tp=1),
-        first=state(rank=16_383),
+        first=state(rank=16_383, axis="dp"),
+        kilobytes=25,
     ),
     entry(
         widgets.IntervalLab,

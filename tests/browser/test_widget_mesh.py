@@ -2,7 +2,6 @@
 
 import itertools
 import math
-import re
 
 import pytest
 
@@ -11,7 +10,7 @@ from llmcourse.parallel.collectives import chunk_sizes
 from llmcourse.parallel.world.rank import place_of
 from llmcourse_classroom.widgets.mesh import LAYOUTS, MeshGrid
 from llmcourse_labs.scale import cost
-from tests.browser.hands import by_key, choose, enter, keys
+from tests.browser.hands import by_key, choose, enter, keys, later, place, press, stop_time
 from tests.browser.kit import holds, pictured, said, table, value
 from tests.browser.twins import agrees, each
 
@@ -176,11 +175,11 @@ def test_the_start_is_the_405b(show):
     holds(said(page), "128 replicas", "16 stages", "8 slices", "= 16,384 ranks")
     holds(said(page), "16 sequences for each replica", "All demands are met")
     assert shown_demands(page) == []
-    holds(pictured(page), "16,384 cells", "rows of 128", "framed: replica 9", "ringed: rank 1,234")
+    holds(pictured(page), "replica 9 of 128", "ranks 1,152 to 1,279", "it sends nothing yet")
+    holds(pictured(page), "rank 1,234, stage 10, part 0, slice 2", "0 tiles without work")
     holds(about(page), "Rank 1,234 is in replica 9, stage 10", "slice 2 of layers 80 to 87 of 126")
     holds(about(page), "6.3 GB", "TP, 8 ranks", "CP: alone", "82, 210, 338, … 16,338")
-    holds(pictured(page, 1), "stage 10, part 0, slice 2")
-    choose(page, "colours show", "tp")
+    press(page, "Step", "Along TP")
     assert page.locator(".lc-stage svg *").count() < 1_500  # it is light
 
 
@@ -189,7 +188,7 @@ def test_a_preset_may_wait_and_more_tokens_help(show):
     choose(page, "start from", "popular", "1 sequence for each replica", "Not met: bubble.")
     assert value(page, "DP: replicas") == "512"
     holds(page.locator(".lc-stages").text_content(), "waits for 75 % of the step")
-    holds(pictured(page, 2), "works for 1 of 4 slots")
+    holds(pictured(page, 1), "works for 1 of 4 slots")
     enter(page, "tokens in a global batch", "16777216", "All demands are met")
 
 
@@ -199,7 +198,7 @@ def test_racks_of_72_leave_gpus_without_work(show):
     holds(ranks, "ranks: 227 × 1 × 1 × 72 = 16,344 ranks for 16,384 GPUs", "40 GPUs have no work")
     holds(heads, "heads: 8 key/value heads for TP 72", "impossible without copies")
     holds(batch, "batch: 16,777,216 tokens are 2,048 sequences for 227 replicas", "impossible")
-    holds(pictured(page, 2), "cannot be shared out")
+    holds(pictured(page, 1), "cannot be shared out")
     assert page.locator("path[fill^='url']").count() == 1  # the hatched ones
     enter(page, "TP: slices of a layer", "8")
     by_key(page, "Fill the GPUs with replicas", values={"DP: replicas": "2048"})
@@ -251,58 +250,104 @@ def test_another_model_has_other_layers(show):
     holds(about(page), "slice 7 of no layer of 32")
 
 
-def test_a_press_on_a_cell_chooses_its_rank_and_colours_follow_the_axis(show):
+def spots(page, kind):
+    """Middles of what is drawn of a kind, from the left and top of the picture, by its key."""
+    return page.locator(f".lc-stage svg .{kind}").evaluate_all(
+        """all => all.map((one) => {
+          const [own, all] = [one, one.ownerSVGElement].map((it) => it.getBoundingClientRect());
+          return [one.dataset.key, own.x + own.width / 2 - all.x, own.y + own.height / 2 - all.y];
+        })"""
+    )
+
+
+def test_along_each_axis_it_sends_to_its_group_and_in_a_pipeline_to_its_neighbours(show):
+    """Mutants: a pipeline sends to all stages; the servers of a group are not counted."""
+    page = show(MeshGrid(rank=1_234))
+    press(
+        page, "Step", "Along TP rank 1,234", "to 7 ranks in its own server", "1,232, 1,233, 1,235"
+    )
+    press(page, "Step", "Along PP rank 1,234", "to 2 ranks on 2 other servers, 1,226, 1,242")
+    press(page, "Step", "Along DP rank 1,234", "to 127 ranks on 127 other servers, 82, 210, 338")
+    assert len(spots(page, "mg-sent")) == 7 + 2 + 127
+    press(page, "Step")
+    assert "Along" not in said(page)
+    choose(page, "it talks along", "cp", "Along CP rank 1,234 is alone")
+    page = show(MeshGrid("popular", rank=2))
+    choose(page, "it talks along", "dp", "to 511 ranks")
+    assert len([key for key, _, _ in spots(page, "mg-sent") if (key or "").startswith("dp")]) == 256
+
+
+def test_what_is_sent_flies_from_the_rank_to_its_group(show):
+    page = show(MeshGrid(rank=1_234), as_is=True)
+    stop_time(page)
+    start = place(page, "rank")
+    assert place(page, "dp 0") == pytest.approx(start, abs=1)
+    press(page, "Step", times=2)
+    later(page, 1_500)
+    press(page, "Step")
+    later(page, 200)
+    near = place(page, "dp 0")
+    later(page, 1_500)
+    end = place(page, "dp 0")
+    assert end[0] - start[0] > 100
+    assert start[0] + 10 < near[0] < end[0] - 10
+    assert place(page, "pp 0") == pytest.approx(start, abs=1)  # what was sent before is home again
+    # In the first replica's tile: stage 10 of 16, slice 2 of 8.
+    tile = page.locator("[data-key='tile']").bounding_box()
+    assert end[1] == pytest.approx(tile["y"] + tile["height"] * 0.62, abs=3)
+
+
+def test_with_reduced_motion_it_is_there_at_once(show, page):
+    page.emulate_media(reduced_motion="reduce")
+    show(MeshGrid(rank=1_234), as_is=True)
+    stop_time(page)
+    start = place(page, "tp 0")
+    press(page, "Step")
+    there = place(page, "tp 0")
+    assert there[0] < start[0] - 20
+    later(page, 1_500)
+    assert place(page, "tp 0") == there
+
+
+def test_a_press_on_a_cell_or_a_tile_chooses_a_rank(show):
     page = show(MeshGrid("small"))
-    for axis in AXES:
-        choose(page, "colours show", axis)
-        assert sorted(fills(page)) == ["lc-1", "lc-2"]
-        holds(pictured(page), f"({axis.upper()})")
-    choose(page, "colours show", "groups")
-    assert {"lc-1", "lc-2", "lc-3", "lc-4", "var(--lc-text)"} <= set(fills(page))
-    holds(pictured(page), "groups of the chosen rank")
-    page.locator(".mg-grid svg").click(position={"x": 2 + 44 * 2.5, "y": 2 + 44 * 1.5})
+    picture = page.locator(".lc-stage svg").first
+    assert {key for key, _, _ in spots(page, "mg-sent")} == {f"{axis} 0" for axis in AXES}
+    choose(page, "it talks along", "cp")
+    (x, y) = next((x, y) for key, x, y in spots(page, "mg-sent") if key == "cp 0")
+    picture.click(position={"x": x, "y": y})
+    assert value(page, "rank") == "2"
+    choose(page, "it talks along", "pp")
+    (x, y) = next((x, y) for key, x, y in spots(page, "mg-sent") if key == "pp 0")
+    picture.click(position={"x": x, "y": y})
     assert value(page, "rank") == "6"
-    holds(pictured(page, 1), "stage 1, part 1, slice 0")
+    holds(pictured(page), "chosen: rank 6, stage 1, part 1, slice 0")
     holds(about(page), "Rank 6 is in replica 0, stage 1", "slice 0 of layers 16 to 31 of 32")
     holds(about(page), "for part 1")
     keys(page, "rank", "ArrowRight", values={"rank": "7"})
     rows = table(page, "The chosen rank")
     assert rows[0] == ["DP (replica)", "2", "0", "8", "7, 15"]
     assert rows[3] == ["TP (slice)", "2", "1", "1", "6, 7"]
+    choose(page, "it talks along", "dp")
+    (x, y) = next((x, y) for key, x, y in spots(page, "mg-sent") if key == "dp 0")
+    picture.click(position={"x": x, "y": y})
+    assert value(page, "rank") == "15"
     enter(page, "rank", "16", note=["16 is not possible", "from 0 to 15", "15 is used"])
     enter(page, "DP: replicas", "0", note=["1 is used"])
     assert value(page, "rank") == "7"  # one replica has ranks 0 to 7
     enter(page, "DP: replicas", "1.6", note=["2 is used"])
 
 
-def fills(page):
-    return page.locator(".mg-grid svg path").evaluate_all(
-        "all => all.filter((one) => one.getAttribute('fill') !== 'none')"
-        ".map((one) => one.getAttribute('class') || one.getAttribute('fill'))"
+def test_every_cell_and_every_tile_is_drawn_once(show):
+    """Pieces of the paths: the cells of a replica, its tiles, and the groups of the rank."""
+    pieces = "all => all.map((one) => one.getAttribute('d').split('M').length - 1)"
+    page = show(MeshGrid("racks", rank=3))
+    light, dark, working, idle, *groups = (
+        page.locator(".lc-stage svg").first.locator("path:not(defs path)").evaluate_all(pieces)
     )
-
-
-def test_every_cell_is_drawn_once(show):
-    """The area of all paths is the number of cells, small ones joined or large ones apart."""
-    area = """all => all.filter((one) => one.getAttribute('fill') !== 'none').flatMap((one) =>
-      [...one.getAttribute('d').matchAll(/h([\\d.]+)v([\\d.]+)/g)].map(([, w, h]) => w * h))
-      .reduce((sum, one) => sum + one, 0)"""
-    ends = """all => all.filter((one) => one.getAttribute('fill') !== 'none').flatMap((one) =>
-      [...one.getAttribute('d').matchAll(/M([\\d.]+) [\\d.]+h([\\d.]+)v/g)])
-      .map(([, x, w]) => Number(x) + Number(w))
-      .reduce((most, one) => Math.max(most, one), 0)"""
-    page = show(MeshGrid("racks"))
-    picture = page.locator(".mg-grid svg")
-    for colour in ("pp", "groups", "dp", "tp"):
-        choose(page, "colours show", colour)
-        assert page.locator(".lc-stage svg *").count() < 1_500  # it is light
-        across = int(re.search(r"rows of (\d+)", pictured(page))[1])
-        assert across == 144
-        cell = (picture.bounding_box()["width"] - 4) / across
-        cell = min(cell, 420 / math.ceil(16_384 / across))
-        found = picture.locator("path").evaluate_all(area)
-        assert found == pytest.approx(16_384 * cell**2, rel=0.01)
-        assert picture.locator("path").evaluate_all(ends) == pytest.approx(2 + cell * across, 0.01)
+    assert (light + dark, working, idle) == (72, 227, 1)
+    assert groups == [72, 1, 1, 227]
+    assert page.locator(".lc-stage svg *").count() < 1_500  # it is light
 
 
 def test_the_models_are_the_packages():
