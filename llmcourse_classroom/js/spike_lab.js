@@ -46,14 +46,22 @@ export function ending(values) {
   return median(values.slice(-Math.max(5, Math.floor(values.length / 10))).filter((value) => value !== null));
 }
 
+// How far a loss is above another after a step, on average; null where one is not finite.
+export function above(values, others, from) {
+  const rest = values.slice(from).map((value, i) => (value === null || others[from + i] == null ? NaN : value - others[from + i]));
+  const mean = rest.reduce((sum, value) => sum + value, 0) / rest.length;
+  return Number.isNaN(mean) ? null : mean;
+}
+
 // --- the page
 
 const STYLE = `
 .lc fieldset { border: 1px solid var(--lc-line); border-radius: 0.3rem; padding: 0.1rem 0.6rem 0.4rem; margin: 0;
   flex: 1 1 100%; min-width: 0; }
 .lc .sl-small { font-size: 0.85rem; color: var(--lc-muted); }
-.lc .sl-row { cursor: pointer; }`;
-const ROW = 30;
+.lc .sl-panel { cursor: pointer; }`;
+const PANEL = 150;
+const AROUND = [8, 6, 30]; // steps before a spike, of one that does not end, and after it
 
 const span = ([, first, last]) => (first === last ? String(first) : `${first} to ${last}`);
 const worth = (value) => (value == null ? "not finite" : show(value, 3));
@@ -65,7 +73,7 @@ const endsAt = (run) => (lost(run) ? "the run is lost" : `the loss ends at ${wor
 // A number beside an axis: short, however large or small.
 const brief = (value) => (value !== 0 && (Math.abs(value) >= 1e5 || Math.abs(value) < 1e-3)
   ? Number(value.toPrecision(2)).toExponential().replace("e+", "e") : show(value));
-const beside = (y, left, values) => values.map((t) => label(left - 5, y(t) + 4, brief(t),
+const marked = (y, left, values) => values.map((t) => label(left - 5, y(t) + 4, brief(t),
   { "text-anchor": "end", style: "fill: var(--lc-muted)" }));
 
 // Round numbers for a logarithmic axis: 1, 2, 5 times powers of ten, or powers alone where those are many.
@@ -103,16 +111,18 @@ function render({ model, el }) {
     w.put("on", precautions.filter((name) => names.includes(name)));
   };
   // What was never recorded together with the one that is switched on gives way.
+  const beside = (name, names) => names.filter((other) => other !== name &&
+    runs.some((run) => run.on.includes(name) && run.on.includes(other)));
   function switchOn(name) {
-    const fits = (other) => runs.some((run) => run.on.includes(name) && run.on.includes(other));
-    const gone = on().filter((other) => !fits(other));
-    turn([...on().filter(fits), name], gone.length ? `Not recorded with ${name}, and off now: ${listed(gone)}.` : "");
+    const left = beside(name, on());
+    const gone = on().filter((other) => !left.includes(other));
+    turn([...left, name], gone.length ? `Not recorded with ${name}, and off now: ${listed(gone)}.` : "");
   }
+  const toggle = (name, wanted) => (wanted ? switchOn(name) : turn(on().filter((other) => other !== name)));
   const ticked = precautions.map((name) => {
     const id = uniqueId();
     const input = h("input", { type: "checkbox", id });
-    input.addEventListener("change", () =>
-      (input.checked ? switchOn(name) : turn(on().filter((other) => other !== name))));
+    input.addEventListener("change", () => toggle(name, input.checked));
     boxes.append(h("div", { class: "lc-control lc-check" }, input, h("label", { for: id }, name)));
     return input;
   });
@@ -168,17 +178,17 @@ function render({ model, el }) {
     const y = (value) => raw(clamp(value, low, high));
     svg.append(axes({ x, y, box: area, xTicks: ticks(0, model.get("longest") - 1, width < 420 ? 4 : 8)
       .filter(Number.isInteger), yTicks: [], xTitle: "step", yTitle: title }),
-    ...beside(y, area[0], log ? logTicks(low, high) : ticks(low, high, 4)));
+    ...marked(y, area[0], log ? logTicks(low, high) : ticks(low, high, 4)));
     for (const [run, kind] of lines) {
       if (kind === "off" && run === picked) continue;
       drawRun(svg, run[which], { x, y, area, kind });
     }
     const at = model.get("step");
-    svg.append(line([[x(at), area[1]], [x(at), area[3]]], { stroke: "var(--lc-text)", "stroke-width": 1 }));
+    svg.append(line([[x(at), area[1]], [x(at), area[3]]], { "data-key": "at", stroke: "var(--lc-text)" }));
     const run = picked || off;
     if (isWatched) drawVerdicts(svg, run, run[which], { x, y, area, low, high });
     const here = run[which][at];
-    if (here != null) svg.append(s("circle", { cx: x(at), cy: y(here), r: 5, fill: "var(--lc-text)" }));
+    if (here != null) svg.append(s("circle", { "data-key": "here", cx: x(at), cy: y(here), r: 5, fill: "var(--lc-text)" }));
     const said = finite.length ? `${worth(ending(run[which]))} at the end, ${show(Math.max(
       ...run[which].filter((v) => v !== null)), 3)} at most` : "nothing finite";
     const both = picked && picked !== off && model.get("compare");
@@ -190,8 +200,8 @@ function render({ model, el }) {
   function drawRun(svg, values, { x, y, area, kind }) {
     const style = kind === "off" ? { stroke: "var(--lc-muted)", "stroke-dasharray": "5 3", "stroke-width": 1.3 }
       : { stroke: "var(--lc-1)", "stroke-width": 2 };
-    let piece = [];
-    const close = () => { if (piece.length) svg.append(line(piece, style)); piece = []; };
+    let [piece, pieces] = [[], 0];
+    const close = () => { if (piece.length) svg.append(line(piece, { ...style, "data-key": `${kind} ${pieces++}` })); piece = []; };
     values.forEach((value, at) => { if (value === null) close(); else piece.push([x(at), y(value)]); });
     close();
     values.forEach((value, at) => {
@@ -232,9 +242,62 @@ function render({ model, el }) {
   }
 
   const drawLoss = w.stage((svg, width, tall) => curves(svg, width, tall, "losses", "loss, nats per token"),
-    { height: 230, label: "loss against step" });
+    { height: 230, label: "loss against step", lasts: 4 });
+
+  // --- what each precaution does to a spike, the other boxes as they are
+
+  // The spike of the run with all off that is nearest to the step, as [first, last] of its steps; null if there is none.
+  function nearest() {
+    const far = ([, first]) => Math.abs(first - model.get("step"));
+    const all = bad(off).filter(([verdict]) => verdict === "spike").sort((a, b) => far(a) - far(b));
+    return all.length ? [all[0][1], Math.min(all[0][2], all[0][1] + AROUND[1])] : null;
+  }
+  // For each precaution, the runs without it and with it, null where there was none.
+  const pairs = () => precautions.map((name) => {
+    const left = beside(name, chosen()?.on ?? []);
+    return { name, runs: [runOf(left), runOf([...left, name])] };
+  });
+  const drawEach = w.stage((svg, width) => {
+    const spike = nearest();
+    const longest = model.get("longest");
+    const start = spike ? Math.max(0, spike[0] - AROUND[0]) : 0;
+    const end = spike ? Math.min(longest - 1, spike[1] + AROUND[2]) : longest - 1;
+    const all = pairs();
+    const part = (run) => run.losses.slice(start, end + 1);
+    const values = all.flatMap((one) => one.runs).flatMap((run) => (run ? part(run).filter((v) => v !== null) : []))
+      .sort((a, b) => a - b);
+    const [low, high] = [values[0] ?? 0, values[Math.floor(0.9 * (values.length - 1))] ?? 1];
+    const across = width > 560 ? precautions.length : Math.min(2, precautions.length);
+    const wide = width / across;
+    const said = all.map(({ name, runs: [without, given] }, i) => {
+      const [left, top] = [(i % across) * wide + 1, Math.floor(i / across) * PANEL + 2];
+      const x = scale([start, Math.max(end, start + 1)], [left + 5, left + wide - 8]);
+      const y = scale([low, low + 1.3 * (high - low || 1)], [top + PANEL - 34, top + 26]);
+      const points = (run) => (run ? part(run) : []).map((v, k) => [x(start + k), v === null ? null : Math.max(top + 24, y(v))])
+        .filter(([, place]) => place !== null);
+      const [before, after] = [points(without), points(given)];
+      const change = without && given && spike ? above(given.losses.slice(0, end + 1), without.losses, spike[1] + 1) : null;
+      const words = change !== null ? (Math.abs(change) < 0.005 ? "no difference" : `${Math.abs(change).toFixed(2)} ${change > 0 ? "higher" : "lower"} after`)
+        : !without || !given ? "not recorded" : lost(given) ? "lost with it" : lost(without) ? "lost without" : "no spike";
+      const isOn = on().includes(name);
+      svg.append(s("g", { class: "sl-panel", "data-key": name, onclick: () => toggle(name, !on().includes(name)) },
+        s("rect", { x: left + 1, y: top, width: wide - 6, height: PANEL - 8, rx: 4, fill: "transparent",
+          stroke: isOn ? "var(--lc-1)" : "var(--lc-line)", "stroke-width": isOn ? 2.5 : 1 }),
+        s("polygon", { points: [...before, ...[...after].reverse()].map((point) => point.map((v) => v.toFixed(2)).join()).join(" "),
+          fill: change > 0 ? "var(--lc-5)" : "var(--lc-1)", "fill-opacity": 0.25 }),
+        line(before, { stroke: "var(--lc-muted)", "stroke-dasharray": "4 2", "stroke-width": 1.3 }),
+        line(after, { stroke: "var(--lc-1)", "stroke-width": 2 }),
+        label(left + 8, top + 16, name.length > wide / 8 ? `${name.slice(0, wide / 8)}…` : name, { style: isOn ? "font-weight: 700" : null }),
+        label(left + 8, top + PANEL - 16, words)));
+      return `${name}${isOn ? ", on" : ""}: ${words}`;
+    });
+    return `${spike ? `steps ${start} to ${end}; ` : ""}${said.join("; ")}`;
+  }, { height: (width) => PANEL * Math.ceil(precautions.length / (width > 560 ? precautions.length : Math.min(2, precautions.length))) + 2,
+    label: "what each precaution does to the spike", lasts: 4 });
+  w.stages.append(h("p", { class: "sl-small" }, "What each precaution does to the spike, the other boxes as they are: the " +
+    "loss around it without (dashed) and with (solid), cut off at the top, and how far apart they stay. Press a panel to switch."));
   const drawNorm = w.stage((svg, width, tall) => curves(svg, width, tall, "norms", "gradient norm"),
-    { height: 170, label: "gradient norm against step" });
+    { height: 170, label: "gradient norm against step", lasts: 4 });
   const sign = (style, shape, words) =>
     h("span", {}, h("span", { style, "aria-hidden": "true" }, shape), ` ${words}  `);
   w.stages.append(h("p", { class: "sl-small" }, sign("color: var(--lc-1)", "━━", "this run"),
@@ -250,45 +313,9 @@ function render({ model, el }) {
   w.number("factor", "factor, spreads", { into: fields });
   w.number("least_rise", "least rise", { into: fields });
 
-  // --- every run at a glance: what is learned worst is above, best below
-
-  const fixed = (value) => (Math.abs(value) < 1000 ? value.toFixed(2) : show(value, 3));
   const order = [...runs].sort((a, b) => a.on.length - b.on.length);
-  const rank = (run) => (lost(run) ? Infinity : Number(ending(run.losses).toFixed(2)));
-  const ranked = [...order].sort((a, b) => (rank(a) === rank(b) ? 0 : rank(b) > rank(a) ? 1 : -1));
-  const losses = runs.flatMap((run) => run.losses.filter((value) => value !== null)).sort((a, b) => a - b);
-  const [least, most] = [losses[0], losses[Math.floor(0.97 * (losses.length - 1))]];
   const insight = h("p", {});
-  w.stages.append(insight, h("p", { class: "sl-small" }, "The loss of every recorded run on one scale, the best end " +
-    `below. A filled dot is a precaution that is on (from the left: ${precautions.join(", ")}), ▼ a spike; at the right ` +
-    "stands the loss at the end. Choose a row by a click, or by the boxes above."));
-  const drawAll = w.stage((svg, width) => {
-    const left = 14 + 16 * precautions.length;
-    const right = width - 62;
-    const x = scale([0, model.get("longest") - 1], [left + 8, right]);
-    const up = scale([least, Math.max(most, least + 1e-9)], [1, ROW - 7]);
-    ranked.forEach((run, i) => {
-      const base = 6 + ROW * (i + 1);
-      const points = run.losses.map((value, at) => [x(at), base - clamp(up(value ?? least), 0, ROW - 4)])
-        .filter((_, at) => run.losses[at] !== null);
-      const mark = run === chosen() ? "var(--lc-1)" : "var(--lc-muted)";
-      svg.append(s("g", { class: "sl-row", "data-key": run.on.join(), onclick: () => turn(run.on) },
-        s("rect", { x: 1, y: base - ROW + 3, width: width - 2, height: ROW - 1, rx: 4, fill: "transparent",
-          stroke: run === chosen() ? "var(--lc-1)" : "none", "stroke-width": 2 }),
-        precautions.map((name, m) => s("circle", { cx: 14 + 16 * m, cy: base - ROW / 2 + 2, r: 5,
-          stroke: "var(--lc-text)", fill: run.on.includes(name) ? "var(--lc-text)" : "none" })),
-        line([[points[0][0], base], ...points, [points.at(-1)[0], base]], { style: `fill: ${mark}`,
-          "fill-opacity": 0.25 }),
-        line(points, { stroke: mark, "stroke-width": 1.6 }),
-        bad(run).flatMap(([verdict, first, last]) => (verdict === "not finite"
-          ? [label(x(first), base - 4, "✕", { "text-anchor": "middle" })]
-          : Array.from({ length: last - first + 1 }, (_, k) => s("path", {
-            d: `M${x(first + k) - 4},${base - ROW + 5} h8 l-4,9 z`, fill: "var(--lc-5)" })))),
-        label(width - 6, base - ROW / 2 + 6, lost(run) ? "lost" : fixed(ending(run.losses)),
-          { "text-anchor": "end" })));
-    });
-    return ranked.map((run) => `${called(run.on)} ${briefly(run)}, ${endsAt(run)}`).join("; ");
-  }, { height: () => 14 + ROW * order.length, label: "every run, the best end last" });
+  w.stages.append(insight);
 
   // --- tables and words
 
@@ -343,8 +370,8 @@ function render({ model, el }) {
   function redraw() {
     ticked.forEach((input, i) => { input.checked = on().includes(precautions[i]); });
     drawLoss();
+    drawEach();
     drawNorm();
-    drawAll();
     every({ columns: ["precautions on", "spikes", "steps", "largest norm", "loss at the end"],
       rows: order.map((run) => [run.on.length ? run.on.join(" + ") : "all off",
         String(bad(run).filter(([verdict]) => verdict === "spike").length),

@@ -33,8 +33,8 @@ class SpikeLab(Widget):
     alt = (
         "Loss and gradient norm of recorded runs.  The loss jumps in every run; the boxes, such as "
         "clipping, change what comes after the jump.  A dotted line is the limit of the "
-        "detector, and triangles mark the steps that it calls spikes.  Below, the losses of all "
-        "runs on one scale, the best end last."
+        "detector, and triangles mark the steps that it calls spikes.  A small panel for each "
+        "precaution has the loss around the spike without it and with it."
     )
 
     precautions = traitlets.List(traitlets.Unicode()).tag(sync=True)

@@ -7,7 +7,7 @@ import statistics
 
 from llmcourse.optim.stability import SpikeDetector
 from llmcourse_classroom.widgets.spikes import SpikeLab
-from tests.browser.hands import by_key, enter, keys, press
+from tests.browser.hands import by_key, enter, keys, later, press, stop_time
 from tests.browser.kit import holds, noted, pictured, said, table, value
 from tests.browser.registry import PRECAUTIONS, all_spiky_runs, spike_lab, spiky_run
 from tests.browser.twins import each
@@ -72,10 +72,10 @@ def test_the_start_is_all_off_with_its_spikes_named(show):
     assert said(page).count("With all off") == 1
     lost = "with all off, not finite"
     assert pictured(page).startswith(f"loss against step: {lost}")
-    assert pictured(page, 1).startswith(f"gradient norm against step: {lost}")
+    assert pictured(page, 2).startswith(f"gradient norm against step: {lost}")
 
 
-def test_boxes_and_the_overview_show_the_run_with_those_precautions(show):
+def test_boxes_show_the_run_with_those_precautions(show):
     page = show(spike_lab())
     box(page, "clipping").check()
     holds(said(page), "With clipping: 1 spike (steps 80 to ", "With all off: 2 spikes", "is lost")
@@ -97,11 +97,6 @@ def test_boxes_and_the_overview_show_the_run_with_those_precautions(show):
     assert not box(page, "QK-norm").is_checked()
     text = page.locator(".lc").text_content()
     holds(text, "No spike in 4 of 16", "fewest precautions: clipping + warm-up")
-    overview = page.locator(".lc-stage svg").nth(2)
-    holds(overview.get_attribute("aria-label"), "with warm-up 1 spike")
-    overview.locator(".sl-row").last.click()
-    assert said(page).startswith("With clipping, warm-up, QK-norm and low beta2")
-    assert box(page, "low beta2").is_checked()
     rows = table(page, "Every run")
     assert len(rows) == 16
     assert [*rows[0][:2], rows[0][-1]] == ["all off", "2", "not finite"]
@@ -109,17 +104,87 @@ def test_boxes_and_the_overview_show_the_run_with_those_precautions(show):
     assert rows[-1][1:3] == ["0", "none"]
 
 
-def test_the_overview_has_the_best_run_last(show):
-    ends = {"": 3.0, "clipping": 2.0, "warm-up": 4.0, "QK-norm": 2.5}
-    runs = [
-        {"on": name.split() if name else [], "losses": [5.0] * 30 + [end] * 30, "norms": [1.0] * 60}
-        for name, end in ends.items()
+def jumping(on, after):
+    """A run at 3 with a jump to 9 at step 40, and at another level after it."""
+    return {"on": on, "losses": [3.0] * 40 + [9.0] + [after] * 59, "norms": [1.0] * 100}
+
+
+ENDS = {(): 3.5, ("clipping",): 2.5, ("warm-up",): 3.75, ("QK-norm",): 3.504}
+
+
+def panel(page, name):
+    return page.locator(f".sl-panel[data-key='{name}']")
+
+
+def test_each_panel_shows_what_a_precaution_does_to_the_spike(show):
+    """Mutants: the spike itself counts; the panel compares with all off, not with the others on."""
+    page = show(SpikeLab(PRECAUTIONS, [jumping(list(on), end) for on, end in ENDS.items()]))
+    holds(pictured(page, 1), "steps 32 to 76", "clipping: 1.00 lower after", "QK-norm: no diff")
+    holds(pictured(page, 1), "warm-up: 0.25 higher after", "low beta2: not recorded")
+    both = jumping(["clipping", "warm-up"], 3.1)
+    page = show(
+        SpikeLab(
+            PRECAUTIONS[:2], [both, *(jumping(list(on), end) for on, end in [*ENDS.items()][:3])]
+        )
+    )
+    panel(page, "clipping").click()
+    holds(said(page), "With clipping: 1 spike")
+    holds(pictured(page, 1), "clipping, on: 1.00 lower after", "warm-up: 0.60 higher after")
+    panel(page, "warm-up").click()
+    assert box(page, "warm-up").is_checked()
+    holds(pictured(page, 1), "clipping, on: 0.65 lower after", "warm-up, on: 0.60 higher after")
+    panel(page, "clipping").click()
+    assert said(page).startswith("With warm-up")
+
+
+def test_a_lost_run_and_no_spike_are_said_in_the_panels(show):
+    page = show(spike_lab(step=80))
+    holds(pictured(page, 1), "steps 72 to 114", "clipping: lost without", "warm-up: lost without")
+    calm = {"losses": [1.0] * 30, "norms": [1.0] * 30}
+    page = show(SpikeLab(["clipping"], [calm | {"on": []}, calm | {"on": ["clipping"]}]))
+    holds(pictured(page, 1), "clipping: no spike")
+
+
+CURVES = """() => [...document.querySelectorAll("[data-key='clipping'] polyline")].map((one) =>
+  Number(one.getAttribute("points").split(" ").at(-1).split(",")[1]))"""
+
+
+def test_the_curves_glide_to_those_of_the_run_that_is_chosen(show):
+    runs = [jumping(list(on), end) for on, end in [*ENDS.items()][:3]]
+    page = show(
+        SpikeLab(PRECAUTIONS[:2], [*runs, jumping(["clipping", "warm-up"], 3.1)]), as_is=True
+    )
+    stop_time(page)
+    ends = [page.evaluate(CURVES)]
+    for milliseconds in (0, 200, 1_000):
+        if not milliseconds:
+            panel(page, "warm-up").click()
+        later(page, milliseconds)
+        ends.append(page.evaluate(CURVES))
+    before, start, middle, end = ends
+    assert start == before
+    for was, between, will in zip(before, middle, end, strict=True):
+        assert min(was, will) < between < max(was, will)
+
+
+def test_with_reduced_motion_the_curves_are_there_at_once(show, page):
+    page.emulate_media(reduced_motion="reduce")
+    runs = [jumping(list(on), end) for on, end in [*ENDS.items()][:3]]
+    show(SpikeLab(PRECAUTIONS[:2], [*runs, jumping(["clipping", "warm-up"], 3.1)]), as_is=True)
+    stop_time(page)
+    panel(page, "warm-up").click()
+    at_once = page.evaluate(CURVES)
+    later(page, 1_000)
+    assert page.evaluate(CURVES) == at_once
+
+
+def test_how_far_a_loss_stays_above_another(arithmetic):
+    given = [
+        [[9, 2, 4], [0, 1, 3], 1],
+        [[1, None, 2], [1, 1, 1], 0],
+        [[1, None, 2], [1, 1, 1.5], 2],
     ]
-    page = show(SpikeLab(PRECAUTIONS, runs))
-    rows = page.locator(".sl-row")
-    keys = rows.evaluate_all("all => all.map((one) => one.dataset.key)")
-    assert keys == ["warm-up", "", "QK-norm", "clipping"]
-    assert [float(row[-4:].strip()) for row in rows.all_text_contents()] == [4, 3, 2.5, 2]
+    assert arithmetic(SpikeLab, "above", given) == [1, None, 0.5]
 
 
 def test_next_spike_goes_round_and_the_step_is_read_out(show):
@@ -159,10 +224,10 @@ def test_the_detector_may_watch_the_norm(show):
     page = show(made)
     verdicts = [verdict for verdict, _ in judged(chosen(made)["norms"])]
     spikes = [step for step, verdict in enumerate(verdicts) if verdict == "spike"]
-    holds(pictured(page, 1), f"1 spike (steps {spikes[0]} to {spikes[-1]})")
+    holds(pictured(page, 2), f"1 spike (steps {spikes[0]} to {spikes[-1]})")
     assert "spike" not in pictured(page, 0)
     page.get_by_label("it watches").select_option("loss")
-    assert ["spike" in pictured(page, place) for place in (0, 1)] == [True, False]
+    assert ["spike" in pictured(page, place) for place in (0, 2)] == [True, False]
 
 
 def test_a_choice_that_was_not_recorded_is_said(show):
