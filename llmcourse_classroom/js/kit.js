@@ -440,7 +440,7 @@ function holdPicture(root) {
 //               a way, else until then.
 const OF_MOVEMENT = ["key", "way", "while", "gone"];
 const MOVING_ATTRIBUTES = new Set(["x", "y", "x1", "y1", "x2", "y2", "cx", "cy", "r", "rx", "ry", "width", "height",
-  "points", "d", "transform", "opacity"]);
+  "points", "d", "transform", "opacity", "stroke-dasharray"]);
 const NUMBERS_IN_TEXT = /-?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?/g;
 
 // A function of the time's share that puts something where it then is, from 0 to 1 in its part of the time.

@@ -45,7 +45,7 @@ const PRESETS = [
 const NAMES = Object.keys(PRESETS[0][1]);
 
 function render({ model, el }) {
-  const w = frame({ model, el, title: "Wavelengths against context", primary: ["scaling", "factor"] });
+  const w = frame({ model, el, title: "Wavelengths against context", primary: ["scaling", "factor", "wanted"] });
   w.choice("scaling", "scaling", { options: Object.keys(KINDS), labels: Object.values(KINDS) });
   w.number("factor", "factor s", { log: true });
   w.number("trained", "trained length, tokens", { log: true });
@@ -62,7 +62,7 @@ function render({ model, el }) {
       redraw();
     }, { into: group });
   }
-  w.controls.append(group);
+  w.actions.append(group);
   let busy = false;
 
   const get = (name) => model.get(name);
@@ -77,46 +77,41 @@ function render({ model, el }) {
     }));
   }
   const counted = (all) => all.filter((pair) => pair.isNew).length;
-  const tens = (low, high) => {
-    const all = [];
-    for (let t = 10 ** Math.ceil(Math.log10(low)); t <= high; t *= 10) all.push(t);
-    const every = Math.ceil(all.length / 5);
-    return all.filter((_, i) => i % every === 0);
-  };
 
-  const drawLengths = w.stage((svg, wide, tall) => {
+  // A clock for each pair: as many in a row as stay large enough to see.
+  function grid(wide) {
+    const most = Math.max(1, Math.floor(wide / (get("pairs") > 16 ? 39 : 78)));
+    const across = Math.min(most, Math.ceil(get("pairs") / Math.ceil(get("pairs") / most)));
+    const side = Math.min(wide / across, 120);
+    const named = side > 60;
+    return { across, side, named, radius: side / 2 - 7, high: side + (named ? 32 : 4) };
+  }
+  const drawClocks = w.stage((svg, wide) => {
     const all = pairs();
-    const box = [64, 24, wide - 12, tall - 38];
-    const high = 1.5 * Math.max(get("wanted"), ...all.map(({ now }) => wavelength(now)));
-    const x = scale([-0.5, all.length - 0.5], [box[0], box[2]]);
-    const y = scale([4, high], [box[3], box[1]], { log: true });
-    const many = all.length > 32;
-    const dot = many ? 2.5 : 4;
-    svg.append(axes({ x, y, box, xTicks: ticks(0, all.length - 1, wide < 420 ? 4 : 8), yTicks: tens(4, high),
-      xTitle: "pair, from fast to slow", yTitle: "wavelength, tokens" }));
-    // Lengths that are close together have their names above and below.
-    const close = Math.abs(y(get("wanted")) - y(get("trained"))) < 16;
-    for (const [name, dash, above] of [["trained", "2 3", get("trained") > get("wanted")], ["wanted", "7 4", get("wanted") >= get("trained")]]) {
-      const there = y(get(name));
-      svg.append(s("line", { x1: box[0], x2: box[2], y1: there, y2: there, stroke: "var(--lc-text)", "stroke-dasharray": dash }),
-        label(box[0] + 6, there + (close && !above ? 14 : -5), `${name}: ${show(get(name))}`));
-    }
-    for (const { j, before, now, isNew: marked } of all) {
-      const [cx, from, to] = [x(j), y(wavelength(before)), y(wavelength(now))];
-      if (Math.abs(from - to) > 2 * dot) svg.append(s("line", { x1: cx, x2: cx, y1: from, y2: to, stroke: "var(--lc-line)" }));
-      svg.append(s("circle", { cx, cy: from, r: dot, fill: "var(--lc-on)", stroke: "var(--lc-text)" }),
-        s("circle", { cx, cy: to, r: dot, fill: "currentColor", class: "lc-1" }));
-      if (marked) {
-        const arm = dot + 2;
-        svg.append(s("path", { d: `M${cx - arm} ${to - arm}l${2 * arm} ${2 * arm}m0 ${-2 * arm}l${-2 * arm} ${2 * arm}`,
-          stroke: "currentColor", class: "lc-5 lc-new", "stroke-width": 1.6 }));
-      }
-    }
+    const { across, side, named, radius, high } = grid(wide);
+    const thick = named ? 8 : 5;
+    all.forEach(({ j, before, now, isNew: marked }) => {
+      const [x, y] = [(j % across + 0.5) * side, Math.floor(j / across) * high + side / 2];
+      const at = { cx: x, cy: y, r: radius, fill: "none" };
+      const turned = (degrees) => ({ transform: `rotate(${degrees.toFixed(2)} ${x.toFixed(2)} ${y.toFixed(2)})` });
+      const arc = (from, to, attributes) => s("circle", { ...at, ...attributes, ...turned(from - 90), pathLength: 360,
+        stroke: "currentColor", "stroke-dasharray": `${(to - from).toFixed(2)} 720` });
+      const [known, reached] = [before * get("trained"), now * get("wanted")].map((turn) => Math.min(turn * 180 / Math.PI, 360));
+      svg.append(s("g", { "data-key": `pair ${j}` },
+        s("circle", { ...at, stroke: "var(--lc-line)" }),
+        arc(0, known, { class: "lc-1", "stroke-width": thick, opacity: 0.5 }),
+        arc(known, Math.max(known, reached), { class: marked ? "lc-5 lc-new" : "lc-5", "stroke-width": thick / 2.5 }),
+        s("line", { x1: x, y1: y, x2: x, y2: y - radius, ...turned(reached), stroke: "var(--lc-text)",
+          "stroke-width": named ? 2 : 1.2 }),
+        named ? label(x, y + side / 2 + 9, tokens(wavelength(now)), { "text-anchor": "middle" }) : null,
+        named && j % across === 0 ? label(x - radius, y + side / 2 + 23, j ? "" : "tokens for a turn", { style: "fill: var(--lc-muted)" }) : null));
+    });
     return `${all.length} pairs, the fastest with one turn in ${tokens(wavelength(all[0].now))} tokens, the slowest in ` +
-      `${tokens(wavelength(all.at(-1).now))}; lines at the trained length, ${show(get("trained"))}, and the wanted one, ` +
-      `${show(get("wanted"))}; ${counted(all)} pairs are marked, since they come to new angles`;
-  }, { height: 300, label: "wavelengths of the pairs" });
-  w.stages.append(h("p", {}, "Rings: without scaling. Filled dots: with it. Crosses: pairs that come to angles which training did not show."));
+      `${tokens(wavelength(all.at(-1).now))}; thick: angles within the trained length, ${show(get("trained"))}; hand: how far it comes ` +
+      `within the wanted one, ${show(get("wanted"))}; ${counted(all)} pairs are marked, since they come to new angles`;
+  }, { height: (wide) => Math.ceil(get("pairs") / grid(wide).across) * grid(wide).high + 6, label: "a clock for each pair", lasts: 5 });
+  w.stages.append(h("p", {}, "A clock for each pair, from fast to slow. Thick: the angles that training showed. The hand: how far the " +
+    "pair turns within the wanted length, at most once around. Thin and red: angles that training did not show."));
 
   const drawFactor = w.stage((svg, wide, tall) => {
     const all = pairs();
@@ -126,12 +121,12 @@ function render({ model, el }) {
     const by = ({ before, now }) => before / now;
     svg.append(axes({ x, y, box, xTicks: ticks(0, all.length - 1, wide < 420 ? 4 : 8),
       yTicks: ticks(0, Math.max(2, 1.1 * get("factor")), 4), xTitle: "pair, from fast to slow", yTitle: "slowed by" }),
-    s("line", { x1: box[0], x2: box[2], y1: y(get("factor")), y2: y(get("factor")), stroke: "var(--lc-text)", "stroke-dasharray": "7 4" }),
+    s("line", { "data-key": "factor", x1: box[0], x2: box[2], y1: y(get("factor")), y2: y(get("factor")), stroke: "var(--lc-text)", "stroke-dasharray": "7 4" }),
     line(all.map((pair) => [x(pair.j), y(by(pair))]), { stroke: "currentColor", class: "lc-1", "stroke-width": 2 }),
     ...all.map((pair) => s("circle", { cx: x(pair.j), cy: y(by(pair)), r: 2.5, fill: "currentColor", class: "lc-1" })));
     return `from ${show(by(all[0]), 3)} at the fastest pair to ${show(by(all.at(-1)), 3)} at the slowest; the factor, ` +
       `${show(get("factor"))}, is a dashed line`;
-  }, { height: 170, label: "by how much each pair is slowed" });
+  }, { height: 170, label: "by how much each pair is slowed", lasts: 5 });
   const numbers = w.table("The pairs in numbers");
 
   function sentence() {
@@ -151,7 +146,7 @@ function render({ model, el }) {
 
   function redraw() {
     if (busy) return;
-    drawLengths();
+    drawClocks();
     drawFactor();
     numbers({
       columns: ["pair", "wavelength", "scaled", "slowed by", "turns in the trained length", "new angles"],

@@ -23,10 +23,10 @@ class WavelengthChart(Widget):
 
     script = "wavelength_chart.js"
     alt = (
-        "Dots for the pairs of a head, from fast to slow: how many tokens each takes for a full "
-        "turn, without and with scaling, against lines at the trained and the wanted length.  "
-        "Pairs that come to angles which training did not show are marked.  Below, by how much "
-        "each pair is slowed."
+        "A clock for each pair of a head, from fast to slow.  A thick arc has the angles that the "
+        "trained length shows, the hand stands where the wanted length takes the pair, and a thin "
+        "red arc has angles that training did not show.  A scaling turns the hands back.  Below, "
+        "by how much each pair is slowed."
     )
 
     scaling = Choice(("none", *get_args(Kind)))

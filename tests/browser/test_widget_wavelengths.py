@@ -7,7 +7,7 @@ import pytest
 
 from llmcourse.model.attention import RopeScaling
 from llmcourse_classroom.widgets.wavelengths import WavelengthChart
-from tests.browser.hands import choose, enter, press
+from tests.browser.hands import choose, enter, later, press, stop_time
 from tests.browser.kit import holds, pictured, said, table, value
 
 KINDS = ("linear", "ntk", "yarn", "llama3")
@@ -118,3 +118,31 @@ def test_the_buttons_set_a_known_model_and_every_control_changes_the_chart(show)
     enter(page, "pairs of a head", "8")
     state = {"pairs": 8, "theta": 500_000, "trained": 32, "factor": 2}
     says_new(page, new_pairs("linear", wanted=128, **state), 8, 128, 32)
+
+
+HAND = """() => Number(document.querySelector("[data-key='pair 9'] line").getAttribute("transform")
+  .match(/[\\d.]+/)[0])"""
+
+
+def degrees(kind):
+    return math.degrees(256 * packages(kind, **FIRST)[9])
+
+
+def test_a_scaling_turns_the_hands_back(show):
+    page = show(WavelengthChart(), as_is=True)
+    stop_time(page)
+    assert page.evaluate(HAND) == pytest.approx(degrees("none"), abs=0.01)
+    choose(page, "scaling", "linear")
+    assert page.evaluate(HAND) == pytest.approx(degrees("none"), abs=0.01)
+    later(page, 250)
+    assert degrees("linear") + 1 < page.evaluate(HAND) < degrees("none") - 1
+    later(page, 1_500)
+    assert page.evaluate(HAND) == pytest.approx(degrees("linear"), abs=0.01)
+
+
+def test_with_reduced_motion_the_hands_are_there_at_once(show, page):
+    page.emulate_media(reduced_motion="reduce")
+    show(WavelengthChart(), as_is=True)
+    stop_time(page)
+    choose(page, "scaling", "linear")
+    assert page.evaluate(HAND) == pytest.approx(degrees("linear"), abs=0.01)
