@@ -133,7 +133,7 @@ function render({ model, el }) {
       return next < total;
     },
     reset: () => w.put("shown", 0),
-    perSecond: 4,
+    perSecond: 2,
   });
 
   // Everything that pictures, tables and sentence say.
@@ -163,18 +163,23 @@ function render({ model, el }) {
     return { again: `url(#${again})`, other: `url(#${other})` };
   }
 
-  const cell = (x, step, y, fill) => s("rect", { x: x(step - 1) + 0.5, y, width: x(step) - x(step - 1) - 1, height: 20,
-    fill: fill || "currentColor", class: "lc-1" });
+  const cell = (x, step, y, fill, attributes = {}) => s("rect", { x: x(step - 1) + 0.5, y, width: x(step) - x(step - 1) - 1,
+    height: 20, fill: fill || "currentColor", class: "lc-1", ...attributes });
 
   // A file: a full square if it is whole, half of one if it is torn, a dashed one if it is no longer there.
-  function square(x, y, kind, size = 12) {
-    const [a, b] = [x - size / 2, y - size / 2];
-    const edge = { x: a, y: b, width: size, height: size, "stroke-width": 1.5, stroke: "var(--lc-text)" };
-    if (kind === "whole") return s("rect", { ...edge, fill: "var(--lc-text)" });
-    if (kind === "gone") return s("rect", { ...edge, fill: "none", "stroke-dasharray": "2 2" });
-    return s("g", {}, s("rect", { ...edge, fill: "none" }),
-      s("path", { d: `M${a} ${b} V${b + size} H${a + size} Z`, fill: "var(--lc-text)" }));
+  function square(x, y, kind, size = 12, attributes = {}) {
+    const [a, b] = [-size / 2, size / 2];
+    const edge = { x: a, y: a, width: size, height: size, "stroke-width": 1.5, stroke: "var(--lc-text)" };
+    return s("g", { transform: `translate(${x} ${y})`, ...attributes },
+      s("rect", { ...edge, fill: kind === "whole" ? "var(--lc-text)" : "none",
+        "stroke-dasharray": kind === "gone" ? "2 2" : null }),
+      kind === "half" ? s("path", { d: `M${a} ${a} V${b} H${b} Z`, fill: "var(--lc-text)" }) : null);
   }
+
+  // The state of a process where it stands: what a file is a copy of.
+  const state = (x, y, size, attributes) => s("g", { transform: `translate(${x} ${y})`, ...attributes },
+    s("rect", { x: -size / 2, y: -size / 2, width: size, height: size, fill: "var(--lc-text)", stroke: "var(--lc-on)",
+      "stroke-width": 2, "paint-order": "stroke" }));
 
   // Seen on the bar and beside it, in both themes.
   const cross = (x, y) => [["var(--lc-on)", 6], ["var(--lc-text)", 3]].map(([stroke, thick]) => s("path", {
@@ -197,29 +202,36 @@ function render({ model, el }) {
   }
 
   const drawTime = w.stage((svg, wide) => {
-    const state = now();
-    const { every, crash, restart, first, second, ended, files, weights } = state;
+    const all = now();
+    const { every, crash, restart, first, second, ended, files, weights } = all;
     const filled = fills(svg);
     const x = scale([0, STEPS], [14, wide - 14]);
     const size = Math.min(12, x(1) - x(0) - 2);
-    svg.append(label(14, 14, ended ? `first process: ${crashWords(state)}` : `first process: ${steps(first)} done`));
+    svg.append(label(14, 14, ended ? `first process: ${crashWords(all)}` : `first process: ${steps(first)} done`));
     for (let step = 1; step <= first; step++) {
-      svg.append(cell(x, step, 22, ended && step > restart ? filled.again : null));
+      svg.append(cell(x, step, 22, ended && step > restart ? filled.again : null, { "data-key": `step ${step}` }));
     }
-    for (let step = every; step <= first; step += every) {
+    // What comes later waits unseen where it comes from: a file in the process that writes it, a step that is done
+    // again where it was done first, and the second process in its file.
+    for (let step = every; step <= Math.min(crash, first + every); step += every) {
       const file = files.find(([, at]) => at === step);
-      if (file) svg.append(square(x(step), 54, file[2] ? "whole" : "half", size));
-      else if (step < crash) svg.append(square(x(step), 54, "gone", size));
+      const kind = file ? (file[2] ? "whole" : "half") : step < crash && step <= first ? "gone" : null;
+      if (kind || step > first) {
+        svg.append(square(x(step), kind ? 54 : 32, kind || "whole", size, { "data-key": `file ${step}`, opacity: kind ? 1 : 0 }));
+      }
     }
     if (ended) {
       const from = restart ? 63 : 46;
-      svg.append(...cross(x(crash), 32),
-        line([[x(restart), from], [x(restart), 84]], { stroke: "var(--lc-text)", "stroke-width": 2 }),
+      svg.append(line([[x(restart), from], [x(restart), 84]], { stroke: "var(--lc-text)", "stroke-width": 2 }),
         s("path", { d: `M${x(restart) - 5} 80 l5 8 l5 -8 z`, fill: "var(--lc-text)" }));
-      for (let step = restart + 1; step <= second; step++) {
-        svg.append(cell(x, step, 90, weights[step - restart] === whole[step] ? null : filled.other));
+      for (let step = restart + 1; step <= Math.max(crash, second); step++) {
+        const done = step <= second;
+        svg.append(cell(x, step, done ? 90 : 22, weights[step - restart] === whole[step] ? null : filled.other,
+          { "data-key": `again ${step}`, opacity: done ? 1 : 0 }));
       }
-    }
+      svg.append(...cross(x(crash), 32));
+    } else svg.append(state(x(first), 32, size, { "data-key": "first" }));
+    svg.append(state(x(ended ? second : restart), ended ? 100 : 54, size, { "data-key": "second", opacity: ended ? 1 : 0 }));
     for (const t of ticks(0, STEPS, wide < 420 ? 6 : 12)) {
       svg.append(label(x(t), 125, t, { "text-anchor": "middle" }));
     }
@@ -229,8 +241,8 @@ function render({ model, el }) {
     key(svg, filled, 172, wide);
     const onDisk = `${files.length} ${files.length === 1 ? "file" : "files"} on disk`;
     if (!ended) return `${steps(first)} of the first process, ${onDisk}`;
-    return `first process ${crashWords(state)}; second process ${goes}, step ${second} done`;
-  }, { height: (wide) => (wide < 420 ? 246 : 202), label: "timeline" });
+    return `first process ${crashWords(all)}; second process ${goes}, step ${second} done`;
+  }, { height: (wide) => (wide < 420 ? 246 : 202), label: "timeline", lasts: 2.3 });
 
   const drawCurve = w.stage((svg, wide, tall) => {
     const { restart, first, second, ended, shown, crash, weights } = now();
@@ -249,7 +261,7 @@ function render({ model, el }) {
         s("rect", { x: drawn[0][0] - 4, y: drawn[0][1] - 4, width: 8, height: 8, fill: "var(--lc-text)" }));
     }
     const [cx, cy] = shown > crash ? places.second : places.first;
-    svg.append(s("circle", { cx, cy, r: 5, fill: "currentColor", class: shown > crash ? "lc-5" : "lc-1" }));
+    svg.append(s("circle", { "data-key": "now", cx, cy, r: 5, fill: "currentColor", class: shown > crash ? "lc-5" : "lc-1" }));
     const keyAt = (at, kind, dash, text) => svg.append(
       line([[at, 10], [at + 20, 10]], { stroke: "currentColor", class: kind, "stroke-width": dash ? 3 : 2,
         "stroke-dasharray": dash }), label(at + 26, 14, text));
@@ -258,7 +270,7 @@ function render({ model, el }) {
     return ended ? `uninterrupted ends at ${show(whole.at(-1))}, the second process ` +
       `${second === STEPS ? "ends" : "stands"} at ${show(weights[second - restart])}`
       : `the first process stands at ${show(whole[first])}`;
-  }, { height: 210, label: "weight over the steps" });
+  }, { height: 210, label: "weight over the steps", lasts: 2.3 });
 
   const fileTable = w.table("Files on disk");
   const numbers = w.table("Every step of the second process, beside the uninterrupted run");

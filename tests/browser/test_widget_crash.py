@@ -19,7 +19,17 @@ from llmcourse_labs.study.toy_run import (
     uniform,
     uninterrupted,
 )
-from tests.browser.hands import by_key, choose, enter, keys, press, to_the_end
+from tests.browser.hands import (
+    by_key,
+    choose,
+    enter,
+    keys,
+    later,
+    place,
+    press,
+    stop_time,
+    to_the_end,
+)
 from tests.browser.kit import holds, pictured, said, table
 from tests.browser.twins import each
 
@@ -241,3 +251,40 @@ def test_the_model_refuses_what_is_impossible(changed, message):
     given = {"saved": PARTS, "every": 5, "crash_step": 15, "crash_when": INSIDE, "atomic": True}
     with pytest.raises(ValueError, match=message):
         outcome(**(given | {"files": APART} | changed))
+
+
+def test_a_file_leaves_the_run_is_loaded_and_the_lost_steps_are_done_again(show):
+    page = show(CrashLab(shown=9), as_is=True)
+    stop_time(page)
+
+    def step(key):
+        """Return how far down something is at the start, in the middle and at the end of a step."""
+        press(page, "Step")
+        found = [place(page, key)[1]]
+        for milliseconds in (100, 1_000):
+            later(page, milliseconds)
+            found.append(place(page, key)[1])
+        return found
+
+    line, falling, disk = step("file 10")
+    assert line + 2 < falling < disk - 2
+    for _ in range(4):
+        step("file 10")
+    file, loading, second = step("second")
+    assert file == pytest.approx(disk, abs=1)
+    assert file + 5 < loading < second - 5
+    first, sinking, again = step("again 11")
+    assert first == pytest.approx(place(page, "step 11")[1], abs=1)
+    assert first + 5 < sinking < again - 5
+    assert place(page, "again 11")[0] == pytest.approx(place(page, "step 11")[0], abs=0.1)
+
+
+def test_with_reduced_motion_a_step_is_done_again_at_once(show, page):
+    page.emulate_media(reduced_motion="reduce")
+    show(CrashLab(shown=15), as_is=True)
+    stop_time(page)
+    press(page, "Step")
+    there = place(page, "again 11")
+    assert there[1] > place(page, "step 11")[1] + 20
+    later(page, 1_000)
+    assert place(page, "again 11") == there
