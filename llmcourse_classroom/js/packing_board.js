@@ -88,6 +88,7 @@ function render({ model, el }) {
   const context = () => model.get("context_length");
   let placed = []; // all pieces in order; the state says how many of them are shown
   let atEnd = false;
+  let busy = false;
 
   w.choice("method", "method", { options: Object.keys(LABELS), labels: Object.values(LABELS) });
   w.number("context_length", "context length T");
@@ -95,12 +96,15 @@ function render({ model, el }) {
   w.player({
     step: () => {
       const next = model.get("placed") < placed.length ? model.get("placed") + 1 : 0; // the end, then anew
+      busy = true; // one redraw, or nothing would move
       w.put("placed", next);
       if (next) w.put("row", placed[next - 1].row + 1); // look where something happens
+      busy = false;
+      redraw();
       return next < placed.length;
     },
     reset: () => w.put("placed", 0),
-    perSecond: 3,
+    perSecond: 2,
   });
   controls.row = w.number("row", "row for the mask");
   const turn = (by) => w.put("row", Math.min(allRows().length, Math.max(1, model.get("row") + by)));
@@ -131,11 +135,12 @@ function render({ model, el }) {
   function bar(piece, x, y, attributes = {}) {
     const wide = x(piece.length) - x(0);
     const name = part(piece);
-    return s("g", { transform: `translate(${piece.at || 0} 0)` },
-      s("rect", { x: x(0), y, width: wide, height: TALL - 5, fill: "currentColor", class: mark(piece),
+    return s("g", { "data-key": `document ${piece.document} ${piece.start}`, opacity: piece.opacity ?? 1,
+      transform: `translate(${piece.at || 0} ${y})` },
+      s("rect", { x: x(0), y: 0, width: wide, height: TALL - 5, fill: "currentColor", class: mark(piece),
         stroke: "var(--lc-on)", "stroke-width": 1, ...attributes }),
       wide > 7 * name.length + 2
-        ? label(x(0) + wide / 2, y + 14, name, { "text-anchor": "middle", style: "fill: var(--lc-on)" }) : null);
+        ? label(x(0) + wide / 2, 14, name, { "text-anchor": "middle", style: "fill: var(--lc-on)" }) : null);
   }
 
   const drawRows = w.stage((svg, width) => {
@@ -143,11 +148,12 @@ function render({ model, el }) {
     const x = scale([0, context()], [34, width - 44]);
     const length = (n) => x(n) - x(0);
     const count = model.get("placed");
-    const next = placed[count];
+    const [next, afterIt] = placed.slice(count, count + 2);
+    const [bars, falling] = [[], []]; // above the rows, and what was placed last above all others
     svg.append(hatch(id));
     if (next) {
       svg.append(label(2, 13, `Next: document ${part(next)} (length ${next.length}) into row ${next.row + 1}`),
-        bar(next, x, 18, { stroke: "var(--lc-text)", "stroke-width": 2, "stroke-dasharray": "4 3" }));
+        ...(afterIt ? [bar({ ...afterIt, opacity: 0 }, x, 18)] : []), bar(next, x, 18, { stroke: "var(--lc-text)", "stroke-width": 2, "stroke-dasharray": "4 3" }));
     } else {
       svg.append(label(2, 13, "The numbers are documents; … marks a cut one."),
         label(2, 31, "Hatched: padding. All are placed: Play begins anew."));
@@ -165,18 +171,19 @@ function render({ model, el }) {
       }
       let at = 0;
       for (const piece of row) {
-        const fresh = count > 0 && count < placed.length && piece === placed[count - 1];
-        const edge = fresh ? { stroke: "var(--lc-text)", "stroke-width": 3 } : {};
-        svg.append(bar({ ...piece, at: length(at) }, x, y, edge));
+        const last = piece === placed[count - 1];
+        const edge = last && next ? { stroke: "var(--lc-text)", "stroke-width": 3 } : {};
+        (last ? falling : bars).push(bar({ ...piece, at: length(at) }, x, y, edge));
         at += piece.length;
       }
       const share = `${Math.round(100 * at / context())} %`;
       if (shown[i]) svg.append(label(width - 2, y + 14, share, { "text-anchor": "end" }));
       if (picked) {
-        svg.append(s("rect", { x: x(0) - 2, y: y - 2, width: length(context()) + 4, height: TALL - 1, rx: 3,
+        svg.append(s("rect", { "data-key": "picked", x: x(0) - 2, y: y - 2, width: length(context()) + 4, height: TALL - 1, rx: 3,
           fill: "none", stroke: "var(--lc-text)", "stroke-width": 2 }));
       }
     }
+    svg.append(...bars, ...falling);
     const some = lastShown() - firstShown() < allRows().length ? ` of ${allRows().length}` : "";
     svg.append(label(x(0), HEAD + (lastShown() - firstShown()) * TALL + 14,
       `rows ${firstShown() + 1} to ${lastShown()}${some}; 0 to ${context()} tokens`));
@@ -184,6 +191,7 @@ function render({ model, el }) {
   }, {
     height: () => HEAD + (lastShown() - firstShown()) * TALL + 20,
     label: "rows as bars with the documents in them",
+    lasts: 2.3,
   });
   const rowsPicture = drawRows.picture;
 
@@ -254,7 +262,8 @@ function render({ model, el }) {
     const way = `${count} of ${placed.length} pieces, ${LABELS[model.get("method")]}: `;
     if (!count) return `${way}no rows yet.`;
     const share = efficiency(filled, context());
-    return `${way}${many} of ${context()} tokens, ${show(100 * share, 3)} % filled, ` +
+    const last = count < placed.length ? `Document ${part(done.at(-1))} went into row ${done.at(-1).row + 1}. ` : "";
+    return `${last}${way}${many} of ${context()} tokens, ${show(100 * share, 3)} % filled, ` +
       `padding ${show(filled.length * context() - tokensIn(done))}, ` +
       `documents cut: ${numCut(done, model.get("lengths"))}.`;
   }
@@ -273,7 +282,6 @@ function render({ model, el }) {
   }
 
   // Where all pieces were placed, all are placed in the new way too.
-  let busy = false;
   function renew() {
     const ended = atEnd;
     follow();

@@ -12,7 +12,7 @@ from llmcourse import data
 from llmcourse.data import shard_file
 from llmcourse.data.tokenizer import GPT2, LLAMA3, Cutter, Tokenizer, train_bpe
 from llmcourse_classroom.widgets.tokens import MergeBoard, PackingBoard
-from tests.browser.hands import choose, enter, keys, press, to_the_end
+from tests.browser.hands import choose, enter, keys, later, place, press, stop_time, to_the_end
 from tests.browser.kit import holds, noted, said, table, value
 from tests.browser.registry import PROSE, merge_board, packing_board
 from tests.browser.twins import agrees
@@ -262,3 +262,39 @@ def test_lengths_that_cannot_be_change_nothing():
     assert (board.lengths, board.context_length) == ([3], 512)
     holds(board.note, "900 is not possible")
     assert (board.placed, PackingBoard([3], 2).placed) == (1, 2)
+
+
+def test_a_document_falls_into_its_row_and_moves_to_another_under_another_method(show):
+    """Of lengths 2 3 4 5 3 1 into rows of 6, the longest first: the 4 is the first."""
+    page = show(packing_board(method="pack", placed=1), as_is=True)
+    stop_time(page)
+    start = place(page, "document 2 0")
+    press(page, "Step", "Document 3 went into row 2")
+    later(page, 100)
+    middle = place(page, "document 2 0")
+    later(page, 1_000)
+    end = place(page, "document 2 0")
+    assert start[1] + 5 < middle[1] < end[1] - 5
+    assert end[1] == pytest.approx(place(page, "document 3 0")[1] + 24, abs=1)
+    for _ in range(4):
+        press(page, "Step")
+        later(page, 1_000)
+    packed = place(page, "document 5 0")
+    choose(page, "method", "one_per_row")
+    assert place(page, "document 5 0") == pytest.approx(packed, abs=0.1)
+    later(page, 100)
+    middle = place(page, "document 5 0")
+    later(page, 1_000)
+    alone = place(page, "document 5 0")
+    assert alone[0] + 5 < middle[0] < packed[0] - 5
+    assert packed[1] + 5 < middle[1] < alone[1] - 5
+
+
+def test_with_reduced_motion_a_document_lies_in_its_row_at_once(show, page):
+    page.emulate_media(reduced_motion="reduce")
+    show(packing_board(method="pack", placed=1), as_is=True)
+    stop_time(page)
+    press(page, "Step")
+    there = place(page, "document 2 0")
+    later(page, 1_000)
+    assert place(page, "document 2 0") == there
