@@ -32,6 +32,30 @@ export function fewest(parameters, room, stage) {
   return entries > 0 ? Math.ceil(parameters / entries) : null;
 }
 
+// What happens in a step with these layers, as [what, layer]; without a layer it happens to all.
+export function moments(stage, layers) {
+  const each = Array.from({ length: layers }, (_, layer) => layer);
+  const gather = (layer) => (stage === 3 ? [["gather", layer]] : []);
+  return [["rest"], ...each.flatMap((layer) => [...gather(layer), ["forward", layer]]),
+    ...each.reverse().flatMap((layer) => [...gather(layer), ["backward", layer], ...(stage >= 2 ? [["reduce", layer]] : [])]),
+    ...(stage < 2 ? [["reduce"]] : []), ["update"], ...(stage === 1 || stage === 2 ? [["gather"]] : [])];
+}
+
+// Whether ranks have the weights and the gradient of each layer after a moment: "all", "own" or "none".
+export function held(stage, layers, moment) {
+  const resting = stage === 3 ? "own" : "all";
+  const found = [[], []].map((_, kind) => Array(layers).fill(kind ? "none" : resting));
+  for (const [what, layer] of moments(stage, layers).slice(0, moment + 1)) {
+    const put = (kind, whose) => found[kind].fill(whose, layer ?? 0, (layer ?? layers - 1) + 1);
+    if (what === "gather") put(0, "all");
+    if (what === "forward") put(0, resting);
+    if (what === "backward") [put(0, resting), put(1, "all")];
+    if (what === "reduce" && stage > 0) put(1, "own");
+    if (what === "update") [stage && put(0, "own"), put(1, "none")];
+  }
+  return found;
+}
+
 // --- the page
 
 const UNITS = [[1e12, "TB"], [1e9, "GB"], [1e6, "MB"], [1e3, "kB"], [1, "bytes"]];
@@ -42,6 +66,7 @@ const size = (value) => {
 const whole = (value) => value.toLocaleString("en-US");
 const seconds = (value) => (value >= 1 || value === 0 ? `${show(value, 3)} s` : `${show(1000 * value, 3)} ms`);
 const ROW = 46;
+const [LAYERS, RANKS, STRIP] = [3, 4, 14]; // of the picture of a step
 const NAMES = ["plain data parallelism", "optimizer state divided", "gradient too", "weights too"];
 
 function render({ model, el }) {
@@ -142,6 +167,83 @@ function render({ model, el }) {
       `; a GPU has ${size(room)}`;
   }, { height: (wide) => (wide < 330 ? 276 : 256), label: "bars of what each GPU keeps" });
 
+  // --- one step on four ranks, each with its part of all that is divided
+
+  const player = w.player({
+    step: () => {
+      const last = moments(model.get("stage"), LAYERS).length - 1;
+      const next = model.get("moment") < last ? model.get("moment") + 1 : 0; // from the end, the beginning
+      w.put("moment", next);
+      return next > 0 && next < last;
+    },
+    reset: () => w.put("moment", 0),
+    perSecond: 0.8,
+  });
+  const moment = () => Math.min(model.get("moment"), moments(model.get("stage"), LAYERS).length - 1);
+  function told(stage) {
+    const [what, layer] = moments(stage, LAYERS)[moment()];
+    const of = layer == null ? "all layers" : `layer ${layer + 1}`;
+    const freed = stage === 3 ? ", and frees the weights that it gathered" : "";
+    return { rest: "", gather: `Each rank sends its part of the weights of ${of} to the three others.`,
+      forward: `Each rank computes ${of} on its own rows${freed}.`,
+      backward: `Each rank has the gradient of ${of} for its own rows${freed}.`,
+      reduce: stage ? `Each part of the gradient of ${of} goes to the rank that owns it, which sums the four.`
+        : "The gradients of the four ranks are summed, and each gets the whole sum.",
+      update: stage ? "Each rank updates its part of the weights, with its part of the optimizer state."
+        : "Each rank updates all weights." }[what];
+  }
+  let before = null; // the step that was drawn last: what travels does so once
+  const drawStep = w.stage((svg, wide) => {
+    const { stage } = now();
+    const at = moment();
+    const all = moments(stage, LAYERS);
+    const [what, chosen] = all[at];
+    const goesOn = before && before[0] === stage && before[1] + 1 === at;
+    const [has, had] = [held(stage, LAYERS, at), held(stage, LAYERS, Math.max(0, at - 1))];
+    before = [stage, at];
+    const filled = fills(svg);
+    const left = 52;
+    const layer = (wide - left) / LAYERS;
+    const piece = (layer - 10) / RANKS;
+    const placeOf = (kind, l, q, r) => [left + l * layer + q * piece, 26 + r * 56 + kind * (STRIP + 2)];
+    const above = s("g", { "data-key": "what travels" });
+    const draw = (kind, l, q, r, attributes) => ("data-way" in attributes ? above : svg).append(s("g", {
+      transform: `translate(${placeOf(kind, l, q, r).map((n) => n.toFixed(2)).join(" ")})`, ...attributes },
+    s("rect", { width: piece - 1.5, height: STRIP, fill: filled[kind] })));
+    const way = (...places) => places.map((place) => place.map((n) => n.toFixed(2)).join()).join(" ");
+    for (let l = 0; l < LAYERS; l++) svg.append(label(left + l * layer, 15, `layer ${l + 1}`));
+    for (let r = 0; r < RANKS; r++) {
+      svg.append(label(2, 52 + r * 56, `rank ${r}`));
+      for (let l = 0; l < LAYERS; l++) {
+        for (let kind = 0; kind < 3; kind++) {
+          const [x, y] = placeOf(kind, l, 0, r);
+          svg.append(s("rect", { x, y, width: layer - 11.5, height: STRIP, fill: "none", stroke: "var(--lc-line)" }));
+        }
+      }
+    }
+    let pieces = 0;
+    for (let kind = 0; kind < 3; kind++) {
+      for (let n = 0; n < LAYERS * RANKS * RANKS; n++) {
+        const [l, q, r] = [Math.floor(n / RANKS / RANKS), Math.floor(n / RANKS) % RANKS, n % RANKS];
+        const mine = (whose) => whose === "all" || (whose === "own" && q === r);
+        const [is, was] = kind === 2 ? [mine(stage ? "own" : "all")] : [has, had].map((found) => mine(found[kind][l]));
+        const [here, owner] = [placeOf(kind, l, q, r), placeOf(kind, l, q, q)];
+        const sent = goesOn && kind < 2 && (chosen == null || chosen === l) && q !== r;
+        pieces += is && r === 0;
+        if (is && kind === 0 && sent && what === "gather") draw(kind, l, q, r, { "data-way": way(owner, here) });
+        else if (is && kind === 1 && sent && what === "reduce") draw(kind, l, q, r, { "data-way": way(here, owner, here) });
+        else if (is && !was && goesOn && kind === 1) draw(kind, l, q, r, { "data-while": "0 0.6" });
+        else if (is) draw(kind, l, q, r, { "data-key": `${kind} ${n}` });
+        else if (was && sent && what === "reduce") draw(kind, l, q, r, { "data-way": way(here, owner), "data-gone": true, "data-while": "0 1" });
+        else if (was && goesOn) draw(kind, l, q, r, { "data-while": "0.2 0.9", "data-gone": true });
+      }
+    }
+    svg.append(above);
+    key(svg, filled, KINDS.map(([kind]) => kind), 26 + RANKS * 56 + 8, wide);
+    return `stage ${stage} on four ranks, moment ${at} of ${all.length - 1}: ${told(stage) || "between two steps."} Rank 0 holds ` +
+      `${pieces} of ${3 * LAYERS * RANKS} pieces`;
+  }, { height: (wide) => 26 + RANKS * 56 + (wide < 330 ? 36 : 16), label: "a step", lasts: 5 });
+
   const drawSent = w.stage((svg, wide) => {
     const state = now();
     const { parameters, ranks, stage } = state;
@@ -184,7 +286,7 @@ function render({ model, el }) {
     const gpus = split > 1 ? `, ${whole(split)} GPUs each, ${whole(ranks * split)} in all` : "";
     const as = ["", ", as much as plain data parallelism", ", as much as plain data parallelism",
       ", half as much again as plain data parallelism"][stage];
-    return `Stage ${stage}, ${NAMES[stage]}, on ${whole(ranks)} ${ranks === 1 ? "rank" : "ranks"}${gpus}: ` +
+    return `${told(stage)}${told(stage) && " "}Stage ${stage}, ${NAMES[stage]}, on ${whole(ranks)} ${ranks === 1 ? "rank" : "ranks"}${gpus}: ` +
       `${size(all)} on each GPU: ${fit}.${hope} ` +
       `It sends ${size(traffic(parameters, ranks, stage))} in a step${as}: ` +
       `${sendSeconds(state, stage)}.`;
@@ -193,6 +295,7 @@ function render({ model, el }) {
   function redraw() {
     const state = now();
     drawKept();
+    drawStep();
     drawSent();
     numbers({ columns: ["stage", ...KINDS.map(([kind]) => kind), "in all", "fits", "sent"],
       rows: STAGES.map((each) => [`stage ${each}`, ...kept(state.parameters, state.ranks, each).map(whole),
@@ -200,7 +303,8 @@ function render({ model, el }) {
         whole(Math.round(traffic(state.parameters, state.ranks, each)))]) });
     w.say(sentence(state));
   }
-  w.on(["preset", "ranks", "stage", "model_parallel", "memory_gb", "link_gb_per_s", "zoom"], redraw);
+  w.on(["stage"], () => { player.stop(); w.put("moment", 0); });
+  w.on(["moment", "preset", "ranks", "stage", "model_parallel", "memory_gb", "link_gb_per_s", "zoom"], redraw);
   redraw();
   return w.destroy;
 }

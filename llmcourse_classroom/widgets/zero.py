@@ -23,15 +23,17 @@ class ZeroBars(Widget):
         preset: one of llama3_8b, llama3_70b, llama3_405b.
         state: ranks (replicas that share by ZeRO), stage (0 to 3; 0 is plain data parallelism),
             model_parallel (GPUs over which one replica is divided beforehand), memory_gb (of a
-            GPU), link_gb_per_s (of its link), zoom (whether the bars end at the memory of a GPU).
+            GPU), link_gb_per_s (of its link), zoom (whether the bars end at the memory of a GPU),
+            moment (of the step that is drawn on four ranks).
     """
 
     script = "zero_bars.js"
     alt = (
         "Four bars, one for each stage of ZeRO, of what a GPU keeps: weights, gradient and "
         "optimizer state, beside its memory.  Each stage divides one more of the three by the "
-        "number of ranks.  Below, what it sends in a step: twice the parameters, at stage 3 three "
-        "times."
+        "number of ranks.  A step plays on four ranks: at stage 3 the parts of a layer's weights "
+        "are gathered before it and freed after it.  Below, what a GPU sends in a step: twice the "
+        "parameters, at stage 3 three times."
     )
 
     preset = Choice(tuple(LABELS), default="llama3_70b")
@@ -42,6 +44,7 @@ class ZeroBars(Widget):
     memory_gb = Limited(80, low=1, high=1_000, step=1, label="memory of a GPU, GB")
     link_gb_per_s = Limited(50, low=0.1, high=1_000, step=0.1, label="link, GB/s")
     zoom = traitlets.Bool(False).tag(sync=True)
+    moment = Whole(0, low=0, high=16, step=1, label="moment of a step")
 
     def __init__(self, preset: str = "llama3_70b", **state: Any) -> None:
         presets = {

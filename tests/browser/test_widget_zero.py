@@ -2,9 +2,11 @@
 
 import itertools
 
+import pytest
+
 from llmcourse_classroom.widgets.zero import ZeroBars
 from llmcourse_labs.scale.arithmetic import STAGES, memory_bytes, traffic_bytes
-from tests.browser.hands import by_key, choose, enter, keys, press
+from tests.browser.hands import by_key, choose, enter, keys, later, press, stop_time, to_the_end
 from tests.browser.kit import holds, noted, pictured, said, table
 from tests.browser.twins import agrees, each
 
@@ -39,7 +41,7 @@ def test_a_stage_by_keyboard_and_the_fewest_ranks_by_a_button(show):
         f"stage {n} {size}" for n, size in enumerate(("1.13 TB", "295 GB", "157 GB", "17.6 GB"))
     ]
     holds(pictured(page), ", ".join(sizes))
-    holds(pictured(page, 1), "stage 2 278 GB, stage 3 417 GB")
+    holds(pictured(page, 2), "stage 2 278 GB, stage 3 417 GB")
     bars = page.locator(".lc-stage svg").first.locator("path[fill=none]:not(defs path)")
     assert bars.count() == 0
     page.get_by_label("zoom to the memory of a GPU").check()
@@ -74,3 +76,107 @@ def test_the_table_has_the_exact_numbers(show):
         assert row[6] == f"{traffic_bytes(8_030_261_248, 3, stage):,.0f}"
     assert [row[5] for row in rows] == ["no", "yes", "yes", "yes"]
     choose(page, "model", "llama3_405b", "TB on each GPU")
+
+
+def parts_sent(stage):
+    """Parts that a rank of four sends in a step of three layers, of 12 of weights or gradient."""
+    sent = 0
+    for what, *layer in MOMENTS[stage]:
+        layers = 1 if layer else 3
+        if what == "gather":
+            sent += 3 * layers
+        if what == "reduce":
+            sent += 3 * layers * (1 if stage else 2)  # and the sum is sent back
+    return sent
+
+
+FORWARD = [["forward", n] for n in range(3)]
+BACKWARD = [["backward", n] for n in (2, 1, 0)]
+MOMENTS = {
+    0: [["rest"], *FORWARD, *BACKWARD, ["reduce"], ["update"]],
+    1: [["rest"], *FORWARD, *BACKWARD, ["reduce"], ["update"], ["gather"]],
+    2: [
+        ["rest"],
+        *FORWARD,
+        *(each for _, n in BACKWARD for each in (["backward", n], ["reduce", n])),
+        ["update"],
+        ["gather"],
+    ],
+    3: [
+        ["rest"],
+        *(each for _, n in FORWARD for each in (["gather", n], ["forward", n])),
+        *(each for _, n in BACKWARD for each in (["gather", n], ["backward", n], ["reduce", n])),
+        ["update"],
+    ],
+}
+
+
+def test_the_step_sends_what_the_bars_say(arithmetic):
+    found = arithmetic(ZeroBars, "moments", [[stage, 3] for stage in STAGES])
+    assert found == [MOMENTS[stage] for stage in STAGES]
+    for stage in STAGES:  # (4 - 1) / 4 of 2 bytes for each of 12 parts, once, twice or three times
+        assert parts_sent(stage) * 2 == pytest.approx(traffic_bytes(12, 4, stage))
+
+
+def test_what_ranks_have_after_each_moment(arithmetic):
+    cases = [(stage, moment) for stage in STAGES for moment in range(len(MOMENTS[stage]))]
+    given = [[stage, 3, moment] for stage, moment in cases]
+    found = dict(zip(cases, arithmetic(ZeroBars, "held", given), strict=True))
+    for (stage, moment), (weights, gradient) in found.items():
+        what, *layer = MOMENTS[stage][moment]
+        if stage == 3:
+            whole = [*layer] if what == "gather" else []
+            assert [n for n in range(3) if weights[n] == "all"] == whole  # one layer at a time
+        else:
+            assert weights == ["own" if what == "update" and stage else "all"] * 3
+        if what in ("rest", "update", "forward"):
+            assert gradient == ["none"] * 3
+        if what == "backward" and stage >= 2:
+            assert [n for n in range(3) if gradient[n] == "all"] == layer  # the others are divided
+    assert found[1, 7][1] == ["own"] * 3
+    assert found[0, 7][1] == ["all"] * 3
+
+
+PARTS = """() => [...document.querySelectorAll("[data-way]")].map((one) => {
+  const of = (text) => text.match(/[\\d.]+/g).map(Number);
+  return [of(one.dataset.way.split(" ")[0]), of(one.getAttribute("transform")),
+    of(one.dataset.way.split(" ").at(-1))];
+})"""
+
+
+def test_parts_of_a_layer_fly_to_all_ranks_and_are_freed_after_it(show):
+    page = show(ZeroBars(stage=3), as_is=True)
+    stop_time(page)
+    holds(pictured(page, 1), "stage 3 on four ranks, moment 0 of 16", "Rank 0 holds 6 of 36 pieces")
+    press(page, "Step", "Each rank sends its part of the weights of layer 1")
+    later(page, 400)
+    on_its_way = page.evaluate(PARTS)
+    assert len(on_its_way) == 12
+    for (left, top), (x, y), (right, end) in on_its_way:
+        assert x == left == right
+        assert min(top, end) + 1 < y < max(top, end) - 1
+    later(page, 1_500)
+    for _, now, there in page.evaluate(PARTS):
+        assert now == there
+    holds(pictured(page, 1), "Rank 0 holds 9 of 36 pieces")
+    press(page, "Step", "computes layer 1 on its own rows, and frees")
+    leaving = page.locator("[data-gone]")
+    assert leaving.count() == 12
+    later(page, 400)
+    assert 0 < float(leaving.first.get_attribute("opacity")) < 1
+    later(page, 1_500)
+    assert leaving.count() == 0
+    holds(pictured(page, 1), "Rank 0 holds 6 of 36 pieces")
+
+
+def test_a_step_goes_on_and_begins_again_when_the_stage_changes(show, page):
+    page.emulate_media(reduced_motion="reduce")
+    show(ZeroBars(stage=2))
+    to_the_end(page, "Each rank sends its part of the weights of all layers")
+    holds(pictured(page, 1), "moment 11 of 11", "Rank 0 holds 15 of 36 pieces")
+    assert page.locator("[data-gone]").count() == 0
+    keys(page, "stage", "ArrowRight")
+    holds(pictured(page, 1), "stage 3 on four ranks, moment 0 of 16: between two steps")
+    press(page, "Step")
+    for _, now, there in page.evaluate(PARTS):
+        assert now == there
