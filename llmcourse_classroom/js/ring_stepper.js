@@ -96,7 +96,7 @@ function inUnits(value, units) {
 const size = (bytes) => inUnits(bytes, SIZES);
 const time = (value) => inUnits(value, TIMES);
 const times = (share) => `${show(share, 4)} ×`;
-const mark = (rank) => `lc-${rank % 6 + 1}`;
+const mark = (rank) => `lc-rank-${rank % 6}`;
 
 function render({ model, el }) {
   const w = frame({ model, el, title: "All-reduce, step by step", primary: ["algorithm", "num_ranks", "step"] });
