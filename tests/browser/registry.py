@@ -611,7 +611,12 @@ ENTRIES = [
         lambda: widgets.BatchSlider(1_000, batch=1_024, noise=1),
         make=functools.partial(widgets.BatchSlider, 45.2, BATCH_RUNS),
     ),
-    entry(widgets.BitPattern, state(format="fp32"), state(format="fp8 e4m3", number="nan")),
+    entry(
+        widgets.BitPattern,
+        state(format="fp32"),
+        state(format="fp8 e4m3", number="nan"),
+        kilobytes=25,
+    ),
     entry(
         widgets.BlockTapper,
         state(going="backward", box="attention"),
