@@ -146,6 +146,21 @@ export function simulate(c) {
   return { seconds, bytes, mfu: flop / sum(seconds) / (c.dp * c.pp * c.cp * c.tp) / c.hardware.peak };
 }
 
+const AXES = ["tp", "pp", "cp", "dp"];
+export const fits = (c, step) => sum(step.bytes) <= 0.95 * c.hardware.memory;
+
+// All legal meshes of as many GPUs, all else as it is: tp in a domain, and powers of two but for dp.
+// A rank has at most as many chunks as a stage has layers.
+export function meshes(c) {
+  const powers = (most) => Array.from({ length: Math.floor(Math.log2(most)) + 1 }, (_, n) => 2 ** n);
+  const gpus = c.dp * c.pp * c.cp * c.tp;
+  return powers(c.hardware.domain).reverse().flatMap((tp) => powers(64).flatMap((pp) => powers(16).map((cp) => ({
+    ...c, tp, pp, cp, dp: gpus / tp / pp / cp, cut: c.cut && tp > 1,
+    chunks: pp === 1 ? 1 : Math.max(1, Math.min(c.chunks, Math.floor(c.model.L / pp))),
+  })))).filter((one) => one.dp % 1 === 0 && !broken(one))
+    .map((one) => ({ c: one, step: simulate(one) }));
+}
+
 // --- the page
 
 const OWN = "your own";
@@ -158,7 +173,7 @@ const CHOICES = [["again", "computed again in backward"], ["scores", "scores of 
   ["gradient", "bytes of a gradient"]];
 const TOGGLES = [["cut", "tp cuts the tokens between its matrices, too"],
   ["overlap", "messages of dp and pp travel behind computation"]];
-const ROW = 22;
+const [ROW, PLACES] = [22, 8]; // places of the ranking that are shown
 function render({ model, el }) {
   const w = frame({ model, el, title: "A training step on many GPUs", primary: ["preset", "pp", "tp"] });
   const [presets, shapes, parts] = ["presets", "shapes", "hardware"].map((name) => model.get(name));
@@ -207,6 +222,62 @@ function render({ model, el }) {
     return Object.entries(step.bytes).map(([name, bytes]) => `${name} ${gb(bytes)}`).join(", ") + ` of ${gb(limit)}`;
   }, { height: 54, label: "memory of a GPU" });
   w.stages.append(h("p", {}, "Above: seconds by part. Below: memory of a GPU, from the left weights, gradients, optimizer and activations, and a line at what it has, of which 5 % stay free."));
+  // --- a search: one mesh after the other finds its place in a ranking
+
+  let [all, searched] = [[], ""];
+  function search() {
+    const key = JSON.stringify(c);
+    if (searched !== key) [all, searched] = [meshes(c), key];
+  }
+  const named = (one) => AXES.map((axis) => `${axis} ${show(one.c[axis])}`).join(" · ");
+  const seconds = (one) => sum(one.step.seconds);
+  const tried = () => Math.min(model.get("tried"), all.length);
+  const ranked = () => all.slice(0, tried()).filter((one) => fits(one.c, one.step)).sort((a, b) => seconds(a) - seconds(b));
+  w.player({
+    step: () => {
+      w.put("tried", tried() < all.length ? tried() + 1 : 0); // from the end, the beginning
+      return tried() > 0 && tried() < all.length;
+    },
+    reset: () => w.put("tried", 0),
+    perSecond: 2.5,
+  });
+  const drawSearch = w.stage((svg, wide) => {
+    const order = ranked();
+    const [last, next, then] = [all[tried() - 1], all[tried()], all[tried() + 1]];
+    const wideText = wide < 480 ? 190 : 216;
+    const least = Math.min(...all.filter((one) => fits(one.c, one.step)).map(seconds));
+    const x = scale([0, 2 * (Number.isFinite(least) ? least : 1)], [0, wide - wideText - 70]);
+    const bar = (one, y, opacity = 1) => s("g", { "data-key": named(one), transform: `translate(0 ${y})`, opacity },
+      s("rect", { x: 16, width: wide - 16, height: ROW - 2, fill: "var(--pst-color-background, var(--jp-layout-color1, #fff))" }),
+      label(20, 14, named(one)),
+      s("rect", { x: wideText, y: 3, width: Math.min(x(seconds(one)), wide - wideText - 70), height: 14, fill: "currentColor",
+        class: fits(one.c, one.step) ? "lc-1" : "lc-5", stroke: "var(--lc-text)", "stroke-width": one === last ? 2 : 0 }),
+      label(wide - 2, 14, fits(one.c, one.step) ? `${show(seconds(one), 3)} s` : "no room", { "text-anchor": "end" }));
+    const top = 44;
+    const far = top + PLACES * ROW;
+    svg.append(label(2, 13, !all.length ? "No mesh of powers of two is legal." : next ? "next:" : `All ${all.length} are tried.`));
+    for (let i = 0; i < PLACES; i++) svg.append(label(2, top + i * ROW + 14, i + 1, { style: "fill: var(--lc-muted)" }));
+    order.forEach((one, i) => {
+      if (one !== last && i <= PLACES) svg.append(bar(one, top + Math.min(i, PLACES) * ROW, i < PLACES ? 1 : 0));
+    });
+    if (then) svg.append(bar(then, 18, 0));
+    if (next) svg.append(bar(next, 18));
+    if (last) {
+      const place = order.indexOf(last);
+      svg.append(place >= 0 && place < PLACES ? bar(last, top + place * ROW) : bar(last, place < 0 ? 18 : far, 0));
+    }
+    return `${tried()} of ${all.length} meshes tried; ${order.slice(0, PLACES).map((one, i) =>
+      `${i + 1}: ${named(one)}, ${show(seconds(one), 3)} s`).join("; ") || "none ranked yet"}`;
+  }, { height: 50 + (PLACES + 1) * ROW, label: "the fastest meshes that fit", lasts: 1.9 });
+  function found() {
+    if (!tried()) return "";
+    const [best] = ranked();
+    const last = all[tried() - 1];
+    const place = ranked().indexOf(last) + 1;
+    return ` Tried ${tried()} of ${all.length} meshes of these GPUs, last ${named(last)}: ` +
+      `${place ? `${show(seconds(last), 3)} s, place ${place}` : "it does not fit"}. ` +
+      (best ? `The fastest that fits: ${named(best)}, ${show(seconds(best), 3)} s.` : "None fits yet.");
+  }
   const rows = w.table("All parts, and where the run was published");
 
   function redraw() {
@@ -214,7 +285,8 @@ function render({ model, el }) {
     c = now();
     const wrong = broken(c);
     step = wrong ? null : simulate(c);
-    [draw, drawMemory].forEach((picture) => picture());
+    search();
+    [draw, drawMemory, drawSearch].forEach((picture) => picture());
     const preset = presets[model.get("preset")];
     const told = preset ? [["published", preset.printed, preset.source]] : [];
     if (!step) rows({ columns: ["part", "amount", "share"], rows: [["rule", wrong, ""], ...told] });
@@ -225,7 +297,7 @@ function render({ model, el }) {
       ...Object.entries(step.bytes).map(([name, x]) => [`memory: ${name}`, gb(x), percent(x / memory)]), ...told] });
     w.say(`${show(c.dp * c.pp * c.cp * c.tp)} GPUs take ${show(total, 4)} s for a step, an MFU of ${percent(step.mfu)}. ` +
       (preset ? `Published: ${show(preset.seconds, 4)} s. ` : "") +
-      `A GPU needs ${gb(memory)} of ${gb(limit)}: it ${memory <= 0.95 * limit ? "fits" : "does not fit"}.`);
+      `A GPU needs ${gb(memory)} of ${gb(limit)}: it ${fits(c, step) ? "fits" : "does not fit"}.${found()}`);
   }
 
   w.on(["preset"], () => {
@@ -245,6 +317,7 @@ function render({ model, el }) {
     redraw();
   }
   w.on(names, settle);
+  w.on(["tried"], redraw);
   settle();
   return w.destroy;
 }

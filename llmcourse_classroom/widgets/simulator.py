@@ -90,7 +90,8 @@ class StepSimulator(Widget):
         preset: the name of a published run, or "your own".
         state: shape (a model), gpu (a name in `cost.HARDWARE`), length (tokens of a sequence),
             batch, dp, pp, cp, tp, sequences (of a micro-batch), chunks, again, scores, zero,
-            gradient (bytes), cut (whether tp cuts the tokens, too) and overlap.
+            gradient (bytes), cut (whether tp cuts the tokens, too), overlap and tried (meshes that
+            the search has ranked).
 
     Raises:
         ValueError: if there is no such preset.
@@ -100,7 +101,8 @@ class StepSimulator(Widget):
     alt = (
         "Controls for a model, its batch, the GPU and the mesh; bars with the seconds of a "
         "training step by part, the memory of a GPU by part against what it has, and published "
-        "runs to start from."
+        "runs to start from.  A search tries all meshes of as many GPUs, and each that fits goes "
+        "to its place in a ranking."
     )
 
     preset = Choice((*PUBLISHED, OWN))
@@ -123,6 +125,7 @@ class StepSimulator(Widget):
     gradient = Choice(("2", "4"), default="4")
     cut = traitlets.Bool(False).tag(sync=True)
     overlap = traitlets.Bool(True).tag(sync=True)
+    tried = Whole(0, low=0, high=1_000, step=1, label="meshes tried")
 
     def __init__(
         self, preset: str = "Llama 3 405B, 16,384 GPUs, 8,192 tokens", **state: Any

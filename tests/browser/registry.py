@@ -974,7 +974,7 @@ ENTRIES = [
     ),
     entry(
         widgets.StepSimulator,
-        state(preset="Llama 3 405B, 16,384 GPUs, 131,072 tokens"),
+        state(preset="Llama 3 405B, 16,384 GPUs, 131,072 tokens", tried=60),
         state(dp=65_536, pp=256, cp=1_024, tp=128, batch=1_048_576),
         state(
             preset="your own",
@@ -986,6 +986,7 @@ ENTRIES = [
             zero="0",
         ),
         state(preset="your own", gpu="TPUv5p", length=2, batch=1),
+        kilobytes=25,
     ),
     entry(
         widgets.TokenStrip,

@@ -5,6 +5,7 @@ head in every stage, messages of dp never hidden, activations of one micro-batch
 again that keeps all it has, chunks that change nothing, any layout allowed.
 """
 
+import itertools
 import math
 import random
 
@@ -22,7 +23,7 @@ from llmcourse_classroom.widgets.simulator import (
 )
 from llmcourse_labs.scale.cost import HARDWARE, Precision
 from llmcourse_labs.scale.simulator import Cluster, simulate
-from tests.browser.hands import choose, enter
+from tests.browser.hands import choose, enter, later, place, press, stop_time, to_the_end
 from tests.browser.kit import holds, numbers, pictured, said, table
 
 META = "Llama 3 405B, 16,384 GPUs, 8,192 tokens"
@@ -123,15 +124,82 @@ def test_steps_are_the_packages_and_so_are_refusals(arithmetic):
     assert {"head", "cp", "tp", "pp", "dp", "bubble", "recomputation", "attention"} <= parts
 
 
-@pytest.mark.parametrize("name", PUBLISHED)
-def test_a_preset_is_the_published_run(arithmetic, name):
-    row, state = PUBLISHED[name], state_of(PUBLISHED[name])
-    step = row.simulated()
-    assert state["dp"] * state["pp"] * state["cp"] * state["tp"] == row.num_gpus
+def published(name):
+    """A published run in the letters of the page."""
+    state = state_of(PUBLISHED[name])
     shape = StepSimulator(name).shapes[state["shape"]] | {"T": state["length"]}
     case = {k: v for k, v in state.items() if k not in ("shape", "gpu", "length")}
     case |= {"zero": int(case["zero"]), "gradient": int(case["gradient"])}
-    case |= {"model": shape, "number": 2, "parameter": 2, **hardware_of(state["gpu"])}
+    return case | {"model": shape, "number": 2, "parameter": 2, **hardware_of(state["gpu"])}
+
+
+def candidates():
+    """All meshes that the search of the first run may try, the legal ones among others."""
+    case = published(META)
+    axes = itertools.product((8, 4, 2, 1), (1, 2, 4, 8, 16, 32, 64), (1, 2, 4, 8, 16))
+    for tp, pp, cp in axes:
+        chunks = 1 if pp == 1 else min(case["chunks"], case["model"]["L"] // pp)
+        sizes = {"tp": tp, "pp": pp, "cp": cp, "dp": 16_384 // (tp * pp * cp)}
+        yield case | sizes | {"chunks": chunks, "cut": tp > 1}
+
+
+def test_the_search_tries_all_legal_meshes_of_as_many_gpus(arithmetic):
+    wanted = list(candidates())
+    legal = [not why for why in arithmetic(StepSimulator, "broken", [[one] for one in wanted])]
+    ((found,),) = [arithmetic(StepSimulator, "meshes", [[published(META)]])]
+    assert [one["c"] for one in found] == list(itertools.compress(wanted, legal))
+    steps = arithmetic(StepSimulator, "simulate", [[one["c"]] for one in found])
+    assert [one["step"] for one in found] == steps
+
+
+def ranking(arithmetic):
+    """Seconds and names of the meshes that fit, the fastest first, and of all in their order."""
+    (found,) = arithmetic(StepSimulator, "meshes", [[published(META)]])
+    given = [[one["c"], one["step"]] for one in found]
+    fit = arithmetic(StepSimulator, "fits", given)
+    names = [" · ".join(f"{a} {one['c'][a]:,}" for a in ("tp", "pp", "cp", "dp")) for one in found]
+    seconds = [sum(one["step"]["seconds"].values()) for one in found]
+    return names, seconds, fit
+
+
+def test_each_mesh_that_fits_goes_to_its_place_in_the_ranking(show, page, arithmetic):
+    names, seconds, fit = ranking(arithmetic)
+    page.emulate_media(reduced_motion="reduce")
+    show(StepSimulator())
+    holds(pictured(page, 2), f"0 of {len(names)} meshes tried; none ranked yet")
+    to_the_end(page, f"Tried {len(names)} of {len(names)} meshes")
+    best = sorted(itertools.compress(zip(seconds, names, strict=True), fit))
+    holds(said(page), f"The fastest that fits: {best[0][1]}, {best[0][0]:.3g} s")
+    holds(pictured(page, 2), *(f"{n}: {name}, " for n, (_, name) in enumerate(best[:8], 1)))
+    enter(page, "sequences of a step", "1", "breaks a rule")
+    holds(pictured(page, 2), "0 of 0 meshes tried")
+
+
+def test_a_mesh_flies_to_its_place_and_the_slower_ones_make_room(show, arithmetic):
+    names, seconds, fit = ranking(arithmetic)
+    fitting = list(itertools.compress(range(len(names)), fit))
+    late = next(
+        n for n, m in zip(fitting[2:], fitting[1:], strict=False) if seconds[n] < seconds[m]
+    )
+    slower = next(n for n in fitting if n < late and seconds[n] > seconds[late])
+    page = show(StepSimulator(tried=late), as_is=True)
+    stop_time(page)
+    start = [place(page, names[n])[1] for n in (late, slower)]
+    press(page, "Step", f"last {names[late]}: {seconds[late]:.3g} s, place ")
+    later(page, 80)
+    middle = [place(page, names[n])[1] for n in (late, slower)]
+    later(page, 1_000)
+    end = [place(page, names[n])[1] for n in (late, slower)]
+    for was, between, will in zip(start, middle, end, strict=True):
+        assert was + 2 < between < will - 2
+    assert end[1] > end[0]
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_a_preset_is_the_published_run(arithmetic, name):
+    row, case = PUBLISHED[name], published(name)
+    step = row.simulated()
+    assert case["dp"] * case["pp"] * case["cp"] * case["tp"] == row.num_gpus
     ((there,),) = [arithmetic(StepSimulator, "simulate", [[case]])]
     assert sum(there["seconds"].values()) == pytest.approx(step.seconds, rel=1e-9)
     assert sum(there["bytes"].values()) == pytest.approx(step.memory_bytes, rel=1e-9)
