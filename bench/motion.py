@@ -33,6 +33,13 @@ def attention_map() -> Widget:
 
 
 PROGRAM = "w = 0.5; x = 3; product = w * x; error = product - 2; loss = error * error"
+
+
+def packing() -> Widget:
+    lengths = [20 + 37 * n % 230 for n in range(40)]
+    return widgets.PackingBoard(lengths, 256, method="pack", placed=20)
+
+
 MOVING: tuple[tuple[str, Callable[[], Widget], str], ...] = (
     ("attention map, values come", attention_map, "Step"),
     ("ring, 4 ranks", functools.partial(widgets.RingStepper, 4, step=2), "Step"),
@@ -44,6 +51,16 @@ MOVING: tuple[tuple[str, Callable[[], Widget], str], ...] = (
         functools.partial(widgets.BlockTapper, llama3_8b(), going="backward", box="query"),
         "Step",
     ),
+    ("mesh of 16,384 ranks, dp", functools.partial(widgets.MeshGrid, axis="pp"), "Step"),
+    ("ZeRO, weights are gathered", functools.partial(widgets.ZeroBars, stage=3), "Step"),
+    ("checkpoint is loaded", functools.partial(widgets.CrashLab, shown=14), "Step"),
+    ("packing, a document falls", packing, "Step"),
+    (
+        "wavelengths, 64 pairs",
+        functools.partial(widgets.WavelengthChart, scaling="yarn"),
+        "Llama 3.1",
+    ),
+    ("search of a mesh", functools.partial(widgets.StepSimulator, tried=60), "Step"),
 )
 """A name for each widget that moves, how it is made, and the button that sets it in motion."""
 

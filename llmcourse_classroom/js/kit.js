@@ -32,6 +32,8 @@ export const uniqueId = () => `lc-${Date.now().toString(36)}-${++counter}`;
 
 export const clamp = (value, low, high) => Math.min(high, Math.max(low, value));
 
+const WITH_COMMAS = new Intl.NumberFormat("en-US", { maximumFractionDigits: 8 }); // made once: that takes long
+
 // A number for people: 4 significant digits, thousands apart, powers of ten beyond 1e7 and 1e-4.
 export function show(value, digits = 4) {
   if (Number.isNaN(value)) return "not a number";
@@ -39,8 +41,7 @@ export function show(value, digits = 4) {
   if (value === 0) return "0";
   const size = Math.abs(value);
   if (size >= 1e7 || size < 1e-4) return value.toExponential(digits - 1).replace("e+", "e");
-  if (Number.isInteger(value)) return value.toLocaleString("en-US");
-  return Number(value.toPrecision(digits)).toLocaleString("en-US", { maximumFractionDigits: 8 });
+  return WITH_COMMAS.format(Number.isInteger(value) ? value : Number(value.toPrecision(digits)));
 }
 
 // A share in per cent.  What is more than nothing is never shown as 0, what is less than all never as 100.

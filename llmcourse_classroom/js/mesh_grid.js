@@ -111,8 +111,11 @@ function render({ model, el }) {
   // --- one replica drawn large, beside all of them, and what the chosen rank sends along an axis
 
   // The ranks that one exchanges something with: in a pipeline its neighbours, else its whole group.
-  const talks = (axis) => groupOf(rank(), sizes(), axis).filter((r) => r !== rank() && r < placed() &&
-    (axis !== "pp" || Math.abs(r - rank()) === distance(sizes(), axis)));
+  function talks(axis) {
+    const [mine, end, all] = [rank(), placed(), sizes()];
+    return groupOf(mine, all, axis).filter((r) => r !== mine && r < end &&
+      (axis !== "pp" || Math.abs(r - mine) === distance(all, axis)));
+  }
   const serversOf = (ranks) => [...new Set(ranks.map((r) => Math.floor(r / model.get("gpus_per_server"))))];
   const inUse = () => [...AXES].reverse().filter((axis) => model.get(axis) > 1);
 
@@ -131,17 +134,17 @@ function render({ model, el }) {
     const square = Math.round(Math.sqrt(tiles * free / Math.max(150, beside ? pp * high : 0)));
     const across = Math.max(square, Math.min(tiles, Math.floor(free / 56)));
     const side = Math.min(56, free / across);
-    return { left, top, gap, wide, high, x, y, across, side, tiles, tall: Math.max(top + pp * high,
+    return { all: sizes(), left, top, gap, wide, high, x, y, across, side, tiles, tall: Math.max(top + pp * high,
       y + Math.ceil(tiles / across) * side) + 6 };
   }
   const box = (x, y, width, height) => ({ x, y, width: Math.max(0.5, width), height: Math.max(0.5, height) });
   const outlines = (boxes) => boxes.map(({ x, y, width, height }) =>
     `M${x.toFixed(2)} ${y.toFixed(2)}h${width.toFixed(2)}v${height.toFixed(2)}h-${width.toFixed(2)}z`).join("");
   // The cell of a rank in the replica that is drawn large.
-  function cellOf(r, { left, top, gap, wide, high }) {
-    const { pp, cp, tp } = placeOf(r, sizes());
+  function cellOf(r, { all, left, top, gap, wide, high }) {
+    const { pp, cp, tp } = placeOf(r, all);
     const free = Math.min(1.5, wide * 0.15);
-    return box(left + (cp * sizes().tp + tp) * wide + cp * gap, top + pp * high, wide - free,
+    return box(left + (cp * all.tp + tp) * wide + cp * gap, top + pp * high, wide - free,
       Math.max(high - 1.5, high * 0.7));
   }
   function tileOf(k, { x, y, across, side }) {
@@ -150,18 +153,19 @@ function render({ model, el }) {
   }
   // The same place in a tile.
   function spotOf(r, lies) {
-    const { dp, pp, cp, tp } = placeOf(r, sizes());
+    const { all } = lies;
+    const { dp, pp, cp, tp } = placeOf(r, all);
     const tile = tileOf(dp, lies);
     const size = clamp(tile.width / 4, 1, 9);
-    return box(tile.x + (tile.width - size) * (cp * sizes().tp + tp) / (sizes().cp * sizes().tp - 1 || 1),
-      tile.y + (tile.height - size) * pp / (sizes().pp - 1 || 1), size, size);
+    return box(tile.x + (tile.width - size) * (cp * all.tp + tp) / (all.cp * all.tp - 1 || 1),
+      tile.y + (tile.height - size) * pp / (all.pp - 1 || 1), size, size);
   }
 
   const drawMesh = w.stage((svg, width) => {
     const [lies, all, id] = [plan(width), sizes(), uniqueId()];
     const { left, top, wide, high, x, y, tiles } = lies;
     const here = placeOf(rank(), all);
-    const size = distance(all, "dp");
+    const [size, end] = [distance(all, "dp"), placed()];
     const first = here.dp * size;
     const working = Math.min(all.dp, tiles);
     const path = (boxes, attributes) => s("path", { d: outlines(boxes), ...attributes });
@@ -196,7 +200,7 @@ function render({ model, el }) {
         stroke: "var(--lc-line)", "stroke-width": 0.5 }));
     }
     for (const axis of ["tp", "cp", "pp", "dp"]) {
-      const group = groupOf(rank(), all, axis).filter((r) => r < placed());
+      const group = groupOf(rank(), all, axis).filter((r) => r < end);
       svg.append(path(group.map((r) => (axis === "dp" ? spotOf : cellOf)(r, lies)),
         { fill: "currentColor", "fill-opacity": 0.4, class: `${MARK[axis]} mg-group` }));
     }
@@ -461,7 +465,7 @@ function render({ model, el }) {
   });
   w.on(["preset"], start);
   w.on([...AXES, ...JOB, "model"], renew);
-  w.on(["axis"], redraw);
+  w.on(["axis"], () => { drawMesh(); w.say(sentence()); });
   w.on(["rank"], () => {
     if (busy) return;
     if (model.get("rank") > placed() - 1) w.putNumber("rank", "rank", model.get("rank"));

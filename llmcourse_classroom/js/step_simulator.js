@@ -224,13 +224,13 @@ function render({ model, el }) {
   w.stages.append(h("p", {}, "Above: seconds by part. Below: memory of a GPU, from the left weights, gradients, optimizer and activations, and a line at what it has, of which 5 % stay free."));
   // --- a search: one mesh after the other finds its place in a ranking
 
-  let [all, searched] = [[], ""];
+  let [all, searched, words] = [[], "", ""];
   function search() {
     const key = JSON.stringify(c);
     if (searched !== key) [all, searched] = [meshes(c), key];
   }
   const named = (one) => AXES.map((axis) => `${axis} ${show(one.c[axis])}`).join(" · ");
-  const seconds = (one) => sum(one.step.seconds);
+  const seconds = (one) => (one.seconds ??= sum(one.step.seconds));
   const tried = () => Math.min(model.get("tried"), all.length);
   const ranked = () => all.slice(0, tried()).filter((one) => fits(one.c, one.step)).sort((a, b) => seconds(a) - seconds(b));
   w.player({
@@ -290,14 +290,16 @@ function render({ model, el }) {
     const preset = presets[model.get("preset")];
     const told = preset ? [["published", preset.printed, preset.source]] : [];
     if (!step) rows({ columns: ["part", "amount", "share"], rows: [["rule", wrong, ""], ...told] });
-    if (!step) return w.say(`This layout breaks a rule: ${wrong}.`);
+    words = `This layout breaks a rule: ${wrong}.`;
+    if (!step) return w.say(words);
     const [total, memory, limit] = [sum(step.seconds), sum(step.bytes), c.hardware.memory];
     rows({ columns: ["part", "amount", "share"], rows: [
       ...Object.entries(step.seconds).map(([name, x]) => [`time: ${name}`, `${show(x, 4)} s`, percent(x / total)]),
       ...Object.entries(step.bytes).map(([name, x]) => [`memory: ${name}`, gb(x), percent(x / memory)]), ...told] });
-    w.say(`${show(c.dp * c.pp * c.cp * c.tp)} GPUs take ${show(total, 4)} s for a step, an MFU of ${percent(step.mfu)}. ` +
+    words = `${show(c.dp * c.pp * c.cp * c.tp)} GPUs take ${show(total, 4)} s for a step, an MFU of ${percent(step.mfu)}. ` +
       (preset ? `Published: ${show(preset.seconds, 4)} s. ` : "") +
-      `A GPU needs ${gb(memory)} of ${gb(limit)}: it ${fits(c, step) ? "fits" : "does not fit"}.${found()}`);
+      `A GPU needs ${gb(memory)} of ${gb(limit)}: it ${fits(c, step) ? "fits" : "does not fit"}.`;
+    w.say(words + found());
   }
 
   w.on(["preset"], () => {
@@ -317,7 +319,7 @@ function render({ model, el }) {
     redraw();
   }
   w.on(names, settle);
-  w.on(["tried"], redraw);
+  w.on(["tried"], () => { drawSearch(); w.say(words + (step ? found() : "")); });
   settle();
   return w.destroy;
 }

@@ -56,7 +56,7 @@ function render({ model, el }) {
   for (const [name, state] of PRESETS) {
     w.button(name, () => {
       busy = true;
-      for (const [key, value] of Object.entries(state)) w.put(key, value);
+      for (const [key, value] of Object.entries(state)) model.set(key, value);
       busy = false;
       w.put("note", "");
       redraw();
@@ -69,6 +69,7 @@ function render({ model, el }) {
   const settings = () => Object.fromEntries(NAMES.map((name) => [name, get(name)]));
   const tokens = (number) => show(number < 100 ? Number(number.toFixed(1)) : Math.round(number));
 
+  let all = [];
   // Every pair: its speed before and now, and whether it comes to new angles.
   function pairs() {
     const now = scaled(get("scaling"), settings());
@@ -76,7 +77,7 @@ function render({ model, el }) {
       j, before, now: now[j], isNew: isNew(before, now[j], get("trained"), get("wanted")),
     }));
   }
-  const counted = (all) => all.filter((pair) => pair.isNew).length;
+  const counted = () => all.filter((pair) => pair.isNew).length;
 
   // A clock for each pair: as many in a row as stay large enough to see.
   function grid(wide) {
@@ -87,7 +88,6 @@ function render({ model, el }) {
     return { across, side, named, radius: side / 2 - 7, high: side + (named ? 32 : 4) };
   }
   const drawClocks = w.stage((svg, wide) => {
-    const all = pairs();
     const { across, side, named, radius, high } = grid(wide);
     const thick = named ? 8 : 5;
     all.forEach(({ j, before, now, isNew: marked }) => {
@@ -108,13 +108,12 @@ function render({ model, el }) {
     });
     return `${all.length} pairs, the fastest with one turn in ${tokens(wavelength(all[0].now))} tokens, the slowest in ` +
       `${tokens(wavelength(all.at(-1).now))}; thick: angles within the trained length, ${show(get("trained"))}; hand: how far it comes ` +
-      `within the wanted one, ${show(get("wanted"))}; ${counted(all)} pairs are marked, since they come to new angles`;
+      `within the wanted one, ${show(get("wanted"))}; ${counted()} pairs are marked, since they come to new angles`;
   }, { height: (wide) => Math.ceil(get("pairs") / grid(wide).across) * grid(wide).high + 6, label: "a clock for each pair", lasts: 5 });
   w.stages.append(h("p", {}, "A clock for each pair, from fast to slow. Thick: the angles that training showed. The hand: how far the " +
     "pair turns within the wanted length, at most once around. Thin and red: angles that training did not show."));
 
   const drawFactor = w.stage((svg, wide, tall) => {
-    const all = pairs();
     const box = [64, 24, wide - 12, tall - 38];
     const x = scale([-0.5, all.length - 0.5], [box[0], box[2]]);
     const y = scale([0, Math.max(2, 1.1 * get("factor"))], [box[3], box[1]]);
@@ -130,14 +129,13 @@ function render({ model, el }) {
   const numbers = w.table("The pairs in numbers");
 
   function sentence() {
-    const all = pairs();
     const many = all.length;
     const whole = all.filter(({ before }) => get("trained") * before >= 2 * Math.PI);
     const slowed = whole.filter(({ before, now }) => before / now > 1 + 1e-9).length;
     const kind = get("scaling");
     const bare = all.filter(({ before }) => isNew(before, before, get("trained"), get("wanted"))).length;
-    const first = kind === "none" ? `Without scaling, ${counted(all)} of ${many} pairs come`
-      : `Under ${kind === "llama3" ? "Llama 3.1's scaling" : KINDS[kind]} by ${show(get("factor"))}, ${counted(all)} of ${many} pairs come`;
+    const first = kind === "none" ? `Without scaling, ${counted()} of ${many} pairs come`
+      : `Under ${kind === "llama3" ? "Llama 3.1's scaling" : KINDS[kind]} by ${show(get("factor"))}, ${counted()} of ${many} pairs come`;
     const sharper = kind === "yarn" ? ` All scores are multiplied by ${((0.1 * Math.log(get("factor")) + 1) ** 2).toFixed(2)}.` : "";
     return `${first} to angles within ${show(get("wanted"))} tokens that ${show(get("trained"))} did not show` +
       `${kind === "none" ? "" : `, with ${bare} without scaling`}. ${whole.length} pairs turned full circle in training, ` +
@@ -146,11 +144,12 @@ function render({ model, el }) {
 
   function redraw() {
     if (busy) return;
+    all = pairs();
     drawClocks();
     drawFactor();
     numbers({
       columns: ["pair", "wavelength", "scaled", "slowed by", "turns in the trained length", "new angles"],
-      rows: pairs().map(({ j, before, now, isNew: marked }) => [j, tokens(wavelength(before)), tokens(wavelength(now)),
+      rows: all.map(({ j, before, now, isNew: marked }) => [j, tokens(wavelength(before)), tokens(wavelength(now)),
         (before / now).toFixed(2), show(get("trained") / wavelength(before), 3), marked ? "yes" : "no"]),
     });
     w.say(sentence());
