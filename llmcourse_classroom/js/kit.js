@@ -170,7 +170,8 @@ export function frame({ model, el, title, primary = null }) {
     select.addEventListener("change", () => { put(name, select.value); if (onset) onset(); });
     on([name], update);
     update();
-    place(name, into, h("div", { class: "lc-control" }, h("label", { for: id }, label), select));
+    const long = (labels || options).some((one) => one.length > 22); // its own row shows it whole
+    place(name, into, h("div", { class: long ? "lc-control lc-long" : "lc-control" }, h("label", { for: id }, label), select));
     return select;
   }
 

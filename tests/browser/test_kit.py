@@ -303,3 +303,10 @@ def test_shares_counts_and_lists_in_words(arithmetic):
     lists = {(): "", ("a",): "a", ("a", "b"): "a and b", ("a", "b", "c"): "a, b and c"}
     cases = [[list(words)] for words in lists]
     agrees(arithmetic, Bowl, "listed", cases, lambda words: lists[tuple(words)])
+
+
+def test_a_choice_of_long_names_has_a_row_of_its_own_and_shows_them_whole(show):
+    page = show(widgets.StepSimulator())
+    wide = "(one) => one.offsetWidth / one.closest('.lc').offsetWidth"
+    assert page.get_by_label("start from").evaluate(wide) > 0.7
+    assert page.get_by_label("pp: stages", exact=True).evaluate(wide) < 0.5
