@@ -1,6 +1,7 @@
 """Inputs for tests: awkward tensors, in which nothing cancels, and an awkward shape of a model."""
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from llmcourse.model import ModelConfig
 
@@ -11,6 +12,18 @@ def awkward(*shape: int, generator: torch.Generator, dtype: torch.dtype = torch.
     if x.numel():
         x.view(-1)[0] *= 5
     return x
+
+
+class Largest(TorchDispatchMode):
+    """Notes the most numbers in a tensor that was made in it."""
+
+    found = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        if isinstance(out, torch.Tensor):
+            self.found = max(self.found, out.numel())
+        return out
 
 
 def small_config(**changes):

@@ -7,8 +7,7 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import awkward
-from torch.utils._python_dispatch import TorchDispatchMode
+from strategies import Largest, awkward
 
 from llmcourse import loss
 from llmcourse.base import checks
@@ -129,7 +128,6 @@ def test_units():
 
 
 def chunk_inputs(generator):
-    """Rows, a head of 7 tokens, and targets of which one is ignored."""
     x = awkward(5, 4, generator=generator, dtype=torch.float64) / 3
     w = awkward(7, 4, generator=generator, dtype=torch.float64) / 3
     return x, w, torch.tensor([6, 0, loss.IGNORE_INDEX, 3, 3])
@@ -170,19 +168,9 @@ def test_the_check_notices_a_broken_chunked_backward(mutant, generator):
 
 
 def test_no_tensor_of_the_chunked_pair_holds_all_logits(generator):
-    largest = 0
-
-    class Watch(TorchDispatchMode):
-        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-            nonlocal largest
-            out = func(*args, **(kwargs or {}))
-            if isinstance(out, torch.Tensor):
-                largest = max(largest, out.numel())
-            return out
-
     x, w = torch.randn(64, 2, generator=generator), torch.randn(96, 2, generator=generator)
-    with Watch():
+    with Largest() as largest:
         _, saved = loss.chunked_forward(x, w, torch.arange(64), num_chunks=8)
         loss.chunked_backward(torch.tensor(1.0), saved)
-    assert largest == 64 * 12
+    assert largest.found == 64 * 12
     assert sum(t.numel() for t in saved if isinstance(t, torch.Tensor)) < 64 * 12

@@ -53,7 +53,6 @@ def test_targets_further_ahead(ahead, length):
 
 
 def several(generator, num_depths=3):
-    """Return logits of several depths for two rows, tokens, and the documents that they are of."""
     logits = [awkward(2, 6, 5, generator=generator).double() for _ in range(num_depths)]
     ids = torch.randint(0, 5, (2, 6), generator=generator)
     return logits, ids, torch.tensor([[0, 0, 0, 0, 1, 1], [0, 0, 0, 0, 0, -1]])
@@ -179,8 +178,7 @@ def test_cross_entropy_is_blind_to_what_z_loss_sees(shift):
 
 @pytest.fixture(scope="module")
 def tokenizer():
-    text = corpus.stories(20_000, 0)
-    return train_bpe([text], 400, [corpus.END_OF_TEXT, *CHAT_TOKENS])
+    return train_bpe([corpus.stories(20_000, 0)], 400, [corpus.END_OF_TEXT, *CHAT_TOKENS])
 
 
 def test_a_conversation_says_who_wrote_what_and_a_user_cannot_open_a_turn(tokenizer):

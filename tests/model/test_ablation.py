@@ -64,8 +64,7 @@ def by_hand(decoder, ids, part):
 
 @pytest.mark.parametrize("part", PARTS)
 def test_the_part_is_gone_and_nothing_else(part, decoder, ids):
-    ablated = without(decoder, part)
-    ours, expected = ablated(ids), by_hand(decoder, ids, part)
+    ours, expected = without(decoder, part)(ids), by_hand(decoder, ids, part)
     assert checks.relative_error(ours, expected) < 1e-5
     assert checks.relative_error(decoder(ids), by_hand(decoder, ids, None)) < 1e-5
     for other in (None, *PARTS):
@@ -107,15 +106,9 @@ def test_the_model_itself_stays_as_it_is(decoder, ids):
 @pytest.mark.parametrize("part", PARTS)
 def test_an_ablated_model_generates_with_its_cache(part, decoder, ids):
     ablated = without(decoder, part)
+    how = {"max_new_tokens": 30, "top_k": 20}
     texts = [
-        model.generate(
-            ablated,
-            ids,
-            max_new_tokens=30,
-            generator=runtime.generator(3),
-            top_k=20,
-            use_cache=use_cache,
-        )
+        model.generate(ablated, ids, generator=runtime.generator(3), use_cache=use_cache, **how)
         for use_cache in (True, False)
     ]
     assert torch.equal(*texts)

@@ -86,9 +86,8 @@ def test_adjacent_rope_is_the_rotation_of_the_paper(generator):
     for t in range(6):
         for j in range(4):
             angle = t * 100.0 ** (-2 * j / 8)
-            rotation = torch.tensor(
-                [[math.cos(angle), -math.sin(angle)], [math.sin(angle), math.cos(angle)]]
-            )
+            c, s = math.cos(angle), math.sin(angle)
+            rotation = torch.tensor([[c, -s], [s, c]])
             pair = slice(2 * j, 2 * j + 2)
             torch.testing.assert_close(y[0, t, :, pair], x[0, t, :, pair] @ rotation.T)
 
@@ -100,8 +99,7 @@ def test_halves_rope_equals_hugging_face(generator):
     rotations = attention.rope_rotations(8, 6)
     cos, sin = (part.repeat(1, 2).unsqueeze(0) for part in rotations.unbind(-1))
     theirs, _ = reference.apply_rotary_pos_emb(x.transpose(1, 2), x.transpose(1, 2), cos, sin)
-    ours = attention.rope_halves(x, rotations)
-    torch.testing.assert_close(ours, theirs.transpose(1, 2))
+    torch.testing.assert_close(attention.rope_halves(x, rotations), theirs.transpose(1, 2))
 
 
 @pytest.mark.parametrize("K", [2, 4, 10])
@@ -126,8 +124,7 @@ def test_scores_depend_on_the_distance_alone(i, j, shift):
 
     def score(a, b):
         turned_q = attention.rope_adjacent(q, rotations[a : a + 1])
-        turned_k = attention.rope_adjacent(k, rotations[b : b + 1])
-        return float((turned_q * turned_k).sum())
+        return float((turned_q * attention.rope_adjacent(k, rotations[b : b + 1])).sum())
 
     # The rotations are rounded to float32, so the scores agree to about 1e-6.
     assert score(i, j) == pytest.approx(score(i + shift, j + shift), abs=5e-6)

@@ -50,9 +50,7 @@ def has_compiler():
     return header.exists() and any(name and shutil.which(name) for name in compilers)
 
 
-@pytest.mark.skipif(
-    not has_compiler(), reason="torch.compile needs a C++ compiler and Python's headers"
-)
+@pytest.mark.skipif(not has_compiler(), reason="needs a C++ compiler and Python's headers")
 def test_a_compiled_model_trains_with_the_same_losses(tmp_path):
     environment = os.environ | {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path)}
     command = [sys.executable, "-c", PROGRAM]

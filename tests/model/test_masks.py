@@ -5,8 +5,7 @@ import torch
 from edits import edited
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import awkward
-from torch.utils._python_dispatch import TorchDispatchMode
+from strategies import Largest, awkward
 
 from llmcourse.base import checks
 from llmcourse.model import attention
@@ -42,12 +41,10 @@ def reads(form, q, k, v, mask):
 @given(window=st.integers(1, 9), cached=st.integers(0, 4))
 def test_no_query_reads_beyond_its_window(form, window, cached):
     q, k, v = qkv(0, T=5, S=5 + cached)
-    mask = attention.sliding_window_mask(5, 5 + cached, window)
-    found = reads(FORMS[form], q, k, v, mask)
+    found = reads(FORMS[form], q, k, v, attention.sliding_window_mask(5, 5 + cached, window))
     for t in range(5):
         here = t + cached
-        expected = [here - window < s <= here for s in range(5 + cached)]
-        assert found[:, t].tolist() == [expected] * 2
+        assert found[:, t].tolist() == [[here - window < s <= here for s in range(5 + cached)]] * 2
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -64,8 +61,7 @@ def test_no_query_reads_the_future_or_another_document(form, documents):
 @pytest.mark.parametrize("form", FORMS)
 def test_no_mask_is_the_causal_one(form):
     q, k, v = qkv(2, T=4, S=7)
-    ours = FORMS[form](q, k, v)
-    assert torch.equal(ours, FORMS[form](q, k, v, mask=attention.causal_mask(4, 7)))
+    assert torch.equal(FORMS[form](q, k, v), FORMS[form](q, k, v, mask=attention.causal_mask(4, 7)))
     assert reads(FORMS[form], q, k, v, None)[0].tolist() == attention.causal_mask(4, 7).tolist()
 
 
@@ -126,23 +122,13 @@ def test_tiled_never_holds_more_than_a_tile(monkeypatch):
 
 def test_tiled_without_a_mask_makes_no_square_tensor():
     """Of 300 x 300 pairs nothing is ever there at once, not even as booleans."""
-    largest = 0
-
-    class Watch(TorchDispatchMode):
-        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-            nonlocal largest
-            out = func(*args, **(kwargs or {}))
-            if isinstance(out, torch.Tensor):
-                largest = max(largest, out.numel())
-            return out
-
     q, k, v = qkv(0, T=300, S=300, H=1, G=1, K=2, B=1)
-    with Watch():
+    with Largest() as largest:
         attention.attention_tiled(q, k, v, tile=16)
-    assert largest == 600  # the queries themselves
-    with Watch():
+    assert largest.found == 600  # the queries themselves
+    with largest:
         attention.attention(q, k, v)
-    assert largest == 300 * 300
+    assert largest.found == 300 * 300
 
 
 def test_the_comparison_notices_a_missing_rescale(monkeypatch):

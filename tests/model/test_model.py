@@ -78,7 +78,6 @@ def ids_of(config, B=3, T=11, seed=2):
 
 
 def pair(config, **settings):
-    """A model of ours, transformers' with the same weights, and ids for both."""
     ours, theirs = built(config, **settings), hugging_face(config)
     theirs.load_state_dict(to_huggingface(ours.state_dict(), config))
     return ours, theirs, ids_of(config)
@@ -208,8 +207,7 @@ def test_the_initialisation_is_the_stated_one():
         if name.endswith("gain"):
             assert torch.equal(parameter, torch.ones_like(parameter))
             continue
-        writes_residual = name.endswith(("w_o", "w_down"))
-        std = 0.02 / (2 * config.num_layers) ** 0.5 if writes_residual else 0.02
+        std = 0.02 / (2 * config.num_layers) ** 0.5 if name.endswith(("w_o", "w_down")) else 0.02
         # The standard error of a sample deviation is std / sqrt(2 n); five of them.
         margin = 5 * std / (2 * parameter.numel()) ** 0.5
         assert float(parameter.detach().std()) == pytest.approx(std, abs=margin), name
@@ -264,11 +262,9 @@ def test_a_window_reaches_as_far_as_layers_times_window():
     decoder = built(small()).double()
     seen = []
     decoder.blocks[0].register_forward_pre_hook(lambda _, given: seen.append(given[0]))
-    mask = attention.sliding_window_mask(11, 11, 3)
-    logits = decoder(ids_of(decoder.config, B=1), mask=mask)
+    logits = decoder(ids_of(decoder.config, B=1), mask=attention.sliding_window_mask(11, 11, 3))
     (dx,) = torch.autograd.grad(logits[:, -1].square().sum(), seen[0])
-    reached = (dx[0] != 0).any(-1).nonzero().flatten().tolist()
-    assert reached == [6, 7, 8, 9, 10]
+    assert (dx[0] != 0).any(-1).nonzero().flatten().tolist() == [6, 7, 8, 9, 10]
 
 
 UNEQUAL = (1, 3, 9, 16, 23)
@@ -325,8 +321,7 @@ def test_the_comparison_notices_padding_that_is_seen(monkeypatch):
     alone = one_by_one(decoder, prompts, max_new_tokens=6)
     monkeypatch.setattr(sampling, "_own_mask", lambda *_: None)
     written = generate(decoder, prompts, max_new_tokens=6, temperature=0)
-    same = [torch.equal(*pair) for pair in zip(written, alone, strict=True)]
-    assert same.count(True) < 3
+    assert [torch.equal(*pair) for pair in zip(written, alone, strict=True)].count(True) < 3
 
 
 def test_the_mask_of_unequal_rows_is_where_their_tokens_are():
@@ -336,9 +331,7 @@ def test_the_mask_of_unequal_rows_is_where_their_tokens_are():
 def test_the_cache_is_as_long_as_what_is_written(monkeypatch):
     """Published models have contexts whose whole cache takes gigabytes."""
     decoder, made = built(small()), []
-    monkeypatch.setattr(
-        decoder, "new_cache", lambda *sizes: made.append(sizes) or new_cache(*sizes)
-    )
+    monkeypatch.setattr(decoder, "new_cache", lambda *each: made.append(each) or new_cache(*each))
     new_cache = Transformer.new_cache.__get__(decoder)
     for prompt, tokens in (([1, 2, 3], 5), ([1, 2, 3], 90)):
         generate(decoder, [prompt], max_new_tokens=tokens, temperature=0)
@@ -356,8 +349,7 @@ def test_prompts_of_unequal_lengths_are_drawn_from_too():
 
 def test_greedy_generation_is_argmax():
     decoder = built(small())
-    ids = ids_of(decoder.config, B=1, T=3)
-    written = generate(decoder, ids, max_new_tokens=5, temperature=0)
+    written = generate(decoder, ids_of(decoder.config, B=1, T=3), max_new_tokens=5, temperature=0)
     with torch.no_grad():
         for t in range(3, 8):
             assert int(decoder(written[:, :t])[0, -1].argmax()) == int(written[0, t])
@@ -397,8 +389,7 @@ def by_hand(logits, temperature, top_k, top_p):
 def test_probabilities_follow_the_definition(seed, temperature, top_k, top_p):
     logits = 2 * torch.randn(9, generator=torch.Generator().manual_seed(seed)).double()
     ours = next_token_probabilities(logits, temperature=temperature, top_k=top_k, top_p=top_p)
-    wanted = by_hand(logits, temperature, top_k, top_p)
-    assert ours.tolist() == pytest.approx(wanted, abs=1e-9)
+    assert ours.tolist() == pytest.approx(by_hand(logits, temperature, top_k, top_p), abs=1e-9)
     assert float(ours.sum()) == pytest.approx(1)
 
 
@@ -407,5 +398,4 @@ def test_extreme_temperatures_stay_finite():
     assert next_token_probabilities(logits, temperature=0).tolist() == [1, 0, 0, 0]
     cold = next_token_probabilities(logits, temperature=1e-30)
     assert cold.tolist() == pytest.approx([0.5, 0, 0.5, 0])
-    hot = next_token_probabilities(logits, temperature=1e30)
-    assert hot.tolist() == pytest.approx([0.25] * 4)
+    assert next_token_probabilities(logits, temperature=1e30).tolist() == pytest.approx([0.25] * 4)

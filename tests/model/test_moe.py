@@ -43,8 +43,7 @@ def plain_combine(rows_RD, weights, choices, positions):
 
 
 def plain_swiglu(x, w_gate, w_up, w_down, counts):
-    parts = x.split(counts.tolist())
-    networks = zip(parts, w_gate, w_up, w_down, strict=True)
+    networks = zip(x.split(counts.tolist()), w_gate, w_up, w_down, strict=True)
     return torch.cat([(F.silu(r @ g.T) * (r @ u.T)) @ d.T for r, g, u, d in networks])
 
 
@@ -162,11 +161,7 @@ BACKWARD_MUTANTS = {
         "drows_RD[saved.positions_NK].sum(1)",
     ),
     "rows without their weights": ("combine", "* weights_R1", ""),
-    "gate and up in each other's place": (
-        "grouped_swiglu",
-        f"dw_gate_EFD, {UP}",
-        f"{UP}, dw_gate_EFD",
-    ),
+    "gate and up exchanged": ("grouped_swiglu", f"dw_gate_EFD, {UP}", f"{UP}, dw_gate_EFD"),
     "an expert gets its neighbour's gradient": ("grouped_swiglu", GATE, f"{GATE}.roll(1, 0)"),
     "rows see the gate alone": ("grouped_swiglu", "drows_RD += ", "_ = "),
     "a sum over tokens, not a mean": ("balance_loss", "(dloss *", f"({N} * dloss *"),
@@ -186,8 +181,7 @@ def test_the_comparison_notices_a_wrong_backward(mutant):
 )
 def test_ties_go_to_the_lower_number(scores, k):
     ours = moe.top_experts(torch.tensor(scores, dtype=torch.float32), k)
-    wanted = [sorted(range(5), key=lambda e: (-row[e], e))[:k] for row in scores]
-    assert ours.tolist() == wanted
+    assert ours.tolist() == [sorted(range(5), key=lambda e: (-row[e], e))[:k] for row in scores]
 
 
 def test_the_tie_rule_holds_for_many_experts():
@@ -206,14 +200,11 @@ def test_scores_that_vanish_in_float32_leave_no_nan():
 
 
 def routed(mixture, x):
-    """Return the output of a layer, and where its tokens went."""
     routings = []
-    y = mixture(x, routings=routings)
-    return y, *routings
+    return mixture(x, routings=routings), *routings
 
 
 def balanced_output(mixture, x):
-    """Return the output of a layer and its balance loss."""
     y, routing = routed(mixture, x)
     k = mixture.router.experts_per_token
     shape = {"num_experts": mixture.num_experts, "experts_per_token": k}
@@ -249,12 +240,7 @@ def test_a_plan_is_the_definition(given_choices, factor):
     most = math.ceil(Fraction(str(factor)) * num_tokens * k / num_experts) if factor else math.inf
     wanted = []
     for expert in range(num_experts):
-        hits = [
-            n * k + c
-            for n, row in enumerate(experts_NK.tolist())
-            for c in range(k)
-            if row[c] == expert
-        ]
+        hits = [i for i, chosen in enumerate(experts_NK.flatten().tolist()) if chosen == expert]
         wanted.append([choice for place, choice in enumerate(hits) if place < most])
     plan = moe.dispatch(experts_NK, num_experts, capacity_factor=factor)
     assert plan.counts_E.tolist() == [len(choices) for choices in wanted]
@@ -384,7 +370,6 @@ PLACES = {"forward": experts.Experts, "capacity": rows}
 PLACES |= dict.fromkeys(("auxiliary_loss", "count_choices"), decoder)
 WEIGHTS = "chosen_weights(scores_NE, experts_NK)"
 ROWS = "positions.view(experts_NK.shape)"
-MATRICES = "self.w_gate, self.w_up"
 COMBINED = "weights_NK, plan"
 COUNTED = "torch.bincount(experts_NK.flatten(), minlength=num_experts)"
 KEPT = "weights_NK * (plan.positions_NK != DROPPED)"
@@ -397,7 +382,7 @@ LAYER_MUTANTS = {
         "results for other tokens": ("dispatch", ROWS, f"{ROWS}.flip(0)"),
         "a mean for the weights": ("combine", COMBINED, f"0 * weights_NK + 1 / {K}, plan"),
         "weights in the other order": ("combine", COMBINED, "weights_NK.flip(1), plan"),
-        "gate and up exchanged": ("forward", MATRICES, "self.w_up, self.w_gate"),
+        "gate and up exchanged": ("forward", "self.w_gate, self.w_up", "self.w_up, self.w_gate"),
         "a balance of k times the share": ("auxiliary_loss", "return c", f"return {K} * c"),
         "the counts of one expert fewer": ("count_choices", COUNTED, f"{COUNTED}.roll(1)"),
     },
@@ -480,8 +465,7 @@ def test_uniform_use_or_scores_give_one_and_one_expert_for_all_their_number():
 
 def test_a_bias_moves_against_the_load():
     bias = torch.tensor([0.5, 0.0, 0.0, -0.5])
-    same = moe.update_bias(bias, torch.tensor([6, 2, 4, 4]), rate=0.125)
-    assert same is bias
+    assert moe.update_bias(bias, torch.tensor([6, 2, 4, 4]), rate=0.125) is bias
     assert bias.tolist() == [0.375, 0.125, 0.0, -0.5]
 
 
@@ -501,7 +485,6 @@ def test_the_bias_alone_evens_out_the_load():
 
 
 def with_weights(block, mixture):
-    """A block of transformers' with our weights."""
     with torch.no_grad():
         block.gate.weight.copy_(mixture.router.w_router)
         gate_and_up = torch.cat([mixture.experts.w_gate, mixture.experts.w_up], 1)

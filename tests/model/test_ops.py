@@ -26,8 +26,6 @@ def inputs_of(pair, generator):
 
 
 def judged(pair, generator, backward):
-    """Compare a backward pass, in float64, with autograd through plain torch."""
-
     def both(*arguments):
         with torch.no_grad():
             y, saved = getattr(ops, f"{pair}_forward")(*arguments)

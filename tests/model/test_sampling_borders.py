@@ -30,8 +30,7 @@ both = pytest.mark.parametrize("probabilities", [next_token_probabilities, by_nu
 )
 def test_a_sum_that_is_top_p_reaches_it(probabilities, shares, top_p, kept):
     found = probabilities(torch.tensor([shares]).log(), top_p=top_p)[0]
-    expected = torch.tensor(shares[:kept]) / sum(shares[:kept])
-    torch.testing.assert_close(found[:kept], expected)
+    torch.testing.assert_close(found[:kept], torch.tensor(shares[:kept]) / sum(shares[:kept]))
     assert found[kept:].count_nonzero() == 0
 
 
@@ -44,8 +43,7 @@ def test_top_p_1_keeps_every_token(probabilities):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_a_temperature_that_the_dtype_holds_for_0_is_0(dtype):
     logits = torch.tensor([[1.0, 3.0, 2.0, 3.0]], dtype=dtype)
-    found = next_token_probabilities(logits, temperature=1e-46)
-    assert found.tolist() == [[0, 1, 0, 0]]
+    assert next_token_probabilities(logits, temperature=1e-46).tolist() == [[0, 1, 0, 0]]
     assert next_token_probabilities(logits, temperature=1e-40).tolist() == [[0, 0.5, 0, 0.5]]
 
 
