@@ -51,9 +51,7 @@ class Ranks:
     def __init__(self, pool: world.Pool, mesh: dict[str, int]) -> None:
         self.pool, self.mesh = pool, mesh
 
-    def run(
-        self, fn: Callable[..., Any], *args: Any, mutant: Any = None, **settings: Any
-    ) -> world.Results:
+    def run(self, fn: Callable[..., Any], *args, mutant: Any = None, **settings) -> world.Results:
         """Let every rank call ``fn(rank, *args, **settings)`` as if its process had just begun.
 
         With a mutant, one of ``MUTANTS`` of the function's module is in force while it runs, unless
@@ -82,7 +80,6 @@ class State:
 
     @classmethod
     def of_this_process(cls) -> "State":
-        """Return the state before the first program."""
         if cls._first is None:
             cls._first = cls()
         return cls._first
@@ -129,7 +126,6 @@ class State:
 
 
 def _owners() -> list[Any]:
-    """Return all modules and classes of the package that are loaded."""
     modules = [m for name, m in list(sys.modules.items()) if name.split(".")[0] == "llmcourse"]
     return modules + [
         value
@@ -183,7 +179,6 @@ def losses_of(result: Any) -> list[float]:
 
 
 def saved_in(folder: Path) -> Any:
-    """Return the newest checkpoint in a run's folder, loaded."""
     return checkpoint.load(checkpoint.latest(folder / "checkpoints"))
 
 
@@ -203,7 +198,6 @@ def assert_close_states(saved: Any, reference: Any) -> None:
 
 
 def assert_runs_as(alone: Any, result: Any, folder: Path) -> None:
-    """Assert that a run on ranks has the losses, weights and moments of one process."""
     steps = len(alone.reports)
     assert result.steps_done == steps
     np.testing.assert_allclose(result.losses, losses_of(alone), rtol=1e-5)
@@ -219,8 +213,7 @@ def assert_runs_as(alone: Any, result: Any, folder: Path) -> None:
 
 def assert_resumes_bit_for_bit(uninterrupted: Any, whole: Path, folder: Path) -> None:
     """Go on in a copy of a run on ranks, from half of it, and assert that nothing is different."""
-    rest = train.resume_on_ranks(halfway(whole, folder))
-    assert rest.losses == uninterrupted.losses[3:]
+    assert train.resume_on_ranks(halfway(whole, folder)).losses == uninterrupted.losses[3:]
     assert equal(saved_in(folder).model, saved_in(whole).model)
 
 

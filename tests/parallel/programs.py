@@ -37,7 +37,6 @@ def over_groups_of_torch(rank):
 
 
 def ring(rank, length):
-    """Pass a tensor round the ring once."""
     axis = rank.world
     mine = torch.full((length,), float(rank.index))
     with axis.collective("ring"):
@@ -71,7 +70,6 @@ def go_wrong(rank, how, who=1, after=0):
 
 
 def both_send(rank):
-    """Two ranks that both send before they receive."""
     x = torch.zeros(4)
     rank.world.send(x, 1 - rank.index)
     rank.world.receive(x, 1 - rank.index)
@@ -86,7 +84,6 @@ def wrong_axis(rank):
 
 
 def too_long(rank, who, seconds):
-    """One rank goes on alone after the others are done."""
     if rank.index == who:
         time.sleep(seconds)
 
@@ -132,7 +129,6 @@ NOT_COLLECTED = set()
 
 
 def state(rank):
-    """Return what a program finds."""
     return {
         "draws": [random.random(), np.random.random(), torch.rand(1).item()],
         "dtype": str(torch.get_default_dtype()),

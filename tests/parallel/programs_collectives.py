@@ -231,7 +231,6 @@ def disagreements(rank):
 
 
 def disagree(rank, what):
-    """Rank 1 calls something else than the others."""
     settings = {"call": collectives.all_reduce, "shape": 6, "dtype": torch.float32}
     settings |= DISAGREEMENTS[what](rank.index == 1)
     call, shape, dtype = (settings.pop(name) for name in ("call", "shape", "dtype"))
@@ -239,12 +238,6 @@ def disagree(rank, what):
 
 
 # Mutants.  Each is one mistake in the code that the collectives share, put there while they run.
-
-
-def _forgets_the_last_step(chunks, axis):
-    return passes.all_gather_steps(chunks, axis)[:-1]
-
-
 def _sums_the_wrong_way_round(chunks, axis, into):
     n, r = axis.size, axis.index
     passing = [chunks[(r + step + 2) % n] for step in range(n - 1)]
@@ -267,10 +260,7 @@ def _adds_twice(chunks, axis, into):
 
 def _does_not_add_the_last_one(chunks, axis, into):
     steps = passes.reduce_scatter_steps(chunks, axis, into)
-    return [
-        each._replace(mine=each.mine if k < len(steps) - 1 else None)
-        for k, each in enumerate(steps)
-    ]
+    return [s._replace(mine=s.mine if k < len(steps) - 1 else None) for k, s in enumerate(steps)]
 
 
 def _sums_in_the_order_of_arrival(chunks, axis, into):
@@ -308,8 +298,9 @@ def _everybody_to_everybody(x, axis):
     return x
 
 
+GATHER = passes.all_gather_steps
 MUTANTS = {
-    "forgets the last step": ("ring", sums, "all_gather_steps", _forgets_the_last_step),
+    "forgets the last step": ("ring", sums, "all_gather_steps", lambda *x: GATHER(*x)[:-1]),
     "sums the wrong way round": ("ring", sums, "reduce_scatter_steps", _sums_the_wrong_way_round),
     "gathers the wrong way round": ("ring", sums, "all_gather_steps", _gathers_the_wrong_way_round),
     "adds twice": ("ring", sums, "reduce_scatter_steps", _adds_twice),

@@ -15,16 +15,7 @@ from torch import Tensor
 from llmcourse import optim
 from llmcourse.backward.recompute import recomputed
 from llmcourse.loss import IGNORE_INDEX, cross_entropy, shifted_targets
-from llmcourse.model import ModelConfig, Transformer
-from llmcourse.model.attention import (
-    attention,
-    attention_backward,
-    attention_forward,
-    document_mask,
-    flash_backward,
-    flash_forward,
-    sliding_window_mask,
-)
+from llmcourse.model import ModelConfig, Transformer, attention
 from llmcourse.parallel import collectives, data_parallel
 from llmcourse.parallel import context_parallel as cp
 from llmcourse.parallel.context_parallel import partial as parts
@@ -62,12 +53,11 @@ def documents() -> Tensor:
 def mask_of(kind: str) -> Tensor | None:
     """Return a mask over whole sequences: with a batch axis, without, with rows of nothing."""
     if kind == "documents":
-        return document_mask(documents())
+        return attention.document_mask(documents())
     if kind == "window":
-        return sliding_window_mask(TIME, TIME, 5)
+        return attention.sliding_window_mask(TIME, TIME, 5)
     if kind == "blind":  # looks ahead, too, and three queries see nothing
-        g = torch.Generator().manual_seed(5)
-        mask = torch.rand(TIME, TIME, generator=g) < 0.4
+        mask = torch.rand(TIME, TIME, generator=torch.Generator().manual_seed(5)) < 0.4
         mask[[0, 7, 19]] = False
         return mask
     return None
@@ -78,10 +68,10 @@ def dense(given: list[Tensor], mask: Tensor | None) -> Attended:
     q, k, v, dout = (x.double() for x in given)
     if mask is not None and not mask.any(-1).all():
         # Through a row of -inf autograd's gradient is NaN: by hand then.
-        out, saved = attention_forward(q, k, v, mask)
-        return Attended(out, *attention_backward(dout, saved))
+        out, saved = attention.attention_forward(q, k, v, mask)
+        return Attended(out, *attention.attention_backward(dout, saved))
     leaves = [x.requires_grad_() for x in (q, k, v)]
-    out = attention(*leaves, mask=mask)
+    out = attention.attention(*leaves, mask=mask)
     return Attended(out.detach(), *torch.autograd.grad(out, leaves, dout))
 
 
@@ -120,8 +110,6 @@ def joined(found: list[Ringed], layout: str) -> Attended:
 
 
 # The whole model
-
-
 def made(*, tied_head: bool = True) -> Transformer:
     """Return a small decoder in float64, gains unlike 1."""
     heads = {"num_heads": HEADS, "num_kv_heads": 2, "head_size": HEAD_SIZE}
@@ -155,12 +143,10 @@ def batch(step: int, *, packed: bool) -> Batch:
     if not packed:
         return Batch(ids_BT, targets_BT, places_BT, None)
     first_BT = (found_BT.unsqueeze(-1) == found_BT.unsqueeze(-2)).int().argmax(-1)
-    return Batch(ids_BT, targets_BT, places_BT - first_BT, document_mask(found_BT))
+    return Batch(ids_BT, targets_BT, places_BT - first_BT, attention.document_mask(found_BT))
 
 
 class Trace(NamedTuple):
-    """What a training run leaves."""
-
     losses: list[float]
     gradients: list[dict[str, Any]]  # by name, after they were summed
     local: dict[str, Any]  # gradients of this rank alone, in the first step
@@ -171,7 +157,7 @@ class Trace(NamedTuple):
 def alone(*, packed: bool, tied_head: bool = True, steps: int = 3) -> Trace:
     """Train in one process, on whole sequences, with the attention that is written out."""
     model = made(tied_head=tied_head)
-    model.attend_with(attention)
+    model.attend_with(attention.attention)
     optimizer = _optimizer(model)
     losses, gradients = [], []
     for step in range(steps):
@@ -214,8 +200,7 @@ def train(rank, layout, *, packed, tied_head=True, steps=3, again=None, mutant=N
 
 def _share_of(whole: Batch, axis, layout: str, mutant: str | None) -> tuple[Batch, int]:
     """Cut a batch, and count the tokens that are asked for on all ranks."""
-    held = "blocks" if mutant == "tokens of another layout" else layout
-    place = (axis.index, axis.size, held)
+    place = (axis.index, axis.size, "blocks" if mutant == "tokens of another layout" else layout)
     ids, targets, positions = (cp.share(x, *place) for x in whole[:3])
     if mutant == "targets shifted after the cut":
         counted = targets != IGNORE_INDEX
@@ -254,7 +239,6 @@ def narrow(rank, layout: str) -> dict[str, Any]:
 
 
 def narrow_alone(*, autocast: bool) -> tuple[Tensor, dict[str, Tensor]]:
-    """Return logits and gradients of the same model in one process, in bf16 or in float32."""
     model = made().float()
     ids, targets, positions, _ = batch(0, packed=False)
     with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
@@ -268,7 +252,6 @@ def _optimizer(model: Transformer) -> optim.AdamW:
 
 
 def refused(rank) -> list[str]:
-    """Ask for what annotations exclude; return what is said."""
     axis, x, said = rank.axis("dp"), torch.ones(2, 4, 2, 6), []
     for call in (
         lambda: cp.check_length(8, 2, "stripes"),
@@ -284,7 +267,6 @@ def refused(rank) -> list[str]:
 
 
 def attend_otherwise(rank, length: int, layout: str) -> None:
-    """Attend to another number of tokens, or in another layout, on the first rank."""
     x = torch.ones(1, 4 if rank.index else length, 2, 4)
     cp.ring_attention(rank.axis("dp"), layout="zigzag" if rank.index else layout)(x, x, x)
 
@@ -309,8 +291,6 @@ def added_up(rank) -> list[Any]:
 
 
 # Mutants
-
-
 def _merge_without_rescaling(one, other):
     total = MERGE(one, other)
     weight = (other.logsumexp_BHt - total.logsumexp_BHt).exp().nan_to_num()
@@ -322,10 +302,6 @@ def _merge_of_means(one, other):
     seen = (one.logsumexp_BHt > -torch.inf).int() + (other.logsumexp_BHt > -torch.inf).int()
     share = 1 / seen.clamp(min=1).transpose(1, 2).unsqueeze(-1)
     return MERGE(one, other)._replace(out_BtHK=(one.out_BtHK + other.out_BtHK) * share)
-
-
-def _by_local_place(context_length, index, size, layout="zigzag"):
-    return torch.arange(context_length // size)
 
 
 def _one_step_too_few(x, axis):
@@ -344,31 +320,21 @@ def _stay_where_they_are(x, axis):
     return x
 
 
-def _forget_what_came(x, axis):
-    return torch.zeros_like(PASS_ON(x, axis))
-
-
 def _doubled(dout, saved, allowed, tile):
-    dq, dk, dv = flash_backward(dout, saved, allowed, tile)
+    dq, dk, dv = attention.flash_backward(dout, saved, allowed, tile)
     return dq, 2 * dk, 2 * dv
 
 
 def _weights_of_the_part(dout, saved, allowed, tile):
-    _, alone = flash_forward(saved.q_BTHK, saved.k_BSGK, saved.v_BSGK, allowed, tile)
-    return flash_backward(dout, saved._replace(logsumexp_NT=alone.logsumexp_NT), allowed, tile)
+    _, alone = attention.flash_forward(saved.q_BTHK, saved.k_BSGK, saved.v_BSGK, allowed, tile)
+    return attention.flash_backward(
+        dout, saved._replace(logsumexp_NT=alone.logsumexp_NT), allowed, tile
+    )
 
 
 def _output_of_the_part(dout, saved, allowed, tile):
-    out, _ = flash_forward(saved.q_BTHK, saved.k_BSGK, saved.v_BSGK, allowed, tile)
-    return flash_backward(dout, saved._replace(out_BTHK=out), allowed, tile)
-
-
-def _wrong_side(mask, num_queries, axis, layout):
-    return ROWS(mask.mT, num_queries, axis, layout)
-
-
-def _first_rows(mask, num_queries, axis, layout):
-    return mask[..., :num_queries, :]
+    out, _ = attention.flash_forward(saved.q_BTHK, saved.k_BSGK, saved.v_BSGK, allowed, tile)
+    return attention.flash_backward(dout, saved._replace(out_BTHK=out), allowed, tile)
 
 
 def _values_first(x, axis):
@@ -381,28 +347,25 @@ MERGE, ROUND, ROWS, PASS_ON = parts.merge, ring.round_the_ring, ring.rows_of_mas
 MUTANTS = {
     "no rescaling when parts are merged": patched(ring, merge=_merge_without_rescaling),
     "the mean of the parts": patched(ring, merge=_merge_of_means),
-    "causal by place in the share": patched(ring, positions=_by_local_place),
+    "causal by local place": patched(
+        ring, positions=lambda n, index, size, *_: torch.arange(n // size)
+    ),
     "one step too few": patched(ring, round_the_ring=_one_step_too_few),
     "keys taken for those of another rank": patched(ring, round_the_ring=_named_backwards),
     "values taken for keys": patched(ring, round_the_ring=_values_first),
     "gradients of keys stay where they are": patched(ring, _pass_on=_stay_where_they_are),
-    "gradients of keys not added up": patched(ring, _pass_on=_forget_what_came),
+    "keys' gradients forgotten": patched(ring, _pass_on=lambda *x: torch.zeros_like(PASS_ON(*x))),
     "gradients of keys doubled": patched(ring, flash_backward=_doubled),
     "weights of the part alone in backward": patched(ring, flash_backward=_weights_of_the_part),
     "output of the part alone in backward": patched(ring, flash_backward=_output_of_the_part),
-    "mask cut on the wrong side": patched(ring, rows_of_mask=_wrong_side),
-    "the first rows of the mask": patched(ring, rows_of_mask=_first_rows),
+    "mask cut otherwise": patched(ring, rows_of_mask=lambda mask, *more: ROWS(mask.mT, *more)),
+    "first rows of the mask": patched(ring, rows_of_mask=lambda mask, n, *_: mask[..., :n, :]),
     "by a ring": patched(data_parallel.buckets, all_reduce_ordered=collectives.all_reduce_ring),
 }
 OF_ATTENTION = list(MUTANTS)[:-1]
 
-OF_MASKS = ("mask cut on the wrong side", "the first rows of the mask")
+OF_MASKS = ("mask cut otherwise", "first rows of the mask")
 """They break nothing where there is no mask."""
 
-OF_TRAINING = (
-    "positions forgotten",
-    "gradients stay local",
-    "mean of the ranks' means",
-    "targets shifted after the cut",
-    "tokens of another layout",
-)
+OF_TRAINING = ["positions forgotten", "gradients stay local", "mean of the ranks' means"]
+OF_TRAINING += ["targets shifted after the cut", "tokens of another layout"]

@@ -62,7 +62,6 @@ def _die_in_write(number):
 
 
 def _note_batches(path):
-    """Append the hash of every batch to a file, before it is learnt from."""
     original = phases.load
 
     def load(run):

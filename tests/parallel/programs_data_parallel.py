@@ -30,8 +30,7 @@ class Llama(nn.Module):
         return torch.randint(0, 300, (2, 9), generator=generator)
 
     def forward(self, ids, _where):
-        logits = self.model(ids[:, :-1])
-        return losses.cross_entropy(logits, ids[:, 1:])
+        return losses.cross_entropy(self.model(ids[:, :-1]), ids[:, 1:])
 
 
 class Awkward(nn.Module):
@@ -96,8 +95,7 @@ def begin(kind, seed):
 
 
 def batch(kind, step, part, micro):
-    seed = 1 + micro + 100 * (part + 100 * step)
-    return KINDS[kind].batch(torch.Generator().manual_seed(seed))
+    return KINDS[kind].batch(torch.Generator().manual_seed(1 + micro + 100 * (part + 100 * step)))
 
 
 def optimizer_of(module):
@@ -119,8 +117,7 @@ def in_one_process(kind, num_ranks, *, num_steps=3, num_micro=1, branch=(1,), av
         total = {}
         for part in range(num_ranks):
             for micro in range(num_micro):
-                where = {"part": part, "branch": branch}
-                module(batch(kind, step, part, micro), where).backward()
+                module(batch(kind, step, part, micro), {"part": part, "branch": branch}).backward()
             if num_micro > 1:  # a rank adds up its own first
                 for name, p in module.named_parameters():
                     if p.grad is not None:
@@ -141,7 +138,6 @@ def in_one_process(kind, num_ranks, *, num_steps=3, num_micro=1, branch=(1,), av
 
 
 def moments(optimizer):
-    """The optimizer's state, in the order of its parameters."""
     state = optimizer.state_dict()["state"]
     return {f"{i} {name}": x for i, held in state.items() for name, x in held.items()}
 
@@ -185,7 +181,6 @@ def train(rank, kind, wrapper, *, num_steps=3, num_micro=1, branch=(1,), **setti
 
 
 def bytes_of_a_step(rank, kind, overlap, bucket_bytes):
-    """What one `sync` sends, and how large the buckets are."""
     ddp = BucketedDDP(begin(kind, 0), rank.axis("dp"), overlap=overlap, bucket_bytes=bucket_bytes)
     value = ddp(batch(kind, 0, rank.index, 0), {"part": rank.index, "branch": (1,)})
     before, rank.messages[:] = ddp.channel.sent_bytes, []
@@ -235,8 +230,7 @@ def drawn(seed, num_ranks):
             if number(0, 2)
         }
 
-    uses = [[factors() for _ in range(num_ranks)] for _ in range(3)]
-    return parameters, uses, number(1, 60)
+    return parameters, [[factors() for _ in range(num_ranks)] for _ in range(3)], number(1, 60)
 
 
 def by_hand(rank, wrapper):
@@ -288,7 +282,6 @@ def overlap(rank, enabled):
 
 
 def ends_with_its_owner(rank):
-    """Threads and hooks while a wrapper lives, and after."""
     module = begin("llama", 0)
 
     def threads():
@@ -328,8 +321,7 @@ def two_modules(rank):
     for step in range(3):
         # Ranks finish their backward passes in different orders.
         for ddp in pair if rank.index == 0 else pair[::-1]:
-            ids = batch("llama", step, rank.index, pair.index(ddp))
-            ddp(ids, None).backward()
+            ddp(batch("llama", step, rank.index, pair.index(ddp)), None).backward()
         for ddp in pair:
             ddp.sync()
     return [snapshot(ddp.module)["grads"] for ddp in pair]
@@ -345,15 +337,12 @@ def two_forwards(rank):
 
 
 def buffers(rank, training, local):
-    """Buffers at the start of a second forward pass."""
     module = begin("normed", rank.index)
     ddp = BucketedDDP(module, rank.axis("dp"))
     ddp(batch("normed", 0, rank.index, 0), None)
     mine = module.layers[1].running_mean.clone()
     seen = []
-    module.layers[1].register_forward_pre_hook(
-        lambda norm, _: seen.append(norm.running_mean.clone())
-    )
+    module.layers[1].register_forward_pre_hook(lambda m, _: seen.append(m.running_mean.clone()))
     with ddp.no_sync() if local else contextlib.nullcontext():
         ddp.train(training)(batch("normed", 1, rank.index, 0), None)
     return {"mine": mine, "seen": seen[0]}
@@ -374,9 +363,8 @@ def broadcasts(rank):
 
 
 # What a check has to reject.
-
-
-INIT, SYNC, READY = BucketedDDP.__init__, BucketedDDP._sync, BucketedDDP._ready
+DDP = BucketedDDP
+INIT, SYNC, READY = DDP.__init__, DDP._sync, DDP._ready
 
 
 def _starts_from_its_own(self, module, axis, **settings):
@@ -456,29 +444,21 @@ def _forgets_no_sync(self, bucket, p):
 
 
 MUTANTS = {
-    "never sends anything": patched(
-        BucketedDDP, __init__=_always(overlap=False), _sync=lambda self: None
-    ),
-    "starts every rank from its own weights": patched(BucketedDDP, __init__=_starts_from_its_own),
-    "forgets to divide": patched(BucketedDDP, _divisor=1),
+    "never sends anything": patched(DDP, __init__=_always(overlap=False), _sync=lambda self: None),
+    "starts every rank from its own weights": patched(DDP, __init__=_starts_from_its_own),
+    "forgets to divide": patched(DDP, _divisor=1),
     "divides the loss's share once more": patched(
-        BucketedDDP, _divisor=property(lambda self: self.axis.size**2)
+        DDP, _divisor=property(lambda self: self.axis.size**2)
     ),
-    "leaves out the bucket of the first layers": patched(BucketedDDP, __init__=_drops_a_bucket),
-    "gives no gradient to a rank that did not use the parameter": patched(
-        BucketedDDP, _sync=_leaves_idle_ranks_out
-    ),
-    "divides by the number of ranks that used the parameter": patched(
-        BucketedDDP, _sync=_mean_of_those_that_have_it
-    ),
-    "sends a bucket when its first gradient is there": patched(BucketedDDP, _ready=_too_early),
-    "takes the result before it is there": patched(BucketedDDP, __init__=_late, _sync=_hasty),
-    "sends the first micro-batch alone": patched(BucketedDDP, _ready=_forgets_no_sync),
+    "leaves out the bucket of the first layers": patched(DDP, __init__=_drops_a_bucket),
+    "gives no gradient to a rank that did not use it": patched(DDP, _sync=_leaves_idle_ranks_out),
+    "divides by the ranks that used the parameter": patched(DDP, _sync=_mean_of_those_that_have_it),
+    "sends a bucket when its first gradient is there": patched(DDP, _ready=_too_early),
+    "takes the result before it is there": patched(DDP, __init__=_late, _sync=_hasty),
+    "sends the first micro-batch alone": patched(DDP, _ready=_forgets_no_sync),
     "lets every rank keep its own running means": patched(
-        BucketedDDP, __init__=_always(broadcast_buffers=False)
+        DDP, __init__=_always(broadcast_buffers=False)
     ),
     # The last one: it ends the ranks.
-    "sends buckets in the order in which they fill on this rank": patched(
-        BucketedDDP, _ready=_in_its_own_order
-    ),
+    "sends buckets in the order in which they fill here": patched(DDP, _ready=_in_its_own_order),
 }

@@ -21,7 +21,6 @@ IGNORED = -100
 
 
 # One layer, with counts that no router has to agree to
-
 CASES = {
     "uneven": lambda n, g: torch.randint(0, 5, (n, NUM_EXPERTS), generator=g),
     "even": lambda n, g: torch.full((n, NUM_EXPERTS), 2),
@@ -65,7 +64,6 @@ def layer(case: str, num_ranks: int, dtype: str) -> dict[str, Any]:
 
 
 def whole_experts(weights: dict[str, Tensor]) -> Experts:
-    """Return all experts, with these weights."""
     given = Experts(NUM_EXPERTS, WIDTH, HIDDEN, generator=None).to(weights["w_up"].dtype)
     given.load_state_dict(weights)
     return given
@@ -94,7 +92,6 @@ def layer_alone(case: str, num_ranks: int, dtype: str) -> dict[str, Any]:
 
 
 def layer_on_ranks(rank, case: str, dtype: str) -> dict[str, Any]:
-    """Do the same with the experts of this rank; return what it has."""
     axis = rank.axis("ep")
     given = layer(case, axis.size, dtype)
     mine = expert_parallel.ParallelExperts(whole_experts(given["weights"]), axis)
@@ -122,7 +119,6 @@ def exchange_rows(rank) -> tuple[Tensor, Tensor, Tensor]:
 
 
 # A whole model
-
 SETTINGS = {"lr": 1e-2, "weight_decay": 0.1, "eps": 1e-3}
 """A large eps, so that AdamW does not blow up what rounding leaves of a gradient of 0."""
 
@@ -160,7 +156,6 @@ def share(step: int, index: int) -> tuple[Tensor, Tensor]:
 
 
 def loss_of(model: Transformer, ids: Tensor, targets: Tensor) -> Tensor:
-    """Return the loss of some rows."""
     routings: list[Routing] = []
     value = cross_entropy(model(ids, routings=routings), targets, ignore_index=IGNORED)
     balance = auxiliary_loss(routings, model.config)
@@ -187,7 +182,6 @@ def alone(num_ranks: int, dtype: str, *, steps: int = 3, **settings: Any) -> dic
 
 
 def on_ranks(rank, dtype, *, steps=3, again=None, **settings: Any) -> dict[str, Any]:
-    """Train the same model with experts on ranks; return what this rank has."""
     axis = rank.axis("ep")
     model = model_of(dtype, **settings)
     expert_parallel.shard_experts(model, axis)
@@ -210,10 +204,8 @@ def on_ranks(rank, dtype, *, steps=3, again=None, **settings: Any) -> dict[str, 
 
 
 # Mutants
-
-
 REGROUP, EXCHANGE, SHARE_OF = experts.regroup, exchange._exchange, experts.share_of
-FORWARD, SYNC = Experts.forward, shard.sync_gradients
+FORWARD, SYNC, COUNTS = Experts.forward, shard.sync_gradients, experts.exchange_counts
 
 
 def _never_back(rows: Tensor, counts: Tensor) -> Tensor:
@@ -238,9 +230,8 @@ def _other_sources(rows: Tensor, counts: Tensor) -> Tensor:
 def _kept_here(ctx: Any, drows: Tensor) -> tuple:
     """Keep the gradients of rows that stayed here; those of all others are 0."""
     axis = ctx.axis
-    mine = drows.split(list(ctx.received))[axis.index]
     parts = [drows.new_zeros(count, drows.shape[1]) for count in ctx.sent]
-    parts[axis.index] = mine
+    parts[axis.index] = drows.split(list(ctx.received))[axis.index]
     return torch.cat(parts), None, None, None
 
 
@@ -261,23 +252,16 @@ def _experts_are_not_divided(model, axis) -> None:
 
 
 def _no_gradient_without_rows(self, rows: Tensor, counts: Tensor) -> Tensor:
-    if len(rows) == 0:
-        return rows * 1
-    return FORWARD(self, rows, counts)
+    return FORWARD(self, rows, counts) if len(rows) else rows * 1
 
-
-def _swapped_counts(counts_NE: Tensor, axis) -> Tensor:
-    """Count right for every rank, and wrong for its experts."""
-    return EXCHANGE_COUNTS(counts_NE, axis).flip(1)
-
-
-EXCHANGE_COUNTS = experts.exchange_counts
 
 MUTANTS = {
     # Those that a single layer shows,
     "rows come back in the experts' order": patched(experts, regroup=_never_back),
     "counts are transposed": patched(experts, regroup=_transposed),
-    "counts of experts are swapped": patched(experts, exchange_counts=_swapped_counts),
+    "counts of experts are swapped": patched(  # right for every rank
+        experts, exchange_counts=lambda counts_NE, axis: COUNTS(counts_NE, axis).flip(1)
+    ),
     "gradients are not sent back": patched(exchange._AllToAll, backward=staticmethod(_kept_here)),
     "every rank takes the first experts": patched(
         experts, share_of=lambda num, index, size: SHARE_OF(num, 0, size)

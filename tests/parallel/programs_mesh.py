@@ -12,8 +12,6 @@ from llmcourse.train.layouts import OnMesh
 
 
 class Steps(NamedTuple):
-    """What some steps of a run left behind."""
-
     losses: list[float]
     norms: list[float]
     gradients: dict[str, Any]  # of the first step, whole, before clipping
@@ -39,7 +37,6 @@ def new_run(config, folder: Path, dtype: torch.dtype, layout=train.Layout):
 
 
 def alone(config, folder: Path, dtype: torch.dtype) -> Steps:
-    """The steps of one process, which every mesh has to equal."""
     run, gradients = new_run(config, folder, dtype), {}
 
     def watch(phase, _given):
@@ -68,7 +65,6 @@ def on_mesh(rank: Rank, config, folder: Path, dtype: torch.dtype, fault=None) ->
 
 
 def _steps(run, watch, gradients, sent) -> Steps:
-    """Take the steps of a run that somebody watches."""
     with run.watched_by(watch):
         reports = [train.step(run) for _ in range(run.config.steps)]
     weights, optimizer = run.layout.states()

@@ -66,7 +66,6 @@ def loss_over(micro: Sequence[MicroBatch]) -> Callable[[Tensor, MicroBatch], Ten
 
 
 def untie(model: Transformer) -> None:
-    """Give a tied head a matrix of its own, with the same values."""
     model.config = replace(model.config, tied_head=False)
     model.head = nn.Parameter(model.embedding.detach().clone())
 
@@ -85,8 +84,6 @@ def sizes(name: str, m: int, dtype: str) -> Tensor:
 
 
 class Trace(NamedTuple):
-    """What training leaves, after every step."""
-
     gradients: list[dict[str, Any]]
     weights: list[dict[str, Any]]
     losses: list[Any]
@@ -97,18 +94,16 @@ def _adamw(parameters: list[nn.Parameter]) -> optim.AdamW:
     return optim.AdamW(parameters, lr=1e-2, weight_decay=0.1)
 
 
-def alone(
-    name, m, *, dtype="float32", steps=3, packed=False, autocast=None, split_embedding=False
-) -> Trace:
+def alone(name, m, *, dtype="float32", steps=3, packed=False, autocast=None, split=False) -> Trace:
     """Train in one process, adding up the gradients of the micro-batches in their order.
 
-    With `split_embedding`, a tied head has a matrix of its own, whose gradient is added to the
+    With `split`, a tied head has a matrix of its own, whose gradient is added to the
     embedding's at the end of a step.
     """
     model = made(name, dtype)
-    if split_embedding:
+    if split:
         untie(model)
-    trained = [p for n, p in model.named_parameters() if not (split_embedding and n == "head")]
+    trained = [p for n, p in model.named_parameters() if not (split and n == "head")]
     optimizer, trace = _adamw(trained), Trace([], [], [], [])
     for step in range(steps):
         micro = batches(step, m, packed=packed)
@@ -121,12 +116,12 @@ def alone(
             losses.append(loss.item())
             extras.append(0.0 if extra is None else extra.item() / m)
             (loss if extra is None else loss + extra / m).backward()
-        if split_embedding:
+        if split:
             model.embedding.grad = model.embedding.grad + model.head.grad
         _note(trace, dict(model.named_parameters()), losses, extras)
         optimizer.step()
         optimizer.zero_grad()
-        if split_embedding:
+        if split:
             with torch.no_grad():
                 model.head.copy_(model.embedding)
             model.head.grad = None
@@ -150,13 +145,11 @@ def schedule_named(name: str, p: int, m: int, v: int = 1) -> Schedule:
 
 
 def stages_for(schedule: Schedule, model: Transformer, rank: int) -> list[Stage]:
-    """Return the stages that a schedule gives to a rank."""
     p, v = schedule.num_ranks, schedule.num_chunks
     return pipeline.cut(model, p, rank, v, v_shape=schedule.v_shape)
 
 
 def written(*rows: str, m: int = 4, v: int = 1) -> Schedule:
-    """Return a schedule that is written out."""
     actions = tuple(map(pipeline.actions_of, rows))
     sizes = {"num_ranks": len(rows), "num_micro_batches": m, "num_chunks": v}
     return Schedule(name="own", actions=actions, **sizes)
@@ -187,8 +180,6 @@ def settings_for(micro: list[MicroBatch], axis) -> list[MicroBatch]:
 
 
 def _share_of(m: int) -> Callable[[nn.Module, MicroBatch], Tensor | None]:
-    """Return what a stage adds to the loss of a micro-batch."""
-
     def share(each: nn.Module, batch: MicroBatch) -> Tensor | None:
         loss = auxiliary_loss(batch.settings["routings"], each.config)
         batch.settings["routings"].clear()
@@ -198,7 +189,6 @@ def _share_of(m: int) -> Callable[[nn.Module, MicroBatch], Tensor | None]:
 
 
 def follow_all(rank, name: str, schedules: list[Schedule], **settings: Any) -> list[Trace]:
-    """Train with one schedule after the other, from the same start."""
     return [follow(rank, name, schedule, **settings) for schedule in schedules]
 
 
@@ -213,8 +203,6 @@ def reversed_order(schedule: Schedule) -> Schedule:
 
 
 # Faults that the comparison has to notice
-
-
 def _tripled(held: Any, dy: Tensor | None) -> Tensor | None:
     """Every gradient is that of a sum, where the loss that is shown is a mean."""
     if dy is None:
@@ -253,10 +241,6 @@ def _first_come(self: mail.P2P, sender: Any) -> Tensor:
     return self._arrived.pop(next(reversed(self._arrived)))
 
 
-def _no_second_half(self: Any, action: pipeline.Action, _: Any) -> None:
-    self.held.pop(action[1:])
-
-
 def _on_the_first(micro: list[MicroBatch], axis) -> list[MicroBatch]:
     return [each._replace(settings={"routings": []}) for each in micro] if axis.index else micro
 
@@ -269,7 +253,9 @@ MUTANTS = {
     "stale activations": patched(mail.P2P, receive=_stale("F")),
     "stale gradients": patched(mail.P2P, receive=_stale("BI")),
     "whatever comes next": patched(mail.P2P, receive=_first_come),
-    "no gradients of weights": patched(execute._Worker, second_half=_no_second_half),
+    "no gradients of weights": patched(
+        execute._Worker, second_half=lambda self, action, _: self.held.pop(action[1:])
+    ),
     "tied gradients not summed": patched(pipeline, sync_tied=lambda stages, axis: None),
     "no balance loss": patched(execute, Losses=lambda of_output, _: LOSSES(of_output, None)),
     "settings stay on the first rank": patched(sys.modules[__name__], settings_for=_on_the_first),
@@ -277,8 +263,6 @@ MUTANTS = {
 
 
 # What is held in memory
-
-
 class Token:
     """Stands for a tensor that autograd saved, and says for which action."""
 
@@ -334,7 +318,6 @@ def held(rank, name: str, schedule: Schedule) -> tuple[int, int]:
 
 
 def outstanding(rank, schedule: Schedule) -> int:
-    """Return the most messages that were sent and kept at one time."""
     most, send = [0], mail.P2P.send
 
     def counted(self: mail.P2P, action: pipeline.Action, x: Tensor) -> None:
@@ -347,10 +330,7 @@ def outstanding(rank, schedule: Schedule) -> int:
 
 
 # Whatever else is asked of the executor
-
-
 def run_once(rank, schedule: Schedule, stages: Any = None, *, m: Any = None, **settings: Any):
-    """Run a schedule on a stage for each rank, or on others."""
     axis, m = rank.axis("pp"), m or schedule.num_micro_batches
     stages = stages or pipeline.cut(made("untied"), axis.size, axis.index)
     micro = batches(0, m)
@@ -358,12 +338,10 @@ def run_once(rank, schedule: Schedule, stages: Any = None, *, m: Any = None, **s
 
 
 def timed(rank, schedule: Schedule) -> Any:
-    """Return what a rank did, and when."""
     return list(run_once(rank, schedule, stages_for(schedule, made("untied"), rank.index)).timed)
 
 
 def odd_shape(each: MicroBatch) -> tuple[int, ...]:
-    """Return the shape of other activations than there are."""
     return (*each.inputs.shape, 13)
 
 
@@ -378,7 +356,6 @@ def refused(rank, schedule: Schedule, **settings: Any) -> tuple[str, int]:
 
 
 def dies(rank, schedule: Schedule, who: int) -> None:
-    """Run a schedule in which one rank ends in the middle."""
     stages = stages_for(schedule, made("untied"), rank.index)
     if rank.index == who:
         stages[0].register_forward_hook(lambda *_: os._exit(3))
@@ -386,7 +363,6 @@ def dies(rank, schedule: Schedule, who: int) -> None:
 
 
 def frozen(rank, schedule: Schedule) -> dict[str, Any]:
-    """Return the gradients where the layers of the first rank do not learn."""
     stages = stages_for(schedule, made("untied"), rank.index)
     stages[0].requires_grad_(rank.index > 0)
     run_once(rank, schedule, stages)

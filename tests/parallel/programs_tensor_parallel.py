@@ -70,8 +70,6 @@ def batch(step: int) -> tuple[Tensor, Tensor]:
 
 
 class Trace(NamedTuple):
-    """What a training run leaves: of the whole model, or of one rank."""
-
     losses: list[float]
     logits: Any  # at the first step
     before: dict[str, Any]  # parameters, by name
@@ -88,7 +86,6 @@ def alone(name: str, steps: int = STEPS) -> Trace:
 
 
 def follow(rank, name: str, *, sequence_parallel: bool, steps: int = STEPS) -> Trace:
-    """Train as `alone` does, cut among the ranks."""
     axis = rank.axis("dp")
     model = sharded(made(name), name, axis, sequence_parallel=sequence_parallel)
 
@@ -99,7 +96,6 @@ def follow(rank, name: str, *, sequence_parallel: bool, steps: int = STEPS) -> T
 
 
 def trained(model, steps, loss_of, sync) -> Trace:
-    """Train a model, whole or cut."""
     before = weights_of(model)
     losses = []
     optimizer = optim.AdamW(model.parameters(), lr=LEARNING_RATE, weight_decay=0.1, eps=ADAM_EPS)
@@ -120,19 +116,12 @@ def trained(model, steps, loss_of, sync) -> Trace:
 
 
 # What is asked of a model beside training
-
-
 def asked_in_every_way(model: Transformer, *, sequence_parallel: bool) -> dict[str, Tensor]:
-    """Return logits of the first batch, by the way in which they were asked for."""
-    return {
-        how: ask(model, batch(0)[0])
-        for how, ask in WAYS.items()
-        if how != "cached" or not sequence_parallel
-    }
+    left_out = ["cached"] * sequence_parallel
+    return {how: ask(model, batch(0)[0]) for how, ask in WAYS.items() if how not in left_out}
 
 
 def logits_of(rank, name: str, *, sequence_parallel: bool) -> dict[str, Tensor]:
-    """Return this rank's logits, by the way in which they were asked for."""
     model = sharded(made(name), name, rank.axis("dp"), sequence_parallel=sequence_parallel)
     with torch.no_grad():
         return asked_in_every_way(model, sequence_parallel=sequence_parallel)
@@ -155,7 +144,6 @@ def by_parts(model: Transformer, ids_BT: Tensor) -> Tensor:
 
 
 def cached(model: Transformer, ids_BT: Tensor) -> Tensor:
-    """Ask for a prompt, then for one token after the other."""
     cache = model.new_cache(len(ids_BT))
     parts = [model(part, cache=cache) for part in ids_BT.split([5, *[1] * 7], dim=1)]
     return torch.cat(parts, dim=1)
@@ -254,17 +242,13 @@ def largest(rank, length: int) -> Tensor:
 
 
 # torch's own tensor parallelism
-
-
 def mlp_inputs() -> list[Tensor]:
-    """Return x, both weights and biases of an MLP, and weights for its output."""
     generator = torch.Generator().manual_seed(7)
     shapes = [(BATCH, TIME, 10), (36, 10), (36,), (10, 36), (10,), (BATCH, TIME, 10)]
     return [torch.randn(s, generator=generator, dtype=torch.float64) for s in shapes]
 
 
 def our_mlp(rank) -> list[Tensor]:
-    """Return the output of an MLP, and this rank's gradients."""
     axis = rank.axis("dp")
     x, w_up, b_up, w_down, b_down, dy = mlp_inputs()
     mine = [x, w_up.chunk(axis.size)[axis.index], b_up.chunk(axis.size)[axis.index]]
@@ -297,12 +281,6 @@ def torchs_mlp(rank) -> list[Tensor]:
 
 
 # Mutants
-
-
-def _not_cut(x, axis):
-    return x
-
-
 def _own_stretch(x_BTD, axis, name):
     return x_BTD.chunk(axis.size, dim=1)[axis.index].contiguous()
 
@@ -312,8 +290,7 @@ def _from_zero(ids, num_rows, axis):
 
 
 def _all_mine(ids, num_rows, axis):
-    rows, mine = layers_own_rows(ids, num_rows, axis)
-    return rows, torch.ones_like(mine)
+    return OWN_ROWS(ids, num_rows, axis)[0], torch.ones_like(ids, dtype=torch.bool)
 
 
 def _never(kind):
@@ -330,27 +307,19 @@ def _sums_all_gains(name, *args, **settings):
     return "axis" if name.endswith("gain") else table.summed_over(name, *args, **settings)
 
 
-def _sums_twice(model, axis):
-    shard_sync(model, axis)
-    shard_sync(model, axis)
-
-
 def _next_slice(name, shape, config, index, size, **settings):
     return table.slice_of(name, shape, config, (index + 1) % size, size, **settings)
 
 
 def _ignored_too(dlosses_N, saved):
-    return loss_backward(dlosses_N, saved._replace(counted_N=torch.ones_like(saved.counted_N)))
+    return LOSS_BACKWARD(dlosses_N, saved._replace(counted_N=torch.ones_like(saved.counted_N)))
 
 
-layers_own_rows = layers.own_rows
-shard_sync = sharding.sync
-loss_backward = loss.token_losses_backward
-
+OWN_ROWS, SYNC, LOSS_BACKWARD = layers.own_rows, sharding.sync, loss.token_losses_backward
 MUTANTS = {
     "f and g are swapped": patched(layers, f=nodes.g, g=nodes.f),
-    "parts are not summed": patched(layers, g=_not_cut),
-    "gradients of inputs are not summed": patched(layers, f=_not_cut),
+    "parts are not summed": patched(layers, g=lambda x, axis: x),
+    "gradients of inputs are not summed": patched(layers, f=lambda x, axis: x),
     "g sums its gradient too": patched(
         layers, g=nodes._node("g", nodes.reduce_from_tp, nodes.reduce_from_tp)
     ),
@@ -360,7 +329,7 @@ MUTANTS = {
     "time is cut, its parts not summed": patched(
         layers, scatter_time=nodes._node("scatter", _own_stretch, nodes.gather_sequence)
     ),
-    "the largest logit is this rank's": patched(loss, all_reduce_max=_not_cut),
+    "the largest logit is this rank's": patched(loss, all_reduce_max=lambda x, axis: x),
     "exponentials are not summed": patched(loss, reduce_from_tp=lambda x, axis, name: x),
     "targets are counted from the rank's first": patched(loss, own_rows=_from_zero),
     "every rank adds a target": patched(loss, own_rows=_all_mine),
@@ -373,6 +342,6 @@ MUTANTS = {
     "gains of heads are not summed": patched(sharding, summed_over=_never("always")),
     "gains of tokens are not summed": patched(sharding, summed_over=_never("where time is cut")),
     "gains of tokens are always summed": patched(sharding, summed_over=_sums_all_gains),
-    "gradients are summed twice": patched(sharding, sync=_sums_twice),
+    "gradients are summed twice": patched(sharding, sync=lambda *x: [SYNC(*x), SYNC(*x)]),
     "the next rank's slices": patched(sharding, slice_of=_next_slice),
 }

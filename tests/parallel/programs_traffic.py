@@ -15,9 +15,8 @@ from llmcourse.parallel.expert_parallel import ParallelExperts
 from llmcourse.parallel.world import Axis, Rank
 from llmcourse_labs.scale import arithmetic, cost
 
-TIED = replace(
-    tiny(), num_layers=5, width=20, hidden=24, vocab_size=48, num_kv_heads=4, context_length=24
-)
+LENGTHS = {"vocab_size": 48, "context_length": 24}
+TIED = replace(tiny(), num_layers=5, width=20, hidden=24, num_kv_heads=4, **LENGTHS)
 MODELS = {
     "tied": TIED,
     "untied": replace(TIED, tied_head=False, qk_norm=True, num_kv_heads=2),
@@ -73,8 +72,7 @@ def sent_by_each(rank: Rank, name: str, batch_size: int, length: int) -> dict[st
     kinds = (naive, bucketed, stage_1, tensors, stretches, ring)
     for kind in kinds if not config.num_experts else (experts,):
         axis = Rank(rank.index, {"only": rank.size}, messages=[]).axis("only")
-        model = Transformer(config, generator=torch.Generator().manual_seed(0))
-        kind(model, axis, ids, targets)
+        kind(Transformer(config, generator=torch.Generator().manual_seed(0)), axis, ids, targets)
         sent[kind.__name__] = axis.sent_bytes
     return sent
 
@@ -137,7 +135,6 @@ def experts(model, axis, ids, targets) -> None:
 
 
 def each_by_formula(config, num_ranks, index, batch_size, length) -> dict[str, int | float]:
-    """Return what `sent_by_each` should count, but for experts."""
     one_by_one = [p.numel() for p in Transformer(config).parameters()]
     numbers, marked = cost.num_parameters(config), cost.num_parameters(config) + len(one_by_one)
     shape = {"batch_size": batch_size, "length": length, "index": index}
@@ -164,14 +161,11 @@ def _skip(model, axis) -> None:
     """In place of an exchange of gradients."""
 
 
-def _narrow_counts(counts, axis) -> torch.Tensor:
-    return EXCHANGE_COUNTS(counts.int(), axis).long()
-
-
-EXCHANGE_COUNTS = expert_parallel.experts.exchange_counts
+EXCHANGED = expert_parallel.experts.exchange_counts
+NARROW = {"exchange_counts": lambda counts, axis: EXCHANGED(counts.int(), axis).long()}
 MUTANTS = {
     "the embedding's two gradients are not exchanged": patched(mesh.part.pipeline, sync_tied=_skip),
     "gradients of norms are not summed": patched(mesh.part.tensor_parallel, sync=_skip),
     "gradients are not summed over cp, ep and dp": patched(mesh.part, sum_gradients=_skip),
-    "counts travel as int32": patched(expert_parallel.experts, exchange_counts=_narrow_counts),
+    "counts travel as int32": patched(expert_parallel.experts, **NARROW),
 }

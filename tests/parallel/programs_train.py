@@ -32,10 +32,8 @@ def state_bytes(rank, config, folder):
 
 def step_with_uneven_masks(rank, config, folder, batch):
     """The loss of one step on this rank's rows of a batch, and the norm of the whole gradient."""
-    run = made(rank, config, folder)
-    layout = run.layout
-    rows = batch.micro_batches(layout.num_shares)[layout.share]
-    value = learn(layout, rows)
+    layout = made(rank, config, folder).layout
+    value = learn(layout, batch.micro_batches(layout.num_shares)[layout.share])
     layout.sync()
     return layout.mean(value.nats.item()), layout.clip()
 

@@ -93,8 +93,6 @@ def groups_of(model: nn.Module, optimizer: str) -> list[dict]:
 
 
 class Trace(NamedTuple):
-    """What a training run leaves."""
-
     parameters: list[dict[str, Any]]  # of the whole module, by name, after each step
     optimizer: dict[str, Any]  # state of the optimizer of whole parameters, at the end
     norms: list[float]  # of the gradient before clipping, by step
@@ -102,9 +100,7 @@ class Trace(NamedTuple):
     sizes: Any = None  # sum over the ranks of the magnitudes of gradients, at the last step
 
 
-def alone(
-    name, num_ranks, steps=3, *, optimizer="ours", num_micro=1, clip=None, start=None
-) -> Trace:
+def alone(name, num_ranks, steps=3, *, optimizer="ours", num_micro=1, clip=None, start=None):
     """Train in one process, adding up the gradients of all ranks' batches in the ranks' order."""
     model = made(name)
     optimizer_class, settings = OPTIMIZERS[optimizer]
@@ -225,11 +221,6 @@ def wrapped(model, axis, stage, *, optimizer="ours", **settings):
     return model, zero.ZeroOptimizer(groups, optimizer_class, axis, **settings)
 
 
-def _evaluate(run: nn.Module) -> None:
-    with torch.no_grad():
-        loss_of(run, 100, 0)
-
-
 def _read_gathered(run: zero.FullyShardedModel) -> None:
     """Run and read the model as one process has it, in the middle of training."""
     full = run.full_state_dict()
@@ -277,7 +268,7 @@ def _fail_in_backward(run: nn.Module) -> None:
 
 
 BETWEEN = {
-    "evaluation": _evaluate,
+    "evaluation": torch.no_grad()(lambda run: loss_of(run, 100, 0)),
     "gathered": _read_gathered,
     "an error in forward": _fail_in_forward,
     "an error in backward": _fail_in_backward,
@@ -436,7 +427,6 @@ def peak(rank, stage: int, **settings: Any) -> tuple[int, int, int]:
 
 
 def tensors(x: Any) -> Any:
-    """Return what came back from a rank as tensors again."""
     if isinstance(x, dict):
         return {key: tensors(value) for key, value in x.items()}
     if isinstance(x, list):
@@ -452,8 +442,6 @@ def full_parameters(run: nn.Module) -> dict[str, Tensor]:
 
 
 # What the comparisons have to notice
-
-
 def _local_chunk(x: Tensor, axis, *, ordered: bool = False) -> Tensor:
     return x.split(collectives.chunk_sizes(len(x), axis.size))[axis.index].clone()
 
@@ -475,10 +463,6 @@ def _floor_chunk(self, rank: int) -> tuple[int, int]:
     return rank * size, (rank + 1) * size
 
 
-def _next_shards(self, rank: int) -> list[tuple[int, int]]:
-    return LAYOUT_SHARDS(self, (rank + 1) % self.num_ranks)
-
-
 def _keeping_reduce(self, **settings: Any) -> None:
     full = [p.grad for p in self.params.values()]
     BUCKET_REDUCE(self, **settings)
@@ -487,14 +471,16 @@ def _keeping_reduce(self, **settings: Any) -> None:
 
 UNIT_REDUCE = unit.Unit.reduce_scatter
 BUCKET_REDUCE = bucket.Bucket.reduce_scatter
-LAYOUT_SHARDS = flat_layout.FlatLayout.shards
+LAYOUT, SHARDS = flat_layout.FlatLayout, flat_layout.FlatLayout.shards
 
 MUTANTS = {
     "no broadcast": patched(bucket, unit, broadcast=lambda x, axis: x),
     "gradients stay local": patched(bucket, unit, reduce_scatter=_local_chunk),
     "parameters are not gathered after the step": patched(bucket.Bucket, all_gather=lambda _: None),
-    "a remainder is left out": patched(flat_layout.FlatLayout, chunk=_floor_chunk),
-    "the next rank's shards": patched(flat_layout.FlatLayout, shards=_next_shards),
+    "a remainder is left out": patched(LAYOUT, chunk=_floor_chunk),
+    "the next rank's shards": patched(
+        LAYOUT, shards=lambda own, i: SHARDS(own, (i + 1) % own.num_ranks)
+    ),
     "norm of this rank's shards alone": patched(bucket, all_reduce_ordered=lambda x, axis: x),
     "full gradients are kept": patched(bucket.Bucket, reduce_scatter=_keeping_reduce),
     "never freed": patched(unit.Unit, reshard=lambda self: None),

@@ -79,8 +79,7 @@ def test_other_orders_round_differently(pools, algorithm):
     """At 4 ranks neither ring nor tree is the loop, bit for bit, so that bound is needed."""
     found = pools(4).run(programs.all_reduces, algorithm)[0]
     for dtype in ROUNDING:
-        parts = parts_of(4, (10_007,), dtype)
-        assert not is_sum_in_order(found[10_007, dtype], parts)
+        assert not is_sum_in_order(found[10_007, dtype], parts_of(4, (10_007,), dtype))
 
 
 @settings(max_examples=40)
@@ -212,8 +211,7 @@ def test_the_mean_is_that_of_all_ranks(name, length, num_ranks, element_bytes):
     args = name, length * element_bytes, num_ranks
     size = {"element_bytes": element_bytes}
     each = [arithmetic.sent_bytes(*args, index=i, **size) for i in range(num_ranks)]
-    mean = arithmetic.sent_bytes(*args, **size)
-    assert sum(each) / num_ranks == pytest.approx(mean, rel=1e-12)
+    assert sum(each) / num_ranks == pytest.approx(arithmetic.sent_bytes(*args, **size), rel=1e-12)
     assert all(isinstance(k, int) and k % element_bytes == 0 for k in each)
 
 
@@ -300,15 +298,13 @@ def test_one_rank_alone(one_rank):
         assert chunk.data_ptr() != x.data_ptr()
     assert torch.equal(collectives.all_gather(x, one_rank), x)
     assert torch.equal(collectives.all_to_all([x], one_rank, lengths=[5])[0], x)
-    assert one_rank.sent_bytes == 0
-    assert [m.name for m in one_rank.messages][-1] == "all_to_all"
+    assert (one_rank.sent_bytes, [m.name for m in one_rank.messages][-1]) == (0, "all_to_all")
 
 
 @pytest.mark.parametrize("num_ranks", [3, 4])
 @pytest.mark.parametrize("name", programs.MUTANTS)
 def test_mutants_are_rejected(pools, num_ranks, name):
-    algorithm = programs.MUTANTS[name][0]
-    check = is_sum_in_order if algorithm in IN_ORDER else is_sum
+    check = is_sum_in_order if programs.MUTANTS[name][0] in IN_ORDER else is_sum
     parts = parts_of(num_ranks, (24 * num_ranks,), torch.float32)
     found = pools(num_ranks).run(programs.mutated, name, 24 * num_ranks)
     assert all(check(right, parts) for right, _ in found)

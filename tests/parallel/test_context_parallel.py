@@ -28,23 +28,15 @@ from hypothesis import strategies as st
 from parallel_kit import equal, error
 
 from llmcourse.base import checks
-from llmcourse.model.attention import (
-    attention_flash,
-    attention_weights,
-    flash_forward,
-    repeat_kv,
-    sum_over_group,
-)
+from llmcourse.model import attention
 from llmcourse.parallel import context_parallel as cp
 from llmcourse.parallel import world
 
 WORLDS = (1, 2, 3, 4)
 ROUNDING = {"float64": 2.0**-53, "float32": 2.0**-24}
-LOOSEST = {"float64": 1e-11, "float32": 5e-3}
 
 
 # Layouts
-
 worlds = st.integers(1, 6)
 layouts = st.sampled_from(cp.LAYOUTS)
 
@@ -84,8 +76,7 @@ def test_pairs_are_those_that_a_loop_counts(size, layout, length):
     held = [cp.positions(whole, index, size, layout) for index in range(size)]
     for rank, queries in enumerate(held):
         for step in range(size):
-            keys = held[(rank - step) % size]
-            assert table[rank, step] == (keys <= queries.unsqueeze(-1)).sum()
+            assert table[rank, step] == (held[(rank - step) % size] <= queries.unsqueeze(-1)).sum()
     assert table.sum() == whole * (whole + 1) // 2
 
 
@@ -105,8 +96,6 @@ def test_zigzag_is_balanced_and_blocks_are_not(size):
 
 
 # Merging
-
-
 def parts_of(scores_BHtS, v_BHSK, ends):
     found = []
     for start, end in zip([0, *ends], [*ends, scores_BHtS.shape[-1]], strict=True):
@@ -143,16 +132,14 @@ def test_parts_merge_to_the_whole_in_any_order(seed, scale, ends, order):
 
 
 # Attention
-
-
 def bounds_of(given, mask, num_ranks, dtype):
     """Return how far each entry may be from the reference: see the head of this file."""
     q, k, v, dout = (x.detach().double().abs() for x in given)
     num_kv_heads, size, u = k.shape[2], k.shape[3], ROUNDING[dtype]
     (num_keys, num_heads), scale = q.shape[1:3], size**-0.5
     num_sharing = num_keys * num_heads // num_kv_heads
-    weights = attention_weights(*(x.detach().double() for x in given[:2]), mask=mask)
-    k, v = (repeat_kv(x, num_heads) for x in (k, v))
+    weights = attention.attention_weights(*(x.detach().double() for x in given[:2]), mask=mask)
+    k, v = (attention.repeat_kv(x, num_heads) for x in (k, v))
     rounding = (size + 2) * u * scale * torch.einsum("bthk,bshk->bhts", q, k)
     e = 2 * rounding.where(weights > 0, 0.0).amax(-1, keepdim=True)
     e += (num_keys + 8 * num_ranks + 8) * u
@@ -164,8 +151,8 @@ def bounds_of(given, mask, num_ranks, dtype):
     bounds = (
         out,
         torch.einsum("bhts,bshk->bthk", dq, k),
-        sum_over_group(torch.einsum("bhts,bthk->bshk", dk, q), num_kv_heads),
-        sum_over_group(
+        attention.sum_over_group(torch.einsum("bhts,bthk->bshk", dk, q), num_kv_heads),
+        attention.sum_over_group(
             torch.einsum("bhts,bthk->bshk", weights * (e + num_sharing * u), dout), num_kv_heads
         ),
     )
@@ -186,7 +173,7 @@ def assert_attends(found, layout, num_kv_heads, mask_kind, dtype):
         assert mine.dtype == programs.DTYPES[dtype]
         assert theirs.abs().max() > 0
         # The bound is of use: far below the size of what is compared.
-        assert bound.max() < LOOSEST[dtype] * theirs.abs().max()
+        assert bound.max() < {"float64": 1e-11, "float32": 5e-3}[dtype] * theirs.abs().max()
         assert ((mine.double() - theirs).abs() <= bound).all(), name
     return max(map(error, ours, expected))
 
@@ -226,7 +213,7 @@ def test_a_row_that_sees_nothing_reads_nothing(run):
     ours = programs.joined(run(4, programs.attend, "zigzag", 2, "blind", "float64"), "zigzag")
     blind = ~mask.any(-1)
     assert blind.sum() == 3
-    flash = attention_flash(*given[:3], mask=mask)
+    flash = attention.attention_flash(*given[:3], mask=mask)
     for x in (ours.out_BTHK, ours.dq_BTHK, flash):
         assert not x[:, blind].any()
         assert x[:, ~blind].any()
@@ -235,14 +222,12 @@ def test_a_row_that_sees_nothing_reads_nothing(run):
 def test_one_rank_alone_is_flash(run):
     """Here the annotations of shapes are executed, too."""
     (found,) = run(1, programs.attend, "zigzag", 2, "causal", "float32")
-    out, _ = flash_forward(*programs.inputs(2, "float32")[:3], tile=4)
+    out, _ = attention.flash_forward(*programs.inputs(2, "float32")[:3], tile=4)
     assert np.array_equal(found.mine.out_BTHK, out)
     assert (found.forward_bytes, found.backward_bytes) == (0, 0)
 
 
 # Bytes and work
-
-
 def ring_bytes(num_ranks, num_kv_heads, element_bytes):
     """Bytes that a rank sends for one layer: in forward, and in backward.
 
@@ -266,13 +251,10 @@ def test_keys_in_the_future_are_not_computed(run):
         [found.num_pieces for found in run(4, programs.attend, layout, 2, "causal", "float32")]
         for layout in ("blocks", "zigzag")
     )
-    assert blocks == [1, 2, 3, 4]
-    assert zigzag == [4, 4, 4, 4]
+    assert (blocks, zigzag) == ([1, 2, 3, 4], [4, 4, 4, 4])
 
 
 # The whole model
-
-
 def errors_of(traces, expected):
     """Return how far ranks are from one process: losses, gradients, weights, at their largest."""
     losses, gradients, weights = [], [], []
@@ -352,8 +334,6 @@ def test_under_autocast_it_is_as_good_as_one_process(run, num_ranks, layout):
 
 
 # Sums of gradients
-
-
 @pytest.mark.parametrize("num_ranks", WORLDS)
 def test_gradients_are_summed_in_the_order_of_ranks(run, num_ranks):
     found = run(num_ranks, programs.added_up)
@@ -385,8 +365,6 @@ def test_ranks_that_disagree_are_told_so(length, layout):
 
 
 # Mutants
-
-
 @pytest.mark.parametrize("mutant", programs.OF_ATTENTION)
 def test_a_broken_ring_is_noticed(run, mutant):
     kind = "window" if mutant in programs.OF_MASKS else "causal"

@@ -73,7 +73,6 @@ def a_third(pytestconfig):
 
 
 def end(process):
-    """End a run and its ranks by SIGKILL."""
     try:
         children = psutil.Process(process.pid).children(recursive=True)
     except psutil.NoSuchProcess:  # it has just ended by itself

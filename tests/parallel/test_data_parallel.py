@@ -49,7 +49,6 @@ in_one_process = lru_cache(programs.in_one_process)
 
 
 def gradients_by_rank(results, step):
-    """The gradients of one step, each from all ranks: before and after sync."""
     for name in results[0][step]["grads"]:
         yield (
             name,
@@ -59,8 +58,6 @@ def gradients_by_rank(results, step):
 
 
 # The same training.
-
-
 @pytest.mark.parametrize("wrapper", WRAPPERS)
 def test_two_ranks_are_bitwise_equal_to_accumulation(pools, wrapper):
     name, options = WRAPPERS[wrapper]
@@ -145,8 +142,6 @@ def test_sums_instead_of_means(pools, wrapper):
 
 
 # Parameters that a rank has no gradient for.
-
-
 @pytest.mark.parametrize("branch", [(), (0,), (2,), (0, 1), (0, 1, 2)])
 def test_branches_that_some_ranks_take(pools, branch):
     given = {"all_reduce": "ordered", "branch": branch}
@@ -183,8 +178,6 @@ def test_gradients_made_by_hand(pools, wrapper):
 
 
 # What is sent, and when.
-
-
 @pytest.mark.parametrize(("num_ranks", "overlap"), [(2, True), (3, False), (4, True)])
 def test_bytes_are_those_of_the_formula(pools, num_ranks, overlap):
     found = pools(num_ranks).run(programs.bytes_of_a_step, "llama", overlap, 20_000)
@@ -218,8 +211,7 @@ def test_buckets_travel_during_backward(pools, enabled):
 def test_thread_and_hooks_end_with_their_owner(pools):
     for rank in pools(2).run(programs.ends_with_its_owner):
         names, hooks = rank["alive"]
-        assert names == ["gradient buckets"]
-        assert hooks == 20
+        assert (names, hooks) == (["gradient buckets"], 20)
         assert rank["daemons"]
         assert rank["after"] == ([], 0)
 
@@ -239,8 +231,7 @@ def test_two_forward_passes_before_backward(pools):
 def test_buffers_are_those_of_rank_0(pools, training, local):
     first, second = pools(2).run(programs.buffers, training, local)
     assert bits(first["mine"]) != bits(second["mine"])  # different before
-    expected = first["mine"] if training and not local else second["mine"]
-    assert bits(second["seen"]) == bits(expected)
+    assert bits(second["seen"]) == bits(first["mine"] if training and not local else second["mine"])
     assert bits(first["seen"]) == bits(first["mine"])
 
 
@@ -253,8 +244,6 @@ def test_broadcast_writes_what_differs_in_any_bit(pools):
 
 
 # Buckets.
-
-
 @given(
     sizes=st.lists(st.tuples(st.integers(0, 9), st.sampled_from([2, 4, 8])), max_size=12),
     bucket_bytes=st.integers(1, 60),
@@ -277,8 +266,6 @@ def test_buckets_are_full_and_in_order(sizes, bucket_bytes):
 
 
 # What goes wrong.
-
-
 @pytest.mark.parametrize(
     ("program", "told"),
     [
@@ -373,8 +360,6 @@ def test_nothing_to_broadcast(one_rank):
 
 
 # What the check rejects.
-
-
 @pytest.fixture(scope="module")
 def by_torch(pools):
     """What torch's own wrapper makes of running means, of which one process has other ones."""
@@ -382,7 +367,6 @@ def by_torch(pools):
 
 
 def complaint(pool, mutant, by_torch):
-    """Say how the training of a wrapper differs from what it has to be, or None."""
     cases = {
         "llama": {"bucket_bytes": 20_000},
         "awkward": {"bucket_bytes": 64},

@@ -24,8 +24,6 @@ def mine(name: str, whole, index: int, size: int):
 
 
 # Rows
-
-
 @pytest.mark.parametrize("num_ranks", NUM_RANKS)
 def test_rows_arrive_by_rank_and_gradients_go_back(run, num_ranks):
     for index, (rows, gradient, counts) in enumerate(run(num_ranks, programs.exchange_rows)):
@@ -53,16 +51,13 @@ def test_regrouping_sorts_by_expert_then_rank_and_back(table):
 
 
 # A layer
-
-
 def check_layer(run, num_ranks, case, dtype, mutant=None):
     expected = programs.layer_alone(case, num_ranks, dtype)
     results = run(num_ranks, programs.layer_on_ranks, case, dtype, mutant=mutant)
     # Two orders of a sum of n terms differ by 2 (n-1) u of the sum of magnitudes, u half of eps.
     # Magnitudes add up to no more than a few times the largest entry; 4 for three sums in a row:
     # D, F, and an expert's rows.
-    terms = programs.WIDTH + programs.HIDDEN + 5 * 4
-    bound = 4 * terms * torch.finfo(getattr(torch, dtype)).eps
+    bound = 4 * (programs.WIDTH + programs.HIDDEN + 5 * 4) * torch.finfo(getattr(torch, dtype)).eps
     errors = []
     for name, whole in expected["weights"].items():
         parts = [result["weights"][name] for result in results]
@@ -107,7 +102,6 @@ def test_rows_may_come_back_in_another_dtype(run):
 
 
 # A model
-
 alone = lru_cache(programs.alone)
 
 
@@ -168,9 +162,7 @@ def test_a_model_with_a_capacity_follows_one_process_share_by_share(run):
 
 def test_what_is_computed_again_travels_again(run):
     """Backward computes a block again, on all ranks at the same time, and sends its rows again."""
-    kept, again = (
-        run(2, programs.on_ranks, "float64", steps=1, again=again) for again in (None, "block")
-    )
+    kept, again = (run(2, programs.on_ranks, "float64", steps=1, again=x) for x in (None, "block"))
     for before, after in zip(kept, again, strict=True):
         for name, gradient in before["gradients"][0].items():
             assert error(after["gradients"][0][name], gradient) <= 1e-14
@@ -197,8 +189,6 @@ def test_experts_without_rows_decay_like_all_others(run):
 
 
 # Names
-
-
 def test_names_tell_how_a_parameter_is_cut():
     model = programs.model_of("float32")
     whole = {name: tuple(p.shape) for name, p in model.named_parameters()}

@@ -26,12 +26,9 @@ def output(x, weights):
 
 
 def accumulated(generator, backward, dtype, autocast=None):
-    """Return what three backward passes add up to."""
     x, weights = network(generator)
-    x, *cast = (
-        w.detach().to(dtype).requires_grad_(w.requires_grad) for w in (x, *weights.values())
-    )
-    weights = dict(zip(weights, cast, strict=True))
+    x, *cut = (w.detach().to(dtype).requires_grad_(w.requires_grad) for w in (x, *weights.values()))
+    weights = dict(zip(weights, cut, strict=True))
     waiting = []
     for _ in range(3):
         with torch.autocast("cpu", torch.bfloat16, enabled=autocast is not None):

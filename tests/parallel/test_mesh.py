@@ -169,10 +169,7 @@ def test_what_is_cut_is_joined_again():
     split = mesh.Split(tp=4, replicate_kv=True)
     shapes = mesh.whole_shapes(config)
     generator = torch.Generator().manual_seed(0)
-    whole = {
-        name: {"x": torch.randn(shape, generator=generator), "step": 3}
-        for name, shape in shapes.items()
-    }
+    whole = {n: {"x": torch.randn(s, generator=generator), "step": 3} for n, s in shapes.items()}
     places = [{"tp": index, "ep": 0} for index in range(4)]
     held = [mesh.cut(whole, list(shapes), config, split, place) for place in places]
     num_held = sum(part["blocks.0.attention.w_k"]["x"].numel() for part in held)
@@ -184,6 +181,5 @@ def test_what_is_cut_is_joined_again():
             dim, start, stop = cut or (0, 0, shape[0])
             assert part[name]["step"] == 3
             covered.narrow(dim, start, stop - start).fill_(1)
-            expected = whole[name]["x"].narrow(dim, start, stop - start)
-            assert torch.equal(part[name]["x"], expected)
+            assert torch.equal(part[name]["x"], whole[name]["x"].narrow(dim, start, stop - start))
         assert bool(covered.all())

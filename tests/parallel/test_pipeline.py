@@ -83,16 +83,13 @@ def test_so_it_is_with(run, schedules, settings):
 
 
 # A tied head
-
-
 @pytest.mark.parametrize(("p", "dtype"), [(2, "float64"), (4, "float32")])
 def test_a_tied_head_adds_the_gradients_of_both_ends(run, p, dtype):
     """The sum is head + look-up, each over all micro-batches: bit for bit, over three steps."""
     schedules = [some(name, p) for name in CHUNKS]
     by_rank = run(p, programs.follow_all, "tied", schedules, dtype=dtype)
     for schedule, *traces in zip(schedules, *by_rank, strict=True):
-        m = schedule.num_micro_batches
-        twin = alone("tied", m, dtype=dtype, split_embedding=True)
+        twin = alone("tied", schedule.num_micro_batches, dtype=dtype, split=True)
         for each in (*twin.gradients, *twin.weights):
             each.pop("head", None)
         assert_follows(traces, twin)
@@ -125,8 +122,6 @@ def test_a_tied_head_differs_from_one_process_by_roundings_alone(run, p, dtype):
 
 
 # Stages
-
-
 @pytest.mark.parametrize("name", ["tied", "untied", "uneven", "mixture"])
 def test_stages_have_the_parameters_of_the_model_under_their_names(name):
     model = programs.made(name)
@@ -170,8 +165,6 @@ def test_stages_take_over_the_forms_that_the_model_was_given():
 
 
 # Experts
-
-
 def test_every_stage_adds_its_share_of_the_balance_loss(run):
     for p, names in ((1, ["1f1b"]), (2, list(CHUNKS))):
         schedules = [some(name, p) for name in names]
@@ -186,8 +179,6 @@ def test_every_stage_adds_its_share_of_the_balance_loss(run):
 
 
 # Faults
-
-
 @pytest.mark.parametrize(
     ("mutant", "model", "schedule"),
     [
@@ -234,8 +225,6 @@ def test_tied_gradients_that_are_not_summed_are_noticed(run):
 
 
 # Memory and time
-
-
 @pytest.mark.parametrize("p", [1, 3])
 def test_what_is_held_is_the_formula(run, p):
     for name, v in CHUNKS.items():
@@ -276,13 +265,10 @@ def test_the_time_stamps_are_a_run_of_the_schedule(run, name):
             assert needed is None or ends[needed] <= timed.start  # one clock for all ranks
     assert min(timed.start for row in real.rows for timed in row) == 0
     m, v = schedule.num_micro_batches, schedule.num_chunks
-    replayed = arithmetic.simulate(real.schedule)
-    assert replayed.bubble == arithmetic.bubble_share(name, 4, m, v)
+    assert arithmetic.simulate(real.schedule).bubble == arithmetic.bubble_share(name, 4, m, v)
 
 
 # What is refused, and what fails
-
-
 def test_what_does_not_fit_is_refused_before_anything_is_sent(run):
     wrong = programs.replace(
         pipeline.gpipe(2, 2),

@@ -24,7 +24,6 @@ ranks, micro_batches, chunks = st.integers(1, 6), st.integers(1, 13), st.integer
 
 @st.composite
 def any_numbers(draw):
-    """Give what fixes a schedule: its name, p, m and v."""
     p, name = draw(ranks), draw(st.sampled_from(pipeline.SCHEDULES))
     if name == "interleaved":
         return name, p, draw(st.integers(1, 3)) * p, draw(chunks)
@@ -32,8 +31,6 @@ def any_numbers(draw):
 
 
 # Orders
-
-
 def rows(*texts):
     return tuple(actions_of(text) for text in texts)
 
@@ -94,8 +91,6 @@ def test_gradients_add_up_in_the_order_of_the_micro_batches(numbers):
 
 
 # Cost
-
-
 @given(any_numbers(), units, units, units)
 def test_simulation_is_the_formula(numbers, forward, input_gradient, weight_gradient):
     schedule = schedule_named(*numbers)
@@ -150,8 +145,6 @@ def test_slow_messages_never_help(numbers, message):
 
 
 # What is wrong with it
-
-
 @pytest.mark.parametrize(
     ("schedule", "message"),
     [
@@ -245,7 +238,6 @@ def can_run(schedule):
 
 
 def corrupted(schedule, luck):
-    """Change a schedule in one to three places."""
     changed = [list(row) for row in schedule.actions]
     for _ in range(luck.randint(1, 3)):
         row = luck.choice([row for row in changed if row] or [[Action("F", 0)]])
@@ -256,8 +248,7 @@ def corrupted(schedule, luck):
         elif what == "kind":
             row[i] = row[i]._replace(kind=luck.choice("FBIW"))
         elif what == "number":
-            other = luck.choice(["micro_batch", "chunk"])
-            row[i] = row[i]._replace(**{other: luck.randint(-1, 3)})
+            row[i] = row[i]._replace(**{luck.choice(["micro_batch", "chunk"]): luck.randint(-1, 3)})
         else:
             action = row[i] if what in ("again", "beyond") else row.pop(i)
             if what == "beyond":

@@ -72,8 +72,7 @@ def joined(traces, field: str, name: str) -> dict[str, Tensor]:
 
 def assert_follows(traces, expected, name):
     bound = bound_of("float64")
-    logits = np.concatenate([t.logits for t in traces], axis=-1)
-    assert error(logits, expected.logits) <= bound
+    assert error(np.concatenate([t.logits for t in traces], axis=-1), expected.logits) <= bound
     for trace in traces:
         assert error(trace.losses[0], expected.losses[0]) <= bound
         assert trace.losses == traces[0].losses
@@ -118,8 +117,6 @@ def assert_alike(traces, name):
 
 
 # Training
-
-
 @pytest.mark.parametrize(("name", "size", "sequence_parallel"), CASES)
 def test_ranks_follow_one_process(followed, name, size, sequence_parallel):
     assert_follows(followed(name, size, sequence_parallel), alone(name), name)
@@ -174,8 +171,6 @@ def test_a_broken_cut_does_not_follow(run, mutant, case):
 
 
 # Other ways to ask a cut model
-
-
 @pytest.mark.parametrize(("name", "size"), [("untied", 1), ("tied", 3), ("two kv heads", 4)])
 def test_every_way_to_ask_gives_the_logits_of_one_process(run, name, size):
     with torch.no_grad():
@@ -197,8 +192,6 @@ def test_parts_of_a_model_are_synced_by_themselves(run):
 
 
 # The loss
-
-
 @pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16"])
 @pytest.mark.parametrize("size", [1, 2, 3, 4])
 def test_the_loss_of_cut_logits_is_that_of_whole_ones(run, size, dtype):
@@ -228,8 +221,6 @@ def test_the_largest_of_all_ranks(run, length):
 
 
 # torch's own
-
-
 def test_torchs_parallelize_module_computes_the_same(run):
     pairs = zip(run(3, programs.our_mlp), run(3, programs.torchs_mlp), strict=True)
     for mine, other in pairs:
@@ -238,8 +229,6 @@ def test_torchs_parallelize_module_computes_the_same(run):
 
 
 # Messages
-
-
 def test_the_log_names_what_each_message_is_for(run):
     results = run(4, programs.sent, "two kv heads", sequence_parallel=True)
     names = [m.name for m in results.messages if m.rank == 1]
@@ -257,13 +246,10 @@ def test_the_log_names_what_each_message_is_for(run):
 
 
 # The table and the rules
-
-
 def test_the_table_knows_every_parameter():
     for config in programs.CONFIGS.values():
         for name, p in Transformer(config).named_parameters():
-            style = tp.style_of(name)
-            assert (style.dim is None) == (p.ndim == 1)
+            assert (tp.style_of(name).dim is None) == (p.ndim == 1)
     assert tp.style_of("blocks.0.attention.q_norm.gain").partial == "always"
     assert tp.style_of("blocks.11.attention_norm.gain").partial == "where time is cut"
 

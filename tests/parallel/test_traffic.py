@@ -11,8 +11,6 @@ BATCH, LENGTH = 8, 24
 
 
 # Each kind of parallelism by itself
-
-
 @pytest.mark.parametrize(
     ("num_ranks", "name"),
     [(2, "tied"), (2, "untied"), (3, "three"), (4, "tied"), (4, "untied"), (4, "one kv head")],
@@ -20,8 +18,7 @@ BATCH, LENGTH = 8, 24
 def test_each_kind_sends_its_formula(pools, num_ranks, name):
     results = pools(num_ranks).run(programs.sent_by_each, name, 3, LENGTH)
     for index, sent in enumerate(results):
-        expected = programs.each_by_formula(MODELS[name], num_ranks, index, 3, LENGTH)
-        assert sent == expected
+        assert sent == programs.each_by_formula(MODELS[name], num_ranks, index, 3, LENGTH)
         assert min(sent.values()) > 0
     if name == "three":  # 3 divides neither parameters nor activations
         assert len({sent["bucketed"] for sent in results}) > 1
@@ -47,7 +44,6 @@ def test_a_mixture_sends_at_least_counts_and_gradients(pools, num_ranks):
 
 
 # Layouts
-
 CHUNKS = {"pipeline": "interleaved", "chunks": 2}
 LAYOUTS = {
     "dp": {"dp": 2},

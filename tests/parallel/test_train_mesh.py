@@ -92,8 +92,7 @@ def test_a_mixture_trains_on_experts_and_stages(config, tmp_path):
 @pytest.fixture(scope="module")
 def mixture_alone(config, tmp_path_factory):
     """Settings of a mixture without a balance loss, and its losses in one process."""
-    model = replace(MIXTURE, balance_weight=0.0)
-    mixture = config.replace(model=model, steps=3, warmup_steps=1)
+    mixture = config.replace(model=replace(MIXTURE, balance_weight=0.0), steps=3, warmup_steps=1)
     folder = tmp_path_factory.mktemp("runs") / "mixture"
     return mixture, losses_of(train.fit(train.start(mixture, folder)))
 
@@ -125,8 +124,7 @@ def test_a_mixture_trains_in_every_layout(parallel, mixture_alone, tmp_path):
     ],
 )
 def test_a_mesh_takes_the_fewest_micro_batches_that_give_every_stage_work(config, layout, number):
-    deep = replace(config.model, num_layers=6)
-    changed = config.replace(**{"model": deep, **layout})
+    changed = config.replace(**{"model": replace(config.model, num_layers=6), **layout})
     assert changed.layout.split(changed.batch_size).micro_batches == number
 
 

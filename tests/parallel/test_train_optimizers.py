@@ -23,8 +23,7 @@ def alone(config, tmp_path_factory):
     made = {}
     for name in KINDS:
         folder = tmp_path_factory.mktemp(name) / "run"
-        result = train.fit(train.start(of(config, name), folder))
-        made[name] = losses_of(result), saved_in(folder)
+        made[name] = losses_of(train.fit(train.start(of(config, name), folder))), saved_in(folder)
     return made
 
 

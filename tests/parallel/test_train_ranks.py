@@ -36,15 +36,8 @@ def test_every_layout_has_the_losses_and_weights_of_one_rank(layout, alone, spre
     assert len(set(result.num_messages)) == 1
 
 
-TOLD = {
-    "load": [],
-    "forward": ["forward"],
-    "loss": [],
-    "backward": ["backward"],
-    "sync": ["sync"],
-    "optimizer": ["clip", "update"],
-    "checkpoint": ["save"],
-}
+TOLD = {"load": [], "forward": ["forward"], "loss": [], "backward": ["backward"]}
+TOLD |= {"sync": ["sync"], "optimizer": ["clip", "update"], "checkpoint": ["save"]}
 """What each of the seven words does, where a layout can tell them apart."""
 JOINED = [
     ("load", [], None),

@@ -21,7 +21,6 @@ WAYS = {
 }
 """Every way is that of an optimizer that is whole and of one that is shared."""
 # The global generators are left out: in a test, type checks draw from Python's.
-FIELDS = ("step", "model", "optimizer", "schedule", "data", "generators")
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +49,7 @@ def test_any_way_of_saving_gives_one_state(kind, ranks, config, tmp_path):
         folder = tmp_path / f"{in_shards} {in_background}"
         assert fit(made, folder) == losses
         saved = saved_in(folder)
-        for field in FIELDS:
+        for field in ("step", "model", "optimizer", "schedule", "data", "generators"):
             assert equal(getattr(saved, field), getattr(expected, field)), field
         names = sorted(path.name for path in (folder / "checkpoints").iterdir())
         suffix = "shards" if in_shards else "ckpt"
@@ -77,8 +76,7 @@ def test_shards_of_four_ranks_go_on_in_another_layout(kind, ranks, of_four, tmp_
     folder = halfway(whole, tmp_path / "run")
     again = train.resume_on_ranks(folder, ranks=ranks, parallel=kind)
     assert again.losses == pytest.approx(losses[3:], rel=1e-5)
-    newest = checkpoint.latest(folder / "checkpoints")
-    assert len(list(newest.glob("rank_*"))) == ranks
+    assert len(list(checkpoint.latest(folder / "checkpoints").glob("rank_*"))) == ranks
     assert saved_in(folder).step == 6
 
 

@@ -20,7 +20,6 @@ from hypothesis import strategies as st
 from llmcourse.parallel import world
 
 HERE = Path(__file__).parent
-MESHES = st.lists(st.integers(1, 4), min_size=1, max_size=4)
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +29,7 @@ def pool():
         yield made
 
 
-@given(sizes=MESHES, data=st.data())
+@given(sizes=st.lists(st.integers(1, 4), min_size=1, max_size=4), data=st.data())
 def test_places_are_those_of_an_array(sizes, data):
     mesh = {f"axis {i}": size for i, size in enumerate(sizes)}
     rank = data.draw(st.integers(0, int(np.prod(sizes)) - 1))
@@ -50,8 +49,7 @@ def test_tensors_come_back_as_arrays(pool):
     for rank, found in enumerate(pool.run(programs.results_of_many_kinds)):
         assert found["rank"] == rank
         assert found["bf16"].dtype == np.float32
-        assert found["nested"][0][0].tolist() == [0, 1, 2]
-        assert found["nested"][0][1:] == ("text",)
+        assert (found["nested"][0][0].tolist(), found["nested"][0][1:]) == ([0, 1, 2], ("text",))
 
 
 def test_neighbours_pass_tensors_on_and_the_log_says_so(pool):
@@ -157,8 +155,7 @@ def test_folders_are_removed(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("size", [1, 2, 3])
 def test_a_barrier_sends_to_the_logarithm_of_the_others(size):
-    rounds = (size - 1).bit_length()
-    assert world.run(programs.many_barriers, size, 3) == [3 * rounds * 4] * size
+    assert world.run(programs.many_barriers, size, 3) == [3 * (size - 1).bit_length() * 4] * size
 
 
 def rank_processes(parent=None):

@@ -30,8 +30,6 @@ def assert_follows(traces, expected):
 
 
 # Formulas
-
-
 TABLE_1 = {  # GB per device: stages 1, 2, 3 of 7.5, 128 and 1000 billion parameters, by devices
     1: (120, 120, 120, 2048, 2048, 2048, 16000, 16000, 16000),
     4: (52.5, 41.3, 30, 896, 704, 512, 7000, 5500, 4000),
@@ -63,12 +61,10 @@ def test_traffic_is_2_2_2_and_3_times_the_parameters():
         arithmetic.traffic_bytes(6400, 64, stage) / (2 * 6400) / (63 / 64)
         for stage in arithmetic.STAGES
     ]
-    assert shares == [2, 2, 2, 3]
-    assert arithmetic.traffic_bytes(6400, 1, 3) == 0
+    assert (shares, arithmetic.traffic_bytes(6400, 1, 3)) == ([2, 2, 2, 3], 0)
 
 
 # The layout
-
 shapes = st.lists(st.lists(st.integers(0, 5), max_size=3).map(torch.Size), min_size=1, max_size=6)
 
 
@@ -110,8 +106,6 @@ def test_a_state_is_cut_where_the_parameter_is():
 
 
 # Training
-
-
 @pytest.mark.parametrize(
     ("num_ranks", "name"),
     [
@@ -152,8 +146,7 @@ def test_shards_of_gradients_of_several_batches_are_added_up(run, stage, setting
 
 
 def test_a_model_with_frozen_parts_is_sharded_where_it_learns(run):
-    traces = run(3, programs.follow, "frozen", 3)
-    assert_follows(traces, alone("frozen", 3))
+    assert_follows(run(3, programs.follow, "frozen", 3), alone("frozen", 3))
     learnt = programs.made("frozen").blocks[1].feed_forward.w_up.numel()
     sent, _ = run(2, programs.sent, "frozen", 3)[0]
     assert 0 < sent < 3 * 4 * 6 * learnt  # three times what learns, and nothing of the rest
@@ -179,8 +172,7 @@ def test_every_stage_is_data_parallelism_bit_by_bit(run):
 
 @pytest.mark.parametrize("stage", STAGES)
 def test_two_ranks_are_bitwise_one_process_in_any_order_of_sums(run, stage):
-    traces = run(2, programs.follow, "tied", stage, ordered=False)
-    assert_follows(traces, alone("tied", 2))
+    assert_follows(run(2, programs.follow, "tied", stage, ordered=False), alone("tied", 2))
 
 
 @pytest.mark.parametrize("stage", STAGES)
@@ -245,8 +237,6 @@ def test_units_that_are_called_at_other_times_leave_no_trace(run, name, settings
 
 
 # Clipping
-
-
 @pytest.mark.parametrize("stage", STAGES)
 @pytest.mark.parametrize("clip", [0.05, 1e3])
 def test_clipping_over_shards_is_clipping_of_the_whole(run, stage, clip):
@@ -274,8 +264,6 @@ def test_a_rank_without_a_shard_takes_part_in_clipping_and_gathering(run):
 
 
 # What it saves and what it costs
-
-
 @pytest.mark.parametrize("num_ranks", [1, 3, 4])
 @pytest.mark.parametrize("stage", STAGES)
 def test_memory_is_that_of_the_formula(run, num_ranks, stage):
@@ -327,8 +315,6 @@ def test_bytes_sent_are_those_of_the_formula(run, num_ranks, stage):
 
 
 # States
-
-
 @pytest.mark.parametrize(("before", "after"), list(itertools.permutations(STAGES, 2)))
 def test_a_run_goes_on_in_any_other_layout(run, before, after):
     first = run(2, programs.follow, "tied", before, 2)[0]
@@ -339,8 +325,6 @@ def test_a_run_goes_on_in_any_other_layout(run, before, after):
 
 
 # What it refuses
-
-
 def optimizer_of(params, **settings):
     return zero.ZeroOptimizer(params, optim.AdamW, axis(), lr=1e-2, **settings)
 
@@ -422,8 +406,6 @@ def test_schedulers_of_torch_and_closures_work_on_it(run):
 
 
 # Mutants
-
-
 @pytest.mark.parametrize(
     ("stages", "mutant", "settings"),
     [
