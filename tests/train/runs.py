@@ -33,7 +33,6 @@ def command(*words):
 
 
 def refused(capfd, *words):
-    """The one line of a command that is refused."""
     assert command(*words) == 2
     (line,) = capfd.readouterr().err.splitlines()
     assert line.startswith("llmcourse train: ")
@@ -49,7 +48,6 @@ def losses(result):
 
 
 def metrics(folder):
-    """The rows that a run has written, one a step."""
     return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
 
 
@@ -74,7 +72,6 @@ def started(words, folder, *, steps=3):
 
 
 def wait_for_steps(folder, steps, process):
-    """Wait until a run has taken so many steps."""
     limit = time.monotonic() + 120
     while steps_in(folder) < steps:
         assert process.poll() is None, process.stderr.read()
@@ -83,7 +80,6 @@ def wait_for_steps(folder, steps, process):
 
 
 def steps_in(folder):
-    """How many steps the metrics of a run tell of."""
     path = folder / "metrics.jsonl"
     return path.read_text().count("\n") if path.exists() else 0
 
@@ -98,7 +94,6 @@ def children(process):
 
 
 def learn(layout, batch):
-    """Do phases 2 to 4 of a batch, and return its loss."""
     if layout.joins_phases:
         return layout.forward_backward(batch)
     value = layout.loss(layout.forward(batch), batch)

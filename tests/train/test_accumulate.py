@@ -14,17 +14,14 @@ from llmcourse.train.layouts import Batch, Layout
 from llmcourse.train.run import save
 from tests.train.runs import WORDS, command, learn, losses, metrics, weights
 
-IGNORED = loss.IGNORE_INDEX
-
 
 @pytest.fixture(scope="module")
 def batch():
     """Rows of which very different numbers of targets count, of one row none at all."""
-    generator = torch.Generator().manual_seed(1)
-    ids = torch.randint(300, (8, 33), generator=generator)
+    ids = torch.randint(300, (8, 33), generator=torch.Generator().manual_seed(1))
     targets = ids[:, 1:].clone()
     for row, counted in enumerate((32, 1, 7, 0, 32, 30, 2, 3)):
-        targets[row, counted:] = IGNORED
+        targets[row, counted:] = loss.IGNORE_INDEX
     return Batch(ids[:, :-1], targets)
 
 
@@ -38,7 +35,6 @@ def learnt(config, batch, made=Layout, shape="tiny"):
 
 
 def faults(config, batch, made, number):
-    """What differs from the big batch, when a layout learns from it in micro-batches."""
     whole, whole_gradient = learnt(config, batch)
     nats, gradient = learnt(config.replace(accumulate=number), batch, made)
     found = []

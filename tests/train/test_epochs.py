@@ -61,7 +61,6 @@ def test_dropout_is_torchs_with_the_same_draw():
 
 
 def dropping(rate=0.5, seed=0, share=0, num_shares=1):
-    """The smallest model with dropout, and its object."""
     model = Transformer(tiny(), generator=torch.Generator().manual_seed(0))
     dropped = Dropout(rate, generator=torch.Generator().manual_seed(seed))
     dropped.share, dropped.num_shares = share, num_shares
@@ -106,14 +105,12 @@ def test_a_recomputed_block_drops_the_same_again():
     def gradient(policy):
         model = dropping()
         with contextlib.nullcontext() if policy is None else recomputed(model, policy):
-            loss = model(IDS).square().sum()
-            loss.backward()
+            model(IDS).square().sum().backward()
         return torch.cat([p.grad.flatten() for p in model.parameters()])
 
     expected = gradient(None)
     assert torch.equal(gradient("block"), expected)
     assert torch.equal(gradient("attention"), expected)
-
     model = dropping()
     block = model.blocks[0]
     x = torch.randn(2, 20, 32, generator=torch.Generator().manual_seed(3), requires_grad=True)
@@ -145,24 +142,17 @@ def test_a_run_with_dropout_resumes_to_the_same_bits_and_ranks_follow_it(config,
 
 @pytest.fixture
 def told(monkeypatch):
-    """Validations whose losses are given, by step."""
     given = dict(LOSSES)
 
     def validate(run):
-        measured = validation.validate(run)
-        return replace(measured, nats_per_token=given[run.steps_done])
+        return replace(validation.validate(run), nats_per_token=given[run.steps_done])
 
     monkeypatch.setattr("llmcourse.train.loop.validate", validate)
     return given
 
 
-PATIENT = {
-    "steps": 20,
-    "validate_every": 2,
-    "patience": 2,
-    "checkpoint_every": 4,
-    "keep_checkpoints": 9,
-}
+PATIENT = {"steps": 20, "validate_every": 2, "patience": 2}
+PATIENT |= {"checkpoint_every": 4, "keep_checkpoints": 9}
 LOSSES = {2: 5.0, 4: 4.0, 6: 4.5, 8: 3.0, 10: 3.0, 12: 3.5, 14: 2.0, 16: 2.0, 18: 2.0, 20: 2.0}
 
 
@@ -178,8 +168,7 @@ def test_a_run_ends_when_the_best_is_so_many_validations_ago(config, told, tmp_p
     assert steps_kept(tmp_path / "run" / "best")[-1] == 8
     assert steps_kept(tmp_path / "run" / "checkpoints")[-1] == 12
     again = train.fit(train.resume(tmp_path / "run"))
-    assert again.run.steps_done == 12
-    assert again.best == (8, 3.0)
+    assert (again.run.steps_done, again.best) == (12, (8, 3.0))
 
 
 def steps_with_an_interruption(config, folder):
@@ -205,8 +194,7 @@ def test_a_best_of_steps_that_were_taken_back_goes(config, told, tmp_path):
             path.unlink() if path.is_file() else shutil.rmtree(path)
     told |= {6: 3.9, 8: 4.0, 10: 4.1}
     assert steps_kept(folder / "checkpoints"), "the run keeps no checkpoint of step 4"
-    result = train.fit(train.resume(folder))
-    assert result.best == (6, 3.9)
+    assert train.fit(train.resume(folder)).best == (6, 3.9)
     assert steps_kept(folder / "best")[-1] == 6
 
 

@@ -10,8 +10,6 @@ from llmcourse.base import runtime
 from llmcourse.data import corpus
 from llmcourse_labs import study
 
-NUM_STORIES = 40
-
 
 def test_the_default_run_is_fluent(nth_seed, soaking, tmp_path):
     """Mutant: a third of the learning rate."""
@@ -25,7 +23,7 @@ def test_the_default_run_is_fluent(nth_seed, soaking, tmp_path):
     end = tokenizer.special_tokens[corpus.END_OF_TEXT]
     written = model.generate(
         run.model,
-        torch.full((NUM_STORIES, 1), end),
+        torch.full((40, 1), end),
         max_new_tokens=config.watching.sample_tokens,
         generator=runtime.generator(100 + seed),
         temperature=0.8,  # as train.sample draws
@@ -43,5 +41,4 @@ def test_the_default_run_is_fluent(nth_seed, soaking, tmp_path):
 def test_an_untrained_model_is_not_fluent(tmp_path):
     """The report tells writing from noise, or the test above would prove nothing."""
     run = train.start(train.PRESETS["stories"](), tmp_path / "run")
-    report = study.story_report(train.sample(run, temperature=1.0))
-    assert report.words.share < 0.5
+    assert study.story_report(train.sample(run, temperature=1.0)).words.share < 0.5

@@ -38,8 +38,7 @@ def test_lines_are_whole_and_in_order_when_there_is_room_again(room, tmp_path, c
         assert path.read_bytes() == b'{"step": 1}\n{"step": 2}\n'[:room]
         full.room = 1_000
         metrics.write({"step": 3})
-    steps = [json.loads(line)["step"] for line in path.read_text().splitlines()]
-    assert steps == [1, 2, 3]
+    assert [json.loads(line)["step"] for line in path.read_text().splitlines()] == [1, 2, 3]
     assert len(caplog.messages) == 1
     assert "cannot be written and waits: No space left" in caplog.text
 

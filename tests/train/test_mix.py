@@ -21,20 +21,16 @@ WORDS = [*SHORT_WORDS, "--batch_size", "10"]
 
 
 def sums(count):
-    """Return documents of a few sums."""
     return END_OF_TEXT.join(f"{n} and {n + 1} are {2 * n + 1}. " * 4 for n in range(count))
 
 
 def letters(count):
-    """Return documents of letters."""
-    return END_OF_TEXT.join(
-        " ".join("abcdefgh"[n % 8] * 3 for n in range(k, k + 30)) for k in range(count)
-    )
+    texts = (" ".join("abcdefgh"[n % 8] * 3 for n in range(k, k + 30)) for k in range(count))
+    return END_OF_TEXT.join(texts)
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
-    """A folder of three sources with the tokenizer of the first."""
     folder = tmp_path_factory.mktemp("sources")
     texts = {"stories": stories(40_000, seed=1), "sums": sums(200), "letters": letters(90)}
     for name, text in texts.items():
@@ -79,17 +75,14 @@ def sources_of(run, steps):
 
 
 def test_every_step_has_its_shares_and_the_annealed_ones_later(config, tmp_path):
-    run = train.start(config, tmp_path / "run")
-    found = sources_of(run, 8)
+    found = sources_of(train.start(config, tmp_path / "run"), 8)
     assert all(found[step] == {"stories": 5, "sums": 3, "letters": 2} for step in range(4))
-    late = sum(found[4:], Counter())
-    assert late == {"sums": 10, "letters": 30}
+    assert sum(found[4:], Counter()) == {"sums": 10, "letters": 30}
 
 
 def test_validation_is_of_each_source_and_their_mean_by_the_first_shares(config, tmp_path):
     run = train.start(config, tmp_path / "run")
-    result = train.fit(run)
-    last = result.validations[8]
+    last = train.fit(run).validations[8]
     assert set(last.by_source) == {"stories", "sums", "letters"}
     shares = {"stories": 0.5, "sums": 0.3, "letters": 0.2}
     mean = sum(share * last.by_source[name] for name, share in shares.items())
@@ -109,9 +102,7 @@ def test_validation_is_of_each_source_and_their_mean_by_the_first_shares(config,
         targets = run.prepared.sources[name].validation[1:201]
         lengths += share * bytes_of[targets].mean()
     assert last.bits_per_byte == pytest.approx(mean / lengths / math.log(2), rel=1e-9)
-
-    found = metrics(tmp_path / "run")[-1]["validation_loss_letters"]
-    assert found == last.by_source["letters"]
+    assert metrics(tmp_path / "run")[-1]["validation_loss_letters"] == last.by_source["letters"]
 
 
 def test_a_run_that_stopped_goes_on_to_the_same_bits_across_the_change(config, tmp_path):
@@ -141,8 +132,7 @@ def test_two_ranks_read_what_one_reads(config, tmp_path):
 def test_the_command_mixes_on_ranks_and_on_a_mesh(data, tmp_path, capfd, extra):
     words = [*WORDS, "--data", data, "--mix", MIX, "--anneal", "3:letters=1"]
     assert command(*words, *extra, "--out", tmp_path / "run") == 0
-    said = capfd.readouterr().out
-    assert "epochs: stories" in said or extra
+    assert "epochs: stories" in capfd.readouterr().out or extra
     rows = metrics(tmp_path / "run")
     assert len(rows) == 6
     assert {"validation_loss_stories", "validation_loss_sums"} <= rows[-1].keys()
@@ -170,9 +160,7 @@ def test_what_cannot_be_mixed_is_said_in_a_line(data, tmp_path, capfd, words, sa
     assert not (tmp_path / "run" / "metrics.jsonl").exists()
 
 
-def test_a_mixture_needs_prepared_text_one_tokenizer_and_enough_tokens(
-    config, data, tmp_path, capfd
-):
+def test_a_mixture_needs_prepared_text_one_tokenizer_and_tokens(config, data, tmp_path, capfd):
     with pytest.raises(ValueError, match="no effect without corpus = prepared"):
         config.replace(corpus="stories", mix=MIX)
     with pytest.raises(ValueError, match="has no effect without mix"):
@@ -187,8 +175,7 @@ def test_a_mixture_needs_prepared_text_one_tokenizer_and_enough_tokens(
     line = refused(capfd, *words)
     assert "has another tokenizer than" in line
     assert "prepare it again with --tokenizer" in line
-    tokenizer = data / "stories" / "tokenizer"
-    prepare_text([tmp_path / "few.txt"], other / "few", tokenizer=tokenizer)
+    prepare_text([tmp_path / "few.txt"], other / "few", tokenizer=data / "stories" / "tokenizer")
     words = [*WORDS, "--data", other, "--mix", "stories=0.5,few=0.5", "--out", tmp_path / "run2"]
     assert "few has" in refused(capfd, *words)
 

@@ -15,16 +15,11 @@ SMALL = ["--preset", "tiny", "--steps", "2", "--warmup_steps", "1"]
 
 
 def contents(folder):
-    return {
-        str(path.relative_to(folder)): path.read_bytes()
-        for path in folder.rglob("*")
-        if path.is_file()
-    }
+    return {str(x.relative_to(folder)): x.read_bytes() for x in folder.rglob("*") if x.is_file()}
 
 
 @pytest.fixture
 def own(tmp_path):
-    """A folder with files that have the names of ours."""
     folder = tmp_path / "own"
     (folder / "data" / "training").mkdir(parents=True)
     for name in ("lock", "metrics.jsonl", "data/training/shard_00000.bin", "notes.txt"):
@@ -98,8 +93,7 @@ def test_a_run_that_fails_in_its_first_step_leaves_nothing(tmp_path, monkeypatch
 
 
 def test_a_run_that_fails_later_is_kept(tmp_path):
-    config = train.PRESETS["tiny"]()
-    run = train.start(config, tmp_path / "run")
+    run = train.start(train.PRESETS["tiny"](), tmp_path / "run")
 
     def fail(run, _report):
         if run.steps_done == 2:

@@ -20,19 +20,16 @@ def finished(tmp_path_factory):
 
 
 def documents_of(batch):
-    """Every document of a batch, as a row of its own."""
     for ids, numbers in zip(batch.inputs_BT, batch.documents_BT, strict=True):
         for number in set(numbers.tolist()) - {-1}:
             yield ids[numbers == number]
 
 
 def step_of(run, batch):
-    """The loss and the gradient of a batch, in float64."""
     run.model.double().zero_grad()
     value = phases.loss(run, phases.forward(run, batch), batch)
     phases.backward(run, value)
-    gradient = torch.cat([p.grad.flatten().clone() for p in run.model.parameters()])
-    return value.nats.item(), gradient
+    return value.nats.item(), torch.cat([p.grad.flatten().clone() for p in run.model.parameters()])
 
 
 def alone(run, batch):
@@ -43,8 +40,7 @@ def alone(run, batch):
     total = 0.0
     for ids in documents:
         if len(ids) > 1:
-            logits = run.model(ids[None, :-1])
-            nats = loss.cross_entropy(logits, ids[None, 1:], num_tokens=asked)
+            nats = loss.cross_entropy(run.model(ids[None, :-1]), ids[None, 1:], num_tokens=asked)
             nats.backward()
             total += nats.item()
     return total, torch.cat([p.grad.flatten().clone() for p in run.model.parameters()])
@@ -65,12 +61,8 @@ def test_a_packed_step_is_that_of_the_documents_one_by_one(at_a_step):
     assert checks.relative_error(ours, gradient) < 1e-6  # rotations are float32
 
 
-def one_document(batch):
-    return torch.zeros_like(batch.documents_BT)
-
-
 MUTANTS = {
-    "lets documents see each other": lambda b: b._replace(documents_BT=one_document(b)),
+    "lets documents see each other": lambda b: b._replace(documents_BT=0 * b.documents_BT),
     "counts positions through the row": lambda b: b._replace(
         positions_BT=torch.arange(b.inputs_BT.shape[1]).expand_as(b.inputs_BT)
     ),
@@ -102,8 +94,7 @@ def test_positions_that_go_on_differ_in_rounding_alone(at_a_step):
 def test_a_run_goes_on_as_if_it_had_not_ended(finished, tmp_path):
     run = train.start(PACKED, tmp_path / "run")
     train.fit(run, interrupted=lambda: run.steps_done == 4)
-    resumed = train.fit(train.resume(tmp_path / "run")).run
-    assert weights(resumed) == weights(finished.run)
+    assert weights(train.fit(train.resume(tmp_path / "run")).run) == weights(finished.run)
 
 
 def test_what_is_validated_is_packed_too(finished):
@@ -132,8 +123,7 @@ def test_a_mesh_has_the_losses_of_one_process(mesh, finished, tmp_path):
 
 @pytest.mark.parametrize("parallel", ["ddp", "zero1", "zero3"])
 def test_ranks_train_what_one_process_does(parallel, finished, tmp_path):
-    config = PACKED.replace(ranks=2, parallel=parallel, accumulate=2)
-    train.fit_on_ranks(config, tmp_path / "run")
+    train.fit_on_ranks(PACKED.replace(ranks=2, parallel=parallel, accumulate=2), tmp_path / "run")
     ranks = train.resume(tmp_path / "run").model.state_dict()
     for name, weight in finished.run.model.state_dict().items():
         assert checks.relative_error(ranks[name], weight) < 1e-5, name

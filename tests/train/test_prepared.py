@@ -22,7 +22,6 @@ WORDS = [*SHORT_WORDS, "--checkpoint_every", "3"]
 
 
 def prepared(folder, seed=1):
-    """Text of one's own, prepared."""
     folder.mkdir()
     (folder / "a.txt").write_text(stories(40_000, seed=seed))
     return prepare_text([folder / "a.txt"], folder / "data", vocab_size=290).folder
@@ -54,9 +53,7 @@ def test_a_run_trains_on_a_folder_that_is_named(data, tmp_path, monkeypatch, cap
     assert 0 < train.fit(run).validations[8].bits_per_byte < 20
 
 
-def test_a_run_goes_on_with_its_data_wherever_it_is_now_and_with_no_other(
-    config, data, tmp_path, capfd
-):
+def test_a_run_goes_on_with_its_data_wherever_it_is_and_no_other(config, data, tmp_path, capfd):
     once = train.fit(train.start(replace(config, steps=7), tmp_path / "once"))
     folder = tmp_path / "run"
     train.fit(train.start(config, folder))
@@ -70,8 +67,7 @@ def test_a_run_goes_on_with_its_data_wherever_it_is_now_and_with_no_other(
     assert "is damaged: its tokens do not match its hash" in refused(capfd, *resume, moved)
     shards.write_bytes(whole)
     assert command(*resume, moved) == 0
-    here = train.resume(folder, data=str(moved))
-    assert here.steps_done == once.run.steps_done == 7
+    assert train.resume(folder, data=str(moved)).steps_done == once.run.steps_done == 7
     line = refused(capfd, "--resume", folder, "--steps", "9", "--data", tmp_path / "gone")
     assert "gone holds no prepared text" in line
 

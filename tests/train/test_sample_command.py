@@ -34,7 +34,6 @@ def trained(folder, **settings):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A finished run."""
     return trained(tmp_path_factory.mktemp("runs") / "a")
 
 
@@ -44,7 +43,6 @@ def loaded(folder):
 
 
 def said(capfd, *words):
-    """The one line of a command that is refused, or has failed."""
     assert sampling.main([str(word) for word in words]) == 2
     printed = capfd.readouterr()
     assert printed.out == ""
@@ -54,7 +52,6 @@ def said(capfd, *words):
 
 
 def written(capfd, *words):
-    """What a command writes."""
     assert sampling.main([str(word) for word in words]) == 0
     printed = capfd.readouterr()
     assert printed.err == ""
@@ -136,11 +133,9 @@ def test_every_token_is_written_before_the_next_is_computed(loaded):
     events = []
     handle = model.register_forward_hook(lambda *_: events.append("computed"))
     how = {"generator": runtime.generator(1), "temperature": 0}
-    sampling.stream(
-        model, tokenizer, "A", lambda _: events.append("written"), max_new_tokens=9, **how
-    )
+    sampling.stream(model, tokenizer, "A", lambda _: events.append("text"), max_new_tokens=9, **how)
     handle.remove()
-    assert events == ["computed", "written"] * 9 + ["written"]  # at last what is left of a token
+    assert events == ["computed", "text"] * 9 + ["text"]  # at last what is left of a token
 
 
 @pytest.fixture
@@ -163,8 +158,7 @@ def streamed(monkeypatch, loaded):
 
 
 def test_a_character_appears_when_its_last_byte_is_there(streamed):
-    pieces = streamed(streamed.tokenizer.encode("né🙂!"))
-    assert pieces == ["n", "", "é", "", "", "", "🙂", "!", ""]
+    assert streamed(streamed.tokenizer.encode("né🙂!")) == ["n", "", "é", "", "", "", "🙂", "!", ""]
     assert streamed(streamed.tokenizer.encode("é")[:1]) == ["", "\ufffd"]  # cut short
 
 
@@ -254,8 +248,7 @@ def endless(folder):
 
 def test_a_closed_pipe_ends_it_quietly(endless):
     endless.stdout.close()
-    assert endless.stderr.read() == b""
-    assert endless.wait(timeout=60) == 0
+    assert (endless.stderr.read(), endless.wait(timeout=60)) == (b"", 0)
 
 
 def test_ctrl_c_ends_it_in_one_line(endless):

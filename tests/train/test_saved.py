@@ -27,19 +27,15 @@ def config():
 
 @pytest.fixture(scope="module")
 def whole(config, tmp_path_factory):
-    """A finished run."""
     return train.fit(train.start(config, tmp_path_factory.mktemp("runs") / "whole"))
 
 
 @pytest.fixture
 def copied(whole, tmp_path):
-    """A copy of its folder, to be damaged."""
     return shutil.copytree(whole.run.folder, tmp_path / "run")
 
 
-def test_a_run_that_ended_before_its_first_checkpoint_goes_on_from_its_start(
-    config, whole, tmp_path
-):
+def test_a_run_that_ended_before_a_checkpoint_goes_on_from_its_start(config, whole, tmp_path):
     folder = tmp_path / "run"
     run = train.start(config, folder)
     run.folder.joinpath("metrics.jsonl").write_text('{"step": 1, "loss": 9.0}\n')
@@ -172,9 +168,7 @@ def test_tokens_that_changed_before_the_run_began_are_noticed(config, tmp_path):
         train.start(config, tmp_path / "run")
 
 
-def test_very_many_tokens_are_not_read_at_each_start_and_the_log_says_so(
-    copied, monkeypatch, caplog
-):
+def test_very_many_tokens_are_not_read_at_each_start_as_the_log_says(copied, monkeypatch, caplog):
     flipped(copied / "data" / "training" / "shard_00000.bin")
     preparing = importlib.import_module("llmcourse.train.prepare")
     monkeypatch.setattr(preparing, "MOST_HASHED_BYTES", 2_000)
@@ -215,9 +209,7 @@ def test_odd_lines_of_metrics_are_put_aside_and_nothing_is_lost(copied, caplog):
     assert [json.loads(row)["step"] for row in rows] == list(range(1, 9))
 
 
-def test_batches_at_random_starts_resume_to_the_same_bits_and_ranks_equal_one(
-    config, whole, tmp_path
-):
+def test_batches_at_random_starts_resume_to_the_bit_and_ranks_equal_one(config, whole, tmp_path):
     random = config.replace(order="random")
     drawn = train.fit(train.start(random, tmp_path / "whole"))
     assert losses(drawn) != losses(whole)

@@ -42,17 +42,13 @@ def config():
 
 @pytest.fixture(scope="module")
 def finished(config, tmp_path_factory):
-    """One uninterrupted run that the tests compare with."""
-    run = train.start(config, tmp_path_factory.mktemp("runs") / "whole")
-    return train.fit(run)
+    return train.fit(train.start(config, tmp_path_factory.mktemp("runs") / "whole"))
 
 
 def test_a_step_is_the_seven_phases_in_order():
     source = ast.parse(inspect.getsource(phases.step)).body[0]
-    calls = [node.func.id for node in ast.walk(source) if isinstance(node, ast.Call)]
-    assert calls == list(PHASES)
-    kinds = {type(statement) for statement in source.body[1:]}
-    assert kinds == {ast.Assign, ast.Expr, ast.Return}
+    assert [node.func.id for node in ast.walk(source) if isinstance(node, ast.Call)] == list(PHASES)
+    assert {type(statement) for statement in source.body[1:]} == {ast.Assign, ast.Expr, ast.Return}
 
 
 def test_a_step_of_a_mixture_reports_the_loss_and_minimises_its_balance_too(config, tmp_path):
@@ -96,8 +92,7 @@ def test_a_step_equals_torchs_own_parts(config, tmp_path):
     )
     for done in range(5):
         inputs, targets = reference.batches.batch(done)
-        logits = decoder(inputs)
-        value = torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
+        value = torch.nn.functional.cross_entropy(decoder(inputs).flatten(0, 1), targets.flatten())
         optimizer.zero_grad()
         value.backward()
         norm = torch.nn.utils.clip_grad_norm_(decoder.parameters(), 1.0)
@@ -127,8 +122,6 @@ def test_two_runs_of_one_seed_are_the_same_bits(config, finished, tmp_path):
 
 
 def stop_after(steps):
-    """An on_step callback that presses Ctrl-C after a number of steps."""
-
     def callback(run, _report):
         if run.steps_done == steps:
             signal.raise_signal(signal.SIGINT)
@@ -161,9 +154,7 @@ def left_in(folder):
 
 
 @pytest.mark.parametrize("moment", ["before the save", "after the save", "after the step"])
-def test_a_run_that_ends_around_a_save_loses_and_repeats_nothing(
-    moment, config, tmp_path, monkeypatch
-):
+def test_a_run_that_ends_around_a_save_repeats_nothing(moment, config, tmp_path, monkeypatch):
     """Step 4 is saved, validated and sampled: all of it belongs to the step, or none."""
     busy = config.replace(steps=8, validate_every=4, sample_every=4, checkpoint_every=2)
     train.fit(train.start(busy, tmp_path / "whole"))
@@ -205,8 +196,7 @@ def test_metrics_have_one_line_per_step_also_after_resuming(config, tmp_path):
     train.fit(train.resume(folder))
     rows = metrics(folder)
     assert [row["step"] for row in rows] == list(range(1, config.steps + 1))
-    validated = [row["step"] for row in rows if "validation_loss" in row]
-    assert validated == [10, 20, 30]
+    assert [row["step"] for row in rows if "validation_loss" in row] == [10, 20, 30]
     assert all(row["tokens_per_s"] > 0 for row in rows)
 
 
@@ -229,9 +219,7 @@ def test_validation_is_the_mean_over_all_its_tokens(finished):
 
 
 def test_validation_text_is_not_training_text(config):
-    training, validation = (
-        set("".join(part).split(corpus.END_OF_TEXT)) for part in train.texts(config)
-    )
+    training, validation = (set("".join(x).split(corpus.END_OF_TEXT)) for x in train.texts(config))
     assert len(validation) > 5
     # Stories are short, so a few may be drawn twice; whole passages must not be shared.
     assert len(validation & training) < 0.2 * len(validation)
@@ -280,8 +268,7 @@ def test_the_command_line_trains_and_resumes(tmp_path, capsys):
     assert command("--preset", "tiny", "--steps", "12", "--out", tmp_path / "a") == 0
     out, err = capsys.readouterr()
     facts = ("learning_rate: 0.006", "steps: 12", "nats per token", "bits per byte", "sample")
-    assert [fact for fact in facts if fact not in out] == []
-    assert err == ""
+    assert ([fact for fact in facts if fact not in out], err) == ([], "")
     assert command("--resume", tmp_path / "a", "--steps", "14") == 0
     assert "12 of 14 steps done" in capsys.readouterr().out
 
