@@ -29,14 +29,12 @@ def fill(model, optimizer, step):
 
 
 def numbers(saved):
-    """Every number of the weights and moments of a checkpoint."""
     moments = [s["velocity"] for s in saved.optimizer["state"].values()]
     return {float(x) for t in (*saved.model.values(), *moments) for x in t.flatten()}
 
 
 @pytest.fixture
 def gate(monkeypatch):
-    """Holds every write until it is opened."""
     opened = threading.Event()
     original = background.write
 
@@ -89,7 +87,6 @@ def test_an_error_of_the_thread_is_raised_once_and_the_old_file_stays(run, tmp_p
     saver = BackgroundSaver()
     saver.save(tmp_path, step=0, model=model)
     saver.wait()
-
     full = mock.Mock(side_effect=OSError(28, "No space left on device"))
     monkeypatch.setattr(background, "write", full)
     saver.save(tmp_path, step=1, model=model)
@@ -97,14 +94,11 @@ def test_an_error_of_the_thread_is_raised_once_and_the_old_file_stays(run, tmp_p
         saver.save(tmp_path, step=2, model=model)
     monkeypatch.undo()
     saver.save(tmp_path, step=3, model=model)
-    assert saver.wait().name == "step_00000003.ckpt"
-    assert steps_in(tmp_path) == [0, 3]
+    assert (saver.wait().name, steps_in(tmp_path)) == ("step_00000003.ckpt", [0, 3])
 
 
 @pytest.mark.parametrize(("own", "raised"), [(None, OSError), (RuntimeError("mine"), RuntimeError)])
-def test_the_end_of_a_block_raises_what_the_thread_met_or_the_first_error(
-    own, raised, run, tmp_path
-):
+def test_the_end_of_a_block_says_what_the_thread_met_or_the_first_error(own, raised, run, tmp_path):
     (tmp_path / "file").touch()
 
     def saving():

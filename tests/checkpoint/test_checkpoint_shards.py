@@ -29,7 +29,6 @@ def tensors(seed=0):
 
 
 def written(folder, num_ranks, seed=0, draw=None):
-    """Write the tensors in pieces; return them."""
     whole = tensors(seed)
     pieces = [{} for _ in range(num_ranks)]
     for name, x in whole.items():

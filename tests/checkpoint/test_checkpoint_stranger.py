@@ -29,7 +29,6 @@ CONFIG = train.PRESETS["tiny"]().replace(steps=2, warmup_steps=1, sample_tokens=
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-    """A run of two steps on torch's engine."""
     folder = tmp_path_factory.mktemp("stranger") / "run"
     torch_engine.fit_under_torchrun(CONFIG.replace(engine="torch"), folder)
     return folder
@@ -204,7 +203,6 @@ OPERATIONS = {
 
 
 def refused(run, raw, message):
-    """Put a description into a run; loading it is refused in one line."""
     put(run, raw)
     with pytest.raises(ValueError, match=message) as refusal:
         checkpoint.load(run / NEWEST)
@@ -309,8 +307,7 @@ def test_code_in_place_of_a_tensor_does_not_run(run, tmp_path):
     raw = path.read_bytes()
     place.offset, place.length = len(raw), len(evil)
     path.write_bytes(raw + evil + bytes(2_000))
-    message = r"more entries than|torch's Distributed Checkpoint fails"
-    refused(run, pickle.dumps(described), message)
+    refused(run, pickle.dumps(described), r"more entries than|torch's Distributed Checkpoint fails")
     assert not (tmp_path / "owned").exists()
 
 
@@ -335,7 +332,6 @@ def test_a_link_out_of_the_folder_is_refused(run, tmp_path):
 # --- malformed content under a right hash
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    """A run of two steps that saves whole files, and one that saves in shards."""
     folder = tmp_path_factory.mktemp("own")
     for name, in_shards in (("ckpt", False), ("shards", True)):
         train.fit(train.start(CONFIG.replace(save_in_shards=in_shards), folder / name))
@@ -487,8 +483,7 @@ def test_odd_parts_are_one_line(case, copy, capfd):
     name, change = ODD_PARTS[case]
     rewritten(folder / name, change)
     if name == SHARD:
-        header = (folder / SHARD).read_bytes()[: shards.LAYOUT.size]
-        sha256 = shards.LAYOUT.unpack(header)[-1].hex()
+        sha256 = shards.LAYOUT.unpack((folder / SHARD).read_bytes()[: shards.LAYOUT.size])[-1].hex()
         rewritten(folder / "index.ckpt", put_at("hashes", SHARD, value=sha256))
     with pytest.raises(ValueError, match=r"^[^\n]+$"):
         checkpoint.load(folder)

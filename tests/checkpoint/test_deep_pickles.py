@@ -10,13 +10,7 @@ import zipfile
 import pytest
 import torch
 
-from llmcourse.checkpoint.payload_file import (
-    DEEPEST,
-    LAYOUT,
-    read_payload,
-    require_shallow,
-    write_payload,
-)
+from llmcourse.checkpoint import payload_file
 
 
 def nested(depth, *, beside=False):
@@ -27,7 +21,6 @@ def nested(depth, *, beside=False):
 
 
 def payload_with(raw, path):
-    """A checkpoint whose pickle is another one, with a header that fits."""
     out = io.BytesIO()
     torch.save({"a": torch.ones(2)}, out)
     changed = io.BytesIO()
@@ -40,21 +33,20 @@ def payload_with(raw, path):
 
 def _write(path, content):
     with path.open("wb") as file:
-        write_payload(file, {"a": 1})
+        payload_file.write_payload(file, {"a": 1})
     sha = hashlib.sha256(hashlib.sha256(content).digest()).digest()
-    header = LAYOUT.pack(b"LLMCHKPT", 2, len(content), sha)
-    path.write_bytes(header + content)
+    path.write_bytes(payload_file.LAYOUT.pack(b"LLMCHKPT", 2, len(content), sha) + content)
 
 
 @pytest.mark.parametrize("beside", [False, True])
-@pytest.mark.parametrize("depth", [DEEPEST + 5, 1_000_000])
+@pytest.mark.parametrize("depth", [payload_file.DEEPEST + 5, 1_000_000])
 def test_a_deep_key_is_refused(depth, beside, tmp_path):
     raw = nested(depth, beside=beside)
     with pytest.raises(ValueError, match="containers inside each other"):
-        require_shallow(raw)
+        payload_file.require_shallow(raw)
     payload_with(raw, tmp_path / "a.ckpt")
     with pytest.raises(ValueError, match="containers inside each other"):
-        read_payload(tmp_path / "a.ckpt")
+        payload_file.read_payload(tmp_path / "a.ckpt")
 
 
 def test_it_would_end_the_process_and_a_bare_pickle_is_no_checkpoint(tmp_path):
@@ -64,7 +56,7 @@ def test_it_would_end_the_process_and_a_bare_pickle_is_no_checkpoint(tmp_path):
     assert done.returncode != 0
     _write(tmp_path / "a.ckpt", nested(100_000))
     with pytest.raises(ValueError, match=r"not the archive that torch.save writes"):
-        read_payload(tmp_path / "a.ckpt")
+        payload_file.read_payload(tmp_path / "a.ckpt")
 
 
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
@@ -76,8 +68,8 @@ def test_depths_are_counted_whatever_the_protocol(protocol):
         return pickle.dumps({"a": found, "wide": list(range(1_000))}, protocol)
 
     for around in (lambda x: (x,), lambda x: (1, x), lambda x: [1, x], lambda x: {"a": x}):
-        require_shallow(deep(DEEPEST - 2, around))
+        payload_file.require_shallow(deep(payload_file.DEEPEST - 2, around))
         with pytest.raises(ValueError, match="containers inside each other"):
-            require_shallow(deep(DEEPEST + 2, around))
+            payload_file.require_shallow(deep(payload_file.DEEPEST + 2, around))
     shallow = {"state": {n: {"step": n, "shape": (n, (2, 3))} for n in range(500)}}
-    require_shallow(pickle.dumps([shallow, shallow], protocol))
+    payload_file.require_shallow(pickle.dumps([shallow, shallow], protocol))
