@@ -23,7 +23,6 @@ def window_starts(batch):
 
 
 def peak_bytes(call):
-    """Return the most memory that was held while something was called."""
     tracemalloc.start()
     call()
     _, most = tracemalloc.get_traced_memory()

@@ -27,8 +27,6 @@ def random_ids(count, vocab_size=100, seed=0):
 
 
 # --- shards
-
-
 @pytest.mark.parametrize(("vocab_size", "width"), [(65_536, 2), (65_537, 4), (2**32, 4)])
 def test_a_shard_is_what_the_layout_says(vocab_size, width, tmp_path):
     ids = [0, 1, vocab_size - 1, 258, 5]
@@ -40,8 +38,7 @@ def test_a_shard_is_what_the_layout_says(vocab_size, width, tmp_path):
         def number_at(start, length, raw=raw):
             return int.from_bytes(raw[start : start + length], "little")
 
-        assert raw[:8] == b"LLMSHARD"
-        assert number_at(8, 4) == 1
+        assert (raw[:8], number_at(8, 4)) == (b"LLMSHARD", 1)
         assert number_at(12, 4) == width
         assert number_at(16, 4) == number
         assert number_at(20, 4) == is_last
@@ -69,8 +66,7 @@ WAYS = {
 @pytest.mark.parametrize("shard_tokens", [1, 7, 22, 23, 24])
 def test_every_way_to_give_tokens_gives_the_same_sequence(way, shard_tokens, tmp_path):
     ids = random_ids(23)
-    paths = write(WAYS[way](ids), tmp_path, shard_tokens=shard_tokens)
-    assert len(paths) == -(-23 // shard_tokens)
+    assert len(write(WAYS[way](ids), tmp_path, shard_tokens=shard_tokens)) == -(-23 // shard_tokens)
     assert np.array_equal(TokenShards(tmp_path)[:], ids)
 
 
@@ -218,14 +214,8 @@ DAMAGE = {
     "no such width": (lambda p: edit(p[1], 12, b"\x03"), "damaged header"),
     "renamed": (lambda p: p[0].write_bytes(p[1].read_bytes()), "says it is shard 1"),
     "last in the middle": (lambda p: edit(p[1], 20, b"\x01"), "incomplete.*shards after it"),
-    "of another tokenizer": (
-        lambda p: exchanged(p, name="x"),
-        "differs .* in its tokenizer_sha256",
-    ),
-    "of another type": (
-        lambda p: exchanged(p, vocab_size=70_000),
-        "differs .* in its bytes_per_token",
-    ),
+    "of another tokenizer": (lambda p: exchanged(p, name="x"), "differs .* its tokenizer_sha256"),
+    "of another type": (lambda p: exchanged(p, vocab_size=70_000), "differs .* bytes_per_token"),
     "of another size": (lambda p: edit(p[1], 24, b"\x65"), "differs .* in its vocab_size"),
 }
 
@@ -264,8 +254,6 @@ def test_a_fingerprint_names_the_data(tmp_path):
 
 
 # --- the shuffle
-
-
 def shuffle(count, seed=0, epoch=0):
     return permuted(np.arange(count), count, seed=seed, epoch=epoch)
 
@@ -369,8 +357,6 @@ def test_the_check_notices_a_bad_shuffle(name):
 
 
 # --- the order of batches
-
-
 GLOBAL_BATCH = 12
 STEPS_PER_EPOCH = 10  # 124 // 12
 
@@ -436,9 +422,7 @@ WRONG_ORDERS = {
         (DRAWN, f"{GENERATOR}.integers(0, self.num_windows, len(positions))")
     ],
     "every rank reads the same": [(PLACE, "steps * self.global_batch_size")],
-    "every rank shuffles with a seed of its own": [
-        ("self.seed, epoch", "self.seed + self.rank, epoch")
-    ],
+    "every rank shuffles by its own seed": [("self.seed, epoch", "self.seed + self.rank, epoch")],
     "every rank owns a part": [(PLACE, PART)],
     "the same in every epoch": [("epoch=epoch", "epoch=0")],
     "not shuffled": [(DRAWN, "positions")],
@@ -460,7 +444,6 @@ def random_order(make, world_size, steps):
 
 
 def faults_of_random_starts(make, num_starts):
-    """What is wrong with batches at random starts, in words."""
     steps, faults = range(400), []
     drawn = random_order(make, 1, steps)
     if any(random_order(make, n, steps) != drawn for n in (2, 4)):
@@ -483,8 +466,6 @@ def faults_of_random_starts(make, num_starts):
 
 
 def starts_at_random(made, shards):
-    """What is wrong with the random starts of a class of batches."""
-
     def make(world_size, rank, seed=0):
         return batches_of(shards, world_size, rank, seed, made=made, order="random")
 
@@ -502,10 +483,7 @@ WRONG_STARTS = {
     "whole windows alone": (f"{COUNT}, seed=self.seed)", f"{COUNT}, seed=self.seed) // 4 * 4"),
     "all ranks draw those of the first": (f"{FIRST} + self.rank * self.batch_size", FIRST),
     "the last one is lost": (COUNT, f"{COUNT} - 1"),
-    "shuffled after all": (
-        f"random_starts(positions, {COUNT}",
-        f"permuted(positions % ({COUNT}), {COUNT}",
-    ),
+    "shuffled": (f"random_starts(positions, {COUNT}", f"permuted(positions % ({COUNT}), {COUNT}"),
 }
 
 
@@ -629,8 +607,6 @@ def test_settings_outside_their_range_are_refused(settings, message, counted):
 
 
 # --- prefetch
-
-
 def prefetching_threads():
     return [thread for thread in threading.enumerate() if thread.name.startswith("prefetch")]
 
@@ -638,8 +614,7 @@ def prefetching_threads():
 @pytest.mark.parametrize("depth", [1, 2, 50])
 def test_prefetch_yields_the_same_items(depth):
     assert list(prefetch(iter(range(20)), depth)) == list(range(20))
-    assert list(prefetch([], depth)) == []
-    assert prefetching_threads() == []
+    assert (list(prefetch([], depth)), prefetching_threads()) == ([], [])
 
 
 def test_the_next_item_is_made_while_one_is_used():
@@ -687,5 +662,4 @@ def test_closing_makes_no_more_items():
     opener.start()
     stream.close()  # waits for item 1, which is under way, and gives up items 2 and 3
     opener.join()
-    assert made == [0, 1]
-    assert prefetching_threads() == []
+    assert (made, prefetching_threads()) == ([0, 1], [])

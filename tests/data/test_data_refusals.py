@@ -7,18 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from llmcourse.data import (
-    best_fit,
-    concatenate_and_cut,
-    corpus,
-    one_per_row,
-    pack,
-    packed_rows,
-    permuted,
-    prefetch,
-    ramp_of,
-    write_shards,
-)
+from llmcourse import data
 from llmcourse.data.corpus.grammar import Grammar
 from llmcourse.data.mixture import per_mille
 from llmcourse.data.tokenizer import Tokenizer, train_bpe, train_bpe_naive
@@ -61,7 +50,7 @@ def patterned(pattern):
 
 def written(**settings):
     given = {"tokenizer_fingerprint": "x", "vocab_size": 100} | settings
-    return write_shards([0], Path("x"), **given)
+    return data.write_shards([0], Path("x"), **given)
 
 
 def g():
@@ -74,18 +63,18 @@ REFUSED = [
     (lambda: written(vocab_size=0), "vocab_size must be 1 or greater, got 0"),
     (lambda: written(vocab_size=2**32 + 1), "vocab_size"),
     (lambda: written(tokenizer_fingerprint=""), "tokenizer_fingerprint must not be empty"),
-    (lambda: permuted(np.array([5]), 5, seed=0), "from 0 to 4"),
-    (lambda: permuted(np.array([-1]), 5, seed=0), "from 0 to 4"),
-    (lambda: permuted(np.array([0]), 0, seed=0), "count must"),
-    (lambda: prefetch([], 0), "depth must be 1 or greater, got 0"),
-    (lambda: ramp_of("0:12,200"), "'200' is no stage"),
-    (lambda: ramp_of("0:12,-5:24"), "'-5:24' is no stage"),
-    (lambda: ramp_of(""), "'' is no stage"),
-    (lambda: ramp_of("10:12"), "begins at step 0, not at 10"),
-    (lambda: ramp_of("0:12,200:12"), "200:12 may not follow 0:12"),
-    (lambda: ramp_of("0:12,200:8"), "200:8 may not follow 0:12"),
-    (lambda: ramp_of("0:12,200:24,100:48"), "100:48 may not follow 200:24"),
-    (lambda: ramp_of("0:0,3:4"), "the first batch must be 1 or greater"),
+    (lambda: data.permuted(np.array([5]), 5, seed=0), "from 0 to 4"),
+    (lambda: data.permuted(np.array([-1]), 5, seed=0), "from 0 to 4"),
+    (lambda: data.permuted(np.array([0]), 0, seed=0), "count must"),
+    (lambda: data.prefetch([], 0), "depth must be 1 or greater, got 0"),
+    (lambda: data.ramp_of("0:12,200"), "'200' is no stage"),
+    (lambda: data.ramp_of("0:12,-5:24"), "'-5:24' is no stage"),
+    (lambda: data.ramp_of(""), "'' is no stage"),
+    (lambda: data.ramp_of("10:12"), "begins at step 0, not at 10"),
+    (lambda: data.ramp_of("0:12,200:12"), "200:12 may not follow 0:12"),
+    (lambda: data.ramp_of("0:12,200:8"), "200:8 may not follow 0:12"),
+    (lambda: data.ramp_of("0:12,200:24,100:48"), "100:48 may not follow 200:24"),
+    (lambda: data.ramp_of("0:0,3:4"), "the first batch must be 1 or greater"),
     (lambda: per_mille({}), "needs a source"),
     (lambda: per_mille({"a": 0.5, "b": 0.4}), "add to 0.9"),
     (lambda: per_mille({"a": 1 / 3, "b": 2 / 3}), "thousandths"),
@@ -94,17 +83,23 @@ REFUSED = [
     # packing
     *(
         (lambda way=way, given=given: way(*given), fact)
-        for way in (pack, best_fit, concatenate_and_cut, one_per_row)
+        for way in (data.pack, data.best_fit, data.concatenate_and_cut, data.one_per_row)
         for given, fact in (
             (([1], 0), "context_length must be 1 or greater, got 0"),
             (([1, -2], 4), "document 1 has -2 tokens"),
         )
     ),
-    (lambda: packed_rows([[1, 2]], best_fit([3], 5), padding_id=0), "0 has 2 tokens, not the 3"),
-    (lambda: packed_rows([[1, 2, 3]], best_fit([3, 2], 5), padding_id=0), "has a document 1 of 1"),
+    (
+        lambda: data.packed_rows([[1, 2]], data.best_fit([3], 5), padding_id=0),
+        "0 has 2 tokens, not the 3",
+    ),
+    (
+        lambda: data.packed_rows([[1, 2, 3]], data.best_fit([3, 2], 5), padding_id=0),
+        "has a document 1 of 1",
+    ),
     # texts that are made up
-    (lambda: corpus.stories(0, 0), "num_bytes must be at least 1, got 0"),
-    (lambda: corpus.stories(10, -1), "seed must be at least 0, got -1"),
+    (lambda: data.corpus.stories(0, 0), "num_bytes must be at least 1, got 0"),
+    (lambda: data.corpus.stories(10, -1), "seed must be at least 0, got -1"),
     (lambda: grammar(variables={"hero": "nobody"}), "not defined"),
     (lambda: grammar(variables=dict.fromkeys("abc", "thing")), "fewer values"),
     (lambda: told(("{villain} came.",)), "unknown variable"),
@@ -127,7 +122,7 @@ REFUSED = [
     (lambda: needle_tests(0, 64, 0.5, generator=g()), "num_rows must be 1 or greater"),
     (lambda: needle_tests(1, 64, 1.5, generator=g()), r"depth must be at most 1, got 1\.5"),
     (lambda: needle_rows(1, 64, generator=g(), questions=-0.1), "questions must be 0 or greater"),
-    (lambda: corpus.sotu_split([]), "no year at all"),
+    (lambda: data.corpus.sotu_split([]), "no year at all"),
     # curation
     (lambda: shingles("a", 0), "n must be 1 or greater"),
     (lambda: band_keys(np.zeros(8, np.uint32), 3, 3), r"bands \* rows must be at most 8, got 9"),

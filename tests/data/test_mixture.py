@@ -52,8 +52,7 @@ def test_no_source_is_ever_a_whole_turn_ahead_or_behind(weights):
 
 
 def test_turns_by_hand_and_mutants():
-    assert interleave((1, 1)) == (0, 1)
-    assert interleave((3, 1)) == (0, 0, 1, 0)
+    assert (interleave((1, 1)), interleave((3, 1))) == ((0, 1), (0, 0, 1, 0))
     weights = (10, 10, 10, 10, 60)
     blocks = [i for i, w in enumerate(weights) for _ in range(w)]
     drawn = np.random.default_rng(0).permutation(blocks).tolist()
@@ -68,7 +67,6 @@ def test_shares_become_small_whole_numbers():
 
 
 def read(batches, steps):
-    """The windows of some steps, in the order of the global batches."""
     return [window for step in steps for window in batches.windows(step)]
 
 
@@ -143,8 +141,7 @@ def test_an_annealed_source_goes_on_and_does_not_begin_again(sources):
 def test_seeds_and_sources_have_orders_of_their_own(sources, tmp_path):
     assert read(mixed(sources), range(5)) != read(mixed(sources, seed=4), range(5))
     twins = {"a": sources["code"], "b": sources["code"]}
-    batches = mixed(twins, stages=[MixtureStage(0, {"a": 0.5, "b": 0.5})])
-    order = read(batches, range(6))
+    order = read(mixed(twins, stages=[MixtureStage(0, {"a": 0.5, "b": 0.5})]), range(6))
     assert [w for name, w in order if name == "a"] != [w for name, w in order if name == "b"]
 
 

@@ -28,7 +28,6 @@ def packed(shards, batch_size=2, **settings):
 
 
 def pieces(batch):
-    """The pieces of documents that stand in a batch, as lists of tokens."""
     found = []
     for ids, numbers, places in zip(*batch[:3], strict=True):
         for number in sorted(set(numbers.tolist()) - {-1}):

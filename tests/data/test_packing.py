@@ -28,10 +28,8 @@ def first_pieces(lengths, context):
 def test_every_token_has_one_place(way, lengths, context):
     packing = way(lengths, context)
     expected = [(d, i) for d, length in enumerate(lengths) for i in range(length)]
-    placed = [
-        (p.document, p.start + i) for row in packing.rows for p in row for i in range(p.length)
-    ]
-    assert sorted(placed) == expected
+    held = [(p.document, p.start + i) for row in packing.rows for p in row for i in range(p.length)]
+    assert sorted(held) == expected
     assert packing.num_tokens == sum(lengths)
     assert all(0 < sum(p.length for p in row) <= context for row in packing.rows)
     assert all(p.length > 0 for row in packing.rows for p in row)
@@ -139,9 +137,7 @@ def test_rows_hold_every_token_once_and_say_where_it_is_from(way, lengths, conte
     rows = packed_rows(documents, way(lengths, context), padding_id=0)
     assert rows.ids_RT.shape == rows.documents_RT.shape == rows.positions_RT.shape
     for number, document in enumerate(documents):
-        there = rows.documents_RT == number
-        pieces = rows.ids_RT[there].tolist()
-        assert sorted(pieces) == sorted(document)
+        assert sorted(rows.ids_RT[rows.documents_RT == number].tolist()) == sorted(document)
     padding = rows.documents_RT == -1
     assert (rows.ids_RT[padding] == 0).all()
     assert (rows.ids_RT[~padding] > 0).all()
@@ -217,8 +213,7 @@ def test_the_comparison_notices_a_leak(mutant):
     masked, apart = WRONG[mutant]
     mask = document_mask(rows.documents_RT) if masked else None
     logits = model(rows.ids_RT, positions_BT=rows.positions_RT, mask=mask)
-    whose = rows.documents_RT if apart else None
-    targets = loss.shifted_targets(rows.ids_RT, documents_BT=whose)
+    targets = loss.shifted_targets(rows.ids_RT, documents_BT=rows.documents_RT if apart else None)
     wrong = loss.cross_entropy(logits, targets).item()
     expected = summed_one_by_one(model, documents) / loss.count_targets([targets])
     assert abs(wrong / expected.item() - 1) > 1e-3

@@ -7,10 +7,8 @@ from edits import edited
 from llmcourse.data import Batches, RampedBatches, ramp_of
 from tests.data.helpers import CONTEXT, NUM_WINDOWS, window_starts
 
-RAMP = "0:2,3:4,5:12"
 
-
-def ramped(shards, made=RampedBatches, ramp=RAMP, **settings):
+def ramped(shards, made=RampedBatches, ramp="0:2,3:4,5:12", **settings):
     return made(shards, ramp_of(ramp), context_length=CONTEXT, seed=5, **settings)
 
 

@@ -141,7 +141,6 @@ def test_parser_recovers_the_probability_of_every_sampled_story():
 
 @pytest.fixture(scope="module")
 def bits_and_bytes():
-    """Surprise and length of 12,000 stories."""
     rng = random.Random(5)
     drawn = [STORY_GRAMMAR.sample(rng) for _ in range(12_000)]
     return [(-d.log2_probability, len(t) + len(corpus.END_OF_TEXT)) for t, d in drawn]
@@ -164,11 +163,9 @@ def test_entropy_agrees_with_monte_carlo(bits_and_bytes):
 @pytest.mark.parametrize("mutant", ["variables are drawn again", "forgets spaces"])
 def test_monte_carlo_rejects_a_wrong_entropy(mutant, bits_and_bytes):
     g = STORY_GRAMMAR
-    made = edited(Grammar, WRONG[mutant])
-    wrong = made(classes=g.classes, variables=g.variables, plots=g.plots)
+    wrong = edited(Grammar, WRONG[mutant])(classes=g.classes, variables=g.variables, plots=g.plots)
     bits, length = wrong.expected_bits_and_bytes()
-    claim = bits / (length + len(corpus.END_OF_TEXT))
-    assert standard_errors_away(claim, bits_and_bytes) > 3
+    assert standard_errors_away(bits / (length + len(corpus.END_OF_TEXT)), bits_and_bytes) > 3
 
 
 def test_entropy_counts_the_separator(bits_and_bytes):
@@ -238,14 +235,8 @@ def is_story_sentence(sentence):
 
 
 RIGHT_AND_WRONG = {
-    "article before a vowel": (
-        "He had an orange ball and loved it.",
-        "He had a orange ball and loved it.",
-    ),
-    "article before a consonant": (
-        "He had a red ball and loved it.",
-        "He had an red ball and loved it.",
-    ),
+    "article before a vowel": ("He played with an old drum.", "He played with a old drum."),
+    "article before a consonant": ("He played with a big hat.", "He played with an big hat."),
     "tense": ("One day Tom went to the park.", "One day Tom goes to the park."),
     "number": ("On Monday Mia was by the lake.", "On Monday Mia were by the lake."),
     "swapped words": ("One day Tom went to the park.", "One day went Tom to the park."),
@@ -374,8 +365,7 @@ def test_report_survives_any_text(text):
 
 @given(st.integers(0, len(SAMPLE) - 500), st.integers(0, 500))
 def test_report_forgives_a_cut_inside_a_sentence(start, length):
-    text = SAMPLE[start : start + length]
-    report = study.story_report(text)
+    report = study.story_report(SAMPLE[start : start + length])
     # At most the first sentence and word can look whole and be cut; the separator may be cut too.
     assert report.sentences.total - report.sentences.right <= 2
     assert report.words.total - report.words.right <= 2

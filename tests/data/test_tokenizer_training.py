@@ -92,22 +92,15 @@ def negated(data):
     return [-byte for byte in data] + [1]
 
 
-TIE_TEXTS = [
-    "ab cd ef",
-    "abc abd b bc",
-    "cab abb ba bb",
-    "aé éa zé",
-    "ab a b ba aab abb",
-    "ab aba b",
-]
+TIES = ["ab cd ef", "abc abd b bc", "cab abb ba bb", "aé éa zé", "ab a b ba aab abb", "ab aba b"]
 
 
 def all_tie_merges(prefer):
-    return [train_with_rule(text, 50, prefer) for text in TIE_TEXTS]
+    return [train_with_rule(text, 50, prefer) for text in TIES]
 
 
 def test_the_greater_pair_of_byte_strings_wins_a_tie():
-    assert [train_bpe(t, LARGE).merges for t in TIE_TEXTS] == all_tie_merges(lambda p, f, i: p)
+    assert [train_bpe(t, LARGE).merges for t in TIES] == all_tie_merges(lambda p, f, i: p)
 
 
 TIE_MUTANTS = {
@@ -125,7 +118,7 @@ TIE_MUTANTS = {
 @pytest.mark.parametrize("mutant", TIE_MUTANTS)
 def test_texts_notice_another_tie_rule(mutant):
     broken = all_tie_merges(TIE_MUTANTS[mutant])
-    assert [train_bpe(t, LARGE).merges for t in TIE_TEXTS] != broken, f"accepted one that {mutant}"
+    assert [train_bpe(t, LARGE).merges for t in TIES] != broken, f"accepted one that {mutant}"
 
 
 SLIPS = {
@@ -145,7 +138,6 @@ def test_texts_notice_a_wrong_index(slip, monkeypatch):
 
 
 def hugging_face_merges(text, num_merges, folder):
-    """The lines of merges.txt that the `tokenizers` package learns."""
     peer = tokenizers.Tokenizer(tokenizers.models.BPE())
     peer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
     trainer = tokenizers.trainers.BpeTrainer(
@@ -160,7 +152,6 @@ def hugging_face_merges(text, num_merges, folder):
 
 
 def pair_counts(text, merges):
-    """Count the pairs that are left after some merges, which `tokenizers` applies."""
     vocab = {token: i for i, token in enumerate(CHARACTER_OF.values())}
     for a, b in merges:
         vocab[a + b] = len(vocab)
@@ -221,13 +212,11 @@ def test_runs_out_of_pairs_and_stops():
         tokenizer = train_bpe(text, LARGE, ["<s>"])
         assert (tokenizer.merges, tokenizer.vocab_size) == ([], 257)
         assert train_bpe_naive(text, LARGE, ["<s>"]).merges == []
-    assert train_bpe("<s><s>", LARGE, ["<s>"]).merges == []
-    assert train_bpe("abc", 256).merges == []
+    assert (train_bpe("<s><s>", LARGE, ["<s>"]).merges, train_bpe("abc", 256).merges) == ([], [])
 
 
 def test_ids_of_special_tokens_come_last():
-    tokenizer = train_bpe("hello hello", 260, ["<s>", "<e>"])
-    assert tokenizer.special_tokens == {"<s>": 258, "<e>": 259}
+    assert train_bpe("hello hello", 260, ["<s>", "<e>"]).special_tokens == {"<s>": 258, "<e>": 259}
 
 
 @given(text=TEXT, places=st.lists(st.integers(0, 60), max_size=6), block=st.sampled_from([1, 3]))
@@ -281,9 +270,7 @@ def test_rejects_the_name_of_a_file_in_place_of_a_text(learn, name, tmp_path, mo
     assert train_bpe(Path("my text"), 257).merges == [(b"l", b"o")]
 
 
-@pytest.mark.parametrize(
-    "text", ["a.txt b.txt", "see notes.txt", ".", "..", "\0", "a" * 300, "a" * 5_000]
-)
+@pytest.mark.parametrize("text", ["a.txt b.txt", "see notes.txt", ".", "..", "\0", "a" * 5_000])
 def test_a_text_is_no_name_of_a_file(text):
     assert count_words(text).total() >= 1
 
