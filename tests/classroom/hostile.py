@@ -33,7 +33,6 @@ def doubled(body):
 
 
 def cheat(extra, **settings):
-    """Return a submission with wrong answers and a cell that is to make them count."""
     return of(NONE, add=WRONG_ADD, double=WRONG_DOUBLE, extra=[extra], **settings)
 
 
@@ -270,10 +269,6 @@ HALF = {"source": "x = '\ud800'"}
 WITHOUT_CHECKS = [cell for cell in cells() if not marks_of(cell).get("grade")]
 
 
-def half_in_an_answer(cell):
-    return HALF if is_answer(cell) else {}
-
-
 def many(cells):
     return [{**cells[0], "id": f"c{n}"} for n in range(5000)]
 
@@ -315,7 +310,9 @@ HERE = {
     "checks-reordered": edited(new_cells(lambda cells: cells[::-1])),
     "checks-unmarked": edited(set_cells(lambda _: {"metadata": {}}), problem="no cell is marked"),
     # --- what answers do and return
-    "half-a-character-in-a-cell": edited(set_cells(half_in_an_answer), SECOND, "half a character"),
+    "half-a-character-in-a-cell": edited(
+        set_cells(lambda cell: HALF if is_answer(cell) else {}), SECOND, "half a character"
+    ),
     "half-a-character-everywhere": edited(set_cells(lambda _: HALF), NONE, "half a character"),
     "thirty-wrong-cells": of(problem="and 10 more", extra=["1 / 0"] * 30),
     "cells-that-end-it": of(problem="cell 6: it was ended", extra=["END"] * 4),

@@ -20,7 +20,6 @@ DOUBLE = "def double(x):\n    return 2 * x"
 STUB = "def add_all(numbers):\n    # YOUR CODE HERE\n    raise NotImplementedError()"
 CHECK_1 = 'with Check("90.1", points=2) as t:\n    t.equal(add_all([1, 2]), 3, "not the sum")'
 CHECK_2 = 'with Check("90.2", points=3) as t:\n    t.equal(double(1), 2, "not twice")'
-SETUP = "import torch\n\nfrom llmcourse_classroom.exercises import Check"
 HIDDEN = """\
 import torch
 
@@ -54,7 +53,6 @@ class Reader(HTMLParser):
 
 
 def marked(n, source, points=None):
-    """An answer, or a check, which has points."""
     kind = "check" if points else "answer"
     marks = dict.fromkeys(("grade", "locked"), bool(points)) | {"solution": not points}
     marks |= {"grade_id": f"90-{n}-{kind}", "schema_version": 3}
@@ -63,9 +61,8 @@ def marked(n, source, points=None):
 
 
 def cells(add=ADD, double=DOUBLE, extra=(), check_1=CHECK_1, check_2=CHECK_2):
-    """Return the cells of a submission; `extra` stand behind the first answer."""
     return [
-        new_code_cell(SETUP),
+        new_code_cell("import torch\n\nfrom llmcourse_classroom.exercises import Check"),
         new_markdown_cell(TEXT.format(n=1, title="add")),
         marked(1, add),
         *[new_code_cell(source) for source in extra],
@@ -88,7 +85,6 @@ def text(**settings):
 
 
 def write_exam(folder):
-    """Write the learner's notebook and its hidden tests; return the notebook's path."""
     (folder / "hidden").mkdir(parents=True)
     (folder / "hidden" / f"{TOPIC}.py").write_text(HIDDEN)
     path = folder / f"{TOPIC}.ipynb"
@@ -98,8 +94,6 @@ def write_exam(folder):
 
 @dataclass(frozen=True)
 class Submission:
-    """What is submitted, and the score that it deserves."""
-
     content: object
     """Text or bytes of the file, or a function that makes it at a path."""
     scores: tuple[float, float] = FULL
@@ -114,7 +108,6 @@ def of(scores=FULL, problem=(), namespaces_only=False, **settings):
 
 
 def edited(change, scores=FULL, problem=()):
-    """Return a submission whose notebook, as JSON, was changed by hand."""
     document = json.loads(text())
     change(document)
     return Submission(json.dumps(document), scores, problem)

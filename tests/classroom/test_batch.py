@@ -86,8 +86,7 @@ def test_a_folder_is_graded_into_json_csv_and_a_page(place):
     assert [len(q["checks"]) for q in ada["questions"]] == [4, 1]
     bob = json.loads((place[2] / "bob.json").read_text())
     assert [q["state"] for q in bob["questions"]] == ["not answered yet", "PASS"]
-    page = (place[2] / "index.html").read_text()
-    assert page.count("<tr>") == 1 + 1 + 3
+    assert (place[2] / "index.html").read_text().count("<tr>") == 1 + 1 + 3
     assert "3 submissions, median 3 of 5 points" in done.stdout
     assert "not enforced" in done.stderr
 
@@ -123,7 +122,6 @@ def test_another_seed_and_other_hidden_tests_grade_again(place, grade):
 
 
 def names_below(pid):
-    """Return the names of all that a process has started, as far as they are still there."""
     names = set()
     for process in psutil.Process(pid).children(recursive=True):
         with contextlib.suppress(psutil.Error):
@@ -216,9 +214,7 @@ def test_the_commands_are_named_when_none_is_given(capsys):
     assert "\n    llmcourse progress [export FILE" in said
 
 
-def test_a_full_disk_is_said_in_one_line_and_the_next_run_goes_on(
-    place, grade, monkeypatch, capsys
-):
+def test_a_full_disk_is_one_line_and_the_next_run_goes_on(place, grade, monkeypatch, capsys):
     with monkeypatch.context() as full:
         error = OSError(errno.ENOSPC, "cannot write: No space left on device", str(place[2]))
         full.setattr(files, "write_atomically", mock.Mock(side_effect=error))
@@ -295,8 +291,7 @@ def test_odd_names_cost_nobody_anything(place, grade):
     found = rows(out)
     assert len(found) == 3 + 4
     scores = {name: row["score"] for name, row in found.items()}
-    assert scores.pop("bob") == "3"
-    assert scores.pop("nobody") == "0"
+    assert (scores.pop("bob"), scores.pop("nobody")) == ("3", "0")
     assert set(scores.values()) == {"5"}
     assert {"ada", "ada (2)", "M\\xfcller", "line break"} <= set(scores)
     assert len(list(out.glob("*.json"))) == 7

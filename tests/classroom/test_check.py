@@ -28,7 +28,6 @@ def _quiet(monkeypatch):
 
 
 def cell(source, **names):
-    """Run an answer as a cell of its own, and return its names."""
     exec(compile(source, "<cell answer>", "exec"), names)
     return names
 
@@ -159,8 +158,7 @@ def test_the_html_says_the_state_in_words_without_colours_and_escapes_the_rest()
     assert [tag for tag, _ in read.tags].count("li") == 2
     assert "you <script>alert(1)</script>" in " ".join(read.texts)
     for _, attrs in read.tags:
-        style = attrs.get("style", "")
-        assert not re.search(r"(^|;)\s*(color|background)", style)
+        assert not re.search(r"(^|;)\s*(color|background)", attrs.get("style", ""))
 
 
 def test_a_notebook_shows_html_and_text():
@@ -189,8 +187,7 @@ HINTS = "Question 00.1 has two hints, folded at the end of its text, above your 
 
 def test_one_line_finds_the_answer_and_keeps_what_it_found(capsys, monkeypatch, tmp_path):
     monkeypatch.setenv("LLMCOURSE_PROGRESS", str(tmp_path / "progress.json"))
-    names = cell(MEAN, check=check)
-    exec('check("00.1")', names)
+    exec('check("00.1")', cell(MEAN, check=check))
     out = capsys.readouterr().out
     assert out.startswith("00.1 PASS, 1 point\n")
     assert "hints" not in out

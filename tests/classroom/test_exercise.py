@@ -104,14 +104,12 @@ def test_hidden_tests_in_one_process(tmp_path, answer, state):
     names, path = {}, tmp_path / "90_small.py"
     exec(answer, names)
     path.write_text(small_exam.HIDDEN)
-    result = hidden.run(hidden.load(path), "90.1", 2, hidden.Caller(names))
-    assert result.state is state
+    assert hidden.run(hidden.load(path), "90.1", 2, hidden.Caller(names)).state is state
 
 
 def test_an_answer_cannot_change_the_inputs_of_the_tests_and_a_missing_function_is_named():
     given = [3, 1, 2]
-    names = {"f": lambda x: x.sort()}
-    assert hidden.Caller(names)("f", given) is None
+    assert hidden.Caller({"f": lambda x: x.sort()})("f", given) is None
     assert given == [3, 1, 2]
     with pytest.raises(NotAnsweredError, match="no function f"):
         hidden.Caller({})("f", 1)
@@ -185,8 +183,7 @@ def test_mutants_are_edits_or_cells_with_a_message(written):
     loop = "    for x in numbers:\n        total {}= x\n"
     assert products.source == head + loop.format("*") + "    return int(total)\n"
     assert more.source == head + "    total += 1\n" + loop.format("+") + "    return total\n"
-    assert same.says == "twice is not once"
-    assert same.source == "def double(x):\n    return x\n"
+    assert (same.says, same.source) == ("twice is not once", "def double(x):\n    return x\n")
     twice = "a = 1\nb = 2\na = 1\n"
     with pytest.raises(ValueError, match="more than once:\na = 1"):
         mutants.edited(twice, "- a = 1")
@@ -212,9 +209,7 @@ def test_mutants_are_edits_or_cells_with_a_message(written):
         (("90.2 same", "90.3 same"), "90.3, which has no solution"),
     ],
 )
-def test_a_mutant_without_its_head_and_an_edit_that_does_not_fit_are_refused(
-    written, change, message
-):
+def test_a_mutant_without_its_head_or_with_an_edit_that_does_not_fit(written, change, message):
     with pytest.raises(ValueError, match=r"90_small.diff: .*" + message):
         written(*change)
 

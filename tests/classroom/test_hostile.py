@@ -24,7 +24,6 @@ with_namespaces = pytest.mark.skipif(not LINUX, reason="namespaces are a thing o
 LIMITS = ["--cell-s", "10", "--call-s", "10", "--wall-times", "1.5", "--submission-s", "300"]
 LIMITS += ["--output-bytes", "4000000"]
 LIMITS += ["--memory-bytes", str(2 * 2**30), "--disk-bytes", str(64 * 2**20)]
-MOST_S = 1800
 
 
 def names_for(kind):
@@ -70,8 +69,6 @@ def snapshot(folder):
 
 
 class Graded:
-    """A batch of hostile submissions that has been graded, and what was there before and after."""
-
     def __init__(self, place, kind):
         self.place, self.token = place, f"token-{kind}-{os.getpid()}"
         exam = small_exam.write_exam(place / "exam")
@@ -91,7 +88,7 @@ class Graded:
         else:
             command = [sys.executable, "-m", "llmcourse_classroom", "grade", str(exam), str(folder)]
             command += ["--out", str(self.out), "--jobs", "2", "--isolation", kind, *LIMITS]
-            done = subprocess.run(command, stderr=-1, text=True, timeout=MOST_S, check=False)
+            done = subprocess.run(command, stderr=-1, text=True, timeout=1800, check=False)
             self.error = done.stderr if done.returncode else ""
 
     def grade_here(self, exam, folder):

@@ -50,8 +50,7 @@ def test_what_is_displayed_is_a_block_of_code_with_its_name(capsys):
     (markdown,) = shown
     block, name = markdown.data.rsplit("\n\n", 1)
     assert block == f"```python\n{listing(ops.silu_gate_forward)[0]}\n```"
-    assert name == "`llmcourse.model.ops.silu_gate_forward`"
-    assert capsys.readouterr().out == ""
+    assert (name, capsys.readouterr().out) == ("`llmcourse.model.ops.silu_gate_forward`", "")
 
 
 class Plainly(ast.NodeTransformer):
@@ -90,7 +89,6 @@ def refuses(node):
 
 
 def all_functions(*packages):
-    """Every function and method of some packages, by its name."""
     found = {}
     for module in pkgutil.walk_packages(llmcourse.__path__, "llmcourse."):
         if module.name.split(".")[1] not in packages or module.name.endswith("__main__"):
@@ -110,8 +108,7 @@ def test_plain_leaves_out_docstrings_annotations_and_checks_and_nothing_else():
     assert len(things) > 300
     for name, thing in things.items():
         whole, plain = listing(thing)[0], listing(thing, plain=True)[0]
-        wanted = Plainly().visit(ast.parse(whole))
-        assert ast.dump(ast.parse(plain)) == ast.dump(wanted), name
+        assert ast.dump(ast.parse(plain)) == ast.dump(Plainly().visit(ast.parse(whole))), name
 
 
 def test_plain_is_short_keeps_comments_and_has_parts():

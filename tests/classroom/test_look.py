@@ -85,7 +85,6 @@ def test_the_distance_is_that_of_its_authors(one, other, published):
 
 
 def closest(hues):
-    """The distance of the two closest hues, in whichever vision it is least."""
     seen_hues = ([seen(hue, vision) for hue in hues] for vision in VISIONS)
     return min(distance(*pair) for of_vision in seen_hues for pair in combinations(of_vision, 2))
 

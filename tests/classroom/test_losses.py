@@ -16,13 +16,11 @@ def names():
 
 
 def recorded(name):
-    """Return what stands in losses.json for the first seed."""
     return recorded_runs("losses")["runs"][name][0]
 
 
 def test_a_recorded_model_is_measured_again(names):
-    measured = losses.loss(names, SMALL, losses.SEEDS[0])
-    assert measured == pytest.approx(recorded(SMALL), abs=2e-4)
+    assert losses.loss(names, SMALL, losses.SEEDS[0]) == pytest.approx(recorded(SMALL), abs=2e-4)
 
 
 def test_a_recorded_llama_is_measured_again(names, soaking):

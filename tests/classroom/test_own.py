@@ -21,7 +21,6 @@ PIECES = assemble.pieces(assemble.template())
 
 @pytest.fixture(scope="module")
 def solved(tmp_path_factory):
-    """A folder with every notebook answered, and the file made of them."""
     folder = tmp_path_factory.mktemp("own")
     for number in sorted({piece.number[:2] for piece in PIECES}):
         (source,) = (EXERCISES / "solutions").glob(f"{number}_*.ipynb")
@@ -41,13 +40,11 @@ def folder(solved, tmp_path):
 
 
 def made(folder, *, borrow=False):
-    """Assemble a folder; return the file and whose its pieces are."""
     out = folder / "my_llama.py"
     return out, assemble.assemble(folder, out, borrow=borrow)
 
 
 def change(folder, number, *, add):
-    """Add a cell to a notebook of a folder."""
     (path,) = folder.glob(f"{number}_*.ipynb")
     notebook = nbformat.read(path, as_version=4)
     notebook.cells.append(nbformat.v4.new_code_cell(add))
@@ -72,7 +69,6 @@ def test_all_answers_make_a_llama_that_trains_and_is_graded(folder, monkeypatch)
     lines = [*grade.of_functions(mine, path.read_text()), *grade.of_model(mine)]
     assert [line.meaning for line in lines if line.state is not State.PASS] == []
     assert len(lines) == len(PIECES) + 2
-
     whole, halves = folder / "whole.pt", folder / "halves.pt"
     mine.main(whole, num_steps=20, every=10)
     save = mine.save
@@ -89,7 +85,6 @@ def test_all_answers_make_a_llama_that_trains_and_is_graded(folder, monkeypatch)
     ours, theirs = (mine.load(each) for each in (whole, halves))
     assert ours[3] == theirs[3] == 20
     assert all(torch.equal(w, theirs[0][name]) for name, w in ours[0].items())
-
     monkeypatch.setattr(grade, "NUM_STORIES", 1)
     loss, verdict = grade.of_training(mine, whole)
     found = re.fullmatch(r"after 20 steps its loss on new stories is (\S+) nats.*", loss.meaning)
@@ -210,9 +205,7 @@ def test_a_notebook_that_is_not_there_or_not_one(folder):
         (["grade", "x.txt"], ".*no Python"),
     ],
 )
-def test_an_empty_folder_and_other_files_are_told_in_a_line(
-    words, says, tmp_path, monkeypatch, capsys
-):
+def test_an_empty_folder_and_other_files_are_a_line(words, says, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     for name, text in (("bad.py", "raise ValueError('no')"), ("x.py", "pass"), ("x.txt", "pass")):
         Path(name).write_text(f"{text}\n")
@@ -246,8 +239,7 @@ def test_the_borrowed_pieces_are_the_nutshells(tmp_path):
     mine = grade.loaded(made(tmp_path, borrow=True)[0])
     text = corpus.stories(30_000, seed=0)
     merges = nutshell.learn_merges(text, 400)
-    tokenizer = nutshell.Tokenizer(merges)
-    assert mine.MyTokenizer(merges).encode(text) == tokenizer.encode(text)
+    assert mine.MyTokenizer(merges).encode(text) == nutshell.Tokenizer(merges).encode(text)
     logits = torch.randn(50, generator=torch.Generator().manual_seed(0))
     for how in ((0, None, None), (0.7, 5, None), (1.3, None, 0.8), (1.0, 7, 0.5)):
         expected = nutshell.next_token_probabilities(logits, *how)
@@ -256,6 +248,5 @@ def test_the_borrowed_pieces_are_the_nutshells(tmp_path):
     torch.testing.assert_close(mine.cross_entropy(*pair), nutshell.cross_entropy(*pair))
     rates = [mine.learning_rate_of(s, 0.5, 4, 20, 0.1, 0) for s in range(20)]
     assert rates == [nutshell.warmup_cosine(s, 0.5, 20, 4, 0.1) for s in range(20)]
-    notebook = json.loads((EXERCISES / "own_llama.ipynb").read_text())
-    listed = "".join(notebook["cells"][3]["source"])
+    listed = "".join(json.loads((EXERCISES / "own_llama.ipynb").read_text())["cells"][3]["source"])
     assert re.findall(r"\[(\d\d\.\d)\]", listed) == [piece.number for piece in PIECES]

@@ -36,8 +36,7 @@ def test_every_message_is_a_bar_on_the_row_of_its_rank():
 
 
 def test_each_kind_of_message_is_named_above_its_first_bar():
-    late_first = [LOG[2], *LOG[:2]]
-    ax = plots.timeline(late_first)
+    ax = plots.timeline([LOG[2], *LOG[:2]])
     assert [text.get_text() for text in ax.texts] == ["all_reduce_ring, dp", "broadcast, tp"]
     assert [text.xy for text in ax.texts] == [(0, -0.3), (pytest.approx(4), 0.7)]
     bars = [bars.patches[0].get_facecolor() for bars in ax.containers]
@@ -62,8 +61,7 @@ def test_every_loss_stands_on_the_axis_between_floor_and_chance():
         assert (dot.get_xdata()[0], dot.get_ydata()[0]) == (loss, place)
         ends = [x for x, _ in bar.get_segments()[0]]
         assert ends == pytest.approx([loss - spread, loss + spread])
-    filled = [dot.lines[0].get_markerfacecolor() for dot in ax.containers]
-    assert filled == ["white", "white", "C0"]
+    assert [dot.lines[0].get_markerfacecolor() for dot in ax.containers] == ["white", "white", "C0"]
     texts = [text.get_text() for text in ax.texts]
     assert texts == ["floor 0.38", "ln 768 = 6.64", "6.64", "2.02", "0.70 ± 0.03"]
     assert ax.yaxis_inverted()

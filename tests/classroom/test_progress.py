@@ -28,7 +28,6 @@ SAMPLE = [dict(zip(NAMES, (*row, f"what {row[0]} trains"), strict=True)) for row
 
 @pytest.fixture(autouse=True)
 def path(tmp_path, monkeypatch):
-    """The file that checks write to, and a small list of questions."""
     path = tmp_path / "home" / "progress.json"
     monkeypatch.setenv(progress.VARIABLE, str(path))
     monkeypatch.setattr(progress, "catalogue", lambda: SAMPLE)
@@ -68,8 +67,7 @@ def test_the_variable_names_the_file_or_switches_it_off(path, monkeypatch, tmp_p
     monkeypatch.setenv(progress.VARIABLE, "off")
     record()
     assert not (tmp_path / "learner").exists()
-    assert progress.summary()["chapters"]["05"]["passed"] == 0
-    assert progress.main([]) == 2
+    assert (progress.summary()["chapters"]["05"]["passed"], progress.main([])) == (0, 2)
     assert "is off" in capsys.readouterr().err
     for named, file in (("", ".llmcourse/progress.json"), ("~/other.json", "other.json")):
         monkeypatch.setenv(progress.VARIABLE, named)

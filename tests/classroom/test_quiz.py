@@ -30,7 +30,6 @@ OPTION = '[[question.option]]\ntext = "{}"\nwhy = "because"\n'
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A folder of quizzes with two: one of two questions, one malformed."""
     (tmp_path / "05_tokens.toml").write_text(QUESTION * 2)
     (tmp_path / "06_broken.toml").write_text(QUESTION.replace("right = true\n", ""))
     (tmp_path / "README.md").write_text("no quiz")
@@ -157,8 +156,7 @@ def test_a_malformed_file_is_refused(message):
 
 
 def test_right_may_be_said_to_be_false():
-    said = QUESTION.replace("why", "right = false\nwhy", 1)
-    assert parsed(said, "x") == parsed(QUESTION, "x")
+    assert parsed(QUESTION.replace("why", "right = false\nwhy", 1), "x") == parsed(QUESTION, "x")
 
 
 def test_the_text_form_tells_no_answer_and_the_answers_are_those_of_the_file(folder):
@@ -186,8 +184,7 @@ def test_the_page_form_shows_every_text_of_the_file_in_groups_without_script_or_
     for question in parsed(QUESTION, "x"):
         for said in (question.text, *(t for o in question.options for t in (o.text, o.why))):
             assert said.replace("`", "") in text
-    assert text.count("Not quite:") == 4
-    assert text.count("Right:") == 2
+    assert (text.count("Not quite:"), text.count("Right:")) == (4, 2)
 
 
 @given(st.text(alphabet="ab`<>&\"' \n", max_size=20))
@@ -195,15 +192,12 @@ def test_nothing_of_a_text_becomes_an_element_but_code(text):
     shown = marked_up(text)
     read = Reader(shown)
     assert {tag for tag, _ in read.tags} <= {"code"}
-    pairs = re.findall(r"`[^`]+`", " ".join(text.split()))
-    assert len(read.tags) == len(pairs)
-    plain = html.unescape(re.sub(r"</?code>", "`", shown))
-    assert plain == " ".join(text.split())
+    assert len(read.tags) == len(re.findall(r"`[^`]+`", " ".join(text.split())))
+    assert html.unescape(re.sub(r"</?code>", "`", shown)) == " ".join(text.split())
 
 
 def test_a_quiz_is_light(folder):
-    five = "".join(QUESTION for _ in range(5)) + OPTION.format("x")
-    (folder / "07_five.toml").write_text(five)
+    (folder / "07_five.toml").write_text("".join(QUESTION for _ in range(5)) + OPTION.format("x"))
     shown = Quiz("07_five")
     texts = [q.text for q in shown.questions]
     texts += [t for q in shown.questions for o in q.options for t in (o.text, o.why)]

@@ -70,8 +70,7 @@ def test_a_run_of_copies_gives_what_is_recorded(soak):
     for part in ("recited", "believed"):
         first = {name: of_seeds[0] for name, of_seeds in found[part].items()}
         assert run[part] == pytest.approx(first, abs=0.25)
-    assert run["recited"]["64"] == 1
-    assert run["recited"]["2"] == 0
+    assert (run["recited"]["64"], run["recited"]["2"]) == (1, 0)
 
 
 def test_the_funnel_leaves_what_is_recorded(soak):
@@ -201,8 +200,7 @@ def test_the_first_stage_has_the_recorded_noise_scale(monkeypatch):
 
 def test_a_batch_of_eight_takes_the_recorded_steps(soak):
     run = recorded_runs("batch")["target"]["runs"][1]
-    steps = batch_runs.steps_to_target(8, run["rate"], 0)
-    assert steps == pytest.approx(run["steps"][0], rel=0.15)
+    assert batch_runs.steps_to_target(8, run["rate"], 0) == pytest.approx(run["steps"][0], rel=0.15)
 
 
 def test_every_run_of_few_stories_is_recorded_with_its_seeds():
@@ -340,8 +338,7 @@ def test_no_test_of_preferences_is_trained_on_in_any_wording():
     trained = make_tasks(4_000, seed=0, **about) + make_tasks(4_000, seed=7, **about)
     trained += [pair.task for pair in preference_pairs(3_200, seed=100, **about)]
     assert tests.isdisjoint(task.prompt for task in trained)
-    assert len(tests) == 72
-    assert len({part_of(task) for task in trained}) == 1
+    assert (len(tests), len({part_of(task) for task in trained})) == (72, 1)
     leaky = make_tasks(4_000, seed=0, kinds=["next"], difficulties=(1, 2))
     assert len(tests & {task.prompt for task in leaky}) > 60
 
@@ -437,8 +434,7 @@ def test_every_moment_and_every_skill_is_recorded_with_its_seeds():
         assert [len(ways[how]) for how in HOW] == [benchmark_runs.NUM_SUMS] * len(HOW)
     for rows in found["refusals"].values():
         assert [row["step"] for row in rows] == list(range(100, 601, benchmark_runs.TUNED_EVERY))
-        tasks = {row["wanted"][1] + row["unwanted"][1] for row in rows}
-        assert tasks == {benchmark_runs.NUM_TASKS}
+        assert {row["wanted"][1] + row["unwanted"][1] for row in rows} == {benchmark_runs.NUM_TASKS}
     nine = found["nine"]["0"]
     assert all(nine[str(s)][how] <= nine["items"] for s in benchmark_runs.SUM_STEPS for how in HOW)
     assert set(found["rise"]) == seeds
@@ -518,8 +514,7 @@ def test_every_number_of_copies_is_recorded_with_its_seeds():
             overlap = run["overlap"]
             assert [len(each) for each in overlap.values()] == [len(lengths)] * 4
             flagged = zip(overlap["leaked"], overlap["fresh"], strict=True)
-            clean = [round(half * (2 - a - b)) for a, b in flagged]
-            assert overlap["clean items"] == clean
+            assert overlap["clean items"] == [round(half * (2 - a - b)) for a, b in flagged]
             assert overlap["leaked"][-1] == (name in ("4", "16", "64"))
             assert overlap["fresh"][-1] == 0
             # 200 clean strings and orders each: 5 % of them, and three deviations

@@ -19,8 +19,7 @@ def test_what_is_recorded_is_what_the_runs_returned(tmp_path):
     runs = {"a": {"one": lambda seed: SAID | {"seed": seed}}, "b": {"": lambda seed: seed}}
     found = made(tmp_path / "x.json", runs)
     assert found["a"] == {"one": {str(seed): SAID | {"seed": seed} for seed in (0, 1)}}
-    assert found["b"] == {"": {"0": 0, "1": 1}}
-    assert found["settings"] == {"steps": [3, 4]}
+    assert (found["b"], found["settings"]) == ({"": {"0": 0, "1": 1}}, {"steps": [3, 4]})
     assert "torch" in found["machine"]
     assert '"values": [ 1, 2.5 ]' in (tmp_path / "x.json").read_text("utf8")  # one line
 
@@ -72,5 +71,4 @@ def test_only_the_wanted_parts_are_made(tmp_path):
     runs = {part: {"": lambda seed: seed} for part in ("a", "b")}
     assert "a" not in made(tmp_path / "x.json", runs, wanted=["b"])
     found = made(tmp_path / "x.json", runs, seeds=(0,))
-    assert found["a"] == {"": {"0": 0}}
-    assert found["b"] == {"": {"0": 0, "1": 1}}
+    assert (found["a"], found["b"]) == ({"": {"0": 0}}, {"": {"0": 0, "1": 1}})

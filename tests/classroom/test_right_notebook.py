@@ -85,8 +85,7 @@ def taken(folder):
 def test_the_notebook_with_the_questions_is_taken(files, right, tmp_path):
     (tmp_path / "ann").mkdir()
     for name, chapter in files.items():
-        mark = f"{chapter}-1-answer" if chapter else ""
-        notebook(tmp_path / "ann" / name, "x = 1", mark=mark)
+        notebook(tmp_path / "ann" / name, "x = 1", mark=f"{chapter}-1-answer" if chapter else "")
     assert taken(tmp_path) == {"ann": f"ann/{right}"}
 
 

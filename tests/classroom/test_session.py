@@ -30,8 +30,7 @@ def test_who_takes_the_memory_is_blamed_and_what_it_has_started_is_ended(monkeyp
     token = f"token-session-{os.getpid()}"
     detached = hostile.DETACHED.replace("ENV", "dict(os.environ)").replace("TOKEN", token)
     with started(LIMITS) as learner:
-        assert learner.run_cell(detached) == ""
-        assert len(hostile.leftovers(token)) == 1
+        assert (learner.run_cell(detached), len(hostile.leftovers(token))) == ("", 1)
         assert learner.run_cell(f"held = []\ndef take():\n{hold}") == ""
         assert learner.call("take") is None
         assert learner.run_cell("x = 1") == ""
@@ -56,8 +55,7 @@ def test_a_cell_that_cannot_be_compiled_is_told_and_ends_nothing():
     with started(sandbox.Limits()) as learner:
         for source, says in UNREADABLE.items():
             assert re.search(says, learner.run_cell(source)), source[:50]
-        assert learner.run_cell("def f():\n    return 1") == ""
-        assert learner.call("f") == 1
+        assert (learner.run_cell("def f():\n    return 1"), learner.call("f")) == ("", 1)
         assert learner.run_cell("def g():\n    raise ValueError('\\ud800')") == ""
         with pytest.raises(AnswerError, match="half a character"):
             learner.call("g")
@@ -128,8 +126,7 @@ def liar(monkeypatch):
 @pytest.mark.parametrize("what", SAYS)
 def test_a_process_that_lies_is_ended_and_told(liar, what):
     script, says = SAYS[what]
-    limit = 2.0 if "2 s" in says else 120.0
-    learner = liar(script, call_s=limit)
+    learner = liar(script, call_s=2.0 if "2 s" in says else 120.0)
     with pytest.raises(session.EndedError, match=says):
         learner.call("f", "x" * (1 << 20))
     assert learner._process.poll() is not None

@@ -92,8 +92,7 @@ def test_the_output_has_three_forms_and_two_of_the_same_have_names_of_their_own(
     assert "application/vnd.jupyter.widget-view+json" in data
     assert data["text/plain"].startswith("Bowl(adam=False, lambda_x=1.0")
     assert Bowl.alt[:20] in data["text/html"]
-    names = {re.search(r'id="([^"]+)"', Bowl().page())[1] for _ in range(2)}
-    assert len(names) == 2
+    assert len({re.search(r'id="([^"]+)"', Bowl().page())[1] for _ in range(2)}) == 2
 
 
 @pytest.mark.parametrize("made", [Bowl, by_hand])

@@ -33,7 +33,6 @@ def run_cell(source, names, place):
 
 @functools.cache
 def setting_of(topic):
-    """Return the names after the cells that belong to no question."""
     names = {"__name__": "__main__"}
     for place, cell in enumerate(notebook_of(topic).cells):
         own = cell.cell_type == "code" and cell.get("id") != setup_cells.CELL_ID

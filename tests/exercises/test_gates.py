@@ -15,7 +15,6 @@ FEWEST, MOST = 3, 6
 
 
 def of_topic(topic, *rest, name):
-    """A case that depends on its topic's files alone."""
     files = (f"solutions/{topic}.ipynb", f"hidden/{topic}.py", f"mutants/{topic}.diff")
     check = f"llmcourse_classroom/exercises/checks/c{topic}.py"
     marks = pytest.mark.depends_on(check, *(f"exercises/{file}" for file in files))

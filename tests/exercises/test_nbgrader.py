@@ -29,7 +29,6 @@ def nbgrader(course, *arguments):
 
 
 def answered(mutants):
-    """Return the learner's notebook with solutions, or with mutants in place of some of them."""
     notebook = gates.notebook_of(TOPIC)
     for cell in notebook.cells:
         for mutant in mutants:
@@ -40,8 +39,7 @@ def answered(mutants):
 
 @pytest.fixture(scope="module")
 def handed_in():
-    by_question = {m.question: m for m in gates.mutants_of(TOPIC)}
-    _, *others = by_question.values()
+    _, *others = {m.question: m for m in gates.mutants_of(TOPIC)}.values()
     return {"ada": answered([]), "dan": answered(others)}
 
 

@@ -21,7 +21,6 @@ SHORT_CUTS = {
 
 
 def graded(number, more):
-    """Return what the hidden tests find for the solution of a question, and code behind it."""
     topic = next(topic for topic in gates.TOPICS if topic.startswith(number[:2]))
     question = gates.questions_of(topic)[number]
     answer = exercise.solution_of(question.answer) + "\n" + more

@@ -29,8 +29,7 @@ def test_every_chapter_has_exercises_and_they_follow_it_in_the_book_and_are_list
     assert gates.TOPICS == CHAPTERS
     documents = build_book.documents()
     for topic in gates.TOPICS:
-        place = documents.index(f"chapters/{topic}")
-        assert documents[place + 1] == f"exercises/{topic}"
+        assert documents[documents.index(f"chapters/{topic}") + 1] == f"exercises/{topic}"
     found = json.loads(exercises.CATALOGUE.read_text(encoding="utf8"))
     numbers = [q.number for t in gates.TOPICS for q in exercise.questions(gates.notebook_of(t))]
     assert [question["number"] for question in found["questions"]] == numbers
@@ -150,8 +149,7 @@ def test_a_new_question_is_empty_until_it_is_filled_in(tmp_path):
     (tmp_path / "chapters").mkdir()
     (tmp_path / "chapters" / "26_learning_rate.ipynb").touch()
     for nth in (1, 2):
-        made = new_exercise.add_question("26", tmp_path)
-        notebook, checks_file, hidden_file, wrong = made
+        notebook, checks_file, hidden_file, wrong = new_exercise.add_question("26", tmp_path)
         found = exercise.questions(exercise.read(notebook))
         assert [question.number for question in found] == ["26.1", "26.2"][:nth]
     with pytest.raises(NotImplementedError):
