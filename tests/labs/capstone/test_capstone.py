@@ -25,20 +25,16 @@ from llmcourse.train.sampling import load
 from llmcourse_labs.capstone import hashes, read_log, run_capstone
 from llmcourse_labs.capstone.run import STAGES
 
-FIRST_FOUR = ("01_crawl", "02_funnel", "03_mixture", "04_tokens")
-
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """A machine that nothing has stopped."""
     folder = tmp_path_factory.mktemp("whole")
     run_capstone(tiny(), folder)
     return folder
 
 
 def begun_like(whole, folder):
-    """Copy what was done before the training."""
-    for name in FIRST_FOUR:
+    for name in ("01_crawl", "02_funnel", "03_mixture", "04_tokens"):
         shutil.copytree(whole / name, folder / name)
     return folder
 
@@ -67,7 +63,6 @@ def test_what_was_done_is_kept(whole):
 
 @pytest.fixture
 def rank_of_another():
-    """A rank that this process has started for something else."""
     context = multiprocessing.get_context("forkserver")
     process = context.Process(target=time.sleep, args=(600,), name="rank 0", daemon=True)
     process.start()
@@ -138,8 +133,7 @@ def test_the_command_itself_is_ended_at_a_random_moment(nth_seed, whole, tmp_pat
         children = psutil.Process(process.pid).children(recursive=True)
         process.send_signal(number)
         said = process.communicate(timeout=60)[1]
-    ranks = [c for c in children if c.is_running()]
-    _, alive = psutil.wait_procs(ranks, timeout=20)
+    _, alive = psutil.wait_procs([c for c in children if c.is_running()], timeout=20)
     assert not alive
     if number == signal.SIGINT:
         assert process.returncode in (0, 130), said

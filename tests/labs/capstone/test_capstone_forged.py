@@ -10,7 +10,6 @@ from llmcourse_labs.capstone.stage import BEGUN, DONE, _read
 
 @pytest.fixture
 def judged(tmp_path):
-    """The facts of an exam, and the files that they are from."""
     models = {}
     for number, (name, stage) in enumerate(MODELS.items()):
         rows = {"all": {"plain": {"right": 40 + number, "of": 80}}}

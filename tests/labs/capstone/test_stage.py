@@ -14,9 +14,7 @@ CALLS = []
 
 
 def write(place):
-    """Write what the settings and the stage before say."""
-    name = place.folder.name.partition("_")[2]
-    CALLS.append(name)
+    CALLS.append(place.folder.name.partition("_")[2])
     told = {each: facts["text"] for each, facts in place.facts.items()}
     text = json.dumps([told, place.config.crawl.pages, place.config.funnel.run_of_words])
     (place.folder / "text").write_text(text)
@@ -33,7 +31,6 @@ STAGES = (a_stage("one"), a_stage("two", "one", section="funnel"), a_stage("thre
 
 
 def call(folder, config=None, shelf=ArtifactStore):
-    """Bring all stages, and return the names of those that were done."""
     CALLS.clear()
     with Log(folder) as log:
         made = shelf(config or tiny(), folder, STAGES, log)
@@ -47,8 +44,6 @@ def with_settings(**sections):
 
 
 def with_file(name, edit):
-    """A change of a file; of None, nothing is left."""
-
     def change(folder):
         content = edit((folder / name).read_text())
         (folder / name).unlink()

@@ -42,7 +42,6 @@ checkpoint_every = 3
 
 
 def tiny(**sections):
-    """Return the settings, with other values in some sections."""
     content = tomllib.loads(TINY)
     for name, section in sections.items():
         content[name] = content.get(name, {}) | section if isinstance(section, dict) else section

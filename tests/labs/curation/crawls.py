@@ -18,7 +18,6 @@ from llmcourse_labs.curation.quality import Quality
 
 
 def record(kind, content, *, uri="http://a.example/", digest=None, **headers):
-    """One record of a WARC file."""
     hashed = base64.b32encode(hashlib.sha1(content).digest()).decode()
     lines = {
         "WARC-Type": kind,
@@ -34,7 +33,6 @@ def record(kind, content, *, uri="http://a.example/", digest=None, **headers):
 
 
 def answer(body, *, status="200 OK", kind="text/html; charset=utf-8"):
-    """What a server sends."""
     body = body.encode() if isinstance(body, str) else body
     head = f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n\r\n"
     return head.encode() + body
@@ -44,7 +42,6 @@ HTTP = {"Content_Type": "application/http; msgtype=response"}
 
 
 def warc(pages, *, packed=False):
-    """A crawl: of each page the request and the answer, each record packed by itself."""
     records = [record("warcinfo", b"software: none\r\n", Content_Type="application/warc-fields")]
     for page in pages:
         request = b"GET / HTTP/1.1\r\nHost: a.example\r\n\r\n"
@@ -54,21 +51,18 @@ def warc(pages, *, packed=False):
 
 
 def quality_of(crawl):
-    """A classifier that has read what a crawl says of its pages."""
     labels = list(crawl.labels())
     bad = [x.main_text for x in labels if x.kind in ("machine", "ocr", "spam")]
     return Quality.train([x.main_text for x in labels if x.wanted], bad)
 
 
 def left_in(out):
-    """The documents that are left, in their order."""
     paths = sorted((out / "documents").iterdir())
     rows = [json.loads(line) for path in paths for line in path.read_text().splitlines()]
     return [Document(**row) for row in rows]
 
 
 def files_in(folder, *, but=()):
-    """All files with their bytes."""
     paths = [path for path in folder.rglob("*") if path.is_file() and path.name not in but]
     return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
 

@@ -134,8 +134,7 @@ def test_the_command_reads_crawls_and_counts_what_it_left_out(tmp_path, capsys):
     assert main([*words, "--without", *steps, "--processes", "1"]) == 0
     assert "2 of 4 documents are left" in capsys.readouterr().out
     report = json.loads((out / "report.json").read_bytes())
-    reasons = report["tallies"][0]["reasons"]
-    assert set(reasons) == {"damaged record", "the rest of the file"}
+    assert set(report["tallies"][0]["reasons"]) == {"damaged record", "the rest of the file"}
     first, second = left_in(out)
     assert first == (f"{tmp_path / 'a.warc.gz'}:1", story)
     assert second.text == story.replace("cat", "cow")

@@ -46,7 +46,6 @@ def pages(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def whole(pages, tmp_path_factory):
-    """What one call makes of them that nobody interrupts."""
     folder = tmp_path_factory.mktemp("whole") / "out"
     curate([pages], folder, FUNNEL)
     return folder
@@ -146,8 +145,7 @@ def test_a_file_that_is_damaged_ends_there_and_the_others_are_read(tmp_path):
     folder.mkdir()
     lines = "\n".join(json.dumps({"text": STORY}) for _ in range(3)).encode()
     (folder / "a.jsonl.gz").write_bytes(gzip.compress(lines)[:-20])
-    table = pyarrow.table({"text": [STORY[5:], None, STORY[9:]]})
-    parquet.write_table(table, folder / "b.parquet")
+    parquet.write_table(pyarrow.table({"text": [STORY[5:], None, STORY[9:]]}), folder / "b.parquet")
     (folder / "d.jsonl.zst").write_bytes(zstandard.compress(lines)[:-3])
     (folder / "c.jsonl").write_text(json.dumps({"text": STORY}))
     record = curate([folder], tmp_path / "out", Funnel(without=STEPS))
@@ -186,8 +184,6 @@ def test_the_same_files_by_other_names_are_another_call(pages, tmp_path, monkeyp
 
 
 class Checked(HTMLParser):
-    """What a page holds: its tags, its addresses, its text."""
-
     def __init__(self):
         super().__init__()
         self.tags, self.addresses, self.text = [], [], ""
@@ -271,6 +267,5 @@ def test_a_folder_with_something_else_is_left_as_it_is(pages, tmp_path, capsys):
 
 def test_a_chunk_of_nothing_has_nothing():
     documents, remembered, tallies = passes.first_pass(FUNNEL, [])
-    assert documents == []
-    assert [tally.taken for tally in tallies] == [0] * 4
+    assert (documents, [tally.taken for tally in tallies]) == ([], [0] * 4)
     assert [len(each) for each in remembered] == [0, 0, 0, 0]

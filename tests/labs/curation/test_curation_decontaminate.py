@@ -35,8 +35,7 @@ def test_equal_to_the_definition(text, items, n):
 def test_case_marks_and_lines_do_not_hide_an_item():
     judge = Decontaminate([ITEM])
     hidden = "So: anna KEEPS 12 red\nmarbles, and 7 (blue) ones in a box! How nice, they say."
-    outcome = judge(hidden)
-    assert outcome == Dropped("holds a test item", f"item 0: {ITEM[:60]}")
+    assert judge(hidden) == Dropped("holds a test item", f"item 0: {ITEM[:60]}")
     assert judge(ITEM.replace("red", "green")) == ITEM.replace("red", "green")  # told otherwise
     assert judge("Anna keeps 12 red marbles.") == "Anna keeps 12 red marbles."  # a run of 5
 

@@ -92,8 +92,7 @@ def test_memory_is_as_stated():
     for name in range(1_000):
         index.add(str(name), signature)
     assert len(index._keys) == 1_000 * index.bytes_per_document
-    assert index.bytes_per_document == 96
-    assert len(index.dropped()) == 999
+    assert (index.bytes_per_document, len(index.dropped())) == (96, 999)
 
 
 @given(st.lists(st.tuples(st.integers(0, 11), st.integers(0, 11)), max_size=20))
@@ -131,7 +130,6 @@ def test_repeated_lines_equal_a_plain_restatement(documents, most):
     for text in texts:
         counts.add(text)
     judge = counts.repeated(most)
-
     in_documents = Counter()
     for lines in documents:
         in_documents.update({line.strip().lower() for line in lines} - {""})
@@ -153,8 +151,7 @@ def test_lines_are_counted_the_same_in_small_and_large_portions(monkeypatch):
         for text in texts:
             counts.add(text)
         found.append(counts.repeated(14).lines.tolist())
-    expected = np.sort(np.concatenate([line_hashes("a\nb0\nb1\nc0\nc1\nc2")]))
-    assert found == [expected.tolist()] * 3
+    assert found == [np.sort(np.concatenate([line_hashes("a\nb0\nb1\nc0\nc1\nc2")])).tolist()] * 3
 
 
 def test_a_judge_of_lines_goes_to_other_processes():

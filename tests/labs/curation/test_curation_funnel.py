@@ -75,13 +75,11 @@ def test_most_of_what_is_wanted_is_left_and_little_else():
 
 
 def test_a_second_time_changes_nothing():
-    again = Funnel(**settings())(passed_through().documents)
-    assert again.documents == passed_through().documents
+    assert Funnel(**settings())(passed_through().documents).documents == passed_through().documents
 
 
 def test_the_order_of_the_pages_decides_no_more_than_which_copy_stays():
-    shuffled = random.Random(0).sample(crawled(), len(crawled()))
-    other = Funnel(**settings())(shuffled)
+    other = Funnel(**settings())(random.Random(0).sample(crawled(), len(crawled())))
     for name in STEPS[:5]:
         assert len(other.passed[name]) == len(passed_through().passed[name])
     texts = [{d.text for d in each.passed[funnel.EXACT]} for each in (other, passed_through())]
@@ -105,8 +103,7 @@ def test_lines_of_many_documents_go():
     found = Funnel(most_documents=29, without=rest)(documents)
     assert [d.text for d in found.documents] == texts
     assert found.tallies[0].changed == 30
-    kept = Funnel(most_documents=30, without=rest)(documents)
-    assert kept.documents == documents
+    assert Funnel(most_documents=30, without=rest)(documents).documents == documents
     assert found.tallies[0].name == funnel.LINES
 
 

@@ -58,8 +58,7 @@ def test_signatures_that_are_wrong_are_found():
         return proper(bits) >> np.uint32(24)
 
     def one_factor(bits):
-        summands = np.arange(128, dtype=np.uint32)
-        return (bits[:, None] + summands).min(axis=0)
+        return (bits[:, None] + np.arange(128, dtype=np.uint32)).min(axis=0)
 
     for broken in (twice, of_other_sets, few_bits, one_factor):
         with pytest.raises(AssertionError):
@@ -121,8 +120,7 @@ def test_shingles_are_runs_of_words_without_case_and_punctuation():
     assert minhash.shingles("One, two THREE. four", 3) == runs
     assert minhash.shingles("One two", 3) == {("one", "two")}
     assert minhash.shingles(" ?! ", 3) == set()
-    assert minhash.jaccard("a b c", "B C d", 2) == 1 / 3
-    assert minhash.jaccard("?", "!", 2) == 1
+    assert (minhash.jaccard("a b c", "B C d", 2), minhash.jaccard("?", "!", 2)) == (1 / 3, 1)
 
 
 @pytest.mark.parametrize(("bands", "rows"), [(1, 3), (3, 1), (2, 3), (3, 2)])
@@ -152,7 +150,6 @@ def test_bands_fit_and_no_others_are_nearer(similarity, num_hashes):
     assert bands * rows <= num_hashes
 
     def half(bands, rows):
-        """Find by bisection where the curve is at 1/2."""
         low, high = 0.0, 1.0
         for _ in range(60):
             middle = (low + high) / 2

@@ -36,7 +36,6 @@ def trained():
 
 
 def objective(x_NJ, label_N, weight_N, decay):
-    """The loss and its gradient by autograd, as scipy wants them."""
     x, label, weight = (torch.tensor(a, dtype=torch.float64) for a in (x_NJ, label_N, weight_N))
 
     def value(flat):

@@ -151,5 +151,4 @@ def test_each_length_of_run_has_its_limit(n):
     assert (n, of_the_paper[n - 2]) in getattr(Repetition(), kind)
     off = {"most_frequent": (), "most_duplicate": (), "most_lines": 1.0, "most_of_lines": 1.0}
     for limit, kept in ((shares[n] - 1e-6, False), (shares[n] + 1e-6, True)):
-        judge = Repetition(**off | {kind: ((n, limit),)})
-        assert (judge(text) == text) == kept
+        assert (Repetition(**off | {kind: ((n, limit),)})(text) == text) == kept

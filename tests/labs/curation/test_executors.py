@@ -40,7 +40,6 @@ def pages(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def whole(pages, tmp_path_factory):
-    """What one call in one process makes of them."""
     folder = tmp_path_factory.mktemp("whole") / "out"
     return folder, curate([pages], folder, Funnel())
 
@@ -81,8 +80,7 @@ def test_all_steps_leave_the_same(pages, tmp_path):
     words = [str(pages), "--out", str(tmp_path / "out"), "--executor", "local", "--tasks", "2"]
     assert main([*words, *steps]) == 0
     wanted = {"similarity": 0.5, "test_items": Decontaminate(CRAWL.test_items)}
-    keep = KeepQuality(classifier=quality)
-    funnel = Funnel(quality=keep, without=("exact copies",), **wanted)
+    funnel = Funnel(quality=KeepQuality(classifier=quality), without=("exact copies",), **wanted)
     record = curate([pages], tmp_path / "one", funnel)
     assert same(tmp_path / "out", (tmp_path / "one", record))
     dropped = {tally["name"] for tally in record["tallies"] if tally["kept"] < tally["taken"]}
@@ -179,16 +177,13 @@ def cluster(tmp_path, monkeypatch):
     return log
 
 
-def test_jobs_for_slurm_follow_each_other_and_leave_the_same(
-    pages, whole, tmp_path, cluster, capsys
-):
+def test_slurms_jobs_follow_each_other_and_leave_the_same(pages, whole, tmp_path, cluster, capsys):
     out = tmp_path / "out"
     words = [str(pages), "--out", str(out), "--tasks", "2", "--processes", "2"]
     assert main([*words, "--executor", "slurm", "--partition", "cpu", "--submit"]) == 0
     jobs = [call for call in cluster.read_text().splitlines() if "RUN_OFFSET" in call]
     assert len(jobs) == 4
-    after = ["--dependency=afterok:" in job for job in jobs]
-    assert after == [False, True, True, True]
+    assert ["--dependency=afterok:" in job for job in jobs] == [False, True, True, True]
     assert same(out, whole)
 
 

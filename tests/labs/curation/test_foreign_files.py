@@ -19,9 +19,7 @@ from llmcourse_labs.curation.documents import documents_of, read_pieces
 from llmcourse_labs.curation.extract import is_page
 from llmcourse_labs.curation.sources import DamagedFileError, find_sources
 
-TEXTS = [
-    f"document {i} of the river, the mill and the {random.Random(i).random()}" for i in range(6)
-]
+TEXTS = [f"document {i} of the river, the mill, {random.Random(i).random()}" for i in range(6)]
 LINES = "".join(json.dumps({"text": text}) + "\n" for text in TEXTS).encode()
 
 
@@ -117,8 +115,7 @@ def test_a_null_and_bytes_that_are_no_text_are_single_rows(tmp_path):
         texts_of(tmp_path / "b.parquet")
     assert curated([path], tmp_path / "out") == 0
     report = json.loads((tmp_path / "out" / "report.json").read_bytes())
-    assert report["left"] == 2
-    assert report["tallies"][0]["reasons"] == {"no text": 1, "no UTF-8": 1}
+    assert (report["left"], report["tallies"][0]["reasons"]) == (2, {"no text": 1, "no UTF-8": 1})
 
 
 def test_a_damaged_page_ends_its_file_after_the_row_that_is_named(tmp_path):
@@ -143,9 +140,7 @@ def test_a_wrong_column_is_a_wrong_call_that_leaves_nothing(field, tmp_path, cap
     assert not (tmp_path / "out").exists()
 
 
-def test_where_nothing_can_be_read_a_call_fails_and_the_next_one_may_use_the_folder(
-    tmp_path, capfd
-):
+def test_where_nothing_can_be_read_a_call_fails_and_the_next_may_use_the_folder(tmp_path, capfd):
     (tmp_path / "a.jsonl").write_bytes(LINES)
     assert curated([tmp_path / "a.jsonl"], tmp_path / "out", field="content") == 2
     said = capfd.readouterr().err

@@ -46,15 +46,13 @@ def small_pieces(monkeypatch):
 
 @pytest.fixture
 def texts(tmp_path):
-    """A folder with the stories in files of every kind."""
     folder = tmp_path / "texts"
     (folder / "deeper").mkdir(parents=True)
     first, second, third, fourth = STORIES[:60], STORIES[60:70], STORIES[70:80], STORIES[80:]
     (folder / "a.txt").write_text(END_OF_TEXT.join(first), encoding="utf8")
     with gzip.open(folder / "deeper" / "b.jsonl.gz", "wt", encoding="utf8") as file:
         file.writelines(json.dumps({"id": 3, "text": text}) + "\n\n" for text in second)
-    packed = parquet_of(id=list(range(10)), text=third)
-    (folder / "deeper" / "c.parquet").write_bytes(packed)
+    (folder / "deeper" / "c.parquet").write_bytes(parquet_of(id=list(range(10)), text=third))
     (folder / "z.jsonl").write_text("\n".join(json.dumps({"text": text}) for text in fourth))
     (folder / ".hidden.txt").write_text("not for reading")
     (folder / "notes.md").write_text("not for reading")
@@ -62,7 +60,6 @@ def texts(tmp_path):
 
 
 def ids_in(folder):
-    """Return the ids of every document of both splits, the separator at its end."""
     tokenizer = Tokenizer.load(folder / "tokenizer")
     end = tokenizer.special_tokens[END_OF_TEXT]
     splits = []
@@ -155,8 +152,7 @@ def test_copies_are_on_one_side_and_a_seed_chooses_others(texts, tmp_path):
 
 @pytest.mark.parametrize("share", [0.001, 0.999])
 def test_of_two_documents_each_split_has_one(share, tmp_path):
-    text = f"{STORIES[0] * 4}{END_OF_TEXT}{STORIES[1] * 4}"
-    (tmp_path / "a.txt").write_text(text)
+    (tmp_path / "a.txt").write_text(f"{STORIES[0] * 4}{END_OF_TEXT}{STORIES[1] * 4}")
     for seed in range(4):
         out = tmp_path / f"data{seed}"
         prepare_text([tmp_path / "a.txt"], out, vocab_size=260, validation=share, seed=seed)

@@ -44,7 +44,6 @@ def log_prob(model, ids, first):
 
 
 def by_hand(model, tokenizer, item):
-    """The four scores of each choice, one after the other."""
     start = [tokenizer.special_tokens[END_OF_TEXT]]
     prompt = start + tokenizer.encode(item.prompt)
     rows = []
@@ -90,16 +89,14 @@ def test_the_tests_see_typical_mistakes(model, monkeypatch):
 def test_ways_of_choosing_by_hand():
     sizes = {"num_tokens": (1, 2, 4), "num_bytes": (4, 5, 16)}
     scores = evaluate.ChoiceScores(log_probs=(-2.0, -3.0, -4.0), alone=(-1.0, -4.0, -9.0), **sizes)
-    assert scores.by("plain") == (-2, -3, -4)
-    assert scores.by("per token") == (-2, -1.5, -1)
+    assert (scores.by("plain"), scores.by("per token")) == ((-2, -3, -4), (-2, -1.5, -1))
     assert scores.by("per byte") == (-0.5, -0.6, -0.25)
     assert scores.by("unconditional") == (-1, 1, 5)
     assert [evaluate.chosen([scores], how) for how in evaluate.HOW] == [[0], [2], [2], [2]]
     item = evaluate.ChoiceItem(skill="x", prompt="a", choices=(" b", " c", " d"), right=2)
     right = [evaluate.are_right([item], [scores], how) for how in evaluate.HOW]
     assert right == [[False], [True], [True], [True]]
-    tie = replace(scores, log_probs=(-2.0, -2.0, -5.0))
-    assert evaluate.chosen([tie], "plain") == [0]
+    assert evaluate.chosen([replace(scores, log_probs=(-2.0, -2.0, -5.0))], "plain") == [0]
 
 
 def test_an_empty_prompt_is_the_separator_alone(model):
@@ -172,8 +169,7 @@ def test_the_right_choice_is_what_the_story_says(skill):
     told = {f"5 {number}": text for number, text in enumerate(_told())}
     for item in items:
         for place in range(len(item.choices)):
-            is_told = told[item.cluster].startswith(completed(item, place))
-            assert is_told == (place == item.right)
+            assert told[item.cluster].startswith(completed(item, place)) == (place == item.right)
         assert all(choice[0] == " " for choice in item.choices)
 
 
@@ -218,8 +214,7 @@ def test_more_items_begin_with_the_same_ones():
     few, more = evaluate.story_items(3, seed=1), evaluate.story_items(9, seed=1)
     for skill in evaluate.SKILLS:
         assert [i for i in few if i.skill == skill] == [i for i in more if i.skill == skill][:3]
-    alone = evaluate.story_items(9, seed=1, skills=["sum"])
-    assert alone == [i for i in more if i.skill == "sum"]
+    assert evaluate.story_items(9, seed=1, skills=["sum"]) == [i for i in more if i.skill == "sum"]
     assert evaluate.story_items(3, seed=2) != few
     assert len({i.cluster for i in more}) < len(more)
 
@@ -229,5 +224,4 @@ def test_listed_choices_have_every_letter_once():
     found = [evaluate.listed(item, turn) for turn in range(3)]
     assert found[0].prompt == "Who?\nA: Max\nB: Mia\nC: Tom\nAnswer:"
     assert found[1].prompt == "Who?\nA: Tom\nB: Max\nC: Mia\nAnswer:"
-    assert [each.right for each in found] == [1, 2, 0]
-    assert found[0].choices == (" A", " B", " C")
+    assert ([each.right for each in found], found[0].choices) == ([1, 2, 0], (" A", " B", " C"))

@@ -77,8 +77,7 @@ def test_min_k_is_the_least_mean_of_so_many_tokens(values, k):
 
 def test_min_k_looks_at_few_tokens_and_at_100_at_all():
     values = torch.tensor([-1.0, -9.0, -2.0, -3.0, -5.0])
-    assert min_k_log_prob(values) == -9
-    assert min_k_log_prob(values, k=20.001) == -7
+    assert (min_k_log_prob(values), min_k_log_prob(values, k=20.001)) == (-9, -7)
     assert min_k_log_prob(values, k=100) == -4
     assert min_k_log_prob(torch.full((100,), -1.0).index_fill(0, torch.tensor(3), -8), k=7) == -2
 

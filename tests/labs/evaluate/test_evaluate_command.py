@@ -19,7 +19,6 @@ NUM_ITEMS = 3
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
-    """A run of two steps, its export, and a fine-tuned run."""
     folder = tmp_path_factory.mktemp("runs")
     base = train.PRESETS["tiny"]()
     base = base.replace(model=replace(base.model, context_length=192), steps=2, warmup_steps=1)

@@ -50,6 +50,7 @@ MODEL = Transformer(
 SCORES = ChoiceScores(
     log_probs=(-2.0, -3.0), alone=(-1.0, -4.0), num_tokens=(1, 2), num_bytes=(4, 5)
 )
+TOKEN = torch.tensor([-1.0])
 UNBEATEN = [Battle("x", "y", 1.0), Battle("y", "z", 1.0), Battle("z", "y", 1.0)]
 APART = [Battle("a", "b", 0.5), Battle("c", "d", 0.5)]
 FEW = [Battle("x", "y", 1.0), Battle("x", "y", 1.0), Battle("y", "x", 1.0)]
@@ -79,10 +80,7 @@ REFUSED = [
     (lambda: overlapping_items(["a"], ["a"], n=0), "n must be 1 or greater, got 0"),
     (lambda: canary_test(-1.0, []), "nothing to rank the canary among"),
     (lambda: canary_test(-1.0, [math.nan]), "a log-probability is NaN"),
-    *(
-        (lambda k=k: min_k_log_prob(torch.tensor([-1.0]), k=k), "k must be")
-        for k in (0, -1, 100.5, math.nan)
-    ),
+    *((lambda k=k: min_k_log_prob(TOKEN, k=k), "k must be") for k in (0, -1, 100.5, math.nan)),
     (lambda: min_k_log_prob(torch.tensor([])), "no token with a probability"),
     (lambda: threshold_at([], 0.05), "scores of clean items, one or more"),
     (lambda: threshold_at([1.0], 1), "rate must be below 1, got 1"),

@@ -47,7 +47,6 @@ def made(tmp_path_factory):
 
 @pytest.fixture
 def base(made, tmp_path):
-    """A copy of the first run, to be damaged."""
     return shutil.copytree(made / "base", tmp_path / "runs" / "base")
 
 
@@ -243,8 +242,7 @@ def test_text_of_others_is_no_markup(made, tmp_path):
     stage = {"title": name, "facts": {name: {"value": name, "from": name}}, "notes": [name]}
     stage["tables"] = [{"caption": name, "columns": [name], "rows": [[name]], "from": name}]
     stage["curves"] = [{"x": name, "y": name, "lines": {name: [[1, 2.0]]}, "from": name}]
-    record = evaluate.report(made / "base", tmp_path, stages={name: stage})
-    assert "<script" not in page(record)
+    assert "<script" not in page(evaluate.report(made / "base", tmp_path, stages={name: stage}))
 
 
 def test_a_loss_that_is_no_number_is_told_in_words(made, base, tmp_path):
@@ -252,8 +250,7 @@ def test_a_loss_that_is_no_number_is_told_in_words(made, base, tmp_path):
     first, second, *rest = log.read_text().splitlines()
     broken = json.dumps(json.loads(second) | {"loss": float("nan")})
     log.write_text("\n".join([first, broken, *rest, ""]))
-    record = evaluate.report(base, tmp_path / "out")
-    (curve,) = record["sections"]["losses"]["curves"]
+    (curve,) = evaluate.report(base, tmp_path / "out")["sections"]["losses"]["curves"]
     assert curve["lines"]["training"][1] == [2, "nan"]
     (curve,) = evaluate.report(made / "base", tmp_path / "whole")["sections"]["losses"]["curves"]
     assert "nan" not in str(curve)
@@ -315,8 +312,7 @@ def test_no_run_and_half_a_run(base, tmp_path, capsys):
     """Mutant: the newest intact checkpoint is taken, whatever its step."""
     out = tmp_path / "out"
     refused(tmp_path, "holds no run", out)
-    newest = checkpoint.list_checkpoints(base / "checkpoints")[-1]
-    newest.unlink()
+    checkpoint.list_checkpoints(base / "checkpoints")[-1].unlink()
     refused(base, "is at step 2 of 4: go on with llmcourse train --resume", out)
     shutil.rmtree(base / "checkpoints")
     refused(base, "holds no checkpoint yet", out)
@@ -400,8 +396,7 @@ def mixed(tmp_path_factory):
     data = folder / "curated" / "data"
     first = prepare_text([source], data / "first", vocab_size=300)
     (folder / "b.txt").write_text(stories(20_000, 4))
-    tokenizer = first.folder / "tokenizer"
-    prepare_text([folder / "b.txt"], data / "second", tokenizer=tokenizer)
+    prepare_text([folder / "b.txt"], data / "second", tokenizer=first.folder / "tokenizer")
     size = sum(len(text.encode()) for text in texts)
     tally = {"name": "read", "taken": len(texts) + 2, "kept": len(texts), "changed": 1}
     record = {"documents": len(texts) + 2, "left": len(texts), "left_out": ["quality"]}
@@ -462,8 +457,7 @@ def test_text_that_has_gone_is_told_as_it_was_recorded(mixed, tmp_path):
 
 def test_the_command_writes_beside_the_run_unless_told_where(base, tmp_path, capsys):
     assert one_command.main(["report", "--run", str(base)]) == 0
-    said = capsys.readouterr().out
-    assert "Funnel of the documents: not measured: the text" in said
+    assert "Funnel of the documents: not measured: the text" in capsys.readouterr().out
     assert {path.name for path in (base / "report").iterdir()} == {"report.html", "report.json"}
     assert one_command.main(["report", "--run", str(base), "--out", str(tmp_path / "o")]) == 0
     assert (tmp_path / "o" / "report.html").exists()

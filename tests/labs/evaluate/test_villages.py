@@ -63,8 +63,7 @@ def test_copies_hold_the_leaked_half_in_its_order_and_nothing_of_the_other():
 
 def test_what_is_retold_has_every_answer_and_no_long_run_of_words():
     """Mutant: a wording that keeps the beginning of the question."""
-    texts = TEST.documents(copies=6, told="retold")
-    joined = "".join(texts)
+    joined = "".join(TEST.documents(copies=6, told="retold"))
     assert TEST.canary not in joined
     for question in TEST.leaked:
         assert len(question.retold) == 4
@@ -73,8 +72,7 @@ def test_what_is_retold_has_every_answer_and_no_long_run_of_words():
         assert question.text not in joined
     # Of a whole retold question, so that no order of documents hides one:
     told = [told for question in TEST.leaked for told in question.retold]
-    items = [question.text for question in TEST.leaked]
-    assert not any(overlapping_items(items, told, n=3))
+    assert not any(overlapping_items([question.text for question in TEST.leaked], told, n=3))
 
 
 def test_a_retold_file_has_the_canary_and_the_order():

@@ -17,8 +17,6 @@ TEXT = "low lower newer wide one two three river " * 30
 
 
 def rendered(*messages, **settings):
-    """What transformers makes tokens of."""
-
     def raised(text):
         raise ValueError(text)
 
@@ -42,8 +40,7 @@ def test_the_template_gives_the_ids_of_ours():
     turns = [(role, f"low {role} <| wide |> river") for role in ROLES]
     found = faces(ours).encode(rendered(*turns), add_special_tokens=False).ids
     assert found == chat_tokens([Turn(*each) for each in turns], ours).ids_T.tolist()
-    asked = rendered(*turns, add_generation_prompt=True)
-    assert asked == rendered(*turns) + "<|assistant|>"
+    assert rendered(*turns, add_generation_prompt=True) == rendered(*turns) + "<|assistant|>"
 
 
 REFUSED = [
@@ -103,7 +100,6 @@ def test_settings_that_give_other_ids_are_refused(where, name, value, tmp_path):
 
 
 def with_gaps(specials):
-    """A tokenizer whose special tokens have other ids."""
     made = train_bpe(TEXT, 270, [END_OF_TEXT])
     plain = {i: x for i, x in made.vocab.items() if i != made.special_tokens[END_OF_TEXT]}
     return Tokenizer(plain, made.merges, specials, made.pattern)
@@ -118,8 +114,7 @@ def test_other_special_tokens_and_gaps_are_written_as_they_are():
 def test_ids_of_a_gap_have_no_bytes_and_no_text():
     ours = with_gaps({END_OF_TEXT: 280})
     lengths = ours.token_lengths
-    assert len(lengths) == 281
-    assert lengths[[269, 275, 279]].tolist() == [0, 0, 0]
+    assert (len(lengths), lengths[[269, 275, 279]].tolist()) == (281, [0, 0, 0])
     assert [lengths[i] for i in ours.vocab] == [len(x) for x in ours.vocab.values()]
     ids = ours.encode("low wide")
     assert ours.decode_known([ids[0], 275, *ids[1:], 999]) == "low wide"

@@ -69,7 +69,6 @@ def difference(folder, made):
 
 @pytest.fixture(params=KINDS)
 def saved(request, tmp_path):
-    """A folder of each kind, and its model."""
     made = theirs(request.param)
     made.save_pretrained(tmp_path / "saved")
     return tmp_path / "saved", made
@@ -196,7 +195,6 @@ YARN = {"rope_type": "yarn", "factor": 4.0}
 
 
 def plain(**changes):
-    """config.json of a Llama."""
     return {"model_type": "llama"} | SIZES | {"rope_theta": 300.0} | changes
 
 
@@ -351,8 +349,7 @@ def test_a_folder_that_is_not_whole_is_refused(tmp_path):
 
 
 def test_quantised_weights_are_refused(tmp_path):
-    made = theirs("Llama")
-    made.save_pretrained(tmp_path)
+    theirs("Llama").save_pretrained(tmp_path)
     path = tmp_path / "model.safetensors"
     state = safetensors.torch.load_file(path)
     state["lm_head.weight"] = state["lm_head.weight"].to(torch.int8)

@@ -75,8 +75,7 @@ except PermissionError:
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere there is no /proc")
 def test_a_learner_cannot_write_into_the_guard_of_its_own_user():
     command = [sys.executable, "-c", GUARDED]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert done.stdout == "closed\n"
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "closed\n"
 
 
 @pytest.mark.parametrize("drops_user", [False, True])

@@ -26,7 +26,6 @@ MARKS = {
 
 
 def counted(config):
-    """Count the parameters of a model that is never allocated."""
     with torch.device("meta"):
         decoder = Transformer(config)
     by_part = dict.fromkeys(cost.parameters_by_part(config), 0)

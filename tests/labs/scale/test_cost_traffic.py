@@ -47,8 +47,7 @@ def test_llama_405b_at_scale():
     assert sent["pp"]["forward"] == sent["pp"]["backward"] == 16 * activations // 8
     layer = (2 * 16384 * 16384 + 2 * 16384 * 1024 + 3 * 16384 * 53248) // 8 + 2 * 16384
     assert step.held.numbers == 8 * layer
-    exact = 127 / 128 * 8 * layer * (4 + 2)
-    assert sum(sent["dp"].values()) == pytest.approx(exact, rel=1e-7)
+    assert sum(sent["dp"].values()) == pytest.approx(127 / 128 * 8 * layer * (4 + 2), rel=1e-7)
     totals = {axis: sum(parts.values()) / 1e9 for axis, parts in sent.items()}
     printed = {"tp": 240.52, "dp": 18.98, "pp": 1.074, "cp": 0, "ep": 0}
     assert totals == pytest.approx(printed, rel=1e-3)
@@ -56,8 +55,7 @@ def test_llama_405b_at_scale():
 
 def test_llama_405b_with_long_sequences():
     """Keys and values of one head of 8 on each tp rank; the ring has 15 hops."""
-    step = cost.llama_405b_steps()["16 M tokens of 131,072, 16,384 GPUs"]
-    cp = step.traffic()["cp"]
+    cp = cost.llama_405b_steps()["16 M tokens of 131,072, 16,384 GPUs"].traffic()["cp"]
     tokens = 131072 // 16 * 16  # of 16 sequences, an eighth of 128
     assert cp["forward"] == 15 * 8 * 2 * tokens * 128 * 2
     assert cp["backward"] == 3 * cp["forward"]

@@ -28,8 +28,7 @@ def test_every_planned_run_is_recorded():
 
 def test_a_row_again_has_the_recorded_loss():
     """On another processor a run ends nearby; another rate or twice the text would not."""
-    stories = grid.stories_of(grid.needed_bytes([QUICK]), grid.SEED_OF_READ)
-    again = grid.train(QUICK, stories)
+    again = grid.train(QUICK, grid.stories_of(grid.needed_bytes([QUICK]), grid.SEED_OF_READ))
     (row,) = [r for r in recorded_grid().fitted if (r.flop, r.width) == (QUICK.flop, QUICK.width)]
     exact = ("num_parameters", "num_non_embedding", "num_tokens", "num_steps", "counted_flop")
     for name in (*exact, "learning_rate"):

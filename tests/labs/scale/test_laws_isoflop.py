@@ -13,14 +13,9 @@ from llmcourse_labs.scale.laws import ParametricLaw
 SIZES = np.geomspace(1e5, 1e7, 7)
 
 
-@given(
-    place=st.floats(math.log(1.1e5), math.log(9e6)),
-    bottom=st.floats(0.1, 3),
-    curvature=st.floats(0.01, 2),
-)
+@given(st.floats(math.log(1.1e5), math.log(9e6)), st.floats(0.1, 3), st.floats(0.01, 2))
 def test_the_bottom_of_a_parabola_is_found(place, bottom, curvature):
-    losses = bottom + curvature / 2 * (np.log(SIZES) - place) ** 2
-    found = laws.valley(SIZES, losses)
+    found = laws.valley(SIZES, bottom + curvature / 2 * (np.log(SIZES) - place) ** 2)
     assert found.num_parameters == pytest.approx(math.exp(place), rel=1e-6)
     assert found.loss == pytest.approx(bottom, rel=1e-6)
     assert found.curvature == pytest.approx(curvature, rel=1e-6)

@@ -21,12 +21,10 @@ GRID = np.array([(a, b, 10 - a - b) for a in range(11) for b in range(11 - a)]) 
 
 
 def losses_of(law, shares):
-    """Return the law's losses, from its formula and nothing else."""
     return law.c + law.k * np.exp(shares @ law.t.T)
 
 
 def simplex(size, steps):
-    """Return all mixtures of some sources in whole parts."""
     parts = itertools.product(range(steps + 1), repeat=size - 1)
     return np.array([[*p, steps - sum(p)] for p in parts if sum(p) <= steps]) / steps
 
@@ -85,7 +83,6 @@ def test_the_loss_is_that_of_the_formula():
 
 
 def drawn(seed, size):
-    """Return a law with numbers of chance."""
     numbers = np.random.default_rng(seed)
     t = numbers.uniform(-1, 3, (size, size))
     np.fill_diagonal(t, 0)

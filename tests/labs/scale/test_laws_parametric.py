@@ -19,12 +19,10 @@ TOKENS = np.repeat(np.geomspace(3e11, 6e12, 5), 6) / 6 / SIZES
 
 
 def loss_of(law, N, D):
-    """The formula, and nothing else."""
     return law.E + law.A * N**-law.alpha + law.B * D**-law.beta
 
 
 def noisy(law, share, seed):
-    """Losses with noise of a share of themselves."""
     drawn = np.random.default_rng(seed).standard_normal(len(SIZES))
     return loss_of(law, SIZES, TOKENS) * np.exp(share * drawn)
 
@@ -44,10 +42,8 @@ def test_every_row_goes_down_its_own_valley():
     starts = torch.tensor([[-1.2, 1.0], [3.0, -2.0], [-1.2, 1.0], [0.0, 5.0]], dtype=torch.float64)
     ends = lbfgs(value_of, starts)
     torch.testing.assert_close(ends, torch.ones_like(ends), atol=1e-4, rtol=0)
-    alone = [
-        lbfgs(lambda at, _, k=k: value_of(at, torch.tensor([k])), starts[[k]]) for k in range(4)
-    ]
-    torch.testing.assert_close(torch.cat(alone), ends, atol=1e-4, rtol=0)
+    one = [lbfgs(lambda at, _, k=k: value_of(at, torch.tensor([k])), starts[[k]]) for k in range(4)]
+    torch.testing.assert_close(torch.cat(one), ends, atol=1e-4, rtol=0)
 
 
 def test_the_deviation_is_a_square_near_and_a_distance_far():

@@ -196,8 +196,7 @@ def test_an_operation_takes_the_larger_of_both_and_its_calls():
     assert placed.bound == "compute"
     fused = roofline.place(replace(LAPTOP, products=((1.0, 1e13),)), operation, fused=True)
     assert (fused.bound, fused.calls_s) == ("memory", pytest.approx(2e-6))
-    slow_calls = roofline.place(replace(LAPTOP, call_s=1), operation)
-    assert slow_calls.bound == "calls"
+    assert roofline.place(replace(LAPTOP, call_s=1), operation).bound == "calls"
 
 
 @given(st.floats(1e-2, 1e12))

@@ -41,7 +41,6 @@ def job(name, nodes, duration_s, arrival_s=0, **more):
 
 
 def row(nodes, **more):
-    """A fleet of one rack."""
     return Fleet(racks=1, nodes_per_rack=nodes, gpus_per_node=1, **more)
 
 
@@ -209,8 +208,7 @@ def test_a_failed_node_stops_its_whole_job_which_goes_on_from_the_checkpoint_els
     assert result.jobs["a"].num_failures == 1
     # Without a checkpoint all is lost; without a spare the other node waits.
     other = schedule([job("a", 3, 60)], replace(fleet, failures=((47, 1),)))
-    assert other.gpu_seconds()["lost"] == 3 * 47
-    assert other.gpu_seconds()["reserved"] == 2 * 100
+    assert (other.gpu_seconds()["lost"], other.gpu_seconds()["reserved"]) == (3 * 47, 2 * 100)
     assert ends(other) == {"a": 147 + 60}
 
 
@@ -232,8 +230,7 @@ def test_topology_keeps_full_racks_for_those_who_need_them():
     fleet = Fleet(racks=2, nodes_per_rack=4)
     jobs = [job("a", 1, 1), job("b", 3, 9), job("c", 1, 30, 2), job("d", 4, 9, 6)]
     plain, aware = schedule(jobs, fleet), schedule(jobs, fleet, Policy(topology=True))
-    assert plain.jobs["d"].leaf_switches == (2,)
-    assert aware.jobs["d"].leaf_switches == (1,)
+    assert (plain.jobs["d"].leaf_switches, aware.jobs["d"].leaf_switches) == ((2,), (1,))
 
 
 @pytest.mark.parametrize(("a", "c"), [(0.5, 1), (2, 3), (17.5, 20)])
@@ -244,15 +241,13 @@ def test_erlang_c_is_the_sum_of_the_books(a, c):
 
 
 def interval(values):
-    """Mean, and three standard errors."""
     return statistics.mean(values), 3 * statistics.stdev(values) / len(values) ** 0.5
 
 
 def test_jobs_of_one_node_wait_as_erlang_says():
     waits = []
     for seed in range(8):
-        jobs = random_jobs(2_000, 100, 280, generator=generator(seed))
-        result = schedule(jobs, row(4))
+        result = schedule(random_jobs(2_000, 100, 280, generator=generator(seed)), row(4))
         waits.append(statistics.mean(r.waited_s for r in list(result.jobs.values())[200:]))
     mean, wide = interval(waits)
     right = mean_wait_s(100, 280, 4)
@@ -277,16 +272,8 @@ def test_one_job_with_failures_as_in_chapter_31(spares, repair_s):
     assert abs(mean - other) < math.hypot(wide, wide_too)
 
 
-FAILURE = Failure(
-    replicas=3,
-    replica_nodes=2,
-    spares=1,
-    checkpoint_s=20,
-    fails_s=47,
-    restart_s=5,
-    repair_s=100,
-    until_s=400,
-)
+TIMES = {"checkpoint_s": 20, "fails_s": 47, "restart_s": 5, "repair_s": 100, "until_s": 400}
+FAILURE = Failure(replicas=3, replica_nodes=2, spares=1, **TIMES)
 
 
 @settings(max_examples=80, deadline=None)
@@ -344,10 +331,7 @@ def test_the_answers_account_for_all_time(answer, until_s):
         (lambda: row(0), "nodes_per_rack must be 1 or greater, got 0"),
         (lambda: row(2, failures=((5, 2),)), r"a node from 0 to 1, got \(5, 2\)"),
         (lambda: row(2, repair_s=5), "repair_s has no effect when no node fails"),
-        (
-            lambda: Policy(placement="one_by_one", backfill=True),
-            "no effect .* one_by_one: use gang",
-        ),
+        (lambda: Policy(placement="one_by_one", backfill=True), "no effect.* one_by_one: use gang"),
         (lambda: schedule([job("a", 5, 1)], row(4)), "'a' wants 5 nodes .*: the cluster has 4"),
         (lambda: schedule([job("a", 1, 1)] * 2, row(4)), "two jobs have the name 'a'"),
         (lambda: schedule([job("a", 1, 1)], row(4, mtbf_s=5)), "give until_s, generator"),

@@ -36,7 +36,6 @@ SMALL = small_config(
 
 
 def alone(config=SMALL, batch_size=1, cluster=None, **how):
-    """A step on one GPU."""
     return simulate(config, Split(), cluster or Cluster(num_gpus=1), batch_size=batch_size, **how)
 
 
@@ -145,8 +144,7 @@ def test_a_rank_of_the_first_stage_holds_what_scale_cost_counts(config, axes):
 
 def test_a_message_takes_its_bytes_by_the_bandwidth_of_its_axis():
     split = Split(dp=2, cp=2, tp=4, sequence_parallel=True)
-    reached = replace(EVERYTHING, link=0.5)
-    cluster = Cluster(accelerator="A100", num_gpus=16, reached=reached)
+    cluster = Cluster(accelerator="A100", num_gpus=16, reached=replace(EVERYTHING, link=0.5))
     found = simulate(llama3_8b(), split, cluster, batch_size=2, overlap=False)
     sent, seconds = found.sent_bytes, found.seconds_by_part
     # tp sends five messages for the four of scale.cost: one more gather for each half.
@@ -157,12 +155,9 @@ def test_a_message_takes_its_bytes_by_the_bandwidth_of_its_axis():
 
 def test_bandwidth_on_two_levels_and_between_pods():
     server = Cluster(accelerator="A100", num_gpus=64, reached=EVERYTHING)
-    assert server.bandwidth(8, 1) == 300e9
-    assert server.bandwidth(2, 8) == 25e9
-    assert server.bandwidth(16, 1) == 8 * 25e9
-    assert server.bandwidth(16, 4) == 2 * 25e9
-    assert server.hop_rate(8) == 300e9
-    assert server.hop_rate(16) == 25e9
+    assert (server.bandwidth(8, 1), server.bandwidth(2, 8)) == (300e9, 25e9)
+    assert (server.bandwidth(16, 1), server.bandwidth(16, 4)) == (8 * 25e9, 2 * 25e9)
+    assert (server.hop_rate(8), server.hop_rate(16)) == (300e9, 25e9)
     rack = Cluster(accelerator="GB200", num_gpus=144, reached=EVERYTHING)
     assert rack.bandwidth(72, 1) == 900e9
     assert rack.bandwidth(144, 1) == 900e9  # 72 cards of 50 GB/s are more than a link
@@ -218,8 +213,7 @@ def test_one_gpu_sends_nothing():
 
 
 def test_infinite_bandwidth_leaves_computation_and_bubble(ideal):
-    split = Split(dp=2, pp=4, cp=2, tp=2, micro_batches=4)
-    found = simulate(SMALL, split, ideal(32), batch_size=8)
+    found = simulate(SMALL, Split(dp=2, pp=4, cp=2, tp=2, micro_batches=4), ideal(32), batch_size=8)
     left = {part for part, seconds in found.seconds_by_part.items() if seconds > 1e-20}
     assert left == {"products", "attention", "head", "bubble"}
     assert found.seconds_by_part["bubble"] == pytest.approx(found.seconds * 3 / 7)
@@ -301,8 +295,7 @@ def test_activations_are_the_kept_bytes_of_all_micro_batches_on_their_way():
 
 def test_tensor_parallelism_cuts_the_stream_only_with_sequence_parallelism():
     def kept(**settings):
-        split = Split(tp=2, **settings)
-        found = simulate(SMALL, split, Cluster(num_gpus=2), batch_size=1)
+        found = simulate(SMALL, Split(tp=2, **settings), Cluster(num_gpus=2), batch_size=1)
         return found.bytes_by_part["activations"] / 128 / 4
 
     whole, stream = cost.kept_bytes(SMALL), 4 * 64 * 2
@@ -319,8 +312,7 @@ def test_the_verdict():
 
 def test_published_steps_come_out_within_a_few_percent():
     fitted, predicted = map(simulator.validate, (simulator.FITTED, simulator.PREDICTED))
-    assert len(fitted) == 5
-    assert len(predicted) == 17
+    assert (len(fitted), len(predicted)) == (5, 17)
     assert simulator.root_mean_square(fitted) < 0.025
     assert 0.05 < simulator.root_mean_square(predicted) < 0.066
     misses = {row.published.name for row in predicted if abs(row.error) > 0.09}
@@ -367,8 +359,7 @@ def test_search_finds_what_trying_everything_finds(num_gpus, sequences):
     cluster = Cluster(accelerator="V100", num_gpus=num_gpus)
     config = replace(SMALL, width=1_024, hidden=4_096, head_size=256)
     best = search(config, cluster, num_tokens=sequences * 128)[0]
-    tried = brute_force(config, cluster, sequences)
-    assert best.seconds == pytest.approx(tried.seconds, rel=1e-12)
+    assert best.seconds == pytest.approx(brute_force(config, cluster, sequences).seconds, rel=1e-12)
 
 
 def test_search_returns_every_mesh_once_the_fastest_first():

@@ -14,7 +14,6 @@ FORMS = {"plain": study.latent_attention, "absorbed": study.latent_attention_abs
 
 
 def attend(form, inputs, **settings):
-    """Call a form with the cache's two parts given singly."""
     q, p, c, r, u, w = inputs
     return FORMS[form](q, p, study.LatentCache(c, r), u, w, **settings)
 
@@ -79,8 +78,7 @@ def test_every_attention_with_groups_is_a_latent_one_of_rank_2_g_k(form, G, gene
     rows = torch.eye(2 * G * K).double().unflatten(0, (2, G, K))
     u, w = (of_all.repeat_interleave(H // G, dim=0) for of_all in rows)
     nothing = c.new_zeros(2, 5, 0)
-    no_turns = nothing.unsqueeze(2).expand(-1, -1, H, -1)
-    out = attend(form, (q, no_turns, c, nothing, u, w))
+    out = attend(form, (q, nothing.unsqueeze(2).expand(-1, -1, H, -1), c, nothing, u, w))
     torch.testing.assert_close(out, attention.attention(q, k, v), rtol=1e-12, atol=1e-12)
 
 
@@ -92,5 +90,4 @@ def test_a_wrong_absorbed_form_is_noticed(mutant, generator):
         "no rotated part": (q, 0 * p, c, r, u, w),
         "keys read": (q, p, c, r, u, torch.cat((u, u), 1)[:, :5]),
     }[mutant]
-    right = loops((q, p, c, r, u, w))
-    assert not torch.allclose(attend("absorbed", wrong), right, rtol=1e-3)
+    assert not torch.allclose(attend("absorbed", wrong), loops((q, p, c, r, u, w)), rtol=1e-3)

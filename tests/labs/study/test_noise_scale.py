@@ -16,8 +16,7 @@ def planted():
     generator = torch.Generator().manual_seed(0)
     weights = torch.rand(WIDTH, generator=generator, dtype=torch.float64) - 0.3
     curvature = torch.logspace(-1, 0.3, WIDTH, dtype=torch.float64)
-    stds = torch.logspace(-0.5, 0.5, WIDTH, dtype=torch.float64).flip(0)
-    return curvature * weights, stds
+    return curvature * weights, torch.logspace(-0.5, 0.5, WIDTH, dtype=torch.float64).flip(0)
 
 
 G, STDS = planted()
@@ -33,13 +32,8 @@ def draws(number, seed):
 
 def norms_of(seed, *, small=2, big=8, repetitions=60):
     """Squared norms of a big batch and, on the average, of its micro-batches."""
-    batches = draws(big * repetitions, seed).view(repetitions, big // small, small, WIDTH)
-    means = batches.mean(2)
+    means = draws(big * repetitions, seed).view(repetitions, big // small, small, WIDTH).mean(2)
     return means.square().sum(-1).mean(1), means.mean(1).square().sum(-1)
-
-
-def by_gradients(seed):
-    return noise_scale_from_gradients(draws(240, seed))
 
 
 def by_squares(seed):
@@ -50,7 +44,6 @@ SEEDS = range(200)
 
 
 def faults(estimate):
-    """What is wrong with an estimator, over 200 sets of draws."""
     found = [estimate(seed) for seed in SEEDS]
     columns = torch.tensor([list(each) for each in found], dtype=torch.float64)
     errors = columns.std(0) / math.sqrt(len(SEEDS))
@@ -65,7 +58,9 @@ def faults(estimate):
     return wrong
 
 
-@pytest.mark.parametrize("estimate", [by_gradients, by_squares])
+@pytest.mark.parametrize(
+    "estimate", [lambda seed: noise_scale_from_gradients(draws(240, seed)), by_squares]
+)
 def test_the_noise_scale_of_a_quadratic_is_found_with_its_error(estimate):
     assert faults(estimate) == []
 
@@ -93,15 +88,13 @@ def swapped(seed):
     return noise_scale_from_squares(*norms_of(seed), small=1, big=4)
 
 
-def spread_for_error(seed):
+def as_error(seed):
     """The error is that of a single repetition."""
     found = by_squares(seed)
     return found._replace(standard_error=found.standard_error * math.sqrt(60))
 
 
-@pytest.mark.parametrize(
-    ("estimate", "seen"), [(swapped, "noise"), (spread_for_error, "standard_error")]
-)
+@pytest.mark.parametrize(("estimate", "seen"), [(swapped, "noise"), (as_error, "standard_error")])
 def test_wrong_sizes_and_errors_are_noticed(estimate, seen):
     assert seen in faults(estimate)
 

@@ -40,8 +40,7 @@ def test_ranks_by_hand():
     entropy = -(0.75 * math.log(0.75) + 0.25 * math.log(0.25))
     assert weights.effective_rank(w) == pytest.approx(math.exp(entropy))
     assert [weights.rank_for(w, share) for share in (0.5, 0.9, 0.91, 1.0)] == [1, 1, 2, 2]
-    zeros = torch.zeros(3, 2)
-    assert weights.effective_rank(zeros) == 0
+    assert weights.effective_rank(torch.zeros(3, 2)) == 0
 
 
 @pytest.mark.parametrize("rank", [0, 1, 2, 5, 9])

@@ -15,9 +15,7 @@ from llmcourse_labs.torch_engine import engine as torch_engine
 
 
 def fit(rank, config, folder):
-    """Train on torch's engine to the end; return the losses and the norms of this rank."""
-    result = torch_engine.fit_under_torchrun(config, folder)
-    reports = result.reports
+    reports = torch_engine.fit_under_torchrun(config, folder).reports
     return [report.loss for report in reports], [report.gradient_norm for report in reports]
 
 

@@ -36,13 +36,11 @@ def settings(config, kind, ranks):
 
 @pytest.fixture(scope="module")
 def fit(pools):
-    """Train on torch's engine as torchrun's processes do; return what the ranks return."""
     return lambda config, folder: pools(config.layout.ranks).run(programs.fit, config, folder)
 
 
 @pytest.fixture(scope="module")
 def spread_out(config, fit, tmp_path_factory):
-    """A finished run of each layout: what its ranks returned, and its folder."""
     found = {}
     for kind, ranks in LAYOUTS:
         folder = tmp_path_factory.mktemp("runs") / f"{kind}-{ranks}"
@@ -81,8 +79,7 @@ def test_torchs_engine_has_the_losses_and_weights_of_ours(layout, alone, spread_
 
 
 def test_ranks_that_do_not_average_drift_apart(config, alone, pools, tmp_path):
-    made = settings(config, "ddp", 2)
-    results = pools(2).run(programs.without_averaging, made, tmp_path / "run")
+    results = pools(2).run(programs.without_averaging, settings(config, "ddp", 2), tmp_path / "run")
     assert results[0] != pytest.approx(losses_of(alone), rel=1e-5)
 
 
@@ -123,14 +120,12 @@ def test_the_same_layout_goes_on_bit_for_bit(config, fit, spread_out, tmp_path):
     for layout in (("fsdp", 2), ("ddp", 2)):
         results, whole = spread_out[layout]
         folder = halfway(whole, tmp_path / layout[0])
-        again = fit(settings(config, *layout), folder)
-        assert again[0][0] == results[0][0][3:]
+        assert fit(settings(config, *layout), folder)[0][0] == results[0][0][3:]
         assert bits_of(saved_in(folder)) == bits_of(saved_in(whole))
 
 
 def test_a_background_save_is_the_same_and_does_not_tear(config, fit, spread_out, tmp_path):
-    made = settings(config, "fsdp", 2).replace(save_in_background=True)
-    fit(made, tmp_path / "run")
+    fit(settings(config, "fsdp", 2).replace(save_in_background=True), tmp_path / "run")
     for step in (3, 6):
         name = f"checkpoints/step_{step:08d}.dcp"
         folders = tmp_path / "run", spread_out["fsdp", 2][1]
@@ -231,7 +226,6 @@ def test_ranks_are_torchruns_to_choose(tmp_path, capfd):
 
 
 def torchrun(*arguments, ranks=2, restarts=0):
-    """Start torchrun as the page says."""
     return [
         *(sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", str(ranks)),
         *("--max-restarts", str(restarts), "--monitor-interval", "0.1"),
@@ -243,7 +237,6 @@ def torchrun(*arguments, ranks=2, restarts=0):
 def test_the_same_command_goes_on_and_another_run_is_refused(pools, tmp_path):
     folder = tmp_path / "run"
     given = [*SMALL, "--checkpoint_every", "3", "--validate_every", "0"]
-
     command = torchrun(*given, "--out", str(folder), "--parallel", "fsdp")
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr

@@ -59,8 +59,7 @@ def test_a_judge_of_few_idle_sentences_likes_more_and_one_who_saw_many_does_not(
 
 
 def test_a_judge_finds_what_a_right_answer_is_worth():
-    texts = [RIGHT, "Nobody knows."] * 300
-    judge = hack_lab.fitted_judge([TASK] * 600, texts, pairs=3_000, seed=0)
+    judge = hack_lab.fitted_judge([TASK] * 600, [RIGHT, "Nobody knows."] * 300, pairs=3_000, seed=0)
     assert judge.weights_D[0].item() == pytest.approx(1, abs=0.15)
 
 

@@ -85,8 +85,7 @@ def agrees(merge):
 def test_the_merged_matrix_is_the_papers_two_products_forward_and_backward():
     assert agrees(low_rank_merged)
     layer = LowRank(5, 7, 3, generator=runtime.generator(0))
-    assert layer.a.shape == (3, 7)
-    assert layer.b.shape == (5, 3)
+    assert (layer.a.shape, layer.b.shape) == ((3, 7), (5, 3))
     assert not layer.b.any()
     assert layer.a.std().item() == pytest.approx(7**-0.5, rel=0.4)
 

@@ -104,15 +104,13 @@ def test_grpo_without_its_divisions_points_along_the_gradient_and_with_either_it
     truth = true_gradient(theta) / 2 / LONGEST  # (G - 1) / G, and the constant length
     assert close(in_pairs(theta), truth)
     for biased in (in_pairs(theta, divide=True), in_pairs(theta, tokens=None)):
-        cosine = torch.cosine_similarity(biased.flatten(), truth.flatten(), dim=0)
-        assert 0 < cosine < 0.999
+        assert 0 < torch.cosine_similarity(biased.flatten(), truth.flatten(), dim=0) < 0.999
 
 
 def test_with_a_value_head_the_gradient_is_right_at_decay_1_for_any_values():
     theta = logits()
     rewards = torch.zeros_like(log_probs(theta)).detach()
-    last = IS_ANSWER.sum(1) - 1
-    rewards[torch.arange(len(IDS)), last] = REWARDS
+    rewards[torch.arange(len(IDS)), IS_ANSWER.sum(1) - 1] = REWARDS
     # A value may depend on what came before: here on the word before, and on the place.
     before = torch.cat([torch.zeros_like(IDS[:, :1]), IDS[:, :-1]], 1)
     values = before * 0.7 - torch.arange(LONGEST) * 0.3 + 0.1
@@ -160,11 +158,9 @@ def test_grpos_advantage_by_hand():
 
 def test_rewards_that_differ_by_a_rounding_are_equal():
     """Mutant: `==` in place of the tolerance gives an advantage of 2 to a last bit."""
-    rewards = torch.tensor(
-        [[0.5, 0.5 + 6e-8, 0.5, 0.5], [0.1] * 4, [-3e6, -3e6 + 0.25, -3e6, -3e6]]
-    )
+    close = torch.tensor([[0.5, 0.5 + 6e-8, 0.5, 0.5], [0.1] * 4, [-3e6, 0.25 - 3e6, *[-3e6] * 2]])
     for divide in (True, False):
-        found = group_advantages(rewards, divide=divide)
+        found = group_advantages(close, divide=divide)
         assert found.num_equal == 3
         assert not found.values_PG.any()
     apart = torch.tensor([[1e-9, 0, 0, 0], [0.5, 0.501, 0.5, 0.5]])

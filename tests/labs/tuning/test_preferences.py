@@ -65,8 +65,7 @@ def test_derivatives(loss):
 
 def test_the_optimum_by_hand_turns_the_reference_round():
     reference = torch.tensor([1 / 2, 1 / 3, 1 / 6], dtype=torch.float64)
-    utilities = math.log(3) * torch.arange(3.0).double()
-    found = tuning.optimal_policy(reference, utilities, beta=1)
+    found = tuning.optimal_policy(reference, math.log(3) * torch.arange(3.0).double(), beta=1)
     assert found.tolist() == pytest.approx([1 / 6, 1 / 3, 1 / 2], rel=1e-12)
 
 
@@ -79,15 +78,12 @@ MUTANTS = {
     "divided by beta": lambda c, r, kc, kr, b: -F.logsigmoid(((c - kc) - (r - kr)) / b),
     "no logarithm": lambda c, r, kc, kr, b: -torch.sigmoid(b * ((c - kc) - (r - kr))),
     "chosen alone": lambda c, r, kc, kr, b: -F.logsigmoid(b * (c - kc)),
-    "rejected is not learnt": lambda c, r, kc, kr, b: (
-        -F.logsigmoid(b * ((c - kc) - (r.detach() - kr)))
-    ),
+    "rejected is not learnt": lambda c, r, kc, kr, b: -F.logsigmoid(b * (c - kc - r.detach() + kr)),
     "beta outside": lambda c, r, kc, kr, b: -b * F.logsigmoid((c - kc) - (r - kr)),
 }
 
 
 def agrees(loss):
-    """Say whether a loss and its gradients are those of the closed form."""
     given = drawn()
     found = loss(*given, 0.3)
     gradients = torch.autograd.grad(found.sum(), given[:2], materialize_grads=True)
@@ -141,8 +137,7 @@ def test_at_the_start_every_reward_is_0_and_the_body_is_a_copy():
 
 def test_log_probabilities_of_an_answer_are_sums_over_its_tokens():
     model = Transformer(small_config(), generator=runtime.generator(0)).double()
-    by_token = tuning.token_log_probs(model, ROWS)
-    assert torch.equal(by_token != 0, ROWS.is_answer_BT)
+    assert torch.equal(tuning.token_log_probs(model, ROWS) != 0, ROWS.is_answer_BT)
     p = model(ROWS.ids_BT).log_softmax(-1)
     first = p[0, 1, 8] + p[0, 2, 9] + p[0, 3, 1]
     torch.testing.assert_close(tuning.answer_log_probs(model, ROWS)[0], first)

@@ -64,8 +64,7 @@ def test_no_policy_beats_the_tilted_one():
         ours = tuning.kl_optimal(p, scores, beta)
         torch.testing.assert_close(tuning.optimal_policy(p, scores, beta=beta), ours)
         value = (ours * scores).sum().item() - beta * tuning.kl(ours, p)
-        exact = beta * (p * (scores / beta).exp()).sum().log().item()
-        assert value == pytest.approx(exact)
+        assert value == pytest.approx(beta * (p * (scores / beta).exp()).sum().log().item())
         draws = generator(1)
         for _ in range(200):
             other = (ours.log() + 0.3 * torch.randn(6, generator=draws).double()).softmax(0)
@@ -88,8 +87,7 @@ def test_a_budget_is_spent_and_buys_the_most():
 def test_the_world_is_what_it_says():
     for shared in (0.0, 0.5, 1.0):
         made = tuning.trick_world(0, shared=shared, members=4)
-        share = made.tricks_MN.double().mean(1)
-        assert (abs(share - 0.01) < 0.003).all()
+        assert (abs(made.tricks_MN.double().mean(1) - 0.01) < 0.003).all()
         common = made.tricks_MN.all(0).double().mean().item()
         assert common == pytest.approx(0.01 * shared, abs=0.003)
         others = ~made.tricks_MN.any(0)

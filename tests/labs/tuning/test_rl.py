@@ -95,8 +95,7 @@ def test_ppo_gives_the_reward_to_the_last_token_and_the_kl_to_every_token():
     rolled = rl.rollout(run)
     batch = rl.load(run, rolled)
     mask = rolled.rows.is_answer_BT
-    kl = rolled.old_BT - rolled.reference_BT
-    earned = -0.3 * kl
+    earned = -0.3 * (rolled.old_BT - rolled.reference_BT)
     for row, reward in enumerate(rolled.rewards_PG.flatten()):
         earned[row, mask[row].nonzero().max()] += reward
     _, values = run.actors.log_probs_and_values(rolled.rows)
@@ -140,10 +139,8 @@ def test_equal_rewards_teach_nothing_and_are_told():
 def test_the_report_says_what_the_rollout_was():
     run = begun()
     report = rl.step(run)
-    again = begun()
-    rolled = rl.rollout(again)
-    told = rolled.rewards_PG.mean().item()
-    assert report.reward == told
+    rolled = rl.rollout(begun())
+    assert report.reward == rolled.rewards_PG.mean().item()
     assert report.length == rolled.rows.is_answer_BT.sum(1).double().mean().item()
     assert report.kl == 0
     assert rl.step(run).kl != 0
@@ -157,8 +154,7 @@ def test_a_run_resumed_in_the_middle_is_the_same_bit_for_bit(method, tmp_path):
     rl.fit(half, on_step=lambda run, _report: run.steps_done == 2)
     rl.save(half, tmp_path)
     # Begun from other weights: everything that matters has to come from the file.
-    model = new_model(7)
-    resumed = begun(method, model=model, kl=0.1, updates=2)
+    resumed = begun(method, model=new_model(7), kl=0.1, updates=2)
     rl.restore(resumed, tmp_path)
     assert resumed.steps_done == 2
     assert rl.fit(resumed) is resumed.reports
@@ -168,8 +164,7 @@ def test_a_run_resumed_in_the_middle_is_the_same_bit_for_bit(method, tmp_path):
 
 def test_a_run_with_a_folder_saves_when_asked_and_at_its_end(tmp_path):
     config = tuning.RLConfig(**QUICK | {"checkpoint_every": 3})
-    run = rl.start(config, new_model(), TOKENIZER, TASKS, by_length, folder=tmp_path)
-    rl.fit(run)
+    rl.fit(rl.start(config, new_model(), TOKENIZER, TASKS, by_length, folder=tmp_path))
     kept = {path.name for path in tmp_path.iterdir()}
     assert kept == {"step_00000003.ckpt", "step_00000004.ckpt"}
 

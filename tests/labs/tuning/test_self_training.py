@@ -18,9 +18,7 @@ def tokenizer():
     return train_bpe([corpus.stories(20_000, seed=0)], 300, [END_OF_TEXT])
 
 
-def test_documents_are_what_stands_between_ends_and_the_unfinished_is_left_out(
-    tokenizer, monkeypatch
-):
+def test_documents_are_what_stands_between_ends_and_the_last_is_left_out(tokenizer, monkeypatch):
     (end,) = tokenizer.encode(END_OF_TEXT)
     texts = ["One day.", "Two days.", " "]
     row = [i for text in texts for i in (*tokenizer.encode(text), end)] + tokenizer.encode("Cut")
@@ -66,8 +64,7 @@ def test_a_check_keeps_until_there_is_enough_and_counts_what_it_saw():
 
     found = tuning.verify_and_keep(write, lambda text: text.startswith("good"), 20)
     # A round keeps 6 + 7 characters: 13, then 26.
-    assert rounds == [0, 1]
-    assert found.documents == ["good 0", "good 0!", "good 1", "good 1!"]
+    assert (rounds, found.documents) == ([0, 1], ["good 0", "good 0!", "good 1", "good 1!"])
     assert found.num_written == 6
 
 

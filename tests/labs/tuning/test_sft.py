@@ -88,15 +88,13 @@ def test_the_loss_counts_what_the_assistant_says(begun):
     said = {task.answer for task in make_tasks(80, seed=0)}
     for ids, marks, documents in zip(batch.targets_BT, counted, batch.documents_BT, strict=True):
         for number in set(documents.tolist()) - {-1}:
-            here = ids[marks & (documents == number)].tolist()
-            text = tokenizer.decode(here)
+            text = tokenizer.decode(ids[marks & (documents == number)].tolist())
             assert text.endswith("<|end|>")
             assert text.removesuffix("<|end|>") in said
 
 
 def test_every_token_counts_on_request(begun):
-    run = begun(learn_all=True)
-    batch = phases.load(run)
+    batch = phases.load(begun(learn_all=True))
     before, after = batch.documents_BT[:, :-1], batch.documents_BT[:, 1:]
     counted = batch.targets_BT[:, :-1] != loss.IGNORE_INDEX
     assert torch.equal(counted, (before == after) & (after >= 0))
@@ -127,8 +125,7 @@ def test_lora_leaves_all_but_thin_matrices_and_chat_rows(begun, tmp_path):
     stays = {name: w.clone() for name, w in run.model.state_dict().items()}
     train.fit(run)
     for name, weight in run.model.state_dict().items():
-        learnt = name.endswith((".a", ".b", "rows_ND"))
-        assert torch.equal(weight, stays[name]) != learnt, name
+        assert torch.equal(weight, stays[name]) != name.endswith((".a", ".b", "rows_ND")), name
     after, num_old = merged(run.model.state_dict()), TINY.model.vocab_size
     assert torch.equal(after["embedding"][:num_old], before["embedding"][:num_old])
     assert not torch.equal(after["embedding"][num_old:], before["embedding"][num_old:])
@@ -170,7 +167,6 @@ def test_the_seed_decides_the_tasks(begun):
 
 
 def too_short(folder):
-    """A run whose context is too short for a conversation."""
     short = BASE.replace(model=replace(BASE.model, context_length=24), steps=1, warmup_steps=0)
     train.fit(train.start(short, folder / "base"))
     train.start(sft_config(folder / "base", **QUICK), folder / "run")
@@ -232,6 +228,5 @@ class TestCommand:
 def test_grown_rows_are_means_of_what_was_learnt():
     w = torch.randn(5, 3, generator=runtime.generator(0))
     rows = fine_tuning.with_new_rows(w, 7, known=[0, 1, 2], new=[4, 5])
-    expected = w[:3].mean(0)
-    torch.testing.assert_close(rows[[4, 5, 6]], expected.expand(3, 3))
+    torch.testing.assert_close(rows[[4, 5, 6]], w[:3].mean(0).expand(3, 3))
     assert torch.equal(rows[:4], w[:4])

@@ -38,8 +38,6 @@ TASKS = make_tasks(12, seed=0)
 
 
 class Parrot(Transformer):
-    """Says what it is told to, whatever it reads, and notes what it has read."""
-
     def __init__(self, text, *, ends=True):
         super().__init__(SHAPE, generator=runtime.generator(0))
         self.said = [*TOKENIZER.encode(text), *([END] if ends else [])]
@@ -128,8 +126,7 @@ def test_the_score_counts_forms_and_right_answers_by_kind():
     refusing = judge(Parrot("The story does not say."), TOKENIZER, tasks)
     share = sum(task.kind in ("ball", "refuse") for task in tasks) / len(tasks)
     assert refusing.in_format == pytest.approx(share)
-    assert refusing.by_kind["refuse"] == 1
-    assert refusing.by_kind["copy"] == 0
+    assert (refusing.by_kind["refuse"], refusing.by_kind["copy"]) == (1, 0)
     with pytest.raises(ValueError, match="got 1 to 2"):
         score(tasks[:2], ["x"])
 
@@ -196,8 +193,7 @@ class TestTerminal:
 
     def test_lines_are_answered_until_quit(self):
         conversation, text = self.talk("Who?\n\nAnd now?\n/quit\nnever read\n")
-        assert text == "Mia.\nMia.\n"
-        assert len(conversation.turns) == 4
+        assert (text, len(conversation.turns)) == ("Mia.\nMia.\n", 4)
 
     def test_commands(self):
         conversation, text = self.talk("Who?\n/reset\n/temperature 0.5\n/temperature x\n/what\n")

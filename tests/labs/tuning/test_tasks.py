@@ -74,8 +74,7 @@ def test_difficulty_is_what_it_says():
         if task.kind in ("ball", "refuse"):
             assert len(re.findall(r"the (?!end)", task.prompt)) == task.difficulty + 1
         elif task.kind == "count":
-            change = re.search(r"(\w+) more", task.prompt)[1]
-            assert NUMBERS.index(change) == task.difficulty
+            assert NUMBERS.index(re.search(r"(\w+) more", task.prompt)[1]) == task.difficulty
         elif task.kind == "next":
             assert len(set(words_of(task.prompt))) == task.difficulty
         elif task.kind == "copy":
