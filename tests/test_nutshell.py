@@ -20,14 +20,12 @@ from llmcourse_labs import study
 from llmcourse_labs.real import to_huggingface
 
 SOURCE = Path(nutshell.__file__)
-HEADS = {"num_heads": 4, "num_kv_heads": 2, "head_size": 6}
 SIZES = {"num_layers": 2, "width": 24, "hidden": 40, "vocab_size": 300, "context_length": 16}
-TINY = nutshell.Config(**HEADS, **SIZES)
+TINY = nutshell.Config(num_heads=4, num_kv_heads=2, head_size=6, **SIZES)
 TEXT = corpus.stories(30_000, seed=0)
 
 
 def shape_of(config):
-    """The package's configuration of the same model."""
     return model.ModelConfig(**asdict(config))
 
 
@@ -42,8 +40,6 @@ def seeded(*shape):
 
 
 # The checks take the module, so that a mutant of it can be put in its place.
-
-
 def check_tokens(nut):
     """Merges, ids up to the order of the bytes, and text are those of the package."""
     theirs = tokenizer.train_bpe(TEXT, 400, [corpus.END_OF_TEXT])
@@ -220,8 +216,7 @@ def test_logits_equal_hugging_faces():
     sizes = {"hidden_size": 24, "intermediate_size": 40, "vocab_size": 300, "head_dim": 6}
     counts = {"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
     sizes |= {"rms_norm_eps": 1e-5, "tie_word_embeddings": True}
-    config = transformers.LlamaConfig(**sizes, **counts)
-    theirs = transformers.LlamaForCausalLM(config)
+    theirs = transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes, **counts))
     theirs.load_state_dict(to_huggingface(ours.state_dict(), shape_of(TINY)))
     ids = torch.randint(300, (3, 16), generator=torch.Generator().manual_seed(1))
     with torch.no_grad():
@@ -291,20 +286,17 @@ def test_writing_stops_at_the_end_and_sees_no_more_than_the_context():
     stop = ids[5]
     stopped = nutshell.generate(llama, [tokens.end], 40, stop, temperature=0)
     assert stopped == ids[: ids.index(stop, 1) + 1]
-    shape = shape_of(TINY)
-    theirs = model.Transformer(shape)
+    theirs = model.Transformer(shape_of(TINY))
     theirs.load_state_dict(llama.state_dict())
     how = {"generator": torch.Generator(), "temperature": 0, "max_new_tokens": 15}
-    reference = model.generate(theirs, torch.tensor([[tokens.end]]), **how)
-    assert ids[:16] == reference[0].tolist()
+    assert ids[:16] == model.generate(theirs, torch.tensor([[tokens.end]]), **how)[0].tolist()
 
 
 def test_a_few_steps_are_saved_and_gone_on_from(tmp_path, capsys, monkeypatch):
     told, path = corpus.stories, tmp_path / "nutshell.pt"
     monkeypatch.setattr(corpus, "stories", lambda num_bytes, seed: told(num_bytes // 20, seed))
     nutshell.main(path, num_steps=2)
-    first = capsys.readouterr().out
-    assert "step 2: loss 6." in first
+    assert "step 2: loss 6." in capsys.readouterr().out
     nutshell.main(path, num_steps=3)
     again = capsys.readouterr().out
     assert "going on after step 2" in again
@@ -322,8 +314,7 @@ def test_the_command_writes_stories_and_goes_on(tmp_path, soaking):
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
         return done.stdout
 
-    first = started()
-    assert "step 600: loss 0." in first
+    assert "step 600: loss 0." in started()
     llama, optimizer, tokens = nutshell.load(tmp_path / "nutshell.pt")
     assert optimizer.t == 600
     torch.manual_seed(1)

@@ -110,9 +110,7 @@ def test_the_example_of_train_can_be_read_and_short_help_tells_its_defaults(caps
         ("progress", "llmcourse progress: none is kept"),  # the tests keep none
     ],
 )
-def test_the_examples_say_what_is_missing_in_an_empty_folder(
-    name, says, capsys, tmp_path, monkeypatch
-):
+def test_examples_say_what_is_missing_in_an_empty_folder(name, says, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     status = main([name, *shlex.split(COMMANDS[name].example)])
     printed = capsys.readouterr()

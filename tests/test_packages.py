@@ -5,8 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
-PACKAGE = ROOT / "llmcourse"
+PACKAGE = Path(__file__).parents[1] / "llmcourse"
 MOST_LINES, MOST_CODE = 24_000, 14_000
 MOST_OF_PARALLEL = 12
 """Modules that a run in one process may load: it splits nothing."""

@@ -25,14 +25,12 @@ from tests.classroom import small_exam
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("llmcourse", "llmcourse_labs", "llmcourse_classroom")
-NEEDED = (*PACKAGES, "pyproject.toml", "README.md", "LICENSE", "LICENSE-text")
 JUNK = shutil.ignore_patterns("__pycache__", ".ipynb_checkpoints")
 PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
 TINY = ["--preset", "tiny", "--steps", "3", "--warmup_steps", "1", "--sample_tokens", "5"]
 
 
 def run(command, folder, status=0, **more):
-    """Run a program away from the repository; return what it printed."""
     own = {name: text for name, text in os.environ.items() if name != "PYTHONPATH"}
     where = {"cwd": folder, "env": own | more}
     done = subprocess.run(command, capture_output=True, text=True, check=False, **where)
@@ -43,7 +41,7 @@ def run(command, folder, status=0, **more):
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
     folder = tmp_path_factory.mktemp("wheel")
-    for name in NEEDED:
+    for name in (*PACKAGES, "pyproject.toml", "README.md", "LICENSE", "LICENSE-text"):
         source, copy = ROOT / name, folder / "source" / name
         copy.parent.mkdir(exist_ok=True)
         shutil.copytree(source, copy, ignore=JUNK) if source.is_dir() else shutil.copy(source, copy)
@@ -142,7 +140,5 @@ def test_every_file_says_the_same_version_and_the_changelog_what_is_not_released
     assert citation["version"] == __version__
     assert versions_of((ROOT / "CHANGELOG.md").read_text())[0] == __version__
     assert citation["license"] == project["project"]["license"]
-    said, told = (
-        [author["name"] for author in each["authors"]] for each in (citation, project["project"])
-    )
+    said, told = ([a["name"] for a in each["authors"]] for each in (citation, project["project"]))
     assert said == told

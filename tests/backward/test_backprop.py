@@ -215,8 +215,7 @@ def test_the_tape_is_that_of_the_model_and_its_reference_shares_no_backward_pass
     ids, targets = batch_of(decoder.config, 0)
     logits = decoder(ids)
     _, tape = backprop.forward(decoder, ids, targets)
-    probabilities = logits.softmax(-1).flatten(0, 1)
-    torch.testing.assert_close(tape.losses.probabilities_NV, probabilities)
+    torch.testing.assert_close(tape.losses.probabilities_NV, logits.softmax(-1).flatten(0, 1))
     assert len(tape.blocks) == 2
     assert "PairBackward" not in nodes_behind(torchs_loss(decoder, ids, targets))
     assert "PairBackward" in nodes_behind(loss.cross_entropy(decoder(ids), targets))

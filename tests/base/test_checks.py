@@ -14,8 +14,7 @@ def test_relative_error_is_relative_to_the_largest_entry_and_a_report_a_table():
     assert checks.relative_error(reference * 0, reference) == 1.0
     assert checks.relative_error(reference, reference) == 0.0
     assert checks.relative_error(reference + 1e-8, reference) == pytest.approx(0.5)
-    report = checks.GradReport({"x": 2e-12, "gain": 0.5}, 1e-9)
-    right, wrong, bound = str(report).splitlines()
+    right, wrong, bound = str(checks.GradReport({"x": 2e-12, "gain": 0.5}, 1e-9)).splitlines()
     assert right.split() == ["x", "2.0e-12", "ok"]
     assert wrong.split() == ["gain", "5.0e-01", "WRONG"]
     assert "1e-09" in bound

@@ -34,16 +34,12 @@ def test_an_error_is_one_line_and_a_status(error, status, said, capsys):
         (LookupError("odd"), 2, "odd"),
     ],
 )
-def test_work_that_can_go_on_says_so_and_a_command_may_tell_other_errors(
-    error, status, said, capsys
-):
+def test_unfinished_work_says_so_and_a_command_may_tell_other_errors(error, status, said, capsys):
     assert ended("x", Mock(side_effect=error), again="it goes on", told=(LookupError,)) == status
     assert said in capsys.readouterr().err
 
 
-def test_work_that_is_done_is_silent_with_its_own_status_and_errors_of_others_are_not_swallowed(
-    capsys,
-):
+def test_done_work_is_silent_with_its_own_status_and_errors_of_others_are_not_swallowed(capsys):
     """Mutants: a broken pipe is an error of the command; every exception is caught."""
     work = Mock(return_value=None)
     assert ended("x", work) == 0

@@ -30,8 +30,7 @@ def loaded_by(code):
     """Return the modules of the package that a fresh Python has after some code."""
     tell = "import json, sys\nprint(json.dumps([n for n in sys.modules if n[:9] == 'llmcourse']))"
     words = [sys.executable, "-c", f"{code}\n{tell}"]
-    done = subprocess.run(words, capture_output=True, text=True, check=True)
-    return set(json.loads(done.stdout))
+    return set(json.loads(subprocess.run(words, capture_output=True, text=True, check=True).stdout))
 
 
 @pytest.mark.parametrize("name", PACKAGES)

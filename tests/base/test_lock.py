@@ -15,20 +15,10 @@ import pytest
 
 from llmcourse import train
 from llmcourse.base import lock
-from tests.train.runs import (
-    LONG,
-    TORCHRUN,
-    TRAIN,
-    children,
-    command,
-    saved_step,
-    started,
-    steps_in,
-    wait_for_steps,
-)
+from tests.train import runs
 
-RUNS = {"one process": TRAIN, "two ranks": [*TRAIN, "--ranks", "2"]}
-RUNS["torchrun"] = [*TORCHRUN, "-m", "llmcourse.train", "--engine", "torch"]
+RUNS = {"one process": runs.TRAIN, "two ranks": [*runs.TRAIN, "--ranks", "2"]}
+RUNS["torchrun"] = [*runs.TORCHRUN, "-m", "llmcourse.train", "--engine", "torch"]
 
 
 def refusal_of(words):
@@ -55,29 +45,30 @@ def test_a_second_run_in_a_folder_is_refused_and_the_first_goes_on(run, tmp_path
     folder = tmp_path / "run"
     saves = ["--checkpoint_every", "1", "--validate_every", "0", "--sample_tokens", "5"]
     first = ["--preset", "tiny", "--steps", "100000", *saves, "--out", str(folder)]
-    with started([*RUNS[run], *first], folder) as process:
-        others = [[*TRAIN, "--resume", str(folder), "--engine", "own"]]
+    with runs.started([*RUNS[run], *first], folder) as process:
+        others = [[*runs.TRAIN, "--resume", str(folder), "--engine", "own"]]
         others += [[*others[0], "--ranks", "2"]] if run == "one process" else []
         others += [[*RUNS["torchrun"], *first]] if run == "torchrun" else []
-        holder = children(process)[0].pid if run == "torchrun" else process.pid
+        holder = runs.children(process)[0].pid if run == "torchrun" else process.pid
         for other in others:
             with resting(process):
                 said = refusal_of(other)
             assert f"{folder} is in use by process {holder} on {socket.gethostname()}" in said
-        told = steps_in(folder)
-        wait_for_steps(folder, told + 3, process)
+        runs.wait_for_steps(folder, runs.steps_in(folder) + 3, process)
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=60)
-    assert saved_step(folder) == steps_in(folder)
+    assert runs.saved_step(folder) == runs.steps_in(folder)
 
 
 def test_the_lock_of_a_dead_process_is_in_nobodys_way(tmp_path):
     folder = tmp_path / "run"
-    with started([*TRAIN, *LONG, "--checkpoint_every", "2", "--out", str(folder)], folder) as run:
+    with runs.started(
+        [*runs.TRAIN, *runs.LONG, "--checkpoint_every", "2", "--out", str(folder)], folder
+    ) as run:
         run.kill()
         run.communicate()
     assert (folder / lock.LOCK).read_text().startswith(f"process {run.pid} on ")
-    assert command("--resume", folder, "--steps", saved_step(folder) + 10) == 0
+    assert runs.command("--resume", folder, "--steps", runs.saved_step(folder) + 10) == 0
 
 
 def test_a_process_may_ask_twice_and_lets_go_when_it_is_done(tmp_path):

@@ -69,9 +69,7 @@ def test_a_damaged_record_is_said(tmp_path, name, content, says):
     refused(folder_of(tmp_path), says)
 
 
-def test_a_folder_of_somebody_else_is_left_alone_and_nothing_stays_of_a_call_that_wrote_nothing(
-    tmp_path,
-):
+def test_a_folder_of_another_is_left_alone_and_nothing_stays_of_a_call_that_wrote_nothing(tmp_path):
     with pytest.raises(RuntimeError), folder_of(tmp_path / "out").alone():
         raise RuntimeError
     assert list(tmp_path.iterdir()) == []

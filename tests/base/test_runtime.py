@@ -48,7 +48,6 @@ def test_devices_by_name_and_an_accelerator_where_it_is_asked_for(monkeypatch):
 
 @pytest.fixture
 def restored_process():
-    """Puts back what `set_up` changes for the whole process."""
     state = runtime.global_rng_state()
     deterministic = torch.are_deterministic_algorithms_enabled()
     yield
@@ -221,9 +220,7 @@ def names(folder):
     return sorted(p.name for p in folder.iterdir())
 
 
-def test_an_atomic_file_replaces_the_old_one_and_brings_names_of_folders_to_disk(
-    tmp_path, monkeypatch
-):
+def test_an_atomic_file_replaces_the_old_one_and_names_of_folders_reach_disk(tmp_path, monkeypatch):
     path = tmp_path / "new" / "folder" / "file.txt"
     for content in (b"old", b"newer"):
         with files.write_atomically(path) as file:
@@ -278,7 +275,6 @@ DAMAGES = {"an interruption": None, "a full disk at fsync": "fsync", "at the ren
 def test_an_exception_or_a_full_disk_leaves_the_old_file(where, tmp_path, monkeypatch):
     path = tmp_path / "file"
     path.write_bytes(b"old")
-
     full = mock.Mock(side_effect=OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
     if where:
         monkeypatch.setattr(os if where == "fsync" else type(tmp_path), where, full)
@@ -288,8 +284,7 @@ def test_an_exception_or_a_full_disk_leaves_the_old_file(where, tmp_path, monkey
     else:
         with pytest.raises(KeyboardInterrupt):
             write(path, b"half of the n", then=mock.Mock(side_effect=KeyboardInterrupt))
-    assert path.read_bytes() == b"old"
-    assert names(tmp_path) == ["file"]
+    assert (path.read_bytes(), names(tmp_path)) == (b"old", ["file"])
 
 
 def test_a_folder_that_is_a_file_is_refused_and_an_error_about_another_file_is_passed_on(tmp_path):

@@ -82,8 +82,7 @@ def test_a_setting_knows_type_default_help_and_a_choice_its_own_words_alone():
     known = settings_of(Dish)
     assert list(known) == ["name", "way", "degrees", "hours", "times"]
     assert known["way"].hint == Literal["oven", "water"]
-    assert known["way"].help == "How it is done."
-    assert known["degrees"].help == "How hot."
+    assert (known["way"].help, known["degrees"].help) == ("How it is done.", "How hot.")
     assert (known["degrees"].default, known["hours"].default) == (180, 0.0)
     assert known["name"].default is MISSING
     with pytest.raises(ValueError, match="parallel = fsdp with several ranks: choose from ddp"):

@@ -65,7 +65,6 @@ def both(ours, theirs, **settings):
 
 
 def groups(make, **settings):
-    """Two groups of parameters, with a decay and a rate of their own."""
     decayed, free = {"weight_decay": 0.3}, {"weight_decay": 0.0, "lr": 1e-2}
     return lambda p: make([{"params": p[:1]} | decayed, {"params": p[1:]} | free], **settings)
 
@@ -174,8 +173,7 @@ def test_the_comparison_notices_a_wrong_mean_square(mutant, monkeypatch):
 
 @pytest.mark.parametrize("changes", [{"decay_exponent": 0.7}, {"clip": 0.5}, {"eps": (1e-30, 0.1)}])
 def test_every_setting_of_adafactor_matters(changes):
-    shapes = ((3, 4),)
-    small = parameters(shapes)
+    small = parameters(((3, 4),))
     small[0].data *= 1e-2
     other = copy.deepcopy(small)
     a, b = optim.Adafactor(small, **ADAFACTOR), optim.Adafactor(other, **(ADAFACTOR | changes))
@@ -197,8 +195,7 @@ def test_the_mean_square_of_adafactor_is_a_row_and_a_column_and_exact_if_of_rank
     assert numbers == 30 + 20
     g = torch.Generator().manual_seed(0)
     outer = torch.rand(4, 1, generator=g) @ torch.rand(1, 3, generator=g) + 0
-    found = factored._mean_square({}, outer, 1.0)
-    torch.testing.assert_close(found, outer, rtol=1e-6, atol=0)
+    torch.testing.assert_close(factored._mean_square({}, outer, 1.0), outer, rtol=1e-6, atol=0)
 
 
 def by_singular_values(x, num_steps, coefficients=muon.COEFFICIENTS):
@@ -235,13 +232,12 @@ def without_a_start(x, num_steps=5, *, dtype=torch.float32):
     return newton_schulz(x, num_steps - 1, dtype=dtype)
 
 
-MATRICES = ((3, 4), (6, 3), (5, 5))
 MUON = {"lr": 2e-2, "weight_decay": 0.1, "momentum": 0.9}
 
 
 def follow_muon(theirs="original", **ours):
     theirs = of(torch.optim.Muon, adjust_lr_fn=theirs, **MUON)
-    return follow(of(optim.Muon, **MUON | ours), theirs, shapes=MATRICES, steps=20)
+    return follow(of(optim.Muon, **MUON | ours), theirs, shapes=((3, 4), (6, 3), (5, 5)), steps=20)
 
 
 @pytest.mark.parametrize(("scale", "theirs"), [("shape", "original"), ("adamw", "match_rms_adamw")])
@@ -264,8 +260,7 @@ def test_the_405b_schedule_is_the_published_one():
     assert rate(7_999) == rate(8_000) == 8e-5
     assert math.isclose(rate(0), 8e-5 / 8_000, rel_tol=1e-12)
     assert math.isclose(rate(1_200_000), 8e-7, rel_tol=1e-9)
-    middle = (8_000 + 1_200_000) // 2
-    assert math.isclose(rate(middle), (8e-5 + 8e-7) / 2, rel_tol=1e-9)
+    assert math.isclose(rate((8_000 + 1_200_000) // 2), (8e-5 + 8e-7) / 2, rel_tol=1e-9)
     assert math.isclose(rate(1_200_001), 8e-7 * 2 / 3, rel_tol=1e-9)
     assert rate(1_200_003) == rate(2_000_000) == 0
     places = (0, 251_999_999, 252e6, 2.86e12, 2.87e12, 9e13)

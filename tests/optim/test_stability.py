@@ -18,8 +18,7 @@ from llmcourse_labs.study.skip_and_rewind import SkipAndRewind
 
 def noisy(n, seed=0, level=3.0, spread=0.05, slope=0.0):
     g = torch.Generator().manual_seed(seed)
-    steps = torch.arange(n)
-    return (level - slope * steps + spread * torch.randn(n, generator=g)).tolist()
+    return (level - slope * torch.arange(n) + spread * torch.randn(n, generator=g)).tolist()
 
 
 @given(seed=st.integers(0, 10_000), at=st.integers(20, 199), height=st.floats(1.5, 50))
@@ -44,8 +43,7 @@ def test_the_limit_is_the_formula_and_a_long_spike_stays_one():
     calm = SpikeDetector(window=3, least_rise=0.25)
     for _ in range(3):
         calm.look(2.0)
-    assert calm.limit == 2.25
-    assert calm.look(2.25) == "fine"
+    assert (calm.limit, calm.look(2.25)) == (2.25, "fine")
     assert calm.look(math.nextafter(2.25, 3)) == "spike"
     detector = SpikeDetector(window=5, least_rise=0.5)
     for value in (1.0, 1.1, 0.9, 1.0, 1.0):
@@ -103,8 +101,7 @@ def batch():
 
 def watched(decoder, batch, **settings):
     with first_bad(decoder, **settings) as watch:
-        value = loss.token_losses(decoder(batch[0]), batch[1]).mean()
-        value.backward()
+        loss.token_losses(decoder(batch[0]), batch[1]).mean().backward()
     return watch
 
 
@@ -188,8 +185,7 @@ def test_a_clipped_head_ends_at_tau_and_the_others_stay(num_kv_heads):
     tau = before[0].item() / 4
     assert before[3] < tau < before[0]
     qk_clip(attention.w_q, attention.w_k, before, tau)
-    after = study.largest_scores(net, ids)[0]
-    assert torch.allclose(after, before.clamp(max=tau), rtol=1e-5)
+    assert torch.allclose(study.largest_scores(net, ids)[0], before.clamp(max=tau), rtol=1e-5)
     changed_q, changed_k = (
         (attention.get_parameter(name) != first[name]).view(-1, 8 * 32).any(1).tolist()
         for name in ("w_q", "w_k")
