@@ -164,5 +164,5 @@ def _nearest(
     """Say on how many more GPUs a model fits."""
     for num_gpus in (cluster.num_gpus * 2**doublings for doublings in range(1, 15)):
         if _tried(config, replace(cluster, num_gpus=num_gpus), batch_size, menu, sharded)[0]:
-            return f"more GPUs (it fits on {num_gpus:,})"
+            return f"more GPUs (for example, it fits on {num_gpus:,})"
     return "another accelerator"
