@@ -353,7 +353,7 @@ def next_token_probabilities(logits, temperature=1.0, top_k=None, top_p=None):
         p[top_k:] = 0
         p = p / p.sum()
     if top_p is not None and top_p < 1:  # the fewest likeliest that reach top_p together
-        p[p.double().cumsum(-1) - p >= top_p * (1 - 1e-6)] = 0  # the tokens before it reach top_p
+        p[p.double().cumsum(-1) - p >= top_p * (1 - 1e-6)] = 0  # the likelier ones alone reach it
         p = p / p.sum()
     return torch.zeros_like(p).scatter(-1, order, p)
 
