@@ -23,8 +23,7 @@ NAMES = [row for row in ROWS if len(row) == 5 and row[3] != "Here"]
 WEIGHTS = [[cell.strip("`") for cell in row] for row in ROWS if row[1].startswith("`model.")]
 ROOMS = "model|loss|optim|train|parallel|data|checkpoint|llmcourse_labs"
 OURS = re.compile(rf"`((?:{ROOMS})\.[\w.]+(?:\(\w+=\))?)`")
-THEIRS = {"train.bin", *(face for _, face, _ in WEIGHTS)}
-MENTIONED = sorted(set(OURS.findall(PAGE)) - THEIRS)
+MENTIONED = sorted(set(OURS.findall(PAGE)) - {"train.bin", *(face for _, face, _ in WEIGHTS)})
 
 
 def found(name):

@@ -54,8 +54,7 @@ def test_continuous_integration_runs_the_commands_of_the_readme():
     assert command == "make -j2 test ALL=1"
     assert "set -euo pipefail" in script
     assert (ROOT / ".ci" / "run").stat().st_mode & 0o111
-    readme = (ROOT / "README.md").read_text(encoding="utf8")
-    assert "make test ALL=1" in readme
+    assert "make test ALL=1" in (ROOT / "README.md").read_text(encoding="utf8")
 
 
 def steps_of(path):
@@ -112,8 +111,7 @@ def test_pins_and_floors_name_the_same_packages():
     wanted += extras["instructor"]
     names = {re.match(r"[\w-]+", entry)[0].lower() for entry in wanted} - {"llmcourse"}
     lines = (ROOT / "requirements.txt").read_text().split("\n")
-    pinned = {line.split("==")[0].split("[")[0].lower() for line in lines if "==" in line}
-    assert names <= pinned
+    assert names <= {line.split("==")[0].split("[")[0].lower() for line in lines if "==" in line}
     assert all(re.fullmatch(r"[\w.\[\]-]+==[\w.]+", line) for line in lines if line[:1].isalnum())
 
 

@@ -15,8 +15,7 @@ from llmcourse.__main__ import commands
 from tools.build import build_book, uses
 from tools.pages import api_pages
 
-COMMANDS = commands()
-ROOT = Path(__file__).parents[2]
+COMMANDS, ROOT = commands(), Path(__file__).parents[2]
 CURRICULUM = ROOT / "llmcourse_classroom" / "curriculum.json"
 PARTS, LAPS = (json.loads(CURRICULUM.read_text(encoding="utf8"))[n] for n in ("parts", "laps"))
 COURSE = [f"{c['number']}_{c['slug']}" for part in PARTS for c in part["chapters"]]
@@ -31,13 +30,11 @@ TAUGHT = re.compile(rf"Taught in: ({PAGE}(?:, {PAGE})*)")
 
 
 def name_of(path):
-    """Return the dotted name of a module: llmcourse.model.config, or llmcourse.model."""
     parts = path.relative_to(ROOT).with_suffix("").parts
     return ".".join(part for part in parts if part != "__init__")
 
 
 def taught_in(path):
-    """Return the chapters that the last line of a module's docstring names."""
     last = (ast.get_docstring(ast.parse(path.read_text(encoding="utf8"))) or "").split("\n")[-1]
     found = TAUGHT.fullmatch(last)
     return [Path(name).stem for name in found[1].split(", ")] if found else []
@@ -64,7 +61,6 @@ def shown_in(chapter):
 
 @cache
 def named_in(chapter):
-    """Return what a chapter's cells import of the package, and the programs that it names."""
     names = set()
     for cell in cells_of(chapter):
         for command in re.findall(r"\bllmcourse ([a-z]+)\b", cell.source):
@@ -88,8 +84,7 @@ def test_the_curriculum_has_46_chapters_in_twelve_parts_and_two_laps():
     for number in range(1, 8):
         assert f"Phase {number}" in PARTS[number]["part"]
     in_laps = [number for lap in LAPS for number in lap["chapters"]]
-    assert sorted(in_laps) == [name[:2] for name in COURSE[1:]]
-    assert len(LAPS) == 2
+    assert (sorted(in_laps), len(LAPS)) == ([name[:2] for name in COURSE[1:]], 2)
     assert LAPS[0]["chapters"] == sorted(LAPS[0]["chapters"])
 
 
@@ -180,12 +175,9 @@ def test_the_links_see_what_they_should(tmp_path, monkeypatch):
         module.write_text(f'"""Loss.\n\n{last}\n"""\n')
         assert taught_in(module) == expected
     (tmp_path / "chapters").mkdir()
-    sources = [
-        "from llmcourse.model import config",
-        "show(config.ModelConfig.__post_init__)",
-        "from llmcourse import loss, data as d\nimport llmcourse.model.ops",
-        "from llmcourse.model.config import ModelConfig",
-    ]
+    sources = ["from llmcourse.model import config", "show(config.ModelConfig.__post_init__)"]
+    sources += ["from llmcourse import loss, data as d\nimport llmcourse.model.ops"]
+    sources += ["from llmcourse.model.config import ModelConfig"]
     cells = [nbformat.v4.new_code_cell(source) for source in sources]
     nbformat.write(nbformat.v4.new_notebook(cells=cells), tmp_path / "chapters" / "16_x.ipynb")
     assert files_of(cells) == ["llmcourse/model/config.py"]
@@ -205,7 +197,6 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def package(tmp_path, monkeypatch):
-    """Packages of one module and one folder, and an empty folder for their pages."""
     for name in uses.PACKAGES:
         (tmp_path / name).mkdir()
         (tmp_path / name / "__init__.py").write_text('"""The package."""\n')
@@ -227,8 +218,7 @@ def package(tmp_path, monkeypatch):
 
 
 def test_pages_are_written_from_the_packages(package):
-    assert api_pages.main(["--check"]) == 1
-    assert api_pages.main([]) == 0
+    assert (api_pages.main(["--check"]), api_pages.main([])) == (1, 0)
     assert api_pages.main(["--check"]) == 0
     written = {path.name for path in (package / "api").iterdir()}
     assert written == {"index.md", "loss.md", "model.md"}

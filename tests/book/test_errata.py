@@ -14,7 +14,6 @@ CHAPTERS = sorted(path.stem for path in (ROOT / "chapters").glob("*.ipynb"))
 
 
 def plain(account):
-    """Return an account without quotes and without the label before its colon."""
     return re.sub(r"^[^:]*: ", "", account).replace('"', "").rstrip(".")
 
 

@@ -13,8 +13,7 @@ from tools.build import build_book
 from tools.pages import exercises
 
 HTML = build_book.BUILD / "html"
-TOPICS = [path.stem for path in exercises.sources()]
-each_topic = pytest.mark.parametrize("topic", TOPICS)
+each_topic = pytest.mark.parametrize("topic", [path.stem for path in exercises.sources()])
 
 
 def questions_of(topic):
@@ -74,15 +73,13 @@ def test_a_chapter_lists_its_exercises_and_ends_with_a_quiz(topic):
     listed = words(page[page.index('id="exercises"') : page.index('id="quiz"')])
     for question in questions_of(topic):
         assert f"{question.number} {question.title.replace('`', '')}" in listed
-    quiz = page[page.index('id="quiz"') : page.index('id="take-away"')]
-    assert quiz.count("<fieldset") == 5
+    assert page[page.index('id="quiz"') : page.index('id="take-away"')].count("<fieldset") == 5
 
 
 def test_solutions_are_inserted_as_text_alone():
     path = exercises.SOLUTIONS / "05_tokens.ipynb"
     learners = (exercises.FOLDER / path.name).read_text(encoding="utf8")
-    solved = exercise.read(path)
-    text = graded.with_solutions(learners, solved, "05_tokens", checks_of("05_tokens"))
+    text = graded.with_solutions(learners, exercise.read(path), "05_tokens", checks_of("05_tokens"))
     made = nbformat.reads(text, as_version=4)
     before = [c.source for c in nbformat.reads(learners, 4).cells if c.cell_type == "code"]
     assert [c.source for c in made.cells if c.cell_type == "code"] == before

@@ -45,14 +45,11 @@ def public():
         x: a word: with a colon.
     """
 '''
-
-
 CONFIG = {"root_doc": "intro", "nitpicky": True, "html_theme": "basic"}
 CONFIG["extensions"] = ["sphinx.ext.autodoc", "sphinx.ext.napoleon", "course"]
 
 
 def items_of(page, *classes):
-    """The class, text and link of the list items of some classes."""
     items = []
     for names, inner in re.findall(r'<li class="([^"]*)">(.*?)</li>', page.read_text("utf8"), re.S):
         if {*classes} & {*names.split()}:
@@ -72,7 +69,6 @@ def small_curriculum():
 
 
 def build(source, curriculum=None, *, stubs=True, **pages):
-    """Build a book of rst pages; return its output folder and its warnings."""
     curriculum = curriculum or small_curriculum()
     (source / "llmcourse_classroom").mkdir(parents=True, exist_ok=True)
     (source / "chapters").mkdir(exist_ok=True)
@@ -112,8 +108,7 @@ def strip_of(book, name):
 
 def test_the_lit_phases_say_so_and_each_links_to_the_first_chapter_of_its_part(book):
     assert book[1] == ""
-    items = strip_of(book, "intro")
-    looks = ["unlit", "lit", *5 * ["unlit"]]
+    items, looks = strip_of(book, "intro"), ["unlit", "lit", *5 * ["unlit"]]
     classes = [f"{look} phase-{k}" for k, look in enumerate(looks, 1)]
     assert [item["class"] for item in items] == classes
     assert [item["text"] for item in items[:2]] == ["1 data", "2 forward (this chapter)"]
@@ -192,8 +187,7 @@ def test_the_map_follows_the_curriculum_and_reports_a_chapter_without_a_page(tmp
     changed["parts"][1]["chapters"][0]["title"] = "Another title"
     out, warnings = build(tmp_path / "a", changed)
     assert warnings == ""
-    items = items_of(out / "intro.html", "course-map-chapter")
-    assert items[1]["text"] == "05 Another title ①"
+    assert items_of(out / "intro.html", "course-map-chapter")[1]["text"] == "05 Another title ①"
     _, warnings = build(tmp_path / "b", stubs=False, intro=page_of("Intro", ".. coursemap::"))
     assert warnings.count("unknown document") == len(FEW)
     assert "chapters/05_tokens" in warnings

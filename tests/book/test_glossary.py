@@ -14,7 +14,6 @@ ROOT = Path(__file__).parents[2]
 GLOSSARY = (ROOT / "book" / "glossary.md").read_text(encoding="utf8")
 LAPS = json.loads((ROOT / "llmcourse_classroom" / "curriculum.json").read_text())["laps"]
 ORDER = [chapter for lap in LAPS for chapter in lap["chapters"]]
-NAMED = r" \(chapter \[(\d\d)\]\(\.\./chapters/(\w+)\.ipynb\)\)$"
 SPELLINGS = portable.terms_of(GLOSSARY)
 LONGEST_FIRST = map(re.escape, sorted(SPELLINGS, key=len, reverse=True))
 PATTERN = re.compile(rf"(?<![\w/-])(?:{'|'.join(LONGEST_FIRST)})(?![\w/-])")
@@ -22,12 +21,11 @@ CHAPTERS = {path.stem[:2]: path for path in sorted((ROOT / "chapters").glob("*.i
 
 
 def introduced():
-    """Return the chapter that the glossary names for each term, or nothing."""
     body = re.search(r"^```\{glossary\}\n(.*?)\n```$", GLOSSARY, re.DOTALL | re.MULTILINE)[1]
     found = {}
     for entry in body.split("\n\n"):
         term, *_, last = entry.split("\n")
-        named = re.search(NAMED, last)
+        named = re.search(r" \(chapter \[(\d\d)\]\(\.\./chapters/(\w+)\.ipynb\)\)$", last)
         found[term] = named[1] if named else ""
         if named:
             assert CHAPTERS[named[1]].stem == named[2], term
@@ -42,7 +40,6 @@ def main_line(path):
 
 
 def used_in(text):
-    """Return the terms that a text uses, each with the words around its first use."""
     found = {}
     for match in PATTERN.finditer(text):
         term = SPELLINGS[match[0]]
@@ -53,7 +50,6 @@ def used_in(text):
 
 
 def too_early(number, text):
-    """Return the terms of a text that a later chapter introduces, with that chapter."""
     return [
         (term, f"chapter {INTRODUCED[term]}", place)
         for term, place in used_in(text).items()

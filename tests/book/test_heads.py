@@ -42,8 +42,7 @@ def test_a_chapter_begins_with_a_picture(number):
     """The card stands before the text, so its drawing is in the first screen."""
     chapter = PLACES[number][2]
     path = ROOT / "chapters" / f"{number}_{chapter['slug']}.ipynb"
-    notebook = json.loads(path.read_text(encoding="utf8"))
-    title = "".join(notebook["cells"][0]["source"])
+    title = "".join(json.loads(path.read_text(encoding="utf8"))["cells"][0]["source"])
     before = made(title)[0]["source"].index(f"```{{head}} {number}\n")
     assert before < len(title.split("\n")[0]) + 30
     assert 20 < len(chapter["question"]) < 90

@@ -40,8 +40,7 @@ def test_every_card_has_the_number_of_its_source():
 
 
 def test_the_hero_shows_the_recorded_run_and_is_small():
-    run = live("run")
-    hero = LiveRun.recorded("small", rows={})
+    run, hero = live("run"), LiveRun.recorded("small", rows={})
     assert hero.losses == [float(f"{value:.3g}") for value in run["losses"]]
     assert dict(hero.samples) == {int(step): text for step, text in run["samples"].items()}
     assert hero.config["steps"] == len(run["losses"]) == 400
@@ -66,12 +65,10 @@ def test_a_recorded_run_begins_so_again(name):
 
 def test_chapter_01_has_its_own_run_behind_the_readers():
     run = live("run", "chapter 01")
-    assert run["weights"] == 354_000
-    assert len(run["losses"]) == 300
+    assert (run["weights"], len(run["losses"])) == (354_000, 300)
     assert sum(run["losses"][-30:]) / 30 < 0.9
     widget = LiveRun.recorded("chapter 01")
-    assert widget.config["steps"] == 300
-    assert widget.config["hidden"] == 224
+    assert (widget.config["steps"], widget.config["hidden"]) == (300, 224)
     with pytest.raises(ValueError, match="no run 'x' is recorded; there are small, chapter 01"):
         LiveRun.recorded("x")
     with pytest.raises(SystemExit, match="no part is called walk; there are run, phases, ranks"):
@@ -88,5 +85,4 @@ def test_two_processes_have_the_losses_of_one_phases_add_up_and_have_drawings():
     drawings = [(home.DRAWINGS / f"{name}.svg").read_text("utf8") for name in home.PHASES]
     assert len(set(drawings)) == len(set(home.WHAT)) == 7
     assert all("currentColor" in drawing and "aria-hidden" in drawing for drawing in drawings)
-    assert home.in_tens(4.77e-7) == "5 · 10⁻⁷"
-    assert home.in_tens(1.2e-12) == "1 · 10⁻¹²"
+    assert (home.in_tens(4.77e-7), home.in_tens(1.2e-12)) == ("5 · 10⁻⁷", "1 · 10⁻¹²")

@@ -13,16 +13,13 @@ from jupyter_cache import get_cache
 
 from tools.build import build_book
 
-HTML = build_book.BUILD / "html"
-CHAPTERS = build_book.chapters()
+HTML, CHAPTERS = build_book.BUILD / "html", build_book.chapters()
 TITLE = yaml.safe_load((build_book.ROOT / "_config.yml").read_text(encoding="utf8"))["title"]
 LOADED = {"script": "src", "img": "src", "iframe": "src", "source": "src", "object": "data"}
 VOID = {"img", "link", "meta", "input", "br", "hr", "source", "wbr", "col"}
 
 
 class Page(HTMLParser):
-    """What a page loads, links to, and shows."""
-
     def __init__(self):
         super().__init__(convert_charrefs=True)
         self.loads, self.links, self.ids, self.images, self.classes = [], [], set(), [], []
@@ -79,8 +76,7 @@ each_chapter = pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda path: pat
 @each_chapter
 def test_every_cell_of_a_chapter_passed_and_outputs_reveal_nothing_of_the_machine(chapter):
     store = get_cache(str(build_book.CACHE))
-    record = store.match_cache_file(str(chapter))
-    cells = store.get_cache_bundle(record.pk).nb.cells
+    cells = store.get_cache_bundle(store.match_cache_file(str(chapter)).pk).nb.cells
     shown = str([cell.outputs for cell in cells])
     for private in (str(build_book.ROOT), str(Path.home()), "Warning"):
         assert private not in shown
@@ -191,8 +187,7 @@ def test_the_parser_sees_what_it_should(tmp_path):
     assert all(urlparse(address).netloc for address in page.loads[:2])
     assert page.links == ["other.html#there"]
     assert page.ids == {"here"}
-    assert page.title == "A title"
-    assert page.images[0]["alt"] == "x.png"
+    assert (page.title, page.images[0]["alt"]) == ("A title", "x.png")
 
 
 @pytest.mark.parametrize("old", moved.MOVED)
@@ -200,6 +195,5 @@ def test_an_old_address_leads_to_a_page_of_the_book(old):
     page, to = parsed(HTML / f"{old}.html"), moved.MOVED[old]
     assert page.links == [to]
     assert f'content="0; url={to}"' in (HTML / f"{old}.html").read_text(encoding="utf8")
-    address = urljoin(f"{old}.html", to).removesuffix(".html")
-    assert address in build_book.documents()
+    assert urljoin(f"{old}.html", to).removesuffix(".html") in build_book.documents()
     assert old not in build_book.documents()

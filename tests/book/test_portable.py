@@ -46,18 +46,13 @@ def test_the_strip_stands_under_the_title_and_the_notebook_stays_as_it_is():
 
 
 ONE = "[One, 2020](https://a.org/1)"
-CITATIONS = {
-    f"a ({ONE}).": "a {cite:p}`one2020`.",
-    f"({ONE}; [Two and B, 2021](https://b.org/2))": "{cite:p}`one2020,two2021`",
-    "[One et al. (2020)](https://a.org/1) say": "{cite:t}`one2020` say",
-    "[the paper](https://a.org/1)": None,
-    "([other](https://c.org))": None,
-    f"({ONE}; [other](https://c.org))": None,
-    f"`({ONE})`": None,
-    f"```\n({ONE})\n```": None,
-    "[chapter 18](18_backpropagation.ipynb)": None,
-    "Figure 19.2, which nobody drew, and (19.3)": None,
-}
+CITATIONS = {f"a ({ONE}).": "a {cite:p}`one2020`."}
+CITATIONS |= {f"({ONE}; [Two and B, 2021](https://b.org/2))": "{cite:p}`one2020,two2021`"}
+CITATIONS |= {"[One et al. (2020)](https://a.org/1) say": "{cite:t}`one2020` say"}
+CITATIONS |= {"[the paper](https://a.org/1)": None, "([other](https://c.org))": None}
+CITATIONS |= {f"({ONE}; [other](https://c.org))": None, f"`({ONE})`": None}
+CITATIONS |= {f"```\n({ONE})\n```": None, "[chapter 18](18_backpropagation.ipynb)": None}
+CITATIONS |= {"Figure 19.2, which nobody drew, and (19.3)": None}
 
 
 @pytest.mark.parametrize(("plain", "made"), CITATIONS.items())
@@ -135,8 +130,7 @@ def test_properties_and_functions_of_their_module_s_name_are_found_and_nothing_e
     assert portable.file_of("llmcourse.data.Batches.num_windows").name == "order.py"
     thing = portable.source_of("llmcourse_labs.scale.cost.utilisation")
     assert thing.__module__ == "llmcourse_labs.scale.cost.utilisation"
-    again = portable.source_of(f"{thing.__module__}.{thing.__qualname__}")
-    assert again is thing
+    assert portable.source_of(f"{thing.__module__}.{thing.__qualname__}") is thing
     with pytest.raises(ModuleNotFoundError):
         page_of(code("from llmcourse.model import ops"), code("show(ops.nothing)"))
 
@@ -147,11 +141,9 @@ GLOSSARY = f"# Glossary\n\n```{{glossary}}\n{ENTRIES}\n```\n"
 
 
 def linked(rst):
-    """Return the terms that each section of a page links, in order."""
     document = new_document("page", get_default_settings(Parser))
     Parser().parse(rst, document)
-    spellings = portable.terms_of(GLOSSARY)
-    portable.link_in_sections(document, spellings, "page")
+    portable.link_in_sections(document, portable.terms_of(GLOSSARY), "page")
     return [
         [node.astext() for node in section.findall(portable.addnodes.pending_xref)]
         for section in document.findall(nodes.section)

@@ -32,9 +32,7 @@ def test_there_are_seven_branches_of_three_tiers():
         lines = [line for line in lines if line]
         assert all(LINE.fullmatch(line) for line in lines), title
         tiers = [len(LINE.fullmatch(line)["indent"]) // 2 + 1 for line in lines]
-        assert tiers[0] == 1
-        assert tiers.count(1) == 1
-        assert set(tiers) == {1, 2, 3}
+        assert ((tiers[0], tiers.count(1)), set(tiers)) == ((1, 1), {1, 2, 3})
         steps = itertools.pairwise(tiers)
         assert all(after <= before + 1 for before, after in steps), title
 

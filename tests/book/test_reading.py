@@ -14,8 +14,7 @@ from PIL import Image
 from tools.build import build_book
 from tools.pages import setup_cells
 
-HTML = build_book.BUILD / "html"
-CHAPTERS = build_book.chapters()
+HTML, CHAPTERS = build_book.BUILD / "html", build_book.chapters()
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -105,21 +104,18 @@ def test_a_stylesheet_keeps_its_addresses_and_loses_the_icon_font(tmp_path):
     icons += ".fa-bars:before{content:'x'}"
     own, rest = ".a{background:url(%s)}", ".c{background:url('data:image/png;base64,x')}"
     (tmp_path / "styles" / "a.css").write_text(icons + own % "../b.png" + rest)
-    text = assets.stylesheet(tmp_path, "styles/a.css")
-    assert text == own % "styles/../b.png" + rest
+    assert assets.stylesheet(tmp_path, "styles/a.css") == own % "styles/../b.png" + rest
 
 
 def test_figures_shrink_and_keep_their_size_and_colours(tmp_path):
-    path = tmp_path / "a.png"
-    image = Image.effect_noise((200, 100), 40).convert("RGB")
+    path, image = tmp_path / "a.png", Image.effect_noise((200, 100), 40).convert("RGB")
     image.paste((31, 119, 180), (0, 0, 100, 100))
     image.save(path, dpi=(144, 144))
     before = path.stat().st_size
     assets.shrink_figures(tmp_path)
     assert path.stat().st_size < before
     with Image.open(path) as small:
-        assert small.size == (200, 100)
-        assert round(small.info["dpi"][0]) == 144
+        assert (small.size, round(small.info["dpi"][0])) == ((200, 100), 144)
         seen = small.convert("RGB").getpixel((20, 20))
     assert max(abs(a - b) for a, b in zip(seen, (31, 119, 180), strict=True)) <= 3
     assets.shrink_figures(tmp_path)

@@ -9,8 +9,7 @@ from test_contents import cells_of
 from llmcourse_labs.scale import cost
 from tools.pages import figures, reference_card
 
-ROOT = Path(__file__).parents[2]
-EVERY = figures.figures()
+ROOT, EVERY = Path(__file__).parents[2], figures.figures()
 QUOTED = [figure for figure in EVERY if figure["group"] == "quoted"]
 FIGURES = {figure["id"]: figure for figure in EVERY if figure["group"] != "quoted"}
 
@@ -43,8 +42,7 @@ def test_a_chapter_quotes_it(figure):
 def test_a_wrong_recomputation_and_a_stage_taken_for_another_are_noticed():
     """Of the 54 cells of ZeRO, those on more than one GPU reject the stage before their own."""
     figure = FIGURES["P-70b-one-emb"]
-    with_head = cost.num_parameters(figures.SEVENTY)
-    assert abs(with_head / figure["published"] - 1) > figure["tolerance"]
+    assert abs(cost.num_parameters(figures.SEVENTY) / figure["published"] - 1) > figure["tolerance"]
     guesses = figures.equal_guesses(256)
     assert not math.isclose(guesses, FIGURES["LNV-65"]["published"], rel_tol=1e-4)
     for name, figure in FIGURES.items():
@@ -88,8 +86,7 @@ def test_a_stale_page_is_noticed(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(reference_card, "PAGE", tmp_path / "page.md")
     assert reference_card.main(["--check"]) == 1
     assert "stale" in capsys.readouterr().out
-    assert reference_card.main([]) == 0
-    assert reference_card.main(["--check"]) == 0
+    assert (reference_card.main([]), reference_card.main(["--check"])) == (0, 0)
 
 
 def test_the_page_has_every_figure_once_and_names_the_test():

@@ -21,7 +21,6 @@ ASKED = {"maxdepth": 4, "collapse": False, "includehidden": True, "titles_only":
 
 
 def lists_of(folder):
-    """Build a small book; return its lists: by Sphinx, of titles alone, and those kept dressed."""
     for name, text in PAGES.items():
         (folder / f"{name}.rst").write_text(text)
     (folder / "conf.py").write_text("extensions = ['sidebar']\n")
